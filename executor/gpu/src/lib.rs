@@ -1,0 +1,133 @@
+//! What the executor asks of a device.
+//!
+//! One trait, [`Gpu`], with two implementations: NVIDIA's driver (`bulkhead-cuda`) and the software
+//! GPU (`bulkhead-softgpu`). The trait holds mechanism only: who may do what is decided before a call
+//! is made here, so an implementation trusts its arguments to be the executor's.
+//!
+//! # Invariants
+//! 1. No call waits for work of a stream that it does not name, [`Gpu::load`] and [`Gpu::unload`] excepted
+//!    (the driver waits for every running kernel there), so neither runs on a ring thread.
+//! 2. A call marked *asynchronous* returns before the device has done the work; work of one stream is
+//!    done in the order it was asked for.
+//! 3. After [`Error::Lost`] every later call answers `Lost`: the context is dead and the process must end.
+
+mod types;
+
+pub use types::*;
+
+/// One device, with one context on it.
+pub trait Gpu: Send + Sync {
+    /// What the device is: answers every query of CUDA's device table.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Makes the calling thread able to use the device. Every thread calls it once, before anything else.
+    fn bind_thread(&self) -> Result<(), Error>;
+
+    // ---- address space ----
+
+    /// Reserves `bytes` of device addresses at exactly `at`. Nothing is mapped there yet.
+    fn reserve(&self, at: DeviceAddress, bytes: u64) -> Result<(), Error>;
+
+    /// Gives back a reservation, all of whose mappings have been unmapped.
+    fn unreserve(&self, at: DeviceAddress, bytes: u64) -> Result<(), Error>;
+
+    /// Creates physical device memory; `bytes` is a multiple of [`DeviceInfo::granule_bytes`].
+    /// What it holds is undefined: scrub it before a session sees it.
+    fn create_memory(&self, bytes: u64) -> Result<MemoryId, Error>;
+
+    /// Destroys physical memory that is mapped nowhere.
+    fn destroy_memory(&self, memory: MemoryId) -> Result<(), Error>;
+
+    /// Maps the whole of `memory` (of `chunk_bytes`) `count` times in a row from `at` on, with one `access`.
+    /// The range lies in a reservation and nothing is mapped in it.
+    fn map(
+        &self,
+        at: DeviceAddress,
+        memory: MemoryId,
+        chunk_bytes: u64,
+        count: u64,
+        access: Access,
+    ) -> Result<(), Error>;
+
+    /// Unmaps a range made of whole mappings.
+    fn unmap(&self, at: DeviceAddress, bytes: u64) -> Result<(), Error>;
+
+    /// Makes host memory known to the device, so that copies from it need no staging and the device can
+    /// write completion values into it. The range is page-aligned and stays mapped until `unregister_host`.
+    fn register_host(&self, range: HostRange) -> Result<(), Error>;
+
+    /// Undoes [`Gpu::register_host`]. May wait for every running kernel: never on a ring thread.
+    fn unregister_host(&self, range: HostRange) -> Result<(), Error>;
+
+    // ---- streams and events ----
+
+    /// Creates a stream that no other stream waits for. Lower `priority` is more urgent (CUDA's sense).
+    fn create_stream(&self, priority: i32) -> Result<StreamId, Error>;
+
+    /// Destroys a stream; work already in it is still done.
+    fn destroy_stream(&self, stream: StreamId) -> Result<(), Error>;
+
+    /// Waits until the stream has done everything asked of it. Not for ring threads.
+    fn synchronize(&self, stream: StreamId) -> Result<(), Error>;
+
+    /// Creates an event that takes a timestamp.
+    fn create_event(&self) -> Result<EventId, Error>;
+
+    /// Destroys an event.
+    fn destroy_event(&self, event: EventId) -> Result<(), Error>;
+
+    /// Asynchronous: takes the timestamp when the stream gets there.
+    fn record(&self, event: EventId, stream: StreamId) -> Result<(), Error>;
+
+    /// Nanoseconds between two events, both of which have been reached; `None` where one has not.
+    fn elapsed_ns(&self, start: EventId, end: EventId) -> Result<Option<f64>, Error>;
+
+    // ---- code ----
+
+    /// Loads verified PTX (the guard's canonical print, and nothing else), compiling it as the device needs.
+    /// May wait for every running kernel.
+    fn load(&self, ptx: &str) -> Result<LoadedImage, Error>;
+
+    /// Unloads an image none of whose entries is running or queued. May wait for every running kernel.
+    fn unload(&self, image: ImageId) -> Result<(), Error>;
+
+    /// Allows launches of `entry` with up to `bytes` of dynamic shared memory.
+    fn allow_dynamic_shared(&self, entry: EntryId, bytes: u32) -> Result<(), Error>;
+
+    // ---- work, all of it asynchronous ----
+
+    /// Launches an entry. `launch.parameters` is the whole parameter block, laid out as
+    /// [`EntryInfo::parameters`] says, hidden parameters included.
+    fn launch(&self, stream: StreamId, entry: EntryId, launch: &Launch<'_>) -> Result<(), Error>;
+
+    /// Copies registered host memory to the device.
+    fn copy_to_device(&self, stream: StreamId, to: DeviceAddress, from: HostRange) -> Result<(), Error>;
+
+    /// Copies device memory to registered host memory.
+    fn copy_to_host(&self, stream: StreamId, to: HostRange, from: DeviceAddress) -> Result<(), Error>;
+
+    /// Copies device memory to device memory; the ranges do not overlap.
+    fn copy_on_device(
+        &self,
+        stream: StreamId,
+        to: DeviceAddress,
+        from: DeviceAddress,
+        bytes: u64,
+    ) -> Result<(), Error>;
+
+    /// Writes `count` elements of a pattern; `to` is aligned to the pattern's size.
+    fn fill(
+        &self,
+        stream: StreamId,
+        to: DeviceAddress,
+        pattern: FillPattern,
+        count: u64,
+    ) -> Result<(), Error>;
+
+    /// Writes a 64-bit value into registered host memory once the stream gets there. `at` is 8-byte aligned.
+    /// Everything the stream did before is visible to whoever reads the value.
+    fn write_value(&self, stream: StreamId, at: HostAddress, value: u64) -> Result<(), Error>;
+
+    /// Asks whether the context still lives.
+    fn check(&self) -> Result<(), Error>;
+}

@@ -1,0 +1,171 @@
+//! The values that cross the [`crate::Gpu`] trait.
+
+/// An address in the device's address space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceAddress(pub u64);
+
+/// An address in the executor's own address space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostAddress(pub usize);
+
+/// A range of the executor's own memory. Whoever makes one keeps the memory mapped while the device may use it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct HostRange {
+    /// First byte.
+    pub at: HostAddress,
+    /// Length in bytes.
+    pub bytes: usize,
+}
+
+/// Physical memory, named by the device that made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MemoryId(pub u64);
+
+/// A stream, named by the device that made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StreamId(pub u64);
+
+/// An event, named by the device that made it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct EventId(pub u64);
+
+/// A loaded image, named by the device that loaded it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ImageId(pub u64);
+
+/// An entry of a loaded image, named by the device that loaded it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct EntryId(pub u64);
+
+/// What kernels may do to mapped memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Loads only; a store is a fault.
+    Read,
+    /// Loads, stores and atomics.
+    ReadWrite,
+}
+
+/// The element of a [`crate::Gpu::fill`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FillPattern {
+    /// One byte.
+    Bits8(u8),
+    /// Two bytes.
+    Bits16(u16),
+    /// Four bytes.
+    Bits32(u32),
+}
+
+/// Grid, block, shared memory and parameters of one launch.
+#[derive(Debug, Clone, Copy)]
+pub struct Launch<'a> {
+    /// Blocks in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y, z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory in bytes.
+    pub shared_bytes: u32,
+    /// The parameter block.
+    pub parameters: &'a [u8],
+}
+
+/// Where one parameter lies in the parameter block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ParameterLayout {
+    /// Offset in bytes.
+    pub offset: u32,
+    /// Size in bytes.
+    pub bytes: u32,
+}
+
+/// What is known of an entry once it is loaded: CUDA's function attributes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EntryInfo {
+    /// Name in the image.
+    pub name: String,
+    /// For launches.
+    pub id: EntryId,
+    /// Parameters in order, hidden ones included (they come last).
+    pub parameters: Vec<ParameterLayout>,
+    /// Most threads a block may have.
+    pub threads_max: u32,
+    /// Static shared memory in bytes.
+    pub shared_bytes: u32,
+    /// Local memory per thread in bytes.
+    pub local_bytes: u32,
+    /// Constant memory in bytes.
+    pub constant_bytes: u32,
+    /// Registers per thread.
+    pub registers: u32,
+    /// PTX version, major x 10 + minor, and binary version likewise.
+    pub ptx_version: u32,
+    /// See `ptx_version`.
+    pub binary_version: u32,
+}
+
+/// A loaded image and its entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadedImage {
+    /// For unloading.
+    pub id: ImageId,
+    /// Its entries, in the order of the source.
+    pub entries: Vec<EntryInfo>,
+}
+
+/// What a device is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// `software` or `cuda`.
+    pub backend: &'static str,
+    /// Marketing name.
+    pub name: String,
+    /// 16-byte UUID.
+    pub uuid: [u8; 16],
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// Granule of physical memory in bytes.
+    pub granule_bytes: u64,
+    /// CUDA driver version as `cuDriverGetVersion` gives it (13000).
+    pub driver_version: u32,
+    /// `CUdevice_attribute` number and value, for every attribute the device answers.
+    pub attributes: Vec<(u32, i32)>,
+    /// The architecture images are compiled for, as in `sm_90`.
+    pub architecture: u32,
+}
+
+impl DeviceInfo {
+    /// The value of a `CUdevice_attribute`, by its number.
+    #[must_use]
+    pub fn attribute(&self, number: u32) -> Option<i32> {
+        self.attributes.iter().find(|(known, _)| *known == number).map(|(_, value)| *value)
+    }
+}
+
+/// Why a device did not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The context is dead; the process must end.
+    #[error("the device's context is lost: {reason}")]
+    Lost {
+        /// What the device reported.
+        reason: String,
+        /// CUDA's error number, as `CUresult` (700, 716, 719, ...).
+        code: u32,
+    },
+    /// No memory of the kind asked for is left.
+    #[error("out of device memory")]
+    OutOfMemory,
+    /// The image does not compile or load.
+    #[error("the image does not load: {0}")]
+    Image(String),
+    /// The launch asks for more than the entry or the device has.
+    #[error("launch out of resources: {0}")]
+    LaunchResources(String),
+    /// An argument that the device refuses, though it may be well formed.
+    #[error("the device refused: {0}")]
+    Refused(String),
+    /// The device, or its driver, is not there.
+    #[error("no such device: {0}")]
+    Missing(String),
+}

@@ -1,0 +1,2 @@
+//! PTX in, confined and verified PTX out. (being written)
+pub mod ast;
