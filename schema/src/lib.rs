@@ -1,1 +1,33 @@
-//! (being written)
+//! The contracts between client, kernel and executor.
+//!
+//! The schemas (`*.capnp`) are the contract; this crate holds the types generated from them, the limits
+//! both sides keep to, and the error that travels on every interface.
+//!
+//! # Invariants
+//! 1. Every limit on what a client may send or hold is named in [`limits`], once.
+//! 2. Every answer to a client that can fail for the client's reasons is a union of result and [`Error`].
+
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::allow_attributes_without_reason,
+    clippy::let_underscore_must_use,
+    reason = "generated"
+)]
+mod generated {
+    capnp::generated_code!(pub mod bulkhead_capnp);
+    capnp::generated_code!(pub mod executor_capnp);
+    capnp::generated_code!(pub mod compile_capnp);
+}
+
+mod error;
+mod handle;
+pub mod limits;
+
+pub use error::{Error, ErrorCode};
+pub use generated::{bulkhead_capnp, compile_capnp, executor_capnp};
+pub use handle::Handle;

@@ -1,0 +1,16 @@
+@0x9c1e0a5b7d3f4e66;
+# What a compile process answers on its output: one message.
+
+using B = import "bulkhead.capnp";
+
+struct Compiled {
+  union {
+    ptx @0 :Ptx;
+    error @1 :B.Error;
+  }
+}
+
+struct Ptx {
+  text @0 :Text;              # The guard's canonical print.
+  entries @1 :List(Text);     # Names of the entries, in the order of the source.
+}

@@ -1,0 +1,69 @@
+//! Every limit on what a client may send or hold. Asserted where it is enforced.
+
+/// Version of the client protocol; `hello` refuses any other.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// Sessions on one device at a time; also the number of slots.
+pub const SESSIONS_MAX: u32 = 32;
+/// Connections of one kernel at a time.
+pub const CONNECTIONS_MAX: usize = 256;
+/// Sessions of one connection at a time.
+pub const SESSIONS_PER_CONNECTION_MAX: usize = 8;
+
+/// Records of a ring: a power of two.
+pub const RING_RECORDS: u32 = 1024;
+/// Work a session may have submitted to the device and not yet seen done. Below the hardware queue's depth,
+/// so that a ring thread never blocks in the driver.
+pub const IN_FLIGHT_MAX: u32 = 768;
+/// Streams of a session.
+pub const STREAMS_MAX: u32 = 64;
+/// Events of a session.
+pub const EVENTS_MAX: u32 = 4096;
+/// Longest parameter block of a launch, in bytes (CUDA's own limit since sm_70).
+pub const PARAMETER_BYTES_MAX: usize = 32_764;
+
+/// Capabilities of a session.
+pub const CAPABILITIES_MAX: u32 = 16_384;
+/// Images loaded in a session.
+pub const IMAGES_MAX: u32 = 256;
+/// Entries of one image.
+pub const ENTRIES_MAX: u32 = 512;
+/// Size of an image as it is sent, in bytes.
+pub const IMAGE_BYTES_MAX: u64 = 256 << 20;
+/// Pinned host memory of a session, in bytes.
+pub const HOST_BYTES_MAX: u64 = 16 << 30;
+/// Longest name a client may give itself or a session, in bytes.
+pub const NAME_BYTES_MAX: usize = 128;
+
+/// Descriptor tokens outstanding per connection.
+pub const TOKENS_MAX: usize = 64;
+/// How long a token is good, in seconds.
+pub const TOKEN_SECONDS: u64 = 30;
+
+/// Outstanding calls of a connection.
+pub const QUESTIONS_MAX: usize = 1024;
+/// Capabilities exported to a connection, all references counted.
+pub const EXPORTS_MAX: usize = 32_768;
+/// Capabilities in one message.
+pub const CAPABILITIES_PER_MESSAGE_MAX: u32 = 16;
+/// Answers queued to a peer that does not read, in bytes.
+pub const QUEUED_BYTES_MAX: usize = 8 << 20;
+/// Largest message, in words of 8 bytes.
+pub const MESSAGE_WORDS_MAX: usize = 131_072;
+/// Deepest nesting of a message.
+pub const MESSAGE_NESTING_MAX: i32 = 16;
+
+/// Largest packet between kernel and executor, in bytes.
+pub const PACKET_BYTES_MAX: usize = 128 * 1024;
+/// Deadline of an ordinary request to the executor, in seconds.
+pub const REQUEST_SECONDS: u64 = 30;
+/// Deadline of a compile process, in seconds.
+pub const COMPILE_SECONDS: u64 = 120;
+/// Memory of a compile process, in bytes.
+pub const COMPILE_MEMORY_BYTES: u64 = 4 << 30;
+/// Compile processes at a time.
+pub const COMPILES_MAX: usize = 2;
+/// Largest canonical print, in bytes.
+pub const PTX_BYTES_MAX: u64 = 64 << 20;
+/// How long a session's running work is waited for when its memory changes or it ends, in seconds.
+pub const DRAIN_SECONDS: u64 = 10;
