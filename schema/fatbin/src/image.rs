@@ -1,0 +1,82 @@
+use crate::container::{CONTAINER_MAGIC, entries};
+use crate::elf::{ELF_MAGIC, architecture};
+use crate::read::u32_at;
+use crate::{Entry, Error, Kind, Needed, TEXT_BYTES_MAX, needed};
+
+/// An image, with its parts found but not decompressed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Image<'a> {
+    /// One or more containers in a row.
+    Containers(Vec<Entry<'a>>),
+    /// A bare cubin.
+    Cubin {
+        /// Its architecture, where its header says.
+        sm: Option<u32>,
+    },
+    /// PTX text, without the NUL and padding at its end.
+    Ptx(&'a [u8]),
+}
+
+impl<'a> Image<'a> {
+    /// Reads an image that is the whole of `bytes`.
+    pub fn read(bytes: &'a [u8]) -> Result<Image<'a>, Error> {
+        match u32_at(bytes, 0, "an image") {
+            Ok(CONTAINER_MAGIC) => entries(bytes).map(Image::Containers),
+            Ok(ELF_MAGIC) => Ok(Image::Cubin { sm: architecture(bytes) }),
+            Ok(_) | Err(_) => match needed(bytes)? {
+                Needed::UpToNul => Ok(Image::Ptx(without_padding(bytes))),
+                Needed::More(_) | Needed::Exactly(_) | Needed::Wrapper(_) => Err(Error::Unknown),
+            },
+        }
+    }
+
+    /// The entries; none for an image that is not a container.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry<'a>] {
+        match self {
+            Image::Containers(entries) => entries,
+            Image::Cubin { .. } | Image::Ptx(_) => &[],
+        }
+    }
+
+    /// The PTX for a device of architecture `sm`: of the entries it may be compiled from, the latest one.
+    /// A bare text is taken as it is, since only its own `.target` says what it is for.
+    pub fn ptx_for(&self, sm: u32) -> Result<String, Error> {
+        match self {
+            Image::Ptx(bytes) if bytes.len() > TEXT_BYTES_MAX => Err(Error::Limit {
+                what: "bytes of PTX",
+                value: bytes.len() as u64,
+                limit: TEXT_BYTES_MAX as u64,
+            }),
+            Image::Ptx(bytes) => text(bytes.to_vec()),
+            Image::Cubin { sm } => Err(Error::MachineCodeOnly(sm.iter().copied().collect())),
+            Image::Containers(entries) => {
+                let ptx = || entries.iter().filter(|entry| entry.kind == Kind::Ptx);
+                if let Some(best) = ptx().filter(|entry| entry.sm <= sm).max_by_key(|entry| entry.sm) {
+                    return text(best.content()?);
+                }
+                if let Some(lowest) = ptx().map(|entry| entry.sm).min() {
+                    return Err(Error::TooNew { lowest, device: sm });
+                }
+                if entries.is_empty() {
+                    return Err(Error::Empty);
+                }
+                let mut machine: Vec<u32> = entries.iter().map(|entry| entry.sm).collect();
+                machine.sort_unstable();
+                machine.dedup();
+                Err(Error::MachineCodeOnly(machine))
+            }
+        }
+    }
+}
+
+/// PTX payloads end with a NUL and are padded with more.
+fn without_padding(bytes: &[u8]) -> &[u8] {
+    let kept = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    bytes.get(..kept).unwrap_or_default()
+}
+
+fn text(mut bytes: Vec<u8>) -> Result<String, Error> {
+    bytes.truncate(without_padding(&bytes).len());
+    String::from_utf8(bytes).map_err(|error| Error::NotText { at: error.utf8_error().valid_up_to() })
+}
