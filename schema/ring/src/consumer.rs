@@ -1,0 +1,135 @@
+//! The executor's end.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    ProtocolError,
+    layout::{RECORD_WORDS, RECORDS},
+    memory::Ring,
+    record::{INLINE_WORD, Launch, ParameterPlace, Record, Words},
+    sync::{Ordering, fence, spin},
+};
+
+/// How [`Consumer::park`] ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Park {
+    /// There is, or may be, a record.
+    Ready,
+    /// The time is up.
+    TimedOut,
+}
+
+/// Takes records. One per ring.
+pub struct Consumer {
+    ring: Arc<Ring>,
+    head: u64,
+    tail_seen: u64,
+    words: Words,
+}
+
+impl Consumer {
+    /// The consumer of a fresh ring.
+    #[must_use]
+    pub fn new(ring: Arc<Ring>) -> Self {
+        Self { ring, head: 0, tail_seen: 0, words: [0; RECORD_WORDS] }
+    }
+
+    /// Records ever taken.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.head
+    }
+
+    /// Whether a record waits. Does not judge the tail.
+    pub fn is_ready(&mut self) -> bool {
+        if self.tail_seen == self.head {
+            self.tail_seen = self.ring.header().tail.load(Ordering::Acquire);
+        }
+        self.tail_seen != self.head
+    }
+
+    /// Copies and decodes the next record, if there is one. Its parameters stay readable, and its place in the
+    /// ring taken, until [`Consumer::release`].
+    ///
+    /// # Errors
+    /// Where the producer broke the protocol; the ring is of no use any more.
+    pub fn take(&mut self) -> Result<Option<Record>, ProtocolError> {
+        if !self.is_ready() {
+            return Ok(None);
+        }
+        let (tail, head) = (self.tail_seen, self.head);
+        if tail < head || tail - head > RECORDS as u64 {
+            return Err(ProtocolError::Tail { tail, head });
+        }
+        for (word, cell) in self.words.iter_mut().zip(&self.ring.record(head).0) {
+            *word = cell.load(Ordering::Relaxed);
+        }
+        Record::decode(&self.words, head).map(Some)
+    }
+
+    /// Copies the parameter block of the record taken last into `block`, and returns its bytes rounded up to
+    /// whole words.
+    pub fn parameters<'a>(&self, launch: &Launch, block: &'a mut Vec<u64>) -> &'a mut Vec<u64> {
+        let count = (launch.parameter_bytes as usize).div_ceil(8);
+        block.clear();
+        match launch.parameters {
+            ParameterPlace::Inline => block.extend_from_slice(&self.words[INLINE_WORD..INLINE_WORD + count]),
+            ParameterPlace::Arena(start) => {
+                let cells = &self.ring.arena()[start as usize..start as usize + count];
+                block.extend(cells.iter().map(|cell| cell.load(Ordering::Relaxed)));
+            }
+        }
+        block
+    }
+
+    /// Gives the place of the record taken last back to the producer.
+    pub fn release(&mut self) {
+        self.head += 1;
+        self.ring.header().head.store(self.head, Ordering::Release);
+    }
+
+    /// Spins for a record, `turns` times.
+    pub fn spin(&mut self, turns: u32) -> bool {
+        for _ in 0..turns {
+            if self.is_ready() {
+                return true;
+            }
+            spin();
+        }
+        false
+    }
+
+    /// Sleeps until the producer publishes or `timeout` has passed. Never sleeps without a timeout: the word it
+    /// sleeps on belongs to the client.
+    pub fn park(&mut self, timeout: Duration) -> Park {
+        let header = self.ring.header();
+        let bell = header.doorbell.load(Ordering::Acquire);
+        header.parked.store(1, Ordering::Relaxed);
+        // Store-load ordering: either the producer sees us parked, or we see its tail.
+        fence(Ordering::SeqCst);
+        let ring = Arc::clone(&self.ring);
+        let park = if self.is_ready() || ring.sleep(bell, timeout) { Park::Ready } else { Park::TimedOut };
+        ring.header().parked.store(0, Ordering::Relaxed);
+        park
+    }
+
+    /// Wakes a thread in [`Consumer::park`], from the executor's own side.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        Waker { ring: Arc::clone(&self.ring) }
+    }
+}
+
+/// Wakes the consumer of a ring for other reasons than a record.
+#[derive(Clone)]
+pub struct Waker {
+    ring: Arc<Ring>,
+}
+
+impl Waker {
+    /// Ends a sleep, or prevents the one about to begin.
+    pub fn wake(&self) {
+        self.ring.header().doorbell.fetch_add(1, Ordering::Release);
+        self.ring.wake();
+    }
+}

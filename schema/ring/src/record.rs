@@ -1,0 +1,402 @@
+//! Records: what a client can ask for, and how it lies in sixteen words.
+//!
+//! Word 0 holds the operation in its low half and the stream in its high half; the rest is per operation.
+
+use crate::{
+    ProtocolError,
+    layout::{ARENA_WORDS, RECORD_WORDS, REPLIES, STREAMS},
+};
+
+/// The words of a record, copied out of shared memory.
+pub(crate) type Words = [u64; RECORD_WORDS];
+
+/// First word of a launch's inline parameters.
+pub(crate) const INLINE_WORD: usize = 6;
+/// Parameter bytes that fit into the record itself.
+pub(crate) const INLINE_BYTES: usize = (RECORD_WORDS - INLINE_WORD) * 8;
+
+const LAUNCH: u32 = 1;
+const COPY_TO_DEVICE: u32 = 2;
+const COPY_TO_HOST: u32 = 3;
+const COPY_ON_DEVICE: u32 = 4;
+const FILL: u32 = 5;
+const WAIT_ON: u32 = 6;
+const RECORD_EVENT: u32 = 7;
+const DESTROY_EVENT: u32 = 8;
+const ELAPSED: u32 = 9;
+const CREATE_STREAM: u32 = 10;
+const DESTROY_STREAM: u32 = 11;
+
+/// A capability's name: slot and generation, an allegation like every other field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Bind {
+    /// Slot.
+    pub slot: u32,
+    /// Generation.
+    pub generation: u32,
+}
+
+/// Blocks, threads and dynamic shared memory of a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaunchShape {
+    /// Blocks in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads in x, y, z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory in bytes.
+    pub shared_bytes: u32,
+}
+
+/// Where a launch's parameter bytes lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParameterPlace {
+    /// In the record.
+    Inline,
+    /// In the arena, from this word on.
+    Arena(u32),
+}
+
+/// A launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Launch {
+    /// The entry.
+    pub entry: Bind,
+    /// Its shape.
+    pub shape: LaunchShape,
+    /// Length of the parameter block in bytes.
+    pub parameter_bytes: u32,
+    /// Where it lies.
+    pub parameters: ParameterPlace,
+}
+
+/// A copy between two capability-named ranges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Copy {
+    /// Destination.
+    pub to: Bind,
+    /// Offset in it, in bytes.
+    pub to_offset: u64,
+    /// Source.
+    pub from: Bind,
+    /// Offset in it, in bytes.
+    pub from_offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+}
+
+/// Element of a fill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pattern {
+    /// One byte.
+    Bits8(u8),
+    /// Two bytes.
+    Bits16(u16),
+    /// Four bytes.
+    Bits32(u32),
+}
+
+impl Pattern {
+    /// Its size in bytes.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        match self {
+            Self::Bits8(_) => 1,
+            Self::Bits16(_) => 2,
+            Self::Bits32(_) => 4,
+        }
+    }
+}
+
+/// A decoded record. Every index in it is below its limit; nothing else is promised of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "`stream` is the stream the work belongs to, everywhere")]
+pub enum Record {
+    /// Run an entry.
+    Launch { stream: u32, launch: Launch },
+    /// Host memory to device memory.
+    CopyToDevice { stream: u32, copy: Copy },
+    /// Device memory to host memory.
+    CopyToHost { stream: u32, copy: Copy },
+    /// Device memory to device memory.
+    CopyOnDevice { stream: u32, copy: Copy },
+    /// Fill device memory with `count` elements.
+    Fill { stream: u32, to: Bind, offset: u64, pattern: Pattern, count: u64 },
+    /// Later work of `stream` starts after `position` of the stream `on` has passed.
+    WaitOn { stream: u32, on: u32, position: u64 },
+    /// Take a timestamp.
+    RecordEvent { stream: u32, event: u32 },
+    /// Forget an event.
+    DestroyEvent { stream: u32, event: u32 },
+    /// Answer the nanoseconds (f64 bits) between two events in a reply slot.
+    Elapsed { stream: u32, start: u32, end: u32, reply: u32 },
+    /// Make a stream.
+    CreateStream { stream: u32, priority: i32 },
+    /// Forget a stream once its work has passed.
+    DestroyStream { stream: u32 },
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low half is what is asked for")]
+fn low(word: u64) -> u32 {
+    word as u32
+}
+
+fn high(word: u64) -> u32 {
+    low(word >> 32)
+}
+
+fn bind(word: u64) -> Bind {
+    Bind { slot: low(word), generation: high(word) }
+}
+
+fn name(bind: Bind) -> u64 {
+    pair(bind.slot, bind.generation)
+}
+
+impl Record {
+    /// The stream it belongs to.
+    #[must_use]
+    pub fn stream(&self) -> u32 {
+        match self {
+            Self::Launch { stream, .. }
+            | Self::CopyToDevice { stream, .. }
+            | Self::CopyToHost { stream, .. }
+            | Self::CopyOnDevice { stream, .. }
+            | Self::Fill { stream, .. }
+            | Self::WaitOn { stream, .. }
+            | Self::RecordEvent { stream, .. }
+            | Self::DestroyEvent { stream, .. }
+            | Self::Elapsed { stream, .. }
+            | Self::CreateStream { stream, .. }
+            | Self::DestroyStream { stream } => *stream,
+        }
+    }
+
+    /// The words of the record; a launch's inline parameters are written apart.
+    pub(crate) fn encode(&self) -> Words {
+        let mut words = [0; RECORD_WORDS];
+        let stream = self.stream();
+        let operation = match *self {
+            Self::Launch { launch, .. } => {
+                let LaunchShape { grid, block, shared_bytes } = launch.shape;
+                words[1] = name(launch.entry);
+                words[2] = pair(grid[0], grid[1]);
+                words[3] = pair(grid[2], block[0]);
+                words[4] = pair(block[1], block[2]);
+                let place = match launch.parameters {
+                    ParameterPlace::Inline => 0,
+                    ParameterPlace::Arena(word) => {
+                        words[INLINE_WORD] = u64::from(word);
+                        1 << 31
+                    }
+                };
+                words[5] = pair(shared_bytes, launch.parameter_bytes | place);
+                LAUNCH
+            }
+            Self::CopyToDevice { copy, .. } => copy.encode(&mut words, COPY_TO_DEVICE),
+            Self::CopyToHost { copy, .. } => copy.encode(&mut words, COPY_TO_HOST),
+            Self::CopyOnDevice { copy, .. } => copy.encode(&mut words, COPY_ON_DEVICE),
+            Self::Fill { to, offset, pattern, count, .. } => {
+                words[1] = name(to);
+                words[2] = offset;
+                words[3] = count;
+                words[4] = match pattern {
+                    Pattern::Bits8(value) => pair(1, u32::from(value)),
+                    Pattern::Bits16(value) => pair(2, u32::from(value)),
+                    Pattern::Bits32(value) => pair(4, value),
+                };
+                FILL
+            }
+            Self::WaitOn { on, position, .. } => {
+                words[1] = u64::from(on);
+                words[2] = position;
+                WAIT_ON
+            }
+            Self::RecordEvent { event, .. } => {
+                words[1] = u64::from(event);
+                RECORD_EVENT
+            }
+            Self::DestroyEvent { event, .. } => {
+                words[1] = u64::from(event);
+                DESTROY_EVENT
+            }
+            Self::Elapsed { start, end, reply, .. } => {
+                words[1] = pair(start, end);
+                words[2] = u64::from(reply);
+                ELAPSED
+            }
+            Self::CreateStream { priority, .. } => {
+                words[1] = u64::from(priority.cast_unsigned());
+                CREATE_STREAM
+            }
+            Self::DestroyStream { .. } => DESTROY_STREAM,
+        };
+        words[0] = pair(operation, stream);
+        words
+    }
+
+    /// Reads a record out of words copied from shared memory. `position` is for the error alone.
+    ///
+    /// # Errors
+    /// Where the operation is unknown or an index is out of its range.
+    pub(crate) fn decode(words: &Words, position: u64) -> Result<Self, ProtocolError> {
+        let field = |field| ProtocolError::Field { position, field };
+        let stream = high(words[0]);
+        if stream as usize >= STREAMS {
+            return Err(field("stream"));
+        }
+        let record = match low(words[0]) {
+            LAUNCH => {
+                let word = high(words[5]);
+                let parameter_bytes = word & !(1 << 31);
+                let parameters = if word >> 31 == 0 {
+                    if parameter_bytes as usize > INLINE_BYTES {
+                        return Err(field("parameter length"));
+                    }
+                    ParameterPlace::Inline
+                } else {
+                    let start = low(words[INLINE_WORD]);
+                    let words = (parameter_bytes as usize).div_ceil(8);
+                    if (start as usize).checked_add(words).is_none_or(|end| end > ARENA_WORDS) {
+                        return Err(field("parameter place"));
+                    }
+                    ParameterPlace::Arena(start)
+                };
+                let shape = LaunchShape {
+                    grid: [low(words[2]), high(words[2]), low(words[3])],
+                    block: [high(words[3]), low(words[4]), high(words[4])],
+                    shared_bytes: low(words[5]),
+                };
+                Self::Launch {
+                    stream,
+                    launch: Launch { entry: bind(words[1]), shape, parameter_bytes, parameters },
+                }
+            }
+            COPY_TO_DEVICE => Self::CopyToDevice { stream, copy: Copy::decode(words) },
+            COPY_TO_HOST => Self::CopyToHost { stream, copy: Copy::decode(words) },
+            COPY_ON_DEVICE => Self::CopyOnDevice { stream, copy: Copy::decode(words) },
+            FILL => {
+                let value = high(words[4]);
+                let pattern = match low(words[4]) {
+                    1 => Pattern::Bits8(u8::try_from(value).map_err(|_| field("pattern"))?),
+                    2 => Pattern::Bits16(u16::try_from(value).map_err(|_| field("pattern"))?),
+                    4 => Pattern::Bits32(value),
+                    _ => return Err(field("pattern")),
+                };
+                Self::Fill { stream, to: bind(words[1]), offset: words[2], pattern, count: words[3] }
+            }
+            WAIT_ON => {
+                let on = low(words[1]);
+                if on as usize >= STREAMS {
+                    return Err(field("stream waited for"));
+                }
+                Self::WaitOn { stream, on, position: words[2] }
+            }
+            RECORD_EVENT => Self::RecordEvent { stream, event: low(words[1]) },
+            DESTROY_EVENT => Self::DestroyEvent { stream, event: low(words[1]) },
+            ELAPSED => {
+                let reply = low(words[2]);
+                if reply as usize >= REPLIES {
+                    return Err(field("reply"));
+                }
+                Self::Elapsed { stream, start: low(words[1]), end: high(words[1]), reply }
+            }
+            CREATE_STREAM => Self::CreateStream { stream, priority: low(words[1]).cast_signed() },
+            DESTROY_STREAM => Self::DestroyStream { stream },
+            operation => return Err(ProtocolError::Operation { position, operation }),
+        };
+        Ok(record)
+    }
+}
+
+impl Copy {
+    fn encode(self, words: &mut Words, operation: u32) -> u32 {
+        words[1] = name(self.to);
+        words[2] = self.to_offset;
+        words[3] = name(self.from);
+        words[4] = self.from_offset;
+        words[5] = self.bytes;
+        operation
+    }
+
+    fn decode(words: &Words) -> Self {
+        Self {
+            to: bind(words[1]),
+            to_offset: words[2],
+            from: bind(words[3]),
+            from_offset: words[4],
+            bytes: words[5],
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn examples() -> Vec<Record> {
+        let (to, from) = (Bind { slot: 3, generation: u32::MAX }, Bind { slot: u32::MAX, generation: 1 });
+        let copy = Copy { to, to_offset: u64::MAX, from, from_offset: 7, bytes: 1 << 40 };
+        let shape = LaunchShape { grid: [1, u32::MAX, 3], block: [4, 5, 6], shared_bytes: 227 << 10 };
+        let launch = Launch { entry: to, shape, parameter_bytes: 80, parameters: ParameterPlace::Inline };
+        let long = Launch { parameter_bytes: 32_764, parameters: ParameterPlace::Arena(9), ..launch };
+        vec![
+            Record::Launch { stream: 0, launch },
+            Record::Launch { stream: 63, launch: long },
+            Record::CopyToDevice { stream: 1, copy },
+            Record::CopyToHost { stream: 2, copy },
+            Record::CopyOnDevice { stream: 3, copy },
+            Record::Fill { stream: 4, to, offset: 5, pattern: Pattern::Bits8(6), count: 7 },
+            Record::Fill { stream: 4, to, offset: 5, pattern: Pattern::Bits16(600), count: 7 },
+            Record::Fill { stream: 4, to, offset: 5, pattern: Pattern::Bits32(u32::MAX), count: u64::MAX },
+            Record::WaitOn { stream: 5, on: 6, position: u64::MAX },
+            Record::RecordEvent { stream: 6, event: 4095 },
+            Record::DestroyEvent { stream: 6, event: u32::MAX },
+            Record::Elapsed { stream: 7, start: 1, end: 2, reply: 63 },
+            Record::CreateStream { stream: 8, priority: -5 },
+            Record::DestroyStream { stream: 9 },
+        ]
+    }
+
+    #[test]
+    fn every_record_decodes_to_what_was_encoded() {
+        for record in examples() {
+            assert_eq!(Record::decode(&record.encode(), 0), Ok(record));
+        }
+    }
+
+    #[test]
+    fn random_words_decode_to_an_error_or_to_a_record_within_its_limits() {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut accepted = 0;
+        for round in 0..200_000 {
+            let mut words = [0; RECORD_WORDS];
+            for word in &mut words {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                *word = state;
+            }
+            if round % 2 == 0 {
+                words[0] = pair(high(words[0]) % 13, low(words[0]) % 70);
+            }
+            if let Ok(record) = Record::decode(&words, round) {
+                accepted += 1;
+                assert!((record.stream() as usize) < STREAMS);
+                if let Record::Launch { launch, .. } = record {
+                    let end = match launch.parameters {
+                        ParameterPlace::Inline => launch.parameter_bytes as usize <= INLINE_BYTES,
+                        ParameterPlace::Arena(start) => {
+                            start as usize * 8 + launch.parameter_bytes as usize <= ARENA_WORDS * 8
+                        }
+                    };
+                    assert!(end);
+                }
+            }
+        }
+        assert!(accepted > 1000, "the generator reaches the accepting paths: {accepted}");
+    }
+}
