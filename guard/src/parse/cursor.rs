@@ -1,0 +1,260 @@
+//! Where the parser is in the text: a window of two tokens, the report, and recovery after an error.
+
+use crate::ast::Place;
+use crate::limits::{NAME_BYTES_MAX, STATEMENTS_MAX, TOKENS_MAX};
+use crate::report::{Reason, Report};
+use crate::tokens::{Token, TokenKind, Tokens, tokens};
+
+/// The error has been reported: recover and go on.
+#[derive(Debug)]
+pub(super) struct Stop;
+
+pub(super) type Parsed<T> = Result<T, Stop>;
+
+pub(super) struct Cursor<'a> {
+    tokens: Tokens<'a>,
+    window: [Option<Token<'a>>; 2],
+    read: usize,
+    statements: usize,
+    /// A limit of the whole text was passed: nothing more is read.
+    exhausted: bool,
+    /// Braces of an operand that are open.
+    pub(super) vectors: usize,
+    pub(super) report: Report,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        let mut cursor = Self {
+            tokens: tokens(text),
+            window: [None, None],
+            read: 0,
+            statements: 0,
+            exhausted: false,
+            vectors: 0,
+            report: Report::default(),
+        };
+        cursor.window = [cursor.fetch(), cursor.fetch()];
+        cursor
+    }
+
+    /// The next token that carries meaning; bytes that PTX does not have are reported on the way.
+    fn fetch(&mut self) -> Option<Token<'a>> {
+        if self.exhausted {
+            return None;
+        }
+        loop {
+            let token = self.tokens.next()?;
+            let reason = match token.kind {
+                TokenKind::Space | TokenKind::LineComment | TokenKind::BlockComment => continue,
+                TokenKind::Invalid => Reason::Byte(token.text.bytes().next().unwrap_or_default()),
+                TokenKind::UnterminatedComment => Reason::Unterminated("a comment"),
+                TokenKind::UnterminatedText => Reason::Unterminated("a string"),
+                TokenKind::Word
+                | TokenKind::DotWord
+                | TokenKind::Number
+                | TokenKind::Text
+                | TokenKind::Punctuation => {
+                    self.read += 1;
+                    if self.read > TOKENS_MAX {
+                        self.exhaust(token.place, "tokens", TOKENS_MAX);
+                        return None;
+                    }
+                    return Some(token);
+                }
+            };
+            self.report.add(token.place, reason);
+        }
+    }
+
+    fn exhaust(&mut self, place: Place, what: &'static str, most: usize) {
+        self.exhausted = true;
+        self.window = [None, None];
+        self.report.add(place, Reason::Limit { what, most: most as u64 });
+    }
+
+    pub(super) fn exhausted(&self) -> bool {
+        self.exhausted
+    }
+
+    /// Counts one statement against the limit of the text.
+    pub(super) fn count_statement(&mut self) -> Parsed<()> {
+        self.statements += 1;
+        if self.statements <= STATEMENTS_MAX {
+            return Ok(());
+        }
+        let place = self.place();
+        self.exhaust(place, "statements", STATEMENTS_MAX);
+        Err(Stop)
+    }
+
+    pub(super) fn at_end(&self) -> bool {
+        self.window[0].is_none()
+    }
+
+    pub(super) fn peek(&self) -> Option<Token<'a>> {
+        self.window[0]
+    }
+
+    pub(super) fn peek_kind(&self) -> Option<TokenKind> {
+        self.window[0].map(|token| token.kind)
+    }
+
+    /// The next token's text; empty at the end.
+    pub(super) fn peek_text(&self) -> &'a str {
+        self.window[0].map_or("", |token| token.text)
+    }
+
+    /// The text of the token after the next.
+    pub(super) fn second_text(&self) -> &'a str {
+        self.window[1].map_or("", |token| token.text)
+    }
+
+    pub(super) fn place(&self) -> Place {
+        self.window[0].map_or_else(|| self.tokens.here(), |token| token.place)
+    }
+
+    pub(super) fn bump(&mut self) -> Option<Token<'a>> {
+        let token = self.window[0].take()?;
+        self.window[0] = self.window[1].take();
+        self.window[1] = self.fetch();
+        Some(token)
+    }
+
+    /// Takes the next token where it is a dotted word that touches the one before it.
+    pub(super) fn take_touching_dot(&mut self, before: Token<'a>) -> Option<Token<'a>> {
+        let next = self.window[0]?;
+        (next.kind == TokenKind::DotWord && next.start == before.start + before.text.len())
+            .then(|| self.bump())
+            .flatten()
+    }
+
+    pub(super) fn fail<T>(&mut self, place: Place, reason: Reason) -> Parsed<T> {
+        if !self.exhausted {
+            self.report.add(place, reason);
+        }
+        Err(Stop)
+    }
+
+    /// Reports the next token as not what was expected.
+    pub(super) fn unexpected<T>(&mut self, expected: &'static str) -> Parsed<T> {
+        let found = match self.peek() {
+            None => "the end of the text".to_owned(),
+            Some(token) => format!("`{}`", shorten(token.text)),
+        };
+        self.fail(self.place(), Reason::Expected { expected, found })
+    }
+
+    pub(super) fn take_punctuation(&mut self, text: &str) -> bool {
+        let there = self.peek_kind() == Some(TokenKind::Punctuation) && self.peek_text() == text;
+        if there {
+            self.bump();
+        }
+        there
+    }
+
+    pub(super) fn expect_punctuation(&mut self, text: &str, expected: &'static str) -> Parsed<()> {
+        if self.take_punctuation(text) { Ok(()) } else { self.unexpected(expected) }
+    }
+
+    pub(super) fn expect_dot(&mut self, text: &str, expected: &'static str) -> Parsed<()> {
+        if self.peek_text() != text {
+            return self.unexpected(expected);
+        }
+        self.bump();
+        Ok(())
+    }
+
+    pub(super) fn expect_kind(
+        &mut self,
+        kind: TokenKind,
+        expected: &'static str,
+    ) -> Parsed<(&'a str, Place)> {
+        match self.peek() {
+            Some(token) if token.kind == kind => {
+                self.bump();
+                Ok((token.text, token.place))
+            }
+            _ => self.unexpected(expected),
+        }
+    }
+
+    /// A declared or used name.
+    pub(super) fn name(&mut self, expected: &'static str) -> Parsed<String> {
+        let (text, place) = self.expect_kind(TokenKind::Word, expected)?;
+        self.check_name(text, place)?;
+        Ok(text.to_owned())
+    }
+
+    pub(super) fn check_name(&mut self, text: &str, place: Place) -> Parsed<()> {
+        if text.len() > NAME_BYTES_MAX {
+            let reason = Reason::Limit { what: "bytes of a name", most: NAME_BYTES_MAX as u64 };
+            return self.fail(place, reason);
+        }
+        Ok(())
+    }
+
+    /// An integer without a sign.
+    pub(super) fn unsigned(&mut self, expected: &'static str) -> Parsed<u64> {
+        let (text, place) = self.expect_kind(TokenKind::Number, expected)?;
+        match super::number::integer(text) {
+            Some(value) => Ok(value),
+            None => self.fail(place, Reason::Number(shorten(text).to_owned())),
+        }
+    }
+
+    /// An integer without a sign that fits in 32 bits.
+    pub(super) fn unsigned32(&mut self, expected: &'static str) -> Parsed<u32> {
+        let place = self.place();
+        let text = self.peek_text();
+        let value = self.unsigned(expected)?;
+        match u32::try_from(value) {
+            Ok(value) => Ok(value),
+            Err(_) => self.fail(place, Reason::Number(shorten(text).to_owned())),
+        }
+    }
+
+    /// After an error in a body: to the end of the statement.
+    pub(super) fn skip_statement(&mut self) {
+        let mut open = std::mem::take(&mut self.vectors);
+        loop {
+            match self.peek_text() {
+                "" => return,
+                ";" => {
+                    self.bump();
+                    return;
+                }
+                "{" => open += 1,
+                "}" if open == 0 => return,
+                "}" => open -= 1,
+                _ => {}
+            }
+            self.bump();
+        }
+    }
+
+    /// After an error at module scope: to the end of the item.
+    pub(super) fn skip_item(&mut self) {
+        let mut open = std::mem::take(&mut self.vectors);
+        loop {
+            let text = self.peek_text();
+            match text {
+                "" => return,
+                "{" => open += 1,
+                "}" => open = open.saturating_sub(1),
+                ".entry" | ".func" | ".visible" | ".extern" | ".weak" | ".common" if open == 0 => return,
+                _ => {}
+            }
+            self.bump();
+            if open == 0 && matches!(text, ";" | "}") {
+                return;
+            }
+        }
+    }
+}
+
+/// The start of a text that a client may have made long.
+pub(super) fn shorten(text: &str) -> &str {
+    let end = text.char_indices().map(|(at, _)| at).find(|at| *at >= 60).unwrap_or(text.len());
+    text.get(..end).unwrap_or_default()
+}

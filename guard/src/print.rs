@@ -1,0 +1,254 @@
+//! Tree to text: the canonical print, the only form in which a module is compiled.
+//!
+//! ASCII, one statement a line, no comments. Equal trees print equal bytes, and `parse(print(m))` is `m`
+//! but for places.
+
+use std::fmt::{self, Display, Formatter};
+
+use crate::ast::{
+    Address, AddressBase, Directive, Function, FunctionKind, Instruction, Item, Linkage, Module, Operand,
+    Space, Statement, Type, Variable,
+};
+
+/// The canonical text of a module.
+#[must_use]
+pub fn print(module: &Module) -> String {
+    format!("{}", Text(module))
+}
+
+/// A tree node with its canonical text as `Display`.
+pub(crate) struct Text<'a, T>(pub(crate) &'a T);
+
+impl Display for Text<'_, Module> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let module = self.0;
+        writeln!(f, ".version {}.{}", module.version.0, module.version.1)?;
+        writeln!(f, ".target {}", module.target.join(", "))?;
+        writeln!(f, ".address_size {}", module.address_size)?;
+        for item in &module.items {
+            match item {
+                Item::Variable(variable) => writeln!(f, "{};", Text(variable))?,
+                Item::Directive(directive) => writeln!(f, "{};", Text(directive))?,
+                Item::Function(function) => write!(f, "{}", Text(function))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Display for Text<'_, Function> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let function = self.0;
+        f.write_str(linkage(function.linkage))?;
+        match function.kind {
+            FunctionKind::Entry => f.write_str(".entry ")?,
+            FunctionKind::Device => f.write_str(".func ")?,
+        }
+        if !function.returns.is_empty() {
+            parameters(f, &function.returns)?;
+            f.write_str(" ")?;
+        }
+        f.write_str(&function.name)?;
+        parameters(f, &function.parameters)?;
+        for directive in &function.directives {
+            write!(f, "\n{}", Text(directive))?;
+            if directive.name == ".pragma" {
+                f.write_str(";")?;
+            }
+        }
+        let Some(body) = &function.body else { return f.write_str(";\n") };
+        f.write_str("\n{\n")?;
+        statements(f, body, 1)?;
+        f.write_str("}\n")
+    }
+}
+
+fn parameters(f: &mut Formatter<'_>, parameters: &[Variable]) -> fmt::Result {
+    f.write_str("(")?;
+    for (index, parameter) in parameters.iter().enumerate() {
+        f.write_str(if index == 0 { "\n    " } else { ",\n    " })?;
+        write!(f, "{}", Text(parameter))?;
+    }
+    f.write_str(if parameters.is_empty() { ")" } else { "\n)" })
+}
+
+/// Recursion is bounded by the parser's limit on braces.
+fn statements(f: &mut Formatter<'_>, body: &[Statement], depth: usize) -> fmt::Result {
+    let indent = depth * 4;
+    for statement in body {
+        match statement {
+            Statement::Label(name, _) => writeln!(f, "{name}:")?,
+            Statement::Variable(variable) => writeln!(f, "{:indent$}{};", "", Text(variable))?,
+            Statement::Directive(directive) => writeln!(f, "{:indent$}{};", "", Text(directive))?,
+            Statement::Instruction(instruction) => writeln!(f, "{:indent$}{};", "", Text(instruction))?,
+            Statement::Block(block) => {
+                writeln!(f, "{:indent$}{{", "")?;
+                statements(f, block, depth + 1)?;
+                writeln!(f, "{:indent$}}}", "")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Display for Text<'_, Directive> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.name)?;
+        for (index, operand) in self.0.operands.iter().enumerate() {
+            f.write_str(if index == 0 { " " } else { ", " })?;
+            f.write_str(operand)?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Text<'_, Variable> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let variable = self.0;
+        f.write_str(linkage(variable.linkage))?;
+        f.write_str(space(variable.space))?;
+        if let Some(align) = variable.align {
+            write!(f, " .align {align}")?;
+        }
+        if variable.vector != 1 {
+            write!(f, " .v{}", variable.vector)?;
+        }
+        write!(f, " {}", type_name(variable.ty))?;
+        if let Some(pointer) = &variable.pointer {
+            write!(f, " {pointer}")?;
+        }
+        write!(f, " {}", variable.name)?;
+        if let Some(range) = variable.range {
+            write!(f, "<{range}>")?;
+        }
+        for (index, dimension) in variable.dimensions.iter().enumerate() {
+            match (index, dimension) {
+                (0, 0) => f.write_str("[]")?,
+                (_, dimension) => write!(f, "[{dimension}]")?,
+            }
+        }
+        match variable.initializer.as_slice() {
+            [] => Ok(()),
+            [value] if variable.dimensions.is_empty() => write!(f, " = {}", Text(value)),
+            values => {
+                f.write_str(" = {")?;
+                operands(f, values)?;
+                f.write_str("}")
+            }
+        }
+    }
+}
+
+impl Display for Text<'_, Instruction> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let instruction = self.0;
+        if let Some(predicate) = &instruction.predicate {
+            write!(f, "@{}{} ", if predicate.negated { "!" } else { "" }, predicate.register)?;
+        }
+        f.write_str(&instruction.opcode)?;
+        for modifier in &instruction.modifiers {
+            write!(f, ".{modifier}")?;
+        }
+        if !instruction.operands.is_empty() {
+            f.write_str(" ")?;
+        }
+        operands(f, &instruction.operands)
+    }
+}
+
+fn operands(f: &mut Formatter<'_>, list: &[Operand]) -> fmt::Result {
+    for (index, operand) in list.iter().enumerate() {
+        if index > 0 {
+            f.write_str(", ")?;
+        }
+        write!(f, "{}", Text(operand))?;
+    }
+    Ok(())
+}
+
+impl Display for Text<'_, Operand> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Operand::Register(name) | Operand::Symbol(name) => f.write_str(name),
+            Operand::Integer(value) => write!(f, "{value}"),
+            Operand::Float32(bits) => write!(f, "0f{bits:08X}"),
+            Operand::Float64(bits) => write!(f, "0d{bits:016X}"),
+            Operand::Address(address) => write!(f, "{}", Text(address)),
+            Operand::Vector(elements) => {
+                f.write_str("{")?;
+                operands(f, elements)?;
+                f.write_str("}")
+            }
+            Operand::Pair(first, second) => write!(f, "{}|{}", Text(&**first), Text(&**second)),
+            Operand::Not(name) => write!(f, "!{name}"),
+            Operand::SymbolOffset(name, offset) => write!(f, "{name}{offset:+}"),
+            Operand::Sink => f.write_str("_"),
+            Operand::Selected(name, selector) => write!(f, "{name}.{selector}"),
+            Operand::List(elements) => {
+                f.write_str("(")?;
+                operands(f, elements)?;
+                f.write_str(")")
+            }
+        }
+    }
+}
+
+impl Display for Text<'_, Address> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match (&self.0.base, self.0.offset) {
+            (AddressBase::Register(name) | AddressBase::Symbol(name), 0) => write!(f, "[{name}]"),
+            // The spelling nvcc uses for negative offsets.
+            (AddressBase::Register(name) | AddressBase::Symbol(name), offset) => {
+                write!(f, "[{name}+{offset}]")
+            }
+            (AddressBase::Absolute, offset) => write!(f, "[{offset}]"),
+        }
+    }
+}
+
+fn linkage(linkage: Linkage) -> &'static str {
+    match linkage {
+        Linkage::Internal => "",
+        Linkage::Visible => ".visible ",
+        Linkage::Extern => ".extern ",
+        Linkage::Weak => ".weak ",
+        Linkage::Common => ".common ",
+    }
+}
+
+fn space(space: Space) -> &'static str {
+    match space {
+        Space::Register => ".reg",
+        Space::Global => ".global",
+        Space::Shared => ".shared",
+        Space::Local => ".local",
+        Space::Constant => ".const",
+        Space::Parameter => ".param",
+    }
+}
+
+fn type_name(ty: Type) -> &'static str {
+    match ty {
+        Type::B8 => ".b8",
+        Type::B16 => ".b16",
+        Type::B32 => ".b32",
+        Type::B64 => ".b64",
+        Type::B128 => ".b128",
+        Type::U8 => ".u8",
+        Type::U16 => ".u16",
+        Type::U32 => ".u32",
+        Type::U64 => ".u64",
+        Type::S8 => ".s8",
+        Type::S16 => ".s16",
+        Type::S32 => ".s32",
+        Type::S64 => ".s64",
+        Type::F16 => ".f16",
+        Type::F16x2 => ".f16x2",
+        Type::Bf16 => ".bf16",
+        Type::Bf16x2 => ".bf16x2",
+        Type::Tf32 => ".tf32",
+        Type::F32 => ".f32",
+        Type::F64 => ".f64",
+        Type::Pred => ".pred",
+    }
+}
