@@ -1,0 +1,183 @@
+//! The table of slots: every constant of the device address space, once.
+//!
+//! | part of a slot (GiB) | holds |
+//! |---|---|
+//! | 0-64, 192-256 | guard zones of the read-write half |
+//! | 64-192 | read-write half: arenas |
+//! | 256-320, 448-512 | guard zones of the read-only half |
+//! | 320-448 | read-only half |
+//!
+//! Whatever in a slot holds no memory maps the session's sink.
+
+use crate::{DeviceAddress, Range};
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// Sessions that have addresses at one time.
+pub const SLOTS: u32 = 32;
+/// Device addresses of one session.
+pub const SLOT_BYTES: u64 = 512 * GIB;
+/// Where the first slot starts.
+pub const SLOTS_BASE: u64 = 0x2000_0000_0000;
+/// The lower half takes stores; the upper one loads only.
+pub const HALF_BYTES: u64 = SLOT_BYTES / 2;
+/// A guard zone, below and above each half's window.
+pub const ZONE_BYTES: u64 = 64 * GIB;
+/// What lies between the zones of a half.
+pub const WINDOW_BYTES: u64 = HALF_BYTES - 2 * ZONE_BYTES;
+/// The chunk of physical memory that a session's stray accesses land in.
+pub const SINK_BYTES: u64 = 64 * MIB;
+/// Arenas start and end at multiples of this: a page of sinks is replaced as a whole.
+pub const ARENA_GRANULE_BYTES: u64 = SINK_BYTES;
+
+const _: () = {
+    assert!(SLOT_BYTES.is_power_of_two() && SLOTS_BASE.is_multiple_of(SLOT_BYTES), "slots are self-aligned");
+    assert!(HALF_BYTES.is_power_of_two() && HALF_BYTES > u32::MAX as u64, "masks act on the high word alone");
+    assert!(SLOTS_BASE + SLOTS as u64 * SLOT_BYTES <= 1 << 47, "slots lie where user addresses do");
+    assert!(WINDOW_BYTES > 0 && WINDOW_BYTES.is_multiple_of(ARENA_GRANULE_BYTES));
+    assert!(ZONE_BYTES.is_multiple_of(SINK_BYTES) && ARENA_GRANULE_BYTES.is_multiple_of(SINK_BYTES));
+    // The last byte of a 16-byte access at the last byte of a window plus the largest 32-bit index.
+    assert!(u32::MAX as u64 * 16 + 15 < ZONE_BYTES, "a zone holds a root plus a 32-bit index times 16 bytes");
+    // A signed index reaches half as far down.
+    assert!((1 << 31) * 16 <= ZONE_BYTES);
+    assert!((SLOTS_BASE + SLOTS as u64 * SLOT_BYTES) >> 32 <= u32::MAX as u64, "high words fit 32 bits");
+};
+
+/// One session's range of device addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Slot {
+    index: u32,
+}
+
+impl Slot {
+    /// The slot with this index; `None` where there is none.
+    #[must_use]
+    pub const fn new(index: u32) -> Option<Self> {
+        if index < SLOTS { Some(Self { index }) } else { None }
+    }
+
+    /// Its index.
+    #[must_use]
+    pub const fn index(self) -> u32 {
+        self.index
+    }
+
+    /// Its first address.
+    #[must_use]
+    pub const fn base(self) -> DeviceAddress {
+        DeviceAddress(SLOTS_BASE + self.index as u64 * SLOT_BYTES)
+    }
+
+    /// All of it.
+    #[must_use]
+    pub const fn range(self) -> Range {
+        Range::between(self.base().0, self.base().0 + SLOT_BYTES)
+    }
+
+    /// The half that takes stores, guard zones included.
+    #[must_use]
+    pub const fn lower_half(self) -> Range {
+        Range::between(self.base().0, self.base().0 + HALF_BYTES)
+    }
+
+    /// The half that takes loads only, guard zones included.
+    #[must_use]
+    pub const fn upper_half(self) -> Range {
+        Range::between(self.base().0 + HALF_BYTES, self.base().0 + SLOT_BYTES)
+    }
+
+    /// The part of the lower half that arenas may lie in.
+    #[must_use]
+    pub const fn read_write(self) -> Range {
+        let start = self.base().0 + ZONE_BYTES;
+        Range::between(start, start + WINDOW_BYTES)
+    }
+
+    /// The part of the upper half that read-only memory may lie in.
+    #[must_use]
+    pub const fn read_only(self) -> Range {
+        let start = self.base().0 + HALF_BYTES + ZONE_BYTES;
+        Range::between(start, start + WINDOW_BYTES)
+    }
+
+    /// High word of the first address: the hidden parameter `__bh_base`.
+    #[must_use]
+    pub const fn base_high(self) -> u32 {
+        (self.base().0 >> 32) as u32
+    }
+
+    /// Mask of the high word that keeps a load in the slot: the hidden parameter `__bh_load`.
+    #[must_use]
+    pub const fn load_mask_high(self) -> u32 {
+        ((SLOT_BYTES - 1) >> 32) as u32
+    }
+
+    /// Mask of the high word that keeps a store in the lower half: the hidden parameter `__bh_store`.
+    #[must_use]
+    pub const fn store_mask_high(self) -> u32 {
+        ((HALF_BYTES - 1) >> 32) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::cast_possible_truncation, reason = "splits addresses into words on purpose")]
+    use super::*;
+    use crate::testing::{Choices, seeds};
+
+    fn confine(address: u64, mask: u32, slot: Slot) -> u64 {
+        let high = ((address >> 32) as u32 & mask) | slot.base_high();
+        u64::from(high) << 32 | (address & 0xffff_ffff)
+    }
+
+    fn holds(range: Range, address: u64) -> bool {
+        range.contains(Range::new(DeviceAddress(address), 1).unwrap())
+    }
+
+    #[test]
+    fn any_address_confined_lies_in_the_slot() {
+        for seed in seeds() {
+            println!("seed {seed}");
+            let mut choices = Choices::new(seed);
+            for _ in 0..10_000 {
+                let slot = Slot::new(choices.below(u64::from(SLOTS)) as u32).unwrap();
+                let address = choices.next() << 32 ^ choices.next();
+                assert!(holds(slot.range(), confine(address, slot.load_mask_high(), slot)));
+                assert!(holds(slot.lower_half(), confine(address, slot.store_mask_high(), slot)));
+            }
+            for address in [0, u64::MAX, 1 << 63, SLOTS_BASE - 1] {
+                let slot = Slot::new(SLOTS - 1).unwrap();
+                assert!(holds(slot.range(), confine(address, slot.load_mask_high(), slot)));
+                assert!(holds(slot.lower_half(), confine(address, slot.store_mask_high(), slot)));
+            }
+        }
+    }
+
+    #[test]
+    fn confining_an_address_of_the_own_slot_changes_nothing() {
+        let slot = Slot::new(7).unwrap();
+        for address in [slot.base().0, slot.read_only().start().0, slot.range().end().0 - 1] {
+            assert_eq!(confine(address, slot.load_mask_high(), slot), address);
+        }
+        for address in [slot.base().0, slot.read_write().start().0, slot.lower_half().end().0 - 1] {
+            assert_eq!(confine(address, slot.store_mask_high(), slot), address);
+        }
+    }
+
+    #[test]
+    fn the_parts_of_a_slot_fill_it_in_order() {
+        for index in 0..SLOTS {
+            let slot = Slot::new(index).unwrap();
+            assert_eq!(slot.lower_half().end(), slot.upper_half().start());
+            assert!(slot.lower_half().contains(slot.read_write()));
+            assert!(slot.upper_half().contains(slot.read_only()));
+            assert_eq!(slot.read_write().start().0 - slot.base().0, ZONE_BYTES);
+            assert_eq!(slot.range().end().0 - slot.read_only().end().0, ZONE_BYTES);
+            if let Some(next) = Slot::new(index + 1) {
+                assert_eq!(slot.range().end(), next.base());
+            }
+        }
+        assert!(Slot::new(SLOTS).is_none());
+    }
+}
