@@ -67,3 +67,22 @@ pub const COMPILES_MAX: usize = 2;
 pub const PTX_BYTES_MAX: u64 = 64 << 20;
 /// How long a session's running work is waited for when its memory changes or it ends, in seconds.
 pub const DRAIN_SECONDS: u64 = 10;
+
+/// Calls of a connection that were given up before they were answered, over its whole life.
+pub const CANCELLED_MAX: usize = 65_536;
+/// Parameters of a connection's outstanding calls, in bytes.
+pub const QUESTION_BYTES_MAX: usize = 16 << 20;
+/// Images that a session has offered and not yet loaded.
+pub const UPLOADS_MAX: usize = 16;
+/// Connections to the descriptor socket at a time.
+pub const DESCRIPTOR_CONNECTIONS_MAX: usize = 64;
+/// How long a connection to the descriptor socket may be silent, in seconds.
+pub const DESCRIPTOR_SECONDS: u64 = 5;
+/// Descriptors in one packet.
+pub const DESCRIPTORS_PER_PACKET_MAX: usize = 4;
+/// Images that wait for a compile process.
+pub const COMPILES_QUEUED_MAX: usize = 64;
+/// Requests to an executor that it has not answered.
+pub const EXECUTOR_REQUESTS_MAX: usize = 65_536;
+/// Executors that end soon after their start, in a row, before nobody waits for the next one.
+pub const EXECUTOR_FAILURES_MAX: u32 = 5;
