@@ -1,1 +1,197 @@
-//! (being written)
+//! A device behind NVIDIA's driver.
+//!
+//! [`Cuda`] is the [`Gpu`] of a real device: one context, used from any number of threads. The driver's library
+//! is loaded at run time, so the same program starts on a machine that has none ([`Cuda::present`] says
+//! what is missing).
+//!
+//! # Invariants
+//! 1. No handle reaches the driver after its destruction: numbers are looked up, and pinned during the call.
+//! 2. A copy or a completion value touches host memory only inside a registered range, a copy or a fill device
+//!    memory only inside a reservation. (What a *kernel* touches is the guard's and the mappings' business: it
+//!    can reach whatever the context maps, registered host memory included.)
+//! 3. The first sticky error is remembered, and every later call answers it.
+//! 4. Nothing here waits for another stream's work, but for [`Gpu::load`], [`Gpu::unload`] and
+//!    [`Gpu::unregister_host`] (the driver waits there).
+//!
+//! # Trusts
+//! NVIDIA's driver and `ptxas`. That the library found is NVIDIA's: the process is started with a clean environment.
+//!
+//! # Environment
+//! The driver reads [`ENVIRONMENT`] once, when the library starts; a process that opens a device is started with it.
+
+#[expect(unsafe_code, reason = "calls the driver")]
+mod sys;
+
+mod failure;
+mod gpu;
+mod image;
+mod presence;
+mod ptxas;
+mod ranges;
+mod table;
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use bulkhead_gpu::{DeviceInfo, Error, Gpu};
+use parking_lot::Mutex;
+
+pub use presence::Missing;
+pub use ptxas::Compiler;
+
+/// Variables that the process must be started with: connections of their own for up to 32 streams (with fewer, streams
+/// of different sessions share a hardware queue and wait for each other), and all code loaded at load time (lazily, a
+/// first launch would wait for every running kernel).
+pub const ENVIRONMENT: [(&str, &str); 2] =
+    [("CUDA_DEVICE_MAX_CONNECTIONS", "32"), ("CUDA_MODULE_LOADING", "EAGER")];
+
+/// Streams a device has at most.
+pub const STREAMS_MAX: u32 = 4096;
+/// Events a device has at most.
+pub const EVENTS_MAX: u32 = 16_384;
+/// Entries of loaded images a device has at most.
+pub const ENTRIES_MAX: u32 = 16_384;
+/// Pieces of physical memory a device has at most.
+pub const MEMORIES_MAX: u32 = 16_384;
+
+const PAGEABLE_MEMORY_ACCESS: u32 = 88;
+
+/// How a device is opened.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// What compiles images.
+    pub compiler: Compiler,
+}
+
+/// A device with its context.
+pub struct Cuda {
+    driver: &'static sys::Driver,
+    device: i32,
+    context: sys::Context,
+    info: DeviceInfo,
+    compiler: Compiler,
+    /// Never has work: asking it says whether the context lives.
+    idle: sys::Stream,
+    lost: OnceLock<Error>,
+    streams: table::Table,
+    events: table::Table,
+    entries: table::Table,
+    memories: table::Table,
+    images: Mutex<image::Images>,
+    reserved: ranges::Ranges,
+    registered: ranges::Ranges,
+}
+
+impl Cuda {
+    /// Whether a device can be opened, or what is missing. Loads the driver's library.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn present() -> Result<(), Missing> {
+        presence::devices().map(|_| ())
+    }
+
+    /// Every device of the driver.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn devices() -> Result<Vec<DeviceInfo>, Missing> {
+        presence::devices()
+    }
+
+    /// Opens a device and binds the calling thread to it.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] where there is no such device, or a variable of [`ENVIRONMENT`] is not set.
+    pub fn open(ordinal: u32, options: Options) -> Result<Arc<Self>, Error> {
+        for (name, value) in ENVIRONMENT {
+            if std::env::var_os(name).is_none_or(|found| found != value) {
+                return Err(Error::Missing(format!("the process was not started with {name}={value}")));
+            }
+        }
+        let driver = presence::driver()?;
+        let (device, info) = presence::device(driver, ordinal)?;
+        let context = driver
+            .context_retain(device)
+            .map_err(|code| failure::error(driver, "cuDevicePrimaryCtxRetain", code))?;
+        let opened = driver
+            .context_bind(context)
+            .map_err(|code| failure::error(driver, "cuCtxSetCurrent", code))
+            .and_then(|()| {
+                driver
+                    .stream_create(0)
+                    .map_err(|code| failure::error(driver, "cuStreamCreateWithPriority", code))
+            });
+        let idle = match opened {
+            Ok(idle) => idle,
+            Err(error) => {
+                // The first error is the one to tell; a context that cannot be released ends with the process.
+                driver.context_release(device).ok();
+                return Err(error);
+            }
+        };
+        Ok(Arc::new(Self {
+            driver,
+            device,
+            context,
+            info,
+            compiler: options.compiler,
+            idle,
+            lost: OnceLock::new(),
+            streams: table::Table::new(STREAMS_MAX),
+            events: table::Table::new(EVENTS_MAX),
+            entries: table::Table::new(ENTRIES_MAX),
+            memories: table::Table::new(MEMORIES_MAX),
+            images: Mutex::new(image::Images { next: 1, loaded: HashMap::new() }),
+            reserved: ranges::Ranges::default(),
+            registered: ranges::Ranges::default(),
+        }))
+    }
+
+    /// Whether kernels can follow pointers into this process's ordinary memory (HMM or ATS). Where they can, a shared
+    /// context is not safe to run guarded sessions in.
+    #[must_use]
+    pub fn pageable_memory_access(&self) -> bool {
+        self.info().attribute(PAGEABLE_MEMORY_ACCESS).is_some_and(|value| value != 0)
+    }
+}
+
+impl Drop for Cuda {
+    fn drop(&mut self) {
+        // A lost context cannot be taken down in order; it ends with the process, which must end anyway.
+        if self.lost.get().is_none() {
+            self.driver.context_release(self.device).ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asking_for_devices_names_what_is_missing_or_finds_one() {
+        match (Cuda::present(), Cuda::devices()) {
+            (Err(missing), Err(again)) => {
+                assert_eq!(missing, again);
+                assert!(!missing.to_string().is_empty());
+                println!("skipped: no NVIDIA driver ({missing})");
+            }
+            (Ok(()), Ok(devices)) => {
+                assert!(devices.iter().all(|device| device.architecture >= 50 && device.granule_bytes > 0));
+            }
+            (present, devices) => panic!("{present:?} but {devices:?}"),
+        }
+    }
+
+    #[test]
+    fn opening_a_device_without_its_environment_says_which_variable() {
+        if ENVIRONMENT.iter().all(|(name, value)| std::env::var_os(name).is_some_and(|found| found == *value))
+        {
+            println!("skipped: the environment is set");
+            return;
+        }
+        let Err(Error::Missing(text)) = Cuda::open(0, Options::default()) else { panic!("opened") };
+        assert!(text.contains("CUDA_"), "{text}");
+    }
+}

@@ -1,0 +1,357 @@
+//! The device trait, call by call.
+
+use bulkhead_gpu::{
+    Access, DeviceAddress, DeviceInfo, EntryId, Error, EventId, FillPattern, Gpu, HostAddress, HostRange,
+    ImageId, Launch, LoadedImage, MemoryId, StreamId,
+};
+
+use crate::sys::{Code, Event, Function, Physical, Stream};
+use crate::table::{Pin, Table};
+use crate::{Cuda, failure};
+
+fn wide(bytes: usize) -> u64 {
+    bytes as u64
+}
+
+fn narrow(bytes: u64) -> Result<usize, Error> {
+    usize::try_from(bytes).map_err(|_| Error::Refused("size beyond the address space".to_owned()))
+}
+
+#[cold]
+fn unknown(kind: &str) -> Error {
+    Error::Refused(format!("no such {kind}"))
+}
+
+#[cold]
+fn full(kind: &str) -> Error {
+    Error::Refused(format!("the device has no room for another {kind}"))
+}
+
+fn pin<'a>(table: &'a Table, id: u64, kind: &str) -> Result<Pin<'a>, Error> {
+    table.pin(id).ok_or_else(|| unknown(kind))
+}
+
+fn stream_of(pin: &Pin<'_>) -> Stream {
+    Stream::from_bits(pin.handle())
+}
+
+fn event_of(pin: &Pin<'_>) -> Event {
+    Event::from_bits(pin.handle())
+}
+
+impl Cuda {
+    pub(crate) fn alive(&self) -> Result<(), Error> {
+        self.lost.get().map_or(Ok(()), |lost| Err(lost.clone()))
+    }
+
+    #[cold]
+    fn failed(&self, call: &str, code: Code) -> Error {
+        let error = failure::error(self.driver, call, code);
+        if matches!(error, Error::Lost { .. }) {
+            return self.lost.get_or_init(|| error).clone();
+        }
+        error
+    }
+
+    /// The trait's answer for a driver's.
+    pub(crate) fn settle<T>(&self, call: &str, result: Result<T, Code>) -> Result<T, Error> {
+        result.map_err(|code| self.failed(call, code))
+    }
+
+    fn stream(&self, stream: StreamId) -> Result<Pin<'_>, Error> {
+        pin(&self.streams, stream.0, "stream")
+    }
+
+    fn in_reservation(&self, at: DeviceAddress, bytes: u64) -> Result<(), Error> {
+        if self.reserved.contain(at.0, bytes) {
+            Ok(())
+        } else {
+            Err(Error::Refused(format!("{bytes} bytes at {:#x} lie in no reservation", at.0)))
+        }
+    }
+
+    fn in_host(&self, at: HostAddress, bytes: usize) -> Result<std::sync::Arc<crate::ranges::Range>, Error> {
+        self.registered
+            .find(wide(at.0), wide(bytes))
+            .ok_or_else(|| Error::Refused(format!("{bytes} bytes of host memory are not registered")))
+    }
+}
+
+impl Gpu for Cuda {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn bind_thread(&self) -> Result<(), Error> {
+        self.alive()?;
+        self.settle("cuCtxSetCurrent", self.driver.context_bind(self.context))
+    }
+
+    fn reserve(&self, at: DeviceAddress, bytes: u64) -> Result<(), Error> {
+        self.alive()?;
+        let size = narrow(bytes)?;
+        let got = self.settle("cuMemAddressReserve", self.driver.reserve(at, size))?;
+        if got == at && self.reserved.insert(at.0, bytes, at.0) {
+            return Ok(());
+        }
+        self.settle("cuMemAddressFree", self.driver.unreserve(got, size))?;
+        Err(Error::Refused(format!(
+            "the addresses from {:#x} on are taken: the driver offers {:#x}",
+            at.0, got.0
+        )))
+    }
+
+    fn unreserve(&self, at: DeviceAddress, bytes: u64) -> Result<(), Error> {
+        self.alive()?;
+        let size = narrow(bytes)?;
+        if !self.reserved.remove(at.0, bytes) {
+            return Err(unknown("reservation"));
+        }
+        let result = self.driver.unreserve(at, size);
+        if result.is_err() {
+            // It still stands: something is mapped in it.
+            self.reserved.insert(at.0, bytes, at.0);
+        }
+        self.settle("cuMemAddressFree", result)
+    }
+
+    fn create_memory(&self, bytes: u64) -> Result<MemoryId, Error> {
+        self.alive()?;
+        let memory = self.settle("cuMemCreate", self.driver.memory_create(self.device, narrow(bytes)?))?;
+        if let Some(id) = self.memories.insert(memory.0, 0) {
+            return Ok(MemoryId(id));
+        }
+        self.settle("cuMemRelease", self.driver.memory_release(memory))?;
+        Err(full("piece of memory"))
+    }
+
+    fn destroy_memory(&self, memory: MemoryId) -> Result<(), Error> {
+        self.alive()?;
+        let handle = self.memories.remove(memory.0).ok_or_else(|| unknown("memory"))?;
+        self.settle("cuMemRelease", self.driver.memory_release(Physical(handle)))
+    }
+
+    fn map(
+        &self,
+        at: DeviceAddress,
+        memory: MemoryId,
+        chunk_bytes: u64,
+        count: u64,
+        access: Access,
+    ) -> Result<(), Error> {
+        self.alive()?;
+        let memory = pin(&self.memories, memory.0, "memory")?;
+        let bytes = chunk_bytes.checked_mul(count).filter(|bytes| *bytes > 0);
+        let bytes = bytes.ok_or_else(|| Error::Refused("an empty or endless range".to_owned()))?;
+        self.in_reservation(at, bytes)?;
+        let (chunk, size) = (narrow(chunk_bytes)?, narrow(bytes)?);
+        let mut mapped = 0;
+        let result = (0..count)
+            .try_for_each(|index| {
+                let chunk_at = DeviceAddress(at.0 + index * chunk_bytes);
+                self.driver
+                    .map(chunk_at, chunk, Physical(memory.handle()))
+                    .map_err(|code| ("cuMemMap", code))?;
+                mapped += chunk_bytes;
+                Ok(())
+            })
+            .and_then(|()| {
+                let set = self.driver.set_access(self.device, at, size, access);
+                set.map_err(|code| ("cuMemSetAccess", code))
+            });
+        let Err((call, code)) = result else { return Ok(()) };
+        let error = self.failed(call, code);
+        if mapped > 0 {
+            self.settle("cuMemUnmap", self.driver.unmap(at, narrow(mapped)?))?;
+        }
+        Err(error)
+    }
+
+    fn unmap(&self, at: DeviceAddress, bytes: u64) -> Result<(), Error> {
+        self.alive()?;
+        self.in_reservation(at, bytes)?;
+        self.settle("cuMemUnmap", self.driver.unmap(at, narrow(bytes)?))
+    }
+
+    fn register_host(&self, range: HostRange) -> Result<(), Error> {
+        self.alive()?;
+        self.settle("cuMemHostRegister", self.driver.host_register(range.at, range.bytes))?;
+        let device = self.driver.host_device_address(range.at);
+        match self.settle("cuMemHostGetDevicePointer", device) {
+            Ok(device) if self.registered.insert(wide(range.at.0), wide(range.bytes), device.0) => Ok(()),
+            other => {
+                self.settle("cuMemHostUnregister", self.driver.host_unregister(range.at))?;
+                Err(other
+                    .err()
+                    .unwrap_or_else(|| Error::Refused("host memory is registered already".to_owned())))
+            }
+        }
+    }
+
+    fn unregister_host(&self, range: HostRange) -> Result<(), Error> {
+        self.alive()?;
+        if !self.registered.remove(wide(range.at.0), wide(range.bytes)) {
+            return Err(unknown("registered host memory"));
+        }
+        self.settle("cuMemHostUnregister", self.driver.host_unregister(range.at))
+    }
+
+    fn create_stream(&self, priority: i32) -> Result<StreamId, Error> {
+        self.alive()?;
+        let stream = self.settle("cuStreamCreateWithPriority", self.driver.stream_create(priority))?;
+        if let Some(id) = self.streams.insert(stream.bits(), 0) {
+            return Ok(StreamId(id));
+        }
+        self.settle("cuStreamDestroy", self.driver.stream_destroy(stream))?;
+        Err(full("stream"))
+    }
+
+    fn destroy_stream(&self, stream: StreamId) -> Result<(), Error> {
+        self.alive()?;
+        let handle = self.streams.remove(stream.0).ok_or_else(|| unknown("stream"))?;
+        self.settle("cuStreamDestroy", self.driver.stream_destroy(Stream::from_bits(handle)))
+    }
+
+    fn synchronize(&self, stream: StreamId) -> Result<(), Error> {
+        self.alive()?;
+        let stream = self.stream(stream)?;
+        self.settle("cuStreamSynchronize", self.driver.stream_synchronize(stream_of(&stream)))
+    }
+
+    fn create_event(&self) -> Result<EventId, Error> {
+        self.alive()?;
+        let event = self.settle("cuEventCreate", self.driver.event_create())?;
+        if let Some(id) = self.events.insert(event.bits(), 0) {
+            return Ok(EventId(id));
+        }
+        self.settle("cuEventDestroy", self.driver.event_destroy(event))?;
+        Err(full("event"))
+    }
+
+    fn destroy_event(&self, event: EventId) -> Result<(), Error> {
+        self.alive()?;
+        let handle = self.events.remove(event.0).ok_or_else(|| unknown("event"))?;
+        self.settle("cuEventDestroy", self.driver.event_destroy(Event::from_bits(handle)))
+    }
+
+    fn record(&self, event: EventId, stream: StreamId) -> Result<(), Error> {
+        self.alive()?;
+        let event = pin(&self.events, event.0, "event")?;
+        let stream = self.stream(stream)?;
+        self.settle("cuEventRecord", self.driver.event_record(event_of(&event), stream_of(&stream)))
+    }
+
+    fn elapsed_ns(&self, start: EventId, end: EventId) -> Result<Option<f64>, Error> {
+        self.alive()?;
+        let start = pin(&self.events, start.0, "event")?;
+        let end = pin(&self.events, end.0, "event")?;
+        match self.driver.event_elapsed(event_of(&start), event_of(&end)) {
+            Ok(milliseconds) => Ok(Some(f64::from(milliseconds) * 1e6)),
+            // Not reached yet; or never recorded, and so not reached either.
+            Err(Code::NOT_READY | Code::INVALID_HANDLE) => Ok(None),
+            Err(code) => Err(self.failed("cuEventElapsedTime", code)),
+        }
+    }
+
+    fn load(&self, ptx: &str) -> Result<LoadedImage, Error> {
+        self.alive()?;
+        self.load_image(ptx)
+    }
+
+    fn unload(&self, image: ImageId) -> Result<(), Error> {
+        self.alive()?;
+        self.unload_image(image)
+    }
+
+    fn allow_dynamic_shared(&self, entry: EntryId, bytes: u32) -> Result<(), Error> {
+        self.alive()?;
+        let entry = pin(&self.entries, entry.0, "entry")?;
+        self.allow_shared(Function::from_bits(entry.handle()), bytes)
+    }
+
+    fn launch(&self, stream: StreamId, entry: EntryId, launch: &Launch<'_>) -> Result<(), Error> {
+        self.alive()?;
+        let entry = pin(&self.entries, entry.0, "entry")?;
+        let stream = self.stream(stream)?;
+        // The driver reads as much as the entry has parameters, whatever size it is told.
+        if launch.parameters.len() != entry.note() as usize {
+            return Err(Error::Refused(format!(
+                "the entry takes {} bytes of parameters, not {}",
+                entry.note(),
+                launch.parameters.len()
+            )));
+        }
+        let function = Function::from_bits(entry.handle());
+        self.settle("cuLaunchKernel", self.driver.launch(stream_of(&stream), function, launch))
+    }
+
+    fn copy_to_device(&self, stream: StreamId, to: DeviceAddress, from: HostRange) -> Result<(), Error> {
+        self.alive()?;
+        let stream = self.stream(stream)?;
+        self.in_reservation(to, wide(from.bytes))?;
+        let _host = self.in_host(from.at, from.bytes)?;
+        let copied = self.driver.copy_to_device(stream_of(&stream), to, from.at, from.bytes);
+        self.settle("cuMemcpyHtoDAsync", copied)
+    }
+
+    fn copy_to_host(&self, stream: StreamId, to: HostRange, from: DeviceAddress) -> Result<(), Error> {
+        self.alive()?;
+        let stream = self.stream(stream)?;
+        self.in_reservation(from, wide(to.bytes))?;
+        let _host = self.in_host(to.at, to.bytes)?;
+        let copied = self.driver.copy_to_host(stream_of(&stream), to.at, from, to.bytes);
+        self.settle("cuMemcpyDtoHAsync", copied)
+    }
+
+    fn copy_on_device(
+        &self,
+        stream: StreamId,
+        to: DeviceAddress,
+        from: DeviceAddress,
+        bytes: u64,
+    ) -> Result<(), Error> {
+        self.alive()?;
+        let stream = self.stream(stream)?;
+        self.in_reservation(to, bytes)?;
+        self.in_reservation(from, bytes)?;
+        let copied = self.driver.copy_on_device(stream_of(&stream), to, from, narrow(bytes)?);
+        self.settle("cuMemcpyDtoDAsync", copied)
+    }
+
+    fn fill(
+        &self,
+        stream: StreamId,
+        to: DeviceAddress,
+        pattern: FillPattern,
+        count: u64,
+    ) -> Result<(), Error> {
+        self.alive()?;
+        let stream = self.stream(stream)?;
+        let width = match pattern {
+            FillPattern::Bits8(_) => 1,
+            FillPattern::Bits16(_) => 2,
+            FillPattern::Bits32(_) => 4,
+        };
+        let bytes = count.checked_mul(width).ok_or_else(|| Error::Refused("an endless range".to_owned()))?;
+        self.in_reservation(to, bytes)?;
+        let filled = self.driver.fill(stream_of(&stream), to, pattern, narrow(count)?);
+        self.settle("cuMemsetAsync", filled)
+    }
+
+    fn write_value(&self, stream: StreamId, at: HostAddress, value: u64) -> Result<(), Error> {
+        self.alive()?;
+        let stream = self.stream(stream)?;
+        if !at.0.is_multiple_of(8) {
+            return Err(Error::Refused("a value's address is not a multiple of 8".to_owned()));
+        }
+        let host = self.in_host(at, 8)?;
+        let to = DeviceAddress(host.device_start + (wide(at.0) - host.start));
+        let written = self.driver.write_value64(stream_of(&stream), to, value);
+        self.settle("cuStreamWriteValue64", written)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.alive()?;
+        self.settle("cuStreamQuery", self.driver.stream_query(self.idle))
+    }
+}

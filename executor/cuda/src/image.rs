@@ -1,0 +1,173 @@
+//! Loading images: compile, load, and say what the entries are.
+
+use std::collections::HashMap;
+
+use bulkhead_gpu::{EntryId, EntryInfo, Error, ImageId, LoadedImage, ParameterLayout};
+
+use crate::Cuda;
+use crate::sys::{Code, Function, Module};
+
+/// The images of a device.
+pub(crate) struct Images {
+    pub(crate) next: u64,
+    pub(crate) loaded: HashMap<u64, Image>,
+}
+
+/// One loaded image.
+pub(crate) struct Image {
+    module: Module,
+    entries: Vec<EntryId>,
+}
+
+/// CUDA allows at most 32,764 bytes of parameters, so an entry cannot have more of them than this.
+const PARAMETERS_MAX: usize = 32_764;
+
+/// `CUfunction_attribute` numbers.
+mod attribute {
+    pub(super) const MAX_THREADS_PER_BLOCK: i32 = 0;
+    pub(super) const SHARED_SIZE_BYTES: i32 = 1;
+    pub(super) const CONST_SIZE_BYTES: i32 = 2;
+    pub(super) const LOCAL_SIZE_BYTES: i32 = 3;
+    pub(super) const NUM_REGS: i32 = 4;
+    pub(super) const PTX_VERSION: i32 = 5;
+    pub(super) const BINARY_VERSION: i32 = 6;
+    pub(super) const MAX_DYNAMIC_SHARED_SIZE_BYTES: i32 = 8;
+}
+
+/// The entries' names, in the order of canonical PTX. Only orders what the driver enumerates.
+fn names_in_order(ptx: &str) -> HashMap<&str, usize> {
+    let mut words = ptx.split(|c: char| c.is_whitespace() || c == '(').filter(|word| !word.is_empty());
+    let mut names = HashMap::new();
+    while let Some(word) = words.next() {
+        if word == ".entry"
+            && let Some(name) = words.next()
+        {
+            let position = names.len();
+            names.entry(name).or_insert(position);
+        }
+    }
+    names
+}
+
+/// Bytes of the parameter block.
+fn block_bytes(parameters: &[ParameterLayout]) -> u32 {
+    parameters.iter().map(|parameter| parameter.offset.saturating_add(parameter.bytes)).max().unwrap_or(0)
+}
+
+impl Cuda {
+    pub(crate) fn load_image(&self, ptx: &str) -> Result<LoadedImage, Error> {
+        let cubin = self.compiler.compile(ptx, self.info.architecture)?;
+        let module = self.settle("cuModuleLoadData", self.driver.module_load(&cubin))?;
+        match self.describe(module, ptx) {
+            Ok(entries) => {
+                let mut images = self.images.lock();
+                let id = images.next;
+                images.next += 1;
+                let kept = Image { module, entries: entries.iter().map(|entry| entry.id).collect() };
+                images.loaded.insert(id, kept);
+                Ok(LoadedImage { id: ImageId(id), entries })
+            }
+            Err(error) => {
+                self.settle("cuModuleUnload", self.driver.module_unload(module))?;
+                Err(error)
+            }
+        }
+    }
+
+    /// The entries of a module, each put in the table; none of them is left there where one fails.
+    fn describe(&self, module: Module, ptx: &str) -> Result<Vec<EntryInfo>, Error> {
+        let functions = self.settle("cuModuleEnumerateFunctions", self.driver.module_functions(module))?;
+        let mut found = Vec::with_capacity(functions.len());
+        for function in functions {
+            found.push((function, self.describe_entry(function)?));
+        }
+        let order = names_in_order(ptx);
+        found.sort_by_key(|(_, entry)| order.get(entry.name.as_str()).copied().unwrap_or(usize::MAX));
+        let mut entries: Vec<EntryInfo> = Vec::with_capacity(found.len());
+        for (function, mut entry) in found {
+            let Some(id) = self.entries.insert(function.bits(), block_bytes(&entry.parameters)) else {
+                for entry in &entries {
+                    self.entries.remove(entry.id.0);
+                }
+                return Err(Error::Image("the device has no room for another entry".to_owned()));
+            };
+            entry.id = EntryId(id);
+            entries.push(entry);
+        }
+        Ok(entries)
+    }
+
+    fn describe_entry(&self, function: Function) -> Result<EntryInfo, Error> {
+        let attribute = |number| {
+            self.settle("cuFuncGetAttribute", self.driver.function_attribute(function, number))
+                .map(|value| u32::try_from(value).unwrap_or_default())
+        };
+        let name = self.settle("cuFuncGetName", self.driver.function_name(function))?;
+        Ok(EntryInfo {
+            name,
+            id: EntryId(0),
+            parameters: self.parameters(function)?,
+            threads_max: attribute(attribute::MAX_THREADS_PER_BLOCK)?,
+            shared_bytes: attribute(attribute::SHARED_SIZE_BYTES)?,
+            local_bytes: attribute(attribute::LOCAL_SIZE_BYTES)?,
+            constant_bytes: attribute(attribute::CONST_SIZE_BYTES)?,
+            registers: attribute(attribute::NUM_REGS)?,
+            ptx_version: attribute(attribute::PTX_VERSION)?,
+            binary_version: attribute(attribute::BINARY_VERSION)?,
+        })
+    }
+
+    /// Asks until the driver says that there is no such parameter: it has no call for their number that
+    /// every driver since 12.4 knows.
+    fn parameters(&self, function: Function) -> Result<Vec<ParameterLayout>, Error> {
+        let mut parameters = Vec::new();
+        while parameters.len() < PARAMETERS_MAX {
+            let found = match self.driver.function_parameter(function, parameters.len()) {
+                Err(Code::INVALID_VALUE) => break,
+                other => self.settle("cuFuncGetParamInfo", other)?,
+            };
+            let (Ok(offset), Ok(bytes)) = (u32::try_from(found.0), u32::try_from(found.1)) else {
+                return Err(Error::Image("a parameter lies beyond the parameter block".to_owned()));
+            };
+            parameters.push(ParameterLayout { offset, bytes });
+        }
+        Ok(parameters)
+    }
+
+    pub(crate) fn unload_image(&self, image: ImageId) -> Result<(), Error> {
+        let removed = self.images.lock().loaded.remove(&image.0);
+        let image = removed.ok_or_else(|| Error::Refused("no such image".to_owned()))?;
+        for entry in &image.entries {
+            self.entries.remove(entry.0);
+        }
+        self.settle("cuModuleUnload", self.driver.module_unload(image.module))
+    }
+
+    pub(crate) fn allow_shared(&self, function: Function, bytes: u32) -> Result<(), Error> {
+        let value =
+            i32::try_from(bytes).map_err(|_| Error::Refused("shared memory beyond 2 GiB".to_owned()))?;
+        let number = attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        self.settle("cuFuncSetAttribute", self.driver.function_set_attribute(function, number, value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_ordered_as_the_source_has_them() {
+        let order =
+            names_in_order(".visible .entry second(\n.param .u64 a\n)\n{ ret; }\n.entry first ()\n{ ret; }");
+        assert_eq!(order.get("second"), Some(&0));
+        assert_eq!(order.get("first"), Some(&1));
+        assert_eq!(order.len(), 2);
+    }
+
+    #[test]
+    fn the_parameter_block_ends_with_its_last_parameter() {
+        assert_eq!(block_bytes(&[]), 0);
+        let layout = |offset, bytes| ParameterLayout { offset, bytes };
+        assert_eq!(block_bytes(&[layout(0, 8), layout(8, 4), layout(12, 4)]), 16);
+    }
+}

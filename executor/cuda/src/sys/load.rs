@@ -1,0 +1,96 @@
+//! Finding the driver's library and its symbols.
+
+use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
+
+use cudarc::driver::sys::{
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemAccessDesc, CUmemAllocationProp,
+    CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
+};
+
+macro_rules! calls {
+    ($($field:ident = $symbol:literal ( $($argument:ty),* );)*) => {
+        /// The symbols of a driver's library.
+        pub(crate) struct Driver {
+            $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+        }
+
+        impl Driver {
+            /// Loads every symbol of the driver's library, or names the first one that it lacks.
+            /// Only after [`Driver::is_present`].
+            pub(crate) fn load() -> Result<Self, &'static str> {
+                // SAFETY: the library exists (asked by the caller), and NVIDIA's driver may be loaded at any time.
+                let library = unsafe { cudarc::driver::sys::culib() };
+                $(
+                    // SAFETY: the type is that of the symbol in cuda.h of CUDA 13.0, and libcuda never changes
+                    // the type of a versioned symbol.
+                    let symbol = unsafe {
+                        library.get::<unsafe extern "C" fn($($argument),*) -> c_int>(concat!($symbol, "\0").as_bytes())
+                    };
+                    let Ok($field) = symbol.map(|symbol| *symbol) else { return Err($symbol) };
+                )*
+                Ok(Self { $($field,)* })
+            }
+        }
+    };
+}
+
+calls! {
+    init = "cuInit"(c_uint);
+    error_name = "cuGetErrorName"(c_int, *mut *const c_char);
+    error_string = "cuGetErrorString"(c_int, *mut *const c_char);
+    driver_version = "cuDriverGetVersion"(*mut c_int);
+    device_count = "cuDeviceGetCount"(*mut c_int);
+    device = "cuDeviceGet"(*mut CUdevice, c_int);
+    device_name = "cuDeviceGetName"(*mut c_char, c_int, CUdevice);
+    device_uuid = "cuDeviceGetUuid_v2"(*mut CUuuid, CUdevice);
+    device_memory = "cuDeviceTotalMem_v2"(*mut usize, CUdevice);
+    device_attribute = "cuDeviceGetAttribute"(*mut c_int, c_int, CUdevice);
+    context_retain = "cuDevicePrimaryCtxRetain"(*mut CUcontext, CUdevice);
+    context_release = "cuDevicePrimaryCtxRelease_v2"(CUdevice);
+    context_bind = "cuCtxSetCurrent"(CUcontext);
+    granularity = "cuMemGetAllocationGranularity"(*mut usize, *const CUmemAllocationProp, c_int);
+    reserve = "cuMemAddressReserve"(*mut CUdeviceptr, usize, usize, CUdeviceptr, c_ulonglong);
+    unreserve = "cuMemAddressFree"(CUdeviceptr, usize);
+    memory_create = "cuMemCreate"(*mut CUmemGenericAllocationHandle, usize, *const CUmemAllocationProp, c_ulonglong);
+    memory_release = "cuMemRelease"(CUmemGenericAllocationHandle);
+    map = "cuMemMap"(CUdeviceptr, usize, usize, CUmemGenericAllocationHandle, c_ulonglong);
+    set_access = "cuMemSetAccess"(CUdeviceptr, usize, *const CUmemAccessDesc, usize);
+    unmap = "cuMemUnmap"(CUdeviceptr, usize);
+    host_register = "cuMemHostRegister_v2"(*mut c_void, usize, c_uint);
+    host_unregister = "cuMemHostUnregister"(*mut c_void);
+    host_device_address = "cuMemHostGetDevicePointer_v2"(*mut CUdeviceptr, *mut c_void, c_uint);
+    stream_create = "cuStreamCreateWithPriority"(*mut CUstream, c_uint, c_int);
+    stream_destroy = "cuStreamDestroy_v2"(CUstream);
+    stream_synchronize = "cuStreamSynchronize"(CUstream);
+    stream_query = "cuStreamQuery"(CUstream);
+    event_create = "cuEventCreate"(*mut CUevent, c_uint);
+    event_destroy = "cuEventDestroy_v2"(CUevent);
+    event_record = "cuEventRecord"(CUevent, CUstream);
+    event_elapsed = "cuEventElapsedTime"(*mut f32, CUevent, CUevent);
+    module_load = "cuModuleLoadData"(*mut CUmodule, *const c_void);
+    module_unload = "cuModuleUnload"(CUmodule);
+    module_function_count = "cuModuleGetFunctionCount"(*mut c_uint, CUmodule);
+    module_functions = "cuModuleEnumerateFunctions"(*mut CUfunction, c_uint, CUmodule);
+    function_name = "cuFuncGetName"(*mut *const c_char, CUfunction);
+    function_parameter = "cuFuncGetParamInfo"(CUfunction, usize, *mut usize, *mut usize);
+    function_attribute = "cuFuncGetAttribute"(*mut c_int, c_int, CUfunction);
+    function_set_attribute = "cuFuncSetAttribute"(CUfunction, c_int, c_int);
+    launch = "cuLaunchKernel"(
+        CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void
+    );
+    copy_to_device = "cuMemcpyHtoDAsync_v2"(CUdeviceptr, *const c_void, usize, CUstream);
+    copy_to_host = "cuMemcpyDtoHAsync_v2"(*mut c_void, CUdeviceptr, usize, CUstream);
+    copy_on_device = "cuMemcpyDtoDAsync_v2"(CUdeviceptr, CUdeviceptr, usize, CUstream);
+    fill8 = "cuMemsetD8Async"(CUdeviceptr, c_uchar, usize, CUstream);
+    fill16 = "cuMemsetD16Async"(CUdeviceptr, c_ushort, usize, CUstream);
+    fill32 = "cuMemsetD32Async"(CUdeviceptr, c_uint, usize, CUstream);
+    write_value64 = "cuStreamWriteValue64_v2"(CUstream, CUdeviceptr, u64, c_uint);
+}
+
+impl Driver {
+    /// Whether the driver's library can be opened. `cudarc` panics where it cannot, so this comes first.
+    pub(crate) fn is_present() -> bool {
+        // SAFETY: opening NVIDIA's library runs its constructors only, and they may run at any time.
+        unsafe { cudarc::driver::sys::is_culib_present() }
+    }
+}
