@@ -13,7 +13,7 @@
 
 constexpr unsigned long long MARK = 0xbadc0ffee0ddf00dull;
 constexpr unsigned long long SLOTS_BEGIN = 0x200000000000ull, SLOT_BYTES = 512ull << 30, GIB = 1ull << 30;
-constexpr int WAYS = 9;
+constexpr int WAYS = 12;
 
 struct Findings {
     unsigned long long loads, secrets;
@@ -39,6 +39,10 @@ __device__ __forceinline__ void attack(unsigned long long at, int way, unsigned 
     case 7:
         asm volatile("ld.global.v2.u64 {%0, %1}, [%2];" : "=l"(wide), "=l"(second) : "l"(at) : "memory");
         break;
+    // Immediate offsets that lead out of a range whose base alone was confined.
+    case 8: asm volatile("st.global.u32 [%0+8388604], %1;" ::"l"(at), "r"(mark) : "memory"); break;
+    case 9: asm volatile("ld.global.u64 %0, [%1+-8388608];" : "=l"(wide) : "l"(at) : "memory"); break;
+    case 10: asm volatile("st.global.u32 [%0+2147483640], %1;" ::"l"(at), "r"(mark) : "memory"); break;
     default:
         asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(word), "=r"(word1), "=r"(word2), "=r"(word3)
@@ -48,7 +52,7 @@ __device__ __forceinline__ void attack(unsigned long long at, int way, unsigned 
         second = static_cast<unsigned long long>(word3) << 32 | word2;
         break;
     }
-    if (way == 4 || way == 5 || way >= 7) atomicAdd(&findings->loads, 1ull);
+    if (way == 4 || way == 5 || way == 7 || way == 9 || way == 11) atomicAdd(&findings->loads, 1ull);
     if (wide == secret || second == secret) atomicAdd(&findings->secrets, 1ull);
 }
 
@@ -176,9 +180,10 @@ int main(int argc, char **argv) {
     }
     const bool all = std::strcmp(only, "all") == 0 || program.large;
 
-    const int array_words = 1 << 16;
+    // Confined addresses come back to the program's own memory, most of them to its start: this array, made first and
+    // large, takes what would otherwise hit the lists and findings.
     unsigned *array;
-    CHECK(cudaMalloc(&array, array_words * sizeof(unsigned)));
+    CHECK(cudaMalloc(&array, 64 << 20));
     Findings total = {0, 0};
     int tried = 0, names = 0;
     for (int round = 0; round < rounds; round++) {
@@ -203,7 +208,7 @@ int main(int argc, char **argv) {
         if (all || std::strcmp(only, "index") == 0) {
             names++;
             std::vector<long long> indices;
-            for (int bit = 17; bit < 61; bit++) {
+            for (int bit = 28; bit < 61; bit++) {
                 indices.push_back(1ll << bit);
                 indices.push_back(-(1ll << bit));
             }
