@@ -33,8 +33,8 @@ fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
-    machine::describe();
     if let Err(missing) = present {
+        machine::describe();
         println!("skipped: no NVIDIA driver: {missing}");
         return ExitCode::from(NO_DEVICE);
     }
@@ -55,6 +55,7 @@ fn again() -> Outcome<bool> {
 }
 
 fn measure() -> Outcome<bool> {
+    machine::describe();
     let started = Instant::now();
     let gpu = Cuda::open(0, Options::default())?;
     fact(
