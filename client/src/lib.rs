@@ -1,1 +1,44 @@
-//! (being written)
+//! The Rust SDK: GPU sessions, buffers, images and fences for services.
+//!
+//! A [`Session`] is one client's world on one GPU. What changes what a session holds ([`Session::allocate`],
+//! [`Session::load_image`], dropping what they return) is a remote call to the kernel; work ([`Session::launch`],
+//! copies, fills) goes through a ring in shared memory and costs no system call. Every piece of work returns a
+//! [`Fence`]; work of one [`Stream`] is done in order, streams run side by side.
+//!
+//! ```no_run
+//! use bulkhead_client::{Launch, Options, Parameters, Session, Stream};
+//!
+//! # fn main() -> Result<(), bulkhead_client::Error> {
+//! let session = Session::open(&Options::default())?;
+//! let image = session.load_image(include_bytes!("../examples/saxpy.ptx"))?;
+//! let saxpy = image.entry("saxpy")?;
+//! let x = session.allocate(4096)?;
+//! session.write(Stream::DEFAULT, x.all(), &[0; 4096])?;
+//! let parameters = Parameters::new().u32(1024).f32(2.0).buffer(&x).buffer(&x);
+//! let fence = session.launch(Stream::DEFAULT, &saxpy, &Launch::linear(1024, 256), &parameters)?;
+//! session.wait(fence)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A session is used from any number of threads. When it ends (the device was lost, the kernel is gone, the
+//! protocol was broken) every call says so with a typed [`Error`]; a new session works.
+//!
+//! This crate is untrusted code in the client's process: nothing in it protects anybody but the client.
+
+mod buffer;
+mod connection;
+mod descriptors;
+mod image;
+mod launch;
+mod session;
+mod stream;
+mod transfer;
+
+pub use buffer::{Buffer, DeviceRange, HostBuffer, HostSpan};
+pub use bulkhead_schema::{Error, ErrorCode, Handle};
+pub use connection::{Connection, default_socket};
+pub use image::{Entry, Image, Parameter};
+pub use launch::{Launch, Parameters};
+pub use session::{Device, MemoryInfo, Options, Session};
+pub use stream::{Event, Fence, Pattern, Stream};

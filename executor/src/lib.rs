@@ -1,1 +1,35 @@
-//! (being written)
+//! The only process that touches a GPU.
+//!
+//! An executor owns one context on one device and carries out what clients put into their rings, after
+//! checking every record against a *bind table* that only the kernel changes. Per session there are two
+//! threads: the *pump* takes records and submits work, the *control* thread carries out what the kernel asks.
+//! The main thread reads the kernel's requests and hands them on.
+//!
+//! # Invariants
+//! 1. A record reaches the device only through a binding of its own session, looked up when it is submitted.
+//! 2. No page of a session's slot changes while that session has work submitted ([`session`]: *pause*).
+//! 3. A session never makes another wait: pumps do not share locks, and a wait on a fence is held here,
+//!    never on the device.
+//! 4. Only PTX that the verifier has passed in this process is loaded.
+//! 5. When the context is lost the process says so to every session and ends; nothing is half done.
+//!
+//! # Locks
+//! A session's state, then the link's send lock. No thread holds two sessions' states.
+//!
+//! # Trusts
+//! The kernel, the verifier, the device's driver and its assembler. Not the clients, not the compile process.
+
+mod bindings;
+pub mod compiler;
+mod device;
+mod link;
+mod load;
+mod memory;
+mod pump;
+mod records;
+mod server;
+mod session;
+mod streams;
+
+pub use device::Backend;
+pub use server::{EXIT_DEVICE_LOST, run};

@@ -27,6 +27,12 @@ impl Error {
         Self { code, message: message.into(), remedy: String::new(), device: 0 }
     }
 
+    /// For programs.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        self.code
+    }
+
     /// The same error with what to do about it.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {

@@ -40,6 +40,12 @@ impl Consumer {
         self.head
     }
 
+    /// How far the producer says it is; what a record waits behind that asks for everything before it.
+    #[must_use]
+    pub fn tail(&self) -> u64 {
+        self.ring.header().tail.load(Ordering::Acquire)
+    }
+
     /// Whether a record waits. Does not judge the tail.
     pub fn is_ready(&mut self) -> bool {
         if self.tail_seen == self.head {

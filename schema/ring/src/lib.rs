@@ -30,7 +30,7 @@ pub mod memory;
 pub mod memory;
 
 pub use completion::{CompletionReader, CompletionWriter, Refusal};
-pub use consumer::{Consumer, Park};
+pub use consumer::{Consumer, Park, Waker};
 pub use producer::{Full, Producer};
 pub use record::{Bind, Copy, Launch, LaunchShape, ParameterPlace, Pattern, Record};
 

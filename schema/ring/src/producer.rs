@@ -63,36 +63,39 @@ impl Producer {
         Ok(self.publish())
     }
 
-    /// Pushes a launch whose parameter block of `bytes` bytes is filled by `fill`, in words of 8 bytes
-    /// (the last one padded).
+    /// Pushes a launch whose parameter block of `bytes` bytes is filled by `fill`; it arrives padded with zeros
+    /// to whole words.
     ///
     /// # Errors
     /// [`Full`]: nothing was pushed and `fill` was not called.
+    #[inline]
     pub fn push_launch(
         &mut self,
         stream: u32,
         entry: Bind,
         shape: LaunchShape,
         bytes: usize,
-        fill: impl FnOnce(&mut [u64]),
+        fill: impl FnOnce(&mut [u8]),
     ) -> Result<u64, Full> {
         self.reserve()?;
         let parameter_bytes = u32::try_from(bytes).map_err(|_| Full)?;
-        let launch = |parameters| Record::Launch {
-            stream,
-            launch: Launch { entry, shape, parameter_bytes, parameters },
-        };
+        let launch =
+            |parameters| Record::Launch { stream, launch: Launch { entry, shape, parameter_bytes, parameters } };
         if bytes <= INLINE_BYTES {
+            let mut block = [0; INLINE_BYTES];
+            fill(&mut block[..bytes]);
             let mut words = launch(ParameterPlace::Inline).encode();
-            fill(&mut words[INLINE_WORD..INLINE_WORD + bytes.div_ceil(8)]);
+            for (word, bytes) in words[INLINE_WORD..].iter_mut().zip(block.as_chunks::<8>().0) {
+                *word = u64::from_ne_bytes(*bytes);
+            }
             self.write(&words);
         } else {
             let count = bytes.div_ceil(8);
             let start = self.borrow(count)?;
-            let mut block = vec![0; count];
-            fill(&mut block);
-            for (cell, word) in self.ring.arena()[start..start + count].iter().zip(block) {
-                cell.store(word, Ordering::Relaxed);
+            let mut block = vec![0; count * 8];
+            fill(&mut block[..bytes]);
+            for (cell, bytes) in self.ring.arena()[start..start + count].iter().zip(block.as_chunks::<8>().0) {
+                cell.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
             }
             let place = ParameterPlace::Arena(u32::try_from(start).map_err(|_| Full)?);
             self.write(&launch(place).encode());

@@ -61,13 +61,13 @@ fn long_parameters_are_not_overwritten_before_they_are_taken() {
                 let Record::Launch { launch, .. } = take(&mut consumer) else {
                     panic!("a launch was pushed")
                 };
-                assert_eq!(**consumer.parameters(&launch, &mut block), [round; 11]);
+                assert_eq!(**consumer.parameters(&launch, &mut block), [u64::from_ne_bytes([round; 8]); 11]);
                 consumer.release();
             }
         });
         for round in 0..2 {
             // Eleven words: one more than a record holds, so they lie in the arena.
-            while producer.push_launch(0, entry, SHAPE, 88, |words| words.fill(round)).is_err() {
+            while producer.push_launch(0, entry, SHAPE, 88, |bytes| bytes.fill(round)).is_err() {
                 thread::yield_now();
             }
         }

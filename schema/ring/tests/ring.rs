@@ -1,6 +1,6 @@
 //! The ring between two mappings of one memfd, and against a producer that lies.
 #![cfg(not(loom))]
-#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test")]
 
 use std::{os::fd::AsFd, thread, time::Duration};
 
@@ -33,7 +33,7 @@ fn a_hundred_thousand_records_arrive_in_order_with_their_parameters() {
             };
             let Record::Launch { launch, .. } = record else { panic!("only launches are pushed") };
             let words = consumer.parameters(&launch, &mut block);
-            assert!(words.iter().all(|word| *word == taken), "at {taken}");
+            assert!(words.iter().all(|word| word.to_ne_bytes() == [taken as u8; 8]), "at {taken}");
             assert_eq!(words.len() as u64, taken % 700);
             consumer.release();
             taken += 1;
@@ -41,7 +41,7 @@ fn a_hundred_thousand_records_arrive_in_order_with_their_parameters() {
     });
     for count in 0..100_000_u64 {
         let bytes = usize::try_from(count % 700 * 8).unwrap();
-        while producer.push_launch(3, ENTRY, SHAPE, bytes, |words| words.fill(count)).is_err() {
+        while producer.push_launch(3, ENTRY, SHAPE, bytes, |bytes| bytes.fill(count as u8)).is_err() {
             thread::yield_now();
         }
     }
@@ -66,14 +66,14 @@ fn a_full_ring_refuses_and_takes_again_once_released() {
 fn a_full_arena_refuses_and_nothing_is_pushed() {
     let (mut producer, mut consumer, _) = pair();
     let mut pushed = 0;
-    while producer.push_launch(0, ENTRY, SHAPE, 32_760, |words| words.fill(7)).is_ok() {
+    while producer.push_launch(0, ENTRY, SHAPE, 32_760, |bytes| bytes.fill(7)).is_ok() {
         pushed += 1;
     }
     assert_eq!(pushed, layout::ARENA_WORDS / 4095);
     assert_eq!(producer.position(), pushed as u64);
     assert!(matches!(consumer.take(), Ok(Some(Record::Launch { .. }))));
     consumer.release();
-    assert!(producer.push_launch(0, ENTRY, SHAPE, 32_760, |words| words.fill(7)).is_ok());
+    assert!(producer.push_launch(0, ENTRY, SHAPE, 32_760, |bytes| bytes.fill(7)).is_ok());
 }
 
 #[test]

@@ -1,0 +1,132 @@
+//! Device memory and pinned host memory.
+
+use bulkhead_ring::memory::Shared;
+use bulkhead_schema::Handle;
+
+use crate::Session;
+
+/// A capability-named piece of device memory. Freed when dropped, once the work submitted before has passed.
+pub struct Buffer {
+    pub(crate) session: Session,
+    pub(crate) key: usize,
+    pub(crate) handle: Handle,
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Buffer {
+    /// The name by which ring records know it.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// Its device address, for launch parameters.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn all(&self) -> DeviceRange {
+        self.range(0, self.bytes)
+    }
+
+    /// A part of it; the executor refuses one that does not lie in it.
+    #[must_use]
+    pub fn range(&self, offset: u64, bytes: u64) -> DeviceRange {
+        DeviceRange { handle: self.handle, offset, bytes }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.session.release(self.key);
+    }
+}
+
+/// A range of a device buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceRange {
+    /// The buffer.
+    pub handle: Handle,
+    /// Offset in it, in bytes.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+}
+
+/// Host memory that the device copies from and to without staging. Freed when dropped, once the work submitted
+/// before has passed.
+pub struct HostBuffer {
+    pub(crate) session: Session,
+    pub(crate) key: usize,
+    pub(crate) handle: Handle,
+    pub(crate) memory: Shared,
+}
+
+impl HostBuffer {
+    /// The name by which ring records know it.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// Its first byte. Valid as long as the buffer lives; the device writes it when told to.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.memory.address() as *mut u8
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.memory.bytes()
+    }
+
+    /// A part of it; the executor refuses one that does not lie in it.
+    #[must_use]
+    pub fn span(&self, offset: u64, bytes: u64) -> HostSpan {
+        HostSpan { handle: self.handle, offset, bytes }
+    }
+
+    /// Copies bytes into it.
+    ///
+    /// # Panics
+    /// Where the range does not lie in it.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        self.memory.write(offset, from);
+    }
+
+    /// Copies bytes out of it.
+    ///
+    /// # Panics
+    /// Where the range does not lie in it.
+    pub fn read(&self, offset: usize, to: &mut [u8]) {
+        self.memory.read(offset, to);
+    }
+}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        self.session.release(self.key);
+    }
+}
+
+/// A range of a host buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostSpan {
+    /// The buffer.
+    pub handle: Handle,
+    /// Offset in it, in bytes.
+    pub offset: u64,
+    /// Length in bytes.
+    pub bytes: u64,
+}

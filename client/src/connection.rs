@@ -1,0 +1,225 @@
+//! A connection to the kernel: for async services directly, for everybody else on a thread of its own.
+
+use std::{
+    cell::RefCell,
+    future::Future,
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    pin::Pin,
+    rc::Rc,
+    sync::mpsc,
+    thread,
+};
+
+use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp as rpc, limits};
+use capnp_rpc::{RpcSystem, rpc_twoparty_capnp::Side, twoparty};
+use futures::io::{BufReader, BufWriter};
+use slab::Slab;
+use tokio::sync::mpsc as tasks;
+use tokio_util::compat::{TokioAsyncReadCompatExt as _, TokioAsyncWriteCompatExt as _};
+
+/// Where the kernel listens unless told otherwise: `$BULKHEAD_SOCKET`, else `kernel.sock` in
+/// `$XDG_RUNTIME_DIR/bulkhead`, else in `/tmp/bulkhead-UID`.
+#[must_use]
+pub fn default_socket() -> PathBuf {
+    if let Some(socket) = std::env::var_os("BULKHEAD_SOCKET") {
+        return socket.into();
+    }
+    let directory = match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(directory) => PathBuf::from(directory).join("bulkhead"),
+        None => PathBuf::from(format!("/tmp/bulkhead-{}", rustix::process::geteuid().as_raw())),
+    };
+    directory.join("kernel.sock")
+}
+
+/// A connection on the caller's own thread, for services that are asynchronous themselves. Must live in a tokio
+/// `LocalSet`; it is driven by a local task.
+#[derive(Clone)]
+pub struct Connection {
+    /// The kernel's bootstrap capability; `hello` has been said.
+    pub kernel: rpc::bulkhead::Client,
+    /// Where descriptors are handed over.
+    pub descriptor_socket: PathBuf,
+}
+
+impl Connection {
+    /// Connects and says hello as `name`.
+    ///
+    /// # Errors
+    /// `unavailable` where no kernel listens; `version` where it speaks another.
+    pub async fn open(socket: &Path, name: &str) -> Result<Self, Error> {
+        let unavailable = |error: std::io::Error| {
+            Error::new(ErrorCode::Unavailable, format!("no kernel at {}: {error}", socket.display()))
+                .remedy("start one with `bulkhead serve`, or run the program with `bulkhead run -- PROGRAM`")
+        };
+        let stream = UnixStream::connect(socket).map_err(unavailable)?;
+        stream.set_nonblocking(true).map_err(unavailable)?;
+        let stream = tokio::net::UnixStream::from_std(stream).map_err(unavailable)?;
+        let (reader, writer) = stream.into_split();
+        let network = twoparty::VatNetwork::new(
+            BufReader::new(reader.compat()),
+            BufWriter::new(writer.compat_write()),
+            Side::Client,
+            capnp::message::ReaderOptions::new(),
+        );
+        let mut system = RpcSystem::new(Box::new(network), None);
+        let kernel: rpc::bulkhead::Client = system.bootstrap(Side::Server);
+        tokio::task::spawn_local(system);
+
+        let mut hello = kernel.hello_request();
+        hello.get().set_version(limits::PROTOCOL_VERSION);
+        hello.get().set_client(name);
+        let response = hello.send().promise.await.map_err(broken)?;
+        let welcome = response.get().and_then(|r| r.get_result()).map_err(broken)?;
+        let welcome = answer(welcome)?;
+        let path = welcome.get_descriptor_socket().map_err(broken)?;
+        let descriptor_socket = PathBuf::from(String::from_utf8_lossy(path.as_bytes()).into_owned());
+        Ok(Self { kernel, descriptor_socket })
+    }
+
+    /// One round trip.
+    ///
+    /// # Errors
+    /// Where the connection is gone.
+    pub async fn ping(&self, value: u64) -> Result<u64, Error> {
+        let mut ping = self.kernel.ping_request();
+        ping.get().set_value(value);
+        let response = ping.send().promise.await.map_err(broken)?;
+        Ok(response.get().map_err(broken)?.get_value())
+    }
+}
+
+/// A call that failed below the protocol: the connection or the kernel is gone, or has a bug.
+pub(crate) fn broken(error: capnp::Error) -> Error {
+    match error.kind {
+        capnp::ErrorKind::Disconnected => Error::new(ErrorCode::SessionLost, "the kernel is gone")
+            .remedy("start it again and open a new session"),
+        capnp::ErrorKind::Overloaded => Error::new(ErrorCode::LimitReached, error.to_string()),
+        _ => Error::new(ErrorCode::Internal, format!("the kernel answered what is no answer: {error}")),
+    }
+}
+
+/// The result in a union of result and error.
+pub(crate) fn answer<'a, T: capnp::traits::Owned>(
+    result: rpc::result::Reader<'a, T>,
+) -> Result<T::Reader<'a>, Error> {
+    match result.which() {
+        Ok(rpc::result::Ok(value)) => value.map_err(broken),
+        Ok(rpc::result::Error(error)) => Err(Error::read(error.map_err(broken)?)),
+        Err(capnp::NotInSchema(_)) => Err(Error::new(ErrorCode::Version, "an answer of a later version")),
+    }
+}
+
+/// What lives on the connection's thread.
+pub(crate) struct Context {
+    pub(crate) connection: Connection,
+    /// The session, once it is open.
+    pub(crate) session: RefCell<Option<rpc::gpu_session::Client>>,
+    /// Capabilities by the number that the rest of the process knows them by.
+    pub(crate) held: RefCell<Slab<Capability>>,
+}
+
+impl Context {
+    /// The open session.
+    pub(crate) fn session(&self) -> Result<rpc::gpu_session::Client, Error> {
+        let over = || Error::new(ErrorCode::SessionLost, "the session is over");
+        self.session.borrow().clone().ok_or_else(over)
+    }
+
+    pub(crate) fn hold(&self, capability: Capability) -> usize {
+        self.held.borrow_mut().insert(capability)
+    }
+
+    /// The module held under a number.
+    pub(crate) fn module(&self, key: usize) -> Result<rpc::gpu_module::Client, Error> {
+        match self.held.borrow().get(key) {
+            Some(Capability::Module(module)) => Ok(module.clone()),
+            Some(Capability::Buffer(_)) | None => Err(Error::new(ErrorCode::InvalidHandle, "no such image")),
+        }
+    }
+}
+
+/// A capability that the client holds: dropping it gives it up.
+pub(crate) enum Capability {
+    #[expect(dead_code, reason = "held for its reference alone")]
+    Buffer(rpc::gpu_buffer::Client),
+    Module(rpc::gpu_module::Client),
+}
+
+type Task = Box<dyn FnOnce(Rc<Context>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
+
+/// A connection on a thread of its own, for callers that block.
+pub(crate) struct Remote {
+    tasks: tasks::UnboundedSender<Task>,
+}
+
+impl Remote {
+    /// Connects; the thread ends when the value is dropped and its last call has been answered.
+    pub(crate) fn open(socket: &Path, name: &str) -> Result<Self, Error> {
+        let (sender, mut receiver) = tasks::unbounded_channel::<Task>();
+        let (opened, open) = mpsc::sync_channel(1);
+        let (socket, name) = (socket.to_owned(), name.to_owned());
+        let run = move || {
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => {
+                    let failed = Error::new(ErrorCode::LimitReached, format!("no runtime: {error}"));
+                    return opened.send(Err(failed)).unwrap_or_default();
+                }
+            };
+            tokio::task::LocalSet::new().block_on(&runtime, async move {
+                let context = match Connection::open(&socket, &name).await {
+                    Ok(connection) => {
+                        Rc::new(Context { connection, session: RefCell::default(), held: RefCell::default() })
+                    }
+                    Err(error) => return opened.send(Err(error)).unwrap_or_default(),
+                };
+                if opened.send(Ok(())).is_err() {
+                    return;
+                }
+                let mut running = tokio::task::JoinSet::new();
+                while let Some(task) = receiver.recv().await {
+                    running.spawn_local(task(Rc::clone(&context)));
+                    while running.try_join_next().is_some() {}
+                }
+                while running.join_next().await.is_some() {}
+            });
+        };
+        let thread = thread::Builder::new().name("bulkhead-rpc".into()).spawn(run);
+        thread.map_err(|error| Error::new(ErrorCode::LimitReached, format!("no thread: {error}")))?;
+        let gone = || Error::new(ErrorCode::Internal, "the connection's thread is gone");
+        open.recv().unwrap_or_else(|_| Err(gone()))?;
+        Ok(Self { tasks: sender })
+    }
+
+    /// Makes a call and waits for its answer.
+    pub(crate) fn call<T, F, C>(&self, call: C) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + 'static,
+        C: FnOnce(Rc<Context>) -> F + Send + 'static,
+    {
+        let gone = || Error::new(ErrorCode::SessionLost, "the connection to the kernel is gone");
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let task: Task = Box::new(move |context| {
+            let call = call(context);
+            Box::pin(async move {
+                // Nobody waits any more where this fails.
+                sender.send(call.await).unwrap_or_default();
+            })
+        });
+        self.tasks.send(task).map_err(|_| gone())?;
+        receiver.recv().unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Gives a capability up, without waiting.
+    pub(crate) fn release(&self, key: usize) {
+        let task: Task = Box::new(move |context| {
+            let released = context.held.borrow_mut().try_remove(key);
+            drop(released);
+            Box::pin(std::future::ready(()))
+        });
+        // A connection that is gone has given everything up already.
+        self.tasks.send(task).unwrap_or_default();
+    }
+}

@@ -1,0 +1,97 @@
+//! Launches and their parameters.
+
+use crate::{Buffer, Entry, Error, ErrorCode};
+
+/// Grid, block and dynamic shared memory of a launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Launch {
+    /// Blocks in x, y, z.
+    pub grid: [u32; 3],
+    /// Threads of a block in x, y, z.
+    pub block: [u32; 3],
+    /// Dynamic shared memory in bytes.
+    pub shared_bytes: u32,
+}
+
+impl Launch {
+    /// Enough blocks of `block` threads for `threads` threads, in one dimension.
+    #[must_use]
+    pub fn linear(threads: u32, block: u32) -> Self {
+        Self { grid: [threads.div_ceil(block.max(1)).max(1), 1, 1], block: [block, 1, 1], shared_bytes: 0 }
+    }
+}
+
+/// A launch's parameters, in the order in which the entry declares them.
+#[derive(Debug, Clone, Default)]
+pub struct Parameters {
+    bytes: Vec<u8>,
+    sizes: Vec<usize>,
+}
+
+impl Parameters {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a parameter by its bytes.
+    #[must_use]
+    pub fn raw(mut self, bytes: &[u8]) -> Self {
+        self.bytes.extend_from_slice(bytes);
+        self.sizes.push(bytes.len());
+        self
+    }
+
+    /// Adds a 32-bit integer.
+    #[must_use]
+    pub fn u32(self, value: u32) -> Self {
+        self.raw(&value.to_ne_bytes())
+    }
+
+    /// Adds a 64-bit integer.
+    #[must_use]
+    pub fn u64(self, value: u64) -> Self {
+        self.raw(&value.to_ne_bytes())
+    }
+
+    /// Adds a single-precision number.
+    #[must_use]
+    pub fn f32(self, value: f32) -> Self {
+        self.raw(&value.to_ne_bytes())
+    }
+
+    /// Adds a double-precision number.
+    #[must_use]
+    pub fn f64(self, value: f64) -> Self {
+        self.raw(&value.to_ne_bytes())
+    }
+
+    /// Adds a pointer to a buffer.
+    #[must_use]
+    pub fn buffer(self, buffer: &Buffer) -> Self {
+        self.u64(buffer.address())
+    }
+
+    /// Puts them where the entry wants them.
+    ///
+    /// # Errors
+    /// Where their number or sizes are not the entry's.
+    pub(crate) fn check(&self, entry: &Entry) -> Result<(), Error> {
+        let wanted: Vec<usize> = entry.parameters.iter().map(|parameter| parameter.bytes as usize).collect();
+        if wanted == self.sizes {
+            return Ok(());
+        }
+        let message = format!("{} takes parameters of {wanted:?} bytes and got {:?}", entry.name, self.sizes);
+        Err(Error::new(ErrorCode::InvalidArgument, message))
+    }
+
+    pub(crate) fn place(&self, entry: &Entry, block: &mut [u8]) {
+        let mut from = self.bytes.as_slice();
+        for parameter in &entry.parameters {
+            let (bytes, rest) = from.split_at(parameter.bytes as usize);
+            block[parameter.offset as usize..][..bytes.len()].copy_from_slice(bytes);
+            from = rest;
+        }
+    }
+}

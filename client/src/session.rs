@@ -1,0 +1,662 @@
+//! A session: one client's world on one GPU.
+
+use std::{
+    ops::Deref,
+    os::fd::AsFd,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use bulkhead_ring::{
+    Bind, CompletionReader, Copy, Ended, Full, LaunchShape, Pattern, Producer, Record,
+    memory::{Completion, Ring, Shared, create_sealed_copy},
+};
+use bulkhead_schema::{Error, ErrorCode, Handle, bulkhead_capnp as rpc, limits};
+use parking_lot::Mutex;
+
+use crate::{
+    Buffer, DeviceRange, Entry, Event, Fence, HostBuffer, HostSpan, Image, Launch, Parameters, Stream,
+    connection::{Capability, Remote, answer, broken, default_socket},
+    descriptors, image,
+    stream::{Indices, Streams},
+    transfer::Staging,
+};
+
+/// How long a waiting thread polls before it starts to nap.
+const SPIN: Duration = Duration::from_micros(200);
+/// Longest nap of a waiting thread.
+const NAP_MAX: Duration = Duration::from_millis(1);
+
+/// How a session is opened.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The kernel's socket; [`default_socket`] unless told otherwise.
+    pub socket: PathBuf,
+    /// What the session is called in the kernel's status.
+    pub name: String,
+    /// Which device, by its index.
+    pub device: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let program = std::env::args().next().unwrap_or_default();
+        let name = PathBuf::from(program).file_name().map(|name| name.to_string_lossy().into_owned());
+        Self { socket: default_socket(), name: name.unwrap_or_default(), device: 0 }
+    }
+}
+
+/// What a device is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Its index.
+    pub index: u32,
+    /// `software` or `cuda`.
+    pub backend: String,
+    /// Its name.
+    pub name: String,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// Its memory in bytes.
+    pub memory_bytes: u64,
+    /// CUDA driver version, 13000 for 13.0.
+    pub driver_version: u32,
+    /// 90 for sm_90.
+    pub architecture: u32,
+    /// `CUdevice_attribute` numbers and values.
+    pub attributes: Vec<(u32, i32)>,
+}
+
+impl Device {
+    /// The value of a `CUdevice_attribute`, by its number.
+    #[must_use]
+    pub fn attribute(&self, number: u32) -> Option<i32> {
+        self.attributes.iter().find(|(known, _)| *known == number).map(|(_, value)| *value)
+    }
+
+    /// Reads one from a message.
+    ///
+    /// # Errors
+    /// Where the message is broken.
+    pub fn read(device: rpc::device::Reader<'_>) -> Result<Self, Error> {
+        let text = |text: capnp::Result<capnp::text::Reader<'_>>| {
+            text.map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned()).map_err(broken)
+        };
+        let attributes = device.get_attributes().map_err(broken)?;
+        Ok(Self {
+            index: device.get_index(),
+            backend: text(device.get_backend())?,
+            name: text(device.get_name())?,
+            uuid: device.get_uuid().map_err(broken)?.try_into().unwrap_or_default(),
+            memory_bytes: device.get_memory_bytes(),
+            driver_version: device.get_driver_version(),
+            architecture: device.get_architecture(),
+            attributes: attributes.iter().map(|a| (a.get_number(), a.get_value())).collect(),
+        })
+    }
+}
+
+/// How much memory there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Bytes that the session can still get.
+    pub free_bytes: u64,
+    /// Bytes of the device.
+    pub total_bytes: u64,
+}
+
+/// An open session. Cheap to clone; ends when the last clone, and the last buffer and image, are dropped.
+#[derive(Clone)]
+pub struct Session {
+    inner: Arc<Inner>,
+}
+
+/// See [`Session`].
+pub struct Inner {
+    remote: Remote,
+    device: Device,
+    window: (u64, u64),
+    submit: Mutex<Submit>,
+    page: CompletionReader,
+    refusals_seen: AtomicU64,
+    pub(crate) staging: Mutex<Option<Arc<Staging>>>,
+}
+
+impl Deref for Session {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+
+struct Submit {
+    producer: Producer,
+    streams: Streams,
+    /// The fence of each event's latest recording.
+    events: Indices<Option<Fence>>,
+    reply: u32,
+}
+
+impl Session {
+    /// Connects to a kernel and opens a session on a device.
+    ///
+    /// # Errors
+    /// `unavailable` where no kernel listens, or as the kernel answers.
+    pub fn open(options: &Options) -> Result<Self, Error> {
+        let remote = Remote::open(&options.socket, &options.name)?;
+        let (name, index) = (options.name.clone(), options.device);
+        let opened = remote.call(move |context| async move {
+            let kernel = &context.connection.kernel;
+            let response = kernel.list_devices_request().send().promise.await.map_err(broken)?;
+            let devices = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            let devices = devices.get_devices().map_err(broken)?;
+            let device = devices.iter().find(|device| device.get_index() == index);
+            let device =
+                device.ok_or_else(|| Error::new(ErrorCode::NotFound, format!("no device {index}")))?;
+            let device = Device::read(device)?;
+
+            let mut open = kernel.open_session_request();
+            open.get().set_device(index);
+            open.get().set_name(&name);
+            let response = open.send().promise.await.map_err(broken)?;
+            let opened = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            *context.session.borrow_mut() = Some(opened.get_session().map_err(broken)?);
+            let token = descriptors::bytes(opened.get_ring().map_err(broken)?);
+            let window = (opened.get_window_base(), opened.get_window_bytes());
+            Ok((device, window, token, context.connection.descriptor_socket.clone()))
+        })?;
+        let (device, window, token, socket) = opened;
+        let descriptors = descriptors::present(&socket, token, None)?;
+        let [ring, page] = descriptors.as_slice() else {
+            return Err(Error::new(ErrorCode::Internal, "the kernel handed over no ring"));
+        };
+        let unmapped = |error: std::io::Error| Error::new(ErrorCode::Internal, format!("the ring: {error}"));
+        let ring = Ring::map(ring.as_fd()).map_err(unmapped)?;
+        let page = Completion::map(page.as_fd()).map_err(unmapped)?;
+        let submit = Submit {
+            producer: Producer::new(ring),
+            streams: Streams::new(),
+            events: Indices::new(limits::EVENTS_MAX),
+            reply: 0,
+        };
+        let inner = Inner {
+            remote,
+            device,
+            window,
+            submit: Mutex::new(submit),
+            page: CompletionReader::new(page),
+            refusals_seen: AtomicU64::new(0),
+            staging: Mutex::new(None),
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// First address and size of the session's slot of device addresses.
+    #[must_use]
+    pub fn window(&self) -> (u64, u64) {
+        self.window
+    }
+
+    /// How much memory there is. A remote call.
+    ///
+    /// # Errors
+    /// Where the session is over.
+    pub fn memory(&self) -> Result<MemoryInfo, Error> {
+        self.remote.call(|context| async move {
+            let response = context.session()?.memory_request().send().promise.await.map_err(broken)?;
+            let memory = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            Ok(MemoryInfo { free_bytes: memory.get_free_bytes(), total_bytes: memory.get_total_bytes() })
+        })
+    }
+
+    /// Allocates device memory; what it holds is undefined, but never another session's. A remote call.
+    ///
+    /// # Errors
+    /// `outOfMemory`, `limitReached`, or that the session is over.
+    pub fn allocate(&self, bytes: u64) -> Result<Buffer, Error> {
+        let (key, handle, address, bytes) = self.remote.call(move |context| async move {
+            let mut allocate = context.session()?.allocate_request();
+            allocate.get().set_bytes(bytes);
+            let response = allocate.send().promise.await.map_err(broken)?;
+            let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            let handle = Handle::read(created.get_handle().map_err(broken)?);
+            let key = context.hold(Capability::Buffer(created.get_buffer().map_err(broken)?));
+            Ok((key, handle, created.get_address(), created.get_bytes()))
+        })?;
+        Ok(Buffer { session: self.clone(), key, handle, address, bytes })
+    }
+
+    /// Allocates host memory that the device copies from and to without staging. A remote call.
+    ///
+    /// # Errors
+    /// `outOfMemory`, `limitReached`, or that the session is over.
+    pub fn allocate_host(&self, bytes: usize) -> Result<HostBuffer, Error> {
+        let wanted = bytes as u64;
+        let (key, handle, token, bytes, socket) = self.remote.call(move |context| async move {
+            let mut allocate = context.session()?.allocate_host_request();
+            allocate.get().set_bytes(wanted);
+            let response = allocate.send().promise.await.map_err(broken)?;
+            let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            let handle = Handle::read(created.get_handle().map_err(broken)?);
+            let token = descriptors::bytes(created.get_memory().map_err(broken)?);
+            let key = context.hold(Capability::Buffer(created.get_buffer().map_err(broken)?));
+            Ok((key, handle, token, created.get_bytes(), context.connection.descriptor_socket.clone()))
+        })?;
+        let mapped = descriptors::present(&socket, token, None).and_then(|descriptors| {
+            let unmapped = |error| Error::new(ErrorCode::OutOfMemory, format!("host memory: {error}"));
+            let descriptor = descriptors.first();
+            let descriptor = descriptor
+                .ok_or_else(|| Error::new(ErrorCode::Internal, "the kernel handed over no memory"))?;
+            let bytes =
+                usize::try_from(bytes).map_err(|_| Error::new(ErrorCode::OutOfMemory, "too large"))?;
+            Shared::map(descriptor.as_fd(), bytes).map_err(unmapped)
+        });
+        match mapped {
+            Ok(memory) => Ok(HostBuffer { session: self.clone(), key, handle, memory }),
+            Err(error) => {
+                self.release(key);
+                Err(error)
+            }
+        }
+    }
+
+    /// Loads an image: a fat binary or PTX text. It is guarded, verified and compiled on the way, which takes
+    /// milliseconds to seconds.
+    ///
+    /// # Errors
+    /// `imageRefused` with file, line, column and reason where the guard does not let it in; `imageInvalid` where
+    /// it is no image.
+    pub fn load_image(&self, image: &[u8]) -> Result<Image, Error> {
+        let bytes = image.len() as u64;
+        let (token, socket) = self.remote.call(move |context| async move {
+            let mut offer = context.session()?.offer_image_request();
+            offer.get().set_bytes(bytes);
+            let response = offer.send().promise.await.map_err(broken)?;
+            let token = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            Ok((descriptors::bytes(token), context.connection.descriptor_socket.clone()))
+        })?;
+        let copied = create_sealed_copy("bulkhead-image", image);
+        let copied =
+            copied.map_err(|error| Error::new(ErrorCode::OutOfMemory, format!("the image: {error}")))?;
+        descriptors::present(&socket, token, Some(copied.as_fd()))?;
+        let (key, entries) = self.remote.call(move |context| async move {
+            let mut load = context.session()?.load_image_request();
+            let (low, high) = token.split_at(8);
+            let half = |half: &[u8]| u64::from_le_bytes(half.try_into().unwrap_or_default());
+            let mut builder = load.get().init_image();
+            builder.set_low(half(low));
+            builder.set_high(half(high));
+            let response = load.send().promise.await.map_err(broken)?;
+            let loaded = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            let entries = loaded.get_entries().map_err(broken)?;
+            let entries: Result<Arc<[Entry]>, Error> = entries.iter().map(Entry::read).collect();
+            let key = context.hold(Capability::Module(loaded.get_module().map_err(broken)?));
+            Ok((key, entries?))
+        })?;
+        let held = Arc::new(image::Held { session: self.clone(), key });
+        Ok(Image { held, entries })
+    }
+
+    /// Allows launches of an entry with up to `bytes` of dynamic shared memory. A remote call.
+    ///
+    /// # Errors
+    /// Where the device has less, or the image was unloaded.
+    pub fn allow_dynamic_shared(&self, image: &Image, entry: &Entry, bytes: u32) -> Result<(), Error> {
+        let (key, handle) = (image.held.key, entry.handle);
+        self.remote.call(move |context| async move {
+            let mut allow = context.module(key)?.allow_dynamic_shared_request();
+            handle.write(allow.get().init_entry());
+            allow.get().set_bytes(bytes);
+            let response = allow.send().promise.await.map_err(broken)?;
+            answer(response.get().and_then(|r| r.get_result()).map_err(broken)?).map(|_| ())
+        })
+    }
+}
+
+impl Inner {
+    pub(crate) fn release(&self, key: usize) {
+        self.remote.release(key);
+    }
+
+    // ---- streams and events ----
+
+    /// Makes a stream. A lower `priority` is more urgent, as in CUDA.
+    ///
+    /// # Errors
+    /// `limitReached` when the session has as many as it may.
+    pub fn create_stream(&self, priority: i32) -> Result<Stream, Error> {
+        self.retire_streams()?;
+        let limit = || Error::new(ErrorCode::LimitReached, "the session has as many streams as it may");
+        let index = self.submit.lock().streams.indices.take(()).ok_or_else(limit)?;
+        self.push(&Record::CreateStream { stream: index, priority })?;
+        Ok(Stream(index))
+    }
+
+    /// Gives a stream up; its work is still done.
+    ///
+    /// # Errors
+    /// Where there is no such stream, or the session is over.
+    pub fn destroy_stream(&self, stream: Stream) -> Result<(), Error> {
+        if stream == Stream::DEFAULT {
+            return Err(Error::new(ErrorCode::InvalidArgument, "the default stream stays"));
+        }
+        let fence = self.fence(stream);
+        self.submit.lock().streams.retiring.push(fence);
+        self.retire_streams()
+    }
+
+    /// Frees the indices of destroyed streams whose work has passed.
+    fn retire_streams(&self) -> Result<(), Error> {
+        let retiring = std::mem::take(&mut self.submit.lock().streams.retiring);
+        for fence in retiring {
+            if self.page.mark(fence.stream.0) >= fence.position {
+                self.push(&Record::DestroyStream { stream: fence.stream.0 })?;
+                self.submit.lock().streams.indices.free(fence.stream.0);
+            } else {
+                self.submit.lock().streams.retiring.push(fence);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes an event.
+    ///
+    /// # Errors
+    /// `limitReached` when the session has as many as it may.
+    pub fn create_event(&self) -> Result<Event, Error> {
+        let limit = || Error::new(ErrorCode::LimitReached, "the session has as many events as it may");
+        self.submit.lock().events.take(None).map(Event).ok_or_else(limit)
+    }
+
+    /// Gives an event up.
+    ///
+    /// # Errors
+    /// Where there is no such event, or the session is over.
+    pub fn destroy_event(&self, event: Event) -> Result<(), Error> {
+        let unknown = || Error::new(ErrorCode::InvalidHandle, "no such event");
+        let latest = self.submit.lock().events.free(event.0).ok_or_else(unknown)?;
+        if let Some(fence) = latest {
+            self.push(&Record::DestroyEvent { stream: fence.stream.0, event: event.0 })?;
+        }
+        Ok(())
+    }
+
+    /// Has the device take a timestamp when the stream gets there.
+    ///
+    /// # Errors
+    /// Where the session is over.
+    pub fn record(&self, event: Event, stream: Stream) -> Result<Fence, Error> {
+        let fence = self.push(&Record::RecordEvent { stream: stream.0, event: event.0 })?;
+        let unknown = || Error::new(ErrorCode::InvalidHandle, "no such event");
+        self.submit.lock().events.set(event.0, Some(fence)).ok_or_else(unknown)?;
+        Ok(fence)
+    }
+
+    /// Nanoseconds between two events that the device has reached.
+    ///
+    /// # Errors
+    /// `invalidArgument` where it has not reached one.
+    pub fn elapsed_ns(&self, start: Event, end: Event) -> Result<f64, Error> {
+        let mut submit = self.submit.lock();
+        let unreached = || Error::new(ErrorCode::InvalidArgument, "an event has not been reached");
+        let stream = submit.events.get(end.0).copied().flatten().ok_or_else(unreached)?.stream.0;
+        // Few are outstanding at a time: a slot comes round after all the others.
+        let reply = submit.reply;
+        submit.reply = (reply + 1) % 64;
+        drop(submit);
+        let fence = self.push(&Record::Elapsed { stream, start: start.0, end: end.0, reply })?;
+        let answered = || self.page.reply(reply, fence.position);
+        self.poll(|| answered().is_some())?;
+        let elapsed = answered().map_or(f64::NAN, f64::from_bits);
+        if elapsed.is_nan() { Err(unreached()) } else { Ok(elapsed) }
+    }
+
+    // ---- work ----
+
+    /// Launches an entry.
+    ///
+    /// # Errors
+    /// Where the parameters do not fit the entry, or the session is over. What the device has against the launch
+    /// shows at the next [`Inner::wait`].
+    pub fn launch(
+        &self,
+        stream: Stream,
+        entry: &Entry,
+        launch: &Launch,
+        parameters: &Parameters,
+    ) -> Result<Fence, Error> {
+        parameters.check(entry)?;
+        self.launch_with(stream, entry.handle, launch, entry.parameter_bytes, |block| {
+            parameters.place(entry, block);
+        })
+    }
+
+    /// Launches an entry whose parameter block of `bytes` bytes `fill` writes in place: for callers that pack
+    /// parameters themselves.
+    ///
+    /// # Errors
+    /// Where the session is over.
+    #[inline]
+    pub fn launch_with(
+        &self,
+        stream: Stream,
+        entry: Handle,
+        launch: &Launch,
+        bytes: usize,
+        mut fill: impl FnMut(&mut [u8]),
+    ) -> Result<Fence, Error> {
+        if bytes > limits::PARAMETER_BYTES_MAX {
+            return Err(Error::new(ErrorCode::LimitReached, "too many parameters"));
+        }
+        let shape = LaunchShape { grid: launch.grid, block: launch.block, shared_bytes: launch.shared_bytes };
+        let entry = name(entry);
+        self.push_with(stream.0, |producer| producer.push_launch(stream.0, entry, shape, bytes, &mut fill))
+    }
+
+    /// Copies host memory to the device.
+    ///
+    /// # Errors
+    /// Where the lengths differ or the session is over.
+    pub fn copy_to_device(&self, stream: Stream, to: DeviceRange, from: HostSpan) -> Result<Fence, Error> {
+        let copy = copy((to.handle, to.offset, to.bytes), (from.handle, from.offset, from.bytes))?;
+        self.push(&Record::CopyToDevice { stream: stream.0, copy })
+    }
+
+    /// Copies device memory to host memory.
+    ///
+    /// # Errors
+    /// Where the lengths differ or the session is over.
+    pub fn copy_to_host(&self, stream: Stream, to: HostSpan, from: DeviceRange) -> Result<Fence, Error> {
+        let copy = copy((to.handle, to.offset, to.bytes), (from.handle, from.offset, from.bytes))?;
+        self.push(&Record::CopyToHost { stream: stream.0, copy })
+    }
+
+    /// Copies device memory to device memory.
+    ///
+    /// # Errors
+    /// Where the lengths differ or the session is over.
+    pub fn copy_on_device(&self, stream: Stream, to: DeviceRange, from: DeviceRange) -> Result<Fence, Error> {
+        let copy = copy((to.handle, to.offset, to.bytes), (from.handle, from.offset, from.bytes))?;
+        self.push(&Record::CopyOnDevice { stream: stream.0, copy })
+    }
+
+    /// Fills device memory with a pattern; the range is a multiple of the pattern's size.
+    ///
+    /// # Errors
+    /// Where it is not, or the session is over.
+    pub fn fill(&self, stream: Stream, to: DeviceRange, pattern: Pattern) -> Result<Fence, Error> {
+        if !to.bytes.is_multiple_of(pattern.bytes()) {
+            return Err(Error::new(ErrorCode::InvalidArgument, "the range is no multiple of the pattern"));
+        }
+        let count = to.bytes / pattern.bytes();
+        self.push(&Record::Fill { stream: stream.0, to: name(to.handle), offset: to.offset, pattern, count })
+    }
+
+    /// Makes later work of `stream` start after `fence`, without waiting here.
+    ///
+    /// # Errors
+    /// Where the session is over.
+    pub fn wait_on(&self, stream: Stream, fence: Fence) -> Result<(), Error> {
+        if fence.position == 0 || fence.stream == stream {
+            return Ok(());
+        }
+        let record = Record::WaitOn { stream: stream.0, on: fence.stream.0, position: fence.position };
+        self.push(&record).map(|_| ())
+    }
+
+    // ---- waiting ----
+
+    /// Everything submitted to the stream so far.
+    #[must_use]
+    pub fn fence(&self, stream: Stream) -> Fence {
+        let position = self.submit.lock().streams.latest.get(stream.0 as usize).copied().unwrap_or(0);
+        Fence { stream, position }
+    }
+
+    /// Whether a fence has passed.
+    ///
+    /// # Errors
+    /// Where the session is over, or the device refused work.
+    pub fn is_done(&self, fence: Fence) -> Result<bool, Error> {
+        if self.page.mark(fence.stream.0) >= fence.position {
+            return self.refused().map(|()| true);
+        }
+        self.status().map(|()| false)
+    }
+
+    /// Waits until a fence has passed.
+    ///
+    /// # Errors
+    /// Where the session is over, or the device refused work submitted since the last call that said so.
+    pub fn wait(&self, fence: Fence) -> Result<(), Error> {
+        self.poll(|| self.page.mark(fence.stream.0) >= fence.position)?;
+        self.refused()
+    }
+
+    /// Whether the session still lives.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn status(&self) -> Result<(), Error> {
+        let ended = self.page.ended().or_else(|| self.submit.lock().producer.ended());
+        ended.map_or(Ok(()), |ended| Err(over(ended)))
+    }
+
+    /// The latest refusal that nobody has been told of.
+    fn refused(&self) -> Result<(), Error> {
+        let count = self.page.refusals();
+        if count == self.refusals_seen.load(Ordering::Relaxed)
+            || self.refusals_seen.swap(count, Ordering::Relaxed) == count
+        {
+            return Ok(());
+        }
+        let Some(refusal) = self.page.refusal() else { return Ok(()) };
+        let message = "the device did not carry out work that was submitted";
+        Err(Error::new(code(refusal.code), message).device(refusal.device))
+    }
+
+    fn poll(&self, done: impl Fn() -> bool) -> Result<(), Error> {
+        let start = Instant::now();
+        loop {
+            for _ in 0..64 {
+                if done() {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
+            }
+            let waited = start.elapsed();
+            if waited > SPIN {
+                self.status()?;
+                // An eighth of the time waited so far: late by an eighth at most.
+                thread::sleep((waited / 8).min(NAP_MAX));
+            }
+        }
+    }
+
+    pub(crate) fn push(&self, record: &Record) -> Result<Fence, Error> {
+        self.push_with(record.stream(), |producer| producer.push(record))
+    }
+
+    #[inline]
+    fn push_with(
+        &self,
+        stream: u32,
+        mut push: impl FnMut(&mut Producer) -> Result<u64, Full>,
+    ) -> Result<Fence, Error> {
+        let start = loop {
+            let mut submit = self.submit.lock();
+            if let Ok(position) = push(&mut submit.producer) {
+                if let Some(latest) = submit.streams.latest.get_mut(stream as usize) {
+                    *latest = position;
+                }
+                return Ok(Fence { stream: Stream(stream), position });
+            }
+            drop(submit);
+            break Instant::now();
+        };
+        self.push_slowly(stream, push, start)
+    }
+
+    /// The ring is full: tries again until there is room or the session is over.
+    #[cold]
+    fn push_slowly(
+        &self,
+        stream: u32,
+        mut push: impl FnMut(&mut Producer) -> Result<u64, Full>,
+        start: Instant,
+    ) -> Result<Fence, Error> {
+        loop {
+            for _ in 0..64 {
+                std::hint::spin_loop();
+            }
+            let mut submit = self.submit.lock();
+            if let Ok(position) = push(&mut submit.producer) {
+                if let Some(latest) = submit.streams.latest.get_mut(stream as usize) {
+                    *latest = position;
+                }
+                return Ok(Fence { stream: Stream(stream), position });
+            }
+            drop(submit);
+            if start.elapsed() > SPIN {
+                self.status()?;
+                thread::sleep(Duration::from_micros(20));
+            }
+        }
+    }
+}
+
+fn name(handle: Handle) -> Bind {
+    Bind { slot: handle.slot, generation: handle.generation }
+}
+
+fn copy(to: (Handle, u64, u64), from: (Handle, u64, u64)) -> Result<Copy, Error> {
+    if to.2 != from.2 {
+        return Err(Error::new(ErrorCode::InvalidArgument, "the ranges of a copy differ in length"));
+    }
+    Ok(Copy { to: name(to.0), to_offset: to.1, from: name(from.0), from_offset: from.1, bytes: to.2 })
+}
+
+fn code(code: u16) -> ErrorCode {
+    ErrorCode::try_from(code).unwrap_or(ErrorCode::Internal)
+}
+
+fn over(ended: Ended) -> Error {
+    let code = code(ended.code);
+    let message = match code {
+        ErrorCode::DeviceLost => "the GPU's context was lost",
+        ErrorCode::Protocol => "the session broke the ring's protocol",
+        _ => "the session is over",
+    };
+    Error::new(code, message).remedy("open a new session").device(ended.device)
+}

@@ -1,0 +1,126 @@
+//! The bind table of a session: which handle means what, as the kernel said last.
+
+use std::{collections::HashMap, sync::Arc};
+
+use bulkhead_gpu::{DeviceAddress, EntryId, HostAddress, HostRange, ImageId};
+use bulkhead_ring::{Bind, memory::Shared};
+use bulkhead_schema::Handle;
+
+/// An entry that can be launched.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) id: EntryId,
+    /// The part of the parameter block that the client fills, in bytes.
+    pub(crate) visible_bytes: usize,
+    /// Where the three hidden parameters lie: base, load mask, store mask.
+    pub(crate) hidden: [usize; 3],
+    /// Length of the whole block in bytes.
+    pub(crate) block_bytes: usize,
+}
+
+/// What a handle can stand for.
+pub(crate) enum Object {
+    /// A range of the session's window.
+    Buffer { address: u64, bytes: u64 },
+    /// Host memory registered with the device.
+    Host(Arc<Shared>),
+    /// An entry of an image.
+    Entry(Entry),
+    /// A loaded image with the handles of its entries.
+    Image { id: ImageId, entries: Vec<Handle> },
+}
+
+/// Slot to generation and object. A slot that is bound again forgets what it held.
+#[derive(Default)]
+pub(crate) struct Bindings {
+    slots: HashMap<u32, (u32, Object)>,
+}
+
+impl Bindings {
+    pub(crate) fn bind(&mut self, handle: Handle, object: Object) -> Option<Object> {
+        self.slots.insert(handle.slot, (handle.generation, object)).map(|(_, old)| old)
+    }
+
+    pub(crate) fn unbind(&mut self, handle: Handle) -> Option<Object> {
+        match self.slots.get(&handle.slot) {
+            Some((generation, _)) if *generation == handle.generation => {
+                self.slots.remove(&handle.slot).map(|(_, object)| object)
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn get(&self, slot: u32, generation: u32) -> Option<&Object> {
+        self.slots.get(&slot).filter(|(bound, _)| *bound == generation).map(|(_, object)| object)
+    }
+
+    /// The device range `[offset, offset + bytes)` of a buffer, if it lies in it.
+    pub(crate) fn device(&self, name: Bind, offset: u64, bytes: u64) -> Option<DeviceAddress> {
+        match self.get(name.slot, name.generation)? {
+            Object::Buffer { address, bytes: size } => {
+                (offset <= *size && bytes <= size - offset).then(|| DeviceAddress(address + offset))
+            }
+            Object::Host(_) | Object::Entry(_) | Object::Image { .. } => None,
+        }
+    }
+
+    /// The host range `[offset, offset + bytes)` of host memory, if it lies in it.
+    pub(crate) fn host(&self, name: Bind, offset: u64, bytes: u64) -> Option<HostRange> {
+        match self.get(name.slot, name.generation)? {
+            Object::Host(memory) => {
+                let (offset, bytes) = (usize::try_from(offset).ok()?, usize::try_from(bytes).ok()?);
+                (offset <= memory.bytes() && bytes <= memory.bytes() - offset)
+                    .then(|| HostRange { at: HostAddress(memory.address() + offset), bytes })
+            }
+            Object::Buffer { .. } | Object::Entry(_) | Object::Image { .. } => None,
+        }
+    }
+
+    pub(crate) fn entry(&self, slot: u32, generation: u32) -> Option<&Entry> {
+        match self.get(slot, generation)? {
+            Object::Entry(entry) => Some(entry),
+            Object::Buffer { .. } | Object::Host(_) | Object::Image { .. } => None,
+        }
+    }
+
+    /// Empties the table.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Object> {
+        std::mem::take(&mut self.slots).into_values().map(|(_, object)| object)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUFFER: Handle = Handle { slot: 4, generation: 2 };
+    const NAME: Bind = Bind { slot: 4, generation: 2 };
+
+    fn table() -> Bindings {
+        let mut bindings = Bindings::default();
+        bindings.bind(BUFFER, Object::Buffer { address: 1 << 45, bytes: 100 });
+        bindings
+    }
+
+    #[test]
+    fn a_range_resolves_only_inside_its_buffer() {
+        let bindings = table();
+        assert_eq!(bindings.device(NAME, 10, 90), Some(DeviceAddress((1 << 45) + 10)));
+        assert_eq!(bindings.device(NAME, 100, 0), Some(DeviceAddress((1 << 45) + 100)));
+        for (offset, bytes) in [(10, 91), (101, 0), (u64::MAX, 1), (1, u64::MAX), (u64::MAX, u64::MAX)] {
+            assert_eq!(bindings.device(NAME, offset, bytes), None, "{offset}+{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_handle_of_another_generation_slot_or_kind_does_not_resolve() {
+        let mut bindings = table();
+        assert_eq!(bindings.device(Bind { generation: 1, ..NAME }, 0, 1), None);
+        assert_eq!(bindings.device(Bind { slot: 5, ..NAME }, 0, 1), None);
+        assert_eq!(bindings.host(NAME, 0, 1), None);
+        assert!(bindings.entry(4, 2).is_none());
+        assert!(bindings.unbind(Handle { generation: 3, ..BUFFER }).is_none());
+        assert!(bindings.unbind(BUFFER).is_some());
+        assert_eq!(bindings.device(NAME, 0, 1), None);
+    }
+}

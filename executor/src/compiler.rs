@@ -1,0 +1,95 @@
+//! The compile process: hostile bytes in, the guard's canonical print or an error out.
+//!
+//! It reads one image from a descriptor, writes one message (`compile.capnp`) to another and ends. Whatever
+//! happens to it, the kernel sees an exit status and at most a message that the verifier checks again.
+
+use std::{
+    fs::File,
+    io::{self, Read, Write},
+    os::fd::OwnedFd,
+};
+
+use bulkhead_fatbin::Image;
+use bulkhead_guard::ast::{FunctionKind, Item, Module};
+use bulkhead_schema::{Error, ErrorCode, compile_capnp::compiled, limits};
+use rustix::process::{Resource, Rlimit};
+
+/// Runs a compile process: the image behind `input`, for devices of `architecture` (90 for sm_90).
+///
+/// # Errors
+/// Where the descriptors cannot be read or written. What is wrong with the image is written as an answer.
+pub fn run(input: OwnedFd, output: OwnedFd, architecture: u32) -> io::Result<()> {
+    confine_process()?;
+    let mut bytes = Vec::new();
+    File::from(input).take(limits::IMAGE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    let mut message = capnp::message::Builder::new_default();
+    let answer = message.init_root::<compiled::Builder<'_>>();
+    match compile(&bytes, architecture) {
+        Ok((text, names)) => {
+            let mut ptx = answer.init_ptx();
+            ptx.set_text(&text);
+            let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
+            let mut entries = ptx.init_entries(count);
+            for (index, name) in (0..count).zip(&names) {
+                entries.set(index, name);
+            }
+        }
+        Err(error) => error.write(answer.init_error()),
+    }
+    let mut output = File::from(output);
+    output.write_all(&capnp::serialize::write_message_to_words(&message))?;
+    output.flush()
+}
+
+/// Limits on what hostile bytes can make this process use.
+fn confine_process() -> io::Result<()> {
+    let limit = |value| Rlimit { current: Some(value), maximum: Some(value) };
+    for (resource, value) in [
+        (Resource::As, limits::COMPILE_MEMORY_BYTES),
+        (Resource::Cpu, limits::COMPILE_SECONDS),
+        (Resource::Fsize, limits::PTX_BYTES_MAX * 2),
+        (Resource::Core, 0),
+        (Resource::Nproc, 0),
+    ] {
+        rustix::process::setrlimit(resource, limit(value))?;
+    }
+    Ok(())
+}
+
+/// The canonical print of an image's PTX and the names of its entries.
+///
+/// # Errors
+/// With `imageInvalid` where it is no image or not PTX, `imageRefused` where the guard does not let it in.
+pub fn compile(image: &[u8], architecture: u32) -> Result<(String, Vec<String>), Error> {
+    if image.len() as u64 > limits::IMAGE_BYTES_MAX {
+        return Err(Error::new(ErrorCode::LimitReached, "the image is too large"));
+    }
+    let fatbin = |error: bulkhead_fatbin::Error| {
+        let code = match error {
+            bulkhead_fatbin::Error::OnlyMachineCode { .. } => ErrorCode::ImageRefused,
+            _ => ErrorCode::ImageInvalid,
+        };
+        Error::new(code, error.to_string())
+    };
+    let text = Image::read(image).map_err(fatbin)?.ptx_for(architecture).map_err(fatbin)?;
+    let refused = |report: bulkhead_guard::Report| {
+        Error::new(ErrorCode::ImageRefused, format!("the guard refuses the image's PTX\n{report}"))
+    };
+    let module = bulkhead_guard::parse(&text).map_err(refused)?;
+    let confined = bulkhead_guard::confine(&module).map_err(refused)?;
+    let names = entries(&confined);
+    if names.len() > limits::ENTRIES_MAX as usize {
+        return Err(Error::new(ErrorCode::LimitReached, format!("the image has {} entries", names.len())));
+    }
+    Ok((bulkhead_guard::print(&confined), names))
+}
+
+fn entries(module: &Module) -> Vec<String> {
+    let entry = |item: &Item| match item {
+        Item::Function(function) if function.kind == FunctionKind::Entry && function.body.is_some() => {
+            Some(function.name.clone())
+        }
+        Item::Function(_) | Item::Variable(_) | Item::Directive(_) => None,
+    };
+    module.items.iter().filter_map(entry).collect()
+}

@@ -1,0 +1,61 @@
+//! Which device, and how its errors read to a client.
+
+use std::sync::Arc;
+
+use bulkhead_gpu::{DeviceInfo, Error as DeviceError, Gpu};
+use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp};
+
+/// Which device an executor drives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// The CPU, executing PTX.
+    Software,
+    /// An NVIDIA GPU, by its ordinal.
+    Cuda(u32),
+}
+
+impl Backend {
+    /// Opens the device.
+    pub(crate) fn open(self) -> Result<Arc<dyn Gpu>, DeviceError> {
+        match self {
+            Self::Software => {
+                Ok(Arc::new(bulkhead_softgpu::SoftGpu::new(bulkhead_softgpu::Options::default())))
+            }
+            Self::Cuda(ordinal) => Ok(bulkhead_cuda::Cuda::open(ordinal)?),
+        }
+    }
+}
+
+/// A device's error as clients see it.
+pub(crate) fn error(error: &DeviceError) -> Error {
+    let message = error.to_string();
+    match error {
+        DeviceError::Lost { code, .. } => Error::new(ErrorCode::DeviceLost, message)
+            .remedy("open a new session; what was in this one is gone")
+            .device(*code),
+        DeviceError::OutOfMemory => {
+            Error::new(ErrorCode::OutOfMemory, message).remedy("free memory, or ask for less").device(2)
+        }
+        DeviceError::Image(_) => Error::new(ErrorCode::ImageInvalid, message).device(218),
+        DeviceError::LaunchResources(_) => Error::new(ErrorCode::LaunchResources, message).device(701),
+        DeviceError::Refused(_) => Error::new(ErrorCode::InvalidArgument, message).device(1),
+        DeviceError::Missing(_) => Error::new(ErrorCode::Unavailable, message),
+    }
+}
+
+/// Writes what a device is.
+pub(crate) fn describe(info: &DeviceInfo, mut device: bulkhead_capnp::device::Builder<'_>) {
+    device.set_backend(info.backend);
+    device.set_name(&info.name);
+    device.set_uuid(&info.uuid);
+    device.set_memory_bytes(info.memory_bytes);
+    device.set_driver_version(info.driver_version);
+    device.set_architecture(info.architecture);
+    let count = u32::try_from(info.attributes.len()).unwrap_or(u32::MAX);
+    let mut list = device.init_attributes(count);
+    for (index, (number, value)) in (0..count).zip(&info.attributes) {
+        let mut attribute = list.reborrow().get(index);
+        attribute.set_number(*number);
+        attribute.set_value(*value);
+    }
+}

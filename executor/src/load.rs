@@ -1,0 +1,105 @@
+//! Loading an image: verify what the compile process returned, then hand exactly that to the device.
+
+use std::{fs::File, io::Read, os::fd::OwnedFd};
+
+use bulkhead_gpu::{EntryInfo, Gpu, ImageId};
+use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp::reply, limits};
+
+use crate::{bindings::Entry, device};
+
+/// Hidden parameters at the end of every entry's block: base, load mask, store mask.
+const HIDDEN: usize = 3;
+
+/// A loaded image.
+pub(crate) struct Loaded {
+    pub(crate) id: ImageId,
+    pub(crate) bound: Vec<Entry>,
+    infos: Vec<EntryInfo>,
+}
+
+/// Reads, verifies and loads the image behind a descriptor, which must have `count` entries.
+pub(crate) fn load(gpu: &dyn Gpu, descriptor: OwnedFd, count: usize) -> Result<Loaded, Error> {
+    let internal = |what: String| Error::new(ErrorCode::Internal, what);
+    let mut text = String::new();
+    let mut file = File::from(descriptor).take(limits::PTX_BYTES_MAX + 1);
+    file.read_to_string(&mut text).map_err(|error| internal(format!("the canonical print: {error}")))?;
+    let verified = bulkhead_guard::verify(&text).map_err(|report| {
+        tracing::error!(%report, "the compile process returned what the verifier refuses");
+        Error::new(ErrorCode::ImageRefused, format!("the verifier refuses the guard's output: {report}"))
+            .remedy("report this: the guard and the verifier disagree")
+    })?;
+    let image = gpu.load(&text).map_err(|error| device::error(&error))?;
+    let bound = bind(&verified, &image.entries, count);
+    match bound {
+        Ok((bound, infos)) => Ok(Loaded { id: image.id, bound, infos }),
+        Err(error) => {
+            gpu.unload(image.id).map_err(|error| device::error(&error))?;
+            Err(error)
+        }
+    }
+}
+
+fn bind(
+    verified: &bulkhead_guard::Verified,
+    infos: &[EntryInfo],
+    count: usize,
+) -> Result<(Vec<Entry>, Vec<EntryInfo>), Error> {
+    let internal = |what: String| Error::new(ErrorCode::Internal, what);
+    if verified.entries.len() != count {
+        return Err(internal(format!("{} entries where {count} were announced", verified.entries.len())));
+    }
+    let mut bound = Vec::with_capacity(count);
+    let mut ordered = Vec::with_capacity(count);
+    for entry in &verified.entries {
+        let info = infos.iter().find(|info| info.name == entry.name);
+        let info = info.ok_or_else(|| internal(format!("the device lost the entry {}", entry.name)))?;
+        let (visible, hidden) = info
+            .parameters
+            .split_at_checked(info.parameters.len().wrapping_sub(HIDDEN))
+            .filter(|(visible, _)| visible.len() == entry.parameters)
+            .ok_or_else(|| internal(format!("{} has {} parameters", entry.name, info.parameters.len())))?;
+        let end = |layout: Option<&bulkhead_gpu::ParameterLayout>| {
+            layout.map_or(0, |layout| layout.offset as usize + layout.bytes as usize)
+        };
+        let [base, load, store] = hidden else { return Err(internal("hidden parameters".into())) };
+        let entry = Entry {
+            id: info.id,
+            visible_bytes: end(visible.last()),
+            hidden: [base, load, store].map(|layout| layout.offset as usize),
+            block_bytes: end(Some(store)),
+        };
+        if entry.block_bytes > limits::PARAMETER_BYTES_MAX || hidden.iter().any(|layout| layout.bytes != 4) {
+            return Err(Error::new(ErrorCode::LimitReached, format!("{}: too many parameters", info.name)));
+        }
+        bound.push(entry);
+        ordered.push(EntryInfo { parameters: visible.to_vec(), ..info.clone() });
+    }
+    Ok((bound, ordered))
+}
+
+impl Loaded {
+    /// Writes the entries, which are bound to `handles`, into a reply.
+    pub(crate) fn write(&self, handles: &[Handle], reply: reply::Builder<'_>) {
+        let size = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let mut list = reply.init_loaded(size(self.infos.len()));
+        for (index, ((info, bound), handle)) in self.infos.iter().zip(&self.bound).zip(handles).enumerate() {
+            let mut entry = list.reborrow().get(size(index));
+            entry.set_name(&info.name);
+            handle.write(entry.reborrow().init_handle());
+            entry.set_parameter_bytes(size(bound.visible_bytes));
+            entry.set_threads_max(info.threads_max);
+            entry.set_shared_bytes(info.shared_bytes);
+            entry.set_local_bytes(info.local_bytes);
+            entry.set_constant_bytes(info.constant_bytes);
+            entry.set_registers(info.registers);
+            entry.set_ptx_version(info.ptx_version);
+            entry.set_binary_version(info.binary_version);
+            let mut parameters = entry.init_parameters(size(info.parameters.len()));
+            for (index, layout) in info.parameters.iter().enumerate() {
+                let mut parameter = parameters.reborrow().get(size(index));
+                parameter.set_offset(layout.offset);
+                parameter.set_bytes(layout.bytes);
+            }
+        }
+    }
+}

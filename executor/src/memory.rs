@@ -1,0 +1,110 @@
+//! The pages of a session's slot: sinks everywhere, arenas where the kernel grants them.
+//!
+//! Nothing here waits for the session: whoever calls has paused it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bulkhead_gpu::{Access, DeviceAddress, Error, FillPattern, Gpu, MemoryId, StreamId};
+use bulkhead_mm::{Range, SINK_BYTES, SLOT_BYTES, Slot};
+
+/// A session's slot on the device.
+pub(crate) struct SlotMemory {
+    gpu: Arc<dyn Gpu>,
+    slot: Slot,
+    sink: MemoryId,
+    arenas: BTreeMap<u64, (u64, MemoryId)>,
+    /// For scrubbing: a stream that no record reaches.
+    stream: StreamId,
+}
+
+impl SlotMemory {
+    /// Reserves the slot and fills it with the session's own sink: read-write in the lower half, where stores
+    /// reach, read-only in the upper one.
+    pub(crate) fn open(gpu: &Arc<dyn Gpu>, slot: Slot) -> Result<Self, Error> {
+        let base = DeviceAddress(slot.base().0);
+        gpu.reserve(base, SLOT_BYTES)?;
+        let made = Self::fill(gpu, slot);
+        if made.is_err() {
+            gpu.unreserve(base, SLOT_BYTES)?;
+        }
+        made
+    }
+
+    fn fill(gpu: &Arc<dyn Gpu>, slot: Slot) -> Result<Self, Error> {
+        let base = slot.base().0;
+        let half_bytes = SLOT_BYTES / 2;
+        let stream = gpu.create_stream(0)?;
+        let sink = gpu.create_memory(SINK_BYTES)?;
+        let count = half_bytes / SINK_BYTES;
+        gpu.map(DeviceAddress(base), sink, SINK_BYTES, count, Access::ReadWrite)?;
+        gpu.map(DeviceAddress(base + half_bytes), sink, SINK_BYTES, count, Access::Read)?;
+        let memory = Self { gpu: Arc::clone(gpu), slot, sink, arenas: BTreeMap::new(), stream };
+        memory.scrub(base, SINK_BYTES)?;
+        Ok(memory)
+    }
+
+    fn scrub(&self, at: u64, bytes: u64) -> Result<(), Error> {
+        self.gpu.fill(self.stream, DeviceAddress(at), FillPattern::Bits32(0), bytes / 4)?;
+        self.gpu.synchronize(self.stream)
+    }
+
+    fn check(&self, at: u64, bytes: u64) -> Result<(), Error> {
+        let range = Range::new(bulkhead_mm::DeviceAddress(at), bytes);
+        let inside = bytes > 0 && range.is_some_and(|range| self.slot.read_write().contains(range));
+        let whole = at.is_multiple_of(SINK_BYTES) && bytes.is_multiple_of(SINK_BYTES);
+        if inside && whole {
+            Ok(())
+        } else {
+            Err(Error::Refused("the arena does not lie in the window".into()))
+        }
+    }
+
+    /// Replaces the sinks of a range by zeroed memory of its own.
+    pub(crate) fn map_arena(&mut self, at: u64, bytes: u64) -> Result<(), Error> {
+        self.check(at, bytes)?;
+        let overlaps =
+            self.arenas.range(..at + bytes).next_back().is_some_and(|(start, (size, _))| start + size > at);
+        if overlaps {
+            return Err(Error::Refused("the arena overlaps another".into()));
+        }
+        let memory = self.gpu.create_memory(bytes)?;
+        self.gpu.unmap(DeviceAddress(at), bytes)?;
+        if let Err(error) = self.gpu.map(DeviceAddress(at), memory, bytes, 1, Access::ReadWrite) {
+            self.map_sinks(at, bytes)?;
+            self.gpu.destroy_memory(memory)?;
+            return Err(error);
+        }
+        self.arenas.insert(at, (bytes, memory));
+        self.scrub(at, bytes)
+    }
+
+    /// Gives an arena back; its range holds sinks again.
+    pub(crate) fn unmap_arena(&mut self, at: u64, bytes: u64) -> Result<(), Error> {
+        match self.arenas.get(&at) {
+            Some((size, memory)) if *size == bytes => {
+                let memory = *memory;
+                self.gpu.unmap(DeviceAddress(at), bytes)?;
+                self.arenas.remove(&at);
+                self.map_sinks(at, bytes)?;
+                self.gpu.destroy_memory(memory)
+            }
+            _ => Err(Error::Refused("no such arena".into())),
+        }
+    }
+
+    fn map_sinks(&self, at: u64, bytes: u64) -> Result<(), Error> {
+        self.gpu.map(DeviceAddress(at), self.sink, SINK_BYTES, bytes / SINK_BYTES, Access::ReadWrite)
+    }
+
+    /// Gives everything back. The session has no work left.
+    pub(crate) fn close(self) -> Result<(), Error> {
+        let base = DeviceAddress(self.slot.base().0);
+        self.gpu.unmap(base, SLOT_BYTES)?;
+        for (_, memory) in self.arenas.values() {
+            self.gpu.destroy_memory(*memory)?;
+        }
+        self.gpu.destroy_memory(self.sink)?;
+        self.gpu.destroy_stream(self.stream)?;
+        self.gpu.unreserve(base, SLOT_BYTES)
+    }
+}

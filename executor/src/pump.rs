@@ -1,0 +1,246 @@
+//! The pump: takes records out of a session's ring and submits them.
+
+use std::{
+    sync::{Arc, atomic::Ordering, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bulkhead_gpu::Error as DeviceError;
+use bulkhead_ring::{Consumer, Ended, ProtocolError, memory::Shared};
+use bulkhead_schema::{Error, ErrorCode, limits};
+
+use crate::{
+    device, records,
+    server::lose_device,
+    session::{Job, Session, State, report},
+    streams::Held,
+};
+
+/// Records taken before the session's state is let go for a moment.
+const BATCH: u32 = 32;
+/// How long an idle pump spins before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+/// Turns of the spin loop between two looks at the clock.
+const SPIN_TURNS: u32 = 200;
+/// Longest sleep with nothing to wait for.
+const SLEEP: Duration = Duration::from_millis(500);
+/// Longest sleep while somebody waits for the device.
+const NAP: Duration = Duration::from_micros(50);
+
+/// Somebody who waits for work to pass.
+pub(crate) struct Waiter {
+    /// A single stream, or all of them.
+    stream: Option<u32>,
+    /// The position; `None` until the pump has seen how far the ring is filled.
+    position: Option<u64>,
+    then: Then,
+}
+
+enum Then {
+    Reply(u64),
+    Unregister(Arc<Shared>),
+}
+
+impl Waiter {
+    /// Answers request `id` once all that is in the ring by now has passed.
+    pub(crate) fn reply(id: u64) -> Self {
+        Self { stream: None, position: None, then: Then::Reply(id) }
+    }
+
+    /// Unregisters host memory at that time.
+    pub(crate) fn unregister(memory: Arc<Shared>) -> Self {
+        Self { stream: None, position: None, then: Then::Unregister(memory) }
+    }
+
+    /// Answers request `id` once `stream` has passed `position`.
+    pub(crate) fn fence(id: u64, stream: u32, position: u64) -> Self {
+        Self { stream: Some(stream), position: Some(position), then: Then::Reply(id) }
+    }
+
+    /// What must still be undone when the session ends before the waiter's time.
+    pub(crate) fn abandon(self) -> Option<Arc<Shared>> {
+        match self.then {
+            Then::Reply(_) => None,
+            Then::Unregister(memory) => Some(memory),
+        }
+    }
+}
+
+/// What ends a pump.
+enum End {
+    Protocol(ProtocolError),
+    Order(&'static str),
+    Device(DeviceError),
+}
+
+impl From<DeviceError> for End {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error)
+    }
+}
+
+/// What a turn of the pump achieved.
+enum Turn {
+    /// Records were taken.
+    Worked,
+    /// There is no record.
+    Idle,
+    /// There are records, but the session has as much in flight as it may.
+    Full,
+}
+
+/// Runs until the session stops, breaks the protocol or loses the device.
+pub(crate) fn run(session: &Session, mut consumer: Consumer, jobs: &mpsc::Sender<Job>) {
+    let bound = session.state.lock().gpu.bind_thread();
+    let ended = bound.map_err(End::Device).and_then(|()| pump(session, &mut consumer, jobs));
+    let Err(end) = ended else { return };
+    let error = match end {
+        End::Protocol(error) => Error::new(ErrorCode::Protocol, format!("the ring: {error}")),
+        End::Order(what) => Error::new(ErrorCode::Protocol, format!("the ring: {what}")),
+        End::Device(error @ DeviceError::Lost { .. }) => lose_device(&session.link, &error),
+        End::Device(error) => device::error(&error),
+    };
+    tracing::warn!(session = session.id, %error, "session ended");
+    let mut state = session.state.lock();
+    state.streams.forget_held();
+    state.streams.page().end(Ended { code: error.code as u16, device: error.device });
+    drop(state);
+    report(session.link.reply(0, None, |reply| {
+        let mut ended = reply.init_session_ended();
+        ended.set_session(session.id);
+        error.write(ended.init_error());
+    }));
+    linger(session, jobs);
+}
+
+/// Serves those who wait for work to pass, in a session whose records are not taken any more.
+fn linger(session: &Session, jobs: &mpsc::Sender<Job>) {
+    while !session.stopping.load(Ordering::Acquire) {
+        let mut state = session.state.lock();
+        // As if the ring were empty: what is in it will never be submitted.
+        if wake_waiters(&mut state, (0, u64::MAX), session, jobs).is_err() {
+            return;
+        }
+        drop(state);
+        thread::sleep(NAP * 20);
+    }
+}
+
+fn pump(session: &Session, consumer: &mut Consumer, jobs: &mpsc::Sender<Job>) -> Result<(), End> {
+    let mut parameters = Vec::new();
+    let mut idle_since: Option<Instant> = None;
+    while !session.stopping.load(Ordering::Acquire) {
+        let mut state = session.state.lock();
+        let turn = turn(&mut state, consumer, &mut parameters)?;
+        wake_waiters(&mut state, (consumer.tail(), consumer.position()), session, jobs)?;
+        let waiting = !state.waiters.is_empty() || state.streams.held() > 0;
+        match turn {
+            Turn::Worked => {
+                idle_since = None;
+                parking_lot::MutexGuard::unlock_fair(state);
+            }
+            Turn::Full => {
+                drop(state);
+                thread::sleep(NAP / 10);
+            }
+            Turn::Idle => {
+                drop(state);
+                let since = *idle_since.get_or_insert_with(Instant::now);
+                if consumer.spin(SPIN_TURNS) {
+                    continue;
+                }
+                if since.elapsed() > SPIN {
+                    consumer.park(if waiting { NAP } else { SLEEP });
+                    if !waiting {
+                        idle_since = None;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Submits what may go: first what was held back, then new records.
+fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -> Result<Turn, End> {
+    let mut worked = false;
+    while let Some(held) = state.streams.release()? {
+        records::submit(state, held.position, &held.record, &held.parameters)?;
+        worked = true;
+    }
+    for _ in 0..BATCH {
+        let full = state.streams.in_flight_at_most() >= limits::IN_FLIGHT_MAX
+            || state.streams.held() >= limits::IN_FLIGHT_MAX as usize;
+        if full {
+            state.streams.mark_all()?;
+            let held = state.streams.held() >= limits::IN_FLIGHT_MAX as usize;
+            if state.streams.in_flight() >= limits::IN_FLIGHT_MAX || held {
+                return Ok(if worked { Turn::Worked } else { Turn::Full });
+            }
+        }
+        let Some(record) = consumer.take().map_err(End::Protocol)? else {
+            state.streams.mark_all()?;
+            return Ok(if worked { Turn::Worked } else { Turn::Idle });
+        };
+        // The position that the client got when it pushed the record.
+        let position = consumer.position() + 1;
+        parameters.clear();
+        if let bulkhead_ring::Record::Launch { launch, .. } = &record {
+            consumer.parameters(launch, parameters);
+        }
+        consumer.release();
+        if let bulkhead_ring::Record::WaitOn { position: wanted, .. } = record
+            && wanted >= position
+        {
+            return Err(End::Order("a stream waits for a record that comes later"));
+        }
+        if state.streams.is_held(record.stream()) {
+            let held = Held { position, record, parameters: parameters.clone() };
+            state.streams.hold(record.stream(), held);
+        } else {
+            records::submit(state, position, &record, parameters)?;
+        }
+        worked = true;
+    }
+    Ok(Turn::Worked)
+}
+
+fn wake_waiters(
+    state: &mut State,
+    (tail, taken): (u64, u64),
+    session: &Session,
+    jobs: &mpsc::Sender<Job>,
+) -> Result<(), DeviceError> {
+    if state.waiters.is_empty() {
+        return Ok(());
+    }
+    state.streams.mark_all()?;
+    let mut waiting = std::mem::take(&mut state.waiters);
+    for waiter in &mut waiting {
+        waiter.position.get_or_insert(tail);
+    }
+    let passed = |waiter: &Waiter| {
+        let position = waiter.position.unwrap_or(u64::MAX);
+        let submitted = taken >= position;
+        submitted
+            && match waiter.stream {
+                Some(stream) => state.streams.passed(stream, position),
+                None => state.streams.all_passed(position),
+            }
+    };
+    let (done, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(passed);
+    state.waiters = waiting;
+    for waiter in done {
+        match waiter.then {
+            Then::Reply(id) => report(session.link.reply(id, None, |mut reply| reply.set_ok(()))),
+            Then::Unregister(memory) => {
+                // The control thread outlives the pump.
+                if jobs.send(Job::Unregister(memory)).is_err() {
+                    tracing::error!("the control thread is gone");
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! What each record asks of the device, after every name in it has been looked up.
+
+use std::collections::HashMap;
+
+use bulkhead_gpu::{EventId, FillPattern, Gpu, Launch};
+use bulkhead_ring::{Pattern, Record};
+use bulkhead_schema::{ErrorCode, limits};
+
+use crate::{device, session::State};
+
+/// A session's events that have been recorded.
+#[derive(Default)]
+pub(crate) struct Events {
+    events: HashMap<u32, EventId>,
+}
+
+impl Events {
+    pub(crate) fn destroy_all(&mut self, gpu: &dyn Gpu) -> Result<(), bulkhead_gpu::Error> {
+        for (_, event) in self.events.drain() {
+            gpu.destroy_event(event)?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a record was not carried out, though the session goes on.
+struct Refused {
+    code: ErrorCode,
+    device: u32,
+}
+
+/// What a record came to.
+enum Outcome {
+    /// The device has work to do.
+    Submitted,
+    /// It does not.
+    Nothing,
+}
+
+impl From<ErrorCode> for Refused {
+    fn from(code: ErrorCode) -> Self {
+        Self { code, device: 0 }
+    }
+}
+
+/// Submits one record. A record that makes no sense is refused in the completion page; only the loss of the
+/// device is an error.
+pub(crate) fn submit(
+    state: &mut State,
+    position: u64,
+    record: &Record,
+    parameters: &[u64],
+) -> Result<(), bulkhead_gpu::Error> {
+    let stream = record.stream();
+    match carry_out(state, position, record, parameters) {
+        Ok(Ok(Outcome::Submitted)) => state.streams.submitted(stream, position),
+        Ok(Ok(Outcome::Nothing)) => {
+            state.streams.skipped(stream, position);
+            Ok(())
+        }
+        Ok(Err(refused)) => {
+            tracing::debug!(position, ?record, code = ?refused.code, "record refused");
+            state.streams.skipped(stream, position);
+            state.streams.page().refuse(position, refused.code as u16, refused.device);
+            Ok(())
+        }
+        Err(error @ bulkhead_gpu::Error::Lost { .. }) => Err(error),
+        Err(error) => {
+            let error = device::error(&error);
+            tracing::debug!(position, ?record, %error, "record refused by the device");
+            state.streams.skipped(stream, position);
+            state.streams.page().refuse(position, error.code as u16, error.device);
+            Ok(())
+        }
+    }
+}
+
+fn carry_out(
+    state: &mut State,
+    position: u64,
+    record: &Record,
+    parameters: &[u64],
+) -> Result<Result<Outcome, Refused>, bulkhead_gpu::Error> {
+    let gpu = &*state.gpu;
+    if let Record::CreateStream { stream, priority } = *record {
+        return state.streams.create(stream, priority, gpu.info()).map(|()| Ok(Outcome::Nothing));
+    }
+    let Some(stream) = state.streams.get(record.stream()).map(|stream| stream.id) else {
+        return Ok(Err(ErrorCode::InvalidHandle.into()));
+    };
+    let bindings = &state.bindings;
+    match *record {
+        Record::Launch { launch, .. } => {
+            let Some(entry) = bindings.entry(launch.entry.slot, launch.entry.generation) else {
+                return Ok(Err(ErrorCode::InvalidHandle.into()));
+            };
+            if launch.parameter_bytes as usize != entry.visible_bytes {
+                return Ok(Err(ErrorCode::InvalidArgument.into()));
+            }
+            let hidden = [state.slot.base_high(), state.slot.load_mask_high(), state.slot.store_mask_high()];
+            let block = &mut state.block;
+            block.clear();
+            block.resize(entry.block_bytes, 0);
+            for (to, word) in block.chunks_mut(8).zip(parameters) {
+                to.copy_from_slice(&word.to_ne_bytes()[..to.len()]);
+            }
+            for (at, value) in entry.hidden.iter().zip(hidden) {
+                block[*at..*at + 4].copy_from_slice(&value.to_ne_bytes());
+            }
+            let shape = launch.shape;
+            let launch = Launch {
+                grid: shape.grid,
+                block: shape.block,
+                shared_bytes: shape.shared_bytes,
+                parameters: block,
+            };
+            gpu.launch(stream, entry.id, &launch)?;
+        }
+        Record::CopyToDevice { copy, .. } => {
+            let to = bindings.device(copy.to, copy.to_offset, copy.bytes);
+            let (Some(to), Some(from)) = (to, bindings.host(copy.from, copy.from_offset, copy.bytes)) else {
+                return Ok(Err(ErrorCode::InvalidHandle.into()));
+            };
+            gpu.copy_to_device(stream, to, from)?;
+        }
+        Record::CopyToHost { copy, .. } => {
+            let to = bindings.host(copy.to, copy.to_offset, copy.bytes);
+            let (Some(to), Some(from)) = (to, bindings.device(copy.from, copy.from_offset, copy.bytes))
+            else {
+                return Ok(Err(ErrorCode::InvalidHandle.into()));
+            };
+            gpu.copy_to_host(stream, to, from)?;
+        }
+        Record::CopyOnDevice { copy, .. } => {
+            let to = bindings.device(copy.to, copy.to_offset, copy.bytes);
+            let (Some(to), Some(from)) = (to, bindings.device(copy.from, copy.from_offset, copy.bytes))
+            else {
+                return Ok(Err(ErrorCode::InvalidHandle.into()));
+            };
+            gpu.copy_on_device(stream, to, from, copy.bytes)?;
+        }
+        Record::Fill { to, offset, pattern, count, .. } => {
+            let range = count.checked_mul(pattern.bytes());
+            let to = range.and_then(|bytes| bindings.device(to, offset, bytes));
+            let Some(to) = to.filter(|to| to.0.is_multiple_of(pattern.bytes())) else {
+                return Ok(Err(ErrorCode::InvalidArgument.into()));
+            };
+            let pattern = match pattern {
+                Pattern::Bits8(value) => FillPattern::Bits8(value),
+                Pattern::Bits16(value) => FillPattern::Bits16(value),
+                Pattern::Bits32(value) => FillPattern::Bits32(value),
+            };
+            gpu.fill(stream, to, pattern, count)?;
+        }
+        Record::WaitOn { stream, on, position } => {
+            state.streams.wait_on(stream, on, position)?;
+            return Ok(Ok(Outcome::Nothing));
+        }
+        Record::RecordEvent { event, .. } => {
+            if event >= limits::EVENTS_MAX {
+                return Ok(Err(ErrorCode::LimitReached.into()));
+            }
+            let event = match state.events.events.get(&event) {
+                Some(known) => *known,
+                None => {
+                    let made = gpu.create_event()?;
+                    state.events.events.insert(event, made);
+                    made
+                }
+            };
+            gpu.record(event, stream)?;
+        }
+        Record::DestroyEvent { event, .. } => {
+            if let Some(event) = state.events.events.remove(&event) {
+                gpu.destroy_event(event)?;
+            }
+            return Ok(Ok(Outcome::Nothing));
+        }
+        Record::Elapsed { start, end, reply, .. } => {
+            let events = &state.events.events;
+            let elapsed = match (events.get(&start), events.get(&end)) {
+                (Some(start), Some(end)) => gpu.elapsed_ns(*start, *end)?,
+                _ => None,
+            };
+            state.streams.page().answer(reply, position, elapsed.unwrap_or(f64::NAN).to_bits());
+            return Ok(Ok(Outcome::Nothing));
+        }
+        Record::DestroyStream { stream } => {
+            return match state.streams.destroy(stream)? {
+                true => Ok(Ok(Outcome::Nothing)),
+                false => Ok(Err(ErrorCode::InvalidArgument.into())),
+            };
+        }
+        Record::CreateStream { .. } => {}
+    }
+    Ok(Ok(Outcome::Submitted))
+}

@@ -1,0 +1,250 @@
+//! A session's streams: what was submitted, what has passed, what is held back.
+//!
+//! A position counts records of the session's ring. The *mark* of a stream is the position the device itself
+//! has written to the completion page; it covers everything submitted to the stream before.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use bulkhead_gpu::{DeviceInfo, Error, Gpu, HostAddress, StreamId};
+use bulkhead_ring::{CompletionWriter, Record};
+use bulkhead_schema::limits::STREAMS_MAX;
+
+/// A stream gets a mark at least once in this many records.
+const RECORDS_PER_MARK: u32 = 64;
+
+/// A record held back until another stream has passed a position.
+pub(crate) struct Held {
+    pub(crate) position: u64,
+    pub(crate) record: Record,
+    pub(crate) parameters: Vec<u64>,
+}
+
+/// One stream.
+pub(crate) struct Stream {
+    pub(crate) id: StreamId,
+    /// Position of the record submitted last.
+    submitted: u64,
+    /// Position of the mark asked for last.
+    marked: u64,
+    /// Records submitted since then.
+    unmarked: u32,
+    /// Marks asked for and not seen: position, and how many records each covers.
+    marks: VecDeque<(u64, u32)>,
+    /// What the stream waits for: a stream and a position of it.
+    waits_for: Option<(u32, u64)>,
+    pub(crate) held: VecDeque<Held>,
+}
+
+/// All streams of a session.
+pub(crate) struct Streams {
+    gpu: Arc<dyn Gpu>,
+    page: CompletionWriter,
+    page_at: usize,
+    streams: Vec<Option<Stream>>,
+    /// Work submitted to the device and not known to have passed.
+    in_flight: u32,
+    held: usize,
+    /// Bit per stream: it has work without a mark.
+    unmarked: u64,
+}
+
+impl Streams {
+    /// No streams yet. `page_at` is where the completion page is mapped.
+    pub(crate) fn new(gpu: Arc<dyn Gpu>, page: CompletionWriter, page_at: usize) -> Self {
+        let streams = (0..STREAMS_MAX).map(|_| None).collect();
+        Self { gpu, page, page_at, streams, in_flight: 0, held: 0, unmarked: 0 }
+    }
+
+    pub(crate) fn page(&self) -> &CompletionWriter {
+        &self.page
+    }
+
+    pub(crate) fn create(&mut self, index: u32, priority: i32, info: &DeviceInfo) -> Result<(), Error> {
+        let slot = self.streams.get_mut(index as usize);
+        let slot = slot.ok_or_else(|| Error::Refused("no such stream".into()))?;
+        if slot.is_some() {
+            return Err(Error::Refused("the stream exists".into()));
+        }
+        let priority =
+            if info.attribute(PRIORITIES_SUPPORTED) == Some(1) { priority.clamp(-5, 0) } else { 0 };
+        let id = self.gpu.create_stream(priority)?;
+        *slot = Some(Stream {
+            id,
+            submitted: 0,
+            marked: 0,
+            unmarked: 0,
+            marks: VecDeque::new(),
+            waits_for: None,
+            held: VecDeque::new(),
+        });
+        Ok(())
+    }
+
+    /// Destroys a stream all of whose work has passed; false where it has not.
+    pub(crate) fn destroy(&mut self, index: u32) -> Result<bool, Error> {
+        if !self.passed(index, u64::MAX) {
+            return Ok(false);
+        }
+        if let Some(stream) = self.streams.get_mut(index as usize).and_then(Option::take) {
+            self.gpu.destroy_stream(stream.id)?;
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn get(&self, index: u32) -> Option<&Stream> {
+        self.streams.get(index as usize)?.as_ref()
+    }
+
+    fn get_mut(&mut self, index: u32) -> Option<&mut Stream> {
+        self.streams.get_mut(index as usize)?.as_mut()
+    }
+
+    /// Notes that the record at `position` was submitted to the device.
+    pub(crate) fn submitted(&mut self, index: u32, position: u64) -> Result<(), Error> {
+        self.in_flight += 1;
+        let Some(stream) = self.get_mut(index) else { return Ok(()) };
+        stream.submitted = position;
+        stream.unmarked += 1;
+        let due = stream.unmarked >= RECORDS_PER_MARK;
+        self.unmarked |= 1 << index;
+        if due { self.mark(index) } else { Ok(()) }
+    }
+
+    /// Notes that the record at `position` needed nothing of the device.
+    pub(crate) fn skipped(&mut self, index: u32, position: u64) {
+        if let Some(stream) = self.get_mut(index) {
+            stream.submitted = position;
+            self.unmarked |= 1 << index;
+        }
+    }
+
+    /// Has the device write the stream's mark once it gets there.
+    pub(crate) fn mark(&mut self, index: u32) -> Result<(), Error> {
+        let at = HostAddress(self.page_at + CompletionWriter::mark_offset(index));
+        let Some(stream) = self.streams.get_mut(index as usize).and_then(Option::as_mut) else {
+            self.unmarked &= !(1 << index);
+            return Ok(());
+        };
+        if stream.submitted > stream.marked {
+            self.gpu.write_value(stream.id, at, stream.submitted)?;
+            stream.marked = stream.submitted;
+            stream.marks.push_back((stream.submitted, std::mem::take(&mut stream.unmarked)));
+        }
+        self.unmarked &= !(1 << index);
+        Ok(())
+    }
+
+    /// Marks every stream that has work without one.
+    pub(crate) fn mark_all(&mut self) -> Result<(), Error> {
+        while self.unmarked != 0 {
+            self.mark(self.unmarked.trailing_zeros())?;
+        }
+        Ok(())
+    }
+
+    /// Counts what has passed since the last look, and returns what has not.
+    pub(crate) fn in_flight(&mut self) -> u32 {
+        for (index, stream) in (0..STREAMS_MAX).zip(&mut self.streams) {
+            let Some(stream) = stream else { continue };
+            let mark = self.page.mark(index);
+            while let Some((_, count)) = stream.marks.front().filter(|(position, _)| *position <= mark) {
+                self.in_flight -= count;
+                stream.marks.pop_front();
+            }
+        }
+        self.in_flight
+    }
+
+    /// What was in flight at the last look plus what was submitted since: at least the truth, at no cost.
+    pub(crate) fn in_flight_at_most(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Whether everything submitted or held on the stream up to `position` has passed. The ring itself is not
+    /// looked at. A stream that does not exist has passed everything.
+    pub(crate) fn passed(&self, index: u32, position: u64) -> bool {
+        let Some(stream) = self.get(index) else { return true };
+        let held = stream.held.front().is_some_and(|held| held.position <= position);
+        !held && self.page.mark(index) >= stream.submitted.min(position)
+    }
+
+    /// The same for all streams.
+    pub(crate) fn all_passed(&self, position: u64) -> bool {
+        (0..STREAMS_MAX).all(|index| self.passed(index, position))
+    }
+
+    /// Makes later work of `index` wait until `on` has passed `position`. Returns whether it has to.
+    pub(crate) fn wait_on(&mut self, index: u32, on: u32, position: u64) -> Result<bool, Error> {
+        if self.passed(on, position) {
+            return Ok(false);
+        }
+        self.mark(on)?;
+        if let Some(stream) = self.get_mut(index) {
+            stream.waits_for = Some((on, position));
+        }
+        Ok(true)
+    }
+
+    /// Whether records of the stream must be held back.
+    pub(crate) fn is_held(&self, index: u32) -> bool {
+        self.get(index).is_some_and(|stream| stream.waits_for.is_some() || !stream.held.is_empty())
+    }
+
+    pub(crate) fn hold(&mut self, index: u32, held: Held) {
+        if let Some(stream) = self.get_mut(index) {
+            stream.held.push_back(held);
+            self.held += 1;
+        }
+    }
+
+    /// How many records are held back, in all.
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// A held record that may go now, if there is one.
+    pub(crate) fn release(&mut self) -> Result<Option<Held>, Error> {
+        if self.held == 0 {
+            return Ok(None);
+        }
+        for index in 0..STREAMS_MAX {
+            let Some(waits_for) = self.get(index).filter(|s| !s.held.is_empty()).map(|s| s.waits_for) else {
+                continue;
+            };
+            if let Some((on, position)) = waits_for
+                && !self.passed(on, position)
+            {
+                self.mark(on)?;
+                continue;
+            }
+            let Some(stream) = self.get_mut(index) else { continue };
+            stream.waits_for = None;
+            let held = stream.held.pop_front();
+            self.held -= usize::from(held.is_some());
+            return Ok(held);
+        }
+        Ok(None)
+    }
+
+    /// Forgets what is held back: the session is over.
+    pub(crate) fn forget_held(&mut self) {
+        for stream in self.streams.iter_mut().flatten() {
+            stream.held.clear();
+            stream.waits_for = None;
+        }
+        self.held = 0;
+    }
+
+    /// Ends all streams, whose work has passed.
+    pub(crate) fn destroy_all(&mut self) -> Result<(), Error> {
+        for index in 0..STREAMS_MAX {
+            self.destroy(index)?;
+        }
+        Ok(())
+    }
+}
+
+const _: () = assert!(STREAMS_MAX <= u64::BITS);
+
+/// CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED.
+const PRIORITIES_SUPPORTED: u32 = 78;
