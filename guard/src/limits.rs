@@ -26,3 +26,18 @@ pub const NAME_BYTES_MAX: usize = 4096;
 pub const DIMENSIONS_MAX: usize = 8;
 /// Findings that a report holds; the rest is only counted.
 pub const FINDINGS_MAX: usize = 1000;
+/// Oldest PTX version that has every instruction the confined form uses.
+pub const PTX_VERSION_MIN: (u32, u32) = (6, 0);
+/// Newest PTX version that the opcode table was written for.
+pub const PTX_VERSION_MAX: (u32, u32) = (9, 0);
+/// Bytes of the constant bank that a module's variables share.
+pub const CONSTANT_BYTES_MAX: u64 = 64 << 10;
+/// Bytes of local variables of one entry: the driver's pool for local memory is shared by all sessions.
+pub const LOCAL_BYTES_MAX: u64 = 8 << 10;
+/// Bytes of parameters of one entry, hidden ones included.
+pub const PARAMETER_BYTES_MAX: u64 = 32_764;
+/// Immediate offsets stay on an access only within this distance (exclusive), the reach of the hardware's
+/// own field; the guard zones of a window are wider.
+pub const OFFSET_BOUND: u64 = 1 << 23;
+/// Bytes of shared memory that a block can have at most, in which an offset can make sense.
+pub const SHARED_BYTES_MAX: u64 = 256 << 10;

@@ -1,0 +1,92 @@
+//! What a memory instruction accesses: space, width, and where its address stands.
+
+use crate::ast::{Address, Instruction, Operand, Space};
+use crate::report::Reason;
+use crate::table::{Row, Treatment};
+
+/// A memory access, as far as the guard has to know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Access<'a> {
+    pub(crate) space: Space,
+    /// Whether it only reads.
+    pub(crate) reads_only: bool,
+    /// Bytes of the whole access, all elements of a vector together: a power of two.
+    pub(crate) bytes: u64,
+    pub(crate) address: &'a Address,
+    /// Which operand the address is.
+    pub(crate) index: usize,
+}
+
+/// Decodes a memory instruction whose modifiers the table knows; none where the row is no memory access.
+pub(crate) fn decode<'a>(row: &Row, instruction: &'a Instruction) -> Result<Option<Access<'a>>, Reason> {
+    let (index, reads_only) = match row.treatment {
+        Treatment::Load => (1, true),
+        Treatment::Store | Treatment::Reduction => (0, false),
+        Treatment::Atomic => (1, false),
+        Treatment::Pure
+        | Treatment::Move
+        | Treatment::Branch
+        | Treatment::Barrier
+        | Treatment::Hint
+        | Treatment::Refused(_) => return Ok(None),
+    };
+    let opcode = row.opcode;
+    let Some(Operand::Address(address)) = instruction.operands.get(index) else {
+        return Err(Reason::Malformed(format!("operand {} of `{opcode}` is not an address", index + 1)));
+    };
+    let mut spaces = instruction.modifiers.iter().filter_map(|modifier| space(modifier));
+    let space = match (spaces.next(), spaces.next()) {
+        (Some(space), None) => space,
+        (None, _) => {
+            return Err(Reason::NotImplemented {
+                what: format!("a generic address (`{opcode}` without a state space)"),
+            });
+        }
+        (Some(_), Some(_)) => return Err(Reason::Malformed(format!("`{opcode}` names two state spaces"))),
+    };
+    let mut types = instruction.modifiers.iter().filter_map(|modifier| bytes(modifier));
+    let element = match (types.next(), types.next()) {
+        (Some(bytes), None) => bytes,
+        _ => return Err(Reason::Malformed(format!("`{opcode}` does not name one type"))),
+    };
+    let mut vectors = instruction.modifiers.iter().filter_map(|modifier| vector(modifier));
+    let elements = match (vectors.next(), vectors.next()) {
+        (None, _) => 1,
+        (Some(elements), None) => elements,
+        (Some(_), Some(_)) => return Err(Reason::Malformed(format!("`{opcode}` names two vector sizes"))),
+    };
+    let bytes = element * elements;
+    if bytes > 16 {
+        return Err(Reason::Malformed(format!("`{opcode}` of {bytes} bytes")));
+    }
+    Ok(Some(Access { space, reads_only, bytes, address, index }))
+}
+
+fn space(modifier: &str) -> Option<Space> {
+    Some(match modifier {
+        "global" => Space::Global,
+        "shared" | "shared::cta" => Space::Shared,
+        "local" => Space::Local,
+        "const" => Space::Constant,
+        "param" => Space::Parameter,
+        _ => return None,
+    })
+}
+
+fn bytes(modifier: &str) -> Option<u64> {
+    Some(match modifier {
+        "b8" | "u8" | "s8" => 1,
+        "b16" | "u16" | "s16" | "f16" | "bf16" => 2,
+        "b32" | "u32" | "s32" | "f32" | "f16x2" | "bf16x2" => 4,
+        "b64" | "u64" | "s64" | "f64" => 8,
+        _ => return None,
+    })
+}
+
+fn vector(modifier: &str) -> Option<u64> {
+    Some(match modifier {
+        "v2" => 2,
+        "v4" => 4,
+        _ => return None,
+    })
+}

@@ -1,0 +1,307 @@
+//! Memory accesses: proven to stay where they may, or preceded by the sequence that makes them.
+//!
+//! What each sequence looks like is the contract with the verifier, and written down in the crate's
+//! documentation.
+
+use crate::access::{self, Access};
+use crate::ast::{Address, AddressBase, Instruction, Operand, Place, Space, Statement, Variable};
+use crate::confine::prologue::{instruction, register};
+use crate::confine::roots::Roots;
+use crate::confine::symbols::{Symbol, Symbols};
+use crate::limits::{OFFSET_BOUND, SHARED_BYTES_MAX};
+use crate::names::{self, Class};
+use crate::report::Reason;
+use crate::table;
+
+/// What is known of the entry whose accesses are confined.
+pub(super) struct Tables<'a> {
+    pub(super) symbols: &'a Symbols,
+    pub(super) variables: &'a [(Variable, Symbol)],
+    pub(super) parameters: &'a [Variable],
+    pub(super) roots: Roots,
+}
+
+/// How an address by symbol relates to its variable.
+enum Static {
+    /// Inside, and aligned for the access.
+    Proven,
+    /// Inside, but perhaps not aligned.
+    Unaligned,
+}
+
+impl Tables<'_> {
+    /// Appends an instruction in its confined form.
+    pub(super) fn confine(&self, instruction: Instruction, into: &mut Vec<Statement>) -> Result<(), Reason> {
+        let row = table::check(&instruction)?;
+        let Some(access) = access::decode(row, &instruction)? else {
+            into.push(Statement::Instruction(instruction));
+            return Ok(());
+        };
+        let index = access.index;
+        let access = OwnedAccess::of(&access, instruction.place);
+        let mut instruction = instruction;
+        let address = match access.space {
+            Space::Parameter => self.parameter(&access)?,
+            Space::Shared => self.shared(&access, into)?,
+            Space::Local => self.local(&access, into)?,
+            Space::Constant => self.constant(&access, into)?,
+            Space::Global => match self.table(&access.address) {
+                Some(_) if !access.reads_only || row.destinations == 0 => {
+                    return Err(Reason::NotImplemented {
+                        what: "writing to a module-scope variable".to_owned(),
+                    });
+                }
+                Some(_) => {
+                    instruction.modifiers.retain(|word| is_shape(word));
+                    instruction.modifiers.insert(0, "const".to_owned());
+                    self.constant(&access, into)?
+                }
+                None => global(&access, into)?,
+            },
+            Space::Register => return Err(Reason::Malformed("registers have no addresses".to_owned())),
+        };
+        if let Some(operand) = instruction.operands.get_mut(index) {
+            *operand = Operand::Address(address);
+        }
+        into.push(Statement::Instruction(instruction));
+        Ok(())
+    }
+
+    fn symbol(&self, name: &str) -> Option<&Symbol> {
+        let own = self.variables.iter().find(|(variable, _)| variable.name == name).map(|(_, symbol)| symbol);
+        own.or_else(|| self.symbols.get(name))
+    }
+
+    /// The former `.global` variable that an address lies in.
+    fn table(&self, address: &Address) -> Option<&Symbol> {
+        let name = match &address.base {
+            AddressBase::Symbol(name) => name,
+            AddressBase::Register(name) => self.roots.of(name)?,
+            AddressBase::Absolute => return None,
+        };
+        self.symbols.get(name).filter(|symbol| symbol.was_global)
+    }
+
+    fn parameter(&self, access: &OwnedAccess) -> Result<Address, Reason> {
+        let AddressBase::Symbol(name) = &access.address.base else {
+            return Err(Reason::NotImplemented { what: "a parameter read by register".to_owned() });
+        };
+        let parameter = self.parameters.iter().find(|parameter| parameter.name == *name);
+        let Some(parameter) = parameter.filter(|_| access.reads_only) else {
+            return Err(Reason::Malformed(format!("`{name}` is not a parameter that can be read")));
+        };
+        let bytes = names::variable_bytes(parameter).unwrap_or_default();
+        match within(access, name, bytes, names::variable_align(parameter))? {
+            Static::Proven => Ok(access.address.clone()),
+            Static::Unaligned => {
+                Err(Reason::Malformed(format!("a misaligned read of the parameter `{name}`")))
+            }
+        }
+    }
+
+    fn shared(&self, access: &OwnedAccess, into: &mut Vec<Statement>) -> Result<Address, Reason> {
+        let place = access.place;
+        let s = || register("%bh_s");
+        let first = match &access.address.base {
+            AddressBase::Absolute => {
+                return Err(Reason::NotImplemented { what: "an absolute shared address".to_owned() });
+            }
+            AddressBase::Symbol(name) => {
+                let symbol = self.of_space(name, Space::Shared)?;
+                let bytes = if symbol.bytes == 0 { SHARED_BYTES_MAX } else { symbol.bytes };
+                match within(access, name, bytes, symbol.align)? {
+                    Static::Proven => return Ok(access.address.clone()),
+                    Static::Unaligned => {}
+                }
+                instruction("mov", &["b32"], vec![s(), Operand::Symbol(name.clone())], place)
+            }
+            AddressBase::Register(name) => match Class::parse(name) {
+                Some((Class::Word, _)) if access.bytes == 1 => return Ok(access.address.clone()),
+                Some((Class::Word, _)) => instruction("mov", &["b32"], vec![s(), register(name)], place),
+                Some((Class::Double, _)) => {
+                    instruction("cvt", &["u32", "u64"], vec![s(), register(name)], place)
+                }
+                _ => return Err(Reason::Malformed(format!("`{name}` cannot hold a shared address"))),
+            },
+        };
+        into.push(first);
+        let mut offset = access.address.offset;
+        if !access.keeps(offset) {
+            let folded = wrapped32(offset);
+            into.push(instruction("add", &["s32"], vec![s(), s(), folded], place));
+            offset = 0;
+        }
+        if access.bytes > 1 {
+            into.push(instruction("and", &["b32"], vec![s(), s(), access.alignment_mask()], place));
+        }
+        Ok(Address { base: AddressBase::Register("%bh_s".to_owned()), offset })
+    }
+
+    fn local(&self, access: &OwnedAccess, into: &mut Vec<Statement>) -> Result<Address, Reason> {
+        match &access.address.base {
+            AddressBase::Absolute => {
+                Err(Reason::NotImplemented { what: "an absolute local address".to_owned() })
+            }
+            AddressBase::Symbol(name) => self.by_symbol(access, name, Space::Local),
+            AddressBase::Register(name) => {
+                let local = self.variables.iter().find(|(_, symbol)| symbol.space == Space::Local);
+                let Some((variable, symbol)) = local else {
+                    return Err(Reason::Malformed("a local access without a local variable".to_owned()));
+                };
+                clamp(access, name, &variable.name, symbol, into)
+            }
+        }
+    }
+
+    fn constant(&self, access: &OwnedAccess, into: &mut Vec<Statement>) -> Result<Address, Reason> {
+        match &access.address.base {
+            AddressBase::Absolute => {
+                Err(Reason::NotImplemented { what: "an absolute constant address".to_owned() })
+            }
+            AddressBase::Symbol(name) => self.by_symbol(access, name, Space::Constant),
+            AddressBase::Register(name) => {
+                let symbol = self.roots.of(name).and_then(|root| Some((root, self.symbols.get(root)?)));
+                let Some((root, symbol)) = symbol else {
+                    let what = "a constant access whose variable cannot be told".to_owned();
+                    return Err(Reason::NotImplemented { what });
+                };
+                clamp(access, name, root, symbol, into)
+            }
+        }
+    }
+
+    fn of_space(&self, name: &str, space: Space) -> Result<&Symbol, Reason> {
+        match self.symbol(name) {
+            Some(symbol) if symbol.space == space => Ok(symbol),
+            _ => Err(Reason::Malformed(format!("`{name}` does not lie in that state space"))),
+        }
+    }
+
+    fn by_symbol(&self, access: &OwnedAccess, name: &str, space: Space) -> Result<Address, Reason> {
+        let symbol = self.of_space(name, space)?;
+        match within(access, name, symbol.bytes, symbol.align)? {
+            Static::Proven => Ok(access.address.clone()),
+            Static::Unaligned => Err(Reason::Malformed(format!("a misaligned access to `{name}`"))),
+        }
+    }
+}
+
+/// An access apart from its instruction.
+struct OwnedAccess {
+    space: Space,
+    reads_only: bool,
+    bytes: u64,
+    address: Address,
+    place: Place,
+}
+
+impl OwnedAccess {
+    fn of(access: &Access<'_>, place: Place) -> Self {
+        let Access { space, reads_only, bytes, address, index: _ } = *access;
+        Self { space, reads_only, bytes, address: address.clone(), place }
+    }
+
+    /// Whether an offset may stay on the access: within the reach of the hardware's field, and not undoing
+    /// the alignment of what it is added to.
+    fn keeps(&self, offset: i64) -> bool {
+        offset.unsigned_abs() < OFFSET_BOUND && offset.unsigned_abs() % self.bytes == 0
+    }
+
+    /// What a word is masked with to be aligned for the access.
+    fn alignment_mask(&self) -> Operand {
+        Operand::Integer(-i128::from(self.bytes))
+    }
+}
+
+/// Whether a modifier says how wide an access is.
+fn is_shape(word: &str) -> bool {
+    matches!(word.as_bytes(), [b'v' | b'b' | b'u' | b's' | b'f', b'0'..=b'9', ..])
+}
+
+fn within(access: &OwnedAccess, name: &str, bytes: u64, align: u64) -> Result<Static, Reason> {
+    let offset = u64::try_from(access.address.offset).ok();
+    let end = offset.and_then(|offset| offset.checked_add(access.bytes));
+    match (offset, end) {
+        (Some(offset), Some(end)) if end <= bytes => {
+            let aligned = align % access.bytes == 0 && offset % access.bytes == 0;
+            Ok(if aligned { Static::Proven } else { Static::Unaligned })
+        }
+        _ => Err(Reason::Malformed(format!(
+            "{} bytes at offset {} lie outside of `{name}`",
+            access.bytes, access.address.offset
+        ))),
+    }
+}
+
+/// The value of an offset in the 32-bit address arithmetic of shared memory.
+fn wrapped32(offset: i64) -> Operand {
+    let [a, b, c, d, ..] = offset.to_le_bytes();
+    Operand::Integer(i128::from(i32::from_le_bytes([a, b, c, d])))
+}
+
+fn global(access: &OwnedAccess, into: &mut Vec<Statement>) -> Result<Address, Reason> {
+    let name = match &access.address.base {
+        AddressBase::Register(name) => name,
+        AddressBase::Absolute => {
+            return Err(Reason::NotImplemented { what: "an absolute global address".to_owned() });
+        }
+        AddressBase::Symbol(name) => {
+            return Err(Reason::NotImplemented { what: format!("a global access by symbol, `{name}`") });
+        }
+    };
+    if !matches!(Class::parse(name), Some((Class::Double, _))) {
+        return Err(Reason::Malformed("a global address has to be a 64-bit register".to_owned()));
+    }
+    let place = access.place;
+    let (lo, hi, a) = (|| register("%bh_lo"), || register("%bh_hi"), || register("%bh_a"));
+    let mut offset = access.address.offset;
+    let mut from = register(name);
+    if !access.keeps(offset) {
+        let folded = Operand::Integer(i128::from(offset));
+        into.push(instruction("add", &["s64"], vec![a(), from, folded], place));
+        from = a();
+        offset = 0;
+    }
+    into.push(instruction("mov", &["b64"], vec![Operand::Vector(vec![lo(), hi()]), from], place));
+    let mask = register(if access.reads_only { "%bh_loadmask" } else { "%bh_storemask" });
+    let confined = vec![hi(), hi(), mask, register("%bh_base"), Operand::Integer(AND_THEN_OR)];
+    into.push(instruction("lop3", &["b32"], confined, place));
+    if access.bytes > 1 {
+        into.push(instruction("and", &["b32"], vec![lo(), lo(), access.alignment_mask()], place));
+    }
+    into.push(instruction("mov", &["b64"], vec![a(), Operand::Vector(vec![lo(), hi()])], place));
+    Ok(Address { base: AddressBase::Register("%bh_a".to_owned()), offset })
+}
+
+/// `lop3`'s table for `(first & second) | third`.
+const AND_THEN_OR: i128 = 0xEA;
+
+/// Keeps an access by register inside one variable, whose alignment is that of the widest access.
+fn clamp(
+    access: &OwnedAccess,
+    name: &str,
+    variable: &str,
+    symbol: &Symbol,
+    into: &mut Vec<Statement>,
+) -> Result<Address, Reason> {
+    if !matches!(Class::parse(name), Some((Class::Double, _))) {
+        return Err(Reason::Malformed("an address here has to be a 64-bit register".to_owned()));
+    }
+    let Some(last) = symbol.bytes.checked_sub(access.bytes) else {
+        return Err(Reason::Malformed(format!("`{variable}` is smaller than {} bytes", access.bytes)));
+    };
+    let place = access.place;
+    let (o, a) = (|| register("%bh_o"), || register("%bh_a"));
+    into.push(instruction("mov", &["b64"], vec![o(), Operand::Symbol(variable.to_owned())], place));
+    into.push(instruction("sub", &["s64"], vec![a(), register(name), o()], place));
+    if access.address.offset != 0 {
+        let offset = Operand::Integer(i128::from(access.address.offset));
+        into.push(instruction("add", &["s64"], vec![a(), a(), offset], place));
+    }
+    into.push(instruction("min", &["u64"], vec![a(), a(), Operand::Integer(i128::from(last))], place));
+    if access.bytes > 1 {
+        into.push(instruction("and", &["b64"], vec![a(), a(), access.alignment_mask()], place));
+    }
+    into.push(instruction("add", &["s64"], vec![a(), o(), a()], place));
+    Ok(Address { base: AddressBase::Register("%bh_a".to_owned()), offset: 0 })
+}

@@ -1,0 +1,175 @@
+//! One entry: parameters, performance directives, body.
+
+use crate::ast::{Directive, Function, Linkage, Space, Statement, Variable};
+use crate::confine::flatten::{Flat, Flattener};
+use crate::confine::scope::Scopes;
+use crate::confine::symbols::Symbols;
+use crate::confine::{access, assign, prologue, roots, symbols};
+use crate::limits::{LOCAL_BYTES_MAX, PARAMETER_BYTES_MAX};
+use crate::names;
+use crate::report::{Reason, Report};
+
+/// The confined form of an entry; what stands against it is in the report.
+pub(super) fn confine(
+    function: &Function,
+    body: &[Statement],
+    symbols: &Symbols,
+    report: &mut Report,
+) -> Function {
+    if let Err(reason) = names::check_symbol(&function.name) {
+        report.add(function.place, reason);
+    }
+    let parameters = parameters(function, symbols, report);
+    let mut flat = Flat::default();
+    let mut flattener =
+        Flattener { symbols, parameters: &function.parameters, scopes: Scopes::default(), report };
+    flattener.block(body, &mut flat);
+    let scopes = flattener.scopes;
+
+    let variables = variables(flat.variables, report);
+    let roots = roots::find(&flat.statements, symbols, report);
+    let tables = access::Tables { symbols, variables: &variables, parameters: &function.parameters, roots };
+    let mut confined = Vec::with_capacity(flat.statements.len());
+    for statement in flat.statements {
+        match statement {
+            Statement::Instruction(instruction) => {
+                let place = instruction.place;
+                if let Err(reason) = tables.confine(instruction, &mut confined) {
+                    report.add(place, reason);
+                }
+            }
+            other => confined.push(other),
+        }
+    }
+    if !ends(&confined) {
+        confined.push(prologue::instruction("ret", &[], Vec::new(), function.place));
+    }
+    let zeroed = assign::unassigned(&confined, report);
+
+    let mut statements = prologue::declarations(&scopes, &variables);
+    statements.extend(prologue::instructions(&variables, function.place));
+    statements.extend(assign::zeroes(&zeroed, function.place));
+    statements.append(&mut confined);
+    Function {
+        kind: function.kind,
+        linkage: match function.linkage {
+            Linkage::Internal => Linkage::Internal,
+            Linkage::Visible | Linkage::Weak | Linkage::Extern | Linkage::Common => Linkage::Visible,
+        },
+        name: function.name.clone(),
+        returns: Vec::new(),
+        parameters,
+        directives: directives(function, report),
+        body: Some(statements),
+        place: function.place,
+    }
+}
+
+/// Whether control cannot run off the end.
+fn ends(statements: &[Statement]) -> bool {
+    matches!(statements.last(), Some(Statement::Instruction(last))
+        if last.predicate.is_none() && matches!(last.opcode.as_str(), "ret" | "exit" | "bra"))
+}
+
+fn parameters(function: &Function, symbols: &Symbols, report: &mut Report) -> Vec<Variable> {
+    let mut bytes = 4 * names::HIDDEN_PARAMETERS.len() as u64;
+    let mut parameters: Vec<Variable> = Vec::with_capacity(function.parameters.len() + 3);
+    let mut taken = std::collections::HashSet::new();
+    for parameter in &function.parameters {
+        match parameter_bytes(parameter) {
+            Ok(size) => bytes = bytes.saturating_add(size),
+            Err(reason) => report.add(parameter.place, reason),
+        }
+        if !taken.insert(parameter.name.as_str()) || symbols.contains(&parameter.name) {
+            report.add(parameter.place, Reason::Duplicate(parameter.name.clone()));
+        }
+        // `.ptr .align` is a promise about a value that nobody checks: ptxas would leave out the instruction
+        // that makes it true.
+        parameters.push(Variable { pointer: None, ..parameter.clone() });
+    }
+    if bytes > PARAMETER_BYTES_MAX {
+        let what = "bytes of parameters";
+        report.add(function.place, Reason::Limit { what, most: PARAMETER_BYTES_MAX });
+    }
+    parameters.extend(names::HIDDEN_PARAMETERS.map(|name| prologue::hidden_parameter(name, function.place)));
+    parameters
+}
+
+/// Bytes that a parameter takes at most, its alignment included.
+fn parameter_bytes(parameter: &Variable) -> Result<u64, Reason> {
+    names::check_symbol(&parameter.name)?;
+    let bytes = names::variable_bytes(parameter).filter(|bytes| *bytes > 0);
+    match bytes {
+        Some(bytes) if parameter.space == Space::Parameter && parameter.vector == 1 => {
+            Ok(bytes.saturating_add(names::variable_align(parameter)))
+        }
+        _ => Err(Reason::NotImplemented { what: format!("a parameter like `{}`", parameter.name) }),
+    }
+}
+
+/// The variables of the body with what the confined form needs of them.
+fn variables(variables: Vec<Variable>, report: &mut Report) -> Vec<(Variable, symbols::Symbol)> {
+    let mut local_bytes = 0_u64;
+    let mut kept = Vec::with_capacity(variables.len());
+    for mut variable in variables {
+        let place = variable.place;
+        match body_variable(&mut variable) {
+            Ok(symbol) => {
+                if symbol.space == Space::Local {
+                    local_bytes = local_bytes.saturating_add(symbol.bytes);
+                }
+                kept.push((variable, symbol));
+            }
+            Err(reason) => report.add(place, reason),
+        }
+        if local_bytes > LOCAL_BYTES_MAX {
+            report.add(place, Reason::Limit { what: "bytes of local variables", most: LOCAL_BYTES_MAX });
+            break;
+        }
+    }
+    let locals = || kept.iter().filter(|(_, symbol)| symbol.space == Space::Local);
+    if let Some((second, _)) = locals().nth(1) {
+        let what = format!("a second local variable, `{}`", second.name);
+        report.add(second.place, Reason::NotImplemented { what });
+    }
+    kept
+}
+
+fn body_variable(variable: &mut Variable) -> Result<symbols::Symbol, Reason> {
+    let name = variable.name.clone();
+    let symbol = symbols::measured(variable, false)?;
+    if symbol.bytes == 0 || !variable.initializer.is_empty() {
+        return Err(Reason::NotImplemented { what: format!("a variable of a body like `{name}`") });
+    }
+    if symbol.space == Space::Local {
+        variable.align = u32::try_from(symbol.align).ok();
+    }
+    Ok(symbol)
+}
+
+/// Directives that bound the launch; the launch fails where they do not hold.
+fn directives(function: &Function, report: &mut Report) -> Vec<Directive> {
+    let mut kept: Vec<Directive> = Vec::new();
+    for directive in &function.directives {
+        if is_droppable(directive) {
+            continue;
+        }
+        if names::is_launch_bound(directive) && kept.iter().all(|other| other.name != directive.name) {
+            kept.push(directive.clone());
+            continue;
+        }
+        let text = directive.operands.join(", ");
+        let what = format!("the directive `{} {text}`", directive.name);
+        report.add(directive.place, Reason::NotImplemented { what });
+    }
+    kept
+}
+
+/// Whether a directive only advises the compiler: it is left out.
+pub(super) fn is_droppable(directive: &Directive) -> bool {
+    let advice = |text: &String| {
+        let text = text.trim_matches('"').trim();
+        text == "nounroll" || text.starts_with("used_bytes_mask ")
+    };
+    directive.name == ".pragma" && !directive.operands.is_empty() && directive.operands.iter().all(advice)
+}

@@ -1,0 +1,82 @@
+//! The rewriter: a tenant's module in, the same module in the confined form out.
+//!
+//! The *confined form* of an entry has no inner scopes, canonical names for registers (`%p0`, `%h0`, `%r0`,
+//! `%d0`, by width) and labels (`$L0`), three hidden parameters, a prologue that loads them, and a fixed
+//! sequence of instructions before every access that is not proven to stay where it may. The verifier knows
+//! the form, not the rewriter: what goes wrong here is refused there.
+
+mod access;
+mod assign;
+mod entry;
+mod flatten;
+mod prologue;
+mod roots;
+mod scope;
+mod symbols;
+
+use std::collections::HashSet;
+
+use crate::ast::{FunctionKind, Item, Linkage, Module, Place};
+use crate::limits::{PTX_VERSION_MAX, PTX_VERSION_MIN};
+use crate::report::{Reason, Report};
+use symbols::Symbols;
+
+/// Confines a module to the window that its hidden launch parameters name, or says everything that stands
+/// against it.
+pub fn confine(module: &Module) -> Result<Module, Report> {
+    let mut report = Report::default();
+    let target = header(module, &mut report);
+    let symbols = Symbols::collect(module, &mut report);
+    let mut items: Vec<Item> = symbols.variables().map(Item::Variable).collect();
+    let mut entries = HashSet::new();
+    for item in &module.items {
+        match item {
+            Item::Variable(_) => {}
+            Item::Directive(directive) if entry::is_droppable(directive) => {}
+            Item::Directive(directive) => {
+                let what = format!("the directive `{}`", directive.name);
+                report.add(directive.place, Reason::NotImplemented { what });
+            }
+            Item::Function(function) => {
+                let again = !entries.insert(function.name.as_str());
+                if again && function.kind == FunctionKind::Device {
+                    continue;
+                }
+                if again || symbols.contains(&function.name) {
+                    report.add(function.place, Reason::Duplicate(function.name.clone()));
+                }
+                let what = match (function.kind, function.linkage, &function.body) {
+                    (FunctionKind::Device, _, _) => "a device function (`.func`)",
+                    (FunctionKind::Entry, Linkage::Extern | Linkage::Common, _)
+                    | (FunctionKind::Entry, _, None) => "an entry without a body",
+                    (FunctionKind::Entry, _, Some(body)) => {
+                        let confined = entry::confine(function, body, &symbols, &mut report);
+                        items.push(Item::Function(confined));
+                        continue;
+                    }
+                };
+                let what = format!("{what}, `{}`", function.name);
+                report.add(function.place, Reason::NotImplemented { what });
+            }
+        }
+    }
+    report.or(Module { version: module.version, target, address_size: module.address_size, items })
+}
+
+fn header(module: &Module, report: &mut Report) -> Vec<String> {
+    let place = Place { line: 1, column: 1 };
+    let (major, minor) = module.version;
+    if !(PTX_VERSION_MIN..=PTX_VERSION_MAX).contains(&module.version) {
+        report.add(place, Reason::NotImplemented { what: format!("PTX version {major}.{minor}") });
+    }
+    // `debug` only asks for debug information, which is dropped.
+    let target: Vec<String> = module.target.iter().filter(|word| *word != "debug").cloned().collect();
+    match target.as_slice() {
+        [architecture] if crate::names::is_architecture(architecture) => {}
+        _ => {
+            let what = format!("the target `{}`", module.target.join(", "));
+            report.add(place, Reason::NotImplemented { what });
+        }
+    }
+    target
+}

@@ -1,0 +1,107 @@
+//! What the confined form adds at the top of an entry.
+
+use super::scope::Scopes;
+use super::symbols::Symbol;
+use crate::ast::{
+    Address, AddressBase, Instruction, Linkage, Operand, Place, Space, Statement, Type, Variable,
+};
+use crate::names::{self, Class};
+
+fn declared(space: Space, ty: Type, name: &str, range: Option<u32>, place: Place) -> Variable {
+    Variable {
+        linkage: Linkage::Internal,
+        space,
+        align: None,
+        vector: 1,
+        ty,
+        name: name.to_owned(),
+        dimensions: Vec::new(),
+        range,
+        pointer: None,
+        initializer: Vec::new(),
+        place,
+    }
+}
+
+/// One of the parameters that the executor appends.
+pub(super) fn hidden_parameter(name: &str, place: Place) -> Variable {
+    declared(Space::Parameter, Type::U32, name, None, place)
+}
+
+/// The declarations: the tenant's registers by class, the guard's own, the variables.
+pub(super) fn declarations(scopes: &Scopes, variables: &[(Variable, Symbol)]) -> Vec<Statement> {
+    let place = Place::default();
+    let tenant = Class::ALL.iter().filter(|class| scopes.count(**class) > 0).map(|class| {
+        declared(Space::Register, class.ty(), class.prefix(), Some(scopes.count(*class)), place)
+    });
+    let own = |ty| move |name: &&str| declared(Space::Register, ty, name, None, place);
+    tenant
+        .chain(names::HIDDEN_REGISTERS.iter().map(own(Type::B32)))
+        .chain(names::SCRATCH_32.iter().map(own(Type::B32)))
+        .chain(names::SCRATCH_64.iter().map(own(Type::B64)))
+        .chain(variables.iter().map(|(variable, _)| variable.clone()))
+        .map(Statement::Variable)
+        .collect()
+}
+
+/// The instructions: the hidden parameters are loaded and the local variable is zeroed, since it lies in
+/// memory where another session's threads have been.
+pub(super) fn instructions(variables: &[(Variable, Symbol)], place: Place) -> Vec<Statement> {
+    let hidden = names::HIDDEN_REGISTERS.iter().zip(names::HIDDEN_PARAMETERS);
+    let mut statements: Vec<Statement> = hidden
+        .map(|(register, parameter)| {
+            let address = symbol_address(parameter, 0);
+            instruction("ld", &["param", "u32"], vec![self::register(register), address], place)
+        })
+        .collect();
+    let locals = variables.iter().filter(|(_, symbol)| symbol.space == Space::Local);
+    for (variable, symbol) in locals {
+        let zero = || self::register("%bh_zero");
+        statements.push(instruction("mov", &["b32"], vec![zero(), Operand::Integer(0)], place));
+        let mut at = 0;
+        while at < symbol.bytes {
+            let (bytes, modifiers, elements): (u64, &[&str], usize) = match symbol.bytes - at {
+                16.. => (16, &["local", "v4", "b32"], 4),
+                4.. => (4, &["local", "b32"], 1),
+                _ => (1, &["local", "b8"], 1),
+            };
+            let value = match elements {
+                1 => zero(),
+                count => Operand::Vector(std::iter::repeat_with(zero).take(count).collect()),
+            };
+            let offset = i64::try_from(at).unwrap_or(i64::MAX);
+            statements.push(instruction(
+                "st",
+                modifiers,
+                vec![symbol_address(&variable.name, offset), value],
+                place,
+            ));
+            at += bytes;
+        }
+    }
+    statements
+}
+
+pub(super) fn register(name: &str) -> Operand {
+    Operand::Register(name.to_owned())
+}
+
+fn symbol_address(name: &str, offset: i64) -> Operand {
+    Operand::Address(Address { base: AddressBase::Symbol(name.to_owned()), offset })
+}
+
+/// An instruction without a predicate.
+pub(super) fn instruction(
+    opcode: &str,
+    modifiers: &[&str],
+    operands: Vec<Operand>,
+    place: Place,
+) -> Statement {
+    Statement::Instruction(Instruction {
+        predicate: None,
+        opcode: opcode.to_owned(),
+        modifiers: modifiers.iter().map(|modifier| (*modifier).to_owned()).collect(),
+        operands,
+        place,
+    })
+}

@@ -1,0 +1,119 @@
+//! Module-scope variables: which are accepted, and in which space they end up.
+
+use std::collections::HashMap;
+
+use crate::ast::{Item, Linkage, Module, Operand, Space, Variable};
+use crate::limits::CONSTANT_BYTES_MAX;
+use crate::names;
+use crate::report::{Reason, Report};
+
+/// What is known of a variable of the confined module.
+#[derive(Debug, Clone)]
+pub(super) struct Symbol {
+    pub(super) space: Space,
+    /// Its size; 0 for the block's dynamic shared memory.
+    pub(super) bytes: u64,
+    pub(super) align: u64,
+    /// Whether it was declared `.global` and only its reads are accepted.
+    pub(super) was_global: bool,
+}
+
+/// The module-scope variables of a module.
+#[derive(Debug, Default)]
+pub(super) struct Symbols {
+    order: Vec<Variable>,
+    by_name: HashMap<String, Symbol>,
+}
+
+impl Symbols {
+    pub(super) fn collect(module: &Module, report: &mut Report) -> Self {
+        let mut symbols = Self::default();
+        let mut constant_bytes = 0_u64;
+        for item in &module.items {
+            let Item::Variable(variable) = item else { continue };
+            match confined(variable) {
+                Ok((confined, symbol)) => {
+                    if symbol.space == Space::Constant {
+                        constant_bytes = constant_bytes.saturating_add(symbol.bytes);
+                    }
+                    if symbols.by_name.insert(variable.name.clone(), symbol).is_some() {
+                        report.add(variable.place, Reason::Duplicate(variable.name.clone()));
+                    }
+                    symbols.order.push(confined);
+                }
+                Err(reason) => report.add(variable.place, reason),
+            }
+            if constant_bytes > CONSTANT_BYTES_MAX {
+                let what = "bytes of constant and read-only global variables";
+                report.add(variable.place, Reason::Limit { what, most: CONSTANT_BYTES_MAX });
+                break;
+            }
+        }
+        symbols
+    }
+
+    pub(super) fn variables(&self) -> impl Iterator<Item = Variable> + '_ {
+        self.order.iter().cloned()
+    }
+
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Symbol> {
+        self.by_name.get(name)
+    }
+
+    /// Whether there are constant variables, whose addresses have to be followed.
+    pub(super) fn have_constants(&self) -> bool {
+        self.by_name.values().any(|symbol| symbol.space == Space::Constant)
+    }
+}
+
+/// The confined form of a module-scope variable.
+fn confined(variable: &Variable) -> Result<(Variable, Symbol), Reason> {
+    names::check_symbol(&variable.name)?;
+    let missing = |what: &str| Err(Reason::NotImplemented { what: format!("{what}, `{}`", variable.name) });
+    let mut confined = variable.clone();
+    let was_global = variable.space == Space::Global;
+    match (variable.space, variable.linkage, variable.initializer.is_empty()) {
+        (Space::Shared, Linkage::Internal | Linkage::Visible | Linkage::Extern, true) => {}
+        (Space::Constant, Linkage::Internal | Linkage::Visible, _) => {}
+        // A table that nobody can name from outside and that is only read, as `sinf` has one: it fits the
+        // constant bank, where no window is needed.
+        (Space::Global, Linkage::Internal, false) => confined.space = Space::Constant,
+        (Space::Global, _, _) => return missing("a module-scope `.global` variable"),
+        (Space::Constant | Space::Shared, _, _) => return missing("a variable with such a linkage"),
+        (Space::Register | Space::Local | Space::Parameter, _, _) => {
+            return missing("a module-scope variable of this state space");
+        }
+    }
+    if !variable.initializer.iter().all(is_number) {
+        return missing("an initializer that is not all numbers");
+    }
+    let symbol = measured(&confined, was_global)?;
+    if symbol.space == Space::Constant {
+        confined.align = u32::try_from(symbol.align).ok();
+    }
+    let dynamic = variable.linkage == Linkage::Extern;
+    if dynamic != (symbol.bytes == 0) || (dynamic && variable.dimensions.as_slice() != [0]) {
+        return Err(Reason::Malformed(format!("`{}` has no size", variable.name)));
+    }
+    Ok((confined, symbol))
+}
+
+/// Size and alignment of a variable. Where accesses are clamped into it, the alignment is that of the widest.
+pub(super) fn measured(variable: &Variable, was_global: bool) -> Result<Symbol, Reason> {
+    let bytes = names::variable_bytes(variable)
+        .ok_or_else(|| Reason::Malformed(format!("`{}` has no size that can be declared", variable.name)))?;
+    let declared = names::variable_align(variable);
+    let align = match variable.space {
+        Space::Constant | Space::Local => declared.max(names::WIDEST_ACCESS),
+        Space::Shared | Space::Global | Space::Parameter | Space::Register => declared,
+    };
+    Ok(Symbol { space: variable.space, bytes, align, was_global })
+}
+
+fn is_number(operand: &Operand) -> bool {
+    matches!(operand, Operand::Integer(_) | Operand::Float32(_) | Operand::Float64(_))
+}

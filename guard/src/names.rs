@@ -1,0 +1,241 @@
+//! Names that mean something to the guard: its own registers and parameters, register classes of the
+//! confined form, and PTX's special registers.
+
+use crate::ast::{Directive, Type, Variable};
+use crate::report::Reason;
+
+/// Prefix of the guard's registers.
+pub(crate) const RESERVED_REGISTER: &str = "%bh_";
+/// Prefix of the guard's parameters and symbols.
+pub(crate) const RESERVED_SYMBOL: &str = "__bh_";
+
+/// The hidden parameters, in order; each is a `.u32` and they come last.
+pub const HIDDEN_PARAMETERS: [&str; 3] = ["__bh_base", "__bh_load", "__bh_store"];
+/// The registers that the hidden parameters are loaded into, in the same order.
+pub(crate) const HIDDEN_REGISTERS: [&str; 3] = ["%bh_base", "%bh_loadmask", "%bh_storemask"];
+/// The guard's further 32-bit registers.
+pub(crate) const SCRATCH_32: [&str; 4] = ["%bh_lo", "%bh_hi", "%bh_s", "%bh_zero"];
+/// The guard's 64-bit registers.
+pub(crate) const SCRATCH_64: [&str; 2] = ["%bh_a", "%bh_o"];
+
+/// Whether a name belongs to the guard.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    name.starts_with(RESERVED_REGISTER) || name.starts_with(RESERVED_SYMBOL)
+}
+
+/// The class of a register in the confined form, where a register's name says how wide it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Class {
+    /// `%p`: predicates.
+    Predicate,
+    /// `%h`: 16 bits.
+    Half,
+    /// `%r`: 32 bits.
+    Word,
+    /// `%d`: 64 bits.
+    Double,
+}
+
+impl Class {
+    /// All classes, in the order in which they are declared.
+    pub(crate) const ALL: [Class; 4] = [Class::Predicate, Class::Half, Class::Word, Class::Double];
+
+    /// What the names of the class start with.
+    pub(crate) fn prefix(self) -> &'static str {
+        match self {
+            Class::Predicate => "%p",
+            Class::Half => "%h",
+            Class::Word => "%r",
+            Class::Double => "%d",
+        }
+    }
+
+    /// The type that registers of the class are declared with.
+    pub(crate) fn ty(self) -> Type {
+        match self {
+            Class::Predicate => Type::Pred,
+            Class::Half => Type::B16,
+            Class::Word => Type::B32,
+            Class::Double => Type::B64,
+        }
+    }
+
+    /// The modifier of a `mov` within the class.
+    pub(crate) fn mov(self) -> &'static str {
+        match self {
+            Class::Predicate => "pred",
+            Class::Half => "b16",
+            Class::Word => "b32",
+            Class::Double => "b64",
+        }
+    }
+
+    /// The class that holds registers of a type; none for 8 and 128 bits, which only a few opcodes take.
+    pub(crate) fn of(ty: Type) -> Option<Class> {
+        Some(match ty {
+            Type::Pred => Class::Predicate,
+            Type::B16 | Type::U16 | Type::S16 | Type::F16 | Type::Bf16 => Class::Half,
+            Type::B32 | Type::U32 | Type::S32 | Type::F32 | Type::F16x2 | Type::Bf16x2 | Type::Tf32 => {
+                Class::Word
+            }
+            Type::B64 | Type::U64 | Type::S64 | Type::F64 => Class::Double,
+            Type::B8 | Type::U8 | Type::S8 | Type::B128 => return None,
+        })
+    }
+
+    /// The class and number of a register named in the confined form.
+    pub(crate) fn parse(name: &str) -> Option<(Class, u32)> {
+        let (class, digits) =
+            Class::ALL.iter().find_map(|class| Some((*class, name.strip_prefix(class.prefix())?)))?;
+        let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+        let canonical = digits == "0" || !digits.starts_with('0');
+        (plain && canonical).then(|| digits.parse().ok()).flatten().map(|number| (class, number))
+    }
+}
+
+/// Special registers that a guarded session may read. The others tell about the driver or the cluster.
+pub(crate) fn is_special(name: &str) -> bool {
+    matches!(
+        name,
+        "%tid.x"
+            | "%tid.y"
+            | "%tid.z"
+            | "%ntid.x"
+            | "%ntid.y"
+            | "%ntid.z"
+            | "%ctaid.x"
+            | "%ctaid.y"
+            | "%ctaid.z"
+            | "%nctaid.x"
+            | "%nctaid.y"
+            | "%nctaid.z"
+            | "%laneid"
+            | "%warpid"
+            | "%nwarpid"
+            | "%smid"
+            | "%nsmid"
+            | "%gridid"
+            | "%lanemask_eq"
+            | "%lanemask_le"
+            | "%lanemask_lt"
+            | "%lanemask_ge"
+            | "%lanemask_gt"
+            | "%clock"
+            | "%clock_hi"
+            | "%clock64"
+            | "%globaltimer"
+            | "%globaltimer_lo"
+            | "%globaltimer_hi"
+            | "%dynamic_smem_size"
+            | "%total_smem_size"
+    )
+}
+
+/// Whether a name is a special register of PTX that a guarded session may not read.
+pub(crate) fn is_special_elsewhere(name: &str) -> bool {
+    let known = [
+        "%envreg",
+        "%pm",
+        "%cluster",
+        "%ncluster",
+        "%is_explicit_cluster",
+        "%reserved_smem",
+        "%aggr_smem_size",
+        "%current_graph_exec",
+        "%tid",
+        "%ntid",
+        "%ctaid",
+        "%nctaid",
+    ];
+    known.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Bytes of a type in memory; predicates have none.
+pub(crate) fn type_bytes(ty: Type) -> Option<u64> {
+    Some(match ty {
+        Type::B8 | Type::U8 | Type::S8 => 1,
+        Type::B16 | Type::U16 | Type::S16 | Type::F16 | Type::Bf16 => 2,
+        Type::B32 | Type::U32 | Type::S32 | Type::F32 | Type::F16x2 | Type::Bf16x2 | Type::Tf32 => 4,
+        Type::B64 | Type::U64 | Type::S64 | Type::F64 => 8,
+        Type::B128 => 16,
+        Type::Pred => return None,
+    })
+}
+
+/// Bytes of the widest access.
+pub(crate) const WIDEST_ACCESS: u64 = 16;
+
+/// Bytes of a variable; 0 where its first dimension is empty, none where it has no size.
+pub(crate) fn variable_bytes(variable: &Variable) -> Option<u64> {
+    let element = type_bytes(variable.ty)?.checked_mul(u64::from(variable.vector))?;
+    variable.dimensions.iter().try_fold(element, |bytes, dimension| bytes.checked_mul(*dimension))
+}
+
+/// The alignment of a variable: what it asks for, else its element's size.
+pub(crate) fn variable_align(variable: &Variable) -> u64 {
+    let element = type_bytes(variable.ty).unwrap_or(1).saturating_mul(u64::from(variable.vector));
+    variable.align.map_or(element, u64::from)
+}
+
+/// Whether a tenant may give a variable, parameter or entry this name.
+pub(crate) fn check_symbol(name: &str) -> Result<(), Reason> {
+    if is_reserved(name) {
+        return Err(Reason::Reserved(name.to_owned()));
+    }
+    if name.starts_with('%') || name == "_" || name == WARP_SIZE || is_canonical_label(name) {
+        return Err(Reason::Malformed(format!("`{name}` is not a name for this")));
+    }
+    Ok(())
+}
+
+/// Whether a directive bounds what an entry may be launched with or compiled to, in numbers.
+pub(crate) fn is_launch_bound(directive: &Directive) -> bool {
+    let most = match directive.name.as_str() {
+        ".maxntid" | ".reqntid" => 3,
+        ".minnctapersm" | ".maxnreg" => 1,
+        _ => return false,
+    };
+    let number = |text: &String| text.bytes().all(|byte| byte.is_ascii_digit()) && text.len() <= 10;
+    (1..=most).contains(&directive.operands.len()) && directive.operands.iter().all(number)
+}
+
+/// Whether a tenant may give a label this name.
+pub(crate) fn check_label(name: &str) -> Result<(), Reason> {
+    if is_reserved(name) {
+        return Err(Reason::Reserved(name.to_owned()));
+    }
+    if name.starts_with('%') || name == "_" {
+        return Err(Reason::Malformed(format!("`{name}` is not a name for a label")));
+    }
+    Ok(())
+}
+
+/// Whether a name is one that labels have in the confined form: `$L0`.
+pub(crate) fn is_canonical_label(name: &str) -> bool {
+    name.strip_prefix("$L")
+        .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// PTX's name for the number of threads in a warp.
+pub(crate) const WARP_SIZE: &str = "WARP_SZ";
+
+/// Whether a word of `.target` is an architecture: `sm_75`, `sm_90a`.
+pub(crate) fn is_architecture(word: &str) -> bool {
+    let digits = word.strip_prefix("sm_").unwrap_or_default();
+    let digits = digits.strip_suffix(['a', 'f']).unwrap_or(digits);
+    (2..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_register_of_the_confined_form_has_one_spelling() {
+        assert_eq!(Class::parse("%r12"), Some((Class::Word, 12)));
+        assert_eq!(Class::parse("%p0"), Some((Class::Predicate, 0)));
+        for name in ["%r", "%r01", "%r1x", "%bh_a", "%tid.x", "r1", "%r+1", "%d99999999999"] {
+            assert_eq!(Class::parse(name), None, "{name}");
+        }
+    }
+}

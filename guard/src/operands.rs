@@ -1,0 +1,67 @@
+//! The shapes of operands that an instruction may have, whatever its opcode.
+
+use crate::ast::{Instruction, Operand};
+use crate::names;
+use crate::report::Reason;
+use crate::table::{Row, Treatment};
+
+/// Checks every operand's shape: destinations are registers, addresses stand only where the table has them,
+/// symbols only where their address is taken or jumped to.
+pub(crate) fn check(row: &Row, instruction: &Instruction) -> Result<(), Reason> {
+    let address = match row.treatment {
+        Treatment::Load | Treatment::Atomic => Some(1),
+        Treatment::Store | Treatment::Reduction | Treatment::Hint => Some(0),
+        Treatment::Pure
+        | Treatment::Move
+        | Treatment::Branch
+        | Treatment::Barrier
+        | Treatment::Refused(_) => None,
+    };
+    let vectors = matches!(row.treatment, Treatment::Load | Treatment::Store | Treatment::Move);
+    for (index, operand) in instruction.operands.iter().enumerate() {
+        let fits = match operand {
+            Operand::Address(_) => address == Some(index),
+            _ if address == Some(index) => false,
+            _ if index < row.destinations => destination(operand, vectors),
+            Operand::Symbol(_) => matches!(row.treatment, Treatment::Move | Treatment::Branch),
+            Operand::SymbolOffset(..) => row.treatment == Treatment::Move,
+            Operand::Vector(elements) => vectors && elements.iter().all(scalar),
+            _ => row.treatment != Treatment::Branch && scalar(operand),
+        };
+        if !fits {
+            let number = index + 1;
+            return Err(Reason::Malformed(format!(
+                "`{}` does not take such an operand {number}",
+                row.opcode
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn destination(operand: &Operand, vectors: bool) -> bool {
+    match operand {
+        Operand::Vector(elements) => vectors && !elements.is_empty() && elements.iter().all(written),
+        Operand::Pair(first, second) => written(first) && written(second),
+        operand => written(operand),
+    }
+}
+
+fn written(operand: &Operand) -> bool {
+    match operand {
+        Operand::Register(name) => !names::is_special(name),
+        Operand::Sink => true,
+        _ => false,
+    }
+}
+
+fn scalar(operand: &Operand) -> bool {
+    matches!(
+        operand,
+        Operand::Register(_)
+            | Operand::Not(_)
+            | Operand::Integer(_)
+            | Operand::Float32(_)
+            | Operand::Float64(_)
+    )
+}

@@ -1,0 +1,230 @@
+//! The instructions of a body, in one pass.
+
+use std::collections::{HashMap, HashSet};
+
+use super::declarations::{self, Declared};
+use super::{Extents, refuse, sequence, unverified};
+use crate::access::{self, Access};
+use crate::ast::{AddressBase, Instruction, Operand, Place, Space, Statement};
+use crate::limits::SHARED_BYTES_MAX;
+use crate::names::{self, Class};
+use crate::operands;
+use crate::report::{Reason, Report};
+use crate::table::{self, Row, Treatment};
+
+/// Verifies the body of one entry, whose parameters and the module's variables are in `extents`.
+pub(super) fn verify(statements: &[Statement], extents: Extents<'_>, report: &mut Report) {
+    let (declared, statements) = declarations::take(statements, extents, report);
+    let labels = labels(statements, report);
+    let mut pass = Pass { declared, labels, region: 0, written: HashMap::new(), lead: Vec::new() };
+    for statement in statements {
+        let place = match statement {
+            Statement::Label(_, place) => {
+                pass.region += 1;
+                *place
+            }
+            Statement::Instruction(instruction) => {
+                if let Err(reason) = pass.instruction(instruction) {
+                    report.add(instruction.place, reason);
+                    pass.lead.clear();
+                }
+                continue;
+            }
+            Statement::Variable(variable) => {
+                refuse(report, variable.place, "a declaration after the first instruction");
+                variable.place
+            }
+            Statement::Directive(directive) => {
+                refuse(report, directive.place, "a directive in a body");
+                directive.place
+            }
+            Statement::Block(_) => {
+                refuse(report, Place::default(), "a scope in a body");
+                Place::default()
+            }
+        };
+        pass.end_lead(place, report);
+    }
+    let last = match statements.last() {
+        Some(Statement::Instruction(last)) => Some(last),
+        _ => None,
+    };
+    let ends = last.is_some_and(|last| {
+        last.predicate.is_none() && matches!(last.opcode.as_str(), "ret" | "exit" | "bra")
+    });
+    let place = last.map_or_else(Place::default, |last| last.place);
+    if !ends {
+        refuse(report, place, "a body that does not end");
+    }
+    pass.end_lead(place, report);
+}
+
+fn labels<'a>(statements: &'a [Statement], report: &mut Report) -> HashSet<&'a str> {
+    let mut labels = HashSet::new();
+    for statement in statements {
+        if let Statement::Label(name, place) = statement {
+            if !names::is_canonical_label(name) || !labels.insert(name.as_str()) {
+                refuse(report, *place, "a label that is declared twice or not canonical");
+            }
+        }
+    }
+    labels
+}
+
+/// Where the pass is.
+struct Pass<'a> {
+    declared: Declared<'a>,
+    labels: HashSet<&'a str>,
+    /// Region 0 ends with the first label or branch, and what is written in it is written on every path.
+    /// Later regions end with a label: they are entered only at their top.
+    region: usize,
+    /// The region in which a register was last written, 0 where it ever was that.
+    written: HashMap<&'a str, usize>,
+    /// Instructions on the guard's registers whose access has not come yet.
+    lead: Vec<&'a Instruction>,
+}
+
+impl<'a> Pass<'a> {
+    fn end_lead(&mut self, place: Place, report: &mut Report) {
+        if !self.lead.is_empty() {
+            refuse(report, place, "a sequence without its access");
+            self.lead.clear();
+        }
+    }
+
+    fn instruction(&mut self, instruction: &'a Instruction) -> Result<(), Reason> {
+        let row = table::check(instruction)?;
+        operands::check(row, instruction)?;
+        if row.treatment == Treatment::Hint {
+            return Err(unverified("a cache hint"));
+        }
+        self.assignment(row, instruction)?;
+        let reserved = mentions_reserved(row, instruction);
+        match access::decode(row, instruction)? {
+            None if reserved => {
+                // Its access decides whether it stands here rightly; no sequence is longer than six.
+                self.lead.push(instruction);
+                let fits = instruction.predicate.is_none() && self.lead.len() <= 6;
+                if fits { Ok(()) } else { Err(unverified("a write to a reserved register")) }
+            }
+            None if !self.lead.is_empty() => Err(unverified("a sequence that is interrupted")),
+            None => self.plain(row, instruction),
+            Some(access) if reserved => {
+                self.only_address_is_reserved(instruction, &access)?;
+                let lead = std::mem::take(&mut self.lead);
+                sequence::check(&lead, &access, &self.declared.extents)
+            }
+            Some(_) if !self.lead.is_empty() => Err(unverified("a sequence that is interrupted")),
+            Some(access) => self.proven(&access),
+        }
+    }
+
+    /// No register is read before it is written on every path to here, and every register is declared.
+    fn assignment(&mut self, row: &Row, instruction: &'a Instruction) -> Result<(), Reason> {
+        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        table::registers(row, instruction, &mut |name| reads.push(name), &mut |name| writes.push(name));
+        for name in &reads {
+            let assigned = self.written.get(name).is_some_and(|at| *at == 0 || *at == self.region);
+            if !(assigned || names::is_special(name) || names::is_reserved(name)) {
+                return Err(unverified(&format!("`{name}` may be read before it is written")));
+            }
+        }
+        for name in reads.iter().chain(&writes) {
+            let declared = Class::parse(name).is_some_and(|(class, number)| {
+                self.declared.registers.get(&class).is_some_and(|count| number < *count)
+            });
+            if !(declared || names::is_special(name) || names::is_reserved(name) || *name == table::CARRY) {
+                return Err(unverified(&format!("`{name}` is not declared")));
+            }
+        }
+        if instruction.predicate.is_none() {
+            for name in writes {
+                let at = self.written.entry(name).or_insert(self.region);
+                if *at != 0 {
+                    *at = self.region;
+                }
+            }
+        }
+        if row.treatment == Treatment::Branch && self.region == 0 {
+            self.region = 1;
+        }
+        Ok(())
+    }
+
+    /// An instruction on the tenant's registers only.
+    fn plain(&self, row: &Row, instruction: &Instruction) -> Result<(), Reason> {
+        for operand in &instruction.operands {
+            if let Operand::Symbol(name) | Operand::SymbolOffset(name, _) = operand {
+                let known = match row.treatment {
+                    Treatment::Branch => self.labels.contains(name.as_str()),
+                    _ => self.declared.extents.get(name.as_str()).is_some_and(|extent| {
+                        matches!(extent.space, Space::Shared | Space::Local | Space::Constant)
+                    }),
+                };
+                if !known {
+                    return Err(unverified(&format!("`{name}` may not be named here")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An access without a sequence: by symbol inside the symbol's variable, or one byte of shared memory.
+    fn proven(&self, access: &Access<'_>) -> Result<(), Reason> {
+        let address = access.address;
+        let name = match &address.base {
+            AddressBase::Register(name) => {
+                let word = matches!(Class::parse(name), Some((Class::Word, _)));
+                let byte = access.space == Space::Shared && access.bytes == 1;
+                return if word && byte { Ok(()) } else { Err(unverified("an access that is not confined")) };
+            }
+            AddressBase::Absolute => return Err(unverified("an absolute address")),
+            AddressBase::Symbol(name) => name.as_str(),
+        };
+        let extent = self.declared.extents.get(name).filter(|extent| extent.space == access.space);
+        let Some(extent) = extent else { return Err(unverified("an access to an unknown symbol")) };
+        let writable = matches!(access.space, Space::Shared | Space::Local);
+        let bytes = match (extent.space, extent.bytes) {
+            (Space::Shared, 0) => SHARED_BYTES_MAX,
+            (_, bytes) => bytes,
+        };
+        let inside = u64::try_from(address.offset)
+            .ok()
+            .filter(|offset| offset % access.bytes == 0 && extent.align % access.bytes == 0)
+            .and_then(|offset| offset.checked_add(access.bytes))
+            .is_some_and(|end| end <= bytes);
+        if inside && (access.reads_only || writable) {
+            Ok(())
+        } else {
+            Err(unverified("an access outside its variable"))
+        }
+    }
+
+    /// Apart from its address, an access uses no register of the guard.
+    fn only_address_is_reserved(&self, instruction: &Instruction, access: &Access<'_>) -> Result<(), Reason> {
+        let others = instruction.operands.iter().enumerate().filter(|(index, _)| *index != access.index);
+        let mut reserved =
+            instruction.predicate.iter().any(|predicate| names::is_reserved(&predicate.register));
+        for (_, operand) in others {
+            table::each(operand, &mut |name| reserved |= names::is_reserved(name));
+        }
+        if reserved { Err(unverified("a reserved register as data")) } else { Ok(()) }
+    }
+}
+
+fn mentions_reserved(row: &Row, instruction: &Instruction) -> bool {
+    let mut found = false;
+    let (mut reads, mut writes) = (Vec::new(), Vec::new());
+    table::registers(row, instruction, &mut |name| reads.push(name), &mut |name| writes.push(name));
+    for name in reads.iter().chain(&writes) {
+        found |= names::is_reserved(name);
+    }
+    let symbols = instruction.operands.iter().any(|operand| match operand {
+        Operand::Symbol(name) | Operand::SymbolOffset(name, _) => names::is_reserved(name),
+        Operand::Address(address) => {
+            matches!(&address.base, AddressBase::Symbol(name) if names::is_reserved(name))
+        }
+        _ => false,
+    });
+    found || symbols
+}

@@ -1,0 +1,199 @@
+//! The verifier: one linear pass that decides whether a text may run beside other sessions.
+//!
+//! It shares the parser and the opcode table with the rewriter and nothing else: what it accepts is written
+//! down in the crate's documentation as the confined form, and the rewriter's output is to it like anybody's.
+
+mod body;
+mod declarations;
+mod sequence;
+
+use std::collections::{HashMap, HashSet};
+
+use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Operand, Place, Space, Variable};
+use crate::limits::{CONSTANT_BYTES_MAX, PARAMETER_BYTES_MAX, PTX_VERSION_MAX, PTX_VERSION_MIN};
+use crate::names::{self, HIDDEN_PARAMETERS};
+use crate::print::{Text, print};
+use crate::report::{Reason, Report};
+
+/// An entry of a verified module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifiedEntry {
+    /// Its name.
+    pub name: String,
+    /// How many parameters the launch gives, hidden ones included.
+    pub parameters: usize,
+    /// How many of them, the last ones, are hidden: base, load mask, store mask.
+    pub hidden: usize,
+}
+
+/// A text that has been verified. There is no other way to make one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    text: String,
+    entries: Vec<VerifiedEntry>,
+}
+
+impl Verified {
+    /// The text to compile, byte for byte.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The entries, in the order of the text.
+    #[must_use]
+    pub fn entries(&self) -> &[VerifiedEntry] {
+        &self.entries
+    }
+}
+
+/// What is known of a variable.
+#[derive(Debug, Clone, Copy)]
+struct Extent {
+    space: Space,
+    /// 0 for the block's dynamic shared memory.
+    bytes: u64,
+    align: u64,
+}
+
+/// Variables and parameters by name.
+type Extents<'a> = HashMap<&'a str, Extent>;
+
+/// Verifies a canonical text, without trusting whoever wrote it.
+pub fn verify(text: &str) -> Result<Verified, Report> {
+    let module = crate::parse(text)?;
+    let mut report = Report::default();
+    if print(&module) != text {
+        refuse(&mut report, Place { line: 1, column: 1 }, "the text is not its own canonical print");
+        return Err(report);
+    }
+    if let Err(reason) = header(&module) {
+        report.add(Place { line: 1, column: 1 }, reason);
+    }
+    let mut extents = Extents::new();
+    let mut entries = Vec::new();
+    let mut names = HashSet::new();
+    let mut constant_bytes = 0_u64;
+    for item in &module.items {
+        match item {
+            Item::Variable(variable) => match module_variable(variable) {
+                Ok(extent) => {
+                    if extent.space == Space::Constant {
+                        constant_bytes = constant_bytes.saturating_add(extent.bytes);
+                    }
+                    if constant_bytes > CONSTANT_BYTES_MAX || !names.insert(variable.name.as_str()) {
+                        refuse(&mut report, variable.place, "a variable too many");
+                    }
+                    extents.insert(&variable.name, extent);
+                }
+                Err(reason) => report.add(variable.place, reason),
+            },
+            Item::Directive(directive) => refuse(&mut report, directive.place, "a directive"),
+            Item::Function(function) => {
+                if !names.insert(function.name.as_str()) {
+                    refuse(&mut report, function.place, "a name that is declared twice");
+                }
+                if let Some(entry) = entry(function, &extents, &mut report) {
+                    entries.push(entry);
+                }
+            }
+        }
+    }
+    report.or(Verified { text: text.to_owned(), entries })
+}
+
+fn refuse(report: &mut Report, place: Place, what: &str) {
+    report.add(place, Reason::Unverified(what.to_owned()));
+}
+
+fn unverified(what: &str) -> Reason {
+    Reason::Unverified(what.to_owned())
+}
+
+fn header(module: &Module) -> Result<(), Reason> {
+    let version = (PTX_VERSION_MIN..=PTX_VERSION_MAX).contains(&module.version);
+    let target = matches!(module.target.as_slice(), [word] if names::is_architecture(word));
+    if version && target && module.address_size == 64 { Ok(()) } else { Err(unverified("the header")) }
+}
+
+fn module_variable(variable: &Variable) -> Result<Extent, Reason> {
+    let numbers = variable
+        .initializer
+        .iter()
+        .all(|value| matches!(value, Operand::Integer(_) | Operand::Float32(_) | Operand::Float64(_)));
+    let dynamic = variable.dimensions.as_slice() == [0];
+    let fits = match (variable.space, variable.linkage) {
+        (Space::Shared, Linkage::Internal | Linkage::Visible) => !dynamic && variable.initializer.is_empty(),
+        (Space::Shared, Linkage::Extern) => dynamic && variable.initializer.is_empty(),
+        (Space::Constant, Linkage::Internal | Linkage::Visible) => {
+            !dynamic && names::variable_align(variable) >= names::WIDEST_ACCESS
+        }
+        _ => false,
+    };
+    if !(fits && numbers) {
+        return Err(unverified("a module-scope variable of this kind"));
+    }
+    extent(variable)
+        .filter(|extent| dynamic || extent.bytes > 0)
+        .ok_or_else(|| unverified("a variable without a size"))
+}
+
+fn extent(variable: &Variable) -> Option<Extent> {
+    names::check_symbol(&variable.name).ok()?;
+    let plain = variable.pointer.is_none() && variable.range.is_none();
+    let bytes = names::variable_bytes(variable).filter(|_| plain)?;
+    Some(Extent { space: variable.space, bytes, align: names::variable_align(variable) })
+}
+
+fn entry(function: &Function, module: &Extents<'_>, report: &mut Report) -> Option<VerifiedEntry> {
+    let plain = function.kind == FunctionKind::Entry
+        && matches!(function.linkage, Linkage::Internal | Linkage::Visible)
+        && function.returns.is_empty()
+        && names::check_symbol(&function.name).is_ok();
+    let Some(statements) = function.body.as_ref().filter(|_| plain) else {
+        refuse(report, function.place, "something other than an entry with a body");
+        return None;
+    };
+    for (index, directive) in function.directives.iter().enumerate() {
+        let again = function.directives.iter().take(index).any(|other| other.name == directive.name);
+        if again || !names::is_launch_bound(directive) {
+            refuse(report, directive.place, "a directive that does not bound the launch");
+        }
+    }
+    let mut extents = module.clone();
+    let own = match function.parameters.split_last_chunk::<3>() {
+        Some((own, hidden)) if are_hidden(hidden) => own,
+        _ => {
+            refuse(report, function.place, "an entry whose last parameters are not the hidden ones");
+            return None;
+        }
+    };
+    let mut bytes = 4 * HIDDEN_PARAMETERS.len() as u64;
+    for parameter in own {
+        let extent = extent(parameter)
+            .filter(|extent| extent.space == Space::Parameter && extent.bytes > 0)
+            .filter(|_| parameter.vector == 1 && parameter.initializer.is_empty());
+        let Some(extent) = extent else {
+            refuse(report, parameter.place, "a parameter of this kind");
+            continue;
+        };
+        bytes = bytes.saturating_add(extent.bytes).saturating_add(extent.align);
+        if extents.insert(&parameter.name, extent).is_some() {
+            refuse(report, parameter.place, "a name that is declared twice");
+        }
+    }
+    if bytes > PARAMETER_BYTES_MAX {
+        refuse(report, function.place, "too many bytes of parameters");
+    }
+    body::verify(statements, extents, report);
+    Some(VerifiedEntry {
+        name: function.name.clone(),
+        parameters: function.parameters.len(),
+        hidden: HIDDEN_PARAMETERS.len(),
+    })
+}
+
+fn are_hidden(parameters: &[Variable; 3]) -> bool {
+    let expected = |name: &str| format!(".param .u32 {name}");
+    parameters.iter().zip(HIDDEN_PARAMETERS).all(|(found, name)| Text(found).to_string() == expected(name))
+}

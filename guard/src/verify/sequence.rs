@@ -1,0 +1,111 @@
+//! The sequences before an access. Each is checked by writing down, from the access and the address it
+//! starts from, the one text it may have.
+
+use super::{Extent, Extents, unverified};
+use crate::access::Access;
+use crate::ast::{AddressBase, Instruction, Operand, Space};
+use crate::limits::OFFSET_BOUND;
+use crate::names::Class;
+use crate::print::Text;
+use crate::report::Reason;
+
+/// Checks `lead`, the instructions directly before an access that goes through one of the guard's registers.
+pub(super) fn check(lead: &[&Instruction], access: &Access<'_>, extents: &Extents<'_>) -> Result<(), Reason> {
+    let expected = match access.space {
+        Space::Global => global(lead, access),
+        Space::Shared => shared(lead, access, extents),
+        Space::Local | Space::Constant => clamped(lead, access, extents),
+        Space::Parameter | Space::Register => None,
+    };
+    let expected = expected.ok_or_else(|| unverified("an access that no sequence confines"))?;
+    let same = expected.len() == lead.len()
+        && expected.iter().zip(lead).all(|(line, found)| *line == Text(*found).to_string());
+    if same { Ok(()) } else { Err(unverified("an access after something else than its sequence")) }
+}
+
+/// Whether an access is `[register+offset]` with an offset that reaches no further than a guard zone and keeps
+/// the alignment.
+fn is_through(access: &Access<'_>, register: &str) -> bool {
+    let offset = access.address.offset.unsigned_abs();
+    let base = matches!(&access.address.base, AddressBase::Register(name) if name == register);
+    base && offset < OFFSET_BOUND && offset % access.bytes == 0
+}
+
+/// The tenant's register of a class that operand `index` of an instruction is.
+fn source(instruction: &Instruction, index: usize, class: Class) -> Option<&str> {
+    match instruction.operands.get(index) {
+        Some(Operand::Register(name)) if Class::parse(name).is_some_and(|found| found.0 == class) => {
+            Some(name)
+        }
+        _ => None,
+    }
+}
+
+fn integer(instruction: &Instruction, index: usize) -> Option<i128> {
+    match instruction.operands.get(index) {
+        Some(Operand::Integer(value)) => Some(*value),
+        _ => None,
+    }
+}
+
+fn global(lead: &[&Instruction], access: &Access<'_>) -> Option<Vec<String>> {
+    is_through(access, "%bh_a").then_some(())?;
+    let first = lead.first()?;
+    let mut lines = Vec::with_capacity(5);
+    let from = if first.opcode == "add" {
+        let (register, offset) = (source(first, 1, Class::Double)?, integer(first, 2)?);
+        lines.push(format!("add.s64 %bh_a, {register}, {offset}"));
+        "%bh_a"
+    } else {
+        source(first, 1, Class::Double)?
+    };
+    lines.push(format!("mov.b64 {{%bh_lo, %bh_hi}}, {from}"));
+    let mask = if access.reads_only { "%bh_loadmask" } else { "%bh_storemask" };
+    // 234 is 0xEA, the table of (a & b) | c.
+    lines.push(format!("lop3.b32 %bh_hi, %bh_hi, {mask}, %bh_base, 234"));
+    if access.bytes > 1 {
+        lines.push(format!("and.b32 %bh_lo, %bh_lo, -{}", access.bytes));
+    }
+    lines.push("mov.b64 %bh_a, {%bh_lo, %bh_hi}".to_owned());
+    Some(lines)
+}
+
+fn shared(lead: &[&Instruction], access: &Access<'_>, extents: &Extents<'_>) -> Option<Vec<String>> {
+    is_through(access, "%bh_s").then_some(())?;
+    let first = lead.first()?;
+    let mut lines = Vec::with_capacity(3);
+    lines.push(match (first.opcode.as_str(), first.operands.get(1)?) {
+        ("mov", Operand::Symbol(name)) if extents.get(name.as_str())?.space == Space::Shared => {
+            format!("mov.b32 %bh_s, {name}")
+        }
+        ("mov", _) => format!("mov.b32 %bh_s, {}", source(first, 1, Class::Word)?),
+        _ => format!("cvt.u32.u64 %bh_s, {}", source(first, 1, Class::Double)?),
+    });
+    if let Some(second) = lead.get(1).filter(|second| second.opcode == "add") {
+        lines.push(format!("add.s32 %bh_s, %bh_s, {}", integer(second, 2)?));
+    }
+    if access.bytes > 1 {
+        lines.push(format!("and.b32 %bh_s, %bh_s, -{}", access.bytes));
+    }
+    Some(lines)
+}
+
+fn clamped(lead: &[&Instruction], access: &Access<'_>, extents: &Extents<'_>) -> Option<Vec<String>> {
+    (is_through(access, "%bh_a") && access.address.offset == 0).then_some(())?;
+    let [first, second, third, ..] = lead else { return None };
+    let Some(Operand::Symbol(name)) = first.operands.get(1) else { return None };
+    let Extent { bytes, .. } = *extents.get(name.as_str()).filter(|extent| extent.space == access.space)?;
+    let last = bytes.checked_sub(access.bytes)?;
+    let mut lines = Vec::with_capacity(6);
+    lines.push(format!("mov.b64 %bh_o, {name}"));
+    lines.push(format!("sub.s64 %bh_a, {}, %bh_o", source(second, 1, Class::Double)?));
+    if third.opcode == "add" {
+        lines.push(format!("add.s64 %bh_a, %bh_a, {}", integer(third, 2)?));
+    }
+    lines.push(format!("min.u64 %bh_a, %bh_a, {last}"));
+    if access.bytes > 1 {
+        lines.push(format!("and.b64 %bh_a, %bh_a, -{}", access.bytes));
+    }
+    lines.push("add.s64 %bh_a, %bh_o, %bh_a".to_owned());
+    Some(lines)
+}
