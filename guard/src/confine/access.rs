@@ -204,7 +204,7 @@ impl OwnedAccess {
     /// Whether an offset may stay on the access: within the reach of the hardware's field, and not undoing
     /// the alignment of what it is added to.
     fn keeps(&self, offset: i64) -> bool {
-        offset.unsigned_abs() < OFFSET_BOUND && offset.unsigned_abs() % self.bytes == 0
+        offset.unsigned_abs() < OFFSET_BOUND && offset.unsigned_abs().is_multiple_of(self.bytes)
     }
 
     /// What a word is masked with to be aligned for the access.
@@ -223,7 +223,7 @@ fn within(access: &OwnedAccess, name: &str, bytes: u64, align: u64) -> Result<St
     let end = offset.and_then(|offset| offset.checked_add(access.bytes));
     match (offset, end) {
         (Some(offset), Some(end)) if end <= bytes => {
-            let aligned = align % access.bytes == 0 && offset % access.bytes == 0;
+            let aligned = align.is_multiple_of(access.bytes) && offset.is_multiple_of(access.bytes);
             Ok(if aligned { Static::Proven } else { Static::Unaligned })
         }
         _ => Err(Reason::Malformed(format!(

@@ -81,13 +81,12 @@ impl Flattener<'_> {
                 if elsewhere {
                     return Err(Reason::Duplicate(variable.name.clone()));
                 }
-                self.scopes.declare_variable(&variable.name)?;
+                self.scopes.declare_variable(&variable.name, Meaning::Variable)?;
                 into.variables.push(variable.clone());
                 Ok(())
             }
-            Space::Parameter => {
-                Err(Reason::NotImplemented { what: "a function call's parameter".to_owned() })
-            }
+            // Refused where it is used.
+            Space::Parameter => self.scopes.declare_variable(&variable.name, Meaning::CallParameter),
             Space::Global | Space::Constant => Err(Reason::NotImplemented {
                 what: format!("a variable of this state space in a body, `{}`", variable.name),
             }),
@@ -126,7 +125,7 @@ impl Flattener<'_> {
     fn register(&mut self, name: &str) -> Result<String, Reason> {
         match self.scopes.resolve(name) {
             Some(Meaning::Register(canonical)) => Ok(canonical),
-            Some(Meaning::Label(_) | Meaning::Variable) => {
+            Some(Meaning::Label(_) | Meaning::Variable | Meaning::CallParameter) => {
                 Err(Reason::Malformed(format!("`{name}` is not a register")))
             }
             None if names::is_special(name) => Ok(name.to_owned()),
@@ -144,7 +143,7 @@ impl Flattener<'_> {
         };
         match self.scopes.resolve(name) {
             Some(Meaning::Label(canonical)) => Ok(Operand::Symbol(canonical)),
-            Some(Meaning::Register(_) | Meaning::Variable) => {
+            Some(Meaning::Register(_) | Meaning::Variable | Meaning::CallParameter) => {
                 Err(Reason::Malformed(format!("`{name}` is not a label")))
             }
             None => Err(Reason::Undeclared(name.clone())),
@@ -164,6 +163,7 @@ impl Flattener<'_> {
                     });
                 }
                 Some(Meaning::Variable) => operand.clone(),
+                Some(Meaning::CallParameter) => return Err(call_parameter()),
                 None => {
                     self.module_symbol(name)?;
                     operand.clone()
@@ -171,7 +171,7 @@ impl Flattener<'_> {
             },
             Operand::SymbolOffset(name, _) => match self.scopes.resolve(name) {
                 Some(Meaning::Variable) => operand.clone(),
-                Some(Meaning::Register(_) | Meaning::Label(_)) => {
+                Some(Meaning::Register(_) | Meaning::Label(_) | Meaning::CallParameter) => {
                     return Err(Reason::Malformed(format!("`{name}` is not a variable")));
                 }
                 None => {
@@ -204,6 +204,9 @@ impl Flattener<'_> {
         if self.symbols.contains(name) {
             return Ok(());
         }
+        if self.symbols.was_refused(name) {
+            return Err(Reason::NotImplemented { what: format!("the variable `{name}`") });
+        }
         if self.parameters.iter().any(|parameter| parameter.name == name) {
             return Err(Reason::NotImplemented { what: format!("the address of the parameter `{name}`") });
         }
@@ -218,17 +221,25 @@ impl Flattener<'_> {
                 Some(Meaning::Label(_)) => {
                     return Err(Reason::Malformed(format!("`{name}` is a label")));
                 }
+                Some(Meaning::CallParameter) => return Err(call_parameter()),
                 Some(Meaning::Variable) => address.base.clone(),
                 None if self.symbols.contains(name) => address.base.clone(),
                 None if self.parameters.iter().any(|parameter| parameter.name == *name) => {
                     address.base.clone()
                 }
-                None => return Err(Reason::Undeclared(name.clone())),
+                None => {
+                    self.module_symbol(name)?;
+                    address.base.clone()
+                }
             },
             AddressBase::Absolute => AddressBase::Absolute,
         };
         Ok(Address { base, offset: address.offset })
     }
+}
+
+fn call_parameter() -> Reason {
+    Reason::NotImplemented { what: "a function call's parameter".to_owned() }
 }
 
 /// Whether a modifier only advises the caches: hints of one session would evict lines of the others.

@@ -16,6 +16,8 @@ pub(super) enum Meaning {
     Label(String),
     /// A variable of the body; it keeps its name.
     Variable,
+    /// A function call's parameter.
+    CallParameter,
 }
 
 /// One `{ ... }`.
@@ -77,9 +79,9 @@ impl Scopes {
         self.declare(name, Meaning::Label(canonical))
     }
 
-    /// Declares a variable of the innermost scope.
-    pub(super) fn declare_variable(&mut self, name: &str) -> Result<(), Reason> {
-        self.declare(name, Meaning::Variable)
+    /// Declares a variable or a call's parameter of the innermost scope.
+    pub(super) fn declare_variable(&mut self, name: &str, meaning: Meaning) -> Result<(), Reason> {
+        self.declare(name, meaning)
     }
 
     fn declare(&mut self, name: &str, meaning: Meaning) -> Result<(), Reason> {

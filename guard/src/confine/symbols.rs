@@ -1,8 +1,8 @@
 //! Module-scope variables: which are accepted, and in which space they end up.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
-use crate::ast::{Item, Linkage, Module, Operand, Space, Variable};
+use crate::ast::{AddressBase, Item, Linkage, Module, Operand, Space, Statement, Variable};
 use crate::limits::CONSTANT_BYTES_MAX;
 use crate::names;
 use crate::report::{Reason, Report};
@@ -23,14 +23,20 @@ pub(super) struct Symbol {
 pub(super) struct Symbols {
     order: Vec<Variable>,
     by_name: HashMap<String, Symbol>,
+    refused: HashSet<String>,
 }
 
 impl Symbols {
     pub(super) fn collect(module: &Module, report: &mut Report) -> Self {
         let mut symbols = Self::default();
         let mut constant_bytes = 0_u64;
+        let named = named(module);
         for item in &module.items {
             let Item::Variable(variable) = item else { continue };
+            // Headers leave such variables behind in every program that includes them.
+            if variable.space == Space::Global && !named.contains(variable.name.as_str()) {
+                continue;
+            }
             match confined(variable) {
                 Ok((confined, symbol)) => {
                     if symbol.space == Space::Constant {
@@ -41,7 +47,10 @@ impl Symbols {
                     }
                     symbols.order.push(confined);
                 }
-                Err(reason) => report.add(variable.place, reason),
+                Err(reason) => {
+                    report.add(variable.place, reason);
+                    symbols.refused.insert(variable.name.clone());
+                }
             }
             if constant_bytes > CONSTANT_BYTES_MAX {
                 let what = "bytes of constant and read-only global variables";
@@ -60,6 +69,11 @@ impl Symbols {
         self.by_name.contains_key(name)
     }
 
+    /// Whether a variable of this name was refused, so that its uses need no finding of their own.
+    pub(super) fn was_refused(&self, name: &str) -> bool {
+        self.refused.contains(name)
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&Symbol> {
         self.by_name.get(name)
     }
@@ -67,6 +81,66 @@ impl Symbols {
     /// Whether there are constant variables, whose addresses have to be followed.
     pub(super) fn have_constants(&self) -> bool {
         self.by_name.values().any(|symbol| symbol.space == Space::Constant)
+    }
+}
+
+/// The names that stand in the bodies of a module that has `.global` variables, registers left out.
+fn named(module: &Module) -> HashSet<&str> {
+    let mut names = HashSet::new();
+    let global = |item: &Item| matches!(item, Item::Variable(variable) if variable.space == Space::Global);
+    if !module.items.iter().any(global) {
+        return names;
+    }
+    for item in &module.items {
+        match item {
+            Item::Function(function) => named_in(function.body.as_deref().unwrap_or_default(), &mut names),
+            // A table of addresses.
+            Item::Variable(variable) => {
+                variable.initializer.iter().for_each(|value| named_by(value, &mut names));
+            }
+            Item::Directive(_) => {}
+        }
+    }
+    names
+}
+
+/// Recursion is bounded by the parser's limit on braces.
+fn named_in<'a>(body: &'a [Statement], names: &mut HashSet<&'a str>) {
+    for statement in body {
+        match statement {
+            Statement::Instruction(instruction) => {
+                instruction.operands.iter().for_each(|operand| named_by(operand, names));
+            }
+            Statement::Block(block) => named_in(block, names),
+            Statement::Label(..) | Statement::Variable(_) | Statement::Directive(_) => {}
+        }
+    }
+}
+
+fn named_by<'a>(operand: &'a Operand, names: &mut HashSet<&'a str>) {
+    match operand {
+        Operand::Symbol(name) | Operand::SymbolOffset(name, _) => {
+            names.insert(name);
+        }
+        Operand::Address(address) => {
+            if let AddressBase::Symbol(name) = &address.base {
+                names.insert(name);
+            }
+        }
+        Operand::Vector(elements) | Operand::List(elements) => {
+            elements.iter().for_each(|element| named_by(element, names));
+        }
+        Operand::Pair(first, second) => {
+            named_by(first, names);
+            named_by(second, names);
+        }
+        Operand::Register(_)
+        | Operand::Integer(_)
+        | Operand::Float32(_)
+        | Operand::Float64(_)
+        | Operand::Not(_)
+        | Operand::Sink
+        | Operand::Selected(..) => {}
     }
 }
 

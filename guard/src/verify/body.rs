@@ -62,10 +62,10 @@ pub(super) fn verify(statements: &[Statement], extents: Extents<'_>, report: &mu
 fn labels<'a>(statements: &'a [Statement], report: &mut Report) -> HashSet<&'a str> {
     let mut labels = HashSet::new();
     for statement in statements {
-        if let Statement::Label(name, place) = statement {
-            if !names::is_canonical_label(name) || !labels.insert(name.as_str()) {
-                refuse(report, *place, "a label that is declared twice or not canonical");
-            }
+        if let Statement::Label(name, place) = statement
+            && (!names::is_canonical_label(name) || !labels.insert(name.as_str()))
+        {
+            refuse(report, *place, "a label that is declared twice or not canonical");
         }
     }
     labels
@@ -190,7 +190,7 @@ impl<'a> Pass<'a> {
         };
         let inside = u64::try_from(address.offset)
             .ok()
-            .filter(|offset| offset % access.bytes == 0 && extent.align % access.bytes == 0)
+            .filter(|offset| offset.is_multiple_of(access.bytes) && extent.align.is_multiple_of(access.bytes))
             .and_then(|offset| offset.checked_add(access.bytes))
             .is_some_and(|end| end <= bytes);
         if inside && (access.reads_only || writable) {

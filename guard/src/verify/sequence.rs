@@ -28,7 +28,7 @@ pub(super) fn check(lead: &[&Instruction], access: &Access<'_>, extents: &Extent
 fn is_through(access: &Access<'_>, register: &str) -> bool {
     let offset = access.address.offset.unsigned_abs();
     let base = matches!(&access.address.base, AddressBase::Register(name) if name == register);
-    base && offset < OFFSET_BOUND && offset % access.bytes == 0
+    base && offset < OFFSET_BOUND && offset.is_multiple_of(access.bytes)
 }
 
 /// The tenant's register of a class that operand `index` of an instruction is.
