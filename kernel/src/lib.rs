@@ -1,1 +1,52 @@
-//! (being written)
+//! The trusted process: who may do what on a GPU, and who has used how much.
+//!
+//! The kernel gives clients sessions, buffers and images as capabilities over Cap'n Proto, keeps the tables and the
+//! ledger, and has an executor process do what touches the device. It never loads the GPU driver, maps no memory that
+//! a client can write but the word that tells a client its session is over, and parses nothing that a client sends
+//! but the RPC messages themselves.
+//!
+//! A *connection* is one client process. A session is *over* from the moment something ended it and *gone* once
+//! everything it had was given back. An *incarnation* is one executor process.
+//!
+//! # Threads and locks
+//! One thread: everything runs on one `LocalSet`, so state is in cells and no borrow of one lives across an
+//! `.await`. No locks, hence no lock order; a session's `loading` is taken before its `changing` (asynchronous
+//! mutexes that put requests in a queue). A panic unwinds the task it is in: a connection's ends that connection, a
+//! session keeper's that session; the supervisor's ends the kernel.
+//!
+//! # Invariants
+//! 1. No method takes, calls or keeps a capability that a client hosts.
+//! 2. Whatever a client sends, no other connection is disturbed: a typed error, or the end of its own connection.
+//! 3. A call that is given up changes nothing, or finishes and has its result dropped.
+//! 4. A range of device addresses is free again only after the executor has refused its name and drained the
+//!    session; a slot only after the executor has closed the session or is gone.
+//! 5. What a session uses is charged before it exists and refunded after it is gone.
+//! 6. An executor that is gone takes its sessions with it at once: every request and every capability of theirs
+//!    answers `deviceLost`.
+//! 7. A descriptor token is good once, for one process, for a while.
+//!
+//! # Trust
+//! The executor's word is taken for what its device did, not for its messages' form. Compile processes and clients
+//! are not trusted at all.
+
+mod buffer;
+mod compiler;
+mod config;
+mod connection;
+mod descriptors;
+mod error;
+mod executor;
+mod fence;
+mod firewall;
+mod image;
+mod kernel;
+mod packets;
+mod refusal;
+mod server;
+mod session;
+mod task;
+mod watched;
+
+pub use config::{Config, ExecutorSource, Limits};
+pub use error::Error;
+pub use server::{DESCRIPTOR_SOCKET, KERNEL_SOCKET, run, serve};

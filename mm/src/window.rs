@@ -18,7 +18,7 @@ pub const LARGE_ALIGNMENT: u64 = 2 << 20;
 pub const SEGMENT_BYTES: u64 = 4 << 30;
 /// Largest arena granted ahead; a request that needs more gets more.
 pub const ARENA_BYTES_MAX: u64 = 4 << 30;
-/// Empty arenas are kept up to this size in all, so that a loop of allocating and freeing maps nothing.
+/// Empty arenas worth keeping, in bytes, so that a loop of allocating and freeing maps nothing.
 pub const EMPTY_BYTES_KEPT: u64 = 256 << 20;
 
 const _: () = {
@@ -229,12 +229,12 @@ impl Window {
         Ok(())
     }
 
-    /// The largest empty arena, where the empty ones together are more than is worth keeping.
+    /// The largest empty arena, where the empty ones together are more than is to be kept.
     #[must_use]
-    pub fn returnable(&self) -> Option<Range> {
+    pub fn returnable(&self, kept_bytes: u64) -> Option<Range> {
         let empty = || self.arenas.iter().filter(|(_, arena)| arena.taken == 0);
         let empty_bytes: u64 = empty().map(|(start, arena)| arena.end - start).sum();
-        if empty_bytes <= EMPTY_BYTES_KEPT {
+        if empty_bytes <= kept_bytes {
             return None;
         }
         empty()

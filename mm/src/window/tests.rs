@@ -99,12 +99,12 @@ fn empty_arenas_are_returned_largest_first_down_to_what_is_kept() {
     let mut window = window();
     let buffers: Vec<_> = (0..64).map(|_| allocate(&mut window, 32 * MIB).unwrap().0).collect();
     assert_eq!(window.arena_bytes(), 2 * GIB);
-    assert_eq!(window.returnable(), None);
+    assert_eq!(window.returnable(EMPTY_BYTES_KEPT), None);
     for buffer in buffers {
         window.release(buffer).unwrap();
     }
     let mut returned = Vec::new();
-    while let Some(arena) = window.returnable() {
+    while let Some(arena) = window.returnable(EMPTY_BYTES_KEPT) {
         window.withdraw(arena).unwrap();
         returned.push(arena.bytes() / MIB);
     }
@@ -151,7 +151,7 @@ fn a_window_agrees_with_a_naive_model() {
                     window.release(buffers.swap_remove(index)).unwrap();
                 }
                 _ => {
-                    if let Some(arena) = window.returnable() {
+                    if let Some(arena) = window.returnable(EMPTY_BYTES_KEPT) {
                         window.withdraw(arena).unwrap();
                         assert!(!buffers.iter().any(|buffer| buffer.overlaps(arena)));
                         arenas.retain(|held| *held != arena);

@@ -1,0 +1,229 @@
+//! Compile processes: where images, which are hostile bytes, are read.
+//!
+//! Each image gets a process of its own. It is told two descriptors and nothing else: the image on its standard
+//! input, a memfd for its answer on its standard output. The kernel reads the answer's error, or its text and the
+//! number of its entries, and never the image.
+
+use std::{
+    cell::Cell,
+    ffi::OsString,
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        unix::fs::FileExt,
+    },
+    process::Stdio,
+    rc::Rc,
+    time::Duration,
+};
+
+use bulkhead_schema::{Error, ErrorCode, compile_capnp, limits};
+use capnp::{Word, message::ReaderOptions, serialize};
+use rustix::{
+    fs::{MemfdFlags, SealFlags},
+    process::{Pid, Resource, Rlimit},
+};
+use tokio::{
+    process::{Child, Command},
+    sync::Semaphore,
+};
+
+use crate::refusal::internal;
+
+/// How much is copied before others get their turn, in bytes.
+const CHUNK_BYTES: usize = 1 << 20;
+/// What an answer holds besides its text, in bytes.
+const FRAME_BYTES: u64 = 1 << 20;
+/// Descriptors a compile process may have open.
+const DESCRIPTORS_MAX: u64 = 32;
+
+/// A guarded image, ready for an executor to verify and load.
+pub(crate) struct Compiled {
+    /// A sealed memfd with the canonical text.
+    pub(crate) text: OwnedFd,
+    pub(crate) entries: u32,
+}
+
+/// Starts compile processes, so many at a time.
+pub(crate) struct Compiler {
+    command: Vec<OsString>,
+    places: Semaphore,
+    waiting: Rc<Cell<usize>>,
+    second: Duration,
+}
+
+impl Compiler {
+    pub(crate) fn new(command: Vec<OsString>, processes: usize, second: Duration) -> Self {
+        Self { command, places: Semaphore::new(processes), waiting: Rc::default(), second }
+    }
+
+    /// Compiles an image. Dropping the future kills the process.
+    pub(crate) async fn compile(&self, image: &OwnedFd) -> Result<Compiled, Error> {
+        if self.waiting.get() >= limits::COMPILES_QUEUED_MAX {
+            return Err(Error::new(ErrorCode::LimitReached, "too many images wait to be compiled")
+                .remedy("try again later"));
+        }
+        let waiting = Waiting::new(&self.waiting);
+        let place = self.places.acquire().await.map_err(|_| internal("the compiler is gone"))?;
+        drop(waiting);
+        let output = memory("bulkhead-compiled").map_err(|error| failed(error.into()))?;
+        let mut child = self.start(image, &output).map_err(failed)?;
+        let patience = self.second * u32::try_from(limits::COMPILE_SECONDS).unwrap_or(u32::MAX);
+        let status = match tokio::time::timeout(patience, child.wait()).await {
+            Ok(status) => status.map_err(failed)?,
+            Err(_) => {
+                child.kill().await.map_err(failed)?;
+                let message = format!("compiling took longer than {} s", limits::COMPILE_SECONDS);
+                return Err(Error::new(ErrorCode::LimitReached, message).remedy("split the image"));
+            }
+        };
+        if !status.success() {
+            let message = format!("the compile process ended without an answer ({status})");
+            return Err(Error::new(ErrorCode::ImageInvalid, message));
+        }
+        let compiled = read(output).await;
+        drop(place);
+        compiled
+    }
+
+    fn start(&self, image: &OwnedFd, output: &OwnedFd) -> io::Result<Child> {
+        let (program, arguments) = self
+            .command
+            .split_first()
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no compiler is named"))?;
+        // Opened anew: the client must not move the process's file position, nor the process the client's.
+        let image = File::open(format!("/proc/self/fd/{}", image.as_fd().as_raw_fd()))?;
+        let child = Command::new(program)
+            .args(arguments)
+            .args(["--input-fd", "0", "--output-fd", "1"])
+            .env_clear()
+            .stdin(Stdio::from(image))
+            .stdout(Stdio::from(output.try_clone()?))
+            .kill_on_drop(true)
+            .spawn()?;
+        // The process limits itself before it reads; this holds where it is not the process it should be.
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        for (resource, limit) in [
+            (Resource::As, limits::COMPILE_MEMORY_BYTES),
+            (Resource::Cpu, limits::COMPILE_SECONDS),
+            (Resource::Fsize, limits::PTX_BYTES_MAX + FRAME_BYTES),
+            (Resource::Nofile, DESCRIPTORS_MAX),
+            (Resource::Core, 0),
+        ] {
+            let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
+            if let Err(error) = rustix::process::prlimit(pid, resource, limit)
+                && error != rustix::io::Errno::SRCH
+            {
+                return Err(error.into());
+            }
+        }
+        Ok(child)
+    }
+}
+
+/// One of those that wait for a place.
+struct Waiting(Rc<Cell<usize>>);
+
+impl Waiting {
+    fn new(count: &Rc<Cell<usize>>) -> Self {
+        count.set(count.get() + 1);
+        Self(Rc::clone(count))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.set(self.0.get().saturating_sub(1));
+    }
+}
+
+fn memory(name: &str) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)
+}
+
+/// Reads a compile process's answer, which is as hostile as the image.
+async fn read(output: OwnedFd) -> Result<Compiled, Error> {
+    let every = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&output, every).map_err(|error| failed(error.into()))?;
+    let output = File::from(output);
+    let bytes = output.metadata().map_err(failed)?.len();
+    if bytes > limits::PTX_BYTES_MAX + FRAME_BYTES {
+        return Err(too_long());
+    }
+    let length = usize::try_from(bytes).map_err(|_| too_long())?;
+    let mut words = Word::allocate_zeroed_vec(length.div_ceil(8));
+    let buffer = Word::words_to_bytes_mut(&mut words);
+    let mut at = 0;
+    for chunk in buffer.get_mut(..length).unwrap_or_default().chunks_mut(CHUNK_BYTES) {
+        output.read_exact_at(chunk, at).map_err(failed)?;
+        at += chunk.len() as u64;
+        tokio::task::yield_now().await;
+    }
+    let nonsense = |error: capnp::Error| {
+        Error::new(ErrorCode::ImageInvalid, format!("the compile process's answer makes no sense: {error}"))
+    };
+    let mut options = ReaderOptions::new();
+    options.traversal_limit_in_words(Some(words.len() + 1024));
+    options.nesting_limit(limits::MESSAGE_NESTING_MAX);
+    let mut slice = Word::words_to_bytes(&words);
+    let message = serialize::read_message_from_flat_slice_no_alloc(&mut slice, options).map_err(nonsense)?;
+    let compiled: compile_capnp::compiled::Reader<'_> = message.get_root().map_err(nonsense)?;
+    let ptx = match compiled.which() {
+        Ok(compile_capnp::compiled::Ptx(ptx)) => ptx.map_err(nonsense)?,
+        Ok(compile_capnp::compiled::Error(error)) => {
+            return Err(blamed(Error::read(error.map_err(nonsense)?)));
+        }
+        Err(error) => return Err(nonsense(error.into())),
+    };
+    let entries = ptx.get_entries().map_err(nonsense)?.len();
+    if entries > limits::ENTRIES_MAX {
+        let message = format!("the image has {entries} entries; {} is the limit", limits::ENTRIES_MAX);
+        return Err(Error::new(ErrorCode::LimitReached, message));
+    }
+    let text = ptx.get_text().map_err(nonsense)?.as_bytes();
+    if text.len() as u64 > limits::PTX_BYTES_MAX {
+        return Err(too_long());
+    }
+    let copy = File::from(memory("bulkhead-ptx").map_err(|error| failed(error.into()))?);
+    let mut at = 0;
+    for chunk in text.chunks(CHUNK_BYTES) {
+        copy.write_all_at(chunk, at).map_err(failed)?;
+        at += chunk.len() as u64;
+        tokio::task::yield_now().await;
+    }
+    rustix::fs::fcntl_add_seals(&copy, every).map_err(|error| failed(error.into()))?;
+    Ok(Compiled { text: copy.into(), entries })
+}
+
+/// An error as a compile process tells it: it may say what is wrong with the image, and nothing about anything else.
+fn blamed(error: Error) -> Error {
+    let code = match error.code {
+        ErrorCode::ImageInvalid
+        | ErrorCode::ImageRefused
+        | ErrorCode::NotSupported
+        | ErrorCode::LimitReached
+        | ErrorCode::OutOfMemory => error.code,
+        ErrorCode::Internal
+        | ErrorCode::InvalidArgument
+        | ErrorCode::InvalidHandle
+        | ErrorCode::NotFound
+        | ErrorCode::NotPermitted
+        | ErrorCode::LaunchResources
+        | ErrorCode::DeviceLost
+        | ErrorCode::SessionLost
+        | ErrorCode::Protocol
+        | ErrorCode::TimedOut
+        | ErrorCode::Unavailable
+        | ErrorCode::Version => ErrorCode::ImageInvalid,
+    };
+    Error { code, device: 0, ..error }
+}
+
+fn too_long() -> Error {
+    Error::new(ErrorCode::LimitReached, "the compiled image is too long").remedy("split the image")
+}
+
+fn failed(error: io::Error) -> Error {
+    internal(format!("no compile process could do its work: {error}"))
+}

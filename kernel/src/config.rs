@@ -1,0 +1,86 @@
+//! What a kernel is told at its start.
+
+use std::{ffi::OsString, fmt, io, os::fd::OwnedFd, path::PathBuf, time::Duration};
+
+use bulkhead_schema::limits;
+
+/// How to get an executor.
+pub enum ExecutorSource {
+    /// Start this program with these arguments and `--link-fd 0`: its standard input is the socket to the kernel.
+    Command(Vec<OsString>),
+    /// Ask for a socket whose other end an executor serves already.
+    Connect(Box<dyn Fn() -> io::Result<OwnedFd> + Send>),
+}
+
+impl fmt::Debug for ExecutorSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Command(command) => f.debug_tuple("Command").field(command).finish(),
+            Self::Connect(_) => f.write_str("Connect"),
+        }
+    }
+}
+
+/// Limits that a site may set lower than `bulkhead_schema::limits` does.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Connections at a time.
+    pub connections_max: usize,
+    /// Sessions at a time.
+    pub sessions_max: u32,
+    /// Pinned host memory of one session, in bytes.
+    pub session_host_bytes: u64,
+    /// Pinned host memory of all sessions together, in bytes.
+    pub host_bytes: u64,
+    /// Compile processes at a time.
+    pub compiles_max: usize,
+    /// What the limits that are counted in seconds count in. One second; tests have less patience.
+    pub second: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: limits::CONNECTIONS_MAX,
+            sessions_max: limits::SESSIONS_MAX,
+            session_host_bytes: limits::HOST_BYTES_MAX,
+            host_bytes: memory_bytes().map_or(limits::HOST_BYTES_MAX, |bytes| bytes / 2),
+            compiles_max: limits::COMPILES_MAX,
+            second: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What the machine has, as the system tells it.
+fn memory_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// What a kernel is told at its start.
+pub struct Config {
+    /// Holds the sockets `kernel.sock` and `descriptors.sock`. Made where it is not there; only its owner may enter.
+    pub runtime_directory: PathBuf,
+    /// Where executors come from.
+    pub executor: ExecutorSource,
+    /// Names and values added to the environment of executors, which is otherwise nearly empty.
+    pub executor_environment: Vec<(OsString, OsString)>,
+    /// Program and arguments of a compile process; it gets `--input-fd 0 --output-fd 1` besides.
+    pub compiler: Vec<OsString>,
+    /// Limits lower than the schema's.
+    pub limits: Limits,
+    /// Called once clients can connect.
+    pub ready: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("runtime_directory", &self.runtime_directory)
+            .field("executor", &self.executor)
+            .field("compiler", &self.compiler)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}

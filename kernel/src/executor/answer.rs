@@ -1,0 +1,191 @@
+//! What an executor answers, decoded.
+
+use std::os::fd::OwnedFd;
+
+use bulkhead_schema::{Error, bulkhead_capnp, executor_capnp, limits};
+use capnp::{message::ReaderOptions, serialize};
+
+/// An answer that is no error.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// It is done.
+    Done,
+    /// What the device is.
+    Device(DeviceInfo),
+    /// A session is open; the completion page's memfd.
+    Opened(OwnedFd),
+    /// An image is loaded; its entries.
+    Loaded(Vec<EntryInfo>),
+}
+
+/// A packet from the executor.
+pub(crate) enum Decoded {
+    /// The answer to the request with this id.
+    Reply(u64, Result<Answer, Error>),
+    /// The executor ended this session on its own.
+    SessionEnded(u32, Error),
+}
+
+/// What a device is, as its executor describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DeviceInfo {
+    pub(crate) backend: String,
+    pub(crate) name: String,
+    pub(crate) uuid: Vec<u8>,
+    pub(crate) memory_bytes: u64,
+    pub(crate) driver_version: u32,
+    pub(crate) architecture: u32,
+    pub(crate) attributes: Vec<(u32, i32)>,
+}
+
+impl DeviceInfo {
+    fn read(reader: bulkhead_capnp::device::Reader<'_>) -> Result<Self, capnp::Error> {
+        Ok(Self {
+            backend: text(reader.get_backend()?),
+            name: text(reader.get_name()?),
+            uuid: reader.get_uuid()?.to_vec(),
+            memory_bytes: reader.get_memory_bytes(),
+            driver_version: reader.get_driver_version(),
+            architecture: reader.get_architecture(),
+            attributes: reader
+                .get_attributes()?
+                .iter()
+                .map(|attribute| (attribute.get_number(), attribute.get_value()))
+                .collect(),
+        })
+    }
+
+    pub(crate) fn write(&self, index: u32, mut builder: bulkhead_capnp::device::Builder<'_>) {
+        builder.set_index(index);
+        builder.set_backend(&self.backend);
+        builder.set_name(&self.name);
+        builder.set_uuid(&self.uuid);
+        builder.set_memory_bytes(self.memory_bytes);
+        builder.set_driver_version(self.driver_version);
+        builder.set_architecture(self.architecture);
+        let mut attributes = builder.init_attributes(length(self.attributes.len()));
+        for (at, (number, value)) in (0u32..).zip(&self.attributes) {
+            let mut attribute = attributes.reborrow().get(at);
+            attribute.set_number(*number);
+            attribute.set_value(*value);
+        }
+    }
+}
+
+/// What is known of an entry of a loaded image. Its handle is the kernel's, not repeated here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EntryInfo {
+    pub(crate) name: String,
+    pub(crate) parameters: Vec<(u32, u32)>,
+    pub(crate) parameter_bytes: u32,
+    pub(crate) threads_max: u32,
+    pub(crate) shared_bytes: u32,
+    pub(crate) local_bytes: u32,
+    pub(crate) constant_bytes: u32,
+    pub(crate) registers: u32,
+    pub(crate) ptx_version: u32,
+    pub(crate) binary_version: u32,
+}
+
+impl EntryInfo {
+    fn read(reader: bulkhead_capnp::entry::Reader<'_>) -> Result<Self, capnp::Error> {
+        Ok(Self {
+            name: text(reader.get_name()?),
+            parameters: reader
+                .get_parameters()?
+                .iter()
+                .map(|parameter| (parameter.get_offset(), parameter.get_bytes()))
+                .collect(),
+            parameter_bytes: reader.get_parameter_bytes(),
+            threads_max: reader.get_threads_max(),
+            shared_bytes: reader.get_shared_bytes(),
+            local_bytes: reader.get_local_bytes(),
+            constant_bytes: reader.get_constant_bytes(),
+            registers: reader.get_registers(),
+            ptx_version: reader.get_ptx_version(),
+            binary_version: reader.get_binary_version(),
+        })
+    }
+
+    pub(crate) fn write(
+        &self,
+        handle: bulkhead_schema::Handle,
+        mut builder: bulkhead_capnp::entry::Builder<'_>,
+    ) {
+        builder.set_name(&self.name);
+        handle.write(builder.reborrow().init_handle());
+        builder.set_parameter_bytes(self.parameter_bytes);
+        builder.set_threads_max(self.threads_max);
+        builder.set_shared_bytes(self.shared_bytes);
+        builder.set_local_bytes(self.local_bytes);
+        builder.set_constant_bytes(self.constant_bytes);
+        builder.set_registers(self.registers);
+        builder.set_ptx_version(self.ptx_version);
+        builder.set_binary_version(self.binary_version);
+        let mut parameters = builder.init_parameters(length(self.parameters.len()));
+        for (at, (offset, bytes)) in (0u32..).zip(&self.parameters) {
+            let mut parameter = parameters.reborrow().get(at);
+            parameter.set_offset(*offset);
+            parameter.set_bytes(*bytes);
+        }
+    }
+}
+
+/// Why a packet from the executor makes no sense.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Malformed {
+    #[error(transparent)]
+    Message(#[from] capnp::Error),
+    #[error(transparent)]
+    Union(#[from] capnp::NotInSchema),
+    #[error("{found} descriptors came with it, not {expected}")]
+    Descriptors { found: usize, expected: usize },
+}
+
+/// Decodes one packet and its descriptors.
+pub(crate) fn decode(mut packet: &[u8], mut descriptors: Vec<OwnedFd>) -> Result<Decoded, Malformed> {
+    let mut options = ReaderOptions::new();
+    // A packet read twice over: every field is read once here.
+    options.traversal_limit_in_words(Some(limits::PACKET_BYTES_MAX / 4));
+    options.nesting_limit(limits::MESSAGE_NESTING_MAX);
+    let message = serialize::read_message_from_flat_slice(&mut packet, options)?;
+    let reply: executor_capnp::reply::Reader<'_> = message.get_root()?;
+    let id = reply.get_id();
+    let found = descriptors.len();
+    let count = |expected| {
+        if found == expected { Ok(()) } else { Err(Malformed::Descriptors { found, expected }) }
+    };
+    use executor_capnp::reply::Which;
+    let answer = match reply.which()? {
+        Which::Ok(()) => Answer::Done,
+        Which::Error(error) => {
+            count(0)?;
+            return Ok(Decoded::Reply(id, Err(Error::read(error?))));
+        }
+        Which::Device(device) => Answer::Device(DeviceInfo::read(device?)?),
+        Which::Opened(()) => {
+            count(1)?;
+            let page = descriptors.pop().ok_or(Malformed::Descriptors { found, expected: 1 })?;
+            return Ok(Decoded::Reply(id, Ok(Answer::Opened(page))));
+        }
+        Which::Loaded(entries) => {
+            Answer::Loaded(entries?.iter().map(EntryInfo::read).collect::<Result<_, _>>()?)
+        }
+        Which::SessionEnded(ended) => {
+            count(0)?;
+            let ended = ended?;
+            return Ok(Decoded::SessionEnded(ended.get_session(), Error::read(ended.get_error()?)));
+        }
+    };
+    count(0)?;
+    Ok(Decoded::Reply(id, Ok(answer)))
+}
+
+fn text(text: capnp::text::Reader<'_>) -> String {
+    String::from_utf8_lossy(text.as_bytes()).into_owned()
+}
+
+/// The length of a list that came out of a message, and so fits into one.
+pub(crate) fn length(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}

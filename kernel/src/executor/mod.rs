@@ -1,0 +1,298 @@
+//! The executor of one device: started, watched, and started again.
+//!
+//! An *incarnation* is one executor process and everything that lives and dies with it: the link, the slots of
+//! device addresses, the sessions.
+
+mod answer;
+mod link;
+mod spawn;
+
+use std::{
+    cell::{Cell, RefCell},
+    ffi::OsString,
+    io,
+    process::ExitStatus,
+    rc::Rc,
+    time::Duration,
+};
+
+use bulkhead_mm::{Amounts, Ledger, Slot};
+use bulkhead_schema::{Error, ErrorCode, limits};
+use tokio::{
+    process::Child,
+    sync::{Notify, watch},
+    time::Instant,
+};
+
+pub(crate) use answer::{Answer, DeviceInfo, EntryInfo, length};
+pub(crate) use link::{Deadline, Link};
+
+use crate::{ExecutorSource, Limits, packets::Packets};
+
+/// An executor that lived shorter than this, in seconds, ended soon after its start.
+const SOON_SECONDS: u32 = 10;
+/// How long an executor that kept ending is left alone before somebody's wish starts the next, in seconds.
+const REST_SECONDS: u32 = 10;
+
+/// One executor process and what lives and dies with it.
+pub(crate) struct Incarnation {
+    pub(crate) link: Rc<Link>,
+    pub(crate) info: DeviceInfo,
+    /// 0 where the executor is not a child of this process.
+    pub(crate) pid: u32,
+    slots_taken: RefCell<Vec<bool>>,
+}
+
+impl Incarnation {
+    fn new(link: Rc<Link>, info: DeviceInfo, pid: u32, slots: u32) -> Self {
+        Self { link, info, pid, slots_taken: RefCell::new(vec![false; slots as usize]) }
+    }
+
+    /// Takes a free slot of device addresses, until the lease is dropped.
+    pub(crate) fn lease(self: &Rc<Self>) -> Option<SlotLease> {
+        let mut taken = self.slots_taken.borrow_mut();
+        let free = taken.iter().position(|taken| !taken)?;
+        let slot = u32::try_from(free).ok().and_then(Slot::new)?;
+        *taken.get_mut(free)? = true;
+        drop(taken);
+        Some(SlotLease { incarnation: Rc::clone(self), slot })
+    }
+}
+
+/// A slot of device addresses that is nobody else's.
+pub(crate) struct SlotLease {
+    incarnation: Rc<Incarnation>,
+    pub(crate) slot: Slot,
+}
+
+impl Drop for SlotLease {
+    fn drop(&mut self) {
+        if let Some(taken) = self.incarnation.slots_taken.borrow_mut().get_mut(self.slot.index() as usize) {
+            *taken = false;
+        }
+    }
+}
+
+#[derive(Clone)]
+enum State {
+    /// None yet, or the next one soon.
+    Starting,
+    Running(Rc<Incarnation>),
+    /// They kept ending: none is started until somebody asks.
+    Down(Error),
+}
+
+/// One device and whichever executor serves it.
+pub(crate) struct Device {
+    pub(crate) index: u32,
+    source: ExecutorSource,
+    environment: Vec<(OsString, OsString)>,
+    limits: Limits,
+    state: watch::Sender<State>,
+    starts: Cell<u32>,
+    wanted: Notify,
+    /// Who uses how much of it.
+    pub(crate) ledger: RefCell<Ledger>,
+}
+
+impl Device {
+    pub(crate) fn new(
+        index: u32,
+        source: ExecutorSource,
+        environment: Vec<(OsString, OsString)>,
+        limits: Limits,
+    ) -> Self {
+        Self {
+            index,
+            source,
+            environment,
+            limits,
+            state: watch::Sender::new(State::Starting),
+            starts: Cell::new(0),
+            wanted: Notify::new(),
+            ledger: RefCell::new(Ledger::new(Amounts::default())),
+        }
+    }
+
+    /// How often an executor was started.
+    pub(crate) fn starts(&self) -> u32 {
+        self.starts.get()
+    }
+
+    /// The executor that serves now, if one does.
+    pub(crate) fn running(&self) -> Option<Rc<Incarnation>> {
+        match &*self.state.borrow() {
+            State::Running(incarnation) if incarnation.link.failure().is_none() => {
+                Some(Rc::clone(incarnation))
+            }
+            State::Running(_) | State::Starting | State::Down(_) => None,
+        }
+    }
+
+    /// The executor that serves, waited for while one is being started.
+    pub(crate) async fn wait(&self) -> Result<Rc<Incarnation>, Error> {
+        let mut state = self.state.subscribe();
+        // One that was left alone is given one more chance, and who asks learns what came of it.
+        if matches!(*state.borrow_and_update(), State::Down(_)) {
+            self.wanted.notify_one();
+        }
+        let patience = self.limits.second * u32::try_from(limits::REQUEST_SECONDS).unwrap_or(u32::MAX);
+        let settled = tokio::time::timeout(
+            patience,
+            state.wait_for(|state| match state {
+                State::Starting => false,
+                State::Running(incarnation) => incarnation.link.failure().is_none(),
+                State::Down(_) => true,
+            }),
+        )
+        .await;
+        match settled {
+            Ok(Ok(state)) => match &*state {
+                State::Running(incarnation) => Ok(Rc::clone(incarnation)),
+                State::Down(error) => Err(error.clone()),
+                State::Starting => Err(unavailable("no executor has started yet")),
+            },
+            Ok(Err(_)) => Err(unavailable("the kernel is ending")),
+            Err(_) => Err(unavailable("no executor has started yet")),
+        }
+    }
+
+    /// Keeps an executor running. Never ends.
+    pub(crate) async fn supervise(self: Rc<Self>) {
+        let mut failures = 0;
+        loop {
+            let started = Instant::now();
+            let error = match self.live().await {
+                Ok(never) => match never {},
+                Err(error) => error,
+            };
+            let soon = started.elapsed() < self.limits.second * SOON_SECONDS;
+            failures = if soon { failures + 1 } else { 1 };
+            tracing::warn!(device = self.index, failures, %error, "no executor serves");
+            if failures > limits::EXECUTOR_FAILURES_MAX {
+                self.state.send_replace(State::Down(error.clone()));
+                tokio::time::sleep(self.limits.second * REST_SECONDS).await;
+                self.wanted.notified().await;
+                continue;
+            }
+            self.state.send_replace(State::Starting);
+            tokio::time::sleep(backoff(failures, self.limits.second)).await;
+        }
+    }
+
+    /// One executor's life. The error says why none serves (any more), for those who ask for a session next.
+    async fn live(&self) -> Result<std::convert::Infallible, Error> {
+        let (packets, mut child) =
+            self.start().map_err(|error| unavailable(format!("no executor can be started: {error}")))?;
+        self.starts.set(self.starts.get().saturating_add(1));
+        let pid = child.as_ref().and_then(Child::id).unwrap_or(0);
+        let link = Link::start(packets, self.limits.second);
+        let described = link.call(Deadline::Drain, Vec::new(), |mut request| request.set_describe(()));
+        let described = tokio::select! {
+            biased;
+            described = described => described,
+            status = exit(&mut child) => Err(unavailable(ended(&status))),
+        };
+        let info = match described {
+            Ok(Answer::Device(info)) => info,
+            Ok(_) => {
+                link.fail_with("it did not say what its device is");
+                return Err(unavailable("the executor did not say what its device is"));
+            }
+            Err(error) => {
+                link.fail_with("it did not start");
+                // What it told is worth more than that it ended; how it ended more than that its socket did.
+                let error = match error.code {
+                    ErrorCode::DeviceLost => {
+                        finish(child).await.map_or(error, |status| unavailable(ended(&status)))
+                    }
+                    _ => error,
+                };
+                return Err(Error { code: ErrorCode::Unavailable, ..error });
+            }
+        };
+        tracing::info!(
+            device = self.index,
+            pid,
+            backend = info.backend,
+            name = info.name,
+            "an executor serves"
+        );
+        self.ledger.borrow_mut().set_limits(Amounts {
+            device_bytes: info.memory_bytes,
+            buffer_bytes: u64::MAX,
+            host_bytes: self.limits.host_bytes,
+            capabilities: u64::MAX,
+            images: u64::MAX,
+        });
+        let slots = self.limits.sessions_max.min(limits::SESSIONS_MAX);
+        let incarnation = Rc::new(Incarnation::new(Rc::clone(&link), info, pid, slots));
+        self.state.send_replace(State::Running(incarnation));
+        let failure = tokio::select! {
+            biased;
+            status = exit(&mut child) => {
+                link.fail_with(ended(&status));
+                link.ended().await
+            }
+            failure = link.ended() => failure,
+        };
+        self.state.send_replace(State::Starting);
+        let status = finish(child).await;
+        tracing::warn!(
+            target: "bulkhead::audit",
+            device = self.index, pid, reason = %failure.reason, status = ?status, "executor ended"
+        );
+        Err(unavailable(format!("the last executor failed: {}", failure.reason)))
+    }
+
+    fn start(&self) -> io::Result<(Packets, Option<Child>)> {
+        match &self.source {
+            ExecutorSource::Command(command) => {
+                spawn::spawn(command, &self.environment).map(|(packets, child)| (packets, Some(child)))
+            }
+            ExecutorSource::Connect(connect) => Ok((Packets::new(connect()?)?, None)),
+        }
+    }
+}
+
+/// Kills a process that should be gone and waits for it.
+async fn finish(child: Option<Child>) -> Option<io::Result<ExitStatus>> {
+    let mut child = child?;
+    // It is usually about to end: how it does says more than that it was killed.
+    match tokio::time::timeout(Duration::from_millis(200), child.wait()).await {
+        Ok(status) => Some(status),
+        Err(_) => {
+            if let Err(error) = child.kill().await {
+                return Some(Err(error));
+            }
+            Some(child.wait().await)
+        }
+    }
+}
+
+/// Waits for the end of a process; for ever where there is none.
+async fn exit(child: &mut Option<Child>) -> io::Result<ExitStatus> {
+    match child {
+        Some(child) => child.wait().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn ended(status: &io::Result<ExitStatus>) -> String {
+    match status {
+        Ok(status) => format!("the executor process ended ({status})"),
+        Err(error) => format!("the executor process cannot be waited for: {error}"),
+    }
+}
+
+/// At once the first time, then 0.1 s, then doubling up to ten seconds.
+fn backoff(failures: u32, second: Duration) -> Duration {
+    match failures {
+        0 | 1 => Duration::ZERO,
+        more => (second / 10 * 2u32.saturating_pow(more - 2)).min(second * 10),
+    }
+}
+
+fn unavailable(message: impl Into<String>) -> Error {
+    Error::new(ErrorCode::Unavailable, message).remedy("`bulkhead doctor` says what is missing")
+}

@@ -1,0 +1,44 @@
+//! Starts executor processes.
+//!
+//! The environment is nearly empty: an executor must find NVIDIA's libraries and never ours, and nothing that a
+//! user exported for programs applies to the process that all sessions share.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    io,
+    process::Stdio,
+};
+
+use tokio::process::{Child, Command};
+
+use crate::packets::Packets;
+
+/// What executors may see of the kernel's own environment.
+const PASSED_ON: [&str; 3] = ["RUST_LOG", "RUST_BACKTRACE", "BULKHEAD_PTXAS"];
+/// What every executor gets: streams of different sessions share no hardware queue, and no launch waits for code.
+const SET: [(&str, &str); 2] = [("CUDA_DEVICE_MAX_CONNECTIONS", "32"), ("CUDA_MODULE_LOADING", "EAGER")];
+
+/// Starts one. Its standard input is the socket to the kernel; it is killed when its handle is dropped.
+pub(super) fn spawn(
+    command: &[OsString],
+    environment: &[(OsString, OsString)],
+) -> io::Result<(Packets, Child)> {
+    let (program, arguments) = command
+        .split_first()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no executor is named"))?;
+    let (ours, theirs) = Packets::pair()?;
+    let passed_on = PASSED_ON.into_iter().filter_map(|name| Some((OsStr::new(name), env::var_os(name)?)));
+    let child = Command::new(program)
+        .args(arguments)
+        .args(["--link-fd", "0"])
+        .env_clear()
+        .envs(SET)
+        .envs(passed_on)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()?;
+    Ok((ours, child))
+}

@@ -1,0 +1,283 @@
+//! Limits that capnp-rpc does not have, around its two-party network.
+//!
+//! A peer may send `Bootstrap`, `Call`, `Finish`, `Release` and `Abort`, and nothing else; a call names no capability
+//! that the peer hosts. Its outstanding calls, their parameters, what it holds and what it was sent and does not read
+//! are counted. What exceeds a limit ends the connection; a peer that does not read is not read from either.
+//!
+//! The counts mirror capnp-rpc's own tables (`rpc.capnp`, level 1): a question is open until both its `Return` has
+//! been sent and its `Finish` has come, except that a `Return` may say that it needs none; an export has as many
+//! references as it was sent, less what `Release` and `Finish.releaseResultCaps` give back. A call that is finished
+//! before it returned keeps an entry in those tables for as long as the connection lives, so these are counted apart.
+
+mod network;
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    rc::Rc,
+    task::{Poll, Waker},
+};
+
+use bulkhead_schema::limits;
+use capnp::{Error, message::ReaderOptions};
+use capnp_rpc::{
+    IncomingMessage,
+    rpc_capnp::{call, cap_descriptor, message, return_},
+};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use network::network;
+
+/// How a message from the kernel's clients is read.
+pub(crate) fn reader_options() -> ReaderOptions {
+    let mut options = ReaderOptions::new();
+    options.traversal_limit_in_words(Some(limits::MESSAGE_WORDS_MAX));
+    options.nesting_limit(limits::MESSAGE_NESTING_MAX);
+    options
+}
+
+/// A call, or a bootstrap, that is not over.
+#[derive(Debug, Default)]
+struct Question {
+    bytes: usize,
+    finished: bool,
+    /// Exports of its results, once they were sent.
+    returned: Option<Vec<u32>>,
+}
+
+/// What one connection has, and whether that is too much.
+#[derive(Debug, Default)]
+pub(crate) struct Firewall {
+    questions: RefCell<HashMap<u32, Question>>,
+    outstanding: Cell<usize>,
+    cancelled: Cell<usize>,
+    question_bytes: Cell<usize>,
+    /// References to each export.
+    exports: RefCell<HashMap<u32, usize>>,
+    references: Cell<usize>,
+    bytes_read: Cell<usize>,
+    bytes_queued: Cell<usize>,
+    bytes_written: Cell<usize>,
+    drained: RefCell<Option<Waker>>,
+    tripped: CancellationToken,
+}
+
+impl Firewall {
+    pub(crate) fn new() -> Rc<Self> {
+        Rc::default()
+    }
+
+    /// Waits until the peer has broken the rules.
+    pub(crate) async fn tripped(&self) {
+        self.tripped.cancelled().await;
+    }
+
+    /// Lets a message in, or says why not.
+    fn admit(&self, incoming: &dyn IncomingMessage, bytes: usize) -> Result<(), Error> {
+        let admitted = self.check(incoming, bytes);
+        if let Err(error) = &admitted {
+            tracing::warn!(target: "bulkhead::audit", %error, "protocol broken");
+            self.tripped.cancel();
+        }
+        admitted
+    }
+
+    fn check(&self, incoming: &dyn IncomingMessage, bytes: usize) -> Result<(), Error> {
+        let body: message::Reader<'_> = incoming.get_body()?.get_as()?;
+        match body.which() {
+            Ok(message::Bootstrap(bootstrap)) => self.open(bootstrap?.get_question_id(), bytes),
+            Ok(message::Call(call)) => {
+                let call = call?;
+                check_call(call)?;
+                self.open(call.get_question_id(), bytes)
+            }
+            Ok(message::Finish(finish)) => {
+                let finish = finish?;
+                self.finish(finish.get_question_id(), finish.get_release_result_caps());
+                Ok(())
+            }
+            Ok(message::Release(release)) => {
+                let release = release?;
+                self.release(release.get_id(), release.get_reference_count() as usize)
+            }
+            Ok(message::Abort(_)) => Ok(()),
+            Ok(
+                message::Unimplemented(_)
+                | message::Return(_)
+                | message::Resolve(_)
+                | message::Disembargo(_)
+                | message::ObsoleteSave(_)
+                | message::ObsoleteDelete(_)
+                | message::Provide(_)
+                | message::Accept(_)
+                | message::Join(_),
+            )
+            | Err(_) => Err(Error::failed("clients do not send messages of this type".into())),
+        }
+    }
+
+    fn open(&self, id: u32, bytes: usize) -> Result<(), Error> {
+        let outstanding = self.outstanding.get() + 1;
+        let question_bytes = self.question_bytes.get().saturating_add(bytes);
+        if outstanding > limits::QUESTIONS_MAX {
+            return Err(Error::overloaded("too many outstanding calls".into()));
+        }
+        if question_bytes > limits::QUESTION_BYTES_MAX {
+            return Err(Error::overloaded("outstanding calls have too large parameters".into()));
+        }
+        if self.references.get() >= limits::EXPORTS_MAX {
+            return Err(Error::overloaded("too many capabilities are held".into()));
+        }
+        let question = Question { bytes, ..Question::default() };
+        if self.questions.borrow_mut().insert(id, question).is_some() {
+            return Err(Error::failed("a question is asked twice".into()));
+        }
+        self.outstanding.set(outstanding);
+        self.question_bytes.set(question_bytes);
+        Ok(())
+    }
+
+    /// Takes a question off the counts; its entry stays while it is finished and not returned.
+    fn settle(&self, question: &Question) {
+        self.outstanding.set(self.outstanding.get().saturating_sub(1));
+        self.question_bytes.set(self.question_bytes.get().saturating_sub(question.bytes));
+    }
+
+    fn finish(&self, id: u32, release: bool) {
+        let mut questions = self.questions.borrow_mut();
+        // A question that needed no finish may get one all the same.
+        let Some(question) = questions.get_mut(&id) else { return };
+        if std::mem::replace(&mut question.finished, true) {
+            return;
+        }
+        self.settle(question);
+        if question.returned.is_none() {
+            self.cancelled.set(self.cancelled.get() + 1);
+            return;
+        }
+        let exports = questions.remove(&id).and_then(|question| question.returned).unwrap_or_default();
+        drop(questions);
+        if release {
+            for export in exports {
+                self.forget(export, 1);
+            }
+        }
+    }
+
+    fn release(&self, id: u32, count: usize) -> Result<(), Error> {
+        if self.exports.borrow().get(&id).is_none_or(|held| *held < count) {
+            return Err(Error::failed("a capability is released that is not held".into()));
+        }
+        self.forget(id, count);
+        Ok(())
+    }
+
+    fn forget(&self, id: u32, count: usize) {
+        let mut exports = self.exports.borrow_mut();
+        if let Some(held) = exports.get_mut(&id) {
+            let forgotten = count.min(*held);
+            *held -= forgotten;
+            self.references.set(self.references.get().saturating_sub(forgotten));
+            if *held == 0 {
+                exports.remove(&id);
+            }
+        }
+    }
+
+    /// Notes what goes out.
+    fn note(&self, outgoing: message::Reader<'_>) {
+        let Ok(message::Return(Ok(answer))) = outgoing.which() else { return };
+        let mut sent = Vec::new();
+        if let Ok(return_::Results(Ok(results))) = answer.which()
+            && let Ok(table) = results.get_cap_table()
+        {
+            for descriptor in table {
+                if let Ok(cap_descriptor::SenderHosted(id) | cap_descriptor::SenderPromise(id)) =
+                    descriptor.which()
+                {
+                    sent.push(id);
+                }
+            }
+        }
+        for id in &sent {
+            *self.exports.borrow_mut().entry(*id).or_default() += 1;
+        }
+        self.references.set(self.references.get() + sent.len());
+        let mut questions = self.questions.borrow_mut();
+        let id = answer.get_answer_id();
+        let Some(question) = questions.get_mut(&id) else { return };
+        if question.finished {
+            self.cancelled.set(self.cancelled.get().saturating_sub(1));
+            questions.remove(&id);
+        } else if answer.get_no_finish_needed() {
+            self.settle(question);
+            questions.remove(&id);
+        } else {
+            question.returned = Some(sent);
+        }
+    }
+
+    /// Whether more may be read now.
+    fn poll_ready(&self, waker: &Waker) -> Poll<Result<(), Error>> {
+        if self.cancelled.get() > limits::CANCELLED_MAX {
+            self.tripped.cancel();
+            return Poll::Ready(Err(Error::overloaded("too many calls were given up".into())));
+        }
+        if self.bytes_queued.get() - self.bytes_written.get() < limits::QUEUED_BYTES_MAX {
+            return Poll::Ready(Ok(()));
+        }
+        self.drained.replace(Some(waker.clone()));
+        Poll::Pending
+    }
+
+    fn queued(&self, bytes: usize) {
+        self.bytes_queued.set(self.bytes_queued.get() + bytes);
+    }
+
+    fn read(&self, bytes: usize) {
+        self.bytes_read.set(self.bytes_read.get().wrapping_add(bytes));
+    }
+
+    fn written(&self, bytes: usize) {
+        // What is written was queued before; an estimate that was too low must not make the difference negative.
+        self.bytes_written.set((self.bytes_written.get() + bytes).min(self.bytes_queued.get()));
+        if self.bytes_queued.get() - self.bytes_written.get() < limits::QUEUED_BYTES_MAX
+            && let Some(waker) = self.drained.take()
+        {
+            waker.wake();
+        }
+    }
+}
+
+/// A call's results go to the caller, and its capabilities are the kernel's own.
+fn check_call(call: call::Reader<'_>) -> Result<(), Error> {
+    match call.get_send_results_to().which() {
+        Ok(call::send_results_to::Caller(())) => {}
+        Ok(call::send_results_to::Yourself(()) | call::send_results_to::ThirdParty(_)) | Err(_) => {
+            return Err(Error::failed("results go to the caller".into()));
+        }
+    }
+    let table = call.get_params()?.get_cap_table()?;
+    if table.len() > limits::CAPABILITIES_PER_MESSAGE_MAX {
+        return Err(Error::failed("too many capabilities in one message".into()));
+    }
+    for descriptor in table {
+        match descriptor.which() {
+            Ok(
+                cap_descriptor::None(())
+                | cap_descriptor::ReceiverHosted(_)
+                | cap_descriptor::ReceiverAnswer(_),
+            ) => {}
+            Ok(
+                cap_descriptor::SenderHosted(_)
+                | cap_descriptor::SenderPromise(_)
+                | cap_descriptor::ThirdPartyHosted(_),
+            )
+            | Err(_) => return Err(Error::failed("clients host no capabilities".into())),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

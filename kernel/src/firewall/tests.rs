@@ -1,0 +1,98 @@
+use super::*;
+
+fn firewall() -> Rc<Firewall> {
+    Firewall::new()
+}
+
+/// Notes a return that carries these exports.
+fn answer(firewall: &Firewall, id: u32, exports: &[u32]) {
+    let mut message = capnp::message::Builder::new_default();
+    let mut answer = message.init_root::<message::Builder<'_>>().init_return();
+    answer.set_answer_id(id);
+    answer.set_no_finish_needed(exports.is_empty());
+    let mut table = answer.init_results().init_cap_table(u32::try_from(exports.len()).unwrap());
+    for (at, export) in (0u32..).zip(exports) {
+        table.reborrow().get(at).set_sender_hosted(*export);
+    }
+    firewall.note(message.get_root_as_reader().unwrap());
+}
+
+#[test]
+fn questions_that_were_answered_and_finished_are_not_counted() {
+    let firewall = firewall();
+    for id in 0..10_000 {
+        firewall.open(id % 4, 100).unwrap();
+        answer(&firewall, id % 4, &[7]);
+        firewall.finish(id % 4, true);
+    }
+    assert_eq!((firewall.outstanding.get(), firewall.question_bytes.get()), (0, 0));
+    assert_eq!(firewall.references.get(), 0);
+    assert_eq!(firewall.cancelled.get(), 0);
+}
+
+#[test]
+fn too_many_outstanding_calls_are_refused() {
+    let firewall = firewall();
+    for id in 0..limits::QUESTIONS_MAX {
+        firewall.open(u32::try_from(id).unwrap(), 0).unwrap();
+    }
+    assert!(firewall.open(u32::MAX, 0).is_err());
+}
+
+#[test]
+fn too_large_parameters_of_outstanding_calls_are_refused() {
+    let firewall = firewall();
+    firewall.open(0, limits::QUESTION_BYTES_MAX).unwrap();
+    assert!(firewall.open(1, 1).is_err());
+}
+
+#[test]
+fn too_many_held_capabilities_are_refused() {
+    let firewall = firewall();
+    for id in 0..limits::EXPORTS_MAX {
+        let id = u32::try_from(id).unwrap();
+        firewall.open(id, 0).unwrap();
+        answer(&firewall, id, &[id]);
+        firewall.finish(id, false);
+    }
+    assert!(firewall.open(0, 0).is_err());
+    firewall.release(3, 1).unwrap();
+    assert!(firewall.open(0, 0).is_ok());
+}
+
+#[test]
+fn releasing_more_than_is_held_is_refused() {
+    let firewall = firewall();
+    firewall.open(0, 0).unwrap();
+    answer(&firewall, 0, &[5]);
+    assert!(firewall.release(5, 2).is_err());
+    assert!(firewall.release(5, 1).is_ok());
+    assert!(firewall.release(5, 1).is_err());
+}
+
+#[test]
+fn calls_that_are_given_up_without_end_end_the_connection() {
+    let firewall = firewall();
+    for id in 0..=limits::CANCELLED_MAX {
+        let id = u32::try_from(id).unwrap();
+        firewall.open(id, 0).unwrap();
+        firewall.finish(id, true);
+    }
+    assert!(matches!(firewall.poll_ready(Waker::noop()), Poll::Ready(Err(_))));
+}
+
+#[test]
+fn a_question_is_not_asked_twice() {
+    let firewall = firewall();
+    firewall.open(0, 0).unwrap();
+    assert!(firewall.open(0, 0).is_err());
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_not_read_from() {
+    let firewall = firewall();
+    firewall.queued(limits::QUEUED_BYTES_MAX);
+    assert!(firewall.poll_ready(Waker::noop()).is_pending());
+    firewall.written(1);
+    assert!(matches!(firewall.poll_ready(Waker::noop()), Poll::Ready(Ok(()))));
+}

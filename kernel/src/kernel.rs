@@ -1,0 +1,97 @@
+//! What all connections share.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::{Rc, Weak},
+};
+
+use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::status};
+
+use crate::{
+    Limits,
+    compiler::Compiler,
+    descriptors::Tokens,
+    executor::{Device, DeviceInfo, length},
+    session::Session,
+};
+
+/// What all connections share.
+pub(crate) struct Kernel {
+    pub(crate) limits: Limits,
+    pub(crate) devices: Vec<Rc<Device>>,
+    pub(crate) tokens: Rc<Tokens>,
+    pub(crate) compiler: Compiler,
+    pub(crate) descriptor_socket: String,
+    pub(crate) connections: Cell<usize>,
+    pub(crate) next_connection: Cell<u64>,
+    pub(crate) next_session: Cell<u32>,
+    /// Every session whose client still holds it, or whose executor does.
+    pub(crate) sessions: RefCell<BTreeMap<u32, Weak<Session>>>,
+}
+
+impl Kernel {
+    pub(crate) fn device(&self, index: u32) -> Result<Rc<Device>, Error> {
+        let device = self.devices.get(index as usize).map(Rc::clone);
+        device.ok_or_else(|| {
+            Error::new(ErrorCode::NotFound, format!("there is no device {index}"))
+                .remedy("`listDevices` says which there are")
+        })
+    }
+
+    /// Every device that an executor serves.
+    pub(crate) async fn list_devices(&self) -> Result<Vec<(u32, DeviceInfo)>, Error> {
+        let mut listed = Vec::new();
+        for device in &self.devices {
+            listed.push((device.index, device.wait().await?.info.clone()));
+        }
+        Ok(listed)
+    }
+
+    fn sessions(&self) -> Vec<Rc<Session>> {
+        let mut sessions = self.sessions.borrow_mut();
+        sessions.retain(|_, session| session.strong_count() > 0);
+        sessions.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Says who uses what.
+    pub(crate) fn status(&self, mut builder: status::Builder<'_>) {
+        let mut devices = builder.reborrow().init_devices(length(self.devices.len()));
+        for (at, device) in (0u32..).zip(&self.devices) {
+            let running = device.running();
+            let mut status = devices.reborrow().get(at);
+            status.set_index(device.index);
+            status.set_executor_pid(running.as_ref().map_or(0, |running| running.pid));
+            status.set_executor_starts(device.starts());
+            status.set_memory_bytes(running.as_ref().map_or(0, |running| running.info.memory_bytes));
+            status.set_charged_bytes(device.ledger.borrow().used().device_bytes);
+        }
+        let sessions = self.sessions();
+        let mut list = builder.init_sessions(length(sessions.len()));
+        for (at, session) in (0u32..).zip(&sessions) {
+            let used = session.used();
+            let mut status = list.reborrow().get(at);
+            status.set_id(session.id);
+            status.set_name(&session.name);
+            status.set_device(session.device.index);
+            status.set_pid(session.pid);
+            status.set_buffer_bytes(used.buffer_bytes);
+            status.set_arena_bytes(used.device_bytes);
+            status.set_host_bytes(used.host_bytes);
+            status.set_capabilities(u32::try_from(used.capabilities).unwrap_or(u32::MAX));
+            status.set_lost(session.live().is_err());
+        }
+    }
+
+    /// Ends every session and waits a moment for the executors to let go of them.
+    pub(crate) async fn end_sessions(&self, why: &Error) {
+        let sessions = self.sessions();
+        for session in &sessions {
+            session.end(why);
+        }
+        let closed = futures::future::join_all(sessions.iter().map(|session| session.close()));
+        if tokio::time::timeout(self.limits.second, closed).await.is_err() {
+            tracing::warn!("sessions were still closing when the kernel ended");
+        }
+    }
+}

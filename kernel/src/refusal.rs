@@ -1,0 +1,43 @@
+//! What clients are told when the tables, the window or the ledger refuse.
+
+use bulkhead_caps as caps;
+use bulkhead_mm::{LedgerError, Resource, WindowError};
+use bulkhead_schema::{Error, ErrorCode};
+
+pub(crate) fn table(error: caps::Error) -> Error {
+    let code = match error {
+        caps::Error::Full { .. } => ErrorCode::LimitReached,
+        caps::Error::Stale { .. } | caps::Error::WrongKind { .. } => ErrorCode::InvalidHandle,
+    };
+    Error::new(code, error.to_string())
+}
+
+pub(crate) fn window(error: WindowError) -> Error {
+    let code = match error {
+        WindowError::Empty => ErrorCode::InvalidArgument,
+        WindowError::Full { .. } => ErrorCode::OutOfMemory,
+        WindowError::Mismatch { .. } => ErrorCode::Internal,
+    };
+    Error::new(code, error.to_string())
+}
+
+pub(crate) fn ledger(error: LedgerError) -> Error {
+    let code = match error {
+        LedgerError::AccountLimit { resource, .. } | LedgerError::TotalLimit { resource, .. } => {
+            match resource {
+                Resource::DeviceBytes | Resource::BufferBytes | Resource::HostBytes => ErrorCode::OutOfMemory,
+                Resource::Capabilities | Resource::Images => ErrorCode::LimitReached,
+            }
+        }
+        LedgerError::NoAccount | LedgerError::Underflow { .. } => ErrorCode::Internal,
+    };
+    Error::new(code, error.to_string()).remedy(match code {
+        ErrorCode::OutOfMemory | ErrorCode::LimitReached => "close what is not needed any more",
+        _ => "",
+    })
+}
+
+/// An error that is ours: the client can do nothing about it.
+pub(crate) fn internal(message: impl Into<String>) -> Error {
+    Error::new(ErrorCode::Internal, message).remedy("this is a bug in Bulkhead: please report it")
+}

@@ -1,0 +1,215 @@
+//! The kernel's start, its sockets and its end.
+
+use std::{
+    cell::{Cell, RefCell},
+    fs::{self, DirBuilder, File, OpenOptions, Permissions},
+    future::Future,
+    io,
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+    rc::Rc,
+};
+
+use bulkhead_schema::{ErrorCode, limits};
+use rustix::{
+    fs::FlockOperation,
+    process::{Resource, Rlimit},
+};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    task::LocalSet,
+};
+
+use crate::{
+    Config, Error,
+    compiler::Compiler,
+    connection,
+    descriptors::{DescriptorSocket, Peer, Tokens, may_connect},
+    executor::Device,
+    kernel::Kernel,
+};
+
+/// Name of the clients' socket in the runtime directory.
+pub const KERNEL_SOCKET: &str = "kernel.sock";
+/// Name of the socket for descriptors in the runtime directory.
+pub const DESCRIPTOR_SOCKET: &str = "descriptors.sock";
+/// Held locked by the kernel that serves in the directory.
+const LOCK: &str = "kernel.lock";
+
+/// The directory a kernel serves in, until this is dropped.
+struct Place {
+    sockets: [PathBuf; 2],
+    _lock: File,
+}
+
+impl Place {
+    /// Makes the directory and claims it.
+    fn claim(directory: &Path) -> Result<Self, Error> {
+        let failed = |what: &'static str| {
+            let path = directory.to_owned();
+            move |error: io::Error| Error::RuntimeDirectory { what, path, error }
+        };
+        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed("cannot be made"))?;
+        let metadata = fs::symlink_metadata(directory).map_err(failed("cannot be looked at"))?;
+        let own_uid = rustix::process::geteuid().as_raw();
+        if !metadata.is_dir() || metadata.uid() != own_uid || metadata.mode() & 0o077 != 0 {
+            return Err(Error::NotPrivate { path: directory.to_owned(), mode: metadata.mode() & 0o7777 });
+        }
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(directory.join(LOCK))
+            .map_err(failed("cannot hold a lock file"))?;
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(Error::AlreadyServing { path: directory.to_owned() });
+            }
+            Err(error) => return Err(failed("cannot be locked")(error.into())),
+        }
+        let place = Self {
+            sockets: [KERNEL_SOCKET, DESCRIPTOR_SOCKET].map(|name| directory.join(name)),
+            _lock: lock,
+        };
+        // The lock is ours, so whoever made these is gone.
+        place.remove_sockets();
+        Ok(place)
+    }
+
+    fn remove_sockets(&self) {
+        for socket in &self.sockets {
+            match fs::remove_file(socket) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => tracing::warn!(path = %socket.display(), %error, "a socket cannot be removed"),
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.remove_sockets();
+    }
+}
+
+/// Serves until `shutdown` is ready. Must run in a [`LocalSet`] of a current-thread runtime.
+///
+/// # Errors
+/// Where the runtime directory cannot be used, where another kernel serves in it, or where the kernel itself fails.
+pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+    raise_descriptor_limit();
+    let place = Place::claim(&config.runtime_directory)?;
+    let [kernel_path, descriptor_path] = &place.sockets;
+    let listening = |path: &PathBuf| {
+        let path = path.clone();
+        move |error: io::Error| Error::Listen { path, error }
+    };
+    let listener = UnixListener::bind(kernel_path).map_err(listening(kernel_path))?;
+    let descriptors = DescriptorSocket::bind(descriptor_path).map_err(listening(descriptor_path))?;
+    for path in &place.sockets {
+        fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(listening(path))?;
+    }
+    let second = config.limits.second;
+    let tokens = Rc::new(Tokens::new(second));
+    let device = Rc::new(Device::new(0, config.executor, config.executor_environment, config.limits));
+    let kernel = Rc::new(Kernel {
+        limits: config.limits,
+        devices: vec![Rc::clone(&device)],
+        tokens: Rc::clone(&tokens),
+        compiler: Compiler::new(config.compiler, config.limits.compiles_max, second),
+        descriptor_socket: descriptor_path.to_string_lossy().into_owned(),
+        connections: Cell::new(0),
+        next_connection: Cell::new(1),
+        next_session: Cell::new(1),
+        sessions: RefCell::default(),
+    });
+    let own_uid = rustix::process::geteuid().as_raw();
+    // Where one of these stops, the kernel cannot keep its promises: it ends, and says so.
+    let mut supervisor = tokio::task::spawn_local(device.supervise());
+    let mut descriptors = tokio::task::spawn_local(descriptors.serve(Rc::clone(&tokens), own_uid, second));
+    let expiring = Rc::clone(&tokens);
+    let mut expiry = tokio::task::spawn_local(async move {
+        loop {
+            tokio::time::sleep(second * u32::try_from(limits::TOKEN_SECONDS).unwrap_or(u32::MAX)).await;
+            expiring.expire();
+        }
+    });
+    if let Some(ready) = config.ready.take() {
+        ready();
+    }
+    tracing::info!(path = %kernel_path.display(), "serving");
+    let result = tokio::select! {
+        biased;
+        () = shutdown => Ok(()),
+        stopped = &mut supervisor => Err(Error::Stopped { part: "executor supervisor", reason: reason(stopped) }),
+        stopped = &mut descriptors => Err(Error::Stopped { part: "descriptor socket", reason: reason(stopped) }),
+        stopped = &mut expiry => Err(Error::Stopped { part: "token expiry", reason: reason(stopped) }),
+        () = accept(&listener, &kernel, own_uid) => Ok(()),
+    };
+    drop(listener);
+    let why = bulkhead_schema::Error::new(ErrorCode::SessionLost, "the kernel has ended");
+    kernel.end_sessions(&why).await;
+    for task in [&supervisor, &descriptors, &expiry] {
+        task.abort();
+    }
+    result
+}
+
+fn reason<T>(stopped: Result<T, tokio::task::JoinError>) -> String {
+    stopped.err().map_or_else(|| "it returned".to_owned(), |error| error.to_string())
+}
+
+/// Accepts clients of this user. Never ends.
+async fn accept(listener: &UnixListener, kernel: &Rc<Kernel>, own_uid: u32) {
+    loop {
+        let (stream, peer) = match listener.accept().await.and_then(|(stream, _)| {
+            let peer = peer(&stream)?;
+            Ok((stream, peer))
+        }) {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "a connection failed");
+                tokio::time::sleep(kernel.limits.second / 100).await;
+                continue;
+            }
+        };
+        if !may_connect(peer, own_uid) || kernel.connections.get() >= kernel.limits.connections_max {
+            tracing::warn!(target: "bulkhead::audit", ?peer, "connection refused");
+            continue;
+        }
+        let kernel = Rc::clone(kernel);
+        // A panic in there ends that connection, as does an error.
+        tokio::task::spawn_local(async move {
+            if let Err(error) = connection::serve(kernel, stream, peer).await {
+                tracing::warn!(?peer, %error, "a connection was not served");
+            }
+        });
+    }
+}
+
+fn peer(stream: &UnixStream) -> io::Result<Peer> {
+    let credentials = stream.peer_cred()?;
+    Ok(Peer { uid: credentials.uid(), pid: credentials.pid() })
+}
+
+/// Every session and image needs descriptors: as many as the system allows.
+fn raise_descriptor_limit() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the limit of open files cannot be raised");
+    }
+}
+
+/// Serves on this thread until `shutdown` is ready, with a runtime of its own.
+///
+/// # Errors
+/// As [`serve`], or where no runtime can be made.
+pub fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::Runtime)?;
+    LocalSet::new().block_on(&runtime, serve(config, shutdown))
+}
