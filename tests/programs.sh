@@ -44,32 +44,46 @@ list() {
     printf '%s\t%s\t%s\n' vecadd_shared "$sources/vecadd.cu" '-cudart shared'
 }
 
+# Whether a file was made from what has this digest.
+made_from() { [[ -f $1 && -f $2 && $(<"$2") == "$3" ]]; }
+
 # Builds one program, and keeps the digest of all it was made from beside it.
 build() {
     local name=$1 source=$2 digest flags
     read -r -a flags <<<"$3"
-    local output=$bin/$name stamp=$bin/.built/$name log=$bin/.built/$name.log
+    local output=$bin/$name stamp=$bin/.built/$name log=$bin/.built/$name.log ptx=$bin/ptx/$name.ptx
     digest=$({
-        printf '%s\n' "$3" "$WITH_PTX" "$COMPILER"
+        printf '%s\n' "$3" "$COMPILER"
         cat -- "$ROOT/bulkhead-toolchain" "$source" "$sources/program.h" "${BASH_SOURCE[0]}"
     } | sha256sum)
-    if [[ -x $output && -f $stamp && $(<"$stamp") == "$digest" ]]; then return 0; fi
-    mkdir -p -- "${output%/*}" "${stamp%/*}"
-    rm -f -- "$stamp"
-    if ! "$ROOT/bin/nvcc" "${flags[@]}" -o "$output.new" "$source" >"$log" 2>&1 || ! strip "$output.new" 2>>"$log"; then
-        rm -f -- "$output.new"
+    if ! made_from "$output" "$stamp" "$digest"; then
+        mkdir -p -- "${output%/*}" "${stamp%/*}"
+        rm -f -- "$stamp"
+        compile "$name" "$log" "$output.new" "${flags[@]}" "$source" || return 1
+        strip "$output.new"
+        mv -- "$output.new" "$output"
+        printf '%s\n' "$digest" >"$stamp"
+        printf 'programs: built %s\n' "$name" >&2
+    fi
+    if [[ $WITH_PTX == yes ]] && ! made_from "$ptx" "$stamp.ptx" "$digest"; then
+        mkdir -p -- "${ptx%/*}"
+        rm -f -- "$stamp.ptx"
+        compile "$name" "$log" "$ptx" "${flags[@]}" -ptx "$source" || return 1
+        printf '%s\n' "$digest" >"$stamp.ptx"
+    fi
+}
+
+# Runs nvcc; its words are kept in the log and shown where there are any.
+compile() {
+    local name=$1 log=$2 output=$3 status=0
+    shift 3
+    "$ROOT/bin/nvcc" -o "$output" "$@" >"$log" 2>&1 || status=1
+    if ((status != 0)); then
+        rm -f -- "$output"
         printf 'programs: %s FAILED\n' "$name" >&2
-        sed 's/^/    /' "$log" >&2
-        return 1
     fi
-    if [[ $WITH_PTX == yes ]]; then
-        mkdir -p -- "$(dirname -- "$bin/ptx/$name")"
-        "$ROOT/bin/nvcc" "${flags[@]}" -ptx -o "$bin/ptx/$name.ptx" "$source" >>"$log" 2>&1 || return 1
-    fi
-    mv -- "$output.new" "$output"
     sed 's/^/    /' "$log" >&2
-    printf '%s\n' "$digest" >"$stamp"
-    printf 'programs: built %s\n' "$name" >&2
+    return "$status"
 }
 
 if [[ ${1:-} == --build-one ]]; then
