@@ -38,6 +38,7 @@ use parking_lot::Mutex;
 
 pub use presence::Missing;
 pub use ptxas::Compiler;
+pub use sys::native;
 
 /// Variables that the process must be started with: connections of their own for up to 32 streams (with fewer, streams
 /// of different sessions share a hardware queue and wait for each other), and all code loaded at load time (lazily, a

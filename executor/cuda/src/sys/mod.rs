@@ -9,6 +9,7 @@
 
 mod calls;
 mod load;
+pub mod native;
 
 use std::ffi::c_int;
 
