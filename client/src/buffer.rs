@@ -63,38 +63,49 @@ pub struct DeviceRange {
     pub bytes: u64,
 }
 
+/// Pinned memory without the capability to it.
+pub(crate) struct Pinned {
+    pub(crate) handle: Handle,
+    pub(crate) memory: Shared,
+}
+
+impl Pinned {
+    pub(crate) fn span(&self, offset: u64, bytes: u64) -> HostSpan {
+        HostSpan { handle: self.handle, offset, bytes }
+    }
+}
+
 /// Host memory that the device copies from and to without staging. Freed when dropped, once the work submitted
 /// before has passed.
 pub struct HostBuffer {
     pub(crate) session: Session,
     pub(crate) key: usize,
-    pub(crate) handle: Handle,
-    pub(crate) memory: Shared,
+    pub(crate) pinned: Pinned,
 }
 
 impl HostBuffer {
     /// The name by which ring records know it.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        self.handle
+        self.pinned.handle
     }
 
     /// Its first byte. Valid as long as the buffer lives; the device writes it when told to.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
-        self.memory.address() as *mut u8
+        self.pinned.memory.address() as *mut u8
     }
 
     /// Its size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.memory.bytes()
+        self.pinned.memory.bytes()
     }
 
     /// A part of it; the executor refuses one that does not lie in it.
     #[must_use]
     pub fn span(&self, offset: u64, bytes: u64) -> HostSpan {
-        HostSpan { handle: self.handle, offset, bytes }
+        self.pinned.span(offset, bytes)
     }
 
     /// Copies bytes into it.
@@ -102,7 +113,7 @@ impl HostBuffer {
     /// # Panics
     /// Where the range does not lie in it.
     pub fn write(&self, offset: usize, from: &[u8]) {
-        self.memory.write(offset, from);
+        self.pinned.memory.write(offset, from);
     }
 
     /// Copies bytes out of it.
@@ -110,7 +121,7 @@ impl HostBuffer {
     /// # Panics
     /// Where the range does not lie in it.
     pub fn read(&self, offset: usize, to: &mut [u8]) {
-        self.memory.read(offset, to);
+        self.pinned.memory.read(offset, to);
     }
 }
 

@@ -35,6 +35,14 @@ mod session;
 mod stream;
 mod transfer;
 
+/// Whether this system can seal shared memory as the completion page needs it.
+///
+/// # Errors
+/// What is missing.
+pub fn seals() -> std::io::Result<()> {
+    bulkhead_ring::memory::Completion::create().map(|_| ())
+}
+
 pub use buffer::{Buffer, DeviceRange, HostBuffer, HostSpan};
 pub use bulkhead_schema::{Error, ErrorCode, Handle};
 pub use connection::{Connection, default_socket};

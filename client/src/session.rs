@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 
 use crate::{
     Buffer, DeviceRange, Entry, Event, Fence, HostBuffer, HostSpan, Image, Launch, Parameters, Stream,
+    buffer::Pinned,
     connection::{Capability, Remote, answer, broken, default_socket},
     descriptors, image,
     stream::{Indices, Streams},
@@ -242,33 +243,8 @@ impl Session {
     /// # Errors
     /// `outOfMemory`, `limitReached`, or that the session is over.
     pub fn allocate_host(&self, bytes: usize) -> Result<HostBuffer, Error> {
-        let wanted = bytes as u64;
-        let (key, handle, token, bytes, socket) = self.remote.call(move |context| async move {
-            let mut allocate = context.session()?.allocate_host_request();
-            allocate.get().set_bytes(wanted);
-            let response = allocate.send().promise.await.map_err(broken)?;
-            let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
-            let handle = Handle::read(created.get_handle().map_err(broken)?);
-            let token = descriptors::bytes(created.get_memory().map_err(broken)?);
-            let key = context.hold(Capability::Buffer(created.get_buffer().map_err(broken)?));
-            Ok((key, handle, token, created.get_bytes(), context.connection.descriptor_socket.clone()))
-        })?;
-        let mapped = descriptors::present(&socket, token, None).and_then(|descriptors| {
-            let unmapped = |error| Error::new(ErrorCode::OutOfMemory, format!("host memory: {error}"));
-            let descriptor = descriptors.first();
-            let descriptor = descriptor
-                .ok_or_else(|| Error::new(ErrorCode::Internal, "the kernel handed over no memory"))?;
-            let bytes =
-                usize::try_from(bytes).map_err(|_| Error::new(ErrorCode::OutOfMemory, "too large"))?;
-            Shared::map(descriptor.as_fd(), bytes).map_err(unmapped)
-        });
-        match mapped {
-            Ok(memory) => Ok(HostBuffer { session: self.clone(), key, handle, memory }),
-            Err(error) => {
-                self.release(key);
-                Err(error)
-            }
-        }
+        let (key, pinned) = self.allocate_pinned(bytes)?;
+        Ok(HostBuffer { session: self.clone(), key, pinned })
     }
 
     /// Loads an image: a fat binary or PTX text. It is guarded, verified and compiled on the way, which takes
@@ -327,6 +303,31 @@ impl Session {
 impl Inner {
     pub(crate) fn release(&self, key: usize) {
         self.remote.release(key);
+    }
+
+    /// Host memory shared with the executor, and the number under which its capability is held.
+    pub(crate) fn allocate_pinned(&self, bytes: usize) -> Result<(usize, Pinned), Error> {
+        let wanted = bytes as u64;
+        let (key, handle, token, bytes, socket) = self.remote.call(move |context| async move {
+            let mut allocate = context.session()?.allocate_host_request();
+            allocate.get().set_bytes(wanted);
+            let response = allocate.send().promise.await.map_err(broken)?;
+            let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            let handle = Handle::read(created.get_handle().map_err(broken)?);
+            let token = descriptors::bytes(created.get_memory().map_err(broken)?);
+            let key = context.hold(Capability::Buffer(created.get_buffer().map_err(broken)?));
+            Ok((key, handle, token, created.get_bytes(), context.connection.descriptor_socket.clone()))
+        })?;
+        let mapped = descriptors::present(&socket, token, None).and_then(|descriptors| {
+            let unmapped = |error| Error::new(ErrorCode::OutOfMemory, format!("host memory: {error}"));
+            let descriptor = descriptors.first();
+            let descriptor = descriptor
+                .ok_or_else(|| Error::new(ErrorCode::Internal, "the kernel handed over no memory"))?;
+            let bytes =
+                usize::try_from(bytes).map_err(|_| Error::new(ErrorCode::OutOfMemory, "too large"))?;
+            Shared::map(descriptor.as_fd(), bytes).map_err(unmapped)
+        });
+        mapped.map(|memory| (key, Pinned { handle, memory })).inspect_err(|_| self.release(key))
     }
 
     // ---- streams and events ----
@@ -594,18 +595,24 @@ impl Inner {
         stream: u32,
         mut push: impl FnMut(&mut Producer) -> Result<u64, Full>,
     ) -> Result<Fence, Error> {
-        let start = loop {
-            let mut submit = self.submit.lock();
-            if let Ok(position) = push(&mut submit.producer) {
-                if let Some(latest) = submit.streams.latest.get_mut(stream as usize) {
-                    *latest = position;
-                }
-                return Ok(Fence { stream: Stream(stream), position });
-            }
-            drop(submit);
-            break Instant::now();
-        };
-        self.push_slowly(stream, push, start)
+        if let Some(fence) = self.try_push(stream, &mut push) {
+            return Ok(fence);
+        }
+        self.push_slowly(stream, push)
+    }
+
+    #[inline]
+    fn try_push(
+        &self,
+        stream: u32,
+        push: &mut impl FnMut(&mut Producer) -> Result<u64, Full>,
+    ) -> Option<Fence> {
+        let mut submit = self.submit.lock();
+        let position = push(&mut submit.producer).ok()?;
+        if let Some(latest) = submit.streams.latest.get_mut(stream as usize) {
+            *latest = position;
+        }
+        Some(Fence { stream: Stream(stream), position })
     }
 
     /// The ring is full: tries again until there is room or the session is over.
@@ -614,20 +621,15 @@ impl Inner {
         &self,
         stream: u32,
         mut push: impl FnMut(&mut Producer) -> Result<u64, Full>,
-        start: Instant,
     ) -> Result<Fence, Error> {
+        let start = Instant::now();
         loop {
             for _ in 0..64 {
                 std::hint::spin_loop();
             }
-            let mut submit = self.submit.lock();
-            if let Ok(position) = push(&mut submit.producer) {
-                if let Some(latest) = submit.streams.latest.get_mut(stream as usize) {
-                    *latest = position;
-                }
-                return Ok(Fence { stream: Stream(stream), position });
+            if let Some(fence) = self.try_push(stream, &mut push) {
+                return Ok(fence);
             }
-            drop(submit);
             if start.elapsed() > SPIN {
                 self.status()?;
                 thread::sleep(Duration::from_micros(20));

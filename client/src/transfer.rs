@@ -7,7 +7,7 @@ use std::{sync::Arc, thread};
 
 use parking_lot::Mutex;
 
-use crate::{DeviceRange, Error, ErrorCode, Fence, HostBuffer, Session, Stream};
+use crate::{DeviceRange, Error, ErrorCode, Fence, Session, Stream, buffer::Pinned};
 
 /// Bytes of a staged piece.
 const PIECE_BYTES: usize = 4 << 20;
@@ -19,8 +19,8 @@ const THREADS_MAX: usize = 4;
 const LARGE_BYTES: usize = 2 * PIECE_BYTES;
 
 /// Pinned memory that copies are staged in.
-pub struct Staging {
-    memory: HostBuffer,
+pub(crate) struct Staging {
+    pinned: Pinned,
     lanes: Vec<Mutex<Lane>>,
 }
 
@@ -57,9 +57,9 @@ impl Session {
                     self.wait(fence)?;
                 }
                 let offset = staging.offset(thread, piece);
-                staging.memory.write(offset, bytes);
+                staging.pinned.memory.write(offset, bytes);
                 let range = part(to, index * PIECE_BYTES, bytes.len());
-                let span = staging.memory.span(offset as u64, bytes.len() as u64);
+                let span = staging.pinned.span(offset as u64, bytes.len() as u64);
                 lane.fences[piece] = Some(self.copy_to_device(stream, range, span)?);
             }
             Ok(())
@@ -92,14 +92,14 @@ impl Session {
                         self.wait(fence)?;
                     }
                     let range = part(from, index * PIECE_BYTES, bytes.len());
-                    let span = staging.memory.span(staging.offset(thread, piece) as u64, bytes.len() as u64);
+                    let span = staging.pinned.span(staging.offset(thread, piece) as u64, bytes.len() as u64);
                     let fence = self.copy_to_host(stream, span, range)?;
                     lane.fences[piece] = Some(fence);
                     under_way.push_back((piece, fence, bytes));
                 }
                 let Some((piece, fence, bytes)) = under_way.pop_front() else { return Ok(()) };
                 self.wait(fence)?;
-                staging.memory.read(staging.offset(thread, piece), bytes);
+                staging.pinned.memory.read(staging.offset(thread, piece), bytes);
             }
         })
     }
@@ -109,9 +109,10 @@ impl Session {
         if let Some(staging) = &*staging {
             return Ok(Arc::clone(staging));
         }
-        let memory = self.allocate_host(THREADS_MAX * PIECES_PER_THREAD * PIECE_BYTES)?;
+        // Held until the session ends, and not by a buffer: that would hold the session in turn.
+        let (_, pinned) = self.allocate_pinned(THREADS_MAX * PIECES_PER_THREAD * PIECE_BYTES)?;
         let lanes = (0..THREADS_MAX).map(|_| Mutex::default()).collect();
-        let made = Arc::new(Staging { memory, lanes });
+        let made = Arc::new(Staging { pinned, lanes });
         *staging = Some(Arc::clone(&made));
         Ok(made)
     }
@@ -151,6 +152,6 @@ fn in_parallel(count: usize, work: impl Fn(usize) -> Result<(), Error> + Sync) -
         let work = &work;
         let threads: Vec<_> = (0..count).map(|lane| scope.spawn(move || work(lane))).collect();
         let panicked = |_| Err(Error::new(ErrorCode::Internal, "a copying thread panicked"));
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
+        threads.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(panicked))
     })
 }

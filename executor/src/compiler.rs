@@ -65,8 +65,9 @@ pub fn compile(image: &[u8], architecture: u32) -> Result<(String, Vec<String>),
         return Err(Error::new(ErrorCode::LimitReached, "the image is too large"));
     }
     let fatbin = |error: bulkhead_fatbin::Error| {
+        use bulkhead_fatbin::Error as Fatbin;
         let code = match error {
-            bulkhead_fatbin::Error::OnlyMachineCode { .. } => ErrorCode::ImageRefused,
+            Fatbin::MachineCodeOnly(_) | Fatbin::TooNew { .. } => ErrorCode::ImageRefused,
             _ => ErrorCode::ImageInvalid,
         };
         Error::new(code, error.to_string())

@@ -21,7 +21,7 @@ impl Backend {
             Self::Software => {
                 Ok(Arc::new(bulkhead_softgpu::SoftGpu::new(bulkhead_softgpu::Options::default())))
             }
-            Self::Cuda(ordinal) => Ok(bulkhead_cuda::Cuda::open(ordinal)?),
+            Self::Cuda(ordinal) => Ok(bulkhead_cuda::Cuda::open(ordinal, bulkhead_cuda::Options::default())?),
         }
     }
 }

@@ -28,7 +28,7 @@ pub(crate) fn load(gpu: &dyn Gpu, descriptor: OwnedFd, count: usize) -> Result<L
         Error::new(ErrorCode::ImageRefused, format!("the verifier refuses the guard's output: {report}"))
             .remedy("report this: the guard and the verifier disagree")
     })?;
-    let image = gpu.load(&text).map_err(|error| device::error(&error))?;
+    let image = gpu.load(verified.text()).map_err(|error| device::error(&error))?;
     let bound = bind(&verified, &image.entries, count);
     match bound {
         Ok((bound, infos)) => Ok(Loaded { id: image.id, bound, infos }),
@@ -45,18 +45,18 @@ fn bind(
     count: usize,
 ) -> Result<(Vec<Entry>, Vec<EntryInfo>), Error> {
     let internal = |what: String| Error::new(ErrorCode::Internal, what);
-    if verified.entries.len() != count {
-        return Err(internal(format!("{} entries where {count} were announced", verified.entries.len())));
+    if verified.entries().len() != count {
+        return Err(internal(format!("{} entries where {count} were announced", verified.entries().len())));
     }
     let mut bound = Vec::with_capacity(count);
     let mut ordered = Vec::with_capacity(count);
-    for entry in &verified.entries {
+    for entry in verified.entries() {
         let info = infos.iter().find(|info| info.name == entry.name);
         let info = info.ok_or_else(|| internal(format!("the device lost the entry {}", entry.name)))?;
         let (visible, hidden) = info
             .parameters
             .split_at_checked(info.parameters.len().wrapping_sub(HIDDEN))
-            .filter(|(visible, _)| visible.len() == entry.parameters)
+            .filter(|(_, hidden)| info.parameters.len() == entry.parameters && hidden.len() == entry.hidden)
             .ok_or_else(|| internal(format!("{} has {} parameters", entry.name, info.parameters.len())))?;
         let end = |layout: Option<&bulkhead_gpu::ParameterLayout>| {
             layout.map_or(0, |layout| layout.offset as usize + layout.bytes as usize)

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bulkhead_gpu::{Access, DeviceAddress, Error, FillPattern, Gpu, MemoryId, StreamId};
-use bulkhead_mm::{Range, SINK_BYTES, SLOT_BYTES, Slot};
+use bulkhead_mm::{Range, SINK_BYTES, Slot};
 
 /// A session's slot on the device.
 pub(crate) struct SlotMemory {
@@ -18,28 +18,29 @@ pub(crate) struct SlotMemory {
 }
 
 impl SlotMemory {
-    /// Reserves the slot and fills it with the session's own sink: read-write in the lower half, where stores
-    /// reach, read-only in the upper one.
+    /// Reserves what the session can reach and fills it with the session's own sink: read-write where stores reach,
+    /// read-only elsewhere.
     pub(crate) fn open(gpu: &Arc<dyn Gpu>, slot: Slot) -> Result<Self, Error> {
-        let base = DeviceAddress(slot.base().0);
-        gpu.reserve(base, SLOT_BYTES)?;
+        let reach = slot.reach();
+        gpu.reserve(DeviceAddress(reach.start().0), reach.bytes())?;
         let made = Self::fill(gpu, slot);
         if made.is_err() {
-            gpu.unreserve(base, SLOT_BYTES)?;
+            gpu.unreserve(DeviceAddress(reach.start().0), reach.bytes())?;
         }
         made
     }
 
     fn fill(gpu: &Arc<dyn Gpu>, slot: Slot) -> Result<Self, Error> {
-        let base = slot.base().0;
-        let half_bytes = SLOT_BYTES / 2;
+        let (reach, stores) = (slot.reach(), slot.stores_reach());
         let stream = gpu.create_stream(0)?;
         let sink = gpu.create_memory(SINK_BYTES)?;
-        let count = half_bytes / SINK_BYTES;
-        gpu.map(DeviceAddress(base), sink, SINK_BYTES, count, Access::ReadWrite)?;
-        gpu.map(DeviceAddress(base + half_bytes), sink, SINK_BYTES, count, Access::Read)?;
+        let chunks = |bytes: u64| bytes / SINK_BYTES;
+        let start = DeviceAddress(reach.start().0);
+        gpu.map(start, sink, SINK_BYTES, chunks(stores.bytes()), Access::ReadWrite)?;
+        let rest = DeviceAddress(stores.end().0);
+        gpu.map(rest, sink, SINK_BYTES, chunks(reach.bytes() - stores.bytes()), Access::Read)?;
         let memory = Self { gpu: Arc::clone(gpu), slot, sink, arenas: BTreeMap::new(), stream };
-        memory.scrub(base, SINK_BYTES)?;
+        memory.scrub(slot.base().0, SINK_BYTES)?;
         Ok(memory)
     }
 
@@ -98,13 +99,14 @@ impl SlotMemory {
 
     /// Gives everything back. The session has no work left.
     pub(crate) fn close(self) -> Result<(), Error> {
-        let base = DeviceAddress(self.slot.base().0);
-        self.gpu.unmap(base, SLOT_BYTES)?;
+        let reach = self.slot.reach();
+        let start = DeviceAddress(reach.start().0);
+        self.gpu.unmap(start, reach.bytes())?;
         for (_, memory) in self.arenas.values() {
             self.gpu.destroy_memory(*memory)?;
         }
         self.gpu.destroy_memory(self.sink)?;
         self.gpu.destroy_stream(self.stream)?;
-        self.gpu.unreserve(base, SLOT_BYTES)
+        self.gpu.unreserve(start, reach.bytes())
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     os::fd::{AsFd, OwnedFd},
-    sync::Arc,
+    sync::{Arc, mpsc},
     thread,
     time::Duration,
 };
@@ -15,7 +15,7 @@ use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp::request, limits}
 use crate::{
     device::{self, Backend},
     link::Link,
-    session::{self, Job, Sessions, report},
+    session::{self, Job, report},
 };
 
 /// Exit status of an executor whose context was lost.
@@ -81,7 +81,7 @@ pub(crate) fn lose_device(link: &Link, error: &DeviceError) -> ! {
 struct Server {
     gpu: Arc<dyn Gpu>,
     link: Link,
-    sessions: HashMap<u32, Sessions>,
+    sessions: HashMap<u32, mpsc::Sender<Job>>,
 }
 
 impl Server {
@@ -189,8 +189,8 @@ impl Server {
         if self.sessions.contains_key(&session) {
             return Err(Error::new(ErrorCode::Internal, "the session exists"));
         }
-        let (opened, page) = session::open(&self.gpu, &self.link, session, slot, ring)?;
-        self.sessions.insert(session, opened);
+        let (jobs, page) = session::open(&self.gpu, &self.link, session, slot, ring)?;
+        self.sessions.insert(session, jobs);
         report(self.link.reply(id, Some(page.as_fd()), |mut reply| reply.set_opened(())));
         Ok(())
     }
@@ -198,6 +198,6 @@ impl Server {
     fn job(&self, session: u32, job: Job) -> Result<(), Error> {
         let session = self.sessions.get(&session);
         let session = session.ok_or_else(|| Error::new(ErrorCode::SessionLost, "no such session"))?;
-        session.jobs.send(job).map_err(|_| Error::new(ErrorCode::SessionLost, "the session is over"))
+        session.send(job).map_err(|_| Error::new(ErrorCode::SessionLost, "the session is over"))
     }
 }

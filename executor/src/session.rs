@@ -117,20 +117,15 @@ pub(crate) enum Job {
     },
 }
 
-/// The main thread's hold on a session.
-pub(crate) struct Sessions {
-    pub(crate) jobs: mpsc::Sender<Job>,
-    pub(crate) session: Arc<Session>,
-}
-
-/// Opens a session: slot, completion page, threads. Returns the page's descriptor for the client.
+/// Opens a session: slot, completion page, threads. Returns where its jobs go, and the page's descriptor for the
+/// client.
 pub(crate) fn open(
     gpu: &Arc<dyn Gpu>,
     link: &Link,
     id: u32,
     slot: Slot,
     ring: &std::os::fd::OwnedFd,
-) -> Result<(Sessions, std::os::fd::OwnedFd), Error> {
+) -> Result<(mpsc::Sender<Job>, std::os::fd::OwnedFd), Error> {
     let broken =
         |what: &str, error: std::io::Error| Error::new(ErrorCode::Internal, format!("{what}: {error}"));
     let ring = Ring::map(ring.as_fd()).map_err(|error| broken("the ring", error))?;
@@ -167,7 +162,7 @@ pub(crate) fn open(
     };
     let control = Control { session: Arc::clone(&session), page, range, waker, pump: Some(pump) };
     spawn(format!("control-{id}"), move || control.run(&receiver))?;
-    Ok((Sessions { jobs, session }, descriptor))
+    Ok((jobs, descriptor))
 }
 
 fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<thread::JoinHandle<()>, Error> {

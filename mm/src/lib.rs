@@ -23,8 +23,8 @@ mod window;
 pub use address::{DeviceAddress, Range};
 pub use ledger::{Account, Amounts, Ledger, LedgerError, Resource};
 pub use slot::{
-    ARENA_GRANULE_BYTES, HALF_BYTES, SINK_BYTES, SLOT_BYTES, SLOTS, SLOTS_BASE, Slot, WINDOW_BYTES,
-    ZONE_BYTES,
+    ARENA_GRANULE_BYTES, HALF_BYTES, MARGIN_BYTES, SINK_BYTES, SLOT_BYTES, SLOT_STRIDE_BYTES, SLOTS,
+    SLOTS_BASE, Slot, WINDOW_BYTES, ZONE_BYTES,
 };
 pub use window::{
     ARENA_BYTES_MAX, BUFFER_ALIGNMENT, EMPTY_BYTES_KEPT, Growth, LARGE_ALIGNMENT, LARGE_BYTES, Plan,

@@ -18,6 +18,11 @@ const GIB: u64 = 1 << 30;
 pub const SLOTS: u32 = 32;
 /// Device addresses of one session.
 pub const SLOT_BYTES: u64 = 512 * GIB;
+/// From one slot to the next. What lies between them is never mapped, but for the margins.
+pub const SLOT_STRIDE_BYTES: u64 = 2 * SLOT_BYTES;
+/// Sinks below and above a slot: an access whose immediate offset is added after its address was confined leaves the
+/// slot by less than this. The upper half begins with as much that stores may hit.
+pub const MARGIN_BYTES: u64 = SINK_BYTES;
 /// Where the first slot starts.
 pub const SLOTS_BASE: u64 = 0x2000_0000_0000;
 /// The lower half takes stores; the upper one loads only.
@@ -32,16 +37,24 @@ pub const SINK_BYTES: u64 = 64 * MIB;
 pub const ARENA_GRANULE_BYTES: u64 = SINK_BYTES;
 
 const _: () = {
-    assert!(SLOT_BYTES.is_power_of_two() && SLOTS_BASE.is_multiple_of(SLOT_BYTES), "slots are self-aligned");
+    assert!(SLOT_BYTES.is_power_of_two() && SLOT_STRIDE_BYTES.is_multiple_of(SLOT_BYTES));
+    assert!(SLOTS_BASE.is_multiple_of(SLOT_BYTES), "slots are self-aligned");
+    assert!(SLOT_BYTES + 2 * MARGIN_BYTES <= SLOT_STRIDE_BYTES, "no slot's margin reaches into another's");
+    assert!(MARGIN_BYTES <= ZONE_BYTES && MARGIN_BYTES.is_multiple_of(SINK_BYTES));
+    // The guard keeps offsets below 8 MiB outside, in front of an access of at most 16 bytes.
+    assert!(MARGIN_BYTES >= 8 * MIB + 16);
     assert!(HALF_BYTES.is_power_of_two() && HALF_BYTES > u32::MAX as u64, "masks act on the high word alone");
-    assert!(SLOTS_BASE + SLOTS as u64 * SLOT_BYTES <= 1 << 47, "slots lie where user addresses do");
+    assert!(SLOTS_BASE + SLOTS as u64 * SLOT_STRIDE_BYTES <= 1 << 47, "slots lie where user addresses do");
     assert!(WINDOW_BYTES > 0 && WINDOW_BYTES.is_multiple_of(ARENA_GRANULE_BYTES));
     assert!(ZONE_BYTES.is_multiple_of(SINK_BYTES) && ARENA_GRANULE_BYTES.is_multiple_of(SINK_BYTES));
     // The last byte of a 16-byte access at the last byte of a window plus the largest 32-bit index.
     assert!(u32::MAX as u64 * 16 + 15 < ZONE_BYTES, "a zone holds a root plus a 32-bit index times 16 bytes");
     // A signed index reaches half as far down.
     assert!((1 << 31) * 16 <= ZONE_BYTES);
-    assert!((SLOTS_BASE + SLOTS as u64 * SLOT_BYTES) >> 32 <= u32::MAX as u64, "high words fit 32 bits");
+    assert!(
+        (SLOTS_BASE + SLOTS as u64 * SLOT_STRIDE_BYTES) >> 32 <= u32::MAX as u64,
+        "high words fit 32 bits"
+    );
 };
 
 /// One session's range of device addresses.
@@ -66,13 +79,25 @@ impl Slot {
     /// Its first address.
     #[must_use]
     pub const fn base(self) -> DeviceAddress {
-        DeviceAddress(SLOTS_BASE + self.index as u64 * SLOT_BYTES)
+        DeviceAddress(SLOTS_BASE + self.index as u64 * SLOT_STRIDE_BYTES)
     }
 
     /// All of it.
     #[must_use]
     pub const fn range(self) -> Range {
         Range::between(self.base().0, self.base().0 + SLOT_BYTES)
+    }
+
+    /// All of it, with its margins: what a session's accesses can reach.
+    #[must_use]
+    pub const fn reach(self) -> Range {
+        Range::between(self.base().0 - MARGIN_BYTES, self.base().0 + SLOT_BYTES + MARGIN_BYTES)
+    }
+
+    /// What a session's stores can reach: the lower half, with its margins.
+    #[must_use]
+    pub const fn stores_reach(self) -> Range {
+        Range::between(self.base().0 - MARGIN_BYTES, self.base().0 + HALF_BYTES + MARGIN_BYTES)
     }
 
     /// The half that takes stores, guard zones included.
@@ -155,6 +180,24 @@ mod tests {
     }
 
     #[test]
+    fn an_offset_added_after_confining_stays_in_reach() {
+        let most = (8 * MIB - 1) + 16;
+        let slot = Slot::new(3).unwrap();
+        for address in [slot.base().0, slot.lower_half().end().0 - 1] {
+            let store = confine(address, slot.store_mask_high(), slot);
+            assert!(holds(slot.stores_reach(), store - 8 * MIB) && holds(slot.stores_reach(), store + most));
+        }
+        for address in [slot.base().0, slot.range().end().0 - 1] {
+            let load = confine(address, slot.load_mask_high(), slot);
+            assert!(holds(slot.reach(), load - 8 * MIB) && holds(slot.reach(), load + most));
+        }
+        assert!(
+            !slot.stores_reach().overlaps(slot.read_only()),
+            "no store reaches what is granted read-only"
+        );
+    }
+
+    #[test]
     fn confining_an_address_of_the_own_slot_changes_nothing() {
         let slot = Slot::new(7).unwrap();
         for address in [slot.base().0, slot.read_only().start().0, slot.range().end().0 - 1] {
@@ -174,8 +217,9 @@ mod tests {
             assert!(slot.upper_half().contains(slot.read_only()));
             assert_eq!(slot.read_write().start().0 - slot.base().0, ZONE_BYTES);
             assert_eq!(slot.range().end().0 - slot.read_only().end().0, ZONE_BYTES);
+            assert!(slot.reach().contains(slot.range()) && slot.reach().contains(slot.stores_reach()));
             if let Some(next) = Slot::new(index + 1) {
-                assert_eq!(slot.range().end(), next.base());
+                assert!(!slot.reach().overlaps(next.reach()));
             }
         }
         assert!(Slot::new(SLOTS).is_none());
