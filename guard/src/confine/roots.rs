@@ -187,17 +187,19 @@ fn check_uses(
         },
         _ => None,
     };
-    let double = matches!(instruction.operands.first(), Some(Operand::Register(name)) if is_double(name));
-    for (index, operand) in instruction.operands.iter().enumerate() {
+    // Only a 64-bit result can be followed further; a comparison needs none.
+    let followed = matches!(instruction.operands.first(), Some(Operand::Register(name)) if is_double(name))
+        || instruction.opcode == "setp";
+    let destinations = table::check(instruction).map_or(0, |row| row.destinations);
+    for operand in instruction.operands.iter().skip(destinations) {
         let elements = match operand {
             Operand::Vector(elements) => elements.as_slice(),
             other => std::slice::from_ref(other),
         };
         for element in elements {
             let Some(name) = tracked(element) else { continue };
-            let is_result = index == 0 && double;
             let mixed = symbols.get(&name).is_none();
-            if !mixed && addresses && (double || instruction.opcode == "setp" || is_result) {
+            if !mixed && addresses && followed {
                 continue;
             }
             let what = if mixed {

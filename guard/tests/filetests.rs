@@ -1,0 +1,117 @@
+//! One behaviour a file, under `filetests/`.
+//!
+//! - `accept`: the file is confined and the result verified.
+//! - `reject`: the findings are those of the comments, `// error: part of the message` on the finding's line.
+//! - `confine`: as `accept`, and the canonical print is held against the comments: `// check: line` is found
+//!   after the line before it, `// next: line` directly after it, `// not: text` in no line.
+//!
+//! Everything that is confined is assembled by the real `ptxas`, where there is one.
+#![allow(clippy::panic, reason = "a test fails by panicking")]
+
+mod ptxas;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use bulkhead_guard::{confine, parse, print, verify};
+
+fn files(kind: &str) -> Vec<(PathBuf, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests").join(kind);
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty());
+    paths.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()
+}
+
+fn confined(path: &Path, text: &str) -> String {
+    let module = parse(text).and_then(|module| confine(&module));
+    let printed = match module {
+        Ok(module) => print(&module),
+        Err(report) => panic!("{}:\n{report}", path.display()),
+    };
+    match verify(&printed) {
+        Ok(verified) => assert_eq!(verified.text(), printed),
+        Err(report) => panic!("{}: not verified:\n{report}\n{printed}", path.display()),
+    }
+    printed
+}
+
+#[test]
+fn accepted_files_are_confined_and_verified() {
+    for (path, text) in files("accept") {
+        confined(&path, &text);
+    }
+}
+
+#[test]
+fn rejected_files_have_exactly_the_expected_findings() {
+    let mut wrong = Vec::new();
+    for (path, text) in files("reject") {
+        let found = match parse(&text).and_then(|module| confine(&module)) {
+            Ok(_) => panic!("{} is accepted", path.display()),
+            Err(report) => report,
+        };
+        let mut findings: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        for finding in &found.findings {
+            findings.entry(finding.place.line).or_default().push(finding.reason.to_string());
+        }
+        for (line, number) in text.lines().zip(1..) {
+            let expected: Vec<&str> = line.split("// error: ").skip(1).map(str::trim).collect();
+            let reasons = findings.remove(&number).unwrap_or_default();
+            let same = expected.len() == reasons.len()
+                && expected.iter().all(|part| reasons.iter().any(|reason| reason.contains(part)));
+            if !same {
+                wrong.push(format!("{}:{number}: expected {expected:?}, found {reasons:?}", path.display()));
+            }
+        }
+        if !findings.is_empty() {
+            wrong.push(format!("{}: beyond the text: {findings:?}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn confined_files_hold_the_expected_lines() {
+    for (path, text) in files("confine") {
+        let printed = confined(&path, &text);
+        let lines: Vec<&str> = printed.lines().map(str::trim).collect();
+        let mut at = 0;
+        let mut checks = 0;
+        for comment in text.lines().filter_map(|line| line.strip_prefix("// ")) {
+            checks += 1;
+            if let Some(expected) = comment.strip_prefix("check: ") {
+                match lines.iter().skip(at).position(|line| *line == expected) {
+                    Some(ahead) => at += ahead + 1,
+                    None => panic!("{}: no `{expected}` from line {at} on in\n{printed}", path.display()),
+                }
+            } else if let Some(expected) = comment.strip_prefix("next: ") {
+                assert_eq!(lines.get(at), Some(&expected), "{}:\n{printed}", path.display());
+                at += 1;
+            } else if let Some(forbidden) = comment.strip_prefix("not: ") {
+                assert!(!printed.contains(forbidden), "{}: `{forbidden}` in\n{printed}", path.display());
+            } else {
+                checks -= 1;
+            }
+        }
+        assert!(checks > 0, "{} checks nothing", path.display());
+    }
+}
+
+#[test]
+fn what_is_confined_assembles() {
+    let Some(ptxas) = ptxas::find() else {
+        println!("skipped: no ptxas (set BULKHEAD_PTXAS, or install the compiler into .toolchain)");
+        return;
+    };
+    let mut assembled = 0;
+    for (path, text) in files("accept").into_iter().chain(files("confine")) {
+        let printed = confined(&path, &text);
+        if let Err(error) = ptxas::assemble(&ptxas, &printed) {
+            panic!("{}:\n{error}\n{printed}", path.display());
+        }
+        assembled += 1;
+    }
+    println!("assembled {assembled} files with {}", ptxas.display());
+}

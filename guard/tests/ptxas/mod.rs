@@ -1,0 +1,53 @@
+//! Finds and runs NVIDIA's assembler.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// `BULKHEAD_PTXAS`, else the one under `.toolchain` of the workspace, else the one on the path.
+pub(crate) fn find() -> Option<PathBuf> {
+    if let Some(path) = std::env::var_os("BULKHEAD_PTXAS") {
+        return Some(PathBuf::from(path));
+    }
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
+    let installed = below(&workspace.join(".toolchain"), 8);
+    installed.or_else(|| {
+        let paths = std::env::var_os("PATH")?;
+        std::env::split_paths(&paths).map(|folder| folder.join("ptxas")).find(|path| path.is_file())
+    })
+}
+
+fn below(folder: &Path, depth: usize) -> Option<PathBuf> {
+    let candidate = folder.join("bin").join("ptxas");
+    if candidate.is_file() {
+        return Some(candidate);
+    }
+    if depth == 0 {
+        return None;
+    }
+    let entries = std::fs::read_dir(folder).ok()?;
+    entries
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .find_map(|entry| below(&entry.path(), depth - 1))
+}
+
+/// Assembles a text for the architecture the CUDA backend runs on.
+pub(crate) fn assemble(ptxas: &Path, text: &str) -> Result<(), String> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let source = std::env::temp_dir().join(format!("bulkhead-guard-{}-{number}.ptx", std::process::id()));
+    let object = source.with_extension("cubin");
+    std::fs::write(&source, text).map_err(|error| error.to_string())?;
+    let output = Command::new(ptxas).args(["-arch", "sm_90a"]).arg(&source).arg("-o").arg(&object).output();
+    for path in [&source, &object] {
+        if path.exists() {
+            std::fs::remove_file(path).map_err(|error| error.to_string())?;
+        }
+    }
+    let output = output.map_err(|error| error.to_string())?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(String::from_utf8_lossy(&output.stderr).into_owned())
+}
