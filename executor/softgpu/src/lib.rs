@@ -1,1 +1,39 @@
-//! (being written)
+//! A device that executes PTX on the CPU.
+//!
+//! It means what the real device means: the same addresses and mappings, the same launches and streams,
+//! and the same faults, which end the context. It is the default where there is no GPU, and the test bed
+//! for everything above it.
+//!
+//! A *program* is an entry decoded once into operations with register numbers. A *warp* runs 32 lanes of
+//! it at a time; a *group* is the lanes of a warp that stand at one place. A *span* is a run of mappings of
+//! one piece of memory.
+//!
+//! # Invariants
+//! 1. A fault ends the context with its entry, line and address, and [`Error::Lost`](bulkhead_gpu::Error)
+//!    is all that later calls answer.
+//! 2. What is not supported is refused when the image is loaded, never found out while a kernel runs.
+//! 3. Device and host memory are only touched through `memory`'s checked, atomic accesses, so kernels,
+//!    copies and other processes may race without a data race of Rust's.
+//! 4. A launch whose threads all wait for each other ends the context; it does not hang.
+//!
+//! # What differs from an NVIDIA GPU
+//! Approximate functions are more exact; atomic operations are all sequentially consistent; registers,
+//! not shared or local memory, keep leftovers of earlier blocks of the same launch; `%clock64` counts
+//! nanoseconds.
+//!
+//! # Trusts
+//! Its caller, the executor, as [`bulkhead_gpu`] says: above all that registered host memory stays mapped.
+
+mod alu;
+mod code;
+mod decode;
+mod device;
+mod exec;
+mod fault;
+mod gpu;
+mod health;
+mod memory;
+mod pool;
+mod stream;
+
+pub use gpu::{Options, SoftGpu};

@@ -1,0 +1,267 @@
+//! Single and double precision arithmetic.
+
+use bulkhead_guard::ast::Type::{self, F32, F64};
+
+use super::rounding::{Exact, Rounding};
+use super::{Binary, Property, Ternary, Unary, binary, property, ternary, unary};
+
+/// `.ftz`, `.sat` and the rounding mode of one instruction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mode {
+    /// Flushes subnormal operands and results of single precision to zero.
+    pub(crate) flush: bool,
+    /// Clamps the result to `[0, 1]`; NaN becomes zero.
+    pub(crate) saturate: bool,
+    /// How the result is rounded.
+    pub(crate) rounding: Rounding,
+}
+
+/// Single-precision results of arithmetic have one NaN.
+#[inline(always)]
+fn one_nan(x: f32) -> f32 {
+    if x.is_nan() { f32::from_bits(0x7fff_ffff) } else { x }
+}
+
+/// A subnormal number becomes a zero of its sign.
+#[inline(always)]
+pub(crate) fn flushed(x: f32) -> f32 {
+    if x.to_bits() & 0x7f80_0000 == 0 { f32::from_bits(x.to_bits() & 0x8000_0000) } else { x }
+}
+
+#[inline(always)]
+pub(crate) fn saturated(x: f32) -> f32 {
+    // NaN fails both comparisons and becomes zero.
+    if x > 0.0 { if x < 1.0 { x } else { 1.0 } } else { 0.0 }
+}
+
+/// One single-precision expression in its four forms: with and without `.ftz` and `.sat`.
+macro_rules! single {
+    ($kind:ident, $mode:expr, |$($a:ident),*| $body:expr) => {
+        match ($mode.flush, $mode.saturate) {
+            (false, false) => $kind!(|$($a: f32),*| one_nan($body)),
+            (true, false) => $kind!(|$($a: f32),*| { $(let $a = flushed($a);)* flushed(one_nan($body)) }),
+            (false, true) => $kind!(|$($a: f32),*| saturated($body)),
+            (true, true) => $kind!(|$($a: f32),*| { $(let $a = flushed($a);)* saturated(flushed($body)) }),
+        }
+    };
+}
+
+/// One single-precision expression in every rounding mode; the nearest one is the processor's own.
+macro_rules! rounded_single {
+    ($kind:ident, $mode:expr, |$($a:ident),*| $nearest:expr, |$r:ident| $exact:expr) => {
+        match $mode.rounding {
+            Rounding::Nearest => single!($kind, $mode, |$($a),*| $nearest),
+            Rounding::NearestAway => return None,
+            Rounding::Zero => single!($kind, $mode, |$($a),*| {
+                const $r: Rounding = Rounding::Zero;
+                $(let $a = f64::from($a);)*
+                $exact.to_f32($r)
+            }),
+            Rounding::Down => single!($kind, $mode, |$($a),*| {
+                const $r: Rounding = Rounding::Down;
+                $(let $a = f64::from($a);)*
+                $exact.to_f32($r)
+            }),
+            Rounding::Up => single!($kind, $mode, |$($a),*| {
+                const $r: Rounding = Rounding::Up;
+                $(let $a = f64::from($a);)*
+                $exact.to_f32($r)
+            }),
+        }
+    };
+}
+
+/// The same for double precision, which has neither `.ftz` nor `.sat`.
+macro_rules! rounded_double {
+    ($kind:ident, $mode:expr, |$($a:ident),*| $nearest:expr, |$r:ident| $exact:expr) => {
+        match $mode.rounding {
+            _ if $mode.flush || $mode.saturate => return None,
+            Rounding::Nearest => $kind!(|$($a: f64),*| $nearest),
+            Rounding::NearestAway => return None,
+            Rounding::Zero => $kind!(|$($a: f64),*| {
+                const $r: Rounding = Rounding::Zero;
+                $exact.to_f64($r, true $(&& $a.is_finite())*)
+            }),
+            Rounding::Down => $kind!(|$($a: f64),*| {
+                const $r: Rounding = Rounding::Down;
+                $exact.to_f64($r, true $(&& $a.is_finite())*)
+            }),
+            Rounding::Up => $kind!(|$($a: f64),*| {
+                const $r: Rounding = Rounding::Up;
+                $exact.to_f64($r, true $(&& $a.is_finite())*)
+            }),
+        }
+    };
+}
+
+/// `add`, `sub`, `mul`.
+pub(crate) fn arithmetic(opcode: &str, ty: Type, mode: Mode) -> Option<Binary> {
+    Some(match (opcode, ty) {
+        ("add", F32) => rounded_single!(binary, mode, |a, b| a + b, |R| Exact::sum_toward(a, b, R)),
+        ("sub", F32) => rounded_single!(binary, mode, |a, b| a - b, |R| Exact::sum_toward(a, -b, R)),
+        ("mul", F32) => rounded_single!(binary, mode, |a, b| a * b, |R| Exact::product(a, b)),
+        ("add", F64) => rounded_double!(binary, mode, |a, b| a + b, |R| Exact::sum_toward(a, b, R)),
+        ("sub", F64) => rounded_double!(binary, mode, |a, b| a - b, |R| Exact::sum_toward(a, -b, R)),
+        ("mul", F64) => rounded_double!(binary, mode, |a, b| a * b, |R| Exact::product(a, b)),
+        _ => return None,
+    })
+}
+
+/// `fma`, and `mad` on floating point, which is the same on every target since sm_20.
+pub(crate) fn fma(ty: Type, mode: Mode) -> Option<Ternary> {
+    Some(match ty {
+        F32 => {
+            rounded_single!(ternary, mode, |a, b, c| a.mul_add(b, c), |R| Exact::fused_toward(a, b, c, R))
+        }
+        F64 => {
+            rounded_double!(ternary, mode, |a, b, c| a.mul_add(b, c), |R| Exact::fused_toward(a, b, c, R))
+        }
+        _ => return None,
+    })
+}
+
+/// `div` in its rounded forms; the approximate ones compute the nearest result too.
+pub(crate) fn div(ty: Type, mode: Mode) -> Option<Binary> {
+    Some(match ty {
+        F32 => rounded_single!(binary, mode, |a, b| a / b, |R| Exact::quotient(a, b)),
+        F64 => rounded_double!(binary, mode, |a, b| a / b, |R| Exact::quotient(a, b)),
+        _ => return None,
+    })
+}
+
+/// `rcp` and `sqrt` in their rounded forms.
+pub(crate) fn rcp_sqrt(opcode: &str, ty: Type, mode: Mode) -> Option<Unary> {
+    Some(match (opcode, ty) {
+        ("rcp", F32) => rounded_single!(unary, mode, |a| 1.0 / a, |R| Exact::quotient(1.0, a)),
+        ("rcp", F64) => rounded_double!(unary, mode, |a| 1.0 / a, |R| Exact::quotient(1.0, a)),
+        ("sqrt", F32) => rounded_single!(unary, mode, |a| a.sqrt(), |R| Exact::root(a)),
+        ("sqrt", F64) => rounded_double!(unary, mode, |a| a.sqrt(), |R| Exact::root(a)),
+        _ => return None,
+    })
+}
+
+/// `abs` and `neg`: bit operations, so a NaN keeps its payload.
+pub(crate) fn abs_neg(opcode: &str, ty: Type, flush: bool) -> Option<Unary> {
+    Some(match (opcode, ty, flush) {
+        ("abs", F32, false) => unary!(|a: f32| a.abs()),
+        ("abs", F32, true) => unary!(|a: f32| flushed(a).abs()),
+        ("abs", F64, false) => unary!(|a: f64| a.abs()),
+        ("neg", F32, false) => unary!(|a: f32| -a),
+        ("neg", F32, true) => unary!(|a: f32| -flushed(a)),
+        ("neg", F64, false) => unary!(|a: f64| -a),
+        _ => return None,
+    })
+}
+
+/// The smaller of two numbers; a NaN loses against a number, and -0 is smaller than +0.
+#[inline(always)]
+pub(crate) fn lesser(a: f32, b: f32) -> f32 {
+    if a.is_nan() {
+        b
+    } else if b.is_nan() || a < b {
+        a
+    } else if a == b {
+        f32::from_bits(a.to_bits() | b.to_bits())
+    } else {
+        b
+    }
+}
+
+/// The larger of two numbers; a NaN loses against a number, and +0 is larger than -0.
+#[inline(always)]
+pub(crate) fn greater(a: f32, b: f32) -> f32 {
+    if a.is_nan() {
+        b
+    } else if b.is_nan() || a > b {
+        a
+    } else if a == b {
+        f32::from_bits(a.to_bits() & b.to_bits())
+    } else {
+        b
+    }
+}
+
+#[inline(always)]
+fn lesser_f64(a: f64, b: f64) -> f64 {
+    if a.is_nan() {
+        b
+    } else if b.is_nan() || a < b {
+        a
+    } else if a == b {
+        f64::from_bits(a.to_bits() | b.to_bits())
+    } else {
+        b
+    }
+}
+
+#[inline(always)]
+fn greater_f64(a: f64, b: f64) -> f64 {
+    if a.is_nan() {
+        b
+    } else if b.is_nan() || a > b {
+        a
+    } else if a == b {
+        f64::from_bits(a.to_bits() & b.to_bits())
+    } else {
+        b
+    }
+}
+
+/// What the PTX modifiers of `min` and `max` ask for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extreme {
+    /// `.ftz`
+    pub(crate) flush: bool,
+    /// `.NaN`: the result is NaN where an operand is.
+    pub(crate) keep_nan: bool,
+}
+
+/// `min` and `max`.
+pub(crate) fn min_max(opcode: &str, ty: Type, mode: Extreme) -> Option<Binary> {
+    Some(match (opcode, ty, mode.flush, mode.keep_nan) {
+        ("min", F32, false, false) => binary!(|a: f32, b: f32| one_nan(lesser(a, b))),
+        ("min", F32, true, false) => binary!(|a: f32, b: f32| one_nan(lesser(flushed(a), flushed(b)))),
+        ("min", F32, false, true) => binary!(|a: f32, b: f32| nan_or(a, b, lesser(a, b))),
+        ("min", F32, true, true) => binary!(|a: f32, b: f32| nan_or(a, b, lesser(flushed(a), flushed(b)))),
+        ("max", F32, false, false) => binary!(|a: f32, b: f32| one_nan(greater(a, b))),
+        ("max", F32, true, false) => binary!(|a: f32, b: f32| one_nan(greater(flushed(a), flushed(b)))),
+        ("max", F32, false, true) => binary!(|a: f32, b: f32| nan_or(a, b, greater(a, b))),
+        ("max", F32, true, true) => binary!(|a: f32, b: f32| nan_or(a, b, greater(flushed(a), flushed(b)))),
+        ("min", F64, false, false) => binary!(|a: f64, b: f64| lesser_f64(a, b)),
+        ("max", F64, false, false) => binary!(|a: f64, b: f64| greater_f64(a, b)),
+        _ => return None,
+    })
+}
+
+#[inline(always)]
+fn nan_or(a: f32, b: f32, otherwise: f32) -> f32 {
+    if a.is_nan() || b.is_nan() { f32::from_bits(0x7fff_ffff) } else { otherwise }
+}
+
+/// `copysign`: the magnitude of the second operand with the sign of the first.
+pub(crate) fn copysign(ty: Type) -> Option<Binary> {
+    Some(match ty {
+        F32 => binary!(|a: f32, b: f32| b.copysign(a)),
+        F64 => binary!(|a: f64, b: f64| b.copysign(a)),
+        _ => return None,
+    })
+}
+
+/// `testp`.
+pub(crate) fn testp(property: &str, ty: Type) -> Option<Property> {
+    Some(match (property, ty) {
+        ("finite", F32) => property!(|a: f32| a.is_finite()),
+        ("infinite", F32) => property!(|a: f32| a.is_infinite()),
+        ("number", F32) => property!(|a: f32| !a.is_nan()),
+        ("notanumber", F32) => property!(|a: f32| a.is_nan()),
+        ("normal", F32) => property!(|a: f32| a.is_normal()),
+        ("subnormal", F32) => property!(|a: f32| a.is_subnormal()),
+        ("finite", F64) => property!(|a: f64| a.is_finite()),
+        ("infinite", F64) => property!(|a: f64| a.is_infinite()),
+        ("number", F64) => property!(|a: f64| !a.is_nan()),
+        ("notanumber", F64) => property!(|a: f64| a.is_nan()),
+        ("normal", F64) => property!(|a: f64| a.is_normal()),
+        ("subnormal", F64) => property!(|a: f64| a.is_subnormal()),
+        _ => return None,
+    })
+}

@@ -1,0 +1,175 @@
+//! What each instruction computes, for all 32 lanes of a warp at once.
+//!
+//! A register is 32 words of 64 bits, one per lane; a value narrower than 64 bits lies in the low bits
+//! with zeros above it. The decoder picks one function per instruction; lanes that are not active are
+//! computed too and thrown away, so nothing here may panic or have an effect.
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "PTX arithmetic is defined on bit patterns: casts between widths and signs are its meaning"
+)]
+
+pub(crate) mod approx;
+pub(crate) mod bits;
+pub(crate) mod carry;
+pub(crate) mod compare;
+pub(crate) mod convert;
+pub(crate) mod float;
+pub(crate) mod half;
+pub(crate) mod integer;
+pub(crate) mod logic;
+pub(crate) mod rounding;
+pub(crate) mod update;
+
+#[cfg(test)]
+mod tests;
+
+/// Threads of a warp.
+pub(crate) const LANES: usize = 32;
+
+/// One register of a warp.
+pub(crate) type Lanes = [u64; LANES];
+
+/// One operand in, one out.
+pub(crate) type Unary = fn(&Lanes, &mut Lanes);
+/// Two operands in, one out.
+pub(crate) type Binary = fn(&Lanes, &Lanes, &mut Lanes);
+/// Three operands in, one out.
+pub(crate) type Ternary = fn(&Lanes, &Lanes, &Lanes, &mut Lanes);
+/// A comparison: one bit per lane.
+pub(crate) type Test = fn(&Lanes, &Lanes) -> u32;
+/// A property of one operand: one bit per lane.
+pub(crate) type Property = fn(&Lanes) -> u32;
+
+/// A value that fits a register's word.
+pub(crate) trait Word: Copy {
+    /// Reads the low bits of a word.
+    fn of(word: u64) -> Self;
+    /// The word that holds the value, zero-extended.
+    fn word(self) -> u64;
+}
+
+macro_rules! unsigned_word {
+    ($($ty:ty),*) => {$(
+        impl Word for $ty {
+            #[inline(always)]
+            fn of(word: u64) -> Self { word as $ty }
+            #[inline(always)]
+            fn word(self) -> u64 { self as u64 }
+        }
+    )*};
+}
+macro_rules! signed_word {
+    ($($ty:ty as $bits:ty),*) => {$(
+        impl Word for $ty {
+            #[inline(always)]
+            fn of(word: u64) -> Self { word as $bits as $ty }
+            #[inline(always)]
+            fn word(self) -> u64 { self as $bits as u64 }
+        }
+    )*};
+}
+unsigned_word!(u8, u16, u32, u64);
+signed_word!(i8 as u8, i16 as u16, i32 as u32, i64 as u64);
+
+impl Word for f32 {
+    #[inline(always)]
+    fn of(word: u64) -> Self {
+        f32::from_bits(word as u32)
+    }
+    #[inline(always)]
+    fn word(self) -> u64 {
+        u64::from(self.to_bits())
+    }
+}
+
+impl Word for f64 {
+    #[inline(always)]
+    fn of(word: u64) -> Self {
+        f64::from_bits(word)
+    }
+    #[inline(always)]
+    fn word(self) -> u64 {
+        self.to_bits()
+    }
+}
+
+/// A [`Unary`] from an expression on one lane.
+macro_rules! unary {
+    (|$a:ident: $ta:ty| $body:expr) => {{
+        fn lanes(x: &$crate::alu::Lanes, out: &mut $crate::alu::Lanes) {
+            for i in 0..$crate::alu::LANES {
+                let $a = <$ta as $crate::alu::Word>::of(x[i]);
+                out[i] = $crate::alu::Word::word($body);
+            }
+        }
+        lanes as $crate::alu::Unary
+    }};
+}
+
+/// A [`Binary`] from an expression on one lane.
+macro_rules! binary {
+    (|$a:ident: $ta:ty, $b:ident: $tb:ty| $body:expr) => {{
+        fn lanes(x: &$crate::alu::Lanes, y: &$crate::alu::Lanes, out: &mut $crate::alu::Lanes) {
+            for i in 0..$crate::alu::LANES {
+                let $a = <$ta as $crate::alu::Word>::of(x[i]);
+                let $b = <$tb as $crate::alu::Word>::of(y[i]);
+                out[i] = $crate::alu::Word::word($body);
+            }
+        }
+        lanes as $crate::alu::Binary
+    }};
+}
+
+/// A [`Ternary`] from an expression on one lane.
+macro_rules! ternary {
+    (|$a:ident: $ta:ty, $b:ident: $tb:ty, $c:ident: $tc:ty| $body:expr) => {{
+        fn lanes(
+            x: &$crate::alu::Lanes,
+            y: &$crate::alu::Lanes,
+            z: &$crate::alu::Lanes,
+            out: &mut $crate::alu::Lanes,
+        ) {
+            for i in 0..$crate::alu::LANES {
+                let $a = <$ta as $crate::alu::Word>::of(x[i]);
+                let $b = <$tb as $crate::alu::Word>::of(y[i]);
+                let $c = <$tc as $crate::alu::Word>::of(z[i]);
+                out[i] = $crate::alu::Word::word($body);
+            }
+        }
+        lanes as $crate::alu::Ternary
+    }};
+}
+
+/// A [`Test`] from a condition on one lane.
+macro_rules! test {
+    (|$a:ident: $ta:ty, $b:ident: $tb:ty| $body:expr) => {{
+        fn lanes(x: &$crate::alu::Lanes, y: &$crate::alu::Lanes) -> u32 {
+            let mut mask = 0u32;
+            for i in 0..$crate::alu::LANES {
+                let $a = <$ta as $crate::alu::Word>::of(x[i]);
+                let $b = <$tb as $crate::alu::Word>::of(y[i]);
+                mask |= u32::from($body) << i;
+            }
+            mask
+        }
+        lanes as $crate::alu::Test
+    }};
+}
+
+/// A [`Property`] from a condition on one lane.
+macro_rules! property {
+    (|$a:ident: $ta:ty| $body:expr) => {{
+        fn lanes(x: &$crate::alu::Lanes) -> u32 {
+            let mut mask = 0u32;
+            for i in 0..$crate::alu::LANES {
+                let $a = <$ta as $crate::alu::Word>::of(x[i]);
+                mask |= u32::from($body) << i;
+            }
+            mask
+        }
+        lanes as $crate::alu::Property
+    }};
+}
+
+pub(crate) use {binary, property, ternary, test, unary};

@@ -1,0 +1,222 @@
+//! Loads, stores, atomics, asynchronous copies, fences.
+
+use bulkhead_guard::ast::{Instruction, Operand, Type};
+
+use super::Refusal;
+use super::entry::Builder;
+use super::operand::Operands;
+use super::words::{Words, bits_of, is_signed};
+use crate::alu::update;
+use crate::code::{AtomicOp, Dst, Op, Region, Shape, Src};
+
+const SCOPES: [&str; 4] = ["cta", "cluster", "gpu", "sys"];
+const CACHES: [&str; 9] = ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "weak"];
+
+fn not_supported() -> Refusal {
+    Refusal::new("this form is not supported")
+}
+
+fn region(words: &mut Words<'_>) -> Region {
+    words
+        .find(|word| match word {
+            "global" => Some(Region::Global),
+            "shared" | "shared::cta" => Some(Region::Shared),
+            "local" => Some(Region::Local),
+            "const" => Some(Region::Constant),
+            "param" | "param::entry" => Some(Region::Parameter),
+            _ => None,
+        })
+        .unwrap_or(Region::Generic)
+}
+
+/// Takes the ordering; says whether a fence belongs before and after.
+fn ordering(words: &mut Words<'_>) -> (bool, bool) {
+    words.ignore(&SCOPES);
+    words.ignore(&["relaxed", "volatile", "mmio"]);
+    let both = words.take("acq_rel");
+    let (release, acquire) = (words.take("release"), words.take("acquire"));
+    (both || release, both || acquire)
+}
+
+impl Builder<'_> {
+    /// Operations on memory.
+    pub(crate) fn decode_memory(&mut self, instruction: &Instruction) -> Result<bool, Refusal> {
+        let mut words = Words::new(&instruction.modifiers);
+        let words = &mut words;
+        words.ignore_hints();
+        let operands = Operands(&instruction.operands);
+        match instruction.opcode.as_str() {
+            "ld" | "ldu" => {
+                let [d, at] = operands.exactly()?;
+                self.load(words, d, at)?;
+            }
+            "st" => {
+                let [at, a] = operands.exactly()?;
+                self.store(words, at, a)?;
+            }
+            "atom" => {
+                let (d, rest) = operands.0.split_first().ok_or_else(not_supported)?;
+                self.atomic(words, Some(d), &Operands(rest))?;
+            }
+            "red" => self.atomic(words, None, &operands)?,
+            "cp" => self.copy(words, &operands)?,
+            "membar" | "fence" => {
+                words.ignore(&SCOPES);
+                words.ignore(&["gl", "sc", "acq_rel", "acquire", "release"]);
+                words.finish()?;
+                self.emit(Op::Fence)?;
+            }
+            "prefetch" | "prefetchu" => self.emit(Op::Nop)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn shape(&mut self, words: &mut Words<'_>) -> Result<(Shape, Type), Refusal> {
+        let region = region(words);
+        let count = words.find(|word| match word {
+            "v2" => Some(2),
+            "v4" => Some(4),
+            _ => None,
+        });
+        words.ignore(&CACHES);
+        let ty = words.ty()?;
+        words.finish()?;
+        let size = match bits_of(ty) {
+            8 => 1,
+            16 => 2,
+            32 => 4,
+            64 => 8,
+            _ => return Err(not_supported()),
+        };
+        let count = count.unwrap_or(1);
+        if count * size > 16 {
+            return Err(Refusal::new("the vector is longer than 16 bytes"));
+        }
+        Ok((Shape { region, size, count, extend: 0 }, ty))
+    }
+
+    fn load(&mut self, words: &mut Words<'_>, d: &Operand, at: &Operand) -> Result<(), Refusal> {
+        let (_, acquire) = ordering(words);
+        let (mut shape, ty) = self.shape(words)?;
+        let list = elements(d, shape.count)?;
+        let mut destinations = [Dst::SINK; 4];
+        for (slot, operand) in destinations.iter_mut().zip(list) {
+            let (d, bits) = self.dst_wide(operand, ty)?;
+            *slot = d;
+            if is_signed(ty) && bits > bits_of(ty) {
+                shape.extend = u8::try_from(bits).map_err(|_| not_supported())?;
+            }
+        }
+        let at = self.address(at)?;
+        self.emit(Op::Load { shape, at, d: destinations })?;
+        if acquire {
+            self.emit(Op::Fence)?;
+        }
+        Ok(())
+    }
+
+    fn store(&mut self, words: &mut Words<'_>, at: &Operand, a: &Operand) -> Result<(), Refusal> {
+        let (release, _) = ordering(words);
+        let (shape, ty) = self.shape(words)?;
+        if matches!(shape.region, Region::Constant | Region::Parameter) {
+            return Err(Refusal::new("this memory is read-only"));
+        }
+        let list = elements(a, shape.count)?;
+        let mut values = [Src::register(0); 4];
+        for (slot, operand) in values.iter_mut().zip(list) {
+            *slot = self.src_wide(operand, ty)?;
+        }
+        let at = self.address(at)?;
+        if release {
+            self.emit(Op::Fence)?;
+        }
+        self.emit(Op::Store { shape, at, a: values })
+    }
+
+    fn atomic(
+        &mut self,
+        words: &mut Words<'_>,
+        d: Option<&Operand>,
+        operands: &Operands<'_>,
+    ) -> Result<(), Refusal> {
+        // Every atomic operation here is sequentially consistent.
+        ordering(words);
+        words.ignore(&["noftz"]);
+        let region = region(words);
+        let name = words
+            .find(|word| {
+                let known = ["add", "min", "max", "and", "or", "xor", "exch", "inc", "dec", "cas"];
+                known.contains(&word).then_some(word)
+            })
+            .ok_or_else(not_supported)?;
+        let ty = words.ty()?;
+        words.finish()?;
+        let size = match bits_of(ty) {
+            16 => 2,
+            32 => 4,
+            64 => 8,
+            _ => return Err(not_supported()),
+        };
+        let (op, at, a, b) = if name == "cas" {
+            let [at, a, b] = operands.exactly()?;
+            let b = self.src(b, ty)?;
+            (AtomicOp::CompareSwap, at, a, b)
+        } else {
+            let [at, a] = operands.exactly()?;
+            (AtomicOp::Update(update::named(name, ty).ok_or_else(not_supported)?), at, a, Src::register(0))
+        };
+        let (a, at) = (self.src(a, ty)?, self.address(at)?);
+        let d = match d {
+            Some(d) => self.dst(d, ty)?,
+            None => Dst::SINK,
+        };
+        self.emit(Op::Atomic { op, region, size, d, at, a, b })
+    }
+
+    /// `cp.async`, which is done at once, so that waiting for it is nothing.
+    fn copy(&mut self, words: &mut Words<'_>, operands: &Operands<'_>) -> Result<(), Refusal> {
+        if !words.take("async") {
+            return Err(not_supported());
+        }
+        if words
+            .find(|word| matches!(word, "commit_group" | "wait_group" | "wait_all").then_some(()))
+            .is_some()
+        {
+            words.finish()?;
+            return self.emit(Op::Nop);
+        }
+        words.ignore(&["ca", "cg", "global"]);
+        if !words.take("shared") && !words.take("shared::cta") {
+            return Err(not_supported());
+        }
+        words.finish()?;
+        let (to, from, size, valid) = match operands.0 {
+            [to, from, size] => (to, from, size, None),
+            [to, from, size, valid] => (to, from, size, Some(valid)),
+            _ => return Err(not_supported()),
+        };
+        let bytes = match size {
+            Operand::Integer(4) => 4,
+            Operand::Integer(8) => 8,
+            Operand::Integer(16) => 16,
+            _ => return Err(Refusal::new("a copy has 4, 8 or 16 bytes")),
+        };
+        let valid = match valid {
+            Some(valid) => self.src(valid, Type::B32)?,
+            None => self.constant(u64::from(bytes))?,
+        };
+        let (to, from) = (self.address(to)?, self.address(from)?);
+        self.emit(Op::Copy { bytes, to, from, valid })
+    }
+}
+
+/// The elements of a vector operand, or the one operand.
+fn elements(operand: &Operand, count: u8) -> Result<&[Operand], Refusal> {
+    match operand {
+        Operand::Vector(list) if list.len() == usize::from(count) && count > 1 => Ok(list),
+        Operand::Vector(_) => Err(Refusal::new("the vector has another length")),
+        single if count == 1 => Ok(std::slice::from_ref(single)),
+        _ => Err(Refusal::new("a vector belongs here")),
+    }
+}

@@ -1,0 +1,156 @@
+//! From the syntax tree to what the interpreter runs.
+//!
+//! Everything is decided here once: which function computes an instruction, which registers it names,
+//! where its operands lie. What the software GPU does not do is refused here, with line, column and
+//! opcode; nothing is left to be found out while a kernel runs.
+
+mod arithmetic;
+mod compare;
+mod control;
+mod entry;
+mod float;
+mod layout;
+mod memory;
+mod moves;
+mod operand;
+mod scope;
+mod words;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bulkhead_gpu::Error;
+use bulkhead_guard::ast::{FunctionKind, Item, Module, Operand, Place, Space, Statement};
+
+use crate::code::{ConstantBank, Program};
+
+/// Why something is not decoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    text: String,
+}
+
+impl Refusal {
+    /// With a reason in words.
+    pub(crate) fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into() }
+    }
+
+    fn at(self, place: Place, what: &str) -> Error {
+        Error::Image(format!("line {} column {}: {what}: {}", place.line, place.column, self.text))
+    }
+}
+
+/// A decoded image.
+#[derive(Debug)]
+pub(crate) struct Image {
+    /// Its entries, in the order of the source.
+    pub(crate) programs: Vec<Arc<Program>>,
+    /// Its constant memory.
+    pub(crate) constants: Arc<ConstantBank>,
+    /// `.version`, as major x 10 + minor.
+    pub(crate) ptx_version: u32,
+}
+
+/// Decodes the text of an image.
+pub(crate) fn image(ptx: &str) -> Result<Image, Error> {
+    let module = bulkhead_guard::parse(ptx).map_err(|report| Error::Image(report.to_string()))?;
+    module_image(&module)
+}
+
+/// Decodes a syntax tree.
+pub(crate) fn module_image(module: &Module) -> Result<Image, Error> {
+    if module.address_size != 64 {
+        return Err(Error::Image("only 64-bit addresses are supported".to_owned()));
+    }
+    let mut constants = ConstantBank::default();
+    let mut shared = Vec::new();
+    let mut entries = Vec::new();
+    for item in &module.items {
+        match item {
+            Item::Variable(variable) => match variable.space {
+                Space::Constant => layout::constant(&mut constants, variable)
+                    .map_err(|refusal| refusal.at(variable.place, "`.const` variable"))?,
+                Space::Shared => shared.push(variable),
+                Space::Global | Space::Local | Space::Parameter | Space::Register => {
+                    let refusal = Refusal::new("the software GPU has no variables of this kind");
+                    return Err(
+                        refusal.at(variable.place, &format!("module-scope variable `{}`", variable.name))
+                    );
+                }
+            },
+            Item::Function(function) if function.kind == FunctionKind::Entry => {
+                if function.body.is_some() {
+                    entries.push(function);
+                }
+            }
+            // Device functions are harmless while nobody calls them, and `call` is refused.
+            Item::Function(_) => {}
+            Item::Directive(directive) => {
+                if !matches!(directive.name.as_str(), ".file" | ".pragma") {
+                    let refusal = Refusal::new("this directive is not supported");
+                    return Err(refusal.at(directive.place, &format!("`{}`", directive.name)));
+                }
+            }
+        }
+    }
+    let mut programs = Vec::with_capacity(entries.len());
+    for function in entries {
+        let body = function.body.as_deref().unwrap_or_default();
+        let mut used = HashSet::new();
+        names_of(body, &mut used);
+        let shared = shared.iter().copied().filter(|variable| used.contains(variable.name.as_str()));
+        programs.push(Arc::new(entry::decode(function, body, shared, &constants)?));
+    }
+    let (major, minor) = module.version;
+    Ok(Image {
+        programs,
+        constants: Arc::new(constants),
+        ptx_version: major.saturating_mul(10).saturating_add(minor),
+    })
+}
+
+/// All names that the operands of a body mention. The parser bounds how deep blocks nest.
+fn names_of<'a>(body: &'a [Statement], names: &mut HashSet<&'a str>) {
+    for statement in body {
+        match statement {
+            Statement::Block(inner) => names_of(inner, names),
+            Statement::Instruction(instruction) => {
+                for operand in &instruction.operands {
+                    names_in(operand, names);
+                }
+            }
+            Statement::Label(..) | Statement::Variable(_) | Statement::Directive(_) => {}
+        }
+    }
+}
+
+fn names_in<'a>(operand: &'a Operand, names: &mut HashSet<&'a str>) {
+    use bulkhead_guard::ast::AddressBase;
+    match operand {
+        Operand::Symbol(name) | Operand::SymbolOffset(name, _) => {
+            names.insert(name);
+        }
+        Operand::Address(address) => {
+            if let AddressBase::Symbol(name) = &address.base {
+                names.insert(name);
+            }
+        }
+        Operand::Vector(inner) | Operand::List(inner) => {
+            for operand in inner {
+                names_in(operand, names);
+            }
+        }
+        Operand::Pair(a, b) => {
+            names_in(a, names);
+            names_in(b, names);
+        }
+        Operand::Register(_)
+        | Operand::Integer(_)
+        | Operand::Float32(_)
+        | Operand::Float64(_)
+        | Operand::Not(_)
+        | Operand::Sink
+        | Operand::Selected(..) => {}
+    }
+}

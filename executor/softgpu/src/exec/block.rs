@@ -1,0 +1,155 @@
+//! A block: its warps, shared memory and barriers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::step::Outcome;
+use super::warp::Frame;
+use super::warp::Warp;
+use super::{Core, Grid};
+use crate::fault::Fault;
+
+/// Barriers of a block.
+pub(crate) const BARRIERS: usize = 16;
+
+/// How long a block runs before its host thread looks around.
+const SLICE: Duration = Duration::from_millis(10);
+
+/// One of a block's barriers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Barrier {
+    /// Threads that have arrived.
+    pub(crate) arrived: u32,
+    /// Those among them whose predicate held.
+    pub(crate) holding: u32,
+    /// Threads it waits for, where the instruction says; otherwise all that live.
+    pub(crate) expected: Option<u32>,
+}
+
+/// How far a block has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// All its threads have exited.
+    Finished,
+    /// It has more to do.
+    Going,
+}
+
+/// A block.
+#[derive(Debug)]
+pub(crate) struct Block {
+    grid: Arc<Grid>,
+    index: [u32; 3],
+    warps: Vec<Warp>,
+    shared: Vec<u8>,
+    barriers: [Barrier; BARRIERS],
+}
+
+impl Block {
+    /// A block of a grid that runs nothing yet.
+    pub(crate) fn new(grid: &Arc<Grid>) -> Self {
+        let warps = grid.block_threads().div_ceil(32);
+        Self {
+            index: [0; 3],
+            warps: (0..warps).map(|number| Warp::new(number, grid)).collect(),
+            shared: vec![0; grid.shared_bytes() as usize],
+            barriers: [Barrier::default(); BARRIERS],
+            grid: Arc::clone(grid),
+        }
+    }
+
+    /// Becomes the block with this number of the same grid.
+    pub(crate) fn restart(&mut self, number: u64) {
+        self.index = self.grid.block_at(number);
+        self.shared.fill(0);
+        self.barriers = [Barrier::default(); BARRIERS];
+        for warp in &mut self.warps {
+            warp.restart(&self.grid);
+        }
+    }
+
+    /// Runs for a while. A fault comes with its place in words.
+    pub(crate) fn run(&mut self, core: &mut Core) -> Result<Progress, (Fault, String)> {
+        let started = Instant::now();
+        loop {
+            let mut progress = false;
+            let mut finished = true;
+            for index in 0..self.warps.len() {
+                if self.warps[index].live == 0 {
+                    continue;
+                }
+                let outcome = self.run_warp(index, core)?;
+                progress |= outcome != Outcome::Stuck;
+                progress |= self.settle();
+                finished &= self.warps[index].live == 0;
+            }
+            if finished {
+                return Ok(Progress::Finished);
+            }
+            if !progress {
+                return Err(self.deadlock());
+            }
+            if started.elapsed() > SLICE {
+                return Ok(Progress::Going);
+            }
+        }
+    }
+
+    fn run_warp(&mut self, index: usize, core: &mut Core) -> Result<Outcome, (Fault, String)> {
+        let warps = self.warps.len();
+        let warp = &mut self.warps[index];
+        let program = &self.grid.program;
+        let mut frame = Frame {
+            grid: &self.grid,
+            program,
+            core,
+            shared: &mut self.shared,
+            barriers: &mut self.barriers,
+            block: self.index,
+            warps: u32::try_from(warps).unwrap_or(u32::MAX),
+        };
+        warp.run(&mut frame).map_err(|(fault, pc, lane)| {
+            let place = program.places.get(pc as usize).copied().unwrap_or_default();
+            let thread = warp.threads.map(|axis| axis[lane]);
+            let [x, y, z] = self.index;
+            let words = format!(
+                "line {} column {} of entry {}, block ({x}, {y}, {z}), thread ({}, {}, {})",
+                place.line, place.column, program.name, thread[0], thread[1], thread[2]
+            );
+            (fault, words)
+        })
+    }
+
+    /// Opens the barriers that everybody they wait for has reached; says whether there was one.
+    fn settle(&mut self) -> bool {
+        let mut opened = false;
+        for id in 0..BARRIERS {
+            let Barrier { arrived, holding, expected } = self.barriers[id];
+            if arrived == 0 {
+                continue;
+            }
+            let live = || self.warps.iter().map(|warp| warp.live.count_ones()).sum::<u32>();
+            if arrived < expected.unwrap_or_else(live) {
+                continue;
+            }
+            self.barriers[id] = Barrier::default();
+            for warp in &mut self.warps {
+                warp.release(id, &self.grid.program, arrived, holding);
+            }
+            opened = true;
+        }
+        opened
+    }
+
+    fn deadlock(&self) -> (Fault, String) {
+        let waiting = self.warps.iter().flat_map(|warp| &warp.groups).next();
+        let line = waiting
+            .and_then(|group| self.grid.program.places.get((group.pc as usize).saturating_sub(1)))
+            .map_or(0, |place| place.line);
+        let [x, y, z] = self.index;
+        (
+            Fault::illegal("illegal synchronization: every thread waits and none can come"),
+            format!("line {line} of entry {}, block ({x}, {y}, {z})", self.grid.program.name),
+        )
+    }
+}

@@ -1,0 +1,210 @@
+//! What lanes do together: barriers, shuffles, votes, matches, reductions.
+
+use super::block::BARRIERS;
+use super::step::first;
+use super::warp::{Frame, State, Warp, all_or_none};
+use crate::alu::{LANES, Lanes};
+use crate::code::{BarrierMode, Collective, PredSrc, ShuffleMode, Src, VoteMode};
+use crate::fault::Fault;
+
+/// Operands of a block barrier.
+pub(crate) struct Arrival {
+    pub(crate) mode: BarrierMode,
+    pub(crate) id: Src,
+    pub(crate) count: Option<Src>,
+    pub(crate) a: PredSrc,
+}
+
+/// What came of an arrival.
+pub(crate) struct Arrived {
+    /// The barrier that the lanes now wait at, unless they only reported.
+    pub(crate) waits_at: Option<usize>,
+    /// Whether the count that the instruction named has been reached.
+    pub(crate) completes: bool,
+}
+
+/// The lanes of a mask.
+fn lanes(mask: u32) -> impl Iterator<Item = usize> {
+    (0..LANES).filter(move |lane| mask >> lane & 1 == 1)
+}
+
+/// The low word of a register's lane.
+fn low(word: u64) -> u32 {
+    (word & 0xffff_ffff) as u32
+}
+
+impl Warp {
+    /// Counts the active lanes at a block barrier.
+    pub(crate) fn arrive(
+        &mut self,
+        frame: &mut Frame<'_>,
+        active: u32,
+        operands: Arrival,
+    ) -> Result<Arrived, Fault> {
+        let constants = &frame.program.constants;
+        let lane = first(active);
+        let id = operands.id.of(&self.registers, constants)[lane];
+        let id = usize::try_from(id)
+            .ok()
+            .filter(|id| *id < BARRIERS)
+            .ok_or_else(|| Fault::illegal(format!("barrier {id} does not exist")))?;
+        let count = operands.count.map(|count| low(count.of(&self.registers, constants)[lane]));
+        if count.is_some_and(|count| count == 0 || !count.is_multiple_of(32)) {
+            return Err(Fault::illegal("the thread count of a barrier is not a multiple of the warp size"));
+        }
+        let barrier = &mut frame.barriers[id];
+        // With a count the barrier counts warps (ISA, "barrier": in multiples of the warp size).
+        let whole_warp = count.is_some() && active == self.live;
+        barrier.arrived += if whole_warp { 32 } else { active.count_ones() };
+        barrier.holding += (active & operands.a.lanes(&self.predicates)).count_ones();
+        barrier.expected = barrier.expected.or(count);
+        let completes = barrier.expected.is_some_and(|expected| barrier.arrived >= expected);
+        let waits_at = (operands.mode != BarrierMode::Arrive).then_some(id);
+        Ok(Arrived { waits_at, completes })
+    }
+
+    /// Lanes reach a warp barrier; those whose partners are all there go on.
+    pub(crate) fn warp_barrier(&mut self, behind: u32, active: u32, members: &Lanes) {
+        for lane in lanes(active) {
+            self.awaited[lane] = low(members[lane]);
+        }
+        self.park(behind, active, State::WarpBarrier);
+        self.settle_warp_barrier();
+    }
+
+    /// Lets the lanes at warp barriers go whose partners are there or have exited.
+    pub(crate) fn settle_warp_barrier(&mut self) {
+        let at_barrier = self
+            .groups
+            .iter()
+            .filter(|group| group.state == State::WarpBarrier)
+            .fold(0, |mask, group| mask | group.mask);
+        let released = lanes(at_barrier)
+            .filter(|lane| self.awaited[*lane] & self.live & !at_barrier == 0)
+            .fold(0, |mask, lane| mask | 1 << lane);
+        for index in 0..self.groups.len() {
+            let group = self.groups[index];
+            if group.state == State::WarpBarrier && group.mask & released != 0 {
+                self.groups[index].mask &= !released;
+                self.park(group.pc, group.mask & released, State::Ready);
+            }
+        }
+        self.groups.retain(|group| group.mask != 0);
+    }
+
+    /// The lanes, among those that arrive now and those that wait at the same instruction, whose
+    /// partners are all here. Lanes that waited leave their groups.
+    pub(crate) fn gather(&mut self, pc: u32, active: u32, members: &Lanes) -> u32 {
+        let waits = |state: State, at: u32| state == State::Collective && at == pc;
+        let here = self
+            .groups
+            .iter()
+            .filter(|group| waits(group.state, group.pc))
+            .fold(active, |mask, group| mask | group.mask);
+        let together = lanes(here)
+            .filter(|lane| low(members[*lane]) & self.live & !here == 0)
+            .fold(0, |mask, lane| mask | 1 << lane);
+        if together & !active != 0 {
+            for group in self.groups.iter_mut().filter(|group| waits(group.state, group.pc)) {
+                group.mask &= !together;
+            }
+            self.groups.retain(|group| group.mask != 0);
+        }
+        together
+    }
+
+    /// Does a collective operation for lanes that are all here. Lanes with different member masks are
+    /// different parties.
+    pub(crate) fn collective(
+        &mut self,
+        constants: &[Lanes],
+        what: &Collective,
+        members: &Lanes,
+        together: u32,
+    ) {
+        let mut left = together;
+        while left != 0 {
+            let named = low(members[first(left)]);
+            let party = lanes(left)
+                .filter(|lane| low(members[*lane]) == named)
+                .fold(0, |mask, lane| mask | 1 << lane);
+            self.party(constants, what, party);
+            left &= !party;
+        }
+    }
+
+    fn party(&mut self, constants: &[Lanes], what: &Collective, party: u32) {
+        let mut out = [0; LANES];
+        match *what {
+            Collective::Shuffle { mode, d, p, a, b, c } => {
+                let registers = &self.registers;
+                let [a, b, c] = [a, b, c].map(|operand| operand.of(registers, constants));
+                let mut in_range = 0;
+                for lane in 0..LANES {
+                    let (source, inside) = shuffle_source(mode, lane as u32, low(b[lane]), low(c[lane]));
+                    out[lane] = a[source as usize];
+                    in_range |= u32::from(inside) << lane;
+                }
+                self.write(d, &out, party);
+                self.write_predicate(p, in_range, party);
+            }
+            Collective::Vote { mode, d, a } => {
+                let holding = a.lanes(&self.predicates) & party;
+                let answer = match mode {
+                    VoteMode::All => holding == party,
+                    VoteMode::Any => holding != 0,
+                    VoteMode::Uniform => holding == party || holding == 0,
+                };
+                self.write_predicate(d, all_or_none(answer), party);
+            }
+            Collective::Ballot { d, a } => {
+                let holding = a.lanes(&self.predicates) & party;
+                self.write(d, &[u64::from(holding); LANES], party);
+            }
+            Collective::MatchAny { d, a } => {
+                let a = a.of(&self.registers, constants);
+                for lane in lanes(party) {
+                    let same = lanes(party).filter(|other| a[*other] == a[lane]);
+                    out[lane] = u64::from(same.fold(0u32, |mask, other| mask | 1 << other));
+                }
+                self.write(d, &out, party);
+            }
+            Collective::MatchAll { d, p, a } => {
+                let a = a.of(&self.registers, constants);
+                let same = lanes(party).all(|lane| a[lane] == a[first(party)]);
+                let answer = if same { u64::from(party) } else { 0 };
+                self.write(d, &[answer; LANES], party);
+                self.write_predicate(p, all_or_none(same), party);
+            }
+            Collective::Reduce { f, d, a } => {
+                let a = a.of(&self.registers, constants);
+                let folded = lanes(party).map(|lane| a[lane]).reduce(f).unwrap_or(0);
+                self.write(d, &[folded; LANES], party);
+            }
+            Collective::Elect { d, p } => {
+                let leader = first(party);
+                self.write(d, &[leader as u64; LANES], party);
+                self.write_predicate(p, 1 << leader, party);
+            }
+        }
+    }
+}
+
+/// The lane that `shfl` reads from, and whether it is in range (ISA, "shfl.sync", pseudo code).
+fn shuffle_source(mode: ShuffleMode, lane: u32, b: u32, c: u32) -> (u32, bool) {
+    let b = b & 31;
+    let clamp = c & 31;
+    let segment = c >> 8 & 31;
+    let last = (lane & segment) | (clamp & !segment);
+    let (source, inside) = match mode {
+        // Here the clamp is the lowest lane of the segment.
+        ShuffleMode::Up => (lane.wrapping_sub(b), lane >= b && lane - b >= last),
+        ShuffleMode::Down => (lane + b, lane + b <= last),
+        ShuffleMode::Butterfly => (lane ^ b, lane ^ b <= last),
+        ShuffleMode::Index => {
+            let source = (lane & segment) | (b & !segment);
+            (source, source <= last)
+        }
+    };
+    if inside { (source, true) } else { (lane, false) }
+}

@@ -1,0 +1,369 @@
+//! The interpreter's loop.
+
+use super::collective::Arrival;
+use super::warp::{Frame, State, Warp};
+use crate::alu::{LANES, Lanes, bits, carry, logic};
+use crate::code::{
+    CONSTANT_WINDOW, Inst, LOCAL_WINDOW, Op, PARAMETER_WINDOW, Pred, Region, SHARED_WINDOW, Special,
+    WINDOW_BYTES,
+};
+use crate::fault::Fault;
+
+/// Backward branches that a warp may take before the next warp of its block runs.
+const FUEL: u32 = 1 << 12;
+
+/// Why a warp stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It did something.
+    Ran,
+    /// No lane of it could run.
+    Stuck,
+}
+
+/// A fault, the instruction, and a lane it happened in.
+pub(crate) type Faulted = (Fault, u32, usize);
+
+/// What a group does after an instruction that is not plain arithmetic.
+pub(crate) enum Next {
+    /// The group was set aside; another may run.
+    Switch,
+    /// The group was set aside; another warp may run.
+    Leave,
+}
+
+impl Warp {
+    /// Runs groups until none is ready or the fuel is spent.
+    pub(crate) fn run(&mut self, frame: &mut Frame<'_>) -> Result<Outcome, Faulted> {
+        let mut fuel = FUEL;
+        let mut outcome = Outcome::Stuck;
+        while let Some((pc, mask)) = self.pick() {
+            outcome = Outcome::Ran;
+            if matches!(self.run_group(frame, pc, mask, &mut fuel)?, Next::Leave) {
+                break;
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn run_group(
+        &mut self,
+        frame: &mut Frame<'_>,
+        mut pc: u32,
+        mut mask: u32,
+        fuel: &mut u32,
+    ) -> Result<Next, Faulted> {
+        let program = frame.program;
+        loop {
+            if pc >= self.horizon {
+                self.park(pc, mask, State::Ready);
+                return Ok(Next::Switch);
+            }
+            let Inst { guard, op } = &program.code[pc as usize];
+            let active = match guard {
+                None => mask,
+                Some(guard) => mask & guard.lanes(&self.predicates),
+            };
+            match *op {
+                Op::Branch { target } => {
+                    if active == 0 {
+                        pc += 1;
+                        continue;
+                    }
+                    if active != mask {
+                        self.park(target, active, State::Ready);
+                        self.park(pc + 1, mask & !active, State::Ready);
+                        return Ok(Next::Switch);
+                    }
+                    if target <= pc {
+                        *fuel -= 1;
+                        if *fuel == 0 {
+                            self.park(target, mask, State::Ready);
+                            return Ok(Next::Leave);
+                        }
+                        if self.loses_patience() {
+                            self.park(target, mask, State::Ready);
+                            return Ok(Next::Switch);
+                        }
+                    }
+                    pc = target;
+                    continue;
+                }
+                Op::Exit => {
+                    mask &= !active;
+                    self.exit(active);
+                    if mask == 0 {
+                        return Ok(Next::Switch);
+                    }
+                }
+                _ if active == 0 => {}
+                Op::Switch { table, a } => {
+                    let index = *a.of(&self.registers, &program.constants);
+                    self.branch_indexed(&program.tables[table as usize], &index, active)
+                        .map_err(|(fault, lane)| (fault, pc, lane))?;
+                    self.park(pc + 1, mask & !active, State::Ready);
+                    // An indexed branch may go backwards, so it costs fuel wherever it goes.
+                    *fuel -= 1;
+                    self.loses_patience();
+                    return Ok(if *fuel == 0 { Next::Leave } else { Next::Switch });
+                }
+                Op::Barrier { mode, id, count, a } => {
+                    let operands = Arrival { mode, id, count, a };
+                    let full =
+                        self.arrive(frame, active, operands).map_err(|fault| (fault, pc, first(active)))?;
+                    if let (Some(id), false) = (full.waits_at, full.completes) {
+                        self.park(pc + 1, active, State::Barrier(id));
+                        self.park(pc + 1, mask & !active, State::Ready);
+                        return Ok(Next::Switch);
+                    }
+                    if full.completes {
+                        // The block opens the barrier before any lane of this warp can arrive again.
+                        let state = full.waits_at.map_or(State::Ready, State::Barrier);
+                        self.park(pc + 1, active, state);
+                        self.park(pc + 1, mask & !active, State::Ready);
+                        return Ok(Next::Leave);
+                    }
+                }
+                Op::WarpBarrier { members } => {
+                    let members = *members.of(&self.registers, &program.constants);
+                    self.park(pc + 1, mask & !active, State::Ready);
+                    self.warp_barrier(pc + 1, active, &members);
+                    return Ok(Next::Switch);
+                }
+                Op::Collective { members, what } => {
+                    let members = *members.of(&self.registers, &program.constants);
+                    let together = self.gather(pc, active, &members);
+                    self.collective(&program.constants, &what, &members, together);
+                    self.park(pc, active & !together, State::Collective);
+                    mask = (mask & !active) | together;
+                    if mask == 0 {
+                        return Ok(Next::Switch);
+                    }
+                }
+                Op::Yield => {
+                    self.park(pc + 1, mask, State::Ready);
+                    self.yield_turn();
+                    return Ok(Next::Leave);
+                }
+                Op::Trap => return Err((Fault::trap(), pc, first(active))),
+                ref plain => self.plain(frame, plain, active).map_err(|(fault, lane)| (fault, pc, lane))?,
+            }
+            pc += 1;
+        }
+    }
+
+    /// An instruction that only reads and writes registers and memory.
+    #[inline(always)]
+    fn plain(&mut self, frame: &mut Frame<'_>, op: &Op, active: u32) -> Result<(), (Fault, usize)> {
+        let constants: &[Lanes] = &frame.program.constants;
+        let mut out = [0; LANES];
+        match *op {
+            Op::Unary { f, d, a } => {
+                f(a.of(&self.registers, constants), &mut out);
+                self.write(d, &out, active);
+            }
+            Op::Binary { f, d, a, b } => {
+                let registers = &self.registers;
+                f(a.of(registers, constants), b.of(registers, constants), &mut out);
+                self.write(d, &out, active);
+            }
+            Op::Ternary { f, d, a, b, c } => {
+                let registers = &self.registers;
+                let (a, b, c) =
+                    (a.of(registers, constants), b.of(registers, constants), c.of(registers, constants));
+                f(a, b, c, &mut out);
+                self.write(d, &out, active);
+            }
+            Op::Lop3 { table, d, a, b, c } => {
+                let registers = &self.registers;
+                let (a, b, c) =
+                    (a.of(registers, constants), b.of(registers, constants), c.of(registers, constants));
+                logic::lop3(table, a, b, c, &mut out);
+                self.write(d, &out, active);
+            }
+            Op::Insert { wide, d, a, b, position, length } => {
+                let [a, b, position, length] =
+                    [a, b, position, length].map(|operand| operand.of(&self.registers, constants));
+                bits::insert(wide, a, b, position, length, &mut out);
+                self.write(d, &out, active);
+            }
+            Op::Convert { conversion, d, a } => {
+                frame.program.conversions[conversion as usize]
+                    .lanes(a.of(&self.registers, constants), &mut out);
+                self.write(d, &out, active);
+            }
+            Op::Carry { kind, wide, takes, gives, d, operands } => {
+                let operands = operands.map(|operand| operand.of(&self.registers, constants));
+                let flags = if takes { self.predicates[Pred::CARRY.0 as usize] } else { 0 };
+                let flags = carry::compute(kind, wide, operands, flags, &mut out);
+                self.write(d, &out, active);
+                if gives {
+                    self.write_predicate(Pred::CARRY, flags, active);
+                }
+            }
+            Op::Test { f, p, q, a, b, combine, c } => {
+                let registers = &self.registers;
+                let holds = f(a.of(registers, constants), b.of(registers, constants));
+                let c = c.lanes(&self.predicates);
+                self.write_predicate(p, combine.of(holds, c), active);
+                if q != Pred::SINK {
+                    self.write_predicate(q, combine.of(!holds, c), active);
+                }
+            }
+            Op::Set { f, truth, d, a, b, combine, c } => {
+                let registers = &self.registers;
+                let holds = f(a.of(registers, constants), b.of(registers, constants));
+                let holds = combine.of(holds, c.lanes(&self.predicates));
+                for (i, lane) in out.iter_mut().enumerate() {
+                    *lane = if holds >> i & 1 == 1 { u64::from(truth) } else { 0 };
+                }
+                self.write(d, &out, active);
+            }
+            Op::Property { f, p, a } => {
+                let holds = f(a.of(&self.registers, constants));
+                self.write_predicate(p, holds, active);
+            }
+            Op::InRegion { region, p, a } => {
+                let a = a.of(&self.registers, constants);
+                let holds = (0..LANES).fold(0, |mask, i| mask | u32::from(lies_in(region, a[i])) << i);
+                self.write_predicate(p, holds, active);
+            }
+            Op::Logic { op, p, a, b } => {
+                let value = op.of(a.lanes(&self.predicates), b.lanes(&self.predicates));
+                self.write_predicate(p, value, active);
+            }
+            Op::Select { d, a, b, c } => {
+                let registers = &self.registers;
+                let (a, b) = (a.of(registers, constants), b.of(registers, constants));
+                let c = c.lanes(&self.predicates);
+                for i in 0..LANES {
+                    let keep = u64::from(c >> i & 1).wrapping_sub(1);
+                    out[i] = (a[i] & !keep) | (b[i] & keep);
+                }
+                self.write(d, &out, active);
+            }
+            Op::Special { what, d } => {
+                let value = self.special(frame, what);
+                self.write(d, &value, active);
+            }
+            Op::Pack { bits, count, d, parts } => {
+                for (index, part) in parts.iter().take(usize::from(count)).enumerate() {
+                    let part = part.of(&self.registers, constants);
+                    for i in 0..LANES {
+                        out[i] |= part[i] << (usize::from(bits) * index);
+                    }
+                }
+                self.write(d, &out, active);
+            }
+            Op::Unpack { bits, count, d, a } => {
+                let whole = *a.of(&self.registers, constants);
+                let mask = u64::MAX >> (64 - u32::from(bits));
+                for (index, d) in d.into_iter().take(usize::from(count)).enumerate() {
+                    for i in 0..LANES {
+                        out[i] = whole[i] >> (usize::from(bits) * index) & mask;
+                    }
+                    self.write(d, &out, active);
+                }
+            }
+            Op::Load { shape, at, d } => self.load(frame, active, shape, at, d)?,
+            Op::Store { shape, at, a } => self.store(frame, active, shape, at, a)?,
+            Op::Atomic { op, region, size, d, at, a, b } => {
+                self.atomic(frame, active, (op, region, size), (d, at, a, b))?;
+            }
+            Op::Copy { bytes, to, from, valid } => self.copy(frame, active, bytes, (to, from), valid)?,
+            Op::Fence => std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst),
+            Op::ActiveMask { d } => self.write(d, &[u64::from(active); LANES], active),
+            Op::Nop => {}
+            // These change where lanes stand; `run_group` has taken them.
+            Op::Branch { .. }
+            | Op::Switch { .. }
+            | Op::Exit
+            | Op::Trap
+            | Op::Yield
+            | Op::Barrier { .. }
+            | Op::WarpBarrier { .. }
+            | Op::Collective { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn special(&self, frame: &Frame<'_>, what: Special) -> Lanes {
+        let grid = frame.grid;
+        let same = |value: u64| [value; LANES];
+        let by_lane = |f: fn(u32) -> u32| std::array::from_fn(|lane| u64::from(f(lane as u32)));
+        match what {
+            Special::Thread(axis) => self.threads[axis],
+            Special::Threads(axis) => same(grid.threads[axis].into()),
+            Special::Block(axis) => same(frame.block[axis].into()),
+            Special::Blocks(axis) => same(grid.blocks[axis].into()),
+            Special::Lane => by_lane(|lane| lane),
+            Special::Warp => same(self.number.into()),
+            Special::Warps => same(frame.warps.into()),
+            Special::Multiprocessor => same(frame.core.number.into()),
+            Special::Multiprocessors => same(grid.multiprocessors.into()),
+            Special::Grid => same(grid.number),
+            Special::LaneEqual => by_lane(|lane| 1 << lane),
+            Special::LanesBelow => by_lane(|lane| (1 << lane) - 1),
+            Special::LanesUpTo => by_lane(|lane| u32::MAX >> (31 - lane)),
+            Special::LanesAbove => by_lane(|lane| !(u32::MAX >> (31 - lane))),
+            Special::LanesFrom => by_lane(|lane| u32::MAX << lane),
+            Special::Time { bits, high } => {
+                let now = u64::try_from(grid.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                let part = if high { now >> 32 } else { now };
+                same(part & (u64::MAX >> (64 - bits)))
+            }
+            Special::DynamicShared => same(grid.dynamic_shared.into()),
+            Special::TotalShared => same(grid.shared_bytes().into()),
+            Special::Fixed(value) => same(value.into()),
+        }
+    }
+
+    fn branch_indexed(&mut self, table: &[u32], index: &Lanes, active: u32) -> Result<(), (Fault, usize)> {
+        let mut left = active;
+        while left != 0 {
+            let lane = first(left);
+            let target = usize::try_from(index[lane] & 0xffff_ffff).ok().and_then(|index| table.get(index));
+            let Some(target) = target else {
+                return Err((Fault::illegal("indexed branch beyond its table"), lane));
+            };
+            let same = (0..LANES)
+                .filter(|lane| left >> lane & 1 == 1 && index[*lane] == index[first(left)])
+                .fold(0, |mask, lane| mask | 1 << lane);
+            self.park(*target, same, State::Ready);
+            left &= !same;
+        }
+        Ok(())
+    }
+}
+
+/// The lowest lane of a mask.
+pub(crate) fn first(mask: u32) -> usize {
+    mask.trailing_zeros() as usize & 31
+}
+
+/// Which memory a generic address means.
+#[inline(always)]
+pub(crate) fn region_of(address: u64) -> Region {
+    let within = |window: u64| address.wrapping_sub(window) < WINDOW_BYTES;
+    if within(SHARED_WINDOW) {
+        Region::Shared
+    } else if within(LOCAL_WINDOW) {
+        Region::Local
+    } else if within(CONSTANT_WINDOW) {
+        Region::Constant
+    } else if within(PARAMETER_WINDOW) {
+        Region::Parameter
+    } else {
+        Region::Global
+    }
+}
+
+/// `isspacep`: the windows of constants and parameters count as global memory too (ISA, "Generic
+/// Addressing").
+fn lies_in(region: Region, address: u64) -> bool {
+    match (region, region_of(address)) {
+        (Region::Generic, _) => true,
+        (Region::Global, is) => !matches!(is, Region::Shared | Region::Local),
+        (wanted, is) => wanted == is,
+    }
+}

@@ -1,0 +1,243 @@
+//! A warp: 32 lanes, their registers, and which of them run next.
+//!
+//! Lanes at one place in the program form a *group*. Of a warp's ready groups the one lowest in the
+//! program runs, which brings groups together again where compiler-made code does. A group that goes
+//! round a loop for long while another is ready is set aside for a while, so that lanes of one warp may
+//! wait for each other.
+//!
+//! # Invariants
+//! 1. The masks of the groups are disjoint, and their union is `live`.
+//! 2. At most one ready group stands at any place once [`Warp::pick`] has run.
+
+use super::{Core, Grid, block::Barrier};
+use crate::alu::{LANES, Lanes};
+use crate::code::{BarrierMode, Dst, Op, Pred, Program};
+
+/// Backward branches of a warp's groups in the usual order while others are ready, before those get a turn.
+const PATIENCE: u32 = 1 << 10;
+/// Backward branches of such a turn.
+const TURN: u32 = 1 << 8;
+
+/// What a group of lanes is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It can run.
+    Ready,
+    /// It waits at a collective operation for lanes that are elsewhere.
+    Collective,
+    /// It waits at a warp barrier; its place is behind the barrier.
+    WarpBarrier,
+    /// It waits at this block barrier; its place is behind the barrier.
+    Barrier(usize),
+}
+
+/// Lanes at one place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Group {
+    /// Index of the next instruction.
+    pub(crate) pc: u32,
+    /// The lanes.
+    pub(crate) mask: u32,
+    /// Whether they can run.
+    pub(crate) state: State,
+    /// When it last ran.
+    pub(crate) ran: u64,
+}
+
+/// A warp.
+#[derive(Debug)]
+pub(crate) struct Warp {
+    /// Number in its block.
+    pub(crate) number: u32,
+    /// Lanes that have not exited.
+    pub(crate) live: u32,
+    /// Registers.
+    pub(crate) registers: Vec<Lanes>,
+    /// Predicate registers: one bit per lane.
+    pub(crate) predicates: Vec<u32>,
+    /// Local memory, lane after lane.
+    pub(crate) local: Vec<u8>,
+    /// `%tid`, per lane.
+    pub(crate) threads: [Lanes; 3],
+    /// All lanes that live, except while a group runs.
+    pub(crate) groups: Vec<Group>,
+    /// A running group stops where the next ready one stands.
+    pub(crate) horizon: u32,
+    /// The lanes that each lane at a warp barrier waits for.
+    pub(crate) awaited: [u32; LANES],
+    patience: u32,
+    turn: u64,
+    /// The next group to run is the one that has waited longest.
+    rotate: bool,
+    /// The running group is not the one lowest in the program.
+    out_of_order: bool,
+}
+
+/// What every instruction of a warp may touch besides the warp.
+pub(crate) struct Frame<'a> {
+    pub(crate) grid: &'a Grid,
+    pub(crate) program: &'a Program,
+    pub(crate) core: &'a mut Core,
+    pub(crate) shared: &'a mut [u8],
+    pub(crate) barriers: &'a mut [Barrier],
+    pub(crate) block: [u32; 3],
+    pub(crate) warps: u32,
+}
+
+impl Warp {
+    /// A warp with nothing to do yet.
+    pub(crate) fn new(number: u32, grid: &Grid) -> Self {
+        let program = &grid.program;
+        let mut predicates = vec![0; program.predicates as usize];
+        predicates[Pred::TRUE.0 as usize] = u32::MAX;
+        let first = number * 32;
+        let [x, y, _] = grid.threads;
+        let mut threads = [[0; LANES]; 3];
+        for (lane, thread) in (first..first + 32).enumerate() {
+            threads[0][lane] = u64::from(thread % x);
+            threads[1][lane] = u64::from(thread / x % y);
+            threads[2][lane] = u64::from(thread / x / y);
+        }
+        Self {
+            number,
+            live: 0,
+            registers: vec![[0; LANES]; program.registers as usize],
+            predicates,
+            local: vec![0; program.local_bytes as usize * LANES],
+            threads,
+            groups: Vec::with_capacity(4),
+            horizon: u32::MAX,
+            awaited: [0; LANES],
+            patience: PATIENCE,
+            turn: 0,
+            rotate: false,
+            out_of_order: false,
+        }
+    }
+
+    /// Puts all lanes that exist at the start of the entry. Registers keep what an earlier block of the
+    /// same launch left in them, as on a real device; local memory is zeroed.
+    pub(crate) fn restart(&mut self, grid: &Grid) {
+        let threads = grid.block_threads() - self.number * 32;
+        self.live = if threads >= 32 { u32::MAX } else { (1 << threads) - 1 };
+        self.groups.clear();
+        self.groups.push(Group { pc: 0, mask: self.live, state: State::Ready, ran: 0 });
+        self.local.fill(0);
+    }
+
+    /// Takes the group that runs next, joined with all others that stand where it does.
+    pub(crate) fn pick(&mut self) -> Option<(u32, u32)> {
+        self.turn += 1;
+        let ready = self.groups.iter().filter(|group| group.state == State::Ready);
+        let chosen = if self.rotate {
+            ready.min_by_key(|group| group.ran)
+        } else {
+            ready.min_by_key(|group| group.pc)
+        };
+        let pc = chosen?.pc;
+        let mut mask = 0;
+        let mut horizon = u32::MAX;
+        self.groups.retain(|group| {
+            if group.state != State::Ready {
+                return true;
+            }
+            if group.pc == pc {
+                mask |= group.mask;
+                return false;
+            }
+            horizon = horizon.min(group.pc);
+            true
+        });
+        // A group whose turn it is runs on although others stand before it.
+        self.out_of_order = self.rotate && horizon < pc;
+        if self.rotate {
+            self.patience = if self.out_of_order { TURN } else { PATIENCE };
+        }
+        self.horizon = if self.out_of_order { u32::MAX } else { horizon };
+        self.rotate = false;
+        Some((pc, mask))
+    }
+
+    /// Whether a backward branch ends the running group's turn, as others are ready.
+    #[inline(always)]
+    pub(crate) fn loses_patience(&mut self) -> bool {
+        if self.groups.is_empty() {
+            return false;
+        }
+        self.patience = self.patience.saturating_sub(1);
+        if self.patience > 0 {
+            return false;
+        }
+        self.yield_turn();
+        true
+    }
+
+    /// The next group to run is another one, where there is one. After a turn out of order the usual
+    /// order rules again.
+    pub(crate) fn yield_turn(&mut self) {
+        self.rotate = !self.out_of_order;
+        self.patience = PATIENCE;
+    }
+
+    /// Sets lanes aside.
+    pub(crate) fn park(&mut self, pc: u32, mask: u32, state: State) {
+        if mask != 0 {
+            self.groups.push(Group { pc, mask, state, ran: self.turn });
+        }
+    }
+
+    /// Ends lanes. Whoever waits for them looks again.
+    pub(crate) fn exit(&mut self, mask: u32) {
+        self.live &= !mask;
+        for group in &mut self.groups {
+            if group.state == State::Collective {
+                group.state = State::Ready;
+            }
+        }
+        self.settle_warp_barrier();
+    }
+
+    /// Lanes that wait at a block barrier go on; those of a reduction get its result.
+    pub(crate) fn release(&mut self, barrier: usize, program: &Program, arrived: u32, holding: u32) {
+        for index in 0..self.groups.len() {
+            let group = self.groups[index];
+            if group.state != State::Barrier(barrier) {
+                continue;
+            }
+            self.groups[index].state = State::Ready;
+            let Op::Barrier { mode, .. } = program.code[group.pc as usize - 1].op else { continue };
+            match mode {
+                BarrierMode::Sync | BarrierMode::Arrive => {}
+                BarrierMode::Count(d) => self.write(d, &[u64::from(holding); LANES], group.mask),
+                BarrierMode::All(p) => self.write_predicate(p, all_or_none(holding == arrived), group.mask),
+                BarrierMode::Any(p) => self.write_predicate(p, all_or_none(holding > 0), group.mask),
+            }
+        }
+    }
+
+    /// Writes a register in the lanes of a mask.
+    #[inline(always)]
+    pub(crate) fn write(&mut self, d: Dst, value: &Lanes, mask: u32) {
+        let register = &mut self.registers[d.0 as usize];
+        if mask == u32::MAX {
+            *register = *value;
+            return;
+        }
+        for i in 0..LANES {
+            let keep = u64::from(mask >> i & 1).wrapping_sub(1);
+            register[i] = (register[i] & keep) | (value[i] & !keep);
+        }
+    }
+
+    /// Writes a predicate in the lanes of a mask.
+    #[inline(always)]
+    pub(crate) fn write_predicate(&mut self, p: Pred, value: u32, mask: u32) {
+        let predicate = &mut self.predicates[p.0 as usize];
+        *predicate = (*predicate & !mask) | (value & mask);
+    }
+}
+
+/// A condition that is the same for all lanes.
+pub(crate) fn all_or_none(condition: bool) -> u32 {
+    if condition { u32::MAX } else { 0 }
+}

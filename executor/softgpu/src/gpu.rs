@@ -1,0 +1,461 @@
+//! The device itself: the executor's calls, checked and handed on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use bulkhead_gpu::{
+    Access, DeviceAddress, DeviceInfo, EntryId, EntryInfo, Error, EventId, FillPattern, Gpu, HostAddress,
+    HostRange, ImageId, Launch, LoadedImage, MemoryId, StreamId,
+};
+use parking_lot::{Mutex, RwLock};
+
+use crate::code::{ConstantBank, Program};
+use crate::decode;
+use crate::device::{self, SHARED_BYTES_DEFAULT, SHARED_BYTES_MAX};
+use crate::exec::Grid;
+use crate::health::Health;
+use crate::memory::host::{HostMemory, HostUse};
+use crate::memory::space::AddressSpace;
+use crate::pool::Pool;
+use crate::stream::{Engine, Event, Stream, Work};
+
+/// Streams at once.
+const STREAMS_MAX: usize = 1024;
+/// Events at once.
+const EVENTS_MAX: usize = 1 << 16;
+/// Bytes of registers of one block: what the interpreter needs, which is far more than a real device.
+const BLOCK_REGISTER_BYTES_MAX: u64 = 512 << 20;
+
+/// How a software GPU is made.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Device memory; the host gives it when it is first touched.
+    pub memory_bytes: u64,
+    /// Host threads that run blocks besides the streams' own, and the multiprocessors reported;
+    /// `None`: as many as the host has cores.
+    pub threads: Option<usize>,
+    /// The context is lost at the launch after so many: for tests of what happens then.
+    pub lost_after_launches: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { memory_bytes: 8 << 30, threads: None, lost_after_launches: None }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    program: Arc<Program>,
+    constants: Arc<ConstantBank>,
+    image: ImageId,
+    dynamic_shared_max: AtomicU32,
+}
+
+/// A device that executes PTX on the CPU.
+#[derive(Debug)]
+pub struct SoftGpu {
+    info: DeviceInfo,
+    options: Options,
+    space: Arc<AddressSpace>,
+    host: HostMemory,
+    health: Arc<Health>,
+    pool: Arc<Pool>,
+    streams: RwLock<HashMap<StreamId, Arc<Stream>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    events: RwLock<HashMap<EventId, Arc<Event>>>,
+    entries: RwLock<HashMap<EntryId, Arc<Entry>>>,
+    next: AtomicU64,
+    launches: AtomicU64,
+    epoch: Instant,
+}
+
+fn refused(text: impl Into<String>) -> Error {
+    Error::Refused(text.into())
+}
+
+impl SoftGpu {
+    /// A device with nothing on it.
+    pub fn new(options: Options) -> Result<Arc<Self>, Error> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let threads = options.threads.unwrap_or(cores).clamp(1, 1024);
+        let space = Arc::new(AddressSpace::new(options.memory_bytes));
+        let health = Arc::new(Health::default());
+        // One thread less: a stream's own thread works too.
+        let pool = Pool::new(threads - 1, &space, &health)
+            .map_err(|error| Error::Missing(format!("no threads for the software GPU: {error}")))?;
+        let multiprocessors = u32::try_from(threads).unwrap_or(1);
+        Ok(Arc::new(Self {
+            info: device::info(options.memory_bytes, multiprocessors),
+            options,
+            space,
+            host: HostMemory::default(),
+            health,
+            pool: Arc::new(pool),
+            streams: RwLock::default(),
+            threads: Mutex::default(),
+            events: RwLock::default(),
+            entries: RwLock::default(),
+            next: AtomicU64::new(1),
+            launches: AtomicU64::new(0),
+            epoch: Instant::now(),
+        }))
+    }
+
+    fn name(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn multiprocessors(&self) -> u32 {
+        self.info.attribute(16).and_then(|count| u32::try_from(count).ok()).unwrap_or(1)
+    }
+
+    fn push(&self, stream: StreamId, work: Work) -> Result<(), Error> {
+        let streams = self.streams.read();
+        streams.get(&stream).ok_or_else(|| refused("no such stream"))?.push(work)
+    }
+
+    fn event(&self, event: EventId) -> Result<Arc<Event>, Error> {
+        self.events.read().get(&event).cloned().ok_or_else(|| refused("no such event"))
+    }
+
+    fn entry(&self, entry: EntryId) -> Result<Arc<Entry>, Error> {
+        self.entries.read().get(&entry).cloned().ok_or_else(|| refused("no such entry"))
+    }
+
+    fn check_device(&self, at: DeviceAddress, bytes: u64, access: Access) -> Result<(), Error> {
+        self.space
+            .check(at.0, bytes, access)
+            .map_err(|violation| refused(format!("device range {:#x}+{bytes:#x} is {violation}", at.0)))
+    }
+
+    fn begin_host(&self, range: HostRange) -> Result<HostUse, Error> {
+        self.host.begin(range.at, range.bytes)
+    }
+}
+
+/// Checks a launch against the entry and the device, as the driver does before it queues anything.
+fn check_launch(entry: &Entry, launch: &Launch<'_>) -> Result<(), Error> {
+    let program = &entry.program;
+    let [x, y, z] = launch.grid;
+    let in_range = |value: u32, most: u32| (1..=most).contains(&value);
+    if !in_range(x, i32::MAX.unsigned_abs()) || !in_range(y, 65_535) || !in_range(z, 65_535) {
+        return Err(refused(format!("a grid of {x} x {y} x {z} blocks")));
+    }
+    let [x, y, z] = launch.block;
+    if !in_range(x, 1024) || !in_range(y, 1024) || !in_range(z, 64) {
+        return Err(refused(format!("a block of {x} x {y} x {z} threads")));
+    }
+    let threads = x * y * z;
+    let resources = |text: String| Err(Error::LaunchResources(text));
+    if threads > program.threads_max {
+        return resources(format!("{threads} threads, the entry takes {}", program.threads_max));
+    }
+    if program.threads_required.is_some_and(|required| required != launch.block) {
+        return resources("the entry requires another shape of block".to_owned());
+    }
+    let dynamic_max = entry.dynamic_shared_max.load(Ordering::Relaxed);
+    if launch.shared_bytes > dynamic_max {
+        return resources(format!(
+            "{} bytes of dynamic shared memory, {dynamic_max} are allowed",
+            launch.shared_bytes
+        ));
+    }
+    if launch.parameters.len() != program.parameter_bytes as usize {
+        return Err(refused(format!(
+            "{} bytes of parameters, the entry takes {}",
+            launch.parameters.len(),
+            program.parameter_bytes
+        )));
+    }
+    let warps = u64::from(threads.div_ceil(32));
+    if warps * u64::from(program.registers) * 256 > BLOCK_REGISTER_BYTES_MAX {
+        return resources("the block has too many registers for the software GPU".to_owned());
+    }
+    Ok(())
+}
+
+fn entry_info(id: EntryId, program: &Program, constants: &ConstantBank, ptx_version: u32) -> EntryInfo {
+    // Virtual registers are many; a compiler would fit them into what the block size leaves to each thread.
+    let most = (65_536 / program.threads_max).clamp(16, 255) & !7;
+    EntryInfo {
+        name: program.name.clone(),
+        id,
+        parameters: program.parameters.clone(),
+        threads_max: program.threads_max,
+        shared_bytes: program.shared_bytes,
+        local_bytes: program.local_bytes,
+        constant_bytes: u32::try_from(constants.bytes.len()).unwrap_or(u32::MAX),
+        registers: program.registers.clamp(16, most.max(16)),
+        ptx_version,
+        binary_version: 90,
+    }
+}
+
+impl Gpu for SoftGpu {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn bind_thread(&self) -> Result<(), Error> {
+        self.health.check()
+    }
+
+    fn reserve(&self, at: DeviceAddress, bytes: u64) -> Result<(), Error> {
+        self.health.check()?;
+        self.space.reserve(at, bytes)
+    }
+
+    fn unreserve(&self, at: DeviceAddress, bytes: u64) -> Result<(), Error> {
+        self.health.check()?;
+        self.space.unreserve(at, bytes)
+    }
+
+    fn create_memory(&self, bytes: u64) -> Result<MemoryId, Error> {
+        self.health.check()?;
+        self.space.create(bytes)
+    }
+
+    fn destroy_memory(&self, memory: MemoryId) -> Result<(), Error> {
+        self.health.check()?;
+        self.space.destroy(memory)
+    }
+
+    fn map(
+        &self,
+        at: DeviceAddress,
+        memory: MemoryId,
+        chunk_bytes: u64,
+        count: u64,
+        access: Access,
+    ) -> Result<(), Error> {
+        self.health.check()?;
+        self.space.map(at, memory, chunk_bytes, count, access)
+    }
+
+    fn unmap(&self, at: DeviceAddress, bytes: u64) -> Result<(), Error> {
+        self.health.check()?;
+        self.space.unmap(at, bytes)
+    }
+
+    fn register_host(&self, range: HostRange) -> Result<(), Error> {
+        self.health.check()?;
+        self.host.register(range)
+    }
+
+    fn unregister_host(&self, range: HostRange) -> Result<(), Error> {
+        self.health.check()?;
+        self.host.unregister(range)
+    }
+
+    fn create_stream(&self, _priority: i32) -> Result<StreamId, Error> {
+        self.health.check()?;
+        let mut streams = self.streams.write();
+        if streams.len() >= STREAMS_MAX {
+            return Err(refused("too many streams"));
+        }
+        let id = StreamId(self.name());
+        let stream = Arc::new(Stream::default());
+        let number = u32::try_from(id.0 % u64::from(self.multiprocessors())).unwrap_or(0);
+        let engine = Engine {
+            stream: Arc::clone(&stream),
+            space: Arc::clone(&self.space),
+            pool: Arc::clone(&self.pool),
+            health: Arc::clone(&self.health),
+            number,
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("softgpu-stream-{}", id.0))
+            .spawn(move || engine.run())
+            .map_err(|error| refused(format!("no thread for a stream: {error}")))?;
+        let mut threads = self.threads.lock();
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+        streams.insert(id, stream);
+        Ok(id)
+    }
+
+    fn destroy_stream(&self, stream: StreamId) -> Result<(), Error> {
+        self.health.check()?;
+        let stream = self.streams.write().remove(&stream).ok_or_else(|| refused("no such stream"))?;
+        stream.close();
+        Ok(())
+    }
+
+    fn synchronize(&self, stream: StreamId) -> Result<(), Error> {
+        self.health.check()?;
+        let stream = self.streams.read().get(&stream).cloned().ok_or_else(|| refused("no such stream"))?;
+        stream.wait();
+        self.health.check()
+    }
+
+    fn create_event(&self) -> Result<EventId, Error> {
+        self.health.check()?;
+        let mut events = self.events.write();
+        if events.len() >= EVENTS_MAX {
+            return Err(refused("too many events"));
+        }
+        let id = EventId(self.name());
+        events.insert(id, Arc::default());
+        Ok(id)
+    }
+
+    fn destroy_event(&self, event: EventId) -> Result<(), Error> {
+        self.health.check()?;
+        self.events.write().remove(&event).map(drop).ok_or_else(|| refused("no such event"))
+    }
+
+    fn record(&self, event: EventId, stream: StreamId) -> Result<(), Error> {
+        self.health.check()?;
+        self.push(stream, Work::Record(self.event(event)?))
+    }
+
+    fn elapsed_ns(&self, start: EventId, end: EventId) -> Result<Option<f64>, Error> {
+        self.health.check()?;
+        let (start, end) = (self.event(start)?.time(), self.event(end)?.time());
+        let (Some(start), Some(end)) = (start, end) else { return Ok(None) };
+        let signed = match end.checked_duration_since(start) {
+            Some(after) => after.as_secs_f64(),
+            None => -start.duration_since(end).as_secs_f64(),
+        };
+        Ok(Some(signed * 1e9))
+    }
+
+    fn load(&self, ptx: &str) -> Result<LoadedImage, Error> {
+        self.health.check()?;
+        let image = decode::image(ptx)?;
+        let id = ImageId(self.name());
+        let mut loaded = LoadedImage { id, entries: Vec::with_capacity(image.programs.len()) };
+        let mut entries = self.entries.write();
+        for program in image.programs {
+            let entry_id = EntryId(self.name());
+            loaded.entries.push(entry_info(entry_id, &program, &image.constants, image.ptx_version));
+            let dynamic_shared_max = SHARED_BYTES_DEFAULT.saturating_sub(program.shared_bytes);
+            let entry = Entry {
+                constants: Arc::clone(&image.constants),
+                image: id,
+                dynamic_shared_max: AtomicU32::new(dynamic_shared_max),
+                program,
+            };
+            entries.insert(entry_id, Arc::new(entry));
+        }
+        Ok(loaded)
+    }
+
+    fn unload(&self, image: ImageId) -> Result<(), Error> {
+        self.health.check()?;
+        self.entries.write().retain(|_, entry| entry.image != image);
+        Ok(())
+    }
+
+    fn allow_dynamic_shared(&self, entry: EntryId, bytes: u32) -> Result<(), Error> {
+        self.health.check()?;
+        let entry = self.entry(entry)?;
+        let room = SHARED_BYTES_MAX.saturating_sub(entry.program.shared_bytes);
+        if bytes > room {
+            return Err(refused(format!("{bytes} bytes of dynamic shared memory, there is room for {room}")));
+        }
+        entry.dynamic_shared_max.store(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn launch(&self, stream: StreamId, entry: EntryId, launch: &Launch<'_>) -> Result<(), Error> {
+        self.health.check()?;
+        let entry = self.entry(entry)?;
+        check_launch(&entry, launch)?;
+        let number = self.launches.fetch_add(1, Ordering::Relaxed);
+        if self.options.lost_after_launches.is_some_and(|most| number >= most) {
+            self.health.lose(Error::Lost { reason: "a failure asked for by the test".to_owned(), code: 719 });
+            return self.health.check();
+        }
+        let grid = Grid {
+            program: Arc::clone(&entry.program),
+            constants: Arc::clone(&entry.constants),
+            blocks: launch.grid,
+            threads: launch.block,
+            dynamic_shared: launch.shared_bytes,
+            parameters: launch.parameters.to_vec(),
+            number,
+            multiprocessors: self.multiprocessors(),
+            epoch: self.epoch,
+        };
+        self.push(stream, Work::Launch(Arc::new(grid)))
+    }
+
+    fn copy_to_device(&self, stream: StreamId, to: DeviceAddress, from: HostRange) -> Result<(), Error> {
+        self.health.check()?;
+        self.check_device(to, from.bytes as u64, Access::ReadWrite)?;
+        self.push(stream, Work::ToDevice { to: to.0, from: self.begin_host(from)? })
+    }
+
+    fn copy_to_host(&self, stream: StreamId, to: HostRange, from: DeviceAddress) -> Result<(), Error> {
+        self.health.check()?;
+        self.check_device(from, to.bytes as u64, Access::Read)?;
+        self.push(stream, Work::ToHost { to: self.begin_host(to)?, from: from.0 })
+    }
+
+    fn copy_on_device(
+        &self,
+        stream: StreamId,
+        to: DeviceAddress,
+        from: DeviceAddress,
+        bytes: u64,
+    ) -> Result<(), Error> {
+        self.health.check()?;
+        self.check_device(from, bytes, Access::Read)?;
+        self.check_device(to, bytes, Access::ReadWrite)?;
+        self.push(stream, Work::OnDevice { to: to.0, from: from.0, bytes })
+    }
+
+    fn fill(
+        &self,
+        stream: StreamId,
+        to: DeviceAddress,
+        pattern: FillPattern,
+        count: u64,
+    ) -> Result<(), Error> {
+        self.health.check()?;
+        let (size, pattern) = match pattern {
+            FillPattern::Bits8(byte) => (1, u64::from_ne_bytes([byte; 8])),
+            FillPattern::Bits16(half) => (2, u64::from(half) * 0x0001_0001_0001_0001),
+            FillPattern::Bits32(word) => (4, u64::from(word) << 32 | u64::from(word)),
+        };
+        let bytes = count.checked_mul(size).ok_or_else(|| refused("the range is too long"))?;
+        if !to.0.is_multiple_of(size) {
+            return Err(refused("the range is not aligned to the pattern"));
+        }
+        self.check_device(to, bytes, Access::ReadWrite)?;
+        self.push(stream, Work::Fill { to: to.0, bytes, pattern })
+    }
+
+    fn write_value(&self, stream: StreamId, at: HostAddress, value: u64) -> Result<(), Error> {
+        self.health.check()?;
+        if !at.0.is_multiple_of(8) {
+            return Err(refused("the address of a completion value is not aligned"));
+        }
+        let at = self.begin_host(HostRange { at, bytes: 8 })?;
+        self.push(stream, Work::Publish { at, value })
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        self.health.check()
+    }
+}
+
+impl Drop for SoftGpu {
+    fn drop(&mut self) {
+        // Kernels that run are ended: nobody is left to see what they do.
+        self.health.lose(Error::Lost { reason: "the device was closed".to_owned(), code: 201 });
+        for stream in self.streams.get_mut().values() {
+            stream.close();
+        }
+        for thread in self.threads.get_mut().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a stream of the software GPU panicked");
+            }
+        }
+    }
+}

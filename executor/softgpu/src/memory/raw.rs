@@ -1,0 +1,195 @@
+//! Bytes that several threads, and other processes, read and write at the same time.
+//!
+//! Every access goes through an atomic of the access's size with relaxed ordering, so no pattern of
+//! concurrent kernels, copies and host threads is a data race. (Accesses of different sizes to the same
+//! bytes at once are outside Rust's model; every processor Rust runs on gives them some interleaving.)
+//!
+//! # Invariant
+//! Every access is checked against the range: an access out of range or misaligned panics, it never
+//! reaches memory. Callers check first; the panic is the second line.
+
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+/// A range of shared bytes, page-aligned.
+#[derive(Debug)]
+pub(crate) struct Bytes {
+    at: usize,
+    len: usize,
+    owned: bool,
+}
+
+/// The atomic integers.
+trait Cell {}
+impl Cell for AtomicU8 {}
+impl Cell for AtomicU16 {}
+impl Cell for AtomicU32 {}
+impl Cell for AtomicU64 {}
+
+impl Bytes {
+    /// New zeroed memory, which costs nothing until it is touched.
+    pub(crate) fn anonymous(len: usize) -> std::io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new private mapping at an address of the system's choice overlaps nothing.
+        let pointer = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, flags) }?;
+        Ok(Self { at: pointer.expose_provenance(), len, owned: true })
+    }
+
+    /// Memory of the executor's own, by address. Whoever made the [`bulkhead_gpu::HostRange`] keeps it
+    /// mapped while the device may use it: that is the trait's contract.
+    pub(crate) fn borrowed(range: bulkhead_gpu::HostRange) -> Self {
+        Self { at: range.at.0, len: range.bytes, owned: false }
+    }
+
+    /// Length in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    #[inline(always)]
+    fn cell<T: Cell>(&self, offset: usize) -> &T {
+        let size = size_of::<T>();
+        assert!(offset <= self.len.wrapping_sub(size) && self.len >= size, "access out of range");
+        let at = self.at.wrapping_add(offset);
+        assert!(at.is_multiple_of(size), "misaligned access");
+        let pointer = std::ptr::with_exposed_provenance::<T>(at);
+        // SAFETY: the range is mapped while `self` lives (`anonymous` maps it, `borrowed` is promised it);
+        // offset and alignment were just checked; T is an atomic integer, valid for any bytes.
+        unsafe { &*pointer }
+    }
+
+    /// Loads 1, 2, 4 or 8 bytes.
+    #[inline(always)]
+    pub(crate) fn load(&self, offset: usize, size: usize) -> u64 {
+        match size {
+            1 => u64::from(self.cell::<AtomicU8>(offset).load(Ordering::Relaxed)),
+            2 => u64::from(self.cell::<AtomicU16>(offset).load(Ordering::Relaxed)),
+            4 => u64::from(self.cell::<AtomicU32>(offset).load(Ordering::Relaxed)),
+            _ => self.cell::<AtomicU64>(offset).load(Ordering::Relaxed),
+        }
+    }
+
+    /// Stores the low 1, 2, 4 or 8 bytes of `value`.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the low bytes are what is stored")]
+    pub(crate) fn store(&self, offset: usize, size: usize, value: u64) {
+        match size {
+            1 => self.cell::<AtomicU8>(offset).store(value as u8, Ordering::Relaxed),
+            2 => self.cell::<AtomicU16>(offset).store(value as u16, Ordering::Relaxed),
+            4 => self.cell::<AtomicU32>(offset).store(value as u32, Ordering::Relaxed),
+            _ => self.cell::<AtomicU64>(offset).store(value, Ordering::Relaxed),
+        }
+    }
+
+    /// Stores 8 bytes; whoever reads them with acquire ordering sees everything done before.
+    pub(crate) fn publish(&self, offset: usize, value: u64) {
+        self.cell::<AtomicU64>(offset).store(value, Ordering::Release);
+    }
+
+    /// Replaces 2, 4 or 8 bytes by a function of them, atomically; answers what was there.
+    #[expect(clippy::cast_possible_truncation, reason = "the low bytes are what is stored")]
+    pub(crate) fn update(&self, offset: usize, size: usize, change: impl Fn(u64) -> u64) -> u64 {
+        const ORDER: Ordering = Ordering::SeqCst;
+        match size {
+            2 => {
+                let cell = self.cell::<AtomicU16>(offset);
+                let mut old = cell.load(Ordering::Relaxed);
+                loop {
+                    let new = change(u64::from(old)) as u16;
+                    match cell.compare_exchange_weak(old, new, ORDER, Ordering::Relaxed) {
+                        Ok(old) => return u64::from(old),
+                        Err(seen) => old = seen,
+                    }
+                }
+            }
+            4 => {
+                let cell = self.cell::<AtomicU32>(offset);
+                let mut old = cell.load(Ordering::Relaxed);
+                loop {
+                    let new = change(u64::from(old)) as u32;
+                    match cell.compare_exchange_weak(old, new, ORDER, Ordering::Relaxed) {
+                        Ok(old) => return u64::from(old),
+                        Err(seen) => old = seen,
+                    }
+                }
+            }
+            _ => {
+                let cell = self.cell::<AtomicU64>(offset);
+                let mut old = cell.load(Ordering::Relaxed);
+                loop {
+                    let new = change(old);
+                    match cell.compare_exchange_weak(old, new, ORDER, Ordering::Relaxed) {
+                        Ok(old) => return old,
+                        Err(seen) => old = seen,
+                    }
+                }
+            }
+        }
+    }
+
+    /// The host address of an offset modulo 8, which decides how wide a copy can go.
+    fn phase(&self, offset: usize) -> usize {
+        self.at.wrapping_add(offset) & 7
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        if self.owned {
+            let pointer = std::ptr::with_exposed_provenance_mut(self.at);
+            // SAFETY: the mapping was made by `anonymous` with this length, and nothing refers to it any
+            // more: every reference borrows `self`.
+            let unmapped = unsafe { munmap(pointer, self.len) };
+            if let Err(error) = unmapped {
+                tracing::error!(%error, "device memory was not given back");
+            }
+        }
+    }
+}
+
+/// Copies bytes from one range to another, in the widest steps that their alignment allows.
+pub(crate) fn copy(from: &Bytes, from_offset: usize, to: &Bytes, to_offset: usize, len: usize) {
+    let apart = from.phase(from_offset) ^ to.phase(to_offset);
+    let step = if apart == 0 { 8 } else { 1 << apart.trailing_zeros() };
+    let mut done = 0;
+    while done < len && from.phase(from_offset + done) & (step - 1) != 0 {
+        to.store(to_offset + done, 1, from.load(from_offset + done, 1));
+        done += 1;
+    }
+    if step == 8 {
+        while done + 8 <= len {
+            to.store(to_offset + done, 8, from.load(from_offset + done, 8));
+            done += 8;
+        }
+    } else {
+        while done + step <= len {
+            to.store(to_offset + done, step, from.load(from_offset + done, step));
+            done += step;
+        }
+    }
+    while done < len {
+        to.store(to_offset + done, 1, from.load(from_offset + done, 1));
+        done += 1;
+    }
+}
+
+/// Fills bytes with a pattern of 8 bytes that starts at `offset`; `offset` and `len` are multiples of the
+/// length after which the pattern repeats.
+pub(crate) fn fill(to: &Bytes, offset: usize, len: usize, pattern: u64) {
+    let mut done = 0;
+    while done < len && to.phase(offset + done) != 0 {
+        to.store(offset + done, 1, pattern >> (8 * (done & 7)));
+        done += 1;
+    }
+    let turned = pattern.rotate_right(8 * u32::try_from(done & 7).unwrap_or(0));
+    while done + 8 <= len {
+        to.store(offset + done, 8, turned);
+        done += 8;
+    }
+    while done < len {
+        to.store(offset + done, 1, pattern >> (8 * (done & 7)));
+        done += 1;
+    }
+}

@@ -1,0 +1,90 @@
+//! One thread's view of the page tables, with the translations it used last.
+
+use std::sync::Arc;
+
+use bulkhead_gpu::Access;
+
+use super::space::{AddressSpace, Span};
+use super::{Bytes, Violation};
+
+/// Translations kept per thread.
+const KEPT_MAX: usize = 8;
+
+/// What an access does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// It loads.
+    Load,
+    /// It stores, or is atomic.
+    Store,
+}
+
+/// A thread's window on the address space.
+#[derive(Debug)]
+pub(crate) struct View {
+    space: Arc<AddressSpace>,
+    generation: u64,
+    kept: Vec<Span>,
+}
+
+impl View {
+    /// A view with nothing kept.
+    pub(crate) fn new(space: Arc<AddressSpace>) -> Self {
+        Self { space, generation: 0, kept: Vec::with_capacity(KEPT_MAX) }
+    }
+
+    /// Forgets translations older than the tables. Called once per warp instruction: a kernel that runs
+    /// while its pages change sees the change at its next instruction.
+    #[inline(always)]
+    pub(crate) fn refresh(&mut self) {
+        let generation = self.space.generation();
+        if generation != self.generation {
+            self.generation = generation;
+            self.kept.clear();
+        }
+    }
+
+    /// The memory behind an access, and the offset in it.
+    #[inline(always)]
+    pub(crate) fn locate(
+        &mut self,
+        address: u64,
+        size: u64,
+        intent: Intent,
+    ) -> Result<(&Bytes, usize), Violation> {
+        if address & (size - 1) != 0 {
+            return Err(Violation::Misaligned);
+        }
+        let hit = self.kept.first().is_some_and(|span| address >= span.start && address < span.end);
+        if !hit {
+            self.bring_forward(address)?;
+        }
+        let span = self.kept.first().ok_or(Violation::Unmapped)?;
+        if intent == Intent::Store && span.access == Access::Read {
+            return Err(Violation::ReadOnly);
+        }
+        Ok((&span.bytes, span.offset(address)))
+    }
+
+    /// The span of an address comes to the front.
+    #[cold]
+    fn fetch(&mut self, address: u64) -> Result<(), Violation> {
+        let span = self.space.find(address).ok_or(Violation::Unmapped)?;
+        if self.kept.len() == KEPT_MAX {
+            self.kept.pop();
+        }
+        self.kept.insert(0, span);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn bring_forward(&mut self, address: u64) -> Result<(), Violation> {
+        let position = self.kept.iter().position(|span| address >= span.start && address < span.end);
+        match position {
+            // A swap, not a shift: an access pattern over a few arrays settles at once.
+            Some(position) => self.kept.swap(0, position),
+            None => self.fetch(address)?,
+        }
+        Ok(())
+    }
+}

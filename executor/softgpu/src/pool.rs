@@ -1,0 +1,209 @@
+//! The threads that run the blocks of grids.
+//!
+//! A stream's thread works on its own launch; the pool's threads help whichever launches there are. So a
+//! launch always moves on, and launches of several streams run at once, however few cores there are.
+//!
+//! A thread keeps several blocks of a launch in work when they take long: blocks may wait for one another
+//! as far as a real device would keep them resident.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::alu::LANES;
+use crate::exec::{Block, Core, Grid, Progress};
+use crate::health::Health;
+use crate::memory::space::AddressSpace;
+use crate::memory::view::View;
+
+/// Blocks that one thread keeps in work at most.
+const RESIDENT_MAX: usize = 32;
+/// Bytes of registers that the blocks of one thread take at most, beyond the first block.
+const RESIDENT_BYTES_MAX: usize = 64 << 20;
+/// How long a pool thread stays with one launch.
+const STAY: Duration = Duration::from_millis(5);
+
+/// A launch that is running.
+#[derive(Debug)]
+struct Job {
+    grid: Arc<Grid>,
+    next: AtomicU64,
+    failed: AtomicBool,
+    helpers: Mutex<usize>,
+    alone: Condvar,
+}
+
+impl Job {
+    fn take(&self) -> Option<u64> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        (number < self.grid.block_count()).then_some(number)
+    }
+
+    fn has_more(&self) -> bool {
+        self.next.load(Ordering::Relaxed) < self.grid.block_count() && !self.failed.load(Ordering::Relaxed)
+    }
+
+    fn resident_max(&self) -> usize {
+        let warps = self.grid.block_threads().div_ceil(32) as usize;
+        let bytes = self.grid.program.registers as usize * LANES * 8 * warps;
+        (RESIDENT_BYTES_MAX / bytes.max(1)).clamp(1, RESIDENT_MAX)
+    }
+
+    /// Runs blocks until there are none, or until `leave` says so between two blocks.
+    fn work(&self, core: &mut Core, health: &Health, leave: impl Fn() -> bool) {
+        let resident_max = self.resident_max();
+        let mut resident: VecDeque<Block> = VecDeque::new();
+        let mut spare: Vec<Block> = Vec::new();
+        let start = |spare: &mut Vec<Block>, number| {
+            let mut block = spare.pop().unwrap_or_else(|| Block::new(&self.grid));
+            block.restart(number);
+            block
+        };
+        loop {
+            if self.failed.load(Ordering::Relaxed) || health.is_lost() {
+                return;
+            }
+            let Some(mut block) = resident.pop_front() else {
+                if leave() {
+                    return;
+                }
+                match self.take() {
+                    Some(number) => resident.push_back(start(&mut spare, number)),
+                    None => return,
+                }
+                continue;
+            };
+            match block.run(core) {
+                Ok(Progress::Finished) => spare.push(block),
+                Ok(Progress::Going) => {
+                    if resident.len() + 1 < resident_max
+                        && let Some(number) = self.take()
+                    {
+                        resident.push_back(start(&mut spare, number));
+                    }
+                    resident.push_back(block);
+                }
+                Err((fault, place)) => {
+                    self.failed.store(true, Ordering::Relaxed);
+                    health.lose(fault.lost(&place));
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Jobs {
+    list: Vec<Arc<Job>>,
+    closed: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    jobs: Mutex<Jobs>,
+    more: Condvar,
+    health: Arc<Health>,
+}
+
+/// The pool.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    /// A pool of so many threads.
+    pub(crate) fn new(
+        threads: usize,
+        space: &Arc<AddressSpace>,
+        health: &Arc<Health>,
+    ) -> std::io::Result<Self> {
+        let shared =
+            Arc::new(Shared { jobs: Mutex::default(), more: Condvar::new(), health: Arc::clone(health) });
+        let mut pool = Self { shared, threads: Vec::with_capacity(threads) };
+        for number in 0..threads {
+            let shared = Arc::clone(&pool.shared);
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            let mut core = Core { view: View::new(Arc::clone(space)), number };
+            let thread = std::thread::Builder::new()
+                .name(format!("softgpu-{number}"))
+                .spawn(move || shared.help(&mut core))?;
+            pool.threads.push(thread);
+        }
+        Ok(pool)
+    }
+
+    /// Runs a grid to its end; faults go to `health`.
+    pub(crate) fn run(&self, grid: Arc<Grid>, core: &mut Core) {
+        let alone = grid.block_count() == 1;
+        let job = Arc::new(Job {
+            grid,
+            next: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            helpers: Mutex::new(0),
+            alone: Condvar::new(),
+        });
+        if !alone {
+            self.shared.jobs.lock().list.push(Arc::clone(&job));
+            self.shared.more.notify_all();
+        }
+        job.work(core, &self.shared.health, || false);
+        if !alone {
+            self.shared.jobs.lock().list.retain(|other| !Arc::ptr_eq(other, &job));
+            let mut helpers = job.helpers.lock();
+            while *helpers > 0 {
+                job.alone.wait(&mut helpers);
+            }
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.jobs.lock().closed = true;
+        self.shared.more.notify_all();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the software GPU panicked");
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// A pool thread's life.
+    fn help(&self, core: &mut Core) {
+        while let Some(job) = self.next_job() {
+            let since = Instant::now();
+            job.work(core, &self.health, || since.elapsed() > STAY);
+            let mut helpers = job.helpers.lock();
+            *helpers -= 1;
+            if *helpers == 0 {
+                job.alone.notify_all();
+            }
+        }
+    }
+
+    /// Joins the launch with the fewest helpers that has blocks left.
+    fn next_job(&self) -> Option<Arc<Job>> {
+        let mut jobs = self.jobs.lock();
+        loop {
+            if jobs.closed {
+                return None;
+            }
+            let open = jobs.list.iter().filter(|job| job.has_more());
+            if let Some(job) = open.min_by_key(|job| *job.helpers.lock()) {
+                // Counted under the lock of the list, from which the stream takes the job before it waits.
+                *job.helpers.lock() += 1;
+                return Some(Arc::clone(job));
+            }
+            self.more.wait(&mut jobs);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! A software GPU with a window of memory, a stream and registered host memory.
+#![allow(dead_code, reason = "each test file uses its own part of the harness")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test stops where something is wrong"
+)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bulkhead_gpu::{
+    Access, DeviceAddress, EntryId, EntryInfo, Error, Gpu, HostAddress, HostRange, Launch, StreamId,
+};
+use bulkhead_softgpu::{Options, SoftGpu};
+
+/// Where the tests' memory is mapped.
+pub(crate) const WINDOW: u64 = 0x2000_0000_0000;
+const WINDOW_BYTES: u64 = 64 << 20;
+const STAGING_BYTES: usize = 4 << 20;
+
+#[repr(C, align(4096))]
+struct Page([AtomicU64; 512]);
+
+/// Host memory made of pages.
+pub(crate) struct Host(Vec<Page>);
+
+impl Host {
+    pub(crate) fn new(bytes: usize) -> Self {
+        let page = || Page(std::array::from_fn(|_| AtomicU64::new(0)));
+        Self((0..bytes.div_ceil(4096)).map(|_| page()).collect())
+    }
+
+    pub(crate) fn range(&self) -> HostRange {
+        let at = HostAddress(self.0.as_ptr().expose_provenance());
+        HostRange { at, bytes: self.0.len() * 4096 }
+    }
+
+    pub(crate) fn word(&self, index: usize) -> &AtomicU64 {
+        &self.0[index / 512].0[index % 512]
+    }
+
+    fn put(&self, bytes: &[u8]) {
+        for (index, chunk) in bytes.chunks(8).enumerate() {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.word(index).store(u64::from_le_bytes(word), Ordering::Relaxed);
+        }
+    }
+
+    fn get(&self, len: usize) -> Vec<u8> {
+        let words = (0..len.div_ceil(8)).map(|index| self.word(index).load(Ordering::Relaxed));
+        let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        bytes.truncate(len);
+        bytes
+    }
+}
+
+pub(crate) struct Machine {
+    pub(crate) gpu: Arc<SoftGpu>,
+    pub(crate) stream: StreamId,
+    next: u64,
+    // Dropped after the device, which may still write to it.
+    pub(crate) host: Host,
+}
+
+impl Machine {
+    pub(crate) fn new() -> Self {
+        Self::with(Options { memory_bytes: 1 << 30, threads: Some(3), lost_after_launches: None })
+    }
+
+    pub(crate) fn with(options: Options) -> Self {
+        let gpu = SoftGpu::new(options).unwrap();
+        gpu.reserve(DeviceAddress(WINDOW), 1 << 39).unwrap();
+        let memory = gpu.create_memory(WINDOW_BYTES).unwrap();
+        gpu.map(DeviceAddress(WINDOW), memory, WINDOW_BYTES, 1, Access::ReadWrite).unwrap();
+        let host = Host::new(STAGING_BYTES);
+        gpu.register_host(host.range()).unwrap();
+        let stream = gpu.create_stream(0).unwrap();
+        Self { gpu, stream, next: WINDOW, host }
+    }
+
+    /// Fresh device memory.
+    pub(crate) fn buffer(&mut self, bytes: usize) -> u64 {
+        let at = self.next;
+        self.next += (bytes as u64).next_multiple_of(256);
+        assert!(self.next <= WINDOW + WINDOW_BYTES);
+        at
+    }
+
+    pub(crate) fn upload(&mut self, bytes: &[u8]) -> u64 {
+        let at = self.buffer(bytes.len());
+        self.host.put(bytes);
+        let range = HostRange { bytes: bytes.len(), ..self.host.range() };
+        self.gpu.copy_to_device(self.stream, DeviceAddress(at), range).unwrap();
+        self.gpu.synchronize(self.stream).unwrap();
+        at
+    }
+
+    pub(crate) fn upload_u32(&mut self, words: &[u32]) -> u64 {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.upload(&bytes)
+    }
+
+    pub(crate) fn upload_u64(&mut self, words: &[u64]) -> u64 {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.upload(&bytes)
+    }
+
+    pub(crate) fn upload_f32(&mut self, words: &[f32]) -> u64 {
+        let words: Vec<u32> = words.iter().map(|word| word.to_bits()).collect();
+        self.upload_u32(&words)
+    }
+
+    pub(crate) fn download(&mut self, at: u64, len: usize) -> Vec<u8> {
+        let range = HostRange { bytes: len, ..self.host.range() };
+        self.gpu.copy_to_host(self.stream, range, DeviceAddress(at)).unwrap();
+        self.gpu.synchronize(self.stream).unwrap();
+        self.host.get(len)
+    }
+
+    pub(crate) fn download_u32(&mut self, at: u64, count: usize) -> Vec<u32> {
+        let bytes = self.download(at, count * 4);
+        bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+    }
+
+    pub(crate) fn download_u64(&mut self, at: u64, count: usize) -> Vec<u64> {
+        let bytes = self.download(at, count * 8);
+        bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+    }
+
+    pub(crate) fn download_f32(&mut self, at: u64, count: usize) -> Vec<f32> {
+        self.download_u32(at, count).into_iter().map(f32::from_bits).collect()
+    }
+
+    /// Loads an image and gives its first entry.
+    pub(crate) fn entry(&self, ptx: &str) -> EntryInfo {
+        self.gpu.load(ptx).unwrap_or_else(|error| panic!("{error}")).entries.remove(0)
+    }
+
+    pub(crate) fn launch(
+        &self,
+        entry: EntryId,
+        grid: u32,
+        block: u32,
+        parameters: &[u8],
+    ) -> Result<(), Error> {
+        let launch = Launch { grid: [grid, 1, 1], block: [block, 1, 1], shared_bytes: 0, parameters };
+        self.gpu.launch(self.stream, entry, &launch)
+    }
+
+    /// Launches and waits.
+    pub(crate) fn run(&self, entry: EntryId, grid: u32, block: u32, parameters: &[u8]) -> Result<(), Error> {
+        self.launch(entry, grid, block, parameters)?;
+        self.gpu.synchronize(self.stream)
+    }
+
+    /// Runs one block of 32 threads that writes one word each to the address it is given.
+    pub(crate) fn warp(&mut self, declarations: &str, body: &str) -> Vec<u32> {
+        self.block(32, declarations, body)
+    }
+
+    /// Runs one block of threads that leave a word each in `%out`; `%lane` is the thread's number.
+    pub(crate) fn block(&mut self, threads: u32, declarations: &str, body: &str) -> Vec<u32> {
+        let entry = self.entry(&kernel(declarations, body));
+        let out = self.buffer(threads as usize * 4);
+        self.run(entry.id, 1, threads, &out.to_le_bytes()).unwrap();
+        self.download_u32(out, threads as usize)
+    }
+
+    /// Runs one thread that is expected to end the context.
+    pub(crate) fn fault(&mut self, threads: u32, declarations: &str, body: &str) -> (u32, String) {
+        let entry = self.entry(&kernel(declarations, body));
+        let out = self.buffer(threads as usize * 4);
+        match self.run(entry.id, 1, threads, &out.to_le_bytes()) {
+            Err(Error::Lost { code, reason }) => (code, reason),
+            other => panic!("the context should be lost: {other:?}"),
+        }
+    }
+}
+
+/// An entry that stores `%out` of each thread to its word of the buffer.
+pub(crate) fn kernel(declarations: &str, body: &str) -> String {
+    format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n\
+         .visible .entry test(.param .u64 test_param_0)\n{{\n\
+         .reg .b64 %at, %to, %lane64;\n.reg .b32 %out, %lane;\n{declarations}\n\
+         ld.param.u64 %at, [test_param_0];\nmov.u32 %lane, %tid.x;\nmov.u32 %out, 0;\n\
+         {body}\n\
+         mul.wide.u32 %lane64, %lane, 4;\nadd.s64 %to, %at, %lane64;\nst.global.u32 [%to], %out;\nret;\n}}\n"
+    )
+}
+
+/// Parameters of 4 and 8 bytes in a row, with their natural alignment.
+#[derive(Default)]
+pub(crate) struct Parameters(pub(crate) Vec<u8>);
+
+impl Parameters {
+    pub(crate) fn u32(mut self, value: u32) -> Self {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    pub(crate) fn f32(self, value: f32) -> Self {
+        self.u32(value.to_bits())
+    }
+
+    pub(crate) fn u64(mut self, value: u64) -> Self {
+        self.0.resize(self.0.len().next_multiple_of(8), 0);
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+}
