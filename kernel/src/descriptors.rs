@@ -271,16 +271,16 @@ mod tests {
 
     const PEER: Peer = Peer { uid: 1, pid: Some(2) };
 
-    #[tokio::test(start_paused = true)]
-    async fn a_token_is_good_once() {
+    #[test]
+    fn a_token_is_good_once() {
         let tokens = Tokens::new(Duration::from_secs(1));
         let token = tokens.give(0, PEER, Purpose::Fetch(Vec::new())).unwrap();
         assert!(tokens.present(token, PEER, Vec::new()).is_ok());
         assert!(tokens.present(token, PEER, Vec::new()).is_err());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_token_is_good_for_its_own_process_only() {
+    #[test]
+    fn a_token_is_good_for_its_own_process_only() {
         let tokens = Tokens::new(Duration::from_secs(1));
         let token = tokens.give(0, PEER, Purpose::Fetch(Vec::new())).unwrap();
         let other = Peer { uid: 1, pid: Some(3) };
@@ -288,17 +288,28 @@ mod tests {
         assert!(tokens.present(token, PEER, Vec::new()).is_ok());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_token_expires() {
-        let tokens = Tokens::new(Duration::from_secs(1));
+    #[test]
+    fn a_token_expires() {
+        let second = Duration::from_millis(1);
+        let tokens = Tokens::new(second);
         let token = tokens.give(0, PEER, Purpose::Fetch(Vec::new())).unwrap();
-        tokio::time::advance(Duration::from_secs(limits::TOKEN_SECONDS + 1)).await;
+        std::thread::sleep(second * u32::try_from(limits::TOKEN_SECONDS + 1).unwrap());
         assert!(tokens.present(token, PEER, Vec::new()).is_err());
         assert!(tokens.entries.borrow().is_empty() && tokens.order.borrow().is_empty());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_connection_has_so_many_tokens_and_no_more() {
+    #[test]
+    fn used_tokens_leave_nothing_behind() {
+        let tokens = Tokens::new(Duration::from_secs(1));
+        for _ in 0..1_000 {
+            let token = tokens.give(0, PEER, Purpose::Fetch(Vec::new())).unwrap();
+            tokens.present(token, PEER, Vec::new()).unwrap();
+        }
+        assert!(tokens.order.borrow().len() <= limits::TOKENS_MAX + 2);
+    }
+
+    #[test]
+    fn a_connection_has_so_many_tokens_and_no_more() {
         let tokens = Tokens::new(Duration::from_secs(1));
         for _ in 0..limits::TOKENS_MAX {
             tokens.give(0, PEER, Purpose::Fetch(Vec::new())).unwrap();

@@ -1,0 +1,317 @@
+//! Images: offered, sent, compiled, loaded, unloaded.
+
+use std::{
+    io::Write,
+    os::fd::{AsFd, OwnedFd},
+    path::Path,
+    time::Duration,
+};
+
+use bulkhead_kernel::Config;
+use bulkhead_schema::{Error, ErrorCode, Handle, bulkhead_capnp::gpu_module, compile_capnp, limits};
+use rustix::fs::{MemfdFlags, SealFlags};
+
+use crate::{
+    fake::{Asked, Manners},
+    harness::{
+        Client, Harness, Session, descriptor_socket, everything_given_back, exchange, read, set_token, until,
+        with_changed_kernel, with_kernel,
+    },
+};
+
+const SEALED: SealFlags = SealFlags::WRITE.union(SealFlags::SHRINK).union(SealFlags::GROW);
+
+fn image(bytes: &[u8], seals: SealFlags) -> OwnedFd {
+    let memory = rustix::fs::memfd_create("image", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    let mut file = std::fs::File::from(memory);
+    file.write_all(bytes).unwrap();
+    rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+    file.into()
+}
+
+fn send(harness: &Harness, token: [u8; 16], image: &OwnedFd) -> Vec<u8> {
+    exchange(&descriptor_socket(&harness.directory), &token, Some(image)).unwrap().0
+}
+
+async fn load(
+    session: &Session,
+    token: [u8; 16],
+) -> Result<(gpu_module::Client, Vec<(String, Handle)>), Error> {
+    let mut request = session.client.load_image_request();
+    set_token(request.get().init_image(), token);
+    let response = request.send().promise.await.unwrap();
+    let loaded = read(response.get().unwrap().get_result())?;
+    let entries = loaded
+        .get_entries()
+        .unwrap()
+        .iter()
+        .map(|entry| {
+            let name = entry.get_name().unwrap().to_string().unwrap();
+            (name, Handle::read(entry.get_handle().unwrap()))
+        })
+        .collect();
+    Ok((loaded.get_module().unwrap(), entries))
+}
+
+/// A compiler that runs this shell script.
+fn script(config: &mut Config, script: impl Into<std::ffi::OsString>) {
+    config.compiler = vec!["/bin/sh".into(), "-c".into(), script.into()];
+}
+
+/// A compiler that answers this message, whatever it is given.
+fn answer(config: &mut Config, build: impl FnOnce(compile_capnp::compiled::Builder<'_>)) {
+    let mut message = capnp::message::Builder::new_default();
+    build(message.init_root());
+    let path = crate::harness::directory().with_extension("compiled");
+    std::fs::write(&path, capnp::serialize::write_message_to_words(&message)).unwrap();
+    script(config, format!("cat {}; rm {}", path.display(), path.display()));
+}
+
+fn two_entries(config: &mut Config) {
+    answer(config, |compiled| {
+        let mut ptx = compiled.init_ptx();
+        ptx.set_text("// canonical");
+        let mut entries = ptx.init_entries(2);
+        entries.set(0, "saxpy");
+        entries.set(1, "axpby");
+    });
+}
+
+#[test]
+fn an_image_is_compiled_apart_and_loaded_as_its_canonical_text() {
+    with_changed_kernel(Manners::default(), two_entries, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        let token = session.offer(100).await.unwrap();
+        assert_eq!(send(&harness, token, &image(b"the tenant's bytes", SEALED)), [0]);
+        let (module, entries) = load(&session, token).await.unwrap();
+        assert_eq!(entries.len(), 2);
+        assert_eq!(entries[0].0, "entry0");
+        assert_ne!(entries[0].1, entries[1].1);
+        let asked = harness.fake.asked();
+        let loaded = asked.iter().find_map(|asked| match asked {
+            Asked::Load { session, handle, text, entries } => {
+                Some((*session, *handle, text.clone(), *entries))
+            }
+            _ => None,
+        });
+        let (id, handle, text, count) = loaded.unwrap();
+        assert_eq!((id, text.as_str(), count), (session.id, "// canonical", 2));
+        assert_eq!(client.status().await.sessions[0].capabilities, 3);
+
+        let mut request = module.allow_dynamic_shared_request();
+        entries[1].1.write(request.get().init_entry());
+        request.get().set_bytes(65_536);
+        let response = request.send().promise.await.unwrap();
+        read(response.get().unwrap().get_result()).unwrap();
+        assert!(harness.fake.asked().contains(&Asked::Allow { bytes: 65_536 }));
+        let mut request = module.allow_dynamic_shared_request();
+        handle.write(request.get().init_entry());
+        let response = request.send().promise.await.unwrap();
+        let error = read(response.get().unwrap().get_result()).err().unwrap();
+        assert_eq!(error.code, ErrorCode::InvalidHandle, "an image is no entry");
+
+        drop(module);
+        until(async || client.status().await.sessions[0].capabilities == 0).await;
+        assert!(harness.fake.asked().contains(&Asked::Unload { session: session.id, handle }));
+    });
+}
+
+#[test]
+fn an_image_that_was_not_sent_is_not_found() {
+    with_kernel(async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        let token = session.offer(100).await.unwrap();
+        assert_eq!(load(&session, token).await.err().unwrap().code, ErrorCode::NotFound);
+        assert_eq!(load(&session, [7; 16]).await.err().unwrap().code, ErrorCode::NotFound);
+    });
+}
+
+#[test]
+fn an_image_is_loaded_once_for_each_time_it_was_sent() {
+    with_changed_kernel(Manners::default(), two_entries, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        let other = client.open("two").await.unwrap();
+        let token = session.offer(100).await.unwrap();
+        assert_eq!(send(&harness, token, &image(b"bytes", SEALED)), [0]);
+        assert_eq!(send(&harness, token, &image(b"bytes", SEALED)), [1], "a token is good once");
+        let error = load(&other, token).await.err().unwrap();
+        assert_eq!(error.code, ErrorCode::NotFound, "it is another session's");
+        let loaded = load(&session, token).await.unwrap();
+        assert_eq!(load(&session, token).await.err().unwrap().code, ErrorCode::NotFound);
+        drop(loaded);
+    });
+}
+
+#[test]
+fn an_image_that_could_still_change_is_refused() {
+    with_kernel(async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        for seals in
+            [SealFlags::empty(), SealFlags::WRITE | SealFlags::GROW, SealFlags::SHRINK | SealFlags::GROW]
+        {
+            let token = session.offer(100).await.unwrap();
+            assert_eq!(send(&harness, token, &image(b"bytes", seals)), [1], "{seals:?}");
+            assert_eq!(load(&session, token).await.err().unwrap().code, ErrorCode::NotFound);
+        }
+    });
+}
+
+#[test]
+fn what_is_sent_is_a_memfd_of_the_size_that_was_offered() {
+    with_kernel(async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        let null = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let directory = OwnedFd::from(std::fs::File::open("/").unwrap());
+        for sent in [null, directory, image(b"", SEALED), image(&[0; 101], SEALED)] {
+            let token = session.offer(100).await.unwrap();
+            assert_eq!(send(&harness, token, &sent), [1]);
+        }
+        for bytes in [0, limits::IMAGE_BYTES_MAX + 1, u64::MAX] {
+            assert_eq!(session.offer(bytes).await.err().unwrap().code, ErrorCode::InvalidArgument);
+        }
+    });
+}
+
+#[test]
+fn offers_have_a_limit() {
+    with_kernel(async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        for _ in 0..limits::UPLOADS_MAX {
+            session.offer(100).await.unwrap();
+        }
+        assert_eq!(session.offer(100).await.err().unwrap().code, ErrorCode::LimitReached);
+    });
+}
+
+/// Sends an image to a kernel whose compiler is this, and gives the error.
+fn refused(change: impl FnOnce(&mut Config)) -> Error {
+    let mut refused = None;
+    with_changed_kernel(Manners::default(), change, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        let token = session.offer(100).await.unwrap();
+        assert_eq!(send(&harness, token, &image(b"bytes", SEALED)), [0]);
+        refused = load(&session, token).await.err();
+        assert_eq!(client.status().await.sessions[0].capabilities, 0);
+        session.allocate(1).await.unwrap();
+        drop(session);
+        client.leave();
+        everything_given_back(&harness.directory).await;
+    });
+    refused.expect("the image is refused")
+}
+
+#[test]
+fn what_the_compiler_says_of_an_image_reaches_the_client() {
+    let error = refused(|config| {
+        answer(config, |compiled| {
+            let error = Error::new(ErrorCode::ImageRefused, "saxpy.ptx:7:9: `trap` is refused").device(3);
+            error.write(compiled.init_error());
+        });
+    });
+    assert_eq!((error.code, error.device), (ErrorCode::ImageRefused, 0));
+    assert_eq!(error.message, "saxpy.ptx:7:9: `trap` is refused");
+}
+
+#[test]
+fn a_compiler_cannot_blame_the_device() {
+    let error = refused(|config| {
+        answer(config, |compiled| Error::new(ErrorCode::DeviceLost, "boom").write(compiled.init_error()));
+    });
+    assert_eq!(error.code, ErrorCode::ImageInvalid);
+}
+
+#[test]
+fn a_compiler_that_dies_refuses_its_image_only() {
+    let error = refused(|config| script(config, "kill -9 $$"));
+    assert_eq!(error.code, ErrorCode::ImageInvalid);
+    assert!(error.message.contains("signal: 9"), "{error}");
+    assert_eq!(refused(|config| script(config, "exit 4")).code, ErrorCode::ImageInvalid);
+}
+
+#[test]
+fn a_compiler_that_talks_nonsense_refuses_its_image_only() {
+    for nonsense in
+        ["echo this is no message", "true", "head -c 65536 /dev/zero", "head -c 65536 /dev/urandom"]
+    {
+        assert_eq!(refused(|config| script(config, nonsense)).code, ErrorCode::ImageInvalid, "{nonsense}");
+    }
+}
+
+#[test]
+fn a_compiler_that_writes_without_end_is_stopped() {
+    let error = refused(|config| script(config, "exec cat /dev/zero"));
+    assert_eq!(error.code, ErrorCode::ImageInvalid, "{error}");
+}
+
+#[test]
+fn a_compiler_that_takes_too_long_is_stopped() {
+    let error = refused(|config| {
+        script(config, "exec sleep 600");
+        config.limits.second = Duration::from_millis(5);
+    });
+    assert_eq!(error.code, ErrorCode::LimitReached, "{error}");
+}
+
+#[test]
+fn a_compiler_sees_the_image_and_nothing_else() {
+    let report = crate::harness::directory().with_extension("report");
+    let path = report.clone();
+    refused(move |config| {
+        let path = path.display();
+        script(config, format!("{{ cat; ls /proc/$$/fd | tr '\\n' ' '; ulimit -c; export -p; }} > {path}"));
+    });
+    let text = std::fs::read_to_string(&report).unwrap();
+    std::fs::remove_file(&report).unwrap();
+    let rest = text.strip_prefix("bytes").expect("the image comes first");
+    let (descriptors, rest) = rest.split_once('\n').unwrap();
+    // 0 and 1, the inherited standard error, and what the shell itself has open for its redirection.
+    assert!(descriptors.starts_with("0 1 2 "), "{descriptors}");
+    assert!(descriptors.split_whitespace().count() <= 5, "{descriptors}");
+    assert!(descriptors.ends_with(" 0"), "no core dumps: {descriptors}");
+    for line in rest.lines() {
+        let own = ["PWD", "OLDPWD", "SHLVL", "_"];
+        assert!(
+            own.iter().any(|name| line.contains(&format!(" {name}"))),
+            "the environment is empty: {line}"
+        );
+    }
+}
+
+#[test]
+fn a_session_that_ends_stops_its_compiler() {
+    with_changed_kernel(
+        Manners::default(),
+        |config| script(config, "exec sleep 600"),
+        async |harness| {
+            let client = Client::new(&harness.directory).await;
+            let session = client.open("one").await.unwrap();
+            let token = session.offer(100).await.unwrap();
+            assert_eq!(send(&harness, token, &image(b"bytes", SEALED)), [0]);
+            let mut request = session.client.load_image_request();
+            set_token(request.get().init_image(), token);
+            let (loaded, closed) = tokio::join!(request.send().promise, async {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                session.close().await
+            });
+            closed.unwrap();
+            let loaded = loaded.unwrap();
+            let error = read(loaded.get().unwrap().get_result()).err().unwrap();
+            assert_eq!(error.code, ErrorCode::SessionLost);
+        },
+    );
+}
+
+#[test]
+fn a_client_cannot_change_an_image_while_it_is_read() {
+    let sent = image(b"bytes", SEALED);
+    assert!(rustix::io::pwrite(sent.as_fd(), b"other", 0).is_err());
+    assert!(rustix::fs::ftruncate(&sent, 1).is_err());
+    assert!(Path::new("/proc/self/fd").exists(), "compilers read through it");
+}
