@@ -1,1 +1,51 @@
-//! (being written)
+//! `libcuda.so.1` on Bulkhead: NVIDIA's runtime and libraries run on top of it unchanged.
+//!
+//! The names here are CUDA's: context, stream, event, module, function. A program's process has one session with
+//! the kernel; contexts are book-keeping over it. Queries are answered here, memory and code are asked for by
+//! remote call, and work (launches, copies, fills, events) goes into the session's ring.
+//!
+//! # Invariants
+//! 1. No handle that a program passes is ever dereferenced: handles are tagged indices (`handle`), looked up in
+//!    tables of ours. Pointers are dereferenced where the call's documentation says what they point to, in `abi`.
+//! 2. Work of the legacy null stream orders both ways with the work of every blocking stream (`order`).
+//! 3. A launch takes no lock here, and allocates nothing.
+//! 4. A process forked off one that holds a session gets `CUDA_ERROR_NOT_INITIALIZED`, and never its parent's session.
+//! 5. What is not there answers an error, never a false success.
+//!
+//! It trusts the program it lives in: this is the client's own code, and the kernel trusts none of it.
+
+#[expect(unsafe_code, reason = "the C symbols of libcuda, and the pointers that C programs pass")]
+mod abi;
+mod attributes;
+mod context;
+mod copy;
+mod copy_shaped;
+mod device;
+mod driver;
+mod event;
+mod fill;
+mod function;
+mod handle;
+mod handshake;
+mod host_work;
+mod image;
+mod launch;
+mod library;
+mod map;
+mod memory;
+mod module;
+mod occupancy;
+mod order;
+mod pointer;
+mod pool;
+mod proc_address;
+mod query;
+mod refused;
+mod registry;
+mod report;
+mod status;
+mod storage;
+mod stream;
+
+#[cfg(test)]
+mod tests;

@@ -42,18 +42,30 @@ impl<'a> Image<'a> {
     /// The PTX for a device of architecture `sm`: of the entries it may be compiled from, the latest one.
     /// A bare text is taken as it is, since only its own `.target` says what it is for.
     pub fn ptx_for(&self, sm: u32) -> Result<String, Error> {
+        match self.choose(sm)? {
+            Choice::Text(bytes) => text(bytes.to_vec()),
+            Choice::Entry(entry) => text(entry.content()?),
+        }
+    }
+
+    /// That there is PTX for a device of architecture `sm`. Nothing is decompressed, so it may still be damaged.
+    pub fn check_ptx_for(&self, sm: u32) -> Result<(), Error> {
+        self.choose(sm).map(|_| ())
+    }
+
+    fn choose(&self, sm: u32) -> Result<Choice<'a, '_>, Error> {
         match self {
             Image::Ptx(bytes) if bytes.len() > TEXT_BYTES_MAX => Err(Error::Limit {
                 what: "bytes of PTX",
                 value: bytes.len() as u64,
                 limit: TEXT_BYTES_MAX as u64,
             }),
-            Image::Ptx(bytes) => text(bytes.to_vec()),
+            Image::Ptx(bytes) => Ok(Choice::Text(bytes)),
             Image::Cubin { sm } => Err(Error::MachineCodeOnly(sm.iter().copied().collect())),
             Image::Containers(entries) => {
                 let ptx = || entries.iter().filter(|entry| entry.kind == Kind::Ptx);
                 if let Some(best) = ptx().filter(|entry| entry.sm <= sm).max_by_key(|entry| entry.sm) {
-                    return text(best.content()?);
+                    return Ok(Choice::Entry(best));
                 }
                 if let Some(lowest) = ptx().map(|entry| entry.sm).min() {
                     return Err(Error::TooNew { lowest, device: sm });
@@ -68,6 +80,12 @@ impl<'a> Image<'a> {
             }
         }
     }
+}
+
+/// Where the PTX for a device lies.
+enum Choice<'a, 'i> {
+    Text(&'a [u8]),
+    Entry(&'i Entry<'a>),
 }
 
 /// PTX payloads end with a NUL and are padded with more.

@@ -1,0 +1,96 @@
+//! CUDA's structures as C lays them out.
+
+use crate::abi::args::InSlice;
+use crate::status::Status;
+
+/// `CUDA_MEMCPY2D`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Copy2d {
+    pub(crate) from: Side2d,
+    pub(crate) to: Side2d,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+}
+const _: () = assert!(size_of::<Copy2d>() == 128 && std::mem::offset_of!(Copy2d, width) == 112);
+
+/// One side of a [`Copy2d`].
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Side2d {
+    pub(crate) x: usize,
+    pub(crate) y: usize,
+    pub(crate) kind: u32,
+    pub(crate) host: u64,
+    pub(crate) device: u64,
+    pub(crate) array: u64,
+    pub(crate) pitch: usize,
+}
+const _: () = assert!(size_of::<Side2d>() == 56 && std::mem::offset_of!(Side2d, host) == 24);
+
+/// `CUDA_MEMCPY3D`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Copy3d {
+    pub(crate) from: Side3d,
+    pub(crate) to: Side3d,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) depth: usize,
+}
+const _: () = assert!(size_of::<Copy3d>() == 200 && std::mem::offset_of!(Copy3d, width) == 176);
+
+/// One side of a [`Copy3d`].
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Side3d {
+    pub(crate) x: usize,
+    pub(crate) y: usize,
+    pub(crate) z: usize,
+    pub(crate) level: usize,
+    pub(crate) kind: u32,
+    pub(crate) host: u64,
+    pub(crate) device: u64,
+    pub(crate) array: u64,
+    pub(crate) reserved: u64,
+    pub(crate) pitch: usize,
+    pub(crate) height: usize,
+}
+const _: () = assert!(size_of::<Side3d>() == 88 && std::mem::offset_of!(Side3d, host) == 40);
+
+/// `CUlaunchConfig`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct LaunchConfig {
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared_bytes: u32,
+    pub(crate) stream: u64,
+    attributes: *const LaunchAttribute,
+    attributes_count: u32,
+}
+const _: () = assert!(size_of::<LaunchConfig>() == 56 && std::mem::offset_of!(LaunchConfig, stream) == 32);
+
+impl LaunchConfig {
+    /// Most attributes that a launch may carry; CUDA knows fewer.
+    const ATTRIBUTES_MAX: u32 = 64;
+
+    /// Copies the attributes out.
+    pub(crate) fn attributes(&self) -> Result<Vec<LaunchAttribute>, Status> {
+        if self.attributes_count > Self::ATTRIBUTES_MAX {
+            return Err(Status::INVALID_VALUE);
+        }
+        InSlice::nested(self.attributes).read(self.attributes_count as usize)
+    }
+}
+
+/// `CUlaunchAttribute`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct LaunchAttribute {
+    pub(crate) id: u32,
+    padding: u32,
+    pub(crate) value: [u32; 16],
+}
+const _: () =
+    assert!(size_of::<LaunchAttribute>() == 72 && std::mem::offset_of!(LaunchAttribute, value) == 8);

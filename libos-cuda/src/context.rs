@@ -1,0 +1,345 @@
+//! Contexts: book-keeping over the one session. What a context owns ends with it.
+
+use std::cell::{Cell, RefCell};
+
+use parking_lot::RwLock;
+
+use crate::abi::{Out, OutMaybe};
+use crate::driver::{Driver, VERSION, driver};
+use crate::handle::{Kind, decode, encode};
+use crate::query::of;
+use crate::status::{Answer, Status};
+use crate::storage::Storage;
+
+/// Most contexts that a process may create over time.
+const CONTEXTS_MAX: usize = 4096;
+const PRIMARY: usize = 0;
+const FLAGS: u32 = 0xFF;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Context {
+    flags: u32,
+    /// The primary context: how often it is retained. Others: 1 until they are destroyed.
+    held: u32,
+    cache_config: u32,
+    shared_config: u32,
+}
+
+/// The values of the limits that programs may set and read back.
+#[derive(Debug, Clone, Copy)]
+struct ContextLimits([usize; 6]);
+
+impl Default for ContextLimits {
+    /// As NVIDIA's driver has them: stack, printf buffer, device heap, synchronize depth, pending launches, L2 fetch.
+    fn default() -> ContextLimits {
+        ContextLimits([1024, 1 << 20, 8 << 20, 2, 2048, 64])
+    }
+}
+
+/// All contexts of the process; the first is the primary one.
+pub(crate) struct Contexts {
+    list: RwLock<Vec<Context>>,
+    limits: RwLock<ContextLimits>,
+    pub(crate) storage: Storage,
+}
+
+thread_local! {
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
+    /// The contexts below the current one on this thread's stack.
+    static BELOW: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The calling thread's context.
+#[inline]
+pub(crate) fn current() -> Result<u64, Status> {
+    match CURRENT.get() {
+        0 => Err(Status::INVALID_CONTEXT),
+        context => Ok(context),
+    }
+}
+
+/// The driver and the current context, for a call that needs both.
+pub(crate) fn driver_and_current() -> Result<(&'static Driver, u64), Status> {
+    Ok((driver()?, current()?))
+}
+
+fn handle_of(index: usize) -> u64 {
+    encode(Kind::Context, 0, u32::try_from(index).unwrap_or(u32::MAX))
+}
+
+/// The handle of the primary context, whether or not it is active.
+pub(crate) fn primary() -> u64 {
+    handle_of(PRIMARY)
+}
+
+fn index_of(context: u64) -> Result<usize, Status> {
+    decode(Kind::Context, context).map(|(_, index)| index as usize)
+}
+
+impl Contexts {
+    pub(crate) fn new() -> Contexts {
+        Contexts {
+            list: RwLock::new(vec![Context::default()]),
+            limits: RwLock::new(ContextLimits::default()),
+            storage: Storage::new(),
+        }
+    }
+
+    /// That a handle names a context that has not been destroyed.
+    pub(crate) fn check(&self, context: u64) -> Answer {
+        let index = index_of(context)?;
+        match self.list.read().get(index) {
+            Some(known) if index == PRIMARY || known.held > 0 => Ok(()),
+            Some(_) => Err(Status::CONTEXT_IS_DESTROYED),
+            None => Err(Status::INVALID_CONTEXT),
+        }
+    }
+
+    fn with<R>(&self, context: u64, change: impl FnOnce(&mut Context) -> R) -> Result<R, Status> {
+        let mut list = self.list.write();
+        list.get_mut(index_of(context)?).map(change).ok_or(Status::INVALID_CONTEXT)
+    }
+}
+
+/// Ends everything that a context owns.
+fn end(driver: &Driver, context: u64) {
+    driver.contexts.storage.end(context);
+    driver.streams.end(&driver.session, context);
+    drop(driver.events.remove_all(|event| event.context == context));
+    drop(driver.modules.remove_all(|module| module.context == context));
+    driver.memory.end(context);
+}
+
+pub(crate) fn primary_retain(to: Out<u64>, device: i32) -> Answer {
+    of(device)?.contexts.with(primary(), |context| context.held = context.held.saturating_add(1))?;
+    to.set(primary());
+    Ok(())
+}
+
+pub(crate) fn primary_release(device: i32) -> Answer {
+    let driver = of(device)?;
+    let left = driver.contexts.with(primary(), |context| {
+        context.held = context.held.checked_sub(1)?;
+        Some(context.held)
+    })?;
+    match left {
+        Some(0) => end(driver, primary()),
+        Some(_) => {}
+        None => return Err(Status::INVALID_CONTEXT),
+    }
+    Ok(())
+}
+
+pub(crate) fn primary_reset(device: i32) -> Answer {
+    let driver = of(device)?;
+    end(driver, primary());
+    driver.contexts.with(primary(), |context| context.held = 0)
+}
+
+pub(crate) fn primary_set_flags(device: i32, flags: u32) -> Answer {
+    if flags & !FLAGS != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    of(device)?.contexts.with(primary(), |context| context.flags = flags)
+}
+
+pub(crate) fn primary_state(device: i32, flags: OutMaybe<u32>, active: OutMaybe<i32>) -> Answer {
+    let context = of(device)?.contexts.with(primary(), |context| *context)?;
+    flags.set(context.flags);
+    active.set(i32::from(context.held > 0));
+    Ok(())
+}
+
+pub(crate) fn create(to: Out<u64>, flags: u32, device: i32) -> Answer {
+    if flags & !FLAGS != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    let driver = of(device)?;
+    let mut list = driver.contexts.list.write();
+    if list.len() >= CONTEXTS_MAX {
+        return Err(Status::OUT_OF_MEMORY);
+    }
+    list.push(Context { flags, held: 1, ..Context::default() });
+    let handle = handle_of(list.len() - 1);
+    drop(list);
+    push_current(handle);
+    to.set(handle);
+    Ok(())
+}
+
+/// Contexts bound to some of the multiprocessors are not there.
+pub(crate) fn create_affine(to: Out<u64>, parameters: u64, count: i32, flags: u32, device: i32) -> Answer {
+    if parameters != 0 && count != 0 {
+        return Err(Status::UNSUPPORTED_EXEC_AFFINITY);
+    }
+    create(to, flags, device)
+}
+
+pub(crate) fn create_with(to: Out<u64>, parameters: u64, flags: u32, device: i32) -> Answer {
+    if parameters != 0 {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    create(to, flags, device)
+}
+
+pub(crate) fn destroy(context: u64) -> Answer {
+    let driver = driver()?;
+    driver.contexts.check(context)?;
+    if context == primary() {
+        return Err(Status::INVALID_CONTEXT);
+    }
+    end(driver, context);
+    driver.contexts.with(context, |context| context.held = 0)?;
+    if CURRENT.get() == context {
+        pop_current();
+    }
+    Ok(())
+}
+
+fn push_current(context: u64) {
+    let below = CURRENT.replace(context);
+    if below != 0 {
+        BELOW.with_borrow_mut(|stack| stack.push(below));
+    }
+}
+
+fn pop_current() {
+    CURRENT.set(BELOW.with_borrow_mut(Vec::pop).unwrap_or(0));
+}
+
+pub(crate) fn set_current(context: u64) -> Answer {
+    let driver = driver()?;
+    if context == 0 {
+        pop_current();
+        return Ok(());
+    }
+    driver.contexts.check(context)?;
+    CURRENT.set(context);
+    Ok(())
+}
+
+pub(crate) fn get_current(to: Out<u64>) -> Answer {
+    driver()?;
+    to.set(CURRENT.get());
+    Ok(())
+}
+
+pub(crate) fn push(context: u64) -> Answer {
+    driver()?.contexts.check(context)?;
+    push_current(context);
+    Ok(())
+}
+
+pub(crate) fn pop(to: OutMaybe<u64>) -> Answer {
+    driver()?;
+    to.set(current()?);
+    pop_current();
+    Ok(())
+}
+
+pub(crate) fn device(to: Out<i32>) -> Answer {
+    driver_and_current()?;
+    to.set(0);
+    Ok(())
+}
+
+/// A call's context argument: null means the current one.
+fn named(context: u64) -> Result<(&'static Driver, u64), Status> {
+    let driver = driver()?;
+    let context = if context == 0 { current()? } else { context };
+    driver.contexts.check(context)?;
+    Ok((driver, context))
+}
+
+pub(crate) fn device_of(to: Out<i32>, context: u64) -> Answer {
+    named(context)?;
+    to.set(0);
+    Ok(())
+}
+
+pub(crate) fn flags(to: Out<u32>) -> Answer {
+    let (driver, context) = driver_and_current()?;
+    to.set(driver.contexts.with(context, |context| context.flags)?);
+    Ok(())
+}
+
+pub(crate) fn set_flags(flags: u32) -> Answer {
+    if flags & !FLAGS != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    let (driver, context) = driver_and_current()?;
+    driver.contexts.with(context, |context| context.flags = flags)
+}
+
+pub(crate) fn id(context: u64, to: Out<u64>) -> Answer {
+    let (_, context) = named(context)?;
+    to.set(index_of(context)? as u64 + 1);
+    Ok(())
+}
+
+pub(crate) fn api_version(context: u64, to: Out<u32>) -> Answer {
+    named(context)?;
+    // The version of the context interface, which has stood still since CUDA 3.2.
+    to.set(VERSION.min(3020));
+    Ok(())
+}
+
+pub(crate) fn synchronize() -> Answer {
+    let (driver, _) = driver_and_current()?;
+    driver.streams.synchronize_all(&driver.session)
+}
+
+pub(crate) fn synchronize_one(context: u64) -> Answer {
+    let (driver, _) = named(context)?;
+    driver.streams.synchronize_all(&driver.session)
+}
+
+pub(crate) fn limit(to: Out<usize>, limit: u32) -> Answer {
+    let (driver, _) = driver_and_current()?;
+    let limits = driver.contexts.limits.read();
+    to.set(*limits.0.get(limit as usize).ok_or(Status::UNSUPPORTED_LIMIT)?);
+    Ok(())
+}
+
+pub(crate) fn set_limit(limit: u32, value: usize) -> Answer {
+    let (driver, _) = driver_and_current()?;
+    let mut limits = driver.contexts.limits.write();
+    *limits.0.get_mut(limit as usize).ok_or(Status::UNSUPPORTED_LIMIT)? = value;
+    Ok(())
+}
+
+pub(crate) fn cache_config(to: Out<u32>) -> Answer {
+    let (driver, context) = driver_and_current()?;
+    to.set(driver.contexts.with(context, |context| context.cache_config)?);
+    Ok(())
+}
+
+/// A hint, remembered.
+pub(crate) fn set_cache_config(config: u32) -> Answer {
+    let (driver, context) = driver_and_current()?;
+    driver.contexts.with(context, |context| context.cache_config = config)
+}
+
+pub(crate) fn shared_config(to: Out<u32>) -> Answer {
+    let (driver, context) = driver_and_current()?;
+    to.set(driver.contexts.with(context, |context| context.shared_config)?);
+    Ok(())
+}
+
+/// A hint, remembered.
+pub(crate) fn set_shared_config(config: u32) -> Answer {
+    let (driver, context) = driver_and_current()?;
+    driver.contexts.with(context, |context| context.shared_config = config)
+}
+
+pub(crate) fn priority_range(least: OutMaybe<i32>, greatest: OutMaybe<i32>) -> Answer {
+    driver_and_current()?;
+    least.set(crate::stream::PRIORITY_LEAST);
+    greatest.set(crate::stream::PRIORITY_GREATEST);
+    Ok(())
+}
+
+/// No lines persist in L2, so all of them are reset already.
+pub(crate) fn reset_l2() -> Answer {
+    driver_and_current().map(drop)
+}

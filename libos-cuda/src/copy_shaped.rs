@@ -1,0 +1,197 @@
+//! Copies of rows and slices (`cuMemcpy2D`, `cuMemcpy3D`), between linear memory; arrays are not there.
+
+use crate::abi::{Copy2d, Copy3d, In, NullStream, Side2d, Side3d, Wide};
+use crate::copy::{End, Order, copy, done, ordered, submit};
+use crate::device::{DeviceRange, HostSpan};
+use crate::driver::Driver;
+use crate::memory::Place;
+use crate::status::{Answer, Status};
+
+const KIND_HOST: u32 = 1;
+const KIND_DEVICE: u32 = 2;
+const KIND_ARRAY: u32 = 3;
+const KIND_UNIFIED: u32 = 4;
+
+/// Fewer rows than this are copied one by one where staging them would need memory of its own.
+const ROWS_STAGED_MIN: usize = 4;
+
+/// One end of a shaped copy.
+#[derive(Debug, Clone, Copy)]
+struct Side {
+    end: End,
+    /// From a row to the next.
+    row_bytes: usize,
+    /// From a slice to the next.
+    slice_bytes: usize,
+}
+
+impl Side {
+    fn at(&self, slice: usize, row: usize) -> Result<End, Status> {
+        let rows = row.checked_mul(self.row_bytes).ok_or(Status::INVALID_VALUE)?;
+        let slices = slice.checked_mul(self.slice_bytes).ok_or(Status::INVALID_VALUE)?;
+        Ok(self.end.after(rows.checked_add(slices).ok_or(Status::INVALID_VALUE)?))
+    }
+}
+
+/// Columns, rows and slices to copy.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+impl Shape {
+    fn bytes(self) -> Result<usize, Status> {
+        let slice = self.width.checked_mul(self.height).ok_or(Status::INVALID_VALUE)?;
+        slice.checked_mul(self.depth).ok_or(Status::INVALID_VALUE)
+    }
+}
+
+fn side(from: &Side3d, shape: Shape) -> Result<Side, Status> {
+    let end = match from.kind {
+        KIND_HOST => End::Host(Wide(from.host).host()),
+        KIND_DEVICE => End::Device(from.device),
+        KIND_UNIFIED => End::wide(Wide(from.device)),
+        KIND_ARRAY => return Err(Status::NOT_SUPPORTED),
+        _ => return Err(Status::INVALID_VALUE),
+    };
+    if from.level != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    let reach = from.x.checked_add(shape.width).ok_or(Status::INVALID_VALUE)?;
+    let row_bytes = if from.pitch == 0 { reach } else { from.pitch };
+    let rows = from.y.checked_add(shape.height).ok_or(Status::INVALID_VALUE)?;
+    let slice_rows = if from.height == 0 { rows } else { from.height };
+    if row_bytes < reach || (shape.depth > 1 && slice_rows < rows) {
+        return Err(Status::INVALID_VALUE);
+    }
+    let slice_bytes = row_bytes.checked_mul(slice_rows).ok_or(Status::INVALID_VALUE)?;
+    let whole = Side { end, row_bytes, slice_bytes };
+    Ok(Side { end: whole.at(from.z, from.y)?.after(from.x), ..whole })
+}
+
+fn shaped(driver: &Driver, order: Order, to: &Side3d, from: &Side3d, shape: Shape) -> Answer {
+    let bytes = shape.bytes()?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    let (to, from) = (side(to, shape)?, side(from, shape)?);
+    let rows_touch = to.row_bytes == shape.width && from.row_bytes == shape.width;
+    let slice = shape.width * shape.height;
+    if rows_touch && (shape.depth == 1 || (to.slice_bytes == slice && from.slice_bytes == slice)) {
+        return copy(driver, order, to.end, from.end, bytes);
+    }
+    let staged = shape.height.saturating_mul(shape.depth) >= ROWS_STAGED_MIN;
+    match (to.end.place(driver, shape.width)?, from.end.place(driver, shape.width)?) {
+        (Place::Device(_), Place::Pageable) if staged => stage_out(driver, order, to, from, shape),
+        (Place::Pageable, Place::Device(_)) if staged => stage_in(driver, order, to, from, shape),
+        _ => {
+            for z in 0..shape.depth {
+                for y in 0..shape.height {
+                    copy(driver, order, to.at(z, y)?, from.at(z, y)?, shape.width)?;
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Gathers the program's rows into pinned memory and sends them off in one go.
+fn stage_out(driver: &Driver, order: Order, to: Side, from: Side, shape: Shape) -> Answer {
+    let staging = driver.session.allocate_host(shape.bytes()?).map_err(|error| Status::of(&error))?;
+    let pinned = Wide(staging.as_ptr().expose_provenance() as u64).host();
+    let mut last = None;
+    let mut at = 0;
+    for z in 0..shape.depth {
+        for y in 0..shape.height {
+            from.at(z, y)?.host().copy_to(pinned.after(at), shape.width)?;
+            let span = HostSpan { handle: staging.handle(), offset: at as u64, bytes: shape.width as u64 };
+            let range = device(driver, to.at(z, y)?, shape.width)?;
+            last = Some(submit(driver, order, |stream| driver.session.copy_to_device(stream, range, span))?);
+            at += shape.width;
+        }
+    }
+    last.map_or(Ok(()), |fence| driver.session.wait(fence).map_err(|error| Status::of(&error)))
+}
+
+/// Fetches the device's rows into pinned memory in one go and scatters them.
+fn stage_in(driver: &Driver, order: Order, to: Side, from: Side, shape: Shape) -> Answer {
+    let staging = driver.session.allocate_host(shape.bytes()?).map_err(|error| Status::of(&error))?;
+    let pinned = Wide(staging.as_ptr().expose_provenance() as u64).host();
+    let mut last = None;
+    let mut at = 0;
+    for z in 0..shape.depth {
+        for y in 0..shape.height {
+            let span = HostSpan { handle: staging.handle(), offset: at as u64, bytes: shape.width as u64 };
+            let range = device(driver, from.at(z, y)?, shape.width)?;
+            last = Some(submit(driver, order, |stream| driver.session.copy_to_host(stream, span, range))?);
+            at += shape.width;
+        }
+    }
+    if let Some(fence) = last {
+        driver.session.wait(fence).map_err(|error| Status::of(&error))?;
+    }
+    let mut at = 0;
+    for z in 0..shape.depth {
+        for y in 0..shape.height {
+            pinned.after(at).copy_to(to.at(z, y)?.host(), shape.width)?;
+            at += shape.width;
+        }
+    }
+    Ok(())
+}
+
+fn device(driver: &Driver, end: End, bytes: usize) -> Result<DeviceRange, Status> {
+    match end.place(driver, bytes)? {
+        Place::Device(range) => Ok(range),
+        Place::Pinned(_) | Place::Pageable => Err(Status::INVALID_VALUE),
+    }
+}
+
+/// A side of two dimensions as one of three.
+fn deep(side: &Side2d) -> Side3d {
+    Side3d {
+        x: side.x,
+        y: side.y,
+        z: 0,
+        level: 0,
+        kind: side.kind,
+        host: side.host,
+        device: side.device,
+        array: side.array,
+        reserved: 0,
+        pitch: side.pitch,
+        height: 0,
+    }
+}
+
+fn two_in(driver: &Driver, order: Order, copy: &Copy2d) -> Answer {
+    let shape = Shape { width: copy.width, height: copy.height, depth: 1 };
+    shaped(driver, order, &deep(&copy.to), &deep(&copy.from), shape)
+}
+
+fn three_in(driver: &Driver, order: Order, copy: &Copy3d) -> Answer {
+    let shape = Shape { width: copy.width, height: copy.height, depth: copy.depth };
+    shaped(driver, order, &copy.to, &copy.from, shape)
+}
+
+pub(crate) fn two(null: NullStream, shape: In<Copy2d>) -> Answer {
+    let (driver, order) = done(null)?;
+    two_in(driver, order, &shape.0)
+}
+
+pub(crate) fn two_ordered(null: NullStream, shape: In<Copy2d>, stream: u64) -> Answer {
+    let (driver, order) = ordered(null, stream)?;
+    two_in(driver, order, &shape.0)
+}
+
+pub(crate) fn three(null: NullStream, shape: In<Copy3d>) -> Answer {
+    let (driver, order) = done(null)?;
+    three_in(driver, order, &shape.0)
+}
+
+pub(crate) fn three_ordered(null: NullStream, shape: In<Copy3d>, stream: u64) -> Answer {
+    let (driver, order) = ordered(null, stream)?;
+    three_in(driver, order, &shape.0)
+}

@@ -1,0 +1,566 @@
+//! A device without a GPU or a kernel process, for tests: it has memory, does copies and fills at once, keeps a
+//! record of what it was asked, and runs no code.
+
+#![allow(
+    dead_code,
+    clippy::cast_possible_truncation,
+    reason = "a test double: not every build uses all of it, and its sizes are small"
+)]
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::{Error, ErrorCode, Handle};
+
+fn error<T>(code: ErrorCode, text: &str) -> Result<T, Error> {
+    Err(Error::new(code, text))
+}
+
+/// How a session is opened.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) socket: PathBuf,
+    pub(crate) name: String,
+    pub(crate) device: u32,
+}
+
+/// What the device is.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) name: String,
+    pub(crate) uuid: [u8; 16],
+    pub(crate) memory_bytes: u64,
+    pub(crate) architecture: u32,
+}
+
+impl Device {
+    /// Values like a small sm_90's, for the attributes that the code here reads, and zeros elsewhere.
+    pub(crate) fn attribute(&self, number: u32) -> Option<i32> {
+        const VALUES: &[(u32, i32)] = &[
+            (1, 1024),
+            (2, 1024),
+            (3, 1024),
+            (4, 64),
+            (5, i32::MAX),
+            (6, 65535),
+            (7, 65535),
+            (8, 49152),
+            (9, 65536),
+            (10, 32),
+            (12, 65536),
+            (13, 1_000_000),
+            (14, 512),
+            (16, 16),
+            (33, 0x19),
+            (34, 3),
+            (39, 2048),
+            (40, 1),
+            (41, 1),
+            (50, 1),
+            (75, 9),
+            (76, 0),
+            (81, 233_472),
+            (82, 65536),
+            (83, 1),
+            (95, 1),
+            (97, 232_448),
+            (106, 32),
+            (111, 1024),
+        ];
+        let listed = VALUES.iter().find(|(known, _)| *known == number).map(|(_, value)| *value);
+        listed.or_else(|| (1..=147).contains(&number).then_some(0))
+    }
+}
+
+/// One thing that the session was asked to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Launch { stream: u32, entry: String, grid: [u32; 3], shared_bytes: u32, parameters: Vec<u8> },
+    Copy { stream: u32 },
+    Fill { stream: u32 },
+    WaitOn { stream: u32, other: u32 },
+    Record { stream: u32 },
+    DestroyStream { stream: u32 },
+}
+
+#[derive(Default)]
+struct State {
+    asked: Vec<Asked>,
+    positions: Vec<u64>,
+    /// Buffers by slot: address and content. A freed one is `None`.
+    buffers: Vec<Option<Vec<u8>>>,
+    hosts: Vec<Option<Arc<Vec<AtomicU8>>>>,
+    streams: Vec<bool>,
+    entries: Vec<String>,
+    /// Fences beyond this position of a stream are not reached while it is held.
+    held: Vec<Option<u64>>,
+}
+
+/// A session.
+#[derive(Clone)]
+pub(crate) struct Session {
+    device: Arc<Device>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stream(u32);
+
+impl Stream {
+    pub(crate) const DEFAULT: Stream = Stream(0);
+
+    pub(crate) fn index(self) -> u32 {
+        self.0
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Event(u32);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fence {
+    stream: u32,
+    position: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DeviceRange {
+    pub(crate) handle: Handle,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HostSpan {
+    pub(crate) handle: Handle,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Pattern {
+    Bits8(u8),
+    Bits16(u16),
+    Bits32(u32),
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Launch {
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared_bytes: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MemoryInfo {
+    pub(crate) free_bytes: u64,
+    pub(crate) total_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Parameter {
+    pub(crate) offset: u32,
+    pub(crate) bytes: u32,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) handle: Handle,
+    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) parameter_bytes: usize,
+    pub(crate) threads_max: u32,
+    pub(crate) shared_bytes: u32,
+    pub(crate) local_bytes: u32,
+    pub(crate) constant_bytes: u32,
+    pub(crate) registers: u32,
+    pub(crate) ptx_version: u32,
+    pub(crate) binary_version: u32,
+}
+
+#[derive(Clone)]
+pub(crate) struct Image(Arc<[Entry]>);
+
+impl Image {
+    pub(crate) fn entries(&self) -> &[Entry] {
+        &self.0
+    }
+}
+
+pub(crate) struct Buffer {
+    handle: Handle,
+    address: u64,
+    bytes: u64,
+    state: Arc<Mutex<State>>,
+}
+
+impl Buffer {
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.state.lock().buffers[self.handle.slot as usize] = None;
+    }
+}
+
+pub(crate) struct HostBuffer {
+    handle: Handle,
+    content: Arc<Vec<AtomicU8>>,
+    state: Arc<Mutex<State>>,
+}
+
+impl HostBuffer {
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.content[0].as_ptr()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.content.len()
+    }
+}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        self.state.lock().hosts[self.handle.slot as usize] = None;
+    }
+}
+
+static NEXT_ADDRESS: AtomicU64 = AtomicU64::new(0x2010_0000_0000);
+
+impl State {
+    fn submit(&mut self, stream: Stream, asked: Asked) -> Result<Fence, Error> {
+        if !self.streams[stream.0 as usize] {
+            return error(ErrorCode::InvalidHandle, "no such stream");
+        }
+        self.asked.push(asked);
+        self.positions[stream.0 as usize] += 1;
+        Ok(self.fence(stream))
+    }
+
+    fn fence(&self, stream: Stream) -> Fence {
+        Fence { stream: stream.0, position: self.positions[stream.0 as usize] }
+    }
+
+    fn device(&mut self, range: DeviceRange) -> Result<&mut [u8], Error> {
+        let missing = Error::new(ErrorCode::InvalidHandle, "no such buffer");
+        let buffer =
+            self.buffers.get_mut(range.handle.slot as usize).and_then(Option::as_mut).ok_or(missing)?;
+        let outside = Error::new(ErrorCode::InvalidArgument, "outside the buffer");
+        buffer.get_mut(range.offset as usize..(range.offset + range.bytes) as usize).ok_or(outside)
+    }
+
+    fn host(&self, span: HostSpan) -> Result<Arc<Vec<AtomicU8>>, Error> {
+        let missing = Error::new(ErrorCode::InvalidHandle, "no such host buffer");
+        let host = self.hosts.get(span.handle.slot as usize).and_then(Option::as_ref).ok_or(missing)?;
+        match host.get(span.offset as usize..(span.offset + span.bytes) as usize) {
+            Some(_) => Ok(host.clone()),
+            None => error(ErrorCode::InvalidArgument, "outside the host buffer"),
+        }
+    }
+}
+
+impl Session {
+    pub(crate) fn open(options: &Options) -> Result<Session, Error> {
+        if options.name.is_empty() {
+            return error(ErrorCode::InvalidArgument, "a session has a name");
+        }
+        let device = Device {
+            name: "Recording Device".into(),
+            uuid: *b"recording device",
+            memory_bytes: 8 << 30,
+            architecture: 90,
+        };
+        let state = State { streams: vec![true], positions: vec![0], held: vec![None], ..State::default() };
+        Ok(Session { device: Arc::new(device), state: Arc::new(Mutex::new(state)) })
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(crate) fn memory(&self) -> Result<MemoryInfo, Error> {
+        let used: usize = self.state.lock().buffers.iter().flatten().map(Vec::len).sum();
+        let total_bytes = self.device.memory_bytes;
+        Ok(MemoryInfo { free_bytes: total_bytes - used as u64, total_bytes })
+    }
+
+    pub(crate) fn allocate(&self, bytes: u64) -> Result<Buffer, Error> {
+        if bytes > self.memory()?.free_bytes {
+            return error(ErrorCode::OutOfMemory, "out of memory");
+        }
+        let mut state = self.state.lock();
+        let slot = state.buffers.len() as u32;
+        state.buffers.push(Some(vec![0; bytes as usize]));
+        let address = NEXT_ADDRESS.fetch_add(bytes.next_multiple_of(4096) + 4096, Ordering::Relaxed);
+        Ok(Buffer { handle: Handle { slot, generation: 1 }, address, bytes, state: self.state.clone() })
+    }
+
+    pub(crate) fn allocate_host(&self, bytes: usize) -> Result<HostBuffer, Error> {
+        let content = Arc::new((0..bytes).map(|_| AtomicU8::new(0)).collect::<Vec<_>>());
+        let mut state = self.state.lock();
+        let slot = state.hosts.len() as u32;
+        state.hosts.push(Some(content.clone()));
+        Ok(HostBuffer { handle: Handle { slot, generation: 1 }, content, state: self.state.clone() })
+    }
+
+    /// Finds the entries of the PTX, and their parameters where those are on lines of their own.
+    pub(crate) fn load_image(&self, image: &[u8]) -> Result<Image, Error> {
+        let image = bulkhead_fatbin::Image::read(image)
+            .map_err(|bad| Error::new(ErrorCode::ImageInvalid, bad.to_string()))?;
+        let ptx = image
+            .ptx_for(self.device.architecture)
+            .map_err(|bad| Error::new(ErrorCode::NotSupported, bad.to_string()))?;
+        if ptx.contains("brkpt") {
+            return error(ErrorCode::ImageRefused, "image.ptx:9:1: brkpt is not allowed");
+        }
+        let mut state = self.state.lock();
+        let mut entries = Vec::new();
+        for part in ptx.split(".entry ").skip(1) {
+            let (name, rest) = part.split_once('(').unwrap_or((part, ""));
+            let list = rest.split_once(')').map_or("", |(list, _)| list);
+            let slot = state.entries.len() as u32;
+            state.entries.push(name.trim().to_owned());
+            let parameters = parameters(list);
+            entries.push(Entry {
+                name: name.trim().to_owned(),
+                handle: Handle { slot, generation: 1 },
+                parameter_bytes: parameters.last().map_or(0, |last| (last.offset + last.bytes) as usize),
+                parameters,
+                threads_max: 1024,
+                shared_bytes: 256,
+                local_bytes: 0,
+                constant_bytes: 0,
+                registers: 32,
+                ptx_version: 90,
+                binary_version: 90,
+            });
+        }
+        Ok(Image(entries.into()))
+    }
+
+    pub(crate) fn allow_dynamic_shared(
+        &self,
+        _image: &Image,
+        entry: &Entry,
+        bytes: u32,
+    ) -> Result<(), Error> {
+        if entry.shared_bytes + bytes > 232_448 {
+            return error(ErrorCode::LaunchResources, "more shared memory than the device has");
+        }
+        Ok(())
+    }
+
+    pub(crate) fn create_stream(&self, _priority: i32) -> Result<Stream, Error> {
+        let mut state = self.state.lock();
+        if let Some(free) = state.streams.iter().position(|live| !live) {
+            state.streams[free] = true;
+            return Ok(Stream(free as u32));
+        }
+        if state.streams.len() == bulkhead_schema::limits::STREAMS_MAX as usize {
+            return error(ErrorCode::LimitReached, "too many streams");
+        }
+        state.streams.push(true);
+        state.positions.push(0);
+        state.held.push(None);
+        Ok(Stream(state.streams.len() as u32 - 1))
+    }
+
+    pub(crate) fn destroy_stream(&self, stream: Stream) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        state.submit(stream, Asked::DestroyStream { stream: stream.0 })?;
+        state.streams[stream.0 as usize] = false;
+        Ok(())
+    }
+
+    pub(crate) fn create_event(&self) -> Result<Event, Error> {
+        Ok(Event(0))
+    }
+
+    pub(crate) fn destroy_event(&self, _event: Event) -> Result<(), Error> {
+        Ok(())
+    }
+
+    pub(crate) fn record(&self, _event: Event, stream: Stream) -> Result<Fence, Error> {
+        self.state.lock().submit(stream, Asked::Record { stream: stream.0 })
+    }
+
+    pub(crate) fn elapsed_ns(&self, _start: Event, _end: Event) -> Result<f64, Error> {
+        Ok(1.5e6)
+    }
+
+    pub(crate) fn launch_with(
+        &self,
+        stream: Stream,
+        entry: Handle,
+        launch: &Launch,
+        parameter_bytes: usize,
+        mut write: impl FnMut(&mut [u8]),
+    ) -> Result<Fence, Error> {
+        let mut parameters = vec![0xEE; parameter_bytes];
+        write(&mut parameters);
+        let mut state = self.state.lock();
+        let entry = state.entries[entry.slot as usize].clone();
+        assert!(launch.block.iter().all(|size| *size > 0), "checked before");
+        state.submit(
+            stream,
+            Asked::Launch {
+                stream: stream.0,
+                entry,
+                grid: launch.grid,
+                shared_bytes: launch.shared_bytes,
+                parameters,
+            },
+        )
+    }
+
+    pub(crate) fn copy_to_device(
+        &self,
+        stream: Stream,
+        to: DeviceRange,
+        from: HostSpan,
+    ) -> Result<Fence, Error> {
+        let mut state = self.state.lock();
+        let host = state.host(from)?;
+        for (to, from) in state.device(to)?.iter_mut().zip(&host[from.offset as usize..]) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        state.submit(stream, Asked::Copy { stream: stream.0 })
+    }
+
+    pub(crate) fn copy_to_host(
+        &self,
+        stream: Stream,
+        to: HostSpan,
+        from: DeviceRange,
+    ) -> Result<Fence, Error> {
+        let mut state = self.state.lock();
+        let host = state.host(to)?;
+        for (to, from) in host[to.offset as usize..].iter().zip(state.device(from)?.iter()) {
+            to.store(*from, Ordering::Relaxed);
+        }
+        state.submit(stream, Asked::Copy { stream: stream.0 })
+    }
+
+    pub(crate) fn copy_on_device(
+        &self,
+        stream: Stream,
+        to: DeviceRange,
+        from: DeviceRange,
+    ) -> Result<Fence, Error> {
+        let mut state = self.state.lock();
+        let content = state.device(from)?.to_vec();
+        state.device(to)?.copy_from_slice(&content);
+        state.submit(stream, Asked::Copy { stream: stream.0 })
+    }
+
+    pub(crate) fn fill(&self, stream: Stream, to: DeviceRange, pattern: Pattern) -> Result<Fence, Error> {
+        let unit = match pattern {
+            Pattern::Bits8(value) => vec![value],
+            Pattern::Bits16(value) => value.to_le_bytes().to_vec(),
+            Pattern::Bits32(value) => value.to_le_bytes().to_vec(),
+        };
+        let mut state = self.state.lock();
+        let range = state.device(to)?;
+        if range.len() % unit.len() != 0 {
+            return error(ErrorCode::InvalidArgument, "not a whole number of elements");
+        }
+        for element in range.chunks_mut(unit.len()) {
+            element.copy_from_slice(&unit);
+        }
+        state.submit(stream, Asked::Fill { stream: stream.0 })
+    }
+
+    pub(crate) fn write(&self, stream: Stream, to: DeviceRange, from: &[u8]) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        state.device(to)?.copy_from_slice(from);
+        state.submit(stream, Asked::Copy { stream: stream.0 }).map(drop)
+    }
+
+    pub(crate) fn read(&self, stream: Stream, to: &mut [u8], from: DeviceRange) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        to.copy_from_slice(state.device(from)?);
+        state.submit(stream, Asked::Copy { stream: stream.0 }).map(drop)
+    }
+
+    pub(crate) fn wait_on(&self, stream: Stream, fence: Fence) -> Result<(), Error> {
+        self.state.lock().submit(stream, Asked::WaitOn { stream: stream.0, other: fence.stream }).map(drop)
+    }
+
+    pub(crate) fn fence(&self, stream: Stream) -> Fence {
+        self.state.lock().fence(stream)
+    }
+
+    pub(crate) fn is_done(&self, fence: Fence) -> Result<bool, Error> {
+        Ok(self.state.lock().held[fence.stream as usize].is_none_or(|held| fence.position <= held))
+    }
+
+    pub(crate) fn wait(&self, fence: Fence) -> Result<(), Error> {
+        while !self.is_done(fence)? {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn status(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Session {
+    /// What it was asked since the last time.
+    pub(crate) fn take_asked(&self) -> Vec<Asked> {
+        std::mem::take(&mut self.state.lock().asked)
+    }
+
+    /// From here on, nothing that `stream` is asked gets done.
+    pub(crate) fn hold(&self, stream: Stream) {
+        let mut state = self.state.lock();
+        state.held[stream.0 as usize] = Some(state.positions[stream.0 as usize]);
+    }
+
+    /// Undoes [`Session::hold`].
+    pub(crate) fn release(&self, stream: Stream) {
+        self.state.lock().held[stream.0 as usize] = None;
+    }
+}
+
+/// Offsets and sizes of parameters as in `.param .u64 name, .param .align 4 .b8 name[12]`.
+fn parameters(list: &str) -> Vec<Parameter> {
+    let mut found = Vec::new();
+    let mut end = 0u32;
+    for parameter in list.split(',').filter(|parameter| parameter.contains(".param")) {
+        let word = |prefix: &str| {
+            parameter.split_whitespace().find_map(|word| word.strip_prefix(prefix)?.parse::<u32>().ok())
+        };
+        let element = [".u", ".s", ".b", ".f"].iter().find_map(|prefix| word(prefix)).unwrap_or(64) / 8;
+        let count =
+            parameter.split_once('[').and_then(|(_, rest)| rest.split(']').next()?.parse().ok()).unwrap_or(1);
+        let align = parameter
+            .split_once(".align")
+            .and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok())
+            .unwrap_or(element);
+        let offset = end.next_multiple_of(align);
+        found.push(Parameter { offset, bytes: element * count });
+        end = offset + element * count;
+    }
+    found
+}

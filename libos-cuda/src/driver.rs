@@ -1,0 +1,161 @@
+//! The process's one session, and what needs none.
+
+use std::ffi::{c_char, c_void};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::abi::{In, Out};
+use crate::context::Contexts;
+use crate::device::{Device, Options, Session, default_socket};
+use crate::event::Event;
+use crate::function::Function;
+use crate::handle::Kind;
+use crate::library::Library;
+use crate::memory::Memory;
+use crate::module::Module;
+use crate::order::Streams;
+use crate::query::Limits;
+use crate::registry::{Permanent, Table};
+use crate::report;
+use crate::status::{Answer, Status, describe};
+
+/// The version of CUDA that this library speaks. No runtime so far asks for functions of a later one.
+pub(crate) const VERSION: u32 = 13000;
+
+/// Events, libraries and modules that a program may hold at a time.
+const OBJECTS_MAX: usize = 1 << 20;
+
+/// All that a process with a session has.
+pub(crate) struct Driver {
+    pub(crate) session: Session,
+    pub(crate) limits: Limits,
+    pub(crate) contexts: Contexts,
+    pub(crate) streams: Streams,
+    pub(crate) events: Table<Event>,
+    pub(crate) memory: Memory,
+    pub(crate) libraries: Table<Library>,
+    pub(crate) modules: Table<Module>,
+    pub(crate) functions: Permanent<Function>,
+}
+
+static DRIVER: OnceLock<Driver> = OnceLock::new();
+static OPENING: Mutex<()> = Mutex::new(());
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+impl Driver {
+    pub(crate) fn device(&self) -> &Device {
+        self.session.device()
+    }
+
+    fn open() -> Result<Driver, Status> {
+        let options = Options { socket: default_socket(), name: program_name(), device: 0 };
+        let session = Session::open(&options).map_err(|error| {
+            report::once(&format!("no session: {error}"));
+            Status::NO_DEVICE
+        })?;
+        Ok(Driver {
+            limits: Limits::of(session.device()),
+            session,
+            contexts: Contexts::new(),
+            streams: Streams::new(),
+            events: Table::new(Kind::Event, OBJECTS_MAX),
+            memory: Memory::new(),
+            libraries: Table::new(Kind::Library, OBJECTS_MAX),
+            modules: Table::new(Kind::Module, OBJECTS_MAX),
+            functions: Permanent::new(),
+        })
+    }
+}
+
+/// The name by which the kernel lists this session.
+fn program_name() -> String {
+    let path = std::env::args_os().next().unwrap_or_default();
+    let name = std::path::Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned());
+    let mut name = name.unwrap_or_default();
+    while name.len() > bulkhead_schema::limits::NAME_BYTES_MAX {
+        name.pop();
+    }
+    if name.is_empty() { "program".to_owned() } else { name }
+}
+
+extern "C" fn forked() {
+    FORKED.store(true, Ordering::Relaxed);
+}
+
+/// The driver, for a call that needs one to be initialized.
+#[inline]
+pub(crate) fn driver() -> Result<&'static Driver, Status> {
+    if FORKED.load(Ordering::Relaxed) {
+        return Err(Status::NOT_INITIALIZED);
+    }
+    DRIVER.get().ok_or(Status::NOT_INITIALIZED)
+}
+
+/// The driver, opening the session if that has not been done.
+pub(crate) fn open() -> Result<&'static Driver, Status> {
+    if FORKED.load(Ordering::Relaxed) {
+        return Err(Status::NOT_INITIALIZED);
+    }
+    if let Some(driver) = DRIVER.get() {
+        return Ok(driver);
+    }
+    let _opening = OPENING.lock();
+    if let Some(driver) = DRIVER.get() {
+        return Ok(driver);
+    }
+    let driver = Driver::open()?;
+    crate::abi::on_fork_in_child(forked);
+    Ok(DRIVER.get_or_init(|| driver))
+}
+
+pub(crate) fn init(flags: u32) -> Answer {
+    if flags != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    open().map(drop)
+}
+
+pub(crate) fn version(to: Out<i32>) -> Answer {
+    to.set(VERSION.cast_signed());
+    Ok(())
+}
+
+pub(crate) fn error_name(code: u32, to: Out<*const c_char>) -> Answer {
+    describe_to(code, &to, |(name, _)| name.as_ptr())
+}
+
+pub(crate) fn error_string(code: u32, to: Out<*const c_char>) -> Answer {
+    describe_to(code, &to, |(_, text)| text.as_ptr())
+}
+
+type Described = (&'static std::ffi::CStr, &'static std::ffi::CStr);
+
+fn describe_to(code: u32, to: &Out<*const c_char>, part: fn(Described) -> *const c_char) -> Answer {
+    let described = describe(code);
+    to.set(described.map_or(std::ptr::null(), part));
+    described.map(drop).ok_or(Status::INVALID_VALUE)
+}
+
+pub(crate) fn export_table(to: Out<*const c_void>, id: In<[u8; 16]>) -> Answer {
+    match crate::abi::export_table(&id.0) {
+        Some(table) => {
+            to.set(table);
+            Ok(())
+        }
+        None => {
+            if report::tracing() {
+                let id: String = id.0.iter().map(|byte| format!("{byte:02x}")).collect();
+                report::once(&format!("cuGetExportTable: no table {id}"));
+            }
+            to.set(std::ptr::null());
+            Err(Status::INVALID_VALUE)
+        }
+    }
+}
+
+/// Profiling tools are not there; starting and stopping them is harmless, as without one on NVIDIA's driver.
+pub(crate) fn profiler() -> Answer {
+    driver().map(drop)
+}

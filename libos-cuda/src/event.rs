@@ -1,0 +1,153 @@
+//! Events: a point of a stream, with the time at which it was reached.
+
+use parking_lot::Mutex;
+
+use crate::abi::{NullStream, Out};
+use crate::context::driver_and_current;
+use crate::device::{self, Fence, Session};
+use crate::driver::{Driver, driver};
+use crate::status::{Answer, Status};
+
+const DISABLE_TIMING: u32 = 2;
+const INTERPROCESS: u32 = 4;
+const FLAGS: u32 = 7;
+const RECORD_EXTERNAL: u32 = 1;
+
+/// An event.
+pub(crate) struct Event {
+    pub(crate) context: u64,
+    timing: bool,
+    session: Session,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Where it was recorded last.
+    fence: Option<Fence>,
+    /// The session's event, made when the time is taken first.
+    device: Option<device::Event>,
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if let Some(event) = self.state.get_mut().device.take() {
+            // A session that is lost has no events left to destroy.
+            drop(self.session.destroy_event(event));
+        }
+    }
+}
+
+impl Event {
+    fn fence(&self) -> Option<Fence> {
+        self.state.lock().fence
+    }
+
+    fn is_reached(&self, session: &Session) -> Result<bool, Status> {
+        self.fence().map_or(Ok(true), |fence| session.is_done(fence).map_err(|error| Status::of(&error)))
+    }
+}
+
+pub(crate) fn create(to: Out<u64>, flags: u32) -> Answer {
+    let (driver, context) = driver_and_current()?;
+    if flags & !FLAGS != 0 || flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS {
+        return Err(Status::INVALID_VALUE);
+    }
+    if flags & INTERPROCESS != 0 {
+        return Err(Status::NOT_SUPPORTED);
+    }
+    let event = Event {
+        context,
+        timing: flags & DISABLE_TIMING == 0,
+        session: driver.session.clone(),
+        state: Mutex::default(),
+    };
+    to.set(driver.events.insert(event.into())?);
+    Ok(())
+}
+
+pub(crate) fn destroy(event: u64) -> Answer {
+    driver()?.events.remove(event).map(drop)
+}
+
+pub(crate) fn record(null: NullStream, event: u64, stream: u64) -> Answer {
+    let (driver, _) = driver_and_current()?;
+    let event = driver.events.get(event)?;
+    let target = driver.streams.target(null, stream)?;
+    let session = &driver.session;
+    let mut state = event.state.lock();
+    if event.timing && state.device.is_none() {
+        state.device = Some(session.create_event().map_err(|error| Status::of(&error))?);
+    }
+    let fence = driver.streams.submit(session, target, |stream| match state.device {
+        Some(device) => session.record(device, stream).map_err(|error| Status::of(&error)),
+        None => Ok(session.fence(stream)),
+    })?;
+    state.fence = Some(fence);
+    Ok(())
+}
+
+pub(crate) fn record_with_flags(null: NullStream, event: u64, stream: u64, flags: u32) -> Answer {
+    if flags & !RECORD_EXTERNAL != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    record(null, event, stream)
+}
+
+/// An event that was never recorded counts as reached.
+pub(crate) fn query(event: u64) -> Answer {
+    let driver = driver()?;
+    match driver.events.get(event)?.is_reached(&driver.session)? {
+        true => Ok(()),
+        false => Err(Status::NOT_READY),
+    }
+}
+
+pub(crate) fn synchronize(event: u64) -> Answer {
+    let driver = driver()?;
+    match driver.events.get(event)?.fence() {
+        Some(fence) => driver.session.wait(fence).map_err(|error| Status::of(&error)),
+        None => Ok(()),
+    }
+}
+
+/// Later work of the stream starts after the event's point.
+pub(crate) fn wait(null: NullStream, stream: u64, event: u64, flags: u32) -> Answer {
+    let (driver, _) = driver_and_current()?;
+    if flags & !RECORD_EXTERNAL != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    let target = driver.streams.target(null, stream)?;
+    let Some(fence) = driver.events.get(event)?.fence() else { return Ok(()) };
+    let session = &driver.session;
+    driver
+        .streams
+        .submit(session, target, |stream| session.wait_on(stream, fence).map_err(|error| Status::of(&error)))
+}
+
+pub(crate) fn elapsed(to: Out<f32>, start: u64, end: u64) -> Answer {
+    let driver = driver()?;
+    let nanoseconds = elapsed_ns(driver, start, end)?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "CUDA gives milliseconds with half a microsecond's precision"
+    )]
+    to.set((nanoseconds / 1e6) as f32);
+    Ok(())
+}
+
+fn elapsed_ns(driver: &Driver, start: u64, end: u64) -> Result<f64, Status> {
+    let times = [start, end].map(|event| -> Result<device::Event, Status> {
+        let event = driver.events.get(event)?;
+        let state = event.state.lock();
+        let (Some(fence), Some(device)) = (state.fence, state.device) else {
+            return Err(Status::INVALID_HANDLE);
+        };
+        match driver.session.is_done(fence).map_err(|error| Status::of(&error))? {
+            true => Ok(device),
+            false => Err(Status::NOT_READY),
+        }
+    });
+    let [start, end] = times;
+    driver.session.elapsed_ns(start?, end?).map_err(|error| Status::of(&error))
+}

@@ -1,0 +1,107 @@
+//! `cuMemset*`.
+
+use crate::abi::NullStream;
+use crate::copy::{Order, done, ordered, submit};
+use crate::device::Pattern;
+use crate::driver::Driver;
+use crate::status::{Answer, Status};
+
+/// `count` elements in each of `rows` rows, `pitch` bytes apart.
+#[derive(Debug, Clone, Copy)]
+struct Area {
+    to: u64,
+    pitch: usize,
+    count: usize,
+    rows: usize,
+}
+
+impl Area {
+    fn line(to: u64, count: usize) -> Area {
+        Area { to, pitch: 0, count, rows: 1 }
+    }
+}
+
+fn size_of(pattern: Pattern) -> usize {
+    match pattern {
+        Pattern::Bits8(_) => 1,
+        Pattern::Bits16(_) => 2,
+        Pattern::Bits32(_) => 4,
+    }
+}
+
+fn fill(driver: &Driver, order: Order, area: Area, pattern: Pattern) -> Answer {
+    let element = size_of(pattern);
+    let width = area.count.checked_mul(element).ok_or(Status::INVALID_VALUE)?;
+    if width == 0 || area.rows == 0 {
+        return Ok(());
+    }
+    if !area.to.is_multiple_of(element as u64) {
+        return Err(Status::INVALID_VALUE);
+    }
+    let (width, rows) = if area.rows > 1 && area.pitch == width {
+        (width.checked_mul(area.rows).ok_or(Status::INVALID_VALUE)?, 1)
+    } else {
+        (width, area.rows)
+    };
+    if rows > 1 && (area.pitch < width || !area.pitch.is_multiple_of(element)) {
+        return Err(Status::INVALID_VALUE);
+    }
+    for row in 0..rows {
+        let offset = area.pitch.checked_mul(row).ok_or(Status::INVALID_VALUE)?;
+        let at = area.to.checked_add(offset as u64).ok_or(Status::INVALID_VALUE)?;
+        let range = driver.memory.device(at, width as u64)?;
+        submit(driver, order, |stream| driver.session.fill(stream, range, pattern))?;
+    }
+    Ok(())
+}
+
+macro_rules! fills {
+    ($($value:ident $pattern:ident $line:ident $line_ordered:ident $rows:ident $rows_ordered:ident;)*) => {$(
+        pub(crate) fn $line(null: NullStream, to: u64, value: $value, count: usize) -> Answer {
+            let (driver, order) = done(null)?;
+            fill(driver, order, Area::line(to, count), Pattern::$pattern(value))
+        }
+
+        pub(crate) fn $line_ordered(
+            null: NullStream,
+            to: u64,
+            value: $value,
+            count: usize,
+            stream: u64,
+        ) -> Answer {
+            let (driver, order) = ordered(null, stream)?;
+            fill(driver, order, Area::line(to, count), Pattern::$pattern(value))
+        }
+
+        pub(crate) fn $rows(
+            null: NullStream,
+            to: u64,
+            pitch: usize,
+            value: $value,
+            count: usize,
+            rows: usize,
+        ) -> Answer {
+            let (driver, order) = done(null)?;
+            fill(driver, order, Area { to, pitch, count, rows }, Pattern::$pattern(value))
+        }
+
+        pub(crate) fn $rows_ordered(
+            null: NullStream,
+            to: u64,
+            pitch: usize,
+            value: $value,
+            count: usize,
+            rows: usize,
+            stream: u64,
+        ) -> Answer {
+            let (driver, order) = ordered(null, stream)?;
+            fill(driver, order, Area { to, pitch, count, rows }, Pattern::$pattern(value))
+        }
+    )*};
+}
+
+fills! {
+    u8 Bits8 bytes bytes_ordered rows_of_bytes rows_of_bytes_ordered;
+    u16 Bits16 halves halves_ordered rows_of_halves rows_of_halves_ordered;
+    u32 Bits32 words words_ordered rows_of_words rows_of_words_ordered;
+}

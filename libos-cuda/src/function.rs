@@ -1,0 +1,228 @@
+//! Functions and kernels. They are one thing here, and either handle may be used for the other.
+
+use std::ffi::{CString, c_char};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::abi::{Out, OutMaybe};
+use crate::device::{Entry, Handle, Image};
+use crate::driver::{Driver, driver};
+use crate::handle::{Kind, decode};
+use crate::library;
+use crate::query::{Limits, of};
+use crate::status::{Answer, Status};
+
+const MAX_DYNAMIC_SHARED: u32 = 8;
+const CARVEOUT: u32 = 9;
+
+/// Where one parameter lies in the parameter block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
+}
+
+/// A function.
+pub(crate) struct Function {
+    pub(crate) name: CString,
+    pub(crate) entry: Entry,
+    /// For launches.
+    pub(crate) handle: Handle,
+    /// Its parameters, in order.
+    pub(crate) parameters: Box<[Slot]>,
+    /// Size of the parameter block.
+    pub(crate) parameter_bytes: usize,
+    /// Whether the parameters leave bytes of the block unwritten.
+    pub(crate) has_gaps: bool,
+    /// Dynamic shared memory that a launch may ask for.
+    pub(crate) dynamic_shared_max: AtomicU32,
+    /// False once its image is unloaded.
+    live: AtomicBool,
+    /// Its library, or 0.
+    library: u64,
+    /// The module through which it is reached, once there is one.
+    pub(crate) module: AtomicU64,
+    carveout: AtomicI32,
+    /// The image that it is of, until that is unloaded.
+    image: Mutex<Option<Image>>,
+}
+
+impl Function {
+    pub(crate) fn new(
+        image: &Image,
+        entry: &Entry,
+        limits: &Limits,
+        library: u64,
+    ) -> Result<Function, Status> {
+        let mut parameters = Vec::new();
+        let mut written = 0;
+        let mut end = 0;
+        for parameter in &entry.parameters {
+            let slot = Slot { offset: parameter.offset as usize, bytes: parameter.bytes as usize };
+            if slot.offset < end {
+                return Err(Status::INVALID_IMAGE);
+            }
+            end = slot.offset + slot.bytes;
+            written += slot.bytes;
+            parameters.push(slot);
+        }
+        if end > entry.parameter_bytes {
+            return Err(Status::INVALID_IMAGE);
+        }
+        Ok(Function {
+            name: CString::new(entry.name.as_str()).map_err(|_| Status::INVALID_IMAGE)?,
+            handle: entry.handle,
+            parameters: parameters.into(),
+            parameter_bytes: entry.parameter_bytes,
+            has_gaps: written != entry.parameter_bytes,
+            dynamic_shared_max: AtomicU32::new(limits.shared_bytes.saturating_sub(entry.shared_bytes)),
+            live: AtomicBool::new(true),
+            library,
+            module: AtomicU64::new(0),
+            carveout: AtomicI32::new(-1),
+            image: Mutex::new(Some(image.clone())),
+            entry: entry.clone(),
+        })
+    }
+
+    /// Its image is unloaded.
+    pub(crate) fn end(&self) {
+        self.live.store(false, Ordering::Release);
+        drop(self.image.lock().take());
+    }
+
+    fn value(&self, attribute: u32) -> Result<i32, Status> {
+        let number = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
+        Ok(match attribute {
+            0 => number(self.entry.threads_max),
+            1 => number(self.entry.shared_bytes),
+            2 => number(self.entry.constant_bytes),
+            3 => number(self.entry.local_bytes),
+            4 => number(self.entry.registers),
+            5 => number(self.entry.ptx_version),
+            6 => number(self.entry.binary_version),
+            MAX_DYNAMIC_SHARED => number(self.dynamic_shared_max.load(Ordering::Relaxed)),
+            CARVEOUT => self.carveout.load(Ordering::Relaxed),
+            // Caching of volatile loads, and clusters, which are not there.
+            7 | 10..=15 => 0,
+            _ => return Err(Status::INVALID_VALUE),
+        })
+    }
+
+    fn set(&self, driver: &Driver, attribute: u32, value: i32) -> Answer {
+        match attribute {
+            MAX_DYNAMIC_SHARED => {
+                let bytes = u32::try_from(value).map_err(|_| Status::INVALID_VALUE)?;
+                let most = driver.limits.shared_bytes_max.saturating_sub(self.entry.shared_bytes);
+                if bytes > most {
+                    return Err(Status::INVALID_VALUE);
+                }
+                let image = self.image.lock();
+                let image = image.as_ref().ok_or(Status::INVALID_HANDLE)?;
+                let allowed = driver.session.allow_dynamic_shared(image, &self.entry, bytes);
+                allowed.map_err(|error| Status::of(&error))?;
+                self.dynamic_shared_max.store(bytes, Ordering::Relaxed);
+                Ok(())
+            }
+            CARVEOUT if (-1..=100).contains(&value) => {
+                self.carveout.store(value, Ordering::Relaxed);
+                Ok(())
+            }
+            10..=15 => Err(Status::NOT_SUPPORTED),
+            _ => Err(Status::INVALID_VALUE),
+        }
+    }
+}
+
+/// The function of a handle.
+#[inline]
+pub(crate) fn find(driver: &'static Driver, handle: u64) -> Result<&'static Function, Status> {
+    let (_, index) = decode(Kind::Function, handle)?;
+    let function = driver.functions.get(index).ok_or(Status::INVALID_HANDLE)?;
+    if function.live.load(Ordering::Acquire) { Ok(function) } else { Err(Status::INVALID_HANDLE) }
+}
+
+fn named(handle: u64) -> Result<&'static Function, Status> {
+    find(driver()?, handle)
+}
+
+pub(crate) fn of_kernel(to: Out<u64>, kernel: u64) -> Answer {
+    named(kernel)?;
+    to.set(kernel);
+    Ok(())
+}
+
+pub(crate) fn library(to: Out<u64>, kernel: u64) -> Answer {
+    match named(kernel)?.library {
+        0 => Err(Status::NOT_FOUND),
+        library => {
+            to.set(library);
+            Ok(())
+        }
+    }
+}
+
+pub(crate) fn module(to: Out<u64>, function: u64) -> Answer {
+    let driver = driver()?;
+    let function = find(driver, function)?;
+    to.set(match function.module.load(Ordering::Relaxed) {
+        0 => library::module_of(driver, function.library)?,
+        module => module,
+    });
+    Ok(())
+}
+
+pub(crate) fn kernel_attribute(to: Out<i32>, attribute_number: u32, kernel: u64, device: i32) -> Answer {
+    of(device)?;
+    attribute(to, attribute_number, kernel)
+}
+
+pub(crate) fn attribute(to: Out<i32>, attribute: u32, function: u64) -> Answer {
+    to.set(named(function)?.value(attribute)?);
+    Ok(())
+}
+
+pub(crate) fn set_kernel_attribute(attribute: u32, value: i32, kernel: u64, device: i32) -> Answer {
+    of(device)?;
+    set_attribute(kernel, attribute, value)
+}
+
+pub(crate) fn set_attribute(function: u64, attribute: u32, value: i32) -> Answer {
+    let driver = driver()?;
+    find(driver, function)?.set(driver, attribute, value)
+}
+
+/// A hint, without a use here.
+pub(crate) fn set_cache_config(function: u64, config: u32) -> Answer {
+    named(function)?;
+    if config <= 3 { Ok(()) } else { Err(Status::INVALID_VALUE) }
+}
+
+pub(crate) fn set_kernel_cache_config(kernel: u64, config: u32, device: i32) -> Answer {
+    of(device)?;
+    set_cache_config(kernel, config)
+}
+
+pub(crate) fn name(to: Out<*const c_char>, function: u64) -> Answer {
+    to.set(named(function)?.name.as_ptr());
+    Ok(())
+}
+
+pub(crate) fn parameter(function: u64, index: usize, offset: Out<usize>, bytes: OutMaybe<usize>) -> Answer {
+    let slot = named(function)?.parameters.get(index).ok_or(Status::INVALID_VALUE)?;
+    offset.set(slot.offset);
+    bytes.set(slot.bytes);
+    Ok(())
+}
+
+/// An image's functions are loaded together.
+pub(crate) fn is_loaded(to: Out<u32>, function: u64) -> Answer {
+    named(function)?;
+    to.set(1);
+    Ok(())
+}
+
+pub(crate) fn load(function: u64) -> Answer {
+    named(function).map(drop)
+}

@@ -1,0 +1,119 @@
+//! Functions of the program's that run in a stream's order (`cuLaunchHostFunc`, `cuStreamAddCallback`).
+//!
+//! One thread waits for each function's place in its stream and calls it. The device cannot wait for a function
+//! of the host's, so whoever submits later work to the stream waits here instead, until the function has returned.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::abi::{Callback, HostFunction, NullStream, StreamCallback};
+use crate::context::driver_and_current;
+use crate::device::Fence;
+use crate::driver::Driver;
+use crate::order::{HostFunctions, Target};
+use crate::status::{Answer, SUCCESS, Status};
+
+/// What is to be called.
+#[derive(Clone, Copy)]
+enum Call {
+    HostFunction(HostFunction, Callback),
+    StreamCallback(StreamCallback, u64, Callback),
+}
+
+struct Job {
+    target: Target,
+    fence: Fence,
+    call: Call,
+}
+
+static RETURNED: Condvar = Condvar::new();
+static RETURNING: Mutex<()> = Mutex::new(());
+
+thread_local! {
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Waits until host functions have returned so that `ready` holds. A host function cannot wait for itself.
+pub(crate) fn wait_until(ready: impl Fn() -> bool) -> Answer {
+    if IS_WORKER.get() {
+        return Err(Status::NOT_PERMITTED);
+    }
+    let mut returning = RETURNING.lock();
+    while !ready() {
+        RETURNED.wait(&mut returning);
+    }
+    Ok(())
+}
+
+fn worker(driver: &'static Driver) -> Result<&'static Mutex<Sender<Job>>, Status> {
+    static WORKER: OnceLock<Mutex<Sender<Job>>> = OnceLock::new();
+    static STARTING: Mutex<()> = Mutex::new(());
+    let _starting = STARTING.lock();
+    if let Some(worker) = WORKER.get() {
+        return Ok(worker);
+    }
+    let (sender, jobs) = channel::<Job>();
+    std::thread::Builder::new()
+        .name("bulkhead-host-work".into())
+        .spawn(move || {
+            IS_WORKER.set(true);
+            for job in jobs {
+                let reached = driver.session.wait(job.fence);
+                run(job.call, reached.map_or_else(|error| Status::of(&error).code(), |()| SUCCESS));
+                let returning = RETURNING.lock();
+                // The stream was looked up when the job was made, and its slot never goes away.
+                driver.streams.note_host_function(job.target, HostFunctions::End).ok();
+                RETURNED.notify_all();
+                drop(returning);
+            }
+        })
+        .map_err(|_| Status::OPERATING_SYSTEM)?;
+    Ok(WORKER.get_or_init(|| Mutex::new(sender)))
+}
+
+fn run(call: Call, status: u32) {
+    match call {
+        // A host function is not called after an error, a callback is told of it.
+        Call::HostFunction(HostFunction(function), data) => {
+            if status == SUCCESS {
+                function(data.pointer());
+            }
+        }
+        Call::StreamCallback(StreamCallback(function), stream, data) => {
+            function(stream, status, data.pointer());
+        }
+    }
+}
+
+fn enqueue(null: NullStream, stream: u64, call: Call) -> Answer {
+    let (driver, _) = driver_and_current()?;
+    let target = driver.streams.target(null, stream)?;
+    let worker = worker(driver)?;
+    let fence = driver.streams.submit(&driver.session, target, |stream| Ok(driver.session.fence(stream)))?;
+    driver.streams.note_host_function(target, HostFunctions::Begin)?;
+    let sent = worker.lock().send(Job { target, fence, call });
+    sent.or_else(|_| {
+        driver.streams.note_host_function(target, HostFunctions::End)?;
+        Err(Status::OPERATING_SYSTEM)
+    })
+}
+
+pub(crate) fn launch(null: NullStream, stream: u64, function: HostFunction, data: Callback) -> Answer {
+    enqueue(null, stream, Call::HostFunction(function, data))
+}
+
+pub(crate) fn add_callback(
+    null: NullStream,
+    stream: u64,
+    function: StreamCallback,
+    data: Callback,
+    flags: u32,
+) -> Answer {
+    if flags != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    enqueue(null, stream, Call::StreamCallback(function, stream, data))
+}

@@ -1,0 +1,146 @@
+//! Images: found in the program's memory, and loaded into the session.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bulkhead_fatbin::{Image, Needed, needed};
+use bulkhead_schema::limits::IMAGE_BYTES_MAX;
+
+use crate::abi::ImagePointer;
+use crate::device::ErrorCode;
+use crate::driver::Driver;
+use crate::function::Function;
+use crate::handle::{Kind, decode, encode};
+use crate::report;
+use crate::status::Status;
+
+/// A loaded image. Its functions end when the last module or library drops it, and with them the image.
+pub(crate) struct Loaded {
+    driver: &'static Driver,
+    /// Name and handle of every entry, in the order of the image.
+    pub(crate) functions: Vec<(String, u64)>,
+}
+
+impl Loaded {
+    /// The function of a name.
+    pub(crate) fn function(&self, name: &str) -> Result<u64, Status> {
+        let found = self.functions.iter().find(|(known, _)| known == name);
+        found.map(|(_, handle)| *handle).ok_or(Status::NOT_FOUND)
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        for (_, handle) in &self.functions {
+            if let Some(function) =
+                decode(Kind::Function, *handle).ok().and_then(|(_, index)| self.driver.functions.get(index))
+            {
+                function.end();
+            }
+        }
+    }
+}
+
+/// Copies an image out of the program's memory. What is no image is refused in the name of `call`.
+pub(crate) fn read(call: &str, image: &ImagePointer) -> Result<Vec<u8>, Status> {
+    let mut inner = None;
+    let mut have = 0;
+    loop {
+        let at = inner.as_ref().unwrap_or(image);
+        let said = needed(at.prefix(have)).map_err(|error| invalid(call, &error))?;
+        match said {
+            Needed::More(more) => have = more,
+            Needed::Exactly(bytes) if bytes as u64 > IMAGE_BYTES_MAX => {
+                report::refused(
+                    call,
+                    &format!("the image has {bytes} bytes; the limit is {IMAGE_BYTES_MAX}"),
+                );
+                return Err(Status::OUT_OF_MEMORY);
+            }
+            Needed::Exactly(bytes) => return Ok(at.prefix(bytes).to_vec()),
+            Needed::UpToNul => return Ok(at.text().to_vec()),
+            Needed::Wrapper(wrapper) if inner.is_none() => {
+                inner = Some(image.follow(wrapper.data)?);
+                have = 0;
+            }
+            Needed::Wrapper(_) => return Err(Status::INVALID_IMAGE),
+        }
+    }
+}
+
+/// Reads an image from a file.
+pub(crate) fn read_file(call: &str, path: &str) -> Result<Vec<u8>, Status> {
+    let refuse = |why: String| {
+        report::refused(call, &why);
+        Status::FILE_NOT_FOUND
+    };
+    let path = Path::new(path);
+    let length =
+        std::fs::metadata(path).map_err(|error| refuse(format!("{}: {error}", path.display())))?.len();
+    if length > IMAGE_BYTES_MAX {
+        return Err(refuse(format!("{} has {length} bytes; the limit is {IMAGE_BYTES_MAX}", path.display())));
+    }
+    std::fs::read(path).map_err(|error| refuse(format!("{}: {error}", path.display())))
+}
+
+fn invalid(call: &str, error: &bulkhead_fatbin::Error) -> Status {
+    report::refused(call, &error.to_string());
+    Status::INVALID_IMAGE
+}
+
+/// Loads an image. A refusal is said on stderr, once, in the name of `call`, and returned with its text.
+pub(crate) fn load(
+    call: &str,
+    driver: &'static Driver,
+    bytes: &[u8],
+    library: u64,
+) -> Result<Arc<Loaded>, (Status, String)> {
+    let image = Image::read(bytes).map_err(|error| (invalid(call, &error), error.to_string()))?;
+    if let Err(error) = image.check_ptx_for(driver.device().architecture) {
+        report::refused(call, &format!("the image {error}"));
+        return Err((Status::NO_BINARY_FOR_GPU, error.to_string()));
+    }
+    let image = driver.session.load_image(bytes).map_err(|error| {
+        let text = error.to_string();
+        report::refused(call, &text);
+        let status = match error.code {
+            // The image has PTX, but none for this device.
+            ErrorCode::NotFound => Status::NO_BINARY_FOR_GPU,
+            ErrorCode::Internal
+            | ErrorCode::InvalidArgument
+            | ErrorCode::InvalidHandle
+            | ErrorCode::NotPermitted
+            | ErrorCode::NotSupported
+            | ErrorCode::OutOfMemory
+            | ErrorCode::LimitReached
+            | ErrorCode::ImageInvalid
+            | ErrorCode::ImageRefused
+            | ErrorCode::LaunchResources
+            | ErrorCode::DeviceLost
+            | ErrorCode::SessionLost
+            | ErrorCode::Protocol
+            | ErrorCode::TimedOut
+            | ErrorCode::Unavailable
+            | ErrorCode::Version => Status::of(&error),
+        };
+        (status, text)
+    })?;
+    let failed = |status: Status| (status, format!("{status:?}"));
+    let mut functions = Vec::new();
+    for entry in image.entries() {
+        let function = Function::new(&image, entry, &driver.limits, library).map_err(failed)?;
+        let index = driver.functions.push(function).map_err(failed)?;
+        functions.push((entry.name.clone(), encode(Kind::Function, 1, index)));
+    }
+    Ok(Arc::new(Loaded { driver, functions }))
+}
+
+/// Notes the module through which functions are reached.
+pub(crate) fn set_module(loaded: &Loaded, module: u64) {
+    for (_, handle) in &loaded.functions {
+        if let Ok(function) = crate::function::find(loaded.driver, *handle) {
+            function.module.store(module, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Launches: the hot path. Nothing here allocates, locks or asks anybody.
+
+use std::sync::atomic::Ordering;
+
+use crate::abi::{Extra, In, LaunchAttribute, LaunchConfig, NullStream, Parameters};
+use crate::context::current;
+use crate::device::Launch;
+use crate::driver::driver;
+use crate::function::{self, Function};
+use crate::query::Limits;
+use crate::report;
+use crate::status::{Answer, Status};
+
+/// Where a launch's parameters come from.
+enum Source<'a> {
+    /// One pointer for each.
+    Pointers(&'a Parameters),
+    /// A block that is packed already.
+    Block(&'a [u8]),
+}
+
+impl Source<'_> {
+    /// Puts the parameters where the function's layout says.
+    #[inline]
+    fn pack(&self, function: &Function, block: &mut [u8]) {
+        match self {
+            Source::Pointers(pointers) => {
+                if function.has_gaps {
+                    block.fill(0);
+                }
+                for (index, slot) in function.parameters.iter().enumerate() {
+                    if let Some(place) = block.get_mut(slot.offset..slot.offset + slot.bytes) {
+                        pointers.copy(index, place);
+                    }
+                }
+            }
+            Source::Block(content) => {
+                if let Some(content) = content.get(..block.len()) {
+                    block.copy_from_slice(content);
+                }
+            }
+        }
+    }
+}
+
+/// The launch is one that the device can do.
+#[inline]
+fn check(function: &Function, limits: &Limits, launch: &Launch) -> Answer {
+    let within = |sizes: &[u32; 3], most: &[u32; 3]| {
+        sizes.iter().zip(most).all(|(size, most)| (1..=*most).contains(size))
+    };
+    if !within(&launch.grid, &limits.grid) || !within(&launch.block, &limits.block) {
+        return Err(Status::INVALID_VALUE);
+    }
+    let threads: u64 = launch.block.iter().map(|size| u64::from(*size)).product();
+    if threads > u64::from(limits.block_threads)
+        || launch.shared_bytes > function.dynamic_shared_max.load(Ordering::Relaxed)
+    {
+        return Err(Status::INVALID_VALUE);
+    }
+    if threads > u64::from(function.entry.threads_max) {
+        return Err(Status::LAUNCH_OUT_OF_RESOURCES);
+    }
+    Ok(())
+}
+
+#[inline]
+fn launch_one(
+    null: NullStream,
+    handle: u64,
+    launch: &Launch,
+    stream: u64,
+    parameters: &Parameters,
+    extra: &Extra,
+) -> Answer {
+    let driver = driver()?;
+    current()?;
+    let function = function::find(driver, handle)?;
+    let target = driver.streams.target(null, stream)?;
+    check(function, &driver.limits, launch)?;
+    let source = if !parameters.is_null() {
+        if !extra.is_null() {
+            return Err(Status::INVALID_VALUE);
+        }
+        Source::Pointers(parameters)
+    } else if function.parameters.is_empty() {
+        Source::Block(&[])
+    } else if extra.is_null() {
+        return Err(Status::INVALID_VALUE);
+    } else {
+        Source::Block(extra.block()?)
+    };
+    if matches!(source, Source::Block(block) if block.len() < function.parameter_bytes) {
+        return Err(Status::INVALID_VALUE);
+    }
+    driver.streams.submit(&driver.session, target, |stream| {
+        let bytes = function.parameter_bytes;
+        let write = |block: &mut [u8]| source.pack(function, block);
+        match driver.session.launch_with(stream, function.handle, launch, bytes, write) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(Status::of(&error)),
+        }
+    })
+}
+
+#[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
+pub(crate) fn launch(
+    null: NullStream,
+    function: u64,
+    grid_x: u32,
+    grid_y: u32,
+    grid_z: u32,
+    block_x: u32,
+    block_y: u32,
+    block_z: u32,
+    shared_bytes: u32,
+    stream: u64,
+    parameters: Parameters,
+    extra: Extra,
+) -> Answer {
+    let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+    launch_one(null, function, &Launch { grid, block, shared_bytes }, stream, &parameters, &extra)
+}
+
+pub(crate) fn launch_with(
+    null: NullStream,
+    config: In<LaunchConfig>,
+    function: u64,
+    parameters: Parameters,
+    extra: Extra,
+) -> Answer {
+    let config = config.0;
+    for attribute in config.attributes()? {
+        if let Err(why) = allowed(&attribute) {
+            report::refused("cuLaunchKernelEx", why);
+            return Err(Status::NOT_SUPPORTED);
+        }
+    }
+    let launch = Launch { grid: config.grid, block: config.block, shared_bytes: config.shared_bytes };
+    launch_one(null, function, &launch, config.stream, &parameters, &extra)
+}
+
+/// Whether a launch with this attribute does what it should without it.
+fn allowed(attribute: &LaunchAttribute) -> Result<(), &'static str> {
+    let [first, second, third, ..] = attribute.value;
+    match attribute.id {
+        // Cache and scheduling hints, memory domains, and leave to start early, which a launch need not take.
+        0 | 1 | 3 | 5 | 6 | 8 | 9 | 10 | 14 | 16 => Ok(()),
+        2 if first == 0 => Ok(()),
+        2 => Err("cooperative launches are not there; split the kernel where it synchronizes the grid"),
+        4 | 11 if [first, second, third].iter().all(|size| *size <= 1) => Ok(()),
+        4 | 11 => Err("thread block clusters are not there; run it in an isolated session"),
+        13 if first == 0 => Ok(()),
+        _ => Err("the launch has an attribute that is not there (events in a launch, device-side updates)"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

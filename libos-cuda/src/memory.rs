@@ -1,0 +1,220 @@
+//! Memory of the device's and pinned memory of the host's, by address.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::abi::{Host, NullStream, Out, OutMaybe};
+use crate::context::driver_and_current;
+use crate::device::{Buffer, DeviceRange, HostBuffer, HostSpan};
+use crate::driver::driver;
+use crate::map::Map;
+use crate::status::{Answer, Status};
+
+/// Rows of `cuMemAllocPitch` begin at multiples of this.
+const PITCH_BYTES: usize = 512;
+/// `CU_MEMHOSTALLOC_PORTABLE | DEVICEMAP | WRITECOMBINED`.
+const HOST_FLAGS: u32 = 7;
+const PORTABLE_AND_MAPPED: u32 = 3;
+
+/// What a range of addresses is.
+pub(crate) enum What {
+    /// The device's memory.
+    Device(Buffer),
+    /// The host's memory, which the device copies from and to without staging; with its flags.
+    Pinned(HostBuffer, u32),
+}
+
+/// One allocation.
+pub(crate) struct Region {
+    pub(crate) what: What,
+    pub(crate) context: u64,
+    /// Unlike an address never used again.
+    pub(crate) id: u64,
+}
+
+/// Where a copy or fill reads or writes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Place {
+    /// In memory of the device's.
+    Device(DeviceRange),
+    /// In pinned memory.
+    Pinned(HostSpan),
+    /// Elsewhere in the program's memory.
+    Pageable,
+}
+
+/// All allocations of the process.
+pub(crate) struct Memory {
+    map: RwLock<Map<Arc<Region>>>,
+    next_id: AtomicU64,
+}
+
+impl Memory {
+    pub(crate) fn new() -> Memory {
+        Memory { map: RwLock::new(Map::new()), next_id: AtomicU64::new(1) }
+    }
+
+    fn insert(&self, start: u64, bytes: u64, what: What, context: u64) -> Answer {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let region = Arc::new(Region { what, context, id });
+        let refused = self.map.write().insert(start, bytes, region);
+        refused.map_err(|_| Status::UNKNOWN)
+    }
+
+    /// What `bytes` from `address` on are; an error where they begin in an allocation and end beyond it.
+    pub(crate) fn place(&self, address: u64, bytes: u64) -> Result<Place, Status> {
+        let map = self.map.read();
+        let Some(found) = map.find(address) else { return Ok(Place::Pageable) };
+        let offset = address - found.start;
+        if bytes > found.bytes - offset {
+            return Err(Status::INVALID_VALUE);
+        }
+        Ok(match &found.value.what {
+            What::Device(buffer) => Place::Device(DeviceRange { handle: buffer.handle(), offset, bytes }),
+            What::Pinned(buffer, _) => Place::Pinned(HostSpan { handle: buffer.handle(), offset, bytes }),
+        })
+    }
+
+    /// The same, for what has to be the device's.
+    pub(crate) fn device(&self, address: u64, bytes: u64) -> Result<DeviceRange, Status> {
+        match self.place(address, bytes)? {
+            Place::Device(range) => Ok(range),
+            Place::Pinned(_) | Place::Pageable => Err(Status::INVALID_VALUE),
+        }
+    }
+
+    /// The allocation that an address lies in, with its first address and length.
+    pub(crate) fn region(&self, address: u64) -> Option<(u64, u64, Arc<Region>)> {
+        let map = self.map.read();
+        map.find(address).map(|found| (found.start, found.bytes, found.value.clone()))
+    }
+
+    /// Ends what a context allocated.
+    pub(crate) fn end(&self, context: u64) {
+        let ended = self.map.write().remove_all(|region| region.context == context);
+        // Freed without the lock: it waits for work that uses it.
+        drop(ended);
+    }
+
+    /// Bytes of the device's memory that are allocated.
+    pub(crate) fn device_bytes(&self) -> u64 {
+        let map = self.map.read();
+        map.values()
+            .filter(|(_, region)| matches!(region.what, What::Device(_)))
+            .map(|(bytes, _)| bytes)
+            .sum()
+    }
+
+    fn take(&self, address: u64, is: impl FnOnce(&What) -> bool) -> Result<Arc<Region>, Status> {
+        let taken = self.map.write().remove(address, |region| is(&region.what));
+        taken.ok_or(Status::INVALID_VALUE)
+    }
+}
+
+pub(crate) fn allocate(to: Out<u64>, bytes: usize) -> Answer {
+    let (driver, context) = driver_and_current()?;
+    if bytes == 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    let buffer = driver.session.allocate(bytes as u64).map_err(|error| Status::of(&error))?;
+    let address = buffer.address();
+    driver.memory.insert(address, buffer.bytes().min(bytes as u64), What::Device(buffer), context)?;
+    to.set(address);
+    Ok(())
+}
+
+pub(crate) fn allocate_pitched(
+    to: Out<u64>,
+    pitch: Out<usize>,
+    width: usize,
+    height: usize,
+    element: u32,
+) -> Answer {
+    if width == 0 || height == 0 || !matches!(element, 4 | 8 | 16) {
+        return Err(Status::INVALID_VALUE);
+    }
+    let row = width.checked_next_multiple_of(PITCH_BYTES).ok_or(Status::INVALID_VALUE)?;
+    allocate(to, row.checked_mul(height).ok_or(Status::INVALID_VALUE)?)?;
+    pitch.set(row);
+    Ok(())
+}
+
+pub(crate) fn free(address: u64) -> Answer {
+    let driver = driver()?;
+    if address == 0 {
+        return Ok(());
+    }
+    // The kernel keeps the memory until running work that may use it is done.
+    driver.memory.take(address, |what| matches!(what, What::Device(_))).map(drop)
+}
+
+/// The memory is there at once, so it is there in the stream's order as well.
+pub(crate) fn allocate_ordered(null: NullStream, to: Out<u64>, bytes: usize, stream: u64) -> Answer {
+    driver()?.streams.target(null, stream)?;
+    allocate(to, bytes)
+}
+
+/// Waits for the stream: what was submitted before may use the memory.
+pub(crate) fn free_ordered(null: NullStream, address: u64, stream: u64) -> Answer {
+    let driver = driver()?;
+    let target = driver.streams.target(null, stream)?;
+    if address == 0 {
+        return Ok(());
+    }
+    let freed = driver.memory.take(address, |what| matches!(what, What::Device(_)))?;
+    let waited = driver.streams.synchronize(&driver.session, target);
+    drop(freed);
+    waited
+}
+
+pub(crate) fn allocate_host(to: Out<u64>, bytes: usize) -> Answer {
+    allocate_host_with_flags(to, bytes, 0)
+}
+
+pub(crate) fn allocate_host_with_flags(to: Out<u64>, bytes: usize, flags: u32) -> Answer {
+    let (driver, context) = driver_and_current()?;
+    if bytes == 0 || flags & !HOST_FLAGS != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    let buffer = driver.session.allocate_host(bytes).map_err(|error| Status::of(&error))?;
+    let address = buffer.as_ptr().expose_provenance() as u64;
+    driver.memory.insert(address, bytes as u64, What::Pinned(buffer, flags), context)?;
+    to.set(address);
+    Ok(())
+}
+
+pub(crate) fn free_host(host: Host) -> Answer {
+    let driver = driver()?;
+    let freed = driver.memory.take(host.address(), |what| matches!(what, What::Pinned(..)))?;
+    // The device may still copy from or to it.
+    let waited = driver.streams.synchronize_all(&driver.session);
+    drop(freed);
+    waited
+}
+
+pub(crate) fn host_flags(to: Out<u32>, host: Host) -> Answer {
+    let region = driver()?.memory.region(host.address()).ok_or(Status::INVALID_VALUE)?.2;
+    match &region.what {
+        // With unified addresses NVIDIA's driver reports these two for all pinned memory.
+        What::Pinned(_, flags) => to.set(*flags | PORTABLE_AND_MAPPED),
+        What::Device(_) => return Err(Status::INVALID_VALUE),
+    }
+    Ok(())
+}
+
+pub(crate) fn info(free: Out<usize>, total: Out<usize>) -> Answer {
+    let (driver, _) = driver_and_current()?;
+    let memory = driver.session.memory().map_err(|error| Status::of(&error))?;
+    free.set(usize::try_from(memory.free_bytes).unwrap_or(usize::MAX));
+    total.set(usize::try_from(memory.total_bytes).unwrap_or(usize::MAX));
+    Ok(())
+}
+
+pub(crate) fn range(start: OutMaybe<u64>, bytes: OutMaybe<usize>, address: u64) -> Answer {
+    let (first, length, _) = driver()?.memory.region(address).ok_or(Status::NOT_FOUND)?;
+    start.set(first);
+    bytes.set(usize::try_from(length).unwrap_or(usize::MAX));
+    Ok(())
+}

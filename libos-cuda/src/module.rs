@@ -1,0 +1,131 @@
+//! `cuModule*`: images of one context.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use crate::abi::{ImagePointer, InSlice, Out, OutMaybe, OutSlice, Room, Text};
+use crate::context::driver_and_current;
+use crate::driver::driver;
+use crate::image::{self, Loaded};
+use crate::status::{Answer, Status};
+
+/// `CU_MODULE_LAZY_LOADING`.
+const LAZY: u32 = 2;
+/// `CU_JIT_*` options that name a buffer for text, or its size.
+const INFO_LOG: u32 = 3;
+const INFO_LOG_BYTES: u32 = 4;
+const ERROR_LOG: u32 = 5;
+const ERROR_LOG_BYTES: u32 = 6;
+const OPTIONS_MAX: u32 = 64;
+
+/// The context of a module that is the view of a library, and ends with that.
+pub(crate) const OF_A_LIBRARY: u64 = 0;
+
+/// A module.
+pub(crate) struct Module {
+    pub(crate) context: u64,
+    pub(crate) loaded: Arc<Loaded>,
+}
+
+pub(crate) fn loading_mode(to: Out<u32>) -> Answer {
+    driver()?;
+    to.set(LAZY);
+    Ok(())
+}
+
+fn load_bytes(call: &str, to: &Out<u64>, bytes: &[u8]) -> Result<(), (Status, String)> {
+    let with_text = |status: Status| (status, format!("{status:?}"));
+    let (driver, context) = driver_and_current().map_err(with_text)?;
+    let loaded = image::load(call, driver, bytes, 0)?;
+    let module = Module { context, loaded: loaded.clone() };
+    let handle = driver.modules.insert(module.into()).map_err(with_text)?;
+    image::set_module(&loaded, handle);
+    to.set(handle);
+    Ok(())
+}
+
+pub(crate) fn load(to: Out<u64>, image: ImagePointer) -> Answer {
+    driver_and_current()?;
+    let bytes = image::read("cuModuleLoadData", &image)?;
+    load_bytes("cuModuleLoadData", &to, &bytes).map_err(|(status, _)| status)
+}
+
+pub(crate) fn load_file(to: Out<u64>, path: Text) -> Answer {
+    driver_and_current()?;
+    let bytes = image::read_file("cuModuleLoad", &path.0)?;
+    load_bytes("cuModuleLoad", &to, &bytes).map_err(|(status, _)| status)
+}
+
+/// Options that steer NVIDIA's compiler mean nothing here; the two logs are written.
+pub(crate) fn load_with(
+    to: Out<u64>,
+    image: ImagePointer,
+    count: u32,
+    options: InSlice<u32>,
+    values: InSlice<*mut c_void>,
+) -> Answer {
+    driver_and_current()?;
+    if count > OPTIONS_MAX {
+        return Err(Status::INVALID_VALUE);
+    }
+    let count = usize::try_from(count).map_err(|_| Status::INVALID_VALUE)?;
+    let options: Vec<(u32, *mut c_void)> =
+        options.read(count)?.into_iter().zip(values.read(count)?).collect();
+    let bytes = image::read("cuModuleLoadDataEx", &image)?;
+    let answer = load_bytes("cuModuleLoadDataEx", &to, &bytes);
+    let text = answer.as_ref().err().map_or("", |(_, text)| text.as_str());
+    write_log(&options, INFO_LOG, INFO_LOG_BYTES, "");
+    write_log(&options, ERROR_LOG, ERROR_LOG_BYTES, text);
+    answer.map_err(|(status, _)| status)
+}
+
+/// Writes text, cut to what fits, with its NUL into the buffer that two options describe.
+fn write_log(options: &[(u32, *mut c_void)], buffer: u32, bytes: u32, text: &str) {
+    let value = |wanted: u32| options.iter().find(|(option, _)| *option == wanted).map(|(_, value)| *value);
+    let room = value(bytes).map_or(0, |value| value.addr());
+    if let (Some(kept), Some(buffer)) = (room.checked_sub(1), value(buffer).and_then(Room::of_option)) {
+        let mut content = text.as_bytes().get(..kept).unwrap_or(text.as_bytes()).to_vec();
+        content.push(0);
+        buffer.write(&content);
+    }
+}
+
+pub(crate) fn unload(module: u64) -> Answer {
+    let driver = driver()?;
+    if driver.modules.get(module)?.context == OF_A_LIBRARY {
+        return Err(Status::NOT_PERMITTED);
+    }
+    driver.modules.remove(module).map(drop)
+}
+
+pub(crate) fn function(to: Out<u64>, module: u64, name: Text) -> Answer {
+    to.set(driver()?.modules.get(module)?.loaded.function(&name.0)?);
+    Ok(())
+}
+
+pub(crate) fn function_count(to: Out<u32>, module: u64) -> Answer {
+    to.set(count_of(&driver()?.modules.get(module)?.loaded));
+    Ok(())
+}
+
+pub(crate) fn functions(to: OutSlice<u64>, count: u32, module: u64) -> Answer {
+    write_functions(&driver()?.modules.get(module)?.loaded, &to, count);
+    Ok(())
+}
+
+pub(crate) fn count_of(loaded: &Loaded) -> u32 {
+    u32::try_from(loaded.functions.len()).unwrap_or(u32::MAX)
+}
+
+/// Writes the first `count` functions.
+pub(crate) fn write_functions(loaded: &Loaded, to: &OutSlice<u64>, count: u32) {
+    let handles: Vec<u64> = loaded.functions.iter().map(|(_, handle)| *handle).collect();
+    let count = usize::try_from(count).unwrap_or(usize::MAX).min(handles.len());
+    to.write(handles.get(..count).unwrap_or_default());
+}
+
+/// An image with variables of its own is refused when it is loaded, so there is none to find.
+pub(crate) fn global(_to: OutMaybe<u64>, _bytes: OutMaybe<usize>, module: u64, _name: Text) -> Answer {
+    driver()?.modules.get(module)?;
+    Err(Status::NOT_FOUND)
+}

@@ -1,0 +1,146 @@
+//! Questions about the device, answered in the process.
+
+use crate::abi::{Out, OutBytes, OutMaybe, Text};
+use crate::attributes as attribute_numbers;
+use crate::device::Device;
+use crate::driver::{Driver, driver};
+use crate::status::{Answer, Status};
+
+/// The one device that a session has.
+const ORDINAL: i32 = 0;
+
+/// What launches are checked against.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Most blocks of a grid in x, y, z.
+    pub(crate) grid: [u32; 3],
+    /// Most threads of a block in x, y, z.
+    pub(crate) block: [u32; 3],
+    /// Most threads of a block.
+    pub(crate) block_threads: u32,
+    /// Shared memory that a block may have without asking.
+    pub(crate) shared_bytes: u32,
+    /// Shared memory that a block may have after asking.
+    pub(crate) shared_bytes_max: u32,
+}
+
+impl Limits {
+    pub(crate) fn of(device: &Device) -> Limits {
+        let value =
+            |number: u32| device.attribute(number).and_then(|value| value.try_into().ok()).unwrap_or(0);
+        let three = |first: u32| [value(first), value(first + 1), value(first + 2)];
+        Limits {
+            grid: three(attribute_numbers::GRID_X_MAX),
+            block: three(attribute_numbers::BLOCK_X_MAX),
+            block_threads: value(attribute_numbers::THREADS_PER_BLOCK_MAX),
+            shared_bytes: value(attribute_numbers::SHARED_BYTES_PER_BLOCK),
+            shared_bytes_max: value(attribute_numbers::SHARED_BYTES_PER_BLOCK_MAX),
+        }
+    }
+}
+
+/// The driver, for a call about `device`.
+pub(crate) fn of(device: i32) -> Result<&'static Driver, Status> {
+    let driver = driver()?;
+    if device == ORDINAL { Ok(driver) } else { Err(Status::INVALID_DEVICE) }
+}
+
+/// An attribute of the device as programs see it.
+pub(crate) fn attribute_of(device: &Device, number: u32) -> Option<i32> {
+    device.attribute(number).map(|value| attribute_numbers::ours(number).unwrap_or(value))
+}
+
+/// Domain, bus and device number on the PCI bus.
+pub(crate) fn pci(device: &Device) -> [i32; 3] {
+    [attribute_numbers::PCI_DOMAIN, attribute_numbers::PCI_BUS, attribute_numbers::PCI_DEVICE]
+        .map(|number| device.attribute(number).unwrap_or(0))
+}
+
+pub(crate) fn device(to: Out<i32>, ordinal: i32) -> Answer {
+    of(ordinal)?;
+    to.set(ordinal);
+    Ok(())
+}
+
+pub(crate) fn count(to: Out<i32>) -> Answer {
+    driver()?;
+    to.set(1);
+    Ok(())
+}
+
+/// Writes a string with its NUL into `room` bytes, cut to what fits.
+fn write_text(to: &OutBytes, room: i32, text: &str) -> Answer {
+    let room = usize::try_from(room).map_err(|_| Status::INVALID_VALUE)?;
+    let kept = room.checked_sub(1).ok_or(Status::INVALID_VALUE)?.min(text.len());
+    let mut bytes = text.as_bytes().get(..kept).unwrap_or_default().to_vec();
+    bytes.push(0);
+    to.write(&bytes);
+    Ok(())
+}
+
+pub(crate) fn name(to: OutBytes, room: i32, device: i32) -> Answer {
+    write_text(&to, room, &of(device)?.device().name)
+}
+
+pub(crate) fn uuid(to: Out<[u8; 16]>, device: i32) -> Answer {
+    to.set(of(device)?.device().uuid);
+    Ok(())
+}
+
+/// LUIDs are Windows's.
+pub(crate) fn luid(_to: OutMaybe<[u8; 8]>, _mask: OutMaybe<u32>, device: i32) -> Answer {
+    of(device)?;
+    Err(Status::NOT_SUPPORTED)
+}
+
+pub(crate) fn total_memory(to: Out<usize>, device: i32) -> Answer {
+    let bytes = of(device)?.device().memory_bytes;
+    to.set(usize::try_from(bytes).unwrap_or(usize::MAX));
+    Ok(())
+}
+
+pub(crate) fn attribute(to: Out<i32>, number: u32, device: i32) -> Answer {
+    let value = attribute_of(of(device)?.device(), number).ok_or(Status::INVALID_VALUE)?;
+    to.set(value);
+    Ok(())
+}
+
+pub(crate) fn compute_capability(major: Out<i32>, minor: Out<i32>, device: i32) -> Answer {
+    attribute(major, attribute_numbers::CAPABILITY_MAJOR, device)?;
+    attribute(minor, attribute_numbers::CAPABILITY_MINOR, device)
+}
+
+pub(crate) fn pci_bus_id(to: OutBytes, room: i32, device: i32) -> Answer {
+    write_text(&to, room, &bus_id(of(device)?.device()))
+}
+
+fn bus_id(device: &Device) -> String {
+    let [domain, bus, number] = pci(device);
+    format!("{domain:04X}:{bus:02X}:{number:02X}.0")
+}
+
+pub(crate) fn by_pci_bus_id(to: Out<i32>, bus: Text) -> Answer {
+    let ours = bus_id(driver()?.device());
+    let asked = bus.0.to_ascii_uppercase();
+    let short = ours.split_once(':').map_or("", |(_, rest)| rest);
+    // Domain and function may be left out.
+    if [ours.as_str(), short].iter().any(|known| *known == asked || known.trim_end_matches(".0") == asked) {
+        to.set(ORDINAL);
+        return Ok(());
+    }
+    Err(Status::INVALID_DEVICE)
+}
+
+pub(crate) fn can_access_peer(to: Out<i32>, device: i32, peer: i32) -> Answer {
+    of(device)?;
+    of(peer)?;
+    to.set(0);
+    Ok(())
+}
+
+/// There are no peers: the only pair is a device and itself, which is refused as on NVIDIA's driver.
+pub(crate) fn peer_attribute(_to: Out<i32>, _attribute: u32, device: i32, peer: i32) -> Answer {
+    of(device)?;
+    of(peer)?;
+    Err(Status::INVALID_DEVICE)
+}

@@ -1,0 +1,55 @@
+//! Calls that are understood and not served, each with what to do instead.
+
+use crate::abi::{Host, NullStream, Out, Parameters};
+use crate::context::driver_and_current;
+use crate::report;
+use crate::status::{Answer, Status};
+
+fn refuse(call: &str, why: &str) -> Answer {
+    driver_and_current()?;
+    report::refused(call, why);
+    Err(Status::NOT_SUPPORTED)
+}
+
+pub(crate) fn host_device_pointer(_to: Out<u64>, _host: Host, _flags: u32) -> Answer {
+    refuse(
+        "cuMemHostGetDevicePointer",
+        "kernels of a guarded session cannot reach host memory; copy it with cudaMemcpyAsync",
+    )
+}
+
+pub(crate) fn host_register(_host: Host, _bytes: usize, _flags: u32) -> Answer {
+    refuse(
+        "cuMemHostRegister",
+        "memory of the program's own cannot be pinned; allocate it with cudaMallocHost or cudaHostAlloc",
+    )
+}
+
+pub(crate) fn host_unregister(_host: Host) -> Answer {
+    driver_and_current()?;
+    Err(Status::HOST_MEMORY_NOT_REGISTERED)
+}
+
+pub(crate) fn managed(_to: Out<u64>, _bytes: usize, _flags: u32) -> Answer {
+    refuse("cuMemAllocManaged", "managed memory is not there; use cudaMalloc and cudaMemcpy")
+}
+
+#[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
+pub(crate) fn cooperative(
+    _null: NullStream,
+    _function: u64,
+    _grid_x: u32,
+    _grid_y: u32,
+    _grid_z: u32,
+    _block_x: u32,
+    _block_y: u32,
+    _block_z: u32,
+    _shared_bytes: u32,
+    _stream: u64,
+    _parameters: Parameters,
+) -> Answer {
+    refuse(
+        "cuLaunchCooperativeKernel",
+        "grid-wide synchronization is not there; split the kernel where it synchronizes the grid",
+    )
+}

@@ -1,0 +1,33 @@
+//! What is said to the person at the terminal: each thing once.
+
+use std::collections::HashSet;
+use std::io::Write;
+
+use parking_lot::Mutex;
+
+/// Most different lines that are said; a program that makes up new mistakes for ever is not worth more.
+const LINES_MAX: usize = 256;
+
+static SAID: Mutex<Option<HashSet<String>>> = Mutex::new(None);
+
+/// Writes one line to stderr, unless it was written before.
+pub(crate) fn once(line: &str) {
+    let mut said = SAID.lock();
+    let said = said.get_or_insert_default();
+    if said.len() < LINES_MAX && said.insert(line.to_owned()) {
+        let written = writeln!(std::io::stderr(), "bulkhead: {line}");
+        // Nobody to tell when stderr is closed.
+        drop(written);
+    }
+}
+
+/// Says that a call is refused, why, and what to do.
+pub(crate) fn refused(call: &str, why: &str) {
+    once(&format!("{call}: {why}"));
+}
+
+/// Whether the user asked to see what programs look for and do not find (`BULKHEAD_TRACE`).
+pub(crate) fn tracing() -> bool {
+    static TRACING: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *TRACING.get_or_init(|| std::env::var_os("BULKHEAD_TRACE").is_some_and(|value| value != "0"))
+}
