@@ -1,2 +1,82 @@
-//! (being written)
-fn main() {}
+//! The one binary. People call `serve`, `run`, `demo`, `doctor`, `bench` and `completions`; the kernel starts the
+//! same binary again as `executor` and `compiler`.
+//!
+//! Exit status: 0 for success, 1 for a failure that is told on stderr, 2 for arguments that make no sense, and for
+//! `run` the program's own.
+
+mod bench;
+mod demo;
+mod doctor;
+mod failure;
+mod place;
+mod private;
+mod processes;
+mod run;
+mod serve;
+
+use std::{io, process::ExitCode};
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+pub(crate) use failure::Failure;
+
+/// An exokernel for NVIDIA GPUs: programs that do not trust each other share one GPU.
+#[derive(Debug, Parser)]
+#[command(name = "bulkhead", version, propagate_version = true, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Own the GPU and serve clients until interrupted.
+    Serve(serve::Arguments),
+    /// Run an unmodified CUDA program on Bulkhead.
+    Run(run::Arguments),
+    /// Show two tenants at work and a third that attacks them.
+    Demo(demo::Arguments),
+    /// Tell what was found on this machine, what is missing, and how to get it.
+    Doctor(doctor::Arguments),
+    /// Measure Bulkhead against the driver alone, in alternating processes.
+    Bench(bench::Arguments),
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    #[command(hide = true)]
+    Executor(processes::ExecutorArguments),
+    #[command(hide = true)]
+    Compiler(processes::CompilerArguments),
+    #[command(hide = true)]
+    DemoTenant(demo::TenantArguments),
+    #[command(hide = true)]
+    BenchWorker(bench::WorkerArguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_env("BULKHEAD_LOG");
+    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    let done = match arguments.command {
+        Command::Serve(arguments) => serve::run(&arguments),
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Arguments::command(), "bulkhead", &mut io::stdout());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Executor(arguments) => processes::executor(&arguments),
+        Command::Compiler(arguments) => processes::compiler(&arguments),
+        Command::DemoTenant(arguments) => demo::tenant(&arguments),
+        Command::BenchWorker(arguments) => bench::worker(&arguments),
+    };
+    done.unwrap_or_else(|failure| {
+        eprintln!("bulkhead: {failure}");
+        ExitCode::FAILURE
+    })
+}

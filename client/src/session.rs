@@ -226,14 +226,14 @@ impl Session {
     /// # Errors
     /// `outOfMemory`, `limitReached`, or that the session is over.
     pub fn allocate(&self, bytes: u64) -> Result<Buffer, Error> {
-        let (key, handle, address, bytes) = self.remote.call(move |context| async move {
+        let (key, handle, address) = self.remote.call(move |context| async move {
             let mut allocate = context.session()?.allocate_request();
             allocate.get().set_bytes(bytes);
             let response = allocate.send().promise.await.map_err(broken)?;
             let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
             let handle = Handle::read(created.get_handle().map_err(broken)?);
             let key = context.hold(Capability::Buffer(created.get_buffer().map_err(broken)?));
-            Ok((key, handle, created.get_address(), created.get_bytes()))
+            Ok((key, handle, created.get_address()))
         })?;
         Ok(Buffer { session: self.clone(), key, handle, address, bytes })
     }

@@ -43,7 +43,6 @@ pub fn run(input: OwnedFd, output: OwnedFd, architecture: u32) -> io::Result<()>
 
 /// Limits on what hostile bytes can make this process use.
 fn confine_process() -> io::Result<()> {
-    let limit = |value| Rlimit { current: Some(value), maximum: Some(value) };
     for (resource, value) in [
         (Resource::As, limits::COMPILE_MEMORY_BYTES),
         (Resource::Cpu, limits::COMPILE_SECONDS),
@@ -51,7 +50,9 @@ fn confine_process() -> io::Result<()> {
         (Resource::Core, 0),
         (Resource::Nproc, 0),
     ] {
-        rustix::process::setrlimit(resource, limit(value))?;
+        // The kernel may have set a lower one already.
+        let most = rustix::process::getrlimit(resource).maximum.map_or(value, |most| most.min(value));
+        rustix::process::setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most) })?;
     }
     Ok(())
 }

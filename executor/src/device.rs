@@ -18,9 +18,7 @@ impl Backend {
     /// Opens the device.
     pub(crate) fn open(self) -> Result<Arc<dyn Gpu>, DeviceError> {
         match self {
-            Self::Software => {
-                Ok(Arc::new(bulkhead_softgpu::SoftGpu::new(bulkhead_softgpu::Options::default())))
-            }
+            Self::Software => Ok(bulkhead_softgpu::SoftGpu::new(bulkhead_softgpu::Options::default())?),
             Self::Cuda(ordinal) => Ok(bulkhead_cuda::Cuda::open(ordinal, bulkhead_cuda::Options::default())?),
         }
     }

@@ -53,16 +53,12 @@ impl Link {
         descriptor: Option<BorrowedFd<'_>>,
         fill: impl FnOnce(reply::Builder<'_>),
     ) -> io::Result<()> {
-        let mut message = capnp::message::Builder::new_default();
-        let mut root = message.init_root::<reply::Builder<'_>>();
-        root.set_id(id);
-        fill(root);
-        let bytes = capnp::serialize::write_message_to_words(&message);
+        let mut bytes = encode(id, fill);
         if bytes.len() > limits::PACKET_BYTES_MAX {
             let error =
                 Error::new(ErrorCode::LimitReached, "the image has too many entries, or too long names")
                     .remedy("split it into smaller images");
-            return self.reply(id, None, |reply| error.write(reply.init_error()));
+            bytes = encode(id, |reply| error.write(reply.init_error()));
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -75,4 +71,12 @@ impl Link {
         let sent = rustix::net::sendmsg(self.socket.as_fd(), &parts, &mut ancillary, SendFlags::NOSIGNAL)?;
         if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
+}
+
+fn encode(id: u64, fill: impl FnOnce(reply::Builder<'_>)) -> Vec<u8> {
+    let mut message = capnp::message::Builder::new_default();
+    let mut root = message.init_root::<reply::Builder<'_>>();
+    root.set_id(id);
+    fill(root);
+    capnp::serialize::write_message_to_words(&message)
 }

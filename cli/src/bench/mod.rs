@@ -1,0 +1,95 @@
+//! `bulkhead bench`: Bulkhead against the driver alone.
+//!
+//! The same worker process measures both sides: run plainly it finds NVIDIA's driver, run through `bulkhead run` it
+//! finds Bulkhead's. Workers of the two sides take turns, so that what the machine does meanwhile is in both.
+
+mod figures;
+mod machine;
+mod report;
+mod samples;
+mod turns;
+mod worker;
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::{Failure, private::Kernel, serve::Backend};
+use figures::Group;
+use report::Report;
+use turns::{Side, Turns};
+use worker::Effort;
+pub(crate) use worker::{WorkerArguments, worker};
+
+/// Turns of each side unless told otherwise.
+const ROUNDS: usize = 5;
+/// A quick measurement only shows that everything works.
+const ROUNDS_QUICK: usize = 1;
+
+/// Measure Bulkhead against the driver alone, in alternating processes.
+///
+/// Starts a private kernel, then measures in turns: a process that calls NVIDIA's driver, and the same program
+/// through `bulkhead run`. Each figure is the median over the rounds; the table shows both, how they compare,
+/// and whether the agreed bar is met. Where there is no NVIDIA driver, only the software GPU is measured, and
+/// no bar is judged.
+///
+/// Exit status: 0 when everything was measured, whatever the bars say (but see --strict); 1 otherwise.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Turns of each side [default: 5, or 1 with --quick].
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: Option<u16>,
+    /// Measure little: shows that everything works, in seconds.
+    #[arg(long)]
+    quick: bool,
+    /// Print a JSON document with every number, the machine and the command; the table then goes to stderr.
+    #[arg(long)]
+    json: bool,
+    /// Measure only these.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUP")]
+    only: Vec<Group>,
+    /// End with status 1 where a bar is missed.
+    #[arg(long)]
+    strict: bool,
+    /// Which device the private kernel drives.
+    #[arg(long, value_enum, default_value_t = Backend::Auto, env = "BULKHEAD_BACKEND")]
+    backend: Backend,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let groups = if arguments.only.is_empty() { Group::ALL.to_vec() } else { arguments.only.clone() };
+    let kernel = Kernel::start(arguments.backend)?;
+    let turns = Turns::new(kernel.socket())?;
+    let native = match arguments.backend {
+        Backend::Software => Err("not measured: the software GPU was asked for".to_owned()),
+        Backend::Auto | Backend::Cuda => turns.describe(Side::Native)?,
+    };
+    let bulkhead = turns.describe(Side::Bulkhead)?;
+    let bulkhead = bulkhead.map_err(|absent| {
+        Failure::new(format!("no program runs on Bulkhead here: {absent}\n{}", kernel.log()))
+    })?;
+    if native.as_ref().is_ok_and(|native| native.library == bulkhead.library) {
+        return Err(Failure::new(format!(
+            "what is found without Bulkhead is Bulkhead's own {}: take it out of LD_LIBRARY_PATH",
+            bulkhead.library
+        )));
+    }
+    let effort = match (arguments.quick, &native) {
+        (true, _) => Effort::Quick,
+        (false, Ok(_)) => Effort::Full,
+        (false, Err(_)) => Effort::Brief,
+    };
+    let default = if arguments.quick { ROUNDS_QUICK } else { ROUNDS };
+    let rounds = arguments.rounds.map_or(default, usize::from);
+    let mut report = Report::new(groups.clone(), effort, rounds, native, bulkhead);
+    turns.measure(&mut report);
+    drop(kernel);
+    if arguments.json {
+        eprint!("{}", report.table());
+        println!("{:#}", report.json());
+    } else {
+        print!("{}", report.table());
+    }
+    let ended_well = report.complete() && !(arguments.strict && report.missed() > 0);
+    Ok(if ended_well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,36 @@
+//! What memory costs.
+
+use std::time::Instant;
+
+use super::{Amounts, Findings, Trouble, setup::Bench};
+use crate::bench::samples::Samples;
+
+const BYTES: usize = 1 << 20;
+const WARM: usize = 5;
+
+pub(super) fn measure(bench: &Bench<'_>, amounts: Amounts, findings: &mut Findings) -> Result<(), Trouble> {
+    let mut device = Samples::with_capacity(amounts.allocations);
+    for round in 0..WARM + amounts.allocations {
+        let begun = Instant::now();
+        let memory = bench.driver.allocate(BYTES)?;
+        bench.driver.free(memory)?;
+        let elapsed = begun.elapsed();
+        if round >= WARM {
+            device.push(elapsed.as_secs_f64() * 1e9);
+        }
+    }
+    findings.add("alloc_free_ns", device);
+
+    let mut host = Samples::with_capacity(amounts.allocations);
+    for round in 0..WARM + amounts.allocations {
+        let begun = Instant::now();
+        let memory = bench.driver.host_allocate(BYTES)?;
+        bench.driver.host_free(memory)?;
+        let elapsed = begun.elapsed();
+        if round >= WARM {
+            host.push(elapsed.as_secs_f64() * 1e9);
+        }
+    }
+    findings.add("host_alloc_free_ns", host);
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! `bulkhead doctor`: what was found, what is missing, how to get it.
+
+use std::{os::unix::net::UnixStream, path::Path, process::ExitCode};
+
+use clap::Args;
+use serde_json::json;
+
+use crate::{Failure, place, serve::Backend};
+
+/// Tell what was found on this machine, what is missing, and how to get it.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Print only the backend that `auto` stands for here.
+    #[arg(long)]
+    backend: bool,
+}
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It is there.
+    Found,
+    /// It is not, and something does not work without it.
+    Missing,
+    /// It is not, and nothing here needs it.
+    Absent,
+}
+
+struct Check {
+    name: &'static str,
+    state: State,
+    detail: String,
+    remedy: &'static str,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let backend = Backend::Auto.resolve();
+    if arguments.backend {
+        println!("{}", backend.name());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let checks = checks(backend);
+    let healthy = checks.iter().all(|check| check.state != State::Missing);
+    if arguments.json {
+        let rows: Vec<_> = checks
+            .iter()
+            .map(|check| {
+                let state = match check.state {
+                    State::Found => "found",
+                    State::Missing => "missing",
+                    State::Absent => "absent",
+                };
+                json!({"name": check.name, "state": state, "detail": check.detail, "remedy": check.remedy})
+            })
+            .collect();
+        println!("{:#}", json!({"backend": backend.name(), "healthy": healthy, "checks": rows}));
+    } else {
+        for check in &checks {
+            let mark = match check.state {
+                State::Found => "ok     ",
+                State::Missing => "MISSING",
+                State::Absent => "-      ",
+            };
+            println!("{mark}  {:<18} {}", check.name, check.detail);
+            if check.state != State::Found && !check.remedy.is_empty() {
+                println!("         {:<18} {}", "", check.remedy);
+            }
+        }
+        println!();
+        match (healthy, backend) {
+            (false, _) => println!("Something is missing: see above."),
+            (true, Backend::Cuda) => println!("Ready: programs run on the GPU."),
+            (true, _) => println!("Ready: programs run on the software GPU."),
+        }
+    }
+    Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn checks(backend: Backend) -> Vec<Check> {
+    let gpu = backend == Backend::Cuda;
+    let found = |name, detail: String| Check { name, state: State::Found, detail, remedy: "" };
+    let mut checks = Vec::new();
+
+    let version = std::fs::read_to_string("/proc/driver/nvidia/version");
+    match version.as_deref().map(|text| text.lines().next().unwrap_or("").to_owned()) {
+        Ok(line) => checks.push(found("driver module", line)),
+        Err(_) => checks.push(Check {
+            name: "driver module",
+            state: State::Absent,
+            detail: "no NVIDIA kernel driver is loaded".into(),
+            remedy: "nothing to do without an NVIDIA GPU; with one, install NVIDIA's driver 580 or later",
+        }),
+    }
+    match bulkhead_cuda::Cuda::present() {
+        Ok(()) => checks.push(found("libcuda", "NVIDIA's driver library answers".into())),
+        Err(missing) => checks.push(Check {
+            name: "libcuda",
+            state: State::Absent,
+            detail: missing.to_string(),
+            remedy: "the software GPU is used instead",
+        }),
+    }
+    checks.extend(devices());
+    match bulkhead_cuda::Compiler::default().find() {
+        Ok(path) => checks.push(found("ptxas", path.display().to_string())),
+        Err(error) => checks.push(Check {
+            name: "ptxas",
+            state: if gpu { State::Missing } else { State::Absent },
+            detail: error.to_string(),
+            remedy: "install CUDA 13.0, or `pip install nvidia-cuda-nvcc==13.0.88`, and name it in BULKHEAD_PTXAS",
+        }),
+    }
+    match place::library() {
+        Ok(path) => checks.push(found("library OS", path.display().to_string())),
+        Err(failure) => checks.push(Check {
+            name: "library OS",
+            state: State::Missing,
+            detail: failure.to_string(),
+            remedy: "without it `bulkhead run` has nothing to give to programs",
+        }),
+    }
+    match bulkhead_client::seals() {
+        Ok(()) => checks.push(found("memory seals", "completion pages are read-only to clients".into())),
+        Err(error) => checks.push(Check {
+            name: "memory seals",
+            state: State::Missing,
+            detail: error.to_string(),
+            remedy: "use Linux 5.1 or later: it has F_SEAL_FUTURE_WRITE",
+        }),
+    }
+    checks.push(kernel());
+    checks
+}
+
+fn devices() -> Vec<Check> {
+    let Ok(devices) = bulkhead_cuda::Cuda::devices() else { return Vec::new() };
+    let device = |info: &bulkhead_gpu::DeviceInfo| {
+        const PAGEABLE_MEMORY_ACCESS: u32 = 88;
+        let gib = info.memory_bytes >> 30;
+        let detail =
+            format!("{} (sm_{}, {gib} GiB, CUDA {})", info.name, info.architecture, info.driver_version);
+        if info.attribute(PAGEABLE_MEMORY_ACCESS) == Some(1) {
+            return Check {
+                name: "device",
+                state: State::Missing,
+                detail: format!("{detail}: HMM is on, so kernels could reach the executor's own memory"),
+                remedy: "load the driver with `uvm_disable_hmm=1` (options nvidia-uvm, in /etc/modprobe.d)",
+            };
+        }
+        Check { name: "device", state: State::Found, detail, remedy: "" }
+    };
+    devices.iter().map(device).collect()
+}
+
+fn kernel() -> Check {
+    let socket = bulkhead_client::default_socket();
+    let detail = |what: &str, socket: &Path| format!("{what} at {}", socket.display());
+    match UnixStream::connect(&socket) {
+        Ok(_) => {
+            Check { name: "kernel", state: State::Found, detail: detail("serving", &socket), remedy: "" }
+        }
+        Err(_) => Check {
+            name: "kernel",
+            state: State::Absent,
+            detail: detail("none serves", &socket),
+            remedy: "`bulkhead run` starts a private one; `bulkhead serve` starts one for everybody",
+        },
+    }
+}

@@ -1,0 +1,62 @@
+//! The processes that the kernel starts from this binary.
+
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::{Failure, serve::Backend};
+
+/// The executor: its standard input is the socket to the kernel.
+#[derive(Debug, Args)]
+pub(crate) struct ExecutorArguments {
+    /// Which device.
+    #[arg(long, value_enum)]
+    backend: Backend,
+    /// Which of the driver's devices.
+    #[arg(long, default_value_t = 0)]
+    ordinal: u32,
+    /// The socket's descriptor; 0 is the only one there is.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=0))]
+    link_fd: u32,
+}
+
+pub(crate) fn executor(arguments: &ExecutorArguments) -> Result<ExitCode, Failure> {
+    // Dies with the kernel, whatever happens to it.
+    let parent = Some(rustix::process::Signal::KILL);
+    rustix::process::set_parent_process_death_signal(parent).map_err(Failure::doing("PR_SET_PDEATHSIG"))?;
+    let socket = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3);
+    let socket = socket.map_err(Failure::doing("the socket to the kernel"))?;
+    let backend = match arguments.backend {
+        Backend::Software => bulkhead_executor::Backend::Software,
+        Backend::Cuda => bulkhead_executor::Backend::Cuda(arguments.ordinal),
+        Backend::Auto => return Err(Failure::new("the executor is told its backend")),
+    };
+    bulkhead_executor::run(socket, backend).map_err(Failure::doing("executor"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A compile process: an image on standard input, an answer on standard output.
+#[derive(Debug, Args)]
+pub(crate) struct CompilerArguments {
+    /// 90 for sm_90.
+    #[arg(long, default_value_t = 90)]
+    architecture: u32,
+    /// The image's descriptor; 0 is the only one there is.
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=0))]
+    input_fd: u32,
+    /// The answer's descriptor; 1 is the only one there is.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1))]
+    output_fd: u32,
+}
+
+pub(crate) fn compiler(arguments: &CompilerArguments) -> Result<ExitCode, Failure> {
+    let parent = Some(rustix::process::Signal::KILL);
+    rustix::process::set_parent_process_death_signal(parent).map_err(Failure::doing("PR_SET_PDEATHSIG"))?;
+    let input = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3);
+    let output = rustix::io::fcntl_dupfd_cloexec(std::io::stdout(), 3);
+    let (input, output) =
+        (input.map_err(Failure::doing("the image"))?, output.map_err(Failure::doing("the answer"))?);
+    bulkhead_executor::compiler::run(input, output, arguments.architecture)
+        .map_err(Failure::doing("compiler"))?;
+    Ok(ExitCode::SUCCESS)
+}

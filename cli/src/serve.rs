@@ -1,0 +1,111 @@
+//! `bulkhead serve`: the kernel.
+
+use std::{ffi::OsString, path::PathBuf, process::ExitCode};
+
+use bulkhead_kernel::{Config, ExecutorSource, Limits};
+use clap::{Args, ValueEnum};
+
+use crate::{Failure, place};
+
+/// Which device to drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Backend {
+    /// An NVIDIA GPU where the driver finds one, else the software GPU.
+    Auto,
+    /// The software GPU: PTX on the CPU.
+    Software,
+    /// An NVIDIA GPU.
+    Cuda,
+}
+
+impl Backend {
+    /// `Auto` made definite.
+    pub(crate) fn resolve(self) -> Self {
+        match self {
+            Self::Auto if bulkhead_cuda::Cuda::present().is_ok() => Self::Cuda,
+            Self::Auto => Self::Software,
+            definite => definite,
+        }
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Software => "software",
+            Self::Cuda => "cuda",
+        }
+    }
+}
+
+/// Own the GPU and serve clients until interrupted.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Which device to drive.
+    #[arg(long, value_enum, default_value_t = Backend::Auto, env = "BULKHEAD_BACKEND")]
+    backend: Backend,
+    /// Which of the driver's devices.
+    #[arg(long, default_value_t = 0)]
+    ordinal: u32,
+    /// Where the sockets go: $XDG_RUNTIME_DIR/bulkhead unless told otherwise. Only its owner can connect.
+    #[arg(long)]
+    runtime_directory: Option<PathBuf>,
+    /// End when the process that started this one ends.
+    #[arg(long)]
+    with_parent: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    if arguments.with_parent {
+        let signal = Some(rustix::process::Signal::TERM);
+        rustix::process::set_parent_process_death_signal(signal)
+            .map_err(Failure::doing("PR_SET_PDEATHSIG"))?;
+    }
+    let binary: OsString = place::binary()?.into();
+    // The kernel itself never loads the driver: a process of its own looks for it.
+    let backend = match arguments.backend {
+        Backend::Auto => resolve_apart(&binary)?,
+        definite => definite,
+    };
+    let ordinal = arguments.ordinal.to_string();
+    let executor = ["executor", "--backend", backend.name(), "--ordinal", &ordinal].map(OsString::from);
+    let environment = bulkhead_cuda::ENVIRONMENT;
+    let directory = arguments.runtime_directory.clone().unwrap_or_else(place::runtime_directory);
+    let told = directory.clone();
+    let config = Config {
+        runtime_directory: directory,
+        executor: ExecutorSource::Command(std::iter::once(binary.clone()).chain(executor).collect()),
+        executor_environment: environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        compiler: vec![binary, "compiler".into()],
+        limits: Limits::default(),
+        ready: Some(Box::new(move || {
+            eprintln!("bulkhead: serving the {} backend in {}", backend.name(), told.display());
+        })),
+    };
+    bulkhead_kernel::run(config, interrupted()).map_err(Failure::doing("serve"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Resolves when somebody asks the process to end.
+async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+/// Asks a process of its own whether there is a GPU.
+fn resolve_apart(binary: &OsString) -> Result<Backend, Failure> {
+    let doctor = std::process::Command::new(binary).args(["doctor", "--backend"]).output();
+    let doctor = doctor.map_err(Failure::doing("looking for a GPU"))?;
+    match String::from_utf8_lossy(&doctor.stdout).trim() {
+        "cuda" => Ok(Backend::Cuda),
+        "software" => Ok(Backend::Software),
+        other => Err(Failure::new(format!("`bulkhead doctor --backend` answered {other:?}"))),
+    }
+}
