@@ -6,7 +6,7 @@
 //!   after the line before it, `// next: line` directly after it, `// not: text` in no line.
 //!
 //! Everything that is confined is assembled by the real `ptxas`, where there is one.
-#![allow(clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod ptxas;
 

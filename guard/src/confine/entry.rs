@@ -109,26 +109,16 @@ fn parameter_bytes(parameter: &Variable) -> Result<u64, Reason> {
 
 /// The variables of the body with what the confined form needs of them.
 fn variables(variables: Vec<Variable>, report: &mut Report) -> Vec<(Variable, symbols::Symbol)> {
-    let mut local_bytes = 0_u64;
     let mut kept = Vec::with_capacity(variables.len());
     for mut variable in variables {
-        let place = variable.place;
         match body_variable(&mut variable) {
-            Ok(symbol) => {
-                if symbol.space == Space::Local {
-                    local_bytes = local_bytes.saturating_add(symbol.bytes);
-                }
-                kept.push((variable, symbol));
-            }
-            Err(reason) => report.add(place, reason),
-        }
-        if local_bytes > LOCAL_BYTES_MAX {
-            report.add(place, Reason::Limit { what: "bytes of local variables", most: LOCAL_BYTES_MAX });
-            break;
+            Ok(symbol) => kept.push((variable, symbol)),
+            Err(reason) => report.add(variable.place, reason),
         }
     }
-    let locals = || kept.iter().filter(|(_, symbol)| symbol.space == Space::Local);
-    if let Some((second, _)) = locals().nth(1) {
+    let mut locals =
+        kept.iter().filter(|(_, symbol): &&(Variable, symbols::Symbol)| symbol.space == Space::Local);
+    if let Some((second, _)) = locals.nth(1) {
         let what = format!("a second local variable, `{}`", second.name);
         report.add(second.place, Reason::NotImplemented { what });
     }
@@ -143,6 +133,9 @@ fn body_variable(variable: &mut Variable) -> Result<symbols::Symbol, Reason> {
     }
     if symbol.space == Space::Local {
         variable.align = u32::try_from(symbol.align).ok();
+        if symbol.bytes > LOCAL_BYTES_MAX {
+            return Err(Reason::Limit { what: "bytes of local variables", most: LOCAL_BYTES_MAX });
+        }
     }
     Ok(symbol)
 }

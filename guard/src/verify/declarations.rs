@@ -90,9 +90,11 @@ fn declare<'a>(variable: &'a Variable, declared: &mut Declared<'a>, report: &mut
         Space::Shared => {}
         Space::Local => {
             let fits = extent.bytes <= LOCAL_BYTES_MAX && extent.align >= names::WIDEST_ACCESS;
-            if declared.local.replace((&variable.name, extent)).is_some() || !fits {
+            if declared.local.is_some() || !fits {
                 refuse(report, variable.place, "a local variable too many, too large or not aligned");
+                return;
             }
+            declared.local = Some((&variable.name, extent));
         }
         Space::Global | Space::Constant | Space::Parameter | Space::Register => {
             refuse(report, variable.place, "a declaration of this state space in a body");

@@ -17,10 +17,11 @@ pub(super) fn check(lead: &[&Instruction], access: &Access<'_>, extents: &Extent
         Space::Local | Space::Constant => clamped(lead, access, extents),
         Space::Parameter | Space::Register => None,
     };
-    let expected = expected.ok_or_else(|| unverified("an access that no sequence confines"))?;
-    let same = expected.len() == lead.len()
-        && expected.iter().zip(lead).all(|(line, found)| *line == Text(*found).to_string());
-    if same { Ok(()) } else { Err(unverified("an access after something else than its sequence")) }
+    let confined = expected.is_some_and(|lines| {
+        lines.len() == lead.len()
+            && lines.iter().zip(lead).all(|(line, found)| *line == Text(*found).to_string())
+    });
+    if confined { Ok(()) } else { Err(unverified("an access that no sequence confines")) }
 }
 
 /// Whether an access is `[register+offset]` with an offset that reaches no further than a guard zone and keeps

@@ -1,0 +1,189 @@
+//! Random edits of valid PTX: nothing panics, and whatever is confined is verified.
+//!
+//! The edits come from a fixed seed; `BULKHEAD_FUZZ_SEED` and `BULKHEAD_FUZZ_RUNS` choose others.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test fails by panicking"
+)]
+
+use std::path::Path;
+
+use bulkhead_guard::{confine, parse, print, tokens, verify};
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound.max(1) as u64) as usize
+    }
+
+    fn of<'a>(&mut self, choices: &[&'a str]) -> &'a str {
+        choices[self.below(choices.len())]
+    }
+}
+
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn corpus(kinds: &[&str]) -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests");
+    let mut paths: Vec<_> = kinds
+        .iter()
+        .flat_map(|kind| std::fs::read_dir(folder.join(kind)).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    let texts = paths.iter().map(|path| std::fs::read_to_string(path).unwrap());
+    texts.filter(|text| text.len() < 10_000).collect()
+}
+
+/// One edit by tokens: most keep the text nearly PTX, so that they get past the parser.
+fn edit(text: &str, words: &[&str], random: &mut Random) -> String {
+    let tokens: Vec<_> = tokens::tokens(text).collect();
+    let solid: Vec<usize> = (0..tokens.len()).filter(|at| !tokens[*at].is_trivia()).collect();
+    let mut pieces: Vec<&str> = tokens.iter().map(|token| token.text).collect();
+    if solid.is_empty() {
+        return String::new();
+    }
+    let at = solid[random.below(solid.len())];
+    let alike: Vec<usize> =
+        solid.iter().copied().filter(|other| tokens[*other].kind == tokens[at].kind).collect();
+    let other = alike[random.below(alike.len())];
+    match random.below(12) {
+        0 => {
+            pieces.remove(at);
+        }
+        1 => pieces.insert(at, random.of(words)),
+        2 => pieces[at] = random.of(words),
+        3..6 => pieces.swap(at, other),
+        6..10 => pieces[at] = pieces[other],
+        10 => {
+            // A whole statement goes.
+            let ends: Vec<usize> = (0..pieces.len()).filter(|at| pieces[*at] == ";").collect();
+            let end = random.below(ends.len());
+            if let (Some(from), Some(to)) = (ends.get(end), ends.get(end + 1)) {
+                pieces.drain(from + 1..=*to);
+            }
+        }
+        _ => {
+            let mut bytes = text.as_bytes().to_vec();
+            let at = random.below(bytes.len());
+            bytes[at] = random.next() as u8;
+            return String::from_utf8_lossy(&bytes).into_owned();
+        }
+    }
+    pieces.concat()
+}
+
+/// Whether the text was confined; panics where it was and is not verified.
+fn try_all(text: &str, seed: u64) -> bool {
+    let joined: String = tokens::tokens(text).map(|token| token.text).collect();
+    assert_eq!(joined, text, "seed {seed}");
+    assert!(verify(text).is_err() || print(&parse(text).unwrap()) == text, "seed {seed}:\n{text}");
+    let Ok(module) = parse(text) else { return false };
+    let printed = print(&module);
+    let again = parse(&printed).unwrap_or_else(|report| panic!("seed {seed}:\n{report}\n{printed}"));
+    assert_eq!(print(&again), printed, "seed {seed}");
+    let Ok(confined) = confine(&module) else { return false };
+    let printed = print(&confined);
+    if let Err(report) = verify(&printed) {
+        panic!("seed {seed}: confined, but not verified:\n{report}\n{text}\n{printed}");
+    }
+    true
+}
+
+#[test]
+fn whatever_is_confined_is_verified_and_nothing_panics() {
+    let (corpus, rejected) = (corpus(&["accept", "confine"]), corpus(&["reject"]));
+    let words: Vec<&str> = corpus
+        .iter()
+        .chain(&rejected)
+        .flat_map(|text| tokens::tokens(text))
+        .filter(|token| !token.is_trivia())
+        .map(|token| token.text)
+        .chain([
+            "%bh_a",
+            "%bh_base",
+            "__bh_base",
+            "$L0",
+            "%d0",
+            "%r0",
+            ".global",
+            "[",
+            "-1",
+            "9223372036854775807",
+        ])
+        .collect();
+    let first = number("BULKHEAD_FUZZ_SEED", 1);
+    let runs = number("BULKHEAD_FUZZ_RUNS", 4000);
+    println!("seeds {first} to {}", first + runs - 1);
+    let mut confined = 0;
+    for seed in first..first + runs {
+        let mut random = Random(seed);
+        let texts = if random.below(8) == 0 { &rejected } else { &corpus };
+        let mut text = texts[random.below(texts.len())].clone();
+        for _ in 0..=random.below(3) {
+            text = edit(&text, &words, &mut random);
+        }
+        confined += u64::from(try_all(&text, seed));
+    }
+    println!("{confined} of {runs} were confined");
+    assert!(confined > runs / 20, "the edits no longer get past the parser");
+}
+
+/// What is verified after an edit of a confined text still has the shape that confines: the verifier sees
+/// no difference only where the edit changed nothing that matters, which the confined text shows again.
+#[test]
+fn an_edited_confined_text_that_is_verified_has_no_access_by_the_tenants_registers() {
+    let texts: Vec<String> = corpus(&["accept", "confine"])
+        .iter()
+        .filter_map(|text| Some(print(&confine(&parse(text).ok()?).ok()?)))
+        .filter(|text| text.contains(".global"))
+        .collect();
+    let words: Vec<&str> = texts
+        .iter()
+        .flat_map(|text| tokens::tokens(text))
+        .filter(|token| !token.is_trivia())
+        .map(|token| token.text)
+        .collect();
+    let first = number("BULKHEAD_FUZZ_SEED", 1);
+    let runs = number("BULKHEAD_FUZZ_RUNS", 4000);
+    println!("seeds {first} to {}", first + runs - 1);
+    let mut verified = 0;
+    for seed in first..first + runs {
+        let mut random = Random(seed);
+        let text = edit(&texts[random.below(texts.len())], &words, &mut random);
+        // Canonical again, or every edit would be refused for its white space.
+        let Ok(module) = parse(&text) else { continue };
+        let printed = print(&module);
+        if verify(&printed).is_err() {
+            continue;
+        }
+        verified += 1;
+        let lines: Vec<&str> = printed.lines().map(str::trim).collect();
+        for (line, before) in lines.iter().skip(4).zip(lines.windows(4)) {
+            if line.contains(".global") && line.contains('[') {
+                assert!(line.contains("[%bh_a"), "seed {seed}: {line}\n{printed}");
+                assert_eq!(before[3], "mov.b64 %bh_a, {%bh_lo, %bh_hi};", "seed {seed}\n{printed}");
+                let reads = line.split(' ').any(|word| word.starts_with("ld."));
+                let mask = if reads { "%bh_loadmask" } else { "%bh_storemask" };
+                let lop3 = format!("lop3.b32 %bh_hi, %bh_hi, {mask}, %bh_base, 234;");
+                assert!(before[1..3].contains(&lop3.as_str()), "seed {seed}: {line}\n{printed}");
+            }
+        }
+    }
+    println!("{verified} of {runs} were verified");
+    assert!(verified > runs / 10, "the edits no longer leave anything to verify");
+}

@@ -1,0 +1,332 @@
+//! The verifier against texts that the rewriter did not write: a confined module, broken in one way each.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use bulkhead_guard::{HIDDEN_PARAMETERS, confine, parse, print, verify};
+
+const SOURCE: &str = ".version 8.0
+.target sm_75
+.address_size 64
+.const .align 4 .b8 table[64];
+.visible .entry k(.param .u64 p, .param .u32 n)
+.maxntid 256
+{
+    .reg .b32 %r<8>;
+    .reg .b64 %d<8>;
+    .reg .pred %q<2>;
+    .shared .align 16 .b8 s[64];
+    .local .align 8 .b8 l[24];
+    ld.param.u64 %d1, [p];
+    ld.param.u32 %r1, [n];
+    setp.eq.u32 %q1, %r1, 0;
+    @%q1 bra L;
+    ld.global.u32 %r2, [%d1+4];
+    mov.u32 %r3, s;
+    st.shared.u32 [%r3], %r1;
+    mov.u64 %d2, l;
+    st.local.u32 [%d2+4], %r1;
+    mov.u64 %d3, table;
+    ld.const.u32 %r4, [%d3];
+    bar.sync 0;
+L:
+    st.global.u32 [%d1+8388608], %r2;
+    red.global.add.u64 [%d1], 1;
+    ret;
+}
+";
+
+fn confined() -> String {
+    print(&parse(SOURCE).and_then(|module| confine(&module)).unwrap())
+}
+
+/// The findings against `text`; none where it is verified.
+fn findings(text: &str) -> Vec<String> {
+    match verify(text) {
+        Ok(_) => Vec::new(),
+        Err(report) => report.findings.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// Asserts that the confined module with the first `from` after `anchor` replaced by `to` is refused with `why`.
+#[track_caller]
+fn broken_after(anchor: &str, from: &str, to: &str, why: &str) {
+    let text = confined();
+    let start = text.find(anchor).unwrap_or_else(|| panic!("no `{anchor}` in\n{text}"));
+    let (before, after) = text.split_at(start);
+    assert!(after.contains(from), "no `{from}` after `{anchor}` in\n{text}");
+    let found = findings(&format!("{before}{}", after.replacen(from, to, 1)));
+    assert!(found.iter().any(|finding| finding.contains(why)), "{found:?}");
+}
+
+#[track_caller]
+fn broken(from: &str, to: &str, why: &str) {
+    broken_after("", from, to, why);
+}
+
+#[test]
+fn the_confined_module_is_verified_and_its_entries_are_known() {
+    let text = confined();
+    let verified = verify(&text).unwrap_or_else(|report| panic!("{report}\n{text}"));
+    assert_eq!(verified.text(), text);
+    let [entry] = verified.entries() else { panic!("{:?}", verified.entries()) };
+    assert_eq!((entry.name.as_str(), entry.parameters, entry.hidden), ("k", 5, HIDDEN_PARAMETERS.len()));
+}
+
+#[test]
+fn a_module_that_was_not_confined_is_refused() {
+    let text = print(&parse(SOURCE).unwrap());
+    assert!(!findings(&text).is_empty());
+}
+
+#[test]
+fn text_that_is_not_canonical_is_refused() {
+    let text = confined();
+    for other in [
+        format!("{text}\n"),
+        text.replace("    ret;", "  ret;"),
+        text.replace("ret;", "ret; // x"),
+        text.replace(", 234;", ", 0xEA;"),
+        text.replace("bar.sync 0;", "bar .sync 0;"),
+    ] {
+        assert_eq!(findings(&other), ["1:1: not verified: the text is not its own canonical print"]);
+    }
+}
+
+const LOAD: &str = "    lop3.b32 %bh_hi, %bh_hi, %bh_loadmask, %bh_base, 234;\n";
+const STORE: &str = "    lop3.b32 %bh_hi, %bh_hi, %bh_storemask, %bh_base, 234;\n";
+const SEQUENCE: &str = "an access that no sequence confines";
+const LOOSE: &str = "an access that is not confined";
+
+#[test]
+fn a_missing_lop3_is_refused() {
+    broken(LOAD, "", SEQUENCE);
+    broken(STORE, "", SEQUENCE);
+}
+
+#[test]
+fn a_lop3_with_another_table_or_order_is_refused() {
+    broken(LOAD, &LOAD.replace("234", "235"), SEQUENCE);
+    broken(LOAD, &LOAD.replace("%bh_loadmask, %bh_base", "%bh_base, %bh_loadmask"), SEQUENCE);
+    broken(LOAD, &LOAD.replace("%bh_base", "%r0"), SEQUENCE);
+    broken(LOAD, &LOAD.replace("%bh_hi, %bh_hi", "%bh_hi, %bh_lo"), SEQUENCE);
+}
+
+#[test]
+fn a_store_under_the_load_mask_is_refused() {
+    broken(STORE, LOAD, SEQUENCE);
+    broken_after("8388608;", STORE, LOAD, SEQUENCE);
+}
+
+#[test]
+fn a_reduction_under_the_load_mask_is_refused() {
+    broken_after("st.global", STORE, LOAD, SEQUENCE);
+}
+
+#[test]
+fn a_missing_alignment_is_refused() {
+    broken("    and.b32 %bh_lo, %bh_lo, -4;\n", "", SEQUENCE);
+    broken("%bh_lo, %bh_lo, -4;", "%bh_lo, %bh_lo, -2;", SEQUENCE);
+    broken("and.b32 %bh_s, %bh_s, -4;", "and.b32 %bh_s, %bh_s, -1;", SEQUENCE);
+}
+
+#[test]
+fn a_label_between_a_sequence_and_its_access_is_refused() {
+    broken("    ld.global", "$L7:\n    ld.global", "a sequence without its access");
+    broken(LOAD, &format!("{LOAD}$L7:\n"), "a sequence without its access");
+}
+
+#[test]
+fn an_instruction_between_a_sequence_and_its_access_is_refused() {
+    broken("    ld.global", "    mov.u32 %r0, 0;\n    ld.global", "is interrupted");
+    broken("    ld.global", "    ret;\n    ld.global", "is interrupted");
+    broken("    ld.global", "    mov.b64 %bh_a, %d0;\n    ld.global", SEQUENCE);
+    broken("    ld.global", "    add.s64 %bh_a, %bh_a, %d0;\n    ld.global", SEQUENCE);
+}
+
+#[test]
+fn a_predicate_on_a_sequence_is_refused() {
+    broken("    lop3", "    @%p0 lop3", "a write to a reserved register");
+}
+
+#[test]
+fn an_access_by_the_tenants_register_is_refused() {
+    for access in
+        ["ld.global.u32 %r0, [%d0]", "st.global.u8 [%d0+1], %r0", "atom.global.inc.u32 %r0, [%d0], %r0"]
+    {
+        broken("    bar.sync 0;", &format!("    {access};\n    bar.sync 0;"), LOOSE);
+    }
+    broken("ld.global.u32 %r1, [%bh_a+4]", "ld.global.u32 %r1, [%d0+4]", "is interrupted");
+    broken("    bar.sync 0;", "    ld.global.u32 %r0, [4096];\n    bar.sync 0;", "an absolute address");
+}
+
+#[test]
+fn an_access_without_a_sequence_of_its_own_is_refused() {
+    broken("    bar.sync 0;", "    ld.global.u32 %r0, [%bh_a];\n    bar.sync 0;", SEQUENCE);
+    broken("    bar.sync 0;", "    st.shared.u32 [%bh_s], %r0;\n    bar.sync 0;", SEQUENCE);
+    broken("    bar.sync 0;", "    st.shared.u32 [%r0], %r0;\n    bar.sync 0;", LOOSE);
+    broken("    bar.sync 0;", "    st.local.u8 [%d0], %r0;\n    bar.sync 0;", LOOSE);
+}
+
+#[test]
+fn an_offset_that_reaches_too_far_or_breaks_alignment_is_refused() {
+    broken("[%bh_a+4]", "[%bh_a+8388608]", SEQUENCE);
+    broken("[%bh_a+4]", "[%bh_a+-8388608]", SEQUENCE);
+    broken("[%bh_a+4]", "[%bh_a+2]", SEQUENCE);
+}
+
+#[test]
+fn a_write_to_a_reserved_register_is_refused() {
+    let why = "a sequence without its access";
+    for write in ["mov.b32 %bh_base, 0;", "mov.u32 %bh_storemask, -1;", "add.u32 %bh_loadmask, %r0, %r0;"] {
+        broken("    ret;", &format!("    {write}\n    ret;"), "is interrupted");
+        broken("$L0:", &format!("    {write}\n$L0:"), why);
+        broken(
+            "    mov.b64 {%bh_lo, %bh_hi}",
+            &format!("    {write}\n    mov.b64 {{%bh_lo, %bh_hi}}"),
+            SEQUENCE,
+        );
+    }
+    broken("ld.global.u32 %r1, ", "ld.global.u32 %bh_base, ", "a reserved register as data");
+    broken("ld.param.u64 %d0, [p]", "ld.param.u32 %bh_base, [n]", "a reserved register as data");
+}
+
+#[test]
+fn a_reserved_register_or_parameter_that_is_read_is_refused() {
+    broken("], %r1;", "], %bh_base;", "a reserved register as data");
+    broken("    ret;", "    mov.b32 %r0, %bh_base;\n    ret;", "is interrupted");
+    broken("    ret;", "    ld.param.u32 %r0, [__bh_base];\n    ret;", SEQUENCE);
+}
+
+#[test]
+fn a_missing_zeroing_is_refused() {
+    broken("    mov.b32 %r1, 0;\n", "", "`%r1` may be read before it is written");
+    broken("    mov.b32 %r1, 0;", "    @%p0 mov.b32 %r1, 0;", "`%p0` may be read before it is written");
+    broken_after("[n]", "    setp.eq.u32", "    @%p0 setp.eq.u32", "`%p0` may be read before it is written");
+}
+
+#[test]
+fn a_write_that_a_branch_skips_does_not_count() {
+    let text = confined();
+    let zero = "    mov.b32 %r1, 0;\n";
+    let branch = "    @%p0 bra $L0;\n";
+    assert!(text.contains(zero) && text.contains(branch));
+    let moved = text.replacen(zero, "", 1).replacen(branch, &format!("{branch}{zero}"), 1);
+    assert!(findings(&moved)[0].contains("`%r1` may be read before it is written"));
+}
+
+#[test]
+fn a_register_that_is_not_declared_is_refused() {
+    broken("    bar.sync 0;", "    mov.u32 %r999, 0;\n    bar.sync 0;", "`%r999` is not declared");
+    broken("    bar.sync 0;", "    mov.u32 %x, 0;\n    bar.sync 0;", "`%x` is not declared");
+}
+
+#[test]
+fn the_prologue_has_to_be_whole() {
+    let why = "the prologue lacks";
+    broken("    ld.param.u32 %bh_base, [__bh_base];\n", "", why);
+    broken("[__bh_load]", "[__bh_store]", why);
+    broken("    ld.param.u32 %bh_base", "    mov.u32 %r0, 1;\n    ld.param.u32 %bh_base", why);
+    broken("    ld.param.u32 %bh_base", "$L7:\n    ld.param.u32 %bh_base", why);
+    broken("    st.local.b32 [l+16], %bh_zero;\n", "", why);
+    broken("[l], {%bh_zero, %bh_zero, %bh_zero, %bh_zero}", "[l], {%bh_zero, %bh_zero, %bh_zero, %r0}", why);
+}
+
+#[test]
+fn the_hidden_parameters_come_last_and_once() {
+    let why = "last parameters are not the hidden ones";
+    broken("__bh_base,", "base,", why);
+    broken("    .param .u32 __bh_base,\n", "", why);
+    broken("    .param .u32 __bh_store\n", "    .param .u32 __bh_store,\n    .param .u32 q\n", why);
+    broken(".param .u32 __bh_load", ".param .u64 __bh_load", why);
+    broken("    .param .u32 n,", "    .param .u32 __bh_x,", "a parameter of this kind");
+    broken(
+        "    .param .u32 n,",
+        "    .param .u32 n,\n    .param .u32 __bh_load,",
+        "a parameter of this kind",
+    );
+    broken(".param .u64 p", ".param .u64 .ptr .global .align 16 p", "a parameter of this kind");
+}
+
+#[test]
+fn a_declaration_that_the_form_does_not_have_is_refused() {
+    broken("    .reg .b32 %bh_hi;\n", "", "`.reg .b32 %bh_hi` is missing");
+    broken("    .reg .b64 %bh_a;", "    .reg .b32 %bh_a;", "`.reg .b64 %bh_a` is missing");
+    broken(
+        "    bar.sync 0;",
+        "    .reg .b32 %x;\n    bar.sync 0;",
+        "a declaration after the first instruction",
+    );
+    broken("    bar.sync 0;", "    .pragma \"nounroll\";\n    bar.sync 0;", "a directive in a body");
+    broken("    bar.sync 0;", "    {\n    }\n    bar.sync 0;", "a scope in a body");
+    broken(".maxntid 256", ".noreturn", "does not bound the launch");
+    broken(".maxntid 256", ".maxntid 256\n.maxntid 9", "does not bound the launch");
+    broken(".const", ".global", "a module-scope variable of this kind");
+    broken(".const .align 16", ".const .align 4", "a module-scope variable of this kind");
+    broken(".visible .entry k", ".func k", "something other than an entry");
+    broken(".visible .entry k", ".weak .entry k", "something other than an entry");
+    broken(".local .align 16", ".local .align 8", "a local variable too many, too large or not aligned");
+}
+
+#[test]
+fn a_clamp_that_does_not_hold_is_refused() {
+    broken("min.u64 %bh_a, %bh_a, 20", "min.u64 %bh_a, %bh_a, 21", SEQUENCE);
+    broken("min.u64 %bh_a, %bh_a, 20", "min.s64 %bh_a, %bh_a, 20", SEQUENCE);
+    broken("min.u64 %bh_a, %bh_a, 60", "min.u64 %bh_a, %bh_a, 61", SEQUENCE);
+    broken("    min.u64 %bh_a, %bh_a, 20;\n", "", SEQUENCE);
+    broken("mov.b64 %bh_o, l", "mov.b64 %bh_o, table", SEQUENCE);
+    broken("mov.b64 %bh_o, l", "mov.b64 %bh_o, s", SEQUENCE);
+    broken("st.local.u32 [%bh_a]", "st.local.u64 [%bh_a]", SEQUENCE);
+    broken("st.local.u32 [%bh_a]", "st.global.u32 [%bh_a]", SEQUENCE);
+    broken("add.s64 %bh_a, %bh_o, %bh_a", "add.s64 %bh_a, %bh_a, %bh_a", SEQUENCE);
+}
+
+#[test]
+fn an_access_by_symbol_outside_its_variable_is_refused() {
+    let why = "an access outside its variable";
+    for access in ["st.shared.u32 [s+64], %r0", "ld.shared.u32 %r0, [s+-4]", "ld.shared.u64 %d0, [s+4]"] {
+        broken("    bar.sync 0;", &format!("    {access};\n    bar.sync 0;"), why);
+    }
+    for access in ["ld.const.u32 %r0, [table+64]", "ld.param.u32 %r0, [n+4]", "ld.local.u32 %r0, [l+24]"] {
+        broken("    bar.sync 0;", &format!("    {access};\n    bar.sync 0;"), why);
+    }
+    broken(
+        "    bar.sync 0;",
+        "    ld.shared.u32 %r0, [table];\n    bar.sync 0;",
+        "an access to an unknown symbol",
+    );
+    broken(
+        "    bar.sync 0;",
+        "    st.global.u32 [table], %r0;\n    bar.sync 0;",
+        "an access to an unknown symbol",
+    );
+}
+
+#[test]
+fn opcodes_that_are_not_in_the_table_are_refused() {
+    for opcode in
+        ["trap", "brkpt", "discard.global.L2 [%d0], 128", "ld.u32 %r0, [%d0]", "bar.sync 1", "frob %r0"]
+    {
+        broken("    bar.sync 0;", &format!("    {opcode};\n    bar.sync 0;"), "a guarded session does not");
+    }
+    broken("    bar.sync 0;", "    prefetch.global.L2 [%d0];\n    bar.sync 0;", "a cache hint");
+}
+
+#[test]
+fn control_flow_that_leaves_the_body_is_refused() {
+    broken("bra $L0", "bra $L9", "`$L9` may not be named here");
+    broken("bra $L0", "bra s", "`s` may not be named here");
+    broken("    ret;\n", "", "a body that does not end");
+    broken("    ret;\n", "    @%p0 ret;\n", "a body that does not end");
+    broken("$L0:", "$L0:\n$L0:", "a label that is declared twice");
+    broken("    bar.sync 0;", "    mov.u64 %d0, p;\n    bar.sync 0;", "`p` may not be named here");
+    broken("    bar.sync 0;", "    mov.u64 %d0, k;\n    bar.sync 0;", "`k` may not be named here");
+}
+
+#[test]
+fn a_name_that_is_declared_twice_is_refused() {
+    let again = "a name that is declared twice";
+    broken(".shared .align 16 .b8 s[64]", ".shared .align 16 .b8 table[64]", again);
+    broken(".shared .align 16 .b8 s[64]", ".shared .align 16 .b8 p[64]", again);
+    let text = confined();
+    let entry = text.split_once(".visible").map(|(_, entry)| format!(".visible{entry}")).unwrap();
+    assert!(findings(&format!("{text}{entry}"))[0].contains(again));
+}
