@@ -1,4 +1,66 @@
 //! PTX in, confined and verified PTX out.
+//!
+//! [`parse`] reads a tenant's text, [`confine`] rewrites it so that every access stays where it may,
+//! [`print()`] writes the canonical text, and [`verify`] decides, without trusting any of them, whether a text
+//! may run beside other sessions. What is compiled is the text in a [`Verified`], byte for byte.
+//!
+//! To *confine* an access is to make its address lie in the session's window whatever the program computes.
+//! The window comes in three hidden launch parameters, [`HIDDEN_PARAMETERS`], appended to every entry: the
+//! high word of its base, and the masks that the high word of an address is cut to by loads and by
+//! everything that writes. The *confined form* is the text that the verifier accepts.
+//!
+//! # Invariants
+//! What holds for every entry of a [`Verified`] text:
+//! 1. Only opcodes, modifiers, directives and special registers of the tables are in it.
+//! 2. A global access is `[%bh_a+offset]`, where `%bh_a` was computed directly before it, with no label
+//!    between, as `high = (high & mask) | base`; the mask is the one for stores unless the access only reads.
+//!    The offset is below 8 MiB either way, which the guard zones around a window cover, and keeps the
+//!    alignment of the access, to which the low word was cut: a misaligned access ends the context.
+//! 3. A local access lies inside the entry's one local variable, by symbol and offset or clamped, so it reaches
+//!    neither spilled registers nor return addresses. The variable is zeroed at entry.
+//! 4. An access to the constant bank lies inside a declared variable, one to parameters inside a declared
+//!    parameter that is not hidden.
+//! 5. A shared access is aligned, and by symbol inside the symbol's variable.
+//! 6. No register, predicate or carry flag is read before it is written on every path to it: undefined
+//!    registers hold other sessions' values, and the assembler may take one undefined register for two.
+//! 7. The guard's registers (`%bh_...`) are written only by the prologue and by the sequences of 2, 3, 4 and 5.
+//! 8. The only barrier for a block is number 0 without a count. There are no calls, indirect branches,
+//!    generic addresses, traps, clusters or asynchronous copies.
+//! 9. The text is its own canonical print: ASCII, one statement a line, none of the tenant's comments, registers
+//!    or labels.
+//!
+//! # The confined form of an access
+//! ```text
+//! mov.b64 {%bh_lo, %bh_hi}, %d4;                              global; `add.s64 %bh_a, %d4, imm` goes before
+//! lop3.b32 %bh_hi, %bh_hi, %bh_loadmask, %bh_base, 234;       where the offset may not stay outside
+//! and.b32 %bh_lo, %bh_lo, -4;                                 not for single bytes
+//! mov.b64 %bh_a, {%bh_lo, %bh_hi};
+//! ld.global.f32 %r2, [%bh_a+8];                               only the access keeps its predicate
+//!
+//! mov.b32 %bh_s, %r4;                                         shared; `cvt.u32.u64` from a 64-bit register
+//! and.b32 %bh_s, %bh_s, -4;
+//! st.shared.f32 [%bh_s+4], %r2;
+//!
+//! mov.b64 %bh_o, variable;                                    local and constant, by register
+//! sub.s64 %bh_a, %d4, %bh_o;
+//! min.u64 %bh_a, %bh_a, 60;                                   bytes of the variable less those of the access
+//! and.b64 %bh_a, %bh_a, -4;
+//! add.s64 %bh_a, %bh_o, %bh_a;
+//! ld.const.f32 %r2, [%bh_a];
+//! ```
+//!
+//! # What is not confined yet
+//! - A shared access by register may lie outside the block's shared memory, which ends the context, or in the
+//!   first KiB of it, which belongs to the driver. A block may read what an earlier block left in shared memory.
+//! - Nothing bounds how long an entry runs: there is no poll in loops, and `bar.warp.sync`, `shfl.sync`, `vote.sync`,
+//!   `match.sync` and `redux.sync` with lanes that wait elsewhere wait for ever.
+//! - Debug builds (`nvcc -G`), device functions that were not inlined, `printf`, `assert`, module-scope
+//!   `.global` variables that are written, generic addresses, textures and tensor cores are refused; the
+//!   message names the isolated domain.
+//!
+//! # Trust
+//! [`verify`], the parser, the print and the opcode table are trusted; [`confine`] is not. So are ptxas and the
+//! driver: nothing here looks at machine code.
 
 pub mod ast;
 pub mod limits;
