@@ -130,3 +130,9 @@ impl std::fmt::Display for Report {
 }
 
 impl std::error::Error for Report {}
+
+/// The start of a text that a client may have made long.
+pub(crate) fn shorten(text: &str) -> &str {
+    let end = text.char_indices().map(|(at, _)| at).find(|at| *at >= 60).unwrap_or(text.len());
+    text.get(..end).unwrap_or_default()
+}

@@ -3,8 +3,11 @@
 //! What each sequence looks like is the contract with the verifier, and written down in the crate's
 //! documentation.
 
+use std::collections::HashMap;
+
 use crate::access::{self, Access};
 use crate::ast::{Address, AddressBase, Instruction, Operand, Place, Space, Statement, Variable};
+use crate::confine::flatten::Parameters;
 use crate::confine::prologue::{instruction, register};
 use crate::confine::roots::Roots;
 use crate::confine::symbols::{Symbol, Symbols};
@@ -15,10 +18,12 @@ use crate::table;
 
 /// What is known of the entry whose accesses are confined.
 pub(super) struct Tables<'a> {
-    pub(super) symbols: &'a Symbols,
-    pub(super) variables: &'a [(Variable, Symbol)],
-    pub(super) parameters: &'a [Variable],
-    pub(super) roots: Roots,
+    symbols: &'a Symbols,
+    /// The one local variable.
+    local: Option<(&'a str, &'a Symbol)>,
+    parameters: &'a Parameters<'a>,
+    own: HashMap<&'a str, &'a Symbol>,
+    roots: Roots,
 }
 
 /// How an address by symbol relates to its variable.
@@ -29,7 +34,20 @@ enum Static {
     Unaligned,
 }
 
-impl Tables<'_> {
+impl<'a> Tables<'a> {
+    pub(super) fn new(
+        symbols: &'a Symbols,
+        variables: &'a [(Variable, Symbol)],
+        parameters: &'a Parameters<'a>,
+        roots: Roots,
+    ) -> Self {
+        let own: HashMap<&str, &Symbol> =
+            variables.iter().map(|(variable, symbol)| (variable.name.as_str(), symbol)).collect();
+        let local = own.iter().find(|(_, symbol)| symbol.space == Space::Local);
+        let local = local.map(|(name, symbol)| (*name, *symbol));
+        Self { symbols, local, own, parameters, roots }
+    }
+
     /// Appends an instruction in its confined form.
     pub(super) fn confine(&self, instruction: Instruction, into: &mut Vec<Statement>) -> Result<(), Reason> {
         let row = table::check(&instruction)?;
@@ -68,8 +86,7 @@ impl Tables<'_> {
     }
 
     fn symbol(&self, name: &str) -> Option<&Symbol> {
-        let own = self.variables.iter().find(|(variable, _)| variable.name == name).map(|(_, symbol)| symbol);
-        own.or_else(|| self.symbols.get(name))
+        self.own.get(name).copied().or_else(|| self.symbols.get(name))
     }
 
     /// The former `.global` variable that an address lies in.
@@ -86,7 +103,7 @@ impl Tables<'_> {
         let AddressBase::Symbol(name) = &access.address.base else {
             return Err(Reason::NotImplemented { what: "a parameter read by register".to_owned() });
         };
-        let parameter = self.parameters.iter().find(|parameter| parameter.name == *name);
+        let parameter = self.parameters.get(name.as_str());
         let Some(parameter) = parameter.filter(|_| access.reads_only) else {
             return Err(Reason::Malformed(format!("`{name}` is not a parameter that can be read")));
         };
@@ -144,11 +161,10 @@ impl Tables<'_> {
             }
             AddressBase::Symbol(name) => self.by_symbol(access, name, Space::Local),
             AddressBase::Register(name) => {
-                let local = self.variables.iter().find(|(_, symbol)| symbol.space == Space::Local);
-                let Some((variable, symbol)) = local else {
+                let Some((variable, symbol)) = self.local else {
                     return Err(Reason::Malformed("a local access without a local variable".to_owned()));
                 };
-                clamp(access, name, &variable.name, symbol, into)
+                clamp(access, name, variable, symbol, into)
             }
         }
     }

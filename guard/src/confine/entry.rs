@@ -1,13 +1,15 @@
 //! One entry: parameters, performance directives, body.
 
+use std::collections::HashSet;
+
 use crate::ast::{Directive, Function, Linkage, Space, Statement, Variable};
-use crate::confine::flatten::{Flat, Flattener};
+use crate::confine::flatten::{Flat, Flattener, Parameters};
 use crate::confine::scope::Scopes;
 use crate::confine::symbols::Symbols;
 use crate::confine::{access, assign, prologue, roots, symbols};
 use crate::limits::{LOCAL_BYTES_MAX, PARAMETER_BYTES_MAX};
 use crate::names;
-use crate::report::{Reason, Report};
+use crate::report::{Reason, Report, shorten};
 
 /// The confined form of an entry; what stands against it is in the report.
 pub(super) fn confine(
@@ -21,14 +23,16 @@ pub(super) fn confine(
     }
     let parameters = parameters(function, symbols, report);
     let mut flat = Flat::default();
+    let by_name: Parameters<'_> =
+        function.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
     let mut flattener =
-        Flattener { symbols, parameters: &function.parameters, scopes: Scopes::default(), report };
+        Flattener { symbols, parameters: &by_name, taken: HashSet::new(), scopes: Scopes::default(), report };
     flattener.block(body, &mut flat);
     let scopes = flattener.scopes;
 
     let variables = variables(flat.variables, report);
     let roots = roots::find(&flat.statements, symbols, report);
-    let tables = access::Tables { symbols, variables: &variables, parameters: &function.parameters, roots };
+    let tables = access::Tables::new(symbols, &variables, &by_name, roots);
     let mut confined = Vec::with_capacity(flat.statements.len());
     for statement in flat.statements {
         match statement {
@@ -74,7 +78,7 @@ fn ends(statements: &[Statement]) -> bool {
 fn parameters(function: &Function, symbols: &Symbols, report: &mut Report) -> Vec<Variable> {
     let mut bytes = 4 * names::HIDDEN_PARAMETERS.len() as u64;
     let mut parameters: Vec<Variable> = Vec::with_capacity(function.parameters.len() + 3);
-    let mut taken = std::collections::HashSet::new();
+    let mut taken = HashSet::new();
     for parameter in &function.parameters {
         match parameter_bytes(parameter) {
             Ok(size) => bytes = bytes.saturating_add(size),
@@ -151,11 +155,16 @@ fn directives(function: &Function, report: &mut Report) -> Vec<Directive> {
             kept.push(directive.clone());
             continue;
         }
-        let text = directive.operands.join(", ");
-        let what = format!("the directive `{} {text}`", directive.name);
-        report.add(directive.place, Reason::NotImplemented { what });
+        report.add(directive.place, Reason::NotImplemented { what: named(directive) });
     }
     kept
+}
+
+/// A directive as a message names it; its operands may be long.
+pub(super) fn named(directive: &Directive) -> String {
+    let operands = directive.operands.join(", ");
+    let text = format!("{} {}", directive.name, shorten(&operands));
+    format!("the directive `{}`", text.trim_end())
 }
 
 /// Whether a directive only advises the compiler: it is left out.

@@ -1,5 +1,7 @@
 //! From a body with scopes to one without: every name resolved, every opcode looked up.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::ast::{
     Address, AddressBase, Directive, Instruction, Operand, Place, Predicate, Space, Statement, Variable,
 };
@@ -9,6 +11,9 @@ use crate::names;
 use crate::report::{Reason, Report};
 use crate::table::{self, Treatment};
 use crate::{access, operands};
+
+/// An entry's own parameters by name.
+pub(super) type Parameters<'a> = HashMap<&'a str, &'a Variable>;
 
 /// A body without scopes.
 #[derive(Debug, Default)]
@@ -22,7 +27,9 @@ pub(super) struct Flat {
 /// Flattens bodies; one for each entry.
 pub(super) struct Flattener<'a> {
     pub(super) symbols: &'a Symbols,
-    pub(super) parameters: &'a [Variable],
+    pub(super) parameters: &'a Parameters<'a>,
+    /// The names of the body's variables.
+    pub(super) taken: HashSet<String>,
     pub(super) scopes: Scopes,
     pub(super) report: &'a mut Report,
 }
@@ -76,8 +83,8 @@ impl Flattener<'_> {
             Space::Shared | Space::Local => {
                 names::check_symbol(&variable.name)?;
                 let elsewhere = self.symbols.contains(&variable.name)
-                    || self.parameters.iter().any(|parameter| parameter.name == variable.name)
-                    || into.variables.iter().any(|other| other.name == variable.name);
+                    || self.parameters.contains_key(variable.name.as_str())
+                    || !self.taken.insert(variable.name.clone());
                 if elsewhere {
                     return Err(Reason::Duplicate(variable.name.clone()));
                 }
@@ -207,7 +214,7 @@ impl Flattener<'_> {
         if self.symbols.was_refused(name) {
             return Err(Reason::NotImplemented { what: format!("the variable `{name}`") });
         }
-        if self.parameters.iter().any(|parameter| parameter.name == name) {
+        if self.parameters.contains_key(name) {
             return Err(Reason::NotImplemented { what: format!("the address of the parameter `{name}`") });
         }
         Err(Reason::Undeclared(name.to_owned()))
@@ -224,9 +231,7 @@ impl Flattener<'_> {
                 Some(Meaning::CallParameter) => return Err(call_parameter()),
                 Some(Meaning::Variable) => address.base.clone(),
                 None if self.symbols.contains(name) => address.base.clone(),
-                None if self.parameters.iter().any(|parameter| parameter.name == *name) => {
-                    address.base.clone()
-                }
+                None if self.parameters.contains_key(name.as_str()) => address.base.clone(),
                 None => {
                     self.module_symbol(name)?;
                     address.base.clone()
@@ -253,6 +258,5 @@ fn check_directive(directive: &Directive) -> Result<(), Reason> {
     if super::entry::is_droppable(directive) {
         return Ok(());
     }
-    let text = directive.operands.join(", ");
-    Err(Reason::NotImplemented { what: format!("the directive `{} {text}`", directive.name) })
+    Err(Reason::NotImplemented { what: super::entry::named(directive) })
 }

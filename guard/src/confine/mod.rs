@@ -17,7 +17,7 @@ mod symbols;
 use std::collections::HashSet;
 
 use crate::ast::{FunctionKind, Item, Linkage, Module, Place};
-use crate::limits::{PTX_VERSION_MAX, PTX_VERSION_MIN};
+use crate::limits::{PTX_VERSION_MAX, PTX_VERSION_MIN, STATEMENTS_MAX};
 use crate::report::{Reason, Report};
 use symbols::Symbols;
 
@@ -29,13 +29,13 @@ pub fn confine(module: &Module) -> Result<Module, Report> {
     let symbols = Symbols::collect(module, &mut report);
     let mut items: Vec<Item> = symbols.variables().map(Item::Variable).collect();
     let mut entries = HashSet::new();
+    let mut statements = 0;
     for item in &module.items {
         match item {
             Item::Variable(_) => {}
             Item::Directive(directive) if entry::is_droppable(directive) => {}
             Item::Directive(directive) => {
-                let what = format!("the directive `{}`", directive.name);
-                report.add(directive.place, Reason::NotImplemented { what });
+                report.add(directive.place, Reason::NotImplemented { what: entry::named(directive) });
             }
             Item::Function(function) => {
                 let again = !entries.insert(function.name.as_str());
@@ -51,7 +51,13 @@ pub fn confine(module: &Module) -> Result<Module, Report> {
                     | (FunctionKind::Entry, _, None) => "an entry without a body",
                     (FunctionKind::Entry, _, Some(body)) => {
                         let confined = entry::confine(function, body, &symbols, &mut report);
+                        statements += confined.body.as_ref().map_or(0, Vec::len);
                         items.push(Item::Function(confined));
+                        if statements > STATEMENTS_MAX {
+                            let reason = Reason::Limit { what: "statements", most: STATEMENTS_MAX as u64 };
+                            report.add(function.place, reason);
+                            break;
+                        }
                         continue;
                     }
                 };

@@ -24,6 +24,7 @@ pub(super) struct Symbols {
     order: Vec<Variable>,
     by_name: HashMap<String, Symbol>,
     refused: HashSet<String>,
+    constants: bool,
 }
 
 impl Symbols {
@@ -40,6 +41,7 @@ impl Symbols {
             match confined(variable) {
                 Ok((confined, symbol)) => {
                     if symbol.space == Space::Constant {
+                        symbols.constants = true;
                         constant_bytes = constant_bytes.saturating_add(symbol.bytes);
                     }
                     if symbols.by_name.insert(variable.name.clone(), symbol).is_some() {
@@ -80,7 +82,7 @@ impl Symbols {
 
     /// Whether there are constant variables, whose addresses have to be followed.
     pub(super) fn have_constants(&self) -> bool {
-        self.by_name.values().any(|symbol| symbol.space == Space::Constant)
+        self.constants
     }
 }
 

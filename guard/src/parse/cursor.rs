@@ -2,7 +2,7 @@
 
 use crate::ast::Place;
 use crate::limits::{NAME_BYTES_MAX, STATEMENTS_MAX, TOKENS_MAX};
-use crate::report::{Reason, Report};
+use crate::report::{Reason, Report, shorten};
 use crate::tokens::{Token, TokenKind, Tokens, tokens};
 
 /// The error has been reported: recover and go on.
@@ -251,10 +251,4 @@ impl<'a> Cursor<'a> {
             }
         }
     }
-}
-
-/// The start of a text that a client may have made long.
-pub(super) fn shorten(text: &str) -> &str {
-    let end = text.char_indices().map(|(at, _)| at).find(|at| *at >= 60).unwrap_or(text.len());
-    text.get(..end).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 //! Directives: debug ones are dropped, the others kept as text.
 
-use super::cursor::{Cursor, Parsed, shorten};
+use super::cursor::{Cursor, Parsed};
 use crate::ast::Directive;
 use crate::limits::{MODIFIERS_MAX, OPERANDS_MAX};
 use crate::report::Reason;
@@ -121,22 +121,17 @@ pub(super) fn function_directives(cursor: &mut Cursor<'_>) -> Parsed<Vec<Directi
             return cursor.fail(place, reason);
         }
         let mut operands = Vec::new();
-        if matches!(cursor.peek_kind(), Some(TokenKind::Number | TokenKind::Text)) {
-            loop {
-                match cursor.peek_kind() {
-                    Some(TokenKind::Number) => operands.push(cursor.unsigned("a number")?.to_string()),
-                    Some(TokenKind::Text) => operands.push(shorten(cursor.peek_text()).to_owned()),
-                    _ => return cursor.unexpected("a number"),
-                }
-                if operands.last().is_some_and(|operand| operand.starts_with('"')) {
-                    cursor.bump();
-                }
-                if operands.len() > MODIFIERS_MAX {
-                    return cursor.unexpected("fewer numbers");
-                }
-                if !cursor.take_punctuation(",") {
-                    break;
-                }
+        while let Some(TokenKind::Number | TokenKind::Text) = cursor.peek_kind() {
+            if operands.len() == MODIFIERS_MAX {
+                return cursor.unexpected("fewer numbers");
+            }
+            operands.push(if cursor.peek_kind() == Some(TokenKind::Number) {
+                cursor.unsigned("a number")?.to_string()
+            } else {
+                cursor.expect_kind(TokenKind::Text, "a string")?.0.to_owned()
+            });
+            if !cursor.take_punctuation(",") {
+                break;
             }
         }
         // `.pragma "...";` may stand here too, the only one with a semicolon.

@@ -1,10 +1,10 @@
 //! Operands.
 
-use super::cursor::{Cursor, Parsed, shorten};
+use super::cursor::{Cursor, Parsed};
 use super::number::{Literal, literal};
 use crate::ast::{Address, AddressBase, Operand};
 use crate::limits::OPERAND_NESTING_MAX;
-use crate::report::Reason;
+use crate::report::{Reason, shorten};
 use crate::tokens::TokenKind;
 
 /// One operand; `budget` is how many more the instruction may hold, `depth` how deep this one lies.

@@ -157,7 +157,7 @@ impl<'a> Pass<'a> {
             if let Operand::Symbol(name) | Operand::SymbolOffset(name, _) = operand {
                 let known = match row.treatment {
                     Treatment::Branch => self.labels.contains(name.as_str()),
-                    _ => self.declared.extents.get(name.as_str()).is_some_and(|extent| {
+                    _ => self.declared.extents.get(name).is_some_and(|extent| {
                         matches!(extent.space, Space::Shared | Space::Local | Space::Constant)
                     }),
                 };

@@ -100,7 +100,7 @@ fn declare<'a>(variable: &'a Variable, declared: &mut Declared<'a>, report: &mut
             refuse(report, variable.place, "a declaration of this state space in a body");
         }
     }
-    if declared.extents.insert(&variable.name, extent).is_some() {
+    if !declared.extents.insert(&variable.name, extent) {
         refuse(report, variable.place, "a name that is declared twice");
     }
 }

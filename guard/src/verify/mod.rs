@@ -56,8 +56,22 @@ struct Extent {
     align: u64,
 }
 
-/// Variables and parameters by name.
-type Extents<'a> = HashMap<&'a str, Extent>;
+/// Variables and parameters by name: the module's, which all entries share, and an entry's own.
+struct Extents<'a> {
+    module: &'a HashMap<&'a str, Extent>,
+    own: HashMap<&'a str, Extent>,
+}
+
+impl<'a> Extents<'a> {
+    fn get(&self, name: &str) -> Option<&Extent> {
+        self.own.get(name).or_else(|| self.module.get(name))
+    }
+
+    /// Declares a name of the entry; false where it is taken.
+    fn insert(&mut self, name: &'a str, extent: Extent) -> bool {
+        !self.module.contains_key(name) && self.own.insert(name, extent).is_none()
+    }
+}
 
 /// Verifies a canonical text, without trusting whoever wrote it.
 pub fn verify(text: &str) -> Result<Verified, Report> {
@@ -70,7 +84,7 @@ pub fn verify(text: &str) -> Result<Verified, Report> {
     if let Err(reason) = header(&module) {
         report.add(Place { line: 1, column: 1 }, reason);
     }
-    let mut extents = Extents::new();
+    let mut extents = HashMap::new();
     let mut entries = Vec::new();
     let mut names = HashSet::new();
     let mut constant_bytes = 0_u64;
@@ -84,19 +98,21 @@ pub fn verify(text: &str) -> Result<Verified, Report> {
                     if constant_bytes > CONSTANT_BYTES_MAX || !names.insert(variable.name.as_str()) {
                         refuse(&mut report, variable.place, "a variable too many");
                     }
-                    extents.insert(&variable.name, extent);
+                    extents.insert(variable.name.as_str(), extent);
                 }
                 Err(reason) => report.add(variable.place, reason),
             },
             Item::Directive(directive) => refuse(&mut report, directive.place, "a directive"),
-            Item::Function(function) => {
-                if !names.insert(function.name.as_str()) {
-                    refuse(&mut report, function.place, "a name that is declared twice");
-                }
-                if let Some(entry) = entry(function, &extents, &mut report) {
-                    entries.push(entry);
-                }
-            }
+            Item::Function(_) => {}
+        }
+    }
+    for item in &module.items {
+        let Item::Function(function) = item else { continue };
+        if !names.insert(function.name.as_str()) {
+            refuse(&mut report, function.place, "a name that is declared twice");
+        }
+        if let Some(entry) = entry(function, &extents, &mut report) {
+            entries.push(entry);
         }
     }
     report.or(Verified { text: text.to_owned(), entries })
@@ -145,7 +161,7 @@ fn extent(variable: &Variable) -> Option<Extent> {
     Some(Extent { space: variable.space, bytes, align: names::variable_align(variable) })
 }
 
-fn entry(function: &Function, module: &Extents<'_>, report: &mut Report) -> Option<VerifiedEntry> {
+fn entry(function: &Function, module: &HashMap<&str, Extent>, report: &mut Report) -> Option<VerifiedEntry> {
     let plain = function.kind == FunctionKind::Entry
         && matches!(function.linkage, Linkage::Internal | Linkage::Visible)
         && function.returns.is_empty()
@@ -160,7 +176,7 @@ fn entry(function: &Function, module: &Extents<'_>, report: &mut Report) -> Opti
             refuse(report, directive.place, "a directive that does not bound the launch");
         }
     }
-    let mut extents = module.clone();
+    let mut extents = Extents { module, own: HashMap::new() };
     let own = match function.parameters.split_last_chunk::<3>() {
         Some((own, hidden)) if are_hidden(hidden) => own,
         _ => {
@@ -178,7 +194,7 @@ fn entry(function: &Function, module: &Extents<'_>, report: &mut Report) -> Opti
             continue;
         };
         bytes = bytes.saturating_add(extent.bytes).saturating_add(extent.align);
-        if extents.insert(&parameter.name, extent).is_some() {
+        if !extents.insert(&parameter.name, extent) {
             refuse(report, parameter.place, "a name that is declared twice");
         }
     }

@@ -76,7 +76,7 @@ fn shared(lead: &[&Instruction], access: &Access<'_>, extents: &Extents<'_>) -> 
     let first = lead.first()?;
     let mut lines = Vec::with_capacity(3);
     lines.push(match (first.opcode.as_str(), first.operands.get(1)?) {
-        ("mov", Operand::Symbol(name)) if extents.get(name.as_str())?.space == Space::Shared => {
+        ("mov", Operand::Symbol(name)) if extents.get(name)?.space == Space::Shared => {
             format!("mov.b32 %bh_s, {name}")
         }
         ("mov", _) => format!("mov.b32 %bh_s, {}", source(first, 1, Class::Word)?),
@@ -95,7 +95,7 @@ fn clamped(lead: &[&Instruction], access: &Access<'_>, extents: &Extents<'_>) ->
     (is_through(access, "%bh_a") && access.address.offset == 0).then_some(())?;
     let [first, second, third, ..] = lead else { return None };
     let Some(Operand::Symbol(name)) = first.operands.get(1) else { return None };
-    let Extent { bytes, .. } = *extents.get(name.as_str()).filter(|extent| extent.space == access.space)?;
+    let Extent { bytes, .. } = *extents.get(name).filter(|extent| extent.space == access.space)?;
     let last = bytes.checked_sub(access.bytes)?;
     let mut lines = Vec::with_capacity(6);
     lines.push(format!("mov.b64 %bh_o, {name}"));
