@@ -252,8 +252,7 @@ pub(crate) fn check(instruction: &Instruction) -> Result<&'static Row, Reason> {
     let Some(row) = find(&instruction.opcode) else {
         return Err(Reason::NotImplemented { what: format!("the instruction `{}`", instruction.opcode) });
     };
-    let known =
-        |modifier: &str| row.modifiers.iter().any(|words| words.split(' ').any(|word| word == modifier));
+    let known = |modifier: &str| row.modifiers.iter().any(|words| holds_word(words, modifier));
     if let Some(modifier) = instruction.modifiers.iter().find(|modifier| !known(modifier)) {
         return Err(Reason::NotImplemented { what: format!("`.{modifier}` of `{}`", row.opcode) });
     }
@@ -270,6 +269,11 @@ pub(crate) fn check(instruction: &Instruction) -> Result<&'static Row, Reason> {
         check_barrier(instruction)?;
     }
     Ok(row)
+}
+
+/// Whether one of the words of `words`, which blanks part, is `word`.
+fn holds_word(words: &str, word: &str) -> bool {
+    words.as_bytes().split(|byte| *byte == b' ').any(|found| found == word.as_bytes())
 }
 
 /// Of all barriers only number 0, for the whole block and without a count, resolves itself whatever the

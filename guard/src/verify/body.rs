@@ -98,8 +98,17 @@ impl<'a> Pass<'a> {
         if row.treatment == Treatment::Hint {
             return Err(unverified("a cache hint"));
         }
-        self.assignment(row, instruction)?;
-        let reserved = mentions_reserved(row, instruction);
+        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        table::registers(row, instruction, &mut |name| reads.push(name), &mut |name| writes.push(name));
+        let reserved = reads.iter().chain(&writes).any(|name| names::is_reserved(name))
+            || instruction.operands.iter().any(is_reserved_symbol);
+        self.assigned(&reads, &writes)?;
+        if instruction.predicate.is_none() {
+            self.write(&writes);
+        }
+        if row.treatment == Treatment::Branch && self.region == 0 {
+            self.region = 1;
+        }
         match access::decode(row, instruction)? {
             None if reserved => {
                 // Its access decides whether it stands here rightly; no sequence is longer than six.
@@ -120,16 +129,14 @@ impl<'a> Pass<'a> {
     }
 
     /// No register is read before it is written on every path to here, and every register is declared.
-    fn assignment(&mut self, row: &Row, instruction: &'a Instruction) -> Result<(), Reason> {
-        let (mut reads, mut writes) = (Vec::new(), Vec::new());
-        table::registers(row, instruction, &mut |name| reads.push(name), &mut |name| writes.push(name));
-        for name in &reads {
+    fn assigned(&self, reads: &[&str], writes: &[&str]) -> Result<(), Reason> {
+        for name in reads {
             let assigned = self.written.get(name).is_some_and(|at| *at == 0 || *at == self.region);
             if !(assigned || names::is_special(name) || names::is_reserved(name)) {
                 return Err(unverified(&format!("`{name}` may be read before it is written")));
             }
         }
-        for name in reads.iter().chain(&writes) {
+        for name in reads.iter().chain(writes) {
             let declared = Class::parse(name).is_some_and(|(class, number)| {
                 self.declared.registers.get(&class).is_some_and(|count| number < *count)
             });
@@ -137,18 +144,16 @@ impl<'a> Pass<'a> {
                 return Err(unverified(&format!("`{name}` is not declared")));
             }
         }
-        if instruction.predicate.is_none() {
-            for name in writes {
-                let at = self.written.entry(name).or_insert(self.region);
-                if *at != 0 {
-                    *at = self.region;
-                }
+        Ok(())
+    }
+
+    fn write(&mut self, writes: &[&'a str]) {
+        for name in writes {
+            let at = self.written.entry(name).or_insert(self.region);
+            if *at != 0 {
+                *at = self.region;
             }
         }
-        if row.treatment == Treatment::Branch && self.region == 0 {
-            self.region = 1;
-        }
-        Ok(())
     }
 
     /// An instruction on the tenant's registers only.
@@ -212,19 +217,12 @@ impl<'a> Pass<'a> {
     }
 }
 
-fn mentions_reserved(row: &Row, instruction: &Instruction) -> bool {
-    let mut found = false;
-    let (mut reads, mut writes) = (Vec::new(), Vec::new());
-    table::registers(row, instruction, &mut |name| reads.push(name), &mut |name| writes.push(name));
-    for name in reads.iter().chain(&writes) {
-        found |= names::is_reserved(name);
-    }
-    let symbols = instruction.operands.iter().any(|operand| match operand {
+fn is_reserved_symbol(operand: &Operand) -> bool {
+    match operand {
         Operand::Symbol(name) | Operand::SymbolOffset(name, _) => names::is_reserved(name),
         Operand::Address(address) => {
             matches!(&address.base, AddressBase::Symbol(name) if names::is_reserved(name))
         }
         _ => false,
-    });
-    found || symbols
+    }
 }
