@@ -140,7 +140,7 @@ use Unit::{Gigabytes, Milliseconds, Nanoseconds, PerSecond};
 
 /// Every figure, in the order of the table.
 #[rustfmt::skip]
-pub(super) const FIGURES: [Figure; 23] = [
+pub(super) static FIGURES: [Figure; 23] = [
     figure(Launches, "launch_ns", Nanoseconds, AtMost(150.0), "time in cuLaunchKernel, bursts of 512 from idle"),
     figure(Launches, "launches_per_s", PerSecond, AtLeastNativeTimes(0.95), "launches without a pause, the wait at the end included"),
     figure(Launches, "launch_sync_p50_ns", Nanoseconds, AtMostNativePlus(600.0), "cuLaunchKernel and cuStreamSynchronize, median"),

@@ -16,7 +16,7 @@ pub(super) fn measure(bench: &Bench<'_>, amounts: Amounts, findings: &mut Findin
         bench.driver.free(memory)?;
         let elapsed = begun.elapsed();
         if round >= WARM {
-            device.push(elapsed.as_secs_f64() * 1e9);
+            device.push(elapsed.as_nanos() as f64);
         }
     }
     findings.add("alloc_free_ns", device);
@@ -28,7 +28,7 @@ pub(super) fn measure(bench: &Bench<'_>, amounts: Amounts, findings: &mut Findin
         bench.driver.host_free(memory)?;
         let elapsed = begun.elapsed();
         if round >= WARM {
-            host.push(elapsed.as_secs_f64() * 1e9);
+            host.push(elapsed.as_nanos() as f64);
         }
     }
     findings.add("host_alloc_free_ns", host);

@@ -162,7 +162,7 @@ fn small(bench: &Bench<'_>, copies: usize, findings: &mut Findings) -> Result<()
             bench.driver.copy_to_device(&device, &memory)?;
             let elapsed = begun.elapsed();
             if round >= WARM_SMALL {
-                samples.push(elapsed.as_secs_f64() * 1e9);
+                samples.push(elapsed.as_nanos() as f64);
             }
         }
         findings.add(&format!("h2d_{size}_ns"), samples);
@@ -177,7 +177,7 @@ fn small(bench: &Bench<'_>, copies: usize, findings: &mut Findings) -> Result<()
                 return Err(wrong("a small copy", offset));
             }
             if round >= WARM_SMALL {
-                samples.push(elapsed.as_secs_f64() * 1e9);
+                samples.push(elapsed.as_nanos() as f64);
             }
         }
         findings.add(&format!("d2h_{size}_ns"), samples);

@@ -57,7 +57,7 @@ fn bursts(bench: &Bench<'_>, amounts: Amounts) -> Result<Samples, Refusal> {
     for round in 0..WARM_BURSTS + amounts.bursts {
         let begun = Instant::now();
         burst(bench, BURST)?;
-        let each = begun.elapsed().as_secs_f64() * 1e9 / f64::from(BURST);
+        let each = begun.elapsed().as_nanos() as f64 / f64::from(BURST);
         bench.driver.stream_synchronize(bench.stream)?;
         if round >= WARM_BURSTS {
             samples.push(each);
@@ -87,7 +87,7 @@ fn round_trips(bench: &Bench<'_>, amounts: Amounts) -> Result<Samples, Refusal> 
         bench.driver.stream_synchronize(bench.stream)?;
         let elapsed = begun.elapsed();
         if round >= WARM_ROUND_TRIPS {
-            samples.push(elapsed.as_secs_f64() * 1e9);
+            samples.push(elapsed.as_nanos() as f64);
         }
     }
     Ok(samples)

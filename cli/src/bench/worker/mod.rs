@@ -207,10 +207,10 @@ fn driver(what: &[Group], amounts: Amounts) -> Value {
         Err(absent) => return json!({"absent": absent}),
     };
     let mut findings = Findings::default();
-    if !what.is_empty() {
-        if let Err(trouble) = measure(&driver, &started, what, amounts, &mut findings) {
-            findings.fail("context", &trouble.explain(&driver));
-        }
+    if !what.is_empty()
+        && let Err(trouble) = measure(&driver, &started, what, amounts, &mut findings)
+    {
+        findings.fail("context", &trouble.explain(&driver));
     }
     json!({
         "library": library(),

@@ -31,7 +31,7 @@ async fn trips(socket: &Path, count: usize) -> Result<Samples, Trouble> {
             return Err(Trouble::Said(format!("ping {round} was answered with {answer}")));
         }
         if round >= WARM {
-            samples.push(elapsed.as_secs_f64() * 1e9);
+            samples.push(elapsed.as_nanos() as f64);
         }
     }
     Ok(samples)
