@@ -112,10 +112,15 @@ const ATTRIBUTES: &[(u32, i32)] = &[
     (134, -1),                        // HOST_NUMA_ID
 ];
 
+/// The largest attribute that CUDA 13.0 knows. A driver answers every one: 0 where it does not have the thing.
+const ATTRIBUTE_MAX: u32 = 148;
+
 /// Describes a device with so much memory and so many multiprocessors.
 pub(crate) fn info(memory_bytes: u64, multiprocessors: u32) -> DeviceInfo {
     let mut attributes = ATTRIBUTES.to_vec();
     attributes.push((16, i32::try_from(multiprocessors).unwrap_or(i32::MAX)));
+    let known: Vec<u32> = attributes.iter().map(|(number, _)| *number).collect();
+    attributes.extend((1..=ATTRIBUTE_MAX).filter(|number| !known.contains(number)).map(|number| (number, 0)));
     attributes.sort_unstable();
     DeviceInfo {
         backend: "software",
