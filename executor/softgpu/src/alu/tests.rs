@@ -1,1 +1,577 @@
+//! Instruction families against arithmetic written another way.
+#![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
+use bulkhead_guard::ast::Type;
+
+use super::convert::{Conversion, Integral, Side};
+use super::float::{Extreme, Mode};
+use super::half::After;
+use super::integer::Part;
+use super::rounding::{self, Exact, Rounding};
+use super::*;
+
+const EDGES_32: [u32; 16] = [
+    0,
+    1,
+    2,
+    31,
+    32,
+    33,
+    0x7f,
+    0x80,
+    0xffff,
+    0x1_0000,
+    0x7fff_ffff,
+    0x8000_0000,
+    0x8000_0001,
+    0xdead_beef,
+    0xffff_fffe,
+    0xffff_ffff,
+];
+
+/// All pairs of edge cases, 32 at a time.
+fn pairs_32(check: impl Fn(&Lanes, &Lanes)) {
+    let pairs: Vec<(u32, u32)> =
+        EDGES_32.iter().flat_map(|a| EDGES_32.iter().map(move |b| (*a, *b))).collect();
+    for chunk in pairs.chunks_exact(LANES) {
+        check(
+            &std::array::from_fn(|i| u64::from(chunk[i].0)),
+            &std::array::from_fn(|i| u64::from(chunk[i].1)),
+        );
+    }
+}
+
+fn one(f: Unary, a: u64) -> u64 {
+    let mut out = [0; LANES];
+    f(&[a; LANES], &mut out);
+    out[17]
+}
+
+fn two(f: Binary, a: u64, b: u64) -> u64 {
+    let mut out = [0; LANES];
+    f(&[a; LANES], &[b; LANES], &mut out);
+    out[17]
+}
+
+fn three(f: Ternary, a: u64, b: u64, c: u64) -> u64 {
+    let mut out = [0; LANES];
+    f(&[a; LANES], &[b; LANES], &[c; LANES], &mut out);
+    out[17]
+}
+
+fn bits(x: f32) -> u64 {
+    u64::from(x.to_bits())
+}
+
+fn single(word: u64) -> f32 {
+    f32::from_bits(word as u32)
+}
+
+/// A generator of bit patterns that reach every exponent.
+fn patterns(count: usize) -> impl Iterator<Item = u64> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    std::iter::repeat_with(move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    })
+    .take(count)
+}
+
+#[test]
+fn sums_and_products_wrap_at_every_width() {
+    pairs_32(|a, b| {
+        let mut out = [0; LANES];
+        integer::add_sub("sub", Type::S32).unwrap()(a, b, &mut out);
+        for i in 0..LANES {
+            assert_eq!(out[i], (a[i] + (1 << 32) - b[i]) & 0xffff_ffff);
+        }
+        integer::mul(Part::High, Type::S32).unwrap()(a, b, &mut out);
+        for i in 0..LANES {
+            let product = i128::from(a[i] as u32 as i32) * i128::from(b[i] as u32 as i32);
+            assert_eq!(out[i], (product >> 32) as u64 & 0xffff_ffff);
+        }
+        integer::mul(Part::Wide, Type::S32).unwrap()(a, b, &mut out);
+        for i in 0..LANES {
+            let product = i128::from(a[i] as u32 as i32) * i128::from(b[i] as u32 as i32);
+            assert_eq!(out[i], product as u64);
+        }
+    });
+    assert_eq!(two(integer::add_sub("add", Type::U16).unwrap(), 0xffff, 2), 1);
+    assert_eq!(two(integer::mul(Part::High, Type::U64).unwrap(), u64::MAX, u64::MAX), u64::MAX - 1);
+    assert_eq!(two(integer::mul(Part::High, Type::S64).unwrap(), u64::MAX, 5), u64::MAX);
+    assert_eq!(three(integer::mad(Part::Wide, Type::S16, false).unwrap(), 0xffff, 3, 1), 0xffff_fffe);
+}
+
+#[test]
+fn saturating_sums_stop_at_the_ends() {
+    let add = integer::saturating("add").unwrap();
+    let sub = integer::saturating("sub").unwrap();
+    assert_eq!(two(add, 0x7fff_ffff, 1), 0x7fff_ffff);
+    assert_eq!(two(add, 0x8000_0000, 0xffff_ffff), 0x8000_0000);
+    assert_eq!(two(sub, 0x8000_0000, 1), 0x8000_0000);
+}
+
+#[test]
+fn a_product_of_24_bits_ignores_what_is_above() {
+    assert_eq!(two(integer::mul24(Part::Low, Type::U32).unwrap(), 0xff00_0003, 0xee00_0005), 15);
+    assert_eq!(two(integer::mul24(Part::High, Type::U32).unwrap(), 0xff_ffff, 0xff_ffff), 0xffff_fe00);
+    assert_eq!(two(integer::mul24(Part::Low, Type::S32).unwrap(), 0x00ff_ffff, 7), 0xffff_fff9);
+}
+
+#[test]
+fn division_never_traps() {
+    let div = integer::div_rem("div", Type::S32).unwrap();
+    let rem = integer::div_rem("rem", Type::S32).unwrap();
+    assert_eq!(two(div, 0x8000_0000, 0xffff_ffff), 0x8000_0000);
+    assert_eq!(two(rem, 0x8000_0000, 0xffff_ffff), 0);
+    assert_eq!(two(div, 7, 0), 0xffff_ffff);
+    assert_eq!(two(rem, 7, 0), 7);
+    assert_eq!(two(div, -7i32 as u32 as u64, 2), -3i32 as u32 as u64);
+    assert_eq!(two(rem, -7i32 as u32 as u64, 2), -1i32 as u32 as u64);
+    assert_eq!(two(integer::div_rem("div", Type::S64).unwrap(), i64::MIN as u64, u64::MAX), i64::MIN as u64);
+    assert_eq!(two(integer::div_rem("div", Type::U64).unwrap(), 1, 0), u64::MAX);
+}
+
+#[test]
+fn shifts_beyond_the_width_give_zero_or_the_sign() {
+    let shl = logic::shift("shl", Type::B32).unwrap();
+    let shr = logic::shift("shr", Type::U32).unwrap();
+    let sar = logic::shift("shr", Type::S32).unwrap();
+    for amount in [32, 33, 255, 0xffff_ffff] {
+        assert_eq!(two(shl, 0xdead_beef, amount), 0);
+        assert_eq!(two(shr, 0xdead_beef, amount), 0);
+        assert_eq!(two(sar, 0xdead_beef, amount), 0xffff_ffff);
+        assert_eq!(two(sar, 0x5ead_beef, amount), 0);
+    }
+    assert_eq!(two(shl, 1, 31), 0x8000_0000);
+    assert_eq!(two(logic::shift("shr", Type::S64).unwrap(), 1 << 63, 64), u64::MAX);
+    assert_eq!(two(logic::shift("shl", Type::B64).unwrap(), 1, 63), 1 << 63);
+    assert_eq!(two(logic::shift("shl", Type::B16).unwrap(), 0xffff, 4), 0xfff0);
+}
+
+#[test]
+fn a_funnel_shift_moves_bits_between_two_words() {
+    let (low, high) = (0x8765_4321u64, 0xfedc_ba98u64);
+    assert_eq!(three(logic::funnel(true, false), low, high, 8), 0xdcba_9887);
+    assert_eq!(three(logic::funnel(false, false), low, high, 8), 0x9887_6543);
+    assert_eq!(three(logic::funnel(true, false), low, high, 40), 0xdcba_9887);
+    assert_eq!(three(logic::funnel(true, true), low, high, 40), low);
+    assert_eq!(three(logic::funnel(false, true), low, high, 99), high);
+}
+
+#[test]
+fn lop3_computes_every_truth_table() {
+    let (a, b, c) = (0xf0u64, 0xcc, 0xaa);
+    for table in 0..=255u8 {
+        let mut out = [0; LANES];
+        logic::lop3(table, &[a; LANES], &[b; LANES], &[c; LANES], &mut out);
+        assert_eq!(out[3] & 0xff, u64::from(table), "table {table:#x}");
+        assert_eq!(out[3] >> 32, 0);
+    }
+}
+
+#[test]
+fn bit_fields_end_at_the_top_of_the_word() {
+    let unsigned = super::bits::extract(Type::U32).unwrap();
+    let signed = super::bits::extract(Type::S32).unwrap();
+    assert_eq!(three(unsigned, 0xdead_beef, 8, 8), 0xbe);
+    assert_eq!(three(signed, 0xdead_beef, 8, 8), 0xffff_ffbe);
+    assert_eq!(three(unsigned, 0xdead_beef, 28, 8), 0xd);
+    assert_eq!(three(signed, 0xdead_beef, 28, 8), 0xffff_fffd);
+    assert_eq!(three(unsigned, 0xdead_beef, 0, 0), 0);
+    assert_eq!(three(signed, 0xdead_beef, 40, 8), 0xffff_ffff);
+    assert_eq!(three(unsigned, 0xdead_beef, 0, 32), 0xdead_beef);
+    assert_eq!(three(super::bits::extract(Type::S64).unwrap(), 1 << 63, 63, 1), u64::MAX);
+
+    let mut out = [0; LANES];
+    let put = |a: u64, b: u64, position: u64, length: u64, out: &mut Lanes| {
+        super::bits::insert(false, &[a; LANES], &[b; LANES], &[position; LANES], &[length; LANES], out);
+    };
+    put(0xff, 0, 28, 8, &mut out);
+    assert_eq!(out[0], 0xf000_0000);
+    put(0x5, 0xffff_ffff, 4, 4, &mut out);
+    assert_eq!(out[0], 0xffff_ff5f);
+    put(0x5, 0xffff_ffff, 32, 4, &mut out);
+    assert_eq!(out[0], 0xffff_ffff);
+}
+
+#[test]
+fn bits_are_counted_and_found() {
+    use super::bits;
+    assert_eq!(one(bits::count("clz", Type::B32).unwrap(), 0), 32);
+    assert_eq!(one(bits::count("popc", Type::B64).unwrap(), u64::MAX), 64);
+    assert_eq!(one(bits::count("brev", Type::B32).unwrap(), 1), 0x8000_0000);
+    assert_eq!(one(bits::find(Type::U32, false).unwrap(), 0), 0xffff_ffff);
+    assert_eq!(one(bits::find(Type::S32, false).unwrap(), 0xffff_ffff), 0xffff_ffff);
+    assert_eq!(one(bits::find(Type::S32, false).unwrap(), 0xffff_fffe), 0);
+    assert_eq!(one(bits::find(Type::U32, true).unwrap(), 1), 31);
+    assert_eq!(three(bits::nth_set(), 0b1011_0000, 0, 2), 5);
+    assert_eq!(three(bits::nth_set(), 0b1011_0000, 6, u64::from(-1i32 as u32)), 5);
+    assert_eq!(three(bits::nth_set(), 0b1011_0000, 4, 0), 4);
+    assert_eq!(three(bits::nth_set(), 0b1011_0000, 3, 0), 0xffff_ffff);
+    assert_eq!(two(bits::extend(Type::S32, true).unwrap(), 0x80, 8), 0xffff_ff80);
+    assert_eq!(two(bits::mask(true), 4, 8), 0xff0);
+    assert_eq!(two(bits::mask(true), 28, 40), 0xf000_0000);
+}
+
+#[test]
+fn bytes_are_permuted_in_every_mode() {
+    use super::bits::permute;
+    let (a, b) = (0x3322_1100, 0x7766_5544);
+    assert_eq!(three(permute(None).unwrap(), a, b, 0x7531), 0x7755_3311);
+    assert_eq!(three(permute(None).unwrap(), 0x80_00, 0, 0x9801), 0xff00_0080);
+    assert_eq!(three(permute(Some("f4e")).unwrap(), a, b, 1), 0x4433_2211);
+    assert_eq!(three(permute(Some("b4e")).unwrap(), a, b, 1), 0x6677_0011);
+    assert_eq!(three(permute(Some("rc8")).unwrap(), a, b, 2), 0x2222_2222);
+    assert_eq!(three(permute(Some("ecl")).unwrap(), a, b, 2), 0x3322_2222);
+    assert_eq!(three(permute(Some("ecr")).unwrap(), a, b, 1), 0x1111_1100);
+    assert_eq!(three(permute(Some("rc16")).unwrap(), a, b, 1), 0x3322_3322);
+}
+
+#[test]
+fn dot_products_respect_the_signs() {
+    let f = integer::dp4a(Type::S32, Type::U32).unwrap();
+    assert_eq!(three(f, 0xff02_0304, 0xff02_0304, 10), u64::from((10 - 255 + 4 + 9 + 16i32) as u32));
+    let f = integer::dp2a(Part::High, Type::U32, Type::S32).unwrap();
+    assert_eq!(three(f, 0x0003_ffff, 0x02ff_0000, 0), u64::from((-65535i32 + 6) as u32));
+}
+
+#[test]
+fn carries_chain_to_any_length() {
+    use super::carry::{Kind, compute};
+    let mut out = [0; LANES];
+    let zero = [0; LANES];
+    for (a, b) in [(u64::MAX, 1), (0x8000_0000, 0x8000_0000), (12, 30), (0xffff_ffff, 0)] {
+        let (a_low, a_high) = ([a & 0xffff_ffff; LANES], [a >> 32; LANES]);
+        let (b_low, b_high) = ([b & 0xffff_ffff; LANES], [b >> 32; LANES]);
+        let carry = compute(Kind::Add, false, [&a_low, &b_low, &zero], 0, &mut out);
+        let low = out[0];
+        compute(Kind::Add, false, [&a_high, &b_high, &zero], carry, &mut out);
+        assert_eq!(out[0] << 32 | low, a.wrapping_add(b));
+        let borrow = compute(Kind::Sub, false, [&b_low, &a_low, &zero], 0, &mut out);
+        let low = out[0];
+        compute(Kind::Sub, false, [&b_high, &a_high, &zero], borrow, &mut out);
+        assert_eq!(out[0] << 32 | low, b.wrapping_sub(a));
+    }
+    let max = [u64::MAX; LANES];
+    let carry = compute(Kind::MulLow, true, [&max, &max, &max], 0, &mut out);
+    assert_eq!((out[0], carry), (0, u32::MAX));
+    compute(Kind::MulHighSigned, true, [&max, &[5; LANES], &zero], u32::MAX, &mut out);
+    assert_eq!(out[0], 0);
+}
+
+#[test]
+fn fields_of_a_sign_select() {
+    let f = compare::select_by_sign(Type::S32, false).unwrap();
+    assert_eq!(three(f, 1, 2, 0), 1);
+    assert_eq!(three(f, 1, 2, 0xffff_ffff), 2);
+    let f = compare::select_by_sign(Type::F32, false).unwrap();
+    assert_eq!(three(f, 1, 2, bits(-0.0)), 1);
+    assert_eq!(three(f, 1, 2, bits(f32::NAN)), 2);
+}
+
+#[test]
+fn comparisons_of_integers_see_the_sign() {
+    pairs_32(|a, b| {
+        let less = compare::comparison("lt", Type::S32, false).unwrap()(a, b);
+        let lower = compare::comparison("lo", Type::U32, false).unwrap()(a, b);
+        for i in 0..LANES {
+            assert_eq!(less >> i & 1 == 1, (a[i] as i32) < b[i] as i32);
+            assert_eq!(lower >> i & 1 == 1, a[i] < b[i]);
+        }
+    });
+    assert!(compare::comparison("lt", Type::B32, false).is_none());
+    assert!(compare::comparison("lo", Type::S32, false).is_none());
+}
+
+#[test]
+fn unordered_comparisons_hold_for_nan() {
+    let test = |op, a: f32, b: f32| {
+        compare::comparison(op, Type::F32, false).unwrap()(&[bits(a); LANES], &[bits(b); LANES])
+    };
+    for op in ["eq", "ne", "lt", "le", "gt", "ge", "num"] {
+        assert_eq!(test(op, f32::NAN, 1.0), 0, "{op}");
+    }
+    for op in ["equ", "neu", "ltu", "leu", "gtu", "geu", "nan"] {
+        assert_eq!(test(op, 1.0, f32::NAN), u32::MAX, "{op}");
+    }
+    assert_eq!(test("equ", 1.0, 1.0), u32::MAX);
+    assert_eq!(test("neu", 1.0, 1.0), 0);
+    assert_eq!(test("ltu", 2.0, 1.0), 0);
+    assert_eq!(test("ne", 2.0, 1.0), u32::MAX);
+    assert_eq!(test("eq", -0.0, 0.0), u32::MAX);
+    let flushed = compare::comparison("eq", Type::F32, true).unwrap();
+    assert_eq!(flushed(&[1; LANES], &[0; LANES]), u32::MAX);
+}
+
+const EXACT: Mode = Mode { flush: false, saturate: false, rounding: Rounding::Nearest };
+
+#[test]
+fn the_smaller_of_a_number_and_nan_is_the_number() {
+    let plain = Extreme { flush: false, keep_nan: false };
+    let min = float::min_max("min", Type::F32, plain).unwrap();
+    let max = float::min_max("max", Type::F32, plain).unwrap();
+    let kept = float::min_max("min", Type::F32, Extreme { keep_nan: true, ..plain }).unwrap();
+    assert_eq!(single(two(min, bits(f32::NAN), bits(3.0))), 3.0);
+    assert_eq!(single(two(max, bits(3.0), bits(f32::NAN))), 3.0);
+    assert_eq!(two(min, bits(f32::NAN), bits(-f32::NAN)), 0x7fff_ffff);
+    assert_eq!(two(kept, bits(f32::NAN), bits(3.0)), 0x7fff_ffff);
+    assert_eq!(two(min, bits(0.0), bits(-0.0)), bits(-0.0));
+    assert_eq!(two(max, bits(-0.0), bits(0.0)), bits(0.0));
+}
+
+#[test]
+fn arithmetic_has_one_nan_and_flushes_when_told() {
+    let add = float::arithmetic("add", Type::F32, EXACT).unwrap();
+    assert_eq!(two(add, bits(f32::INFINITY), bits(f32::NEG_INFINITY)), 0x7fff_ffff);
+    let flush = float::arithmetic("mul", Type::F32, Mode { flush: true, ..EXACT }).unwrap();
+    assert_eq!(two(flush, 1, bits(2.0)), 0);
+    assert_eq!(two(flush, bits(-1e-30), bits(1e-10)), bits(-0.0));
+    let saturate = float::fma(Type::F32, Mode { saturate: true, ..EXACT }).unwrap();
+    assert_eq!(single(three(saturate, bits(2.0), bits(3.0), bits(0.0))), 1.0);
+    assert_eq!(single(three(saturate, bits(f32::NAN), bits(3.0), bits(0.0))), 0.0);
+}
+
+#[test]
+fn a_fused_product_is_rounded_once() {
+    let f = float::fma(Type::F32, EXACT).unwrap();
+    let a = 1.0 + f32::EPSILON;
+    let rest = single(three(f, bits(a), bits(a), bits(-(a * a))));
+    assert_eq!(rest, f32::EPSILON * f32::EPSILON);
+}
+
+/// The neighbours of the exact result bracket it, so directed rounding can be checked in double
+/// precision, where sums and products of singles with near exponents are exact.
+#[test]
+fn directed_rounding_takes_the_neighbour_on_its_side() {
+    for pattern in patterns(20_000) {
+        let a = f32::from_bits((pattern as u32 & 0x807f_ffff) | 0x3f00_0000);
+        let b = f32::from_bits(((pattern >> 32) as u32 & 0x807f_ffff) | 0x4080_0000);
+        let product = f64::from(a) * f64::from(b);
+        let sum = f64::from(a) + f64::from(b);
+        for (name, exact) in [("mul", product), ("add", sum)] {
+            let round = |rounding| {
+                let f = float::arithmetic(name, Type::F32, Mode { rounding, ..EXACT }).unwrap();
+                f64::from(single(two(f, bits(a), bits(b))))
+            };
+            let (down, up, zero) = (round(Rounding::Down), round(Rounding::Up), round(Rounding::Zero));
+            assert!(down <= exact && exact <= up);
+            assert_eq!(down == up, down == exact);
+            assert!(down == up || (down as f32).next_up() == up as f32);
+            assert_eq!(zero, if exact < 0.0 { up } else { down });
+        }
+    }
+}
+
+#[test]
+fn directed_rounding_of_doubles_brackets_the_nearest() {
+    for pattern in patterns(5_000) {
+        let a = f64::from_bits((pattern & 0x800f_ffff_ffff_ffff) | 0x3fe0_0000_0000_0000);
+        let b = f64::from_bits((pattern.rotate_left(20) & 0x800f_ffff_ffff_ffff) | 0x4010_0000_0000_0000);
+        for (name, near) in [("add", a + b), ("mul", a * b), ("sub", a - b)] {
+            let round = |rounding| {
+                let f = float::arithmetic(name, Type::F64, Mode { rounding, ..EXACT }).unwrap();
+                f64::from_bits(two(f, a.to_bits(), b.to_bits()))
+            };
+            let (down, up) = (round(Rounding::Down), round(Rounding::Up));
+            assert!(down == near || up == near);
+            assert!(down == up || down.next_up() == up);
+        }
+        let f = float::div(Type::F64, Mode { rounding: Rounding::Down, ..EXACT }).unwrap();
+        let quotient = f64::from_bits(two(f, a.to_bits(), b.to_bits()));
+        // quotient * b <= a for positive b: the residual of the lower quotient is not negative.
+        let residual = (-quotient).mul_add(b, a);
+        assert!(if b > 0.0 { residual >= 0.0 } else { residual <= 0.0 });
+    }
+    let f = float::arithmetic("add", Type::F64, Mode { rounding: Rounding::Zero, ..EXACT }).unwrap();
+    assert_eq!(f64::from_bits(two(f, f64::MAX.to_bits(), f64::MAX.to_bits())), f64::MAX);
+    let f = float::arithmetic("add", Type::F32, Mode { rounding: Rounding::Down, ..EXACT }).unwrap();
+    assert_eq!(two(f, bits(1.0), bits(-1.0)), bits(-0.0));
+}
+
+#[test]
+fn rounding_to_nearest_agrees_with_the_processor() {
+    for pattern in patterns(50_000) {
+        let value = f64::from_bits(pattern);
+        // Around single precision's range, subnormals included.
+        let near =
+            f64::from_bits((pattern & 0x800f_ffff_ffff_ffff) | ((pattern >> 52) % 0x120 + 0x360) << 52);
+        for value in [value, near] {
+            let ours = Exact::of(value).to_f32(Rounding::Nearest);
+            if value.is_nan() {
+                assert!(ours.is_nan());
+            } else {
+                assert_eq!(ours.to_bits(), (value as f32).to_bits(), "{value:e}");
+            }
+        }
+    }
+}
+
+#[test]
+fn halves_survive_a_round_trip_and_round_to_even() {
+    for half in 0..=u16::MAX {
+        let value = rounding::f16_to_f32(half);
+        if !value.is_nan() {
+            assert_eq!(Exact::of(value.into()).narrow(rounding::F16, Rounding::Nearest), u32::from(half));
+        }
+    }
+    let narrow = |value: f64, rounding| Exact::of(value).narrow(rounding::F16, rounding);
+    assert_eq!(narrow(65519.0, Rounding::Nearest), 0x7bff);
+    assert_eq!(narrow(65520.0, Rounding::Nearest), 0x7c00);
+    assert_eq!(narrow(65520.0, Rounding::Zero), 0x7bff);
+    assert_eq!(narrow(2f64.powi(-25), Rounding::Nearest), 0);
+    assert_eq!(narrow(2f64.powi(-25), Rounding::Up), 1);
+    assert_eq!(narrow(-(2f64.powi(-25)), Rounding::Down), 0x8001);
+    assert_eq!(narrow(1.0 + 2f64.powi(-11), Rounding::Nearest), 0x3c00);
+    assert_eq!(narrow(1.0 + 3.0 * 2f64.powi(-11), Rounding::Nearest), 0x3c02);
+}
+
+#[test]
+fn arithmetic_on_halves_is_rounded_once() {
+    let add = half::arithmetic("add", Type::F16, false).unwrap();
+    // 2048 + 1.0009765625: a double rounding by way of single precision is not possible here.
+    assert_eq!(two(add, 0x6800, 0x3c00), 0x6800);
+    assert_eq!(two(add, 0x6800, 0x3c01), 0x6801);
+    let fma = half::fma(Type::F16x2, After::Relu).unwrap();
+    assert_eq!(three(fma, 0x4000_bc00, 0x4000_3c00, 0x3c00_0000), 0x4500_0000);
+    let min = half::min_max("min", Type::Bf16, false).unwrap();
+    assert_eq!(two(min, 0x7fc0, 0x3f80), 0x3f80);
+    assert_eq!(one(half::abs_neg("neg", Type::F16x2).unwrap(), 0x3c00_bc00), 0xbc00_3c00);
+}
+
+fn conversion(from: Type, to: Type) -> Conversion {
+    Conversion {
+        from: Side::of(from).unwrap(),
+        to: Side::of(to).unwrap(),
+        rounding: Rounding::Nearest,
+        integral: None,
+        flush: false,
+        saturate: false,
+        relu: false,
+    }
+}
+
+#[test]
+fn floats_saturate_when_they_become_integers() {
+    let to = |ty| conversion(Type::F32, ty);
+    assert_eq!(to(Type::S32).lane(bits(3e9)), 0x7fff_ffff);
+    assert_eq!(to(Type::S32).lane(bits(-3e9)), 0x8000_0000);
+    assert_eq!(to(Type::U32).lane(bits(-1.0)), 0);
+    assert_eq!(to(Type::U8).lane(bits(300.0)), 255);
+    assert_eq!(to(Type::S8).lane(bits(-300.0)), 0x80);
+    assert_eq!(to(Type::S32).lane(bits(f32::NAN)), 0);
+    assert_eq!(to(Type::S64).lane(bits(f32::NAN)), 1 << 63);
+    assert_eq!(conversion(Type::F64, Type::S32).lane(f64::NAN.to_bits()), 0x8000_0000);
+    assert_eq!(to(Type::U64).lane(bits(f32::INFINITY)), u64::MAX);
+}
+
+#[test]
+fn integral_rounding_has_four_directions() {
+    let round = |integral, value: f32| {
+        let conversion = Conversion { integral: Some(integral), ..conversion(Type::F32, Type::S32) };
+        conversion.lane(bits(value)) as u32 as i32
+    };
+    for (value, expected) in
+        [(2.5, [2, 2, 2, 3]), (-2.5, [-2, -2, -3, -2]), (3.5, [4, 3, 3, 4]), (-0.5, [0, 0, -1, 0])]
+    {
+        let modes = [Integral::Nearest, Integral::Zero, Integral::Down, Integral::Up];
+        assert_eq!(modes.map(|mode| round(mode, value)), expected, "{value}");
+    }
+    let kept = Conversion { integral: Some(Integral::Nearest), ..conversion(Type::F32, Type::F32) };
+    assert_eq!(single(kept.lane(bits(2.5))), 2.0);
+}
+
+#[test]
+fn integers_are_extended_truncated_and_clamped() {
+    assert_eq!(conversion(Type::S8, Type::S32).lane(0x80), 0xffff_ff80);
+    assert_eq!(conversion(Type::U8, Type::S32).lane(0x80), 0x80);
+    assert_eq!(conversion(Type::S64, Type::U16).lane(0x1_2345), 0x2345);
+    let clamp = |from, to| Conversion { saturate: true, ..conversion(from, to) };
+    assert_eq!(clamp(Type::S32, Type::U8).lane(0xffff_ffff), 0);
+    assert_eq!(clamp(Type::S32, Type::S8).lane(1000), 127);
+    assert_eq!(clamp(Type::U64, Type::S64).lane(u64::MAX), i64::MAX as u64);
+    for from in [Type::U8, Type::S8, Type::U16, Type::S16, Type::U32, Type::S32, Type::U64, Type::S64] {
+        for to in [Type::U8, Type::S8, Type::U16, Type::S16, Type::U32, Type::S32, Type::U64, Type::S64] {
+            let conversion = conversion(from, to);
+            let fast = conversion.fast().unwrap();
+            for pattern in patterns(50) {
+                assert_eq!(one(fast, pattern), conversion.lane(pattern), "{from:?} to {to:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_fast_conversions_agree_with_the_general_one() {
+    let zero = Some(Integral::Zero);
+    let cases = [
+        (Type::S32, Type::F32, None),
+        (Type::U32, Type::F32, None),
+        (Type::U32, Type::F64, None),
+        (Type::S64, Type::F32, None),
+        (Type::U64, Type::F64, None),
+        (Type::F32, Type::S32, zero),
+        (Type::F32, Type::U32, zero),
+        (Type::F32, Type::F64, None),
+        (Type::F64, Type::F32, None),
+    ];
+    for (from, to, integral) in cases {
+        let conversion = Conversion { integral, ..conversion(from, to) };
+        let fast = conversion.fast().unwrap();
+        for pattern in patterns(5_000) {
+            let (fast, general) = (one(fast, pattern), conversion.lane(pattern));
+            let both_nan =
+                to == Type::F64 && f64::from_bits(fast).is_nan() && f64::from_bits(general).is_nan();
+            assert!(
+                fast == general || both_nan,
+                "{from:?} to {to:?} of {pattern:#x}: {fast:#x} {general:#x}"
+            );
+        }
+    }
+}
+
+#[test]
+fn large_integers_round_in_the_direction_asked_for() {
+    let round = |rounding| {
+        let conversion = Conversion { rounding, ..conversion(Type::U64, Type::F32) };
+        single(conversion.lane((1 << 40) + 1))
+    };
+    assert_eq!(round(Rounding::Nearest), 2f32.powi(40));
+    assert_eq!(round(Rounding::Up), 2f32.powi(40).next_up());
+    assert_eq!(round(Rounding::Zero), 2f32.powi(40));
+    let down = Conversion { rounding: Rounding::Down, ..conversion(Type::U64, Type::F64) };
+    assert_eq!(f64::from_bits(down.lane(u64::MAX)), 2f64.powi(64).next_down());
+}
+
+#[test]
+fn approximate_functions_stay_within_the_isa_bounds() {
+    let f = |name| approx::function(name, Type::F32, false).unwrap();
+    for step in 1..2000 {
+        let x = step as f32 * 0.01;
+        let close = |name, expected: f64, bound: f64| {
+            let got = f64::from(single(one(f(name), bits(x))));
+            assert!((got - expected).abs() <= bound, "{name} {x}: {got} {expected}");
+        };
+        let wide = f64::from(x);
+        close("rsqrt", 1.0 / wide.sqrt(), 2f64.powi(-22) / wide.sqrt());
+        close("ex2", wide.exp2(), 2f64.powi(-22) * wide.exp2());
+        close("sin", wide.sin(), 2f64.powi(-20));
+        close("lg2", wide.log2(), 2f64.powi(-20));
+    }
+    let seed = approx::function("rcp", Type::F64, true).unwrap();
+    let word = one(seed, 3f64.to_bits());
+    assert_eq!(word & 0xffff_ffff, 0);
+    assert!((f64::from_bits(word) * 3.0 - 1.0).abs() < 2f64.powi(-19));
+}
+
+#[test]
+fn atomic_counters_wrap_at_their_bound() {
+    let inc = update::named("inc", Type::U32).unwrap();
+    assert_eq!([inc(2, 3), inc(3, 3), inc(9, 3)], [3, 0, 0]);
+    let dec = update::named("dec", Type::U32).unwrap();
+    assert_eq!([dec(0, 3), dec(3, 3), dec(9, 3)], [3, 2, 3]);
+    let min = update::named("min", Type::S32).unwrap();
+    assert_eq!(min(0xffff_ffff, 1), 0xffff_ffff);
+}

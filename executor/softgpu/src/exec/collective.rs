@@ -128,7 +128,9 @@ impl Warp {
             let party = lanes(left)
                 .filter(|lane| low(members[*lane]) == named)
                 .fold(0, |mask, lane| mask | 1 << lane);
-            self.party(constants, what, party);
+            // Lanes outside their own mask are undefined (ISA); here they just stay out of it.
+            let inside = party & named;
+            self.party(constants, what, if inside == 0 { party } else { inside });
             left &= !party;
         }
     }

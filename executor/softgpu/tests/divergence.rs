@@ -1,0 +1,158 @@
+//! Lanes that go different ways, and what they do when they meet.
+#![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
+
+mod common;
+
+use common::Machine;
+
+#[test]
+fn lanes_that_part_meet_again() {
+    let mut machine = Machine::new();
+    // After the two arms the whole warp votes: both arms must be there.
+    let got = machine.warp(
+        ".reg .pred %p; .reg .b32 %a, %b;",
+        "and.b32 %a, %lane, 3;
+         setp.lt.u32 %p, %a, 2;
+         @%p bra $low;
+         mul.lo.u32 %out, %lane, 100;
+         bra.uni $join;
+         $low: add.u32 %out, %lane, 7;
+         $join: activemask.b32 %b;
+         setp.ne.u32 %p, %b, 0xffffffff;
+         @%p mov.u32 %out, 0;",
+    );
+    let expected: Vec<u32> = (0..32).map(|i| if i % 4 < 2 { i + 7 } else { i * 100 }).collect();
+    assert_eq!(got, expected);
+}
+
+#[test]
+fn each_lane_leaves_a_loop_at_its_own_time() {
+    let mut machine = Machine::new();
+    let got = machine.warp(
+        ".reg .pred %p; .reg .b32 %i;",
+        "mov.u32 %i, %lane;
+         $loop: setp.eq.u32 %p, %i, 0;
+         @%p bra $done;
+         add.u32 %out, %out, %i;
+         sub.u32 %i, %i, 1;
+         bra $loop;
+         $done: add.u32 %out, %out, 1000;",
+    );
+    let expected: Vec<u32> = (0..32).map(|i| i * (i + 1) / 2 + 1000).collect();
+    assert_eq!(got, expected);
+}
+
+#[test]
+fn predicated_instructions_touch_only_their_lanes() {
+    let mut machine = Machine::new();
+    let got = machine.warp(
+        ".reg .pred %p, %q; .reg .b32 %a;",
+        "and.b32 %a, %lane, 1;
+         setp.eq.u32 %p|%q, %a, 1;
+         mov.u32 %out, 5;
+         @%p mov.u32 %out, 6;
+         @!%p add.u32 %out, %out, 10;
+         @%q add.u32 %out, %out, 100;
+         @%p bra $end;
+         add.u32 %out, %out, 1000;
+         $end:",
+    );
+    let expected: Vec<u32> = (0..32).map(|i| if i % 2 == 1 { 6 } else { 1115 }).collect();
+    assert_eq!(got, expected);
+}
+
+#[test]
+fn an_exited_lane_stops_and_the_others_go_on() {
+    let mut machine = Machine::new();
+    let got = machine.warp(
+        ".reg .pred %p, %q; .reg .b32 %a;",
+        "setp.ge.u32 %p, %lane, 20;
+         @%p exit;
+         setp.ne.u32 %q, %lane, 99;
+         vote.sync.ballot.b32 %out, %q, 0xffffffff;",
+    );
+    let expected: Vec<u32> = (0..32).map(|i| if i < 20 { 0xf_ffff } else { 0 }).collect();
+    assert_eq!(got, expected);
+}
+
+#[test]
+fn a_lane_may_wait_for_another_lane_of_its_warp() {
+    let mut machine = Machine::new();
+    // Lane 0 spins, lowest in the program, on a word that lane 31 sets behind it.
+    let got = machine.warp(
+        ".reg .pred %p; .reg .b32 %a; .shared .align 4 .b32 flag;",
+        "setp.eq.u32 %p, %lane, 0;
+         @!%p bra $others;
+         $spin: ld.volatile.shared.u32 %a, [flag];
+         setp.eq.u32 %p, %a, 0;
+         @%p bra $spin;
+         bra $join;
+         $others: setp.ne.u32 %p, %lane, 31;
+         @%p bra $join;
+         st.volatile.shared.u32 [flag], 77;
+         $join: ld.volatile.shared.u32 %out, [flag];",
+    );
+    assert_eq!(got[0], 77);
+    assert_eq!(got[31], 77);
+}
+
+#[test]
+fn lanes_of_a_warp_take_turns_at_a_lock() {
+    let mut machine = Machine::new();
+    let got = machine.warp(
+        ".reg .pred %p; .reg .b32 %a; .shared .align 4 .b32 lock; .shared .align 4 .b32 sum;",
+        "$try: atom.shared.cas.b32 %a, [lock], 0, 1;
+         setp.ne.u32 %p, %a, 0;
+         @%p bra $try;
+         ld.volatile.shared.u32 %a, [sum];
+         add.u32 %a, %a, %lane;
+         st.volatile.shared.u32 [sum], %a;
+         atom.shared.exch.b32 %a, [lock], 0;
+         bar.warp.sync 0xffffffff;
+         ld.volatile.shared.u32 %out, [sum];",
+    );
+    assert_eq!(got, vec![496; 32]);
+}
+
+#[test]
+fn an_indexed_branch_reaches_every_target() {
+    let mut machine = Machine::new();
+    let got = machine.warp(
+        ".reg .b32 %a;",
+        "and.b32 %a, %lane, 3;
+         $table: .branchtargets $zero, $one, $two, $three;
+         brx.idx %a, $table;
+         $zero: mov.u32 %out, 10; bra $end;
+         $one: mov.u32 %out, 11; bra $end;
+         $two: mov.u32 %out, 12; bra $end;
+         $three: mov.u32 %out, 13;
+         $end:",
+    );
+    let expected: Vec<u32> = (0..32).map(|i| 10 + i % 4).collect();
+    assert_eq!(got, expected);
+}
+
+#[test]
+fn names_of_an_inner_block_hide_those_outside() {
+    let mut machine = Machine::new();
+    let got = machine.warp(
+        ".reg .b32 t;",
+        "mov.u32 t, 3;
+         { .reg .b32 t; mov.u32 t, 40; add.u32 %out, %out, t; }
+         add.u32 %out, %out, t;",
+    );
+    assert_eq!(got, vec![43; 32]);
+}
+
+#[test]
+fn special_registers_say_where_a_thread_is() {
+    let mut machine = Machine::new();
+    let got = machine.block(
+        70,
+        ".reg .b32 %a, %b;",
+        "mov.u32 %a, %warpid; mov.u32 %b, %laneid; shl.b32 %a, %a, 8; or.b32 %out, %a, %b;
+         mov.u32 %a, %lanemask_lt; popc.b32 %a, %a; shl.b32 %a, %a, 16; or.b32 %out, %out, %a;",
+    );
+    let expected: Vec<u32> = (0..70).map(|i| (i / 32) << 8 | (i % 32) | (i % 32) << 16).collect();
+    assert_eq!(got, expected);
+}
