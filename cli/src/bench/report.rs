@@ -184,11 +184,12 @@ impl Report {
         };
         let mut notes = vec![
             format!(
-                "{}; bulkhead {}; {} effort, {} rounds, medians",
+                "{}; bulkhead {}; {} effort; medians of {} {}",
                 self.date,
                 env!("CARGO_PKG_VERSION"),
                 self.effort.name(),
-                self.rounds
+                self.rounds,
+                if self.rounds == 1 { "round" } else { "rounds" }
             ),
             native,
             format!("bulkhead: {}", self.bulkhead.device),
@@ -200,8 +201,12 @@ impl Report {
                 notes.push(format!("{} of {bars} bars met", bars - self.missed()));
             }
         }
-        if self.effort != Effort::Full {
-            notes.push("measured little: only --rounds without --quick on a GPU is a measurement".to_owned());
+        match self.effort {
+            Effort::Quick => {
+                notes.push("quick: this shows that everything works, and measures little".to_owned())
+            }
+            Effort::Brief => notes.push("brief: fewer and smaller samples, for the software GPU".to_owned()),
+            Effort::Full => {}
         }
         notes.extend(self.failures.iter().map(|failure| format!("FAILED {failure}")));
         text.push('\n');

@@ -75,9 +75,10 @@ impl Turns {
     /// All rounds. What fails is in the report.
     pub(super) fn measure(&self, report: &mut Report) {
         let rounds = report.rounds();
+        let native = report.has_native() && report.groups().iter().any(|group| group.exists_natively());
         for round in 1..=rounds {
             for side in [Side::Native, Side::Bulkhead] {
-                if side == Side::Native && !report.has_native() {
+                if side == Side::Native && !native {
                     continue;
                 }
                 eprintln!("bulkhead: round {round} of {rounds}, {}", side.name());

@@ -186,23 +186,28 @@ pub(crate) fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
     let parent = Some(rustix::process::Signal::KILL);
     rustix::process::set_parent_process_death_signal(parent).map_err(Failure::doing("PR_SET_PDEATHSIG"))?;
     let amounts = arguments.effort.amounts();
-    let found = if arguments.what.contains(&Group::Ping) {
-        let socket = arguments.socket.clone().unwrap_or_else(bulkhead_client::default_socket);
-        let mut findings = Findings::default();
-        if let Err(trouble) = ping::measure(&socket, amounts, &mut findings) {
-            findings.fail(Group::Ping.name(), &trouble.to_string());
+    let found = match arguments.what[..] {
+        [Group::Ping] => ping(arguments.socket.clone(), amounts),
+        _ if arguments.what.contains(&Group::Ping) => {
+            return Err(Failure::new("ping is measured apart from the driver"));
         }
-        json!({"figures": findings.figures, "failed": findings.failed})
-    } else {
-        driver(&arguments.what, amounts)
+        _ => driver(&arguments.what, amounts),
     };
     println!("{found}");
     Ok(ExitCode::SUCCESS)
 }
 
+fn ping(socket: Option<PathBuf>, amounts: Amounts) -> Value {
+    let socket = socket.unwrap_or_else(bulkhead_client::default_socket);
+    let mut findings = Findings::default();
+    if let Err(trouble) = ping::measure(&socket, amounts, &mut findings) {
+        findings.fail(Group::Ping.name(), &trouble.to_string());
+    }
+    json!({"figures": findings.figures, "failed": findings.failed})
+}
+
 fn driver(what: &[Group], amounts: Amounts) -> Value {
-    let started = setup::start();
-    let (driver, started) = match started {
+    let (driver, started) = match setup::start() {
         Ok(started) => started,
         Err(absent) => return json!({"absent": absent}),
     };
