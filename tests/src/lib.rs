@@ -1,1 +1,14 @@
-//! (being written)
+//! What the tests of the promises share: kernels of their own, honest neighbours, hostile clients, patience.
+//!
+//! Every test drives the binaries that cargo built ([`place`]), with a kernel and a runtime directory of its own,
+//! on the software GPU. Nothing waits without an end, and no test asserts a speed.
+
+pub mod child;
+pub mod hostile;
+pub mod kernel;
+pub mod neighbour;
+pub mod patience;
+pub mod place;
+pub mod process;
+pub mod scratch;
+pub mod status;

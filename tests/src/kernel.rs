@@ -1,0 +1,146 @@
+//! A kernel of a test's own: `bulkhead serve` in a directory that goes with it.
+
+use std::{
+    fs::File,
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bulkhead_client::{Options, Session};
+
+use crate::{
+    patience::until,
+    process,
+    scratch::Scratch,
+    status::{self, Status},
+};
+
+/// A kernel that serves until it is dropped.
+pub struct Kernel {
+    child: Child,
+    place: Scratch,
+}
+
+impl Kernel {
+    /// Starts one on the software GPU and waits until it listens. It ends with the thread that started it.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::on("software")
+    }
+
+    /// The same on the backend of this name.
+    ///
+    /// # Panics
+    /// Where it does not come to listen.
+    #[must_use]
+    pub fn on(backend: &str) -> Self {
+        let place = Scratch::new();
+        let log = File::create(place.path().join("log")).expect("a file for the kernel's log");
+        let mut command = process::bulkhead(&["serve", "--with-parent", "--backend", backend]);
+        command.arg("--runtime-directory").arg(place.path().join("run"));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().expect("the kernel starts");
+        let mut kernel = Self { child, place };
+        let socket = kernel.socket();
+        until("the kernel listens", || {
+            let ended = kernel.child.try_wait().expect("a child can be waited for");
+            assert!(ended.is_none(), "the kernel ended: {ended:?}");
+            UnixStream::connect(&socket).is_ok()
+        });
+        kernel
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.place.path().join("run/kernel.sock")
+    }
+
+    /// Where it hands descriptors over.
+    #[must_use]
+    pub fn descriptor_socket(&self) -> PathBuf {
+        self.place.path().join("run/descriptors.sock")
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it says of itself.
+    ///
+    /// # Panics
+    /// Where it does not answer.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        match status::of(&self.socket()) {
+            Ok(status) => status,
+            Err(error) => panic!("the kernel does not tell its status: {error}"),
+        }
+    }
+
+    /// What a session of a name is opened with.
+    #[must_use]
+    pub fn options(&self, name: &str) -> Options {
+        Options { socket: self.socket(), name: name.into(), device: 0 }
+    }
+
+    /// Opens a session.
+    ///
+    /// # Panics
+    /// Where the kernel refuses.
+    #[must_use]
+    pub fn open(&self, name: &str) -> Session {
+        match Session::open(&self.options(name)) {
+            Ok(session) => session,
+            Err(error) => panic!("no session {name}: {error}"),
+        }
+    }
+
+    /// `bulkhead run` of a program on this kernel.
+    #[must_use]
+    pub fn run_command(&self, program: &std::path::Path) -> Command {
+        let mut command = process::bulkhead(&["run", "--socket"]);
+        command.arg(self.socket()).arg("--").arg(program).env("TMPDIR", self.place.path());
+        command
+    }
+
+    /// Waits until the kernel has given back what sessions of these names had, and answers its status.
+    ///
+    /// # Panics
+    /// Where that does not come about.
+    pub fn without(&self, names: &[&str]) -> Status {
+        let mut status = self.status();
+        until("the sessions are gone", || {
+            status = self.status();
+            names.iter().all(|name| status.session(name).is_none())
+        });
+        status
+    }
+
+    /// What it has said so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.place.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("--- the kernel's log\n{}---", self.log());
+        }
+        process::terminate(self.child.id());
+        let start = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if start.elapsed() > Duration::from_secs(30) {
+                drop(self.child.kill());
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Where things lie: the repository, the binaries under test, the CUDA programs.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+};
+
+/// Set by `tests/test.sh`, which has built the binaries already.
+const BUILT: &str = "BULKHEAD_TESTS_BUILT";
+
+/// The repository's root.
+#[must_use]
+pub fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
+/// The `bulkhead` under test: of the same profile as the test itself, and up to date.
+///
+/// # Panics
+/// Where it is not there and cannot be built.
+#[must_use]
+pub fn bulkhead() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let profile = profile_directory();
+        if env::var_os(BUILT).is_none() {
+            build(&profile);
+        }
+        for name in ["bulkhead", "libcuda.so"] {
+            assert!(
+                profile.join(name).is_file(),
+                "{name} is not in {}: run `cargo build -p bulkhead-cli -p bulkhead-libos-cuda`, or tests/test.sh",
+                profile.display()
+            );
+        }
+        profile.join("bulkhead")
+    })
+}
+
+/// `target/debug` or `target/release`: tests lie in its `deps`.
+fn profile_directory() -> PathBuf {
+    let test = env::current_exe().expect("the test knows its own path");
+    let profile = test.parent().and_then(Path::parent);
+    profile.expect("tests lie in target/PROFILE/deps").to_owned()
+}
+
+/// Builds what is tested. A test package cannot depend on another's binary, so nobody else would.
+fn build(profile: &Path) {
+    let Some(cargo) = env::var_os("CARGO") else { return };
+    let (Some(target), Some(name)) = (profile.parent(), profile.file_name()) else { return };
+    let name = name.to_string_lossy();
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "-p", "bulkhead-cli", "-p", "bulkhead-libos-cuda", "--profile"])
+        .arg(if name == "debug" { "dev" } else { &name })
+        .arg("--target-dir")
+        .arg(target)
+        .current_dir(repository())
+        .status();
+    assert!(built.is_ok_and(|status| status.success()), "the binaries under test do not build");
+}
+
+/// The CUDA programs, compiled.
+#[must_use]
+pub fn programs() -> PathBuf {
+    repository().join("tests/programs/bin")
+}
+
+/// A compiled CUDA program.
+///
+/// # Panics
+/// Where it was not compiled.
+#[must_use]
+pub fn program(name: &str) -> PathBuf {
+    let path = programs().join(name);
+    assert!(path.is_file(), "{name} is not compiled: run tests/programs.sh, or tests/test.sh");
+    path
+}
+
+/// Where the CUDA compiler's libraries lie.
+///
+/// # Panics
+/// Where it was not installed.
+#[must_use]
+pub fn toolchain_libraries() -> PathBuf {
+    let path = repository().join(".toolchain/cuda/lib");
+    assert!(path.is_dir(), "the CUDA compiler is not installed: run tests/toolchain.sh, or tests/test.sh");
+    path
+}

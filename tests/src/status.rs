@@ -1,0 +1,96 @@
+//! What a kernel says of itself over its RPC face.
+
+use std::{future::Future, path::Path};
+
+use bulkhead_client::{Connection, Error};
+use bulkhead_schema::bulkhead_capnp::{result, status};
+
+/// `Status` of `bulkhead.capnp`, for its only device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// The executor's process; 0 while none runs.
+    pub executor_pid: u32,
+    /// How often one was started.
+    pub executor_starts: u32,
+    /// What all sessions together are charged for.
+    pub charged_bytes: u64,
+    /// The sessions that are not gone.
+    pub sessions: Vec<SessionStatus>,
+}
+
+/// `SessionStatus` of `bulkhead.capnp`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionStatus {
+    /// What its client calls it.
+    pub name: String,
+    /// Its client's process.
+    pub pid: u32,
+    /// Device memory in buffers.
+    pub buffer_bytes: u64,
+    /// Device memory in arenas.
+    pub arena_bytes: u64,
+    /// Pinned host memory.
+    pub host_bytes: u64,
+    /// Capabilities.
+    pub capabilities: u32,
+    /// Whether it is over.
+    pub lost: bool,
+}
+
+impl Status {
+    /// The session with a name.
+    #[must_use]
+    pub fn session(&self, name: &str) -> Option<&SessionStatus> {
+        self.sessions.iter().find(|session| session.name == name)
+    }
+}
+
+/// Runs futures that are bound to this thread.
+///
+/// # Panics
+/// Where the system gives no runtime.
+pub fn local<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    tokio::task::LocalSet::new().block_on(&runtime, future)
+}
+
+/// Asks the kernel behind a socket.
+///
+/// # Errors
+/// Where there is none.
+///
+/// # Panics
+/// Where it answers what is no answer.
+pub fn of(socket: &Path) -> Result<Status, Error> {
+    local(async {
+        let connection = Connection::open(socket, "status").await?;
+        let response = connection.kernel.status_request().send().promise.await.expect("status is answered");
+        let result = response.get().and_then(|response| response.get_result()).expect("status has a result");
+        match result.which().expect("a result is one of two") {
+            result::Ok(status) => Ok(read(status.expect("a status")).expect("a status can be read")),
+            result::Error(error) => Err(Error::read(error.expect("an error"))),
+        }
+    })
+}
+
+fn read(status: status::Reader<'_>) -> capnp::Result<Status> {
+    let device = status.get_devices()?.try_get(0);
+    let device = device.ok_or_else(|| capnp::Error::failed("a kernel without a device".into()))?;
+    let session = |session: bulkhead_schema::bulkhead_capnp::session_status::Reader<'_>| {
+        Ok(SessionStatus {
+            name: session.get_name()?.to_string()?,
+            pid: session.get_pid(),
+            buffer_bytes: session.get_buffer_bytes(),
+            arena_bytes: session.get_arena_bytes(),
+            host_bytes: session.get_host_bytes(),
+            capabilities: session.get_capabilities(),
+            lost: session.get_lost(),
+        })
+    };
+    Ok(Status {
+        executor_pid: device.get_executor_pid(),
+        executor_starts: device.get_executor_starts(),
+        charged_bytes: device.get_charged_bytes(),
+        sessions: status.get_sessions()?.iter().map(session).collect::<capnp::Result<_>>()?,
+    })
+}
