@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use bulkhead_gpu::DeviceInfo;
 
-use crate::sys::{Code, Driver};
+use crate::sys::{Absent, Code, Driver};
 
 /// What is missing for a device to be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -78,10 +78,10 @@ pub(crate) fn driver() -> Result<&'static Driver, Missing> {
 }
 
 fn start() -> Result<Driver, Missing> {
-    if !Driver::is_present() {
-        return Err(Missing::Library);
-    }
-    let driver = Driver::load().map_err(Missing::Symbol)?;
+    let driver = Driver::load().map_err(|absent| match absent {
+        Absent::Library => Missing::Library,
+        Absent::Symbol(symbol) => Missing::Symbol(symbol),
+    })?;
     match driver.init() {
         Ok(()) => Ok(driver),
         Err(code) if !Path::new(CONTROL_NODE).exists() => {

@@ -1,34 +1,49 @@
 //! Finding the driver's library and its symbols.
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
+use std::mem::ManuallyDrop;
 
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemAccessDesc, CUmemAllocationProp,
     CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
 };
 
+use super::native::LIBRARY;
+
+/// Why there is no driver to call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// The library cannot be opened.
+    Library,
+    /// It lacks a symbol.
+    Symbol(&'static str),
+}
+
 macro_rules! calls {
     ($($field:ident = $symbol:literal ( $($argument:ty),* );)*) => {
         /// The symbols of a driver's library.
         pub(crate) struct Driver {
             $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> c_int,)*
+            /// Keeps the symbols where they are: never closed, a driver may have threads of its own.
+            _library: ManuallyDrop<libloading::Library>,
         }
 
         impl Driver {
-            /// Loads every symbol of the driver's library, or names the first one that it lacks.
-            /// Only after [`Driver::is_present`].
-            pub(crate) fn load() -> Result<Self, &'static str> {
-                // SAFETY: the library exists (asked by the caller), and NVIDIA's driver may be loaded at any time.
-                let library = unsafe { cudarc::driver::sys::culib() };
+            /// Opens the driver's library and loads every symbol, or says what is missing. By that name alone: `cudarc` would
+            /// try `libcuda.so` first, which beside a build of this project is our own.
+            pub(crate) fn load() -> Result<Self, Absent> {
+                // SAFETY: opening NVIDIA's library runs its constructors only, and they may run at any time.
+                let library = unsafe { libloading::Library::new(LIBRARY) };
+                let library = ManuallyDrop::new(library.map_err(|_| Absent::Library)?);
                 $(
                     // SAFETY: the type is that of the symbol in cuda.h of CUDA 13.0, and libcuda never changes
                     // the type of a versioned symbol.
                     let symbol = unsafe {
                         library.get::<unsafe extern "C" fn($($argument),*) -> c_int>(concat!($symbol, "\0").as_bytes())
                     };
-                    let Ok($field) = symbol.map(|symbol| *symbol) else { return Err($symbol) };
+                    let Ok($field) = symbol.map(|symbol| *symbol) else { return Err(Absent::Symbol($symbol)) };
                 )*
-                Ok(Self { $($field,)* })
+                Ok(Self { $($field,)* _library: library })
             }
         }
     };
@@ -85,12 +100,4 @@ calls! {
     fill16 = "cuMemsetD16Async"(CUdeviceptr, c_ushort, usize, CUstream);
     fill32 = "cuMemsetD32Async"(CUdeviceptr, c_uint, usize, CUstream);
     write_value64 = "cuStreamWriteValue64_v2"(CUstream, CUdeviceptr, u64, c_uint);
-}
-
-impl Driver {
-    /// Whether the driver's library can be opened. `cudarc` panics where it cannot, so this comes first.
-    pub(crate) fn is_present() -> bool {
-        // SAFETY: opening NVIDIA's library runs its constructors only, and they may run at any time.
-        unsafe { cudarc::driver::sys::is_culib_present() }
-    }
 }

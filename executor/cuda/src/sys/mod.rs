@@ -1,6 +1,6 @@
 //! The driver's calls, one wrapper each.
 //!
-//! The symbols come from the library that `cudarc` opens. Their types are cuda.h's of CUDA 13.0, but for the
+//! The symbols come from `libcuda.so.1`. Their types are cuda.h's of CUDA 13.0, from `cudarc`, but for the
 //! result: `cudarc` has it as a closed enum, and a code that a newer driver adds would be undefined
 //! behaviour there. Here it is the integer that the driver returned ([`Code`]).
 //!
@@ -13,7 +13,7 @@ pub mod native;
 
 use std::ffi::c_int;
 
-pub(crate) use load::Driver;
+pub(crate) use load::{Absent, Driver};
 
 /// A `CUresult` other than success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

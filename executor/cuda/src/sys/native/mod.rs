@@ -1,8 +1,7 @@
 //! The calls of whatever `libcuda.so.1` the loader finds, as a program makes them: for measuring.
 //!
 //! [`Driver::open`] opens the library by exactly that name, so that the same process measures NVIDIA's driver or
-//! Bulkhead's, by where `LD_LIBRARY_PATH` leads. It shares nothing with the backend, which opens the library by other
-//! names and must find NVIDIA's.
+//! Bulkhead's, by where `LD_LIBRARY_PATH` leads. It shares nothing with the backend, which must find NVIDIA's.
 //!
 //! Device memory, pinned memory and entries are values that only the driver makes, and every copy is checked
 //! against their sizes. The only kernels are those of [`IMAGE`], whose parameters and stores are known here.
@@ -13,6 +12,7 @@
 mod calls;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::mem::ManuallyDrop;
 
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUfunction, CUmodule, CUstream};
 
@@ -121,8 +121,8 @@ macro_rules! symbols {
         /// A driver's library, open.
         pub struct Driver {
             $($field: unsafe extern "C" fn($($argument),*) -> c_int,)*
-            /// Keeps the symbols where they are.
-            _library: libloading::Library,
+            /// Keeps the symbols where they are: never closed, a driver may have threads of its own.
+            _library: ManuallyDrop<libloading::Library>,
         }
 
         impl Driver {
@@ -135,6 +135,7 @@ macro_rules! symbols {
                 // trusted (crate::sys::native).
                 let library = unsafe { libloading::Library::new(LIBRARY) };
                 let library = library.map_err(|error| Unusable::Library(reason(&error)))?;
+                let library = ManuallyDrop::new(library);
                 $(
                     // SAFETY: the type is that of the symbol in cuda.h of CUDA 13.0, and a driver never changes the type of a
                     // versioned symbol.
