@@ -14,7 +14,11 @@ pub const HIDDEN_PARAMETERS: [&str; 3] = ["__bh_base", "__bh_load", "__bh_store"
 /// The registers that the hidden parameters are loaded into, in the same order.
 pub(crate) const HIDDEN_REGISTERS: [&str; 3] = ["%bh_base", "%bh_loadmask", "%bh_storemask"];
 /// The guard's further 32-bit registers.
-pub(crate) const SCRATCH_32: [&str; 4] = ["%bh_lo", "%bh_hi", "%bh_s", "%bh_zero"];
+pub(crate) const SCRATCH_32: [&str; 6] = ["%bh_lo", "%bh_hi", "%bh_s", "%bh_low", "%bh_top", "%bh_zero"];
+/// The guard's predicates.
+pub(crate) const SCRATCH_PREDICATES: [&str; 1] = ["%bh_q"];
+/// A shared variable that the guard adds to entries with less shared memory than the widest access.
+pub(crate) const SHARED_PAD: &str = "__bh_pad";
 /// The guard's 64-bit registers.
 pub(crate) const SCRATCH_64: [&str; 2] = ["%bh_a", "%bh_o"];
 

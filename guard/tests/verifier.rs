@@ -126,6 +126,7 @@ fn a_missing_alignment_is_refused() {
     broken("    and.b32 %bh_lo, %bh_lo, -4;\n", "", SEQUENCE);
     broken("%bh_lo, %bh_lo, -4;", "%bh_lo, %bh_lo, -2;", SEQUENCE);
     broken("and.b32 %bh_s, %bh_s, -4;", "and.b32 %bh_s, %bh_s, -1;", SEQUENCE);
+    broken("    and.b32 %bh_s, %bh_s, -4;\n", "", SEQUENCE);
 }
 
 #[test]
@@ -277,6 +278,34 @@ fn a_clamp_that_does_not_hold_is_refused() {
     broken("st.local.u32 [%bh_a]", "st.local.u64 [%bh_a]", SEQUENCE);
     broken("st.local.u32 [%bh_a]", "st.global.u32 [%bh_a]", SEQUENCE);
     broken("add.s64 %bh_a, %bh_o, %bh_a", "add.s64 %bh_a, %bh_a, %bh_a", SEQUENCE);
+}
+
+#[test]
+fn a_shared_clamp_that_does_not_hold_is_refused() {
+    broken("    min.u32 %bh_s, %bh_s, %bh_lo;\n", "", SEQUENCE);
+    broken("    max.u32 %bh_s, %bh_s, %bh_low;\n", "", SEQUENCE);
+    broken("min.u32 %bh_s, %bh_s, %bh_lo;", "min.u32 %bh_s, %bh_s, %bh_top;", SEQUENCE);
+    broken("min.u32 %bh_s, %bh_s, %bh_lo;", "min.s32 %bh_s, %bh_s, %bh_lo;", SEQUENCE);
+    broken("%bh_lo, %bh_top, 4", "%bh_lo, %bh_top, 3", SEQUENCE);
+    broken("%bh_lo, %bh_top, 4", "%bh_lo, %bh_top, 65", SEQUENCE);
+    broken("st.shared.u32 [%bh_s]", "st.shared.u32 [%bh_s+4]", SEQUENCE);
+    broken("st.shared.u32 [%bh_s]", "st.shared.u32 [%bh_s+-4]", SEQUENCE);
+    broken("st.shared.u32 [%bh_s]", "st.shared.u64 [%bh_s]", SEQUENCE);
+    broken("    mov.b32 %bh_s, %r2;\n", "", SEQUENCE);
+}
+
+#[test]
+fn the_bounds_of_shared_memory_have_to_be_computed() {
+    broken("    mov.b32 %bh_low, s;\n    add.s32 %bh_top, %bh_low, 64;\n", "", SEQUENCE);
+    broken("add.s32 %bh_top, %bh_low, 64;", "add.s32 %bh_top, %bh_low, 65;", SEQUENCE);
+    broken("mov.b32 %bh_low, s;", "mov.b32 %bh_low, l;", SEQUENCE);
+    broken("mov.b32 %bh_low, s;", "mov.b32 %bh_low, 0;", SEQUENCE);
+    broken(".shared .align 16", ".shared .align 8", "a shared variable that is not aligned");
+    // A variable that counts twice would make room for a span that is not there.
+    let bounds = "    add.s32 %bh_top, %bh_low, 64;\n";
+    let again = "    mov.b32 %bh_s, s;\n    min.u32 %bh_low, %bh_low, %bh_s;\n    add.s32 %bh_s, %bh_s, 64;\n    \
+                 max.u32 %bh_top, %bh_top, %bh_s;\n";
+    broken(bounds, &format!("{bounds}{again}"), "is interrupted");
 }
 
 #[test]

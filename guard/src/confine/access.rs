@@ -10,6 +10,7 @@ use crate::ast::{Address, AddressBase, Instruction, Operand, Place, Space, State
 use crate::confine::flatten::Parameters;
 use crate::confine::prologue::{instruction, register};
 use crate::confine::roots::Roots;
+use crate::confine::shared::{self, Clamp};
 use crate::confine::symbols::{Symbol, Symbols};
 use crate::limits::{OFFSET_BOUND, SHARED_BYTES_MAX};
 use crate::names::{self, Class};
@@ -49,7 +50,12 @@ impl<'a> Tables<'a> {
     }
 
     /// Appends an instruction in its confined form.
-    pub(super) fn confine(&self, instruction: Instruction, into: &mut Vec<Statement>) -> Result<(), Reason> {
+    pub(super) fn confine(
+        &self,
+        instruction: Instruction,
+        clamp: Option<Clamp>,
+        into: &mut Vec<Statement>,
+    ) -> Result<(), Reason> {
         let row = table::check(&instruction)?;
         let Some(access) = access::decode(row, &instruction)? else {
             into.push(Statement::Instruction(instruction));
@@ -60,7 +66,7 @@ impl<'a> Tables<'a> {
         let mut instruction = instruction;
         let address = match access.space {
             Space::Parameter => self.parameter(&access)?,
-            Space::Shared => self.shared(&access, into)?,
+            Space::Shared => self.shared(&access, clamp, into)?,
             Space::Local => self.local(&access, into)?,
             Space::Constant => self.constant(&access, into)?,
             Space::Global => match self.table(&access.address) {
@@ -116,7 +122,12 @@ impl<'a> Tables<'a> {
         }
     }
 
-    fn shared(&self, access: &OwnedAccess, into: &mut Vec<Statement>) -> Result<Address, Reason> {
+    fn shared(
+        &self,
+        access: &OwnedAccess,
+        clamp: Option<Clamp>,
+        into: &mut Vec<Statement>,
+    ) -> Result<Address, Reason> {
         let place = access.place;
         let s = || register("%bh_s");
         let first = match &access.address.base {
@@ -126,14 +137,10 @@ impl<'a> Tables<'a> {
             AddressBase::Symbol(name) => {
                 let symbol = self.of_space(name, Space::Shared)?;
                 let bytes = if symbol.bytes == 0 { SHARED_BYTES_MAX } else { symbol.bytes };
-                match within(access, name, bytes, symbol.align)? {
-                    Static::Proven => return Ok(access.address.clone()),
-                    Static::Unaligned => {}
-                }
+                within(access, name, bytes, symbol.align)?;
                 instruction("mov", &["b32"], vec![s(), Operand::Symbol(name.clone())], place)
             }
             AddressBase::Register(name) => match Class::parse(name) {
-                Some((Class::Word, _)) if access.bytes == 1 => return Ok(access.address.clone()),
                 Some((Class::Word, _)) => instruction("mov", &["b32"], vec![s(), register(name)], place),
                 Some((Class::Double, _)) => {
                     instruction("cvt", &["u32", "u64"], vec![s(), register(name)], place)
@@ -141,16 +148,9 @@ impl<'a> Tables<'a> {
                 _ => return Err(Reason::Malformed(format!("`{name}` cannot hold a shared address"))),
             },
         };
+        let Some(clamp) = clamp else { return Ok(access.address.clone()) };
         into.push(first);
-        let mut offset = access.address.offset;
-        if !access.keeps(offset) {
-            let folded = wrapped32(offset);
-            into.push(instruction("add", &["s32"], vec![s(), s(), folded], place));
-            offset = 0;
-        }
-        if access.bytes > 1 {
-            into.push(instruction("and", &["b32"], vec![s(), s(), access.alignment_mask()], place));
-        }
+        let offset = shared::clamp(clamp, access.address.offset, access.bytes, place, into);
         Ok(Address { base: AddressBase::Register("%bh_s".to_owned()), offset })
     }
 
@@ -247,12 +247,6 @@ fn within(access: &OwnedAccess, name: &str, bytes: u64, align: u64) -> Result<St
             access.bytes, access.address.offset
         ))),
     }
-}
-
-/// The value of an offset in the 32-bit address arithmetic of shared memory.
-fn wrapped32(offset: i64) -> Operand {
-    let [a, b, c, d, ..] = offset.to_le_bytes();
-    Operand::Integer(i128::from(i32::from_le_bytes([a, b, c, d])))
 }
 
 fn global(access: &OwnedAccess, into: &mut Vec<Statement>) -> Result<Address, Reason> {

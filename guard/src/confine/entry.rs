@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use crate::ast::{Directive, Function, Linkage, Space, Statement, Variable};
 use crate::confine::flatten::{Flat, Flattener, Parameters};
 use crate::confine::scope::Scopes;
+use crate::confine::shared::Shared;
 use crate::confine::symbols::Symbols;
 use crate::confine::{access, assign, prologue, roots, symbols};
 use crate::limits::{LOCAL_BYTES_MAX, PARAMETER_BYTES_MAX};
@@ -30,15 +31,16 @@ pub(super) fn confine(
     flattener.block(body, &mut flat);
     let scopes = flattener.scopes;
 
-    let variables = variables(flat.variables, report);
+    let mut variables = variables(flat.variables, report);
     let roots = roots::find(&flat.statements, symbols, report);
+    let shared = Shared::find(&flat.statements, symbols, &mut variables, function.place);
     let tables = access::Tables::new(symbols, &variables, &by_name, roots);
     let mut confined = Vec::with_capacity(flat.statements.len());
-    for statement in flat.statements {
+    for (index, statement) in flat.statements.into_iter().enumerate() {
         match statement {
             Statement::Instruction(instruction) => {
                 let place = instruction.place;
-                if let Err(reason) = tables.confine(instruction, &mut confined) {
+                if let Err(reason) = tables.confine(instruction, shared.clamp(index), &mut confined) {
                     report.add(place, reason);
                 }
             }
@@ -52,6 +54,7 @@ pub(super) fn confine(
 
     let mut statements = prologue::declarations(&scopes, &variables);
     statements.extend(prologue::instructions(&variables, function.place));
+    statements.extend(shared.bounds(function.place));
     statements.extend(assign::zeroes(&zeroed, function.place));
     statements.append(&mut confined);
     Function {
@@ -135,11 +138,9 @@ fn body_variable(variable: &mut Variable) -> Result<symbols::Symbol, Reason> {
     if symbol.bytes == 0 || !variable.initializer.is_empty() {
         return Err(Reason::NotImplemented { what: format!("a variable of a body like `{name}`") });
     }
-    if symbol.space == Space::Local {
-        variable.align = u32::try_from(symbol.align).ok();
-        if symbol.bytes > LOCAL_BYTES_MAX {
-            return Err(Reason::Limit { what: "bytes of local variables", most: LOCAL_BYTES_MAX });
-        }
+    variable.align = u32::try_from(symbol.align).ok();
+    if symbol.space == Space::Local && symbol.bytes > LOCAL_BYTES_MAX {
+        return Err(Reason::Limit { what: "bytes of local variables", most: LOCAL_BYTES_MAX });
     }
     Ok(symbol)
 }

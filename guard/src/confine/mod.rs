@@ -12,6 +12,7 @@ mod flatten;
 mod prologue;
 mod roots;
 mod scope;
+mod shared;
 mod symbols;
 
 use std::collections::HashSet;

@@ -7,7 +7,8 @@ use crate::ast::{
 };
 use crate::names::{self, Class};
 
-fn declared(space: Space, ty: Type, name: &str, range: Option<u32>, place: Place) -> Variable {
+/// A declaration without attributes.
+pub(super) fn declared(space: Space, ty: Type, name: &str, range: Option<u32>, place: Place) -> Variable {
     Variable {
         linkage: Linkage::Internal,
         space,
@@ -36,6 +37,7 @@ pub(super) fn declarations(scopes: &Scopes, variables: &[(Variable, Symbol)]) ->
     });
     let own = |ty| move |name: &&str| declared(Space::Register, ty, name, None, place);
     tenant
+        .chain(names::SCRATCH_PREDICATES.iter().map(own(Type::Pred)))
         .chain(names::HIDDEN_REGISTERS.iter().map(own(Type::B32)))
         .chain(names::SCRATCH_32.iter().map(own(Type::B32)))
         .chain(names::SCRATCH_64.iter().map(own(Type::B64)))

@@ -80,6 +80,15 @@ impl Symbols {
         self.by_name.get(name)
     }
 
+    /// The shared variables, in order.
+    pub(super) fn shared(&self) -> impl Iterator<Item = (&str, &Symbol)> {
+        let named = self
+            .order
+            .iter()
+            .filter_map(|variable| Some((variable.name.as_str(), self.by_name.get(&variable.name)?)));
+        named.filter(|(_, symbol)| symbol.space == Space::Shared)
+    }
+
     /// Whether there are constant variables, whose addresses have to be followed.
     pub(super) fn have_constants(&self) -> bool {
         self.constants
@@ -168,7 +177,7 @@ fn confined(variable: &Variable) -> Result<(Variable, Symbol), Reason> {
         return missing("an initializer that is not all numbers");
     }
     let symbol = measured(&confined, was_global)?;
-    if symbol.space == Space::Constant {
+    if matches!(symbol.space, Space::Constant | Space::Shared) {
         confined.align = u32::try_from(symbol.align).ok();
     }
     let dynamic = variable.linkage == Linkage::Extern;
@@ -184,8 +193,8 @@ pub(super) fn measured(variable: &Variable, was_global: bool) -> Result<Symbol, 
         .ok_or_else(|| Reason::Malformed(format!("`{}` has no size that can be declared", variable.name)))?;
     let declared = names::variable_align(variable);
     let align = match variable.space {
-        Space::Constant | Space::Local => declared.max(names::WIDEST_ACCESS),
-        Space::Shared | Space::Global | Space::Parameter | Space::Register => declared,
+        Space::Constant | Space::Local | Space::Shared => declared.max(names::WIDEST_ACCESS),
+        Space::Global | Space::Parameter | Space::Register => declared,
     };
     Ok(Symbol { space: variable.space, bytes, align, was_global })
 }

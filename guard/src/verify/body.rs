@@ -6,7 +6,6 @@ use super::declarations::{self, Declared};
 use super::{Extents, refuse, sequence, unverified};
 use crate::access::{self, Access};
 use crate::ast::{AddressBase, Instruction, Operand, Place, Space, Statement};
-use crate::limits::SHARED_BYTES_MAX;
 use crate::names::{self, Class};
 use crate::operands;
 use crate::report::{Reason, Report};
@@ -121,7 +120,7 @@ impl<'a> Pass<'a> {
             Some(access) if reserved => {
                 self.only_address_is_reserved(instruction, &access)?;
                 let lead = std::mem::take(&mut self.lead);
-                sequence::check(&lead, &access, &self.declared.extents)
+                sequence::check(&lead, &access, &self.declared)
             }
             Some(_) if !self.lead.is_empty() => Err(unverified("a sequence that is interrupted")),
             Some(access) => self.proven(&access),
@@ -174,30 +173,22 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// An access without a sequence: by symbol inside the symbol's variable, or one byte of shared memory.
+    /// An access without a sequence: by symbol, inside the symbol's variable.
     fn proven(&self, access: &Access<'_>) -> Result<(), Reason> {
         let address = access.address;
         let name = match &address.base {
-            AddressBase::Register(name) => {
-                let word = matches!(Class::parse(name), Some((Class::Word, _)));
-                let byte = access.space == Space::Shared && access.bytes == 1;
-                return if word && byte { Ok(()) } else { Err(unverified("an access that is not confined")) };
-            }
+            AddressBase::Register(_) => return Err(unverified("an access that is not confined")),
             AddressBase::Absolute => return Err(unverified("an absolute address")),
-            AddressBase::Symbol(name) => name.as_str(),
+            AddressBase::Symbol(name) => name,
         };
         let extent = self.declared.extents.get(name).filter(|extent| extent.space == access.space);
         let Some(extent) = extent else { return Err(unverified("an access to an unknown symbol")) };
         let writable = matches!(access.space, Space::Shared | Space::Local);
-        let bytes = match (extent.space, extent.bytes) {
-            (Space::Shared, 0) => SHARED_BYTES_MAX,
-            (_, bytes) => bytes,
-        };
         let inside = u64::try_from(address.offset)
             .ok()
             .filter(|offset| offset.is_multiple_of(access.bytes) && extent.align.is_multiple_of(access.bytes))
             .and_then(|offset| offset.checked_add(access.bytes))
-            .is_some_and(|end| end <= bytes);
+            .is_some_and(|end| end <= extent.bytes);
         if inside && (access.reads_only || writable) {
             Ok(())
         } else {

@@ -1,9 +1,9 @@
 //! The top of a body: declarations, then the prologue.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{Extent, Extents, extent, refuse};
-use crate::ast::{Linkage, Place, Space, Statement, Variable};
+use crate::ast::{Linkage, Operand, Place, Space, Statement, Variable};
 use crate::limits::{LOCAL_BYTES_MAX, REGISTERS_MAX};
 use crate::names::{self, Class};
 use crate::print::Text;
@@ -16,6 +16,8 @@ pub(super) struct Declared<'a> {
     pub(super) registers: HashMap<Class, u32>,
     /// The one local variable.
     pub(super) local: Option<(&'a str, Extent)>,
+    /// How many bytes lie at least between `%bh_low` and `%bh_top`; none where the prologue sets neither.
+    pub(super) shared_bytes: Option<u64>,
 }
 
 /// Takes the declarations and the prologue off the front of a body; what is left follows them.
@@ -24,7 +26,7 @@ pub(super) fn take<'a>(
     extents: Extents<'a>,
     report: &mut Report,
 ) -> (Declared<'a>, &'a [Statement]) {
-    let mut declared = Declared { extents, registers: HashMap::new(), local: None };
+    let mut declared = Declared { extents, registers: HashMap::new(), local: None, shared_bytes: None };
     let count = statements.iter().take_while(|found| matches!(found, Statement::Variable(_))).count();
     let (variables, rest) = statements.split_at(count);
     let variables: Vec<&Variable> = variables
@@ -57,6 +59,8 @@ pub(super) fn take<'a>(
         declare(variable, &mut declared, report);
     }
     let rest = prologue(&declared, rest, report);
+    let (shared_bytes, rest) = shared_bounds(&declared.extents, rest);
+    declared.shared_bytes = shared_bytes;
     (declared, rest)
 }
 
@@ -74,12 +78,20 @@ fn tenant_registers(variable: &Variable, class: Class) -> Option<u32> {
 
 fn own_registers() -> impl Iterator<Item = String> {
     let words = names::HIDDEN_REGISTERS.iter().chain(&names::SCRATCH_32);
-    words
-        .map(|name| format!(".reg .b32 {name}"))
+    let predicates = names::SCRATCH_PREDICATES.iter().map(|name| format!(".reg .pred {name}"));
+    predicates
+        .chain(words.map(|name| format!(".reg .b32 {name}")))
         .chain(names::SCRATCH_64.iter().map(|name| format!(".reg .b64 {name}")))
 }
 
 fn declare<'a>(variable: &'a Variable, declared: &mut Declared<'a>, report: &mut Report) {
+    if Text(variable).to_string() == format!(".shared .align 16 .b8 {}[16]", names::SHARED_PAD) {
+        let pad = Extent { space: Space::Shared, bytes: 16, align: 16 };
+        if !declared.extents.insert(&variable.name, pad) {
+            refuse(report, variable.place, "a name that is declared twice");
+        }
+        return;
+    }
     let plain = variable.linkage == Linkage::Internal && variable.initializer.is_empty();
     let found = extent(variable).filter(|extent| plain && extent.bytes > 0);
     let Some(extent) = found else {
@@ -87,7 +99,11 @@ fn declare<'a>(variable: &'a Variable, declared: &mut Declared<'a>, report: &mut
         return;
     };
     match extent.space {
-        Space::Shared => {}
+        Space::Shared => {
+            if extent.align < names::WIDEST_ACCESS {
+                refuse(report, variable.place, "a shared variable that is not aligned");
+            }
+        }
         Space::Local => {
             let fits = extent.bytes <= LOCAL_BYTES_MAX && extent.align >= names::WIDEST_ACCESS;
             if declared.local.is_some() || !fits {
@@ -146,4 +162,48 @@ fn prologue<'a>(
         }
     }
     rest
+}
+
+/// Takes the lines that compute where shared memory begins and ends, over variables that must be different:
+/// then at least the sum of their sizes lies between.
+fn shared_bounds<'a>(extents: &Extents<'_>, statements: &'a [Statement]) -> (Option<u64>, &'a [Statement]) {
+    let mut rest = statements;
+    let mut bytes = None;
+    let mut seen: HashSet<&str> = HashSet::new();
+    while let Some(Statement::Instruction(first)) = rest.first() {
+        let Some(Operand::Symbol(name)) = first.operands.get(1) else { break };
+        let Some(extent) = extents.get(name).filter(|extent| extent.space == Space::Shared) else { break };
+        let size = extent.bytes;
+        let expected = match (bytes, size) {
+            (None, 0) => break,
+            (None, _) => {
+                vec![format!("mov.b32 %bh_low, {name}"), format!("add.s32 %bh_top, %bh_low, {size}")]
+            }
+            (Some(_), 0) => vec![
+                format!("mov.b32 %bh_s, {name}"),
+                "mov.u32 %bh_lo, %dynamic_smem_size".to_owned(),
+                "add.s32 %bh_s, %bh_s, %bh_lo".to_owned(),
+                "setp.ne.u32 %bh_q, %bh_lo, 0".to_owned(),
+                "selp.b32 %bh_s, %bh_s, %bh_top, %bh_q".to_owned(),
+                "max.u32 %bh_top, %bh_top, %bh_s".to_owned(),
+            ],
+            (Some(_), _) => vec![
+                format!("mov.b32 %bh_s, {name}"),
+                "min.u32 %bh_low, %bh_low, %bh_s".to_owned(),
+                format!("add.s32 %bh_s, %bh_s, {size}"),
+                "max.u32 %bh_top, %bh_top, %bh_s".to_owned(),
+            ],
+        };
+        let Some((lines, others)) = rest.split_at_checked(expected.len()) else { break };
+        let same = lines.iter().zip(&expected).all(|(found, line)| {
+            matches!(found, Statement::Instruction(found) if Text(found).to_string() == *line)
+        });
+        // What is not the next lines of the bounds is the body's: there it has to be a sequence.
+        if !same || !seen.insert(name) {
+            break;
+        }
+        bytes = Some(bytes.unwrap_or(0_u64).saturating_add(size));
+        rest = others;
+    }
+    (bytes, rest)
 }

@@ -141,12 +141,11 @@ fn module_variable(variable: &Variable) -> Result<Extent, Reason> {
     let fits = match (variable.space, variable.linkage) {
         (Space::Shared, Linkage::Internal | Linkage::Visible) => !dynamic && variable.initializer.is_empty(),
         (Space::Shared, Linkage::Extern) => dynamic && variable.initializer.is_empty(),
-        (Space::Constant, Linkage::Internal | Linkage::Visible) => {
-            !dynamic && names::variable_align(variable) >= names::WIDEST_ACCESS
-        }
+        (Space::Constant, Linkage::Internal | Linkage::Visible) => !dynamic,
         _ => false,
     };
-    if !(fits && numbers) {
+    let aligned = names::variable_align(variable) >= names::WIDEST_ACCESS;
+    if !(fits && numbers && aligned) {
         return Err(unverified("a module-scope variable of this kind"));
     }
     extent(variable)

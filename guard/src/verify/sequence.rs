@@ -1,7 +1,8 @@
 //! The sequences before an access. Each is checked by writing down, from the access and the address it
 //! starts from, the one text it may have.
 
-use super::{Extent, Extents, unverified};
+use super::declarations::Declared;
+use super::{Extent, unverified};
 use crate::access::Access;
 use crate::ast::{AddressBase, Instruction, Operand, Space};
 use crate::limits::OFFSET_BOUND;
@@ -10,11 +11,15 @@ use crate::print::Text;
 use crate::report::Reason;
 
 /// Checks `lead`, the instructions directly before an access that goes through one of the guard's registers.
-pub(super) fn check(lead: &[&Instruction], access: &Access<'_>, extents: &Extents<'_>) -> Result<(), Reason> {
+pub(super) fn check(
+    lead: &[&Instruction],
+    access: &Access<'_>,
+    declared: &Declared<'_>,
+) -> Result<(), Reason> {
     let expected = match access.space {
         Space::Global => global(lead, access),
-        Space::Shared => shared(lead, access, extents),
-        Space::Local | Space::Constant => clamped(lead, access, extents),
+        Space::Shared => shared(lead, access, declared),
+        Space::Local | Space::Constant => clamped(lead, access, declared),
         Space::Parameter | Space::Register => None,
     };
     let confined = expected.is_some_and(|lines| {
@@ -71,12 +76,13 @@ fn global(lead: &[&Instruction], access: &Access<'_>) -> Option<Vec<String>> {
     Some(lines)
 }
 
-fn shared(lead: &[&Instruction], access: &Access<'_>, extents: &Extents<'_>) -> Option<Vec<String>> {
-    is_through(access, "%bh_s").then_some(())?;
+/// The base of a run of accesses is clamped so that the run's whole span is inside. The prologue has made sure
+/// that this many bytes are there.
+fn shared(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) -> Option<Vec<String>> {
     let first = lead.first()?;
-    let mut lines = Vec::with_capacity(3);
+    let mut lines = Vec::with_capacity(6);
     lines.push(match (first.opcode.as_str(), first.operands.get(1)?) {
-        ("mov", Operand::Symbol(name)) if extents.get(name)?.space == Space::Shared => {
+        ("mov", Operand::Symbol(name)) if declared.extents.get(name)?.space == Space::Shared => {
             format!("mov.b32 %bh_s, {name}")
         }
         ("mov", _) => format!("mov.b32 %bh_s, {}", source(first, 1, Class::Word)?),
@@ -85,17 +91,23 @@ fn shared(lead: &[&Instruction], access: &Access<'_>, extents: &Extents<'_>) -> 
     if let Some(second) = lead.get(1).filter(|second| second.opcode == "add") {
         lines.push(format!("add.s32 %bh_s, %bh_s, {}", integer(second, 2)?));
     }
+    let span = u64::try_from(integer(lead.get(lines.len())?, 2)?).ok()?;
+    let end = u64::try_from(access.address.offset).ok()?.checked_add(access.bytes)?;
+    (is_through(access, "%bh_s") && end <= span && span <= declared.shared_bytes?).then_some(())?;
+    lines.push(format!("sub.s32 %bh_lo, %bh_top, {span}"));
+    lines.push("min.u32 %bh_s, %bh_s, %bh_lo".to_owned());
+    lines.push("max.u32 %bh_s, %bh_s, %bh_low".to_owned());
     if access.bytes > 1 {
         lines.push(format!("and.b32 %bh_s, %bh_s, -{}", access.bytes));
     }
     Some(lines)
 }
 
-fn clamped(lead: &[&Instruction], access: &Access<'_>, extents: &Extents<'_>) -> Option<Vec<String>> {
+fn clamped(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) -> Option<Vec<String>> {
     (is_through(access, "%bh_a") && access.address.offset == 0).then_some(())?;
     let [first, second, third, ..] = lead else { return None };
     let Some(Operand::Symbol(name)) = first.operands.get(1) else { return None };
-    let Extent { bytes, .. } = *extents.get(name).filter(|extent| extent.space == access.space)?;
+    let Extent { bytes, .. } = *declared.extents.get(name).filter(|extent| extent.space == access.space)?;
     let last = bytes.checked_sub(access.bytes)?;
     let mut lines = Vec::with_capacity(6);
     lines.push(format!("mov.b64 %bh_o, {name}"));

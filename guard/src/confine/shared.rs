@@ -1,0 +1,298 @@
+//! Shared memory: its bounds in this entry, and runs of accesses that share one clamp.
+//!
+//! A *run* is the accesses of one width off one base between which the thread cannot turn away. Whoever does
+//! one of them does them all, so clamping the base to where the whole run is inside changes nothing for a
+//! program that stays inside; and since all of a run get the same clamp, ptxas computes it once.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::access::{self, Access};
+use crate::ast::{AddressBase, Instruction, Operand, Place, Space, Statement, Type, Variable};
+use crate::confine::prologue::{declared, instruction, register};
+use crate::confine::symbols::{Symbol, Symbols};
+use crate::names;
+use crate::table::{self, Treatment};
+
+/// Widths that an access can have.
+const WIDTHS: [u64; 5] = [1, 2, 4, 8, 16];
+
+/// The clamp of one access: the least offset of its run, and the bytes from there to the run's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Clamp {
+    pub(super) least: i64,
+    pub(super) span: u64,
+}
+
+/// The shared memory of an entry.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// Static variables with their sizes, in order.
+    statics: Vec<(String, u64)>,
+    /// A variable that names the block's dynamic shared memory.
+    dynamic: Option<String>,
+    /// The clamp of each statement that needs one, by its index.
+    clamps: HashMap<usize, Clamp>,
+}
+
+impl Shared {
+    /// Looks through a flat body; adds a variable to `own` where there is not enough for the widest access.
+    pub(super) fn find(
+        statements: &[Statement],
+        symbols: &Symbols,
+        own: &mut Vec<(Variable, Symbol)>,
+        place: Place,
+    ) -> Self {
+        let mut shared = Self::default();
+        let named = named(statements);
+        for (name, symbol) in symbols.shared() {
+            if named.contains(name) {
+                shared.include(name, symbol);
+            }
+        }
+        for (variable, symbol) in own.iter().filter(|(_, symbol)| symbol.space == Space::Shared) {
+            shared.include(&variable.name, symbol);
+        }
+        let extents: HashMap<&str, u64> =
+            shared.statics.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
+        let is_proven = |access: &Access<'_>| match &access.address.base {
+            AddressBase::Symbol(name) => extents
+                .get(name.as_str())
+                .is_some_and(|bytes| is_within(access.address.offset, access.bytes, *bytes)),
+            AddressBase::Register(_) | AddressBase::Absolute => false,
+        };
+        let widest = names::WIDEST_ACCESS;
+        let pad = shared.static_bytes() < widest;
+        let bytes = shared.static_bytes() + if pad { widest } else { 0 };
+        let clamps =
+            Runs { statements, bytes, is_proven: &is_proven, open: HashMap::new(), clamps: HashMap::new() }
+                .find();
+        shared.clamps = clamps;
+        if pad && !shared.clamps.is_empty() {
+            let mut variable = declared(Space::Shared, Type::B8, names::SHARED_PAD, None, place);
+            variable.align = u32::try_from(widest).ok();
+            variable.dimensions = vec![widest];
+            let symbol = Symbol { space: Space::Shared, bytes: widest, align: widest, was_global: false };
+            shared.include(names::SHARED_PAD, &symbol);
+            own.push((variable, symbol));
+        }
+        shared
+    }
+
+    fn include(&mut self, name: &str, symbol: &Symbol) {
+        if symbol.bytes == 0 {
+            self.dynamic.get_or_insert_with(|| name.to_owned());
+        } else {
+            self.statics.push((name.to_owned(), symbol.bytes));
+        }
+    }
+
+    fn static_bytes(&self) -> u64 {
+        self.statics.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
+
+    /// The clamp of a statement; none where it was found to need none.
+    pub(super) fn clamp(&self, index: usize) -> Option<Clamp> {
+        self.clamps.get(&index).copied()
+    }
+
+    /// Computes where the entry's shared memory begins and ends.
+    pub(super) fn bounds(&self, place: Place) -> Vec<Statement> {
+        let mut statements = Vec::new();
+        if self.clamps.is_empty() {
+            return statements;
+        }
+        let (low, top, s, lo) =
+            (|| register("%bh_low"), || register("%bh_top"), || register("%bh_s"), || register("%bh_lo"));
+        let mut push = |opcode: &str, modifier: &str, operands: Vec<Operand>| {
+            statements.push(instruction(opcode, &[modifier], operands, place));
+        };
+        for (index, (name, bytes)) in self.statics.iter().enumerate() {
+            let symbol = Operand::Symbol(name.clone());
+            let bytes = Operand::Integer(i128::from(*bytes));
+            if index == 0 {
+                push("mov", "b32", vec![low(), symbol]);
+                push("add", "s32", vec![top(), low(), bytes]);
+            } else {
+                push("mov", "b32", vec![s(), symbol]);
+                push("min", "u32", vec![low(), low(), s()]);
+                push("add", "s32", vec![s(), s(), bytes]);
+                push("max", "u32", vec![top(), top(), s()]);
+            }
+        }
+        if let Some(name) = &self.dynamic {
+            push("mov", "b32", vec![s(), Operand::Symbol(name.clone())]);
+            push("mov", "u32", vec![lo(), register("%dynamic_smem_size")]);
+            push("add", "s32", vec![s(), s(), lo()]);
+            // Where the launch gives none, its symbol may lie behind a gap that nothing is allocated for.
+            let any = register("%bh_q");
+            statements.push(instruction(
+                "setp",
+                &["ne", "u32"],
+                vec![any.clone(), lo(), Operand::Integer(0)],
+                place,
+            ));
+            statements.push(instruction("selp", &["b32"], vec![s(), s(), top(), any], place));
+            statements.push(instruction("max", &["u32"], vec![top(), top(), s()], place));
+        }
+        statements
+    }
+}
+
+/// Whether an access at an offset into a variable is inside it and aligned, as the variable is.
+fn is_within(offset: i64, bytes: u64, extent: u64) -> bool {
+    u64::try_from(offset).ok().is_some_and(|offset| {
+        offset.is_multiple_of(bytes) && offset.checked_add(bytes).is_some_and(|end| end <= extent)
+    })
+}
+
+/// Clamps `%bh_s`, which holds a run's base, for one access of it; returns the offset that stays outside.
+pub(super) fn clamp(clamp: Clamp, offset: i64, bytes: u64, place: Place, into: &mut Vec<Statement>) -> i64 {
+    let (s, lo) = (|| register("%bh_s"), || register("%bh_lo"));
+    let integer = |value: i128| Operand::Integer(value);
+    if clamp.least != 0 {
+        into.push(instruction("add", &["s32"], vec![s(), s(), wrapped(clamp.least)], place));
+    }
+    let span = integer(i128::from(clamp.span));
+    into.push(instruction("sub", &["s32"], vec![lo(), register("%bh_top"), span], place));
+    into.push(instruction("min", &["u32"], vec![s(), s(), lo()], place));
+    into.push(instruction("max", &["u32"], vec![s(), s(), register("%bh_low")], place));
+    if bytes > 1 {
+        into.push(instruction("and", &["b32"], vec![s(), s(), integer(-i128::from(bytes))], place));
+    }
+    offset.saturating_sub(clamp.least)
+}
+
+/// The value of an offset in the 32-bit address arithmetic of shared memory.
+fn wrapped(offset: i64) -> Operand {
+    let [a, b, c, d, ..] = offset.to_le_bytes();
+    Operand::Integer(i128::from(i32::from_le_bytes([a, b, c, d])))
+}
+
+/// The symbols that stand in a flat body.
+fn named(statements: &[Statement]) -> HashSet<&str> {
+    let mut names = HashSet::new();
+    for statement in statements {
+        let Statement::Instruction(instruction) = statement else { continue };
+        for operand in &instruction.operands {
+            match operand {
+                Operand::Symbol(name) | Operand::SymbolOffset(name, _) => {
+                    names.insert(name.as_str());
+                }
+                Operand::Address(address) => {
+                    if let AddressBase::Symbol(name) = &address.base {
+                        names.insert(name.as_str());
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    names
+}
+
+/// What the addresses of a run start from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Base<'a> {
+    Register(&'a str),
+    Symbol(&'a str),
+}
+
+impl<'a> Base<'a> {
+    fn of(base: &'a AddressBase) -> Option<Self> {
+        match base {
+            AddressBase::Register(name) => Some(Self::Register(name)),
+            AddressBase::Symbol(name) => Some(Self::Symbol(name)),
+            AddressBase::Absolute => None,
+        }
+    }
+}
+
+/// The statements and offsets of an open run.
+type Members = Vec<(usize, i64)>;
+
+/// The search for runs.
+struct Runs<'a> {
+    statements: &'a [Statement],
+    /// Bytes that the entry's shared memory has at least.
+    bytes: u64,
+    /// Whether an access is inside a variable as it stands.
+    is_proven: &'a dyn Fn(&Access<'_>) -> bool,
+    open: HashMap<(Base<'a>, u64), Members>,
+    clamps: HashMap<usize, Clamp>,
+}
+
+impl<'a> Runs<'a> {
+    fn find(mut self) -> HashMap<usize, Clamp> {
+        let statements = self.statements;
+        for (index, statement) in statements.iter().enumerate() {
+            match statement {
+                Statement::Instruction(instruction) => self.instruction(index, instruction),
+                Statement::Label(..)
+                | Statement::Variable(_)
+                | Statement::Block(_)
+                | Statement::Directive(_) => {
+                    self.close_all();
+                }
+            }
+        }
+        self.close_all();
+        self.clamps
+    }
+
+    fn instruction(&mut self, index: usize, instruction: &'a Instruction) {
+        let Ok(row) = table::check(instruction) else { return };
+        if let Ok(Some(access)) = access::decode(row, instruction)
+            && access.space == Space::Shared
+            && !(self.is_proven)(&access)
+        {
+            let member = (index, access.address.offset);
+            match Base::of(&access.address.base) {
+                Some(base) if instruction.predicate.is_none() => {
+                    self.open.entry((base, access.bytes)).or_default().push(member);
+                }
+                _ => self.single(member, access.bytes),
+            }
+        }
+        if row.treatment == Treatment::Branch || matches!(row.opcode, "ret" | "exit") {
+            self.close_all();
+            return;
+        }
+        let mut written = Vec::new();
+        table::registers(row, instruction, &mut |_| {}, &mut |name| written.push(name));
+        for name in written {
+            for bytes in WIDTHS {
+                if let Some(members) = self.open.remove(&(Base::Register(name), bytes)) {
+                    self.close(&members, bytes);
+                }
+            }
+        }
+    }
+
+    fn close_all(&mut self) {
+        for ((_, bytes), members) in std::mem::take(&mut self.open) {
+            self.close(&members, bytes);
+        }
+    }
+
+    fn close(&mut self, members: &[(usize, i64)], bytes: u64) {
+        match self.together(members, bytes) {
+            Some(clamp) => self.clamps.extend(members.iter().map(|(index, _)| (*index, clamp))),
+            None => members.iter().for_each(|member| self.single(*member, bytes)),
+        }
+    }
+
+    /// One clamp for all, where the run's span is known to fit and every offset keeps the alignment.
+    fn together(&self, members: &[(usize, i64)], bytes: u64) -> Option<Clamp> {
+        let least = members.iter().map(|(_, offset)| *offset).min()?;
+        let most = members.iter().map(|(_, offset)| *offset).max()?;
+        let span = u64::try_from(most.checked_sub(least)?).ok()?.checked_add(bytes)?;
+        let aligned = members.iter().all(|(_, offset)| {
+            offset.checked_sub(least).is_some_and(|ahead| ahead.unsigned_abs().is_multiple_of(bytes))
+        });
+        (aligned && span <= self.bytes).then_some(Clamp { least, span })
+    }
+
+    fn single(&mut self, (index, offset): (usize, i64), bytes: u64) {
+        self.clamps.insert(index, Clamp { least: offset, span: bytes });
+    }
+}
