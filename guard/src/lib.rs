@@ -20,7 +20,8 @@
 //!    neither spilled registers nor return addresses. The variable is zeroed at entry.
 //! 4. An access to the constant bank lies inside a declared variable, one to parameters inside a declared
 //!    parameter that is not hidden.
-//! 5. A shared access is aligned, and by symbol inside the symbol's variable.
+//! 5. A shared access is aligned and lies in what the block has allocated, between the first and the last byte of
+//!    the entry's shared variables, so it reaches neither beyond that nor the driver's first KiB.
 //! 6. No register, predicate or carry flag is read before it is written on every path to it: undefined
 //!    registers hold other sessions' values, and the assembler may take one undefined register for two.
 //! 7. The guard's registers (`%bh_...`) are written only by the prologue and by the sequences of 2, 3, 4 and 5.
@@ -38,8 +39,12 @@
 //! ld.global.f32 %r2, [%bh_a+8];                               only the access keeps its predicate
 //!
 //! mov.b32 %bh_s, %r4;                                         shared; `cvt.u32.u64` from a 64-bit register
+//! add.s32 %bh_s, %bh_s, -4;                                   least offset of the run, unless it is 0
+//! sub.s32 %bh_lo, %bh_top, 136;                               span of the run: see below
+//! min.u32 %bh_s, %bh_s, %bh_lo;
+//! max.u32 %bh_s, %bh_s, %bh_low;
 //! and.b32 %bh_s, %bh_s, -4;
-//! st.shared.f32 [%bh_s+4], %r2;
+//! st.shared.f32 [%bh_s+12], %r2;
 //!
 //! mov.b64 %bh_o, variable;                                    local and constant, by register
 //! sub.s64 %bh_a, %d4, %bh_o;
@@ -49,9 +54,16 @@
 //! ld.const.f32 %r2, [%bh_a];
 //! ```
 //!
+//! The prologue loads the hidden parameters into `%bh_base`, `%bh_loadmask` and `%bh_storemask`, zeroes the local
+//! variable, and, where shared accesses need it, sets `%bh_low` and `%bh_top` to where the entry's shared
+//! variables begin and end. Shared accesses off one register between which a thread cannot turn away are a
+//! *run*: they are clamped together, to where the whole run is inside, so ptxas computes one clamp for all. A
+//! run's span is never more than the static variables hold. An entry with only dynamic shared memory gets a
+//! static variable of 16 bytes, which it cannot have of the device's most.
+//!
 //! # What is not confined yet
-//! - A shared access by register may lie outside the block's shared memory, which ends the context, or in the
-//!   first KiB of it, which belongs to the driver. A block may read what an earlier block left in shared memory.
+//! - A block may read what an earlier block left in shared memory, and a lane may read by `shfl.sync` what an
+//!   inactive lane's register happens to hold.
 //! - Nothing bounds how long an entry runs: there is no poll in loops, and `bar.warp.sync`, `shfl.sync`, `vote.sync`,
 //!   `match.sync` and `redux.sync` with lanes that wait elsewhere wait for ever.
 //! - Debug builds (`nvcc -G`), device functions that were not inlined, `printf`, `assert`, module-scope
