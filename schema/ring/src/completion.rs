@@ -108,9 +108,12 @@ impl CompletionWriter {
         self.page.word(word).store(position, Ordering::Release);
     }
 
-    /// Tells the client that the session is over.
+    /// Tells the client that the session is over. The first reason given stays.
     pub fn end(&self, ended: Ended) {
-        self.page.word(ENDED_WORD).store(ended.pack(), Ordering::Release);
+        let word = self.page.word(ENDED_WORD);
+        // A failure means that a reason stands there already.
+        let told = word.compare_exchange(0, ended.pack(), Ordering::Release, Ordering::Relaxed);
+        debug_assert!(told.is_ok() || told.is_err_and(|word| Ended::unpack(word).is_some()));
     }
 
     /// Tells the client that a record was not carried out.
