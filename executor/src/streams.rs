@@ -86,6 +86,8 @@ impl Streams {
             return Ok(false);
         }
         if let Some(stream) = self.streams.get_mut(index as usize).and_then(Option::take) {
+            // All of it has passed, seen or not.
+            self.in_flight -= stream.marks.iter().map(|(_, count)| count).sum::<u32>();
             self.gpu.destroy_stream(stream.id)?;
         }
         Ok(true)

@@ -394,6 +394,26 @@ fn streams_and_events_have_limits_and_come_back() {
 }
 
 #[test]
+fn a_stream_that_is_destroyed_leaves_nothing_in_flight() {
+    let kernel = Kernel::start();
+    let session = kernel.open("streams that end");
+    let buffer = session.allocate(4).unwrap();
+    for _ in 0..2000 {
+        let stream = session.create_stream(0).unwrap();
+        let fence = session.fill(stream, buffer.all(), Pattern::Bits32(1)).unwrap();
+        session.wait(fence).unwrap();
+        session.destroy_stream(stream).unwrap();
+    }
+    // More than the arenas it has: its pages change, which waits for what is in flight.
+    let session = within("an allocation after streams ended", move || {
+        session.allocate(1 << 30).unwrap();
+        session
+    });
+    drop((buffer, session));
+    kernel.without(&["streams that end"]);
+}
+
+#[test]
 fn sessions_have_a_limit_and_their_places_are_used_again() {
     let kernel = Kernel::start();
     let mut sessions: Vec<Session> =
