@@ -308,7 +308,8 @@ fn send(
         assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
     }
     // The kernel may have given up on this executor.
-    drop(rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL));
+    let sent = rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL);
+    assert!(sent.is_ok() || sent == Err(rustix::io::Errno::PIPE), "{sent:?}");
 }
 
 fn receive(socket: &OwnedFd, buffer: &mut [u8]) -> Option<(usize, Vec<OwnedFd>)> {

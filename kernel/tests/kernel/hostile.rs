@@ -8,13 +8,18 @@ use std::{
 };
 
 use bulkhead_schema::{
-    bulkhead_capnp::{bulkhead, gpu_session},
+    bulkhead_capnp::{bulkhead, gpu_fence, gpu_session},
     limits,
 };
 use capnp::{message, serialize, traits::HasTypeId};
 use capnp_rpc::rpc_capnp;
 
-use crate::harness::{Client, descriptor_socket, everything_given_back, exchange, until, with_kernel};
+use crate::{
+    fake::Manners,
+    harness::{
+        Client, descriptor_socket, everything_given_back, exchange, until, with_changed_kernel, with_kernel,
+    },
+};
 
 fn connect(directory: &Path) -> UnixStream {
     let stream = UnixStream::connect(directory.join("kernel.sock")).unwrap();
@@ -45,23 +50,28 @@ fn drain(stream: &mut UnixStream) -> usize {
 
 /// Runs hostile code on a thread of its own while a neighbour works, and checks that nothing is left of it.
 fn with_neighbour(attack: impl FnOnce(&Path) + Send + 'static) {
-    with_kernel(async |harness| {
-        let neighbour = Client::new(&harness.directory).await;
-        let session = neighbour.open("neighbour").await.unwrap();
-        let directory = harness.directory.clone();
-        let attack = tokio::task::spawn_blocking(move || attack(&directory));
-        while !attack.is_finished() {
-            drop(session.allocate(4096).await.unwrap());
-            assert!(neighbour.alive().await);
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        attack.await.unwrap();
-        until(async || neighbour.status().await.sessions.len() == 1).await;
-        session.allocate(4096).await.unwrap();
-        drop(session);
-        neighbour.leave();
-        everything_given_back(&harness.directory).await;
-    });
+    let manners = Manners { holds_fences: true, ..Manners::default() };
+    with_changed_kernel(
+        manners,
+        |_| {},
+        async |harness| {
+            let neighbour = Client::new(&harness.directory).await;
+            let session = neighbour.open("neighbour").await.unwrap();
+            let directory = harness.directory.clone();
+            let attack = tokio::task::spawn_blocking(move || attack(&directory));
+            while !attack.is_finished() {
+                drop(session.allocate(4096).await.unwrap());
+                assert!(neighbour.alive().await);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            attack.await.unwrap();
+            until(async || neighbour.status().await.sessions.len() == 1).await;
+            session.allocate(4096).await.unwrap();
+            drop(session);
+            neighbour.leave();
+            everything_given_back(&harness.directory).await;
+        },
+    );
 }
 
 fn bootstrap(stream: &mut UnixStream) {
@@ -84,6 +94,7 @@ fn call(
 
 const BULKHEAD: u64 = bulkhead::Client::TYPE_ID;
 const GPU_SESSION: u64 = gpu_session::Client::TYPE_ID;
+const GPU_FENCE: u64 = gpu_fence::Client::TYPE_ID;
 
 #[test]
 fn garbage_on_the_socket_ends_that_connection_only() {
@@ -197,19 +208,43 @@ fn too_many_outstanding_calls_end_their_connection() {
     with_neighbour(|directory| {
         let mut stream = connect(directory);
         bootstrap(&mut stream);
-        // Calls on the answer of a call that is never made: they wait for ever.
-        for question in 1.. {
-            let sent = send(&mut stream, |message| {
-                let mut call = call(message, question, BULKHEAD, 3);
-                call.reborrow().init_params();
+        // Everything on answers that are still to come: hello, a session, a fence that does not pass.
+        send(&mut stream, |message| {
+            let call = call(message, 1, BULKHEAD, 0);
+            let mut hello: bulkhead::hello_params::Builder<'_> = call.init_params().get_content().init_as();
+            hello.set_version(limits::PROTOCOL_VERSION);
+        })
+        .unwrap();
+        send(&mut stream, |message| drop(call(message, 2, BULKHEAD, 3))).unwrap();
+        send(&mut stream, |message| on_result(call(message, 3, GPU_SESSION, 4), 2)).unwrap();
+        let mut sent = 0;
+        for question in 4.. {
+            let waited = send(&mut stream, |message| {
+                let mut call = call(message, question, GPU_FENCE, 0);
+                let content = call.reborrow().init_params().get_content();
+                let mut wait: gpu_fence::wait_params::Builder<'_> = content.init_as();
+                wait.set_timeout_ms(u32::MAX);
+                on_result(call, 3);
             });
-            assert!(question < 1_000_000, "the kernel never hangs up");
-            if sent.is_err() {
+            sent += 1;
+            assert!(sent < 1_000_000, "the kernel never hangs up");
+            if waited.is_err() {
                 break;
             }
         }
+        assert!(sent > limits::QUESTIONS_MAX / 2, "{sent}");
         drain(&mut stream);
     });
+}
+
+/// Aims a call at the capability in the result of an earlier call: `result.ok`, and there the first pointer.
+fn on_result(mut call: rpc_capnp::call::Builder<'_>, question: u32) {
+    let mut answer = call.reborrow().init_target().init_promised_answer();
+    answer.set_question_id(question);
+    let mut transform = answer.init_transform(3);
+    for at in 0..3 {
+        transform.reborrow().get(at).set_get_pointer_field(0);
+    }
 }
 
 #[test]
@@ -280,8 +315,8 @@ fn tokens_of_a_connection_end_with_it() {
 
 #[test]
 fn too_many_connections_are_sent_away() {
-    crate::harness::with_changed_kernel(
-        crate::fake::Manners::default(),
+    with_changed_kernel(
+        Manners::default(),
         |config| config.limits.connections_max = 2,
         async |harness| {
             let first = Client::new(&harness.directory).await;
