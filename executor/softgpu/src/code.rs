@@ -8,7 +8,7 @@ use bulkhead_guard::ast::Place;
 use crate::alu::carry::Kind as CarryKind;
 use crate::alu::convert::Conversion;
 use crate::alu::update::Update;
-use crate::alu::{Binary, Lanes, Property, Ternary, Test, Unary};
+use crate::alu::{Binary, LANES, Lanes, Property, Ternary, Test, Unary};
 
 /// Where shared memory starts for a block: the first KiB belongs to the system, as on sm_90.
 pub(crate) const SHARED_BASE: u64 = 1024;
@@ -38,6 +38,12 @@ impl Src {
     /// The register with this number.
     pub(crate) fn register(index: u32) -> Self {
         Self(index & !CONSTANT_BIT)
+    }
+
+    /// Whether all lanes see one value.
+    #[inline(always)]
+    pub(crate) fn is_constant(self) -> bool {
+        self.0 & CONSTANT_BIT != 0
     }
 
     /// Looks the operand up.
@@ -495,4 +501,11 @@ pub(crate) struct ConstantBank {
     pub(crate) bytes: Vec<u8>,
     /// Offsets by name.
     pub(crate) symbols: HashMap<String, u64>,
+}
+
+impl Program {
+    /// Host memory that one warp takes while it runs.
+    pub(crate) fn warp_bytes(&self) -> u64 {
+        u64::from(self.registers) * size_of::<Lanes>() as u64 + u64::from(self.local_bytes) * LANES as u64
+    }
 }

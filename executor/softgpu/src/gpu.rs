@@ -26,8 +26,8 @@ use crate::stream::{Engine, Event, Stream, Work};
 const STREAMS_MAX: usize = 1024;
 /// Events at once.
 const EVENTS_MAX: usize = 1 << 16;
-/// Bytes of registers of one block: what the interpreter needs, which is far more than a real device.
-const BLOCK_REGISTER_BYTES_MAX: u64 = 512 << 20;
+/// Registers and local memory of one block: what the interpreter needs, which is more than a real device.
+const BLOCK_BYTES_MAX: u64 = 512 << 20;
 
 /// How a software GPU is made.
 #[derive(Debug, Clone)]
@@ -172,8 +172,10 @@ fn check_launch(entry: &Entry, launch: &Launch<'_>) -> Result<(), Error> {
         )));
     }
     let warps = u64::from(threads.div_ceil(32));
-    if warps * u64::from(program.registers) * 256 > BLOCK_REGISTER_BYTES_MAX {
-        return resources("the block has too many registers for the software GPU".to_owned());
+    if warps * program.warp_bytes() > BLOCK_BYTES_MAX {
+        return resources(
+            "registers and local memory of the block are too much for the software GPU".to_owned(),
+        );
     }
     Ok(())
 }

@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::alu::LANES;
 use crate::exec::{Block, Core, Grid, Progress};
 use crate::health::Health;
 use crate::memory::space::AddressSpace;
@@ -22,8 +21,8 @@ use crate::memory::view::View;
 
 /// Blocks that one thread keeps in work at most.
 const RESIDENT_MAX: usize = 32;
-/// Bytes of registers that the blocks of one thread take at most, beyond the first block.
-const RESIDENT_BYTES_MAX: usize = 64 << 20;
+/// Memory that the blocks of one thread take at most, beyond the first block.
+const RESIDENT_BYTES_MAX: u64 = 64 << 20;
 /// How long a pool thread stays with one launch.
 const STAY: Duration = Duration::from_millis(5);
 
@@ -48,9 +47,10 @@ impl Job {
     }
 
     fn resident_max(&self) -> usize {
-        let warps = self.grid.block_threads().div_ceil(32) as usize;
-        let bytes = self.grid.program.registers as usize * LANES * 8 * warps;
-        (RESIDENT_BYTES_MAX / bytes.max(1)).clamp(1, RESIDENT_MAX)
+        let warps = u64::from(self.grid.block_threads().div_ceil(32));
+        let block = warps * self.grid.program.warp_bytes() + u64::from(self.grid.shared_bytes());
+        let fits = RESIDENT_BYTES_MAX / block.max(1);
+        usize::try_from(fits).map_or(RESIDENT_MAX, |fits| fits.clamp(1, RESIDENT_MAX))
     }
 
     /// Runs blocks until there are none, or until `leave` says so between two blocks.

@@ -2,6 +2,7 @@
 
 use bulkhead_guard::ast::Type::{self, F32, F64};
 
+use super::fused;
 use super::rounding::{Exact, Rounding};
 use super::{Binary, Property, Ternary, Unary, binary, property, ternary, unary};
 
@@ -109,6 +110,15 @@ pub(crate) fn arithmetic(opcode: &str, ty: Type, mode: Mode) -> Option<Binary> {
 
 /// `fma`, and `mad` on floating point, which is the same on every target since sm_20.
 pub(crate) fn fma(ty: Type, mode: Mode) -> Option<Ternary> {
+    let plain = !mode.flush && !mode.saturate && mode.rounding == Rounding::Nearest;
+    let own = match ty {
+        F32 if plain => fused::single(),
+        F64 if plain => fused::double(),
+        _ => None,
+    };
+    if own.is_some() {
+        return own;
+    }
     Some(match ty {
         F32 => {
             rounded_single!(ternary, mode, |a, b, c| a.mul_add(b, c), |R| Exact::fused_toward(a, b, c, R))

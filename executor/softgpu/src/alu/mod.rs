@@ -15,6 +15,8 @@ pub(crate) mod carry;
 pub(crate) mod compare;
 pub(crate) mod convert;
 pub(crate) mod float;
+#[expect(unsafe_code, reason = "calls code compiled for instructions that not every processor has")]
+mod fused;
 pub(crate) mod half;
 pub(crate) mod integer;
 pub(crate) mod logic;

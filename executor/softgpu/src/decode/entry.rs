@@ -12,11 +12,12 @@ use super::layout::{self, Cursor};
 use super::scope::{Names, Register, Symbol};
 use crate::alu::{LANES, Lanes};
 use crate::code::{ConstantBank, Inst, Op, Pred, PredSrc, Program, Region, SHARED_BASE, Src};
+use crate::device::SHARED_BYTES_DEFAULT;
 
 /// Instructions of one entry.
 const CODE_MAX: usize = 1 << 20;
-/// Different immediates of one entry.
-const CONSTANTS_MAX: usize = 1 << 16;
+/// Different immediates of one entry: 8 MiB, as each is kept for 32 lanes.
+const CONSTANTS_MAX: usize = 1 << 15;
 /// Local memory per thread (the device's limit).
 const LOCAL_BYTES_MAX: u64 = 512 << 10;
 /// Dynamic shared memory starts on a multiple of this, as `.extern .shared` is declared by nvcc at most.
@@ -98,6 +99,9 @@ pub(crate) fn decode<'a>(
     let narrow = |bytes: u64, what: &str| {
         u32::try_from(bytes).map_err(|_| at_entry(Refusal::new(format!("too much {what} memory"))))
     };
+    if shared_bytes > u64::from(SHARED_BYTES_DEFAULT) {
+        return Err(at_entry(Refusal::new("more than 48 KiB of static shared memory")));
+    }
     if builder.local.end > LOCAL_BYTES_MAX {
         return Err(at_entry(Refusal::new("too much local memory")));
     }

@@ -24,6 +24,11 @@ use bulkhead_guard::ast::{FunctionKind, Item, Module, Operand, Place, Space, Sta
 
 use crate::code::{ConstantBank, Program};
 
+/// Instructions of one image.
+const CODE_MAX: usize = 1 << 22;
+/// Immediates of one image, counted by entry: 64 MiB.
+const CONSTANTS_MAX: usize = 1 << 18;
+
 /// Why something is not decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
@@ -95,12 +100,19 @@ pub(crate) fn module_image(module: &Module) -> Result<Image, Error> {
         }
     }
     let mut programs = Vec::with_capacity(entries.len());
+    let (mut code, mut immediates) = (0, 0);
     for function in entries {
         let body = function.body.as_deref().unwrap_or_default();
         let mut used = HashSet::new();
         names_of(body, &mut used);
         let shared = shared.iter().copied().filter(|variable| used.contains(variable.name.as_str()));
-        programs.push(Arc::new(entry::decode(function, body, shared, &constants)?));
+        let program = entry::decode(function, body, shared, &constants)?;
+        code += program.code.len();
+        immediates += program.constants.len();
+        if code > CODE_MAX || immediates > CONSTANTS_MAX {
+            return Err(Refusal::new("the image is too long").at(function.place, &function.name));
+        }
+        programs.push(Arc::new(program));
     }
     let (major, minor) = module.version;
     Ok(Image {

@@ -1,6 +1,6 @@
 //! Loads, stores and atomic operations of a warp.
 
-use super::step::region_of;
+use super::step::{first, region_of};
 use super::warp::{Frame, Warp};
 use crate::alu::{LANES, Lanes, convert};
 use crate::code::{
@@ -9,19 +9,102 @@ use crate::code::{
 };
 use crate::fault::Fault;
 use crate::memory::Violation;
+use crate::memory::space::WINDOWS;
 use crate::memory::view::Intent;
 
+/// A fault and the lane it happened in.
 type Result<T> = std::result::Result<T, (Fault, usize)>;
+/// A violation and the lane it happened in.
+pub(crate) type Tried<T> = std::result::Result<T, (Violation, usize)>;
 
-/// Addresses of an access, lane by lane.
-fn addresses(at: At, registers: &[Lanes], constants: &[Lanes]) -> Lanes {
-    let mut out = *at.base.of(registers, constants);
-    if at.offset != 0 {
-        for lane in &mut out {
-            *lane = lane.wrapping_add_signed(at.offset);
+/// The lanes of a mask.
+#[inline(always)]
+fn lanes(mask: u32) -> impl Iterator<Item = usize> {
+    (0..LANES).filter(move |lane| mask >> lane & 1 == 1)
+}
+
+/// Memory of one block, warp or launch alone.
+struct Own<T> {
+    bytes: T,
+    /// Address of its first byte.
+    base: u64,
+    /// Bytes that each lane sees.
+    each: usize,
+    /// Distance between what two lanes see; zero where all see the same.
+    stride: usize,
+}
+
+impl<T: AsRef<[u8]>> Own<T> {
+    #[inline(always)]
+    fn place<const N: usize>(&self, lane: usize, address: u64) -> std::result::Result<usize, Violation> {
+        if address as usize & (N - 1) != 0 {
+            return Err(Violation::Misaligned);
+        }
+        let offset = address.wrapping_sub(self.base) as usize;
+        if offset < self.each && self.each - offset >= N {
+            Ok(offset + self.stride * lane)
+        } else {
+            Err(Violation::Unmapped)
         }
     }
-    out
+
+    #[inline(always)]
+    fn read<const N: usize>(&self, at: usize) -> u64 {
+        let mut word = [0; 8];
+        word[..N].copy_from_slice(&self.bytes.as_ref()[at..at + N]);
+        u64::from_le_bytes(word)
+    }
+
+    fn gather<const N: usize>(&self, addresses: &Lanes, active: u32, out: &mut Lanes) -> Tried<()> {
+        for lane in lanes(active) {
+            let at = self.place::<N>(lane, addresses[lane]).map_err(|violation| (violation, lane))?;
+            out[lane] = self.read::<N>(at);
+        }
+        Ok(())
+    }
+}
+
+impl Own<&mut [u8]> {
+    #[inline(always)]
+    fn write<const N: usize>(&mut self, at: usize, value: u64) {
+        self.bytes[at..at + N].copy_from_slice(&value.to_le_bytes()[..N]);
+    }
+
+    fn scatter<const N: usize>(&mut self, addresses: &Lanes, active: u32, values: &Lanes) -> Tried<()> {
+        for lane in lanes(active) {
+            let at = self.place::<N>(lane, addresses[lane]).map_err(|violation| (violation, lane))?;
+            self.write::<N>(at, values[lane]);
+        }
+        Ok(())
+    }
+
+    fn update<const N: usize>(
+        &mut self,
+        addresses: &Lanes,
+        active: u32,
+        change: impl Fn(usize, u64) -> u64,
+        out: &mut Lanes,
+    ) -> Tried<()> {
+        for lane in lanes(active) {
+            let at = self.place::<N>(lane, addresses[lane]).map_err(|violation| (violation, lane))?;
+            let old = self.read::<N>(at);
+            self.write::<N>(at, change(lane, old));
+            out[lane] = old;
+        }
+        Ok(())
+    }
+}
+
+/// Calls a function for the size of an access.
+macro_rules! by_size {
+    ($size:expr, $object:expr, $f:ident($($argument:expr),*)) => {
+        match $size {
+            1 => $object.$f::<1>($($argument),*),
+            2 => $object.$f::<2>($($argument),*),
+            4 => $object.$f::<4>($($argument),*),
+            _ => $object.$f::<8>($($argument),*),
+        }
+    };
 }
 
 fn name(region: Region) -> &'static str {
@@ -35,107 +118,77 @@ fn name(region: Region) -> &'static str {
     }
 }
 
-fn fault(violation: Violation, region: Region, address: u64, lane: usize) -> (Fault, usize) {
-    (Fault::access(violation, name(region), address), lane)
-}
-
-/// The bytes of an access to memory that belongs to one block or launch alone.
-#[inline(always)]
-fn range(len: usize, base: u64, address: u64, size: u64) -> std::result::Result<usize, Violation> {
-    if address & (size - 1) != 0 {
-        return Err(Violation::Misaligned);
-    }
-    let offset = address.wrapping_sub(base);
-    match usize::try_from(offset) {
-        Ok(offset) if offset < len && len - offset >= size as usize => Ok(offset),
-        _ => Err(Violation::Unmapped),
-    }
-}
-
-#[inline(always)]
-fn read(bytes: &[u8], offset: usize, size: u64) -> u64 {
-    let mut word = [0; 8];
-    let size = size as usize;
-    word[..size].copy_from_slice(&bytes[offset..offset + size]);
-    u64::from_le_bytes(word)
-}
-
-#[inline(always)]
-fn write(bytes: &mut [u8], offset: usize, size: u64, value: u64) {
-    let size = size as usize;
-    bytes[offset..offset + size].copy_from_slice(&value.to_le_bytes()[..size]);
-}
-
-/// Turns a generic address into a region and an address in it.
-#[inline(always)]
-fn resolve(region: Region, address: u64) -> (Region, u64) {
-    if region != Region::Generic {
-        return (region, address);
-    }
-    let region = region_of(address);
-    let window = match region {
+/// Where generic addresses of a region start.
+fn window(region: Region) -> u64 {
+    match region {
         Region::Shared => SHARED_WINDOW,
         Region::Local => LOCAL_WINDOW,
         Region::Constant => CONSTANT_WINDOW,
         Region::Parameter => PARAMETER_WINDOW,
         Region::Global | Region::Generic => 0,
-    };
-    (region, address - window)
+    }
+}
+
+/// Lanes whose generic addresses mean one region, and the addresses in it.
+struct Party {
+    region: Region,
+    lanes: u32,
+    addresses: Lanes,
+}
+
+/// Splits an access by region: one party, except where lanes of one generic access go to different memory.
+fn parties(
+    region: Region,
+    addresses: Lanes,
+    active: u32,
+    mut each: impl FnMut(Party) -> Result<()>,
+) -> Result<()> {
+    if region != Region::Generic {
+        return each(Party { region, lanes: active, addresses });
+    }
+    let all_global = addresses.iter().all(|address| !WINDOWS.contains(address));
+    if all_global {
+        return each(Party { region: Region::Global, lanes: active, addresses });
+    }
+    let mut left = active;
+    while left != 0 {
+        let region = region_of(addresses[first(left)]);
+        let same = lanes(left).filter(|lane| region_of(addresses[*lane]) == region);
+        let party = same.fold(0, |mask, lane| mask | 1 << lane);
+        let inside = addresses.map(|address| address.wrapping_sub(window(region)));
+        each(Party { region, lanes: party, addresses: inside })?;
+        left &= !party;
+    }
+    Ok(())
+}
+
+/// The addresses of an access, lane by lane.
+#[inline(always)]
+fn addresses(at: At, registers: &[Lanes], constants: &[Lanes]) -> Lanes {
+    let mut out = *at.base.of(registers, constants);
+    if at.offset != 0 {
+        advance(&mut out, at.offset);
+    }
+    out
+}
+
+/// Moves all addresses by one distance.
+#[inline(always)]
+fn advance(addresses: &mut Lanes, distance: i64) {
+    for address in addresses {
+        *address = address.wrapping_add_signed(distance);
+    }
+}
+
+/// Whether all addresses are multiples of what a vector needs.
+fn aligned(addresses: &Lanes, active: u32, whole: u64, region: Region) -> Result<()> {
+    match lanes(active).find(|lane| addresses[*lane] & (whole - 1) != 0) {
+        None => Ok(()),
+        Some(lane) => Err((Fault::access(Violation::Misaligned, name(region), addresses[lane]), lane)),
+    }
 }
 
 impl Warp {
-    /// A loaded word, or why not.
-    #[inline(always)]
-    fn load_word(
-        local: &[u8],
-        frame: &mut Frame<'_>,
-        lane: usize,
-        (region, address): (Region, u64),
-        size: u64,
-    ) -> std::result::Result<u64, Violation> {
-        let (bytes, base): (&[u8], u64) = match region {
-            Region::Global | Region::Generic => {
-                let (bytes, offset) = frame.core.view.locate(address, size, Intent::Load)?;
-                return Ok(bytes.load(offset, size as usize));
-            }
-            Region::Shared => (frame.shared, SHARED_BASE),
-            Region::Local => {
-                let each = local.len() / LANES;
-                (&local[each * lane..each * (lane + 1)], 0)
-            }
-            Region::Constant => (&frame.grid.constants.bytes, 0),
-            Region::Parameter => (&frame.grid.parameters, 0),
-        };
-        Ok(read(bytes, range(bytes.len(), base, address, size)?, size))
-    }
-
-    #[inline(always)]
-    fn store_word(
-        local: &mut [u8],
-        frame: &mut Frame<'_>,
-        lane: usize,
-        (region, address): (Region, u64),
-        size: u64,
-        value: u64,
-    ) -> std::result::Result<(), Violation> {
-        let (bytes, base): (&mut [u8], u64) = match region {
-            Region::Global | Region::Generic => {
-                let (bytes, offset) = frame.core.view.locate(address, size, Intent::Store)?;
-                bytes.store(offset, size as usize, value);
-                return Ok(());
-            }
-            Region::Shared => (frame.shared, SHARED_BASE),
-            Region::Local => {
-                let each = local.len() / LANES;
-                (&mut local[each * lane..each * (lane + 1)], 0)
-            }
-            Region::Constant | Region::Parameter => return Err(Violation::ReadOnly),
-        };
-        let offset = range(bytes.len(), base, address, size)?;
-        write(bytes, offset, size, value);
-        Ok(())
-    }
-
     /// `ld`
     pub(crate) fn load(
         &mut self,
@@ -145,40 +198,86 @@ impl Warp {
         at: At,
         d: [Dst; 4],
     ) -> Result<()> {
-        let addresses = addresses(at, &self.registers, &frame.program.constants);
-        let size = u64::from(shape.size);
-        let whole = size * u64::from(shape.count);
-        frame.core.view.refresh();
-        let extension = match shape.extend {
+        let all = addresses(at, &self.registers, &frame.program.constants);
+        let own = matches!(shape.region, Region::Constant | Region::Parameter | Region::Shared);
+        if at.base.is_constant() && own {
+            // One address for all lanes: one access.
+            return self.load_party(
+                frame,
+                shape,
+                Party { region: shape.region, lanes: active, addresses: all },
+                d,
+                true,
+            );
+        }
+        parties(shape.region, all, active, |party| self.load_party(frame, shape, party, d, false))
+    }
+
+    fn load_party(
+        &mut self,
+        frame: &mut Frame<'_>,
+        shape: Shape,
+        party: Party,
+        d: [Dst; 4],
+        uniform: bool,
+    ) -> Result<()> {
+        let Party { region, lanes: active, mut addresses } = party;
+        let (size, count) = (u64::from(shape.size), usize::from(shape.count));
+        let extend = match shape.extend {
             0 => None,
             bits => convert::sign_extend(u32::from(shape.size) * 8, u32::from(bits)),
         };
-        let mut out = [[0; LANES]; 4];
-        for lane in 0..LANES {
-            if active >> lane & 1 == 0 {
-                continue;
-            }
-            let (region, address) = resolve(shape.region, addresses[lane]);
-            if address & (whole - 1) != 0 {
-                return Err(fault(Violation::Misaligned, region, addresses[lane], lane));
-            }
-            for (index, out) in out.iter_mut().take(usize::from(shape.count)).enumerate() {
-                let address = address.wrapping_add(size * index as u64);
-                out[lane] = Self::load_word(&self.local, frame, lane, (region, address), size)
-                    .map_err(|violation| fault(violation, region, address, lane))?;
-            }
+        if count > 1 {
+            aligned(&addresses, active, size * count as u64, region)?;
         }
-        for (d, out) in d.into_iter().zip(&out).take(usize::from(shape.count)) {
-            match extension {
-                None => self.write(d, out, active),
-                Some(extend) => {
-                    let mut extended = [0; LANES];
-                    extend(out, &mut extended);
-                    self.write(d, &extended, active);
-                }
+        let one = first(active);
+        let asking = if uniform { 1 << one } else { active };
+        for (index, d) in d.into_iter().take(count).enumerate() {
+            if index > 0 {
+                advance(&mut addresses, i64::from(shape.size));
             }
+            let mut out = [0; LANES];
+            self.gather_words(frame, region, &addresses, asking, size, &mut out).map_err(
+                |(violation, lane)| (Fault::access(violation, name(region), addresses[lane]), lane),
+            )?;
+            if uniform {
+                out = [out[one]; LANES];
+            }
+            if let Some(extend) = extend {
+                let narrow = out;
+                extend(&narrow, &mut out);
+            }
+            self.write(d, &out, active);
         }
         Ok(())
+    }
+
+    #[inline(always)]
+    fn gather_words(
+        &self,
+        frame: &mut Frame<'_>,
+        region: Region,
+        addresses: &Lanes,
+        active: u32,
+        size: u64,
+        out: &mut Lanes,
+    ) -> Tried<()> {
+        let (bytes, base): (&[u8], u64) = match region {
+            Region::Global | Region::Generic => {
+                let view = &mut frame.core.view;
+                return by_size!(size, view, gather(addresses, active, out));
+            }
+            Region::Local => {
+                let each = self.local.len() / LANES;
+                let own = Own { bytes: &self.local[..], base: 0, each, stride: each };
+                return by_size!(size, own, gather(addresses, active, out));
+            }
+            Region::Shared => (frame.shared, SHARED_BASE),
+            Region::Constant => (&frame.grid.constants.bytes, 0),
+            Region::Parameter => (&frame.grid.parameters, 0),
+        };
+        let own = Own { bytes, base, each: bytes.len(), stride: 0 };
+        by_size!(size, own, gather(addresses, active, out))
     }
 
     /// `st`
@@ -191,26 +290,44 @@ impl Warp {
         a: [Src; 4],
     ) -> Result<()> {
         let constants = &frame.program.constants;
-        let addresses = addresses(at, &self.registers, constants);
-        let values = a.map(|a| a.of(&self.registers, constants));
+        let all = addresses(at, &self.registers, constants);
         let size = u64::from(shape.size);
-        let whole = size * u64::from(shape.count);
-        frame.core.view.refresh();
-        for lane in 0..LANES {
-            if active >> lane & 1 == 0 {
-                continue;
+        let count = usize::from(shape.count);
+        let registers = &self.registers;
+        let local = &mut self.local;
+        parties(shape.region, all, active, |party| {
+            let Party { region, lanes: active, mut addresses } = party;
+            if count > 1 {
+                aligned(&addresses, active, size * count as u64, region)?;
             }
-            let (region, address) = resolve(shape.region, addresses[lane]);
-            if address & (whole - 1) != 0 {
-                return Err(fault(Violation::Misaligned, region, addresses[lane], lane));
+            for (index, a) in a.iter().take(count).enumerate() {
+                if index > 0 {
+                    advance(&mut addresses, i64::from(shape.size));
+                }
+                let values = a.of(registers, constants);
+                let done = match region {
+                    Region::Global | Region::Generic => {
+                        let view = &mut frame.core.view;
+                        by_size!(size, view, scatter(&addresses, active, values))
+                    }
+                    Region::Shared => {
+                        let each = frame.shared.len();
+                        let mut own = Own { bytes: &mut *frame.shared, base: SHARED_BASE, each, stride: 0 };
+                        by_size!(size, own, scatter(&addresses, active, values))
+                    }
+                    Region::Local => {
+                        let each = local.len() / LANES;
+                        let mut own = Own { bytes: &mut local[..], base: 0, each, stride: each };
+                        by_size!(size, own, scatter(&addresses, active, values))
+                    }
+                    Region::Constant | Region::Parameter => Err((Violation::ReadOnly, first(active))),
+                };
+                done.map_err(|(violation, lane)| {
+                    (Fault::access(violation, name(region), addresses[lane]), lane)
+                })?;
             }
-            for (index, value) in values.iter().take(usize::from(shape.count)).enumerate() {
-                let address = address.wrapping_add(size * index as u64);
-                Self::store_word(&mut self.local, frame, lane, (region, address), size, value[lane])
-                    .map_err(|violation| fault(violation, region, address, lane))?;
-            }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// `atom` and `red`: one lane after the other, each atomic towards everybody.
@@ -222,16 +339,12 @@ impl Warp {
         (d, at, a, b): (Dst, At, Src, Src),
     ) -> Result<()> {
         let constants = &frame.program.constants;
-        let addresses = addresses(at, &self.registers, constants);
+        let all = addresses(at, &self.registers, constants);
         let (a, b) = (a.of(&self.registers, constants), b.of(&self.registers, constants));
-        let bytes = u64::from(size);
         let mut out = [0; LANES];
-        frame.core.view.refresh();
-        for lane in 0..LANES {
-            if active >> lane & 1 == 0 {
-                continue;
-            }
-            let change = |old: u64| match op {
+        parties(region, all, active, |party| {
+            let Party { region, lanes: active, addresses } = party;
+            let change = |lane: usize, old: u64| match op {
                 AtomicOp::Update(f) => f(old, a[lane]),
                 AtomicOp::CompareSwap => {
                     if old == a[lane] {
@@ -241,22 +354,22 @@ impl Warp {
                     }
                 }
             };
-            let (region, address) = resolve(region, addresses[lane]);
-            let old = match region {
-                Region::Global | Region::Generic => frame
-                    .core
-                    .view
-                    .locate(address, bytes, Intent::Store)
-                    .map(|(memory, offset)| memory.update(offset, usize::from(size), change)),
-                Region::Shared => range(frame.shared.len(), SHARED_BASE, address, bytes).map(|offset| {
-                    let old = read(frame.shared, offset, bytes);
-                    write(frame.shared, offset, bytes, change(old));
-                    old
-                }),
-                Region::Local | Region::Constant | Region::Parameter => Err(Violation::ReadOnly),
+            let done = match region {
+                Region::Global | Region::Generic => {
+                    let view = &mut frame.core.view;
+                    by_size!(size, view, update(&addresses, active, change, &mut out))
+                }
+                Region::Shared => {
+                    let each = frame.shared.len();
+                    let mut own = Own { bytes: &mut *frame.shared, base: SHARED_BASE, each, stride: 0 };
+                    by_size!(size, own, update(&addresses, active, change, &mut out))
+                }
+                Region::Local | Region::Constant | Region::Parameter => {
+                    Err((Violation::ReadOnly, first(active)))
+                }
             };
-            out[lane] = old.map_err(|violation| fault(violation, region, address, lane))?;
-        }
+            done.map_err(|(violation, lane)| (Fault::access(violation, name(region), addresses[lane]), lane))
+        })?;
         self.write(d, &out, active);
         Ok(())
     }
@@ -275,29 +388,26 @@ impl Warp {
         let sources = addresses(from, &self.registers, constants);
         let valid = valid.of(&self.registers, constants);
         let whole = u64::from(bytes);
+        aligned(&targets, active, whole, Region::Shared)?;
+        aligned(&sources, active, whole, Region::Global)?;
         frame.core.view.refresh();
-        for lane in 0..LANES {
-            if active >> lane & 1 == 0 {
-                continue;
-            }
-            let (source, target) = (sources[lane], targets[lane]);
-            if source & (whole - 1) != 0 {
-                return Err(fault(Violation::Misaligned, Region::Global, source, lane));
-            }
-            let target = range(frame.shared.len(), SHARED_BASE, target, whole)
-                .map_err(|violation| fault(violation, Region::Shared, target, lane))?;
+        let each = frame.shared.len();
+        let mut own = Own { bytes: &mut *frame.shared, base: SHARED_BASE, each, stride: 0 };
+        for lane in lanes(active) {
             for index in 0..whole {
+                let (source, target) = (sources[lane].wrapping_add(index), targets[lane].wrapping_add(index));
                 let byte = if index < valid[lane] & 0xffff_ffff {
-                    let (memory, offset) = frame
-                        .core
-                        .view
-                        .locate(source + index, 1, Intent::Load)
-                        .map_err(|violation| fault(violation, Region::Global, source + index, lane))?;
-                    memory.load(offset, 1)
+                    let located = frame.core.view.locate::<1>(source, Intent::Load);
+                    let (memory, offset) =
+                        located.map_err(|violation| (Fault::access(violation, "global", source), lane))?;
+                    memory.load::<1>(offset)
                 } else {
                     0
                 };
-                write(frame.shared, target + index as usize, 1, byte);
+                let at = own
+                    .place::<1>(lane, target)
+                    .map_err(|violation| (Fault::access(violation, "shared", target), lane))?;
+                own.write::<1>(at, byte);
             }
         }
         Ok(())

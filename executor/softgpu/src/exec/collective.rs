@@ -95,6 +95,9 @@ impl Warp {
     /// The lanes, among those that arrive now and those that wait at the same instruction, whose
     /// partners are all here. Lanes that waited leave their groups.
     pub(crate) fn gather(&mut self, pc: u32, active: u32, members: &Lanes) -> u32 {
+        if active == self.live {
+            return active;
+        }
         let waits = |state: State, at: u32| state == State::Collective && at == pc;
         let here = self
             .groups

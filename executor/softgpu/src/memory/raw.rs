@@ -62,8 +62,8 @@ impl Bytes {
 
     /// Loads 1, 2, 4 or 8 bytes.
     #[inline(always)]
-    pub(crate) fn load(&self, offset: usize, size: usize) -> u64 {
-        match size {
+    pub(crate) fn load<const N: usize>(&self, offset: usize) -> u64 {
+        match N {
             1 => u64::from(self.cell::<AtomicU8>(offset).load(Ordering::Relaxed)),
             2 => u64::from(self.cell::<AtomicU16>(offset).load(Ordering::Relaxed)),
             4 => u64::from(self.cell::<AtomicU32>(offset).load(Ordering::Relaxed)),
@@ -74,8 +74,8 @@ impl Bytes {
     /// Stores the low 1, 2, 4 or 8 bytes of `value`.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "the low bytes are what is stored")]
-    pub(crate) fn store(&self, offset: usize, size: usize, value: u64) {
-        match size {
+    pub(crate) fn store<const N: usize>(&self, offset: usize, value: u64) {
+        match N {
             1 => self.cell::<AtomicU8>(offset).store(value as u8, Ordering::Relaxed),
             2 => self.cell::<AtomicU16>(offset).store(value as u16, Ordering::Relaxed),
             4 => self.cell::<AtomicU32>(offset).store(value as u32, Ordering::Relaxed),
@@ -90,9 +90,10 @@ impl Bytes {
 
     /// Replaces 2, 4 or 8 bytes by a function of them, atomically; answers what was there.
     #[expect(clippy::cast_possible_truncation, reason = "the low bytes are what is stored")]
-    pub(crate) fn update(&self, offset: usize, size: usize, change: impl Fn(u64) -> u64) -> u64 {
+    #[inline(always)]
+    pub(crate) fn update<const N: usize>(&self, offset: usize, change: impl Fn(u64) -> u64) -> u64 {
         const ORDER: Ordering = Ordering::SeqCst;
-        match size {
+        match N {
             2 => {
                 let cell = self.cell::<AtomicU16>(offset);
                 let mut old = cell.load(Ordering::Relaxed);
@@ -155,24 +156,31 @@ pub(crate) fn copy(from: &Bytes, from_offset: usize, to: &Bytes, to_offset: usiz
     let step = if apart == 0 { 8 } else { 1 << apart.trailing_zeros() };
     let mut done = 0;
     while done < len && from.phase(from_offset + done) & (step - 1) != 0 {
-        to.store(to_offset + done, 1, from.load(from_offset + done, 1));
+        to.store::<1>(to_offset + done, from.load::<1>(from_offset + done));
         done += 1;
     }
-    if step == 8 {
-        while done + 8 <= len {
-            to.store(to_offset + done, 8, from.load(from_offset + done, 8));
-            done += 8;
-        }
-    } else {
-        while done + step <= len {
-            to.store(to_offset + done, step, from.load(from_offset + done, step));
-            done += step;
-        }
+    done += match step {
+        8 => copy_words::<8>(from, from_offset + done, to, to_offset + done, len - done),
+        4 => copy_words::<4>(from, from_offset + done, to, to_offset + done, len - done),
+        2 => copy_words::<2>(from, from_offset + done, to, to_offset + done, len - done),
+        _ => 0,
+    };
+    copy_words::<1>(from, from_offset + done, to, to_offset + done, len - done);
+}
+
+/// Copies whole words; answers how many bytes that were.
+fn copy_words<const N: usize>(
+    from: &Bytes,
+    from_offset: usize,
+    to: &Bytes,
+    to_offset: usize,
+    len: usize,
+) -> usize {
+    let whole = len - len % N;
+    for done in (0..whole).step_by(N) {
+        to.store::<N>(to_offset + done, from.load::<N>(from_offset + done));
     }
-    while done < len {
-        to.store(to_offset + done, 1, from.load(from_offset + done, 1));
-        done += 1;
-    }
+    whole
 }
 
 /// Fills bytes with a pattern of 8 bytes that starts at `offset`; `offset` and `len` are multiples of the
@@ -180,16 +188,16 @@ pub(crate) fn copy(from: &Bytes, from_offset: usize, to: &Bytes, to_offset: usiz
 pub(crate) fn fill(to: &Bytes, offset: usize, len: usize, pattern: u64) {
     let mut done = 0;
     while done < len && to.phase(offset + done) != 0 {
-        to.store(offset + done, 1, pattern >> (8 * (done & 7)));
+        to.store::<1>(offset + done, pattern >> (8 * (done & 7)));
         done += 1;
     }
     let turned = pattern.rotate_right(8 * u32::try_from(done & 7).unwrap_or(0));
     while done + 8 <= len {
-        to.store(offset + done, 8, turned);
+        to.store::<8>(offset + done, turned);
         done += 8;
     }
     while done < len {
-        to.store(offset + done, 1, pattern >> (8 * (done & 7)));
+        to.store::<1>(offset + done, pattern >> (8 * (done & 7)));
         done += 1;
     }
 }

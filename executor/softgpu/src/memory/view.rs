@@ -6,6 +6,7 @@ use bulkhead_gpu::Access;
 
 use super::space::{AddressSpace, Span};
 use super::{Bytes, Violation};
+use crate::alu::{LANES, Lanes};
 
 /// Translations kept per thread.
 const KEPT_MAX: usize = 8;
@@ -18,6 +19,9 @@ pub(crate) enum Intent {
     /// It stores, or is atomic.
     Store,
 }
+
+/// A violation and the lane it happened in.
+type Tried = Result<(), (Violation, usize)>;
 
 /// A thread's window on the address space.
 #[derive(Debug)]
@@ -33,7 +37,7 @@ impl View {
         Self { space, generation: 0, kept: Vec::with_capacity(KEPT_MAX) }
     }
 
-    /// Forgets translations older than the tables. Called once per warp instruction: a kernel that runs
+    /// Forgets translations older than the tables. Done once per warp instruction: a kernel that runs
     /// while its pages change sees the change at its next instruction.
     #[inline(always)]
     pub(crate) fn refresh(&mut self) {
@@ -44,15 +48,14 @@ impl View {
         }
     }
 
-    /// The memory behind an access, and the offset in it.
+    /// The memory behind an access of `N` bytes, and the offset in it.
     #[inline(always)]
-    pub(crate) fn locate(
+    pub(crate) fn locate<const N: usize>(
         &mut self,
         address: u64,
-        size: u64,
         intent: Intent,
     ) -> Result<(&Bytes, usize), Violation> {
-        if address & (size - 1) != 0 {
+        if address & (N as u64 - 1) != 0 {
             return Err(Violation::Misaligned);
         }
         let hit = self.kept.first().is_some_and(|span| address >= span.start && address < span.end);
@@ -66,17 +69,62 @@ impl View {
         Ok((&span.bytes, span.offset(address)))
     }
 
-    /// The span of an address comes to the front.
-    #[cold]
-    fn fetch(&mut self, address: u64) -> Result<(), Violation> {
-        let span = self.space.find(address).ok_or(Violation::Unmapped)?;
-        if self.kept.len() == KEPT_MAX {
-            self.kept.pop();
+    /// Loads a word of `N` bytes per active lane.
+    pub(crate) fn gather<const N: usize>(
+        &mut self,
+        addresses: &Lanes,
+        active: u32,
+        out: &mut Lanes,
+    ) -> Tried {
+        self.refresh();
+        for lane in 0..LANES {
+            if active >> lane & 1 == 1 {
+                let located = self.locate::<N>(addresses[lane], Intent::Load);
+                let (bytes, offset) = located.map_err(|violation| (violation, lane))?;
+                out[lane] = bytes.load::<N>(offset);
+            }
         }
-        self.kept.insert(0, span);
         Ok(())
     }
 
+    /// Stores a word of `N` bytes per active lane.
+    pub(crate) fn scatter<const N: usize>(
+        &mut self,
+        addresses: &Lanes,
+        active: u32,
+        values: &Lanes,
+    ) -> Tried {
+        self.refresh();
+        for lane in 0..LANES {
+            if active >> lane & 1 == 1 {
+                let located = self.locate::<N>(addresses[lane], Intent::Store);
+                let (bytes, offset) = located.map_err(|violation| (violation, lane))?;
+                bytes.store::<N>(offset, values[lane]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces a word of `N` bytes per active lane by a function of it, atomically; gives what was there.
+    pub(crate) fn update<const N: usize>(
+        &mut self,
+        addresses: &Lanes,
+        active: u32,
+        change: impl Fn(usize, u64) -> u64,
+        out: &mut Lanes,
+    ) -> Tried {
+        self.refresh();
+        for lane in 0..LANES {
+            if active >> lane & 1 == 1 {
+                let located = self.locate::<N>(addresses[lane], Intent::Store);
+                let (bytes, offset) = located.map_err(|violation| (violation, lane))?;
+                out[lane] = bytes.update::<N>(offset, |old| change(lane, old));
+            }
+        }
+        Ok(())
+    }
+
+    /// The span of an address comes to the front.
     #[inline(never)]
     fn bring_forward(&mut self, address: u64) -> Result<(), Violation> {
         let position = self.kept.iter().position(|span| address >= span.start && address < span.end);
@@ -85,6 +133,16 @@ impl View {
             Some(position) => self.kept.swap(0, position),
             None => self.fetch(address)?,
         }
+        Ok(())
+    }
+
+    #[cold]
+    fn fetch(&mut self, address: u64) -> Result<(), Violation> {
+        let span = self.space.find(address).ok_or(Violation::Unmapped)?;
+        if self.kept.len() == KEPT_MAX {
+            self.kept.pop();
+        }
+        self.kept.insert(0, span);
         Ok(())
     }
 }

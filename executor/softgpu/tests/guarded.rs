@@ -1,0 +1,93 @@
+//! Programs as the guard writes them, which is what the executor loads.
+#![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
+
+mod common;
+
+use std::path::Path;
+
+use bulkhead_gpu::{Access, DeviceAddress, Gpu};
+use common::{Machine, Parameters, WINDOW, kernel};
+
+fn confined(ptx: &str) -> String {
+    let module = bulkhead_guard::parse(ptx).unwrap();
+    let confined = bulkhead_guard::print(&bulkhead_guard::confine(&module).unwrap());
+    bulkhead_guard::verify(&confined).unwrap().text().to_owned()
+}
+
+#[test]
+fn everything_the_guard_accepts_loads() {
+    let machine = Machine::new();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guard/filetests/accept");
+    let mut count = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "ptx") {
+            continue;
+        }
+        let text = confined(&std::fs::read_to_string(&path).unwrap());
+        if let Err(error) = machine.gpu.load(&text) {
+            panic!("{}: {error}\n{text}", path.display());
+        }
+        count += 1;
+    }
+    assert!(count > 10, "only {count} files");
+}
+
+#[test]
+fn a_stray_store_of_a_confined_kernel_lands_in_the_sink() {
+    let mut machine = Machine::new();
+    let slot = 512u64 << 30;
+    let chunk = 64u64 << 20;
+    // The slot's lower half behind the tests' own 64 MiB is sinks; nothing is mapped outside the slot.
+    let sink = machine.gpu.create_memory(chunk).unwrap();
+    machine.gpu.map(DeviceAddress(WINDOW + chunk), sink, chunk, 4095, Access::ReadWrite).unwrap();
+    let text = confined(&kernel(
+        ".reg .b64 %far; .reg .b32 %a;",
+        "st.global.u32 [%at], 11;
+         mov.u64 %far, 0x123456389abcdef0;
+         st.global.u32 [%far], 77;
+         ld.global.u32 %out, [%far];
+         add.u32 %out, %out, 1;
+         add.s64 %at, %at, 4;",
+    ));
+    let entry = machine.entry(&text);
+    assert_eq!(entry.parameters.len(), 4);
+    let at = machine.buffer(8);
+    let high = |address: u64| u32::try_from(address >> 32).unwrap();
+    let parameters =
+        Parameters::default().u64(at).u32(high(WINDOW)).u32(high(slot - 1)).u32(high(slot / 2 - 1));
+    machine.run(entry.id, 1, 1, &parameters.0).unwrap();
+    assert_eq!(machine.download_u32(at, 2), [11, 78]);
+    // The forged address with its high word replaced, and then the chunk it falls on.
+    let lands = WINDOW + (0x1234_5638_9abc_def0 & (slot / 2 - 1));
+    assert_eq!(machine.download_u32(lands, 1), [77]);
+    let in_sink = WINDOW + chunk + lands % chunk;
+    assert_eq!(machine.download_u32(in_sink, 1), [77]);
+}
+
+#[test]
+fn a_confined_kernel_computes_what_the_original_computes() {
+    let mut machine = Machine::new();
+    let ptx = kernel(
+        ".reg .pred %p; .reg .b32 %a, %b, %c; .reg .b64 %x; .shared .align 4 .b32 words[64]; .local .b32 depot[8];",
+        "mov.u32 %a, words; shl.b32 %b, %lane, 2; add.u32 %a, %a, %b;
+         mul.lo.u32 %c, %lane, %lane;
+         st.shared.u32 [%a], %c;
+         bar.sync 0;
+         xor.b32 %b, %b, 12; mov.u32 %a, words; add.u32 %a, %a, %b;
+         ld.shared.u32 %out, [%a];
+         st.local.u32 [depot+12], %out;
+         ld.local.u32 %c, [depot+12];
+         shfl.sync.up.b32 %c, %c, 1, 0, 0xffffffff;
+         mad.lo.u32 %out, %c, 3, %out;",
+    );
+    let original = machine.entry(&ptx);
+    let guarded = machine.entry(&confined(&ptx));
+    let (first, second) = (machine.buffer(256), machine.buffer(256));
+    machine.run(original.id, 1, 64, &first.to_le_bytes()).unwrap();
+    let parameters = Parameters::default().u64(second).u32(0x2000).u32(0x7f).u32(0x3f);
+    machine.run(guarded.id, 1, 64, &parameters.0).unwrap();
+    let expected = machine.download_u32(first, 64);
+    assert_eq!(machine.download_u32(second, 64), expected);
+    assert_ne!(expected[1], expected[2]);
+}
