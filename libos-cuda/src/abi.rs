@@ -5,9 +5,11 @@
 //! good for what the call's documentation says) is relied on in [`args`], and nowhere else.
 
 mod args;
+mod callbacks;
 mod code;
 mod layouts;
 mod memory;
+mod packed;
 mod platform;
 mod queries;
 mod streams;
@@ -17,11 +19,12 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub(crate) use args::{
-    Argument, Callback, Destructor, Extra, Host, HostFunction, ImagePointer, In, InSlice, Out, OutBytes,
-    OutMaybe, OutSlice, Parameters, Room, SharedBytesOf, StreamCallback, Text, Wide,
+    Argument, Host, ImagePointer, In, InSlice, Out, OutBytes, OutMaybe, OutSlice, Room, Text, Wide,
 };
+pub(crate) use callbacks::{Callback, Destructor, HostFunction, SharedBytesOf, StreamCallback};
 pub(crate) use layouts::{Copy2d, Copy3d, LaunchAttribute, LaunchConfig, Side2d, Side3d};
-pub(crate) use platform::{on_fork_in_child, thread_id};
+pub(crate) use packed::{Extra, Parameters};
+pub(crate) use platform::{on_fork_in_child, reserve_addresses, thread_id};
 pub(crate) use tables::export_table;
 
 use crate::status::{Answer, SUCCESS, Status};
@@ -147,3 +150,6 @@ macro_rules! exports {
     };
 }
 use exports;
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::abi::{In, Out};
 use crate::context::Contexts;
 use crate::device::{Device, Options, Session, default_socket};
-use crate::event::Event;
+use crate::event::{Event, Timers};
 use crate::function::Function;
 use crate::handle::Kind;
 use crate::library::Library;
@@ -34,6 +34,7 @@ pub(crate) struct Driver {
     pub(crate) contexts: Contexts,
     pub(crate) streams: Streams,
     pub(crate) events: Table<Event>,
+    pub(crate) timers: Timers,
     pub(crate) memory: Memory,
     pub(crate) libraries: Table<Library>,
     pub(crate) modules: Table<Module>,
@@ -61,6 +62,7 @@ impl Driver {
             contexts: Contexts::new(),
             streams: Streams::new(),
             events: Table::new(Kind::Event, OBJECTS_MAX),
+            timers: Timers::default(),
             memory: Memory::new(),
             libraries: Table::new(Kind::Library, OBJECTS_MAX),
             modules: Table::new(Kind::Module, OBJECTS_MAX),
@@ -105,8 +107,12 @@ pub(crate) fn open() -> Result<&'static Driver, Status> {
     if let Some(driver) = DRIVER.get() {
         return Ok(driver);
     }
+    // Before the session's threads are there: a child has none of them.
+    static WATCHING: std::sync::Once = std::sync::Once::new();
+    WATCHING.call_once(|| crate::abi::on_fork_in_child(forked));
     let driver = Driver::open()?;
-    crate::abi::on_fork_in_child(forked);
+    let (first, bytes) = driver.session.window();
+    crate::abi::reserve_addresses(first, bytes);
     Ok(DRIVER.get_or_init(|| driver))
 }
 

@@ -1,5 +1,7 @@
 //! Events: a point of a stream, with the time at which it was reached.
 
+use std::collections::VecDeque;
+
 use parking_lot::Mutex;
 
 use crate::abi::{NullStream, Out};
@@ -17,7 +19,7 @@ const RECORD_EXTERNAL: u32 = 1;
 pub(crate) struct Event {
     pub(crate) context: u64,
     timing: bool,
-    session: Session,
+    driver: &'static Driver,
     state: Mutex<State>,
 }
 
@@ -25,15 +27,15 @@ pub(crate) struct Event {
 struct State {
     /// Where it was recorded last.
     fence: Option<Fence>,
-    /// The session's event, made when the time is taken first.
+    /// The session's event, taken when it is recorded first.
     device: Option<device::Event>,
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
-        if let Some(event) = self.state.get_mut().device.take() {
-            // A session that is lost has no events left to destroy.
-            drop(self.session.destroy_event(event));
+        let state = self.state.get_mut();
+        if let Some(event) = state.device.take() {
+            self.driver.timers.put(event, state.fence);
         }
     }
 }
@@ -48,6 +50,30 @@ impl Event {
     }
 }
 
+/// The session's events that no event uses: programs make and destroy them at a rate, and here that costs nothing.
+/// One is used again only once its last recording has passed: a late one would overwrite the new one's time.
+#[derive(Default)]
+pub(crate) struct Timers(Mutex<VecDeque<(device::Event, Option<Fence>)>>);
+
+impl Timers {
+    fn put(&self, event: device::Event, fence: Option<Fence>) {
+        self.0.lock().push_back((event, fence));
+    }
+
+    fn take(&self, session: &Session) -> Result<device::Event, Status> {
+        let mut unused = self.0.lock();
+        if let Some((event, fence)) = unused.pop_front() {
+            let passed = fence.map_or(Ok(true), |fence| session.is_done(fence));
+            if passed.map_err(|error| Status::of(&error))? {
+                return Ok(event);
+            }
+            unused.push_back((event, fence));
+        }
+        drop(unused);
+        session.create_event().map_err(|error| Status::of(&error))
+    }
+}
+
 pub(crate) fn create(to: Out<u64>, flags: u32) -> Answer {
     let (driver, context) = driver_and_current()?;
     if flags & !FLAGS != 0 || flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS {
@@ -56,12 +82,7 @@ pub(crate) fn create(to: Out<u64>, flags: u32) -> Answer {
     if flags & INTERPROCESS != 0 {
         return Err(Status::NOT_SUPPORTED);
     }
-    let event = Event {
-        context,
-        timing: flags & DISABLE_TIMING == 0,
-        session: driver.session.clone(),
-        state: Mutex::default(),
-    };
+    let event = Event { context, timing: flags & DISABLE_TIMING == 0, driver, state: Mutex::default() };
     to.set(driver.events.insert(event.into())?);
     Ok(())
 }
@@ -77,7 +98,7 @@ pub(crate) fn record(null: NullStream, event: u64, stream: u64) -> Answer {
     let session = &driver.session;
     let mut state = event.state.lock();
     if event.timing && state.device.is_none() {
-        state.device = Some(session.create_event().map_err(|error| Status::of(&error))?);
+        state.device = Some(driver.timers.take(session)?);
     }
     let fence = driver.streams.submit(session, target, |stream| match state.device {
         Some(device) => session.record(device, stream).map_err(|error| Status::of(&error)),

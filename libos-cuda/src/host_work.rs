@@ -48,6 +48,14 @@ pub(crate) fn wait_until(ready: impl Fn() -> bool) -> Answer {
     Ok(())
 }
 
+/// Notes that a host function has returned, and wakes those who wait for it.
+pub(crate) fn returned(note: impl FnOnce() -> Answer) -> Answer {
+    let _returning = RETURNING.lock();
+    let noted = note();
+    RETURNED.notify_all();
+    noted
+}
+
 fn worker(driver: &'static Driver) -> Result<&'static Mutex<Sender<Job>>, Status> {
     static WORKER: OnceLock<Mutex<Sender<Job>>> = OnceLock::new();
     static STARTING: Mutex<()> = Mutex::new(());
@@ -63,11 +71,8 @@ fn worker(driver: &'static Driver) -> Result<&'static Mutex<Sender<Job>>, Status
             for job in jobs {
                 let reached = driver.session.wait(job.fence);
                 run(job.call, reached.map_or_else(|error| Status::of(&error).code(), |()| SUCCESS));
-                let returning = RETURNING.lock();
                 // The stream was looked up when the job was made, and its slot never goes away.
-                driver.streams.note_host_function(job.target, HostFunctions::End).ok();
-                RETURNED.notify_all();
-                drop(returning);
+                returned(|| driver.streams.note_host_function(job.target, HostFunctions::End)).ok();
             }
         })
         .map_err(|_| Status::OPERATING_SYSTEM)?;

@@ -15,6 +15,21 @@ use crate::handle::{Kind, decode, encode};
 use crate::report;
 use crate::status::Status;
 
+/// Whose image it is: it decides the code by which a launch that cannot be is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// NVIDIA's runtime, on behalf of the program: the image came in the wrapper that nvcc makes.
+    Runtime,
+    /// The program itself.
+    Program,
+}
+
+/// An image, copied out of the program's memory.
+pub(crate) struct Content {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) caller: Caller,
+}
+
 /// A loaded image. Its functions end when the last module or library drops it, and with them the image.
 pub(crate) struct Loaded {
     driver: &'static Driver,
@@ -43,10 +58,10 @@ impl Drop for Loaded {
 }
 
 /// Copies an image out of the program's memory. What is no image is refused in the name of `call`.
-pub(crate) fn read(call: &str, image: &ImagePointer) -> Result<Vec<u8>, Status> {
+pub(crate) fn read(call: &str, image: &ImagePointer) -> Result<Content, Status> {
     let mut inner = None;
     let mut have = 0;
-    loop {
+    let bytes = loop {
         let at = inner.as_ref().unwrap_or(image);
         let said = needed(at.prefix(have)).map_err(|error| invalid(call, &error))?;
         match said {
@@ -58,19 +73,21 @@ pub(crate) fn read(call: &str, image: &ImagePointer) -> Result<Vec<u8>, Status> 
                 );
                 return Err(Status::OUT_OF_MEMORY);
             }
-            Needed::Exactly(bytes) => return Ok(at.prefix(bytes).to_vec()),
-            Needed::UpToNul => return Ok(at.text().to_vec()),
+            Needed::Exactly(bytes) => break at.prefix(bytes).to_vec(),
+            Needed::UpToNul => break at.text().to_vec(),
             Needed::Wrapper(wrapper) if inner.is_none() => {
                 inner = Some(image.follow(wrapper.data)?);
                 have = 0;
             }
             Needed::Wrapper(_) => return Err(Status::INVALID_IMAGE),
         }
-    }
+    };
+    let caller = if inner.is_some() { Caller::Runtime } else { Caller::Program };
+    Ok(Content { bytes, caller })
 }
 
 /// Reads an image from a file.
-pub(crate) fn read_file(call: &str, path: &str) -> Result<Vec<u8>, Status> {
+pub(crate) fn read_file(call: &str, path: &str) -> Result<Content, Status> {
     let refuse = |why: String| {
         report::refused(call, &why);
         Status::FILE_NOT_FOUND
@@ -81,7 +98,8 @@ pub(crate) fn read_file(call: &str, path: &str) -> Result<Vec<u8>, Status> {
     if length > IMAGE_BYTES_MAX {
         return Err(refuse(format!("{} has {length} bytes; the limit is {IMAGE_BYTES_MAX}", path.display())));
     }
-    std::fs::read(path).map_err(|error| refuse(format!("{}: {error}", path.display())))
+    let bytes = std::fs::read(path).map_err(|error| refuse(format!("{}: {error}", path.display())))?;
+    Ok(Content { bytes, caller: Caller::Program })
 }
 
 fn invalid(call: &str, error: &bulkhead_fatbin::Error) -> Status {
@@ -93,15 +111,15 @@ fn invalid(call: &str, error: &bulkhead_fatbin::Error) -> Status {
 pub(crate) fn load(
     call: &str,
     driver: &'static Driver,
-    bytes: &[u8],
+    content: &Content,
     library: u64,
 ) -> Result<Arc<Loaded>, (Status, String)> {
-    let image = Image::read(bytes).map_err(|error| (invalid(call, &error), error.to_string()))?;
+    let image = Image::read(&content.bytes).map_err(|error| (invalid(call, &error), error.to_string()))?;
     if let Err(error) = image.check_ptx_for(driver.device().architecture) {
         report::refused(call, &format!("the image {error}"));
         return Err((Status::NO_BINARY_FOR_GPU, error.to_string()));
     }
-    let image = driver.session.load_image(bytes).map_err(|error| {
+    let image = driver.session.load_image(&content.bytes).map_err(|error| {
         let text = error.to_string();
         report::refused(call, &text);
         let status = match error.code {
@@ -129,7 +147,8 @@ pub(crate) fn load(
     let failed = |status: Status| (status, format!("{status:?}"));
     let mut functions = Vec::new();
     for entry in image.entries() {
-        let function = Function::new(&image, entry, &driver.limits, library).map_err(failed)?;
+        let function =
+            Function::new(&image, entry, &driver.limits, content.caller, library).map_err(failed)?;
         let index = driver.functions.push(function).map_err(failed)?;
         functions.push((entry.name.clone(), encode(Kind::Function, 1, index)));
     }

@@ -7,6 +7,7 @@ use crate::context::current;
 use crate::device::Launch;
 use crate::driver::driver;
 use crate::function::{self, Function};
+use crate::image::Caller;
 use crate::query::Limits;
 use crate::report;
 use crate::status::{Answer, Status};
@@ -49,13 +50,17 @@ fn check(function: &Function, limits: &Limits, launch: &Launch) -> Answer {
     let within = |sizes: &[u32; 3], most: &[u32; 3]| {
         sizes.iter().zip(most).all(|(size, most)| (1..=*most).contains(size))
     };
-    if !within(&launch.grid, &limits.grid) || !within(&launch.block, &limits.block) {
-        return Err(Status::INVALID_VALUE);
-    }
-    let threads: u64 = launch.block.iter().map(|size| u64::from(*size)).product();
-    if threads > u64::from(limits.block_threads)
-        || launch.shared_bytes > function.dynamic_shared_max.load(Ordering::Relaxed)
+    let threads = launch.block.iter().fold(1u64, |product, size| product.saturating_mul((*size).into()));
+    if !within(&launch.grid, &limits.grid)
+        || !within(&launch.block, &limits.block)
+        || threads > u64::from(limits.block_threads)
     {
+        return Err(match function.caller {
+            Caller::Runtime => Status::INVALID_CONFIGURATION,
+            Caller::Program => Status::INVALID_VALUE,
+        });
+    }
+    if launch.shared_bytes > function.dynamic_shared_max.load(Ordering::Relaxed) {
         return Err(Status::INVALID_VALUE);
     }
     if threads > u64::from(function.entry.threads_max) {
@@ -154,6 +159,3 @@ fn allowed(attribute: &LaunchAttribute) -> Result<(), &'static str> {
         _ => Err("the launch has an attribute that is not there (events in a launch, device-side updates)"),
     }
 }
-
-#[cfg(test)]
-mod tests;

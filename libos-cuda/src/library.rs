@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 
 use crate::abi::{ImagePointer, InSlice, Out, OutMaybe, OutSlice, Text};
 use crate::driver::{Driver, driver};
-use crate::image::{self, Loaded};
+use crate::image::{self, Content, Loaded};
 use crate::module::{Module, OF_A_LIBRARY, count_of, write_functions};
 use crate::status::{Answer, Status};
 
 /// A library.
 pub(crate) struct Library {
     /// The image, until it is loaded.
-    bytes: Mutex<Vec<u8>>,
+    content: Mutex<Option<Content>>,
     loaded: OnceLock<Result<Arc<Loaded>, Status>>,
     /// Its view as a module, once that was asked for.
     module: Mutex<Option<u64>>,
@@ -23,15 +23,16 @@ pub(crate) struct Library {
 impl Library {
     fn loaded(&self, call: &str, driver: &'static Driver, handle: u64) -> Result<&Arc<Loaded>, Status> {
         let loaded = self.loaded.get_or_init(|| {
-            let bytes = std::mem::take(&mut *self.bytes.lock());
-            image::load(call, driver, &bytes, handle).map_err(|(status, _)| status)
+            let content = self.content.lock().take().ok_or(Status::UNKNOWN)?;
+            image::load(call, driver, &content, handle).map_err(|(status, _)| status)
         });
         loaded.as_ref().map_err(|status| *status)
     }
 }
 
-fn insert(to: &Out<u64>, bytes: Vec<u8>) -> Answer {
-    let library = Library { bytes: Mutex::new(bytes), loaded: OnceLock::new(), module: Mutex::new(None) };
+fn insert(to: &Out<u64>, content: Content) -> Answer {
+    let library =
+        Library { content: Mutex::new(Some(content)), loaded: OnceLock::new(), module: Mutex::new(None) };
     to.set(driver()?.libraries.insert(library.into())?);
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::abi::{ImagePointer, InSlice, Out, OutMaybe, OutSlice, Room, Text};
 use crate::context::driver_and_current;
 use crate::driver::driver;
-use crate::image::{self, Loaded};
+use crate::image::{self, Content, Loaded};
 use crate::status::{Answer, Status};
 
 /// `CU_MODULE_LAZY_LOADING`.
@@ -33,10 +33,10 @@ pub(crate) fn loading_mode(to: Out<u32>) -> Answer {
     Ok(())
 }
 
-fn load_bytes(call: &str, to: &Out<u64>, bytes: &[u8]) -> Result<(), (Status, String)> {
+fn load_content(call: &str, to: &Out<u64>, content: &Content) -> Result<(), (Status, String)> {
     let with_text = |status: Status| (status, format!("{status:?}"));
     let (driver, context) = driver_and_current().map_err(with_text)?;
-    let loaded = image::load(call, driver, bytes, 0)?;
+    let loaded = image::load(call, driver, content, 0)?;
     let module = Module { context, loaded: loaded.clone() };
     let handle = driver.modules.insert(module.into()).map_err(with_text)?;
     image::set_module(&loaded, handle);
@@ -46,14 +46,14 @@ fn load_bytes(call: &str, to: &Out<u64>, bytes: &[u8]) -> Result<(), (Status, St
 
 pub(crate) fn load(to: Out<u64>, image: ImagePointer) -> Answer {
     driver_and_current()?;
-    let bytes = image::read("cuModuleLoadData", &image)?;
-    load_bytes("cuModuleLoadData", &to, &bytes).map_err(|(status, _)| status)
+    let content = image::read("cuModuleLoadData", &image)?;
+    load_content("cuModuleLoadData", &to, &content).map_err(|(status, _)| status)
 }
 
 pub(crate) fn load_file(to: Out<u64>, path: Text) -> Answer {
     driver_and_current()?;
-    let bytes = image::read_file("cuModuleLoad", &path.0)?;
-    load_bytes("cuModuleLoad", &to, &bytes).map_err(|(status, _)| status)
+    let content = image::read_file("cuModuleLoad", &path.0)?;
+    load_content("cuModuleLoad", &to, &content).map_err(|(status, _)| status)
 }
 
 /// Options that steer NVIDIA's compiler mean nothing here; the two logs are written.
@@ -71,8 +71,8 @@ pub(crate) fn load_with(
     let count = usize::try_from(count).map_err(|_| Status::INVALID_VALUE)?;
     let options: Vec<(u32, *mut c_void)> =
         options.read(count)?.into_iter().zip(values.read(count)?).collect();
-    let bytes = image::read("cuModuleLoadDataEx", &image)?;
-    let answer = load_bytes("cuModuleLoadDataEx", &to, &bytes);
+    let content = image::read("cuModuleLoadDataEx", &image)?;
+    let answer = load_content("cuModuleLoadDataEx", &to, &content);
     let text = answer.as_ref().err().map_or("", |(_, text)| text.as_str());
     write_log(&options, INFO_LOG, INFO_LOG_BYTES, "");
     write_log(&options, ERROR_LOG, ERROR_LOG_BYTES, text);

@@ -9,13 +9,15 @@ use parking_lot::{Mutex, RwLock};
 use crate::handle::{Kind, decode, encode, next_generation};
 use crate::status::Status;
 
+type Chunk<T> = Box<[OnceLock<T>]>;
+
 const CHUNK: usize = 1024;
 const CHUNKS: usize = 1024;
 
 /// A table that only grows, read without a lock: for what launches look up. Its objects live as long as the
 /// process, so it is for small ones; what of them can end says so itself.
 pub(crate) struct Permanent<T> {
-    chunks: Box<[OnceLock<Box<[OnceLock<T>]>>]>,
+    chunks: Box<[OnceLock<Chunk<T>>]>,
     next: AtomicU32,
 }
 

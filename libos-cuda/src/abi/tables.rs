@@ -7,7 +7,8 @@
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU64;
 
-use super::args::{Argument, Callback, Destructor, ImagePointer, Out};
+use super::args::{Argument, ImagePointer, Out};
+use super::callbacks::{Callback, Destructor};
 use super::{Function, call};
 use crate::handshake::{Facts, answer};
 use crate::status::Status;
@@ -91,9 +92,11 @@ extern "C" fn nothing() -> u32 {
 
 unsafe extern "C" fn load_wrapped(to: *mut u64, image: *const c_void) -> u32 {
     call(|| {
-        // SAFETY: NVIDIA's runtime passes room for a module, and an image.
-        let (to, image) = unsafe { (Out::from_c(to), ImagePointer::from_c(image)) };
-        module::load(to?, image?)
+        // SAFETY: NVIDIA's runtime passes room for a module.
+        let to = unsafe { Out::from_c(to) }?;
+        // SAFETY: and an image.
+        let image = unsafe { ImagePointer::from_c(image) }?;
+        module::load(to, image)
     })
 }
 
@@ -151,10 +154,11 @@ unsafe extern "C" fn buffer_2(to: *mut *mut u64, size: *mut usize) -> u32 {
 unsafe fn lend(buffer: &'static [AtomicU64], to: *mut *mut u64, size: *mut usize) -> u32 {
     call(|| {
         // SAFETY: the caller's promise.
-        let (to, size) = unsafe { (Out::from_c(to), Out::from_c(size)) };
-        let first = buffer.first().ok_or(Status::UNKNOWN)?;
-        to?.set(first.as_ptr());
-        size?.set(buffer.len());
+        let to = unsafe { Out::from_c(to) }?;
+        // SAFETY: likewise.
+        let size = unsafe { Out::from_c(size) }?;
+        to.set(buffer.first().ok_or(Status::UNKNOWN)?.as_ptr());
+        size.set(buffer.len());
         Ok(())
     })
 }

@@ -296,6 +296,10 @@ impl Session {
         &self.device
     }
 
+    pub(crate) fn window(&self) -> (u64, u64) {
+        (0x2000_0000_0000, 512 << 30)
+    }
+
     pub(crate) fn memory(&self) -> Result<MemoryInfo, Error> {
         let used: usize = self.state.lock().buffers.iter().flatten().map(Vec::len).sum();
         let total_bytes = self.device.memory_bytes;

@@ -1,1 +1,197 @@
+use super::*;
+use crate::device::{Asked, Options};
 
+fn session() -> Session {
+    Session::open(&Options { name: "test".into(), ..Options::default() }).unwrap()
+}
+
+struct World {
+    session: Session,
+    streams: Streams,
+}
+
+impl World {
+    fn new() -> World {
+        World { session: session(), streams: Streams::new() }
+    }
+
+    fn stream(&self, order: Order) -> (u64, Target) {
+        let handle = self.streams.create(&self.session, order, 0, 1).unwrap();
+        (handle, self.streams.target(NullStream::Legacy, handle).unwrap())
+    }
+
+    /// Submits work that the record can tell apart.
+    fn work(&self, target: Target) {
+        self.streams
+            .submit(&self.session, target, |stream| {
+                let event = self.session.create_event().unwrap();
+                Ok(self.session.record(event, stream).unwrap())
+            })
+            .unwrap();
+    }
+
+    /// The work and waits since the last time, as text.
+    fn asked(&self) -> Vec<String> {
+        let text = |asked| match asked {
+            Asked::Record { stream } => format!("work {stream}"),
+            Asked::WaitOn { stream, other } => format!("{stream} waits for {other}"),
+            Asked::DestroyStream { stream } => format!("destroy {stream}"),
+            other => format!("{other:?}"),
+        };
+        self.session.take_asked().into_iter().map(text).collect()
+    }
+}
+
+#[test]
+fn legacy_work_waits_for_each_blocking_stream_once() {
+    let world = World::new();
+    let ((_, one), (_, two)) = (world.stream(Order::Blocking), world.stream(Order::Blocking));
+    world.work(one);
+    world.work(one);
+    world.work(two);
+    world.asked();
+    world.work(Target::LEGACY);
+    assert_eq!(world.asked(), ["0 waits for 1", "0 waits for 2", "work 0"]);
+    world.work(Target::LEGACY);
+    assert_eq!(world.asked(), ["work 0"]);
+}
+
+#[test]
+fn blocking_work_waits_for_the_legacy_work_before_it() {
+    let world = World::new();
+    let (_, one) = world.stream(Order::Blocking);
+    world.work(Target::LEGACY);
+    world.asked();
+    world.work(one);
+    world.work(one);
+    assert_eq!(world.asked(), ["1 waits for 0", "work 1", "work 1"]);
+    world.work(Target::LEGACY);
+    world.work(one);
+    assert_eq!(world.asked(), ["0 waits for 1", "work 0", "1 waits for 0", "work 1"]);
+}
+
+#[test]
+fn a_non_blocking_stream_waits_for_nobody_and_nobody_for_it() {
+    let world = World::new();
+    let (_, free) = world.stream(Order::NonBlocking);
+    world.work(Target::LEGACY);
+    world.work(free);
+    world.work(Target::LEGACY);
+    assert_eq!(world.asked(), ["work 0", "work 1", "work 0"]);
+}
+
+#[test]
+fn legacy_work_waits_for_a_stream_that_was_destroyed() {
+    let world = World::new();
+    let (handle, one) = world.stream(Order::Blocking);
+    world.work(one);
+    world.asked();
+    world.streams.destroy(&world.session, handle).unwrap();
+    assert_eq!(world.asked(), ["0 waits for 1", "destroy 1"]);
+    assert_eq!(world.streams.target(NullStream::Legacy, handle), Err(Status::INVALID_HANDLE));
+    assert_eq!(world.streams.destroy(&world.session, handle), Err(Status::INVALID_HANDLE));
+}
+
+#[test]
+fn a_stream_in_a_used_slot_has_another_handle() {
+    let world = World::new();
+    let (old, _) = world.stream(Order::Blocking);
+    world.streams.destroy(&world.session, old).unwrap();
+    let (new, target) = world.stream(Order::NonBlocking);
+    assert_eq!(target.stream.index(), 1);
+    assert_ne!(old, new);
+    assert_eq!(world.streams.target(NullStream::Legacy, old), Err(Status::INVALID_HANDLE));
+}
+
+#[test]
+fn a_new_stream_waits_for_legacy_work_from_before_it_was_made() {
+    let world = World::new();
+    world.work(Target::LEGACY);
+    let (_, one) = world.stream(Order::Blocking);
+    world.asked();
+    world.work(one);
+    assert_eq!(world.asked(), ["1 waits for 0", "work 1"]);
+}
+
+#[test]
+fn the_end_of_a_context_destroys_its_streams_and_no_others() {
+    let world = World::new();
+    let (mine, _) = world.stream(Order::Blocking);
+    let other = world.streams.create(&world.session, Order::Blocking, 0, 2).unwrap();
+    world.streams.end(&world.session, 1);
+    assert_eq!(world.streams.target(NullStream::Legacy, mine), Err(Status::INVALID_HANDLE));
+    assert!(world.streams.target(NullStream::Legacy, other).is_ok());
+}
+
+#[test]
+fn a_stream_is_done_when_its_last_work_is() {
+    let world = World::new();
+    let (_, one) = world.stream(Order::Blocking);
+    assert_eq!(world.streams.is_done(&world.session, one), Ok(true));
+    world.session.hold(one.stream);
+    world.work(one);
+    assert_eq!(world.streams.is_done(&world.session, one), Ok(false));
+    world.session.release(one.stream);
+    assert_eq!(world.streams.is_done(&world.session, one), Ok(true));
+    world.streams.synchronize(&world.session, one).unwrap();
+}
+
+#[test]
+fn work_after_a_host_function_waits_until_it_has_returned() {
+    let world = World::new();
+    let ((_, one), (_, free)) = (world.stream(Order::Blocking), world.stream(Order::NonBlocking));
+    world.streams.note_host_function(one, HostFunctions::Begin).unwrap();
+    assert_eq!(world.streams.is_done(&world.session, one), Ok(false));
+    assert_eq!(world.streams.is_done(&world.session, free), Ok(true));
+    assert!(world.streams.is_waiting(Target::LEGACY));
+    world.work(free);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| world.work(one));
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!waiting.is_finished());
+        host_work::returned(|| world.streams.note_host_function(one, HostFunctions::End)).unwrap();
+        waiting.join().unwrap();
+    });
+    assert!(!world.streams.is_waiting(Target::LEGACY));
+}
+
+#[test]
+fn every_stream_that_a_session_has_can_be_made() {
+    let world = World::new();
+    for _ in 1..STREAMS_MAX {
+        world.stream(Order::Blocking);
+    }
+    let refused = world.streams.create(&world.session, Order::Blocking, 0, 1);
+    assert_eq!(refused, Err(Status::OUT_OF_MEMORY));
+}
+
+/// Threads submit side by side, which may go in any order; what is submitted after they have ended must come
+/// after all of it.
+#[test]
+fn no_order_is_lost_between_threads() {
+    let world = World::new();
+    let targets: Vec<Target> = (0..4).map(|_| world.stream(Order::Blocking).1).collect();
+    for round in 0..200 {
+        let blocking = targets[round % targets.len()];
+        std::thread::scope(|scope| {
+            for target in &targets {
+                scope.spawn(|| world.work(*target));
+            }
+            scope.spawn(|| world.work(Target::LEGACY));
+        });
+        world.work(Target::LEGACY);
+        world.work(blocking);
+        let asked = world.asked();
+        let last_legacy = asked.iter().rposition(|line| line == "work 0").unwrap();
+        for target in &targets {
+            let index = target.stream.index();
+            let worked =
+                asked[..last_legacy].iter().rposition(|line| *line == format!("work {index}")).unwrap();
+            let waited =
+                asked[..last_legacy].iter().rposition(|line| *line == format!("0 waits for {index}"));
+            assert!(waited.is_some_and(|waited| waited > worked), "round {round}: {asked:?}");
+        }
+        let index = blocking.stream.index();
+        assert_eq!(asked[last_legacy + 1..], [format!("{index} waits for 0"), format!("work {index}")]);
+    }
+}

@@ -1,0 +1,588 @@
+//! Calls through the C symbols, on the recording device, as a program makes them.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::multiple_unsafe_ops_per_block,
+    clippy::undocumented_unsafe_blocks,
+    reason = "every call here is a C program's, and keeps to its documentation"
+)]
+
+use std::collections::HashSet;
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::{Copy2d, NullStream, Side2d, rows};
+use crate::device::Asked;
+use crate::driver::driver;
+use crate::status::Status;
+use crate::tests::header;
+
+const PTX: &CStr = c".version 9.0\n.target sm_75\n.address_size 64\n.visible .entry scale(.param .u64 data, \
+    .param .f32 factor, .param .align 8 .b8 pair[16], .param .u32 count) { ret; }\n.visible .entry nothing() { ret; }\n";
+
+/// A process has one driver: tests that look at its record take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Initialized, with the primary context current on this thread.
+fn begin() -> MutexGuard<'static, ()> {
+    let turn = TURN.lock();
+    ok(unsafe { cuInit(0) });
+    let mut context = 0;
+    ok(unsafe { cuDevicePrimaryCtxRetain(&raw mut context, 0) });
+    ok(unsafe { cuCtxSetCurrent(context) });
+    driver().unwrap().session.take_asked();
+    turn
+}
+
+fn ok(code: u32) {
+    assert_eq!(code, 0, "{:?}", crate::status::describe(code));
+}
+
+fn refused(code: u32, status: Status) {
+    assert_eq!(code, status.code(), "{:?} instead of {status:?}", crate::status::describe(code));
+}
+
+macro_rules! symbols {
+    ($($name:ident($($kind:ty),*);)*) => {
+        unsafe extern "C" { $(fn $name($(_: $kind),*) -> u32;)* }
+    };
+}
+symbols! {
+    cuInit(u32);
+    cuDevicePrimaryCtxRetain(*mut u64, i32);
+    cuCtxSetCurrent(u64);
+    cuCtxGetCurrent(*mut u64);
+    cuCtxPushCurrent_v2(u64);
+    cuCtxPopCurrent_v2(*mut u64);
+    cuCtxCreate_v2(*mut u64, u32, i32);
+    cuCtxDestroy_v2(u64);
+    cuDeviceGetName(*mut u8, i32, i32);
+    cuDeviceGetPCIBusId(*mut u8, i32, i32);
+    cuDeviceGetByPCIBusId(*mut i32, *const c_char);
+    cuDeviceGetAttribute(*mut i32, u32, i32);
+    cuMemAlloc_v2(*mut u64, usize);
+    cuMemFree_v2(u64);
+    cuMemAllocHost_v2(*mut *mut u8, usize);
+    cuMemFreeHost(*mut u8);
+    cuMemcpyHtoD_v2(u64, *const u8, usize);
+    cuMemcpyDtoH_v2(*mut u8, u64, usize);
+    cuMemcpyDtoD_v2(u64, u64, usize);
+    cuMemcpyDtoHAsync_v2(*mut u8, u64, usize, u64);
+    cuMemcpy(u64, u64, usize);
+    cuMemcpy2D_v2(*const Copy2d);
+    cuMemsetD32_v2(u64, u32, usize);
+    cuMemsetD2D8_v2(u64, usize, u8, usize, usize);
+    cuPointerGetAttribute(*mut c_void, u32, u64);
+    cuPointerGetAttributes(u32, *const u32, *const *mut c_void, u64);
+    cuModuleLoadData(*mut u64, *const c_char);
+    cuModuleGetFunction(*mut u64, u64, *const c_char);
+    cuModuleUnload(u64);
+    cuLibraryLoadData(*mut u64, *const c_char, *const u32, *const *mut c_void, u32, *const u32, *const *mut c_void, u32);
+    cuLibraryGetKernel(*mut u64, u64, *const c_char);
+    cuLibraryGetModule(*mut u64, u64);
+    cuLibraryUnload(u64);
+    cuFuncSetAttribute(u64, u32, i32);
+    cuFuncGetParamInfo(u64, usize, *mut usize, *mut usize);
+    cuLaunchKernel(u64, u32, u32, u32, u32, u32, u32, u32, u64, *mut *mut c_void, *mut *mut c_void);
+    cuLaunchKernel_ptsz(u64, u32, u32, u32, u32, u32, u32, u32, u64, *mut *mut c_void, *mut *mut c_void);
+    cuLaunchHostFunc(u64, extern "C" fn(*mut c_void), *mut c_void);
+    cuStreamCreate(*mut u64, u32);
+    cuStreamDestroy_v2(u64);
+    cuStreamSynchronize(u64);
+    cuEventCreate(*mut u64, u32);
+    cuEventDestroy_v2(u64);
+    cuEventRecord(u64, u64);
+    cuEventQuery(u64);
+    cuEventElapsedTime_v2(*mut f32, u64, u64);
+    cuStreamWaitEvent(u64, u64, u32);
+    cuOccupancyMaxActiveBlocksPerMultiprocessor(*mut i32, u64, i32, usize);
+    cuOccupancyMaxPotentialBlockSize(*mut i32, *mut i32, u64, Option<extern "C" fn(i32) -> usize>, usize, i32);
+    cuGetErrorName(u32, *mut *const c_char);
+    cuGetExportTable(*mut *const c_void, *const [u8; 16]);
+}
+
+fn allocate(bytes: usize) -> u64 {
+    let mut address = 0;
+    ok(unsafe { cuMemAlloc_v2(&raw mut address, bytes) });
+    address
+}
+
+fn load() -> (u64, u64) {
+    let (mut module, mut function) = (0, 0);
+    ok(unsafe { cuModuleLoadData(&raw mut module, PTX.as_ptr()) });
+    ok(unsafe { cuModuleGetFunction(&raw mut function, module, c"scale".as_ptr()) });
+    (module, function)
+}
+
+#[test]
+fn symbols_and_versions_are_those_of_the_headers() {
+    let Some(cuda) = header("cuda.h") else { return };
+    let types = ["cudaTypedefs.h", "cudaProfilerTypedefs.h"].map(|name| header(name).unwrap()).concat();
+    for row in rows() {
+        let per_thread = row.null_stream == NullStream::PerThread;
+        let plain = row.symbol.trim_end_matches("_ptsz").trim_end_matches("_ptds");
+        assert_eq!(per_thread, plain != row.symbol, "{}", row.symbol);
+        let cuda = if plain.starts_with("cuProfiler") { &types } else { &cuda };
+        let declared = [format!("{plain}("), format!("{plain})"), format!(" {plain}\n")];
+        assert!(declared.iter().any(|text| cuda.contains(text)), "{} is not in cuda.h", row.symbol);
+        let suffix = row.symbol.strip_prefix(plain).unwrap();
+        let prototype = format!("PFN_{}_v{}{suffix})", row.name, row.since);
+        assert!(types.contains(&prototype), "{} has no {prototype}", row.symbol);
+    }
+}
+
+#[test]
+fn the_newest_form_of_every_function_is_there() {
+    let Some(types) = header("cudaTypedefs.h") else { return };
+    let mut checked = 0;
+    for part in types.split("(CUDAAPI *PFN_").skip(1) {
+        let name = part.split(')').next().unwrap();
+        let plain = name.trim_end_matches("_ptsz").trim_end_matches("_ptds");
+        let (function, version) = plain.rsplit_once("_v").unwrap();
+        let version: i32 = version.parse().unwrap();
+        let newest = rows().filter(|row| row.name == function).map(|row| row.since).max();
+        if let Some(newest) = newest {
+            assert!(
+                newest >= version,
+                "a program that knows {function} of {version} would get that of {newest}"
+            );
+            checked += 1;
+        }
+    }
+    assert!(checked > 200, "{checked}");
+}
+
+#[test]
+fn a_symbol_has_one_row() {
+    let mut seen = HashSet::new();
+    assert!(rows().all(|row| seen.insert(row.symbol)));
+    let mut versions = HashSet::new();
+    assert!(rows().all(|row| versions.insert((
+        row.name,
+        row.since,
+        row.null_stream == NullStream::PerThread
+    ))));
+}
+
+#[test]
+fn memory_is_copied_between_every_two_places() {
+    let _turn = begin();
+    let (one, two) = (allocate(4096), allocate(4096));
+    let content: Vec<u8> = (0..=255).cycle().take(4096).collect();
+    let mut back = vec![0; 4096];
+    ok(unsafe { cuMemcpyHtoD_v2(one, content.as_ptr(), 4096) });
+    ok(unsafe { cuMemcpyDtoD_v2(two + 96, one, 4000) });
+    ok(unsafe { cuMemcpyDtoH_v2(back.as_mut_ptr(), two + 96, 4000) });
+    assert_eq!(back[..4000], content[..4000]);
+
+    let mut pinned = null_mut();
+    ok(unsafe { cuMemAllocHost_v2(&raw mut pinned, 4096) });
+    ok(unsafe { cuMemcpyDtoHAsync_v2(pinned.wrapping_add(8), one, 4088, 0) });
+    ok(unsafe { cuStreamSynchronize(0) });
+    ok(unsafe { cuMemcpy(two, pinned.addr() as u64 + 8, 4088) });
+    ok(unsafe { cuMemcpy(back.as_mut_ptr().addr() as u64, two, 4088) });
+    assert_eq!(back[..4088], content[..4088]);
+    ok(unsafe { cuMemFreeHost(pinned) });
+
+    refused(unsafe { cuMemcpyHtoD_v2(one + 1, content.as_ptr(), 4096) }, Status::INVALID_VALUE);
+    refused(
+        unsafe { cuMemcpyHtoD_v2(content.as_ptr().addr() as u64, content.as_ptr(), 4) },
+        Status::INVALID_VALUE,
+    );
+    refused(unsafe { cuMemcpyDtoD_v2(one + 1, one, 16) }, Status::INVALID_VALUE);
+    ok(unsafe { cuMemcpyDtoH_v2(null_mut(), one, 0) });
+    refused(unsafe { cuMemcpyDtoH_v2(null_mut(), one, 1) }, Status::INVALID_VALUE);
+    ok(unsafe { cuMemFree_v2(one) });
+    refused(unsafe { cuMemFree_v2(one) }, Status::INVALID_VALUE);
+    refused(unsafe { cuMemFree_v2(two + 1) }, Status::INVALID_VALUE);
+    refused(unsafe { cuMemcpyHtoD_v2(one, content.as_ptr(), 1) }, Status::INVALID_VALUE);
+    ok(unsafe { cuMemFree_v2(two) });
+}
+
+#[test]
+fn rows_of_different_pitches_are_copied_and_filled() {
+    let _turn = begin();
+    let device = allocate(64 * 10);
+    let content: Vec<u8> = (0..100).collect();
+    let side = |kind, host, device, pitch| Side2d { x: 2, y: 1, kind, host, device, array: 0, pitch };
+    let out = Copy2d {
+        from: side(1, content.as_ptr().addr() as u64, 0, 10),
+        to: side(2, 0, device, 64),
+        width: 7,
+        height: 8,
+    };
+    ok(unsafe { cuMemsetD2D8_v2(device, 64, 0xCC, 60, 10) });
+    ok(unsafe { cuMemcpy2D_v2(&raw const out) });
+    let mut back = [0xAAu8; 100];
+    let into =
+        Copy2d { from: out.to, to: side(1, back.as_mut_ptr().addr() as u64, 0, 10), width: 8, height: 8 };
+    ok(unsafe { cuMemcpy2D_v2(&raw const into) });
+    for row in 0..10 {
+        for column in 0..10 {
+            let expected = match (row, column) {
+                (1..9, 2..9) => content[row * 10 + column],
+                // One column more than was copied: what the fill left.
+                (1..9, 9) => 0xCC,
+                _ => 0xAA,
+            };
+            assert_eq!(back[row * 10 + column], expected, "{row} {column}");
+        }
+    }
+    let narrow = Copy2d { to: Side2d { pitch: 8, ..out.to }, ..out };
+    refused(unsafe { cuMemcpy2D_v2(&raw const narrow) }, Status::INVALID_VALUE);
+    refused(unsafe { cuMemsetD32_v2(device + 2, 0, 1) }, Status::INVALID_VALUE);
+    ok(unsafe { cuMemFree_v2(device) });
+}
+
+#[test]
+fn parameters_are_packed_where_the_entry_has_them() {
+    let _turn = begin();
+    let (module, function) = load();
+    let layout: Vec<(usize, usize)> = (0..4)
+        .map(|index| {
+            let (mut offset, mut bytes) = (0, 0);
+            ok(unsafe { cuFuncGetParamInfo(function, index, &raw mut offset, &raw mut bytes) });
+            (offset, bytes)
+        })
+        .collect();
+    assert_eq!(layout, [(0, 8), (8, 4), (16, 16), (32, 4)]);
+
+    let (mut data, mut factor, mut pair, mut count) = (0x1122_3344_5566_7788u64, 1.5f32, [7u64, 9], 42u32);
+    let mut parameters: [*mut c_void; 4] =
+        [(&raw mut data).cast(), (&raw mut factor).cast(), (&raw mut pair).cast(), (&raw mut count).cast()];
+    let list = parameters.as_mut_ptr();
+    ok(unsafe { cuLaunchKernel(function, 3, 2, 1, 64, 1, 1, 128, 0, list, null_mut()) });
+    let expected = [
+        &data.to_le_bytes()[..],
+        &factor.to_le_bytes(),
+        &[0; 4],
+        &pair[0].to_le_bytes(),
+        &pair[1].to_le_bytes(),
+        &count.to_le_bytes(),
+    ]
+    .concat();
+    let launch = Asked::Launch {
+        stream: 0,
+        entry: "scale".into(),
+        grid: [3, 2, 1],
+        shared_bytes: 128,
+        parameters: expected.clone(),
+    };
+    assert_eq!(driver().unwrap().session.take_asked(), std::slice::from_ref(&launch));
+
+    // The same as one block, through `extra`.
+    let mut block = expected;
+    let mut bytes = block.len();
+    let mut extra: [*mut c_void; 5] = [
+        std::ptr::without_provenance_mut(1),
+        block.as_mut_ptr().cast(),
+        std::ptr::without_provenance_mut(2),
+        (&raw mut bytes).cast(),
+        null_mut(),
+    ];
+    let extra = extra.as_mut_ptr();
+    ok(unsafe { cuLaunchKernel(function, 3, 2, 1, 64, 1, 1, 128, 0, null_mut(), extra) });
+    assert_eq!(driver().unwrap().session.take_asked(), [launch]);
+
+    unsafe { (&raw mut bytes).write(bytes - 1) };
+    let short = unsafe { cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, null_mut(), extra) };
+    refused(short, Status::INVALID_VALUE);
+    let none = unsafe { cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, null_mut(), null_mut()) };
+    refused(none, Status::INVALID_VALUE);
+    ok(unsafe { cuModuleUnload(module) });
+}
+
+#[test]
+fn launches_beyond_the_device_are_refused() {
+    let _turn = begin();
+    let (module, function) = load();
+    let mut parameters = [null_mut::<c_void>(); 4];
+    let mut launch = |grid: [u32; 3], block: [u32; 3], shared: u32| unsafe {
+        let list = parameters.as_mut_ptr();
+        cuLaunchKernel(
+            function,
+            grid[0],
+            grid[1],
+            grid[2],
+            block[0],
+            block[1],
+            block[2],
+            shared,
+            0,
+            list,
+            null_mut(),
+        )
+    };
+    for (grid, block, shared) in [
+        ([0, 1, 1], [1, 1, 1], 0),
+        ([1, 65536, 1], [1, 1, 1], 0),
+        ([1, 1, 1], [1, 0, 1], 0),
+        ([1, 1, 1], [1025, 1, 1], 0),
+        ([1, 1, 1], [32, 64, 1], 0),
+        ([1, 1, 1], [1, 1, 65], 0),
+        ([1, 1, 1], [u32::MAX, u32::MAX, u32::MAX], 0),
+        ([1, 1, 1], [1, 1, 1], 49152 - 256 + 1),
+    ] {
+        refused(launch(grid, block, shared), Status::INVALID_VALUE);
+    }
+    refused(unsafe { cuFuncSetAttribute(function, 8, 300_000) }, Status::INVALID_VALUE);
+    ok(unsafe { cuFuncSetAttribute(function, 8, 100_000) });
+    assert_eq!(driver().unwrap().session.take_asked(), []);
+    ok(unsafe { cuModuleUnload(module) });
+    refused(launch([1, 1, 1], [1, 1, 1], 0), Status::INVALID_HANDLE);
+    refused(unsafe { cuFuncSetAttribute(function, 8, 0) }, Status::INVALID_HANDLE);
+}
+
+#[test]
+fn handles_that_were_never_given_are_refused() {
+    let _turn = begin();
+    for handle in [0, 3, 0xDEAD_BEEF, u64::MAX, PTX.as_ptr().addr() as u64, 0xB406_0000_0100_FFFF] {
+        let launched = unsafe { cuLaunchKernel(handle, 1, 1, 1, 1, 1, 1, 0, 0, null_mut(), null_mut()) };
+        refused(launched, Status::INVALID_HANDLE);
+        refused(unsafe { cuEventQuery(handle) }, Status::INVALID_HANDLE);
+        refused(unsafe { cuModuleUnload(handle) }, Status::INVALID_HANDLE);
+        refused(unsafe { cuStreamDestroy_v2(handle) }, Status::INVALID_HANDLE);
+    }
+}
+
+#[test]
+fn a_kernel_of_a_library_is_a_function_of_its_module() {
+    let _turn = begin();
+    let (mut library, mut kernel, mut module, mut function) = (0, 0, 0, 0);
+    let load = |to: *mut u64, image: *const c_char| unsafe {
+        cuLibraryLoadData(to, image, null(), null(), 0, null(), null(), 0)
+    };
+    ok(load(&raw mut library, PTX.as_ptr()));
+    ok(unsafe { cuLibraryGetKernel(&raw mut kernel, library, c"nothing".as_ptr()) });
+    ok(unsafe { cuLibraryGetModule(&raw mut module, library) });
+    ok(unsafe { cuModuleGetFunction(&raw mut function, module, c"nothing".as_ptr()) });
+    assert_eq!(kernel, function);
+    let missing = unsafe { cuLibraryGetKernel(&raw mut kernel, library, c"missing".as_ptr()) };
+    refused(missing, Status::NOT_FOUND);
+    ok(unsafe { cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, null_mut(), null_mut()) });
+    refused(unsafe { cuModuleUnload(module) }, Status::NOT_PERMITTED);
+    ok(unsafe { cuLibraryUnload(library) });
+    let launched = unsafe { cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, null_mut(), null_mut()) };
+    refused(launched, Status::INVALID_HANDLE);
+    refused(unsafe { cuModuleUnload(module) }, Status::INVALID_HANDLE);
+
+    // What the guard refuses is refused when something of it is asked for, and again.
+    let bad = c".version 9.0\n.visible .entry f() { brkpt; }\n";
+    ok(load(&raw mut library, bad.as_ptr()));
+    for _ in 0..2 {
+        let refusal = unsafe { cuLibraryGetKernel(&raw mut kernel, library, c"f".as_ptr()) };
+        refused(refusal, Status::NOT_SUPPORTED);
+    }
+    refused(load(&raw mut library, c"\x01".as_ptr()), Status::INVALID_IMAGE);
+}
+
+#[test]
+fn each_thread_has_a_null_stream_of_its_own() {
+    let _turn = begin();
+    let (module, _) = load();
+    let mut function = 0;
+    ok(unsafe { cuModuleGetFunction(&raw mut function, module, c"nothing".as_ptr()) });
+    let launch = move || {
+        let mut context = 0;
+        ok(unsafe { cuDevicePrimaryCtxRetain(&raw mut context, 0) });
+        ok(unsafe { cuCtxSetCurrent(context) });
+        for _ in 0..2 {
+            ok(unsafe { cuLaunchKernel_ptsz(function, 1, 1, 1, 1, 1, 1, 0, 0, null_mut(), null_mut()) });
+        }
+    };
+    std::thread::spawn(launch).join().unwrap();
+    std::thread::scope(|scope| scope.spawn(launch).join().unwrap());
+    let streams: Vec<u32> = driver()
+        .unwrap()
+        .session
+        .take_asked()
+        .into_iter()
+        .filter_map(|asked| if let Asked::Launch { stream, .. } = asked { Some(stream) } else { None })
+        .collect();
+    assert_eq!(streams.len(), 4);
+    assert!(streams[0] != 0 && streams[0] == streams[1] && streams[2] == streams[3], "{streams:?}");
+    ok(unsafe { cuModuleUnload(module) });
+}
+
+#[test]
+fn events_are_points_of_streams() {
+    let _turn = begin();
+    let (mut stream, mut start, mut end, mut untimed) = (0, 0, 0, 0);
+    ok(unsafe { cuStreamCreate(&raw mut stream, 1) });
+    ok(unsafe { cuEventCreate(&raw mut start, 0) });
+    ok(unsafe { cuEventCreate(&raw mut end, 1) });
+    ok(unsafe { cuEventCreate(&raw mut untimed, 2) });
+    ok(unsafe { cuEventQuery(start) });
+    let mut elapsed = 0.0;
+    refused(unsafe { cuEventElapsedTime_v2(&raw mut elapsed, start, end) }, Status::INVALID_HANDLE);
+    for event in [start, end, untimed] {
+        ok(unsafe { cuEventRecord(event, stream) });
+    }
+    ok(unsafe { cuEventElapsedTime_v2(&raw mut elapsed, start, end) });
+    assert_eq!(elapsed, 1.5);
+    refused(unsafe { cuEventElapsedTime_v2(&raw mut elapsed, start, untimed) }, Status::INVALID_HANDLE);
+
+    let session = &driver().unwrap().session;
+    let target = driver().unwrap().streams.target(NullStream::Legacy, stream).unwrap();
+    session.hold(target.stream);
+    ok(unsafe { cuEventRecord(end, stream) });
+    refused(unsafe { cuEventQuery(end) }, Status::NOT_READY);
+    refused(unsafe { cuEventElapsedTime_v2(&raw mut elapsed, start, end) }, Status::NOT_READY);
+    session.take_asked();
+    ok(unsafe { cuStreamWaitEvent(0, end, 0) });
+    assert_eq!(session.take_asked(), [Asked::WaitOn { stream: 0, other: target.stream.index() }]);
+    session.release(target.stream);
+    ok(unsafe { cuEventQuery(end) });
+    for event in [start, end, untimed] {
+        ok(unsafe { cuEventDestroy_v2(event) });
+    }
+    refused(unsafe { cuEventQuery(end) }, Status::INVALID_HANDLE);
+    ok(unsafe { cuStreamDestroy_v2(stream) });
+    refused(unsafe { cuStreamSynchronize(stream) }, Status::INVALID_HANDLE);
+}
+
+static CALLED: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn note_call(data: *mut c_void) {
+    // Work may not be given to the stream that waits for this function.
+    let refusal = unsafe { cuStreamSynchronize(data.addr() as u64) };
+    CALLED.store(refusal, Ordering::SeqCst);
+}
+
+#[test]
+fn a_host_function_runs_after_the_work_before_it() {
+    let _turn = begin();
+    let mut stream = 0;
+    ok(unsafe { cuStreamCreate(&raw mut stream, 0) });
+    let target = driver().unwrap().streams.target(NullStream::Legacy, stream).unwrap();
+    let session = &driver().unwrap().session;
+    let mut event = 0;
+    ok(unsafe { cuEventCreate(&raw mut event, 0) });
+    session.hold(target.stream);
+    ok(unsafe { cuEventRecord(event, stream) });
+    CALLED.store(12345, Ordering::SeqCst);
+    let data = std::ptr::without_provenance_mut(stream as usize);
+    // The worker has no current context, so the function's own call is refused for that.
+    ok(unsafe { cuLaunchHostFunc(stream, note_call, data) });
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    assert_eq!(CALLED.load(Ordering::SeqCst), 12345);
+    session.release(target.stream);
+    ok(unsafe { cuStreamSynchronize(stream) });
+    assert_eq!(CALLED.load(Ordering::SeqCst), Status::INVALID_CONTEXT.code());
+    ok(unsafe { cuEventDestroy_v2(event) });
+    ok(unsafe { cuStreamDestroy_v2(stream) });
+}
+
+#[test]
+fn contexts_form_a_stack() {
+    let _turn = begin();
+    let (mut primary, mut one, mut popped, mut now) = (0, 0, 0, 0);
+    ok(unsafe { cuCtxGetCurrent(&raw mut primary) });
+    ok(unsafe { cuCtxCreate_v2(&raw mut one, 0, 0) });
+    ok(unsafe { cuCtxGetCurrent(&raw mut now) });
+    assert_eq!(now, one);
+    let memory = allocate(64);
+    ok(unsafe { cuCtxPushCurrent_v2(primary) });
+    ok(unsafe { cuCtxPopCurrent_v2(&raw mut popped) });
+    assert_eq!(popped, primary);
+    ok(unsafe { cuCtxDestroy_v2(one) });
+    ok(unsafe { cuCtxGetCurrent(&raw mut now) });
+    assert_eq!(now, primary);
+    refused(unsafe { cuCtxSetCurrent(one) }, Status::CONTEXT_IS_DESTROYED);
+    refused(unsafe { cuMemFree_v2(memory) }, Status::INVALID_VALUE);
+    ok(unsafe { cuCtxPopCurrent_v2(null_mut()) });
+    refused(unsafe { cuMemAlloc_v2(&raw mut popped, 64) }, Status::INVALID_CONTEXT);
+}
+
+#[test]
+fn questions_are_answered_from_what_the_session_knows() {
+    let _turn = begin();
+    let mut text = [0xFFu8; 32];
+    ok(unsafe { cuDeviceGetName(text.as_mut_ptr(), 10, 0) });
+    assert_eq!(&text[..11], b"Recording\0\xFF");
+    refused(unsafe { cuDeviceGetName(text.as_mut_ptr(), 0, 0) }, Status::INVALID_VALUE);
+    refused(unsafe { cuDeviceGetName(text.as_mut_ptr(), 32, 1) }, Status::INVALID_DEVICE);
+    ok(unsafe { cuDeviceGetPCIBusId(text.as_mut_ptr(), 32, 0) });
+    let bus = CStr::from_bytes_until_nul(&text).unwrap();
+    assert_eq!(bus, c"0001:19:03.0");
+    let mut device = -1;
+    ok(unsafe { cuDeviceGetByPCIBusId(&raw mut device, bus.as_ptr()) });
+    assert_eq!(device, 0);
+    refused(
+        unsafe { cuDeviceGetByPCIBusId(&raw mut device, c"0002:19:03.0".as_ptr()) },
+        Status::INVALID_DEVICE,
+    );
+    let attribute = |number| {
+        let mut value = -1;
+        let code = unsafe { cuDeviceGetAttribute(&raw mut value, number, 0) };
+        if code == 0 { Ok(value) } else { Err(code) }
+    };
+    assert_eq!(attribute(75), Ok(9));
+    assert_eq!(attribute(83), Ok(0), "managed memory is not there, whatever the device says");
+    assert_eq!(attribute(9999), Err(1));
+    let mut name = null();
+    ok(unsafe { cuGetErrorName(719, &raw mut name) });
+    assert_eq!(unsafe { CStr::from_ptr(name) }, c"CUDA_ERROR_LAUNCH_FAILED");
+    refused(unsafe { cuGetErrorName(4242, &raw mut name) }, Status::INVALID_VALUE);
+    assert!(name.is_null());
+}
+
+#[test]
+fn pointers_tell_what_they_point_to() {
+    let _turn = begin();
+    let device = allocate(4096);
+    let mut kind = 0u32;
+    ok(unsafe { cuPointerGetAttribute((&raw mut kind).cast(), 2, device + 100) });
+    assert_eq!(kind, 2);
+    let host = [0u8; 16];
+    let address = host.as_ptr().addr() as u64;
+    refused(unsafe { cuPointerGetAttribute((&raw mut kind).cast(), 2, address) }, Status::INVALID_VALUE);
+    let (mut start, mut ordinal, mut managed) = (1u64, 7i32, 0xFFFF_FFFFu32);
+    let attributes = [11u32, 9, 8];
+    let rooms: [*mut c_void; 3] =
+        [(&raw mut start).cast(), (&raw mut ordinal).cast(), (&raw mut managed).cast()];
+    ok(unsafe { cuPointerGetAttributes(3, attributes.as_ptr(), rooms.as_ptr(), device + 4095) });
+    assert_eq!((start, ordinal, managed), (device, 0, 0));
+    ok(unsafe { cuPointerGetAttributes(3, attributes.as_ptr(), rooms.as_ptr(), address) });
+    assert_eq!((start, ordinal, managed), (0, -2, 0));
+    ok(unsafe { cuMemFree_v2(device) });
+}
+
+/// With 32 registers a thread, 256 static bytes, and the recording device's sm_90 numbers.
+#[test]
+fn occupancy_is_what_the_device_s_numbers_allow() {
+    let _turn = begin();
+    let (module, function) = load();
+    let fit = |threads, shared| {
+        let mut blocks = -1;
+        ok(unsafe {
+            cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut blocks, function, threads, shared)
+        });
+        blocks
+    };
+    assert_eq!(fit(1024, 0), 2);
+    assert_eq!(fit(256, 0), 8);
+    assert_eq!(fit(32, 0), 32);
+    // 100 KiB and the rest twice are more than 228 KiB hold three times.
+    assert_eq!(fit(256, 100 << 10), 2);
+    assert_eq!(fit(1025, 0), 0);
+    let (mut grid, mut block) = (0, 0);
+    let shared_of: Option<extern "C" fn(i32) -> usize> = None;
+    ok(unsafe { cuOccupancyMaxPotentialBlockSize(&raw mut grid, &raw mut block, function, shared_of, 0, 0) });
+    assert_eq!((grid, block), (32, 1024));
+    ok(unsafe { cuModuleUnload(module) });
+}
+
+#[test]
+fn export_tables_begin_with_their_size() {
+    let mut table: *const c_void = null();
+    let id = 0x6BD5_FB6C_5BF4_E74A_8987_D939_12FD_9DF9u128.to_be_bytes();
+    ok(unsafe { cuGetExportTable(&raw mut table, &raw const id) });
+    assert_eq!(unsafe { table.cast::<usize>().read() }, 13 * 8);
+    let unknown = [1; 16];
+    refused(unsafe { cuGetExportTable(&raw mut table, &raw const unknown) }, Status::INVALID_VALUE);
+    assert!(table.is_null());
+}
