@@ -58,8 +58,8 @@
 //! variable, and, where shared accesses need it, sets `%bh_low` and `%bh_top` to where the entry's shared
 //! variables begin and end. Shared accesses off one register between which a thread cannot turn away are a
 //! *run*: they are clamped together, to where the whole run is inside, so ptxas computes one clamp for all. A
-//! run's span is never more than the static variables hold. An entry with only dynamic shared memory gets a
-//! static variable of 16 bytes, which it cannot have of the device's most.
+//! run's span is never more than the entry's static variables hold, or, where it has dynamic shared memory, than
+//! every launch gives: whoever launches an entry gives it at least [`VerifiedEntry::dynamic_shared_min`].
 //!
 //! # What is not confined yet
 //! - A block may read what an earlier block left in shared memory, and a lane may read by `shfl.sync` what an

@@ -41,3 +41,5 @@ pub const PARAMETER_BYTES_MAX: u64 = 32_764;
 pub const OFFSET_BOUND: u64 = 1 << 23;
 /// Bytes of shared memory that a block can have at most, in which an offset can make sense.
 pub const SHARED_BYTES_MAX: u64 = 256 << 10;
+/// Bytes that a run of shared accesses may span on the strength of a launch giving that much.
+pub const DYNAMIC_SPAN_MAX: u64 = 16 << 10;

@@ -309,6 +309,27 @@ fn the_bounds_of_shared_memory_have_to_be_computed() {
 }
 
 #[test]
+fn what_dynamic_shared_memory_has_to_hold_is_told() {
+    let source = ".version 8.0\n.target sm_75\n.address_size 64\n.extern .shared .align 16 .b8 t[];\n\
+                  .entry k()\n{\n    .shared .b32 s;\n    .reg .b32 %r<2>;\n    mov.u32 %r1, t;\n    \
+                  st.shared.u32 [%r1], %r1;\n    st.shared.u32 [%r1+96], %r1;\n    ret;\n}\n";
+    let text = print(&parse(source).and_then(|module| confine(&module)).unwrap());
+    let entry = verify(&text).unwrap().entries()[0].clone();
+    assert_eq!(entry.dynamic_shared_min, 96, "100 bytes, less the 4 of a static variable\n{text}");
+    for (from, to) in [("100", "16385"), ("mov.u32 %bh_lo, %dynamic_smem_size;", "mov.u32 %bh_lo, %clock;")] {
+        assert!(!findings(&text.replace(from, to)).is_empty(), "{to}");
+    }
+    let (start, end) =
+        (text.find("    mov.b32 %bh_s, t;").unwrap(), text.find("    mov.u32 %r0, t;").unwrap());
+    let without = [&text[..start], &text[end..]].concat();
+    assert!(findings(&without)[0].contains(SEQUENCE), "no dynamic memory in the bounds");
+    let twice = [&text[..end], &text[start..]].concat();
+    assert!(!findings(&twice).is_empty(), "the same dynamic memory counted twice");
+    let entry = verify(&confined()).unwrap().entries()[0].clone();
+    assert_eq!(entry.dynamic_shared_min, 0);
+}
+
+#[test]
 fn an_access_by_symbol_outside_its_variable_is_refused() {
     let why = "an access outside its variable";
     for access in ["st.shared.u32 [s+64], %r0", "ld.shared.u32 %r0, [s+-4]", "ld.shared.u64 %d0, [s+4]"] {

@@ -10,6 +10,7 @@ use crate::access::{self, Access};
 use crate::ast::{AddressBase, Instruction, Operand, Place, Space, Statement, Type, Variable};
 use crate::confine::prologue::{declared, instruction, register};
 use crate::confine::symbols::{Symbol, Symbols};
+use crate::limits::DYNAMIC_SPAN_MAX;
 use crate::names;
 use crate::table::{self, Treatment};
 
@@ -61,8 +62,12 @@ impl Shared {
             AddressBase::Register(_) | AddressBase::Absolute => false,
         };
         let widest = names::WIDEST_ACCESS;
-        let pad = shared.static_bytes() < widest;
-        let bytes = shared.static_bytes() + if pad { widest } else { 0 };
+        let pad = shared.dynamic.is_none() && shared.static_bytes() < widest;
+        // With dynamic shared memory the launch makes sure of the rest: the verifier says how much.
+        let bytes = match shared.dynamic {
+            Some(_) => shared.static_bytes().max(DYNAMIC_SPAN_MAX),
+            None => shared.static_bytes().max(widest),
+        };
         let clamps =
             Runs { statements, bytes, is_proven: &is_proven, open: HashMap::new(), clamps: HashMap::new() }
                 .find();
@@ -119,7 +124,11 @@ impl Shared {
                 push("max", "u32", vec![top(), top(), s()]);
             }
         }
-        if let Some(name) = &self.dynamic {
+        if let (Some(name), []) = (&self.dynamic, self.statics.as_slice()) {
+            push("mov", "b32", vec![low(), Operand::Symbol(name.clone())]);
+            push("mov", "u32", vec![lo(), register("%dynamic_smem_size")]);
+            push("add", "s32", vec![top(), low(), lo()]);
+        } else if let Some(name) = &self.dynamic {
             push("mov", "b32", vec![s(), Operand::Symbol(name.clone())]);
             push("mov", "u32", vec![lo(), register("%dynamic_smem_size")]);
             push("add", "s32", vec![s(), s(), lo()]);
@@ -213,7 +222,7 @@ type Members = Vec<(usize, i64)>;
 /// The search for runs.
 struct Runs<'a> {
     statements: &'a [Statement],
-    /// Bytes that the entry's shared memory has at least.
+    /// Bytes that the entry's shared memory has at least, or can be made to have.
     bytes: u64,
     /// Whether an access is inside a variable as it stands.
     is_proven: &'a dyn Fn(&Access<'_>) -> bool,

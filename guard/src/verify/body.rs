@@ -11,11 +11,19 @@ use crate::operands;
 use crate::report::{Reason, Report};
 use crate::table::{self, Row, Treatment};
 
-/// Verifies the body of one entry, whose parameters and the module's variables are in `extents`.
-pub(super) fn verify(statements: &[Statement], extents: Extents<'_>, report: &mut Report) {
+/// Verifies the body of one entry, whose parameters and the module's variables are in `extents`. Returns how
+/// many bytes of dynamic shared memory every launch has to give.
+pub(super) fn verify(statements: &[Statement], extents: Extents<'_>, report: &mut Report) -> u64 {
     let (declared, statements) = declarations::take(statements, extents, report);
     let labels = labels(statements, report);
-    let mut pass = Pass { declared, labels, region: 0, written: HashMap::new(), lead: Vec::new() };
+    let mut pass = Pass {
+        declared,
+        labels,
+        region: 0,
+        written: HashMap::new(),
+        lead: Vec::new(),
+        dynamic_shared_min: 0,
+    };
     for statement in statements {
         let place = match statement {
             Statement::Label(_, place) => {
@@ -56,6 +64,7 @@ pub(super) fn verify(statements: &[Statement], extents: Extents<'_>, report: &mu
         refuse(report, place, "a body that does not end");
     }
     pass.end_lead(place, report);
+    pass.dynamic_shared_min
 }
 
 fn labels<'a>(statements: &'a [Statement], report: &mut Report) -> HashSet<&'a str> {
@@ -81,6 +90,8 @@ struct Pass<'a> {
     written: HashMap<&'a str, usize>,
     /// Instructions on the guard's registers whose access has not come yet.
     lead: Vec<&'a Instruction>,
+    /// Bytes of dynamic shared memory that every launch has to give.
+    dynamic_shared_min: u64,
 }
 
 impl<'a> Pass<'a> {
@@ -120,7 +131,9 @@ impl<'a> Pass<'a> {
             Some(access) if reserved => {
                 self.only_address_is_reserved(instruction, &access)?;
                 let lead = std::mem::take(&mut self.lead);
-                sequence::check(&lead, &access, &self.declared)
+                let dynamic = sequence::check(&lead, &access, &self.declared)?;
+                self.dynamic_shared_min = self.dynamic_shared_min.max(dynamic);
+                Ok(())
             }
             Some(_) if !self.lead.is_empty() => Err(unverified("a sequence that is interrupted")),
             Some(access) => self.proven(&access),

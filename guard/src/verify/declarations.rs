@@ -16,8 +16,17 @@ pub(super) struct Declared<'a> {
     pub(super) registers: HashMap<Class, u32>,
     /// The one local variable.
     pub(super) local: Option<(&'a str, Extent)>,
-    /// How many bytes lie at least between `%bh_low` and `%bh_top`; none where the prologue sets neither.
-    pub(super) shared_bytes: Option<u64>,
+    /// What lies between `%bh_low` and `%bh_top`; none where the prologue sets neither.
+    pub(super) shared: Option<SharedBounds>,
+}
+
+/// The shared memory that the prologue's bounds cover.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct SharedBounds {
+    /// Bytes of static variables, all different.
+    pub(super) static_bytes: u64,
+    /// Whether the block's dynamic shared memory is covered too.
+    pub(super) dynamic: bool,
 }
 
 /// Takes the declarations and the prologue off the front of a body; what is left follows them.
@@ -26,7 +35,7 @@ pub(super) fn take<'a>(
     extents: Extents<'a>,
     report: &mut Report,
 ) -> (Declared<'a>, &'a [Statement]) {
-    let mut declared = Declared { extents, registers: HashMap::new(), local: None, shared_bytes: None };
+    let mut declared = Declared { extents, registers: HashMap::new(), local: None, shared: None };
     let count = statements.iter().take_while(|found| matches!(found, Statement::Variable(_))).count();
     let (variables, rest) = statements.split_at(count);
     let variables: Vec<&Variable> = variables
@@ -59,8 +68,8 @@ pub(super) fn take<'a>(
         declare(variable, &mut declared, report);
     }
     let rest = prologue(&declared, rest, report);
-    let (shared_bytes, rest) = shared_bounds(&declared.extents, rest);
-    declared.shared_bytes = shared_bytes;
+    let (shared, rest) = shared_bounds(&declared.extents, rest);
+    declared.shared = shared;
     (declared, rest)
 }
 
@@ -166,44 +175,58 @@ fn prologue<'a>(
 
 /// Takes the lines that compute where shared memory begins and ends, over variables that must be different:
 /// then at least the sum of their sizes lies between.
-fn shared_bounds<'a>(extents: &Extents<'_>, statements: &'a [Statement]) -> (Option<u64>, &'a [Statement]) {
+fn shared_bounds<'a>(
+    extents: &Extents<'_>,
+    statements: &'a [Statement],
+) -> (Option<SharedBounds>, &'a [Statement]) {
     let mut rest = statements;
-    let mut bytes = None;
+    let mut bounds: Option<SharedBounds> = None;
     let mut seen: HashSet<&str> = HashSet::new();
     while let Some(Statement::Instruction(first)) = rest.first() {
         let Some(Operand::Symbol(name)) = first.operands.get(1) else { break };
         let Some(extent) = extents.get(name).filter(|extent| extent.space == Space::Shared) else { break };
-        let size = extent.bytes;
-        let expected = match (bytes, size) {
-            (None, 0) => break,
-            (None, _) => {
-                vec![format!("mov.b32 %bh_low, {name}"), format!("add.s32 %bh_top, %bh_low, {size}")]
-            }
-            (Some(_), 0) => vec![
-                format!("mov.b32 %bh_s, {name}"),
-                "mov.u32 %bh_lo, %dynamic_smem_size".to_owned(),
-                "add.s32 %bh_s, %bh_s, %bh_lo".to_owned(),
-                "setp.ne.u32 %bh_q, %bh_lo, 0".to_owned(),
-                "selp.b32 %bh_s, %bh_s, %bh_top, %bh_q".to_owned(),
-                "max.u32 %bh_top, %bh_top, %bh_s".to_owned(),
-            ],
-            (Some(_), _) => vec![
-                format!("mov.b32 %bh_s, {name}"),
-                "min.u32 %bh_low, %bh_low, %bh_s".to_owned(),
-                format!("add.s32 %bh_s, %bh_s, {size}"),
-                "max.u32 %bh_top, %bh_top, %bh_s".to_owned(),
-            ],
-        };
+        let dynamic = extent.bytes == 0;
+        let expected = bound_lines(name, extent.bytes, bounds.is_none());
         let Some((lines, others)) = rest.split_at_checked(expected.len()) else { break };
         let same = lines.iter().zip(&expected).all(|(found, line)| {
             matches!(found, Statement::Instruction(found) if Text(found).to_string() == *line)
         });
-        // What is not the next lines of the bounds is the body's: there it has to be a sequence.
-        if !same || !seen.insert(name) {
+        let so_far = bounds.unwrap_or_default();
+        // What is not the next lines of the bounds is the body's: there it has to be a sequence. All names
+        // of dynamic shared memory name the same bytes.
+        if !same || !seen.insert(name) || (dynamic && so_far.dynamic) {
             break;
         }
-        bytes = Some(bytes.unwrap_or(0_u64).saturating_add(size));
+        bounds = Some(SharedBounds {
+            static_bytes: so_far.static_bytes.saturating_add(extent.bytes),
+            dynamic: so_far.dynamic || dynamic,
+        });
         rest = others;
     }
-    (bytes, rest)
+    (bounds, rest)
+}
+
+fn bound_lines(name: &str, bytes: u64, first: bool) -> Vec<String> {
+    match (first, bytes) {
+        (true, 0) => vec![
+            format!("mov.b32 %bh_low, {name}"),
+            "mov.u32 %bh_lo, %dynamic_smem_size".to_owned(),
+            "add.s32 %bh_top, %bh_low, %bh_lo".to_owned(),
+        ],
+        (true, _) => vec![format!("mov.b32 %bh_low, {name}"), format!("add.s32 %bh_top, %bh_low, {bytes}")],
+        (false, 0) => vec![
+            format!("mov.b32 %bh_s, {name}"),
+            "mov.u32 %bh_lo, %dynamic_smem_size".to_owned(),
+            "add.s32 %bh_s, %bh_s, %bh_lo".to_owned(),
+            "setp.ne.u32 %bh_q, %bh_lo, 0".to_owned(),
+            "selp.b32 %bh_s, %bh_s, %bh_top, %bh_q".to_owned(),
+            "max.u32 %bh_top, %bh_top, %bh_s".to_owned(),
+        ],
+        (false, _) => vec![
+            format!("mov.b32 %bh_s, {name}"),
+            "min.u32 %bh_low, %bh_low, %bh_s".to_owned(),
+            format!("add.s32 %bh_s, %bh_s, {bytes}"),
+            "max.u32 %bh_top, %bh_top, %bh_s".to_owned(),
+        ],
+    }
 }

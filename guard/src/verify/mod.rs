@@ -24,6 +24,10 @@ pub struct VerifiedEntry {
     pub parameters: usize,
     /// How many of them, the last ones, are hidden: base, load mask, store mask.
     pub hidden: usize,
+    /// How many bytes of dynamic shared memory every launch has to give, at most
+    /// [`DYNAMIC_SPAN_MAX`](crate::limits::DYNAMIC_SPAN_MAX). Whoever launches raises a smaller number to this:
+    /// it is what the clamps of shared accesses rest on.
+    pub dynamic_shared_min: u32,
 }
 
 /// A text that has been verified. There is no other way to make one.
@@ -200,11 +204,12 @@ fn entry(function: &Function, module: &HashMap<&str, Extent>, report: &mut Repor
     if bytes > PARAMETER_BYTES_MAX {
         refuse(report, function.place, "too many bytes of parameters");
     }
-    body::verify(statements, extents, report);
+    let dynamic_shared_min = body::verify(statements, extents, report);
     Some(VerifiedEntry {
         name: function.name.clone(),
         parameters: function.parameters.len(),
         hidden: HIDDEN_PARAMETERS.len(),
+        dynamic_shared_min: u32::try_from(dynamic_shared_min).unwrap_or(u32::MAX),
     })
 }
 

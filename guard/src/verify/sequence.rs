@@ -5,28 +5,29 @@ use super::declarations::Declared;
 use super::{Extent, unverified};
 use crate::access::Access;
 use crate::ast::{AddressBase, Instruction, Operand, Space};
-use crate::limits::OFFSET_BOUND;
+use crate::limits::{DYNAMIC_SPAN_MAX, OFFSET_BOUND};
 use crate::names::Class;
 use crate::print::Text;
 use crate::report::Reason;
 
 /// Checks `lead`, the instructions directly before an access that goes through one of the guard's registers.
+/// Returns how many bytes of dynamic shared memory that rests on.
 pub(super) fn check(
     lead: &[&Instruction],
     access: &Access<'_>,
     declared: &Declared<'_>,
-) -> Result<(), Reason> {
+) -> Result<u64, Reason> {
     let expected = match access.space {
-        Space::Global => global(lead, access),
+        Space::Global => global(lead, access).map(|lines| (lines, 0)),
         Space::Shared => shared(lead, access, declared),
-        Space::Local | Space::Constant => clamped(lead, access, declared),
+        Space::Local | Space::Constant => clamped(lead, access, declared).map(|lines| (lines, 0)),
         Space::Parameter | Space::Register => None,
     };
-    let confined = expected.is_some_and(|lines| {
+    let confined = expected.filter(|(lines, _)| {
         lines.len() == lead.len()
             && lines.iter().zip(lead).all(|(line, found)| *line == Text(*found).to_string())
     });
-    if confined { Ok(()) } else { Err(unverified("an access that no sequence confines")) }
+    confined.map(|(_, dynamic)| dynamic).ok_or_else(|| unverified("an access that no sequence confines"))
 }
 
 /// Whether an access is `[register+offset]` with an offset that reaches no further than a guard zone and keeps
@@ -76,9 +77,9 @@ fn global(lead: &[&Instruction], access: &Access<'_>) -> Option<Vec<String>> {
     Some(lines)
 }
 
-/// The base of a run of accesses is clamped so that the run's whole span is inside. The prologue has made sure
-/// that this many bytes are there.
-fn shared(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) -> Option<Vec<String>> {
+/// The base of a run of accesses is clamped so that the run's whole span is inside: as many bytes have to be
+/// there, in static variables or by the launch.
+fn shared(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) -> Option<(Vec<String>, u64)> {
     let first = lead.first()?;
     let mut lines = Vec::with_capacity(6);
     lines.push(match (first.opcode.as_str(), first.operands.get(1)?) {
@@ -93,14 +94,17 @@ fn shared(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) -
     }
     let span = u64::try_from(integer(lead.get(lines.len())?, 2)?).ok()?;
     let end = u64::try_from(access.address.offset).ok()?.checked_add(access.bytes)?;
-    (is_through(access, "%bh_s") && end <= span && span <= declared.shared_bytes?).then_some(())?;
+    let bounds = declared.shared?;
+    let dynamic = span.saturating_sub(bounds.static_bytes);
+    let there = dynamic == 0 || (bounds.dynamic && span <= DYNAMIC_SPAN_MAX);
+    (is_through(access, "%bh_s") && end <= span && there).then_some(())?;
     lines.push(format!("sub.s32 %bh_lo, %bh_top, {span}"));
     lines.push("min.u32 %bh_s, %bh_s, %bh_lo".to_owned());
     lines.push("max.u32 %bh_s, %bh_s, %bh_low".to_owned());
     if access.bytes > 1 {
         lines.push(format!("and.b32 %bh_s, %bh_s, -{}", access.bytes));
     }
-    Some(lines)
+    Some((lines, dynamic))
 }
 
 fn clamped(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) -> Option<Vec<String>> {
