@@ -31,7 +31,13 @@ use crate::{
 /// How long a waiting thread polls before it starts to nap.
 const SPIN: Duration = Duration::from_micros(200);
 /// Longest nap of a waiting thread.
-const NAP_MAX: Duration = Duration::from_millis(1);
+const NAP_MAX: Duration = Duration::from_micros(500);
+/// A nap is this part of the time waited so far: late by as much at most.
+const NAP_FRACTION: u32 = 200;
+/// How long a thread that finds the ring full sleeps; a full ring lasts some 50 times as long.
+const FULL_NAP: Duration = Duration::from_micros(50);
+/// In place of a stream, for records that are no stream's work.
+const NO_STREAM: u32 = u32::MAX;
 
 /// How a session is opened.
 #[derive(Debug, Clone)]
@@ -579,14 +585,26 @@ impl Inner {
             let waited = start.elapsed();
             if waited > SPIN {
                 self.status()?;
-                // An eighth of the time waited so far: late by an eighth at most.
-                thread::sleep((waited / 8).min(NAP_MAX));
+                thread::sleep((waited / NAP_FRACTION).min(NAP_MAX));
             }
         }
     }
 
     pub(crate) fn push(&self, record: &Record) -> Result<Fence, Error> {
-        self.push_with(record.stream(), |producer| producer.push(record))
+        let stream = match record {
+            Record::Elapsed { .. }
+            | Record::DestroyEvent { .. }
+            | Record::CreateStream { .. }
+            | Record::DestroyStream { .. } => NO_STREAM,
+            Record::Launch { .. }
+            | Record::CopyToDevice { .. }
+            | Record::CopyToHost { .. }
+            | Record::CopyOnDevice { .. }
+            | Record::Fill { .. }
+            | Record::WaitOn { .. }
+            | Record::RecordEvent { .. } => record.stream(),
+        };
+        self.push_with(stream, |producer| producer.push(record))
     }
 
     #[inline]
@@ -624,15 +642,12 @@ impl Inner {
     ) -> Result<Fence, Error> {
         let start = Instant::now();
         loop {
-            for _ in 0..64 {
-                std::hint::spin_loop();
-            }
+            thread::sleep(FULL_NAP);
             if let Some(fence) = self.try_push(stream, &mut push) {
                 return Ok(fence);
             }
             if start.elapsed() > SPIN {
                 self.status()?;
-                thread::sleep(Duration::from_micros(20));
             }
         }
     }

@@ -1,10 +1,10 @@
 //! The bind table of a session: which handle means what, as the kernel said last.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use bulkhead_gpu::{DeviceAddress, EntryId, HostAddress, HostRange, ImageId};
 use bulkhead_ring::{Bind, memory::Shared};
-use bulkhead_schema::Handle;
+use bulkhead_schema::{Handle, limits::CAPABILITIES_MAX};
 
 /// An entry that can be launched.
 #[derive(Debug, Clone)]
@@ -30,28 +30,40 @@ pub(crate) enum Object {
     Image { id: ImageId, entries: Vec<Handle> },
 }
 
-/// Slot to generation and object. A slot that is bound again forgets what it held.
+/// Generation and object by slot. A slot that is bound again forgets what it held. The kernel hands out slots from
+/// the bottom, at most [`CAPABILITIES_MAX`] of them.
 #[derive(Default)]
 pub(crate) struct Bindings {
-    slots: HashMap<u32, (u32, Object)>,
+    slots: Vec<Option<(u32, Object)>>,
 }
 
 impl Bindings {
-    pub(crate) fn bind(&mut self, handle: Handle, object: Object) -> Option<Object> {
-        self.slots.insert(handle.slot, (handle.generation, object)).map(|(_, old)| old)
+    /// Binds a handle; `None` where there is no such slot.
+    pub(crate) fn bind(&mut self, handle: Handle, object: Object) -> Option<()> {
+        if handle.slot >= CAPABILITIES_MAX {
+            return None;
+        }
+        let slot = handle.slot as usize;
+        if slot >= self.slots.len() {
+            self.slots.resize_with(slot + 1, || None);
+        }
+        self.slots[slot] = Some((handle.generation, object));
+        Some(())
     }
 
     pub(crate) fn unbind(&mut self, handle: Handle) -> Option<Object> {
-        match self.slots.get(&handle.slot) {
+        let slot = self.slots.get_mut(handle.slot as usize)?;
+        match slot {
             Some((generation, _)) if *generation == handle.generation => {
-                self.slots.remove(&handle.slot).map(|(_, object)| object)
+                slot.take().map(|(_, object)| object)
             }
             _ => None,
         }
     }
 
     pub(crate) fn get(&self, slot: u32, generation: u32) -> Option<&Object> {
-        self.slots.get(&slot).filter(|(bound, _)| *bound == generation).map(|(_, object)| object)
+        let (bound, object) = self.slots.get(slot as usize)?.as_ref()?;
+        (*bound == generation).then_some(object)
     }
 
     /// The device range `[offset, offset + bytes)` of a buffer, if it lies in it.
@@ -85,7 +97,7 @@ impl Bindings {
 
     /// Empties the table.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Object> {
-        std::mem::take(&mut self.slots).into_values().map(|(_, object)| object)
+        std::mem::take(&mut self.slots).into_iter().flatten().map(|(_, object)| object)
     }
 }
 
@@ -98,7 +110,7 @@ mod tests {
 
     fn table() -> Bindings {
         let mut bindings = Bindings::default();
-        bindings.bind(BUFFER, Object::Buffer { address: 1 << 45, bytes: 100 });
+        assert!(bindings.bind(BUFFER, Object::Buffer { address: 1 << 45, bytes: 100 }).is_some());
         bindings
     }
 

@@ -6,7 +6,7 @@ use bulkhead_gpu::{EventId, FillPattern, Gpu, Launch};
 use bulkhead_ring::{Pattern, Record};
 use bulkhead_schema::{ErrorCode, limits};
 
-use crate::{device, session::State};
+use crate::{device, session::State, streams::Held};
 
 /// A session's events that have been recorded.
 #[derive(Default)]
@@ -35,6 +35,8 @@ enum Outcome {
     Submitted,
     /// It does not.
     Nothing,
+    /// It comes again once what it waits for has passed.
+    Held,
 }
 
 impl From<ErrorCode> for Refused {
@@ -58,6 +60,7 @@ pub(crate) fn submit(
             state.streams.skipped(stream, position);
             Ok(())
         }
+        Ok(Ok(Outcome::Held)) => Ok(()),
         Ok(Err(refused)) => {
             tracing::debug!(position, ?record, code = ?refused.code, "record refused");
             state.streams.skipped(stream, position);
@@ -82,8 +85,38 @@ fn carry_out(
     parameters: &[u64],
 ) -> Result<Result<Outcome, Refused>, bulkhead_gpu::Error> {
     let gpu = &*state.gpu;
-    if let Record::CreateStream { stream, priority } = *record {
-        return state.streams.create(stream, priority, gpu.info()).map(|()| Ok(Outcome::Nothing));
+    match *record {
+        Record::CreateStream { stream, priority } => {
+            return state.streams.create(stream, priority, gpu.info()).map(|()| Ok(Outcome::Nothing));
+        }
+        Record::DestroyStream { stream } => {
+            return match state.streams.destroy(stream)? {
+                true => Ok(Ok(Outcome::Nothing)),
+                false => Ok(Err(ErrorCode::InvalidArgument.into())),
+            };
+        }
+        Record::DestroyEvent { event, .. } => {
+            if let Some(event) = state.events.events.remove(&event) {
+                gpu.destroy_event(event)?;
+            }
+            return Ok(Ok(Outcome::Nothing));
+        }
+        Record::Elapsed { start, end, reply, .. } => {
+            let events = &state.events.events;
+            let elapsed = match (events.get(&start), events.get(&end)) {
+                (Some(start), Some(end)) => gpu.elapsed_ns(*start, *end)?,
+                _ => None,
+            };
+            state.streams.page().answer(reply, position, elapsed.unwrap_or(f64::NAN).to_bits());
+            return Ok(Ok(Outcome::Nothing));
+        }
+        Record::Launch { .. }
+        | Record::CopyToDevice { .. }
+        | Record::CopyToHost { .. }
+        | Record::CopyOnDevice { .. }
+        | Record::Fill { .. }
+        | Record::WaitOn { .. }
+        | Record::RecordEvent { .. } => {}
     }
     let Some(stream) = state.streams.get(record.stream()).map(|stream| stream.id) else {
         return Ok(Err(ErrorCode::InvalidHandle.into()));
@@ -152,9 +185,10 @@ fn carry_out(
             };
             gpu.fill(stream, to, pattern, count)?;
         }
-        Record::WaitOn { stream, on, position } => {
-            state.streams.wait_on(stream, on, position)?;
-            return Ok(Ok(Outcome::Nothing));
+        Record::WaitOn { stream, on, position: until } => {
+            let wait = Held { position, record: *record, parameters: Vec::new() };
+            let held = state.streams.wait_on(stream, on, until, wait)?;
+            return Ok(Ok(if held { Outcome::Held } else { Outcome::Nothing }));
         }
         Record::RecordEvent { event, .. } => {
             if event >= limits::EVENTS_MAX {
@@ -170,28 +204,10 @@ fn carry_out(
             };
             gpu.record(event, stream)?;
         }
-        Record::DestroyEvent { event, .. } => {
-            if let Some(event) = state.events.events.remove(&event) {
-                gpu.destroy_event(event)?;
-            }
-            return Ok(Ok(Outcome::Nothing));
-        }
-        Record::Elapsed { start, end, reply, .. } => {
-            let events = &state.events.events;
-            let elapsed = match (events.get(&start), events.get(&end)) {
-                (Some(start), Some(end)) => gpu.elapsed_ns(*start, *end)?,
-                _ => None,
-            };
-            state.streams.page().answer(reply, position, elapsed.unwrap_or(f64::NAN).to_bits());
-            return Ok(Ok(Outcome::Nothing));
-        }
-        Record::DestroyStream { stream } => {
-            return match state.streams.destroy(stream)? {
-                true => Ok(Ok(Outcome::Nothing)),
-                false => Ok(Err(ErrorCode::InvalidArgument.into())),
-            };
-        }
-        Record::CreateStream { .. } => {}
+        Record::CreateStream { .. }
+        | Record::DestroyStream { .. }
+        | Record::DestroyEvent { .. }
+        | Record::Elapsed { .. } => {}
     }
     Ok(Ok(Outcome::Submitted))
 }

@@ -298,8 +298,7 @@ impl Control {
         if !range.is_some_and(|range| state.slot.read_write().contains(range)) {
             return Err(Error::new(ErrorCode::Internal, "the buffer does not lie in the session's window"));
         }
-        state.bindings.bind(handle, Object::Buffer { address: at, bytes });
-        Ok(())
+        state.bindings.bind(handle, Object::Buffer { address: at, bytes }).ok_or_else(no_slot)
     }
 
     fn register_host(
@@ -314,8 +313,8 @@ impl Control {
         let gpu = Arc::clone(&self.session.state.lock().gpu);
         let range = HostRange { at: HostAddress(memory.address()), bytes };
         gpu.register_host(range).map_err(|error| device::error(&error))?;
-        self.session.state.lock().bindings.bind(handle, Object::Host(Arc::new(memory)));
-        Ok(())
+        let mut state = self.session.state.lock();
+        state.bindings.bind(handle, Object::Host(Arc::new(memory))).ok_or_else(no_slot)
     }
 
     fn load(
@@ -328,9 +327,10 @@ impl Control {
         let loaded = load::load(&*gpu, descriptor, entries.len())?;
         let mut state = self.session.state.lock();
         for (handle, entry) in entries.iter().zip(&loaded.bound) {
-            state.bindings.bind(*handle, Object::Entry(entry.clone()));
+            state.bindings.bind(*handle, Object::Entry(entry.clone())).ok_or_else(no_slot)?;
         }
-        state.bindings.bind(handle, Object::Image { id: loaded.id, entries: entries.to_vec() });
+        let image = Object::Image { id: loaded.id, entries: entries.to_vec() };
+        state.bindings.bind(handle, image).ok_or_else(no_slot)?;
         Ok(loaded)
     }
 
@@ -394,6 +394,11 @@ impl Control {
         let _page = &self.page;
         Ok(())
     }
+}
+
+/// The kernel named a slot beyond its own limit.
+fn no_slot() -> Error {
+    Error::new(ErrorCode::Internal, "a handle beyond the table's limit")
 }
 
 /// A reply that cannot be sent means that the kernel is gone; the main thread sees that too, and ends the process.

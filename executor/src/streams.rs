@@ -10,7 +10,7 @@ use bulkhead_ring::{CompletionWriter, Record};
 use bulkhead_schema::limits::STREAMS_MAX;
 
 /// A stream gets a mark at least once in this many records.
-const RECORDS_PER_MARK: u32 = 64;
+const RECORDS_PER_MARK: u32 = 128;
 
 /// A record held back until another stream has passed a position.
 pub(crate) struct Held {
@@ -88,6 +88,7 @@ impl Streams {
         if let Some(stream) = self.streams.get_mut(index as usize).and_then(Option::take) {
             // All of it has passed, seen or not.
             self.in_flight -= stream.marks.iter().map(|(_, count)| count).sum::<u32>();
+            self.unmarked &= !(1 << index);
             self.gpu.destroy_stream(stream.id)?;
         }
         Ok(true)
@@ -175,21 +176,23 @@ impl Streams {
         (0..STREAMS_MAX).all(|index| self.passed(index, position))
     }
 
-    /// Makes later work of `index` wait until `on` has passed `position`. Returns whether it has to.
-    pub(crate) fn wait_on(&mut self, index: u32, on: u32, position: u64) -> Result<bool, Error> {
+    /// Holds the stream back, with the wait itself, until `on` has passed `position`. Returns whether it has to.
+    pub(crate) fn wait_on(&mut self, index: u32, on: u32, position: u64, wait: Held) -> Result<bool, Error> {
         if self.passed(on, position) {
             return Ok(false);
         }
         self.mark(on)?;
         if let Some(stream) = self.get_mut(index) {
             stream.waits_for = Some((on, position));
+            stream.held.push_front(wait);
+            self.held += 1;
         }
         Ok(true)
     }
 
     /// Whether records of the stream must be held back.
     pub(crate) fn is_held(&self, index: u32) -> bool {
-        self.get(index).is_some_and(|stream| stream.waits_for.is_some() || !stream.held.is_empty())
+        self.get(index).is_some_and(|stream| !stream.held.is_empty())
     }
 
     pub(crate) fn hold(&mut self, index: u32, held: Held) {

@@ -10,6 +10,12 @@ use crate::{
     sync::{Ordering, fence, spin},
 };
 
+/// Places given back between two stores to the head that the producer reads.
+#[cfg(not(loom))]
+const RELEASE_BATCH: u64 = 32;
+#[cfg(loom)]
+const RELEASE_BATCH: u64 = 2;
+
 /// How [`Consumer::park`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Park {
@@ -25,13 +31,15 @@ pub struct Consumer {
     head: u64,
     tail_seen: u64,
     words: Words,
+    /// The head that the producer knows.
+    published: u64,
 }
 
 impl Consumer {
     /// The consumer of a fresh ring.
     #[must_use]
     pub fn new(ring: Arc<Ring>) -> Self {
-        Self { ring, head: 0, tail_seen: 0, words: [0; RECORD_WORDS] }
+        Self { ring, head: 0, tail_seen: 0, words: [0; RECORD_WORDS], published: 0 }
     }
 
     /// Records ever taken.
@@ -61,6 +69,7 @@ impl Consumer {
     /// Where the producer broke the protocol; the ring is of no use any more.
     pub fn take(&mut self) -> Result<Option<Record>, ProtocolError> {
         if !self.is_ready() {
+            self.publish();
             return Ok(None);
         }
         let (tail, head) = (self.tail_seen, self.head);
@@ -88,10 +97,21 @@ impl Consumer {
         block
     }
 
-    /// Gives the place of the record taken last back to the producer.
+    /// Gives the place of the record taken last back to the producer, which learns of it in batches: telling it
+    /// each time would move a cache line per record between two cores.
     pub fn release(&mut self) {
         self.head += 1;
-        self.ring.header().head.store(self.head, Ordering::Release);
+        if self.head.is_multiple_of(RELEASE_BATCH) {
+            self.publish();
+        }
+    }
+
+    /// Tells the producer of every place given back so far.
+    pub fn publish(&mut self) {
+        if self.published != self.head {
+            self.published = self.head;
+            self.ring.header().head.store(self.head, Ordering::Release);
+        }
     }
 
     /// Spins for a record, `turns` times.
@@ -108,6 +128,7 @@ impl Consumer {
     /// Sleeps until the producer publishes or `timeout` has passed. Never sleeps without a timeout: the word it
     /// sleeps on belongs to the client.
     pub fn park(&mut self, timeout: Duration) -> Park {
+        self.publish();
         let header = self.ring.header();
         let bell = header.doorbell.load(Ordering::Acquire);
         header.parked.store(1, Ordering::Relaxed);

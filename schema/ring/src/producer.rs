@@ -79,8 +79,10 @@ impl Producer {
     ) -> Result<u64, Full> {
         self.reserve()?;
         let parameter_bytes = u32::try_from(bytes).map_err(|_| Full)?;
-        let launch =
-            |parameters| Record::Launch { stream, launch: Launch { entry, shape, parameter_bytes, parameters } };
+        let launch = |parameters| Record::Launch {
+            stream,
+            launch: Launch { entry, shape, parameter_bytes, parameters },
+        };
         if bytes <= INLINE_BYTES {
             let mut block = [0; INLINE_BYTES];
             fill(&mut block[..bytes]);
@@ -94,7 +96,8 @@ impl Producer {
             let start = self.borrow(count)?;
             let mut block = vec![0; count * 8];
             fill(&mut block[..bytes]);
-            for (cell, bytes) in self.ring.arena()[start..start + count].iter().zip(block.as_chunks::<8>().0) {
+            for (cell, bytes) in self.ring.arena()[start..start + count].iter().zip(block.as_chunks::<8>().0)
+            {
                 cell.store(u64::from_ne_bytes(*bytes), Ordering::Relaxed);
             }
             let place = ParameterPlace::Arena(u32::try_from(start).map_err(|_| Full)?);

@@ -59,6 +59,7 @@ fn a_full_ring_refuses_and_takes_again_once_released() {
     assert_eq!(consumer.take(), Ok(Some(record)));
     assert_eq!(producer.push(&record), Err(Full), "taken but not released");
     consumer.release();
+    consumer.publish();
     assert!(producer.push(&record).is_ok());
 }
 
@@ -73,6 +74,7 @@ fn a_full_arena_refuses_and_nothing_is_pushed() {
     assert_eq!(producer.position(), pushed as u64);
     assert!(matches!(consumer.take(), Ok(Some(Record::Launch { .. }))));
     consumer.release();
+    consumer.publish();
     assert!(producer.push_launch(0, ENTRY, SHAPE, 32_760, |bytes| bytes.fill(7)).is_ok());
 }
 
