@@ -46,8 +46,9 @@ pub const QUESTIONS_MAX: usize = 1024;
 pub const EXPORTS_MAX: usize = 32_768;
 /// Capabilities in one message.
 pub const CAPABILITIES_PER_MESSAGE_MAX: u32 = 16;
-/// Answers queued to a peer that does not read, in bytes.
-pub const QUEUED_BYTES_MAX: usize = 8 << 20;
+/// Answers queued to a peer that does not read, in bytes as they are sent; in memory, small ones take some twelve times
+/// as much.
+pub const QUEUED_BYTES_MAX: usize = 512 << 10;
 /// Largest message, in words of 8 bytes.
 pub const MESSAGE_WORDS_MAX: usize = 131_072;
 /// Deepest nesting of a message.
