@@ -16,6 +16,8 @@ pub(crate) struct Entry {
     pub(crate) hidden: [usize; 3],
     /// Length of the whole block in bytes.
     pub(crate) block_bytes: usize,
+    /// Dynamic shared memory that every launch has: the guard's clamp of shared accesses rests on it.
+    pub(crate) dynamic_shared_min: u32,
 }
 
 /// What a handle can stand for.

@@ -67,6 +67,7 @@ fn bind(
             visible_bytes: end(visible.last()),
             hidden: [base, load, store].map(|layout| layout.offset as usize),
             block_bytes: end(Some(store)),
+            dynamic_shared_min: entry.dynamic_shared_min,
         };
         if entry.block_bytes > limits::PARAMETER_BYTES_MAX || hidden.iter().any(|layout| layout.bytes != 4) {
             return Err(Error::new(ErrorCode::LimitReached, format!("{}: too many parameters", info.name)));

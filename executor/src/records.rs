@@ -144,7 +144,7 @@ fn carry_out(
             let launch = Launch {
                 grid: shape.grid,
                 block: shape.block,
-                shared_bytes: shape.shared_bytes,
+                shared_bytes: shape.shared_bytes.max(entry.dynamic_shared_min),
                 parameters: block,
             };
             gpu.launch(stream, entry.id, &launch)?;

@@ -76,7 +76,8 @@ impl Compiler {
             .ok_or_else(|| Error::Missing(HOW_TO_GET_IT.to_owned()))
     }
 
-    /// Compiles canonical PTX to a cubin for `sm_{architecture}`.
+    /// Compiles canonical PTX to a cubin for `sm_{architecture}`; from sm_90 on for its `a` variant, which takes
+    /// modules written for either.
     ///
     /// # Errors
     /// [`Error::Image`] with the compiler's message, or when it ran into a limit; [`Error::Missing`] where it is not there.
@@ -94,7 +95,7 @@ impl Compiler {
         let (input, output) = (folder.0.join("image.ptx"), folder.0.join("image.cubin"));
         std::fs::write(&input, ptx).map_err(failed("the compiler's input cannot be written"))?;
         let child = Command::new(&program)
-            .arg(format!("-arch=sm_{architecture}"))
+            .arg(format!("-arch=sm_{architecture}{}", if architecture >= 90 { "a" } else { "" }))
             .args([OsStr::new("-O3"), OsStr::new("-o"), output.as_os_str(), input.as_os_str()])
             .env_clear()
             .current_dir(&folder.0)
