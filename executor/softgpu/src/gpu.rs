@@ -249,8 +249,10 @@ impl Gpu for SoftGpu {
     }
 
     fn unregister_host(&self, range: HostRange) -> Result<(), Error> {
+        // Also in a dead context: nothing may touch the range once this returns.
+        let done = self.host.unregister(range);
         self.health.check()?;
-        self.host.unregister(range)
+        done
     }
 
     fn create_stream(&self, _priority: i32) -> Result<StreamId, Error> {

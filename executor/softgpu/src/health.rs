@@ -1,5 +1,6 @@
 //! Whether the context still lives.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::OnceLock;
 
 use bulkhead_gpu::Error;
@@ -16,6 +17,14 @@ impl Health {
         tracing::warn!(%error, "the software GPU's context is lost");
         let first = self.lost.get_or_init(|| error);
         debug_assert!(matches!(first, Error::Lost { .. }));
+    }
+
+    /// Does a piece of work; a panic in it, which is our own mistake, ends the context instead of leaving
+    /// others to wait for it.
+    pub(crate) fn watch(&self, work: impl FnOnce()) {
+        if std::panic::catch_unwind(AssertUnwindSafe(work)).is_err() {
+            self.lose(Error::Lost { reason: "internal error of the software GPU".to_owned(), code: 999 });
+        }
     }
 
     /// What ended the context, if something did.

@@ -153,7 +153,8 @@ impl Pool {
             self.shared.jobs.lock().list.push(Arc::clone(&job));
             self.shared.more.notify_all();
         }
-        job.work(core, &self.shared.health, || false);
+        let health = &self.shared.health;
+        health.watch(|| job.work(core, health, || false));
         if !alone {
             self.shared.jobs.lock().list.retain(|other| !Arc::ptr_eq(other, &job));
             let mut helpers = job.helpers.lock();
@@ -181,7 +182,7 @@ impl Shared {
     fn help(&self, core: &mut Core) {
         while let Some(job) = self.next_job() {
             let since = Instant::now();
-            job.work(core, &self.health, || since.elapsed() > STAY);
+            self.health.watch(|| job.work(core, &self.health, || since.elapsed() > STAY));
             let mut helpers = job.helpers.lock();
             *helpers -= 1;
             if *helpers == 0 {

@@ -149,9 +149,12 @@ impl Engine {
             if self.health.is_lost() {
                 continue;
             }
-            if let Err((violation, address)) = self.perform(work, &mut core) {
-                self.health.lose(Fault::access(violation, "copy", address).lost("a stream's copy or fill"));
-            }
+            self.health.watch(|| {
+                if let Err((violation, address)) = self.perform(work, &mut core) {
+                    let fault = Fault::access(violation, "copy", address);
+                    self.health.lose(fault.lost("a stream's copy or fill"));
+                }
+            });
         }
     }
 

@@ -120,12 +120,7 @@ fn program(seed: u64) -> String {
     let mut start = String::new();
     let mut end = String::new();
     for register in 0..REGISTERS {
-        writeln!(
-            start,
-            "    mul.lo.u32 %v{register}, %id, {};",
-            2_654_435_761u64.pow(1) % (1 << 32) >> register
-        )
-        .unwrap();
+        writeln!(start, "    mul.lo.u32 %v{register}, %id, {};", 2_654_435_761u64 >> register).unwrap();
         writeln!(end, "    xor.b32 %sum, %sum, %v{register}; mul.lo.u32 %sum, %sum, 16777619;").unwrap();
     }
     format!(

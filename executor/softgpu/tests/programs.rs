@@ -264,7 +264,7 @@ fn every_block_of_a_grid_in_three_dimensions_runs_once() {
     let launch = Launch { grid: [x, y, z], block: [2, 3, 4], shared_bytes: 0, parameters: &parameters };
     machine.gpu.launch(machine.stream, entry.id, &launch).unwrap();
     // Each block adds what its 24 threads say of themselves.
-    let each: u32 = (0..24).map(|t| (t / 6 << 8) + t / 2 % 3).sum();
+    let each: u32 = (0..24).map(|t| ((t / 6) << 8) + t / 2 % 3).sum();
     assert_eq!(machine.download_u32(at, 105), vec![each; 105]);
 }
 
