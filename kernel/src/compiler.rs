@@ -100,6 +100,8 @@ impl Compiler {
             .env_clear()
             .stdin(Stdio::from(image))
             .stdout(Stdio::from(output.try_clone()?))
+            // Keys pressed at a terminal are for whoever started the kernel.
+            .process_group(0)
             .kill_on_drop(true)
             .spawn()?;
         // The process limits itself before it reads; this holds where it is not the process it should be.

@@ -74,14 +74,12 @@ impl Drop for Ending {
         for session in connection.sessions.take().iter().filter_map(Weak::upgrade) {
             session.end(&why);
         }
-        connection.kernel.connections.set(connection.kernel.connections.get().saturating_sub(1));
         tracing::info!(target: "bulkhead::audit", connection = connection.id, "connection ended");
     }
 }
 
 /// Serves one client until it, or its process, is gone.
 pub(crate) async fn serve(kernel: Rc<Kernel>, stream: UnixStream, peer: Peer) -> io::Result<()> {
-    kernel.connections.set(kernel.connections.get() + 1);
     let id = kernel.next_connection.get();
     kernel.next_connection.set(id + 1);
     let connection = Rc::new(Connection {
@@ -102,22 +100,23 @@ pub(crate) async fn serve(kernel: Rc<Kernel>, stream: UnixStream, peer: Peer) ->
         firewall::network(&firewall, BufReader::new(reader.compat()), BufWriter::new(writer.compat_write()));
     let bootstrap: bulkhead::Client = capnp_rpc::new_client(Bulkhead { connection });
     let mut system = RpcSystem::new(network, Some(bootstrap.client));
+    let disconnector = system.get_disconnector();
     tokio::select! {
         biased;
         // A forked child may keep the socket open: the process is what counts.
         () = gone(process.as_ref()) => {}
-        () = firewall.tripped() => {
-            // Whether it has read the reason by then or not.
-            drop(tokio::time::timeout(FAREWELL, &mut system).await);
-        }
+        () = firewall.tripped() => {}
         ended = &mut system => {
             if let Err(error) = ended {
                 tracing::debug!(connection = id, %error, "a connection failed");
             }
+            return Ok(());
         }
     }
-    drop(system);
     drop(ending);
+    // Calls in flight and the tables that hold them keep each other alive until the disconnector has run. Whether the
+    // client reads why it is sent away in that time is its own affair.
+    drop(tokio::time::timeout(FAREWELL, futures::future::join(system, disconnector)).await);
     Ok(())
 }
 

@@ -26,6 +26,7 @@ use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp, limits};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::{
     io::{Interest, unix::AsyncFd},
+    net::UnixStream,
     time::Instant,
 };
 
@@ -37,6 +38,20 @@ pub(crate) struct Peer {
     pub(crate) uid: u32,
     /// `None` where the process is not in this process's pid namespace.
     pub(crate) pid: Option<i32>,
+}
+
+impl Peer {
+    /// Who is at the other end of this socket.
+    pub(crate) fn of(stream: &UnixStream) -> io::Result<Self> {
+        let credentials = stream.peer_cred()?;
+        // The system says 0 for a process that cannot be named here.
+        Ok(Self { uid: credentials.uid(), pid: credentials.pid().filter(|pid| *pid > 0) })
+    }
+
+    /// Whether it may talk to the kernel: the same user, or root.
+    pub(crate) fn may_connect(self, own_uid: u32) -> bool {
+        self.uid == own_uid || self.uid == 0
+    }
 }
 
 /// Names descriptors to hand over, once.
@@ -198,7 +213,7 @@ impl DescriptorSocket {
                     Ok(rustix::net::accept_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?)
                 })
                 .await
-                .and_then(|socket| Ok((peer(&socket)?, Packets::new(socket)?)));
+                .and_then(admitted);
             let (peer, packets) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
@@ -207,7 +222,7 @@ impl DescriptorSocket {
                     continue;
                 }
             };
-            if connections.get() >= limits::DESCRIPTOR_CONNECTIONS_MAX || !may_connect(peer, own_uid) {
+            if connections.get() >= limits::DESCRIPTOR_CONNECTIONS_MAX || !peer.may_connect(own_uid) {
                 tracing::warn!(target: "bulkhead::audit", ?peer, "descriptor connection refused");
                 continue;
             }
@@ -254,15 +269,11 @@ async fn converse(packets: &Packets, peer: Peer, tokens: &Tokens, second: Durati
     }
 }
 
-/// Who is at the other end of a unix socket.
-fn peer(socket: &OwnedFd) -> io::Result<Peer> {
-    let credentials = rustix::net::sockopt::socket_peercred(socket)?;
-    Ok(Peer { uid: credentials.uid.as_raw(), pid: Some(credentials.pid.as_raw_nonzero().get()) })
-}
-
-/// Whether this process may talk to the kernel: the same user, or root.
-pub(crate) fn may_connect(peer: Peer, own_uid: u32) -> bool {
-    peer.uid == own_uid || peer.uid == 0
+/// Who is at the other end, and the socket as packets. Tokio's stream is the safe way to ask.
+fn admitted(socket: OwnedFd) -> io::Result<(Peer, Packets)> {
+    let stream = UnixStream::from_std(socket.into())?;
+    let peer = Peer::of(&stream)?;
+    Ok((peer, Packets::new(stream.into_std()?.into())?))
 }
 
 #[cfg(test)]

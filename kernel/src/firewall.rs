@@ -13,7 +13,7 @@ mod network;
 
 use std::{
     cell::{Cell, RefCell},
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     rc::Rc,
     task::{Poll, Waker},
 };
@@ -45,6 +45,15 @@ struct Question {
     returned: Option<Vec<u32>>,
 }
 
+/// A message on its way out.
+#[derive(Debug)]
+struct Queued {
+    /// What is left of it to write, in bytes.
+    left: usize,
+    /// What it takes in memory, in bytes.
+    cost: usize,
+}
+
 /// What one connection has, and whether that is too much.
 #[derive(Debug, Default)]
 pub(crate) struct Firewall {
@@ -56,8 +65,12 @@ pub(crate) struct Firewall {
     exports: RefCell<HashMap<u32, usize>>,
     references: Cell<usize>,
     bytes_read: Cell<usize>,
-    bytes_queued: Cell<usize>,
-    bytes_written: Cell<usize>,
+    /// Messages that were sent and are not written yet, in order.
+    queue: RefCell<VecDeque<Queued>>,
+    /// What they take in memory, in bytes.
+    queue_bytes: Cell<usize>,
+    /// Nothing can be written any more.
+    broken: Cell<bool>,
     drained: RefCell<Option<Waker>>,
     tripped: CancellationToken,
 }
@@ -223,27 +236,49 @@ impl Firewall {
             self.tripped.cancel();
             return Poll::Ready(Err(Error::overloaded("too many calls were given up".into())));
         }
-        if self.bytes_queued.get() - self.bytes_written.get() < limits::QUEUED_BYTES_MAX {
+        if self.broken.get() {
+            return Poll::Ready(Err(Error::disconnected("the peer is gone".into())));
+        }
+        if self.queue_bytes.get() < limits::QUEUED_BYTES_MAX {
             return Poll::Ready(Ok(()));
         }
         self.drained.replace(Some(waker.clone()));
         Poll::Pending
     }
 
-    fn queued(&self, bytes: usize) {
-        self.bytes_queued.set(self.bytes_queued.get() + bytes);
-    }
-
     fn read(&self, bytes: usize) {
         self.bytes_read.set(self.bytes_read.get().wrapping_add(bytes));
     }
 
-    fn written(&self, bytes: usize) {
-        // What is written was queued before; an estimate that was too low must not make the difference negative.
-        self.bytes_written.set((self.bytes_written.get() + bytes).min(self.bytes_queued.get()));
-        if self.bytes_queued.get() - self.bytes_written.get() < limits::QUEUED_BYTES_MAX
-            && let Some(waker) = self.drained.take()
-        {
+    fn queued(&self, left: usize, cost: usize) {
+        self.queue.borrow_mut().push_back(Queued { left, cost });
+        self.queue_bytes.set(self.queue_bytes.get().saturating_add(cost));
+    }
+
+    fn written(&self, mut bytes: usize) {
+        let mut queue = self.queue.borrow_mut();
+        while let Some(first) = queue.front_mut() {
+            if bytes < first.left {
+                first.left -= bytes;
+                break;
+            }
+            bytes -= first.left;
+            self.queue_bytes.set(self.queue_bytes.get().saturating_sub(first.cost));
+            queue.pop_front();
+        }
+        if self.queue_bytes.get() < limits::QUEUED_BYTES_MAX {
+            self.wake();
+        }
+    }
+
+    /// Writing has failed. Without this, whoever waits for the queue to drain would wait for ever.
+    fn broke(&self) {
+        self.broken.set(true);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.drained.take() {
             waker.wake();
         }
     }

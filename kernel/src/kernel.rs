@@ -23,7 +23,6 @@ pub(crate) struct Kernel {
     pub(crate) tokens: Rc<Tokens>,
     pub(crate) compiler: Compiler,
     pub(crate) descriptor_socket: String,
-    pub(crate) connections: Cell<usize>,
     pub(crate) next_connection: Cell<u64>,
     pub(crate) next_session: Cell<u32>,
     /// Every session whose client still holds it, or whose executor does.

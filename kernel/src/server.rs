@@ -16,15 +16,15 @@ use rustix::{
     process::{Resource, Rlimit},
 };
 use tokio::{
-    net::{UnixListener, UnixStream},
-    task::LocalSet,
+    net::UnixListener,
+    task::{JoinSet, LocalSet},
 };
 
 use crate::{
     Config, Error,
     compiler::Compiler,
     connection,
-    descriptors::{DescriptorSocket, Peer, Tokens, may_connect},
+    descriptors::{DescriptorSocket, Peer, Tokens},
     executor::Device,
     kernel::Kernel,
 };
@@ -121,7 +121,6 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
         tokens: Rc::clone(&tokens),
         compiler: Compiler::new(config.compiler, config.limits.compiles_max, second),
         descriptor_socket: descriptor_path.to_string_lossy().into_owned(),
-        connections: Cell::new(0),
         next_connection: Cell::new(1),
         next_session: Cell::new(1),
         sessions: RefCell::default(),
@@ -162,11 +161,21 @@ fn reason<T>(stopped: Result<T, tokio::task::JoinError>) -> String {
     stopped.err().map_or_else(|| "it returned".to_owned(), |error| error.to_string())
 }
 
-/// Accepts clients of this user. Never ends.
+/// Accepts clients of this user. Never ends; dropping it ends every connection.
 async fn accept(listener: &UnixListener, kernel: &Rc<Kernel>, own_uid: u32) {
+    let mut connections = JoinSet::new();
     loop {
-        let (stream, peer) = match listener.accept().await.and_then(|(stream, _)| {
-            let peer = peer(&stream)?;
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(ended) = connections.join_next() => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "serving a connection failed");
+                }
+                continue;
+            }
+        };
+        let (stream, peer) = match accepted.and_then(|(stream, _)| {
+            let peer = Peer::of(&stream)?;
             Ok((stream, peer))
         }) {
             Ok(accepted) => accepted,
@@ -176,23 +185,18 @@ async fn accept(listener: &UnixListener, kernel: &Rc<Kernel>, own_uid: u32) {
                 continue;
             }
         };
-        if !may_connect(peer, own_uid) || kernel.connections.get() >= kernel.limits.connections_max {
+        if !peer.may_connect(own_uid) || connections.len() >= kernel.limits.connections_max {
             tracing::warn!(target: "bulkhead::audit", ?peer, "connection refused");
             continue;
         }
         let kernel = Rc::clone(kernel);
         // A panic in there ends that connection, as does an error.
-        tokio::task::spawn_local(async move {
+        connections.spawn_local(async move {
             if let Err(error) = connection::serve(kernel, stream, peer).await {
                 tracing::warn!(?peer, %error, "a connection was not served");
             }
         });
     }
-}
-
-fn peer(stream: &UnixStream) -> io::Result<Peer> {
-    let credentials = stream.peer_cred()?;
-    Ok(Peer { uid: credentials.uid(), pid: credentials.pid() })
 }
 
 /// Every session and image needs descriptors: as many as the system allows.

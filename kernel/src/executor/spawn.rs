@@ -38,6 +38,8 @@ pub(super) fn spawn(
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::null())
+        // Keys pressed at a terminal are for whoever started the kernel.
+        .process_group(0)
         .kill_on_drop(true)
         .spawn()?;
     Ok((ours, child))

@@ -21,6 +21,9 @@ use futures::{AsyncRead, AsyncWrite, TryFutureExt};
 
 use super::{Firewall, reader_options};
 
+/// What a queued message takes besides its segments, in bytes: its place in queues, its reference counts.
+const MESSAGE_OVERHEAD_BYTES: usize = 256;
+
 /// The kernel's side of a connection, behind a firewall.
 pub(crate) fn network(
     firewall: &Rc<Firewall>,
@@ -60,14 +63,20 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, buffer);
-        if let Poll::Ready(Ok(bytes)) = written {
-            self.firewall.written(bytes);
+        match &written {
+            Poll::Ready(Ok(bytes)) => self.firewall.written(*bytes),
+            Poll::Ready(Err(_)) => self.firewall.broke(),
+            Poll::Pending => {}
         }
         written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        if matches!(flushed, Poll::Ready(Err(_))) {
+            self.firewall.broke();
+        }
+        flushed
     }
 
     fn poll_close(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -110,7 +119,8 @@ impl Connection<Side> for GuardedConnection {
 
     fn new_outgoing_message(&mut self, first_segment_words: u32) -> Box<dyn OutgoingMessage> {
         let inner = self.inner.new_outgoing_message(first_segment_words);
-        Box::new(GuardedMessage { inner, firewall: Rc::clone(&self.firewall) })
+        let reserved_bytes = first_segment_words as usize * 8;
+        Box::new(GuardedMessage { inner, reserved_bytes, firewall: Rc::clone(&self.firewall) })
     }
 
     fn receive_incoming_message(&mut self) -> Promise<Option<Box<dyn IncomingMessage>>, Error> {
@@ -140,6 +150,8 @@ impl Connection<Side> for GuardedConnection {
 
 struct GuardedMessage {
     inner: Box<dyn OutgoingMessage>,
+    /// What it takes however short it is.
+    reserved_bytes: usize,
     firewall: Rc<Firewall>,
 }
 
@@ -162,8 +174,9 @@ impl OutgoingMessage for GuardedMessage {
         let (sent, message) = self.inner.send();
         // As the stream framing has it: the words, a count of segments and their lengths, padded to a word.
         let segments = message.get_segments_for_output();
-        let words: usize = segments.iter().map(|segment| segment.len() / 8).sum();
-        firewall.queued(words * 8 + (4 + 4 * segments.len()).next_multiple_of(8));
+        let bytes: usize = segments.iter().map(|segment| segment.len()).sum();
+        let cost = bytes.max(self.reserved_bytes) + MESSAGE_OVERHEAD_BYTES;
+        firewall.queued(bytes + (4 + 4 * segments.len()).next_multiple_of(8), cost);
         (sent, message)
     }
 

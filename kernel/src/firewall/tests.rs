@@ -91,8 +91,23 @@ fn a_question_is_not_asked_twice() {
 #[test]
 fn a_peer_that_does_not_read_is_not_read_from() {
     let firewall = firewall();
-    firewall.queued(limits::QUEUED_BYTES_MAX);
+    firewall.queued(100, limits::QUEUED_BYTES_MAX / 2);
+    assert!(firewall.poll_ready(Waker::noop()).is_ready());
+    firewall.queued(100, limits::QUEUED_BYTES_MAX / 2);
     assert!(firewall.poll_ready(Waker::noop()).is_pending());
+    firewall.written(99);
+    assert!(firewall.poll_ready(Waker::noop()).is_pending(), "the first message is not out yet");
     firewall.written(1);
     assert!(matches!(firewall.poll_ready(Waker::noop()), Poll::Ready(Ok(()))));
+    firewall.written(100);
+    assert_eq!((firewall.queue_bytes.get(), firewall.queue.borrow().len()), (0, 0));
+}
+
+#[test]
+fn a_peer_that_cannot_be_written_to_is_not_waited_for() {
+    let firewall = firewall();
+    firewall.queued(100, limits::QUEUED_BYTES_MAX);
+    assert!(firewall.poll_ready(Waker::noop()).is_pending());
+    firewall.broke();
+    assert!(matches!(firewall.poll_ready(Waker::noop()), Poll::Ready(Err(_))));
 }

@@ -247,6 +247,8 @@ impl Session {
                 link.call(Deadline::Drain, Vec::new(), |mut request| request.set_close_session(self.id));
             match closed.await {
                 Ok(_) => break,
+                // One that the executor ended itself may be unknown to it already.
+                Err(error) if matches!(error.code, ErrorCode::NotFound | ErrorCode::InvalidHandle) => break,
                 Err(error) => {
                     tracing::error!(session = self.id, %error, "the executor does not close a session");
                     tokio::select! {

@@ -8,8 +8,8 @@ use bulkhead_schema::{Error, ErrorCode};
 use crate::{
     fake::{Asked, Manners},
     harness::{
-        Client, Harness, Session, descriptor_socket, everything_given_back, exchange, read, until,
-        with_changed_kernel, with_kernel,
+        Client, Harness, Session, descriptor_socket, everything_given_back, exchange, open_connections, read,
+        until, with_changed_kernel, with_kernel,
     },
 };
 
@@ -197,29 +197,43 @@ fn a_killed_client_loses_its_sessions_though_a_child_keeps_its_socket() {
     if let Some(directory) = std::env::var_os(ROLE) {
         return be_the_client(directory.as_ref());
     }
-    with_kernel(async |harness| {
-        let mut client = tokio::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "loss::a_killed_client_loses_its_sessions_though_a_child_keeps_its_socket"])
-            .env(ROLE, &harness.directory)
-            .stdout(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let observer = Client::new(&harness.directory).await;
-        until(async || !observer.status().await.sessions.is_empty()).await;
-        let killed = std::time::Instant::now();
-        client.kill().await.unwrap();
-        until(async || observer.status().await.sessions.is_empty()).await;
-        assert!(killed.elapsed() < Duration::from_secs(3), "its child sleeps for longer");
-        assert!(harness.fake.asked().iter().any(|asked| matches!(asked, Asked::Close(_))));
-    });
+    let manners = Manners { holds_fences: true, ..Manners::default() };
+    with_changed_kernel(
+        manners,
+        |_| {},
+        async |harness| {
+            let mut client = tokio::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "loss::a_killed_client_loses_its_sessions_though_a_child_keeps_its_socket"])
+                .env(ROLE, &harness.directory)
+                .stdout(Stdio::null())
+                .kill_on_drop(true)
+                .spawn()
+                .unwrap();
+            let observer = Client::new(&harness.directory).await;
+            until(async || !observer.status().await.sessions.is_empty()).await;
+            let killed = std::time::Instant::now();
+            client.kill().await.unwrap();
+            until(async || observer.status().await.sessions.is_empty()).await;
+            assert!(killed.elapsed() < Duration::from_secs(3), "its child sleeps for longer");
+            assert!(harness.fake.asked().iter().any(|asked| matches!(asked, Asked::Close(_))));
+            until(async || open_connections(&harness.directory) == 1).await;
+            assert!(killed.elapsed() < Duration::from_secs(3), "its child sleeps for longer");
+        },
+    );
 }
 
 /// Opens a session, leaves its socket to a child that sleeps, and waits to be killed.
 fn be_the_client(directory: &std::path::Path) {
     crate::harness::local(async {
         let client = Client::new(directory).await;
-        let _session = client.open("about to be killed").await.unwrap();
+        let session = client.open("about to be killed").await.unwrap();
+        // A call that is in flight when the end comes.
+        let response = session.client.fence_request().send().promise.await.unwrap();
+        let fence = read(response.get().unwrap().get_result()).unwrap().get_fence().unwrap();
+        let mut request = fence.wait_request();
+        request.get().set_timeout_ms(u32::MAX);
+        let _waiting = tokio::task::spawn_local(request.send().promise);
+        tokio::task::yield_now().await;
         for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
             let number: i32 = entry.unwrap().file_name().to_str().unwrap().parse().unwrap();
             let target = std::fs::read_link(format!("/proc/self/fd/{number}"));

@@ -7,3 +7,4 @@ mod hostile;
 mod images;
 mod loss;
 mod memory;
+mod sequences;
