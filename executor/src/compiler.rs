@@ -75,7 +75,14 @@ pub fn compile(image: &[u8], architecture: u32) -> Result<(String, Vec<String>),
     };
     let text = Image::read(image).map_err(fatbin)?.ptx_for(architecture).map_err(fatbin)?;
     let refused = |report: bulkhead_guard::Report| {
-        Error::new(ErrorCode::ImageRefused, format!("the guard refuses the image's PTX\n{report}"))
+        let mut message = "the guard refuses the image's PTX".to_owned();
+        for finding in &report.findings {
+            message.push_str(&format!("\nimage.ptx:{finding}"));
+        }
+        if report.left_out > 0 {
+            message.push_str(&format!("\n... and {} more", report.left_out));
+        }
+        Error::new(ErrorCode::ImageRefused, message)
     };
     let module = bulkhead_guard::parse(&text).map_err(refused)?;
     let confined = bulkhead_guard::confine(&module).map_err(refused)?;

@@ -19,7 +19,14 @@ impl Backend {
     pub(crate) fn open(self) -> Result<Arc<dyn Gpu>, DeviceError> {
         match self {
             Self::Software => Ok(bulkhead_softgpu::SoftGpu::new(bulkhead_softgpu::Options::default())?),
-            Self::Cuda(ordinal) => Ok(bulkhead_cuda::Cuda::open(ordinal, bulkhead_cuda::Options::default())?),
+            Self::Cuda(ordinal) => {
+                let device = bulkhead_cuda::Cuda::open(ordinal, bulkhead_cuda::Options::default())?;
+                if device.pageable_memory_access() {
+                    let why = "the driver maps the executor's own memory for kernels (HMM): load it with uvm_disable_hmm=1";
+                    return Err(DeviceError::Missing(why.into()));
+                }
+                Ok(device)
+            }
         }
     }
 }

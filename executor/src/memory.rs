@@ -31,8 +31,16 @@ impl SlotMemory {
     }
 
     fn fill(gpu: &Arc<dyn Gpu>, slot: Slot) -> Result<Self, Error> {
-        let (reach, stores) = (slot.reach(), slot.stores_reach());
         let stream = gpu.create_stream(0)?;
+        let made = Self::map_slot(gpu, slot, stream);
+        if made.is_err() {
+            gpu.destroy_stream(stream)?;
+        }
+        made
+    }
+
+    fn map_slot(gpu: &Arc<dyn Gpu>, slot: Slot, stream: StreamId) -> Result<Self, Error> {
+        let (reach, stores) = (slot.reach(), slot.stores_reach());
         let sink = gpu.create_memory(SINK_BYTES)?;
         let chunks = |bytes: u64| bytes / SINK_BYTES;
         let start = DeviceAddress(reach.start().0);
@@ -75,8 +83,14 @@ impl SlotMemory {
             self.gpu.destroy_memory(memory)?;
             return Err(error);
         }
+        if let Err(error) = self.scrub(at, bytes) {
+            self.gpu.unmap(DeviceAddress(at), bytes)?;
+            self.map_sinks(at, bytes)?;
+            self.gpu.destroy_memory(memory)?;
+            return Err(error);
+        }
         self.arenas.insert(at, (bytes, memory));
-        self.scrub(at, bytes)
+        Ok(())
     }
 
     /// Gives an arena back; its range holds sinks again.

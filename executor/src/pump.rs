@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bulkhead_gpu::Error as DeviceError;
+use bulkhead_gpu::{Error as DeviceError, ImageId};
 use bulkhead_ring::{Consumer, Ended, ProtocolError, memory::Shared};
 use bulkhead_schema::{Error, ErrorCode, limits};
 
@@ -40,6 +40,7 @@ pub(crate) struct Waiter {
 enum Then {
     Reply(u64),
     Unregister(Arc<Shared>),
+    Unload(u64, ImageId),
 }
 
 impl Waiter {
@@ -53,16 +54,22 @@ impl Waiter {
         Self { stream: None, position: None, then: Then::Unregister(memory) }
     }
 
+    /// Has an image, whose entries are unbound, unloaded at that time, for request `id`.
+    pub(crate) fn unload(id: u64, image: ImageId) -> Self {
+        Self { stream: None, position: None, then: Then::Unload(id, image) }
+    }
+
     /// Answers request `id` once `stream` has passed `position`.
     pub(crate) fn fence(id: u64, stream: u32, position: u64) -> Self {
         Self { stream: Some(stream), position: Some(position), then: Then::Reply(id) }
     }
 
-    /// What must still be undone when the session ends before the waiter's time.
-    pub(crate) fn abandon(self) -> Option<Arc<Shared>> {
+    /// What is still to be done when the session, all of whose work has passed, ends before the waiter's time.
+    pub(crate) fn abandon(self) -> Job {
         match self.then {
-            Then::Reply(_) => None,
-            Then::Unregister(memory) => Some(memory),
+            Then::Reply(id) => Job::Answer { id },
+            Then::Unregister(memory) => Job::Unregister(memory),
+            Then::Unload(id, image) => Job::UnloadNow { id, image },
         }
     }
 }
@@ -118,8 +125,8 @@ pub(crate) fn run(session: &Session, mut consumer: Consumer, jobs: &mpsc::Sender
 fn linger(session: &Session, jobs: &mpsc::Sender<Job>) {
     while !session.stopping.load(Ordering::Acquire) {
         let mut state = session.state.lock();
-        // As if the ring were empty: what is in it will never be submitted.
-        if wake_waiters(&mut state, (0, u64::MAX), session, jobs).is_err() {
+        // What is in the ring will never be submitted: waiters wait for all that was.
+        if wake_waiters(&mut state, (u64::MAX, u64::MAX), session, jobs).is_err() {
             return;
         }
         drop(state);
@@ -234,9 +241,9 @@ fn wake_waiters(
     for waiter in done {
         match waiter.then {
             Then::Reply(id) => report(session.link.reply(id, None, |mut reply| reply.set_ok(()))),
-            Then::Unregister(memory) => {
-                // The control thread outlives the pump.
-                if jobs.send(Job::Unregister(memory)).is_err() {
+            // The control thread outlives the pump.
+            Then::Unregister(_) | Then::Unload(..) => {
+                if jobs.send(waiter.abandon()).is_err() {
                     tracing::error!("the control thread is gone");
                 }
             }

@@ -11,6 +11,7 @@ use std::{
 use bulkhead_gpu::{Error as DeviceError, Gpu};
 use bulkhead_mm::Slot;
 use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp::request, limits};
+use parking_lot::Mutex;
 
 use crate::{
     device::{self, Backend},
@@ -45,7 +46,7 @@ pub fn run(socket: OwnedFd, backend: Backend) -> Result<(), RunError> {
     gpu.bind_thread()?;
     let link = Link::new(socket);
     watch(Arc::clone(&gpu), link.clone())?;
-    let mut server = Server { gpu, link, sessions: HashMap::new() };
+    let mut server = Server { gpu, link, sessions: Sessions::default() };
     let mut buffer = vec![0; limits::PACKET_BYTES_MAX];
     while let Some((bytes, descriptor)) = server.link.receive(&mut buffer)? {
         server.packet(&buffer[..bytes], descriptor);
@@ -78,10 +79,13 @@ pub(crate) fn lose_device(link: &Link, error: &DeviceError) -> ! {
     std::process::exit(EXIT_DEVICE_LOST)
 }
 
+/// Where each session's jobs go.
+type Sessions = Arc<Mutex<HashMap<u32, mpsc::Sender<Job>>>>;
+
 struct Server {
     gpu: Arc<dyn Gpu>,
     link: Link,
-    sessions: HashMap<u32, mpsc::Sender<Job>>,
+    sessions: Sessions,
 }
 
 impl Server {
@@ -127,11 +131,11 @@ impl Server {
             request::OpenSession(open) => {
                 let open = open?;
                 let (session, slot, ring) = (open.get_session(), open.get_slot(), descriptor()?);
-                self.open(id, session, slot, &ring)
+                self.open(id, session, slot, ring)
             }
             request::CloseSession(session) => {
                 let closed = self.job(session, Job::Close { id });
-                self.sessions.remove(&session);
+                self.sessions.lock().remove(&session);
                 closed
             }
             request::MapArena(range) => {
@@ -184,19 +188,30 @@ impl Server {
         })
     }
 
-    fn open(&mut self, id: u64, session: u32, slot: u32, ring: &OwnedFd) -> Result<(), Error> {
+    /// Opens a session on a thread of its own: scrubbing its sink may have to wait for a full device.
+    fn open(&self, id: u64, session: u32, slot: u32, ring: OwnedFd) -> Result<(), Error> {
         let slot = Slot::new(slot).ok_or_else(|| Error::new(ErrorCode::Internal, "no such slot"))?;
-        if self.sessions.contains_key(&session) {
+        if self.sessions.lock().contains_key(&session) {
             return Err(Error::new(ErrorCode::Internal, "the session exists"));
         }
-        let (jobs, page) = session::open(&self.gpu, &self.link, session, slot, ring)?;
-        self.sessions.insert(session, jobs);
-        report(self.link.reply(id, Some(page.as_fd()), |mut reply| reply.set_opened(())));
-        Ok(())
+        let (gpu, link, sessions) = (Arc::clone(&self.gpu), self.link.clone(), Arc::clone(&self.sessions));
+        let open = move || {
+            let opened = gpu.bind_thread().map_err(|error| device::error(&error));
+            match opened.and_then(|()| session::open(&gpu, &link, session, slot, &ring)) {
+                Ok((jobs, page)) => {
+                    sessions.lock().insert(session, jobs);
+                    report(link.reply(id, Some(page.as_fd()), |mut reply| reply.set_opened(())));
+                }
+                Err(error) => report(link.reply(id, None, |reply| error.write(reply.init_error()))),
+            }
+        };
+        let thread = thread::Builder::new().name(format!("open-{session}")).spawn(open);
+        thread.map(drop).map_err(|error| Error::new(ErrorCode::LimitReached, format!("no thread: {error}")))
     }
 
     fn job(&self, session: u32, job: Job) -> Result<(), Error> {
-        let session = self.sessions.get(&session);
+        let sessions = self.sessions.lock();
+        let session = sessions.get(&session);
         let session = session.ok_or_else(|| Error::new(ErrorCode::SessionLost, "no such session"))?;
         session.send(job).map_err(|_| Error::new(ErrorCode::SessionLost, "the session is over"))
     }

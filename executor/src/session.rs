@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bulkhead_gpu::{Gpu, HostAddress, HostRange};
+use bulkhead_gpu::{Gpu, HostAddress, HostRange, ImageId};
 use bulkhead_mm::{Range, Slot};
 use bulkhead_ring::{
     CompletionWriter, Consumer, Ended,
@@ -112,6 +112,15 @@ pub(crate) enum Job {
     },
     /// Host memory that nothing on the device uses any more.
     Unregister(Arc<Shared>),
+    /// An image none of whose entries is bound or queued any more.
+    UnloadNow {
+        id: u64,
+        image: ImageId,
+    },
+    /// What was waited for has passed.
+    Answer {
+        id: u64,
+    },
     Close {
         id: u64,
     },
@@ -133,10 +142,12 @@ pub(crate) fn open(
     let device = |error| device::error(&error);
     let (page_at, page_bytes) = page.range();
     let range = HostRange { at: HostAddress(page_at), bytes: page_bytes };
-    let memory = SlotMemory::open(gpu, slot).map_err(device)?;
-    gpu.register_host(range).map_err(device)?;
     let mut streams = Streams::new(Arc::clone(gpu), CompletionWriter::new(Arc::clone(&page)), page_at);
     streams.create(0, 0, gpu.info()).map_err(device)?;
+    let memory = gpu
+        .register_host(range)
+        .and_then(|()| SlotMemory::open(gpu, slot).inspect_err(|_| undo(gpu.unregister_host(range))));
+    let memory = memory.inspect_err(|_| undo(streams.destroy_all())).map_err(device)?;
 
     let session = Arc::new(Session {
         id,
@@ -165,6 +176,13 @@ pub(crate) fn open(
     Ok((jobs, descriptor))
 }
 
+/// Reports what could not be undone.
+fn undo(undone: Result<(), bulkhead_gpu::Error>) {
+    if let Err(error) = undone {
+        tracing::error!(%error, "a session that did not open leaves something behind");
+    }
+}
+
 fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<thread::JoinHandle<()>, Error> {
     let thread = thread::Builder::new().name(name).spawn(run);
     thread.map_err(|error| Error::new(ErrorCode::LimitReached, format!("no thread for the session: {error}")))
@@ -185,8 +203,9 @@ impl Control {
         }
         while let Ok(job) = jobs.recv() {
             if let Job::Close { id } = job {
-                let closed = self.close();
+                let closed = self.close(jobs);
                 self.answer(id, closed);
+                // The main thread forgets the session when it hands the close on: nothing follows.
                 return;
             }
             self.job(job);
@@ -231,10 +250,16 @@ impl Control {
                 }
                 Err(error) => self.answer(id, Err(error)),
             },
-            Job::Unload { id, handle } => {
-                let unloaded = self.unload(handle);
+            Job::Unload { id, handle } => match self.unbind_image(handle) {
+                Ok(image) => self.when_drained(Waiter::unload(id, image)),
+                Err(error) => self.answer(id, Err(error)),
+            },
+            Job::UnloadNow { id, image } => {
+                let gpu = Arc::clone(&self.session.state.lock().gpu);
+                let unloaded = gpu.unload(image).map_err(|error| device::error(&error));
                 self.answer(id, unloaded);
             }
+            Job::Answer { id } => self.answer(id, Ok(())),
             Job::AllowDynamicShared { id, handle, bytes } => {
                 let state = self.session.state.lock();
                 let allowed = match state.bindings.entry(handle.slot, handle.generation) {
@@ -334,7 +359,8 @@ impl Control {
         Ok(loaded)
     }
 
-    fn unload(&self, handle: Handle) -> Result<(), Error> {
+    /// Makes an image's entries unreachable; what was submitted of them may still run.
+    fn unbind_image(&self, handle: Handle) -> Result<ImageId, Error> {
         let mut state = self.session.state.lock();
         let Some(Object::Image { id, entries }) = state.bindings.unbind(handle) else {
             return Err(Error::new(ErrorCode::InvalidHandle, "no such image"));
@@ -342,9 +368,26 @@ impl Control {
         for entry in entries {
             state.bindings.unbind(entry);
         }
-        let gpu = Arc::clone(&state.gpu);
-        drop(state);
-        gpu.unload(id).map_err(|error| device::error(&error))
+        Ok(id)
+    }
+
+    /// Answers a job of a session that is over, but for those that only clean up.
+    fn refuse(&self, job: Job) {
+        let over = || Err(Error::new(ErrorCode::SessionLost, "the session is over"));
+        match job {
+            Job::Unregister(_) | Job::UnloadNow { .. } | Job::Answer { .. } => self.job(job),
+            Job::MapArena { id, .. }
+            | Job::UnmapArena { id, .. }
+            | Job::BindBuffer { id, .. }
+            | Job::RegisterHost { id, .. }
+            | Job::Unbind { id, .. }
+            | Job::Drain { id }
+            | Job::Load { id, .. }
+            | Job::Unload { id, .. }
+            | Job::AllowDynamicShared { id, .. }
+            | Job::Fence { id, .. }
+            | Job::Close { id } => self.answer(id, over()),
+        }
     }
 
     /// Has the pump act on `waiter` once all that was in the ring by now has passed.
@@ -353,7 +396,7 @@ impl Control {
     }
 
     /// Ends the session: no record is taken any more, what was submitted passes, everything is given back.
-    fn close(&mut self) -> Result<(), Error> {
+    fn close(&mut self, jobs: &mpsc::Receiver<Job>) -> Result<(), Error> {
         let device = |error| device::error(&error);
         self.session.stopping.store(true, Ordering::Release);
         self.waker.wake();
@@ -377,9 +420,16 @@ impl Control {
         if let Some(memory) = state.memory.take() {
             memory.close().map_err(device)?;
         }
-        let mut objects: Vec<Object> = state.bindings.drain().collect();
-        objects.extend(state.waiters.drain(..).filter_map(Waiter::abandon).map(Object::Host));
+        let objects: Vec<Object> = state.bindings.drain().collect();
+        let waiters = std::mem::take(&mut state.waiters);
         drop(state);
+        for waiter in waiters {
+            self.job(waiter.abandon());
+        }
+        // What came in while the session was ending: nothing of it is left to be done.
+        for job in jobs.try_iter() {
+            self.refuse(job);
+        }
         for object in objects {
             match object {
                 Object::Host(memory) => {

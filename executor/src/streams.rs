@@ -115,9 +115,13 @@ impl Streams {
 
     /// Notes that the record at `position` needed nothing of the device.
     pub(crate) fn skipped(&mut self, index: u32, position: u64) {
-        if let Some(stream) = self.get_mut(index) {
-            stream.submitted = position;
-            self.unmarked |= 1 << index;
+        match self.get_mut(index) {
+            Some(stream) => {
+                stream.submitted = position;
+                self.unmarked |= 1 << index;
+            }
+            // No stream, no device to write the mark: whoever waits must not wait for ever.
+            None => self.page.set_mark(index, position),
         }
     }
 

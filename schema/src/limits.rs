@@ -46,8 +46,7 @@ pub const QUESTIONS_MAX: usize = 1024;
 pub const EXPORTS_MAX: usize = 32_768;
 /// Capabilities in one message.
 pub const CAPABILITIES_PER_MESSAGE_MAX: u32 = 16;
-/// Answers queued to a peer that does not read, in bytes as they are sent; in memory, small ones take some twelve times
-/// as much.
+/// Answers queued to a peer that does not read, in bytes of the memory they take.
 pub const QUEUED_BYTES_MAX: usize = 512 << 10;
 /// Largest message, in words of 8 bytes.
 pub const MESSAGE_WORDS_MAX: usize = 131_072;
@@ -56,7 +55,8 @@ pub const MESSAGE_NESTING_MAX: i32 = 16;
 
 /// Largest packet between kernel and executor, in bytes.
 pub const PACKET_BYTES_MAX: usize = 128 * 1024;
-/// Deadline of an ordinary request to the executor, in seconds.
+/// How long an executor may be silent while it is asked something before it is asked whether it is there, and then
+/// until it is replaced; in seconds.
 pub const REQUEST_SECONDS: u64 = 30;
 /// Deadline of a compile process, in seconds.
 pub const COMPILE_SECONDS: u64 = 120;
@@ -73,6 +73,8 @@ pub const DRAIN_SECONDS: u64 = 10;
 pub const CANCELLED_MAX: usize = 65_536;
 /// Parameters of a connection's outstanding calls, in bytes.
 pub const QUESTION_BYTES_MAX: usize = 16 << 20;
+/// Fences of a session that have not passed.
+pub const FENCES_MAX: usize = 1024;
 /// Images that a session has offered and not yet loaded.
 pub const UPLOADS_MAX: usize = 16;
 /// Connections to the descriptor socket at a time.

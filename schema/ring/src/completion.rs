@@ -95,6 +95,11 @@ impl CompletionWriter {
         self.page.word(stream as usize % STREAMS * MARK_STRIDE_WORDS).load(Ordering::Acquire)
     }
 
+    /// Sets the mark of a stream that the device does not have.
+    pub fn set_mark(&self, stream: u32, position: u64) {
+        self.page.word(stream as usize % STREAMS * MARK_STRIDE_WORDS).store(position, Ordering::Release);
+    }
+
     /// Offset of a stream's mark from the start of the page, in bytes: where the GPU writes it.
     #[must_use]
     pub fn mark_offset(stream: u32) -> usize {
