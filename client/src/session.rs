@@ -358,23 +358,27 @@ impl Inner {
         if stream == Stream::DEFAULT {
             return Err(Error::new(ErrorCode::InvalidArgument, "the default stream stays"));
         }
-        let fence = self.fence(stream);
-        self.submit.lock().streams.retiring.push(fence);
+        self.submit.lock().streams.retiring.push(stream.0);
         self.retire_streams()
     }
 
     /// Frees the indices of destroyed streams whose work has passed.
     fn retire_streams(&self) -> Result<(), Error> {
-        let retiring = std::mem::take(&mut self.submit.lock().streams.retiring);
-        for fence in retiring {
-            if self.page.mark(fence.stream.0) >= fence.position {
-                self.push(&Record::DestroyStream { stream: fence.stream.0 })?;
-                self.submit.lock().streams.indices.free(fence.stream.0);
-            } else {
-                self.submit.lock().streams.retiring.push(fence);
+        let mut submit = self.submit.lock();
+        let Submit { producer, streams, .. } = &mut *submit;
+        let Streams { indices, retiring, latest } = streams;
+        retiring.retain(|stream| {
+            // Not the work of the time when it was given up alone: an event of the stream may end after it.
+            let position = latest.get(*stream as usize).copied().unwrap_or(0);
+            let retired = self.page.mark(*stream) >= position
+                && producer.push(&Record::DestroyStream { stream: *stream }).is_ok();
+            if retired {
+                indices.free(*stream);
             }
-        }
-        Ok(())
+            !retired
+        });
+        drop(submit);
+        self.status()
     }
 
     /// Makes an event.

@@ -82,7 +82,7 @@ impl<T> Indices<T> {
 /// used again.
 pub(crate) struct Streams {
     pub(crate) indices: Indices<()>,
-    pub(crate) retiring: Vec<Fence>,
+    pub(crate) retiring: Vec<u32>,
     /// Position of the latest record of each stream.
     pub(crate) latest: Vec<u64>,
 }

@@ -146,6 +146,28 @@ fn a_stream_that_waits_on_another_sees_its_results_in_both_directions() {
 }
 
 #[test]
+fn a_wait_for_another_stream_has_passed_when_that_stream_has() {
+    let kernel = Kernel::start();
+    let loaded = Loaded::new(&kernel, "waits");
+    let session = &loaded.session;
+    let successor = loaded.entry("successor");
+    let number = session.allocate(4).unwrap();
+    for round in 0..5 {
+        let (slow, waiting) = (session.create_stream(0).unwrap(), session.create_stream(0).unwrap());
+        session.fill(slow, number.all(), Pattern::Bits32(round)).unwrap();
+        let parameters = Parameters::new().u32(2_000_000).buffer(&number).buffer(&number);
+        let fence = session.launch(slow, &successor, &ONE, &parameters).unwrap();
+        session.wait_on(waiting, fence).unwrap();
+        session.wait(session.fence(waiting)).unwrap();
+        assert!(session.is_done(fence).unwrap(), "round {round}");
+        // What has passed can be destroyed at once, and its index used again.
+        session.destroy_stream(waiting).unwrap();
+        session.destroy_stream(slow).unwrap();
+        assert_eq!(word(session, FIRST, &number), round + 1);
+    }
+}
+
+#[test]
 fn work_of_one_stream_is_done_in_order() {
     let kernel = Kernel::start();
     let loaded = Loaded::new(&kernel, "one stream");
@@ -411,6 +433,23 @@ fn a_stream_that_is_destroyed_leaves_nothing_in_flight() {
     });
     drop((buffer, session));
     kernel.without(&["streams that end"]);
+}
+
+#[test]
+fn an_event_may_end_after_its_stream() {
+    let kernel = Kernel::start();
+    let session = kernel.open("events that outlive");
+    let buffer = session.allocate(1 << 20).unwrap();
+    for _ in 0..500 {
+        let stream = session.create_stream(0).unwrap();
+        let event = session.create_event().unwrap();
+        session.fill(stream, buffer.all(), Pattern::Bits8(1)).unwrap();
+        session.record(event, stream).unwrap();
+        session.destroy_stream(stream).unwrap();
+        session.destroy_event(event).unwrap();
+        let fence = session.fill(FIRST, buffer.range(0, 4), Pattern::Bits8(2)).unwrap();
+        session.wait(fence).unwrap();
+    }
 }
 
 #[test]
