@@ -9,7 +9,6 @@ use crate::abi::{Out, OutMaybe};
 use crate::device::{Entry, Handle, Image};
 use crate::driver::{Driver, driver};
 use crate::handle::{Kind, decode};
-use crate::image::Caller;
 use crate::library;
 use crate::query::{Limits, of};
 use crate::status::{Answer, Status};
@@ -38,8 +37,6 @@ pub(crate) struct Function {
     pub(crate) has_gaps: bool,
     /// Dynamic shared memory that a launch may ask for.
     pub(crate) dynamic_shared_max: AtomicU32,
-    /// Whose image it is of.
-    pub(crate) caller: Caller,
     /// False once its image is unloaded.
     live: AtomicBool,
     /// Its library, or 0.
@@ -56,7 +53,6 @@ impl Function {
         image: &Image,
         entry: &Entry,
         limits: &Limits,
-        caller: Caller,
         library: u64,
     ) -> Result<Function, Status> {
         let mut parameters = Vec::new();
@@ -82,7 +78,6 @@ impl Function {
             has_gaps: written != entry.parameter_bytes,
             dynamic_shared_max: AtomicU32::new(limits.shared_bytes.saturating_sub(entry.shared_bytes)),
             live: AtomicBool::new(true),
-            caller,
             library,
             module: AtomicU64::new(0),
             carveout: AtomicI32::new(-1),

@@ -15,21 +15,6 @@ use crate::handle::{Kind, decode, encode};
 use crate::report;
 use crate::status::Status;
 
-/// Whose image it is: it decides the code by which a launch that cannot be is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Caller {
-    /// NVIDIA's runtime, on behalf of the program: the image came in the wrapper that nvcc makes.
-    Runtime,
-    /// The program itself.
-    Program,
-}
-
-/// An image, copied out of the program's memory.
-pub(crate) struct Content {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) caller: Caller,
-}
-
 /// A loaded image. Its functions end when the last module or library drops it, and with them the image.
 pub(crate) struct Loaded {
     driver: &'static Driver,
@@ -58,7 +43,7 @@ impl Drop for Loaded {
 }
 
 /// Copies an image out of the program's memory. What is no image is refused in the name of `call`.
-pub(crate) fn read(call: &str, image: &ImagePointer) -> Result<Content, Status> {
+pub(crate) fn read(call: &str, image: &ImagePointer) -> Result<Vec<u8>, Status> {
     let mut inner = None;
     let mut have = 0;
     let bytes = loop {
@@ -82,12 +67,11 @@ pub(crate) fn read(call: &str, image: &ImagePointer) -> Result<Content, Status> 
             Needed::Wrapper(_) => return Err(Status::INVALID_IMAGE),
         }
     };
-    let caller = if inner.is_some() { Caller::Runtime } else { Caller::Program };
-    Ok(Content { bytes, caller })
+    Ok(bytes)
 }
 
 /// Reads an image from a file.
-pub(crate) fn read_file(call: &str, path: &str) -> Result<Content, Status> {
+pub(crate) fn read_file(call: &str, path: &str) -> Result<Vec<u8>, Status> {
     let refuse = |why: String| {
         report::refused(call, &why);
         Status::FILE_NOT_FOUND
@@ -99,7 +83,7 @@ pub(crate) fn read_file(call: &str, path: &str) -> Result<Content, Status> {
         return Err(refuse(format!("{} has {length} bytes; the limit is {IMAGE_BYTES_MAX}", path.display())));
     }
     let bytes = std::fs::read(path).map_err(|error| refuse(format!("{}: {error}", path.display())))?;
-    Ok(Content { bytes, caller: Caller::Program })
+    Ok(bytes)
 }
 
 fn invalid(call: &str, error: &bulkhead_fatbin::Error) -> Status {
@@ -111,15 +95,15 @@ fn invalid(call: &str, error: &bulkhead_fatbin::Error) -> Status {
 pub(crate) fn load(
     call: &str,
     driver: &'static Driver,
-    content: &Content,
+    content: &[u8],
     library: u64,
 ) -> Result<Arc<Loaded>, (Status, String)> {
-    let image = Image::read(&content.bytes).map_err(|error| (invalid(call, &error), error.to_string()))?;
+    let image = Image::read(content).map_err(|error| (invalid(call, &error), error.to_string()))?;
     if let Err(error) = image.check_ptx_for(driver.device().architecture) {
         report::refused(call, &format!("the image {error}"));
         return Err((Status::NO_BINARY_FOR_GPU, error.to_string()));
     }
-    let image = driver.session.load_image(&content.bytes).map_err(|error| {
+    let image = driver.session.load_image(content).map_err(|error| {
         let text = error.to_string();
         report::refused(call, &text);
         let status = match error.code {
@@ -147,8 +131,7 @@ pub(crate) fn load(
     let failed = |status: Status| (status, format!("{status:?}"));
     let mut functions = Vec::new();
     for entry in image.entries() {
-        let function =
-            Function::new(&image, entry, &driver.limits, content.caller, library).map_err(failed)?;
+        let function = Function::new(&image, entry, &driver.limits, library).map_err(failed)?;
         let index = driver.functions.push(function).map_err(failed)?;
         functions.push((entry.name.clone(), encode(Kind::Function, 1, index)));
     }

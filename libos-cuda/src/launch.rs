@@ -7,7 +7,6 @@ use crate::context::current;
 use crate::device::Launch;
 use crate::driver::driver;
 use crate::function::{self, Function};
-use crate::image::Caller;
 use crate::query::Limits;
 use crate::report;
 use crate::status::{Answer, Status};
@@ -55,10 +54,7 @@ fn check(function: &Function, limits: &Limits, launch: &Launch) -> Answer {
         || !within(&launch.block, &limits.block)
         || threads > u64::from(limits.block_threads)
     {
-        return Err(match function.caller {
-            Caller::Runtime => Status::INVALID_CONFIGURATION,
-            Caller::Program => Status::INVALID_VALUE,
-        });
+        return Err(Status::INVALID_VALUE);
     }
     if launch.shared_bytes > function.dynamic_shared_max.load(Ordering::Relaxed) {
         return Err(Status::INVALID_VALUE);

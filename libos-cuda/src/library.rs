@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 
 use crate::abi::{ImagePointer, InSlice, Out, OutMaybe, OutSlice, Text};
 use crate::driver::{Driver, driver};
-use crate::image::{self, Content, Loaded};
+use crate::image::{self, Loaded};
 use crate::module::{Module, OF_A_LIBRARY, count_of, write_functions};
 use crate::status::{Answer, Status};
 
 /// A library.
 pub(crate) struct Library {
     /// The image, until it is loaded.
-    content: Mutex<Option<Content>>,
+    content: Mutex<Option<Vec<u8>>>,
     loaded: OnceLock<Result<Arc<Loaded>, Status>>,
     /// Its view as a module, once that was asked for.
     module: Mutex<Option<u64>>,
@@ -30,7 +30,7 @@ impl Library {
     }
 }
 
-fn insert(to: &Out<u64>, content: Content) -> Answer {
+fn insert(to: &Out<u64>, content: Vec<u8>) -> Answer {
     let library =
         Library { content: Mutex::new(Some(content)), loaded: OnceLock::new(), module: Mutex::new(None) };
     to.set(driver()?.libraries.insert(library.into())?);

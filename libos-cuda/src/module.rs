@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::abi::{ImagePointer, InSlice, Out, OutMaybe, OutSlice, Room, Text};
 use crate::context::driver_and_current;
 use crate::driver::driver;
-use crate::image::{self, Content, Loaded};
+use crate::image::{self, Loaded};
 use crate::status::{Answer, Status};
 
 /// `CU_MODULE_LAZY_LOADING`.
@@ -33,7 +33,7 @@ pub(crate) fn loading_mode(to: Out<u32>) -> Answer {
     Ok(())
 }
 
-fn load_content(call: &str, to: &Out<u64>, content: &Content) -> Result<(), (Status, String)> {
+fn load_content(call: &str, to: &Out<u64>, content: &[u8]) -> Result<(), (Status, String)> {
     let with_text = |status: Status| (status, format!("{status:?}"));
     let (driver, context) = driver_and_current().map_err(with_text)?;
     let loaded = image::load(call, driver, content, 0)?;

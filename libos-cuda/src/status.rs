@@ -132,9 +132,6 @@ statuses! {
 }
 
 impl Status {
-    /// `cudaErrorInvalidConfiguration`, which is no `CUresult`: the runtime passes the driver's code on as it is.
-    pub(crate) const INVALID_CONFIGURATION: Status = Status(9);
-
     /// The code as C sees it.
     pub(crate) fn code(self) -> u32 {
         self.0
