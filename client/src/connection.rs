@@ -8,7 +8,9 @@ use std::{
     pin::Pin,
     rc::Rc,
     sync::mpsc,
+    task::Poll,
     thread,
+    time::{Duration, Instant},
 };
 
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp as rpc, limits};
@@ -84,9 +86,26 @@ impl Connection {
     pub async fn ping(&self, value: u64) -> Result<u64, Error> {
         let mut ping = self.kernel.ping_request();
         ping.get().set_value(value);
-        let response = ping.send().promise.await.map_err(broken)?;
+        let response = spinning(ping.send().promise).await.map_err(broken)?;
         Ok(response.get().map_err(broken)?.get_value())
     }
+}
+
+/// How long a call is polled for before the thread sleeps: an answer that comes sooner finds it awake.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// Awaits a call, awake at first.
+async fn spinning<F: Future>(call: F) -> F::Output {
+    let mut call = std::pin::pin!(call);
+    let start = Instant::now();
+    while start.elapsed() < SPIN {
+        let polled = std::future::poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+        if let Poll::Ready(output) = polled {
+            return output;
+        }
+        tokio::task::yield_now().await;
+    }
+    call.await
 }
 
 /// A call that failed below the protocol: the connection or the kernel is gone, or has a bug.

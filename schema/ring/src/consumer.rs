@@ -16,6 +16,12 @@ const RELEASE_BATCH: u64 = 32;
 #[cfg(loom)]
 const RELEASE_BATCH: u64 = 2;
 
+/// Records copied out of the ring at a time.
+#[cfg(not(loom))]
+const COPY_BATCH: usize = 16;
+#[cfg(loom)]
+const COPY_BATCH: usize = 2;
+
 /// How [`Consumer::park`] ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Park {
@@ -30,7 +36,11 @@ pub struct Consumer {
     ring: Arc<Ring>,
     head: u64,
     tail_seen: u64,
-    words: Words,
+    /// Records copied out of the ring and not yet given back, the one to take first in front.
+    copied: [Words; COPY_BATCH],
+    /// Which of them is next, and how many there are.
+    next: usize,
+    count: usize,
     /// The head that the producer knows.
     published: u64,
 }
@@ -39,7 +49,15 @@ impl Consumer {
     /// The consumer of a fresh ring.
     #[must_use]
     pub fn new(ring: Arc<Ring>) -> Self {
-        Self { ring, head: 0, tail_seen: 0, words: [0; RECORD_WORDS], published: 0 }
+        Self {
+            ring,
+            head: 0,
+            tail_seen: 0,
+            copied: [[0; RECORD_WORDS]; COPY_BATCH],
+            next: 0,
+            count: 0,
+            published: 0,
+        }
     }
 
     /// Records ever taken.
@@ -56,6 +74,9 @@ impl Consumer {
 
     /// Whether a record waits. Does not judge the tail.
     pub fn is_ready(&mut self) -> bool {
+        if self.next < self.count {
+            return true;
+        }
         if self.tail_seen == self.head {
             self.tail_seen = self.ring.header().tail.load(Ordering::Acquire);
         }
@@ -72,14 +93,27 @@ impl Consumer {
             self.publish();
             return Ok(None);
         }
+        if self.next == self.count {
+            self.copy()?;
+        }
+        Record::decode(&self.copied[self.next], self.head).map(Some)
+    }
+
+    /// Copies what waits, a batch at most: the lines come from another core's cache, and many at a time come hardly
+    /// slower than one.
+    fn copy(&mut self) -> Result<(), ProtocolError> {
         let (tail, head) = (self.tail_seen, self.head);
         if tail < head || tail - head > RECORDS as u64 {
             return Err(ProtocolError::Tail { tail, head });
         }
-        for (word, cell) in self.words.iter_mut().zip(&self.ring.record(head).0) {
-            *word = cell.load(Ordering::Relaxed);
+        let waiting = usize::try_from(tail - head).unwrap_or(COPY_BATCH).min(COPY_BATCH);
+        for (position, words) in (head..).zip(&mut self.copied[..waiting]) {
+            for (word, cell) in words.iter_mut().zip(&self.ring.record(position).0) {
+                *word = cell.load(Ordering::Relaxed);
+            }
         }
-        Record::decode(&self.words, head).map(Some)
+        (self.next, self.count) = (0, waiting);
+        Ok(())
     }
 
     /// Copies the parameter block of the record taken last into `block`, and returns its bytes rounded up to
@@ -88,7 +122,9 @@ impl Consumer {
         let count = (launch.parameter_bytes as usize).div_ceil(8);
         block.clear();
         match launch.parameters {
-            ParameterPlace::Inline => block.extend_from_slice(&self.words[INLINE_WORD..INLINE_WORD + count]),
+            ParameterPlace::Inline => {
+                block.extend_from_slice(&self.copied[self.next][INLINE_WORD..INLINE_WORD + count]);
+            }
             ParameterPlace::Arena(start) => {
                 let cells = &self.ring.arena()[start as usize..start as usize + count];
                 block.extend(cells.iter().map(|cell| cell.load(Ordering::Relaxed)));
@@ -101,6 +137,7 @@ impl Consumer {
     /// each time would move a cache line per record between two cores.
     pub fn release(&mut self) {
         self.head += 1;
+        self.next += 1;
         if self.head.is_multiple_of(RELEASE_BATCH) {
             self.publish();
         }
