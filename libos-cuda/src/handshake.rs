@@ -7,6 +7,7 @@
 //! Feature `handshake`; see docs/CAVEATS.md.
 
 /// What the runtime and the driver both know, in the order of the message.
+#[cfg_attr(not(feature = "handshake"), expect(dead_code, reason = "only the answer reads them"))]
 pub(crate) struct Facts {
     /// What `cuDriverGetVersion` answers.
     pub(crate) driver_version: u32,
