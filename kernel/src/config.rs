@@ -51,6 +51,28 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// So many of the seconds that limits count in.
+    pub(crate) fn seconds(&self, seconds: u64) -> Duration {
+        self.second * u32::try_from(seconds).unwrap_or(u32::MAX)
+    }
+
+    /// How long an executor may be silent while it is asked something.
+    pub(crate) fn request(&self) -> Duration {
+        self.seconds(limits::REQUEST_SECONDS)
+    }
+
+    /// How long a client waits for its executor: the session's own work may have to pass first.
+    pub(crate) fn answer(&self) -> Duration {
+        self.seconds(limits::REQUEST_SECONDS + limits::DRAIN_SECONDS)
+    }
+
+    /// How long a client waits for an image: its turn, the compile process, the executor's own compiler.
+    pub(crate) fn load(&self) -> Duration {
+        self.answer() + self.seconds(2 * limits::COMPILE_SECONDS)
+    }
+}
+
 /// What the machine has, as the system tells it.
 fn memory_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;

@@ -18,6 +18,7 @@ use tokio::{
 use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 
 use crate::{
+    awake::stay_awake,
     descriptors::{Peer, Purpose, Token},
     executor::length,
     firewall::{self, Firewall},
@@ -101,6 +102,10 @@ pub(crate) async fn serve(kernel: Rc<Kernel>, stream: UnixStream, peer: Peer) ->
     let bootstrap: bulkhead::Client = capnp_rpc::new_client(Bulkhead { connection });
     let mut system = RpcSystem::new(network, Some(bootstrap.client));
     let disconnector = system.get_disconnector();
+    let listening = Rc::clone(&firewall);
+    // A set, because its tasks end when it is dropped.
+    let mut awake = tokio::task::JoinSet::new();
+    awake.spawn_local(async move { stay_awake(listening.heard()).await });
     tokio::select! {
         biased;
         // A forked child may keep the socket open: the process is what counts.
@@ -113,7 +118,7 @@ pub(crate) async fn serve(kernel: Rc<Kernel>, stream: UnixStream, peer: Peer) ->
             return Ok(());
         }
     }
-    drop(ending);
+    drop((ending, awake));
     // Calls in flight and the tables that hold them keep each other alive until the disconnector has run. Whether the
     // client reads why it is sent away in that time is its own affair.
     drop(tokio::time::timeout(FAREWELL, futures::future::join(system, disconnector)).await);
@@ -286,7 +291,9 @@ impl bulkhead::Server for Bulkhead {
             (params.get_device(), name(params.get_name()))
         };
         drop(params);
-        let opened = detached(Bulkhead::open(Rc::clone(&self.connection), device, name)).await;
+        let limits = self.connection.kernel.limits;
+        let open = Bulkhead::open(Rc::clone(&self.connection), device, name);
+        let opened = detached(limits.request() + limits.answer(), open).await;
         let result = results.get().init_result();
         match opened {
             Ok((server, token)) => {

@@ -24,6 +24,7 @@ use capnp_rpc::{
     IncomingMessage,
     rpc_capnp::{call, cap_descriptor, message, return_},
 };
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use network::network;
@@ -73,9 +74,16 @@ pub(crate) struct Firewall {
     broken: Cell<bool>,
     drained: RefCell<Option<Waker>>,
     tripped: CancellationToken,
+    /// Told of each message.
+    heard: Notify,
 }
 
 impl Firewall {
+    /// Notified of each message.
+    pub(crate) fn heard(&self) -> &Notify {
+        &self.heard
+    }
+
     pub(crate) fn new() -> Rc<Self> {
         Rc::default()
     }
@@ -87,6 +95,7 @@ impl Firewall {
 
     /// Lets a message in, or says why not.
     fn admit(&self, incoming: &dyn IncomingMessage, bytes: usize) -> Result<(), Error> {
+        self.heard.notify_one();
         let admitted = self.check(incoming, bytes);
         if let Err(error) = &admitted {
             tracing::warn!(target: "bulkhead::audit", %error, "protocol broken");

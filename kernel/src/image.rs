@@ -78,7 +78,8 @@ impl gpu_module::Server for Image {
         // Only entries of this image: another's is another capability's to change.
         let own = self.entries.iter().any(|(handle, _)| *handle == entry);
         let allowed = if own {
-            detached(Rc::clone(&self.session).allow_dynamic_shared(entry, bytes)).await
+            let allowed = Rc::clone(&self.session).allow_dynamic_shared(entry, bytes);
+            detached(self.session.limits.answer(), allowed).await
         } else {
             Err(crate::refusal::table(bulkhead_caps::Error::Stale { handle: entry }))
         };

@@ -29,6 +29,7 @@
 //! The executor's word is taken for what its device did, not for its messages' form. Compile processes and clients
 //! are not trusted at all.
 
+mod awake;
 mod buffer;
 mod compiler;
 mod config;

@@ -1,18 +1,24 @@
 //! Work that outlives whoever asked for it.
 
-use std::future::Future;
+use std::{future::Future, time::Duration};
 
-use bulkhead_schema::Error;
+use bulkhead_schema::{Error, ErrorCode};
 
 use crate::refusal::internal;
 
-/// Does work to its end even when the caller goes away; what it made is dropped then. A method whose call is given
-/// up in the middle so leaves nothing half done.
+/// Does work to its end even when the caller goes away or has waited long enough; what it made is dropped then. A
+/// method whose call is given up in the middle so leaves nothing half done.
 pub(crate) async fn detached<T: 'static>(
+    patience: Duration,
     work: impl Future<Output = Result<T, Error>> + 'static,
 ) -> Result<T, Error> {
-    match tokio::task::spawn_local(work).await {
-        Ok(result) => result,
-        Err(stopped) => Err(internal(format!("the work stopped: {stopped}"))),
+    match tokio::time::timeout(patience, tokio::task::spawn_local(work)).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(stopped)) => Err(internal(format!("the work stopped: {stopped}"))),
+        Err(_) => Err(Error::new(
+            ErrorCode::TimedOut,
+            format!("the device has not got around to it in {} s; it is given up", patience.as_secs()),
+        )
+        .remedy("kernels that run for long are in the way: try again when they have ended")),
     }
 }

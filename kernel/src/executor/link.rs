@@ -1,8 +1,13 @@
 //! The conversation with one executor process.
 //!
-//! Requests are sent in the order they were made and answered in any order. Each has a deadline (a fence, which
-//! waits for work, has none). An executor that breaks the protocol, misses a deadline, reports that its device is
-//! lost or goes away has failed: the link ends, once, and everything that was asked and not answered fails.
+//! Requests are sent in the order they were made and answered in any order. What is asked for a session waits for that
+//! session's work, and on a full device for its neighbours', so no single answer has a deadline: one tenant's endless
+//! kernel would end everybody. What has one is the executor itself: while something is pending and nothing was heard
+//! for [`limits::REQUEST_SECONDS`], it is asked to describe its device, which waits for nothing, and an executor that
+//! is silent for as long again is not there any more.
+//!
+//! An executor that breaks the protocol, stays silent, reports that its device is lost or goes away has failed: the link
+//! ends, once, and everything that was asked and not answered fails.
 
 use std::{
     cell::{Cell, OnceCell, RefCell},
@@ -46,33 +51,20 @@ impl Failure {
     }
 }
 
-/// How long an answer may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Deadline {
-    /// An ordinary request.
-    Request,
-    /// A request that waits for a session's running work first.
-    Drain,
-    /// A request that compiles code.
-    Load,
-    /// It waits for work that may take for ever.
-    Never,
+/// What was asked and not answered.
+struct Pending {
+    /// The session that it was asked for.
+    session: Option<u32>,
+    /// Whoever asked. It may have gone away, and it may be the link itself, to hear whether the executor is there.
+    caller: Option<oneshot::Sender<Result<Answer, Error>>>,
 }
 
-impl Deadline {
-    fn seconds(self) -> Option<u64> {
-        match self {
-            Self::Request => Some(limits::REQUEST_SECONDS),
-            Self::Drain => Some(limits::REQUEST_SECONDS + limits::DRAIN_SECONDS),
-            Self::Load => Some(limits::REQUEST_SECONDS + limits::DRAIN_SECONDS + limits::COMPILE_SECONDS),
-            Self::Never => None,
+impl Pending {
+    fn answer(self, result: Result<Answer, Error>) {
+        if let Some(caller) = self.caller {
+            drop(caller.send(result));
         }
     }
-}
-
-struct Pending {
-    answer: oneshot::Sender<Result<Answer, Error>>,
-    deadline: Option<Instant>,
 }
 
 struct Outgoing {
@@ -86,32 +78,32 @@ pub(crate) struct Link {
     outgoing: mpsc::UnboundedSender<Outgoing>,
     pending: RefCell<HashMap<u64, Pending>>,
     next: Cell<u64>,
-    /// The earliest deadline of what is pending, as the watchdog knows it.
-    earliest: Cell<Option<Instant>>,
-    earlier: Notify,
+    /// When the executor last said something, or was first asked after it had nothing to answer.
+    heard: Cell<Instant>,
+    asked: Notify,
     failure: OnceCell<Failure>,
     ended: CancellationToken,
     /// Sessions whose end the executor may tell.
     sessions: RefCell<HashMap<u32, oneshot::Sender<Error>>>,
-    /// Stretches or shrinks every deadline; 1 but in tests.
-    unit: Duration,
+    /// How long it may be silent.
+    patience: Duration,
 }
 
 impl Link {
     /// Starts the conversation.
-    pub(crate) fn start(packets: Packets, unit: Duration) -> Rc<Self> {
+    pub(crate) fn start(packets: Packets, patience: Duration) -> Rc<Self> {
         let (outgoing, queue) = mpsc::unbounded_channel();
         let link = Rc::new(Self {
             packets,
             outgoing,
             pending: RefCell::default(),
             next: Cell::new(1),
-            earliest: Cell::new(None),
-            earlier: Notify::new(),
+            heard: Cell::new(Instant::now()),
+            asked: Notify::new(),
             failure: OnceCell::new(),
             ended: CancellationToken::new(),
             sessions: RefCell::default(),
-            unit,
+            patience,
         });
         let running = Rc::clone(&link);
         tokio::task::spawn_local(async move {
@@ -148,7 +140,7 @@ impl Link {
         self.ended.cancel();
         self.sessions.borrow_mut().clear();
         for (_, pending) in self.pending.take() {
-            drop(pending.answer.send(Err(failure.error())));
+            pending.answer(Err(failure.error()));
         }
     }
 
@@ -166,35 +158,35 @@ impl Link {
         receiver
     }
 
-    /// Stops listening for the end of a session.
+    /// Forgets what was asked for a session that the executor has closed: it answers nothing of that any more.
     pub(crate) fn forget_session(&self, session: u32) {
         self.sessions.borrow_mut().remove(&session);
+        self.pending.borrow_mut().retain(|_, pending| pending.session != Some(session));
     }
 
     /// Sends a request at once; the future gives the answer. Dropping the future changes nothing for the executor.
     pub(crate) fn call(
         &self,
-        deadline: Deadline,
+        session: Option<u32>,
         descriptors: Vec<OwnedFd>,
         build: impl FnOnce(executor_capnp::request::Builder<'_>),
     ) -> impl Future<Output = Result<Answer, Error>> + 'static {
-        let sent = self.enqueue(deadline, descriptors, build);
+        let (sender, receiver) = oneshot::channel();
+        let sent = self.enqueue(Pending { session, caller: Some(sender) }, descriptors, build);
         async move {
-            match sent {
-                Ok(answer) => answer.await.unwrap_or_else(|_| {
-                    Err(Error::new(ErrorCode::Internal, "a request to the executor was never answered"))
-                }),
-                Err(error) => Err(error),
-            }
+            sent?;
+            receiver.await.unwrap_or_else(|_| {
+                Err(Error::new(ErrorCode::Internal, "a request to the executor was never answered"))
+            })
         }
     }
 
     fn enqueue(
         &self,
-        deadline: Deadline,
+        pending: Pending,
         descriptors: Vec<OwnedFd>,
         build: impl FnOnce(executor_capnp::request::Builder<'_>),
-    ) -> Result<oneshot::Receiver<Result<Answer, Error>>, Error> {
+    ) -> Result<(), Error> {
         if let Some(failure) = self.failure.get() {
             return Err(failure.error());
         }
@@ -211,22 +203,15 @@ impl Link {
         if bytes.len() > limits::PACKET_BYTES_MAX {
             return Err(Error::new(ErrorCode::LimitReached, "the request to the executor is too long"));
         }
-        let deadline = deadline.seconds().and_then(|seconds| u32::try_from(seconds).ok());
-        let deadline = deadline.map(|seconds| Instant::now() + self.unit * seconds);
-        let (sender, receiver) = oneshot::channel();
-        self.pending.borrow_mut().insert(id, Pending { answer: sender, deadline });
-        if let Some(deadline) = deadline
-            && self.earliest.get().is_none_or(|earliest| deadline < earliest)
-        {
-            self.earliest.set(Some(deadline));
-            self.earlier.notify_one();
-        }
-        // The queue is only gone when the link has ended, and then `pending` has been told.
         if self.outgoing.send(Outgoing { bytes, descriptors }).is_err() {
-            self.pending.borrow_mut().remove(&id);
             return Err(Error::new(ErrorCode::DeviceLost, "the executor is gone"));
         }
-        Ok(receiver)
+        if self.pending.borrow().is_empty() {
+            self.heard.set(Instant::now());
+            self.asked.notify_one();
+        }
+        self.pending.borrow_mut().insert(id, pending);
+        Ok(())
     }
 
     async fn send(&self, mut queue: mpsc::UnboundedReceiver<Outgoing>) -> Failure {
@@ -247,20 +232,20 @@ impl Link {
                 Ok(received) => received,
                 Err(error) => return gone(&error),
             };
+            self.heard.set(Instant::now());
             let packet = buffer.get(..length).unwrap_or_default();
             match answer::decode(packet, descriptors) {
+                // Not an answer to anything: it says why it ends.
+                Ok(answer::Decoded::Reply(0, Err(error))) => return lost(error),
                 Ok(answer::Decoded::Reply(id, result)) => {
                     let Some(pending) = self.pending.borrow_mut().remove(&id) else {
                         return Failure::new(format!("it answered request {id}, which is not waiting"));
                     };
-                    let lost = match &result {
-                        Err(error) if error.code == ErrorCode::DeviceLost => Some(error.clone()),
-                        Ok(_) | Err(_) => None,
-                    };
-                    // Whoever asked may have gone away.
-                    drop(pending.answer.send(result));
-                    if let Some(error) = lost {
-                        return Failure { reason: error.message, device: error.device };
+                    let why =
+                        result.as_ref().err().filter(|error| error.code == ErrorCode::DeviceLost).cloned();
+                    pending.answer(result);
+                    if let Some(error) = why {
+                        return lost(error);
                     }
                 }
                 Ok(answer::Decoded::SessionEnded(session, error)) => {
@@ -273,26 +258,32 @@ impl Link {
         }
     }
 
-    /// Waits for a deadline to be missed.
+    /// Waits for a silence that means that nobody is there.
     async fn watch(&self) -> Failure {
         loop {
-            match self.earliest.get() {
-                None => self.earlier.notified().await,
-                Some(deadline) => tokio::select! {
-                    () = tokio::time::sleep_until(deadline) => {
-                        let now = Instant::now();
-                        let pending = self.pending.borrow();
-                        let missed = |pending: &&Pending| pending.deadline.is_some_and(|deadline| deadline <= now);
-                        if pending.values().any(|pending| missed(&pending)) {
-                            return Failure::new("it did not answer in time");
-                        }
-                        self.earliest.set(pending.values().filter_map(|pending| pending.deadline).min());
-                    }
-                    () = self.earlier.notified() => {}
-                },
+            if self.pending.borrow().is_empty() {
+                self.asked.notified().await;
+                continue;
+            }
+            let heard = self.heard.get();
+            tokio::time::sleep_until(heard + self.patience).await;
+            if self.heard.get() != heard || self.pending.borrow().is_empty() {
+                continue;
+            }
+            let watch = Pending { session: None, caller: None };
+            if let Err(error) = self.enqueue(watch, Vec::new(), |mut request| request.set_describe(())) {
+                return Failure::new(error.message);
+            }
+            tokio::time::sleep_until(heard + 2 * self.patience).await;
+            if self.heard.get() == heard {
+                return Failure::new("it does not answer");
             }
         }
     }
+}
+
+fn lost(error: Error) -> Failure {
+    Failure { reason: error.message, device: error.device }
 }
 
 fn gone(error: &io::Error) -> Failure {

@@ -25,7 +25,7 @@ use tokio::{
 };
 
 pub(crate) use answer::{Answer, DeviceInfo, EntryInfo, length};
-pub(crate) use link::{Deadline, Link};
+pub(crate) use link::Link;
 
 use crate::{ExecutorSource, Limits, packets::Packets};
 
@@ -186,12 +186,15 @@ impl Device {
             self.start().map_err(|error| unavailable(format!("no executor can be started: {error}")))?;
         self.starts.set(self.starts.get().saturating_add(1));
         let pid = child.as_ref().and_then(Child::id).unwrap_or(0);
-        let link = Link::start(packets, self.limits.second);
-        let described = link.call(Deadline::Drain, Vec::new(), |mut request| request.set_describe(()));
+        let link = Link::start(packets, self.limits.request());
+        let described = link.call(None, Vec::new(), |mut request| request.set_describe(()));
         let described = tokio::select! {
             biased;
             described = described => described,
             status = exit(&mut child) => Err(unavailable(ended(&status))),
+            () = tokio::time::sleep(self.limits.answer()) => {
+                Err(unavailable("the executor does not say what its device is"))
+            }
         };
         let info = match described {
             Ok(Answer::Device(info)) => info,

@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 use crate::packets::Packets;
 
 /// What executors may see of the kernel's own environment.
-const PASSED_ON: [&str; 3] = ["RUST_LOG", "RUST_BACKTRACE", "BULKHEAD_PTXAS"];
+const PASSED_ON: [&str; 3] = ["BULKHEAD_LOG", "RUST_BACKTRACE", "BULKHEAD_PTXAS"];
 /// What every executor gets: streams of different sessions share no hardware queue, and no launch waits for code.
 const SET: [(&str, &str); 2] = [("CUDA_DEVICE_MAX_CONNECTIONS", "32"), ("CUDA_MODULE_LOADING", "EAGER")];
 

@@ -12,7 +12,7 @@ use super::{Object, Phase, Session};
 use crate::{
     compiler::{Compiled, Compiler},
     descriptors::Token,
-    executor::{Answer, Deadline, EntryInfo, length},
+    executor::{Answer, EntryInfo, length},
     image::Image,
     refusal::{self, internal},
 };
@@ -51,7 +51,7 @@ impl Session {
     }
 
     fn offer_expires(&self) -> Instant {
-        Instant::now() + self.limits.second * u32::try_from(limits::TOKEN_SECONDS).unwrap_or(u32::MAX)
+        Instant::now() + self.limits.seconds(limits::TOKEN_SECONDS)
     }
 
     /// Takes the descriptor of an offered image. Its content can never change again.
@@ -112,7 +112,7 @@ impl Session {
         self.live()?;
         let capabilities = self.charge(Resource::Capabilities, 1 + u64::from(compiled.entries))?;
         let (image, entries) = self.name_image(compiled.entries)?;
-        let loaded = self.incarnation.link.call(Deadline::Load, vec![compiled.text], |request| {
+        let loaded = self.ask(vec![compiled.text], |request| {
             let mut load = request.init_load_image();
             self.write_name(load.reborrow().init_name(), image);
             let mut list = load.init_entries(length(entries.len()));
@@ -182,7 +182,7 @@ impl Session {
     pub(crate) async fn allow_dynamic_shared(self: Rc<Self>, entry: Handle, bytes: u32) -> Result<(), Error> {
         self.live()?;
         self.table.borrow().get(entry, Kind::Entry).map_err(refusal::table)?;
-        let allowed = self.incarnation.link.call(Deadline::Request, Vec::new(), |request| {
+        let allowed = self.ask(Vec::new(), |request| {
             let mut allow = request.init_allow_dynamic_shared();
             self.write_name(allow.reborrow().init_name(), entry);
             allow.set_bytes(bytes);
@@ -190,10 +190,9 @@ impl Session {
         self.done(&allowed.await?)
     }
 
-    /// Has the executor refuse an image's entries, wait for those that run, and unload it. An error means that it
-    /// must be tried again.
+    /// Unloads an image of which nothing is running any more. An error means that it must be tried again.
     pub(super) async fn unload(&self, image: Handle) -> Result<(), Error> {
-        let unloaded = self.incarnation.link.call(Deadline::Load, Vec::new(), |request| {
+        let unloaded = self.ask(Vec::new(), |request| {
             self.write_name(request.init_unload_image(), image);
         });
         match unloaded.await.and_then(|answer| self.done(&answer)) {

@@ -1,6 +1,6 @@
 //! A session's memory: arenas, buffers, host memory, and their way back.
 
-use std::{collections::HashSet, convert::Infallible, os::fd::OwnedFd, rc::Rc};
+use std::{convert::Infallible, os::fd::OwnedFd, rc::Rc};
 
 use bulkhead_caps::Kind;
 use bulkhead_mm::{EMPTY_BYTES_KEPT, Growth, Plan, Range, Resource};
@@ -10,7 +10,6 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use super::{Object, Session};
 use crate::{
     buffer::Buffer,
-    executor::Deadline,
     refusal::{self, internal},
 };
 
@@ -83,7 +82,7 @@ impl Session {
 
     async fn map_arena(&self, arena: Range) -> Result<(), Error> {
         let charge = self.charge(Resource::DeviceBytes, arena.bytes())?;
-        let mapped = self.incarnation.link.call(Deadline::Drain, Vec::new(), |request| {
+        let mapped = self.ask(Vec::new(), |request| {
             write_range(request.init_map_arena(), self.id, arena);
         });
         self.done(&mapped.await?)?;
@@ -97,7 +96,7 @@ impl Session {
         let bytes = self.charge(Resource::BufferBytes, range.bytes())?;
         let handle =
             self.table.borrow_mut().insert(Kind::Buffer, Object::Buffer(range)).map_err(refusal::table)?;
-        let bound = self.incarnation.link.call(Deadline::Request, Vec::new(), |request| {
+        let bound = self.ask(Vec::new(), |request| {
             let mut bind = request.init_bind_buffer();
             self.write_name(bind.reborrow().init_name(), handle);
             bind.set_address(range.start().0);
@@ -133,7 +132,7 @@ impl Session {
             .borrow_mut()
             .insert(Kind::HostBuffer, Object::HostBuffer(bytes))
             .map_err(refusal::table)?;
-        let registered = self.incarnation.link.call(Deadline::Drain, vec![copy], |request| {
+        let registered = self.ask(vec![copy], |request| {
             let mut register = request.init_register_host();
             self.write_name(register.reborrow().init_name(), handle);
             register.set_bytes(bytes);
@@ -170,7 +169,7 @@ impl Session {
 
     async fn wait_for_reclaim(&self) {
         let mut reclaiming = self.reclaiming.subscribe();
-        let patience = self.limits.second * u32::try_from(limits::DRAIN_SECONDS).unwrap_or(u32::MAX);
+        let patience = self.limits.seconds(limits::DRAIN_SECONDS);
         // Out of patience or not, the caller tries again.
         drop(tokio::time::timeout(patience, reclaiming.wait_for(|count| *count == 0)).await);
     }
@@ -193,18 +192,30 @@ impl Session {
         }
     }
 
-    /// Gives objects back: unbound first, then drained, and only then free for others. Answers the handles of
-    /// those that must wait longer.
+    /// Gives objects back: unbound first, so that no new work names them, then drained, and only then free for
+    /// others. Answers the handles of those that must wait longer.
     async fn reclaim(&self, batch: Vec<Handle>) -> Vec<Handle> {
-        let (images, memory): (HashSet<_>, HashSet<_>) = {
-            let table = self.table.borrow();
-            let known = batch.into_iter().filter(|handle| table.resolve(*handle).is_ok());
-            known.partition(|handle| table.get(*handle, Kind::Image).is_ok())
-        };
-        let unbound: Vec<_> = memory
+        let mut images = Vec::new();
+        let mut memory = Vec::new();
+        let mut named = Vec::new();
+        for handle in batch {
+            match self.table.borrow().resolve(handle).map(|capability| &capability.object) {
+                Ok(Object::Buffer(_) | Object::HostBuffer(_)) => {
+                    memory.push(handle);
+                    named.push(handle);
+                }
+                Ok(Object::Image(entries)) => {
+                    images.push(handle);
+                    named.extend(entries);
+                }
+                Ok(Object::Entry) => self.expect(Err(internal("an entry was closed")), "reclaim"),
+                Err(error) => self.expect(Err(refusal::table(error)), "reclaim"),
+            }
+        }
+        let unbound: Vec<_> = named
             .iter()
             .map(|handle| {
-                self.incarnation.link.call(Deadline::Request, Vec::new(), |request| {
+                self.ask(Vec::new(), |request| {
                     self.write_name(request.init_unbind(), *handle);
                 })
             })
@@ -212,32 +223,26 @@ impl Session {
         for unbound in unbound {
             self.expect(unbound.await.and_then(|answer| self.done(&answer)), "unbind");
         }
-        let drained = self.drain().await;
-        if !memory.is_empty() && drained.is_ok() {
+        let drained = self.ask(Vec::new(), |mut request| request.set_drain(self.id));
+        if let Err(error) = drained.await.and_then(|answer| self.done(&answer)) {
+            tracing::info!(session = self.id, %error, "objects wait for running work");
+            return images.into_iter().chain(memory).collect();
+        }
+        if !memory.is_empty() {
             let changing = self.changing.lock().await;
-            for handle in &memory {
-                self.free(*handle);
+            for handle in memory {
+                self.free(handle);
             }
             self.trim(EMPTY_BYTES_KEPT).await;
             drop(changing);
         }
-        let mut again: Vec<_> = if drained.is_ok() { Vec::new() } else { memory.into_iter().collect() };
+        let mut again = Vec::new();
         for image in images {
             if self.unload(image).await.is_err() {
                 again.push(image);
             }
         }
         again
-    }
-
-    async fn drain(&self) -> Result<(), Error> {
-        let drained =
-            self.incarnation.link.call(Deadline::Drain, Vec::new(), |mut request| request.set_drain(self.id));
-        let drained = drained.await.and_then(|answer| self.done(&answer));
-        if let Err(error) = &drained {
-            tracing::info!(session = self.id, %error, "memory waits for running work");
-        }
-        drained
     }
 
     /// Nothing can reach the object any more: books only.
@@ -268,7 +273,7 @@ impl Session {
             if withdrawn.is_err() {
                 return self.expect(withdrawn.map_err(refusal::window), "withdraw");
             }
-            let unmapped = self.incarnation.link.call(Deadline::Drain, Vec::new(), |request| {
+            let unmapped = self.ask(Vec::new(), |request| {
                 write_range(request.init_unmap_arena(), self.id, arena);
             });
             match unmapped.await.and_then(|answer| self.done(&answer)) {

@@ -11,6 +11,7 @@ mod server;
 use std::{
     cell::{Cell, RefCell},
     collections::HashMap,
+    future::Future,
     os::fd::OwnedFd,
     rc::Rc,
 };
@@ -18,7 +19,7 @@ use std::{
 use bulkhead_caps::Table;
 use bulkhead_mm::{Account, Amounts, Range, Resource, SINK_BYTES, SLOT_BYTES, Slot, Window};
 use bulkhead_ring::Control;
-use bulkhead_schema::{Error, ErrorCode, Handle, limits};
+use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp, limits};
 use tokio::sync::{Mutex, Notify, oneshot, watch};
 
 pub(crate) use server::SessionServer;
@@ -26,7 +27,7 @@ pub(crate) use server::SessionServer;
 use crate::{
     Limits,
     descriptors::Token,
-    executor::{Answer, Deadline, Device, Incarnation, SlotLease},
+    executor::{Answer, Device, Incarnation, SlotLease},
     refusal::{self, internal},
 };
 
@@ -61,7 +62,7 @@ pub(crate) struct Session {
     slot: Slot,
     lease: RefCell<Option<SlotLease>>,
     account: Account,
-    limits: Limits,
+    pub(crate) limits: Limits,
     ring: Control,
     table: RefCell<Table<Object>>,
     window: RefCell<Window>,
@@ -71,6 +72,8 @@ pub(crate) struct Session {
     changing: Mutex<()>,
     /// Held while an image of this session is compiled and loaded.
     loading: Mutex<()>,
+    /// Fences that have not passed.
+    fences: Cell<usize>,
     why_over: RefCell<Option<Error>>,
     phase: watch::Sender<Phase>,
     /// Capabilities that were closed and whose objects are still there.
@@ -138,6 +141,7 @@ impl Session {
             offers: RefCell::default(),
             changing: Mutex::new(()),
             loading: Mutex::new(()),
+            fences: Cell::new(0),
             why_over: RefCell::default(),
             phase: watch::Sender::new(Phase::Open),
             retired: RefCell::default(),
@@ -166,9 +170,8 @@ impl Session {
         let ring = ring
             .try_clone()
             .map_err(|error| internal(format!("the ring's descriptor cannot be copied: {error}")))?;
-        let link = &self.incarnation.link;
-        let ended = link.session_ended(self.id);
-        let opened = link.call(Deadline::Drain, vec![ring], |request| {
+        let ended = self.incarnation.link.session_ended(self.id);
+        let opened = self.ask(vec![ring], |request| {
             let mut open = request.init_open_session();
             open.set_session(self.id);
             open.set_slot(self.slot.index());
@@ -242,21 +245,16 @@ impl Session {
         }
         // What is changing commits or rolls back first.
         let changing = self.changing.lock().await;
-        while link.failure().is_none() {
-            let closed =
-                link.call(Deadline::Drain, Vec::new(), |mut request| request.set_close_session(self.id));
-            match closed.await {
-                Ok(_) => break,
-                // One that the executor ended itself may be unknown to it already.
-                Err(error) if matches!(error.code, ErrorCode::NotFound | ErrorCode::InvalidHandle) => break,
-                Err(error) => {
-                    tracing::error!(session = self.id, %error, "the executor does not close a session");
-                    tokio::select! {
-                        _ = link.ended() => {}
-                        () = tokio::time::sleep(self.limits.second) => {}
-                    }
-                }
-            }
+        // Its work passes first, however long that takes: until then what it had is out of everybody's reach.
+        let closed = self.ask(Vec::new(), |mut request| request.set_close_session(self.id)).await;
+        if let Err(error) = closed
+            && link.failure().is_none()
+            && !matches!(error.code, ErrorCode::NotFound | ErrorCode::InvalidHandle | ErrorCode::SessionLost)
+        {
+            // Who knows what of it is still there: nobody gets it while this executor lives.
+            tracing::error!(session = self.id, %error, "the executor does not close a session");
+            self.phase.send_replace(Phase::Gone);
+            link.ended().await;
         }
         lapse.expected.set(true);
         drop(lapse);
@@ -293,6 +291,15 @@ impl Session {
         {
             tracing::error!(session = self.id, %error, "the books are wrong");
         }
+    }
+
+    /// Asks the executor something about this session.
+    fn ask(
+        &self,
+        descriptors: Vec<OwnedFd>,
+        build: impl FnOnce(executor_capnp::request::Builder<'_>),
+    ) -> impl Future<Output = Result<Answer, Error>> + 'static {
+        self.incarnation.link.call(Some(self.id), descriptors, build)
     }
 
     /// An answer that was not one of those to what was asked.

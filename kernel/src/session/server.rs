@@ -10,7 +10,6 @@ use super::{OpenSession, Phase, Session};
 use crate::{
     connection::Connection,
     descriptors::{Purpose, Token},
-    executor::Deadline,
     fence::Fence,
     refusal::internal,
     task::detached,
@@ -66,8 +65,13 @@ impl Session {
             let message = format!("stream {stream} does not exist; {} are the most", limits::STREAMS_MAX);
             return Err(Error::new(ErrorCode::InvalidArgument, message));
         }
+        if self.fences.get() >= limits::FENCES_MAX {
+            let message = format!("{} fences of the session have not passed", limits::FENCES_MAX);
+            return Err(Error::new(ErrorCode::LimitReached, message).remedy("wait for some of them"));
+        }
         self.charge(Resource::Capabilities, 1)?.keep();
-        let passed = self.incarnation.link.call(Deadline::Never, Vec::new(), |request| {
+        self.fences.set(self.fences.get() + 1);
+        let passed = self.ask(Vec::new(), |request| {
             let mut fence = request.init_fence();
             fence.set_session(self.id);
             fence.set_stream(stream);
@@ -81,6 +85,7 @@ impl Session {
                 error = session.over() => Err(error),
                 passed = passed => passed.and_then(|answer| session.done(&answer)),
             };
+            session.fences.set(session.fences.get().saturating_sub(1));
             session.refund(Resource::Capabilities, 1);
             // Nobody may wait any more.
             drop(sender.send(Some(answer)));
@@ -97,7 +102,7 @@ impl gpu_session::Server for SessionServer {
     ) -> Result<(), capnp::Error> {
         let bytes = params.get()?.get_bytes();
         drop(params);
-        let made = detached(self.session().allocate(bytes)).await;
+        let made = detached(self.open.0.limits.answer(), self.session().allocate(bytes)).await;
         let result = results.get().init_result();
         match made {
             Ok(buffer) => {
@@ -119,7 +124,8 @@ impl gpu_session::Server for SessionServer {
     ) -> Result<(), capnp::Error> {
         let bytes = params.get()?.get_bytes();
         drop(params);
-        let made = detached(self.session().allocate_host(bytes)).await.and_then(|host| {
+        let made = detached(self.open.0.limits.answer(), self.session().allocate_host(bytes)).await;
+        let made = made.and_then(|host| {
             let token = self.connection.give(Purpose::Fetch(vec![host.memory]))?;
             Ok((host.buffer, token))
         });
@@ -159,7 +165,9 @@ impl gpu_session::Server for SessionServer {
         let token = Token::read(params.get()?.get_image()?);
         drop(params);
         let (session, kernel) = (self.session(), Rc::clone(&self.connection.kernel));
-        let loaded = detached(async move { session.load_image(token, &kernel.compiler).await }).await;
+        let patience = session.limits.load();
+        let loaded =
+            detached(patience, async move { session.load_image(token, &kernel.compiler).await }).await;
         let result = results.get().init_result();
         match loaded {
             Ok(image) => {

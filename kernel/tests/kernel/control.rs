@@ -206,6 +206,29 @@ fn a_fence_of_a_session_that_ends_does_not_hang() {
 }
 
 #[test]
+fn fences_that_do_not_pass_have_a_limit() {
+    let manners = Manners { holds_fences: true, ..Manners::default() };
+    with_changed_kernel(
+        manners,
+        |_| {},
+        async |harness| {
+            let client = Client::new(&harness.directory).await;
+            let session = client.open("one").await.unwrap();
+            let fence = async || {
+                let response = session.client.fence_request().send().promise.await.unwrap();
+                read(response.get().unwrap().get_result()).map(drop)
+            };
+            for _ in 0..limits::FENCES_MAX {
+                fence().await.unwrap();
+            }
+            assert_eq!(fence().await.unwrap_err().code, ErrorCode::LimitReached);
+            harness.fake.let_go();
+            until(async || fence().await.is_ok()).await;
+        },
+    );
+}
+
+#[test]
 fn the_sockets_are_their_owners_alone() {
     with_kernel(async |harness| {
         let mode = |path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;

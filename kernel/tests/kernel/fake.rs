@@ -56,6 +56,12 @@ pub(crate) struct Manners {
     pub(crate) talks_nonsense: bool,
     /// Reports that its device is lost instead of binding.
     pub(crate) loses_device: bool,
+    /// Answers nothing at all.
+    pub(crate) is_silent: bool,
+    /// Does not answer the closing of sessions: their work runs on.
+    pub(crate) holds_closes: bool,
+    /// Cannot close sessions.
+    pub(crate) refuses_closes: bool,
 }
 
 #[derive(Default)]
@@ -114,6 +120,14 @@ impl Fake {
         rustix::net::shutdown(&socket, Shutdown::Both).unwrap();
     }
 
+    /// Says that its device is lost, though nobody asked, and ends.
+    pub(crate) fn lose_device(&self) {
+        let socket = self.state().socket.take().unwrap();
+        let why = Error::new(ErrorCode::DeviceLost, "a misaligned address").device(716);
+        send(&socket, 0, None, |reply| why.write(reply.init_error()));
+        rustix::net::shutdown(&socket, Shutdown::Both).unwrap();
+    }
+
     /// Tells the kernel that a session ended.
     pub(crate) fn end_session(&self, session: u32, error: &Error) {
         let socket = self.state().socket.clone().unwrap();
@@ -162,6 +176,10 @@ impl Fake {
         let name = |name: executor_capnp::name::Reader<'_>| {
             (name.get_session(), Handle::read(name.get_handle().unwrap()))
         };
+        if manners.is_silent {
+            descriptors.clear();
+            return;
+        }
         match request.which().unwrap() {
             Which::Describe(()) => {
                 note(Asked::Describe);
@@ -187,7 +205,13 @@ impl Fake {
             }
             Which::CloseSession(session) => {
                 note(Asked::Close(session));
-                ok(socket);
+                if manners.holds_closes {
+                    self.state().held.push(id);
+                } else if manners.refuses_closes {
+                    refuse(Error::new(ErrorCode::Internal, "it cannot be unmapped"));
+                } else {
+                    ok(socket);
+                }
             }
             Which::MapArena(range) => {
                 let range = range.unwrap();

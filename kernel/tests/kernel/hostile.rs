@@ -122,7 +122,7 @@ fn garbage_on_the_socket_ends_that_connection_only() {
 fn a_message_that_says_it_is_huge_ends_its_connection() {
     with_neighbour(|directory| {
         for header in [
-            [0_u32, limits::MESSAGE_WORDS_MAX as u32 + 1],
+            [0_u32, u32::try_from(limits::MESSAGE_WORDS_MAX).unwrap() + 1],
             [0, u32::MAX],
             [u32::MAX, u32::MAX],
             [511, 0],
@@ -142,13 +142,13 @@ fn messages_that_clients_do_not_send_end_their_connection() {
     with_neighbour(|directory| {
         type Build = fn(rpc_capnp::message::Builder<'_>);
         let messages: [Build; 8] = [
-            |message| drop(message.init_return()),
-            |message| drop(message.init_resolve()),
-            |message| drop(message.init_disembargo()),
-            |message| drop(message.init_provide()),
-            |message| drop(message.init_accept()),
-            |message| drop(message.init_join()),
-            |message| drop(message.init_unimplemented()),
+            |message| _ = message.init_return(),
+            |message| _ = message.init_resolve(),
+            |message| _ = message.init_disembargo(),
+            |message| _ = message.init_provide(),
+            |message| _ = message.init_accept(),
+            |message| _ = message.init_join(),
+            |message| _ = message.init_unimplemented(),
             |message| message.init_release().set_reference_count(5),
         ];
         for build in messages {
@@ -176,7 +176,7 @@ fn capabilities_of_clients_are_not_taken() {
                 match kind {
                     0 => descriptor.set_sender_hosted(1),
                     1 => descriptor.set_sender_promise(1),
-                    _ => drop(descriptor.init_third_party_hosted()),
+                    _ => _ = descriptor.init_third_party_hosted(),
                 }
             })
             .unwrap();
@@ -191,7 +191,7 @@ fn calls_to_what_does_not_exist_are_answered_or_end_their_connection() {
         for (interface, method) in [(BULKHEAD, 99), (GPU_SESSION, 0), (u64::MAX, 0), (0, u16::MAX)] {
             let mut stream = connect(directory);
             bootstrap(&mut stream);
-            send(&mut stream, |message| drop(call(message, 1, interface, method))).unwrap();
+            send(&mut stream, |message| _ = call(message, 1, interface, method)).unwrap();
             send(&mut stream, |message| {
                 let mut call = call(message, 2, interface, method);
                 call.reborrow().init_target().set_imported_cap(12_345);
@@ -215,7 +215,7 @@ fn too_many_outstanding_calls_end_their_connection() {
             hello.set_version(limits::PROTOCOL_VERSION);
         })
         .unwrap();
-        send(&mut stream, |message| drop(call(message, 2, BULKHEAD, 3))).unwrap();
+        send(&mut stream, |message| _ = call(message, 2, BULKHEAD, 3)).unwrap();
         send(&mut stream, |message| on_result(call(message, 3, GPU_SESSION, 4), 2)).unwrap();
         let mut sent = 0;
         for question in 4.. {
@@ -257,7 +257,7 @@ fn a_flood_of_unread_answers_is_bounded() {
         let mut sent = 0_u64;
         for question in 1_u32.. {
             // `ping`, finished at once so that the number of outstanding calls is no limit.
-            let flooded = send(&mut stream, |message| drop(call(message, question, BULKHEAD, 1)))
+            let flooded = send(&mut stream, |message| _ = call(message, question, BULKHEAD, 1))
                 .and_then(|()| send(&mut stream, |message| message.init_finish().set_question_id(question)));
             if flooded.is_err() {
                 break;

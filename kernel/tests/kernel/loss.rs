@@ -103,19 +103,94 @@ fn an_executor_that_breaks_the_protocol_is_replaced() {
 }
 
 #[test]
-fn an_executor_that_does_not_answer_in_time_is_replaced() {
-    with_changed_kernel(
-        Manners::default(),
-        |config| config.limits.second = Duration::from_millis(10),
-        async |harness| {
-            let client = Client::new(&harness.directory).await;
-            let session = client.open("one").await.unwrap();
-            harness.fake.behave(Manners { holds_maps: true, ..Manners::default() });
-            assert_eq!(session.allocate(1).await.err().unwrap().code, ErrorCode::DeviceLost);
-            harness.fake.behave(Manners::default());
-            client.open("two").await.unwrap().allocate(1).await.unwrap();
-        },
-    );
+fn a_device_that_is_lost_while_nobody_asks_is_told_with_its_number() {
+    with_kernel(async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        harness.fake.lose_device();
+        until(async || session.memory().await.is_err()).await;
+        let error = session.memory().await.unwrap_err();
+        assert_eq!((error.code, error.device), (ErrorCode::DeviceLost, 716));
+        assert!(error.message.contains("a misaligned address"), "{error}");
+    });
+}
+
+fn hasty(config: &mut bulkhead_kernel::Config) {
+    config.limits.second = Duration::from_millis(5);
+}
+
+#[test]
+fn an_executor_that_falls_silent_is_replaced() {
+    with_changed_kernel(Manners::default(), hasty, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        harness.fake.behave(Manners { is_silent: true, ..Manners::default() });
+        drop(session.allocate(1).await);
+        until(async || session.memory().await.is_err()).await;
+        assert_eq!(session.memory().await.unwrap_err().code, ErrorCode::DeviceLost);
+        harness.fake.behave(Manners::default());
+        until(async || client.open("two").await.is_ok()).await;
+    });
+}
+
+#[test]
+fn what_takes_too_long_is_given_up_and_everybody_goes_on() {
+    with_changed_kernel(Manners::default(), hasty, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        let neighbour = client.open("two").await.unwrap();
+        let _buffer = neighbour.allocate(1).await.unwrap();
+        harness.fake.behave(Manners { holds_maps: true, ..Manners::default() });
+        let error = session.allocate(1).await.err().unwrap();
+        assert_eq!(error.code, ErrorCode::TimedOut, "{error}");
+        neighbour.allocate(1).await.unwrap();
+        session.memory().await.unwrap();
+        harness.fake.let_go();
+        // What was given up is made all the same, and given back.
+        until(async || harness.fake.asked().contains(&Asked::Drain(session.id))).await;
+        until(async || session.allocate(1).await.is_ok()).await;
+        assert_eq!(harness.fake.starts(), 1);
+    });
+}
+
+#[test]
+fn a_session_whose_work_does_not_end_keeps_its_slot_and_nothing_of_its_neighbours() {
+    with_changed_kernel(Manners::default(), hasty, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("endless").await.unwrap();
+        let buffer = session.allocate(1).await.unwrap();
+        let charged = client.status().await.charged_bytes;
+        harness.fake.behave(Manners { holds_closes: true, holds_drains: true, ..Manners::default() });
+        let base = session.base;
+        drop((buffer, session));
+        // Longer than an executor may be silent.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(harness.fake.starts(), 1);
+        assert_eq!(client.status().await.charged_bytes, charged);
+        let other = client.open("other").await.unwrap();
+        assert_ne!(other.base, base);
+        other.allocate(1).await.unwrap();
+        harness.fake.let_go();
+        until(async || client.status().await.sessions.len() == 1).await;
+        assert_eq!(client.open("next").await.unwrap().base, base);
+    });
+}
+
+#[test]
+fn what_an_executor_cannot_close_is_nobodys_while_it_lives() {
+    with_kernel(async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        harness.fake.behave(Manners { refuses_closes: true, ..Manners::default() });
+        session.close().await.unwrap();
+        assert!(client.status().await.charged_bytes > 0);
+        let other = client.open("two").await.unwrap();
+        assert_ne!(other.base, session.base);
+        harness.fake.die();
+        until(async || client.status().await.charged_bytes == 0).await;
+        harness.fake.behave(Manners::default());
+        assert_eq!(client.open("three").await.unwrap().base, session.base);
+    });
 }
 
 #[test]
@@ -241,7 +316,7 @@ fn be_the_client(directory: &std::path::Path) {
                 inherit(number);
             }
         }
-        std::process::Command::new("sleep").arg("4").spawn().unwrap();
+        let _child = tokio::process::Command::new("sleep").arg("4").spawn().unwrap();
         std::future::pending::<()>().await;
     });
 }
