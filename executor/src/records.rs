@@ -35,6 +35,8 @@ enum Outcome {
     Submitted,
     /// It does not.
     Nothing,
+    /// It has no place in its stream's order: nobody waits for it, and a stream may end before it has passed.
+    Aside,
     /// It comes again once what it waits for has passed.
     Held,
 }
@@ -60,7 +62,7 @@ pub(crate) fn submit(
             state.streams.skipped(stream, position);
             Ok(())
         }
-        Ok(Ok(Outcome::Held)) => Ok(()),
+        Ok(Ok(Outcome::Aside | Outcome::Held)) => Ok(()),
         Ok(Err(refused)) => {
             tracing::debug!(position, ?record, code = ?refused.code, "record refused");
             state.streams.skipped(stream, position);
@@ -87,11 +89,11 @@ fn carry_out(
     let gpu = &*state.gpu;
     match *record {
         Record::CreateStream { stream, priority } => {
-            return state.streams.create(stream, priority, gpu.info()).map(|()| Ok(Outcome::Nothing));
+            return state.streams.create(stream, priority, gpu.info()).map(|()| Ok(Outcome::Aside));
         }
         Record::DestroyStream { stream } => {
             return match state.streams.destroy(stream)? {
-                true => Ok(Ok(Outcome::Nothing)),
+                true => Ok(Ok(Outcome::Aside)),
                 false => Ok(Err(ErrorCode::InvalidArgument.into())),
             };
         }
@@ -99,7 +101,7 @@ fn carry_out(
             if let Some(event) = state.events.events.remove(&event) {
                 gpu.destroy_event(event)?;
             }
-            return Ok(Ok(Outcome::Nothing));
+            return Ok(Ok(Outcome::Aside));
         }
         Record::Elapsed { start, end, reply, .. } => {
             let events = &state.events.events;
@@ -108,7 +110,7 @@ fn carry_out(
                 _ => None,
             };
             state.streams.page().answer(reply, position, elapsed.unwrap_or(f64::NAN).to_bits());
-            return Ok(Ok(Outcome::Nothing));
+            return Ok(Ok(Outcome::Aside));
         }
         Record::Launch { .. }
         | Record::CopyToDevice { .. }

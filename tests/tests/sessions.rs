@@ -444,7 +444,9 @@ fn an_event_may_end_after_its_stream() {
         let stream = session.create_stream(0).unwrap();
         let event = session.create_event().unwrap();
         session.fill(stream, buffer.all(), Pattern::Bits8(1)).unwrap();
-        session.record(event, stream).unwrap();
+        let reached = session.record(event, stream).unwrap();
+        session.wait(reached).unwrap();
+        session.elapsed_ns(event, event).unwrap();
         session.destroy_stream(stream).unwrap();
         session.destroy_event(event).unwrap();
         let fence = session.fill(FIRST, buffer.range(0, 4), Pattern::Bits8(2)).unwrap();
