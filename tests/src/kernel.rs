@@ -25,7 +25,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Starts one on the software GPU and waits until it listens. It ends with the thread that started it.
+    /// Starts one on the software GPU and waits until it listens and has an executor. It ends with the thread that started it.
     #[must_use]
     pub fn start() -> Self {
         Self::on("software")
@@ -50,6 +50,7 @@ impl Kernel {
             assert!(ended.is_none(), "the kernel ended: {ended:?}");
             UnixStream::connect(&socket).is_ok()
         });
+        until("its executor runs", || kernel.status().executor_pid != 0);
         kernel
     }
 

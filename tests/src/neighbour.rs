@@ -10,6 +10,9 @@ pub const KERNELS: &[u8] = include_bytes!("kernels.ptx");
 /// Elements of the work.
 const COUNT: u32 = 2048;
 
+/// What a neighbour's vault is full of.
+pub const SECRET: u64 = 0x5eed_cafe_f00d_1235;
+
 /// A session that works.
 pub struct Neighbour {
     session: Session,
@@ -17,7 +20,7 @@ pub struct Neighbour {
     scramble: Entry,
     numbers: Buffer,
     expected: Vec<u32>,
-    /// Bytes that no work changes.
+    /// Full of [`SECRET`], for ever.
     vault: Buffer,
 }
 
@@ -97,7 +100,7 @@ impl Neighbour {
 }
 
 fn secret() -> Vec<u32> {
-    (0..COUNT).map(|index| index.wrapping_mul(0x9e37_79b9) ^ 0x5eed).collect()
+    numbers(&SECRET.to_ne_bytes()).into_iter().cycle().take(COUNT as usize).collect()
 }
 
 /// Numbers as they lie in memory.

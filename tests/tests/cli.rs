@@ -1,0 +1,196 @@
+//! What scripts rely on: commands, exit codes, JSON, and errors on standard error.
+
+use std::{os::unix::fs::PermissionsExt as _, process::Command, time::Duration};
+
+use bulkhead_tests::{
+    kernel::Kernel,
+    patience::until,
+    process::{Done, bulkhead, lives, run, run_privately},
+    scratch::Scratch,
+};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn done(arguments: &[&str]) -> Done {
+    run(&mut bulkhead(arguments), PATIENCE)
+}
+
+#[test]
+fn every_command_explains_itself() {
+    let all = done(&["--help"]);
+    assert_eq!(all.code(), Some(0), "{}", all.told());
+    for command in ["serve", "run", "demo", "doctor", "bench", "completions"] {
+        assert!(all.stdout.contains(command), "{command} is not told of:\n{}", all.stdout);
+        let one = done(&[command, "--help"]);
+        assert_eq!(one.code(), Some(0), "{}", one.told());
+        assert!(one.stdout.contains("Usage: bulkhead"), "{}", one.told());
+        assert!(one.stderr.is_empty(), "{}", one.told());
+    }
+    let version = done(&["--version"]);
+    assert_eq!(
+        (version.code(), version.stdout.starts_with("bulkhead ")),
+        (Some(0), true),
+        "{}",
+        version.told()
+    );
+}
+
+#[test]
+fn arguments_that_make_no_sense_end_with_2_and_a_usage() {
+    for arguments in [
+        &[][..],
+        &["run"],
+        &["run", "--"],
+        &["nonsense"],
+        &["serve", "--no-such-option"],
+        &["demo", "--backend", "abacus"],
+        &["completions", "no-such-shell"],
+        &["run", "--private", "--socket", "/nowhere", "--", "true"],
+    ] {
+        let done = done(arguments);
+        assert_eq!(done.code(), Some(2), "{arguments:?}: {}", done.told());
+        assert!(done.stdout.is_empty(), "{arguments:?}: {}", done.told());
+        assert!(done.stderr.contains("Usage:") || done.stderr.contains("--help"), "{}", done.told());
+    }
+}
+
+#[test]
+fn a_failure_ends_with_1_and_one_message() {
+    let failed = done(&["run", "--socket", "/nonexistent/kernel.sock", "--", "/nonexistent/program"]);
+    assert_eq!(failed.code(), Some(1), "{}", failed.told());
+    assert!(failed.stderr.starts_with("bulkhead: /nonexistent/program"), "{}", failed.told());
+    let scratch = Scratch::new();
+    std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let open_to_all = scratch.path().to_str().unwrap();
+    let failed = done(&["serve", "--backend", "software", "--runtime-directory", open_to_all]);
+    assert_eq!(failed.code(), Some(1), "{}", failed.told());
+    assert!(failed.stderr.starts_with("bulkhead: "), "{}", failed.told());
+}
+
+#[test]
+fn doctor_tells_what_is_there_and_how_to_get_what_is_missing() {
+    let told = done(&["doctor", "--json"]);
+    let report: Value = serde_json::from_str(&told.stdout).unwrap();
+    assert_eq!(told.code(), Some(if report["healthy"] == true { 0 } else { 1 }), "{}", told.told());
+    let checks = report["checks"].as_array().unwrap();
+    let check = |name: &str| checks.iter().find(|check| check["name"] == name);
+    for name in ["driver module", "libcuda", "ptxas", "library OS", "memory seals", "kernel"] {
+        let check = check(name).unwrap_or_else(|| panic!("{name} is not checked: {report:#}"));
+        let state = check["state"].as_str().unwrap();
+        assert!(["found", "missing", "absent"].contains(&state), "{check:#}");
+        assert!(!check["detail"].as_str().unwrap().is_empty(), "{check:#}");
+        assert!(state == "found" || !check["remedy"].as_str().unwrap().is_empty(), "no remedy: {check:#}");
+    }
+    let backend = done(&["doctor", "--backend"]).stdout;
+    assert_eq!(report["backend"], backend.trim());
+    let human = done(&["doctor"]);
+    for check in checks {
+        assert!(human.stdout.contains(check["name"].as_str().unwrap()), "{}", human.told());
+    }
+}
+
+#[test]
+fn doctor_misses_a_library_os_that_is_not_there() {
+    // The binary alone, without what lies beside it.
+    let scratch = Scratch::new();
+    let alone = scratch.path().join("bulkhead");
+    std::fs::copy(bulkhead_tests::place::bulkhead(), &alone).unwrap();
+    let mut doctor = Command::new(&alone);
+    let done = run(doctor.args(["doctor", "--json"]).env_remove("BULKHEAD_LIBCUDA"), PATIENCE);
+    assert_eq!(done.code(), Some(1), "{}", done.told());
+    let report: Value = serde_json::from_str(&done.stdout).unwrap();
+    let missing: Vec<_> =
+        report["checks"].as_array().unwrap().iter().filter(|check| check["state"] == "missing").collect();
+    assert_eq!(missing.len(), 1, "{report:#}");
+    assert_eq!(missing[0]["name"], "library OS");
+    assert!(missing[0]["detail"].as_str().unwrap().contains("cargo build"), "{report:#}");
+}
+
+#[test]
+fn completions_are_printed() {
+    for (shell, sign) in
+        [("bash", "complete -F"), ("zsh", "#compdef bulkhead"), ("fish", "complete -c bulkhead")]
+    {
+        let done = done(&["completions", shell]);
+        assert_eq!(done.code(), Some(0), "{}", done.told());
+        assert!(done.stdout.contains(sign), "{}", done.told());
+    }
+}
+
+#[test]
+fn run_ends_as_its_program_does() {
+    for (script, code) in
+        [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -TERM $$", 143), ("kill -9 $$", 137)]
+    {
+        let (mut command, _scratch) = run_privately(&["sh", "-c", script]);
+        let done = run(&mut command, PATIENCE);
+        assert_eq!(done.code(), Some(code), "{script}: {}", done.told());
+        assert_eq!(done.stderr.is_empty(), code <= 7 || code == 255, "{script}: {}", done.told());
+    }
+}
+
+#[test]
+fn a_program_gets_its_arguments_its_streams_and_the_library_os() {
+    let kernel = Kernel::start();
+    let mut command = kernel.run_command("sh".as_ref());
+    command.args(["-c", r#"echo "$0 $1"; echo heard >&2; echo "$BULKHEAD_SOCKET"; readlink "${LD_LIBRARY_PATH%%:*}"/libcuda.so.1; echo "$LD_LIBRARY_PATH""#]);
+    command.args(["first argument", "--help"]).env("LD_LIBRARY_PATH", "/somewhere");
+    let done = run(&mut command, PATIENCE);
+    assert_eq!(done.code(), Some(0), "{}", done.told());
+    let lines: Vec<&str> = done.stdout.lines().collect();
+    assert_eq!(lines[0], "first argument --help");
+    assert_eq!(lines[1], kernel.socket().to_str().unwrap());
+    let library = bulkhead_tests::place::bulkhead().with_file_name("libcuda.so").canonicalize().unwrap();
+    assert_eq!(lines[2], library.to_str().unwrap());
+    assert!(lines[3].ends_with(":/somewhere"), "the program's own path stays: {}", lines[3]);
+    assert!(done.stderr.contains("heard"));
+}
+
+#[test]
+fn run_leaves_nothing_behind() {
+    let (mut command, scratch) = run_privately(&["sh", "-c", "cat /proc/$PPID/task/*/children; echo $PPID"]);
+    let done = run(&mut command, PATIENCE);
+    assert_eq!(done.code(), Some(0), "{}", done.told());
+    let processes: Vec<u32> = done.stdout.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert!(processes.len() >= 3, "run, its kernel and the program: {}", done.told());
+    until("run's kernel is gone", || processes.iter().all(|process| !lives(*process)));
+    let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn serve_says_when_it_serves_and_ends_when_asked() {
+    let scratch = Scratch::new();
+    let place = scratch.path().join("run");
+    let mut command = bulkhead(&["serve", "--backend", "software", "--runtime-directory"]);
+    let log = std::fs::File::create(scratch.path().join("log")).unwrap();
+    let mut child = command.arg(&place).stderr(log).spawn().unwrap();
+    let said = || std::fs::read_to_string(scratch.path().join("log")).unwrap();
+    until("the kernel says that it serves", || said().contains("serving the software backend"));
+    assert!(std::os::unix::net::UnixStream::connect(place.join("kernel.sock")).is_ok());
+    let second =
+        run(bulkhead(&["serve", "--backend", "software", "--runtime-directory"]).arg(&place), PATIENCE);
+    assert_eq!(second.code(), Some(1), "{}", second.told());
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    until("the kernel ends", || child.try_wait().unwrap().is_some());
+    assert!(child.wait().unwrap().success(), "{}", said());
+    assert!(!place.join("kernel.sock").exists());
+}
+
+#[test]
+fn bench_measures_the_software_gpu_and_tells_it_in_json() {
+    let done = done(&["bench", "--quick", "--json", "--backend", "software"]);
+    assert_eq!(done.code(), Some(0), "{}", done.told());
+    let report: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(report["complete"], true, "{report:#}");
+    let figures = report["figures"].as_array().unwrap();
+    for name in ["launch_ns", "launches_per_s", "pinned_h2d", "pageable_d2h", "ping_p50_ns"] {
+        let figure = figures.iter().find(|figure| figure["name"] == name);
+        let figure = figure.unwrap_or_else(|| panic!("{name} is not measured: {report:#}"));
+        assert!(figure["bulkhead"]["median"].as_f64().is_some_and(|median| median > 0.0), "{figure:#}");
+        assert_eq!(figure["met"], Value::Null, "no bar is judged without a native driver: {figure:#}");
+    }
+    assert!(done.stderr.contains("launch_ns"), "the table is on standard error: {}", done.stderr);
+}

@@ -1,0 +1,141 @@
+//! Unmodified CUDA programs run on Bulkhead, side by side with hostile ones.
+//!
+//! The programs are those of `tests/programs`: a new one is tested by being there.
+
+use std::{collections::BTreeSet, path::Path, process::Command, thread, time::Duration};
+
+use bulkhead_tests::{
+    kernel::Kernel,
+    neighbour::{Neighbour, SECRET},
+    place::{program, repository, toolchain_libraries},
+    process::{Done, lives, run, run_privately},
+};
+
+/// For one program; most take less than a second.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Names of the programs whose sources lie in a folder under `tests/programs`.
+fn names(folder: &str) -> BTreeSet<String> {
+    let folder = repository().join("tests/programs").join(folder);
+    let source = |path: &Path| path.extension().is_some_and(|extension| extension == "cu");
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .filter(|path| source(path))
+        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect()
+}
+
+fn passed(name: &str, done: &Done) {
+    assert_eq!(done.code(), Some(0), "{name}: {}", done.told());
+    let result = done.stdout.lines().last().unwrap_or_default();
+    assert!(result.starts_with("PASS "), "{name}: {}", done.told());
+}
+
+/// A program on a kernel of its own.
+fn alone(name: &str) -> Done {
+    let path = program(name);
+    let (mut command, _scratch) = run_privately(&[path.to_str().unwrap()]);
+    run(&mut command, PATIENCE)
+}
+
+/// A program on a kernel that others use too.
+fn on(kernel: &Kernel, name: &str) -> Command {
+    kernel.run_command(&program(name))
+}
+
+#[test]
+fn every_honest_program_passes() {
+    let names = names("");
+    let honest: Vec<_> = names.iter().filter(|name| !name.starts_with("attack_")).collect();
+    assert!(honest.len() >= 11, "{honest:?}");
+    for name in honest {
+        passed(name, &alone(name));
+    }
+}
+
+#[test]
+fn a_program_with_the_shared_runtime_passes() {
+    let path = program("vecadd_shared");
+    let (mut command, _scratch) = run_privately(&[path.to_str().unwrap()]);
+    command.env("LD_LIBRARY_PATH", toolchain_libraries());
+    passed("vecadd_shared", &run(&mut command, PATIENCE));
+}
+
+#[test]
+fn programs_that_run_at_once_on_one_kernel_pass() {
+    let kernel = Kernel::start();
+    thread::scope(|scope| {
+        for name in ["vecadd", "reduction", "streams", "histogram"] {
+            let kernel = &kernel;
+            scope.spawn(move || {
+                for _ in 0..2 {
+                    passed(name, &run(&mut on(kernel, name), PATIENCE));
+                }
+            });
+        }
+    });
+    let after = kernel.status();
+    assert_eq!(after.executor_starts, 1);
+    assert_eq!(kernel.without(&[]).sessions.len(), after.sessions.len());
+}
+
+/// Runs a hostile program while an honest one and a session work beside it, and answers what it did.
+fn attack(kernel: &Kernel, hostile: &mut Command, honest: &str) -> Done {
+    let mut neighbour = Neighbour::new(kernel, "neighbour");
+    neighbour.work();
+    thread::scope(|scope| {
+        let attack = scope.spawn(|| run(hostile, PATIENCE));
+        let mut rounds = 0;
+        while !attack.is_finished() || rounds < 2 {
+            neighbour.work();
+            passed(honest, &run(&mut on(kernel, honest), PATIENCE));
+            rounds += 1;
+        }
+        attack.join().unwrap()
+    })
+}
+
+#[test]
+fn stores_and_loads_through_forged_addresses_disturb_nobody() {
+    let kernel = Kernel::start();
+    passed("vecadd", &run(&mut on(&kernel, "vecadd"), PATIENCE));
+    let before = kernel.status();
+    for class in ["null", "slots", "edges", "host", "random", "misaligned", "index", "all"] {
+        let mut hostile = on(&kernel, "attack_wild");
+        hostile.args([class, &format!("{SECRET:x}"), "1"]);
+        passed(class, &attack(&kernel, &mut hostile, "vecadd"));
+    }
+    let after = kernel.status();
+    assert!(lives(kernel.pid()));
+    assert_eq!((after.executor_pid, after.executor_starts), (before.executor_pid, before.executor_starts));
+}
+
+#[test]
+fn forged_addresses_in_local_memory_disturb_nobody() {
+    let kernel = Kernel::start();
+    let before = {
+        passed("vecadd", &run(&mut on(&kernel, "vecadd"), PATIENCE));
+        kernel.status()
+    };
+    passed("attack_local", &attack(&kernel, &mut on(&kernel, "attack_local"), "vecadd"));
+    let after = kernel.status();
+    assert_eq!((after.executor_pid, after.executor_starts), (before.executor_pid, before.executor_starts));
+}
+
+#[test]
+fn programs_that_the_guard_refuses_are_told_where_and_why() {
+    let names = names("refused");
+    assert!(names.len() >= 5, "{names:?}");
+    for name in names {
+        let done = alone(&format!("refused/{name}"));
+        assert_ne!(done.code(), Some(0), "{name} ran: {}", done.told());
+        assert!(!done.stdout.contains("PASS"), "{name}: {}", done.told());
+        // FILE:LINE:COLUMN: and the reason.
+        let told = done.stderr.lines().any(|line| {
+            let numbers: Vec<&str> =
+                line.split([':', ' ']).filter(|part| part.parse::<u32>().is_ok()).collect();
+            numbers.len() >= 2 && line.len() > 20
+        });
+        assert!(told, "{name} is not told where and why: {}", done.told());
+    }
+}
