@@ -10,12 +10,10 @@ use bulkhead_schema::{Handle, limits::CAPABILITIES_MAX};
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) id: EntryId,
-    /// The part of the parameter block that the client fills, in bytes.
+    /// The parameter block of the next launch: the client's parameters go to the front, the hidden ones are there.
+    pub(crate) block: Vec<u8>,
+    /// The part of the block that the client fills, in bytes.
     pub(crate) visible_bytes: usize,
-    /// Where the three hidden parameters lie: base, load mask, store mask.
-    pub(crate) hidden: [usize; 3],
-    /// Length of the whole block in bytes.
-    pub(crate) block_bytes: usize,
     /// Dynamic shared memory that every launch has: the guard's clamp of shared accesses rests on it.
     pub(crate) dynamic_shared_min: u32,
 }
@@ -90,8 +88,12 @@ impl Bindings {
         }
     }
 
-    pub(crate) fn entry(&self, slot: u32, generation: u32) -> Option<&Entry> {
-        match self.get(slot, generation)? {
+    pub(crate) fn entry(&mut self, slot: u32, generation: u32) -> Option<&mut Entry> {
+        let (bound, object) = self.slots.get_mut(slot as usize)?.as_mut()?;
+        if *bound != generation {
+            return None;
+        }
+        match object {
             Object::Entry(entry) => Some(entry),
             Object::Buffer { .. } | Object::Host(_) | Object::Image { .. } => None,
         }

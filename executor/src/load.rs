@@ -18,7 +18,13 @@ pub(crate) struct Loaded {
 }
 
 /// Reads, verifies and loads the image behind a descriptor, which must have `count` entries.
-pub(crate) fn load(gpu: &dyn Gpu, descriptor: OwnedFd, count: usize) -> Result<Loaded, Error> {
+/// `hidden` is what the guard's parameters get: base, load mask, store mask.
+pub(crate) fn load(
+    gpu: &dyn Gpu,
+    descriptor: OwnedFd,
+    count: usize,
+    hidden: [u32; HIDDEN],
+) -> Result<Loaded, Error> {
     let internal = |what: String| Error::new(ErrorCode::Internal, what);
     let mut text = String::new();
     let mut file = File::from(descriptor).take(limits::PTX_BYTES_MAX + 1);
@@ -29,7 +35,7 @@ pub(crate) fn load(gpu: &dyn Gpu, descriptor: OwnedFd, count: usize) -> Result<L
             .remedy("report this: the guard and the verifier disagree")
     })?;
     let image = gpu.load(verified.text()).map_err(|error| device::error(&error))?;
-    let bound = bind(&verified, &image.entries, count);
+    let bound = bind(&verified, &image.entries, count, hidden);
     match bound {
         Ok((bound, infos)) => Ok(Loaded { id: image.id, bound, infos }),
         Err(error) => {
@@ -43,6 +49,7 @@ fn bind(
     verified: &bulkhead_guard::Verified,
     infos: &[EntryInfo],
     count: usize,
+    values: [u32; HIDDEN],
 ) -> Result<(Vec<Entry>, Vec<EntryInfo>), Error> {
     let internal = |what: String| Error::new(ErrorCode::Internal, what);
     if verified.entries().len() != count {
@@ -61,17 +68,20 @@ fn bind(
         let end = |layout: Option<&bulkhead_gpu::ParameterLayout>| {
             layout.map_or(0, |layout| layout.offset as usize + layout.bytes as usize)
         };
-        let [base, load, store] = hidden else { return Err(internal("hidden parameters".into())) };
-        let entry = Entry {
-            id: info.id,
-            visible_bytes: end(visible.last()),
-            hidden: [base, load, store].map(|layout| layout.offset as usize),
-            block_bytes: end(Some(store)),
-            dynamic_shared_min: entry.dynamic_shared_min,
-        };
-        if entry.block_bytes > limits::PARAMETER_BYTES_MAX || hidden.iter().any(|layout| layout.bytes != 4) {
+        let block_bytes = end(hidden.last());
+        if block_bytes > limits::PARAMETER_BYTES_MAX || hidden.iter().any(|layout| layout.bytes != 4) {
             return Err(Error::new(ErrorCode::LimitReached, format!("{}: too many parameters", info.name)));
         }
+        let mut block = vec![0; block_bytes];
+        for (layout, value) in hidden.iter().zip(values) {
+            block[layout.offset as usize..][..4].copy_from_slice(&value.to_ne_bytes());
+        }
+        let entry = Entry {
+            id: info.id,
+            block,
+            visible_bytes: end(visible.last()),
+            dynamic_shared_min: entry.dynamic_shared_min,
+        };
         bound.push(entry);
         ordered.push(EntryInfo { parameters: visible.to_vec(), ..info.clone() });
     }

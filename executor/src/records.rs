@@ -126,28 +126,21 @@ fn carry_out(
     let bindings = &state.bindings;
     match *record {
         Record::Launch { launch, .. } => {
-            let Some(entry) = bindings.entry(launch.entry.slot, launch.entry.generation) else {
+            let Some(entry) = state.bindings.entry(launch.entry.slot, launch.entry.generation) else {
                 return Ok(Err(ErrorCode::InvalidHandle.into()));
             };
             if launch.parameter_bytes as usize != entry.visible_bytes {
                 return Ok(Err(ErrorCode::InvalidArgument.into()));
             }
-            let hidden = [state.slot.base_high(), state.slot.load_mask_high(), state.slot.store_mask_high()];
-            let block = &mut state.block;
-            block.clear();
-            block.resize(entry.block_bytes, 0);
-            for (to, word) in block.chunks_mut(8).zip(parameters) {
+            for (to, word) in entry.block[..entry.visible_bytes].chunks_mut(8).zip(parameters) {
                 to.copy_from_slice(&word.to_ne_bytes()[..to.len()]);
-            }
-            for (at, value) in entry.hidden.iter().zip(hidden) {
-                block[*at..*at + 4].copy_from_slice(&value.to_ne_bytes());
             }
             let shape = launch.shape;
             let launch = Launch {
                 grid: shape.grid,
                 block: shape.block,
                 shared_bytes: shape.shared_bytes.max(entry.dynamic_shared_min),
-                parameters: block,
+                parameters: &entry.block,
             };
             gpu.launch(stream, entry.id, &launch)?;
         }

@@ -45,8 +45,6 @@ pub(crate) struct State {
     pub(crate) streams: Streams,
     pub(crate) events: Events,
     pub(crate) waiters: Vec<Waiter>,
-    /// Where a launch's parameter block is put together.
-    pub(crate) block: Vec<u8>,
     memory: Option<SlotMemory>,
 }
 
@@ -158,7 +156,6 @@ pub(crate) fn open(
             streams,
             events: Events::default(),
             waiters: Vec::new(),
-            block: Vec::new(),
             memory: Some(memory),
         }),
         stopping: AtomicBool::new(false),
@@ -261,10 +258,11 @@ impl Control {
             }
             Job::Answer { id } => self.answer(id, Ok(())),
             Job::AllowDynamicShared { id, handle, bytes } => {
-                let state = self.session.state.lock();
+                let mut state = self.session.state.lock();
+                let gpu = Arc::clone(&state.gpu);
                 let allowed = match state.bindings.entry(handle.slot, handle.generation) {
                     Some(entry) => {
-                        state.gpu.allow_dynamic_shared(entry.id, bytes).map_err(|error| device::error(&error))
+                        gpu.allow_dynamic_shared(entry.id, bytes).map_err(|error| device::error(&error))
                     }
                     None => Err(Error::new(ErrorCode::InvalidHandle, "no such entry")),
                 };
@@ -348,8 +346,11 @@ impl Control {
         entries: &[Handle],
         descriptor: std::os::fd::OwnedFd,
     ) -> Result<Loaded, Error> {
-        let gpu = Arc::clone(&self.session.state.lock().gpu);
-        let loaded = load::load(&*gpu, descriptor, entries.len())?;
+        let state = self.session.state.lock();
+        let (gpu, slot) = (Arc::clone(&state.gpu), state.slot);
+        drop(state);
+        let hidden = [slot.base_high(), slot.load_mask_high(), slot.store_mask_high()];
+        let loaded = load::load(&*gpu, descriptor, entries.len(), hidden)?;
         let mut state = self.session.state.lock();
         for (handle, entry) in entries.iter().zip(&loaded.bound) {
             state.bindings.bind(*handle, Object::Entry(entry.clone())).ok_or_else(no_slot)?;

@@ -196,7 +196,7 @@ impl Streams {
 
     /// Whether records of the stream must be held back.
     pub(crate) fn is_held(&self, index: u32) -> bool {
-        self.get(index).is_some_and(|stream| !stream.held.is_empty())
+        self.held > 0 && self.get(index).is_some_and(|stream| !stream.held.is_empty())
     }
 
     pub(crate) fn hold(&mut self, index: u32, held: Held) {
