@@ -11,4 +11,5 @@ pub mod patience;
 pub mod place;
 pub mod process;
 pub mod scratch;
+pub mod skip;
 pub mod status;

@@ -31,12 +31,27 @@ pub fn bulkhead() -> &'static Path {
         for name in ["bulkhead", "libcuda.so"] {
             assert!(
                 profile.join(name).is_file(),
-                "{name} is not in {}: run `cargo build -p bulkhead-cli -p bulkhead-libos-cuda`, or tests/test.sh",
+                "{name} is not in {}: run `cargo build --workspace`, or tests/test.sh",
                 profile.display()
             );
         }
         profile.join("bulkhead")
     })
+}
+
+/// An example of the SDK.
+///
+/// # Panics
+/// Where it was not built.
+#[must_use]
+pub fn example(name: &str) -> PathBuf {
+    let path = bulkhead().with_file_name("examples").join(name);
+    assert!(
+        path.is_file(),
+        "{} is not there: run `cargo build --examples`, or tests/test.sh",
+        path.display()
+    );
+    path
 }
 
 /// `target/debug` or `target/release`: tests lie in its `deps`.
@@ -52,7 +67,8 @@ fn build(profile: &Path) {
     let (Some(target), Some(name)) = (profile.parent(), profile.file_name()) else { return };
     let name = name.to_string_lossy();
     let built = Command::new(cargo)
-        .args(["build", "--quiet", "-p", "bulkhead-cli", "-p", "bulkhead-libos-cuda", "--profile"])
+        .args(["build", "--quiet", "--bins", "--lib", "--examples"])
+        .args(["-p", "bulkhead-cli", "-p", "bulkhead-libos-cuda", "-p", "bulkhead-client", "--profile"])
         .arg(if name == "debug" { "dev" } else { &name })
         .arg("--target-dir")
         .arg(target)

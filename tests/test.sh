@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Passes every check and test, and installs what they need: the command of the README, and what CI runs.
+
+set -euo pipefail
+
+usage() {
+    cat <<'USAGE'
+usage: tests/test.sh [--help]
+
+Needs Rust (with rustfmt and clippy), a C++ compiler and Python 3. The CUDA compiler is installed into .toolchain.
+Ends with 0 when everything passed, otherwise with 1 at the first failure. What cannot run here (tests that need an
+NVIDIA GPU, or the capnp compiler) is reported as skipped.
+USAGE
+}
+
+case ${1:-} in
+    '') ;;
+    -h | --help)
+        usage
+        exit
+        ;;
+    *)
+        usage >&2
+        exit 2
+        ;;
+esac
+
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+target=${CARGO_TARGET_DIR:-target}
+# The tests would build the binaries again to be sure of them.
+export BULKHEAD_TESTS_BUILT=1
+if [[ -n ${CI:-} ]]; then export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}; fi
+started=$SECONDS
+times=()
+work=$(mktemp -d)
+trap 'rm -rf -- "$work"' EXIT
+
+say() { printf '\ntest.sh: %s\n' "$*"; }
+
+need() {
+    "${@:2}" >/dev/null 2>&1 || {
+        say "${*:2} does not work: $1"
+        exit 1
+    }
+}
+
+# Runs one step; the first that fails ends it all.
+step() {
+    local name=$1 begun=$SECONDS
+    shift
+    say "$name"
+    if ! "$@"; then
+        say "FAILED: $name, after $((SECONDS - begun)) s"
+        exit 1
+    fi
+    times+=("$(printf '%5d s  %s' $((SECONDS - begun)) "$name")")
+}
+
+# The output is kept, so that its tests can be counted.
+tests() { cargo test --workspace 2>&1 | tee "$work/tests"; }
+
+loom() { RUSTFLAGS='--cfg loom' cargo test --release -p bulkhead-ring --test loom --target-dir "$target/loom" 2>&1 | tee "$work/loom"; }
+
+documentation() { RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --workspace; }
+
+need 'install Rust, https://rustup.rs' cargo --version
+need 'rustup component add rustfmt' cargo fmt --version
+need 'rustup component add clippy' cargo clippy --version
+need 'install a C++ compiler (Debian, Ubuntu: apt-get install g++)' g++ --version
+need 'install Python 3, or name it in PYTHON' "${PYTHON:-python3}" --version
+
+step 'format' cargo fmt --all --check
+step 'lints' cargo clippy --quiet --workspace --all-targets -- -D warnings
+step 'documentation' documentation
+step 'the CUDA compiler' tests/toolchain.sh
+step 'the CUDA programs' tests/programs.sh
+step 'the binaries' cargo build --quiet --workspace --examples --bins --lib
+step 'the tests' tests
+step 'the ring under loom' loom
+
+say "everything passed in $((SECONDS - started)) s"
+printf '%s\n' "${times[@]}"
+# test result: ok. 12 passed; 0 failed; 1 ignored; ...
+awk '/^test result:/ { passed += $4; failed += $6; ignored += $8 }
+     END { printf "%d tests passed, %d failed, %d ignored\n", passed, failed, ignored }' "$work/tests" "$work/loom"
+grep -h '^skipped: ' "$work/tests" || true

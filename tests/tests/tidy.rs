@@ -1,0 +1,372 @@
+//! The rules of the house that a compiler does not check.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use bulkhead_tests::place::repository;
+
+/// What each crate may depend on, of ours: the folders of the repository from the bottom to the top.
+const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
+    ("schema", &[]),
+    ("schema/ring", &[]),
+    ("schema/fatbin", &[]),
+    ("caps", &["schema"]),
+    ("mm", &["schema"]),
+    ("guard", &[]),
+    ("executor/gpu", &[]),
+    ("executor/softgpu", &["executor/gpu", "guard"]),
+    ("executor/cuda", &["executor/gpu"]),
+    (
+        "executor",
+        &[
+            "schema",
+            "schema/ring",
+            "schema/fatbin",
+            "guard",
+            "mm",
+            "executor/gpu",
+            "executor/softgpu",
+            "executor/cuda",
+        ],
+    ),
+    ("kernel", &["schema", "schema/ring", "caps", "mm"]),
+    ("client", &["schema", "schema/ring"]),
+    ("libos-cuda", &["client", "schema", "schema/fatbin"]),
+    ("cli", &["schema", "mm", "kernel", "client", "executor", "executor/gpu", "executor/cuda"]),
+    ("tests", &["schema", "schema/ring", "client"]),
+];
+
+/// Files that may lift `unsafe_code`, and for what.
+const DOORS: &[(&str, &str)] = &[
+    ("schema/ring/src/lib.rs", "shared memory"),
+    ("executor/cuda/src/lib.rs", "the driver's calls"),
+    ("executor/cuda/examples/probe/main.rs", "the driver's calls, as a native program makes them"),
+    ("executor/softgpu/src/memory/mod.rs", "the software GPU's address space"),
+    ("executor/softgpu/src/alu/mod.rs", "instructions that not every processor has"),
+    ("libos-cuda/src/lib.rs", "C symbols"),
+    ("kernel/tests/kernel/loss.rs", "a descriptor number from /proc"),
+];
+
+/// Crates whose every dependency is justified in `deny.toml`.
+const TRUSTED: &[&str] = &["kernel", "caps", "mm", "guard"];
+
+const LINES_MAX: usize = 800;
+
+/// Files of the repository by their path in it, without what is built, fetched or another tool's.
+fn files(extension: &str) -> Vec<PathBuf> {
+    fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(repository().join(folder)).unwrap() {
+            let entry = entry.unwrap();
+            let path = folder.join(entry.file_name());
+            let hidden = entry.file_name().to_string_lossy().starts_with('.');
+            if hidden || path == Path::new("target") || path == Path::new("tests/programs/bin") {
+                continue;
+            }
+            match entry.file_type().unwrap() {
+                kind if kind.is_dir() => walk(&path, found),
+                kind if kind.is_file() => found.push(path),
+                _ => {}
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(Path::new(""), &mut found);
+    found.retain(|path| extension.is_empty() || path.extension().is_some_and(|ending| ending == extension));
+    found.sort();
+    assert!(!found.is_empty());
+    found
+}
+
+fn text(path: impl AsRef<Path>) -> String {
+    let path = repository().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Fails with every finding, not the first.
+fn nothing(findings: Vec<String>) {
+    assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
+}
+
+/// The crates by their folder: their manifests' lines.
+fn manifests() -> BTreeMap<String, Vec<String>> {
+    let folder = |path: &Path| path.parent().unwrap().to_str().unwrap().to_owned();
+    let manifests = files("toml").into_iter().filter(|path| path.file_name().unwrap() == "Cargo.toml");
+    manifests
+        .filter(|path| path != Path::new("Cargo.toml"))
+        .map(|path| (folder(&path), text(&path).lines().map(str::to_owned).collect()))
+        .collect()
+}
+
+/// What a manifest depends on, by the packages' names.
+fn dependencies(manifest: &[String]) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut here = false;
+    for line in manifest {
+        if let Some(section) = line.strip_prefix('[') {
+            here = section.contains("dependencies");
+            // [dependencies.name]
+            if let Some((_, name)) = section.trim_end_matches(']').split_once("dependencies.") {
+                found.insert(name.to_owned());
+            }
+        } else if here && let Some((name, _)) = line.split_once(['.', '=', ' ']) {
+            found.insert(name.trim().to_owned());
+        }
+    }
+    found.retain(|name| !name.is_empty() && !name.starts_with('#'));
+    found
+}
+
+#[test]
+fn crates_depend_on_what_lies_below_them() {
+    let manifests = manifests();
+    let name = |manifest: &[String]| {
+        let line = manifest.iter().find_map(|line| line.strip_prefix("name = "));
+        line.unwrap().trim_matches('"').to_owned()
+    };
+    let folders: BTreeMap<String, &str> =
+        manifests.iter().map(|(folder, manifest)| (name(manifest), folder.as_str())).collect();
+    let mut findings = Vec::new();
+    for (folder, manifest) in &manifests {
+        let Some((_, allowed)) = MAY_DEPEND_ON.iter().find(|(known, _)| known == folder) else {
+            findings.push(format!("{folder}/Cargo.toml: this crate is not in the table of tidy.rs"));
+            continue;
+        };
+        for package in dependencies(manifest) {
+            if let Some(below) = folders.get(&package)
+                && !allowed.contains(below)
+            {
+                findings.push(format!("{folder}/Cargo.toml: {folder} may not depend on {below}"));
+            }
+        }
+    }
+    for (folder, _) in MAY_DEPEND_ON {
+        if !manifests.contains_key(*folder) {
+            findings.push(format!("{folder}: in the table of tidy.rs, and not there"));
+        }
+    }
+    nothing(findings);
+}
+
+#[test]
+fn every_crate_inherits_the_lints() {
+    let mut findings = Vec::new();
+    for (folder, manifest) in manifests() {
+        if !manifest.windows(2).any(|lines| lines == ["[lints]", "workspace = true"]) {
+            findings.push(format!("{folder}/Cargo.toml: [lints] workspace = true is missing"));
+        }
+    }
+    nothing(findings);
+}
+
+#[test]
+fn unsafe_code_stays_behind_its_doors() {
+    let mut opened = BTreeSet::new();
+    let lifted = ["expect(", "allow(", "warn("];
+    for path in files("rs") {
+        let source: String = text(&path).split_whitespace().collect();
+        if lifted.iter().any(|lift| source.contains(&format!("{lift}unsafe_code,"))) {
+            opened.insert(path.to_str().unwrap().to_owned());
+        }
+    }
+    let known: BTreeSet<String> = DOORS.iter().map(|(path, _)| (*path).to_owned()).collect();
+    let new =
+        opened.difference(&known).map(|path| format!("{path}: a door that is not in the table of tidy.rs"));
+    let gone = known.difference(&opened).map(|path| format!("{path}: in the table of tidy.rs, and no door"));
+    nothing(new.chain(gone).collect());
+}
+
+#[test]
+fn files_are_small() {
+    let mut findings = Vec::new();
+    for path in files("rs") {
+        let lines = text(&path).lines().count();
+        if lines > LINES_MAX {
+            findings.push(format!("{}: {lines} lines, more than {LINES_MAX}", path.display()));
+        }
+    }
+    nothing(findings);
+}
+
+#[test]
+fn nothing_is_left_to_be_done() {
+    // In pieces, or this file would find itself.
+    let marks = [["to", "do!("], ["unimple", "mented!("], ["TO", "DO"], ["FIX", "ME"], ["X", "XX:"]]
+        .map(|halves| halves.concat());
+    let mut findings = Vec::new();
+    for extension in ["rs", "sh", "toml", "capnp", "cu", "ptx"] {
+        for path in files(extension) {
+            for (line, content) in (1..).zip(text(&path).lines()) {
+                if let Some(mark) = marks.iter().find(|mark| content.contains(mark.as_str())) {
+                    findings.push(format!("{}:{line}: {mark}", path.display()));
+                }
+            }
+        }
+    }
+    nothing(findings);
+}
+
+#[test]
+fn no_file_speaks_of_a_place_on_somebodys_machine() {
+    let places = [
+        ["/wo", "rk/"],
+        ["/ho", "me/"],
+        ["/ro", "ot/"],
+        ["/Us", "ers/"],
+        ["shared/", "facts"],
+        ["shared/", "prototypes"],
+    ]
+    .map(|halves| halves.concat());
+    let mut findings = Vec::new();
+    for path in files("") {
+        let Ok(content) = fs::read_to_string(repository().join(&path)) else { continue };
+        for (line, content) in (1..).zip(content.lines()) {
+            if let Some(place) = places.iter().find(|place| content.contains(place.as_str())) {
+                findings.push(format!("{}:{line}: {place}", path.display()));
+            }
+        }
+    }
+    nothing(findings);
+}
+
+/// Targets of the links in a Markdown text, outside code.
+fn links(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut fenced = false;
+    for (number, line) in (1..).zip(text.lines()) {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        }
+        if fenced {
+            continue;
+        }
+        // Every other piece between backticks is code.
+        let prose: String = line
+            .split('`')
+            .enumerate()
+            .filter(|(index, _)| index % 2 == 0)
+            .map(|(_, text)| text)
+            .collect::<Vec<_>>()
+            .join("`");
+        let mut rest = prose.as_str();
+        while let Some((_, after)) = rest.split_once("](") {
+            let Some((target, after)) = after.split_once(')') else { break };
+            found.push((number, target.to_owned()));
+            rest = after;
+        }
+    }
+    found
+}
+
+/// A heading as a link names it.
+fn anchor(heading: &str) -> String {
+    let kept = heading
+        .trim()
+        .to_lowercase()
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+        .collect::<String>();
+    kept.replace(' ', "-")
+}
+
+#[test]
+fn links_in_documents_lead_somewhere() {
+    let mut findings = Vec::new();
+    for path in files("md") {
+        let content = text(&path);
+        for (line, link) in links(&content) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            let (target, section) = link.split_once('#').unwrap_or((&link, ""));
+            let file = if target.is_empty() { path.clone() } else { path.parent().unwrap().join(target) };
+            let place = repository().join(&file);
+            if !place.exists() {
+                findings.push(format!("{}:{line}: {link} does not exist", path.display()));
+            } else if !section.is_empty() && place.extension().is_some_and(|ending| ending == "md") {
+                let headings = fs::read_to_string(&place).unwrap();
+                let headed = headings.lines().filter(|line| line.starts_with('#'));
+                if !headed.map(|line| anchor(line.trim_start_matches('#'))).any(|known| known == section) {
+                    findings.push(format!("{}:{line}: {link} has no such heading", path.display()));
+                }
+            }
+        }
+    }
+    nothing(findings);
+}
+
+/// `path.rs::name`, or `::name` in the file named before.
+#[test]
+fn every_test_that_the_specification_names_exists() {
+    let path = "docs/SPECIFICATION.md";
+    let mut findings = Vec::new();
+    let mut named = 0;
+    for (line, content) in (1..).zip(text(path).lines()) {
+        let mut file = String::new();
+        for code in content.split('`').skip(1).step_by(2) {
+            let Some((place, name)) = code.split_once("::") else { continue };
+            if place.ends_with(".rs") {
+                file = match place.strip_prefix("K/") {
+                    Some(rest) => format!("kernel/tests/kernel/{rest}"),
+                    None => place.to_owned(),
+                };
+            } else if !place.is_empty() {
+                continue;
+            }
+            named += 1;
+            let source = fs::read_to_string(repository().join(&file)).unwrap_or_default();
+            if !source.contains(&format!("fn {name}(")) {
+                findings.push(format!("{path}:{line}: there is no test {name} in {file:?}"));
+            }
+        }
+    }
+    assert!(named > 50, "{named} tests are named");
+    nothing(findings);
+}
+
+#[test]
+fn every_dependency_of_trusted_code_is_justified() {
+    let justified = text("deny.toml");
+    let manifests = manifests();
+    let mut findings = Vec::new();
+    let mut lines: BTreeMap<(String, String), bool> = BTreeMap::new();
+    for line in justified.lines() {
+        // # kernel: tokio: why
+        let Some((folder, rest)) = line.strip_prefix("# ").and_then(|line| line.split_once(": ")) else {
+            continue;
+        };
+        let Some((package, why)) = rest.split_once(": ") else { continue };
+        if TRUSTED.contains(&folder) && why.len() > 10 {
+            lines.insert((folder.to_owned(), package.to_owned()), false);
+        }
+    }
+    for folder in TRUSTED {
+        for package in dependencies(&manifests[*folder]) {
+            match lines.get_mut(&((*folder).to_owned(), package.clone())) {
+                Some(used) => *used = true,
+                None => findings.push(format!("deny.toml: why {folder} depends on {package} is not said")),
+            }
+        }
+    }
+    for ((folder, package), used) in lines {
+        if !used {
+            findings.push(format!("deny.toml: {folder} does not depend on {package}"));
+        }
+    }
+    nothing(findings);
+}
+
+#[test]
+fn what_ci_runs_is_the_test_command_of_the_readme() {
+    let lines: Vec<String> = text(".ci/run")
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty())
+        .map(str::to_owned)
+        .collect();
+    let (last, before) = lines.split_last().unwrap();
+    assert_eq!(last, "exec tests/test.sh");
+    assert!(before.iter().all(|line| line.starts_with("set ") || line.starts_with("cd ")), "{before:?}");
+    assert!(text("README.md").contains("tests/test.sh"));
+}
