@@ -65,20 +65,9 @@ impl Kernel {
         self.scratch.path().join("kernel.sock")
     }
 
-    /// A directory that lives as long as the kernel.
-    pub(crate) fn directory(&self) -> &std::path::Path {
-        self.scratch.path()
-    }
-
     /// What it has said so far.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.scratch.path().join("kernel.log")).unwrap_or_default()
-    }
-
-    /// Its process.
-    #[must_use]
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
     }
 }
 
