@@ -1,6 +1,8 @@
 //! When the executor dies, or a client does: everybody concerned is told at once, everybody else goes on, and
 //! nothing of the dead is left.
 
+#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
+
 use std::{
     io::{BufRead as _, BufReader},
     os::{
@@ -178,6 +180,7 @@ fn a_killed_client_gives_everything_back() {
 }
 
 /// Opens a session, leaves copies of all its sockets to a process of its own, says which, and waits to be killed.
+#[expect(clippy::zombie_processes, reason = "its children outlive it")]
 fn be_a_client_whose_child_lives_on(socket: &std::path::Path) {
     let options = Options { socket: socket.to_owned(), name: "forked".into(), device: 0 };
     let session = Session::open(&options).unwrap();

@@ -1,6 +1,8 @@
 //! A client that sends garbage gets a typed error or the end of its own session. Never is a neighbour's work
 //! disturbed, and never do the kernel or the executor end.
 
+#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
+
 use std::{
     io::{Read as _, Write as _},
     os::{fd::OwnedFd, unix::net::UnixStream},

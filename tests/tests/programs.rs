@@ -2,6 +2,8 @@
 //!
 //! The programs are those of `tests/programs`: a new one is tested by being there.
 
+#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
+
 use std::{collections::BTreeSet, path::Path, process::Command, thread, time::Duration};
 
 use bulkhead_tests::{

@@ -1,5 +1,7 @@
 //! The RPC face: its handshake, and what it costs the kernel when a peer does not keep to the rules.
 
+#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
+
 use std::{
     io::{Read as _, Write as _},
     os::unix::net::UnixStream,

@@ -1,5 +1,7 @@
 //! The generated schema that is checked in is that of the schemas beside it.
 
+#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
+
 use std::{fs, io, process::Command};
 
 use bulkhead_tests::{place::repository, scratch::Scratch, skip::skipped};

@@ -1,6 +1,8 @@
 //! What a service may rely on in a session: work in order, right results, limits that are told, and memory that
 //! comes back.
 
+#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
+
 use bulkhead_client::{
     Buffer, Entry, ErrorCode, Image, Launch, Options, Parameters, Pattern, Session, Stream,
 };

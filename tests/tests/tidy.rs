@@ -1,5 +1,7 @@
 //! The rules of the house that a compiler does not check.
 
+#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
