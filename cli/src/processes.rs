@@ -39,7 +39,7 @@ pub(crate) fn executor(arguments: &ExecutorArguments) -> Result<ExitCode, Failur
 #[derive(Debug, Args)]
 pub(crate) struct CompilerArguments {
     /// 90 for sm_90.
-    #[arg(long, default_value_t = 90)]
+    #[arg(long)]
     architecture: u32,
     /// The image's descriptor; 0 is the only one there is.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=0))]

@@ -68,13 +68,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     };
     let ordinal = arguments.ordinal.to_string();
     let executor = ["executor", "--backend", backend.name(), "--ordinal", &ordinal].map(OsString::from);
-    let environment = bulkhead_cuda::ENVIRONMENT;
+    let mut environment: Vec<(OsString, OsString)> =
+        bulkhead_cuda::ENVIRONMENT.iter().map(|(name, value)| (name.into(), value.into())).collect();
+    // An executor's environment is nearly empty: what names the assembler here would not be there.
+    if let (Backend::Cuda, Ok(ptxas)) = (backend, bulkhead_cuda::Compiler::default().find()) {
+        environment.push(("BULKHEAD_PTXAS".into(), ptxas.into()));
+    }
     let directory = arguments.runtime_directory.clone().unwrap_or_else(place::runtime_directory);
     let told = directory.clone();
     let config = Config {
         runtime_directory: directory,
         executor: ExecutorSource::Command(std::iter::once(binary.clone()).chain(executor).collect()),
-        executor_environment: environment.iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        executor_environment: environment,
         compiler: vec![binary, "compiler".into()],
         limits: Limits::default(),
         ready: Some(Box::new(move || {

@@ -58,8 +58,8 @@ impl Compiler {
         Self { command, places: Semaphore::new(processes), waiting: Rc::default(), second }
     }
 
-    /// Compiles an image. Dropping the future kills the process.
-    pub(crate) async fn compile(&self, image: &OwnedFd) -> Result<Compiled, Error> {
+    /// Compiles an image for a device's architecture (90 for sm_90). Dropping the future kills the process.
+    pub(crate) async fn compile(&self, image: &OwnedFd, architecture: u32) -> Result<Compiled, Error> {
         if self.waiting.get() >= limits::COMPILES_QUEUED_MAX {
             return Err(Error::new(ErrorCode::LimitReached, "too many images wait to be compiled")
                 .remedy("try again later"));
@@ -68,7 +68,7 @@ impl Compiler {
         let place = self.places.acquire().await.map_err(|_| internal("the compiler is gone"))?;
         drop(waiting);
         let output = memory("bulkhead-compiled").map_err(|error| failed(error.into()))?;
-        let mut child = self.start(image, &output).map_err(failed)?;
+        let mut child = self.start(image, &output, architecture).map_err(failed)?;
         let patience = self.second * u32::try_from(limits::COMPILE_SECONDS).unwrap_or(u32::MAX);
         let status = match tokio::time::timeout(patience, child.wait()).await {
             Ok(status) => status.map_err(failed)?,
@@ -87,7 +87,7 @@ impl Compiler {
         compiled
     }
 
-    fn start(&self, image: &OwnedFd, output: &OwnedFd) -> io::Result<Child> {
+    fn start(&self, image: &OwnedFd, output: &OwnedFd, architecture: u32) -> io::Result<Child> {
         let (program, arguments) = self
             .command
             .split_first()
@@ -96,7 +96,8 @@ impl Compiler {
         let image = File::open(format!("/proc/self/fd/{}", image.as_fd().as_raw_fd()))?;
         let child = Command::new(program)
             .args(arguments)
-            .args(["--input-fd", "0", "--output-fd", "1"])
+            .args(["--input-fd", "0", "--output-fd", "1", "--architecture"])
+            .arg(architecture.to_string())
             .env_clear()
             .stdin(Stdio::from(image))
             .stdout(Stdio::from(output.try_clone()?))

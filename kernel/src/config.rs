@@ -88,7 +88,7 @@ pub struct Config {
     pub executor: ExecutorSource,
     /// Names and values added to the environment of executors, which is otherwise nearly empty.
     pub executor_environment: Vec<(OsString, OsString)>,
-    /// Program and arguments of a compile process; it gets `--input-fd 0 --output-fd 1` besides.
+    /// Program and arguments of a compile process; it gets `--input-fd 0 --output-fd 1 --architecture N` besides.
     pub compiler: Vec<OsString>,
     /// Limits lower than the schema's.
     pub limits: Limits,

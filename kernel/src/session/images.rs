@@ -99,7 +99,7 @@ impl Session {
                 self.live()?;
                 return Err(internal("a session is neither open nor over"));
             }
-            compiled = compiler.compile(&image) => compiled?,
+            compiled = compiler.compile(&image, self.incarnation.info.architecture) => compiled?,
         };
         drop(image);
         let (handle, entries) = self.load(compiled).await?;
