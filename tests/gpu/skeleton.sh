@@ -49,16 +49,23 @@ hide='for node in /dev/nvidia*; do if [ -d "$node" ]; then mount -t tmpfs none "
 check "native (must fail)" sh -c '! unshare -m sh -c "$0" sh "$@"' "$hide" "$programs/vecadd"
 check vecadd unshare -m sh -c "$hide" sh "$bulkhead" run --socket "$runtime/kernel.sock" -- "$programs/vecadd"
 check streams unshare -m sh -c "$hide" sh "$bulkhead" run --socket "$runtime/kernel.sock" -- "$programs/streams"
-say "an attacker beside a neighbour"
-executor=$(pgrep -f 'bulkhead executor' | sort | tr '\n' ' ')
-"$bulkhead" run --socket "$runtime/kernel.sock" -- "$programs/attack_wild" > "$out/attack.log" 2>&1 & attacker=$!
-check "matmul beside attack_wild" "$bulkhead" run --socket "$runtime/kernel.sock" -- "$programs/matmul" large
-wait $attacker; echo "attack_wild ended with $?: $(tail -n 1 "$out/attack.log")"
-check "vecadd after attack_wild" "$bulkhead" run --socket "$runtime/kernel.sock" -- "$programs/vecadd" large
-[ "$executor" = "$(pgrep -f 'bulkhead executor' | sort | tr '\n' ' ')" ] || { echo "FAILED  the executor is another"; ended=1; }
+say "attackers beside a neighbour"
+executor() { pgrep -f "$bulkhead executor" | sort | tr '\n' ' '; }
+before=$(executor)
+for attack in attack_wild attack_shared attack_local; do
+    timeout 120 "$bulkhead" run --socket "$runtime/kernel.sock" -- "$programs/$attack" > "$out/$attack.log" 2>&1 & attacker=$!
+    check "matmul beside $attack" "$bulkhead" run --socket "$runtime/kernel.sock" -- "$programs/matmul" large
+    wait $attacker; printf '        %-28s ended with %s: %s\n' "$attack" $? "$(tail -n 1 "$out/$attack.log")"
+    check "vecadd after $attack" "$bulkhead" run --socket "$runtime/kernel.sock" -- "$programs/vecadd" large
+done
+if [ "$before" = "$(executor)" ]; then printf 'pass    the executor is the same: %s\n' "$before"
+else echo "FAILED  the executor is another"; ended=1; fi
+say "the executor is killed and comes back"
+pkill -KILL -f "$bulkhead executor"
+check "vecadd on the next executor" "$bulkhead" run --socket "$runtime/kernel.sock" -- "$programs/vecadd" large
+if [ "$before" = "$(executor)" ]; then echo "FAILED  the executor was not killed"; ended=1; fi
 kill $server; wait $server
 say bench
 "$bulkhead" bench --json > "$out/bench.json" || echo "bench ended with $?"
-head -c 6000 "$out/bench.json"
 say "ended with $ended"
 exit $ended
