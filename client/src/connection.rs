@@ -55,6 +55,14 @@ impl Connection {
                 .remedy("start one with `bulkhead serve`, or run the program with `bulkhead run -- PROGRAM`")
         };
         let stream = UnixStream::connect(socket).map_err(unavailable)?;
+        let peer =
+            rustix::net::sockopt::socket_peercred(&stream).map_err(|error| unavailable(error.into()))?;
+        if !trusted(peer.uid.as_raw(), rustix::process::geteuid().as_raw()) {
+            let message = format!("{} belongs to another user's kernel", socket.display());
+            return Err(Error::new(ErrorCode::NotPermitted, message).remedy(
+                "name your own kernel's socket in BULKHEAD_SOCKET, or start one with `bulkhead serve`",
+            ));
+        }
         stream.set_nonblocking(true).map_err(unavailable)?;
         let stream = tokio::net::UnixStream::from_std(stream).map_err(unavailable)?;
         let (reader, writer) = stream.into_split();
@@ -89,6 +97,12 @@ impl Connection {
         let response = spinning(ping.send().promise).await.map_err(broken)?;
         Ok(response.get().map_err(broken)?.get_value())
     }
+}
+
+/// Whether a kernel of the user `peer` is one to give one's data to: in a directory that everybody can write, a
+/// socket may be anybody's.
+fn trusted(peer: u32, own: u32) -> bool {
+    peer == own || peer == 0
 }
 
 /// How long a call is polled for before the thread sleeps: an answer that comes sooner finds it awake.
@@ -240,5 +254,16 @@ impl Remote {
         });
         // A connection that is gone has given everything up already.
         self.tasks.send(task).unwrap_or_default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_kernel_of_the_same_user_or_of_root_is_trusted() {
+        assert!(trusted(1000, 1000) && trusted(0, 1000) && trusted(0, 0));
+        assert!(!trusted(1001, 1000) && !trusted(1000, 0));
     }
 }

@@ -1,7 +1,6 @@
 //! A session: one client's world on one GPU.
 
 use std::{
-    ops::Deref,
     os::fd::AsFd,
     path::PathBuf,
     sync::{
@@ -124,21 +123,14 @@ pub struct Session {
 }
 
 /// See [`Session`].
-pub struct Inner {
+struct Inner {
     remote: Remote,
     device: Device,
     window: (u64, u64),
     submit: Mutex<Submit>,
     page: CompletionReader,
     refusals_seen: AtomicU64,
-    pub(crate) staging: Mutex<Option<Arc<Staging>>>,
-}
-
-impl Deref for Session {
-    type Target = Inner;
-    fn deref(&self) -> &Inner {
-        &self.inner
-    }
+    staging: Mutex<Option<Arc<Staging>>>,
 }
 
 struct Submit {
@@ -206,13 +198,13 @@ impl Session {
     /// The device.
     #[must_use]
     pub fn device(&self) -> &Device {
-        &self.device
+        &self.inner.device
     }
 
     /// First address and size of the session's slot of device addresses.
     #[must_use]
     pub fn window(&self) -> (u64, u64) {
-        self.window
+        self.inner.window
     }
 
     /// How much memory there is. A remote call.
@@ -220,7 +212,7 @@ impl Session {
     /// # Errors
     /// Where the session is over.
     pub fn memory(&self) -> Result<MemoryInfo, Error> {
-        self.remote.call(|context| async move {
+        self.inner.remote.call(|context| async move {
             let response = context.session()?.memory_request().send().promise.await.map_err(broken)?;
             let memory = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
             Ok(MemoryInfo { free_bytes: memory.get_free_bytes(), total_bytes: memory.get_total_bytes() })
@@ -232,7 +224,7 @@ impl Session {
     /// # Errors
     /// `outOfMemory`, `limitReached`, or that the session is over.
     pub fn allocate(&self, bytes: u64) -> Result<Buffer, Error> {
-        let (key, handle, address) = self.remote.call(move |context| async move {
+        let (key, handle, address) = self.inner.remote.call(move |context| async move {
             let mut allocate = context.session()?.allocate_request();
             allocate.get().set_bytes(bytes);
             let response = allocate.send().promise.await.map_err(broken)?;
@@ -261,7 +253,7 @@ impl Session {
     /// it is no image.
     pub fn load_image(&self, image: &[u8]) -> Result<Image, Error> {
         let bytes = image.len() as u64;
-        let (token, socket) = self.remote.call(move |context| async move {
+        let (token, socket) = self.inner.remote.call(move |context| async move {
             let mut offer = context.session()?.offer_image_request();
             offer.get().set_bytes(bytes);
             let response = offer.send().promise.await.map_err(broken)?;
@@ -272,7 +264,7 @@ impl Session {
         let copied =
             copied.map_err(|error| Error::new(ErrorCode::OutOfMemory, format!("the image: {error}")))?;
         descriptors::present(&socket, token, Some(copied.as_fd()))?;
-        let (key, entries) = self.remote.call(move |context| async move {
+        let (key, entries) = self.inner.remote.call(move |context| async move {
             let mut load = context.session()?.load_image_request();
             let (low, high) = token.split_at(8);
             let half = |half: &[u8]| u64::from_le_bytes(half.try_into().unwrap_or_default());
@@ -296,7 +288,7 @@ impl Session {
     /// Where the device has less, or the image was unloaded.
     pub fn allow_dynamic_shared(&self, image: &Image, entry: &Entry, bytes: u32) -> Result<(), Error> {
         let (key, handle) = (image.held.key, entry.handle);
-        self.remote.call(move |context| async move {
+        self.inner.remote.call(move |context| async move {
             let mut allow = context.module(key)?.allow_dynamic_shared_request();
             handle.write(allow.get().init_entry());
             allow.get().set_bytes(bytes);
@@ -306,15 +298,15 @@ impl Session {
     }
 }
 
-impl Inner {
+impl Session {
     pub(crate) fn release(&self, key: usize) {
-        self.remote.release(key);
+        self.inner.remote.release(key);
     }
 
     /// Host memory shared with the executor, and the number under which its capability is held.
     pub(crate) fn allocate_pinned(&self, bytes: usize) -> Result<(usize, Pinned), Error> {
         let wanted = bytes as u64;
-        let (key, handle, token, bytes, socket) = self.remote.call(move |context| async move {
+        let (key, handle, token, bytes, socket) = self.inner.remote.call(move |context| async move {
             let mut allocate = context.session()?.allocate_host_request();
             allocate.get().set_bytes(wanted);
             let response = allocate.send().promise.await.map_err(broken)?;
@@ -336,6 +328,11 @@ impl Inner {
         mapped.map(|memory| (key, Pinned { handle, memory })).inspect_err(|_| self.release(key))
     }
 
+    /// Where copies of ordinary memory are staged, once there was one.
+    pub(crate) fn staging(&self) -> &Mutex<Option<Arc<Staging>>> {
+        &self.inner.staging
+    }
+
     // ---- streams and events ----
 
     /// Makes a stream. A lower `priority` is more urgent, as in CUDA.
@@ -345,7 +342,7 @@ impl Inner {
     pub fn create_stream(&self, priority: i32) -> Result<Stream, Error> {
         self.retire_streams()?;
         let limit = || Error::new(ErrorCode::LimitReached, "the session has as many streams as it may");
-        let index = self.submit.lock().streams.indices.take(()).ok_or_else(limit)?;
+        let index = self.inner.submit.lock().streams.indices.take(()).ok_or_else(limit)?;
         self.push(&Record::CreateStream { stream: index, priority })?;
         Ok(Stream(index))
     }
@@ -358,19 +355,19 @@ impl Inner {
         if stream == Stream::DEFAULT {
             return Err(Error::new(ErrorCode::InvalidArgument, "the default stream stays"));
         }
-        self.submit.lock().streams.retiring.push(stream.0);
+        self.inner.submit.lock().streams.retiring.push(stream.0);
         self.retire_streams()
     }
 
     /// Frees the indices of destroyed streams whose work has passed.
     fn retire_streams(&self) -> Result<(), Error> {
-        let mut submit = self.submit.lock();
+        let mut submit = self.inner.submit.lock();
         let Submit { producer, streams, .. } = &mut *submit;
         let Streams { indices, retiring, latest } = streams;
         retiring.retain(|stream| {
             // Not the work of the time when it was given up alone: an event of the stream may end after it.
             let position = latest.get(*stream as usize).copied().unwrap_or(0);
-            let retired = self.page.mark(*stream) >= position
+            let retired = self.inner.page.mark(*stream) >= position
                 && producer.push(&Record::DestroyStream { stream: *stream }).is_ok();
             if retired {
                 indices.free(*stream);
@@ -387,7 +384,7 @@ impl Inner {
     /// `limitReached` when the session has as many as it may.
     pub fn create_event(&self) -> Result<Event, Error> {
         let limit = || Error::new(ErrorCode::LimitReached, "the session has as many events as it may");
-        self.submit.lock().events.take(None).map(Event).ok_or_else(limit)
+        self.inner.submit.lock().events.take(None).map(Event).ok_or_else(limit)
     }
 
     /// Gives an event up.
@@ -396,7 +393,7 @@ impl Inner {
     /// Where there is no such event, or the session is over.
     pub fn destroy_event(&self, event: Event) -> Result<(), Error> {
         let unknown = || Error::new(ErrorCode::InvalidHandle, "no such event");
-        let latest = self.submit.lock().events.free(event.0).ok_or_else(unknown)?;
+        let latest = self.inner.submit.lock().events.free(event.0).ok_or_else(unknown)?;
         if let Some(fence) = latest {
             self.push(&Record::DestroyEvent { stream: fence.stream.0, event: event.0 })?;
         }
@@ -410,7 +407,7 @@ impl Inner {
     pub fn record(&self, event: Event, stream: Stream) -> Result<Fence, Error> {
         let fence = self.push(&Record::RecordEvent { stream: stream.0, event: event.0 })?;
         let unknown = || Error::new(ErrorCode::InvalidHandle, "no such event");
-        self.submit.lock().events.set(event.0, Some(fence)).ok_or_else(unknown)?;
+        self.inner.submit.lock().events.set(event.0, Some(fence)).ok_or_else(unknown)?;
         Ok(fence)
     }
 
@@ -419,7 +416,7 @@ impl Inner {
     /// # Errors
     /// `invalidArgument` where it has not reached one.
     pub fn elapsed_ns(&self, start: Event, end: Event) -> Result<f64, Error> {
-        let mut submit = self.submit.lock();
+        let mut submit = self.inner.submit.lock();
         let unreached = || Error::new(ErrorCode::InvalidArgument, "an event has not been reached");
         let stream = submit.events.get(end.0).copied().flatten().ok_or_else(unreached)?.stream.0;
         // Few are outstanding at a time: a slot comes round after all the others.
@@ -427,7 +424,7 @@ impl Inner {
         submit.reply = (reply + 1) % 64;
         drop(submit);
         let fence = self.push(&Record::Elapsed { stream, start: start.0, end: end.0, reply })?;
-        let answered = || self.page.reply(reply, fence.position);
+        let answered = || self.inner.page.reply(reply, fence.position);
         self.poll(|| answered().is_some())?;
         let elapsed = answered().map_or(f64::NAN, f64::from_bits);
         if elapsed.is_nan() { Err(unreached()) } else { Ok(elapsed) }
@@ -439,7 +436,7 @@ impl Inner {
     ///
     /// # Errors
     /// Where the parameters do not fit the entry, or the session is over. What the device has against the launch
-    /// shows at the next [`Inner::wait`].
+    /// shows at the next [`Session::wait`].
     pub fn launch(
         &self,
         stream: Stream,
@@ -531,7 +528,7 @@ impl Inner {
     /// Everything submitted to the stream so far.
     #[must_use]
     pub fn fence(&self, stream: Stream) -> Fence {
-        let position = self.submit.lock().streams.latest.get(stream.0 as usize).copied().unwrap_or(0);
+        let position = self.inner.submit.lock().streams.latest.get(stream.0 as usize).copied().unwrap_or(0);
         Fence { stream, position }
     }
 
@@ -540,7 +537,7 @@ impl Inner {
     /// # Errors
     /// Where the session is over, or the device refused work.
     pub fn is_done(&self, fence: Fence) -> Result<bool, Error> {
-        if self.page.mark(fence.stream.0) >= fence.position {
+        if self.inner.page.mark(fence.stream.0) >= fence.position {
             return self.refused().map(|()| true);
         }
         self.status().map(|()| false)
@@ -551,7 +548,7 @@ impl Inner {
     /// # Errors
     /// Where the session is over, or the device refused work submitted since the last call that said so.
     pub fn wait(&self, fence: Fence) -> Result<(), Error> {
-        self.poll(|| self.page.mark(fence.stream.0) >= fence.position)?;
+        self.poll(|| self.inner.page.mark(fence.stream.0) >= fence.position)?;
         self.refused()
     }
 
@@ -560,19 +557,19 @@ impl Inner {
     /// # Errors
     /// Why it does not.
     pub fn status(&self) -> Result<(), Error> {
-        let ended = self.page.ended().or_else(|| self.submit.lock().producer.ended());
+        let ended = self.inner.page.ended().or_else(|| self.inner.submit.lock().producer.ended());
         ended.map_or(Ok(()), |ended| Err(over(ended)))
     }
 
     /// The latest refusal that nobody has been told of.
     fn refused(&self) -> Result<(), Error> {
-        let count = self.page.refusals();
-        if count == self.refusals_seen.load(Ordering::Relaxed)
-            || self.refusals_seen.swap(count, Ordering::Relaxed) == count
+        let count = self.inner.page.refusals();
+        if count == self.inner.refusals_seen.load(Ordering::Relaxed)
+            || self.inner.refusals_seen.swap(count, Ordering::Relaxed) == count
         {
             return Ok(());
         }
-        let Some(refusal) = self.page.refusal() else { return Ok(()) };
+        let Some(refusal) = self.inner.page.refusal() else { return Ok(()) };
         let message = "the device did not carry out work that was submitted";
         Err(Error::new(code(refusal.code), message).device(refusal.device))
     }
@@ -629,7 +626,7 @@ impl Inner {
         stream: u32,
         push: &mut impl FnMut(&mut Producer) -> Result<u64, Full>,
     ) -> Option<Fence> {
-        let mut submit = self.submit.lock();
+        let mut submit = self.inner.submit.lock();
         let position = push(&mut submit.producer).ok()?;
         if let Some(latest) = submit.streams.latest.get_mut(stream as usize) {
             *latest = position;

@@ -105,7 +105,7 @@ impl Session {
     }
 
     fn staged(&self) -> Result<Arc<Staging>, Error> {
-        let mut staging = self.staging.lock();
+        let mut staging = self.staging().lock();
         if let Some(staging) = &*staging {
             return Ok(Arc::clone(staging));
         }

@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //! 1. A record reaches the device only through a binding of its own session, looked up when it is submitted.
-//! 2. No page of a session's slot changes while that session has work submitted ([`session`]: *pause*).
+//! 2. No page of a session's slot changes while that session has work submitted (`session.rs`: *pause*).
 //! 3. A session never makes another wait: pumps do not share locks, and a wait on a fence is held here,
 //!    never on the device.
 //! 4. Only PTX that the verifier has passed in this process is loaded.

@@ -4,7 +4,7 @@
 //! Bulkhead's, by where `LD_LIBRARY_PATH` leads. It shares nothing with the backend, which must find NVIDIA's.
 //!
 //! Device memory, pinned memory and entries are values that only the driver makes, and every copy is checked
-//! against their sizes. The only kernels are those of [`IMAGE`], whose parameters and stores are known here.
+//! against their sizes. The only kernels are those of `IMAGE`, whose parameters and stores are known here.
 //!
 //! # Trusts
 //! The library, to be a CUDA driver.
@@ -75,7 +75,7 @@ pub struct Device(CUdevice);
 #[derive(Debug, Clone, Copy)]
 pub struct Context(CUcontext);
 
-/// A loaded [`IMAGE`].
+/// A loaded `IMAGE`.
 #[derive(Debug, Clone, Copy)]
 pub struct Module(CUmodule);
 
@@ -88,7 +88,7 @@ pub enum Kernel {
     Count,
 }
 
-/// An entry of a loaded [`IMAGE`].
+/// An entry of a loaded `IMAGE`.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry(CUfunction);
 
