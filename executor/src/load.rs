@@ -1,6 +1,10 @@
 //! Loading an image: verify what the compile process returned, then hand exactly that to the device.
 
-use std::{fs::File, io::Read, os::fd::OwnedFd};
+use std::{
+    fs::File,
+    io::{Read, Seek},
+    os::fd::OwnedFd,
+};
 
 use bulkhead_gpu::{EntryInfo, Gpu, ImageId};
 use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp::reply, limits};
@@ -27,8 +31,11 @@ pub(crate) fn load(
 ) -> Result<Loaded, Error> {
     let internal = |what: String| Error::new(ErrorCode::Internal, what);
     let mut text = String::new();
-    let mut file = File::from(descriptor).take(limits::PTX_BYTES_MAX + 1);
-    file.read_to_string(&mut text).map_err(|error| internal(format!("the canonical print: {error}")))?;
+    let mut file = File::from(descriptor);
+    file.rewind().map_err(|error| internal(format!("the canonical print: {error}")))?;
+    file.take(limits::PTX_BYTES_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(|error| internal(format!("the canonical print: {error}")))?;
     let verified = bulkhead_guard::verify(&text).map_err(|report| {
         tracing::error!(%report, "the compile process returned what the verifier refuses");
         Error::new(ErrorCode::ImageRefused, format!("the verifier refuses the guard's output: {report}"))
