@@ -92,6 +92,9 @@ fn carry_out(
             return state.streams.create(stream, priority, gpu.info()).map(|()| Ok(Outcome::Aside));
         }
         Record::DestroyStream { stream } => {
+            if state.streams.get(stream).is_none() {
+                return Ok(Err(ErrorCode::InvalidHandle.into()));
+            }
             return match state.streams.destroy(stream)? {
                 true => Ok(Ok(Outcome::Aside)),
                 false => Ok(Err(ErrorCode::InvalidArgument.into())),
