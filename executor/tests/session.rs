@@ -247,6 +247,30 @@ fn a_stream_that_only_waits_passes_after_what_it_waits_for() {
 }
 
 #[test]
+fn no_page_changes_while_the_session_has_work_on_the_device() {
+    let mut kernel = Kernel::start();
+    let (mut producer, page) = kernel.open();
+    let at = kernel.furnish();
+    producer.push(&Record::CreateStream { stream: 1, priority: 0 }).unwrap();
+    for round in 1..=3 {
+        let long = launch(&mut producer, 1, at, 1_000_000);
+        let short = launch(&mut producer, 0, at + 64, 1);
+        // Records are taken in order: the long one is on the device once the short one has passed.
+        while page.mark(0) < short {
+            thread::yield_now();
+        }
+        let id = kernel.ask(None, |request| {
+            let mut range = request.init_map_arena();
+            range.set_session(SESSION);
+            range.set_address(at + round * bulkhead_mm::ARENA_GRANULE_BYTES);
+            range.set_bytes(bulkhead_mm::ARENA_GRANULE_BYTES);
+        });
+        assert_eq!(kernel.answer(id), Answer::Done);
+        assert!(page.mark(1) >= long, "pages changed while a kernel ran");
+    }
+}
+
+#[test]
 fn an_unloaded_image_cannot_be_launched_and_what_ran_has_passed() {
     let mut kernel = Kernel::start();
     let (mut producer, page) = kernel.open();
