@@ -34,6 +34,20 @@ pub(crate) fn managed(_to: Out<u64>, _bytes: usize, _flags: u32) -> Answer {
     refuse("cuMemAllocManaged", "managed memory is not there; use cudaMalloc and cudaMemcpy")
 }
 
+pub(crate) fn texture(_to: Out<u64>, _resource: u64, _texture: u64, _view: u64) -> Answer {
+    refuse(
+        "cuTexObjectCreate",
+        "a guarded session has no textures: read the memory directly, or run it in an isolated session",
+    )
+}
+
+pub(crate) fn surface(_to: Out<u64>, _resource: u64) -> Answer {
+    refuse(
+        "cuSurfObjectCreate",
+        "a guarded session has no surfaces: use the memory directly, or run it in an isolated session",
+    )
+}
+
 #[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
 pub(crate) fn cooperative(
     _null: NullStream,

@@ -27,6 +27,9 @@ exports! {
         cuMemHostUnregister "cuMemHostUnregister" 4000 (host: Host) => refused::host_unregister;
         cuMemAllocManaged "cuMemAllocManaged" 6000
             (to: Out<u64>, bytes: usize, flags: u32) => refused::managed;
+        cuTexObjectCreate "cuTexObjectCreate" 5000
+            (to: Out<u64>, resource: u64, texture: u64, view: u64) => refused::texture;
+        cuSurfObjectCreate "cuSurfObjectCreate" 5000 (to: Out<u64>, resource: u64) => refused::surface;
         cuMemGetInfo_v2 "cuMemGetInfo" 3020 (free: Out<usize>, total: Out<usize>) => memory::info;
         cuMemGetAddressRange_v2 "cuMemGetAddressRange" 3020
             (start: OutMaybe<u64>, bytes: OutMaybe<usize>, address: u64) => memory::range;
