@@ -124,16 +124,16 @@ fn forged_addresses_in_local_memory_disturb_nobody() {
     assert_eq!((after.executor_pid, after.executor_starts), (before.executor_pid, before.executor_starts));
 }
 
-/// Whether a line begins with LINE:COLUMN: and has a reason behind it.
+/// Whether a line begins with FILE:LINE:COLUMN: and has a reason behind it.
 fn is_a_finding(line: &str) -> bool {
-    let mut parts = line.splitn(3, ':');
-    let numbers = [parts.next(), parts.next()];
-    numbers.iter().all(|part| part.is_some_and(|number| number.parse::<u32>().is_ok_and(|number| number > 0)))
-        && parts.next().is_some_and(|reason| reason.len() > 10)
+    let parts: Vec<&str> = line.splitn(4, ':').collect();
+    let number = |part: &str| part.parse::<u32>().is_ok_and(|number| number > 0);
+    matches!(parts.as_slice(), [file, line, column, reason]
+        if !file.is_empty() && number(line) && number(column) && reason.len() > 10)
 }
 
 #[test]
-fn programs_that_are_refused_are_told_where_and_why() {
+fn programs_that_the_guard_refuses_are_told_where_and_why() {
     let mut by_the_guard = 0;
     for name in names("refused") {
         let done = alone(&format!("refused/{name}"));
