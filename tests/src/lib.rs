@@ -6,6 +6,7 @@
 pub mod child;
 pub mod hostile;
 pub mod kernel;
+pub mod leftovers;
 pub mod neighbour;
 pub mod patience;
 pub mod place;

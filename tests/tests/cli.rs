@@ -7,6 +7,7 @@ use bulkhead_tests::{
     patience::until,
     process::{Done, bulkhead, lives, run, run_privately},
     scratch::Scratch,
+    status,
 };
 use serde_json::Value;
 
@@ -180,17 +181,23 @@ fn serve_says_when_it_serves_and_ends_when_asked() {
 }
 
 #[test]
-fn bench_measures_the_software_gpu_and_tells_it_in_json() {
-    let done = done(&["bench", "--quick", "--json", "--backend", "software"]);
-    assert_eq!(done.code(), Some(0), "{}", done.told());
-    let report: Value = serde_json::from_str(&done.stdout).unwrap();
-    assert_eq!(report["complete"], true, "{report:#}");
-    let figures = report["figures"].as_array().unwrap();
-    for name in ["launch_ns", "launches_per_s", "pinned_h2d", "pageable_d2h", "ping_p50_ns"] {
-        let figure = figures.iter().find(|figure| figure["name"] == name);
-        let figure = figure.unwrap_or_else(|| panic!("{name} is not measured: {report:#}"));
-        assert!(figure["bulkhead"]["median"].as_f64().is_some_and(|median| median > 0.0), "{figure:#}");
-        assert_eq!(figure["met"], Value::Null, "no bar is judged without a native driver: {figure:#}");
+fn executors_see_nothing_of_the_environment_that_the_kernel_was_started_in() {
+    let scratch = Scratch::new();
+    let place = scratch.path().join("run");
+    let mut command = bulkhead(&["serve", "--with-parent", "--backend", "software", "--runtime-directory"]);
+    command.arg(&place).env("LD_LIBRARY_PATH", "/somewhere/else").env("A_USERS_OWN", "secret");
+    command.env("CUDA_VISIBLE_DEVICES", "").stderr(std::process::Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut executor = 0;
+    until("an executor runs", || {
+        executor = status::of(&place.join("kernel.sock")).map_or(0, |status| status.executor_pid);
+        executor != 0
+    });
+    let environment = std::fs::read_to_string(format!("/proc/{executor}/environ")).unwrap();
+    let names: Vec<&str> = environment.split('\0').filter_map(|pair| pair.split('=').next()).collect();
+    for name in ["LD_LIBRARY_PATH", "LD_PRELOAD", "A_USERS_OWN", "CUDA_VISIBLE_DEVICES", "HOME", "PATH"] {
+        assert!(!names.contains(&name), "{name} is among {names:?}");
     }
-    assert!(done.stderr.contains("launch_ns"), "the table is on standard error: {}", done.stderr);
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bulkhead_tests::{
     kernel::Kernel,
+    leftovers,
     place::program,
     process::{Done, bulkhead, run},
     skip::skipped,
@@ -46,6 +47,25 @@ fn a_program_passes_on_a_gpu() {
     let kernel = Kernel::on("cuda");
     passed(&run(&mut kernel.run_command(&program("vecadd")), PATIENCE));
     passed(&run(kernel.run_command(&program("vecadd")).arg("large"), PATIENCE));
+}
+
+#[test]
+fn nothing_of_a_session_that_is_gone_is_seen_by_the_next_on_a_gpu() {
+    if gpu() {
+        leftovers::are_none(&Kernel::on("cuda")).unwrap();
+    }
+}
+
+#[test]
+fn the_driver_is_in_the_executor_and_not_in_the_kernel() {
+    if !gpu() {
+        return;
+    }
+    let kernel = Kernel::on("cuda");
+    let maps = |process: u32| std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap();
+    assert!(maps(kernel.status().executor_pid).contains("libcuda.so"));
+    let kernels = maps(kernel.pid());
+    assert!(!kernels.contains("libcuda") && !kernels.contains("/dev/nvidia"), "{kernels}");
 }
 
 #[test]

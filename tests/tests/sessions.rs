@@ -9,6 +9,7 @@ use bulkhead_client::{
 use bulkhead_schema::limits;
 use bulkhead_tests::{
     kernel::Kernel,
+    leftovers,
     neighbour::{KERNELS, bytes, numbers},
     patience::{until, within},
 };
@@ -243,6 +244,11 @@ fn closing_a_session_gives_all_of_it_back() {
     assert!(kernel.status().charged_bytes >= before.charged_bytes + (100 << 20));
     drop((loaded, _buffer, pinned));
     assert_eq!(kernel.without(&["closing"]), before);
+}
+
+#[test]
+fn nothing_of_a_session_that_is_gone_is_seen_by_the_next() {
+    leftovers::are_none(&Kernel::start()).unwrap();
 }
 
 #[test]
