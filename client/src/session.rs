@@ -35,6 +35,8 @@ const NAP_MAX: Duration = Duration::from_micros(500);
 const NAP_FRACTION: u32 = 200;
 /// How long a thread that finds the ring full sleeps; a full ring lasts some 50 times as long.
 const FULL_NAP: Duration = Duration::from_micros(50);
+/// The reply slot that answers come in.
+const REPLY: u32 = 0;
 /// In place of a stream, for records that are no stream's work.
 const NO_STREAM: u32 = u32::MAX;
 
@@ -130,6 +132,8 @@ struct Inner {
     submit: Mutex<Submit>,
     page: CompletionReader,
     refusals_seen: AtomicU64,
+    /// Held while an answer is waited for.
+    asking: Mutex<()>,
     staging: Mutex<Option<Arc<Staging>>>,
 }
 
@@ -138,7 +142,6 @@ struct Submit {
     streams: Streams,
     /// The fence of each event's latest recording.
     events: Indices<Option<Fence>>,
-    reply: u32,
 }
 
 impl Session {
@@ -181,7 +184,6 @@ impl Session {
             producer: Producer::new(ring),
             streams: Streams::new(),
             events: Indices::new(limits::EVENTS_MAX),
-            reply: 0,
         };
         let inner = Inner {
             remote,
@@ -190,6 +192,7 @@ impl Session {
             submit: Mutex::new(submit),
             page: CompletionReader::new(page),
             refusals_seen: AtomicU64::new(0),
+            asking: Mutex::new(()),
             staging: Mutex::new(None),
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -416,15 +419,14 @@ impl Session {
     /// # Errors
     /// `invalidArgument` where it has not reached one.
     pub fn elapsed_ns(&self, start: Event, end: Event) -> Result<f64, Error> {
-        let mut submit = self.inner.submit.lock();
+        // One question at a time: the next answer would overwrite one that nobody has read yet.
+        let _asking = self.inner.asking.lock();
+        let submit = self.inner.submit.lock();
         let unreached = || Error::new(ErrorCode::InvalidArgument, "an event has not been reached");
         let stream = submit.events.get(end.0).copied().flatten().ok_or_else(unreached)?.stream.0;
-        // Few are outstanding at a time: a slot comes round after all the others.
-        let reply = submit.reply;
-        submit.reply = (reply + 1) % 64;
         drop(submit);
-        let fence = self.push(&Record::Elapsed { stream, start: start.0, end: end.0, reply })?;
-        let answered = || self.inner.page.reply(reply, fence.position);
+        let fence = self.push(&Record::Elapsed { stream, start: start.0, end: end.0, reply: REPLY })?;
+        let answered = || self.inner.page.reply(REPLY, fence.position);
         self.poll(|| answered().is_some())?;
         let elapsed = answered().map_or(f64::NAN, f64::from_bits);
         if elapsed.is_nan() { Err(unreached()) } else { Ok(elapsed) }

@@ -172,19 +172,17 @@ fn pump(session: &Session, consumer: &mut Consumer, jobs: &mpsc::Sender<Job>) ->
 /// Submits what may go: first what was held back, then new records.
 fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -> Result<Turn, End> {
     let mut worked = false;
-    while let Some(held) = state.streams.release()? {
+    // What was held back counts against the cap like what is new.
+    while has_room(state)?
+        && let Some(held) = state.streams.release()?
+    {
         records::submit(state, held.position, &held.record, &held.parameters)?;
         worked = true;
     }
     for _ in 0..BATCH {
-        let full = state.streams.in_flight_at_most() >= limits::IN_FLIGHT_MAX
-            || state.streams.held() >= limits::IN_FLIGHT_MAX as usize;
-        if full {
+        if state.streams.held() >= limits::IN_FLIGHT_MAX as usize || !has_room(state)? {
             state.streams.mark_all()?;
-            let held = state.streams.held() >= limits::IN_FLIGHT_MAX as usize;
-            if state.streams.in_flight() >= limits::IN_FLIGHT_MAX || held {
-                return Ok(if worked { Turn::Worked } else { Turn::Full });
-            }
+            return Ok(if worked { Turn::Worked } else { Turn::Full });
         }
         let Some(record) = consumer.take().map_err(End::Protocol)? else {
             state.streams.mark_all()?;
@@ -211,6 +209,15 @@ fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -
         worked = true;
     }
     Ok(Turn::Worked)
+}
+
+/// Whether the session may have more in flight; looks at the marks only where it must.
+fn has_room(state: &mut State) -> Result<bool, DeviceError> {
+    if state.streams.in_flight_at_most() < limits::IN_FLIGHT_MAX {
+        return Ok(true);
+    }
+    state.streams.mark_all()?;
+    Ok(state.streams.in_flight() < limits::IN_FLIGHT_MAX)
 }
 
 fn wake_waiters(

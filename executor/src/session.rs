@@ -140,7 +140,7 @@ pub(crate) fn open(
     let device = |error| device::error(&error);
     let (page_at, page_bytes) = page.range();
     let range = HostRange { at: HostAddress(page_at), bytes: page_bytes };
-    let mut streams = Streams::new(Arc::clone(gpu), CompletionWriter::new(Arc::clone(&page)), page_at);
+    let mut streams = Streams::new(Arc::clone(gpu), CompletionWriter::new(page), page_at);
     streams.create(0, 0, gpu.info()).map_err(device)?;
     let memory = gpu
         .register_host(range)
@@ -168,7 +168,7 @@ pub(crate) fn open(
         let (session, jobs) = (Arc::clone(&session), jobs.clone());
         spawn(format!("pump-{id}"), move || pump::run(&session, consumer, &jobs))?
     };
-    let control = Control { session: Arc::clone(&session), page, range, waker, pump: Some(pump) };
+    let control = Control { session: Arc::clone(&session), range, waker, pump: Some(pump) };
     spawn(format!("control-{id}"), move || control.run(&receiver))?;
     Ok((jobs, descriptor))
 }
@@ -187,7 +187,6 @@ fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<thread::Jo
 
 struct Control {
     session: Arc<Session>,
-    page: Arc<Completion>,
     range: HostRange,
     waker: bulkhead_ring::Waker,
     pump: Option<thread::JoinHandle<()>>,
@@ -442,7 +441,6 @@ impl Control {
             }
         }
         gpu.unregister_host(self.range).map_err(device)?;
-        let _page = &self.page;
         Ok(())
     }
 }
