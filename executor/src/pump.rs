@@ -258,3 +258,174 @@ fn wake_waiters(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use bulkhead_gpu::{
+        Access, DeviceAddress, DeviceInfo, EntryId, EventId, FillPattern, Gpu, HostAddress, HostRange,
+        Launch, LoadedImage, MemoryId, StreamId,
+    };
+    use bulkhead_mm::Slot;
+    use bulkhead_ring::{
+        Bind, CompletionWriter, Pattern, Producer, Record,
+        memory::{Completion, Ring},
+    };
+    use bulkhead_schema::Handle;
+
+    use super::*;
+    use crate::{bindings::Object, streams::Streams};
+
+    type Answer<T = ()> = Result<T, DeviceError>;
+
+    /// A device that takes fills and never does them.
+    struct Idle(DeviceInfo);
+
+    fn no<T>() -> Answer<T> {
+        Err(DeviceError::Refused("not asked for here".into()))
+    }
+
+    impl Gpu for Idle {
+        fn info(&self) -> &DeviceInfo {
+            &self.0
+        }
+        fn bind_thread(&self) -> Answer {
+            Ok(())
+        }
+        fn reserve(&self, _: DeviceAddress, _: u64) -> Answer {
+            no()
+        }
+        fn unreserve(&self, _: DeviceAddress, _: u64) -> Answer {
+            no()
+        }
+        fn create_memory(&self, _: u64) -> Answer<MemoryId> {
+            no()
+        }
+        fn destroy_memory(&self, _: MemoryId) -> Answer {
+            no()
+        }
+        fn map(&self, _: DeviceAddress, _: MemoryId, _: u64, _: u64, _: Access) -> Answer {
+            no()
+        }
+        fn unmap(&self, _: DeviceAddress, _: u64) -> Answer {
+            no()
+        }
+        fn register_host(&self, _: HostRange) -> Answer {
+            no()
+        }
+        fn unregister_host(&self, _: HostRange) -> Answer {
+            no()
+        }
+        fn create_stream(&self, _: i32) -> Answer<StreamId> {
+            Ok(StreamId(1))
+        }
+        fn destroy_stream(&self, _: StreamId) -> Answer {
+            Ok(())
+        }
+        fn synchronize(&self, _: StreamId) -> Answer {
+            no()
+        }
+        fn create_event(&self) -> Answer<EventId> {
+            no()
+        }
+        fn destroy_event(&self, _: EventId) -> Answer {
+            no()
+        }
+        fn record(&self, _: EventId, _: StreamId) -> Answer {
+            no()
+        }
+        fn elapsed_ns(&self, _: EventId, _: EventId) -> Answer<Option<f64>> {
+            no()
+        }
+        fn load(&self, _: &str) -> Answer<LoadedImage> {
+            no()
+        }
+        fn unload(&self, _: ImageId) -> Answer {
+            no()
+        }
+        fn allow_dynamic_shared(&self, _: EntryId, _: u32) -> Answer {
+            no()
+        }
+        fn launch(&self, _: StreamId, _: EntryId, _: &Launch<'_>) -> Answer {
+            no()
+        }
+        fn copy_to_device(&self, _: StreamId, _: DeviceAddress, _: HostRange) -> Answer {
+            no()
+        }
+        fn copy_to_host(&self, _: StreamId, _: HostRange, _: DeviceAddress) -> Answer {
+            no()
+        }
+        fn copy_on_device(&self, _: StreamId, _: DeviceAddress, _: DeviceAddress, _: u64) -> Answer {
+            no()
+        }
+        fn fill(&self, _: StreamId, _: DeviceAddress, _: FillPattern, _: u64) -> Answer {
+            Ok(())
+        }
+        fn write_value(&self, _: StreamId, _: HostAddress, _: u64) -> Answer {
+            Ok(())
+        }
+        fn check(&self) -> Answer {
+            Ok(())
+        }
+    }
+
+    const BUFFER: Handle = Handle { slot: 1, generation: 1 };
+
+    fn state() -> State {
+        let info = DeviceInfo {
+            backend: "idle",
+            name: String::new(),
+            uuid: [0; 16],
+            memory_bytes: 0,
+            granule_bytes: 0,
+            driver_version: 0,
+            attributes: Vec::new(),
+            architecture: 90,
+        };
+        let gpu: Arc<dyn Gpu> = Arc::new(Idle(info));
+        let (page, _) = Completion::create().unwrap();
+        let at = page.range().0;
+        let mut streams = Streams::new(Arc::clone(&gpu), CompletionWriter::new(page), at);
+        for index in 0..3 {
+            streams.create(index, 0, gpu.info()).unwrap();
+        }
+        let slot = Slot::new(0).unwrap();
+        let mut state = State::bare(gpu, slot, streams);
+        let buffer = Object::Buffer { address: slot.read_write().start().0, bytes: 4096 };
+        state.bindings.bind(BUFFER, buffer).unwrap();
+        state
+    }
+
+    fn fill(stream: u32) -> Record {
+        let to = Bind { slot: BUFFER.slot, generation: BUFFER.generation };
+        Record::Fill { stream, to, offset: 0, pattern: Pattern::Bits8(1), count: 1 }
+    }
+
+    fn turn_until_nothing_moves(state: &mut State, consumer: &mut Consumer) {
+        let mut parameters = Vec::new();
+        while matches!(turn(state, consumer, &mut parameters), Ok(Turn::Worked)) {}
+    }
+
+    #[test]
+    fn records_that_were_held_back_do_not_exceed_what_may_be_in_flight() {
+        let descriptor = bulkhead_ring::memory::create().unwrap();
+        let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+        let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+        let mut state = state();
+        let first = producer.push(&fill(0)).unwrap();
+        producer.push(&Record::WaitOn { stream: 1, on: 0, position: first }).unwrap();
+        for _ in 0..500 {
+            producer.push(&fill(1)).unwrap();
+        }
+        for _ in 0..500 {
+            producer.push(&fill(2)).unwrap();
+        }
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        assert_eq!((state.streams.in_flight(), state.streams.held()), (501, 501));
+        state.streams.page().set_mark(0, first);
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        assert_eq!(state.streams.in_flight(), limits::IN_FLIGHT_MAX);
+        assert_eq!(state.streams.held(), 1000 - limits::IN_FLIGHT_MAX as usize);
+    }
+}

@@ -48,6 +48,21 @@ pub(crate) struct State {
     memory: Option<SlotMemory>,
 }
 
+impl State {
+    /// A state without memory.
+    pub(crate) fn bare(gpu: Arc<dyn Gpu>, slot: Slot, streams: Streams) -> Self {
+        Self {
+            gpu,
+            slot,
+            bindings: Bindings::default(),
+            streams,
+            events: Events::default(),
+            waiters: Vec::new(),
+            memory: None,
+        }
+    }
+}
+
 /// A session's state and what its threads need besides.
 pub(crate) struct Session {
     pub(crate) id: u32,
@@ -149,15 +164,7 @@ pub(crate) fn open(
 
     let session = Arc::new(Session {
         id,
-        state: Mutex::new(State {
-            gpu: Arc::clone(gpu),
-            slot,
-            bindings: Bindings::default(),
-            streams,
-            events: Events::default(),
-            waiters: Vec::new(),
-            memory: Some(memory),
-        }),
+        state: Mutex::new(State { memory: Some(memory), ..State::bare(Arc::clone(gpu), slot, streams) }),
         stopping: AtomicBool::new(false),
         link: link.clone(),
     });
