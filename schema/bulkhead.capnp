@@ -33,6 +33,8 @@ enum ErrorCode {
   timedOut @14;
   unavailable @15;      # No executor at the moment; try again.
   version @16;          # Client and kernel do not speak the same version.
+  revoked @17;          # The capability was taken back.
+  workLost @18;         # Work that was submitted was lost with an executor; the data is there, the session goes on.
 }
 
 struct Handle {
@@ -65,11 +67,76 @@ interface Bulkhead {
 
   listDevices @2 () -> (result :Result(Devices));
 
-  openSession @3 (device :UInt32, name :Text) -> (result :Result(SessionOpened));
+  openSession @3 (device :UInt32, name :Text, terms :SessionTerms) -> (result :Result(SessionOpened));
   # `device` is an index of `listDevices`.
 
   status @4 () -> (result :Result(Status));
-  # Who uses what: for `bulkhead doctor` and people.
+  # Who uses what: for `bulkhead status`, `bulkhead doctor` and people.
+
+  restore @5 (token :SturdyToken) -> (result :Result(AnyCapability));
+  # A capability that somebody made a token of.
+}
+
+struct SturdyToken {
+  # 256 random bits that stand for a capability until it is closed, revoked, or the token is used up.
+  first @0 :UInt64;
+  second @1 :UInt64;
+  third @2 :UInt64;
+  fourth @3 :UInt64;
+}
+
+struct AnyCapability {
+  union {
+    view @0 :GpuBufferView;
+    buffer @1 :GpuBuffer;
+    program @2 :GpuProgram;
+    peer @3 :GpuPeer;
+    fence @4 :GpuFence;
+    signal @5 :GpuSignal;
+  }
+}
+
+enum Uses {
+  one @0;               # The token is good once.
+  untilRevoked @1;
+}
+
+interface GpuCapability {
+  # What can be done with every capability of the tree. Dropping the last reference closes it.
+
+  revoke @0 () -> (result :Result(Revoking));
+  # Ends everything derived from it, at once and for good; it stays.
+
+  close @1 () -> (result :Result(Revoking));
+  # Ends it and everything derived from it.
+
+  token @2 (uses :Uses) -> (result :Result(SturdyToken));
+  # For a process that shares no connection with this one. Ends with the capability.
+
+  dropTokens @3 () -> (result :Result(Nothing));
+  # No token of it is good any more. What was restored from one is revoked with `revoke`.
+}
+
+struct Revoking {
+  revocation @0 :GpuRevocation;
+  capabilities @1 :UInt32;    # How many ended.
+}
+
+enum Moment {
+  severed @0;           # No new work that names what was revoked is admitted.
+  quiescent @1;         # No work that can reach it is running or queued.
+  reclaimed @2;         # It is scrubbed and given back. Answered at once where its owner keeps it.
+}
+
+interface GpuRevocation {
+  # A revocation that has begun. Dropping it does not stop it.
+
+  wait @0 (moment :Moment, timeoutMs :UInt32) -> (result :Result(Reached));
+}
+
+struct Reached {
+  reached @0 :Bool;           # False where the time was up first.
+  quarantined @1 :Bool;       # Work that can reach it ran on beyond the deadline: it stays charged and out of reach.
 }
 
 struct Welcome {
@@ -105,8 +172,13 @@ struct DeviceStatus {
   index @0 :UInt32;
   executorPid @1 :UInt32;     # 0 while none runs.
   executorStarts @2 :UInt32;  # How often one was started.
-  memoryBytes @3 :UInt64;
+  memoryBytes @3 :UInt64;     # That sessions may use.
   chargedBytes @4 :UInt64;
+  standbyPid @5 :UInt32;      # 0 while none is ready.
+  failovers @6 :UInt32;       # How often a standby took over.
+  swapOuts @7 :UInt32;
+  swapIns @8 :UInt32;
+  swappedBytes @9 :UInt64;    # Moved in and out, in all.
 }
 
 struct SessionStatus {
@@ -119,6 +191,22 @@ struct SessionStatus {
   hostBytes @6 :UInt64;
   capabilities @7 :UInt32;
   lost @8 :Bool;
+  parent @9 :UInt32;          # The session whose program it runs; 0 for none.
+  priority @10 :Int32;        # Lower is more urgent.
+  swappable @11 :Bool;
+  swappedBytes @12 :UInt64;   # Of its memory, how much lies in host memory now.
+  swaps @13 :UInt32;          # How often it was swapped out.
+  granted @14 :UInt32;        # Buffers of others that are mapped in it.
+  quarantinedBytes @15 :UInt64;
+}
+
+struct SessionTerms {
+  # What a session is limited to; 0 is as much as its parent may.
+  deviceBytes @0 :UInt64;
+  hostBytes @1 :UInt64;
+  capabilities @2 :UInt32;
+  priority @3 :Int32;         # Lower is more urgent: who is swapped out last.
+  keepResident @4 :Bool;      # Never swapped out; what it has is then never more than fits.
 }
 
 struct SessionOpened {
@@ -129,34 +217,112 @@ struct SessionOpened {
   windowBytes @4 :UInt64;
 }
 
-interface GpuSession {
-  # One client's world on one GPU. Dropping the last reference ends it, and everything derived from it.
+struct ProgramOpened {
+  session @0 :GpuCopySession;
+  id @1 :UInt32;
+  ring @2 :Token;
+  windowBase @3 :UInt64;
+  windowBytes @4 :UInt64;
+  entries @5 :List(Entry);    # With the handles that this session launches them by.
+}
+
+interface GpuCopySession {
+  # One client's world on one GPU, in which no code can be loaded: it can copy and fill, and launch the entries of the
+  # program that it was opened from, if there are any. Dropping the last reference ends it, and everything derived from it.
 
   allocate @0 (bytes :UInt64) -> (result :Result(BufferCreated));
+  # Memory of its own: rounded up to 2 MiB, scrubbed. Meant to be cut up by the client.
 
   allocateHost @1 (bytes :UInt64) -> (result :Result(HostBufferCreated));
   # Host memory that the device can copy from and to without staging.
 
-  offerImage @2 (bytes :UInt64) -> (result :Result(Token));
-  # Asks to send an image: present the token with a memfd sealed against write, grow and shrink.
-
-  loadImage @3 (image :Token) -> (result :Result(ModuleLoaded));
-  # Guards, verifies, compiles and loads an image that was sent.
-
-  fence @4 (stream :UInt32, position :UInt64) -> (result :Result(FenceCreated));
+  fence @2 (stream :UInt32, position :UInt64) -> (result :Result(FenceCreated));
   # A capability for a point of a stream, for others to wait on.
 
-  memory @5 () -> (result :Result(Memory));
+  signal @3 () -> (result :Result(SignalCreated));
+  # A fence that its holder signals.
 
-  close @6 () -> (result :Result(Nothing));
+  memory @4 () -> (result :Result(Memory));
+
+  close @5 () -> (result :Result(Nothing));
   # Ends the session now; answers when its memory has been given back.
+
+  accept @6 (view :GpuBufferView) -> (result :Result(Accepted));
+  # Maps a buffer of another session into this one: in the half that takes stores where it is a `GpuBuffer`, in the
+  # read-only half where it is a view. Whole pages of 2 MiB: `notSupported` where it does not fill its pages. The result is
+  # derived from `view`: when that is revoked, work of this session that runs on beyond the deadline ends the session.
+
+  peer @7 () -> (result :Result(PeerCreated));
+  # A capability to give this session things.
+
+  granted @8 (timeoutMs :UInt32) -> (result :Result(Granted));
+  # The next capability that somebody gave this session.
+
+  lost @9 (seen :UInt32, timeoutMs :UInt32) -> (result :Result(Moved));
+  # Answers once the session has moved to another executor more than `seen` times: work that was in flight is lost
+  # (its fences have passed, with `workLost`), memory and code are as they were. The completion page is a new one.
+}
+
+interface GpuSession extends(GpuCopySession) {
+  # A session that can load code.
+
+  offerImage @0 (bytes :UInt64) -> (result :Result(Token));
+  # Asks to send an image: present the token with a memfd sealed against write, grow and shrink.
+
+  loadImage @1 (image :Token) -> (result :Result(ModuleLoaded));
+  # Guards, verifies, compiles and loads an image that was sent.
+
+  derive @2 (entries :List(Handle), terms :SessionTerms) -> (result :Result(ProgramCreated));
+  # A weaker session to be opened by whoever gets it: it launches these entries and no others. It draws on this session's account.
+}
+
+interface GpuProgram extends(GpuCapability) {
+  # Entries of a session that others may launch, in sessions of their own. With no entries: sessions that only copy.
+
+  open @0 (name :Text) -> (result :Result(ProgramOpened));
+
+  derive @1 (entries :List(Handle), terms :SessionTerms) -> (result :Result(ProgramCreated));
+  # Fewer entries (named as in `derive` of the session), a smaller share.
+}
+
+struct ProgramCreated { program @0 :GpuProgram; }
+struct PeerCreated { peer @0 :GpuPeer; }
+struct SignalCreated { signal @0 :GpuSignal; }
+
+struct Granted {
+  union {
+    none @0 :Void;
+    capability @1 :AnyCapability;
+  }
+}
+
+struct Moved {
+  times @0 :UInt32;           # How often it has moved.
+  page @1 :Token;             # Fetch: the new completion page's memfd. Only where `times` is above `seen`.
+}
+
+interface GpuPeer extends(GpuCapability) {
+  # The authority to give a session things, and no other.
+
+  grant @0 (view :GpuBufferView) -> (result :Result(Nothing));
+  # A child of `view` waits for the session in `granted`, to be accepted or not.
 }
 
 struct BufferCreated {
   buffer @0 :GpuBuffer;
   handle @1 :Handle;
-  address @2 :UInt64;         # Device address, aligned to at least 512 bytes.
+  address @2 :UInt64;         # Device address.
   bytes @3 :UInt64;
+}
+
+struct Accepted {
+  union {
+    buffer @0 :GpuBuffer;
+    view @1 :GpuBufferView;
+  }
+  handle @2 :Handle;
+  address @3 :UInt64;         # In the session that accepted it.
+  bytes @4 :UInt64;
 }
 
 struct HostBufferCreated {
@@ -178,18 +344,36 @@ struct Memory {
   totalBytes @1 :UInt64;
 }
 
-interface GpuBuffer {
-  # Device memory, or host memory shared with the device. Dropping the last reference frees it
-  # once the work that was submitted before has passed.
+interface GpuBufferView extends(GpuCapability) {
+  # Memory that its holder may read. Dropping the last reference closes it; memory is given back once the work that was
+  # submitted before has passed.
 
   info @0 () -> (result :Result(BufferInfo));
-  close @1 () -> (result :Result(Nothing));
+
+  derive @1 (offset :UInt64, bytes :UInt64) -> (result :Result(ViewCreated));
+  # A part of it, to read.
+}
+
+interface GpuBuffer extends(GpuBufferView) {
+  # Device memory, or host memory shared with the device, that its holder may read and write.
+
+  deriveBuffer @0 (offset :UInt64, bytes :UInt64) -> (result :Result(BufferCreated));
+  # A part of it, to read and write.
+}
+
+struct ViewCreated {
+  view @0 :GpuBufferView;
+  handle @1 :Handle;
+  address @2 :UInt64;
+  bytes @3 :UInt64;
 }
 
 struct BufferInfo {
-  handle @0 :Handle;
+  handle @0 :Handle;          # In the session that it belongs to.
   address @1 :UInt64;         # 0 for host memory.
   bytes @2 :UInt64;
+  session @3 :UInt32;         # The session that it belongs to.
+  writable @4 :Bool;
 }
 
 interface GpuModule {
@@ -221,9 +405,20 @@ struct Parameter {
   bytes @1 :UInt32;
 }
 
-interface GpuFence {
+interface GpuFence extends(GpuCapability) {
+  # A completion point that its holder may wait for.
+
   wait @0 (timeoutMs :UInt32) -> (result :Result(FenceState));
   # Answers once the fence has passed, the timeout has, or the session is over.
+}
+
+interface GpuSignal extends(GpuFence) {
+  # A fence that its holder signals.
+
+  signal @0 () -> (result :Result(Nothing));
+
+  fence @1 () -> (result :Result(FenceCreated));
+  # The same to wait for only.
 }
 
 struct FenceState { passed @0 :Bool; }

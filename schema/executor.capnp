@@ -10,16 +10,28 @@ struct Request {
     describe @1 :Void;
     openSession @2 :OpenSession;
     closeSession @3 :UInt32;          # The session; answered when its work has passed and its memory is gone.
-    mapArena @4 :Range;               # Session pauses while its sinks are replaced; scrubbed before it is seen.
-    unmapArena @5 :Range;
-    bindBuffer @6 :BindBuffer;
+    mapArena @4 :Range;               # New memory, scrubbed before it is seen. Session pauses while its sinks are replaced;
+                                      # `outOfMemory` where its work runs on beyond the deadline.
+    unmapArena @5 :Range;             # What is mapped there goes, however long the session's work takes to pass:
+                                      # `quiescent` once it has, `ok` once the memory is given back, scrubbed first where
+                                      # nobody else has it, and sinks are in its place.
+    bind @6 :Bind;
     registerHost @7 :RegisterHost;    # One descriptor: the memfd.
-    unbind @8 :Name;                  # Buffers and host memory: refused from the answer on.
+    unbind @8 :Unbind;                # Refused from the answer on.
     drain @9 :UInt32;                 # Answered once everything the session submitted before has passed.
     loadImage @10 :LoadImage;         # One descriptor: the sealed memfd with the canonical PTX.
     unloadImage @11 :Name;
     allowDynamicShared @12 :AllowDynamicShared;
     fence @13 :Fence;                 # Answered when the fence has passed.
+    share @14 :Share;                 # `to` pauses while the memory is mapped in it, as for `mapArena`.
+    split @15 :Split;                 # The session pauses while its memory is copied into two pieces.
+    exportArena @16 :Range;           # One arena, or piece of one: answered with `exported`.
+    adoptArena @17 :Range;            # One descriptor: an arena of another executor's, mapped as it is.
+    resume @18 :Resume;               # One descriptor: the ring's memfd. A session that was opened without one starts.
+    swapArea @19 :SwapArea;           # One descriptor: a memfd that the session's memory is swapped to.
+    swapOut @20 :Swap;                # The session is held, its memory copied out and given up.
+    swapIn @21 :Swap;                 # New memory, copied in; the session goes on.
+    activity @22 :Void;
   }
 }
 
@@ -29,19 +41,68 @@ struct Name {
 }
 
 struct OpenSession {
-  # One descriptor: the ring's memfd.
+  # One descriptor: the ring's memfd. Without it, as a standby is asked, the session takes no records until `resume`.
   session @0 :UInt32;
   slot @1 :UInt32;            # Which slot of device addresses; the executor computes the rest.
 }
 
-struct Range {
+struct Resume {
   session @0 :UInt32;
-  address @1 :UInt64;
-  bytes @2 :UInt64;
+  lost @1 :Bool;              # Work was lost: all that was taken from the ring counts as passed and refused.
 }
 
-struct BindBuffer {
-  name @0 :Name;
+struct Bind {
+  session @0 :UInt32;
+  bindings @1 :List(Binding);
+}
+
+struct Binding {
+  handle @0 :B.Handle;
+  union {
+    buffer @1 :BoundRange;
+    entry @2 :Name;           # An entry that another session loaded.
+  }
+}
+
+struct BoundRange {
+  address @0 :UInt64;
+  bytes @1 :UInt64;
+  writable @2 :Bool;          # By copies and fills; what kernels may do, the half of the slot says.
+}
+
+struct Unbind {
+  session @0 :UInt32;
+  handles @1 :List(B.Handle); # Those that are not bound count as unbound.
+}
+
+struct Share {
+  from @0 :Range;             # A whole arena or piece.
+  to @1 :Range;               # In the half of the other session's slot that says what kernels may do.
+}
+
+struct Split {
+  arena @0 :Range;            # A whole arena or piece.
+  at @1 :UInt64;              # Where the second piece starts: a multiple of 2 MiB.
+}
+
+struct SwapArea {
+  session @0 :UInt32;
+  bytes @1 :UInt64;
+}
+
+struct Swap {
+  session @0 :UInt32;
+  arenas @1 :List(Span);      # In the order they lie in the swap area, without gaps.
+  copy @2 :Bool;              # Else only the mappings go (a standby's), and `swapIn` is not used.
+}
+
+struct Span {
+  address @0 :UInt64;
+  bytes @1 :UInt64;
+}
+
+struct Range {
+  session @0 :UInt32;
   address @1 :UInt64;
   bytes @2 :UInt64;
 }
@@ -76,7 +137,17 @@ struct Reply {
     opened @4 :Void;          # One descriptor: the completion page's memfd, sealed against future writes.
     loaded @5 :List(B.Entry);
     sessionEnded @6 :SessionEnded;   # Not an answer (id 0): the executor ended a session.
+    quiescent @7 :Void;       # The first of two answers.
+    exported @8 :Void;        # One descriptor.
+    wanted @9 :UInt32;        # Not an answer (id 0): a session that is swapped out has records in its ring.
+    activity @10 :List(Activity);
   }
+}
+
+struct Activity {
+  session @0 :UInt32;
+  idleNs @1 :UInt64;          # Since the session last submitted something.
+  inFlight @2 :UInt32;
 }
 
 struct SessionEnded {

@@ -153,8 +153,13 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// The open session, without the methods that load code.
+    pub(crate) fn session(&self) -> Result<rpc::gpu_copy_session::Client, Error> {
+        self.loader().map(|session| rpc::gpu_copy_session::Client { client: session.client })
+    }
+
     /// The open session.
-    pub(crate) fn session(&self) -> Result<rpc::gpu_session::Client, Error> {
+    pub(crate) fn loader(&self) -> Result<rpc::gpu_session::Client, Error> {
         let over = || Error::new(ErrorCode::SessionLost, "the session is over");
         self.session.borrow().clone().ok_or_else(over)
     }

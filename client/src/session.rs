@@ -257,7 +257,7 @@ impl Session {
     pub fn load_image(&self, image: &[u8]) -> Result<Image, Error> {
         let bytes = image.len() as u64;
         let (token, socket) = self.inner.remote.call(move |context| async move {
-            let mut offer = context.session()?.offer_image_request();
+            let mut offer = context.loader()?.offer_image_request();
             offer.get().set_bytes(bytes);
             let response = offer.send().promise.await.map_err(broken)?;
             let token = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
@@ -268,7 +268,7 @@ impl Session {
             copied.map_err(|error| Error::new(ErrorCode::OutOfMemory, format!("the image: {error}")))?;
         descriptors::present(&socket, token, Some(copied.as_fd()))?;
         let (key, entries) = self.inner.remote.call(move |context| async move {
-            let mut load = context.session()?.load_image_request();
+            let mut load = context.loader()?.load_image_request();
             let (low, high) = token.split_at(8);
             let half = |half: &[u8]| u64::from_le_bytes(half.try_into().unwrap_or_default());
             let mut builder = load.get().init_image();

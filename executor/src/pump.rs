@@ -305,6 +305,15 @@ mod tests {
         fn destroy_memory(&self, _: MemoryId) -> Answer {
             no()
         }
+        fn export_memory(&self, _: MemoryId) -> Answer<std::os::fd::OwnedFd> {
+            no()
+        }
+        fn import_memory(&self, _: std::os::fd::OwnedFd, _: u64) -> Answer<MemoryId> {
+            no()
+        }
+        fn memory_info(&self) -> Answer<(u64, u64)> {
+            no()
+        }
         fn map(&self, _: DeviceAddress, _: MemoryId, _: u64, _: u64, _: Access) -> Answer {
             no()
         }

@@ -10,7 +10,11 @@ use std::{
 
 use bulkhead_gpu::{Error as DeviceError, Gpu};
 use bulkhead_mm::Slot;
-use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp::request, limits};
+use bulkhead_schema::{
+    Error, ErrorCode, Handle,
+    executor_capnp::{binding, request},
+    limits,
+};
 use parking_lot::Mutex;
 
 use crate::{
@@ -148,11 +152,18 @@ impl Server {
                 let (at, bytes) = (range.get_address(), range.get_bytes());
                 self.job(range.get_session(), Job::UnmapArena { id, at, bytes })
             }
-            request::BindBuffer(bind) => {
+            request::Bind(bind) => {
                 let bind = bind?;
-                let (session, handle) = name(bind.get_name()?)?;
-                let (at, bytes) = (bind.get_address(), bind.get_bytes());
-                self.job(session, Job::BindBuffer { id, handle, at, bytes })
+                let binding = bind.get_bindings()?.get(0);
+                let handle = Handle::read(binding.get_handle()?);
+                match binding.which()? {
+                    binding::Buffer(buffer) => {
+                        let buffer = buffer?;
+                        let (at, bytes) = (buffer.get_address(), buffer.get_bytes());
+                        self.job(bind.get_session(), Job::BindBuffer { id, handle, at, bytes })
+                    }
+                    binding::Entry(_) => Err(Error::new(ErrorCode::NotSupported, "not there yet")),
+                }
             }
             request::RegisterHost(host) => {
                 let host = host?;
@@ -161,8 +172,9 @@ impl Server {
                 self.job(session, Job::RegisterHost { id, handle, bytes, descriptor })
             }
             request::Unbind(unbind) => {
-                let (session, handle) = name(unbind?)?;
-                self.job(session, Job::Unbind { id, handle })
+                let unbind = unbind?;
+                let handle = Handle::read(unbind.get_handles()?.get(0));
+                self.job(unbind.get_session(), Job::Unbind { id, handle })
             }
             request::Drain(session) => self.job(session, Job::Drain { id }),
             request::LoadImage(image) => {
@@ -185,6 +197,15 @@ impl Server {
                 let (stream, position) = (fence.get_stream(), fence.get_position());
                 self.job(fence.get_session(), Job::Fence { id, stream, position })
             }
+            request::Share(_)
+            | request::Split(_)
+            | request::ExportArena(_)
+            | request::AdoptArena(_)
+            | request::Resume(_)
+            | request::SwapArea(_)
+            | request::SwapOut(_)
+            | request::SwapIn(_)
+            | request::Activity(()) => Err(Error::new(ErrorCode::NotSupported, "not there yet")),
         })
     }
 

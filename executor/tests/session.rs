@@ -122,6 +122,9 @@ impl Kernel {
                 reply::Loaded(entries) => Answer::Loaded(entries.unwrap().len() as usize),
                 reply::Error(error) => Answer::Refused(Error::read(error.unwrap()).code),
                 reply::SessionEnded(_) => panic!("nobody broke the protocol"),
+                reply::Quiescent(()) | reply::Exported(()) | reply::Wanted(_) | reply::Activity(_) => {
+                    panic!("nobody asked for that")
+                }
             };
             assert!(self.answers.insert(reply.get_id(), answer).is_none(), "answered twice");
         }
@@ -154,12 +157,14 @@ impl Kernel {
         });
         assert_eq!(self.answer(id), Answer::Done);
         let id = self.ask(None, |request| {
-            let mut bind = request.init_bind_buffer();
-            bind.set_address(at);
-            bind.set_bytes(4096);
-            let mut name = bind.init_name();
-            name.set_session(SESSION);
-            BUFFER.write(name.init_handle());
+            let mut bind = request.init_bind();
+            bind.set_session(SESSION);
+            let mut binding = bind.init_bindings(1).get(0);
+            BUFFER.write(binding.reborrow().init_handle());
+            let mut buffer = binding.init_buffer();
+            buffer.set_address(at);
+            buffer.set_bytes(4096);
+            buffer.set_writable(true);
         });
         assert_eq!(self.answer(id), Answer::Done);
         let (text, names) = bulkhead_executor::compiler::compile(COUNTDOWN.as_bytes(), 90).unwrap();

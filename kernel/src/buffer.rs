@@ -2,7 +2,10 @@
 
 use std::{cell::Cell, rc::Rc};
 
-use bulkhead_schema::{Handle, bulkhead_capnp::gpu_buffer};
+use bulkhead_schema::{
+    Handle,
+    bulkhead_capnp::{gpu_buffer, gpu_buffer_view, gpu_capability},
+};
 
 use crate::session::Session;
 
@@ -34,11 +37,13 @@ impl Drop for Buffer {
     }
 }
 
-impl gpu_buffer::Server for Buffer {
+impl gpu_buffer::Server for Buffer {}
+
+impl gpu_buffer_view::Server for Buffer {
     async fn info(
         self: Rc<Self>,
-        _: gpu_buffer::InfoParams,
-        mut results: gpu_buffer::InfoResults,
+        _: gpu_buffer_view::InfoParams,
+        mut results: gpu_buffer_view::InfoResults,
     ) -> Result<(), capnp::Error> {
         let result = results.get().init_result();
         if let Err(error) = self.session.live() {
@@ -51,11 +56,13 @@ impl gpu_buffer::Server for Buffer {
         info.set_bytes(self.bytes);
         Ok(())
     }
+}
 
+impl gpu_capability::Server for Buffer {
     async fn close(
         self: Rc<Self>,
-        _: gpu_buffer::CloseParams,
-        mut results: gpu_buffer::CloseResults,
+        _: gpu_capability::CloseParams,
+        mut results: gpu_capability::CloseResults,
     ) -> Result<(), capnp::Error> {
         Buffer::close(&self);
         let result = results.get().init_result();

@@ -218,7 +218,9 @@ fn blamed(error: Error) -> Error {
         | ErrorCode::Protocol
         | ErrorCode::TimedOut
         | ErrorCode::Unavailable
-        | ErrorCode::Version => ErrorCode::ImageInvalid,
+        | ErrorCode::Version
+        | ErrorCode::Revoked
+        | ErrorCode::WorkLost => ErrorCode::ImageInvalid,
     };
     Error { code, device: 0, ..error }
 }

@@ -2,7 +2,10 @@
 
 use std::{rc::Rc, time::Duration};
 
-use bulkhead_schema::{Error, bulkhead_capnp::gpu_fence};
+use bulkhead_schema::{
+    Error,
+    bulkhead_capnp::{gpu_capability, gpu_fence},
+};
 use tokio::sync::watch;
 
 use crate::session::Session;
@@ -37,6 +40,8 @@ impl Fence {
         answer.map_or(Ok(false), |passed| passed.map(|()| true))
     }
 }
+
+impl gpu_capability::Server for Fence {}
 
 impl gpu_fence::Server for Fence {
     async fn wait(

@@ -124,7 +124,9 @@ pub(crate) fn load(
             | ErrorCode::Protocol
             | ErrorCode::TimedOut
             | ErrorCode::Unavailable
-            | ErrorCode::Version => Status::of(&error),
+            | ErrorCode::Version
+            | ErrorCode::Revoked
+            | ErrorCode::WorkLost => Status::of(&error),
         };
         (status, text)
     })?;

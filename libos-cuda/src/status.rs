@@ -156,6 +156,8 @@ impl Status {
             ErrorCode::TimedOut => Status::TIMEOUT,
             ErrorCode::Unavailable => Status::DEVICE_UNAVAILABLE,
             ErrorCode::Version => Status::SYSTEM_DRIVER_MISMATCH,
+            ErrorCode::Revoked => Status::NOT_PERMITTED,
+            ErrorCode::WorkLost => Status::LAUNCH_FAILED,
         }
     }
 }

@@ -17,7 +17,7 @@ use bulkhead_ring::{
 };
 use bulkhead_schema::{
     Error,
-    bulkhead_capnp::{gpu_buffer, result},
+    bulkhead_capnp::{gpu_buffer, gpu_copy_session, result},
 };
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -164,7 +164,8 @@ async fn opened(socket: &Path, name: &str) -> capnp::Result<OpenedSession> {
     };
     let ring = Shared::map(ring.as_fd(), RING_BYTES).map_err(system)?;
     let page = CompletionReader::new(Completion::map(page.as_fd()).map_err(system)?);
-    let mut allocate = session.allocate_request();
+    let copying = gpu_copy_session::Client { client: session.client.clone() };
+    let mut allocate = copying.allocate_request();
     allocate.get().set_bytes(BUFFER_BYTES);
     let response = allocate.send().promise.await?;
     let created = answer(response.get()?.get_result()?)?.map_err(failed)?;

@@ -16,14 +16,33 @@ pub(crate) enum Answer {
     Opened(OwnedFd),
     /// An image is loaded; its entries.
     Loaded(Vec<EntryInfo>),
+    /// Physical memory, for another executor to adopt.
+    #[expect(dead_code, reason = "for sharing and swapping")]
+    Exported(OwnedFd),
+    /// What each session does.
+    #[expect(dead_code, reason = "for sharing and swapping")]
+    Activity(Vec<Activity>),
+}
+
+/// What a session does, as its executor sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Activity {
+    pub(crate) session: u32,
+    pub(crate) idle_ns: u64,
+    pub(crate) in_flight: u32,
 }
 
 /// A packet from the executor.
 pub(crate) enum Decoded {
     /// The answer to the request with this id.
     Reply(u64, Result<Answer, Error>),
+    /// The first answer to the request with this id: no work can reach what it names any more.
+    Quiescent(u64),
     /// The executor ended this session on its own.
     SessionEnded(u32, Error),
+    /// A session that is swapped out has something to do.
+    #[expect(dead_code, reason = "for sharing and swapping")]
+    Wanted(u32),
 }
 
 /// What a device is, as its executor describes it.
@@ -175,6 +194,27 @@ pub(crate) fn decode(mut packet: &[u8], mut descriptors: Vec<OwnedFd>) -> Result
             count(0)?;
             let ended = ended?;
             return Ok(Decoded::SessionEnded(ended.get_session(), Error::read(ended.get_error()?)));
+        }
+        Which::Quiescent(()) => {
+            count(0)?;
+            return Ok(Decoded::Quiescent(id));
+        }
+        Which::Wanted(session) => {
+            count(0)?;
+            return Ok(Decoded::Wanted(session));
+        }
+        Which::Exported(()) => {
+            count(1)?;
+            let memory = descriptors.pop().ok_or(Malformed::Descriptors { found, expected: 1 })?;
+            return Ok(Decoded::Reply(id, Ok(Answer::Exported(memory))));
+        }
+        Which::Activity(sessions) => {
+            let read = |activity: executor_capnp::activity::Reader<'_>| Activity {
+                session: activity.get_session(),
+                idle_ns: activity.get_idle_ns(),
+                in_flight: activity.get_in_flight(),
+            };
+            Answer::Activity(sessions?.iter().map(read).collect())
         }
     };
     count(0)?;

@@ -57,6 +57,8 @@ struct Pending {
     session: Option<u32>,
     /// Whoever asked. It may have gone away, and it may be the link itself, to hear whether the executor is there.
     caller: Option<oneshot::Sender<Result<Answer, Error>>>,
+    /// Whoever waits for the first of two answers.
+    quiescent: Option<oneshot::Sender<()>>,
 }
 
 impl Pending {
@@ -164,6 +166,25 @@ impl Link {
         self.pending.borrow_mut().retain(|_, pending| pending.session != Some(session));
     }
 
+    /// Sends a request that is answered twice; the receiver gives the first answer, the future the second. Where the
+    /// first never comes, because the request failed, the receiver ends with an error.
+    #[expect(dead_code, reason = "for the way back of memory")]
+    pub(crate) fn call_twice(
+        &self,
+        session: Option<u32>,
+        build: impl FnOnce(executor_capnp::request::Builder<'_>),
+    ) -> (oneshot::Receiver<()>, impl Future<Output = Result<Answer, Error>> + 'static) {
+        let (sender, receiver) = oneshot::channel();
+        let (first, quiescent) = oneshot::channel();
+        let pending = Pending { session, caller: Some(sender), quiescent: Some(first) };
+        let sent = self.enqueue(pending, Vec::new(), build);
+        let answered = async move {
+            sent?;
+            receiver.await.unwrap_or_else(|_| Err(never_answered()))
+        };
+        (quiescent, answered)
+    }
+
     /// Sends a request at once; the future gives the answer. Dropping the future changes nothing for the executor.
     pub(crate) fn call(
         &self,
@@ -172,12 +193,11 @@ impl Link {
         build: impl FnOnce(executor_capnp::request::Builder<'_>),
     ) -> impl Future<Output = Result<Answer, Error>> + 'static {
         let (sender, receiver) = oneshot::channel();
-        let sent = self.enqueue(Pending { session, caller: Some(sender) }, descriptors, build);
+        let pending = Pending { session, caller: Some(sender), quiescent: None };
+        let sent = self.enqueue(pending, descriptors, build);
         async move {
             sent?;
-            receiver.await.unwrap_or_else(|_| {
-                Err(Error::new(ErrorCode::Internal, "a request to the executor was never answered"))
-            })
+            receiver.await.unwrap_or_else(|_| Err(never_answered()))
         }
     }
 
@@ -253,6 +273,19 @@ impl Link {
                         drop(ended.send(error));
                     }
                 }
+                Ok(answer::Decoded::Quiescent(id)) => {
+                    let mut pending = self.pending.borrow_mut();
+                    let first = pending.get_mut(&id).and_then(|pending| pending.quiescent.take());
+                    let Some(first) = first else {
+                        return Failure::new(format!(
+                            "it answered request {id}, which is not waiting for that"
+                        ));
+                    };
+                    // Nobody may wait for it any more.
+                    first.send(()).unwrap_or_default();
+                }
+                // Nothing is swapped out yet.
+                Ok(answer::Decoded::Wanted(_)) => {}
                 Err(error) => return Failure::new(format!("it sent a packet that makes no sense: {error}")),
             }
         }
@@ -270,7 +303,7 @@ impl Link {
             if self.heard.get() != heard || self.pending.borrow().is_empty() {
                 continue;
             }
-            let watch = Pending { session: None, caller: None };
+            let watch = Pending { session: None, caller: None, quiescent: None };
             if let Err(error) = self.enqueue(watch, Vec::new(), |mut request| request.set_describe(())) {
                 return Failure::new(error.message);
             }
@@ -280,6 +313,10 @@ impl Link {
             }
         }
     }
+}
+
+fn never_answered() -> Error {
+    Error::new(ErrorCode::Internal, "a request to the executor was never answered")
 }
 
 fn lost(error: Error) -> Failure {

@@ -97,10 +97,14 @@ impl Session {
         let handle =
             self.table.borrow_mut().insert(Kind::Buffer, Object::Buffer(range)).map_err(refusal::table)?;
         let bound = self.ask(Vec::new(), |request| {
-            let mut bind = request.init_bind_buffer();
-            self.write_name(bind.reborrow().init_name(), handle);
-            bind.set_address(range.start().0);
-            bind.set_bytes(range.bytes());
+            let mut bind = request.init_bind();
+            bind.set_session(self.id);
+            let mut binding = bind.init_bindings(1).get(0);
+            handle.write(binding.reborrow().init_handle());
+            let mut buffer = binding.init_buffer();
+            buffer.set_address(range.start().0);
+            buffer.set_bytes(range.bytes());
+            buffer.set_writable(true);
         });
         let bound = bound.await.and_then(|answer| self.done(&answer)).and_then(|()| self.live());
         if let Err(error) = bound {
@@ -216,7 +220,9 @@ impl Session {
             .iter()
             .map(|handle| {
                 self.ask(Vec::new(), |request| {
-                    self.write_name(request.init_unbind(), *handle);
+                    let mut unbind = request.init_unbind();
+                    unbind.set_session(self.id);
+                    handle.write(unbind.init_handles(1).get(0));
                 })
             })
             .collect();

@@ -311,7 +311,11 @@ impl Session {
     fn done(&self, answer: &Answer) -> Result<(), Error> {
         match answer {
             Answer::Done => Ok(()),
-            Answer::Device(_) | Answer::Opened(_) | Answer::Loaded(_) => Err(self.nonsense(answer)),
+            Answer::Device(_)
+            | Answer::Opened(_)
+            | Answer::Loaded(_)
+            | Answer::Exported(_)
+            | Answer::Activity(_) => Err(self.nonsense(answer)),
         }
     }
 }

@@ -3,7 +3,11 @@
 use std::rc::Rc;
 
 use bulkhead_mm::Resource;
-use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::gpu_session, limits};
+use bulkhead_schema::{
+    Error, ErrorCode,
+    bulkhead_capnp::{gpu_copy_session, gpu_session},
+    limits,
+};
 use tokio::sync::watch;
 
 use super::{OpenSession, Phase, Session};
@@ -94,11 +98,11 @@ impl Session {
     }
 }
 
-impl gpu_session::Server for SessionServer {
+impl gpu_copy_session::Server for SessionServer {
     async fn allocate(
         self: Rc<Self>,
-        params: gpu_session::AllocateParams,
-        mut results: gpu_session::AllocateResults,
+        params: gpu_copy_session::AllocateParams,
+        mut results: gpu_copy_session::AllocateResults,
     ) -> Result<(), capnp::Error> {
         let bytes = params.get()?.get_bytes();
         drop(params);
@@ -119,8 +123,8 @@ impl gpu_session::Server for SessionServer {
 
     async fn allocate_host(
         self: Rc<Self>,
-        params: gpu_session::AllocateHostParams,
-        mut results: gpu_session::AllocateHostResults,
+        params: gpu_copy_session::AllocateHostParams,
+        mut results: gpu_copy_session::AllocateHostResults,
     ) -> Result<(), capnp::Error> {
         let bytes = params.get()?.get_bytes();
         drop(params);
@@ -143,6 +147,55 @@ impl gpu_session::Server for SessionServer {
         Ok(())
     }
 
+    async fn fence(
+        self: Rc<Self>,
+        params: gpu_copy_session::FenceParams,
+        mut results: gpu_copy_session::FenceResults,
+    ) -> Result<(), capnp::Error> {
+        let params = params.get()?;
+        let fence = self.open.0.fence(params.get_stream(), params.get_position());
+        let result = results.get().init_result();
+        match fence {
+            Ok(fence) => result.init_ok().set_fence(capnp_rpc::new_client(fence)),
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn memory(
+        self: Rc<Self>,
+        _: gpu_copy_session::MemoryParams,
+        mut results: gpu_copy_session::MemoryResults,
+    ) -> Result<(), capnp::Error> {
+        let result = results.get().init_result();
+        match self.open.0.memory() {
+            Ok((free, total)) => {
+                let mut memory = result.init_ok();
+                memory.set_free_bytes(free);
+                memory.set_total_bytes(total);
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn close(
+        self: Rc<Self>,
+        params: gpu_copy_session::CloseParams,
+        mut results: gpu_copy_session::CloseResults,
+    ) -> Result<(), capnp::Error> {
+        drop(params);
+        let closed = self.open.0.close().await;
+        let result = results.get().init_result();
+        match closed {
+            Ok(()) => drop(result.init_ok()),
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+}
+
+impl gpu_session::Server for SessionServer {
     async fn offer_image(
         self: Rc<Self>,
         params: gpu_session::OfferImageParams,
@@ -175,53 +228,6 @@ impl gpu_session::Server for SessionServer {
                 image.write(loaded.reborrow().init_entries(image.count()));
                 loaded.set_module(capnp_rpc::new_client(image));
             }
-            Err(error) => error.write(result.init_error()),
-        }
-        Ok(())
-    }
-
-    async fn fence(
-        self: Rc<Self>,
-        params: gpu_session::FenceParams,
-        mut results: gpu_session::FenceResults,
-    ) -> Result<(), capnp::Error> {
-        let params = params.get()?;
-        let fence = self.open.0.fence(params.get_stream(), params.get_position());
-        let result = results.get().init_result();
-        match fence {
-            Ok(fence) => result.init_ok().set_fence(capnp_rpc::new_client(fence)),
-            Err(error) => error.write(result.init_error()),
-        }
-        Ok(())
-    }
-
-    async fn memory(
-        self: Rc<Self>,
-        _: gpu_session::MemoryParams,
-        mut results: gpu_session::MemoryResults,
-    ) -> Result<(), capnp::Error> {
-        let result = results.get().init_result();
-        match self.open.0.memory() {
-            Ok((free, total)) => {
-                let mut memory = result.init_ok();
-                memory.set_free_bytes(free);
-                memory.set_total_bytes(total);
-            }
-            Err(error) => error.write(result.init_error()),
-        }
-        Ok(())
-    }
-
-    async fn close(
-        self: Rc<Self>,
-        params: gpu_session::CloseParams,
-        mut results: gpu_session::CloseResults,
-    ) -> Result<(), capnp::Error> {
-        drop(params);
-        let closed = self.open.0.close().await;
-        let result = results.get().init_result();
-        match closed {
-            Ok(()) => drop(result.init_ok()),
             Err(error) => error.write(result.init_error()),
         }
         Ok(())

@@ -140,7 +140,7 @@ fn closing_a_session_gives_everything_back() {
         assert_eq!(client.status().await.charged_bytes, 0);
         assert!(harness.fake.asked().contains(&Asked::Close(session.id)));
         assert_eq!(session.allocate(1).await.err().unwrap().code, ErrorCode::SessionLost);
-        let response = buffer.client.info_request().send().promise.await.unwrap();
+        let response = buffer.view().info_request().send().promise.await.unwrap();
         let error = read(response.get().unwrap().get_result()).err().unwrap();
         assert_eq!(error.code, ErrorCode::SessionLost);
     });
@@ -164,7 +164,7 @@ fn a_fence_passes_when_the_executor_says_so() {
         let client = Client::new(&harness.directory).await;
         let session = client.open("one").await.unwrap();
         harness.fake.behave(Manners { holds_fences: true, ..Manners::default() });
-        let mut request = session.client.fence_request();
+        let mut request = session.copying().fence_request();
         request.get().set_stream(3);
         request.get().set_position(17);
         let response = request.send().promise.await.unwrap();
@@ -193,7 +193,7 @@ fn a_fence_of_a_session_that_ends_does_not_hang() {
         let client = Client::new(&harness.directory).await;
         let session = client.open("one").await.unwrap();
         harness.fake.behave(Manners { holds_fences: true, ..Manners::default() });
-        let response = session.client.fence_request().send().promise.await.unwrap();
+        let response = session.copying().fence_request().send().promise.await.unwrap();
         let fence = read(response.get().unwrap().get_result()).unwrap().get_fence().unwrap();
         let mut request = fence.wait_request();
         request.get().set_timeout_ms(u32::MAX);
@@ -215,7 +215,7 @@ fn fences_that_do_not_pass_have_a_limit() {
             let client = Client::new(&harness.directory).await;
             let session = client.open("one").await.unwrap();
             let fence = async || {
-                let response = session.client.fence_request().send().promise.await.unwrap();
+                let response = session.copying().fence_request().send().promise.await.unwrap();
                 read(response.get().unwrap().get_result()).map(drop)
             };
             for _ in 0..limits::FENCES_MAX {

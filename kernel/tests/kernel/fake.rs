@@ -234,9 +234,12 @@ impl Fake {
                 self.state().arena_bytes -= bytes;
                 ok(socket);
             }
-            Which::BindBuffer(bind) => {
-                let (session, handle) = name(bind.unwrap().get_name().unwrap());
-                note(Asked::Bind { session, handle });
+            Which::Bind(bind) => {
+                let bind = bind.unwrap();
+                for binding in bind.get_bindings().unwrap() {
+                    let handle = Handle::read(binding.get_handle().unwrap());
+                    note(Asked::Bind { session: bind.get_session(), handle });
+                }
                 if manners.talks_nonsense {
                     rustix::net::send(socket, &[0xff; 64], SendFlags::NOSIGNAL).unwrap();
                     return;
@@ -259,8 +262,10 @@ impl Fake {
                 ok(socket);
             }
             Which::Unbind(unbind) => {
-                let (session, handle) = name(unbind.unwrap());
-                note(Asked::Unbind { session, handle });
+                let unbind = unbind.unwrap();
+                for handle in unbind.get_handles().unwrap() {
+                    note(Asked::Unbind { session: unbind.get_session(), handle: Handle::read(handle) });
+                }
                 ok(socket);
             }
             Which::Drain(session) => {
@@ -295,6 +300,15 @@ impl Fake {
                 note(Asked::Allow { bytes: allow.unwrap().get_bytes() });
                 ok(socket);
             }
+            Which::Share(_)
+            | Which::Split(_)
+            | Which::ExportArena(_)
+            | Which::AdoptArena(_)
+            | Which::Resume(_)
+            | Which::SwapArea(_)
+            | Which::SwapOut(_)
+            | Which::SwapIn(_)
+            | Which::Activity(()) => refuse(Error::new(ErrorCode::NotSupported, "a fake cannot")),
             Which::Fence(fence) => {
                 let fence = fence.unwrap();
                 note(Asked::Fence {

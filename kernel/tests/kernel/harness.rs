@@ -21,7 +21,9 @@ use std::{
 use bulkhead_kernel::{Config, DESCRIPTOR_SOCKET, ExecutorSource, KERNEL_SOCKET, Limits};
 use bulkhead_schema::{
     Error, Handle,
-    bulkhead_capnp::{bulkhead, gpu_buffer, gpu_session, result, token},
+    bulkhead_capnp::{
+        bulkhead, gpu_buffer, gpu_buffer_view, gpu_capability, gpu_copy_session, gpu_session, result, token,
+    },
     limits,
 };
 use capnp_rpc::{RpcSystem, rpc_twoparty_capnp::Side, twoparty};
@@ -278,9 +280,24 @@ pub(crate) struct Buffer {
     pub(crate) bytes: u64,
 }
 
+impl Buffer {
+    pub(crate) fn view(&self) -> gpu_buffer_view::Client {
+        gpu_buffer_view::Client { client: self.client.client.clone() }
+    }
+
+    pub(crate) fn capability(&self) -> gpu_capability::Client {
+        gpu_capability::Client { client: self.client.client.clone() }
+    }
+}
+
 impl Session {
+    /// The session, without the methods that load code.
+    pub(crate) fn copying(&self) -> gpu_copy_session::Client {
+        gpu_copy_session::Client { client: self.client.client.clone() }
+    }
+
     pub(crate) async fn allocate(&self, bytes: u64) -> Result<Buffer, Error> {
-        let mut request = self.client.allocate_request();
+        let mut request = self.copying().allocate_request();
         request.get().set_bytes(bytes);
         let response = request.send().promise.await.unwrap();
         let created = read(response.get().unwrap().get_result())?;
@@ -293,7 +310,7 @@ impl Session {
     }
 
     pub(crate) async fn allocate_host(&self, bytes: u64) -> Result<(Buffer, [u8; 16]), Error> {
-        let mut request = self.client.allocate_host_request();
+        let mut request = self.copying().allocate_host_request();
         request.get().set_bytes(bytes);
         let response = request.send().promise.await.unwrap();
         let created = read(response.get().unwrap().get_result())?;
@@ -314,13 +331,13 @@ impl Session {
     }
 
     pub(crate) async fn memory(&self) -> Result<(u64, u64), Error> {
-        let response = self.client.memory_request().send().promise.await.unwrap();
+        let response = self.copying().memory_request().send().promise.await.unwrap();
         let memory = read(response.get().unwrap().get_result())?;
         Ok((memory.get_free_bytes(), memory.get_total_bytes()))
     }
 
     pub(crate) async fn close(&self) -> Result<(), Error> {
-        let response = self.client.close_request().send().promise.await.unwrap();
+        let response = self.copying().close_request().send().promise.await.unwrap();
         read(response.get().unwrap().get_result()).map(drop)
     }
 }

@@ -35,7 +35,7 @@ fn the_loss_of_the_executor_fails_its_sessions_and_new_ones_work() {
         until(async || session.memory().await.is_err()).await;
         assert_eq!(session.memory().await.unwrap_err().code, ErrorCode::DeviceLost);
         assert_eq!(session.allocate(1).await.err().unwrap().code, ErrorCode::DeviceLost);
-        let info = buffer.client.info_request().send().promise.await.unwrap();
+        let info = buffer.view().info_request().send().promise.await.unwrap();
         let error = read(info.get().unwrap().get_result()).err().unwrap();
         assert_eq!(error.code, ErrorCode::DeviceLost);
         assert_eq!(ended(&ring).unwrap().code, u16::from(ErrorCode::DeviceLost));
@@ -303,7 +303,7 @@ fn be_the_client(directory: &std::path::Path) {
         let client = Client::new(directory).await;
         let session = client.open("about to be killed").await.unwrap();
         // A call that is in flight when the end comes.
-        let response = session.client.fence_request().send().promise.await.unwrap();
+        let response = session.copying().fence_request().send().promise.await.unwrap();
         let fence = read(response.get().unwrap().get_result()).unwrap().get_fence().unwrap();
         let mut request = fence.wait_request();
         request.get().set_timeout_ms(u32::MAX);

@@ -26,7 +26,7 @@ fn a_buffer_lies_in_an_arena_of_its_sessions_window() {
         assert!(asked.contains(&Asked::Bind { session: session.id, handle: buffer.handle }));
         let status = &client.status().await.sessions[0];
         assert_eq!((status.buffer_bytes, status.arena_bytes), (1024, SINK + 64 * MIB));
-        let info = buffer.client.info_request().send().promise.await.unwrap();
+        let info = buffer.view().info_request().send().promise.await.unwrap();
         let info = read(info.get().unwrap().get_result()).unwrap();
         assert_eq!((info.get_address(), info.get_bytes()), (buffer.address, 1024));
     });
@@ -63,7 +63,7 @@ fn closing_a_buffer_and_dropping_it_frees_it_once() {
         let session = client.open("one").await.unwrap();
         let buffer = session.allocate(MIB).await.unwrap();
         for _ in 0..2 {
-            let closed = buffer.client.close_request().send().promise.await.unwrap();
+            let closed = buffer.capability().close_request().send().promise.await.unwrap();
             read(closed.get().unwrap().get_result()).unwrap();
         }
         let handle = buffer.handle;
@@ -205,7 +205,7 @@ fn an_allocation_that_is_given_up_leaves_nothing_behind() {
         let client = Client::new(&harness.directory).await;
         let session = client.open("one").await.unwrap();
         harness.fake.behave(Manners { holds_maps: true, ..Manners::default() });
-        let mut request = session.client.allocate_request();
+        let mut request = session.copying().allocate_request();
         request.get().set_bytes(MIB);
         let promise = request.send().promise;
         let given_up = tokio::time::timeout(std::time::Duration::from_millis(50), promise).await;
