@@ -1,5 +1,7 @@
 //! The device trait, call by call.
 
+use std::os::fd::{AsFd, OwnedFd};
+
 use bulkhead_gpu::{
     Access, DeviceAddress, DeviceInfo, EntryId, Error, EventId, FillPattern, Gpu, HostAddress, HostRange,
     ImageId, Launch, LoadedImage, MemoryId, StreamId,
@@ -56,6 +58,14 @@ impl Cuda {
     /// The trait's answer for a driver's.
     pub(crate) fn settle<T>(&self, call: &str, result: Result<T, Code>) -> Result<T, Error> {
         result.map_err(|code| self.failed(call, code))
+    }
+
+    fn keep(&self, memory: Physical) -> Result<MemoryId, Error> {
+        if let Some(id) = self.memories.insert(memory.0, 0) {
+            return Ok(MemoryId(id));
+        }
+        self.settle("cuMemRelease", self.driver.memory_release(memory))?;
+        Err(full("piece of memory"))
     }
 
     fn stream(&self, stream: StreamId) -> Result<Pin<'_>, Error> {
@@ -118,17 +128,41 @@ impl Gpu for Cuda {
     fn create_memory(&self, bytes: u64) -> Result<MemoryId, Error> {
         self.alive()?;
         let memory = self.settle("cuMemCreate", self.driver.memory_create(self.device, narrow(bytes)?))?;
-        if let Some(id) = self.memories.insert(memory.0, 0) {
-            return Ok(MemoryId(id));
-        }
-        self.settle("cuMemRelease", self.driver.memory_release(memory))?;
-        Err(full("piece of memory"))
+        self.keep(memory)
     }
 
     fn destroy_memory(&self, memory: MemoryId) -> Result<(), Error> {
         self.alive()?;
         let handle = self.memories.remove(memory.0).ok_or_else(|| unknown("memory"))?;
         self.settle("cuMemRelease", self.driver.memory_release(Physical(handle)))
+    }
+
+    fn export_memory(&self, memory: MemoryId) -> Result<OwnedFd, Error> {
+        self.alive()?;
+        let memory = pin(&self.memories, memory.0, "memory")?;
+        let exported = self.driver.memory_export(Physical(memory.handle()));
+        let descriptor = self.settle("cuMemExportToShareableHandle", exported)?;
+        // The driver does not: without it, ptxas would inherit the memory.
+        rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC)
+            .map_err(|error| Error::Refused(format!("the exported descriptor: {error}")))?;
+        Ok(descriptor)
+    }
+
+    fn import_memory(&self, descriptor: OwnedFd, bytes: u64) -> Result<MemoryId, Error> {
+        self.alive()?;
+        // The driver tells nobody how long imported memory is; it compares when the memory is mapped.
+        if bytes == 0 || !bytes.is_multiple_of(self.info.granule_bytes) {
+            return Err(Error::Refused(format!("{bytes} bytes are not made of granules")));
+        }
+        let imported = self.driver.memory_import(descriptor.as_fd());
+        let memory = self.settle("cuMemImportFromShareableHandle", imported)?;
+        self.keep(memory)
+    }
+
+    fn memory_info(&self) -> Result<(u64, u64), Error> {
+        self.alive()?;
+        let (free, total) = self.settle("cuMemGetInfo", self.driver.memory_info())?;
+        Ok((wide(free), wide(total)))
     }
 
     fn map(

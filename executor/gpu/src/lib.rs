@@ -13,6 +13,8 @@
 
 mod types;
 
+use std::os::fd::OwnedFd;
+
 pub use types::*;
 
 /// One device, with one context on it.
@@ -35,11 +37,24 @@ pub trait Gpu: Send + Sync {
     /// What it holds is undefined: scrub it before a session sees it.
     fn create_memory(&self, bytes: u64) -> Result<MemoryId, Error>;
 
-    /// Destroys physical memory that is mapped nowhere.
+    /// Destroys physical memory that is mapped nowhere. The device has it back when every holder has destroyed its
+    /// own: those that imported it, and the descriptors that name it.
     fn destroy_memory(&self, memory: MemoryId) -> Result<(), Error>;
 
+    /// A descriptor with which another device of the same GPU, most often another process's, imports the memory.
+    /// Whoever has it may read and write all of the memory, and holds it.
+    fn export_memory(&self, memory: MemoryId) -> Result<OwnedFd, Error>;
+
+    /// Memory that was exported, of `bytes` in all: the same physical memory under a name of this device's own.
+    /// A descriptor of something else is refused. So is another length, at the latest when it is mapped.
+    fn import_memory(&self, descriptor: OwnedFd, bytes: u64) -> Result<MemoryId, Error>;
+
+    /// Physical memory that is free, and all there is, in bytes.
+    fn memory_info(&self) -> Result<(u64, u64), Error>;
+
     /// Maps the whole of `memory` (of `chunk_bytes`) `count` times in a row from `at` on, with one `access`.
-    /// The range lies in a reservation and nothing is mapped in it.
+    /// The range lies in a reservation and nothing is mapped in it. The memory may be mapped elsewhere too, in the
+    /// same reservation or another, with the same access or another.
     fn map(
         &self,
         at: DeviceAddress,

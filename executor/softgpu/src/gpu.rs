@@ -1,6 +1,7 @@
 //! The device itself: the executor's calls, checked and handed on.
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -224,6 +225,21 @@ impl Gpu for SoftGpu {
     fn destroy_memory(&self, memory: MemoryId) -> Result<(), Error> {
         self.health.check()?;
         self.space.destroy(memory)
+    }
+
+    fn export_memory(&self, memory: MemoryId) -> Result<OwnedFd, Error> {
+        self.health.check()?;
+        self.space.export(memory)
+    }
+
+    fn import_memory(&self, descriptor: OwnedFd, bytes: u64) -> Result<MemoryId, Error> {
+        self.health.check()?;
+        self.space.import(descriptor, bytes)
+    }
+
+    fn memory_info(&self) -> Result<(u64, u64), Error> {
+        self.health.check()?;
+        Ok(self.space.info())
     }
 
     fn map(

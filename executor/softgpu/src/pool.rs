@@ -155,6 +155,7 @@ impl Pool {
         }
         let health = &self.shared.health;
         health.watch(|| job.work(core, health, || false));
+        core.view.forget();
         if !alone {
             self.shared.jobs.lock().list.retain(|other| !Arc::ptr_eq(other, &job));
             let mut helpers = job.helpers.lock();
@@ -183,6 +184,7 @@ impl Shared {
         while let Some(job) = self.next_job() {
             let since = Instant::now();
             self.health.watch(|| job.work(core, &self.health, || since.elapsed() > STAY));
+            core.view.forget();
             let mut helpers = job.helpers.lock();
             *helpers -= 1;
             if *helpers == 0 {

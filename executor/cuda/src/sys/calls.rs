@@ -1,6 +1,7 @@
 //! One wrapper per driver call.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 
 use bulkhead_gpu::{Access, DeviceAddress, FillPattern, HostAddress, Launch};
@@ -25,6 +26,9 @@ const EVENT_DEFAULT: u32 = 0;
 const WRITE_VALUE_DEFAULT: u32 = 0;
 /// `CU_MEM_ALLOC_GRANULARITY_RECOMMENDED`
 const GRANULARITY_RECOMMENDED: c_int = 1;
+
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, as an argument.
+const HANDLE_TYPE_DESCRIPTOR: c_int = 1;
 
 fn location(device: c_int) -> CUmemLocation {
     CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
@@ -171,6 +175,36 @@ impl Driver {
     pub(crate) fn memory_release(&self, memory: Physical) -> Result<(), Code> {
         // SAFETY: the handle was taken out of its table, so this is its one release; mappings keep what they need.
         Code::check(unsafe { (self.memory_release)(memory.0) })
+    }
+
+    pub(crate) fn memory_export(&self, memory: Physical) -> Result<OwnedFd, Code> {
+        let mut descriptor: c_int = -1;
+        let to = (&raw mut descriptor).cast();
+        // SAFETY: for this type of handle the driver writes an `int`, which outlives the call; the handle is pinned in
+        // its table.
+        Code::check(unsafe { (self.memory_export)(to, memory.0, HANDLE_TYPE_DESCRIPTOR, 0) })?;
+        if descriptor < 0 {
+            return Err(Code::INVALID_HANDLE);
+        }
+        // SAFETY: on success the driver has opened a descriptor for the caller, who closes it.
+        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    }
+
+    pub(crate) fn memory_import(&self, descriptor: BorrowedFd<'_>) -> Result<Physical, Code> {
+        let mut handle = 0;
+        let number = usize::try_from(descriptor.as_raw_fd()).map_err(|_| Code::INVALID_VALUE)?;
+        let from = with_exposed_provenance_mut(number);
+        // SAFETY: `handle` outlives the call; for this type of handle the pointer is the descriptor's number, nothing
+        // is read through it; the driver refuses a descriptor that is not memory, and leaves it open.
+        Code::check(unsafe { (self.memory_import)(&raw mut handle, from, HANDLE_TYPE_DESCRIPTOR) })
+            .map(|()| Physical(handle))
+    }
+
+    /// Free and total bytes of the device that the thread is bound to.
+    pub(crate) fn memory_info(&self) -> Result<(usize, usize), Code> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: both numbers outlive the call.
+        Code::check(unsafe { (self.memory_info)(&raw mut free, &raw mut total) }).map(|()| (free, total))
     }
 
     pub(crate) fn map(&self, at: DeviceAddress, bytes: usize, memory: Physical) -> Result<(), Code> {

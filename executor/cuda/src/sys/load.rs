@@ -68,6 +68,9 @@ calls! {
     unreserve = "cuMemAddressFree"(CUdeviceptr, usize);
     memory_create = "cuMemCreate"(*mut CUmemGenericAllocationHandle, usize, *const CUmemAllocationProp, c_ulonglong);
     memory_release = "cuMemRelease"(CUmemGenericAllocationHandle);
+    memory_export = "cuMemExportToShareableHandle"(*mut c_void, CUmemGenericAllocationHandle, c_int, c_ulonglong);
+    memory_import = "cuMemImportFromShareableHandle"(*mut CUmemGenericAllocationHandle, *mut c_void, c_int);
+    memory_info = "cuMemGetInfo_v2"(*mut usize, *mut usize);
     map = "cuMemMap"(CUdeviceptr, usize, usize, CUmemGenericAllocationHandle, c_ulonglong);
     set_access = "cuMemSetAccess"(CUdeviceptr, usize, *const CUmemAccessDesc, usize);
     unmap = "cuMemUnmap"(CUdeviceptr, usize);

@@ -1,6 +1,7 @@
 //! Device memory: physical memory, page tables, and the host memory the device may reach.
 
 pub(crate) mod host;
+pub(crate) mod physical;
 #[expect(
     unsafe_code,
     reason = "the bytes behind device and registered host memory are shared between threads and processes"

@@ -8,9 +8,11 @@
 //! Every access is checked against the range: an access out of range or misaligned panics, it never
 //! reaches memory. Callers check first; the panic is the second line.
 
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// A range of shared bytes, page-aligned.
 #[derive(Debug)]
@@ -28,12 +30,12 @@ impl Cell for AtomicU32 {}
 impl Cell for AtomicU64 {}
 
 impl Bytes {
-    /// New zeroed memory, which costs nothing until it is touched.
-    pub(crate) fn anonymous(len: usize) -> std::io::Result<Self> {
+    /// The first `len` bytes of a file that is at least as long, and stays so.
+    pub(crate) fn shared(file: BorrowedFd<'_>, len: usize) -> Result<Self, Errno> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a new private mapping at an address of the system's choice overlaps nothing.
-        let pointer = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, flags) }?;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the system's choice overlaps nothing.
+        let pointer = unsafe { mmap(std::ptr::null_mut(), len, protection, flags, file, 0) }?;
         Ok(Self { at: pointer.expose_provenance(), len, owned: true })
     }
 
@@ -55,7 +57,7 @@ impl Bytes {
         let at = self.at.wrapping_add(offset);
         assert!(at.is_multiple_of(size), "misaligned access");
         let pointer = std::ptr::with_exposed_provenance::<T>(at);
-        // SAFETY: the range is mapped while `self` lives (`anonymous` maps it, `borrowed` is promised it);
+        // SAFETY: the range is mapped while `self` lives (`shared` maps it, `borrowed` is promised it);
         // offset and alignment were just checked; T is an atomic integer, valid for any bytes.
         unsafe { &*pointer }
     }
@@ -140,7 +142,7 @@ impl Drop for Bytes {
     fn drop(&mut self) {
         if self.owned {
             let pointer = std::ptr::with_exposed_provenance_mut(self.at);
-            // SAFETY: the mapping was made by `anonymous` with this length, and nothing refers to it any
+            // SAFETY: the mapping was made by `shared` with this length, and nothing refers to it any
             // more: every reference borrows `self`.
             let unmapped = unsafe { munmap(pointer, self.len) };
             if let Err(error) = unmapped {

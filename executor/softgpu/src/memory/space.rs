@@ -10,12 +10,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bulkhead_gpu::{Access, DeviceAddress, Error, MemoryId};
 use parking_lot::RwLock;
 
+use super::physical::{Foreign, Identity, Physical};
 use super::{Bytes, GRANULE_BYTES, Violation};
 
 /// Device addresses are below this: 47 bits, as on NVIDIA's devices.
@@ -53,7 +55,7 @@ impl Span {
 
 #[derive(Debug)]
 struct Memory {
-    bytes: Arc<Bytes>,
+    physical: Physical,
     /// Spans that map it.
     spans: u64,
 }
@@ -65,6 +67,8 @@ struct Tables {
     /// By start.
     spans: BTreeMap<u64, Span>,
     memories: HashMap<MemoryId, Memory>,
+    /// How often each piece of physical memory is among `memories`: it takes up the device once.
+    holds: HashMap<Identity, u64>,
     next_memory: u64,
     allocated: u64,
 }
@@ -73,6 +77,28 @@ impl Tables {
     fn span_at(&self, address: u64) -> Option<&Span> {
         let (_, span) = self.spans.range(..=address).next_back()?;
         (address < span.end).then_some(span)
+    }
+
+    fn hold(&mut self, physical: Physical) -> MemoryId {
+        let holds = self.holds.entry(physical.identity).or_default();
+        *holds += 1;
+        if *holds == 1 {
+            self.allocated += physical.bytes.len() as u64;
+        }
+        self.next_memory += 1;
+        let id = MemoryId(self.next_memory);
+        self.memories.insert(id, Memory { physical, spans: 0 });
+        id
+    }
+
+    fn release(&mut self, physical: &Physical) {
+        if let Some(holds) = self.holds.get_mut(&physical.identity) {
+            *holds -= 1;
+            if *holds == 0 {
+                self.holds.remove(&physical.identity);
+                self.allocated -= physical.bytes.len() as u64;
+            }
+        }
     }
 
     /// Counts the spans of a piece of memory up or down.
@@ -93,6 +119,17 @@ pub(crate) struct AddressSpace {
 
 fn refused(text: impl Into<String>) -> Error {
     Error::Refused(text.into())
+}
+
+/// The host gave no memory, or no more descriptors or mappings.
+fn host_refused(what: &str, error: rustix::io::Errno) -> Error {
+    tracing::warn!(%error, "the host gives the software GPU no {what}");
+    match error {
+        rustix::io::Errno::MFILE | rustix::io::Errno::NFILE => {
+            refused(format!("the host gives no {what}: {error}"))
+        }
+        _ => Error::OutOfMemory,
+    }
 }
 
 /// Checks a range and gives its end.
@@ -156,16 +193,12 @@ impl AddressSpace {
             return Err(refused(format!("{bytes:#x} bytes are not made of granules")));
         }
         let mut tables = self.tables.write();
-        if bytes > self.memory_bytes - tables.allocated {
+        if bytes > self.memory_bytes.saturating_sub(tables.allocated) {
             return Err(Error::OutOfMemory);
         }
         let len = usize::try_from(bytes).map_err(|_| Error::OutOfMemory)?;
-        let mapped = Bytes::anonymous(len).map_err(|_| Error::OutOfMemory)?;
-        tables.next_memory += 1;
-        let id = MemoryId(tables.next_memory);
-        tables.allocated += bytes;
-        tables.memories.insert(id, Memory { bytes: Arc::new(mapped), spans: 0 });
-        Ok(id)
+        let physical = Physical::create(len).map_err(|error| host_refused("memory", error))?;
+        Ok(tables.hold(physical))
     }
 
     /// See [`bulkhead_gpu::Gpu::destroy_memory`].
@@ -175,9 +208,36 @@ impl AddressSpace {
         if found.spans != 0 {
             return Err(refused("the memory is still mapped"));
         }
-        tables.allocated -= found.bytes.len() as u64;
-        tables.memories.remove(&memory);
+        if let Some(found) = tables.memories.remove(&memory) {
+            tables.release(&found.physical);
+        }
         Ok(())
+    }
+
+    /// See [`bulkhead_gpu::Gpu::export_memory`].
+    pub(crate) fn export(&self, memory: MemoryId) -> Result<OwnedFd, Error> {
+        let tables = self.tables.read();
+        let found = tables.memories.get(&memory).ok_or_else(|| refused("no such memory"))?;
+        found.physical.export().map_err(|error| host_refused("a descriptor", error))
+    }
+
+    /// See [`bulkhead_gpu::Gpu::import_memory`]. Never out of memory: the memory is there already.
+    pub(crate) fn import(&self, descriptor: OwnedFd, bytes: u64) -> Result<MemoryId, Error> {
+        if bytes == 0 || !bytes.is_multiple_of(GRANULE_BYTES) {
+            return Err(refused(format!("{bytes:#x} bytes are not made of granules")));
+        }
+        let len = usize::try_from(bytes).map_err(|_| refused("longer than the host's memory"))?;
+        let physical = Physical::import(descriptor, len).map_err(|why| match why {
+            Foreign::NotMemory => refused("the descriptor names no exported memory"),
+            Foreign::Length(found) => refused(format!("the memory has {found:#x} bytes, not {bytes:#x}")),
+            Foreign::Host(error) => host_refused("a mapping", error),
+        })?;
+        Ok(self.tables.write().hold(physical))
+    }
+
+    /// See [`bulkhead_gpu::Gpu::memory_info`].
+    pub(crate) fn info(&self) -> (u64, u64) {
+        (self.memory_bytes.saturating_sub(self.tables.read().allocated), self.memory_bytes)
     }
 
     /// See [`bulkhead_gpu::Gpu::map`].
@@ -193,10 +253,11 @@ impl AddressSpace {
         let (start, end) = (at.0, end_of(at.0, bytes)?);
         let mut tables = self.tables.write();
         let found = tables.memories.get(&memory).ok_or_else(|| refused("no such memory"))?;
-        if found.bytes.len() as u64 != chunk {
+        let memory_bytes = &found.physical.bytes;
+        if memory_bytes.len() as u64 != chunk {
             return Err(refused("chunk_bytes is not the length of the memory"));
         }
-        let span = Span { start, end, chunk, access, bytes: Arc::clone(&found.bytes), memory };
+        let span = Span { start, end, chunk, access, bytes: Arc::clone(memory_bytes), memory };
         let reservation = tables.reservations.range(..=start).next_back();
         if reservation.is_none_or(|(_, reserved_end)| *reserved_end < end) {
             return Err(refused(format!("{start:#x}+{bytes:#x} lies in no reservation")));

@@ -48,6 +48,11 @@ impl View {
         }
     }
 
+    /// Lets go of all memory: a thread without work keeps none that others have destroyed.
+    pub(crate) fn forget(&mut self) {
+        self.kept.clear();
+    }
+
     /// The memory behind an access of `N` bytes, and the offset in it.
     #[inline(always)]
     pub(crate) fn locate<const N: usize>(
