@@ -5,7 +5,7 @@
 //!
 //! A *slot* is one session's self-aligned range of device addresses. The part of it that holds memory is its
 //! *window*; the rest are guard zones. An *arena* is physical memory granted in a window; a *buffer* is a
-//! range of one arena. A *ledger* says who has used how much.
+//! range of one arena. A *region* says which granules of a window are taken, and by what. A *ledger* says who has used how much.
 //!
 //! # Invariants
 //! 1. Any address, confined with a slot's masks, lies in that slot; confined with its store mask, in its
@@ -13,18 +13,21 @@
 //! 2. Arenas of a window do not overlap and lie in its read-write part.
 //! 3. Buffers of a window do not overlap, and each lies in one arena.
 //! 4. A buffer of up to [`SEGMENT_BYTES`] lies in one segment of that size.
-//! 5. What a ledger says is used in all is the sum of its accounts, and no account exceeds its limits.
+//! 5. Ranges taken in a region touch no granule in common.
+//! 6. What a ledger says is used in all is the sum of its accounts, and no account exceeds its limits.
 
 mod address;
 mod ledger;
+mod region;
 mod slot;
 mod window;
 
 pub use address::{DeviceAddress, Range};
 pub use ledger::{Account, Amounts, Ledger, LedgerError, Resource};
+pub use region::{Region, RegionError, filler, granules};
 pub use slot::{
-    ARENA_GRANULE_BYTES, HALF_BYTES, MARGIN_BYTES, SINK_BYTES, SLOT_BYTES, SLOT_STRIDE_BYTES, SLOTS,
-    SLOTS_BASE, Slot, WINDOW_BYTES, ZONE_BYTES,
+    ARENA_GRANULE_BYTES, HALF_BYTES, MARGIN_BYTES, PAGE_BYTES, SINK_BYTES, SLOT_BYTES, SLOT_STRIDE_BYTES,
+    SLOTS, SLOTS_BASE, Slot, WINDOW_BYTES, WORKBENCH, ZONE_BYTES,
 };
 pub use window::{
     ARENA_BYTES_MAX, BUFFER_ALIGNMENT, EMPTY_BYTES_KEPT, Growth, LARGE_ALIGNMENT, LARGE_BYTES, Plan,

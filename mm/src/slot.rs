@@ -7,7 +7,8 @@
 //! | 256-320, 448-512 | guard zones of the read-only half |
 //! | 320-448 | read-only half |
 //!
-//! Whatever in a slot holds no memory maps the session's sink.
+//! Whatever in a slot holds no memory maps the session's sink. Below all slots, out of reach of every session, lies
+//! the executor's *workbench*.
 
 use crate::{DeviceAddress, Range};
 
@@ -35,6 +36,11 @@ pub const WINDOW_BYTES: u64 = HALF_BYTES - 2 * ZONE_BYTES;
 pub const SINK_BYTES: u64 = 64 * MIB;
 /// Arenas start and end at multiples of this: a page of sinks is replaced as a whole.
 pub const ARENA_GRANULE_BYTES: u64 = SINK_BYTES;
+/// The granule of physical memory: the device hands out multiples of it.
+pub const PAGE_BYTES: u64 = 2 * MIB;
+/// Where the executor maps memory for itself, to scrub or to copy it. No session reaches it.
+pub const WORKBENCH: Range = Range::between(WORKBENCH_BASE, WORKBENCH_BASE + 64 * GIB);
+const WORKBENCH_BASE: u64 = 0x1F00_0000_0000;
 
 const _: () = {
     assert!(SLOT_BYTES.is_power_of_two() && SLOT_STRIDE_BYTES.is_multiple_of(SLOT_BYTES));
@@ -47,6 +53,13 @@ const _: () = {
     assert!(SLOTS_BASE + SLOTS as u64 * SLOT_STRIDE_BYTES <= 1 << 47, "slots lie where user addresses do");
     assert!(WINDOW_BYTES > 0 && WINDOW_BYTES.is_multiple_of(ARENA_GRANULE_BYTES));
     assert!(ZONE_BYTES.is_multiple_of(SINK_BYTES) && ARENA_GRANULE_BYTES.is_multiple_of(SINK_BYTES));
+    assert!(
+        ARENA_GRANULE_BYTES.is_multiple_of(PAGE_BYTES),
+        "what an arena leaves of a granule is whole pages"
+    );
+    assert!(WORKBENCH.end().0 <= SLOTS_BASE - MARGIN_BYTES, "no session reaches the workbench");
+    assert!(WORKBENCH.start().0.is_multiple_of(ARENA_GRANULE_BYTES));
+    assert!(WORKBENCH.bytes().is_multiple_of(ARENA_GRANULE_BYTES));
     // The last byte of a 16-byte access at the last byte of a window plus the largest 32-bit index.
     assert!(u32::MAX as u64 * 16 + 15 < ZONE_BYTES, "a zone holds a root plus a 32-bit index times 16 bytes");
     // A signed index reaches half as far down.
@@ -218,6 +231,7 @@ mod tests {
             assert_eq!(slot.read_write().start().0 - slot.base().0, ZONE_BYTES);
             assert_eq!(slot.range().end().0 - slot.read_only().end().0, ZONE_BYTES);
             assert!(slot.reach().contains(slot.range()) && slot.reach().contains(slot.stores_reach()));
+            assert!(!slot.reach().overlaps(WORKBENCH));
             if let Some(next) = Slot::new(index + 1) {
                 assert!(!slot.reach().overlaps(next.reach()));
             }
