@@ -1,16 +1,36 @@
-//! Capability tables.
+//! Capabilities: who may do what to which object, the tree of derivations between them, and the way back.
 //!
-//! A *capability* is an object of a session and its kind. A *handle* is a client's name for one: a slot of the
-//! session's table and the *generation* of what the slot holds. It is an allegation until the table resolves it.
+//! A *capability* is an object, what may be done to which part of it, and the capability it was derived from. Its
+//! *owner* is a session. A *handle* is a client's name for one: a slot and the *generation* of what the slot holds; it
+//! is an allegation until it is checked. A *line* is a place where work is done in order (a session's streams, a module's
+//! queue); *marks* on it say what used an object last. A *revocation* ends capabilities and is then *severed* (no new
+//! work that names them is admitted anywhere), *quiescent* (no work that was admitted runs any more) and *reclaimed*
+//! (the objects that nobody names any more are given back), in this order.
 //!
-//! The table is flat: every capability is a root. Derivation adds a parent to [`Capability`] and revocation
-//! a walk below it; handles and generations stay as they are.
+//! Everything here is arithmetic on one owner's state, without locks or clocks: callers say what time it is.
 //!
 //! # Invariants
-//! 1. A handle resolves only at the generation it was issued at, and only as the kind it was issued for.
-//! 2. No handle is ever issued twice: a slot whose generations are spent is retired.
-//! 3. A table never holds more capabilities than its limit.
+//! 1. A capability never reaches further than its parent: range and access only shrink.
+//! 2. A capability never outlives its parent.
+//! 3. A handle resolves only at the generation it was issued at, and only for the owner it was issued to; no handle is
+//!    ever issued twice: a slot whose generations are spent is retired.
+//! 4. A revocation ends exactly the descendants of what it names, in one step.
+//! 5. An object is free only after no capability names it, and every line that used it has passed its mark or is gone.
+//! 6. No owner holds more capabilities than its limit; no root has more descendants than the limit.
 
+mod error;
+mod kind;
+mod line;
+mod node;
+mod object;
+mod revocation;
 mod table;
+mod tree;
 
-pub use table::{Capability, Error, Kind, Table};
+pub use error::Error;
+pub use kind::{Access, Kind};
+pub use line::Line;
+pub use object::{ObjectId, ObjectState};
+pub use revocation::{Moments, RevocationId};
+pub use table::{Capability, Error as TableError, Table};
+pub use tree::{Child, Ended, Extent, Limits, Need, Owner, Tree, View};

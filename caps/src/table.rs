@@ -4,20 +4,7 @@ use std::collections::VecDeque;
 
 use bulkhead_schema::Handle;
 
-/// What a capability is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Device memory.
-    Buffer,
-    /// Host memory shared with the device.
-    HostBuffer,
-    /// Loaded code.
-    Image,
-    /// A function of an image that can be launched.
-    Entry,
-    /// A completion point.
-    Fence,
-}
+use crate::Kind;
 
 /// An object of a session, and what it is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -81,7 +81,7 @@ impl gpu_module::Server for Image {
             let allowed = Rc::clone(&self.session).allow_dynamic_shared(entry, bytes);
             detached(self.session.limits.answer(), allowed).await
         } else {
-            Err(crate::refusal::table(bulkhead_caps::Error::Stale { handle: entry }))
+            Err(crate::refusal::table(bulkhead_caps::TableError::Stale { handle: entry }))
         };
         let result = results.get().init_result();
         match allowed {

@@ -4,10 +4,10 @@ use bulkhead_caps as caps;
 use bulkhead_mm::{LedgerError, Resource, WindowError};
 use bulkhead_schema::{Error, ErrorCode};
 
-pub(crate) fn table(error: caps::Error) -> Error {
+pub(crate) fn table(error: caps::TableError) -> Error {
     let code = match error {
-        caps::Error::Full { .. } => ErrorCode::LimitReached,
-        caps::Error::Stale { .. } | caps::Error::WrongKind { .. } => ErrorCode::InvalidHandle,
+        caps::TableError::Full { .. } => ErrorCode::LimitReached,
+        caps::TableError::Stale { .. } | caps::Error::WrongKind { .. } => ErrorCode::InvalidHandle,
     };
     Error::new(code, error.to_string())
 }
