@@ -7,7 +7,7 @@ use bulkhead_schema::{Error, ErrorCode};
 pub(crate) fn table(error: caps::TableError) -> Error {
     let code = match error {
         caps::TableError::Full { .. } => ErrorCode::LimitReached,
-        caps::TableError::Stale { .. } | caps::Error::WrongKind { .. } => ErrorCode::InvalidHandle,
+        caps::TableError::Stale { .. } | caps::TableError::WrongKind { .. } => ErrorCode::InvalidHandle,
     };
     Error::new(code, error.to_string())
 }
