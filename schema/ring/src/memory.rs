@@ -70,6 +70,30 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Maps another descriptor in this mapping's place, in one step.
+    fn replace(&self, descriptor: BorrowedFd<'_>, protection: ProtFlags) -> io::Result<()> {
+        let other = Self::new(descriptor, self.bytes, protection)?;
+        // SAFETY: both ranges are mappings of this process, equally long and page-aligned; `other` is nobody else's and
+        // is given up. What is reached through `self` are atomics, of any value, before and after.
+        let moved = unsafe {
+            rustix::mm::mremap_fixed(
+                other.start.as_ptr().cast(),
+                other.bytes,
+                self.bytes,
+                rustix::mm::MremapFlags::MAYMOVE,
+                self.start.as_ptr().cast(),
+            )
+        };
+        match moved {
+            Ok(_) => {
+                // Its range is mapped here now, and belongs to `self`.
+                std::mem::forget(other);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// The words from `offset` bytes on.
     fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
         assert!(offset.is_multiple_of(8) && offset + count * 8 <= self.bytes);
@@ -171,6 +195,14 @@ impl Completion {
     pub fn map(descriptor: BorrowedFd<'_>) -> io::Result<Arc<Self>> {
         let mapping = Mapping::new(descriptor, COMPLETION_BYTES, ProtFlags::READ)?;
         Ok(Arc::new(Self { mapping }))
+    }
+
+    /// Puts another page in the place of this one, for reading: whoever polls sees the new one from here on.
+    ///
+    /// # Errors
+    /// As for [`Completion::map`]; the old page stays then.
+    pub fn replace(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        self.mapping.replace(descriptor, ProtFlags::READ)
     }
 
     /// Address and length, for registering it with a device.

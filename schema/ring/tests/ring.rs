@@ -158,3 +158,28 @@ fn a_descriptor_that_could_shrink_is_not_mapped() {
     plain.set_len(layout::RING_BYTES as u64).unwrap();
     assert!(Ring::map(plain.as_fd()).is_err());
 }
+
+#[test]
+fn a_page_that_is_replaced_is_read_in_the_old_ones_place() {
+    let (page, descriptor) = Completion::create().unwrap();
+    let (first, reading) = (CompletionWriter::new(page), Completion::map(descriptor.as_fd()).unwrap());
+    let reader = CompletionReader::new(std::sync::Arc::clone(&reading));
+    first.set_mark(3, 7);
+    assert_eq!(reader.mark(3), 7);
+
+    let (page, descriptor) = Completion::create().unwrap();
+    let second = CompletionWriter::new(page);
+    second.set_mark(3, 9);
+    let before = reading.range();
+    reading.replace(descriptor.as_fd()).unwrap();
+    assert_eq!(reading.range(), before);
+    assert_eq!(reader.mark(3), 9);
+    first.set_mark(3, 100);
+    assert_eq!(reader.mark(3), 9, "the old page is out of sight");
+    second.set_mark(3, 10);
+    assert_eq!(reader.mark(3), 10);
+
+    let short = memory::create_shared(4096).unwrap();
+    assert!(reading.replace(short.as_fd()).is_err());
+    assert_eq!(reader.mark(3), 10, "what cannot be mapped replaces nothing");
+}
