@@ -8,8 +8,8 @@ use bulkhead_gpu::{
     MemoryId, ParameterLayout, StreamId,
 };
 
-use crate::code;
 use crate::world::{CHUNK, CHUNKS, HALF_BYTES, Outcome, SLOT, SLOT_BYTES, World, at, same, told, wait_until};
+use crate::{code, sharing};
 
 type Check = (&'static str, fn(&World<'_>) -> Outcome);
 
@@ -36,6 +36,10 @@ pub(crate) const CHECKS: &[Check] = &[
     ("another thread launches after binding", other_thread),
     ("too much memory is out of memory", out_of_memory),
     ("host memory is unregistered and registered again", host_again),
+    ("memory is counted", sharing::info),
+    ("one memory is writable in one slot and readable in another", sharing::two_slots),
+    ("memory is mapped no longer than it is", sharing::other_lengths),
+    ("what another process stored outlives its context and the process", sharing::outlives_its_maker),
     ("the context lives", alive),
 ];
 
@@ -79,7 +83,7 @@ fn reserved_twice(world: &World<'_>) -> Outcome {
 
 fn entries(world: &World<'_>) -> Outcome {
     let names: Vec<&str> = world.image.entries.iter().map(|entry| entry.name.as_str()).collect();
-    same("names", names, vec!["count", "move_word", "meet", "last_word", "wild_store"])?;
+    same("names", names, vec!["count", "move_word", "meet", "last_word", "spin", "wild_store"])?;
     let layout = |offset, bytes| ParameterLayout { offset, bytes };
     let count = world.entry("count")?;
     let expected =
@@ -435,11 +439,13 @@ fn after_loss(world: &World<'_>, code: u32) -> Outcome {
     let gpu = world.gpu;
     let (host, stream, entry) = (world.host.part(0, 64), world.stream, world.id("count")?);
     let launch = Launch { grid: [1; 3], block: [1; 3], shared_bytes: 0, parameters: &[0; 28] };
-    let answers: [(&str, Result<(), Error>); 18] = [
+    let answers: [(&str, Result<(), Error>); 20] = [
         ("bind_thread", gpu.bind_thread()),
         ("reserve", gpu.reserve(DeviceAddress(SLOT.0 + SLOT_BYTES), SLOT_BYTES)),
         ("unreserve", gpu.unreserve(SLOT, SLOT_BYTES)),
         ("create_memory", gpu.create_memory(CHUNK).map(|_| ())),
+        ("export_memory", gpu.export_memory(world.sink).map(|_| ())),
+        ("memory_info", gpu.memory_info().map(|_| ())),
         ("map", gpu.map(at(CHUNKS * CHUNK), world.sink, CHUNK, 1, Access::Read)),
         ("unmap", gpu.unmap(SLOT, CHUNK)),
         ("create_stream", gpu.create_stream(0).map(|_| ())),

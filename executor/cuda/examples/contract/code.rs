@@ -73,6 +73,15 @@ pub(crate) fn ptx(architecture: u32) -> String {
         + "\tst.global.u32 [%rd1], %r6;\n$out:\n";
     text += &entry("last_word", &[("u64", "out"), ("u32", "bytes")], &body);
 
+    // Runs for `ns`, then stores 1.
+    let body = "\tld.param.u64 %rd1, [out];\n\tld.param.u64 %rd2, [ns];\n\tmov.u64 %rd3, %globaltimer;\n\
+        $again:\n\tmov.u64 %rd4, %globaltimer;\n\tsub.s64 %rd5, %rd4, %rd3;\n\
+        \tsetp.lt.u64 %p, %rd5, %rd2;\n\t@%p bra $again;\n\tmov.u32 %r1, 1;\n"
+        .to_owned()
+        + &confine("%rd1", "%store")
+        + "\tst.global.u32 [%rd1], %r1;\n";
+    text += &entry("spin", &[("u64", "out"), ("u64", "ns")], &body);
+
     // A store that nothing confines. The guard would never print this.
     let body = "\tld.param.u64 %rd1, [out];\n\tmov.u32 %r1, 1;\n\tst.global.u32 [%rd1], %r1;\n";
     text + &entry("wild_store", &[("u64", "out")], body)
