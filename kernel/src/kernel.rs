@@ -6,6 +6,7 @@ use std::{
     rc::{Rc, Weak},
 };
 
+use bulkhead_mm::Resource;
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::status};
 
 use crate::{
@@ -63,7 +64,7 @@ impl Kernel {
             status.set_executor_pid(running.as_ref().map_or(0, |running| running.pid));
             status.set_executor_starts(device.starts());
             status.set_memory_bytes(running.as_ref().map_or(0, |running| running.info.memory_bytes));
-            status.set_charged_bytes(device.ledger.borrow().used().device_bytes);
+            status.set_charged_bytes(device.ledger.borrow().used().get(Resource::DeviceBytes));
         }
         let sessions = self.sessions();
         let mut list = builder.init_sessions(length(sessions.len()));
@@ -74,10 +75,10 @@ impl Kernel {
             status.set_name(&session.name);
             status.set_device(session.device.index);
             status.set_pid(session.pid);
-            status.set_buffer_bytes(used.buffer_bytes);
-            status.set_arena_bytes(used.device_bytes);
-            status.set_host_bytes(used.host_bytes);
-            status.set_capabilities(u32::try_from(used.capabilities).unwrap_or(u32::MAX));
+            status.set_buffer_bytes(used.get(Resource::BufferBytes));
+            status.set_arena_bytes(used.get(Resource::DeviceBytes));
+            status.set_host_bytes(used.get(Resource::HostBytes));
+            status.set_capabilities(u32::try_from(used.get(Resource::Capabilities)).unwrap_or(u32::MAX));
             status.set_lost(session.live().is_err());
         }
     }

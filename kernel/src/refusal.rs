@@ -23,13 +23,29 @@ pub(crate) fn window(error: WindowError) -> Error {
 
 pub(crate) fn ledger(error: LedgerError) -> Error {
     let code = match error {
-        LedgerError::AccountLimit { resource, .. } | LedgerError::TotalLimit { resource, .. } => {
-            match resource {
-                Resource::DeviceBytes | Resource::BufferBytes | Resource::HostBytes => ErrorCode::OutOfMemory,
-                Resource::Capabilities | Resource::Images => ErrorCode::LimitReached,
-            }
-        }
-        LedgerError::NoAccount | LedgerError::Underflow { .. } => ErrorCode::Internal,
+        LedgerError::AccountLimit { resource, .. }
+        | LedgerError::AncestorLimit { resource, .. }
+        | LedgerError::TotalLimit { resource, .. } => match resource {
+            Resource::DeviceBytes
+            | Resource::BufferBytes
+            | Resource::HostBytes
+            | Resource::SwapBytes
+            | Resource::CodeBytes
+            | Resource::LocalBytes => ErrorCode::OutOfMemory,
+            Resource::Capabilities
+            | Resource::Images
+            | Resource::Streams
+            | Resource::Events
+            | Resource::Fences
+            | Resource::Tokens
+            | Resource::Descriptors
+            | Resource::CompileMilliseconds => ErrorCode::LimitReached,
+        },
+        LedgerError::TooDeep => ErrorCode::LimitReached,
+        LedgerError::NoAccount
+        | LedgerError::Underflow { .. }
+        | LedgerError::Consumed { .. }
+        | LedgerError::OpenChildren { .. } => ErrorCode::Internal,
     };
     Error::new(code, error.to_string()).remedy(match code {
         ErrorCode::OutOfMemory | ErrorCode::LimitReached => "close what is not needed any more",

@@ -14,7 +14,8 @@
 //! 3. Buffers of a window do not overlap, and each lies in one arena.
 //! 4. A buffer of up to [`SEGMENT_BYTES`] lies in one segment of that size.
 //! 5. Ranges taken in a region touch no granule in common.
-//! 6. What a ledger says is used in all is the sum of its accounts, and no account exceeds its limits.
+//! 6. What an account uses is what was charged to it and what the accounts below it use, what a ledger uses in all is
+//!    the sum of its topmost accounts, and no charge takes an account, one above it or the whole beyond its limits.
 
 mod address;
 mod ledger;
@@ -23,7 +24,7 @@ mod slot;
 mod window;
 
 pub use address::{DeviceAddress, Range};
-pub use ledger::{Account, Amounts, Ledger, LedgerError, Resource};
+pub use ledger::{ACCOUNT_DEPTH_MAX, Account, Amounts, Ledger, LedgerError, Resource};
 pub use region::{Region, RegionError, filler, granules};
 pub use slot::{
     ARENA_GRANULE_BYTES, HALF_BYTES, MARGIN_BYTES, PAGE_BYTES, SINK_BYTES, SLOT_BYTES, SLOT_STRIDE_BYTES,

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_mm::{Amounts, Ledger, Slot};
+use bulkhead_mm::{Amounts, Ledger, Resource, Slot};
 use bulkhead_schema::{Error, ErrorCode, limits};
 use tokio::{
     process::Child,
@@ -221,13 +221,11 @@ impl Device {
             name = info.name,
             "an executor serves"
         );
-        self.ledger.borrow_mut().set_limits(Amounts {
-            device_bytes: info.memory_bytes,
-            buffer_bytes: u64::MAX,
-            host_bytes: self.limits.host_bytes,
-            capabilities: u64::MAX,
-            images: u64::MAX,
-        });
+        self.ledger.borrow_mut().set_limits(
+            Amounts::UNLIMITED
+                .with(Resource::DeviceBytes, info.memory_bytes)
+                .with(Resource::HostBytes, self.limits.host_bytes),
+        );
         let slots = self.limits.sessions_max.min(limits::SESSIONS_MAX);
         let incarnation = Rc::new(Incarnation::new(Rc::clone(&link), info, pid, slots));
         self.state.send_replace(State::Running(incarnation));

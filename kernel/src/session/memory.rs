@@ -157,8 +157,8 @@ impl Session {
         let ledger = self.device.ledger.borrow();
         let total = self.incarnation.info.memory_bytes;
         let own = ledger.used_by(self.account);
-        let unused = self.window.borrow().arena_bytes().saturating_sub(own.buffer_bytes);
-        Ok((total.saturating_sub(ledger.used().device_bytes).saturating_add(unused), total))
+        let unused = self.window.borrow().arena_bytes().saturating_sub(own.get(Resource::BufferBytes));
+        Ok((total.saturating_sub(ledger.used().get(Resource::DeviceBytes)).saturating_add(unused), total))
     }
 
     /// Closes a capability: its object goes once the work submitted before has passed.

@@ -117,13 +117,14 @@ impl Session {
             .map_err(|error| internal(format!("no memory for the ring: {error}")))?;
         let control = Control::map(std::os::fd::AsFd::as_fd(&ring))
             .map_err(|error| internal(format!("the ring cannot be mapped: {error}")))?;
-        let account = device.ledger.borrow_mut().open(Amounts {
-            device_bytes: incarnation.info.memory_bytes,
-            buffer_bytes: incarnation.info.memory_bytes,
-            host_bytes: limits.session_host_bytes,
-            capabilities: u64::from(limits::CAPABILITIES_MAX),
-            images: u64::from(limits::IMAGES_MAX),
-        });
+        let account = device.ledger.borrow_mut().open(
+            Amounts::UNLIMITED
+                .with(Resource::DeviceBytes, incarnation.info.memory_bytes)
+                .with(Resource::BufferBytes, incarnation.info.memory_bytes)
+                .with(Resource::HostBytes, limits.session_host_bytes)
+                .with(Resource::Capabilities, u64::from(limits::CAPABILITIES_MAX))
+                .with(Resource::Images, u64::from(limits::IMAGES_MAX)),
+        );
         let slot = lease.slot;
         let session = Rc::new(Self {
             id,
