@@ -1,4 +1,5 @@
-//! The one binary. People call `serve`, `run`, `demo`, `doctor`, `bench` and `completions`; the kernel starts the
+//! The one binary. People call `serve`, `run`, `demo`, `doctor`, `status`, `bench` and
+//! `completions`; the kernel starts the
 //! same binary again as `executor` and `compiler`.
 //!
 //! Exit status: 0 for success, 1 for a failure that is told on stderr, 2 for arguments that make no sense, and for
@@ -13,6 +14,7 @@ mod private;
 mod processes;
 mod run;
 mod serve;
+mod status;
 
 use std::{io, process::ExitCode};
 
@@ -38,6 +40,8 @@ enum Command {
     Demo(demo::Arguments),
     /// Tell what was found on this machine, what is missing, and how to get it.
     Doctor(doctor::Arguments),
+    /// Show who uses the GPU, and for how much.
+    Status(status::Arguments),
     /// Measure Bulkhead against the driver alone, in alternating processes.
     Bench(bench::Arguments),
     /// Print a completion script for a shell.
@@ -65,6 +69,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Status(arguments) => status::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "bulkhead", &mut io::stdout());

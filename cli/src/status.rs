@@ -1,0 +1,270 @@
+//! `bulkhead status`: who uses the GPU, and for how much.
+
+use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
+
+use bulkhead_client::{Connection, Error};
+use bulkhead_schema::bulkhead_capnp::{device_status, result, session_status, status};
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::Failure;
+
+/// Show who uses the GPU: sessions, their memory, what is swapped out, and the standby.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// The socket of the kernel to ask.
+    #[arg(long)]
+    socket: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Ask again every so many seconds, until interrupted.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
+    watch: Option<f64>,
+}
+
+/// A device's row.
+struct Device {
+    index: u32,
+    executor_pid: u32,
+    executor_starts: u32,
+    standby_pid: u32,
+    failovers: u32,
+    memory_bytes: u64,
+    charged_bytes: u64,
+    swap_outs: u32,
+    swap_ins: u32,
+    swapped_bytes: u64,
+}
+
+/// A session's row.
+struct Session {
+    id: u32,
+    name: String,
+    device: u32,
+    pid: u32,
+    parent: u32,
+    priority: i32,
+    arena_bytes: u64,
+    host_bytes: u64,
+    swapped_bytes: u64,
+    quarantined_bytes: u64,
+    swaps: u32,
+    granted: u32,
+    capabilities: u32,
+    swappable: bool,
+    lost: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let socket = arguments.socket.clone().unwrap_or_else(bulkhead_client::default_socket);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::doing("starting a runtime"))?;
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let connection = Connection::open(&socket, "bulkhead status").await?;
+        loop {
+            let (devices, sessions) = ask(&connection).await?;
+            if arguments.json {
+                println!("{:#}", as_json(&devices, &sessions));
+            } else {
+                if arguments.watch.is_some() {
+                    // Home, then clear what is below: a screen that does not flicker.
+                    print!("\x1b[H\x1b[J");
+                }
+                print!("{}", as_table(&devices, &sessions));
+            }
+            let Some(seconds) = arguments.watch else { return Ok(ExitCode::SUCCESS) };
+            let pause = Duration::try_from_secs_f64(seconds);
+            thread::sleep(pause.map_err(Failure::doing("reading --watch"))?);
+        }
+    })
+}
+
+async fn ask(connection: &Connection) -> Result<(Vec<Device>, Vec<Session>), Failure> {
+    let broken = |error: capnp::Error| Failure::new(format!("the kernel does not answer: {error}"));
+    let response = connection.kernel.status_request().send().promise.await.map_err(broken)?;
+    let result = response.get().and_then(|response| response.get_result()).map_err(broken)?;
+    match result.which().map_err(|error| broken(error.into()))? {
+        result::Ok(status) => read(status.map_err(broken)?).map_err(broken),
+        result::Error(error) => Err(Error::read(error.map_err(broken)?).into()),
+    }
+}
+
+fn read(status: status::Reader<'_>) -> capnp::Result<(Vec<Device>, Vec<Session>)> {
+    let device = |device: device_status::Reader<'_>| Device {
+        index: device.get_index(),
+        executor_pid: device.get_executor_pid(),
+        executor_starts: device.get_executor_starts(),
+        standby_pid: device.get_standby_pid(),
+        failovers: device.get_failovers(),
+        memory_bytes: device.get_memory_bytes(),
+        charged_bytes: device.get_charged_bytes(),
+        swap_outs: device.get_swap_outs(),
+        swap_ins: device.get_swap_ins(),
+        swapped_bytes: device.get_swapped_bytes(),
+    };
+    let session = |session: session_status::Reader<'_>| {
+        Ok(Session {
+            id: session.get_id(),
+            name: session.get_name()?.to_string()?,
+            device: session.get_device(),
+            pid: session.get_pid(),
+            parent: session.get_parent(),
+            priority: session.get_priority(),
+            arena_bytes: session.get_arena_bytes(),
+            host_bytes: session.get_host_bytes(),
+            swapped_bytes: session.get_swapped_bytes(),
+            quarantined_bytes: session.get_quarantined_bytes(),
+            swaps: session.get_swaps(),
+            granted: session.get_granted(),
+            capabilities: session.get_capabilities(),
+            swappable: session.get_swappable(),
+            lost: session.get_lost(),
+        })
+    };
+    let devices = status.get_devices()?.iter().map(device).collect();
+    let sessions = status.get_sessions()?.iter().map(session).collect::<capnp::Result<_>>()?;
+    Ok((devices, sessions))
+}
+
+fn as_json(devices: &[Device], sessions: &[Session]) -> Value {
+    let device = |device: &Device| {
+        json!({
+            "index": device.index,
+            "executor_pid": device.executor_pid,
+            "executor_starts": device.executor_starts,
+            "standby_pid": device.standby_pid,
+            "failovers": device.failovers,
+            "memory_bytes": device.memory_bytes,
+            "charged_bytes": device.charged_bytes,
+            "swap_outs": device.swap_outs,
+            "swap_ins": device.swap_ins,
+            "swapped_bytes": device.swapped_bytes,
+        })
+    };
+    let session = |session: &Session| {
+        json!({
+            "id": session.id,
+            "name": session.name,
+            "device": session.device,
+            "pid": session.pid,
+            "parent": session.parent,
+            "priority": session.priority,
+            "device_bytes": session.arena_bytes,
+            "host_bytes": session.host_bytes,
+            "swapped_bytes": session.swapped_bytes,
+            "quarantined_bytes": session.quarantined_bytes,
+            "swaps": session.swaps,
+            "granted": session.granted,
+            "capabilities": session.capabilities,
+            "swappable": session.swappable,
+            "state": state(session),
+        })
+    };
+    json!({
+        "devices": devices.iter().map(device).collect::<Vec<_>>(),
+        "sessions": sessions.iter().map(session).collect::<Vec<_>>(),
+    })
+}
+
+/// What a session is doing, in a word.
+fn state(session: &Session) -> &'static str {
+    match (session.lost, session.quarantined_bytes, session.swapped_bytes) {
+        (_, 1.., _) => "quarantined",
+        (true, 0, _) => "ending",
+        (false, 0, 1..) => "swapped out",
+        (false, 0, 0) => "resident",
+    }
+}
+
+fn as_table(devices: &[Device], sessions: &[Session]) -> String {
+    const COLUMNS: usize = 40;
+    let mut out = String::new();
+    for device in devices {
+        let used = device.charged_bytes.min(device.memory_bytes);
+        let share = if device.memory_bytes == 0 {
+            0
+        } else {
+            u128::from(used) * COLUMNS as u128 / u128::from(device.memory_bytes)
+        };
+        let full = usize::try_from(share).unwrap_or(COLUMNS);
+        let process = |pid: u32| if pid == 0 { "none".to_owned() } else { format!("process {pid}") };
+        out += &format!(
+            "device {}  [{}{}] {} of {} in use\n",
+            device.index,
+            "#".repeat(full),
+            ".".repeat(COLUMNS - full),
+            bytes(device.charged_bytes),
+            bytes(device.memory_bytes),
+        );
+        out += &format!(
+            "          executor {}, started {} times; standby {}, took over {} times\n",
+            process(device.executor_pid),
+            device.executor_starts,
+            process(device.standby_pid),
+            device.failovers,
+        );
+        out += &format!(
+            "          swapped out {} and in {} times, {} moved\n",
+            device.swap_outs,
+            device.swap_ins,
+            bytes(device.swapped_bytes),
+        );
+    }
+    if sessions.is_empty() {
+        return out + "\nno sessions\n";
+    }
+    out += &format!(
+        "\n{:>6} {:>8} {:<20} {:>10} {:>10} {:>10} {:>5} {:>7} {:>6}  {}\n",
+        "id", "process", "name", "device", "host", "swapped", "caps", "granted", "swaps", "state"
+    );
+    for session in sessions {
+        out += &format!(
+            "{:>6} {:>8} {:<20.20} {:>10} {:>10} {:>10} {:>5} {:>7} {:>6}  {}{}{}\n",
+            session.id,
+            session.pid,
+            session.name,
+            bytes(session.arena_bytes),
+            bytes(session.host_bytes),
+            bytes(session.swapped_bytes),
+            session.capabilities,
+            session.granted,
+            session.swaps,
+            state(session),
+            if session.swappable { "" } else { ", stays resident" },
+            if session.parent == 0 { String::new() } else { format!(", program of {}", session.parent) },
+        );
+    }
+    out
+}
+
+/// A number of bytes for people.
+fn bytes(bytes: u64) -> String {
+    match bytes {
+        0 => "-".to_owned(),
+        1..0x400 => format!("{bytes} B"),
+        0x400..0x10_0000 => format!("{} KiB", bytes >> 10),
+        0x10_0000..0x4000_0000 => format!("{} MiB", bytes >> 20),
+        _ => {
+            // Hundredths, without floating point.
+            let hundredths = (u128::from(bytes) * 100) >> 30;
+            format!("{}.{:02} GiB", hundredths / 100, hundredths % 100)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_told_in_the_unit_that_fits() {
+        assert_eq!(bytes(0), "-");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(64 << 20), "64 MiB");
+        assert_eq!(bytes(3 << 29), "1.50 GiB");
+        assert_eq!(bytes(u64::MAX), "17179869183.99 GiB");
+    }
+}
