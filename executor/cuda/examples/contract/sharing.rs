@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bulkhead_cuda::{Cuda, Options};
-use bulkhead_gpu::{Access, DeviceAddress, Error, Gpu, Launch, MemoryId};
+use bulkhead_gpu::{Access, DeviceAddress, Error, FillPattern, Gpu, Launch, MemoryId};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
@@ -16,7 +16,7 @@ use rustix::net::{
 
 use crate::checks::fault;
 use crate::code;
-use crate::world::{CHUNK, CHUNKS, GIB, Outcome, SLOT, SLOT_BYTES, World, at, same, told};
+use crate::world::{CHUNK, CHUNKS, GIB, HALF_BYTES, Outcome, SLOT, SLOT_BYTES, World, at, same, told};
 
 /// The argument of the process that exports, and faults.
 pub(crate) const EXPORTER: &str = "--exporter";
@@ -104,6 +104,49 @@ pub(crate) fn nonsense() -> Outcome<bool> {
     told("check", gpu.check()).map(|()| true)
 }
 
+/// Work that a device does not do: what is asked for, and where.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Undone {
+    CopyIntoHole,
+    FillOfHole,
+    CopyIntoReadOnly,
+    FillOfReadOnly,
+}
+
+pub(crate) const UNDONE: [(&str, Undone); 4] = [
+    ("--copy-into-a-hole", Undone::CopyIntoHole),
+    ("--fill-of-a-hole", Undone::FillOfHole),
+    ("--copy-into-read-only", Undone::CopyIntoReadOnly),
+    ("--fill-of-read-only", Undone::FillOfReadOnly),
+];
+
+/// Tells what the device answers: an error of the call, or of the stream. In a process of its own, as the context may end.
+pub(crate) fn undone(work: Undone) -> Outcome<bool> {
+    let gpu = told("open", Cuda::open(0, Options::default()))?;
+    let world = World::new(&*gpu)?;
+    world.write(at(0x100), 5)?;
+    let to = match work {
+        Undone::CopyIntoHole | Undone::FillOfHole => place(0),
+        Undone::CopyIntoReadOnly | Undone::FillOfReadOnly => at(HALF_BYTES + 0x100),
+    };
+    let asked = match work {
+        Undone::CopyIntoHole | Undone::CopyIntoReadOnly => {
+            gpu.copy_to_device(world.stream, to, world.host.part(0, 64))
+        }
+        Undone::FillOfHole | Undone::FillOfReadOnly => gpu.fill(world.stream, to, FillPattern::Bits32(9), 16),
+    };
+    let done = gpu.synchronize(world.stream);
+    println!("  {work:?}: the call {asked:?}, the stream {done:?}");
+    if gpu.check().is_ok() {
+        same("the memory", world.read(at(0x100), 1)?, vec![5])?;
+    }
+    if asked.is_err() || done.is_err() {
+        Ok(true)
+    } else {
+        Err("nobody said that it was not done".to_owned())
+    }
+}
+
 fn send(socket: &UnixStream, descriptor: &OwnedFd) -> Outcome {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -164,9 +207,8 @@ pub(crate) fn exporter() -> Outcome<bool> {
     same("the importer's store", world.read(place(0), 1)?, vec![ANSWER])?;
     same("code", fault(&world, UNMAPPED)?, 700)?;
     say(&socket, b'F')?;
-    loop {
-        std::thread::park();
-    }
+    // Until it is killed; or, where nobody is left to do that, until the socket ends.
+    hear(&socket, b'E').map(|()| true)
 }
 
 /// A child that is ended with this process's interest in it.
