@@ -1,6 +1,6 @@
 //! The device itself: the executor's calls, checked and handed on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -69,6 +69,7 @@ pub struct SoftGpu {
     threads: Mutex<Vec<JoinHandle<()>>>,
     events: RwLock<HashMap<EventId, Arc<Event>>>,
     entries: RwLock<HashMap<EntryId, Arc<Entry>>>,
+    images: Mutex<HashSet<ImageId>>,
     next: AtomicU64,
     launches: AtomicU64,
     epoch: Instant,
@@ -100,6 +101,7 @@ impl SoftGpu {
             threads: Mutex::default(),
             events: RwLock::default(),
             entries: RwLock::default(),
+            images: Mutex::default(),
             next: AtomicU64::new(1),
             launches: AtomicU64::new(0),
             epoch: Instant::now(),
@@ -362,11 +364,15 @@ impl Gpu for SoftGpu {
             };
             entries.insert(entry_id, Arc::new(entry));
         }
+        self.images.lock().insert(id);
         Ok(loaded)
     }
 
     fn unload(&self, image: ImageId) -> Result<(), Error> {
         self.health.check()?;
+        if !self.images.lock().remove(&image) {
+            return Err(refused("no such image"));
+        }
         self.entries.write().retain(|_, entry| entry.image != image);
         Ok(())
     }

@@ -221,6 +221,7 @@ fn an_unloaded_image_has_no_entries() {
     let ptx = kernel("", "");
     let (first, second) = (machine.gpu.load(&ptx).unwrap(), machine.gpu.load(&ptx).unwrap());
     machine.gpu.unload(first.id).unwrap();
+    assert!(matches!(machine.gpu.unload(first.id), Err(Error::Refused(_))));
     assert!(machine.launch(first.entries[0].id, 1, 1, &[0; 8]).is_err());
     assert!(machine.gpu.allow_dynamic_shared(second.entries[0].id, 100).is_ok());
 }
