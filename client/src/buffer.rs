@@ -3,22 +3,42 @@
 use bulkhead_ring::memory::Shared;
 use bulkhead_schema::Handle;
 
-use crate::Session;
+use crate::{Fence, Session, arena::BlockIndex, memory::After};
 
-/// A capability-named piece of device memory. Freed when dropped, once the work submitted before has passed.
+/// The offset of ranges that lie in no buffer: beyond any, and far from overflowing.
+const NOWHERE: u64 = 1 << 63;
+
+/// A piece of device memory. Freed when dropped, once the work submitted before has passed.
 pub struct Buffer {
     pub(crate) session: Session,
-    pub(crate) key: usize,
+    pub(crate) held: Held,
     pub(crate) handle: Handle,
+    pub(crate) offset: u64,
     pub(crate) address: u64,
     pub(crate) bytes: u64,
+    pub(crate) after: After,
+}
+
+/// What a buffer holds, and gives back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Held {
+    /// Part of an arena of the session's.
+    Block(BlockIndex),
+    /// An arena of its own: the number of its capability.
+    Arena(usize),
 }
 
 impl Buffer {
-    /// The name by which ring records know it.
+    /// The name by which ring records know the arena that it lies in, of which it may be a part only.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.handle
+    }
+
+    /// Where it begins in what its handle names, in bytes.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.offset
     }
 
     /// Its device address, for launch parameters.
@@ -39,23 +59,34 @@ impl Buffer {
         self.range(0, self.bytes)
     }
 
-    /// A part of it; the executor refuses one that does not lie in it.
+    /// A part of it; one that does not lie in it becomes a range that the executor refuses.
     #[must_use]
     pub fn range(&self, offset: u64, bytes: u64) -> DeviceRange {
+        let inside = offset <= self.bytes && bytes <= self.bytes - offset;
+        let offset = if inside { self.offset + offset } else { NOWHERE };
         DeviceRange { handle: self.handle, offset, bytes }
+    }
+
+    /// Frees it once `fence` has passed, where that is the last work that uses it.
+    pub fn free_after(mut self, fence: Fence) {
+        self.after = After::Fence(fence);
     }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.session.release(self.key);
+        match self.held {
+            Held::Block(block) => self.session.free(block, self.after),
+            // The kernel waits for all that was submitted.
+            Held::Arena(key) => self.session.release(key),
+        }
     }
 }
 
-/// A range of a device buffer.
+/// A range of device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceRange {
-    /// The buffer.
+    /// The arena.
     pub handle: Handle,
     /// Offset in it, in bytes.
     pub offset: u64,

@@ -7,7 +7,11 @@ use std::{
     path::{Path, PathBuf},
     pin::Pin,
     rc::Rc,
-    sync::mpsc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     task::Poll,
     thread,
     time::{Duration, Instant},
@@ -42,6 +46,8 @@ pub struct Connection {
     pub kernel: rpc::bulkhead::Client,
     /// Where descriptors are handed over.
     pub descriptor_socket: PathBuf,
+    /// Set once the kernel is gone, or the connection broken.
+    gone: Arc<AtomicBool>,
 }
 
 impl Connection {
@@ -74,7 +80,13 @@ impl Connection {
         );
         let mut system = RpcSystem::new(Box::new(network), None);
         let kernel: rpc::bulkhead::Client = system.bootstrap(Side::Server);
-        tokio::task::spawn_local(system);
+        let gone = Arc::new(AtomicBool::new(false));
+        let went = Arc::clone(&gone);
+        tokio::task::spawn_local(async move {
+            let ended = system.await;
+            went.store(true, Ordering::Relaxed);
+            ended
+        });
 
         let mut hello = kernel.hello_request();
         hello.get().set_version(limits::PROTOCOL_VERSION);
@@ -84,7 +96,7 @@ impl Connection {
         let welcome = answer(welcome)?;
         let path = welcome.get_descriptor_socket().map_err(broken)?;
         let descriptor_socket = PathBuf::from(String::from_utf8_lossy(path.as_bytes()).into_owned());
-        Ok(Self { kernel, descriptor_socket })
+        Ok(Self { kernel, descriptor_socket, gone })
     }
 
     /// One round trip.
@@ -164,6 +176,25 @@ impl Context {
         self.session.borrow().clone().ok_or_else(over)
     }
 
+    /// Closes a buffer, and waits until its memory has been given back or `patience_ms` are over.
+    ///
+    /// # Errors
+    /// Where the session or the kernel is gone: its memory has been given back then, or will be.
+    pub(crate) async fn give_back(&self, key: usize, patience_ms: u32) -> Result<(), Error> {
+        // Dropped in the end: a capability that is closed is not worth holding.
+        let Some(Capability::Buffer(buffer)) = self.held.borrow_mut().try_remove(key) else { return Ok(()) };
+        let capability = rpc::gpu_capability::Client { client: buffer.client };
+        let response = capability.close_request().send().promise.await.map_err(broken)?;
+        let revoking = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+        // A kernel that has nothing to tell about the moment tells of none.
+        let Ok(revocation) = revoking.get_revocation() else { return Ok(()) };
+        let mut wait = revocation.wait_request();
+        wait.get().set_moment(rpc::Moment::Reclaimed);
+        wait.get().set_timeout_ms(patience_ms);
+        let response = wait.send().promise.await.map_err(broken)?;
+        answer(response.get().and_then(|r| r.get_result()).map_err(broken)?).map(|_| ())
+    }
+
     pub(crate) fn hold(&self, capability: Capability) -> usize {
         self.held.borrow_mut().insert(capability)
     }
@@ -179,7 +210,6 @@ impl Context {
 
 /// A capability that the client holds: dropping it gives it up.
 pub(crate) enum Capability {
-    #[expect(dead_code, reason = "held for its reference alone")]
     Buffer(rpc::gpu_buffer::Client),
     Module(rpc::gpu_module::Client),
 }
@@ -189,6 +219,7 @@ type Task = Box<dyn FnOnce(Rc<Context>) -> Pin<Box<dyn Future<Output = ()>>> + S
 /// A connection on a thread of its own, for callers that block.
 pub(crate) struct Remote {
     tasks: tasks::UnboundedSender<Task>,
+    gone: Arc<AtomicBool>,
 }
 
 impl Remote {
@@ -212,7 +243,7 @@ impl Remote {
                     }
                     Err(error) => return opened.send(Err(error)).unwrap_or_default(),
                 };
-                if opened.send(Ok(())).is_err() {
+                if opened.send(Ok(Arc::clone(&context.connection.gone))).is_err() {
                     return;
                 }
                 let mut running = tokio::task::JoinSet::new();
@@ -226,8 +257,34 @@ impl Remote {
         let thread = thread::Builder::new().name("bulkhead-rpc".into()).spawn(run);
         thread.map_err(|error| Error::new(ErrorCode::LimitReached, format!("no thread: {error}")))?;
         let gone = || Error::new(ErrorCode::Internal, "the connection's thread is gone");
-        open.recv().unwrap_or_else(|_| Err(gone()))?;
-        Ok(Self { tasks: sender })
+        let gone = open.recv().unwrap_or_else(|_| Err(gone()))?;
+        Ok(Self { tasks: sender, gone })
+    }
+
+    /// Whether the kernel is still there.
+    ///
+    /// # Errors
+    /// That it is not.
+    pub(crate) fn status(&self) -> Result<(), Error> {
+        if self.gone.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorCode::SessionLost, "the kernel is gone")
+                .remedy("start it again and open a new session"));
+        }
+        Ok(())
+    }
+
+    /// Has the connection's thread do something that nobody waits for, and that ends with the connection.
+    pub(crate) fn spawn<F, C>(&self, work: C)
+    where
+        F: Future<Output = ()> + 'static,
+        C: FnOnce(Rc<Context>) -> F + Send + 'static,
+    {
+        let task: Task = Box::new(move |context| {
+            tokio::task::spawn_local(work(context));
+            Box::pin(std::future::ready(()))
+        });
+        // A connection that is gone has nothing left to do.
+        self.tasks.send(task).unwrap_or_default();
     }
 
     /// Makes a call and waits for its answer.

@@ -1,7 +1,8 @@
 //! The Rust SDK: GPU sessions, buffers, images and fences for services.
 //!
-//! A [`Session`] is one client's world on one GPU. What changes what a session holds ([`Session::allocate`],
-//! [`Session::load_image`], dropping what they return) is a remote call to the kernel; work ([`Session::launch`],
+//! A [`Session`] is one client's world on one GPU. What changes what a session holds ([`Session::allocate_arena`],
+//! [`Session::load_image`], dropping what they return) is a remote call to the kernel; [`Session::allocate`] is one
+//! where the memory that the kernel granted before has no room left. Work ([`Session::launch`],
 //! copies, fills) goes through a ring in shared memory and costs no system call. Every piece of work returns a
 //! [`Fence`]; work of one [`Stream`] is done in order, streams run side by side.
 //!
@@ -26,11 +27,13 @@
 //!
 //! This crate is untrusted code in the client's process: nothing in it protects anybody but the client.
 
+mod arena;
 mod buffer;
 mod connection;
 mod descriptors;
 mod image;
 mod launch;
+mod memory;
 mod session;
 mod stream;
 mod transfer;
@@ -48,5 +51,6 @@ pub use bulkhead_schema::{Error, ErrorCode, Handle};
 pub use connection::{Connection, default_socket};
 pub use image::{Entry, Image, Parameter};
 pub use launch::{Launch, Parameters};
-pub use session::{Device, MemoryInfo, Options, Session};
+pub use memory::MemoryInfo;
+pub use session::{Device, Options, Session};
 pub use stream::{Event, Fence, Pattern, Stream};

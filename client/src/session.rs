@@ -19,10 +19,11 @@ use bulkhead_schema::{Error, ErrorCode, Handle, bulkhead_capnp as rpc, limits};
 use parking_lot::Mutex;
 
 use crate::{
-    Buffer, DeviceRange, Entry, Event, Fence, HostBuffer, HostSpan, Image, Launch, Parameters, Stream,
+    DeviceRange, Entry, Event, Fence, HostBuffer, HostSpan, Image, Launch, Parameters, Stream,
     buffer::Pinned,
     connection::{Capability, Remote, answer, broken, default_socket},
     descriptors, image,
+    memory::Memory,
     stream::{Indices, Streams},
     transfer::Staging,
 };
@@ -109,24 +110,16 @@ impl Device {
     }
 }
 
-/// How much memory there is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemoryInfo {
-    /// Bytes that the session can still get.
-    pub free_bytes: u64,
-    /// Bytes of the device.
-    pub total_bytes: u64,
-}
-
 /// An open session. Cheap to clone; ends when the last clone, and the last buffer and image, are dropped.
 #[derive(Clone)]
 pub struct Session {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 /// See [`Session`].
-struct Inner {
-    remote: Remote,
+pub(crate) struct Inner {
+    pub(crate) remote: Remote,
+    pub(crate) memory: Memory,
     device: Device,
     window: (u64, u64),
     submit: Mutex<Submit>,
@@ -187,6 +180,7 @@ impl Session {
         };
         let inner = Inner {
             remote,
+            memory: Memory::new(),
             device,
             window,
             submit: Mutex::new(submit),
@@ -208,35 +202,6 @@ impl Session {
     #[must_use]
     pub fn window(&self) -> (u64, u64) {
         self.inner.window
-    }
-
-    /// How much memory there is. A remote call.
-    ///
-    /// # Errors
-    /// Where the session is over.
-    pub fn memory(&self) -> Result<MemoryInfo, Error> {
-        self.inner.remote.call(|context| async move {
-            let response = context.session()?.memory_request().send().promise.await.map_err(broken)?;
-            let memory = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
-            Ok(MemoryInfo { free_bytes: memory.get_free_bytes(), total_bytes: memory.get_total_bytes() })
-        })
-    }
-
-    /// Allocates device memory; what it holds is undefined, but never another session's. A remote call.
-    ///
-    /// # Errors
-    /// `outOfMemory`, `limitReached`, or that the session is over.
-    pub fn allocate(&self, bytes: u64) -> Result<Buffer, Error> {
-        let (key, handle, address) = self.inner.remote.call(move |context| async move {
-            let mut allocate = context.session()?.allocate_request();
-            allocate.get().set_bytes(bytes);
-            let response = allocate.send().promise.await.map_err(broken)?;
-            let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
-            let handle = Handle::read(created.get_handle().map_err(broken)?);
-            let key = context.hold(Capability::Buffer(created.get_buffer().map_err(broken)?));
-            Ok((key, handle, created.get_address()))
-        })?;
-        Ok(Buffer { session: self.clone(), key, handle, address, bytes })
     }
 
     /// Allocates host memory that the device copies from and to without staging. A remote call.
@@ -366,7 +331,7 @@ impl Session {
     fn retire_streams(&self) -> Result<(), Error> {
         let mut submit = self.inner.submit.lock();
         let Submit { producer, streams, .. } = &mut *submit;
-        let Streams { indices, retiring, latest } = streams;
+        let Streams { indices, retiring, latest, .. } = streams;
         retiring.retain(|stream| {
             // Not the work of the time when it was given up alone: an event of the stream may end after it.
             let position = latest.get(*stream as usize).copied().unwrap_or(0);
@@ -560,7 +525,36 @@ impl Session {
     /// Why it does not.
     pub fn status(&self) -> Result<(), Error> {
         let ended = self.inner.page.ended().or_else(|| self.inner.submit.lock().producer.ended());
-        ended.map_or(Ok(()), |ended| Err(over(ended)))
+        match ended {
+            Some(ended) => Err(over(ended)),
+            None => self.inner.remote.status(),
+        }
+    }
+
+    /// The work that was submitted and has not passed: the latest of each stream that has some.
+    pub(crate) fn outstanding(&self) -> Vec<Fence> {
+        let mut submit = self.inner.submit.lock();
+        let Streams { indices, latest, passed, .. } = &mut submit.streams;
+        let mut fences = Vec::new();
+        for (stream, (latest, passed)) in (0..).zip(latest.iter().zip(passed).take(indices.used())) {
+            if *latest <= *passed {
+                continue;
+            }
+            if !self.inner.memory.is_ours() {
+                // A forked child: the work is its parent's, and the page is not there.
+                return fences;
+            }
+            *passed = self.inner.page.mark(stream);
+            if *latest > *passed {
+                fences.push(Fence { stream: Stream(stream), position: *latest });
+            }
+        }
+        fences
+    }
+
+    /// Whether a fence has passed, whatever has become of its work.
+    pub(crate) fn has_passed(&self, fence: Fence) -> bool {
+        self.inner.page.mark(fence.stream.0) >= fence.position
     }
 
     /// The latest refusal that nobody has been told of.
@@ -577,15 +571,27 @@ impl Session {
     }
 
     fn poll(&self, done: impl Fn() -> bool) -> Result<(), Error> {
+        self.poll_for(None, done).map(drop)
+    }
+
+    /// Polls until it is `done`; false where the time was up first.
+    pub(crate) fn poll_for(
+        &self,
+        patience: Option<Duration>,
+        done: impl Fn() -> bool,
+    ) -> Result<bool, Error> {
         let start = Instant::now();
         loop {
             for _ in 0..64 {
                 if done() {
-                    return Ok(());
+                    return Ok(true);
                 }
                 std::hint::spin_loop();
             }
             let waited = start.elapsed();
+            if patience.is_some_and(|patience| waited > patience) {
+                return Ok(false);
+            }
             if waited > SPIN {
                 self.status()?;
                 thread::sleep((waited / NAP_FRACTION).min(NAP_MAX));

@@ -61,6 +61,11 @@ impl<T> Indices<T> {
         Some(index)
     }
 
+    /// How many indices there were ever: all below it.
+    pub(crate) fn used(&self) -> usize {
+        self.taken.len()
+    }
+
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
         self.taken.get(index as usize)?.as_ref()
     }
@@ -85,13 +90,20 @@ pub(crate) struct Streams {
     pub(crate) retiring: Vec<u32>,
     /// Position of the latest record of each stream.
     pub(crate) latest: Vec<u64>,
+    /// Positions that the streams were seen to have passed: the page need not be asked again about those.
+    pub(crate) passed: Vec<u64>,
 }
 
 impl Streams {
     pub(crate) fn new() -> Self {
         let mut indices = Indices::new(limits::STREAMS_MAX);
         indices.take(());
-        Self { indices, retiring: Vec::new(), latest: vec![0; limits::STREAMS_MAX as usize] }
+        Self {
+            indices,
+            retiring: Vec::new(),
+            latest: vec![0; limits::STREAMS_MAX as usize],
+            passed: vec![0; limits::STREAMS_MAX as usize],
+        }
     }
 }
 

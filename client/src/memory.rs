@@ -1,0 +1,413 @@
+//! Device memory: blocks of arenas, and arenas of one's own.
+//!
+//! A freed block is nobody's until the work that was submitted before has passed: the free itself waits for
+//! nothing, the allocations after it look. Arenas are asked for where no block has room, one after the other, and
+//! given back when they are empty and more than is worth keeping, when the kernel has no more, or when nothing has
+//! been allocated or freed for a while.
+
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
+
+use bulkhead_schema::{Error, ErrorCode, Handle, limits};
+use parking_lot::Mutex;
+
+use crate::{
+    Buffer, Fence, Session,
+    arena::{Arenas, BlockIndex, Quarantine, growth},
+    buffer::Held,
+    connection::{Capability, Context, answer, broken},
+    session::Inner,
+};
+
+/// How long an allocation waits for freed blocks before it asks for more memory.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How long nothing is allocated or freed before empty arenas go back.
+const IDLE: Duration = Duration::from_secs(2);
+/// How long an arena that goes back is waited for: a little longer than the kernel waits for work that runs.
+const RETURN_MS: u32 = 12_000;
+const _: () = assert!(RETURN_MS as u64 > limits::DRAIN_SECONDS * 1000);
+/// How often the ledger is asked again because an arena came or went.
+const ASKED_MAX: u32 = 8;
+
+/// How much memory there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Bytes that the session can still get.
+    pub free_bytes: u64,
+    /// Bytes of the device.
+    pub total_bytes: u64,
+}
+
+/// What frees have to wait for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum After {
+    /// Everything that was submitted.
+    Everything,
+    /// One stream's work.
+    Fence(Fence),
+}
+
+/// A buffer of the kernel's.
+#[derive(Debug, Clone, Copy)]
+struct Granted {
+    key: usize,
+    handle: Handle,
+}
+
+/// What the kernel granted, and where.
+struct Arena {
+    granted: Granted,
+    address: u64,
+    bytes: u64,
+}
+
+/// The session's memory. Lock order: `growing`, `granting`, `heap`; the session's submit lock is never held with them.
+pub(crate) struct Memory {
+    heap: Mutex<Heap>,
+    /// Held by the one thread that finds more room for all.
+    growing: Mutex<()>,
+    /// Held while an arena comes, and while the ledger is asked: it counts the arena before the heap does.
+    granting: Mutex<()>,
+    process: u32,
+}
+
+struct Heap {
+    arenas: Arenas<Granted>,
+    quarantine: Quarantine,
+    /// Bytes of arenas that are on their way back to the kernel.
+    returning_bytes: u64,
+    /// Counts allocations and frees.
+    activity: u64,
+    /// Counts arenas that came or went.
+    changes: u64,
+    /// Whether somebody looks for idleness.
+    watched: bool,
+}
+
+impl Memory {
+    pub(crate) fn new() -> Self {
+        let heap = Heap {
+            arenas: Arenas::new(),
+            quarantine: Quarantine::new(),
+            returning_bytes: 0,
+            activity: 0,
+            changes: 0,
+            watched: false,
+        };
+        Self {
+            heap: Mutex::new(heap),
+            growing: Mutex::default(),
+            granting: Mutex::default(),
+            process: std::process::id(),
+        }
+    }
+
+    /// Whether this is the process that opened the session, and no child that was forked off it.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+}
+
+impl Heap {
+    /// The largest empty arenas, until no more than is worth keeping is empty.
+    fn surplus(&mut self) -> Vec<(Granted, u64)> {
+        self.withdraw_while(Arenas::has_surplus)
+    }
+
+    /// All empty arenas.
+    fn empty(&mut self) -> Vec<(Granted, u64)> {
+        self.withdraw_while(|_| true)
+    }
+
+    fn withdraw_while(&mut self, more: impl Fn(&Arenas<Granted>) -> bool) -> Vec<(Granted, u64)> {
+        let mut withdrawn = Vec::new();
+        while more(&self.arenas)
+            && let Some((granted, bytes)) = self.arenas.withdraw()
+        {
+            self.returning_bytes += bytes;
+            self.changes += 1;
+            withdrawn.push((granted, bytes));
+        }
+        withdrawn
+    }
+}
+
+impl Session {
+    /// Allocates device memory; what it holds is undefined, but never another session's. It starts at a multiple of
+    /// 512 bytes, from 1 MiB on of 2 MiB, and up to 4 GiB crosses no multiple of 4 GiB. A remote call only where
+    /// the memory granted before has no room.
+    ///
+    /// # Errors
+    /// `invalidArgument` for no bytes, `outOfMemory`, `limitReached`, or that the session is over.
+    pub fn allocate(&self, bytes: u64) -> Result<Buffer, Error> {
+        if bytes == 0 {
+            return Err(Error::new(ErrorCode::InvalidArgument, "a buffer holds at least one byte"));
+        }
+        self.status()?;
+        match self.take(bytes) {
+            Some(buffer) => Ok(buffer),
+            None => self.allocate_slowly(bytes),
+        }
+    }
+
+    /// Allocates device memory of its own, in whole pages of 2 MiB: what is to be shared with other sessions, or
+    /// has to be given back when it is dropped. A remote call.
+    ///
+    /// # Errors
+    /// As [`Session::allocate`].
+    pub fn allocate_arena(&self, bytes: u64) -> Result<Buffer, Error> {
+        let arena = match self.ask_for(bytes) {
+            Err(error) if is_refusal(&error) => {
+                self.give_back_and_wait()?;
+                self.ask_for(bytes)?
+            }
+            asked => asked?,
+        };
+        let Arena { granted: Granted { key, handle }, address, bytes } = arena;
+        Ok(Buffer {
+            session: self.clone(),
+            held: Held::Arena(key),
+            handle,
+            offset: 0,
+            address,
+            bytes,
+            after: After::Everything,
+        })
+    }
+
+    /// How much memory there is. A remote call.
+    ///
+    /// # Errors
+    /// Where the session is over.
+    pub fn memory(&self) -> Result<MemoryInfo, Error> {
+        let memory = &self.inner.memory;
+        let mut asked = 0;
+        loop {
+            let granting = memory.granting.lock();
+            let before = memory.heap.lock().changes;
+            let (free, total) = self.inner.remote.call(|context| async move {
+                let response = context.session()?.memory_request().send().promise.await.map_err(broken)?;
+                let memory = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+                Ok((memory.get_free_bytes(), memory.get_total_bytes()))
+            })?;
+            let heap = memory.heap.lock();
+            drop(granting);
+            asked += 1;
+            if heap.changes != before && asked < ASKED_MAX {
+                continue;
+            }
+            let own = heap.arenas.free_bytes() + heap.quarantine.bytes() + heap.returning_bytes;
+            return Ok(MemoryInfo { free_bytes: free.saturating_add(own).min(total), total_bytes: total });
+        }
+    }
+
+    /// Takes a block where there is room at once.
+    #[inline]
+    fn take(&self, bytes: u64) -> Option<Buffer> {
+        let mut heap = self.inner.memory.heap.lock();
+        let Heap { arenas, quarantine, activity, .. } = &mut *heap;
+        *activity += 1;
+        if !quarantine.is_empty() {
+            quarantine.take_oldest(|fence| self.has_passed(fence), |block| arenas.release(block));
+        }
+        let taken = arenas.take(bytes)?;
+        drop(heap);
+        Some(Buffer {
+            session: self.clone(),
+            held: Held::Block(taken.index),
+            handle: taken.arena.handle,
+            offset: taken.offset,
+            address: taken.address,
+            bytes,
+            after: After::Everything,
+        })
+    }
+
+    /// The same, once every freed block whose work has passed is free.
+    fn take_swept(&self, bytes: u64) -> Option<Buffer> {
+        let mut heap = self.inner.memory.heap.lock();
+        let Heap { arenas, quarantine, .. } = &mut *heap;
+        quarantine.take_all(|fence| self.has_passed(fence), |block| arenas.release(block));
+        drop(heap);
+        self.take(bytes)
+    }
+
+    /// The same, waiting for freed blocks until there is room, none is left, or `patience` is over.
+    fn take_waiting(&self, bytes: u64, patience: Option<Duration>) -> Result<Option<Buffer>, Error> {
+        let quarantined = || self.inner.memory.heap.lock();
+        loop {
+            if let Some(buffer) = self.take_swept(bytes) {
+                return Ok(Some(buffer));
+            }
+            if quarantined().quarantine.is_empty() {
+                return Ok(None);
+            }
+            let passed = || {
+                let heap = quarantined();
+                heap.quarantine.is_empty() || heap.quarantine.has_passed(|fence| self.has_passed(fence))
+            };
+            if !self.poll_for(patience, passed)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    #[cold]
+    fn allocate_slowly(&self, bytes: u64) -> Result<Buffer, Error> {
+        let _growing = self.inner.memory.growing.lock();
+        // Another thread may have found room for all.
+        if let Some(buffer) = self.take_waiting(bytes, Some(PATIENCE))? {
+            return Ok(buffer);
+        }
+        let too_many = || Error::new(ErrorCode::OutOfMemory, format!("{bytes} bytes are too many"));
+        let exact = growth::exact(bytes).ok_or_else(too_many)?;
+        let ahead = growth::ahead(exact, self.inner.memory.heap.lock().arenas.bytes());
+        for step in [ahead, exact] {
+            match self.grant(step) {
+                Ok(()) => return self.take(bytes).ok_or_else(no_room),
+                Err(error) if is_refusal(&error) => {}
+                Err(error) => return Err(error),
+            }
+            if ahead == exact {
+                break;
+            }
+        }
+        if let Some(buffer) = self.take_waiting(bytes, None)? {
+            return Ok(buffer);
+        }
+        self.give_back_and_wait()?;
+        self.grant(exact)?;
+        self.take(bytes).ok_or_else(no_room)
+    }
+
+    /// Gets an arena.
+    fn grant(&self, bytes: u64) -> Result<(), Error> {
+        let memory = &self.inner.memory;
+        let _granting = memory.granting.lock();
+        let arena = self.ask_for(bytes)?;
+        let mut heap = memory.heap.lock();
+        heap.arenas.grant(arena.address, arena.bytes, arena.granted);
+        heap.changes += 1;
+        Ok(())
+    }
+
+    /// Asks the kernel for memory.
+    fn ask_for(&self, bytes: u64) -> Result<Arena, Error> {
+        self.inner.remote.call(move |context| async move {
+            let mut allocate = context.session()?.allocate_request();
+            allocate.get().set_bytes(bytes);
+            let response = allocate.send().promise.await.map_err(broken)?;
+            let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            let handle = Handle::read(created.get_handle().map_err(broken)?);
+            let key = context.hold(Capability::Buffer(created.get_buffer().map_err(broken)?));
+            let granted = Granted { key, handle };
+            Ok(Arena { granted, address: created.get_address(), bytes: created.get_bytes() })
+        })
+    }
+
+    /// Frees a block, once what it has to wait for has passed.
+    pub(crate) fn free(&self, block: BlockIndex, after: After) {
+        let fences = match after {
+            After::Everything => self.outstanding(),
+            After::Fence(fence) => {
+                let passed = !self.inner.memory.is_ours() || self.has_passed(fence);
+                if passed { Vec::new() } else { vec![fence] }
+            }
+        };
+        let mut heap = self.inner.memory.heap.lock();
+        heap.activity += 1;
+        if fences.is_empty() {
+            heap.arenas.release(block);
+        } else {
+            let bytes = heap.arenas.block_bytes(block);
+            heap.quarantine.push(block, bytes, fences);
+        }
+        let surplus = if heap.arenas.has_surplus() { heap.surplus() } else { Vec::new() };
+        let watched = std::mem::replace(&mut heap.watched, true);
+        drop(heap);
+        if !surplus.is_empty() {
+            self.inner.give_back(surplus);
+        }
+        if !watched {
+            self.inner.watch();
+        }
+    }
+
+    /// All empty arenas, if nothing was allocated or freed since the activity that was `seen`, and whether there is
+    /// nothing left to look for.
+    fn look_for_idleness(&self, seen: &mut Option<u64>) -> (Vec<(Granted, u64)>, bool) {
+        let mut heap = self.inner.memory.heap.lock();
+        let Heap { arenas, quarantine, .. } = &mut *heap;
+        quarantine.take_all(|fence| self.has_passed(fence), |block| arenas.release(block));
+        let idle = seen.replace(heap.activity) == Some(heap.activity);
+        let empty = if idle { heap.empty() } else { Vec::new() };
+        let done = idle && heap.quarantine.is_empty();
+        heap.watched = !done;
+        (empty, done)
+    }
+
+    /// Gives all empty arenas back, and waits until the kernel has them.
+    fn give_back_and_wait(&self) -> Result<(), Error> {
+        let empty = self.inner.memory.heap.lock().empty();
+        if empty.is_empty() {
+            return Ok(());
+        }
+        let inner = Arc::downgrade(&self.inner);
+        self.inner.remote.call(move |context| async move {
+            return_all(&context, &inner, empty).await;
+            Ok(())
+        })
+    }
+}
+
+impl Inner {
+    /// Gives arenas back, without waiting.
+    fn give_back(self: &Arc<Self>, arenas: Vec<(Granted, u64)>) {
+        let inner = Arc::downgrade(self);
+        self.remote.spawn(move |context| async move { return_all(&context, &inner, arenas).await });
+    }
+
+    /// Looks for idleness until empty arenas have gone back and there is nothing more to look for.
+    fn watch(self: &Arc<Self>) {
+        let inner = Arc::downgrade(self);
+        self.remote.spawn(move |context| async move {
+            let mut seen = None;
+            loop {
+                tokio::time::sleep(IDLE).await;
+                let Some(session) = inner.upgrade().map(|inner| Session { inner }) else { return };
+                let (empty, done) = session.look_for_idleness(&mut seen);
+                drop(session);
+                return_all(&context, &inner, empty).await;
+                if done {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// Gives arenas back to the kernel, all at once.
+async fn return_all(context: &Context, inner: &Weak<Inner>, arenas: Vec<(Granted, u64)>) {
+    let returns = arenas.into_iter().map(|(granted, bytes)| async move {
+        if let Err(error) = context.give_back(granted.key, RETURN_MS).await {
+            tracing::debug!(%error, "an arena went with its session");
+        }
+        if let Some(inner) = inner.upgrade() {
+            let mut heap = inner.memory.heap.lock();
+            heap.returning_bytes -= bytes;
+            heap.changes += 1;
+        }
+    });
+    futures::future::join_all(returns).await;
+}
+
+/// Whether the kernel has, or gives, no more.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error.code, ErrorCode::OutOfMemory | ErrorCode::LimitReached)
+}
+
+fn no_room() -> Error {
+    Error::new(ErrorCode::OutOfMemory, "an arena was granted in which the allocation has no room")
+}
