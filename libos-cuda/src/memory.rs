@@ -72,7 +72,7 @@ impl Memory {
             return Err(Status::INVALID_VALUE);
         }
         Ok(match &found.value.what {
-            What::Device(buffer) => Place::Device(DeviceRange { handle: buffer.handle(), offset, bytes }),
+            What::Device(buffer) => Place::Device(buffer.range(offset, bytes)),
             What::Pinned(buffer, _) => Place::Pinned(HostSpan { handle: buffer.handle(), offset, bytes }),
         })
     }
@@ -146,7 +146,7 @@ pub(crate) fn free(address: u64) -> Answer {
     if address == 0 {
         return Ok(());
     }
-    // The kernel keeps the memory until running work that may use it is done.
+    // The session keeps the memory until running work that may use it is done.
     driver.memory.take(address, |what| matches!(what, What::Device(_))).map(drop)
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn allocate_ordered(null: NullStream, to: Out<u64>, bytes: usize, str
     allocate(to, bytes)
 }
 
-/// Waits for the stream: what was submitted before may use the memory.
+/// The memory is the session's again once the stream has passed what was submitted to it: nobody waits here.
 pub(crate) fn free_ordered(null: NullStream, address: u64, stream: u64) -> Answer {
     let driver = driver()?;
     let target = driver.streams.target(null, stream)?;
@@ -164,9 +164,12 @@ pub(crate) fn free_ordered(null: NullStream, address: u64, stream: u64) -> Answe
         return Ok(());
     }
     let freed = driver.memory.take(address, |what| matches!(what, What::Device(_)))?;
-    let waited = driver.streams.synchronize(&driver.session, target);
-    drop(freed);
-    waited
+    let fence = driver.streams.fence(&driver.session, target)?;
+    // Somebody who looks at the region at this moment frees it instead, and waits for all streams.
+    if let Some(Region { what: What::Device(buffer), .. }) = Arc::into_inner(freed) {
+        buffer.free_after(fence);
+    }
+    Ok(())
 }
 
 pub(crate) fn allocate_host(to: Out<u64>, bytes: usize) -> Answer {

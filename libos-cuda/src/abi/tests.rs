@@ -65,6 +65,12 @@ symbols! {
     cuDeviceGetAttribute(*mut i32, u32, i32);
     cuMemAlloc_v2(*mut u64, usize);
     cuMemFree_v2(u64);
+    cuMemAllocAsync(*mut u64, usize, u64);
+    cuMemFreeAsync(u64, u64);
+    cuMemAllocPitch_v2(*mut u64, *mut usize, usize, usize, u32);
+    cuMemAllocManaged(*mut u64, usize, u32);
+    cuMemGetAddressRange_v2(*mut u64, *mut usize, u64);
+    cuMemGetInfo_v2(*mut usize, *mut usize);
     cuMemAllocHost_v2(*mut *mut u8, usize);
     cuMemFreeHost(*mut u8);
     cuMemcpyHtoD_v2(u64, *const u8, usize);
@@ -205,6 +211,73 @@ fn memory_is_copied_between_every_two_places() {
     refused(unsafe { cuMemFree_v2(two + 1) }, Status::INVALID_VALUE);
     refused(unsafe { cuMemcpyHtoD_v2(one, content.as_ptr(), 1) }, Status::INVALID_VALUE);
     ok(unsafe { cuMemFree_v2(two) });
+}
+
+#[test]
+fn bad_sizes_and_addresses_of_allocations_are_refused_and_change_nothing() {
+    let _turn = begin();
+    let free = || {
+        let (mut free, mut total) = (0, 0);
+        ok(unsafe { cuMemGetInfo_v2(&raw mut free, &raw mut total) });
+        assert!(free <= total);
+        free
+    };
+    let before = free();
+    let mut address = 0xBAD;
+    refused(unsafe { cuMemAlloc_v2(&raw mut address, 0) }, Status::INVALID_VALUE);
+    refused(unsafe { cuMemAlloc_v2(&raw mut address, 1 << 50) }, Status::OUT_OF_MEMORY);
+    refused(unsafe { cuMemAlloc_v2(&raw mut address, usize::MAX) }, Status::OUT_OF_MEMORY);
+    refused(unsafe { cuMemAllocAsync(&raw mut address, 0, 0) }, Status::INVALID_VALUE);
+    refused(unsafe { cuMemAllocManaged(&raw mut address, 64, 1) }, Status::NOT_SUPPORTED);
+    let pitched = |width, height, element| {
+        let (mut address, mut pitch) = (0, 0);
+        unsafe { cuMemAllocPitch_v2(&raw mut address, &raw mut pitch, width, height, element) }
+    };
+    refused(pitched(0, 4, 4), Status::INVALID_VALUE);
+    refused(pitched(4, 0, 4), Status::INVALID_VALUE);
+    refused(pitched(4, 4, 3), Status::INVALID_VALUE);
+    refused(pitched(usize::MAX, 4, 4), Status::INVALID_VALUE);
+    assert_eq!((address, free()), (0xBAD, before));
+
+    let mut pitch = 0;
+    ok(unsafe { cuMemAllocPitch_v2(&raw mut address, &raw mut pitch, 1000, 7, 8) });
+    assert_eq!(pitch, 1024);
+    assert!(free() <= before - 7 * 1024);
+    let (mut start, mut bytes) = (0, 0);
+    ok(unsafe { cuMemGetAddressRange_v2(&raw mut start, &raw mut bytes, address + 7 * 1024 - 1) });
+    assert_eq!((start, bytes), (address, 7 * 1024));
+    refused(
+        unsafe { cuMemGetAddressRange_v2(&raw mut start, &raw mut bytes, address + 7 * 1024) },
+        Status::NOT_FOUND,
+    );
+    ok(unsafe { cuMemFree_v2(0) });
+    ok(unsafe { cuMemFreeAsync(0, 0) });
+    ok(unsafe { cuMemFree_v2(address) });
+    assert_eq!(free(), before);
+    refused(unsafe { cuMemFreeAsync(address, 0) }, Status::INVALID_VALUE);
+}
+
+#[test]
+fn a_free_in_a_stream_s_order_waits_for_that_stream_alone() {
+    let _turn = begin();
+    let mut stream = 0;
+    ok(unsafe { cuStreamCreate(&raw mut stream, 1) });
+    let frees = || {
+        let asked = driver().unwrap().session.take_asked();
+        let free = |asked: &Asked| if let Asked::Free { after } = asked { Some(*after) } else { None };
+        asked.iter().filter_map(free).collect::<Vec<_>>()
+    };
+    let mut address = 0;
+    ok(unsafe { cuMemAllocAsync(&raw mut address, 4096, stream) });
+    ok(unsafe { cuMemFreeAsync(address, stream) });
+    assert!(matches!(frees()[..], [Some(index)] if index != 0), "the stream's own");
+    ok(unsafe { cuMemAllocAsync(&raw mut address, 4096, stream) });
+    ok(unsafe { cuMemFreeAsync(address, 0) });
+    assert_eq!(frees(), [Some(0)]);
+    ok(unsafe { cuMemAllocAsync(&raw mut address, 4096, stream) });
+    ok(unsafe { cuMemFree_v2(address) });
+    assert_eq!(frees(), [None]);
+    ok(unsafe { cuStreamDestroy_v2(stream) });
 }
 
 #[test]

@@ -78,12 +78,33 @@ impl Device {
 /// One thing that the session was asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asked {
-    Launch { stream: u32, entry: String, grid: [u32; 3], shared_bytes: u32, parameters: Vec<u8> },
-    Copy { stream: u32 },
-    Fill { stream: u32 },
-    WaitOn { stream: u32, other: u32 },
-    Record { stream: u32 },
-    DestroyStream { stream: u32 },
+    Launch {
+        stream: u32,
+        entry: String,
+        grid: [u32; 3],
+        shared_bytes: u32,
+        parameters: Vec<u8>,
+    },
+    Copy {
+        stream: u32,
+    },
+    Fill {
+        stream: u32,
+    },
+    WaitOn {
+        stream: u32,
+        other: u32,
+    },
+    Record {
+        stream: u32,
+    },
+    DestroyStream {
+        stream: u32,
+    },
+    /// A buffer was freed, after one stream's work or after all.
+    Free {
+        after: Option<u32>,
+    },
 }
 
 #[derive(Default)]
@@ -194,6 +215,8 @@ pub(crate) struct Buffer {
     handle: Handle,
     address: u64,
     bytes: u64,
+    /// The fence that its free waits for, where that is not all work.
+    after: Option<Fence>,
     state: Arc<Mutex<State>>,
 }
 
@@ -209,11 +232,21 @@ impl Buffer {
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
+
+    pub(crate) fn range(&self, offset: u64, bytes: u64) -> DeviceRange {
+        DeviceRange { handle: self.handle, offset, bytes }
+    }
+
+    pub(crate) fn free_after(mut self, fence: Fence) {
+        self.after = Some(fence);
+    }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.state.lock().buffers[self.handle.slot as usize] = None;
+        let mut state = self.state.lock();
+        state.buffers[self.handle.slot as usize] = None;
+        state.asked.push(Asked::Free { after: self.after.map(|fence| fence.stream) });
     }
 }
 
@@ -314,7 +347,8 @@ impl Session {
         let slot = state.buffers.len() as u32;
         state.buffers.push(Some(vec![0; bytes as usize]));
         let address = NEXT_ADDRESS.fetch_add(bytes.next_multiple_of(4096) + 4096, Ordering::Relaxed);
-        Ok(Buffer { handle: Handle { slot, generation: 1 }, address, bytes, state: self.state.clone() })
+        let handle = Handle { slot, generation: 1 };
+        Ok(Buffer { handle, address, bytes, after: None, state: self.state.clone() })
     }
 
     pub(crate) fn allocate_host(&self, bytes: usize) -> Result<HostBuffer, Error> {
