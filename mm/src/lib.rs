@@ -1,4 +1,4 @@
-//! Slots, windows, arenas and the ledger: arithmetic on addresses and amounts.
+//! Slots, windows, arenas and the ledger: arithmetic on addresses and amounts, and the rules by which pages change.
 //!
 //! Nothing here touches a device, a process or a file: whoever uses this crate plans with it, asks the
 //! executor to do what was planned, and commits once that is done.
@@ -6,6 +6,7 @@
 //! A *slot* is one session's self-aligned range of device addresses. The part of it that holds memory is its
 //! *window*; the rest are guard zones. An *arena* is physical memory granted in a window; a *buffer* is a
 //! range of one arena. A *region* says which granules of a window are taken, and by what. A *ledger* says who has used how much.
+//! A *pause* holds a session's launches back so that its pages can change.
 //!
 //! # Invariants
 //! 1. Any address, confined with a slot's masks, lies in that slot; confined with its store mask, in its
@@ -16,15 +17,18 @@
 //! 5. Ranges taken in a region touch no granule in common.
 //! 6. What an account uses is what was charged to it and what the accounts below it use, what a ledger uses in all is
 //!    the sum of its topmost accounts, and no charge takes an account, one above it or the whole beyond its limits.
+//! 7. A change is handed out by a pause only while its session has nothing on the device.
 
 mod address;
 mod ledger;
+mod pause;
 mod region;
 mod slot;
 mod window;
 
 pub use address::{DeviceAddress, Range};
 pub use ledger::{ACCOUNT_DEPTH_MAX, Account, Amounts, Ledger, LedgerError, Resource};
+pub use pause::{Pause, PauseError, Step};
 pub use region::{Region, RegionError, filler, granules};
 pub use slot::{
     ARENA_GRANULE_BYTES, HALF_BYTES, MARGIN_BYTES, PAGE_BYTES, SINK_BYTES, SLOT_BYTES, SLOT_STRIDE_BYTES,
