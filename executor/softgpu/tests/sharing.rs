@@ -5,7 +5,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::{Command, Stdio};
 
 use bulkhead_gpu::{Access, DeviceAddress, Error, FillPattern, Gpu};
@@ -126,6 +126,34 @@ fn copies_and_fills_keep_to_the_access_of_every_mapping_they_touch() {
     gpu.copy_on_device(stream, DeviceAddress(SLOT + 1024), DeviceAddress(SLOT + CHUNK), 64).unwrap();
     gpu.synchronize(stream).unwrap();
     assert_eq!(machine.host.word(4).load(std::sync::atomic::Ordering::Relaxed), 0x1_0000_0001);
+}
+
+#[test]
+fn queued_work_meets_the_mappings_there_are_when_it_runs() {
+    for access in [Some(Access::Read), None] {
+        let mut machine = Machine::new();
+        slots(&machine);
+        let memory = machine.gpu.create_memory(CHUNK).unwrap();
+        let file = std::fs::File::from(machine.gpu.export_memory(memory).unwrap());
+        let (gpu, slot) = (std::sync::Arc::clone(&machine.gpu), DeviceAddress(SLOT));
+        gpu.map(slot, memory, CHUNK, 1, Access::ReadWrite).unwrap();
+        let flag = machine.upload_u32(&[0]);
+        let waiting = "$loop: ld.volatile.global.u32 %out, [%at]; setp.eq.u32 %p, %out, 0; @%p bra $loop;";
+        let entry = machine.entry(&kernel(".reg .pred %p;", waiting));
+        machine.launch(entry.id, 1, 1, &flag.to_le_bytes()).unwrap();
+        gpu.fill(machine.stream, slot, FillPattern::Bits32(9), 4).unwrap();
+        gpu.unmap(slot, CHUNK).unwrap();
+        if let Some(access) = access {
+            gpu.map(slot, memory, CHUNK, 1, access).unwrap();
+        }
+        let other = gpu.create_stream(0).unwrap();
+        gpu.fill(other, DeviceAddress(flag), FillPattern::Bits32(1), 1).unwrap();
+        let lost = gpu.synchronize(machine.stream).unwrap_err();
+        assert!(matches!(lost, Error::Lost { code: 700, .. }), "{access:?}: {lost}");
+        let mut stored = [1; 16];
+        file.read_exact_at(&mut stored, 0).unwrap();
+        assert_eq!(stored, [0; 16], "{access:?}");
+    }
 }
 
 #[test]
