@@ -39,13 +39,17 @@ fn inode(descriptor: &OwnedFd) -> u64 {
     std::fs::metadata(format!("/proc/self/fd/{}", descriptor.as_raw_fd())).unwrap().ino()
 }
 
-/// Whether this process has the memory mapped or open.
+/// Whether this process has the memory mapped or open. Numbers alone would not do: other file systems have their own.
 fn held(inode: u64) -> bool {
+    const NAME: &str = "memfd:bulkhead-device-memory";
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let mapped = maps.lines().any(|line| line.split_whitespace().nth(4) == Some(&inode.to_string()));
+    let mut mappings = maps.lines().filter(|line| line.contains(NAME));
+    let mapped = mappings.any(|line| line.split_whitespace().nth(4) == Some(&inode.to_string()));
     let open = std::fs::read_dir("/proc/self/fd").unwrap().any(|entry| {
-        let found = entry.ok().and_then(|entry| std::fs::metadata(entry.path()).ok());
-        found.is_some_and(|found| found.ino() == inode)
+        let path = entry.unwrap().path();
+        // Other tests close theirs meanwhile.
+        let named = std::fs::read_link(&path).is_ok_and(|link| link.to_string_lossy().contains(NAME));
+        named && std::fs::metadata(&path).is_ok_and(|found| found.ino() == inode)
     });
     mapped || open
 }
