@@ -5,8 +5,9 @@
 //!
 //! A *slot* is one session's self-aligned range of device addresses. The part of it that holds memory is its
 //! *window*; the rest are guard zones. An *arena* is physical memory granted in a window; a *buffer* is a
-//! range of one arena. A *region* says which granules of a window are taken, and by what. A *ledger* says who has used how much.
-//! A *pause* holds a session's launches back so that its pages can change.
+//! range of one arena. A *region* says which granules of a window are taken, and by what. A *ledger* says who has
+//! used how much. A *pause* holds a session's launches back so that its pages can change; a session is *resident*
+//! while its memory is on the device and not swapped out.
 //!
 //! # Invariants
 //! 1. Any address, confined with a slot's masks, lies in that slot; confined with its store mask, in its
@@ -24,6 +25,7 @@ mod ledger;
 mod pause;
 mod region;
 mod slot;
+mod swap;
 mod window;
 
 pub use address::{DeviceAddress, Range};
@@ -34,6 +36,7 @@ pub use slot::{
     ARENA_GRANULE_BYTES, HALF_BYTES, MARGIN_BYTES, PAGE_BYTES, SINK_BYTES, SLOT_BYTES, SLOT_STRIDE_BYTES,
     SLOTS, SLOTS_BASE, Slot, WINDOW_BYTES, WORKBENCH, ZONE_BYTES,
 };
+pub use swap::{Need, QUANTUM_NS, Resident, choose_victims};
 pub use window::{
     ARENA_BYTES_MAX, BUFFER_ALIGNMENT, EMPTY_BYTES_KEPT, Growth, LARGE_ALIGNMENT, LARGE_BYTES, Plan,
     SEGMENT_BYTES, Window, WindowError,
