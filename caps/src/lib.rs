@@ -15,22 +15,35 @@
 //! 3. A handle resolves only at the generation it was issued at, and only for the owner it was issued to; no handle is
 //!    ever issued twice: a slot whose generations are spent is retired.
 //! 4. A revocation ends exactly the descendants of what it names, in one step.
-//! 5. An object is free only after no capability names it, and every line that used it has passed its mark or is gone.
+//! 5. An object is quiescent only after no capability names it, every revocation that ended one for it is severed, and
+//!    every line that used it, as far as this tree or an acknowledgement knows, has passed its mark or is gone. Only a
+//!    quiescent object becomes free.
 //! 6. No owner holds more capabilities than its limit; no root has more descendants than the limit.
 
 mod error;
 mod kind;
 mod line;
+mod mutant;
 mod node;
 mod object;
+mod owner;
 mod revocation;
 mod table;
+mod taking;
 mod tree;
+
+#[cfg(test)]
+mod tests;
 
 pub use error::Error;
 pub use kind::{Access, Kind};
 pub use line::Line;
+#[cfg(any(test, feature = "mutants"))]
+pub use mutant::Mutant;
+#[cfg(not(any(test, feature = "mutants")))]
+use mutant::Mutant;
 pub use object::{ObjectId, ObjectState};
+pub use owner::Owner;
 pub use revocation::{Moments, RevocationId};
 pub use table::{Capability, Error as TableError, Table};
-pub use tree::{Child, Ended, Extent, Limits, Need, Owner, Tree, View};
+pub use tree::{Child, Ended, Extent, Limits, Need, Tree, View};

@@ -1,16 +1,114 @@
 //! Timelines: what was submitted somewhere, and how far it has passed.
 
-use crate::Owner;
+use crate::{Error, Owner, Tree};
 
-/// Where work is done in order: a session's streams taken together, or a module's queue.
+/// Where work is done in order: a session's streams taken together, or a module's queue. Never names another line once
+/// it is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Line(pub(crate) u32);
+pub struct Line {
+    index: u32,
+    generation: u32,
+}
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Timeline {
+#[derive(Debug)]
+struct Timeline {
+    generation: u32,
     /// `None` for a module's, whose work counts as use whoever it is done for.
-    pub(crate) owner: Option<Owner>,
-    pub(crate) submitted: u64,
-    pub(crate) completed: u64,
-    pub(crate) open: bool,
+    owner: Option<Owner>,
+    submitted: u64,
+    completed: u64,
+    open: bool,
+}
+
+/// Every line of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    list: Vec<Timeline>,
+    free: Vec<u32>,
+}
+
+impl Lines {
+    fn find(&self, line: Line) -> Option<&Timeline> {
+        let timeline = self.list.get(line.index as usize)?;
+        (timeline.open && timeline.generation == line.generation).then_some(timeline)
+    }
+
+    fn find_mut(&mut self, line: Line) -> Result<&mut Timeline, Error> {
+        let timeline = self.list.get_mut(line.index as usize);
+        let timeline = timeline.filter(|found| found.open && found.generation == line.generation);
+        timeline.ok_or(Error::Unknown("line"))
+    }
+
+    /// The mark of the next work on a line, which that work has from here on. With an owner: on a line of its own, or
+    /// of nobody's.
+    #[inline]
+    pub(crate) fn advance(&mut self, line: Line, owner: Option<Owner>) -> Result<u64, Error> {
+        let timeline = self.find_mut(line)?;
+        if owner.is_some() && timeline.owner.is_some() && timeline.owner != owner {
+            return Err(Error::Unknown("line"));
+        }
+        timeline.submitted += 1;
+        Ok(timeline.submitted)
+    }
+
+    /// Work up to a mark was submitted by somebody else.
+    pub(crate) fn reach(&mut self, line: Line, mark: u64) {
+        if let Ok(timeline) = self.find_mut(line) {
+            timeline.submitted = timeline.submitted.max(mark);
+        }
+    }
+
+    /// Whether a line is past a mark. A line that is closed has passed everything.
+    pub(crate) fn has_passed(&self, line: Line, mark: u64) -> bool {
+        self.find(line).is_none_or(|timeline| timeline.completed >= mark)
+    }
+
+    /// Whether work on a line counts as an owner's use.
+    pub(crate) fn counts_for(&self, line: Line, owner: Owner) -> bool {
+        self.find(line).is_some_and(|timeline| timeline.owner.is_none_or(|user| user == owner))
+    }
+}
+
+impl Tree {
+    /// A new line; a session's is its owner's, a module's is nobody's.
+    pub fn open_line(&mut self, owner: Option<Owner>) -> Line {
+        if let Some(holder) = owner.and_then(|owner| self.holders.find_mut(owner).ok()) {
+            holder.lines += 1;
+        }
+        let new = |generation| Timeline { generation, owner, submitted: 0, completed: 0, open: true };
+        let lines = &mut self.lines;
+        if let Some(index) = lines.free.pop()
+            && let Some(place) = lines.list.get_mut(index as usize)
+        {
+            *place = new(place.generation + 1);
+            return Line { index, generation: place.generation };
+        }
+        let Ok(index) = u32::try_from(lines.list.len()) else { unreachable!("sessions are few") };
+        lines.list.push(new(0));
+        Line { index, generation: 0 }
+    }
+
+    /// The work of a line is known to be gone: its context, its process or its session is.
+    pub fn close_line(&mut self, line: Line) -> Result<(), Error> {
+        let timeline = self.lines.find_mut(line)?;
+        timeline.open = false;
+        let owner = timeline.owner;
+        if timeline.generation < u32::MAX {
+            self.lines.free.push(line.index);
+        }
+        if let Some(holder) = owner.and_then(|owner| self.holders.find_mut(owner).ok()) {
+            holder.lines -= 1;
+        }
+        for object in &mut self.objects {
+            object.forget(line);
+        }
+        Ok(())
+    }
+
+    /// Everything up to `mark` has passed on a line.
+    pub fn completed(&mut self, line: Line, mark: u64) -> Result<(), Error> {
+        let timeline = self.lines.find_mut(line)?;
+        timeline.completed = timeline.completed.max(mark.min(timeline.submitted));
+        Ok(())
+    }
 }

@@ -1,6 +1,6 @@
 //! What capabilities stand for, and what has used it last.
 
-use crate::{Line, line::Timeline};
+use crate::{Line, line::Lines};
 
 /// Names an object of a tree until it is freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,20 +32,23 @@ pub enum ObjectState {
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) state: ObjectState,
-    /// Which of all the objects that were ever made: an [`ObjectId`] is used again.
-    pub(crate) number: u64,
     /// Capabilities that name it.
     pub(crate) nodes: u32,
-    /// The high-water mark of each line that ever used it.
-    pub(crate) last_use: Vec<(Line, u64)>,
+    /// Revocations that ended a capability for it and are not quiescent: work that they wait for may use it.
+    pub(crate) holds: u32,
+    /// Which of all the objects that were ever made: an [`ObjectId`] is used again.
+    pub(crate) number: u64,
     pub(crate) deadline_ns: u64,
+    /// The high-water mark of each line that ever used it.
+    last_use: Vec<(Line, u64)>,
 }
 
 impl Object {
     pub(crate) fn new(number: u64) -> Self {
-        Self { state: ObjectState::Live, number, nodes: 0, last_use: Vec::new(), deadline_ns: 0 }
+        Self { state: ObjectState::Live, nodes: 0, holds: 0, number, deadline_ns: 0, last_use: Vec::new() }
     }
 
+    #[inline]
     pub(crate) fn used(&mut self, line: Line, mark: u64) {
         match self.last_use.iter_mut().find(|(known, _)| *known == line) {
             Some((_, last)) => *last = mark,
@@ -53,12 +56,17 @@ impl Object {
         }
     }
 
-    pub(crate) fn is_passed(&self, lines: &[Timeline]) -> bool {
-        self.last_use.iter().all(|(line, mark)| has_passed(lines, *line, *mark))
+    /// Forgets a line, which is closed.
+    pub(crate) fn forget(&mut self, line: Line) {
+        self.last_use.retain(|(used, _)| *used != line);
     }
-}
 
-/// Whether a line is past a mark. A line that is closed has passed everything.
-pub(crate) fn has_passed(lines: &[Timeline], line: Line, mark: u64) -> bool {
-    lines.get(line.0 as usize).is_none_or(|line| !line.open || line.completed >= mark)
+    /// The last use by every line that is open.
+    pub(crate) fn uses(&self) -> impl Iterator<Item = (Line, u64)> {
+        self.last_use.iter().copied()
+    }
+
+    pub(crate) fn is_passed(&self, lines: &Lines) -> bool {
+        self.uses().all(|(line, mark)| lines.has_passed(line, mark))
+    }
 }

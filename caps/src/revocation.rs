@@ -3,7 +3,7 @@
 use bulkhead_schema::Handle;
 
 use crate::{
-    Ended, Error, Extent, Line, ObjectId, ObjectState, Owner, Tree, line::Timeline, object::has_passed,
+    Ended, Error, Extent, Line, Mutant, ObjectId, ObjectState, Owner, Tree, line::Lines, object::Object,
 };
 
 /// Names a revocation until it is forgotten.
@@ -28,30 +28,66 @@ struct Revocation {
     id: RevocationId,
     /// Owners that have not acknowledged that they admit no such work.
     unsevered: Vec<Owner>,
-    /// Work that was admitted before.
+    /// Work that was admitted before: the highest mark of each line.
     marks: Vec<(Line, u64)>,
-    /// Objects that it left without a capability, with their numbers.
-    objects: Vec<(ObjectId, u64)>,
+    /// Objects that it ended capabilities for. They are not quiescent before it is.
+    held: Vec<ObjectId>,
+    /// Those of them that it left without a capability, with their numbers.
+    left: Vec<(ObjectId, u64)>,
     deadline_ns: u64,
+    quiescent: bool,
+    forgotten: bool,
 }
 
-/// Every revocation that somebody may still ask about.
+impl Revocation {
+    fn waits_for(&mut self, line: Line, mark: u64) {
+        match self.marks.iter_mut().find(|(known, _)| *known == line) {
+            Some((_, last)) => *last = mark.max(*last),
+            None => self.marks.push((line, mark)),
+        }
+    }
+
+    /// Looks whether it is quiescent, and lets go of its objects from then on.
+    fn advance(&mut self, lines: &Lines, objects: &mut [Object]) {
+        self.marks.retain(|(line, mark)| !lines.has_passed(*line, *mark));
+        if self.quiescent || !self.unsevered.is_empty() || !self.marks.is_empty() {
+            return;
+        }
+        self.quiescent = true;
+        for id in self.held.drain(..) {
+            if let Some(object) = objects.get_mut(id.0 as usize) {
+                object.holds -= 1;
+            }
+        }
+    }
+}
+
+/// Every revocation that is not quiescent, or that somebody may still ask about.
 #[derive(Debug, Default)]
 pub(crate) struct Revocations {
+    /// In the order of their numbers.
     list: Vec<Revocation>,
     next: u64,
 }
 
 impl Revocations {
-    pub(crate) fn remember(&self, line: Line) -> bool {
-        self.list.iter().any(|revocation| revocation.marks.iter().any(|(used, _)| *used == line))
+    fn find(&mut self, id: RevocationId) -> Result<&mut Revocation, Error> {
+        let at = self.list.binary_search_by_key(&id, |revocation| revocation.id);
+        at.ok().and_then(|at| self.list.get_mut(at)).ok_or(Error::Unknown("revocation"))
     }
 
-    fn find(&mut self, id: RevocationId) -> Result<&mut Revocation, Error> {
-        // They are in the order of their numbers.
-        let at = self.list.binary_search_by_key(&id, |revocation| revocation.id);
-        let at = at.map_err(|_| Error::Unknown("revocation"))?;
-        self.list.get_mut(at).ok_or(Error::Unknown("revocation"))
+    /// Nobody admits work for an owner any more.
+    pub(crate) fn sever_everywhere(&mut self, owner: Owner) {
+        for revocation in &mut self.list {
+            revocation.unsevered.retain(|unsevered| *unsevered != owner);
+        }
+    }
+
+    fn advance(&mut self, lines: &Lines, objects: &mut [Object]) {
+        self.list.retain_mut(|revocation| {
+            revocation.advance(lines, objects);
+            !(revocation.quiescent && revocation.forgotten)
+        });
     }
 }
 
@@ -66,8 +102,9 @@ impl Tree {
         deadline_ns: u64,
         ended: impl FnMut(Ended),
     ) -> Result<RevocationId, Error> {
-        let top = self.slot_of(owner, handle)?;
-        Ok(self.begin(deadline_ns, ended, |tree, ended| tree.take(top, extent, deadline_ns, ended)))
+        self.look(owner, handle)?;
+        self.take(handle.slot, extent, deadline_ns, ended);
+        Ok(self.begin(deadline_ns))
     }
 
     /// Ends everything that an owner holds, and everything derived from that.
@@ -75,60 +112,58 @@ impl Tree {
         &mut self,
         owner: Owner,
         deadline_ns: u64,
-        ended: impl FnMut(Ended),
+        mut ended: impl FnMut(Ended),
     ) -> Result<RevocationId, Error> {
-        Ok(self.begin(deadline_ns, ended, |tree, ended| {
-            while let Some(top) = tree.first_of(owner) {
-                tree.take(top, Extent::Whole, deadline_ns, &mut *ended);
-            }
-        }))
+        self.holders.find_mut(owner)?;
+        while let Some(top) = self.first_of(owner) {
+            self.take(top, Extent::Whole, deadline_ns, &mut ended);
+        }
+        Ok(self.begin(deadline_ns))
     }
 
-    fn begin(
-        &mut self,
-        deadline_ns: u64,
-        mut ended: impl FnMut(Ended),
-        take: impl FnOnce(&mut Self, &mut dyn FnMut(Ended)),
-    ) -> RevocationId {
-        let before = self.ending.len();
-        let mut unsevered: Vec<Owner> = Vec::new();
-        let mut touched: Vec<(ObjectId, Owner)> = Vec::new();
-        let mut note = |one: Ended| {
-            let (object, owner) = (one.view.object, one.view.owner);
-            // Descendants come in runs of one owner and object, so looking at the latest keeps these short.
-            if unsevered.last() != Some(&owner) {
-                unsevered.push(owner);
-            }
-            if touched.last() != Some(&(object, owner)) {
-                touched.push((object, owner));
-            }
-            ended(one);
-        };
-        take(self, &mut note);
-        unsevered.sort_unstable();
-        unsevered.dedup();
+    /// Begins the way back of what was just taken out of the tree.
+    fn begin(&mut self, deadline_ns: u64) -> RevocationId {
+        let mut touched = std::mem::take(&mut self.touched);
         touched.sort_unstable();
         touched.dedup();
-        let mut marks = Vec::new();
-        for (object, owner) in touched {
-            let Some(object) = self.objects.get(object.0 as usize) else { continue };
-            let theirs = |line: &Timeline| line.owner.is_none_or(|user| user == owner);
-            for (line, mark) in &object.last_use {
-                if self.lines.get(line.0 as usize).is_some_and(theirs) {
-                    marks.push((*line, *mark));
-                }
-            }
-        }
-        let number = |id: &ObjectId| Some((*id, self.objects.get(id.0 as usize)?.number));
-        let objects = self.ending.get(before..).unwrap_or_default().iter().filter_map(number).collect();
         let id = RevocationId(self.revocations.next);
         self.revocations.next += 1;
-        self.revocations.list.push(Revocation { id, unsevered, marks, objects, deadline_ns });
+        let mut revocation = Revocation {
+            id,
+            unsevered: Vec::new(),
+            marks: Vec::new(),
+            held: Vec::new(),
+            left: Vec::new(),
+            deadline_ns,
+            quiescent: false,
+            forgotten: false,
+        };
+        for (id, owner) in touched {
+            let Some(object) = self.objects.get_mut(id.0 as usize) else { continue };
+            for (line, mark) in object.uses() {
+                if self.lines.counts_for(line, owner) && !self.lines.has_passed(line, mark) {
+                    revocation.waits_for(line, mark);
+                }
+            }
+            if revocation.held.last() != Some(&id) {
+                object.holds += 1;
+                revocation.held.push(id);
+                if object.nodes == 0 {
+                    revocation.left.push((id, object.number));
+                }
+            }
+            if !self.is(Mutant::SeverEarly) {
+                revocation.unsevered.push(owner);
+            }
+        }
+        revocation.unsevered.sort_unstable();
+        revocation.unsevered.dedup();
+        self.revocations.list.push(revocation);
         id
     }
 
     /// An owner admits no work any more that names what the revocation ended. `mark` is where its line stood then:
-    /// what it had admitted before.
+    /// what it had admitted before, also where this tree did not see it submitted.
     pub fn severed(
         &mut self,
         id: RevocationId,
@@ -137,8 +172,11 @@ impl Tree {
     ) -> Result<(), Error> {
         let revocation = self.revocations.find(id)?;
         revocation.unsevered.retain(|unsevered| *unsevered != owner);
-        if let Some(mark) = line {
-            revocation.marks.push(mark);
+        if let Some((line, mark)) = line
+            && !revocation.quiescent
+        {
+            revocation.waits_for(line, mark);
+            self.lines.reach(line, mark);
         }
         Ok(())
     }
@@ -146,39 +184,49 @@ impl Tree {
     /// How far a revocation is.
     pub fn moments(&mut self, id: RevocationId, now_ns: u64) -> Result<Moments, Error> {
         let revocation = self.revocations.find(id)?;
+        if revocation.forgotten {
+            return Err(Error::Unknown("revocation"));
+        }
+        revocation.advance(&self.lines, &mut self.objects);
         let severed = revocation.unsevered.is_empty();
-        revocation.marks.retain(|(line, mark)| !has_passed(&self.lines, *line, *mark));
-        let quiescent = severed && revocation.marks.is_empty();
+        let quiescent = revocation.quiescent;
         let free = |(id, number): &(ObjectId, u64)| {
             let object = self.objects.get(id.0 as usize);
             object.is_none_or(|object| object.number != *number || object.state == ObjectState::Free)
         };
-        let reclaimed = quiescent && revocation.objects.iter().all(free);
+        let reclaimed = quiescent && revocation.left.iter().all(free);
         let overdue = !quiescent && now_ns > revocation.deadline_ns;
         Ok(Moments { severed, quiescent, reclaimed, overdue })
     }
 
-    /// Nobody asks about a revocation any more.
+    /// Nobody asks about a revocation any more. It goes on.
     pub fn forget(&mut self, id: RevocationId) {
-        self.revocations.list.retain(|revocation| revocation.id != id);
+        if let Ok(revocation) = self.revocations.find(id) {
+            revocation.forgotten = true;
+        }
+        self.revocations.advance(&self.lines, &mut self.objects);
     }
 
-    /// Looks at the objects that nobody names: those whose last use has passed are quiescent from here on, those that are
-    /// overdue are quarantined. Each change is given to `settled`.
+    /// Looks at the objects that nobody names: those that no revocation holds and whose last use has passed are quiescent
+    /// from here on, those that are overdue are quarantined. Each change is given to `settled`.
     pub fn settle(&mut self, now_ns: u64, mut settled: impl FnMut(ObjectId, ObjectState)) {
-        for id in &self.ending {
-            let Some(object) = self.objects.get_mut(id.0 as usize) else { continue };
-            match object.state {
-                ObjectState::Draining | ObjectState::Quarantined => {}
-                ObjectState::Live | ObjectState::Quiescent | ObjectState::Free => continue,
-            }
-            if object.is_passed(&self.lines) {
+        self.revocations.advance(&self.lines, &mut self.objects);
+        let (unheld, skip, free) =
+            (self.is(Mutant::FreeUnsevered), self.is(Mutant::SkipDrain), self.is(Mutant::FreeOnTimeout));
+        self.ending.retain(|id| {
+            let Some(object) = self.objects.get_mut(id.0 as usize) else { return false };
+            let is_gone = (object.holds == 0 || unheld) && object.is_passed(&self.lines) || skip;
+            let is_overdue = now_ns > object.deadline_ns;
+            if is_gone || is_overdue && free {
                 object.state = ObjectState::Quiescent;
-                settled(*id, ObjectState::Quiescent);
-            } else if object.state == ObjectState::Draining && now_ns > object.deadline_ns {
-                object.state = ObjectState::Quarantined;
-                settled(*id, ObjectState::Quarantined);
+                settled(*id, object.state);
+                return false;
             }
-        }
+            if object.state == ObjectState::Draining && is_overdue {
+                object.state = ObjectState::Quarantined;
+                settled(*id, object.state);
+            }
+            true
+        });
     }
 }

@@ -5,16 +5,9 @@ use std::collections::VecDeque;
 use bulkhead_schema::Handle;
 
 use crate::{
-    Access, Error, Kind, Line, ObjectId, ObjectState,
-    line::Timeline,
-    node::{NONE, Node, State},
-    object::Object,
-    revocation::Revocations,
+    Access, Error, Kind, Line, Mutant, ObjectId, ObjectState, Owner, line::Lines, node::Node, object::Object,
+    owner::Holders, revocation::Revocations,
 };
-
-/// Who holds capabilities: a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Owner(pub(crate) u32);
 
 /// How much there may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,32 +77,28 @@ pub struct Ended {
     pub view: View,
 }
 
-#[derive(Debug)]
-struct Holder {
-    held: u32,
-    limit: u32,
-    first: u32,
-    open: bool,
-}
-
 /// Every capability of one device, with the objects they name and the lines that use those.
 #[derive(Debug)]
 pub struct Tree {
-    nodes: Vec<Node>,
+    pub(crate) nodes: Vec<Node>,
     /// Free slots; the one that was freed first is used first, so that generations wear evenly.
-    free: VecDeque<u32>,
-    live: u32,
-    holders: Vec<Holder>,
-    holders_free: Vec<u32>,
+    pub(crate) free: VecDeque<u32>,
+    pub(crate) live: u32,
+    pub(crate) holders: Holders,
     pub(crate) objects: Vec<Object>,
     objects_free: VecDeque<u32>,
     objects_made: u64,
-    pub(crate) lines: Vec<Timeline>,
-    lines_free: VecDeque<u32>,
-    /// Objects that no capability names and that are not free.
+    pub(crate) lines: Lines,
+    /// Objects that no capability names and that are not known to be quiescent.
     pub(crate) ending: Vec<ObjectId>,
     pub(crate) revocations: Revocations,
-    limits: Limits,
+    /// Walks so far, each of which took nodes of one object.
+    pub(crate) walks: u64,
+    /// The objects and owners of the nodes that were taken for the revocation that is about to begin.
+    pub(crate) touched: Vec<(ObjectId, Owner)>,
+    pub(crate) limits: Limits,
+    #[cfg(any(test, feature = "mutants"))]
+    mutant: Option<Mutant>,
 }
 
 impl Tree {
@@ -120,17 +109,37 @@ impl Tree {
             nodes: Vec::new(),
             free: VecDeque::new(),
             live: 0,
-            holders: Vec::new(),
-            holders_free: Vec::new(),
+            holders: Holders::default(),
             objects: Vec::new(),
             objects_free: VecDeque::new(),
             objects_made: 0,
-            lines: Vec::new(),
-            lines_free: VecDeque::new(),
+            lines: Lines::default(),
             ending: Vec::new(),
             revocations: Revocations::default(),
+            walks: 0,
+            touched: Vec::new(),
             limits,
+            #[cfg(any(test, feature = "mutants"))]
+            mutant: None,
         }
+    }
+
+    /// Switches a bug on.
+    #[cfg(any(test, feature = "mutants"))]
+    pub fn mutate(&mut self, mutant: Mutant) {
+        self.mutant = Some(mutant);
+    }
+
+    /// Whether a bug is switched on: never, but in tests.
+    #[inline]
+    pub(crate) fn is(&self, mutant: Mutant) -> bool {
+        #[cfg(any(test, feature = "mutants"))]
+        return self.mutant == Some(mutant);
+        #[cfg(not(any(test, feature = "mutants")))]
+        return {
+            let _ = mutant;
+            false
+        };
     }
 
     /// How many capabilities there are.
@@ -139,92 +148,9 @@ impl Tree {
         self.live
     }
 
-    // ---- owners ----
-
-    /// A new owner, of up to `limit` capabilities.
-    pub fn open_owner(&mut self, limit: u32) -> Owner {
-        let holder = Holder { held: 0, limit, first: NONE, open: true };
-        Owner(place(&mut self.holders, self.holders_free.pop(), holder))
-    }
-
-    /// Forgets an owner that holds nothing.
-    pub fn close_owner(&mut self, owner: Owner) -> Result<(), Error> {
-        let holder = self.holder_mut(owner)?;
-        if holder.held > 0 {
-            return Err(Error::InUse);
-        }
-        holder.open = false;
-        self.holders_free.push(owner.0);
-        Ok(())
-    }
-
-    /// How many capabilities an owner holds.
-    #[must_use]
-    pub fn held(&self, owner: Owner) -> u32 {
-        self.holder(owner).map_or(0, |holder| holder.held)
-    }
-
-    /// The capabilities of an owner, the latest first.
-    pub fn of_owner(&self, owner: Owner) -> impl Iterator<Item = (Handle, View)> {
-        let mut at = self.holder(owner).map_or(NONE, |holder| holder.first);
-        std::iter::from_fn(move || {
-            let node = self.nodes.get(at as usize)?;
-            let found = (node.handle(at), self.view(node));
-            at = node.next_of_owner;
-            Some(found)
-        })
-    }
-
-    fn holder(&self, owner: Owner) -> Option<&Holder> {
-        self.holders.get(owner.0 as usize).filter(|holder| holder.open)
-    }
-
-    fn holder_mut(&mut self, owner: Owner) -> Result<&mut Holder, Error> {
-        let holder = self.holders.get_mut(owner.0 as usize).filter(|holder| holder.open);
-        holder.ok_or(Error::Unknown("owner"))
-    }
-
-    // ---- lines ----
-
-    /// A new line; a session's is its owner's, a module's is nobody's.
-    pub fn open_line(&mut self, owner: Option<Owner>) -> Line {
-        let line = Timeline { owner, submitted: 0, completed: 0, open: true };
-        // A line that was closed is not used again while a revocation remembers a mark on it.
-        let reusable = self.lines_free.front().copied();
-        let reusable = reusable.filter(|line| !self.revocations.remember(Line(*line)));
-        if reusable.is_some() {
-            self.lines_free.pop_front();
-        }
-        Line(place(&mut self.lines, reusable, line))
-    }
-
-    /// The work of a line is known to be gone: its context, its process or its session is.
-    pub fn close_line(&mut self, line: Line) -> Result<(), Error> {
-        let timeline = self.line_mut(line)?;
-        timeline.open = false;
-        for object in &mut self.objects {
-            object.last_use.retain(|(used, _)| *used != line);
-        }
-        self.lines_free.push_back(line.0);
-        Ok(())
-    }
-
-    /// Everything up to `mark` has passed on a line.
-    pub fn completed(&mut self, line: Line, mark: u64) -> Result<(), Error> {
-        let timeline = self.line_mut(line)?;
-        timeline.completed = timeline.completed.max(mark.min(timeline.submitted));
-        Ok(())
-    }
-
-    fn line_mut(&mut self, line: Line) -> Result<&mut Timeline, Error> {
-        self.lines.get_mut(line.0 as usize).filter(|line| line.open).ok_or(Error::Unknown("line"))
-    }
-
-    // ---- capabilities ----
-
     /// A new object with its first capability, which reaches all of its `bytes`.
     pub fn create(&mut self, owner: Owner, kind: Kind, bytes: u64) -> Result<(Handle, ObjectId), Error> {
-        self.may_hold(owner)?;
+        self.holders.may_hold(owner)?;
         let made = Object::new(self.objects_made);
         self.objects_made += 1;
         let object = ObjectId(place(&mut self.objects, self.objects_free.pop_front(), made));
@@ -245,7 +171,8 @@ impl Tree {
     /// A weaker capability for the same object.
     pub fn derive(&mut self, owner: Owner, parent: Handle, child: Child) -> Result<Handle, Error> {
         let Need { kind, access, offset, bytes } = child.need;
-        let from = *self.check(owner, parent, access, offset, bytes)?;
+        let wanted = if self.is(Mutant::UnboundedChild) { 0 } else { bytes };
+        let from = *self.check(owner, parent, access, offset, wanted)?;
         if !from.kind.may_derive(kind) {
             return Err(Error::WrongKind { handle: parent, found: from.kind, expected: kind });
         }
@@ -253,7 +180,7 @@ impl Tree {
         if root >= self.limits.nodes_per_root {
             return Err(Error::TreeFull { limit: self.limits.nodes_per_root });
         }
-        self.may_hold(child.owner)?;
+        self.holders.may_hold(child.owner)?;
         let slot = self.take_slot();
         let node = Node {
             owner: child.owner,
@@ -291,7 +218,7 @@ impl Tree {
     ) -> Result<&Node, Error> {
         let node = self.nodes.get(handle.slot as usize).ok_or(Error::Stale { handle })?;
         // A slot that is not in use has no owner.
-        if node.generation != handle.generation || node.owner != owner {
+        if node.generation != handle.generation || node.owner != owner && !self.is(Mutant::IgnoreOwner) {
             return Err(Error::Stale { handle });
         }
         if access > node.access {
@@ -318,16 +245,17 @@ impl Tree {
         self.check(owner, handle, Access::Read, 0, 0).map(|node| self.view(node))
     }
 
-    /// Admits work on a line: every capability it names is checked, then each object remembers the work's mark, which
-    /// is answered.
+    /// Admits work on a line of the owner's or of nobody's: every capability it names is checked, then each object
+    /// remembers the work's mark, which is answered.
     #[inline]
     pub fn submit(&mut self, owner: Owner, line: Line, names: &[(Handle, Need)]) -> Result<u64, Error> {
         for (handle, need) in names {
             self.get(owner, *handle, *need)?;
         }
-        let timeline = self.line_mut(line)?;
-        timeline.submitted += 1;
-        let mark = timeline.submitted;
+        let mark = self.lines.advance(line, Some(owner))?;
+        if self.is(Mutant::ForgetUse) {
+            return Ok(mark);
+        }
         for (handle, _) in names {
             let object = self.nodes.get(handle.slot as usize).map(|node| node.object.0 as usize);
             if let Some(object) = object.and_then(|object| self.objects.get_mut(object)) {
@@ -337,14 +265,19 @@ impl Tree {
         Ok(mark)
     }
 
-    /// Notes that an object is in use on a line until the mark that is answered has passed there.
+    /// Notes that an object is in use on a line until the mark that is answered has passed there. One that is quiescent
+    /// may be given back at any moment: nobody may use it.
     pub fn uses(&mut self, line: Line, object: ObjectId) -> Result<u64, Error> {
-        let timeline = self.line_mut(line)?;
-        timeline.submitted += 1;
-        let mark = timeline.submitted;
-        let known =
-            self.objects.get_mut(object.0 as usize).filter(|object| object.state != ObjectState::Free);
-        known.ok_or(Error::Unknown("object"))?.used(line, mark);
+        let forget = self.is(Mutant::ForgetUse);
+        let known = self.objects.get_mut(object.0 as usize).ok_or(Error::Unknown("object"))?;
+        match known.state {
+            ObjectState::Live | ObjectState::Draining | ObjectState::Quarantined => {}
+            ObjectState::Quiescent | ObjectState::Free => return Err(Error::Unknown("object")),
+        }
+        let mark = self.lines.advance(line, None)?;
+        if !forget {
+            known.used(line, mark);
+        }
         Ok(mark)
     }
 
@@ -354,7 +287,7 @@ impl Tree {
         self.objects.get(object.0 as usize).map_or(ObjectState::Free, |object| object.state)
     }
 
-    fn view(&self, node: &Node) -> View {
+    pub(crate) fn view(&self, node: &Node) -> View {
         let parent = self.nodes.get(node.parent as usize).map(|parent| parent.handle(node.parent));
         View {
             owner: node.owner,
@@ -367,142 +300,21 @@ impl Tree {
         }
     }
 
-    fn may_hold(&self, owner: Owner) -> Result<(), Error> {
-        let holder = self.holder(owner).ok_or(Error::Unknown("owner"))?;
-        if holder.held >= holder.limit { Err(Error::Full { limit: holder.limit }) } else { Ok(()) }
-    }
-
-    fn take_slot(&mut self) -> u32 {
-        match self.free.pop_front() {
-            Some(slot) => slot,
-            None => place(&mut self.nodes, None, Node::vacant(1)),
-        }
-    }
-
-    /// Puts a capability into a slot: it is live, counted and named from here on.
-    fn put(&mut self, slot: u32, node: Node) -> Handle {
-        let mut first = NONE;
-        if let Some(holder) = self.holders.get_mut(node.owner.0 as usize) {
-            holder.held += 1;
-            first = std::mem::replace(&mut holder.first, slot);
-        }
-        if let Some(next) = self.nodes.get_mut(first as usize) {
-            next.previous_of_owner = slot;
-        }
-        if let Some(object) = self.objects.get_mut(node.object.0 as usize) {
-            object.nodes += 1;
-        }
-        self.live += 1;
-        let Some(place) = self.nodes.get_mut(slot as usize) else { unreachable!("slots are in the table") };
-        let generation = place.generation;
-        *place = Node { generation, next_of_owner: first, state: State::Live, ..node };
-        Handle { slot, generation }
-    }
-
-    /// Takes the descendants of a live node, and itself where that is asked for, out of the tree, leaves first. Each is
-    /// given to `ended` after its handle has ceased to name anything.
-    pub(crate) fn take(&mut self, top: u32, extent: Extent, deadline_ns: u64, mut ended: impl FnMut(Ended)) {
-        let root = self.nodes.get(top as usize).map_or(NONE, |node| node.root);
-        let mut at = top;
-        let mut count = 0;
-        while let Some(node) = self.nodes.get(at as usize).copied() {
-            if node.first_child != NONE {
-                at = node.first_child;
-                continue;
-            }
-            if at == top && extent == Extent::Descendants {
-                break;
-            }
-            let view = self.view(&node);
-            self.unlink(&node);
-            self.retire(at, &node, deadline_ns);
-            count += 1;
-            ended(Ended { handle: node.handle(at), view });
-            if at == top {
-                break;
-            }
-            at = node.parent;
-        }
-        if let Some(root) = self.nodes.get_mut(root as usize).filter(|node| node.state == State::Live) {
-            root.nodes -= count;
-        }
-    }
-
-    /// Takes a node out of its parent's and its owner's lists.
-    fn unlink(&mut self, node: &Node) {
-        if let Some(next) = self.nodes.get_mut(node.next_sibling as usize) {
-            next.previous_sibling = node.previous_sibling;
-        }
-        if let Some(previous) = self.nodes.get_mut(node.previous_sibling as usize) {
-            previous.next_sibling = node.next_sibling;
-        } else if let Some(parent) = self.nodes.get_mut(node.parent as usize) {
-            parent.first_child = node.next_sibling;
-        }
-        if let Some(next) = self.nodes.get_mut(node.next_of_owner as usize) {
-            next.previous_of_owner = node.previous_of_owner;
-        }
-        if let Some(previous) = self.nodes.get_mut(node.previous_of_owner as usize) {
-            previous.next_of_owner = node.next_of_owner;
-        } else if let Some(holder) = self.holders.get_mut(node.owner.0 as usize) {
-            holder.first = node.next_of_owner;
-        }
-    }
-
-    /// Ends a node that is in no list any more: its handle names nothing from here on.
-    fn retire(&mut self, slot: u32, node: &Node, deadline_ns: u64) {
-        let last = self.limits.last_generation;
-        if let Some(place) = self.nodes.get_mut(slot as usize) {
-            let generation = node.generation;
-            // The generation after the last is never issued, so a retired slot answers to no handle.
-            *place = Node::vacant(generation.wrapping_add(1));
-            if generation >= last {
-                place.state = State::Retired;
-            } else {
-                self.free.push_back(slot);
-            }
-        }
-        if let Some(holder) = self.holders.get_mut(node.owner.0 as usize) {
-            holder.held -= 1;
-        }
-        self.live -= 1;
-        if let Some(object) = self.objects.get_mut(node.object.0 as usize) {
-            object.nodes -= 1;
-            if object.nodes == 0 {
-                object.state = ObjectState::Draining;
-                object.deadline_ns = deadline_ns;
-                self.ending.push(node.object);
-            }
-        }
-    }
-
-    /// The slot that a handle names for an owner.
-    pub(crate) fn slot_of(&self, owner: Owner, handle: Handle) -> Result<u32, Error> {
-        self.check(owner, handle, Access::Read, 0, 0).map(|_| handle.slot)
-    }
-
-    /// The first capability of an owner.
-    pub(crate) fn first_of(&self, owner: Owner) -> Option<u32> {
-        self.holder(owner).map(|holder| holder.first).filter(|first| *first != NONE)
-    }
-
     /// Gives an object back that no capability names and no work uses.
     pub fn free(&mut self, object: ObjectId) -> Result<(), Error> {
         let known = self.objects.get_mut(object.0 as usize).ok_or(Error::Unknown("object"))?;
         match known.state {
-            ObjectState::Quiescent => {}
+            ObjectState::Quiescent => known.state = ObjectState::Free,
             ObjectState::Free => return Err(Error::Unknown("object")),
             ObjectState::Live | ObjectState::Draining | ObjectState::Quarantined => return Err(Error::InUse),
         }
-        known.state = ObjectState::Free;
-        known.last_use = Vec::new();
         self.objects_free.push_back(object.0);
-        self.ending.retain(|ending| *ending != object);
         Ok(())
     }
 }
 
 /// Puts a value into a free place, or a new one.
-fn place<T>(table: &mut Vec<T>, free: Option<u32>, value: T) -> u32 {
+pub(crate) fn place<T>(table: &mut Vec<T>, free: Option<u32>, value: T) -> u32 {
     if let Some(index) = free
         && let Some(place) = table.get_mut(index as usize)
     {
