@@ -159,7 +159,7 @@ pub(crate) fn answer<'a, T: capnp::traits::Owned>(
 pub(crate) struct Context {
     pub(crate) connection: Connection,
     /// The session, once it is open.
-    pub(crate) session: RefCell<Option<rpc::gpu_session::Client>>,
+    pub(crate) session: RefCell<Option<Opened>>,
     /// Capabilities by the number that the rest of the process knows them by.
     pub(crate) held: RefCell<Slab<Capability>>,
 }
@@ -167,13 +167,40 @@ pub(crate) struct Context {
 impl Context {
     /// The open session, without the methods that load code.
     pub(crate) fn session(&self) -> Result<rpc::gpu_copy_session::Client, Error> {
-        self.loader().map(|session| rpc::gpu_copy_session::Client { client: session.client })
+        match self.session.borrow().as_ref() {
+            Some(Opened::Whole(session)) => {
+                Ok(rpc::gpu_copy_session::Client { client: session.client.clone() })
+            }
+            Some(Opened::Program(session)) => Ok(session.clone()),
+            None => Err(Error::new(ErrorCode::SessionLost, "the session is over")),
+        }
     }
 
     /// The open session.
     pub(crate) fn loader(&self) -> Result<rpc::gpu_session::Client, Error> {
-        let over = || Error::new(ErrorCode::SessionLost, "the session is over");
-        self.session.borrow().clone().ok_or_else(over)
+        match self.session.borrow().as_ref() {
+            Some(Opened::Whole(session)) => Ok(session.clone()),
+            Some(Opened::Program(_)) => {
+                let message = "a session that was opened from a program loads no code and derives nothing";
+                Err(Error::new(ErrorCode::NotPermitted, message))
+            }
+            None => Err(Error::new(ErrorCode::SessionLost, "the session is over")),
+        }
+    }
+
+    /// What is held under a number, whatever it is.
+    pub(crate) fn any(&self, key: usize) -> Result<capnp::capability::Client, Error> {
+        match self.held.borrow().get(key) {
+            Some(Capability::Any(client)) => Ok(client.clone()),
+            Some(Capability::Buffer(buffer)) => Ok(buffer.client.clone()),
+            Some(Capability::Module(module)) => Ok(module.client.clone()),
+            None => Err(Error::new(ErrorCode::InvalidHandle, "no such capability")),
+        }
+    }
+
+    /// The same, for what can be done with every capability of the tree.
+    pub(crate) fn capability(&self, key: usize) -> Result<rpc::gpu_capability::Client, Error> {
+        self.any(key).map(|client| rpc::gpu_capability::Client { client })
     }
 
     /// Closes a buffer, and waits until its memory has been given back or `patience_ms` are over.
@@ -203,7 +230,9 @@ impl Context {
     pub(crate) fn module(&self, key: usize) -> Result<rpc::gpu_module::Client, Error> {
         match self.held.borrow().get(key) {
             Some(Capability::Module(module)) => Ok(module.clone()),
-            Some(Capability::Buffer(_)) | None => Err(Error::new(ErrorCode::InvalidHandle, "no such image")),
+            Some(Capability::Buffer(_) | Capability::Any(_)) | None => {
+                Err(Error::new(ErrorCode::InvalidHandle, "no such image"))
+            }
         }
     }
 }
@@ -212,6 +241,15 @@ impl Context {
 pub(crate) enum Capability {
     Buffer(rpc::gpu_buffer::Client),
     Module(rpc::gpu_module::Client),
+    /// Of a kind that its holder knows.
+    Any(capnp::capability::Client),
+}
+
+/// A session, as it was opened.
+pub(crate) enum Opened {
+    Whole(rpc::gpu_session::Client),
+    /// From a program: no code can be loaded in it.
+    Program(rpc::gpu_copy_session::Client),
 }
 
 type Task = Box<dyn FnOnce(Rc<Context>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;

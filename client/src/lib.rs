@@ -31,10 +31,13 @@ mod arena;
 mod buffer;
 mod connection;
 mod descriptors;
+mod grant;
 mod image;
 mod launch;
 mod memory;
+mod moves;
 mod session;
+mod share;
 mod stream;
 mod transfer;
 
@@ -49,8 +52,10 @@ pub fn seals() -> std::io::Result<()> {
 pub use buffer::{Buffer, DeviceRange, HostBuffer, HostSpan};
 pub use bulkhead_schema::{Error, ErrorCode, Handle};
 pub use connection::{Connection, default_socket};
+pub use grant::{Peer, Program, Received, RemoteFence, Signal, Terms};
 pub use image::{Entry, Image, Parameter};
 pub use launch::{Launch, Parameters};
 pub use memory::MemoryInfo;
 pub use session::{Device, Options, Session};
+pub use share::{Access, Moment, Reached, Revocation, Share, SturdyToken, Uses};
 pub use stream::{Event, Fence, Pattern, Stream};

@@ -307,6 +307,11 @@ impl Session {
         })
     }
 
+    /// The number of the capability for the arena that a block lies in.
+    pub(crate) fn arena_key(&self, block: BlockIndex) -> usize {
+        self.inner.memory.heap.lock().arenas.arena_of(block).key
+    }
+
     /// Frees a block, once what it has to wait for has passed.
     pub(crate) fn free(&self, block: BlockIndex, after: After) {
         let fences = match after {

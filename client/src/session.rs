@@ -5,7 +5,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -19,11 +19,13 @@ use bulkhead_schema::{Error, ErrorCode, Handle, bulkhead_capnp as rpc, limits};
 use parking_lot::Mutex;
 
 use crate::{
-    DeviceRange, Entry, Event, Fence, HostBuffer, HostSpan, Image, Launch, Parameters, Stream,
+    DeviceRange, Entry, Event, Fence, HostBuffer, HostSpan, Image, Launch, Parameters, Stream, SturdyToken,
+    Terms,
     buffer::Pinned,
-    connection::{Capability, Remote, answer, broken, default_socket},
+    connection::{Capability, Opened, Remote, answer, broken, default_socket},
     descriptors, image,
     memory::Memory,
+    moves,
     stream::{Indices, Streams},
     transfer::Staging,
 };
@@ -50,13 +52,16 @@ pub struct Options {
     pub name: String,
     /// Which device, by its index.
     pub device: u32,
+    /// What it is limited to.
+    pub terms: Terms,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let program = std::env::args().next().unwrap_or_default();
         let name = PathBuf::from(program).file_name().map(|name| name.to_string_lossy().into_owned());
-        Self { socket: default_socket(), name: name.unwrap_or_default(), device: 0 }
+        let terms = Terms::default();
+        Self { socket: default_socket(), name: name.unwrap_or_default(), device: 0, terms }
     }
 }
 
@@ -122,12 +127,24 @@ pub(crate) struct Inner {
     pub(crate) memory: Memory,
     device: Device,
     window: (u64, u64),
+    /// Of the program that it was opened from.
+    entries: Vec<Entry>,
     submit: Mutex<Submit>,
     page: CompletionReader,
     refusals_seen: AtomicU64,
+    moves: AtomicU32,
     /// Held while an answer is waited for.
     asking: Mutex<()>,
     staging: Mutex<Option<Arc<Staging>>>,
+}
+
+/// What a kernel says of a session that it has opened.
+struct Answered {
+    device: Device,
+    window: (u64, u64),
+    token: [u8; 16],
+    socket: PathBuf,
+    entries: Vec<Entry>,
 }
 
 struct Submit {
@@ -144,28 +161,65 @@ impl Session {
     /// `unavailable` where no kernel listens, or as the kernel answers.
     pub fn open(options: &Options) -> Result<Self, Error> {
         let remote = Remote::open(&options.socket, &options.name)?;
-        let (name, index) = (options.name.clone(), options.device);
+        let (name, index, terms) = (options.name.clone(), options.device, options.terms);
         let opened = remote.call(move |context| async move {
             let kernel = &context.connection.kernel;
-            let response = kernel.list_devices_request().send().promise.await.map_err(broken)?;
-            let devices = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
-            let devices = devices.get_devices().map_err(broken)?;
-            let device = devices.iter().find(|device| device.get_index() == index);
-            let device =
-                device.ok_or_else(|| Error::new(ErrorCode::NotFound, format!("no device {index}")))?;
-            let device = Device::read(device)?;
-
+            let device = device(kernel, index).await?;
             let mut open = kernel.open_session_request();
             open.get().set_device(index);
             open.get().set_name(&name);
+            terms.write(open.get().init_terms());
             let response = open.send().promise.await.map_err(broken)?;
             let opened = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
-            *context.session.borrow_mut() = Some(opened.get_session().map_err(broken)?);
+            *context.session.borrow_mut() = Some(Opened::Whole(opened.get_session().map_err(broken)?));
             let token = descriptors::bytes(opened.get_ring().map_err(broken)?);
             let window = (opened.get_window_base(), opened.get_window_bytes());
-            Ok((device, window, token, context.connection.descriptor_socket.clone()))
+            let socket = context.connection.descriptor_socket.clone();
+            Ok(Answered { device, window, token, socket, entries: Vec::new() })
         })?;
-        let (device, window, token, socket) = opened;
+        Self::start(remote, opened)
+    }
+
+    /// Connects to a kernel and opens the session that a program's token stands for. Its [`entries`](Session::entries)
+    /// are all that it can launch.
+    ///
+    /// # Errors
+    /// `unavailable` where no kernel listens, `notFound` where the token is not good, or as the kernel answers.
+    pub fn open_program(options: &Options, token: SturdyToken) -> Result<Self, Error> {
+        let remote = Remote::open(&options.socket, &options.name)?;
+        let (name, index) = (options.name.clone(), options.device);
+        let opened = remote.call(move |context| async move {
+            let kernel = &context.connection.kernel;
+            let device = device(kernel, index).await?;
+            let mut restore = kernel.restore_request();
+            token.write(restore.get().init_token());
+            let response = restore.send().promise.await.map_err(broken)?;
+            let any = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            let rpc::any_capability::Program(program) = any.which().map_err(|error| broken(error.into()))?
+            else {
+                return Err(Error::new(ErrorCode::InvalidArgument, "the token does not stand for a program"));
+            };
+            let program = program.map_err(broken)?;
+            let mut open = program.open_request();
+            open.get().set_name(&name);
+            let response = open.send().promise.await.map_err(broken)?;
+            let opened = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            *context.session.borrow_mut() = Some(Opened::Program(opened.get_session().map_err(broken)?));
+            // Held as long as the session: a program that nobody holds is closed, and its sessions with it.
+            context.hold(Capability::Any(program.client));
+            let token = descriptors::bytes(opened.get_ring().map_err(broken)?);
+            let window = (opened.get_window_base(), opened.get_window_bytes());
+            let socket = context.connection.descriptor_socket.clone();
+            let entries = opened.get_entries().map_err(broken)?;
+            let entries = entries.iter().map(Entry::read).collect::<Result<_, _>>()?;
+            Ok(Answered { device, window, token, socket, entries })
+        })?;
+        Self::start(remote, opened)
+    }
+
+    /// Maps what a session that was just opened shares with its executor.
+    fn start(remote: Remote, opened: Answered) -> Result<Self, Error> {
+        let Answered { device, window, token, socket, entries } = opened;
         let descriptors = descriptors::present(&socket, token, None)?;
         let [ring, page] = descriptors.as_slice() else {
             return Err(Error::new(ErrorCode::Internal, "the kernel handed over no ring"));
@@ -178,18 +232,34 @@ impl Session {
             streams: Streams::new(),
             events: Indices::new(limits::EVENTS_MAX),
         };
-        let inner = Inner {
+        let inner = Arc::new(Inner {
             remote,
             memory: Memory::new(),
             device,
             window,
+            entries,
             submit: Mutex::new(submit),
-            page: CompletionReader::new(page),
+            page: CompletionReader::new(Arc::clone(&page)),
             refusals_seen: AtomicU64::new(0),
+            moves: AtomicU32::new(0),
             asking: Mutex::new(()),
             staging: Mutex::new(None),
-        };
-        Ok(Self { inner: Arc::new(inner) })
+        });
+        moves::follow(&inner, page);
+        Ok(Self { inner })
+    }
+
+    /// What a session that was [opened from a program](Session::open_program) can launch; none for others.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.inner.entries
+    }
+
+    /// How often the session has moved to another executor because its own was lost. Work that was in flight then is
+    /// lost, and said to be; memory and code are as they were.
+    #[must_use]
+    pub fn moves(&self) -> u32 {
+        self.inner.moves.load(Ordering::Relaxed)
     }
 
     /// The device.
@@ -391,8 +461,9 @@ impl Session {
         let stream = submit.events.get(end.0).copied().flatten().ok_or_else(unreached)?.stream.0;
         drop(submit);
         let fence = self.push(&Record::Elapsed { stream, start: start.0, end: end.0, reply: REPLY })?;
+        let moves = self.moves();
         let answered = || self.inner.page.reply(REPLY, fence.position);
-        self.poll(|| answered().is_some())?;
+        self.poll(|| answered().is_some() || self.moves() != moves)?;
         let elapsed = answered().map_or(f64::NAN, f64::from_bits);
         if elapsed.is_nan() { Err(unreached()) } else { Ok(elapsed) }
     }
@@ -566,8 +637,14 @@ impl Session {
             return Ok(());
         }
         let Some(refusal) = self.inner.page.refusal() else { return Ok(()) };
-        let message = "the device did not carry out work that was submitted";
-        Err(Error::new(code(refusal.code), message).device(refusal.device))
+        let code = code(refusal.code);
+        let message = match code {
+            ErrorCode::WorkLost => {
+                "work that was in flight was lost with its executor; memory and code are as they were"
+            }
+            _ => "the device did not carry out work that was submitted",
+        };
+        Err(Error::new(code, message).device(refusal.device))
     }
 
     fn poll(&self, done: impl Fn() -> bool) -> Result<(), Error> {
@@ -662,6 +739,22 @@ impl Session {
     }
 }
 
+impl Inner {
+    /// The session has moved to another executor: a page that counts refusals anew is about to be seen.
+    pub(crate) fn moved(&self, times: u32) {
+        self.moves.store(times, Ordering::Relaxed);
+    }
+}
+
+/// The device with an index.
+async fn device(kernel: &rpc::bulkhead::Client, index: u32) -> Result<Device, Error> {
+    let response = kernel.list_devices_request().send().promise.await.map_err(broken)?;
+    let devices = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+    let devices = devices.get_devices().map_err(broken)?;
+    let device = devices.iter().find(|device| device.get_index() == index);
+    Device::read(device.ok_or_else(|| Error::new(ErrorCode::NotFound, format!("no device {index}")))?)
+}
+
 fn name(handle: Handle) -> Bind {
     Bind { slot: handle.slot, generation: handle.generation }
 }
@@ -682,6 +775,7 @@ fn over(ended: Ended) -> Error {
     let message = match code {
         ErrorCode::DeviceLost => "the GPU's context was lost",
         ErrorCode::Protocol => "the session broke the ring's protocol",
+        ErrorCode::Revoked => "memory that the session's work went on using was revoked",
         _ => "the session is over",
     };
     Error::new(code, message).remedy("open a new session").device(ended.device)

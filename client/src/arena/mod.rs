@@ -253,6 +253,11 @@ impl<T: Copy> Arenas<T> {
         Some((arena.owner, arena.bytes))
     }
 
+    /// What its owner keeps with the arena of a taken block.
+    pub(crate) fn arena_of(&self, index: BlockIndex) -> T {
+        self.arenas[self.blocks[index.0].arena].owner
+    }
+
     /// Length of a taken block, rounded up as it is.
     pub(crate) fn block_bytes(&self, index: BlockIndex) -> u64 {
         self.blocks[index.0].bytes

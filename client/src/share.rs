@@ -1,0 +1,393 @@
+//! Memory as a capability: parts of it, handed to other sessions and taken back.
+
+use std::time::Duration;
+
+use bulkhead_schema::{Error, ErrorCode, Handle, bulkhead_capnp as rpc};
+
+use crate::{
+    Buffer, DeviceRange, Session,
+    buffer::Held,
+    connection::{Capability, Context, answer, broken},
+};
+
+/// What may be done to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Access {
+    /// To read it.
+    Read,
+    /// To read and write it.
+    ReadWrite,
+}
+
+/// For how long a token is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uses {
+    /// For one use.
+    One,
+    /// Until the capability is revoked, closed, or its tokens are dropped.
+    UntilRevoked,
+}
+
+/// 256 random bits that stand for a capability, for a process that shares no connection with this one. Whoever knows
+/// them has the capability: keep them as secret as it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SturdyToken(pub [u8; 32]);
+
+impl std::fmt::Debug for SturdyToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SturdyToken(..)")
+    }
+}
+
+impl SturdyToken {
+    pub(crate) fn read(token: rpc::sturdy_token::Reader<'_>) -> Self {
+        let words = [token.get_first(), token.get_second(), token.get_third(), token.get_fourth()];
+        let mut bytes = [0; 32];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        Self(bytes)
+    }
+
+    pub(crate) fn write(self, mut token: rpc::sturdy_token::Builder<'_>) {
+        let word = |at: usize| {
+            u64::from_le_bytes(std::array::from_fn(|byte| self.0.get(at * 8 + byte).copied().unwrap_or(0)))
+        };
+        token.set_first(word(0));
+        token.set_second(word(1));
+        token.set_third(word(2));
+        token.set_fourth(word(3));
+    }
+}
+
+/// How far a revocation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// No new work that names what was revoked is admitted.
+    Severed,
+    /// No work that can reach it is running or queued.
+    Quiescent,
+    /// It is scrubbed and given back, where nobody keeps it.
+    Reclaimed,
+}
+
+/// What a wait for a moment of a revocation came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reached {
+    /// Whether the moment has come; else the time was up first.
+    pub reached: bool,
+    /// Whether work ran on beyond the kernel's deadline, so that the memory is kept from everybody.
+    pub quarantined: bool,
+}
+
+/// A capability that this process holds, of whatever kind: what can be done with all of them.
+pub(crate) struct Reference {
+    pub(crate) session: Session,
+    key: usize,
+}
+
+impl Reference {
+    pub(crate) fn hold(session: &Session, context: &Context, client: capnp::capability::Client) -> Self {
+        Self { session: session.clone(), key: context.hold(Capability::Any(client)) }
+    }
+
+    pub(crate) fn key(&self) -> usize {
+        self.key
+    }
+
+    pub(crate) fn revoke(&self) -> Result<Revocation, Error> {
+        let (session, key) = (self.session.clone(), self.key);
+        self.session.inner.remote.call(move |context| async move {
+            let capability = context.capability(key)?;
+            let response = capability.revoke_request().send().promise.await.map_err(broken)?;
+            Revocation::read(&session, &context, response.get().and_then(|r| r.get_result()).map_err(broken)?)
+        })
+    }
+
+    pub(crate) fn close(self) -> Result<Revocation, Error> {
+        let (session, key) = (self.session.clone(), self.key);
+        self.session.inner.remote.call(move |context| async move {
+            let capability = context.capability(key)?;
+            let response = capability.close_request().send().promise.await.map_err(broken)?;
+            Revocation::read(&session, &context, response.get().and_then(|r| r.get_result()).map_err(broken)?)
+        })
+    }
+
+    pub(crate) fn token(&self, uses: Uses) -> Result<SturdyToken, Error> {
+        let key = self.key;
+        self.session.inner.remote.call(move |context| async move {
+            let mut token = context.capability(key)?.token_request();
+            token.get().set_uses(match uses {
+                Uses::One => rpc::Uses::One,
+                Uses::UntilRevoked => rpc::Uses::UntilRevoked,
+            });
+            let response = token.send().promise.await.map_err(broken)?;
+            let token = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            Ok(SturdyToken::read(token))
+        })
+    }
+
+    pub(crate) fn drop_tokens(&self) -> Result<(), Error> {
+        let key = self.key;
+        self.session.inner.remote.call(move |context| async move {
+            let response =
+                context.capability(key)?.drop_tokens_request().send().promise.await.map_err(broken)?;
+            answer(response.get().and_then(|r| r.get_result()).map_err(broken)?).map(|_| ())
+        })
+    }
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        self.session.release(self.key);
+    }
+}
+
+/// A revocation that has begun. Dropping it does not stop it.
+pub struct Revocation {
+    held: Reference,
+    /// How many capabilities ended.
+    pub capabilities: u32,
+}
+
+impl Revocation {
+    fn read(
+        session: &Session,
+        context: &Context,
+        result: rpc::result::Reader<'_, rpc::revoking::Owned>,
+    ) -> Result<Self, Error> {
+        let revoking = answer(result)?;
+        let client = revoking.get_revocation().map_err(broken)?.client;
+        Ok(Self {
+            held: Reference::hold(session, context, client),
+            capabilities: revoking.get_capabilities(),
+        })
+    }
+
+    /// Waits for a moment.
+    ///
+    /// # Errors
+    /// Where the kernel is gone.
+    pub fn wait(&self, moment: Moment, timeout: Duration) -> Result<Reached, Error> {
+        let key = self.held.key;
+        let milliseconds = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        self.held.session.inner.remote.call(move |context| async move {
+            let revocation = rpc::gpu_revocation::Client { client: context.any(key)? };
+            let mut wait = revocation.wait_request();
+            wait.get().set_moment(match moment {
+                Moment::Severed => rpc::Moment::Severed,
+                Moment::Quiescent => rpc::Moment::Quiescent,
+                Moment::Reclaimed => rpc::Moment::Reclaimed,
+            });
+            wait.get().set_timeout_ms(milliseconds);
+            let response = wait.send().promise.await.map_err(broken)?;
+            let reached = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            Ok(Reached { reached: reached.get_reached(), quarantined: reached.get_quarantined() })
+        })
+    }
+}
+
+/// Device memory as a capability of its own. Dropping it closes it, and ends all that was derived from it.
+pub struct Share {
+    held: Reference,
+    handle: Handle,
+    address: u64,
+    bytes: u64,
+    access: Access,
+}
+
+impl Share {
+    /// What its holder may do.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// Its device address, in the session that it belongs to: whoever accepted it, else whoever allocated it.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Its size in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The name by which ring records of the session that it belongs to know it.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn all(&self) -> DeviceRange {
+        DeviceRange { handle: self.handle, offset: 0, bytes: self.bytes }
+    }
+
+    /// A part of it; the executor refuses one that does not lie in it.
+    #[must_use]
+    pub fn range(&self, offset: u64, bytes: u64) -> DeviceRange {
+        DeviceRange { handle: self.handle, offset, bytes }
+    }
+
+    /// A weaker one. A remote call.
+    ///
+    /// # Errors
+    /// `notPermitted` where it allows less than is asked for, `invalidArgument` where the part does not lie in it.
+    pub fn derive(&self, offset: u64, bytes: u64, access: Access) -> Result<Self, Error> {
+        derive(&self.held.session, self.held.key, (offset, bytes), access)
+    }
+
+    /// Ends everything derived from it. It stays.
+    ///
+    /// # Errors
+    /// Where it has ended itself.
+    pub fn revoke(&self) -> Result<Revocation, Error> {
+        self.held.revoke()
+    }
+
+    /// Ends it and everything derived from it.
+    ///
+    /// # Errors
+    /// Where it has ended already.
+    pub fn close(self) -> Result<Revocation, Error> {
+        self.held.close()
+    }
+
+    /// A token for a process that shares no connection with this one.
+    ///
+    /// # Errors
+    /// Where it has ended, or the session has as many tokens as it may.
+    pub fn token(&self, uses: Uses) -> Result<SturdyToken, Error> {
+        self.held.token(uses)
+    }
+
+    /// No token of it is good any more.
+    ///
+    /// # Errors
+    /// Where it has ended.
+    pub fn drop_tokens(&self) -> Result<(), Error> {
+        self.held.drop_tokens()
+    }
+
+    pub(crate) fn key(&self) -> usize {
+        self.held.key
+    }
+
+    pub(crate) async fn of_view(
+        session: &Session,
+        context: &Context,
+        view: rpc::gpu_buffer_view::Client,
+    ) -> Result<Self, Error> {
+        let response = view.info_request().send().promise.await.map_err(broken)?;
+        let info = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+        Ok(Self {
+            held: Reference::hold(session, context, view.client),
+            handle: Handle::read(info.get_handle().map_err(broken)?),
+            address: info.get_address(),
+            bytes: info.get_bytes(),
+            access: if info.get_writable() { Access::ReadWrite } else { Access::Read },
+        })
+    }
+}
+
+/// A part of the memory behind the capability that is held under `key`.
+fn derive(session: &Session, key: usize, part: (u64, u64), access: Access) -> Result<Share, Error> {
+    let own = session.clone();
+    session.inner.remote.call(move |context| async move {
+        let client = context.any(key)?;
+        match access {
+            Access::Read => {
+                let mut derive = rpc::gpu_buffer_view::Client { client }.derive_request();
+                derive.get().set_offset(part.0);
+                derive.get().set_bytes(part.1);
+                let response = derive.send().promise.await.map_err(broken)?;
+                let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+                let client = created.get_view().map_err(broken)?.client;
+                Ok(Share {
+                    held: Reference::hold(&own, &context, client),
+                    handle: Handle::read(created.get_handle().map_err(broken)?),
+                    address: created.get_address(),
+                    bytes: created.get_bytes(),
+                    access,
+                })
+            }
+            Access::ReadWrite => {
+                let mut derive = rpc::gpu_buffer::Client { client }.derive_buffer_request();
+                derive.get().set_offset(part.0);
+                derive.get().set_bytes(part.1);
+                let response = derive.send().promise.await.map_err(not_writable)?;
+                let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+                let client = created.get_buffer().map_err(broken)?.client;
+                Ok(Share {
+                    held: Reference::hold(&own, &context, client),
+                    handle: Handle::read(created.get_handle().map_err(broken)?),
+                    address: created.get_address(),
+                    bytes: created.get_bytes(),
+                    access,
+                })
+            }
+        }
+    })
+}
+
+/// A view has no method that gives more than a view.
+fn not_writable(error: capnp::Error) -> Error {
+    match error.kind {
+        capnp::ErrorKind::Unimplemented => {
+            Error::new(ErrorCode::NotPermitted, "this capability allows reading only")
+        }
+        _ => broken(error),
+    }
+}
+
+impl Buffer {
+    /// A part of it as a capability of its own, to be handed to other sessions. A remote call. What other sessions
+    /// accept are whole pages of 2 MiB: share parts of [`Session::allocate_arena`], at multiples of that.
+    ///
+    /// # Errors
+    /// `invalidArgument` where the part does not lie in it.
+    pub fn share(&self, offset: u64, bytes: u64, access: Access) -> Result<Share, Error> {
+        let inside = offset <= self.bytes() && bytes <= self.bytes() - offset;
+        if !inside {
+            return Err(Error::new(ErrorCode::InvalidArgument, "the part does not lie in the buffer"));
+        }
+        let key = match self.held {
+            Held::Arena(key) => key,
+            Held::Block(block) => self.session.arena_key(block),
+        };
+        derive(&self.session, key, (self.offset() + offset, bytes), access)
+    }
+}
+
+impl Session {
+    /// Maps memory of another session into this one: where kernels can write it if the share allows that, else where they
+    /// can only read it. A remote call; this session pauses meanwhile. When the share is revoked, work of this session
+    /// that runs on beyond the kernel's deadline ends the session.
+    ///
+    /// # Errors
+    /// `notSupported` where it is not whole pages of 2 MiB, `outOfMemory` where work of this session does not end.
+    pub fn accept(&self, share: &Share) -> Result<Share, Error> {
+        let (own, key) = (self.clone(), share.key());
+        self.inner.remote.call(move |context| async move {
+            let mut accept = context.session()?.accept_request();
+            accept.get().set_view(rpc::gpu_buffer_view::Client { client: context.any(key)? });
+            let response = accept.send().promise.await.map_err(broken)?;
+            let accepted = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            let (client, access) = match accepted.which().map_err(|error| broken(error.into()))? {
+                rpc::accepted::Buffer(buffer) => (buffer.map_err(broken)?.client, Access::ReadWrite),
+                rpc::accepted::View(view) => (view.map_err(broken)?.client, Access::Read),
+            };
+            Ok(Share {
+                held: Reference::hold(&own, &context, client),
+                handle: Handle::read(accepted.get_handle().map_err(broken)?),
+                address: accepted.get_address(),
+                bytes: accepted.get_bytes(),
+                access,
+            })
+        })
+    }
+}
