@@ -154,7 +154,14 @@ impl Gpu for Cuda {
         if bytes == 0 || !bytes.is_multiple_of(self.info.granule_bytes) {
             return Err(Error::Refused(format!("{bytes} bytes are not made of granules")));
         }
-        let imported = self.driver.memory_import(descriptor.as_fd());
+        let imported = match self.driver.memory_import(descriptor.as_fd()) {
+            // Driver 580 answers unknown to a descriptor of something else, and the context is as it was: asked below.
+            Err(Code::UNKNOWN) => {
+                self.check()?;
+                return Err(Error::Refused("the descriptor is not of device memory".to_owned()));
+            }
+            imported => imported,
+        };
         let memory = self.settle("cuMemImportFromShareableHandle", imported)?;
         self.keep(memory)
     }

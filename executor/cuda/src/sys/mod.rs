@@ -24,6 +24,8 @@ impl Code {
     pub(crate) const INVALID_VALUE: Self = Self(1);
     /// `CUDA_ERROR_NOT_READY`
     pub(crate) const NOT_READY: Self = Self(600);
+    /// `CUDA_ERROR_UNKNOWN`
+    pub(crate) const UNKNOWN: Self = Self(999);
     /// `CUDA_ERROR_INVALID_HANDLE`
     pub(crate) const INVALID_HANDLE: Self = Self(400);
 
