@@ -1,5 +1,7 @@
 //! What the tests share.
 
+mod model;
+mod naive;
 mod revocation;
 mod tree;
 
@@ -83,5 +85,26 @@ impl World {
 
     fn lives(&self, owner: Owner, handle: Handle) -> bool {
         self.tree.look(owner, handle).is_ok()
+    }
+}
+
+/// A small generator of test choices (xorshift64*), repeatable from its seed.
+struct Choices(u64);
+
+impl Choices {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        let next = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11;
+        usize::try_from(next % bound as u64).unwrap()
+    }
+
+    fn any<T: Copy>(&mut self, of: &[T]) -> Option<T> {
+        if of.is_empty() { None } else { Some(of[self.below(of.len())]) }
     }
 }
