@@ -153,14 +153,14 @@ fn crosses_a_segment(start: u64, bytes: u64) -> bool {
     bytes <= SEGMENT_BYTES && start % SEGMENT_BYTES + bytes > SEGMENT_BYTES
 }
 
-/// The first place for `bytes`, a multiple of pages, in a gap of whole granules.
+/// The first place for `bytes`, a multiple of pages, in a gap. A gap ends with a granule, so the filler fits too.
 fn place_in(gap: Range, bytes: u64) -> Option<Range> {
     let mut start = gap.start().0;
     if crosses_a_segment(start, bytes) {
         start = start.checked_next_multiple_of(SEGMENT_BYTES)?;
     }
     let range = Range::new(DeviceAddress(start), bytes)?;
-    gap.contains(granules(range)).then_some(range)
+    gap.contains(range).then_some(range)
 }
 
 #[cfg(test)]

@@ -288,6 +288,11 @@ impl<const COLUMNS: usize> Pair<COLUMNS> {
                 assert_eq!(self.ledger.used_by(*name).get(resource), used, "{after}");
                 assert_eq!(self.ledger.left(*name, resource), left, "{after}");
             }
+            for (name, entry) in &self.ledger.accounts {
+                let below = self.ledger.accounts.values().filter(|other| other.parent == Some(*name));
+                let below: u64 = below.map(|child| child.used.get(resource)).sum();
+                assert_eq!(entry.used.get(resource), entry.own.get(resource) + below, "{after}");
+            }
         }
     }
 
