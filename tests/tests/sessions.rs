@@ -213,7 +213,7 @@ fn memory_that_is_freed_comes_back() {
     let before = session.memory().unwrap();
     for round in 0..3_u64 {
         let buffers: Vec<Buffer> =
-            (0..150).map(|index| session.allocate(1 + index * 997 * (round + 1)).unwrap()).collect();
+            (0..150).map(|index| session.allocate_arena(1 + index * 997 * (round + 1)).unwrap()).collect();
         let addresses: std::collections::BTreeMap<u64, u64> =
             buffers.iter().map(|buffer| (buffer.address(), buffer.bytes())).collect();
         assert_eq!(addresses.len(), buffers.len());
@@ -255,8 +255,8 @@ fn nothing_of_a_session_that_is_gone_is_seen_by_the_next() {
 fn a_handle_of_a_freed_buffer_is_refused_and_touches_nothing() {
     let kernel = Kernel::start();
     let session = kernel.open("stale");
-    let freed = session.allocate(4096).unwrap();
-    let (stale, address) = (freed.all(), freed.address());
+    let freed = session.allocate_arena(4096).unwrap();
+    let (stale, address) = (freed.range(0, 4096), freed.address());
     session.write(FIRST, stale, &[1; 4096]).unwrap();
     drop(freed);
     // The copy is refused on the device's side, so that a later wait tells.
@@ -267,17 +267,17 @@ fn a_handle_of_a_freed_buffer_is_refused_and_touches_nothing() {
     // Whoever gets the place next is out of the old handle's reach.
     let mut kept = Vec::new();
     until("the place is used again", || {
-        kept.push(session.allocate(4096).unwrap());
+        kept.push(session.allocate_arena(4096).unwrap());
         kept.iter().any(|buffer| buffer.address() == address)
     });
     let next = kept.iter().find(|buffer| buffer.address() == address).unwrap();
     assert_ne!(next.handle(), stale.handle);
-    session.write(FIRST, next.all(), &[3; 4096]).unwrap();
+    session.write(FIRST, next.range(0, 4096), &[3; 4096]).unwrap();
     let fence = session.fill(FIRST, stale, Pattern::Bits8(2)).unwrap();
     let refused = session.wait(fence).unwrap_err();
     assert!(matches!(refused.code, ErrorCode::InvalidHandle | ErrorCode::InvalidArgument), "{refused:?}");
     let mut found = [0; 4096];
-    session.read(FIRST, &mut found, next.all()).unwrap();
+    session.read(FIRST, &mut found, next.range(0, 4096)).unwrap();
     assert_eq!(found, [3; 4096]);
 }
 
@@ -306,20 +306,21 @@ fn a_handle_of_another_session_means_nothing() {
     let kernel = Kernel::start();
     let (owner, thief) = (kernel.open("owner"), kernel.open("thief"));
     // Handles are small numbers: take one that the thief has nothing under.
-    let buffers: Vec<Buffer> = (0..20).map(|_| owner.allocate(64).unwrap()).collect();
+    let arenas: Vec<Buffer> = (0..20).map(|_| owner.allocate_arena(64).unwrap()).collect();
+    let buffers: Vec<_> = arenas.iter().map(|arena| arena.range(0, 64)).collect();
     for buffer in &buffers {
-        owner.write(FIRST, buffer.all(), &[8; 64]).unwrap();
+        owner.write(FIRST, *buffer, &[8; 64]).unwrap();
     }
     for buffer in &buffers {
-        let fence = thief.fill(FIRST, buffer.all(), Pattern::Bits8(9)).unwrap();
+        let fence = thief.fill(FIRST, *buffer, Pattern::Bits8(9)).unwrap();
         assert!(thief.wait(fence).is_err());
         let mut stolen = [0; 64];
-        drop(thief.read(FIRST, &mut stolen, buffer.all()));
+        drop(thief.read(FIRST, &mut stolen, *buffer));
         assert_ne!(stolen, [8; 64]);
     }
     for buffer in &buffers {
         let mut found = [0; 64];
-        owner.read(FIRST, &mut found, buffer.all()).unwrap();
+        owner.read(FIRST, &mut found, *buffer).unwrap();
         assert_eq!(found, [8; 64]);
     }
 }
