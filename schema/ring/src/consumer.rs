@@ -60,6 +60,19 @@ impl Consumer {
         }
     }
 
+    /// The consumer of a ring that another process has taken records from: goes on with the first that was not taken.
+    /// The client can write what says so, as it can write all of its ring: where that makes no sense, the ring counts
+    /// as empty.
+    #[must_use]
+    pub fn resume(ring: Arc<Ring>) -> Self {
+        let header = ring.header();
+        let (taken, tail) = (header.taken.load(Ordering::Acquire), header.tail.load(Ordering::Acquire));
+        let head = if taken <= tail && tail - taken <= RECORDS as u64 { taken } else { tail };
+        header.taken.store(head, Ordering::Relaxed);
+        header.head.store(head, Ordering::Release);
+        Self { head, tail_seen: head, published: head, ..Self::new(ring) }
+    }
+
     /// Records ever taken.
     #[must_use]
     pub fn position(&self) -> u64 {
@@ -138,6 +151,8 @@ impl Consumer {
     pub fn release(&mut self) {
         self.head += 1;
         self.next += 1;
+        // On a line that the producer does not read, so it stays in this core's cache.
+        self.ring.header().taken.store(self.head, Ordering::Release);
         if self.head.is_multiple_of(RELEASE_BATCH) {
             self.publish();
         }
@@ -165,9 +180,20 @@ impl Consumer {
     /// Sleeps until the producer publishes or `timeout` has passed. Never sleeps without a timeout: the word it
     /// sleeps on belongs to the client.
     pub fn park(&mut self, timeout: Duration) -> Park {
+        let bell = self.listen();
+        self.park_since(bell, timeout)
+    }
+
+    /// What [`Consumer::park_since`] compares with: a wake-up after this is not slept through.
+    #[must_use]
+    pub fn listen(&self) -> u32 {
+        self.ring.header().doorbell.load(Ordering::Acquire)
+    }
+
+    /// Sleeps as [`Consumer::park`], unless somebody was woken since `bell` was answered.
+    pub fn park_since(&mut self, bell: u32, timeout: Duration) -> Park {
         self.publish();
         let header = self.ring.header();
-        let bell = header.doorbell.load(Ordering::Acquire);
         header.parked.store(1, Ordering::Relaxed);
         // Store-load ordering: either the producer sees us parked, or we see its tail.
         fence(Ordering::SeqCst);

@@ -50,6 +50,9 @@ pub struct Header {
     pub(crate) doorbell: Line<AtomicU32>,
     /// Written by the kernel: not zero when the session is over.
     pub(crate) ended: Line<AtomicU64>,
+    /// Written by the consumer: records ever taken, of which it tells `head` in batches only. For whoever consumes the
+    /// ring after it.
+    pub(crate) taken: Line<AtomicU64>,
 }
 
 /// A value on lines of its own.
@@ -78,11 +81,12 @@ pub struct Cell(pub(crate) [AtomicU64; RECORD_WORDS]);
 
 #[cfg(not(loom))]
 const _: () = {
-    assert!(size_of::<Header>() == 640 && size_of::<Header>() <= HEADER_BYTES);
+    assert!(size_of::<Header>() == 768 && size_of::<Header>() <= HEADER_BYTES);
     assert!(std::mem::offset_of!(Header, head) == 128);
     assert!(std::mem::offset_of!(Header, parked) == 256);
     assert!(std::mem::offset_of!(Header, doorbell) == 384);
     assert!(std::mem::offset_of!(Header, ended) == 512);
+    assert!(std::mem::offset_of!(Header, taken) == 640);
     assert!(size_of::<Cell>() == 128);
     assert!(RECORDS.is_power_of_two());
     assert!((REFUSED_WORD + 4) * 8 <= COMPLETION_BYTES);

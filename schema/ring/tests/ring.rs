@@ -183,3 +183,30 @@ fn a_page_that_is_replaced_is_read_in_the_old_ones_place() {
     assert!(reading.replace(short.as_fd()).is_err());
     assert_eq!(reader.mark(3), 10, "what cannot be mapped replaces nothing");
 }
+
+#[test]
+fn a_ring_goes_on_after_its_last_taken_record_and_a_forged_count_empties_it() {
+    let descriptor = memory::create().unwrap();
+    let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let wait = |position| Record::WaitOn { stream: 0, on: 1, position };
+    for position in 0..5 {
+        producer.push(&wait(position)).unwrap();
+    }
+    let mut first = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+    for _ in 0..3 {
+        assert!(first.take().unwrap().is_some());
+        first.release();
+    }
+    // The head that the producer knows is behind: places are given back in batches.
+    drop(first);
+    let mut second = Consumer::resume(Ring::map(descriptor.as_fd()).unwrap());
+    assert_eq!(second.position(), 3);
+    assert_eq!(second.take(), Ok(Some(wait(3))));
+
+    let file = std::fs::File::from(descriptor);
+    for forged in [6u64, u64::MAX, 1 << 63] {
+        std::os::unix::fs::FileExt::write_at(&file, &forged.to_ne_bytes(), 640).unwrap();
+        let mut third = Consumer::resume(Ring::map(file.as_fd()).unwrap());
+        assert_eq!((third.position(), third.take()), (5, Ok(None)), "taken said to be {forged}");
+    }
+}
