@@ -2,13 +2,27 @@
 
 use std::sync::Arc;
 
-use bulkhead_gpu::{DeviceAddress, EntryId, HostAddress, HostRange, ImageId};
-use bulkhead_ring::{Bind, memory::Shared};
-use bulkhead_schema::{Handle, limits::CAPABILITIES_MAX};
+use bulkhead_gpu::{DeviceAddress, EntryId, HostRange};
+use bulkhead_ring::Bind;
+use bulkhead_schema::{
+    Handle,
+    limits::{CAPABILITIES_MAX, SESSIONS_MAX},
+};
+use parking_lot::Mutex;
 
-/// An entry that can be launched.
+use crate::reaper::{Image, Pinned};
+
+/// Hidden parameters at the end of every entry's block: base, load mask, store mask.
+pub(crate) const HIDDEN: usize = 3;
+
+/// Handles that one page of the table holds.
+const PAGE_SLOTS: u32 = 64;
+/// Pages of a table: handles are slots of one table for all sessions of the device.
+const PAGES: u32 = SESSIONS_MAX * CAPABILITIES_MAX / PAGE_SLOTS;
+
+/// What is known of an entry.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct Template {
     pub(crate) id: EntryId,
     /// The parameter block of the next launch: the client's parameters go to the front, the hidden ones are there.
     pub(crate) block: Vec<u8>,
@@ -16,61 +30,128 @@ pub(crate) struct Entry {
     pub(crate) visible_bytes: usize,
     /// Dynamic shared memory that every launch has: the guard's clamp of shared accesses rests on it.
     pub(crate) dynamic_shared_min: u32,
+    /// The most dynamic shared memory that anybody asked for: sessions that share the entry only raise it.
+    pub(crate) dynamic_shared_max: Arc<Mutex<u32>>,
+    /// Where the hidden parameters lie in the block.
+    pub(crate) hidden: [u32; HIDDEN],
+}
+
+/// An entry that can be launched. Its image stays loaded as long as somebody can launch it.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) template: Template,
+    pub(crate) image: Arc<Image>,
+}
+
+impl Template {
+    /// Gives the hidden parameters their values, which are those of the session that launches.
+    pub(crate) fn hide(&mut self, values: [u32; HIDDEN]) {
+        for (offset, value) in self.hidden.iter().zip(values) {
+            self.block[*offset as usize..][..4].copy_from_slice(&value.to_ne_bytes());
+        }
+    }
+}
+
+/// What may be done to a buffer by copies and fills.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    Read,
+    ReadWrite,
 }
 
 /// What a handle can stand for.
 pub(crate) enum Object {
     /// A range of the session's window.
-    Buffer { address: u64, bytes: u64 },
+    Buffer { address: u64, bytes: u64, may: Use },
     /// Host memory registered with the device.
-    Host(Arc<Shared>),
+    Host(Pinned),
     /// An entry of an image.
     Entry(Entry),
     /// A loaded image with the handles of its entries.
-    Image { id: ImageId, entries: Vec<Handle> },
+    Image {
+        #[expect(dead_code, reason = "keeps the image loaded")]
+        image: Arc<Image>,
+        entries: Vec<Handle>,
+    },
 }
 
-/// Generation and object by slot. A slot that is bound again forgets what it held. The kernel hands out slots from
-/// the bottom, at most [`CAPABILITIES_MAX`] of them.
+impl Object {
+    /// Whether submitted work may still need it after its handle is gone.
+    pub(crate) fn outlives_its_handle(&self) -> bool {
+        match self {
+            Self::Host(_) | Self::Entry(_) | Self::Image { .. } => true,
+            // Pages change in a pause only.
+            Self::Buffer { .. } => false,
+        }
+    }
+}
+
+type Bound = Option<(u32, Object)>;
+
+/// Handles whose slots are neighbours.
+struct Page {
+    slots: [Bound; PAGE_SLOTS as usize],
+    used: u32,
+}
+
+/// Generation and object by slot. A slot that is bound again forgets what it held. A session's slots may lie
+/// anywhere in the device's table; pages are there while something is bound in them.
 #[derive(Default)]
 pub(crate) struct Bindings {
-    slots: Vec<Option<(u32, Object)>>,
+    pages: Vec<Option<Box<Page>>>,
+}
+
+const fn place(slot: u32) -> (usize, usize) {
+    ((slot / PAGE_SLOTS) as usize, (slot % PAGE_SLOTS) as usize)
 }
 
 impl Bindings {
-    /// Binds a handle; `None` where there is no such slot.
-    pub(crate) fn bind(&mut self, handle: Handle, object: Object) -> Option<()> {
-        if handle.slot >= CAPABILITIES_MAX {
+    /// Whether there is such a slot.
+    pub(crate) fn has_slot(slot: u32) -> bool {
+        slot / PAGE_SLOTS < PAGES
+    }
+
+    /// Binds a handle, and answers what its slot held; `None` where there is no such slot.
+    pub(crate) fn bind(&mut self, handle: Handle, object: Object) -> Option<Option<Object>> {
+        if !Self::has_slot(handle.slot) {
             return None;
         }
-        let slot = handle.slot as usize;
-        if slot >= self.slots.len() {
-            self.slots.resize_with(slot + 1, || None);
+        let (page, slot) = place(handle.slot);
+        if page >= self.pages.len() {
+            self.pages.resize_with(page + 1, || None);
         }
-        self.slots[slot] = Some((handle.generation, object));
-        Some(())
+        let page = self.pages[page]
+            .get_or_insert_with(|| Box::new(Page { slots: std::array::from_fn(|_| None), used: 0 }));
+        let before = page.slots[slot].replace((handle.generation, object));
+        page.used += u32::from(before.is_none());
+        Some(before.map(|(_, object)| object))
     }
 
     pub(crate) fn unbind(&mut self, handle: Handle) -> Option<Object> {
-        let slot = self.slots.get_mut(handle.slot as usize)?;
-        match slot {
-            Some((generation, _)) if *generation == handle.generation => {
-                slot.take().map(|(_, object)| object)
-            }
-            _ => None,
+        let (at, slot) = place(handle.slot);
+        let page = self.pages.get_mut(at)?.as_mut()?;
+        let held = &mut page.slots[slot];
+        let (_, object) = held.take_if(|(generation, _)| *generation == handle.generation)?;
+        page.used -= 1;
+        if page.used == 0 {
+            self.pages[at] = None;
         }
+        Some(object)
     }
 
     pub(crate) fn get(&self, slot: u32, generation: u32) -> Option<&Object> {
-        let (bound, object) = self.slots.get(slot as usize)?.as_ref()?;
+        let (page, slot) = place(slot);
+        let (bound, object) = self.pages.get(page)?.as_ref()?.slots[slot].as_ref()?;
         (*bound == generation).then_some(object)
     }
 
-    /// The device range `[offset, offset + bytes)` of a buffer, if it lies in it.
-    pub(crate) fn device(&self, name: Bind, offset: u64, bytes: u64) -> Option<DeviceAddress> {
+    /// The device range `[offset, offset + bytes)` of a buffer, if it lies in it and the buffer may be used so.
+    pub(crate) fn device(&self, name: Bind, offset: u64, bytes: u64, wanted: Use) -> Option<DeviceAddress> {
         match self.get(name.slot, name.generation)? {
-            Object::Buffer { address, bytes: size } => {
-                (offset <= *size && bytes <= size - offset).then(|| DeviceAddress(address + offset))
+            Object::Buffer { address, bytes: size, may } => {
+                let allowed = wanted == Use::Read || *may == Use::ReadWrite;
+                (allowed && offset <= *size && bytes <= size - offset)
+                    .then(|| DeviceAddress(address + offset))
             }
             Object::Host(_) | Object::Entry(_) | Object::Image { .. } => None,
         }
@@ -79,17 +160,14 @@ impl Bindings {
     /// The host range `[offset, offset + bytes)` of host memory, if it lies in it.
     pub(crate) fn host(&self, name: Bind, offset: u64, bytes: u64) -> Option<HostRange> {
         match self.get(name.slot, name.generation)? {
-            Object::Host(memory) => {
-                let (offset, bytes) = (usize::try_from(offset).ok()?, usize::try_from(bytes).ok()?);
-                (offset <= memory.bytes() && bytes <= memory.bytes() - offset)
-                    .then(|| HostRange { at: HostAddress(memory.address() + offset), bytes })
-            }
+            Object::Host(memory) => memory.part(offset, bytes),
             Object::Buffer { .. } | Object::Entry(_) | Object::Image { .. } => None,
         }
     }
 
     pub(crate) fn entry(&mut self, slot: u32, generation: u32) -> Option<&mut Entry> {
-        let (bound, object) = self.slots.get_mut(slot as usize)?.as_mut()?;
+        let (page, slot) = place(slot);
+        let (bound, object) = self.pages.get_mut(page)?.as_mut()?.slots[slot].as_mut()?;
         if *bound != generation {
             return None;
         }
@@ -101,7 +179,8 @@ impl Bindings {
 
     /// Empties the table.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Object> {
-        std::mem::take(&mut self.slots).into_iter().flatten().map(|(_, object)| object)
+        let pages = std::mem::take(&mut self.pages);
+        pages.into_iter().flatten().flat_map(|page| page.slots).flatten().map(|(_, object)| object)
     }
 }
 
@@ -112,31 +191,90 @@ mod tests {
     const BUFFER: Handle = Handle { slot: 4, generation: 2 };
     const NAME: Bind = Bind { slot: 4, generation: 2 };
 
+    fn buffer(may: Use) -> Object {
+        Object::Buffer { address: 1 << 45, bytes: 100, may }
+    }
+
     fn table() -> Bindings {
         let mut bindings = Bindings::default();
-        assert!(bindings.bind(BUFFER, Object::Buffer { address: 1 << 45, bytes: 100 }).is_some());
+        assert!(bindings.bind(BUFFER, buffer(Use::ReadWrite)).is_some());
         bindings
     }
 
     #[test]
     fn a_range_resolves_only_inside_its_buffer() {
         let bindings = table();
-        assert_eq!(bindings.device(NAME, 10, 90), Some(DeviceAddress((1 << 45) + 10)));
-        assert_eq!(bindings.device(NAME, 100, 0), Some(DeviceAddress((1 << 45) + 100)));
+        assert_eq!(bindings.device(NAME, 10, 90, Use::Read), Some(DeviceAddress((1 << 45) + 10)));
+        assert_eq!(bindings.device(NAME, 100, 0, Use::ReadWrite), Some(DeviceAddress((1 << 45) + 100)));
         for (offset, bytes) in [(10, 91), (101, 0), (u64::MAX, 1), (1, u64::MAX), (u64::MAX, u64::MAX)] {
-            assert_eq!(bindings.device(NAME, offset, bytes), None, "{offset}+{bytes}");
+            assert_eq!(bindings.device(NAME, offset, bytes, Use::Read), None, "{offset}+{bytes}");
         }
+    }
+
+    #[test]
+    fn a_buffer_bound_for_reading_does_not_resolve_for_writing() {
+        let mut bindings = Bindings::default();
+        bindings.bind(BUFFER, buffer(Use::Read)).unwrap();
+        assert!(bindings.device(NAME, 0, 1, Use::Read).is_some());
+        assert!(bindings.device(NAME, 0, 1, Use::ReadWrite).is_none());
     }
 
     #[test]
     fn a_handle_of_another_generation_slot_or_kind_does_not_resolve() {
         let mut bindings = table();
-        assert_eq!(bindings.device(Bind { generation: 1, ..NAME }, 0, 1), None);
-        assert_eq!(bindings.device(Bind { slot: 5, ..NAME }, 0, 1), None);
+        assert_eq!(bindings.device(Bind { generation: 1, ..NAME }, 0, 1, Use::Read), None);
+        assert_eq!(bindings.device(Bind { slot: 5, ..NAME }, 0, 1, Use::Read), None);
         assert_eq!(bindings.host(NAME, 0, 1), None);
         assert!(bindings.entry(4, 2).is_none());
         assert!(bindings.unbind(Handle { generation: 3, ..BUFFER }).is_none());
         assert!(bindings.unbind(BUFFER).is_some());
-        assert_eq!(bindings.device(NAME, 0, 1), None);
+        assert_eq!(bindings.device(NAME, 0, 1, Use::Read), None);
+    }
+
+    #[test]
+    fn slots_may_lie_anywhere_in_the_devices_table_and_nowhere_else() {
+        let mut bindings = Bindings::default();
+        let slots = [0, 63, 64, CAPABILITIES_MAX, SESSIONS_MAX * CAPABILITIES_MAX - 1];
+        for slot in slots {
+            assert!(bindings.bind(Handle { slot, generation: slot }, buffer(Use::Read)).is_some());
+        }
+        for slot in slots {
+            assert!(bindings.device(Bind { slot, generation: slot }, 0, 1, Use::Read).is_some());
+            assert!(bindings.unbind(Handle { slot, generation: slot }).is_some());
+        }
+        assert!(bindings.pages.iter().all(Option::is_none), "a page without bindings stays");
+        for slot in [SESSIONS_MAX * CAPABILITIES_MAX, u32::MAX] {
+            assert!(bindings.bind(Handle { slot, generation: 1 }, buffer(Use::Read)).is_none());
+            assert!(bindings.get(slot, 1).is_none());
+        }
+    }
+
+    #[test]
+    fn what_a_slot_held_comes_back_when_it_is_bound_again() {
+        let mut bindings = table();
+        let again = Handle { generation: 3, ..BUFFER };
+        assert!(matches!(bindings.bind(again, buffer(Use::Read)), Some(Some(Object::Buffer { .. }))));
+        assert_eq!(bindings.drain().count(), 1);
+    }
+
+    #[test]
+    fn lookups_are_timed() {
+        let mut bindings = Bindings::default();
+        for slot in 0..4096 {
+            bindings.bind(Handle { slot, generation: 1 }, buffer(Use::Read)).unwrap();
+        }
+        let mut best = f64::MAX;
+        for _ in 0..20 {
+            let start = std::time::Instant::now();
+            let (mut slot, mut found) = (1u32, 0u64);
+            for _ in 0..1_000_000 {
+                slot = slot.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                let name = Bind { slot: (slot >> 16) % 4096, generation: 1 };
+                found += bindings.device(name, 10, 20, Use::Read).map_or(0, |at| at.0 & 15);
+            }
+            assert_eq!(found, 10_000_000);
+            best = best.min(start.elapsed().as_secs_f64() * 1e3);
+        }
+        println!("{best:.2} ns per lookup");
     }
 }

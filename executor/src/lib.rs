@@ -21,15 +21,24 @@
 
 mod bindings;
 pub mod compiler;
+mod control;
+mod decode;
 mod device;
+mod executor;
+mod job;
 mod link;
 mod load;
 mod memory;
+mod piece;
 mod pump;
+mod reaper;
 mod records;
 mod server;
 mod session;
 mod streams;
+mod swap;
+mod warm;
+mod workbench;
 
 pub use device::Backend;
 pub use server::{EXIT_DEVICE_LOST, run};

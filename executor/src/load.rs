@@ -4,19 +4,22 @@ use std::{
     fs::File,
     io::{Read, Seek},
     os::fd::OwnedFd,
+    sync::Arc,
 };
 
-use bulkhead_gpu::{EntryInfo, Gpu, ImageId};
+use bulkhead_gpu::{EntryInfo, Gpu};
 use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp::reply, limits};
+use parking_lot::Mutex;
 
-use crate::{bindings::Entry, device};
-
-/// Hidden parameters at the end of every entry's block: base, load mask, store mask.
-const HIDDEN: usize = 3;
+use crate::{
+    bindings::{Entry, HIDDEN, Template},
+    device,
+    reaper::{Image, Reaper},
+};
 
 /// A loaded image.
 pub(crate) struct Loaded {
-    pub(crate) id: ImageId,
+    pub(crate) image: Arc<Image>,
     pub(crate) bound: Vec<Entry>,
     infos: Vec<EntryInfo>,
 }
@@ -25,6 +28,7 @@ pub(crate) struct Loaded {
 /// `hidden` is what the guard's parameters get: base, load mask, store mask.
 pub(crate) fn load(
     gpu: &dyn Gpu,
+    reaper: &Reaper,
     descriptor: OwnedFd,
     count: usize,
     hidden: [u32; HIDDEN],
@@ -42,19 +46,15 @@ pub(crate) fn load(
             .remedy("report this: the guard and the verifier disagree")
     })?;
     let image = gpu.load(verified.text()).map_err(|error| device::error(&error))?;
-    let bound = bind(&verified, &image.entries, count, hidden);
-    match bound {
-        Ok((bound, infos)) => Ok(Loaded { id: image.id, bound, infos }),
-        Err(error) => {
-            gpu.unload(image.id).map_err(|error| device::error(&error))?;
-            Err(error)
-        }
-    }
+    let owned = Arc::new(Image::new(image.id, reaper));
+    let (bound, infos) = bind(&verified, &image.entries, &owned, count, hidden)?;
+    Ok(Loaded { image: owned, bound, infos })
 }
 
 fn bind(
     verified: &bulkhead_guard::Verified,
     infos: &[EntryInfo],
+    image: &Arc<Image>,
     count: usize,
     values: [u32; HIDDEN],
 ) -> Result<(Vec<Entry>, Vec<EntryInfo>), Error> {
@@ -79,16 +79,18 @@ fn bind(
         if block_bytes > limits::PARAMETER_BYTES_MAX || hidden.iter().any(|layout| layout.bytes != 4) {
             return Err(Error::new(ErrorCode::LimitReached, format!("{}: too many parameters", info.name)));
         }
-        let mut block = vec![0; block_bytes];
-        for (layout, value) in hidden.iter().zip(values) {
-            block[layout.offset as usize..][..4].copy_from_slice(&value.to_ne_bytes());
-        }
-        let entry = Entry {
+        let mut offsets = [0; HIDDEN];
+        offsets.iter_mut().zip(hidden).for_each(|(offset, layout)| *offset = layout.offset);
+        let mut template = Template {
             id: info.id,
-            block,
+            block: vec![0; block_bytes],
             visible_bytes: end(visible.last()),
             dynamic_shared_min: entry.dynamic_shared_min,
+            dynamic_shared_max: Arc::new(Mutex::new(0)),
+            hidden: offsets,
         };
+        template.hide(values);
+        let entry = Entry { template, image: Arc::clone(image) };
         bound.push(entry);
         ordered.push(EntryInfo { parameters: visible.to_vec(), ..info.clone() });
     }
@@ -104,7 +106,7 @@ impl Loaded {
             let mut entry = list.reborrow().get(size(index));
             entry.set_name(&info.name);
             handle.write(entry.reborrow().init_handle());
-            entry.set_parameter_bytes(size(bound.visible_bytes));
+            entry.set_parameter_bytes(size(bound.template.visible_bytes));
             entry.set_threads_max(info.threads_max);
             entry.set_shared_bytes(info.shared_bytes);
             entry.set_local_bytes(info.local_bytes);

@@ -1,126 +1,339 @@
-//! The pages of a session's slot: sinks everywhere, arenas where the kernel grants them.
+//! The pages of a session's slot: sinks everywhere, memory where the kernel grants it.
+//!
+//! Sinks are mapped in granules of 64 MiB and can only be unmapped whole. So a granule holds either its sink, or
+//! pieces of memory with a *filler* wherever none lies: a sink of one page, mapped as often as needed.
 //!
 //! Nothing here waits for the session: whoever calls has paused it.
+//!
+//! # Invariant
+//! No address of a slot is without a mapping but during a call, or after one that left the slot *broken*.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
 
-use bulkhead_gpu::{Access, DeviceAddress, Error, FillPattern, Gpu, MemoryId, StreamId};
-use bulkhead_mm::{Range, SINK_BYTES, Slot};
+use bulkhead_gpu::{Access, DeviceAddress, Error, Gpu, MemoryId, StreamId};
+use bulkhead_mm::{ARENA_GRANULE_BYTES, PAGE_BYTES, Range, SINK_BYTES, Slot, granules};
 
-/// A session's slot on the device.
+use crate::{
+    piece::{Mapping, Pieces},
+    workbench::{self, Workbench},
+};
+
+/// What all slots share.
+#[derive(Clone)]
+pub(crate) struct Means {
+    pub(crate) gpu: Arc<dyn Gpu>,
+    pub(crate) workbench: Arc<Workbench>,
+    pub(crate) pieces: Arc<Pieces>,
+}
+
+/// Memory that goes: is it scrubbed, where nobody else has it?
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leave {
+    Scrubbed,
+    AsItIs,
+}
+
+/// A slot on the device.
 pub(crate) struct SlotMemory {
-    gpu: Arc<dyn Gpu>,
+    pub(crate) means: Means,
     slot: Slot,
     sink: MemoryId,
-    arenas: BTreeMap<u64, (u64, MemoryId)>,
-    /// For scrubbing: a stream that no record reaches.
-    stream: StreamId,
+    filler: Option<MemoryId>,
+    arenas: BTreeMap<u64, Mapping>,
+    /// For scrubbing and copying: a stream that no record reaches.
+    pub(crate) stream: StreamId,
+    broken: bool,
+}
+
+fn refused(what: &str) -> Error {
+    Error::Refused(what.to_owned())
 }
 
 impl SlotMemory {
-    /// Reserves what the session can reach and fills it with the session's own sink: read-write where stores reach,
-    /// read-only elsewhere.
-    pub(crate) fn open(gpu: &Arc<dyn Gpu>, slot: Slot) -> Result<Self, Error> {
-        let reach = slot.reach();
-        gpu.reserve(DeviceAddress(reach.start().0), reach.bytes())?;
-        let made = Self::fill(gpu, slot);
-        if made.is_err() {
-            gpu.unreserve(DeviceAddress(reach.start().0), reach.bytes())?;
-        }
-        made
-    }
-
-    fn fill(gpu: &Arc<dyn Gpu>, slot: Slot) -> Result<Self, Error> {
-        let stream = gpu.create_stream(0)?;
-        let made = Self::map_slot(gpu, slot, stream);
-        if made.is_err() {
-            gpu.destroy_stream(stream)?;
-        }
-        made
-    }
-
-    fn map_slot(gpu: &Arc<dyn Gpu>, slot: Slot, stream: StreamId) -> Result<Self, Error> {
-        let (reach, stores) = (slot.reach(), slot.stores_reach());
-        let sink = gpu.create_memory(SINK_BYTES)?;
-        let chunks = |bytes: u64| bytes / SINK_BYTES;
+    /// Reserves what a session can reach and fills it with a sink of its own: read-write where stores reach, read-only
+    /// elsewhere.
+    pub(crate) fn open(means: &Means, slot: Slot) -> Result<Self, Error> {
+        let (gpu, reach) = (&means.gpu, slot.reach());
         let start = DeviceAddress(reach.start().0);
-        gpu.map(start, sink, SINK_BYTES, chunks(stores.bytes()), Access::ReadWrite)?;
-        let rest = DeviceAddress(stores.end().0);
-        gpu.map(rest, sink, SINK_BYTES, chunks(reach.bytes() - stores.bytes()), Access::Read)?;
-        let memory = Self { gpu: Arc::clone(gpu), slot, sink, arenas: BTreeMap::new(), stream };
-        memory.scrub(slot.base().0, SINK_BYTES)?;
-        Ok(memory)
+        gpu.reserve(start, reach.bytes())?;
+        let made = Self::fill(means, slot);
+        if made.is_err() {
+            gpu.unreserve(start, reach.bytes())?;
+        }
+        made
     }
 
-    fn scrub(&self, at: u64, bytes: u64) -> Result<(), Error> {
-        self.gpu.fill(self.stream, DeviceAddress(at), FillPattern::Bits32(0), bytes / 4)?;
-        self.gpu.synchronize(self.stream)
+    fn fill(means: &Means, slot: Slot) -> Result<Self, Error> {
+        let gpu = &means.gpu;
+        let stream = gpu.create_stream(0)?;
+        let made = gpu.create_memory(SINK_BYTES).and_then(|sink| {
+            let mapped = Self::map_slot(means, slot, sink, stream);
+            if mapped.is_err() {
+                gpu.destroy_memory(sink)?;
+            }
+            mapped.map(|()| sink)
+        });
+        match made {
+            Ok(sink) => Ok(Self {
+                means: means.clone(),
+                slot,
+                sink,
+                filler: None,
+                arenas: BTreeMap::new(),
+                stream,
+                broken: false,
+            }),
+            Err(error) => {
+                gpu.destroy_stream(stream)?;
+                Err(error)
+            }
+        }
     }
 
-    fn check(&self, at: u64, bytes: u64) -> Result<(), Error> {
+    fn map_slot(means: &Means, slot: Slot, sink: MemoryId, stream: StreamId) -> Result<(), Error> {
+        means.workbench.scrub(sink, SINK_BYTES, stream)?;
+        let (reach, stores) = (slot.reach(), slot.stores_reach());
+        let chunks = |bytes: u64| bytes / SINK_BYTES;
+        let (start, rest) = (DeviceAddress(reach.start().0), DeviceAddress(stores.end().0));
+        means.gpu.map(start, sink, SINK_BYTES, chunks(stores.bytes()), Access::ReadWrite)?;
+        let mapped =
+            means.gpu.map(rest, sink, SINK_BYTES, chunks(reach.bytes() - stores.bytes()), Access::Read);
+        if mapped.is_err() {
+            means.gpu.unmap(start, stores.bytes())?;
+        }
+        mapped
+    }
+
+    pub(crate) fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// Whether an address of the slot may be without a mapping: nothing of the session may run any more.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Whether memory of `bytes` can be mapped at `at`, and what kernels may do with it there.
+    pub(crate) fn check_free(&self, at: u64, bytes: u64) -> Result<Access, Error> {
         let range = Range::new(bulkhead_mm::DeviceAddress(at), bytes);
-        let inside = bytes > 0 && range.is_some_and(|range| self.slot.read_write().contains(range));
-        let whole = at.is_multiple_of(SINK_BYTES) && bytes.is_multiple_of(SINK_BYTES);
-        if inside && whole {
-            Ok(())
+        let range = range.filter(|range| range.bytes() > 0 && at.is_multiple_of(PAGE_BYTES));
+        let range = range.filter(|range| range.bytes().is_multiple_of(PAGE_BYTES));
+        let range = range.ok_or_else(|| refused("memory comes in pages of 2 MiB"))?;
+        let access = if self.slot.read_write().contains(range) {
+            Access::ReadWrite
+        } else if self.slot.read_only().contains(range) {
+            Access::Read
         } else {
-            Err(Error::Refused("the arena does not lie in the window".into()))
+            return Err(refused("the range does not lie in the session's window"));
+        };
+        if self.overlapping(range).is_some() {
+            Err(refused("the range overlaps other memory"))
+        } else {
+            Ok(access)
         }
     }
 
-    /// Replaces the sinks of a range by zeroed memory of its own.
-    pub(crate) fn map_arena(&mut self, at: u64, bytes: u64) -> Result<(), Error> {
-        self.check(at, bytes)?;
-        let overlaps =
-            self.arenas.range(..at + bytes).next_back().is_some_and(|(start, (size, _))| start + size > at);
-        if overlaps {
-            return Err(Error::Refused("the arena overlaps another".into()));
+    fn overlapping(&self, range: Range) -> Option<u64> {
+        let (at, mapping) = self.arenas.range(..range.end().0).next_back()?;
+        (at + mapping.bytes() > range.start().0).then_some(*at)
+    }
+
+    /// The memory that is mapped at `at`, if it is exactly so long.
+    pub(crate) fn find(&self, at: u64, bytes: u64) -> Result<&Mapping, Error> {
+        let found = self.arenas.get(&at).filter(|mapping| mapping.bytes() == bytes);
+        found.ok_or_else(|| refused("there is no such arena"))
+    }
+
+    /// Maps zeroed memory of the session's own.
+    pub(crate) fn grow(&mut self, at: u64, bytes: u64) -> Result<(), Error> {
+        if self.check_free(at, bytes)? == Access::Read {
+            return Err(refused("an arena lies in the half that takes stores"));
         }
-        let memory = self.gpu.create_memory(bytes)?;
-        self.gpu.unmap(DeviceAddress(at), bytes)?;
-        if let Err(error) = self.gpu.map(DeviceAddress(at), memory, bytes, 1, Access::ReadWrite) {
-            self.map_sinks(at, bytes)?;
-            self.gpu.destroy_memory(memory)?;
+        let mapping = Mapping::create(&self.means.gpu, bytes)?;
+        self.put(at, mapping)?;
+        let scrubbed = workbench::scrub(&*self.means.gpu, DeviceAddress(at), bytes, self.stream);
+        scrubbed.or_else(|error| {
+            self.remove(at, bytes, Leave::AsItIs)?;
+            Err(error)
+        })
+    }
+
+    /// Maps memory of another process's.
+    pub(crate) fn adopt(&mut self, at: u64, bytes: u64, descriptor: OwnedFd) -> Result<(), Error> {
+        self.check_free(at, bytes)?;
+        let mapping = Mapping::import(&self.means.gpu, descriptor, bytes)?;
+        self.put(at, mapping)
+    }
+
+    /// A descriptor for another process.
+    pub(crate) fn export(&self, at: u64, bytes: u64) -> Result<OwnedFd, Error> {
+        self.means.gpu.export_memory(self.find(at, bytes)?.id())
+    }
+
+    /// Maps memory in the place of sinks.
+    pub(crate) fn put(&mut self, at: u64, mapping: Mapping) -> Result<(), Error> {
+        let bytes = mapping.bytes();
+        let access = self.check_free(at, bytes)?;
+        let (low, high) = self.opening(at, at + bytes);
+        let filler = if low < at || at + bytes < high { Some(self.filler()?) } else { None };
+        self.means.gpu.unmap(DeviceAddress(low), high - low)?;
+        let mut mapped = Vec::new();
+        let mut map = |at: u64, memory: MemoryId, chunk: u64, count: u64| {
+            if count > 0 {
+                self.means.gpu.map(DeviceAddress(at), memory, chunk, count, access)?;
+                mapped.push((at, chunk * count));
+            }
+            Ok(())
+        };
+        let done = map(at, mapping.id(), bytes, 1).and_then(|()| {
+            let Some(filler) = filler else { return Ok(()) };
+            map(low, filler, PAGE_BYTES, (at - low) / PAGE_BYTES)?;
+            map(at + bytes, filler, PAGE_BYTES, (high - at - bytes) / PAGE_BYTES)
+        });
+        if let Err(error) = done {
+            for (at, bytes) in mapped {
+                self.whole(|memory| memory.means.gpu.unmap(DeviceAddress(at), bytes))?;
+            }
+            self.whole(|memory| memory.cover(low, high, access))?;
             return Err(error);
         }
-        if let Err(error) = self.scrub(at, bytes) {
-            self.gpu.unmap(DeviceAddress(at), bytes)?;
-            self.map_sinks(at, bytes)?;
-            self.gpu.destroy_memory(memory)?;
-            return Err(error);
-        }
-        self.arenas.insert(at, (bytes, memory));
+        self.means.pieces.insert(at, &mapping);
+        self.arenas.insert(at, mapping);
         Ok(())
     }
 
-    /// Gives an arena back; its range holds sinks again.
-    pub(crate) fn unmap_arena(&mut self, at: u64, bytes: u64) -> Result<(), Error> {
-        match self.arenas.get(&at) {
-            Some((size, memory)) if *size == bytes => {
-                let memory = *memory;
-                self.gpu.unmap(DeviceAddress(at), bytes)?;
-                self.arenas.remove(&at);
-                self.map_sinks(at, bytes)?;
-                self.gpu.destroy_memory(memory)
+    /// Unmaps memory, and gives it back where nobody else has it. Sinks are in its place then.
+    pub(crate) fn remove(&mut self, at: u64, bytes: u64, leave: Leave) -> Result<(), Error> {
+        self.find(at, bytes)?;
+        self.means.pieces.remove(at);
+        let Some(mut mapping) = self.arenas.remove(&at) else { return Ok(()) };
+        let (low, high) = self.opening(at, at + bytes);
+        let access = if self.slot.stores_reach().contains(range(at, bytes)) {
+            Access::ReadWrite
+        } else {
+            Access::Read
+        };
+        if mapping.leave() && leave == Leave::Scrubbed {
+            match access {
+                Access::ReadWrite => {
+                    workbench::scrub(&*self.means.gpu, DeviceAddress(at), bytes, self.stream)?;
+                }
+                Access::Read => self.means.workbench.scrub(mapping.id(), bytes, self.stream)?,
             }
-            _ => Err(Error::Refused("no such arena".into())),
         }
+        self.whole(|memory| memory.means.gpu.unmap(DeviceAddress(low), high - low))?;
+        // The memory first: somebody may wait for it.
+        drop(mapping);
+        self.whole(|memory| memory.cover(low, high, access))
     }
 
-    fn map_sinks(&self, at: u64, bytes: u64) -> Result<(), Error> {
-        self.gpu.map(DeviceAddress(at), self.sink, SINK_BYTES, bytes / SINK_BYTES, Access::ReadWrite)
+    /// Replaces one piece of memory that nobody else has by two with the same content.
+    pub(crate) fn split(&mut self, at: u64, bytes: u64, second: u64) -> Result<(), Error> {
+        self.check_split(at, bytes, second)?;
+        let first = second - at;
+        let (gpu, workbench, stream) = (&self.means.gpu, &self.means.workbench, self.stream);
+        let mut halves = Vec::with_capacity(2);
+        for (from, bytes) in [(at, first), (second, bytes - first)] {
+            let half = Mapping::create(gpu, bytes)?;
+            workbench.with(half.id(), bytes, |to| {
+                gpu.copy_on_device(stream, to, DeviceAddress(from), bytes)?;
+                gpu.synchronize(stream)
+            })?;
+            halves.push((from, half));
+        }
+        if !self.means.pieces.withdraw(at, self.find(at, bytes)?) {
+            return Err(refused("the memory is shared"));
+        }
+        self.remove(at, bytes, Leave::Scrubbed)?;
+        for (at, half) in halves {
+            // Content that cannot be put back is lost, and the session with it.
+            self.whole(|memory| memory.put(at, half))?;
+        }
+        Ok(())
     }
 
-    /// Gives everything back. The session has no work left.
-    pub(crate) fn close(self) -> Result<(), Error> {
-        let reach = self.slot.reach();
-        let start = DeviceAddress(reach.start().0);
-        self.gpu.unmap(start, reach.bytes())?;
-        for (_, memory) in self.arenas.values() {
-            self.gpu.destroy_memory(*memory)?;
+    /// Whether what lies there can be split.
+    pub(crate) fn check_split(&self, at: u64, bytes: u64, second: u64) -> Result<(), Error> {
+        let found = self.find(at, bytes)?;
+        if second <= at || second - at >= bytes || !second.is_multiple_of(PAGE_BYTES) {
+            return Err(refused("a piece is split at a page inside it"));
         }
-        self.gpu.destroy_memory(self.sink)?;
-        self.gpu.destroy_stream(self.stream)?;
-        self.gpu.unreserve(start, reach.bytes())
+        if found.is_shared() { Err(refused("the memory is shared")) } else { Ok(()) }
     }
+
+    /// Gives back all memory: the slot holds nothing but scrubbed sinks.
+    pub(crate) fn recycle(&mut self) -> Result<(), Error> {
+        let arenas: Vec<_> = self.arenas.iter().map(|(at, mapping)| (*at, mapping.bytes())).collect();
+        for (at, bytes) in arenas {
+            self.remove(at, bytes, Leave::Scrubbed)?;
+        }
+        if let Some(filler) = self.filler.take() {
+            self.means.gpu.destroy_memory(filler)?;
+        }
+        workbench::scrub(&*self.means.gpu, DeviceAddress(self.slot.base().0), SINK_BYTES, self.stream)
+    }
+
+    /// What has to be unmapped for memory from `at` to `end`: whole granules, but of those in which other memory lies
+    /// only the part itself.
+    fn opening(&self, at: u64, end: u64) -> (u64, u64) {
+        let whole = granules(range(at, end - at));
+        let others = |granule: u64| {
+            let granule = range(granule, ARENA_GRANULE_BYTES);
+            let mut inside = self.arenas.range(..granule.end().0).rev();
+            // The last may be the memory itself.
+            inside
+                .by_ref()
+                .take(2)
+                .any(|(start, mapping)| *start != at && start + mapping.bytes() > granule.start().0)
+                || self.arenas.range(granule.start().0..granule.end().0).any(|(start, _)| *start != at)
+        };
+        let low = if others(whole.start().0) { at } else { whole.start().0 };
+        let high = if others(whole.end().0 - ARENA_GRANULE_BYTES) { end } else { whole.end().0 };
+        (low, high)
+    }
+
+    /// Fills a hole: with sinks where it is whole granules, else with fillers.
+    fn cover(&mut self, low: u64, high: u64, access: Access) -> Result<(), Error> {
+        let granule = ARENA_GRANULE_BYTES;
+        let first = low.next_multiple_of(granule).min(high);
+        let last = (high - high % granule).max(first);
+        for (from, to) in [(low, first), (last, high)] {
+            if from < to {
+                let filler = self.filler()?;
+                let count = (to - from) / PAGE_BYTES;
+                self.means.gpu.map(DeviceAddress(from), filler, PAGE_BYTES, count, access)?;
+            }
+        }
+        if first < last {
+            let count = (last - first) / SINK_BYTES;
+            self.means.gpu.map(DeviceAddress(first), self.sink, SINK_BYTES, count, access)?;
+        }
+        Ok(())
+    }
+
+    fn filler(&mut self) -> Result<MemoryId, Error> {
+        if let Some(filler) = self.filler {
+            return Ok(filler);
+        }
+        let filler = self.means.gpu.create_memory(PAGE_BYTES)?;
+        if let Err(error) = self.means.workbench.scrub(filler, PAGE_BYTES, self.stream) {
+            self.means.gpu.destroy_memory(filler)?;
+            return Err(error);
+        }
+        self.filler = Some(filler);
+        Ok(filler)
+    }
+
+    /// Does what must not fail: where it does, the slot is broken.
+    fn whole(&mut self, change: impl FnOnce(&mut Self) -> Result<(), Error>) -> Result<(), Error> {
+        change(self).inspect_err(|error| {
+            tracing::error!(%error, slot = self.slot.index(), "a slot has a hole");
+            self.broken = true;
+        })
+    }
+}
+
+fn range(at: u64, bytes: u64) -> Range {
+    // Whoever calls has checked it: ranges of a slot do not wrap around.
+    Range::new(bulkhead_mm::DeviceAddress(at), bytes).unwrap_or(bulkhead_mm::WORKBENCH)
 }

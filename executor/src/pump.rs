@@ -1,19 +1,22 @@
 //! The pump: takes records out of a session's ring and submits them.
 
 use std::{
-    sync::{Arc, atomic::Ordering, mpsc},
+    sync::atomic::Ordering,
     thread,
     time::{Duration, Instant},
 };
 
-use bulkhead_gpu::{Error as DeviceError, ImageId};
-use bulkhead_ring::{Consumer, Ended, ProtocolError, memory::Shared};
+use bulkhead_gpu::Error as DeviceError;
+use bulkhead_ring::{Consumer, Ended, ProtocolError};
 use bulkhead_schema::{Error, ErrorCode, limits};
 
 use crate::{
-    device, records,
+    bindings::Object,
+    device,
+    link::Link,
+    records,
     server::lose_device,
-    session::{Job, Session, State, report},
+    session::{Session, State, Swapped, report},
     streams::Held,
 };
 
@@ -34,42 +37,38 @@ pub(crate) struct Waiter {
     stream: Option<u32>,
     /// The position; `None` until the pump has seen how far the ring is filled.
     position: Option<u64>,
-    then: Then,
-}
-
-enum Then {
-    Reply(u64),
-    Unregister(Arc<Shared>),
-    Unload(u64, ImageId),
+    /// The request to answer then.
+    reply: Option<u64>,
+    /// What is dropped before.
+    objects: Vec<Object>,
 }
 
 impl Waiter {
     /// Answers request `id` once all that is in the ring by now has passed.
     pub(crate) fn reply(id: u64) -> Self {
-        Self { stream: None, position: None, then: Then::Reply(id) }
+        Self { stream: None, position: None, reply: Some(id), objects: Vec::new() }
     }
 
-    /// Unregisters host memory at that time.
-    pub(crate) fn unregister(memory: Arc<Shared>) -> Self {
-        Self { stream: None, position: None, then: Then::Unregister(memory) }
+    /// Drops objects at that time.
+    pub(crate) fn release(objects: Vec<Object>) -> Self {
+        Self { stream: None, position: None, reply: None, objects }
     }
 
-    /// Has an image, whose entries are unbound, unloaded at that time, for request `id`.
-    pub(crate) fn unload(id: u64, image: ImageId) -> Self {
-        Self { stream: None, position: None, then: Then::Unload(id, image) }
+    /// Does both.
+    pub(crate) fn reply_and_release(id: u64, objects: Vec<Object>) -> Self {
+        Self { objects, ..Self::reply(id) }
     }
 
     /// Answers request `id` once `stream` has passed `position`.
     pub(crate) fn fence(id: u64, stream: u32, position: u64) -> Self {
-        Self { stream: Some(stream), position: Some(position), then: Then::Reply(id) }
+        Self { stream: Some(stream), position: Some(position), ..Self::reply(id) }
     }
 
-    /// What is still to be done when the session, all of whose work has passed, ends before the waiter's time.
-    pub(crate) fn abandon(self) -> Job {
-        match self.then {
-            Then::Reply(id) => Job::Answer { id },
-            Then::Unregister(memory) => Job::Unregister(memory),
-            Then::Unload(id, image) => Job::UnloadNow { id, image },
+    /// Its time has come, or the session, all of whose work has passed, ends.
+    pub(crate) fn done(self, link: &Link) {
+        drop(self.objects);
+        if let Some(id) = self.reply {
+            report(link.reply(id, None, |mut reply| reply.set_ok(())));
         }
     }
 }
@@ -78,6 +77,7 @@ impl Waiter {
 enum End {
     Protocol(ProtocolError),
     Order(&'static str),
+    Broken(Error),
     Device(DeviceError),
 }
 
@@ -95,17 +95,20 @@ enum Turn {
     Idle,
     /// There are records, but the session has as much in flight as it may.
     Full,
+    /// The session is held: its pages change, or are away.
+    Held,
 }
 
 /// Runs until the session stops, breaks the protocol or loses the device.
-pub(crate) fn run(session: &Session, mut consumer: Consumer, jobs: &mpsc::Sender<Job>) {
+pub(crate) fn run(session: &Session, mut consumer: Consumer) {
     let bound = session.state.lock().gpu.bind_thread();
-    let ended = bound.map_err(End::Device).and_then(|()| pump(session, &mut consumer, jobs));
+    let ended = bound.map_err(End::Device).and_then(|()| pump(session, &mut consumer));
     let Err(end) = ended else { return };
     let error = match end {
         End::Protocol(error) => Error::new(ErrorCode::Protocol, format!("the ring: {error}")),
         End::Order(what) => Error::new(ErrorCode::Protocol, format!("the ring: {what}")),
         End::Device(error @ DeviceError::Lost { .. }) => lose_device(&session.link, &error),
+        End::Broken(error) => error,
         End::Device(error) => device::error(&error),
     };
     tracing::warn!(session = session.id, %error, "session ended");
@@ -118,15 +121,15 @@ pub(crate) fn run(session: &Session, mut consumer: Consumer, jobs: &mpsc::Sender
         ended.set_session(session.id);
         error.write(ended.init_error());
     }));
-    linger(session, jobs);
+    linger(session);
 }
 
 /// Serves those who wait for work to pass, in a session whose records are not taken any more.
-fn linger(session: &Session, jobs: &mpsc::Sender<Job>) {
+fn linger(session: &Session) {
     while !session.stopping.load(Ordering::Acquire) {
         let mut state = session.state.lock();
         // What is in the ring will never be submitted: waiters wait for all that was.
-        if wake_waiters(&mut state, (u64::MAX, u64::MAX), session, jobs).is_err() {
+        if wake_waiters(&mut state, (u64::MAX, u64::MAX), session).is_err() {
             return;
         }
         drop(state);
@@ -134,22 +137,36 @@ fn linger(session: &Session, jobs: &mpsc::Sender<Job>) {
     }
 }
 
-fn pump(session: &Session, consumer: &mut Consumer, jobs: &mpsc::Sender<Job>) -> Result<(), End> {
+fn pump(session: &Session, consumer: &mut Consumer) -> Result<(), End> {
     let mut parameters = Vec::new();
     let mut idle_since: Option<Instant> = None;
     while !session.stopping.load(Ordering::Acquire) {
+        // Whoever wakes the pump after this is not slept through.
+        let bell = consumer.listen();
         let mut state = session.state.lock();
         let turn = turn(&mut state, consumer, &mut parameters)?;
-        wake_waiters(&mut state, (consumer.tail(), consumer.position()), session, jobs)?;
+        wake_waiters(&mut state, (consumer.tail(), consumer.position()), session)?;
         let waiting = !state.waiters.is_empty() || state.streams.held() > 0;
         match turn {
             Turn::Worked => {
                 idle_since = None;
+                session.note_submission();
                 parking_lot::MutexGuard::unlock_fair(state);
             }
             Turn::Full => {
                 drop(state);
                 thread::sleep(NAP / 10);
+            }
+            Turn::Held => {
+                idle_since = None;
+                let nap = if waiting { NAP } else { SLEEP };
+                if consumer.is_ready() {
+                    want(&mut state, session);
+                    session.resumed.wait_for(&mut state, nap);
+                } else {
+                    drop(state);
+                    consumer.park_since(bell, nap);
+                }
             }
             Turn::Idle => {
                 drop(state);
@@ -158,7 +175,7 @@ fn pump(session: &Session, consumer: &mut Consumer, jobs: &mpsc::Sender<Job>) ->
                     continue;
                 }
                 if since.elapsed() > SPIN {
-                    consumer.park(if waiting { NAP } else { SLEEP });
+                    consumer.park_since(bell, if waiting { NAP } else { SLEEP });
                     if !waiting {
                         idle_since = None;
                     }
@@ -169,8 +186,25 @@ fn pump(session: &Session, consumer: &mut Consumer, jobs: &mpsc::Sender<Job>) ->
     Ok(())
 }
 
+/// Tells the kernel, once, that a session that is swapped out has something to do.
+fn want(state: &mut State, session: &Session) {
+    if state.swapped == Some(Swapped::Quiet) {
+        state.swapped = Some(Swapped::Wanted);
+        report(session.link.reply(0, None, |mut reply| reply.set_wanted(session.id)));
+    }
+}
+
 /// Submits what may go: first what was held back, then new records.
 fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -> Result<Turn, End> {
+    if let Some(error) = &state.broken {
+        return Err(End::Broken(error.clone()));
+    }
+    if state.pause.holds() {
+        return Ok(Turn::Held);
+    }
+    if state.gate.load(Ordering::Acquire) {
+        return Ok(Turn::Full);
+    }
     let mut worked = false;
     // What was held back counts against the cap like what is new.
     while has_room(state)?
@@ -220,12 +254,7 @@ fn has_room(state: &mut State) -> Result<bool, DeviceError> {
     Ok(state.streams.in_flight() < limits::IN_FLIGHT_MAX)
 }
 
-fn wake_waiters(
-    state: &mut State,
-    (tail, taken): (u64, u64),
-    session: &Session,
-    jobs: &mpsc::Sender<Job>,
-) -> Result<(), DeviceError> {
+fn wake_waiters(state: &mut State, (tail, taken): (u64, u64), session: &Session) -> Result<(), DeviceError> {
     if state.waiters.is_empty() {
         return Ok(());
     }
@@ -246,26 +275,18 @@ fn wake_waiters(
     let (done, waiting): (Vec<_>, Vec<_>) = waiting.into_iter().partition(passed);
     state.waiters = waiting;
     for waiter in done {
-        match waiter.then {
-            Then::Reply(id) => report(session.link.reply(id, None, |mut reply| reply.set_ok(()))),
-            // The control thread outlives the pump.
-            Then::Unregister(_) | Then::Unload(..) => {
-                if jobs.send(waiter.abandon()).is_err() {
-                    tracing::error!("the control thread is gone");
-                }
-            }
-        }
+        waiter.done(&session.link);
     }
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
+    use std::{os::fd::AsFd, sync::Arc};
 
     use bulkhead_gpu::{
         Access, DeviceAddress, DeviceInfo, EntryId, EventId, FillPattern, Gpu, HostAddress, HostRange,
-        Launch, LoadedImage, MemoryId, StreamId,
+        ImageId, Launch, LoadedImage, MemoryId, StreamId,
     };
     use bulkhead_mm::Slot;
     use bulkhead_ring::{
@@ -275,7 +296,10 @@ mod tests {
     use bulkhead_schema::Handle;
 
     use super::*;
-    use crate::{bindings::Object, streams::Streams};
+    use crate::{
+        bindings::{Object, Use},
+        streams::Streams,
+    };
 
     type Answer<T = ()> = Result<T, DeviceError>;
 
@@ -400,8 +424,9 @@ mod tests {
             streams.create(index, 0, gpu.info()).unwrap();
         }
         let slot = Slot::new(0).unwrap();
-        let mut state = State::bare(gpu, slot, streams);
-        let buffer = Object::Buffer { address: slot.read_write().start().0, bytes: 4096 };
+        let mut state = State::new(gpu, streams, Arc::default());
+        let at = slot.read_write().start().0;
+        let buffer = Object::Buffer { address: at, bytes: 4096, may: Use::ReadWrite };
         state.bindings.bind(BUFFER, buffer).unwrap();
         state
     }

@@ -6,7 +6,12 @@ use bulkhead_gpu::{EventId, FillPattern, Gpu, Launch};
 use bulkhead_ring::{Pattern, Record};
 use bulkhead_schema::{ErrorCode, limits};
 
-use crate::{device, session::State, streams::Held};
+use crate::{
+    bindings::{Object, Use},
+    device,
+    session::State,
+    streams::Held,
+};
 
 /// A session's events that have been recorded.
 #[derive(Default)]
@@ -92,6 +97,9 @@ fn carry_out(
             return state.streams.create(stream, priority, gpu.info()).map(|()| Ok(Outcome::Aside));
         }
         Record::DestroyStream { stream } => {
+            if state.streams.forget_lost(stream) {
+                return Ok(Ok(Outcome::Aside));
+            }
             if state.streams.get(stream).is_none() {
                 return Ok(Err(ErrorCode::InvalidHandle.into()));
             }
@@ -123,6 +131,7 @@ fn carry_out(
         | Record::WaitOn { .. }
         | Record::RecordEvent { .. } => {}
     }
+    state.streams.revive(record.stream(), gpu.info())?;
     let Some(stream) = state.streams.get(record.stream()).map(|stream| stream.id) else {
         return Ok(Err(ErrorCode::InvalidHandle.into()));
     };
@@ -132,6 +141,7 @@ fn carry_out(
             let Some(entry) = state.bindings.entry(launch.entry.slot, launch.entry.generation) else {
                 return Ok(Err(ErrorCode::InvalidHandle.into()));
             };
+            let entry = &mut entry.template;
             if launch.parameter_bytes as usize != entry.visible_bytes {
                 return Ok(Err(ErrorCode::InvalidArgument.into()));
             }
@@ -148,7 +158,7 @@ fn carry_out(
             gpu.launch(stream, entry.id, &launch)?;
         }
         Record::CopyToDevice { copy, .. } => {
-            let to = bindings.device(copy.to, copy.to_offset, copy.bytes);
+            let to = bindings.device(copy.to, copy.to_offset, copy.bytes, Use::ReadWrite);
             let (Some(to), Some(from)) = (to, bindings.host(copy.from, copy.from_offset, copy.bytes)) else {
                 return Ok(Err(ErrorCode::InvalidHandle.into()));
             };
@@ -156,15 +166,17 @@ fn carry_out(
         }
         Record::CopyToHost { copy, .. } => {
             let to = bindings.host(copy.to, copy.to_offset, copy.bytes);
-            let (Some(to), Some(from)) = (to, bindings.device(copy.from, copy.from_offset, copy.bytes))
+            let (Some(to), Some(from)) =
+                (to, bindings.device(copy.from, copy.from_offset, copy.bytes, Use::Read))
             else {
                 return Ok(Err(ErrorCode::InvalidHandle.into()));
             };
             gpu.copy_to_host(stream, to, from)?;
         }
         Record::CopyOnDevice { copy, .. } => {
-            let to = bindings.device(copy.to, copy.to_offset, copy.bytes);
-            let (Some(to), Some(from)) = (to, bindings.device(copy.from, copy.from_offset, copy.bytes))
+            let to = bindings.device(copy.to, copy.to_offset, copy.bytes, Use::ReadWrite);
+            let (Some(to), Some(from)) =
+                (to, bindings.device(copy.from, copy.from_offset, copy.bytes, Use::Read))
             else {
                 return Ok(Err(ErrorCode::InvalidHandle.into()));
             };
@@ -172,7 +184,10 @@ fn carry_out(
         }
         Record::Fill { to, offset, pattern, count, .. } => {
             let range = count.checked_mul(pattern.bytes());
-            let to = range.and_then(|bytes| bindings.device(to, offset, bytes));
+            if let Some(Object::Buffer { may: Use::Read, .. }) = bindings.get(to.slot, to.generation) {
+                return Ok(Err(ErrorCode::InvalidHandle.into()));
+            }
+            let to = range.and_then(|bytes| bindings.device(to, offset, bytes, Use::ReadWrite));
             let Some(to) = to.filter(|to| to.0.is_multiple_of(pattern.bytes())) else {
                 return Ok(Err(ErrorCode::InvalidArgument.into()));
             };

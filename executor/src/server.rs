@@ -1,26 +1,23 @@
 //! The main thread: reads the kernel's requests and hands them to the sessions.
 
 use std::{
-    collections::HashMap,
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, mpsc},
+    sync::{Arc, atomic::Ordering},
     thread,
     time::Duration,
 };
 
 use bulkhead_gpu::{Error as DeviceError, Gpu};
-use bulkhead_mm::Slot;
-use bulkhead_schema::{
-    Error, ErrorCode, Handle,
-    executor_capnp::{binding, request},
-    limits,
-};
-use parking_lot::Mutex;
+use bulkhead_mm::{Range, Slot};
+use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp::request, limits};
 
 use crate::{
+    decode::{self, Asked, Meant},
     device::{self, Backend},
+    executor::{Executor, Known},
+    job::{Ask, Change, Job, Span, Target},
     link::Link,
-    session::{self, Job, report},
+    session::{self, report},
 };
 
 /// Exit status of an executor whose context was lost.
@@ -50,12 +47,20 @@ pub fn run(socket: OwnedFd, backend: Backend) -> Result<(), RunError> {
     gpu.bind_thread()?;
     let link = Link::new(socket);
     watch(Arc::clone(&gpu), link.clone())?;
-    let mut server = Server { gpu, link, sessions: Sessions::default() };
+    let (executor, remains) = Executor::new(gpu, link)?;
+    {
+        let (weak, gpu) = (Arc::downgrade(&executor), Arc::clone(&executor.gpu));
+        thread::Builder::new().name("reaper".into()).spawn(move || remains.run(&weak, &*gpu))?;
+        let executor = Arc::clone(&executor);
+        thread::Builder::new().name("warm".into()).spawn(move || executor.slots.keep_warm())?;
+    }
+    let server = Server { executor };
     let mut buffer = vec![0; limits::PACKET_BYTES_MAX];
-    while let Some((bytes, descriptor)) = server.link.receive(&mut buffer)? {
+    while let Some((bytes, descriptor)) = server.executor.link.receive(&mut buffer)? {
         server.packet(&buffer[..bytes], descriptor);
     }
     tracing::info!("the kernel is gone");
+    server.executor.stop();
     Ok(())
 }
 
@@ -83,18 +88,13 @@ pub(crate) fn lose_device(link: &Link, error: &DeviceError) -> ! {
     std::process::exit(EXIT_DEVICE_LOST)
 }
 
-/// Where each session's jobs go.
-type Sessions = Arc<Mutex<HashMap<u32, mpsc::Sender<Job>>>>;
-
 struct Server {
-    gpu: Arc<dyn Gpu>,
-    link: Link,
-    sessions: Sessions,
+    executor: Arc<Executor>,
 }
 
 impl Server {
     /// One request. The kernel is trusted, so one that does not decode is a bug, and answered as such.
-    fn packet(&mut self, bytes: &[u8], descriptor: Option<OwnedFd>) {
+    fn packet(&self, bytes: &[u8], descriptor: Option<OwnedFd>) {
         let options = capnp::message::ReaderOptions::new();
         let decoded = capnp::serialize::read_message(bytes, options);
         let handled = decoded.and_then(|message| {
@@ -106,134 +106,111 @@ impl Server {
         }
     }
 
-    fn request(&mut self, request: request::Reader<'_>, descriptor: Option<OwnedFd>) -> capnp::Result<()> {
+    fn request(&self, request: request::Reader<'_>, descriptor: Option<OwnedFd>) -> capnp::Result<()> {
         let id = request.get_id();
-        match self.dispatch(id, request, descriptor)? {
-            Ok(()) => {}
-            Err(error) => report(self.link.reply(id, None, |reply| error.write(reply.init_error()))),
+        let done = match decode::request(request, descriptor)? {
+            Asked::Describe => self.describe(id),
+            Asked::Activity => self.activity(id),
+            Asked::Open { session, slot, ring } => self.open(id, session, slot, ring),
+            Asked::Share { from, arena, to, at } => self.share(id, (from, arena), (to, at)),
+            Asked::Bind { session, bindings } => self.bind(id, session, bindings),
+            Asked::Of { session, ask } => self.job(session, Job { id, ask }),
+        };
+        if let Err(error) = done {
+            session::answer(&self.executor.link, id, &Err(error));
         }
         Ok(())
     }
 
-    fn dispatch(
-        &mut self,
-        id: u64,
-        request: request::Reader<'_>,
-        descriptor: Option<OwnedFd>,
-    ) -> capnp::Result<Result<(), Error>> {
-        let descriptor = || descriptor.ok_or_else(|| capnp::Error::failed("no descriptor".into()));
-        let name = |name: bulkhead_schema::executor_capnp::name::Reader<'_>| {
-            Ok::<_, capnp::Error>((name.get_session(), Handle::read(name.get_handle()?)))
-        };
-        Ok(match request.which()? {
-            request::Describe(()) => {
-                report(
-                    self.link.reply(id, None, |reply| device::describe(self.gpu.info(), reply.init_device())),
-                );
-                Ok(())
-            }
-            request::OpenSession(open) => {
-                let open = open?;
-                let (session, slot, ring) = (open.get_session(), open.get_slot(), descriptor()?);
-                self.open(id, session, slot, ring)
-            }
-            request::CloseSession(session) => {
-                let closed = self.job(session, Job::Close { id });
-                self.sessions.lock().remove(&session);
-                closed
-            }
-            request::MapArena(range) => {
-                let range = range?;
-                let (at, bytes) = (range.get_address(), range.get_bytes());
-                self.job(range.get_session(), Job::MapArena { id, at, bytes })
-            }
-            request::UnmapArena(range) => {
-                let range = range?;
-                let (at, bytes) = (range.get_address(), range.get_bytes());
-                self.job(range.get_session(), Job::UnmapArena { id, at, bytes })
-            }
-            request::Bind(bind) => {
-                let bind = bind?;
-                let binding = bind.get_bindings()?.get(0);
-                let handle = Handle::read(binding.get_handle()?);
-                match binding.which()? {
-                    binding::Buffer(buffer) => {
-                        let buffer = buffer?;
-                        let (at, bytes) = (buffer.get_address(), buffer.get_bytes());
-                        self.job(bind.get_session(), Job::BindBuffer { id, handle, at, bytes })
-                    }
-                    binding::Entry(_) => Err(Error::new(ErrorCode::NotSupported, "not there yet")),
-                }
-            }
-            request::RegisterHost(host) => {
-                let host = host?;
-                let (session, handle) = name(host.get_name()?)?;
-                let (bytes, descriptor) = (host.get_bytes(), descriptor()?);
-                self.job(session, Job::RegisterHost { id, handle, bytes, descriptor })
-            }
-            request::Unbind(unbind) => {
-                let unbind = unbind?;
-                let handle = Handle::read(unbind.get_handles()?.get(0));
-                self.job(unbind.get_session(), Job::Unbind { id, handle })
-            }
-            request::Drain(session) => self.job(session, Job::Drain { id }),
-            request::LoadImage(image) => {
-                let image = image?;
-                let (session, handle) = name(image.get_name()?)?;
-                let entries = image.get_entries()?.iter().map(Handle::read).collect();
-                self.job(session, Job::Load { id, handle, entries, descriptor: descriptor()? })
-            }
-            request::UnloadImage(image) => {
-                let (session, handle) = name(image?)?;
-                self.job(session, Job::Unload { id, handle })
-            }
-            request::AllowDynamicShared(allow) => {
-                let allow = allow?;
-                let (session, handle) = name(allow.get_name()?)?;
-                self.job(session, Job::AllowDynamicShared { id, handle, bytes: allow.get_bytes() })
-            }
-            request::Fence(fence) => {
-                let fence = fence?;
-                let (stream, position) = (fence.get_stream(), fence.get_position());
-                self.job(fence.get_session(), Job::Fence { id, stream, position })
-            }
-            request::Share(_)
-            | request::Split(_)
-            | request::ExportArena(_)
-            | request::AdoptArena(_)
-            | request::Resume(_)
-            | request::SwapArea(_)
-            | request::SwapOut(_)
-            | request::SwapIn(_)
-            | request::Activity(()) => Err(Error::new(ErrorCode::NotSupported, "not there yet")),
-        })
+    fn describe(&self, id: u64) -> Result<(), Error> {
+        let info = self.executor.gpu.info();
+        report(self.executor.link.reply(id, None, |reply| device::describe(info, reply.init_device())));
+        Ok(())
     }
 
-    /// Opens a session on a thread of its own: scrubbing its sink may have to wait for a full device.
-    fn open(&self, id: u64, session: u32, slot: u32, ring: OwnedFd) -> Result<(), Error> {
-        let slot = Slot::new(slot).ok_or_else(|| Error::new(ErrorCode::Internal, "no such slot"))?;
-        if self.sessions.lock().contains_key(&session) {
-            return Err(Error::new(ErrorCode::Internal, "the session exists"));
+    fn activity(&self, id: u64) -> Result<(), Error> {
+        let sessions = self.executor.sessions();
+        let now = self.executor.now_ns();
+        report(self.executor.link.reply(id, None, |reply| {
+            let count = u32::try_from(sessions.len()).unwrap_or(u32::MAX);
+            let mut list = reply.init_activity(count);
+            for (index, session) in (0..count).zip(&sessions) {
+                let mut activity = list.reborrow().get(index);
+                activity.set_session(session.id);
+                activity.set_idle_ns(now.saturating_sub(session.submitted_ns.load(Ordering::Relaxed)));
+                activity.set_in_flight(session.state.lock().streams.in_flight());
+            }
+        }));
+        Ok(())
+    }
+
+    /// Opens a session on a thread of its own: filling its slot may take a while.
+    fn open(&self, id: u64, session: u32, slot: u32, ring: Option<OwnedFd>) -> Result<(), Error> {
+        let slot = Slot::new(slot).ok_or_else(|| Error::new(ErrorCode::InvalidArgument, "no such slot"))?;
+        if self.executor.sessions.lock().contains_key(&session) {
+            return Err(Error::new(ErrorCode::InvalidArgument, "the session exists"));
         }
-        let (gpu, link, sessions) = (Arc::clone(&self.gpu), self.link.clone(), Arc::clone(&self.sessions));
+        let executor = Arc::clone(&self.executor);
         let open = move || {
-            let opened = gpu.bind_thread().map_err(|error| device::error(&error));
-            match opened.and_then(|()| session::open(&gpu, &link, session, slot, &ring)) {
-                Ok((jobs, page)) => {
-                    sessions.lock().insert(session, jobs);
-                    report(link.reply(id, Some(page.as_fd()), |mut reply| reply.set_opened(())));
-                }
-                Err(error) => report(link.reply(id, None, |reply| error.write(reply.init_error()))),
+            let link = &executor.link;
+            let opened = executor.gpu.bind_thread().map_err(|error| device::error(&error));
+            match opened.and_then(|()| session::open(&executor, session, slot, ring.as_ref())) {
+                Ok(page) => report(link.reply(id, Some(page.as_fd()), |mut reply| reply.set_opened(()))),
+                Err(error) => session::answer(link, id, &Err(error)),
             }
         };
-        let thread = thread::Builder::new().name(format!("open-{session}")).spawn(open);
-        thread.map(drop).map_err(|error| Error::new(ErrorCode::LimitReached, format!("no thread: {error}")))
+        session::spawn(format!("open-{session}"), open).map(drop)
+    }
+
+    /// Maps one session's memory in another, whose control thread does it.
+    fn share(&self, id: u64, (from, arena): (u32, Span), (to, at): (u32, Span)) -> Result<(), Error> {
+        let refused = |what: &str| Error::new(ErrorCode::InvalidArgument, what);
+        let owner = self.known(from)?.session.slot;
+        let range = Range::new(bulkhead_mm::DeviceAddress(arena.at), arena.bytes);
+        if !range.is_some_and(|range| owner.range().contains(range)) {
+            return Err(refused("the arena does not lie in its session's slot"));
+        }
+        let known = self.known(to)?;
+        if at.bytes != arena.bytes {
+            return Err(refused("memory is shared whole"));
+        }
+        let mapping = self.executor.pieces.hold(arena.at, arena.bytes);
+        let mapping = mapping.ok_or_else(|| refused("there is no such arena"))?;
+        let ask = Ask::Change(Change::Share { at: at.at, mapping });
+        known.jobs.send(Job { id, ask }).map_err(|_| over())
+    }
+
+    fn bind(&self, id: u64, session: u32, bindings: Vec<(Handle, Meant)>) -> Result<(), Error> {
+        let target = |(handle, meant)| {
+            let target = match meant {
+                Meant::Buffer { span, writable } => Target::Buffer { span, writable },
+                Meant::Entry { session, handle } => {
+                    Target::Entry(Box::new(self.executor.entry(session, handle)?))
+                }
+            };
+            Ok((handle, target))
+        };
+        let bindings = bindings.into_iter().map(target).collect::<Result<_, Error>>()?;
+        self.job(session, Job { id, ask: Ask::Bind(bindings) })
+    }
+
+    fn known(&self, session: u32) -> Result<Known, Error> {
+        let sessions = self.executor.sessions.lock();
+        let known = sessions.get(&session).cloned();
+        known.ok_or_else(|| Error::new(ErrorCode::SessionLost, "no such session"))
     }
 
     fn job(&self, session: u32, job: Job) -> Result<(), Error> {
-        let sessions = self.sessions.lock();
-        let session = sessions.get(&session);
-        let session = session.ok_or_else(|| Error::new(ErrorCode::SessionLost, "no such session"))?;
-        session.send(job).map_err(|_| Error::new(ErrorCode::SessionLost, "the session is over"))
+        let closes = matches!(job.ask, Ask::Close);
+        let known = self.known(session)?;
+        if closes {
+            self.executor.closing.fetch_add(1, Ordering::AcqRel);
+            self.executor.sessions.lock().remove(&session);
+        }
+        known.jobs.send(job).map_err(|_| over())
     }
+}
+
+fn over() -> Error {
+    Error::new(ErrorCode::SessionLost, "the session is over")
 }

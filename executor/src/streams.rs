@@ -46,20 +46,47 @@ pub(crate) struct Streams {
     held: usize,
     /// Bit per stream: it has work without a mark.
     unmarked: u64,
+    /// Bit per stream: an executor before this one may have had it.
+    lost: u64,
 }
 
 impl Streams {
     /// No streams yet. `page_at` is where the completion page is mapped.
     pub(crate) fn new(gpu: Arc<dyn Gpu>, page: CompletionWriter, page_at: usize) -> Self {
         let streams = (0..STREAMS_MAX).map(|_| None).collect();
-        Self { gpu, page, page_at, streams, in_flight: 0, held: 0, unmarked: 0 }
+        Self { gpu, page, page_at, streams, in_flight: 0, held: 0, unmarked: 0, lost: 0 }
     }
 
     pub(crate) fn page(&self) -> &CompletionWriter {
         &self.page
     }
 
+    /// Takes over from another executor, which took the records up to `position`: they count as passed on all
+    /// streams, and which streams there were is not known.
+    pub(crate) fn take_over(&mut self, position: u64) {
+        for index in 0..STREAMS_MAX {
+            self.page.set_mark(index, position);
+            if self.get(index).is_none() {
+                self.lost |= 1 << index;
+            }
+        }
+    }
+
+    /// Creates a stream that may have been there before, at its first use.
+    pub(crate) fn revive(&mut self, index: u32, info: &DeviceInfo) -> Result<(), Error> {
+        if self.lost == 0 || !self.forget_lost(index) { Ok(()) } else { self.create(index, 0, info) }
+    }
+
+    /// Whether the stream may have been there before; from here on it was not.
+    pub(crate) fn forget_lost(&mut self, index: u32) -> bool {
+        let bit = if index < STREAMS_MAX { 1 << index } else { 0 };
+        let lost = self.lost & bit != 0;
+        self.lost &= !bit;
+        lost
+    }
+
     pub(crate) fn create(&mut self, index: u32, priority: i32, info: &DeviceInfo) -> Result<(), Error> {
+        self.forget_lost(index);
         let slot = self.streams.get_mut(index as usize);
         let slot = slot.ok_or_else(|| Error::Refused("no such stream".into()))?;
         if slot.is_some() {

@@ -307,8 +307,10 @@ fn an_arena_outside_the_window_or_over_another_is_refused_and_nothing_changes() 
         (at, granule),
         (slot.base().0, granule),
         (slot.read_only().start().0, granule),
+        (slot.read_only().end().0 - granule, 2 * granule),
         (at + granule + 1, granule),
-        (at + granule, granule / 2),
+        (at + granule, granule + 1),
+        (at + granule, 0),
         (slot.read_write().end().0 - granule, 2 * granule),
         (u64::MAX - granule + 1, granule),
     ] {

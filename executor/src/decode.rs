@@ -1,0 +1,169 @@
+//! Requests as the executor works with them.
+
+use std::os::fd::OwnedFd;
+
+use bulkhead_schema::{
+    Handle,
+    executor_capnp::{binding, name, range, request, span},
+};
+
+use crate::job::{Ask, Change, Span, Work};
+
+/// What a handle is to mean, as the kernel says it.
+pub(crate) enum Meant {
+    Buffer { span: Span, writable: bool },
+    Entry { session: u32, handle: Handle },
+}
+
+/// A request.
+pub(crate) enum Asked {
+    Describe,
+    Activity,
+    Open {
+        session: u32,
+        slot: u32,
+        ring: Option<OwnedFd>,
+    },
+    /// An arena of one session, and where it goes in the other.
+    Share {
+        from: u32,
+        arena: Span,
+        to: u32,
+        at: Span,
+    },
+    Bind {
+        session: u32,
+        bindings: Vec<(Handle, Meant)>,
+    },
+    /// What the session's control thread does alone.
+    Of {
+        session: u32,
+        ask: Ask,
+    },
+}
+
+fn of_range(range: range::Reader<'_>) -> (u32, Span) {
+    (range.get_session(), Span { at: range.get_address(), bytes: range.get_bytes() })
+}
+
+fn of_name(name: name::Reader<'_>) -> capnp::Result<(u32, Handle)> {
+    Ok((name.get_session(), Handle::read(name.get_handle()?)))
+}
+
+fn of_spans(spans: capnp::struct_list::Reader<'_, span::Owned>) -> Vec<Span> {
+    spans.iter().map(|span| Span { at: span.get_address(), bytes: span.get_bytes() }).collect()
+}
+
+/// Decodes a request.
+pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>) -> capnp::Result<Asked> {
+    let mut descriptor = Some(descriptor);
+    let mut take = || descriptor.take().flatten();
+    let mut descriptor = || take().ok_or_else(|| capnp::Error::failed("no descriptor".into()));
+    let of = |session, ask| Ok(Asked::Of { session, ask });
+    match request.which()? {
+        request::Describe(()) => Ok(Asked::Describe),
+        request::Activity(()) => Ok(Asked::Activity),
+        request::OpenSession(open) => {
+            let open = open?;
+            Ok(Asked::Open { session: open.get_session(), slot: open.get_slot(), ring: descriptor().ok() })
+        }
+        request::CloseSession(session) => of(session, Ask::Close),
+        request::MapArena(range) => {
+            let (session, span) = of_range(range?);
+            of(session, Ask::Change(Change::Map(span)))
+        }
+        request::UnmapArena(range) => {
+            let (session, span) = of_range(range?);
+            of(session, Ask::Change(Change::Unmap(span)))
+        }
+        request::ExportArena(range) => {
+            let (session, span) = of_range(range?);
+            of(session, Ask::Export(span))
+        }
+        request::AdoptArena(range) => {
+            let (session, span) = of_range(range?);
+            of(session, Ask::Change(Change::Adopt { span, descriptor: descriptor()? }))
+        }
+        request::Share(share) => {
+            let share = share?;
+            let ((from, arena), (to, at)) = (of_range(share.get_from()?), of_range(share.get_to()?));
+            Ok(Asked::Share { from, arena, to, at })
+        }
+        request::Split(split) => {
+            let split = split?;
+            let (session, arena) = of_range(split.get_arena()?);
+            of(session, Ask::Change(Change::Split { arena, at: split.get_at() }))
+        }
+        request::Bind(bind) => {
+            let bind = bind?;
+            let bindings = bind.get_bindings()?.iter().map(one_binding).collect::<capnp::Result<_>>()?;
+            Ok(Asked::Bind { session: bind.get_session(), bindings })
+        }
+        request::Unbind(unbind) => {
+            let unbind = unbind?;
+            let handles = unbind.get_handles()?.iter().map(Handle::read).collect();
+            of(unbind.get_session(), Ask::Unbind(handles))
+        }
+        request::RegisterHost(host) => {
+            let host = host?;
+            let (session, handle) = of_name(host.get_name()?)?;
+            of(session, Ask::RegisterHost { handle, bytes: host.get_bytes(), descriptor: descriptor()? })
+        }
+        request::Drain(session) => of(session, Ask::Drain),
+        request::Fence(fence) => {
+            let fence = fence?;
+            let (stream, position) = (fence.get_stream(), fence.get_position());
+            of(fence.get_session(), Ask::Fence { stream, position })
+        }
+        request::LoadImage(image) => {
+            let image = image?;
+            let (session, handle) = of_name(image.get_name()?)?;
+            let entries = image.get_entries()?.iter().map(Handle::read).collect();
+            of(session, Ask::Load { handle, entries, descriptor: descriptor()? })
+        }
+        request::UnloadImage(image) => {
+            let (session, handle) = of_name(image?)?;
+            of(session, Ask::Unload(handle))
+        }
+        request::AllowDynamicShared(allow) => {
+            let allow = allow?;
+            let (session, handle) = of_name(allow.get_name()?)?;
+            of(session, Ask::AllowDynamicShared { handle, bytes: allow.get_bytes() })
+        }
+        request::Resume(resume) => {
+            let resume = resume?;
+            let work = if resume.get_lost() { Work::Lost } else { Work::Passed };
+            of(resume.get_session(), Ask::Resume { work, ring: descriptor()? })
+        }
+        request::SwapArea(area) => {
+            let area = area?;
+            of(area.get_session(), Ask::SwapArea { bytes: area.get_bytes(), descriptor: descriptor()? })
+        }
+        request::SwapOut(swap) => {
+            let swap = swap?;
+            let (arenas, copy) = (of_spans(swap.get_arenas()?), swap.get_copy());
+            of(swap.get_session(), Ask::Change(Change::SwapOut { arenas, copy }))
+        }
+        request::SwapIn(swap) => {
+            let swap = swap?;
+            let arenas = of_spans(swap.get_arenas()?);
+            of(swap.get_session(), Ask::Change(Change::SwapIn { arenas }))
+        }
+    }
+}
+
+fn one_binding(binding: binding::Reader<'_>) -> capnp::Result<(Handle, Meant)> {
+    let handle = Handle::read(binding.get_handle()?);
+    let meant = match binding.which()? {
+        binding::Buffer(buffer) => {
+            let buffer = buffer?;
+            let span = Span { at: buffer.get_address(), bytes: buffer.get_bytes() };
+            Meant::Buffer { span, writable: buffer.get_writable() }
+        }
+        binding::Entry(entry) => {
+            let (session, handle) = of_name(entry?)?;
+            Meant::Entry { session, handle }
+        }
+    };
+    Ok((handle, meant))
+}

@@ -1,0 +1,141 @@
+//! What the sessions of an executor have in common. Nothing here is locked for longer than a look.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+        mpsc,
+    },
+    time::Instant,
+};
+
+use bulkhead_gpu::{Error as DeviceError, Gpu};
+use bulkhead_schema::{Error, ErrorCode, Handle};
+use parking_lot::Mutex;
+
+use crate::{
+    bindings::{Entry, Template},
+    job::Job,
+    link::Link,
+    memory::Means,
+    piece::Pieces,
+    reaper::{Image, Reaper, Remains},
+    session::Session,
+    warm::Slots,
+    workbench::Workbench,
+};
+
+/// A session, and where its jobs go.
+#[derive(Clone)]
+pub(crate) struct Known {
+    pub(crate) session: Arc<Session>,
+    pub(crate) jobs: mpsc::Sender<Job>,
+}
+
+/// What all sessions share.
+pub(crate) struct Executor {
+    pub(crate) gpu: Arc<dyn Gpu>,
+    pub(crate) link: Link,
+    pub(crate) sessions: Mutex<HashMap<u32, Known>>,
+    pub(crate) pieces: Arc<Pieces>,
+    pub(crate) slots: Slots,
+    pub(crate) reaper: Reaper,
+    /// Entries that sessions loaded, by session and handle.
+    pub(crate) entries: Mutex<HashMap<(u32, Handle), Offered>>,
+    /// Sessions that are closing and may have work on the device.
+    pub(crate) closing: AtomicU32,
+    /// While it is set nothing is submitted.
+    pub(crate) gate: Arc<AtomicBool>,
+    /// What times count from.
+    pub(crate) epoch: Instant,
+}
+
+/// An entry that another session may be given. Does not keep its image loaded.
+pub(crate) struct Offered {
+    template: Template,
+    image: Weak<Image>,
+}
+
+impl Executor {
+    pub(crate) fn new(gpu: Arc<dyn Gpu>, link: Link) -> Result<(Arc<Self>, Remains), DeviceError> {
+        let workbench = Arc::new(Workbench::open(&gpu)?);
+        let pieces = Arc::new(Pieces::default());
+        let means = Means { gpu: Arc::clone(&gpu), workbench, pieces: Arc::clone(&pieces) };
+        let (reaper, remains) = Reaper::new();
+        let executor = Self {
+            gpu,
+            link,
+            sessions: Mutex::default(),
+            pieces,
+            slots: Slots::new(means),
+            reaper,
+            entries: Mutex::default(),
+            closing: AtomicU32::new(0),
+            gate: Arc::default(),
+            epoch: Instant::now(),
+        };
+        Ok((Arc::new(executor), remains))
+    }
+
+    /// Nanoseconds since the executor started.
+    pub(crate) fn now_ns(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// All sessions, without the lock.
+    pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
+        self.sessions.lock().values().map(|known| Arc::clone(&known.session)).collect()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.closing.load(Ordering::Acquire) == 0
+            && self.sessions().iter().all(|session| session.state.lock().streams.in_flight() == 0)
+    }
+
+    /// Does something while no session has work on the device, if that is so now.
+    pub(crate) fn while_idle(&self, work: impl FnOnce()) {
+        if !self.is_idle() {
+            return;
+        }
+        // Whoever submits looks at the gate with its state locked, which is locked after this once more.
+        self.gate.store(true, Ordering::Release);
+        if self.is_idle() {
+            work();
+        }
+        self.gate.store(false, Ordering::Release);
+    }
+
+    /// Offers an entry that `session` loaded.
+    pub(crate) fn offer(&self, session: u32, handle: Handle, entry: &Entry) {
+        let offered = Offered { template: entry.template.clone(), image: Arc::downgrade(&entry.image) };
+        self.entries.lock().insert((session, handle), offered);
+    }
+
+    /// A copy of an entry that a session loaded, with that session's hidden parameters.
+    pub(crate) fn entry(&self, session: u32, handle: Handle) -> Result<Entry, Error> {
+        let entries = self.entries.lock();
+        let offered = entries.get(&(session, handle));
+        let entry = offered.and_then(|offered| {
+            Some(Entry { template: offered.template.clone(), image: offered.image.upgrade()? })
+        });
+        entry.ok_or_else(|| Error::new(ErrorCode::InvalidHandle, "no such entry in that session"))
+    }
+
+    /// Takes back what [`Executor::offer`] offered.
+    pub(crate) fn withdraw(&self, session: u32, handles: &[Handle]) {
+        let mut entries = self.entries.lock();
+        for handle in handles {
+            entries.remove(&(session, *handle));
+        }
+    }
+
+    /// The kernel is gone: nobody submits any more.
+    pub(crate) fn stop(&self) {
+        self.slots.stop();
+        for (_, known) in self.sessions.lock().drain() {
+            known.session.stopping.store(true, Ordering::Release);
+            known.session.resumed.notify_all();
+        }
+    }
+}

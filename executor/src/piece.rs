@@ -1,0 +1,113 @@
+//! Physical memory, and in how many places it is mapped.
+
+use std::{
+    collections::BTreeMap,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use bulkhead_gpu::{Error, Gpu, MemoryId};
+use parking_lot::Mutex;
+
+/// Physical memory of this executor's: destroyed with the last that knows it.
+pub(crate) struct Piece {
+    gpu: Arc<dyn Gpu>,
+    id: MemoryId,
+    bytes: u64,
+    /// How often it is mapped in slots, or about to be. 0: nobody may map it any more.
+    mappings: AtomicU32,
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if let Err(error) = self.gpu.destroy_memory(self.id) {
+            tracing::error!(%error, "device memory is not given back");
+        }
+    }
+}
+
+/// One mapping of a piece. Whoever unmaps it says so before ([`Mapping::leave`]) and drops it after.
+pub(crate) struct Mapping {
+    piece: Arc<Piece>,
+    left: bool,
+}
+
+impl Mapping {
+    fn first(gpu: &Arc<dyn Gpu>, id: MemoryId, bytes: u64) -> Self {
+        let piece = Piece { gpu: Arc::clone(gpu), id, bytes, mappings: AtomicU32::new(1) };
+        Self { piece: Arc::new(piece), left: false }
+    }
+
+    /// New memory. What it holds is undefined.
+    pub(crate) fn create(gpu: &Arc<dyn Gpu>, bytes: u64) -> Result<Self, Error> {
+        Ok(Self::first(gpu, gpu.create_memory(bytes)?, bytes))
+    }
+
+    /// Memory of another process's.
+    pub(crate) fn import(gpu: &Arc<dyn Gpu>, descriptor: OwnedFd, bytes: u64) -> Result<Self, Error> {
+        Ok(Self::first(gpu, gpu.import_memory(descriptor, bytes)?, bytes))
+    }
+
+    pub(crate) fn id(&self) -> MemoryId {
+        self.piece.id
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.piece.bytes
+    }
+
+    /// Whether the memory is mapped elsewhere too.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.piece.mappings.load(Ordering::Acquire) > 1
+    }
+
+    /// Says that it is about to be unmapped. Answers whether it was the last: then nobody else has the memory.
+    pub(crate) fn leave(&mut self) -> bool {
+        !std::mem::replace(&mut self.left, true) && self.piece.mappings.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Which piece is mapped at which device address. Addresses of different sessions differ, so that a session's memory
+/// is found without its state.
+#[derive(Default)]
+pub(crate) struct Pieces {
+    by_address: Mutex<BTreeMap<u64, Arc<Piece>>>,
+}
+
+impl Pieces {
+    pub(crate) fn insert(&self, at: u64, mapping: &Mapping) {
+        self.by_address.lock().insert(at, Arc::clone(&mapping.piece));
+    }
+
+    pub(crate) fn remove(&self, at: u64) {
+        self.by_address.lock().remove(&at);
+    }
+
+    /// Another mapping of what is mapped at `at`, if that is a whole piece of `bytes`.
+    pub(crate) fn hold(&self, at: u64, bytes: u64) -> Option<Mapping> {
+        let pieces = self.by_address.lock();
+        let piece = pieces.get(&at).filter(|piece| piece.bytes == bytes)?;
+        let held = |count: u32| if count == 0 { None } else { count.checked_add(1) };
+        piece.mappings.fetch_update(Ordering::AcqRel, Ordering::Acquire, held).ok()?;
+        Some(Mapping { piece: Arc::clone(piece), left: false })
+    }
+
+    /// Makes sure that nobody else gets what is mapped at `at`; false where somebody has it.
+    pub(crate) fn withdraw(&self, at: u64, mapping: &Mapping) -> bool {
+        let mut pieces = self.by_address.lock();
+        let sole = !mapping.is_shared();
+        if sole {
+            pieces.remove(&at);
+        }
+        sole
+    }
+}
