@@ -1,4 +1,4 @@
-//! The device's one memory pool. It keeps nothing back: freed memory is the session's again at once.
+//! The device's one memory pool. It keeps nothing back: freed memory is the session's again once its stream has passed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
