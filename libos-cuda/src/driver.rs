@@ -51,7 +51,7 @@ impl Driver {
     }
 
     fn open() -> Result<Driver, Status> {
-        let options = Options { socket: default_socket(), name: program_name(), device: 0 };
+        let options = Options { socket: default_socket(), name: program_name(), ..Options::default() };
         let session = Session::open(&options).map_err(|error| {
             report::once(&format!("no session: {error}"));
             Status::NO_DEVICE
