@@ -16,15 +16,24 @@ pub fn role() -> Option<PathBuf> {
     env::var_os(ROLE).map(PathBuf::from)
 }
 
+/// This test again as a client of a kernel, or as whatever its role is.
+///
+/// # Panics
+/// Where the test does not know itself.
+#[must_use]
+pub fn command(test: &str, socket: &Path) -> Command {
+    let binary = env::current_exe().expect("the test knows its own path");
+    let arguments: [OsString; 3] = ["--exact".into(), "--nocapture".into(), test.into()];
+    let mut command = Command::new(binary);
+    command.args(arguments).env(ROLE, socket).stdin(Stdio::null());
+    command
+}
+
 /// Starts this test again as a client of a kernel; what it prints can be read.
 ///
 /// # Panics
 /// Where it does not start.
 #[must_use]
 pub fn start(test: &str, socket: &Path) -> Child {
-    let binary = env::current_exe().expect("the test knows its own path");
-    let arguments: [OsString; 3] = ["--exact".into(), "--nocapture".into(), test.into()];
-    let mut command = Command::new(binary);
-    command.args(arguments).env(ROLE, socket).stdin(Stdio::null()).stdout(Stdio::piped());
-    command.spawn().expect("a client starts")
+    command(test, socket).stdout(Stdio::piped()).spawn().expect("a client starts")
 }

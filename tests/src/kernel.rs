@@ -31,17 +31,28 @@ impl Kernel {
         Self::on("software")
     }
 
+    /// The same, saying nothing but what is its own fault.
+    #[must_use]
+    pub fn quiet() -> Self {
+        Self::serving("software", Some("error"))
+    }
+
     /// The same on the backend of this name.
     ///
     /// # Panics
     /// Where it does not come to listen.
     #[must_use]
     pub fn on(backend: &str) -> Self {
+        Self::serving(backend, None)
+    }
+
+    fn serving(backend: &str, level: Option<&str>) -> Self {
         let place = Scratch::new();
         let log = File::create(place.path().join("log")).expect("a file for the kernel's log");
         let mut command = process::bulkhead(&["serve", "--with-parent", "--backend", backend]);
         command.arg("--runtime-directory").arg(place.path().join("run"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.envs(level.map(|level| ("BULKHEAD_LOG", level)));
         let child = command.spawn().expect("the kernel starts");
         let mut kernel = Self { child, place };
         let socket = kernel.socket();
@@ -123,10 +134,16 @@ impl Kernel {
         status
     }
 
+    /// Where it writes what it has to say.
+    #[must_use]
+    pub fn log_path(&self) -> PathBuf {
+        self.place.path().join("log")
+    }
+
     /// What it has said so far.
     #[must_use]
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.place.path().join("log")).unwrap_or_default()
+        std::fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 }
 

@@ -4,6 +4,7 @@
 //! on the software GPU. Nothing waits without an end, and no test asserts a speed.
 
 pub mod child;
+pub mod fuzz;
 pub mod hostile;
 pub mod kernel;
 pub mod leftovers;

@@ -1,0 +1,67 @@
+//! Somebody who only wants to know, all the time, whether the kernel answers.
+
+use std::{
+    io::Write as _,
+    os::unix::net::UnixStream,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use bulkhead_schema::bulkhead_capnp::bulkhead;
+use capnp::{message::ReaderOptions, serialize, traits::HasTypeId as _};
+
+use super::message::{Body, Call, Message, Results, Target};
+
+/// `ping` of `bulkhead.capnp`.
+const PING: u16 = 1;
+
+/// How long pings took.
+#[derive(Debug, Clone, Default)]
+pub struct Pings {
+    /// How many.
+    pub count: u64,
+    /// The slowest.
+    pub longest: Duration,
+}
+
+/// Pings until told to stop, or until one is not answered in time, which is an error.
+pub(super) fn ping(
+    socket: &Path,
+    stop: &AtomicBool,
+    pause: Duration,
+    patience: Duration,
+) -> Result<Pings, String> {
+    let failed = |error: std::io::Error| format!("a neighbour's ping is not answered: {error}");
+    let mut stream = UnixStream::connect(socket).map_err(failed)?;
+    stream.set_read_timeout(Some(patience)).map_err(failed)?;
+    stream.set_write_timeout(Some(patience)).map_err(failed)?;
+    stream.write_all(&Message::Bootstrap(0).encode()).map_err(failed)?;
+    read(&mut stream)?;
+    let body = Body { data: vec![(64, 0, 42)], pointers: Vec::new() };
+    let target = Target::Answer(0, Vec::new());
+    let interface = bulkhead::Client::TYPE_ID;
+    let results = Results::Caller;
+    let call = Call { question: 1, target, interface, method: PING, body, table: Vec::new(), results };
+    let bytes = Message::Call(call).encode();
+    let finish = Message::Finish(1, true).encode();
+    let mut pings = Pings::default();
+    while !stop.load(Ordering::Relaxed) {
+        let start = Instant::now();
+        stream.write_all(&bytes).map_err(failed)?;
+        read(&mut stream)?;
+        pings.count += 1;
+        pings.longest = pings.longest.max(start.elapsed());
+        stream.write_all(&finish).map_err(failed)?;
+        std::thread::sleep(pause);
+    }
+    Ok(pings)
+}
+
+/// Reads one message.
+fn read(stream: &mut UnixStream) -> Result<(), String> {
+    match serialize::read_message(stream, ReaderOptions::new()) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("a neighbour's ping is not answered: {error}")),
+    }
+}

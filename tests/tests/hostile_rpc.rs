@@ -1,0 +1,127 @@
+//! Whatever a client sends over the RPC socket hurts only itself: hostile connections by the thousand, beside a
+//! neighbour whose pings are answered, and after which nothing is left.
+//!
+//! `BULKHEAD_FUZZ_CONNECTIONS`, `BULKHEAD_SEED` and `BULKHEAD_FUZZ_FIRST` choose others than usual.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+use std::{
+    fs::File,
+    os::unix::net::UnixStream,
+    process::{Child, Stdio},
+    time::Duration,
+};
+
+use bulkhead_tests::{
+    child,
+    fuzz::{Campaign, Failure, Report, Target, faulty, faulty::Fault},
+    kernel::Kernel,
+    patience::until,
+    process::resident_bytes,
+    scratch::Scratch,
+};
+
+/// How many connections run where nobody asks for more.
+const CONNECTIONS: u64 = 20_000;
+
+/// Methods that a campaign calls and gets answered, whatever else there is.
+const REACHED: &[&str] = &[
+    "Bulkhead.hello",
+    "Bulkhead.ping",
+    "Bulkhead.listDevices",
+    "Bulkhead.openSession",
+    "Bulkhead.status",
+    "GpuSession.fence",
+    "GpuSession.offerImage",
+    "GpuSession.loadImage",
+    "GpuBuffer.info",
+    "GpuBuffer.close",
+    "GpuFence.wait",
+];
+
+#[test]
+fn hostile_connections_hurt_only_themselves() {
+    let kernel = Kernel::quiet();
+    let before = kernel.status();
+    let executor = before.executor_pid;
+    let resident = resident_bytes(executor);
+    let left = || {
+        let status = kernel.status();
+        (status != before).then(|| format!("{status:?}, where there was {before:?}"))
+    };
+    let target = Target { pid: kernel.pid(), socket: kernel.socket(), log: kernel.log_path(), left: &left };
+    let report = match Campaign::of(CONNECTIONS).run(&target) {
+        Ok(report) => report,
+        Err(failure) => panic!("{failure}"),
+    };
+    println!("{report}");
+    let after = resident_bytes(executor);
+    println!("{resident} bytes of the executor were resident, {after} at the end");
+    if report.connections >= CONNECTIONS {
+        for method in REACHED {
+            let reached = report.coverage.iter().any(|(name, _, answered)| name == method && *answered > 0);
+            assert!(reached, "{method} was never answered");
+        }
+        assert!(report.turned_away < report.connections / 100, "{report}");
+    }
+}
+
+/// A campaign against a server with something wrong; what it finds.
+fn campaign_against(test: &str, fault: Fault, connections: u64) -> Result<Report, Box<Failure>> {
+    struct Server(Child);
+    impl Drop for Server {
+        fn drop(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
+    if let Some(socket) = child::role() {
+        faulty::serve(&socket, fault);
+    }
+    let scratch = Scratch::new();
+    let (socket, log) = (scratch.path().join("socket"), scratch.path().join("log"));
+    let mut command = child::command(test, &socket);
+    command.stdout(Stdio::null()).stderr(File::create(&log).unwrap());
+    let server = Server(command.spawn().unwrap());
+    until("the server listens", || UnixStream::connect(&socket).is_ok());
+    let campaign = Campaign { seed: 1, first: 0, connections, patience: Duration::from_secs(3) };
+    campaign.run(&Target { pid: server.0.id(), socket, log, left: &|| None })
+}
+
+fn is_found(test: &str, fault: Fault, telling: &str) {
+    match campaign_against(test, fault, 60_000) {
+        Ok(report) => panic!("{fault:?} is not noticed\n{report}"),
+        Err(failure) => {
+            assert!(failure.what.contains(telling), "{}", failure.what);
+            assert!(!failure.suspects.is_empty());
+            println!("found: {}", failure.what);
+        }
+    }
+}
+
+#[test]
+fn a_panic_is_noticed() {
+    is_found("a_panic_is_noticed", Fault::Panics, "panicked at");
+}
+
+#[test]
+fn a_server_that_stops_answering_is_noticed() {
+    is_found("a_server_that_stops_answering_is_noticed", Fault::Hangs, "ping");
+}
+
+#[test]
+fn memory_that_is_kept_is_noticed() {
+    is_found("memory_that_is_kept_is_noticed", Fault::KeepsMemory, "grown");
+}
+
+#[test]
+fn sockets_that_are_kept_are_noticed() {
+    is_found("sockets_that_are_kept_are_noticed", Fault::KeepsSockets, "descriptors");
+}
+
+#[test]
+fn a_server_that_trusts_its_clients_without_a_firewall_is_found_out() {
+    // What it does wrong first, in capnp-rpc, is a matter of luck: a panic, a loop without an end, a leak.
+    let test = "a_server_that_trusts_its_clients_without_a_firewall_is_found_out";
+    is_found(test, Fault::TrustsItsClients, "");
+}
