@@ -170,7 +170,8 @@ int main(int argc, char **argv) {
     int pieces = 0;
     if (program.large) {
         const int first = take_all(size_t{256} << 20), second = take_all(size_t{256} << 20);
-        if (first == 0 || second != first) Program::fail("%d pieces, and after freeing them %d", first, second);
+        // One piece may be lost to how the others lie, but not all that was freed.
+        if (first == 0 || second < first - 1) Program::fail("%d pieces, and after freeing them %d", first, second);
         pieces = second;
     } else {
         // The software GPU's memory is the host's: it is asked for too much instead of all of it.
