@@ -18,6 +18,9 @@ use crate::{
     status::{self, Status},
 };
 
+/// Names the backend that tests run on, where it is not the software GPU.
+const BACKEND: &str = "BULKHEAD_TESTS_BACKEND";
+
 /// A kernel that serves until it is dropped.
 pub struct Kernel {
     child: Child,
@@ -25,16 +28,23 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Starts one on the software GPU and waits until it listens and has an executor. It ends with the thread that started it.
+    /// Starts one, on the software GPU unless told otherwise, and waits until it listens and has an executor. It ends with the thread that started it.
     #[must_use]
     pub fn start() -> Self {
-        Self::on("software")
+        Self::with(&[])
+    }
+
+    /// The same with more arguments to `serve`.
+    #[must_use]
+    pub fn with(arguments: &[&str]) -> Self {
+        let backend = std::env::var(BACKEND);
+        Self::serving(backend.as_deref().unwrap_or("software"), None, arguments)
     }
 
     /// The same, saying nothing but what is its own fault.
     #[must_use]
     pub fn quiet() -> Self {
-        Self::serving("software", Some("error"))
+        Self::serving("software", Some("error"), &[])
     }
 
     /// The same on the backend of this name.
@@ -43,15 +53,15 @@ impl Kernel {
     /// Where it does not come to listen.
     #[must_use]
     pub fn on(backend: &str) -> Self {
-        Self::serving(backend, None)
+        Self::serving(backend, None, &[])
     }
 
-    fn serving(backend: &str, level: Option<&str>) -> Self {
+    fn serving(backend: &str, level: Option<&str>, arguments: &[&str]) -> Self {
         let place = Scratch::new();
         let log = File::create(place.path().join("log")).expect("a file for the kernel's log");
         let mut command = process::bulkhead(&["serve", "--with-parent", "--backend", backend]);
         command.arg("--runtime-directory").arg(place.path().join("run"));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         command.envs(level.map(|level| ("BULKHEAD_LOG", level)));
         let child = command.spawn().expect("the kernel starts");
         let mut kernel = Self { child, place };
@@ -98,7 +108,7 @@ impl Kernel {
     /// What a session of a name is opened with.
     #[must_use]
     pub fn options(&self, name: &str) -> Options {
-        Options { socket: self.socket(), name: name.into(), device: 0 }
+        Options { socket: self.socket(), name: name.into(), ..Options::default() }
     }
 
     /// Opens a session.

@@ -15,3 +15,4 @@ pub mod process;
 pub mod scratch;
 pub mod skip;
 pub mod status;
+pub mod tenant;

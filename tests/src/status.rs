@@ -12,6 +12,12 @@ pub struct Status {
     pub executor_pid: u32,
     /// How often one was started.
     pub executor_starts: u32,
+    /// The standby's process; 0 while none is ready.
+    pub standby_pid: u32,
+    /// How often a standby took over.
+    pub failovers: u32,
+    /// How often sessions were swapped out, and in.
+    pub swaps: (u32, u32),
     /// What all sessions together are charged for.
     pub charged_bytes: u64,
     /// The sessions that are not gone.
@@ -33,6 +39,12 @@ pub struct SessionStatus {
     pub host_bytes: u64,
     /// Capabilities.
     pub capabilities: u32,
+    /// Buffers of others that are mapped in it.
+    pub granted: u32,
+    /// Memory of it that lies in host memory.
+    pub swapped_bytes: u64,
+    /// Memory of it that nobody gets before its work is known to be gone.
+    pub quarantined_bytes: u64,
     /// Whether it is over.
     pub lost: bool,
 }
@@ -84,12 +96,18 @@ fn read(status: status::Reader<'_>) -> capnp::Result<Status> {
             arena_bytes: session.get_arena_bytes(),
             host_bytes: session.get_host_bytes(),
             capabilities: session.get_capabilities(),
+            granted: session.get_granted(),
+            swapped_bytes: session.get_swapped_bytes(),
+            quarantined_bytes: session.get_quarantined_bytes(),
             lost: session.get_lost(),
         })
     };
     Ok(Status {
         executor_pid: device.get_executor_pid(),
         executor_starts: device.get_executor_starts(),
+        standby_pid: device.get_standby_pid(),
+        failovers: device.get_failovers(),
+        swaps: (device.get_swap_outs(), device.get_swap_ins()),
         charged_bytes: device.get_charged_bytes(),
         sessions: status.get_sessions()?.iter().map(session).collect::<capnp::Result<_>>()?,
     })

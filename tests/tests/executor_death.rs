@@ -137,7 +137,7 @@ fn the_death_of_the_kernel_ends_its_sessions_and_its_executor() {
 
 /// Holds a session with memory of every kind, says so, and waits to be killed.
 fn be_a_client_with_memory(socket: &std::path::Path) {
-    let options = Options { socket: socket.to_owned(), name: "doomed".into(), device: 0 };
+    let options = Options { socket: socket.to_owned(), name: "doomed".into(), ..Options::default() };
     let session = Session::open(&options).unwrap();
     let mut neighbour = Neighbour::over(session.clone()).unwrap();
     let _memory = (session.allocate(200 << 20).unwrap(), session.allocate_host(5 << 20).unwrap());
@@ -182,7 +182,7 @@ fn a_killed_client_gives_everything_back() {
 /// Opens a session, leaves copies of all its sockets to a process of its own, says which, and waits to be killed.
 #[expect(clippy::zombie_processes, reason = "its children outlive it")]
 fn be_a_client_whose_child_lives_on(socket: &std::path::Path) {
-    let options = Options { socket: socket.to_owned(), name: "forked".into(), device: 0 };
+    let options = Options { socket: socket.to_owned(), name: "forked".into(), ..Options::default() };
     let session = Session::open(&options).unwrap();
     let _buffer = session.allocate(64 << 20).unwrap();
     let own = rustix::process::getpid();

@@ -67,7 +67,7 @@ pub(crate) struct TenantArguments {
 /// A tenant's process.
 pub(crate) fn tenant(arguments: &TenantArguments) -> Result<ExitCode, Failure> {
     let name = format!("demo-{}", arguments.role.name());
-    let session = Session::open(&Options { socket: arguments.socket.clone(), name, device: 0 })?;
+    let session = Session::open(&Options { socket: arguments.socket.clone(), name, ..Options::default() })?;
     let image = session.load_image(include_bytes!("kernels.ptx"))?;
     let told = match arguments.role {
         Role::Saxpy => worker::run(&session, &image, worker::Work::Saxpy)?,
@@ -144,7 +144,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let backend = arguments.backend.resolve();
     eprintln!("bulkhead demo: starting a kernel on the {} backend ...", backend.name());
     let kernel = Kernel::start(backend)?;
-    let device = Session::open(&Options { socket: kernel.socket(), name: "demo".into(), device: 0 })?;
+    let device = Session::open(&Options { socket: kernel.socket(), name: "demo".into(), ..Options::default() })?;
     let device_name = device.device().name.clone();
     drop(device);
 

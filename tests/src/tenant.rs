@@ -1,0 +1,139 @@
+//! A session that shares memory with others: its code, and what it does with it.
+
+use bulkhead_client::{
+    Buffer, DeviceRange, Entry, Fence, Image, Launch, Parameters, Pattern, Received, Session, Share, Stream,
+    SturdyToken,
+};
+
+use crate::{kernel::Kernel, neighbour::numbers};
+
+/// The GPU code of the tests of sharing and revocation.
+pub const SHARING: &[u8] = include_bytes!("sharing.ptx");
+
+/// One thread.
+pub const ONE: Launch = Launch { grid: [1, 1, 1], block: [1, 1, 1], shared_bytes: 0 };
+
+/// What memory is shared in.
+pub const PAGE_BYTES: u64 = 2 << 20;
+
+/// A session with the code loaded, and a word for answers.
+pub struct Tenant {
+    /// The session.
+    pub session: Session,
+    image: Image,
+    answer: Buffer,
+}
+
+impl Tenant {
+    /// Opens a session.
+    ///
+    /// # Panics
+    /// Where the kernel refuses.
+    #[must_use]
+    pub fn new(kernel: &Kernel, name: &str) -> Self {
+        Self::over(kernel.open(name))
+    }
+
+    /// Over a session that is open.
+    ///
+    /// # Panics
+    /// Where the code does not load.
+    #[must_use]
+    pub fn over(session: Session) -> Self {
+        let image = session.load_image(SHARING).expect("the code loads");
+        let answer = session.allocate(4).expect("a word");
+        Self { session, image, answer }
+    }
+
+    /// The code.
+    #[must_use]
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// An entry of it.
+    ///
+    /// # Panics
+    /// Where there is none of that name.
+    #[must_use]
+    pub fn entry(&self, name: &str) -> Entry {
+        self.image.entry(name).expect("the code has the entry")
+    }
+
+    /// Launches one thread of an entry.
+    ///
+    /// # Panics
+    /// Where the session is over.
+    pub fn launch(&self, name: &str, parameters: &Parameters) -> Fence {
+        let launched = self.session.launch(Stream::DEFAULT, &self.entry(name), &ONE, parameters);
+        launched.expect("the session lives")
+    }
+
+    /// What a kernel of this session loads at an address.
+    ///
+    /// # Panics
+    /// Where the session is over.
+    #[must_use]
+    pub fn loads(&self, address: u64) -> u32 {
+        self.launch("load", &Parameters::new().u64(address).buffer(&self.answer));
+        let mut found = [0; 4];
+        let read = self.session.read(Stream::DEFAULT, &mut found, self.answer.all());
+        read.expect("the session lives");
+        u32::from_ne_bytes(found)
+    }
+
+    /// Has a kernel of this session store at an address, and waits for it.
+    ///
+    /// # Panics
+    /// Where the session is over.
+    pub fn stores(&self, address: u64, value: u32) {
+        let fence = self.launch("store", &Parameters::new().u64(address).u32(value));
+        self.session.wait(fence).expect("the session lives");
+    }
+
+    /// Memory of its own, every word of it `value`.
+    ///
+    /// # Panics
+    /// Where there is none.
+    #[must_use]
+    pub fn arena(&self, bytes: u64, value: u32) -> Buffer {
+        let arena = self.session.allocate_arena(bytes).expect("memory");
+        self.fill(arena.all(), value);
+        arena
+    }
+
+    /// Fills a range, and waits for it.
+    ///
+    /// # Panics
+    /// Where the session is over.
+    pub fn fill(&self, range: DeviceRange, value: u32) {
+        let filled = self.session.fill(Stream::DEFAULT, range, Pattern::Bits32(value));
+        let fence = filled.expect("the session lives");
+        self.session.wait(fence).expect("the session lives");
+    }
+
+    /// The words of a range.
+    ///
+    /// # Panics
+    /// Where the session is over.
+    #[must_use]
+    pub fn words(&self, range: DeviceRange) -> Vec<u32> {
+        let mut found = vec![0; usize::try_from(range.bytes).expect("a range that fits")];
+        self.session.read(Stream::DEFAULT, &mut found, range).expect("the session lives");
+        numbers(&found)
+    }
+
+    /// The memory that a token stands for.
+    ///
+    /// # Panics
+    /// Where it stands for none.
+    #[must_use]
+    pub fn restore(&self, token: SturdyToken) -> Share {
+        match self.session.restore(token).expect("the token is good") {
+            Received::Share(share) => share,
+            Received::Program(_) | Received::Peer(_) | Received::Fence(_) | Received::Signal(_) => {
+                panic!("the token does not stand for memory")
+            }
+        }
+    }
+}
