@@ -137,8 +137,9 @@ impl Server {
             for (index, session) in (0..count).zip(&sessions) {
                 let mut activity = list.reborrow().get(index);
                 activity.set_session(session.id);
-                activity.set_idle_ns(now.saturating_sub(session.submitted_ns.load(Ordering::Relaxed)));
+                // First what is in flight: whoever has submitted it has noted when.
                 activity.set_in_flight(session.state.lock().streams.in_flight());
+                activity.set_idle_ns(now.saturating_sub(session.submitted_ns.load(Ordering::Relaxed)));
             }
         }));
         Ok(())
