@@ -1,0 +1,11 @@
+//! An executor on the software GPU, asked for every change of memory that the contract knows, as the kernel asks.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+mod bindings;
+mod client;
+mod kernel;
+mod refusals;
+mod sharing;
+mod slots;
+mod standby;
+mod swap;

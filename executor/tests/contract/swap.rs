@@ -1,0 +1,117 @@
+//! Sessions whose memory goes to host memory and comes back.
+
+use bulkhead_ring::memory;
+use bulkhead_schema::ErrorCode;
+
+use crate::{
+    client::{ADD, Client},
+    kernel::{GRANULE, Kernel, PAGE},
+};
+
+fn arenas(client: &Client) -> Vec<(u64, u64)> {
+    vec![
+        (client.address(0), GRANULE),
+        (client.address(2 * GRANULE), 3 * PAGE),
+        (client.address(4 * GRANULE), GRANULE),
+    ]
+}
+
+#[test]
+fn a_session_keeps_content_addresses_and_queued_work_while_its_memory_is_away() {
+    let mut kernel = Kernel::start();
+    let mut client = Client::open(&mut kernel, 0);
+    let arenas = arenas(&client);
+    for (at, bytes) in &arenas[1..] {
+        let id = kernel.map(client.at(at - client.address(0), *bytes));
+        kernel.answer(id).done();
+    }
+    let bytes = arenas.iter().map(|(_, bytes)| bytes).sum();
+    let area = memory::create_shared(bytes).unwrap();
+    let id = kernel.swap_area(0, bytes, &area);
+    kernel.answer(id).done();
+    let places: Vec<u64> = arenas.iter().flat_map(|(at, bytes)| [*at, at + bytes - 4]).collect();
+    for (value, place) in (1..).zip(&places) {
+        client.poke(*place, value);
+    }
+    for round in 0..3u32 {
+        let id = kernel.swap_out(0, &arenas, true);
+        kernel.answer(id).done();
+        let mut last = 0;
+        for place in &places {
+            last = client.launch(0, ADD, [*place, 10]);
+        }
+        assert_eq!(kernel.wait_until_wanted(), 0);
+        // Somebody else uses the device meanwhile.
+        let mut other = Client::open(&mut kernel, 1);
+        other.poke(other.address(0), 1);
+        let id = kernel.close(1);
+        kernel.answer(id).done();
+        assert!(client.page.mark(0) < last, "a kernel ran without its memory");
+        assert!(kernel.wanted.is_empty(), "asked for twice");
+        let id = kernel.swap_in(0, &arenas);
+        kernel.answer(id).done();
+        client.wait(0, last);
+        for (value, place) in (1..).zip(&places) {
+            assert_eq!(client.read(&mut kernel, *place), value + 10 * (round + 1));
+        }
+    }
+    let id = kernel.close(0);
+    kernel.answer(id).done();
+}
+
+#[test]
+fn a_session_that_is_swapped_out_closes() {
+    let mut kernel = Kernel::start();
+    let mut client = Client::open(&mut kernel, 0);
+    let area = memory::create_shared(GRANULE).unwrap();
+    let id = kernel.swap_area(0, GRANULE, &area);
+    kernel.answer(id).done();
+    let id = kernel.swap_out(0, &[(client.address(0), GRANULE)], true);
+    kernel.answer(id).done();
+    client.launch(0, ADD, [client.address(0), 10]);
+    let id = kernel.close(0);
+    kernel.answer(id).done();
+    assert_eq!(Client::open(&mut kernel, 0).peek(&mut kernel, client.address(0)), 0);
+}
+
+#[test]
+fn what_cannot_be_swapped_stays_where_it_is() {
+    let mut kernel = Kernel::start();
+    let (mut a, b) = (Client::open(&mut kernel, 0), Client::open(&mut kernel, 1));
+    a.poke(a.address(0), 4);
+    let arena = (a.address(0), GRANULE);
+    let id = kernel.swap_out(0, &[arena], true);
+    assert_eq!(kernel.answer(id).refused(), ErrorCode::InvalidArgument, "without an area");
+    let area = memory::create_shared(GRANULE).unwrap();
+    let id = kernel.swap_area(0, GRANULE, &area);
+    kernel.answer(id).done();
+    let again = kernel.swap_area(0, GRANULE, &area);
+    assert_eq!(kernel.answer(again).refused(), ErrorCode::InvalidArgument);
+    for arenas in [vec![(arena.0, PAGE)], vec![(arena.0 + PAGE, GRANULE)], vec![arena, arena]] {
+        let id = kernel.swap_out(0, &arenas, true);
+        assert_eq!(kernel.answer(id).refused(), ErrorCode::InvalidArgument, "{arenas:?}");
+    }
+    let id = kernel.swap_in(0, &[arena]);
+    assert_eq!(kernel.answer(id).refused(), ErrorCode::InvalidArgument, "over what is there");
+    let id = kernel.share(a.at(0, GRANULE), b.upper(0, GRANULE));
+    kernel.answer(id).done();
+    let id = kernel.swap_out(0, &[arena], true);
+    assert_eq!(kernel.answer(id).refused(), ErrorCode::InvalidArgument, "shared");
+    assert_eq!(a.peek(&mut kernel, arena.0), 4);
+}
+
+#[test]
+fn the_kernel_is_told_who_works() {
+    let mut kernel = Kernel::start();
+    let (mut a, _b) = (Client::open(&mut kernel, 0), Client::open(&mut kernel, 1));
+    a.launch(0, crate::client::SPIN, [a.address(128), a.address(256)]);
+    let mut of = |session| loop {
+        let found = kernel.activity().into_iter().find(|(id, ..)| *id == session).unwrap();
+        if session == 1 || found.2 > 0 {
+            return (found.1, found.2);
+        }
+    };
+    let (busy, idle) = (of(0), of(1));
+    assert_eq!((busy.1, idle.1), (1, 0));
+    assert!(busy.0 < idle.0, "the one that submitted last has been idle for shorter");
+}
