@@ -118,7 +118,22 @@ pub(crate) async fn serve(kernel: Rc<Kernel>, stream: UnixStream, peer: Peer) ->
             return Ok(());
         }
     }
+    // Its sessions end before its capabilities go, so that none of these is given back for itself.
     drop((ending, awake));
+    firewall.leave();
+    let left = tokio::time::timeout(FAREWELL, async {
+        tokio::select! {
+            biased;
+            ended = &mut system => Some(ended),
+            () = firewall.empty() => None,
+        }
+    });
+    if let Ok(Some(ended)) = left.await {
+        if let Err(error) = ended {
+            tracing::debug!(connection = id, %error, "a connection failed");
+        }
+        return Ok(());
+    }
     // Calls in flight and the tables that hold them keep each other alive until the disconnector has run. Whether the
     // client reads why it is sent away in that time is its own affair.
     drop(tokio::time::timeout(FAREWELL, futures::future::join(system, disconnector)).await);

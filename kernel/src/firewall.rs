@@ -4,6 +4,9 @@
 //! that the peer hosts. Its outstanding calls, their parameters, what it holds and what it was sent and does not read
 //! are counted. What exceeds a limit ends the connection; a peer that does not read is not read from either.
 //!
+//! What a peer that leaves held is released a piece at a time, as if it had released it itself: dropping all of it at
+//! once would keep everybody else waiting.
+//!
 //! The counts mirror capnp-rpc's own tables (`rpc.capnp`, level 1): a question is open until both its `Return` has
 //! been sent and its `Finish` has come, except that a `Return` may say that it needs none; an export has as many
 //! references as it was sent, less what `Release` and `Finish.releaseResultCaps` give back. A call that is finished
@@ -74,6 +77,10 @@ pub(crate) struct Firewall {
     broken: Cell<bool>,
     drained: RefCell<Option<Waker>>,
     tripped: CancellationToken,
+    /// Nothing is read any more.
+    leaving: CancellationToken,
+    /// Told when a peer that leaves holds nothing any more.
+    empty: Notify,
     /// Told of each message.
     heard: Notify,
 }
@@ -88,9 +95,26 @@ impl Firewall {
         Rc::default()
     }
 
-    /// Waits until the peer has broken the rules.
+    /// Waits until the peer has broken the rules, or has hung up.
     pub(crate) async fn tripped(&self) {
         self.tripped.cancelled().await;
+    }
+
+    /// Reads no more, and begins to release what the peer holds.
+    pub(crate) fn leave(&self) {
+        self.leaving.cancel();
+    }
+
+    /// Waits until a peer that leaves holds nothing any more.
+    pub(crate) async fn empty(&self) {
+        self.empty.notified().await;
+    }
+
+    /// Takes one of the peer's exports off the books: its number, and its references.
+    fn give_up_one(&self) -> Option<(u32, u32)> {
+        let (id, held) = self.exports.borrow().iter().next().map(|(id, held)| (*id, *held))?;
+        self.forget(id, held);
+        Some((id, u32::try_from(held).unwrap_or(u32::MAX)))
     }
 
     /// Lets a message in, or says why not.

@@ -1,6 +1,7 @@
 //! The wrappers that show every message and every byte to the firewall.
 
 use std::{
+    cell::RefCell,
     future::poll_fn,
     io,
     pin::Pin,
@@ -92,13 +93,13 @@ struct Guarded<N> {
 impl<N: VatNetwork<Side>> VatNetwork<Side> for Guarded<N> {
     fn connect(&mut self, side: Side) -> Option<Box<dyn Connection<Side>>> {
         let firewall = Rc::clone(&self.firewall);
-        self.inner.connect(side).map(|inner| Box::new(GuardedConnection { inner, firewall }) as _)
+        self.inner.connect(side).map(|inner| GuardedConnection::boxed(inner, firewall))
     }
 
     fn accept(&mut self) -> Promise<Box<dyn Connection<Side>>, Error> {
         let firewall = Rc::clone(&self.firewall);
         Promise::from_future(
-            self.inner.accept().map_ok(move |inner| Box::new(GuardedConnection { inner, firewall }) as _),
+            self.inner.accept().map_ok(move |inner| GuardedConnection::boxed(inner, firewall)),
         )
     }
 
@@ -110,6 +111,47 @@ impl<N: VatNetwork<Side>> VatNetwork<Side> for Guarded<N> {
 struct GuardedConnection {
     inner: Box<dyn Connection<Side>>,
     firewall: Rc<Firewall>,
+    /// Why it ended, to be told once nothing is held any more.
+    ended: Rc<RefCell<Option<Error>>>,
+}
+
+impl GuardedConnection {
+    fn boxed(inner: Box<dyn Connection<Side>>, firewall: Rc<Firewall>) -> Box<dyn Connection<Side>> {
+        Box::new(Self { inner, firewall, ended: Rc::default() })
+    }
+}
+
+/// The next message that the firewall lets in.
+async fn admitted(
+    received: Promise<Option<Box<dyn IncomingMessage>>, Error>,
+    firewall: &Firewall,
+) -> Result<Option<Box<dyn IncomingMessage>>, Error> {
+    poll_fn(|context| firewall.poll_ready(context.waker())).await?;
+    let before = firewall.bytes_read.get();
+    let message = received.await?;
+    if let Some(message) = &message {
+        firewall.admit(message.as_ref(), firewall.bytes_read.get().wrapping_sub(before))?;
+    }
+    Ok(message)
+}
+
+/// Gives up a capability in the name of a peer that has left.
+struct Released(capnp::message::Reader<Builder<HeapAllocator>>);
+
+impl Released {
+    fn new(id: u32, references: u32) -> Self {
+        let mut message = Builder::new(HeapAllocator::new().first_segment_words(8));
+        let mut release = message.init_root::<message::Builder<'_>>().init_release();
+        release.set_id(id);
+        release.set_reference_count(references);
+        Self(message.into_reader())
+    }
+}
+
+impl IncomingMessage for Released {
+    fn get_body(&self) -> capnp::Result<capnp::any_pointer::Reader<'_>> {
+        self.0.get_root()
+    }
 }
 
 impl Connection<Side> for GuardedConnection {
@@ -126,16 +168,29 @@ impl Connection<Side> for GuardedConnection {
     fn receive_incoming_message(&mut self) -> Promise<Option<Box<dyn IncomingMessage>>, Error> {
         let received = self.inner.receive_incoming_message();
         let firewall = Rc::clone(&self.firewall);
+        let ended = Rc::clone(&self.ended);
         Promise::from_future(async move {
             // A peer with much to say waits for its turn like everybody else.
             tokio::task::coop::consume_budget().await;
-            poll_fn(|context| firewall.poll_ready(context.waker())).await?;
-            let before = firewall.bytes_read.get();
-            let message = received.await?;
-            if let Some(message) = &message {
-                firewall.admit(message.as_ref(), firewall.bytes_read.get().wrapping_sub(before))?;
+            if !firewall.leaving.is_cancelled() {
+                tokio::select! {
+                    biased;
+                    () = firewall.leaving.cancelled() => {}
+                    admitted = admitted(received, &firewall) => match admitted {
+                        Ok(Some(message)) => return Ok(Some(message)),
+                        Ok(None) => {}
+                        Err(error) => drop(ended.replace(Some(error))),
+                    }
+                }
+                // Whoever serves the connection ends its sessions first.
+                firewall.tripped.cancel();
+                firewall.leaving.cancelled().await;
             }
-            Ok(message)
+            if let Some((id, references)) = firewall.give_up_one() {
+                return Ok(Some(Box::new(Released::new(id, references)) as _));
+            }
+            firewall.empty.notify_one();
+            ended.take().map_or(Ok(None), Err)
         })
     }
 

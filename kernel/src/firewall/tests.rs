@@ -111,3 +111,16 @@ fn a_peer_that_cannot_be_written_to_is_not_waited_for() {
     firewall.broke();
     assert!(matches!(firewall.poll_ready(Waker::noop()), Poll::Ready(Err(_))));
 }
+
+#[test]
+fn what_a_peer_that_leaves_holds_is_released_once_with_all_its_references() {
+    let firewall = firewall();
+    for (question, exports) in (0..).zip([&[3, 7][..], &[7], &[7, 9]]) {
+        firewall.open(question, 0).unwrap();
+        answer(&firewall, question, exports);
+    }
+    let mut released: Vec<(u32, u32)> = std::iter::from_fn(|| firewall.give_up_one()).collect();
+    released.sort_unstable();
+    assert_eq!(released, [(3, 1), (7, 3), (9, 1)]);
+    assert_eq!((firewall.references.get(), firewall.exports.borrow().len()), (0, 0));
+}
