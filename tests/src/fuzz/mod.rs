@@ -11,7 +11,7 @@ pub mod campaign;
 pub mod dice;
 pub mod faulty;
 pub mod message;
-mod neighbour;
+pub mod neighbour;
 pub mod schema;
 mod wire;
 

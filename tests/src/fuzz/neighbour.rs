@@ -25,13 +25,11 @@ pub struct Pings {
     pub longest: Duration,
 }
 
-/// Pings until told to stop, or until one is not answered in time, which is an error.
-pub(super) fn ping(
-    socket: &Path,
-    stop: &AtomicBool,
-    pause: Duration,
-    patience: Duration,
-) -> Result<Pings, String> {
+/// Pings until told to stop.
+///
+/// # Errors
+/// Where one is not answered in time.
+pub fn ping(socket: &Path, stop: &AtomicBool, pause: Duration, patience: Duration) -> Result<Pings, String> {
     let failed = |error: std::io::Error| format!("a neighbour's ping is not answered: {error}");
     let mut stream = UnixStream::connect(socket).map_err(failed)?;
     stream.set_read_timeout(Some(patience)).map_err(failed)?;
