@@ -39,6 +39,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("libos-cuda", &["client", "schema", "schema/fatbin"]),
     ("cli", &["schema", "mm", "kernel", "client", "executor", "executor/gpu", "executor/cuda"]),
     ("tests", &["schema", "schema/ring", "client"]),
+    ("tests/sim", &["schema", "caps", "mm"]),
 ];
 
 /// Files that may lift `unsafe_code`, and for what.

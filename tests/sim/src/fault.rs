@@ -1,0 +1,33 @@
+//! Bugs of the parts that are only modelled here: the simulation has to notice them.
+
+/// A bug of the modelled executor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Memory is unmapped while work runs.
+    UnmapWithoutPause,
+    /// Launches go on before the sinks are back.
+    ResumeBeforeSinks,
+    /// The standby still binds what was unbound.
+    StandbyForgetsUnbind,
+    /// A session is swapped out while its work runs.
+    SwapWhileRunning,
+    /// Unbinding is answered before the handle is refused.
+    AcknowledgeBeforeUnbind,
+    /// Records that were on the device are not reported lost.
+    ForgetLostWork,
+    /// Pages are given back unscrubbed.
+    SkipScrub,
+}
+
+impl Fault {
+    /// Every one of them.
+    pub const ALL: [Self; 7] = [
+        Self::UnmapWithoutPause,
+        Self::ResumeBeforeSinks,
+        Self::StandbyForgetsUnbind,
+        Self::SwapWhileRunning,
+        Self::AcknowledgeBeforeUnbind,
+        Self::ForgetLostWork,
+        Self::SkipScrub,
+    ];
+}
