@@ -269,7 +269,10 @@ impl bulkhead::Server for Bulkhead {
         params: bulkhead::PingParams,
         mut results: bulkhead::PingResults,
     ) -> Result<(), capnp::Error> {
-        results.get().set_value(params.get()?.get_value());
+        let value = params.get()?.get_value();
+        #[cfg(test)]
+        assert_ne!(value, tests::PANICS, "a test asks for a panic");
+        results.get().set_value(value);
         Ok(())
     }
 
@@ -341,3 +344,6 @@ impl bulkhead::Server for Bulkhead {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
