@@ -59,14 +59,14 @@ pub(crate) enum Use {
     ReadWrite,
 }
 
-/// What a handle can stand for.
+/// What a handle can stand for. Small, since most slots of a page may be empty.
 pub(crate) enum Object {
     /// A range of the session's window.
     Buffer { address: u64, bytes: u64, may: Use },
     /// Host memory registered with the device.
-    Host(Pinned),
+    Host(Box<Pinned>),
     /// An entry of an image.
-    Entry(Entry),
+    Entry(Box<Entry>),
     /// A loaded image with the handles of its entries.
     Image {
         #[expect(dead_code, reason = "keeps the image loaded")]
@@ -88,8 +88,10 @@ impl Object {
 
 type Bound = Option<(u32, Object)>;
 
+const _: () = assert!(size_of::<Bound>() <= 40);
+
 /// Handles whose slots are neighbours.
-struct Page {
+pub(crate) struct Page {
     slots: [Bound; PAGE_SLOTS as usize],
     used: u32,
 }
@@ -99,6 +101,8 @@ struct Page {
 #[derive(Default)]
 pub(crate) struct Bindings {
     pages: Vec<Option<Box<Page>>>,
+    /// Empty pages, to be freed when nobody waits.
+    empty: Vec<Option<Box<Page>>>,
 }
 
 const fn place(slot: u32) -> (usize, usize) {
@@ -134,9 +138,14 @@ impl Bindings {
         let (_, object) = held.take_if(|(generation, _)| *generation == handle.generation)?;
         page.used -= 1;
         if page.used == 0 {
-            self.pages[at] = None;
+            self.empty.push(self.pages[at].take());
         }
         Some(object)
+    }
+
+    /// Pages that are not needed any more, to be dropped without the table locked.
+    pub(crate) fn take_empty(&mut self) -> Vec<Option<Box<Page>>> {
+        std::mem::take(&mut self.empty)
     }
 
     pub(crate) fn get(&self, slot: u32, generation: u32) -> Option<&Object> {
@@ -255,6 +264,27 @@ mod tests {
         let again = Handle { generation: 3, ..BUFFER };
         assert!(matches!(bindings.bind(again, buffer(Use::Read)), Some(Some(Object::Buffer { .. }))));
         assert_eq!(bindings.drain().count(), 1);
+    }
+
+    #[test]
+    fn unbinding_is_timed() {
+        for apart in [1, 52] {
+            let mut bindings = Bindings::default();
+            let handle = |index: u32| Handle { slot: 100 + index * apart, generation: index };
+            let handles: Vec<_> = (0..10_000).map(handle).collect();
+            let mut best = std::time::Duration::MAX;
+            for _ in 0..10 {
+                for handle in &handles {
+                    bindings.bind(*handle, buffer(Use::Read)).unwrap();
+                }
+                drop(bindings.take_empty());
+                let start = std::time::Instant::now();
+                let count = handles.iter().filter_map(|handle| bindings.unbind(*handle)).count();
+                best = best.min(start.elapsed());
+                assert_eq!(count, 10_000);
+            }
+            println!("{best:?} for 10,000 handles {apart} slots apart");
+        }
     }
 
     #[test]

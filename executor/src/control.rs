@@ -161,8 +161,9 @@ impl Control {
             },
             Ask::Bind(bindings) => self.bind(bindings),
             Ask::Unbind(handles) => {
-                self.unbind(&handles);
-                Ok(())
+                let empty = self.unbind(&handles);
+                self.answer(id, &Ok(()));
+                return drop(empty);
             }
             Ask::RegisterHost { handle, bytes, descriptor } => self.register_host(handle, bytes, &descriptor),
             Ask::SwapArea { bytes, descriptor } => self.swap_area(bytes, &descriptor),
@@ -356,7 +357,7 @@ impl Control {
                 }
                 Target::Entry(mut entry) => {
                     entry.template.hide(self.session.hidden());
-                    Object::Entry(*entry)
+                    Object::Entry(entry)
                 }
             };
             objects.push((handle, object));
@@ -372,12 +373,15 @@ impl Control {
         Ok(())
     }
 
-    fn unbind(&self, handles: &[Handle]) {
+    /// Unbinds handles; what it returns is dropped when nobody waits.
+    fn unbind(&self, handles: &[Handle]) -> impl Sized + use<> {
         let mut state = self.session.state.lock();
         let objects = handles.iter().filter_map(|handle| state.bindings.unbind(*handle));
         let objects: Vec<_> = objects.filter(Object::outlives_its_handle).collect();
+        let empty = state.bindings.take_empty();
         drop(state);
         self.release(objects);
+        empty
     }
 
     /// Drops what submitted work may still use, once that has passed.
@@ -415,7 +419,7 @@ impl Control {
         if !Bindings::has_slot(handle.slot) {
             return Err(no_slot());
         }
-        let object = Object::Host(self.pin(bytes, descriptor)?);
+        let object = Object::Host(Box::new(self.pin(bytes, descriptor)?));
         let replaced = self.session.state.lock().bindings.bind(handle, object).ok_or_else(no_slot)?;
         self.release(replaced.into_iter().filter(Object::outlives_its_handle).collect());
         Ok(())
@@ -436,11 +440,11 @@ impl Control {
             return Err(no_slot());
         }
         let load = move || {
-            let gpu = &*executor.gpu;
-            let loaded = gpu
+            let loaded = executor
+                .gpu
                 .bind_thread()
                 .map_err(|error| device::error(&error))
-                .and_then(|()| load::load(gpu, &executor.reaper, descriptor, entries.len(), session.hidden()))
+                .and_then(|()| load::load(&executor, descriptor, entries.len(), session.hidden()))
                 .and_then(|loaded| {
                     let mut state = session.state.lock();
                     bind_image(&mut state, &executor, &session, handle, &entries, &loaded)?;
@@ -592,7 +596,7 @@ fn bind_image(
         return Err(over());
     }
     for (handle, entry) in entries.iter().zip(&loaded.bound) {
-        state.bindings.bind(*handle, Object::Entry(entry.clone())).ok_or_else(no_slot)?;
+        state.bindings.bind(*handle, Object::Entry(Box::new(entry.clone()))).ok_or_else(no_slot)?;
         executor.offer(session.id, *handle, entry);
     }
     let image = Object::Image { image: Arc::clone(&loaded.image), entries: entries.to_vec() };

@@ -7,7 +7,8 @@ use std::{
         atomic::{AtomicBool, AtomicU32, Ordering},
         mpsc,
     },
-    time::Instant,
+    thread,
+    time::{Duration, Instant},
 };
 
 use bulkhead_gpu::{Error as DeviceError, Gpu};
@@ -25,6 +26,14 @@ use crate::{
     warm::Slots,
     workbench::Workbench,
 };
+
+/// How long work is held back to find a moment when no kernel runs: at first, and at most.
+const PATIENCE_MIN: Duration = Duration::from_millis(20);
+const PATIENCE_MAX: Duration = Duration::from_millis(640);
+/// How long everybody goes on before that is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How often somebody who waits for such a moment looks.
+const LOOK: Duration = Duration::from_micros(50);
 
 /// A session, and where its jobs go.
 #[derive(Clone)]
@@ -47,6 +56,8 @@ pub(crate) struct Executor {
     pub(crate) closing: AtomicU32,
     /// While it is set nothing is submitted.
     pub(crate) gate: Arc<AtomicBool>,
+    /// Held by whoever may set the gate.
+    draining: Mutex<()>,
     /// What times count from.
     pub(crate) epoch: Instant,
 }
@@ -73,6 +84,7 @@ impl Executor {
             entries: Mutex::default(),
             closing: AtomicU32::new(0),
             gate: Arc::default(),
+            draining: Mutex::default(),
             epoch: Instant::now(),
         };
         Ok((Arc::new(executor), remains))
@@ -89,12 +101,17 @@ impl Executor {
     }
 
     fn is_idle(&self) -> bool {
-        self.closing.load(Ordering::Acquire) == 0
-            && self.sessions().iter().all(|session| session.state.lock().streams.in_flight() == 0)
+        let is_idle = |session: &Arc<Session>| {
+            let streams = &mut session.state.lock().streams;
+            // A device that is lost ends the process elsewhere; until then it is not idle.
+            streams.mark_all().is_ok() && streams.in_flight() == 0
+        };
+        self.closing.load(Ordering::Acquire) == 0 && self.sessions().iter().all(is_idle)
     }
 
     /// Does something while no session has work on the device, if that is so now.
     pub(crate) fn while_idle(&self, work: impl FnOnce()) {
+        let Some(_turn) = self.draining.try_lock() else { return };
         if !self.is_idle() {
             return;
         }
@@ -104,6 +121,30 @@ impl Executor {
             work();
         }
         self.gate.store(false, Ordering::Release);
+    }
+
+    /// Does something that waits for every running kernel and keeps everybody from launching meanwhile: at a moment when
+    /// no kernel runs. New work is held back until there is such a moment, but never for long; where somebody's work runs on,
+    /// everybody goes on, and only the caller waits.
+    pub(crate) fn while_drained<T>(&self, work: impl FnOnce() -> T) -> T {
+        let mut patience = PATIENCE_MIN;
+        loop {
+            let turn = self.draining.lock();
+            self.gate.store(true, Ordering::Release);
+            let start = Instant::now();
+            while !self.is_idle() && start.elapsed() < patience {
+                thread::sleep(LOOK);
+            }
+            if self.is_idle() {
+                let done = work();
+                self.gate.store(false, Ordering::Release);
+                return done;
+            }
+            self.gate.store(false, Ordering::Release);
+            drop(turn);
+            thread::sleep(PAUSE);
+            patience = (patience * 2).min(PATIENCE_MAX);
+        }
     }
 
     /// Offers an entry that `session` loaded.

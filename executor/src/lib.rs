@@ -3,18 +3,23 @@
 //! An executor owns one context on one device and carries out what clients put into their rings, after
 //! checking every record against a *bind table* that only the kernel changes. Per session there are two
 //! threads: the *pump* takes records and submits work, the *control* thread carries out what the kernel asks.
-//! The main thread reads the kernel's requests and hands them on.
+//! The main thread reads the kernel's requests and hands them on; one thread fills slots ahead, and the *reaper*
+//! gives back what can only be given back in calls that wait for every running kernel.
 //!
 //! # Invariants
 //! 1. A record reaches the device only through a binding of its own session, looked up when it is submitted.
-//! 2. No page of a session's slot changes while that session has work submitted (`session.rs`: *pause*).
-//! 3. A session never makes another wait: pumps do not share locks, and a wait on a fence is held here,
-//!    never on the device.
+//! 2. No page of a session's slot changes while that session has work submitted ([`bulkhead_mm::Pause`]), and no
+//!    lock is held while that is waited for.
+//! 3. A session never makes another wait: pumps do not share locks, a wait on a fence is held here, never on the
+//!    device, and no thread that serves a session makes a call that waits for a neighbour's kernel.
 //! 4. Only PTX that the verifier has passed in this process is loaded.
 //! 5. When the context is lost the process says so to every session and ends; nothing is half done.
+//! 6. Memory that goes back to the device was scrubbed, or is scrubbed, or overwritten whole, before anybody gets it.
 //!
 //! # Locks
-//! A session's state, then the link's send lock. No thread holds two sessions' states.
+//! A session's state; then one of those that all sessions share, for a look (offered entries, pieces, slots, an
+//! entry's dynamic shared memory); then the link's send lock. No thread holds two sessions' states: what one session
+//! needs of another is found without its state (`piece.rs`, `executor.rs`).
 //!
 //! # Trusts
 //! The kernel, the verifier, the device's driver and its assembler. Not the clients, not the compile process.

@@ -7,14 +7,15 @@ use std::{
     sync::Arc,
 };
 
-use bulkhead_gpu::{EntryInfo, Gpu};
+use bulkhead_gpu::EntryInfo;
 use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp::reply, limits};
 use parking_lot::Mutex;
 
 use crate::{
     bindings::{Entry, HIDDEN, Template},
     device,
-    reaper::{Image, Reaper},
+    executor::Executor,
+    reaper::Image,
 };
 
 /// A loaded image.
@@ -27,12 +28,12 @@ pub(crate) struct Loaded {
 /// Reads, verifies and loads the image behind a descriptor, which must have `count` entries.
 /// `hidden` is what the guard's parameters get: base, load mask, store mask.
 pub(crate) fn load(
-    gpu: &dyn Gpu,
-    reaper: &Reaper,
+    executor: &Executor,
     descriptor: OwnedFd,
     count: usize,
     hidden: [u32; HIDDEN],
 ) -> Result<Loaded, Error> {
+    let gpu = &*executor.gpu;
     let internal = |what: String| Error::new(ErrorCode::Internal, what);
     let mut text = String::new();
     let mut file = File::from(descriptor);
@@ -45,8 +46,9 @@ pub(crate) fn load(
         Error::new(ErrorCode::ImageRefused, format!("the verifier refuses the guard's output: {report}"))
             .remedy("report this: the guard and the verifier disagree")
     })?;
-    let image = gpu.load(verified.text()).map_err(|error| device::error(&error))?;
-    let owned = Arc::new(Image::new(image.id, reaper));
+    let compiled = gpu.compile(verified.text()).map_err(|error| device::error(&error))?;
+    let image = executor.while_drained(|| gpu.install(&compiled)).map_err(|error| device::error(&error))?;
+    let owned = Arc::new(Image::new(image.id, &executor.reaper));
     let (bound, infos) = bind(&verified, &image.entries, &owned, count, hidden)?;
     Ok(Loaded { image: owned, bound, infos })
 }

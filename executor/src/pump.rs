@@ -285,8 +285,8 @@ mod tests {
     use std::{os::fd::AsFd, sync::Arc};
 
     use bulkhead_gpu::{
-        Access, DeviceAddress, DeviceInfo, EntryId, EventId, FillPattern, Gpu, HostAddress, HostRange,
-        ImageId, Launch, LoadedImage, MemoryId, StreamId,
+        Access, Compiled, DeviceAddress, DeviceInfo, EntryId, EventId, FillPattern, Gpu, HostAddress,
+        HostRange, ImageId, Launch, LoadedImage, MemoryId, StreamId,
     };
     use bulkhead_mm::Slot;
     use bulkhead_ring::{
@@ -371,7 +371,10 @@ mod tests {
         fn elapsed_ns(&self, _: EventId, _: EventId) -> Answer<Option<f64>> {
             no()
         }
-        fn load(&self, _: &str) -> Answer<LoadedImage> {
+        fn compile(&self, _: &str) -> Answer<Compiled> {
+            no()
+        }
+        fn install(&self, _: &Compiled) -> Answer<LoadedImage> {
             no()
         }
         fn unload(&self, _: ImageId) -> Answer {

@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use bulkhead_gpu::{
-    Access, DeviceAddress, DeviceInfo, EntryId, Error, EventId, FillPattern, Gpu, HostAddress, HostRange,
-    ImageId, Launch, LoadedImage, MemoryId, StreamId,
+    Access, Compiled, DeviceAddress, DeviceInfo, EntryId, Error, EventId, FillPattern, Gpu, HostAddress,
+    HostRange, ImageId, Launch, LoadedImage, MemoryId, StreamId,
 };
 
 use crate::sys::{Code, Event, Function, Physical, Stream};
@@ -294,9 +294,15 @@ impl Gpu for Cuda {
         }
     }
 
-    fn load(&self, ptx: &str) -> Result<LoadedImage, Error> {
+    fn compile(&self, ptx: &str) -> Result<Compiled, Error> {
         self.alive()?;
-        self.load_image(ptx)
+        let code = self.compiler.compile(ptx, self.info.architecture)?;
+        Ok(Compiled { ptx: ptx.to_owned(), code })
+    }
+
+    fn install(&self, compiled: &Compiled) -> Result<LoadedImage, Error> {
+        self.alive()?;
+        self.load_image(compiled)
     }
 
     fn unload(&self, image: ImageId) -> Result<(), Error> {

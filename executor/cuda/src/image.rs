@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bulkhead_gpu::{EntryId, EntryInfo, Error, ImageId, LoadedImage, ParameterLayout};
+use bulkhead_gpu::{Compiled, EntryId, EntryInfo, Error, ImageId, LoadedImage, ParameterLayout};
 
 use crate::Cuda;
 use crate::sys::{Code, Function, Module};
@@ -55,10 +55,9 @@ fn block_bytes(parameters: &[ParameterLayout]) -> u32 {
 }
 
 impl Cuda {
-    pub(crate) fn load_image(&self, ptx: &str) -> Result<LoadedImage, Error> {
-        let cubin = self.compiler.compile(ptx, self.info.architecture)?;
-        let module = self.settle("cuModuleLoadData", self.driver.module_load(&cubin))?;
-        match self.describe(module, ptx) {
+    pub(crate) fn load_image(&self, compiled: &Compiled) -> Result<LoadedImage, Error> {
+        let module = self.settle("cuModuleLoadData", self.driver.module_load(&compiled.code))?;
+        match self.describe(module, &compiled.ptx) {
             Ok(entries) => {
                 let mut images = self.images.lock();
                 let id = images.next;

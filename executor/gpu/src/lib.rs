@@ -5,7 +5,7 @@
 //! is made here, so an implementation trusts its arguments to be the executor's.
 //!
 //! # Invariants
-//! 1. No call waits for work of a stream that it does not name, [`Gpu::load`] and [`Gpu::unload`] excepted
+//! 1. No call waits for work of a stream that it does not name, [`Gpu::install`] and [`Gpu::unload`] excepted
 //!    (the driver waits for every running kernel there), so neither runs on a ring thread.
 //! 2. A call marked *asynchronous* returns before the device has done the work; work of one stream is
 //!    done in the order it was asked for.
@@ -99,9 +99,16 @@ pub trait Gpu: Send + Sync {
 
     // ---- code ----
 
-    /// Loads verified PTX (the guard's canonical print, and nothing else), compiling it as the device needs.
-    /// May wait for every running kernel.
-    fn load(&self, ptx: &str) -> Result<LoadedImage, Error>;
+    /// Compiles verified PTX (the guard's canonical print, and nothing else) as the device needs. Waits for no kernel.
+    fn compile(&self, ptx: &str) -> Result<Compiled, Error>;
+
+    /// Loads what this device compiled. May wait for every running kernel, and keep everybody from launching meanwhile.
+    fn install(&self, compiled: &Compiled) -> Result<LoadedImage, Error>;
+
+    /// Compiles and loads.
+    fn load(&self, ptx: &str) -> Result<LoadedImage, Error> {
+        self.install(&self.compile(ptx)?)
+    }
 
     /// Unloads an image none of whose entries is running or queued. May wait for every running kernel.
     fn unload(&self, image: ImageId) -> Result<(), Error>;

@@ -104,6 +104,15 @@ pub struct EntryInfo {
     pub binary_version: u32,
 }
 
+/// Code in the form that the device loads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compiled {
+    /// The PTX that it was compiled from.
+    pub ptx: String,
+    /// What the device's compiler made of it; empty where there is none.
+    pub code: Vec<u8>,
+}
+
 /// A loaded image and its entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadedImage {

@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use bulkhead_gpu::{
-    Access, DeviceAddress, DeviceInfo, EntryId, EntryInfo, Error, EventId, FillPattern, Gpu, HostAddress,
-    HostRange, ImageId, Launch, LoadedImage, MemoryId, StreamId,
+    Access, Compiled, DeviceAddress, DeviceInfo, EntryId, EntryInfo, Error, EventId, FillPattern, Gpu,
+    HostAddress, HostRange, ImageId, Launch, LoadedImage, MemoryId, StreamId,
 };
 use parking_lot::{Mutex, RwLock};
 
@@ -346,9 +346,14 @@ impl Gpu for SoftGpu {
         Ok(Some(signed * 1e9))
     }
 
-    fn load(&self, ptx: &str) -> Result<LoadedImage, Error> {
+    fn compile(&self, ptx: &str) -> Result<Compiled, Error> {
         self.health.check()?;
-        let image = decode::image(ptx)?;
+        Ok(Compiled { ptx: ptx.to_owned(), code: Vec::new() })
+    }
+
+    fn install(&self, compiled: &Compiled) -> Result<LoadedImage, Error> {
+        self.health.check()?;
+        let image = decode::image(&compiled.ptx)?;
         let id = ImageId(self.name());
         let mut loaded = LoadedImage { id, entries: Vec::with_capacity(image.programs.len()) };
         let mut entries = self.entries.write();

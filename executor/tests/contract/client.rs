@@ -221,10 +221,16 @@ impl Client {
 
 /// Loads the entries in a session.
 pub(crate) fn load(kernel: &mut Kernel, session: u32) {
+    let id = ask_to_load(kernel, session);
+    assert!(matches!(kernel.answer(id), Answer::Loaded(4)));
+}
+
+/// Asks for that.
+pub(crate) fn ask_to_load(kernel: &mut Kernel, session: u32) -> u64 {
     let (text, names) = bulkhead_executor::compiler::compile(PROGRAMS.as_bytes(), 90).unwrap();
     assert_eq!(names, ["peek", "poke", "spin", "add"]);
     let text = memory::create_sealed_copy("image", text.as_bytes()).unwrap();
-    let id = kernel.ask(Some(text.as_fd()), |request| {
+    kernel.ask(Some(text.as_fd()), |request| {
         let mut load = request.init_load_image();
         let mut entries = load.reborrow().init_entries(4);
         for (index, handle) in (0..).zip([PEEK, POKE, SPIN, ADD]) {
@@ -233,6 +239,5 @@ pub(crate) fn load(kernel: &mut Kernel, session: u32) {
         let mut name = load.init_name();
         name.set_session(session);
         IMAGE.write(name.init_handle());
-    });
-    assert!(matches!(kernel.answer(id), Answer::Loaded(4)));
+    })
 }

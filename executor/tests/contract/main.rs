@@ -4,6 +4,7 @@
 mod bindings;
 mod client;
 mod kernel;
+mod loading;
 mod refusals;
 mod sharing;
 mod slots;

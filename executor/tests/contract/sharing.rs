@@ -102,6 +102,8 @@ fn unmapping_waits_for_the_kernel_that_can_reach_it_and_kernels_after_it_see_sin
 fn a_session_whose_kernel_never_ends_delays_nobody() {
     let mut kernel = Kernel::start();
     let (mut a, mut b) = two(&mut kernel);
+    // Loading code is what does wait: it is done before.
+    let mut c = Client::open(&mut kernel, 2);
     let spinning = a.launch(0, SPIN, [a.address(128), a.address(256)]);
     kernel.wait_until_busy(0);
     let stuck = kernel.map(a.at(GRANULE, GRANULE));
@@ -112,7 +114,9 @@ fn a_session_whose_kernel_never_ends_delays_nobody() {
     kernel.answer(id).done();
     let id = kernel.share(a.at(0, GRANULE), b.at(4 * GRANULE, GRANULE));
     kernel.answer(id).done();
-    let mut c = Client::open(&mut kernel, 2);
+    let bare = Client::bare(&mut kernel, 3);
+    let id = kernel.close(bare.session);
+    kernel.answer(id).done();
     c.poke(c.address(0), 3);
     assert_eq!(c.read(&mut kernel, c.address(0)), 3);
     let id = kernel.unbind(c.session, &[crate::client::IMAGE]);

@@ -1,0 +1,27 @@
+//! Loading code waits for every running kernel and keeps everybody from launching meanwhile, so it is done when none runs.
+
+use std::{thread, time::Duration};
+
+use crate::{
+    client::{Client, SPIN, ask_to_load},
+    kernel::{Answer, Kernel},
+};
+
+#[test]
+fn whoever_loads_beside_a_kernel_that_runs_on_waits_alone() {
+    let mut kernel = Kernel::start();
+    let (mut busy, mut other) = (Client::open(&mut kernel, 0), Client::open(&mut kernel, 1));
+    let loader = Client::bare(&mut kernel, 2);
+    busy.create_stream(1);
+    busy.launch(0, SPIN, [busy.address(128), busy.address(256)]);
+    kernel.wait_until_busy(0);
+    let loading = ask_to_load(&mut kernel, loader.session);
+    for value in 1..40 {
+        other.poke(other.address(0), value);
+        assert_eq!(other.peek(&mut kernel, other.address(0)), u32::try_from(value).unwrap());
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!kernel.has_answer(loading), "code was loaded beside a running kernel");
+    assert!(busy.fill(&mut kernel, 1, busy.address(128), 1, 1));
+    assert!(matches!(kernel.answer(loading), Answer::Loaded(4)));
+}
