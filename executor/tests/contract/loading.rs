@@ -18,7 +18,7 @@ fn whoever_loads_beside_a_kernel_that_runs_on_waits_alone() {
     let loading = ask_to_load(&mut kernel, loader.session);
     for value in 1..40 {
         other.poke(other.address(0), value);
-        assert_eq!(other.peek(&mut kernel, other.address(0)), u32::try_from(value).unwrap());
+        assert_eq!(other.peek(&mut kernel, other.address(0)), value);
         thread::sleep(Duration::from_millis(20));
     }
     assert!(!kernel.has_answer(loading), "code was loaded beside a running kernel");

@@ -147,3 +147,39 @@ fn a_standby_holds_mappings_and_gives_them_up_without_touching_what_is_there() {
     let again = kernel.resume(0, false, &client.ring);
     assert_eq!(kernel.answer(again).refused(), ErrorCode::InvalidArgument, "it takes records already");
 }
+
+#[test]
+fn what_is_taken_back_is_scrubbed_before_it_is_given_back_by_whoever_has_it_last() {
+    // A second executor sees the physical memory itself.
+    let (mut kernel, mut witness) = (Kernel::start(), Kernel::start());
+    let (mut a, b) = (Client::open(&mut kernel, 0), Client::open(&mut kernel, 1));
+    let mut seen = Client::open(&mut witness, 2);
+    let at = |index: u64| (4 + 2 * index) * GRANULE;
+    // Unmapped where it takes stores; in the upper half of another session; with the session; by a split.
+    for index in 0..4 {
+        let arena = a.at(at(index), 2 * PAGE);
+        let id = kernel.map(arena);
+        kernel.answer(id).done();
+        a.poke(arena.1 + 2 * PAGE - 4, 5);
+        let id = witness.adopt(seen.at(at(index), 2 * PAGE), &kernel.export(arena));
+        witness.answer(id).done();
+    }
+    let look = |witness: &mut Kernel, seen: &mut Client| {
+        [0, 1, 2, 3].map(|index| seen.peek(witness, seen.address(at(index) + 2 * PAGE - 4)))
+    };
+    assert_eq!(look(&mut witness, &mut seen), [5, 5, 5, 5]);
+    kernel.unmapped(a.at(at(0), 2 * PAGE));
+    assert_eq!(look(&mut witness, &mut seen), [0, 5, 5, 5]);
+    let id = kernel.share(a.at(at(1), 2 * PAGE), b.upper(0, 2 * PAGE));
+    kernel.answer(id).done();
+    kernel.unmapped(a.at(at(1), 2 * PAGE));
+    assert_eq!(look(&mut witness, &mut seen), [0, 5, 5, 5], "scrubbed while somebody had it");
+    kernel.unmapped(b.upper(0, 2 * PAGE));
+    assert_eq!(look(&mut witness, &mut seen), [0, 0, 5, 5]);
+    let id = kernel.split(a.at(at(3), 2 * PAGE), a.address(at(3)) + PAGE);
+    kernel.answer(id).done();
+    assert_eq!(look(&mut witness, &mut seen), [0, 0, 5, 0]);
+    let id = kernel.close(0);
+    kernel.answer(id).done();
+    assert_eq!(look(&mut witness, &mut seen), [0, 0, 0, 0]);
+}

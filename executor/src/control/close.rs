@@ -1,0 +1,102 @@
+//! The end of a session.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::Instant,
+};
+
+use bulkhead_ring::Ended;
+use bulkhead_schema::{Error, ErrorCode};
+
+use super::{Control, LOOK, LOOK_LATE, over};
+use crate::{
+    bindings::Object,
+    device,
+    job::Change,
+    session::{Asked, report},
+};
+
+impl Control {
+    pub(super) fn stop_pump(&mut self) {
+        self.session.stopping.store(true, Ordering::Release);
+        self.wake();
+        if let Some(pump) = self.pump.take()
+            && pump.thread.join().is_err()
+        {
+            tracing::error!(session = self.session.id, "the pump panicked");
+        }
+    }
+
+    /// Ends the session: no record is taken any more, what was submitted passes, everything is given back.
+    pub(super) fn close(&mut self) -> Result<(), Error> {
+        let device = |error| device::error(&error);
+        let passed = self.pass();
+        let closing = Closing(&self.executor.closing);
+        passed?;
+        drop(closing);
+        let mut state = self.session.state.lock();
+        state.streams.page().end(Ended { code: ErrorCode::SessionLost as u16, device: 0 });
+        state.streams.destroy_all().map_err(device)?;
+        let gpu = Arc::clone(&state.gpu);
+        state.events.destroy_all(&*gpu).map_err(device)?;
+        state.closed = true;
+        let objects: Vec<Object> = state.bindings.drain().collect();
+        let waiters = std::mem::take(&mut state.waiters);
+        let changes = state.pause.abandon();
+        drop(state);
+        let given_back = self.memory.take().map_or(Ok(()), |memory| self.executor.slots.give_back(memory));
+        self.executor.entries.lock().retain(|(session, _), _| *session != self.session.id);
+        for waiter in waiters {
+            waiter.done(&self.session.link);
+        }
+        for Asked { id, change } in changes {
+            match change {
+                // It is unmapped.
+                Change::Unmap(_) => {
+                    report(self.session.link.reply(id, None, |mut reply| reply.set_quiescent(())));
+                    self.answer(id, &Ok(()));
+                }
+                Change::Map(_)
+                | Change::Share { .. }
+                | Change::Split { .. }
+                | Change::Adopt { .. }
+                | Change::SwapOut { .. }
+                | Change::SwapIn { .. } => self.answer(id, &Err(over())),
+            }
+        }
+        drop(objects);
+        self.area = None;
+        self.page = None;
+        given_back.map_err(device)
+    }
+
+    /// Waits until all that was submitted has passed, however long it takes: until then the session's memory is
+    /// quarantined, charged and out of reach.
+    pub(super) fn pass(&mut self) -> Result<(), Error> {
+        let device = |error| device::error(&error);
+        self.stop_pump();
+        let mut state = self.session.state.lock();
+        state.streams.forget_held();
+        state.streams.mark_all().map_err(device)?;
+        let since = Instant::now();
+        while state.streams.in_flight() > 0 {
+            state.gpu.check().map_err(device)?;
+            let nap = (since.elapsed() / 32).clamp(LOOK, LOOK_LATE);
+            parking_lot::MutexGuard::unlocked(&mut state, || thread::sleep(nap));
+        }
+        Ok(())
+    }
+}
+
+/// A session that is closing and has no work on the device any more.
+struct Closing<'a>(&'a AtomicU32);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,209 @@
+//! What a session's handles mean: buffers, host memory, code.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
+
+use bulkhead_mm::Range;
+use bulkhead_ring::memory::Shared;
+use bulkhead_schema::{Error, ErrorCode, Handle};
+
+use super::{Control, over};
+use crate::{
+    bindings::{Bindings, Object, Use},
+    device,
+    executor::Executor,
+    job::{Span, Target},
+    load,
+    pump::Waiter,
+    reaper::Pinned,
+    session::{Session, State, answer, report, spawn},
+};
+
+/// The kernel named a slot beyond the device's limit.
+fn no_slot() -> Error {
+    Error::new(ErrorCode::InvalidHandle, "a handle beyond the table's limit")
+}
+
+impl Control {
+    pub(super) fn bind(&self, bindings: Vec<(Handle, Target)>) -> Result<(), Error> {
+        let slot = self.session.slot;
+        let mut objects = Vec::with_capacity(bindings.len());
+        for (handle, target) in bindings {
+            if !Bindings::has_slot(handle.slot) {
+                return Err(no_slot());
+            }
+            let object = match target {
+                Target::Buffer { span: Span { at, bytes }, writable } => {
+                    let range = Range::new(bulkhead_mm::DeviceAddress(at), bytes);
+                    let inside = |window: Range| range.is_some_and(|range| window.contains(range));
+                    let may = if writable && inside(slot.read_write()) { Use::ReadWrite } else { Use::Read };
+                    if !inside(slot.read_write()) && !inside(slot.read_only()) {
+                        let what = "the buffer does not lie in the session's window";
+                        return Err(Error::new(ErrorCode::InvalidArgument, what));
+                    }
+                    Object::Buffer { address: at, bytes, may }
+                }
+                Target::Entry(mut entry) => {
+                    entry.template.hide(self.session.hidden());
+                    Object::Entry(entry)
+                }
+            };
+            objects.push((handle, object));
+        }
+        let mut state = self.session.state.lock();
+        let mut replaced = Vec::new();
+        for (handle, object) in objects {
+            let before = state.bindings.bind(handle, object).ok_or_else(no_slot)?;
+            replaced.extend(before.filter(Object::outlives_its_handle));
+        }
+        drop(state);
+        self.release(replaced);
+        Ok(())
+    }
+
+    /// Unbinds handles; what it returns is dropped when nobody waits.
+    pub(super) fn unbind(&self, handles: &[Handle]) -> impl Sized + use<> {
+        let mut state = self.session.state.lock();
+        let objects = handles.iter().filter_map(|handle| state.bindings.unbind(*handle));
+        let objects: Vec<_> = objects.filter(Object::outlives_its_handle).collect();
+        let empty = state.bindings.take_empty();
+        drop(state);
+        self.release(objects);
+        empty
+    }
+
+    /// Drops what submitted work may still use, once that has passed.
+    pub(super) fn release(&self, objects: Vec<Object>) {
+        if !objects.is_empty() {
+            self.wait(Waiter::release(objects));
+        }
+    }
+
+    /// Has the pump act on `waiter` at its time. Without a pump nothing runs, and it is time.
+    pub(super) fn wait(&self, waiter: Waiter) {
+        if self.pump.is_none() {
+            return waiter.done(&self.session.link);
+        }
+        self.session.state.lock().waiters.push(waiter);
+        self.wake();
+    }
+
+    pub(super) fn pin(&self, bytes: u64, descriptor: &OwnedFd) -> Result<Pinned, Error> {
+        let bytes = usize::try_from(bytes).map_err(|_| Error::new(ErrorCode::OutOfMemory, "too large"))?;
+        if bytes == 0 {
+            return Err(Error::new(ErrorCode::InvalidArgument, "no bytes of host memory"));
+        }
+        let memory = Shared::map(descriptor.as_fd(), bytes)
+            .map_err(|error| Error::new(ErrorCode::OutOfMemory, format!("host memory: {error}")))?;
+        Pinned::register(&*self.executor.gpu, &self.executor.reaper, memory)
+            .map_err(|error| device::error(&error))
+    }
+
+    pub(super) fn register_host(
+        &self,
+        handle: Handle,
+        bytes: u64,
+        descriptor: &OwnedFd,
+    ) -> Result<(), Error> {
+        if self.executor.reaper.is_full() {
+            let error = Error::new(ErrorCode::OutOfMemory, "host memory waits for the device to be idle");
+            return Err(error.remedy("try again when the kernels that run now have ended"));
+        }
+        if !Bindings::has_slot(handle.slot) {
+            return Err(no_slot());
+        }
+        let object = Object::Host(Box::new(self.pin(bytes, descriptor)?));
+        let replaced = self.session.state.lock().bindings.bind(handle, object).ok_or_else(no_slot)?;
+        self.release(replaced.into_iter().filter(Object::outlives_its_handle).collect());
+        Ok(())
+    }
+
+    pub(super) fn swap_area(&mut self, bytes: u64, descriptor: &OwnedFd) -> Result<(), Error> {
+        if self.area.is_some() {
+            return Err(Error::new(ErrorCode::InvalidArgument, "the session has a swap area"));
+        }
+        self.area = Some(self.pin(bytes, descriptor)?);
+        Ok(())
+    }
+
+    /// Loads an image on a thread of its own: the device may wait for every kernel that runs.
+    pub(super) fn load(
+        &self,
+        id: u64,
+        handle: Handle,
+        entries: Vec<Handle>,
+        descriptor: OwnedFd,
+    ) -> Result<(), Error> {
+        let (executor, session) = (Arc::clone(&self.executor), Arc::clone(&self.session));
+        if entries.iter().chain([&handle]).any(|handle| !Bindings::has_slot(handle.slot)) {
+            return Err(no_slot());
+        }
+        let load = move || {
+            let loaded = executor
+                .gpu
+                .bind_thread()
+                .map_err(|error| device::error(&error))
+                .and_then(|()| load::load(&executor, descriptor, entries.len(), session.hidden()))
+                .and_then(|loaded| {
+                    let mut state = session.state.lock();
+                    bind_image(&mut state, &executor, &session, handle, &entries, &loaded)?;
+                    Ok(loaded)
+                });
+            match loaded {
+                Ok(loaded) => report(session.link.reply(id, None, |reply| loaded.write(&entries, reply))),
+                Err(error) => answer(&session.link, id, &Err(error)),
+            }
+        };
+        spawn(format!("load-{}", self.session.id), load).map(drop)
+    }
+
+    /// Makes an image's entries unreachable; what was submitted of them may still run. Returns what keeps the image
+    /// loaded, for this session.
+    pub(super) fn unbind_image(&self, handle: Handle) -> Result<Vec<Object>, Error> {
+        let mut state = self.session.state.lock();
+        let Some(Object::Image { entries, .. }) = state.bindings.get(handle.slot, handle.generation) else {
+            return Err(Error::new(ErrorCode::InvalidHandle, "no such image"));
+        };
+        let handles: Vec<_> = entries.iter().copied().chain([handle]).collect();
+        let objects = handles.iter().filter_map(|handle| state.bindings.unbind(*handle)).collect();
+        drop(state);
+        self.executor.withdraw(self.session.id, &handles);
+        Ok(objects)
+    }
+
+    pub(super) fn allow_dynamic_shared(&self, handle: Handle, bytes: u32) -> Result<(), Error> {
+        let mut state = self.session.state.lock();
+        let entry = state.bindings.entry(handle.slot, handle.generation);
+        let entry = entry.ok_or_else(|| Error::new(ErrorCode::InvalidHandle, "no such entry"))?;
+        let mut most = entry.template.dynamic_shared_max.lock();
+        // Other sessions may have the entry too: what one asks for does not take from another.
+        if bytes > *most {
+            let allowed = self.executor.gpu.allow_dynamic_shared(entry.template.id, bytes);
+            allowed.map_err(|error| device::error(&error))?;
+            *most = bytes;
+        }
+        Ok(())
+    }
+}
+
+fn bind_image(
+    state: &mut State,
+    executor: &Executor,
+    session: &Session,
+    handle: Handle,
+    entries: &[Handle],
+    loaded: &load::Loaded,
+) -> Result<(), Error> {
+    if state.closed {
+        return Err(over());
+    }
+    for (handle, entry) in entries.iter().zip(&loaded.bound) {
+        state.bindings.bind(*handle, Object::Entry(Box::new(entry.clone()))).ok_or_else(no_slot)?;
+        executor.offer(session.id, *handle, entry);
+    }
+    let image = Object::Image { image: Arc::clone(&loaded.image), entries: entries.to_vec() };
+    state.bindings.bind(handle, image).ok_or_else(no_slot)?;
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! Changes of a session's pages, each of them in a pause.
+
+use std::time::Instant;
+
+use bulkhead_mm::Step;
+use bulkhead_schema::{Error, ErrorCode, limits};
+
+use super::{Control, over};
+use crate::{
+    device,
+    job::Change,
+    memory::Leave,
+    session::{Asked, Swapped, report},
+};
+
+impl Control {
+    /// Asks for a change of pages, if it can be made as things are.
+    pub(super) fn ask(&mut self, id: u64, change: Change) -> Result<(), Error> {
+        let memory = self.memory()?;
+        let checked = match &change {
+            Change::Map(span) | Change::Adopt { span, .. } => {
+                memory.check_free(span.at, span.bytes).map(drop)
+            }
+            Change::Unmap(span) => memory.find(span.at, span.bytes).map(drop),
+            Change::Share { at, mapping } => memory.check_free(*at, mapping.bytes()).map(drop),
+            Change::Split { arena, at } => memory.check_split(arena.at, arena.bytes, *at),
+            Change::SwapOut { arenas, .. } => memory.check_swap(arenas),
+            Change::SwapIn { arenas } => {
+                arenas.iter().try_for_each(|arena| memory.check_free(arena.at, arena.bytes).map(drop))
+            }
+        };
+        checked.map_err(|error| device::error(&error))?;
+        let patience = limits::DRAIN_SECONDS * 1_000_000_000;
+        let deadline = match &change {
+            Change::Unmap(_) => None,
+            Change::Map(_)
+            | Change::Share { .. }
+            | Change::Split { .. }
+            | Change::Adopt { .. }
+            | Change::SwapOut { .. }
+            | Change::SwapIn { .. } => Some(self.executor.now_ns() + patience),
+        };
+        self.session.state.lock().pause.ask(Asked { id, change }, deadline);
+        Ok(())
+    }
+
+    /// Makes the changes that can be made by now.
+    pub(super) fn advance(&mut self) {
+        let mut moved = false;
+        loop {
+            let mut state = self.session.state.lock();
+            if state.broken.is_some() {
+                let waiting = state.pause.abandon();
+                drop(state);
+                waiting.iter().for_each(|asked| self.answer(asked.id, &Err(over())));
+                self.waits_since = None;
+                return;
+            }
+            let in_flight = state.streams.in_flight();
+            let step = state.pause.poll(in_flight, self.executor.now_ns());
+            match step {
+                Step::Idle => {
+                    drop(state);
+                    self.waits_since = None;
+                    if moved {
+                        self.wake();
+                    }
+                    return;
+                }
+                Step::Turn => {
+                    drop(state);
+                    self.waits_since = Some(Instant::now());
+                    self.wake();
+                    return;
+                }
+                Step::Wait => {
+                    let marked = state.streams.mark_all();
+                    drop(state);
+                    // A device that is lost ends the process elsewhere.
+                    if let Err(error) = marked {
+                        tracing::error!(%error, "a session's work cannot be waited for");
+                    }
+                    self.waits_since.get_or_insert_with(Instant::now);
+                    return;
+                }
+                Step::Refuse(Asked { id, .. }) => {
+                    moved = true;
+                    drop(state);
+                    let error = Error::new(
+                        ErrorCode::OutOfMemory,
+                        "the session's memory cannot change: its kernels run on",
+                    );
+                    self.answer(
+                        id,
+                        &Err(error.remedy("allocate before launching kernels that run for long")),
+                    );
+                }
+                Step::Change(Asked { id, change }) => {
+                    moved = true;
+                    drop(state);
+                    let done = self.change(id, change).map_err(|error| device::error(&error));
+                    self.answer(id, &done);
+                    let mut state = self.session.state.lock();
+                    if self.memory.as_ref().is_some_and(|memory| memory.is_broken()) {
+                        let error = Error::new(ErrorCode::Internal, "the session's slot has a hole");
+                        state.broken.get_or_insert(error);
+                    } else if let Err(error) = state.pause.done() {
+                        tracing::error!(%error, "a pause");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Changes pages. The session's work has passed, and nothing is submitted before this returns.
+    pub(super) fn change(&mut self, id: u64, change: Change) -> Result<(), bulkhead_gpu::Error> {
+        let Some(memory) = self.memory.as_mut() else {
+            return Err(bulkhead_gpu::Error::Refused("the session is over".into()));
+        };
+        match change {
+            Change::Map(span) => memory.grow(span.at, span.bytes),
+            Change::Unmap(span) => {
+                memory.find(span.at, span.bytes)?;
+                report(self.session.link.reply(id, None, |mut reply| reply.set_quiescent(())));
+                memory.remove(span.at, span.bytes, Leave::Scrubbed)
+            }
+            Change::Share { at, mapping } => memory.put(at, mapping),
+            Change::Split { arena, at } => memory.split(arena.at, arena.bytes, at),
+            Change::Adopt { span, descriptor } => memory.adopt(span.at, span.bytes, descriptor),
+            Change::SwapOut { arenas, copy: false } => {
+                memory.check_swap(&arenas)?;
+                memory.forget(&arenas)
+            }
+            Change::SwapOut { arenas, copy: true } => {
+                if !arenas.is_empty() {
+                    memory.swap_out(&arenas, self.area.as_ref())?;
+                }
+                let mut state = self.session.state.lock();
+                if state.swapped.replace(Swapped::Quiet).is_none() {
+                    state.pause.hold();
+                }
+                Ok(())
+            }
+            Change::SwapIn { arenas } => {
+                if !arenas.is_empty() {
+                    memory.swap_in(&arenas, self.area.as_ref())?;
+                }
+                let mut state = self.session.state.lock();
+                if state.swapped.take().is_some()
+                    && let Err(error) = state.pause.release()
+                {
+                    tracing::error!(%error, "a swapped session");
+                }
+                Ok(())
+            }
+        }
+    }
+}
