@@ -10,6 +10,11 @@ pub struct Line {
     generation: u32,
 }
 
+impl Line {
+    /// No line.
+    pub(crate) const NONE: Self = Self { index: u32::MAX, generation: u32::MAX };
+}
+
 #[derive(Debug)]
 struct Timeline {
     generation: u32,
