@@ -2,8 +2,9 @@
 
 use bulkhead_ring::memory::Shared;
 use bulkhead_schema::Handle;
+use parking_lot::Mutex;
 
-use crate::{Fence, Session, arena::BlockIndex, memory::After};
+use crate::{Fence, Session, arena::BlockIndex, export::Exported, memory::After};
 
 /// The offset of ranges that lie in no buffer: beyond any, and far from overflowing.
 const NOWHERE: u64 = 1 << 63;
@@ -17,6 +18,7 @@ pub struct Buffer {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) after: After,
+    pub(crate) exported: Mutex<Option<Exported>>,
 }
 
 /// What a buffer holds, and gives back.
@@ -75,10 +77,15 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        match self.held {
-            Held::Block(block) => self.session.free(block, self.after),
+        match (self.held, self.exported.get_mut()) {
+            (Held::Block(block), None) => self.session.free(block, self.after),
+            (Held::Block(block), Some(exported)) => self.session.free_exported(exported, block, self.after),
             // The kernel waits for all that was submitted.
-            Held::Arena(key) => self.session.release(key),
+            (Held::Arena(key), None) => self.session.release(key),
+            (Held::Arena(key), Some(exported)) => {
+                self.session.release(exported.key);
+                self.session.release(key);
+            }
         }
     }
 }

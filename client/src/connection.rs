@@ -222,6 +222,34 @@ impl Context {
         answer(response.get().and_then(|r| r.get_result()).map_err(broken)?).map(|_| ())
     }
 
+    /// Closes a buffer, and waits until no work can reach what it stood for, however long that takes.
+    ///
+    /// # Errors
+    /// Where the session or the kernel is gone.
+    pub(crate) async fn withdraw(&self, key: usize, ask_ms: u32, nap: Duration) -> Result<(), Error> {
+        let capability = self.capability(key)?;
+        let revocation = loop {
+            let response = capability.close_request().send().promise.await.map_err(broken)?;
+            match answer(response.get().and_then(|r| r.get_result()).map_err(broken)?) {
+                Ok(revoking) => break revoking.get_revocation().map_err(broken)?,
+                // As many revocations as a session may have at a time: some of them end.
+                Err(error) if error.code == ErrorCode::LimitReached => tokio::time::sleep(nap).await,
+                Err(error) => return Err(error),
+            }
+        };
+        // Dropped only here: from then on there is nobody to ask about the moment.
+        drop(self.held.borrow_mut().try_remove(key));
+        loop {
+            let mut wait = revocation.wait_request();
+            wait.get().set_moment(rpc::Moment::Quiescent);
+            wait.get().set_timeout_ms(ask_ms);
+            let response = wait.send().promise.await.map_err(broken)?;
+            if answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?.get_reached() {
+                return Ok(());
+            }
+        }
+    }
+
     pub(crate) fn hold(&self, capability: Capability) -> usize {
         self.held.borrow_mut().insert(capability)
     }

@@ -31,6 +31,7 @@ mod arena;
 mod buffer;
 mod connection;
 mod descriptors;
+mod export;
 mod grant;
 mod image;
 mod launch;
@@ -52,6 +53,7 @@ pub fn seals() -> std::io::Result<()> {
 pub use buffer::{Buffer, DeviceRange, HostBuffer, HostSpan};
 pub use bulkhead_schema::{Error, ErrorCode, Handle};
 pub use connection::{Connection, default_socket};
+pub use export::{Export, Import};
 pub use grant::{Peer, Program, Received, RemoteFence, Signal, Terms};
 pub use image::{Entry, Image, Parameter};
 pub use launch::{Launch, Parameters};

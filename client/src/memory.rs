@@ -78,6 +78,8 @@ struct Heap {
     quarantine: Quarantine,
     /// Bytes of arenas that are on their way back to the kernel.
     returning_bytes: u64,
+    /// Bytes of freed blocks that are being taken back from other sessions.
+    withdrawn_bytes: u64,
     /// Counts allocations and frees.
     activity: u64,
     /// Counts arenas that came or went.
@@ -92,6 +94,7 @@ impl Memory {
             arenas: Arenas::new(),
             quarantine: Quarantine::new(),
             returning_bytes: 0,
+            withdrawn_bytes: 0,
             activity: 0,
             changes: 0,
             watched: false,
@@ -119,6 +122,11 @@ impl Heap {
     /// All empty arenas.
     fn empty(&mut self) -> Vec<(Granted, u64)> {
         self.withdraw_while(|_| true)
+    }
+
+    /// Whether no freed block will be free again by waiting.
+    fn is_settled(&self) -> bool {
+        self.quarantine.is_empty() && self.withdrawn_bytes == 0
     }
 
     fn withdraw_while(&mut self, more: impl Fn(&Arenas<Granted>) -> bool) -> Vec<(Granted, u64)> {
@@ -174,6 +182,7 @@ impl Session {
             address,
             bytes,
             after: After::Everything,
+            exported: Mutex::default(),
         })
     }
 
@@ -198,7 +207,8 @@ impl Session {
             if heap.changes != before && asked < ASKED_MAX {
                 continue;
             }
-            let own = heap.arenas.free_bytes() + heap.quarantine.bytes() + heap.returning_bytes;
+            let freed = heap.quarantine.bytes() + heap.withdrawn_bytes;
+            let own = heap.arenas.free_bytes() + freed + heap.returning_bytes;
             return Ok(MemoryInfo { free_bytes: free.saturating_add(own).min(total), total_bytes: total });
         }
     }
@@ -222,6 +232,7 @@ impl Session {
             address: taken.address,
             bytes,
             after: After::Everything,
+            exported: Mutex::default(),
         })
     }
 
@@ -236,17 +247,20 @@ impl Session {
 
     /// The same, waiting for freed blocks until there is room, none is left, or `patience` is over.
     fn take_waiting(&self, bytes: u64, patience: Option<Duration>) -> Result<Option<Buffer>, Error> {
-        let quarantined = || self.inner.memory.heap.lock();
+        let freed = || self.inner.memory.heap.lock();
         loop {
+            let withdrawn_bytes = freed().withdrawn_bytes;
             if let Some(buffer) = self.take_swept(bytes) {
                 return Ok(Some(buffer));
             }
-            if quarantined().quarantine.is_empty() {
+            if freed().is_settled() {
                 return Ok(None);
             }
             let passed = || {
-                let heap = quarantined();
-                heap.quarantine.is_empty() || heap.quarantine.has_passed(|fence| self.has_passed(fence))
+                let heap = freed();
+                heap.withdrawn_bytes != withdrawn_bytes
+                    || heap.is_settled()
+                    || heap.quarantine.has_passed(|fence| self.has_passed(fence))
             };
             if !self.poll_for(patience, passed)? {
                 return Ok(None);
@@ -307,13 +321,32 @@ impl Session {
         })
     }
 
-    /// The number of the capability for the arena that a block lies in.
-    pub(crate) fn arena_key(&self, block: BlockIndex) -> usize {
-        self.inner.memory.heap.lock().arenas.arena_of(block).key
+    /// The number of the capability for the arena that a block lies in, and whether others lie in the same pages.
+    pub(crate) fn surroundings(&self, block: BlockIndex, page_bytes: u64) -> (usize, bool) {
+        let heap = self.inner.memory.heap.lock();
+        (heap.arenas.arena_of(block).key, heap.arenas.shares_pages(block, page_bytes))
     }
 
     /// Frees a block, once what it has to wait for has passed.
     pub(crate) fn free(&self, block: BlockIndex, after: After) {
+        self.end_withdrawal(block, 0, after);
+    }
+
+    /// A freed block is taken back from other sessions from now on; its length.
+    pub(crate) fn begin_withdrawal(&self, block: BlockIndex) -> u64 {
+        let mut heap = self.inner.memory.heap.lock();
+        let bytes = heap.arenas.block_bytes(block);
+        heap.withdrawn_bytes += bytes;
+        bytes
+    }
+
+    /// A block that was freed cannot be taken back.
+    pub(crate) fn abandon_withdrawal(&self, bytes: u64) {
+        self.inner.memory.heap.lock().withdrawn_bytes -= bytes;
+    }
+
+    /// Frees a block of which `withdrawn_bytes` were being taken back: this session's own work is all that is left.
+    pub(crate) fn end_withdrawal(&self, block: BlockIndex, withdrawn_bytes: u64, after: After) {
         let fences = match after {
             After::Everything => self.outstanding(),
             After::Fence(fence) => {
@@ -323,6 +356,7 @@ impl Session {
         };
         let mut heap = self.inner.memory.heap.lock();
         heap.activity += 1;
+        heap.withdrawn_bytes -= withdrawn_bytes;
         if fences.is_empty() {
             heap.arenas.release(block);
         } else {

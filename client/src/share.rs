@@ -60,6 +60,21 @@ impl SturdyToken {
     }
 }
 
+/// A token for a capability.
+pub(crate) async fn token(
+    capability: &rpc::gpu_capability::Client,
+    uses: Uses,
+) -> Result<SturdyToken, Error> {
+    let mut token = capability.token_request();
+    token.get().set_uses(match uses {
+        Uses::One => rpc::Uses::One,
+        Uses::UntilRevoked => rpc::Uses::UntilRevoked,
+    });
+    let response = token.send().promise.await.map_err(broken)?;
+    let token = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+    Ok(SturdyToken::read(token))
+}
+
 /// How far a revocation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
@@ -115,16 +130,8 @@ impl Reference {
 
     pub(crate) fn token(&self, uses: Uses) -> Result<SturdyToken, Error> {
         let key = self.key;
-        self.session.inner.remote.call(move |context| async move {
-            let mut token = context.capability(key)?.token_request();
-            token.get().set_uses(match uses {
-                Uses::One => rpc::Uses::One,
-                Uses::UntilRevoked => rpc::Uses::UntilRevoked,
-            });
-            let response = token.send().promise.await.map_err(broken)?;
-            let token = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
-            Ok(SturdyToken::read(token))
-        })
+        let remote = &self.session.inner.remote;
+        remote.call(move |context| async move { token(&context.capability(key)?, uses).await })
     }
 
     pub(crate) fn drop_tokens(&self) -> Result<(), Error> {
@@ -345,21 +352,23 @@ fn not_writable(error: capnp::Error) -> Error {
 }
 
 impl Buffer {
-    /// A part of it as a capability of its own, to be handed to other sessions. A remote call. What other sessions
-    /// accept are whole pages of 2 MiB: share parts of [`Session::allocate_arena`], at multiples of that.
+    /// A part of a buffer of [`Session::allocate_arena`] as a capability of its own, to be handed to other sessions. A
+    /// remote call. What other sessions accept are whole pages of 2 MiB: share parts at multiples of that.
     ///
     /// # Errors
-    /// `invalidArgument` where the part does not lie in it.
+    /// `invalidArgument` where the part does not lie in it, or the buffer comes from [`Session::allocate`]: once it is
+    /// freed, other buffers would lie in what is shared.
     pub fn share(&self, offset: u64, bytes: u64, access: Access) -> Result<Share, Error> {
         let inside = offset <= self.bytes() && bytes <= self.bytes() - offset;
         if !inside {
             return Err(Error::new(ErrorCode::InvalidArgument, "the part does not lie in the buffer"));
         }
-        let key = match self.held {
-            Held::Arena(key) => key,
-            Held::Block(block) => self.session.arena_key(block),
+        let Held::Arena(key) = self.held else {
+            let message = "the buffer is part of an arena, whose other parts are not shared with it";
+            return Err(Error::new(ErrorCode::InvalidArgument, message)
+                .remedy("share a buffer of its own: allocate it with `allocate_arena`"));
         };
-        derive(&self.session, key, (self.offset() + offset, bytes), access)
+        derive(&self.session, key, (offset, bytes), access)
     }
 }
 

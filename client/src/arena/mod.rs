@@ -258,6 +258,19 @@ impl<T: Copy> Arenas<T> {
         self.arenas[self.blocks[index.0].arena].owner
     }
 
+    /// Whether other taken blocks lie in the pages that a taken block lies in.
+    pub(crate) fn shares_pages(&self, index: BlockIndex, page_bytes: u64) -> bool {
+        let block = &self.blocks[index.0];
+        let first = block.start - block.start % page_bytes;
+        let end = (block.start + block.bytes).next_multiple_of(page_bytes);
+        let is_taken = |block: &Block| block.state == State::Taken;
+        let beside = |next: fn(&Block) -> usize| {
+            std::iter::successors(self.blocks.get(next(block)), move |block| self.blocks.get(next(block)))
+        };
+        beside(|block| block.before).take_while(|block| block.start + block.bytes > first).any(is_taken)
+            || beside(|block| block.after).take_while(|block| block.start < end).any(is_taken)
+    }
+
     /// Length of a taken block, rounded up as it is.
     pub(crate) fn block_bytes(&self, index: BlockIndex) -> u64 {
         self.blocks[index.0].bytes

@@ -94,8 +94,15 @@ impl Pair {
     }
 
     fn release(&mut self, which: usize) {
-        let (index, start, _) = self.held.swap_remove(which);
+        let (index, start, end) = self.held.swap_remove(which);
         self.reference.taken.remove(&start);
+        let (arena, arena_end) = self.reference.arenas.range(..=start).next_back().unwrap();
+        let page = 2 * MIB;
+        let pages = (start / page * page).max(*arena)..end.next_multiple_of(page).min(*arena_end);
+        let before = self.reference.taken.range(..pages.start).next_back();
+        let beside = before.is_some_and(|(_, end)| *end > pages.start)
+            || self.reference.taken.range(pages).next().is_some();
+        assert_eq!(self.arenas.shares_pages(index, page), beside, "{start:x} to {end:x}");
         self.arenas.release(index);
     }
 
