@@ -29,6 +29,7 @@ mod handle;
 mod handshake;
 mod host_work;
 mod image;
+mod ipc;
 mod launch;
 mod library;
 mod map;

@@ -54,9 +54,9 @@ impl<T> Map<T> {
         (address - start < *bytes).then_some(Found { start: *start, bytes: *bytes, value })
     }
 
-    /// All values.
-    pub(crate) fn values(&self) -> impl Iterator<Item = (u64, &T)> {
-        self.0.values().map(|(bytes, value)| (*bytes, value))
+    /// All ranges.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Found<'_, T>> {
+        self.0.iter().map(|(start, (bytes, value))| Found { start: *start, bytes: *bytes, value })
     }
 }
 

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::abi::{Host, NullStream, Out, OutMaybe};
 use crate::context::driver_and_current;
 use crate::device::{Buffer, DeviceRange, HostBuffer, HostSpan};
 use crate::driver::driver;
+use crate::ipc::Opened;
 use crate::map::Map;
 use crate::status::{Answer, Status};
 
@@ -22,6 +23,8 @@ const PORTABLE_AND_MAPPED: u32 = 3;
 pub(crate) enum What {
     /// The device's memory.
     Device(Buffer),
+    /// Memory of the device's that is another process's.
+    Opened(Opened),
     /// The host's memory, which the device copies from and to without staging; with its flags.
     Pinned(HostBuffer, u32),
 }
@@ -49,14 +52,16 @@ pub(crate) enum Place {
 pub(crate) struct Memory {
     map: RwLock<Map<Arc<Region>>>,
     next_id: AtomicU64,
+    /// Held while memory of another process is opened or closed.
+    pub(crate) opening: Mutex<()>,
 }
 
 impl Memory {
     pub(crate) fn new() -> Memory {
-        Memory { map: RwLock::new(Map::new()), next_id: AtomicU64::new(1) }
+        Memory { map: RwLock::new(Map::new()), next_id: AtomicU64::new(1), opening: Mutex::default() }
     }
 
-    fn insert(&self, start: u64, bytes: u64, what: What, context: u64) -> Answer {
+    pub(crate) fn insert(&self, start: u64, bytes: u64, what: What, context: u64) -> Answer {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let region = Arc::new(Region { what, context, id });
         let refused = self.map.write().insert(start, bytes, region);
@@ -73,6 +78,7 @@ impl Memory {
         }
         Ok(match &found.value.what {
             What::Device(buffer) => Place::Device(buffer.range(offset, bytes)),
+            What::Opened(opened) => Place::Device(opened.import.range(opened.offset() + offset, bytes)),
             What::Pinned(buffer, _) => Place::Pinned(HostSpan { handle: buffer.handle(), offset, bytes }),
         })
     }
@@ -91,6 +97,12 @@ impl Memory {
         map.find(address).map(|found| (found.start, found.bytes, found.value.clone()))
     }
 
+    /// The first allocation of which `is` holds, with its first address.
+    pub(crate) fn find(&self, is: impl Fn(&Region) -> bool) -> Option<(u64, Arc<Region>)> {
+        let map = self.map.read();
+        map.iter().find(|found| is(found.value)).map(|found| (found.start, found.value.clone()))
+    }
+
     /// Ends what a context allocated.
     pub(crate) fn end(&self, context: u64) {
         let ended = self.map.write().remove_all(|region| region.context == context);
@@ -101,13 +113,10 @@ impl Memory {
     /// Bytes of the device's memory that are allocated.
     pub(crate) fn device_bytes(&self) -> u64 {
         let map = self.map.read();
-        map.values()
-            .filter(|(_, region)| matches!(region.what, What::Device(_)))
-            .map(|(bytes, _)| bytes)
-            .sum()
+        map.iter().filter(|found| matches!(found.value.what, What::Device(_))).map(|found| found.bytes).sum()
     }
 
-    fn take(&self, address: u64, is: impl FnOnce(&What) -> bool) -> Result<Arc<Region>, Status> {
+    pub(crate) fn take(&self, address: u64, is: impl FnOnce(&What) -> bool) -> Result<Arc<Region>, Status> {
         let taken = self.map.write().remove(address, |region| is(&region.what));
         taken.ok_or(Status::INVALID_VALUE)
     }
@@ -202,7 +211,7 @@ pub(crate) fn host_flags(to: Out<u32>, host: Host) -> Answer {
     match &region.what {
         // With unified addresses NVIDIA's driver reports these two for all pinned memory.
         What::Pinned(_, flags) => to.set(*flags | PORTABLE_AND_MAPPED),
-        What::Device(_) => return Err(Status::INVALID_VALUE),
+        What::Device(_) | What::Opened(_) => return Err(Status::INVALID_VALUE),
     }
     Ok(())
 }

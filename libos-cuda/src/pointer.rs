@@ -14,6 +14,8 @@ const ACCESS_READ_WRITE: u32 = 3;
 /// `CU_DEVICE_INVALID`.
 const NO_DEVICE: i32 = -2;
 const SYNC_MEMOPS: u32 = 6;
+/// `CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE`.
+const IS_IPC_CAPABLE: u32 = 10;
 
 /// An attribute's value, with the size that C reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +38,7 @@ impl Value {
 /// The value of an attribute for an address; `None` where the address is not CUDA's or does not have it.
 fn value(driver: &Driver, attribute: u32, address: u64) -> Result<Option<Value>, Status> {
     let Some((start, bytes, region)) = driver.memory.region(address) else { return Ok(None) };
-    let is_device = matches!(region.what, What::Device(_));
+    let is_device = !matches!(region.what, What::Pinned(..));
     Ok(match attribute {
         1 => Some(Value::Long(region.context)),
         2 => Some(Value::Word(if is_device { MEMORY_DEVICE } else { MEMORY_HOST })),
@@ -45,7 +47,8 @@ fn value(driver: &Driver, attribute: u32, address: u64) -> Result<Option<Value>,
         4 => (!is_device).then_some(Value::Long(address)),
         7 | 20 => Some(Value::Long(region.id)),
         // Booleans too: NVIDIA's runtime reads four bytes.
-        SYNC_MEMOPS | 8 | 10 | 15 | 21 => Some(Value::Word(0)),
+        SYNC_MEMOPS | 8 | 15 | 21 => Some(Value::Word(0)),
+        IS_IPC_CAPABLE => Some(Value::Word(u32::from(matches!(region.what, What::Device(_))))),
         9 => Some(Value::Number(0)),
         11 | 19 => Some(Value::Long(start)),
         12 | 18 => Some(Value::Long(bytes)),

@@ -1,6 +1,6 @@
 //! Calls that are understood and not served, each with what to do instead.
 
-use crate::abi::{Host, NullStream, Out, Parameters};
+use crate::abi::{Host, IpcHandle, NullStream, Out, Parameters};
 use crate::context::driver_and_current;
 use crate::report;
 use crate::status::{Answer, Status};
@@ -28,6 +28,20 @@ pub(crate) fn host_register(_host: Host, _bytes: usize, _flags: u32) -> Answer {
 pub(crate) fn host_unregister(_host: Host) -> Answer {
     driver_and_current()?;
     Err(Status::HOST_MEMORY_NOT_REGISTERED)
+}
+
+pub(crate) fn event_handle(_to: Out<IpcHandle>, _event: u64) -> Answer {
+    refuse(
+        "cuIpcGetEventHandle",
+        "events are not shared between processes; wait with cudaEventSynchronize and tell",
+    )
+}
+
+pub(crate) fn open_event(_to: Out<u64>, _handle: IpcHandle) -> Answer {
+    refuse(
+        "cuIpcOpenEventHandle",
+        "events are not shared between processes; wait with cudaEventSynchronize and tell",
+    )
 }
 
 pub(crate) fn managed(_to: Out<u64>, _bytes: usize, _flags: u32) -> Answer {

@@ -7,6 +7,7 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::NonNull;
 
+use super::IpcHandle;
 use crate::status::Status;
 
 /// A type that a C argument becomes.
@@ -32,7 +33,7 @@ macro_rules! plain {
         }
     )*};
 }
-plain!(i32, u32, u64, u16, u8, usize);
+plain!(i32, u32, u64, u16, u8, usize, IpcHandle);
 
 /// Where one value goes; null is refused.
 pub(crate) struct Out<T>(NonNull<T>);

@@ -58,6 +58,12 @@ pub(crate) struct Side3d {
 }
 const _: () = assert!(size_of::<Side3d>() == 88 && std::mem::offset_of!(Side3d, host) == 40);
 
+/// `CUipcMemHandle` and `CUipcEventHandle`, which C passes by value.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(crate) struct IpcHandle(pub(crate) [u8; 64]);
+const _: () = assert!(size_of::<IpcHandle>() == 64 && align_of::<IpcHandle>() == 1);
+
 /// `CUlaunchConfig`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]

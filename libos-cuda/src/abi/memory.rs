@@ -3,10 +3,10 @@
 use std::ffi::c_void;
 
 use super::{
-    Argument, Copy2d, Copy3d, Function, Host, In, InSlice, NullStream, Out, OutMaybe, Room, Row, Wide,
-    exports,
+    Argument, Copy2d, Copy3d, Function, Host, In, InSlice, IpcHandle, NullStream, Out, OutMaybe, Room, Row,
+    Wide, exports,
 };
-use crate::{copy, copy_shaped, fill, memory, pointer, pool, refused};
+use crate::{copy, copy_shaped, fill, ipc, memory, pointer, pool, refused};
 
 exports! {
     plain {
@@ -33,6 +33,17 @@ exports! {
         cuMemGetInfo_v2 "cuMemGetInfo" 3020 (free: Out<usize>, total: Out<usize>) => memory::info;
         cuMemGetAddressRange_v2 "cuMemGetAddressRange" 3020
             (start: OutMaybe<u64>, bytes: OutMaybe<usize>, address: u64) => memory::range;
+
+        cuIpcGetMemHandle "cuIpcGetMemHandle" 4010 (to: Out<IpcHandle>, address: u64) => ipc::memory_handle;
+        cuIpcOpenMemHandle "cuIpcOpenMemHandle" 4010
+            (to: Out<u64>, handle: IpcHandle, flags: u32) => ipc::open_memory;
+        cuIpcOpenMemHandle_v2 "cuIpcOpenMemHandle" 11000
+            (to: Out<u64>, handle: IpcHandle, flags: u32) => ipc::open_memory;
+        cuIpcCloseMemHandle "cuIpcCloseMemHandle" 4010 (address: u64) => ipc::close_memory;
+        cuIpcGetEventHandle "cuIpcGetEventHandle" 4010
+            (to: Out<IpcHandle>, event: u64) => refused::event_handle;
+        cuIpcOpenEventHandle "cuIpcOpenEventHandle" 4010
+            (to: Out<u64>, handle: IpcHandle) => refused::open_event;
 
         cuPointerGetAttribute "cuPointerGetAttribute" 4000
             (to: Room, attribute: u32, address: u64) => pointer::attribute;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{Copy2d, NullStream, Side2d, rows};
+use super::{Copy2d, IpcHandle, NullStream, Side2d, rows};
 use crate::device::Asked;
 use crate::driver::driver;
 use crate::status::Status;
@@ -22,6 +22,8 @@ use crate::tests::header;
 
 const PTX: &CStr = c".version 9.0\n.target sm_75\n.address_size 64\n.visible .entry scale(.param .u64 data, \
     .param .f32 factor, .param .align 8 .b8 pair[16], .param .u32 count) { ret; }\n.visible .entry nothing() { ret; }\n";
+
+mod ipc;
 
 /// A process has one driver: tests that look at its record take turns.
 static TURN: Mutex<()> = Mutex::new(());
@@ -81,6 +83,12 @@ symbols! {
     cuMemcpy2D_v2(*const Copy2d);
     cuMemsetD32_v2(u64, u32, usize);
     cuMemsetD2D8_v2(u64, usize, u8, usize, usize);
+    cuIpcGetMemHandle(*mut IpcHandle, u64);
+    cuIpcOpenMemHandle(*mut u64, IpcHandle, u32);
+    cuIpcOpenMemHandle_v2(*mut u64, IpcHandle, u32);
+    cuIpcCloseMemHandle(u64);
+    cuIpcGetEventHandle(*mut IpcHandle, u64);
+    cuIpcOpenEventHandle(*mut u64, IpcHandle);
     cuPointerGetAttribute(*mut c_void, u32, u64);
     cuPointerGetAttributes(u32, *const u32, *const *mut c_void, u64);
     cuModuleLoadData(*mut u64, *const c_char);
@@ -264,7 +272,7 @@ fn a_free_in_a_stream_s_order_waits_for_that_stream_alone() {
     ok(unsafe { cuStreamCreate(&raw mut stream, 1) });
     let frees = || {
         let asked = driver().unwrap().session.take_asked();
-        let free = |asked: &Asked| if let Asked::Free { after } = asked { Some(*after) } else { None };
+        let free = |asked: &Asked| if let Asked::Free { after, .. } = asked { Some(*after) } else { None };
         asked.iter().filter_map(free).collect::<Vec<_>>()
     };
     let mut address = 0;

@@ -11,9 +11,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
+use bulkhead_client::Export;
 use parking_lot::Mutex;
 
-use super::{Error, ErrorCode, Handle};
+use super::{Error, ErrorCode, Handle, SturdyToken};
 
 fn error<T>(code: ErrorCode, text: &str) -> Result<T, Error> {
     Err(Error::new(code, text))
@@ -104,7 +105,11 @@ pub(crate) enum Asked {
     /// A buffer was freed, after one stream's work or after all.
     Free {
         after: Option<u32>,
+        /// Whether others had to lose it first.
+        exported: bool,
     },
+    /// Memory of another session was given up.
+    Unmap,
 }
 
 #[derive(Default)]
@@ -116,6 +121,8 @@ struct State {
     hosts: Vec<Option<Arc<Vec<AtomicU8>>>>,
     streams: Vec<bool>,
     entries: Vec<String>,
+    /// What other sessions exported: sizes by token.
+    elsewhere: Vec<(SturdyToken, u64)>,
     /// Fences beyond this position of a stream are not reached while it is held.
     held: Vec<Option<u64>>,
 }
@@ -217,6 +224,7 @@ pub(crate) struct Buffer {
     bytes: u64,
     /// The fence that its free waits for, where that is not all work.
     after: Option<Fence>,
+    exported: Mutex<Option<Export>>,
     state: Arc<Mutex<State>>,
 }
 
@@ -237,6 +245,17 @@ impl Buffer {
         DeviceRange { handle: self.handle, offset, bytes }
     }
 
+    pub(crate) fn exported(&self) -> Option<Export> {
+        *self.exported.lock()
+    }
+
+    pub(crate) fn export(&self) -> Result<Export, Error> {
+        let offset = self.address % PAGE_BYTES;
+        let shares_pages = self.bytes < PAGE_BYTES;
+        let token = SturdyToken([self.handle.slot as u8; 32]);
+        Ok(*self.exported.lock().get_or_insert(Export { token, offset, shares_pages }))
+    }
+
     pub(crate) fn free_after(mut self, fence: Fence) {
         self.after = Some(fence);
     }
@@ -246,7 +265,31 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let mut state = self.state.lock();
         state.buffers[self.handle.slot as usize] = None;
-        state.asked.push(Asked::Free { after: self.after.map(|fence| fence.stream) });
+        let exported = self.exported.get_mut().is_some();
+        state.asked.push(Asked::Free { after: self.after.map(|fence| fence.stream), exported });
+    }
+}
+
+/// Memory of another session's.
+pub(crate) struct Import(Buffer);
+
+impl Import {
+    pub(crate) fn address(&self) -> u64 {
+        self.0.address()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    pub(crate) fn range(&self, offset: u64, bytes: u64) -> DeviceRange {
+        self.0.range(offset, bytes)
+    }
+}
+
+impl Drop for Import {
+    fn drop(&mut self) {
+        self.0.state.lock().asked.push(Asked::Unmap);
     }
 }
 
@@ -275,6 +318,8 @@ impl Drop for HostBuffer {
         self.state.lock().hosts[self.handle.slot as usize] = None;
     }
 }
+
+const PAGE_BYTES: u64 = 2 << 20;
 
 static NEXT_ADDRESS: AtomicU64 = AtomicU64::new(0x2010_0000_0000);
 
@@ -348,7 +393,14 @@ impl Session {
         state.buffers.push(Some(vec![0; bytes as usize]));
         let address = NEXT_ADDRESS.fetch_add(bytes.next_multiple_of(4096) + 4096, Ordering::Relaxed);
         let handle = Handle { slot, generation: 1 };
-        Ok(Buffer { handle, address, bytes, after: None, state: self.state.clone() })
+        let exported = Mutex::default();
+        Ok(Buffer { handle, address, bytes, after: None, exported, state: self.state.clone() })
+    }
+
+    pub(crate) fn import(&self, token: SturdyToken) -> Result<Import, Error> {
+        let elsewhere = self.state.lock().elsewhere.iter().find(|(known, _)| *known == token).copied();
+        let (_, bytes) = elsewhere.ok_or_else(|| Error::new(ErrorCode::NotFound, "the token is not good"))?;
+        self.allocate(bytes).map(Import)
     }
 
     pub(crate) fn allocate_host(&self, bytes: usize) -> Result<HostBuffer, Error> {
@@ -567,6 +619,11 @@ impl Session {
     /// What it was asked since the last time.
     pub(crate) fn take_asked(&self) -> Vec<Asked> {
         std::mem::take(&mut self.state.lock().asked)
+    }
+
+    /// Another session exports that much.
+    pub(crate) fn export_elsewhere(&self, token: SturdyToken, bytes: u64) {
+        self.state.lock().elsewhere.push((token, bytes));
     }
 
     /// From here on, nothing that `stream` is asked gets done.

@@ -1,0 +1,166 @@
+//! Memory of one process for others: CUDA's IPC, on tokens that stand for capabilities.
+//!
+//! A handle holds a token, so it is worth as much as the memory: whoever knows it can read and write it until it is
+//! freed. What is shared is whole pages, as on NVIDIA's driver.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::abi::{IpcHandle, Out};
+use crate::context::driver_and_current;
+use crate::device::{Error, ErrorCode, Import, SturdyToken};
+use crate::driver::{Driver, driver};
+use crate::memory::{Region, What};
+use crate::report;
+use crate::status::{Answer, Status};
+
+/// The first bytes of a handle of ours.
+const MAGIC: [u8; 8] = *b"BHmemory";
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
+const LAZY_PEER_ACCESS: u32 = 1;
+
+/// What a handle says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Name {
+    token: SturdyToken,
+    /// Where the allocation begins in the pages that are shared.
+    offset: u64,
+    bytes: u64,
+}
+
+impl Name {
+    fn encode(self) -> IpcHandle {
+        let mut handle = [0; 64];
+        let parts = [&MAGIC[..], &self.token.0, &self.offset.to_le_bytes(), &self.bytes.to_le_bytes()];
+        for (to, from) in handle.iter_mut().zip(parts.concat()) {
+            *to = from;
+        }
+        IpcHandle(handle)
+    }
+
+    fn decode(handle: &IpcHandle) -> Option<Name> {
+        let (magic, rest) = handle.0.split_first_chunk::<8>()?;
+        let (token, rest) = rest.split_first_chunk::<32>()?;
+        let (offset, rest) = rest.split_first_chunk::<8>()?;
+        let (bytes, rest) = rest.split_first_chunk::<8>()?;
+        let ours = *magic == MAGIC && rest.iter().all(|byte| *byte == 0);
+        let [offset, bytes] = [offset, bytes].map(|word| u64::from_le_bytes(*word));
+        (ours && bytes > 0).then_some(Name { token: SturdyToken(*token), offset, bytes })
+    }
+}
+
+/// Memory of another process that this one has opened.
+pub(crate) struct Opened {
+    pub(crate) import: Import,
+    name: Name,
+    /// How often it was opened and not closed.
+    count: AtomicU32,
+}
+
+impl Opened {
+    /// Where the allocation begins in what was imported.
+    pub(crate) fn offset(&self) -> u64 {
+        self.name.offset
+    }
+}
+
+/// What a region is to a token: the memory that it was made of, or what was opened with it.
+fn is_of(region: &Region, token: SturdyToken) -> bool {
+    match &region.what {
+        What::Device(buffer) => buffer.exported().is_some_and(|export| export.token == token),
+        What::Opened(opened) => opened.name.token == token,
+        What::Pinned(..) => false,
+    }
+}
+
+pub(crate) fn memory_handle(to: Out<IpcHandle>, address: u64) -> Answer {
+    let (driver, _) = driver_and_current()?;
+    let (start, bytes, region) = driver.memory.region(address).ok_or(Status::INVALID_VALUE)?;
+    let What::Device(buffer) = &region.what else { return Err(Status::INVALID_VALUE) };
+    let export = buffer.export().map_err(|error| Status::of(&error))?;
+    if export.shares_pages {
+        report::once(&format!(
+            "cuIpcGetMemHandle: other allocations of this process lie in the 2 MiB pages of the {bytes} bytes at \
+             {start:#x}, and whoever opens the handle can read and write them; allocate 2 MiB and more for what is shared"
+        ));
+    }
+    to.set(Name { token: export.token, offset: export.offset, bytes }.encode());
+    Ok(())
+}
+
+pub(crate) fn open_memory(to: Out<u64>, handle: IpcHandle, flags: u32) -> Answer {
+    let (driver, context) = driver_and_current()?;
+    if flags & !LAZY_PEER_ACCESS != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    let name = Name::decode(&handle).ok_or(Status::INVALID_VALUE)?;
+    // One at a time: the same handle is the same address.
+    let _opening = driver.memory.opening.lock();
+    if let Some((start, region)) = driver.memory.find(|region| is_of(region, name.token)) {
+        let What::Opened(opened) = &region.what else { return Err(Status::INVALID_CONTEXT) };
+        if opened.name != name {
+            return Err(Status::INVALID_VALUE);
+        }
+        opened.count.fetch_add(1, Ordering::Relaxed);
+        to.set(start);
+        return Ok(());
+    }
+    let import = driver.session.import(name.token).map_err(|error| refused(&error))?;
+    let inside = name.offset <= import.bytes() && name.bytes <= import.bytes() - name.offset;
+    if !inside {
+        return Err(Status::INVALID_VALUE);
+    }
+    let start = import.address() + name.offset;
+    let opened = Opened { import, name, count: AtomicU32::new(1) };
+    driver.memory.insert(start, name.bytes, What::Opened(opened), context)?;
+    to.set(start);
+    Ok(())
+}
+
+/// Says why memory of another process cannot be opened.
+fn refused(error: &Error) -> Status {
+    report::refused("cuIpcOpenMemHandle", &error.to_string());
+    // The allocation was freed, or there never was one.
+    let is_gone = matches!(error.code, ErrorCode::NotFound | ErrorCode::Revoked);
+    if is_gone { Status::INVALID_HANDLE } else { Status::of(error) }
+}
+
+pub(crate) fn close_memory(address: u64) -> Answer {
+    let driver = driver()?;
+    let closed = take_closed(driver, address)?;
+    // Work that was submitted may still use it: the kernel unmaps it when that has passed.
+    drop(closed);
+    Ok(())
+}
+
+/// Counts one close, and takes the region out at the last.
+fn take_closed(driver: &Driver, address: u64) -> Result<Option<Arc<Region>>, Status> {
+    let _opening = driver.memory.opening.lock();
+    let (start, _, region) = driver.memory.region(address).ok_or(Status::INVALID_VALUE)?;
+    let What::Opened(opened) = &region.what else { return Err(Status::INVALID_VALUE) };
+    if start != address {
+        return Err(Status::INVALID_VALUE);
+    }
+    if opened.count.fetch_sub(1, Ordering::Relaxed) > 1 {
+        return Ok(None);
+    }
+    driver.memory.take(address, |what| matches!(what, What::Opened(_))).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_says_what_was_put_into_it_and_a_damaged_one_nothing() {
+        let name = Name { token: SturdyToken([7; 32]), offset: 0x1_2200, bytes: (8 << 20) + 4 };
+        let handle = name.encode();
+        assert_eq!(Name::decode(&handle), Some(name));
+        for at in (0..8).chain(56..64) {
+            let mut damaged = handle;
+            damaged.0[at] ^= 1;
+            assert_eq!(Name::decode(&damaged), None, "byte {at}");
+        }
+        assert_eq!(Name::decode(&IpcHandle([0; 64])), None);
+    }
+}
