@@ -144,8 +144,8 @@ impl Heap {
 
 impl Session {
     /// Allocates device memory; what it holds is undefined, but never another session's. It starts at a multiple of
-    /// 512 bytes, from 1 MiB on of 2 MiB, and up to 4 GiB crosses no multiple of 4 GiB. A remote call only where
-    /// the memory granted before has no room.
+    /// 512 bytes, from 1 MiB on of 2 MiB, and up to 4 GiB crosses no multiple of 4 GiB. It lies in one page of 2 MiB,
+    /// or has its pages for itself. A remote call only where the memory granted before has no room.
     ///
     /// # Errors
     /// `invalidArgument` for no bytes, `outOfMemory`, `limitReached`, or that the session is over.

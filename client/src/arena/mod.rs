@@ -8,6 +8,8 @@
 //! 1. Blocks fill their arena without gaps and do not overlap.
 //! 2. No two free blocks of an arena lie next to each other.
 //! 3. A taken block of up to [`SEGMENT_BYTES`] does not cross a multiple of it.
+//! 4. A taken block lies in one page of [`LARGE_ALIGNMENT`], or has its pages for itself: what sessions map of each
+//!    other is pages, and these two are never in each other's way.
 
 pub(crate) mod growth;
 mod quarantine;
@@ -18,7 +20,7 @@ use std::collections::BTreeSet;
 
 use slab::Slab;
 
-/// Every block starts at a multiple of this, and takes a multiple of it.
+/// Every block starts at a multiple of this, and takes a multiple of it; beyond a page, of pages.
 pub(crate) const BLOCK_ALIGNMENT: u64 = 512;
 /// From this size on, blocks are aligned to [`LARGE_ALIGNMENT`].
 pub(crate) const LARGE_BYTES: u64 = 1 << 20;
@@ -129,7 +131,7 @@ impl<T: Copy> Arenas<T> {
 
     /// Takes a block for `bytes`, from about the smallest free one that has room; `None` where none has.
     pub(crate) fn take(&mut self, bytes: u64) -> Option<Taken<T>> {
-        let bytes = bytes.max(1).checked_next_multiple_of(BLOCK_ALIGNMENT)?;
+        let bytes = rounded(bytes)?;
         let ((free_bytes, free_start, index), address) = self.find(bytes)?;
         self.free.remove(&(free_bytes, free_start, index));
         let (mut index, lead) = (index, address - free_start);
@@ -160,7 +162,8 @@ impl<T: Copy> Arenas<T> {
         let fits =
             |block: &FreeBlock| place(block.1, block.1 + block.0, bytes).map(|address| (*block, address));
         let enough = || self.free.range((bytes, 0, 0)..);
-        let anywhere = bytes.checked_add(alignment(bytes) - BLOCK_ALIGNMENT)?;
+        let slack = if bytes >= LARGE_BYTES { LARGE_ALIGNMENT } else { bytes } - BLOCK_ALIGNMENT;
+        let anywhere = bytes.checked_add(slack)?;
         enough()
             .take(TRIES)
             .find_map(fits)
@@ -277,6 +280,12 @@ impl<T: Copy> Arenas<T> {
     }
 }
 
+/// What a block for so many bytes takes.
+fn rounded(bytes: u64) -> Option<u64> {
+    let unit = if bytes > LARGE_ALIGNMENT { LARGE_ALIGNMENT } else { BLOCK_ALIGNMENT };
+    bytes.max(1).checked_next_multiple_of(unit)
+}
+
 fn alignment(bytes: u64) -> u64 {
     if bytes >= LARGE_BYTES { LARGE_ALIGNMENT } else { BLOCK_ALIGNMENT }
 }
@@ -284,8 +293,9 @@ fn alignment(bytes: u64) -> u64 {
 /// The first place for `bytes` between `start` and `end`.
 fn place(start: u64, end: u64, bytes: u64) -> Option<u64> {
     let mut at = start.checked_next_multiple_of(alignment(bytes))?;
-    if bytes <= SEGMENT_BYTES && at % SEGMENT_BYTES + bytes > SEGMENT_BYTES {
-        at = at.checked_next_multiple_of(SEGMENT_BYTES)?;
+    let whole = if bytes < LARGE_BYTES { LARGE_ALIGNMENT } else { SEGMENT_BYTES };
+    if bytes <= whole && at % whole + bytes > whole {
+        at = at.checked_next_multiple_of(whole)?;
     }
     (at.checked_add(bytes)? <= end).then_some(at)
 }

@@ -38,7 +38,7 @@ impl Reference {
 
     /// Where best fit puts a block, trying every address that may be one.
     fn best(&self, bytes: u64) -> Option<u64> {
-        let rounded = bytes.div_ceil(512) * 512;
+        let rounded = length(bytes);
         let alignment = if rounded >= MIB { 2 * MIB } else { 512 };
         self.gaps().into_iter().find_map(|(length, start)| {
             let first = start.div_ceil(alignment) * alignment;
@@ -48,8 +48,15 @@ impl Reference {
     }
 }
 
+/// What a block takes.
+fn length(bytes: u64) -> u64 {
+    let unit = if bytes > 2 * MIB { 2 * MIB } else { 512 };
+    bytes.div_ceil(unit) * unit
+}
+
 fn crosses(start: u64, bytes: u64) -> bool {
-    bytes <= 4 * GIB && start / (4 * GIB) != (start + bytes - 1) / (4 * GIB)
+    let differ = |unit| start / unit != (start + bytes - 1) / unit;
+    (bytes <= 4 * GIB && differ(4 * GIB)) || (bytes < MIB && differ(2 * MIB))
 }
 
 /// The arenas and the reference, side by side.
@@ -76,7 +83,7 @@ impl Pair {
         let taken = self.arenas.take(bytes);
         assert_eq!(taken.is_some(), best.is_some(), "{bytes} bytes");
         let Some(taken) = taken else { return false };
-        let (start, end) = (taken.address, taken.address + bytes.div_ceil(512) * 512);
+        let (start, end) = (taken.address, taken.address + length(bytes));
         if few {
             assert_eq!(Some(start), best, "{bytes} bytes go where best fit puts them");
         }
@@ -103,6 +110,7 @@ impl Pair {
         let beside = before.is_some_and(|(_, end)| *end > pages.start)
             || self.reference.taken.range(pages).next().is_some();
         assert_eq!(self.arenas.shares_pages(index, page), beside, "{start:x} to {end:x}");
+        assert!(!beside || start / page == (end - 1) / page, "{start:x} to {end:x} shares pages");
         self.arenas.release(index);
     }
 
