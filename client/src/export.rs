@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp as rpc};
 
 use crate::{
-    Access, Buffer, DeviceRange, Received, Session, Share, SturdyToken, Uses,
+    Access, Buffer, Received, Session, Share, SturdyToken, Uses,
     arena::BlockIndex,
     buffer::Held,
     connection::{Capability, answer, broken},
@@ -40,33 +40,6 @@ pub(crate) struct Exported {
     /// The number of the capability that others derive theirs from.
     pub(crate) key: usize,
     export: Export,
-}
-
-/// A buffer of another session, mapped into this one. Unmapped when dropped.
-pub struct Import {
-    mapped: Share,
-    /// What it was derived from: dropping that closes both.
-    _received: Share,
-}
-
-impl Import {
-    /// The device address of the pages that were exported, in this session.
-    #[must_use]
-    pub fn address(&self) -> u64 {
-        self.mapped.address()
-    }
-
-    /// The size of those pages in bytes.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.mapped.bytes()
-    }
-
-    /// A part of them; the executor refuses one that does not lie in them.
-    #[must_use]
-    pub fn range(&self, offset: u64, bytes: u64) -> DeviceRange {
-        self.mapped.range(offset, bytes)
-    }
 }
 
 /// The pages that `bytes` from `offset` on lie in: first and size.
@@ -121,15 +94,14 @@ impl Session {
     ///
     /// # Errors
     /// `notFound` where the buffer was freed, `outOfMemory` where work of a session does not end.
-    pub fn import(&self, token: SturdyToken) -> Result<Import, Error> {
+    pub fn import(&self, token: SturdyToken) -> Result<Share, Error> {
         let Received::Share(received) = self.restore(token)? else {
             return Err(Error::new(ErrorCode::InvalidArgument, "the token does not stand for memory"));
         };
         if received.access() != Access::ReadWrite {
             return Err(Error::new(ErrorCode::NotPermitted, "the token stands for memory to read only"));
         }
-        let mapped = self.accept(&received)?;
-        Ok(Import { mapped, _received: received })
+        self.accept(&received)
     }
 
     /// Frees a block that was exported, once it is taken back from everybody. Waits for nothing.

@@ -53,7 +53,7 @@ pub fn seals() -> std::io::Result<()> {
 pub use buffer::{Buffer, DeviceRange, HostBuffer, HostSpan};
 pub use bulkhead_schema::{Error, ErrorCode, Handle};
 pub use connection::{Connection, default_socket};
-pub use export::{Export, Import};
+pub use export::Export;
 pub use grant::{Peer, Program, Received, RemoteFence, Signal, Terms};
 pub use image::{Entry, Image, Parameter};
 pub use launch::{Launch, Parameters};

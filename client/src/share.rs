@@ -1,6 +1,6 @@
 //! Memory as a capability: parts of it, handed to other sessions and taken back.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bulkhead_schema::{Error, ErrorCode, Handle, bulkhead_capnp as rpc};
 
@@ -119,7 +119,7 @@ impl Reference {
         })
     }
 
-    pub(crate) fn close(self) -> Result<Revocation, Error> {
+    pub(crate) fn close(&self) -> Result<Revocation, Error> {
         let (session, key) = (self.session.clone(), self.key);
         self.session.inner.remote.call(move |context| async move {
             let capability = context.capability(key)?;
@@ -196,7 +196,9 @@ impl Revocation {
 
 /// Device memory as a capability of its own. Dropping it closes it, and ends all that was derived from it.
 pub struct Share {
-    held: Reference,
+    held: Arc<Reference>,
+    /// What it was accepted from: closing that would end it.
+    _given: Option<Arc<Reference>>,
     handle: Handle,
     address: u64,
     bytes: u64,
@@ -292,7 +294,8 @@ impl Share {
         let response = view.info_request().send().promise.await.map_err(broken)?;
         let info = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
         Ok(Self {
-            held: Reference::hold(session, context, view.client),
+            held: Arc::new(Reference::hold(session, context, view.client)),
+            _given: None,
             handle: Handle::read(info.get_handle().map_err(broken)?),
             address: info.get_address(),
             bytes: info.get_bytes(),
@@ -315,7 +318,8 @@ fn derive(session: &Session, key: usize, part: (u64, u64), access: Access) -> Re
                 let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
                 let client = created.get_view().map_err(broken)?.client;
                 Ok(Share {
-                    held: Reference::hold(&own, &context, client),
+                    held: Arc::new(Reference::hold(&own, &context, client)),
+                    _given: None,
                     handle: Handle::read(created.get_handle().map_err(broken)?),
                     address: created.get_address(),
                     bytes: created.get_bytes(),
@@ -330,7 +334,8 @@ fn derive(session: &Session, key: usize, part: (u64, u64), access: Access) -> Re
                 let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
                 let client = created.get_buffer().map_err(broken)?.client;
                 Ok(Share {
-                    held: Reference::hold(&own, &context, client),
+                    held: Arc::new(Reference::hold(&own, &context, client)),
+                    _given: None,
                     handle: Handle::read(created.get_handle().map_err(broken)?),
                     address: created.get_address(),
                     bytes: created.get_bytes(),
@@ -374,13 +379,13 @@ impl Buffer {
 
 impl Session {
     /// Maps memory of another session into this one: where kernels can write it if the share allows that, else where they
-    /// can only read it. A remote call; this session pauses meanwhile. When the share is revoked, work of this session
-    /// that runs on beyond the kernel's deadline ends the session.
+    /// can only read it. A remote call; this session pauses meanwhile. The share may be dropped afterwards. When it is
+    /// revoked, work of this session that runs on beyond the kernel's deadline ends the session.
     ///
     /// # Errors
     /// `notSupported` where it is not whole pages of 2 MiB, `outOfMemory` where work of this session does not end.
     pub fn accept(&self, share: &Share) -> Result<Share, Error> {
-        let (own, key) = (self.clone(), share.key());
+        let (own, key, given) = (self.clone(), share.key(), Arc::clone(&share.held));
         self.inner.remote.call(move |context| async move {
             let mut accept = context.session()?.accept_request();
             accept.get().set_view(rpc::gpu_buffer_view::Client { client: context.any(key)? });
@@ -391,7 +396,8 @@ impl Session {
                 rpc::accepted::View(view) => (view.map_err(broken)?.client, Access::Read),
             };
             Ok(Share {
-                held: Reference::hold(&own, &context, client),
+                held: Arc::new(Reference::hold(&own, &context, client)),
+                _given: Some(given),
                 handle: Handle::read(accepted.get_handle().map_err(broken)?),
                 address: accepted.get_address(),
                 bytes: accepted.get_bytes(),
