@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::abi::{IpcHandle, Out};
 use crate::context::driver_and_current;
-use crate::device::{Error, ErrorCode, Import, SturdyToken};
+use crate::device::{Error, ErrorCode, Share, SturdyToken};
 use crate::driver::{Driver, driver};
 use crate::memory::{Region, What};
 use crate::report;
@@ -51,7 +51,7 @@ impl Name {
 
 /// Memory of another process that this one has opened.
 pub(crate) struct Opened {
-    pub(crate) import: Import,
+    pub(crate) share: Share,
     name: Name,
     /// How often it was opened and not closed.
     count: AtomicU32,
@@ -105,13 +105,13 @@ pub(crate) fn open_memory(to: Out<u64>, handle: IpcHandle, flags: u32) -> Answer
         to.set(start);
         return Ok(());
     }
-    let import = driver.session.import(name.token).map_err(|error| refused(&error))?;
-    let inside = name.offset <= import.bytes() && name.bytes <= import.bytes() - name.offset;
+    let share = driver.session.import(name.token).map_err(|error| refused(&error))?;
+    let inside = name.offset <= share.bytes() && name.bytes <= share.bytes() - name.offset;
     if !inside {
         return Err(Status::INVALID_VALUE);
     }
-    let start = import.address() + name.offset;
-    let opened = Opened { import, name, count: AtomicU32::new(1) };
+    let start = share.address() + name.offset;
+    let opened = Opened { share, name, count: AtomicU32::new(1) };
     driver.memory.insert(start, name.bytes, What::Opened(opened), context)?;
     to.set(start);
     Ok(())

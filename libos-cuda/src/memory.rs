@@ -78,7 +78,7 @@ impl Memory {
         }
         Ok(match &found.value.what {
             What::Device(buffer) => Place::Device(buffer.range(offset, bytes)),
-            What::Opened(opened) => Place::Device(opened.import.range(opened.offset() + offset, bytes)),
+            What::Opened(opened) => Place::Device(opened.share.range(opened.offset() + offset, bytes)),
             What::Pinned(buffer, _) => Place::Pinned(HostSpan { handle: buffer.handle(), offset, bytes }),
         })
     }

@@ -271,9 +271,9 @@ impl Drop for Buffer {
 }
 
 /// Memory of another session's.
-pub(crate) struct Import(Buffer);
+pub(crate) struct Share(Buffer);
 
-impl Import {
+impl Share {
     pub(crate) fn address(&self) -> u64 {
         self.0.address()
     }
@@ -287,7 +287,7 @@ impl Import {
     }
 }
 
-impl Drop for Import {
+impl Drop for Share {
     fn drop(&mut self) {
         self.0.state.lock().asked.push(Asked::Unmap);
     }
@@ -397,10 +397,10 @@ impl Session {
         Ok(Buffer { handle, address, bytes, after: None, exported, state: self.state.clone() })
     }
 
-    pub(crate) fn import(&self, token: SturdyToken) -> Result<Import, Error> {
+    pub(crate) fn import(&self, token: SturdyToken) -> Result<Share, Error> {
         let elsewhere = self.state.lock().elsewhere.iter().find(|(known, _)| *known == token).copied();
         let (_, bytes) = elsewhere.ok_or_else(|| Error::new(ErrorCode::NotFound, "the token is not good"))?;
-        self.allocate(bytes).map(Import)
+        self.allocate(bytes).map(Share)
     }
 
     pub(crate) fn allocate_host(&self, bytes: usize) -> Result<HostBuffer, Error> {
