@@ -9,6 +9,7 @@ use std::{collections::BTreeSet, path::Path, process::Command, thread, time::Dur
 use bulkhead_tests::{
     kernel::Kernel,
     neighbour::{Neighbour, SECRET},
+    patience::until,
     place::{program, repository, toolchain_libraries},
     process::{Done, lives, run, run_privately},
 };
@@ -79,6 +80,29 @@ fn programs_that_run_at_once_on_one_kernel_pass() {
     let after = kernel.status();
     assert_eq!(after.executor_starts, 1);
     assert_eq!(kernel.without(&[]).sessions.len(), after.sessions.len());
+}
+
+#[test]
+fn processes_that_share_memory_disturb_nobody_and_leave_nothing() {
+    let kernel = Kernel::start();
+    let before = kernel.status();
+    let mut neighbour = Neighbour::new(&kernel, "neighbour");
+    thread::scope(|scope| {
+        let shared = scope.spawn(|| {
+            // Two pairs of processes at once.
+            thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| passed("ipc", &run(&mut on(&kernel, "ipc"), PATIENCE)));
+                }
+            });
+        });
+        while !shared.is_finished() {
+            neighbour.work();
+        }
+        shared.join().unwrap();
+    });
+    drop(neighbour);
+    until("all that was shared has returned", || kernel.status() == before);
 }
 
 /// Runs a hostile program while an honest one and a session work beside it, and answers what it did.

@@ -5,6 +5,7 @@ use std::{thread, time::Duration};
 use bulkhead_client::{Access, ErrorCode, Launch, Parameters, Pattern, Received, Stream, SturdyToken, Uses};
 use bulkhead_tests::{
     kernel::Kernel,
+    patience::until,
     tenant::{PAGE_BYTES, Tenant},
 };
 
@@ -118,6 +119,55 @@ fn what_is_not_whole_pages_is_not_mapped_and_says_so() {
         assert_eq!(refused.code, ErrorCode::NotSupported, "{offset} {bytes}");
         assert!(refused.message.contains("2 MiB"), "{refused}");
     }
+}
+
+/// What lies beside a block today is another's tomorrow.
+#[test]
+fn a_block_of_an_arena_is_not_shared_and_says_what_to_share_instead() {
+    let kernel = Kernel::start();
+    let giver = Tenant::new(&kernel, "giver");
+    for (bytes, access) in [(512, Access::Read), (PAGE_BYTES, Access::ReadWrite)] {
+        let block = giver.session.allocate(PAGE_BYTES).unwrap();
+        let refused = block.share(0, bytes, access).map(drop).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::InvalidArgument);
+        assert!(refused.remedy.contains("allocate_arena"), "{refused:?}");
+    }
+}
+
+#[test]
+fn an_exported_block_is_nobody_s_until_no_other_session_reaches_it() {
+    let kernel = Kernel::start();
+    let (giver, taker) = (Tenant::new(&kernel, "giver"), Tenant::new(&kernel, "taker"));
+    let block = giver.session.allocate(4096).unwrap();
+    giver.fill(block.all(), 1);
+    let export = block.export().unwrap();
+    assert_eq!(block.export().unwrap(), export);
+    // The word for answers lies in the same page.
+    assert!(export.shares_pages);
+    let large = giver.session.allocate(2 * PAGE_BYTES + 4).unwrap();
+    assert!(!large.export().unwrap().shares_pages, "a large block has its pages for itself");
+    let import = taker.session.import(export.token).unwrap();
+    let address = import.address() + export.offset;
+    taker.stores(address + 4, 2);
+    taker.fill(import.range(export.offset + 8, 4), 3);
+    assert_eq!(giver.words(block.range(0, 16)), [1, 2, 3, 1]);
+
+    let place = block.address();
+    let work = Parameters::new().u32(2_000_000).u64(address).u32(0xbad0_0000);
+    let running = taker.launch("persist", &work);
+    drop(block);
+    let heirs: Vec<_> = (0..4).map(|_| giver.session.allocate(4096).unwrap()).collect();
+    assert!(!taker.session.is_done(running).unwrap(), "the kernel takes its time, and nobody waits for it");
+    assert!(heirs.iter().all(|heir| heir.address() != place), "the taker's kernel still writes it");
+    until("the place is free", || giver.session.allocate(4096).unwrap().address() == place);
+    assert!(taker.session.is_done(running).unwrap());
+    let heir = giver.session.allocate(4096).unwrap();
+    assert_eq!(heir.address(), place);
+    assert_eq!(taker.session.import(export.token).map(drop).unwrap_err().code, ErrorCode::NotFound);
+    giver.fill(heir.all(), 0x600d);
+    taker.stores(address, 0xbad);
+    assert_ne!(taker.loads(address + 8), 0x600d);
+    assert!(giver.words(heir.all()).iter().all(|word| *word == 0x600d));
 }
 
 #[test]
