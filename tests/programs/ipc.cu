@@ -21,6 +21,13 @@ __global__ void verify(const unsigned *words, size_t n, unsigned seed, unsigned 
     if (i < n && words[i] != hash(static_cast<unsigned>(i) * 2654435761u + seed)) atomicAdd(wrong, 1u);
 }
 
+// Takes its time, and writes at its end.
+__global__ void write_late(unsigned *words, unsigned rounds) {
+    unsigned value = threadIdx.x;
+    for (unsigned round = 0; round < rounds; round++) value = hash(value);
+    words[threadIdx.x] = value;
+}
+
 static unsigned blocks(size_t n) { return static_cast<unsigned>((n + 255) / 256); }
 
 static void fill_all(unsigned *words, size_t bytes, unsigned seed) {
@@ -75,7 +82,7 @@ static void use_what_was_freed(unsigned *words, size_t bytes) {
     cudaGetLastError();
 }
 
-static int import(const Peer &peer, bool contained) {
+static int import(const Peer &peer, bool contained, unsigned rounds) {
     unsigned *opened[COUNT];
     cudaIpcMemHandle_t handles[COUNT];
     peer.receive(handles, sizeof handles);
@@ -105,6 +112,13 @@ static int import(const Peer &peer, bool contained) {
     peer.meet();
     CHECK(cudaIpcOpenMemHandle(reinterpret_cast<void **>(&opened[0]), handles[0], cudaIpcMemLazyEnablePeerAccess));
     verify_all(opened[0], SIZES[0], 300, "the importer reads again");
+    if (contained) {
+        // Still to write when the exporter frees what they write.
+        for (unsigned *one : opened) {
+            write_late<<<1, 256>>>(one, rounds);
+            CHECK(cudaGetLastError());
+        }
+    }
     peer.meet();
     if (contained) {
         // It frees everything, while it is open here.
@@ -185,7 +199,7 @@ int main(int argc, char **argv) {
     if (child == 0) {
         close(there[1]);
         close(back[0]);
-        return import(Peer{there[0], back[1]}, contained);
+        return import(Peer{there[0], back[1]}, contained, program.large ? 4000000 : 20000);
     }
     close(there[0]);
     close(back[1]);
