@@ -1,73 +1,153 @@
 //! Capabilities for memory.
 
-use std::{cell::Cell, rc::Rc};
+use std::rc::Rc;
 
+use bulkhead_caps::{Access, Kind};
 use bulkhead_schema::{
-    Handle,
-    bulkhead_capnp::{gpu_buffer, gpu_buffer_view, gpu_capability},
+    Error, ErrorCode, Handle,
+    bulkhead_capnp::{buffer_info, gpu_buffer, gpu_buffer_view, result},
 };
 
-use crate::session::Session;
+use crate::{
+    held::{Facet, Held, Served, capability},
+    session::Bound,
+    task::detached,
+};
 
-/// Device memory, or host memory shared with the device. Dropping it gives the memory back.
-pub(crate) struct Buffer {
-    session: Rc<Session>,
-    pub(crate) handle: Handle,
-    /// 0 for host memory.
-    pub(crate) address: u64,
-    pub(crate) bytes: u64,
-    closed: Cell<bool>,
+/// Memory to read.
+pub(crate) struct View(pub(crate) Served);
+
+/// Memory to read and write.
+pub(crate) struct Buffer(pub(crate) Served);
+
+capability!(View);
+capability!(Buffer);
+
+/// A part of memory that was just made.
+struct Part {
+    held: Held,
+    handle: Handle,
+    address: u64,
+    bytes: u64,
 }
 
-impl Buffer {
-    pub(crate) fn new(session: Rc<Session>, handle: Handle, address: u64, bytes: u64) -> Self {
-        Self { session, handle, address, bytes, closed: Cell::new(false) }
-    }
-
-    fn close(&self) {
-        if !self.closed.replace(true) {
-            self.session.retire(self.handle);
+impl Served {
+    /// Its address in the session that it belongs to; 0 for host memory.
+    pub(crate) fn address(&self) -> u64 {
+        match self.facet {
+            Facet::View { address } | Facet::Buffer { address } => address,
+            Facet::Program(_) | Facet::Peer | Facet::Fence | Facet::Signal => 0,
         }
     }
-}
 
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        self.close();
-    }
-}
-
-impl gpu_buffer::Server for Buffer {}
-
-impl gpu_buffer_view::Server for Buffer {
-    async fn info(
-        self: Rc<Self>,
-        _: gpu_buffer_view::InfoParams,
-        mut results: gpu_buffer_view::InfoResults,
-    ) -> Result<(), capnp::Error> {
-        let result = results.get().init_result();
-        if let Err(error) = self.session.live() {
-            error.write(result.init_error());
-            return Ok(());
+    fn info(&self, result: result::Builder<'_, buffer_info::Owned>) {
+        match self.held.look() {
+            Ok(view) => {
+                let mut info = result.init_ok();
+                self.held.handle.write(info.reborrow().init_handle());
+                info.set_address(self.address());
+                info.set_bytes(view.bytes);
+                info.set_session(self.held.session.id);
+                info.set_writable(view.access == Access::ReadWrite);
+            }
+            Err(error) => error.write(result.init_error()),
         }
-        let mut info = result.init_ok();
-        self.handle.write(info.reborrow().init_handle());
-        info.set_address(self.address);
-        info.set_bytes(self.bytes);
-        Ok(())
+    }
+
+    /// Makes a capability for a part of it, which its session's records can name from then on.
+    async fn part(&self, access: Access, offset: u64, bytes: u64) -> Result<Part, Error> {
+        let kind = self.held.look()?.kind;
+        if kind != Kind::Buffer {
+            let message = "parts of host memory have no capabilities of their own";
+            return Err(Error::new(ErrorCode::NotSupported, message).remedy("allocate the parts one by one"));
+        }
+        if bytes == 0 {
+            return Err(Error::new(ErrorCode::InvalidArgument, "a part holds at least one byte"));
+        }
+        let held = self.held.derive(kind, access, offset, bytes)?;
+        let (handle, address) = (held.handle, self.address().saturating_add(offset));
+        // Nobody can name it in a record where its session's client does not have it.
+        if held.is_elsewhere() {
+            return Ok(Part { held, handle, address, bytes });
+        }
+        let bound = async move {
+            held.session.bind(&[Bound { handle, address, bytes, access }]).await?;
+            held.look()?;
+            Ok(held)
+        };
+        let held = detached(self.held.session.limits.answer(), bound).await?;
+        Ok(Part { held, handle, address, bytes })
     }
 }
 
-impl gpu_capability::Server for Buffer {
-    async fn close(
+macro_rules! view {
+    ($server:ty) => {
+        impl gpu_buffer_view::Server for $server {
+            async fn info(
+                self: Rc<Self>,
+                _: gpu_buffer_view::InfoParams,
+                mut results: gpu_buffer_view::InfoResults,
+            ) -> Result<(), capnp::Error> {
+                self.0.info(results.get().init_result());
+                Ok(())
+            }
+
+            async fn derive(
+                self: Rc<Self>,
+                params: gpu_buffer_view::DeriveParams,
+                mut results: gpu_buffer_view::DeriveResults,
+            ) -> Result<(), capnp::Error> {
+                let (offset, bytes) = {
+                    let params = params.get()?;
+                    (params.get_offset(), params.get_bytes())
+                };
+                drop(params);
+                let part = self.0.part(Access::Read, offset, bytes).await;
+                let result = results.get().init_result();
+                match part {
+                    Ok(part) => {
+                        let mut created = result.init_ok();
+                        part.handle.write(created.reborrow().init_handle());
+                        created.set_address(part.address);
+                        created.set_bytes(part.bytes);
+                        let facet = Facet::View { address: part.address };
+                        let served = Served::new(part.held, facet, &self.0.connection);
+                        created.set_view(self.0.connection.servers.view(View(served)));
+                    }
+                    Err(error) => error.write(result.init_error()),
+                }
+                Ok(())
+            }
+        }
+    };
+}
+
+view!(View);
+view!(Buffer);
+
+impl gpu_buffer::Server for Buffer {
+    async fn derive_buffer(
         self: Rc<Self>,
-        _: gpu_capability::CloseParams,
-        mut results: gpu_capability::CloseResults,
+        params: gpu_buffer::DeriveBufferParams,
+        mut results: gpu_buffer::DeriveBufferResults,
     ) -> Result<(), capnp::Error> {
-        Buffer::close(&self);
+        let (offset, bytes) = {
+            let params = params.get()?;
+            (params.get_offset(), params.get_bytes())
+        };
+        drop(params);
+        let part = self.0.part(Access::ReadWrite, offset, bytes).await;
         let result = results.get().init_result();
-        match self.session.live() {
-            Ok(()) => drop(result.init_ok()),
+        match part {
+            Ok(part) => {
+                let mut created = result.init_ok();
+                part.handle.write(created.reborrow().init_handle());
+                created.set_address(part.address);
+                created.set_bytes(part.bytes);
+                let facet = Facet::Buffer { address: part.address };
+                let served = Served::new(part.held, facet, &self.0.connection);
+                created.set_buffer(self.0.connection.servers.buffer(Buffer(served)));
+            }
             Err(error) => error.write(result.init_error()),
         }
         Ok(())

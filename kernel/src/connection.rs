@@ -7,8 +7,13 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::bulkhead, limits};
-use capnp_rpc::RpcSystem;
+use bulkhead_schema::{
+    Error, ErrorCode, Handle,
+    bulkhead_capnp::{bulkhead, gpu_buffer, gpu_buffer_view, gpu_copy_session, gpu_session},
+    limits,
+};
+use capnp::capability::FromClientHook;
+use capnp_rpc::{CapabilityServerSet, RpcSystem};
 use futures::io::{BufReader, BufWriter};
 use rustix::process::{Pid, PidfdFlags};
 use tokio::{
@@ -19,11 +24,14 @@ use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 
 use crate::{
     awake::stay_awake,
+    books::SturdyToken,
+    buffer::{Buffer, View},
     descriptors::{Peer, Purpose, Token},
-    executor::length,
+    executor::{Device, EntryInfo, length},
     firewall::{self, Firewall},
+    held::{Facet, Held, Served, write_any},
     kernel::Kernel,
-    session::{Session, SessionServer},
+    session::{CopyServer, OpenSession, Opening, Parent, Session, SessionServer, Terms},
     task::detached,
     watched::watched,
 };
@@ -40,6 +48,75 @@ pub(crate) struct Connection {
     ended: Cell<bool>,
     sessions: RefCell<Vec<Weak<Session>>>,
     opening: Cell<usize>,
+    /// The memory that this client was given capabilities for.
+    pub(crate) servers: Servers,
+}
+
+/// Capabilities that a client may name as arguments: those that this kernel serves to it.
+#[derive(Default)]
+pub(crate) struct Servers {
+    views: RefCell<CapabilityServerSet<View, gpu_buffer_view::Client>>,
+    buffers: RefCell<CapabilityServerSet<Buffer, gpu_buffer::Client>>,
+    made: Cell<usize>,
+}
+
+/// Memory that a client named.
+pub(crate) enum Found {
+    View(Rc<View>),
+    Buffer(Rc<Buffer>),
+}
+
+impl Found {
+    pub(crate) fn served(&self) -> &Served {
+        match self {
+            Self::View(view) => &view.0,
+            Self::Buffer(buffer) => &buffer.0,
+        }
+    }
+}
+
+/// After so many new ones, the places of those that are gone are given back.
+const SERVERS_PER_SWEEP: usize = 1024;
+
+impl Servers {
+    fn sweep(&self) {
+        self.made.set(self.made.get() + 1);
+        if self.made.get().is_multiple_of(SERVERS_PER_SWEEP) {
+            self.views.borrow_mut().gc();
+            self.buffers.borrow_mut().gc();
+        }
+    }
+
+    pub(crate) fn view(&self, view: View) -> gpu_buffer_view::Client {
+        self.sweep();
+        self.views.borrow_mut().new_client(view)
+    }
+
+    pub(crate) fn buffer(&self, buffer: Buffer) -> gpu_buffer::Client {
+        self.sweep();
+        self.buffers.borrow_mut().new_client(buffer)
+    }
+
+    /// The memory that an argument names: one of this connection's own, and nothing else.
+    pub(crate) async fn find(
+        connection: &Connection,
+        argument: capnp::Result<gpu_buffer_view::Client>,
+    ) -> Result<Found, Error> {
+        let foreign = || {
+            Error::new(ErrorCode::NotPermitted, "that is no memory that this kernel gave to this connection")
+                .remedy("pass a `GpuBuffer` or `GpuBufferView` that it answered; for other processes there are tokens")
+        };
+        let argument = argument.map_err(|_| foreign())?;
+        // It may be the result of a call that is not answered yet.
+        let view = capnp::capability::get_resolved_cap(argument).await;
+        let buffer: gpu_buffer::Client = view.clone().cast_to();
+        let own = &connection.servers;
+        if let Some(view) = own.views.borrow().get_local_server_of_resolved(&view) {
+            return Ok(Found::View(view));
+        }
+        let found = own.buffers.borrow().get_local_server_of_resolved(&buffer);
+        found.map(Found::Buffer).ok_or_else(foreign)
+    }
 }
 
 impl Connection {
@@ -51,7 +128,7 @@ impl Connection {
         self.kernel.tokens.give(self.id, self.peer, purpose)
     }
 
-    fn greeted(&self) -> Result<(), Error> {
+    pub(crate) fn greeted(&self) -> Result<(), Error> {
         if self.greeted.get() { Ok(()) } else { Err(Error::new(ErrorCode::Protocol, "`hello` comes first")) }
     }
 
@@ -91,6 +168,7 @@ pub(crate) async fn serve(kernel: Rc<Kernel>, stream: UnixStream, peer: Peer) ->
         ended: Cell::new(false),
         sessions: RefCell::default(),
         opening: Cell::new(0),
+        servers: Servers::default(),
     });
     let ending = Ending(Rc::clone(&connection));
     tracing::info!(target: "bulkhead::audit", connection = id, ?peer, "connection");
@@ -189,50 +267,97 @@ impl Bulkhead {
         connection: Rc<Connection>,
         device: u32,
         name: Result<String, Error>,
-    ) -> Result<(SessionServer, Token), Error> {
+        terms: Terms,
+    ) -> Result<Opened, Error> {
         connection.greeted()?;
-        let name = name?;
-        if connection.sessions() >= limits::SESSIONS_PER_CONNECTION_MAX {
-            let message =
-                format!("a connection has at most {} sessions", limits::SESSIONS_PER_CONNECTION_MAX);
-            return Err(Error::new(ErrorCode::LimitReached, message).remedy("close a session"));
-        }
-        let kernel = Rc::clone(&connection.kernel);
-        let device = kernel.device(device)?;
-        let id = kernel.next_session.get();
-        kernel.next_session.set(id.checked_add(1).ok_or_else(|| {
-            Error::new(ErrorCode::LimitReached, "this kernel has opened all sessions it can")
-        })?);
-        let pid = connection.peer.pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
-        let opening = Opening::new(&connection);
-        let opened = Session::open(device, id, name, pid, kernel.limits).await?;
-        drop(opening);
-        let session = &opened.session.0;
-        connection.sessions.borrow_mut().push(Rc::downgrade(session));
-        kernel.sessions.borrow_mut().insert(id, Rc::downgrade(session));
-        // Where the connection has ended meanwhile, this refuses, and dropping the session ends it.
-        let token = connection.give(Purpose::Fetch(vec![opened.ring, opened.completions]))?;
-        Ok((SessionServer::new(opened.session, connection), token))
+        let device = connection.kernel.device(device)?;
+        open(connection, device, name?, terms, None).await
+    }
+
+    fn restore(&self, token: SturdyToken) -> Result<(Held, Facet), Error> {
+        self.connection.greeted()?;
+        let unknown = || {
+            Error::new(ErrorCode::NotFound, "the token stands for nothing (any more)")
+                .remedy("ask whoever made it for another")
+        };
+        let devices = &self.connection.kernel.devices;
+        devices
+            .iter()
+            .find_map(|device| Held::restore(&device.books, token))
+            .unwrap_or_else(|| Err(unknown()))
     }
 }
 
-/// One session that is being opened.
-struct Opening(Rc<Connection>);
+/// A session that was just opened.
+pub(crate) struct Opened {
+    pub(crate) session: OpenSession,
+    pub(crate) token: Token,
+    /// Those of its program, with the handles that it launches them by.
+    pub(crate) entries: Vec<(Handle, EntryInfo)>,
+    connection: Rc<Connection>,
+}
 
-impl Opening {
+impl Opened {
+    fn into_session(self) -> gpu_session::Client {
+        capnp_rpc::new_client(SessionServer::new(self.session, self.connection))
+    }
+
+    /// The session as one that loads no code.
+    pub(crate) fn into_copying(self) -> gpu_copy_session::Client {
+        capnp_rpc::new_client(CopyServer::new(self.session, self.connection))
+    }
+}
+
+/// Opens a session for a client.
+pub(crate) async fn open(
+    connection: Rc<Connection>,
+    device: Rc<Device>,
+    name: String,
+    terms: Terms,
+    parent: Option<Parent>,
+) -> Result<Opened, Error> {
+    if connection.sessions() >= limits::SESSIONS_PER_CONNECTION_MAX {
+        let message = format!("a connection has at most {} sessions", limits::SESSIONS_PER_CONNECTION_MAX);
+        return Err(Error::new(ErrorCode::LimitReached, message).remedy("close a session"));
+    }
+    let kernel = Rc::clone(&connection.kernel);
+    let id = kernel.next_session.get();
+    kernel.next_session.set(
+        id.checked_add(1).ok_or_else(|| {
+            Error::new(ErrorCode::LimitReached, "this kernel has opened all sessions it can")
+        })?,
+    );
+    let pid = connection.peer.pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
+    let counted = Counted::new(&connection);
+    let opening = Opening { device, id, name, pid, limits: kernel.limits, terms, parent };
+    let opened = Session::open(opening).await?;
+    drop(counted);
+    let session = &opened.session.0;
+    connection.sessions.borrow_mut().push(Rc::downgrade(session));
+    kernel.sessions.borrow_mut().insert(id, Rc::downgrade(session));
+    // Where the connection has ended meanwhile, this refuses, and dropping the session ends it.
+    let token = connection.give(Purpose::Fetch(vec![opened.ring, opened.completions]))?;
+    Ok(Opened { session: opened.session, token, entries: opened.entries, connection })
+}
+
+/// One session that is being opened.
+struct Counted(Rc<Connection>);
+
+impl Counted {
     fn new(connection: &Rc<Connection>) -> Self {
         connection.opening.set(connection.opening.get() + 1);
         Self(Rc::clone(connection))
     }
 }
 
-impl Drop for Opening {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.opening.set(self.0.opening.get().saturating_sub(1));
     }
 }
 
-fn name(text: capnp::Result<capnp::text::Reader<'_>>) -> Result<String, Error> {
+/// A name that a client gave.
+pub(crate) fn name(text: capnp::Result<capnp::text::Reader<'_>>) -> Result<String, Error> {
     let invalid = |message: String| Error::new(ErrorCode::InvalidArgument, message);
     let text = text.map_err(|error| invalid(error.to_string()))?;
     let text = text.to_str().map_err(|_| invalid("a name is UTF-8".into()))?;
@@ -304,24 +429,25 @@ impl bulkhead::Server for Bulkhead {
         params: bulkhead::OpenSessionParams,
         mut results: bulkhead::OpenSessionResults,
     ) -> Result<(), capnp::Error> {
-        let (device, name) = {
+        let (device, name, terms) = {
             let params = params.get()?;
-            (params.get_device(), name(params.get_name()))
+            (params.get_device(), name(params.get_name()), Terms::read(params.get_terms()?))
         };
         drop(params);
         let limits = self.connection.kernel.limits;
-        let open = Bulkhead::open(Rc::clone(&self.connection), device, name);
+        let open = Bulkhead::open(Rc::clone(&self.connection), device, name, terms);
         let opened = detached(limits.request() + limits.answer(), open).await;
         let result = results.get().init_result();
         match opened {
-            Ok((server, token)) => {
-                let mut opened = result.init_ok();
-                let (base, bytes) = server.session().addresses();
-                opened.set_id(server.session().id);
-                opened.set_window_base(base);
-                opened.set_window_bytes(bytes);
-                token.write(opened.reborrow().init_ring());
-                opened.set_session(capnp_rpc::new_client(server));
+            Ok(opened) => {
+                let mut written = result.init_ok();
+                let session = &opened.session.0;
+                let (base, bytes) = session.addresses();
+                written.set_id(session.id);
+                written.set_window_base(base);
+                written.set_window_bytes(bytes);
+                opened.token.write(written.reborrow().init_ring());
+                written.set_session(opened.into_session());
             }
             Err(error) => {
                 tracing::info!(target: "bulkhead::audit", connection = self.connection.id, %error, "session refused");
@@ -340,6 +466,23 @@ impl bulkhead::Server for Bulkhead {
         match self.connection.greeted() {
             Ok(()) => self.connection.kernel.status(result.init_ok()),
             Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn restore(
+        self: Rc<Self>,
+        params: bulkhead::RestoreParams,
+        mut results: bulkhead::RestoreResults,
+    ) -> Result<(), capnp::Error> {
+        let restored = Bulkhead::restore(&self, SturdyToken::read(params.get()?.get_token()?));
+        let result = results.get().init_result();
+        match restored {
+            Ok((held, facet)) => write_any(held, facet, &self.connection, result.init_ok()),
+            Err(error) => {
+                tracing::info!(target: "bulkhead::audit", connection = self.connection.id, %error, "not restored");
+                error.write(result.init_error());
+            }
         }
         Ok(())
     }

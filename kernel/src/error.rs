@@ -48,4 +48,10 @@ pub enum Error {
         /// What is known of it.
         reason: String,
     },
+    /// Something was not given back though every session is gone: our fault.
+    #[error("not everything was given back: {what}")]
+    Leftovers {
+        /// What is left.
+        what: String,
+    },
 }

@@ -1,60 +1,119 @@
-//! Capabilities for points of a stream.
+//! Capabilities for completion points: of a stream, or of whoever signals them.
 
 use std::{rc::Rc, time::Duration};
 
+use bulkhead_caps::{Access, Kind};
 use bulkhead_schema::{
     Error,
-    bulkhead_capnp::{gpu_capability, gpu_fence},
+    bulkhead_capnp::{fence_state, gpu_fence, gpu_signal, result},
 };
 use tokio::sync::watch;
 
-use crate::session::Session;
+use crate::{
+    books::{Thing, What},
+    held::{Facet, Served, capability},
+    refusal::internal,
+};
 
-/// Whether a fence has passed, or why nobody will know.
+/// Whether a point has passed, or why nobody will know.
 pub(crate) type Passed = Option<Result<(), Error>>;
 
-/// A point of a stream that others can wait for.
-pub(crate) struct Fence {
-    session: Rc<Session>,
-    passed: watch::Receiver<Passed>,
+/// A completion point to wait for.
+pub(crate) struct Fence(pub(crate) Served);
+
+/// A completion point to signal.
+pub(crate) struct Signal(pub(crate) Served);
+
+capability!(Fence);
+capability!(Signal);
+
+fn point(thing: &Thing) -> Result<&watch::Sender<Passed>, Error> {
+    match &thing.what {
+        What::Point(passed) => Ok(passed),
+        What::Memory(_) | What::Host { .. } | What::Code(_) | What::Program | What::Peer => {
+            Err(internal("a fence is something else"))
+        }
+    }
 }
 
-impl Fence {
-    pub(crate) fn new(session: Rc<Session>, passed: watch::Receiver<Passed>) -> Self {
-        Self { session, passed }
+impl Served {
+    fn point(&self) -> Result<Rc<Thing>, Error> {
+        self.held.session.books().thing(self.held.look()?.object)
     }
 
-    /// Waits until it has passed, the time is up, or the session is over.
-    async fn wait(&self, timeout: Duration) -> Result<bool, Error> {
-        let mut passed = self.passed.clone();
-        let now = passed.borrow().clone();
-        if let Some(passed) = now {
-            return passed.map(|()| true);
-        }
+    /// Waits until the point has passed, the time is up, or there is nothing to wait for any more.
+    async fn wait_for(&self, timeout: Duration) -> Result<bool, Error> {
+        let thing = self.point()?;
+        let mut passed = point(&thing)?.subscribe();
         let answer = tokio::select! {
             biased;
             answer = passed.wait_for(Option::is_some) => answer.ok().and_then(|passed| passed.clone()),
-            error = self.session.over() => Some(Err(error)),
+            error = self.held.ended() => Some(Err(error)),
             () = tokio::time::sleep(timeout) => None,
         };
         answer.map_or(Ok(false), |passed| passed.map(|()| true))
     }
 }
 
-impl gpu_capability::Server for Fence {}
+fn write(waited: Result<bool, Error>, result: result::Builder<'_, fence_state::Owned>) {
+    match waited {
+        Ok(passed) => result.init_ok().set_passed(passed),
+        Err(error) => error.write(result.init_error()),
+    }
+}
 
-impl gpu_fence::Server for Fence {
-    async fn wait(
+macro_rules! fence {
+    ($server:ty) => {
+        impl gpu_fence::Server for $server {
+            async fn wait(
+                self: Rc<Self>,
+                params: gpu_fence::WaitParams,
+                mut results: gpu_fence::WaitResults,
+            ) -> Result<(), capnp::Error> {
+                let timeout = Duration::from_millis(u64::from(params.get()?.get_timeout_ms()));
+                drop(params);
+                let waited = self.0.wait_for(timeout).await;
+                write(waited, results.get().init_result());
+                Ok(())
+            }
+        }
+    };
+}
+
+fence!(Fence);
+fence!(Signal);
+
+impl gpu_signal::Server for Signal {
+    async fn signal(
         self: Rc<Self>,
-        params: gpu_fence::WaitParams,
-        mut results: gpu_fence::WaitResults,
+        _: gpu_signal::SignalParams,
+        mut results: gpu_signal::SignalResults,
     ) -> Result<(), capnp::Error> {
-        let timeout = Duration::from_millis(u64::from(params.get()?.get_timeout_ms()));
-        drop(params);
-        let waited = Fence::wait(&self, timeout).await;
+        let signalled = self.0.point().and_then(|thing| {
+            // Once is as good as twice.
+            point(&thing)?.send_if_modified(|passed| passed.replace(Ok(())).is_none());
+            Ok(())
+        });
         let result = results.get().init_result();
-        match waited {
-            Ok(passed) => result.init_ok().set_passed(passed),
+        match signalled {
+            Ok(()) => drop(result.init_ok()),
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn fence(
+        self: Rc<Self>,
+        _: gpu_signal::FenceParams,
+        mut results: gpu_signal::FenceResults,
+    ) -> Result<(), capnp::Error> {
+        let derived = self.0.held.derive(Kind::Fence, Access::Read, 0, 0);
+        let result = results.get().init_result();
+        match derived {
+            Ok(held) => {
+                let served = Served::new(held, Facet::Fence, &self.0.connection);
+                result.init_ok().set_fence(capnp_rpc::new_client(Fence(served)));
+            }
             Err(error) => error.write(result.init_error()),
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Capabilities for loaded code.
 
-use std::{cell::Cell, rc::Rc};
+use std::rc::Rc;
 
 use bulkhead_schema::{
     Handle,
@@ -9,21 +9,20 @@ use bulkhead_schema::{
 
 use crate::{
     executor::{EntryInfo, length},
-    session::Session,
+    held::Held,
+    program::not_here,
     task::detached,
 };
 
 /// Loaded code. Dropping it unloads it.
 pub(crate) struct Image {
-    session: Rc<Session>,
-    handle: Handle,
+    held: Held,
     entries: Vec<(Handle, EntryInfo)>,
-    closed: Cell<bool>,
 }
 
 impl Image {
-    pub(crate) fn new(session: Rc<Session>, handle: Handle, entries: Vec<(Handle, EntryInfo)>) -> Self {
-        Self { session, handle, entries, closed: Cell::new(false) }
+    pub(crate) fn new(held: Held, entries: Vec<(Handle, EntryInfo)>) -> Self {
+        Self { held, entries }
     }
 
     /// How many entries it has.
@@ -37,18 +36,6 @@ impl Image {
             info.write(*handle, list.reborrow().get(at));
         }
     }
-
-    fn close(&self) {
-        if !self.closed.replace(true) {
-            self.session.retire(self.handle);
-        }
-    }
-}
-
-impl Drop for Image {
-    fn drop(&mut self) {
-        self.close();
-    }
 }
 
 impl gpu_module::Server for Image {
@@ -58,8 +45,8 @@ impl gpu_module::Server for Image {
         mut results: gpu_module::EntriesResults,
     ) -> Result<(), capnp::Error> {
         let result = results.get().init_result();
-        match self.session.live() {
-            Ok(()) => self.write(result.init_ok().init_entries(self.count())),
+        match self.held.look() {
+            Ok(_) => self.write(result.init_ok().init_entries(self.count())),
             Err(error) => error.write(result.init_error()),
         }
         Ok(())
@@ -78,10 +65,10 @@ impl gpu_module::Server for Image {
         // Only entries of this image: another's is another capability's to change.
         let own = self.entries.iter().any(|(handle, _)| *handle == entry);
         let allowed = if own {
-            let allowed = Rc::clone(&self.session).allow_dynamic_shared(entry, bytes);
-            detached(self.session.limits.answer(), allowed).await
+            let session = Rc::clone(&self.held.session);
+            detached(session.limits.answer(), Rc::clone(&session).allow_dynamic_shared(entry, bytes)).await
         } else {
-            Err(crate::refusal::table(bulkhead_caps::TableError::Stale { handle: entry }))
+            Err(not_here(entry))
         };
         let result = results.get().init_result();
         match allowed {
@@ -96,9 +83,9 @@ impl gpu_module::Server for Image {
         _: gpu_module::CloseParams,
         mut results: gpu_module::CloseResults,
     ) -> Result<(), capnp::Error> {
-        Image::close(&self);
+        let closed = self.held.close();
         let result = results.get().init_result();
-        match self.session.live() {
+        match closed {
             Ok(()) => drop(result.init_ok()),
             Err(error) => error.write(result.init_error()),
         }

@@ -6,7 +6,7 @@ use std::{
     rc::{Rc, Weak},
 };
 
-use bulkhead_mm::Resource;
+use bulkhead_mm::{Amounts, Resource};
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::status};
 
 use crate::{
@@ -75,23 +75,37 @@ impl Kernel {
             status.set_name(&session.name);
             status.set_device(session.device.index);
             status.set_pid(session.pid);
-            status.set_buffer_bytes(used.get(Resource::BufferBytes));
+            status.set_buffer_bytes(session.own_bytes());
             status.set_arena_bytes(used.get(Resource::DeviceBytes));
             status.set_host_bytes(used.get(Resource::HostBytes));
             status.set_capabilities(u32::try_from(used.get(Resource::Capabilities)).unwrap_or(u32::MAX));
             status.set_lost(session.live().is_err());
+            status.set_parent(session.parent().unwrap_or(0));
+            status.set_priority(session.terms.priority);
+            status.set_swappable(!session.terms.keep_resident);
+            status.set_granted(length(session.granted_count()));
+            status.set_quarantined_bytes(session.quarantined_bytes());
         }
     }
 
-    /// Ends every session and waits a moment for the executors to let go of them.
-    pub(crate) async fn end_sessions(&self, why: &Error) {
-        let sessions = self.sessions();
+    /// Ends every session and waits a moment for the executors to let go of them. Where they did, what is there all the
+    /// same, though nobody has it.
+    pub(crate) async fn end_sessions(&self, why: &Error) -> Option<String> {
+        // Those too that are being opened, and those that no client knows any more.
+        let sessions: Vec<_> = self.devices.iter().flat_map(|device| device.books.sessions()).collect();
         for session in &sessions {
             session.end(why);
         }
         let closed = futures::future::join_all(sessions.iter().map(|session| session.close()));
         if tokio::time::timeout(self.limits.second, closed).await.is_err() {
             tracing::warn!("sessions were still closing when the kernel ended");
+            return None;
         }
+        let stuck = sessions.iter().any(|session| !session.is_gone());
+        self.devices.iter().filter(|_| !stuck).find_map(|device| {
+            let used = device.ledger.borrow().used();
+            let charged = (used != Amounts::NONE).then(|| format!("charges: {used:?}"));
+            device.books.leftovers().or(charged)
+        })
     }
 }

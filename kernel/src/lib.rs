@@ -10,26 +10,32 @@
 //!
 //! # Threads and locks
 //! One thread: everything runs on one `LocalSet`, so state is in cells and no borrow of one lives across an
-//! `.await`. No locks, hence no lock order; a session's `loading` is taken before its `changing` (asynchronous
-//! mutexes that put requests in a queue). A panic unwinds the task it is in: a connection's ends that connection, a
+//! `.await`. Two asynchronous mutexes put requests in a queue: a session's `loading`, and a memory's `cutting`; who holds
+//! one waits for no other. A panic unwinds the task it is in: a connection's ends that connection, a
 //! session keeper's that session; the supervisor's ends the kernel.
 //!
 //! # Invariants
-//! 1. No method takes, calls or keeps a capability that a client hosts.
+//! 1. No method takes, calls or keeps a capability that a client hosts. What a client names as an argument is what this
+//!    kernel serves to that client's own connection.
 //! 2. Whatever a client sends, no other connection is disturbed: a typed error, or the end of its own connection.
 //! 3. A call that is given up changes nothing, or finishes and has its result dropped.
-//! 4. A range of device addresses is free again only after the executor has refused its name and drained the
-//!    session; a slot only after the executor has closed the session or is gone.
+//! 4. A range of device addresses is free again only after the executor has refused its names and unmapped it
+//!    wherever it was mapped; a slot only after the executor has closed the session or is gone.
 //! 5. What a session uses is charged before it exists and refunded after it is gone.
 //! 6. An executor that is gone takes its sessions with it at once: every request and every capability of theirs
 //!    answers `deviceLost`.
-//! 7. A descriptor token is good once, for one process, for a while.
+//! 7. A capability never outlives what it was derived from, nor the session that holds it; what was revoked is admitted
+//!    nowhere, from the moment it is marked on.
+//! 8. Whoever's work keeps what others took back beyond the deadline is ended; until its work is known to be gone,
+//!    nobody gets that memory.
+//! 9. A descriptor token is good once, for one process, for a while.
 //!
 //! # Trust
 //! The executor's word is taken for what its device did, not for its messages' form. Compile processes and clients
 //! are not trusted at all.
 
 mod awake;
+mod books;
 mod buffer;
 mod compiler;
 mod config;
@@ -39,10 +45,14 @@ mod error;
 mod executor;
 mod fence;
 mod firewall;
+mod held;
 mod image;
 mod kernel;
 mod packets;
+mod peer;
+mod program;
 mod refusal;
+mod revocation;
 mod server;
 mod session;
 mod task;

@@ -1,22 +1,25 @@
-//! What clients are told when the tables, the window or the ledger refuse.
+//! What clients are told when the tree, the regions or the ledger refuse.
 
 use bulkhead_caps as caps;
-use bulkhead_mm::{LedgerError, Resource, WindowError};
+use bulkhead_mm::{LedgerError, RegionError, Resource};
 use bulkhead_schema::{Error, ErrorCode};
 
-pub(crate) fn table(error: caps::TableError) -> Error {
+pub(crate) fn tree(error: caps::Error) -> Error {
     let code = match error {
-        caps::TableError::Full { .. } => ErrorCode::LimitReached,
-        caps::TableError::Stale { .. } | caps::TableError::WrongKind { .. } => ErrorCode::InvalidHandle,
+        caps::Error::Full { .. } | caps::Error::TreeFull { .. } => ErrorCode::LimitReached,
+        caps::Error::Stale { .. } | caps::Error::WrongKind { .. } => ErrorCode::InvalidHandle,
+        caps::Error::NotAllowed { .. } => ErrorCode::NotPermitted,
+        caps::Error::OutOfReach { .. } => ErrorCode::InvalidArgument,
+        caps::Error::Unknown(_) | caps::Error::InUse => ErrorCode::Internal,
     };
     Error::new(code, error.to_string())
 }
 
-pub(crate) fn window(error: WindowError) -> Error {
+pub(crate) fn region(error: RegionError) -> Error {
     let code = match error {
-        WindowError::Empty => ErrorCode::InvalidArgument,
-        WindowError::Full { .. } => ErrorCode::OutOfMemory,
-        WindowError::Mismatch { .. } => ErrorCode::Internal,
+        RegionError::Empty => ErrorCode::InvalidArgument,
+        RegionError::Full { .. } => ErrorCode::OutOfMemory,
+        RegionError::Mismatch { .. } => ErrorCode::Internal,
     };
     Error::new(code, error.to_string())
 }
@@ -27,7 +30,6 @@ pub(crate) fn ledger(error: LedgerError) -> Error {
         | LedgerError::AncestorLimit { resource, .. }
         | LedgerError::TotalLimit { resource, .. } => match resource {
             Resource::DeviceBytes
-            | Resource::BufferBytes
             | Resource::HostBytes
             | Resource::SwapBytes
             | Resource::CodeBytes

@@ -150,11 +150,14 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
     };
     drop(listener);
     let why = bulkhead_schema::Error::new(ErrorCode::SessionLost, "the kernel has ended");
-    kernel.end_sessions(&why).await;
+    let leftovers = kernel.end_sessions(&why).await;
     for task in [&supervisor, &descriptors, &expiry] {
         task.abort();
     }
-    result
+    match leftovers {
+        Some(what) => result.and(Err(Error::Leftovers { what })),
+        None => result,
+    }
 }
 
 fn reason<T>(stopped: Result<T, tokio::task::JoinError>) -> String {

@@ -4,21 +4,18 @@
 //! executor to do what was planned, and commits once that is done.
 //!
 //! A *slot* is one session's self-aligned range of device addresses. The part of it that holds memory is its
-//! *window*; the rest are guard zones. An *arena* is physical memory granted in a window; a *buffer* is a
-//! range of one arena. A *region* says which granules of a window are taken, and by what. A *ledger* says who has
+//! *window*; the rest are guard zones. An *arena* is physical memory that is mapped in a window. A *region* says which granules of a window are taken, and by what. A *ledger* says who has
 //! used how much. A *pause* holds a session's launches back so that its pages can change; a session is *resident*
 //! while its memory is on the device and not swapped out.
 //!
 //! # Invariants
 //! 1. Any address, confined with a slot's masks, lies in that slot; confined with its store mask, in its
 //!    lower half.
-//! 2. Arenas of a window do not overlap and lie in its read-write part.
-//! 3. Buffers of a window do not overlap, and each lies in one arena.
-//! 4. A buffer of up to [`SEGMENT_BYTES`] lies in one segment of that size.
-//! 5. Ranges taken in a region touch no granule in common.
-//! 6. What an account uses is what was charged to it and what the accounts below it use, what a ledger uses in all is
+//! 2. Ranges taken in a region touch no granule in common.
+//! 3. What is placed in a region and has up to [`SEGMENT_BYTES`] lies in one segment of that size.
+//! 4. What an account uses is what was charged to it and what the accounts below it use, what a ledger uses in all is
 //!    the sum of its topmost accounts, and no charge takes an account, one above it or the whole beyond its limits.
-//! 7. A change is handed out by a pause only while its session has nothing on the device.
+//! 5. A change is handed out by a pause only while its session has nothing on the device.
 
 mod address;
 mod ledger;
@@ -26,21 +23,16 @@ mod pause;
 mod region;
 mod slot;
 mod swap;
-mod window;
 
 pub use address::{DeviceAddress, Range};
 pub use ledger::{ACCOUNT_DEPTH_MAX, Account, Amounts, Ledger, LedgerError, Resource};
 pub use pause::{Pause, PauseError, Step};
-pub use region::{Region, RegionError, filler, granules};
+pub use region::{Region, RegionError, SEGMENT_BYTES, filler, granules};
 pub use slot::{
     ARENA_GRANULE_BYTES, HALF_BYTES, MARGIN_BYTES, PAGE_BYTES, SINK_BYTES, SLOT_BYTES, SLOT_STRIDE_BYTES,
     SLOTS, SLOTS_BASE, Slot, WINDOW_BYTES, WORKBENCH, ZONE_BYTES,
 };
 pub use swap::{Need, QUANTUM_NS, Resident, choose_victims};
-pub use window::{
-    ARENA_BYTES_MAX, BUFFER_ALIGNMENT, EMPTY_BYTES_KEPT, Growth, LARGE_ALIGNMENT, LARGE_BYTES, Plan,
-    SEGMENT_BYTES, Window, WindowError,
-};
 
 /// The pieces of test code that the model tests share.
 #[cfg(test)]

@@ -9,7 +9,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::{ARENA_GRANULE_BYTES, DeviceAddress, PAGE_BYTES, Range, SEGMENT_BYTES};
+use crate::{ARENA_GRANULE_BYTES, DeviceAddress, PAGE_BYTES, Range};
+
+/// What has up to this many bytes does not cross a multiple of it, so that its addresses share a high word.
+pub const SEGMENT_BYTES: u64 = 4 << 30;
+
+const _: () = assert!(SEGMENT_BYTES.is_multiple_of(ARENA_GRANULE_BYTES));
 
 /// Why a region refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -89,3 +89,17 @@ pub const COMPILES_QUEUED_MAX: usize = 64;
 pub const EXECUTOR_REQUESTS_MAX: usize = 65_536;
 /// Executors that end soon after their start, in a row, before nobody waits for the next one.
 pub const EXECUTOR_FAILURES_MAX: u32 = 5;
+/// Capabilities derived from one, itself included, in all sessions: what one revocation has to walk.
+pub const DERIVED_MAX: u32 = 65_536;
+/// Capabilities that others may derive from one that a session gave away, at the expense of that session.
+pub const DERIVED_ELSEWHERE_MAX: u32 = 256;
+/// Revocations of a session that its client holds.
+pub const REVOCATIONS_MAX: u32 = 64;
+/// Sturdy tokens of a session.
+pub const STURDY_TOKENS_MAX: u64 = 1024;
+/// Capabilities that others gave a session and it has not looked at.
+pub const GRANTS_MAX: usize = 64;
+/// Entries of a program.
+pub const PROGRAM_ENTRIES_MAX: u32 = 1024;
+/// Descriptors that the kernel keeps for a session: its ring, its images, its host memory.
+pub const SESSION_DESCRIPTORS_MAX: u64 = 512;

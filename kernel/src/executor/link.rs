@@ -15,6 +15,7 @@ use std::{
     future::Future,
     io,
     os::fd::{AsFd, OwnedFd},
+    pin::Pin,
     rc::Rc,
     time::Duration,
 };
@@ -168,21 +169,16 @@ impl Link {
 
     /// Sends a request that is answered twice; the receiver gives the first answer, the future the second. Where the
     /// first never comes, because the request failed, the receiver ends with an error.
-    #[expect(dead_code, reason = "for the way back of memory")]
     pub(crate) fn call_twice(
         &self,
         session: Option<u32>,
         build: impl FnOnce(executor_capnp::request::Builder<'_>),
-    ) -> (oneshot::Receiver<()>, impl Future<Output = Result<Answer, Error>> + 'static) {
+    ) -> (oneshot::Receiver<()>, Answering) {
         let (sender, receiver) = oneshot::channel();
         let (first, quiescent) = oneshot::channel();
         let pending = Pending { session, caller: Some(sender), quiescent: Some(first) };
         let sent = self.enqueue(pending, Vec::new(), build);
-        let answered = async move {
-            sent?;
-            receiver.await.unwrap_or_else(|_| Err(never_answered()))
-        };
-        (quiescent, answered)
+        (quiescent, answered(sent, receiver))
     }
 
     /// Sends a request at once; the future gives the answer. Dropping the future changes nothing for the executor.
@@ -191,14 +187,10 @@ impl Link {
         session: Option<u32>,
         descriptors: Vec<OwnedFd>,
         build: impl FnOnce(executor_capnp::request::Builder<'_>),
-    ) -> impl Future<Output = Result<Answer, Error>> + 'static {
+    ) -> Answering {
         let (sender, receiver) = oneshot::channel();
         let pending = Pending { session, caller: Some(sender), quiescent: None };
-        let sent = self.enqueue(pending, descriptors, build);
-        async move {
-            sent?;
-            receiver.await.unwrap_or_else(|_| Err(never_answered()))
-        }
+        answered(self.enqueue(pending, descriptors, build), receiver)
     }
 
     fn enqueue(
@@ -313,6 +305,16 @@ impl Link {
             }
         }
     }
+}
+
+/// A request that was sent, until it is answered.
+pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Answer, Error>>>>;
+
+fn answered(sent: Result<(), Error>, answer: oneshot::Receiver<Result<Answer, Error>>) -> Answering {
+    Box::pin(async move {
+        sent?;
+        answer.await.unwrap_or_else(|_| Err(never_answered()))
+    })
 }
 
 fn never_answered() -> Error {

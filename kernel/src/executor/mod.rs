@@ -25,9 +25,9 @@ use tokio::{
 };
 
 pub(crate) use answer::{Answer, DeviceInfo, EntryInfo, length};
-pub(crate) use link::Link;
+pub(crate) use link::{Answering, Link};
 
-use crate::{ExecutorSource, Limits, packets::Packets};
+use crate::{ExecutorSource, Limits, books::Books, packets::Packets};
 
 /// An executor that lived shorter than this, in seconds, ended soon after its start.
 const SOON_SECONDS: u32 = 10;
@@ -93,6 +93,8 @@ pub(crate) struct Device {
     wanted: Notify,
     /// Who uses how much of it.
     pub(crate) ledger: RefCell<Ledger>,
+    /// Who may do what with which part of it.
+    pub(crate) books: Books,
 }
 
 impl Device {
@@ -111,6 +113,7 @@ impl Device {
             starts: Cell::new(0),
             wanted: Notify::new(),
             ledger: RefCell::new(Ledger::new(Amounts::default())),
+            books: Books::new(),
         }
     }
 

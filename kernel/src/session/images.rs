@@ -1,20 +1,26 @@
 //! A session's images: offered, sent, compiled, loaded, unloaded.
 
-use std::{os::fd::OwnedFd, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    os::fd::OwnedFd,
+    rc::Rc,
+};
 
-use bulkhead_caps::Kind;
+use bulkhead_caps::{Access, Kind, Need, ObjectId};
 use bulkhead_mm::Resource;
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 use rustix::fs::SealFlags;
 use tokio::time::Instant;
 
-use super::{Object, Phase, Session};
+use super::{Charge, Phase, Session};
 use crate::{
+    books::{Code, Loaded, Thing, What},
     compiler::{Compiled, Compiler},
     descriptors::Token,
     executor::{Answer, EntryInfo, length},
+    held::Held,
     image::Image,
-    refusal::{self, internal},
+    refusal::internal,
 };
 
 /// An image that a client wants to send.
@@ -102,86 +108,74 @@ impl Session {
             compiled = compiler.compile(&image, self.incarnation.info.architecture) => compiled?,
         };
         drop(image);
-        let (handle, entries) = self.load(compiled).await?;
+        let held = self.load(compiled, charge).await?;
         drop(turn);
-        charge.keep();
-        Ok(Image::new(Rc::clone(&self), handle, entries))
+        Ok(Image::new(held.0, held.1))
     }
 
-    async fn load(&self, compiled: Compiled) -> Result<(Handle, Vec<(Handle, EntryInfo)>), Error> {
-        self.live()?;
-        let capabilities = self.charge(Resource::Capabilities, 1 + u64::from(compiled.entries))?;
-        let (image, entries) = self.name_image(compiled.entries)?;
+    async fn load(
+        self: &Rc<Self>,
+        compiled: Compiled,
+        image: Charge<'_>,
+    ) -> Result<(Held, Vec<(Handle, EntryInfo)>), Error> {
+        let _change = self.change()?;
+        let capability = self.charge(Resource::Capabilities, 1)?;
+        let descriptor = self.charge(Resource::Descriptors, 1)?;
+        let text = compiled
+            .text
+            .try_clone()
+            .map_err(|error| internal(format!("a descriptor cannot be copied: {error}")))?;
+        let code =
+            Code { handle: Cell::new(None), text, entries: RefCell::default(), state: Cell::new(Loaded::No) };
+        let thing = Thing::new(Rc::downgrade(self), What::Code(code));
+        let count = u64::from(compiled.entries);
+        let (handle, object, thing) = self.books().create(self.owner, Kind::Image, count, thing)?;
+        capability.keep();
+        descriptor.keep();
+        image.keep();
+        self.objects.borrow_mut().insert(object);
+        // From here on everything goes when this does.
+        let held = Held::new(Rc::clone(self), handle);
+        let What::Code(code) = &thing.what else { return Err(internal("code is something else")) };
+        code.handle.set(Some(handle));
+        let capabilities = self.charge(Resource::Capabilities, count)?;
+        let mut entries = Vec::new();
+        for offset in 0..count {
+            let need = Need { kind: Kind::Entry, access: Access::Read, offset, bytes: 1 };
+            match self.books().derive(self.owner, handle, self.owner, need) {
+                Ok(entry) => entries.push(entry),
+                Err(error) => {
+                    // Those that were made are refunded when they go.
+                    drop(capabilities);
+                    self.charge(Resource::Capabilities, entries.len() as u64)?.keep();
+                    return Err(error);
+                }
+            }
+        }
+        capabilities.keep();
         let loaded = self.ask(vec![compiled.text], |request| {
             let mut load = request.init_load_image();
-            self.write_name(load.reborrow().init_name(), image);
+            self.write_name(load.reborrow().init_name(), handle);
             let mut list = load.init_entries(length(entries.len()));
             for (at, entry) in (0u32..).zip(&entries) {
                 entry.write(list.reborrow().get(at));
             }
         });
-        let loaded = loaded.await.and_then(|answer| match answer {
-            Answer::Loaded(infos) if infos.len() == entries.len() => Ok(infos),
-            other => Err(self.nonsense(&other)),
-        });
-        match loaded.and_then(|infos| self.live().map(|()| infos)) {
-            Ok(infos) => {
-                capabilities.keep();
-                Ok((image, entries.into_iter().zip(infos).collect()))
-            }
-            Err(error) => {
-                self.unname_image(image)?;
-                Err(error)
-            }
-        }
-    }
-
-    /// Makes the handles of an image and its entries; all of them or none.
-    fn name_image(&self, entries: u32) -> Result<(Handle, Vec<Handle>), Error> {
-        let mut table = self.table.borrow_mut();
-        let mut named = Vec::new();
-        for _ in 0..entries {
-            match table.insert(Kind::Entry, Object::Entry) {
-                Ok(handle) => named.push(handle),
-                Err(error) => {
-                    for handle in named {
-                        table.remove(handle).map_err(refusal::table)?;
-                    }
-                    return Err(refusal::table(error));
-                }
-            }
-        }
-        match table.insert(Kind::Image, Object::Image(named.clone())) {
-            Ok(image) => Ok((image, named)),
-            Err(error) => {
-                for handle in named {
-                    table.remove(handle).map_err(refusal::table)?;
-                }
-                Err(refusal::table(error))
-            }
-        }
-    }
-
-    /// Takes the handles of an image and its entries back; answers how many there were.
-    fn unname_image(&self, image: Handle) -> Result<u64, Error> {
-        let mut table = self.table.borrow_mut();
-        let entries = match table.get(image, Kind::Image).map_err(refusal::table)? {
-            Object::Image(entries) => entries.clone(),
-            Object::Buffer(_) | Object::HostBuffer(_) | Object::Entry => {
-                return Err(internal("an image is something else"));
-            }
+        let infos = match loaded.await? {
+            Answer::Loaded(infos) if infos.len() == entries.len() => infos,
+            other => return Err(self.nonsense(&other)),
         };
-        table.remove(image).map_err(refusal::table)?;
-        for entry in &entries {
-            table.remove(*entry).map_err(refusal::table)?;
-        }
-        Ok(1 + entries.len() as u64)
+        code.state.set(Loaded::Yes);
+        let entries: Vec<_> = entries.into_iter().zip(infos).collect();
+        code.entries.borrow_mut().clone_from(&entries);
+        held.look()?;
+        Ok((held, entries))
     }
 
     /// Allows launches of an entry with this much dynamic shared memory.
     pub(crate) async fn allow_dynamic_shared(self: Rc<Self>, entry: Handle, bytes: u32) -> Result<(), Error> {
         self.live()?;
-        self.table.borrow().get(entry, Kind::Entry).map_err(refusal::table)?;
+        self.books().is_entry(self.owner, entry)?;
         let allowed = self.ask(Vec::new(), |request| {
             let mut allow = request.init_allow_dynamic_shared();
             self.write_name(allow.reborrow().init_name(), entry);
@@ -190,30 +184,43 @@ impl Session {
         self.done(&allowed.await?)
     }
 
-    /// Unloads an image of which nothing is running any more. An error means that it must be tried again.
-    pub(super) async fn unload(&self, image: Handle) -> Result<(), Error> {
-        let unloaded = self.ask(Vec::new(), |request| {
-            self.write_name(request.init_unload_image(), image);
-        });
-        match unloaded.await.and_then(|answer| self.done(&answer)) {
-            Ok(()) => {
-                match self.unname_image(image) {
-                    Ok(capabilities) => {
-                        self.refund(Resource::Capabilities, capabilities);
-                        self.refund(Resource::Images, 1);
-                    }
-                    Err(error) => self.expect(Err(error), "unload"),
+    /// Has an image unloaded that nobody names and of which nothing is running any more.
+    pub(crate) fn unload(thing: &Rc<Thing>, object: ObjectId) {
+        let Some(session) = thing.session.upgrade() else { return };
+        let What::Code(code) = &thing.what else { return };
+        // The end of a session takes its images along.
+        let (Some(handle), Loaded::Yes, Ok(())) = (code.handle.get(), code.state.get(), session.live())
+        else {
+            return;
+        };
+        code.state.set(Loaded::Unloading);
+        let thing = Rc::clone(thing);
+        tokio::task::spawn_local(async move {
+            let unloaded = session.unloaded(handle).await;
+            let What::Code(code) = &thing.what else { return };
+            match unloaded {
+                Ok(()) => {
+                    code.state.set(Loaded::No);
+                    session.books().may_give_back(object);
                 }
-                Ok(())
-            }
-            Err(error) if error.code == ErrorCode::TimedOut => {
-                tracing::info!(session = self.id, %error, "an image waits for running work");
-                Err(error)
-            }
-            Err(error) => {
                 // It stays charged: the executor may still hold it.
-                self.expect(Err(error), "unload");
-                Ok(())
+                Err(error) if session.live().is_ok() => session.books().expect::<()>(Err(error), "unload"),
+                Err(_) => {}
+            }
+        });
+    }
+
+    async fn unloaded(&self, image: Handle) -> Result<(), Error> {
+        loop {
+            let unloaded = self.ask(Vec::new(), |request| {
+                self.write_name(request.init_unload_image(), image);
+            });
+            match unloaded.await.and_then(|answer| self.done(&answer)) {
+                Err(error) if error.code == ErrorCode::TimedOut => {
+                    tracing::info!(session = self.id, %error, "an image waits for running work");
+                    tokio::time::sleep(self.limits.second).await;
+                }
+                answered => return answered,
             }
         }
     }

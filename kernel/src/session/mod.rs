@@ -1,53 +1,54 @@
 //! One client's world on one GPU.
 //!
 //! A session is *open* until somebody ends it: its client, the loss of the client, its executor, or the loss of the
-//! executor. From then on everything it is asked answers why it is *over*; its *keeper*, a task of its own, has the
-//! executor close it and gives everything back; then it is *gone*.
+//! executor. From then on everything it is asked answers why it is *over*, and all that it holds has ended, with all that
+//! was derived from it, everywhere. Its *keeper*, a task of its own, has the executor close it; then it is *closed*. It is
+//! *gone* once nobody else has its memory mapped any more, and everything was given back.
 
+mod accept;
+mod asks;
+mod copying;
+mod entries;
 mod images;
 mod memory;
+mod reaper;
 mod server;
+mod terms;
 
 use std::{
     cell::{Cell, RefCell},
-    collections::HashMap,
-    future::Future,
+    collections::{HashMap, HashSet, VecDeque},
     os::fd::OwnedFd,
     rc::Rc,
 };
 
-use bulkhead_caps::Table;
-use bulkhead_mm::{Account, Amounts, Range, Resource, SINK_BYTES, SLOT_BYTES, Slot, Window};
+use bulkhead_caps::{Access, Kind, Line, Need, ObjectId, Owner};
+use bulkhead_mm::{Account, Amounts, Region, Resource, SINK_BYTES, SLOT_BYTES, Slot};
 use bulkhead_ring::Control;
-use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp, limits};
+use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 use tokio::sync::{Mutex, Notify, oneshot, watch};
 
+pub(crate) use asks::Bound;
+pub(crate) use copying::CopyServer;
 pub(crate) use server::SessionServer;
+pub(crate) use terms::Terms;
 
 use crate::{
     Limits,
+    books::{Batch, Books, Loaded, SturdyToken, Thing, What},
     descriptors::Token,
-    executor::{Answer, Device, Incarnation, SlotLease},
+    executor::{Answer, Device, EntryInfo, Incarnation, SlotLease},
+    held::{Facet, Held, Share},
     refusal::{self, internal},
 };
+use accept::Mapping;
 
-/// What a capability of a session names.
-#[derive(Debug)]
-pub(crate) enum Object {
-    /// Device memory.
-    Buffer(Range),
-    /// Host memory, in bytes.
-    HostBuffer(u64),
-    /// Loaded code and its entries.
-    Image(Vec<Handle>),
-    /// A function of an image.
-    Entry,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Open,
     Over,
+    /// The executor has let go of it.
+    Closed,
     Gone,
 }
 
@@ -62,25 +63,65 @@ pub(crate) struct Session {
     slot: Slot,
     lease: RefCell<Option<SlotLease>>,
     account: Account,
+    pub(crate) owner: Owner,
+    line: Line,
     pub(crate) limits: Limits,
+    pub(crate) terms: Terms,
+    /// The program that it runs, and the session whose account it draws on.
+    parent: Option<Parent>,
+    /// Its own capability for being there: it ends when the program is taken back.
+    root: Cell<Option<Handle>>,
+    /// Sessions that were opened from programs of it and are not gone.
+    children: watch::Sender<u32>,
     ring: Control,
-    table: RefCell<Table<Object>>,
-    window: RefCell<Window>,
+    /// Where memory of its own lies, and what others gave it to write.
+    lower: RefCell<Region>,
+    /// Where memory lies that others gave it to read.
+    upper: RefCell<Region>,
+    /// Memory of others that is mapped here, by the handles of the capabilities it was accepted for.
+    mappings: RefCell<HashMap<Handle, Rc<Mapping>>>,
+    /// Objects of its own.
+    objects: RefCell<HashSet<ObjectId>>,
+    /// What others gave it and it has not looked at yet.
+    granted: RefCell<VecDeque<(Held, Facet)>>,
+    granted_more: Notify,
     /// Images that were offered, and the descriptors of those that have arrived.
     offers: RefCell<HashMap<Token, images::Offer>>,
-    /// Held while the executor changes this session's memory, so that one plan is made and committed at a time.
-    changing: Mutex<()>,
+    /// How many changes of this session's memory or code the executor is busy with.
+    changes: watch::Sender<usize>,
     /// Held while an image of this session is compiled and loaded.
     loading: Mutex<()>,
-    /// Fences that have not passed.
-    fences: Cell<usize>,
+    /// Revocations that somebody may ask about.
+    pub(crate) revocations: Cell<u32>,
     why_over: RefCell<Option<Error>>,
     phase: watch::Sender<Phase>,
-    /// Capabilities that were closed and whose objects are still there.
-    retired: RefCell<Vec<Handle>>,
-    retired_more: Notify,
-    /// How many capabilities are retired or being reclaimed.
-    reclaiming: watch::Sender<usize>,
+    /// What ended and was not told to the executor yet.
+    dying: RefCell<Option<Rc<Batch>>>,
+    dying_more: Notify,
+    /// Batches that the executor was not told of yet.
+    unsevered: watch::Sender<usize>,
+    /// Batches that are on their way back.
+    reaping: watch::Sender<usize>,
+    /// The executor does not close it, and nobody knows what is left of it there.
+    stuck: Cell<bool>,
+}
+
+/// The program that a session is opened from.
+pub(crate) struct Parent {
+    pub(crate) session: Rc<Session>,
+    pub(crate) program: Handle,
+    pub(crate) share: Rc<Share>,
+}
+
+/// A session to be opened.
+pub(crate) struct Opening {
+    pub(crate) device: Rc<Device>,
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) pid: u32,
+    pub(crate) limits: Limits,
+    pub(crate) terms: Terms,
+    pub(crate) parent: Option<Parent>,
 }
 
 /// A session that was just opened, and what its client gets.
@@ -88,6 +129,7 @@ pub(crate) struct Opened {
     pub(crate) session: OpenSession,
     pub(crate) ring: OwnedFd,
     pub(crate) completions: OwnedFd,
+    pub(crate) entries: Vec<(Handle, EntryInfo)>,
 }
 
 /// The client's hold on a session: dropping it ends the session.
@@ -100,15 +142,13 @@ impl Drop for OpenSession {
 }
 
 impl Session {
-    /// Opens a session on whichever executor serves the device.
-    pub(crate) async fn open(
-        device: Rc<Device>,
-        id: u32,
-        name: String,
-        pid: u32,
-        limits: Limits,
-    ) -> Result<Opened, Error> {
-        let incarnation = device.wait().await?;
+    /// Opens a session on whichever executor serves the device, or its parent.
+    pub(crate) async fn open(opening: Opening) -> Result<Opened, Error> {
+        let Opening { device, id, name, pid, limits, terms, parent } = opening;
+        let incarnation = match &parent {
+            Some(parent) => Rc::clone(&parent.session.incarnation),
+            None => device.wait().await?,
+        };
         let lease = incarnation.lease().ok_or_else(|| {
             Error::new(ErrorCode::LimitReached, "the device has as many sessions as it can have")
                 .remedy("close a session, or try again later")
@@ -117,14 +157,9 @@ impl Session {
             .map_err(|error| internal(format!("no memory for the ring: {error}")))?;
         let control = Control::map(std::os::fd::AsFd::as_fd(&ring))
             .map_err(|error| internal(format!("the ring cannot be mapped: {error}")))?;
-        let account = device.ledger.borrow_mut().open(
-            Amounts::UNLIMITED
-                .with(Resource::DeviceBytes, incarnation.info.memory_bytes)
-                .with(Resource::BufferBytes, incarnation.info.memory_bytes)
-                .with(Resource::HostBytes, limits.session_host_bytes)
-                .with(Resource::Capabilities, u64::from(limits::CAPABILITIES_MAX))
-                .with(Resource::Images, u64::from(limits::IMAGES_MAX)),
-        );
+        let amounts = terms.amounts(&incarnation.info, &limits);
+        let account = open_account(&device, parent.as_ref(), amounts)?;
+        let (owner, line) = device.books.open(terms.capabilities());
         let slot = lease.slot;
         let session = Rc::new(Self {
             id,
@@ -135,20 +170,37 @@ impl Session {
             slot,
             lease: RefCell::new(Some(lease)),
             account,
+            owner,
+            line,
             limits,
+            terms,
+            parent,
+            root: Cell::new(None),
+            children: watch::Sender::new(0),
             ring: control,
-            table: RefCell::new(Table::new(limits::CAPABILITIES_MAX)),
-            window: RefCell::new(Window::new(slot)),
+            lower: RefCell::new(Region::new(slot.read_write())),
+            upper: RefCell::new(Region::new(slot.read_only())),
+            mappings: RefCell::default(),
+            objects: RefCell::default(),
+            granted: RefCell::default(),
+            granted_more: Notify::new(),
             offers: RefCell::default(),
-            changing: Mutex::new(()),
+            changes: watch::Sender::new(0),
             loading: Mutex::new(()),
-            fences: Cell::new(0),
+            revocations: Cell::new(0),
             why_over: RefCell::default(),
             phase: watch::Sender::new(Phase::Open),
-            retired: RefCell::default(),
-            retired_more: Notify::new(),
-            reclaiming: watch::Sender::new(0),
+            dying: RefCell::default(),
+            dying_more: Notify::new(),
+            unsevered: watch::Sender::new(0),
+            reaping: watch::Sender::new(0),
+            stuck: Cell::new(false),
         });
+        session.books().know(owner, Rc::downgrade(&session));
+        if let Some(parent) = &session.parent {
+            parent.session.children.send_modify(|count| *count += 1);
+        }
+        tokio::task::spawn_local(Rc::clone(&session).reap_what_dies());
         match session.open_in_executor(&ring).await {
             Ok((completions, ended)) => {
                 tracing::info!(
@@ -156,18 +208,25 @@ impl Session {
                     session = id, name = session.name, pid, slot = slot.index(), "session opened"
                 );
                 tokio::task::spawn_local(Rc::clone(&session).keep(ended));
-                Ok(Opened { session: OpenSession(session), ring, completions })
+                let session = OpenSession(session);
+                // Where it has ended meanwhile, its keeper has the executor close it.
+                session.0.live()?;
+                let entries = session.0.take_entries().await?;
+                Ok(Opened { session, ring, completions, entries })
             }
             Err(error) => {
                 session.end(&error);
-                session.gone();
+                session.closed();
+                session.gone().await;
                 Err(error)
             }
         }
     }
 
     async fn open_in_executor(&self, ring: &OwnedFd) -> Result<(OwnedFd, oneshot::Receiver<Error>), Error> {
+        self.take_root()?;
         self.charge(Resource::DeviceBytes, SINK_BYTES)?.keep();
+        self.charge(Resource::Descriptors, 1)?.keep();
         let ring = ring
             .try_clone()
             .map_err(|error| internal(format!("the ring's descriptor cannot be copied: {error}")))?;
@@ -183,12 +242,39 @@ impl Session {
         }
     }
 
+    /// A session that runs a program is a capability derived from it, so that it ends with it.
+    fn take_root(&self) -> Result<(), Error> {
+        let Some(parent) = &self.parent else { return Ok(()) };
+        parent.session.live()?;
+        let charge = self.charge(Resource::Capabilities, 1)?;
+        let need = Need { kind: Kind::Program, access: Access::Read, offset: 0, bytes: 0 };
+        let root = self.books().derive(parent.session.owner, parent.program, self.owner, need)?;
+        charge.keep();
+        self.root.set(Some(root));
+        Ok(())
+    }
+
     /// Its device addresses.
     pub(crate) fn addresses(&self) -> (u64, u64) {
         (self.slot.base().0, SLOT_BYTES)
     }
 
-    /// Why it is over, or that it is not.
+    /// The capabilities of its device.
+    pub(crate) fn books(&self) -> &Books {
+        &self.device.books
+    }
+
+    /// The session whose program it runs.
+    pub(crate) fn parent(&self) -> Option<u32> {
+        self.parent.as_ref().map(|parent| parent.session.id)
+    }
+
+    /// Whether it ends with this capability for a program.
+    pub(crate) fn is_opened_by(&self, handle: Handle) -> bool {
+        self.root.get() == Some(handle)
+    }
+
+    /// Whether it is still open; if not, why.
     pub(crate) fn live(&self) -> Result<(), Error> {
         match &*self.why_over.borrow() {
             Some(error) => Err(error.clone()),
@@ -196,9 +282,27 @@ impl Session {
         }
     }
 
-    /// Whether its executor has let go of it.
+    /// Waits until it is over; why it is.
+    pub(crate) async fn over(&self) -> Error {
+        let mut phase = self.phase.subscribe();
+        // The sender is a field of `self`, so the wait cannot fail.
+        drop(phase.wait_for(|phase| *phase != Phase::Open).await);
+        self.live().err().unwrap_or_else(|| internal("a session is neither open nor over"))
+    }
+
+    /// Whether everything was given back.
     pub(crate) fn is_gone(&self) -> bool {
         *self.phase.borrow() == Phase::Gone
+    }
+
+    fn is_closed(&self) -> bool {
+        *self.phase.borrow() >= Phase::Closed
+    }
+
+    async fn until(&self, wanted: Phase) {
+        let mut phase = self.phase.subscribe();
+        // The sender is a field of `self`, so the wait cannot fail.
+        drop(phase.wait_for(|phase| *phase >= wanted).await);
     }
 
     /// What it uses.
@@ -206,7 +310,7 @@ impl Session {
         self.device.ledger.borrow().used_by(self.account)
     }
 
-    /// Ends it, for the first reason given. A client that polls its ring sees it at once.
+    /// Ends it, for the first reason given, with all that it holds. A client that polls its ring sees it at once.
     pub(crate) fn end(&self, why: &Error) {
         let mut why_over = self.why_over.borrow_mut();
         if why_over.is_some() {
@@ -219,33 +323,40 @@ impl Session {
             session = self.id, name = self.name, code = ?why.code, why = why.message, "session over"
         );
         self.ring.end(why.code.into(), why.device);
+        let patience = self.limits.seconds(limits::DRAIN_SECONDS);
+        match self.books().revoke_owner(self.owner, patience) {
+            Ok(marked) => self.books().forget(marked.id),
+            Err(error) => self.books().expect::<()>(Err(error), "end a session"),
+        }
+        drop(self.granted.take());
+        drop(self.offers.take());
         self.phase.send_replace(Phase::Over);
+        self.books().progressed();
     }
 
     /// Ends it and waits until its memory has been given back.
-    pub(crate) async fn close(&self) -> Result<(), Error> {
+    pub(crate) async fn close(&self) {
         self.end(&Error::new(ErrorCode::SessionLost, "the session was closed"));
         let mut phase = self.phase.subscribe();
-        match phase.wait_for(|phase| *phase == Phase::Gone).await {
-            Ok(_) => Ok(()),
-            Err(_) => Err(internal("nobody closes the session")),
-        }
+        // The sender is a field of `self`, so the wait cannot fail.
+        drop(phase.wait_for(|phase| *phase == Phase::Gone || self.stuck.get()).await);
     }
 
-    /// The keeper: gives back what was closed while the session is open, and everything once it is over.
+    /// The keeper: has everything given back once it is over.
     async fn keep(self: Rc<Self>, mut ended: oneshot::Receiver<Error>) {
         let lapse = Lapse { session: &self, expected: Cell::new(false) };
-        let mut phase = self.phase.subscribe();
         let link = &self.incarnation.link;
         tokio::select! {
             biased;
             failure = link.ended() => self.end(&failure.error()),
             Ok(error) = &mut ended => self.end(&error),
-            _ = phase.wait_for(|phase| *phase != Phase::Open) => {}
-            never = self.reclaim_what_is_retired() => match never {},
+            () = self.until(Phase::Over) => {}
         }
-        // What is changing commits or rolls back first.
-        let changing = self.changing.lock().await;
+        // What is changing commits or rolls back first; those that run its code are closed first. Nothing new begins.
+        drop(self.changes.subscribe().wait_for(|changes| *changes == 0).await);
+        drop(self.children.subscribe().wait_for(|children| *children == 0).await);
+        // Whoever waits for what ended with it learns early that no new work names it.
+        drop(self.unsevered.subscribe().wait_for(|batches| *batches == 0).await);
         // Its work passes first, however long that takes: until then what it had is out of everybody's reach.
         let closed = self.ask(Vec::new(), |mut request| request.set_close_session(self.id)).await;
         if let Err(error) = closed
@@ -254,76 +365,124 @@ impl Session {
         {
             // Who knows what of it is still there: nobody gets it while this executor lives.
             tracing::error!(session = self.id, %error, "the executor does not close a session");
-            self.phase.send_replace(Phase::Gone);
+            self.stuck.set(true);
+            self.phase.send_modify(|_| {});
             link.ended().await;
         }
         lapse.expected.set(true);
         drop(lapse);
-        drop(changing);
-        self.gone();
+        self.closed();
+        self.gone().await;
     }
 
-    /// Gives everything back. The executor does not know the session any more.
-    fn gone(&self) {
+    /// The executor does not know the session any more: nothing is mapped in it, none of its work runs.
+    fn closed(&self) {
         self.incarnation.link.forget_session(self.id);
+        for (_, mapping) in self.mappings.take() {
+            self.unmapped(&mapping);
+        }
+        let objects: Vec<ObjectId> = self.objects.borrow().iter().copied().collect();
+        for thing in objects.iter().filter_map(|object| self.books().thing(*object).ok()) {
+            match &thing.what {
+                What::Memory(memory) => memory.mapped.set(false),
+                What::Code(code) => code.state.set(Loaded::No),
+                What::Host { .. } | What::Point(_) | What::Program | What::Peer => {}
+            }
+        }
+        // Before anything is given back: its reaper lets go of what it holds.
+        self.phase.send_replace(Phase::Closed);
+        self.books().close_line(self.line);
+        for object in objects {
+            self.books().may_give_back(object);
+        }
+        self.lease.borrow_mut().take();
+    }
+
+    /// Gives the rest back once nobody has any of it.
+    async fn gone(&self) {
+        let mut progress = self.books().progress();
+        let (mut children, mut reaping) = (self.children.subscribe(), self.reaping.subscribe());
+        drop(children.wait_for(|children| *children == 0).await);
+        drop(reaping.wait_for(|batches| *batches == 0).await);
+        while !self.objects.borrow().is_empty() {
+            drop(progress.changed().await);
+        }
+        self.books().close_owner(self.owner);
+        let regions = self.lower.borrow().taken_bytes() + self.upper.borrow().taken_bytes();
+        if regions > 0 {
+            let left = internal(format!("{regions} bytes of addresses are still taken"));
+            self.books().expect::<()>(Err(left), "leave a slot");
+        }
+        self.phase.send_replace(Phase::Gone);
         match self.device.ledger.borrow_mut().close(self.account) {
             Ok(refunded) => {
                 tracing::info!(target: "bulkhead::audit", session = self.id, ?refunded, "session gone");
             }
-            Err(error) => tracing::error!(session = self.id, %error, "an account was closed twice"),
+            Err(error) => self.books().expect::<()>(Err(refusal::ledger(error)), "close an account"),
         }
-        self.offers.borrow_mut().clear();
-        self.lease.borrow_mut().take();
-        self.phase.send_replace(Phase::Gone);
-        self.reclaiming.send_replace(0);
+        if let Some(parent) = &self.parent {
+            parent.session.children.send_modify(|count| *count = count.saturating_sub(1));
+        }
+        self.books().progressed();
+    }
+
+    /// An object of it is no more.
+    pub(crate) fn gave_back(&self, object: ObjectId, thing: &Thing) {
+        self.objects.borrow_mut().remove(&object);
+        match &thing.what {
+            What::Memory(memory) => {
+                let released = self.lower.borrow_mut().release(memory.range).map_err(refusal::region);
+                self.books().expect(released, "release");
+                self.refund(Resource::DeviceBytes, memory.range.bytes());
+            }
+            What::Host { bytes, .. } => {
+                self.refund(Resource::HostBytes, *bytes);
+                self.refund(Resource::Descriptors, 1);
+            }
+            What::Code(_) => {
+                self.refund(Resource::Images, 1);
+                self.refund(Resource::Descriptors, 1);
+            }
+            What::Point(_) | What::Program | What::Peer => {}
+        }
+    }
+
+    /// A sturdy token is good no more.
+    pub(crate) fn forget_token(&self, token: SturdyToken) {
+        if self.books().sturdy.remove(token) {
+            self.refund(Resource::Tokens, 1);
+        }
     }
 
     /// Charges the account until the result is dropped, or for longer if that is [kept](Charge::keep).
-    fn charge(&self, resource: Resource, amount: u64) -> Result<Charge<'_>, Error> {
+    pub(crate) fn charge(&self, resource: Resource, amount: u64) -> Result<Charge<'_>, Error> {
         self.device.ledger.borrow_mut().charge(self.account, resource, amount).map_err(refusal::ledger)?;
         Ok(Charge { session: self, resource, amount, kept: false })
     }
 
-    fn refund(&self, resource: Resource, amount: u64) {
+    pub(crate) fn refund(&self, resource: Resource, amount: u64) {
         let refunded = self.device.ledger.borrow_mut().refund(self.account, resource, amount);
         // The account of a session that is gone has been closed, and everything with it refunded.
         if let Err(error) = refunded
             && !self.is_gone()
         {
-            tracing::error!(session = self.id, %error, "the books are wrong");
+            self.books().expect::<()>(Err(refusal::ledger(error)), "refund");
         }
     }
+}
 
-    /// Asks the executor something about this session.
-    fn ask(
-        &self,
-        descriptors: Vec<OwnedFd>,
-        build: impl FnOnce(executor_capnp::request::Builder<'_>),
-    ) -> impl Future<Output = Result<Answer, Error>> + 'static {
-        self.incarnation.link.call(Some(self.id), descriptors, build)
-    }
-
-    /// An answer that was not one of those to what was asked.
-    fn nonsense(&self, answer: &Answer) -> Error {
-        self.incarnation.link.fail_with(format!("it gave the wrong kind of answer: {answer:?}"));
-        internal("the executor gave the wrong kind of answer")
-    }
-
-    fn done(&self, answer: &Answer) -> Result<(), Error> {
-        match answer {
-            Answer::Done => Ok(()),
-            Answer::Device(_)
-            | Answer::Opened(_)
-            | Answer::Loaded(_)
-            | Answer::Exported(_)
-            | Answer::Activity(_) => Err(self.nonsense(answer)),
-        }
+/// An account of a session's own, or one below its parent's.
+fn open_account(device: &Device, parent: Option<&Parent>, amounts: Amounts) -> Result<Account, Error> {
+    let mut ledger = device.ledger.borrow_mut();
+    match parent {
+        None => Ok(ledger.open(amounts)),
+        Some(parent) => ledger.open_below(parent.session.account, amounts).map_err(refusal::ledger),
     }
 }
 
 /// Something charged, refunded on drop unless it is kept.
 #[must_use]
-struct Charge<'a> {
+pub(crate) struct Charge<'a> {
     session: &'a Session,
     resource: Resource,
     amount: u64,
@@ -332,7 +491,7 @@ struct Charge<'a> {
 
 impl Charge<'_> {
     /// Leaves it charged: the object it is for exists.
-    fn keep(mut self) {
+    pub(crate) fn keep(mut self) {
         self.kept = true;
     }
 }

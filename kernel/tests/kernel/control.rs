@@ -183,6 +183,8 @@ fn a_fence_passes_when_the_executor_says_so() {
         }));
         let (waited, ()) = tokio::join!(wait(30_000), async { harness.fake.let_go() });
         assert_eq!(waited, Ok(true));
+        assert_eq!(client.status().await.sessions[0].capabilities, 1);
+        drop((fence, response));
         until(async || client.status().await.sessions[0].capabilities == 0).await;
     });
 }

@@ -1,6 +1,7 @@
 //! An executor without a device: it answers what it is asked, notes it, and misbehaves on request.
 
 use std::{
+    collections::BTreeMap,
     io::{IoSlice, IoSliceMut, Read},
     mem::MaybeUninit,
     os::fd::{AsFd, OwnedFd},
@@ -27,7 +28,10 @@ pub(crate) enum Asked {
     Close(u32),
     Map { session: u32, bytes: u64 },
     Unmap { session: u32, bytes: u64 },
-    Bind { session: u32, handle: Handle },
+    Share { session: u32, address: u64, bytes: u64 },
+    Split { session: u32, at: u64 },
+    Bind { session: u32, handle: Handle, writable: bool },
+    BindEntry { session: u32, handle: Handle, of: (u32, Handle) },
     Register { session: u32, handle: Handle, bytes: u64 },
     Unbind { session: u32, handle: Handle },
     Drain(u32),
@@ -46,6 +50,22 @@ pub(crate) struct Manners {
     pub(crate) holds_fences: bool,
     /// Does not answer the mapping of arenas.
     pub(crate) holds_maps: bool,
+    /// Does not answer the unmapping of arenas: work that can reach them runs on.
+    pub(crate) holds_unmaps: bool,
+    /// Says when no work can reach what is unmapped, and does not come to an end with it.
+    pub(crate) holds_reclaims: bool,
+    /// Does not answer the sharing of arenas.
+    pub(crate) holds_shares: bool,
+    /// Cannot share.
+    pub(crate) refuses_shares: bool,
+    /// Does not answer what is unbound.
+    pub(crate) holds_unbinds: bool,
+    /// Cannot bind.
+    pub(crate) refuses_binds: bool,
+    /// Does not answer the opening of sessions.
+    pub(crate) holds_opens: bool,
+    /// Does not answer the loading of images.
+    pub(crate) holds_loads: bool,
     /// Has this much memory for arenas; 0 for as much as it says.
     pub(crate) arena_bytes_max: u64,
     /// Refuses to describe its device: there is none.
@@ -69,9 +89,87 @@ struct State {
     asked: Vec<Asked>,
     manners: Manners,
     socket: Option<Arc<OwnedFd>>,
-    held: Vec<u64>,
-    arena_bytes: u64,
+    held: Vec<Held>,
+    memory: Memory,
     starts: u32,
+    wrong: Vec<String>,
+}
+
+/// An answer that is held back.
+enum Held {
+    Done(u64),
+    Unmapped(u64, u32),
+    Opened(u64),
+    Loaded(u64, u32),
+}
+
+/// What is mapped where: by session and address, how much of which physical memory.
+#[derive(Default)]
+struct Memory {
+    pieces: BTreeMap<(u32, u64), (u64, u64)>,
+    made: u64,
+}
+
+impl Memory {
+    fn bytes(&self) -> u64 {
+        let physical: BTreeMap<u64, u64> = self.pieces.values().map(|(bytes, of)| (*of, *bytes)).collect();
+        physical.values().sum()
+    }
+
+    fn put(&mut self, session: u32, address: u64, bytes: u64, physical: u64) -> Result<(), String> {
+        let overlaps = |(at, other): (&(u32, u64), &(u64, u64))| {
+            at.0 == session && at.1 < address + bytes && address < at.1 + other.0
+        };
+        if bytes == 0
+            || !bytes.is_multiple_of(2 << 20)
+            || !address.is_multiple_of(2 << 20)
+            || self.pieces.iter().any(overlaps)
+        {
+            return Err(format!("{bytes} bytes cannot be mapped at {address:#x} of session {session}"));
+        }
+        self.pieces.insert((session, address), (bytes, physical));
+        Ok(())
+    }
+
+    fn map(&mut self, session: u32, address: u64, bytes: u64) -> Result<(), String> {
+        self.made += 1;
+        self.put(session, address, bytes, self.made)
+    }
+
+    fn find(&self, session: u32, address: u64, bytes: u64) -> Result<u64, String> {
+        match self.pieces.get(&(session, address)) {
+            Some((found, physical)) if *found == bytes => Ok(*physical),
+            other => Err(format!("session {session} has {other:?} at {address:#x}, not {bytes} bytes")),
+        }
+    }
+
+    fn unmap(&mut self, session: u32, address: u64, bytes: u64) -> Result<(), String> {
+        self.find(session, address, bytes)?;
+        self.pieces.remove(&(session, address));
+        Ok(())
+    }
+
+    fn share(&mut self, from: (u32, u64, u64), to: (u32, u64, u64)) -> Result<(), String> {
+        let physical = self.find(from.0, from.1, from.2)?;
+        if from.2 != to.2 {
+            Err("shared in another size".to_owned())
+        } else {
+            self.put(to.0, to.1, to.2, physical)
+        }
+    }
+
+    fn split(&mut self, session: u32, address: u64, bytes: u64, at: u64) -> Result<(), String> {
+        let physical = self.find(session, address, bytes)?;
+        if self.pieces.values().filter(|piece| piece.1 == physical).count() > 1 {
+            return Err("what is shared is split".to_owned());
+        }
+        if at <= address || at >= address + bytes {
+            return Err(format!("split at {at:#x}"));
+        }
+        self.pieces.remove(&(session, address));
+        self.map(session, address, at - address)?;
+        self.map(session, at, address + bytes - at)
+    }
 }
 
 /// The executor, from the outside.
@@ -94,7 +192,7 @@ impl Fake {
             let mut state = self.state();
             state.socket = Some(Arc::clone(&ours));
             state.held.clear();
-            state.arena_bytes = 0;
+            state.memory = Memory::default();
             state.starts += 1;
         }
         let fake = self.clone();
@@ -108,6 +206,23 @@ impl Fake {
 
     pub(crate) fn starts(&self) -> u32 {
         self.state().starts
+    }
+
+    /// What it was asked that makes no sense.
+    pub(crate) fn wrong(&self) -> Vec<String> {
+        self.state().wrong.clone()
+    }
+
+    /// How many pieces a session has mapped, and in all how much memory there is.
+    pub(crate) fn mapped(&self, session: u32) -> (usize, u64) {
+        let state = self.state();
+        (state.memory.pieces.keys().filter(|(of, _)| *of == session).count(), state.memory.bytes())
+    }
+
+    fn check(&self, done: Result<(), String>) {
+        if let Err(wrong) = done {
+            self.state().wrong.push(wrong);
+        }
     }
 
     pub(crate) fn behave(&self, manners: Manners) {
@@ -145,8 +260,16 @@ impl Fake {
             state.manners = Manners::default();
             (std::mem::take(&mut state.held), state.socket.clone().unwrap())
         };
-        for id in held {
-            send(&socket, id, None, |mut reply| reply.set_ok(()));
+        for held in held {
+            match held {
+                Held::Done(id) => send(&socket, id, None, |mut reply| reply.set_ok(())),
+                Held::Unmapped(id, _) => {
+                    send(&socket, id, None, |mut reply| reply.set_quiescent(()));
+                    send(&socket, id, None, |mut reply| reply.set_ok(()));
+                }
+                Held::Opened(id) => send(&socket, id, Some(&page()), |mut reply| reply.set_opened(())),
+                Held::Loaded(id, entries) => loaded(&socket, id, entries),
+            }
         }
     }
 
@@ -180,6 +303,10 @@ impl Fake {
             descriptors.clear();
             return;
         }
+        let span = |range: executor_capnp::range::Reader<'_>| {
+            (range.get_session(), range.get_address(), range.get_bytes())
+        };
+        let hold = |held| self.state().held.push(held);
         match request.which().unwrap() {
             Which::Describe(()) => {
                 note(Asked::Describe);
@@ -201,44 +328,81 @@ impl Fake {
                 let open = open.unwrap();
                 note(Asked::Open { session: open.get_session(), slot: open.get_slot() });
                 descriptors.pop().expect("a ring comes with a session");
+                if manners.holds_opens {
+                    return hold(Held::Opened(id));
+                }
                 send(socket, id, Some(&page()), |mut reply| reply.set_opened(()));
             }
             Which::CloseSession(session) => {
                 note(Asked::Close(session));
+                self.state().memory.pieces.retain(|(of, _), _| *of != session);
                 if manners.holds_closes {
-                    self.state().held.push(id);
+                    hold(Held::Done(id));
                 } else if manners.refuses_closes {
                     refuse(Error::new(ErrorCode::Internal, "it cannot be unmapped"));
                 } else {
+                    // Nothing of a session is answered any more once it is closed.
+                    self.state().held.retain(|held| !matches!(held, Held::Unmapped(_, of) if *of == session));
                     ok(socket);
                 }
             }
             Which::MapArena(range) => {
-                let range = range.unwrap();
-                let (session, bytes) = (range.get_session(), range.get_bytes());
+                let (session, address, bytes) = span(range.unwrap());
                 note(Asked::Map { session, bytes });
-                let mut state = self.state();
-                if manners.holds_maps {
-                    state.held.push(id);
-                } else if manners.arena_bytes_max > 0 && state.arena_bytes + bytes > manners.arena_bytes_max {
-                    refuse(Error::new(ErrorCode::OutOfMemory, "no device memory is left"));
-                } else {
-                    state.arena_bytes += bytes;
-                    ok(socket);
+                let made = self.state().memory.bytes();
+                if manners.arena_bytes_max > 0 && made + bytes > manners.arena_bytes_max {
+                    return refuse(Error::new(ErrorCode::OutOfMemory, "no device memory is left"));
                 }
+                let mapped = self.state().memory.map(session, address, bytes);
+                self.check(mapped);
+                if manners.holds_maps { hold(Held::Done(id)) } else { ok(socket) }
             }
             Which::UnmapArena(range) => {
-                let range = range.unwrap();
-                let (session, bytes) = (range.get_session(), range.get_bytes());
+                let (session, address, bytes) = span(range.unwrap());
                 note(Asked::Unmap { session, bytes });
-                self.state().arena_bytes -= bytes;
+                let unmapped = self.state().memory.unmap(session, address, bytes);
+                self.check(unmapped);
+                if manners.holds_unmaps {
+                    return hold(Held::Unmapped(id, session));
+                }
+                send(socket, id, None, |mut reply| reply.set_quiescent(()));
+                if manners.holds_reclaims { hold(Held::Done(id)) } else { ok(socket) }
+            }
+            Which::Share(share) => {
+                let share = share.unwrap();
+                let (from, to) = (span(share.get_from().unwrap()), span(share.get_to().unwrap()));
+                note(Asked::Share { session: to.0, address: to.1, bytes: to.2 });
+                if manners.refuses_shares {
+                    return refuse(Error::new(ErrorCode::OutOfMemory, "its work runs on"));
+                }
+                let shared = self.state().memory.share(from, to);
+                self.check(shared);
+                if manners.holds_shares { hold(Held::Done(id)) } else { ok(socket) }
+            }
+            Which::Split(split) => {
+                let split = split.unwrap();
+                let (session, address, bytes) = span(split.get_arena().unwrap());
+                note(Asked::Split { session, at: split.get_at() - address });
+                let cut = self.state().memory.split(session, address, bytes, split.get_at());
+                self.check(cut);
                 ok(socket);
             }
             Which::Bind(bind) => {
                 let bind = bind.unwrap();
+                let session = bind.get_session();
                 for binding in bind.get_bindings().unwrap() {
                     let handle = Handle::read(binding.get_handle().unwrap());
-                    note(Asked::Bind { session: bind.get_session(), handle });
+                    note(match binding.which().unwrap() {
+                        executor_capnp::binding::Buffer(range) => {
+                            Asked::Bind { session, handle, writable: range.unwrap().get_writable() }
+                        }
+                        executor_capnp::binding::Entry(of) => {
+                            Asked::BindEntry { session, handle, of: name(of.unwrap()) }
+                        }
+                    });
+                }
+                if manners.refuses_binds {
+                    return refuse(Error::new(ErrorCode::LimitReached, "no more can be bound"));
                 }
                 if manners.talks_nonsense {
                     rustix::net::send(socket, &[0xff; 64], SendFlags::NOSIGNAL).unwrap();
@@ -266,11 +430,11 @@ impl Fake {
                 for handle in unbind.get_handles().unwrap() {
                     note(Asked::Unbind { session: unbind.get_session(), handle: Handle::read(handle) });
                 }
-                ok(socket);
+                if manners.holds_unbinds { hold(Held::Done(id)) } else { ok(socket) }
             }
             Which::Drain(session) => {
                 note(Asked::Drain(session));
-                if manners.holds_drains { self.state().held.push(id) } else { ok(socket) }
+                if manners.holds_drains { hold(Held::Done(id)) } else { ok(socket) }
             }
             Which::LoadImage(load) => {
                 let load = load.unwrap();
@@ -283,13 +447,11 @@ impl Fake {
                 file.read_to_string(&mut text).unwrap();
                 let entries = load.get_entries().unwrap().len();
                 note(Asked::Load { session, handle, text, entries: entries as usize });
-                send(socket, id, None, |reply| {
-                    let mut loaded = reply.init_loaded(entries);
-                    for at in 0..entries {
-                        loaded.reborrow().get(at).set_name(format!("entry{at}"));
-                        loaded.reborrow().get(at).set_threads_max(1024);
-                    }
-                });
+                if manners.holds_loads {
+                    hold(Held::Loaded(id, entries))
+                } else {
+                    loaded(socket, id, entries)
+                }
             }
             Which::UnloadImage(unload) => {
                 let (session, handle) = name(unload.unwrap());
@@ -300,9 +462,7 @@ impl Fake {
                 note(Asked::Allow { bytes: allow.unwrap().get_bytes() });
                 ok(socket);
             }
-            Which::Share(_)
-            | Which::Split(_)
-            | Which::ExportArena(_)
+            Which::ExportArena(_)
             | Which::AdoptArena(_)
             | Which::Resume(_)
             | Which::SwapArea(_)
@@ -316,10 +476,20 @@ impl Fake {
                     stream: fence.get_stream(),
                     position: fence.get_position(),
                 });
-                if manners.holds_fences { self.state().held.push(id) } else { ok(socket) }
+                if manners.holds_fences { hold(Held::Done(id)) } else { ok(socket) }
             }
         }
     }
+}
+
+fn loaded(socket: &OwnedFd, id: u64, entries: u32) {
+    send(socket, id, None, |reply| {
+        let mut loaded = reply.init_loaded(entries);
+        for at in 0..entries {
+            loaded.reborrow().get(at).set_name(format!("entry{at}"));
+            loaded.reborrow().get(at).set_threads_max(1024);
+        }
+    });
 }
 
 fn page() -> OwnedFd {

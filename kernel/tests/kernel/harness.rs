@@ -22,7 +22,8 @@ use bulkhead_kernel::{Config, DESCRIPTOR_SOCKET, ExecutorSource, KERNEL_SOCKET, 
 use bulkhead_schema::{
     Error, Handle,
     bulkhead_capnp::{
-        bulkhead, gpu_buffer, gpu_buffer_view, gpu_capability, gpu_copy_session, gpu_session, result, token,
+        bulkhead, gpu_buffer, gpu_buffer_view, gpu_capability, gpu_copy_session, gpu_session, result,
+        session_opened, token,
     },
     limits,
 };
@@ -110,11 +111,14 @@ pub(crate) fn with_changed_kernel<F: Future<Output = ()>>(
     });
     let mut running = Running { stop: Some(stop), thread: Some(thread), directory: directory.clone() };
     started.recv_timeout(PATIENCE).expect("the kernel starts");
+    let observed = fake.clone();
     local(async {
         let harness = Arc::new(Harness { directory, fake });
         tokio::time::timeout(PATIENCE, test(harness)).await.expect("the test ends");
     });
+    // It would say so if any capability, object, charge or address were left behind.
     running.stop().expect("the kernel ends as it should");
+    assert_eq!(observed.wrong(), Vec::<String>::new(), "the executor was asked what makes no sense");
 }
 
 /// Runs futures that are bound to this thread.
@@ -184,12 +188,7 @@ impl Client {
         request.get().set_name(name);
         let response = request.send().promise.await.unwrap();
         let opened = read(response.get().unwrap().get_result())?;
-        Ok(Session {
-            client: opened.get_session().unwrap(),
-            id: opened.get_id(),
-            base: opened.get_window_base(),
-            ring: token_bytes(opened.get_ring().unwrap()),
-        })
+        Ok(Session::read(opened))
     }
 
     pub(crate) async fn alive(&self) -> bool {
@@ -219,6 +218,10 @@ impl Client {
                     host_bytes: session.get_host_bytes(),
                     capabilities: session.get_capabilities(),
                     lost: session.get_lost(),
+                    parent: session.get_parent(),
+                    priority: session.get_priority(),
+                    granted: session.get_granted(),
+                    quarantined_bytes: session.get_quarantined_bytes(),
                 })
                 .collect(),
         }
@@ -245,6 +248,10 @@ pub(crate) struct SessionStatus {
     pub(crate) host_bytes: u64,
     pub(crate) capabilities: u32,
     pub(crate) lost: bool,
+    pub(crate) parent: u32,
+    pub(crate) priority: i32,
+    pub(crate) granted: u32,
+    pub(crate) quarantined_bytes: u64,
 }
 
 /// How many connections the kernel has open, as the system counts them.
@@ -291,6 +298,15 @@ impl Buffer {
 }
 
 impl Session {
+    pub(crate) fn read(opened: session_opened::Reader<'_>) -> Self {
+        Self {
+            client: opened.get_session().unwrap(),
+            id: opened.get_id(),
+            base: opened.get_window_base(),
+            ring: token_bytes(opened.get_ring().unwrap()),
+        }
+    }
+
     /// The session, without the methods that load code.
     pub(crate) fn copying(&self) -> gpu_copy_session::Client {
         gpu_copy_session::Client { client: self.client.client.clone() }

@@ -19,9 +19,9 @@ use crate::{
     },
 };
 
-const SEALED: SealFlags = SealFlags::WRITE.union(SealFlags::SHRINK).union(SealFlags::GROW);
+pub(crate) const SEALED: SealFlags = SealFlags::WRITE.union(SealFlags::SHRINK).union(SealFlags::GROW);
 
-fn image(bytes: &[u8], seals: SealFlags) -> OwnedFd {
+pub(crate) fn image(bytes: &[u8], seals: SealFlags) -> OwnedFd {
     let memory = rustix::fs::memfd_create("image", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     let mut file = std::fs::File::from(memory);
     file.write_all(bytes).unwrap();
@@ -29,11 +29,11 @@ fn image(bytes: &[u8], seals: SealFlags) -> OwnedFd {
     file.into()
 }
 
-fn send(harness: &Harness, token: [u8; 16], image: &OwnedFd) -> Vec<u8> {
+pub(crate) fn send(harness: &Harness, token: [u8; 16], image: &OwnedFd) -> Vec<u8> {
     exchange(&descriptor_socket(&harness.directory), &token, Some(image)).unwrap().0
 }
 
-async fn load(
+pub(crate) async fn load(
     session: &Session,
     token: [u8; 16],
 ) -> Result<(gpu_module::Client, Vec<(String, Handle)>), Error> {
@@ -67,7 +67,7 @@ fn answer(config: &mut Config, build: impl FnOnce(compile_capnp::compiled::Build
     script(config, format!("cat {}; rm {}", path.display(), path.display()));
 }
 
-fn two_entries(config: &mut Config) {
+pub(crate) fn two_entries(config: &mut Config) {
     answer(config, |compiled| {
         let mut ptx = compiled.init_ptx();
         ptx.set_text("// canonical");
@@ -113,6 +113,7 @@ fn an_image_is_compiled_apart_and_loaded_as_its_canonical_text() {
 
         drop(module);
         until(async || client.status().await.sessions[0].capabilities == 0).await;
+        until(async || harness.fake.asked().contains(&Asked::Unload { session: session.id, handle })).await;
         // No launch can name an entry any more, then those that did have passed, then it goes.
         let asked = harness.fake.asked();
         let at = |wanted: Asked| asked.iter().position(|asked| *asked == wanted).unwrap();

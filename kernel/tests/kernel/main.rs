@@ -3,10 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod control;
+mod deadlines;
 mod fake;
+mod handed;
 mod harness;
 mod hostile;
 mod images;
 mod loss;
 mod memory;
+mod programs;
+mod revoking;
 mod sequences;
+mod sharing;
+mod terms;

@@ -12,47 +12,57 @@ use crate::{
 
 const MIB: u64 = 1 << 20;
 const SINK: u64 = 64 * MIB;
+const PAGE: u64 = 2 * MIB;
 
 #[test]
-fn a_buffer_lies_in_an_arena_of_its_sessions_window() {
+fn a_buffer_is_whole_pages_of_its_own() {
     with_kernel(async |harness| {
         let client = Client::new(&harness.directory).await;
         let session = client.open("one").await.unwrap();
         let buffer = session.allocate(1000).await.unwrap();
-        assert_eq!(buffer.bytes, 1024);
+        assert_eq!(buffer.bytes, PAGE);
         assert_eq!(buffer.address, session.base + (64 << 30));
+        let other = session.allocate(PAGE + 1).await.unwrap();
+        assert_eq!((other.address, other.bytes), (buffer.address + SINK, 2 * PAGE), "in granules of its own");
         let asked = harness.fake.asked();
-        assert!(asked.contains(&Asked::Map { session: session.id, bytes: 64 * MIB }));
-        assert!(asked.contains(&Asked::Bind { session: session.id, handle: buffer.handle }));
+        assert!(asked.contains(&Asked::Map { session: session.id, bytes: PAGE }));
+        let (session_id, handle) = (session.id, buffer.handle);
+        assert!(asked.contains(&Asked::Bind { session: session_id, handle, writable: true }));
         let status = &client.status().await.sessions[0];
-        assert_eq!((status.buffer_bytes, status.arena_bytes), (1024, SINK + 64 * MIB));
+        assert_eq!(
+            (status.buffer_bytes, status.arena_bytes),
+            (3 * PAGE, SINK + 3 * PAGE),
+            "fillers are free"
+        );
         let info = buffer.view().info_request().send().promise.await.unwrap();
         let info = read(info.get().unwrap().get_result()).unwrap();
-        assert_eq!((info.get_address(), info.get_bytes()), (buffer.address, 1024));
+        assert_eq!((info.get_address(), info.get_bytes()), (buffer.address, PAGE));
+        assert_eq!((info.get_session(), info.get_writable()), (session.id, true));
     });
 }
 
 #[test]
-fn freed_memory_is_free_only_after_unbind_and_drain() {
+fn freed_memory_is_free_only_after_it_is_unbound_and_unmapped() {
     with_kernel(async |harness| {
         let client = Client::new(&harness.directory).await;
         let session = client.open("one").await.unwrap();
-        let buffer = session.allocate(MIB).await.unwrap();
-        harness.fake.behave(Manners { holds_drains: true, ..Manners::default() });
+        let buffer = session.allocate(PAGE).await.unwrap();
+        harness.fake.behave(Manners { holds_unmaps: true, ..Manners::default() });
         let (handle, address) = (buffer.handle, buffer.address);
         drop(buffer);
-        until(async || harness.fake.asked().contains(&Asked::Drain(session.id))).await;
-        assert_eq!(client.status().await.sessions[0].buffer_bytes, MIB, "still charged");
-        let other = session.allocate(MIB).await.unwrap();
+        let unmap = Asked::Unmap { session: session.id, bytes: PAGE };
+        until(async || harness.fake.asked().contains(&unmap)).await;
+        assert_eq!(client.status().await.sessions[0].buffer_bytes, PAGE, "still charged");
+        let other = session.allocate(PAGE).await.unwrap();
         assert_ne!(other.address, address, "still in use");
         harness.fake.let_go();
-        until(async || client.status().await.sessions[0].buffer_bytes == MIB).await;
-        let again = session.allocate(MIB).await.unwrap();
+        until(async || client.status().await.sessions[0].buffer_bytes == PAGE).await;
+        let again = session.allocate(PAGE).await.unwrap();
         assert_eq!(again.address, address);
         assert_ne!(again.handle, handle);
         let asked = harness.fake.asked();
         let at = |wanted: Asked| asked.iter().position(|asked| *asked == wanted).unwrap();
-        assert!(at(Asked::Unbind { session: session.id, handle }) < at(Asked::Drain(session.id)));
+        assert!(at(Asked::Unbind { session: session.id, handle }) < at(unmap));
     });
 }
 
@@ -62,10 +72,12 @@ fn closing_a_buffer_and_dropping_it_frees_it_once() {
         let client = Client::new(&harness.directory).await;
         let session = client.open("one").await.unwrap();
         let buffer = session.allocate(MIB).await.unwrap();
-        for _ in 0..2 {
+        let close = async || {
             let closed = buffer.capability().close_request().send().promise.await.unwrap();
-            read(closed.get().unwrap().get_result()).unwrap();
-        }
+            read(closed.get().unwrap().get_result()).map(|revoking| revoking.get_capabilities())
+        };
+        assert_eq!(close().await, Ok(1));
+        assert_eq!(close().await.unwrap_err().code, ErrorCode::InvalidHandle);
         let handle = buffer.handle;
         drop(buffer);
         until(async || client.status().await.sessions[0].capabilities == 0).await;
@@ -76,7 +88,7 @@ fn closing_a_buffer_and_dropping_it_frees_it_once() {
 }
 
 #[test]
-fn empty_arenas_go_back_to_the_device() {
+fn memory_goes_back_to_the_device() {
     with_kernel(async |harness| {
         let client = Client::new(&harness.directory).await;
         let session = client.open("one").await.unwrap();
@@ -89,7 +101,7 @@ fn empty_arenas_go_back_to_the_device() {
 }
 
 #[test]
-fn an_arena_that_was_planned_too_large_is_asked_for_in_the_size_it_needs() {
+fn memory_that_the_device_does_not_have_leaves_nothing_behind() {
     let manners = Manners { arena_bytes_max: 1200 * MIB, ..Manners::default() };
     with_changed_kernel(
         manners,
@@ -98,18 +110,27 @@ fn an_arena_that_was_planned_too_large_is_asked_for_in_the_size_it_needs() {
             let client = Client::new(&harness.directory).await;
             let session = client.open("one").await.unwrap();
             let _first = session.allocate(1024 * MIB).await.unwrap();
-            let _second = session.allocate(100 * MIB).await.unwrap();
-            let maps: Vec<_> = harness
-                .fake
-                .asked()
-                .into_iter()
-                .filter_map(
-                    |asked| if let Asked::Map { bytes, .. } = asked { Some(bytes / MIB) } else { None },
-                )
-                .collect();
-            assert_eq!(maps, [1024, 1024, 128]);
+            let error = session.allocate(200 * MIB).await.err().unwrap();
+            assert_eq!(error.code, ErrorCode::OutOfMemory, "{error}");
+            until(async || client.status().await.sessions[0].capabilities == 1).await;
+            until(async || client.status().await.charged_bytes == SINK + 1024 * MIB).await;
+            session.allocate(100 * MIB).await.unwrap();
+            let unmaps = harness.fake.asked();
+            assert!(!unmaps.iter().any(|asked| matches!(asked, Asked::Unmap { .. })), "nothing was mapped");
         },
     );
+}
+
+#[test]
+fn memory_that_cannot_be_named_is_given_back() {
+    with_kernel(async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        harness.fake.behave(Manners { refuses_binds: true, ..Manners::default() });
+        assert_eq!(session.allocate(MIB).await.err().unwrap().code, ErrorCode::LimitReached);
+        until(async || client.status().await.charged_bytes == SINK).await;
+        assert_eq!(harness.fake.mapped(session.id).0, 0);
+    });
 }
 
 #[test]
@@ -237,7 +258,9 @@ fn many_buffers_come_and_go() {
             }
         }
         let charged: u64 = buffers.iter().map(|buffer| buffer.bytes).sum();
+        assert!(charged >= 200 * PAGE);
         until(async || client.status().await.sessions[0].buffer_bytes == charged).await;
+        assert_eq!(harness.fake.mapped(session.id), (buffers.len(), charged));
         drop(buffers);
         until(async || client.status().await.sessions[0].buffer_bytes == 0).await;
     });

@@ -12,7 +12,10 @@ use std::{
 };
 
 use bulkhead_schema::{
-    bulkhead_capnp::{bulkhead, gpu_buffer, gpu_fence, gpu_module, gpu_session},
+    bulkhead_capnp::{
+        bulkhead, gpu_buffer, gpu_buffer_view, gpu_capability, gpu_copy_session, gpu_fence, gpu_module,
+        gpu_peer, gpu_program, gpu_revocation, gpu_session, gpu_signal,
+    },
     limits,
 };
 use capnp::{message, serialize, traits::HasTypeId};
@@ -21,12 +24,19 @@ use capnp_rpc::rpc_capnp;
 use crate::harness::{Client, everything_given_back, until, with_kernel};
 
 /// Interfaces and how many methods each has, and one more.
-const METHODS: [(u64, u64); 5] = [
-    (bulkhead::Client::TYPE_ID, 6),
-    (gpu_session::Client::TYPE_ID, 8),
-    (gpu_buffer::Client::TYPE_ID, 3),
+const METHODS: [(u64, u64); 12] = [
+    (bulkhead::Client::TYPE_ID, 7),
+    (gpu_copy_session::Client::TYPE_ID, 11),
+    (gpu_session::Client::TYPE_ID, 4),
+    (gpu_capability::Client::TYPE_ID, 5),
+    (gpu_buffer_view::Client::TYPE_ID, 3),
+    (gpu_buffer::Client::TYPE_ID, 2),
     (gpu_module::Client::TYPE_ID, 4),
     (gpu_fence::Client::TYPE_ID, 2),
+    (gpu_signal::Client::TYPE_ID, 3),
+    (gpu_program::Client::TYPE_ID, 3),
+    (gpu_peer::Client::TYPE_ID, 2),
+    (gpu_revocation::Client::TYPE_ID, 2),
 ];
 
 struct Choices(u64);
@@ -78,7 +88,7 @@ fn build(choices: &mut Choices, next: &mut u32, exports: &Exports, message: rpc_
             *next += 1;
             let mut call = message.init_call();
             call.set_question_id(*next);
-            let (interface, methods) = METHODS[usize::try_from(choices.below(5)).unwrap()];
+            let (interface, methods) = METHODS[usize::try_from(choices.below(12)).unwrap()];
             call.set_interface_id(interface);
             call.set_method_id(u16::try_from(choices.below(methods)).unwrap());
             let mut target = call.reborrow().init_target();
@@ -192,6 +202,7 @@ fn messages_in_any_order_disturb_nobody_and_leave_nothing() {
         play.await.unwrap();
         assert_eq!(harness.fake.starts(), 1, "the executor heard nothing that it could not answer");
         until(async || neighbour.status().await.sessions.len() == 1).await;
+        assert_eq!(harness.fake.mapped(session.id), (0, 0), "nobody has memory any more");
         drop(session);
         neighbour.leave();
         everything_given_back(&harness.directory).await;

@@ -7,8 +7,6 @@ use std::fmt;
 pub enum Resource {
     /// Physical device memory: arenas and sinks, in bytes.
     DeviceBytes,
-    /// Device memory that buffers take of the arenas, in bytes.
-    BufferBytes,
     /// Host memory pinned for the device, in bytes.
     HostBytes,
     /// Host memory that holds what was swapped out, in bytes.
@@ -37,9 +35,8 @@ pub enum Resource {
 
 impl Resource {
     /// Every one of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 13] = [
         Self::DeviceBytes,
-        Self::BufferBytes,
         Self::HostBytes,
         Self::SwapBytes,
         Self::CodeBytes,
@@ -59,7 +56,6 @@ impl Resource {
     pub const fn name(self) -> &'static str {
         match self {
             Self::DeviceBytes => "bytes of device memory",
-            Self::BufferBytes => "bytes of buffers",
             Self::HostBytes => "bytes of host memory",
             Self::SwapBytes => "bytes of swap",
             Self::CodeBytes => "bytes of code",

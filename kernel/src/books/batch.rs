@@ -1,0 +1,144 @@
+//! Capabilities of one session that ended together, on their way back.
+
+use std::cell::{Cell, RefCell};
+
+use bulkhead_caps::{Ended, Kind, Line, ObjectId, Owner, RevocationId};
+use bulkhead_schema::Handle;
+use tokio::{sync::watch, time::Instant};
+
+/// How far they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// The kernel admits them no more.
+    Marked,
+    /// Nor does the executor.
+    Severed,
+    /// No work of the session can reach what they named.
+    Quiescent,
+    /// Nothing of it is mapped there any more.
+    Done,
+}
+
+/// A capability that the executor may know.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Dead {
+    pub(crate) handle: Handle,
+    pub(crate) object: ObjectId,
+    /// Whether it is the first capability of device memory.
+    pub(crate) is_memory: bool,
+}
+
+/// Capabilities of one session that ended together.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) owner: Owner,
+    stage: Cell<Stage>,
+    /// When the session's patience with its own work ends, where somebody else waits.
+    deadline: watch::Sender<Option<Instant>>,
+    dead: RefCell<Vec<Dead>>,
+    revocations: RefCell<Vec<RevocationId>>,
+    objects: RefCell<Vec<ObjectId>>,
+    /// Where its session's line stood when it was severed.
+    mark: Cell<Option<(Line, u64)>>,
+}
+
+impl Batch {
+    pub(crate) fn new(owner: Owner) -> Self {
+        Self {
+            owner,
+            stage: Cell::new(Stage::Marked),
+            deadline: watch::Sender::new(None),
+            dead: RefCell::default(),
+            revocations: RefCell::default(),
+            objects: RefCell::default(),
+            mark: Cell::new(None),
+        }
+    }
+
+    /// Adds what one revocation ended.
+    pub(super) fn add(&self, id: RevocationId, ended: &[Ended]) {
+        let mut revocations = self.revocations.borrow_mut();
+        if revocations.last() != Some(&id) {
+            revocations.push(id);
+        }
+        let (mut dead, mut objects) = (self.dead.borrow_mut(), self.objects.borrow_mut());
+        dead.reserve(ended.len());
+        for one in ended {
+            let is_memory = match one.view.kind {
+                Kind::Buffer => one.view.parent.is_none(),
+                Kind::HostBuffer | Kind::Entry => false,
+                // The executor knows none of these by a handle of a record.
+                Kind::Image | Kind::Fence | Kind::Signal | Kind::Program | Kind::Peer => continue,
+            };
+            dead.push(Dead { handle: one.handle, object: one.view.object, is_memory });
+            if objects.last() != Some(&one.view.object) {
+                objects.push(one.view.object);
+            }
+        }
+    }
+
+    pub(crate) fn stage(&self) -> Stage {
+        self.stage.get()
+    }
+
+    pub(crate) fn reach(&self, stage: Stage) {
+        self.stage.set(stage.max(self.stage.get()));
+    }
+
+    /// The earliest of the deadlines counts.
+    pub(super) fn set_deadline(&self, deadline: Instant) {
+        self.deadline.send_if_modified(|known| {
+            let sooner = known.is_none_or(|known| deadline < known);
+            if sooner {
+                *known = Some(deadline);
+            }
+            sooner
+        });
+    }
+
+    pub(crate) fn mark(&self, mark: Option<(Line, u64)>) {
+        self.mark.set(mark);
+    }
+
+    pub(crate) fn marked(&self) -> Option<(Line, u64)> {
+        self.mark.get()
+    }
+
+    /// Waits until the deadline, for ever where there is none.
+    pub(crate) async fn overdue(&self) {
+        let mut deadline = self.deadline.subscribe();
+        loop {
+            let at = *deadline.borrow_and_update();
+            let passed = async {
+                match at {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = passed => return,
+                // The sender is a field of `self`.
+                _ = deadline.changed() => {}
+            }
+        }
+    }
+
+    pub(crate) fn dead(&self) -> std::cell::Ref<'_, Vec<Dead>> {
+        self.dead.borrow()
+    }
+
+    /// What it concerns, each once.
+    pub(crate) fn objects(&self) -> Vec<ObjectId> {
+        let mut objects = self.objects.borrow().clone();
+        objects.sort_unstable();
+        objects.dedup();
+        objects
+    }
+
+    pub(super) fn revocations(&self) -> Vec<RevocationId> {
+        let mut revocations = self.revocations.borrow().clone();
+        revocations.sort_unstable();
+        revocations.dedup();
+        revocations
+    }
+}

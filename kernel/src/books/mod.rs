@@ -1,0 +1,377 @@
+//! A device's capabilities: the tree of them, the objects they name, and the way back of both.
+//!
+//! What ends is *marked* in one step, and from then on nothing of the kernel admits it. Each session that held some of it
+//! gets a [`Batch`] of its dead handles, which its reaper has the executor unbind (*severed*), and then unmap or drain
+//! (*quiescent*). An object that nobody names, and that no work can reach, is given back.
+
+mod batch;
+mod sturdy;
+mod thing;
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    rc::{Rc, Weak},
+};
+
+use bulkhead_caps::{
+    Access, Child, Ended, Extent, Kind, Limits, Line, Moments, Need, ObjectId, ObjectState, Owner,
+    RevocationId, Tree, View,
+};
+use bulkhead_mm::Resource;
+use bulkhead_schema::{Error, ErrorCode, Handle, limits};
+use tokio::{sync::watch, time::Instant};
+
+pub(crate) use batch::{Batch, Stage};
+pub(crate) use sturdy::{Sturdies, Sturdy, SturdyToken};
+pub(crate) use thing::{Code, Loaded, Memory, Part, Thing, What};
+
+use crate::{
+    refusal::{self, internal},
+    session::Session,
+};
+
+/// What was marked.
+pub(crate) struct Marked {
+    pub(crate) id: RevocationId,
+    /// How many capabilities ended.
+    pub(crate) count: u32,
+    /// What else is on its way back for the same objects: it ended before, and work may still reach it.
+    pub(crate) lingering: Vec<Rc<Batch>>,
+}
+
+/// The capabilities of one device. They outlive executors.
+pub(crate) struct Books {
+    tree: RefCell<Tree>,
+    /// By the index of the object.
+    things: RefCell<Vec<Option<Rc<Thing>>>>,
+    sessions: RefCell<HashMap<Owner, Weak<Session>>>,
+    pub(crate) sturdy: Sturdies,
+    started: Instant,
+    /// Counts whatever somebody may wait for.
+    progress: watch::Sender<u64>,
+    /// How often something was found that cannot be.
+    wrong: Cell<u32>,
+}
+
+impl Books {
+    pub(crate) fn new() -> Self {
+        let limits = Limits { nodes_per_root: limits::DERIVED_MAX, last_generation: u32::MAX - 1 };
+        Self {
+            tree: RefCell::new(Tree::new(limits)),
+            things: RefCell::default(),
+            sessions: RefCell::default(),
+            sturdy: Sturdies::default(),
+            started: Instant::now(),
+            progress: watch::Sender::new(0),
+            wrong: Cell::new(0),
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Notified of whatever somebody may wait for.
+    pub(crate) fn progress(&self) -> watch::Receiver<u64> {
+        self.progress.subscribe()
+    }
+
+    pub(crate) fn progressed(&self) {
+        self.progress.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Notes a failure that nobody waits for: our fault.
+    pub(crate) fn expect<T>(&self, result: Result<T, Error>, what: &'static str) {
+        if let Err(error) = result {
+            self.wrong.set(self.wrong.get().saturating_add(1));
+            tracing::error!(%error, what, "the books are wrong");
+        }
+    }
+
+    fn note<T>(&self, result: Result<T, bulkhead_caps::Error>, what: &'static str) {
+        self.expect(result.map_err(refusal::tree), what);
+    }
+
+    /// What is there although every session is gone.
+    pub(crate) fn leftovers(&self) -> Option<String> {
+        let capabilities = self.tree.borrow().live();
+        let objects = self.things.borrow().iter().flatten().count();
+        let (sessions, tokens, wrong) = (self.sessions.borrow().len(), self.sturdy.len(), self.wrong.get());
+        (capabilities > 0 || objects > 0 || sessions > 0 || tokens > 0 || wrong > 0).then(|| {
+            format!(
+                "{capabilities} capabilities, {objects} objects, {sessions} sessions, {tokens} tokens; {wrong} times the books were wrong"
+            )
+        })
+    }
+
+    // ---- sessions ----
+
+    /// A new owner and its line.
+    pub(crate) fn open(&self, capabilities: u32) -> (Owner, Line) {
+        let mut tree = self.tree.borrow_mut();
+        let owner = tree.open_owner(capabilities);
+        let line = tree.open_line(Some(owner));
+        (owner, line)
+    }
+
+    /// Says which session an owner is.
+    pub(crate) fn know(&self, owner: Owner, session: Weak<Session>) {
+        self.sessions.borrow_mut().insert(owner, session);
+    }
+
+    pub(crate) fn session(&self, owner: Owner) -> Option<Rc<Session>> {
+        self.sessions.borrow().get(&owner).and_then(Weak::upgrade)
+    }
+
+    /// Every session that is not gone.
+    pub(crate) fn sessions(&self) -> Vec<Rc<Session>> {
+        self.sessions.borrow().values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// No work of a line runs any more, nor ever will.
+    pub(crate) fn close_line(&self, line: Line) {
+        let closed = self.tree.borrow_mut().close_line(line);
+        self.note(closed, "close a line");
+        self.settle();
+    }
+
+    /// An owner that holds nothing and does nothing any more.
+    pub(crate) fn close_owner(&self, owner: Owner) {
+        self.sessions.borrow_mut().remove(&owner);
+        let closed = self.tree.borrow_mut().close_owner(owner);
+        self.note(closed, "close an owner");
+        self.settle();
+    }
+
+    // ---- module I/O ----
+
+    /// A line of a module's, whose work counts as use whoever it is done for.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for modules"))]
+    pub(crate) fn open_module_line(&self) -> Line {
+        self.tree.borrow_mut().open_line(None)
+    }
+
+    #[cfg_attr(not(test), expect(dead_code, reason = "for modules"))]
+    /// Notes that an object is in use on a line until the mark that is answered has passed there.
+    pub(crate) fn uses(&self, line: Line, object: ObjectId) -> Result<u64, Error> {
+        self.tree.borrow_mut().uses(line, object).map_err(refusal::tree)
+    }
+
+    /// Everything up to a mark has passed on a line.
+    pub(crate) fn completed(&self, line: Line, mark: u64) {
+        let completed = self.tree.borrow_mut().completed(line, mark);
+        self.note(completed, "complete");
+        self.settle();
+    }
+
+    // ---- capabilities ----
+
+    /// A new object and its first capability.
+    pub(crate) fn create(
+        &self,
+        owner: Owner,
+        kind: Kind,
+        bytes: u64,
+        thing: Thing,
+    ) -> Result<(Handle, ObjectId, Rc<Thing>), Error> {
+        let (handle, object) = self.tree.borrow_mut().create(owner, kind, bytes).map_err(refusal::tree)?;
+        let thing = Rc::new(thing);
+        let mut things = self.things.borrow_mut();
+        let index = object.index() as usize;
+        if things.len() <= index {
+            things.resize_with(index + 1, || None);
+        }
+        if let Some(place) = things.get_mut(index) {
+            *place = Some(Rc::clone(&thing));
+        }
+        Ok((handle, object, thing))
+    }
+
+    /// A weaker capability for the same object, for `owner` or for another.
+    pub(crate) fn derive(
+        &self,
+        owner: Owner,
+        parent: Handle,
+        to: Owner,
+        need: Need,
+    ) -> Result<Handle, Error> {
+        self.tree.borrow_mut().derive(owner, parent, Child { owner: to, need }).map_err(refusal::tree)
+    }
+
+    pub(crate) fn look(&self, owner: Owner, handle: Handle) -> Result<View, Error> {
+        self.tree.borrow().look(owner, handle).map_err(refusal::tree)
+    }
+
+    /// Whether a handle names an entry of its owner's.
+    pub(crate) fn is_entry(&self, owner: Owner, handle: Handle) -> Result<(), Error> {
+        let need = Need { kind: Kind::Entry, access: Access::Read, offset: 0, bytes: 0 };
+        self.tree.borrow().get(owner, handle, need).map(drop).map_err(refusal::tree)
+    }
+
+    pub(crate) fn thing(&self, object: ObjectId) -> Result<Rc<Thing>, Error> {
+        let things = self.things.borrow();
+        let thing = things.get(object.index() as usize).and_then(Option::as_ref);
+        thing.map(Rc::clone).ok_or_else(|| internal("a capability names nothing"))
+    }
+
+    // ---- the way back ----
+
+    /// Ends what was derived from a capability, and itself where that is asked for.
+    pub(crate) fn revoke(
+        &self,
+        owner: Owner,
+        handle: Handle,
+        extent: Extent,
+        patience: std::time::Duration,
+    ) -> Result<Marked, Error> {
+        self.mark(owner, patience, |tree, deadline_ns, ended| {
+            tree.revoke(owner, handle, extent, deadline_ns, |one| ended.push(one))
+        })
+    }
+
+    /// Ends all that an owner holds, and what was derived from that.
+    pub(crate) fn revoke_owner(&self, owner: Owner, patience: std::time::Duration) -> Result<Marked, Error> {
+        self.mark(owner, patience, |tree, deadline_ns, ended| {
+            tree.revoke_owner(owner, deadline_ns, |one| ended.push(one))
+        })
+    }
+
+    fn mark(
+        &self,
+        initiator: Owner,
+        patience: std::time::Duration,
+        revoke: impl FnOnce(&mut Tree, u64, &mut Vec<Ended>) -> Result<RevocationId, bulkhead_caps::Error>,
+    ) -> Result<Marked, Error> {
+        let deadline_ns =
+            self.now_ns().saturating_add(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
+        let mut ended = Vec::new();
+        let id = revoke(&mut self.tree.borrow_mut(), deadline_ns, &mut ended).map_err(refusal::tree)?;
+        let deadline = Instant::now() + patience;
+        let mut touched: Vec<(ObjectId, Rc<Batch>)> = Vec::new();
+        let mut over = Vec::new();
+        // Those of one owner come in runs.
+        for run in ended.chunk_by(|one, next| one.view.owner == next.view.owner) {
+            let Some(owner) = run.first().map(|one| one.view.owner) else { continue };
+            let Some(session) = self.session(owner) else {
+                let severed = self.tree.borrow_mut().severed(id, owner, None);
+                self.note(severed, "sever");
+                continue;
+            };
+            session.refund(Resource::Capabilities, run.len() as u64);
+            let batch = session.dying();
+            batch.add(id, run);
+            if owner != initiator {
+                batch.set_deadline(deadline);
+            }
+            if run.iter().any(|one| one.view.kind == Kind::Program && session.is_opened_by(one.handle)) {
+                over.push(Rc::clone(&session));
+            }
+            for same in run.chunk_by(|one, next| one.view.object == next.view.object) {
+                touched.extend(same.first().map(|one| (one.view.object, Rc::clone(&batch))));
+            }
+            session.wake_reaper();
+        }
+        touched.sort_by_key(|(object, _)| *object);
+        let mut lingering = Vec::new();
+        for same in touched.chunk_by(|(one, _), (next, _)| one == next) {
+            let Some(Ok(thing)) = same.first().map(|(object, _)| self.thing(*object)) else { continue };
+            for batch in thing.lingering() {
+                if batch.owner != initiator {
+                    batch.set_deadline(deadline);
+                }
+                lingering.push(batch);
+            }
+            for (_, batch) in same {
+                thing.linger(batch);
+            }
+        }
+        self.settle();
+        // Only now, when all is marked: their own capabilities end in the same way.
+        for session in over {
+            session.end(
+                &Error::new(ErrorCode::Revoked, "the program that the session runs was taken back")
+                    .remedy("ask its owner for another"),
+            );
+        }
+        Ok(Marked { id, count: u32::try_from(ended.len()).unwrap_or(u32::MAX), lingering })
+    }
+
+    /// An owner admits nothing any more that the revocations of a batch ended.
+    pub(crate) fn severed(&self, batch: &Batch) {
+        let mut tree = self.tree.borrow_mut();
+        for id in batch.revocations() {
+            // Those that nobody asked about may have come to their end.
+            tree.severed(id, batch.owner, batch.marked()).unwrap_or_default();
+        }
+        drop(tree);
+        batch.reach(Stage::Severed);
+        self.settle();
+    }
+
+    /// Marks the objects of a batch as used on a line up to now; the last mark.
+    pub(crate) fn mark_line(&self, batch: &Batch, line: Line) -> Option<(Line, u64)> {
+        let mut tree = self.tree.borrow_mut();
+        let marks = batch.objects().into_iter().filter_map(|object| tree.uses(line, object).ok());
+        marks.last().map(|mark| (line, mark))
+    }
+
+    pub(crate) fn moments(&self, id: RevocationId) -> Result<Moments, Error> {
+        let now_ns = self.now_ns();
+        self.tree.borrow_mut().moments(id, now_ns).map_err(refusal::tree)
+    }
+
+    pub(crate) fn forget(&self, id: RevocationId) {
+        self.tree.borrow_mut().forget(id);
+    }
+
+    pub(crate) fn state(&self, object: ObjectId) -> ObjectState {
+        self.tree.borrow().object(object)
+    }
+
+    /// Gives back whatever can be.
+    pub(crate) fn settle(&self) {
+        let mut quiescent = Vec::new();
+        let now_ns = self.now_ns();
+        self.tree.borrow_mut().settle(now_ns, |object, state| {
+            if state == ObjectState::Quiescent {
+                quiescent.push(object);
+            }
+        });
+        for object in quiescent {
+            self.may_give_back(object);
+        }
+        self.progressed();
+    }
+
+    /// Gives an object back if no work can reach it and the executor holds nothing of it.
+    pub(crate) fn may_give_back(&self, object: ObjectId) {
+        if self.state(object) != ObjectState::Quiescent {
+            return;
+        }
+        let thing = match self.thing(object) {
+            Ok(thing) => thing,
+            Err(error) => return self.expect::<()>(Err(error), "give back"),
+        };
+        if let What::Code(code) = &thing.what
+            && code.state.get() != Loaded::No
+        {
+            return Session::unload(&thing, object);
+        }
+        if thing.is_held() {
+            return;
+        }
+        let freed = self.tree.borrow_mut().free(object);
+        self.note(freed, "free");
+        if let Some(place) = self.things.borrow_mut().get_mut(object.index() as usize) {
+            *place = None;
+        }
+        if let Some(session) = thing.session.upgrade() {
+            session.gave_back(object, &thing);
+        }
+        self.progressed();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! Tokens that stand for capabilities.
+
+use std::{
+    cell::RefCell,
+    collections::HashMap,
+    rc::{Rc, Weak},
+};
+
+use bulkhead_schema::{
+    Error, ErrorCode, Handle,
+    bulkhead_capnp::{Uses, sturdy_token},
+};
+
+use crate::{
+    held::{Budget, Facet},
+    session::Session,
+};
+
+/// 256 random bits that stand for a capability.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct SturdyToken([u64; 4]);
+
+impl SturdyToken {
+    fn random() -> Result<Self, Error> {
+        let mut words = [0; 4];
+        for word in &mut words {
+            let mut bytes = [0; 8];
+            getrandom::fill(&mut bytes).map_err(|error| {
+                Error::new(ErrorCode::Internal, format!("the system gives no random numbers: {error}"))
+            })?;
+            *word = u64::from_le_bytes(bytes);
+        }
+        Ok(Self(words))
+    }
+
+    pub(crate) fn read(reader: sturdy_token::Reader<'_>) -> Self {
+        Self([reader.get_first(), reader.get_second(), reader.get_third(), reader.get_fourth()])
+    }
+
+    pub(crate) fn write(self, mut builder: sturdy_token::Builder<'_>) {
+        let [first, second, third, fourth] = self.0;
+        builder.set_first(first);
+        builder.set_second(second);
+        builder.set_third(third);
+        builder.set_fourth(fourth);
+    }
+}
+
+/// What a token stands for.
+#[derive(Clone)]
+pub(crate) struct Sturdy {
+    pub(crate) session: Weak<Session>,
+    pub(crate) handle: Handle,
+    pub(crate) facet: Facet,
+    pub(crate) uses: Uses,
+    /// What may be made of all that is restored from it.
+    pub(crate) budget: Rc<Budget>,
+}
+
+/// The tokens of a device.
+#[derive(Default)]
+pub(crate) struct Sturdies {
+    known: RefCell<HashMap<SturdyToken, Sturdy>>,
+}
+
+impl Sturdies {
+    pub(crate) fn len(&self) -> usize {
+        self.known.borrow().len()
+    }
+
+    pub(crate) fn insert(&self, sturdy: Sturdy) -> Result<SturdyToken, Error> {
+        let token = SturdyToken::random()?;
+        self.known.borrow_mut().insert(token, sturdy);
+        Ok(token)
+    }
+
+    pub(crate) fn find(&self, token: SturdyToken) -> Option<Sturdy> {
+        self.known.borrow().get(&token).cloned()
+    }
+
+    /// Whether it was there.
+    pub(crate) fn remove(&self, token: SturdyToken) -> bool {
+        let removed = self.known.borrow_mut().remove(&token);
+        removed.is_some()
+    }
+}

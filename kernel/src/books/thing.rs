@@ -1,0 +1,189 @@
+//! What capabilities name, as the kernel knows it.
+
+use std::{
+    cell::{Cell, RefCell},
+    os::fd::OwnedFd,
+    rc::{Rc, Weak},
+};
+
+use bulkhead_mm::{DeviceAddress, Range};
+use bulkhead_schema::Handle;
+use tokio::sync::{Mutex, watch};
+
+use super::{Batch, Stage};
+use crate::{executor::EntryInfo, fence::Passed, session::Session};
+
+/// What a capability names, and whose it is. Enough to make it again in another executor.
+pub(crate) struct Thing {
+    pub(crate) session: Weak<Session>,
+    pub(crate) what: What,
+    /// Capabilities of it that ended, on their way back.
+    ending: RefCell<Vec<Rc<Batch>>>,
+}
+
+/// What it is.
+pub(crate) enum What {
+    /// Device memory.
+    Memory(Memory),
+    /// Host memory shared with the device.
+    Host {
+        bytes: u64,
+        #[expect(dead_code, reason = "for a standby")]
+        memory: OwnedFd,
+    },
+    /// Loaded code.
+    Code(Code),
+    /// A completion point, of a stream or of whoever signals it.
+    Point(watch::Sender<Passed>),
+    /// Entries for others to launch.
+    Program,
+    /// The authority to give its session things.
+    Peer,
+}
+
+/// Device memory of a session.
+pub(crate) struct Memory {
+    /// Where it lies in its own session.
+    pub(crate) range: Range,
+    /// Whether it is mapped there.
+    pub(crate) mapped: Cell<bool>,
+    /// How many other sessions' mappings there are.
+    pub(crate) mappings: Cell<u32>,
+    /// Where its pieces start, in bytes from its own start.
+    pieces: RefCell<Vec<u64>>,
+    /// Parts that others have mapped, once for each time.
+    shared: RefCell<Vec<Part>>,
+    /// Held while it is cut up and shared.
+    pub(crate) cutting: Mutex<()>,
+}
+
+/// A part of a memory, from its start on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) offset: u64,
+    pub(crate) end: u64,
+}
+
+impl Part {
+    pub(crate) fn bytes(self) -> u64 {
+        self.end - self.offset
+    }
+
+    /// Where it lies when the memory starts at `start`.
+    pub(crate) fn at(self, start: DeviceAddress) -> Option<Range> {
+        Range::new(DeviceAddress(start.0.checked_add(self.offset)?), self.bytes())
+    }
+}
+
+/// Loaded code.
+pub(crate) struct Code {
+    pub(crate) handle: Cell<Option<Handle>>,
+    #[expect(dead_code, reason = "for a standby")]
+    pub(crate) text: OwnedFd,
+    pub(crate) entries: RefCell<Vec<(Handle, EntryInfo)>>,
+    pub(crate) state: Cell<Loaded>,
+}
+
+/// Whether an executor has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loaded {
+    No,
+    Yes,
+    /// It was asked to let go of it.
+    Unloading,
+}
+
+impl Memory {
+    pub(crate) fn new(range: Range) -> Self {
+        Self {
+            range,
+            mapped: Cell::new(false),
+            mappings: Cell::new(0),
+            pieces: RefCell::new(vec![0]),
+            shared: RefCell::default(),
+            cutting: Mutex::new(()),
+        }
+    }
+
+    /// Its pieces, in order.
+    pub(crate) fn pieces(&self) -> Vec<Part> {
+        let starts = self.pieces.borrow();
+        let ends = starts.iter().skip(1).copied().chain([self.range.bytes()]);
+        starts.iter().zip(ends).map(|(offset, end)| Part { offset: *offset, end }).collect()
+    }
+
+    /// The pieces that touch a part.
+    pub(crate) fn pieces_of(&self, part: Part) -> Vec<Part> {
+        let touches = |piece: &Part| piece.offset < part.end && part.offset < piece.end;
+        self.pieces().into_iter().filter(touches).collect()
+    }
+
+    /// A piece that a part does not fill, and where to cut it.
+    pub(crate) fn cut(&self, part: Part) -> Option<(Part, u64)> {
+        let cut = |at: u64| {
+            let piece = self.pieces().into_iter().find(|piece| piece.offset < at && at < piece.end)?;
+            Some((piece, at))
+        };
+        cut(part.offset).or_else(|| cut(part.end))
+    }
+
+    /// A piece was cut in two.
+    pub(crate) fn was_cut(&self, at: u64) {
+        let mut pieces = self.pieces.borrow_mut();
+        if let Err(place) = pieces.binary_search(&at) {
+            pieces.insert(place, at);
+        }
+    }
+
+    pub(crate) fn is_shared(&self, piece: Part) -> bool {
+        self.shared.borrow().iter().any(|part| part.offset < piece.end && piece.offset < part.end)
+    }
+
+    pub(crate) fn share(&self, part: Part) {
+        self.shared.borrow_mut().push(part);
+    }
+
+    pub(crate) fn unshare(&self, part: Part) {
+        let mut shared = self.shared.borrow_mut();
+        if let Some(at) = shared.iter().position(|known| *known == part) {
+            shared.swap_remove(at);
+        }
+    }
+}
+
+impl Thing {
+    pub(crate) fn new(session: Weak<Session>, what: What) -> Self {
+        Self { session, what, ending: RefCell::default() }
+    }
+
+    /// How much device memory it is.
+    pub(crate) fn bytes(&self) -> u64 {
+        match &self.what {
+            What::Memory(memory) => memory.range.bytes(),
+            What::Host { .. } | What::Code(_) | What::Point(_) | What::Program | What::Peer => 0,
+        }
+    }
+
+    /// Whether the executor holds something of it.
+    pub(super) fn is_held(&self) -> bool {
+        match &self.what {
+            What::Memory(memory) => memory.mapped.get() || memory.mappings.get() > 0,
+            What::Code(code) => code.state.get() != Loaded::No,
+            What::Host { .. } | What::Point(_) | What::Program | What::Peer => false,
+        }
+    }
+
+    pub(super) fn linger(&self, batch: &Rc<Batch>) {
+        let mut ending = self.ending.borrow_mut();
+        if !ending.iter().any(|known| Rc::ptr_eq(known, batch)) {
+            ending.push(Rc::clone(batch));
+        }
+    }
+
+    /// What ended before and can still be reached.
+    pub(super) fn lingering(&self) -> Vec<Rc<Batch>> {
+        let mut ending = self.ending.borrow_mut();
+        ending.retain(|batch| batch.stage() < Stage::Quiescent);
+        ending.clone()
+    }
+}

@@ -1,0 +1,351 @@
+//! Capabilities as clients hold them, and what can be done with every one.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
+
+use bulkhead_caps::{Access, Extent, Kind, Need, View};
+use bulkhead_mm::Resource;
+use bulkhead_schema::{
+    Error, ErrorCode, Handle,
+    bulkhead_capnp::{Uses, any_capability, nothing, result, revoking, sturdy_token},
+    limits,
+};
+
+use crate::{
+    books::{Books, Sturdy, SturdyToken},
+    buffer,
+    connection::Connection,
+    executor::EntryInfo,
+    fence, peer, program,
+    revocation::Revocation,
+    session::{Session, Terms},
+};
+
+/// What may be derived from a capability by those to whom its session gave it: they do it at that session's expense.
+pub(crate) struct Budget(Cell<u32>);
+
+impl Budget {
+    pub(crate) fn new() -> Rc<Self> {
+        Rc::new(Self(Cell::new(limits::DERIVED_ELSEWHERE_MAX)))
+    }
+
+    fn take(self: &Rc<Self>) -> Result<Spent, Error> {
+        let left = self.0.get().checked_sub(1).ok_or_else(|| {
+            let message =
+                format!("{} capabilities were made of one that was given", limits::DERIVED_ELSEWHERE_MAX);
+            Error::new(ErrorCode::LimitReached, message).remedy("drop some of them")
+        })?;
+        self.0.set(left);
+        Ok(Spent(Rc::clone(self)))
+    }
+}
+
+/// One capability's part of a budget.
+struct Spent(Rc<Budget>);
+
+impl Drop for Spent {
+    fn drop(&mut self) {
+        self.0.0.set(self.0.0.get().saturating_add(1));
+    }
+}
+
+/// What a capability looks like to its holder.
+#[derive(Clone)]
+pub(crate) enum Facet {
+    /// Memory to read; its address in the session that it belongs to.
+    View { address: u64 },
+    /// Memory to read and write.
+    Buffer { address: u64 },
+    /// Entries to launch in sessions of one's own.
+    Program(Rc<Share>),
+    /// The authority to give its session things.
+    Peer,
+    /// A completion point to wait for.
+    Fence,
+    /// A completion point to signal.
+    Signal,
+}
+
+/// What sessions that are opened from a program may do.
+pub(crate) struct Share {
+    pub(crate) entries: Vec<(Handle, EntryInfo)>,
+    pub(crate) terms: Terms,
+}
+
+/// One capability of a session's. Dropping it closes it.
+pub(crate) struct Held {
+    pub(crate) session: Rc<Session>,
+    pub(crate) handle: Handle,
+    closed: Cell<bool>,
+    tokens: RefCell<Vec<SturdyToken>>,
+    /// Where it was given away, and so is not its session's client's.
+    spent: Option<Spent>,
+}
+
+impl Held {
+    pub(crate) fn new(session: Rc<Session>, handle: Handle) -> Self {
+        Self { session, handle, closed: Cell::new(false), tokens: RefCell::default(), spent: None }
+    }
+
+    /// What a token stands for; `None` where this device knows of no such token.
+    pub(crate) fn restore(books: &Books, token: SturdyToken) -> Option<Result<(Self, Facet), Error>> {
+        let sturdy = books.sturdy.find(token)?;
+        let session = sturdy.session.upgrade()?;
+        Some(Self::restore_from(session, token, sturdy))
+    }
+
+    fn restore_from(
+        session: Rc<Session>,
+        token: SturdyToken,
+        sturdy: Sturdy,
+    ) -> Result<(Self, Facet), Error> {
+        session.live()?;
+        let view = session.books().look(session.owner, sturdy.handle).map_err(|_| taken_back())?;
+        let held = Self::child_for(&session, sturdy.handle, view, &sturdy.facet, &sturdy.budget)?;
+        if sturdy.uses == Uses::One {
+            session.forget_token(token);
+        }
+        Ok((held, sturdy.facet))
+    }
+
+    /// Whether somebody else than its session's client holds it.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.spent.is_some()
+    }
+
+    /// What it is, if it is still any good.
+    pub(crate) fn look(&self) -> Result<View, Error> {
+        self.session.live()?;
+        if self.closed.get() {
+            return Err(Error::new(ErrorCode::InvalidHandle, "the capability was closed"));
+        }
+        self.session.books().look(self.session.owner, self.handle).map_err(|_| taken_back())
+    }
+
+    /// Waits until it is no good any more; why.
+    pub(crate) async fn ended(&self) -> Error {
+        let mut progress = self.session.books().progress();
+        loop {
+            if let Err(error) = self.look() {
+                return error;
+            }
+            // The books outlive their sessions.
+            drop(progress.changed().await);
+        }
+    }
+
+    /// A weaker capability for the same thing, of the same session.
+    pub(crate) fn derive(&self, kind: Kind, access: Access, offset: u64, bytes: u64) -> Result<Self, Error> {
+        self.look()?;
+        let spent = self.spent.as_ref().map(|spent| spent.0.take()).transpose()?;
+        Self::child(&self.session, self.handle, spent, Need { kind, access, offset, bytes })
+    }
+
+    /// A child that is as good as it, for somebody else.
+    pub(crate) fn give(&self, facet: &Facet, budget: &Rc<Budget>) -> Result<Self, Error> {
+        Self::child_for(&self.session, self.handle, self.look()?, facet, budget)
+    }
+
+    fn child_for(
+        session: &Rc<Session>,
+        parent: Handle,
+        view: View,
+        facet: &Facet,
+        budget: &Rc<Budget>,
+    ) -> Result<Self, Error> {
+        let access = match facet {
+            Facet::Buffer { .. } => Access::ReadWrite,
+            Facet::View { .. } | Facet::Program(_) | Facet::Peer | Facet::Fence | Facet::Signal => {
+                Access::Read
+            }
+        };
+        let need = Need { kind: view.kind, access, offset: 0, bytes: view.bytes };
+        Self::child(session, parent, Some(budget.take()?), need)
+    }
+
+    fn child(session: &Rc<Session>, parent: Handle, spent: Option<Spent>, need: Need) -> Result<Self, Error> {
+        let charge = session.charge(Resource::Capabilities, 1)?;
+        let handle = session.books().derive(session.owner, parent, session.owner, need)?;
+        charge.keep();
+        let mut held = Self::new(Rc::clone(session), handle);
+        held.spent = spent;
+        Ok(held)
+    }
+
+    /// A budget for what is made of it elsewhere: a new one, or what is left of its own.
+    pub(crate) fn budget(&self) -> Rc<Budget> {
+        self.spent.as_ref().map_or_else(Budget::new, |spent| Rc::clone(&spent.0))
+    }
+
+    /// Ends what was derived from it, and itself where that is asked for.
+    pub(crate) fn revoke(&self, extent: Extent) -> Result<Revocation, Error> {
+        self.look()?;
+        let revocation = Revocation::begin(&self.session, self.handle, extent)?;
+        if extent == Extent::Whole {
+            self.closed.set(true);
+            self.drop_tokens();
+        }
+        Ok(revocation)
+    }
+
+    /// Closes it without asking what becomes of that.
+    pub(crate) fn close(&self) -> Result<(), Error> {
+        self.look()?;
+        self.session.revoke_unasked(self.handle)?;
+        self.closed.set(true);
+        self.drop_tokens();
+        Ok(())
+    }
+
+    fn token(&self, uses: Uses, facet: &Facet) -> Result<SturdyToken, Error> {
+        self.look()?;
+        let books = self.session.books();
+        let mut tokens = self.tokens.borrow_mut();
+        // Those that were used up.
+        tokens.retain(|token| books.sturdy.find(*token).is_some());
+        let charge = self.session.charge(Resource::Tokens, 1)?;
+        let token = books.sturdy.insert(Sturdy {
+            session: Rc::downgrade(&self.session),
+            handle: self.handle,
+            facet: facet.clone(),
+            uses,
+            budget: self.budget(),
+        })?;
+        charge.keep();
+        tokens.push(token);
+        Ok(token)
+    }
+
+    fn drop_tokens(&self) {
+        for token in self.tokens.take() {
+            self.session.forget_token(token);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.drop_tokens();
+        if !self.closed.get() && self.session.live().is_ok() {
+            // It may have ended with what it was derived from.
+            drop(self.session.revoke_unasked(self.handle));
+        }
+    }
+}
+
+fn taken_back() -> Error {
+    Error::new(ErrorCode::Revoked, "the capability was taken back").remedy("ask its owner for another")
+}
+
+/// A capability as one client holds it.
+pub(crate) struct Served {
+    pub(crate) held: Held,
+    pub(crate) facet: Facet,
+    pub(crate) connection: Rc<Connection>,
+}
+
+impl Served {
+    pub(crate) fn new(held: Held, facet: Facet, connection: &Rc<Connection>) -> Self {
+        Self { held, facet, connection: Rc::clone(connection) }
+    }
+
+    pub(crate) fn revoke(&self, extent: Extent, result: result::Builder<'_, revoking::Owned>) {
+        match self.held.revoke(extent) {
+            Ok(revocation) => {
+                let mut revoking = result.init_ok();
+                revoking.set_capabilities(revocation.count);
+                revoking.set_revocation(capnp_rpc::new_client(revocation));
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+    }
+
+    pub(crate) fn token(
+        &self,
+        uses: Result<Uses, capnp::NotInSchema>,
+        result: result::Builder<'_, sturdy_token::Owned>,
+    ) {
+        let uses =
+            uses.map_err(|_| Error::new(ErrorCode::InvalidArgument, "a token is good once or until revoked"));
+        match uses.and_then(|uses| self.held.token(uses, &self.facet)) {
+            Ok(token) => token.write(result.init_ok()),
+            Err(error) => error.write(result.init_error()),
+        }
+    }
+
+    pub(crate) fn drop_tokens(&self, result: result::Builder<'_, nothing::Owned>) {
+        match self.held.look() {
+            Ok(_) => {
+                self.held.drop_tokens();
+                result.init_ok();
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+    }
+}
+
+/// Hands a capability to a client.
+pub(crate) fn write_any(
+    held: Held,
+    facet: Facet,
+    connection: &Rc<Connection>,
+    mut any: any_capability::Builder<'_>,
+) {
+    let served = Served::new(held, facet, connection);
+    match served.facet {
+        Facet::View { .. } => any.set_view(connection.servers.view(buffer::View(served))),
+        Facet::Buffer { .. } => any.set_buffer(connection.servers.buffer(buffer::Buffer(served))),
+        Facet::Program(_) => any.set_program(capnp_rpc::new_client(program::Program(served))),
+        Facet::Peer => any.set_peer(capnp_rpc::new_client(peer::Peer(served))),
+        Facet::Fence => any.set_fence(capnp_rpc::new_client(fence::Fence(served))),
+        Facet::Signal => any.set_signal(capnp_rpc::new_client(fence::Signal(served))),
+    }
+}
+
+/// Serves `GpuCapability` for what wraps a [`Served`].
+macro_rules! capability {
+    ($server:ty) => {
+        impl bulkhead_schema::bulkhead_capnp::gpu_capability::Server for $server {
+            async fn revoke(
+                self: std::rc::Rc<Self>,
+                _: bulkhead_schema::bulkhead_capnp::gpu_capability::RevokeParams,
+                mut results: bulkhead_schema::bulkhead_capnp::gpu_capability::RevokeResults,
+            ) -> Result<(), capnp::Error> {
+                self.0.revoke(bulkhead_caps::Extent::Descendants, results.get().init_result());
+                Ok(())
+            }
+
+            async fn close(
+                self: std::rc::Rc<Self>,
+                _: bulkhead_schema::bulkhead_capnp::gpu_capability::CloseParams,
+                mut results: bulkhead_schema::bulkhead_capnp::gpu_capability::CloseResults,
+            ) -> Result<(), capnp::Error> {
+                self.0.revoke(bulkhead_caps::Extent::Whole, results.get().init_result());
+                Ok(())
+            }
+
+            async fn token(
+                self: std::rc::Rc<Self>,
+                params: bulkhead_schema::bulkhead_capnp::gpu_capability::TokenParams,
+                mut results: bulkhead_schema::bulkhead_capnp::gpu_capability::TokenResults,
+            ) -> Result<(), capnp::Error> {
+                let uses = params.get()?.get_uses();
+                self.0.token(uses, results.get().init_result());
+                Ok(())
+            }
+
+            async fn drop_tokens(
+                self: std::rc::Rc<Self>,
+                _: bulkhead_schema::bulkhead_capnp::gpu_capability::DropTokensParams,
+                mut results: bulkhead_schema::bulkhead_capnp::gpu_capability::DropTokensResults,
+            ) -> Result<(), capnp::Error> {
+                self.0.drop_tokens(results.get().init_result());
+                Ok(())
+            }
+        }
+    };
+}
+
+pub(crate) use capability;

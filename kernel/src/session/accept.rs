@@ -1,0 +1,233 @@
+//! Memory of other sessions, mapped in this one.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
+
+use bulkhead_caps::{Access, Kind, Need, ObjectId, View};
+use bulkhead_mm::{PAGE_BYTES, Range, Region, Resource};
+use bulkhead_schema::{Error, ErrorCode};
+use tokio::{sync::watch, time::Instant};
+
+use super::{Bound, Session, asks::write_range};
+use crate::{
+    books::{Memory, Part, Thing, What},
+    held::{Facet, Held},
+    refusal::{self, internal},
+};
+
+/// Memory of another session that is, or is being, mapped in this one.
+pub(super) struct Mapping {
+    pub(super) object: ObjectId,
+    thing: Rc<Thing>,
+    /// Where it lies in this session.
+    range: Range,
+    access: Access,
+    /// Where it starts in the memory, in bytes.
+    offset: u64,
+    /// The pieces that are mapped.
+    parts: RefCell<Vec<Part>>,
+    /// Whether nothing is being mapped any more.
+    settled: watch::Sender<bool>,
+    /// When its capability was seen to have ended.
+    pub(super) dead: Cell<Option<Instant>>,
+}
+
+impl Mapping {
+    /// Waits until no more of it is being mapped.
+    pub(super) async fn settled(&self) {
+        self.dead.set(Some(Instant::now()));
+        // The sender is a field of `self`, so the wait cannot fail.
+        drop(self.settled.subscribe().wait_for(|settled| *settled).await);
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.range.bytes()
+    }
+
+    /// Where this session has it mapped, piece by piece.
+    pub(super) fn ranges(&self) -> Vec<Range> {
+        self.parts.borrow().iter().filter_map(|part| self.place(*part)).collect()
+    }
+
+    fn place(&self, part: Part) -> Option<Range> {
+        Part { offset: part.offset.checked_sub(self.offset)?, end: part.end.checked_sub(self.offset)? }
+            .at(self.range.start())
+    }
+
+    fn memory(&self) -> Result<&Memory, Error> {
+        match &self.thing.what {
+            What::Memory(memory) => Ok(memory),
+            What::Host { .. } | What::Code(_) | What::Point(_) | What::Program | What::Peer => {
+                Err(internal("a mapping is of something else"))
+            }
+        }
+    }
+
+    /// It is not mapped any more.
+    pub(super) fn release(&self, session: &Session) -> Result<(), Error> {
+        session.half(self.access).borrow_mut().release(self.range).map_err(refusal::region)?;
+        let memory = self.memory()?;
+        memory.mappings.set(memory.mappings.get().saturating_sub(1));
+        for part in self.parts.take() {
+            memory.unshare(part);
+        }
+        Ok(())
+    }
+}
+
+/// Says that nothing is being mapped any more, however that came about.
+struct Settling(Rc<Mapping>);
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        self.0.settled.send_replace(true);
+    }
+}
+
+/// A capability for memory that was just accepted.
+pub(crate) struct Accepted {
+    pub(crate) held: Held,
+    pub(crate) facet: Facet,
+    pub(crate) range: Range,
+}
+
+impl Session {
+    /// The half of the window for memory of this access.
+    fn half(&self, access: Access) -> &RefCell<Region> {
+        match access {
+            Access::ReadWrite => &self.lower,
+            Access::Read => &self.upper,
+        }
+    }
+
+    /// Maps memory of another session into this one, for a capability that is derived from what was given.
+    pub(crate) async fn accept(
+        self: Rc<Self>,
+        given: Rc<Session>,
+        parent: bulkhead_schema::Handle,
+        facet: Facet,
+    ) -> Result<Accepted, Error> {
+        let _own_change = self.change()?;
+        let _their_change = given.change()?;
+        let view = self.books().look(given.owner, parent)?;
+        let thing = self.books().thing(view.object)?;
+        let lender = self.lender(&given, &thing, view)?;
+        let _lent = lender.change()?;
+        let access = match facet {
+            Facet::Buffer { .. } => Access::ReadWrite,
+            Facet::View { .. } | Facet::Program(_) | Facet::Peer | Facet::Fence | Facet::Signal => {
+                Access::Read
+            }
+        };
+        // The child is there first: whatever is revoked from here on revokes it too.
+        let charge = self.charge(Resource::Capabilities, 1)?;
+        let need = Need { kind: Kind::Buffer, access, offset: 0, bytes: view.bytes };
+        let handle = self.books().derive(given.owner, parent, self.owner, need)?;
+        charge.keep();
+        let held = Held::new(Rc::clone(&self), handle);
+        let range = self.half(access).borrow().place(view.bytes).map_err(refusal::region)?;
+        self.half(access).borrow_mut().take(range).map_err(refusal::region)?;
+        let mapping = Rc::new(Mapping {
+            object: view.object,
+            thing,
+            range,
+            access,
+            offset: view.offset,
+            parts: RefCell::default(),
+            settled: watch::Sender::new(false),
+            dead: Cell::new(None),
+        });
+        let memory = mapping.memory()?;
+        memory.mappings.set(memory.mappings.get() + 1);
+        self.mappings.borrow_mut().insert(handle, Rc::clone(&mapping));
+        let settling = Settling(Rc::clone(&mapping));
+        // From here on the reaper undoes what was done when `held` goes.
+        let part = Part { offset: view.offset, end: view.offset + view.bytes };
+        self.share(&lender, &mapping, part, &held).await?;
+        let address = range.start().0;
+        held.look()?;
+        self.bind(&[Bound { handle, address, bytes: view.bytes, access }]).await?;
+        drop(settling);
+        held.look()?;
+        let facet = match access {
+            Access::ReadWrite => Facet::Buffer { address },
+            Access::Read => Facet::View { address },
+        };
+        Ok(Accepted { held, facet, range })
+    }
+
+    /// Whose memory it is, where it can be mapped here.
+    fn lender(&self, given: &Session, thing: &Thing, view: View) -> Result<Rc<Session>, Error> {
+        let unsupported =
+            |message: &str, remedy: &str| Err(Error::new(ErrorCode::NotSupported, message).remedy(remedy));
+        let What::Memory(memory) = &thing.what else {
+            return unsupported(
+                "host memory stays with its session",
+                "copy it into device memory, and give that",
+            );
+        };
+        let lender = thing.session.upgrade().ok_or_else(|| internal("memory belongs to nobody"))?;
+        if lender.id == self.id || given.id == self.id {
+            return Err(Error::new(ErrorCode::InvalidArgument, "the session has this memory mapped already")
+                .remedy("use it as it is"));
+        }
+        if !Rc::ptr_eq(&lender.incarnation, &self.incarnation) {
+            return Err(Error::new(ErrorCode::NotPermitted, "the memory lies with another executor")
+                .remedy("open a new session"));
+        }
+        if view.bytes == 0
+            || !view.offset.is_multiple_of(PAGE_BYTES)
+            || !view.bytes.is_multiple_of(PAGE_BYTES)
+        {
+            return unsupported(
+                "only whole pages of 2 MiB can be mapped in another session",
+                "allocate what is given in pages of its own",
+            );
+        }
+        if !memory.mapped.get() {
+            return Err(internal("memory is not where it should be"));
+        }
+        Ok(lender)
+    }
+
+    /// Has every piece mapped; pieces that reach further are cut first.
+    async fn share(&self, lender: &Session, mapping: &Mapping, part: Part, held: &Held) -> Result<(), Error> {
+        let memory = mapping.memory()?;
+        let start = memory.range.start();
+        let nowhere = || internal("a piece lies nowhere");
+        let cutting = memory.cutting.lock().await;
+        while let Some((piece, at)) = memory.cut(part) {
+            held.look()?;
+            if memory.is_shared(piece) {
+                let message = "a larger part of the same memory is mapped in a session already";
+                return Err(Error::new(ErrorCode::NotSupported, message)
+                    .remedy("give the smaller part first, or take the larger one back"));
+            }
+            let arena = piece.at(start).ok_or_else(nowhere)?;
+            let split = lender.ask(Vec::new(), |request| {
+                let mut split = request.init_split();
+                split.set_at(start.0.saturating_add(at));
+                write_range(split.init_arena(), lender.id, arena);
+            });
+            lender.done(&split.await?)?;
+            memory.was_cut(at);
+        }
+        for piece in memory.pieces_of(part) {
+            held.look()?;
+            let from = piece.at(start).ok_or_else(nowhere)?;
+            let to = mapping.place(piece).ok_or_else(nowhere)?;
+            let shared = self.ask(Vec::new(), |request| {
+                let mut share = request.init_share();
+                write_range(share.reborrow().init_from(), lender.id, from);
+                write_range(share.init_to(), self.id, to);
+            });
+            self.done(&shared.await?)?;
+            mapping.parts.borrow_mut().push(piece);
+            memory.share(piece);
+        }
+        drop(cutting);
+        Ok(())
+    }
+}

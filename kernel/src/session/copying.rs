@@ -1,0 +1,313 @@
+//! The RPC face of a session that loads no code.
+
+use std::{collections::VecDeque, rc::Rc, time::Duration};
+
+use bulkhead_caps::Kind;
+use bulkhead_mm::Resource;
+use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::gpu_copy_session, limits};
+use tokio::sync::watch;
+
+use super::{OpenSession, Phase, Session};
+use crate::{
+    books::What,
+    buffer,
+    connection::{Connection, Servers},
+    descriptors::Purpose,
+    fence,
+    held::{Facet, Held, Served, write_any},
+    peer,
+    task::detached,
+};
+
+/// A session, as a client holds it who may load no code.
+pub(crate) struct CopyServer {
+    open: OpenSession,
+    pub(super) connection: Rc<Connection>,
+}
+
+impl CopyServer {
+    pub(crate) fn new(open: OpenSession, connection: Rc<Connection>) -> Self {
+        Self { open, connection }
+    }
+
+    /// The session.
+    pub(super) fn session(&self) -> Rc<Session> {
+        Rc::clone(&self.open.0)
+    }
+
+    fn serve(&self, held: Held, facet: Facet) -> Served {
+        Served::new(held, facet, &self.connection)
+    }
+}
+
+impl Session {
+    /// A capability for a point of a stream.
+    fn fence(self: &Rc<Self>, stream: u32, position: u64) -> Result<Held, Error> {
+        self.live()?;
+        if stream >= limits::STREAMS_MAX {
+            let message = format!("stream {stream} does not exist; {} are the most", limits::STREAMS_MAX);
+            return Err(Error::new(ErrorCode::InvalidArgument, message));
+        }
+        let waiting = self.charge(Resource::Fences, 1)?;
+        let held = self.hold(Kind::Fence, What::Point(watch::Sender::new(None)))?;
+        waiting.keep();
+        let thing = self.books().thing(held.look()?.object)?;
+        let passed = self.ask(Vec::new(), |request| {
+            let mut fence = request.init_fence();
+            fence.set_session(self.id);
+            fence.set_stream(stream);
+            fence.set_position(position);
+        });
+        let session = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let answer = tokio::select! {
+                biased;
+                error = session.over() => Err(error),
+                passed = passed => passed.and_then(|answer| session.done(&answer)),
+            };
+            session.refund(Resource::Fences, 1);
+            if let What::Point(sender) = &thing.what {
+                sender.send_replace(Some(answer));
+            }
+        });
+        Ok(held)
+    }
+
+    /// Has somebody's gift wait for the session's client.
+    pub(crate) fn be_given(&self, make: impl FnOnce() -> Result<(Held, Facet), Error>) -> Result<(), Error> {
+        self.live()?;
+        if self.granted.borrow().len() >= limits::GRANTS_MAX {
+            let message = format!("{} capabilities wait to be looked at", limits::GRANTS_MAX);
+            return Err(
+                Error::new(ErrorCode::LimitReached, message).remedy("wait until the session has taken some")
+            );
+        }
+        let given = make()?;
+        self.granted.borrow_mut().push_back(given);
+        self.granted_more.notify_one();
+        Ok(())
+    }
+
+    /// The next gift that is still any good; `None` where none comes in time.
+    async fn next_granted(&self, timeout: Duration) -> Result<Option<(Held, Facet)>, Error> {
+        let next = async {
+            loop {
+                self.live()?;
+                let given = self.granted.borrow_mut().pop_front();
+                match given {
+                    Some((held, facet)) if held.look().is_ok() => return Ok(Some((held, facet))),
+                    // It was taken back meanwhile.
+                    Some(_) => {}
+                    None => tokio::select! {
+                        () = self.granted_more.notified() => {}
+                        () = self.until(Phase::Over) => {}
+                    },
+                }
+            }
+        };
+        let answer = tokio::time::timeout(timeout, next).await.unwrap_or(Ok(None));
+        // Whoever else waits looks too.
+        let more = !VecDeque::is_empty(&self.granted.borrow());
+        if more {
+            self.granted_more.notify_one();
+        }
+        answer
+    }
+}
+
+impl gpu_copy_session::Server for CopyServer {
+    async fn allocate(
+        self: Rc<Self>,
+        params: gpu_copy_session::AllocateParams,
+        mut results: gpu_copy_session::AllocateResults,
+    ) -> Result<(), capnp::Error> {
+        let bytes = params.get()?.get_bytes();
+        drop(params);
+        let made = detached(self.open.0.limits.answer(), self.session().allocate(bytes)).await;
+        let result = results.get().init_result();
+        match made {
+            Ok(made) => {
+                let mut created = result.init_ok();
+                let address = made.range.start().0;
+                made.held.handle.write(created.reborrow().init_handle());
+                created.set_address(address);
+                created.set_bytes(made.range.bytes());
+                let served = self.serve(made.held, Facet::Buffer { address });
+                created.set_buffer(self.connection.servers.buffer(buffer::Buffer(served)));
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn allocate_host(
+        self: Rc<Self>,
+        params: gpu_copy_session::AllocateHostParams,
+        mut results: gpu_copy_session::AllocateHostResults,
+    ) -> Result<(), capnp::Error> {
+        let bytes = params.get()?.get_bytes();
+        drop(params);
+        let made = detached(self.open.0.limits.answer(), self.session().allocate_host(bytes)).await;
+        let made = made.and_then(|host| {
+            let token = self.connection.give(Purpose::Fetch(vec![host.memory]))?;
+            Ok((host.held, host.bytes, token))
+        });
+        let result = results.get().init_result();
+        match made {
+            Ok((held, bytes, token)) => {
+                let mut created = result.init_ok();
+                held.handle.write(created.reborrow().init_handle());
+                token.write(created.reborrow().init_memory());
+                created.set_bytes(bytes);
+                let served = self.serve(held, Facet::Buffer { address: 0 });
+                created.set_buffer(self.connection.servers.buffer(buffer::Buffer(served)));
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn fence(
+        self: Rc<Self>,
+        params: gpu_copy_session::FenceParams,
+        mut results: gpu_copy_session::FenceResults,
+    ) -> Result<(), capnp::Error> {
+        let params = params.get()?;
+        let fence = self.open.0.fence(params.get_stream(), params.get_position());
+        let result = results.get().init_result();
+        match fence {
+            Ok(held) => {
+                let served = self.serve(held, Facet::Fence);
+                result.init_ok().set_fence(capnp_rpc::new_client(fence::Fence(served)));
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn signal(
+        self: Rc<Self>,
+        _: gpu_copy_session::SignalParams,
+        mut results: gpu_copy_session::SignalResults,
+    ) -> Result<(), capnp::Error> {
+        let session = self.session();
+        let held =
+            session.live().and_then(|()| session.hold(Kind::Signal, What::Point(watch::Sender::new(None))));
+        let result = results.get().init_result();
+        match held {
+            Ok(held) => {
+                let served = self.serve(held, Facet::Signal);
+                result.init_ok().set_signal(capnp_rpc::new_client(fence::Signal(served)));
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn memory(
+        self: Rc<Self>,
+        _: gpu_copy_session::MemoryParams,
+        mut results: gpu_copy_session::MemoryResults,
+    ) -> Result<(), capnp::Error> {
+        let result = results.get().init_result();
+        match self.open.0.memory() {
+            Ok((free, total)) => {
+                let mut memory = result.init_ok();
+                memory.set_free_bytes(free);
+                memory.set_total_bytes(total);
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn close(
+        self: Rc<Self>,
+        params: gpu_copy_session::CloseParams,
+        mut results: gpu_copy_session::CloseResults,
+    ) -> Result<(), capnp::Error> {
+        drop(params);
+        self.open.0.close().await;
+        results.get().init_result().init_ok();
+        Ok(())
+    }
+
+    async fn accept(
+        self: Rc<Self>,
+        params: gpu_copy_session::AcceptParams,
+        mut results: gpu_copy_session::AcceptResults,
+    ) -> Result<(), capnp::Error> {
+        let view = params.get()?.get_view();
+        drop(params);
+        let accepted = match Servers::find(&self.connection, view).await {
+            Ok(found) => {
+                let given = found.served();
+                let (session, handle) = (Rc::clone(&given.held.session), given.held.handle);
+                match given.held.look() {
+                    Ok(_) => {
+                        let accept = self.session().accept(session, handle, given.facet.clone());
+                        detached(self.open.0.limits.answer(), accept).await
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        };
+        let result = results.get().init_result();
+        match accepted {
+            Ok(accepted) => {
+                let mut written = result.init_ok();
+                accepted.held.handle.write(written.reborrow().init_handle());
+                written.set_address(accepted.range.start().0);
+                written.set_bytes(accepted.range.bytes());
+                let is_view = matches!(accepted.facet, Facet::View { .. });
+                let served = self.serve(accepted.held, accepted.facet);
+                if is_view {
+                    written.set_view(self.connection.servers.view(buffer::View(served)));
+                } else {
+                    written.set_buffer(self.connection.servers.buffer(buffer::Buffer(served)));
+                }
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn peer(
+        self: Rc<Self>,
+        _: gpu_copy_session::PeerParams,
+        mut results: gpu_copy_session::PeerResults,
+    ) -> Result<(), capnp::Error> {
+        let session = self.session();
+        let held = session.live().and_then(|()| session.hold(Kind::Peer, What::Peer));
+        let result = results.get().init_result();
+        match held {
+            Ok(held) => {
+                let served = self.serve(held, Facet::Peer);
+                result.init_ok().set_peer(capnp_rpc::new_client(peer::Peer(served)));
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn granted(
+        self: Rc<Self>,
+        params: gpu_copy_session::GrantedParams,
+        mut results: gpu_copy_session::GrantedResults,
+    ) -> Result<(), capnp::Error> {
+        let timeout = Duration::from_millis(u64::from(params.get()?.get_timeout_ms()));
+        drop(params);
+        let session = self.session();
+        let granted = session.next_granted(timeout).await;
+        let result = results.get().init_result();
+        match granted {
+            Ok(Some((held, facet))) => {
+                write_any(held, facet, &self.connection, result.init_ok().init_capability());
+            }
+            Ok(None) => result.init_ok().set_none(()),
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+}

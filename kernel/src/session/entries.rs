@@ -1,0 +1,65 @@
+//! Entries that a session lends to others, and those that it was lent.
+
+use std::rc::Rc;
+
+use bulkhead_caps::{Access, Kind, Need};
+use bulkhead_mm::Resource;
+use bulkhead_schema::{Error, Handle};
+
+use super::{Session, Terms};
+use crate::{
+    books::{Thing, What},
+    executor::EntryInfo,
+    held::{Held, Share},
+    program::not_here,
+};
+
+impl Session {
+    /// A program of these entries of its own.
+    pub(super) fn derive(self: &Rc<Self>, entries: &[Handle], terms: Terms) -> Result<(Held, Share), Error> {
+        self.live()?;
+        let terms = terms.within(&self.terms);
+        let entries = entries.iter().map(|entry| self.entry(*entry)).collect::<Result<_, _>>()?;
+        let held = self.hold(Kind::Program, What::Program)?;
+        Ok((held, Share { entries, terms }))
+    }
+
+    fn entry(&self, handle: Handle) -> Result<(Handle, EntryInfo), Error> {
+        self.books().is_entry(self.owner, handle)?;
+        let thing = self.books().thing(self.books().look(self.owner, handle)?.object)?;
+        let What::Code(code) = &thing.what else { return Err(not_here(handle)) };
+        let found = code.entries.borrow().iter().find(|(known, _)| *known == handle).cloned();
+        found.ok_or_else(|| not_here(handle))
+    }
+
+    /// A capability for something that the executor does not know.
+    pub(super) fn hold(self: &Rc<Self>, kind: Kind, what: What) -> Result<Held, Error> {
+        let charge = self.charge(Resource::Capabilities, 1)?;
+        let thing = Thing::new(Rc::downgrade(self), what);
+        let (handle, object, _) = self.books().create(self.owner, kind, 0, thing)?;
+        charge.keep();
+        self.objects.borrow_mut().insert(object);
+        Ok(Held::new(Rc::clone(self), handle))
+    }
+
+    /// Binds the entries of the program that the session was opened from.
+    pub(super) async fn take_entries(&self) -> Result<Vec<(Handle, EntryInfo)>, Error> {
+        let Some(parent) = &self.parent else { return Ok(Vec::new()) };
+        if parent.share.entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let _change = self.change()?;
+        let need = Need { kind: Kind::Entry, access: Access::Read, offset: 0, bytes: 1 };
+        let (mut own, mut described) = (Vec::new(), Vec::new());
+        for (theirs, info) in &parent.share.entries {
+            let charge = self.charge(Resource::Capabilities, 1)?;
+            let handle = self.books().derive(parent.session.owner, *theirs, self.owner, need)?;
+            charge.keep();
+            own.push((handle, *theirs));
+            described.push((handle, info.clone()));
+        }
+        self.bind_entries(&parent.session, &own).await?;
+        self.live()?;
+        Ok(described)
+    }
+}

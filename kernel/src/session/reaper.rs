@@ -1,0 +1,249 @@
+//! The way back of what ended: unbound, then out of reach, then unmapped.
+
+use std::rc::Rc;
+
+use bulkhead_caps::{Extent, ObjectId};
+use bulkhead_mm::Range;
+use bulkhead_schema::{Error, ErrorCode, Handle, limits};
+
+use super::{Phase, Session, accept::Mapping};
+use crate::{
+    books::{Batch, Stage, Thing, What},
+    refusal::internal,
+};
+
+/// Handles in one packet to the executor, each of 8 bytes.
+const HANDLES_PER_PACKET: usize = 8192;
+
+const _: () = assert!(HANDLES_PER_PACKET * 8 + 1024 < limits::PACKET_BYTES_MAX);
+
+/// What is mapped in a session for capabilities that ended.
+struct Mapped {
+    /// Memory of others.
+    mappings: Vec<(Handle, Rc<Mapping>)>,
+    /// Memory of its own.
+    own: Vec<(ObjectId, Rc<Thing>)>,
+}
+
+impl Session {
+    /// The batch that takes what ends now.
+    pub(crate) fn dying(&self) -> Rc<Batch> {
+        let mut dying = self.dying.borrow_mut();
+        Rc::clone(dying.get_or_insert_with(|| {
+            self.reaping.send_modify(|batches| *batches += 1);
+            self.unsevered.send_modify(|batches| *batches += 1);
+            Rc::new(Batch::new(self.owner))
+        }))
+    }
+
+    pub(crate) fn wake_reaper(&self) {
+        self.dying_more.notify_one();
+    }
+
+    /// Closes a capability of it without anybody asking what becomes of that.
+    pub(crate) fn revoke_unasked(&self, handle: Handle) -> Result<(), Error> {
+        let patience = self.limits.seconds(limits::DRAIN_SECONDS);
+        let marked = self.books().revoke(self.owner, handle, Extent::Whole, patience)?;
+        self.books().forget(marked.id);
+        Ok(())
+    }
+
+    /// Waits a while for what ended to be given back.
+    pub(super) async fn wait_for_reclaim(&self) {
+        let mut reaping = self.reaping.subscribe();
+        let patience = self.limits.seconds(limits::DRAIN_SECONDS);
+        // Out of patience or not, the caller tries again.
+        drop(tokio::time::timeout(patience, reaping.wait_for(|batches| *batches == 0)).await);
+    }
+
+    /// The reaper: severs one batch after the other. Ends with the session.
+    pub(super) async fn reap_what_dies(self: Rc<Self>) {
+        loop {
+            let batch = self.dying.take();
+            match batch {
+                Some(batch) => {
+                    let refused = self.sever(&batch).await;
+                    // How long its work runs on is of no concern to the next.
+                    tokio::task::spawn_local(Rc::clone(&self).reap(batch, refused));
+                }
+                None if self.is_closed() => return,
+                None => tokio::select! {
+                    () = self.dying_more.notified() => {}
+                    () = self.until(Phase::Closed) => {}
+                },
+            }
+        }
+    }
+
+    /// Has the executor refuse new records that name what ended; why it does not.
+    async fn sever(&self, batch: &Batch) -> Option<Error> {
+        let asked: Vec<_> = batch
+            .dead()
+            .chunks(HANDLES_PER_PACKET)
+            .map(|chunk| self.unbind(chunk.iter().map(|dead| dead.handle)))
+            .collect();
+        let mut refused = None;
+        for answer in asked {
+            refused = answer.await.and_then(|answer| self.done(&answer)).err().or(refused);
+        }
+        self.unsevered.send_modify(|batches| *batches = batches.saturating_sub(1));
+        if refused.is_none() {
+            self.severed(batch);
+        }
+        refused
+    }
+
+    fn severed(&self, batch: &Batch) {
+        batch.mark(self.books().mark_line(batch, self.line));
+        self.books().severed(batch);
+    }
+
+    /// The executor does not do what it must: only the end of the session helps.
+    async fn give_up(&self, error: Error, what: &'static str) {
+        if self.live().is_ok() && self.incarnation.link.failure().is_none() {
+            tracing::error!(session = self.id, %error, what, "the executor does not let go");
+            self.end(&error);
+        }
+        self.until(Phase::Closed).await;
+    }
+
+    /// Sees a batch to its end.
+    async fn reap(self: Rc<Self>, batch: Rc<Batch>, refused: Option<Error>) {
+        if let Some(error) = refused {
+            self.give_up(error, "unbind").await;
+            self.severed(&batch);
+        }
+        let given_back = self.let_go(&batch);
+        tokio::pin!(given_back);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.until(Phase::Closed) => break,
+                () = &mut given_back => break,
+                () = batch.overdue(), if batch.stage() < Stage::Quiescent && self.live().is_ok() => {
+                    if batch.stage() < Stage::Quiescent {
+                        self.end(&overdue());
+                    }
+                }
+            }
+        }
+        batch.reach(Stage::Done);
+        self.reaping.send_modify(|batches| *batches = batches.saturating_sub(1));
+        self.books().settle();
+    }
+
+    async fn let_go(&self, batch: &Batch) {
+        if batch.dead().is_empty() {
+            return;
+        }
+        if self.live().is_err() {
+            return self.until(Phase::Closed).await;
+        }
+        let mapped = self.mapped(batch);
+        for (_, mapping) in &mapped.mappings {
+            mapping.settled().await;
+        }
+        let ranges = match self.ranges(&mapped).await {
+            Ok(ranges) => ranges,
+            Err(error) => return self.give_up(error, "find what is mapped").await,
+        };
+        let (first, answers): (Vec<_>, Vec<_>) = ranges.into_iter().map(|range| self.unmap(range)).unzip();
+        // Whichever comes first: all of them wait for the same work.
+        match first.into_iter().next() {
+            // Where none comes, the second answer says why.
+            Some(quiescent) => {
+                if quiescent.await.is_ok() {
+                    self.quiescent(batch);
+                }
+            }
+            None => match self.drained().await {
+                Ok(()) => self.quiescent(batch),
+                Err(error) => return self.give_up(error, "drain").await,
+            },
+        }
+        for answer in answers {
+            if let Err(error) = answer.await.and_then(|answer| self.done(&answer)) {
+                return self.give_up(error, "unmap").await;
+            }
+        }
+        self.quiescent(batch);
+        for (handle, _) in mapped.mappings {
+            let mapping = self.mappings.borrow_mut().remove(&handle);
+            if let Some(mapping) = mapping {
+                self.unmapped(&mapping);
+            }
+        }
+        for (object, thing) in mapped.own {
+            if let What::Memory(memory) = &thing.what {
+                memory.mapped.set(false);
+            }
+            self.books().may_give_back(object);
+        }
+    }
+
+    fn quiescent(&self, batch: &Batch) {
+        if batch.stage() < Stage::Quiescent {
+            batch.reach(Stage::Quiescent);
+            if let Some((line, mark)) = batch.marked() {
+                self.books().completed(line, mark);
+            }
+        }
+    }
+
+    /// Waits until all that was submitted before has passed, however long that takes.
+    async fn drained(&self) -> Result<(), Error> {
+        loop {
+            match self.drain().await.and_then(|answer| self.done(&answer)) {
+                Err(error) if error.code == ErrorCode::TimedOut => {
+                    tracing::info!(session = self.id, %error, "objects wait for running work");
+                    tokio::time::sleep(self.limits.second).await;
+                }
+                answered => return answered,
+            }
+        }
+    }
+
+    fn mapped(&self, batch: &Batch) -> Mapped {
+        let known = self.mappings.borrow();
+        let (mut mappings, mut own) = (Vec::new(), Vec::new());
+        for dead in batch.dead().iter() {
+            if dead.is_memory {
+                own.extend(self.books().thing(dead.object).ok().map(|thing| (dead.object, thing)));
+            } else if let Some(mapping) = known.get(&dead.handle) {
+                mappings.push((dead.handle, Rc::clone(mapping)));
+            }
+        }
+        Mapped { mappings, own }
+    }
+
+    /// Where the executor has something mapped for them.
+    async fn ranges(&self, mapped: &Mapped) -> Result<Vec<Range>, Error> {
+        let mut ranges = Vec::new();
+        for (_, mapping) in &mapped.mappings {
+            ranges.extend(mapping.ranges());
+        }
+        for (_, thing) in &mapped.own {
+            let What::Memory(memory) = &thing.what else { return Err(internal("memory is something else")) };
+            // A cut that is under way comes to its end first.
+            drop(memory.cutting.lock().await);
+            if memory.mapped.get() {
+                ranges.extend(memory.pieces().into_iter().filter_map(|piece| piece.at(memory.range.start())));
+            }
+        }
+        Ok(ranges)
+    }
+
+    /// What is mapped here is unmapped.
+    pub(super) fn unmapped(&self, mapping: &Mapping) {
+        let released = mapping.release(self);
+        self.books().expect(released, "unmap");
+        self.books().may_give_back(mapping.object);
+    }
+}
+
+fn overdue() -> Error {
+    let message =
+        format!("memory or code that was taken back was still in use after {} s", limits::DRAIN_SECONDS);
+    Error::new(ErrorCode::Revoked, message)
+        .remedy("open a new session, and keep kernels short that use what others gave")
+}
