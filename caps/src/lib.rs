@@ -28,7 +28,6 @@ mod node;
 mod object;
 mod owner;
 mod revocation;
-mod table;
 mod taking;
 mod tree;
 
@@ -45,5 +44,4 @@ use mutant::Mutant;
 pub use object::{ObjectId, ObjectState};
 pub use owner::Owner;
 pub use revocation::{Moments, RevocationId};
-pub use table::{Capability, Error as TableError, Table};
 pub use tree::{Child, Ended, Extent, Limits, Need, Tree, View};
