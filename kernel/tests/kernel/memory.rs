@@ -78,9 +78,11 @@ fn closing_a_buffer_and_dropping_it_frees_it_once() {
         };
         assert_eq!(close().await, Ok(1));
         assert_eq!(close().await.unwrap_err().code, ErrorCode::InvalidHandle);
-        let handle = buffer.handle;
+        let (handle, buffer_bytes) = (buffer.handle, buffer.bytes);
         drop(buffer);
         until(async || client.status().await.sessions[0].capabilities == 0).await;
+        let unmap = Asked::Unmap { session: session.id, bytes: buffer_bytes };
+        until(async || harness.fake.asked().contains(&unmap)).await;
         let unbinds = harness.fake.asked();
         let unbinds = unbinds.iter().filter(|asked| **asked == Asked::Unbind { session: session.id, handle });
         assert_eq!(unbinds.count(), 1);

@@ -172,6 +172,7 @@ fn a_session_that_ends_while_an_image_is_loaded_takes_it_along() {
             until(async || harness.fake.asked().iter().any(|asked| matches!(asked, Asked::Load { .. })))
                 .await;
             let closed = session.copying().close_request().send().promise;
+            until(async || session.memory().await.is_err()).await;
             harness.fake.let_go();
             closed.await
         });

@@ -273,6 +273,7 @@ fn a_giver_that_closes_takes_its_memory_along_wherever_it_is_mapped() {
             };
             until(shares).await;
             let close = two.from.copying().close_request().send().promise;
+            until(async || two.from.memory().await.is_err()).await;
             harness.fake.let_go();
             close.await
         });
