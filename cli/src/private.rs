@@ -27,6 +27,11 @@ pub(crate) struct Kernel {
 impl Kernel {
     /// Starts one and waits until it listens.
     pub(crate) fn start(backend: Backend) -> Result<Self, Failure> {
+        Self::start_with(backend, &[])
+    }
+
+    /// The same with more arguments to `serve`.
+    pub(crate) fn start_with(backend: Backend, arguments: &[String]) -> Result<Self, Failure> {
         let scratch = Scratch::new()?;
         let log = scratch.path().join("kernel.log");
         let stderr = match std::env::var_os("BULKHEAD_LOG") {
@@ -36,6 +41,7 @@ impl Kernel {
         let child = Command::new(place::binary()?)
             .args(["serve", "--with-parent", "--backend", backend.name(), "--runtime-directory"])
             .arg(scratch.path())
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(stderr)

@@ -4,6 +4,8 @@
 
 use clap::ValueEnum;
 
+use super::bars::{Bar, Unit};
+
 /// What a worker measures in one go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Group {
@@ -15,10 +17,48 @@ pub(crate) enum Group {
     Allocations,
     /// Round trips to the kernel process.
     Ping,
+    /// Opening and closing sessions.
+    Sessions,
+    /// Taking capabilities, and the memory behind them, back.
+    Revocation,
+    /// Four sessions that hand their results on.
+    Dataflow,
+    /// Losing the executor.
+    Failover,
+    /// More memory than the device has.
+    Swapping,
+    /// Checking and revoking capabilities, in one process.
+    Capabilities,
+}
+
+/// Where a group is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// On whatever driver the loader finds: on both sides.
+    Driver,
+    /// On the kernel that Bulkhead's side of the driver's figures runs on.
+    Kernel,
+    /// On a kernel of its own, with a standby.
+    Standby,
+    /// On a kernel of its own, with little device memory and some to swap to.
+    LittleMemory,
+    /// In the worker alone.
+    Worker,
 }
 
 impl Group {
-    pub(super) const ALL: [Self; 4] = [Self::Launches, Self::Copies, Self::Allocations, Self::Ping];
+    pub(super) const ALL: [Self; 10] = [
+        Self::Launches,
+        Self::Copies,
+        Self::Allocations,
+        Self::Ping,
+        Self::Sessions,
+        Self::Revocation,
+        Self::Dataflow,
+        Self::Failover,
+        Self::Swapping,
+        Self::Capabilities,
+    ];
 
     /// As the command line has it.
     pub(super) fn name(self) -> &'static str {
@@ -27,95 +67,28 @@ impl Group {
             Self::Copies => "copies",
             Self::Allocations => "allocations",
             Self::Ping => "ping",
+            Self::Sessions => "sessions",
+            Self::Revocation => "revocation",
+            Self::Dataflow => "dataflow",
+            Self::Failover => "failover",
+            Self::Swapping => "swapping",
+            Self::Capabilities => "capabilities",
+        }
+    }
+
+    pub(super) fn place(self) -> Place {
+        match self {
+            Self::Launches | Self::Copies | Self::Allocations => Place::Driver,
+            Self::Ping | Self::Sessions | Self::Revocation | Self::Dataflow => Place::Kernel,
+            Self::Failover => Place::Standby,
+            Self::Swapping => Place::LittleMemory,
+            Self::Capabilities => Place::Worker,
         }
     }
 
     /// Whether there is such a thing without Bulkhead.
     pub(super) fn exists_natively(self) -> bool {
-        self != Self::Ping
-    }
-}
-
-/// What a figure counts in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unit {
-    Nanoseconds,
-    Milliseconds,
-    /// 10^9 bytes per second.
-    Gigabytes,
-    PerSecond,
-}
-
-impl Unit {
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::Nanoseconds => "ns",
-            Self::Milliseconds => "ms",
-            Self::Gigabytes => "GB/s",
-            Self::PerSecond => "/s",
-        }
-    }
-
-    /// A value for people.
-    pub(super) fn show(self, value: f64) -> String {
-        let label = self.label();
-        match self {
-            Self::Nanoseconds if value.abs() < 1000.0 => format!("{value:.1} {label}"),
-            Self::Nanoseconds | Self::PerSecond => format!("{value:.0} {label}"),
-            Self::Milliseconds | Self::Gigabytes => format!("{value:.2} {label}"),
-        }
-    }
-}
-
-/// What a figure has to reach.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Bar {
-    /// In the figure's unit.
-    AtMost(f64),
-    /// No more than this beyond the native figure.
-    AtMostNativePlus(f64),
-    /// No less than this share of the native figure.
-    AtLeastNativeTimes(f64),
-    /// For information.
-    None,
-}
-
-/// Whether a figure reaches its bar.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    Met,
-    Missed,
-    /// There is no bar, or nothing to hold it against.
-    NotJudged,
-}
-
-impl Verdict {
-    fn of(met: bool) -> Self {
-        if met { Self::Met } else { Self::Missed }
-    }
-}
-
-impl Bar {
-    /// For people.
-    pub(super) fn show(self, unit: Unit) -> String {
-        match self {
-            Self::AtMost(most) => format!("<= {most} {}", unit.label()),
-            Self::AtMostNativePlus(more) => format!("<= native + {more} {}", unit.label()),
-            Self::AtLeastNativeTimes(share) => format!(">= {share:.2} of native"),
-            Self::None => "-".to_owned(),
-        }
-    }
-
-    pub(super) fn judge(self, native: Option<f64>, bulkhead: Option<f64>) -> Verdict {
-        match (self, native, bulkhead) {
-            (Self::AtMost(most), _, Some(ours)) => Verdict::of(ours <= most),
-            (Self::AtMostNativePlus(more), Some(theirs), Some(ours)) => Verdict::of(ours <= theirs + more),
-            (Self::AtLeastNativeTimes(share), Some(theirs), Some(ours)) => {
-                Verdict::of(ours >= theirs * share)
-            }
-            (Self::AtMostNativePlus(_) | Self::AtLeastNativeTimes(_) | Self::AtMost(_), _, _)
-            | (Self::None, _, _) => Verdict::NotJudged,
-        }
+        self.place() == Place::Driver
     }
 }
 
@@ -134,13 +107,15 @@ const fn figure(group: Group, name: &'static str, unit: Unit, bar: Bar, meaning:
     Figure { name, group, unit, bar, meaning }
 }
 
-use Bar::{AtLeastNativeTimes, AtMost, AtMostNativePlus};
-use Group::{Allocations, Copies, Launches, Ping};
-use Unit::{Gigabytes, Milliseconds, Nanoseconds, PerSecond};
+use Bar::{AtLeast, AtLeastNativeTimes, AtLeastOther, AtMost, AtMostNativePlus};
+use Group::{
+    Allocations, Capabilities, Copies, Dataflow, Failover, Launches, Ping, Revocation, Sessions, Swapping,
+};
+use Unit::{Gigabytes, Microseconds, Milliseconds, Nanoseconds, PerSecond, Times};
 
 /// Every figure, in the order of the table.
 #[rustfmt::skip]
-pub(super) static FIGURES: [Figure; 23] = [
+pub(super) static FIGURES: [Figure; 43] = [
     figure(Launches, "launch_ns", Nanoseconds, AtMost(150.0), "time in cuLaunchKernel, bursts of 512 from idle"),
     figure(Launches, "launches_per_s", PerSecond, AtLeastNativeTimes(0.95), "launches without a pause, the wait at the end included"),
     figure(Launches, "launch_sync_p50_ns", Nanoseconds, AtMostNativePlus(600.0), "cuLaunchKernel and cuStreamSynchronize, median"),
@@ -151,6 +126,27 @@ pub(super) static FIGURES: [Figure; 23] = [
     figure(Copies, "pageable_d2h", Gigabytes, AtLeastNativeTimes(1.0), "cuMemcpyDtoH of ordinary memory"),
     figure(Ping, "ping_p50_ns", Nanoseconds, AtMost(20_000.0), "round trip to the kernel process over Cap'n Proto, median"),
     figure(Ping, "ping_p99_ns", Nanoseconds, Bar::None, "the same, 99th percentile"),
+    figure(Allocations, "alloc_free_4kib_ns", Nanoseconds, AtMost(1000.0), "cuMemAlloc and cuMemFree of 4 KiB, median"),
+    figure(Allocations, "alloc_free_1mib_ns", Nanoseconds, AtMost(1000.0), "of 1 MiB"),
+    figure(Allocations, "alloc_free_64mib_ns", Nanoseconds, AtMost(1000.0), "of 64 MiB"),
+    figure(Sessions, "session_open_ms", Milliseconds, AtMost(5.0), "connecting and opening a session where others were open before; natively, context_open_ms"),
+    figure(Sessions, "session_first_use_ms", Milliseconds, Bar::None, "the same, and its first memory, written and read"),
+    figure(Sessions, "session_close_ms", Milliseconds, Bar::None, "from dropping such a session until the kernel knows it no more"),
+    figure(Revocation, "revoke_severed_ms", Milliseconds, AtMost(1.0), "from revoking 10,000 descendants (1,000 with --quick) until the client knows them severed"),
+    figure(Revocation, "revoke_descendant_ns", Nanoseconds, Bar::None, "the same, for each of them"),
+    figure(Revocation, "revoke_quiescent_us", Microseconds, AtMost(300.0), "1 GiB that another, idle session had accepted: from severed to quiescent"),
+    figure(Revocation, "revoke_to_quiescent_us", Microseconds, Bar::None, "the same, from the call on"),
+    figure(Revocation, "revoke_reclaimed_ms", Milliseconds, AtMost(1.0), "1 GiB of a session's own that is closed: from severed to scrubbed and given back"),
+    figure(Revocation, "revoke_to_reclaimed_ms", Milliseconds, Bar::None, "the same, from the call on"),
+    figure(Dataflow, "dataflow_speedup", Times, AtLeast(2.0), "four stages in four sessions: copies through the host, against shared memory"),
+    figure(Dataflow, "dataflow_shared_ms", Milliseconds, Bar::None, "the four stages with read-only shares"),
+    figure(Dataflow, "dataflow_copied_ms", Milliseconds, Bar::None, "the four stages with copies through the host"),
+    figure(Failover, "failover_ms", Milliseconds, AtMost(1000.0), "from killing the executor until every session has its data and has completed a launch"),
+    figure(Failover, "failover_moved_ms", Milliseconds, Bar::None, "until every session has moved to the standby"),
+    figure(Swapping, "swap_gb_s", Gigabytes, AtLeastOther("pinned_h2d", 0.8), "bytes moved, both ways, over the time that turns of three sessions take longer with a swap"),
+    figure(Swapping, "swap_turn_ms", Milliseconds, Bar::None, "a turn with a swap"),
+    figure(Capabilities, "caps_check_ns", Nanoseconds, AtMost(10.0), "checking a submission that names three capabilities of 4,096"),
+    figure(Capabilities, "caps_revoke_ns", Nanoseconds, AtMost(30.0), "revoking 10,000 descendants, for each of them"),
     figure(Copies, "h2d_4b_ns", Nanoseconds, Bar::None, "cuMemcpyHtoD of 4 bytes, median"),
     figure(Copies, "h2d_4kib_ns", Nanoseconds, Bar::None, "of 4 KiB"),
     figure(Copies, "h2d_64kib_ns", Nanoseconds, Bar::None, "of 64 KiB"),
@@ -159,7 +155,6 @@ pub(super) static FIGURES: [Figure; 23] = [
     figure(Copies, "d2h_4kib_ns", Nanoseconds, Bar::None, "of 4 KiB"),
     figure(Copies, "d2h_64kib_ns", Nanoseconds, Bar::None, "of 64 KiB"),
     figure(Copies, "d2h_1mib_ns", Nanoseconds, Bar::None, "of 1 MiB"),
-    figure(Allocations, "alloc_free_ns", Nanoseconds, Bar::None, "cuMemAlloc and cuMemFree of 1 MiB, median"),
     figure(Allocations, "host_alloc_free_ns", Nanoseconds, Bar::None, "cuMemHostAlloc and cuMemFreeHost of 1 MiB, median"),
     figure(Launches, "context_open_ms", Milliseconds, Bar::None, "from opening the library to a context that answers"),
     figure(Launches, "module_load_ms", Milliseconds, Bar::None, "from cuModuleLoadData of a small PTX to its entries"),
@@ -186,6 +181,16 @@ mod tests {
             let shown = group.to_possible_value().map(|value| value.get_name().to_owned());
             assert_eq!(shown.as_deref(), Some(group.name()));
         }
+        assert_eq!(Group::ALL.len(), Group::value_variants().len());
+    }
+
+    #[test]
+    fn what_a_figure_is_held_against_is_a_figure_of_the_same_unit() {
+        for figure in &FIGURES {
+            if let Some(other) = figure.bar.other() {
+                assert_eq!(find(other).map(|other| other.unit), Some(figure.unit), "{}", figure.name);
+            }
+        }
     }
 
     #[test]
@@ -201,31 +206,17 @@ mod tests {
             assert_eq!(bar(name), ">= 1.00 of native");
         }
         assert_eq!(bar("ping_p50_ns"), "<= 20000 ns");
-    }
-
-    #[test]
-    fn a_bar_is_met_at_its_edge_and_missed_beyond_it() {
-        let plus = AtMostNativePlus(600.0);
-        assert_eq!(plus.judge(Some(7800.0), Some(8400.0)), Verdict::Met);
-        assert_eq!(plus.judge(Some(7800.0), Some(8400.5)), Verdict::Missed);
-        let share = AtLeastNativeTimes(0.5);
-        assert_eq!(share.judge(Some(50.0), Some(25.0)), Verdict::Met);
-        assert_eq!(share.judge(Some(50.0), Some(24.9)), Verdict::Missed);
-        assert_eq!(AtMost(150.0).judge(None, Some(150.0)), Verdict::Met);
-        assert_eq!(AtMost(150.0).judge(Some(3000.0), Some(151.0)), Verdict::Missed);
-    }
-
-    #[test]
-    fn nothing_is_judged_without_both_sides_or_without_a_bar() {
-        assert_eq!(AtMostNativePlus(600.0).judge(None, Some(1.0)), Verdict::NotJudged);
-        assert_eq!(AtLeastNativeTimes(1.0).judge(Some(1.0), None), Verdict::NotJudged);
-        assert_eq!(AtMost(150.0).judge(Some(1.0), None), Verdict::NotJudged);
-        assert_eq!(Bar::None.judge(Some(1.0), Some(1.0)), Verdict::NotJudged);
-    }
-
-    #[test]
-    fn a_figure_that_is_no_number_misses_its_bar() {
-        assert_eq!(AtMost(150.0).judge(None, Some(f64::NAN)), Verdict::Missed);
-        assert_eq!(AtLeastNativeTimes(1.0).judge(Some(1.0), Some(f64::NAN)), Verdict::Missed);
+        for size in ["4kib", "1mib", "64mib"] {
+            assert_eq!(bar(&format!("alloc_free_{size}_ns")), "<= 1000 ns");
+        }
+        assert_eq!(bar("session_open_ms"), "<= 5 ms");
+        assert_eq!(bar("revoke_severed_ms"), "<= 1 ms");
+        assert_eq!(bar("revoke_quiescent_us"), "<= 300 us");
+        assert_eq!(bar("revoke_reclaimed_ms"), "<= 1 ms");
+        assert_eq!(bar("dataflow_speedup"), ">= 2 times");
+        assert_eq!(bar("failover_ms"), "<= 1000 ms");
+        assert_eq!(bar("swap_gb_s"), ">= 0.80 of pinned_h2d");
+        assert_eq!(bar("caps_check_ns"), "<= 10 ns");
+        assert_eq!(bar("caps_revoke_ns"), "<= 30 ns");
     }
 }

@@ -1,8 +1,10 @@
 //! `bulkhead bench`: Bulkhead against the driver alone.
 //!
 //! The same worker process measures both sides: run plainly it finds NVIDIA's driver, run through `bulkhead run` it
-//! finds Bulkhead's. Workers of the two sides take turns, so that what the machine does meanwhile is in both.
+//! finds Bulkhead's. Workers of the two sides take turns, so that what the machine does meanwhile is in both. What does
+//! not exist without Bulkhead is measured after them in each round, each group by a worker of its own.
 
+mod bars;
 mod figures;
 mod machine;
 mod report;
@@ -29,8 +31,8 @@ const ROUNDS_QUICK: usize = 1;
 /// Measure Bulkhead against the driver alone, in alternating processes.
 ///
 /// Starts a private kernel, then measures in turns: a process that calls NVIDIA's driver, and the same program
-/// through `bulkhead run`. Each figure is the median over the rounds; the table shows both, how they compare,
-/// and whether the agreed bar is met. Where there is no NVIDIA driver, only the software GPU is measured, and
+/// through `bulkhead run`; then what only Bulkhead has, each group in a process of its own. Each figure is the
+/// median over the rounds; the table shows both, how they compare, and whether the agreed bar is met. Where there is no NVIDIA driver, only the software GPU is measured, and
 /// no bar is judged.
 ///
 /// Exit status: 0 when everything was measured, whatever the bars say (but see --strict); 1 otherwise.
@@ -59,7 +61,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let groups = if arguments.only.is_empty() { Group::ALL.to_vec() } else { arguments.only.clone() };
     let kernel = Kernel::start(arguments.backend)?;
-    let turns = Turns::new(kernel.socket())?;
+    let turns = Turns::new(kernel.socket(), arguments.backend)?;
     let native = match arguments.backend {
         Backend::Software => Err("not measured: the software GPU was asked for".to_owned()),
         Backend::Auto | Backend::Cuda => turns.describe(Side::Native)?,

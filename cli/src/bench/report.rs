@@ -5,7 +5,8 @@ use std::{collections::HashMap, fmt::Write as _};
 use serde_json::{Value, json};
 
 use super::{
-    figures::{Bar, FIGURES, Figure, Group, Verdict},
+    bars::{Bar, Seen, Verdict},
+    figures::{self, FIGURES, Figure, Group},
     machine,
     samples::median,
     turns::Side,
@@ -50,8 +51,7 @@ struct Row<'a> {
     figure: &'static Figure,
     native_rounds: &'a [f64],
     bulkhead_rounds: &'a [f64],
-    native: Option<f64>,
-    bulkhead: Option<f64>,
+    seen: Seen,
     verdict: Verdict,
 }
 
@@ -131,9 +131,14 @@ impl Report {
             .map(|figure| {
                 let (native_rounds, bulkhead_rounds) =
                     (self.of(Side::Native, figure), self.of(Side::Bulkhead, figure));
-                let (native, bulkhead) = (median(native_rounds), median(bulkhead_rounds));
-                let verdict = if judged { figure.bar.judge(native, bulkhead) } else { Verdict::NotJudged };
-                Row { figure, native_rounds, bulkhead_rounds, native, bulkhead, verdict }
+                let other = figure.bar.other().and_then(figures::find);
+                let seen = Seen {
+                    native: median(native_rounds),
+                    bulkhead: median(bulkhead_rounds),
+                    other: other.and_then(|other| median(self.of(Side::Bulkhead, other))),
+                };
+                let verdict = if judged { figure.bar.judge(seen) } else { Verdict::NotJudged };
+                Row { figure, native_rounds, bulkhead_rounds, seen, verdict }
             })
             .collect()
     }
@@ -245,14 +250,19 @@ impl Report {
 
 impl Row<'_> {
     fn ratio(&self) -> Option<f64> {
-        Some(self.bulkhead? / self.native?)
+        Some(self.seen.bulkhead? / self.seen.native?)
     }
 
     fn difference(&self) -> Option<f64> {
-        Some(self.bulkhead? - self.native?)
+        Some(self.seen.bulkhead? - self.seen.native?)
     }
 
-    /// By difference where the bar is one, else by ratio.
+    /// To the figure that the bar names.
+    fn share_of_other(&self) -> Option<f64> {
+        Some(self.seen.bulkhead? / self.seen.other?)
+    }
+
+    /// As the bar compares: by difference, by ratio to another figure, else by ratio to the native one.
     fn compared(&self) -> Option<String> {
         match self.figure.bar {
             Bar::AtMostNativePlus(_) => {
@@ -260,7 +270,10 @@ impl Row<'_> {
                 let sign = if difference < 0.0 { '-' } else { '+' };
                 Some(format!("{sign}{}", self.figure.unit.show(difference.abs())))
             }
-            Bar::AtMost(_) | Bar::AtLeastNativeTimes(_) | Bar::None => Some(format!("{:.3}", self.ratio()?)),
+            Bar::AtLeastOther(..) => Some(format!("{:.3}", self.share_of_other()?)),
+            Bar::AtMost(_) | Bar::AtLeast(_) | Bar::AtLeastNativeTimes(_) | Bar::None => {
+                Some(format!("{:.3}", self.ratio()?))
+            }
         }
     }
 
@@ -274,8 +287,8 @@ impl Row<'_> {
         };
         [
             self.figure.name.to_owned(),
-            show(self.native),
-            show(self.bulkhead),
+            show(self.seen.native),
+            show(self.seen.bulkhead),
             self.compared().unwrap_or_else(dash),
             self.figure.bar.show(self.figure.unit),
             met.to_owned(),
@@ -288,14 +301,21 @@ impl Row<'_> {
             Verdict::Missed => Value::Bool(false),
             Verdict::NotJudged => Value::Null,
         };
+        let other = self
+            .figure
+            .bar
+            .other()
+            .map(|name| json!({"name": name, "median": self.seen.other, "ratio": self.share_of_other()}));
         json!({
             "name": self.figure.name,
+            "group": self.figure.group.name(),
             "meaning": self.figure.meaning,
             "unit": self.figure.unit.label(),
-            "native": {"median": self.native, "rounds": self.native_rounds},
-            "bulkhead": {"median": self.bulkhead, "rounds": self.bulkhead_rounds},
+            "native": {"median": self.seen.native, "rounds": self.native_rounds},
+            "bulkhead": {"median": self.seen.bulkhead, "rounds": self.bulkhead_rounds},
             "ratio": self.ratio(),
             "difference": self.difference(),
+            "other": other,
             "bar": (self.figure.bar != Bar::None).then(|| self.figure.bar.show(self.figure.unit)),
             "met": met,
         })
@@ -374,6 +394,20 @@ mod tests {
             line(&table, "launches_per_s")[1..],
             ["340000 /s", "330000 /s", "0.971", ">= 0.95 of native", "yes"]
         );
+    }
+
+    #[test]
+    fn a_figure_is_held_against_another_of_the_same_run() {
+        let groups = vec![Group::Copies, Group::Swapping];
+        let mut report = Report::new(groups, Effort::Full, 1, Ok(driver("H200")), driver("H200"));
+        report.add(Side::Native, 1, found(&[("pinned_h2d", 10.0)]));
+        report.add(Side::Bulkhead, 1, found(&[("pinned_h2d", 50.0)]));
+        report.add(Side::Bulkhead, 1, found(&[("swap_gb_s", 39.0)]));
+        let expected = ["-", "39.00 GB/s", "0.780", ">= 0.80 of pinned_h2d", "NO"];
+        assert_eq!(line(&report.table(), "swap_gb_s")[1..], expected);
+        let json = report.json();
+        let figure = json["figures"].as_array().unwrap().iter().find(|figure| figure["name"] == "swap_gb_s");
+        assert_eq!(figure.unwrap()["other"], json!({"name": "pinned_h2d", "median": 50.0, "ratio": 0.78}));
     }
 
     #[test]

@@ -12,11 +12,11 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    figures::Group,
+    figures::{Group, Place},
     report::{Driver, Report},
     worker::Effort,
 };
-use crate::{Failure, place};
+use crate::{Failure, place, private::Kernel, serve::Backend};
 
 /// How long a worker may take: far longer than one that works does.
 const WORKER_MAX: Duration = Duration::from_secs(240);
@@ -43,11 +43,39 @@ impl Side {
 pub(super) struct Turns {
     binary: PathBuf,
     socket: PathBuf,
+    backend: Backend,
+}
+
+/// What one worker does in a round.
+struct Turn {
+    side: Side,
+    place: Place,
+    groups: Vec<Group>,
+}
+
+impl Turn {
+    fn names(&self) -> String {
+        self.groups.iter().map(|group| group.name()).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// The turns of a round: the driver's groups together, since they share what opening it costs, the others one by one.
+fn turns(groups: &[Group], has_native: bool) -> Vec<Turn> {
+    let (driver, others): (Vec<Group>, Vec<Group>) = groups.iter().partition(|group| group.exists_natively());
+    let sides = [(Side::Native, has_native), (Side::Bulkhead, true)];
+    let sides = sides.into_iter().filter(|(_, is_there)| *is_there && !driver.is_empty());
+    let driver = sides.map(|(side, _)| Turn { side, place: Place::Driver, groups: driver.clone() });
+    let others = others.into_iter().map(|group| Turn {
+        side: Side::Bulkhead,
+        place: group.place(),
+        groups: vec![group],
+    });
+    driver.chain(others).collect()
 }
 
 impl Turns {
-    pub(super) fn new(socket: PathBuf) -> Result<Self, Failure> {
-        Ok(Self { binary: place::binary()?, socket })
+    pub(super) fn new(socket: PathBuf, backend: Backend) -> Result<Self, Failure> {
+        Ok(Self { binary: place::binary()?, socket, backend })
     }
 
     fn command(&self, side: Side) -> Command {
@@ -75,43 +103,57 @@ impl Turns {
     /// All rounds. What fails is in the report.
     pub(super) fn measure(&self, report: &mut Report) {
         let rounds = report.rounds();
-        let native = report.has_native() && report.groups().iter().any(|group| group.exists_natively());
+        let mut turns = turns(report.groups(), report.has_native());
         for round in 1..=rounds {
-            for side in [Side::Native, Side::Bulkhead] {
-                if side == Side::Native && !native {
-                    continue;
+            turns.retain(|turn| {
+                eprintln!("bulkhead: round {round} of {rounds}, {}: {}", turn.side.name(), turn.names());
+                match self.turn(turn, report.effort()) {
+                    Ok(found) => {
+                        report.add(turn.side, round, found);
+                        true
+                    }
+                    Err(error) => {
+                        // One that crashed or hung is likely to do it again, and each may take minutes.
+                        report.fail(turn.side, round, &format!("{}: {error}", turn.names()));
+                        false
+                    }
                 }
-                eprintln!("bulkhead: round {round} of {rounds}, {}", side.name());
-                if let Err(error) = self.turn(side, round, report) {
-                    report.fail(side, round, &error);
-                    // One that crashed or hung is likely to do it again, and each may take minutes.
-                    return;
-                }
+            });
+        }
+    }
+
+    fn turn(&self, turn: &Turn, effort: Effort) -> Result<Value, String> {
+        let mut command = match turn.place {
+            Place::Driver => self.command(turn.side),
+            Place::Kernel | Place::Standby | Place::LittleMemory | Place::Worker => {
+                self.command(Side::Native)
             }
-        }
+        };
+        command.args(["--what", &turn.names(), "--effort", effort.name()]);
+        let own = |arguments: &[&str]| {
+            let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+            Kernel::start_with(self.backend, &arguments).map_err(|failure| failure.to_string())
+        };
+        let amounts = effort.amounts();
+        let kernel = match turn.place {
+            Place::Driver | Place::Kernel | Place::Worker => None,
+            Place::Standby => Some(own(&["--standby"])?),
+            Place::LittleMemory => {
+                let device = format!("{}MiB", amounts.little_memory_bytes >> 20);
+                let swap = format!("{}MiB", amounts.swap_memory_bytes() >> 20);
+                Some(own(&["--device-memory", &device, "--swap-memory", &swap])?)
+            }
+        };
+        match &kernel {
+            Some(kernel) => command.arg("--socket").arg(kernel.socket()),
+            None if turn.place == Place::Kernel => command.arg("--socket").arg(&self.socket),
+            None => &mut command,
+        };
+        output(command).map_err(|error| match kernel {
+            Some(kernel) => format!("{error}\n{}", kernel.log()).trim_end().to_owned(),
+            None => error,
+        })
     }
-
-    fn turn(&self, side: Side, round: usize, report: &mut Report) -> Result<(), String> {
-        let (driver, ping): (Vec<Group>, Vec<Group>) =
-            report.groups().iter().partition(|group| group.exists_natively());
-        if !driver.is_empty() {
-            let mut command = self.command(side);
-            arguments(&mut command, &driver, report.effort());
-            report.add(side, round, output(command)?);
-        }
-        if side == Side::Bulkhead && !ping.is_empty() {
-            let mut command = self.command(Side::Native);
-            arguments(&mut command, &ping, report.effort());
-            command.arg("--socket").arg(&self.socket);
-            report.add(side, round, output(command)?);
-        }
-        Ok(())
-    }
-}
-
-fn arguments(command: &mut Command, groups: &[Group], effort: Effort) {
-    let groups: Vec<&str> = groups.iter().map(|group| group.name()).collect();
-    command.arg("--what").arg(groups.join(",")).args(["--effort", effort.name()]);
 }
 
 /// Runs a worker to its end and reads the object that it prints.
@@ -148,6 +190,37 @@ fn output_within(mut command: Command, limit: Duration) -> Result<Value, String>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_sides_take_turns_at_the_drivers_figures_and_the_rest_is_measured_apart() {
+        let told = |groups: &[Group], has_native| {
+            let turns = turns(groups, has_native);
+            turns.iter().map(|turn| format!("{} {}", turn.side.name(), turn.names())).collect::<Vec<_>>()
+        };
+        let some = [Group::Ping, Group::Launches, Group::Swapping, Group::Copies];
+        let apart = ["bulkhead launches,copies", "bulkhead ping", "bulkhead swapping"];
+        assert_eq!(told(&some, false), apart);
+        assert_eq!(told(&some, true)[0], "native launches,copies");
+        assert_eq!(told(&some, true)[1..], apart);
+        assert_eq!(told(&[Group::Ping], true), ["bulkhead ping"]);
+    }
+
+    #[test]
+    fn a_group_that_fails_is_told_once_and_hides_no_other() {
+        // Which is no worker.
+        let binary = PathBuf::from("/bin/false");
+        let turns = Turns { binary, socket: PathBuf::new(), backend: Backend::Software };
+        let driver = Driver { library: String::new(), device: String::new(), cuda_version: 0 };
+        let groups = vec![Group::Ping, Group::Sessions, Group::Capabilities];
+        let mut report = Report::new(groups, Effort::Quick, 3, Err("none".to_owned()), driver);
+        turns.measure(&mut report);
+        let failures = report.json()["failures"].as_array().unwrap().clone();
+        let told: Vec<&str> = failures.iter().filter_map(Value::as_str).collect();
+        let expected = ["ping", "sessions", "capabilities"]
+            .map(|group| format!("bulkhead, round 1: {group}: a worker ended with exit status: 1"));
+        assert_eq!(told, expected);
+        assert!(!report.complete());
+    }
 
     fn shell(script: &str) -> Command {
         let mut command = Command::new("sh");

@@ -144,7 +144,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let backend = arguments.backend.resolve();
     eprintln!("bulkhead demo: starting a kernel on the {} backend ...", backend.name());
     let kernel = Kernel::start(backend)?;
-    let device = Session::open(&Options { socket: kernel.socket(), name: "demo".into(), ..Options::default() })?;
+    let device =
+        Session::open(&Options { socket: kernel.socket(), name: "demo".into(), ..Options::default() })?;
     let device_name = device.device().name.clone();
     drop(device);
 

@@ -5,26 +5,30 @@ use std::time::Instant;
 use super::{Amounts, Findings, Trouble, setup::Bench};
 use crate::bench::samples::Samples;
 
-const BYTES: usize = 1 << 20;
+/// Names of sizes in figures, and the sizes.
+const SIZES: [(&str, usize); 3] = [("4kib", 4 << 10), ("1mib", 1 << 20), ("64mib", 64 << 20)];
+const HOST_BYTES: usize = 1 << 20;
 const WARM: usize = 5;
 
 pub(super) fn measure(bench: &Bench<'_>, amounts: Amounts, findings: &mut Findings) -> Result<(), Trouble> {
-    let mut device = Samples::with_capacity(amounts.allocations);
-    for round in 0..WARM + amounts.allocations {
-        let begun = Instant::now();
-        let memory = bench.driver.allocate(BYTES)?;
-        bench.driver.free(memory)?;
-        let elapsed = begun.elapsed();
-        if round >= WARM {
-            device.push(elapsed.as_nanos() as f64);
+    for (size, bytes) in SIZES {
+        let mut device = Samples::with_capacity(amounts.allocations);
+        for round in 0..WARM + amounts.allocations {
+            let begun = Instant::now();
+            let memory = bench.driver.allocate(bytes)?;
+            bench.driver.free(memory)?;
+            let elapsed = begun.elapsed();
+            if round >= WARM {
+                device.push(elapsed.as_nanos() as f64);
+            }
         }
+        findings.add(&format!("alloc_free_{size}_ns"), device);
     }
-    findings.add("alloc_free_ns", device);
 
     let mut host = Samples::with_capacity(amounts.allocations);
     for round in 0..WARM + amounts.allocations {
         let begun = Instant::now();
-        let memory = bench.driver.host_allocate(BYTES)?;
+        let memory = bench.driver.host_allocate(HOST_BYTES)?;
         bench.driver.host_free(memory)?;
         let elapsed = begun.elapsed();
         if round >= WARM {

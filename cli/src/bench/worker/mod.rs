@@ -4,16 +4,30 @@
 //! failure does not hide the other figures.
 
 mod allocations;
+mod capabilities;
 mod copies;
+mod dataflow;
+mod effort;
+mod failover;
 mod launches;
+mod observer;
 mod pattern;
 mod ping;
+mod revocation;
+mod sessions;
 mod setup;
+mod swapping;
+mod tenant;
 
-use std::{fmt, fs, path::PathBuf, process::ExitCode};
+use std::{
+    fmt, fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Instant,
+};
 
 use bulkhead_cuda::native::{Driver, Refusal};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -21,6 +35,8 @@ use super::{
     samples::{Samples, Summary},
 };
 use crate::Failure;
+use effort::Amounts;
+pub(crate) use effort::Effort;
 
 /// Measure on whatever libcuda.so.1 is found, and print the figures as JSON.
 #[derive(Debug, Args)]
@@ -31,82 +47,9 @@ pub(crate) struct WorkerArguments {
     /// How long to measure.
     #[arg(long, value_enum, default_value_t = Effort::Quick)]
     effort: Effort,
-    /// The kernel's socket, for `ping`.
+    /// The kernel's socket, for what only Bulkhead has.
     #[arg(long)]
     socket: Option<PathBuf>,
-}
-
-/// How much is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Effort {
-    /// Enough to see that everything works.
-    Quick,
-    /// As much as the software GPU does in reasonable time.
-    Brief,
-    /// As much as the bars are about.
-    Full,
-}
-
-/// How often, and how large.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Amounts {
-    pub(super) bursts: usize,
-    pub(super) sustained_launches: u32,
-    pub(super) sustained_runs: usize,
-    pub(super) round_trips: usize,
-    pub(super) copy_bytes: usize,
-    pub(super) copies: usize,
-    pub(super) small_copies: usize,
-    pub(super) allocations: usize,
-    pub(super) pings: usize,
-}
-
-impl Effort {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Quick => "quick",
-            Self::Brief => "brief",
-            Self::Full => "full",
-        }
-    }
-
-    pub(super) fn amounts(self) -> Amounts {
-        match self {
-            Self::Quick => Amounts {
-                bursts: 10,
-                sustained_launches: 2_000,
-                sustained_runs: 1,
-                round_trips: 200,
-                copy_bytes: 16 << 20,
-                copies: 3,
-                small_copies: 20,
-                allocations: 20,
-                pings: 500,
-            },
-            Self::Brief => Amounts {
-                bursts: 50,
-                sustained_launches: 20_000,
-                sustained_runs: 3,
-                round_trips: 1_000,
-                copy_bytes: 64 << 20,
-                copies: 5,
-                small_copies: 100,
-                allocations: 100,
-                pings: 5_000,
-            },
-            Self::Full => Amounts {
-                bursts: 200,
-                sustained_launches: 50_000,
-                sustained_runs: 3,
-                round_trips: 5_000,
-                copy_bytes: 1 << 30,
-                copies: 7,
-                small_copies: 500,
-                allocations: 300,
-                pings: 10_000,
-            },
-        }
-    }
 }
 
 /// Why something could not be measured.
@@ -121,6 +64,18 @@ pub(super) enum Trouble {
 impl From<Refusal> for Trouble {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
+    }
+}
+
+impl From<bulkhead_client::Error> for Trouble {
+    fn from(error: bulkhead_client::Error) -> Self {
+        Self::Said(error.to_string())
+    }
+}
+
+impl From<capnp::Error> for Trouble {
+    fn from(error: capnp::Error) -> Self {
+        Self::Said(format!("the kernel does not answer: {error}"))
     }
 }
 
@@ -187,9 +142,12 @@ pub(crate) fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
     rustix::process::set_parent_process_death_signal(parent).map_err(Failure::doing("PR_SET_PDEATHSIG"))?;
     let amounts = arguments.effort.amounts();
     let found = match arguments.what[..] {
-        [Group::Ping] => ping(arguments.socket.clone(), amounts),
-        _ if arguments.what.contains(&Group::Ping) => {
-            return Err(Failure::new("ping is measured apart from the driver"));
+        [group] if !group.exists_natively() => {
+            let socket = arguments.socket.clone().unwrap_or_else(bulkhead_client::default_socket);
+            apart(group, &socket, amounts)
+        }
+        _ if arguments.what.iter().any(|group| !group.exists_natively()) => {
+            return Err(Failure::new("what only Bulkhead has is measured apart from the driver"));
         }
         _ => driver(&arguments.what, amounts),
     };
@@ -197,13 +155,41 @@ pub(crate) fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn ping(socket: Option<PathBuf>, amounts: Amounts) -> Value {
-    let socket = socket.unwrap_or_else(bulkhead_client::default_socket);
+/// Measures something against the kernel behind a socket.
+type Part = fn(&Path, Amounts, &mut Findings) -> Result<(), Trouble>;
+
+/// The parts of a group, each by a figure of its own. One that fails does not keep the others from being measured.
+fn parts(group: Group) -> &'static [(&'static str, Part)] {
+    match group {
+        Group::Launches | Group::Copies | Group::Allocations => &[],
+        Group::Ping => &[("ping_p50_ns", ping::measure)],
+        Group::Sessions => &[("session_open_ms", sessions::measure)],
+        Group::Revocation => &[
+            ("revoke_severed_ms", revocation::severed),
+            ("revoke_quiescent_us", revocation::quiescent),
+            ("revoke_reclaimed_ms", revocation::reclaimed),
+        ],
+        Group::Dataflow => &[("dataflow_speedup", dataflow::measure)],
+        Group::Failover => &[("failover_ms", failover::measure)],
+        Group::Swapping => &[("swap_gb_s", swapping::measure)],
+        Group::Capabilities => {
+            &[("caps_check_ns", |_, amounts, findings| capabilities::measure(amounts, findings))]
+        }
+    }
+}
+
+fn apart(group: Group, socket: &Path, amounts: Amounts) -> Value {
     let mut findings = Findings::default();
-    if let Err(trouble) = ping::measure(&socket, amounts, &mut findings) {
-        findings.fail(Group::Ping.name(), &trouble.to_string());
+    for (name, measure) in parts(group) {
+        if let Err(trouble) = measure(socket, amounts, &mut findings) {
+            findings.fail(name, &trouble.to_string());
+        }
     }
     json!({"figures": findings.figures, "failed": findings.failed})
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
 }
 
 fn driver(what: &[Group], amounts: Amounts) -> Value {
@@ -239,7 +225,13 @@ fn measure(
             Group::Launches => launches::measure(&bench, amounts, findings),
             Group::Copies => copies::measure(&bench, amounts, findings),
             Group::Allocations => allocations::measure(&bench, amounts, findings),
-            Group::Ping => Ok(()),
+            Group::Ping
+            | Group::Sessions
+            | Group::Revocation
+            | Group::Dataflow
+            | Group::Failover
+            | Group::Swapping
+            | Group::Capabilities => Ok(()),
         };
         if let Err(trouble) = measured {
             findings.fail(group.name(), &trouble.explain(driver));
@@ -262,12 +254,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_effort_measures_more_and_full_copies_a_gibibyte() {
-        let [quick, brief, full] = [Effort::Quick, Effort::Brief, Effort::Full].map(Effort::amounts);
-        assert!(quick.bursts < brief.bursts && brief.bursts < full.bursts);
-        assert!(quick.copy_bytes < brief.copy_bytes);
-        assert_eq!(full.copy_bytes, 1 << 30);
-        assert!(full.sustained_launches >= 10_000);
+    fn every_group_is_the_drivers_or_has_parts_that_are_figures_of_it() {
+        for group in Group::ALL {
+            assert_eq!(parts(group).is_empty(), group.exists_natively(), "{group:?}");
+            for (name, _) in parts(group) {
+                assert_eq!(figures::find(name).map(|figure| figure.group), Some(group), "{name}");
+            }
+        }
     }
 
     #[test]

@@ -20,12 +20,11 @@ pub(super) fn measure(socket: &Path, amounts: Amounts, findings: &mut Findings) 
 }
 
 async fn trips(socket: &Path, count: usize) -> Result<Samples, Trouble> {
-    let said = |error: bulkhead_client::Error| Trouble::Said(error.to_string());
-    let connection = Connection::open(socket, "bench").await.map_err(said)?;
+    let connection = Connection::open(socket, "bench").await?;
     let mut samples = Samples::with_capacity(count);
     for round in 0..WARM + count {
         let begun = Instant::now();
-        let answer = connection.ping(round as u64).await.map_err(said)?;
+        let answer = connection.ping(round as u64).await?;
         let elapsed = begun.elapsed();
         if answer != round as u64 {
             return Err(Trouble::Said(format!("ping {round} was answered with {answer}")));

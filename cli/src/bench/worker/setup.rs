@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bulkhead_cuda::native::{Device, DeviceMemory, Driver, Entry, Kernel, Stream};
 
-use super::{Findings, Trouble};
+use super::{Findings, Trouble, milliseconds};
 
 /// Device memory that launches are given.
 const WORD_BYTES: usize = 4096;
@@ -64,10 +64,6 @@ pub(super) fn open<'a>(
     driver.stream_synchronize(stream)?;
     findings.once("first_launch_ms", milliseconds(begun));
     Ok(Bench { driver, stream, empty, count, memory })
-}
-
-fn milliseconds(since: Instant) -> f64 {
-    since.elapsed().as_secs_f64() * 1e3
 }
 
 impl Bench<'_> {
