@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bulkhead_client::{Buffer, ErrorCode};
+use bulkhead_client::{Buffer, Error, ErrorCode};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{
@@ -87,21 +87,26 @@ impl Survivor {
             thread::sleep(NAP);
         }
         let moved = begun.elapsed();
-        // What it is told was lost, where it is told, is from before.
-        while let Err(error) =
-            self.tenant.staged(self.data.address(), self.result.address(), self.data.bytes())
-        {
-            if error.code != ErrorCode::WorkLost || begun.elapsed() > PATIENCE {
-                return Err(error.into());
+        let found = loop {
+            match self.first_result() {
+                Ok(found) => break found,
+                // What was lost, where it is told of any, is from before.
+                Err(error) if error.code == ErrorCode::WorkLost && begun.elapsed() < PATIENCE => {}
+                Err(error) => return Err(error.into()),
             }
-        }
-        let found = self.tenant.word(self.result.all())?;
+        };
         let running = begun.elapsed();
         let expected = after_stage(self.value);
         if found != expected {
             return Err(Trouble::Said(format!("after the loss, a launch made {found}, not {expected}")));
         }
         Ok(Recovery { moved, running })
+    }
+
+    /// Launches over all of the data, and reads what that made of the first word.
+    fn first_result(&self) -> Result<u32, Error> {
+        self.tenant.staged(self.data.address(), self.result.address(), self.data.bytes())?;
+        self.tenant.word(self.result.all())
     }
 
     /// That nothing was lost, word by word.

@@ -12,8 +12,10 @@ use tokio::{runtime::Runtime, task::LocalSet};
 
 use super::{Trouble, tenant::PATIENCE};
 
-/// Between two questions.
-const NAP: Duration = Duration::from_micros(100);
+/// Between two questions, at first and at most. In between it is part of the time waited so far: late by as much.
+const NAP_MIN: Duration = Duration::from_micros(100);
+const NAP_MAX: Duration = Duration::from_millis(10);
+const NAP_FRACTION: u32 = 100;
 
 /// A connection on which questions are asked one by one.
 pub(super) struct Observer {
@@ -65,10 +67,11 @@ impl Observer {
             if is_so(&status) {
                 return Ok(status);
             }
-            if begun.elapsed() > PATIENCE {
-                return Err(Trouble::Said(format!("waited for {what}: {status:?}")));
+            let waited = begun.elapsed();
+            if waited > PATIENCE {
+                return Err(Trouble::Said(format!("waited in vain for {what}: {status:?}")));
             }
-            thread::sleep(NAP);
+            thread::sleep((waited / NAP_FRACTION).clamp(NAP_MIN, NAP_MAX));
         }
     }
 }
