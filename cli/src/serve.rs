@@ -49,6 +49,9 @@ pub(crate) struct Arguments {
     /// Where the sockets go: $XDG_RUNTIME_DIR/bulkhead unless told otherwise. Only its owner can connect.
     #[arg(long)]
     runtime_directory: Option<PathBuf>,
+    /// Keep a second executor, which goes on with every session's memory and code when the first is lost.
+    #[arg(long)]
+    standby: bool,
     /// End when the process that started this one ends.
     #[arg(long)]
     with_parent: bool,
@@ -81,7 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         executor: ExecutorSource::Command(std::iter::once(binary.clone()).chain(executor).collect()),
         executor_environment: environment,
         compiler: vec![binary, "compiler".into()],
-        limits: Limits::default(),
+        limits: Limits { standby: arguments.standby, ..Limits::default() },
         ready: Some(Box::new(move || {
             eprintln!("bulkhead: serving the {} backend in {}", backend.name(), told.display());
         })),

@@ -29,7 +29,7 @@ use crate::{
 
 /// How long work is held back to find a moment when no kernel runs: at first, and at most.
 const PATIENCE_MIN: Duration = Duration::from_millis(20);
-const PATIENCE_MAX: Duration = Duration::from_millis(640);
+const PATIENCE_MAX: Duration = Duration::from_millis(80);
 /// How long everybody goes on before that is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How often somebody who waits for such a moment looks.

@@ -2,8 +2,7 @@
 
 use std::{
     fs::File,
-    io::{Read, Seek},
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::fs::FileExt},
     sync::Arc,
 };
 
@@ -35,12 +34,13 @@ pub(crate) fn load(
 ) -> Result<Loaded, Error> {
     let gpu = &*executor.gpu;
     let internal = |what: String| Error::new(ErrorCode::Internal, what);
-    let mut text = String::new();
-    let mut file = File::from(descriptor);
-    file.rewind().map_err(|error| internal(format!("the canonical print: {error}")))?;
-    file.take(limits::PTX_BYTES_MAX + 1)
-        .read_to_string(&mut text)
-        .map_err(|error| internal(format!("the canonical print: {error}")))?;
+    let broken = |error: std::io::Error| internal(format!("the canonical print: {error}"));
+    let file = File::from(descriptor);
+    let bytes = file.metadata().map_err(broken)?.len().min(limits::PTX_BYTES_MAX + 1);
+    let mut text = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
+    // By position: a standby reads the same open file at the same time.
+    file.read_exact_at(&mut text, 0).map_err(broken)?;
+    let text = String::from_utf8(text).map_err(|error| internal(format!("the canonical print: {error}")))?;
     let verified = bulkhead_guard::verify(&text).map_err(|report| {
         tracing::error!(%report, "the compile process returned what the verifier refuses");
         Error::new(ErrorCode::ImageRefused, format!("the verifier refuses the guard's output: {report}"))

@@ -34,6 +34,8 @@ pub struct Limits {
     pub host_bytes: u64,
     /// Compile processes at a time.
     pub compiles_max: usize,
+    /// Whether a second executor is kept that goes on with the sessions when the first is lost.
+    pub standby: bool,
     /// What the limits that are counted in seconds count in. One second; tests have less patience.
     pub second: Duration,
 }
@@ -46,6 +48,7 @@ impl Default for Limits {
             session_host_bytes: limits::HOST_BYTES_MAX,
             host_bytes: memory_bytes().map_or(limits::HOST_BYTES_MAX, |bytes| bytes / 2),
             compiles_max: limits::COMPILES_MAX,
+            standby: false,
             second: Duration::from_secs(1),
         }
     }

@@ -63,6 +63,8 @@ impl Kernel {
             status.set_index(device.index);
             status.set_executor_pid(running.as_ref().map_or(0, |running| running.pid));
             status.set_executor_starts(device.starts());
+            status.set_standby_pid(device.standby_pid());
+            status.set_failovers(device.failovers());
             status.set_memory_bytes(running.as_ref().map_or(0, |running| running.info.memory_bytes));
             status.set_charged_bytes(device.ledger.borrow().used().get(Resource::DeviceBytes));
         }

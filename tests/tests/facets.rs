@@ -93,6 +93,7 @@ fn a_programs_sessions_draw_on_its_owners_account_and_end_with_it() {
         }
     }
     assert_eq!(owner.words(owner.arena(PAGE_BYTES, 3).range(0, 4)), [3]);
+    drop((first, second));
     kernel.without(&["first", "second"]);
 }
 

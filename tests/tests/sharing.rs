@@ -36,7 +36,9 @@ fn a_view_is_read_by_the_other_sessions_kernels_and_written_by_none_of_its_work(
     let refused =
         taker.session.fill(FIRST, mapped.all(), Pattern::Bits32(2)).and_then(|f| taker.session.wait(f));
     assert_eq!(refused.unwrap_err().code, ErrorCode::InvalidHandle);
-    let refused = taker.session.write(FIRST, mapped.range(0, 4), &[3; 4]);
+    let pinned = taker.session.allocate_host(4096).unwrap();
+    let copied = taker.session.copy_to_device(FIRST, mapped.range(0, 4), pinned.span(0, 4));
+    let refused = copied.and_then(|fence| taker.session.wait(fence));
     assert_eq!(refused.unwrap_err().code, ErrorCode::InvalidHandle);
     assert!(giver.words(arena.all()).iter().all(|word| *word == 0x5eed), "a view was written through");
 
@@ -103,8 +105,9 @@ fn a_capability_reaches_no_further_than_what_it_was_derived_from() {
     assert_eq!(giver.words(inner.range(0, 4)), [5]);
     let beyond = giver.session.read(FIRST, &mut [0; 8], inner.range(508, 8));
     assert_eq!(beyond.unwrap_err().code, ErrorCode::InvalidHandle);
-    let written = giver.session.write(FIRST, inner.range(0, 4), &[0; 4]);
-    assert_eq!(written.unwrap_err().code, ErrorCode::InvalidHandle);
+    let written = giver.session.fill(FIRST, inner.range(0, 4), Pattern::Bits32(0));
+    let refused = written.and_then(|fence| giver.session.wait(fence));
+    assert_eq!(refused.unwrap_err().code, ErrorCode::InvalidHandle);
 }
 
 #[test]

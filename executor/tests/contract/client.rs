@@ -227,10 +227,16 @@ pub(crate) fn load(kernel: &mut Kernel, session: u32) {
 
 /// Asks for that.
 pub(crate) fn ask_to_load(kernel: &mut Kernel, session: u32) -> u64 {
+    ask_to_load_from(kernel, session).0
+}
+
+/// The same, and the open file that the text lies in, at its seventh byte.
+pub(crate) fn ask_to_load_from(kernel: &mut Kernel, session: u32) -> (u64, OwnedFd) {
     let (text, names) = bulkhead_executor::compiler::compile(PROGRAMS.as_bytes(), 90).unwrap();
     assert_eq!(names, ["peek", "poke", "spin", "add"]);
     let text = memory::create_sealed_copy("image", text.as_bytes()).unwrap();
-    kernel.ask(Some(text.as_fd()), |request| {
+    rustix::fs::seek(&text, rustix::fs::SeekFrom::Start(7)).unwrap();
+    let id = kernel.ask(Some(text.as_fd()), |request| {
         let mut load = request.init_load_image();
         let mut entries = load.reborrow().init_entries(4);
         for (index, handle) in (0..).zip([PEEK, POKE, SPIN, ADD]) {
@@ -239,5 +245,6 @@ pub(crate) fn ask_to_load(kernel: &mut Kernel, session: u32) -> u64 {
         let mut name = load.init_name();
         name.set_session(session);
         IMAGE.write(name.init_handle());
-    })
+    });
+    (id, text)
 }

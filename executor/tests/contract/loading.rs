@@ -3,7 +3,7 @@
 use std::{thread, time::Duration};
 
 use crate::{
-    client::{Client, SPIN, ask_to_load},
+    client::{Client, SPIN, ask_to_load, ask_to_load_from},
     kernel::{Answer, Kernel},
 };
 
@@ -24,4 +24,15 @@ fn whoever_loads_beside_a_kernel_that_runs_on_waits_alone() {
     assert!(!kernel.has_answer(loading), "code was loaded beside a running kernel");
     assert!(busy.fill(&mut kernel, 1, busy.address(128), 1, 1));
     assert!(matches!(kernel.answer(loading), Answer::Loaded(4)));
+}
+
+#[test]
+fn the_text_of_an_image_is_read_without_moving_whoever_else_reads_it() {
+    use std::io::Seek as _;
+    let mut kernel = Kernel::start();
+    let client = Client::bare(&mut kernel, 0);
+    let (id, text) = ask_to_load_from(&mut kernel, client.session);
+    let mut text = std::fs::File::from(text);
+    assert!(matches!(kernel.answer(id), Answer::Loaded(4)));
+    assert_eq!(text.stream_position().unwrap(), 7, "the executor moved in a file that it shares");
 }

@@ -203,6 +203,11 @@ impl Books {
         self.tree.borrow().look(owner, handle).map_err(refusal::tree)
     }
 
+    /// Every capability of an owner.
+    pub(crate) fn of_owner(&self, owner: Owner) -> Vec<(Handle, View)> {
+        self.tree.borrow().of_owner(owner).collect()
+    }
+
     /// Whether a handle names an entry of its owner's.
     pub(crate) fn is_entry(&self, owner: Owner, handle: Handle) -> Result<(), Error> {
         let need = Need { kind: Kind::Entry, access: Access::Read, offset: 0, bytes: 0 };

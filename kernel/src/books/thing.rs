@@ -26,11 +26,7 @@ pub(crate) enum What {
     /// Device memory.
     Memory(Memory),
     /// Host memory shared with the device.
-    Host {
-        bytes: u64,
-        #[expect(dead_code, reason = "for a standby")]
-        memory: OwnedFd,
-    },
+    Host { bytes: u64, memory: OwnedFd },
     /// Loaded code.
     Code(Code),
     /// A completion point, of a stream or of whoever signals it.
@@ -78,7 +74,6 @@ impl Part {
 /// Loaded code.
 pub(crate) struct Code {
     pub(crate) handle: Cell<Option<Handle>>,
-    #[expect(dead_code, reason = "for a standby")]
     pub(crate) text: OwnedFd,
     pub(crate) entries: RefCell<Vec<(Handle, EntryInfo)>>,
     pub(crate) state: Cell<Loaded>,

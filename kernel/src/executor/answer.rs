@@ -17,7 +17,6 @@ pub(crate) enum Answer {
     /// An image is loaded; its entries.
     Loaded(Vec<EntryInfo>),
     /// Physical memory, for another executor to adopt.
-    #[expect(dead_code, reason = "for sharing and swapping")]
     Exported(OwnedFd),
     /// What each session does.
     #[expect(dead_code, reason = "for sharing and swapping")]

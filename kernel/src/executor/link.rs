@@ -172,12 +172,12 @@ impl Link {
     pub(crate) fn call_twice(
         &self,
         session: Option<u32>,
-        build: impl FnOnce(executor_capnp::request::Builder<'_>),
+        request: &mut Request,
     ) -> (oneshot::Receiver<()>, Answering) {
         let (sender, receiver) = oneshot::channel();
         let (first, quiescent) = oneshot::channel();
         let pending = Pending { session, caller: Some(sender), quiescent: Some(first) };
-        let sent = self.enqueue(pending, Vec::new(), build);
+        let sent = self.enqueue(pending, Vec::new(), request);
         (quiescent, answered(sent, receiver))
     }
 
@@ -188,16 +188,26 @@ impl Link {
         descriptors: Vec<OwnedFd>,
         build: impl FnOnce(executor_capnp::request::Builder<'_>),
     ) -> Answering {
+        self.send_request(session, descriptors, &mut Request::new(build))
+    }
+
+    /// The same for a request that was written before, and may be sent to another executor too.
+    pub(crate) fn send_request(
+        &self,
+        session: Option<u32>,
+        descriptors: Vec<OwnedFd>,
+        request: &mut Request,
+    ) -> Answering {
         let (sender, receiver) = oneshot::channel();
         let pending = Pending { session, caller: Some(sender), quiescent: None };
-        answered(self.enqueue(pending, descriptors, build), receiver)
+        answered(self.enqueue(pending, descriptors, request), receiver)
     }
 
     fn enqueue(
         &self,
         pending: Pending,
         descriptors: Vec<OwnedFd>,
-        build: impl FnOnce(executor_capnp::request::Builder<'_>),
+        request: &mut Request,
     ) -> Result<(), Error> {
         if let Some(failure) = self.failure.get() {
             return Err(failure.error());
@@ -207,11 +217,7 @@ impl Link {
         }
         let id = self.next.get();
         self.next.set(id + 1);
-        let mut message = message::Builder::new_default();
-        let mut request: executor_capnp::request::Builder<'_> = message.init_root();
-        request.set_id(id);
-        build(request);
-        let bytes = serialize::write_message_to_words(&message);
+        let bytes = request.with_id(id)?;
         if bytes.len() > limits::PACKET_BYTES_MAX {
             return Err(Error::new(ErrorCode::LimitReached, "the request to the executor is too long"));
         }
@@ -296,7 +302,8 @@ impl Link {
                 continue;
             }
             let watch = Pending { session: None, caller: None, quiescent: None };
-            if let Err(error) = self.enqueue(watch, Vec::new(), |mut request| request.set_describe(())) {
+            let mut describe = Request::new(|mut request| request.set_describe(()));
+            if let Err(error) = self.enqueue(watch, Vec::new(), &mut describe) {
                 return Failure::new(error.message);
             }
             tokio::time::sleep_until(heard + 2 * self.patience).await;
@@ -304,6 +311,24 @@ impl Link {
                 return Failure::new("it does not answer");
             }
         }
+    }
+}
+
+/// What is asked of an executor, or of two.
+pub(crate) struct Request(message::Builder<message::HeapAllocator>);
+
+impl Request {
+    pub(crate) fn new(build: impl FnOnce(executor_capnp::request::Builder<'_>)) -> Self {
+        let mut message = message::Builder::new_default();
+        build(message.init_root());
+        Self(message)
+    }
+
+    fn with_id(&mut self, id: u64) -> Result<Vec<u8>, Error> {
+        let request: Result<executor_capnp::request::Builder<'_>, _> = self.0.get_root();
+        let mut request = request.map_err(|error| Error::new(ErrorCode::Internal, error.to_string()))?;
+        request.set_id(id);
+        Ok(serialize::write_message_to_words(&self.0))
     }
 }
 

@@ -6,6 +6,7 @@
 mod answer;
 mod link;
 mod spawn;
+mod standby;
 
 use std::{
     cell::{Cell, RefCell},
@@ -25,7 +26,7 @@ use tokio::{
 };
 
 pub(crate) use answer::{Answer, DeviceInfo, EntryInfo, length};
-pub(crate) use link::{Answering, Link};
+pub(crate) use link::{Answering, Link, Request};
 
 use crate::{ExecutorSource, Limits, books::Books, packets::Packets};
 
@@ -57,6 +58,15 @@ impl Incarnation {
         drop(taken);
         Some(SlotLease { incarnation: Rc::clone(self), slot })
     }
+
+    /// Takes the same slot as in another executor, until the lease is dropped; `None` where somebody has it.
+    pub(crate) fn lease_same(self: &Rc<Self>, slot: Slot) -> Option<SlotLease> {
+        let mut taken = self.slots_taken.borrow_mut();
+        let place = taken.get_mut(slot.index() as usize).filter(|taken| !**taken)?;
+        *place = true;
+        drop(taken);
+        Some(SlotLease { incarnation: Rc::clone(self), slot })
+    }
 }
 
 /// A slot of device addresses that is nobody else's.
@@ -82,6 +92,12 @@ enum State {
     Down(Error),
 }
 
+/// An executor process that was started.
+struct Started {
+    incarnation: Rc<Incarnation>,
+    child: Option<Child>,
+}
+
 /// One device and whichever executor serves it.
 pub(crate) struct Device {
     pub(crate) index: u32,
@@ -89,6 +105,8 @@ pub(crate) struct Device {
     environment: Vec<(OsString, OsString)>,
     limits: Limits,
     state: watch::Sender<State>,
+    standby: RefCell<Option<standby::Standby>>,
+    failovers: Cell<u32>,
     starts: Cell<u32>,
     wanted: Notify,
     /// Who uses how much of it.
@@ -110,6 +128,8 @@ impl Device {
             environment,
             limits,
             state: watch::Sender::new(State::Starting),
+            standby: RefCell::default(),
+            failovers: Cell::new(0),
             starts: Cell::new(0),
             wanted: Notify::new(),
             ledger: RefCell::new(Ledger::new(Amounts::default())),
@@ -160,8 +180,11 @@ impl Device {
         }
     }
 
-    /// Keeps an executor running. Never ends.
+    /// Keeps an executor running, and a standby where that is wanted. Never ends.
     pub(crate) async fn supervise(self: Rc<Self>) {
+        if self.limits.standby {
+            tokio::task::spawn_local(Rc::clone(&self).keep_standby());
+        }
         let mut failures = 0;
         loop {
             let started = Instant::now();
@@ -183,8 +206,21 @@ impl Device {
         }
     }
 
-    /// One executor's life. The error says why none serves (any more), for those who ask for a session next.
+    /// One executor's life, and those of the standbys that take over from it. The error says why none serves (any more),
+    /// for those who ask for a session next.
     async fn live(&self) -> Result<std::convert::Infallible, Error> {
+        let mut started = self.launch().await?;
+        loop {
+            let error = self.serve(started).await;
+            match self.take_over() {
+                Some(standby) => started = standby,
+                None => return Err(error),
+            }
+        }
+    }
+
+    /// Starts an executor process and learns what its device is.
+    async fn launch(&self) -> Result<Started, Error> {
         let (packets, mut child) =
             self.start().map_err(|error| unavailable(format!("no executor can be started: {error}")))?;
         self.starts.set(self.starts.get().saturating_add(1));
@@ -217,6 +253,14 @@ impl Device {
                 return Err(Error { code: ErrorCode::Unavailable, ..error });
             }
         };
+        let slots = self.limits.sessions_max.min(limits::SESSIONS_MAX);
+        Ok(Started { incarnation: Rc::new(Incarnation::new(link, info, pid, slots)), child })
+    }
+
+    /// Serves with an executor until it is lost; why it was.
+    async fn serve(&self, started: Started) -> Error {
+        let Started { incarnation, mut child } = started;
+        let (link, pid, info) = (Rc::clone(&incarnation.link), incarnation.pid, &incarnation.info);
         tracing::info!(
             device = self.index,
             pid,
@@ -229,8 +273,6 @@ impl Device {
                 .with(Resource::DeviceBytes, info.memory_bytes)
                 .with(Resource::HostBytes, self.limits.host_bytes),
         );
-        let slots = self.limits.sessions_max.min(limits::SESSIONS_MAX);
-        let incarnation = Rc::new(Incarnation::new(Rc::clone(&link), info, pid, slots));
         self.state.send_replace(State::Running(incarnation));
         let failure = tokio::select! {
             biased;
@@ -241,12 +283,18 @@ impl Device {
             failure = link.ended() => failure,
         };
         self.state.send_replace(State::Starting);
-        let status = finish(child).await;
-        tracing::warn!(
-            target: "bulkhead::audit",
-            device = self.index, pid, reason = %failure.reason, status = ?status, "executor ended"
-        );
-        Err(unavailable(format!("the last executor failed: {}", failure.reason)))
+        let (device, reason) = (self.index, failure.reason.clone());
+        let ending = async move {
+            let status = finish(child).await;
+            tracing::warn!(target: "bulkhead::audit", device, pid, %reason, ?status, "executor ended");
+        };
+        // Whoever goes on does not wait for the end of the process.
+        if self.standby.borrow().is_some() {
+            tokio::task::spawn_local(ending);
+        } else {
+            ending.await;
+        }
+        unavailable(format!("the last executor failed: {}", failure.reason))
     }
 
     fn start(&self) -> io::Result<(Packets, Option<Child>)> {

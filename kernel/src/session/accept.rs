@@ -6,7 +6,7 @@ use std::{
 };
 
 use bulkhead_caps::{Access, Kind, Need, ObjectId, View};
-use bulkhead_mm::{PAGE_BYTES, Range, Region, Resource};
+use bulkhead_mm::{DeviceAddress, PAGE_BYTES, Range, Region, Resource};
 use bulkhead_schema::{Error, ErrorCode};
 use tokio::{sync::watch, time::Instant};
 
@@ -44,6 +44,21 @@ impl Mapping {
 
     pub(super) fn bytes(&self) -> u64 {
         self.range.bytes()
+    }
+
+    /// Whose memory it is, and which piece of that lies where in this session.
+    pub(super) fn pieces(&self) -> Vec<(Rc<Session>, Range, Range)> {
+        let (Some(lender), Ok(memory)) = (self.thing.session.upgrade(), self.memory()) else {
+            return Vec::new();
+        };
+        let piece = |part: &Part| Some((part.at(memory.range.start())?, self.place(*part)?));
+        let parts = self.parts.borrow();
+        parts.iter().filter_map(piece).map(|(from, to)| (Rc::clone(&lender), from, to)).collect()
+    }
+
+    /// Where a part of the memory lies in this session.
+    pub(super) fn address(&self, offset: u64) -> Option<u64> {
+        self.range.start().0.checked_add(offset.checked_sub(self.offset)?)
     }
 
     /// Where this session has it mapped, piece by piece.
@@ -173,7 +188,7 @@ impl Session {
             return Err(Error::new(ErrorCode::InvalidArgument, "the session has this memory mapped already")
                 .remedy("use it as it is"));
         }
-        if !Rc::ptr_eq(&lender.incarnation, &self.incarnation) {
+        if !Rc::ptr_eq(&lender.incarnation(), &self.incarnation()) {
             return Err(Error::new(ErrorCode::NotPermitted, "the memory lies with another executor")
                 .remedy("open a new session"));
         }
@@ -206,11 +221,8 @@ impl Session {
                     .remedy("give the smaller part first, or take the larger one back"));
             }
             let arena = piece.at(start).ok_or_else(nowhere)?;
-            let split = lender.ask(Vec::new(), |request| {
-                let mut split = request.init_split();
-                split.set_at(start.0.saturating_add(at));
-                write_range(split.init_arena(), lender.id, arena);
-            });
+            let cut = DeviceAddress(start.0.saturating_add(at));
+            let split = lender.split(arena, cut);
             lender.done(&split.await?)?;
             memory.was_cut(at);
         }

@@ -52,7 +52,7 @@ impl Session {
         let held = self.hold(Kind::Fence, What::Point(watch::Sender::new(None)))?;
         waiting.keep();
         let thing = self.books().thing(held.look()?.object)?;
-        let passed = self.ask(Vec::new(), |request| {
+        let passed = self.ask_alone(Vec::new(), |request| {
             let mut fence = request.init_fence();
             fence.set_session(self.id);
             fence.set_stream(stream);
@@ -285,6 +285,35 @@ impl gpu_copy_session::Server for CopyServer {
             Ok(held) => {
                 let served = self.serve(held, Facet::Peer);
                 result.init_ok().set_peer(capnp_rpc::new_client(peer::Peer(served)));
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn lost(
+        self: Rc<Self>,
+        params: gpu_copy_session::LostParams,
+        mut results: gpu_copy_session::LostResults,
+    ) -> Result<(), capnp::Error> {
+        let (seen, timeout) = {
+            let params = params.get()?;
+            (params.get_seen(), Duration::from_millis(u64::from(params.get_timeout_ms())))
+        };
+        drop(params);
+        let moved = self.session().moved(seen, timeout).await;
+        let moved = moved.and_then(|(times, page)| {
+            let page = page.map(|page| self.connection.give(Purpose::Fetch(vec![page])));
+            Ok((times, page.transpose()?))
+        });
+        let result = results.get().init_result();
+        match moved {
+            Ok((times, page)) => {
+                let mut moved = result.init_ok();
+                moved.set_times(times);
+                if let Some(page) = page {
+                    page.write(moved.init_page());
+                }
             }
             Err(error) => error.write(result.init_error()),
         }

@@ -59,6 +59,7 @@ impl Session {
             described.push((handle, info.clone()));
         }
         self.bind_entries(&parent.session, &own).await?;
+        self.lent.borrow_mut().clone_from(&own);
         self.live()?;
         Ok(described)
     }

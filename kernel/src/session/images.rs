@@ -105,7 +105,7 @@ impl Session {
                 self.live()?;
                 return Err(internal("a session is neither open nor over"));
             }
-            compiled = compiler.compile(&image, self.incarnation.info.architecture) => compiled?,
+            compiled = compiler.compile(&image, self.incarnation().info.architecture) => compiled?,
         };
         drop(image);
         let held = self.load(compiled, charge).await?;
@@ -181,7 +181,11 @@ impl Session {
             self.write_name(allow.reborrow().init_name(), entry);
             allow.set_bytes(bytes);
         });
-        self.done(&allowed.await?)
+        self.done(&allowed.await?)?;
+        let mut allowed = self.allowed.borrow_mut();
+        let most = allowed.entry(entry).or_default();
+        *most = bytes.max(*most);
+        Ok(())
     }
 
     /// Has an image unloaded that nobody names and of which nothing is running any more.

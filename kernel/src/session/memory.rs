@@ -111,7 +111,7 @@ impl Session {
     pub(crate) fn memory(&self) -> Result<(u64, u64), Error> {
         self.live()?;
         let ledger = self.device.ledger.borrow();
-        let amounts = self.terms.amounts(&self.incarnation.info, &self.limits);
+        let amounts = self.terms.amounts(&self.incarnation().info, &self.limits);
         Ok((ledger.left(self.account, Resource::DeviceBytes), amounts.get(Resource::DeviceBytes)))
     }
 

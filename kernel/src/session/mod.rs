@@ -11,6 +11,7 @@ mod copying;
 mod entries;
 mod images;
 mod memory;
+mod moving;
 mod reaper;
 mod server;
 mod terms;
@@ -59,9 +60,22 @@ pub(crate) struct Session {
     /// The client's process, 0 where it is unknown.
     pub(crate) pid: u32,
     pub(crate) device: Rc<Device>,
-    incarnation: Rc<Incarnation>,
+    /// The executor that serves it.
+    incarnation: RefCell<Rc<Incarnation>>,
+    /// Another that knows all of it, and goes on with it when that is lost.
+    standby: RefCell<Option<Rc<Incarnation>>>,
     slot: Slot,
     lease: RefCell<Option<SlotLease>>,
+    /// The same slot of the standby's.
+    standby_lease: RefCell<Option<SlotLease>>,
+    /// Counts what the executor was asked.
+    asked: Cell<u64>,
+    /// How often it has moved to another executor.
+    moves: watch::Sender<u32>,
+    /// The completion page since it last moved.
+    page: RefCell<Option<OwnedFd>>,
+    /// The ring, for whoever goes on.
+    ring_memory: OwnedFd,
     account: Account,
     pub(crate) owner: Owner,
     line: Line,
@@ -82,6 +96,10 @@ pub(crate) struct Session {
     mappings: RefCell<HashMap<Handle, Rc<Mapping>>>,
     /// Objects of its own.
     objects: RefCell<HashSet<ObjectId>>,
+    /// Entries of its parent's that it was lent, by its own handles.
+    lent: RefCell<Vec<(Handle, Handle)>>,
+    /// How much dynamic shared memory its entries were allowed.
+    allowed: RefCell<HashMap<Handle, u32>>,
     /// What others gave it and it has not looked at yet.
     granted: RefCell<VecDeque<(Held, Facet)>>,
     granted_more: Notify,
@@ -146,7 +164,7 @@ impl Session {
     pub(crate) async fn open(opening: Opening) -> Result<Opened, Error> {
         let Opening { device, id, name, pid, limits, terms, parent } = opening;
         let incarnation = match &parent {
-            Some(parent) => Rc::clone(&parent.session.incarnation),
+            Some(parent) => parent.session.incarnation(),
             None => device.wait().await?,
         };
         let lease = incarnation.lease().ok_or_else(|| {
@@ -155,6 +173,9 @@ impl Session {
         })?;
         let ring = bulkhead_ring::memory::create()
             .map_err(|error| internal(format!("no memory for the ring: {error}")))?;
+        let ring_memory = ring
+            .try_clone()
+            .map_err(|error| internal(format!("the ring's descriptor cannot be copied: {error}")))?;
         let control = Control::map(std::os::fd::AsFd::as_fd(&ring))
             .map_err(|error| internal(format!("the ring cannot be mapped: {error}")))?;
         let amounts = terms.amounts(&incarnation.info, &limits);
@@ -166,9 +187,15 @@ impl Session {
             name,
             pid,
             device,
-            incarnation,
+            incarnation: RefCell::new(incarnation),
+            standby: RefCell::default(),
             slot,
             lease: RefCell::new(Some(lease)),
+            standby_lease: RefCell::default(),
+            asked: Cell::new(0),
+            moves: watch::Sender::new(0),
+            page: RefCell::default(),
+            ring_memory,
             account,
             owner,
             line,
@@ -182,6 +209,8 @@ impl Session {
             upper: RefCell::new(Region::new(slot.read_only())),
             mappings: RefCell::default(),
             objects: RefCell::default(),
+            lent: RefCell::default(),
+            allowed: RefCell::default(),
             granted: RefCell::default(),
             granted_more: Notify::new(),
             offers: RefCell::default(),
@@ -212,6 +241,11 @@ impl Session {
                 // Where it has ended meanwhile, its keeper has the executor close it.
                 session.0.live()?;
                 let entries = session.0.take_entries().await?;
+                if let Some(standby) = session.0.device.standby() {
+                    // Its client may rely on the standby from here on, unless that takes very long.
+                    let told = tokio::task::spawn_local(Rc::clone(&session.0).follow_late(standby));
+                    drop(tokio::time::timeout(limits.second, told).await);
+                }
                 Ok(Opened { session, ring, completions, entries })
             }
             Err(error) => {
@@ -230,8 +264,8 @@ impl Session {
         let ring = ring
             .try_clone()
             .map_err(|error| internal(format!("the ring's descriptor cannot be copied: {error}")))?;
-        let ended = self.incarnation.link.session_ended(self.id);
-        let opened = self.ask(vec![ring], |request| {
+        let ended = self.link().session_ended(self.id);
+        let opened = self.ask_alone(vec![ring], |request| {
             let mut open = request.init_open_session();
             open.set_session(self.id);
             open.set_slot(self.slot.index());
@@ -345,12 +379,21 @@ impl Session {
     /// The keeper: has everything given back once it is over.
     async fn keep(self: Rc<Self>, mut ended: oneshot::Receiver<Error>) {
         let lapse = Lapse { session: &self, expected: Cell::new(false) };
-        let link = &self.incarnation.link;
-        tokio::select! {
-            biased;
-            failure = link.ended() => self.end(&failure.error()),
-            Ok(error) = &mut ended => self.end(&error),
-            () = self.until(Phase::Over) => {}
+        loop {
+            let link = self.link();
+            tokio::select! {
+                biased;
+                failure = link.ended() => match self.go_on().await {
+                    Some(next) => {
+                        ended = next;
+                        continue;
+                    }
+                    None => self.end(&failure.error()),
+                },
+                Ok(error) = &mut ended => self.end(&error),
+                () = self.until(Phase::Over) => {}
+            }
+            break;
         }
         // What is changing commits or rolls back first; those that run its code are closed first. Nothing new begins.
         drop(self.changes.subscribe().wait_for(|changes| *changes == 0).await);
@@ -360,14 +403,14 @@ impl Session {
         // Its work passes first, however long that takes: until then what it had is out of everybody's reach.
         let closed = self.ask(Vec::new(), |mut request| request.set_close_session(self.id)).await;
         if let Err(error) = closed
-            && link.failure().is_none()
+            && self.link().failure().is_none()
             && !matches!(error.code, ErrorCode::NotFound | ErrorCode::InvalidHandle | ErrorCode::SessionLost)
         {
             // Who knows what of it is still there: nobody gets it while this executor lives.
             tracing::error!(session = self.id, %error, "the executor does not close a session");
             self.stuck.set(true);
             self.phase.send_modify(|_| {});
-            link.ended().await;
+            self.link().ended().await;
         }
         lapse.expected.set(true);
         drop(lapse);
@@ -377,7 +420,11 @@ impl Session {
 
     /// The executor does not know the session any more: nothing is mapped in it, none of its work runs.
     fn closed(&self) {
-        self.incarnation.link.forget_session(self.id);
+        self.link().forget_session(self.id);
+        if let Some(standby) = self.standby.take() {
+            standby.link.forget_session(self.id);
+        }
+        self.standby_lease.borrow_mut().take();
         for (_, mapping) in self.mappings.take() {
             self.unmapped(&mapping);
         }

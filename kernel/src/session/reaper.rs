@@ -100,7 +100,7 @@ impl Session {
 
     /// The executor does not do what it must: only the end of the session helps.
     async fn give_up(&self, error: Error, what: &'static str) {
-        if self.live().is_ok() && self.incarnation.link.failure().is_none() {
+        if self.live().is_ok() && self.link().failure().is_none() {
             tracing::error!(session = self.id, %error, what, "the executor does not let go");
             self.end(&error);
         }
@@ -198,6 +198,8 @@ impl Session {
                     tracing::info!(session = self.id, %error, "objects wait for running work");
                     tokio::time::sleep(self.limits.second).await;
                 }
+                // What was asked of an executor that is lost is asked of the one that goes on.
+                Err(error) if error.code == ErrorCode::DeviceLost && self.may_move().await => {}
                 answered => return answered,
             }
         }

@@ -1,0 +1,279 @@
+//! The way to another executor: a standby is told all of a session, and goes on with it when its own is lost.
+
+use std::{os::fd::OwnedFd, rc::Rc, time::Duration};
+
+use bulkhead_caps::Kind;
+use bulkhead_mm::Range;
+use bulkhead_schema::{Error, ErrorCode, Handle};
+use tokio::sync::oneshot;
+
+use super::{
+    Bound, Session,
+    asks::{write_bindings, write_range},
+};
+use crate::{
+    books::{Loaded, Thing, What},
+    executor::{Answer, Answering, Incarnation, length},
+    refusal::internal,
+};
+
+/// Bindings in one packet to an executor.
+const BINDINGS_PER_PACKET: usize = 1000;
+
+impl Session {
+    /// Has a standby know the session as it is, and be told of every change from here on.
+    pub(crate) async fn follow(self: &Rc<Self>, standby: &Rc<Incarnation>) -> Result<(), Error> {
+        if self.live().is_err() {
+            return Ok(());
+        }
+        let lease = standby.lease_same(self.slot).ok_or_else(|| internal("the standby's slot is taken"))?;
+        let opened = standby.link.call(Some(self.id), Vec::new(), |request| {
+            let mut open = request.init_open_session();
+            open.set_session(self.id);
+            open.set_slot(self.slot.index());
+        });
+        match opened.await? {
+            Answer::Opened(_) => {}
+            _ => return Err(internal("the standby gave the wrong kind of answer")),
+        }
+        self.standby_lease.replace(Some(lease));
+        let answers = loop {
+            if self.live().is_err() {
+                // It ends on its own executor; nobody is told of it here.
+                self.standby_lease.borrow_mut().take();
+                let closed = standby.link.call(Some(self.id), Vec::new(), |mut request| {
+                    request.set_close_session(self.id);
+                });
+                return closed.await.map(drop);
+            }
+            let (asked, before) = (self.asked.get(), *self.changes.borrow());
+            let memory = if before == 0 { self.export().await? } else { Vec::new() };
+            // Nothing was changing, has changed, or is changing: what follows is told in one go.
+            if before == 0 && self.asked.get() == asked && *self.changes.borrow() == 0 {
+                let answers = self.tell(standby, memory)?;
+                self.standby.replace(Some(Rc::clone(standby)));
+                break answers;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        };
+        for answer in answers {
+            answer.await?;
+        }
+        let allowed: Vec<_> = self.allowed.borrow().iter().map(|(entry, bytes)| (*entry, *bytes)).collect();
+        for (entry, bytes) in &allowed {
+            let allowed = standby.link.call(Some(self.id), Vec::new(), |request| {
+                let mut allow = request.init_allow_dynamic_shared();
+                self.write_name(allow.reborrow().init_name(), *entry);
+                allow.set_bytes(*bytes);
+            });
+            allowed.await?;
+        }
+        Ok(())
+    }
+
+    /// Has a standby know what the session has of others, which it knows already.
+    pub(crate) async fn follow_others(self: &Rc<Self>, standby: &Rc<Incarnation>) -> Result<(), Error> {
+        if self.standby().is_none() {
+            return Ok(());
+        }
+        let mut answers: Vec<Answering> = Vec::new();
+        let mappings: Vec<_> = self.mappings.borrow().values().map(Rc::clone).collect();
+        for (lender, from, to) in mappings.iter().flat_map(|mapping| mapping.pieces()) {
+            answers.push(standby.link.call(Some(self.id), Vec::new(), |request| {
+                let mut share = request.init_share();
+                write_range(share.reborrow().init_from(), lender.id, from);
+                write_range(share.init_to(), self.id, to);
+            }));
+        }
+        if let Some(parent) = &self.parent
+            && !self.lent.borrow().is_empty()
+        {
+            answers.push(standby.link.call(Some(self.id), Vec::new(), |request| {
+                let lent = self.lent.borrow();
+                let mut bind = request.init_bind();
+                bind.set_session(self.id);
+                let mut bindings = bind.init_bindings(length(lent.len()));
+                for (at, (own, theirs)) in (0u32..).zip(lent.iter()) {
+                    let mut binding = bindings.reborrow().get(at);
+                    own.write(binding.reborrow().init_handle());
+                    parent.session.write_name(binding.init_entry(), *theirs);
+                }
+            }));
+        }
+        for answer in answers {
+            answer.await?;
+        }
+        Ok(())
+    }
+
+    /// Both for a session that was opened while there was a standby.
+    pub(super) async fn follow_late(self: Rc<Self>, standby: Rc<Incarnation>) {
+        let told = match self.follow(&standby).await {
+            Ok(()) => self.follow_others(&standby).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = told
+            && self.link().failure().is_none()
+        {
+            standby.link.fail_with(format!("it does not follow: {error}"));
+        }
+    }
+
+    /// What the session has on the device, object by object.
+    fn things(&self) -> Vec<Rc<Thing>> {
+        let objects: Vec<_> = self.objects.borrow().iter().copied().collect();
+        objects.into_iter().filter_map(|object| self.books().thing(object).ok()).collect()
+    }
+
+    /// Its device memory, to be adopted, piece by piece.
+    async fn export(&self) -> Result<Vec<(Range, OwnedFd)>, Error> {
+        let mut asked = Vec::new();
+        for thing in self.things() {
+            let What::Memory(memory) = &thing.what else { continue };
+            if !memory.mapped.get() {
+                continue;
+            }
+            for range in memory.pieces().into_iter().filter_map(|piece| piece.at(memory.range.start())) {
+                let exported = self.ask_alone(Vec::new(), |request| {
+                    write_range(request.init_export_arena(), self.id, range);
+                });
+                asked.push((range, exported));
+            }
+        }
+        let mut memory = Vec::with_capacity(asked.len());
+        for (range, exported) in asked {
+            match exported.await? {
+                Answer::Exported(descriptor) => memory.push((range, descriptor)),
+                other => return Err(self.nonsense(&other)),
+            }
+        }
+        Ok(memory)
+    }
+
+    /// Tells a standby, without waiting, of memory, host memory, code and names.
+    fn tell(&self, standby: &Incarnation, memory: Vec<(Range, OwnedFd)>) -> Result<Vec<Answering>, Error> {
+        let link = &standby.link;
+        let copied = |error| internal(format!("a descriptor cannot be copied: {error}"));
+        let mut answers = Vec::new();
+        for (range, descriptor) in memory {
+            answers.push(link.call(Some(self.id), vec![descriptor], |request| {
+                write_range(request.init_adopt_arena(), self.id, range);
+            }));
+        }
+        let named: Vec<_> = self.books().of_owner(self.owner);
+        for thing in self.things() {
+            match &thing.what {
+                What::Host { bytes, memory } => {
+                    // Host memory has one capability, which is what the executor knows it by.
+                    let handle = named.iter().find(|(_, view)| {
+                        view.kind == Kind::HostBuffer
+                            && self.books().thing(view.object).is_ok_and(|named| Rc::ptr_eq(&named, &thing))
+                    });
+                    let Some((handle, _)) = handle else { continue };
+                    let descriptor = memory.try_clone().map_err(copied)?;
+                    answers.push(link.call(Some(self.id), vec![descriptor], |request| {
+                        let mut register = request.init_register_host();
+                        self.write_name(register.reborrow().init_name(), *handle);
+                        register.set_bytes(*bytes);
+                    }));
+                }
+                What::Code(code) => {
+                    let (Some(handle), Loaded::Yes) = (code.handle.get(), code.state.get()) else { continue };
+                    let descriptor = code.text.try_clone().map_err(copied)?;
+                    answers.push(link.call(Some(self.id), vec![descriptor], |request| {
+                        let entries = code.entries.borrow();
+                        let mut load = request.init_load_image();
+                        self.write_name(load.reborrow().init_name(), handle);
+                        let mut list = load.init_entries(length(entries.len()));
+                        for (at, (entry, _)) in (0u32..).zip(entries.iter()) {
+                            entry.write(list.reborrow().get(at));
+                        }
+                    }));
+                }
+                What::Memory(_) | What::Point(_) | What::Program | What::Peer => {}
+            }
+        }
+        let bound: Vec<Bound> = named.iter().filter_map(|(handle, view)| self.bound(*handle, view)).collect();
+        for bound in bound.chunks(BINDINGS_PER_PACKET) {
+            answers.push(link.call(Some(self.id), Vec::new(), |request| {
+                write_bindings(request.init_bind(), self.id, bound);
+            }));
+        }
+        Ok(answers)
+    }
+
+    /// What a capability for memory means to the executor.
+    fn bound(&self, handle: Handle, view: &bulkhead_caps::View) -> Option<Bound> {
+        if view.kind != Kind::Buffer {
+            return None;
+        }
+        let thing = self.books().thing(view.object).ok()?;
+        let What::Memory(memory) = &thing.what else { return None };
+        let own = self.objects.borrow().contains(&view.object);
+        let address = if own {
+            memory.range.start().0.checked_add(view.offset)?
+        } else {
+            let mappings = self.mappings.borrow();
+            let mapping = mappings.values().find(|mapping| mapping.object == view.object)?;
+            mapping.address(view.offset)?
+        };
+        Some(Bound { handle, address, bytes: view.bytes, access: view.access })
+    }
+
+    /// Goes on with the standby where there is one that knows the session; tells then when that ends the session.
+    pub(super) async fn go_on(&self) -> Option<oneshot::Receiver<Error>> {
+        let next = self.standby.take().filter(|next| next.link.failure().is_none())?;
+        let ended = next.link.session_ended(self.id);
+        self.link().forget_session(self.id);
+        self.incarnation.replace(next);
+        let lease = self.standby_lease.take();
+        self.lease.replace(lease);
+        let ring = self.ring_memory.try_clone().ok()?;
+        let resumed = self.ask_alone(vec![ring], |request| {
+            let mut resume = request.init_resume();
+            resume.set_session(self.id);
+            resume.set_lost(true);
+        });
+        match resumed.await {
+            Ok(Answer::Opened(page)) => {
+                self.page.replace(Some(page));
+                self.moves.send_modify(|moves| *moves = moves.saturating_add(1));
+                tracing::warn!(target: "bulkhead::audit", session = self.id, "session moved to the standby");
+                Some(ended)
+            }
+            Ok(other) => {
+                self.end(&self.nonsense(&other));
+                None
+            }
+            Err(error) => {
+                self.end(&error);
+                None
+            }
+        }
+    }
+
+    /// Waits, where its executor is lost, until the session has moved to another or is over; whether it has moved.
+    pub(super) async fn may_move(&self) -> bool {
+        while self.live().is_ok() && self.link().failure().is_some() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        self.live().is_ok()
+    }
+
+    /// Waits until it has moved more than `seen` times: how often it has, and the page since then.
+    pub(super) async fn moved(&self, seen: u32, timeout: Duration) -> Result<(u32, Option<OwnedFd>), Error> {
+        let mut moves = self.moves.subscribe();
+        tokio::select! {
+            biased;
+            error = self.over() => return Err(error),
+            _ = moves.wait_for(|moves| *moves > seen) => {}
+            () = tokio::time::sleep(timeout) => return Ok((seen, None)),
+        }
+        let page = self.page.borrow();
+        let page = page.as_ref().ok_or_else(|| internal("a session moved without its page"))?;
+        let page = page.try_clone().map_err(|error| {
+            Error::new(ErrorCode::LimitReached, format!("a descriptor cannot be copied: {error}"))
+        })?;
+        Ok((*self.moves.borrow(), Some(page)))
+    }
+}
