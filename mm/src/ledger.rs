@@ -143,9 +143,20 @@ impl Ledger {
     /// How much more an account could be charged; nothing where there is no such account.
     #[must_use]
     pub fn left(&self, account: Account, resource: Resource) -> u64 {
+        self.allowance(account, resource).min(self.room(resource))
+    }
+
+    /// How much more an account could be charged if there were enough for all accounts together.
+    #[must_use]
+    pub fn allowance(&self, account: Account, resource: Resource) -> u64 {
         let room = |used: Amounts, limits: Amounts| limits.get(resource).saturating_sub(used.get(resource));
-        let chain = self.chain(account).map(|(_, entry)| room(entry.used, entry.limits));
-        chain.min().map_or(0, |left| left.min(room(self.used, self.limits)))
+        self.chain(account).map(|(_, entry)| room(entry.used, entry.limits)).min().unwrap_or(0)
+    }
+
+    /// How much more all accounts together could be charged.
+    #[must_use]
+    pub fn room(&self, resource: Resource) -> u64 {
+        self.limits.get(resource).saturating_sub(self.used.get(resource))
     }
 
     /// Opens an account that may use up to `limits`.
