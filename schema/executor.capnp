@@ -28,7 +28,8 @@ struct Request {
     exportArena @16 :Range;           # One arena, or piece of one: answered with `exported`.
     adoptArena @17 :Range;            # One descriptor: an arena of another executor's, mapped as it is.
     resume @18 :Resume;               # One descriptor: the ring's memfd. A session that was opened without one starts.
-    swapArea @19 :SwapArea;           # One descriptor: a memfd that the session's memory is swapped to.
+    swapArea @19 :SwapArea;           # One descriptor: a memfd that the session's memory is swapped to. It takes the place of
+                                      # the one before, unless the session's memory lies in that.
     swapOut @20 :Swap;                # The session is held, its memory copied out and given up.
     swapIn @21 :Swap;                 # New memory, copied in; the session goes on.
     activity @22 :Void;
@@ -92,7 +93,8 @@ struct SwapArea {
 
 struct Swap {
   session @0 :UInt32;
-  arenas @1 :List(Span);      # In the order they lie in the swap area, without gaps.
+  arenas @1 :List(Span);      # In the order they lie in the swap area, without gaps. What is at address 0 is not swapped
+                              # in: it was freed meanwhile.
   copy @2 :Bool;              # Else only the mappings go (a standby's), and `swapIn` is not used.
 }
 

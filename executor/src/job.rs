@@ -13,6 +13,13 @@ pub(crate) struct Span {
     pub(crate) bytes: u64,
 }
 
+impl Span {
+    /// Whether it is a part of the swap area whose memory is no more.
+    pub(crate) fn is_gap(self) -> bool {
+        self.at == 0
+    }
+}
+
 /// What a handle is to mean.
 pub(crate) enum Target {
     Buffer { span: Span, writable: bool },

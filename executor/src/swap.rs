@@ -99,17 +99,18 @@ impl SlotMemory {
 
     /// Maps new memory for arenas and copies their content from the area.
     pub(crate) fn swap_in(&mut self, arenas: &[Span], area: Option<&Pinned>) -> Result<(), Error> {
-        let places = places(area, arenas)?;
-        for arena in arenas {
+        let places = arenas.iter().zip(places(area, arenas)?).filter(|(arena, _)| !arena.is_gap());
+        let places: Vec<_> = places.collect();
+        for (arena, _) in &places {
             self.check_free(arena.at, arena.bytes)?;
         }
         // All of it, before anything changes.
-        let create = |arena: &Span| Mapping::create(&self.means.gpu, arena.bytes);
-        let memory: Vec<_> = arenas.iter().map(create).collect::<Result<_, _>>()?;
+        let create = |(arena, _): &(&Span, HostRange)| Mapping::create(&self.means.gpu, arena.bytes);
+        let memory: Vec<_> = places.iter().map(create).collect::<Result<_, _>>()?;
         let mut mapped = Vec::new();
         let done = self.on_two_streams(|slot, streams| {
             for (((arena, place), memory), stream) in
-                arenas.iter().zip(places).zip(memory).zip(streams.iter().cycle())
+                places.into_iter().zip(memory).zip(streams.iter().cycle())
             {
                 slot.put(arena.at, memory)?;
                 mapped.push(*arena);

@@ -121,8 +121,8 @@ impl Control {
     }
 
     pub(super) fn swap_area(&mut self, bytes: u64, descriptor: &OwnedFd) -> Result<(), Error> {
-        if self.area.is_some() {
-            return Err(Error::new(ErrorCode::InvalidArgument, "the session has a swap area"));
+        if self.session.state.lock().swapped.is_some() {
+            return Err(Error::new(ErrorCode::InvalidArgument, "the session's memory lies in its swap area"));
         }
         self.area = Some(self.pin(bytes, descriptor)?);
         Ok(())

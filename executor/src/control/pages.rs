@@ -26,7 +26,8 @@ impl Control {
             Change::Split { arena, at } => memory.check_split(arena.at, arena.bytes, *at),
             Change::SwapOut { arenas, .. } => memory.check_swap(arenas),
             Change::SwapIn { arenas } => {
-                arenas.iter().try_for_each(|arena| memory.check_free(arena.at, arena.bytes).map(drop))
+                let mut arenas = arenas.iter().filter(|arena| !arena.is_gap());
+                arenas.try_for_each(|arena| memory.check_free(arena.at, arena.bytes).map(drop))
             }
         };
         checked.map_err(|error| device::error(&error))?;
