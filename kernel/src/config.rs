@@ -4,6 +4,11 @@ use std::{ffi::OsString, fmt, io, os::fd::OwnedFd, path::PathBuf, time::Duration
 
 use bulkhead_schema::limits;
 
+use crate::executor::DeviceInfo;
+
+/// Device memory that sessions never get, where it is a GPU's: at most so much.
+const RESERVED_BYTES_MAX: u64 = 2 << 30;
+
 /// How to get an executor.
 pub enum ExecutorSource {
     /// Start this program with these arguments and `--link-fd 0`: its standard input is the socket to the kernel.
@@ -32,6 +37,10 @@ pub struct Limits {
     pub session_host_bytes: u64,
     /// Pinned host memory of all sessions together, in bytes.
     pub host_bytes: u64,
+    /// Device memory of all sessions together, in bytes, where that is less than the device has for them.
+    pub device_bytes: Option<u64>,
+    /// Host memory of all sessions together that their device memory is swapped to, in bytes; 0 for no swapping.
+    pub swap_bytes: u64,
     /// Compile processes at a time.
     pub compiles_max: usize,
     /// Whether a second executor is kept that goes on with the sessions when the first is lost.
@@ -42,11 +51,14 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
+        let half_of_memory = memory_bytes().map_or(limits::HOST_BYTES_MAX, |bytes| bytes / 2);
         Self {
             connections_max: limits::CONNECTIONS_MAX,
             sessions_max: limits::SESSIONS_MAX,
             session_host_bytes: limits::HOST_BYTES_MAX,
-            host_bytes: memory_bytes().map_or(limits::HOST_BYTES_MAX, |bytes| bytes / 2),
+            host_bytes: half_of_memory,
+            device_bytes: None,
+            swap_bytes: half_of_memory,
             compiles_max: limits::COMPILES_MAX,
             standby: false,
             second: Duration::from_secs(1),
@@ -55,6 +67,16 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// What sessions together may use of a device. What the driver needs for contexts, code and stacks is not theirs.
+    pub(crate) fn usable_bytes(&self, device: &DeviceInfo) -> u64 {
+        let reserved = match device.backend.as_str() {
+            "cuda" => (device.memory_bytes / 32).min(RESERVED_BYTES_MAX),
+            _ => 0,
+        };
+        let usable = device.memory_bytes - reserved;
+        self.device_bytes.map_or(usable, |most| most.min(usable))
+    }
+
     /// So many of the seconds that limits count in.
     pub(crate) fn seconds(&self, seconds: u64) -> Duration {
         self.second * u32::try_from(seconds).unwrap_or(u32::MAX)

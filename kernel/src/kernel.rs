@@ -65,7 +65,12 @@ impl Kernel {
             status.set_executor_starts(device.starts());
             status.set_standby_pid(device.standby_pid());
             status.set_failovers(device.failovers());
-            status.set_memory_bytes(running.as_ref().map_or(0, |running| running.info.memory_bytes));
+            let usable = running.as_ref().map(|running| self.limits.usable_bytes(&running.info));
+            status.set_memory_bytes(usable.unwrap_or(0));
+            let (outs, ins, moved_bytes) = device.mover.counts();
+            status.set_swap_outs(outs);
+            status.set_swap_ins(ins);
+            status.set_swapped_bytes(moved_bytes);
             status.set_charged_bytes(device.ledger.borrow().used().get(Resource::DeviceBytes));
         }
         let sessions = self.sessions();
@@ -84,7 +89,9 @@ impl Kernel {
             status.set_lost(session.live().is_err());
             status.set_parent(session.parent().unwrap_or(0));
             status.set_priority(session.terms.priority);
-            status.set_swappable(!session.terms.keep_resident);
+            status.set_swappable(session.may_be_away());
+            status.set_swapped_bytes(session.away_bytes());
+            status.set_swaps(session.swaps());
             status.set_granted(length(session.granted_count()));
             status.set_quarantined_bytes(session.quarantined_bytes());
         }

@@ -55,6 +55,7 @@ mod refusal;
 mod revocation;
 mod server;
 mod session;
+mod swapping;
 mod task;
 mod watched;
 

@@ -43,6 +43,8 @@ pub(crate) struct Memory {
     pub(crate) range: Range,
     /// Whether it is mapped there.
     pub(crate) mapped: Cell<bool>,
+    /// Whether its content lies in host memory. Then it is charged for no device memory.
+    pub(crate) away: Cell<bool>,
     /// How many other sessions' mappings there are.
     pub(crate) mappings: Cell<u32>,
     /// Where its pieces start, in bytes from its own start.
@@ -93,6 +95,7 @@ impl Memory {
         Self {
             range,
             mapped: Cell::new(false),
+            away: Cell::new(false),
             mappings: Cell::new(0),
             pieces: RefCell::new(vec![0]),
             shared: RefCell::default(),

@@ -19,7 +19,6 @@ pub(crate) enum Answer {
     /// Physical memory, for another executor to adopt.
     Exported(OwnedFd),
     /// What each session does.
-    #[expect(dead_code, reason = "for sharing and swapping")]
     Activity(Vec<Activity>),
 }
 
@@ -40,7 +39,6 @@ pub(crate) enum Decoded {
     /// The executor ended this session on its own.
     SessionEnded(u32, Error),
     /// A session that is swapped out has something to do.
-    #[expect(dead_code, reason = "for sharing and swapping")]
     Wanted(u32),
 }
 

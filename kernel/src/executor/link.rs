@@ -88,6 +88,8 @@ pub(crate) struct Link {
     ended: CancellationToken,
     /// Sessions whose end the executor may tell.
     sessions: RefCell<HashMap<u32, oneshot::Sender<Error>>>,
+    /// Sessions that are swapped out, and may want to come back.
+    swapped: RefCell<HashMap<u32, oneshot::Sender<()>>>,
     /// How long it may be silent.
     patience: Duration,
 }
@@ -106,6 +108,7 @@ impl Link {
             failure: OnceCell::new(),
             ended: CancellationToken::new(),
             sessions: RefCell::default(),
+            swapped: RefCell::default(),
             patience,
         });
         let running = Rc::clone(&link);
@@ -142,6 +145,7 @@ impl Link {
         self.packets.shut_down();
         self.ended.cancel();
         self.sessions.borrow_mut().clear();
+        self.swapped.borrow_mut().clear();
         for (_, pending) in self.pending.take() {
             pending.answer(Err(failure.error()));
         }
@@ -161,9 +165,20 @@ impl Link {
         receiver
     }
 
+    /// Tells, once, when a session that is swapped out has something to do. Ends with an error when the link does, or the
+    /// session.
+    pub(crate) fn session_wanted(&self, session: u32) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        if self.failure.get().is_none() {
+            self.swapped.borrow_mut().insert(session, sender);
+        }
+        receiver
+    }
+
     /// Forgets what was asked for a session that the executor has closed: it answers nothing of that any more.
     pub(crate) fn forget_session(&self, session: u32) {
         self.sessions.borrow_mut().remove(&session);
+        self.swapped.borrow_mut().remove(&session);
         self.pending.borrow_mut().retain(|_, pending| pending.session != Some(session));
     }
 
@@ -282,8 +297,12 @@ impl Link {
                     // Nobody may wait for it any more.
                     first.send(()).unwrap_or_default();
                 }
-                // Nothing is swapped out yet.
-                Ok(answer::Decoded::Wanted(_)) => {}
+                Ok(answer::Decoded::Wanted(session)) => {
+                    if let Some(wanted) = self.swapped.borrow_mut().remove(&session) {
+                        // Nobody may wait for it any more.
+                        wanted.send(()).unwrap_or_default();
+                    }
+                }
                 Err(error) => return Failure::new(format!("it sent a packet that makes no sense: {error}")),
             }
         }

@@ -25,10 +25,10 @@ use tokio::{
     time::Instant,
 };
 
-pub(crate) use answer::{Answer, DeviceInfo, EntryInfo, length};
+pub(crate) use answer::{Activity, Answer, DeviceInfo, EntryInfo, length};
 pub(crate) use link::{Answering, Link, Request};
 
-use crate::{ExecutorSource, Limits, books::Books, packets::Packets};
+use crate::{ExecutorSource, Limits, books::Books, packets::Packets, swapping::Mover};
 
 /// An executor that lived shorter than this, in seconds, ended soon after its start.
 const SOON_SECONDS: u32 = 10;
@@ -113,6 +113,8 @@ pub(crate) struct Device {
     pub(crate) ledger: RefCell<Ledger>,
     /// Who may do what with which part of it.
     pub(crate) books: Books,
+    /// Moves sessions to host memory and back.
+    pub(crate) mover: Mover,
 }
 
 impl Device {
@@ -134,6 +136,7 @@ impl Device {
             wanted: Notify::new(),
             ledger: RefCell::new(Ledger::new(Amounts::default())),
             books: Books::new(),
+            mover: Mover::new(),
         }
     }
 
@@ -270,8 +273,9 @@ impl Device {
         );
         self.ledger.borrow_mut().set_limits(
             Amounts::UNLIMITED
-                .with(Resource::DeviceBytes, info.memory_bytes)
-                .with(Resource::HostBytes, self.limits.host_bytes),
+                .with(Resource::DeviceBytes, self.limits.usable_bytes(info))
+                .with(Resource::HostBytes, self.limits.host_bytes)
+                .with(Resource::SwapBytes, self.limits.swap_bytes),
         );
         self.state.send_replace(State::Running(incarnation));
         let failure = tokio::select! {

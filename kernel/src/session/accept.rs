@@ -124,11 +124,13 @@ impl Session {
         parent: bulkhead_schema::Handle,
         facet: Facet,
     ) -> Result<Accepted, Error> {
+        self.be_resident().await?;
         let _own_change = self.change()?;
         let _their_change = given.change()?;
         let view = self.books().look(given.owner, parent)?;
         let thing = self.books().thing(view.object)?;
         let lender = self.lender(&given, &thing, view)?;
+        lender.be_resident().await?;
         let _lent = lender.change()?;
         let access = match facet {
             Facet::Buffer { .. } => Access::ReadWrite,

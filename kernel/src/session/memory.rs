@@ -38,13 +38,17 @@ impl Session {
             Err(error) if error.code == ErrorCode::OutOfMemory => {
                 // What was freed a moment ago may be on its way back.
                 self.wait_for_reclaim().await;
-                self.try_allocate(bytes).await
             }
+            made => return made,
+        }
+        match self.try_allocate(bytes).await {
+            Err(error) if error.code == ErrorCode::OutOfMemory => self.allocate_in_room(bytes, error).await,
             made => made,
         }
     }
 
-    async fn try_allocate(self: &Rc<Self>, bytes: u64) -> Result<NewMemory, Error> {
+    pub(super) async fn try_allocate(self: &Rc<Self>, bytes: u64) -> Result<NewMemory, Error> {
+        self.be_resident().await?;
         let _change = self.change()?;
         let capability = self.charge(Resource::Capabilities, 1)?;
         let range = self.lower.borrow().place(bytes).map_err(refusal::region)?;
@@ -158,7 +162,7 @@ impl Session {
 }
 
 /// Memory that can neither shrink (an access would then fault) nor grow (what is charged would then be wrong).
-fn sealed_memory(bytes: u64) -> rustix::io::Result<OwnedFd> {
+pub(super) fn sealed_memory(bytes: u64) -> rustix::io::Result<OwnedFd> {
     let memory = rustix::fs::memfd_create("bulkhead-host", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::ftruncate(&memory, bytes)?;
     rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;

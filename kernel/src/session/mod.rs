@@ -14,6 +14,7 @@ mod memory;
 mod moving;
 mod reaper;
 mod server;
+mod swapped;
 mod terms;
 
 use std::{
@@ -122,6 +123,8 @@ pub(crate) struct Session {
     reaping: watch::Sender<usize>,
     /// The executor does not close it, and nobody knows what is left of it there.
     stuck: Cell<bool>,
+    /// Whether and how its memory lies in host memory.
+    swap: swapped::Swap,
 }
 
 /// The program that a session is opened from.
@@ -224,6 +227,7 @@ impl Session {
             unsevered: watch::Sender::new(0),
             reaping: watch::Sender::new(0),
             stuck: Cell::new(false),
+            swap: swapped::Swap::new(),
         });
         session.books().know(owner, Rc::downgrade(&session));
         if let Some(parent) = &session.parent {
@@ -259,7 +263,7 @@ impl Session {
 
     async fn open_in_executor(&self, ring: &OwnedFd) -> Result<(OwnedFd, oneshot::Receiver<Error>), Error> {
         self.take_root()?;
-        self.charge(Resource::DeviceBytes, SINK_BYTES)?.keep();
+        self.charge_device(SINK_BYTES).await?.keep();
         self.charge(Resource::Descriptors, 1)?.keep();
         let ring = ring
             .try_clone()
@@ -480,7 +484,9 @@ impl Session {
             What::Memory(memory) => {
                 let released = self.lower.borrow_mut().release(memory.range).map_err(refusal::region);
                 self.books().expect(released, "release");
-                self.refund(Resource::DeviceBytes, memory.range.bytes());
+                if !memory.away.get() {
+                    self.refund(Resource::DeviceBytes, memory.range.bytes());
+                }
             }
             What::Host { bytes, .. } => {
                 self.refund(Resource::HostBytes, *bytes);

@@ -120,7 +120,7 @@ impl Session {
     }
 
     /// What the session has on the device, object by object.
-    fn things(&self) -> Vec<Rc<Thing>> {
+    pub(super) fn things(&self) -> Vec<Rc<Thing>> {
         let objects: Vec<_> = self.objects.borrow().iter().copied().collect();
         objects.into_iter().filter_map(|object| self.books().thing(object).ok()).collect()
     }

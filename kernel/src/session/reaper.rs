@@ -140,6 +140,11 @@ impl Session {
             return self.until(Phase::Closed).await;
         }
         let mapped = self.mapped(batch);
+        if self.forget_away(&mapped.own).await {
+            // Nothing of it is on the device, and what it submits is refused what was unbound.
+            self.quiescent(batch);
+            return self.unmapped_own(mapped.own);
+        }
         for (_, mapping) in &mapped.mappings {
             mapping.settled().await;
         }
@@ -173,7 +178,11 @@ impl Session {
                 self.unmapped(&mapping);
             }
         }
-        for (object, thing) in mapped.own {
+        self.unmapped_own(mapped.own);
+    }
+
+    fn unmapped_own(&self, own: Vec<(ObjectId, Rc<Thing>)>) {
+        for (object, thing) in own {
             if let What::Memory(memory) = &thing.what {
                 memory.mapped.set(false);
             }

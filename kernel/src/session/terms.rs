@@ -54,7 +54,7 @@ impl Terms {
     pub(super) fn amounts(&self, device: &DeviceInfo, limits: &Limits) -> Amounts {
         let fences = u64::try_from(limits::FENCES_MAX).unwrap_or(u64::MAX);
         Amounts::UNLIMITED
-            .with(Resource::DeviceBytes, lower(self.device_bytes, device.memory_bytes))
+            .with(Resource::DeviceBytes, lower(self.device_bytes, limits.usable_bytes(device)))
             .with(Resource::HostBytes, lower(self.host_bytes, limits.session_host_bytes))
             .with(Resource::Capabilities, u64::from(self.capabilities()))
             .with(Resource::Images, u64::from(limits::IMAGES_MAX))

@@ -37,6 +37,9 @@ pub(crate) enum Asked {
     Drain(u32),
     Load { session: u32, handle: Handle, text: String, entries: usize },
     Unload { session: u32, handle: Handle },
+    Area { session: u32, bytes: u64 },
+    SwapOut { session: u32, bytes: u64 },
+    SwapIn { session: u32, bytes: u64 },
     Allow { bytes: u32 },
     Fence { session: u32, stream: u32, position: u64 },
 }
@@ -68,6 +71,8 @@ pub(crate) struct Manners {
     pub(crate) holds_loads: bool,
     /// Has this much memory for arenas; 0 for as much as it says.
     pub(crate) arena_bytes_max: u64,
+    /// Cannot swap this session out; 0 for none.
+    pub(crate) refuses_swap_out_of: u32,
     /// Refuses to describe its device: there is none.
     pub(crate) has_no_device: bool,
     /// Answers the next bind twice.
@@ -91,6 +96,8 @@ struct State {
     socket: Option<Arc<OwnedFd>>,
     held: Vec<Held>,
     memory: Memory,
+    /// How long each session has done nothing, where that is not for ever.
+    idle_ns: BTreeMap<u32, u64>,
     starts: u32,
     wrong: Vec<String>,
 }
@@ -108,6 +115,8 @@ enum Held {
 struct Memory {
     pieces: BTreeMap<(u32, u64), (u64, u64)>,
     made: u64,
+    /// By session: how large its swap area is, and what lies there.
+    areas: BTreeMap<u32, (u64, Vec<(u64, u64)>)>,
 }
 
 impl Memory {
@@ -156,6 +165,31 @@ impl Memory {
         } else {
             self.put(to.0, to.1, to.2, physical)
         }
+    }
+
+    fn swap_out(&mut self, session: u32, spans: &[(u64, u64)]) -> Result<(), String> {
+        let area = self.areas.get(&session).map_or(0, |(bytes, _)| *bytes);
+        if spans.iter().map(|(_, bytes)| bytes).sum::<u64>() > area || !spans.is_sorted() {
+            return Err(format!("{spans:?} do not go into {area} bytes"));
+        }
+        spans.iter().try_for_each(|(address, bytes)| self.unmap(session, *address, *bytes))?;
+        if self.pieces.keys().any(|(of, _)| *of == session) {
+            return Err(format!("session {session} is swapped out in parts"));
+        }
+        self.areas.insert(session, (area, spans.to_vec()));
+        Ok(())
+    }
+
+    fn swap_in(&mut self, session: u32, spans: &[(u64, u64)]) -> Result<(), String> {
+        let known = self.areas.get_mut(&session).map(|(_, spans)| std::mem::take(spans)).unwrap_or_default();
+        let same = |((address, bytes), known): (&(u64, u64), &(u64, u64))| {
+            bytes == &known.1 && (*address == 0 || address == &known.0)
+        };
+        if known.is_empty() || known.len() != spans.len() || !spans.iter().zip(&known).all(same) {
+            return Err(format!("{spans:?} come back for {known:?}"));
+        }
+        let mut spans = spans.iter().filter(|(address, _)| *address != 0);
+        spans.try_for_each(|(address, bytes)| self.map(session, *address, *bytes))
     }
 
     fn split(&mut self, session: u32, address: u64, bytes: u64, at: u64) -> Result<(), String> {
@@ -241,6 +275,17 @@ impl Fake {
         let why = Error::new(ErrorCode::DeviceLost, "a misaligned address").device(716);
         send(&socket, 0, None, |reply| why.write(reply.init_error()));
         rustix::net::shutdown(&socket, Shutdown::Both).unwrap();
+    }
+
+    /// Says from now on that a session submitted something so long ago.
+    pub(crate) fn be_idle(&self, session: u32, idle_ns: u64) {
+        self.state().idle_ns.insert(session, idle_ns);
+    }
+
+    /// Tells the kernel that a session which is swapped out has something to do.
+    pub(crate) fn want(&self, session: u32) {
+        let socket = self.state().socket.clone().unwrap();
+        send(&socket, 0, None, |mut reply| reply.set_wanted(session));
     }
 
     /// Tells the kernel that a session ended.
@@ -336,6 +381,7 @@ impl Fake {
             Which::CloseSession(session) => {
                 note(Asked::Close(session));
                 self.state().memory.pieces.retain(|(of, _), _| *of != session);
+                self.state().memory.areas.remove(&session);
                 if manners.holds_closes {
                     hold(Held::Done(id));
                 } else if manners.refuses_closes {
@@ -462,13 +508,50 @@ impl Fake {
                 note(Asked::Allow { bytes: allow.unwrap().get_bytes() });
                 ok(socket);
             }
-            Which::ExportArena(_)
-            | Which::AdoptArena(_)
-            | Which::Resume(_)
-            | Which::SwapArea(_)
-            | Which::SwapOut(_)
-            | Which::SwapIn(_)
-            | Which::Activity(()) => refuse(Error::new(ErrorCode::NotSupported, "a fake cannot")),
+            Which::SwapArea(area) => {
+                let area = area.unwrap();
+                let (session, bytes) = (area.get_session(), area.get_bytes());
+                let memory = descriptors.pop().expect("a swap area comes with its memfd");
+                let size = rustix::fs::fstat(&memory).unwrap().st_size;
+                assert_eq!(size, i64::try_from(bytes).unwrap(), "the memfd is of another size");
+                note(Asked::Area { session, bytes });
+                let before = self.state().memory.areas.insert(session, (bytes, Vec::new()));
+                let full = before.is_some_and(|(_, spans)| !spans.is_empty());
+                self.check(if full { Err("a full area is replaced".to_owned()) } else { Ok(()) });
+                ok(socket);
+            }
+            Which::SwapOut(swap) => {
+                let (session, spans) = spans(swap.unwrap());
+                note(Asked::SwapOut { session, bytes: spans.iter().map(|(_, bytes)| bytes).sum() });
+                if manners.refuses_swap_out_of == session {
+                    return refuse(Error::new(ErrorCode::OutOfMemory, "its kernels run on"));
+                }
+                let done = self.state().memory.swap_out(session, &spans);
+                self.check(done);
+                ok(socket);
+            }
+            Which::SwapIn(swap) => {
+                let (session, spans) = spans(swap.unwrap());
+                let there = spans.iter().filter(|(address, _)| *address != 0);
+                note(Asked::SwapIn { session, bytes: there.map(|(_, bytes)| bytes).sum() });
+                let done = self.state().memory.swap_in(session, &spans);
+                self.check(done);
+                ok(socket);
+            }
+            Which::Activity(()) => {
+                let idle_ns = self.state().idle_ns.clone();
+                send(socket, id, None, |reply| {
+                    let mut list = reply.init_activity(u32::try_from(idle_ns.len()).unwrap());
+                    for (at, (session, idle_ns)) in (0..).zip(&idle_ns) {
+                        let mut activity = list.reborrow().get(at);
+                        activity.set_session(*session);
+                        activity.set_idle_ns(*idle_ns);
+                    }
+                });
+            }
+            Which::ExportArena(_) | Which::AdoptArena(_) | Which::Resume(_) => {
+                refuse(Error::new(ErrorCode::NotSupported, "a fake cannot"));
+            }
             Which::Fence(fence) => {
                 let fence = fence.unwrap();
                 note(Asked::Fence {
@@ -480,6 +563,12 @@ impl Fake {
             }
         }
     }
+}
+
+fn spans(swap: executor_capnp::swap::Reader<'_>) -> (u32, Vec<(u64, u64)>) {
+    assert!(swap.get_copy(), "its content is to be kept");
+    let spans = swap.get_arenas().unwrap().iter();
+    (swap.get_session(), spans.map(|span| (span.get_address(), span.get_bytes())).collect())
 }
 
 fn loaded(socket: &OwnedFd, id: u64, entries: u32) {

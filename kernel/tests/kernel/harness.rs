@@ -191,6 +191,17 @@ impl Client {
         Ok(Session::read(opened))
     }
 
+    /// The same, on terms.
+    pub(crate) async fn open_with(&self, name: &str, priority: i32, keep_resident: bool) -> Session {
+        let mut request = self.bulkhead.open_session_request();
+        request.get().set_name(name);
+        let mut terms = request.get().init_terms();
+        terms.set_priority(priority);
+        terms.set_keep_resident(keep_resident);
+        let response = request.send().promise.await.unwrap();
+        Session::read(read(response.get().unwrap().get_result()).unwrap())
+    }
+
     pub(crate) async fn alive(&self) -> bool {
         let mut request = self.bulkhead.ping_request();
         request.get().set_value(42);
@@ -207,6 +218,7 @@ impl Client {
         Status {
             charged_bytes: device.get_charged_bytes(),
             executor_starts: device.get_executor_starts(),
+            swaps: (device.get_swap_outs(), device.get_swap_ins(), device.get_swapped_bytes()),
             sessions: status
                 .get_sessions()
                 .unwrap()
@@ -222,6 +234,8 @@ impl Client {
                     priority: session.get_priority(),
                     granted: session.get_granted(),
                     quarantined_bytes: session.get_quarantined_bytes(),
+                    swapped_bytes: session.get_swapped_bytes(),
+                    swaps: session.get_swaps(),
                 })
                 .collect(),
         }
@@ -237,6 +251,8 @@ impl Client {
 pub(crate) struct Status {
     pub(crate) charged_bytes: u64,
     pub(crate) executor_starts: u32,
+    /// How often sessions were swapped out and in, and how much was moved.
+    pub(crate) swaps: (u32, u32, u64),
     pub(crate) sessions: Vec<SessionStatus>,
 }
 
@@ -252,6 +268,8 @@ pub(crate) struct SessionStatus {
     pub(crate) priority: i32,
     pub(crate) granted: u32,
     pub(crate) quarantined_bytes: u64,
+    pub(crate) swapped_bytes: u64,
+    pub(crate) swaps: u32,
 }
 
 /// How many connections the kernel has open, as the system counts them.

@@ -15,4 +15,5 @@ mod programs;
 mod revoking;
 mod sequences;
 mod sharing;
+mod swapping;
 mod terms;

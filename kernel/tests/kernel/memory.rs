@@ -166,17 +166,21 @@ fn memory_that_is_being_freed_is_waited_for_before_there_is_none() {
 
 #[test]
 fn one_sessions_memory_is_not_anothers_to_have() {
-    with_kernel(async |harness| {
-        let client = Client::new(&harness.directory).await;
-        let first = client.open("one").await.unwrap();
-        let second = client.open("two").await.unwrap();
-        let _buffer = first.allocate(MEMORY_BYTES / 4 * 3).await.unwrap();
-        assert_eq!(second.allocate(MEMORY_BYTES / 2).await.err().unwrap().code, ErrorCode::OutOfMemory);
-        let (free, total) = second.memory().await.unwrap();
-        assert_eq!((free, total), (MEMORY_BYTES / 4 - 2 * SINK, MEMORY_BYTES));
-        first.close().await.unwrap();
-        second.allocate(MEMORY_BYTES / 2).await.unwrap();
-    });
+    with_changed_kernel(
+        Manners::default(),
+        |config| config.limits.swap_bytes = 0,
+        async |harness| {
+            let client = Client::new(&harness.directory).await;
+            let first = client.open("one").await.unwrap();
+            let second = client.open("two").await.unwrap();
+            let _buffer = first.allocate(MEMORY_BYTES / 4 * 3).await.unwrap();
+            assert_eq!(second.allocate(MEMORY_BYTES / 2).await.err().unwrap().code, ErrorCode::OutOfMemory);
+            let (free, total) = second.memory().await.unwrap();
+            assert_eq!((free, total), (MEMORY_BYTES / 4 - 2 * SINK, MEMORY_BYTES));
+            first.close().await.unwrap();
+            second.allocate(MEMORY_BYTES / 2).await.unwrap();
+        },
+    );
 }
 
 #[test]
