@@ -49,6 +49,13 @@ pub(crate) struct Arguments {
     /// Where the sockets go: $XDG_RUNTIME_DIR/bulkhead unless told otherwise. Only its owner can connect.
     #[arg(long)]
     runtime_directory: Option<PathBuf>,
+    /// How much of the device's memory sessions may use together: bytes, or a number and KiB, MiB or GiB.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    device_memory: Option<u64>,
+    /// How much host memory sessions may be swapped out to, 0 for no swapping. Half of the machine's unless told
+    /// otherwise.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    swap_memory: Option<u64>,
     /// Keep a second executor, which goes on with every session's memory and code when the first is lost.
     #[arg(long)]
     standby: bool,
@@ -84,13 +91,40 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         executor: ExecutorSource::Command(std::iter::once(binary.clone()).chain(executor).collect()),
         executor_environment: environment,
         compiler: vec![binary, "compiler".into()],
-        limits: Limits { standby: arguments.standby, ..Limits::default() },
+        limits: limits(arguments),
         ready: Some(Box::new(move || {
             eprintln!("bulkhead: serving the {} backend in {}", backend.name(), told.display());
         })),
     };
     bulkhead_kernel::run(config, interrupted()).map_err(Failure::doing("serve"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn limits(arguments: &Arguments) -> Limits {
+    let limits = Limits::default();
+    Limits {
+        device_bytes: arguments.device_memory,
+        swap_bytes: arguments.swap_memory.unwrap_or(limits.swap_bytes),
+        standby: arguments.standby,
+        ..limits
+    }
+}
+
+/// A number of bytes, as people write it.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit {
+        "" | "B" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        "TiB" => 40,
+        _ => return Err(format!("{unit:?} is no unit: B, KiB, MiB, GiB and TiB are, right after a number")),
+    };
+    let number: u64 =
+        number.parse().map_err(|_| "a size is a number and a unit, such as 768MiB".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "more bytes than can be counted".to_owned())
 }
 
 /// Resolves when somebody asks the process to end.
@@ -115,5 +149,21 @@ fn resolve_apart(binary: &OsString) -> Result<Backend, Failure> {
         "cuda" => Ok(Backend::Cuda),
         "software" => Ok(Backend::Software),
         other => Err(Failure::new(format!("`bulkhead doctor --backend` answered {other:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        assert_eq!(size("0"), Ok(0));
+        assert_eq!(size("4096"), Ok(4096));
+        assert_eq!(size("768MiB"), Ok(768 << 20));
+        assert_eq!(size("2GiB"), Ok(2 << 30));
+        for wrong in ["", "MiB", "12MB", "-1", "1.5GiB", "1 GiB", "99999999999999999999", "16777216TiB"] {
+            assert!(size(wrong).is_err(), "{wrong:?}");
+        }
     }
 }
