@@ -10,8 +10,8 @@
 //!
 //! # Threads and locks
 //! One thread: everything runs on one `LocalSet`, so state is in cells and no borrow of one lives across an
-//! `.await`. Two asynchronous mutexes put requests in a queue: a session's `loading`, and a memory's `cutting`; who holds
-//! one waits for no other. A panic unwinds the task it is in: a connection's ends that connection, a
+//! `.await`. Three asynchronous mutexes put requests in a queue: a session's `loading`, a memory's `cutting`, and a
+//! device's turn to swap sessions; who holds one waits for no other. A panic unwinds the task it is in: a connection's ends that connection, a
 //! session keeper's that session; the supervisor's ends the kernel.
 //!
 //! # Invariants
