@@ -11,8 +11,8 @@
 //! # Threads and locks
 //! One thread: everything runs on one `LocalSet`, so state is in cells and no borrow of one lives across an
 //! `.await`. Three asynchronous mutexes put requests in a queue: a session's `loading`, a memory's `cutting`, and a
-//! device's turn to swap sessions; who holds one waits for no other. A panic unwinds the task it is in: a connection's ends that connection, a
-//! session keeper's that session; the supervisor's ends the kernel.
+//! device's turn to swap sessions; who holds one waits for no other. A panic unwinds the task it is in: a
+//! connection's ends that connection, a session keeper's that session; the supervisor's ends the kernel.
 //!
 //! # Invariants
 //! 1. No method takes, calls or keeps a capability that a client hosts. What a client names as an argument is what this
