@@ -51,7 +51,8 @@ impl Kernel {
     fn sessions(&self) -> Vec<Rc<Session>> {
         let mut sessions = self.sessions.borrow_mut();
         sessions.retain(|_, session| session.strong_count() > 0);
-        sessions.values().filter_map(Weak::upgrade).collect()
+        // Others may hold capabilities of one that is gone: they are good for nothing, and it has nothing any more.
+        sessions.values().filter_map(Weak::upgrade).filter(|session| !session.is_gone()).collect()
     }
 
     /// Says who uses what.
