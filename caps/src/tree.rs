@@ -249,14 +249,24 @@ impl Tree {
     /// remembers the work's mark, which is answered.
     #[inline]
     pub fn submit(&mut self, owner: Owner, line: Line, names: &[(Handle, Need)]) -> Result<u64, Error> {
-        for (handle, need) in names {
-            self.get(owner, *handle, *need)?;
+        // Most work names a few: what they name is looked up once.
+        let mut few = [ObjectId(u32::MAX); NAMES_FEW];
+        for (index, (handle, need)) in names.iter().enumerate() {
+            let object = self.get(owner, *handle, *need)?;
+            if let Some(place) = few.get_mut(index) {
+                *place = object;
+            }
         }
         let mark = self.lines.advance(line, Some(owner))?;
         if self.is(Mutant::ForgetUse) {
             return Ok(mark);
         }
-        for (handle, _) in names {
+        for object in few.iter().take(names.len()) {
+            if let Some(object) = self.objects.get_mut(object.0 as usize) {
+                object.used(line, mark);
+            }
+        }
+        for (handle, _) in names.iter().skip(NAMES_FEW) {
             let object = self.nodes.get(handle.slot as usize).map(|node| node.object.0 as usize);
             if let Some(object) = object.and_then(|object| self.objects.get_mut(object)) {
                 object.used(line, mark);
@@ -312,6 +322,9 @@ impl Tree {
         Ok(())
     }
 }
+
+/// What most work names at most.
+const NAMES_FEW: usize = 8;
 
 /// Puts a value into a free place, or a new one.
 pub(crate) fn place<T>(table: &mut Vec<T>, free: Option<u32>, value: T) -> u32 {

@@ -56,8 +56,8 @@ pub(crate) struct Executor {
     pub(crate) closing: AtomicU32,
     /// While it is set nothing is submitted.
     pub(crate) gate: Arc<AtomicBool>,
-    /// Held by whoever may set the gate.
-    draining: Mutex<()>,
+    /// Held by whoever may set the gate; until when nobody who loads does.
+    draining: Mutex<Option<Instant>>,
     /// What times count from.
     pub(crate) epoch: Instant,
 }
@@ -129,7 +129,14 @@ impl Executor {
     pub(crate) fn while_drained<T>(&self, work: impl FnOnce() -> T) -> T {
         let mut patience = PATIENCE_MIN;
         loop {
-            let turn = self.draining.lock();
+            let mut turn = self.draining.lock();
+            // Somebody else may have found work that runs on: everybody's new work was held back for that just now.
+            let wait = turn.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
+            if !wait.is_zero() {
+                drop(turn);
+                thread::sleep(wait);
+                continue;
+            }
             self.gate.store(true, Ordering::Release);
             let start = Instant::now();
             while !self.is_idle() && start.elapsed() < patience {
@@ -141,8 +148,7 @@ impl Executor {
                 return done;
             }
             self.gate.store(false, Ordering::Release);
-            drop(turn);
-            thread::sleep(PAUSE);
+            *turn = Some(Instant::now() + PAUSE);
             patience = (patience * 2).min(PATIENCE_MAX);
         }
     }

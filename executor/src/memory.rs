@@ -49,6 +49,14 @@ fn refused(what: &str) -> Error {
     Error::Refused(what.to_owned())
 }
 
+/// Where memory was that is given back, and sinks are not yet.
+#[must_use]
+pub(crate) struct Hole {
+    low: u64,
+    high: u64,
+    access: Access,
+}
+
 impl SlotMemory {
     /// Reserves what a session can reach and fills it with a sink of its own: read-write where stores reach, read-only
     /// elsewhere.
@@ -204,9 +212,17 @@ impl SlotMemory {
 
     /// Unmaps memory, and gives it back where nobody else has it. Sinks are in its place then.
     pub(crate) fn remove(&mut self, at: u64, bytes: u64, leave: Leave) -> Result<(), Error> {
+        let hole = self.take_out(at, bytes, leave)?;
+        self.fill_in(hole)
+    }
+
+    /// The same up to where the memory is given back: the hole has to be filled in before anything of the session runs.
+    pub(crate) fn take_out(&mut self, at: u64, bytes: u64, leave: Leave) -> Result<Hole, Error> {
         self.find(at, bytes)?;
         self.means.pieces.remove(at);
-        let Some(mut mapping) = self.arenas.remove(&at) else { return Ok(()) };
+        let Some(mut mapping) = self.arenas.remove(&at) else {
+            return Err(refused("there is no such arena"));
+        };
         let (low, high) = self.opening(at, at + bytes);
         let access = if self.slot.stores_reach().contains(range(at, bytes)) {
             Access::ReadWrite
@@ -222,8 +238,11 @@ impl SlotMemory {
             }
         }
         self.whole(|memory| memory.means.gpu.unmap(DeviceAddress(low), high - low))?;
-        // The memory first: somebody may wait for it.
-        drop(mapping);
+        Ok(Hole { low, high, access })
+    }
+
+    /// Puts sinks into a hole.
+    pub(crate) fn fill_in(&mut self, Hole { low, high, access }: Hole) -> Result<(), Error> {
         self.whole(|memory| memory.cover(low, high, access))
     }
 

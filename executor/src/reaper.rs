@@ -22,7 +22,7 @@ use crate::executor::Executor;
 
 /// How often the reaper looks whether the device is idle.
 const LOOK: Duration = Duration::from_millis(1);
-/// Pages and pieces of host memory that may wait for an idle device; beyond that they do not wait.
+/// Pages and pieces of host memory that may wait for an idle device; beyond that no more is registered.
 const WAITING_MAX: usize = 65_536;
 /// Host memory that may wait for an idle device, in bytes; beyond that no more is registered.
 const WAITING_BYTES_MAX: usize = 8 << 30;
@@ -73,12 +73,14 @@ fn page_range(page: &Completion) -> HostRange {
 pub(crate) struct Reaper {
     sender: mpsc::Sender<Reaped>,
     waiting_bytes: Arc<AtomicUsize>,
+    waiting: Arc<AtomicUsize>,
 }
 
 /// The other end of a [`Reaper`].
 pub(crate) struct Remains {
     receiver: mpsc::Receiver<Reaped>,
     waiting_bytes: Arc<AtomicUsize>,
+    waiting: Arc<AtomicUsize>,
 }
 
 impl std::fmt::Debug for Reaped {
@@ -90,17 +92,23 @@ impl std::fmt::Debug for Reaped {
 impl Reaper {
     pub(crate) fn new() -> (Self, Remains) {
         let (sender, receiver) = mpsc::channel();
-        let waiting_bytes = Arc::<AtomicUsize>::default();
-        (Self { sender, waiting_bytes: Arc::clone(&waiting_bytes) }, Remains { receiver, waiting_bytes })
+        let (waiting_bytes, waiting) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let reaper =
+            Self { sender, waiting_bytes: Arc::clone(&waiting_bytes), waiting: Arc::clone(&waiting) };
+        (reaper, Remains { receiver, waiting_bytes, waiting })
     }
 
     /// Whether so much host memory waits to be given back that no more should be registered.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting_bytes.load(Ordering::Relaxed) > WAITING_BYTES_MAX
+            || self.waiting.load(Ordering::Relaxed) >= WAITING_MAX
     }
 
     fn reap(&self, what: Reaped) {
         self.waiting_bytes.fetch_add(what.bytes(), Ordering::Relaxed);
+        if !matches!(what, Reaped::Image(_)) {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+        }
         if let Err(mpsc::SendError(what)) = self.sender.send(what) {
             // The process ends; until then the device may reach it.
             std::mem::forget(what);
@@ -132,16 +140,13 @@ impl Remains {
                 let bytes = next.bytes();
                 let mut next = Some(next);
                 let mut give_back = || next.take().into_iter().for_each(|next| next.give_back(gpu));
-                if waiting.len() >= WAITING_MAX {
-                    give_back();
-                } else {
-                    executor.while_idle(give_back);
-                }
+                executor.while_idle(&mut give_back);
                 if let Some(next) = next {
                     waiting.push_front(next);
                     break;
                 }
                 self.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
             }
         }
         // The executor ends, and everything with it.

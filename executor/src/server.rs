@@ -147,6 +147,10 @@ impl Server {
 
     /// Opens a session on a thread of its own: filling its slot may take a while.
     fn open(&self, id: u64, session: u32, slot: u32, ring: Option<OwnedFd>) -> Result<(), Error> {
+        if self.executor.reaper.is_full() {
+            let error = Error::new(ErrorCode::LimitReached, "too much waits for the device to be idle");
+            return Err(error.remedy("try again when the kernels that run now have ended"));
+        }
         let slot = Slot::new(slot).ok_or_else(|| Error::new(ErrorCode::InvalidArgument, "no such slot"))?;
         if self.executor.sessions.lock().contains_key(&session) {
             return Err(Error::new(ErrorCode::InvalidArgument, "the session exists"));

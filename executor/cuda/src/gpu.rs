@@ -134,11 +134,17 @@ impl Gpu for Cuda {
     fn destroy_memory(&self, memory: MemoryId) -> Result<(), Error> {
         self.alive()?;
         let handle = self.memories.remove(memory.0).ok_or_else(|| unknown("memory"))?;
+        drop(self.imported.lock().remove(&memory.0));
         self.settle("cuMemRelease", self.driver.memory_release(Physical(handle)))
     }
 
     fn export_memory(&self, memory: MemoryId) -> Result<OwnedFd, Error> {
         self.alive()?;
+        if let Some(descriptor) = self.imported.lock().get(&memory.0) {
+            return descriptor
+                .try_clone()
+                .map_err(|error| Error::Refused(format!("a descriptor cannot be copied: {error}")));
+        }
         let memory = pin(&self.memories, memory.0, "memory")?;
         let exported = self.driver.memory_export(Physical(memory.handle()));
         let descriptor = self.settle("cuMemExportToShareableHandle", exported)?;
@@ -163,7 +169,9 @@ impl Gpu for Cuda {
             imported => imported,
         };
         let memory = self.settle("cuMemImportFromShareableHandle", imported)?;
-        self.keep(memory)
+        let id = self.keep(memory)?;
+        self.imported.lock().insert(id.0, descriptor);
+        Ok(id)
     }
 
     fn memory_info(&self) -> Result<(u64, u64), Error> {

@@ -31,6 +31,7 @@ mod ranges;
 mod table;
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
 use bulkhead_gpu::{DeviceInfo, Error, Gpu};
@@ -78,6 +79,8 @@ pub struct Cuda {
     events: table::Table,
     entries: table::Table,
     memories: table::Table,
+    /// What imported memory was imported from: the driver exports only what it created.
+    imported: Mutex<HashMap<u64, OwnedFd>>,
     images: Mutex<image::Images>,
     reserved: ranges::Ranges,
     registered: ranges::Ranges,
@@ -143,6 +146,7 @@ impl Cuda {
             events: table::Table::new(EVENTS_MAX),
             entries: table::Table::new(ENTRIES_MAX),
             memories: table::Table::new(MEMORIES_MAX),
+            imported: Mutex::default(),
             images: Mutex::new(image::Images { next: 1, loaded: HashMap::new() }),
             reserved: ranges::Ranges::default(),
             registered: ranges::Ranges::default(),

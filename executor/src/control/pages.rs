@@ -10,8 +10,14 @@ use crate::{
     device,
     job::Change,
     memory::Leave,
-    session::{Asked, Swapped, report},
+    session::{Asked, Swapped, answer, report},
 };
+
+/// Whether whoever asked for a change has been answered.
+pub(super) enum Told {
+    Not,
+    Already,
+}
 
 impl Control {
     /// Asks for a change of pages, if it can be made as things are.
@@ -99,8 +105,11 @@ impl Control {
                 Step::Change(Asked { id, change }) => {
                     moved = true;
                     drop(state);
-                    let done = self.change(id, change).map_err(|error| device::error(&error));
-                    self.answer(id, &done);
+                    match self.change(id, change).map_err(|error| device::error(&error)) {
+                        Ok(Told::Not) => self.answer(id, &Ok(())),
+                        Ok(Told::Already) => {}
+                        Err(error) => self.answer(id, &Err(error)),
+                    }
                     let mut state = self.session.state.lock();
                     if self.memory.as_ref().is_some_and(|memory| memory.is_broken()) {
                         let error = Error::new(ErrorCode::Internal, "the session's slot has a hole");
@@ -114,16 +123,21 @@ impl Control {
     }
 
     /// Changes pages. The session's work has passed, and nothing is submitted before this returns.
-    pub(super) fn change(&mut self, id: u64, change: Change) -> Result<(), bulkhead_gpu::Error> {
+    pub(super) fn change(&mut self, id: u64, change: Change) -> Result<Told, bulkhead_gpu::Error> {
         let Some(memory) = self.memory.as_mut() else {
             return Err(bulkhead_gpu::Error::Refused("the session is over".into()));
         };
-        match change {
+        let changed: Result<(), bulkhead_gpu::Error> = match change {
             Change::Map(span) => memory.grow(span.at, span.bytes),
             Change::Unmap(span) => {
                 memory.find(span.at, span.bytes)?;
                 report(self.session.link.reply(id, None, |mut reply| reply.set_quiescent(())));
-                memory.remove(span.at, span.bytes, Leave::Scrubbed)
+                let hole = memory.take_out(span.at, span.bytes, Leave::Scrubbed)?;
+                // The memory is given back, and nothing of the session runs before its sinks are there.
+                answer(&self.session.link, id, &Ok(()));
+                // A hole that stays ends the session.
+                memory.fill_in(hole).unwrap_or_default();
+                return Ok(Told::Already);
             }
             Change::Share { at, mapping } => memory.put(at, mapping),
             Change::Split { arena, at } => memory.split(arena.at, arena.bytes, at),
@@ -154,6 +168,7 @@ impl Control {
                 }
                 Ok(())
             }
-        }
+        };
+        changed.map(|()| Told::Not)
     }
 }
