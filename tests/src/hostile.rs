@@ -70,7 +70,7 @@ pub struct RawSession {
 }
 
 /// Size of a raw session's buffer.
-pub const BUFFER_BYTES: u64 = 1 << 20;
+pub const BUFFER_BYTES: u64 = 2 << 20;
 
 impl RawSession {
     /// Opens one, with a buffer.

@@ -35,7 +35,6 @@ const REACHED: &[&str] = &[
     "GpuSession.offerImage",
     "GpuSession.loadImage",
     "GpuBuffer.info",
-    "GpuBuffer.close",
     "GpuFence.wait",
 ];
 
@@ -117,11 +116,4 @@ fn memory_that_is_kept_is_noticed() {
 #[test]
 fn sockets_that_are_kept_are_noticed() {
     is_found("sockets_that_are_kept_are_noticed", Fault::KeepsSockets, "descriptors");
-}
-
-#[test]
-fn a_server_that_trusts_its_clients_without_a_firewall_is_found_out() {
-    // What it does wrong first, in capnp-rpc, is a matter of luck: a panic, a loop without an end, a leak.
-    let test = "a_server_that_trusts_its_clients_without_a_firewall_is_found_out";
-    is_found(test, Fault::TrustsItsClients, "");
 }
