@@ -30,6 +30,7 @@ mod owner;
 mod revocation;
 mod taking;
 mod tree;
+mod usage;
 
 #[cfg(test)]
 mod tests;

@@ -6,13 +6,13 @@ use crate::{Error, Owner, Tree};
 /// it is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Line {
-    index: u32,
+    pub(crate) index: u16,
     generation: u32,
 }
 
 impl Line {
     /// No line.
-    pub(crate) const NONE: Self = Self { index: u32::MAX, generation: u32::MAX };
+    pub(crate) const NONE: Self = Self { index: u16::MAX, generation: u32::MAX };
 }
 
 #[derive(Debug)]
@@ -29,17 +29,24 @@ struct Timeline {
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     list: Vec<Timeline>,
-    free: Vec<u32>,
+    free: Vec<u16>,
 }
 
 impl Lines {
+    /// The line that is open at a place.
+    pub(crate) fn at(&self, place: u64) -> Option<Line> {
+        let index = u16::try_from(place).ok()?;
+        let timeline = self.list.get(usize::from(index)).filter(|found| found.open)?;
+        Some(Line { index, generation: timeline.generation })
+    }
+
     fn find(&self, line: Line) -> Option<&Timeline> {
-        let timeline = self.list.get(line.index as usize)?;
+        let timeline = self.list.get(usize::from(line.index))?;
         (timeline.open && timeline.generation == line.generation).then_some(timeline)
     }
 
     fn find_mut(&mut self, line: Line) -> Result<&mut Timeline, Error> {
-        let timeline = self.list.get_mut(line.index as usize);
+        let timeline = self.list.get_mut(usize::from(line.index));
         let timeline = timeline.filter(|found| found.open && found.generation == line.generation);
         timeline.ok_or(Error::Unknown("line"))
     }
@@ -83,12 +90,13 @@ impl Tree {
         let new = |generation| Timeline { generation, owner, submitted: 0, completed: 0, open: true };
         let lines = &mut self.lines;
         if let Some(index) = lines.free.pop()
-            && let Some(place) = lines.list.get_mut(index as usize)
+            && let Some(place) = lines.list.get_mut(usize::from(index))
         {
             *place = new(place.generation + 1);
             return Line { index, generation: place.generation };
         }
-        let Ok(index) = u32::try_from(lines.list.len()) else { unreachable!("sessions are few") };
+        let index = u16::try_from(lines.list.len()).ok().filter(|index| *index != Line::NONE.index);
+        let Some(index) = index else { unreachable!("sessions are few") };
         lines.list.push(new(0));
         Line { index, generation: 0 }
     }
@@ -104,9 +112,7 @@ impl Tree {
         if let Some(holder) = owner.and_then(|owner| self.holders.find_mut(owner).ok()) {
             holder.lines -= 1;
         }
-        for object in &mut self.objects {
-            object.forget(line);
-        }
+        self.usage.forget(line);
         Ok(())
     }
 

@@ -140,7 +140,7 @@ impl Tree {
         };
         for (id, owner) in touched {
             let Some(object) = self.objects.get_mut(id.0 as usize) else { continue };
-            for (line, mark) in object.uses() {
+            for (line, mark) in self.usage.of(id, &self.lines) {
                 if self.lines.counts_for(line, owner) && !self.lines.has_passed(line, mark) {
                     revocation.waits_for(line, mark);
                 }
@@ -215,7 +215,7 @@ impl Tree {
             (self.is(Mutant::FreeUnsevered), self.is(Mutant::SkipDrain), self.is(Mutant::FreeOnTimeout));
         self.ending.retain(|id| {
             let Some(object) = self.objects.get_mut(id.0 as usize) else { return false };
-            let is_gone = (object.holds == 0 || unheld) && object.is_passed(&self.lines) || skip;
+            let is_gone = (object.holds == 0 || unheld) && self.usage.is_passed(*id, &self.lines) || skip;
             let is_overdue = now_ns > object.deadline_ns;
             if is_gone || is_overdue && free {
                 object.state = ObjectState::Quiescent;

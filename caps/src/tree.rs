@@ -6,7 +6,7 @@ use bulkhead_schema::Handle;
 
 use crate::{
     Access, Error, Kind, Line, Mutant, ObjectId, ObjectState, Owner, line::Lines, node::Node, object::Object,
-    owner::Holders, revocation::Revocations,
+    owner::Holders, revocation::Revocations, usage::Usage,
 };
 
 /// How much there may be.
@@ -88,6 +88,7 @@ pub struct Tree {
     pub(crate) objects: Vec<Object>,
     objects_free: VecDeque<u32>,
     objects_made: u64,
+    pub(crate) usage: Usage,
     pub(crate) lines: Lines,
     /// Objects that no capability names and that are not known to be quiescent.
     pub(crate) ending: Vec<ObjectId>,
@@ -113,6 +114,7 @@ impl Tree {
             objects: Vec::new(),
             objects_free: VecDeque::new(),
             objects_made: 0,
+            usage: Usage::default(),
             lines: Lines::default(),
             ending: Vec::new(),
             revocations: Revocations::default(),
@@ -154,6 +156,7 @@ impl Tree {
         let made = Object::new(self.objects_made);
         self.objects_made += 1;
         let object = ObjectId(place(&mut self.objects, self.objects_free.pop_front(), made));
+        self.usage.insert(object);
         let slot = self.take_slot();
         let node = Node {
             owner,
@@ -262,14 +265,11 @@ impl Tree {
             return Ok(mark);
         }
         for object in few.iter().take(names.len()) {
-            if let Some(object) = self.objects.get_mut(object.0 as usize) {
-                object.used(line, mark);
-            }
+            self.usage.used(*object, line, mark);
         }
         for (handle, _) in names.iter().skip(NAMES_FEW) {
-            let object = self.nodes.get(handle.slot as usize).map(|node| node.object.0 as usize);
-            if let Some(object) = object.and_then(|object| self.objects.get_mut(object)) {
-                object.used(line, mark);
+            if let Some(node) = self.nodes.get(handle.slot as usize) {
+                self.usage.used(node.object, line, mark);
             }
         }
         Ok(mark)
@@ -286,7 +286,7 @@ impl Tree {
         }
         let mark = self.lines.advance(line, None)?;
         if !forget {
-            known.used(line, mark);
+            self.usage.used(object, line, mark);
         }
         Ok(mark)
     }
