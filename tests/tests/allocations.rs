@@ -123,3 +123,18 @@ fn more_than_is_worth_keeping_goes_back_at_once_and_comes_again() {
         kernel.status().session("surplus").unwrap().buffer_bytes <= 256 * MIB
     });
 }
+
+/// Also where the device has less than the ledger, whose sinks it counts: what was charged is back with the answer.
+#[test]
+fn a_refusal_leaves_as_much_as_there_was() {
+    let kernel = Kernel::start();
+    let session = kernel.open("modest");
+    let free = session.memory().unwrap().free_bytes;
+    for bytes in [free, free + 64 * MIB, u64::MAX - 64 * MIB] {
+        for _ in 0..5 {
+            let refused = session.allocate(bytes).map(drop).unwrap_err();
+            assert_eq!(refused.code, ErrorCode::OutOfMemory, "{bytes}: {refused}");
+            assert_eq!(session.memory().unwrap().free_bytes, free, "after {bytes} bytes were refused");
+        }
+    }
+}

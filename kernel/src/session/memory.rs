@@ -41,10 +41,15 @@ impl Session {
             }
             made => return made,
         }
-        match self.try_allocate(bytes).await {
+        let made = match self.try_allocate(bytes).await {
             Err(error) if error.code == ErrorCode::OutOfMemory => self.allocate_in_room(bytes, error).await,
             made => made,
+        };
+        if made.is_err() {
+            // What the device refused was charged: whoever is told of it finds the ledger as it was.
+            self.wait_for_reclaim().await;
         }
+        made
     }
 
     pub(super) async fn try_allocate(self: &Rc<Self>, bytes: u64) -> Result<NewMemory, Error> {
