@@ -5,7 +5,7 @@ use bulkhead_client::{
     SturdyToken,
 };
 
-use crate::{kernel::Kernel, neighbour::numbers};
+use crate::{kernel::Kernel, neighbour::numbers, patience::until};
 
 /// The GPU code of the tests of sharing and revocation.
 pub const SHARING: &[u8] = include_bytes!("sharing.ptx");
@@ -15,6 +15,42 @@ pub const ONE: Launch = Launch { grid: [1, 1, 1], block: [1, 1, 1], shared_bytes
 
 /// What memory is shared in.
 pub const PAGE_BYTES: u64 = 2 << 20;
+
+/// A kernel that runs until it is told to end.
+pub struct Running {
+    session: Session,
+    /// A stream that does not wait for it.
+    beside: Stream,
+    words: Buffer,
+    fence: Fence,
+}
+
+impl Running {
+    /// Whether it has ended.
+    ///
+    /// # Panics
+    /// Where the session is over.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.session.is_done(self.fence).expect("the session lives")
+    }
+
+    /// Tells it to end, and waits for it.
+    ///
+    /// # Panics
+    /// Where the session is over.
+    pub fn end(&self) {
+        let told = self.session.fill(self.beside, self.words.range(0, 4), Pattern::Bits32(1));
+        self.session.wait(told.expect("the session lives")).expect("the session lives");
+        self.session.wait(self.fence).expect("the session lives");
+    }
+
+    /// The end of its work, and of what came before it in its stream.
+    #[must_use]
+    pub fn fence(&self) -> Fence {
+        self.fence
+    }
+}
 
 /// A session with the code loaded, and a word for answers.
 pub struct Tenant {
@@ -67,6 +103,24 @@ impl Tenant {
     pub fn launch(&self, name: &str, parameters: &Parameters) -> Fence {
         let launched = self.session.launch(Stream::DEFAULT, &self.entry(name), &ONE, parameters);
         launched.expect("the session lives")
+    }
+
+    /// Starts a kernel that runs until it is told to end, then stores 1 at `to`; it runs when this returns.
+    ///
+    /// # Panics
+    /// Where the session is over.
+    #[must_use]
+    pub fn runs(&self, to: u64) -> Running {
+        let beside = self.session.create_stream(0).expect("a stream");
+        let words = self.session.allocate(8).expect("two words");
+        self.fill(words.all(), 0);
+        let fence = self.launch("until", &Parameters::new().u32(u32::MAX).buffer(&words).u64(to));
+        until("the kernel runs", || {
+            let mut began = [0; 4];
+            self.session.read(beside, &mut began, words.range(4, 4)).expect("the session lives");
+            began != [0; 4]
+        });
+        Running { session: self.session.clone(), beside, words, fence }
     }
 
     /// What a kernel of this session loads at an address.

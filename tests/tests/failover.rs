@@ -97,10 +97,7 @@ fn work_in_flight_is_lost_with_a_typed_error_and_nobody_waits_for_ever() {
     let kernel = protected();
     let tenant = Tenant::new(&kernel, "busy");
     let arena = tenant.arena(PAGE_BYTES, 7);
-    let stop = tenant.session.allocate(4).unwrap();
-    tenant.fill(stop.all(), 0);
-    let mut last =
-        tenant.launch("until", &Parameters::new().u32(u32::MAX).buffer(&stop).u64(arena.address()));
+    let mut last = tenant.runs(arena.address()).fence();
     for _ in 0..100 {
         last = tenant.launch("store", &Parameters::new().u64(arena.address()).u32(8));
     }

@@ -67,12 +67,10 @@ fn a_kernel_that_runs_for_ten_seconds_delays_no_neighbour() {
     let kernel = Kernel::start();
     let mut neighbour = Neighbour::new(&kernel, "neighbour");
     let busy = Tenant::new(&kernel, "busy");
-    let second = busy.session.create_stream(0).unwrap();
-    let (stop, done) = (busy.session.allocate(4).unwrap(), busy.session.allocate(4).unwrap());
-    busy.fill(stop.all(), 0);
+    let done = busy.session.allocate(4).unwrap();
     busy.fill(done.all(), 0);
     let start = Instant::now();
-    let long = busy.launch("until", &Parameters::new().u32(u32::MAX).buffer(&stop).buffer(&done));
+    let long = busy.runs(done.address());
     let mut worst = (Duration::ZERO, "");
     let mut rounds = 0;
     thread::scope(|scope| {
@@ -88,10 +86,8 @@ fn a_kernel_that_runs_for_ten_seconds_delays_no_neighbour() {
             worst = worst.max(round(&kernel, neighbour.session()));
             rounds += 1;
         }
-        assert!(!busy.session.is_done(long).unwrap(), "the long kernel did not last");
-        let told = busy.session.fill(second, stop.all(), Pattern::Bits32(1)).unwrap();
-        busy.session.wait(told).unwrap();
-        busy.session.wait(long).unwrap();
+        assert!(!long.is_over(), "the long kernel did not last");
+        long.end();
         loader.join().unwrap().unwrap();
     });
     println!(

@@ -138,11 +138,8 @@ fn a_kernel_that_outlasts_the_deadline_ends_its_session_and_nobody_gets_the_memo
     let mut neighbour = Neighbour::new(&kernel, "neighbour");
     let (giver, taker) = (Tenant::new(&kernel, "giver"), Tenant::new(&kernel, "taker"));
     let (arena, share, mapped) = shared(&giver, &taker, 1);
-    let stop = taker.session.allocate(4).unwrap();
-    taker.fill(stop.all(), 0);
-    // Runs until the end of the test, or nearly so.
-    let endless = Parameters::new().u32(u32::MAX).buffer(&stop).u64(mapped.address());
-    taker.launch("until", &endless);
+    // Runs until the end of the test.
+    let _running = taker.runs(mapped.address());
     let revocation = share.revoke().unwrap();
     assert!(revocation.wait(Moment::Severed, PATIENCE).unwrap().reached);
     let early = revocation.wait(Moment::Quiescent, Duration::from_millis(100)).unwrap();

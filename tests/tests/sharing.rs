@@ -156,14 +156,13 @@ fn an_exported_block_is_nobody_s_until_no_other_session_reaches_it() {
     assert_eq!(giver.words(block.range(0, 16)), [1, 2, 3, 1]);
 
     let place = block.address();
-    let work = Parameters::new().u32(2_000_000).u64(address).u32(0xbad0_0000);
-    let running = taker.launch("persist", &work);
+    let running = taker.runs(address);
     drop(block);
     let heirs: Vec<_> = (0..4).map(|_| giver.session.allocate(4096).unwrap()).collect();
-    assert!(!taker.session.is_done(running).unwrap(), "the kernel takes its time, and nobody waits for it");
+    assert!(!running.is_over(), "nobody waited for the kernel");
     assert!(heirs.iter().all(|heir| heir.address() != place), "the taker's kernel still writes it");
+    running.end();
     until("the place is free", || giver.session.allocate(4096).unwrap().address() == place);
-    assert!(taker.session.is_done(running).unwrap());
     let heir = giver.session.allocate(4096).unwrap();
     assert_eq!(heir.address(), place);
     assert_eq!(taker.session.import(export.token).map(drop).unwrap_err().code, ErrorCode::NotFound);
