@@ -20,6 +20,7 @@ use crate::{
     job::Job,
     link::Link,
     memory::Means,
+    physical::{Freeing, Physical},
     piece::Pieces,
     reaper::{Image, Reaper, Remains},
     session::Session,
@@ -69,10 +70,11 @@ pub(crate) struct Offered {
 }
 
 impl Executor {
-    pub(crate) fn new(gpu: Arc<dyn Gpu>, link: Link) -> Result<(Arc<Self>, Remains), DeviceError> {
+    pub(crate) fn new(gpu: Arc<dyn Gpu>, link: Link) -> Result<(Arc<Self>, Remains, Freeing), DeviceError> {
         let workbench = Arc::new(Workbench::open(&gpu)?);
         let pieces = Arc::new(Pieces::default());
-        let means = Means { gpu: Arc::clone(&gpu), workbench, pieces: Arc::clone(&pieces) };
+        let (physical, freeing) = Physical::new(&gpu);
+        let means = Means { gpu: Arc::clone(&gpu), physical, workbench, pieces: Arc::clone(&pieces) };
         let (reaper, remains) = Reaper::new();
         let executor = Self {
             gpu,
@@ -87,7 +89,7 @@ impl Executor {
             draining: Mutex::default(),
             epoch: Instant::now(),
         };
-        Ok((Arc::new(executor), remains))
+        Ok((Arc::new(executor), remains, freeing))
     }
 
     /// Nanoseconds since the executor started.

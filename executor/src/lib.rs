@@ -34,6 +34,7 @@ mod job;
 mod link;
 mod load;
 mod memory;
+mod physical;
 mod piece;
 mod pump;
 mod reaper;

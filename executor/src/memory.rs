@@ -14,6 +14,7 @@ use bulkhead_gpu::{Access, DeviceAddress, Error, Gpu, MemoryId, StreamId};
 use bulkhead_mm::{ARENA_GRANULE_BYTES, PAGE_BYTES, Range, SINK_BYTES, Slot, granules};
 
 use crate::{
+    physical::Physical,
     piece::{Mapping, Pieces},
     workbench::{self, Workbench},
 };
@@ -22,6 +23,7 @@ use crate::{
 #[derive(Clone)]
 pub(crate) struct Means {
     pub(crate) gpu: Arc<dyn Gpu>,
+    pub(crate) physical: Physical,
     pub(crate) workbench: Arc<Workbench>,
     pub(crate) pieces: Arc<Pieces>,
 }
@@ -157,7 +159,7 @@ impl SlotMemory {
         if self.check_free(at, bytes)? == Access::Read {
             return Err(refused("an arena lies in the half that takes stores"));
         }
-        let mapping = Mapping::create(&self.means.gpu, bytes)?;
+        let mapping = Mapping::create(&self.means.physical, bytes)?;
         self.put(at, mapping)?;
         let scrubbed = workbench::scrub(&*self.means.gpu, DeviceAddress(at), bytes, self.stream);
         scrubbed.or_else(|error| {
@@ -169,7 +171,7 @@ impl SlotMemory {
     /// Maps memory of another process's.
     pub(crate) fn adopt(&mut self, at: u64, bytes: u64, descriptor: OwnedFd) -> Result<(), Error> {
         self.check_free(at, bytes)?;
-        let mapping = Mapping::import(&self.means.gpu, descriptor, bytes)?;
+        let mapping = Mapping::import(&self.means.physical, descriptor, bytes)?;
         self.put(at, mapping)
     }
 
@@ -253,7 +255,7 @@ impl SlotMemory {
         let (gpu, workbench, stream) = (&self.means.gpu, &self.means.workbench, self.stream);
         let mut halves = Vec::with_capacity(2);
         for (from, bytes) in [(at, first), (second, bytes - first)] {
-            let half = Mapping::create(gpu, bytes)?;
+            let half = Mapping::create(&self.means.physical, bytes)?;
             workbench.with(half.id(), bytes, |to| {
                 gpu.copy_on_device(stream, to, DeviceAddress(from), bytes)?;
                 gpu.synchronize(stream)

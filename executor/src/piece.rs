@@ -9,12 +9,14 @@ use std::{
     },
 };
 
-use bulkhead_gpu::{Error, Gpu, MemoryId};
+use bulkhead_gpu::{Error, MemoryId};
 use parking_lot::Mutex;
 
-/// Physical memory of this executor's: destroyed with the last that knows it.
+use crate::physical::Physical;
+
+/// Physical memory of this executor's: given back with the last that knows it.
 pub(crate) struct Piece {
-    gpu: Arc<dyn Gpu>,
+    physical: Physical,
     id: MemoryId,
     bytes: u64,
     /// How often it is mapped in slots, or about to be. 0: nobody may map it any more.
@@ -23,9 +25,7 @@ pub(crate) struct Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        if let Err(error) = self.gpu.destroy_memory(self.id) {
-            tracing::error!(%error, "device memory is not given back");
-        }
+        self.physical.give_back(self.id);
     }
 }
 
@@ -36,19 +36,19 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    fn first(gpu: &Arc<dyn Gpu>, id: MemoryId, bytes: u64) -> Self {
-        let piece = Piece { gpu: Arc::clone(gpu), id, bytes, mappings: AtomicU32::new(1) };
+    fn first(physical: &Physical, id: MemoryId, bytes: u64) -> Self {
+        let piece = Piece { physical: physical.clone(), id, bytes, mappings: AtomicU32::new(1) };
         Self { piece: Arc::new(piece), left: false }
     }
 
     /// New memory. What it holds is undefined.
-    pub(crate) fn create(gpu: &Arc<dyn Gpu>, bytes: u64) -> Result<Self, Error> {
-        Ok(Self::first(gpu, gpu.create_memory(bytes)?, bytes))
+    pub(crate) fn create(physical: &Physical, bytes: u64) -> Result<Self, Error> {
+        Ok(Self::first(physical, physical.create(bytes)?, bytes))
     }
 
     /// Memory of another process's.
-    pub(crate) fn import(gpu: &Arc<dyn Gpu>, descriptor: OwnedFd, bytes: u64) -> Result<Self, Error> {
-        Ok(Self::first(gpu, gpu.import_memory(descriptor, bytes)?, bytes))
+    pub(crate) fn import(physical: &Physical, descriptor: OwnedFd, bytes: u64) -> Result<Self, Error> {
+        Ok(Self::first(physical, physical.import(descriptor, bytes)?, bytes))
     }
 
     pub(crate) fn id(&self) -> MemoryId {

@@ -47,10 +47,11 @@ pub fn run(socket: OwnedFd, backend: Backend) -> Result<(), RunError> {
     gpu.bind_thread()?;
     let link = Link::new(socket);
     watch(Arc::clone(&gpu), link.clone())?;
-    let (executor, remains) = Executor::new(gpu, link)?;
+    let (executor, remains, freeing) = Executor::new(gpu, link)?;
     {
         let (weak, gpu) = (Arc::downgrade(&executor), Arc::clone(&executor.gpu));
         thread::Builder::new().name("reaper".into()).spawn(move || remains.run(&weak, &*gpu))?;
+        thread::Builder::new().name("free".into()).spawn(move || freeing.run())?;
         let executor = Arc::clone(&executor);
         thread::Builder::new().name("warm".into()).spawn(move || executor.slots.keep_warm())?;
     }

@@ -105,7 +105,7 @@ impl SlotMemory {
             self.check_free(arena.at, arena.bytes)?;
         }
         // All of it, before anything changes.
-        let create = |(arena, _): &(&Span, HostRange)| Mapping::create(&self.means.gpu, arena.bytes);
+        let create = |(arena, _): &(&Span, HostRange)| Mapping::create(&self.means.physical, arena.bytes);
         let memory: Vec<_> = places.iter().map(create).collect::<Result<_, _>>()?;
         let mut mapped = Vec::new();
         let done = self.on_two_streams(|slot, streams| {
