@@ -50,13 +50,13 @@ fn check(rounds: usize) -> Result<Samples, Error> {
         (0..CAPABILITIES).map(|_| Ok(tree.create(owners[0], Kind::Buffer, BUFFER_BYTES)?.0)).collect();
     let handles = handles?;
     let mut index = scattered(CAPABILITIES);
-    let names: Vec<[Handle; 3]> = (0..SUBMISSIONS).map(|_| [0; 3].map(|_| handles[index()])).collect();
+    let mut name = || (handles[index()], NEED);
+    let names: Vec<[(Handle, Need); 3]> = (0..SUBMISSIONS).map(|_| [name(), name(), name()]).collect();
     let mut samples = Samples::with_capacity(rounds);
     for _ in 0..rounds {
         let begun = Instant::now();
         for names in (0..TURNS).flat_map(|_| &names) {
-            let names = names.map(|handle| (handle, NEED));
-            black_box(tree.submit(owners[0], line, black_box(&names))?);
+            black_box(tree.submit(owners[0], line, black_box(names))?);
         }
         samples.push(begun.elapsed().as_nanos() as f64 / f64::from(SUBMISSIONS * TURNS));
     }
