@@ -309,40 +309,33 @@ fn derive(session: &Session, key: usize, part: (u64, u64), access: Access) -> Re
     let own = session.clone();
     session.inner.remote.call(move |context| async move {
         let client = context.any(key)?;
-        match access {
-            Access::Read => {
-                let mut derive = rpc::gpu_buffer_view::Client { client }.derive_request();
+        macro_rules! derived {
+            ($call:expr, $get:ident, $failed:expr) => {{
+                let mut derive = $call;
                 derive.get().set_offset(part.0);
                 derive.get().set_bytes(part.1);
-                let response = derive.send().promise.await.map_err(broken)?;
+                let response = derive.send().promise.await.map_err($failed)?;
                 let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
-                let client = created.get_view().map_err(broken)?.client;
-                Ok(Share {
+                let client = created.$get().map_err(broken)?.client;
+                Share {
                     held: Arc::new(Reference::hold(&own, &context, client)),
                     _given: None,
                     handle: Handle::read(created.get_handle().map_err(broken)?),
                     address: created.get_address(),
                     bytes: created.get_bytes(),
                     access,
-                })
+                }
+            }};
+        }
+        Ok(match access {
+            Access::Read => {
+                derived!(rpc::gpu_buffer_view::Client { client }.derive_request(), get_view, broken)
             }
             Access::ReadWrite => {
-                let mut derive = rpc::gpu_buffer::Client { client }.derive_buffer_request();
-                derive.get().set_offset(part.0);
-                derive.get().set_bytes(part.1);
-                let response = derive.send().promise.await.map_err(not_writable)?;
-                let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
-                let client = created.get_buffer().map_err(broken)?.client;
-                Ok(Share {
-                    held: Arc::new(Reference::hold(&own, &context, client)),
-                    _given: None,
-                    handle: Handle::read(created.get_handle().map_err(broken)?),
-                    address: created.get_address(),
-                    bytes: created.get_bytes(),
-                    access,
-                })
+                let request = rpc::gpu_buffer::Client { client }.derive_buffer_request();
+                derived!(request, get_buffer, not_writable)
             }
-        }
+        })
     })
 }
 

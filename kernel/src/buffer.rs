@@ -80,6 +80,31 @@ impl Served {
     }
 }
 
+/// Answers a part of it, as a capability of this facet.
+macro_rules! derived {
+    ($own:expr, $params:ident, $results:ident, $access:expr, $facet:ident, $set:ident, $serve:ident) => {
+        let (offset, bytes) = {
+            let params = $params.get()?;
+            (params.get_offset(), params.get_bytes())
+        };
+        drop($params);
+        let part = $own.0.part($access, offset, bytes).await;
+        let result = $results.get().init_result();
+        match part {
+            Ok(part) => {
+                let mut created = result.init_ok();
+                part.handle.write(created.reborrow().init_handle());
+                created.set_address(part.address);
+                created.set_bytes(part.bytes);
+                let facet = Facet::$facet { address: part.address };
+                let served = Served::new(part.held, facet, &$own.0.connection);
+                created.$set($own.0.connection.servers.$serve($facet(served)));
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+    };
+}
+
 macro_rules! view {
     ($server:ty) => {
         impl gpu_buffer_view::Server for $server {
@@ -97,25 +122,7 @@ macro_rules! view {
                 params: gpu_buffer_view::DeriveParams,
                 mut results: gpu_buffer_view::DeriveResults,
             ) -> Result<(), capnp::Error> {
-                let (offset, bytes) = {
-                    let params = params.get()?;
-                    (params.get_offset(), params.get_bytes())
-                };
-                drop(params);
-                let part = self.0.part(Access::Read, offset, bytes).await;
-                let result = results.get().init_result();
-                match part {
-                    Ok(part) => {
-                        let mut created = result.init_ok();
-                        part.handle.write(created.reborrow().init_handle());
-                        created.set_address(part.address);
-                        created.set_bytes(part.bytes);
-                        let facet = Facet::View { address: part.address };
-                        let served = Served::new(part.held, facet, &self.0.connection);
-                        created.set_view(self.0.connection.servers.view(View(served)));
-                    }
-                    Err(error) => error.write(result.init_error()),
-                }
+                derived!(self, params, results, Access::Read, View, set_view, view);
                 Ok(())
             }
         }
@@ -131,25 +138,7 @@ impl gpu_buffer::Server for Buffer {
         params: gpu_buffer::DeriveBufferParams,
         mut results: gpu_buffer::DeriveBufferResults,
     ) -> Result<(), capnp::Error> {
-        let (offset, bytes) = {
-            let params = params.get()?;
-            (params.get_offset(), params.get_bytes())
-        };
-        drop(params);
-        let part = self.0.part(Access::ReadWrite, offset, bytes).await;
-        let result = results.get().init_result();
-        match part {
-            Ok(part) => {
-                let mut created = result.init_ok();
-                part.handle.write(created.reborrow().init_handle());
-                created.set_address(part.address);
-                created.set_bytes(part.bytes);
-                let facet = Facet::Buffer { address: part.address };
-                let served = Served::new(part.held, facet, &self.0.connection);
-                created.set_buffer(self.0.connection.servers.buffer(Buffer(served)));
-            }
-            Err(error) => error.write(result.init_error()),
-        }
+        derived!(self, params, results, Access::ReadWrite, Buffer, set_buffer, buffer);
         Ok(())
     }
 }
