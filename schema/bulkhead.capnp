@@ -179,6 +179,19 @@ struct DeviceStatus {
   swapOuts @7 :UInt32;
   swapIns @8 :UInt32;
   swappedBytes @9 :UInt64;    # Moved in and out, in all.
+  ledger @10 :List(Column);   # What all sessions together use.
+}
+
+struct Column {
+  # What is used of one thing that can be used up.
+  name @0 :Text;              # `device_bytes`, `streams`, ...: docs/ARCHITECTURE.md lists them.
+  used @1 :UInt64;            # With the sessions that were opened from programs.
+  limit @2 :UInt64;           # The lowest that applies; 2^64 - 1 for none.
+}
+
+struct Limit {
+  name @0 :Text;              # Of a column.
+  most @1 :UInt64;
 }
 
 struct SessionStatus {
@@ -198,6 +211,7 @@ struct SessionStatus {
   swaps @13 :UInt32;          # How often it was swapped out.
   granted @14 :UInt32;        # Buffers of others that are mapped in it.
   quarantinedBytes @15 :UInt64;
+  ledger @16 :List(Column);
 }
 
 struct SessionTerms {
@@ -205,8 +219,10 @@ struct SessionTerms {
   deviceBytes @0 :UInt64;
   hostBytes @1 :UInt64;
   capabilities @2 :UInt32;
-  priority @3 :Int32;         # Lower is more urgent: who is swapped out last.
+  priority @3 :Int32;         # Lower is more urgent: who is swapped out last. No more urgent than the kernel's operator,
+                              # and the parent, allow.
   keepResident @4 :Bool;      # Never swapped out; what it has is then never more than fits.
+  limits @5 :List(Limit);     # Of any column, besides those above.
 }
 
 struct SessionOpened {
@@ -261,6 +277,22 @@ interface GpuCopySession {
   lost @9 (seen :UInt32, timeoutMs :UInt32) -> (result :Result(Moved));
   # Answers once the session has moved to another executor more than `seen` times: work that was in flight is lost
   # (its fences have passed, with `workLost`), memory and code are as they were. The completion page is a new one.
+
+  ledger @10 () -> (result :Result(Ledger));
+  # What the session uses of everything, and how much it may.
+
+  reserve @11 (streams :UInt32, events :UInt32) -> (result :Result(Reserved));
+  # From the answer on, records may name streams and events below these numbers. What was reserved stays so.
+}
+
+struct Ledger {
+  columns @0 :List(Column);
+  priority @1 :Int32;         # What the session was given of the one it asked for: lower is more urgent.
+}
+
+struct Reserved {
+  streams @0 :UInt32;
+  events @1 :UInt32;
 }
 
 interface GpuSession extends(GpuCopySession) {

@@ -33,7 +33,15 @@ struct Request {
     swapOut @20 :Swap;                # The session is held, its memory copied out and given up.
     swapIn @21 :Swap;                 # New memory, copied in; the session goes on.
     activity @22 :Void;
+    reserve @23 :Reserve;
   }
+}
+
+struct Reserve {
+  # Records may name streams and events below these numbers from the answer on.
+  session @0 :UInt32;
+  streams @1 :UInt32;
+  events @2 :UInt32;
 }
 
 struct Name {
@@ -45,6 +53,8 @@ struct OpenSession {
   # One descriptor: the ring's memfd. Without it, as a standby is asked, the session takes no records until `resume`.
   session @0 :UInt32;
   slot @1 :UInt32;            # Which slot of device addresses; the executor computes the rest.
+  streams @2 :UInt32 = 64;    # Records may name streams and events below these numbers.
+  events @3 :UInt32 = 4096;
 }
 
 struct Resume {
@@ -117,6 +127,7 @@ struct RegisterHost {
 struct LoadImage {
   name @0 :Name;              # Of the image; its entries are bound by `bindings`.
   entries @1 :List(B.Handle); # Handles for the entries, in the order of the source.
+  codeBytesMax @2 :UInt64 = 0xffffffffffffffff;   # `outOfMemory` where its code is more.
 }
 
 struct AllowDynamicShared {
@@ -144,6 +155,8 @@ struct Reply {
     wanted @9 :UInt32;        # Not an answer (id 0): a session that is swapped out has records in its ring.
     activity @10 :List(Activity);
   }
+  codeBytes @11 :UInt64;      # With `loaded`: how much code that is,
+  compileMs @12 :UInt32;      # and how long the executor compiled it.
 }
 
 struct Activity {

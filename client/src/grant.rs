@@ -19,10 +19,12 @@ pub struct Terms {
     pub host_bytes: u64,
     /// Capabilities; 0 likewise.
     pub capabilities: u32,
-    /// Lower is more urgent: who is swapped out last.
+    /// Lower is more urgent: who is swapped out last. The kernel gives no more than its operator allows.
     pub priority: i32,
     /// Never swapped out.
     pub keep_resident: bool,
+    /// Further columns of the [ledger](Session::ledger), by name, and the most of each.
+    pub limits: &'static [(&'static str, u64)],
 }
 
 impl Terms {
@@ -32,6 +34,13 @@ impl Terms {
         terms.set_capabilities(self.capabilities);
         terms.set_priority(self.priority);
         terms.set_keep_resident(self.keep_resident);
+        let count = u32::try_from(self.limits.len()).unwrap_or(u32::MAX);
+        let mut list = terms.init_limits(count);
+        for (at, (name, most)) in (0..count).zip(self.limits) {
+            let mut limit = list.reborrow().get(at);
+            limit.set_name(name);
+            limit.set_most(*most);
+        }
     }
 }
 

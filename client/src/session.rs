@@ -24,6 +24,7 @@ use crate::{
     buffer::Pinned,
     connection::{Capability, Opened, Remote, answer, broken, default_socket},
     descriptors, image,
+    ledger::Reserved,
     memory::Memory,
     moves,
     stream::{Indices, Streams},
@@ -131,6 +132,8 @@ pub(crate) struct Inner {
     entries: Vec<Entry>,
     submit: Mutex<Submit>,
     page: CompletionReader,
+    /// What the kernel lets records name.
+    pub(crate) reserved: Mutex<Reserved>,
     refusals_seen: AtomicU64,
     moves: AtomicU32,
     /// Held while an answer is waited for.
@@ -240,6 +243,7 @@ impl Session {
             entries,
             submit: Mutex::new(submit),
             page: CompletionReader::new(Arc::clone(&page)),
+            reserved: Mutex::default(),
             refusals_seen: AtomicU64::new(0),
             moves: AtomicU32::new(0),
             asking: Mutex::new(()),
@@ -381,6 +385,9 @@ impl Session {
         self.retire_streams()?;
         let limit = || Error::new(ErrorCode::LimitReached, "the session has as many streams as it may");
         let index = self.inner.submit.lock().streams.indices.take(()).ok_or_else(limit)?;
+        self.reserve_stream(index).inspect_err(|_| {
+            self.inner.submit.lock().streams.indices.free(index);
+        })?;
         self.push(&Record::CreateStream { stream: index, priority })?;
         Ok(Stream(index))
     }
@@ -422,7 +429,11 @@ impl Session {
     /// `limitReached` when the session has as many as it may.
     pub fn create_event(&self) -> Result<Event, Error> {
         let limit = || Error::new(ErrorCode::LimitReached, "the session has as many events as it may");
-        self.inner.submit.lock().events.take(None).map(Event).ok_or_else(limit)
+        let index = self.inner.submit.lock().events.take(None).ok_or_else(limit)?;
+        self.reserve_event(index).inspect_err(|_| {
+            self.inner.submit.lock().events.free(index);
+        })?;
+        Ok(Event(index))
     }
 
     /// Gives an event up.

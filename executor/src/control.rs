@@ -158,10 +158,16 @@ impl Control {
             Ask::SwapArea { bytes, descriptor } => self.swap_area(bytes, &descriptor),
             Ask::Drain => return self.wait(Waiter::reply(id)),
             Ask::Fence { stream, position } => return self.wait(Waiter::fence(id, stream, position)),
-            Ask::Load { handle, entries, descriptor } => match self.load(id, handle, entries, descriptor) {
-                Ok(()) => return,
-                Err(error) => Err(error),
-            },
+            Ask::Load { handle, entries, descriptor, code_bytes_max } => {
+                match self.load(id, handle, entries, descriptor, code_bytes_max) {
+                    Ok(()) => return,
+                    Err(error) => Err(error),
+                }
+            }
+            Ask::Reserve(reserved) => {
+                self.session.state.lock().reserved = reserved;
+                Ok(())
+            }
             Ask::Unload(handle) => match self.unbind_image(handle) {
                 Ok(objects) => return self.wait(Waiter::reply_and_release(id, objects)),
                 Err(error) => Err(error),

@@ -7,7 +7,7 @@ use bulkhead_schema::{
     executor_capnp::{binding, name, range, request, span},
 };
 
-use crate::job::{Ask, Change, Span, Work};
+use crate::job::{Ask, Change, Reserved, Span, Work};
 
 /// What a handle is to mean, as the kernel says it.
 pub(crate) enum Meant {
@@ -23,6 +23,7 @@ pub(crate) enum Asked {
         session: u32,
         slot: u32,
         ring: Option<OwnedFd>,
+        reserved: Reserved,
     },
     /// An arena of one session, and where it goes in the other.
     Share {
@@ -65,7 +66,9 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
         request::Activity(()) => Ok(Asked::Activity),
         request::OpenSession(open) => {
             let open = open?;
-            Ok(Asked::Open { session: open.get_session(), slot: open.get_slot(), ring: descriptor().ok() })
+            let reserved = Reserved { streams: open.get_streams(), events: open.get_events() };
+            let ring = descriptor().ok();
+            Ok(Asked::Open { session: open.get_session(), slot: open.get_slot(), ring, reserved })
         }
         request::CloseSession(session) => of(session, Ask::Close),
         request::MapArena(range) => {
@@ -119,7 +122,13 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
             let image = image?;
             let (session, handle) = of_name(image.get_name()?)?;
             let entries = image.get_entries()?.iter().map(Handle::read).collect();
-            of(session, Ask::Load { handle, entries, descriptor: descriptor()? })
+            let code_bytes_max = image.get_code_bytes_max();
+            of(session, Ask::Load { handle, entries, descriptor: descriptor()?, code_bytes_max })
+        }
+        request::Reserve(reserve) => {
+            let reserve = reserve?;
+            let reserved = Reserved { streams: reserve.get_streams(), events: reserve.get_events() };
+            of(reserve.get_session(), Ask::Reserve(reserved))
         }
         request::UnloadImage(image) => {
             let (session, handle) = of_name(image?)?;

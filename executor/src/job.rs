@@ -44,6 +44,13 @@ pub(crate) enum Work {
     Lost,
 }
 
+/// Records may name streams and events below these numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reserved {
+    pub(crate) streams: u32,
+    pub(crate) events: u32,
+}
+
 /// What is asked.
 pub(crate) enum Ask {
     Change(Change),
@@ -53,7 +60,8 @@ pub(crate) enum Ask {
     RegisterHost { handle: Handle, bytes: u64, descriptor: OwnedFd },
     Drain,
     Fence { stream: u32, position: u64 },
-    Load { handle: Handle, entries: Vec<Handle>, descriptor: OwnedFd },
+    Load { handle: Handle, entries: Vec<Handle>, descriptor: OwnedFd, code_bytes_max: u64 },
+    Reserve(Reserved),
     Unload(Handle),
     AllowDynamicShared { handle: Handle, bytes: u32 },
     Resume { work: Work, ring: OwnedFd },

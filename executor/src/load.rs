@@ -4,6 +4,7 @@ use std::{
     fs::File,
     os::{fd::OwnedFd, unix::fs::FileExt},
     sync::Arc,
+    time::Instant,
 };
 
 use bulkhead_gpu::EntryInfo;
@@ -22,15 +23,19 @@ pub(crate) struct Loaded {
     pub(crate) image: Arc<Image>,
     pub(crate) bound: Vec<Entry>,
     infos: Vec<EntryInfo>,
+    code_bytes: u64,
+    compile_ms: u32,
 }
 
 /// Reads, verifies and loads the image behind a descriptor, which must have `count` entries.
-/// `hidden` is what the guard's parameters get: base, load mask, store mask.
+/// `hidden` is what the guard's parameters get: base, load mask, store mask. Code that is longer than `code_bytes_max` is
+/// not installed.
 pub(crate) fn load(
     executor: &Executor,
     descriptor: OwnedFd,
     count: usize,
     hidden: [u32; HIDDEN],
+    code_bytes_max: u64,
 ) -> Result<Loaded, Error> {
     let gpu = &*executor.gpu;
     let internal = |what: String| Error::new(ErrorCode::Internal, what);
@@ -41,16 +46,26 @@ pub(crate) fn load(
     // By position: a standby reads the same open file at the same time.
     file.read_exact_at(&mut text, 0).map_err(broken)?;
     let text = String::from_utf8(text).map_err(|error| internal(format!("the canonical print: {error}")))?;
+    let began = Instant::now();
     let verified = bulkhead_guard::verify(&text).map_err(|report| {
         tracing::error!(%report, "the compile process returned what the verifier refuses");
         Error::new(ErrorCode::ImageRefused, format!("the verifier refuses the guard's output: {report}"))
             .remedy("report this: the guard and the verifier disagree")
     })?;
     let compiled = gpu.compile(verified.text()).map_err(|error| device::error(&error))?;
+    let compile_ms = u32::try_from(began.elapsed().as_millis()).unwrap_or(u32::MAX);
+    // Where there is no compiler, the text is what is loaded.
+    let code = if compiled.code.is_empty() { compiled.ptx.len() } else { compiled.code.len() };
+    let code_bytes = u64::try_from(code).unwrap_or(u64::MAX);
+    if code_bytes > code_bytes_max {
+        let message =
+            format!("the image compiles to {code_bytes} bytes of code and {code_bytes_max} are left");
+        return Err(Error::new(ErrorCode::OutOfMemory, message).remedy("unload images, or split this one"));
+    }
     let image = executor.while_drained(|| gpu.install(&compiled)).map_err(|error| device::error(&error))?;
     let owned = Arc::new(Image::new(image.id, &executor.reaper));
     let (bound, infos) = bind(&verified, &image.entries, &owned, count, hidden)?;
-    Ok(Loaded { image: owned, bound, infos })
+    Ok(Loaded { image: owned, bound, infos, code_bytes, compile_ms })
 }
 
 fn bind(
@@ -101,7 +116,9 @@ fn bind(
 
 impl Loaded {
     /// Writes the entries, which are bound to `handles`, into a reply.
-    pub(crate) fn write(&self, handles: &[Handle], reply: reply::Builder<'_>) {
+    pub(crate) fn write(&self, handles: &[Handle], mut reply: reply::Builder<'_>) {
+        reply.set_code_bytes(self.code_bytes);
+        reply.set_compile_ms(self.compile_ms);
         let size = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let mut list = reply.init_loaded(size(self.infos.len()));
         for (index, ((info, bound), handle)) in self.infos.iter().zip(&self.bound).zip(handles).enumerate() {

@@ -93,6 +93,9 @@ fn carry_out(
 ) -> Result<Result<Outcome, Refused>, bulkhead_gpu::Error> {
     let gpu = &*state.gpu;
     match *record {
+        Record::CreateStream { stream, .. } if stream >= state.reserved.streams => {
+            return Ok(Err(ErrorCode::LimitReached.into()));
+        }
         Record::CreateStream { stream, priority } => {
             return state.streams.create(stream, priority, gpu.info()).map(|()| Ok(Outcome::Aside));
         }
@@ -131,7 +134,10 @@ fn carry_out(
         | Record::WaitOn { .. }
         | Record::RecordEvent { .. } => {}
     }
-    state.streams.revive(record.stream(), gpu.info())?;
+    // Stream 0 comes with the session.
+    if record.stream() < state.reserved.streams.max(1) {
+        state.streams.revive(record.stream(), gpu.info())?;
+    }
     let Some(stream) = state.streams.get(record.stream()).map(|stream| stream.id) else {
         return Ok(Err(ErrorCode::InvalidHandle.into()));
     };
@@ -204,7 +210,7 @@ fn carry_out(
             return Ok(Ok(if held { Outcome::Held } else { Outcome::Nothing }));
         }
         Record::RecordEvent { event, .. } => {
-            if event >= limits::EVENTS_MAX {
+            if event >= state.reserved.events.min(limits::EVENTS_MAX) {
                 return Ok(Err(ErrorCode::LimitReached.into()));
             }
             let event = match state.events.events.get(&event) {

@@ -15,7 +15,7 @@ use crate::{
     decode::{self, Asked, Meant},
     device::{self, Backend},
     executor::{Executor, Known},
-    job::{Ask, Change, Job, Span, Target},
+    job::{Ask, Change, Job, Reserved, Span, Target},
     link::Link,
     session::{self, report},
 };
@@ -112,7 +112,7 @@ impl Server {
         let done = match decode::request(request, descriptor)? {
             Asked::Describe => self.describe(id),
             Asked::Activity => self.activity(id),
-            Asked::Open { session, slot, ring } => self.open(id, session, slot, ring),
+            Asked::Open { session, slot, ring, reserved } => self.open(id, session, slot, ring, reserved),
             Asked::Share { from, arena, to, at } => self.share(id, (from, arena), (to, at)),
             Asked::Bind { session, bindings } => self.bind(id, session, bindings),
             Asked::Of { session, ask } => self.job(session, Job { id, ask }),
@@ -147,7 +147,14 @@ impl Server {
     }
 
     /// Opens a session on a thread of its own: filling its slot may take a while.
-    fn open(&self, id: u64, session: u32, slot: u32, ring: Option<OwnedFd>) -> Result<(), Error> {
+    fn open(
+        &self,
+        id: u64,
+        session: u32,
+        slot: u32,
+        ring: Option<OwnedFd>,
+        reserved: Reserved,
+    ) -> Result<(), Error> {
         if self.executor.reaper.is_full() {
             let error = Error::new(ErrorCode::LimitReached, "too much waits for the device to be idle");
             return Err(error.remedy("try again when the kernels that run now have ended"));
@@ -160,7 +167,7 @@ impl Server {
         let open = move || {
             let link = &executor.link;
             let opened = executor.gpu.bind_thread().map_err(|error| device::error(&error));
-            match opened.and_then(|()| session::open(&executor, session, slot, ring.as_ref())) {
+            match opened.and_then(|()| session::open(&executor, session, slot, ring.as_ref(), reserved)) {
                 Ok(page) => report(link.reply(id, Some(page.as_fd()), |mut reply| reply.set_opened(()))),
                 Err(error) => session::answer(link, id, &Err(error)),
             }

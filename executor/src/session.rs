@@ -13,7 +13,7 @@ use std::{
 use bulkhead_gpu::Gpu;
 use bulkhead_mm::{Pause, Slot};
 use bulkhead_ring::{CompletionWriter, memory::Completion};
-use bulkhead_schema::{Error, ErrorCode};
+use bulkhead_schema::{Error, ErrorCode, limits};
 use parking_lot::{Condvar, Mutex};
 
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     control::Control,
     device,
     executor::{Executor, Known},
-    job::Change,
+    job::{Change, Reserved},
     link::Link,
     pump::Waiter,
     reaper::Page,
@@ -41,6 +41,8 @@ pub(crate) struct State {
     pub(crate) bindings: Bindings,
     pub(crate) streams: Streams,
     pub(crate) events: Events,
+    /// What records may name.
+    pub(crate) reserved: Reserved,
     pub(crate) waiters: Vec<Waiter>,
     /// Whether the pump may submit, and which changes of pages wait for its work to pass.
     pub(crate) pause: Pause<Asked>,
@@ -70,6 +72,7 @@ impl State {
             bindings: Bindings::default(),
             streams,
             events: Events::default(),
+            reserved: Reserved { streams: limits::STREAMS_MAX, events: limits::EVENTS_MAX },
             waiters: Vec::new(),
             pause: Pause::new(),
             swapped: None,
@@ -115,11 +118,12 @@ pub(crate) fn open(
     id: u32,
     slot: Slot,
     ring: Option<&OwnedFd>,
+    reserved: Reserved,
 ) -> Result<OwnedFd, Error> {
     let device = |error| device::error(&error);
     let gpu = &executor.gpu;
     let memory = executor.slots.take(slot).map_err(device)?;
-    let made = start(executor, id, slot, ring);
+    let made = start(executor, id, slot, ring, reserved);
     let (mut control, session, descriptor) = match made {
         Ok(made) => made,
         Err(error) => {
@@ -145,6 +149,7 @@ fn start(
     id: u32,
     slot: Slot,
     ring: Option<&OwnedFd>,
+    reserved: Reserved,
 ) -> Result<(Control, Arc<Session>, OwnedFd), Error> {
     let device = |error| device::error(&error);
     let gpu = &executor.gpu;
@@ -156,10 +161,12 @@ fn start(
     let page_at = completion.range().0;
     let mut streams = Streams::new(Arc::clone(gpu), CompletionWriter::new(completion), page_at);
     streams.create(0, 0, gpu.info()).map_err(device)?;
+    let mut state = State::new(Arc::clone(gpu), streams, Arc::clone(&executor.gate));
+    state.reserved = reserved;
     let session = Arc::new(Session {
         id,
         slot,
-        state: Mutex::new(State::new(Arc::clone(gpu), streams, Arc::clone(&executor.gate))),
+        state: Mutex::new(state),
         resumed: Condvar::new(),
         stopping: AtomicBool::new(false),
         submitted_ns: AtomicU64::new(executor.now_ns()),

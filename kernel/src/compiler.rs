@@ -27,14 +27,15 @@ use rustix::{
 use tokio::{
     process::{Child, Command},
     sync::Semaphore,
+    time::Instant,
 };
 
-use crate::refusal::internal;
+use crate::{refusal::internal, session::Spending};
 
 /// How much is copied before others get their turn, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
 /// What an answer holds besides its text, in bytes.
-const FRAME_BYTES: u64 = 1 << 20;
+pub(crate) const FRAME_BYTES: u64 = 1 << 20;
 /// Descriptors a compile process may have open.
 const DESCRIPTORS_MAX: u64 = 32;
 
@@ -42,6 +43,8 @@ const DESCRIPTORS_MAX: u64 = 32;
 pub(crate) struct Compiled {
     /// A sealed memfd with the canonical text.
     pub(crate) text: OwnedFd,
+    /// How long that is.
+    pub(crate) bytes: u64,
     pub(crate) entries: u32,
 }
 
@@ -59,7 +62,12 @@ impl Compiler {
     }
 
     /// Compiles an image for a device's architecture (90 for sm_90). Dropping the future kills the process.
-    pub(crate) async fn compile(&self, image: &OwnedFd, architecture: u32) -> Result<Compiled, Error> {
+    pub(crate) async fn compile(
+        &self,
+        image: &OwnedFd,
+        architecture: u32,
+        spending: Spending<'_>,
+    ) -> Result<Compiled, Error> {
         if self.waiting.get() >= limits::COMPILES_QUEUED_MAX {
             return Err(Error::new(ErrorCode::LimitReached, "too many images wait to be compiled")
                 .remedy("try again later"));
@@ -67,13 +75,19 @@ impl Compiler {
         let waiting = Waiting::new(&self.waiting);
         let place = self.places.acquire().await.map_err(|_| internal("the compiler is gone"))?;
         drop(waiting);
+        let clock = Clock { began: Instant::now(), spent: spending.spent };
         let output = memory("bulkhead-compiled").map_err(|error| failed(error.into()))?;
         let mut child = self.start(image, &output, architecture).map_err(failed)?;
         let patience = self.second * u32::try_from(limits::COMPILE_SECONDS).unwrap_or(u32::MAX);
-        let status = match tokio::time::timeout(patience, child.wait()).await {
+        let status = match tokio::time::timeout(patience.min(spending.most), child.wait()).await {
             Ok(status) => status.map_err(failed)?,
             Err(_) => {
                 child.kill().await.map_err(failed)?;
+                if spending.most < patience {
+                    let left = spending.most.as_millis();
+                    let message = format!("compiling took longer than the {left} compile_ms that are left");
+                    return Err(Error::new(ErrorCode::LimitReached, message).remedy("open a new session"));
+                }
                 let message = format!("compiling took longer than {} s", limits::COMPILE_SECONDS);
                 return Err(Error::new(ErrorCode::LimitReached, message).remedy("split the image"));
             }
@@ -83,6 +97,7 @@ impl Compiler {
             return Err(Error::new(ErrorCode::ImageInvalid, message));
         }
         let compiled = read(output).await;
+        drop(clock);
         drop(place);
         compiled
     }
@@ -122,6 +137,18 @@ impl Compiler {
             }
         }
         Ok(child)
+    }
+}
+
+/// Notes how long was compiled, however that ended.
+struct Clock<'a> {
+    began: Instant,
+    spent: &'a Cell<Duration>,
+}
+
+impl Drop for Clock<'_> {
+    fn drop(&mut self) {
+        self.spent.set(self.spent.get().saturating_add(self.began.elapsed()));
     }
 }
 
@@ -196,7 +223,7 @@ async fn read(output: OwnedFd) -> Result<Compiled, Error> {
         tokio::task::yield_now().await;
     }
     rustix::fs::fcntl_add_seals(&copy, every).map_err(|error| failed(error.into()))?;
-    Ok(Compiled { text: copy.into(), entries })
+    Ok(Compiled { text: copy.into(), bytes: at, entries })
 }
 
 /// An error as a compile process tells it: it may say what is wrong with the image, and nothing about anything else.

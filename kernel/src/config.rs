@@ -2,6 +2,7 @@
 
 use std::{ffi::OsString, fmt, io, os::fd::OwnedFd, path::PathBuf, time::Duration};
 
+use bulkhead_mm::Amounts;
 use bulkhead_schema::limits;
 
 use crate::executor::DeviceInfo;
@@ -33,8 +34,12 @@ pub struct Limits {
     pub connections_max: usize,
     /// Sessions at a time.
     pub sessions_max: u32,
-    /// Pinned host memory of one session, in bytes.
-    pub session_host_bytes: u64,
+    /// What one session may use of anything.
+    pub session: Amounts,
+    /// What all sessions together may use of anything.
+    pub total: Amounts,
+    /// The most urgent priority that a session may choose; lower is more urgent.
+    pub priority_ceiling: i32,
     /// Pinned host memory of all sessions together, in bytes.
     pub host_bytes: u64,
     /// Device memory of all sessions together, in bytes, where that is less than the device has for them.
@@ -55,7 +60,9 @@ impl Default for Limits {
         Self {
             connections_max: limits::CONNECTIONS_MAX,
             sessions_max: limits::SESSIONS_MAX,
-            session_host_bytes: limits::HOST_BYTES_MAX,
+            session: Amounts::UNLIMITED,
+            total: Amounts::UNLIMITED,
+            priority_ceiling: 0,
             host_bytes: half_of_memory,
             device_bytes: None,
             swap_bytes: half_of_memory,

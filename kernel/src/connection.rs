@@ -267,10 +267,11 @@ impl Bulkhead {
         connection: Rc<Connection>,
         device: u32,
         name: Result<String, Error>,
-        terms: Terms,
+        terms: Result<Terms, Error>,
     ) -> Result<Opened, Error> {
         connection.greeted()?;
         let device = connection.kernel.device(device)?;
+        let terms = terms?.no_more_urgent_than(connection.kernel.limits.priority_ceiling);
         open(connection, device, name?, terms, None).await
     }
 
@@ -308,6 +309,20 @@ impl Opened {
     }
 }
 
+/// Says what was opened, as far as that is the same for every kind of session.
+macro_rules! write_opened {
+    ($opened:expr, $written:expr) => {{
+        let session = &$opened.session.0;
+        let (base, bytes) = session.addresses();
+        $written.set_id(session.id);
+        $written.set_window_base(base);
+        $written.set_window_bytes(bytes);
+        $opened.token.write($written.reborrow().init_ring());
+    }};
+}
+
+pub(crate) use write_opened;
+
 /// Opens a session for a client.
 pub(crate) async fn open(
     connection: Rc<Connection>,
@@ -336,7 +351,8 @@ pub(crate) async fn open(
     connection.sessions.borrow_mut().push(Rc::downgrade(session));
     kernel.sessions.borrow_mut().insert(id, Rc::downgrade(session));
     // Where the connection has ended meanwhile, this refuses, and dropping the session ends it.
-    let token = connection.give(Purpose::Fetch(vec![opened.ring, opened.completions]))?;
+    let token =
+        connection.give(Purpose::Fetch(vec![opened.ring, opened.completions], Some(opened.on_the_way)))?;
     Ok(Opened { session: opened.session, token, entries: opened.entries, connection })
 }
 
@@ -441,12 +457,7 @@ impl bulkhead::Server for Bulkhead {
         match opened {
             Ok(opened) => {
                 let mut written = result.init_ok();
-                let session = &opened.session.0;
-                let (base, bytes) = session.addresses();
-                written.set_id(session.id);
-                written.set_window_base(base);
-                written.set_window_bytes(bytes);
-                opened.token.write(written.reborrow().init_ring());
+                write_opened!(opened, written);
                 written.set_session(opened.into_session());
             }
             Err(error) => {

@@ -30,7 +30,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{packets::Packets, watched::watched};
+use crate::{packets::Packets, session::Charge, watched::watched};
 
 /// A process at the other end of a socket, as the system vouches for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,8 +87,8 @@ impl Token {
 
 /// What a token is good for.
 pub(crate) enum Purpose {
-    /// The client fetches these.
-    Fetch(Vec<OwnedFd>),
+    /// The client fetches these; what they are charged.
+    Fetch(Vec<OwnedFd>, Option<Charge>),
     /// The client sends one; whether it is accepted.
     Send(Box<dyn FnOnce(OwnedFd) -> Result<(), Error>>),
 }
@@ -162,7 +162,7 @@ impl Tokens {
         token: Token,
         peer: Peer,
         mut sent: Vec<OwnedFd>,
-    ) -> Result<Vec<OwnedFd>, &'static str> {
+    ) -> Result<(Vec<OwnedFd>, Option<Charge>), &'static str> {
         self.expire();
         match self.entries.borrow().get(&token) {
             None => return Err("no such token"),
@@ -171,10 +171,10 @@ impl Tokens {
         }
         let entry = self.entries.borrow_mut().remove(&token).ok_or("no such token")?;
         match (entry.purpose, sent.pop()) {
-            (Purpose::Fetch(descriptors), None) => Ok(descriptors),
-            (Purpose::Fetch(_), Some(_)) => Err("a descriptor came with a token to fetch"),
+            (Purpose::Fetch(descriptors, charge), None) => Ok((descriptors, charge)),
+            (Purpose::Fetch(..), Some(_)) => Err("a descriptor came with a token to fetch"),
             (Purpose::Send(accept), Some(descriptor)) if sent.is_empty() => match accept(descriptor) {
-                Ok(()) => Ok(Vec::new()),
+                Ok(()) => Ok((Vec::new(), None)),
                 Err(error) => {
                     tracing::info!(%error, "a descriptor was refused");
                     Err("the descriptor is not what was offered")
@@ -257,15 +257,16 @@ async fn converse(packets: &Packets, peer: Peer, tokens: &Tokens, second: Durati
             Token::BYTES => {}
             _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet that is no token")),
         }
-        let (answer, descriptors) = match tokens.present(Token(buffer), peer, sent) {
+        let (answer, (descriptors, charge)) = match tokens.present(Token(buffer), peer, sent) {
             Ok(descriptors) => ([0], descriptors),
             Err(reason) => {
                 tracing::warn!(target: "bulkhead::audit", ?peer, reason, "token refused");
-                ([1], Vec::new())
+                ([1], (Vec::new(), None))
             }
         };
         let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         tokio::time::timeout(patience, packets.send(&answer, &descriptors)).await??;
+        drop(charge);
     }
 }
 
@@ -285,7 +286,7 @@ mod tests {
     #[test]
     fn a_token_is_good_once() {
         let tokens = Tokens::new(Duration::from_secs(1));
-        let token = tokens.give(0, PEER, Purpose::Fetch(Vec::new())).unwrap();
+        let token = tokens.give(0, PEER, Purpose::Fetch(Vec::new(), None)).unwrap();
         assert!(tokens.present(token, PEER, Vec::new()).is_ok());
         assert!(tokens.present(token, PEER, Vec::new()).is_err());
     }
@@ -293,7 +294,7 @@ mod tests {
     #[test]
     fn a_token_is_good_for_its_own_process_only() {
         let tokens = Tokens::new(Duration::from_secs(1));
-        let token = tokens.give(0, PEER, Purpose::Fetch(Vec::new())).unwrap();
+        let token = tokens.give(0, PEER, Purpose::Fetch(Vec::new(), None)).unwrap();
         let other = Peer { uid: 1, pid: Some(3) };
         assert!(tokens.present(token, other, Vec::new()).is_err());
         assert!(tokens.present(token, PEER, Vec::new()).is_ok());
@@ -303,7 +304,7 @@ mod tests {
     fn a_token_expires() {
         let second = Duration::from_millis(1);
         let tokens = Tokens::new(second);
-        let token = tokens.give(0, PEER, Purpose::Fetch(Vec::new())).unwrap();
+        let token = tokens.give(0, PEER, Purpose::Fetch(Vec::new(), None)).unwrap();
         std::thread::sleep(second * u32::try_from(limits::TOKEN_SECONDS + 1).unwrap());
         assert!(tokens.present(token, PEER, Vec::new()).is_err());
         assert!(tokens.entries.borrow().is_empty() && tokens.order.borrow().is_empty());
@@ -313,7 +314,7 @@ mod tests {
     fn used_tokens_leave_nothing_behind() {
         let tokens = Tokens::new(Duration::from_secs(1));
         for _ in 0..1_000 {
-            let token = tokens.give(0, PEER, Purpose::Fetch(Vec::new())).unwrap();
+            let token = tokens.give(0, PEER, Purpose::Fetch(Vec::new(), None)).unwrap();
             tokens.present(token, PEER, Vec::new()).unwrap();
         }
         assert!(tokens.order.borrow().len() <= limits::TOKENS_MAX + 2);
@@ -323,12 +324,12 @@ mod tests {
     fn a_connection_has_so_many_tokens_and_no_more() {
         let tokens = Tokens::new(Duration::from_secs(1));
         for _ in 0..limits::TOKENS_MAX {
-            tokens.give(0, PEER, Purpose::Fetch(Vec::new())).unwrap();
+            tokens.give(0, PEER, Purpose::Fetch(Vec::new(), None)).unwrap();
         }
-        let error = tokens.give(0, PEER, Purpose::Fetch(Vec::new())).err().unwrap();
+        let error = tokens.give(0, PEER, Purpose::Fetch(Vec::new(), None)).err().unwrap();
         assert_eq!(error.code, ErrorCode::LimitReached);
-        assert!(tokens.give(1, PEER, Purpose::Fetch(Vec::new())).is_ok());
+        assert!(tokens.give(1, PEER, Purpose::Fetch(Vec::new(), None)).is_ok());
         tokens.forget(0);
-        assert!(tokens.give(0, PEER, Purpose::Fetch(Vec::new())).is_ok());
+        assert!(tokens.give(0, PEER, Purpose::Fetch(Vec::new(), None)).is_ok());
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     compiler::Compiler,
     descriptors::Tokens,
     executor::{Device, DeviceInfo, length},
-    session::Session,
+    session::{Session, columns, write_columns},
 };
 
 /// What all connections share.
@@ -72,7 +72,9 @@ impl Kernel {
             status.set_swap_outs(outs);
             status.set_swap_ins(ins);
             status.set_swapped_bytes(moved_bytes);
-            status.set_charged_bytes(device.ledger.borrow().used().get(Resource::DeviceBytes));
+            let ledger = device.ledger.borrow();
+            status.set_charged_bytes(ledger.used().get(Resource::DeviceBytes));
+            write_columns(ledger.used(), ledger.limits(), status.init_ledger(columns()));
         }
         let sessions = self.sessions();
         let mut list = builder.init_sessions(length(sessions.len()));
@@ -95,6 +97,7 @@ impl Kernel {
             status.set_swaps(session.swaps());
             status.set_granted(length(session.granted_count()));
             status.set_quarantined_bytes(session.quarantined_bytes());
+            session.write_ledger(status.init_ledger(columns()));
         }
     }
 

@@ -56,6 +56,7 @@ mod revocation;
 mod server;
 mod session;
 mod swapping;
+mod table;
 mod task;
 mod watched;
 

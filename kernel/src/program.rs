@@ -57,9 +57,13 @@ impl Program {
         }
     }
 
-    fn derive(&self, entries: Result<Vec<Handle>, Error>, terms: Terms) -> Result<Served, Error> {
+    fn derive(
+        &self,
+        entries: Result<Vec<Handle>, Error>,
+        terms: Result<Terms, Error>,
+    ) -> Result<Served, Error> {
         let own = self.share()?;
-        let mut share = Share { entries: Vec::new(), terms: terms.within(&own.terms) };
+        let mut share = Share { entries: Vec::new(), terms: terms?.within(&own.terms) };
         for entry in entries? {
             let found = own.entries.iter().find(|(handle, _)| *handle == entry);
             share.entries.push(found.cloned().ok_or_else(|| not_here(entry))?);
@@ -108,12 +112,7 @@ impl gpu_program::Server for Program {
         match opened {
             Ok(opened) => {
                 let mut written = result.init_ok();
-                let session = &opened.session.0;
-                let (base, bytes) = session.addresses();
-                written.set_id(session.id);
-                written.set_window_base(base);
-                written.set_window_bytes(bytes);
-                opened.token.write(written.reborrow().init_ring());
+                connection::write_opened!(opened, written);
                 let entries: &[(Handle, EntryInfo)] = &opened.entries;
                 let mut list = written.reborrow().init_entries(length(entries.len()));
                 for (at, (handle, info)) in (0u32..).zip(entries) {

@@ -25,34 +25,39 @@ pub(crate) fn region(error: RegionError) -> Error {
 }
 
 pub(crate) fn ledger(error: LedgerError) -> Error {
-    let code = match error {
-        LedgerError::AccountLimit { resource, .. }
-        | LedgerError::AncestorLimit { resource, .. }
-        | LedgerError::TotalLimit { resource, .. } => match resource {
-            Resource::DeviceBytes
-            | Resource::HostBytes
-            | Resource::SwapBytes
-            | Resource::CodeBytes
-            | Resource::LocalBytes => ErrorCode::OutOfMemory,
-            Resource::Capabilities
-            | Resource::Images
-            | Resource::Streams
-            | Resource::Events
-            | Resource::Fences
-            | Resource::Tokens
-            | Resource::Descriptors
-            | Resource::CompileMilliseconds => ErrorCode::LimitReached,
-        },
-        LedgerError::TooDeep => ErrorCode::LimitReached,
+    let (resource, whose) = match error {
+        LedgerError::AccountLimit { resource, .. } => {
+            (resource, "its terms, and `bulkhead serve --session-limit`,")
+        }
+        LedgerError::AncestorLimit { resource, .. } => {
+            (resource, "the terms of the session that it draws on")
+        }
+        LedgerError::TotalLimit { resource, .. } => (resource, "`bulkhead serve --total-limit`"),
+        LedgerError::TooDeep => return Error::new(ErrorCode::LimitReached, error.to_string()),
         LedgerError::NoAccount
         | LedgerError::Underflow { .. }
         | LedgerError::Consumed { .. }
-        | LedgerError::OpenChildren { .. } => ErrorCode::Internal,
+        | LedgerError::OpenChildren { .. } => return internal(error.to_string()),
     };
-    Error::new(code, error.to_string()).remedy(match code {
-        ErrorCode::OutOfMemory | ErrorCode::LimitReached => "close what is not needed any more",
-        _ => "",
-    })
+    let code = if resource.is_bytes() { ErrorCode::OutOfMemory } else { ErrorCode::LimitReached };
+    let wait = match resource {
+        Resource::DeviceBytes | Resource::HostBytes | Resource::SwapBytes => "free memory",
+        Resource::CodeBytes | Resource::LocalBytes | Resource::Images => "unload images",
+        Resource::KernelBytes | Resource::Uploads => {
+            "load or unload images, or wait until those offered expire"
+        }
+        Resource::Capabilities => "close capabilities",
+        Resource::Streams | Resource::Events => "use those that there are",
+        Resource::Fences => "wait for some to pass",
+        Resource::Tokens => "drop tokens",
+        Resource::Descriptors => "close images and host memory",
+        Resource::Revocations => "drop revocations",
+        Resource::Gifts => "wait until the session has taken some",
+        Resource::Sessions => "close sessions",
+        Resource::CompileMilliseconds => "open a new session",
+    };
+    let key = resource.key();
+    Error::new(code, error.to_string()).remedy(format!("{wait}; {whose} set the limit of {key}"))
 }
 
 /// An error that is ours: the client can do nothing about it.

@@ -3,6 +3,7 @@
 use std::{cell::Cell, rc::Rc, time::Duration};
 
 use bulkhead_caps::{Extent, RevocationId};
+use bulkhead_mm::Resource;
 use bulkhead_schema::{
     Error, ErrorCode, Handle,
     bulkhead_capnp::{Moment, gpu_revocation},
@@ -11,7 +12,7 @@ use bulkhead_schema::{
 
 use crate::{
     books::{Batch, Stage},
-    session::Session,
+    session::{Charge, Session},
 };
 
 /// A revocation that somebody may ask about.
@@ -24,18 +25,15 @@ pub(crate) struct Revocation {
     lingering: Vec<Rc<Batch>>,
     /// Overdue once is overdue for good.
     overdue: Cell<bool>,
+    _charge: Charge,
 }
 
 impl Revocation {
     /// Marks what is derived from a capability of a session, and the capability itself where that is asked for.
     pub(crate) fn begin(session: &Rc<Session>, handle: Handle, extent: Extent) -> Result<Self, Error> {
-        if session.revocations.get() >= limits::REVOCATIONS_MAX {
-            let message = format!("{} revocations of the session are held", limits::REVOCATIONS_MAX);
-            return Err(Error::new(ErrorCode::LimitReached, message).remedy("drop some of them"));
-        }
+        let charge = session.charge(Resource::Revocations, 1)?;
         let patience = session.limits.seconds(limits::DRAIN_SECONDS);
         let marked = session.books().revoke(session.owner, handle, extent, patience)?;
-        session.revocations.set(session.revocations.get() + 1);
         tracing::debug!(session = session.id, ended = marked.count, "revoked");
         Ok(Self {
             session: Rc::clone(session),
@@ -43,6 +41,7 @@ impl Revocation {
             count: marked.count,
             lingering: marked.lingering,
             overdue: Cell::new(false),
+            _charge: charge,
         })
     }
 
@@ -81,7 +80,6 @@ impl Revocation {
 
 impl Drop for Revocation {
     fn drop(&mut self) {
-        self.session.revocations.set(self.session.revocations.get().saturating_sub(1));
         self.session.books().forget(self.id);
     }
 }

@@ -140,6 +140,19 @@ impl Ledger {
         self.accounts.get(&account).map(|entry| entry.used).unwrap_or_default()
     }
 
+    /// What all accounts together may use.
+    #[must_use]
+    pub fn limits(&self) -> Amounts {
+        self.limits
+    }
+
+    /// What one account could use at most, were the others empty; nothing where there is no such account.
+    #[must_use]
+    pub fn limits_of(&self, account: Account) -> Amounts {
+        let limits = self.chain(account).map(|(_, entry)| entry.limits).reduce(Amounts::min);
+        limits.unwrap_or_default().min(self.limits)
+    }
+
     /// How much more an account could be charged; nothing where there is no such account.
     #[must_use]
     pub fn left(&self, account: Account, resource: Resource) -> u64 {
@@ -241,10 +254,19 @@ impl Ledger {
 
     /// Undoes a charge to this very account, or changes nothing.
     pub fn refund(&mut self, account: Account, resource: Resource, amount: u64) -> Result<(), LedgerError> {
-        let entry = self.accounts.get_mut(&account).ok_or(LedgerError::NoAccount)?;
+        if !self.accounts.contains_key(&account) {
+            return Err(LedgerError::NoAccount);
+        }
         if resource.is_consumed() {
             return Err(LedgerError::Consumed { resource });
         }
+        self.release(account, resource, amount)
+    }
+
+    /// Undoes the part of a charge to this very account that was not used up, also of what is consumed, or changes
+    /// nothing.
+    pub fn release(&mut self, account: Account, resource: Resource, amount: u64) -> Result<(), LedgerError> {
+        let entry = self.accounts.get_mut(&account).ok_or(LedgerError::NoAccount)?;
         let used = entry.own.get(resource);
         if amount > used {
             return Err(LedgerError::Underflow { resource, asked: amount, used });

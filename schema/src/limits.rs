@@ -74,9 +74,9 @@ pub const CANCELLED_MAX: usize = 65_536;
 /// Parameters of a connection's outstanding calls, in bytes.
 pub const QUESTION_BYTES_MAX: usize = 16 << 20;
 /// Fences of a session that have not passed.
-pub const FENCES_MAX: usize = 1024;
+pub const FENCES_MAX: u64 = 1024;
 /// Images that a session has offered and not yet loaded.
-pub const UPLOADS_MAX: usize = 16;
+pub const UPLOADS_MAX: u64 = 16;
 /// Connections to the descriptor socket at a time.
 pub const DESCRIPTOR_CONNECTIONS_MAX: usize = 64;
 /// How long a connection to the descriptor socket may be silent, in seconds.
@@ -98,8 +98,18 @@ pub const REVOCATIONS_MAX: u32 = 64;
 /// Sturdy tokens of a session.
 pub const STURDY_TOKENS_MAX: u64 = 1024;
 /// Capabilities that others gave a session and it has not looked at.
-pub const GRANTS_MAX: usize = 64;
+pub const GRANTS_MAX: u64 = 64;
 /// Entries of a program.
 pub const PROGRAM_ENTRIES_MAX: u32 = 1024;
+/// Loaded code of a session, in bytes.
+pub const CODE_BYTES_MAX: u64 = 1 << 30;
+/// Local memory of a session's kernels, in bytes: what the one that needs most of it needs on the whole device.
+pub const LOCAL_BYTES_MAX: u64 = 8 << 30;
+/// Host memory that the kernel keeps for a session and the device does not reach, in bytes.
+pub const KERNEL_BYTES_MAX: u64 = 2 << 30;
+/// Time that images of a session may be compiled for, in milliseconds, in its whole life.
+pub const COMPILE_MILLISECONDS_MAX: u64 = 3_600_000;
+/// Limits that the terms of a session name.
+pub const TERMS_LIMITS_MAX: u32 = 64;
 /// Descriptors that the kernel keeps for a session: its ring, its images, its host memory.
 pub const SESSION_DESCRIPTORS_MAX: u64 = 512;

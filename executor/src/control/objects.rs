@@ -135,6 +135,7 @@ impl Control {
         handle: Handle,
         entries: Vec<Handle>,
         descriptor: OwnedFd,
+        code_bytes_max: u64,
     ) -> Result<(), Error> {
         let (executor, session) = (Arc::clone(&self.executor), Arc::clone(&self.session));
         if entries.iter().chain([&handle]).any(|handle| !Bindings::has_slot(handle.slot)) {
@@ -145,7 +146,9 @@ impl Control {
                 .gpu
                 .bind_thread()
                 .map_err(|error| device::error(&error))
-                .and_then(|()| load::load(&executor, descriptor, entries.len(), session.hidden()))
+                .and_then(|()| {
+                    load::load(&executor, descriptor, entries.len(), session.hidden(), code_bytes_max)
+                })
                 .and_then(|loaded| {
                     let mut state = session.state.lock();
                     bind_image(&mut state, &executor, &session, handle, &entries, &loaded)?;

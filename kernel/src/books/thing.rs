@@ -11,7 +11,11 @@ use bulkhead_schema::Handle;
 use tokio::sync::{Mutex, watch};
 
 use super::{Batch, Stage};
-use crate::{executor::EntryInfo, fence::Passed, session::Session};
+use crate::{
+    executor::EntryInfo,
+    fence::Passed,
+    session::{Charge, Session},
+};
 
 /// What a capability names, and whose it is. Enough to make it again in another executor.
 pub(crate) struct Thing {
@@ -26,7 +30,7 @@ pub(crate) enum What {
     /// Device memory.
     Memory(Memory),
     /// Host memory shared with the device.
-    Host { bytes: u64, memory: OwnedFd },
+    Host { bytes: u64, memory: OwnedFd, charges: RefCell<Vec<Charge>> },
     /// Loaded code.
     Code(Code),
     /// A completion point, of a stream or of whoever signals it.
@@ -79,6 +83,9 @@ pub(crate) struct Code {
     pub(crate) text: OwnedFd,
     pub(crate) entries: RefCell<Vec<(Handle, EntryInfo)>>,
     pub(crate) state: Cell<Loaded>,
+    /// Local memory that one of its kernels needs on the whole device.
+    pub(crate) local_bytes: Cell<u64>,
+    pub(crate) charges: RefCell<Vec<Charge>>,
 }
 
 /// Whether an executor has it.

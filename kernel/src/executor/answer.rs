@@ -14,12 +14,21 @@ pub(crate) enum Answer {
     Device(DeviceInfo),
     /// A session is open; the completion page's memfd.
     Opened(OwnedFd),
-    /// An image is loaded; its entries.
-    Loaded(Vec<EntryInfo>),
+    /// An image is loaded.
+    Loaded(LoadedImage),
     /// Physical memory, for another executor to adopt.
     Exported(OwnedFd),
     /// What each session does.
     Activity(Vec<Activity>),
+}
+
+/// A loaded image.
+#[derive(Debug)]
+pub(crate) struct LoadedImage {
+    pub(crate) entries: Vec<EntryInfo>,
+    pub(crate) code_bytes: u64,
+    /// How long the executor compiled it.
+    pub(crate) compile_ms: u32,
 }
 
 /// What a session does, as its executor sees it.
@@ -54,7 +63,21 @@ pub(crate) struct DeviceInfo {
     pub(crate) attributes: Vec<(u32, i32)>,
 }
 
+/// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
+const MULTIPROCESSORS: u32 = 16;
+/// `CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR`.
+const THREADS_PER_MULTIPROCESSOR: u32 = 39;
+
 impl DeviceInfo {
+    /// How many threads can be on the device at a time, each of which has local memory of its own.
+    pub(crate) fn threads(&self) -> u64 {
+        let attribute = |number| {
+            let found = self.attributes.iter().find(|(known, _)| *known == number);
+            found.and_then(|(_, value)| u64::try_from(*value).ok()).unwrap_or(1)
+        };
+        attribute(MULTIPROCESSORS).saturating_mul(attribute(THREADS_PER_MULTIPROCESSOR))
+    }
+
     fn read(reader: bulkhead_capnp::device::Reader<'_>) -> Result<Self, capnp::Error> {
         Ok(Self {
             backend: text(reader.get_backend()?),
@@ -184,9 +207,11 @@ pub(crate) fn decode(mut packet: &[u8], mut descriptors: Vec<OwnedFd>) -> Result
             let page = descriptors.pop().ok_or(Malformed::Descriptors { found, expected: 1 })?;
             return Ok(Decoded::Reply(id, Ok(Answer::Opened(page))));
         }
-        Which::Loaded(entries) => {
-            Answer::Loaded(entries?.iter().map(EntryInfo::read).collect::<Result<_, _>>()?)
-        }
+        Which::Loaded(entries) => Answer::Loaded(LoadedImage {
+            entries: entries?.iter().map(EntryInfo::read).collect::<Result<_, _>>()?,
+            code_bytes: reply.get_code_bytes(),
+            compile_ms: reply.get_compile_ms(),
+        }),
         Which::SessionEnded(ended) => {
             count(0)?;
             let ended = ended?;

@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_mm::{Amounts, Ledger, Resource, Slot};
+use bulkhead_mm::{Amounts, Ledger, Slot};
 use bulkhead_schema::{Error, ErrorCode, limits};
 use tokio::{
     process::Child,
@@ -271,12 +271,7 @@ impl Device {
             name = info.name,
             "an executor serves"
         );
-        self.ledger.borrow_mut().set_limits(
-            Amounts::UNLIMITED
-                .with(Resource::DeviceBytes, self.limits.usable_bytes(info))
-                .with(Resource::HostBytes, self.limits.host_bytes)
-                .with(Resource::SwapBytes, self.limits.swap_bytes),
-        );
+        self.ledger.borrow_mut().set_limits(self.limits.total_amounts(info));
         self.state.send_replace(State::Running(incarnation));
         let failure = tokio::select! {
             biased;

@@ -7,7 +7,7 @@ use bulkhead_mm::Resource;
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::gpu_copy_session, limits};
 use tokio::sync::watch;
 
-use super::{OpenSession, Phase, Session};
+use super::{OpenSession, Phase, Session, columns};
 use crate::{
     books::What,
     buffer,
@@ -50,7 +50,6 @@ impl Session {
         }
         let waiting = self.charge(Resource::Fences, 1)?;
         let held = self.hold(Kind::Fence, What::Point(watch::Sender::new(None)))?;
-        waiting.keep();
         let thing = self.books().thing(held.look()?.object)?;
         let passed = self.ask_alone(Vec::new(), |request| {
             let mut fence = request.init_fence();
@@ -65,7 +64,7 @@ impl Session {
                 error = session.over() => Err(error),
                 passed = passed => passed.and_then(|answer| session.done(&answer)),
             };
-            session.refund(Resource::Fences, 1);
+            drop(waiting);
             if let What::Point(sender) = &thing.what {
                 sender.send_replace(Some(answer));
             }
@@ -76,14 +75,9 @@ impl Session {
     /// Has somebody's gift wait for the session's client.
     pub(crate) fn be_given(&self, make: impl FnOnce() -> Result<(Held, Facet), Error>) -> Result<(), Error> {
         self.live()?;
-        if self.granted.borrow().len() >= limits::GRANTS_MAX {
-            let message = format!("{} capabilities wait to be looked at", limits::GRANTS_MAX);
-            return Err(
-                Error::new(ErrorCode::LimitReached, message).remedy("wait until the session has taken some")
-            );
-        }
-        let given = make()?;
-        self.granted.borrow_mut().push_back(given);
+        let waiting = self.charge(Resource::Gifts, 1)?;
+        let (held, facet) = make()?;
+        self.granted.borrow_mut().push_back((held, facet, waiting));
         self.granted_more.notify_one();
         Ok(())
     }
@@ -95,7 +89,7 @@ impl Session {
                 self.live()?;
                 let given = self.granted.borrow_mut().pop_front();
                 match given {
-                    Some((held, facet)) if held.look().is_ok() => return Ok(Some((held, facet))),
+                    Some((held, facet, _)) if held.look().is_ok() => return Ok(Some((held, facet))),
                     // It was taken back meanwhile.
                     Some(_) => {}
                     None => tokio::select! {
@@ -149,7 +143,7 @@ impl gpu_copy_session::Server for CopyServer {
         drop(params);
         let made = detached(self.open.0.limits.answer(), self.session().allocate_host(bytes)).await;
         let made = made.and_then(|host| {
-            let token = self.connection.give(Purpose::Fetch(vec![host.memory]))?;
+            let token = self.connection.give(Purpose::Fetch(vec![host.memory], Some(host.on_the_way)))?;
             Ok((host.held, host.bytes, token))
         });
         let result = results.get().init_result();
@@ -303,7 +297,8 @@ impl gpu_copy_session::Server for CopyServer {
         drop(params);
         let moved = self.session().moved(seen, timeout).await;
         let moved = moved.and_then(|(times, page)| {
-            let page = page.map(|page| self.connection.give(Purpose::Fetch(vec![page])));
+            let page = page
+                .map(|(page, on_the_way)| self.connection.give(Purpose::Fetch(vec![page], Some(on_the_way))));
             Ok((times, page.transpose()?))
         });
         let result = results.get().init_result();
@@ -314,6 +309,48 @@ impl gpu_copy_session::Server for CopyServer {
                 if let Some(page) = page {
                     page.write(moved.init_page());
                 }
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn ledger(
+        self: Rc<Self>,
+        _: gpu_copy_session::LedgerParams,
+        mut results: gpu_copy_session::LedgerResults,
+    ) -> Result<(), capnp::Error> {
+        let result = results.get().init_result();
+        match self.open.0.live() {
+            Ok(()) => {
+                let mut ledger = result.init_ok();
+                ledger.set_priority(self.open.0.terms.priority);
+                self.open.0.write_ledger(ledger.init_columns(columns()));
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn reserve(
+        self: Rc<Self>,
+        params: gpu_copy_session::ReserveParams,
+        mut results: gpu_copy_session::ReserveResults,
+    ) -> Result<(), capnp::Error> {
+        let (streams, events) = {
+            let params = params.get()?;
+            (params.get_streams(), params.get_events())
+        };
+        drop(params);
+        let session = self.session();
+        let patience = session.limits.answer();
+        let reserved = detached(patience, async move { session.reserve(streams, events).await }).await;
+        let result = results.get().init_result();
+        match reserved {
+            Ok((streams, events)) => {
+                let mut reserved = result.init_ok();
+                reserved.set_streams(streams);
+                reserved.set_events(events);
             }
             Err(error) => error.write(result.init_error()),
         }

@@ -4,6 +4,7 @@ use std::{
     cell::{Cell, RefCell},
     os::fd::OwnedFd,
     rc::Rc,
+    time::Duration,
 };
 
 use bulkhead_caps::{Access, Kind, Need, ObjectId};
@@ -12,10 +13,10 @@ use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 use rustix::fs::SealFlags;
 use tokio::time::Instant;
 
-use super::{Charge, Phase, Session};
+use super::{Charge, Phase, Session, account::CompileTime};
 use crate::{
     books::{Code, Loaded, Thing, What},
-    compiler::{Compiled, Compiler},
+    compiler::{Compiled, Compiler, FRAME_BYTES},
     descriptors::Token,
     executor::{Answer, EntryInfo, length},
     held::Held,
@@ -28,31 +29,58 @@ pub(super) struct Offer {
     bytes: u64,
     file: Option<OwnedFd>,
     expires: Instant,
+    charges: OfferCharges,
+}
+
+/// What an offered image is charged: itself, its descriptor, its bytes.
+pub(super) struct OfferCharges {
+    _charges: [Charge; 3],
+}
+
+/// Descriptors that compiling takes: the compile process's answer, and what is made of it.
+const COMPILE_DESCRIPTORS: u64 = 2;
+/// What the kernel needs of an answer while it reads that, and makes a text of it.
+const COMPILE_BYTES: u64 = 2 * (limits::PTX_BYTES_MAX + FRAME_BYTES);
+
+/// How much code a text may compile to.
+fn code_bytes_max(text_bytes: u64) -> u64 {
+    text_bytes.saturating_mul(4).saturating_add(1 << 20)
+}
+
+/// What loading an image is charged.
+struct Loading {
+    image: Charge,
+    descriptors: Charge,
+    kernel: Charge,
+    time: CompileTime,
 }
 
 impl Session {
-    /// Whether an image of this size may be sent now.
-    pub(crate) fn may_offer(&self, bytes: u64) -> Result<(), Error> {
+    /// What an image of this size is charged that may be sent now.
+    pub(super) fn may_offer(&self, bytes: u64) -> Result<OfferCharges, Error> {
         self.live()?;
         if bytes == 0 || bytes > limits::IMAGE_BYTES_MAX {
             let message = format!("an image has 1 to {} bytes, not {bytes}", limits::IMAGE_BYTES_MAX);
             return Err(Error::new(ErrorCode::InvalidArgument, message));
         }
+        self.expire_offers();
+        let charges = [
+            self.charge(Resource::Uploads, 1)?,
+            self.charge(Resource::Descriptors, 1)?,
+            self.charge(Resource::KernelBytes, bytes)?,
+        ];
+        Ok(OfferCharges { _charges: charges })
+    }
+
+    /// Forgets images that were offered and did not come, or were not loaded, in time.
+    pub(super) fn expire_offers(&self) {
         let now = Instant::now();
-        let mut offers = self.offers.borrow_mut();
-        offers.retain(|_, offer| offer.expires > now);
-        if offers.len() >= limits::UPLOADS_MAX {
-            let message = format!("{} images were offered and not loaded", limits::UPLOADS_MAX);
-            return Err(
-                Error::new(ErrorCode::LimitReached, message).remedy("load them, or wait until they expire")
-            );
-        }
-        Ok(())
+        self.offers.borrow_mut().retain(|_, offer| offer.expires > now);
     }
 
     /// Notes that an image was offered under this token.
-    pub(crate) fn offer(&self, token: Token, bytes: u64) {
-        let offer = Offer { bytes, file: None, expires: self.offer_expires() };
+    pub(super) fn offer(&self, token: Token, bytes: u64, charges: OfferCharges) {
+        let offer = Offer { bytes, file: None, expires: self.offer_expires(), charges };
         self.offers.borrow_mut().insert(token, offer);
     }
 
@@ -91,13 +119,20 @@ impl Session {
     ) -> Result<Image, Error> {
         self.live()?;
         let offer = self.offers.borrow_mut().remove(&token);
-        let image = offer.and_then(|offer| offer.file).ok_or_else(|| {
+        let sent = offer.and_then(|offer| Some((offer.file?, offer.charges)));
+        let (image, offered) = sent.ok_or_else(|| {
             Error::new(ErrorCode::NotFound, "no image was sent with this token")
                 .remedy("send it over the descriptor socket first; a token is good once")
         })?;
         let charge = self.charge(Resource::Images, 1)?;
         // One image of a session at a time, so that none takes all places of the compiler.
         let turn = self.loading.lock().await;
+        let mut loading = Loading {
+            image: charge,
+            descriptors: self.charge(Resource::Descriptors, COMPILE_DESCRIPTORS)?,
+            kernel: self.charge(Resource::KernelBytes, COMPILE_BYTES)?,
+            time: self.compile_time()?,
+        };
         let mut phase = self.phase.subscribe();
         let compiled = tokio::select! {
             biased;
@@ -105,10 +140,15 @@ impl Session {
                 self.live()?;
                 return Err(internal("a session is neither open nor over"));
             }
-            compiled = compiler.compile(&image, self.incarnation().info.architecture) => compiled?,
+            compiled = compiler.compile(&image, self.incarnation().info.architecture, loading.time.spending()) => {
+                compiled?
+            }
         };
-        drop(image);
-        let held = self.load(compiled, charge).await?;
+        drop((image, offered));
+        // One descriptor stays, and the text.
+        loading.descriptors.resize(1)?;
+        loading.kernel.resize(compiled.bytes)?;
+        let held = self.load(compiled, loading).await?;
         drop(turn);
         Ok(Image::new(held.0, held.1))
     }
@@ -116,23 +156,30 @@ impl Session {
     async fn load(
         self: &Rc<Self>,
         compiled: Compiled,
-        image: Charge<'_>,
+        loading: Loading,
     ) -> Result<(Held, Vec<(Handle, EntryInfo)>), Error> {
         let _change = self.change()?;
         let capability = self.charge(Resource::Capabilities, 1)?;
-        let descriptor = self.charge(Resource::Descriptors, 1)?;
+        // What compiles has yet to be seen; what is not needed goes back.
+        let code_bytes_max = code_bytes_max(compiled.bytes);
+        let code_charge = self.charge(Resource::CodeBytes, code_bytes_max)?;
+        let Loading { image, descriptors, kernel, time } = loading;
         let text = compiled
             .text
             .try_clone()
             .map_err(|error| internal(format!("a descriptor cannot be copied: {error}")))?;
-        let code =
-            Code { handle: Cell::new(None), text, entries: RefCell::default(), state: Cell::new(Loaded::No) };
+        let code = Code {
+            handle: Cell::new(None),
+            text,
+            entries: RefCell::default(),
+            state: Cell::new(Loaded::No),
+            local_bytes: Cell::new(0),
+            charges: RefCell::new(vec![image, descriptors, kernel, code_charge]),
+        };
         let thing = Thing::new(Rc::downgrade(self), What::Code(code));
         let count = u64::from(compiled.entries);
         let (handle, object, thing) = self.books().create(self.owner, Kind::Image, count, thing)?;
         capability.keep();
-        descriptor.keep();
-        image.keep();
         self.objects.borrow_mut().insert(object);
         // From here on everything goes when this does.
         let held = Held::new(Rc::clone(self), handle);
@@ -156,20 +203,58 @@ impl Session {
         let loaded = self.ask(vec![compiled.text], |request| {
             let mut load = request.init_load_image();
             self.write_name(load.reborrow().init_name(), handle);
+            load.set_code_bytes_max(code_bytes_max);
             let mut list = load.init_entries(length(entries.len()));
             for (at, entry) in (0u32..).zip(&entries) {
                 entry.write(list.reborrow().get(at));
             }
         });
-        let infos = match loaded.await? {
-            Answer::Loaded(infos) if infos.len() == entries.len() => infos,
+        let loaded = match loaded.await? {
+            Answer::Loaded(loaded)
+                if loaded.entries.len() == entries.len() && loaded.code_bytes <= code_bytes_max =>
+            {
+                loaded
+            }
             other => return Err(self.nonsense(&other)),
         };
         code.state.set(Loaded::Yes);
+        time.spend(Duration::from_millis(u64::from(loaded.compile_ms)));
+        if let Some(code_charge) = code.charges.borrow_mut().last_mut() {
+            code_charge.resize(loaded.code_bytes)?;
+        }
+        let infos = loaded.entries;
+        // The device takes it at the first launch, which nobody can ask for yet.
+        let thread_bytes = infos.iter().map(|info| u64::from(info.local_bytes)).max().unwrap_or(0);
+        let local_bytes = thread_bytes.saturating_mul(self.incarnation().info.threads());
+        self.settle_local(local_bytes)?;
+        code.local_bytes.set(local_bytes);
         let entries: Vec<_> = entries.into_iter().zip(infos).collect();
         code.entries.borrow_mut().clone_from(&entries);
         held.look()?;
         Ok((held, entries))
+    }
+
+    /// Charges the local memory of whichever image needs most, of those that are loaded and one more.
+    pub(super) fn settle_local(&self, more: u64) -> Result<(), Error> {
+        let each = |thing: &Rc<Thing>| match &thing.what {
+            What::Code(code) if code.state.get() != Loaded::No => code.local_bytes.get(),
+            What::Code(_)
+            | What::Memory(_)
+            | What::Host { .. }
+            | What::Point(_)
+            | What::Program
+            | What::Peer => 0,
+        };
+        let needed = self.things().iter().map(each).max().unwrap_or(0).max(more);
+        let mut local = self.local.borrow_mut();
+        match &mut *local {
+            Some(charge) => charge.resize(needed),
+            None if needed == 0 => Ok(()),
+            None => {
+                *local = Some(self.charge(Resource::LocalBytes, needed)?);
+                Ok(())
+            }
+        }
     }
 
     /// Allows launches of an entry with this much dynamic shared memory.

@@ -1,6 +1,6 @@
 //! A session's memory: on the device, and on the host.
 
-use std::{os::fd::OwnedFd, rc::Rc};
+use std::{cell::RefCell, os::fd::OwnedFd, rc::Rc};
 
 use bulkhead_caps::{Access, Kind};
 use bulkhead_mm::{Range, Resource};
@@ -8,7 +8,7 @@ use bulkhead_schema::{Error, ErrorCode};
 use rustix::fs::{MemfdFlags, SealFlags};
 use tokio::time::Instant;
 
-use super::{Bound, Session};
+use super::{Bound, Charge, Session};
 use crate::{
     books::{Memory, Thing, What},
     held::Held,
@@ -29,6 +29,8 @@ pub(crate) struct HostMemory {
     pub(crate) held: Held,
     pub(crate) bytes: u64,
     pub(crate) memory: OwnedFd,
+    /// For the memfd.
+    pub(crate) on_the_way: Charge,
 }
 
 impl Session {
@@ -94,16 +96,16 @@ impl Session {
         let capability = self.charge(Resource::Capabilities, 1)?;
         let charge = self.charge(Resource::HostBytes, bytes)?;
         let descriptor = self.charge(Resource::Descriptors, 1)?;
+        let on_the_way = self.charge(Resource::Descriptors, 1)?;
         let memory = sealed_memory(bytes)
             .map_err(|error| Error::new(ErrorCode::OutOfMemory, format!("no host memory: {error}")))?;
         let copied = |error| internal(format!("a descriptor cannot be copied: {error}"));
         let (for_client, for_executor) =
             (memory.try_clone().map_err(copied)?, memory.try_clone().map_err(copied)?);
-        let thing = Thing::new(Rc::downgrade(&self), What::Host { bytes, memory });
+        let charges = RefCell::new(vec![charge, descriptor]);
+        let thing = Thing::new(Rc::downgrade(&self), What::Host { bytes, memory, charges });
         let (handle, object, _) = self.books().create(self.owner, Kind::HostBuffer, bytes, thing)?;
         capability.keep();
-        charge.keep();
-        descriptor.keep();
         self.objects.borrow_mut().insert(object);
         let held = Held::new(Rc::clone(&self), handle);
         let registered = self.ask(vec![for_executor], |request| {
@@ -113,15 +115,15 @@ impl Session {
         });
         self.done(&registered.await?)?;
         held.look()?;
-        Ok(HostMemory { held, bytes, memory: for_client })
+        Ok(HostMemory { held, bytes, memory: for_client, on_the_way })
     }
 
     /// How much is free for this session, and how much it may use.
     pub(crate) fn memory(&self) -> Result<(u64, u64), Error> {
         self.live()?;
         let ledger = self.device.ledger.borrow();
-        let amounts = self.terms.amounts(&self.incarnation().info, &self.limits);
-        Ok((ledger.left(self.account, Resource::DeviceBytes), amounts.get(Resource::DeviceBytes)))
+        let most = ledger.limits_of(self.account).get(Resource::DeviceBytes);
+        Ok((ledger.left(self.account, Resource::DeviceBytes), most))
     }
 
     /// How much device memory of its own it holds capabilities for, or held until a moment ago.

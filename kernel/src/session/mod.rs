@@ -6,6 +6,7 @@
 //! *gone* once nobody else has its memory mapped any more, and everything was given back.
 
 mod accept;
+mod account;
 mod asks;
 mod copying;
 mod entries;
@@ -25,11 +26,12 @@ use std::{
 };
 
 use bulkhead_caps::{Access, Kind, Line, Need, ObjectId, Owner};
-use bulkhead_mm::{Account, Amounts, Region, Resource, SINK_BYTES, SLOT_BYTES, Slot};
-use bulkhead_ring::Control;
+use bulkhead_mm::{Account, Region, Resource, SINK_BYTES, SLOT_BYTES, Slot};
+use bulkhead_ring::{Control, layout};
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 use tokio::sync::{Mutex, Notify, oneshot, watch};
 
+pub(crate) use account::{Charge, Spending, columns, write_columns};
 pub(crate) use asks::Bound;
 pub(crate) use copying::CopyServer;
 pub(crate) use server::SessionServer;
@@ -44,6 +46,7 @@ use crate::{
     refusal::{self, internal},
 };
 use accept::Mapping;
+use account::NewAccount;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
@@ -53,6 +56,11 @@ enum Phase {
     Closed,
     Gone,
 }
+
+/// Descriptors that a session has from its start: those of its ring and its completion page.
+const DESCRIPTORS: u64 = 2;
+/// What these take, in bytes.
+const SHARED_BYTES: u64 = (layout::RING_BYTES + layout::COMPLETION_BYTES) as u64;
 
 /// One client's world on one GPU.
 pub(crate) struct Session {
@@ -78,6 +86,12 @@ pub(crate) struct Session {
     /// The ring, for whoever goes on.
     ring_memory: OwnedFd,
     account: Account,
+    /// What it is charged for as long as it is there.
+    charges: RefCell<Vec<Charge>>,
+    /// Local memory of its kernels.
+    local: RefCell<Option<Charge>>,
+    /// How many streams and events its records may name.
+    reserved: Cell<(u32, u32)>,
     pub(crate) owner: Owner,
     line: Line,
     pub(crate) limits: Limits,
@@ -102,7 +116,7 @@ pub(crate) struct Session {
     /// How much dynamic shared memory its entries were allowed.
     allowed: RefCell<HashMap<Handle, u32>>,
     /// What others gave it and it has not looked at yet.
-    granted: RefCell<VecDeque<(Held, Facet)>>,
+    granted: RefCell<VecDeque<(Held, Facet, Charge)>>,
     granted_more: Notify,
     /// Images that were offered, and the descriptors of those that have arrived.
     offers: RefCell<HashMap<Token, images::Offer>>,
@@ -110,8 +124,6 @@ pub(crate) struct Session {
     changes: watch::Sender<usize>,
     /// Held while an image of this session is compiled and loaded.
     loading: Mutex<()>,
-    /// Revocations that somebody may ask about.
-    pub(crate) revocations: Cell<u32>,
     why_over: RefCell<Option<Error>>,
     phase: watch::Sender<Phase>,
     /// What ended and was not told to the executor yet.
@@ -151,6 +163,8 @@ pub(crate) struct Opened {
     pub(crate) ring: OwnedFd,
     pub(crate) completions: OwnedFd,
     pub(crate) entries: Vec<(Handle, EntryInfo)>,
+    /// For the descriptors.
+    pub(crate) on_the_way: Charge,
 }
 
 /// The client's hold on a session: dropping it ends the session.
@@ -170,6 +184,17 @@ impl Session {
             Some(parent) => parent.session.incarnation(),
             None => device.wait().await?,
         };
+        let account = NewAccount::open(
+            &device,
+            parent.as_ref(),
+            terms.most.min(limits.session_amounts(&incarnation.info)),
+        )?;
+        let charges = vec![
+            account.charge(Resource::Sessions, 1)?,
+            account.charge(Resource::Descriptors, DESCRIPTORS)?,
+            account.charge(Resource::KernelBytes, SHARED_BYTES)?,
+        ];
+        let on_the_way = account.charge(Resource::Descriptors, DESCRIPTORS)?;
         let lease = incarnation.lease().ok_or_else(|| {
             Error::new(ErrorCode::LimitReached, "the device has as many sessions as it can have")
                 .remedy("close a session, or try again later")
@@ -181,9 +206,8 @@ impl Session {
             .map_err(|error| internal(format!("the ring's descriptor cannot be copied: {error}")))?;
         let control = Control::map(std::os::fd::AsFd::as_fd(&ring))
             .map_err(|error| internal(format!("the ring cannot be mapped: {error}")))?;
-        let amounts = terms.amounts(&incarnation.info, &limits);
-        let account = open_account(&device, parent.as_ref(), amounts)?;
-        let (owner, line) = device.books.open(terms.capabilities());
+        let capabilities = u32::try_from(account.most().get(Resource::Capabilities)).unwrap_or(u32::MAX);
+        let (owner, line) = device.books.open(capabilities);
         let slot = lease.slot;
         let session = Rc::new(Self {
             id,
@@ -199,7 +223,10 @@ impl Session {
             moves: watch::Sender::new(0),
             page: RefCell::default(),
             ring_memory,
-            account,
+            account: account.keep(),
+            charges: RefCell::new(charges),
+            local: RefCell::default(),
+            reserved: Cell::new((0, 0)),
             owner,
             line,
             limits,
@@ -219,7 +246,6 @@ impl Session {
             offers: RefCell::default(),
             changes: watch::Sender::new(0),
             loading: Mutex::new(()),
-            revocations: Cell::new(0),
             why_over: RefCell::default(),
             phase: watch::Sender::new(Phase::Open),
             dying: RefCell::default(),
@@ -250,7 +276,7 @@ impl Session {
                     let told = tokio::task::spawn_local(Rc::clone(&session.0).follow_late(standby));
                     drop(tokio::time::timeout(limits.second, told).await);
                 }
-                Ok(Opened { session, ring, completions, entries })
+                Ok(Opened { session, ring, completions, entries, on_the_way })
             }
             Err(error) => {
                 session.end(&error);
@@ -263,8 +289,9 @@ impl Session {
 
     async fn open_in_executor(&self, ring: &OwnedFd) -> Result<(OwnedFd, oneshot::Receiver<Error>), Error> {
         self.take_root()?;
-        self.charge_device(SINK_BYTES).await?.keep();
-        self.charge(Resource::Descriptors, 1)?.keep();
+        self.reserve_first()?;
+        let sink = self.charge_device(SINK_BYTES).await?;
+        self.keep_charge(sink);
         let ring = ring
             .try_clone()
             .map_err(|error| internal(format!("the ring's descriptor cannot be copied: {error}")))?;
@@ -273,6 +300,9 @@ impl Session {
             let mut open = request.init_open_session();
             open.set_session(self.id);
             open.set_slot(self.slot.index());
+            let (streams, events) = self.reserved();
+            open.set_streams(streams);
+            open.set_events(events);
         });
         match opened.await? {
             Answer::Opened(completions) => Ok((completions, ended)),
@@ -341,11 +371,6 @@ impl Session {
         let mut phase = self.phase.subscribe();
         // The sender is a field of `self`, so the wait cannot fail.
         drop(phase.wait_for(|phase| *phase >= wanted).await);
-    }
-
-    /// What it uses.
-    pub(crate) fn used(&self) -> Amounts {
-        self.device.ledger.borrow().used_by(self.account)
     }
 
     /// Ends it, for the first reason given, with all that it holds. A client that polls its ring sees it at once.
@@ -464,13 +489,8 @@ impl Session {
             let left = internal(format!("{regions} bytes of addresses are still taken"));
             self.books().expect::<()>(Err(left), "leave a slot");
         }
+        self.close_account();
         self.phase.send_replace(Phase::Gone);
-        match self.device.ledger.borrow_mut().close(self.account) {
-            Ok(refunded) => {
-                tracing::info!(target: "bulkhead::audit", session = self.id, ?refunded, "session gone");
-            }
-            Err(error) => self.books().expect::<()>(Err(refusal::ledger(error)), "close an account"),
-        }
         if let Some(parent) = &self.parent {
             parent.session.children.send_modify(|count| *count = count.saturating_sub(1));
         }
@@ -488,13 +508,11 @@ impl Session {
                     self.refund(Resource::DeviceBytes, memory.range.bytes());
                 }
             }
-            What::Host { bytes, .. } => {
-                self.refund(Resource::HostBytes, *bytes);
-                self.refund(Resource::Descriptors, 1);
-            }
-            What::Code(_) => {
-                self.refund(Resource::Images, 1);
-                self.refund(Resource::Descriptors, 1);
+            What::Host { charges, .. } => drop(charges.take()),
+            What::Code(code) => {
+                drop(code.charges.take());
+                let settled = self.settle_local(0);
+                self.books().expect(settled, "give local memory back");
             }
             What::Point(_) | What::Program | What::Peer => {}
         }
@@ -504,55 +522,6 @@ impl Session {
     pub(crate) fn forget_token(&self, token: SturdyToken) {
         if self.books().sturdy.remove(token) {
             self.refund(Resource::Tokens, 1);
-        }
-    }
-
-    /// Charges the account until the result is dropped, or for longer if that is [kept](Charge::keep).
-    pub(crate) fn charge(&self, resource: Resource, amount: u64) -> Result<Charge<'_>, Error> {
-        self.device.ledger.borrow_mut().charge(self.account, resource, amount).map_err(refusal::ledger)?;
-        Ok(Charge { session: self, resource, amount, kept: false })
-    }
-
-    pub(crate) fn refund(&self, resource: Resource, amount: u64) {
-        let refunded = self.device.ledger.borrow_mut().refund(self.account, resource, amount);
-        // The account of a session that is gone has been closed, and everything with it refunded.
-        if let Err(error) = refunded
-            && !self.is_gone()
-        {
-            self.books().expect::<()>(Err(refusal::ledger(error)), "refund");
-        }
-    }
-}
-
-/// An account of a session's own, or one below its parent's.
-fn open_account(device: &Device, parent: Option<&Parent>, amounts: Amounts) -> Result<Account, Error> {
-    let mut ledger = device.ledger.borrow_mut();
-    match parent {
-        None => Ok(ledger.open(amounts)),
-        Some(parent) => ledger.open_below(parent.session.account, amounts).map_err(refusal::ledger),
-    }
-}
-
-/// Something charged, refunded on drop unless it is kept.
-#[must_use]
-pub(crate) struct Charge<'a> {
-    session: &'a Session,
-    resource: Resource,
-    amount: u64,
-    kept: bool,
-}
-
-impl Charge<'_> {
-    /// Leaves it charged: the object it is for exists.
-    pub(crate) fn keep(mut self) {
-        self.kept = true;
-    }
-}
-
-impl Drop for Charge<'_> {
-    fn drop(&mut self) {
-        if !self.kept {
-            self.session.refund(self.resource, self.amount);
         }
     }
 }

@@ -3,12 +3,12 @@
 use std::{os::fd::OwnedFd, rc::Rc, time::Duration};
 
 use bulkhead_caps::Kind;
-use bulkhead_mm::Range;
+use bulkhead_mm::{Range, Resource};
 use bulkhead_schema::{Error, ErrorCode, Handle};
 use tokio::sync::oneshot;
 
 use super::{
-    Bound, Session,
+    Bound, Charge, Session,
     asks::{write_bindings, write_range},
 };
 use crate::{
@@ -31,6 +31,9 @@ impl Session {
             let mut open = request.init_open_session();
             open.set_session(self.id);
             open.set_slot(self.slot.index());
+            let (streams, events) = self.reserved();
+            open.set_streams(streams);
+            open.set_events(events);
         });
         match opened.await? {
             Answer::Opened(_) => {}
@@ -163,7 +166,7 @@ impl Session {
         let named: Vec<_> = self.books().of_owner(self.owner);
         for thing in self.things() {
             match &thing.what {
-                What::Host { bytes, memory } => {
+                What::Host { bytes, memory, .. } => {
                     // Host memory has one capability, which is what the executor knows it by.
                     let handle = named.iter().find(|(_, view)| {
                         view.kind == Kind::HostBuffer
@@ -261,7 +264,11 @@ impl Session {
     }
 
     /// Waits until it has moved more than `seen` times: how often it has, and the page since then.
-    pub(super) async fn moved(&self, seen: u32, timeout: Duration) -> Result<(u32, Option<OwnedFd>), Error> {
+    pub(super) async fn moved(
+        &self,
+        seen: u32,
+        timeout: Duration,
+    ) -> Result<(u32, Option<(OwnedFd, Charge)>), Error> {
         let mut moves = self.moves.subscribe();
         tokio::select! {
             biased;
@@ -269,11 +276,12 @@ impl Session {
             _ = moves.wait_for(|moves| *moves > seen) => {}
             () = tokio::time::sleep(timeout) => return Ok((seen, None)),
         }
+        let on_the_way = self.charge(Resource::Descriptors, 1)?;
         let page = self.page.borrow();
         let page = page.as_ref().ok_or_else(|| internal("a session moved without its page"))?;
         let page = page.try_clone().map_err(|error| {
             Error::new(ErrorCode::LimitReached, format!("a descriptor cannot be copied: {error}"))
         })?;
-        Ok((*self.moves.borrow(), Some(page)))
+        Ok((*self.moves.borrow(), Some((page, on_the_way))))
     }
 }

@@ -29,7 +29,7 @@ impl SessionServer {
 
     fn offer(&self, bytes: u64) -> Result<Token, Error> {
         let session = self.copying.session();
-        session.may_offer(bytes)?;
+        let charges = session.may_offer(bytes)?;
         // The token is not known before it is given out, and nobody else can use it before this method ends.
         let token = Rc::new(std::cell::OnceCell::new());
         let (own_token, weak) = (Rc::clone(&token), Rc::downgrade(&session));
@@ -39,7 +39,7 @@ impl SessionServer {
             session.receive_image(token, descriptor)
         }));
         let given = self.copying.connection.give(purpose)?;
-        session.offer(given, bytes);
+        session.offer(given, bytes, charges);
         token.set(given).map_err(|_| internal("a token with two names"))?;
         Ok(given)
     }
@@ -71,6 +71,8 @@ copying! {
     peer(PeerParams) -> PeerResults;
     granted(GrantedParams) -> GrantedResults;
     lost(LostParams) -> LostResults;
+    ledger(LedgerParams) -> LedgerResults;
+    reserve(ReserveParams) -> ReserveResults;
 }
 
 impl gpu_session::Server for SessionServer {
@@ -119,6 +121,7 @@ impl gpu_session::Server for SessionServer {
         let params = params.get()?;
         let terms = Terms::read(params.get_terms()?);
         let derived = read_entries(params.get_entries()?).and_then(|entries| {
+            let terms = terms?;
             let (held, share) = self.copying.session().derive(&entries, terms)?;
             Ok(Served::new(held, Facet::Program(Rc::new(share)), &self.copying.connection))
         });

@@ -28,10 +28,11 @@ use crate::{
 /// CUDA's number for memory that the device itself has not.
 const DEVICE_OUT_OF_MEMORY: u32 = 2;
 
-/// Host memory that a session is swapped to. Charged for as long as the session is there.
+/// Host memory that a session is swapped to.
 struct Area {
     bytes: u64,
     _memory: OwnedFd,
+    _charges: [Charge; 2],
 }
 
 /// A part of the swap area, in its order.
@@ -61,6 +62,11 @@ impl Swap {
             since_ns: Cell::new(0),
             times: Cell::new(0),
         }
+    }
+
+    /// Nothing is swapped there any more.
+    pub(super) fn forget_area(&self) {
+        drop(self.area.take());
     }
 
     fn bytes(&self) -> u64 {
@@ -211,10 +217,7 @@ impl Session {
             Ok(charge) => (ample, charge),
             Err(_) => (bytes, self.charge(Resource::SwapBytes, bytes)?),
         };
-        let descriptor = match known {
-            Some(_) => None,
-            None => Some(self.charge(Resource::Descriptors, 1)?),
-        };
+        let descriptor = self.charge(Resource::Descriptors, 1)?;
         let memory = sealed_memory(bytes)
             .map_err(|error| Error::new(ErrorCode::OutOfMemory, format!("no host memory: {error}")))?;
         let for_executor = memory
@@ -226,14 +229,8 @@ impl Session {
             area.set_bytes(bytes);
         });
         self.done(&asked.await?)?;
-        charge.keep();
-        if let Some(descriptor) = descriptor {
-            descriptor.keep();
-        }
         // The executor has let go of the one before.
-        if let Some(before) = self.swap.area.replace(Some(Area { bytes, _memory: memory })) {
-            self.refund(Resource::SwapBytes, before.bytes);
-        }
+        self.swap.area.replace(Some(Area { bytes, _memory: memory, _charges: [charge, descriptor] }));
         Ok(())
     }
 
@@ -319,7 +316,7 @@ impl Session {
     }
 
     /// Device memory for the session itself, for which others may have to go.
-    pub(super) async fn charge_device(&self, bytes: u64) -> Result<Charge<'_>, Error> {
+    pub(super) async fn charge_device(&self, bytes: u64) -> Result<Charge, Error> {
         let error = match self.charge(Resource::DeviceBytes, bytes) {
             Err(error) if self.may_be_charged(bytes) => error,
             charged => return charged,

@@ -19,6 +19,12 @@ use rustix::{
 };
 
 pub(crate) const MEMORY_BYTES: u64 = 8 << 30;
+/// What every image is as code.
+pub(crate) const CODE_BYTES: u64 = 1000;
+/// Local memory of a thread of every entry.
+pub(crate) const LOCAL_BYTES: u32 = 16;
+/// How many threads are on the device at a time.
+pub(crate) const THREADS: u64 = 132;
 
 /// What the executor was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +32,7 @@ pub(crate) enum Asked {
     Describe,
     Open { session: u32, slot: u32 },
     Close(u32),
+    Reserve { session: u32, streams: u32, events: u32 },
     Map { session: u32, bytes: u64 },
     Unmap { session: u32, bytes: u64 },
     Share { session: u32, address: u64, bytes: u64 },
@@ -378,6 +385,13 @@ impl Fake {
                 }
                 send(socket, id, Some(&page()), |mut reply| reply.set_opened(()));
             }
+            Which::Reserve(reserve) => {
+                let reserve = reserve.unwrap();
+                let (session, streams, events) =
+                    (reserve.get_session(), reserve.get_streams(), reserve.get_events());
+                note(Asked::Reserve { session, streams, events });
+                ok(socket);
+            }
             Which::CloseSession(session) => {
                 note(Asked::Close(session));
                 self.state().memory.pieces.retain(|(of, _), _| *of != session);
@@ -572,11 +586,13 @@ fn spans(swap: executor_capnp::swap::Reader<'_>) -> (u32, Vec<(u64, u64)>) {
 }
 
 fn loaded(socket: &OwnedFd, id: u64, entries: u32) {
-    send(socket, id, None, |reply| {
+    send(socket, id, None, |mut reply| {
+        reply.set_code_bytes(CODE_BYTES);
         let mut loaded = reply.init_loaded(entries);
         for at in 0..entries {
             loaded.reborrow().get(at).set_name(format!("entry{at}"));
             loaded.reborrow().get(at).set_threads_max(1024);
+            loaded.reborrow().get(at).set_local_bytes(LOCAL_BYTES);
         }
     });
 }

@@ -19,10 +19,11 @@ use std::{
 };
 
 use bulkhead_kernel::{Config, DESCRIPTOR_SOCKET, ExecutorSource, KERNEL_SOCKET, Limits};
+use bulkhead_mm::Resource;
 use bulkhead_schema::{
     Error, Handle,
     bulkhead_capnp::{
-        bulkhead, gpu_buffer, gpu_buffer_view, gpu_capability, gpu_copy_session, gpu_session, result,
+        bulkhead, column, gpu_buffer, gpu_buffer_view, gpu_capability, gpu_copy_session, gpu_session, result,
         session_opened, token,
     },
     limits,
@@ -217,6 +218,7 @@ impl Client {
         let device = status.get_devices().unwrap().get(0);
         Status {
             charged_bytes: device.get_charged_bytes(),
+            ledger: columns(device.get_ledger().unwrap()),
             executor_starts: device.get_executor_starts(),
             swaps: (device.get_swap_outs(), device.get_swap_ins(), device.get_swapped_bytes()),
             sessions: status
@@ -225,6 +227,7 @@ impl Client {
                 .iter()
                 .map(|session| SessionStatus {
                     id: session.get_id(),
+                    ledger: columns(session.get_ledger().unwrap()),
                     buffer_bytes: session.get_buffer_bytes(),
                     arena_bytes: session.get_arena_bytes(),
                     host_bytes: session.get_host_bytes(),
@@ -247,9 +250,32 @@ impl Client {
     }
 }
 
+/// What is used of one thing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    pub(crate) used: u64,
+    pub(crate) limit: u64,
+}
+
+pub(crate) fn columns(list: capnp::struct_list::Reader<'_, column::Owned>) -> Vec<Column> {
+    let column = |column: column::Reader<'_>| Column {
+        name: column.get_name().unwrap().to_string().unwrap(),
+        used: column.get_used(),
+        limit: column.get_limit(),
+    };
+    list.iter().map(column).collect()
+}
+
+/// How much is used of something.
+pub(crate) fn used(ledger: &[Column], resource: Resource) -> u64 {
+    ledger.iter().find(|column| column.name == resource.key()).unwrap().used
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Status {
     pub(crate) charged_bytes: u64,
+    pub(crate) ledger: Vec<Column>,
     pub(crate) executor_starts: u32,
     /// How often sessions were swapped out and in, and how much was moved.
     pub(crate) swaps: (u32, u32, u64),
@@ -259,6 +285,7 @@ pub(crate) struct Status {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SessionStatus {
     pub(crate) id: u32,
+    pub(crate) ledger: Vec<Column>,
     pub(crate) buffer_bytes: u64,
     pub(crate) arena_bytes: u64,
     pub(crate) host_bytes: u64,
@@ -286,7 +313,10 @@ pub(crate) async fn everything_given_back(directory: &Path) {
     let client = Client::new(directory).await;
     until(async || {
         let status = client.status().await;
-        status.charged_bytes == 0 && status.sessions.is_empty() && open_connections(directory) == 1
+        status.charged_bytes == 0
+            && status.sessions.is_empty()
+            && status.ledger.iter().all(|column| column.used == 0)
+            && open_connections(directory) == 1
     })
     .await;
 }

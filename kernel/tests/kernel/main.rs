@@ -9,6 +9,7 @@ mod handed;
 mod harness;
 mod hostile;
 mod images;
+mod ledger;
 mod loss;
 mod memory;
 mod programs;

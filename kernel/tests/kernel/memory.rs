@@ -1,5 +1,6 @@
 //! Buffers, host memory, and their way back.
 
+use bulkhead_mm::Resource;
 use bulkhead_schema::ErrorCode;
 
 use crate::{
@@ -208,7 +209,7 @@ fn host_memory_has_limits() {
     with_changed_kernel(
         Manners::default(),
         |config| {
-            config.limits.session_host_bytes = MIB;
+            config.limits.session = config.limits.session.with(Resource::HostBytes, MIB);
             config.limits.host_bytes = MIB + MIB / 2;
         },
         async |harness| {

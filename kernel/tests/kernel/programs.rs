@@ -3,6 +3,7 @@
 use bulkhead_schema::{
     ErrorCode, Handle,
     bulkhead_capnp::{Moment, Uses, gpu_session},
+    limits,
 };
 
 use crate::{
@@ -68,6 +69,31 @@ fn an_image_is_unloaded_only_when_nobody_runs_it_any_more() {
         assert!(!unloads().await, "its entries may still run");
         harness.fake.let_go();
         until(unloads).await;
+    });
+}
+
+#[test]
+fn a_program_has_so_many_entries_and_no_more() {
+    with_changed_kernel(Manners::default(), two_entries, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        let token = session.offer(100).await.unwrap();
+        assert_eq!(send(&harness, token, &image(b"bytes", SEALED)), [0]);
+        let (_module, entries) = load(&session, token).await.unwrap();
+        let most = usize::try_from(limits::PROGRAM_ENTRIES_MAX).unwrap();
+        let named = |count: usize| vec![entries[0].1; count];
+        let program = session.derive(&named(most), |_| {}).await.unwrap();
+        let refused = session.derive(&named(most + 1), |_| {}).await.err().unwrap();
+        assert_eq!(refused.code, ErrorCode::LimitReached);
+        assert!(refused.message.contains("1024"), "{refused}");
+        let mut request = program.derive_request();
+        let mut list = request.get().init_entries(limits::PROGRAM_ENTRIES_MAX + 1);
+        for at in 0..limits::PROGRAM_ENTRIES_MAX + 1 {
+            entries[0].1.write(list.reborrow().get(at));
+        }
+        let response = request.send().promise.await.unwrap();
+        let refused = read(response.get().unwrap().get_result()).err().unwrap();
+        assert_eq!(refused.code, ErrorCode::LimitReached);
     });
 }
 

@@ -23,6 +23,7 @@ fn with_little_memory<F: Future<Output = ()>>(
     let little = move |config: &mut bulkhead_kernel::Config| {
         config.limits.device_bytes = Some(sessions * SINK + ROOM);
         config.limits.swap_bytes = swap_bytes;
+        config.limits.priority_ceiling = -1;
     };
     with_changed_kernel(Manners::default(), little, async |harness| {
         let client = Client::new(&harness.directory).await;

@@ -29,13 +29,24 @@ pub enum Resource {
     Tokens,
     /// File descriptors that the kernel holds.
     Descriptors,
+    /// Host memory that the kernel keeps for a session and the device does not reach, in bytes: its ring, its completion
+    /// page, images on their way, the text of those that are loaded.
+    KernelBytes,
+    /// Revocations that somebody may ask about.
+    Revocations,
+    /// Images that were offered and not loaded.
+    Uploads,
+    /// Capabilities that others gave and nobody has looked at.
+    Gifts,
+    /// Sessions: one's own, and those that were opened from one's programs.
+    Sessions,
     /// Time spent compiling, in milliseconds. Consumed.
     CompileMilliseconds,
 }
 
 impl Resource {
     /// Every one of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 18] = [
         Self::DeviceBytes,
         Self::HostBytes,
         Self::SwapBytes,
@@ -48,6 +59,11 @@ impl Resource {
         Self::Fences,
         Self::Tokens,
         Self::Descriptors,
+        Self::KernelBytes,
+        Self::Revocations,
+        Self::Uploads,
+        Self::Gifts,
+        Self::Sessions,
         Self::CompileMilliseconds,
     ];
 
@@ -67,8 +83,50 @@ impl Resource {
             Self::Fences => "fences",
             Self::Tokens => "sturdy tokens",
             Self::Descriptors => "file descriptors",
+            Self::KernelBytes => "bytes of the kernel's memory",
+            Self::Revocations => "revocations that are held",
+            Self::Uploads => "images that were offered and not loaded",
+            Self::Gifts => "gifts that nobody has looked at",
+            Self::Sessions => "sessions",
             Self::CompileMilliseconds => "milliseconds of compilation",
         }
+    }
+
+    /// What its column is called, in messages between programs and on the command line.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::DeviceBytes => "device_bytes",
+            Self::HostBytes => "host_bytes",
+            Self::SwapBytes => "swap_bytes",
+            Self::CodeBytes => "code_bytes",
+            Self::LocalBytes => "local_bytes",
+            Self::Capabilities => "capabilities",
+            Self::Images => "images",
+            Self::Streams => "streams",
+            Self::Events => "events",
+            Self::Fences => "fences",
+            Self::Tokens => "tokens",
+            Self::Descriptors => "descriptors",
+            Self::KernelBytes => "kernel_bytes",
+            Self::Revocations => "revocations",
+            Self::Uploads => "uploads",
+            Self::Gifts => "gifts",
+            Self::Sessions => "sessions",
+            Self::CompileMilliseconds => "compile_ms",
+        }
+    }
+
+    /// The one whose column is called so.
+    #[must_use]
+    pub fn of_key(key: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|resource| resource.key() == key)
+    }
+
+    /// Whether it is counted in bytes.
+    #[must_use]
+    pub fn is_bytes(self) -> bool {
+        self.key().ends_with("_bytes")
     }
 
     /// Whether it is used up for good: an account that was charged gets nothing back while it is open.
@@ -108,6 +166,14 @@ impl Amounts {
     #[must_use]
     pub const fn get(&self, resource: Resource) -> u64 {
         self.0[resource as usize]
+    }
+
+    /// The lower of both, of every resource.
+    #[must_use]
+    pub fn min(self, other: Self) -> Self {
+        Resource::ALL.into_iter().fold(self, |amounts, resource| {
+            amounts.with(resource, self.get(resource).min(other.get(resource)))
+        })
     }
 
     pub(super) const fn get_mut(&mut self, resource: Resource) -> &mut u64 {

@@ -1,0 +1,289 @@
+//! What a session is charged for, and what gives it back.
+//!
+//! A [`Charge`] is made before what it is for is taken, and goes back when it is dropped, once: whoever owns what it is
+//! for owns it too.
+
+use std::{cell::Cell, rc::Rc, time::Duration};
+
+use bulkhead_mm::{Account, Amounts, LedgerError, Resource};
+use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::column, limits};
+
+use super::{Parent, Session};
+use crate::{
+    executor::{Answer, Device, length},
+    refusal,
+};
+
+/// Streams that a session has from its start.
+const STREAMS_AT_FIRST: u32 = 1;
+
+/// An account that is closed with whatever is charged to it, unless a session takes it over.
+pub(super) struct NewAccount {
+    device: Rc<Device>,
+    account: Account,
+    kept: bool,
+}
+
+impl NewAccount {
+    /// An account of a session's own, or one below its parent's.
+    pub(super) fn open(device: &Rc<Device>, parent: Option<&Parent>, most: Amounts) -> Result<Self, Error> {
+        let mut ledger = device.ledger.borrow_mut();
+        let account = match parent {
+            None => ledger.open(most),
+            Some(parent) => {
+                parent.session.live()?;
+                ledger.open_below(parent.session.account, most).map_err(refusal::ledger)?
+            }
+        };
+        Ok(Self { device: Rc::clone(device), account, kept: false })
+    }
+
+    pub(super) fn charge(&self, resource: Resource, amount: u64) -> Result<Charge, Error> {
+        Charge::new(&self.device, self.account, resource, amount)
+    }
+
+    pub(super) fn most(&self) -> Amounts {
+        self.device.ledger.borrow().limits_of(self.account)
+    }
+
+    pub(super) fn keep(mut self) -> Account {
+        self.kept = true;
+        self.account
+    }
+}
+
+impl Drop for NewAccount {
+    fn drop(&mut self) {
+        if !self.kept {
+            let closed = self.device.ledger.borrow_mut().close(self.account);
+            self.device.books.expect(closed.map_err(refusal::ledger), "close a new account");
+        }
+    }
+}
+
+/// Something charged, given back on drop unless it is kept.
+#[must_use]
+pub(crate) struct Charge {
+    device: Rc<Device>,
+    account: Account,
+    resource: Resource,
+    amount: u64,
+}
+
+impl Charge {
+    fn new(device: &Rc<Device>, account: Account, resource: Resource, amount: u64) -> Result<Self, Error> {
+        device.ledger.borrow_mut().charge(account, resource, amount).map_err(refusal::ledger)?;
+        Ok(Self { device: Rc::clone(device), account, resource, amount })
+    }
+
+    /// Leaves it charged: what it is for says itself when it goes.
+    pub(crate) fn keep(mut self) {
+        self.amount = 0;
+    }
+
+    /// Makes it larger or smaller, or leaves it as it is.
+    pub(crate) fn resize(&mut self, amount: u64) -> Result<(), Error> {
+        if amount > self.amount {
+            let more = Self::new(&self.device, self.account, self.resource, amount - self.amount)?;
+            more.keep();
+        } else {
+            self.give_back(self.amount - amount);
+        }
+        self.amount = amount;
+        Ok(())
+    }
+
+    fn give_back(&self, amount: u64) {
+        if amount == 0 {
+            return;
+        }
+        let released = self.device.ledger.borrow_mut().release(self.account, self.resource, amount);
+        match released {
+            // An account that was closed has given back whatever was charged to it.
+            Ok(()) | Err(LedgerError::NoAccount) => {}
+            Err(error) => self.device.books.expect::<()>(Err(refusal::ledger(error)), "give back a charge"),
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.give_back(self.amount);
+    }
+}
+
+/// Time that may be spent, and that was.
+pub(crate) struct Spending<'a> {
+    pub(crate) most: Duration,
+    pub(crate) spent: &'a Cell<Duration>,
+}
+
+/// Time to compile: charged ahead, and what was not spent goes back when it is dropped.
+pub(super) struct CompileTime {
+    charge: Charge,
+    spent: Cell<Duration>,
+}
+
+impl CompileTime {
+    /// For whoever compiles: how long that may take, and how long it took.
+    pub(super) fn spending(&self) -> Spending<'_> {
+        Spending { most: Duration::from_millis(self.charge.amount), spent: &self.spent }
+    }
+
+    pub(super) fn spend(&self, more: Duration) {
+        self.spent.set(self.spent.get().saturating_add(more));
+    }
+}
+
+impl Drop for CompileTime {
+    fn drop(&mut self) {
+        let spent = u64::try_from(self.spent.get().as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
+        // The rest stays consumed.
+        self.charge.amount = self.charge.amount.saturating_sub(spent);
+    }
+}
+
+impl Session {
+    /// What it uses.
+    pub(crate) fn used(&self) -> Amounts {
+        self.device.ledger.borrow().used_by(self.account)
+    }
+
+    /// What it could use at most, were it alone.
+    pub(super) fn most(&self) -> Amounts {
+        self.device.ledger.borrow().limits_of(self.account)
+    }
+
+    /// Charges the account until the result is dropped, or for longer if that is [kept](Charge::keep).
+    pub(crate) fn charge(&self, resource: Resource, amount: u64) -> Result<Charge, Error> {
+        Charge::new(&self.device, self.account, resource, amount)
+    }
+
+    /// Keeps a charge for as long as the session is there.
+    pub(super) fn keep_charge(&self, charge: Charge) {
+        self.charges.borrow_mut().push(charge);
+    }
+
+    pub(crate) fn refund(&self, resource: Resource, amount: u64) {
+        let refunded = self.device.ledger.borrow_mut().refund(self.account, resource, amount);
+        // The account of a session that is gone has been closed, and everything with it refunded.
+        if let Err(error) = refunded
+            && !self.is_gone()
+        {
+            self.books().expect::<()>(Err(refusal::ledger(error)), "refund");
+        }
+    }
+
+    /// Time for an image: as much as its compilers may take, or what is left.
+    pub(super) fn compile_time(&self) -> Result<CompileTime, Error> {
+        let left = self.device.ledger.borrow().left(self.account, Resource::CompileMilliseconds);
+        let wanted = (2 * limits::COMPILE_SECONDS * 1000).min(left).max(1);
+        let charge = self.charge(Resource::CompileMilliseconds, wanted)?;
+        Ok(CompileTime { charge, spent: Cell::new(Duration::ZERO) })
+    }
+
+    /// What the executor is told at the start that records may name.
+    pub(super) fn reserved(&self) -> (u32, u32) {
+        self.reserved.get()
+    }
+
+    pub(super) fn reserve_first(&self) -> Result<(), Error> {
+        self.keep_charge(self.charge(Resource::Streams, u64::from(STREAMS_AT_FIRST))?);
+        self.reserved.set((STREAMS_AT_FIRST, 0));
+        Ok(())
+    }
+
+    /// Has records name streams and events below these numbers; what they may name then.
+    pub(crate) async fn reserve(&self, streams: u32, events: u32) -> Result<(u32, u32), Error> {
+        self.live()?;
+        let many = |what: &str, most: u32| {
+            Err(Error::new(ErrorCode::LimitReached, format!("a session has at most {most} {what}"))
+                .remedy("give up those that are not needed any more"))
+        };
+        if streams > limits::STREAMS_MAX {
+            return many("streams", limits::STREAMS_MAX);
+        }
+        if events > limits::EVENTS_MAX {
+            return many("events", limits::EVENTS_MAX);
+        }
+        let before = self.reserved();
+        let wanted = (streams.max(before.0), events.max(before.1));
+        if wanted != before {
+            let _change = self.change()?;
+            let streams = self.charge(Resource::Streams, u64::from(wanted.0 - before.0))?;
+            let events = self.charge(Resource::Events, u64::from(wanted.1 - before.1))?;
+            self.keep_charge(streams);
+            self.keep_charge(events);
+            self.reserved.set(wanted);
+            let asked = self.ask(Vec::new(), |request| {
+                let mut reserve = request.init_reserve();
+                reserve.set_session(self.id);
+                reserve.set_streams(wanted.0);
+                reserve.set_events(wanted.1);
+            });
+            match asked.await? {
+                Answer::Done => {}
+                other => return Err(self.nonsense(&other)),
+            }
+        }
+        Ok(self.reserved())
+    }
+
+    /// Closes its account, to which nothing but what others still hold of it may be charged.
+    pub(super) fn close_account(&self) {
+        drop(self.charges.take());
+        drop(self.local.take());
+        self.swap.forget_area();
+        // Descriptors on their way to the client, revocations and tokens that are held, gifts and fences that somebody
+        // is just letting go of: what they are charged goes with the account.
+        let outlive = [
+            Resource::Descriptors,
+            Resource::KernelBytes,
+            Resource::Revocations,
+            Resource::Tokens,
+            Resource::Fences,
+            Resource::Gifts,
+            Resource::Uploads,
+            Resource::Images,
+            Resource::CompileMilliseconds,
+        ];
+        let left = Resource::ALL.into_iter().filter(|resource| !outlive.contains(resource));
+        let used = self.used();
+        let left = left.fold(Amounts::NONE, |left, resource| left.with(resource, used.get(resource)));
+        if left != Amounts::NONE {
+            let error = refusal::internal(format!("{left:?} are charged to a session that has nothing"));
+            self.books().expect::<()>(Err(error), "close an account");
+        }
+        match self.device.ledger.borrow_mut().close(self.account) {
+            Ok(refunded) => {
+                tracing::info!(target: "bulkhead::audit", session = self.id, ?refunded, "session gone");
+            }
+            Err(error) => self.books().expect::<()>(Err(refusal::ledger(error)), "close an account"),
+        }
+    }
+
+    /// Writes what it uses of everything.
+    pub(crate) fn write_ledger(&self, columns: capnp::struct_list::Builder<'_, column::Owned>) {
+        self.expire_offers();
+        write_columns(self.used(), self.most(), columns);
+    }
+}
+
+/// How many columns there are.
+pub(crate) fn columns() -> u32 {
+    length(Resource::ALL.len())
+}
+
+/// Writes what is used of everything.
+pub(crate) fn write_columns(
+    used: Amounts,
+    most: Amounts,
+    mut columns: capnp::struct_list::Builder<'_, column::Owned>,
+) {
+    for (at, resource) in (0..columns.len()).zip(Resource::ALL) {
+        let mut column = columns.reborrow().get(at);
+        column.set_name(resource.key());
+        column.set_used(used.get(resource));
+        column.set_limit(most.get(resource));
+    }
+}

@@ -1,0 +1,82 @@
+//! The one table of what a session may use up, and all sessions together.
+
+use bulkhead_mm::{Amounts, Resource};
+use bulkhead_schema::limits;
+
+use crate::{Limits, executor::DeviceInfo};
+
+/// What a session may use unless its operator, its parent or its terms say less. As much as there is of device memory
+/// and of swap, which have limits for all together.
+const SESSION: Amounts = Amounts::UNLIMITED
+    .with(Resource::HostBytes, limits::HOST_BYTES_MAX)
+    .with(Resource::CodeBytes, limits::CODE_BYTES_MAX)
+    .with(Resource::LocalBytes, limits::LOCAL_BYTES_MAX)
+    .with(Resource::KernelBytes, limits::KERNEL_BYTES_MAX)
+    .with(Resource::Capabilities, limits::CAPABILITIES_MAX as u64)
+    .with(Resource::Images, limits::IMAGES_MAX as u64)
+    .with(Resource::Streams, limits::STREAMS_MAX as u64)
+    .with(Resource::Events, limits::EVENTS_MAX as u64)
+    .with(Resource::Fences, limits::FENCES_MAX)
+    .with(Resource::Tokens, limits::STURDY_TOKENS_MAX)
+    .with(Resource::Descriptors, limits::SESSION_DESCRIPTORS_MAX)
+    .with(Resource::Revocations, limits::REVOCATIONS_MAX as u64)
+    .with(Resource::Uploads, limits::UPLOADS_MAX)
+    .with(Resource::Gifts, limits::GRANTS_MAX)
+    .with(Resource::Sessions, limits::SESSIONS_MAX as u64)
+    .with(Resource::CompileMilliseconds, limits::COMPILE_MILLISECONDS_MAX);
+
+impl Limits {
+    /// What a session of a device may use at most.
+    pub(crate) fn session_amounts(&self, device: &DeviceInfo) -> Amounts {
+        self.session.min(SESSION).min(self.total_amounts(device))
+    }
+
+    /// What all sessions of a device may use together.
+    pub(crate) fn total_amounts(&self, device: &DeviceInfo) -> Amounts {
+        let fixed = Amounts::UNLIMITED
+            .with(Resource::DeviceBytes, self.usable_bytes(device))
+            .with(Resource::HostBytes, self.host_bytes)
+            .with(Resource::SwapBytes, self.swap_bytes);
+        self.total.min(fixed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_column_has_a_limit() {
+        let device = DeviceInfo {
+            backend: "software".into(),
+            name: String::new(),
+            uuid: Vec::new(),
+            memory_bytes: 1 << 30,
+            driver_version: 0,
+            architecture: 90,
+            attributes: Vec::new(),
+        };
+        let amounts = Limits::default().session_amounts(&device);
+        for resource in Resource::ALL {
+            assert!(amounts.get(resource) < u64::MAX, "{}", resource.key());
+        }
+    }
+
+    #[test]
+    fn an_operator_lowers_limits_and_does_not_raise_those_of_the_protocol() {
+        let device = DeviceInfo {
+            backend: "software".into(),
+            name: String::new(),
+            uuid: Vec::new(),
+            memory_bytes: 1 << 30,
+            driver_version: 0,
+            architecture: 90,
+            attributes: Vec::new(),
+        };
+        let session = Amounts::UNLIMITED.with(Resource::Streams, 1000).with(Resource::Images, 3);
+        let total = Amounts::UNLIMITED.with(Resource::Events, 5);
+        let amounts = Limits { session, total, ..Limits::default() }.session_amounts(&device);
+        assert_eq!(amounts.get(Resource::Streams), u64::from(limits::STREAMS_MAX));
+        assert_eq!((amounts.get(Resource::Images), amounts.get(Resource::Events)), (3, 5));
+    }
+}
