@@ -3,6 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
 use bulkhead_kernel::{Config, ExecutorSource, Limits};
+use bulkhead_mm::{Amounts, Resource};
 use clap::{Args, ValueEnum};
 
 use crate::{Failure, place};
@@ -56,6 +57,16 @@ pub(crate) struct Arguments {
     /// otherwise.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     swap_memory: Option<u64>,
+    /// What one session may use of a column of its ledger, such as `streams=8` or `host_bytes=1GiB`; `bulkhead status
+    /// --session NAME` shows them. May be given more than once.
+    #[arg(long, value_name = "COLUMN=AMOUNT", value_parser = limit)]
+    session_limit: Vec<(Resource, u64)>,
+    /// The same for all sessions together.
+    #[arg(long, value_name = "COLUMN=AMOUNT", value_parser = limit)]
+    total_limit: Vec<(Resource, u64)>,
+    /// The most urgent priority that a session gets, whatever it asks for; lower is more urgent.
+    #[arg(long, value_name = "PRIORITY", default_value_t = 0, allow_negative_numbers = true)]
+    priority_ceiling: i32,
     /// Keep a second executor, which goes on with every session's memory and code when the first is lost.
     #[arg(long)]
     standby: bool,
@@ -106,8 +117,30 @@ fn limits(arguments: &Arguments) -> Limits {
         device_bytes: arguments.device_memory,
         swap_bytes: arguments.swap_memory.unwrap_or(limits.swap_bytes),
         standby: arguments.standby,
+        session: amounts(&arguments.session_limit),
+        total: amounts(&arguments.total_limit),
+        priority_ceiling: arguments.priority_ceiling,
         ..limits
     }
+}
+
+fn amounts(limits: &[(Resource, u64)]) -> Amounts {
+    limits.iter().fold(Amounts::UNLIMITED, |amounts, (resource, most)| amounts.with(*resource, *most))
+}
+
+/// A limit of a column.
+fn limit(text: &str) -> Result<(Resource, u64), String> {
+    let (name, amount) = text.split_once('=').ok_or("a limit is a column, =, and an amount")?;
+    let resource = Resource::of_key(name).ok_or_else(|| {
+        let names: Vec<_> = Resource::ALL.into_iter().map(Resource::key).collect();
+        format!("{name:?} is no column: they are {}", names.join(", "))
+    })?;
+    let amount = if resource.is_bytes() {
+        size(amount)?
+    } else {
+        amount.parse().map_err(|_| "an amount is a number")?
+    };
+    Ok((resource, amount))
 }
 
 /// A number of bytes, as people write it.
@@ -155,6 +188,15 @@ fn resolve_apart(binary: &OsString) -> Result<Backend, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_name_a_column_and_an_amount() {
+        assert_eq!(limit("streams=8"), Ok((Resource::Streams, 8)));
+        assert_eq!(limit("host_bytes=1GiB"), Ok((Resource::HostBytes, 1 << 30)));
+        for wrong in ["streams", "streams=", "streams=1KiB", "strems=8", "host_bytes=x", "=1"] {
+            assert!(limit(wrong).is_err(), "{wrong:?}");
+        }
+    }
 
     #[test]
     fn sizes_are_read_as_people_write_them() {

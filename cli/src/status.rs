@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
 
-use bulkhead_client::{Connection, Error};
+use bulkhead_client::{Column, Connection, Error};
 use bulkhead_schema::bulkhead_capnp::{device_status, result, session_status, status};
 use clap::Args;
 use serde_json::{Value, json};
@@ -18,6 +18,9 @@ pub(crate) struct Arguments {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Show what the sessions of this name use of everything, and how much they may.
+    #[arg(long, value_name = "NAME")]
+    session: Option<String>,
     /// Ask again every so many seconds, until interrupted.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
     watch: Option<f64>,
@@ -35,6 +38,7 @@ struct Device {
     swap_outs: u32,
     swap_ins: u32,
     swapped_bytes: u64,
+    ledger: Vec<Column>,
 }
 
 /// A session's row.
@@ -54,6 +58,7 @@ struct Session {
     capabilities: u32,
     swappable: bool,
     lost: bool,
+    ledger: Vec<Column>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
@@ -65,7 +70,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let connection = Connection::open(&socket, "bulkhead status").await?;
         loop {
-            let (devices, sessions) = ask(&connection).await?;
+            let (devices, mut sessions) = ask(&connection).await?;
+            if let Some(name) = &arguments.session {
+                sessions.retain(|session| session.name == *name);
+                if sessions.is_empty() {
+                    return Err(Failure::new(format!(
+                        "no session is called {name:?}: `bulkhead status` lists them"
+                    )));
+                }
+            }
             if arguments.json {
                 println!("{:#}", as_json(&devices, &sessions));
             } else {
@@ -73,7 +86,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
                     // Home, then clear what is below: a screen that does not flicker.
                     print!("\x1b[H\x1b[J");
                 }
-                print!("{}", as_table(&devices, &sessions));
+                match arguments.session {
+                    Some(_) => sessions.iter().for_each(|session| print!("{}", as_ledger(session))),
+                    None => print!("{}", as_table(&devices, &sessions)),
+                }
             }
             let Some(seconds) = arguments.watch else { return Ok(ExitCode::SUCCESS) };
             let pause = Duration::try_from_secs_f64(seconds);
@@ -93,17 +109,20 @@ async fn ask(connection: &Connection) -> Result<(Vec<Device>, Vec<Session>), Fai
 }
 
 fn read(status: status::Reader<'_>) -> capnp::Result<(Vec<Device>, Vec<Session>)> {
-    let device = |device: device_status::Reader<'_>| Device {
-        index: device.get_index(),
-        executor_pid: device.get_executor_pid(),
-        executor_starts: device.get_executor_starts(),
-        standby_pid: device.get_standby_pid(),
-        failovers: device.get_failovers(),
-        memory_bytes: device.get_memory_bytes(),
-        charged_bytes: device.get_charged_bytes(),
-        swap_outs: device.get_swap_outs(),
-        swap_ins: device.get_swap_ins(),
-        swapped_bytes: device.get_swapped_bytes(),
+    let device = |device: device_status::Reader<'_>| {
+        Ok(Device {
+            index: device.get_index(),
+            executor_pid: device.get_executor_pid(),
+            executor_starts: device.get_executor_starts(),
+            standby_pid: device.get_standby_pid(),
+            failovers: device.get_failovers(),
+            memory_bytes: device.get_memory_bytes(),
+            charged_bytes: device.get_charged_bytes(),
+            swap_outs: device.get_swap_outs(),
+            swap_ins: device.get_swap_ins(),
+            swapped_bytes: device.get_swapped_bytes(),
+            ledger: device.get_ledger()?.iter().map(Column::read).collect::<capnp::Result<_>>()?,
+        })
     };
     let session = |session: session_status::Reader<'_>| {
         Ok(Session {
@@ -122,9 +141,10 @@ fn read(status: status::Reader<'_>) -> capnp::Result<(Vec<Device>, Vec<Session>)
             capabilities: session.get_capabilities(),
             swappable: session.get_swappable(),
             lost: session.get_lost(),
+            ledger: session.get_ledger()?.iter().map(Column::read).collect::<capnp::Result<_>>()?,
         })
     };
-    let devices = status.get_devices()?.iter().map(device).collect();
+    let devices = status.get_devices()?.iter().map(device).collect::<capnp::Result<_>>()?;
     let sessions = status.get_sessions()?.iter().map(session).collect::<capnp::Result<_>>()?;
     Ok((devices, sessions))
 }
@@ -142,6 +162,7 @@ fn as_json(devices: &[Device], sessions: &[Session]) -> Value {
             "swap_outs": device.swap_outs,
             "swap_ins": device.swap_ins,
             "swapped_bytes": device.swapped_bytes,
+            "ledger": ledger_json(&device.ledger),
         })
     };
     let session = |session: &Session| {
@@ -161,12 +182,47 @@ fn as_json(devices: &[Device], sessions: &[Session]) -> Value {
             "capabilities": session.capabilities,
             "swappable": session.swappable,
             "state": state(session),
+            "ledger": ledger_json(&session.ledger),
         })
     };
     json!({
         "devices": devices.iter().map(device).collect::<Vec<_>>(),
         "sessions": sessions.iter().map(session).collect::<Vec<_>>(),
     })
+}
+
+/// By the name of the column; `null` where there is no limit.
+fn ledger_json(columns: &[Column]) -> Value {
+    let column = |column: &Column| {
+        let limit = (column.limit != u64::MAX).then_some(column.limit);
+        (column.name.clone(), json!({"used": column.used, "limit": limit}))
+    };
+    Value::Object(columns.iter().map(column).collect())
+}
+
+/// What a session uses of everything.
+fn as_ledger(session: &Session) -> String {
+    let mut out = format!(
+        "session {}  {:.40}, process {}, {}, priority {}\n{:>16} {:>14} {:>14}\n",
+        session.id,
+        session.name,
+        session.pid,
+        state(session),
+        session.priority,
+        "column",
+        "used",
+        "limit"
+    );
+    for column in &session.ledger {
+        let amount = |amount: u64| match (amount, column.name.ends_with("_bytes")) {
+            (0, _) => "-".to_owned(),
+            (u64::MAX, _) => "none".to_owned(),
+            (_, true) => bytes(amount),
+            (_, false) => amount.to_string(),
+        };
+        out += &format!("{:>16} {:>14} {:>14}\n", column.name, amount(column.used), amount(column.limit));
+    }
+    out
 }
 
 /// What a session is doing, in a word.
