@@ -2,7 +2,7 @@
 
 use std::{future::Future, path::Path};
 
-use bulkhead_client::{Connection, Error};
+use bulkhead_client::{Column, Connection, Error};
 use bulkhead_schema::bulkhead_capnp::{result, status};
 
 /// `Status` of `bulkhead.capnp`, for its only device.
@@ -20,6 +20,8 @@ pub struct Status {
     pub swaps: (u32, u32),
     /// What all sessions together are charged for.
     pub charged_bytes: u64,
+    /// What all sessions together use of everything.
+    pub ledger: Vec<Column>,
     /// The sessions that are not gone.
     pub sessions: Vec<SessionStatus>,
 }
@@ -27,6 +29,14 @@ pub struct Status {
 /// `SessionStatus` of `bulkhead.capnp`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionStatus {
+    /// Its number.
+    pub id: u32,
+    /// The session whose program it runs; 0 for none.
+    pub parent: u32,
+    /// What it uses of everything.
+    pub ledger: Vec<Column>,
+    /// Lower is more urgent.
+    pub priority: i32,
     /// What its client calls it.
     pub name: String,
     /// Its client's process.
@@ -50,6 +60,37 @@ pub struct SessionStatus {
 }
 
 impl Status {
+    /// What all sessions together use, where that is not nothing.
+    #[must_use]
+    pub fn charges(&self) -> Vec<&Column> {
+        self.ledger.iter().filter(|column| column.used > 0).collect()
+    }
+
+    /// Checks that nobody uses more than it may, and that what the parts use is what the whole does.
+    ///
+    /// # Panics
+    /// Where the books are wrong.
+    pub fn check_ledgers(&self) {
+        for session in &self.sessions {
+            for column in &session.ledger {
+                assert!(column.used <= column.limit, "{}: {column:?}", session.name);
+            }
+        }
+        for (at, whole) in self.ledger.iter().enumerate() {
+            assert!(whole.used <= whole.limit, "all together: {whole:?}");
+            let used = |session: &SessionStatus| session.ledger.get(at).map_or(0, |column| column.used);
+            let below = |parent: u32| self.sessions.iter().filter(move |session| session.parent == parent);
+            let roots: u64 = below(0).map(used).sum();
+            // Sessions that are being opened are charged, and not listed yet.
+            assert!(roots <= whole.used, "{roots} of sessions against {whole:?}");
+            for session in &self.sessions {
+                let children: u64 = below(session.id).map(used).sum();
+                let own = used(session);
+                assert!(children <= own, "{}: {children} below {own} of {}", session.name, whole.name);
+            }
+        }
+    }
+
     /// The session with a name.
     #[must_use]
     pub fn session(&self, name: &str) -> Option<&SessionStatus> {
@@ -90,6 +131,10 @@ fn read(status: status::Reader<'_>) -> capnp::Result<Status> {
     let device = device.ok_or_else(|| capnp::Error::failed("a kernel without a device".into()))?;
     let session = |session: bulkhead_schema::bulkhead_capnp::session_status::Reader<'_>| {
         Ok(SessionStatus {
+            id: session.get_id(),
+            parent: session.get_parent(),
+            ledger: session.get_ledger()?.iter().map(Column::read).collect::<capnp::Result<_>>()?,
+            priority: session.get_priority(),
             name: session.get_name()?.to_string()?,
             pid: session.get_pid(),
             buffer_bytes: session.get_buffer_bytes(),
@@ -109,6 +154,7 @@ fn read(status: status::Reader<'_>) -> capnp::Result<Status> {
         failovers: device.get_failovers(),
         swaps: (device.get_swap_outs(), device.get_swap_ins()),
         charged_bytes: device.get_charged_bytes(),
+        ledger: device.get_ledger()?.iter().map(Column::read).collect::<capnp::Result<_>>()?,
         sessions: status.get_sessions()?.iter().map(session).collect::<capnp::Result<_>>()?,
     })
 }

@@ -69,7 +69,7 @@ fn a_session_that_is_swapped_out_goes_as_others_do() {
 
 #[test]
 fn less_urgent_sessions_make_room_for_more_urgent_ones_and_not_the_other_way() {
-    let kernel = small();
+    let kernel = Kernel::with(&["--device-memory", DEVICE, "--swap-memory", "2GiB", "--priority-ceiling=-1"]);
     let urgent = Terms { priority: -1, ..Terms::default() };
     let urgent = Tenant::over(Session::open(&Options { terms: urgent, ..kernel.options("urgent") }).unwrap());
     let calm = Tenant::new(&kernel, "calm");
