@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bulkhead_client::{Parameters, Pattern, Session, Stream};
+use bulkhead_client::{Pattern, Session, Stream};
 use bulkhead_tests::{
     kernel::Kernel,
     neighbour::Neighbour,
