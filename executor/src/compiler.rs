@@ -98,7 +98,7 @@ fn entries(module: &Module) -> Vec<String> {
         Item::Function(function) if function.kind == FunctionKind::Entry && function.body.is_some() => {
             Some(function.name.clone())
         }
-        Item::Function(_) | Item::Variable(_) | Item::Directive(_) => None,
+        Item::Function(_) | Item::Variable(_) | Item::Section(_) | Item::Directive(_) => None,
     };
     module.items.iter().filter_map(entry).collect()
 }

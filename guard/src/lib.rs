@@ -85,12 +85,13 @@ mod operands;
 mod parse;
 mod print;
 mod report;
+mod span;
 mod table;
 mod verify;
 
 pub use confine::confine;
 pub use names::HIDDEN_PARAMETERS;
-pub use parse::parse;
+pub use parse::{parse, parse_recovering};
 pub use print::print;
 pub use report::{Finding, Reason, Report};
 pub use verify::{Verified, VerifiedEntry, verify};

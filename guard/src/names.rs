@@ -1,7 +1,7 @@
 //! Names that mean something to the guard: its own registers and parameters, register classes of the
 //! confined form, and PTX's special registers.
 
-use crate::ast::{Directive, Type, Variable};
+use crate::ast::{Directive, Operand, Type, Variable};
 use crate::report::Reason;
 
 /// Prefix of the guard's registers.
@@ -83,7 +83,9 @@ impl Class {
                 Class::Word
             }
             Type::B64 | Type::U64 | Type::S64 | Type::F64 => Class::Double,
-            Type::B8 | Type::U8 | Type::S8 | Type::B128 => return None,
+            Type::B8 | Type::U8 | Type::S8 | Type::B128 | Type::Texref | Type::Samplerref | Type::Surfref => {
+                return None;
+            }
         })
     }
 
@@ -162,7 +164,7 @@ pub(crate) fn type_bytes(ty: Type) -> Option<u64> {
         Type::B32 | Type::U32 | Type::S32 | Type::F32 | Type::F16x2 | Type::Bf16x2 | Type::Tf32 => 4,
         Type::B64 | Type::U64 | Type::S64 | Type::F64 => 8,
         Type::B128 => 16,
-        Type::Pred => return None,
+        Type::Pred | Type::Texref | Type::Samplerref | Type::Surfref => return None,
     })
 }
 
@@ -179,6 +181,14 @@ pub(crate) fn variable_bytes(variable: &Variable) -> Option<u64> {
 pub(crate) fn variable_align(variable: &Variable) -> u64 {
     let element = type_bytes(variable.ty).unwrap_or(1).saturating_mul(u64::from(variable.vector));
     variable.align.map_or(element, u64::from)
+}
+
+/// Whether an initializer holds numbers only; the parser bounds how deep its lists nest.
+pub(crate) fn are_numbers(values: &[Operand]) -> bool {
+    values.iter().all(|value| match value {
+        Operand::Vector(values) => are_numbers(values),
+        value => matches!(value, Operand::Integer(_) | Operand::Float32(_) | Operand::Float64(_)),
+    })
 }
 
 /// Whether a tenant may give a variable, parameter or entry this name.

@@ -1,14 +1,14 @@
 //! Tree to text: the canonical print, the only form in which a module is compiled.
 //!
-//! ASCII, one statement a line, no comments. Equal trees print equal bytes, and `parse(print(m))` is `m`
-//! but for places.
+//! ASCII, one statement a line, no comments. Equal trees print equal bytes, and `parse(print(m))` equals `m`.
 
 use std::fmt::{self, Display, Formatter};
 
 use crate::ast::{
     Address, AddressBase, Directive, Function, FunctionKind, Instruction, Item, Linkage, Module, Operand,
-    Space, Statement, Type, Variable,
+    Section, SectionLine, Space, Statement, Type, Variable,
 };
+use crate::parse::directive::ends_itself;
 
 /// The canonical text of a module.
 #[must_use]
@@ -28,7 +28,8 @@ impl Display for Text<'_, Module> {
         for item in &module.items {
             match item {
                 Item::Variable(variable) => writeln!(f, "{};", Text(variable))?,
-                Item::Directive(directive) => writeln!(f, "{};", Text(directive))?,
+                Item::Directive(directive) => writeln!(f, "{}{}", Text(directive), end(directive))?,
+                Item::Section(section) => write!(f, "{}", Text(section))?,
                 Item::Function(function) => write!(f, "{}", Text(function))?,
             }
         }
@@ -36,14 +37,46 @@ impl Display for Text<'_, Module> {
     }
 }
 
+fn end(directive: &Directive) -> &'static str {
+    if ends_itself(&directive.name) { "" } else { ";" }
+}
+
+impl Display for Text<'_, Section> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, ".section {}\n{{", self.0.name)?;
+        for line in &self.0.lines {
+            match line {
+                SectionLine::Label(name) => writeln!(f, "{name}:")?,
+                SectionLine::Data(ty, values) => {
+                    // ptxas takes lists of numbers only.
+                    let number = |value: &Operand| matches!(value, Operand::Integer(_));
+                    let lines = values.chunk_by(|first, second| number(first) && number(second));
+                    for values in lines.flat_map(|values| values.chunks(16)) {
+                        write!(f, "    {} ", type_name(*ty))?;
+                        operands(f, values)?;
+                        f.write_str("\n")?;
+                    }
+                }
+            }
+        }
+        f.write_str("}\n")
+    }
+}
+
+fn attributes(f: &mut Formatter<'_>, attributes: &[String]) -> fmt::Result {
+    if attributes.is_empty() { Ok(()) } else { write!(f, " .attribute({})", attributes.join(", ")) }
+}
+
 impl Display for Text<'_, Function> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let function = self.0;
         f.write_str(linkage(function.linkage))?;
         match function.kind {
-            FunctionKind::Entry => f.write_str(".entry ")?,
-            FunctionKind::Device => f.write_str(".func ")?,
+            FunctionKind::Entry => f.write_str(".entry")?,
+            FunctionKind::Device => f.write_str(".func")?,
         }
+        attributes(f, &function.attributes)?;
+        f.write_str(" ")?;
         if !function.returns.is_empty() {
             parameters(f, &function.returns)?;
             f.write_str(" ")?;
@@ -79,9 +112,11 @@ fn statements(f: &mut Formatter<'_>, body: &[Statement], depth: usize) -> fmt::R
         match statement {
             Statement::Label(name, _) => writeln!(f, "{name}:")?,
             Statement::Variable(variable) => writeln!(f, "{:indent$}{};", "", Text(variable))?,
-            Statement::Directive(directive) => writeln!(f, "{:indent$}{};", "", Text(directive))?,
+            Statement::Directive(directive) => {
+                writeln!(f, "{:indent$}{}{}", "", Text(directive), end(directive))?;
+            }
             Statement::Instruction(instruction) => writeln!(f, "{:indent$}{};", "", Text(instruction))?,
-            Statement::Block(block) => {
+            Statement::Block(block, _) => {
                 writeln!(f, "{:indent$}{{", "")?;
                 statements(f, block, depth + 1)?;
                 writeln!(f, "{:indent$}}}", "")?;
@@ -107,6 +142,7 @@ impl Display for Text<'_, Variable> {
         let variable = self.0;
         f.write_str(linkage(variable.linkage))?;
         f.write_str(space(variable.space))?;
+        attributes(f, &variable.attributes)?;
         if let Some(align) = variable.align {
             write!(f, " .align {align}")?;
         }
@@ -129,7 +165,9 @@ impl Display for Text<'_, Variable> {
         }
         match variable.initializer.as_slice() {
             [] => Ok(()),
-            [value] if variable.dimensions.is_empty() => write!(f, " = {}", Text(value)),
+            [value] if is_scalar(variable) && !matches!(value, Operand::Field(..)) => {
+                write!(f, " = {}", Text(value))
+            }
             values => {
                 f.write_str(" = {")?;
                 operands(f, values)?;
@@ -137,6 +175,10 @@ impl Display for Text<'_, Variable> {
             }
         }
     }
+}
+
+fn is_scalar(variable: &Variable) -> bool {
+    variable.dimensions.is_empty() && variable.vector == 1
 }
 
 impl Display for Text<'_, Instruction> {
@@ -189,20 +231,38 @@ impl Display for Text<'_, Operand> {
                 operands(f, elements)?;
                 f.write_str(")")
             }
+            Operand::Coordinates(address, coordinates) => {
+                f.write_str("[")?;
+                inside(f, address)?;
+                f.write_str(", ")?;
+                operands(f, coordinates)?;
+                f.write_str("]")
+            }
+            Operand::Subscript(name, index) => write!(f, "{name}{}", Text(index)),
+            Operand::Negated(inner) => write!(f, "-{}", Text(&**inner)),
+            Operand::Generic(name, 0) => write!(f, "generic({name})"),
+            Operand::Generic(name, offset) => write!(f, "generic({name}){offset:+}"),
+            Operand::Masked(mask, inner) => write!(f, "{mask:#x}({})", Text(&**inner)),
+            Operand::Difference(first, second) => write!(f, "{first}-{second}"),
+            Operand::Field(name, value) => write!(f, "{name} = {}", Text(&**value)),
         }
     }
 }
 
 impl Display for Text<'_, Address> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match (&self.0.base, self.0.offset) {
-            (AddressBase::Register(name) | AddressBase::Symbol(name), 0) => write!(f, "[{name}]"),
-            // The spelling nvcc uses for negative offsets.
-            (AddressBase::Register(name) | AddressBase::Symbol(name), offset) => {
-                write!(f, "[{name}+{offset}]")
-            }
-            (AddressBase::Absolute, offset) => write!(f, "[{offset}]"),
-        }
+        f.write_str("[")?;
+        inside(f, self.0)?;
+        f.write_str("]")
+    }
+}
+
+fn inside(f: &mut Formatter<'_>, address: &Address) -> fmt::Result {
+    match (&address.base, address.offset) {
+        (AddressBase::Register(name) | AddressBase::Symbol(name), 0) => f.write_str(name),
+        // The spelling nvcc uses for negative offsets.
+        (AddressBase::Register(name) | AddressBase::Symbol(name), offset) => write!(f, "{name}+{offset}"),
+        (AddressBase::Absolute, offset) => write!(f, "{offset}"),
     }
 }
 
@@ -250,5 +310,8 @@ fn type_name(ty: Type) -> &'static str {
         Type::F32 => ".f32",
         Type::F64 => ".f64",
         Type::Pred => ".pred",
+        Type::Texref => ".texref",
+        Type::Samplerref => ".samplerref",
+        Type::Surfref => ".surfref",
     }
 }

@@ -1,6 +1,6 @@
 //! What the guard has to say against a module: every finding with its place and a typed reason.
 
-use crate::ast::Place;
+use crate::ast::Span;
 use crate::limits::FINDINGS_MAX;
 
 /// Why a module is not accepted.
@@ -65,15 +65,15 @@ pub enum Reason {
 /// One reason at one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// Where in the text; line 0 where it concerns the text as a whole.
-    pub place: Place,
+    /// Where in the text; [`Span::WHOLE`] where it concerns the text as a whole.
+    pub span: Span,
     /// Why.
     pub reason: Reason,
 }
 
 impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}: {}", self.place.line, self.place.column, self.reason)
+        write!(f, "{}:{}: {}", self.span.place.line, self.span.place.column, self.reason)
     }
 }
 
@@ -88,18 +88,18 @@ pub struct Report {
 
 impl Report {
     /// Adds a finding, or counts it where the report is full.
-    pub fn add(&mut self, place: Place, reason: Reason) {
+    pub fn add(&mut self, span: Span, reason: Reason) {
         if self.findings.len() < FINDINGS_MAX {
-            self.findings.push(Finding { place, reason });
+            self.findings.push(Finding { span, reason });
         } else {
             self.left_out = self.left_out.saturating_add(1);
         }
     }
 
     /// Replaces the findings after the first `length` by one.
-    pub(crate) fn replace_since(&mut self, length: usize, place: Place, reason: Reason) {
+    pub(crate) fn replace_since(&mut self, length: usize, span: Span, reason: Reason) {
         self.findings.truncate(length);
-        self.add(place, reason);
+        self.add(span, reason);
     }
 
     /// Whether there is nothing against the module.

@@ -4,7 +4,7 @@
 //! Where lexers are known to differ (what ends a comment, bytes beyond ASCII, NUL, `#`), the byte becomes an
 //! [`TokenKind::Invalid`] token and the parser refuses the text: it need not matter who is right.
 
-use crate::ast::Place;
+use crate::ast::{Place, Span};
 
 /// What a token is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -47,6 +47,17 @@ pub struct Token<'a> {
 }
 
 impl Token<'_> {
+    /// Offset behind its last byte; [`u32::MAX`] where that does not fit.
+    pub(crate) fn end(&self) -> u32 {
+        u32::try_from(self.start + self.text.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        Span { place: self.place, start: u32::try_from(self.start).unwrap_or(u32::MAX), end: self.end() }
+    }
+
     /// Whether the token carries no meaning: white space or a comment.
     #[must_use]
     pub fn is_trivia(&self) -> bool {
@@ -97,6 +108,12 @@ impl Tokens<'_> {
     pub fn here(&self) -> Place {
         let column = self.at - self.line_start + 1;
         Place { line: self.line, column: u32::try_from(column).unwrap_or(u32::MAX) }
+    }
+
+    /// The empty span before the next token.
+    pub(crate) fn span_here(&self) -> Span {
+        let at = u32::try_from(self.at).unwrap_or(u32::MAX);
+        Span { place: self.here(), start: at, end: at }
     }
 
     fn count_lines(&mut self, start: usize, text: &str) {

@@ -54,7 +54,7 @@ fn rejected_files_have_exactly_the_expected_findings() {
         };
         let mut findings: BTreeMap<u32, Vec<String>> = BTreeMap::new();
         for finding in &found.findings {
-            findings.entry(finding.place.line).or_default().push(finding.reason.to_string());
+            findings.entry(finding.span.place.line).or_default().push(finding.reason.to_string());
         }
         for (line, number) in text.lines().zip(1..) {
             let expected: Vec<&str> = line.split("// error: ").skip(1).map(str::trim).collect();

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use crate::access::{self, Access};
-use crate::ast::{Address, AddressBase, Instruction, Operand, Place, Space, Statement, Variable};
+use crate::ast::{Address, AddressBase, Instruction, Operand, Space, Span, Statement, Variable};
 use crate::confine::flatten::Parameters;
 use crate::confine::prologue::{instruction, register};
 use crate::confine::roots::Roots;
@@ -62,7 +62,7 @@ impl<'a> Tables<'a> {
             return Ok(());
         };
         let index = access.index;
-        let access = OwnedAccess::of(&access, instruction.place);
+        let access = OwnedAccess::of(&access, instruction.span);
         let mut instruction = instruction;
         let address = match access.space {
             Space::Parameter => self.parameter(&access)?,
@@ -128,7 +128,7 @@ impl<'a> Tables<'a> {
         clamp: Option<Clamp>,
         into: &mut Vec<Statement>,
     ) -> Result<Address, Reason> {
-        let place = access.place;
+        let span = access.span;
         let s = || register("%bh_s");
         let first = match &access.address.base {
             AddressBase::Absolute => {
@@ -138,19 +138,19 @@ impl<'a> Tables<'a> {
                 let symbol = self.of_space(name, Space::Shared)?;
                 let bytes = if symbol.bytes == 0 { SHARED_BYTES_MAX } else { symbol.bytes };
                 within(access, name, bytes, symbol.align)?;
-                instruction("mov", &["b32"], vec![s(), Operand::Symbol(name.clone())], place)
+                instruction("mov", &["b32"], vec![s(), Operand::Symbol(name.clone())], span)
             }
             AddressBase::Register(name) => match Class::parse(name) {
-                Some((Class::Word, _)) => instruction("mov", &["b32"], vec![s(), register(name)], place),
+                Some((Class::Word, _)) => instruction("mov", &["b32"], vec![s(), register(name)], span),
                 Some((Class::Double, _)) => {
-                    instruction("cvt", &["u32", "u64"], vec![s(), register(name)], place)
+                    instruction("cvt", &["u32", "u64"], vec![s(), register(name)], span)
                 }
                 _ => return Err(Reason::Malformed(format!("`{name}` cannot hold a shared address"))),
             },
         };
         let Some(clamp) = clamp else { return Ok(access.address.clone()) };
         into.push(first);
-        let offset = shared::clamp(clamp, access.address.offset, access.bytes, place, into);
+        let offset = shared::clamp(clamp, access.address.offset, access.bytes, span, into);
         Ok(Address { base: AddressBase::Register("%bh_s".to_owned()), offset })
     }
 
@@ -208,13 +208,13 @@ struct OwnedAccess {
     reads_only: bool,
     bytes: u64,
     address: Address,
-    place: Place,
+    span: Span,
 }
 
 impl OwnedAccess {
-    fn of(access: &Access<'_>, place: Place) -> Self {
+    fn of(access: &Access<'_>, span: Span) -> Self {
         let Access { space, reads_only, bytes, address, index: _ } = *access;
-        Self { space, reads_only, bytes, address: address.clone(), place }
+        Self { space, reads_only, bytes, address: address.clone(), span }
     }
 
     /// Whether an offset may stay on the access: within the reach of the hardware's field, and not undoing
@@ -262,24 +262,24 @@ fn global(access: &OwnedAccess, into: &mut Vec<Statement>) -> Result<Address, Re
     if !matches!(Class::parse(name), Some((Class::Double, _))) {
         return Err(Reason::Malformed("a global address has to be a 64-bit register".to_owned()));
     }
-    let place = access.place;
+    let span = access.span;
     let (lo, hi, a) = (|| register("%bh_lo"), || register("%bh_hi"), || register("%bh_a"));
     let mut offset = access.address.offset;
     let mut from = register(name);
     if !access.keeps(offset) {
         let folded = Operand::Integer(i128::from(offset));
-        into.push(instruction("add", &["s64"], vec![a(), from, folded], place));
+        into.push(instruction("add", &["s64"], vec![a(), from, folded], span));
         from = a();
         offset = 0;
     }
-    into.push(instruction("mov", &["b64"], vec![Operand::Vector(vec![lo(), hi()]), from], place));
+    into.push(instruction("mov", &["b64"], vec![Operand::Vector(vec![lo(), hi()]), from], span));
     let mask = register(if access.reads_only { "%bh_loadmask" } else { "%bh_storemask" });
     let confined = vec![hi(), hi(), mask, register("%bh_base"), Operand::Integer(AND_THEN_OR)];
-    into.push(instruction("lop3", &["b32"], confined, place));
+    into.push(instruction("lop3", &["b32"], confined, span));
     if access.bytes > 1 {
-        into.push(instruction("and", &["b32"], vec![lo(), lo(), access.alignment_mask()], place));
+        into.push(instruction("and", &["b32"], vec![lo(), lo(), access.alignment_mask()], span));
     }
-    into.push(instruction("mov", &["b64"], vec![a(), Operand::Vector(vec![lo(), hi()])], place));
+    into.push(instruction("mov", &["b64"], vec![a(), Operand::Vector(vec![lo(), hi()])], span));
     Ok(Address { base: AddressBase::Register("%bh_a".to_owned()), offset })
 }
 
@@ -300,18 +300,18 @@ fn clamp(
     let Some(last) = symbol.bytes.checked_sub(access.bytes) else {
         return Err(Reason::Malformed(format!("`{variable}` is smaller than {} bytes", access.bytes)));
     };
-    let place = access.place;
+    let span = access.span;
     let (o, a) = (|| register("%bh_o"), || register("%bh_a"));
-    into.push(instruction("mov", &["b64"], vec![o(), Operand::Symbol(variable.to_owned())], place));
-    into.push(instruction("sub", &["s64"], vec![a(), register(name), o()], place));
+    into.push(instruction("mov", &["b64"], vec![o(), Operand::Symbol(variable.to_owned())], span));
+    into.push(instruction("sub", &["s64"], vec![a(), register(name), o()], span));
     if access.address.offset != 0 {
         let offset = Operand::Integer(i128::from(access.address.offset));
-        into.push(instruction("add", &["s64"], vec![a(), a(), offset], place));
+        into.push(instruction("add", &["s64"], vec![a(), a(), offset], span));
     }
-    into.push(instruction("min", &["u64"], vec![a(), a(), Operand::Integer(i128::from(last))], place));
+    into.push(instruction("min", &["u64"], vec![a(), a(), Operand::Integer(i128::from(last))], span));
     if access.bytes > 1 {
-        into.push(instruction("and", &["b64"], vec![a(), a(), access.alignment_mask()], place));
+        into.push(instruction("and", &["b64"], vec![a(), a(), access.alignment_mask()], span));
     }
-    into.push(instruction("add", &["s64"], vec![a(), o(), a()], place));
+    into.push(instruction("add", &["s64"], vec![a(), o(), a()], span));
     Ok(Address { base: AddressBase::Register("%bh_a".to_owned()), offset: 0 })
 }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::ast::{Instruction, Operand, Place, Statement};
+use crate::ast::{Instruction, Operand, Span, Spans, Statement};
 use crate::names::{self, Class};
 use crate::report::{Reason, Report};
 use crate::table::{self, Treatment};
@@ -24,7 +24,7 @@ pub(super) fn unassigned(statements: &[Statement], report: &mut Report) -> BTree
                 continue;
             }
             Statement::Instruction(instruction) => instruction,
-            Statement::Variable(_) | Statement::Block(_) | Statement::Directive(_) => continue,
+            Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => continue,
         };
         let Ok(row) = table::check(instruction) else { continue };
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
@@ -40,7 +40,7 @@ pub(super) fn unassigned(statements: &[Statement], report: &mut Report) -> BTree
                 }
                 None if name == table::CARRY => {
                     let text = "the carry flag is read where it may not have been written";
-                    report.add(instruction.place, Reason::Malformed(text.to_owned()));
+                    report.add(instruction.span, Reason::Malformed(text.to_owned()));
                 }
                 None => {}
             }
@@ -62,17 +62,15 @@ pub(super) fn unassigned(statements: &[Statement], report: &mut Report) -> BTree
 }
 
 /// Instructions that zero registers.
-pub(super) fn zeroes(
-    registers: &BTreeSet<(Class, u32)>,
-    place: Place,
-) -> impl Iterator<Item = Statement> + '_ {
+pub(super) fn zeroes(registers: &BTreeSet<(Class, u32)>, span: Span) -> impl Iterator<Item = Statement> + '_ {
     registers.iter().map(move |(class, number)| {
         Statement::Instruction(Instruction {
             predicate: None,
             opcode: "mov".to_owned(),
             modifiers: vec![class.mov().to_owned()],
             operands: vec![Operand::Register(format!("{}{number}", class.prefix())), Operand::Integer(0)],
-            place,
+            span,
+            operand_spans: Spans::default(),
         })
     })
 }

@@ -20,7 +20,7 @@ pub(super) fn confine(
     report: &mut Report,
 ) -> Function {
     if let Err(reason) = names::check_symbol(&function.name) {
-        report.add(function.place, reason);
+        report.add(function.span, reason);
     }
     let parameters = parameters(function, symbols, report);
     let mut flat = Flat::default();
@@ -33,29 +33,29 @@ pub(super) fn confine(
 
     let mut variables = variables(flat.variables, report);
     let roots = roots::find(&flat.statements, symbols, report);
-    let shared = Shared::find(&flat.statements, symbols, &mut variables, function.place);
+    let shared = Shared::find(&flat.statements, symbols, &mut variables, function.span);
     let tables = access::Tables::new(symbols, &variables, &by_name, roots);
     let mut confined = Vec::with_capacity(flat.statements.len());
     for (index, statement) in flat.statements.into_iter().enumerate() {
         match statement {
             Statement::Instruction(instruction) => {
-                let place = instruction.place;
+                let span = instruction.span;
                 if let Err(reason) = tables.confine(instruction, shared.clamp(index), &mut confined) {
-                    report.add(place, reason);
+                    report.add(span, reason);
                 }
             }
             other => confined.push(other),
         }
     }
     if !ends(&confined) {
-        confined.push(prologue::instruction("ret", &[], Vec::new(), function.place));
+        confined.push(prologue::instruction("ret", &[], Vec::new(), function.span));
     }
     let zeroed = assign::unassigned(&confined, report);
 
     let mut statements = prologue::declarations(&scopes, &variables);
-    statements.extend(prologue::instructions(&variables, function.place));
-    statements.extend(shared.bounds(function.place));
-    statements.extend(assign::zeroes(&zeroed, function.place));
+    statements.extend(prologue::instructions(&variables, function.span));
+    statements.extend(shared.bounds(function.span));
+    statements.extend(assign::zeroes(&zeroed, function.span));
     statements.append(&mut confined);
     Function {
         kind: function.kind,
@@ -66,9 +66,10 @@ pub(super) fn confine(
         name: function.name.clone(),
         returns: Vec::new(),
         parameters,
+        attributes: Vec::new(),
         directives: directives(function, report),
         body: Some(statements),
-        place: function.place,
+        span: function.span,
     }
 }
 
@@ -85,10 +86,10 @@ fn parameters(function: &Function, symbols: &Symbols, report: &mut Report) -> Ve
     for parameter in &function.parameters {
         match parameter_bytes(parameter) {
             Ok(size) => bytes = bytes.saturating_add(size),
-            Err(reason) => report.add(parameter.place, reason),
+            Err(reason) => report.add(parameter.span, reason),
         }
         if !taken.insert(parameter.name.as_str()) || symbols.contains(&parameter.name) {
-            report.add(parameter.place, Reason::Duplicate(parameter.name.clone()));
+            report.add(parameter.span, Reason::Duplicate(parameter.name.clone()));
         }
         // `.ptr .align` is a promise about a value that nobody checks: ptxas would leave out the instruction
         // that makes it true.
@@ -96,9 +97,9 @@ fn parameters(function: &Function, symbols: &Symbols, report: &mut Report) -> Ve
     }
     if bytes > PARAMETER_BYTES_MAX {
         let what = "bytes of parameters";
-        report.add(function.place, Reason::Limit { what, most: PARAMETER_BYTES_MAX });
+        report.add(function.span, Reason::Limit { what, most: PARAMETER_BYTES_MAX });
     }
-    parameters.extend(names::HIDDEN_PARAMETERS.map(|name| prologue::hidden_parameter(name, function.place)));
+    parameters.extend(names::HIDDEN_PARAMETERS.map(|name| prologue::hidden_parameter(name, function.span)));
     parameters
 }
 
@@ -120,14 +121,14 @@ fn variables(variables: Vec<Variable>, report: &mut Report) -> Vec<(Variable, sy
     for mut variable in variables {
         match body_variable(&mut variable) {
             Ok(symbol) => kept.push((variable, symbol)),
-            Err(reason) => report.add(variable.place, reason),
+            Err(reason) => report.add(variable.span, reason),
         }
     }
     let mut locals =
         kept.iter().filter(|(_, symbol): &&(Variable, symbols::Symbol)| symbol.space == Space::Local);
     if let Some((second, _)) = locals.nth(1) {
         let what = format!("a second local variable, `{}`", second.name);
-        report.add(second.place, Reason::NotImplemented { what });
+        report.add(second.span, Reason::NotImplemented { what });
     }
     kept
 }
@@ -156,7 +157,7 @@ fn directives(function: &Function, report: &mut Report) -> Vec<Directive> {
             kept.push(directive.clone());
             continue;
         }
-        report.add(directive.place, Reason::NotImplemented { what: named(directive) });
+        report.add(directive.span, Reason::NotImplemented { what: named(directive) });
     }
     kept
 }
@@ -168,8 +169,11 @@ pub(super) fn named(directive: &Directive) -> String {
     format!("the directive `{}`", text.trim_end())
 }
 
-/// Whether a directive only advises the compiler: it is left out.
+/// Whether a directive is for debuggers or only advises the compiler: it is left out.
 pub(super) fn is_droppable(directive: &Directive) -> bool {
+    if matches!(directive.name.as_str(), ".file" | ".loc") {
+        return true;
+    }
     let advice = |text: &String| {
         let text = text.trim_matches('"').trim();
         text == "nounroll" || text.starts_with("used_bytes_mask ")

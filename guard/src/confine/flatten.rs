@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::ast::{
-    Address, AddressBase, Directive, Instruction, Operand, Place, Predicate, Space, Statement, Variable,
+    Address, AddressBase, Directive, Instruction, Operand, Predicate, Space, Span, Statement, Variable,
 };
 use crate::confine::scope::{Meaning, Scopes};
 use crate::confine::symbols::Symbols;
@@ -40,40 +40,40 @@ impl Flattener<'_> {
         self.scopes.enter();
         // Labels are known in their whole scope, also before they stand.
         for statement in body {
-            if let Statement::Label(name, place) = statement {
+            if let Statement::Label(name, span) = statement {
                 let declared = names::check_label(name).and_then(|()| self.scopes.declare_label(name));
-                self.note(*place, declared);
+                self.note(*span, declared);
             }
         }
         for statement in body {
             match statement {
-                Statement::Label(name, place) => {
+                Statement::Label(name, span) => {
                     if let Some(Meaning::Label(canonical)) = self.scopes.resolve(name) {
-                        into.statements.push(Statement::Label(canonical, *place));
+                        into.statements.push(Statement::Label(canonical, *span));
                     }
                 }
                 Statement::Variable(variable) => {
                     let declared = self.variable(variable, into);
-                    self.note(variable.place, declared);
+                    self.note(variable.span, declared);
                 }
                 Statement::Instruction(instruction) => match self.instruction(instruction) {
                     Ok(Some(instruction)) => into.statements.push(Statement::Instruction(instruction)),
                     Ok(None) => {}
-                    Err(reason) => self.report.add(instruction.place, reason),
+                    Err(reason) => self.report.add(instruction.span, reason),
                 },
-                Statement::Block(block) => self.block(block, into),
+                Statement::Block(block, _) => self.block(block, into),
                 Statement::Directive(directive) => {
                     let allowed = check_directive(directive);
-                    self.note(directive.place, allowed);
+                    self.note(directive.span, allowed);
                 }
             }
         }
         self.scopes.leave();
     }
 
-    fn note(&mut self, place: Place, result: Result<(), Reason>) {
+    fn note(&mut self, span: Span, result: Result<(), Reason>) {
         if let Err(reason) = result {
-            self.report.add(place, reason);
+            self.report.add(span, reason);
         }
     }
 
@@ -196,6 +196,18 @@ impl Flattener<'_> {
                 return Err(Reason::NotImplemented {
                     what: format!("a part of a register, `{name}.{selector}`"),
                 });
+            }
+            Operand::Coordinates(address, coordinates) => {
+                Operand::Coordinates(self.address(address)?, self.operands(coordinates)?)
+            }
+            Operand::Negated(inner) => Operand::Negated(Box::new(self.operand(inner)?)),
+            Operand::Subscript(name, _) => {
+                return Err(Reason::NotImplemented {
+                    what: format!("an element by subscript, `{name}[...]`"),
+                });
+            }
+            Operand::Generic(..) | Operand::Masked(..) | Operand::Difference(..) | Operand::Field(..) => {
+                return Err(Reason::Malformed("such an operand belongs in an initializer".to_owned()));
             }
             Operand::Integer(_) | Operand::Float32(_) | Operand::Float64(_) | Operand::Sink => {
                 operand.clone()

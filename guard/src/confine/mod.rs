@@ -17,7 +17,7 @@ mod symbols;
 
 use std::collections::HashSet;
 
-use crate::ast::{FunctionKind, Item, Linkage, Module, Place};
+use crate::ast::{FunctionKind, Item, Linkage, Module};
 use crate::limits::{PTX_VERSION_MAX, PTX_VERSION_MIN, STATEMENTS_MAX};
 use crate::report::{Reason, Report};
 use symbols::Symbols;
@@ -33,10 +33,10 @@ pub fn confine(module: &Module) -> Result<Module, Report> {
     let mut statements = 0;
     for item in &module.items {
         match item {
-            Item::Variable(_) => {}
+            Item::Variable(_) | Item::Section(_) => {}
             Item::Directive(directive) if entry::is_droppable(directive) => {}
             Item::Directive(directive) => {
-                report.add(directive.place, Reason::NotImplemented { what: entry::named(directive) });
+                report.add(directive.span, Reason::NotImplemented { what: entry::named(directive) });
             }
             Item::Function(function) => {
                 let again = !entries.insert(function.name.as_str());
@@ -44,7 +44,11 @@ pub fn confine(module: &Module) -> Result<Module, Report> {
                     continue;
                 }
                 if again || symbols.contains(&function.name) {
-                    report.add(function.place, Reason::Duplicate(function.name.clone()));
+                    report.add(function.span, Reason::Duplicate(function.name.clone()));
+                }
+                if !function.attributes.is_empty() {
+                    let what = format!("an attribute of a function, `{}`", function.name);
+                    report.add(function.span, Reason::NotImplemented { what });
                 }
                 let what = match (function.kind, function.linkage, &function.body) {
                     (FunctionKind::Device, _, _) => "a device function (`.func`)",
@@ -56,25 +60,32 @@ pub fn confine(module: &Module) -> Result<Module, Report> {
                         items.push(Item::Function(confined));
                         if statements > STATEMENTS_MAX {
                             let reason = Reason::Limit { what: "statements", most: STATEMENTS_MAX as u64 };
-                            report.add(function.place, reason);
+                            report.add(function.span, reason);
                             break;
                         }
                         continue;
                     }
                 };
                 let what = format!("{what}, `{}`", function.name);
-                report.add(function.place, Reason::NotImplemented { what });
+                report.add(function.span, Reason::NotImplemented { what });
             }
         }
     }
-    report.or(Module { version: module.version, target, address_size: module.address_size, items })
+    let Module { version, address_size, header, .. } = *module;
+    report.or(Module { version, target, address_size, header, items })
 }
 
 fn header(module: &Module, report: &mut Report) -> Vec<String> {
-    let place = Place { line: 1, column: 1 };
     let (major, minor) = module.version;
     if !(PTX_VERSION_MIN..=PTX_VERSION_MAX).contains(&module.version) {
-        report.add(place, Reason::NotImplemented { what: format!("PTX version {major}.{minor}") });
+        report.add(
+            module.header.version,
+            Reason::NotImplemented { what: format!("PTX version {major}.{minor}") },
+        );
+    }
+    if module.address_size != 64 {
+        let span = module.header.address_size;
+        report.add(span, Reason::NotImplemented { what: format!("`.address_size {}`", module.address_size) });
     }
     // `debug` only asks for debug information, which is dropped.
     let target: Vec<String> = module.target.iter().filter(|word| *word != "debug").cloned().collect();
@@ -82,7 +93,7 @@ fn header(module: &Module, report: &mut Report) -> Vec<String> {
         [architecture] if crate::names::is_architecture(architecture) => {}
         _ => {
             let what = format!("the target `{}`", module.target.join(", "));
-            report.add(place, Reason::NotImplemented { what });
+            report.add(module.header.target, Reason::NotImplemented { what });
         }
     }
     target

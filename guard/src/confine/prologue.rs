@@ -3,12 +3,12 @@
 use super::scope::Scopes;
 use super::symbols::Symbol;
 use crate::ast::{
-    Address, AddressBase, Instruction, Linkage, Operand, Place, Space, Statement, Type, Variable,
+    Address, AddressBase, Instruction, Linkage, Operand, Space, Span, Spans, Statement, Type, Variable,
 };
 use crate::names::{self, Class};
 
 /// A declaration without attributes.
-pub(super) fn declared(space: Space, ty: Type, name: &str, range: Option<u32>, place: Place) -> Variable {
+pub(super) fn declared(space: Space, ty: Type, name: &str, range: Option<u32>, span: Span) -> Variable {
     Variable {
         linkage: Linkage::Internal,
         space,
@@ -20,22 +20,24 @@ pub(super) fn declared(space: Space, ty: Type, name: &str, range: Option<u32>, p
         range,
         pointer: None,
         initializer: Vec::new(),
-        place,
+        attributes: Vec::new(),
+        span,
     }
 }
 
 /// One of the parameters that the executor appends.
-pub(super) fn hidden_parameter(name: &str, place: Place) -> Variable {
-    declared(Space::Parameter, Type::U32, name, None, place)
+pub(super) fn hidden_parameter(name: &str, span: Span) -> Variable {
+    declared(Space::Parameter, Type::U32, name, None, span)
 }
 
 /// The declarations: the tenant's registers by class, the guard's own, the variables.
 pub(super) fn declarations(scopes: &Scopes, variables: &[(Variable, Symbol)]) -> Vec<Statement> {
-    let place = Place::default();
-    let tenant = Class::ALL.iter().filter(|class| scopes.count(**class) > 0).map(|class| {
-        declared(Space::Register, class.ty(), class.prefix(), Some(scopes.count(*class)), place)
-    });
-    let own = |ty| move |name: &&str| declared(Space::Register, ty, name, None, place);
+    let span = Span::default();
+    let tenant = Class::ALL
+        .iter()
+        .filter(|class| scopes.count(**class) > 0)
+        .map(|class| declared(Space::Register, class.ty(), class.prefix(), Some(scopes.count(*class)), span));
+    let own = |ty| move |name: &&str| declared(Space::Register, ty, name, None, span);
     tenant
         .chain(names::SCRATCH_PREDICATES.iter().map(own(Type::Pred)))
         .chain(names::HIDDEN_REGISTERS.iter().map(own(Type::B32)))
@@ -48,18 +50,18 @@ pub(super) fn declarations(scopes: &Scopes, variables: &[(Variable, Symbol)]) ->
 
 /// The instructions: the hidden parameters are loaded and the local variable is zeroed, since it lies in
 /// memory where another session's threads have been.
-pub(super) fn instructions(variables: &[(Variable, Symbol)], place: Place) -> Vec<Statement> {
+pub(super) fn instructions(variables: &[(Variable, Symbol)], span: Span) -> Vec<Statement> {
     let hidden = names::HIDDEN_REGISTERS.iter().zip(names::HIDDEN_PARAMETERS);
     let mut statements: Vec<Statement> = hidden
         .map(|(register, parameter)| {
             let address = symbol_address(parameter, 0);
-            instruction("ld", &["param", "u32"], vec![self::register(register), address], place)
+            instruction("ld", &["param", "u32"], vec![self::register(register), address], span)
         })
         .collect();
     let locals = variables.iter().filter(|(_, symbol)| symbol.space == Space::Local);
     for (variable, symbol) in locals {
         let zero = || self::register("%bh_zero");
-        statements.push(instruction("mov", &["b32"], vec![zero(), Operand::Integer(0)], place));
+        statements.push(instruction("mov", &["b32"], vec![zero(), Operand::Integer(0)], span));
         let mut at = 0;
         while at < symbol.bytes {
             let (bytes, modifiers, elements): (u64, &[&str], usize) = match symbol.bytes - at {
@@ -76,7 +78,7 @@ pub(super) fn instructions(variables: &[(Variable, Symbol)], place: Place) -> Ve
                 "st",
                 modifiers,
                 vec![symbol_address(&variable.name, offset), value],
-                place,
+                span,
             ));
             at += bytes;
         }
@@ -93,17 +95,13 @@ fn symbol_address(name: &str, offset: i64) -> Operand {
 }
 
 /// An instruction without a predicate.
-pub(super) fn instruction(
-    opcode: &str,
-    modifiers: &[&str],
-    operands: Vec<Operand>,
-    place: Place,
-) -> Statement {
+pub(super) fn instruction(opcode: &str, modifiers: &[&str], operands: Vec<Operand>, span: Span) -> Statement {
     Statement::Instruction(Instruction {
         predicate: None,
         opcode: opcode.to_owned(),
         modifiers: modifiers.iter().map(|modifier| (*modifier).to_owned()).collect(),
         operands,
-        place,
+        span,
+        operand_spans: Spans::default(),
     })
 }

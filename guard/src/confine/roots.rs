@@ -66,7 +66,7 @@ pub(super) fn find(statements: &[Statement], symbols: &Symbols, report: &mut Rep
     }
     for instruction in instructions(statements) {
         if let Err(reason) = check_uses(instruction, symbols, &roots) {
-            report.add(instruction.place, reason);
+            report.add(instruction.span, reason);
         }
     }
     let followed = roots.into_iter().filter_map(|(register, root)| match root {
@@ -79,7 +79,9 @@ pub(super) fn find(statements: &[Statement], symbols: &Symbols, report: &mut Rep
 fn instructions(statements: &[Statement]) -> impl Iterator<Item = &Instruction> {
     statements.iter().filter_map(|statement| match statement {
         Statement::Instruction(instruction) => Some(instruction),
-        Statement::Label(..) | Statement::Variable(_) | Statement::Block(_) | Statement::Directive(_) => None,
+        Statement::Label(..) | Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => {
+            None
+        }
     })
 }
 

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::access::{self, Access};
-use crate::ast::{AddressBase, Instruction, Operand, Place, Space, Statement, Type, Variable};
+use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement, Type, Variable};
 use crate::confine::prologue::{declared, instruction, register};
 use crate::confine::symbols::{Symbol, Symbols};
 use crate::limits::DYNAMIC_SPAN_MAX;
@@ -41,7 +41,7 @@ impl Shared {
         statements: &[Statement],
         symbols: &Symbols,
         own: &mut Vec<(Variable, Symbol)>,
-        place: Place,
+        span: Span,
     ) -> Self {
         let mut shared = Self::default();
         let named = named(statements);
@@ -73,7 +73,7 @@ impl Shared {
                 .find();
         shared.clamps = clamps;
         if pad && !shared.clamps.is_empty() {
-            let mut variable = declared(Space::Shared, Type::B8, names::SHARED_PAD, None, place);
+            let mut variable = declared(Space::Shared, Type::B8, names::SHARED_PAD, None, span);
             variable.align = u32::try_from(widest).ok();
             variable.dimensions = vec![widest];
             let symbol = Symbol { space: Space::Shared, bytes: widest, align: widest, was_global: false };
@@ -101,7 +101,7 @@ impl Shared {
     }
 
     /// Computes where the entry's shared memory begins and ends.
-    pub(super) fn bounds(&self, place: Place) -> Vec<Statement> {
+    pub(super) fn bounds(&self, span: Span) -> Vec<Statement> {
         let mut statements = Vec::new();
         if self.clamps.is_empty() {
             return statements;
@@ -109,7 +109,7 @@ impl Shared {
         let (low, top, s, lo) =
             (|| register("%bh_low"), || register("%bh_top"), || register("%bh_s"), || register("%bh_lo"));
         let mut push = |opcode: &str, modifier: &str, operands: Vec<Operand>| {
-            statements.push(instruction(opcode, &[modifier], operands, place));
+            statements.push(instruction(opcode, &[modifier], operands, span));
         };
         for (index, (name, bytes)) in self.statics.iter().enumerate() {
             let symbol = Operand::Symbol(name.clone());
@@ -138,10 +138,10 @@ impl Shared {
                 "setp",
                 &["ne", "u32"],
                 vec![any.clone(), lo(), Operand::Integer(0)],
-                place,
+                span,
             ));
-            statements.push(instruction("selp", &["b32"], vec![s(), s(), top(), any], place));
-            statements.push(instruction("max", &["u32"], vec![top(), top(), s()], place));
+            statements.push(instruction("selp", &["b32"], vec![s(), s(), top(), any], span));
+            statements.push(instruction("max", &["u32"], vec![top(), top(), s()], span));
         }
         statements
     }
@@ -155,18 +155,18 @@ fn is_within(offset: i64, bytes: u64, extent: u64) -> bool {
 }
 
 /// Clamps `%bh_s`, which holds a run's base, for one access of it; returns the offset that stays outside.
-pub(super) fn clamp(clamp: Clamp, offset: i64, bytes: u64, place: Place, into: &mut Vec<Statement>) -> i64 {
+pub(super) fn clamp(clamp: Clamp, offset: i64, bytes: u64, span: Span, into: &mut Vec<Statement>) -> i64 {
     let (s, lo) = (|| register("%bh_s"), || register("%bh_lo"));
     let integer = |value: i128| Operand::Integer(value);
     if clamp.least != 0 {
-        into.push(instruction("add", &["s32"], vec![s(), s(), wrapped(clamp.least)], place));
+        into.push(instruction("add", &["s32"], vec![s(), s(), wrapped(clamp.least)], span));
     }
-    let span = integer(i128::from(clamp.span));
-    into.push(instruction("sub", &["s32"], vec![lo(), register("%bh_top"), span], place));
-    into.push(instruction("min", &["u32"], vec![s(), s(), lo()], place));
-    into.push(instruction("max", &["u32"], vec![s(), s(), register("%bh_low")], place));
+    let reach = integer(i128::from(clamp.span));
+    into.push(instruction("sub", &["s32"], vec![lo(), register("%bh_top"), reach], span));
+    into.push(instruction("min", &["u32"], vec![s(), s(), lo()], span));
+    into.push(instruction("max", &["u32"], vec![s(), s(), register("%bh_low")], span));
     if bytes > 1 {
-        into.push(instruction("and", &["b32"], vec![s(), s(), integer(-i128::from(bytes))], place));
+        into.push(instruction("and", &["b32"], vec![s(), s(), integer(-i128::from(bytes))], span));
     }
     offset.saturating_sub(clamp.least)
 }
@@ -238,7 +238,7 @@ impl<'a> Runs<'a> {
                 Statement::Instruction(instruction) => self.instruction(index, instruction),
                 Statement::Label(..)
                 | Statement::Variable(_)
-                | Statement::Block(_)
+                | Statement::Block(..)
                 | Statement::Directive(_) => {
                     self.close_all();
                 }

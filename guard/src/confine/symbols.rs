@@ -45,18 +45,18 @@ impl Symbols {
                         constant_bytes = constant_bytes.saturating_add(symbol.bytes);
                     }
                     if symbols.by_name.insert(variable.name.clone(), symbol).is_some() {
-                        report.add(variable.place, Reason::Duplicate(variable.name.clone()));
+                        report.add(variable.span, Reason::Duplicate(variable.name.clone()));
                     }
                     symbols.order.push(confined);
                 }
                 Err(reason) => {
-                    report.add(variable.place, reason);
+                    report.add(variable.span, reason);
                     symbols.refused.insert(variable.name.clone());
                 }
             }
             if constant_bytes > CONSTANT_BYTES_MAX {
                 let what = "bytes of constant and read-only global variables";
-                report.add(variable.place, Reason::Limit { what, most: CONSTANT_BYTES_MAX });
+                report.add(variable.span, Reason::Limit { what, most: CONSTANT_BYTES_MAX });
                 break;
             }
         }
@@ -109,7 +109,7 @@ fn named(module: &Module) -> HashSet<&str> {
             Item::Variable(variable) => {
                 variable.initializer.iter().for_each(|value| named_by(value, &mut names));
             }
-            Item::Directive(_) => {}
+            Item::Directive(_) | Item::Section(_) => {}
         }
     }
     names
@@ -122,7 +122,7 @@ fn named_in<'a>(body: &'a [Statement], names: &mut HashSet<&'a str>) {
             Statement::Instruction(instruction) => {
                 instruction.operands.iter().for_each(|operand| named_by(operand, names));
             }
-            Statement::Block(block) => named_in(block, names),
+            Statement::Block(block, _) => named_in(block, names),
             Statement::Label(..) | Statement::Variable(_) | Statement::Directive(_) => {}
         }
     }
@@ -130,28 +130,34 @@ fn named_in<'a>(body: &'a [Statement], names: &mut HashSet<&'a str>) {
 
 fn named_by<'a>(operand: &'a Operand, names: &mut HashSet<&'a str>) {
     match operand {
-        Operand::Symbol(name) | Operand::SymbolOffset(name, _) => {
+        Operand::Symbol(name)
+        | Operand::SymbolOffset(name, _)
+        | Operand::Subscript(name, _)
+        | Operand::Generic(name, _) => {
             names.insert(name);
         }
-        Operand::Address(address) => {
+        Operand::Address(address) | Operand::Coordinates(address, _) => {
             if let AddressBase::Symbol(name) = &address.base {
                 names.insert(name);
             }
         }
-        Operand::Vector(elements) | Operand::List(elements) => {
-            elements.iter().for_each(|element| named_by(element, names));
-        }
-        Operand::Pair(first, second) => {
-            named_by(first, names);
-            named_by(second, names);
-        }
-        Operand::Register(_)
+        Operand::Vector(_)
+        | Operand::List(_)
+        | Operand::Pair(..)
+        | Operand::Register(_)
         | Operand::Integer(_)
         | Operand::Float32(_)
         | Operand::Float64(_)
         | Operand::Not(_)
         | Operand::Sink
-        | Operand::Selected(..) => {}
+        | Operand::Selected(..)
+        | Operand::Negated(_)
+        | Operand::Masked(..)
+        | Operand::Difference(..)
+        | Operand::Field(..) => {}
+    }
+    for inner in operand.inner() {
+        named_by(inner, names);
     }
 }
 
@@ -159,6 +165,9 @@ fn named_by<'a>(operand: &'a Operand, names: &mut HashSet<&'a str>) {
 fn confined(variable: &Variable) -> Result<(Variable, Symbol), Reason> {
     names::check_symbol(&variable.name)?;
     let missing = |what: &str| Err(Reason::NotImplemented { what: format!("{what}, `{}`", variable.name) });
+    if !variable.attributes.is_empty() {
+        return missing("an attribute of a variable");
+    }
     let mut confined = variable.clone();
     let was_global = variable.space == Space::Global;
     match (variable.space, variable.linkage, variable.initializer.is_empty()) {
@@ -173,7 +182,7 @@ fn confined(variable: &Variable) -> Result<(Variable, Symbol), Reason> {
             return missing("a module-scope variable of this state space");
         }
     }
-    if !variable.initializer.iter().all(is_number) {
+    if !names::are_numbers(&variable.initializer) {
         return missing("an initializer that is not all numbers");
     }
     let symbol = measured(&confined, was_global)?;
@@ -197,8 +206,4 @@ pub(super) fn measured(variable: &Variable, was_global: bool) -> Result<Symbol, 
         Space::Global | Space::Parameter | Space::Register => declared,
     };
     Ok(Symbol { space: variable.space, bytes, align, was_global })
-}
-
-fn is_number(operand: &Operand) -> bool {
-    matches!(operand, Operand::Integer(_) | Operand::Float32(_) | Operand::Float64(_))
 }

@@ -1,6 +1,6 @@
 //! Where the parser is in the text: a window of two tokens, the report, and recovery after an error.
 
-use crate::ast::Place;
+use crate::ast::Span;
 use crate::limits::{NAME_BYTES_MAX, STATEMENTS_MAX, TOKENS_MAX};
 use crate::report::{Reason, Report, shorten};
 use crate::tokens::{Token, TokenKind, Tokens, tokens};
@@ -12,26 +12,37 @@ pub(super) struct Stop;
 pub(super) type Parsed<T> = Result<T, Stop>;
 
 pub(super) struct Cursor<'a> {
+    text: &'a str,
     tokens: Tokens<'a>,
     window: [Option<Token<'a>>; 2],
     read: usize,
     statements: usize,
     /// A limit of the whole text was passed: nothing more is read.
     exhausted: bool,
+    /// Offset behind the last token that was taken.
+    last_end: u32,
     /// Braces of an operand that are open.
     pub(super) vectors: usize,
+    /// Whether the operands are those of a call, where parentheses hold lists.
+    pub(super) calls: bool,
+    /// Whether the declaration's state space was `.tex`.
+    pub(super) textures: bool,
     pub(super) report: Report,
 }
 
 impl<'a> Cursor<'a> {
     pub(super) fn new(text: &'a str) -> Self {
         let mut cursor = Self {
+            text,
             tokens: tokens(text),
             window: [None, None],
             read: 0,
             statements: 0,
             exhausted: false,
+            last_end: 0,
             vectors: 0,
+            calls: false,
+            textures: false,
             report: Report::default(),
         };
         cursor.window = [cursor.fetch(), cursor.fetch()];
@@ -57,20 +68,20 @@ impl<'a> Cursor<'a> {
                 | TokenKind::Punctuation => {
                     self.read += 1;
                     if self.read > TOKENS_MAX {
-                        self.exhaust(token.place, "tokens", TOKENS_MAX);
+                        self.exhaust(token.span(), "tokens", TOKENS_MAX);
                         return None;
                     }
                     return Some(token);
                 }
             };
-            self.report.add(token.place, reason);
+            self.report.add(token.span(), reason);
         }
     }
 
-    fn exhaust(&mut self, place: Place, what: &'static str, most: usize) {
+    fn exhaust(&mut self, span: Span, what: &'static str, most: usize) {
         self.exhausted = true;
         self.window = [None, None];
-        self.report.add(place, Reason::Limit { what, most: most as u64 });
+        self.report.add(span, Reason::Limit { what, most: most as u64 });
     }
 
     pub(super) fn exhausted(&self) -> bool {
@@ -83,8 +94,8 @@ impl<'a> Cursor<'a> {
         if self.statements <= STATEMENTS_MAX {
             return Ok(());
         }
-        let place = self.place();
-        self.exhaust(place, "statements", STATEMENTS_MAX);
+        let span = self.here();
+        self.exhaust(span, "statements", STATEMENTS_MAX);
         Err(Stop)
     }
 
@@ -110,12 +121,29 @@ impl<'a> Cursor<'a> {
         self.window[1].map_or("", |token| token.text)
     }
 
-    pub(super) fn place(&self) -> Place {
-        self.window[0].map_or_else(|| self.tokens.here(), |token| token.place)
+    /// The span of the next token, which is empty at the end of the text.
+    pub(super) fn here(&self) -> Span {
+        self.window[0].map_or_else(|| self.tokens.span_here(), |token| token.span())
+    }
+
+    /// Offset behind the last token that was taken.
+    pub(super) fn last_end(&self) -> u32 {
+        self.last_end
+    }
+
+    /// The text of a span.
+    pub(super) fn text_of(&self, span: Span) -> &'a str {
+        span.of(self.text)
+    }
+
+    /// From the first byte of `first` to the last token that was taken.
+    pub(super) fn since(&self, first: Span) -> Span {
+        Span { end: self.last_end.max(first.start), ..first }
     }
 
     pub(super) fn bump(&mut self) -> Option<Token<'a>> {
         let token = self.window[0].take()?;
+        self.last_end = token.end();
         self.window[0] = self.window[1].take();
         self.window[1] = self.fetch();
         Some(token)
@@ -129,9 +157,9 @@ impl<'a> Cursor<'a> {
             .flatten()
     }
 
-    pub(super) fn fail<T>(&mut self, place: Place, reason: Reason) -> Parsed<T> {
+    pub(super) fn fail<T>(&mut self, span: Span, reason: Reason) -> Parsed<T> {
         if !self.exhausted {
-            self.report.add(place, reason);
+            self.report.add(span, reason);
         }
         Err(Stop)
     }
@@ -142,15 +170,20 @@ impl<'a> Cursor<'a> {
             None => "the end of the text".to_owned(),
             Some(token) => format!("`{}`", shorten(token.text)),
         };
-        self.fail(self.place(), Reason::Expected { expected, found })
+        self.fail(self.here(), Reason::Expected { expected, found })
     }
 
     pub(super) fn take_punctuation(&mut self, text: &str) -> bool {
-        let there = self.peek_kind() == Some(TokenKind::Punctuation) && self.peek_text() == text;
+        let there = self.is_punctuation(text);
         if there {
             self.bump();
         }
         there
+    }
+
+    /// Whether the next token is this punctuation.
+    pub(super) fn is_punctuation(&self, text: &str) -> bool {
+        self.peek_kind() == Some(TokenKind::Punctuation) && self.peek_text() == text
     }
 
     pub(super) fn expect_punctuation(&mut self, text: &str, expected: &'static str) -> Parsed<()> {
@@ -165,15 +198,11 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    pub(super) fn expect_kind(
-        &mut self,
-        kind: TokenKind,
-        expected: &'static str,
-    ) -> Parsed<(&'a str, Place)> {
+    pub(super) fn expect_kind(&mut self, kind: TokenKind, expected: &'static str) -> Parsed<(&'a str, Span)> {
         match self.peek() {
             Some(token) if token.kind == kind => {
                 self.bump();
-                Ok((token.text, token.place))
+                Ok((token.text, token.span()))
             }
             _ => self.unexpected(expected),
         }
@@ -181,37 +210,47 @@ impl<'a> Cursor<'a> {
 
     /// A declared or used name.
     pub(super) fn name(&mut self, expected: &'static str) -> Parsed<String> {
-        let (text, place) = self.expect_kind(TokenKind::Word, expected)?;
-        self.check_name(text, place)?;
+        let (text, span) = self.expect_kind(TokenKind::Word, expected)?;
+        self.check_name(text, span)?;
         Ok(text.to_owned())
     }
 
-    pub(super) fn check_name(&mut self, text: &str, place: Place) -> Parsed<()> {
+    pub(super) fn check_name(&mut self, text: &str, span: Span) -> Parsed<()> {
         if text.len() > NAME_BYTES_MAX {
             let reason = Reason::Limit { what: "bytes of a name", most: NAME_BYTES_MAX as u64 };
-            return self.fail(place, reason);
+            return self.fail(span, reason);
         }
         Ok(())
     }
 
     /// An integer without a sign.
     pub(super) fn unsigned(&mut self, expected: &'static str) -> Parsed<u64> {
-        let (text, place) = self.expect_kind(TokenKind::Number, expected)?;
+        let (text, span) = self.expect_kind(TokenKind::Number, expected)?;
         match super::number::integer(text) {
             Some(value) => Ok(value),
-            None => self.fail(place, Reason::Number(shorten(text).to_owned())),
+            None => self.fail(span, Reason::Number(shorten(text).to_owned())),
         }
     }
 
     /// An integer without a sign that fits in 32 bits.
     pub(super) fn unsigned32(&mut self, expected: &'static str) -> Parsed<u32> {
-        let place = self.place();
+        let span = self.here();
         let text = self.peek_text();
         let value = self.unsigned(expected)?;
         match u32::try_from(value) {
             Ok(value) => Ok(value),
-            Err(_) => self.fail(place, Reason::Number(shorten(text).to_owned())),
+            Err(_) => self.fail(span, Reason::Number(shorten(text).to_owned())),
         }
+    }
+
+    /// The punctuation that the next two tokens make where they touch, else the next one.
+    pub(super) fn operator(&self) -> (&'a str, &'a str) {
+        let Some(first) = self.peek().filter(|token| token.kind == TokenKind::Punctuation) else {
+            return ("", "");
+        };
+        let touching = self.window[1]
+            .filter(|second| second.kind == TokenKind::Punctuation && second.start == first.start + 1);
+        (first.text, touching.map_or("", |second| second.text))
     }
 
     /// After an error in a body: to the end of the statement.

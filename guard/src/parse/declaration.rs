@@ -1,7 +1,7 @@
 //! Declarations of variables, registers and parameters.
 
 use super::cursor::{Cursor, Parsed};
-use super::operand;
+use super::{directive, expression, operand};
 use crate::ast::{Linkage, Operand, Space, Type, Variable};
 use crate::limits::{DIMENSIONS_MAX, NESTING_MAX, PARAMETERS_MAX};
 use crate::report::Reason;
@@ -10,6 +10,8 @@ use crate::tokens::TokenKind;
 /// Takes a state space where one comes next.
 pub(super) fn space(cursor: &mut Cursor<'_>) -> Option<Space> {
     let space = super::space_named(cursor.peek_text())?;
+    // `.tex .u32 name` is the old spelling of `.global .texref name`.
+    cursor.textures = cursor.peek_text() == ".tex";
     cursor.bump();
     Some(space)
 }
@@ -22,6 +24,7 @@ struct Stem {
     vector: u32,
     ty: Type,
     pointer: Option<String>,
+    attributes: Vec<String>,
 }
 
 /// The declarators after `.space`, up to the semicolon.
@@ -30,9 +33,11 @@ pub(super) fn variables(cursor: &mut Cursor<'_>, linkage: Linkage, space: Space)
     let mut variables = Vec::new();
     loop {
         cursor.count_statement()?;
+        let start = cursor.here();
         let mut variable = declarator(cursor, &stem)?;
         if cursor.take_punctuation("=") {
-            variable.initializer = initializer(cursor)?;
+            variable.initializer = initializer(cursor, 0)?;
+            variable.span = cursor.since(start);
         }
         variables.push(variable);
         if cursor.take_punctuation(",") {
@@ -51,15 +56,15 @@ pub(super) fn parameters(cursor: &mut Cursor<'_>) -> Parsed<Vec<Variable>> {
         return Ok(parameters);
     }
     loop {
-        let place = cursor.place();
+        let span = cursor.here();
         if parameters.len() == PARAMETERS_MAX {
-            return cursor.fail(place, Reason::Limit { what: "parameters", most: PARAMETERS_MAX as u64 });
+            return cursor.fail(span, Reason::Limit { what: "parameters", most: PARAMETERS_MAX as u64 });
         }
         let space = match space(cursor) {
             Some(space @ (Space::Parameter | Space::Register)) => space,
             _ => {
                 return cursor.fail(
-                    place,
+                    span,
                     Reason::Expected { expected: "`.param`", found: "something else".to_owned() },
                 );
             }
@@ -75,8 +80,9 @@ pub(super) fn parameters(cursor: &mut Cursor<'_>) -> Parsed<Vec<Variable>> {
 
 fn stem(cursor: &mut Cursor<'_>, linkage: Linkage, space: Space) -> Parsed<Stem> {
     let (mut align, mut vector, mut ty, mut pointer) = (None, 1, None, None);
+    let mut attributes = Vec::new();
+    let is_texture = std::mem::take(&mut cursor.textures);
     while cursor.peek_kind() == Some(TokenKind::DotWord) {
-        let place = cursor.place();
         match cursor.peek_text() {
             ".align" => {
                 cursor.bump();
@@ -90,10 +96,12 @@ fn stem(cursor: &mut Cursor<'_>, linkage: Linkage, space: Space) -> Parsed<Stem>
                 cursor.bump();
                 vector = 4;
             }
-            ".ptr" if space == Space::Parameter && ty.is_some() => pointer = Some(pointer_attribute(cursor)?),
-            ".attribute" => {
-                return cursor.fail(place, Reason::NotImplemented { what: "`.attribute`".to_owned() });
+            ".v8" => {
+                cursor.bump();
+                vector = 8;
             }
+            ".ptr" if space == Space::Parameter && ty.is_some() => pointer = Some(pointer_attribute(cursor)?),
+            ".attribute" => directive::attributes(cursor, &mut attributes)?,
             word => match type_named(word) {
                 Some(named) if ty.is_none() => {
                     cursor.bump();
@@ -104,18 +112,21 @@ fn stem(cursor: &mut Cursor<'_>, linkage: Linkage, space: Space) -> Parsed<Stem>
         }
     }
     match ty {
-        Some(ty) => Ok(Stem { linkage, space, align, vector, ty, pointer }),
+        Some(ty) => {
+            let ty = if is_texture { Type::Texref } else { ty };
+            Ok(Stem { linkage, space, align, vector, ty, pointer, attributes })
+        }
         None => cursor.unexpected("a type"),
     }
 }
 
 fn alignment(cursor: &mut Cursor<'_>) -> Parsed<u32> {
-    let place = cursor.place();
+    let span = cursor.here();
     let align = cursor.unsigned32("an alignment")?;
     if align.is_power_of_two() {
         return Ok(align);
     }
-    cursor.fail(place, Reason::Malformed(format!("the alignment {align} is not a power of two")))
+    cursor.fail(span, Reason::Malformed(format!("the alignment {align} is not a power of two")))
 }
 
 /// `.ptr {.space} {.align N}`, as canonical text.
@@ -135,7 +146,7 @@ fn pointer_attribute(cursor: &mut Cursor<'_>) -> Parsed<String> {
 }
 
 fn declarator(cursor: &mut Cursor<'_>, stem: &Stem) -> Parsed<Variable> {
-    let place = cursor.place();
+    let span = cursor.here();
     let name = cursor.name("a name")?;
     let mut dimensions = Vec::new();
     let mut range = None;
@@ -145,10 +156,10 @@ fn declarator(cursor: &mut Cursor<'_>, stem: &Stem) -> Parsed<Variable> {
     }
     while cursor.take_punctuation("[") {
         if dimensions.len() == DIMENSIONS_MAX {
-            return cursor.fail(place, Reason::Limit { what: "dimensions", most: DIMENSIONS_MAX as u64 });
+            return cursor.fail(span, Reason::Limit { what: "dimensions", most: DIMENSIONS_MAX as u64 });
         }
         let empty = dimensions.is_empty() && cursor.peek_text() == "]";
-        dimensions.push(if empty { 0 } else { cursor.unsigned("a number of elements")? });
+        dimensions.push(if empty { 0 } else { elements(cursor)? });
         cursor.expect_punctuation("]", "`]`")?;
     }
     Ok(Variable {
@@ -162,39 +173,54 @@ fn declarator(cursor: &mut Cursor<'_>, stem: &Stem) -> Parsed<Variable> {
         range,
         pointer: stem.pointer.clone(),
         initializer: Vec::new(),
-        place,
+        attributes: stem.attributes.clone(),
+        span: cursor.since(span),
     })
 }
 
-/// A value or nested lists of values, flattened. Every value counts as a statement.
-fn initializer(cursor: &mut Cursor<'_>) -> Parsed<Vec<Operand>> {
-    let mut values = Vec::new();
-    let mut open = 0_usize;
-    loop {
-        let place = cursor.place();
-        if cursor.take_punctuation("{") {
-            open += 1;
-            if open > NESTING_MAX {
-                let reason = Reason::Limit { what: "braces inside one another", most: NESTING_MAX as u64 };
-                return cursor.fail(place, reason);
-            }
-            continue;
+/// A number of elements, which may be an expression.
+fn elements(cursor: &mut Cursor<'_>) -> Parsed<u64> {
+    let span = cursor.here();
+    match expression::constant(cursor)? {
+        Operand::Integer(count) if u64::try_from(count).is_ok() => Ok(u64::try_from(count).unwrap_or(0)),
+        _ => {
+            let text = crate::report::shorten(cursor.text_of(cursor.since(span))).to_owned();
+            cursor.fail(span, Reason::Number(text))
         }
-        if !(open > 0 && cursor.peek_text() == "}") {
-            cursor.count_statement()?;
-            values.push(operand::operand(cursor, &mut 1, 0)?);
-        }
-        while open > 0 && cursor.take_punctuation("}") {
-            open -= 1;
-        }
-        if open == 0 {
-            return Ok(values);
-        }
-        cursor.expect_punctuation(",", "`,` or `}`")?;
     }
 }
 
-fn type_named(word: &str) -> Option<Type> {
+/// A value, or the values of a list, which may hold lists. Every value counts as a statement.
+fn initializer(cursor: &mut Cursor<'_>, depth: usize) -> Parsed<Vec<Operand>> {
+    let span = cursor.here();
+    if !cursor.take_punctuation("{") {
+        cursor.count_statement()?;
+        return Ok(vec![operand::operand(cursor, &mut 4, 0)?]);
+    }
+    cursor.vectors += 1;
+    if depth == NESTING_MAX {
+        let reason = Reason::Limit { what: "braces inside one another", most: NESTING_MAX as u64 };
+        return cursor.fail(span, reason);
+    }
+    let mut values = Vec::new();
+    while !cursor.take_punctuation("}") {
+        if cursor.is_punctuation("{") {
+            cursor.count_statement()?;
+            values.push(Operand::Vector(initializer(cursor, depth + 1)?));
+        } else {
+            cursor.count_statement()?;
+            values.push(operand::operand(cursor, &mut 4, 0)?);
+        }
+        if !cursor.take_punctuation(",") {
+            cursor.expect_punctuation("}", "`,` or `}`")?;
+            break;
+        }
+    }
+    cursor.vectors -= 1;
+    Ok(values)
+}
+
+pub(super) fn type_named(word: &str) -> Option<Type> {
     Some(match word {
         ".b8" => Type::B8,
         ".b16" => Type::B16,
@@ -217,6 +243,9 @@ fn type_named(word: &str) -> Option<Type> {
         ".f32" => Type::F32,
         ".f64" => Type::F64,
         ".pred" => Type::Pred,
+        ".texref" => Type::Texref,
+        ".samplerref" => Type::Samplerref,
+        ".surfref" => Type::Surfref,
         _ => return None,
     })
 }

@@ -5,12 +5,13 @@
 
 mod cursor;
 mod declaration;
-mod directive;
+pub(crate) mod directive;
+mod expression;
 mod number;
 mod operand;
 mod statement;
 
-use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Place, Space};
+use crate::ast::{Function, FunctionKind, HeaderSpans, Item, Linkage, Module, Space, Span};
 use crate::limits::{ENTRIES_MAX, TEXT_BYTES_MAX};
 use crate::report::{Reason, Report};
 use crate::tokens::TokenKind;
@@ -18,29 +19,45 @@ use cursor::{Cursor, Parsed};
 
 /// Parses one PTX module.
 ///
-/// Comments, white space and debug directives (`.file`, `.loc`, `.section`) are dropped. All errors are
-/// reported, not only the first.
+/// Comments and white space are dropped. All errors are reported, not only the first.
 pub fn parse(text: &str) -> Result<Module, Report> {
+    let (module, report) = parse_recovering(text);
+    report.or(module)
+}
+
+/// Parses one PTX module and returns what there is of it beside the errors: the statements that have one are
+/// left out.
+#[must_use]
+pub fn parse_recovering(text: &str) -> (Module, Report) {
+    let mut module = Module {
+        version: (0, 0),
+        target: Vec::new(),
+        address_size: 32,
+        header: HeaderSpans::default(),
+        items: Vec::new(),
+    };
     if text.len() > TEXT_BYTES_MAX {
         let mut report = Report::default();
-        report.add(Place::default(), Reason::Limit { what: "bytes of text", most: TEXT_BYTES_MAX as u64 });
-        return Err(report);
+        report.add(Span::WHOLE, Reason::Limit { what: "bytes of text", most: TEXT_BYTES_MAX as u64 });
+        return (module, report);
     }
     let mut cursor = Cursor::new(text);
-    let mut module = Module { version: (0, 0), target: Vec::new(), address_size: 0, items: Vec::new() };
     if header(&mut cursor, &mut module).is_ok() {
         items(&mut cursor, &mut module);
     }
-    cursor.report.or(module)
+    (module, cursor.report)
 }
 
 fn header(cursor: &mut Cursor<'_>, module: &mut Module) -> Parsed<()> {
+    let start = cursor.here();
     cursor.expect_dot(".version", "`.version`")?;
-    let (token, place) = cursor.expect_kind(TokenKind::Number, "a version number")?;
+    let (token, span) = cursor.expect_kind(TokenKind::Number, "a version number")?;
     module.version = match token.split_once('.').map(|(major, minor)| (major.parse(), minor.parse())) {
         Some((Ok(major), Ok(minor))) => (major, minor),
-        _ => return cursor.fail(place, Reason::Number(token.to_owned())),
+        _ => return cursor.fail(span, Reason::Number(token.to_owned())),
     };
+    module.header.version = cursor.since(start);
+    let start = cursor.here();
     cursor.expect_dot(".target", "`.target`")?;
     loop {
         let (word, _) = cursor.expect_kind(TokenKind::Word, "a target")?;
@@ -49,20 +66,28 @@ fn header(cursor: &mut Cursor<'_>, module: &mut Module) -> Parsed<()> {
             break;
         }
     }
-    cursor.expect_dot(".address_size", "`.address_size 64`")?;
-    let place = cursor.place();
-    let size = cursor.unsigned("64")?;
-    if size != 64 {
-        return cursor.fail(place, Reason::NotImplemented { what: format!("`.address_size {size}`") });
+    module.header.target = cursor.since(start);
+    module.header.address_size = module.header.target;
+    // Without it addresses have 32 bits (PTX ISA, ".address_size").
+    if cursor.peek_text() != ".address_size" {
+        return Ok(());
     }
-    module.address_size = 64;
+    let start = cursor.here();
+    cursor.bump();
+    let size = cursor.unsigned32("64")?;
+    module.header.address_size = cursor.since(start);
+    if !matches!(size, 32 | 64) {
+        return cursor
+            .fail(module.header.address_size, Reason::Malformed(format!("addresses of {size} bits")));
+    }
+    module.address_size = size;
     Ok(())
 }
 
 fn items(cursor: &mut Cursor<'_>, module: &mut Module) {
     let mut functions = 0;
     while !cursor.at_end() && !cursor.exhausted() {
-        let place = cursor.place();
+        let span = cursor.here();
         match item(cursor, &mut module.items) {
             Ok(()) => {}
             Err(_) => cursor.skip_item(),
@@ -72,14 +97,19 @@ fn items(cursor: &mut Cursor<'_>, module: &mut Module) {
         }
         if functions > ENTRIES_MAX {
             let reason = Reason::Limit { what: "entries and functions", most: ENTRIES_MAX as u64 };
-            cursor.report.add(place, reason);
+            cursor.report.add(span, reason);
             return;
         }
     }
 }
 
 fn item(cursor: &mut Cursor<'_>, into: &mut Vec<Item>) -> Parsed<()> {
-    if directive::skip_debug(cursor)? {
+    cursor.count_statement()?;
+    if cursor.take_punctuation(";") {
+        return Ok(());
+    }
+    if cursor.peek_text() == ".section" {
+        into.push(Item::Section(directive::section(cursor)?));
         return Ok(());
     }
     let linkage = linkage(cursor);
@@ -122,16 +152,17 @@ fn function_kind(cursor: &mut Cursor<'_>) -> Option<FunctionKind> {
 }
 
 fn function(cursor: &mut Cursor<'_>, linkage: Linkage, kind: FunctionKind) -> Parsed<Function> {
-    let directive_place = cursor.place();
+    let mut attributes = Vec::new();
     if cursor.peek_text() == ".attribute" {
-        return cursor.fail(directive_place, Reason::NotImplemented { what: "`.attribute`".to_owned() });
+        directive::attributes(cursor, &mut attributes)?;
     }
     let returns = match kind {
         FunctionKind::Device if cursor.peek_text() == "(" => declaration::parameters(cursor)?,
         FunctionKind::Device | FunctionKind::Entry => Vec::new(),
     };
-    let place = cursor.place();
+    let start = cursor.here();
     let name = cursor.name("a name")?;
+    let span = cursor.since(start);
     let parameters = if cursor.peek_text() == "(" { declaration::parameters(cursor)? } else { Vec::new() };
     let directives = directive::function_directives(cursor)?;
     let body = if cursor.take_punctuation(";") {
@@ -140,14 +171,14 @@ fn function(cursor: &mut Cursor<'_>, linkage: Linkage, kind: FunctionKind) -> Pa
         cursor.expect_punctuation("{", "`{` or `;`")?;
         Some(statement::body(cursor)?)
     };
-    Ok(Function { kind, linkage, name, returns, parameters, directives, body, place })
+    Ok(Function { kind, linkage, name, returns, parameters, attributes, directives, body, span })
 }
 
 /// The state space that a dotted word names.
 fn space_named(word: &str) -> Option<Space> {
     Some(match word {
         ".reg" => Space::Register,
-        ".global" => Space::Global,
+        ".global" | ".tex" => Space::Global,
         ".shared" => Space::Shared,
         ".local" => Space::Local,
         ".const" => Space::Constant,

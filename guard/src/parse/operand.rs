@@ -1,6 +1,7 @@
 //! Operands.
 
 use super::cursor::{Cursor, Parsed};
+use super::expression::{self, constant, offset};
 use super::number::{Literal, literal};
 use crate::ast::{Address, AddressBase, Operand};
 use crate::limits::OPERAND_NESTING_MAX;
@@ -18,41 +19,49 @@ pub(super) fn operand(cursor: &mut Cursor<'_>, budget: &mut usize, depth: usize)
 }
 
 fn single(cursor: &mut Cursor<'_>, budget: &mut usize, depth: usize) -> Parsed<Operand> {
-    let place = cursor.place();
+    let span = cursor.here();
     let limits = [(*budget == 0, "operands"), (depth > OPERAND_NESTING_MAX, "lists inside one another")];
     for (passed, what) in limits {
         if passed {
-            return cursor.fail(place, Reason::Limit { what, most: 0 });
+            return cursor.fail(span, Reason::Limit { what, most: 0 });
         }
     }
     *budget -= 1;
     match cursor.peek_kind() {
-        Some(TokenKind::Number) => value(cursor, false),
         Some(TokenKind::Word) => named(cursor),
+        Some(TokenKind::Number) => number(cursor),
+        // `.5` reads as a dotted word.
+        Some(TokenKind::DotWord) => constant(cursor),
         Some(TokenKind::Punctuation) => match cursor.peek_text() {
-            "[" => address(cursor).map(Operand::Address),
+            "[" => address(cursor, budget, depth),
             "{" => {
                 cursor.vectors += 1;
                 let elements = list(cursor, budget, depth, "{", "}")?;
                 cursor.vectors -= 1;
                 Ok(Operand::Vector(elements))
             }
-            "(" => list(cursor, budget, depth, "(", ")").map(Operand::List),
-            "!" => {
+            "(" if cursor.calls => list(cursor, budget, depth, "(", ")").map(Operand::List),
+            "!" if !expression::starts_number(cursor.second_text()) => {
                 cursor.bump();
                 cursor.name("a predicate register").map(Operand::Not)
             }
-            "-" => {
+            "-" if is_register_like(cursor.second_text()) => {
                 cursor.bump();
-                value(cursor, true)
+                Ok(Operand::Negated(Box::new(named(cursor)?)))
             }
+            "(" | "-" | "+" | "~" | "!" => constant(cursor),
             _ => cursor.unexpected("an operand"),
         },
         _ => cursor.unexpected("an operand"),
     }
 }
 
-fn list(
+fn is_register_like(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphabetic() || matches!(first, '%' | '_' | '$'))
+        && text != crate::names::WARP_SIZE
+}
+
+pub(super) fn list(
     cursor: &mut Cursor<'_>,
     budget: &mut usize,
     depth: usize,
@@ -73,23 +82,38 @@ fn list(
     }
 }
 
-/// A literal, negated or not.
-pub(super) fn value(cursor: &mut Cursor<'_>, negative: bool) -> Parsed<Operand> {
-    let (text, place) = cursor.expect_kind(TokenKind::Number, "a number")?;
-    match (literal(text), negative) {
-        (Some(Literal::Integer(value)), false) => Ok(Operand::Integer(i128::from(value))),
-        (Some(Literal::Integer(value)), true) if value <= 1 << 63 => Ok(Operand::Integer(-i128::from(value))),
-        (Some(Literal::Float32(bits)), false) => Ok(Operand::Float32(bits)),
-        (Some(Literal::Float32(bits)), true) => Ok(Operand::Float32(bits ^ 1 << 31)),
-        (Some(Literal::Float64(bits)), false) => Ok(Operand::Float64(bits)),
-        (Some(Literal::Float64(bits)), true) => Ok(Operand::Float64(bits ^ 1 << 63)),
-        (Some(Literal::Integer(_)) | None, _) => cursor.fail(place, Reason::Number(shorten(text).to_owned())),
+/// A literal, an expression that starts with one, or a mask: `0xff(symbol)`.
+fn number(cursor: &mut Cursor<'_>) -> Parsed<Operand> {
+    if cursor.second_text() == "(" {
+        let (text, span) = cursor.expect_kind(TokenKind::Number, "a number")?;
+        let Some(Literal::Integer(mask)) = literal(text) else {
+            return cursor.fail(span, Reason::Number(shorten(text).to_owned()));
+        };
+        cursor.expect_punctuation("(", "`(`")?;
+        let inner = named(cursor)?;
+        cursor.expect_punctuation(")", "`)`")?;
+        return Ok(Operand::Masked(mask, Box::new(inner)));
+    }
+    // By far the most numbers stand alone.
+    if !matches!(cursor.second_text(), "," | ";" | "}" | "]" | ")") {
+        return constant(cursor);
+    }
+    let (text, span) = cursor.expect_kind(TokenKind::Number, "a number")?;
+    match literal(text) {
+        Some(Literal::Integer(value)) => Ok(Operand::Integer(i128::from(value))),
+        Some(Literal::Float32(bits)) => Ok(Operand::Float32(bits)),
+        Some(Literal::Float64(bits)) => Ok(Operand::Float64(bits)),
+        None => cursor.fail(span, Reason::Number(shorten(text).to_owned())),
     }
 }
 
-fn named(cursor: &mut Cursor<'_>) -> Parsed<Operand> {
+/// A register, a variable, or what is derived from one.
+pub(super) fn named(cursor: &mut Cursor<'_>) -> Parsed<Operand> {
+    if cursor.peek_kind() != Some(TokenKind::Word) {
+        return cursor.unexpected("a name");
+    }
     let Some(word) = cursor.bump() else { return cursor.unexpected("a name") };
-    cursor.check_name(word.text, word.place)?;
+    cursor.check_name(word.text, word.span())?;
     if word.text == "_" {
         return Ok(Operand::Sink);
     }
@@ -101,15 +125,43 @@ fn named(cursor: &mut Cursor<'_>) -> Parsed<Operand> {
         let selector = selector.text.trim_start_matches('.').to_owned();
         return Ok(Operand::Selected(word.text.to_owned(), selector));
     }
-    if word.text.starts_with('%') {
-        return Ok(Operand::Register(word.text.to_owned()));
+    let name = word.text.to_owned();
+    if name.starts_with('%') {
+        return Ok(Operand::Register(name));
+    }
+    if cursor.peek_kind() != Some(TokenKind::Punctuation) {
+        return Ok(Operand::Symbol(name));
     }
     match cursor.peek_text() {
-        "+" | "-" => {
-            let offset = offset(cursor)?;
-            Ok(Operand::SymbolOffset(word.text.to_owned(), offset))
+        // `symbol-symbol` is a section's.
+        "-" if is_register_like(cursor.second_text()) => {
+            cursor.bump();
+            Ok(Operand::Difference(name, cursor.name("a label")?))
         }
-        _ => Ok(Operand::Symbol(word.text.to_owned())),
+        "+" | "-" if name != crate::names::WARP_SIZE => Ok(Operand::SymbolOffset(name, offset(cursor)?)),
+        "[" => {
+            cursor.bump();
+            let index = inside(cursor)?;
+            cursor.expect_punctuation("]", "`]`")?;
+            Ok(Operand::Subscript(name, index))
+        }
+        "(" if name == "generic" => {
+            cursor.bump();
+            let symbol = cursor.name("a variable")?;
+            cursor.expect_punctuation(")", "`)`")?;
+            let offset = if matches!(cursor.peek_text(), "+" | "-") { offset(cursor)? } else { 0 };
+            Ok(Operand::Generic(symbol, offset))
+        }
+        "=" => {
+            cursor.bump();
+            let value = if cursor.peek_kind() == Some(TokenKind::Word) {
+                Operand::Symbol(cursor.name("a value")?)
+            } else {
+                constant(cursor)?
+            };
+            Ok(Operand::Field(name, Box::new(value)))
+        }
+        _ => Ok(Operand::Symbol(name)),
     }
 }
 
@@ -128,33 +180,27 @@ fn has_components(name: &str) -> bool {
     )
 }
 
-/// `[base]`, `[base+offset]`, `[base+-offset]`, `[base-offset]`, `[offset]`.
-fn address(cursor: &mut Cursor<'_>) -> Parsed<Address> {
+/// `[base]`, `[base+offset]`, `[base+-offset]`, `[base-offset]`, `[offset]`, each perhaps with coordinates.
+fn address(cursor: &mut Cursor<'_>, budget: &mut usize, depth: usize) -> Parsed<Operand> {
     cursor.expect_punctuation("[", "`[`")?;
-    let address = match cursor.peek_kind() {
-        Some(TokenKind::Word) => {
-            let name = cursor.name("an address")?;
-            let base =
-                if name.starts_with('%') { AddressBase::Register(name) } else { AddressBase::Symbol(name) };
-            let offset = if matches!(cursor.peek_text(), "+" | "-") { offset(cursor)? } else { 0 };
-            Address { base, offset }
-        }
-        _ => Address { base: AddressBase::Absolute, offset: offset(cursor)? },
-    };
+    let address = inside(cursor)?;
+    let mut coordinates = Vec::new();
+    while cursor.take_punctuation(",") {
+        coordinates.push(operand(cursor, budget, depth + 1)?);
+    }
     cursor.expect_punctuation("]", "`]`")?;
-    Ok(address)
+    if coordinates.is_empty() {
+        return Ok(Operand::Address(address));
+    }
+    Ok(Operand::Coordinates(address, coordinates))
 }
 
-/// A signed constant, after an optional `+` and an optional `-`.
-fn offset(cursor: &mut Cursor<'_>) -> Parsed<i64> {
-    cursor.take_punctuation("+");
-    let negative = cursor.take_punctuation("-");
-    let place = cursor.place();
-    let text = cursor.peek_text();
-    let magnitude = i128::from(cursor.unsigned("an offset")?);
-    let signed = if negative { -magnitude } else { magnitude };
-    match i64::try_from(signed) {
-        Ok(offset) => Ok(offset),
-        Err(_) => cursor.fail(place, Reason::Number(shorten(text).to_owned())),
+fn inside(cursor: &mut Cursor<'_>) -> Parsed<Address> {
+    if cursor.peek_kind() != Some(TokenKind::Word) || cursor.peek_text() == crate::names::WARP_SIZE {
+        return Ok(Address { base: AddressBase::Absolute, offset: offset(cursor)? });
     }
+    let name = cursor.name("an address")?;
+    let base = if name.starts_with('%') { AddressBase::Register(name) } else { AddressBase::Symbol(name) };
+    let offset = if matches!(cursor.peek_text(), "+" | "-") { offset(cursor)? } else { 0 };
+    Ok(Address { base, offset })
 }

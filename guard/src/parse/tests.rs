@@ -57,11 +57,24 @@ fn bytes_that_are_not_ptx_are_refused_also_in_comments() {
 }
 
 #[test]
-fn debug_directives_are_dropped() {
+fn debug_directives_are_kept() {
     let text = in_body(".loc 1 2 3\n ret;\n.loc 1 2 3, function_name L+4, inlined_at 1 2 3\n")
-        + ".file 1 \"a.cu\", 12, 13\n.section .debug_str { .b8 1,2 { } L: .b32 L }\n";
+        + ".file 1 \"a.cu\", 12, 13\n.section .debug_str { .b8 1,2 L: .b32 L, .debug_str+4, L-M }\n";
     let printed = print(&parse(&text).unwrap());
-    assert_eq!(printed, print(&parse(&in_body("ret;")).unwrap()));
+    let lines: Vec<&str> = printed.lines().map(str::trim).collect();
+    for line in [
+        ".loc 1 2 3",
+        ".loc 1 2 3, function_name L + 4, inlined_at 1 2 3",
+        ".file 1 \"a.cu\", 12, 13",
+        ".b8 1, 2",
+        "L:",
+        ".b32 L",
+        ".b32 .debug_str+4",
+        ".b32 L-M",
+    ] {
+        assert!(lines.contains(&line), "{line} in\n{printed}");
+    }
+    assert_eq!(parse(&printed).unwrap(), parse(&text).unwrap());
 }
 
 #[test]

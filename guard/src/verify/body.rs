@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use super::declarations::{self, Declared};
 use super::{Extents, refuse, sequence, unverified};
 use crate::access::{self, Access};
-use crate::ast::{AddressBase, Instruction, Operand, Place, Space, Statement};
+use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
 use crate::names::{self, Class};
 use crate::operands;
 use crate::report::{Reason, Report};
@@ -25,32 +25,32 @@ pub(super) fn verify(statements: &[Statement], extents: Extents<'_>, report: &mu
         dynamic_shared_min: 0,
     };
     for statement in statements {
-        let place = match statement {
-            Statement::Label(_, place) => {
+        let span = match statement {
+            Statement::Label(_, span) => {
                 pass.region += 1;
-                *place
+                *span
             }
             Statement::Instruction(instruction) => {
                 if let Err(reason) = pass.instruction(instruction) {
-                    report.add(instruction.place, reason);
+                    report.add(instruction.span, reason);
                     pass.lead.clear();
                 }
                 continue;
             }
             Statement::Variable(variable) => {
-                refuse(report, variable.place, "a declaration after the first instruction");
-                variable.place
+                refuse(report, variable.span, "a declaration after the first instruction");
+                variable.span
             }
             Statement::Directive(directive) => {
-                refuse(report, directive.place, "a directive in a body");
-                directive.place
+                refuse(report, directive.span, "a directive in a body");
+                directive.span
             }
-            Statement::Block(_) => {
-                refuse(report, Place::default(), "a scope in a body");
-                Place::default()
+            Statement::Block(..) => {
+                refuse(report, Span::default(), "a scope in a body");
+                Span::default()
             }
         };
-        pass.end_lead(place, report);
+        pass.end_lead(span, report);
     }
     let last = match statements.last() {
         Some(Statement::Instruction(last)) => Some(last),
@@ -59,21 +59,21 @@ pub(super) fn verify(statements: &[Statement], extents: Extents<'_>, report: &mu
     let ends = last.is_some_and(|last| {
         last.predicate.is_none() && matches!(last.opcode.as_str(), "ret" | "exit" | "bra")
     });
-    let place = last.map_or_else(Place::default, |last| last.place);
+    let span = last.map_or_else(Span::default, |last| last.span);
     if !ends {
-        refuse(report, place, "a body that does not end");
+        refuse(report, span, "a body that does not end");
     }
-    pass.end_lead(place, report);
+    pass.end_lead(span, report);
     pass.dynamic_shared_min
 }
 
 fn labels<'a>(statements: &'a [Statement], report: &mut Report) -> HashSet<&'a str> {
     let mut labels = HashSet::new();
     for statement in statements {
-        if let Statement::Label(name, place) = statement
+        if let Statement::Label(name, span) = statement
             && (!names::is_canonical_label(name) || !labels.insert(name.as_str()))
         {
-            refuse(report, *place, "a label that is declared twice or not canonical");
+            refuse(report, *span, "a label that is declared twice or not canonical");
         }
     }
     labels
@@ -95,9 +95,9 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn end_lead(&mut self, place: Place, report: &mut Report) {
+    fn end_lead(&mut self, span: Span, report: &mut Report) {
         if !self.lead.is_empty() {
-            refuse(report, place, "a sequence without its access");
+            refuse(report, span, "a sequence without its access");
             self.lead.clear();
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{Extent, Extents, extent, refuse};
-use crate::ast::{Linkage, Operand, Place, Space, Statement, Variable};
+use crate::ast::{Linkage, Operand, Space, Span, Statement, Variable};
 use crate::limits::{LOCAL_BYTES_MAX, REGISTERS_MAX};
 use crate::names::{self, Class};
 use crate::print::Text;
@@ -58,8 +58,8 @@ pub(super) fn take<'a>(
         match left.split_first() {
             Some((first, others)) if Text(*first).to_string() == expected => left = others,
             _ => {
-                let place = left.first().map_or_else(Place::default, |variable| variable.place);
-                refuse(report, place, &format!("`{expected}` is missing"));
+                let span = left.first().map_or_else(Span::default, |variable| variable.span);
+                refuse(report, span, &format!("`{expected}` is missing"));
                 return (declared, rest);
             }
         }
@@ -97,36 +97,36 @@ fn declare<'a>(variable: &'a Variable, declared: &mut Declared<'a>, report: &mut
     if Text(variable).to_string() == format!(".shared .align 16 .b8 {}[16]", names::SHARED_PAD) {
         let pad = Extent { space: Space::Shared, bytes: 16, align: 16 };
         if !declared.extents.insert(&variable.name, pad) {
-            refuse(report, variable.place, "a name that is declared twice");
+            refuse(report, variable.span, "a name that is declared twice");
         }
         return;
     }
     let plain = variable.linkage == Linkage::Internal && variable.initializer.is_empty();
     let found = extent(variable).filter(|extent| plain && extent.bytes > 0);
     let Some(extent) = found else {
-        refuse(report, variable.place, "a variable of this kind in a body");
+        refuse(report, variable.span, "a variable of this kind in a body");
         return;
     };
     match extent.space {
         Space::Shared => {
             if extent.align < names::WIDEST_ACCESS {
-                refuse(report, variable.place, "a shared variable that is not aligned");
+                refuse(report, variable.span, "a shared variable that is not aligned");
             }
         }
         Space::Local => {
             let fits = extent.bytes <= LOCAL_BYTES_MAX && extent.align >= names::WIDEST_ACCESS;
             if declared.local.is_some() || !fits {
-                refuse(report, variable.place, "a local variable too many, too large or not aligned");
+                refuse(report, variable.span, "a local variable too many, too large or not aligned");
                 return;
             }
             declared.local = Some((&variable.name, extent));
         }
         Space::Global | Space::Constant | Space::Parameter | Space::Register => {
-            refuse(report, variable.place, "a declaration of this state space in a body");
+            refuse(report, variable.span, "a declaration of this state space in a body");
         }
     }
     if !declared.extents.insert(&variable.name, extent) {
-        refuse(report, variable.place, "a name that is declared twice");
+        refuse(report, variable.span, "a name that is declared twice");
     }
 }
 
@@ -161,11 +161,11 @@ fn prologue<'a>(
         match rest.split_first() {
             Some((Statement::Instruction(found), others)) if Text(found).to_string() == line => rest = others,
             Some((Statement::Instruction(found), _)) => {
-                refuse(report, found.place, &format!("the prologue lacks `{line}`"));
+                refuse(report, found.span, &format!("the prologue lacks `{line}`"));
                 return rest;
             }
             _ => {
-                refuse(report, Place::default(), &format!("the prologue lacks `{line}`"));
+                refuse(report, Span::default(), &format!("the prologue lacks `{line}`"));
                 return rest;
             }
         }

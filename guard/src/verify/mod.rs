@@ -9,7 +9,7 @@ mod sequence;
 
 use std::collections::{HashMap, HashSet};
 
-use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Operand, Place, Space, Variable};
+use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Place, Space, Span, Variable};
 use crate::limits::{CONSTANT_BYTES_MAX, PARAMETER_BYTES_MAX, PTX_VERSION_MAX, PTX_VERSION_MIN};
 use crate::names::{self, HIDDEN_PARAMETERS};
 use crate::print::{Text, print};
@@ -82,11 +82,11 @@ pub fn verify(text: &str) -> Result<Verified, Report> {
     let module = crate::parse(text)?;
     let mut report = Report::default();
     if print(&module) != text {
-        refuse(&mut report, Place { line: 1, column: 1 }, "the text is not its own canonical print");
+        refuse(&mut report, FIRST, "the text is not its own canonical print");
         return Err(report);
     }
     if let Err(reason) = header(&module) {
-        report.add(Place { line: 1, column: 1 }, reason);
+        report.add(FIRST, reason);
     }
     let mut extents = HashMap::new();
     let mut entries = Vec::new();
@@ -100,20 +100,21 @@ pub fn verify(text: &str) -> Result<Verified, Report> {
                         constant_bytes = constant_bytes.saturating_add(extent.bytes);
                     }
                     if constant_bytes > CONSTANT_BYTES_MAX || !names.insert(variable.name.as_str()) {
-                        refuse(&mut report, variable.place, "a variable too many");
+                        refuse(&mut report, variable.span, "a variable too many");
                     }
                     extents.insert(variable.name.as_str(), extent);
                 }
-                Err(reason) => report.add(variable.place, reason),
+                Err(reason) => report.add(variable.span, reason),
             },
-            Item::Directive(directive) => refuse(&mut report, directive.place, "a directive"),
+            Item::Directive(directive) => refuse(&mut report, directive.span, "a directive"),
+            Item::Section(section) => refuse(&mut report, section.span, "a section"),
             Item::Function(_) => {}
         }
     }
     for item in &module.items {
         let Item::Function(function) = item else { continue };
         if !names.insert(function.name.as_str()) {
-            refuse(&mut report, function.place, "a name that is declared twice");
+            refuse(&mut report, function.span, "a name that is declared twice");
         }
         if let Some(entry) = entry(function, &extents, &mut report) {
             entries.push(entry);
@@ -122,13 +123,16 @@ pub fn verify(text: &str) -> Result<Verified, Report> {
     report.or(Verified { text: text.to_owned(), entries })
 }
 
-fn refuse(report: &mut Report, place: Place, what: &str) {
-    report.add(place, Reason::Unverified(what.to_owned()));
+fn refuse(report: &mut Report, span: Span, what: &str) {
+    report.add(span, Reason::Unverified(what.to_owned()));
 }
 
 fn unverified(what: &str) -> Reason {
     Reason::Unverified(what.to_owned())
 }
+
+/// The text's first character.
+const FIRST: Span = Span { place: Place { line: 1, column: 1 }, start: 0, end: 1 };
 
 fn header(module: &Module) -> Result<(), Reason> {
     let version = (PTX_VERSION_MIN..=PTX_VERSION_MAX).contains(&module.version);
@@ -137,10 +141,7 @@ fn header(module: &Module) -> Result<(), Reason> {
 }
 
 fn module_variable(variable: &Variable) -> Result<Extent, Reason> {
-    let numbers = variable
-        .initializer
-        .iter()
-        .all(|value| matches!(value, Operand::Integer(_) | Operand::Float32(_) | Operand::Float64(_)));
+    let numbers = names::are_numbers(&variable.initializer);
     let dynamic = variable.dimensions.as_slice() == [0];
     let fits = match (variable.space, variable.linkage) {
         (Space::Shared, Linkage::Internal | Linkage::Visible) => !dynamic && variable.initializer.is_empty(),
@@ -159,7 +160,7 @@ fn module_variable(variable: &Variable) -> Result<Extent, Reason> {
 
 fn extent(variable: &Variable) -> Option<Extent> {
     names::check_symbol(&variable.name).ok()?;
-    let plain = variable.pointer.is_none() && variable.range.is_none();
+    let plain = variable.pointer.is_none() && variable.range.is_none() && variable.attributes.is_empty();
     let bytes = names::variable_bytes(variable).filter(|_| plain)?;
     Some(Extent { space: variable.space, bytes, align: names::variable_align(variable) })
 }
@@ -168,22 +169,23 @@ fn entry(function: &Function, module: &HashMap<&str, Extent>, report: &mut Repor
     let plain = function.kind == FunctionKind::Entry
         && matches!(function.linkage, Linkage::Internal | Linkage::Visible)
         && function.returns.is_empty()
+        && function.attributes.is_empty()
         && names::check_symbol(&function.name).is_ok();
     let Some(statements) = function.body.as_ref().filter(|_| plain) else {
-        refuse(report, function.place, "something other than an entry with a body");
+        refuse(report, function.span, "something other than an entry with a body");
         return None;
     };
     for (index, directive) in function.directives.iter().enumerate() {
         let again = function.directives.iter().take(index).any(|other| other.name == directive.name);
         if again || !names::is_launch_bound(directive) {
-            refuse(report, directive.place, "a directive that does not bound the launch");
+            refuse(report, directive.span, "a directive that does not bound the launch");
         }
     }
     let mut extents = Extents { module, own: HashMap::new() };
     let own = match function.parameters.split_last_chunk::<3>() {
         Some((own, hidden)) if are_hidden(hidden) => own,
         _ => {
-            refuse(report, function.place, "an entry whose last parameters are not the hidden ones");
+            refuse(report, function.span, "an entry whose last parameters are not the hidden ones");
             return None;
         }
     };
@@ -193,16 +195,16 @@ fn entry(function: &Function, module: &HashMap<&str, Extent>, report: &mut Repor
             .filter(|extent| extent.space == Space::Parameter && extent.bytes > 0)
             .filter(|_| parameter.vector == 1 && parameter.initializer.is_empty());
         let Some(extent) = extent else {
-            refuse(report, parameter.place, "a parameter of this kind");
+            refuse(report, parameter.span, "a parameter of this kind");
             continue;
         };
         bytes = bytes.saturating_add(extent.bytes).saturating_add(extent.align);
         if !extents.insert(&parameter.name, extent) {
-            refuse(report, parameter.place, "a name that is declared twice");
+            refuse(report, parameter.span, "a name that is declared twice");
         }
     }
     if bytes > PARAMETER_BYTES_MAX {
-        refuse(report, function.place, "too many bytes of parameters");
+        refuse(report, function.span, "too many bytes of parameters");
     }
     let dynamic_shared_min = body::verify(statements, extents, report);
     Some(VerifiedEntry {

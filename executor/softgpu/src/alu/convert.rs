@@ -51,6 +51,7 @@ impl Side {
             Type::F64 => Some(Self::F64),
             Type::B8 | Type::B16 | Type::B32 | Type::B64 | Type::B128 => None,
             Type::F16x2 | Type::Bf16x2 | Type::Pred => None,
+            Type::Texref | Type::Samplerref | Type::Surfref => None,
         }
     }
 

@@ -53,7 +53,7 @@ pub(crate) fn decode<'a>(
     bank: &ConstantBank,
 ) -> Result<Program, Error> {
     let what = format!("entry `{}`", function.name);
-    let at_entry = |refusal: Refusal| refusal.at(function.place, &what);
+    let at_entry = |refusal: Refusal| refusal.at(function.span.place, &what);
     let (parameters, parameter_bytes) = layout::parameters(&function.parameters).map_err(at_entry)?;
     let (threads_max, threads_required) = threads(&function.directives)?;
 
@@ -70,7 +70,7 @@ pub(crate) fn decode<'a>(
         shared: Cursor::default(),
         local: Cursor::default(),
         dynamic_align: DYNAMIC_ALIGN,
-        place: function.place,
+        place: function.span.place,
         guard: None,
         bank,
     };
@@ -80,7 +80,7 @@ pub(crate) fn decode<'a>(
         builder.names.declare_symbol(&parameter.name, symbol);
     }
     for variable in shared {
-        builder.declare(variable).map_err(|refusal| refusal.at(variable.place, &variable.name))?;
+        builder.declare(variable).map_err(|refusal| refusal.at(variable.span.place, &variable.name))?;
     }
     builder.scope(body)?;
     builder.guard = None;
@@ -129,7 +129,7 @@ fn threads(directives: &[Directive]) -> Result<(u32, Option<[u32; 3]>), Error> {
     let mut required = None;
     for directive in directives {
         let refuse =
-            |text: &str| Err(Refusal::new(text).at(directive.place, &format!("`{}`", directive.name)));
+            |text: &str| Err(Refusal::new(text).at(directive.span.place, &format!("`{}`", directive.name)));
         match directive.name.as_str() {
             ".maxntid" | ".reqntid" => {
                 let mut shape = [1u32; 3];
@@ -161,24 +161,24 @@ impl Builder<'_> {
         self.labels.resize(self.names.label_count() as usize, None);
         for statement in statements {
             match statement {
-                Statement::Label(name, place) => {
+                Statement::Label(name, span) => {
                     let here = u32::try_from(self.code.len()).unwrap_or(u32::MAX);
-                    let number = self.names.label(name).map_err(|refusal| refusal.at(*place, "label"))?;
+                    let number = self.names.label(name).map_err(|refusal| refusal.at(span.place, "label"))?;
                     self.labels[number as usize] = Some(here);
                 }
                 Statement::Variable(variable) => self
                     .declare(variable)
-                    .map_err(|refusal| refusal.at(variable.place, &format!("`{}`", variable.name)))?,
+                    .map_err(|refusal| refusal.at(variable.span.place, &format!("`{}`", variable.name)))?,
                 Statement::Instruction(instruction) => {
-                    self.place = instruction.place;
+                    self.place = instruction.span.place;
                     self.instruction(instruction)
-                        .map_err(|refusal| refusal.at(instruction.place, &spelled(instruction)))?;
+                        .map_err(|refusal| refusal.at(instruction.span.place, &spelled(instruction)))?;
                 }
-                Statement::Block(inner) => self.scope(inner)?,
+                Statement::Block(inner, _) => self.scope(inner)?,
                 Statement::Directive(directive) => {
                     if !matches!(directive.name.as_str(), ".pragma" | ".branchtargets" | ".loc") {
                         let refusal = Refusal::new("this directive is not supported");
-                        return Err(refusal.at(directive.place, &format!("`{}`", directive.name)));
+                        return Err(refusal.at(directive.span.place, &format!("`{}`", directive.name)));
                     }
                 }
             }

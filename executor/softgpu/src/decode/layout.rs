@@ -70,9 +70,13 @@ pub(crate) fn parameters(list: &[Variable]) -> Result<(Vec<ParameterLayout>, u32
 pub(crate) fn constant(bank: &mut ConstantBank, variable: &Variable) -> Result<(), Refusal> {
     let (mut size, align) = extent(variable)?;
     let element = bits_of(variable.ty) as usize / 8;
+    let values = variable.flat_initializer().ok_or_else(|| {
+        Refusal::new(format!("the initializer of `{}` does not have the shape of the array", variable.name))
+    })?;
+    let count = values.last().map_or(0, |(index, _)| index + 1);
     if size == 0 {
         // `.const .b8 a[] = {...}` takes its length from the initializer.
-        size = (element * variable.initializer.len()) as u64;
+        size = (element * count) as u64;
     }
     let mut cursor = Cursor { end: bank.bytes.len() as u64 };
     let at = cursor.place(size, align);
@@ -82,10 +86,10 @@ pub(crate) fn constant(bank: &mut ConstantBank, variable: &Variable) -> Result<(
     let index = |at: u64| usize::try_from(at).map_err(|_| Refusal::new("the constants are too large"));
     let (start, end) = (index(at)?, index(cursor.end)?);
     bank.bytes.resize(end, 0);
-    if variable.initializer.len() * element > end - start {
+    if count * element > end - start {
         return Err(Refusal::new(format!("`{}` has more values than room", variable.name)));
     }
-    for (index, value) in variable.initializer.iter().enumerate() {
+    for (index, value) in values {
         let word: u64 = match (value, element) {
             (Operand::Integer(value), _) => pattern(*value),
             (Operand::Float32(bits), 4) => u64::from(*bits),

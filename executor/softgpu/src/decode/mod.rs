@@ -75,13 +75,12 @@ pub(crate) fn module_image(module: &Module) -> Result<Image, Error> {
         match item {
             Item::Variable(variable) => match variable.space {
                 Space::Constant => layout::constant(&mut constants, variable)
-                    .map_err(|refusal| refusal.at(variable.place, "`.const` variable"))?,
+                    .map_err(|refusal| refusal.at(variable.span.place, "`.const` variable"))?,
                 Space::Shared => shared.push(variable),
                 Space::Global | Space::Local | Space::Parameter | Space::Register => {
                     let refusal = Refusal::new("the software GPU has no variables of this kind");
-                    return Err(
-                        refusal.at(variable.place, &format!("module-scope variable `{}`", variable.name))
-                    );
+                    return Err(refusal
+                        .at(variable.span.place, &format!("module-scope variable `{}`", variable.name)));
                 }
             },
             Item::Function(function) if function.kind == FunctionKind::Entry => {
@@ -90,11 +89,11 @@ pub(crate) fn module_image(module: &Module) -> Result<Image, Error> {
                 }
             }
             // Device functions are harmless while nobody calls them, and `call` is refused.
-            Item::Function(_) => {}
+            Item::Function(_) | Item::Section(_) => {}
             Item::Directive(directive) => {
                 if !matches!(directive.name.as_str(), ".file" | ".pragma") {
                     let refusal = Refusal::new("this directive is not supported");
-                    return Err(refusal.at(directive.place, &format!("`{}`", directive.name)));
+                    return Err(refusal.at(directive.span.place, &format!("`{}`", directive.name)));
                 }
             }
         }
@@ -110,7 +109,7 @@ pub(crate) fn module_image(module: &Module) -> Result<Image, Error> {
         code += program.code.len();
         immediates += program.constants.len();
         if code > CODE_MAX || immediates > CONSTANTS_MAX {
-            return Err(Refusal::new("the image is too long").at(function.place, &function.name));
+            return Err(Refusal::new("the image is too long").at(function.span.place, &function.name));
         }
         programs.push(Arc::new(program));
     }
@@ -126,7 +125,7 @@ pub(crate) fn module_image(module: &Module) -> Result<Image, Error> {
 fn names_of<'a>(body: &'a [Statement], names: &mut HashSet<&'a str>) {
     for statement in body {
         match statement {
-            Statement::Block(inner) => names_of(inner, names),
+            Statement::Block(inner, _) => names_of(inner, names),
             Statement::Instruction(instruction) => {
                 for operand in &instruction.operands {
                     names_in(operand, names);
@@ -140,29 +139,31 @@ fn names_of<'a>(body: &'a [Statement], names: &mut HashSet<&'a str>) {
 fn names_in<'a>(operand: &'a Operand, names: &mut HashSet<&'a str>) {
     use bulkhead_guard::ast::AddressBase;
     match operand {
-        Operand::Symbol(name) | Operand::SymbolOffset(name, _) => {
+        Operand::Symbol(name) | Operand::SymbolOffset(name, _) | Operand::Subscript(name, _) => {
             names.insert(name);
         }
-        Operand::Address(address) => {
+        Operand::Address(address) | Operand::Coordinates(address, _) => {
             if let AddressBase::Symbol(name) = &address.base {
                 names.insert(name);
             }
         }
-        Operand::Vector(inner) | Operand::List(inner) => {
-            for operand in inner {
-                names_in(operand, names);
-            }
-        }
-        Operand::Pair(a, b) => {
-            names_in(a, names);
-            names_in(b, names);
-        }
-        Operand::Register(_)
+        Operand::Vector(_)
+        | Operand::List(_)
+        | Operand::Pair(..)
+        | Operand::Negated(_)
+        | Operand::Masked(..)
+        | Operand::Field(..)
+        | Operand::Register(_)
         | Operand::Integer(_)
         | Operand::Float32(_)
         | Operand::Float64(_)
         | Operand::Not(_)
+        | Operand::Generic(..)
+        | Operand::Difference(..)
         | Operand::Sink
         | Operand::Selected(..) => {}
+    }
+    for inner in operand.inner() {
+        names_in(inner, names);
     }
 }

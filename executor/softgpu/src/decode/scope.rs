@@ -81,7 +81,7 @@ impl Names {
                 }
                 Statement::Variable(_)
                 | Statement::Instruction(_)
-                | Statement::Block(_)
+                | Statement::Block(..)
                 | Statement::Directive(_) => last = None,
             }
         }
@@ -106,8 +106,11 @@ impl Names {
 
     /// Declares a register or a range of them.
     pub(crate) fn declare_register(&mut self, variable: &Variable) -> Result<(), Refusal> {
-        if variable.vector != 1 || bits_of(variable.ty) > 64 || !variable.dimensions.is_empty() {
-            return Err(Refusal::new(format!("register `{}` is wider than 64 bits", variable.name)));
+        if variable.vector != 1
+            || !(1..=64).contains(&bits_of(variable.ty))
+            || !variable.dimensions.is_empty()
+        {
+            return Err(Refusal::new(format!("register `{}` does not have 1 to 64 bits", variable.name)));
         }
         if let Some(scope) = self.open.last_mut() {
             match variable.range {

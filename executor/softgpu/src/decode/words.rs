@@ -110,6 +110,8 @@ pub(crate) fn bits_of(ty: Type) -> u32 {
         Type::F16x2 | Type::Bf16x2 | Type::Tf32 | Type::F32 => 32,
         Type::B64 | Type::U64 | Type::S64 | Type::F64 => 64,
         Type::B128 => 128,
+        // Handles, which neither memory nor registers hold here.
+        Type::Texref | Type::Samplerref | Type::Surfref => 0,
     }
 }
 

@@ -4,7 +4,7 @@
 //! and what the guard has to do about it. Which combinations of modifiers exist is left to the assembler; the
 //! table only makes sure that no word it does not know gets there.
 
-use crate::ast::{Instruction, Operand};
+use crate::ast::{AddressBase, Instruction, Operand};
 use crate::report::Reason;
 
 /// What the guard does about an opcode.
@@ -332,28 +332,31 @@ pub(crate) fn registers<'a>(
 
 /// Calls `see` for every register in an operand.
 pub(crate) fn each<'a>(operand: &'a Operand, see: &mut dyn FnMut(&'a str)) {
-    use crate::ast::AddressBase;
     match operand {
         Operand::Register(name) | Operand::Not(name) | Operand::Selected(name, _) => see(name),
-        Operand::Address(address) => match &address.base {
-            AddressBase::Register(name) => see(name),
-            AddressBase::Symbol(_) | AddressBase::Absolute => {}
-        },
-        Operand::Vector(elements) | Operand::List(elements) => {
-            for element in elements {
-                each(element, see);
+        Operand::Address(address) | Operand::Coordinates(address, _) | Operand::Subscript(_, address) => {
+            match &address.base {
+                AddressBase::Register(name) => see(name),
+                AddressBase::Symbol(_) | AddressBase::Absolute => {}
             }
         }
-        Operand::Pair(first, second) => {
-            each(first, see);
-            each(second, see);
-        }
-        Operand::Symbol(_)
+        Operand::Vector(_)
+        | Operand::List(_)
+        | Operand::Pair(..)
+        | Operand::Negated(_)
+        | Operand::Masked(..)
+        | Operand::Field(..)
+        | Operand::Symbol(_)
         | Operand::SymbolOffset(..)
         | Operand::Integer(_)
         | Operand::Float32(_)
         | Operand::Float64(_)
+        | Operand::Generic(..)
+        | Operand::Difference(..)
         | Operand::Sink => {}
+    }
+    for inner in operand.inner() {
+        each(inner, see);
     }
 }
 
