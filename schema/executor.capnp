@@ -29,9 +29,10 @@ struct Request {
     adoptArena @17 :Range;            # One descriptor: an arena of another executor's, mapped as it is.
     resume @18 :Resume;               # One descriptor: the ring's memfd. A session that was opened without one starts.
     swapArea @19 :SwapArea;           # One descriptor: a memfd that the session's memory is swapped to. It takes the place of
-                                      # the one before, unless the session's memory lies in that.
-    swapOut @20 :Swap;                # The session is held, its memory copied out and given up.
-    swapIn @21 :Swap;                 # New memory, copied in; the session goes on.
+                                      # the one before, unless the session's memory lies in that. Without a descriptor
+                                      # and bytes: the one before is given back.
+    swapOut @20 :Swap;                # The session is held, its memory copied out and given up. Without arenas: it is held.
+    swapIn @21 :Swap;                 # New memory, copied in; the session goes on. Without arenas: it goes on.
     activity @22 :Void;
     reserve @23 :Reserve;
   }
@@ -60,6 +61,7 @@ struct OpenSession {
 struct Resume {
   session @0 :UInt32;
   lost @1 :Bool;              # Work was lost: all that was taken from the ring counts as passed and refused.
+  times @2 :UInt32;           # How often the session has moved. Its client takes no refusal for one of before.
 }
 
 struct Bind {
@@ -94,6 +96,8 @@ struct Share {
 struct Split {
   arena @0 :Range;            # A whole arena or piece.
   at @1 :UInt64;              # Where the second piece starts: a multiple of 2 MiB.
+  keep @2 :Bool;              # The memory is left as it is, for a standby that scrubs it; and the session stays held until
+                              # a `swapIn` without arenas.
 }
 
 struct SwapArea {
@@ -106,6 +110,8 @@ struct Swap {
   arenas @1 :List(Span);      # In the order they lie in the swap area, without gaps. What is at address 0 is not swapped
                               # in: it was freed meanwhile.
   copy @2 :Bool;              # Else only the mappings go (a standby's), and `swapIn` is not used.
+  hold @3 :Bool;              # `swapIn`: the session stays held, as for a standby that has to adopt the memory first.
+  patienceMs @4 :UInt32;      # `swapOut`: how long the session's work is waited for; 0 for as long as for `mapArena`.
 }
 
 struct Span {

@@ -155,7 +155,7 @@ impl Control {
                 return drop(empty);
             }
             Ask::RegisterHost { handle, bytes, descriptor } => self.register_host(handle, bytes, &descriptor),
-            Ask::SwapArea { bytes, descriptor } => self.swap_area(bytes, &descriptor),
+            Ask::SwapArea { bytes, descriptor } => self.swap_area(bytes, descriptor.as_ref()),
             Ask::Drain => return self.wait(Waiter::reply(id)),
             Ask::Fence { stream, position } => return self.wait(Waiter::fence(id, stream, position)),
             Ask::Load { handle, entries, descriptor, code_bytes_max } => {
@@ -173,7 +173,7 @@ impl Control {
                 Err(error) => Err(error),
             },
             Ask::AllowDynamicShared { handle, bytes } => self.allow_dynamic_shared(handle, bytes),
-            Ask::Resume { work, ring } => match self.resume(work, &ring) {
+            Ask::Resume { work, moves, ring } => match self.resume(work, moves, &ring) {
                 Ok(()) => {
                     let page = Some(self.page_descriptor.as_fd());
                     let sent = self.session.link.reply(id, page, |mut reply| reply.set_opened(()));
@@ -190,16 +190,17 @@ impl Control {
         self.memory.as_deref().ok_or_else(over)
     }
 
-    fn resume(&mut self, work: Work, ring: &OwnedFd) -> Result<(), Error> {
+    fn resume(&mut self, work: Work, moves: u32, ring: &OwnedFd) -> Result<(), Error> {
         if self.pump.is_some() {
             return Err(Error::new(ErrorCode::InvalidArgument, "the session takes records already"));
         }
         let session = Arc::clone(&self.session);
         let consumer = |ring| {
             let consumer = Consumer::resume(ring);
-            let position = consumer.position();
+            let (position, priorities) = (consumer.position(), consumer.priorities());
             let mut state = session.state.lock();
-            state.streams.take_over(position);
+            state.streams.take_over(position, priorities);
+            state.streams.page().count_from(moves);
             if work == Work::Lost {
                 state.streams.page().refuse(position, ErrorCode::WorkLost as u16, 0);
             }

@@ -1,13 +1,13 @@
 //! Requests as the executor works with them.
 
-use std::os::fd::OwnedFd;
+use std::{os::fd::OwnedFd, time::Duration};
 
 use bulkhead_schema::{
     Handle,
     executor_capnp::{binding, name, range, request, span},
 };
 
-use crate::job::{Ask, Change, Reserved, Span, Work};
+use crate::job::{Ask, Change, Old, PATIENCE, Reserved, Span, Then, Work};
 
 /// What a handle is to mean, as the kernel says it.
 pub(crate) enum Meant {
@@ -95,7 +95,8 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
         request::Split(split) => {
             let split = split?;
             let (session, arena) = of_range(split.get_arena()?);
-            of(session, Ask::Change(Change::Split { arena, at: split.get_at() }))
+            let old = if split.get_keep() { Old::Kept } else { Old::Scrubbed };
+            of(session, Ask::Change(Change::Split { arena, at: split.get_at(), old }))
         }
         request::Bind(bind) => {
             let bind = bind?;
@@ -142,21 +143,29 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
         request::Resume(resume) => {
             let resume = resume?;
             let work = if resume.get_lost() { Work::Lost } else { Work::Passed };
-            of(resume.get_session(), Ask::Resume { work, ring: descriptor()? })
+            let moves = resume.get_times();
+            of(resume.get_session(), Ask::Resume { work, moves, ring: descriptor()? })
         }
         request::SwapArea(area) => {
             let area = area?;
-            of(area.get_session(), Ask::SwapArea { bytes: area.get_bytes(), descriptor: descriptor()? })
+            let bytes = area.get_bytes();
+            let descriptor = if bytes == 0 { None } else { Some(descriptor()?) };
+            of(area.get_session(), Ask::SwapArea { bytes, descriptor })
         }
         request::SwapOut(swap) => {
             let swap = swap?;
             let (arenas, copy) = (of_spans(swap.get_arenas()?), swap.get_copy());
-            of(swap.get_session(), Ask::Change(Change::SwapOut { arenas, copy }))
+            let patience = match swap.get_patience_ms() {
+                0 => PATIENCE,
+                some => Duration::from_millis(some.into()).min(PATIENCE),
+            };
+            of(swap.get_session(), Ask::Change(Change::SwapOut { arenas, copy, patience }))
         }
         request::SwapIn(swap) => {
             let swap = swap?;
             let arenas = of_spans(swap.get_arenas()?);
-            of(swap.get_session(), Ask::Change(Change::SwapIn { arenas }))
+            let then = if swap.get_hold() { Then::StaysHeld } else { Then::GoesOn };
+            of(swap.get_session(), Ask::Change(Change::SwapIn { arenas, then }))
         }
     }
 }

@@ -1,10 +1,13 @@
 //! What the kernel asks of one session.
 
-use std::os::fd::OwnedFd;
+use std::{os::fd::OwnedFd, time::Duration};
 
-use bulkhead_schema::Handle;
+use bulkhead_schema::{Handle, limits};
 
 use crate::{bindings::Entry, piece::Mapping};
+
+/// How long a change of pages waits for its session's work at most.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(limits::DRAIN_SECONDS);
 
 /// A range of device addresses, as the kernel says it: unchecked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,10 +34,26 @@ pub(crate) enum Change {
     Map(Span),
     Unmap(Span),
     Share { at: u64, mapping: Mapping },
-    Split { arena: Span, at: u64 },
+    Split { arena: Span, at: u64, old: Old },
     Adopt { span: Span, descriptor: OwnedFd },
-    SwapOut { arenas: Vec<Span>, copy: bool },
-    SwapIn { arenas: Vec<Span> },
+    SwapOut { arenas: Vec<Span>, copy: bool, patience: Duration },
+    SwapIn { arenas: Vec<Span>, then: Then },
+}
+
+/// What becomes of memory that is split into new pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Old {
+    /// Nobody else has it.
+    Scrubbed,
+    /// A standby has it: it stays as it is, and the session is held until the standby has the pieces.
+    Kept,
+}
+
+/// What becomes of a session whose memory is back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Then {
+    GoesOn,
+    StaysHeld,
 }
 
 /// Whether a session's last executor lost what it had taken from the ring.
@@ -57,15 +76,38 @@ pub(crate) enum Ask {
     Export(Span),
     Bind(Vec<(Handle, Target)>),
     Unbind(Vec<Handle>),
-    RegisterHost { handle: Handle, bytes: u64, descriptor: OwnedFd },
+    RegisterHost {
+        handle: Handle,
+        bytes: u64,
+        descriptor: OwnedFd,
+    },
     Drain,
-    Fence { stream: u32, position: u64 },
-    Load { handle: Handle, entries: Vec<Handle>, descriptor: OwnedFd, code_bytes_max: u64 },
+    Fence {
+        stream: u32,
+        position: u64,
+    },
+    Load {
+        handle: Handle,
+        entries: Vec<Handle>,
+        descriptor: OwnedFd,
+        code_bytes_max: u64,
+    },
     Reserve(Reserved),
     Unload(Handle),
-    AllowDynamicShared { handle: Handle, bytes: u32 },
-    Resume { work: Work, ring: OwnedFd },
-    SwapArea { bytes: u64, descriptor: OwnedFd },
+    AllowDynamicShared {
+        handle: Handle,
+        bytes: u32,
+    },
+    Resume {
+        work: Work,
+        moves: u32,
+        ring: OwnedFd,
+    },
+    /// Without a descriptor: the one before is given back.
+    SwapArea {
+        bytes: u64,
+        descriptor: Option<OwnedFd>,
+    },
     Close,
 }
 

@@ -14,6 +14,7 @@ use bulkhead_gpu::{Access, DeviceAddress, Error, Gpu, MemoryId, StreamId};
 use bulkhead_mm::{ARENA_GRANULE_BYTES, PAGE_BYTES, Range, SINK_BYTES, Slot, granules};
 
 use crate::{
+    job::Old,
     physical::Physical,
     piece::{Mapping, Pieces},
     workbench::{self, Workbench},
@@ -249,7 +250,7 @@ impl SlotMemory {
     }
 
     /// Replaces one piece of memory that nobody else has by two with the same content.
-    pub(crate) fn split(&mut self, at: u64, bytes: u64, second: u64) -> Result<(), Error> {
+    pub(crate) fn split(&mut self, at: u64, bytes: u64, second: u64, old: Old) -> Result<(), Error> {
         self.check_split(at, bytes, second)?;
         let first = second - at;
         let (gpu, workbench, stream) = (&self.means.gpu, &self.means.workbench, self.stream);
@@ -265,7 +266,11 @@ impl SlotMemory {
         if !self.means.pieces.withdraw(at, self.find(at, bytes)?) {
             return Err(refused("the memory is shared"));
         }
-        self.remove(at, bytes, Leave::Scrubbed)?;
+        let leave = match old {
+            Old::Scrubbed => Leave::Scrubbed,
+            Old::Kept => Leave::AsItIs,
+        };
+        self.remove(at, bytes, leave)?;
         for (at, half) in halves {
             // Content that cannot be put back is lost, and the session with it.
             self.whole(|memory| memory.put(at, half))?;

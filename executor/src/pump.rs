@@ -228,6 +228,9 @@ fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -
         if let bulkhead_ring::Record::Launch { launch, .. } = &record {
             consumer.parameters(launch, parameters);
         }
+        if let bulkhead_ring::Record::CreateStream { stream, priority } = record {
+            consumer.note_priority(stream, priority);
+        }
         consumer.release();
         if let bulkhead_ring::Record::WaitOn { position: wanted, .. } = record
             && wanted >= position

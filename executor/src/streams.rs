@@ -6,7 +6,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use bulkhead_gpu::{DeviceInfo, Error, Gpu, HostAddress, StreamId};
-use bulkhead_ring::{CompletionWriter, Record};
+use bulkhead_ring::{CompletionWriter, Record, layout::STREAMS};
 use bulkhead_schema::limits::STREAMS_MAX;
 
 /// A stream gets a mark at least once in this many records.
@@ -48,13 +48,25 @@ pub(crate) struct Streams {
     unmarked: u64,
     /// Bit per stream: an executor before this one may have had it.
     lost: u64,
+    /// With which priority.
+    lost_priorities: [i32; STREAMS],
 }
 
 impl Streams {
     /// No streams yet. `page_at` is where the completion page is mapped.
     pub(crate) fn new(gpu: Arc<dyn Gpu>, page: CompletionWriter, page_at: usize) -> Self {
         let streams = (0..STREAMS_MAX).map(|_| None).collect();
-        Self { gpu, page, page_at, streams, in_flight: 0, held: 0, unmarked: 0, lost: 0 }
+        Self {
+            gpu,
+            page,
+            page_at,
+            streams,
+            in_flight: 0,
+            held: 0,
+            unmarked: 0,
+            lost: 0,
+            lost_priorities: [0; STREAMS],
+        }
     }
 
     pub(crate) fn page(&self) -> &CompletionWriter {
@@ -62,8 +74,9 @@ impl Streams {
     }
 
     /// Takes over from another executor, which took the records up to `position`: they count as passed on all
-    /// streams, and which streams there were is not known.
-    pub(crate) fn take_over(&mut self, position: u64) {
+    /// streams. Which streams there were is not known, but with which priority each was made last.
+    pub(crate) fn take_over(&mut self, position: u64, priorities: [i32; STREAMS]) {
+        self.lost_priorities = priorities;
         for index in 0..STREAMS_MAX {
             self.page.set_mark(index, position);
             if self.get(index).is_none() {
@@ -74,7 +87,11 @@ impl Streams {
 
     /// Creates a stream that may have been there before, at its first use.
     pub(crate) fn revive(&mut self, index: u32, info: &DeviceInfo) -> Result<(), Error> {
-        if self.lost == 0 || !self.forget_lost(index) { Ok(()) } else { self.create(index, 0, info) }
+        if self.lost == 0 || !self.forget_lost(index) {
+            return Ok(());
+        }
+        let priority = self.lost_priorities.get(index as usize).copied().unwrap_or(0);
+        self.create(index, priority, info)
     }
 
     /// Whether the stream may have been there before; from here on it was not.

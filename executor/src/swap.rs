@@ -1,6 +1,6 @@
 //! A session's memory, copied to host memory and back.
 //!
-//! Two streams take turns, so that one arena is unmapped, or mapped, while the next is copied.
+//! Two streams take turns, so that one arena is mapped while the next is copied.
 //!
 //! Memory that goes out is not scrubbed: it goes back to the device, and nobody gets memory of the device unscrubbed
 //! ([`SlotMemory::grow`]) or without overwriting all of it.
@@ -76,25 +76,18 @@ impl SlotMemory {
         Ok(())
     }
 
-    /// Copies arenas to the area, one after the other, and unmaps them.
+    /// Copies arenas to the area, and unmaps them once all of them lie there: where one cannot be copied, nothing has
+    /// changed.
     pub(crate) fn swap_out(&mut self, arenas: &[Span], area: Option<&Pinned>) -> Result<(), Error> {
         self.check_swap(arenas)?;
         let places = places(area, arenas)?;
         self.on_two_streams(|memory, streams| {
-            let mut copied: Option<(&Span, StreamId)> = None;
-            for ((arena, place), stream) in arenas.iter().zip(places).zip(streams.iter().cycle()) {
-                copy(&*memory.means.gpu, *stream, Way::Out, arena.at, place)?;
-                if let Some((arena, stream)) = copied.replace((arena, *stream)) {
-                    memory.means.gpu.synchronize(stream)?;
-                    memory.remove(arena.at, arena.bytes, Leave::AsItIs)?;
-                }
-            }
-            if let Some((arena, stream)) = copied {
-                memory.means.gpu.synchronize(stream)?;
-                memory.remove(arena.at, arena.bytes, Leave::AsItIs)?;
-            }
-            Ok(())
-        })
+            let copies = arenas.iter().zip(places).zip(streams.iter().cycle());
+            copies.into_iter().try_for_each(|((arena, place), stream)| {
+                copy(&*memory.means.gpu, *stream, Way::Out, arena.at, place)
+            })
+        })?;
+        self.forget(arenas)
     }
 
     /// Maps new memory for arenas and copies their content from the area.

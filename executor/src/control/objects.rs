@@ -26,6 +26,11 @@ fn no_slot() -> Error {
     Error::new(ErrorCode::InvalidHandle, "a handle beyond the table's limit")
 }
 
+fn reaper_is_full() -> Error {
+    Error::new(ErrorCode::OutOfMemory, "host memory waits for the device to be idle")
+        .remedy("try again when the kernels that run now have ended")
+}
+
 impl Control {
     pub(super) fn bind(&self, bindings: Vec<(Handle, Target)>) -> Result<(), Error> {
         let slot = self.session.slot;
@@ -108,8 +113,7 @@ impl Control {
         descriptor: &OwnedFd,
     ) -> Result<(), Error> {
         if self.executor.reaper.is_full() {
-            let error = Error::new(ErrorCode::OutOfMemory, "host memory waits for the device to be idle");
-            return Err(error.remedy("try again when the kernels that run now have ended"));
+            return Err(reaper_is_full());
         }
         if !Bindings::has_slot(handle.slot) {
             return Err(no_slot());
@@ -120,11 +124,15 @@ impl Control {
         Ok(())
     }
 
-    pub(super) fn swap_area(&mut self, bytes: u64, descriptor: &OwnedFd) -> Result<(), Error> {
+    pub(super) fn swap_area(&mut self, bytes: u64, descriptor: Option<&OwnedFd>) -> Result<(), Error> {
         if self.session.state.lock().swapped.is_some() {
             return Err(Error::new(ErrorCode::InvalidArgument, "the session's memory lies in its swap area"));
         }
-        self.area = Some(self.pin(bytes, descriptor)?);
+        self.area = match descriptor {
+            None => None,
+            Some(_) if self.executor.reaper.is_full() => return Err(reaper_is_full()),
+            Some(descriptor) => Some(self.pin(bytes, descriptor)?),
+        };
         Ok(())
     }
 

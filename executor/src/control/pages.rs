@@ -1,14 +1,14 @@
 //! Changes of a session's pages, each of them in a pause.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bulkhead_mm::Step;
-use bulkhead_schema::{Error, ErrorCode, limits};
+use bulkhead_schema::{Error, ErrorCode};
 
 use super::{Control, over};
 use crate::{
     device,
-    job::Change,
+    job::{Change, Old, PATIENCE, Then},
     memory::Leave,
     session::{Asked, Swapped, answer, report},
 };
@@ -29,24 +29,25 @@ impl Control {
             }
             Change::Unmap(span) => memory.find(span.at, span.bytes).map(drop),
             Change::Share { at, mapping } => memory.check_free(*at, mapping.bytes()).map(drop),
-            Change::Split { arena, at } => memory.check_split(arena.at, arena.bytes, *at),
+            Change::Split { arena, at, .. } => memory.check_split(arena.at, arena.bytes, *at),
             Change::SwapOut { arenas, .. } => memory.check_swap(arenas),
-            Change::SwapIn { arenas } => {
+            Change::SwapIn { arenas, .. } => {
                 let mut arenas = arenas.iter().filter(|arena| !arena.is_gap());
                 arenas.try_for_each(|arena| memory.check_free(arena.at, arena.bytes).map(drop))
             }
         };
         checked.map_err(|error| device::error(&error))?;
-        let patience = limits::DRAIN_SECONDS * 1_000_000_000;
-        let deadline = match &change {
+        let patience = match &change {
             Change::Unmap(_) => None,
+            Change::SwapOut { patience, .. } => Some(*patience),
             Change::Map(_)
             | Change::Share { .. }
             | Change::Split { .. }
             | Change::Adopt { .. }
-            | Change::SwapOut { .. }
-            | Change::SwapIn { .. } => Some(self.executor.now_ns() + patience),
+            | Change::SwapIn { .. } => Some(PATIENCE),
         };
+        let nanoseconds = |patience: Duration| u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+        let deadline = patience.map(|patience| self.executor.now_ns().saturating_add(nanoseconds(patience)));
         self.session.state.lock().pause.ask(Asked { id, change }, deadline);
         Ok(())
     }
@@ -140,35 +141,53 @@ impl Control {
                 return Ok(Told::Already);
             }
             Change::Share { at, mapping } => memory.put(at, mapping),
-            Change::Split { arena, at } => memory.split(arena.at, arena.bytes, at),
+            Change::Split { arena, at, old } => {
+                let split = memory.split(arena.at, arena.bytes, at, old);
+                if split.is_ok() && old == Old::Kept {
+                    self.hold();
+                }
+                split
+            }
             Change::Adopt { span, descriptor } => memory.adopt(span.at, span.bytes, descriptor),
-            Change::SwapOut { arenas, copy: false } => {
+            Change::SwapOut { arenas, copy: false, .. } => {
                 memory.check_swap(&arenas)?;
                 memory.forget(&arenas)
             }
-            Change::SwapOut { arenas, copy: true } => {
+            Change::SwapOut { arenas, copy: true, .. } => {
                 if !arenas.is_empty() {
                     memory.swap_out(&arenas, self.area.as_ref())?;
                 }
-                let mut state = self.session.state.lock();
-                if state.swapped.replace(Swapped::Quiet).is_none() {
-                    state.pause.hold();
-                }
+                self.hold();
                 Ok(())
             }
-            Change::SwapIn { arenas } => {
+            Change::SwapIn { arenas, then } => {
                 if !arenas.is_empty() {
                     memory.swap_in(&arenas, self.area.as_ref())?;
                 }
-                let mut state = self.session.state.lock();
-                if state.swapped.take().is_some()
-                    && let Err(error) = state.pause.release()
-                {
-                    tracing::error!(%error, "a swapped session");
+                match then {
+                    Then::GoesOn => self.go_on(),
+                    Then::StaysHeld => {}
                 }
                 Ok(())
             }
         };
         changed.map(|()| Told::Not)
+    }
+
+    /// Holds the session's work back until it is [told to go on](Self::go_on).
+    fn hold(&self) {
+        let mut state = self.session.state.lock();
+        if state.swapped.replace(Swapped::Quiet).is_none() {
+            state.pause.hold();
+        }
+    }
+
+    fn go_on(&self) {
+        let mut state = self.session.state.lock();
+        if state.swapped.take().is_some()
+            && let Err(error) = state.pause.release()
+        {
+            tracing::error!(%error, "a session that was held");
+        }
     }
 }

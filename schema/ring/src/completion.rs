@@ -15,7 +15,7 @@ use crate::{
 /// The latest record that the executor could not carry out, though the session lives on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
-    /// How many there were so far.
+    /// How many there were so far, on whichever page: it grows.
     pub count: u64,
     /// Position of the latest one.
     pub position: u64,
@@ -60,7 +60,7 @@ impl CompletionReader {
         Ended::unpack(self.page.word(ENDED_WORD).load(Ordering::Acquire))
     }
 
-    /// How many records were refused so far: one load, for every call that may report it.
+    /// How many records were refused so far, as a number that grows with each: one load, for every call that may report it.
     #[must_use]
     pub fn refusals(&self) -> u64 {
         self.page.word(REFUSED_WORD).load(Ordering::Acquire)
@@ -72,7 +72,12 @@ impl CompletionReader {
         let count = self.refusals();
         let position = self.page.word(REFUSED_WORD + 1).load(Ordering::Relaxed);
         let what = Ended::unpack(self.page.word(REFUSED_WORD + 2).load(Ordering::Relaxed))?;
-        (count > 0).then_some(Refusal { count, position, code: what.code, device: what.device })
+        (count & u64::from(u32::MAX) > 0).then_some(Refusal {
+            count,
+            position,
+            code: what.code,
+            device: what.device,
+        })
     }
 }
 
@@ -119,6 +124,11 @@ impl CompletionWriter {
         // A failure means that a reason stands there already.
         let told = word.compare_exchange(0, ended.pack(), Ordering::Release, Ordering::Relaxed);
         debug_assert!(told.is_ok() || told.is_err_and(|word| Ended::unpack(word).is_some()));
+    }
+
+    /// Counts refusals so that none is taken for one that was told on another page, as long as `moves` differs.
+    pub fn count_from(&self, moves: u32) {
+        self.page.word(REFUSED_WORD).store(u64::from(moves) << 32, Ordering::Release);
     }
 
     /// Tells the client that a record was not carried out.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{
     ProtocolError,
-    layout::{RECORD_WORDS, RECORDS},
+    layout::{PRIORITIES_PER_WORD, RECORD_WORDS, RECORDS, STREAMS},
     memory::Ring,
     record::{INLINE_WORD, Launch, ParameterPlace, Record, Words},
     sync::{Ordering, fence, spin},
@@ -164,6 +164,26 @@ impl Consumer {
             self.published = self.head;
             self.ring.header().head.store(self.head, Ordering::Release);
         }
+    }
+
+    /// Notes with which priority a stream was made, for whoever consumes the ring after this: 0, the least urgent, or
+    /// below.
+    pub fn note_priority(&self, stream: u32, priority: i32) {
+        let index = stream as usize;
+        let Some(word) = self.ring.header().priorities.get(index / PRIORITIES_PER_WORD) else { return };
+        let urgency = priority.min(0).unsigned_abs().min(u32::from(u8::MAX));
+        let shift = index % PRIORITIES_PER_WORD * 8;
+        // Nobody else writes it, but for a client that can only hurt itself.
+        let others = word.load(Ordering::Relaxed) & !(0xff << shift);
+        word.store(others | u64::from(urgency) << shift, Ordering::Relaxed);
+    }
+
+    /// What was noted of each stream; 0 where nothing was. The client can write it, as it can write all of its ring.
+    #[must_use]
+    pub fn priorities(&self) -> [i32; STREAMS] {
+        let words = &self.ring.header().priorities;
+        let mut bytes = words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_le_bytes());
+        std::array::from_fn(|_| -i32::from(bytes.next().unwrap_or(0)))
     }
 
     /// Spins for a record, `turns` times.

@@ -23,6 +23,8 @@ pub const HEADER_BYTES: usize = 4096;
 
 /// Streams that have a mark on the completion page.
 pub const STREAMS: usize = 64;
+/// Streams whose priorities lie in one word.
+pub(crate) const PRIORITIES_PER_WORD: usize = 8;
 /// Words between two streams' marks: a cache line each.
 pub const MARK_STRIDE_WORDS: usize = 8;
 /// Replies that can be outstanding.
@@ -53,6 +55,8 @@ pub struct Header {
     /// Written by the consumer: records ever taken, of which it tells `head` in batches only. For whoever consumes the
     /// ring after it.
     pub(crate) taken: Line<AtomicU64>,
+    /// Written by the consumer: a byte per stream, with which priority it was made. For whoever consumes the ring after it.
+    pub(crate) priorities: Line<[AtomicU64; STREAMS / PRIORITIES_PER_WORD]>,
 }
 
 /// A value on lines of its own.
@@ -81,12 +85,14 @@ pub struct Cell(pub(crate) [AtomicU64; RECORD_WORDS]);
 
 #[cfg(not(loom))]
 const _: () = {
-    assert!(size_of::<Header>() == 768 && size_of::<Header>() <= HEADER_BYTES);
+    assert!(size_of::<Header>() == 896 && size_of::<Header>() <= HEADER_BYTES);
     assert!(std::mem::offset_of!(Header, head) == 128);
     assert!(std::mem::offset_of!(Header, parked) == 256);
     assert!(std::mem::offset_of!(Header, doorbell) == 384);
     assert!(std::mem::offset_of!(Header, ended) == 512);
     assert!(std::mem::offset_of!(Header, taken) == 640);
+    assert!(std::mem::offset_of!(Header, priorities) == 768);
+    assert!(STREAMS.is_multiple_of(PRIORITIES_PER_WORD));
     assert!(size_of::<Cell>() == 128);
     assert!(RECORDS.is_power_of_two());
     assert!((REFUSED_WORD + 4) * 8 <= COMPLETION_BYTES);

@@ -198,8 +198,13 @@ fn a_ring_goes_on_after_its_last_taken_record_and_a_forged_count_empties_it() {
         first.release();
     }
     // The head that the producer knows is behind: places are given back in batches.
+    for (stream, priority) in [(1, -5), (7, -1), (8, -3), (63, i32::MIN), (2, 4), (64, -2), (7, 0)] {
+        first.note_priority(stream, priority);
+    }
     drop(first);
     let mut second = Consumer::resume(Ring::map(descriptor.as_fd()).unwrap());
+    let urgent = (0..).zip(second.priorities()).filter(|(_, priority)| *priority != 0);
+    assert_eq!(urgent.collect::<Vec<(u32, i32)>>(), [(1, -5), (8, -3), (63, -255)]);
     assert_eq!(second.position(), 3);
     assert_eq!(second.take(), Ok(Some(wait(3))));
 
