@@ -1,29 +1,38 @@
 //! Room for sessions whose memory together is more than the device has: others are swapped out for them.
 //!
-//! One session moves at a time: whoever moves any, or needs that none moves, has the [`Turn`].
+//! Whoever makes room for somebody has the [`Turn`], so that nobody takes it away meanwhile. Only while a session's work
+//! is waited for that runs on is the turn let go: others make their room with whom they can.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     collections::{HashMap, HashSet},
+    future::Future,
     rc::Rc,
     time::Duration,
 };
 
 use bulkhead_mm::{Need, QUANTUM_NS, Resident, Resource, choose_victims};
-use bulkhead_schema::{Error, ErrorCode};
+use bulkhead_schema::{Error, ErrorCode, limits};
 use tokio::{
     sync::{Mutex, MutexGuard},
     time::Instant,
 };
 
-use crate::{executor::Activity, session::Session};
+use crate::{
+    executor::{Activity, Device},
+    session::Session,
+};
 
 /// How long room is waited for, in seconds, while those who could make it are changing or have just come.
 const PATIENCE_SECONDS: u32 = 2;
 /// How soon those are looked at again.
 const LOOK: Duration = Duration::from_millis(5);
+/// How long the work of a session is waited for, in parts of a second, where others could go instead.
+const SHORT_PART: u32 = 10;
 /// A session that did nothing for so long has no use for the rest of its quantum.
 const IDLE_NS: u64 = QUANTUM_NS / 20;
+/// How long a session stays, in seconds, before the host memory is given back that it was swapped to.
+const AREA_SECONDS: u32 = 10;
 
 /// Moves the sessions of one device.
 pub(crate) struct Mover {
@@ -34,8 +43,21 @@ pub(crate) struct Mover {
     moved_bytes: Cell<u64>,
 }
 
-/// The only one that moves sessions.
-pub(crate) struct Turn<'a>(#[expect(dead_code, reason = "held")] MutexGuard<'a, ()>);
+/// The only one that makes room.
+pub(crate) struct Turn<'a> {
+    mover: &'a Mover,
+    held: RefCell<Option<MutexGuard<'a, ()>>>,
+}
+
+impl Turn<'_> {
+    /// Waits for something while others make room. What there was before may be gone afterwards.
+    async fn let_go_for<T>(&self, work: impl Future<Output = T>) -> T {
+        drop(self.held.take());
+        let done = work.await;
+        self.held.replace(Some(self.mover.turn.lock().await));
+        done
+    }
+}
 
 impl Mover {
     pub(crate) fn new() -> Self {
@@ -48,9 +70,9 @@ impl Mover {
         }
     }
 
-    /// Waits until no session moves.
+    /// Waits until nobody makes room.
     pub(crate) async fn turn(&self) -> Turn<'_> {
-        Turn(self.turn.lock().await)
+        Turn { mover: self, held: RefCell::new(Some(self.turn.lock().await)) }
     }
 
     /// Nanoseconds since the mover began.
@@ -74,13 +96,35 @@ impl Mover {
     }
 }
 
+impl Device {
+    /// Gives host memory back that nobody was swapped to for a while. Never ends.
+    pub(crate) async fn give_back_areas(self: Rc<Self>, second: Duration) {
+        loop {
+            tokio::time::sleep(second).await;
+            for session in self.books.sessions() {
+                session.give_back_area(second * AREA_SECONDS).await;
+            }
+        }
+    }
+}
+
 /// What is done to make room for one session.
-pub(crate) struct Eviction<'a> {
-    turn: &'a Turn<'a>,
+pub(crate) struct Eviction<'a, 'b> {
+    turn: &'a Turn<'b>,
     asker: &'a Session,
+    /// Those whose work did not pass in a short time: others go first.
+    busy: HashSet<u32>,
     /// Those that could not be moved.
     stuck: HashSet<u32>,
     deadline: Instant,
+}
+
+/// Somebody who could make room.
+struct Candidate {
+    session: Rc<Session>,
+    resident: Resident,
+    /// It has just come.
+    is_fresh: bool,
 }
 
 /// The more urgent, the higher, as [`choose_victims`] counts.
@@ -93,10 +137,10 @@ fn no_room(short: u64) -> Error {
         .remedy("free memory, or wait until others do")
 }
 
-impl<'a> Eviction<'a> {
-    pub(crate) fn new(turn: &'a Turn<'a>, asker: &'a Session) -> Self {
+impl<'a, 'b> Eviction<'a, 'b> {
+    pub(crate) fn new(turn: &'a Turn<'b>, asker: &'a Session) -> Self {
         let deadline = Instant::now() + asker.limits.second * PATIENCE_SECONDS;
-        Self { turn, asker, stuck: HashSet::new(), deadline }
+        Self { turn, asker, busy: HashSet::new(), stuck: HashSet::new(), deadline }
     }
 
     /// Swaps others out until so much device memory is left for all sessions.
@@ -114,23 +158,33 @@ impl<'a> Eviction<'a> {
     pub(crate) async fn evict(&mut self, short: u64) -> Result<(), Error> {
         loop {
             self.asker.live()?;
-            let residents = self.residents().await?;
-            let need = Need { session: self.asker.id, priority: priority(self.asker), bytes: short };
-            let known: Vec<Resident> = residents.iter().map(|(_, resident)| *resident).collect();
-            let now_ns = self.asker.device.mover.now_ns();
-            let victims = choose_victims(&known, need, now_ns, QUANTUM_NS);
-            let victims = victims.filter(|victims| !victims.is_empty()).ok_or_else(|| no_room(short))?;
+            let candidates = self.candidates().await?;
+            let is_free =
+                |one: &Candidate| !self.busy.contains(&one.session.id) && !one.session.is_changing();
+            let victims = self
+                .choose(&candidates, short, is_free)
+                .or_else(|| self.choose(&candidates, short, |_| true));
+            let Some(victims) = victims.filter(|victims| !victims.is_empty()) else {
+                if !self.somebody_leaves() {
+                    return Err(no_room(short));
+                }
+                self.wait(short).await?;
+                continue;
+            };
             let (mut moved, mut waits) = (0u64, false);
             for victim in victims {
-                let found = residents.iter().find(|(session, _)| session.id == victim);
-                let Some((session, resident)) = found else { continue };
-                let fresh = now_ns.saturating_sub(resident.since_ns) < QUANTUM_NS;
-                if fresh || session.is_changing() {
+                let Some(candidate) = candidates.iter().find(|one| one.session.id == victim) else {
+                    continue;
+                };
+                if candidate.is_fresh || candidate.session.is_changing() {
                     waits = true;
                     continue;
                 }
-                match session.move_out(self.turn).await {
+                match self.move_out(&candidate.session).await {
                     Ok(bytes) => moved += bytes,
+                    // It goes on with another executor in a moment.
+                    Err(error) if error.code == ErrorCode::DeviceLost => waits = true,
+                    Err(error) if error.code == ErrorCode::OutOfMemory && self.busy.insert(victim) => {}
                     Err(error) => {
                         tracing::info!(session = victim, %error, "a session is not swapped out");
                         self.stuck.insert(victim);
@@ -141,28 +195,69 @@ impl<'a> Eviction<'a> {
                 return Ok(());
             }
             if waits {
-                if Instant::now() > self.deadline {
-                    return Err(no_room(short));
-                }
-                tokio::time::sleep(LOOK).await;
+                self.wait(short).await?;
             }
         }
     }
 
+    /// Swaps somebody out. Whoever was found busy before is waited for, and everybody else goes on meanwhile.
+    async fn move_out(&self, victim: &Rc<Session>) -> Result<u64, Error> {
+        if !self.busy.contains(&victim.id) {
+            return victim.move_out(self.asker.limits.second / SHORT_PART).await;
+        }
+        // Nobody takes the asker's own memory away for which it has the turn.
+        let _stays = self.asker.change()?;
+        let patience = self.asker.limits.seconds(limits::DRAIN_SECONDS);
+        self.turn.let_go_for(victim.move_out(patience)).await
+    }
+
+    /// Waits a moment for somebody to be ready to go.
+    async fn wait(&self, short: u64) -> Result<(), Error> {
+        let leaving = self.asker.limits.seconds(limits::DRAIN_SECONDS);
+        let deadline = if self.somebody_leaves() { self.deadline + leaving } else { self.deadline };
+        if Instant::now() > deadline {
+            return Err(no_room(short));
+        }
+        tokio::time::sleep(LOOK).await;
+        Ok(())
+    }
+
+    fn somebody_leaves(&self) -> bool {
+        let may_go =
+            |session: &Rc<Session>| session.is_leaving() && priority(session) <= priority(self.asker);
+        self.asker.device.books.sessions().iter().any(may_go)
+    }
+
+    /// Who goes of those that `may`; `None` where they are not enough.
+    fn choose(
+        &self,
+        candidates: &[Candidate],
+        short: u64,
+        may: impl Fn(&Candidate) -> bool,
+    ) -> Option<Vec<u32>> {
+        let need = Need { session: self.asker.id, priority: priority(self.asker), bytes: short };
+        let known: Vec<Resident> = candidates
+            .iter()
+            .map(|one| Resident { swappable: one.resident.swappable && may(one), ..one.resident })
+            .collect();
+        choose_victims(&known, need, self.asker.device.mover.now_ns(), QUANTUM_NS)
+    }
+
     /// Those who could make room, and how they compare.
-    async fn residents(&self) -> Result<Vec<(Rc<Session>, Resident)>, Error> {
+    async fn candidates(&self) -> Result<Vec<Candidate>, Error> {
         let activity = self.asker.activity().await?;
         let activity: HashMap<u32, Activity> =
             activity.into_iter().map(|activity| (activity.session, activity)).collect();
         let device = &self.asker.device;
         let now_ns = device.mover.now_ns();
-        let resident = |session: Rc<Session>| {
+        let candidate = |session: Rc<Session>| {
             let bytes = session.movable_bytes()?;
             let since_ns = session.resident_since_ns();
             let (idle_ns, in_flight) =
                 activity.get(&session.id).map_or((0, 0), |activity| (activity.idle_ns, activity.in_flight));
             let idle_ns = idle_ns.min(now_ns.saturating_sub(since_ns));
             let rests = in_flight == 0 && idle_ns >= IDLE_NS;
+            let is_fresh = !rests && now_ns.saturating_sub(since_ns) < QUANTUM_NS;
             let resident = Resident {
                 session: session.id,
                 bytes,
@@ -171,8 +266,8 @@ impl<'a> Eviction<'a> {
                 since_ns: if rests { now_ns.saturating_sub(QUANTUM_NS) } else { since_ns },
                 swappable: !self.stuck.contains(&session.id),
             };
-            Some((session, resident))
+            Some(Candidate { session, resident, is_fresh })
         };
-        Ok(device.books.sessions().into_iter().filter_map(resident).collect())
+        Ok(device.books.sessions().into_iter().filter_map(candidate).collect())
     }
 }

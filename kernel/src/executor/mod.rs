@@ -185,6 +185,7 @@ impl Device {
 
     /// Keeps an executor running, and a standby where that is wanted. Never ends.
     pub(crate) async fn supervise(self: Rc<Self>) {
+        tokio::task::spawn_local(Rc::clone(&self).give_back_areas(self.limits.second));
         if self.limits.standby {
             tokio::task::spawn_local(Rc::clone(&self).keep_standby());
         }

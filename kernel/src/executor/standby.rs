@@ -77,7 +77,15 @@ impl Device {
                 }
                 tracing::info!(device = self.index, pid = incarnation.pid, "a standby is ready");
             }
-            Err(error) => incarnation.link.fail_with(format!("it does not follow: {error}")),
+            // Where the first is lost on the way, this one goes on with those of whom it knows all.
+            Err(error) => match self.running() {
+                Some(running) if !Rc::ptr_eq(&running, &incarnation) => {
+                    incarnation.link.fail_with(format!("it does not follow: {error}"));
+                }
+                Some(_) | None => {
+                    tracing::warn!(device = self.index, %error, "a standby knows some sessions only")
+                }
+            },
         }
         loop {
             let is_there =
@@ -105,8 +113,9 @@ impl Device {
     /// Tells a standby of every session: first what each has, then what each has of others'.
     async fn tell(&self, standby: &Rc<Incarnation>) -> Result<(), Error> {
         let sessions = self.books.sessions();
-        future::try_join_all(sessions.iter().map(|session| session.follow(standby))).await?;
-        future::try_join_all(sessions.iter().map(|session| session.follow_others(standby))).await?;
-        Ok(())
+        // Each to its end, whatever becomes of the others: whoever goes on waits for what it is told.
+        let own = future::join_all(sessions.iter().map(|session| session.follow(standby))).await;
+        let others = future::join_all(sessions.iter().map(|session| session.follow_others(standby))).await;
+        own.into_iter().chain(others).collect()
     }
 }

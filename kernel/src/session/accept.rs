@@ -124,12 +124,26 @@ impl Session {
         parent: bulkhead_schema::Handle,
         facet: Facet,
     ) -> Result<Accepted, Error> {
+        self.again(|| self.accept_once(&given, parent, facet.clone())).await
+    }
+
+    async fn accept_once(
+        self: &Rc<Self>,
+        given: &Rc<Session>,
+        parent: bulkhead_schema::Handle,
+        facet: Facet,
+    ) -> Result<Accepted, Error> {
         self.be_resident().await?;
         let _own_change = self.change()?;
         let _their_change = given.change()?;
         let view = self.books().look(given.owner, parent)?;
         let thing = self.books().thing(view.object)?;
-        let lender = self.lender(&given, &thing, view)?;
+        // Where both are about to go on with another executor, one may have and the other not yet.
+        if let Some(lender) = thing.session.upgrade() {
+            lender.may_move().await;
+        }
+        self.may_move().await;
+        let lender = self.lender(given, &thing, view)?;
         lender.be_resident().await?;
         let _lent = lender.change()?;
         let access = match facet {
@@ -143,7 +157,7 @@ impl Session {
         let need = Need { kind: Kind::Buffer, access, offset: 0, bytes: view.bytes };
         let handle = self.books().derive(given.owner, parent, self.owner, need)?;
         charge.keep();
-        let held = Held::new(Rc::clone(&self), handle);
+        let held = Held::new(Rc::clone(self), handle);
         let range = self.half(access).borrow().place(view.bytes).map_err(refusal::region)?;
         self.half(access).borrow_mut().take(range).map_err(refusal::region)?;
         let mapping = Rc::new(Mapping {

@@ -5,7 +5,7 @@ use std::{future::Future, os::fd::OwnedFd, rc::Rc};
 
 use bulkhead_caps::Access;
 use bulkhead_mm::{DeviceAddress, Range};
-use bulkhead_schema::{Error, Handle, executor_capnp};
+use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp};
 use tokio::sync::oneshot;
 
 use super::Session;
@@ -13,6 +13,9 @@ use crate::{
     executor::{Answer, Answering, Incarnation, Link, Request, length},
     refusal::internal,
 };
+
+/// Pieces of memory that are on their way from one executor to another at a time: each is a descriptor.
+const EXPORTS: usize = 64;
 
 /// What a handle means to the executor: memory of the session.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +27,7 @@ pub(crate) struct Bound {
 }
 
 /// A change of the session's memory or code that is under way.
-pub(super) struct Change<'a>(&'a Session);
+pub(crate) struct Change<'a>(&'a Session);
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
@@ -51,13 +54,33 @@ impl Session {
         self.link().call(Some(self.id), descriptors, build)
     }
 
+    /// Notes that the executor's books change.
+    pub(super) fn note_asked(&self) {
+        self.asked.set(self.asked.get().wrapping_add(1));
+    }
+
+    /// Does something again that was lost with an executor, once the session goes on with another.
+    pub(super) async fn again<T, F>(&self, mut work: impl FnMut() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        loop {
+            match work().await {
+                Err(error) if error.code == ErrorCode::DeviceLost && self.may_move().await => {
+                    tracing::debug!(session = self.id, %error, "done again");
+                }
+                done => return done,
+            }
+        }
+    }
+
     /// Asks the executor something about this session, and tells a standby.
     pub(super) fn ask(
         &self,
         descriptors: Vec<OwnedFd>,
         build: impl FnOnce(executor_capnp::request::Builder<'_>),
     ) -> Answering {
-        self.asked.set(self.asked.get().wrapping_add(1));
+        self.note_asked();
         let mut request = Request::new(build);
         let Some(standby) = self.standby() else {
             return self.link().send_request(Some(self.id), descriptors, &mut request);
@@ -81,7 +104,7 @@ impl Session {
         &self,
         build: impl FnOnce(executor_capnp::request::Builder<'_>),
     ) -> (oneshot::Receiver<()>, Answering) {
-        self.asked.set(self.asked.get().wrapping_add(1));
+        self.note_asked();
         let mut request = Request::new(build);
         let (quiescent, first) = self.link().call_twice(Some(self.id), &mut request);
         let Some(standby) = self.standby() else { return (quiescent, first) };
@@ -107,7 +130,7 @@ impl Session {
     }
 
     /// Begins a change: until it ends, the executor is not asked to close the session.
-    pub(super) fn change(&self) -> Result<Change<'_>, Error> {
+    pub(crate) fn change(&self) -> Result<Change<'_>, Error> {
         self.live()?;
         self.changes.send_modify(|changes| *changes += 1);
         Ok(Change(self))
@@ -115,7 +138,7 @@ impl Session {
 
     /// Maps new memory.
     pub(super) fn map(&self, range: Range) -> Answering {
-        self.asked.set(self.asked.get().wrapping_add(1));
+        self.note_asked();
         let mapped =
             self.ask_alone(Vec::new(), |request| write_range(request.init_map_arena(), self.id, range));
         let Some(standby) = self.standby() else { return mapped };
@@ -123,35 +146,48 @@ impl Session {
         Box::pin(async move {
             let answer = mapped.await?;
             if matches!(answer, Answer::Done) {
-                adopt(id, &link, &standby.link, &[range]).await;
+                adopt(id, &link, &standby.link, &[range]).await?;
             }
             Ok(answer)
         })
     }
 
-    /// Has a piece of its memory cut in two.
+    /// Has a piece of its memory cut in two. Where that fails, it is whole wherever the session goes on.
     pub(super) fn split(&self, arena: Range, at: DeviceAddress) -> Answering {
-        self.asked.set(self.asked.get().wrapping_add(1));
+        self.note_asked();
+        let standby = self.standby();
         let split = self.ask_alone(Vec::new(), |request| {
             let mut split = request.init_split();
             split.set_at(at.0);
+            split.set_keep(standby.is_some());
             write_range(split.init_arena(), self.id, arena);
         });
-        let Some(standby) = self.standby() else { return split };
+        let Some(standby) = standby else { return split };
         let (id, link) = (self.id, self.link());
         Box::pin(async move {
             let answer = split.await?;
+            if !matches!(answer, Answer::Done) {
+                return Ok(answer);
+            }
             let (head, tail) = (at.0.saturating_sub(arena.start().0), arena.end().0.saturating_sub(at.0));
             let pieces: Vec<_> =
                 [Range::new(arena.start(), head), Range::new(at, tail)].into_iter().flatten().collect();
-            // The pieces are new memory: what the standby has is the old.
-            let unmap = Request::new(|request| write_range(request.init_unmap_arena(), id, arena));
-            let (_, unmapped) = standby.link.call_twice(Some(id), &mut { unmap });
-            match unmapped.await {
-                Ok(_) => adopt(id, &link, &standby.link, &pieces).await,
-                Err(error) => standby.link.fail_with(format!("it does not follow: {error}")),
+            // The standby has the memory as it was until nothing of what it needs is the first's any more; and the session
+            // is held until the standby has the pieces.
+            if let Some(memory) = exported(id, &link, &standby.link, &pieces).await? {
+                let unmap = Request::new(|request| write_range(request.init_unmap_arena(), id, arena));
+                let (_, unmapped) = standby.link.call_twice(Some(id), &mut { unmap });
+                if let Err(error) = unmapped.await {
+                    standby.link.fail_with(format!("it does not follow: {error}"));
+                }
+                adopted(id, &standby.link, memory).await;
             }
-            Ok(answer)
+            let released = link.call(Some(id), Vec::new(), |request| request.init_swap_in().set_session(id));
+            match released.await {
+                // The pieces are the standby's now.
+                Err(_) if link.failure().is_some() && standby.link.failure().is_none() => Ok(Answer::Done),
+                released => released,
+            }
         })
     }
 
@@ -261,28 +297,86 @@ async fn either(
     }
 }
 
-/// Has a standby adopt memory that another executor made. One that does not is no standby any more.
-pub(super) async fn adopt(session: u32, from: &Link, to: &Link, ranges: &[Range]) {
-    for range in ranges {
-        let exported = from.call(Some(session), Vec::new(), |request| {
+/// Has a standby adopt memory that another executor made: it does, or is no standby any more. An error says that the
+/// other was lost before; the standby has nothing of it then.
+pub(super) async fn adopt(session: u32, from: &Link, to: &Link, ranges: &[Range]) -> Result<(), Error> {
+    for (at, chunk) in (0..).step_by(EXPORTS).zip(ranges.chunks(EXPORTS)) {
+        match exported(session, from, to, chunk).await {
+            Ok(Some(memory)) => adopted(session, to, memory).await,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                forget(session, to, ranges.get(..at).unwrap_or_default()).await;
+                return Err(error);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Memory on its way to a standby; `None` where that cannot follow, and is no standby any more.
+async fn exported(
+    session: u32,
+    from: &Link,
+    to: &Link,
+    ranges: &[Range],
+) -> Result<Option<Vec<(Range, OwnedFd)>>, Error> {
+    let export = |range: &Range| {
+        let asked = from.call(Some(session), Vec::new(), |request| {
             write_range(request.init_export_arena(), session, *range);
         });
-        let adopted = match exported.await {
-            Ok(Answer::Exported(memory)) => {
-                let adopted = to.call(Some(session), vec![memory], |request| {
-                    write_range(request.init_adopt_arena(), session, *range);
-                });
-                adopted.await.map(drop)
+        (*range, asked)
+    };
+    let asked: Vec<_> = ranges.iter().map(export).collect();
+    let mut memory = Vec::with_capacity(asked.len());
+    for (range, exported) in asked {
+        let error = match exported.await {
+            Ok(Answer::Exported(descriptor)) => {
+                memory.push((range, descriptor));
+                continue;
             }
-            Ok(_) => Err(internal("the executor gave the wrong kind of answer")),
-            Err(error) => Err(error),
+            Ok(_) => internal("the executor gave the wrong kind of answer"),
+            Err(error) => error,
         };
-        if let Err(error) = adopted {
-            if from.failure().is_none() {
-                to.fail_with(format!("it does not adopt memory: {error}"));
-            }
-            return;
+        if from.failure().is_some() {
+            return Err(error);
         }
+        to.fail_with(format!("it does not adopt memory: {error}"));
+        return Ok(None);
+    }
+    Ok(Some(memory))
+}
+
+async fn adopted(session: u32, to: &Link, memory: Vec<(Range, OwnedFd)>) {
+    let adopt = |(range, descriptor)| {
+        to.call(Some(session), vec![descriptor], |request| {
+            write_range(request.init_adopt_arena(), session, range);
+        })
+    };
+    let asked: Vec<_> = memory.into_iter().map(adopt).collect();
+    for adopted in asked {
+        if let Err(error) = adopted.await {
+            to.fail_with(format!("it does not adopt memory: {error}"));
+        }
+    }
+}
+
+/// Has a standby give up mappings, without touching what is there.
+pub(super) async fn forget(session: u32, standby: &Link, ranges: &[Range]) {
+    if ranges.is_empty() {
+        return;
+    }
+    let forgotten = standby.call(Some(session), Vec::new(), |request| {
+        let mut swap = request.init_swap_out();
+        swap.set_session(session);
+        let mut list = swap.init_arenas(length(ranges.len()));
+        for (at, range) in (0u32..).zip(ranges) {
+            let mut span = list.reborrow().get(at);
+            span.set_address(range.start().0);
+            span.set_bytes(range.bytes());
+        }
+    });
+    if let Err(error) = forgotten.await {
+        standby.fail_with(format!("it does not give up memory: {error}"));
     }
 }
 

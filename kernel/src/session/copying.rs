@@ -51,18 +51,26 @@ impl Session {
         let waiting = self.charge(Resource::Fences, 1)?;
         let held = self.hold(Kind::Fence, What::Point(watch::Sender::new(None)))?;
         let thing = self.books().thing(held.look()?.object)?;
-        let passed = self.ask_alone(Vec::new(), |request| {
-            let mut fence = request.init_fence();
-            fence.set_session(self.id);
-            fence.set_stream(stream);
-            fence.set_position(position);
-        });
+        let ask = move |session: &Self| {
+            session.ask_alone(Vec::new(), |request| {
+                let mut fence = request.init_fence();
+                fence.set_session(session.id);
+                fence.set_stream(stream);
+                fence.set_position(position);
+            })
+        };
+        let mut asked = Some(ask(self));
         let session = Rc::clone(self);
         tokio::task::spawn_local(async move {
+            let passed = session.again(|| {
+                let asked = asked.take().unwrap_or_else(|| ask(&session));
+                let session = &session;
+                async move { session.done(&asked.await?) }
+            });
             let answer = tokio::select! {
                 biased;
                 error = session.over() => Err(error),
-                passed = passed => passed.and_then(|answer| session.done(&answer)),
+                passed = passed => passed,
             };
             drop(waiting);
             if let What::Point(sender) = &thing.what {

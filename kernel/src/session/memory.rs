@@ -36,6 +36,10 @@ pub(crate) struct HostMemory {
 impl Session {
     /// Makes device memory.
     pub(crate) async fn allocate(self: Rc<Self>, bytes: u64) -> Result<NewMemory, Error> {
+        self.again(|| self.allocate_once(bytes)).await
+    }
+
+    async fn allocate_once(self: &Rc<Self>, bytes: u64) -> Result<NewMemory, Error> {
         match self.try_allocate(bytes).await {
             Err(error) if error.code == ErrorCode::OutOfMemory => {
                 // What was freed a moment ago may be on its way back.
@@ -86,6 +90,10 @@ impl Session {
 
     /// Makes host memory that the device can reach. It is never given to another session.
     pub(crate) async fn allocate_host(self: Rc<Self>, bytes: u64) -> Result<HostMemory, Error> {
+        self.again(|| self.allocate_host_once(bytes)).await
+    }
+
+    async fn allocate_host_once(self: &Rc<Self>, bytes: u64) -> Result<HostMemory, Error> {
         let _change = self.change()?;
         if bytes == 0 {
             return Err(Error::new(ErrorCode::InvalidArgument, "host memory holds at least one byte"));
@@ -103,11 +111,11 @@ impl Session {
         let (for_client, for_executor) =
             (memory.try_clone().map_err(copied)?, memory.try_clone().map_err(copied)?);
         let charges = RefCell::new(vec![charge, descriptor]);
-        let thing = Thing::new(Rc::downgrade(&self), What::Host { bytes, memory, charges });
+        let thing = Thing::new(Rc::downgrade(self), What::Host { bytes, memory, charges });
         let (handle, object, _) = self.books().create(self.owner, Kind::HostBuffer, bytes, thing)?;
         capability.keep();
         self.objects.borrow_mut().insert(object);
-        let held = Held::new(Rc::clone(&self), handle);
+        let held = Held::new(Rc::clone(self), handle);
         let registered = self.ask(vec![for_executor], |request| {
             let mut register = request.init_register_host();
             self.write_name(register.reborrow().init_name(), handle);

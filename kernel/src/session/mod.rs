@@ -14,6 +14,7 @@ mod images;
 mod memory;
 mod moving;
 mod reaper;
+mod room;
 mod server;
 mod swapped;
 mod terms;
@@ -75,6 +76,7 @@ pub(crate) struct Session {
     standby: RefCell<Option<Rc<Incarnation>>>,
     slot: Slot,
     lease: RefCell<Option<SlotLease>>,
+    told: watch::Sender<moving::Told>,
     /// The same slot of the standby's.
     standby_lease: RefCell<Option<SlotLease>>,
     /// Counts what the executor was asked.
@@ -218,6 +220,7 @@ impl Session {
             standby: RefCell::default(),
             slot,
             lease: RefCell::new(Some(lease)),
+            told: watch::Sender::new(moving::Told::Nothing),
             standby_lease: RefCell::default(),
             asked: Cell::new(0),
             moves: watch::Sender::new(0),

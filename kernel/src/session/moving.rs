@@ -20,9 +20,30 @@ use crate::{
 /// Bindings in one packet to an executor.
 const BINDINGS_PER_PACKET: usize = 1000;
 
+/// What a standby knows of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// Too little to go on with it.
+    Nothing,
+    /// What it was told is not answered, or what the session has of others is missing.
+    Some,
+    All,
+}
+
 impl Session {
     /// Has a standby know the session as it is, and be told of every change from here on.
     pub(crate) async fn follow(self: &Rc<Self>, standby: &Rc<Incarnation>) -> Result<(), Error> {
+        let followed = self.tell_own(standby).await;
+        let is_all = self.mappings.borrow().is_empty() && self.lent.borrow().is_empty();
+        match &followed {
+            Ok(()) if self.standby().is_some() && is_all => drop(self.told.send_replace(Told::All)),
+            Ok(()) => {}
+            Err(_) => drop(self.told.send_replace(Told::Nothing)),
+        }
+        followed
+    }
+
+    async fn tell_own(self: &Rc<Self>, standby: &Rc<Incarnation>) -> Result<(), Error> {
         if self.live().is_err() {
             return Ok(());
         }
@@ -49,12 +70,16 @@ impl Session {
                 });
                 return closed.await.map(drop);
             }
+            if let Some(failure) = self.link().failure() {
+                return Err(failure.error());
+            }
             let (asked, before) = (self.asked.get(), *self.changes.borrow());
             let memory = if before == 0 { self.export().await? } else { Vec::new() };
             // Nothing was changing, has changed, or is changing: what follows is told in one go.
             if before == 0 && self.asked.get() == asked && *self.changes.borrow() == 0 {
                 let answers = self.tell(standby, memory)?;
                 self.standby.replace(Some(Rc::clone(standby)));
+                self.told.send_replace(Told::Some);
                 break answers;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -76,9 +101,15 @@ impl Session {
 
     /// Has a standby know what the session has of others, which it knows already.
     pub(crate) async fn follow_others(self: &Rc<Self>, standby: &Rc<Incarnation>) -> Result<(), Error> {
-        if self.standby().is_none() {
+        if self.standby().is_none() || *self.told.borrow() != Told::Some {
             return Ok(());
         }
+        let followed = self.tell_of_others(standby).await;
+        self.told.send_replace(if followed.is_ok() { Told::All } else { Told::Nothing });
+        followed
+    }
+
+    async fn tell_of_others(&self, standby: &Rc<Incarnation>) -> Result<(), Error> {
         let mut answers: Vec<Answering> = Vec::new();
         let mappings: Vec<_> = self.mappings.borrow().values().map(Rc::clone).collect();
         for (lender, from, to) in mappings.iter().flat_map(|mapping| mapping.pieces()) {
@@ -117,6 +148,7 @@ impl Session {
         };
         if let Err(error) = told
             && self.link().failure().is_none()
+            && !Rc::ptr_eq(&self.incarnation(), &standby)
         {
             standby.link.fail_with(format!("it does not follow: {error}"));
         }
@@ -133,7 +165,7 @@ impl Session {
         let mut asked = Vec::new();
         for thing in self.things() {
             let What::Memory(memory) = &thing.what else { continue };
-            if !memory.mapped.get() {
+            if !memory.mapped.get() || memory.away.get() {
                 continue;
             }
             for range in memory.pieces().into_iter().filter_map(|piece| piece.at(memory.range.start())) {
@@ -157,7 +189,7 @@ impl Session {
     fn tell(&self, standby: &Incarnation, memory: Vec<(Range, OwnedFd)>) -> Result<Vec<Answering>, Error> {
         let link = &standby.link;
         let copied = |error| internal(format!("a descriptor cannot be copied: {error}"));
-        let mut answers = Vec::new();
+        let mut answers: Vec<_> = self.tell_area(standby)?.into_iter().collect();
         for (range, descriptor) in memory {
             answers.push(link.call(Some(self.id), vec![descriptor], |request| {
                 write_range(request.init_adopt_arena(), self.id, range);
@@ -224,18 +256,30 @@ impl Session {
     }
 
     /// Goes on with the standby where there is one that knows the session; tells then when that ends the session.
-    pub(super) async fn go_on(&self) -> Option<oneshot::Receiver<Error>> {
-        let next = self.standby.take().filter(|next| next.link.failure().is_none())?;
+    pub(super) async fn go_on(self: &Rc<Self>) -> Option<oneshot::Receiver<Error>> {
+        // A move that is under way ends, and so does who tells the standby: what they ask of this executor has failed.
+        let rest = self.rest().await;
+        let mut told = self.told.subscribe();
+        // The sender is a field of `self`, so the wait cannot fail.
+        drop(told.wait_for(|told| *told != Told::Some).await);
+        let is_all = self.told.send_replace(Told::Nothing) == Told::All;
+        let next = self.standby.take().filter(|next| is_all && next.link.failure().is_none())?;
         let ended = next.link.session_ended(self.id);
         self.link().forget_session(self.id);
         self.incarnation.replace(next);
         let lease = self.standby_lease.take();
         self.lease.replace(lease);
+        // Nothing is taken from the ring before it is held.
+        if let Err(error) = self.stay_away(&rest).await {
+            self.end(&error);
+            return None;
+        }
         let ring = self.ring_memory.try_clone().ok()?;
         let resumed = self.ask_alone(vec![ring], |request| {
             let mut resume = request.init_resume();
             resume.set_session(self.id);
             resume.set_lost(true);
+            resume.set_times(self.moves.borrow().saturating_add(1));
         });
         match resumed.await {
             Ok(Answer::Opened(page)) => {

@@ -1,39 +1,40 @@
 //! A session whose memory lies in host memory: the way out, and back.
 //!
 //! A session moves whole, and only while nothing of its memory changes: who changes it sees to it first that it [is
-//! resident](Session::be_resident), and says then that [it changes](Session::change).
+//! resident](Session::be_resident), and says then that it [changes](Session::change).
+//!
+//! # When an executor is lost on the way
+//! Its memory is in one place at a time, which is known from what was finished ([`Whereabouts`]):
+//! 1. Until all of it was copied out it is on the device, where a standby has it mapped too.
+//! 2. From then on it is in the swap area, which is the kernel's: the standby gives up its mappings, and the executor that
+//!    the session goes on with holds it as the one before did.
+//! 3. It stays there until the copy on the device is whole and a standby has that mapped too. Only then the session is let
+//!    go.
+
+mod area;
 
 use std::{
     cell::{Cell, RefCell},
-    os::fd::OwnedFd,
     rc::Rc,
+    time::Duration,
 };
 
 use bulkhead_caps::ObjectId;
-use bulkhead_mm::{PAGE_BYTES, Range, Resource};
+use bulkhead_mm::{Range, Resource};
 use bulkhead_schema::{Error, ErrorCode, executor_capnp};
-use tokio::sync::oneshot;
+use tokio::sync::{Mutex, MutexGuard, oneshot};
 
 use super::{
     Charge, Session,
-    memory::{NewMemory, sealed_memory},
+    asks::{adopt, forget},
 };
 use crate::{
     books::{Memory, Thing, What},
     executor::{Activity, Answer, length},
-    refusal::{self, internal},
+    refusal::internal,
     swapping::{Eviction, Turn},
 };
-
-/// CUDA's number for memory that the device itself has not.
-const DEVICE_OUT_OF_MEMORY: u32 = 2;
-
-/// Host memory that a session is swapped to.
-struct Area {
-    bytes: u64,
-    _memory: OwnedFd,
-    _charges: [Charge; 2],
-}
+use area::Area;
 
 /// A part of the swap area, in its order.
 #[derive(Clone, Copy)]
@@ -43,10 +44,24 @@ struct Place {
     bytes: u64,
 }
 
+/// Where a session's memory is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whereabouts {
+    /// On the device.
+    Here,
+    /// On the device, being copied out.
+    Leaving,
+    /// In the swap area.
+    Away,
+    /// In the swap area, being copied in.
+    Coming,
+}
+
 /// Whether and how a session's memory lies in host memory.
 pub(super) struct Swap {
-    /// From the moment it begins to leave until it is back.
-    away: Cell<bool>,
+    whereabouts: Cell<Whereabouts>,
+    /// Held while it moves, and by whoever needs that it does not.
+    moving: Mutex<()>,
     places: RefCell<Vec<Place>>,
     area: RefCell<Option<Area>>,
     since_ns: Cell<u64>,
@@ -56,7 +71,8 @@ pub(super) struct Swap {
 impl Swap {
     pub(super) fn new() -> Self {
         Self {
-            away: Cell::new(false),
+            whereabouts: Cell::new(Whereabouts::Here),
+            moving: Mutex::new(()),
             places: RefCell::default(),
             area: RefCell::default(),
             since_ns: Cell::new(0),
@@ -72,29 +88,36 @@ impl Swap {
     fn bytes(&self) -> u64 {
         self.places.borrow().iter().filter(|place| place.at.is_some()).map(|place| place.bytes).sum()
     }
-}
 
-/// A session that begins to leave: unless it does, it is there as before.
-struct Leaving<'a>(Option<&'a Swap>);
-
-impl<'a> Leaving<'a> {
-    fn begin(swap: &'a Swap) -> Self {
-        swap.away.set(true);
-        Self(Some(swap))
-    }
-
-    fn left(mut self) {
-        self.0 = None;
+    fn is_away(&self) -> bool {
+        self.whereabouts.get() != Whereabouts::Here
     }
 }
 
-impl Drop for Leaving<'_> {
+/// A session on its way: unless it arrives, it is where it was.
+struct Move<'a> {
+    swap: &'a Swap,
+    from: Whereabouts,
+}
+
+impl<'a> Move<'a> {
+    fn begin(swap: &'a Swap, moving: Whereabouts) -> Self {
+        Self { swap, from: swap.whereabouts.replace(moving) }
+    }
+
+    fn arrived(mut self, at: Whereabouts) {
+        self.from = at;
+    }
+}
+
+impl Drop for Move<'_> {
     fn drop(&mut self) {
-        if let Some(swap) = self.0 {
-            swap.away.set(false);
-            swap.places.take();
-        }
+        self.swap.whereabouts.set(self.from);
     }
+}
+
+fn ranges(places: &[Place]) -> Vec<Range> {
+    places.iter().filter_map(|place| place.at).collect()
 }
 
 fn write_swap(mut swap: executor_capnp::swap::Builder<'_>, session: u32, places: &[Place]) {
@@ -129,19 +152,21 @@ impl Session {
         *self.changes.borrow() > 0 || *self.reaping.borrow() > 0
     }
 
-    /// Whether it may be swapped out: it agreed to it, and shares memory with nobody, nor with a standby.
+    /// Whether it is being swapped out.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.swap.whereabouts.get() == Whereabouts::Leaving
+    }
+
+    /// Whether it may be swapped out: it agreed to it, and shares memory with nobody.
     pub(crate) fn may_be_away(&self) -> bool {
         let is_shared =
             |thing: &Rc<Thing>| matches!(&thing.what, What::Memory(memory) if memory.mappings.get() > 0);
-        !self.terms.keep_resident
-            && !self.limits.standby
-            && self.mappings.borrow().is_empty()
-            && !self.things().iter().any(is_shared)
+        !self.terms.keep_resident && self.mappings.borrow().is_empty() && !self.things().iter().any(is_shared)
     }
 
     /// How much room it could make; `None` where it may not be swapped out, or is not there.
     pub(crate) fn movable_bytes(&self) -> Option<u64> {
-        if self.swap.away.get() || self.live().is_err() || !self.may_be_away() {
+        if self.swap.is_away() || self.live().is_err() || !self.may_be_away() {
             return None;
         }
         let mapped = |thing: &Rc<Thing>| match &thing.what {
@@ -175,29 +200,48 @@ impl Session {
         }
     }
 
-    /// Swaps it out; how much room that made. Where it fails, nothing has changed.
-    pub(crate) async fn move_out(self: &Rc<Self>, _turn: &Turn<'_>) -> Result<u64, Error> {
-        let _change = self.change()?;
-        let leaving = Leaving::begin(&self.swap);
+    /// Where its memory lies, piece by piece, in order.
+    fn placed(&self) -> Vec<Place> {
         let mut ranges = Vec::new();
         self.each_mapped(|memory| {
             let pieces = memory.pieces().into_iter();
             ranges.extend(pieces.filter_map(|piece| piece.at(memory.range.start())));
         });
         ranges.sort_unstable_by_key(|range| range.start());
-        let places: Vec<_> =
-            ranges.iter().map(|range| Place { at: Some(*range), bytes: range.bytes() }).collect();
+        ranges.iter().map(|range| Place { at: Some(*range), bytes: range.bytes() }).collect()
+    }
+
+    /// Swaps it out, where its work passes in time; how much room that made. Where it fails, nothing has changed.
+    pub(crate) async fn move_out(self: &Rc<Self>, patience: Duration) -> Result<u64, Error> {
+        let _change = self.change()?;
+        let moving = self.swap.moving.try_lock();
+        let Some(_moving) = moving.ok().filter(|_| !self.swap.is_away()) else {
+            return Err(internal("a session that moves is to move"));
+        };
+        let leaving = Move::begin(&self.swap, Whereabouts::Leaving);
+        let places = self.placed();
         let bytes = places.iter().map(|place| place.bytes).sum();
         self.prepare_area(bytes).await?;
-        let wanted = self.link().session_wanted(self.id);
-        let asked = self.ask(Vec::new(), |request| write_swap(request.init_swap_out(), self.id, &places));
+        let (link, standby) = (self.link(), self.standby());
+        let wanted = link.session_wanted(self.id);
+        self.note_asked();
+        let asked = self.ask_alone(Vec::new(), |request| {
+            let mut swap = request.init_swap_out();
+            swap.set_patience_ms(u32::try_from(patience.as_millis()).unwrap_or(u32::MAX).max(1));
+            write_swap(swap, self.id, &places);
+        });
         self.done(&asked.await?)?;
-        leaving.left();
+        let ranges = ranges(&places);
+        self.swap.places.replace(places);
+        leaving.arrived(Whereabouts::Away);
+        // As long as somebody has it mapped the device has no more room.
+        if let Some(standby) = standby {
+            forget(self.id, &standby.link, &ranges).await;
+        }
         self.each_mapped(|memory| {
             memory.away.set(true);
             self.refund(Resource::DeviceBytes, memory.range.bytes());
         });
-        self.swap.places.replace(places);
         self.swap.times.set(self.swap.times.get().saturating_add(1));
         self.device.mover.note_out(bytes);
         tracing::debug!(session = self.id, bytes, "swapped out");
@@ -205,58 +249,27 @@ impl Session {
         Ok(bytes)
     }
 
-    /// Sees to it that the executor has host memory for this much.
-    async fn prepare_area(&self, bytes: u64) -> Result<(), Error> {
-        let known = self.swap.area.borrow().as_ref().map(|area| area.bytes);
-        if known.is_some_and(|known| known >= bytes) {
-            return Ok(());
-        }
-        // Some more, so that a session that grows does not need another at once; but rather this than none.
-        let ample = (bytes + bytes / 4).next_multiple_of(PAGE_BYTES);
-        let (bytes, charge) = match self.charge(Resource::SwapBytes, ample) {
-            Ok(charge) => (ample, charge),
-            Err(_) => (bytes, self.charge(Resource::SwapBytes, bytes)?),
-        };
-        let descriptor = self.charge(Resource::Descriptors, 1)?;
-        let memory = sealed_memory(bytes)
-            .map_err(|error| Error::new(ErrorCode::OutOfMemory, format!("no host memory: {error}")))?;
-        let for_executor = memory
-            .try_clone()
-            .map_err(|error| internal(format!("a descriptor cannot be copied: {error}")))?;
-        let asked = self.ask(vec![for_executor], |request| {
-            let mut area = request.init_swap_area();
-            area.set_session(self.id);
-            area.set_bytes(bytes);
-        });
-        self.done(&asked.await?)?;
-        // The executor has let go of the one before.
-        self.swap.area.replace(Some(Area { bytes, _memory: memory, _charges: [charge, descriptor] }));
-        Ok(())
-    }
-
     /// Brings it back, if it is away.
     pub(crate) async fn come_back(&self, turn: &Turn<'_>) -> Result<(), Error> {
         let mut eviction = Eviction::new(turn, self);
-        while self.swap.away.get() {
-            let bytes = self.swap.bytes();
-            eviction.make_room(bytes).await?;
+        while self.swap.whereabouts.get() == Whereabouts::Away {
+            eviction.make_room(self.swap.bytes()).await?;
+            // Without waiting, so that nobody else takes the room.
+            let Ok(moving) = self.swap.moving.try_lock() else {
+                drop(self.swap.moving.lock().await);
+                continue;
+            };
+            if self.swap.whereabouts.get() != Whereabouts::Away {
+                continue;
+            }
             let change = self.change()?;
+            let bytes = self.swap.bytes();
             let charge = self.charge(Resource::DeviceBytes, bytes)?;
-            let places = self.swap.places.borrow().clone();
-            let asked = self.ask(Vec::new(), |request| write_swap(request.init_swap_in(), self.id, &places));
-            match asked.await.and_then(|answer| self.done(&answer)) {
-                Ok(()) => {
-                    charge.keep();
-                    self.each_mapped(|memory| memory.away.set(false));
-                    self.swap.places.take();
-                    self.swap.since_ns.set(self.device.mover.now_ns());
-                    self.swap.away.set(false);
-                    self.device.mover.note_in(bytes);
-                    tracing::debug!(session = self.id, bytes, "swapped in");
-                }
+            match self.move_in(&moving, charge).await {
+                Ok(()) => {}
                 // The device itself has less than there should be.
                 Err(error) if error.code == ErrorCode::OutOfMemory => {
-                    drop((charge, change));
+                    drop((moving, change));
                     eviction.evict(bytes).await?;
                 }
                 Err(error) => return Err(error),
@@ -265,9 +278,46 @@ impl Session {
         self.live()
     }
 
+    /// Copies it in. Where it fails, it is away as before, with whichever executor it goes on.
+    async fn move_in(&self, _moving: &MutexGuard<'_, ()>, charge: Charge) -> Result<(), Error> {
+        let coming = Move::begin(&self.swap, Whereabouts::Coming);
+        let places = self.swap.places.borrow().clone();
+        let bytes = places.iter().filter(|place| place.at.is_some()).map(|place| place.bytes).sum();
+        let (link, standby) = (self.link(), self.standby());
+        self.note_asked();
+        let asked = self.ask_alone(Vec::new(), |request| {
+            let mut swap = request.init_swap_in();
+            swap.set_hold(standby.is_some());
+            write_swap(swap, self.id, &places);
+        });
+        self.done(&asked.await?)?;
+        if let Some(standby) = &standby {
+            adopt(self.id, &link, &standby.link, &ranges(&places)).await?;
+        }
+        charge.keep();
+        self.each_mapped(|memory| memory.away.set(false));
+        self.swap.places.take();
+        self.swap.since_ns.set(self.device.mover.now_ns());
+        coming.arrived(Whereabouts::Here);
+        self.device.mover.note_in(bytes);
+        tracing::debug!(session = self.id, bytes, "swapped in");
+        if standby.is_none() {
+            return Ok(());
+        }
+        let let_go = self.ask_alone(Vec::new(), |request| request.init_swap_in().set_session(self.id));
+        match let_go.await {
+            Ok(answer) => self.done(&answer),
+            // It goes on with another, where it is not held.
+            Err(_) if link.failure().is_some() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Waits until it is back, if it is away. It can be away again after the next wait, unless it [changes](Self::change).
     pub(super) async fn be_resident(&self) -> Result<(), Error> {
-        while self.swap.away.get() {
+        while self.swap.is_away() {
+            // Where it is about to leave, nobody else waits for that.
+            drop(self.swap.moving.lock().await);
             let turn = self.device.mover.turn().await;
             self.come_back(&turn).await?;
         }
@@ -277,29 +327,49 @@ impl Session {
     /// Brings it back once it has something to do, however long it takes until there is room.
     async fn come_back_when(self: Rc<Self>, wanted: oneshot::Receiver<()>) {
         if wanted.await.is_err() {
+            // Its executor is lost: whoever goes on with it asks the next.
             return;
         }
         while self.live().is_ok() {
             let turn = self.device.mover.turn().await;
-            match self.come_back(&turn).await {
+            let back = self.come_back(&turn).await;
+            drop(turn);
+            match back {
                 Ok(()) => return,
                 Err(error) if error.code == ErrorCode::OutOfMemory => {
                     tracing::debug!(session = self.id, %error, "a session waits to be swapped in");
+                    tokio::time::sleep(self.limits.second / 20).await;
                 }
+                Err(error) if error.code == ErrorCode::DeviceLost && self.may_move().await => {}
                 Err(error) => return self.end(&error),
             }
-            drop(turn);
-            tokio::time::sleep(self.limits.second / 20).await;
         }
+    }
+
+    /// Waits until it does not move; it does not as long as the result is held.
+    pub(super) async fn rest(&self) -> MutexGuard<'_, ()> {
+        self.swap.moving.lock().await
+    }
+
+    /// Has the executor that it goes on with hold it, if it is away, and bring it back once it has something to do.
+    pub(super) async fn stay_away(self: &Rc<Self>, _rest: &MutexGuard<'_, ()>) -> Result<(), Error> {
+        if !self.swap.is_away() {
+            return Ok(());
+        }
+        let wanted = self.link().session_wanted(self.id);
+        let held = self.ask_alone(Vec::new(), |request| write_swap(request.init_swap_out(), self.id, &[]));
+        self.done(&held.await?)?;
+        tokio::task::spawn_local(Rc::clone(self).come_back_when(wanted));
+        Ok(())
     }
 
     /// Lets go of memory that ended while its session is away; whether it is.
     pub(super) async fn forget_away(&self, own: &[(ObjectId, Rc<Thing>)]) -> bool {
-        if !self.swap.away.get() {
+        if !self.swap.is_away() {
             return false;
         }
-        let _turn = self.device.mover.turn().await;
-        if !self.swap.away.get() || self.live().is_err() {
+        let _rest = self.rest().await;
+        if !self.swap.is_away() || self.live().is_err() {
             return false;
         }
         let mut places = self.swap.places.borrow_mut();
@@ -313,54 +383,5 @@ impl Session {
             }
         }
         true
-    }
-
-    /// Device memory for the session itself, for which others may have to go.
-    pub(super) async fn charge_device(&self, bytes: u64) -> Result<Charge, Error> {
-        let error = match self.charge(Resource::DeviceBytes, bytes) {
-            Err(error) if self.may_be_charged(bytes) => error,
-            charged => return charged,
-        };
-        let turn = self.device.mover.turn().await;
-        let room = Eviction::new(&turn, self).make_room(bytes).await;
-        room.map_err(|refused| self.refused(&refused, error))?;
-        self.charge(Resource::DeviceBytes, bytes)
-    }
-
-    /// Whether its own limits allow this much more.
-    fn may_be_charged(&self, bytes: u64) -> bool {
-        self.device.ledger.borrow().allowance(self.account, Resource::DeviceBytes) >= bytes
-    }
-
-    /// What somebody is told who got no room: that the session is over, or why there was none at first.
-    fn refused(&self, refused: &Error, first: Error) -> Error {
-        tracing::debug!(session = self.id, error = %refused, "nobody makes room");
-        self.live().err().unwrap_or(first)
-    }
-
-    /// Makes device memory, for which others may have to go: without them, `error` was why there was none.
-    pub(super) async fn allocate_in_room(
-        self: &Rc<Self>,
-        bytes: u64,
-        error: Error,
-    ) -> Result<NewMemory, Error> {
-        let needed = self.lower.borrow().place(bytes).map_err(refusal::region)?.bytes();
-        if !self.may_be_charged(needed) {
-            return Err(error);
-        }
-        let turn = self.device.mover.turn().await;
-        self.come_back(&turn).await?;
-        let mut eviction = Eviction::new(&turn, self);
-        let room = eviction.make_room(needed).await;
-        room.map_err(|refused| self.refused(&refused, error.clone()))?;
-        match self.try_allocate(bytes).await {
-            // The device itself has less than there should be.
-            Err(error) if error.device == DEVICE_OUT_OF_MEMORY => {
-                let room = eviction.evict(needed).await;
-                room.map_err(|refused| self.refused(&refused, error))?;
-                self.try_allocate(bytes).await
-            }
-            made => made,
-        }
     }
 }
