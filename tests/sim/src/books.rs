@@ -127,6 +127,8 @@ pub(crate) enum Residence {
     Leaving,
     Out,
     Coming,
+    /// Copied in, and held until the standby has all of it too.
+    Adopting,
 }
 
 /// A record in a ring.
@@ -183,6 +185,12 @@ pub(crate) struct Session {
     pub(crate) account: Account,
     pub(crate) region: Region,
     pub(crate) residence: Residence,
+    /// Host memory that it is swapped to: which bytes lie there.
+    pub(crate) area: PerPlace<u32>,
+    /// Which bytes it saw last, where they are in host memory.
+    pub(crate) kept: PerPlace<u32>,
+    /// Pages that are being copied in, or adopted.
+    pub(crate) coming: PerPlace<Option<u8>>,
     pub(crate) closing_deadline_ns: u64,
     pub(crate) limit: u32,
     pub(crate) channel: Channel,

@@ -26,6 +26,8 @@ pub(crate) struct Page {
     pub(crate) allowed: [u8; SESSIONS],
     /// Whose bytes it holds; 0 where it is scrubbed.
     pub(crate) stamp: u32,
+    /// Which bytes: every touch makes others of them.
+    pub(crate) content: u32,
 }
 
 #[derive(Debug)]
@@ -50,6 +52,7 @@ impl Pages {
         ensure(page.number == number, "2: touched a page that was given back")?;
         ensure(page.stamp == 0 || page.stamp == number, "2: saw the bytes of another object")?;
         page.stamp = number;
+        page.content = page.content.wrapping_add(1);
         Ok(())
     }
 }

@@ -5,7 +5,7 @@ use bulkhead_schema::Handle;
 
 use crate::{
     Checked, Fault, PLACES, PerPlace,
-    device::{Entry, Streams},
+    device::{Entry, Pages, Streams},
     ensure,
     protocol::{Answer, Channel, Message},
 };
@@ -17,6 +17,7 @@ pub(crate) enum Change {
     Unmap { id: u32, place: u8 },
     SwapOut { id: u32 },
     SwapIn { id: u32, pages: PerPlace<Option<u8>> },
+    Release { id: u32 },
     Close { id: u32 },
 }
 
@@ -38,6 +39,15 @@ impl Binds {
     }
 }
 
+/// What copies reach besides the session's own table.
+pub(crate) struct Means<'a> {
+    pub(crate) pages: &'a mut Pages,
+    pub(crate) area: &'a mut PerPlace<u32>,
+    /// What has to be there in the end.
+    pub(crate) kept: &'a PerPlace<u32>,
+    pub(crate) fault: Option<Fault>,
+}
+
 /// One session in the executor.
 #[derive(Debug)]
 pub(crate) struct Seat {
@@ -46,6 +56,8 @@ pub(crate) struct Seat {
     pub(crate) pause: Pause<Change>,
     /// The change that is being made, and whether its holes are there.
     in_hand: Option<(Change, bool)>,
+    /// How many places of the move in hand are copied.
+    copied: u8,
     /// A place that has to get its sink back.
     late_sink: Option<u8>,
     /// A handle that has to be unbound.
@@ -62,6 +74,7 @@ impl Seat {
             binds: Binds::default(),
             pause: Pause::new(),
             in_hand: None,
+            copied: 0,
             late_sink: None,
             late_unbind: None,
             admitted: 0,
@@ -101,13 +114,14 @@ impl Seat {
             Message::SwapOut => {
                 self.pause.hold();
                 if fault == Some(Fault::SwapWhileRunning) {
-                    self.swap_out(fault)?;
+                    self.give_up(fault)?;
                     channel.answer(id, Answer::Done);
                 } else {
                     self.pause.ask(Change::SwapOut { id }, None);
                 }
             }
             Message::SwapIn { pages } => self.pause.ask(Change::SwapIn { id, pages }, None),
+            Message::Release => self.pause.ask(Change::Release { id }, None),
             Message::Close => {
                 self.stopping = true;
                 self.pause.ask(Change::Close { id }, None);
@@ -117,7 +131,7 @@ impl Seat {
     }
 
     /// Does the next piece of what was asked for.
-    pub(crate) fn change(&mut self, channel: &mut Channel, now_ns: u64, fault: Option<Fault>) -> Checked {
+    pub(crate) fn change(&mut self, channel: &mut Channel, now_ns: u64, means: &mut Means<'_>) -> Checked {
         if let Some(place) = self.late_sink.take() {
             self.streams.table[usize::from(place)] = Entry::Sink;
         }
@@ -125,7 +139,7 @@ impl Seat {
             self.binds.unbind(handle);
         }
         if let Some((change, has_holes)) = self.in_hand.take() {
-            return self.make(change, has_holes, channel, fault);
+            return self.make(change, has_holes, channel, means);
         }
         match self.pause.poll(self.streams.in_flight, now_ns) {
             Step::Idle | Step::Turn | Step::Wait => {}
@@ -141,8 +155,9 @@ impl Seat {
         change: Change,
         has_holes: bool,
         channel: &mut Channel,
-        fault: Option<Fault>,
+        means: &mut Means<'_>,
     ) -> Checked {
+        let fault = means.fault;
         if let Change::Map { place, .. } | Change::Unmap { place, .. } = change
             && !has_holes
         {
@@ -168,16 +183,31 @@ impl Seat {
                 channel.answer(id, Answer::Unmapped);
             }
             Change::SwapOut { id } => {
-                self.swap_out(fault)?;
+                if self.copied < PLACES {
+                    self.copy_out(means);
+                    self.in_hand = Some((change, true));
+                    return Ok(());
+                }
+                self.copied = 0;
+                self.give_up(fault)?;
                 channel.answer(id, Answer::Done);
             }
             Change::SwapIn { id, pages } => {
-                for (place, page) in (0..PLACES).zip(pages) {
-                    if let Some(page) = page {
-                        self.streams.map(place, Entry::Page(page))?;
-                    }
+                if self.copied < PLACES {
+                    self.copy_in(&pages, means)?;
+                    self.in_hand = Some((change, true));
+                    return Ok(());
                 }
-                self.pause.release().map_err(|_| "a session was swapped in that was not held")?;
+                self.copied = 0;
+                if fault == Some(Fault::LetGoBeforeAdopted) {
+                    self.let_go()?;
+                }
+                channel.answer(id, Answer::Done);
+            }
+            Change::Release { id } => {
+                if fault != Some(Fault::LetGoBeforeAdopted) {
+                    self.let_go()?;
+                }
                 channel.answer(id, Answer::Done);
             }
             Change::Close { id } => {
@@ -191,7 +221,36 @@ impl Seat {
         self.done()
     }
 
-    fn swap_out(&mut self, fault: Option<Fault>) -> Checked {
+    fn let_go(&mut self) -> Checked {
+        self.pause.release().map_err(|_| "a session was let go that was not held")
+    }
+
+    /// Copies the next page to host memory.
+    fn copy_out(&mut self, means: &mut Means<'_>) {
+        for place in self.copied..PLACES {
+            self.copied = place + 1;
+            if let Entry::Page(page) = self.streams.table[usize::from(place)] {
+                means.area[usize::from(place)] = means.pages.at(page).content;
+                return;
+            }
+        }
+    }
+
+    /// Maps the next page, and copies into it what was kept in host memory.
+    fn copy_in(&mut self, pages: &PerPlace<Option<u8>>, means: &mut Means<'_>) -> Checked {
+        for place in self.copied..PLACES {
+            self.copied = place + 1;
+            let at = usize::from(place);
+            let Some(page) = pages[at] else { continue };
+            self.streams.map(place, Entry::Page(page))?;
+            means.pages.at(page).content = means.area[at];
+            return ensure(means.area[at] == means.kept[at], "10: bytes were lost on their way");
+        }
+        Ok(())
+    }
+
+    /// Gives the pages up that were copied.
+    fn give_up(&mut self, fault: Option<Fault>) -> Checked {
         for place in 0..PLACES {
             if let Entry::Page(_) = self.streams.table[usize::from(place)] {
                 if fault == Some(Fault::SwapWhileRunning) {

@@ -17,11 +17,17 @@ pub enum Fault {
     ForgetLostWork,
     /// Pages are given back unscrubbed.
     SkipScrub,
+    /// A copy that was not finished when the executor died is taken for whole.
+    TrustHalfACopy,
+    /// A session that comes back is let go before the standby has all of its memory.
+    LetGoBeforeAdopted,
+    /// The executor that goes on does not hold who is away.
+    ForgetToHold,
 }
 
 impl Fault {
     /// Every one of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::UnmapWithoutPause,
         Self::ResumeBeforeSinks,
         Self::StandbyForgetsUnbind,
@@ -29,5 +35,8 @@ impl Fault {
         Self::AcknowledgeBeforeUnbind,
         Self::ForgetLostWork,
         Self::SkipScrub,
+        Self::TrustHalfACopy,
+        Self::LetGoBeforeAdopted,
+        Self::ForgetToHold,
     ];
 }

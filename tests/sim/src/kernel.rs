@@ -56,7 +56,7 @@ impl Sim {
         let owned = self.pages.at(page);
         ensure(owned.number == 0 && owned.allowed == NOBODY, "2: a page was handed out that is in use")?;
         ensure(owned.stamp == 0, "2: a page was handed out unscrubbed")?;
-        owned.number = number;
+        (owned.number, owned.content) = (number, 0);
         owned.allowed[at] = 1;
         let index = id.index() as usize;
         if index >= self.books.things.len() {
@@ -202,7 +202,8 @@ impl Sim {
 
     /// A client dies.
     pub(crate) fn die(&mut self, at: usize) -> Checked {
-        if self.sessions[at].phase != Phase::Open || self.sessions[at].residence == Residence::Coming {
+        let moves = matches!(self.sessions[at].residence, Residence::Coming | Residence::Adopting);
+        if self.sessions[at].phase != Phase::Open || moves {
             return Ok(());
         }
         let mut ended = std::mem::take(&mut self.ended);

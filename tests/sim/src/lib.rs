@@ -16,6 +16,7 @@
 //! 8. What is revoked is reclaimed, or quarantined from its deadline on until the context is gone; and all of it is back
 //!    once every client is gone.
 //! 9. Pages of a session change only while it has nothing on the device.
+//! 10. A session that was swapped out sees the bytes again that it saw last, whenever an executor dies.
 
 mod books;
 mod choices;

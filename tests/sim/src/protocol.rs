@@ -26,9 +26,11 @@ pub(crate) enum Message {
         unmap: Option<u8>,
     },
     SwapOut,
+    /// Copy in; the session stays held until it is released.
     SwapIn {
         pages: PerPlace<Option<u8>>,
     },
+    Release,
     Close,
 }
 
@@ -93,6 +95,14 @@ impl Channel {
 
     pub(crate) fn answer(&mut self, id: u32, answer: Answer) {
         self.replies.push_back(Reply { id, answer });
+    }
+
+    /// A move that was not finished, or is of no use any more, is not asked for again.
+    pub(crate) fn forget_moves(&mut self) {
+        let moves = |message: &Message| {
+            matches!(message, Message::SwapOut | Message::SwapIn { .. } | Message::Release)
+        };
+        self.sent.retain(|sent| !moves(&sent.message));
     }
 
     /// Another executor is asked: it has received nothing, and what the last one said is gone.

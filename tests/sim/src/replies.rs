@@ -4,7 +4,7 @@ use bulkhead_caps::{Extent, ObjectState};
 use bulkhead_mm::{PAGE_BYTES, Resource};
 
 use crate::{
-    Checked, Event, Fault, SESSIONS, Sim,
+    Checked, Event, Fault, PLACES, SESSIONS, Sim,
     books::{EMPTY, Phase, Residence},
     device::{Entry, NOBODY},
     ensure,
@@ -20,7 +20,7 @@ const START_NS: u64 = 20_000;
 impl Sim {
     pub(crate) fn hear(&mut self, at: usize) -> Checked {
         let session = &mut self.sessions[at];
-        let Some(reply) = session.channel.replies.pop_front() else { return Ok(()) };
+        let Some(reply) = session.channel.replies.pop_front() else { return self.adopt(at) };
         let sent = *session.channel.find(reply.id).ok_or("an answer to nothing")?;
         match (reply.answer, sent.message) {
             (Answer::Unbound { admitted }, Message::Unbind { revocation, handle, unmap }) => {
@@ -36,6 +36,7 @@ impl Sim {
             (Answer::Unmapped, Message::Unbind { revocation, unmap: Some(place), .. }) => {
                 session.channel.answered(reply.id);
                 session.table[usize::from(place)] = Entry::Sink;
+                session.coming[usize::from(place)] = None;
                 self.tally.note(Event::Unmapped);
                 session.release_place(place)?;
                 self.unmapped(at, revocation)
@@ -74,15 +75,8 @@ impl Sim {
                 session.remembered[self.choices.index(8)] = handle;
             }
             (Message::SwapOut, Answer::Done) => return self.swapped_out(at),
-            (Message::SwapIn { pages }, Answer::Done) => {
-                for (entry, page) in session.table.iter_mut().zip(pages) {
-                    if let Some(page) = page {
-                        *entry = Entry::Page(page);
-                    }
-                }
-                session.residence = Residence::In;
-                self.tally.note(Event::SwappedIn);
-            }
+            (Message::SwapIn { .. }, Answer::Done) => session.residence = Residence::Adopting,
+            (Message::Release, Answer::Done) => {}
             (Message::Close, Answer::Done) => return self.closed(at),
             (Message::Unbind { .. }, _)
             | (_, Answer::Unbound { .. } | Answer::Unmapped | Answer::Refused) => {
@@ -134,6 +128,7 @@ impl Sim {
         self.tree.close_owner(session.owner).map_err(|_| "6: a closed session holds something")?;
         session.phase = Phase::Closed;
         session.residence = Residence::In;
+        session.coming = [None; PLACES as usize];
         session.table = EMPTY;
         session.binds.0.clear();
         session.ring.clear();
@@ -289,11 +284,13 @@ impl Sim {
                     self.tally.note(Event::Lost);
                 }
             }
+            self.moves_end(at)?;
+            let session = &mut self.sessions[at];
             session.seat = Seat::new();
             session.seat.streams.table = session.table;
             session.seat.binds = session.binds.clone();
             session.channel.ask_again();
-            if matches!(session.residence, Residence::Out | Residence::Coming) {
+            if session.residence == Residence::Out && self.fault != Some(Fault::ForgetToHold) {
                 session.seat.pause.hold();
             }
             if matches!(session.phase, Phase::Open | Phase::Closing) {

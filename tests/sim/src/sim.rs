@@ -7,12 +7,12 @@ use bulkhead_mm::{Account, Amounts, DeviceAddress, Ledger, Range, Region, Resour
 use bulkhead_schema::Handle;
 
 use crate::{
-    Checked, Event, Fault, PAGES, SESSIONS, Tally,
+    Checked, Event, Fault, PAGES, PLACES, SESSIONS, Tally,
     books::{Books, EMPTY, Phase, Records, Residence, Session},
     choices::Choices,
     device::Pages,
     ensure,
-    executor::{Binds, Seat},
+    executor::{Binds, Means, Seat},
     module::Module,
     protocol::Channel,
 };
@@ -109,6 +109,9 @@ impl Sim {
             account: root,
             region: nowhere.clone().unwrap_or_else(|| unreachable!("no bytes fit everywhere")),
             residence: Residence::In,
+            area: [0; PLACES as usize],
+            kept: [0; PLACES as usize],
+            coming: [None; PLACES as usize],
             closing_deadline_ns: 0,
             limit: 0,
             channel: Channel::default(),
@@ -228,8 +231,9 @@ impl Sim {
                 session.seat.receive(&mut session.channel, self.fault)
             }
             Act::Change => {
-                let session = &mut self.sessions[at];
-                session.seat.change(&mut session.channel, self.now_ns, self.fault)
+                let Session { seat, channel, area, kept, .. } = &mut self.sessions[at];
+                let mut means = Means { pages: &mut self.pages, area, kept, fault: self.fault };
+                seat.change(channel, self.now_ns, &mut means)
             }
             Act::Hear => self.hear(at),
             Act::Observe => self.observe(at),

@@ -10,6 +10,9 @@ use crate::{
     protocol::Message,
 };
 
+/// Bytes that nobody has written yet.
+const UNDEFINED: u32 = u32::MAX;
+
 impl Sim {
     /// Swaps a session out, if all it maps is its own and nobody else uses it.
     pub(crate) fn swap_out(&mut self, at: usize) -> Checked {
@@ -43,10 +46,11 @@ impl Sim {
         session.residence = Residence::Out;
         self.tally.note(Event::SwappedOut);
         let mut moved = 0;
-        for entry in &mut session.table {
+        for (entry, kept) in session.table.iter_mut().zip(&mut session.kept) {
             let Entry::Page(page) = *entry else { continue };
             *entry = Entry::Hole;
             let owned = self.pages.at(page);
+            *kept = owned.content;
             let number = owned.number;
             owned.number = 0;
             owned.allowed[at] -= 1;
@@ -88,7 +92,7 @@ impl Sim {
             let owned = &mut self.pages.list[usize::from(page)];
             ensure(owned.number == 0 && owned.allowed == NOBODY, "2: a page was handed out that is in use")?;
             ensure(owned.stamp == 0, "2: a page was handed out unscrubbed")?;
-            (owned.number, owned.stamp) = (thing.number, thing.number);
+            (owned.number, owned.stamp, owned.content) = (thing.number, thing.number, UNDEFINED);
             owned.allowed[at] = 1;
             thing.page = Some(page);
             pages[usize::from(place)] = Some(page);
@@ -102,7 +106,85 @@ impl Sim {
         session.swapped -= moved;
         session.pages += moved;
         session.residence = Residence::Coming;
+        session.coming = pages;
         session.channel.send(Message::SwapIn { pages });
+        Ok(())
+    }
+
+    /// Has the standby map the next page that was copied in; after the last the session is let go.
+    pub(crate) fn adopt(&mut self, at: usize) -> Checked {
+        let session = &mut self.sessions[at];
+        if session.residence != Residence::Adopting {
+            return Ok(());
+        }
+        for (entry, page) in session.table.iter_mut().zip(&session.coming) {
+            if let Some(page) = page
+                && *entry == Entry::Hole
+            {
+                *entry = Entry::Page(*page);
+                return Ok(());
+            }
+        }
+        let mut coming = session.coming.iter().flatten();
+        let is_there = |page: &u8| self.pages.list[usize::from(*page)].content != UNDEFINED;
+        ensure(coming.all(is_there), "10: a session was let go before its bytes were back")?;
+        session.coming = [None; PLACES as usize];
+        session.residence = Residence::In;
+        session.channel.send(Message::Release);
+        self.tally.note(Event::SwappedIn);
+        Ok(())
+    }
+
+    /// The executor is gone that was moving a session, or held it: where its memory is then.
+    pub(crate) fn moves_end(&mut self, at: usize) -> Checked {
+        let session = &mut self.sessions[at];
+        session.channel.forget_moves();
+        match session.residence {
+            Residence::In => {}
+            Residence::Out => self.tally.note(Event::DiedWhileAway),
+            // Until all of it was copied the standby has it.
+            Residence::Leaving => {
+                self.tally.note(Event::DiedWhileMoving);
+                session.residence = Residence::In;
+                if self.fault == Some(Fault::TrustHalfACopy) {
+                    return self.swapped_out(at);
+                }
+            }
+            // What was copied out is there until all of it is back.
+            Residence::Coming | Residence::Adopting => {
+                self.tally.note(Event::DiedWhileMoving);
+                return self.stays_out(at);
+            }
+        }
+        Ok(())
+    }
+
+    fn stays_out(&mut self, at: usize) -> Checked {
+        let session = &mut self.sessions[at];
+        session.residence = Residence::Out;
+        let mut moved = 0;
+        for place in 0..usize::from(PLACES) {
+            let Some(page) = session.coming[place].take() else { continue };
+            session.table[place] = Entry::Hole;
+            let owned = self.pages.at(page);
+            if owned.content != UNDEFINED {
+                session.kept[place] = owned.content;
+            }
+            (owned.number, owned.stamp) = (0, 0);
+            owned.allowed[at] -= 1;
+            ensure(owned.allowed == NOBODY, "2: a page was given up that others map")?;
+            self.pages.free.push(page);
+            let mut things = self.books.things.iter_mut().flatten();
+            let thing = things.find(|thing| thing.page == Some(page));
+            thing.ok_or("8: an object was gone while it was mapped")?.page = None;
+            moved += 1;
+        }
+        session.pages -= moved;
+        session.swapped += moved;
+        for _ in 0..moved {
+            self.refund(at, Resource::DeviceBytes, PAGE_BYTES)?;
+            self.charge(at, Resource::SwapBytes, PAGE_BYTES)?;
+        }
         Ok(())
     }
 }

@@ -23,6 +23,8 @@ pub enum Event {
     Quarantined,
     SwappedOut,
     SwappedIn,
+    DiedWhileAway,
+    DiedWhileMoving,
     Transferred,
     ContextEnded,
     ExecutorDied,
@@ -32,7 +34,7 @@ pub enum Event {
 
 impl Event {
     /// Every one of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::Admitted,
         Self::AdmittedWhileSevering,
         Self::Refused,
@@ -50,6 +52,8 @@ impl Event {
         Self::Quarantined,
         Self::SwappedOut,
         Self::SwappedIn,
+        Self::DiedWhileAway,
+        Self::DiedWhileMoving,
         Self::Transferred,
         Self::ContextEnded,
         Self::ExecutorDied,
