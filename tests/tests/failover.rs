@@ -134,6 +134,23 @@ fn a_second_standby_takes_over_from_the_first() {
 }
 
 #[test]
+fn every_loss_is_told_once() {
+    let kernel = protected();
+    let tenant = Tenant::new(&kernel, "told");
+    let arena = tenant.arena(PAGE_BYTES, 0);
+    for round in 1..4 {
+        until("a standby is ready", || kernel.status().standby_pid != 0);
+        lose_executor(&kernel, &[&tenant]);
+        let waited = |value| {
+            let fence = tenant.session.fill(FIRST, arena.all(), Pattern::Bits32(value)).unwrap();
+            tenant.session.wait(fence).map_err(|error| error.code)
+        };
+        assert_eq!(waited(round), Err(ErrorCode::WorkLost), "round {round}");
+        assert_eq!(waited(round), Ok(()), "round {round}");
+    }
+}
+
+#[test]
 fn what_was_revoked_before_the_loss_stays_revoked_after_it() {
     let kernel = protected();
     let (giver, taker) = (Tenant::new(&kernel, "giver"), Tenant::new(&kernel, "taker"));
