@@ -75,6 +75,11 @@ impl Physical {
         self.gpu.import_memory(descriptor, bytes)
     }
 
+    /// Waits until everything that was given back is free: another process cannot wait for it.
+    pub(crate) fn settle(&self) {
+        self.backlog.wait();
+    }
+
     /// Gives memory back that is mapped nowhere.
     pub(crate) fn give_back(&self, memory: MemoryId) {
         *self.backlog.pieces.lock() += 1;

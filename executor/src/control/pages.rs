@@ -151,7 +151,9 @@ impl Control {
             Change::Adopt { span, descriptor } => memory.adopt(span.at, span.bytes, descriptor),
             Change::SwapOut { arenas, copy: false, .. } => {
                 memory.check_swap(&arenas)?;
-                memory.forget(&arenas)
+                memory.forget(&arenas)?;
+                memory.means.physical.settle();
+                Ok(())
             }
             Change::SwapOut { arenas, copy: true, .. } => {
                 if !arenas.is_empty() {

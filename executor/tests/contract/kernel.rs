@@ -336,6 +336,20 @@ impl Kernel {
         })
     }
 
+    /// Splits memory of which a standby has the other handle.
+    pub(crate) fn split_and_keep(&mut self, arena: At, second: u64) -> u64 {
+        self.ask(None, |request| {
+            let mut split = request.init_split();
+            arena.write(split.reborrow().init_arena());
+            split.set_at(second);
+            split.set_keep(true);
+        })
+    }
+
+    pub(crate) fn give_back_area(&mut self, session: u32) -> u64 {
+        self.ask(None, |request| request.init_swap_area().set_session(session))
+    }
+
     pub(crate) fn swap_area(&mut self, session: u32, bytes: u64, memory: &OwnedFd) -> u64 {
         self.ask(Some(memory.as_fd()), |request| {
             let mut area = request.init_swap_area();
@@ -346,6 +360,24 @@ impl Kernel {
 
     pub(crate) fn swap_out(&mut self, session: u32, arenas: &[(u64, u64)], copy: bool) -> u64 {
         self.ask(None, |request| swap(request.init_swap_out(), session, arenas, copy))
+    }
+
+    /// The same, waiting for its work for so long.
+    pub(crate) fn swap_out_soon(&mut self, session: u32, arenas: &[(u64, u64)], patience_ms: u32) -> u64 {
+        self.ask(None, |request| {
+            let mut out = request.init_swap_out();
+            out.set_patience_ms(patience_ms);
+            swap(out, session, arenas, true);
+        })
+    }
+
+    /// Swaps in a session that stays held.
+    pub(crate) fn swap_in_held(&mut self, session: u32, arenas: &[(u64, u64)]) -> u64 {
+        self.ask(None, |request| {
+            let mut back = request.init_swap_in();
+            back.set_hold(true);
+            swap(back, session, arenas, true);
+        })
     }
 
     pub(crate) fn swap_in(&mut self, session: u32, arenas: &[(u64, u64)]) -> u64 {

@@ -183,3 +183,24 @@ fn what_is_taken_back_is_scrubbed_before_it_is_given_back_by_whoever_has_it_last
     kernel.answer(id).done();
     assert_eq!(look(&mut witness, &mut seen), [0, 0, 0, 0]);
 }
+
+#[test]
+fn memory_that_is_cut_in_two_is_whole_at_the_standby_until_that_has_the_pieces() {
+    let (mut kernel, mut standby) = (Kernel::start_process(), Kernel::start());
+    let mut client = Client::open(&mut kernel, 0);
+    let arena = client.at(4 * GRANULE, 2 * PAGE);
+    let id = kernel.map(arena);
+    kernel.answer(id).done();
+    client.poke(arena.1 + PAGE, 6);
+    follow(&mut kernel, &mut standby, 0, &[client.at(0, GRANULE), arena]);
+    let id = kernel.split_and_keep(arena, arena.1 + PAGE);
+    kernel.answer(id).done();
+    // Held: what it stored now would be lost with its executor.
+    let last = client.launch(0, ADD, [arena.1 + PAGE, 1]);
+    kernel.wait_until_wanted();
+    assert!(client.page.mark(0) < last);
+    kernel.kill();
+    client.move_to(&mut standby, false);
+    client.wait(0, last);
+    assert_eq!(client.read(&mut standby, arena.1 + PAGE), 7, "it was scrubbed, or cut, before the loss");
+}

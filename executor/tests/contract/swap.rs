@@ -152,3 +152,70 @@ fn the_kernel_is_told_who_works() {
     assert_eq!((busy.1, idle.1), (1, 0));
     assert!(busy.0 < idle.0, "the one that submitted last has been idle for shorter");
 }
+
+#[test]
+fn a_session_whose_memory_is_back_is_held_until_it_is_let_go() {
+    let mut kernel = Kernel::start();
+    let mut client = Client::open(&mut kernel, 0);
+    let arena = (client.address(0), GRANULE);
+    let area = memory::create_shared(GRANULE).unwrap();
+    let id = kernel.swap_area(0, GRANULE, &area);
+    kernel.answer(id).done();
+    client.poke(arena.0, 5);
+    let id = kernel.swap_out(0, &[arena], true);
+    kernel.answer(id).done();
+    let last = client.launch(0, ADD, [arena.0, 10]);
+    kernel.wait_until_wanted();
+    let id = kernel.swap_in_held(0, &[arena]);
+    kernel.answer(id).done();
+    // What a standby adopts now is what the session sees when it goes on.
+    drop(kernel.export(client.at(0, GRANULE)));
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert!(client.page.mark(0) < last, "it went on before a standby could follow");
+    let id = kernel.swap_in(0, &[]);
+    kernel.answer(id).done();
+    client.wait(0, last);
+    assert_eq!(client.read(&mut kernel, arena.0), 15);
+}
+
+#[test]
+fn a_session_whose_work_runs_on_is_not_waited_for_longer_than_was_said() {
+    let mut kernel = Kernel::start();
+    let mut client = Client::open(&mut kernel, 0);
+    let arena = (client.address(0), GRANULE);
+    let area = memory::create_shared(GRANULE).unwrap();
+    let id = kernel.swap_area(0, GRANULE, &area);
+    kernel.answer(id).done();
+    let (flag, seen) = (client.address(128), client.address(256));
+    client.poke(flag, 0);
+    client.create_stream(1);
+    let spin = client.launch(1, crate::client::SPIN, [flag, seen]);
+    kernel.wait_until_busy(0);
+    let id = kernel.swap_out_soon(0, &[arena], 20);
+    assert_eq!(kernel.answer(id).refused(), ErrorCode::OutOfMemory);
+    // It goes on as if nobody had asked.
+    client.poke(flag, 1);
+    client.wait(1, spin);
+    let id = kernel.swap_out_soon(0, &[arena], 5_000);
+    kernel.answer(id).done();
+}
+
+#[test]
+fn a_swap_area_is_given_back_unless_memory_lies_there() {
+    let mut kernel = Kernel::start();
+    let client = Client::open(&mut kernel, 0);
+    let arena = (client.address(0), GRANULE);
+    let area = memory::create_shared(GRANULE).unwrap();
+    let id = kernel.swap_area(0, GRANULE, &area);
+    kernel.answer(id).done();
+    let id = kernel.swap_out(0, &[arena], true);
+    kernel.answer(id).done();
+    let id = kernel.give_back_area(0);
+    assert_eq!(kernel.answer(id).refused(), ErrorCode::InvalidArgument, "memory lies there");
+    let id = kernel.swap_in(0, &[arena]);
+    kernel.answer(id).done();
+    let id = kernel.give_back_area(0);
+    kernel.answer(id).done();
+    let id = kernel.swap_out(0, &[arena], true);
+    assert_eq!(kernel.answer(id).refused(), ErrorCode::InvalidArgument, "there is no area");
+}

@@ -75,6 +75,13 @@ pub(crate) struct SlotLease {
     pub(crate) slot: Slot,
 }
 
+impl SlotLease {
+    /// Whether it is a slot of this executor's.
+    pub(crate) fn is_of(&self, incarnation: &Rc<Incarnation>) -> bool {
+        Rc::ptr_eq(&self.incarnation, incarnation)
+    }
+}
+
 impl Drop for SlotLease {
     fn drop(&mut self) {
         if let Some(taken) = self.incarnation.slots_taken.borrow_mut().get_mut(self.slot.index() as usize) {

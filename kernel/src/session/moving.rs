@@ -33,6 +33,10 @@ pub(super) enum Told {
 impl Session {
     /// Has a standby know the session as it is, and be told of every change from here on.
     pub(crate) async fn follow(self: &Rc<Self>, standby: &Rc<Incarnation>) -> Result<(), Error> {
+        // Somebody else tells it of a session that was opened just when it came.
+        if self.standby_lease.borrow().as_ref().is_some_and(|lease| lease.is_of(standby)) {
+            return Ok(());
+        }
         let followed = self.tell_own(standby).await;
         let is_all = self.mappings.borrow().is_empty() && self.lent.borrow().is_empty();
         match &followed {
@@ -48,6 +52,7 @@ impl Session {
             return Ok(());
         }
         let lease = standby.lease_same(self.slot).ok_or_else(|| internal("the standby's slot is taken"))?;
+        self.standby_lease.replace(Some(lease));
         let opened = standby.link.call(Some(self.id), Vec::new(), |request| {
             let mut open = request.init_open_session();
             open.set_session(self.id);
@@ -60,7 +65,6 @@ impl Session {
             Answer::Opened(_) => {}
             _ => return Err(internal("the standby gave the wrong kind of answer")),
         }
-        self.standby_lease.replace(Some(lease));
         let answers = loop {
             if self.live().is_err() {
                 // It ends on its own executor; nobody is told of it here.

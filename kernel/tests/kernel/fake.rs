@@ -80,6 +80,8 @@ pub(crate) struct Manners {
     pub(crate) arena_bytes_max: u64,
     /// Cannot swap this session out; 0 for none.
     pub(crate) refuses_swap_out_of: u32,
+    /// This session's work runs on: who waits shortly for it is refused, and others wait; 0 for none.
+    pub(crate) runs_on: u32,
     /// Refuses to describe its device: there is none.
     pub(crate) has_no_device: bool,
     /// Answers the next bind twice.
@@ -525,8 +527,8 @@ impl Fake {
             Which::SwapArea(area) => {
                 let area = area.unwrap();
                 let (session, bytes) = (area.get_session(), area.get_bytes());
-                let memory = descriptors.pop().expect("a swap area comes with its memfd");
-                let size = rustix::fs::fstat(&memory).unwrap().st_size;
+                let memory = descriptors.pop();
+                let size = memory.map_or(0, |memory| rustix::fs::fstat(&memory).unwrap().st_size);
                 assert_eq!(size, i64::try_from(bytes).unwrap(), "the memfd is of another size");
                 note(Asked::Area { session, bytes });
                 let before = self.state().memory.areas.insert(session, (bytes, Vec::new()));
@@ -535,14 +537,19 @@ impl Fake {
                 ok(socket);
             }
             Which::SwapOut(swap) => {
-                let (session, spans) = spans(swap.unwrap());
+                let swap = swap.unwrap();
+                let is_short = swap.get_patience_ms() < 1_000;
+                let (session, spans) = spans(swap);
                 note(Asked::SwapOut { session, bytes: spans.iter().map(|(_, bytes)| bytes).sum() });
                 if manners.refuses_swap_out_of == session {
                     return refuse(Error::new(ErrorCode::OutOfMemory, "its kernels run on"));
                 }
+                if manners.runs_on == session && is_short {
+                    return refuse(Error::new(ErrorCode::OutOfMemory, "its kernels run on"));
+                }
                 let done = self.state().memory.swap_out(session, &spans);
                 self.check(done);
-                ok(socket);
+                if manners.runs_on == session { hold(Held::Done(id)) } else { ok(socket) }
             }
             Which::SwapIn(swap) => {
                 let (session, spans) = spans(swap.unwrap());

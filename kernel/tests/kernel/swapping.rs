@@ -162,3 +162,56 @@ fn nobody_goes_without_a_place_to_go() {
         client.leave();
     });
 }
+
+#[test]
+fn who_runs_on_keeps_nobody_from_making_room_with_others() {
+    with_little_memory(4, 4096 * MIB, async |harness, client| {
+        let fake = &harness.fake;
+        let (busy, calm) = (client.open("busy").await.unwrap(), client.open("calm").await.unwrap());
+        let (asker, other) = (client.open("asker").await.unwrap(), client.open("other").await.unwrap());
+        fake.be_idle(busy.id, 40_000_000);
+        fake.be_idle(calm.id, 20_000_000);
+        let _held = (busy.allocate(400 * MIB).await.unwrap(), calm.allocate(200 * MIB).await.unwrap());
+        fake.behave(Manners { runs_on: busy.id, ..Manners::default() });
+        let (asked, made) = tokio::join!(asker.allocate(500 * MIB), async {
+            until(async || swapped_out(fake) == [busy.id, busy.id]).await;
+            // The first asker waits for the busy one, and nobody waits for the first asker.
+            let made = other.allocate(300 * MIB).await;
+            assert_eq!(swapped_out(fake), [busy.id, busy.id, calm.id]);
+            assert_eq!(client.status().await.swaps.0, 1);
+            fake.let_go();
+            made
+        });
+        drop((asked.unwrap(), made.unwrap()));
+        assert_eq!(client.status().await.swaps.0, 2);
+        client.leave();
+    });
+}
+
+#[test]
+fn host_memory_that_nobody_was_swapped_to_for_a_while_goes_back() {
+    let hasty = |config: &mut bulkhead_kernel::Config| {
+        config.limits.device_bytes = Some(2 * SINK + ROOM);
+        config.limits.swap_bytes = 4096 * MIB;
+        config.limits.second = Duration::from_millis(20);
+    };
+    with_changed_kernel(Manners::default(), hasty, async |harness| {
+        let (client, fake) = (Client::new(&harness.directory).await, &harness.fake);
+        let (one, two) = (client.open("one").await.unwrap(), client.open("two").await.unwrap());
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        let _held = (one.allocate(500 * MIB).await.unwrap(), two.allocate(500 * MIB).await.unwrap());
+        fake.want(one.id);
+        let given_back =
+            |session: &Session| fake.asked().contains(&Asked::Area { session: session.id, bytes: 0 });
+        until(async || given_back(&one)).await;
+        assert!(came_back(fake, &one, 500 * MIB));
+        assert!(!given_back(&two), "its memory lies there");
+        // It has to be there again before it is swapped to.
+        fake.want(two.id);
+        until(async || came_back(fake, &two, 500 * MIB)).await;
+        assert_eq!(swapped_out(fake), [one.id, two.id, one.id]);
+        let areas = |asked: &Asked| matches!(asked, Asked::Area { session, .. } if *session == one.id);
+        assert_eq!(fake.asked().iter().filter(|asked| areas(asked)).count(), 3);
+        client.leave();
+    });
+}
