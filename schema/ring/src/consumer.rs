@@ -6,8 +6,9 @@ use crate::{
     ProtocolError,
     layout::{PRIORITIES_PER_WORD, RECORD_WORDS, RECORDS, STREAMS},
     memory::Ring,
+    mutant::{Mutant, is_switched_on},
     record::{INLINE_WORD, Launch, ParameterPlace, Record, Words},
-    sync::{Ordering, fence, spin},
+    sync::{Ordering, spin, store_load},
 };
 
 /// Places given back between two stores to the head that the producer reads.
@@ -215,8 +216,8 @@ impl Consumer {
         self.publish();
         let header = self.ring.header();
         header.parked.store(1, Ordering::Relaxed);
-        // Store-load ordering: either the producer sees us parked, or we see its tail.
-        fence(Ordering::SeqCst);
+        // Either the producer sees us parked, or we see its tail.
+        store_load(Mutant::NoFenceOfTheConsumer);
         let ring = Arc::clone(&self.ring);
         let park = if self.is_ready() || ring.sleep(bell, timeout) { Park::Ready } else { Park::TimedOut };
         ring.header().parked.store(0, Ordering::Relaxed);
@@ -237,9 +238,15 @@ pub struct Waker {
 }
 
 impl Waker {
-    /// Ends a sleep, or prevents the one about to begin.
+    /// Ends a sleep, or prevents the one about to begin. What was stored before is seen by a consumer that listens after.
     pub fn wake(&self) {
-        self.ring.header().doorbell.fetch_add(1, Ordering::Release);
-        self.ring.wake();
+        if !is_switched_on(Mutant::WakeWithoutTheBell) {
+            let order =
+                if is_switched_on(Mutant::RelaxedBell) { Ordering::Relaxed } else { Ordering::Release };
+            self.ring.header().doorbell.fetch_add(1, order);
+        }
+        if !is_switched_on(Mutant::BellWithoutTheWake) {
+            self.ring.wake();
+        }
     }
 }

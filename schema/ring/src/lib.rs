@@ -9,7 +9,8 @@
 //! 1. The consumer copies a record once, decodes the copy and uses only what it decoded.
 //! 2. Nothing the other side writes is trusted: an index out of step is a [`ProtocolError`], never a panic,
 //!    an endless loop or an access out of bounds.
-//! 3. A wake-up is never lost: a producer that publishes while the consumer parks wakes it.
+//! 3. A wake-up is never lost: a producer that publishes while the consumer parks wakes it, and so does a [`Waker`]
+//!    that is used after the consumer listened.
 //! 4. Neither memfd can shrink or grow; the completion page cannot be written through any mapping made after
 //!    the executor's own.
 //!
@@ -18,6 +19,10 @@
 mod completion;
 mod consumer;
 pub mod layout;
+#[cfg(loom)]
+pub mod mutant;
+#[cfg(not(loom))]
+mod mutant;
 mod producer;
 mod record;
 mod sync;

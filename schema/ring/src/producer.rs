@@ -6,8 +6,9 @@ use crate::{
     Ended,
     layout::{ARENA_WORDS, RECORDS},
     memory::Ring,
+    mutant::Mutant,
     record::{Bind, INLINE_BYTES, INLINE_WORD, Launch, LaunchShape, ParameterPlace, Record, Words},
-    sync::{Ordering, fence},
+    sync::{Ordering, store_load},
 };
 
 /// The ring has no room at the moment.
@@ -152,8 +153,8 @@ impl Producer {
         let header = self.ring.header();
         self.tail += 1;
         header.tail.store(self.tail, Ordering::Release);
-        // Store-load ordering: either we see the consumer parked, or it sees our tail.
-        fence(Ordering::SeqCst);
+        // Either we see the consumer parked, or it sees our tail.
+        store_load(Mutant::NoFenceOfTheProducer);
         if header.parked.load(Ordering::Relaxed) == 1 {
             self.wake();
         }

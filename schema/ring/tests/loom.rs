@@ -2,10 +2,21 @@
 #![cfg(loom)]
 #![allow(missing_docs, reason = "a test")]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
-use bulkhead_ring::{Bind, Consumer, LaunchShape, Producer, Record, memory::Ring};
-use loom::thread;
+use bulkhead_ring::{
+    Bind, Consumer, LaunchShape, Producer, Record,
+    memory::Ring,
+    mutant::{Mutant, switch_on},
+};
+use loom::{
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+};
 
 const SHAPE: LaunchShape = LaunchShape { grid: [1, 1, 1], block: [1, 1, 1], shared_bytes: 0 };
 
@@ -24,8 +35,8 @@ fn push(producer: &mut Producer, record: &Record) {
     }
 }
 
-#[test]
-fn records_arrive_once_in_order_and_no_wake_up_is_lost() {
+/// A producer and a consumer that sleeps whenever it finds nothing.
+fn producer_and_consumer() {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(|| {
@@ -44,6 +55,83 @@ fn records_arrive_once_in_order_and_no_wake_up_is_lost() {
         }
         taker.join().expect("no panic");
     });
+}
+
+/// A pump, as the executor has it: it listens, looks at what was asked of it and at the ring, and sleeps since it
+/// listened. Somebody asks something of it once or twice, and beside that a producer may push a record.
+fn pump_and_waker(asks: u32, records: u32) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(move || {
+        let ring = Ring::fresh();
+        let mut producer = Producer::new(Arc::clone(&ring));
+        let mut consumer = Consumer::new(ring);
+        let waker = consumer.waker();
+        // Relaxed: what carries it over is the bell.
+        let asked = Arc::new(AtomicU32::new(0));
+        let seen = Arc::clone(&asked);
+        let pump = thread::spawn(move || {
+            let mut taken = 0;
+            loop {
+                let bell = consumer.listen();
+                if seen.load(Ordering::Relaxed) == asks && taken == records {
+                    return;
+                }
+                if consumer.take().expect("an honest producer").is_some() {
+                    consumer.release();
+                    taken += 1;
+                } else {
+                    consumer.park_since(bell, Duration::from_secs(1));
+                }
+            }
+        });
+        let control = thread::spawn(move || {
+            for count in 1..=asks {
+                asked.store(count, Ordering::Relaxed);
+                waker.wake();
+            }
+        });
+        for position in 0..records {
+            push(&mut producer, &Record::WaitOn { stream: 0, on: 1, position: position.into() });
+        }
+        control.join().expect("no panic");
+        pump.join().expect("no panic");
+    });
+}
+
+/// Whether a model finds something wrong with a bug switched on. Each test has a thread of its own, and so has each bug.
+fn is_noticed(mutant: Mutant, model: fn()) -> bool {
+    let noticing = std::thread::spawn(move || {
+        switch_on(mutant);
+        catch_unwind(AssertUnwindSafe(model)).is_err()
+    });
+    noticing.join().expect("the panic was caught")
+}
+
+#[test]
+fn records_arrive_once_in_order_and_no_wake_up_is_lost() {
+    producer_and_consumer();
+}
+
+#[test]
+fn what_was_asked_before_a_wake_up_is_not_slept_through() {
+    pump_and_waker(2, 0);
+}
+
+#[test]
+fn a_record_and_a_wake_up_at_once_are_both_seen() {
+    pump_and_waker(1, 1);
+}
+
+#[test]
+fn every_bug_of_sleeping_and_waking_is_noticed() {
+    for mutant in [Mutant::NoFenceOfTheProducer, Mutant::NoFenceOfTheConsumer] {
+        assert!(is_noticed(mutant, producer_and_consumer), "{mutant:?}");
+        assert!(is_noticed(mutant, || pump_and_waker(1, 1)), "{mutant:?} beside a waker");
+    }
+    for mutant in [Mutant::WakeWithoutTheBell, Mutant::BellWithoutTheWake, Mutant::RelaxedBell] {
+        assert!(is_noticed(mutant, || pump_and_waker(2, 0)), "{mutant:?}");
+    }
 }
 
 #[test]
