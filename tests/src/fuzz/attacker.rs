@@ -6,9 +6,11 @@ use bulkhead_schema::{bulkhead_capnp::bulkhead, limits};
 use capnp::traits::HasTypeId as _;
 
 use super::{
+    arguments::Manner,
+    coverage::Outcome,
     dice::Dice,
-    message::{Answer, Body, Call, Descriptor, Embargo, FIELDS, Message, Pointer, Results, Target},
-    schema::{Field, Interface, Place},
+    message::{Answer, Body, Descriptor, Embargo, FIELDS, Message, Pointer, Target},
+    schema::Interface,
 };
 
 /// What it knows of a question that it asked.
@@ -17,7 +19,10 @@ pub(super) struct Question {
     pub(super) id: u32,
     /// The interface and the method that was called; `None` for the bootstrap.
     pub(super) method: Option<(usize, usize)>,
-    pub(super) returned: bool,
+    /// Whether something of it was wrong on purpose.
+    pub(super) wrong: bool,
+    /// How it ended.
+    pub(super) ended: Option<Outcome>,
 }
 
 /// A capability that the kernel has exported.
@@ -33,12 +38,16 @@ pub(super) struct Attacker {
     pub(super) dice: Dice,
     pub(super) interfaces: Rc<Vec<Interface>>,
     /// Whether it sends what the firewall does not even look into.
-    wild: bool,
+    pub(super) wild: bool,
+    /// Whether something of the call that is being made is wrong on purpose.
+    pub(super) wrong: bool,
     pub(super) questions: Vec<Question>,
     next_question: u32,
     pub(super) exports: Vec<Export>,
-    /// Structs that came in results: handles, tokens.
-    pub(super) structs: Vec<[u64; 4]>,
+    /// Structs that came in results, with their types: handles, tokens.
+    pub(super) structs: Vec<(u64, [u64; 4])>,
+    /// Numbers that came in results, with their names.
+    pub(super) numbers: Vec<(String, u64)>,
     /// Questions that it was asked.
     pub(super) asked: Vec<u32>,
     /// Embargoes that it is to lift.
@@ -49,23 +58,39 @@ pub(super) struct Attacker {
 }
 
 impl Attacker {
-    pub(super) fn new(mut dice: Dice, interfaces: Rc<Vec<Interface>>) -> Self {
+    /// One that does what it likes from the beginning.
+    pub(super) fn new(dice: Dice, interfaces: Rc<Vec<Interface>>) -> Self {
+        let mut attacker = Self::unprepared(dice, interfaces);
+        attacker.prepare();
+        attacker
+    }
+
+    /// One that is led at first.
+    pub(super) fn unprepared(mut dice: Dice, interfaces: Rc<Vec<Interface>>) -> Self {
         let wild = dice.once_in(3);
-        let mut attacker = Self {
+        Self {
             dice,
             interfaces,
             wild,
+            wrong: false,
             questions: Vec::new(),
             next_question: 0,
             exports: Vec::new(),
             structs: Vec::new(),
+            numbers: Vec::new(),
             asked: Vec::new(),
             embargoes: Vec::new(),
             promises: Vec::new(),
             script: Vec::new(),
-        };
-        attacker.prepare();
-        attacker
+        }
+    }
+
+    /// Knows of a reference to one of the kernel's exports.
+    pub(super) fn has(&mut self, id: u32, interface: Option<usize>) {
+        match self.exports.iter_mut().find(|export| export.id == id) {
+            Some(known) => known.references += 1,
+            None => self.exports.push(Export { id, interface, references: 1 }),
+        }
     }
 
     /// What the kernel offers first.
@@ -78,29 +103,63 @@ impl Attacker {
         if self.dice.once_in(30) {
             return;
         }
-        let question = self.ask(None);
+        let question = self.ask(None, false);
         self.script.push(Message::Bootstrap(question));
         // Sessions cost much, so not every connection has some.
         for (name, percent) in [("hello", 97), ("openSession", 4), ("openSession", 1)] {
             if self.dice.below(100) < percent
-                && let Some(call) = self.call_by_name(name)
+                && let Some(method) = self.method_by_name(name)
             {
+                let call = self.call_on(Target::Answer(0, Vec::new()), method, Manner::Careless);
                 self.script.push(call);
             }
+        }
+        if self.wild && self.dice.once_in(3) {
+            self.host();
         }
         self.script.reverse();
     }
 
-    fn call_by_name(&mut self, name: &str) -> Option<Message> {
-        let interface = self.first()?;
-        let method = self.interfaces.get(interface)?.methods.iter().position(|method| method.name == name)?;
-        Some(self.call_on(Target::Answer(0, Vec::new()), interface, method))
+    /// What only who keeps and calls what clients host can be hurt with: promises that are kept by one another, or by
+    /// themselves, and are then used.
+    fn host(&mut self) {
+        let Some(method) = self.method_by_name("ping") else { return };
+        let promises = 10 + self.dice.below(3)..14;
+        let call = |attacker: &mut Self, descriptor: Descriptor| {
+            let mut call = attacker.call_on(Target::Answer(0, Vec::new()), method, Manner::Honest);
+            if let Message::Call(call) = &mut call {
+                call.body.pointers = vec![(0, Pointer::Capability)];
+                call.table = vec![descriptor];
+            }
+            attacker.script.push(call);
+        };
+        for promise in promises.clone() {
+            call(self, Descriptor::SenderPromise(promise));
+        }
+        for promise in promises.clone() {
+            let next = if promise + 1 < promises.end { promise + 1 } else { promises.start };
+            let kept = match self.dice.below(4) {
+                0 => Descriptor::SenderPromise(next),
+                1 => Descriptor::ReceiverAnswer(self.questions.last().map_or(0, |asked| asked.id), vec![0]),
+                _ => Descriptor::SenderPromise(promise),
+            };
+            self.script.push(Message::Resolve(promise, Some(kept)));
+        }
+        for promise in promises {
+            call(self, Descriptor::SenderPromise(promise));
+        }
     }
 
-    fn ask(&mut self, method: Option<(usize, usize)>) -> u32 {
+    fn method_by_name(&self, name: &str) -> Option<(usize, usize)> {
+        let interface = self.first()?;
+        let methods = &self.interfaces.get(interface)?.methods;
+        Some((interface, methods.iter().position(|method| method.name == name)?))
+    }
+
+    pub(super) fn ask(&mut self, method: Option<(usize, usize)>, wrong: bool) -> u32 {
         let id = self.next_question;
         self.next_question = id.wrapping_add(1);
-        self.questions.push(Question { id, method, returned: false });
+        self.questions.push(Question { id, method, wrong, ended: None });
         id
     }
 
@@ -118,7 +177,7 @@ impl Attacker {
         let legal = 80;
         let most = if self.wild { 130 } else { legal };
         match self.dice.below(most) {
-            0 => Message::Bootstrap(self.ask(None)),
+            0 => Message::Bootstrap(self.ask(None, false)),
             1..50 => self.call(),
             50..68 => self.finish(),
             68..79 => self.release(),
@@ -236,7 +295,7 @@ impl Attacker {
     }
 
     fn for_third_parties(&mut self) -> Message {
-        let question = self.ask(None);
+        let question = self.ask(None, false);
         match self.dice.below(3) {
             0 => Message::Provide(question, self.target().0),
             1 => Message::Accept(question, self.dice.once_in(2)),
@@ -300,113 +359,23 @@ impl Attacker {
             Some(_) | None => self.dice.place(interfaces.len()),
         };
         let methods = interfaces.get(interface).map_or(0, |interface| interface.methods.len());
-        // What ends everything, and what opens sessions, is called less often than what is there to call meanwhile.
-        let dear = |method: usize| {
+        // What ends everything, and what costs much, is called less often than what is there to call meanwhile.
+        let seldom = |method: usize| {
             let known = interfaces.get(interface).and_then(|interface| interface.methods.get(method));
-            known.is_some_and(|known| known.name == "close" || known.name == "openSession")
+            match known.map(|known| known.name.as_str()) {
+                Some("openSession" | "loadImage") => 30,
+                Some("close") => 4,
+                Some(_) | None => 1,
+            }
         };
         let mut method = self.dice.place(methods);
-        while methods > 1 && dear(method) && !self.dice.once_in(30) {
+        while methods > 1 && !self.dice.once_in(seldom(method)) {
             method = self.dice.place(methods);
         }
-        self.call_on(target, interface, method)
+        self.call_on(target, (interface, method), Manner::Careless)
     }
 
-    fn call_on(&mut self, target: Target, interface: usize, method: usize) -> Message {
-        let interfaces = Rc::clone(&self.interfaces);
-        let known = interfaces.get(interface).and_then(|interface| interface.methods.get(method));
-        let Some(known) = known else { return Message::Bootstrap(self.ask(None)) };
-        let question = self.ask(Some((interface, method)));
-        let (mut number, mut id) = (known.number, known.interface);
-        if self.dice.once_in(100) {
-            number = u16::try_from(self.dice.below(65_536)).unwrap_or(0);
-        }
-        if self.dice.once_in(200) {
-            id = self.dice.word();
-        }
-        let mut table = Vec::new();
-        let mut body = self.body(&known.parameters, &mut table);
-        if self.dice.once_in(10) || (self.wild && self.dice.once_in(2)) {
-            table.extend(self.table());
-            body.pointers.extend(self.capabilities().pointers);
-        }
-        let results = match self.dice.below(if self.wild { 40 } else { 1000 }) {
-            0 => Results::Yourself,
-            1 => Results::ThirdParty,
-            _ => Results::Caller,
-        };
-        Message::Call(Call { question, target, interface: id, method: number, body, table, results })
-    }
-
-    fn body(&mut self, fields: &[Field], table: &mut Vec<Descriptor>) -> Body {
-        let mut body = Body::default();
-        for field in fields {
-            let pointer = match &field.place {
-                Place::Bits(bits, offset) => {
-                    body.data.push((*bits, *offset, self.number(&field.name)));
-                    continue;
-                }
-                Place::Bytes(place) => (*place, Pointer::Bytes(self.bytes())),
-                Place::Struct(place, _) if self.dice.once_in(2) && !self.structs.is_empty() => {
-                    (*place, Pointer::Struct(self.known_struct()))
-                }
-                Place::Struct(place, fields) => (*place, Pointer::Struct(self.body(fields, table))),
-                Place::Capability(place) => {
-                    table.push(self.descriptor());
-                    (*place, Pointer::Capability)
-                }
-                Place::Pointer(place) => (*place, Pointer::Bytes(self.bytes())),
-            };
-            if !self.dice.once_in(60) {
-                body.pointers.push(pointer);
-            }
-        }
-        body
-    }
-
-    /// A struct that came in results, as it was or nearly so.
-    fn known_struct(&mut self) -> Body {
-        let mut words = self.dice.one(&self.structs).copied().unwrap_or_default();
-        if self.dice.once_in(6)
-            && let Some(word) = words.first_mut()
-        {
-            *word ^= 1 << self.dice.below(64);
-        }
-        Body { data: (0..).zip(words).map(|(at, word)| (64, at, word)).collect(), pointers: Vec::new() }
-    }
-
-    /// A value that a field of this name may have, or none such.
-    fn number(&mut self, name: &str) -> u64 {
-        if self.dice.once_in(25) {
-            return match self.dice.below(4) {
-                0 => u64::MAX,
-                1 => 1 << self.dice.below(64),
-                _ => self.dice.word(),
-            };
-        }
-        match name {
-            "version" => u64::from(limits::PROTOCOL_VERSION),
-            "device" => 0,
-            "timeoutMs" => u64::from(self.dice.below(3)),
-            "bytes" | "length" => [1, 64, 512, 4096, 100_000].get(self.dice.place(5)).copied().unwrap_or(1),
-            _ => u64::from(self.dice.below(4)),
-        }
-    }
-
-    fn bytes(&mut self) -> Vec<u8> {
-        let length = match self.dice.below(60) {
-            0 => 0,
-            1 => limits::NAME_BYTES_MAX + 1,
-            2 => 4000,
-            _ => 1 + self.dice.place(20),
-        };
-        if self.dice.once_in(30) {
-            return (0..length).map(|_| self.dice.word().to_le_bytes()[0]).collect();
-        }
-        vec![b'f'; length]
-    }
-
-    fn descriptor(&mut self) -> Descriptor {
+    pub(super) fn descriptor(&mut self) -> Descriptor {
         // What clients may send, most of the time.
         let most = if self.wild { 12 } else { 6 };
         let export = |attacker: &mut Self| match attacker.dice.one(&attacker.exports) {
@@ -430,7 +399,7 @@ impl Attacker {
         }
     }
 
-    fn table(&mut self) -> Vec<Descriptor> {
+    pub(super) fn table(&mut self) -> Vec<Descriptor> {
         let count = match self.dice.below(100) {
             0 => limits::CAPABILITIES_PER_MESSAGE_MAX + 1,
             _ => self.dice.below(3),
@@ -439,7 +408,7 @@ impl Attacker {
     }
 
     /// A struct with capabilities where a method of any kind may look for some.
-    fn capabilities(&mut self) -> Body {
+    pub(super) fn capabilities(&mut self) -> Body {
         let count = u16::try_from(self.dice.below(u32::from(FIELDS / 2))).unwrap_or(0);
         Body { data: Vec::new(), pointers: (0..count).map(|at| (at, Pointer::Capability)).collect() }
     }

@@ -17,11 +17,12 @@ use std::{
 
 use super::{
     attacker::Attacker,
+    coverage::{Coverage, Table},
     dice::Dice,
     message::Message,
     neighbour::{self, Pings},
     schema,
-    wire::{self, Coverage, Wire},
+    wire::{self, Wire},
 };
 use crate::process::{lives, resident_bytes};
 
@@ -33,6 +34,10 @@ const WORKERS: usize = 4;
 const STALLED_MAX: usize = 12;
 /// Connections of one worker whose messages are remembered.
 const REMEMBERED: usize = 12;
+/// One connection in this many is led a part of the way through the schema before it does what it likes.
+const LED: u32 = 250;
+/// How many steps of it at most.
+const LED_STEPS: usize = 250;
 /// What a kernel may grow by from its warm-up to the end, in bytes.
 const GROWTH_BYTES_MAX: u64 = 16 << 20;
 
@@ -59,6 +64,8 @@ pub struct Campaign {
     pub connections: u64,
     /// How long anything may take that should happen soon.
     pub patience: Duration,
+    /// Whether it begins with the whole way through the schema, and goes parts of it later.
+    pub led: bool,
 }
 
 /// What came of a campaign without a failure.
@@ -77,8 +84,8 @@ pub struct Report {
     pub pings: Pings,
     /// What the kernel had resident after the warm-up and at the end, in bytes.
     pub resident: (u64, u64),
-    /// Interfaces, methods, and how often each was called and answered.
-    pub coverage: Vec<(String, u64, u64)>,
+    /// What came of each method of each interface.
+    pub coverage: Table,
 }
 
 /// What went wrong, and what the connections that may be to blame have sent.
@@ -108,6 +115,7 @@ impl Campaign {
             first: number("BULKHEAD_FUZZ_FIRST", 0),
             connections: number("BULKHEAD_FUZZ_CONNECTIONS", connections),
             patience: Duration::from_secs(60),
+            led: true,
         }
     }
 
@@ -128,6 +136,9 @@ impl Campaign {
             });
             let watch = scope.spawn(|| run.watch(&stop));
             let stopping = Stopping(&stop);
+            if self.led {
+                run.tour();
+            }
             run.rounds();
             drop(stopping);
             if watch.join().is_err() {
@@ -234,6 +245,26 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// One connection that nobody disturbs: what it reaches follows from the seed.
+    fn tour(&self) {
+        let interfaces = Rc::new(schema::interfaces());
+        let mut totals = Totals { coverage: Coverage::of(&interfaces), ..Totals::default() };
+        let mut attacker = Attacker::unprepared(Dice::new(self.campaign.seed, u64::MAX), interfaces);
+        let mut sent = Vec::new();
+        let toured = Wire::connect(&self.target.socket, self.campaign.patience);
+        let toured = toured.map_err(|error| format!("a connection is not accepted: {error}"));
+        let patience = self.campaign.patience;
+        let toured = toured.and_then(|mut wire| {
+            wire.lead(usize::MAX, patience, &mut attacker, &mut totals.coverage, &mut sent)
+        });
+        totals.messages = sent.len() as u64;
+        if let Err(what) = toured {
+            self.suspects.lock().expect("nobody panics with it").push((u64::MAX, sent));
+            self.fail(format!("on the way through the schema: {what}"));
+        }
+        self.add(totals);
+    }
+
     fn rounds(&self) {
         let end = self.campaign.first.saturating_add(self.campaign.connections);
         let warm = self.campaign.first + (self.campaign.connections / 5).max(ROUND);
@@ -295,10 +326,7 @@ impl<'a> Run<'a> {
 
     fn work(&self, until: u64) {
         let interfaces = Rc::new(schema::interfaces());
-        let mut totals = Totals {
-            coverage: interfaces.iter().map(|interface| vec![(0, 0); interface.methods.len()]).collect(),
-            ..Totals::default()
-        };
+        let mut totals = Totals { coverage: Coverage::of(&interfaces), ..Totals::default() };
         let mut recent: VecDeque<(u64, Vec<Message>)> = VecDeque::new();
         let mut stalled: VecDeque<Wire> = VecDeque::new();
         while !self.has_failed() {
@@ -306,9 +334,13 @@ impl<'a> Run<'a> {
             if index >= until {
                 break;
             }
-            let mut attacker = Attacker::new(Dice::new(self.campaign.seed, index), Rc::clone(&interfaces));
+            let mut dice = Dice::new(self.campaign.seed, index);
+            let led = if self.campaign.led && dice.once_in(LED) { dice.place(LED_STEPS) } else { 0 };
+            let start = if led > 0 { Attacker::unprepared } else { Attacker::new };
+            let mut attacker = start(dice, Rc::clone(&interfaces));
             let mut sent = Vec::new();
-            match wire::attack(&self.target.socket, &mut attacker, &mut totals.coverage, &mut sent) {
+            let (socket, patience) = (&self.target.socket, self.campaign.patience);
+            match wire::attack(socket, patience, led, &mut attacker, &mut totals.coverage, &mut sent) {
                 Ok((wire, turned_away)) => {
                     stalled.extend(wire);
                     totals.turned_away += u64::from(turned_away);
@@ -317,7 +349,7 @@ impl<'a> Run<'a> {
             }
             totals.connections += 1;
             totals.messages += sent.len() as u64;
-            totals.answers += attacker.questions.iter().filter(|question| question.returned).count() as u64;
+            totals.answers += attacker.questions.iter().filter(|asked| asked.ended.is_some()).count() as u64;
             recent.push_back((index, sent));
             if recent.len() > REMEMBERED {
                 recent.pop_front();
@@ -336,14 +368,7 @@ impl<'a> Run<'a> {
         all.messages += totals.messages;
         all.answers += totals.answers;
         all.turned_away += totals.turned_away;
-        if all.coverage.is_empty() {
-            all.coverage = totals.coverage;
-            return;
-        }
-        for (all, new) in all.coverage.iter_mut().flatten().zip(totals.coverage.into_iter().flatten()) {
-            all.0 += new.0;
-            all.1 += new.1;
-        }
+        all.coverage.add(totals.coverage);
     }
 
     fn end(self, duration: Duration, pings: Pings) -> Result<Report, Box<Failure>> {
@@ -353,12 +378,6 @@ impl<'a> Run<'a> {
             return Err(Box::new(Failure { what, suspects, campaign: self.campaign.clone() }));
         }
         let totals = self.totals.into_inner().expect("nobody panics with it");
-        let mut coverage = Vec::new();
-        for (interface, counts) in schema::interfaces().iter().zip(&totals.coverage) {
-            for (method, (called, answered)) in interface.methods.iter().zip(counts) {
-                coverage.push((format!("{}.{}", interface.name, method.name), *called, *answered));
-            }
-        }
         Ok(Report {
             connections: totals.connections,
             messages: totals.messages,
@@ -367,7 +386,7 @@ impl<'a> Run<'a> {
             duration,
             pings,
             resident: self.resident.into_inner().expect("nobody panics with it"),
-            coverage,
+            coverage: totals.coverage.table(&schema::interfaces()),
         })
     }
 }
@@ -386,10 +405,7 @@ impl fmt::Display for Report {
         )?;
         writeln!(f, "{} pings of a neighbour, {:?} at most", self.pings.count, self.pings.longest)?;
         writeln!(f, "{} bytes were resident, {} at the end", self.resident.0, self.resident.1)?;
-        for (method, called, answered) in &self.coverage {
-            writeln!(f, "{called:>9} calls, {answered:>9} answered: {method}")?;
-        }
-        Ok(())
+        write!(f, "{}", self.coverage)
     }
 }
 

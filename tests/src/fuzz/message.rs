@@ -3,16 +3,15 @@
 use bulkhead_schema::bulkhead_capnp::bulkhead;
 use capnp::{
     message, private,
-    private::{
-        capability::ClientHook,
-        layout::{PointerBuilder, StructBuilder, StructSize},
-    },
-    serialize,
-    traits::{FromPointerBuilder, ImbueMut as _},
+    private::{capability::ClientHook, layout::StructBuilder},
+    serialize, struct_list,
+    traits::{FromPointerBuilder as _, HasStructSize as _, ImbueMut as _},
 };
 use capnp_rpc::rpc_capnp::{
     call, cap_descriptor, disembargo, message as rpc, message_target, payload, promised_answer, return_,
 };
+
+use super::untyped::{NewStruct, Untyped};
 
 /// Words and pointers of every struct that is sent as parameters: more than any method has.
 pub const FIELDS: u16 = 8;
@@ -33,6 +32,8 @@ pub enum Pointer {
     Bytes(Vec<u8>),
     /// A struct.
     Struct(Body),
+    /// A list of structs.
+    Structs(Vec<Body>),
     /// The next capability of the table.
     Capability,
 }
@@ -311,25 +312,7 @@ fn build_payload(payload: payload::Builder<'_>, body: &Body, table: &[Descriptor
     }
     let mut content = payload.reborrow().get_content();
     content.imbue_mut(&mut capabilities);
-    body.fill(content.init_as::<Struct<'_>>().0);
-}
-
-/// A struct of no type, as capnp builds it.
-struct Struct<'a>(StructBuilder<'a>);
-
-const SIZE: StructSize = StructSize { data: FIELDS, pointers: FIELDS };
-
-impl<'a> FromPointerBuilder<'a> for Struct<'a> {
-    fn init_pointer(builder: PointerBuilder<'a>, _: u32) -> Self {
-        Self(builder.init_struct(SIZE))
-    }
-
-    fn get_from_pointer(
-        builder: PointerBuilder<'a>,
-        default: Option<&'a [capnp::Word]>,
-    ) -> capnp::Result<Self> {
-        builder.get_struct(SIZE, default).map(Self)
-    }
+    body.fill(content.init_as::<NewStruct<'_>>().0);
 }
 
 impl Body {
@@ -355,7 +338,14 @@ impl Body {
             let mut field = builder.reborrow().get_pointer_field(usize::from(*place));
             match pointer {
                 Pointer::Bytes(bytes) => field.set_text(capnp::text::Reader(bytes)),
-                Pointer::Struct(body) => body.fill(field.init_struct(SIZE)),
+                Pointer::Struct(body) => body.fill(field.init_struct(NewStruct::STRUCT_SIZE)),
+                Pointer::Structs(bodies) => {
+                    let count = u32::try_from(bodies.len()).unwrap_or(0);
+                    let mut list = struct_list::Builder::<'_, Untyped>::init_pointer(field, count);
+                    for (at, body) in (0..count).zip(bodies) {
+                        body.fill(list.reborrow().get(at).0);
+                    }
+                }
                 Pointer::Capability => field.set_capability(nobody()),
             }
         }
@@ -363,7 +353,7 @@ impl Body {
 }
 
 /// A capability to be counted; what it is, its descriptor says.
-fn nobody() -> Box<dyn ClientHook> {
+pub(super) fn nobody() -> Box<dyn ClientHook> {
     struct Nobody;
     impl bulkhead::Server for Nobody {}
     let client: bulkhead::Client = capnp_rpc::new_client(Nobody);

@@ -6,13 +6,19 @@
 //! runs many of them, several at a time, beside a neighbour that asks whether the kernel still answers, and stops
 //! between rounds to see whether anything is left of them.
 
+mod arguments;
 mod attacker;
 pub mod campaign;
+pub mod coverage;
 pub mod dice;
 pub mod faulty;
+mod guide;
+mod harvest;
 pub mod message;
 pub mod neighbour;
+mod offer;
 pub mod schema;
+pub mod untyped;
 mod wire;
 
 pub use campaign::{Campaign, Failure, Report, Target};

@@ -3,22 +3,23 @@
 use std::{
     io::{self, Read as _, Write as _},
     os::unix::net::UnixStream,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
-use capnp::{
-    message::ReaderOptions,
-    private::layout::{PointerReader, StructReader},
-    serialize,
-    traits::FromPointerReader,
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+    net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType},
 };
-use capnp_rpc::rpc_capnp::{cap_descriptor, disembargo, message as rpc, payload, return_};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
-    attacker::{Attacker, Export},
+    attacker::Attacker,
+    coverage::{Coverage, Outcome},
+    guide::Guide,
+    harvest,
     message::Message,
+    offer::{self, Sent},
 };
 
 /// How long an answer is waited for before more is sent.
@@ -30,11 +31,9 @@ const UNREAD: Duration = Duration::from_secs(2);
 /// How long the kernel's end of a connection is waited for.
 const PARTING: Duration = Duration::from_millis(500);
 
-/// How often each method was called, and answered with results.
-pub(super) type Coverage = Vec<Vec<(u64, u64)>>;
-
 /// A connection.
 pub(super) struct Wire {
+    socket: PathBuf,
     stream: UnixStream,
     received: Vec<u8>,
     /// The kernel has hung up.
@@ -44,10 +43,22 @@ pub(super) struct Wire {
 }
 
 impl Wire {
-    pub(super) fn connect(socket: &Path) -> io::Result<Self> {
-        let stream = UnixStream::connect(socket)?;
-        stream.set_nonblocking(true)?;
-        Ok(Self { stream, received: Vec::new(), ended: false, answers: 0 })
+    pub(super) fn connect(socket: &Path, patience: Duration) -> io::Result<Self> {
+        let start = Instant::now();
+        let address = SocketAddrUnix::new(socket)?;
+        let stream = loop {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let end = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            match rustix::net::connect(&end, &address) {
+                Ok(()) => break UnixStream::from(end),
+                // Many wait to be let in.
+                Err(Errno::AGAIN) if start.elapsed() < patience => {
+                    std::thread::sleep(Duration::from_millis(1))
+                }
+                Err(error) => return Err(error.into()),
+            }
+        };
+        Ok(Self { socket: socket.to_owned(), stream, received: Vec::new(), ended: false, answers: 0 })
     }
 
     /// Sends bytes, unless the kernel has hung up or does not read.
@@ -94,14 +105,14 @@ impl Wire {
             let message = std::mem::replace(&mut self.received, rest);
             self.answers += 1;
             // What cannot be read teaches nothing.
-            drop(learn(&message, attacker, coverage));
+            drop(harvest::learn(&message, attacker, coverage));
         }
     }
 
     /// Waits a moment for the next answer, if there is one to wait for.
     pub(super) fn answer(&mut self, attacker: &mut Attacker, coverage: &mut Coverage) {
         self.receive(attacker, coverage);
-        if attacker.questions.iter().all(|question| question.returned) {
+        if attacker.questions.iter().all(|question| question.ended.is_some()) {
             return;
         }
         let (start, before) = (Instant::now(), self.answers);
@@ -112,14 +123,73 @@ impl Wire {
     }
 
     /// Waits for the answer to a question.
-    fn answer_to(&mut self, question: u32, attacker: &mut Attacker, coverage: &mut Coverage) {
+    fn answer_to(
+        &mut self,
+        question: u32,
+        patience: Duration,
+        attacker: &mut Attacker,
+        coverage: &mut Coverage,
+    ) -> Option<Outcome> {
         let start = Instant::now();
-        let waits = |attacker: &Attacker| {
-            attacker.questions.iter().any(|asked| asked.id == question && !asked.returned)
-        };
-        while !self.ended && waits(attacker) && start.elapsed() < SESSION {
-            self.wait(PollFlags::IN, SESSION);
+        loop {
+            let asked = attacker.questions.iter().rev().find(|asked| asked.id == question);
+            if let Some(outcome) = asked.and_then(|asked| asked.ended) {
+                return Some(outcome);
+            }
+            if self.ended || start.elapsed() >= patience {
+                return None;
+            }
+            self.wait(PollFlags::IN, patience.min(SESSION));
             self.receive(attacker, coverage);
+        }
+    }
+
+    /// Goes so many steps of the way through the schema, if there are so many.
+    ///
+    /// # Errors
+    /// Where one is not answered.
+    pub(super) fn lead(
+        &mut self,
+        steps: usize,
+        patience: Duration,
+        attacker: &mut Attacker,
+        coverage: &mut Coverage,
+        sent: &mut Vec<Message>,
+    ) -> Result<(), String> {
+        let mut guide = Guide::new(&attacker.interfaces);
+        for _ in 0..steps {
+            let Some(message) = guide.next(attacker) else { return Ok(()) };
+            let Some(asked) = attacker.questions.last() else { return Ok(()) };
+            let (question, method, wrong) = (asked.id, asked.method, asked.wrong);
+            if let Some(method) = method {
+                coverage.called(method, wrong);
+            }
+            self.send(&message.encode());
+            sent.push(message);
+            let outcome = self.answer_to(question, patience, attacker, coverage);
+            let Some(outcome) = outcome else {
+                return Err(format!("{} is not answered", name(attacker, method)));
+            };
+            guide.ended(outcome);
+            self.hand_over(attacker, method, outcome, Sent::Image);
+            attacker.questions.retain(|asked| asked.id != question);
+            let finish = Message::Finish(question, false);
+            self.send(&finish.encode());
+            sent.push(finish);
+        }
+        Ok(())
+    }
+
+    /// Sends what a token is for that was just given, if it is for that.
+    fn hand_over(&self, attacker: &Attacker, method: Option<(usize, usize)>, outcome: Outcome, what: Sent) {
+        let interfaces = &attacker.interfaces;
+        let known = method.and_then(|(interface, method)| interfaces.get(interface)?.methods.get(method));
+        if outcome == Outcome::Answered
+            && known.is_some_and(|known| known.name == "offerImage")
+            && let Some((_, [low, high, ..])) = attacker.structs.last()
+        {
+            // Whether it was taken, the call that uses it will tell.
+            drop(offer::present(&self.socket, [*low, *high], what));
         }
     }
 
@@ -151,131 +221,41 @@ fn frame(bytes: &[u8]) -> Option<usize> {
     (bytes.len() >= length).then_some(length)
 }
 
-fn learn(mut bytes: &[u8], attacker: &mut Attacker, coverage: &mut Coverage) -> capnp::Result<()> {
-    let message = serialize::read_message_from_flat_slice_no_alloc(&mut bytes, ReaderOptions::new())?;
-    match message.get_root::<rpc::Reader<'_>>()?.which()? {
-        rpc::Return(returned) => {
-            let returned = returned?;
-            let id = returned.get_answer_id();
-            let question = attacker.questions.iter_mut().find(|question| question.id == id);
-            let method = question.and_then(|question| {
-                question.returned = true;
-                question.method
-            });
-            if let return_::Results(results) = returned.which()? {
-                learn_results(results?, method, id, attacker, coverage)?;
-            }
-        }
-        rpc::Call(call) => {
-            let call = call?;
-            attacker.asked.push(call.get_question_id());
-            learn_table(call.get_params()?, &[], attacker)?;
-        }
-        rpc::Disembargo(disembargo) => {
-            if let disembargo::context::SenderLoopback(id) = disembargo?.get_context().which()? {
-                attacker.embargoes.push(id);
-            }
-        }
-        _ => {}
-    }
-    Ok(())
-}
-
-fn learn_results(
-    results: payload::Reader<'_>,
-    method: Option<(usize, usize)>,
-    question: u32,
-    attacker: &mut Attacker,
-    coverage: &mut Coverage,
-) -> capnp::Result<()> {
-    let Some((interface, method)) = method else {
-        let first = attacker.first();
-        return learn_table(results, &[first], attacker);
-    };
-    if let Some((_, answered)) = coverage.get_mut(interface).and_then(|methods| methods.get_mut(method)) {
-        *answered += 1;
-    }
-    let interfaces = std::rc::Rc::clone(&attacker.interfaces);
-    let Some(method) = interfaces.get(interface).and_then(|interface| interface.methods.get(method)) else {
-        return Ok(());
-    };
-    let expected: Vec<Option<usize>> =
-        method.capabilities.iter().map(|(_, interface)| Some(*interface)).collect();
-    learn_table(results, &expected, attacker)?;
-    // An answer to the bootstrap's question tells of nothing else.
-    if question == 0 || attacker.structs.len() > 64 {
-        return Ok(());
-    }
-    let root: Struct<'_> = results.get_content().get_as()?;
-    for path in &method.structs {
-        let mut at = root.0;
-        for field in path {
-            at = at.get_pointer_field(usize::from(*field)).get_struct(None)?;
-        }
-        let words = [0, 1, 2, 3].map(|word| at.get_data_field::<u64>(word));
-        if words != [0; 4] {
-            attacker.structs.push(words);
-        }
-    }
-    Ok(())
-}
-
-fn learn_table(
-    payload: payload::Reader<'_>,
-    expected: &[Option<usize>],
-    attacker: &mut Attacker,
-) -> capnp::Result<()> {
-    for (at, descriptor) in payload.get_cap_table()?.iter().enumerate() {
-        let (cap_descriptor::SenderHosted(id) | cap_descriptor::SenderPromise(id)) = descriptor.which()?
-        else {
-            continue;
-        };
-        match attacker.exports.iter_mut().find(|export| export.id == id) {
-            Some(known) => known.references += 1,
-            None => {
-                let interface = expected.get(at).or(expected.last()).copied().flatten();
-                attacker.exports.push(Export { id, interface, references: 1 });
-            }
-        }
-    }
-    Ok(())
-}
-
-/// A struct of no type.
-struct Struct<'a>(StructReader<'a>);
-
-impl<'a> FromPointerReader<'a> for Struct<'a> {
-    fn get_from_pointer(
-        reader: &PointerReader<'a>,
-        default: Option<&'a [capnp::Word]>,
-    ) -> capnp::Result<Self> {
-        reader.get_struct(default).map(Self)
-    }
+fn name(attacker: &Attacker, method: Option<(usize, usize)>) -> String {
+    let named = method.and_then(|(interface, method)| {
+        let interface = attacker.interfaces.get(interface)?;
+        Some(format!("{}.{}", interface.name, interface.methods.get(method)?.name))
+    });
+    named.unwrap_or_else(|| "the bootstrap".into())
 }
 
 /// Runs one connection to its end; what it sent.
 pub(super) fn attack(
     socket: &Path,
+    patience: Duration,
+    led: usize,
     attacker: &mut Attacker,
     coverage: &mut Coverage,
     sent: &mut Vec<Message>,
 ) -> io::Result<(Option<Wire>, bool)> {
-    let mut wire = Wire::connect(socket)?;
+    let mut wire = Wire::connect(socket, patience)?;
+    // What goes wrong on the way is what may happen to an attacker.
+    drop(wire.lead(led, SESSION, attacker, coverage, sent));
     let most = if attacker.dice.once_in(50) { 300 } else { 40 };
     let mut left = 1 + attacker.dice.below(most);
     while left > 0 {
         left -= 1;
         let message = attacker.next();
         let mut opening = None;
+        let mut called = None;
         if let Message::Call(call) = &message
-            && let Some(question) = attacker.questions.last()
-            && question.id == call.question
-            && let Some((interface, method)) = question.method
-            && let Some((called, _)) = coverage.get_mut(interface).and_then(|known| known.get_mut(method))
+            && let Some(asked) = attacker.questions.iter().rev().find(|asked| asked.id == call.question)
+            && let Some(method) = asked.method
         {
-            *called += 1;
-            let known = attacker.interfaces.get(interface).and_then(|known| known.methods.get(method));
-            opening = known.is_some_and(|known| known.name == "openSession").then_some(call.question);
+            coverage.called(method, asked.wrong);
+            let named = name(attacker, Some(method));
+            opening = named.ends_with(".openSession").then_some(call.question);
+            called = named.ends_with(".offerImage").then_some((call.question, method));
         }
         let bytes = message.encode();
         sent.push(message);
@@ -284,8 +264,19 @@ pub(super) fn attack(
         if let Some(question) = opening
             && !attacker.dice.once_in(4)
         {
-            wire.answer_to(question, attacker, coverage);
+            wire.answer_to(question, SESSION, attacker, coverage);
             left += 20;
+        }
+        if let Some((question, method)) = called
+            && let Some(outcome) = wire.answer_to(question, ANSWER, attacker, coverage)
+        {
+            let what = match attacker.dice.below(4) {
+                0 => Sent::Garbage,
+                1 => Sent::Unsealed,
+                2 => Sent::Socket,
+                _ => Sent::Image,
+            };
+            wire.hand_over(attacker, Some(method), outcome, what);
         }
         match attacker.dice.below(8) {
             0 | 1 => wire.answer(attacker, coverage),
