@@ -143,14 +143,32 @@ impl Connection {
 /// Ends what a connection has when it ends, however that comes about.
 struct Ending(Rc<Connection>);
 
+impl Ending {
+    /// Ends its sessions, and lets everybody else have a turn after each.
+    async fn one_by_one(&self) {
+        self.0.ended.set(true);
+        loop {
+            let next = self.0.sessions.borrow_mut().pop();
+            let Some(session) = next else { return };
+            if let Some(session) = session.upgrade() {
+                session.end(&gone_with_its_client());
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+fn gone_with_its_client() -> Error {
+    Error::new(ErrorCode::SessionLost, "the client's connection has ended")
+}
+
 impl Drop for Ending {
     fn drop(&mut self) {
         let connection = &self.0;
         connection.ended.set(true);
         connection.kernel.tokens.forget(connection.id);
-        let why = Error::new(ErrorCode::SessionLost, "the client's connection has ended");
         for session in connection.sessions.take().iter().filter_map(Weak::upgrade) {
-            session.end(&why);
+            session.end(&gone_with_its_client());
         }
         tracing::info!(target: "bulkhead::audit", connection = connection.id, "connection ended");
     }
@@ -196,7 +214,9 @@ pub(crate) async fn serve(kernel: Rc<Kernel>, stream: UnixStream, peer: Peer) ->
             return Ok(());
         }
     }
-    // Its sessions end before its capabilities go, so that none of these is given back for itself.
+    // Its sessions end before its capabilities go, so that none of these is given back for itself; one at a time, so that
+    // others have their turns.
+    ending.one_by_one().await;
     drop((ending, awake));
     firewall.leave();
     let left = tokio::time::timeout(FAREWELL, async {

@@ -16,7 +16,7 @@ mod network;
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     rc::Rc,
     task::{Poll, Waker},
 };
@@ -65,8 +65,8 @@ pub(crate) struct Firewall {
     outstanding: Cell<usize>,
     cancelled: Cell<usize>,
     question_bytes: Cell<usize>,
-    /// References to each export.
-    exports: RefCell<HashMap<u32, usize>>,
+    /// References to each export. In order, because taking the first of a hash table again and again takes long.
+    exports: RefCell<BTreeMap<u32, usize>>,
     references: Cell<usize>,
     bytes_read: Cell<usize>,
     /// Messages that were sent and are not written yet, in order.
@@ -112,7 +112,7 @@ impl Firewall {
 
     /// Takes one of the peer's exports off the books: its number, and its references.
     fn give_up_one(&self) -> Option<(u32, u32)> {
-        let (id, held) = self.exports.borrow().iter().next().map(|(id, held)| (*id, *held))?;
+        let (id, held) = self.exports.borrow().first_key_value().map(|(id, held)| (*id, *held))?;
         self.forget(id, held);
         Some((id, u32::try_from(held).unwrap_or(u32::MAX)))
     }

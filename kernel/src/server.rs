@@ -127,7 +127,8 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
     });
     let own_uid = rustix::process::geteuid().as_raw();
     // Where one of these stops, the kernel cannot keep its promises: it ends, and says so.
-    let mut supervisor = tokio::task::spawn_local(device.supervise());
+    let mut supervisor = tokio::task::spawn_local(Rc::clone(&device).supervise());
+    let mut giving_back = tokio::task::spawn_local(async move { device.books.give_back_the_rest().await });
     let mut descriptors = tokio::task::spawn_local(descriptors.serve(Rc::clone(&tokens), own_uid, second));
     let expiring = Rc::clone(&tokens);
     let mut expiry = tokio::task::spawn_local(async move {
@@ -144,6 +145,7 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
         biased;
         () = shutdown => Ok(()),
         stopped = &mut supervisor => Err(Error::Stopped { part: "executor supervisor", reason: reason(stopped) }),
+        stopped = &mut giving_back => Err(Error::Stopped { part: "giving back", reason: reason(stopped) }),
         stopped = &mut descriptors => Err(Error::Stopped { part: "descriptor socket", reason: reason(stopped) }),
         stopped = &mut expiry => Err(Error::Stopped { part: "token expiry", reason: reason(stopped) }),
         () = accept(&listener, &kernel, own_uid) => Ok(()),
@@ -151,7 +153,7 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
     drop(listener);
     let why = bulkhead_schema::Error::new(ErrorCode::SessionLost, "the kernel has ended");
     let leftovers = kernel.end_sessions(&why).await;
-    for task in [&supervisor, &descriptors, &expiry] {
+    for task in [&supervisor, &giving_back, &descriptors, &expiry] {
         task.abort();
     }
     match leftovers {

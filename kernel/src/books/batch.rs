@@ -19,6 +19,14 @@ pub(crate) enum Stage {
     Done,
 }
 
+/// Whether work can reach what a capability of this kind names. Completion points and peers are the kernel's alone.
+pub(super) fn is_reached_by_work(kind: Kind) -> bool {
+    match kind {
+        Kind::Buffer | Kind::HostBuffer | Kind::Image | Kind::Entry | Kind::Program => true,
+        Kind::Fence | Kind::Signal | Kind::Peer => false,
+    }
+}
+
 /// A capability that the executor may know.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Dead {

@@ -10,7 +10,7 @@ mod thing;
 
 use std::{
     cell::{Cell, RefCell},
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     rc::{Rc, Weak},
 };
 
@@ -20,7 +20,10 @@ use bulkhead_caps::{
 };
 use bulkhead_mm::Resource;
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 
 pub(crate) use batch::{Batch, Stage};
 pub(crate) use sturdy::{Sturdies, Sturdy, SturdyToken};
@@ -30,6 +33,9 @@ use crate::{
     refusal::{self, internal},
     session::Session,
 };
+
+/// How many objects are given back before others have a turn: a fraction of a millisecond.
+const GIVEN_BACK_AT_ONCE: usize = 256;
 
 /// What was marked.
 pub(crate) struct Marked {
@@ -50,6 +56,10 @@ pub(crate) struct Books {
     started: Instant,
     /// Counts whatever somebody may wait for.
     progress: watch::Sender<u64>,
+    /// Objects that may have to be given back.
+    returning: RefCell<VecDeque<ObjectId>>,
+    /// Told where more of them wait than are given back in one go.
+    many_return: Notify,
     /// How often something was found that cannot be.
     wrong: Cell<u32>,
 }
@@ -64,6 +74,8 @@ impl Books {
             sturdy: Sturdies::default(),
             started: Instant::now(),
             progress: watch::Sender::new(0),
+            returning: RefCell::default(),
+            many_return: Notify::new(),
             wrong: Cell::new(0),
         }
     }
@@ -273,7 +285,8 @@ impl Books {
                 over.push(Rc::clone(&session));
             }
             for same in run.chunk_by(|one, next| one.view.object == next.view.object) {
-                touched.extend(same.first().map(|one| (one.view.object, Rc::clone(&batch))));
+                let first = same.first().filter(|one| batch::is_reached_by_work(one.view.kind));
+                touched.extend(first.map(|one| (one.view.object, Rc::clone(&batch))));
             }
             session.wake_reaper();
         }
@@ -334,23 +347,55 @@ impl Books {
         self.tree.borrow().object(object)
     }
 
-    /// Gives back whatever can be.
+    /// Gives back whatever can be; where that is very much, some of it now and the rest
+    /// [in turns with others](Books::give_back_the_rest).
     pub(crate) fn settle(&self) {
-        let mut quiescent = Vec::new();
         let now_ns = self.now_ns();
+        let mut returning = self.returning.borrow_mut();
         self.tree.borrow_mut().settle(now_ns, |object, state| {
             if state == ObjectState::Quiescent {
-                quiescent.push(object);
+                returning.push_back(object);
             }
         });
-        for object in quiescent {
-            self.may_give_back(object);
+        drop(returning);
+        self.give_back_some();
+    }
+
+    /// Gives these back if no work can reach them, as [`Books::settle`] does.
+    pub(crate) fn may_give_back_all(&self, objects: impl IntoIterator<Item = ObjectId>) {
+        self.returning.borrow_mut().extend(objects);
+        self.give_back_some();
+    }
+
+    fn give_back_some(&self) {
+        for _ in 0..GIVEN_BACK_AT_ONCE {
+            let next = self.returning.borrow_mut().pop_front();
+            let Some(object) = next else { break };
+            self.return_one(object);
+        }
+        if !self.returning.borrow().is_empty() {
+            self.many_return.notify_one();
         }
         self.progressed();
     }
 
+    /// Gives back what was too much for one go, and lets everybody else have a turn in between. Never ends.
+    pub(crate) async fn give_back_the_rest(&self) {
+        loop {
+            self.many_return.notified().await;
+            tokio::task::yield_now().await;
+            self.give_back_some();
+        }
+    }
+
     /// Gives an object back if no work can reach it and the executor holds nothing of it.
     pub(crate) fn may_give_back(&self, object: ObjectId) {
+        self.return_one(object);
+        self.progressed();
+    }
+
+    /// The same without a word to those who wait: telling them for each of many takes longer than the rest.
+    fn return_one(&self, object: ObjectId) {
         if self.state(object) != ObjectState::Quiescent {
             return;
         }
@@ -374,7 +419,6 @@ impl Books {
         if let Some(session) = thing.session.upgrade() {
             session.gave_back(object, &thing);
         }
-        self.progressed();
     }
 }
 

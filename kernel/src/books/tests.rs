@@ -59,3 +59,39 @@ async fn what_is_left_is_told() {
     books.close_owner(owner);
     assert!(books.leftovers().is_some(), "it cannot be closed twice");
 }
+
+#[tokio::test]
+async fn what_ends_together_is_given_back_in_turns_with_others() {
+    const OBJECTS: usize = 10 * GIVEN_BACK_AT_ONCE;
+    let books = Books::new();
+    let (owner, line) = books.open(u32::try_from(OBJECTS).unwrap());
+    books.close_line(line);
+    for _ in 0..OBJECTS {
+        let thing = Thing::new(Weak::new(), What::Point(watch::Sender::new(None)));
+        books.create(owner, Kind::Signal, 0, thing).unwrap();
+    }
+    let marked = books.revoke_owner(owner, Duration::from_secs(1)).unwrap();
+    assert_eq!(marked.count as usize, OBJECTS, "all of it is marked in one step");
+    let left = || books.things.borrow().iter().flatten().count();
+    let others = async {
+        let mut turns = 0;
+        while left() > 0 {
+            let before = left();
+            tokio::task::yield_now().await;
+            assert!(before - left() <= GIVEN_BACK_AT_ONCE, "{before} objects, then {}", left());
+            turns += 1;
+        }
+        turns
+    };
+    assert!(left() >= OBJECTS - GIVEN_BACK_AT_ONCE);
+    let turns = tokio::select! {
+        biased;
+        () = books.give_back_the_rest() => unreachable!("it never ends"),
+        turns = others => turns,
+    };
+    assert!(turns >= OBJECTS / GIVEN_BACK_AT_ONCE - 1, "{turns} turns");
+    assert!(books.moments(marked.id).unwrap().reclaimed);
+    books.forget(marked.id);
+    books.close_owner(owner);
+    assert_eq!(books.leftovers(), None);
+}

@@ -104,6 +104,8 @@ pub(crate) struct Session {
     root: Cell<Option<Handle>>,
     /// Sessions that were opened from programs of it and are not gone.
     children: watch::Sender<u32>,
+    /// Those of them that an executor knows: they may run its code.
+    running: watch::Sender<u32>,
     ring: Control,
     /// Where memory of its own lies, and what others gave it to write.
     lower: RefCell<Region>,
@@ -237,6 +239,7 @@ impl Session {
             parent,
             root: Cell::new(None),
             children: watch::Sender::new(0),
+            running: watch::Sender::new(0),
             ring: control,
             lower: RefCell::new(Region::new(slot.read_write())),
             upper: RefCell::new(Region::new(slot.read_only())),
@@ -261,6 +264,7 @@ impl Session {
         session.books().know(owner, Rc::downgrade(&session));
         if let Some(parent) = &session.parent {
             parent.session.children.send_modify(|count| *count += 1);
+            parent.session.running.send_modify(|count| *count += 1);
         }
         tokio::task::spawn_local(Rc::clone(&session).reap_what_dies());
         match session.open_in_executor(&ring).await {
@@ -427,9 +431,10 @@ impl Session {
             }
             break;
         }
-        // What is changing commits or rolls back first; those that run its code are closed first. Nothing new begins.
+        // What is changing commits or rolls back first; those that run its code are closed first. Nothing new begins. They
+        // need not be gone: it may be this session that has their memory mapped.
         drop(self.changes.subscribe().wait_for(|changes| *changes == 0).await);
-        drop(self.children.subscribe().wait_for(|children| *children == 0).await);
+        drop(self.running.subscribe().wait_for(|running| *running == 0).await);
         // Whoever waits for what ended with it learns early that no new work names it.
         drop(self.unsevered.subscribe().wait_for(|batches| *batches == 0).await);
         // Its work passes first, however long that takes: until then what it had is out of everybody's reach.
@@ -453,6 +458,9 @@ impl Session {
     /// The executor does not know the session any more: nothing is mapped in it, none of its work runs.
     fn closed(&self) {
         self.link().forget_session(self.id);
+        if let Some(parent) = &self.parent {
+            parent.session.running.send_modify(|count| *count = count.saturating_sub(1));
+        }
         if let Some(standby) = self.standby.take() {
             standby.link.forget_session(self.id);
         }
@@ -471,9 +479,7 @@ impl Session {
         // Before anything is given back: its reaper lets go of what it holds.
         self.phase.send_replace(Phase::Closed);
         self.books().close_line(self.line);
-        for object in objects {
-            self.books().may_give_back(object);
-        }
+        self.books().may_give_back_all(objects);
         self.lease.borrow_mut().take();
     }
 

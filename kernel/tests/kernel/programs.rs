@@ -9,7 +9,9 @@ use bulkhead_schema::{
 use crate::{
     fake::{Asked, Manners},
     handed::{close, open, revoke, token},
-    harness::{Client, Harness, Session, read, until, with_changed_kernel, with_kernel},
+    harness::{
+        Client, Harness, Session, everything_given_back, read, until, with_changed_kernel, with_kernel,
+    },
     images::{SEALED, image, load, send, two_entries},
 };
 
@@ -205,5 +207,25 @@ fn a_session_that_ends_while_an_image_is_loaded_takes_it_along() {
         closed.unwrap();
         assert_eq!(loaded.err().unwrap().code, ErrorCode::SessionLost);
         assert_eq!(client.status().await.charged_bytes, 0);
+    });
+}
+
+#[test]
+fn a_session_that_has_its_programs_memory_mapped_goes_together_with_it() {
+    with_kernel(async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("owner").await.unwrap();
+        let program = session.derive(&[], |_| {}).await.unwrap();
+        let opened = open(&program).await.unwrap();
+        let mut request = opened.session.allocate_request();
+        request.get().set_bytes(2 << 20);
+        let response = request.send().promise.await.unwrap();
+        let created = read(response.get().unwrap().get_result()).unwrap();
+        let memory = capnp::capability::FromClientHook::cast_to(created.get_buffer().unwrap());
+        session.accept(memory).await.unwrap();
+        assert_eq!(client.status().await.sessions[0].granted, 1);
+        // Each of them waits for something of the other's.
+        client.leave();
+        everything_given_back(&harness.directory).await;
     });
 }
