@@ -39,10 +39,10 @@ fn names(report: &Value) -> Vec<&str> {
 #[test]
 fn a_quick_bench_on_the_software_gpu_measures_every_figure_and_judges_none() {
     let (report, done) =
-        measured("launches,copies,allocations,ping,sessions,revocation,dataflow,capabilities");
+        measured("launches,copies,allocations,ping,sessions,revocation,cleanup,dataflow,capabilities");
     assert!(report["native"]["absent"].is_string(), "{report:#}");
     let figures = names(&report);
-    assert_eq!(figures.len(), 39);
+    assert_eq!(figures.len(), 42);
     for figure in [
         "launch_ns",
         "pinned_h2d",
@@ -56,6 +56,8 @@ fn a_quick_bench_on_the_software_gpu_measures_every_figure_and_judges_none() {
         "revoke_descendant_ns",
         "revoke_quiescent_us",
         "revoke_reclaimed_ms",
+        "cleanup_returned_ms",
+        "cleanup_ping_max_ms",
         "dataflow_speedup",
         "caps_check_ns",
         "caps_revoke_ns",

@@ -21,6 +21,8 @@ pub(crate) enum Group {
     Sessions,
     /// Taking capabilities, and the memory behind them, back.
     Revocation,
+    /// What a client that is killed held.
+    Cleanup,
     /// Four sessions that hand their results on.
     Dataflow,
     /// Losing the executor.
@@ -47,13 +49,14 @@ pub(super) enum Place {
 }
 
 impl Group {
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Launches,
         Self::Copies,
         Self::Allocations,
         Self::Ping,
         Self::Sessions,
         Self::Revocation,
+        Self::Cleanup,
         Self::Dataflow,
         Self::Failover,
         Self::Swapping,
@@ -69,6 +72,7 @@ impl Group {
             Self::Ping => "ping",
             Self::Sessions => "sessions",
             Self::Revocation => "revocation",
+            Self::Cleanup => "cleanup",
             Self::Dataflow => "dataflow",
             Self::Failover => "failover",
             Self::Swapping => "swapping",
@@ -79,7 +83,7 @@ impl Group {
     pub(super) fn place(self) -> Place {
         match self {
             Self::Launches | Self::Copies | Self::Allocations => Place::Driver,
-            Self::Ping | Self::Sessions | Self::Revocation | Self::Dataflow => Place::Kernel,
+            Self::Ping | Self::Sessions | Self::Revocation | Self::Cleanup | Self::Dataflow => Place::Kernel,
             Self::Failover => Place::Standby,
             Self::Swapping => Place::LittleMemory,
             Self::Capabilities => Place::Worker,
@@ -109,13 +113,14 @@ const fn figure(group: Group, name: &'static str, unit: Unit, bar: Bar, meaning:
 
 use Bar::{AtLeast, AtLeastNativeTimes, AtLeastOther, AtMost, AtMostNativePlus};
 use Group::{
-    Allocations, Capabilities, Copies, Dataflow, Failover, Launches, Ping, Revocation, Sessions, Swapping,
+    Allocations, Capabilities, Cleanup, Copies, Dataflow, Failover, Launches, Ping, Revocation, Sessions,
+    Swapping,
 };
 use Unit::{Gigabytes, Microseconds, Milliseconds, Nanoseconds, PerSecond, Times};
 
 /// Every figure, in the order of the table.
 #[rustfmt::skip]
-pub(super) static FIGURES: [Figure; 43] = [
+pub(super) static FIGURES: [Figure; 46] = [
     figure(Launches, "launch_ns", Nanoseconds, AtMost(150.0), "time in cuLaunchKernel, bursts of 512 from idle"),
     figure(Launches, "launches_per_s", PerSecond, AtLeastNativeTimes(0.95), "launches without a pause, the wait at the end included"),
     figure(Launches, "launch_sync_p50_ns", Nanoseconds, AtMostNativePlus(600.0), "cuLaunchKernel and cuStreamSynchronize, median"),
@@ -138,6 +143,9 @@ pub(super) static FIGURES: [Figure; 43] = [
     figure(Revocation, "revoke_to_quiescent_us", Microseconds, Bar::None, "the same, from the call on"),
     figure(Revocation, "revoke_reclaimed_ms", Milliseconds, AtMost(1.0), "1 GiB of a session's own that is closed: from severed to scrubbed and given back"),
     figure(Revocation, "revoke_to_reclaimed_ms", Milliseconds, Bar::None, "the same, from the call on"),
+    figure(Cleanup, "cleanup_returned_ms", Milliseconds, AtMost(100.0), "from killing a client with 20,000 capabilities (2,000 with --quick) until all of them are given back"),
+    figure(Cleanup, "cleanup_ping_max_ms", Milliseconds, AtMost(10.0), "another client's slowest ping meanwhile"),
+    figure(Cleanup, "cleanup_idle_ping_max_ms", Milliseconds, Bar::None, "the same with nothing to clean up"),
     figure(Dataflow, "dataflow_speedup", Times, AtLeast(2.0), "four stages in four sessions: copies through the host, against shared memory"),
     figure(Dataflow, "dataflow_shared_ms", Milliseconds, Bar::None, "the four stages with read-only shares"),
     figure(Dataflow, "dataflow_copied_ms", Milliseconds, Bar::None, "the four stages with copies through the host"),
@@ -213,6 +221,8 @@ mod tests {
         assert_eq!(bar("revoke_severed_ms"), "<= 1 ms");
         assert_eq!(bar("revoke_quiescent_us"), "<= 300 us");
         assert_eq!(bar("revoke_reclaimed_ms"), "<= 1 ms");
+        assert_eq!(bar("cleanup_returned_ms"), "<= 100 ms");
+        assert_eq!(bar("cleanup_ping_max_ms"), "<= 10 ms");
         assert_eq!(bar("dataflow_speedup"), ">= 2 times");
         assert_eq!(bar("failover_ms"), "<= 1000 ms");
         assert_eq!(bar("swap_gb_s"), ">= 0.80 of pinned_h2d");

@@ -30,6 +30,8 @@ pub(in crate::bench) struct Amounts {
     /// Capabilities that one revocation ends.
     pub(super) descendants: u32,
     pub(super) revocations: usize,
+    /// Capabilities of a client that is killed.
+    pub(super) held: u32,
     /// Memory that is taken back from whoever has it.
     pub(super) revoked_bytes: u64,
     /// What each stage works on: whole pages of 2 MiB.
@@ -76,6 +78,7 @@ impl Effort {
                 sessions: 3,
                 descendants: 1_000,
                 revocations: 1,
+                held: 2_000,
                 revoked_bytes: 64 << 20,
                 stage_bytes: 2 << 20,
                 dataflows: 1,
@@ -97,6 +100,7 @@ impl Effort {
                 sessions: 10,
                 descendants: 10_000,
                 revocations: 3,
+                held: 20_000,
                 revoked_bytes: 256 << 20,
                 stage_bytes: 16 << 20,
                 dataflows: 3,
@@ -118,6 +122,7 @@ impl Effort {
                 sessions: 30,
                 descendants: 10_000,
                 revocations: 5,
+                held: 20_000,
                 revoked_bytes: 1 << 30,
                 stage_bytes: 256 << 20,
                 dataflows: 7,
@@ -140,7 +145,7 @@ mod tests {
         assert!(quick.bursts < brief.bursts && brief.bursts < full.bursts);
         assert!(quick.copy_bytes < brief.copy_bytes);
         assert_eq!((full.copy_bytes, full.revoked_bytes), (1 << 30, 1 << 30));
-        assert_eq!((full.descendants, full.stage_bytes), (10_000, 256 << 20));
+        assert_eq!((full.descendants, full.held, full.stage_bytes), (10_000, 20_000, 256 << 20));
         assert!(full.sustained_launches >= 10_000);
     }
 }

@@ -5,6 +5,7 @@
 
 mod allocations;
 mod capabilities;
+mod cleanup;
 mod copies;
 mod dataflow;
 mod effort;
@@ -50,6 +51,9 @@ pub(crate) struct WorkerArguments {
     /// The kernel's socket, for what only Bulkhead has.
     #[arg(long)]
     socket: Option<PathBuf>,
+    /// Only hold so many capabilities, until it is killed.
+    #[arg(long)]
+    hold: Option<u32>,
 }
 
 /// Why something could not be measured.
@@ -141,6 +145,10 @@ pub(crate) fn worker(arguments: &WorkerArguments) -> Result<ExitCode, Failure> {
     let parent = Some(rustix::process::Signal::KILL);
     rustix::process::set_parent_process_death_signal(parent).map_err(Failure::doing("PR_SET_PDEATHSIG"))?;
     let amounts = arguments.effort.amounts();
+    if let Some(held) = arguments.hold {
+        let socket = arguments.socket.clone().unwrap_or_else(bulkhead_client::default_socket);
+        cleanup::hold(&socket, held).map_err(|trouble| Failure::new(trouble.to_string()))?;
+    }
     let found = match arguments.what[..] {
         [group] if !group.exists_natively() => {
             let socket = arguments.socket.clone().unwrap_or_else(bulkhead_client::default_socket);
@@ -169,6 +177,7 @@ fn parts(group: Group) -> &'static [(&'static str, Part)] {
             ("revoke_quiescent_us", revocation::quiescent),
             ("revoke_reclaimed_ms", revocation::reclaimed),
         ],
+        Group::Cleanup => &[("cleanup_returned_ms", cleanup::measure)],
         Group::Dataflow => &[("dataflow_speedup", dataflow::measure)],
         Group::Failover => &[("failover_ms", failover::measure)],
         Group::Swapping => &[("swap_gb_s", swapping::measure)],
@@ -228,6 +237,7 @@ fn measure(
             Group::Ping
             | Group::Sessions
             | Group::Revocation
+            | Group::Cleanup
             | Group::Dataflow
             | Group::Failover
             | Group::Swapping
