@@ -182,6 +182,8 @@ impl Attacker {
         }
         match name {
             "bytes" | "length" => [1, 64, 512, 4096, 100_000].get(self.dice.place(5)).copied().unwrap_or(1),
+            // Where there is a choice, 0 mostly leaves it to the kernel.
+            _ if self.dice.once_in(2) => 0,
             _ => u64::from(self.dice.below(4)),
         }
     }

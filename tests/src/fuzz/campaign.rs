@@ -38,6 +38,8 @@ const REMEMBERED: usize = 12;
 const LED: u32 = 250;
 /// How many steps of it at most.
 const LED_STEPS: usize = 250;
+/// Between two words on how far it is.
+const TOLD: Duration = Duration::from_secs(20);
 /// What a kernel may grow by from its warm-up to the end, in bytes.
 const GROWTH_BYTES_MAX: u64 = 16 << 20;
 
@@ -269,7 +271,8 @@ impl<'a> Run<'a> {
         let end = self.campaign.first.saturating_add(self.campaign.connections);
         let warm = self.campaign.first + (self.campaign.connections / 5).max(ROUND);
         let mut open = None;
-        let mut told = Instant::now();
+        let started = Instant::now();
+        let mut told = started;
         while !self.has_failed() && self.next.load(Ordering::Relaxed) < end {
             let until = self.next.load(Ordering::Relaxed).saturating_add(ROUND).min(end);
             self.suspects.lock().expect("nobody panics with it").clear();
@@ -291,9 +294,13 @@ impl<'a> Run<'a> {
                 drop(known);
                 self.fail(what);
             }
-            if told.elapsed() > Duration::from_secs(60) {
+            if told.elapsed() > TOLD {
                 told = Instant::now();
-                println!("{until} of {end}, {resident} bytes are resident");
+                let done = until - self.campaign.first;
+                let a_second = done / started.elapsed().as_secs().max(1);
+                println!(
+                    "{until} of {end}, {a_second} a second, {resident} bytes of the kernel are resident"
+                );
             }
         }
     }
@@ -404,7 +411,11 @@ impl fmt::Display for Report {
             (f64::from(u32::try_from(self.connections).unwrap_or(u32::MAX))) / self.duration.as_secs_f64(),
         )?;
         writeln!(f, "{} pings of a neighbour, {:?} at most", self.pings.count, self.pings.longest)?;
-        writeln!(f, "{} bytes were resident, {} at the end", self.resident.0, self.resident.1)?;
+        writeln!(
+            f,
+            "{} bytes of the kernel were resident, {} at the end; {GROWTH_BYTES_MAX} more are allowed",
+            self.resident.0, self.resident.1
+        )?;
         write!(f, "{}", self.coverage)
     }
 }

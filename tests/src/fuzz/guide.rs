@@ -158,15 +158,16 @@ impl Guide {
         self.call(attacker, at, Manner::Honest)
     }
 
-    /// Something that makes capabilities, and has done so before.
+    /// Something that has answered before, and mostly makes capabilities: what is lacking may come of it.
     fn source(&self, attacker: &mut Attacker) -> Option<usize> {
         let interfaces = Rc::clone(&attacker.interfaces);
         let cheap = !attacker.dice.once_in(6);
+        let any = attacker.dice.once_in(3);
         let makes = |stop: &Stop| {
             let method = method(&interfaces, stop.method);
             method.is_some_and(|method| {
                 let wanted = !(cheap && dear(&method.name)) && method.name != "revoke";
-                wanted && !method.capabilities.is_empty()
+                wanted && (any || !method.capabilities.is_empty())
             })
         };
         let sources = self.stops.iter().enumerate();

@@ -18,8 +18,8 @@ use super::{
     untyped::{Struct, Untyped},
 };
 
-/// Structs and numbers of a kind that an attacker remembers.
-const REMEMBERED: usize = 96;
+/// Structs of a type, and numbers of a name, that an attacker remembers.
+const REMEMBERED: usize = 16;
 /// Elements of a list that are looked at.
 const ELEMENTS: u32 = 16;
 /// Words of a struct that can be told back.
@@ -167,10 +167,13 @@ impl Harvest<'_> {
     }
 }
 
-/// Remembers the latest.
-fn remember<T>(known: &mut Vec<T>, new: T) {
-    if known.len() >= REMEMBERED {
-        known.remove(0);
+/// Remembers the latest of each kind.
+fn remember<K: PartialEq, V>(known: &mut Vec<(K, V)>, new: (K, V)) {
+    let mut same = known.iter().enumerate().filter(|(_, (kind, _))| *kind == new.0);
+    if let Some((first, _)) = same.next()
+        && same.count() + 1 >= REMEMBERED
+    {
+        known.remove(first);
     }
     known.push(new);
 }
