@@ -2,7 +2,7 @@
 
 use crate::ast::{Address, Instruction, Operand, Space};
 use crate::report::Reason;
-use crate::table::{Row, Treatment};
+use crate::table::{Effect, Row, Treatment, Width};
 
 /// A memory access, as far as the guard has to know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,22 +19,23 @@ pub(crate) struct Access<'a> {
 
 /// Decodes a memory instruction whose modifiers the table knows; none where the row is no memory access.
 pub(crate) fn decode<'a>(row: &Row, instruction: &'a Instruction) -> Result<Option<Access<'a>>, Reason> {
-    let (index, reads_only) = match row.treatment {
-        Treatment::Load => (1, true),
-        Treatment::Store | Treatment::Reduction => (0, false),
-        Treatment::Atomic => (1, false),
+    let memory = match row.treatment {
+        Treatment::Load | Treatment::Store | Treatment::Reduction | Treatment::Atomic => row.memory.first(),
         Treatment::Pure
         | Treatment::Move
         | Treatment::Branch
         | Treatment::Barrier
         | Treatment::Hint
-        | Treatment::Refused(_) => return Ok(None),
+        | Treatment::Refused(_) => None,
     };
-    let opcode = row.opcode;
+    let Some(memory) = memory else { return Ok(None) };
+    let (opcode, index) = (row.name, memory.operand);
+    let reads_only = memory.effect == Effect::Reads;
     let Some(Operand::Address(address)) = instruction.operands.get(index) else {
         return Err(Reason::Malformed(format!("operand {} of `{opcode}` is not an address", index + 1)));
     };
-    let mut spaces = instruction.modifiers.iter().filter_map(|modifier| space(modifier));
+    let permitted = |modifier: &&String| memory.permits(modifier);
+    let mut spaces = instruction.modifiers.iter().filter(permitted).filter_map(|modifier| space(modifier));
     let space = match (spaces.next(), spaces.next()) {
         (Some(space), None) => space,
         (None, _) => {
@@ -44,22 +45,32 @@ pub(crate) fn decode<'a>(row: &Row, instruction: &'a Instruction) -> Result<Opti
         }
         (Some(_), Some(_)) => return Err(Reason::Malformed(format!("`{opcode}` names two state spaces"))),
     };
+    let bytes = match memory.width {
+        Width::Typed => typed_bytes(opcode, instruction)?,
+        Width::Bytes(bytes) => bytes,
+        Width::Operand(_) | Width::Matrix | Width::Tensor | Width::Handle => {
+            return Err(Reason::NotImplemented { what: format!("what `{opcode}` accesses") });
+        }
+    };
+    if bytes > 16 {
+        return Err(Reason::Malformed(format!("`{opcode}` of {bytes} bytes")));
+    }
+    Ok(Some(Access { space, reads_only, bytes, address, index }))
+}
+
+/// Bytes of the type and vector that the modifiers name.
+fn typed_bytes(opcode: &str, instruction: &Instruction) -> Result<u64, Reason> {
     let mut types = instruction.modifiers.iter().filter_map(|modifier| bytes(modifier));
     let element = match (types.next(), types.next()) {
         (Some(bytes), None) => bytes,
         _ => return Err(Reason::Malformed(format!("`{opcode}` does not name one type"))),
     };
     let mut vectors = instruction.modifiers.iter().filter_map(|modifier| vector(modifier));
-    let elements = match (vectors.next(), vectors.next()) {
-        (None, _) => 1,
-        (Some(elements), None) => elements,
-        (Some(_), Some(_)) => return Err(Reason::Malformed(format!("`{opcode}` names two vector sizes"))),
-    };
-    let bytes = element * elements;
-    if bytes > 16 {
-        return Err(Reason::Malformed(format!("`{opcode}` of {bytes} bytes")));
+    match (vectors.next(), vectors.next()) {
+        (None, _) => Ok(element),
+        (Some(elements), None) => Ok(element * elements),
+        (Some(_), Some(_)) => Err(Reason::Malformed(format!("`{opcode}` names two vector sizes"))),
     }
-    Ok(Some(Access { space, reads_only, bytes, address, index }))
 }
 
 fn space(modifier: &str) -> Option<Space> {

@@ -13,7 +13,7 @@ pub const OPERAND_NESTING_MAX: usize = 3;
 /// Operands of one instruction, elements of its lists included.
 pub const OPERANDS_MAX: usize = 256;
 /// Modifiers of one opcode.
-pub const MODIFIERS_MAX: usize = 16;
+pub const MODIFIERS_MAX: usize = 24;
 /// Entries and functions of one module.
 pub const ENTRIES_MAX: usize = 16 << 10;
 /// Parameters of one entry or function.

@@ -8,20 +8,11 @@ use crate::table::{Row, Treatment};
 /// Checks every operand's shape: destinations are registers, addresses stand only where the table has them,
 /// symbols only where their address is taken or jumped to.
 pub(crate) fn check(row: &Row, instruction: &Instruction) -> Result<(), Reason> {
-    let address = match row.treatment {
-        Treatment::Load | Treatment::Atomic => Some(1),
-        Treatment::Store | Treatment::Reduction | Treatment::Hint => Some(0),
-        Treatment::Pure
-        | Treatment::Move
-        | Treatment::Branch
-        | Treatment::Barrier
-        | Treatment::Refused(_) => None,
-    };
     let vectors = matches!(row.treatment, Treatment::Load | Treatment::Store | Treatment::Move);
     for (index, operand) in instruction.operands.iter().enumerate() {
         let fits = match operand {
-            Operand::Address(_) => address == Some(index),
-            _ if address == Some(index) => false,
+            Operand::Address(_) => row.memory_at(index).is_some(),
+            _ if row.memory_at(index).is_some() => false,
             _ if index < row.destinations => destination(operand, vectors),
             Operand::Symbol(_) => matches!(row.treatment, Treatment::Move | Treatment::Branch),
             Operand::SymbolOffset(..) => row.treatment == Treatment::Move,
@@ -30,10 +21,7 @@ pub(crate) fn check(row: &Row, instruction: &Instruction) -> Result<(), Reason> 
         };
         if !fits {
             let number = index + 1;
-            return Err(Reason::Malformed(format!(
-                "`{}` does not take such an operand {number}",
-                row.opcode
-            )));
+            return Err(Reason::Malformed(format!("`{}` does not take such an operand {number}", row.name)));
         }
     }
     Ok(())

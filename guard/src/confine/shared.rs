@@ -262,7 +262,7 @@ impl<'a> Runs<'a> {
                 _ => self.single(member, access.bytes),
             }
         }
-        if row.treatment == Treatment::Branch || matches!(row.opcode, "ret" | "exit") {
+        if row.treatment == Treatment::Branch || matches!(row.name, "ret" | "exit") {
             self.close_all();
             return;
         }

@@ -87,7 +87,7 @@ fn instruction(cursor: &mut Cursor<'_>) -> Parsed<Instruction> {
         }
         Err(stop) => {
             // What a refused opcode's operands look like is beside the point.
-            if let Some(reason) = table::refusal(&opcode) {
+            if let Some(reason) = table::refusal(&opcode, &modifiers) {
                 cursor.report.replace_since(before, opcode_span, reason);
             }
             Err(stop)

@@ -1,0 +1,46 @@
+//! Rows of opcodes that access memory in a way that can be confined.
+
+use super::{Align, BITS, Effect, FLOAT, INT, Memory, Row, Treatment, Width, row};
+
+const ORDER: &str = "weak volatile relaxed acquire release acq_rel cta gpu sys";
+const CACHE: &str = "ca cg cs lu cv wb wt";
+const MEMORY: &str = "b8 u8 s8 b16 u16 s16 b32 u32 s32 b64 u64 s64 f32 f64 v2 v4";
+const SPACES: &str = "global shared shared::cta local";
+const UPDATES: &str = "global shared shared::cta and or xor cas exch add inc dec min max noftz";
+
+/// An access of the type and vector that the modifiers name, aligned to all of it.
+const fn typed(operand: usize, effect: Effect, spaces: &'static str) -> Memory {
+    Memory { operand, effect, spaces, width: Width::Typed, align: Align::Natural }
+}
+
+const LOAD: &[Memory] = &[typed(
+    1,
+    Effect::Reads,
+    "generic global shared shared::cta shared::cluster local const param param::entry param::func",
+)];
+const STORE: &[Memory] =
+    &[typed(0, Effect::Writes, "generic global shared shared::cta shared::cluster local param param::func")];
+const ATOMIC: &[Memory] = &[typed(1, Effect::Updates, "generic global shared shared::cta shared::cluster")];
+const REDUCTION: &[Memory] =
+    &[typed(0, Effect::Updates, "generic global shared shared::cta shared::cluster")];
+const PREFETCH: &[Memory] = &[Memory {
+    operand: 0,
+    effect: Effect::Touches,
+    spaces: "generic global local",
+    width: Width::Bytes(1),
+    align: Align::Bytes(1),
+}];
+
+const fn access(row: Row, memory: &'static [Memory]) -> Row {
+    Row { memory, ..row }
+}
+
+/// Sorted by name.
+pub(super) const ROWS: &[Row] = &[
+    access(row("atom", Treatment::Atomic, (1, 3, 4), &[ORDER, UPDATES, BITS, INT, FLOAT]), ATOMIC),
+    access(row("ld", Treatment::Load, (1, 2, 2), &[SPACES, "param const nc", ORDER, CACHE, MEMORY]), LOAD),
+    access(row("prefetch", Treatment::Hint, (0, 1, 1), &["global local L1 L2"]), PREFETCH),
+    access(row("prefetchu", Treatment::Hint, (0, 1, 1), &["L1"]), PREFETCH),
+    access(row("red", Treatment::Reduction, (0, 2, 2), &[ORDER, UPDATES, BITS, INT, FLOAT]), REDUCTION),
+    access(row("st", Treatment::Store, (0, 2, 2), &[SPACES, ORDER, CACHE, MEMORY]), STORE),
+];

@@ -1,0 +1,191 @@
+//! What the table says of PTX's opcodes.
+
+use super::*;
+
+fn of(text: &str) -> (String, Vec<String>) {
+    let mut words = text.split('.').map(str::to_owned);
+    (words.next().unwrap_or_default(), words.collect())
+}
+
+fn row_named(text: &str) -> Option<&'static Row> {
+    let (opcode, modifiers) = of(text);
+    find(&opcode, &modifiers)
+}
+
+#[test]
+fn the_rows_are_sorted_and_no_form_has_two() {
+    let mut names = std::collections::HashSet::new();
+    for table in TABLES {
+        assert!(table.windows(2).all(|pair| pair[0].name < pair[1].name));
+        assert!(table.iter().all(|row| names.insert(row.name)));
+    }
+}
+
+#[test]
+fn an_opcode_that_is_not_in_the_table_is_refused_by_its_name() {
+    let mut word = 1_u64;
+    println!("seed 1");
+    for _ in 0..20_000 {
+        let mut name = String::new();
+        for _ in 0..3 + word % 6 {
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            name.push(char::from(b'a' + u8::try_from((word >> 33) % 26).unwrap()));
+        }
+        if rows(&name).next().is_some() {
+            continue;
+        }
+        let reason = refusal(&name, &[]).map(|reason| reason.to_string()).unwrap_or_default();
+        assert!(reason.contains(&format!("the instruction `{name}`")), "{name}: {reason}");
+    }
+    assert!(refusal("add", &[]).is_none());
+}
+
+#[test]
+fn a_row_does_not_know_the_words_of_the_forms_that_have_rows_of_their_own() {
+    for row in TABLES.iter().flat_map(|table| table.iter()) {
+        let (opcode, form) = of(row.name);
+        let Some(last) = form.last() else { continue };
+        let same = |other: &Row| {
+            (other.treatment, other.destinations, other.memory)
+                == (row.treatment, row.destinations, row.memory)
+        };
+        for other in rows(&opcode).filter(|other| other.form().count() < form.len() && !same(other)) {
+            let known = other.modifiers.iter().any(|words| holds_word(words, last));
+            assert!(!known, "`{}` knows the last word of `{}`", other.name, row.name);
+        }
+    }
+}
+
+#[test]
+fn a_refused_form_of_an_accepted_opcode_is_refused_by_the_form() {
+    for text in [
+        "st.async.shared::cluster.b32",
+        "ld.mmio.relaxed.sys.global.b32",
+        "red.async.add.u32",
+        "barrier.cluster.arrive",
+    ] {
+        let (opcode, modifiers) = of(text);
+        assert!(refusal(&opcode, &modifiers).is_some(), "{text}");
+        assert!(refusal(&opcode, &[]).is_none(), "{text}");
+    }
+}
+
+#[test]
+fn rows_name_addresses_only_where_operands_can_be() {
+    for row in TABLES.iter().flat_map(|table| table.iter()) {
+        let passes = !matches!(row.treatment, Treatment::Refused(_));
+        for memory in row.memory {
+            assert!(!passes || memory.operand < row.most, "{}", row.name);
+            assert!(memory.operand >= row.destinations, "{} writes its address", row.name);
+        }
+        let accesses = matches!(
+            row.treatment,
+            Treatment::Load | Treatment::Store | Treatment::Atomic | Treatment::Reduction | Treatment::Hint
+        );
+        assert!(!passes || accesses != row.memory.is_empty(), "{}", row.name);
+    }
+}
+
+/// An instruction, its address operands with what is done there, and whether it passes.
+type Touching = (&'static str, &'static [(usize, Effect)], bool);
+
+/// Every instruction of PTX that can touch memory.
+const TOUCHING_MEMORY: &[Touching] = {
+    use Effect::{Reads, Touches, Updates, Writes};
+    &[
+        ("ld.global.nc.u32", &[(1, Reads)], true),
+        ("ld.u32", &[(1, Reads)], true),
+        ("ldu.global.u32", &[(1, Reads)], false),
+        ("ld.mmio.relaxed.sys.u32", &[(1, Reads)], false),
+        ("st.global.u32", &[(0, Writes)], true),
+        ("st.mmio.relaxed.sys.u32", &[(0, Writes)], false),
+        ("atom.global.add.u32", &[(1, Updates)], true),
+        ("red.global.add.u32", &[(0, Updates)], true),
+        ("multimem.ld_reduce.add.u32", &[(1, Reads)], false),
+        ("multimem.st.u32", &[(0, Writes)], false),
+        ("multimem.red.add.u32", &[(0, Updates)], false),
+        ("cp.async.ca.shared.global", &[(0, Writes), (1, Reads)], false),
+        ("cp.async.cg.shared.global", &[(0, Writes), (1, Reads)], false),
+        ("cp.async.bulk.global.shared::cta.bulk_group", &[(0, Writes), (1, Reads), (3, Updates)], false),
+        ("cp.reduce.async.bulk.global.shared::cta", &[(0, Updates), (1, Reads), (3, Updates)], false),
+        ("cp.async.bulk.prefetch.L2.global", &[(0, Touches)], false),
+        ("cp.async.bulk.tensor.2d", &[(0, Writes), (1, Reads), (2, Updates)], false),
+        ("cp.reduce.async.bulk.tensor.2d", &[(0, Updates), (1, Reads)], false),
+        ("cp.async.bulk.prefetch.tensor.2d", &[(0, Touches)], false),
+        ("cp.async.mbarrier.arrive", &[(0, Updates)], false),
+        ("tensormap.replace.tile", &[(0, Writes)], false),
+        ("tensormap.cp_fenceproxy.global.shared::cta", &[(0, Writes), (1, Reads)], false),
+        ("fence.proxy.tensormap::generic.acquire", &[(0, Touches)], false),
+        ("prefetch.global.L2", &[(0, Touches)], true),
+        ("prefetchu.L1", &[(0, Touches)], true),
+        ("prefetch.tensormap", &[(0, Touches)], false),
+        ("discard.global.L2", &[(0, Writes)], false),
+        ("applypriority.global.L2::evict_normal", &[(0, Touches)], false),
+        ("createpolicy.range.global", &[(1, Touches)], false),
+        ("wmma.load.a", &[(1, Reads)], false),
+        ("wmma.store.d", &[(0, Writes)], false),
+        ("ldmatrix.sync", &[(1, Reads)], false),
+        ("stmatrix.sync", &[(0, Writes)], false),
+        ("mbarrier.init", &[(0, Updates)], false),
+        ("mbarrier.inval", &[(0, Updates)], false),
+        ("mbarrier.expect_tx", &[(0, Updates)], false),
+        ("mbarrier.complete_tx", &[(0, Updates)], false),
+        ("mbarrier.arrive", &[(1, Updates)], false),
+        ("mbarrier.arrive_drop", &[(1, Updates)], false),
+        ("mbarrier.test_wait", &[(1, Updates)], false),
+        ("mbarrier.try_wait", &[(1, Updates)], false),
+        ("clusterlaunchcontrol.try_cancel", &[(0, Writes), (1, Updates)], false),
+        ("st.async", &[(0, Writes), (2, Updates)], false),
+        ("red.async", &[(0, Updates), (2, Updates)], false),
+        ("mapa", &[], false),
+        ("st.bulk", &[(0, Writes)], false),
+        ("tcgen05.alloc", &[(0, Writes)], false),
+        ("tcgen05.ld", &[(1, Reads)], false),
+        ("tcgen05.st", &[(0, Writes)], false),
+        ("tcgen05.mma", &[(0, Updates)], false),
+        ("tcgen05.commit", &[(0, Updates)], false),
+        ("tex.2d", &[(1, Reads)], false),
+        ("tld4.r", &[(1, Reads)], false),
+        ("suld.b", &[(1, Reads)], false),
+        ("sust.b", &[(0, Writes)], false),
+        ("sured.b", &[(0, Updates)], false),
+        ("txq.width", &[(1, Reads)], false),
+        ("suq.width", &[(1, Reads)], false),
+        ("wgmma.mma_async", &[], false),
+        ("alloca", &[], false),
+        ("call", &[], false),
+        ("brx.idx", &[], false),
+    ]
+};
+
+#[test]
+fn every_instruction_that_can_touch_memory_has_a_row_with_its_addresses() {
+    for (text, addresses, passes) in TOUCHING_MEMORY {
+        let row = row_named(text).unwrap_or_else(|| unreachable!("{text} has no row"));
+        let found: Vec<(usize, Effect)> =
+            row.memory.iter().map(|memory| (memory.operand, memory.effect)).collect();
+        assert_eq!(found, *addresses, "{text}");
+        assert_eq!(!matches!(row.treatment, Treatment::Refused(_)), *passes, "{text}");
+    }
+}
+
+/// PTX ISA 9.0, "Instruction Set".
+const OPCODES: &str = "abs activemask add addc alloca and applypriority atom bar barrier bfe bfi bfind bmsk \
+    bra brev brkpt brx call clusterlaunchcontrol clz cnot copysign cos cp createpolicy cvt cvta discard div \
+    dp2a dp4a elect ex2 exit fence fma fns getctarank griddepcontrol isspacep istypep ld ldmatrix ldu lg2 lop3 \
+    mad mad24 madc mapa match max mbarrier membar min mma mov movmatrix mul mul24 multimem nanosleep neg not or \
+    pmevent popc prefetch prefetchu prmt rcp red redux rem ret rsqrt sad selp set setmaxnreg setp shf shfl shl \
+    shr sin slct sqrt st stackrestore stacksave stmatrix sub subc suld suq sured sust szext tanh tcgen05 \
+    tensormap testp tex tld4 trap txq vabsdiff vabsdiff2 vabsdiff4 vadd vadd2 vadd4 vavrg2 vavrg4 vmad vmax \
+    vmax2 vmax4 vmin vmin2 vmin4 vote vset vset2 vset4 vshl vshr vsub vsub2 vsub4 wgmma wmma xor";
+
+#[test]
+fn every_opcode_of_ptx_has_a_row() {
+    for opcode in OPCODES.split_whitespace() {
+        assert!(find(opcode, &[]).is_some(), "{opcode}");
+    }
+    for row in TABLES.iter().flat_map(|table| table.iter()) {
+        let (opcode, _) = of(row.name);
+        assert!(OPCODES.split_whitespace().any(|known| known == opcode), "{opcode}");
+    }
+}
