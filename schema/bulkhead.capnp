@@ -249,8 +249,9 @@ interface GpuCopySession {
   allocate @0 (bytes :UInt64) -> (result :Result(BufferCreated));
   # Memory of its own: rounded up to 2 MiB, scrubbed. Meant to be cut up by the client.
 
-  allocateHost @1 (bytes :UInt64) -> (result :Result(HostBufferCreated));
-  # Host memory that the device can copy from and to without staging.
+  allocateHost @1 (bytes :UInt64, mapped :Bool) -> (result :Result(HostBufferCreated));
+  # Host memory that the device can copy from and to without staging. Where `mapped`, kernels reach it too: it has device
+  # addresses, and is rounded up to 2 MiB. It is meant to be cut up by the client.
 
   fence @2 (stream :UInt32, position :UInt64) -> (result :Result(FenceCreated));
   # A capability for a point of a stream, for others to wait on.
@@ -362,6 +363,7 @@ struct HostBufferCreated {
   handle @1 :Handle;
   memory @2 :Token;           # Fetch: the memfd.
   bytes @3 :UInt64;           # Rounded up to whole pages.
+  address @4 :UInt64;         # Device address; 0 where kernels do not reach it.
 }
 
 struct ModuleLoaded {
@@ -402,7 +404,7 @@ struct ViewCreated {
 
 struct BufferInfo {
   handle @0 :Handle;          # In the session that it belongs to.
-  address @1 :UInt64;         # 0 for host memory.
+  address @1 :UInt64;         # 0 for host memory that kernels do not reach.
   bytes @2 :UInt64;
   session @3 :UInt32;         # The session that it belongs to.
   writable @4 :Bool;

@@ -9,14 +9,17 @@ struct Request {
   union {
     describe @1 :Void;
     openSession @2 :OpenSession;
-    closeSession @3 :UInt32;          # The session; answered when its work has passed and its memory is gone.
+    closeSession @3 :UInt32;          # The session; answered when its work has passed and its memory is gone. `quiescent` first
+                                      # where all is gone but host memory that its kernels reached, which stays mapped in its
+                                      # slot until no kernel runs on the device: until `ok`, the slot is nobody's.
     mapArena @4 :Range;               # New memory, scrubbed before it is seen. Session pauses while its sinks are replaced;
                                       # `outOfMemory` where its work runs on beyond the deadline.
     unmapArena @5 :Range;             # What is mapped there goes, however long the session's work takes to pass:
                                       # `quiescent` once it has, `ok` once the memory is given back, scrubbed first where
-                                      # nobody else has it, and sinks are in its place.
+                                      # nobody else has it, and sinks are in its place. Host memory too: it is `ok` when it
+                                      # is not registered any more, at a moment when no kernel runs on the device.
     bind @6 :Bind;
-    registerHost @7 :RegisterHost;    # One descriptor: the memfd.
+    registerHost @7 :RegisterHost;    # One descriptor: the memfd. Where it has an address, the session pauses, as for `mapArena`.
     unbind @8 :Unbind;                # Refused from the answer on.
     drain @9 :UInt32;                 # Answered once everything the session submitted before has passed.
     loadImage @10 :LoadImage;         # One descriptor: the sealed memfd with the canonical PTX.
@@ -128,6 +131,8 @@ struct Range {
 struct RegisterHost {
   name @0 :Name;
   bytes @1 :UInt64;
+  address @2 :UInt64;         # Where the session's kernels reach it, in the half of its slot that takes stores and in whole
+                              # pages of 2 MiB; 0 where they do not.
 }
 
 struct LoadImage {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bulkhead_gpu::{DeviceAddress, EntryId, HostRange};
+use bulkhead_gpu::{DeviceAddress, EntryId, HostAddress, HostRange};
 use bulkhead_ring::Bind;
 use bulkhead_schema::{
     Handle,
@@ -65,6 +65,8 @@ pub(crate) enum Object {
     Buffer { address: u64, bytes: u64, may: Use },
     /// Host memory registered with the device.
     Host(Box<Pinned>),
+    /// Host memory in the session's window, and where the executor has it.
+    Mapped { address: u64, memory: HostRange },
     /// An entry of an image.
     Entry(Box<Entry>),
     /// A loaded image with the handles of its entries.
@@ -81,9 +83,16 @@ impl Object {
         match self {
             Self::Host(_) | Self::Entry(_) | Self::Image { .. } => true,
             // Pages change in a pause only.
-            Self::Buffer { .. } => false,
+            Self::Buffer { .. } | Self::Mapped { .. } => false,
         }
     }
+}
+
+/// The range `[offset, offset + bytes)` of host memory, if it lies in it.
+pub(crate) fn part(memory: HostRange, offset: u64, bytes: u64) -> Option<HostRange> {
+    let (offset, bytes) = (usize::try_from(offset).ok()?, usize::try_from(bytes).ok()?);
+    (offset <= memory.bytes && bytes <= memory.bytes - offset)
+        .then(|| HostRange { at: HostAddress(memory.at.0 + offset), bytes })
 }
 
 type Bound = Option<(u32, Object)>;
@@ -162,6 +171,9 @@ impl Bindings {
                 (allowed && offset <= *size && bytes <= size - offset)
                     .then(|| DeviceAddress(address + offset))
             }
+            Object::Mapped { address, memory } => {
+                part(*memory, offset, bytes).map(|_| DeviceAddress(address + offset))
+            }
             Object::Host(_) | Object::Entry(_) | Object::Image { .. } => None,
         }
     }
@@ -170,6 +182,7 @@ impl Bindings {
     pub(crate) fn host(&self, name: Bind, offset: u64, bytes: u64) -> Option<HostRange> {
         match self.get(name.slot, name.generation)? {
             Object::Host(memory) => memory.part(offset, bytes),
+            Object::Mapped { memory, .. } => part(*memory, offset, bytes),
             Object::Buffer { .. } | Object::Entry(_) | Object::Image { .. } => None,
         }
     }
@@ -182,7 +195,7 @@ impl Bindings {
         }
         match object {
             Object::Entry(entry) => Some(entry),
-            Object::Buffer { .. } | Object::Host(_) | Object::Image { .. } => None,
+            Object::Buffer { .. } | Object::Host(_) | Object::Mapped { .. } | Object::Image { .. } => None,
         }
     }
 
@@ -226,6 +239,20 @@ mod tests {
         bindings.bind(BUFFER, buffer(Use::Read)).unwrap();
         assert!(bindings.device(NAME, 0, 1, Use::Read).is_some());
         assert!(bindings.device(NAME, 0, 1, Use::ReadWrite).is_none());
+    }
+
+    #[test]
+    fn host_memory_in_the_window_resolves_as_both_and_only_inside_it() {
+        let mut bindings = Bindings::default();
+        let memory = HostRange { at: HostAddress(1 << 30), bytes: 100 };
+        bindings.bind(BUFFER, Object::Mapped { address: 1 << 45, memory }).unwrap();
+        let range = HostRange { at: HostAddress((1 << 30) + 10), bytes: 90 };
+        assert_eq!(bindings.host(NAME, 10, 90), Some(range));
+        assert_eq!(bindings.device(NAME, 10, 90, Use::ReadWrite), Some(DeviceAddress((1 << 45) + 10)));
+        for (offset, bytes) in [(10, 91), (101, 0), (u64::MAX, 1), (1, u64::MAX), (u64::MAX, u64::MAX)] {
+            assert_eq!(bindings.host(NAME, offset, bytes), None, "{offset}+{bytes}");
+            assert_eq!(bindings.device(NAME, offset, bytes, Use::Read), None, "{offset}+{bytes}");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ use bulkhead_schema::{Error, ErrorCode};
 use crate::{
     device,
     executor::Executor,
-    job::{Ask, Job, Work},
+    job::{Ask, Job, Span, Work},
     memory::SlotMemory,
     pump::{self, Waiter},
     reaper::{Page, Pinned},
@@ -49,6 +49,8 @@ pub(crate) struct Control {
     page_descriptor: OwnedFd,
     /// Since when a change waits.
     waits_since: Option<Instant>,
+    /// Host memory that no work of the session reaches any more, and that waits for an idle device; with the requests.
+    leaving: Vec<(u64, Span)>,
 }
 
 fn over() -> Error {
@@ -71,6 +73,7 @@ impl Control {
             page: Some(page),
             page_descriptor,
             waits_since: None,
+            leaving: Vec::new(),
         }
     }
 
@@ -94,12 +97,15 @@ impl Control {
     pub(crate) fn run(mut self, jobs: &mpsc::Receiver<Job>) {
         loop {
             let job = match self.waits_since {
-                None => jobs.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
+                None if self.leaving.is_empty() => {
+                    jobs.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected)
+                }
+                None => jobs.recv_timeout(LOOK_LATE),
                 Some(since) => jobs.recv_timeout((since.elapsed() / 32).clamp(LOOK, LOOK_LATE)),
             };
             match job {
                 Ok(Job { id, ask: Ask::Close }) => {
-                    let closed = self.close();
+                    let closed = self.close(id);
                     // What came in while the session was ending: nothing of it is left to be done.
                     for job in jobs.try_iter() {
                         answer(&self.session.link, job.id, &Err(over()));
@@ -116,6 +122,7 @@ impl Control {
                 }
             }
             self.advance();
+            self.let_host_go();
         }
     }
 

@@ -111,7 +111,14 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
         request::RegisterHost(host) => {
             let host = host?;
             let (session, handle) = of_name(host.get_name()?)?;
-            of(session, Ask::RegisterHost { handle, bytes: host.get_bytes(), descriptor: descriptor()? })
+            let (bytes, descriptor) = (host.get_bytes(), descriptor()?);
+            match host.get_address() {
+                0 => of(session, Ask::RegisterHost { handle, bytes, descriptor }),
+                at => {
+                    let span = Span { at, bytes };
+                    of(session, Ask::Change(Change::MapHost { span, handle, descriptor }))
+                }
+            }
         }
         request::Drain(session) => of(session, Ask::Drain),
         request::Fence(fence) => {

@@ -36,6 +36,7 @@ pub(crate) enum Change {
     Share { at: u64, mapping: Mapping },
     Split { arena: Span, at: u64, old: Old },
     Adopt { span: Span, descriptor: OwnedFd },
+    MapHost { span: Span, handle: Handle, descriptor: OwnedFd },
     SwapOut { arenas: Vec<Span>, copy: bool, patience: Duration },
     SwapIn { arenas: Vec<Span>, then: Then },
 }

@@ -8,9 +8,11 @@
 //! # Invariant
 //! No address of a slot is without a mapping but during a call, or after one that left the slot *broken*.
 
+mod host;
+
 use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
 
-use bulkhead_gpu::{Access, DeviceAddress, Error, Gpu, MemoryId, StreamId};
+use bulkhead_gpu::{Access, DeviceAddress, Error, Gpu, HostRange, MemoryId, StreamId};
 use bulkhead_mm::{ARENA_GRANULE_BYTES, PAGE_BYTES, Range, SINK_BYTES, Slot, granules};
 
 use crate::{
@@ -36,13 +38,29 @@ pub(crate) enum Leave {
     AsItIs,
 }
 
+/// What lies in a slot in the place of sinks.
+enum Content {
+    Memory(Mapping),
+    /// Host memory, where the executor has it.
+    Host(HostRange),
+}
+
+impl Content {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Memory(mapping) => mapping.bytes(),
+            Self::Host(range) => range.bytes as u64,
+        }
+    }
+}
+
 /// A slot on the device.
 pub(crate) struct SlotMemory {
     pub(crate) means: Means,
     slot: Slot,
     sink: MemoryId,
     filler: Option<MemoryId>,
-    arenas: BTreeMap<u64, Mapping>,
+    contents: BTreeMap<u64, Content>,
     /// For scrubbing and copying: a stream that no record reaches.
     pub(crate) stream: StreamId,
     broken: bool,
@@ -90,7 +108,7 @@ impl SlotMemory {
                 slot,
                 sink,
                 filler: None,
-                arenas: BTreeMap::new(),
+                contents: BTreeMap::new(),
                 stream,
                 broken: false,
             }),
@@ -145,14 +163,16 @@ impl SlotMemory {
     }
 
     fn overlapping(&self, range: Range) -> Option<u64> {
-        let (at, mapping) = self.arenas.range(..range.end().0).next_back()?;
-        (at + mapping.bytes() > range.start().0).then_some(*at)
+        let (at, content) = self.contents.range(..range.end().0).next_back()?;
+        (at + content.bytes() > range.start().0).then_some(*at)
     }
 
     /// The memory that is mapped at `at`, if it is exactly so long.
     pub(crate) fn find(&self, at: u64, bytes: u64) -> Result<&Mapping, Error> {
-        let found = self.arenas.get(&at).filter(|mapping| mapping.bytes() == bytes);
-        found.ok_or_else(|| refused("there is no such arena"))
+        match self.contents.get(&at) {
+            Some(Content::Memory(mapping)) if mapping.bytes() == bytes => Ok(mapping),
+            _ => Err(refused("there is no such arena")),
+        }
     }
 
     /// Maps zeroed memory of the session's own.
@@ -185,32 +205,43 @@ impl SlotMemory {
     pub(crate) fn put(&mut self, at: u64, mapping: Mapping) -> Result<(), Error> {
         let bytes = mapping.bytes();
         let access = self.check_free(at, bytes)?;
+        self.replace_sinks(at, bytes, access, |gpu| {
+            gpu.map(DeviceAddress(at), mapping.id(), bytes, 1, access)
+        })?;
+        self.means.pieces.insert(at, &mapping);
+        self.contents.insert(at, Content::Memory(mapping));
+        Ok(())
+    }
+
+    /// Has something mapped from `at` on in the place of sinks, with fillers around it.
+    fn replace_sinks<T>(
+        &mut self,
+        at: u64,
+        bytes: u64,
+        access: Access,
+        map: impl FnOnce(&dyn Gpu) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let (low, high) = self.opening(at, at + bytes);
         let filler = if low < at || at + bytes < high { Some(self.filler()?) } else { None };
         self.means.gpu.unmap(DeviceAddress(low), high - low)?;
-        let mut mapped = Vec::new();
-        let mut map = |at: u64, memory: MemoryId, chunk: u64, count: u64| {
-            if count > 0 {
-                self.means.gpu.map(DeviceAddress(at), memory, chunk, count, access)?;
-                mapped.push((at, chunk * count));
+        let mut filled = Vec::new();
+        let mut fill = |from: u64, to: u64| {
+            if let Some(filler) = filler.filter(|_| from < to) {
+                let count = (to - from) / PAGE_BYTES;
+                self.means.gpu.map(DeviceAddress(from), filler, PAGE_BYTES, count, access)?;
+                filled.push((from, to - from));
             }
             Ok(())
         };
-        let done = map(at, mapping.id(), bytes, 1).and_then(|()| {
-            let Some(filler) = filler else { return Ok(()) };
-            map(low, filler, PAGE_BYTES, (at - low) / PAGE_BYTES)?;
-            map(at + bytes, filler, PAGE_BYTES, (high - at - bytes) / PAGE_BYTES)
-        });
-        if let Err(error) = done {
-            for (at, bytes) in mapped {
+        // What is mapped comes last: host memory would take long to unmap.
+        let done = fill(low, at).and_then(|()| fill(at + bytes, high)).and_then(|()| map(&*self.means.gpu));
+        if done.is_err() {
+            for (at, bytes) in filled {
                 self.whole(|memory| memory.means.gpu.unmap(DeviceAddress(at), bytes))?;
             }
             self.whole(|memory| memory.cover(low, high, access))?;
-            return Err(error);
         }
-        self.means.pieces.insert(at, &mapping);
-        self.arenas.insert(at, mapping);
-        Ok(())
+        done
     }
 
     /// Unmaps memory, and gives it back where nobody else has it. Sinks are in its place then.
@@ -223,7 +254,7 @@ impl SlotMemory {
     pub(crate) fn take_out(&mut self, at: u64, bytes: u64, leave: Leave) -> Result<Hole, Error> {
         self.find(at, bytes)?;
         self.means.pieces.remove(at);
-        let Some(mut mapping) = self.arenas.remove(&at) else {
+        let Some(Content::Memory(mut mapping)) = self.contents.remove(&at) else {
             return Err(refused("there is no such arena"));
         };
         let (low, high) = self.opening(at, at + bytes);
@@ -287,11 +318,23 @@ impl SlotMemory {
         if found.is_shared() { Err(refused("the memory is shared")) } else { Ok(()) }
     }
 
-    /// Gives back all memory: the slot holds nothing but scrubbed sinks.
-    pub(crate) fn recycle(&mut self) -> Result<(), Error> {
-        let arenas: Vec<_> = self.arenas.iter().map(|(at, mapping)| (*at, mapping.bytes())).collect();
-        for (at, bytes) in arenas {
+    /// Gives back all memory of the device.
+    pub(crate) fn clear(&mut self) -> Result<(), Error> {
+        let arenas = self.contents.iter().filter_map(|(at, content)| match content {
+            Content::Memory(mapping) => Some((*at, mapping.bytes())),
+            Content::Host(_) => None,
+        });
+        for (at, bytes) in arenas.collect::<Vec<_>>() {
             self.remove(at, bytes, Leave::Scrubbed)?;
+        }
+        Ok(())
+    }
+
+    /// Gives back all memory: the slot holds nothing but scrubbed sinks. No host memory is left in it.
+    pub(crate) fn recycle(&mut self) -> Result<(), Error> {
+        self.clear()?;
+        if !self.contents.is_empty() {
+            return Err(refused("host memory is left in the slot"));
         }
         if let Some(filler) = self.filler.take() {
             self.means.gpu.destroy_memory(filler)?;
@@ -305,13 +348,13 @@ impl SlotMemory {
         let whole = granules(range(at, end - at));
         let others = |granule: u64| {
             let granule = range(granule, ARENA_GRANULE_BYTES);
-            let mut inside = self.arenas.range(..granule.end().0).rev();
+            let mut inside = self.contents.range(..granule.end().0).rev();
             // The last may be the memory itself.
             inside
                 .by_ref()
                 .take(2)
-                .any(|(start, mapping)| *start != at && start + mapping.bytes() > granule.start().0)
-                || self.arenas.range(granule.start().0..granule.end().0).any(|(start, _)| *start != at)
+                .any(|(start, content)| *start != at && start + content.bytes() > granule.start().0)
+                || self.contents.range(granule.start().0..granule.end().0).any(|(start, _)| *start != at)
         };
         let low = if others(whole.start().0) { at } else { whole.start().0 };
         let high = if others(whole.end().0 - ARENA_GRANULE_BYTES) { end } else { whole.end().0 };

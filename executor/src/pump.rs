@@ -353,6 +353,12 @@ mod tests {
         fn unregister_host(&self, _: HostRange) -> Answer {
             no()
         }
+        fn map_host(&self, _: DeviceAddress, _: std::os::fd::BorrowedFd<'_>, _: u64) -> Answer<HostRange> {
+            no()
+        }
+        fn unmap_host(&self, _: DeviceAddress, _: u64) -> Answer {
+            no()
+        }
         fn create_stream(&self, _: i32) -> Answer<StreamId> {
             Ok(StreamId(1))
         }

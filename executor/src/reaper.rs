@@ -18,7 +18,7 @@ use std::{
 use bulkhead_gpu::{Error, Gpu, HostAddress, HostRange, ImageId};
 use bulkhead_ring::memory::{Completion, Shared};
 
-use crate::executor::Executor;
+use crate::{bindings, executor::Executor};
 
 /// How often the reaper looks whether the device is idle.
 const LOOK: Duration = Duration::from_millis(1);
@@ -104,6 +104,12 @@ impl Reaper {
             || self.waiting.load(Ordering::Relaxed) >= WAITING_MAX
     }
 
+    /// Counts host memory that somebody else gives back, until the result is dropped.
+    pub(crate) fn count(&self, bytes: usize) -> Counted {
+        self.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Counted { bytes, waiting_bytes: Arc::clone(&self.waiting_bytes) }
+    }
+
     fn reap(&self, what: Reaped) {
         self.waiting_bytes.fetch_add(what.bytes(), Ordering::Relaxed);
         if !matches!(what, Reaped::Image(_)) {
@@ -154,6 +160,19 @@ impl Remains {
     }
 }
 
+/// Host memory that waits for an idle device.
+#[must_use]
+pub(crate) struct Counted {
+    bytes: usize,
+    waiting_bytes: Arc<AtomicUsize>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.waiting_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// Host memory that the device may reach until this is dropped, and for a while after.
 pub(crate) struct Pinned {
     memory: Option<Shared>,
@@ -169,10 +188,7 @@ impl Pinned {
 
     /// The range `[offset, offset + bytes)`, if it lies in it.
     pub(crate) fn part(&self, offset: u64, bytes: u64) -> Option<HostRange> {
-        let memory = self.memory.as_ref()?;
-        let (offset, bytes) = (usize::try_from(offset).ok()?, usize::try_from(bytes).ok()?);
-        (offset <= memory.bytes() && bytes <= memory.bytes() - offset)
-            .then(|| HostRange { at: HostAddress(memory.address() + offset), bytes })
+        bindings::part(host_range(self.memory.as_ref()?), offset, bytes)
     }
 }
 

@@ -1,13 +1,13 @@
 //! The device trait, call by call.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bulkhead_gpu::{
     Access, Compiled, DeviceAddress, DeviceInfo, EntryId, Error, EventId, FillPattern, Gpu, HostAddress,
     HostRange, ImageId, Launch, LoadedImage, MemoryId, StreamId,
 };
 
-use crate::sys::{Code, Event, Function, Physical, Stream};
+use crate::sys::{Code, Event, Function, Physical, Stream, pages};
 use crate::table::{Pin, Table};
 use crate::{Cuda, failure};
 
@@ -27,6 +27,11 @@ fn unknown(kind: &str) -> Error {
 #[cold]
 fn full(kind: &str) -> Error {
     Error::Refused(format!("the device has no room for another {kind}"))
+}
+
+/// Gives addresses back to the reservation that they lie in.
+fn clear(range: HostRange) -> Result<(), Error> {
+    pages::clear(range).map_err(|error| Error::Refused(format!("a place for host memory: {error}")))
 }
 
 fn pin<'a>(table: &'a Table, id: u64, kind: &str) -> Result<Pin<'a>, Error> {
@@ -78,6 +83,21 @@ impl Cuda {
         } else {
             Err(Error::Refused(format!("{bytes} bytes at {:#x} lie in no reservation", at.0)))
         }
+    }
+
+    /// Maps and registers host memory at a device address.
+    fn register_at(&self, at: DeviceAddress, range: HostRange, file: BorrowedFd<'_>) -> Result<(), Error> {
+        pages::map(range, file).map_err(|error| Error::Refused(format!("host memory: {error}")))?;
+        self.settle("cuMemHostRegister", self.driver.host_register(range.at, range.bytes))?;
+        let seen = self.settle("cuMemHostGetDevicePointer", self.driver.host_device_address(range.at));
+        if seen == Ok(at) {
+            return Ok(());
+        }
+        self.settle("cuMemHostUnregister", self.driver.host_unregister(range.at))?;
+        Err(seen.map_or_else(
+            |error| error,
+            |seen| Error::Refused(format!("the driver shows host memory of {:#x} at {:#x}", at.0, seen.0)),
+        ))
     }
 
     fn in_host(&self, at: HostAddress, bytes: usize) -> Result<std::sync::Arc<crate::ranges::Range>, Error> {
@@ -243,6 +263,31 @@ impl Gpu for Cuda {
             return Err(unknown("registered host memory"));
         }
         self.settle("cuMemHostUnregister", self.driver.host_unregister(range.at))
+    }
+
+    fn map_host(&self, at: DeviceAddress, file: BorrowedFd<'_>, bytes: u64) -> Result<HostRange, Error> {
+        self.alive()?;
+        self.in_reservation(at, bytes)?;
+        if bytes == 0 || !bytes.is_multiple_of(self.info.granule_bytes) {
+            return Err(Error::Refused(format!("{bytes} bytes are not made of granules")));
+        }
+        // One address is both: that of the reservation, in which the driver keeps pages that nobody can reach.
+        let range = HostRange { at: HostAddress(narrow(at.0)?), bytes: narrow(bytes)? };
+        if !self.registered.insert(at.0, bytes, at.0) {
+            return Err(Error::Refused("host memory is registered there already".to_owned()));
+        }
+        if let Err(error) = self.register_at(at, range, file) {
+            self.registered.remove(at.0, bytes);
+            clear(range)?;
+            return Err(error);
+        }
+        Ok(range)
+    }
+
+    fn unmap_host(&self, at: DeviceAddress, bytes: u64) -> Result<(), Error> {
+        let range = HostRange { at: HostAddress(narrow(at.0)?), bytes: narrow(bytes)? };
+        self.unregister_host(range)?;
+        clear(range)
     }
 
     fn create_stream(&self, priority: i32) -> Result<StreamId, Error> {

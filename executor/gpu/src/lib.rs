@@ -13,7 +13,7 @@
 
 mod types;
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 pub use types::*;
 
@@ -73,6 +73,14 @@ pub trait Gpu: Send + Sync {
 
     /// Undoes [`Gpu::register_host`]. May wait for every running kernel: never on a ring thread.
     fn unregister_host(&self, range: HostRange) -> Result<(), Error>;
+
+    /// Maps a file of host memory at `at`, in a reservation where nothing is mapped, for kernels to load and store, and
+    /// registers it: the answer is where copies find it. `bytes` is a multiple of [`DeviceInfo::granule_bytes`], and the
+    /// file is sealed against becoming shorter. Waits for no work.
+    fn map_host(&self, at: DeviceAddress, file: BorrowedFd<'_>, bytes: u64) -> Result<HostRange, Error>;
+
+    /// Undoes [`Gpu::map_host`]. May wait for every running kernel, and keep everybody from launching meanwhile.
+    fn unmap_host(&self, at: DeviceAddress, bytes: u64) -> Result<(), Error>;
 
     // ---- streams and events ----
 

@@ -1,7 +1,7 @@
 //! The device itself: the executor's calls, checked and handed on.
 
 use std::collections::{HashMap, HashSet};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -269,6 +269,24 @@ impl Gpu for SoftGpu {
     fn unregister_host(&self, range: HostRange) -> Result<(), Error> {
         // Also in a dead context: nothing may touch the range once this returns.
         let done = self.host.unregister(range);
+        self.health.check()?;
+        done
+    }
+
+    fn map_host(&self, at: DeviceAddress, file: BorrowedFd<'_>, bytes: u64) -> Result<HostRange, Error> {
+        self.health.check()?;
+        let range = self.space.map_host(at, file, bytes)?;
+        self.host.register(range).or_else(|error| self.space.unmap_host(at, bytes).and(Err(error)))?;
+        Ok(range)
+    }
+
+    fn unmap_host(&self, at: DeviceAddress, bytes: u64) -> Result<(), Error> {
+        // Also in a dead context, as above.
+        let done = self
+            .space
+            .host_range(at, bytes)
+            .and_then(|range| self.host.unregister(range))
+            .and_then(|()| self.space.unmap_host(at, bytes));
         self.health.check()?;
         done
     }

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::os::fd::AsFd;
+
 use bulkhead_gpu::{Access, DeviceAddress, Error, FillPattern, Gpu, HostRange};
 use bulkhead_softgpu::{Options, SoftGpu};
 use common::{Host, Machine, Parameters, WINDOW, kernel};
@@ -144,6 +146,55 @@ fn host_memory_is_reached_only_where_it_is_registered() {
     gpu.unregister_host(other.range()).unwrap();
     assert!(copy(other.range()).is_err());
     assert!(gpu.copy_to_device(machine.stream, DeviceAddress(SINKS), machine.host.range()).is_err());
+}
+
+#[test]
+fn host_memory_in_the_window_is_the_files_own_and_takes_up_no_device_memory() {
+    const AT: DeviceAddress = DeviceAddress(0x2100_0000_0000);
+    const PAGE: u64 = 2 << 20;
+    let machine = Machine::new();
+    let gpu = &machine.gpu;
+    let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
+    let file = rustix::fs::memfd_create("host", flags).unwrap();
+    rustix::fs::ftruncate(&file, PAGE).unwrap();
+    gpu.reserve(AT, 4 * PAGE).unwrap();
+    assert!(gpu.map_host(AT, file.as_fd(), PAGE).is_err(), "it could become shorter");
+    rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::SHRINK).unwrap();
+    let before = gpu.memory_info().unwrap();
+    for (at, bytes) in [
+        (AT, 2 * PAGE),
+        (AT, 0),
+        (AT, 4096),
+        (DeviceAddress(AT.0 + 4096), PAGE),
+        (DeviceAddress(AT.0 + 4 * PAGE), PAGE),
+        (DeviceAddress(AT.0), u64::MAX - PAGE + 1),
+    ] {
+        assert!(gpu.map_host(at, file.as_fd(), bytes).is_err(), "{:#x} {bytes:#x}", at.0);
+    }
+    for round in 1..4u8 {
+        let range = gpu.map_host(AT, file.as_fd(), PAGE).unwrap();
+        assert_eq!(gpu.memory_info().unwrap(), before);
+        gpu.fill(machine.stream, DeviceAddress(AT.0 + 8), FillPattern::Bits8(round), 8).unwrap();
+        let part = HostRange { at: bulkhead_gpu::HostAddress(range.at.0 + 64), bytes: 8 };
+        gpu.copy_to_host(machine.stream, part, DeviceAddress(AT.0 + 8)).unwrap();
+        gpu.synchronize(machine.stream).unwrap();
+        let mut seen = [0; 1];
+        for offset in [8, 15, 64, 71] {
+            rustix::io::pread(&file, &mut seen, offset).unwrap();
+            assert_eq!(seen, [round], "at {offset}");
+        }
+        // It is unmapped as what it is, and as a whole.
+        assert!(gpu.map_host(AT, file.as_fd(), PAGE).is_err());
+        assert!(gpu.unmap(AT, PAGE).is_err());
+        assert!(
+            gpu.unmap_host(AT, 2 * PAGE).is_err()
+                && gpu.unmap_host(DeviceAddress(AT.0 + 4096), PAGE).is_err()
+        );
+        gpu.unmap_host(AT, PAGE).unwrap();
+        assert!(gpu.fill(machine.stream, AT, FillPattern::Bits8(1), 1).is_err());
+        assert!(gpu.copy_to_device(machine.stream, DeviceAddress(WINDOW), part).is_err(), "still registered");
+    }
+    gpu.unreserve(AT, 4 * PAGE).unwrap();
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::{
     bindings::Object,
     device,
     job::Change,
+    memory::SlotMemory,
     session::{Asked, report},
 };
 
@@ -31,8 +32,9 @@ impl Control {
         }
     }
 
-    /// Ends the session: no record is taken any more, what was submitted passes, everything is given back.
-    pub(super) fn close(&mut self) -> Result<(), Error> {
+    /// Ends the session: no record is taken any more, what was submitted passes, everything is given back. Host memory
+    /// that lies in the slot waits for an idle device, and the slot with it: the kernel is told before.
+    pub(super) fn close(&mut self, id: u64) -> Result<(), Error> {
         let device = |error| device::error(&error);
         let passed = self.pass();
         let closing = Closing(&self.executor.closing);
@@ -48,7 +50,8 @@ impl Control {
         let waiters = std::mem::take(&mut state.waiters);
         let changes = state.pause.abandon();
         drop(state);
-        let given_back = self.memory.take().map_or(Ok(()), |memory| self.executor.slots.give_back(memory));
+        let mut memory = self.memory.take();
+        let cleared = memory.as_mut().map_or(Ok(()), |memory| memory.clear());
         self.executor.entries.lock().retain(|(session, _), _| *session != self.session.id);
         for waiter in waiters {
             waiter.done(&self.session.link);
@@ -64,14 +67,42 @@ impl Control {
                 | Change::Share { .. }
                 | Change::Split { .. }
                 | Change::Adopt { .. }
+                | Change::MapHost { .. }
                 | Change::SwapOut { .. }
                 | Change::SwapIn { .. } => self.answer(id, &Err(over())),
             }
         }
+        for (id, _) in std::mem::take(&mut self.leaving) {
+            // Nobody gets its place before the slot is somebody's.
+            self.answer(id, &Ok(()));
+        }
         drop(objects);
         self.area = None;
         self.page = None;
-        given_back.map_err(device)
+        cleared.map_err(device)?;
+        memory.map_or(Ok(()), |memory| self.give_back(id, memory)).map_err(device)
+    }
+
+    fn give_back(&self, id: u64, mut memory: Box<SlotMemory>) -> Result<(), bulkhead_gpu::Error> {
+        let bytes = memory.host_bytes();
+        let mut unmapped = None;
+        let mut unmap = |memory: &mut SlotMemory| {
+            self.executor.while_idle(|| unmapped = Some(memory.unmap_all_host()));
+            unmapped.take()
+        };
+        if bytes > 0 {
+            let mut done = unmap(&mut memory);
+            if done.is_none() {
+                let _waiting = self.executor.reaper.count(bytes);
+                report(self.session.link.reply(id, None, |mut reply| reply.set_quiescent(())));
+                while done.is_none() {
+                    thread::sleep(LOOK_LATE);
+                    done = unmap(&mut memory);
+                }
+            }
+            done.unwrap_or(Ok(()))?;
+        }
+        self.executor.slots.give_back(memory)
     }
 
     /// Waits until all that was submitted has passed, however long it takes: until then the session's memory is

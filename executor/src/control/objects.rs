@@ -5,6 +5,7 @@ use std::{
     sync::Arc,
 };
 
+use bulkhead_gpu::HostRange;
 use bulkhead_mm::Range;
 use bulkhead_ring::memory::Shared;
 use bulkhead_schema::{Error, ErrorCode, Handle};
@@ -112,16 +113,26 @@ impl Control {
         bytes: u64,
         descriptor: &OwnedFd,
     ) -> Result<(), Error> {
-        if self.executor.reaper.is_full() {
-            return Err(reaper_is_full());
-        }
-        if !Bindings::has_slot(handle.slot) {
-            return Err(no_slot());
-        }
+        self.may_register(handle)?;
         let object = Object::Host(Box::new(self.pin(bytes, descriptor)?));
         let replaced = self.session.state.lock().bindings.bind(handle, object).ok_or_else(no_slot)?;
         self.release(replaced.into_iter().filter(Object::outlives_its_handle).collect());
         Ok(())
+    }
+
+    /// Whether more host memory can be registered, under this name.
+    pub(super) fn may_register(&self, handle: Handle) -> Result<(), Error> {
+        if self.executor.reaper.is_full() {
+            return Err(reaper_is_full());
+        }
+        if Bindings::has_slot(handle.slot) { Ok(()) } else { Err(no_slot()) }
+    }
+
+    /// Has records name host memory that was mapped.
+    pub(super) fn bind_host(&self, handle: Handle, address: u64, memory: HostRange) {
+        let object = Object::Mapped { address, memory };
+        let replaced = self.session.state.lock().bindings.bind(handle, object).flatten();
+        self.release(replaced.into_iter().filter(Object::outlives_its_handle).collect());
     }
 
     pub(super) fn swap_area(&mut self, bytes: u64, descriptor: Option<&OwnedFd>) -> Result<(), Error> {

@@ -1,6 +1,10 @@
 //! Changes of a session's pages, each of them in a pause.
 
-use std::time::{Duration, Instant};
+use std::{
+    os::fd::AsFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bulkhead_mm::Step;
 use bulkhead_schema::{Error, ErrorCode};
@@ -19,6 +23,10 @@ pub(super) enum Told {
     Already,
 }
 
+fn hole() -> Error {
+    Error::new(ErrorCode::Internal, "the session's slot has a hole")
+}
+
 impl Control {
     /// Asks for a change of pages, if it can be made as things are.
     pub(super) fn ask(&mut self, id: u64, change: Change) -> Result<(), Error> {
@@ -27,7 +35,11 @@ impl Control {
             Change::Map(span) | Change::Adopt { span, .. } => {
                 memory.check_free(span.at, span.bytes).map(drop)
             }
-            Change::Unmap(span) => memory.find(span.at, span.bytes).map(drop),
+            Change::Unmap(span) => memory.check_taken(span.at, span.bytes),
+            Change::MapHost { span, handle, .. } => {
+                self.may_register(*handle)?;
+                memory.check_host(span.at, span.bytes)
+            }
             Change::Share { at, mapping } => memory.check_free(*at, mapping.bytes()).map(drop),
             Change::Split { arena, at, .. } => memory.check_split(arena.at, arena.bytes, *at),
             Change::SwapOut { arenas, .. } => memory.check_swap(arenas),
@@ -44,6 +56,7 @@ impl Control {
             | Change::Share { .. }
             | Change::Split { .. }
             | Change::Adopt { .. }
+            | Change::MapHost { .. }
             | Change::SwapIn { .. } => Some(PATIENCE),
         };
         let nanoseconds = |patience: Duration| u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
@@ -113,13 +126,30 @@ impl Control {
                     }
                     let mut state = self.session.state.lock();
                     if self.memory.as_ref().is_some_and(|memory| memory.is_broken()) {
-                        let error = Error::new(ErrorCode::Internal, "the session's slot has a hole");
-                        state.broken.get_or_insert(error);
+                        state.broken.get_or_insert(hole());
                     } else if let Err(error) = state.pause.done() {
                         tracing::error!(%error, "a pause");
                     }
                 }
             }
+        }
+    }
+
+    /// Unmaps host memory that is to go, if no session has work on the device at this moment.
+    pub(super) fn let_host_go(&mut self) {
+        let Some(memory) = self.memory.as_mut().filter(|_| !self.leaving.is_empty()) else { return };
+        let mut gone = Vec::new();
+        let executor = Arc::clone(&self.executor);
+        executor.while_idle(|| {
+            for (id, span) in self.leaving.drain(..) {
+                gone.push((id, memory.unmap_host(span.at, span.bytes)));
+            }
+        });
+        if memory.is_broken() {
+            self.session.state.lock().broken.get_or_insert(hole());
+        }
+        for (id, result) in gone {
+            self.answer(id, &result.map_err(|error| device::error(&error)));
         }
     }
 
@@ -130,6 +160,16 @@ impl Control {
         };
         let changed: Result<(), bulkhead_gpu::Error> = match change {
             Change::Map(span) => memory.grow(span.at, span.bytes),
+            Change::MapHost { span, handle, descriptor } => {
+                let range = memory.map_host(span.at, span.bytes, descriptor.as_fd())?;
+                self.bind_host(handle, span.at, range);
+                Ok(())
+            }
+            Change::Unmap(span) if memory.is_host(span.at, span.bytes) => {
+                report(self.session.link.reply(id, None, |mut reply| reply.set_quiescent(())));
+                self.leaving.push((id, span));
+                return Ok(Told::Already);
+            }
             Change::Unmap(span) => {
                 memory.find(span.at, span.bytes)?;
                 report(self.session.link.reply(id, None, |mut reply| reply.set_quiescent(())));

@@ -24,7 +24,8 @@ pub(crate) const POKE: Handle = Handle { slot: 3, generation: 1 };
 pub(crate) const SPIN: Handle = Handle { slot: 4, generation: 1 };
 /// Adds to four bytes: (where, what).
 pub(crate) const ADD: Handle = Handle { slot: 5, generation: 1 };
-const HOST: Handle = Handle { slot: 8, generation: 1 };
+/// Host memory of a page, for copies.
+pub(crate) const HOST: Handle = Handle { slot: 8, generation: 1 };
 
 pub(crate) const PROGRAMS: &str = "
 .version 8.0

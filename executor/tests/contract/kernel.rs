@@ -327,9 +327,20 @@ impl Kernel {
         bytes: u64,
         memory: &OwnedFd,
     ) -> u64 {
+        self.map_host(At(session, 0, bytes), handle, memory)
+    }
+
+    /// Registers host memory in a session's window.
+    pub(crate) fn map_host(
+        &mut self,
+        At(session, address, bytes): At,
+        handle: Handle,
+        memory: &OwnedFd,
+    ) -> u64 {
         self.ask(Some(memory.as_fd()), |request| {
             let mut host = request.init_register_host();
             host.set_bytes(bytes);
+            host.set_address(address);
             let mut name = host.init_name();
             name.set_session(session);
             handle.write(name.init_handle());

@@ -3,6 +3,7 @@
 
 mod bindings;
 mod client;
+mod host;
 mod kernel;
 mod loading;
 mod refusals;

@@ -9,7 +9,7 @@ use bulkhead_gpu::{
 };
 
 use crate::world::{CHUNK, CHUNKS, HALF_BYTES, Outcome, SLOT, SLOT_BYTES, World, at, same, told, wait_until};
-use crate::{code, sharing};
+use crate::{code, mapped, sharing};
 
 type Check = (&'static str, fn(&World<'_>) -> Outcome);
 
@@ -36,6 +36,7 @@ pub(crate) const CHECKS: &[Check] = &[
     ("another thread launches after binding", other_thread),
     ("too much memory is out of memory", out_of_memory),
     ("host memory is unregistered and registered again", host_again),
+    ("kernels and host reach one memory at one address", mapped::kernels_and_host),
     ("memory is counted", sharing::info),
     ("one memory is writable in one slot and readable in another", sharing::two_slots),
     ("memory is mapped no longer than it is", sharing::other_lengths),

@@ -6,6 +6,7 @@
 
 mod checks;
 mod code;
+mod mapped;
 mod sharing;
 mod waits;
 mod world;

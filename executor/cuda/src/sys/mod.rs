@@ -10,6 +10,7 @@
 mod calls;
 mod load;
 pub mod native;
+pub(crate) mod pages;
 
 use std::ffi::c_int;
 

@@ -6,7 +6,7 @@
 //! # Invariant
 //! A file that is mapped here is sealed against becoming shorter: no access behind its end can end the process.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -71,6 +71,20 @@ impl Physical {
     /// A descriptor for another holder.
     pub(crate) fn export(&self) -> Result<OwnedFd, Errno> {
         rustix::io::fcntl_dupfd_cloexec(&self.file, 3)
+    }
+}
+
+/// Host memory, of `len` bytes at least.
+pub(crate) fn host(file: BorrowedFd<'_>, len: usize) -> Result<Bytes, Foreign> {
+    let seals = rustix::fs::fcntl_get_seals(file).map_err(|_| Foreign::NotMemory)?;
+    if !seals.contains(SealFlags::SHRINK) {
+        return Err(Foreign::NotMemory);
+    }
+    let found = u64::try_from(rustix::fs::fstat(file).map_err(Foreign::Host)?.st_size);
+    match found {
+        Ok(found) if found < len as u64 => Err(Foreign::Length(found)),
+        Ok(_) => Bytes::shared(file, len).map_err(Foreign::Host),
+        Err(_) => Err(Foreign::NotMemory),
     }
 }
 

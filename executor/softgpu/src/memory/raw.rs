@@ -45,6 +45,11 @@ impl Bytes {
         Self { at: range.at.0, len: range.bytes, owned: false }
     }
 
+    /// Where the host has them.
+    pub(crate) fn range(&self) -> bulkhead_gpu::HostRange {
+        bulkhead_gpu::HostRange { at: bulkhead_gpu::HostAddress(self.at), bytes: self.len }
+    }
+
     /// Length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len

@@ -10,14 +10,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bulkhead_gpu::{Access, DeviceAddress, Error, MemoryId};
+use bulkhead_gpu::{Access, DeviceAddress, Error, HostRange, MemoryId};
 use parking_lot::RwLock;
 
-use super::physical::{Foreign, Identity, Physical};
+use super::physical::{self, Foreign, Identity, Physical};
 use super::{Bytes, GRANULE_BYTES, Violation};
 
 /// Device addresses are below this: 47 bits, as on NVIDIA's devices.
@@ -39,7 +39,8 @@ pub(crate) struct Span {
     pub(crate) access: Access,
     /// The memory.
     pub(crate) bytes: Arc<Bytes>,
-    memory: MemoryId,
+    /// What it is called; host memory has no name.
+    memory: Option<MemoryId>,
 }
 
 impl Span {
@@ -102,10 +103,33 @@ impl Tables {
     }
 
     /// Counts the spans of a piece of memory up or down.
-    fn count(&mut self, memory: MemoryId, change: i64) {
-        if let Some(memory) = self.memories.get_mut(&memory) {
+    fn count(&mut self, memory: Option<MemoryId>, change: i64) {
+        if let Some(memory) = memory.and_then(|memory| self.memories.get_mut(&memory)) {
             memory.spans = memory.spans.saturating_add_signed(change);
         }
+    }
+
+    /// Adds a span, which lies in one reservation and over no other span.
+    fn add(&mut self, span: Span) -> Result<(), Error> {
+        let (start, end) = (span.start, span.end);
+        let reservation = self.reservations.range(..=start).next_back();
+        if reservation.is_none_or(|(_, reserved_end)| *reserved_end < end) {
+            return Err(refused(format!("{start:#x}+{:#x} lies in no reservation", end - start)));
+        }
+        let before = self.spans.range(..end).next_back();
+        if before.is_some_and(|(_, other)| other.end > start) {
+            return Err(refused(format!("{start:#x}+{:#x} has a mapping already", end - start)));
+        }
+        self.count(span.memory, 1);
+        self.spans.insert(start, span);
+        Ok(())
+    }
+
+    /// The host memory that is mapped at exactly a range.
+    fn host_at(&self, at: DeviceAddress, bytes: u64) -> Result<&Span, Error> {
+        let found = self.spans.get(&at.0).filter(|span| span.memory.is_none());
+        let found = found.filter(|span| span.chunk == bytes);
+        found.ok_or_else(|| refused(format!("no host memory is mapped at {:#x}+{bytes:#x}", at.0)))
     }
 }
 
@@ -257,17 +281,45 @@ impl AddressSpace {
         if memory_bytes.len() as u64 != chunk {
             return Err(refused("chunk_bytes is not the length of the memory"));
         }
+        let memory = Some(memory);
         let span = Span { start, end, chunk, access, bytes: Arc::clone(memory_bytes), memory };
-        let reservation = tables.reservations.range(..=start).next_back();
-        if reservation.is_none_or(|(_, reserved_end)| *reserved_end < end) {
-            return Err(refused(format!("{start:#x}+{bytes:#x} lies in no reservation")));
-        }
-        let before = tables.spans.range(..end).next_back();
-        if before.is_some_and(|(_, other)| other.end > start) {
-            return Err(refused(format!("{start:#x}+{bytes:#x} has a mapping already")));
-        }
-        tables.spans.insert(start, span);
-        tables.count(memory, 1);
+        tables.add(span)?;
+        self.changed();
+        Ok(())
+    }
+
+    /// See [`bulkhead_gpu::Gpu::map_host`]: where the host has it.
+    pub(crate) fn map_host(
+        &self,
+        at: DeviceAddress,
+        file: BorrowedFd<'_>,
+        bytes: u64,
+    ) -> Result<HostRange, Error> {
+        let (start, end) = (at.0, end_of(at.0, bytes)?);
+        let len = usize::try_from(bytes).map_err(|_| Error::OutOfMemory)?;
+        let mapped = physical::host(file, len).map_err(|why| match why {
+            Foreign::NotMemory => refused("the descriptor names no memory that keeps its length"),
+            Foreign::Length(found) => refused(format!("the file has {found:#x} bytes, not {bytes:#x}")),
+            Foreign::Host(error) => host_refused("a mapping", error),
+        })?;
+        let range = mapped.range();
+        let (access, memory) = (Access::ReadWrite, None);
+        let span = Span { start, end, chunk: bytes, access, bytes: Arc::new(mapped), memory };
+        self.tables.write().add(span)?;
+        self.changed();
+        Ok(range)
+    }
+
+    /// Where the host has what is mapped at `at`.
+    pub(crate) fn host_range(&self, at: DeviceAddress, bytes: u64) -> Result<HostRange, Error> {
+        self.tables.read().host_at(at, bytes).map(|span| span.bytes.range())
+    }
+
+    /// See [`bulkhead_gpu::Gpu::unmap_host`].
+    pub(crate) fn unmap_host(&self, at: DeviceAddress, bytes: u64) -> Result<(), Error> {
+        let mut tables = self.tables.write();
+        tables.host_at(at, bytes)?;
+        tables.spans.remove(&at.0);
         self.changed();
         Ok(())
     }
@@ -286,6 +338,9 @@ impl AddressSpace {
                 && (stop - span.start).is_multiple_of(span.chunk);
             if !whole {
                 return Err(refused(format!("{start:#x}+{bytes:#x} cuts a mapping in two")));
+            }
+            if span.memory.is_none() {
+                return Err(refused(format!("host memory is mapped at {next:#x}")));
             }
             affected.push(span.clone());
             next = stop;
