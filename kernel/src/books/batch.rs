@@ -32,7 +32,7 @@ pub(super) fn is_reached_by_work(kind: Kind) -> bool {
 pub(crate) struct Dead {
     pub(crate) handle: Handle,
     pub(crate) object: ObjectId,
-    /// Whether it is the first capability of device memory.
+    /// Whether it is the first capability of memory.
     pub(crate) is_memory: bool,
 }
 
@@ -73,8 +73,8 @@ impl Batch {
         dead.reserve(ended.len());
         for one in ended {
             let is_memory = match one.view.kind {
-                Kind::Buffer => one.view.parent.is_none(),
-                Kind::HostBuffer | Kind::Entry => false,
+                Kind::Buffer | Kind::HostBuffer => one.view.parent.is_none(),
+                Kind::Entry => false,
                 // The executor knows none of these by a handle of a record.
                 Kind::Image | Kind::Fence | Kind::Signal | Kind::Program | Kind::Peer => continue,
             };

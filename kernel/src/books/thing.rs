@@ -30,7 +30,15 @@ pub(crate) enum What {
     /// Device memory.
     Memory(Memory),
     /// Host memory shared with the device.
-    Host { bytes: u64, memory: OwnedFd, charges: RefCell<Vec<Charge>> },
+    Host {
+        bytes: u64,
+        memory: OwnedFd,
+        /// Where kernels reach it in its session.
+        place: Option<Range>,
+        /// Whether it is mapped there.
+        mapped: Cell<bool>,
+        charges: RefCell<Vec<Charge>>,
+    },
     /// Loaded code.
     Code(Code),
     /// A completion point, of a stream or of whoever signals it.
@@ -174,7 +182,8 @@ impl Thing {
         match &self.what {
             What::Memory(memory) => memory.mapped.get() || memory.mappings.get() > 0,
             What::Code(code) => code.state.get() != Loaded::No,
-            What::Host { .. } | What::Point(_) | What::Program | What::Peer => false,
+            What::Host { mapped, .. } => mapped.get(),
+            What::Point(_) | What::Program | What::Peer => false,
         }
     }
 

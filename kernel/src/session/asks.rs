@@ -124,6 +124,25 @@ impl Session {
         (both, Box::pin(either(link, first, Rc::clone(&standby.link), second)))
     }
 
+    /// Has the session closed. The first answer comes where all is gone but the slot, and then the second outlasts the
+    /// session.
+    pub(super) fn ask_to_close(&self) -> (oneshot::Receiver<()>, Answering) {
+        self.asked.set(self.asked.get().wrapping_add(1));
+        let mut request = Request::new(|mut request| request.set_close_session(self.id));
+        let (left, first) = self.link().call_twice(None, &mut request);
+        let Some(standby) = self.standby() else { return (left, first) };
+        let (standing, second) = standby.link.call_twice(None, &mut request);
+        let (sender, both) = oneshot::channel();
+        tokio::task::spawn_local(async move {
+            // An answer that never comes first came last.
+            let (own, theirs) = (left.await.is_ok(), standing.await.is_ok());
+            if own || theirs {
+                sender.send(()).unwrap_or_default();
+            }
+        });
+        (both, Box::pin(either(self.link(), first, Rc::clone(&standby.link), second)))
+    }
+
     /// The standby that knows the session.
     pub(super) fn standby(&self) -> Option<Rc<Incarnation>> {
         self.standby.borrow().as_ref().map(Rc::clone)

@@ -7,7 +7,7 @@ use bulkhead_mm::Resource;
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::gpu_copy_session, limits};
 use tokio::sync::watch;
 
-use super::{OpenSession, Phase, Session, columns};
+use super::{OpenSession, Phase, Session, columns, memory::HostReach};
 use crate::{
     books::What,
     buffer,
@@ -147,21 +147,25 @@ impl gpu_copy_session::Server for CopyServer {
         params: gpu_copy_session::AllocateHostParams,
         mut results: gpu_copy_session::AllocateHostResults,
     ) -> Result<(), capnp::Error> {
-        let bytes = params.get()?.get_bytes();
+        let (bytes, reach) = {
+            let params = params.get()?;
+            (params.get_bytes(), if params.get_mapped() { HostReach::Kernels } else { HostReach::Copies })
+        };
         drop(params);
-        let made = detached(self.open.0.limits.answer(), self.session().allocate_host(bytes)).await;
+        let made = detached(self.open.0.limits.answer(), self.session().allocate_host(bytes, reach)).await;
         let made = made.and_then(|host| {
             let token = self.connection.give(Purpose::Fetch(vec![host.memory], Some(host.on_the_way)))?;
-            Ok((host.held, host.bytes, token))
+            Ok((host.held, host.bytes, host.address, token))
         });
         let result = results.get().init_result();
         match made {
-            Ok((held, bytes, token)) => {
+            Ok((held, bytes, address, token)) => {
                 let mut created = result.init_ok();
                 held.handle.write(created.reborrow().init_handle());
                 token.write(created.reborrow().init_memory());
                 created.set_bytes(bytes);
-                let served = self.serve(held, Facet::Buffer { address: 0 });
+                created.set_address(address);
+                let served = self.serve(held, Facet::Buffer { address });
                 created.set_buffer(self.connection.servers.buffer(buffer::Buffer(served)));
             }
             Err(error) => error.write(result.init_error()),

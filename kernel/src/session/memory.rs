@@ -1,6 +1,10 @@
 //! A session's memory: on the device, and on the host.
 
-use std::{cell::RefCell, os::fd::OwnedFd, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    os::fd::OwnedFd,
+    rc::Rc,
+};
 
 use bulkhead_caps::{Access, Kind};
 use bulkhead_mm::{Range, Resource};
@@ -24,10 +28,19 @@ pub(crate) struct NewMemory {
     pub(crate) range: Range,
 }
 
+/// Who reaches host memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HostReach {
+    Copies,
+    Kernels,
+}
+
 /// Host memory that was just made, and the memfd its client gets.
 pub(crate) struct HostMemory {
     pub(crate) held: Held,
     pub(crate) bytes: u64,
+    /// Where kernels reach it, 0 where they do not.
+    pub(crate) address: u64,
     pub(crate) memory: OwnedFd,
     /// For the memfd.
     pub(crate) on_the_way: Charge,
@@ -88,18 +101,27 @@ impl Session {
         Ok(NewMemory { held, range })
     }
 
-    /// Makes host memory that the device can reach. It is never given to another session.
-    pub(crate) async fn allocate_host(self: Rc<Self>, bytes: u64) -> Result<HostMemory, Error> {
-        self.again(|| self.allocate_host_once(bytes)).await
+    /// Makes host memory that the device can reach, and kernels where that is asked for. It is never given to another session.
+    pub(crate) async fn allocate_host(
+        self: Rc<Self>,
+        bytes: u64,
+        reach: HostReach,
+    ) -> Result<HostMemory, Error> {
+        self.again(|| self.allocate_host_once(bytes, reach)).await
     }
 
-    async fn allocate_host_once(self: &Rc<Self>, bytes: u64) -> Result<HostMemory, Error> {
+    async fn allocate_host_once(self: &Rc<Self>, bytes: u64, reach: HostReach) -> Result<HostMemory, Error> {
         let _change = self.change()?;
         if bytes == 0 {
             return Err(Error::new(ErrorCode::InvalidArgument, "host memory holds at least one byte"));
         }
-        let bytes = bytes
-            .checked_next_multiple_of(PAGE_BYTES)
+        let place = match reach {
+            HostReach::Copies => None,
+            HostReach::Kernels => Some(self.lower.borrow().place(bytes).map_err(refusal::region)?),
+        };
+        let bytes = place
+            .map(Range::bytes)
+            .or_else(|| bytes.checked_next_multiple_of(PAGE_BYTES))
             .ok_or_else(|| Error::new(ErrorCode::OutOfMemory, format!("{bytes} bytes are too many")))?;
         let capability = self.charge(Resource::Capabilities, 1)?;
         let charge = self.charge(Resource::HostBytes, bytes)?;
@@ -110,20 +132,32 @@ impl Session {
         let copied = |error| internal(format!("a descriptor cannot be copied: {error}"));
         let (for_client, for_executor) =
             (memory.try_clone().map_err(copied)?, memory.try_clone().map_err(copied)?);
-        let charges = RefCell::new(vec![charge, descriptor]);
-        let thing = Thing::new(Rc::downgrade(self), What::Host { bytes, memory, charges });
-        let (handle, object, _) = self.books().create(self.owner, Kind::HostBuffer, bytes, thing)?;
+        let (mapped, charges) = (Cell::new(false), RefCell::new(vec![charge, descriptor]));
+        let what = What::Host { bytes, memory, place, mapped, charges };
+        let thing = Thing::new(Rc::downgrade(self), what);
+        let (handle, object, thing) = self.books().create(self.owner, Kind::HostBuffer, bytes, thing)?;
         capability.keep();
         self.objects.borrow_mut().insert(object);
+        if let Some(place) = place {
+            self.lower.borrow_mut().take(place).map_err(refusal::region)?;
+        }
         let held = Held::new(Rc::clone(self), handle);
         let registered = self.ask(vec![for_executor], |request| {
             let mut register = request.init_register_host();
             self.write_name(register.reborrow().init_name(), handle);
             register.set_bytes(bytes);
+            register.set_address(place.map_or(0, |place| place.start().0));
         });
-        self.done(&registered.await?)?;
+        let registered = registered.await.and_then(|answer| self.done(&answer));
+        if registered.is_ok()
+            && let What::Host { place: Some(_), mapped, .. } = &thing.what
+        {
+            mapped.set(true);
+        }
+        registered?;
         held.look()?;
-        Ok(HostMemory { held, bytes, memory: for_client, on_the_way })
+        let address = place.map_or(0, |place| place.start().0);
+        Ok(HostMemory { held, bytes, address, memory: for_client, on_the_way })
     }
 
     /// How much is free for this session, and how much it may use.

@@ -438,8 +438,7 @@ impl Session {
         // Whoever waits for what ended with it learns early that no new work names it.
         drop(self.unsevered.subscribe().wait_for(|batches| *batches == 0).await);
         // Its work passes first, however long that takes: until then what it had is out of everybody's reach.
-        let closed = self.ask(Vec::new(), |mut request| request.set_close_session(self.id)).await;
-        if let Err(error) = closed
+        if let Err(error) = self.close_in_executor().await
             && self.link().failure().is_none()
             && !matches!(error.code, ErrorCode::NotFound | ErrorCode::InvalidHandle | ErrorCode::SessionLost)
         {
@@ -453,6 +452,27 @@ impl Session {
         drop(lapse);
         self.closed();
         self.gone().await;
+    }
+
+    /// Has the executor close it. The slot may be in use for longer: then nobody gets it before the executor says so.
+    async fn close_in_executor(&self) -> Result<(), Error> {
+        let (left, mut closed) = self.ask_to_close();
+        tokio::select! {
+            biased;
+            closed = &mut closed => closed.map(drop),
+            Ok(()) = left => {
+                let leases = (self.lease.take(), self.standby_lease.take());
+                let link = self.link();
+                tokio::task::spawn_local(async move {
+                    if let Err(error) = closed.await && link.failure().is_none() {
+                        tracing::error!(%error, "the executor does not clean a slot");
+                        link.ended().await;
+                    }
+                    drop(leases);
+                });
+                Ok(())
+            }
+        }
     }
 
     /// The executor does not know the session any more: nothing is mapped in it, none of its work runs.
@@ -473,7 +493,8 @@ impl Session {
             match &thing.what {
                 What::Memory(memory) => memory.mapped.set(false),
                 What::Code(code) => code.state.set(Loaded::No),
-                What::Host { .. } | What::Point(_) | What::Program | What::Peer => {}
+                What::Host { mapped, .. } => mapped.set(false),
+                What::Point(_) | What::Program | What::Peer => {}
             }
         }
         // Before anything is given back: its reaper lets go of what it holds.
@@ -517,7 +538,11 @@ impl Session {
                     self.refund(Resource::DeviceBytes, memory.range.bytes());
                 }
             }
-            What::Host { charges, .. } => drop(charges.take()),
+            What::Host { place, charges, .. } => {
+                let released = place.map_or(Ok(()), |place| self.lower.borrow_mut().release(place));
+                self.books().expect(released.map_err(refusal::region), "release");
+                drop(charges.take());
+            }
             What::Code(code) => {
                 drop(code.charges.take());
                 let settled = self.settle_local(0);

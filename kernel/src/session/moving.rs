@@ -202,18 +202,21 @@ impl Session {
         let named: Vec<_> = self.books().of_owner(self.owner);
         for thing in self.things() {
             match &thing.what {
-                What::Host { bytes, memory, .. } => {
+                What::Host { bytes, memory, place, mapped, .. } => {
                     // Host memory has one capability, which is what the executor knows it by.
                     let handle = named.iter().find(|(_, view)| {
                         view.kind == Kind::HostBuffer
                             && self.books().thing(view.object).is_ok_and(|named| Rc::ptr_eq(&named, &thing))
                     });
-                    let Some((handle, _)) = handle else { continue };
+                    let Some((handle, _)) = handle.filter(|_| place.is_none() || mapped.get()) else {
+                        continue;
+                    };
                     let descriptor = memory.try_clone().map_err(copied)?;
                     answers.push(link.call(Some(self.id), vec![descriptor], |request| {
                         let mut register = request.init_register_host();
                         self.write_name(register.reborrow().init_name(), *handle);
                         register.set_bytes(*bytes);
+                        register.set_address(place.map_or(0, |place| place.start().0));
                     }));
                 }
                 What::Code(code) => {

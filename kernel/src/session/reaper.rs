@@ -5,10 +5,12 @@ use std::rc::Rc;
 use bulkhead_caps::{Extent, ObjectId};
 use bulkhead_mm::Range;
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
+use tokio::sync::oneshot;
 
 use super::{Phase, Session, accept::Mapping};
 use crate::{
     books::{Batch, Stage, Thing, What},
+    executor::Answering,
     refusal::internal,
 };
 
@@ -140,10 +142,14 @@ impl Session {
             return self.until(Phase::Closed).await;
         }
         let mapped = self.mapped(batch);
+        let (host, own): (Vec<_>, Vec<_>) =
+            mapped.own.into_iter().partition(|(_, thing)| matches!(thing.what, What::Host { .. }));
+        let mapped = Mapped { mappings: mapped.mappings, own };
         if self.forget_away(&mapped.own).await {
             // Nothing of it is on the device, and what it submits is refused what was unbound.
             self.quiescent(batch);
-            return self.unmapped_own(mapped.own);
+            self.unmapped_own(mapped.own);
+            return self.let_host_go(host).await;
         }
         for (_, mapping) in &mapped.mappings {
             mapping.settled().await;
@@ -152,7 +158,16 @@ impl Session {
             Ok(ranges) => ranges,
             Err(error) => return self.give_up(error, "find what is mapped").await,
         };
-        let (first, answers): (Vec<_>, Vec<_>) = ranges.into_iter().map(|range| self.unmap(range)).unzip();
+        let (mut first, answers): (Vec<_>, Vec<_>) =
+            ranges.into_iter().map(|range| self.unmap(range)).unzip();
+        let host: Vec<_> = host
+            .into_iter()
+            .map(|(object, thing)| {
+                let (quiescent, unmapped) = self.unmap_host(&thing).unzip();
+                first.extend(quiescent);
+                (object, thing, unmapped)
+            })
+            .collect();
         // Whichever comes first: all of them wait for the same work.
         match first.into_iter().next() {
             // Where none comes, the second answer says why.
@@ -179,6 +194,44 @@ impl Session {
             }
         }
         self.unmapped_own(mapped.own);
+        // Last: this may wait for the kernels of others.
+        self.host_unmapped(host).await;
+    }
+
+    /// Host memory of a session that has no work on the device.
+    async fn let_host_go(&self, host: Vec<(ObjectId, Rc<Thing>)>) {
+        let asked = host.into_iter().map(|(object, thing)| {
+            let unmapped = self.unmap_host(&thing).map(|(_, unmapped)| unmapped);
+            (object, thing, unmapped)
+        });
+        self.host_unmapped(asked.collect()).await;
+    }
+
+    /// Has host memory unmapped where its kernels reach it.
+    fn unmap_host(&self, thing: &Thing) -> Option<(oneshot::Receiver<()>, Answering)> {
+        match &thing.what {
+            What::Host { place, mapped, .. } => place.filter(|_| mapped.get()).map(|place| self.unmap(place)),
+            What::Memory(_) | What::Code(_) | What::Point(_) | What::Program | What::Peer => None,
+        }
+    }
+
+    async fn host_unmapped(&self, host: Vec<(ObjectId, Rc<Thing>, Option<Answering>)>) {
+        for (object, thing, unmapped) in host {
+            let unmapped = match unmapped {
+                Some(unmapped) => unmapped.await.and_then(|answer| self.done(&answer)),
+                None => Ok(()),
+            };
+            match unmapped {
+                Ok(()) => {}
+                // Lost with its executor: the one that goes on was not told of what had ended.
+                Err(error) if error.code == ErrorCode::DeviceLost && self.may_move().await => {}
+                Err(error) => return self.give_up(error, "unmap host memory").await,
+            }
+            if let What::Host { mapped, .. } = &thing.what {
+                mapped.set(false);
+            }
+            self.books().may_give_back(object);
+        }
     }
 
     fn unmapped_own(&self, own: Vec<(ObjectId, Rc<Thing>)>) {

@@ -39,7 +39,7 @@ pub(crate) enum Asked {
     Split { session: u32, at: u64 },
     Bind { session: u32, handle: Handle, writable: bool },
     BindEntry { session: u32, handle: Handle, of: (u32, Handle) },
-    Register { session: u32, handle: Handle, bytes: u64 },
+    Register { session: u32, handle: Handle, bytes: u64, address: u64 },
     Unbind { session: u32, handle: Handle },
     Drain(u32),
     Load { session: u32, handle: Handle, text: String, entries: usize },
@@ -64,6 +64,10 @@ pub(crate) struct Manners {
     pub(crate) holds_unmaps: bool,
     /// Says when no work can reach what is unmapped, and does not come to an end with it.
     pub(crate) holds_reclaims: bool,
+    /// The same for host memory alone.
+    pub(crate) holds_host_reclaims: bool,
+    /// Cannot map host memory.
+    pub(crate) refuses_mapped: bool,
     /// Does not answer the sharing of arenas.
     pub(crate) holds_shares: bool,
     /// Cannot share.
@@ -94,6 +98,8 @@ pub(crate) struct Manners {
     pub(crate) is_silent: bool,
     /// Does not answer the closing of sessions: their work runs on.
     pub(crate) holds_closes: bool,
+    /// Closes sessions, and does not say when their slots are free.
+    pub(crate) keeps_slots: bool,
     /// Cannot close sessions.
     pub(crate) refuses_closes: bool,
 }
@@ -105,6 +111,8 @@ struct State {
     socket: Option<Arc<OwnedFd>>,
     held: Vec<Held>,
     memory: Memory,
+    /// Where host memory was mapped.
+    host: Vec<(u32, u64)>,
     /// How long each session has done nothing, where that is not for ever.
     idle_ns: BTreeMap<u32, u64>,
     starts: u32,
@@ -405,6 +413,10 @@ impl Fake {
                 } else {
                     // Nothing of a session is answered any more once it is closed.
                     self.state().held.retain(|held| !matches!(held, Held::Unmapped(_, of) if *of == session));
+                    if manners.keeps_slots {
+                        send(socket, id, None, |mut reply| reply.set_quiescent(()));
+                        return hold(Held::Done(id));
+                    }
                     ok(socket);
                 }
             }
@@ -428,7 +440,9 @@ impl Fake {
                     return hold(Held::Unmapped(id, session));
                 }
                 send(socket, id, None, |mut reply| reply.set_quiescent(()));
-                if manners.holds_reclaims { hold(Held::Done(id)) } else { ok(socket) }
+                let is_host = self.state().host.contains(&(session, address));
+                let holds = manners.holds_reclaims || manners.holds_host_reclaims && is_host;
+                if holds { hold(Held::Done(id)) } else { ok(socket) }
             }
             Which::Share(share) => {
                 let share = share.unwrap();
@@ -484,8 +498,17 @@ impl Fake {
                 let memory = descriptors.pop().expect("host memory comes with its memfd");
                 let seals = rustix::fs::fcntl_get_seals(&memory).unwrap();
                 assert!(seals.contains(SealFlags::SHRINK | SealFlags::GROW));
-                note(Asked::Register { session, handle, bytes: register.get_bytes() });
-                ok(socket);
+                let (bytes, address) = (register.get_bytes(), register.get_address());
+                note(Asked::Register { session, handle, bytes, address });
+                if address != 0 {
+                    if manners.refuses_mapped {
+                        return refuse(Error::new(ErrorCode::OutOfMemory, "its kernels run on"));
+                    }
+                    let mapped = self.state().memory.map(session, address, bytes);
+                    self.check(mapped);
+                    self.state().host.push((session, address));
+                }
+                if manners.holds_maps { hold(Held::Done(id)) } else { ok(socket) }
             }
             Which::Unbind(unbind) => {
                 let unbind = unbind.unwrap();

@@ -374,14 +374,24 @@ impl Session {
     }
 
     pub(crate) async fn allocate_host(&self, bytes: u64) -> Result<(Buffer, [u8; 16]), Error> {
+        self.allocate_any_host(bytes, false).await
+    }
+
+    /// Host memory that kernels reach.
+    pub(crate) async fn allocate_mapped(&self, bytes: u64) -> Result<Buffer, Error> {
+        self.allocate_any_host(bytes, true).await.map(|(buffer, _)| buffer)
+    }
+
+    async fn allocate_any_host(&self, bytes: u64, mapped: bool) -> Result<(Buffer, [u8; 16]), Error> {
         let mut request = self.copying().allocate_host_request();
         request.get().set_bytes(bytes);
+        request.get().set_mapped(mapped);
         let response = request.send().promise.await.unwrap();
         let created = read(response.get().unwrap().get_result())?;
         let buffer = Buffer {
             client: created.get_buffer().unwrap(),
             handle: Handle::read(created.get_handle().unwrap()),
-            address: 0,
+            address: created.get_address(),
             bytes: created.get_bytes(),
         };
         Ok((buffer, token_bytes(created.get_memory().unwrap())))

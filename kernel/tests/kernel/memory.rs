@@ -6,7 +6,7 @@ use bulkhead_schema::ErrorCode;
 use crate::{
     fake::{Asked, MEMORY_BYTES, Manners},
     harness::{
-        Client, descriptor_socket, everything_given_back, exchange, read, until, with_changed_kernel,
+        Buffer, Client, descriptor_socket, everything_given_back, exchange, read, until, with_changed_kernel,
         with_kernel,
     },
 };
@@ -191,7 +191,7 @@ fn host_memory_is_sealed_shared_and_charged() {
         let session = client.open("one").await.unwrap();
         let (buffer, token) = session.allocate_host(5000).await.unwrap();
         assert_eq!(buffer.bytes, 8192);
-        let asked = Asked::Register { session: session.id, handle: buffer.handle, bytes: 8192 };
+        let asked = Asked::Register { session: session.id, handle: buffer.handle, bytes: 8192, address: 0 };
         assert!(harness.fake.asked().contains(&asked));
         let socket = descriptor_socket(&harness.directory);
         let (answer, descriptors) = exchange(&socket, &token, None).unwrap();
@@ -225,6 +225,95 @@ fn host_memory_has_limits() {
             second.allocate_host(MIB / 2).await.unwrap();
         },
     );
+}
+
+#[test]
+fn host_memory_that_kernels_reach_has_a_place_of_its_own_until_it_is_unmapped() {
+    with_kernel(async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        let one = session.allocate_mapped(5000).await.unwrap();
+        let other = session.allocate_mapped(3 * PAGE).await.unwrap();
+        let device = session.allocate(PAGE).await.unwrap();
+        assert_eq!((one.bytes, other.bytes), (PAGE, 3 * PAGE));
+        let registered = |buffer: &Buffer| Asked::Register {
+            session: session.id,
+            handle: buffer.handle,
+            bytes: buffer.bytes,
+            address: buffer.address,
+        };
+        assert!(harness.fake.asked().contains(&registered(&one)));
+        assert_eq!(harness.fake.mapped(session.id), (3, 5 * PAGE));
+        let [status] = client.status().await.sessions.try_into().unwrap();
+        assert_eq!((status.host_bytes, status.buffer_bytes), (4 * PAGE, PAGE));
+
+        // It is charged, and its place taken, until the executor has let go of it; device memory does not wait for that.
+        harness.fake.behave(Manners { holds_host_reclaims: true, ..Manners::default() });
+        let place = one.address;
+        drop(one);
+        drop(device);
+        until(async || client.status().await.sessions[0].buffer_bytes == 0).await;
+        assert_eq!(client.status().await.sessions[0].host_bytes, 4 * PAGE);
+        let next = session.allocate_mapped(PAGE).await.unwrap();
+        assert_ne!(next.address, place);
+        harness.fake.let_go();
+        until(async || client.status().await.sessions[0].host_bytes == 4 * PAGE).await;
+        let again = session.allocate_mapped(PAGE).await.unwrap();
+        assert_eq!(again.address, place);
+        drop((next, other, again));
+        until(async || client.status().await.sessions[0].host_bytes == 0).await;
+        assert_eq!(harness.fake.mapped(session.id), (0, 0));
+    });
+}
+
+#[test]
+fn host_memory_that_kernels_reach_has_limits() {
+    with_kernel(async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        assert_eq!(session.allocate_mapped(0).await.err().unwrap().code, ErrorCode::InvalidArgument);
+        for bytes in [u64::MAX, u64::MAX - PAGE, 1 << 63, 1 << 40, (16 << 30) + 1] {
+            let error = session.allocate_mapped(bytes).await.err().unwrap();
+            assert_eq!(error.code, ErrorCode::OutOfMemory, "{bytes}: {error}");
+        }
+        assert_eq!(client.status().await.sessions[0].host_bytes, 0);
+        assert_eq!(harness.fake.mapped(session.id), (0, 0));
+    });
+}
+
+#[test]
+fn host_memory_that_cannot_be_mapped_leaves_nothing_behind() {
+    with_kernel(async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        harness.fake.behave(Manners { refuses_mapped: true, ..Manners::default() });
+        let error = session.allocate_mapped(PAGE).await.err().unwrap();
+        assert_eq!(error.code, ErrorCode::OutOfMemory);
+        harness.fake.behave(Manners::default());
+        until(async || client.status().await.sessions[0].host_bytes == 0).await;
+        let made = session.allocate_mapped(PAGE).await.unwrap();
+        assert_eq!(harness.fake.mapped(session.id), (1, PAGE));
+        drop(made);
+        until(async || harness.fake.mapped(session.id) == (0, 0)).await;
+    });
+}
+
+#[test]
+fn a_session_is_gone_before_its_slot_is_free_and_nobody_gets_that_earlier() {
+    with_kernel(async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let first = client.open("one").await.unwrap();
+        let base = first.allocate(PAGE).await.unwrap().address;
+        let _mapped = first.allocate_mapped(PAGE).await.unwrap();
+        harness.fake.behave(Manners { keeps_slots: true, ..Manners::default() });
+        first.close().await.unwrap();
+        assert!(client.status().await.sessions.is_empty());
+        let second = client.open("two").await.unwrap();
+        assert_ne!(second.allocate(PAGE).await.unwrap().address, base, "its slot is in use");
+        harness.fake.let_go();
+        let third = client.open("three").await.unwrap();
+        assert_eq!(third.allocate(PAGE).await.unwrap().address, base);
+    });
 }
 
 #[test]
