@@ -1,5 +1,7 @@
 //! Device memory and pinned host memory.
 
+use std::sync::Arc;
+
 use bulkhead_ring::memory::Shared;
 use bulkhead_schema::Handle;
 use parking_lot::Mutex;
@@ -113,16 +115,28 @@ impl Pinned {
     }
 }
 
-/// Host memory that the device copies from and to without staging. Freed when dropped, once the work submitted
-/// before has passed.
+/// Host memory that the device copies from and to without staging, and that kernels reach where it was
+/// [allocated](Session::allocate_mapped) so. Freed when dropped, once the work submitted before has passed.
 pub struct HostBuffer {
     pub(crate) session: Session,
-    pub(crate) key: usize,
-    pub(crate) pinned: Pinned,
+    pub(crate) held: HeldHost,
+    pub(crate) pinned: Arc<Pinned>,
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
+    pub(crate) address: Option<u64>,
+}
+
+/// What a host buffer holds, and gives back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum HeldHost {
+    /// Part of memory of the session's that kernels reach.
+    Block(BlockIndex),
+    /// Memory of its own: the number of its capability.
+    Whole(usize),
 }
 
 impl HostBuffer {
-    /// The name by which ring records know it.
+    /// The name by which ring records know the memory that it lies in, of which it may be a part only.
     #[must_use]
     pub fn handle(&self) -> Handle {
         self.pinned.handle
@@ -131,19 +145,35 @@ impl HostBuffer {
     /// Its first byte. Valid as long as the buffer lives; the device writes it when told to.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
-        self.pinned.memory.address() as *mut u8
+        (self.pinned.memory.address() + self.offset) as *mut u8
+    }
+
+    /// Its device address, for launch parameters, where kernels reach it. In most processes it is the address of its
+    /// [first byte](HostBuffer::as_ptr) too: in all whose own memory does not lie there.
+    #[must_use]
+    pub fn address(&self) -> Option<u64> {
+        self.address
     }
 
     /// Its size in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.pinned.memory.bytes()
+        self.bytes
     }
 
-    /// A part of it; the executor refuses one that does not lie in it.
+    /// A part of it; one that does not lie in it becomes a range that the executor refuses.
     #[must_use]
     pub fn span(&self, offset: u64, bytes: u64) -> HostSpan {
-        self.pinned.span(offset, bytes)
+        let size = self.bytes as u64;
+        let inside = offset <= size && bytes <= size - offset;
+        self.pinned.span(if inside { self.offset as u64 + offset } else { NOWHERE }, bytes)
+    }
+
+    /// The same for what works on device memory. The executor refuses it where kernels do not reach it.
+    #[must_use]
+    pub fn range(&self, offset: u64, bytes: u64) -> DeviceRange {
+        let HostSpan { handle, offset, bytes } = self.span(offset, bytes);
+        DeviceRange { handle, offset, bytes }
     }
 
     /// Copies bytes into it.
@@ -151,7 +181,8 @@ impl HostBuffer {
     /// # Panics
     /// Where the range does not lie in it.
     pub fn write(&self, offset: usize, from: &[u8]) {
-        self.pinned.memory.write(offset, from);
+        self.check(offset, from.len());
+        self.pinned.memory.write(self.offset + offset, from);
     }
 
     /// Copies bytes out of it.
@@ -159,13 +190,21 @@ impl HostBuffer {
     /// # Panics
     /// Where the range does not lie in it.
     pub fn read(&self, offset: usize, to: &mut [u8]) {
-        self.pinned.memory.read(offset, to);
+        self.check(offset, to.len());
+        self.pinned.memory.read(self.offset + offset, to);
+    }
+
+    fn check(&self, offset: usize, bytes: usize) {
+        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "beyond the buffer");
     }
 }
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
-        self.session.release(self.key);
+        match self.held {
+            HeldHost::Whole(key) => self.session.release(key),
+            HeldHost::Block(block) => self.session.free_host(block),
+        }
     }
 }
 

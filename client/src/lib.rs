@@ -33,6 +33,7 @@ mod connection;
 mod descriptors;
 mod export;
 mod grant;
+mod host;
 mod image;
 mod launch;
 mod ledger;

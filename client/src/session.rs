@@ -13,17 +13,17 @@ use std::{
 
 use bulkhead_ring::{
     Bind, CompletionReader, Copy, Ended, Full, LaunchShape, Pattern, Producer, Record,
-    memory::{Completion, Ring, Shared, create_sealed_copy},
+    memory::{Completion, Ring, Window, create_sealed_copy},
 };
 use bulkhead_schema::{Error, ErrorCode, Handle, bulkhead_capnp as rpc, limits};
 use parking_lot::Mutex;
 
 use crate::{
-    DeviceRange, Entry, Event, Fence, HostBuffer, HostSpan, Image, Launch, Parameters, Stream, SturdyToken,
-    Terms,
-    buffer::Pinned,
+    DeviceRange, Entry, Event, Fence, HostSpan, Image, Launch, Parameters, Stream, SturdyToken, Terms,
     connection::{Capability, Opened, Remote, answer, broken, default_socket},
-    descriptors, image,
+    descriptors,
+    host::HostMemory,
+    image,
     ledger::Reserved,
     memory::Memory,
     moves,
@@ -126,6 +126,7 @@ pub struct Session {
 pub(crate) struct Inner {
     pub(crate) remote: Remote,
     pub(crate) memory: Memory,
+    pub(crate) host: HostMemory,
     device: Device,
     window: (u64, u64),
     /// Of the program that it was opened from.
@@ -238,6 +239,7 @@ impl Session {
         let inner = Arc::new(Inner {
             remote,
             memory: Memory::new(),
+            host: HostMemory::new(Window::reserve(window.0, window.1)),
             device,
             window,
             entries,
@@ -276,15 +278,6 @@ impl Session {
     #[must_use]
     pub fn window(&self) -> (u64, u64) {
         self.inner.window
-    }
-
-    /// Allocates host memory that the device copies from and to without staging. A remote call.
-    ///
-    /// # Errors
-    /// `outOfMemory`, `limitReached`, or that the session is over.
-    pub fn allocate_host(&self, bytes: usize) -> Result<HostBuffer, Error> {
-        let (key, pinned) = self.allocate_pinned(bytes)?;
-        Ok(HostBuffer { session: self.clone(), key, pinned })
     }
 
     /// Loads an image: a fat binary or PTX text. It is guarded, verified and compiled on the way, which takes
@@ -343,31 +336,6 @@ impl Session {
 impl Session {
     pub(crate) fn release(&self, key: usize) {
         self.inner.remote.release(key);
-    }
-
-    /// Host memory shared with the executor, and the number under which its capability is held.
-    pub(crate) fn allocate_pinned(&self, bytes: usize) -> Result<(usize, Pinned), Error> {
-        let wanted = bytes as u64;
-        let (key, handle, token, bytes, socket) = self.inner.remote.call(move |context| async move {
-            let mut allocate = context.session()?.allocate_host_request();
-            allocate.get().set_bytes(wanted);
-            let response = allocate.send().promise.await.map_err(broken)?;
-            let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
-            let handle = Handle::read(created.get_handle().map_err(broken)?);
-            let token = descriptors::bytes(created.get_memory().map_err(broken)?);
-            let key = context.hold(Capability::Buffer(created.get_buffer().map_err(broken)?));
-            Ok((key, handle, token, created.get_bytes(), context.connection.descriptor_socket.clone()))
-        })?;
-        let mapped = descriptors::present(&socket, token, None).and_then(|descriptors| {
-            let unmapped = |error| Error::new(ErrorCode::OutOfMemory, format!("host memory: {error}"));
-            let descriptor = descriptors.first();
-            let descriptor = descriptor
-                .ok_or_else(|| Error::new(ErrorCode::Internal, "the kernel handed over no memory"))?;
-            let bytes =
-                usize::try_from(bytes).map_err(|_| Error::new(ErrorCode::OutOfMemory, "too large"))?;
-            Shared::map(descriptor.as_fd(), bytes).map_err(unmapped)
-        });
-        mapped.map(|memory| (key, Pinned { handle, memory })).inspect_err(|_| self.release(key))
     }
 
     /// Where copies of ordinary memory are staged, once there was one.

@@ -1,6 +1,6 @@
 //! How much to ask the kernel for.
 
-use super::LARGE_ALIGNMENT;
+use super::{LARGE_ALIGNMENT, LARGE_BYTES};
 
 /// The first arena, and the smallest that is asked for ahead.
 pub(crate) const STEP_BYTES_MIN: u64 = 64 << 20;
@@ -19,9 +19,37 @@ pub(crate) fn ahead(exact: u64, granted: u64) -> u64 {
     exact.max(step.clamp(STEP_BYTES_MIN, STEP_BYTES_MAX))
 }
 
+/// The most host memory that is asked for ahead.
+pub(crate) const HOST_STEP_BYTES_MAX: u64 = 16 << 20;
+
+/// The same for host memory, all of which is pinned at once: a page, then as much again as there is, up to 16 MiB. A
+/// request for half a page or more gets no more than it needs.
+pub(crate) fn host_ahead(bytes: u64, exact: u64, granted: u64) -> u64 {
+    if bytes >= LARGE_BYTES {
+        return exact;
+    }
+    let step = if granted == 0 { 0 } else { 1 << granted.ilog2() };
+    exact.max(step.clamp(LARGE_ALIGNMENT, HOST_STEP_BYTES_MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn host_memory_for_small_requests_grows_from_a_page_and_for_large_ones_not_at_all() {
+        let mut granted = 0;
+        let steps: Vec<u64> = (0..6)
+            .map(|_| {
+                let step = host_ahead(4096, LARGE_ALIGNMENT, granted);
+                granted += step;
+                step >> 20
+            })
+            .collect();
+        assert_eq!(steps, [2, 2, 4, 8, 16, 16]);
+        assert_eq!(host_ahead(1 << 20, 2 << 20, 1 << 30), 2 << 20);
+        assert_eq!(host_ahead(100 << 20, 100 << 20, 0), 100 << 20);
+    }
 
     #[test]
     fn arenas_grow_in_doubling_steps_up_to_a_gibibyte() {

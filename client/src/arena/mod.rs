@@ -112,6 +112,11 @@ impl<T: Copy> Arenas<T> {
         self.bytes
     }
 
+    /// Bytes of all arenas without a taken block.
+    pub(crate) fn empty_bytes(&self) -> u64 {
+        self.empty_bytes
+    }
+
     /// Bytes of all free blocks.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.bytes - self.taken_bytes

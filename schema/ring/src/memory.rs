@@ -1,5 +1,9 @@
 //! The memfds behind a ring and a completion page, mapped. The only unsafe code of the crate.
 
+mod window;
+
+pub use window::Window;
+
 use std::{
     fs::File,
     io,
@@ -39,6 +43,8 @@ fn sealed(name: &str, bytes: usize) -> io::Result<OwnedFd> {
 struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
+    /// Whose addresses these are, where they were taken before: they go back there.
+    window: Option<Arc<Window>>,
 }
 
 // SAFETY: the mapping is plain memory that is only reached through atomics.
@@ -64,7 +70,7 @@ impl Mapping {
             rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, descriptor, 0)?
         };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mapping = Self { start, bytes };
+        let mapping = Self { start, bytes, window: None };
         // SAFETY: the range is the mapping just made.
         unsafe { rustix::mm::madvise(start.as_ptr().cast(), bytes, rustix::mm::Advice::LinuxDontFork)? };
         Ok(mapping)
@@ -75,23 +81,22 @@ impl Mapping {
         let other = Self::new(descriptor, self.bytes, protection)?;
         // SAFETY: both ranges are mappings of this process, equally long and page-aligned; `other` is nobody else's and
         // is given up. What is reached through `self` are atomics, of any value, before and after.
-        let moved = unsafe {
-            rustix::mm::mremap_fixed(
-                other.start.as_ptr().cast(),
-                other.bytes,
-                self.bytes,
-                rustix::mm::MremapFlags::MAYMOVE,
-                self.start.as_ptr().cast(),
-            )
-        };
-        match moved {
-            Ok(_) => {
-                // Its range is mapped here now, and belongs to `self`.
-                std::mem::forget(other);
-                Ok(())
-            }
-            Err(error) => Err(error.into()),
+        let moved = unsafe { other.move_to(self.start.as_ptr()) };
+        // Its range is mapped here now, and belongs to `self`.
+        moved.map(std::mem::forget)
+    }
+
+    /// Moves the mapping to another place, over what is there; to be forgotten by whoever has that place.
+    ///
+    /// # Safety
+    /// As many bytes from `to` on are mapped by this process, and nothing else is harmed where they are replaced.
+    unsafe fn move_to(self, to: *mut u8) -> io::Result<Self> {
+        let flags = rustix::mm::MremapFlags::MAYMOVE;
+        // SAFETY: the range is this mapping's, to which nobody refers; the other is the caller's promise.
+        unsafe {
+            rustix::mm::mremap_fixed(self.start.as_ptr().cast(), self.bytes, self.bytes, flags, to.cast())?;
         }
+        Ok(self)
     }
 
     /// The words from `offset` bytes on.
@@ -107,6 +112,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if let Some(window) = &self.window {
+            return window.take_back(self.start.as_ptr() as usize, self.bytes);
+        }
         // SAFETY: the range is the mapping this value made; references into it borrow from this value.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok());
