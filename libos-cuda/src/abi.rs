@@ -24,7 +24,7 @@ pub(crate) use args::{
 pub(crate) use callbacks::{Callback, Destructor, HostFunction, SharedBytesOf, StreamCallback};
 pub(crate) use layouts::{Copy2d, Copy3d, IpcHandle, LaunchAttribute, LaunchConfig, Side2d, Side3d};
 pub(crate) use packed::{Extra, Parameters};
-pub(crate) use platform::{on_fork_in_child, reserve_addresses, thread_id};
+pub(crate) use platform::{on_fork_in_child, thread_id};
 pub(crate) use tables::export_table;
 
 use crate::status::{Answer, SUCCESS, Status};

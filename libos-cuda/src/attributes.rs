@@ -5,7 +5,7 @@
 #[rustfmt::skip]
 const OURS: &[(u32, i32)] = &[
     (17, 0),  // KERNEL_EXEC_TIMEOUT
-    (19, 0),  // CAN_MAP_HOST_MEMORY
+    (19, 1),  // CAN_MAP_HOST_MEMORY
     (20, 0),  // COMPUTE_MODE: default
     (41, 1),  // UNIFIED_ADDRESSING
     (78, 1),  // STREAM_PRIORITIES_SUPPORTED

@@ -111,8 +111,6 @@ pub(crate) fn open() -> Result<&'static Driver, Status> {
     static WATCHING: std::sync::Once = std::sync::Once::new();
     WATCHING.call_once(|| crate::abi::on_fork_in_child(forked));
     let driver = Driver::open()?;
-    let (first, bytes) = driver.session.window();
-    crate::abi::reserve_addresses(first, bytes);
     Ok(DRIVER.get_or_init(|| driver))
 }
 

@@ -49,7 +49,7 @@ fn fill(driver: &Driver, order: Order, area: Area, pattern: Pattern) -> Answer {
     for row in 0..rows {
         let offset = area.pitch.checked_mul(row).ok_or(Status::INVALID_VALUE)?;
         let at = area.to.checked_add(offset as u64).ok_or(Status::INVALID_VALUE)?;
-        let range = driver.memory.device(at, width as u64)?;
+        let range = driver.memory.reached(at, width as u64)?;
         submit(driver, order, |stream| driver.session.fill(stream, range, pattern))?;
     }
     Ok(())

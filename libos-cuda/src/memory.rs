@@ -8,7 +8,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::abi::{Host, NullStream, Out, OutMaybe};
 use crate::context::driver_and_current;
 use crate::device::{Buffer, DeviceRange, HostBuffer, HostSpan};
-use crate::driver::driver;
+use crate::driver::{Driver, driver};
 use crate::ipc::Opened;
 use crate::map::Map;
 use crate::status::{Answer, Status};
@@ -79,15 +79,16 @@ impl Memory {
         Ok(match &found.value.what {
             What::Device(buffer) => Place::Device(buffer.range(offset, bytes)),
             What::Opened(opened) => Place::Device(opened.share.range(opened.offset() + offset, bytes)),
-            What::Pinned(buffer, _) => Place::Pinned(HostSpan { handle: buffer.handle(), offset, bytes }),
+            What::Pinned(buffer, _) => Place::Pinned(buffer.span(offset, bytes)),
         })
     }
 
-    /// The same, for what has to be the device's.
-    pub(crate) fn device(&self, address: u64, bytes: u64) -> Result<DeviceRange, Status> {
+    /// The same, for what the device reaches: pinned memory too.
+    pub(crate) fn reached(&self, address: u64, bytes: u64) -> Result<DeviceRange, Status> {
         match self.place(address, bytes)? {
             Place::Device(range) => Ok(range),
-            Place::Pinned(_) | Place::Pageable => Err(Status::INVALID_VALUE),
+            Place::Pinned(HostSpan { handle, offset, bytes }) => Ok(DeviceRange { handle, offset, bytes }),
+            Place::Pageable => Err(Status::INVALID_VALUE),
         }
     }
 
@@ -190,7 +191,7 @@ pub(crate) fn allocate_host_with_flags(to: Out<u64>, bytes: usize, flags: u32) -
     if bytes == 0 || flags & !HOST_FLAGS != 0 {
         return Err(Status::INVALID_VALUE);
     }
-    let buffer = driver.session.allocate_host(bytes).map_err(|error| Status::of(&error))?;
+    let buffer = driver.session.allocate_mapped(bytes).map_err(|error| Status::of(&error))?;
     let address = buffer.as_ptr().expose_provenance() as u64;
     driver.memory.insert(address, bytes as u64, What::Pinned(buffer, flags), context)?;
     to.set(address);
@@ -214,6 +215,25 @@ pub(crate) fn host_flags(to: Out<u32>, host: Host) -> Answer {
         What::Device(_) | What::Opened(_) => return Err(Status::INVALID_VALUE),
     }
     Ok(())
+}
+
+/// Where kernels reach pinned memory: at its own address, unless memory of the program's lay there first.
+pub(crate) fn host_device_pointer(to: Out<u64>, host: Host, flags: u32) -> Answer {
+    let (driver, _) = driver_and_current()?;
+    if flags != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    to.set(device_pointer(driver, host.address()).ok_or(Status::INVALID_VALUE)?);
+    Ok(())
+}
+
+/// Where kernels reach what is pinned at an address.
+pub(crate) fn device_pointer(driver: &Driver, address: u64) -> Option<u64> {
+    let (start, _, region) = driver.memory.region(address)?;
+    match &region.what {
+        What::Pinned(buffer, _) => buffer.address()?.checked_add(address - start),
+        What::Device(_) | What::Opened(_) => None,
+    }
 }
 
 pub(crate) fn info(free: Out<usize>, total: Out<usize>) -> Answer {

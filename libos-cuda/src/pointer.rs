@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use crate::abi::{InSlice, Room};
 use crate::driver::{Driver, driver};
-use crate::memory::What;
+use crate::memory::{self, What};
 use crate::status::{Answer, Status};
 
 const MEMORY_HOST: u32 = 1;
@@ -42,8 +42,8 @@ fn value(driver: &Driver, attribute: u32, address: u64) -> Result<Option<Value>,
     Ok(match attribute {
         1 => Some(Value::Long(region.context)),
         2 => Some(Value::Word(if is_device { MEMORY_DEVICE } else { MEMORY_HOST })),
-        // Kernels cannot reach pinned memory, so it has no device pointer.
-        3 => is_device.then_some(Value::Long(address)),
+        3 if is_device => Some(Value::Long(address)),
+        3 => memory::device_pointer(driver, address).map(Value::Long),
         4 => (!is_device).then_some(Value::Long(address)),
         7 | 20 => Some(Value::Long(region.id)),
         // Booleans too: NVIDIA's runtime reads four bytes.
@@ -52,7 +52,7 @@ fn value(driver: &Driver, attribute: u32, address: u64) -> Result<Option<Value>,
         9 => Some(Value::Number(0)),
         11 | 19 => Some(Value::Long(start)),
         12 | 18 => Some(Value::Long(bytes)),
-        13 => Some(Value::Word(u32::from(is_device))),
+        13 => Some(Value::Word(1)),
         14 | 17 => Some(Value::Long(0)),
         16 => Some(Value::Word(ACCESS_READ_WRITE)),
         _ => return Err(Status::INVALID_VALUE),

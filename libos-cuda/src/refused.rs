@@ -11,13 +11,6 @@ fn refuse(call: &str, why: &str) -> Answer {
     Err(Status::NOT_SUPPORTED)
 }
 
-pub(crate) fn host_device_pointer(_to: Out<u64>, _host: Host, _flags: u32) -> Answer {
-    refuse(
-        "cuMemHostGetDevicePointer",
-        "kernels of a guarded session cannot reach host memory; copy it with cudaMemcpyAsync",
-    )
-}
-
 pub(crate) fn host_register(_host: Host, _bytes: usize, _flags: u32) -> Answer {
     refuse(
         "cuMemHostRegister",

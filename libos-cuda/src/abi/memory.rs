@@ -21,7 +21,7 @@ exports! {
         cuMemFreeHost "cuMemFreeHost" 2000 (host: Host) => memory::free_host;
         cuMemHostGetFlags "cuMemHostGetFlags" 2030 (to: Out<u32>, host: Host) => memory::host_flags;
         cuMemHostGetDevicePointer_v2 "cuMemHostGetDevicePointer" 3020
-            (to: Out<u64>, host: Host, flags: u32) => refused::host_device_pointer;
+            (to: Out<u64>, host: Host, flags: u32) => memory::host_device_pointer;
         cuMemHostRegister_v2 "cuMemHostRegister" 6050
             (host: Host, bytes: usize, flags: u32) => refused::host_register;
         cuMemHostUnregister "cuMemHostUnregister" 4000 (host: Host) => refused::host_unregister;

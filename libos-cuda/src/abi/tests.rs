@@ -24,6 +24,7 @@ const PTX: &CStr = c".version 9.0\n.target sm_75\n.address_size 64\n.visible .en
     .param .f32 factor, .param .align 8 .b8 pair[16], .param .u32 count) { ret; }\n.visible .entry nothing() { ret; }\n";
 
 mod ipc;
+mod mapped;
 
 /// A process has one driver: tests that look at its record take turns.
 static TURN: Mutex<()> = Mutex::new(());
@@ -75,6 +76,9 @@ symbols! {
     cuMemGetInfo_v2(*mut usize, *mut usize);
     cuMemAllocHost_v2(*mut *mut u8, usize);
     cuMemFreeHost(*mut u8);
+    cuMemHostAlloc(*mut *mut u8, usize, u32);
+    cuMemHostGetDevicePointer_v2(*mut u64, *mut u8, u32);
+    cuMemHostGetFlags(*mut u32, *mut u8);
     cuMemcpyHtoD_v2(u64, *const u8, usize);
     cuMemcpyDtoH_v2(*mut u8, u64, usize);
     cuMemcpyDtoD_v2(u64, u64, usize);

@@ -296,12 +296,22 @@ impl Drop for Share {
 pub(crate) struct HostBuffer {
     handle: Handle,
     content: Arc<Vec<AtomicU8>>,
+    address: Option<u64>,
     state: Arc<Mutex<State>>,
 }
 
 impl HostBuffer {
     pub(crate) fn handle(&self) -> Handle {
         self.handle
+    }
+
+    pub(crate) fn span(&self, offset: u64, bytes: u64) -> HostSpan {
+        HostSpan { handle: self.handle, offset, bytes }
+    }
+
+    /// As where memory of the program's lies at the device's addresses: another than the first byte's.
+    pub(crate) fn address(&self) -> Option<u64> {
+        self.address
     }
 
     pub(crate) fn as_ptr(&self) -> *mut u8 {
@@ -320,6 +330,8 @@ impl Drop for HostBuffer {
 }
 
 const PAGE_BYTES: u64 = 2 << 20;
+/// Of the names of host memory: one table has the kernel's, two have ours.
+const HOST_GENERATION: u32 = 2;
 
 static NEXT_ADDRESS: AtomicU64 = AtomicU64::new(0x2010_0000_0000);
 
@@ -408,7 +420,15 @@ impl Session {
         let mut state = self.state.lock();
         let slot = state.hosts.len() as u32;
         state.hosts.push(Some(content.clone()));
-        Ok(HostBuffer { handle: Handle { slot, generation: 1 }, content, state: self.state.clone() })
+        let handle = Handle { slot, generation: HOST_GENERATION };
+        Ok(HostBuffer { handle, content, address: None, state: self.state.clone() })
+    }
+
+    pub(crate) fn allocate_mapped(&self, bytes: usize) -> Result<HostBuffer, Error> {
+        let stride = (bytes as u64).next_multiple_of(PAGE_BYTES);
+        let mut buffer = self.allocate_host(bytes)?;
+        buffer.address = Some(NEXT_ADDRESS.fetch_add(stride, Ordering::Relaxed));
+        Ok(buffer)
     }
 
     /// Finds the entries of the PTX, and their parameters where those are on lines of their own.
@@ -568,6 +588,13 @@ impl Session {
             Pattern::Bits32(value) => value.to_le_bytes().to_vec(),
         };
         let mut state = self.state.lock();
+        if to.handle.generation == HOST_GENERATION {
+            let span = HostSpan { handle: to.handle, offset: to.offset, bytes: to.bytes };
+            let host = state.host(span)?;
+            let range = host.iter().skip(to.offset as usize).take(to.bytes as usize);
+            range.zip(unit.iter().cycle()).for_each(|(byte, value)| byte.store(*value, Ordering::Relaxed));
+            return state.submit(stream, Asked::Fill { stream: stream.0 });
+        }
         let range = state.device(to)?;
         if range.len() % unit.len() != 0 {
             return error(ErrorCode::InvalidArgument, "not a whole number of elements");
