@@ -16,13 +16,15 @@
 //! 4. What an account uses is what was charged to it and what the accounts below it use, what a ledger uses in all is
 //!    the sum of its topmost accounts, and no charge takes an account, one above it or the whole beyond its limits.
 //! 5. No slot, with its margins, has an address in common with another, with a protected window or with the workbench.
-//! 6. A change is handed out by a pause only while its session has nothing on the device.
+//! 6. What is taken of a session's reservations lies in one of them, and touches nothing else that is taken.
+//! 7. A change is handed out by a pause only while its session has nothing on the device.
 
 mod address;
 mod ledger;
 mod pause;
 mod protected;
 mod region;
+mod reservation;
 mod slot;
 mod swap;
 
@@ -31,6 +33,7 @@ pub use ledger::{ACCOUNT_DEPTH_MAX, Account, Amounts, Ledger, LedgerError, Resou
 pub use pause::{Pause, PauseError, Step};
 pub use protected::{PROTECTED_BYTES, PROTECTED_WINDOWS, ProtectedWindow};
 pub use region::{Region, RegionError, SEGMENT_BYTES, filler, granules};
+pub use reservation::{ReservationError, Reservations};
 pub use slot::{
     ARENA_GRANULE_BYTES, HALF_BYTES, MARGIN_BYTES, PAGE_BYTES, SINK_BYTES, SLOT_BYTES, SLOT_STRIDE_BYTES,
     SLOTS, SLOTS_BASE, Slot, WINDOW_BYTES, WORKBENCH, ZONE_BYTES,

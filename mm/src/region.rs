@@ -76,10 +76,45 @@ impl Region {
             .ok_or(full)
     }
 
+    /// The same at a multiple of `alignment`, a power of two.
+    pub fn place_aligned(&self, bytes: u64, alignment: u64) -> Result<Range, RegionError> {
+        if alignment <= ARENA_GRANULE_BYTES {
+            return self.place(bytes);
+        }
+        if bytes == 0 {
+            return Err(RegionError::Empty);
+        }
+        let full = RegionError::Full { bytes };
+        let rounded = bytes.checked_next_multiple_of(PAGE_BYTES).ok_or(full)?;
+        self.gaps()
+            .filter_map(|gap| {
+                let mut start = gap.start().0.checked_next_multiple_of(alignment)?;
+                if crosses_a_segment(start, rounded) {
+                    // A smaller alignment divides a segment, a larger one is a multiple of it, and never crosses.
+                    start = start.checked_next_multiple_of(SEGMENT_BYTES)?;
+                }
+                let range = Range::new(DeviceAddress(start), rounded)?;
+                gap.contains(granules(range)).then_some((gap.bytes(), range))
+            })
+            .min_by_key(|(gap_bytes, range)| (*gap_bytes, range.start()))
+            .map(|(_, range)| range)
+            .ok_or(full)
+    }
+
+    /// Says whether `bytes`, rounded up to whole pages, can go to `start`; `None` where they cannot.
+    #[must_use]
+    pub fn place_at(&self, start: DeviceAddress, bytes: u64) -> Option<Range> {
+        let range = Range::new(start, bytes.checked_next_multiple_of(PAGE_BYTES)?)?;
+        self.is_free(range).then_some(range)
+    }
+
+    fn is_free(&self, range: Range) -> bool {
+        is_well_placed(range) && self.gaps().any(|gap| gap.contains(granules(range)))
+    }
+
     /// Takes a range that [`Region::place`] could have answered, with all of its granules.
     pub fn take(&mut self, range: Range) -> Result<(), RegionError> {
-        let free = |gap: Range| gap.contains(granules(range));
-        if !is_well_placed(range) || !self.gaps().any(free) {
+        if !self.is_free(range) {
             return Err(RegionError::Mismatch { range, expected: "a free place for memory" });
         }
         self.taken.insert(range.start().0, range.end().0);

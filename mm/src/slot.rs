@@ -8,7 +8,8 @@
 //! | 320-448 | read-only half |
 //!
 //! Whatever in a slot holds no memory maps the session's sink. Below all slots, out of reach of every session, lies
-//! the executor's *workbench*.
+//! the executor's *workbench*. Above each slot lies its *shelf*: addresses at which nothing is ever mapped, and which
+//! name memory that its session has and that lies nowhere.
 
 use crate::{DeviceAddress, Range};
 
@@ -39,13 +40,17 @@ pub const ARENA_GRANULE_BYTES: u64 = SINK_BYTES;
 /// The granule of physical memory: the device hands out multiples of it.
 pub const PAGE_BYTES: u64 = 2 * MIB;
 /// Where the executor maps memory for itself, to scrub or to copy it. No session reaches it.
-pub const WORKBENCH: Range = Range::between(WORKBENCH_BASE, WORKBENCH_BASE + 64 * GIB);
+pub const WORKBENCH: Range = Range::between(WORKBENCH_BASE, WORKBENCH_BASE + 256 * GIB);
 const WORKBENCH_BASE: u64 = 0x1F00_0000_0000;
 
 const _: () = {
     assert!(SLOT_BYTES.is_power_of_two() && SLOT_STRIDE_BYTES.is_multiple_of(SLOT_BYTES));
     assert!(SLOTS_BASE.is_multiple_of(SLOT_BYTES), "slots are self-aligned");
     assert!(SLOT_BYTES + 2 * MARGIN_BYTES <= SLOT_STRIDE_BYTES, "no slot's margin reaches into another's");
+    assert!(
+        SLOT_STRIDE_BYTES - SLOT_BYTES - 2 * MARGIN_BYTES >= 2 * WINDOW_BYTES,
+        "a shelf has room for a window"
+    );
     assert!(MARGIN_BYTES <= ZONE_BYTES && MARGIN_BYTES.is_multiple_of(SINK_BYTES));
     // The guard keeps offsets below 8 MiB outside, in front of an access of at most 16 bytes.
     assert!(MARGIN_BYTES >= 8 * MIB + 16);
@@ -111,6 +116,13 @@ impl Slot {
     #[must_use]
     pub const fn stores_reach(self) -> Range {
         Range::between(self.base().0 - MARGIN_BYTES, self.base().0 + HALF_BYTES + MARGIN_BYTES)
+    }
+
+    /// Addresses that name memory which is mapped nowhere; out of every session's reach.
+    #[must_use]
+    pub const fn shelf(self) -> Range {
+        let next = self.base().0 + SLOT_STRIDE_BYTES;
+        Range::between(self.reach().end().0, next - MARGIN_BYTES)
     }
 
     /// The half that takes stores, guard zones included.
@@ -189,6 +201,16 @@ mod tests {
                 assert!(holds(slot.range(), confine(address, slot.load_mask_high(), slot)));
                 assert!(holds(slot.lower_half(), confine(address, slot.store_mask_high(), slot)));
             }
+        }
+    }
+
+    #[test]
+    fn a_shelf_is_in_nobodys_reach_and_nobody_elses() {
+        let slots: Vec<_> = (0..SLOTS).filter_map(Slot::new).collect();
+        for slot in &slots {
+            assert!(slots.iter().all(|other| !slot.shelf().overlaps(other.reach())));
+            assert!(slots.iter().filter(|other| other.shelf().overlaps(slot.shelf())).count() == 1);
+            assert!(slot.shelf().start().0.is_multiple_of(ARENA_GRANULE_BYTES));
         }
     }
 

@@ -232,3 +232,33 @@ fn an_address_is_held_by_the_range_it_lies_in() {
     assert_eq!(region.holding(held.end()), None, "the filler is nobody's");
     assert_eq!(region.holding(DeviceAddress(held.start().0 - 1)), None);
 }
+
+#[test]
+fn a_place_that_is_asked_for_is_given_where_it_is_free_and_well_aligned() {
+    let bounds = range(SEGMENT_BYTES - 3 * GRANULE, 40 * GRANULE);
+    let mut region = Region::new(bounds);
+    let at = |granule: u64| DeviceAddress(bounds.start().0 + granule * GRANULE);
+    assert_eq!(region.place_at(at(5), 1), Some(range(at(5).0, PAGE_BYTES)));
+    for (start, bytes) in [
+        (at(5).0 + PAGE_BYTES, PAGE_BYTES),
+        (at(5).0, 0),
+        (at(5).0, u64::MAX),
+        (at(0).0 - GRANULE, GRANULE),
+        (at(39).0, GRANULE + 1),
+        (at(2).0, 2 * GRANULE),
+        (0, GRANULE),
+    ] {
+        assert_eq!(region.place_at(DeviceAddress(start), bytes), None, "{start:x} {bytes:x}");
+    }
+    region.take(range(at(5).0, PAGE_BYTES)).unwrap();
+    assert_eq!(region.place_at(at(5), PAGE_BYTES), None);
+    assert_eq!(region.place_at(at(4), 2 * GRANULE), None);
+    for alignment in [1, PAGE_BYTES, 2 * GRANULE, 16 * GRANULE, SEGMENT_BYTES] {
+        let place = region.place_aligned(GRANULE + 1, alignment).unwrap();
+        assert!(place.start().0.is_multiple_of(alignment), "{place:?}");
+        region.clone().take(place).unwrap();
+    }
+    let bytes = GRANULE;
+    assert_eq!(region.place_aligned(bytes, 4 * SEGMENT_BYTES), Err(RegionError::Full { bytes }));
+    assert_eq!(region.place_aligned(0, 4 * GRANULE), Err(RegionError::Empty));
+}
