@@ -3,6 +3,8 @@
 //! Sinks are mapped in granules of 64 MiB and can only be unmapped whole. So a granule holds either its sink, or
 //! pieces of memory with a *filler* wherever none lies: a sink of one page, mapped as often as needed.
 //!
+//! Memory on the slot's *shelf* is mapped nowhere: its address is only a name, by which it is mapped elsewhere.
+//!
 //! Nothing here waits for the session: whoever calls has paused it.
 //!
 //! # Invariant
@@ -52,6 +54,15 @@ impl Content {
             Self::Host(range) => range.bytes as u64,
         }
     }
+}
+
+/// Where memory is, or goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In a window, where kernels may do this.
+    Window(Access),
+    /// On the shelf.
+    Shelf,
 }
 
 /// A slot on the device.
@@ -142,23 +153,39 @@ impl SlotMemory {
         self.broken
     }
 
-    /// Whether memory of `bytes` can be mapped at `at`, and what kernels may do with it there.
-    pub(crate) fn check_free(&self, at: u64, bytes: u64) -> Result<Access, Error> {
+    /// Whether an address is on the shelf: then no page of the slot changes with what is there.
+    pub(crate) fn is_on_shelf(&self, at: u64, bytes: u64) -> bool {
+        let range = Range::new(bulkhead_mm::DeviceAddress(at), bytes);
+        range.is_some_and(|range| self.slot.shelf().contains(range))
+    }
+
+    /// Whether memory of `bytes` can be mapped at `at`.
+    pub(crate) fn check_window(&self, at: u64, bytes: u64) -> Result<Access, Error> {
+        match self.check_free(at, bytes)? {
+            Place::Window(access) => Ok(access),
+            Place::Shelf => Err(refused("nothing is mapped on the shelf")),
+        }
+    }
+
+    /// Whether memory of `bytes` can be put to `at`.
+    pub(crate) fn check_free(&self, at: u64, bytes: u64) -> Result<Place, Error> {
         let range = Range::new(bulkhead_mm::DeviceAddress(at), bytes);
         let range = range.filter(|range| range.bytes() > 0 && at.is_multiple_of(PAGE_BYTES));
         let range = range.filter(|range| range.bytes().is_multiple_of(PAGE_BYTES));
         let range = range.ok_or_else(|| refused("memory comes in pages of 2 MiB"))?;
-        let access = if self.slot.read_write().contains(range) {
-            Access::ReadWrite
+        let place = if self.slot.read_write().contains(range) {
+            Place::Window(Access::ReadWrite)
         } else if self.slot.read_only().contains(range) {
-            Access::Read
+            Place::Window(Access::Read)
+        } else if self.slot.shelf().contains(range) {
+            Place::Shelf
         } else {
             return Err(refused("the range does not lie in the session's window"));
         };
         if self.overlapping(range).is_some() {
             Err(refused("the range overlaps other memory"))
         } else {
-            Ok(access)
+            Ok(place)
         }
     }
 
@@ -177,10 +204,15 @@ impl SlotMemory {
 
     /// Maps zeroed memory of the session's own.
     pub(crate) fn grow(&mut self, at: u64, bytes: u64) -> Result<(), Error> {
-        if self.check_free(at, bytes)? == Access::Read {
+        let place = self.check_free(at, bytes)?;
+        if place == Place::Window(Access::Read) {
             return Err(refused("an arena lies in the half that takes stores"));
         }
         let mapping = Mapping::create(&self.means.physical, bytes)?;
+        if place == Place::Shelf {
+            self.means.workbench.scrub(mapping.id(), bytes, self.stream)?;
+            return self.put(at, mapping);
+        }
         self.put(at, mapping)?;
         let scrubbed = workbench::scrub(&*self.means.gpu, DeviceAddress(at), bytes, self.stream);
         scrubbed.or_else(|error| {
@@ -189,7 +221,7 @@ impl SlotMemory {
         })
     }
 
-    /// Maps memory of another process's.
+    /// Puts memory of another process's to where that has it.
     pub(crate) fn adopt(&mut self, at: u64, bytes: u64, descriptor: OwnedFd) -> Result<(), Error> {
         self.check_free(at, bytes)?;
         let mapping = Mapping::import(&self.means.physical, descriptor, bytes)?;
@@ -201,10 +233,17 @@ impl SlotMemory {
         self.means.gpu.export_memory(self.find(at, bytes)?.id())
     }
 
-    /// Maps memory in the place of sinks.
+    /// Maps memory in the place of sinks, or puts it on the shelf.
     pub(crate) fn put(&mut self, at: u64, mapping: Mapping) -> Result<(), Error> {
         let bytes = mapping.bytes();
-        let access = self.check_free(at, bytes)?;
+        let access = match self.check_free(at, bytes)? {
+            Place::Window(access) => access,
+            Place::Shelf => {
+                self.means.pieces.insert(at, &mapping);
+                self.contents.insert(at, Content::Memory(mapping));
+                return Ok(());
+            }
+        };
         self.replace_sinks(at, bytes, access, |gpu| {
             gpu.map(DeviceAddress(at), mapping.id(), bytes, 1, access)
         })?;
@@ -257,6 +296,12 @@ impl SlotMemory {
         let Some(Content::Memory(mut mapping)) = self.contents.remove(&at) else {
             return Err(refused("there is no such arena"));
         };
+        if self.is_on_shelf(at, bytes) {
+            if mapping.leave() && leave == Leave::Scrubbed {
+                self.means.workbench.scrub(mapping.id(), bytes, self.stream)?;
+            }
+            return Ok(Hole { low: at, high: at, access: Access::Read });
+        }
         let (low, high) = self.opening(at, at + bytes);
         let access = if self.slot.stores_reach().contains(range(at, bytes)) {
             Access::ReadWrite
@@ -277,6 +322,9 @@ impl SlotMemory {
 
     /// Puts sinks into a hole.
     pub(crate) fn fill_in(&mut self, Hole { low, high, access }: Hole) -> Result<(), Error> {
+        if low == high {
+            return Ok(());
+        }
         self.whole(|memory| memory.cover(low, high, access))
     }
 
@@ -312,6 +360,9 @@ impl SlotMemory {
     /// Whether what lies there can be split.
     pub(crate) fn check_split(&self, at: u64, bytes: u64, second: u64) -> Result<(), Error> {
         let found = self.find(at, bytes)?;
+        if self.is_on_shelf(at, bytes) {
+            return Err(refused("memory on the shelf is whole"));
+        }
         if second <= at || second - at >= bytes || !second.is_multiple_of(PAGE_BYTES) {
             return Err(refused("a piece is split at a page inside it"));
         }

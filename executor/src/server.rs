@@ -180,7 +180,8 @@ impl Server {
         let refused = |what: &str| Error::new(ErrorCode::InvalidArgument, what);
         let owner = self.known(from)?.session.slot;
         let range = Range::new(bulkhead_mm::DeviceAddress(arena.at), arena.bytes);
-        if !range.is_some_and(|range| owner.range().contains(range)) {
+        let has = |range| owner.range().contains(range) || owner.shelf().contains(range);
+        if !range.is_some_and(has) {
             return Err(refused("the arena does not lie in its session's slot"));
         }
         let known = self.known(to)?;

@@ -61,6 +61,9 @@ impl SlotMemory {
             if self.find(arena.at, arena.bytes)?.is_shared() {
                 return Err(refused("the memory is shared"));
             }
+            if self.is_on_shelf(arena.at, arena.bytes) {
+                return Err(refused("memory on the shelf is mapped nowhere"));
+            }
             if arenas[..index].contains(arena) {
                 return Err(refused("an arena is named twice"));
             }
@@ -95,7 +98,7 @@ impl SlotMemory {
         let places = arenas.iter().zip(places(area, arenas)?).filter(|(arena, _)| !arena.is_gap());
         let places: Vec<_> = places.collect();
         for (arena, _) in &places {
-            self.check_free(arena.at, arena.bytes)?;
+            self.check_window(arena.at, arena.bytes)?;
         }
         // All of it, before anything changes.
         let create = |(arena, _): &(&Span, HostRange)| Mapping::create(&self.means.physical, arena.bytes);

@@ -40,15 +40,27 @@ impl Control {
                 self.may_register(*handle)?;
                 memory.check_host(span.at, span.bytes)
             }
-            Change::Share { at, mapping } => memory.check_free(*at, mapping.bytes()).map(drop),
+            Change::Share { at, mapping } => memory.check_window(*at, mapping.bytes()).map(drop),
             Change::Split { arena, at, .. } => memory.check_split(arena.at, arena.bytes, *at),
             Change::SwapOut { arenas, .. } => memory.check_swap(arenas),
             Change::SwapIn { arenas, .. } => {
                 let mut arenas = arenas.iter().filter(|arena| !arena.is_gap());
-                arenas.try_for_each(|arena| memory.check_free(arena.at, arena.bytes).map(drop))
+                arenas.try_for_each(|arena| memory.check_window(arena.at, arena.bytes).map(drop))
             }
         };
         checked.map_err(|error| device::error(&error))?;
+        if let Change::Map(span) | Change::Adopt { span, .. } = &change
+            && memory.is_on_shelf(span.at, span.bytes)
+        {
+            // No page of the slot changes: nobody has to wait.
+            return match self.change(id, change).map_err(|error| device::error(&error))? {
+                Told::Not => {
+                    self.answer(id, &Ok(()));
+                    Ok(())
+                }
+                Told::Already => Ok(()),
+            };
+        }
         let patience = match &change {
             Change::Unmap(_) => None,
             Change::SwapOut { patience, .. } => Some(*patience),

@@ -12,7 +12,7 @@ use super::{Content, SlotMemory, refused};
 impl SlotMemory {
     /// Whether host memory of `bytes` can be mapped at `at`.
     pub(crate) fn check_host(&self, at: u64, bytes: u64) -> Result<(), Error> {
-        match self.check_free(at, bytes)? {
+        match self.check_window(at, bytes)? {
             Access::ReadWrite => Ok(()),
             Access::Read => Err(refused("host memory lies in the half that takes stores")),
         }

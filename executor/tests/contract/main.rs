@@ -8,6 +8,7 @@ mod kernel;
 mod loading;
 mod refusals;
 mod sharing;
+mod shelf;
 mod slots;
 mod standby;
 mod swap;
