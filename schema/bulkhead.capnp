@@ -264,10 +264,12 @@ interface GpuCopySession {
   close @5 () -> (result :Result(Nothing));
   # Ends the session now; answers when its memory has been given back.
 
-  accept @6 (view :GpuBufferView) -> (result :Result(Accepted));
+  accept @6 (view :GpuBufferView, at :UInt64) -> (result :Result(Accepted));
   # Maps a buffer of another session into this one: in the half that takes stores where it is a `GpuBuffer`, in the
   # read-only half where it is a view. Whole pages of 2 MiB: `notSupported` where it does not fill its pages. The result is
   # derived from `view`: when that is revoked, work of this session that runs on beyond the deadline ends the session.
+  # `at` is an address of a reservation, for a `GpuBuffer`; 0 leaves the place to the kernel. Memory of `create` is mapped
+  # whole, as often as one likes, also in the session that made it, and there in a reservation only.
 
   peer @7 () -> (result :Result(PeerCreated));
   # A capability to give this session things.
@@ -284,6 +286,16 @@ interface GpuCopySession {
 
   reserve @11 (streams :UInt32, events :UInt32) -> (result :Result(Reserved));
   # From the answer on, records may name streams and events below these numbers. What was reserved stays so.
+
+  create @12 (bytes :UInt64) -> (result :Result(BufferCreated));
+  # The same as `allocate`, but mapped nowhere: its address is 0, and no record can name it. Mapped with `accept`.
+
+  reserveAddresses @13 (bytes :UInt64, at :UInt64, alignment :UInt64) -> (result :Result(Addresses));
+  # Puts addresses aside where kernels can store, for `accept`: rounded up to 2 MiB, at a multiple of 64 MiB, and of
+  # `alignment` (0 or a power of two). At `at` if that can be; else, and where `at` is 0, where the kernel likes.
+
+  releaseAddresses @14 (address :UInt64) -> (result :Result(Nothing));
+  # Nothing more is mapped there. Given back once what is mapped there has gone.
 }
 
 struct Ledger {
@@ -348,6 +360,11 @@ struct BufferCreated {
   bytes @3 :UInt64;
 }
 
+struct Addresses {
+  address @0 :UInt64;
+  bytes @1 :UInt64;
+}
+
 struct Accepted {
   union {
     buffer @0 :GpuBuffer;
@@ -404,7 +421,7 @@ struct ViewCreated {
 
 struct BufferInfo {
   handle @0 :Handle;          # In the session that it belongs to.
-  address @1 :UInt64;         # 0 for host memory that kernels do not reach.
+  address @1 :UInt64;         # 0 for host memory that kernels do not reach, and for memory that lies nowhere.
   bytes @2 :UInt64;
   session @3 :UInt32;         # The session that it belongs to.
   writable @4 :Bool;

@@ -32,7 +32,7 @@ struct Part {
 }
 
 impl Served {
-    /// Its address in the session that it belongs to; 0 for host memory.
+    /// Its address in the session that it belongs to; 0 for host memory, and for memory that lies nowhere.
     pub(crate) fn address(&self) -> u64 {
         match self.facet {
             Facet::View { address } | Facet::Buffer { address } => address,
@@ -65,9 +65,11 @@ impl Served {
             return Err(Error::new(ErrorCode::InvalidArgument, "a part holds at least one byte"));
         }
         let held = self.held.derive(kind, access, offset, bytes)?;
-        let (handle, address) = (held.handle, self.address().saturating_add(offset));
-        // Nobody can name it in a record where its session's client does not have it.
-        if held.is_elsewhere() {
+        let lies_nowhere = self.address() == 0;
+        let address = if lies_nowhere { 0 } else { self.address().saturating_add(offset) };
+        let handle = held.handle;
+        // Nobody can name it in a record where its session's client does not have it, or where it lies nowhere.
+        if lies_nowhere || held.is_elsewhere() {
             return Ok(Part { held, handle, address, bytes });
         }
         let bound = async move {

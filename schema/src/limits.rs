@@ -99,6 +99,8 @@ pub const REVOCATIONS_MAX: u32 = 64;
 pub const STURDY_TOKENS_MAX: u64 = 1024;
 /// Capabilities that others gave a session and it has not looked at.
 pub const GRANTS_MAX: u64 = 64;
+/// Reservations of addresses of a session.
+pub const RESERVATIONS_MAX: usize = 1024;
 /// Entries of a program.
 pub const PROGRAM_ENTRIES_MAX: u32 = 1024;
 /// Loaded code of a session, in bytes.

@@ -6,15 +6,15 @@ use std::{
 };
 
 use bulkhead_caps::{Access, Kind, Need, ObjectId, View};
-use bulkhead_mm::{DeviceAddress, PAGE_BYTES, Range, Region, Resource};
+use bulkhead_mm::{DeviceAddress, PAGE_BYTES, Range, Resource};
 use bulkhead_schema::{Error, ErrorCode};
 use tokio::{sync::watch, time::Instant};
 
-use super::{Bound, Session, asks::write_range};
+use super::{Bound, Session, asks::write_range, reserved::Where};
 use crate::{
     books::{Memory, Part, Thing, What},
     held::{Facet, Held},
-    refusal::{self, internal},
+    refusal::internal,
 };
 
 /// Memory of another session that is, or is being, mapped in this one.
@@ -44,6 +44,11 @@ impl Mapping {
 
     pub(super) fn bytes(&self) -> u64 {
         self.range.bytes()
+    }
+
+    /// Whether it is of another session's memory, and not of its own that lies nowhere else.
+    pub(super) fn is_of_another(&self, session: &Session) -> bool {
+        self.thing.session.upgrade().is_none_or(|lender| lender.id != session.id)
     }
 
     /// Whose memory it is, and which piece of that lies where in this session.
@@ -82,7 +87,7 @@ impl Mapping {
 
     /// It is not mapped any more.
     pub(super) fn release(&self, session: &Session) -> Result<(), Error> {
-        session.half(self.access).borrow_mut().release(self.range).map_err(refusal::region)?;
+        session.release_place(self.range, self.access)?;
         let memory = self.memory()?;
         memory.mappings.set(memory.mappings.get().saturating_sub(1));
         for part in self.parts.take() {
@@ -109,22 +114,16 @@ pub(crate) struct Accepted {
 }
 
 impl Session {
-    /// The half of the window for memory of this access.
-    fn half(&self, access: Access) -> &RefCell<Region> {
-        match access {
-            Access::ReadWrite => &self.lower,
-            Access::Read => &self.upper,
-        }
-    }
-
-    /// Maps memory of another session into this one, for a capability that is derived from what was given.
+    /// Maps memory into this session, for a capability that is derived from what was given: another session's, or its own
+    /// that lies nowhere.
     pub(crate) async fn accept(
         self: Rc<Self>,
         given: Rc<Session>,
         parent: bulkhead_schema::Handle,
         facet: Facet,
+        place: Where,
     ) -> Result<Accepted, Error> {
-        self.again(|| self.accept_once(&given, parent, facet.clone())).await
+        self.again(|| self.accept_once(&given, parent, facet.clone(), place)).await
     }
 
     async fn accept_once(
@@ -132,7 +131,16 @@ impl Session {
         given: &Rc<Session>,
         parent: bulkhead_schema::Handle,
         facet: Facet,
+        place: Where,
     ) -> Result<Accepted, Error> {
+        let access = match facet {
+            Facet::Buffer { .. } => Access::ReadWrite,
+            Facet::View { .. } | Facet::Program(_) | Facet::Peer | Facet::Fence | Facet::Signal => {
+                Access::Read
+            }
+        };
+        let bytes = self.books().look(given.owner, parent)?.bytes;
+        self.wait_for_place(place, bytes, access).await?;
         self.be_resident().await?;
         let _own_change = self.change()?;
         let _their_change = given.change()?;
@@ -143,23 +151,16 @@ impl Session {
             lender.may_move().await;
         }
         self.may_move().await;
-        let lender = self.lender(given, &thing, view)?;
+        let lender = self.lender(given, &thing, view, place)?;
         lender.be_resident().await?;
         let _lent = lender.change()?;
-        let access = match facet {
-            Facet::Buffer { .. } => Access::ReadWrite,
-            Facet::View { .. } | Facet::Program(_) | Facet::Peer | Facet::Fence | Facet::Signal => {
-                Access::Read
-            }
-        };
         // The child is there first: whatever is revoked from here on revokes it too.
         let charge = self.charge(Resource::Capabilities, 1)?;
         let need = Need { kind: Kind::Buffer, access, offset: 0, bytes: view.bytes };
         let handle = self.books().derive(given.owner, parent, self.owner, need)?;
         charge.keep();
         let held = Held::new(Rc::clone(self), handle);
-        let range = self.half(access).borrow().place(view.bytes).map_err(refusal::region)?;
-        self.half(access).borrow_mut().take(range).map_err(refusal::region)?;
+        let range = self.take_place(place, view.bytes, access)?;
         let mapping = Rc::new(Mapping {
             object: view.object,
             thing,
@@ -190,7 +191,7 @@ impl Session {
     }
 
     /// Whose memory it is, where it can be mapped here.
-    fn lender(&self, given: &Session, thing: &Thing, view: View) -> Result<Rc<Session>, Error> {
+    fn lender(&self, given: &Session, thing: &Thing, view: View, place: Where) -> Result<Rc<Session>, Error> {
         let unsupported =
             |message: &str, remedy: &str| Err(Error::new(ErrorCode::NotSupported, message).remedy(remedy));
         let What::Memory(memory) = &thing.what else {
@@ -200,7 +201,22 @@ impl Session {
             );
         };
         let lender = thing.session.upgrade().ok_or_else(|| internal("memory belongs to nobody"))?;
-        if lender.id == self.id || given.id == self.id {
+        let lies_nowhere = lender.is_on_shelf(memory.range);
+        if lies_nowhere && view.bytes != memory.range.bytes() {
+            return unsupported(
+                "a part of memory that was made without a place is not mapped",
+                "map all of it",
+            );
+        }
+        let is_own = lender.id == self.id || given.id == self.id;
+        if is_own && lies_nowhere && place == Where::Anywhere {
+            return Err(Error::new(
+                ErrorCode::InvalidArgument,
+                "its own memory is mapped where the session says",
+            )
+            .remedy("reserve addresses, and name one of them"));
+        }
+        if is_own && !(lies_nowhere && lender.id == self.id) {
             return Err(Error::new(ErrorCode::InvalidArgument, "the session has this memory mapped already")
                 .remedy("use it as it is"));
         }

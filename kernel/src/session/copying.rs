@@ -3,11 +3,19 @@
 use std::{collections::VecDeque, rc::Rc, time::Duration};
 
 use bulkhead_caps::Kind;
-use bulkhead_mm::Resource;
-use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::gpu_copy_session, limits};
+use bulkhead_mm::{DeviceAddress, Resource};
+use bulkhead_schema::{
+    Error, ErrorCode,
+    bulkhead_capnp::{buffer_created, gpu_copy_session, result},
+    limits,
+};
 use tokio::sync::watch;
 
-use super::{OpenSession, Phase, Session, columns, memory::HostReach};
+use super::{
+    Home, OpenSession, Phase, Session, columns,
+    memory::{HostReach, NewMemory},
+    reserved::{Wanted, Where},
+};
 use crate::{
     books::What,
     buffer,
@@ -37,6 +45,30 @@ impl CopyServer {
 
     fn serve(&self, held: Held, facet: Facet) -> Served {
         Served::new(held, facet, &self.connection)
+    }
+
+    /// Hands new memory to the client.
+    fn made(
+        &self,
+        made: Result<NewMemory, Error>,
+        home: Home,
+        result: result::Builder<'_, buffer_created::Owned>,
+    ) {
+        match made {
+            Ok(made) => {
+                let mut created = result.init_ok();
+                let address = match home {
+                    Home::Window => made.range.start().0,
+                    Home::Shelf => 0,
+                };
+                made.held.handle.write(created.reborrow().init_handle());
+                created.set_address(address);
+                created.set_bytes(made.range.bytes());
+                let served = self.serve(made.held, Facet::Buffer { address });
+                created.set_buffer(self.connection.servers.buffer(buffer::Buffer(served)));
+            }
+            Err(error) => error.write(result.init_error()),
+        }
     }
 }
 
@@ -125,17 +157,56 @@ impl gpu_copy_session::Server for CopyServer {
     ) -> Result<(), capnp::Error> {
         let bytes = params.get()?.get_bytes();
         drop(params);
-        let made = detached(self.open.0.limits.answer(), self.session().allocate(bytes)).await;
+        let made = detached(self.open.0.limits.answer(), self.session().allocate(bytes, Home::Window)).await;
+        self.made(made, Home::Window, results.get().init_result());
+        Ok(())
+    }
+
+    async fn create(
+        self: Rc<Self>,
+        params: gpu_copy_session::CreateParams,
+        mut results: gpu_copy_session::CreateResults,
+    ) -> Result<(), capnp::Error> {
+        let bytes = params.get()?.get_bytes();
+        drop(params);
+        let made = detached(self.open.0.limits.answer(), self.session().allocate(bytes, Home::Shelf)).await;
+        self.made(made, Home::Shelf, results.get().init_result());
+        Ok(())
+    }
+
+    async fn reserve_addresses(
+        self: Rc<Self>,
+        params: gpu_copy_session::ReserveAddressesParams,
+        mut results: gpu_copy_session::ReserveAddressesResults,
+    ) -> Result<(), capnp::Error> {
+        let params = params.get()?;
+        let reserved = self.open.0.reserve_addresses(&Wanted {
+            bytes: params.get_bytes(),
+            place: Where::of(params.get_at()),
+            alignment: params.get_alignment(),
+        });
         let result = results.get().init_result();
-        match made {
-            Ok(made) => {
-                let mut created = result.init_ok();
-                let address = made.range.start().0;
-                made.held.handle.write(created.reborrow().init_handle());
-                created.set_address(address);
-                created.set_bytes(made.range.bytes());
-                let served = self.serve(made.held, Facet::Buffer { address });
-                created.set_buffer(self.connection.servers.buffer(buffer::Buffer(served)));
+        match reserved {
+            Ok(range) => {
+                let mut reserved = result.init_ok();
+                reserved.set_address(range.start().0);
+                reserved.set_bytes(range.bytes());
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn release_addresses(
+        self: Rc<Self>,
+        params: gpu_copy_session::ReleaseAddressesParams,
+        mut results: gpu_copy_session::ReleaseAddressesResults,
+    ) -> Result<(), capnp::Error> {
+        let given = self.open.0.release_addresses(DeviceAddress(params.get()?.get_address()));
+        let result = results.get().init_result();
+        match given {
+            Ok(()) => {
+                result.init_ok();
             }
             Err(error) => error.write(result.init_error()),
         }
@@ -243,7 +314,10 @@ impl gpu_copy_session::Server for CopyServer {
         params: gpu_copy_session::AcceptParams,
         mut results: gpu_copy_session::AcceptResults,
     ) -> Result<(), capnp::Error> {
-        let view = params.get()?.get_view();
+        let (view, place) = {
+            let params = params.get()?;
+            (params.get_view(), Where::of(params.get_at()))
+        };
         drop(params);
         let accepted = match Servers::find(&self.connection, view).await {
             Ok(found) => {
@@ -251,7 +325,7 @@ impl gpu_copy_session::Server for CopyServer {
                 let (session, handle) = (Rc::clone(&given.held.session), given.held.handle);
                 match given.held.look() {
                     Ok(_) => {
-                        let accept = self.session().accept(session, handle, given.facet.clone());
+                        let accept = self.session().accept(session, handle, given.facet.clone(), place);
                         detached(self.open.0.limits.answer(), accept).await
                     }
                     Err(error) => Err(error),

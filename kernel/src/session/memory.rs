@@ -7,7 +7,7 @@ use std::{
 };
 
 use bulkhead_caps::{Access, Kind};
-use bulkhead_mm::{Range, Resource};
+use bulkhead_mm::{Range, Region, Resource};
 use bulkhead_schema::{Error, ErrorCode};
 use rustix::fs::{MemfdFlags, SealFlags};
 use tokio::time::Instant;
@@ -21,6 +21,15 @@ use crate::{
 
 /// Pages of host memory, as the smallest there are on the machines that the driver runs on.
 const PAGE_BYTES: u64 = 4096;
+
+/// Where memory is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Home {
+    /// In the half that takes stores.
+    Window,
+    /// Nowhere: its address on the shelf is no more than a name between kernel and executor.
+    Shelf,
+}
 
 /// Device memory that was just made.
 pub(crate) struct NewMemory {
@@ -48,20 +57,22 @@ pub(crate) struct HostMemory {
 
 impl Session {
     /// Makes device memory.
-    pub(crate) async fn allocate(self: Rc<Self>, bytes: u64) -> Result<NewMemory, Error> {
-        self.again(|| self.allocate_once(bytes)).await
+    pub(crate) async fn allocate(self: Rc<Self>, bytes: u64, home: Home) -> Result<NewMemory, Error> {
+        self.again(|| self.allocate_once(bytes, home)).await
     }
 
-    async fn allocate_once(self: &Rc<Self>, bytes: u64) -> Result<NewMemory, Error> {
-        match self.try_allocate(bytes).await {
+    async fn allocate_once(self: &Rc<Self>, bytes: u64, home: Home) -> Result<NewMemory, Error> {
+        match self.try_allocate(bytes, home).await {
             Err(error) if error.code == ErrorCode::OutOfMemory => {
                 // What was freed a moment ago may be on its way back.
                 self.wait_for_reclaim().await;
             }
             made => return made,
         }
-        let made = match self.try_allocate(bytes).await {
-            Err(error) if error.code == ErrorCode::OutOfMemory => self.allocate_in_room(bytes, error).await,
+        let made = match self.try_allocate(bytes, home).await {
+            Err(error) if error.code == ErrorCode::OutOfMemory => {
+                self.allocate_in_room(bytes, home, error).await
+            }
             made => made,
         };
         if made.is_err() {
@@ -71,30 +82,54 @@ impl Session {
         made
     }
 
-    pub(super) async fn try_allocate(self: &Rc<Self>, bytes: u64) -> Result<NewMemory, Error> {
+    /// The addresses among which memory with this home lies.
+    pub(super) fn home(&self, home: Home) -> &RefCell<Region> {
+        match home {
+            Home::Window => &self.lower,
+            Home::Shelf => &self.shelf,
+        }
+    }
+
+    /// The addresses among which a memory of its own lies.
+    pub(super) fn home_of(&self, range: Range) -> &RefCell<Region> {
+        self.home(if self.is_on_shelf(range) { Home::Shelf } else { Home::Window })
+    }
+
+    /// Whether a memory of its own lies nowhere.
+    pub(super) fn is_on_shelf(&self, range: Range) -> bool {
+        self.slot.shelf().contains(range)
+    }
+
+    pub(super) async fn try_allocate(self: &Rc<Self>, bytes: u64, home: Home) -> Result<NewMemory, Error> {
         self.be_resident().await?;
         let _change = self.change()?;
         let capability = self.charge(Resource::Capabilities, 1)?;
-        let range = self.lower.borrow().place(bytes).map_err(refusal::region)?;
+        let range = self.home(home).borrow().place(bytes).map_err(refusal::region)?;
         let charge = self.charge(Resource::DeviceBytes, range.bytes())?;
         let thing = Thing::new(Rc::downgrade(self), What::Memory(Memory::new(range)));
         let (handle, object, thing) = self.books().create(self.owner, Kind::Buffer, range.bytes(), thing)?;
         capability.keep();
         charge.keep();
         self.objects.borrow_mut().insert(object);
-        self.lower.borrow_mut().take(range).map_err(refusal::region)?;
+        self.home(home).borrow_mut().take(range).map_err(refusal::region)?;
         let held = Held::new(Rc::clone(self), handle);
         let (address, bytes, access) = (range.start().0, range.bytes(), Access::ReadWrite);
         // Both at once: nobody can use the name before both are answered, and it goes where either is refused.
         let mapped = self.map(range);
-        let bound = self.bind(&[Bound { handle, address, bytes, access }]);
+        let bound = match home {
+            Home::Window => Some(self.bind(&[Bound { handle, address, bytes, access }])),
+            Home::Shelf => None,
+        };
         let mapped = mapped.await.and_then(|answer| self.done(&answer));
         if mapped.is_ok()
             && let What::Memory(memory) = &thing.what
         {
             memory.mapped.set(true);
         }
-        let bound = bound.await;
+        let bound = match bound {
+            Some(bound) => bound.await,
+            None => Ok(()),
+        };
         mapped?;
         bound?;
         held.look()?;
@@ -185,7 +220,8 @@ impl Session {
         let Some(overdue) = overdue else { return 0 };
         let is_overdue = |since: Option<Instant>| since.is_some_and(|since| since < overdue);
         let mappings = self.mappings.borrow();
-        let given = mappings.values().filter(|mapping| is_overdue(mapping.dead.get()));
+        let given = mappings.values().filter(|mapping| mapping.is_of_another(self));
+        let given = given.filter(|mapping| is_overdue(mapping.dead.get()));
         let given: u64 = given.map(|mapping| mapping.bytes()).sum();
         let taken_back = self.live().err().is_some_and(|why| why.code == ErrorCode::Revoked);
         if taken_back && !self.is_closed() {
@@ -206,7 +242,7 @@ impl Session {
 
     /// How many buffers of others are mapped in it.
     pub(crate) fn granted_count(&self) -> usize {
-        self.mappings.borrow().len()
+        self.mappings.borrow().values().filter(|mapping| mapping.is_of_another(self)).count()
     }
 }
 

@@ -14,6 +14,7 @@ mod images;
 mod memory;
 mod moving;
 mod reaper;
+mod reserved;
 mod room;
 mod server;
 mod swapped;
@@ -27,7 +28,7 @@ use std::{
 };
 
 use bulkhead_caps::{Access, Kind, Line, Need, ObjectId, Owner};
-use bulkhead_mm::{Account, Region, Resource, SINK_BYTES, SLOT_BYTES, Slot};
+use bulkhead_mm::{Account, Region, Reservations, Resource, SINK_BYTES, SLOT_BYTES, Slot};
 use bulkhead_ring::{Control, layout};
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 use tokio::sync::{Mutex, Notify, oneshot, watch};
@@ -35,6 +36,7 @@ use tokio::sync::{Mutex, Notify, oneshot, watch};
 pub(crate) use account::{Charge, Spending, columns, write_columns};
 pub(crate) use asks::Bound;
 pub(crate) use copying::CopyServer;
+pub(crate) use memory::Home;
 pub(crate) use server::SessionServer;
 pub(crate) use terms::Terms;
 
@@ -111,6 +113,10 @@ pub(crate) struct Session {
     lower: RefCell<Region>,
     /// Where memory lies that others gave it to read.
     upper: RefCell<Region>,
+    /// Names of memory of its own that lies nowhere.
+    shelf: RefCell<Region>,
+    /// Addresses of the lower half that its client put aside.
+    reservations: RefCell<Reservations>,
     /// Memory of others that is mapped here, by the handles of the capabilities it was accepted for.
     mappings: RefCell<HashMap<Handle, Rc<Mapping>>>,
     /// Objects of its own.
@@ -243,6 +249,8 @@ impl Session {
             ring: control,
             lower: RefCell::new(Region::new(slot.read_write())),
             upper: RefCell::new(Region::new(slot.read_only())),
+            shelf: RefCell::new(Region::new(slot.shelf())),
+            reservations: RefCell::default(),
             mappings: RefCell::default(),
             objects: RefCell::default(),
             lent: RefCell::default(),
@@ -488,6 +496,7 @@ impl Session {
         for (_, mapping) in self.mappings.take() {
             self.unmapped(&mapping);
         }
+        self.release_all_addresses();
         let objects: Vec<ObjectId> = self.objects.borrow().iter().copied().collect();
         for thing in objects.iter().filter_map(|object| self.books().thing(*object).ok()) {
             match &thing.what {
@@ -514,7 +523,8 @@ impl Session {
             drop(progress.changed().await);
         }
         self.books().close_owner(self.owner);
-        let regions = self.lower.borrow().taken_bytes() + self.upper.borrow().taken_bytes();
+        let regions = [&self.lower, &self.upper, &self.shelf].map(|region| region.borrow().taken_bytes());
+        let regions: u64 = regions.into_iter().sum();
         if regions > 0 {
             let left = internal(format!("{regions} bytes of addresses are still taken"));
             self.books().expect::<()>(Err(left), "leave a slot");
@@ -532,7 +542,8 @@ impl Session {
         self.objects.borrow_mut().remove(&object);
         match &thing.what {
             What::Memory(memory) => {
-                let released = self.lower.borrow_mut().release(memory.range).map_err(refusal::region);
+                let home = self.home_of(memory.range);
+                let released = home.borrow_mut().release(memory.range).map_err(refusal::region);
                 self.books().expect(released, "release");
                 if !memory.away.get() {
                     self.refund(Resource::DeviceBytes, memory.range.bytes());

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 
 use super::{
     Bound, Charge, Session,
+    accept::Mapping,
     asks::{write_bindings, write_range},
 };
 use crate::{
@@ -244,6 +245,22 @@ impl Session {
         Ok(answers)
     }
 
+    /// The mapping that a capability was accepted for, or the one that it was derived from.
+    fn mapping_of(&self, handle: Handle, parent: Option<Handle>) -> Option<Rc<Mapping>> {
+        let mappings = self.mappings.borrow();
+        if mappings.is_empty() {
+            return None;
+        }
+        let (mut at, mut above) = (handle, parent);
+        loop {
+            if let Some(mapping) = mappings.get(&at) {
+                return Some(Rc::clone(mapping));
+            }
+            at = above?;
+            above = self.books().look(self.owner, at).ok()?.parent;
+        }
+    }
+
     /// What a capability for memory means to the executor.
     fn bound(&self, handle: Handle, view: &bulkhead_caps::View) -> Option<Bound> {
         if view.kind != Kind::Buffer {
@@ -252,12 +269,12 @@ impl Session {
         let thing = self.books().thing(view.object).ok()?;
         let What::Memory(memory) = &thing.what else { return None };
         let own = self.objects.borrow().contains(&view.object);
-        let address = if own {
-            memory.range.start().0.checked_add(view.offset)?
-        } else {
-            let mappings = self.mappings.borrow();
-            let mapping = mappings.values().find(|mapping| mapping.object == view.object)?;
-            mapping.address(view.offset)?
+        let address = match self.mapping_of(handle, view.parent) {
+            Some(mapping) => mapping.address(view.offset)?,
+            None if own && !self.is_on_shelf(memory.range) => {
+                memory.range.start().0.checked_add(view.offset)?
+            }
+            None => return None,
         };
         Some(Bound { handle, address, bytes: view.bytes, access: view.access })
     }

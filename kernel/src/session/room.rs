@@ -5,7 +5,10 @@ use std::rc::Rc;
 use bulkhead_mm::Resource;
 use bulkhead_schema::Error;
 
-use super::{Charge, Session, memory::NewMemory};
+use super::{
+    Charge, Session,
+    memory::{Home, NewMemory},
+};
 use crate::{refusal, swapping::Eviction};
 
 /// CUDA's number for memory that the device itself has not.
@@ -39,9 +42,10 @@ impl Session {
     pub(super) async fn allocate_in_room(
         self: &Rc<Self>,
         bytes: u64,
+        home: Home,
         error: Error,
     ) -> Result<NewMemory, Error> {
-        let needed = self.lower.borrow().place(bytes).map_err(refusal::region)?.bytes();
+        let needed = self.home(home).borrow().place(bytes).map_err(refusal::region)?.bytes();
         if !self.may_be_charged(needed) {
             return Err(error);
         }
@@ -61,7 +65,7 @@ impl Session {
             // What it is charged at once is nobody else's; whether its own work passes is nobody else's concern.
             drop(eviction);
             drop(turn);
-            match self.try_allocate(bytes).await {
+            match self.try_allocate(bytes, home).await {
                 Err(error) if error.device == DEVICE_OUT_OF_MEMORY && first => first = false,
                 made => return made,
             }

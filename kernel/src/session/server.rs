@@ -73,6 +73,9 @@ copying! {
     lost(LostParams) -> LostResults;
     ledger(LedgerParams) -> LedgerResults;
     reserve(ReserveParams) -> ReserveResults;
+    create(CreateParams) -> CreateResults;
+    reserve_addresses(ReserveAddressesParams) -> ReserveAddressesResults;
+    release_addresses(ReleaseAddressesParams) -> ReleaseAddressesResults;
 }
 
 impl gpu_session::Server for SessionServer {

@@ -159,8 +159,10 @@ impl Session {
 
     /// Whether it may be swapped out: it agreed to it, and shares memory with nobody.
     pub(crate) fn may_be_away(&self) -> bool {
-        let is_shared =
-            |thing: &Rc<Thing>| matches!(&thing.what, What::Memory(memory) if memory.mappings.get() > 0);
+        let is_shared = |thing: &Rc<Thing>| {
+            matches!(&thing.what, What::Memory(memory)
+                if memory.mappings.get() > 0 || self.is_on_shelf(memory.range))
+        };
         !self.terms.keep_resident && self.mappings.borrow().is_empty() && !self.things().iter().any(is_shared)
     }
 

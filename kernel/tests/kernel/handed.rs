@@ -195,9 +195,11 @@ pub(crate) async fn derive_buffer(
 pub(crate) async fn accept(
     session: &gpu_copy_session::Client,
     view: gpu_buffer_view::Client,
+    at: u64,
 ) -> Result<Part, Error> {
     let mut request = session.accept_request();
     request.get().set_view(view);
+    request.get().set_at(at);
     let response = request.send().promise.await.unwrap();
     let accepted = read(response.get().unwrap().get_result())?;
     use bulkhead_schema::bulkhead_capnp::accepted::{Buffer, View};
@@ -215,7 +217,12 @@ pub(crate) async fn accept(
 
 impl Session {
     pub(crate) async fn accept(&self, view: gpu_buffer_view::Client) -> Result<Part, Error> {
-        accept(&self.copying(), view).await
+        accept(&self.copying(), view, 0).await
+    }
+
+    /// The same at an address of a reservation.
+    pub(crate) async fn map(&self, view: gpu_buffer_view::Client, at: u64) -> Result<Part, Error> {
+        accept(&self.copying(), view, at).await
     }
 
     pub(crate) async fn peer(&self) -> Result<gpu_peer::Client, Error> {

@@ -26,7 +26,7 @@ use crate::harness::{Client, everything_given_back, until, with_kernel};
 /// Interfaces and how many methods each has, and one more.
 const METHODS: [(u64, u64); 12] = [
     (bulkhead::Client::TYPE_ID, 7),
-    (gpu_copy_session::Client::TYPE_ID, 11),
+    (gpu_copy_session::Client::TYPE_ID, 16),
     (gpu_session::Client::TYPE_ID, 4),
     (gpu_capability::Client::TYPE_ID, 5),
     (gpu_buffer_view::Client::TYPE_ID, 3),
