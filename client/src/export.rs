@@ -95,13 +95,21 @@ impl Session {
     /// # Errors
     /// `notFound` where the buffer was freed, `outOfMemory` where work of a session does not end.
     pub fn import(&self, token: SturdyToken) -> Result<Share, Error> {
+        self.accept(&self.receive(token)?)
+    }
+
+    /// What another session gives to read and write, without mapping it.
+    ///
+    /// # Errors
+    /// `notFound` where the memory was freed, `notPermitted` where it is given to read only.
+    pub fn receive(&self, token: SturdyToken) -> Result<Share, Error> {
         let Received::Share(received) = self.restore(token)? else {
             return Err(Error::new(ErrorCode::InvalidArgument, "the token does not stand for memory"));
         };
         if received.access() != Access::ReadWrite {
             return Err(Error::new(ErrorCode::NotPermitted, "the token stands for memory to read only"));
         }
-        self.accept(&received)
+        Ok(received)
     }
 
     /// Frees a block that was exported, once it is taken back from everybody. Waits for nothing.

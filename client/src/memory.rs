@@ -388,7 +388,7 @@ impl Session {
     }
 
     /// Gives all empty arenas back, and waits until the kernel has them.
-    fn give_back_and_wait(&self) -> Result<(), Error> {
+    pub(crate) fn give_back_and_wait(&self) -> Result<(), Error> {
         let empty = self.inner.memory.heap.lock().empty();
         if empty.is_empty() {
             return Ok(());
@@ -443,7 +443,7 @@ async fn return_all(context: &Context, inner: &Weak<Inner>, arenas: Vec<(Granted
 }
 
 /// Whether the kernel has, or gives, no more.
-fn is_refusal(error: &Error) -> bool {
+pub(crate) fn is_refusal(error: &Error) -> bool {
     matches!(error.code, ErrorCode::OutOfMemory | ErrorCode::LimitReached)
 }
 

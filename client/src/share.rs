@@ -212,7 +212,8 @@ impl Share {
         self.access
     }
 
-    /// Its device address, in the session that it belongs to: whoever accepted it, else whoever allocated it.
+    /// Its device address, in the session that it belongs to: whoever accepted it, else whoever allocated it. 0 where it
+    /// was [created](Session::create) and not mapped.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.address
@@ -284,6 +285,23 @@ impl Share {
 
     pub(crate) fn key(&self) -> usize {
         self.held.key
+    }
+
+    /// What was just made, to read and to write.
+    pub(crate) fn created(
+        session: &Session,
+        context: &Context,
+        created: rpc::buffer_created::Reader<'_>,
+    ) -> Result<Self, Error> {
+        let client = created.get_buffer().map_err(broken)?.client;
+        Ok(Self {
+            held: Arc::new(Reference::hold(session, context, client)),
+            _given: None,
+            handle: Handle::read(created.get_handle().map_err(broken)?),
+            address: created.get_address(),
+            bytes: created.get_bytes(),
+            access: Access::ReadWrite,
+        })
     }
 
     pub(crate) async fn of_view(
@@ -378,10 +396,16 @@ impl Session {
     /// # Errors
     /// `notSupported` where it is not whole pages of 2 MiB, `outOfMemory` where work of this session does not end.
     pub fn accept(&self, share: &Share) -> Result<Share, Error> {
+        self.accept_in(share, 0)
+    }
+
+    /// The same at an address, or where the kernel likes for 0.
+    pub(crate) fn accept_in(&self, share: &Share, address: u64) -> Result<Share, Error> {
         let (own, key, given) = (self.clone(), share.key(), Arc::clone(&share.held));
         self.inner.remote.call(move |context| async move {
             let mut accept = context.session()?.accept_request();
             accept.get().set_view(rpc::gpu_buffer_view::Client { client: context.any(key)? });
+            accept.get().set_at(address);
             let response = accept.send().promise.await.map_err(broken)?;
             let accepted = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
             let (client, access) = match accepted.which().map_err(|error| broken(error.into()))? {
