@@ -14,15 +14,19 @@ mod platform;
 mod queries;
 mod streams;
 mod tables;
+mod virtual_memory;
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub(crate) use args::{
-    Argument, Host, ImagePointer, In, InSlice, Out, OutBytes, OutMaybe, OutSlice, Room, Text, Wide,
+    Argument, Host, ImagePointer, In, InSlice, Out, OutBytes, OutMaybe, OutSlice, Room, ShareableHandle,
+    Text, Wide,
 };
 pub(crate) use callbacks::{Callback, Destructor, HostFunction, SharedBytesOf, StreamCallback};
-pub(crate) use layouts::{Copy2d, Copy3d, IpcHandle, LaunchAttribute, LaunchConfig, Side2d, Side3d};
+pub(crate) use layouts::{
+    AccessDescription, Copy2d, Copy3d, IpcHandle, LaunchAttribute, LaunchConfig, Properties, Side2d, Side3d,
+};
 pub(crate) use packed::{Extra, Parameters};
 pub(crate) use platform::{on_fork_in_child, thread_id};
 pub(crate) use tables::export_table;
@@ -71,7 +75,7 @@ pub(crate) struct Row {
 
 /// Every export.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
-    [queries::ROWS, code::ROWS, memory::ROWS, streams::ROWS].into_iter().flatten()
+    [queries::ROWS, code::ROWS, memory::ROWS, streams::ROWS, virtual_memory::ROWS].into_iter().flatten()
 }
 
 /// Runs a call; a panic must not unwind into C.

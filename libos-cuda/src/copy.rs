@@ -40,6 +40,15 @@ impl End {
         }
     }
 
+    /// How many of `bytes` lie in one piece.
+    pub(crate) fn piece(self, driver: &Driver, bytes: usize) -> Result<usize, Status> {
+        let address = match self {
+            End::Device(address) => address,
+            End::Host(host) => host.address(),
+        };
+        usize::try_from(driver.memory.piece(address, bytes as u64)?).map_err(|_| Status::INVALID_VALUE)
+    }
+
     pub(crate) fn place(self, driver: &Driver, bytes: usize) -> Result<Place, Status> {
         match self {
             End::Device(address) => match driver.memory.place(address, bytes as u64)? {
@@ -82,11 +91,20 @@ fn overlap(a: DeviceRange, b: DeviceRange) -> bool {
     a.handle == b.handle && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes
 }
 
-/// Copies `bytes`, at most one of whose ends is split over allocations by nobody.
+/// Copies `bytes`, piece by piece where the program mapped several side by side.
 pub(crate) fn copy(driver: &Driver, order: Order, to: End, from: End, bytes: usize) -> Answer {
-    if bytes == 0 {
-        return Ok(());
+    let mut done = 0;
+    while done < bytes {
+        let (to, from, left) = (to.after(done), from.after(done), bytes - done);
+        let piece = to.piece(driver, left)?.min(from.piece(driver, left)?);
+        copy_piece(driver, order, to, from, piece)?;
+        done += piece;
     }
+    Ok(())
+}
+
+/// Copies `bytes`, at most one of whose ends is split over allocations by nobody.
+fn copy_piece(driver: &Driver, order: Order, to: End, from: End, bytes: usize) -> Answer {
     let session = &driver.session;
     let fence: Option<Fence> = match (to.place(driver, bytes)?, from.place(driver, bytes)?) {
         (Place::Device(to), Place::Device(from)) => {

@@ -31,6 +31,14 @@ impl Side {
         let slices = slice.checked_mul(self.slice_bytes).ok_or(Status::INVALID_VALUE)?;
         Ok(self.end.after(rows.checked_add(slices).ok_or(Status::INVALID_VALUE)?))
     }
+
+    /// From the first byte of a shape, which is not empty, to its last.
+    fn extent(&self, shape: Shape) -> Result<usize, Status> {
+        let rows = (shape.height - 1).checked_mul(self.row_bytes);
+        let slices = (shape.depth - 1).checked_mul(self.slice_bytes);
+        let last = rows.zip(slices).and_then(|(rows, slices)| rows.checked_add(slices));
+        last.and_then(|last| last.checked_add(shape.width)).ok_or(Status::INVALID_VALUE)
+    }
 }
 
 /// Columns, rows and slices to copy.
@@ -82,19 +90,26 @@ fn shaped(driver: &Driver, order: Order, to: &Side3d, from: &Side3d, shape: Shap
     if rows_touch && (shape.depth == 1 || (to.slice_bytes == slice && from.slice_bytes == slice)) {
         return copy(driver, order, to.end, from.end, bytes);
     }
+    let in_one =
+        |side: &Side| Ok::<_, Status>(side.end.piece(driver, side.extent(shape)?)? == side.extent(shape)?);
+    if !in_one(&to)? || !in_one(&from)? {
+        return row_by_row(driver, order, to, from, shape);
+    }
     let staged = shape.height.saturating_mul(shape.depth) >= ROWS_STAGED_MIN;
     match (to.end.place(driver, shape.width)?, from.end.place(driver, shape.width)?) {
         (Place::Device(_), Place::Pageable) if staged => stage_out(driver, order, to, from, shape),
         (Place::Pageable, Place::Device(_)) if staged => stage_in(driver, order, to, from, shape),
-        _ => {
-            for z in 0..shape.depth {
-                for y in 0..shape.height {
-                    copy(driver, order, to.at(z, y)?, from.at(z, y)?, shape.width)?;
-                }
-            }
-            Ok(())
+        _ => row_by_row(driver, order, to, from, shape),
+    }
+}
+
+fn row_by_row(driver: &Driver, order: Order, to: Side, from: Side, shape: Shape) -> Answer {
+    for z in 0..shape.depth {
+        for y in 0..shape.height {
+            copy(driver, order, to.at(z, y)?, from.at(z, y)?, shape.width)?;
         }
     }
+    Ok(())
 }
 
 /// Gathers the program's rows into pinned memory and sends them off in one go.

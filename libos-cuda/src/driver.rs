@@ -20,6 +20,7 @@ use crate::query::Limits;
 use crate::registry::{Permanent, Table};
 use crate::report;
 use crate::status::{Answer, Status, describe};
+use crate::vmm::Vmm;
 
 /// The version of CUDA that this library speaks. No runtime so far asks for functions of a later one.
 pub(crate) const VERSION: u32 = 13000;
@@ -36,6 +37,7 @@ pub(crate) struct Driver {
     pub(crate) events: Table<Event>,
     pub(crate) timers: Timers,
     pub(crate) memory: Memory,
+    pub(crate) vmm: Vmm,
     pub(crate) libraries: Table<Library>,
     pub(crate) modules: Table<Module>,
     pub(crate) functions: Permanent<Function>,
@@ -64,6 +66,7 @@ impl Driver {
             events: Table::new(Kind::Event, OBJECTS_MAX),
             timers: Timers::default(),
             memory: Memory::new(),
+            vmm: Vmm::new(),
             libraries: Table::new(Kind::Library, OBJECTS_MAX),
             modules: Table::new(Kind::Module, OBJECTS_MAX),
             functions: Permanent::new(),

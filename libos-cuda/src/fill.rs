@@ -49,8 +49,13 @@ fn fill(driver: &Driver, order: Order, area: Area, pattern: Pattern) -> Answer {
     for row in 0..rows {
         let offset = area.pitch.checked_mul(row).ok_or(Status::INVALID_VALUE)?;
         let at = area.to.checked_add(offset as u64).ok_or(Status::INVALID_VALUE)?;
-        let range = driver.memory.reached(at, width as u64)?;
-        submit(driver, order, |stream| driver.session.fill(stream, range, pattern))?;
+        let (mut at, mut left) = (at, width as u64);
+        while left > 0 {
+            let piece = driver.memory.piece(at, left)?;
+            let range = driver.memory.reached(at, piece)?;
+            submit(driver, order, |stream| driver.session.fill(stream, range, pattern))?;
+            (at, left) = (at.saturating_add(piece), left - piece);
+        }
     }
     Ok(())
 }

@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Function = 6,
     /// `CUmemoryPool`.
     Pool = 7,
+    /// `CUmemGenericAllocationHandle`.
+    Physical = 8,
 }
 
 const INDEX_BITS: u32 = 24;

@@ -47,6 +47,7 @@ mod report;
 mod status;
 mod storage;
 mod stream;
+mod vmm;
 
 #[cfg(test)]
 mod tests;

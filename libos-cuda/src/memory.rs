@@ -12,6 +12,7 @@ use crate::driver::{Driver, driver};
 use crate::ipc::Opened;
 use crate::map::Map;
 use crate::status::{Answer, Status};
+use crate::vmm::Reached;
 
 /// Rows of `cuMemAllocPitch` begin at multiples of this.
 const PITCH_BYTES: usize = 512;
@@ -25,6 +26,8 @@ pub(crate) enum What {
     Device(Buffer),
     /// Memory of the device's that is another process's.
     Opened(Opened),
+    /// Memory of the device's, at an address that the program chose.
+    Reached(Reached),
     /// The host's memory, which the device copies from and to without staging; with its flags.
     Pinned(HostBuffer, u32),
 }
@@ -79,11 +82,33 @@ impl Memory {
         Ok(match &found.value.what {
             What::Device(buffer) => Place::Device(buffer.range(offset, bytes)),
             What::Opened(opened) => Place::Device(opened.share.range(opened.offset() + offset, bytes)),
+            What::Reached(reached) => Place::Device(reached.share.range(offset, bytes)),
             What::Pinned(buffer, _) => Place::Pinned(buffer.span(offset, bytes)),
         })
     }
 
-    /// The same, for what the device reaches: pinned memory too.
+    /// How many of `bytes` from `address` on lie in one piece. All of them, or an error of [`Memory::place`]'s, but where
+    /// the program mapped several pieces side by side.
+    pub(crate) fn piece(&self, address: u64, bytes: u64) -> Result<u64, Status> {
+        let map = self.map.read();
+        let Some(found) = map.find(address) else { return Ok(bytes) };
+        let first = found.bytes - (address - found.start);
+        let mut reached = first;
+        let mut is_reached = matches!(found.value.what, What::Reached(_));
+        while reached < bytes {
+            let next = address.checked_add(reached).and_then(|next| map.find(next));
+            let next = next.filter(|next| is_reached && next.start == address + reached);
+            let next = next.ok_or(Status::INVALID_VALUE)?;
+            is_reached = matches!(next.value.what, What::Reached(_));
+            if !is_reached {
+                return Err(Status::INVALID_VALUE);
+            }
+            reached = reached.saturating_add(next.bytes);
+        }
+        Ok(first.min(bytes))
+    }
+
+    /// The same as [`Memory::place`], for what the device reaches: pinned memory too.
     pub(crate) fn reached(&self, address: u64, bytes: u64) -> Result<DeviceRange, Status> {
         match self.place(address, bytes)? {
             Place::Device(range) => Ok(range),
@@ -212,7 +237,7 @@ pub(crate) fn host_flags(to: Out<u32>, host: Host) -> Answer {
     match &region.what {
         // With unified addresses NVIDIA's driver reports these two for all pinned memory.
         What::Pinned(_, flags) => to.set(*flags | PORTABLE_AND_MAPPED),
-        What::Device(_) | What::Opened(_) => return Err(Status::INVALID_VALUE),
+        What::Device(_) | What::Opened(_) | What::Reached(_) => return Err(Status::INVALID_VALUE),
     }
     Ok(())
 }

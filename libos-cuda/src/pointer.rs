@@ -53,7 +53,11 @@ fn value(driver: &Driver, attribute: u32, address: u64) -> Result<Option<Value>,
         11 | 19 => Some(Value::Long(start)),
         12 | 18 => Some(Value::Long(bytes)),
         13 => Some(Value::Word(1)),
-        14 | 17 => Some(Value::Long(0)),
+        14 => Some(Value::Long(match &region.what {
+            What::Reached(reached) => u64::from(reached.handle_types),
+            What::Device(_) | What::Opened(_) | What::Pinned(..) => 0,
+        })),
+        17 => Some(Value::Long(0)),
         16 => Some(Value::Word(ACCESS_READ_WRITE)),
         _ => return Err(Status::INVALID_VALUE),
     })

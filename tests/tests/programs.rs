@@ -89,10 +89,12 @@ fn processes_that_share_memory_disturb_nobody_and_leave_nothing() {
     let mut neighbour = Neighbour::new(&kernel, "neighbour");
     thread::scope(|scope| {
         let shared = scope.spawn(|| {
-            // Two pairs of processes at once.
+            // Two pairs of processes of each program at once.
             thread::scope(|scope| {
-                for _ in 0..2 {
-                    scope.spawn(|| passed("ipc", &run(&mut on(&kernel, "ipc"), PATIENCE)));
+                for name in ["ipc", "virtual_memory"] {
+                    for _ in 0..2 {
+                        scope.spawn(|| passed(name, &run(&mut on(&kernel, name), PATIENCE)));
+                    }
                 }
             });
         });

@@ -5,6 +5,7 @@
 //! for as long as the call runs (an asynchronous copy's: until it is done).
 
 use std::ffi::{CStr, c_char, c_void};
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
 use super::IpcHandle;
@@ -274,6 +275,26 @@ impl Argument for Wide {
 
     unsafe fn from_c(c: u64) -> Result<Wide, Status> {
         Ok(Wide(c))
+    }
+}
+
+/// A handle of the operating system's, as C passes it in the place of a pointer: a file descriptor.
+pub(crate) struct ShareableHandle(i32);
+
+impl ShareableHandle {
+    /// The descriptor, which may turn out not to be open; `None` for what is none.
+    pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the C caller promised that it is open for as long as the call runs; where it is not, the system says so,
+        // since nothing here closes it or takes it for a certain file.
+        (self.0 >= 0).then(|| unsafe { BorrowedFd::borrow_raw(self.0) })
+    }
+}
+
+impl Argument for ShareableHandle {
+    type C = *mut c_void;
+
+    unsafe fn from_c(c: *mut c_void) -> Result<ShareableHandle, Status> {
+        i32::try_from(c.addr()).map(ShareableHandle).map_err(|_| Status::INVALID_VALUE)
     }
 }
 

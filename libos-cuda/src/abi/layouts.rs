@@ -100,3 +100,46 @@ pub(crate) struct LaunchAttribute {
 }
 const _: () =
     assert!(size_of::<LaunchAttribute>() == 72 && std::mem::offset_of!(LaunchAttribute, value) == 8);
+
+/// `CUmemAllocationProp`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Properties {
+    pub(crate) kind: u32,
+    pub(crate) handle_types: u32,
+    pub(crate) location_type: u32,
+    pub(crate) location_id: i32,
+    pub(crate) windows: u64,
+    pub(crate) compression: u8,
+    pub(crate) rdma: u8,
+    pub(crate) usage: u16,
+    pub(crate) reserved: [u8; 4],
+}
+const _: () = assert!(size_of::<Properties>() == 32 && std::mem::offset_of!(Properties, usage) == 26);
+
+impl Properties {
+    /// Those of plain memory of the first device.
+    pub(crate) fn of_device(kind: u32, handle_types: u32, location_type: u32) -> Properties {
+        Properties {
+            kind,
+            handle_types,
+            location_type,
+            location_id: 0,
+            windows: 0,
+            compression: 0,
+            rdma: 0,
+            usage: 0,
+            reserved: [0; 4],
+        }
+    }
+}
+
+/// `CUmemAccessDesc`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AccessDescription {
+    pub(crate) location_type: u32,
+    pub(crate) location_id: i32,
+    pub(crate) flags: u32,
+}
+const _: () = assert!(size_of::<AccessDescription>() == 12);

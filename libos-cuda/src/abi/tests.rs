@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::{Copy2d, IpcHandle, NullStream, Side2d, rows};
+use super::{AccessDescription, Copy2d, IpcHandle, NullStream, Properties, Side2d, rows};
 use crate::device::Asked;
 use crate::driver::driver;
 use crate::status::Status;
@@ -25,6 +25,7 @@ const PTX: &CStr = c".version 9.0\n.target sm_75\n.address_size 64\n.visible .en
 
 mod ipc;
 mod mapped;
+mod virtual_memory;
 
 /// A process has one driver: tests that look at its record take turns.
 static TURN: Mutex<()> = Mutex::new(());
@@ -93,6 +94,19 @@ symbols! {
     cuIpcCloseMemHandle(u64);
     cuIpcGetEventHandle(*mut IpcHandle, u64);
     cuIpcOpenEventHandle(*mut u64, IpcHandle);
+    cuMemGetAllocationGranularity(*mut usize, *const Properties, u32);
+    cuMemCreate(*mut u64, usize, *const Properties, u64);
+    cuMemRelease(u64);
+    cuMemRetainAllocationHandle(*mut u64, *mut c_void);
+    cuMemGetAllocationPropertiesFromHandle(*mut Properties, u64);
+    cuMemAddressReserve(*mut u64, usize, usize, u64, u64);
+    cuMemAddressFree(u64, usize);
+    cuMemMap(u64, usize, usize, u64, u64);
+    cuMemUnmap(u64, usize);
+    cuMemSetAccess(u64, usize, *const AccessDescription, usize);
+    cuMemGetAccess(*mut u64, *const [u32; 2], u64);
+    cuMemExportToShareableHandle(*mut c_void, u64, u32, u64);
+    cuMemImportFromShareableHandle(*mut u64, *mut c_void, u32);
     cuPointerGetAttribute(*mut c_void, u32, u64);
     cuPointerGetAttributes(u32, *const u32, *const *mut c_void, u64);
     cuModuleLoadData(*mut u64, *const c_char);

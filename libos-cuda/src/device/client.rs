@@ -1,4 +1,4 @@
 pub(crate) use bulkhead_client::{
     Buffer, Device, DeviceRange, Entry, Event, Fence, HostBuffer, HostSpan, Image, Launch, Options, Pattern,
-    Session, Share, Stream,
+    Reservation, Session, Share, Stream,
 };

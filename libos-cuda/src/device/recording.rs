@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use bulkhead_client::Export;
 use parking_lot::Mutex;
 
-use super::{Error, ErrorCode, Handle, SturdyToken};
+use super::{Error, ErrorCode, Handle, SturdyToken, Uses};
 
 fn error<T>(code: ErrorCode, text: &str) -> Result<T, Error> {
     Err(Error::new(code, text))
@@ -108,8 +108,18 @@ pub(crate) enum Asked {
         /// Whether others had to lose it first.
         exported: bool,
     },
-    /// Memory of another session was given up.
+    /// Memory of another session, or at a place of the program's choice, was given up.
     Unmap,
+    /// Memory was mapped at a place of the program's choice.
+    Map {
+        address: u64,
+    },
+    /// Addresses were put aside.
+    Reserve {
+        bytes: u64,
+    },
+    /// And given back.
+    Unreserve,
 }
 
 #[derive(Default)]
@@ -123,6 +133,8 @@ struct State {
     entries: Vec<String>,
     /// What other sessions exported: sizes by token.
     elsewhere: Vec<(SturdyToken, u64)>,
+    /// The end of what was put aside.
+    reserved_up_to: u64,
     /// Fences beyond this position of a stream are not reached while it is held.
     held: Vec<Option<u64>>,
 }
@@ -270,26 +282,65 @@ impl Drop for Buffer {
     }
 }
 
-/// Memory of another session's.
-pub(crate) struct Share(Buffer);
+/// Memory of another session's, or without a place.
+pub(crate) struct Share {
+    memory: Arc<Buffer>,
+    /// 0 where it is not mapped.
+    address: u64,
+}
 
 impl Share {
     pub(crate) fn address(&self) -> u64 {
-        self.0.address()
+        self.address
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.0.bytes()
+        self.memory.bytes()
     }
 
     pub(crate) fn range(&self, offset: u64, bytes: u64) -> DeviceRange {
-        self.0.range(offset, bytes)
+        self.memory.range(offset, bytes)
+    }
+
+    pub(crate) fn token(&self, _uses: Uses) -> Result<SturdyToken, Error> {
+        let token = self.memory.export()?.token;
+        self.memory.state.lock().elsewhere.push((token, self.memory.bytes));
+        Ok(token)
+    }
+
+    pub(crate) fn close(self) -> Result<(), Error> {
+        Ok(())
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.0.state.lock().asked.push(Asked::Unmap);
+        if self.address != 0 {
+            self.memory.state.lock().asked.push(Asked::Unmap);
+        }
+    }
+}
+
+/// Addresses that are put aside.
+pub(crate) struct Reservation {
+    address: u64,
+    bytes: u64,
+    state: Arc<Mutex<State>>,
+}
+
+impl Reservation {
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.state.lock().asked.push(Asked::Unreserve);
     }
 }
 
@@ -412,7 +463,41 @@ impl Session {
     pub(crate) fn import(&self, token: SturdyToken) -> Result<Share, Error> {
         let elsewhere = self.state.lock().elsewhere.iter().find(|(known, _)| *known == token).copied();
         let (_, bytes) = elsewhere.ok_or_else(|| Error::new(ErrorCode::NotFound, "the token is not good"))?;
-        self.allocate(bytes).map(Share)
+        let memory = Arc::new(self.allocate(bytes)?);
+        Ok(Share { address: memory.address(), memory })
+    }
+
+    pub(crate) fn receive(&self, token: SturdyToken) -> Result<Share, Error> {
+        let elsewhere = self.state.lock().elsewhere.iter().find(|(known, _)| *known == token).copied();
+        let (_, bytes) = elsewhere.ok_or_else(|| Error::new(ErrorCode::NotFound, "the token is not good"))?;
+        self.create(bytes)
+    }
+
+    pub(crate) fn create(&self, bytes: u64) -> Result<Share, Error> {
+        Ok(Share { memory: Arc::new(self.allocate(bytes)?), address: 0 })
+    }
+
+    pub(crate) fn reserve_addresses(
+        &self,
+        bytes: u64,
+        wish: Option<u64>,
+        alignment: u64,
+    ) -> Result<Reservation, Error> {
+        const WINDOW_BYTES: u64 = 128 << 30;
+        if bytes > WINDOW_BYTES || alignment > WINDOW_BYTES {
+            return error(ErrorCode::OutOfMemory, "no such gap");
+        }
+        let mut state = self.state.lock();
+        state.asked.push(Asked::Reserve { bytes });
+        let alignment = alignment.max(64 << 20);
+        let address = wish.unwrap_or(state.reserved_up_to.max(0x2030_0000_0000).next_multiple_of(alignment));
+        state.reserved_up_to = state.reserved_up_to.max(address + bytes);
+        Ok(Reservation { address, bytes, state: self.state.clone() })
+    }
+
+    pub(crate) fn accept_at(&self, share: &Share, address: u64) -> Result<Share, Error> {
+        self.state.lock().asked.push(Asked::Map { address });
+        Ok(Share { memory: share.memory.clone(), address })
     }
 
     pub(crate) fn allocate_host(&self, bytes: usize) -> Result<HostBuffer, Error> {
