@@ -257,7 +257,7 @@ pub(crate) fn device_pointer(driver: &Driver, address: u64) -> Option<u64> {
     let (start, _, region) = driver.memory.region(address)?;
     match &region.what {
         What::Pinned(buffer, _) => buffer.address()?.checked_add(address - start),
-        What::Device(_) | What::Opened(_) => None,
+        What::Device(_) | What::Opened(_) | What::Reached(_) => None,
     }
 }
 
