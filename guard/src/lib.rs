@@ -80,6 +80,7 @@ pub mod tokens;
 
 mod access;
 mod confine;
+mod examine;
 mod names;
 mod operands;
 mod parse;
@@ -88,10 +89,13 @@ mod report;
 mod span;
 mod table;
 mod verify;
+mod window;
 
-pub use confine::confine;
+pub use confine::{confine, confine_recovering};
+pub use examine::{Doing, Examination, Explained, Handling, examine};
 pub use names::HIDDEN_PARAMETERS;
 pub use parse::{parse, parse_recovering};
 pub use print::print;
 pub use report::{Finding, Reason, Report};
 pub use verify::{Verified, VerifiedEntry, verify};
+pub use window::Window;

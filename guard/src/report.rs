@@ -131,8 +131,107 @@ impl std::fmt::Display for Report {
 
 impl std::error::Error for Report {}
 
+/// Columns of the source that an excerpt shows.
+const EXCERPT_COLUMNS: usize = 100;
+
+impl Report {
+    /// The findings in the order of the text, each with an excerpt of its line and carets below what it is
+    /// about. `name` is what the text is called.
+    #[must_use]
+    pub fn render(&self, name: &str, text: &str) -> String {
+        let mut findings: Vec<&Finding> = self.findings.iter().collect();
+        findings.sort_by_key(|finding| (finding.span.place, finding.span.start));
+        let mut rendered = String::new();
+        for finding in findings {
+            rendered.push_str(&format!("{name}:{finding}\n"));
+            if let Some(excerpt) = excerpt(finding.span, text) {
+                rendered.push_str(&excerpt);
+            }
+        }
+        if self.left_out > 0 {
+            rendered.push_str(&format!("{name}: and {} more\n", self.left_out));
+        }
+        rendered
+    }
+}
+
+/// The line of a span with carets below; none where it has no line. Long lines are cut on both sides, and what
+/// does not print shows as a dot.
+fn excerpt(span: Span, text: &str) -> Option<String> {
+    let place = span.place;
+    let column = usize::try_from(place.column).ok()?.checked_sub(1)?;
+    let start = usize::try_from(span.start).ok()?;
+    let line_start = start.checked_sub(column)?;
+    // No line is read further than it is shown: there may be as many findings as its bytes divided by a few.
+    let rest = text.as_bytes().get(start..)?;
+    let rest = rest.get(..EXCERPT_COLUMNS).unwrap_or(rest);
+    let ahead = rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len());
+    let line = text.as_bytes().get(line_start..start + ahead)?;
+    let width = usize::try_from(span.end)
+        .ok()?
+        .saturating_sub(start)
+        .clamp(1, line.len().saturating_sub(column).max(1));
+    let first = if line.len() <= EXCERPT_COLUMNS { 0 } else { column.saturating_sub(EXCERPT_COLUMNS / 2) };
+    let shown = line.iter().skip(first).take(EXCERPT_COLUMNS);
+    let shown: String = shown
+        .map(|byte| if matches!(byte, b' '..=b'~') { char::from(*byte) } else { printed(*byte) })
+        .collect();
+    let carets = "^".repeat(width.min((first + EXCERPT_COLUMNS).saturating_sub(column)).max(1));
+    let indent = column - first;
+    let number = place.line;
+    Some(format!("{number:6} | {}\n       | {:indent$}{carets}\n", shown.trim_end(), ""))
+}
+
+fn printed(byte: u8) -> char {
+    if byte == b'\t' || byte == b'\r' { ' ' } else { '.' }
+}
+
 /// The start of a text that a client may have made long.
 pub(crate) fn shorten(text: &str) -> &str {
     let end = text.char_indices().map(|(at, _)| at).find(|at| *at >= 60).unwrap_or(text.len());
     text.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_is_shown_with_its_line_and_a_caret_under_what_it_is_about() {
+        let text = ".version 9.0\n.target sm_90\n.address_size 64\n.entry k() {\n\tadd.u32 %r1, ?;\n}\n";
+        let report = crate::parse(text).unwrap_err();
+        assert_eq!(
+            report.render("k.ptx", text),
+            "k.ptx:5:15: expected an operand, found `?`\n     5 |  add.u32 %r1, ?;\n       |               ^\n"
+        );
+    }
+
+    #[test]
+    fn the_excerpt_of_a_line_without_end_is_short() {
+        let text = format!(
+            ".version 9.0 .target sm_90 .address_size 64 .entry k() {{ {} ? {}",
+            " ;".repeat(50_000),
+            "x ".repeat(9000)
+        );
+        let report = crate::parse(&text).unwrap_err();
+        let rendered = report.render("k.ptx", &text);
+        assert!(rendered.lines().all(|line| line.len() < 200), "{rendered}");
+        assert!(rendered.contains("; ? x x"), "{rendered}");
+    }
+
+    #[test]
+    fn findings_are_rendered_in_the_order_of_the_text() {
+        let text = "a\nb\n";
+        let at = |line, start| Span { place: crate::ast::Place { line, column: 1 }, start, end: start + 1 };
+        let mut report = Report::default();
+        report.add(at(2, 2), Reason::Undeclared("b".to_owned()));
+        report.add(at(1, 0), Reason::Undeclared("a".to_owned()));
+        report.add(Span::WHOLE, Reason::Undeclared("c".to_owned()));
+        let lines = report.render("x", text);
+        let lines: Vec<&str> = lines.lines().filter(|line| line.starts_with("x:")).collect();
+        assert_eq!(
+            lines,
+            ["x:0:0: `c` is not declared", "x:1:1: `a` is not declared", "x:2:1: `b` is not declared"]
+        );
+    }
 }

@@ -204,7 +204,9 @@ fn number(rest: &[u8]) -> usize {
     let digit = |at: usize| rest.get(at).is_some_and(u8::is_ascii_digit);
     let whole = run(rest, |byte| byte.is_ascii_digit());
     let mut length = whole;
-    if rest.get(length) == Some(&b'.') && digit(length + 1) {
+    // `1.` is a number too, but not the first half of `1.x`.
+    let fraction = rest.get(length) == Some(&b'.');
+    if fraction && (digit(length + 1) || !rest.get(length + 1).copied().is_some_and(in_word)) {
         length += 1 + run(rest.get(length + 1..).unwrap_or_default(), |byte| byte.is_ascii_digit());
     }
     let exponent = matches!(rest.get(length), Some(b'e' | b'E'));
@@ -256,8 +258,9 @@ mod tests {
 
     #[test]
     fn numbers_keep_their_suffix_and_sign_of_the_exponent() {
-        let words: Vec<&str> = kinds("0x1FU 1.5e-3 9.0 0dBFF0000000000000 1e5").iter().map(|k| k.1).collect();
-        assert_eq!(words, ["0x1FU", "1.5e-3", "9.0", "0dBFF0000000000000", "1e5"]);
+        let text = "0x1FU 1.5e-3 9.0 0dBFF0000000000000 1e5 1.,2.";
+        let words: Vec<&str> = kinds(text).iter().map(|k| k.1).collect();
+        assert_eq!(words, ["0x1FU", "1.5e-3", "9.0", "0dBFF0000000000000", "1e5", "1.", ",", "2."]);
     }
 
     #[test]

@@ -10,7 +10,8 @@
 
 use std::path::Path;
 
-use bulkhead_guard::{confine, parse, print, tokens, verify};
+use bulkhead_guard::ast::Module;
+use bulkhead_guard::{Report, confine, examine, parse, print, tokens, verify};
 
 /// SplitMix64.
 struct Random(u64);
@@ -87,15 +88,25 @@ fn edit(text: &str, words: &[&str], random: &mut Random) -> String {
     pieces.concat()
 }
 
+fn confine_of(text: &str) -> Result<Module, Report> {
+    parse(text).and_then(|module| confine(&module))
+}
+
 /// Whether the text was confined; panics where it was and is not verified.
 fn try_all(text: &str, seed: u64) -> bool {
     let joined: String = tokens::tokens(text).map(|token| token.text).collect();
     assert_eq!(joined, text, "seed {seed}");
     assert!(verify(text).is_err() || print(&parse(text).unwrap()) == text, "seed {seed}:\n{text}");
+    let examination = examine(text);
+    assert_eq!(examination.report.is_empty(), confine_of(text).is_ok(), "seed {seed}:\n{text}");
+    // Nothing that a person asks of a text panics either.
+    assert!(examination.annotated(text).len() >= text.lines().map(str::len).sum(), "seed {seed}");
+    assert_eq!(examination.report.render("x", text).is_empty(), examination.report.is_empty(), "seed {seed}");
     let Ok(module) = parse(text) else { return false };
     let printed = print(&module);
     let again = parse(&printed).unwrap_or_else(|report| panic!("seed {seed}:\n{report}\n{printed}"));
     assert_eq!(print(&again), printed, "seed {seed}");
+    assert!(again == module, "seed {seed}: another tree\n{text}\n{printed}");
     let Ok(confined) = confine(&module) else { return false };
     let printed = print(&confined);
     if let Err(report) = verify(&printed) {
@@ -106,7 +117,7 @@ fn try_all(text: &str, seed: u64) -> bool {
 
 #[test]
 fn whatever_is_confined_is_verified_and_nothing_panics() {
-    let (corpus, rejected) = (corpus(&["accept", "confine"]), corpus(&["reject"]));
+    let (corpus, rejected) = (corpus(&["accept", "confine"]), corpus(&["reject", "syntax"]));
     let words: Vec<&str> = corpus
         .iter()
         .chain(&rejected)

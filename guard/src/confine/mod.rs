@@ -25,6 +25,13 @@ use symbols::Symbols;
 /// Confines a module to the window that its hidden launch parameters name, or says everything that stands
 /// against it.
 pub fn confine(module: &Module) -> Result<Module, Report> {
+    let (confined, report) = confine_recovering(module);
+    report.or(confined)
+}
+
+/// Confines what can be confined of a module, and says what stands against the rest, which is left out.
+#[must_use]
+pub fn confine_recovering(module: &Module) -> (Module, Report) {
     let mut report = Report::default();
     let target = header(module, &mut report);
     let symbols = Symbols::collect(module, &mut report);
@@ -72,7 +79,7 @@ pub fn confine(module: &Module) -> Result<Module, Report> {
         }
     }
     let Module { version, address_size, header, .. } = *module;
-    report.or(Module { version, target, address_size, header, items })
+    (Module { version, target, address_size, header, items }, report)
 }
 
 fn header(module: &Module, report: &mut Report) -> Vec<String> {

@@ -25,8 +25,6 @@ pub(super) struct Cursor<'a> {
     pub(super) vectors: usize,
     /// Whether the operands are those of a call, where parentheses hold lists.
     pub(super) calls: bool,
-    /// Whether the declaration's state space was `.tex`.
-    pub(super) textures: bool,
     pub(super) report: Report,
 }
 
@@ -42,7 +40,6 @@ impl<'a> Cursor<'a> {
             last_end: 0,
             vectors: 0,
             calls: false,
-            textures: false,
             report: Report::default(),
         };
         cursor.window = [cursor.fetch(), cursor.fetch()];
@@ -119,6 +116,11 @@ impl<'a> Cursor<'a> {
     /// The text of the token after the next.
     pub(super) fn second_text(&self) -> &'a str {
         self.window[1].map_or("", |token| token.text)
+    }
+
+    /// Whether the token after the next ends an operand.
+    pub(super) fn second_ends(&self) -> bool {
+        matches!(self.second_text(), "," | ";" | "}" | "]" | ")" | "")
     }
 
     /// The span of the next token, which is empty at the end of the text.

@@ -1,7 +1,7 @@
 //! Declarations of variables, registers and parameters.
 
 use super::cursor::{Cursor, Parsed};
-use super::{directive, expression, operand};
+use super::{directive, operand};
 use crate::ast::{Linkage, Operand, Space, Type, Variable};
 use crate::limits::{DIMENSIONS_MAX, NESTING_MAX, PARAMETERS_MAX};
 use crate::report::Reason;
@@ -10,8 +10,6 @@ use crate::tokens::TokenKind;
 /// Takes a state space where one comes next.
 pub(super) fn space(cursor: &mut Cursor<'_>) -> Option<Space> {
     let space = super::space_named(cursor.peek_text())?;
-    // `.tex .u32 name` is the old spelling of `.global .texref name`.
-    cursor.textures = cursor.peek_text() == ".tex";
     cursor.bump();
     Some(space)
 }
@@ -81,7 +79,6 @@ pub(super) fn parameters(cursor: &mut Cursor<'_>) -> Parsed<Vec<Variable>> {
 fn stem(cursor: &mut Cursor<'_>, linkage: Linkage, space: Space) -> Parsed<Stem> {
     let (mut align, mut vector, mut ty, mut pointer) = (None, 1, None, None);
     let mut attributes = Vec::new();
-    let is_texture = std::mem::take(&mut cursor.textures);
     while cursor.peek_kind() == Some(TokenKind::DotWord) {
         match cursor.peek_text() {
             ".align" => {
@@ -112,10 +109,7 @@ fn stem(cursor: &mut Cursor<'_>, linkage: Linkage, space: Space) -> Parsed<Stem>
         }
     }
     match ty {
-        Some(ty) => {
-            let ty = if is_texture { Type::Texref } else { ty };
-            Ok(Stem { linkage, space, align, vector, ty, pointer, attributes })
-        }
+        Some(ty) => Ok(Stem { linkage, space, align, vector, ty, pointer, attributes }),
         None => cursor.unexpected("a type"),
     }
 }
@@ -159,7 +153,7 @@ fn declarator(cursor: &mut Cursor<'_>, stem: &Stem) -> Parsed<Variable> {
             return cursor.fail(span, Reason::Limit { what: "dimensions", most: DIMENSIONS_MAX as u64 });
         }
         let empty = dimensions.is_empty() && cursor.peek_text() == "]";
-        dimensions.push(if empty { 0 } else { elements(cursor)? });
+        dimensions.push(if empty { 0 } else { cursor.unsigned("a number of elements")? });
         cursor.expect_punctuation("]", "`]`")?;
     }
     Ok(Variable {
@@ -176,18 +170,6 @@ fn declarator(cursor: &mut Cursor<'_>, stem: &Stem) -> Parsed<Variable> {
         attributes: stem.attributes.clone(),
         span: cursor.since(span),
     })
-}
-
-/// A number of elements, which may be an expression.
-fn elements(cursor: &mut Cursor<'_>) -> Parsed<u64> {
-    let span = cursor.here();
-    match expression::constant(cursor)? {
-        Operand::Integer(count) if u64::try_from(count).is_ok() => Ok(u64::try_from(count).unwrap_or(0)),
-        _ => {
-            let text = crate::report::shorten(cursor.text_of(cursor.since(span))).to_owned();
-            cursor.fail(span, Reason::Number(text))
-        }
-    }
 }
 
 /// A value, or the values of a list, which may hold lists. Every value counts as a statement.

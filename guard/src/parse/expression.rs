@@ -176,10 +176,7 @@ fn negate(operator: &str, value: Value) -> Option<Value> {
     Some(match (operator, value) {
         ("+", value) => value,
         ("-", Value::Signed(value)) => Value::Signed(value.wrapping_neg()),
-        // What has no negative in 64 bits is rather a slip than meant.
-        ("-", Value::Unsigned(value)) if value <= 1 << 63 => {
-            Value::Signed(value.cast_signed().wrapping_neg())
-        }
+        ("-", Value::Unsigned(value)) => Value::Unsigned(value.wrapping_neg()),
         ("-", Value::Float32(bits)) => Value::Float32(bits ^ 1 << 31),
         ("-", Value::Float64(value)) => Value::Float64(-value),
         ("~", Value::Signed(value)) => Value::Signed(!value),
@@ -226,6 +223,11 @@ fn apply(operator: &str, left: Value, right: Value) -> Option<Value> {
     }
 }
 
+/// How far a shift goes: ptxas counts as the processor does, modulo 64.
+fn places(count: u64) -> u32 {
+    u32::try_from(count % 64).unwrap_or(0)
+}
+
 fn signed(operator: &str, left: i64, right: i64) -> Option<Value> {
     let truth = |value: bool| Some(Value::Signed(i64::from(value)));
     Some(Value::Signed(match operator {
@@ -233,9 +235,10 @@ fn signed(operator: &str, left: i64, right: i64) -> Option<Value> {
         "-" => left.wrapping_sub(right),
         "*" => left.wrapping_mul(right),
         "/" => left.checked_div(right)?,
-        "%" => left.checked_rem(right)?,
-        "<<" => left.checked_shl(u32::try_from(right).ok()?)?,
-        ">>" => left.checked_shr(u32::try_from(right).ok()?)?,
+        // ptxas takes remainders without sign and refuses them of negative values.
+        "%" if left >= 0 => left.cast_unsigned().checked_rem(right.cast_unsigned())?.cast_signed(),
+        "<<" => left.wrapping_shl(places(right.cast_unsigned())),
+        ">>" => left.wrapping_shr(places(right.cast_unsigned())),
         "&" => left & right,
         "^" => left ^ right,
         "|" => left | right,
@@ -259,8 +262,8 @@ fn unsigned(operator: &str, left: u64, right: u64) -> Option<Value> {
         "*" => left.wrapping_mul(right),
         "/" => left.checked_div(right)?,
         "%" => left.checked_rem(right)?,
-        "<<" => left.checked_shl(u32::try_from(right).ok()?)?,
-        ">>" => left.checked_shr(u32::try_from(right).ok()?)?,
+        "<<" => left.wrapping_shl(places(right)),
+        ">>" => left.wrapping_shr(places(right)),
         "&" => left & right,
         "^" => left ^ right,
         "|" => left | right,

@@ -178,7 +178,7 @@ fn function(cursor: &mut Cursor<'_>, linkage: Linkage, kind: FunctionKind) -> Pa
 fn space_named(word: &str) -> Option<Space> {
     Some(match word {
         ".reg" => Space::Register,
-        ".global" | ".tex" => Space::Global,
+        ".global" => Space::Global,
         ".shared" => Space::Shared,
         ".local" => Space::Local,
         ".const" => Space::Constant,

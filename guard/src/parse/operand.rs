@@ -5,6 +5,7 @@ use super::expression::{self, constant, offset};
 use super::number::{Literal, literal};
 use crate::ast::{Address, AddressBase, Operand};
 use crate::limits::OPERAND_NESTING_MAX;
+use crate::names::WARP_SIZE;
 use crate::report::{Reason, shorten};
 use crate::tokens::TokenKind;
 
@@ -28,6 +29,7 @@ fn single(cursor: &mut Cursor<'_>, budget: &mut usize, depth: usize) -> Parsed<O
     }
     *budget -= 1;
     match cursor.peek_kind() {
+        Some(TokenKind::Word) if cursor.peek_text() == WARP_SIZE && !cursor.second_ends() => constant(cursor),
         Some(TokenKind::Word) => named(cursor),
         Some(TokenKind::Number) => number(cursor),
         // `.5` reads as a dotted word.
@@ -58,7 +60,7 @@ fn single(cursor: &mut Cursor<'_>, budget: &mut usize, depth: usize) -> Parsed<O
 
 fn is_register_like(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic() || matches!(first, '%' | '_' | '$'))
-        && text != crate::names::WARP_SIZE
+        && text != WARP_SIZE
 }
 
 pub(super) fn list(
@@ -95,7 +97,7 @@ fn number(cursor: &mut Cursor<'_>) -> Parsed<Operand> {
         return Ok(Operand::Masked(mask, Box::new(inner)));
     }
     // By far the most numbers stand alone.
-    if !matches!(cursor.second_text(), "," | ";" | "}" | "]" | ")") {
+    if !cursor.second_ends() {
         return constant(cursor);
     }
     let (text, span) = cursor.expect_kind(TokenKind::Number, "a number")?;
@@ -138,7 +140,7 @@ pub(super) fn named(cursor: &mut Cursor<'_>) -> Parsed<Operand> {
             cursor.bump();
             Ok(Operand::Difference(name, cursor.name("a label")?))
         }
-        "+" | "-" if name != crate::names::WARP_SIZE => Ok(Operand::SymbolOffset(name, offset(cursor)?)),
+        "+" | "-" if name != WARP_SIZE => Ok(Operand::SymbolOffset(name, offset(cursor)?)),
         "[" => {
             cursor.bump();
             let index = inside(cursor)?;
@@ -196,7 +198,7 @@ fn address(cursor: &mut Cursor<'_>, budget: &mut usize, depth: usize) -> Parsed<
 }
 
 fn inside(cursor: &mut Cursor<'_>) -> Parsed<Address> {
-    if cursor.peek_kind() != Some(TokenKind::Word) || cursor.peek_text() == crate::names::WARP_SIZE {
+    if cursor.peek_kind() != Some(TokenKind::Word) || cursor.peek_text() == WARP_SIZE {
         return Ok(Address { base: AddressBase::Absolute, offset: offset(cursor)? });
     }
     let name = cursor.name("an address")?;

@@ -200,6 +200,11 @@ fn lookup(opcode: &str, modifiers: &[String]) -> Result<&'static Row, Reason> {
     }
 }
 
+/// The row of an instruction, whether or not it passes.
+pub(crate) fn row_of(instruction: &Instruction) -> Option<&'static Row> {
+    find(&instruction.opcode, &instruction.modifiers)
+}
+
 /// Why an opcode with these modifiers never passes, where that is so.
 pub(crate) fn refusal(opcode: &str, modifiers: &[String]) -> Option<Reason> {
     lookup(opcode, modifiers).err()

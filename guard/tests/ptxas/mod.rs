@@ -34,12 +34,19 @@ fn below(folder: &Path, depth: usize) -> Option<PathBuf> {
 
 /// Assembles a text for the architecture the CUDA backend runs on.
 pub(crate) fn assemble(ptxas: &Path, text: &str) -> Result<(), String> {
+    cubin(ptxas, text, "sm_90a").map(drop)
+}
+
+/// Assembles a text and returns the machine code.
+pub(crate) fn cubin(ptxas: &Path, text: &str, architecture: &str) -> Result<Vec<u8>, String> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let source = std::env::temp_dir().join(format!("bulkhead-guard-{}-{number}.ptx", std::process::id()));
     let object = source.with_extension("cubin");
     std::fs::write(&source, text).map_err(|error| error.to_string())?;
-    let output = Command::new(ptxas).args(["-arch", "sm_90a"]).arg(&source).arg("-o").arg(&object).output();
+    let output =
+        Command::new(ptxas).args(["-arch", architecture]).arg(&source).arg("-o").arg(&object).output();
+    let code = std::fs::read(&object);
     for path in [&source, &object] {
         if path.exists() {
             std::fs::remove_file(path).map_err(|error| error.to_string())?;
@@ -47,7 +54,7 @@ pub(crate) fn assemble(ptxas: &Path, text: &str) -> Result<(), String> {
     }
     let output = output.map_err(|error| error.to_string())?;
     if output.status.success() {
-        return Ok(());
+        return code.map_err(|error| error.to_string());
     }
     Err(String::from_utf8_lossy(&output.stderr).into_owned())
 }

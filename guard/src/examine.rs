@@ -1,0 +1,246 @@
+//! What a person asks of a text: everything that stands against it, and what becomes of each of its accesses.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use crate::ast::{AddressBase, Function, Instruction, Item, Module, Operand, Space, Span, Statement};
+use crate::print::Text;
+use crate::report::{Reason, Report};
+use crate::table::{self, Row, Treatment};
+use crate::{access, confine, parse};
+
+/// A text, read and confined as far as that goes.
+#[derive(Debug)]
+pub struct Examination {
+    /// What was read: statements with errors are left out.
+    pub module: Module,
+    /// The confined form, without what is refused.
+    pub confined: Module,
+    /// Everything that stands against the text.
+    pub report: Report,
+}
+
+/// Parses and confines a text and goes on after errors.
+#[must_use]
+pub fn examine(text: &str) -> Examination {
+    let (module, mut report) = parse::parse_recovering(text);
+    let parsed = report.is_empty();
+    let (confined, findings) = confine::confine_recovering(&module);
+    // Without its header nothing can be said of a module, and what is not declared may only have been left out.
+    let header = module.version != (0, 0);
+    for finding in findings.findings {
+        if parsed || (header && !matches!(finding.reason, Reason::Undeclared(_))) {
+            report.add(finding.span, finding.reason);
+        }
+    }
+    report.left_out = report.left_out.saturating_add(findings.left_out);
+    Examination { module, confined, report }
+}
+
+/// How an access is kept where it may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Handling {
+    /// The high word of its address is replaced by the window's, with the mask for loads.
+    LoadWindow,
+    /// The high word of its address is replaced by the window's, with the mask for stores.
+    StoreWindow,
+    /// It names a variable or parameter and lies inside as it stands.
+    Inside,
+    /// Its address is clamped to the block's shared memory.
+    SharedClamp,
+    /// Its address is clamped to the entry's local variable.
+    LocalClamp,
+    /// Its address is clamped to one variable of the constant bank.
+    ConstantClamp,
+    /// It only advises the caches and is left out.
+    HintDropped,
+    /// It never passes.
+    Refused(Reason),
+}
+
+impl Handling {
+    /// One word, for tools.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Handling::LoadWindow => "load-window",
+            Handling::StoreWindow => "store-window",
+            Handling::Inside => "inside",
+            Handling::SharedClamp => "shared-clamp",
+            Handling::LocalClamp => "local-clamp",
+            Handling::ConstantClamp => "constant-clamp",
+            Handling::HintDropped => "hint-dropped",
+            Handling::Refused(_) => "refused",
+        }
+    }
+}
+
+impl fmt::Display for Handling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Handling::LoadWindow => "confined to the window, by the mask for loads",
+            Handling::StoreWindow => "confined to the window, by the mask for stores",
+            Handling::Inside => "inside its variable as it stands",
+            Handling::SharedClamp => "clamped to the block's shared memory",
+            Handling::LocalClamp => "clamped to the local variable",
+            Handling::ConstantClamp => "clamped to its constant variable",
+            Handling::HintDropped => "left out: it only advises the caches",
+            Handling::Refused(reason) => return write!(f, "refused: {reason}"),
+        })
+    }
+}
+
+/// What an access does to memory, as far as people are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doing {
+    /// Reads.
+    Reads,
+    /// Writes.
+    Writes,
+    /// Reads and writes.
+    Updates,
+    /// Neither.
+    Touches,
+}
+
+impl fmt::Display for Doing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Doing::Reads => "reads",
+            Doing::Writes => "writes",
+            Doing::Updates => "updates",
+            Doing::Touches => "touches",
+        })
+    }
+}
+
+/// One instruction of a text that accesses memory, and what becomes of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explained {
+    /// The entry or function that it stands in.
+    pub entry: String,
+    /// Where it stands.
+    pub span: Span,
+    /// Its canonical text.
+    pub instruction: String,
+    /// What it does to memory, by the address that it accesses first.
+    pub doing: Doing,
+    /// How it is kept where it may be.
+    pub handling: Handling,
+}
+
+impl Examination {
+    /// Every instruction that accesses memory, in the order of the text.
+    #[must_use]
+    pub fn accesses(&self) -> Vec<Explained> {
+        let mut handled = HashMap::new();
+        for function in functions(&self.confined) {
+            each(function.body.as_deref().unwrap_or_default(), &mut |instruction| {
+                if let Some(handling) = handling(instruction) {
+                    handled.insert(instruction.span.start, handling);
+                }
+            });
+        }
+        let mut explained = Vec::new();
+        for function in functions(&self.module) {
+            each(function.body.as_deref().unwrap_or_default(), &mut |instruction| {
+                let Some(row) = table::row_of(instruction) else { return };
+                let Some(memory) = row.memory.first() else { return };
+                explained.push(Explained {
+                    entry: function.name.clone(),
+                    span: instruction.span,
+                    instruction: Text(instruction).to_string(),
+                    doing: match memory.effect {
+                        table::Effect::Reads => Doing::Reads,
+                        table::Effect::Writes => Doing::Writes,
+                        table::Effect::Updates => Doing::Updates,
+                        table::Effect::Touches => Doing::Touches,
+                    },
+                    handling: self.of(function, instruction, row, &handled),
+                });
+            });
+        }
+        explained
+    }
+
+    fn of(
+        &self,
+        function: &Function,
+        instruction: &Instruction,
+        row: &Row,
+        handled: &HashMap<u32, Handling>,
+    ) -> Handling {
+        let at = |span: Span| self.report.findings.iter().find(|finding| finding.span.start == span.start);
+        let refused = at(instruction.span);
+        match (handled.get(&instruction.span.start), refused) {
+            (_, Some(finding)) => Handling::Refused(finding.reason.clone()),
+            (Some(handling), None) => handling.clone(),
+            (None, None) if row.treatment == Treatment::Hint => Handling::HintDropped,
+            // The whole function is refused, or the report was full.
+            (None, None) => Handling::Refused(at(function.span).map_or_else(
+                || Reason::NotImplemented { what: format!("what `{}` depends on", function.name) },
+                |finding| finding.reason.clone(),
+            )),
+        }
+    }
+
+    /// The text with a comment at the end of each line that accesses memory.
+    #[must_use]
+    pub fn annotated(&self, text: &str) -> String {
+        let mut by_line: HashMap<u32, Vec<String>> = HashMap::new();
+        for access in self.accesses() {
+            by_line.entry(access.span.place.line).or_default().push(access.handling.to_string());
+        }
+        let mut annotated = String::with_capacity(text.len());
+        for (line, number) in text.lines().zip(1..) {
+            annotated.push_str(line);
+            if let Some(handlings) = by_line.get(&number) {
+                annotated.push_str("  // guard: ");
+                annotated.push_str(&handlings.join("; "));
+            }
+            annotated.push('\n');
+        }
+        annotated
+    }
+}
+
+fn functions(module: &Module) -> impl Iterator<Item = &Function> {
+    module.items.iter().filter_map(|item| match item {
+        Item::Function(function) => Some(function),
+        Item::Variable(_) | Item::Section(_) | Item::Directive(_) => None,
+    })
+}
+
+/// Recursion is bounded by the parser's limit on braces.
+fn each<'a>(body: &'a [Statement], see: &mut dyn FnMut(&'a Instruction)) {
+    for statement in body {
+        match statement {
+            Statement::Instruction(instruction) => see(instruction),
+            Statement::Block(body, _) => each(body, see),
+            Statement::Label(..) | Statement::Variable(_) | Statement::Directive(_) => {}
+        }
+    }
+}
+
+/// How an access of the confined form is kept; none for what is no access, or was not in the text.
+fn handling(instruction: &Instruction) -> Option<Handling> {
+    let row = table::check(instruction).ok()?;
+    let access = access::decode(row, instruction).ok()??;
+    if instruction.span.end == 0 {
+        return None;
+    }
+    let by_register = match instruction.operands.get(access.index)? {
+        Operand::Address(address) => matches!(address.base, AddressBase::Register(_)),
+        _ => false,
+    };
+    Some(match access.space {
+        Space::Global if access.reads_only => Handling::LoadWindow,
+        Space::Global => Handling::StoreWindow,
+        Space::Shared if by_register => Handling::SharedClamp,
+        Space::Local if by_register => Handling::LocalClamp,
+        Space::Constant if by_register => Handling::ConstantClamp,
+        Space::Shared | Space::Local | Space::Constant | Space::Parameter | Space::Register => {
+            Handling::Inside
+        }
+    })
+}

@@ -1,0 +1,122 @@
+//! Texts that are made to be slow or deep: reading them takes time in proportion to their length and no stack.
+//!
+//! A test that took the square of the length would not end: that is how it fails.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use bulkhead_guard::{examine, limits, parse, print, verify};
+
+/// Bytes of one text.
+const BYTES: usize = 192 << 10;
+
+/// What is repeated.
+const PIECES: &[&str] = &[
+    "{",
+    "}",
+    "(",
+    ")",
+    "[",
+    "]",
+    "-",
+    "~",
+    "!",
+    "+",
+    "1+",
+    "1?",
+    "1?1:",
+    "((1)",
+    "1<<",
+    "a|",
+    "@",
+    "@!",
+    "%r1,",
+    "\"",
+    "\"\"",
+    "/*",
+    "/**/",
+    "//",
+    ".",
+    ".x",
+    ":",
+    "::",
+    "L:",
+    "L: ",
+    ";",
+    ".b8 1",
+    ".b8 1\n",
+    "x.x",
+    "call (",
+    "call (a),",
+    "ld.global [a, ",
+    "ld.global %r1, [a",
+    "mov x, {",
+    "mov x, 1(",
+    "mov x, a[",
+    ".attribute(",
+    ".loc 1 2 3 ",
+    ".loc 1 2 3, inlined_at ",
+    ".file 1 \"a\" ",
+    ".section .s {",
+    ".section .s { .b8 1, ",
+    ".reg .b32 %r<9>;",
+    ".pragma \"x\", ",
+    ".global .u8 a[1] = {",
+    "{1},",
+    ".entry k(",
+    ".entry k() {",
+    ".func (.param .b32 a, ",
+    "generic(",
+    "0xff(",
+    "\0",
+    "\u{e9}",
+    "é\n",
+    "\r",
+    "\n",
+    "st.shared.u32 [%r1], %r1;\n",
+    "bra L;",
+    "{ .reg .b32 a; }",
+    "tex.2d {a,b}, [t, {",
+    ".target sm_90,",
+    ".callprototype (.param .b32 _) _ (",
+    ".maxntid 1 ",
+    ".align 4 ",
+];
+
+/// Where it is repeated.
+const PLACES: &[(&str, &str)] = &[
+    ("", ""),
+    (".version 9.0\n.target sm_90\n.address_size 64\n", ""),
+    (".version 9.0\n.target sm_90\n.address_size 64\n.entry k(.param .u64 p) {\n", "ret;\n}\n"),
+    (".version 9.0\n.target sm_90\n.address_size 64\n.entry k() {\nmov.u64 %d1, ", ";\nret;\n}\n"),
+    (".version 9.0\n.target sm_90\n.address_size 64\n.const .u8 a[] = {", "};\n"),
+    (".version 9.0\n.target sm_90\n.address_size 64\n.section .s {\n", "}\n"),
+];
+
+#[test]
+fn a_text_of_one_piece_over_and_over_is_read_in_linear_time() {
+    let mut accepted = 0;
+    for (before, after) in PLACES {
+        for piece in PIECES {
+            let text = format!("{before}{}{after}", piece.repeat(BYTES / piece.len()));
+            let examination = examine(&text);
+            let rendered = examination.report.render("x", &text);
+            assert!(rendered.len() < 1 << 20, "{before:?} {piece:?}");
+            assert!(verify(&text).is_err(), "{before:?} {piece:?}");
+            let Ok(module) = parse(&text) else { continue };
+            accepted += 1;
+            assert!(parse(&print(&module)).unwrap() == module, "{before:?} {piece:?}");
+        }
+    }
+    assert!(accepted > 20, "only {accepted} texts are PTX");
+}
+
+#[test]
+fn a_text_as_long_as_a_text_may_be_is_read() {
+    let (before, after) = PLACES[2];
+    for piece in ["{", "st.shared.u32 [%r1], %r1;\n", "\"", "?"] {
+        let room = limits::TEXT_BYTES_MAX - before.len() - after.len();
+        let text = format!("{before}{}{after}", piece.repeat(room / piece.len()));
+        assert!(text.len() <= limits::TEXT_BYTES_MAX);
+        let report = parse(&text).unwrap_err();
+        assert!(report.findings.len() <= limits::FINDINGS_MAX, "{piece}");
+    }
+}
