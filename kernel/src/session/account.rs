@@ -190,6 +190,7 @@ impl Session {
     pub(super) fn reserve_first(&self) -> Result<(), Error> {
         self.keep_charge(self.charge(Resource::Streams, u64::from(STREAMS_AT_FIRST))?);
         self.reserved.set((STREAMS_AT_FIRST, 0));
+        self.reserved_there.set((STREAMS_AT_FIRST, 0));
         Ok(())
     }
 
@@ -215,6 +216,10 @@ impl Session {
             self.keep_charge(streams);
             self.keep_charge(events);
             self.reserved.set(wanted);
+        }
+        let known = self.reserved_there.get();
+        if streams > known.0 || events > known.1 {
+            // Also where somebody else has asked: records may name nothing that the executor does not know of.
             let asked = self.ask(Vec::new(), |request| {
                 let mut reserve = request.init_reserve();
                 reserve.set_session(self.id);
@@ -225,8 +230,10 @@ impl Session {
                 Answer::Done => {}
                 other => return Err(self.nonsense(&other)),
             }
+            let known = self.reserved_there.get();
+            self.reserved_there.set((wanted.0.max(known.0), wanted.1.max(known.1)));
         }
-        Ok(self.reserved())
+        Ok(self.reserved_there.get())
     }
 
     /// Closes its account, to which nothing but what others still hold of it may be charged.

@@ -96,6 +96,8 @@ pub(crate) struct Session {
     local: RefCell<Option<Charge>>,
     /// How many streams and events its records may name.
     reserved: Cell<(u32, u32)>,
+    /// How many of them its executor has said that it knows of.
+    reserved_there: Cell<(u32, u32)>,
     pub(crate) owner: Owner,
     line: Line,
     pub(crate) limits: Limits,
@@ -238,6 +240,7 @@ impl Session {
             charges: RefCell::new(charges),
             local: RefCell::default(),
             reserved: Cell::new((0, 0)),
+            reserved_there: Cell::new((0, 0)),
             owner,
             line,
             limits,

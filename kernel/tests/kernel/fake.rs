@@ -102,6 +102,8 @@ pub(crate) struct Manners {
     pub(crate) keeps_slots: bool,
     /// Cannot close sessions.
     pub(crate) refuses_closes: bool,
+    /// Does not answer what is reserved.
+    pub(crate) holds_reserves: bool,
 }
 
 #[derive(Default)]
@@ -400,6 +402,9 @@ impl Fake {
                 let (session, streams, events) =
                     (reserve.get_session(), reserve.get_streams(), reserve.get_events());
                 note(Asked::Reserve { session, streams, events });
+                if manners.holds_reserves {
+                    return hold(Held::Done(id));
+                }
                 ok(socket);
             }
             Which::CloseSession(session) => {

@@ -1,5 +1,7 @@
 //! What is charged, before it is taken, and that it comes back, once.
 
+use std::time::Duration;
+
 use bulkhead_kernel::Config;
 use bulkhead_mm::Resource;
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::session_terms};
@@ -117,6 +119,33 @@ fn a_session_that_is_cut_off_while_it_opens_leaves_nothing() {
             },
         );
     }
+}
+
+/// Two threads that make streams at once: the second is told only what the executor knows of, as the first is.
+#[test]
+fn nobody_is_told_of_a_reservation_before_the_executor_knows_of_it() {
+    with_kernel(async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("two threads").await.unwrap();
+        harness.fake.behave(Manners { holds_reserves: true, ..Manners::default() });
+        let (first, second) = (reserve(&session, 8, 0), reserve(&session, 8, 0));
+        tokio::pin!(first, second);
+        let either = async {
+            tokio::select! {
+                told = &mut first => told.unwrap(),
+                told = &mut second => told.unwrap(),
+            }
+        };
+        let early = tokio::time::timeout(Duration::from_millis(200), either).await;
+        assert!(early.is_err(), "told {early:?}, and nobody has answered");
+        let asked = |asked: &Asked| matches!(asked, Asked::Reserve { .. });
+        assert!(harness.fake.asked().iter().any(asked));
+        harness.fake.behave(Manners::default());
+        harness.fake.let_go();
+        let (first, second) = tokio::join!(first, second);
+        assert_eq!((first.unwrap(), second.unwrap()), ((8, 0), (8, 0)));
+        assert_eq!(uses(&client, Resource::Streams).await, 8, "charged once");
+    });
 }
 
 #[test]
