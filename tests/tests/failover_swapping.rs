@@ -1,6 +1,8 @@
 //! A standby and swapping at once: the executor is lost while some sessions are away, some are on the device and some are
 //! on their way, and every session keeps every byte.
 
+#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
+
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
     thread,
