@@ -16,6 +16,8 @@ fn shelf(client: &Client, offset: u64, bytes: u64) -> At {
 fn memory_is_made_while_kernels_run_and_mapped_where_and_as_often_as_is_asked_for() {
     let mut kernel = Kernel::start();
     let mut a = Client::open(&mut kernel, 0);
+    // Loading code is what does wait: it is done before.
+    let mut other = Client::open(&mut kernel, 1);
     a.create_stream(1);
     let (flag, done) = (a.address(128), a.address(256));
     let spinning = a.launch(1, SPIN, [flag, done]);
@@ -24,9 +26,8 @@ fn memory_is_made_while_kernels_run_and_mapped_where_and_as_often_as_is_asked_fo
     let id = kernel.map(made);
     kernel.answer(id).done();
     assert!(a.page.mark(1) < spinning, "the kernel runs on");
-    let mut other = Client::open(&mut kernel, 1);
+    // The other session's kernel ends that one through memory of both.
     let id = kernel.share(a.at(0, GRANULE), other.at(8 * GRANULE, GRANULE));
-    // Mapping is what waits; the other session's kernel ends that one through memory of both.
     kernel.answer(id).done();
     other.poke(other.address(8 * GRANULE + 128), 1);
     a.wait(1, spinning);
