@@ -2,7 +2,7 @@
 
 use crate::ast::{Address, Instruction, Operand, Space};
 use crate::report::Reason;
-use crate::table::{Effect, Row, Treatment, Width};
+use crate::table::{Effect, Memory, Row, Treatment, Width};
 
 /// A memory access, as far as the guard has to know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,9 +17,9 @@ pub(crate) struct Access<'a> {
     pub(crate) index: usize,
 }
 
-/// Decodes a memory instruction whose modifiers the table knows; none where the row is no memory access.
-pub(crate) fn decode<'a>(row: &Row, instruction: &'a Instruction) -> Result<Option<Access<'a>>, Reason> {
-    let memory = match row.treatment {
+/// What a memory instruction accesses by its row.
+fn memory(row: &Row) -> Option<&'static Memory> {
+    match row.treatment {
         Treatment::Load | Treatment::Store | Treatment::Reduction | Treatment::Atomic => row.memory.first(),
         Treatment::Pure
         | Treatment::Move
@@ -27,8 +27,31 @@ pub(crate) fn decode<'a>(row: &Row, instruction: &'a Instruction) -> Result<Opti
         | Treatment::Barrier
         | Treatment::Hint
         | Treatment::Refused(_) => None,
-    };
-    let Some(memory) = memory else { return Ok(None) };
+    }
+}
+
+/// Which operand the address of a memory instruction is that names no state space; none for all others.
+pub(crate) fn generic(row: &Row, instruction: &Instruction) -> Option<usize> {
+    let index = memory(row)?.operand;
+    instruction.modifiers.iter().all(|modifier| space(modifier).is_none()).then_some(index)
+}
+
+/// Whether a modifier says how an access is ordered with those of other threads.
+pub(crate) fn is_ordering(modifier: &str) -> bool {
+    matches!(
+        modifier,
+        "weak" | "volatile" | "relaxed" | "acquire" | "release" | "acq_rel" | "cta" | "gpu" | "sys"
+    )
+}
+
+/// Whether a modifier chooses among the caches of global memory.
+pub(crate) fn is_caching(modifier: &str) -> bool {
+    matches!(modifier, "ca" | "cg" | "cs" | "lu" | "cv" | "wb" | "wt" | "nc")
+}
+
+/// Decodes a memory instruction whose modifiers the table knows; none where the row is no memory access.
+pub(crate) fn decode<'a>(row: &Row, instruction: &'a Instruction) -> Result<Option<Access<'a>>, Reason> {
+    let Some(memory) = memory(row) else { return Ok(None) };
     let (opcode, index) = (row.name, memory.operand);
     let reads_only = memory.effect == Effect::Reads;
     let Some(Operand::Address(address)) = instruction.operands.get(index) else {

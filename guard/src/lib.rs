@@ -61,14 +61,23 @@
 //! run's span is never more than the entry's static variables hold, or, where it has dynamic shared memory, than
 //! every launch gives: whoever launches an entry gives it at least [`VerifiedEntry::dynamic_shared_min`].
 //!
+//! # Calls and generic addresses
+//! Neither is in a confined text, so that [`verify`] has no rule for them; [`confine`] takes them away:
+//! - A function is inlined where it is called, its `.param` variables become registers, and the local variables
+//!   of an entry and its functions become one. How much that may add to a module, and how deep calls may nest,
+//!   is limited ([`limits`]).
+//! - A generic access names the space that its address is followed to: through moves, joins, arithmetic,
+//!   `cvta` and calls, all definitions of a register together. Where that leaves it open, `isspacep` tests the
+//!   address, and up to three accesses follow, each in the confined form of its space and under the predicate
+//!   that the address is of it. What is neither shared nor local is global, whatever it is.
+//!
 //! # What is not confined yet
 //! - A block may read what an earlier block left in shared memory, and a lane may read by `shfl.sync` what an
 //!   inactive lane's register happens to hold.
 //! - Nothing bounds how long an entry runs: there is no poll in loops, and `bar.warp.sync`, `shfl.sync`, `vote.sync`,
 //!   `match.sync` and `redux.sync` with lanes that wait elsewhere wait for ever.
-//! - Debug builds (`nvcc -G`), device functions that were not inlined, `printf`, `assert`, module-scope
-//!   `.global` variables that are written, generic addresses, textures and tensor cores are refused; the
-//!   message names the isolated domain.
+//! - `printf`, `assert`, module-scope `.global` variables that are written, recursion, indirect calls, addresses
+//!   of functions, textures and tensor cores are refused; the message names the isolated domain.
 //!
 //! # Trust
 //! [`verify`], the parser, the print and the opcode table are trusted; [`confine`] is not. So are ptxas and the

@@ -43,3 +43,7 @@ pub const OFFSET_BOUND: u64 = 1 << 23;
 pub const SHARED_BYTES_MAX: u64 = 256 << 10;
 /// Bytes that a run of shared accesses may span on the strength of a launch giving that much.
 pub const DYNAMIC_SPAN_MAX: u64 = 16 << 10;
+/// Statements that calls may add to a module, all entries together: functions are inlined where they are called.
+pub const INLINED_STATEMENTS_MAX: usize = 128 << 10;
+/// Calls and braces inside one another.
+pub const CALL_NESTING_MAX: usize = 64;

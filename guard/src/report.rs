@@ -102,6 +102,19 @@ impl Report {
         self.add(span, reason);
     }
 
+    /// Keeps one of several findings that say the same of one place.
+    pub(crate) fn forget_repeated(&mut self) {
+        let mut kept: Vec<Finding> = Vec::new();
+        for finding in self.findings.drain(..) {
+            // All spans are equal to one another.
+            let same = |other: &Finding| other.span.start == finding.span.start && *other == finding;
+            if !kept.iter().any(same) {
+                kept.push(finding);
+            }
+        }
+        self.findings = kept;
+    }
+
     /// Whether there is nothing against the module.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -380,3 +380,65 @@ fn a_name_that_is_declared_twice_is_refused() {
     let entry = text.split_once(".visible").map(|(_, entry)| format!(".visible{entry}")).unwrap();
     assert!(findings(&format!("{text}{entry}"))[0].contains(again));
 }
+
+/// A module with an access whose space is found out when it runs.
+fn split() -> String {
+    let source = ".version 8.0\n.target sm_75\n.address_size 64\n.entry k(.param .u64 p)\n{\n    \
+                  .shared .b32 s[8];\n    .local .b32 l[4];\n    .reg .b32 %r<4>;\n    .reg .b64 %d<8>;\n    \
+                  ld.param.u64 %d1, [p];\n    mov.u64 %d2, s;\n    cvta.shared.u64 %d2, %d2;\n    \
+                  mov.u64 %d3, l;\n    cvta.local.u64 %d3, %d3;\n    ld.global.u64 %d4, [%d1];\n    \
+                  ld.u32 %r2, [%d4];\n    st.u32 [%d4], %r2;\n    ret;\n}\n";
+    print(&parse(source).and_then(|module| confine(&module)).unwrap())
+}
+
+#[test]
+fn no_line_of_what_confines_a_split_access_may_be_missing() {
+    let text = split();
+    assert_eq!(findings(&text), [""; 0]);
+    let (before, after) = text.split_at(text.find("    isspacep").unwrap());
+    let lines: Vec<&str> = after.lines().collect();
+    let mut guards = 0;
+    for (at, line) in lines.iter().enumerate() {
+        let rest: String = lines
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| *index != at)
+            .flat_map(|(_, line)| [line, "\n"])
+            .collect();
+        let refused = !findings(&format!("{before}{rest}")).is_empty();
+        // A test, or an access with all that leads to it: one that is not there does no harm.
+        let lead = line.contains("%bh_") && !line.contains('@');
+        guards += usize::from(lead);
+        assert!(refused || !lead, "`{line}` may be missing in\n{text}");
+    }
+    assert!(guards > 20, "{guards}");
+}
+
+#[test]
+fn a_generic_access_is_refused_whatever_leads_to_it() {
+    let text = split();
+    for space in ["shared", "local", "global"] {
+        for access in ["ld", "st"] {
+            let (from, to) = (format!(" {access}.{space}.u32"), format!(" {access}.u32"));
+            assert!(text.contains(&from));
+            let found = findings(&text.replacen(&from, &to, 1));
+            assert!(found.iter().any(|finding| finding.contains("a generic address")), "{from}: {found:?}");
+            for other in ["shared", "local", "global"].into_iter().filter(|other| *other != space) {
+                let other = format!(" {access}.{other}.u32");
+                assert!(!findings(&text.replacen(&from, &other, 1)).is_empty(), "{from} for {other}");
+            }
+        }
+    }
+}
+
+#[test]
+fn calls_and_functions_are_refused() {
+    let why = "a guarded session does not";
+    for call in ["call f", "call.uni (%r0), f, (%r0)", "call %d0, f"] {
+        broken("    bar.sync 0;", &format!("    {call};\n    bar.sync 0;"), why);
+    }
+    let function = ".func f()\n{\n    ret;\n}\n.visible .entry k";
+    broken(".visible .entry k", function, "something other than an entry");
+    broken("    bar.sync 0;", "    st.param.b32 [n], %r0;\n    bar.sync 0;", why);
+    broken("    bar.sync 0;", "    ld.param.u32 %r0, [__bh_argument0];\n    bar.sync 0;", "not verified");
+}

@@ -3,20 +3,24 @@
 use std::collections::HashSet;
 
 use crate::ast::{Directive, Function, Linkage, Space, Statement, Variable};
+use crate::confine::calls::{Budget, Functions};
 use crate::confine::flatten::{Flat, Flattener, Parameters};
 use crate::confine::scope::Scopes;
 use crate::confine::shared::Shared;
 use crate::confine::symbols::Symbols;
-use crate::confine::{access, assign, prologue, roots, symbols};
-use crate::limits::{LOCAL_BYTES_MAX, PARAMETER_BYTES_MAX};
-use crate::names;
+use crate::confine::variables::Variables;
+use crate::confine::{access, arguments, assign, generic, prologue, roots};
+use crate::limits::{PARAMETER_BYTES_MAX, REGISTERS_MAX};
+use crate::names::{self, Class};
 use crate::report::{Reason, Report, shorten};
 
 /// The confined form of an entry; what stands against it is in the report.
-pub(super) fn confine(
-    function: &Function,
-    body: &[Statement],
-    symbols: &Symbols,
+pub(super) fn confine<'a>(
+    function: &'a Function,
+    body: &'a [Statement],
+    symbols: &'a Symbols,
+    functions: &'a Functions<'a>,
+    budget: &mut Budget,
     report: &mut Report,
 ) -> Function {
     if let Err(reason) = names::check_symbol(&function.name) {
@@ -26,17 +30,29 @@ pub(super) fn confine(
     let mut flat = Flat::default();
     let by_name: Parameters<'_> =
         function.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
-    let mut flattener =
-        Flattener { symbols, parameters: &by_name, taken: HashSet::new(), scopes: Scopes::default(), report };
+    let mut flattener = Flattener {
+        symbols,
+        parameters: &by_name,
+        functions,
+        variables: Variables::default(),
+        scopes: Scopes::default(),
+        calls: Vec::new(),
+        arguments: 0,
+        depth: 0,
+        budget,
+        report,
+    };
     flattener.block(body, &mut flat);
-    let scopes = flattener.scopes;
+    let Flattener { mut scopes, variables, report, .. } = flattener;
 
-    let mut variables = variables(flat.variables, report);
-    let roots = roots::find(&flat.statements, symbols, report);
-    let shared = Shared::find(&flat.statements, symbols, &mut variables, function.span);
+    let mut variables = variables.into_placed();
+    let statements = arguments::lower(flat.statements, &mut scopes, report);
+    let roots = roots::find(&statements, symbols, report);
+    let statements = generic::resolve(statements, symbols, &roots, &mut scopes, report);
+    let shared = Shared::find(&statements, symbols, &mut variables, function.span);
     let tables = access::Tables::new(symbols, &variables, &by_name, roots);
-    let mut confined = Vec::with_capacity(flat.statements.len());
-    for (index, statement) in flat.statements.into_iter().enumerate() {
+    let mut confined = Vec::with_capacity(statements.len());
+    for (index, statement) in statements.into_iter().enumerate() {
         match statement {
             Statement::Instruction(instruction) => {
                 let span = instruction.span;
@@ -45,6 +61,11 @@ pub(super) fn confine(
                 }
             }
             other => confined.push(other),
+        }
+    }
+    for class in Class::ALL {
+        if u64::from(scopes.count(class)) > REGISTERS_MAX {
+            report.add(function.span, Reason::Limit { what: "registers", most: REGISTERS_MAX });
         }
     }
     if !ends(&confined) {
@@ -113,37 +134,6 @@ fn parameter_bytes(parameter: &Variable) -> Result<u64, Reason> {
         }
         _ => Err(Reason::NotImplemented { what: format!("a parameter like `{}`", parameter.name) }),
     }
-}
-
-/// The variables of the body with what the confined form needs of them.
-fn variables(variables: Vec<Variable>, report: &mut Report) -> Vec<(Variable, symbols::Symbol)> {
-    let mut kept = Vec::with_capacity(variables.len());
-    for mut variable in variables {
-        match body_variable(&mut variable) {
-            Ok(symbol) => kept.push((variable, symbol)),
-            Err(reason) => report.add(variable.span, reason),
-        }
-    }
-    let mut locals =
-        kept.iter().filter(|(_, symbol): &&(Variable, symbols::Symbol)| symbol.space == Space::Local);
-    if let Some((second, _)) = locals.nth(1) {
-        let what = format!("a second local variable, `{}`", second.name);
-        report.add(second.span, Reason::NotImplemented { what });
-    }
-    kept
-}
-
-fn body_variable(variable: &mut Variable) -> Result<symbols::Symbol, Reason> {
-    let name = variable.name.clone();
-    let symbol = symbols::measured(variable, false)?;
-    if symbol.bytes == 0 || !variable.initializer.is_empty() {
-        return Err(Reason::NotImplemented { what: format!("a variable of a body like `{name}`") });
-    }
-    variable.align = u32::try_from(symbol.align).ok();
-    if symbol.space == Space::Local && symbol.bytes > LOCAL_BYTES_MAX {
-        return Err(Reason::Limit { what: "bytes of local variables", most: LOCAL_BYTES_MAX });
-    }
-    Ok(symbol)
 }
 
 /// Directives that bound the launch; the launch fails where they do not hold.

@@ -1,12 +1,15 @@
 //! From a body with scopes to one without: every name resolved, every opcode looked up.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::ast::{
     Address, AddressBase, Directive, Instruction, Operand, Predicate, Space, Span, Statement, Variable,
 };
+use crate::confine::calls::{Budget, Call, Functions};
 use crate::confine::scope::{Meaning, Scopes};
 use crate::confine::symbols::Symbols;
+use crate::confine::variables::{Owner, Variables};
+use crate::limits::CALL_NESTING_MAX;
 use crate::names;
 use crate::report::{Reason, Report};
 use crate::table::{self, Treatment};
@@ -15,28 +18,35 @@ use crate::{access, operands};
 /// An entry's own parameters by name.
 pub(super) type Parameters<'a> = HashMap<&'a str, &'a Variable>;
 
-/// A body without scopes.
+/// A body without scopes and calls.
 #[derive(Debug, Default)]
 pub(super) struct Flat {
     /// Labels and instructions, in order.
     pub(super) statements: Vec<Statement>,
-    /// `.shared` and `.local` variables, in order.
-    pub(super) variables: Vec<Variable>,
 }
 
 /// Flattens bodies; one for each entry.
 pub(super) struct Flattener<'a> {
     pub(super) symbols: &'a Symbols,
     pub(super) parameters: &'a Parameters<'a>,
-    /// The names of the body's variables.
-    pub(super) taken: HashSet<String>,
+    pub(super) functions: &'a Functions<'a>,
+    pub(super) variables: Variables,
     pub(super) scopes: Scopes,
+    /// The functions whose bodies are open.
+    pub(super) calls: Vec<Call<'a>>,
+    /// How many arguments of calls have a name.
+    pub(super) arguments: usize,
+    /// How many calls and braces are open.
+    pub(super) depth: usize,
+    /// What calls may add to the module yet.
+    pub(super) budget: &'a mut Budget,
     pub(super) report: &'a mut Report,
 }
 
-impl Flattener<'_> {
-    /// Flattens `body`, in text order; recursion is bounded by the parser's limit on braces.
-    pub(super) fn block(&mut self, body: &[Statement], into: &mut Flat) {
+impl<'a> Flattener<'a> {
+    /// Flattens `body`, in text order; recursion is bounded by the limit on calls and braces.
+    pub(super) fn block(&mut self, body: &'a [Statement], into: &mut Flat) {
+        self.depth += 1;
         self.scopes.enter();
         // Labels are known in their whole scope, also before they stand.
         for statement in body {
@@ -46,6 +56,9 @@ impl Flattener<'_> {
             }
         }
         for statement in body {
+            if !self.spend_inside() {
+                break;
+            }
             match statement {
                 Statement::Label(name, span) => {
                     if let Some(Meaning::Label(canonical)) = self.scopes.resolve(name) {
@@ -53,15 +66,21 @@ impl Flattener<'_> {
                     }
                 }
                 Statement::Variable(variable) => {
-                    let declared = self.variable(variable, into);
+                    let declared = self.variable(variable);
                     self.note(variable.span, declared);
                 }
-                Statement::Instruction(instruction) => match self.instruction(instruction) {
-                    Ok(Some(instruction)) => into.statements.push(Statement::Instruction(instruction)),
-                    Ok(None) => {}
-                    Err(reason) => self.report.add(instruction.span, reason),
-                },
-                Statement::Block(block, _) => self.block(block, into),
+                Statement::Instruction(instruction) => {
+                    let done = self.statement(instruction, into);
+                    self.note(instruction.span, done);
+                }
+                Statement::Block(block, span) => {
+                    if self.depth < CALL_NESTING_MAX {
+                        self.block(block, into);
+                    } else {
+                        let what = "calls and braces inside one another";
+                        self.report.add(*span, Reason::Limit { what, most: CALL_NESTING_MAX as u64 });
+                    }
+                }
                 Statement::Directive(directive) => {
                     let allowed = check_directive(directive);
                     self.note(directive.span, allowed);
@@ -69,6 +88,24 @@ impl Flattener<'_> {
             }
         }
         self.scopes.leave();
+        self.depth -= 1;
+    }
+
+    fn statement(&mut self, instruction: &'a Instruction, into: &mut Flat) -> Result<(), Reason> {
+        if instruction.opcode == "call" {
+            return self.call(instruction, into);
+        }
+        let instruction = match self.argument_access(instruction)? {
+            Some(access) => Some(access),
+            None => self.instruction(instruction)?,
+        };
+        if let Some(mut instruction) = instruction {
+            if instruction.opcode == "ret" {
+                self.return_to_caller(&mut instruction);
+            }
+            into.statements.push(Statement::Instruction(instruction));
+        }
+        Ok(())
     }
 
     fn note(&mut self, span: Span, result: Result<(), Reason>) {
@@ -77,23 +114,21 @@ impl Flattener<'_> {
         }
     }
 
-    fn variable(&mut self, variable: &Variable, into: &mut Flat) -> Result<(), Reason> {
+    fn variable(&mut self, variable: &'a Variable) -> Result<(), Reason> {
         match variable.space {
             Space::Register => self.scopes.declare_registers(variable),
             Space::Shared | Space::Local => {
-                names::check_symbol(&variable.name)?;
-                let elsewhere = self.symbols.contains(&variable.name)
-                    || self.parameters.contains_key(variable.name.as_str())
-                    || !self.taken.insert(variable.name.clone());
-                if elsewhere {
-                    return Err(Reason::Duplicate(variable.name.clone()));
-                }
-                self.scopes.declare_variable(&variable.name, Meaning::Variable)?;
-                into.variables.push(variable.clone());
-                Ok(())
+                let owner = if self.calls.is_empty() { Owner::Entry } else { Owner::Function };
+                let elsewhere =
+                    |name: &str| self.symbols.contains(name) || self.parameters.contains_key(name);
+                let (meaning, placed) = self.variables.place(owner, variable, elsewhere)?;
+                self.scopes.declare_variable(&variable.name, meaning)?;
+                placed
             }
-            // Refused where it is used.
-            Space::Parameter => self.scopes.declare_variable(&variable.name, Meaning::CallParameter),
+            Space::Parameter => {
+                let argument = self.argument();
+                self.scopes.declare_variable(&variable.name, Meaning::Argument(argument))
+            }
             Space::Global | Space::Constant => Err(Reason::NotImplemented {
                 what: format!("a variable of this state space in a body, `{}`", variable.name),
             }),
@@ -109,7 +144,9 @@ impl Flattener<'_> {
             return Ok(None);
         }
         // Decoded first: of all that may be wrong with an access its space is the clearest to name.
-        access::decode(row, &instruction)?;
+        if access::generic(row, &instruction).is_none() {
+            access::decode(row, &instruction)?;
+        }
         let predicate = match &instruction.predicate {
             None => None,
             Some(Predicate { register, negated }) => {
@@ -129,10 +166,10 @@ impl Flattener<'_> {
         Ok(Some(instruction))
     }
 
-    fn register(&mut self, name: &str) -> Result<String, Reason> {
+    pub(super) fn register(&mut self, name: &str) -> Result<String, Reason> {
         match self.scopes.resolve(name) {
             Some(Meaning::Register(canonical)) => Ok(canonical),
-            Some(Meaning::Label(_) | Meaning::Variable | Meaning::CallParameter) => {
+            Some(Meaning::Label(_) | Meaning::Variable(..) | Meaning::Argument(_)) => {
                 Err(Reason::Malformed(format!("`{name}` is not a register")))
             }
             None if names::is_special(name) => Ok(name.to_owned()),
@@ -150,14 +187,14 @@ impl Flattener<'_> {
         };
         match self.scopes.resolve(name) {
             Some(Meaning::Label(canonical)) => Ok(Operand::Symbol(canonical)),
-            Some(Meaning::Register(_) | Meaning::Variable | Meaning::CallParameter) => {
+            Some(Meaning::Register(_) | Meaning::Variable(..) | Meaning::Argument(_)) => {
                 Err(Reason::Malformed(format!("`{name}` is not a label")))
             }
             None => Err(Reason::Undeclared(name.clone())),
         }
     }
 
-    fn operand(&mut self, operand: &Operand) -> Result<Operand, Reason> {
+    pub(super) fn operand(&mut self, operand: &Operand) -> Result<Operand, Reason> {
         Ok(match operand {
             Operand::Register(name) => Operand::Register(self.register(name)?),
             Operand::Not(name) => Operand::Not(self.register(name)?),
@@ -169,16 +206,18 @@ impl Flattener<'_> {
                         what: format!("the address of the label `{name}`"),
                     });
                 }
-                Some(Meaning::Variable) => operand.clone(),
-                Some(Meaning::CallParameter) => return Err(call_parameter()),
+                Some(Meaning::Variable(name, 0)) => Operand::Symbol(name),
+                Some(Meaning::Variable(name, start)) => Operand::SymbolOffset(name, start),
+                Some(Meaning::Argument(_)) => return Err(argument_address(name)),
                 None => {
                     self.module_symbol(name)?;
                     operand.clone()
                 }
             },
-            Operand::SymbolOffset(name, _) => match self.scopes.resolve(name) {
-                Some(Meaning::Variable) => operand.clone(),
-                Some(Meaning::Register(_) | Meaning::Label(_) | Meaning::CallParameter) => {
+            Operand::SymbolOffset(name, offset) => match self.scopes.resolve(name) {
+                Some(Meaning::Variable(name, start)) => Operand::SymbolOffset(name, moved(*offset, start)?),
+                Some(Meaning::Argument(_)) => return Err(argument_address(name)),
+                Some(Meaning::Register(_) | Meaning::Label(_)) => {
                     return Err(Reason::Malformed(format!("`{name}` is not a variable")));
                 }
                 None => {
@@ -226,13 +265,17 @@ impl Flattener<'_> {
         if self.symbols.was_refused(name) {
             return Err(Reason::NotImplemented { what: format!("the variable `{name}`") });
         }
-        if self.parameters.contains_key(name) {
-            return Err(Reason::NotImplemented { what: format!("the address of the parameter `{name}`") });
+        if self.calls.is_empty() && self.parameters.contains_key(name) {
+            return Err(argument_address(name));
+        }
+        if self.functions.contains_key(name) {
+            return Err(Reason::NotImplemented { what: format!("the address of the function `{name}`") });
         }
         Err(Reason::Undeclared(name.to_owned()))
     }
 
     fn address(&mut self, address: &Address) -> Result<Address, Reason> {
+        let mut offset = address.offset;
         let base = match &address.base {
             AddressBase::Register(name) => AddressBase::Register(self.register(name)?),
             AddressBase::Symbol(name) => match self.scopes.resolve(name) {
@@ -240,10 +283,14 @@ impl Flattener<'_> {
                 Some(Meaning::Label(_)) => {
                     return Err(Reason::Malformed(format!("`{name}` is a label")));
                 }
-                Some(Meaning::CallParameter) => return Err(call_parameter()),
-                Some(Meaning::Variable) => address.base.clone(),
-                None if self.symbols.contains(name) => address.base.clone(),
-                None if self.parameters.contains_key(name.as_str()) => address.base.clone(),
+                Some(Meaning::Argument(_)) => return Err(argument_address(name)),
+                Some(Meaning::Variable(name, start)) => {
+                    offset = moved(offset, start)?;
+                    AddressBase::Symbol(name)
+                }
+                None if self.calls.is_empty() && self.parameters.contains_key(name.as_str()) => {
+                    address.base.clone()
+                }
                 None => {
                     self.module_symbol(name)?;
                     address.base.clone()
@@ -251,12 +298,18 @@ impl Flattener<'_> {
             },
             AddressBase::Absolute => AddressBase::Absolute,
         };
-        Ok(Address { base, offset: address.offset })
+        Ok(Address { base, offset })
     }
 }
 
-fn call_parameter() -> Reason {
-    Reason::NotImplemented { what: "a function call's parameter".to_owned() }
+fn argument_address(name: &str) -> Reason {
+    Reason::NotImplemented { what: format!("the address of the parameter `{name}`") }
+}
+
+/// An offset into a variable that begins at `start` of another.
+fn moved(offset: i64, start: i64) -> Result<i64, Reason> {
+    let moved = offset.checked_add(start);
+    moved.ok_or_else(|| Reason::Malformed(format!("{offset} is no offset into a variable")))
 }
 
 /// Whether a modifier only advises the caches: hints of one session would evict lines of the others.

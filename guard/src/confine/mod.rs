@@ -6,14 +6,19 @@
 //! the form, not the rewriter: what goes wrong here is refused there.
 
 mod access;
+mod arguments;
 mod assign;
+mod calls;
 mod entry;
 mod flatten;
+mod generic;
+mod origin;
 mod prologue;
 mod roots;
 mod scope;
 mod shared;
 mod symbols;
+mod variables;
 
 use std::collections::HashSet;
 
@@ -36,6 +41,8 @@ pub fn confine_recovering(module: &Module) -> (Module, Report) {
     let target = header(module, &mut report);
     let symbols = Symbols::collect(module, &mut report);
     let mut items: Vec<Item> = symbols.variables().map(Item::Variable).collect();
+    let functions = calls::functions(module, &mut report);
+    let mut budget = calls::Budget::new();
     let mut entries = HashSet::new();
     let mut statements = 0;
     for item in &module.items {
@@ -46,23 +53,26 @@ pub fn confine_recovering(module: &Module) -> (Module, Report) {
                 report.add(directive.span, Reason::NotImplemented { what: entry::named(directive) });
             }
             Item::Function(function) => {
-                let again = !entries.insert(function.name.as_str());
-                if again && function.kind == FunctionKind::Device {
-                    continue;
-                }
-                if again || symbols.contains(&function.name) {
-                    report.add(function.span, Reason::Duplicate(function.name.clone()));
-                }
                 if !function.attributes.is_empty() {
                     let what = format!("an attribute of a function, `{}`", function.name);
                     report.add(function.span, Reason::NotImplemented { what });
                 }
-                let what = match (function.kind, function.linkage, &function.body) {
-                    (FunctionKind::Device, _, _) => "a device function (`.func`)",
-                    (FunctionKind::Entry, Linkage::Extern | Linkage::Common, _)
-                    | (FunctionKind::Entry, _, None) => "an entry without a body",
-                    (FunctionKind::Entry, _, Some(body)) => {
-                        let confined = entry::confine(function, body, &symbols, &mut report);
+                // Functions are inlined where they are called.
+                if function.kind == FunctionKind::Device {
+                    continue;
+                }
+                let again = !entries.insert(function.name.as_str());
+                if again || symbols.contains(&function.name) {
+                    report.add(function.span, Reason::Duplicate(function.name.clone()));
+                }
+                match (function.linkage, &function.body) {
+                    (Linkage::Extern | Linkage::Common, _) | (_, None) => {
+                        let what = format!("an entry without a body, `{}`", function.name);
+                        report.add(function.span, Reason::NotImplemented { what });
+                    }
+                    (_, Some(body)) => {
+                        let confined =
+                            entry::confine(function, body, &symbols, &functions, &mut budget, &mut report);
                         statements += confined.body.as_ref().map_or(0, Vec::len);
                         items.push(Item::Function(confined));
                         if statements > STATEMENTS_MAX {
@@ -70,14 +80,13 @@ pub fn confine_recovering(module: &Module) -> (Module, Report) {
                             report.add(function.span, reason);
                             break;
                         }
-                        continue;
                     }
-                };
-                let what = format!("{what}, `{}`", function.name);
-                report.add(function.span, Reason::NotImplemented { what });
+                }
             }
         }
     }
+    // What stands against a function was found wherever it is called.
+    report.forget_repeated();
     let Module { version, address_size, header, .. } = *module;
     (Module { version, target, address_size, header, items }, report)
 }

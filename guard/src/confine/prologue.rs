@@ -96,12 +96,17 @@ fn symbol_address(name: &str, offset: i64) -> Operand {
 
 /// An instruction without a predicate.
 pub(super) fn instruction(opcode: &str, modifiers: &[&str], operands: Vec<Operand>, span: Span) -> Statement {
-    Statement::Instruction(Instruction {
+    Statement::Instruction(plain(opcode, modifiers, operands, span))
+}
+
+/// As [`instruction`], not yet a statement.
+pub(super) fn plain(opcode: &str, modifiers: &[&str], operands: Vec<Operand>, span: Span) -> Instruction {
+    Instruction {
         predicate: None,
         opcode: opcode.to_owned(),
         modifiers: modifiers.iter().map(|modifier| (*modifier).to_owned()).collect(),
         operands,
         span,
         operand_spans: Spans::default(),
-    })
+    }
 }

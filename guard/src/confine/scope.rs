@@ -14,10 +14,10 @@ pub(super) enum Meaning {
     Register(String),
     /// A label, by its canonical name.
     Label(String),
-    /// A variable of the body; it keeps its name.
-    Variable,
-    /// A function call's parameter.
-    CallParameter,
+    /// A variable of the body, by its name in the confined form and where it begins in that.
+    Variable(String, i64),
+    /// What a function is called with or returns, by the name that it has until it is in registers.
+    Argument(String),
 }
 
 /// One `{ ... }`.
@@ -27,6 +27,10 @@ struct Scope {
     /// `%r<5>`: prefix, number and class. Members get their canonical name when they are first used.
     ranges: HashMap<String, (u32, Class)>,
 }
+
+/// The scopes that a function's body does not see.
+#[derive(Debug)]
+pub(super) struct Outer(Vec<Scope>);
 
 /// The open scopes of one body.
 #[derive(Debug, Default)]
@@ -45,6 +49,17 @@ impl Scopes {
 
     pub(super) fn leave(&mut self) {
         self.open.pop();
+    }
+
+    /// Enters a function, which sees nothing of where it is called.
+    pub(super) fn enter_function(&mut self) -> Outer {
+        let outer = Outer(std::mem::take(&mut self.open));
+        self.enter();
+        outer
+    }
+
+    pub(super) fn leave_function(&mut self, outer: Outer) {
+        self.open = outer.0;
     }
 
     /// Declares the registers of a `.reg`.
@@ -74,12 +89,18 @@ impl Scopes {
 
     /// Declares a label of the innermost scope.
     pub(super) fn declare_label(&mut self, name: &str) -> Result<(), Reason> {
-        let canonical = format!("$L{}", self.labels);
-        self.labels += 1;
+        let canonical = self.fresh_label();
         self.declare(name, Meaning::Label(canonical))
     }
 
-    /// Declares a variable or a call's parameter of the innermost scope.
+    /// The canonical name of one more label.
+    pub(super) fn fresh_label(&mut self) -> String {
+        let canonical = format!("$L{}", self.labels);
+        self.labels += 1;
+        canonical
+    }
+
+    /// Declares a variable or a call's argument of the innermost scope.
     pub(super) fn declare_variable(&mut self, name: &str, meaning: Meaning) -> Result<(), Reason> {
         self.declare(name, meaning)
     }
@@ -99,7 +120,8 @@ impl Scopes {
         &mut self.open[last]
     }
 
-    fn fresh(&mut self, class: Class) -> String {
+    /// The canonical name of one more register.
+    pub(super) fn fresh(&mut self, class: Class) -> String {
         let count = self.registers.entry(class).or_default();
         let name = format!("{}{count}", class.prefix());
         *count += 1;

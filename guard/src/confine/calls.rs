@@ -1,0 +1,364 @@
+//! Calls of device functions: the body is inlined where it is called.
+//!
+//! What a function is called with and returns stands in parameters of the call, which stay memory accesses by
+//! the names given here until [`super::arguments`] puts them into registers.
+
+use std::collections::HashMap;
+
+use crate::ast::{
+    Address, AddressBase, Function, FunctionKind, Instruction, Item, Module, Operand, Predicate, Space, Span,
+    Statement, Variable,
+};
+use crate::confine::flatten::{Flat, Flattener};
+use crate::confine::prologue::{self, register};
+use crate::confine::scope::Meaning;
+use crate::limits::{CALL_NESTING_MAX, INLINED_STATEMENTS_MAX};
+use crate::names::{self, Class};
+use crate::report::{Reason, Report};
+
+/// A module's functions by name: of several declarations the one with a body.
+pub(super) type Functions<'a> = HashMap<&'a str, &'a Function>;
+
+/// The prefix of the names of arguments.
+pub(super) const ARGUMENT: &str = "__bh_argument";
+
+/// Finds the functions of a module.
+pub(super) fn functions<'a>(module: &'a Module, report: &mut Report) -> Functions<'a> {
+    let mut functions: Functions<'a> = HashMap::new();
+    for item in &module.items {
+        let Item::Function(function) = item else { continue };
+        let known = functions.get(function.name.as_str());
+        if function.kind == FunctionKind::Device && function.body.is_some() {
+            if known.is_some_and(|known| known.body.is_some()) {
+                report.add(function.span, Reason::Duplicate(function.name.clone()));
+            }
+        } else if known.is_some() {
+            continue;
+        }
+        functions.insert(&function.name, function);
+    }
+    functions
+}
+
+/// A function whose body is being inlined.
+#[derive(Debug)]
+pub(super) struct Call<'a> {
+    name: &'a str,
+    /// Where the call stands.
+    span: Span,
+    /// Where the function returns to.
+    end: String,
+    /// How many branches go there.
+    returns: usize,
+}
+
+/// How much calls may add to a module yet.
+#[derive(Debug)]
+pub(super) struct Budget {
+    left: usize,
+    /// Whether it was said that there is nothing left.
+    told: bool,
+}
+
+impl Budget {
+    pub(super) fn new() -> Self {
+        Self { left: INLINED_STATEMENTS_MAX, told: false }
+    }
+}
+
+/// What a call gives for a parameter.
+enum Actual {
+    /// A parameter of the call, by the name that arguments have.
+    Argument(String),
+    /// A register or a number.
+    Value(Operand),
+}
+
+/// Whether a value goes into a function or comes out.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    In,
+    Out,
+}
+
+impl<'a> Flattener<'a> {
+    /// The name of one more argument.
+    pub(super) fn argument(&mut self) -> String {
+        let name = format!("{ARGUMENT}{}", self.arguments);
+        self.arguments += 1;
+        name
+    }
+
+    /// A load or store of a call's parameter; none where the instruction is none.
+    pub(super) fn argument_access(&mut self, access: &Instruction) -> Result<Option<Instruction>, Reason> {
+        let index = match access.opcode.as_str() {
+            "ld" => 1,
+            "st" => 0,
+            _ => return Ok(None),
+        };
+        let parameter = |word: &String| matches!(word.as_str(), "param" | "param::func" | "param::entry");
+        if !access.modifiers.iter().any(parameter) {
+            return Ok(None);
+        }
+        let Some(Operand::Address(address)) = access.operands.get(index) else { return Ok(None) };
+        let AddressBase::Symbol(name) = &address.base else { return Ok(None) };
+        let Some(Meaning::Argument(argument)) = self.scopes.resolve(name) else { return Ok(None) };
+        let mut renamed = access.clone();
+        renamed.modifiers.retain(|word| !parameter(word));
+        renamed.modifiers.insert(0, "param".to_owned());
+        if let Some(predicate) = &mut renamed.predicate {
+            predicate.register = self.register(&predicate.register)?;
+        }
+        for (at, operand) in renamed.operands.iter_mut().enumerate() {
+            *operand = if at == index {
+                let base = AddressBase::Symbol(argument.clone());
+                Operand::Address(Address { base, offset: address.offset })
+            } else {
+                self.operand(operand)?
+            };
+        }
+        Ok(Some(renamed))
+    }
+
+    /// In a function a `ret` goes to where the call ends.
+    pub(super) fn return_to_caller(&mut self, instruction: &mut Instruction) {
+        if let Some(call) = self.calls.last_mut() {
+            call.returns += 1;
+            instruction.opcode = "bra".to_owned();
+            instruction.operands = vec![Operand::Symbol(call.end.clone())];
+        }
+    }
+
+    /// Inlines the function that is called.
+    pub(super) fn call(&mut self, instruction: &'a Instruction, into: &mut Flat) -> Result<(), Reason> {
+        if let Some(modifier) = instruction.modifiers.iter().find(|modifier| *modifier != "uni") {
+            return Err(Reason::NotImplemented { what: format!("`.{modifier}` of `call`") });
+        }
+        let (returned, callee, given) = parts(&instruction.operands)?;
+        if let Some(Meaning::Register(_)) = self.scopes.resolve(callee) {
+            return Err(indirect());
+        }
+        let function = self.callee(callee)?;
+        let Some(body) = &function.body else {
+            let what = format!("a call of `{callee}`, which has no body here");
+            return Err(Reason::NotImplemented { what });
+        };
+        if returned.len() != function.returns.len() || given.len() != function.parameters.len() {
+            let text = format!("`{callee}` takes or returns another number of parameters");
+            return Err(Reason::Malformed(text));
+        }
+        if !self.spend(&function.name, instruction.span) {
+            return Ok(());
+        }
+        let returned = self.actuals(returned)?;
+        let given = self.actuals(given)?;
+        let span = instruction.span;
+        let skip = match &instruction.predicate {
+            None => None,
+            Some(predicate) => Some(self.skip_unless(predicate, span, into)?),
+        };
+        let end = self.scopes.fresh_label();
+        let outer = self.scopes.enter_function();
+        self.calls.push(Call { name: &function.name, span, end, returns: 0 });
+        let done = self.inline(function, body, (returned, given), span, into);
+        self.calls.pop();
+        self.scopes.leave_function(outer);
+        into.statements.extend(skip.map(|label| Statement::Label(label, span)));
+        done
+    }
+
+    /// Takes one statement of what calls may add; false where nothing is left, of which the report says so.
+    fn spend(&mut self, name: &str, span: Span) -> bool {
+        if let Some(left) = self.budget.left.checked_sub(1) {
+            self.budget.left = left;
+            return true;
+        }
+        if !std::mem::replace(&mut self.budget.told, true) {
+            let most = INLINED_STATEMENTS_MAX;
+            let what = format!("functions that are more than {most} statements once inlined, at `{name}`");
+            self.report.add(span, Reason::NotImplemented { what });
+        }
+        false
+    }
+
+    /// As [`Self::spend`], for a statement of the open function; what is the entry's own costs nothing.
+    pub(super) fn spend_inside(&mut self) -> bool {
+        match self.calls.last() {
+            None => true,
+            Some(Call { name, span, .. }) => {
+                let (name, span) = (*name, *span);
+                self.spend(name, span)
+            }
+        }
+    }
+
+    fn callee(&self, name: &str) -> Result<&'a Function, Reason> {
+        let function = *self.functions.get(name).ok_or_else(|| Reason::Undeclared(name.to_owned()))?;
+        if function.kind == FunctionKind::Entry {
+            return Err(Reason::NotImplemented { what: format!("a call of the entry `{name}`") });
+        }
+        if self.calls.iter().any(|call| call.name == name) {
+            return Err(Reason::NotImplemented { what: format!("recursion (`{name}` calls itself)") });
+        }
+        if self.depth >= CALL_NESTING_MAX {
+            let what = "calls and braces inside one another";
+            return Err(Reason::Limit { what, most: CALL_NESTING_MAX as u64 });
+        }
+        for directive in &function.directives {
+            // That a function does not return is a promise that nothing here rests on.
+            if directive.name != ".noreturn" && !super::entry::is_droppable(directive) {
+                return Err(Reason::NotImplemented { what: super::entry::named(directive) });
+            }
+        }
+        Ok(function)
+    }
+
+    /// Branches over the call where its predicate does not hold; returns the label to put behind it.
+    fn skip_unless(&mut self, predicate: &Predicate, span: Span, into: &mut Flat) -> Result<String, Reason> {
+        let label = self.scopes.fresh_label();
+        let register = self.register(&predicate.register)?;
+        let mut branch = prologue::plain("bra", &[], vec![Operand::Symbol(label.clone())], span);
+        branch.predicate = Some(Predicate { register, negated: !predicate.negated });
+        into.statements.push(Statement::Instruction(branch));
+        Ok(label)
+    }
+
+    fn actuals(&mut self, operands: &[Operand]) -> Result<Vec<Actual>, Reason> {
+        operands
+            .iter()
+            .map(|operand| {
+                if let Operand::Symbol(name) = operand
+                    && let Some(Meaning::Argument(argument)) = self.scopes.resolve(name)
+                {
+                    return Ok(Actual::Argument(argument));
+                }
+                match self.operand(operand)? {
+                    value @ (Operand::Register(_)
+                    | Operand::Integer(_)
+                    | Operand::Float32(_)
+                    | Operand::Float64(_)
+                    | Operand::Sink) => Ok(Actual::Value(value)),
+                    _ => Err(Reason::Malformed("a call takes parameters, registers and numbers".to_owned())),
+                }
+            })
+            .collect()
+    }
+
+    /// The function's body between what passes its parameters.
+    fn inline(
+        &mut self,
+        function: &'a Function,
+        body: &'a [Statement],
+        (returned, given): (Vec<Actual>, Vec<Actual>),
+        span: Span,
+        into: &mut Flat,
+    ) -> Result<(), Reason> {
+        for (parameter, actual) in function.parameters.iter().zip(given) {
+            if let Some(before) = self.pass(parameter, actual, Direction::In, span)? {
+                into.statements.push(before);
+            }
+        }
+        let mut after = Vec::new();
+        for (parameter, actual) in function.returns.iter().zip(returned) {
+            after.extend(self.pass(parameter, actual, Direction::Out, span)?);
+        }
+        self.block(body, into);
+        self.end(span, into);
+        into.statements.append(&mut after);
+        Ok(())
+    }
+
+    /// Declares a function's parameter; the move that it needs beyond that.
+    fn pass(
+        &mut self,
+        parameter: &Variable,
+        actual: Actual,
+        direction: Direction,
+        span: Span,
+    ) -> Result<Option<Statement>, Reason> {
+        let unlike = || Reason::NotImplemented { what: format!("a parameter like `{}`", parameter.name) };
+        match (parameter.space, actual) {
+            (Space::Parameter, Actual::Argument(argument)) => {
+                self.scopes.declare_variable(&parameter.name, Meaning::Argument(argument))?;
+                Ok(None)
+            }
+            (Space::Parameter, Actual::Value(value)) => {
+                let argument = self.argument();
+                let bytes = scalar_bytes(parameter).ok_or_else(unlike)?;
+                self.scopes.declare_variable(&parameter.name, Meaning::Argument(argument.clone()))?;
+                Ok(Some(transfer(&argument, bytes, value, direction, span)))
+            }
+            (Space::Register, actual) => {
+                let bytes = scalar_bytes(parameter).filter(|_| parameter.range.is_none());
+                let bytes = bytes.ok_or_else(unlike)?;
+                self.scopes.declare_registers(parameter)?;
+                let own = register(&self.register(&parameter.name)?);
+                match actual {
+                    Actual::Argument(argument) => {
+                        // The other way round: what goes in is loaded.
+                        let direction =
+                            if direction == Direction::In { Direction::Out } else { Direction::In };
+                        Ok(Some(transfer(&argument, bytes, own, direction, span)))
+                    }
+                    Actual::Value(value) => {
+                        let class = Class::of(parameter.ty).ok_or_else(unlike)?;
+                        let operands = match direction {
+                            Direction::In => vec![own, value],
+                            Direction::Out => vec![value, own],
+                        };
+                        Ok(Some(prologue::instruction("mov", &[class.mov()], operands, span)))
+                    }
+                }
+            }
+            (Space::Global | Space::Shared | Space::Local | Space::Constant, _) => Err(unlike()),
+        }
+    }
+
+    /// Where the function's branches to its end go: nowhere, where the one that there is stands there anyway.
+    fn end(&mut self, span: Span, into: &mut Flat) {
+        let Some(call) = self.calls.last_mut() else { return };
+        let target = |operand: &Operand| matches!(operand, Operand::Symbol(name) if *name == call.end);
+        let falls = matches!(into.statements.last(), Some(Statement::Instruction(last))
+            if last.predicate.is_none() && last.opcode == "bra" && last.operands.iter().any(target));
+        if falls {
+            into.statements.pop();
+            call.returns -= 1;
+        }
+        if call.returns > 0 {
+            into.statements.push(Statement::Label(call.end.clone(), span));
+        }
+    }
+}
+
+/// The returned values, the function and the given values of a direct call.
+fn parts(operands: &[Operand]) -> Result<(&[Operand], &str, &[Operand]), Reason> {
+    let (returned, rest) = match operands {
+        [Operand::List(returned), rest @ ..] => (returned.as_slice(), rest),
+        rest => (&[] as &[Operand], rest),
+    };
+    match rest {
+        [Operand::Symbol(name)] => Ok((returned, name, &[])),
+        [Operand::Symbol(name), Operand::List(given)] => Ok((returned, name, given)),
+        _ => Err(indirect()),
+    }
+}
+
+fn indirect() -> Reason {
+    Reason::NotImplemented { what: "indirect calls (`call` through a register)".to_owned() }
+}
+
+/// Bytes of a parameter that is neither array nor vector.
+fn scalar_bytes(parameter: &Variable) -> Option<u64> {
+    let scalar = parameter.vector == 1 && parameter.dimensions.is_empty();
+    names::type_bytes(parameter.ty).filter(|bytes| scalar && matches!(bytes, 1 | 2 | 4 | 8))
+}
+
+/// The store of a value into an argument, or the load of it.
+fn transfer(argument: &str, bytes: u64, value: Operand, direction: Direction, span: Span) -> Statement {
+    let ty = format!("b{}", bytes * 8);
+    let address = Operand::Address(Address { base: AddressBase::Symbol(argument.to_owned()), offset: 0 });
+    match direction {
+        Direction::In => prologue::instruction("st", &["param", &ty], vec![address, value], span),
+        Direction::Out => prologue::instruction("ld", &["param", &ty], vec![value, address], span),
+    }
+}

@@ -1,0 +1,242 @@
+//! Generic accesses become accesses to a space.
+//!
+//! Where the space is known the access names it. Where it is not, the access is split: the address is tested,
+//! and of up to three accesses, each in one space, the one runs whose space it is. All that this writes is PTX
+//! that a tenant might have written: what confines it comes after, and the verifier needs no rule for it.
+
+use crate::access;
+use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Space, Span, Spans, Statement};
+use crate::confine::origin::{self, Origins};
+use crate::confine::prologue::{instruction, register};
+use crate::confine::roots::Roots;
+use crate::confine::scope::Scopes;
+use crate::confine::symbols::Symbols;
+use crate::limits::STATEMENTS_MAX;
+use crate::names::Class;
+use crate::report::{Reason, Report};
+use crate::table::{self, Row, Treatment};
+
+/// Gives every generic access of a flat body its space.
+pub(super) fn resolve(
+    statements: Vec<Statement>,
+    symbols: &Symbols,
+    roots: &Roots,
+    scopes: &mut Scopes,
+    report: &mut Report,
+) -> Vec<Statement> {
+    let generic =
+        |statement: &Statement| matches!(statement, Statement::Instruction(found) if is_generic(found));
+    if !statements.iter().any(generic) {
+        return statements;
+    }
+    let mut pass = Pass {
+        origins: origin::find(&statements, symbols),
+        symbols,
+        roots,
+        scopes,
+        shared: statements.iter().any(|statement| makes_generic(statement, "shared")),
+        local: statements.iter().any(|statement| makes_generic(statement, "local")),
+        resolved: Vec::with_capacity(statements.len()),
+    };
+    for statement in statements {
+        match statement {
+            Statement::Instruction(instruction) if is_generic(&instruction) => {
+                let span = instruction.span;
+                if let Err(reason) = pass.access(instruction) {
+                    report.add(span, reason);
+                }
+                if pass.resolved.len() > STATEMENTS_MAX {
+                    report.add(span, Reason::Limit { what: "statements", most: STATEMENTS_MAX as u64 });
+                    break;
+                }
+            }
+            other => pass.resolved.push(other),
+        }
+    }
+    pass.resolved
+}
+
+fn is_generic(instruction: &Instruction) -> bool {
+    table::check(instruction).is_ok_and(|row| access::generic(row, instruction).is_some())
+}
+
+/// Whether a statement makes generic addresses of a space: without one no generic address can be of it.
+fn makes_generic(statement: &Statement, space: &str) -> bool {
+    let Statement::Instruction(instruction) = statement else { return false };
+    let is =
+        |word: &str| instruction.modifiers.iter().any(|modifier| modifier.split("::").next() == Some(word));
+    instruction.opcode == "cvta" && is(space) && !is("to")
+}
+
+/// The rewriting of one body.
+struct Pass<'a> {
+    origins: Origins,
+    symbols: &'a Symbols,
+    roots: &'a Roots,
+    scopes: &'a mut Scopes,
+    /// Whether there are generic addresses of shared memory.
+    shared: bool,
+    /// Whether there are generic addresses of local memory.
+    local: bool,
+    resolved: Vec<Statement>,
+}
+
+impl Pass<'_> {
+    fn access(&mut self, access: Instruction) -> Result<(), Reason> {
+        let row = table::check(&access)?;
+        let Some(index) = access::generic(row, &access) else { return Ok(()) };
+        let Some(Operand::Address(address)) = access.operands.get(index).cloned() else { return Ok(()) };
+        let base = match &address.base {
+            AddressBase::Register(name) if matches!(Class::parse(name), Some((Class::Double, _))) => name,
+            AddressBase::Register(_) => {
+                let text = "a generic address has to be a 64-bit register";
+                return Err(Reason::Malformed(text.to_owned()));
+            }
+            AddressBase::Symbol(name) if self.symbols.get(name).is_some_and(|symbol| symbol.was_global) => {
+                self.place(access, row, Space::Global, address);
+                return Ok(());
+            }
+            AddressBase::Symbol(name) => {
+                let what = format!("a generic access by symbol, `{name}`");
+                return Err(Reason::NotImplemented { what });
+            }
+            AddressBase::Absolute => {
+                return Err(Reason::NotImplemented { what: "an absolute generic address".to_owned() });
+            }
+        };
+        let updates = matches!(row.treatment, Treatment::Atomic | Treatment::Reduction);
+        // A table that was global memory, and is found where its address leads.
+        let table = self.roots.of(base).is_some();
+        let known = if table { Some(Space::Global) } else { self.origins.space(base) };
+        match known {
+            Some(Space::Local) if updates => {
+                let what = format!("`{}` in local memory", access.opcode);
+                return Err(Reason::NotImplemented { what });
+            }
+            Some(space) => {
+                let address = self.convert(space, base, address.offset, access.span);
+                self.place(access, row, space, address);
+            }
+            None if !self.shared && (!self.local || updates) => {
+                self.place(access, row, Space::Global, address);
+            }
+            None => self.split(&access, row, base, address.offset),
+        }
+        Ok(())
+    }
+
+    /// Tests which space `base + offset` is of, and accesses that one.
+    fn split(&mut self, access: &Instruction, row: &Row, base: &str, offset: i64) {
+        let span = access.span;
+        let at = if offset == 0 {
+            base.to_owned()
+        } else {
+            let sum = self.scopes.fresh(Class::Double);
+            let distance = Operand::Integer(i128::from(offset));
+            self.push("add", &["s64"], vec![register(&sum), register(base), distance], span);
+            sum
+        };
+        let updates = matches!(row.treatment, Treatment::Atomic | Treatment::Reduction);
+        let mut spaces = Vec::new();
+        for (space, word, there) in
+            [(Space::Shared, "shared", self.shared), (Space::Local, "local", self.local && !updates)]
+        {
+            if there {
+                let test = self.scopes.fresh(Class::Predicate);
+                self.push("isspacep", &[word], vec![register(&test), register(&at)], span);
+                spaces.push((space, test));
+            }
+        }
+        let rest = self.scopes.fresh(Class::Predicate);
+        let (result, mut tests) = (register(&rest), spaces.iter().map(|(_, test)| register(test)));
+        let (first, second) = (tests.next(), tests.next());
+        drop(tests);
+        match (first, second) {
+            (Some(first), Some(second)) => {
+                self.push("or", &["pred"], vec![result.clone(), first, second], span);
+                self.push("not", &["pred"], vec![result.clone(), result], span);
+            }
+            (first, _) => self.push("not", &["pred"], std::iter::once(result).chain(first).collect(), span),
+        }
+        spaces.push((Space::Global, rest));
+        match &access.predicate {
+            Some(predicate) => self.both(predicate, &spaces, span),
+            None => self.clear(access, row),
+        }
+        for (space, test) in spaces {
+            let address = self.convert(space, base, offset, span);
+            let predicate = Some(Predicate { register: test, negated: false });
+            self.place(Instruction { predicate, ..access.clone() }, row, space, address);
+        }
+    }
+
+    /// Each test holds only where the access's own predicate does.
+    fn both(&mut self, predicate: &Predicate, spaces: &[(Space, String)], span: Span) {
+        let mut own = predicate.register.clone();
+        if predicate.negated {
+            let inverted = self.scopes.fresh(Class::Predicate);
+            self.push("not", &["pred"], vec![register(&inverted), register(&own)], span);
+            own = inverted;
+        }
+        for (_, test) in spaces {
+            self.push("and", &["pred"], vec![register(test), register(test), register(&own)], span);
+        }
+    }
+
+    /// Writes the destinations, which the accesses write under predicates: one of them will, but only we know
+    /// that, and registers that may be read before they are written would be kept at zero from the entry on.
+    fn clear(&mut self, access: &Instruction, row: &Row) {
+        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        table::registers(row, access, &mut |name| reads.push(name), &mut |name| writes.push(name));
+        if writes.iter().any(|name| reads.contains(name)) {
+            return;
+        }
+        for name in writes {
+            if let Some((class, _)) = Class::parse(name) {
+                let zero = vec![register(name), Operand::Integer(0)];
+                self.push("mov", &[class.mov()], zero, access.span);
+            }
+        }
+    }
+
+    /// The address in its space.
+    fn convert(&mut self, space: Space, base: &str, offset: i64, span: Span) -> Address {
+        let word = match space {
+            Space::Shared => "shared",
+            Space::Local => "local",
+            Space::Global | Space::Constant | Space::Parameter | Space::Register => {
+                return Address { base: AddressBase::Register(base.to_owned()), offset };
+            }
+        };
+        let inside = self.scopes.fresh(Class::Double);
+        self.push("cvta", &["to", word, "u64"], vec![register(&inside), register(base)], span);
+        Address { base: AddressBase::Register(inside), offset }
+    }
+
+    fn place(&mut self, mut access: Instruction, row: &Row, space: Space, address: Address) {
+        let word = match space {
+            Space::Shared => "shared",
+            Space::Local => "local",
+            Space::Global | Space::Constant | Space::Parameter | Space::Register => "global",
+        };
+        // Nobody else sees local memory, and only global memory has caches to choose from.
+        let keeps = |modifier: &String| match space {
+            Space::Local => !access::is_ordering(modifier) && !access::is_caching(modifier),
+            Space::Shared => !access::is_caching(modifier),
+            Space::Global | Space::Constant | Space::Parameter | Space::Register => true,
+        };
+        let index = access::generic(row, &access).unwrap_or_default();
+        access.modifiers.retain(keeps);
+        let after = access.modifiers.iter().take_while(|modifier| access::is_ordering(modifier)).count();
+        access.modifiers.insert(after, word.to_owned());
+        if let Some(operand) = access.operands.get_mut(index) {
+            *operand = Operand::Address(address);
+        }
+        access.operand_spans = Spans::default();
+        self.resolved.push(Statement::Instruction(access));
+    }
+
+    fn push(&mut self, opcode: &str, modifiers: &[&str], operands: Vec<Operand>, span: Span) {
+        self.resolved.push(instruction(opcode, modifiers, operands, span));
+    }
+}

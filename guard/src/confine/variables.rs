@@ -1,0 +1,132 @@
+//! The `.shared` and `.local` variables of an entry and of the functions inlined into it.
+//!
+//! All local variables become one: the confined form has a single one, to which accesses are clamped. A
+//! function that is inlined several times has its variables once, since it is never active twice.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::ast::{Space, Type, Variable};
+use crate::confine::scope::Meaning;
+use crate::confine::symbols::{self, Symbol};
+use crate::limits::{LOCAL_BYTES_MAX, NAME_BYTES_MAX};
+use crate::names;
+use crate::report::Reason;
+
+/// Whose a variable is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// The entry, where variables keep their names.
+    Entry,
+    /// A function.
+    Function,
+}
+
+/// The variables of one entry.
+#[derive(Debug, Default)]
+pub(super) struct Variables {
+    /// In the confined form, in order.
+    placed: Vec<(Variable, Symbol)>,
+    /// Which of them is the local one.
+    local: Option<usize>,
+    taken: HashSet<String>,
+    /// What variables of functions mean, by their declaration.
+    known: HashMap<*const Variable, Meaning>,
+}
+
+impl Variables {
+    /// Places a variable. What the name means is known also where something stands against the variable, which
+    /// is the second result.
+    pub(super) fn place(
+        &mut self,
+        owner: Owner,
+        variable: &Variable,
+        elsewhere: impl Fn(&str) -> bool,
+    ) -> Result<(Meaning, Result<(), Reason>), Reason> {
+        names::check_symbol(&variable.name)?;
+        let declaration = std::ptr::from_ref(variable);
+        if let Some(known) = self.known.get(&declaration) {
+            return Ok((known.clone(), Ok(())));
+        }
+        let mut name = variable.name.clone();
+        let is_taken = |name: &str| elsewhere(name) || self.taken.contains(name);
+        if owner == Owner::Entry && is_taken(&name) {
+            return Err(Reason::Duplicate(name));
+        }
+        let mut number = 1;
+        while is_taken(&name) {
+            name = format!("{}${number}", variable.name);
+            number += 1;
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return Err(Reason::Limit { what: "bytes of a name", most: NAME_BYTES_MAX as u64 });
+        }
+        self.taken.insert(name.clone());
+        let (meaning, placed) = match measured(variable) {
+            Ok(symbol) if symbol.space == Space::Local => self.place_local(variable, name, symbol),
+            Ok(symbol) => {
+                self.append(variable, name.clone(), symbol);
+                (Meaning::Variable(name, 0), Ok(()))
+            }
+            Err(reason) => (Meaning::Variable(name, 0), Err(reason)),
+        };
+        self.known.insert(declaration, meaning.clone());
+        Ok((meaning, placed))
+    }
+
+    fn append(&mut self, variable: &Variable, name: String, symbol: Symbol) {
+        let align = u32::try_from(symbol.align).ok();
+        self.placed.push((Variable { name, align, ..variable.clone() }, symbol));
+    }
+
+    fn place_local(
+        &mut self,
+        variable: &Variable,
+        name: String,
+        symbol: Symbol,
+    ) -> (Meaning, Result<(), Reason>) {
+        let fits = |bytes: u64| {
+            let reason = Reason::Limit { what: "bytes of local variables", most: LOCAL_BYTES_MAX };
+            if bytes > LOCAL_BYTES_MAX { Err(reason) } else { Ok(()) }
+        };
+        let all = self.local.and_then(|index| self.placed.get_mut(index));
+        let Some((all, extent)) = all else {
+            let fits = fits(symbol.bytes);
+            if fits.is_ok() {
+                self.local = Some(self.placed.len());
+                self.append(variable, name.clone(), symbol);
+            }
+            return (Meaning::Variable(name, 0), fits);
+        };
+        let align = extent.align.max(symbol.align);
+        let start = extent.bytes.checked_next_multiple_of(symbol.align).unwrap_or(u64::MAX);
+        let end = start.saturating_add(symbol.bytes);
+        let meaning = Meaning::Variable(all.name.clone(), i64::try_from(start).unwrap_or(i64::MAX));
+        if let Err(reason) = fits(end) {
+            return (meaning, Err(reason));
+        }
+        extent.bytes = end;
+        extent.align = align;
+        *all = Variable {
+            ty: Type::B8,
+            vector: 1,
+            dimensions: vec![end],
+            align: u32::try_from(align).ok(),
+            ..all.clone()
+        };
+        (meaning, Ok(()))
+    }
+
+    /// The variables of the confined form.
+    pub(super) fn into_placed(self) -> Vec<(Variable, Symbol)> {
+        self.placed
+    }
+}
+
+fn measured(variable: &Variable) -> Result<Symbol, Reason> {
+    let symbol = symbols::measured(variable, false)?;
+    if symbol.bytes == 0 || !variable.initializer.is_empty() {
+        let what = format!("a variable of a body like `{}`", variable.name);
+        return Err(Reason::NotImplemented { what });
+    }
+    Ok(symbol)
+}
