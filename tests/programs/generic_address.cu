@@ -1,5 +1,5 @@
 // A pointer that is into shared or global memory depending on the data: its accesses are generic.
-#include "../program.h"
+#include "program.h"
 
 __global__ void pick(unsigned *values, const unsigned *choice) {
     __shared__ unsigned own[32];
