@@ -1,9 +1,11 @@
 //! What a person asks of a text: everything that stands against it, and what becomes of each of its accesses.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use crate::ast::{AddressBase, Function, Instruction, Item, Module, Operand, Space, Span, Statement};
+use crate::ast::{
+    AddressBase, Function, FunctionKind, Instruction, Item, Module, Operand, Space, Span, Statement,
+};
 use crate::print::Text;
 use crate::report::{Reason, Report};
 use crate::table::{self, Row, Treatment};
@@ -52,6 +54,12 @@ pub enum Handling {
     LocalClamp,
     /// Its address is clamped to one variable of the constant bank.
     ConstantClamp,
+    /// By the space that its address is of: it is tested where the access runs, or differs from call to call.
+    BySpace,
+    /// What it loads or stores is put into a register, since the call is inlined.
+    Register,
+    /// It stands in a function that no entry calls.
+    NotCalled,
     /// It only advises the caches and is left out.
     HintDropped,
     /// It never passes.
@@ -69,6 +77,9 @@ impl Handling {
             Handling::SharedClamp => "shared-clamp",
             Handling::LocalClamp => "local-clamp",
             Handling::ConstantClamp => "constant-clamp",
+            Handling::BySpace => "by-space",
+            Handling::Register => "register",
+            Handling::NotCalled => "not-called",
             Handling::HintDropped => "hint-dropped",
             Handling::Refused(_) => "refused",
         }
@@ -84,6 +95,9 @@ impl fmt::Display for Handling {
             Handling::SharedClamp => "clamped to the block's shared memory",
             Handling::LocalClamp => "clamped to the local variable",
             Handling::ConstantClamp => "clamped to its constant variable",
+            Handling::BySpace => "kept as accesses are of the space that its address turns out to be of",
+            Handling::Register => "put into a register",
+            Handling::NotCalled => "left out: no entry calls its function",
             Handling::HintDropped => "left out: it only advises the caches",
             Handling::Refused(reason) => return write!(f, "refused: {reason}"),
         })
@@ -133,16 +147,26 @@ impl Examination {
     /// Every instruction that accesses memory, in the order of the text.
     #[must_use]
     pub fn accesses(&self) -> Vec<Explained> {
-        let mut handled = HashMap::new();
+        let (mut handled, mut standing) = (HashMap::new(), HashSet::new());
         for function in functions(&self.confined) {
             each(function.body.as_deref().unwrap_or_default(), &mut |instruction| {
+                if instruction.span.end > 0 {
+                    standing.insert(instruction.span.start);
+                }
                 if let Some(handling) = handling(instruction) {
-                    handled.insert(instruction.span.start, handling);
+                    let at = handled.entry(instruction.span.start).or_insert_with(|| handling.clone());
+                    if *at != handling {
+                        *at = Handling::BySpace;
+                    }
                 }
             });
         }
         let mut explained = Vec::new();
         for function in functions(&self.module) {
+            let mut inlined = function.kind == FunctionKind::Entry;
+            each(function.body.as_deref().unwrap_or_default(), &mut |instruction| {
+                inlined |= standing.contains(&instruction.span.start);
+            });
             each(function.body.as_deref().unwrap_or_default(), &mut |instruction| {
                 let Some(row) = table::row_of(instruction) else { return };
                 let Some(memory) = row.memory.first() else { return };
@@ -156,7 +180,11 @@ impl Examination {
                         table::Effect::Updates => Doing::Updates,
                         table::Effect::Touches => Doing::Touches,
                     },
-                    handling: self.of(function, instruction, row, &handled),
+                    handling: if inlined {
+                        self.of(function, instruction, row, &handled)
+                    } else {
+                        Handling::NotCalled
+                    },
                 });
             });
         }
@@ -176,6 +204,7 @@ impl Examination {
             (_, Some(finding)) => Handling::Refused(finding.reason.clone()),
             (Some(handling), None) => handling.clone(),
             (None, None) if row.treatment == Treatment::Hint => Handling::HintDropped,
+            (None, None) if passes_parameter(instruction) => Handling::Register,
             // The whole function is refused, or the report was full.
             (None, None) => Handling::Refused(at(function.span).map_or_else(
                 || Reason::NotImplemented { what: format!("what `{}` depends on", function.name) },
@@ -209,6 +238,12 @@ fn functions(module: &Module) -> impl Iterator<Item = &Function> {
         Item::Function(function) => Some(function),
         Item::Variable(_) | Item::Section(_) | Item::Directive(_) => None,
     })
+}
+
+/// Whether an instruction loads or stores what a function is called with or returns.
+fn passes_parameter(instruction: &Instruction) -> bool {
+    let parameter = |word: &String| matches!(word.as_str(), "param" | "param::func" | "param::entry");
+    matches!(instruction.opcode.as_str(), "ld" | "st") && instruction.modifiers.iter().any(parameter)
 }
 
 /// Recursion is bounded by the parser's limit on braces.
