@@ -16,7 +16,7 @@ constexpr size_t SINK = 64 * MIB, PAGE = 2 * MIB;
 
 static CUstream stream;
 static CUmemAllocationProp device = {}, host = {};
-static CUmemAccessDesc access[2] = {};
+static CUmemAccessDesc both[2] = {};
 
 static double now_ms() {
     timespec now;
@@ -57,7 +57,7 @@ static void reclaim(CUdeviceptr at, bool exported) {
     MUST(cuMemCreate(&memory, GIB, &device, 0));
     MUST(cuMemCreate(&sink, SINK, &device, 0));
     MUST(cuMemMap(at, GIB, 0, memory, 0));
-    MUST(cuMemSetAccess(at, GIB, access, 1));
+    MUST(cuMemSetAccess(at, GIB, both, 1));
     if (exported)
         MUST(cuMemExportToShareableHandle(&descriptor, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
     MUST(cuMemsetD32(at, 1, GIB / 4));
@@ -72,7 +72,7 @@ static void reclaim(CUdeviceptr at, bool exported) {
     });
     const double sinks = took([&] {
         for (size_t offset = 0; offset < GIB; offset += SINK) MUST(cuMemMap(at + offset, SINK, 0, sink, 0));
-        MUST(cuMemSetAccess(at, GIB, access, 1));
+        MUST(cuMemSetAccess(at, GIB, both, 1));
     });
     MUST(cuMemUnmap(at, GIB));
     MUST(cuMemRelease(sink));
@@ -108,7 +108,7 @@ static void host_memory(CUdeviceptr at) {
     int descriptor = -1;
     MUST(cuMemCreate(&memory, SINK, &host, 0));
     MUST(cuMemMap(at, SINK, 0, memory, 0));
-    MUST(cuMemSetAccess(at, SINK, access, 2));
+    MUST(cuMemSetAccess(at, SINK, both, 2));
     store_at(at, 0xabcd);
     printf("host memory: a kernel's store is %s\n", *(volatile unsigned *)at == 0xabcd ? "seen" : "not seen");
     MUST(cuMemExportToShareableHandle(&descriptor, memory, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
@@ -128,8 +128,8 @@ int main() {
     }
     device.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     host.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
-    access[0] = {device.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    access[1] = {host.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    both[0] = {device.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    both[1] = {host.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUdeviceptr base;
     MUST(cuMemAddressReserve(&base, 4 * GIB, 0, 0x300000000000, 0));
     for (int round = 0; round < 5; round++) reclaim(base, false);
