@@ -56,6 +56,8 @@ pub(crate) struct Books {
     started: Instant,
     /// Counts whatever somebody may wait for.
     progress: watch::Sender<u64>,
+    /// Room for what a revocation ends: thousands, and memory that is new costs as much as marking them.
+    ended: RefCell<Vec<Ended>>,
     /// Objects that may have to be given back.
     returning: RefCell<VecDeque<ObjectId>>,
     /// Told where more of them wait than are given back in one go.
@@ -74,6 +76,7 @@ impl Books {
             sturdy: Sturdies::default(),
             started: Instant::now(),
             progress: watch::Sender::new(0),
+            ended: RefCell::default(),
             returning: RefCell::default(),
             many_return: Notify::new(),
             wrong: Cell::new(0),
@@ -262,8 +265,22 @@ impl Books {
     ) -> Result<Marked, Error> {
         let deadline_ns =
             self.now_ns().saturating_add(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
-        let mut ended = Vec::new();
-        let id = revoke(&mut self.tree.borrow_mut(), deadline_ns, &mut ended).map_err(refusal::tree)?;
+        let mut ended = self.ended.take();
+        let begun = revoke(&mut self.tree.borrow_mut(), deadline_ns, &mut ended).map_err(refusal::tree);
+        let marked = begun.map(|id| self.end_all(id, initiator, patience, &ended));
+        ended.clear();
+        self.ended.replace(ended);
+        marked
+    }
+
+    /// Tells the sessions that held them what a revocation has ended.
+    fn end_all(
+        &self,
+        id: RevocationId,
+        initiator: Owner,
+        patience: std::time::Duration,
+        ended: &[Ended],
+    ) -> Marked {
         let deadline = Instant::now() + patience;
         let mut touched: Vec<(ObjectId, Rc<Batch>)> = Vec::new();
         let mut over = Vec::new();
@@ -312,7 +329,7 @@ impl Books {
                     .remedy("ask its owner for another"),
             );
         }
-        Ok(Marked { id, count: u32::try_from(ended.len()).unwrap_or(u32::MAX), lingering })
+        Marked { id, count: u32::try_from(ended.len()).unwrap_or(u32::MAX), lingering }
     }
 
     /// An owner admits nothing any more that the revocations of a batch ended.
