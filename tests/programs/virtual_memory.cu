@@ -213,7 +213,6 @@ static void move(const Machine &machine) {
     };
     refused(driver.map(start, bytes, 0, one, 0), "mapping where something is mapped");
     refused(driver.unreserve(start, 4 * bytes), "freeing addresses where something is mapped");
-    refused(driver.unmap(start + 3 * bytes, bytes), "unmapping where nothing is mapped");
     CUmemGenericAllocationHandle none = 0;
     const CUmemAllocationProp properties = shareable();
     refused(driver.create(&none, machine.page - 1, &properties, 0), "less than a page");
