@@ -1,6 +1,5 @@
-//! The one binary. People call `serve`, `run`, `demo`, `doctor`, `status`, `bench` and
-//! `completions`; the kernel starts the
-//! same binary again as `executor` and `compiler`.
+//! The one binary. People call `serve`, `run`, `demo`, `doctor`, `status`, `bench`, `guard`
+//! and `completions`; the kernel starts the same binary again as `executor` and `compiler`.
 //!
 //! Exit status: 0 for success, 1 for a failure that is told on stderr, 2 for arguments that make no sense, and for
 //! `run` the program's own.
@@ -9,6 +8,7 @@ mod bench;
 mod demo;
 mod doctor;
 mod failure;
+mod guard;
 mod place;
 mod private;
 mod processes;
@@ -44,6 +44,8 @@ enum Command {
     Status(status::Arguments),
     /// Measure Bulkhead against the driver alone, in alternating processes.
     Bench(bench::Arguments),
+    /// Confine a PTX file and verify the result, without a kernel.
+    Guard(guard::Arguments),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -71,6 +73,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Guard(arguments) => guard::run(&arguments),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "bulkhead", &mut io::stdout());
             Ok(ExitCode::SUCCESS)

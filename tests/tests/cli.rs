@@ -21,7 +21,7 @@ fn done(arguments: &[&str]) -> Done {
 fn every_command_explains_itself() {
     let all = done(&["--help"]);
     assert_eq!(all.code(), Some(0), "{}", all.told());
-    for command in ["serve", "run", "demo", "doctor", "bench", "completions"] {
+    for command in ["serve", "run", "demo", "doctor", "bench", "guard", "completions"] {
         assert!(all.stdout.contains(command), "{command} is not told of:\n{}", all.stdout);
         let one = done(&[command, "--help"]);
         assert_eq!(one.code(), Some(0), "{}", one.told());
@@ -47,6 +47,10 @@ fn arguments_that_make_no_sense_end_with_2_and_a_usage() {
         &["serve", "--no-such-option"],
         &["demo", "--backend", "abacus"],
         &["completions", "no-such-shell"],
+        &["guard"],
+        &["guard", "-", "--window", "0x10000000000"],
+        &["guard", "-", "--window", "1:2"],
+        &["guard", "-", "--explain=poem"],
         &["run", "--private", "--socket", "/nowhere", "--", "true"],
     ] {
         let done = done(arguments);

@@ -37,7 +37,10 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("kernel", &["schema", "schema/ring", "caps", "mm"]),
     ("client", &["schema", "schema/ring"]),
     ("libos-cuda", &["client", "schema", "schema/fatbin"]),
-    ("cli", &["schema", "caps", "mm", "kernel", "client", "executor", "executor/gpu", "executor/cuda"]),
+    (
+        "cli",
+        &["schema", "caps", "mm", "kernel", "client", "executor", "executor/gpu", "executor/cuda", "guard"],
+    ),
     ("tests", &["schema", "schema/ring", "client"]),
     ("tests/sim", &["schema", "caps", "mm"]),
 ];

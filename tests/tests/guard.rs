@@ -1,0 +1,165 @@
+//! `bulkhead guard`: a file is confined and verified by itself, without a kernel.
+
+use std::{path::Path, process::Command, time::Duration};
+
+use bulkhead_tests::{
+    process::{Done, bulkhead, run},
+    scratch::Scratch,
+};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+const ACCEPTED: &str = "\
+.version 8.0
+.target sm_75
+.address_size 64
+.visible .entry copy(.param .u64 p)
+{
+    .reg .b32 %r<4>;
+    .reg .b64 %d<4>;
+    .shared .b32 tile[32];
+    ld.param.u64 %d1, [p];
+    ld.global.u32 %r1, [%d1+4];
+    prefetch.global.L2 [%d1];
+    mov.u32 %r2, tile;
+    st.shared.u32 [%r2], %r1;
+    st.global.u32 [%d1], %r1;
+    ret;
+}
+";
+
+const REFUSED: &str = "\
+.version 8.0
+.target sm_75
+.address_size 64
+.visible .entry k(.param .u64 p)
+{
+    .reg .b64 %d<4>;
+    ld.param.u64 %d1, [p];
+    add.u64 %d2, %d1, ?;
+    trap;
+    ldu.global.u64 %d3, [%d1];
+    ret;
+}
+";
+
+fn guard(arguments: &[&str]) -> Done {
+    run(bulkhead(&["guard"]).args(arguments), PATIENCE)
+}
+
+fn file(scratch: &Scratch, name: &str, text: &str) -> String {
+    let path = scratch.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_file_is_confined_and_verified_without_a_kernel() {
+    let scratch = Scratch::new();
+    let path = file(&scratch, "copy.ptx", ACCEPTED);
+    let printed = guard(&[&path]);
+    assert_eq!((printed.code(), printed.stderr.as_str()), (Some(0), ""), "{}", printed.told());
+    for line in ["lop3.b32 %bh_hi, %bh_hi, %bh_storemask, %bh_base, 234;", "ld.global.u32 %r0, [%bh_a+4];"] {
+        assert!(printed.stdout.contains(line), "{}", printed.told());
+    }
+    let out = scratch.path().join("out.ptx");
+    let written = guard(&[&path, "-o", out.to_str().unwrap()]);
+    assert_eq!((written.code(), written.stdout.as_str()), (Some(0), ""), "{}", written.told());
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), printed.stdout);
+    let mut piped = Command::new("sh");
+    let program = bulkhead(&[]).get_program().to_owned();
+    piped.args(["-c", "\"$0\" guard - < \"$1\""]).arg(program).arg(&path);
+    assert_eq!(run(&mut piped, PATIENCE).stdout, printed.stdout);
+}
+
+#[test]
+fn everything_against_a_file_is_told_at_once_with_its_line() {
+    let scratch = Scratch::new();
+    let path = file(&scratch, "k.ptx", REFUSED);
+    let out = scratch.path().join("out.ptx");
+    let refused = guard(&[&path, "-o", out.to_str().unwrap()]);
+    assert_eq!((refused.code(), refused.stdout.as_str()), (Some(1), ""), "{}", refused.told());
+    assert!(!Path::new(&out).exists(), "what is refused is not written");
+    for told in [
+        format!("{path}:8:23: expected an operand, found `?`"),
+        "     8 |     add.u64 %d2, %d1, ?;\n       |                       ^\n".to_owned(),
+        format!("{path}:9:5: a guarded session does not allow `trap`"),
+        format!("{path}:10:5: a guarded session does not support `ldu`"),
+        "isolated session".to_owned(),
+        "is refused: 3 findings".to_owned(),
+    ] {
+        assert!(refused.stderr.contains(&told), "{told}\n{}", refused.told());
+    }
+}
+
+#[test]
+fn how_each_access_is_kept_is_explained() {
+    let scratch = Scratch::new();
+    let path = file(&scratch, "copy.ptx", ACCEPTED);
+    let table = guard(&[&path, "--explain"]);
+    assert_eq!(table.code(), Some(0), "{}", table.told());
+    for (instruction, handling) in [
+        ("ld.param.u64 %d1, [p]", "inside its variable"),
+        ("ld.global.u32 %r1, [%d1+4]", "confined to the window, by the mask for loads"),
+        ("prefetch.global.L2 [%d1]", "left out"),
+        ("st.shared.u32 [%r2], %r1", "clamped to the block's shared memory"),
+        ("st.global.u32 [%d1], %r1", "confined to the window, by the mask for stores"),
+    ] {
+        let line = table.stdout.lines().find(|line| line.contains(instruction));
+        assert!(line.is_some_and(|line| line.contains(handling)), "{instruction}: {}", table.told());
+        let annotated = guard(&[&path, "--explain=ptx"]);
+        let line = annotated.stdout.lines().find(|line| line.contains(instruction));
+        assert!(line.is_some_and(|line| line.contains(&format!("// guard: {handling}"))), "{}", annotated.told());
+    }
+    let refused = guard(&[&file(&scratch, "k.ptx", REFUSED), "--explain"]);
+    assert_eq!(refused.code(), Some(1), "{}", refused.told());
+    assert!(refused.stdout.contains("refused: a guarded session does not support `ldu`"));
+}
+
+#[test]
+fn json_has_the_span_of_every_finding_and_access() {
+    let scratch = Scratch::new();
+    for (text, accepted) in [(ACCEPTED, true), (REFUSED, false)] {
+        let told = guard(&[&file(&scratch, "k.ptx", text), "--json", "--explain"]);
+        assert_eq!(told.code(), Some(i32::from(!accepted)), "{}", told.told());
+        let report: Value = serde_json::from_str(&told.stdout).unwrap();
+        assert_eq!(report["accepted"], accepted);
+        let of = |value: &Value| {
+            let at = |name: &str| usize::try_from(value["span"][name].as_u64().unwrap()).unwrap();
+            text[at("start")..at("end")].to_owned()
+        };
+        let findings: Vec<String> = report["findings"].as_array().unwrap().iter().map(of).collect();
+        let expected: &[&str] = if accepted { &[] } else { &["?", "trap", "ldu.global.u64 %d3, [%d1]"] };
+        assert_eq!(findings, expected);
+        for access in report["accesses"].as_array().unwrap() {
+            assert_eq!(of(access), access["instruction"].as_str().unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_window_is_filled_in_for_the_hidden_parameters() {
+    let scratch = Scratch::new();
+    let path = file(&scratch, "copy.ptx", ACCEPTED);
+    let filled = guard(&[&path, "--window", "0x10000000000:512G"]);
+    assert_eq!(filled.code(), Some(0), "{}", filled.told());
+    assert!(!filled.stdout.contains("__bh_base"), "{}", filled.told());
+    for line in ["mov.u32 %bh_base, 256;", "mov.u32 %bh_loadmask, 127;", "mov.u32 %bh_storemask, 127;"] {
+        assert!(filled.stdout.contains(line), "{}", filled.told());
+    }
+    let told = guard(&[&path, "--window", "0x10000000000:512G", "--json"]);
+    let report: Value = serde_json::from_str(&told.stdout).unwrap();
+    assert_eq!(report["hidden_parameters"][0]["name"], "__bh_base");
+    assert_eq!(report["hidden_parameters"][0]["value"], 256);
+}
+
+#[test]
+fn shell_completions_know_the_options_of_guard() {
+    for shell in ["bash", "zsh", "fish"] {
+        let done = run(&mut bulkhead(&["completions", shell]), PATIENCE);
+        for option in ["window", "explain"] {
+            assert!(done.stdout.contains(option), "{shell} does not know --{option}");
+        }
+    }
+}
