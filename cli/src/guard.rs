@@ -225,7 +225,8 @@ fn entries(verified: &Verified) -> Vec<Value> {
 }
 
 fn access(access: &Explained) -> Value {
-    let refusal = if let Handling::Refused(reason) = &access.handling { Some(reason.to_string()) } else { None };
+    let refusal =
+        if let Handling::Refused(reason) = &access.handling { Some(reason.to_string()) } else { None };
     json!({
         "entry": access.entry,
         "span": span(access.span),

@@ -2,7 +2,8 @@
 //!
 //! [`parse`] reads a tenant's text, [`confine`] rewrites it so that every access stays where it may,
 //! [`print()`] writes the canonical text, and [`verify`] decides, without trusting any of them, whether a text
-//! may run beside other sessions. What is compiled is the text in a [`Verified`], byte for byte.
+//! may run beside other sessions. What is compiled is the text in a [`Verified`], byte for byte. [`examine`] goes on
+//! after errors and tells people everything that stands against a text and what becomes of each access.
 //!
 //! To *confine* an access is to make its address lie in the session's window whatever the program computes.
 //! The window comes in three hidden launch parameters, [`HIDDEN_PARAMETERS`], appended to every entry: the

@@ -50,8 +50,8 @@ fn guard(arguments: &[&str]) -> Done {
 
 fn file(scratch: &Scratch, name: &str, text: &str) -> String {
     let path = scratch.path().join(name);
-    std::fs::write(&path, text).unwrap();
-    path.to_str().unwrap().to_owned()
+    std::fs::write(&path, text).expect("scratch can be written");
+    path.to_string_lossy().into_owned()
 }
 
 #[test]
@@ -110,7 +110,11 @@ fn how_each_access_is_kept_is_explained() {
         assert!(line.is_some_and(|line| line.contains(handling)), "{instruction}: {}", table.told());
         let annotated = guard(&[&path, "--explain=ptx"]);
         let line = annotated.stdout.lines().find(|line| line.contains(instruction));
-        assert!(line.is_some_and(|line| line.contains(&format!("// guard: {handling}"))), "{}", annotated.told());
+        assert!(
+            line.is_some_and(|line| line.contains(&format!("// guard: {handling}"))),
+            "{}",
+            annotated.told()
+        );
     }
     let refused = guard(&[&file(&scratch, "k.ptx", REFUSED), "--explain"]);
     assert_eq!(refused.code(), Some(1), "{}", refused.told());

@@ -28,6 +28,8 @@ pub(super) fn starts_number(text: &str) -> bool {
 pub(super) fn constant(cursor: &mut Cursor<'_>) -> Parsed<Operand> {
     let first = cursor.here();
     Ok(match conditional(cursor, first, 0)? {
+        // The literal of this one's magnitude has no sign, nor has its negative then.
+        Value::Signed(i64::MIN) => Operand::Integer(1 << 63),
         Value::Signed(value) => Operand::Integer(i128::from(value)),
         Value::Unsigned(value) => Operand::Integer(i128::from(value)),
         Value::Float32(bits) => Operand::Float32(bits),
@@ -45,7 +47,7 @@ pub(super) fn offset(cursor: &mut Cursor<'_>) -> Parsed<i64> {
     let value = conditional(cursor, span, 0)?;
     match value {
         Value::Signed(value) => Ok(value),
-        Value::Unsigned(value) if i64::try_from(value).is_ok() => Ok(value.cast_signed()),
+        Value::Unsigned(value) if value <= 1 << 63 => Ok(value.cast_signed()),
         Value::Unsigned(_) | Value::Float32(_) | Value::Float64(_) => bad(cursor, span),
     }
 }
