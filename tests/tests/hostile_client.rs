@@ -270,13 +270,14 @@ fn wild_handles_and_ranges_are_refused_and_the_session_goes_on() {
         wild.push(with(record(RECORD_EVENT, 0), &[(1, 4096)]));
         wild.push(with(record(RECORD_EVENT, 0), &[(1, u64::MAX)]));
         wild.push(record(CREATE_STREAM, 0));
+        // Nobody has reserved it.
+        wild.push(with(record(CREATE_STREAM, 7), &[(1, u64::MAX)]));
         wild.push(with(record(FILL, 9), &[(1, own), (3, 1), (4, 1)]));
         wild.push(record(DESTROY_STREAM, 9));
         let harmless = [
             with(record(DESTROY_EVENT, 0), &[(1, u64::MAX)]),
             with(record(ELAPSED, 0), &[(1, u64::MAX), (2, 63)]),
             with(record(WAIT_ON, 0), &[(1, 63), (2, 1)]),
-            with(record(CREATE_STREAM, 7), &[(1, u64::MAX)]),
         ];
         let mut position = 0;
         for (index, words) in (0..).zip(wild.iter().chain(&harmless)) {
