@@ -97,10 +97,13 @@ fn doctor_tells_what_is_there_and_how_to_get_what_is_missing() {
 
 #[test]
 fn doctor_misses_a_library_os_that_is_not_there() {
-    // The binary alone, without what lies beside it.
+    // The binary alone, without what lies beside it. Another process writes the copy: a descriptor of
+    // ours, open for writing, would be inherited by what other threads start meanwhile, and a file that
+    // somebody has open for writing cannot be started (ETXTBSY).
     let scratch = Scratch::new();
     let alone = scratch.path().join("bulkhead");
-    std::fs::copy(bulkhead_tests::place::bulkhead(), &alone).unwrap();
+    let copied = run(Command::new("cp").arg(bulkhead_tests::place::bulkhead()).arg(&alone), PATIENCE);
+    assert_eq!(copied.code(), Some(0), "{}", copied.told());
     let mut doctor = Command::new(&alone);
     let done = run(doctor.args(["doctor", "--json"]).env_remove("BULKHEAD_LIBCUDA"), PATIENCE);
     assert_eq!(done.code(), Some(1), "{}", done.told());
