@@ -40,38 +40,44 @@ impl Tree {
     /// Takes the descendants of a live node, and itself where that is asked for, out of the tree, leaves first. Each is
     /// given to `ended` after its handle has ceased to name anything.
     pub(crate) fn take(&mut self, top: u32, extent: Extent, deadline_ns: u64, mut ended: impl FnMut(Ended)) {
-        let root = self.nodes.get(top as usize).map_or(NONE, |node| node.root);
-        let mut at = top;
         let mut count = 0;
         self.walks += 1;
-        while let Some(node) = self.nodes.get(at as usize).copied() {
-            if node.first_child != NONE {
-                if self.is(Mutant::ShallowRevoke) && at != top {
-                    self.orphan(at);
-                    continue;
-                }
-                at = node.first_child;
-                continue;
-            }
-            if at == top && extent == Extent::Descendants {
-                break;
-            }
-            let view = self.view(&node);
-            self.unlink(&node);
-            self.retire(at, &node, deadline_ns);
+        let mut at = self.first_leaf(top, top);
+        while let Some(node) = self.nodes.get(at as usize).copied().filter(|_| at != top) {
+            ended(self.retire(at, &node));
             count += 1;
-            ended(Ended { handle: node.handle(at), view });
-            if at == top {
-                break;
-            }
-            at = node.parent;
+            // What goes on below the next is gone on with first, and nothing is left below the parent after the last.
+            at = match node.next_sibling {
+                NONE => node.parent,
+                next => self.first_leaf(next, top),
+            };
         }
-        if let Some(root) = self.nodes.get_mut(root as usize).filter(|node| node.state == State::Live) {
-            root.nodes -= count;
+        let Some(node) = self.nodes.get_mut(top as usize) else { return };
+        node.first_child = NONE;
+        let node = *node;
+        if extent == Extent::Whole {
+            self.unlink(&node);
+            ended(self.retire(top, &node));
+            count += 1;
         }
+        self.leave(&node, count, deadline_ns);
     }
 
-    /// Takes a node out of its parent's and its owner's lists.
+    /// The first leaf below a node, or itself.
+    fn first_leaf(&mut self, mut at: u32, top: u32) -> u32 {
+        while let Some(child) = self.nodes.get(at as usize).map(|node| node.first_child)
+            && child != NONE
+        {
+            if self.is(Mutant::ShallowRevoke) && at != top {
+                self.orphan(at);
+            } else {
+                at = child;
+            }
+        }
+        at
+    }
+
+    /// Takes a node out of its parent's children.
     fn unlink(&mut self, node: &Node) {
         if let Some(next) = self.nodes.get_mut(node.next_sibling as usize) {
             next.previous_sibling = node.previous_sibling;
@@ -81,18 +87,28 @@ impl Tree {
         } else if let Some(parent) = self.nodes.get_mut(node.parent as usize) {
             parent.first_child = node.next_sibling;
         }
+    }
+
+    /// Ends a node that nobody comes by any more in the tree, and takes it out of its owner's list: its handle names
+    /// nothing from here on.
+    fn retire(&mut self, slot: u32, node: &Node) -> Ended {
         if let Some(next) = self.nodes.get_mut(node.next_of_owner as usize) {
             next.previous_of_owner = node.previous_of_owner;
         }
         if let Some(previous) = self.nodes.get_mut(node.previous_of_owner as usize) {
             previous.next_of_owner = node.next_of_owner;
-        } else if let Ok(holder) = self.holders.find_mut(node.owner) {
-            holder.first = node.next_of_owner;
         }
-    }
-
-    /// Ends a node that is in no list any more: its handle names nothing from here on.
-    fn retire(&mut self, slot: u32, node: &Node, deadline_ns: u64) {
+        let keep_charge = self.is(Mutant::KeepCharge);
+        if let Ok(holder) = self.holders.find_mut(node.owner) {
+            if node.previous_of_owner == NONE {
+                holder.first = node.next_of_owner;
+            }
+            holder.held -= u32::from(!keep_charge);
+            // All nodes of a walk are of one object.
+            if std::mem::replace(&mut holder.walk, self.walks) != self.walks {
+                self.touched.push((node.object, node.owner));
+            }
+        }
         let last = self.limits.last_generation;
         let (keep, wrap) = (self.is(Mutant::KeepGeneration), self.is(Mutant::WrapGeneration));
         if let Some(place) = self.nodes.get_mut(slot as usize) {
@@ -108,21 +124,27 @@ impl Tree {
                 self.free.push_back(slot);
             }
         }
-        let keep_charge = self.is(Mutant::KeepCharge);
-        if let Ok(holder) = self.holders.find_mut(node.owner) {
-            holder.held -= u32::from(!keep_charge);
-            // All nodes of a walk are of one object.
-            if std::mem::replace(&mut holder.walk, self.walks) != self.walks {
-                self.touched.push((node.object, node.owner));
-            }
+        Ended {
+            handle: node.handle(slot),
+            owner: node.owner,
+            object: node.object,
+            kind: node.kind,
+            is_first: node.parent == NONE,
         }
-        self.live -= 1;
-        if let Some(object) = self.objects.get_mut(node.object.0 as usize) {
-            object.nodes -= 1;
-            if object.nodes == 0 {
+    }
+
+    /// Counts what a walk from `top` has ended, all of one root and one object.
+    fn leave(&mut self, top: &Node, count: u32, deadline_ns: u64) {
+        if let Some(root) = self.nodes.get_mut(top.root as usize).filter(|node| node.state == State::Live) {
+            root.nodes -= count;
+        }
+        self.live -= count;
+        if let Some(object) = self.objects.get_mut(top.object.0 as usize) {
+            object.nodes -= count;
+            if count > 0 && object.nodes == 0 {
                 object.state = ObjectState::Draining;
                 object.deadline_ns = deadline_ns;
-                self.ending.push(node.object);
+                self.ending.push(top.object);
             }
         }
     }

@@ -73,8 +73,14 @@ pub enum Extent {
 pub struct Ended {
     /// What named it.
     pub handle: Handle,
-    /// What it was.
-    pub view: View,
+    /// Who held it.
+    pub owner: Owner,
+    /// The object.
+    pub object: ObjectId,
+    /// What it was for.
+    pub kind: Kind,
+    /// Whether it was the first of its object, which all others were derived from.
+    pub is_first: bool,
 }
 
 /// Every capability of one device, with the objects they name and the lines that use those.

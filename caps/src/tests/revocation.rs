@@ -108,7 +108,7 @@ fn a_revocation_ends_exactly_the_descendants() {
     for (owner, handle) in [(other, left), (world.owner, right), (world.owner, below_left)] {
         assert!(!world.lives(owner, handle));
         let one = ended.iter().find(|one| one.handle == handle).unwrap();
-        assert_eq!(one.view.owner, owner);
+        assert_eq!(one.owner, owner);
     }
     let (_, ended) = world.revoke(root, Extent::Whole, 0);
     assert_eq!(ended.iter().map(|one| one.handle).collect::<Vec<_>>(), [root]);

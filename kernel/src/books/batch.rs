@@ -72,15 +72,15 @@ impl Batch {
         let (mut dead, mut objects) = (self.dead.borrow_mut(), self.objects.borrow_mut());
         dead.reserve(ended.len());
         for one in ended {
-            let is_memory = match one.view.kind {
-                Kind::Buffer | Kind::HostBuffer => one.view.parent.is_none(),
+            let is_memory = match one.kind {
+                Kind::Buffer | Kind::HostBuffer => one.is_first,
                 Kind::Entry => false,
                 // The executor knows none of these by a handle of a record.
                 Kind::Image | Kind::Fence | Kind::Signal | Kind::Program | Kind::Peer => continue,
             };
-            dead.push(Dead { handle: one.handle, object: one.view.object, is_memory });
-            if objects.last() != Some(&one.view.object) {
-                objects.push(one.view.object);
+            dead.push(Dead { handle: one.handle, object: one.object, is_memory });
+            if objects.last() != Some(&one.object) {
+                objects.push(one.object);
             }
         }
     }

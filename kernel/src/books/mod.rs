@@ -285,8 +285,8 @@ impl Books {
         let mut touched: Vec<(ObjectId, Rc<Batch>)> = Vec::new();
         let mut over = Vec::new();
         // Those of one owner come in runs.
-        for run in ended.chunk_by(|one, next| one.view.owner == next.view.owner) {
-            let Some(owner) = run.first().map(|one| one.view.owner) else { continue };
+        for run in ended.chunk_by(|one, next| one.owner == next.owner) {
+            let Some(owner) = run.first().map(|one| one.owner) else { continue };
             let Some(session) = self.session(owner) else {
                 let severed = self.tree.borrow_mut().severed(id, owner, None);
                 self.note(severed, "sever");
@@ -298,12 +298,12 @@ impl Books {
             if owner != initiator {
                 batch.set_deadline(deadline);
             }
-            if run.iter().any(|one| one.view.kind == Kind::Program && session.is_opened_by(one.handle)) {
+            if run.iter().any(|one| one.kind == Kind::Program && session.is_opened_by(one.handle)) {
                 over.push(Rc::clone(&session));
             }
-            for same in run.chunk_by(|one, next| one.view.object == next.view.object) {
-                let first = same.first().filter(|one| batch::is_reached_by_work(one.view.kind));
-                touched.extend(first.map(|one| (one.view.object, Rc::clone(&batch))));
+            for same in run.chunk_by(|one, next| one.object == next.object) {
+                let first = same.first().filter(|one| batch::is_reached_by_work(one.kind));
+                touched.extend(first.map(|one| (one.object, Rc::clone(&batch))));
             }
             session.wake_reaper();
         }

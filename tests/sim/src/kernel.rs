@@ -239,13 +239,13 @@ impl Sim {
             severed: false,
             quiescent: false,
         };
-        for Ended { handle, view } in &ended {
+        for Ended { handle, owner, .. } in &ended {
             let known = self.books.caps.get_mut(handle.slot as usize).and_then(Option::take);
             let known = known.filter(|known| known.handle == *handle).ok_or("5: something ended twice")?;
             let session = &mut self.sessions[known.session];
-            ensure(session.owner == view.owner, "5: something of somebody else ended")?;
+            ensure(session.owner == *owner, "5: something of somebody else ended")?;
             taking.handles.push(*handle);
-            taking.owners[known.session] = Some(view.owner);
+            taking.owners[known.session] = Some(*owner);
             taking.unbinds[known.session] += 1;
             let unmap = known.place.filter(|_| known.maps);
             let thing = self.books.things[known.thing].as_mut().ok_or("8: an object was gone too early")?;
