@@ -88,7 +88,13 @@ struct BoundRange {
 
 struct Unbind {
   session @0 :UInt32;
-  handles @1 :List(B.Handle); # Those that are not bound count as unbound.
+  runs @1 :List(Run);         # Those that are not bound count as unbound.
+}
+
+struct Run {                  # Handles of slots that follow each other, all of one generation.
+  slot @0 :UInt32;            # The least slot.
+  generation @1 :UInt32;
+  count @2 :UInt32;           # How many slots. Those beyond the table's end are not bound.
 }
 
 struct Share {

@@ -156,8 +156,8 @@ impl Control {
                 Err(error) => Err(error),
             },
             Ask::Bind(bindings) => self.bind(bindings),
-            Ask::Unbind(handles) => {
-                let empty = self.unbind(&handles);
+            Ask::Unbind(runs) => {
+                let empty = self.unbind(&runs);
                 self.answer(id, &Ok(()));
                 return drop(empty);
             }

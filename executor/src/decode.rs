@@ -3,7 +3,7 @@
 use std::{os::fd::OwnedFd, time::Duration};
 
 use bulkhead_schema::{
-    Handle,
+    Handle, Run,
     executor_capnp::{binding, name, range, request, span},
 };
 
@@ -105,8 +105,8 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
         }
         request::Unbind(unbind) => {
             let unbind = unbind?;
-            let handles = unbind.get_handles()?.iter().map(Handle::read).collect();
-            of(unbind.get_session(), Ask::Unbind(handles))
+            let runs = unbind.get_runs()?.iter().map(Run::read).collect();
+            of(unbind.get_session(), Ask::Unbind(runs))
         }
         request::RegisterHost(host) => {
             let host = host?;

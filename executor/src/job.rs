@@ -2,7 +2,7 @@
 
 use std::{os::fd::OwnedFd, time::Duration};
 
-use bulkhead_schema::{Handle, limits};
+use bulkhead_schema::{Handle, Run, limits};
 
 use crate::{bindings::Entry, piece::Mapping};
 
@@ -76,7 +76,7 @@ pub(crate) enum Ask {
     Change(Change),
     Export(Span),
     Bind(Vec<(Handle, Target)>),
-    Unbind(Vec<Handle>),
+    Unbind(Vec<Run>),
     RegisterHost {
         handle: Handle,
         bytes: u64,

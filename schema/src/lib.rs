@@ -27,7 +27,9 @@ mod generated {
 mod error;
 mod handle;
 pub mod limits;
+mod run;
 
 pub use error::{Error, ErrorCode};
 pub use generated::{bulkhead_capnp, compile_capnp, executor_capnp};
 pub use handle::Handle;
+pub use run::Run;

@@ -8,7 +8,7 @@ use std::{
 use bulkhead_gpu::HostRange;
 use bulkhead_mm::Range;
 use bulkhead_ring::memory::Shared;
-use bulkhead_schema::{Error, ErrorCode, Handle};
+use bulkhead_schema::{Error, ErrorCode, Handle, Run};
 
 use super::{Control, over};
 use crate::{
@@ -70,10 +70,16 @@ impl Control {
     }
 
     /// Unbinds handles; what it returns is dropped when nobody waits.
-    pub(super) fn unbind(&self, handles: &[Handle]) -> impl Sized + use<> {
+    pub(super) fn unbind(&self, runs: &[Run]) -> impl Sized + use<> {
         let mut state = self.session.state.lock();
-        let objects = handles.iter().filter_map(|handle| state.bindings.unbind(*handle));
-        let objects: Vec<_> = objects.filter(Object::outlives_its_handle).collect();
+        let mut objects = Vec::new();
+        for run in runs {
+            state.bindings.unbind_run(*run, |object| {
+                if object.outlives_its_handle() {
+                    objects.push(object);
+                }
+            });
+        }
         let empty = state.bindings.take_empty();
         drop(state);
         self.release(objects);

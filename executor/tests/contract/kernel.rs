@@ -12,7 +12,7 @@ use std::{
 
 use bulkhead_executor::Backend;
 use bulkhead_schema::{
-    Error, ErrorCode, Handle,
+    Error, ErrorCode, Handle, Run,
     executor_capnp::{reply, request},
 };
 use rustix::net::{
@@ -313,9 +313,10 @@ impl Kernel {
         self.ask(None, |request| {
             let mut unbind = request.init_unbind();
             unbind.set_session(session);
-            let mut list = unbind.init_handles(u32::try_from(handles.len()).unwrap());
-            for (index, handle) in (0..).zip(handles) {
-                handle.write(list.reborrow().get(index));
+            let runs = Run::of(handles.iter().copied());
+            let mut list = unbind.init_runs(u32::try_from(runs.len()).unwrap());
+            for (index, run) in (0..).zip(runs) {
+                run.write(list.reborrow().get(index));
             }
         })
     }

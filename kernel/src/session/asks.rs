@@ -5,7 +5,7 @@ use std::{future::Future, os::fd::OwnedFd, rc::Rc};
 
 use bulkhead_caps::Access;
 use bulkhead_mm::{DeviceAddress, Range};
-use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp};
+use bulkhead_schema::{Error, ErrorCode, Handle, Run, executor_capnp};
 use tokio::sync::oneshot;
 
 use super::Session;
@@ -247,13 +247,13 @@ impl Session {
     }
 
     /// Has new records refused that name these.
-    pub(super) fn unbind(&self, handles: impl ExactSizeIterator<Item = Handle>) -> Answering {
+    pub(super) fn unbind(&self, runs: &[Run]) -> Answering {
         self.ask(Vec::new(), |request| {
             let mut unbind = request.init_unbind();
             unbind.set_session(self.id);
-            let mut list = unbind.init_handles(length(handles.len()));
-            for (at, handle) in (0u32..).zip(handles) {
-                handle.write(list.reborrow().get(at));
+            let mut list = unbind.init_runs(length(runs.len()));
+            for (at, run) in (0u32..).zip(runs) {
+                run.write(list.reborrow().get(at));
             }
         })
     }

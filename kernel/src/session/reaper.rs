@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use bulkhead_caps::{Extent, ObjectId};
 use bulkhead_mm::Range;
-use bulkhead_schema::{Error, ErrorCode, Handle, limits};
+use bulkhead_schema::{Error, ErrorCode, Handle, Run, limits};
 use tokio::sync::oneshot;
 
 use super::{Phase, Session, accept::Mapping};
@@ -14,10 +14,10 @@ use crate::{
     refusal::internal,
 };
 
-/// Handles in one packet to the executor, each of 8 bytes.
-const HANDLES_PER_PACKET: usize = 8192;
+/// Runs of handles in one packet to the executor, each of 16 bytes.
+const RUNS_PER_PACKET: usize = 4096;
 
-const _: () = assert!(HANDLES_PER_PACKET * 8 + 1024 < limits::PACKET_BYTES_MAX);
+const _: () = assert!(RUNS_PER_PACKET * 16 + 1024 < limits::PACKET_BYTES_MAX);
 
 /// What is mapped in a session for capabilities that ended.
 struct Mapped {
@@ -79,11 +79,8 @@ impl Session {
 
     /// Has the executor refuse new records that name what ended; why it does not.
     async fn sever(&self, batch: &Batch) -> Option<Error> {
-        let asked: Vec<_> = batch
-            .dead()
-            .chunks(HANDLES_PER_PACKET)
-            .map(|chunk| self.unbind(chunk.iter().map(|dead| dead.handle)))
-            .collect();
+        let runs = Run::of(batch.dead().iter().map(|dead| dead.handle));
+        let asked: Vec<_> = runs.chunks(RUNS_PER_PACKET).map(|runs| self.unbind(runs)).collect();
         let mut refused = None;
         for answer in asked {
             refused = answer.await.and_then(|answer| self.done(&answer)).err().or(refused);

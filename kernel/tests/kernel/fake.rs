@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard},
 };
 
-use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp, limits};
+use bulkhead_schema::{Error, ErrorCode, Handle, Run, executor_capnp, limits};
 use capnp::{message, serialize};
 use rustix::{
     fs::{MemfdFlags, SealFlags},
@@ -517,8 +517,14 @@ impl Fake {
             }
             Which::Unbind(unbind) => {
                 let unbind = unbind.unwrap();
-                for handle in unbind.get_handles().unwrap() {
-                    note(Asked::Unbind { session: unbind.get_session(), handle: Handle::read(handle) });
+                for run in unbind.get_runs().unwrap() {
+                    let Run { first: Handle { slot, generation }, count } = Run::read(run);
+                    for slot in slot..slot + count {
+                        note(Asked::Unbind {
+                            session: unbind.get_session(),
+                            handle: Handle { slot, generation },
+                        });
+                    }
                 }
                 if manners.holds_unbinds { hold(Held::Done(id)) } else { ok(socket) }
             }
