@@ -54,7 +54,7 @@ build() {
     local output=$bin/$name stamp=$bin/.built/$name log=$bin/.built/$name.log ptx=$bin/ptx/$name.ptx
     digest=$({
         printf '%s\n' "$3" "$COMPILER"
-        cat -- "$ROOT/bulkhead-toolchain" "$source" "$sources/program.h" "${BASH_SOURCE[0]}"
+        cat -- "$ROOT/bulkhead-toolchain" "$source" "$sources"/*.h "${BASH_SOURCE[0]}"
     } | sha256sum)
     if ! made_from "$output" "$stamp" "$digest"; then
         mkdir -p -- "${output%/*}" "${stamp%/*}"

@@ -6,7 +6,7 @@
 #
 # Ends with 0 where all pass, 77 where there is no GPU, 1 otherwise.
 set -u
-tests="sharing revocation facets failover swapping isolation sessions executor_death hostile_client zero_copy ledger failover_swapping places"
+tests="sharing revocation facets failover swapping isolation sessions executor_death hostile_client zero_copy ledger failover_swapping places attacks"
 if [ "${1:-}" = --carry ]; then
     folder=${2:?the folder to carry}
     cd "$(dirname "$0")/../.." || exit 1
@@ -29,6 +29,8 @@ folder=$(cd "${1:?the folder that was carried}" && pwd)
 shift
 [ "$("$folder/bulkhead" doctor --backend)" = cuda ] || { echo "skipped: no GPU"; exit 77; }
 export BULKHEAD_TESTS_BUILT=1 BULKHEAD_TESTS_BACKEND=cuda
+BULKHEAD_TESTS_REPOSITORY=$(cd "$(dirname "$0")/../.." && pwd)
+export BULKHEAD_TESTS_REPOSITORY
 ended=0
 for test in ${*:-$tests}; do
     log=$(mktemp)
@@ -38,7 +40,7 @@ for test in ${*:-$tests}; do
     if [ $code -eq 0 ]; then printf 'pass    %-18s %s\n' "$test" "$line"
     else printf 'FAILED  %-18s code %s %s\n' "$test" "$code" "$line"; grep -vE '^\s*$' "$log" | tail -n 60; ended=1; fi
     # What the tests measured on the way.
-    grep -E 'severed after|moved after|rounds beside|took |longest' "$log" | sed 's/^/        /' | head -n 12
+    grep -E 'severed after|moved after|rounds beside|took |longest|attacks' "$log" | sed 's/^/        /' | head -n 12
     rm -f "$log"
 done
 exit $ended

@@ -10,10 +10,17 @@ use std::{
 /// Set by `tests/test.sh`, which has built the binaries already.
 const BUILT: &str = "BULKHEAD_TESTS_BUILT";
 
+/// Names the repository's root where the tests do not run on the machine that built them.
+const REPOSITORY: &str = "BULKHEAD_TESTS_REPOSITORY";
+
 /// The repository's root.
 #[must_use]
 pub fn repository() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    ROOT.get_or_init(|| {
+        let built = || Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new(".")).to_owned();
+        env::var_os(REPOSITORY).map_or_else(built, PathBuf::from)
+    })
 }
 
 /// The `bulkhead` under test: of the same profile as the test itself, and up to date.

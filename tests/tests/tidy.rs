@@ -41,7 +41,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
         "cli",
         &["schema", "caps", "mm", "kernel", "client", "executor", "executor/gpu", "executor/cuda", "guard"],
     ),
-    ("tests", &["schema", "schema/ring", "client"]),
+    ("tests", &["schema", "schema/ring", "client", "guard", "executor/gpu", "executor/softgpu"]),
     ("tests/sim", &["schema", "caps", "mm"]),
 ];
 

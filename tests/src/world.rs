@@ -1,0 +1,167 @@
+//! A software GPU as a shared context has it: an attacker's slot, and other sessions' memory below and above it.
+//!
+//! It shows what a kernel does that nothing confines, and what is left of it once it is confined.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use bulkhead_gpu::{
+    Access, DeviceAddress, EntryInfo, Error, FillPattern, Gpu, HostAddress, HostRange, Launch, StreamId,
+};
+use bulkhead_guard::HIDDEN_PARAMETERS;
+use bulkhead_softgpu::{Options, SoftGpu};
+
+use crate::attacks::Attack;
+
+/// What others' memory is full of.
+pub const SECRET: u32 = 0x5ec2_e701;
+/// What attackers store.
+pub const MARK: u64 = 0xbadc_0ffe_e0dd_f00d;
+
+const GIB: u64 = 1 << 30;
+const SLOT: u64 = 512 * GIB;
+const STRIDE: u64 = 2 * SLOT;
+/// The attacker's slot; others lie a stride below and above.
+const BASE: u64 = 0x2000_0000_0000 + STRIDE;
+const WINDOW: u64 = 64 * GIB;
+const CHUNK: u64 = 64 << 20;
+/// Of the memory of each that is looked at.
+const SEEN_BYTES: usize = 128 << 10;
+
+/// Addresses that are not the attacker's.
+pub const FORGED: [u64; 6] = [
+    BASE - STRIDE + WINDOW,
+    BASE + STRIDE + WINDOW + 4096,
+    BASE - STRIDE + WINDOW + 65_536 - 16,
+    0x1f00_0000_0000,
+    16,
+    BASE + STRIDE + SLOT / 2 + WINDOW,
+];
+
+/// What became of a launch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing that concerns anybody else.
+    Nothing,
+    /// The context ended.
+    Lost(String),
+    /// Others' memory has changed.
+    Damage,
+    /// The attacker's memory holds what was in others'.
+    Leak,
+}
+
+#[repr(C, align(4096))]
+struct Page([AtomicU64; 512]);
+
+/// One device.
+pub struct World {
+    gpu: Arc<SoftGpu>,
+    stream: StreamId,
+    // Dropped after the device, which may still write to it.
+    host: Vec<Page>,
+}
+
+impl World {
+    /// With memory where sessions have it. Nothing else is mapped, unless there are `sinks`.
+    ///
+    /// # Errors
+    /// Where the software GPU does not start.
+    pub fn new(sinks: bool) -> Result<Self, Error> {
+        let options = Options { memory_bytes: GIB, threads: Some(1), lost_after_launches: None };
+        let gpu = SoftGpu::new(options)?;
+        let host: Vec<Page> =
+            (0..SEEN_BYTES / 4096).map(|_| Page(std::array::from_fn(|_| AtomicU64::new(0)))).collect();
+        gpu.reserve(DeviceAddress(BASE - STRIDE), 3 * STRIDE)?;
+        let stream = gpu.create_stream(0)?;
+        let world = Self { gpu, stream, host };
+        world.gpu.register_host(world.seen())?;
+        for slot in [BASE - STRIDE, BASE, BASE + STRIDE] {
+            let memory = world.gpu.create_memory(CHUNK)?;
+            world.gpu.map(DeviceAddress(slot + WINDOW), memory, CHUNK, 1, Access::ReadWrite)?;
+        }
+        if sinks {
+            let map = |from: u64, to: u64, access| {
+                let sink = world.gpu.create_memory(CHUNK)?;
+                world.gpu.map(DeviceAddress(from), sink, CHUNK, (to - from) / CHUNK, access)
+            };
+            let own = BASE + WINDOW;
+            map(BASE - CHUNK, own, Access::ReadWrite)?;
+            map(own + CHUNK, BASE + SLOT / 2 + CHUNK, Access::ReadWrite)?;
+            map(BASE + SLOT / 2 + CHUNK, BASE + SLOT + CHUNK, Access::Read)?;
+        }
+        for victim in [BASE - STRIDE, BASE + STRIDE] {
+            let at = DeviceAddress(victim + WINDOW);
+            world.gpu.fill(stream, at, FillPattern::Bits32(SECRET), SEEN_BYTES as u64 / 4)?;
+        }
+        world.gpu.synchronize(stream)?;
+        Ok(world)
+    }
+
+    fn seen(&self) -> HostRange {
+        HostRange { at: HostAddress(self.host.as_ptr().expose_provenance()), bytes: SEEN_BYTES }
+    }
+
+    /// Loads a text.
+    ///
+    /// # Errors
+    /// Where the software GPU does not know how to run it.
+    pub fn load(&self, text: &str) -> Result<EntryInfo, Error> {
+        let compiled = self.gpu.compile(text)?;
+        let image = self.gpu.install(&compiled)?;
+        let entry = image.entries.into_iter().find(|entry| entry.name == "attack");
+        entry.ok_or_else(|| Error::Image("there is no entry `attack`".to_owned()))
+    }
+
+    /// Launches an attack with a forged address, and looks what became of it.
+    ///
+    /// # Errors
+    /// Where it was not launched.
+    pub fn attack(&self, attack: &Attack, entry: &EntryInfo, at: u64) -> Result<Outcome, Error> {
+        let [blocks, threads, shared_bytes] = attack.launch;
+        let parameters = block(entry, [BASE + WINDOW, at, MARK]);
+        let launch =
+            Launch { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes, parameters: &parameters };
+        self.gpu.launch(self.stream, entry.id, &launch)?;
+        match self.gpu.synchronize(self.stream) {
+            Err(Error::Lost { reason, .. }) => return Ok(Outcome::Lost(reason)),
+            done => done?,
+        }
+        for victim in [BASE - STRIDE, BASE + STRIDE] {
+            if !self.words(victim + WINDOW)?.iter().all(|word| *word == SECRET) {
+                return Ok(Outcome::Damage);
+            }
+        }
+        if self.words(BASE + WINDOW)?.contains(&SECRET) {
+            return Ok(Outcome::Leak);
+        }
+        Ok(Outcome::Nothing)
+    }
+
+    fn words(&self, at: u64) -> Result<Vec<u32>, Error> {
+        self.gpu.copy_to_host(self.stream, self.seen(), DeviceAddress(at))?;
+        self.gpu.synchronize(self.stream)?;
+        let longs = self.host.iter().flat_map(|page| &page.0).map(|long| long.load(Ordering::Relaxed));
+        let bytes: Vec<u8> = longs.flat_map(u64::to_le_bytes).collect();
+        Ok(bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect())
+    }
+}
+
+/// The parameters, and behind them what the guard has appended.
+fn block(entry: &EntryInfo, values: [u64; 3]) -> Vec<u8> {
+    let high = |address: u64| address >> 32;
+    let hidden = HIDDEN_PARAMETERS.iter().map(|name| match *name {
+        "__bh_base" => high(BASE),
+        "__bh_load" => high(SLOT - 1),
+        "__bh_store" => high(SLOT / 2 - 1),
+        _ => 0,
+    });
+    let mut bytes = Vec::new();
+    for (layout, value) in entry.parameters.iter().zip(values.into_iter().chain(hidden)) {
+        bytes.resize(layout.offset as usize, 0);
+        bytes.extend_from_slice(&value.to_le_bytes()[..layout.bytes as usize]);
+    }
+    bytes
+}
