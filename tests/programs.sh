@@ -22,7 +22,7 @@ here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd -P)
 sources=$here/programs
 bin=$sources/bin
 jobs=${JOBS:-$(nproc)}
-carry_max_kib=25600
+carry_max_kib=32768
 
 fail() {
     printf 'programs: error: %s\n' "$1" >&2
