@@ -3,7 +3,7 @@
 
 usage: tests/figures.py [--json] [--guard BULKHEAD] [PROGRAM...]
 
-Needs what `tests/programs.sh --ptx` leaves in tests/programs/bin/ptx, and a built `bulkhead` (target/release or
+Needs what `tests/programs.sh --ptx` leaves in tests/programs/bin/ptx, hostile programs left out, and a built `bulkhead` (target/release or
 target/debug unless --guard names one). Both texts are assembled for sm_90 by ptxas of .toolchain. Instructions are
 those of a kernel's code without the NOPs and the branch to itself that fill its end.
 """
@@ -81,7 +81,8 @@ def main():
     if guard is None:
         sys.exit("figures: there is no bulkhead: cargo build, or --guard")
     folder = ROOT / "tests/programs/bin/ptx"
-    names = arguments.programs or sorted(path.stem for path in folder.glob("*.ptx"))
+    honest = (path.stem for path in folder.glob("*.ptx") if not path.stem.startswith(("attack_", "vecadd_shared")))
+    names = arguments.programs or sorted(honest)
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
         scratch = pathlib.Path(scratch)
