@@ -3,7 +3,7 @@
 //! A file is PTX with one entry `attack(own, at, value)`: memory of its own, an address that is not, and what to store. Its
 //! comments begin with
 //! - `// tries: ` and what it tries,
-//! - `// must: ` and `refused`, `confined`, `silent` or `stopped`,
+//! - `// must: ` and `refused`, `confined`, `silent`, `stopped` or `ended`,
 //! - `// launch: BLOCKS THREADS SHARED`, unless it is 1 32 0,
 //! - `// unguarded: ` and why it does no harm on the software GPU without the guard, where that is so.
 //!
@@ -24,6 +24,8 @@ pub enum Must {
     Silent,
     /// It runs until it is stopped.
     Stopped,
+    /// It may never end, and not be stopped either: then its executor is, and a standby goes on with the others.
+    Ended,
 }
 
 /// A reason for which a line is refused.
@@ -81,6 +83,7 @@ impl Attack {
             Some("confined") => Must::Confined,
             Some("silent") => Must::Silent,
             Some("stopped") => Must::Stopped,
+            Some("ended") => Must::Ended,
             other => return Err(format!("`must: {other:?}`")),
         };
         let launch = header("launch").unwrap_or_else(|| "1 32 0".to_owned());

@@ -18,6 +18,7 @@ use bulkhead_tests::{
     attacks::{self, Attack, Must},
     kernel::Kernel,
     neighbour::{KERNELS, Neighbour, bytes, numbers},
+    patience::until,
     place::repository,
     skip::skipped,
     world::{FORGED, MARK, Outcome, SECRET, World},
@@ -105,16 +106,21 @@ impl Victim {
 
     /// Looks at all that is its own.
     fn look(&self, after: &str) {
-        let mut found = vec![0; usize::try_from(VICTIM_BYTES).unwrap()];
-        self.session.read(FIRST, &mut found, self.memory.range(0, VICTIM_BYTES)).unwrap();
-        assert!(found == secrets(), "{after}: the victim's memory has changed");
-        self.mapped.read(0, &mut found);
-        assert!(found == secrets(), "{after}: the victim's host memory has changed");
+        self.look_at_memory(after);
         let parameters = Parameters::new().u64(self.stray).buffer(&self.seen);
         self.session.launch(FIRST, &self.load, &Launch::linear(1, 1), &parameters).unwrap();
         let mut word = [0; 4];
         self.session.read(FIRST, &mut word, self.seen.all()).unwrap();
         assert_eq!(numbers(&word), [SECRET], "{after}: the victim's sink has changed");
+    }
+
+    /// Looks at what it was granted: a standby has sinks of its own.
+    fn look_at_memory(&self, after: &str) {
+        let mut found = vec![0; usize::try_from(VICTIM_BYTES).unwrap()];
+        self.session.read(FIRST, &mut found, self.memory.range(0, VICTIM_BYTES)).unwrap();
+        assert!(found == secrets(), "{after}: the victim's memory has changed");
+        self.mapped.read(0, &mut found);
+        assert!(found == secrets(), "{after}: the victim's host memory has changed");
     }
 
     /// Addresses of it, and of nobody, as an attacker with this slot would forge them.
@@ -225,7 +231,7 @@ fn no_attack_reads_or_changes_what_is_not_its_own_or_ends_the_context() {
             for attack in class {
                 let outcome = match attack.must {
                     Must::Refused => attacker.refused(attack).map(|()| refused += 1),
-                    Must::Stopped => continue,
+                    Must::Stopped | Must::Ended => continue,
                     Must::Confined => attacker.launch(attack, &addresses).map(|count| launches += count),
                     Must::Silent => {
                         victim.leave();
@@ -331,8 +337,8 @@ fn the_guard_says_of_every_attack_what_its_file_says() {
                     wrong.push(format!("{}: {missing:?} is not in\n{report}", attack.name));
                 }
             }
-            (Ok(_), Must::Confined | Must::Silent | Must::Stopped) => {}
-            (Err(report), Must::Confined | Must::Silent | Must::Stopped) => {
+            (Ok(_), Must::Confined | Must::Silent | Must::Stopped | Must::Ended) => {}
+            (Err(report), Must::Confined | Must::Silent | Must::Stopped | Must::Ended) => {
                 wrong.push(format!("{} is refused:\n{report}", attack.name));
             }
         }
@@ -388,7 +394,46 @@ fn without_the_guard_the_same_attacks_do_harm_and_with_it_none_does() {
     assert!(lost > 50 && damage > 40 && leak > 5 && lost + damage + leak > 100, "{harm:?}");
 }
 
+/// Starts an attack, which need not end, and lets it run for a moment. Whether it has ended by then is the result.
+fn start(attacker: &Attacker, attack: &Attack) -> bool {
+    let image = attacker.session.load_image(&attack.bytes).unwrap();
+    let [blocks, threads, shared_bytes] = attack.launch;
+    let launch = Launch { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes };
+    let parameters = Parameters::new().buffer(&attacker.own).u64(attacker.own.address()).u64(MARK);
+    let entry = image.entry("attack").unwrap();
+    let fence = attacker.session.launch(FIRST, &entry, &launch, &parameters).unwrap();
+    thread::sleep(Duration::from_millis(100));
+    // Where the executor is gone, so is the kernel.
+    attacker.session.is_done(fence).unwrap_or(true)
+}
+
 #[test]
 fn kernels_without_an_end_are_stopped() {
     skipped("there is no kill flag yet");
+}
+
+#[test]
+fn kernels_that_wait_for_each_other_cost_nobody_its_memory() {
+    let mut ends = 0;
+    for attack in attacks::all().iter().filter(|attack| attack.must == Must::Ended) {
+        let kernel = Kernel::with(&["--standby"]);
+        until("a standby is ready", || kernel.status().standby_pid != 0);
+        let victim = Victim::new(&kernel);
+        let attacker = Attacker::new(&kernel, "waiter");
+        start(&attacker, attack);
+        drop(attacker);
+        let after = kernel.without(&["waiter"]);
+        if after.failovers > 0 {
+            until("the victim has moved", || victim.session.moves() == after.failovers);
+            // Nothing of it was in flight; the first to wait is told of a loss all the same.
+            if let Err(error) = victim.session.wait(victim.session.fence(FIRST)) {
+                assert_eq!(error.code, ErrorCode::WorkLost, "{}: {error}", attack.name);
+            }
+            ends += 1;
+        }
+        victim.look_at_memory(&attack.name);
+        let mut neighbour = Neighbour::new(&kernel, "neighbour");
+        neighbour.work();
+    }
+    println!("{ends} attacks ended their executor");
 }
