@@ -11,6 +11,8 @@
 
 use std::{fs, path::PathBuf};
 
+use bulkhead_guard::{confine, parse, print, verify};
+
 use crate::place::repository;
 
 /// What has to become of an attack.
@@ -67,6 +69,19 @@ impl Attack {
     #[must_use]
     pub fn takes_addresses(&self) -> bool {
         String::from_utf8_lossy(&self.bytes).matches("%d2").count() > 1
+    }
+
+    /// What the guard makes of it, and how many bytes of dynamic shared memory every launch of that has to give.
+    ///
+    /// # Errors
+    /// With the report where it is refused.
+    pub fn guarded(&self) -> Result<(String, u32), String> {
+        let text = String::from_utf8(self.bytes.clone()).map_err(|error| error.to_string())?;
+        let module = parse(&text).and_then(|module| confine(&module));
+        let module = module.map_err(|report| report.render("attack.ptx", &text))?;
+        let verified = verify(&print(&module)).map_err(|report| format!("not verified: {report}"))?;
+        let least = verified.entries().iter().map(|entry| entry.dynamic_shared_min).max();
+        Ok((verified.text().to_owned(), least.unwrap_or_default()))
     }
 
     fn read(name: String, bytes: Vec<u8>) -> Result<Self, String> {

@@ -13,7 +13,6 @@ use std::{
 };
 
 use bulkhead_client::{Buffer, Entry, ErrorCode, HostBuffer, Image, Launch, Parameters, Session, Stream};
-use bulkhead_guard::{confine, parse, print, verify};
 use bulkhead_tests::{
     attacks::{self, Attack, Must},
     kernel::Kernel,
@@ -315,21 +314,11 @@ fn the_threat_model_names_attacks_that_there_are_and_every_class_of_them() {
     assert_eq!(told, classes);
 }
 
-/// What the guard makes of an attack.
-fn guarded(attack: &Attack) -> Result<(String, u32), String> {
-    let text = String::from_utf8(attack.bytes.clone()).map_err(|error| error.to_string())?;
-    let module = parse(&text).and_then(|module| confine(&module));
-    let module = module.map_err(|report| report.render("attack.ptx", &text))?;
-    let verified = verify(&print(&module)).map_err(|report| format!("not verified: {report}"))?;
-    let least = verified.entries().iter().map(|entry| entry.dynamic_shared_min).max();
-    Ok((verified.text().to_owned(), least.unwrap_or_default()))
-}
-
 #[test]
 fn the_guard_says_of_every_attack_what_its_file_says() {
     let mut wrong = Vec::new();
     for attack in attacks::all() {
-        match (guarded(&attack), attack.must) {
+        match (attack.guarded(), attack.must) {
             (Ok(_), Must::Refused) => wrong.push(format!("{} is let in", attack.name)),
             (Err(report), Must::Refused) => {
                 let missing = attack.missing(&report);
@@ -355,7 +344,7 @@ fn without_the_guard_the_same_attacks_do_harm_and_with_it_none_does() {
             continue;
         }
         let addresses = if attack.takes_addresses() { &FORGED[..] } else { &FORGED[..1] };
-        let (text, least) = guarded(&attack).unwrap();
+        let (text, least) = attack.guarded().unwrap();
         let mut launched = attack.clone();
         launched.launch[2] = launched.launch[2].max(least);
         let entry = confined_world.load(&text).unwrap_or_else(|error| panic!("{}: {error}", attack.name));
