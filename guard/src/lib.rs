@@ -91,6 +91,7 @@ pub mod tokens;
 mod access;
 mod confine;
 mod examine;
+mod flow;
 mod names;
 mod operands;
 mod parse;

@@ -1,12 +1,11 @@
 //! Definite assignment: which registers have to be zeroed at entry so that none is read before it is written.
 //!
-//! A *region* is what lies between two labels: it is entered only at its top, so a write in it holds for the
-//! rest of it. A write before the first label and the first branch holds everywhere. A register read where
-//! neither holds is zeroed. This finds more registers than a fixpoint would; ptxas removes what is not needed.
+//! What is read where the paths to it do not all write it is zeroed ([`Flow`]); ptxas removes what is not needed.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use crate::ast::{Instruction, Operand, Span, Spans, Statement};
+use crate::flow::Flow;
 use crate::names::{self, Class};
 use crate::report::{Reason, Report};
 use crate::table::{self, Treatment};
@@ -14,13 +13,11 @@ use crate::table::{self, Treatment};
 /// The registers to be zeroed, in the order of their names.
 pub(super) fn unassigned(statements: &[Statement], report: &mut Report) -> BTreeSet<(Class, u32)> {
     let mut zeroed = BTreeSet::new();
-    let mut written: HashMap<&str, usize> = HashMap::new();
-    // Region 0 ends with the first label or branch; later ones with a label.
-    let mut region = 0;
+    let mut flow = Flow::default();
     for statement in statements {
         let instruction = match statement {
-            Statement::Label(..) => {
-                region += 1;
+            Statement::Label(name, _) => {
+                flow.label(name);
                 continue;
             }
             Statement::Instruction(instruction) => instruction,
@@ -30,8 +27,7 @@ pub(super) fn unassigned(statements: &[Statement], report: &mut Report) -> BTree
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         table::registers(row, instruction, &mut |name| reads.push(name), &mut |name| writes.push(name));
         for name in reads {
-            let assigned = written.get(name).is_some_and(|at| *at == 0 || *at == region);
-            if assigned || names::is_special(name) {
+            if flow.is_written(name) || names::is_special(name) {
                 continue;
             }
             match Class::parse(name) {
@@ -45,17 +41,19 @@ pub(super) fn unassigned(statements: &[Statement], report: &mut Report) -> BTree
                 None => {}
             }
         }
-        if instruction.predicate.is_none() {
+        let always = instruction.predicate.is_none();
+        if always {
             for name in writes {
-                // A write that holds everywhere: no later one may hide it.
-                let at = written.entry(name).or_insert(region);
-                if *at != 0 {
-                    *at = region;
-                }
+                flow.write(name);
             }
         }
-        if row.treatment == Treatment::Branch && region == 0 {
-            region = 1;
+        if row.treatment == Treatment::Branch
+            && let Some(Operand::Symbol(label)) = instruction.operands.first()
+        {
+            zeroed.extend(flow.branch(label).into_iter().filter_map(Class::parse));
+        }
+        if always && (row.treatment == Treatment::Branch || matches!(row.name, "ret" | "exit")) {
+            flow.end();
         }
     }
     zeroed

@@ -1,11 +1,12 @@
 //! The instructions of a body, in one pass.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use super::declarations::{self, Declared};
 use super::{Extents, refuse, sequence, unverified};
 use crate::access::{self, Access};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
+use crate::flow::Flow;
 use crate::names::{self, Class};
 use crate::operands;
 use crate::report::{Reason, Report};
@@ -16,18 +17,11 @@ use crate::table::{self, Row, Treatment};
 pub(super) fn verify(statements: &[Statement], extents: Extents<'_>, report: &mut Report) -> u64 {
     let (declared, statements) = declarations::take(statements, extents, report);
     let labels = labels(statements, report);
-    let mut pass = Pass {
-        declared,
-        labels,
-        region: 0,
-        written: HashMap::new(),
-        lead: Vec::new(),
-        dynamic_shared_min: 0,
-    };
+    let mut pass = Pass { declared, labels, flow: Flow::default(), lead: Vec::new(), dynamic_shared_min: 0 };
     for statement in statements {
         let span = match statement {
-            Statement::Label(_, span) => {
-                pass.region += 1;
+            Statement::Label(name, span) => {
+                pass.flow.label(name);
                 *span
             }
             Statement::Instruction(instruction) => {
@@ -83,11 +77,7 @@ fn labels<'a>(statements: &'a [Statement], report: &mut Report) -> HashSet<&'a s
 struct Pass<'a> {
     declared: Declared<'a>,
     labels: HashSet<&'a str>,
-    /// Region 0 ends with the first label or branch, and what is written in it is written on every path.
-    /// Later regions end with a label: they are entered only at their top.
-    region: usize,
-    /// The region in which a register was last written, 0 where it ever was that.
-    written: HashMap<&'a str, usize>,
+    flow: Flow<'a>,
     /// Instructions on the guard's registers whose access has not come yet.
     lead: Vec<&'a Instruction>,
     /// Bytes of dynamic shared memory that every launch has to give.
@@ -113,12 +103,7 @@ impl<'a> Pass<'a> {
         let reserved = reads.iter().chain(&writes).any(|name| names::is_reserved(name))
             || instruction.operands.iter().any(is_reserved_symbol);
         self.assigned(&reads, &writes)?;
-        if instruction.predicate.is_none() {
-            self.write(&writes);
-        }
-        if row.treatment == Treatment::Branch && self.region == 0 {
-            self.region = 1;
-        }
+        self.go(row, instruction, &writes)?;
         match access::decode(row, instruction)? {
             None if reserved => {
                 // Its access decides whether it stands here rightly; no sequence is longer than six.
@@ -143,8 +128,7 @@ impl<'a> Pass<'a> {
     /// No register is read before it is written on every path to here, and every register is declared.
     fn assigned(&self, reads: &[&str], writes: &[&str]) -> Result<(), Reason> {
         for name in reads {
-            let assigned = self.written.get(name).is_some_and(|at| *at == 0 || *at == self.region);
-            if !(assigned || names::is_special(name) || names::is_reserved(name)) {
+            if !(self.flow.is_written(name) || names::is_special(name) || names::is_reserved(name)) {
                 return Err(unverified(&format!("`{name}` may be read before it is written")));
             }
         }
@@ -159,13 +143,24 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    fn write(&mut self, writes: &[&'a str]) {
-        for name in writes {
-            let at = self.written.entry(name).or_insert(self.region);
-            if *at != 0 {
-                *at = self.region;
+    /// What is written from here on, and where control goes.
+    fn go(&mut self, row: &Row, instruction: &'a Instruction, writes: &[&'a str]) -> Result<(), Reason> {
+        let always = instruction.predicate.is_none();
+        if always {
+            for name in writes {
+                self.flow.write(name);
             }
         }
+        if row.treatment == Treatment::Branch
+            && let Some(Operand::Symbol(label)) = instruction.operands.first()
+            && let Some(name) = self.flow.branch(label).first()
+        {
+            return Err(unverified(&format!("`{name}` may be read before it is written, from `{label}` on")));
+        }
+        if always && (row.treatment == Treatment::Branch || matches!(row.name, "ret" | "exit")) {
+            self.flow.end();
+        }
+        Ok(())
     }
 
     /// An instruction on the tenant's registers only.
