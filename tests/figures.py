@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """What the guard costs in machine code: registers, spills and instructions of every kernel, without and with it.
 
-usage: tests/figures.py [--json] [--guard BULKHEAD] [PROGRAM...]
+usage: tests/figures.py [--json] [--confined] [--guard BULKHEAD] [PROGRAM...]
 
 Needs what `tests/programs.sh --ptx` leaves in tests/programs/bin/ptx, hostile programs left out, and a built `bulkhead` (target/release or
 target/debug unless --guard names one). Both texts are assembled for sm_90 by ptxas of .toolchain. Instructions are
-those of a kernel's code without the NOPs and the branch to itself that fill its end.
+those of a kernel's code without the NOPs and the branch to itself that fill its end. Where a kernel has a fast version,
+which runs where its pointers lie in the session's window, that is what counts, unless --confined is given.
 """
 
 import argparse
@@ -74,6 +75,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--guard", type=pathlib.Path)
+    parser.add_argument("--confined", action="store_true")
     parser.add_argument("programs", nargs="*")
     arguments = parser.parse_args()
     built = [arguments.guard] if arguments.guard else [ROOT / "target" / kind / "bulkhead" for kind in ("release", "debug")]
@@ -96,7 +98,9 @@ def main():
                 continue
             before, after = assemble(path.read_text(), scratch), assemble(done.stdout, scratch)
             for entry, plain in before.items():
-                rows.append({"program": name, "kernel": demangled(entry), "plain": plain, "guarded": after[entry]})
+                fast = None if arguments.confined else after.get(f"__bh_fast_{entry}")
+                guarded = fast or after[entry]
+                rows.append({"program": name, "kernel": demangled(entry), "plain": plain, "guarded": guarded})
     if not rows:
         sys.exit("figures: no PTX: tests/programs.sh --ptx")
     ratios = [row["guarded"]["instructions"] / row["plain"]["instructions"] for row in rows]

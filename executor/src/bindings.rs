@@ -10,7 +10,10 @@ use bulkhead_schema::{
 };
 use parking_lot::Mutex;
 
-use crate::reaper::{Image, Pinned};
+use crate::{
+    fast::Fast,
+    reaper::{Image, Pinned},
+};
 
 /// Hidden parameters at the end of every entry's block: base, load mask, store mask.
 pub(crate) const HIDDEN: usize = 3;
@@ -24,6 +27,8 @@ const PAGES: u32 = SESSIONS_MAX * CAPABILITIES_MAX / PAGE_SLOTS;
 #[derive(Debug, Clone)]
 pub(crate) struct Template {
     pub(crate) id: EntryId,
+    /// What is launched in its place where the parameters allow it.
+    pub(crate) fast: Option<Fast>,
     /// The parameter block of the next launch: the client's parameters go to the front, the hidden ones are there.
     pub(crate) block: Vec<u8>,
     /// The part of the block that the client fills, in bytes.
@@ -34,6 +39,8 @@ pub(crate) struct Template {
     pub(crate) dynamic_shared_max: Arc<Mutex<u32>>,
     /// Where the hidden parameters lie in the block.
     pub(crate) hidden: [u32; HIDDEN],
+    /// The high word of the first address of the slot that it is launched in.
+    pub(crate) base: u32,
 }
 
 /// An entry that can be launched. Its image stays loaded as long as somebody can launch it.
@@ -46,9 +53,23 @@ pub(crate) struct Entry {
 impl Template {
     /// Gives the hidden parameters their values, which are those of the session that launches.
     pub(crate) fn hide(&mut self, values: [u32; HIDDEN]) {
+        self.base = values[0];
         for (offset, value) in self.hidden.iter().zip(values) {
             self.block[*offset as usize..][..4].copy_from_slice(&value.to_ne_bytes());
         }
+    }
+
+    /// What to launch with the parameters that are in the block.
+    pub(crate) fn version(&self) -> EntryId {
+        match &self.fast {
+            Some(fast) if fast.admits(&self.block, self.base) => fast.id,
+            _ => self.id,
+        }
+    }
+
+    /// Everything that may be launched.
+    pub(crate) fn versions(&self) -> impl Iterator<Item = EntryId> {
+        std::iter::once(self.id).chain(self.fast.as_ref().map(|fast| fast.id))
     }
 }
 

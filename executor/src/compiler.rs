@@ -95,7 +95,11 @@ pub fn compile(image: &[u8], architecture: u32) -> Result<(String, Vec<String>),
 
 fn entries(module: &Module) -> Vec<String> {
     let entry = |item: &Item| match item {
-        Item::Function(function) if function.kind == FunctionKind::Entry && function.body.is_some() => {
+        Item::Function(function)
+            if function.kind == FunctionKind::Entry
+                && function.body.is_some()
+                && !bulkhead_guard::is_fast_version(&function.name) =>
+        {
             Some(function.name.clone())
         }
         Item::Function(_) | Item::Variable(_) | Item::Section(_) | Item::Directive(_) => None,

@@ -30,6 +30,7 @@ mod control;
 mod decode;
 mod device;
 mod executor;
+mod fast;
 mod job;
 mod link;
 mod load;

@@ -15,6 +15,7 @@ use crate::{
     bindings::{Entry, HIDDEN, Template},
     device,
     executor::Executor,
+    fast::Fast,
     reaper::Image,
 };
 
@@ -98,18 +99,38 @@ fn bind(
         }
         let mut offsets = [0; HIDDEN];
         offsets.iter_mut().zip(hidden).for_each(|(offset, layout)| *offset = layout.offset);
+        let fast = match &entry.fast {
+            None => None,
+            Some(version) => {
+                let found = infos.iter().find(|info| info.name == version.name);
+                let found = found.filter(|found| found.parameters == info.parameters);
+                let fast = found.and_then(|found| Fast::new(found.id, &version.pointers, visible));
+                let lost = || internal(format!("the device lost a version of the entry {}", entry.name));
+                Some((fast.ok_or_else(lost)?, found))
+            }
+        };
+        let (fast, fast_info) = fast.unzip();
         let mut template = Template {
             id: info.id,
+            fast,
             block: vec![0; block_bytes],
             visible_bytes: end(visible.last()),
             dynamic_shared_min: entry.dynamic_shared_min,
             dynamic_shared_max: Arc::new(Mutex::new(0)),
             hidden: offsets,
+            base: 0,
         };
         template.hide(values);
         let entry = Entry { template, image: Arc::clone(image) };
         bound.push(entry);
-        ordered.push(EntryInfo { parameters: visible.to_vec(), ..info.clone() });
+        let mut known = EntryInfo { parameters: visible.to_vec(), ..info.clone() };
+        // Either may run: what holds for both is told.
+        if let Some(fast) = fast_info.flatten() {
+            known.threads_max = known.threads_max.min(fast.threads_max);
+            known.local_bytes = known.local_bytes.max(fast.local_bytes);
+            known.registers = known.registers.max(fast.registers);
+        }
+        ordered.push(known);
     }
     Ok((bound, ordered))
 }

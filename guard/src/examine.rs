@@ -6,6 +6,8 @@ use std::fmt;
 use crate::ast::{
     AddressBase, Function, FunctionKind, Instruction, Item, Module, Operand, Space, Span, Statement,
 };
+use crate::facts::Facts;
+use crate::names;
 use crate::print::Text;
 use crate::report::{Reason, Report};
 use crate::table::{self, Row, Treatment};
@@ -46,6 +48,14 @@ pub enum Handling {
     LoadWindow,
     /// The high word of its address is replaced by the window's, with the mask for stores.
     StoreWindow,
+    /// It is left as it is in a fast version, which runs where that pointer lies in the window and is aligned, and
+    /// confined otherwise.
+    Proven {
+        /// The parameter that holds the pointer.
+        parameter: String,
+        /// How far from the pointer it begins at least and at most, in bytes.
+        reach: (i64, i64),
+    },
     /// It names a variable or parameter and lies inside as it stands.
     Inside,
     /// Its address is clamped to the block's shared memory.
@@ -73,6 +83,7 @@ impl Handling {
         match self {
             Handling::LoadWindow => "load-window",
             Handling::StoreWindow => "store-window",
+            Handling::Proven { .. } => "proven",
             Handling::Inside => "inside",
             Handling::SharedClamp => "shared-clamp",
             Handling::LocalClamp => "local-clamp",
@@ -89,6 +100,10 @@ impl Handling {
 impl fmt::Display for Handling {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Handling::Proven { parameter, reach: (low, high) } => {
+                let off = if low == high { format!("{low}") } else { format!("{low} to {high}") };
+                return write!(f, "proven: {off} bytes from the pointer in `{parameter}`");
+            }
             Handling::LoadWindow => "confined to the window, by the mask for loads",
             Handling::StoreWindow => "confined to the window, by the mask for stores",
             Handling::Inside => "inside its variable as it stands",
@@ -148,7 +163,9 @@ impl Examination {
     #[must_use]
     pub fn accesses(&self) -> Vec<Explained> {
         let (mut handled, mut standing) = (HashMap::new(), HashSet::new());
-        for function in functions(&self.confined) {
+        let (fast, confined): (Vec<_>, Vec<_>) =
+            functions(&self.confined).partition(|function| names::is_fast_version(&function.name));
+        for function in confined {
             each(function.body.as_deref().unwrap_or_default(), &mut |instruction| {
                 if instruction.span.end > 0 {
                     standing.insert(instruction.span.start);
@@ -160,6 +177,14 @@ impl Examination {
                     }
                 }
             });
+        }
+        for function in fast {
+            for (at, proven) in proven(function.body.as_deref().unwrap_or_default()) {
+                let known = handled.get_mut(&at);
+                if let Some(known @ (Handling::LoadWindow | Handling::StoreWindow)) = known {
+                    *known = proven;
+                }
+            }
         }
         let mut explained = Vec::new();
         for function in functions(&self.module) {
@@ -231,6 +256,32 @@ impl Examination {
         }
         annotated
     }
+}
+
+/// The accesses of a fast version that are left as they are, by where they stand in the text. One that is inlined several
+/// times has to be left everywhere.
+fn proven(body: &[Statement]) -> HashMap<u32, Handling> {
+    let mut facts = Facts::of(body);
+    let mut found: HashMap<u32, Option<Handling>> = HashMap::new();
+    each(body, &mut |instruction| {
+        let access = table::check(instruction).and_then(|row| access::decode(row, instruction));
+        if let Ok(Some(access)) = access
+            && access.space == Space::Global
+            && instruction.span.end > 0
+        {
+            let bound = |number: i128| i64::try_from(number).unwrap_or(i64::MAX);
+            let proven = facts.proof(&access).map(|proof| Handling::Proven {
+                parameter: proof.root.parameter.to_owned(),
+                reach: (bound(proof.low), bound(proof.high)),
+            });
+            let known = found.entry(instruction.span.start).or_insert_with(|| proven.clone());
+            if proven.is_none() {
+                *known = None;
+            }
+        }
+        facts.learn(instruction);
+    });
+    found.into_iter().filter_map(|(at, handling)| Some((at, handling?))).collect()
 }
 
 fn functions(module: &Module) -> impl Iterator<Item = &Function> {

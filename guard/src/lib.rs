@@ -11,7 +11,7 @@
 //! everything that writes. The *confined form* is the text that the verifier accepts.
 //!
 //! # Invariants
-//! What holds for every entry of a [`Verified`] text:
+//! What holds for every entry of a [`Verified`] text, but for 2 in fast versions:
 //! 1. Only opcodes, modifiers, directives and special registers of the tables are in it.
 //! 2. A global access is `[%bh_a+offset]`, where `%bh_a` was computed directly before it, with no label
 //!    between, as `high = (high & mask) | base`; the mask is the one for stores unless the access only reads.
@@ -62,6 +62,14 @@
 //! run's span is never more than the entry's static variables hold, or, where it has dynamic shared memory, than
 //! every launch gives: whoever launches an entry gives it at least [`VerifiedEntry::dynamic_shared_min`].
 //!
+//! # Fast versions
+//! An entry may be followed by its *fast version*, `__bh_fast_` and its name, declared alike. There an access may also be
+//! `[register+offset]` where the register's value is known to be a pointer from one parameter and a number, and the two
+//! to keep the access aligned and within [`limits::REACH_BYTES`] of where that pointer points. What is known is
+//! what follows, in one pass down the text, from registers that one instruction writes. What the pointers
+//! have to be is in [`FastVersion::pointers`]: whoever launches it checks them, and launches the entry itself
+//! where they are not.
+//!
 //! # Calls and generic addresses
 //! Neither is in a confined text, so that [`verify`] has no rule for them; [`confine`] takes them away:
 //! - A function is inlined where it is called, its `.param` variables become registers, and the local variables
@@ -81,7 +89,7 @@
 //!   of functions, textures and tensor cores are refused; the message names the isolated domain.
 //!
 //! # Trust
-//! [`verify`], the parser, the print and the opcode table are trusted; [`confine`] is not. So are ptxas and the
+//! [`verify`], the parser, the print, the opcode table and what follows from instructions (`flow.rs`, `facts.rs`) are trusted; [`confine`] is not. So are ptxas and the
 //! driver: nothing here looks at machine code.
 
 pub mod ast;
@@ -91,6 +99,7 @@ pub mod tokens;
 mod access;
 mod confine;
 mod examine;
+mod facts;
 mod flow;
 mod names;
 mod operands;
@@ -104,9 +113,9 @@ mod window;
 
 pub use confine::{confine, confine_recovering};
 pub use examine::{Doing, Examination, Explained, Handling, examine};
-pub use names::HIDDEN_PARAMETERS;
+pub use names::{HIDDEN_PARAMETERS, is_fast_version};
 pub use parse::{parse, parse_recovering};
 pub use print::print;
 pub use report::{Finding, Reason, Report};
-pub use verify::{Verified, VerifiedEntry, verify};
+pub use verify::{FastVersion, PointerTerm, Verified, VerifiedEntry, verify};
 pub use window::Window;

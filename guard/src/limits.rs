@@ -39,6 +39,9 @@ pub const PARAMETER_BYTES_MAX: u64 = 32_764;
 /// Immediate offsets stay on an access only within this distance (exclusive), the reach of the hardware's
 /// own field; the guard zones of a window are wider.
 pub const OFFSET_BOUND: u64 = 1 << 23;
+/// How far from a pointer into a window an access may reach that is left alone: the guard zones are as wide, and take
+/// whatever half of the slot the window is of.
+pub const REACH_BYTES: u64 = 64 << 30;
 /// Bytes of shared memory that a block can have at most, in which an offset can make sense.
 pub const SHARED_BYTES_MAX: u64 = 256 << 10;
 /// Bytes that a run of shared accesses may span on the strength of a launch giving that much.

@@ -22,6 +22,29 @@ pub(crate) const SHARED_PAD: &str = "__bh_pad";
 /// The guard's 64-bit registers.
 pub(crate) const SCRATCH_64: [&str; 2] = ["%bh_a", "%bh_o"];
 
+/// The pragma that the next loop is not unrolled, the only one that is kept: compilers give it to the loops that they have
+/// unrolled themselves.
+pub(crate) const NOUNROLL: &str = "\"nounroll\"";
+
+/// Whether a directive is that pragma, and nothing else.
+pub(crate) fn is_nounroll(directive: &Directive) -> bool {
+    directive.name == ".pragma" && directive.operands == [NOUNROLL]
+}
+
+/// Prefix of the names of fast versions.
+const FAST: &str = "__bh_fast_";
+
+/// The name of an entry's fast version.
+pub(crate) fn fast(entry: &str) -> String {
+    format!("{FAST}{entry}")
+}
+
+/// Whether an entry of a confined module is the fast version of the one before it.
+#[must_use]
+pub fn is_fast_version(name: &str) -> bool {
+    name.starts_with(FAST)
+}
+
 /// Whether a name belongs to the guard.
 pub(crate) fn is_reserved(name: &str) -> bool {
     name.starts_with(RESERVED_REGISTER) || name.starts_with(RESERVED_SYMBOL)
@@ -135,6 +158,23 @@ pub(crate) fn is_special(name: &str) -> bool {
             | "%dynamic_smem_size"
             | "%total_smem_size"
     )
+}
+
+/// The most that a special register holds, where that is less than its type says. From the limits on grids and blocks,
+/// which the driver checks at every launch (CUDA C++ Programming Guide, "Compute Capabilities").
+pub(crate) fn most(name: &str) -> Option<u32> {
+    Some(match name {
+        "%tid.x" | "%tid.y" => 1023,
+        "%tid.z" => 63,
+        "%ntid.x" | "%ntid.y" => 1024,
+        "%ntid.z" => 64,
+        "%ctaid.x" => 0x7FFF_FFFE,
+        "%nctaid.x" => 0x7FFF_FFFF,
+        "%ctaid.y" | "%ctaid.z" => 65_534,
+        "%nctaid.y" | "%nctaid.z" => 65_535,
+        "%laneid" => 31,
+        _ => return None,
+    })
 }
 
 /// Whether a name is a special register of PTX that a guarded session may not read.

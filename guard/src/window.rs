@@ -1,7 +1,7 @@
 //! A window that a person names, for looking at confined code outside of a session.
 
 use crate::ast::{Item, Module, Operand, Statement};
-use crate::names::{HIDDEN_PARAMETERS, HIDDEN_REGISTERS};
+use crate::names::{HIDDEN_PARAMETERS, HIDDEN_REGISTERS, is_fast_version};
 
 /// The least window: masks and base are high words.
 const BYTES_MIN: u64 = 1 << 32;
@@ -36,10 +36,14 @@ impl Window {
     }
 
     /// A confined module with the hidden parameters filled in: entries take the parameters that they took before
-    /// they were confined. The result is no longer in the confined form, so no executor loads it.
+    /// they were confined. Fast versions are left out: their terms are for an executor to check. The result is no
+    /// longer in the confined form, so no executor loads it.
     #[must_use]
     pub fn fill_in(self, confined: &Module) -> Module {
         let mut module = confined.clone();
+        module
+            .items
+            .retain(|item| !matches!(item, Item::Function(function) if is_fast_version(&function.name)));
         for item in &mut module.items {
             let Item::Function(function) = item else { continue };
             function.parameters.retain(|parameter| !HIDDEN_PARAMETERS.contains(&parameter.name.as_str()));

@@ -34,9 +34,9 @@ const SOURCE: &str = "\
     call (%r1), read, (%d1);
     call (%r2), read, (%d2);
     st.u32 [%d2], %r1; // shared-clamp
-    ld.global.u64 %d3, [%d1]; // load-window
+    ld.global.u64 %d3, [%d1]; // proven
     st.u32 [%d3], %r2; // by-space
-    red.add.u32 [%d1], 1; // store-window
+    red.add.u32 [%d1], 1; // proven
     ret;
 }
 ";

@@ -183,7 +183,15 @@ fn an_edited_confined_text_that_is_verified_has_no_access_by_the_tenants_registe
             continue;
         }
         verified += 1;
-        let lines: Vec<&str> = printed.lines().map(str::trim).collect();
+        // What fast versions leave as it is, the software GPU is asked (`executor/softgpu/tests/proven.rs`).
+        let mut fast = false;
+        let confined = printed.lines().filter(|line| {
+            if let Some((_, name)) = line.split_once(".entry ") {
+                fast = name.starts_with("__bh_fast_");
+            }
+            !fast
+        });
+        let lines: Vec<&str> = confined.map(str::trim).collect();
         for (line, before) in lines.iter().skip(4).zip(lines.windows(4)) {
             if line.contains(".global") && line.contains('[') {
                 assert!(line.contains("[%bh_a"), "seed {seed}: {line}\n{printed}");

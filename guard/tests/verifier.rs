@@ -1,7 +1,7 @@
 //! The verifier against texts that the rewriter did not write: a confined module, broken in one way each.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bulkhead_guard::{HIDDEN_PARAMETERS, confine, parse, print, verify};
+use bulkhead_guard::{HIDDEN_PARAMETERS, PointerTerm, confine, parse, print, verify};
 
 const SOURCE: &str = ".version 8.0
 .target sm_75
@@ -256,7 +256,18 @@ fn a_declaration_that_the_form_does_not_have_is_refused() {
         "    .reg .b32 %x;\n    bar.sync 0;",
         "a declaration after the first instruction",
     );
-    broken("    bar.sync 0;", "    .pragma \"nounroll\";\n    bar.sync 0;", "a directive in a body");
+    for pragma in ["\"unroll\"", "\"nounroll\", \"unroll\"", "nounroll"] {
+        broken(
+            "    bar.sync 0;",
+            &format!("    .pragma {pragma};\n    bar.sync 0;"),
+            "a directive in a body",
+        );
+    }
+    broken(
+        "    mov.b64 %bh_a",
+        "    .pragma \"nounroll\";\n    mov.b64 %bh_a",
+        "a sequence without its access",
+    );
     broken("    bar.sync 0;", "    {\n    }\n    bar.sync 0;", "a scope in a body");
     broken(".maxntid 256", ".noreturn", "does not bound the launch");
     broken(".maxntid 256", ".maxntid 256\n.maxntid 9", "does not bound the launch");
@@ -441,4 +452,66 @@ fn calls_and_functions_are_refused() {
     broken(".visible .entry k", function, "something other than an entry");
     broken("    bar.sync 0;", "    st.param.b32 [n], %r0;\n    bar.sync 0;", why);
     broken("    bar.sync 0;", "    ld.param.u32 %r0, [__bh_argument0];\n    bar.sync 0;", "not verified");
+}
+
+#[test]
+fn the_terms_of_a_fast_version_are_what_its_accesses_rest_on() {
+    let text = confined();
+    let verified = verify(&text).unwrap_or_else(|report| panic!("{report}\n{text}"));
+    let fast = verified.entries()[0].fast.clone().unwrap();
+    assert_eq!(fast.name, "__bh_fast_k");
+    let term = PointerTerm { parameter: 0, offset: 0, align: 8, writes: true };
+    assert_eq!(fast.pointers, [term]);
+    // Without its stores it asks for less.
+    let start = text.find("__bh_fast_k").unwrap();
+    let (before, body) = text.split_at(start);
+    let kept = body.lines().filter(|line| !line.contains("st.global") && !line.contains("red.global"));
+    let reads = kept.flat_map(|line| [line, "\n"]).collect::<String>();
+    let verified = verify(&format!("{before}{reads}")).unwrap_or_else(|report| panic!("{report}\n{reads}"));
+    let fast = verified.entries()[0].fast.clone().unwrap();
+    assert_eq!(fast.pointers, [PointerTerm { align: 4, writes: false, ..term }]);
+}
+
+#[test]
+fn a_fast_version_leaves_nothing_alone_that_is_not_proven() {
+    let broken = |from, to, why| broken_after("__bh_fast_k", from, to, why);
+    let why = "an access that is not confined";
+    broken("[%d0+4]", "[%d0+6]", why);
+    broken("[%d0+8388608]", "[%d0+68719476733]", why);
+    broken("[%d0+8388608]", "[%d0+68719476736]", why);
+    broken("red.global.add.u64 [%d0]", "mov.b64 %d1, %d0;\n    red.global.add.u64 [%d1]", why);
+    broken("red.global.add.u64 [%d0]", "red.global.add.u64 [%d0+4]", why);
+    broken("ld.param.u64 %d0, [p];", "ld.param.u64 %d0, [p];\n    mov.b64 %d0, 0;", why);
+    broken(
+        "ld.param.u64 %d0, [p];",
+        "mov.b64 %d0, 0;\n    @%p0 ld.param.u64 %d0, [p];",
+        "before it is written",
+    );
+    broken("ld.param.u64 %d0, [p];", "mov.b64 %d0, 0;", why);
+    broken("ld.param.u64 %d0, [p];", "ld.param.u64 %d0, [p+4];", "an access outside its variable");
+    broken("ld.param.u64 %d0, [p];", "ld.param.u64 %d0, [__bh_base];", SEQUENCE);
+    // The local variable and shared memory are confined as ever.
+    broken("min.u64 %bh_a, %bh_a, 20", "min.u64 %bh_a, %bh_a, 21", SEQUENCE);
+}
+
+#[test]
+fn a_fast_version_is_declared_as_the_entry_before_it() {
+    let broken = |from, to, why| broken_after("__bh_fast_k", from, to, why);
+    let why = "not declared as its entry";
+    broken("__bh_fast_k", "__bh_fast_j", why);
+    broken(".param .u32 n", ".param .u64 n", why);
+    broken(".param .u32 n", ".param .u32 m", why);
+    broken(".maxntid 256", ".maxntid 512", why);
+    broken(".maxntid 256\n", "", why);
+    let text = confined();
+    let (fast, entry) =
+        (text.find(".visible .entry __bh_fast_k").unwrap(), text.find(".visible .entry k").unwrap());
+    let [head, entry, fast] = [&text[..entry], &text[entry..fast], &text[fast..]];
+    for text in
+        [format!("{head}{fast}"), format!("{head}{fast}{entry}"), format!("{head}{entry}{fast}{fast}")]
+    {
+        let found = findings(&text);
+        let follows = |finding: &String| finding.contains("a fast version that does not follow its entry");
+        assert!(found.iter().any(follows), "{found:?}");
+    }
 }

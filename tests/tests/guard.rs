@@ -101,10 +101,10 @@ fn how_each_access_is_kept_is_explained() {
     assert_eq!(table.code(), Some(0), "{}", table.told());
     for (instruction, handling) in [
         ("ld.param.u64 %d1, [p]", "inside its variable"),
-        ("ld.global.u32 %r1, [%d1+4]", "confined to the window, by the mask for loads"),
+        ("ld.global.u32 %r1, [%d1+4]", "proven: 4 bytes from the pointer in `p`"),
         ("prefetch.global.L2 [%d1]", "left out"),
         ("st.shared.u32 [%r2], %r1", "clamped to the block's shared memory"),
-        ("st.global.u32 [%d1], %r1", "confined to the window, by the mask for stores"),
+        ("st.global.u32 [%d1], %r1", "proven: 0 bytes from the pointer in `p`"),
     ] {
         let line = table.stdout.lines().find(|line| line.contains(instruction));
         assert!(line.is_some_and(|line| line.contains(handling)), "{instruction}: {}", table.told());

@@ -208,8 +208,10 @@ impl Control {
         let mut most = entry.template.dynamic_shared_max.lock();
         // Other sessions may have the entry too: what one asks for does not take from another.
         if bytes > *most {
-            let allowed = self.executor.gpu.allow_dynamic_shared(entry.template.id, bytes);
-            allowed.map_err(|error| device::error(&error))?;
+            for version in entry.template.versions() {
+                let allowed = self.executor.gpu.allow_dynamic_shared(version, bytes);
+                allowed.map_err(|error| device::error(&error))?;
+            }
             *most = bytes;
         }
         Ok(())

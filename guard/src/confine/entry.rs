@@ -1,7 +1,8 @@
 //! One entry: parameters, performance directives, body.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
+use crate::access as accesses;
 use crate::ast::{Directive, Function, Linkage, Space, Statement, Variable};
 use crate::confine::calls::{Budget, Functions};
 use crate::confine::flatten::{Flat, Flattener, Parameters};
@@ -10,11 +11,14 @@ use crate::confine::shared::Shared;
 use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
 use crate::confine::{access, arguments, assign, generic, prologue, roots};
-use crate::limits::{PARAMETER_BYTES_MAX, REGISTERS_MAX};
+use crate::facts::Facts;
+use crate::limits::{NAME_BYTES_MAX, PARAMETER_BYTES_MAX, REGISTERS_MAX};
 use crate::names::{self, Class};
 use crate::report::{Reason, Report, shorten};
+use crate::table;
 
-/// The confined form of an entry; what stands against it is in the report.
+/// The confined form of an entry, and its fast version where accesses can be proven; what stands against it is in the
+/// report.
 pub(super) fn confine<'a>(
     function: &'a Function,
     body: &'a [Statement],
@@ -22,7 +26,7 @@ pub(super) fn confine<'a>(
     functions: &'a Functions<'a>,
     budget: &mut Budget,
     report: &mut Report,
-) -> Function {
+) -> (Function, Option<Function>) {
     if let Err(reason) = names::check_symbol(&function.name) {
         report.add(function.span, reason);
     }
@@ -51,47 +55,81 @@ pub(super) fn confine<'a>(
     let statements = generic::resolve(statements, symbols, &roots, &mut scopes, report);
     let shared = Shared::find(&statements, symbols, &mut variables, function.span);
     let tables = access::Tables::new(symbols, &variables, &by_name, roots);
-    let mut confined = Vec::with_capacity(statements.len());
-    for (index, statement) in statements.into_iter().enumerate() {
-        match statement {
-            Statement::Instruction(instruction) => {
-                let span = instruction.span;
-                if let Err(reason) = tables.confine(instruction, shared.clamp(index), &mut confined) {
-                    report.add(span, reason);
-                }
-            }
-            other => confined.push(other),
-        }
-    }
     for class in Class::ALL {
         if u64::from(scopes.count(class)) > REGISTERS_MAX {
             report.add(function.span, Reason::Limit { what: "registers", most: REGISTERS_MAX });
         }
     }
-    if !ends(&confined) {
-        confined.push(prologue::instruction("ret", &[], Vec::new(), function.span));
-    }
-    let zeroed = assign::unassigned(&confined, report);
-
-    let mut statements = prologue::declarations(&scopes, &variables);
-    statements.extend(prologue::instructions(&variables, function.span));
-    statements.extend(shared.bounds(function.span));
-    statements.extend(assign::zeroes(&zeroed, function.span));
-    statements.append(&mut confined);
-    Function {
+    let body = |is_proven: &dyn Fn(usize) -> bool, report: &mut Report| {
+        let mut confined = Vec::with_capacity(statements.len());
+        for (index, statement) in statements.iter().enumerate() {
+            match statement {
+                Statement::Instruction(instruction) if !is_proven(index) => {
+                    let clamp = shared.clamp(index);
+                    if let Err(reason) = tables.confine(instruction.clone(), clamp, &mut confined) {
+                        report.add(instruction.span, reason);
+                    }
+                }
+                other => confined.push(other.clone()),
+            }
+        }
+        if !ends(&confined) {
+            confined.push(prologue::instruction("ret", &[], Vec::new(), function.span));
+        }
+        let zeroed = assign::unassigned(&confined, report);
+        let mut statements = prologue::declarations(&scopes, &variables);
+        statements.extend(prologue::instructions(&variables, function.span));
+        statements.extend(shared.bounds(function.span));
+        statements.extend(assign::zeroes(&zeroed, function.span));
+        statements.append(&mut confined);
+        (statements, zeroed)
+    };
+    let (confined, zeroed) = body(&|_| false, report);
+    let directives = directives(function, report);
+    let version = |name: &str, body: Vec<Statement>| Function {
         kind: function.kind,
         linkage: match function.linkage {
             Linkage::Internal => Linkage::Internal,
             Linkage::Visible | Linkage::Weak | Linkage::Extern | Linkage::Common => Linkage::Visible,
         },
-        name: function.name.clone(),
+        name: name.to_owned(),
         returns: Vec::new(),
-        parameters,
+        parameters: parameters.clone(),
         attributes: Vec::new(),
-        directives: directives(function, report),
-        body: Some(statements),
+        directives: directives.clone(),
+        body: Some(body),
         span: function.span,
+    };
+    let fast = Some(names::fast(&function.name)).filter(|name| name.len() <= NAME_BYTES_MAX);
+    let fast = fast.and_then(|name| {
+        let proven = proven(&statements, &zeroed);
+        let any = !proven.is_empty();
+        // What stands against the accesses that are left has been said.
+        any.then(|| version(&name, body(&|index| proven.contains(&index), &mut Report::default()).0))
+    });
+    (version(&function.name, confined), fast)
+}
+
+/// Which accesses of a body need no confining where a launch keeps the terms of the fast version.
+fn proven(statements: &[Statement], zeroed: &BTreeSet<(Class, u32)>) -> HashSet<usize> {
+    let zeroed: Vec<String> =
+        zeroed.iter().map(|(class, number)| format!("{}{number}", class.prefix())).collect();
+    let mut facts = Facts::of(statements);
+    for name in &zeroed {
+        facts.also_written(name);
     }
+    let mut proven = HashSet::new();
+    for (index, statement) in statements.iter().enumerate() {
+        let Statement::Instruction(instruction) = statement else { continue };
+        let access = table::check(instruction).and_then(|row| accesses::decode(row, instruction));
+        if let Ok(Some(access)) = access
+            && facts.proof(&access).is_some()
+        {
+            proven.insert(index);
+        }
+        facts.learn(instruction);
+    }
+    proven
 }
 
 /// Whether control cannot run off the end.

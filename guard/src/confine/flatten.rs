@@ -84,6 +84,11 @@ impl<'a> Flattener<'a> {
                 Statement::Directive(directive) => {
                     let allowed = check_directive(directive);
                     self.note(directive.span, allowed);
+                    if directive.operands.iter().any(|operand| operand == names::NOUNROLL) {
+                        let operands = vec![names::NOUNROLL.to_owned()];
+                        into.statements
+                            .push(Statement::Directive(Directive { operands, ..directive.clone() }));
+                    }
                 }
             }
         }
@@ -318,7 +323,7 @@ fn is_hint(modifier: &str) -> bool {
     hint && modifier != "L2::cache_hint"
 }
 
-/// Of the directives in a body only pragmas that promise nothing are accepted, and left out.
+/// Of the directives in a body only pragmas that promise nothing are accepted.
 fn check_directive(directive: &Directive) -> Result<(), Reason> {
     if super::entry::is_droppable(directive) {
         return Ok(());

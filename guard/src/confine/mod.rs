@@ -71,10 +71,12 @@ pub fn confine_recovering(module: &Module) -> (Module, Report) {
                         report.add(function.span, Reason::NotImplemented { what });
                     }
                     (_, Some(body)) => {
-                        let confined =
+                        let (confined, fast) =
                             entry::confine(function, body, &symbols, &functions, &mut budget, &mut report);
-                        statements += confined.body.as_ref().map_or(0, Vec::len);
-                        items.push(Item::Function(confined));
+                        for version in std::iter::once(confined).chain(fast) {
+                            statements += version.body.as_ref().map_or(0, Vec::len);
+                            items.push(Item::Function(version));
+                        }
                         if statements > STATEMENTS_MAX {
                             let reason = Reason::Limit { what: "statements", most: STATEMENTS_MAX as u64 };
                             report.add(function.span, reason);

@@ -1,23 +1,45 @@
 //! The instructions of a body, in one pass.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use super::declarations::{self, Declared};
 use super::{Extents, refuse, sequence, unverified};
 use crate::access::{self, Access};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
+use crate::facts::{Facts, Root};
 use crate::flow::Flow;
 use crate::names::{self, Class};
 use crate::operands;
 use crate::report::{Reason, Report};
 use crate::table::{self, Row, Treatment};
 
-/// Verifies the body of one entry, whose parameters and the module's variables are in `extents`. Returns how
-/// many bytes of dynamic shared memory every launch has to give.
-pub(super) fn verify(statements: &[Statement], extents: Extents<'_>, report: &mut Report) -> u64 {
+/// What every launch of a body has to give.
+#[derive(Default)]
+pub(super) struct Terms<'a> {
+    /// Bytes of dynamic shared memory.
+    pub(super) dynamic_shared_min: u64,
+    /// What its pointers have to be: of what they are a multiple, and whether stores go through them.
+    pub(super) pointers: BTreeMap<Root<'a>, (u64, bool)>,
+}
+
+/// Verifies the body of one entry, whose parameters and the module's variables are in `extents`. In a fast version
+/// accesses may rest on what its launches give.
+pub(super) fn verify<'a>(
+    statements: &'a [Statement],
+    extents: Extents<'a>,
+    is_fast: bool,
+    report: &mut Report,
+) -> Terms<'a> {
     let (declared, statements) = declarations::take(statements, extents, report);
     let labels = labels(statements, report);
-    let mut pass = Pass { declared, labels, flow: Flow::default(), lead: Vec::new(), dynamic_shared_min: 0 };
+    let mut pass = Pass {
+        declared,
+        labels,
+        flow: Flow::default(),
+        facts: is_fast.then(|| Facts::of(statements)),
+        lead: Vec::new(),
+        terms: Terms::default(),
+    };
     for statement in statements {
         let span = match statement {
             Statement::Label(name, span) => {
@@ -28,6 +50,8 @@ pub(super) fn verify(statements: &[Statement], extents: Extents<'_>, report: &mu
                 if let Err(reason) = pass.instruction(instruction) {
                     report.add(instruction.span, reason);
                     pass.lead.clear();
+                } else if let Some(facts) = &mut pass.facts {
+                    facts.learn(instruction);
                 }
                 continue;
             }
@@ -35,6 +59,7 @@ pub(super) fn verify(statements: &[Statement], extents: Extents<'_>, report: &mu
                 refuse(report, variable.span, "a declaration after the first instruction");
                 variable.span
             }
+            Statement::Directive(directive) if names::is_nounroll(directive) => directive.span,
             Statement::Directive(directive) => {
                 refuse(report, directive.span, "a directive in a body");
                 directive.span
@@ -58,7 +83,7 @@ pub(super) fn verify(statements: &[Statement], extents: Extents<'_>, report: &mu
         refuse(report, span, "a body that does not end");
     }
     pass.end_lead(span, report);
-    pass.dynamic_shared_min
+    pass.terms
 }
 
 fn labels<'a>(statements: &'a [Statement], report: &mut Report) -> HashSet<&'a str> {
@@ -78,10 +103,11 @@ struct Pass<'a> {
     declared: Declared<'a>,
     labels: HashSet<&'a str>,
     flow: Flow<'a>,
+    /// What is known of registers, in a fast version.
+    facts: Option<Facts<'a>>,
     /// Instructions on the guard's registers whose access has not come yet.
     lead: Vec<&'a Instruction>,
-    /// Bytes of dynamic shared memory that every launch has to give.
-    dynamic_shared_min: u64,
+    terms: Terms<'a>,
 }
 
 impl<'a> Pass<'a> {
@@ -117,7 +143,7 @@ impl<'a> Pass<'a> {
                 self.only_address_is_reserved(instruction, &access)?;
                 let lead = std::mem::take(&mut self.lead);
                 let dynamic = sequence::check(&lead, &access, &self.declared)?;
-                self.dynamic_shared_min = self.dynamic_shared_min.max(dynamic);
+                self.terms.dynamic_shared_min = self.terms.dynamic_shared_min.max(dynamic);
                 Ok(())
             }
             Some(_) if !self.lead.is_empty() => Err(unverified("a sequence that is interrupted")),
@@ -147,7 +173,8 @@ impl<'a> Pass<'a> {
     fn go(&mut self, row: &Row, instruction: &'a Instruction, writes: &[&'a str]) -> Result<(), Reason> {
         let always = instruction.predicate.is_none();
         if always {
-            for name in writes {
+            // The guard's own are read in sequences only, which write them first.
+            for name in writes.iter().filter(|name| !names::is_reserved(name)) {
                 self.flow.write(name);
             }
         }
@@ -181,11 +208,18 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// An access without a sequence: by symbol, inside the symbol's variable.
-    fn proven(&self, access: &Access<'_>) -> Result<(), Reason> {
+    /// An access without a sequence: by symbol, inside the symbol's variable; or by what is known of its register.
+    fn proven(&mut self, access: &Access<'_>) -> Result<(), Reason> {
         let address = access.address;
         let name = match &address.base {
-            AddressBase::Register(_) => return Err(unverified("an access that is not confined")),
+            AddressBase::Register(_) => {
+                let proof = self.facts.as_ref().and_then(|facts| facts.proof(access));
+                let proof = proof.ok_or_else(|| unverified("an access that is not confined"))?;
+                let (align, writes) = self.terms.pointers.entry(proof.root).or_default();
+                *align = proof.align.max(*align);
+                *writes |= proof.writes;
+                return Ok(());
+            }
             AddressBase::Absolute => return Err(unverified("an absolute address")),
             AddressBase::Symbol(name) => name,
         };

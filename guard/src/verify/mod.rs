@@ -1,6 +1,6 @@
 //! The verifier: one linear pass that decides whether a text may run beside other sessions.
 //!
-//! It shares the parser and the opcode table with the rewriter and nothing else: what it accepts is written
+//! It shares the parser, the opcode table and what follows from instructions (`flow`, `facts`) with the rewriter and nothing else: what it accepts is written
 //! down in the crate's documentation as the confined form, and the rewriter's output is to it like anybody's.
 
 mod body;
@@ -28,6 +28,30 @@ pub struct VerifiedEntry {
     /// [`DYNAMIC_SPAN_MAX`](crate::limits::DYNAMIC_SPAN_MAX). Whoever launches raises a smaller number to this:
     /// it is what the clamps of shared accesses rest on.
     pub dynamic_shared_min: u32,
+    /// Its fast version, where there is one.
+    pub fast: Option<FastVersion>,
+}
+
+/// What a launch gives a fast version by a pointer among its parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PointerTerm {
+    /// Which parameter.
+    pub parameter: usize,
+    /// Where in it the eight bytes of the pointer lie, in bytes.
+    pub offset: u32,
+    /// Of what it is a multiple, in bytes: a power of two, at most 16.
+    pub align: u32,
+    /// Whether it points into the part of the window that stores reach; where not, into any part of it.
+    pub writes: bool,
+}
+
+/// Another version of an entry, for launches that keep its terms: what follows from them is not confined again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FastVersion {
+    /// Its name; its parameters are those of the entry.
+    pub name: String,
+    /// What every launch of it gives.
+    pub pointers: Vec<PointerTerm>,
 }
 
 /// A text that has been verified. There is no other way to make one.
@@ -111,12 +135,22 @@ pub fn verify(text: &str) -> Result<Verified, Report> {
             Item::Function(_) => {}
         }
     }
+    // The entry that a fast version may follow.
+    let mut before = None;
     for item in &module.items {
         let Item::Function(function) = item else { continue };
         if !names.insert(function.name.as_str()) {
             refuse(&mut report, function.span, "a name that is declared twice");
         }
+        if names::is_fast_version(&function.name) {
+            match before.take() {
+                Some(before) => fast(function, before, &extents, entries.last_mut(), &mut report),
+                None => refuse(&mut report, function.span, "a fast version that does not follow its entry"),
+            }
+            continue;
+        }
         if let Some(entry) = entry(function, &extents, &mut report) {
+            before = Some(function);
             entries.push(entry);
         }
     }
@@ -166,11 +200,65 @@ fn extent(variable: &Variable) -> Option<Extent> {
 }
 
 fn entry(function: &Function, module: &HashMap<&str, Extent>, report: &mut Report) -> Option<VerifiedEntry> {
+    if let Err(reason) = names::check_symbol(&function.name) {
+        report.add(function.span, reason);
+        return None;
+    }
+    let terms = version(function, module, false, report)?;
+    Some(VerifiedEntry {
+        name: function.name.clone(),
+        parameters: function.parameters.len(),
+        hidden: HIDDEN_PARAMETERS.len(),
+        dynamic_shared_min: u32::try_from(terms.dynamic_shared_min).unwrap_or(u32::MAX),
+        fast: None,
+    })
+}
+
+/// The fast version of the entry before it, which is given the same parameters under the same directives.
+fn fast(
+    function: &Function,
+    before: &Function,
+    module: &HashMap<&str, Extent>,
+    entry: Option<&mut VerifiedEntry>,
+    report: &mut Report,
+) {
+    let Some(entry) = entry else { return };
+    let declared = |function: &Function| {
+        let (parameters, directives) = (function.parameters.iter(), function.directives.iter());
+        let parameters = parameters.map(|parameter| Text(parameter).to_string());
+        parameters.chain(directives.map(|directive| Text(directive).to_string())).collect::<Vec<_>>()
+    };
+    if function.name != names::fast(&entry.name) || declared(function) != declared(before) {
+        return refuse(report, function.span, "a fast version that is not declared as its entry");
+    }
+    let Some(terms) = version(function, module, true, report) else { return };
+    let dynamic = u32::try_from(terms.dynamic_shared_min).unwrap_or(u32::MAX);
+    entry.dynamic_shared_min = entry.dynamic_shared_min.max(dynamic);
+    let pointers = terms.pointers.into_iter().map(|(root, (align, writes))| {
+        let parameter = function.parameters.iter().position(|found| found.name == root.parameter)?;
+        Some(PointerTerm {
+            parameter,
+            offset: u32::try_from(root.offset).ok()?,
+            align: u32::try_from(align).ok()?,
+            writes,
+        })
+    });
+    match pointers.collect() {
+        Some(pointers) => entry.fast = Some(FastVersion { name: function.name.clone(), pointers }),
+        None => refuse(report, function.span, "a pointer that is not in the parameters"),
+    }
+}
+
+fn version<'a>(
+    function: &'a Function,
+    module: &'a HashMap<&'a str, Extent>,
+    is_fast: bool,
+    report: &mut Report,
+) -> Option<body::Terms<'a>> {
     let plain = function.kind == FunctionKind::Entry
         && matches!(function.linkage, Linkage::Internal | Linkage::Visible)
         && function.returns.is_empty()
-        && function.attributes.is_empty()
-        && names::check_symbol(&function.name).is_ok();
+        && function.attributes.is_empty();
     let Some(statements) = function.body.as_ref().filter(|_| plain) else {
         refuse(report, function.span, "something other than an entry with a body");
         return None;
@@ -206,13 +294,7 @@ fn entry(function: &Function, module: &HashMap<&str, Extent>, report: &mut Repor
     if bytes > PARAMETER_BYTES_MAX {
         refuse(report, function.span, "too many bytes of parameters");
     }
-    let dynamic_shared_min = body::verify(statements, extents, report);
-    Some(VerifiedEntry {
-        name: function.name.clone(),
-        parameters: function.parameters.len(),
-        hidden: HIDDEN_PARAMETERS.len(),
-        dynamic_shared_min: u32::try_from(dynamic_shared_min).unwrap_or(u32::MAX),
-    })
+    Some(body::verify(statements, extents, is_fast, report))
 }
 
 fn are_hidden(parameters: &[Variable; 3]) -> bool {

@@ -1,0 +1,127 @@
+//! Fast versions of entries: for launches whose pointers are what the guard's proofs rest on.
+
+use bulkhead_gpu::{EntryId, ParameterLayout};
+use bulkhead_guard::PointerTerm;
+use bulkhead_mm::{HALF_BYTES, WINDOW_BYTES, ZONE_BYTES};
+
+// What is proven reaches no further from a window than a zone.
+const _: () = assert!(bulkhead_guard::limits::REACH_BYTES <= ZONE_BYTES);
+
+/// What a pointer among the parameters has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Term {
+    /// Where in the parameter block it lies, in bytes.
+    at: usize,
+    /// Of what it is a multiple, in bytes.
+    align: u64,
+    /// Whether it lies in the window that stores reach; where not, in either.
+    writes: bool,
+}
+
+/// The fast version of an entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fast {
+    pub(crate) id: EntryId,
+    terms: Vec<Term>,
+}
+
+impl Fast {
+    /// The version with these terms; none where a pointer lies in none of the parameters.
+    pub(crate) fn new(id: EntryId, terms: &[PointerTerm], visible: &[ParameterLayout]) -> Option<Self> {
+        let term = |term: &PointerTerm| {
+            let layout = visible.get(term.parameter)?;
+            let inside = term.offset.checked_add(8).is_some_and(|end| end <= layout.bytes);
+            let at = (layout.offset as usize).checked_add(term.offset as usize)?;
+            inside.then_some(Term { at, align: term.align.into(), writes: term.writes })
+        };
+        Some(Self { id, terms: terms.iter().map(term).collect::<Option<_>>()? })
+    }
+
+    /// Whether a parameter block keeps the terms, in the slot whose first address has this high word.
+    #[inline]
+    pub(crate) fn admits(&self, block: &[u8], base: u32) -> bool {
+        let slot = u64::from(base) << 32;
+        self.terms.iter().all(|term| {
+            let bytes = block.get(term.at..).and_then(|rest| rest.first_chunk());
+            let Some(pointer) = bytes.map(|bytes| u64::from_ne_bytes(*bytes)) else { return false };
+            let from = pointer.wrapping_sub(slot);
+            let stores = from.wrapping_sub(ZONE_BYTES) < WINDOW_BYTES;
+            let loads = from.wrapping_sub(HALF_BYTES + ZONE_BYTES) < WINDOW_BYTES;
+            (stores || (loads && !term.writes)) && pointer & (term.align - 1) == 0
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bulkhead_mm::{Slot, WORKBENCH};
+
+    use super::*;
+
+    const LAYOUT: [ParameterLayout; 2] =
+        [ParameterLayout { offset: 0, bytes: 4 }, ParameterLayout { offset: 8, bytes: 16 }];
+
+    fn term(parameter: usize, offset: u32, align: u32, writes: bool) -> PointerTerm {
+        PointerTerm { parameter, offset, align, writes }
+    }
+
+    fn admits(terms: &[PointerTerm], slot: Slot, pointers: [u64; 2]) -> bool {
+        let mut block = vec![0xff; 8];
+        block.extend(pointers.iter().flat_map(|pointer| pointer.to_ne_bytes()));
+        let base = u32::try_from(slot.base().0 >> 32).unwrap();
+        Fast::new(EntryId(7), terms, &LAYOUT).unwrap().admits(&block, base)
+    }
+
+    #[test]
+    fn a_pointer_has_to_lie_in_a_window_of_its_own_slot() {
+        for slot in [0, 3, 31].map(|index| Slot::new(index).unwrap()) {
+            let (lower, upper) = (slot.read_write(), slot.read_only());
+            let (reads, writes) = ([term(1, 8, 4, false)], [term(1, 8, 4, true)]);
+            let of = |terms: &[PointerTerm], pointer: u64| admits(terms, slot, [1, pointer]);
+            for at in [lower.start().0, lower.end().0 - 4] {
+                assert!(of(&reads, at) && of(&writes, at), "{at:#x}");
+            }
+            for at in [upper.start().0, upper.end().0 - 4] {
+                assert!(of(&reads, at) && !of(&writes, at), "{at:#x}");
+            }
+            let next = slot.base().0 + bulkhead_mm::SLOT_STRIDE_BYTES;
+            let outside = [
+                0,
+                u64::MAX - 3,
+                slot.base().0,
+                lower.start().0 - 4,
+                lower.end().0,
+                upper.start().0 - 4,
+                upper.end().0,
+                slot.range().end().0,
+                slot.shelf().start().0,
+                next + ZONE_BYTES,
+                WORKBENCH.start().0,
+            ];
+            for at in outside {
+                assert!(!of(&reads, at) && !of(&writes, at), "{at:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_term_has_to_be_kept() {
+        let slot = Slot::new(2).unwrap();
+        let (lower, upper) = (slot.read_write().start().0, slot.read_only().start().0);
+        let terms = [term(1, 0, 16, false), term(1, 8, 2, true)];
+        assert!(admits(&terms, slot, [upper + 16, lower + 2]));
+        for pointers in [[upper + 8, lower + 2], [upper + 16, lower + 1], [upper + 16, upper], [0, lower]] {
+            assert!(!admits(&terms, slot, pointers), "{pointers:x?}");
+        }
+        assert!(admits(&[], slot, [0, 0]));
+    }
+
+    #[test]
+    fn a_term_outside_of_the_parameters_makes_no_version() {
+        for bad in
+            [term(0, 0, 4, false), term(1, 9, 4, false), term(2, 0, 4, false), term(1, u32::MAX, 4, false)]
+        {
+            assert_eq!(Fast::new(EntryId(7), &[bad], &LAYOUT), None);
+        }
+    }
+}

@@ -1,0 +1,478 @@
+//! What is known of the numbers in registers, in one linear pass: between what they lie, how many of their low bits
+//! are zero, and which parameter they are a pointer by.
+//!
+//! Something is known only of registers that exactly one instruction of the body writes, without a predicate. A
+//! register is never read before it is written, so whatever is read there was computed by that instruction, from
+//! operands of which something is known at all times, or from numbers of which the type alone says enough.
+//! What is written further down in the text is not known yet: nothing rests on itself.
+
+use std::collections::HashMap;
+
+use crate::access::Access;
+use crate::ast::{AddressBase, Instruction, Operand, Space, Statement};
+use crate::limits::REACH_BYTES;
+use crate::names::{self, Class};
+use crate::table;
+
+/// Where a pointer came from: eight bytes of a parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Root<'a> {
+    pub(crate) parameter: &'a str,
+    /// In bytes, from the parameter's first.
+    pub(crate) offset: i64,
+}
+
+/// A number, as a signed one; or as far from a pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fact<'a> {
+    root: Option<Root<'a>>,
+    low: i128,
+    high: i128,
+    /// Low bits that are zero, the pointer's own not counted.
+    zeros: u32,
+}
+
+/// What an access needs of a pointer so that it is where it may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Proof<'a> {
+    pub(crate) root: Root<'a>,
+    /// Of what the pointer is a multiple, in bytes.
+    pub(crate) align: u64,
+    /// Whether it points where stores may go.
+    pub(crate) writes: bool,
+    /// How far from it the access begins at least, in bytes.
+    pub(crate) low: i128,
+    /// And at most.
+    pub(crate) high: i128,
+}
+
+/// No pointer is known to be further off than this: sums of what is known cannot overflow.
+const FAR: i128 = 1 << 62;
+
+impl<'a> Fact<'a> {
+    const fn number(low: i128, high: i128) -> Self {
+        Self { root: None, low, high, zeros: 0 }
+    }
+
+    fn exactly(value: i128) -> Self {
+        Self { zeros: value.trailing_zeros().min(63), ..Self::number(value, value) }
+    }
+
+    fn times(self, other: Self) -> Option<Self> {
+        let ends =
+            [self.low * other.low, self.low * other.high, self.high * other.low, self.high * other.high];
+        let zeros = (self.zeros + other.zeros).min(63);
+        let number = Self { zeros, ..Self::number(*ends.iter().min()?, *ends.iter().max()?) };
+        (self.root.is_none() && other.root.is_none()).then_some(number)
+    }
+
+    fn plus(self, other: Self) -> Option<Self> {
+        let root = match (self.root, other.root) {
+            (root, None) | (None, root) => root,
+            (Some(_), Some(_)) => return None,
+        };
+        let zeros = self.zeros.min(other.zeros);
+        Some(Self { root, low: self.low + other.low, high: self.high + other.high, zeros })
+    }
+
+    fn minus(self, other: Self) -> Option<Self> {
+        let negative = Self { low: -other.high, high: -other.low, ..other };
+        other.root.is_none().then(|| self.plus(negative)).flatten()
+    }
+
+    /// Whichever of the two it is.
+    fn or(self, other: Self) -> Option<Self> {
+        let (low, high) = (self.low.min(other.low), self.high.max(other.high));
+        let joined = Self { root: self.root, low, high, zeros: self.zeros.min(other.zeros) };
+        (self.root == other.root).then_some(joined)
+    }
+
+    fn fits(self) -> Option<Self> {
+        (self.low >= -FAR && self.high <= FAR).then_some(self)
+    }
+}
+
+/// How a 32-bit number is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    Signed,
+    Unsigned,
+}
+
+impl Sign {
+    fn of(modifier: &str) -> Option<Self> {
+        match modifier {
+            "s32" => Some(Self::Signed),
+            "u32" => Some(Self::Unsigned),
+            _ => None,
+        }
+    }
+
+    fn all(self) -> Fact<'static> {
+        match self {
+            Self::Signed => Fact::number(i32::MIN.into(), i32::MAX.into()),
+            Self::Unsigned => Fact::number(0, u32::MAX.into()),
+        }
+    }
+}
+
+/// What is known so far in a pass over a body, in the order of the text.
+#[derive(Debug, Default)]
+pub(crate) struct Facts<'a> {
+    /// How often each register is written, in all of the body.
+    writes: HashMap<&'a str, u32>,
+    /// 32-bit numbers are from 0 on; where one may be beyond `i32::MAX`, its low zeros are all that is known.
+    known: HashMap<&'a str, Fact<'a>>,
+}
+
+impl<'a> Facts<'a> {
+    /// Nothing is known yet of a body.
+    pub(crate) fn of(statements: &'a [Statement]) -> Self {
+        let mut facts = Self::default();
+        for statement in statements {
+            let Statement::Instruction(instruction) = statement else { continue };
+            let Some(row) = table::row_of(instruction) else { continue };
+            table::registers(row, instruction, &mut |_| {}, &mut |name| {
+                *facts.writes.entry(name).or_default() += 1;
+            });
+        }
+        facts
+    }
+
+    /// A register is written once more than the body says.
+    pub(crate) fn also_written(&mut self, name: &'a str) {
+        *self.writes.entry(name).or_default() += 1;
+    }
+
+    /// Learns from the next instruction.
+    pub(crate) fn learn(&mut self, instruction: &'a Instruction) {
+        let Some(Operand::Register(name)) = instruction.operands.first() else { return };
+        if instruction.predicate.is_some() || self.writes.get(name.as_str()) != Some(&1) {
+            return;
+        }
+        let learned = match Class::parse(name) {
+            Some((Class::Double, _)) => self.double(instruction),
+            Some((Class::Word, _)) => self.word(instruction),
+            Some((Class::Predicate | Class::Half, _)) | None => None,
+        };
+        if let Some(fact) = learned.and_then(Fact::fits) {
+            self.known.insert(name, fact);
+        }
+    }
+
+    /// What an access of global memory rests on, where what is known is enough.
+    pub(crate) fn proof(&self, access: &Access<'_>) -> Option<Proof<'a>> {
+        let AddressBase::Register(name) = &access.address.base else { return None };
+        let fact = self.known.get(name.as_str()).filter(|_| access.space == Space::Global)?;
+        let (offset, bytes) = (i128::from(access.address.offset), i128::from(access.bytes));
+        let reach = i128::from(REACH_BYTES);
+        let (low, high) = (fact.low + offset, fact.high + offset);
+        let inside = low >= -reach && high + bytes <= reach;
+        let aligned = 1 << fact.zeros >= bytes && offset % bytes == 0;
+        let proof = Proof { root: fact.root?, align: access.bytes, writes: !access.reads_only, low, high };
+        (inside && aligned).then_some(proof)
+    }
+
+    /// A 64-bit operand.
+    fn wide(&self, operand: Option<&Operand>) -> Option<Fact<'a>> {
+        match operand? {
+            Operand::Integer(value) => i64::try_from(*value).ok().map(|value| Fact::exactly(value.into())),
+            Operand::Register(name) if matches!(Class::parse(name), Some((Class::Double, _))) => {
+                self.known.get(name.as_str()).copied()
+            }
+            _ => None,
+        }
+    }
+
+    /// A 32-bit operand as a number of this sign.
+    fn narrow(&self, operand: Option<&Operand>, sign: Sign) -> Option<Fact<'a>> {
+        let all = sign.all();
+        let known = match operand? {
+            Operand::Integer(value) if (all.low..=all.high).contains(value) => Fact::exactly(*value),
+            Operand::Register(name) => match (Class::parse(name), names::most(name)) {
+                (Some((Class::Word, _)), _) => *self.known.get(name.as_str()).unwrap_or(&all),
+                (None, Some(most)) => Fact::number(0, most.into()),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        let (low, high) = if known.high <= all.high { (known.low, known.high) } else { (all.low, all.high) };
+        Some(Fact { low, high, ..known })
+    }
+
+    /// The 64-bit result of an instruction.
+    fn double(&self, instruction: &'a Instruction) -> Option<Fact<'a>> {
+        let modifiers: Vec<&str> = instruction.modifiers.iter().map(String::as_str).collect();
+        let operand = |index: usize| instruction.operands.get(index);
+        let wide = |index| self.wide(operand(index));
+        match (instruction.opcode.as_str(), modifiers.as_slice()) {
+            ("ld", ["param", "b64" | "u64" | "s64"]) => match operand(1)? {
+                Operand::Address(address) => match &address.base {
+                    AddressBase::Symbol(parameter) => {
+                        let root = Root { parameter, offset: address.offset };
+                        Some(Fact { root: Some(root), low: 0, high: 0, zeros: 63 })
+                    }
+                    AddressBase::Register(_) | AddressBase::Absolute => None,
+                },
+                _ => None,
+            },
+            ("mov", ["b64" | "u64" | "s64"]) | ("cvta", ["to", "global", "u64"]) => wide(1),
+            ("cvt", ["s64", from @ ("s32" | "u32")] | ["u64", from @ "u32"]) => {
+                self.narrow(operand(1), Sign::of(from)?)
+            }
+            ("mul", ["wide", from]) => {
+                let sign = Sign::of(from)?;
+                self.narrow(operand(1), sign)?.times(self.narrow(operand(2), sign)?)
+            }
+            ("mad", ["wide", from]) => {
+                let sign = Sign::of(from)?;
+                self.narrow(operand(1), sign)?.times(self.narrow(operand(2), sign)?)?.plus(wide(3)?)
+            }
+            ("mul", ["lo", "s64" | "u64"]) => wide(1)?.times(wide(2)?),
+            ("mad", ["lo", "s64" | "u64"]) => wide(1)?.times(wide(2)?)?.plus(wide(3)?),
+            ("add", ["s64" | "u64"]) => wide(1)?.plus(wide(2)?),
+            ("sub", ["s64" | "u64"]) => wide(1)?.minus(wide(2)?),
+            ("and", ["b64"]) => {
+                let (one, other) = (wide(1).filter(from_zero), wide(2).filter(from_zero));
+                let most = one.or(other)?.high.min(other.or(one)?.high);
+                let zeros = [one, other].into_iter().flatten().map(|fact| fact.zeros).max()?;
+                Some(Fact { zeros, ..Fact::number(0, most) })
+            }
+            ("shl", ["b64"]) => wide(1)?.times(power(operand(2)?)?),
+            ("selp", ["b64" | "u64" | "s64"]) => wide(1)?.or(wide(2)?),
+            _ => None,
+        }
+    }
+
+    /// The 32-bit result of an instruction, where it is less than 2^31, or its low zeros.
+    fn word(&self, instruction: &'a Instruction) -> Option<Fact<'a>> {
+        let modifiers: Vec<&str> = instruction.modifiers.iter().map(String::as_str).collect();
+        let operand = |index: usize| instruction.operands.get(index);
+        // What is from 0 on and below 2^31 is the same number signed and unsigned; what is computed beyond is known
+        // by its low bits alone, which are those of either.
+        let number = |index| match operand(index) {
+            Some(Operand::Integer(value @ -0x8000_0000..0)) => Some(Fact::exactly(value + (1 << 32))),
+            operand => self.narrow(operand, Sign::Unsigned),
+        };
+        let computed = match (instruction.opcode.as_str(), modifiers.as_slice()) {
+            ("mov", ["b32" | "u32" | "s32"]) => number(1)?,
+            ("add", ["u32" | "s32"]) => number(1)?.plus(number(2)?)?,
+            ("mul", ["lo", "u32" | "s32"]) => number(1)?.times(number(2)?)?,
+            ("mad", ["lo", "u32" | "s32"]) => number(1)?.times(number(2)?)?.plus(number(3)?)?,
+            ("shl", ["b32"]) => number(1)?.times(power(operand(2)?)?)?,
+            ("shr", ["u32"]) => {
+                let (value, by) = (number(1)?, power(operand(2)?)?);
+                Fact::number(value.low / by.high, value.high / by.high)
+            }
+            ("and", ["b32"]) => {
+                let (one, other) = (number(1)?, number(2)?);
+                Fact { zeros: one.zeros.max(other.zeros), ..Fact::number(0, one.high.min(other.high)) }
+            }
+            ("or", ["b32"]) => {
+                let (one, other) = (number(1)?, number(2)?);
+                let bits = i128::BITS - (one.high | other.high).leading_zeros();
+                Fact { zeros: one.zeros.min(other.zeros), ..Fact::number(0, (1 << bits) - 1) }
+            }
+            ("min", ["u32"]) => {
+                let (one, other) = (number(1)?, number(2)?);
+                let zeros = one.zeros.min(other.zeros);
+                Fact { zeros, ..Fact::number(one.low.min(other.low), one.high.min(other.high)) }
+            }
+            ("selp", ["b32" | "u32" | "s32"]) => number(1)?.or(number(2)?)?,
+            _ => return None,
+        };
+        let zeros = computed.zeros.min(32);
+        let whole = Sign::Unsigned.all();
+        let small = computed.low >= 0 && computed.high <= i32::MAX.into();
+        // Beyond it has wrapped around, which leaves its low bits.
+        Some(if small { Fact { zeros, ..computed } } else { Fact { zeros, ..whole } })
+    }
+}
+
+/// Whether it is a number that is from 0 on: of a conjunction with it no more is left.
+fn from_zero(fact: &Fact<'_>) -> bool {
+    fact.root.is_none() && fact.low >= 0
+}
+
+/// What shifting left by an operand multiplies by.
+fn power(operand: &Operand) -> Option<Fact<'static>> {
+    match operand {
+        Operand::Integer(by @ 0..=31) => Some(Fact::exactly(1 << by)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access;
+    use crate::ast::Item;
+
+    const GIB: i128 = 1 << 30;
+
+    /// What proves the last access of a body, as its parameter, how far it begins from the pointer, and the alignment.
+    fn proof(body: &str) -> Option<(String, i128, i128, u64)> {
+        let text = format!(
+            ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 a, .param .u64 b)\n{{\n\
+             .reg .pred %p<4>; .reg .b32 %r<10>; .reg .b64 %d<10>;\n\
+             ld.param.u64 %d0, [a]; ld.param.u64 %d1, [b];\n{body}\nret;\n}}\n"
+        );
+        let module = crate::parse(&text).unwrap();
+        let Some(Item::Function(function)) = module.items.first() else { unreachable!() };
+        let statements = function.body.as_deref().unwrap();
+        let mut facts = Facts::of(statements);
+        let mut last = None;
+        for statement in statements {
+            let Statement::Instruction(instruction) = statement else { continue };
+            let row = table::check(instruction).unwrap();
+            if let Some(access) = access::decode(row, instruction).unwrap()
+                && access.space == Space::Global
+            {
+                last = Some(facts.proof(&access));
+            }
+            facts.learn(instruction);
+        }
+        let proof = last.expect("the body has an access")?;
+        Some((proof.root.parameter.to_owned(), proof.low, proof.high, proof.align))
+    }
+
+    #[track_caller]
+    fn proven(body: &str, parameter: &str, low: i128, high: i128, align: u64) {
+        assert_eq!(proof(body), Some((parameter.to_owned(), low, high, align)), "{body}");
+    }
+
+    #[track_caller]
+    fn open(body: &str) {
+        assert_eq!(proof(body), None, "{body}");
+    }
+
+    #[test]
+    fn a_pointer_and_an_index_reach_as_far_as_the_index() {
+        proven("ld.global.u32 %r0, [%d0+8];", "a", 8, 8, 4);
+        proven(
+            "mul.wide.s32 %d2, %r1, 4; add.s64 %d3, %d1, %d2; ld.global.u32 %r0, [%d3];",
+            "b",
+            -8 * GIB,
+            8 * GIB - 4,
+            4,
+        );
+        proven(
+            "mul.wide.u32 %d2, %r1, 4; add.s64 %d3, %d2, %d1; ld.global.u32 %r0, [%d3];",
+            "b",
+            0,
+            16 * GIB - 4,
+            4,
+        );
+        proven("mad.wide.s32 %d2, %r1, -2, %d0; ld.global.u16 %r0, [%d2];", "a", -4 * GIB + 2, 4 * GIB, 2);
+        proven(
+            "cvt.s64.s32 %d2, %r1; shl.b64 %d3, %d2, 3; sub.s64 %d4, %d0, %d3; ld.global.u64 %d5, [%d4];",
+            "a",
+            -16 * GIB + 8,
+            16 * GIB,
+            8,
+        );
+        proven(
+            "mov.u32 %r1, %tid.x; mul.wide.u32 %d2, %r1, 12; add.s64 %d3, %d0, %d2; ld.global.u32 %r0, [%d3];",
+            "a",
+            0,
+            1023 * 12,
+            4,
+        );
+        proven("and.b64 %d2, %d1, 255; add.s64 %d3, %d0, %d2; ld.global.u8 %r0, [%d3];", "a", 0, 255, 1);
+        proven(
+            "selp.b64 %d2, 16, 64, %p0; add.s64 %d3, %d0, %d2; ld.global.v4.u32 {%r0, %r1, %r2, %r3}, [%d3];",
+            "a",
+            16,
+            64,
+            16,
+        );
+        proven(
+            "and.b32 %r1, %r2, -4; mul.wide.u32 %d2, %r1, 2; add.s64 %d3, %d0, %d2; ld.global.u64 %d4, [%d3];",
+            "a",
+            0,
+            8 * GIB - 2,
+            8,
+        );
+    }
+
+    #[test]
+    fn the_last_byte_of_the_zone_is_the_last() {
+        let wide = |by: &str, offset: &str| {
+            format!("mul.wide.s32 %d2, %r1, {by}; add.s64 %d3, %d0, %d2; st.global.u32 [%d3{offset}], %r0;")
+        };
+        proven(&wide("32", ""), "a", -64 * GIB, 64 * GIB - 32, 4);
+        proven(&wide("32", "+28"), "a", -64 * GIB + 28, 64 * GIB - 4, 4);
+        open(&wide("32", "+32"));
+        open(&wide("32", "+-4"));
+        open(&wide("36", ""));
+        proven("ld.global.u8 %r0, [%d0+68719476735];", "a", 64 * GIB - 1, 64 * GIB - 1, 1);
+        open("ld.global.u8 %r0, [%d0+68719476736];");
+        open("mul.wide.u32 %d2, %r1, 16; add.s64 %d3, %d0, %d2; ld.global.u64 %d4, [%d3+16];");
+    }
+
+    #[test]
+    fn what_may_not_be_aligned_is_not_proven() {
+        open("ld.global.u32 %r0, [%d0+2];");
+        open("mul.wide.s32 %d2, %r1, 2; add.s64 %d3, %d0, %d2; ld.global.u32 %r0, [%d3];");
+        open("mul.wide.s32 %d2, %r1, 4; add.s64 %d3, %d0, %d2; ld.global.v2.u32 {%r0, %r1}, [%d3];");
+        // The low bits of a product that wraps around are those of the product.
+        let wraps = |by: &str| {
+            format!(
+                "mul.lo.s32 %r1, %r2, {by}; cvt.u64.u32 %d2, %r1; add.s64 %d3, %d0, %d2; ld.global.u32 %r0, [%d3];"
+            )
+        };
+        proven(&wraps("4"), "a", 0, 4 * GIB - 1, 4);
+        open(&wraps("6"));
+    }
+
+    #[test]
+    fn a_number_that_wraps_around_is_any() {
+        // Without wrapping it would begin with 5, and the access with 1.
+        let low = "add.u32 %r1, %r2, 5; mul.wide.u32 %d2, %r1, 4; add.s64 %d3, %d0, %d2; ld.global.u32 %r0, [%d3+-16];";
+        proven(low, "a", -16, 16 * GIB - 20, 4);
+        // A sum beyond what is signed is negative.
+        let sum = "mov.u32 %r1, %ctaid.x; add.s32 %r2, %r1, %r1; mul.wide.s32 %d2, %r2, 4; add.s64 %d3, %d0, %d2; ld.global.u32 %r0, [%d3];";
+        proven(sum, "a", -8 * GIB, 8 * GIB - 4, 4);
+        let small = "mov.u32 %r1, %ctaid.y; mov.u32 %r2, %ntid.x; mul.lo.s32 %r3, %r1, %r2; mul.wide.s32 %d2, %r3, 4; add.s64 %d3, %d0, %d2; ld.global.u32 %r0, [%d3];";
+        proven(small, "a", 0, 65_534 * 1024 * 4, 4);
+    }
+
+    #[test]
+    fn what_is_not_known_at_all_times_is_not_known() {
+        let access = "add.s64 %d3, %d0, %d2; ld.global.u8 %r0, [%d3];";
+        proven(&format!("cvt.u64.u32 %d2, %r1; {access}"), "a", 0, 4 * GIB - 1, 1);
+        open(access);
+        open(&format!("cvt.u64.u32 %d2, %r1; {access} mov.b64 %d2, %d1;"));
+        open(&format!("cvt.u64.u32 %d2, %r1; cvt.u64.u32 %d2, %r1; {access}"));
+        open(&format!("@%p0 cvt.u64.u32 %d2, %r1; {access}"));
+        open(&format!("mov.b64 %d4, 0; bra M; L: {access} bra M; M: cvt.u64.u32 %d2, %r1; bra L;"));
+        // A pointer that a loop moves on.
+        open("mov.b64 %d2, %d0; L: ld.global.u32 %r0, [%d2]; add.s64 %d2, %d2, 4; bra L;");
+        // One of whose parts something else is made.
+        open("mov.b64 {%r1, %r2}, %d0; mov.b64 %d2, {%r1, %r2}; ld.global.u8 %r0, [%d2];");
+    }
+
+    #[test]
+    fn a_pointer_is_one_whole_parameter_and_numbers() {
+        open("add.s64 %d2, %d0, %d1; ld.global.u8 %r0, [%d2];");
+        open("sub.s64 %d2, %d0, %d1; ld.global.u8 %r0, [%d2];");
+        open("cvt.u64.u32 %d2, %r1; sub.s64 %d3, %d2, %d0; ld.global.u8 %r0, [%d3];");
+        open("shl.b64 %d2, %d0, 1; ld.global.u8 %r0, [%d2];");
+        open("mul.lo.s64 %d2, %d0, 1; ld.global.u8 %r0, [%d2];");
+        open("and.b64 %d2, %d0, -16; ld.global.u8 %r0, [%d2];");
+        open("selp.b64 %d2, %d0, %d1, %p0; ld.global.u8 %r0, [%d2];");
+        open("cvt.u64.u32 %d2, %r1; ld.global.u8 %r0, [%d2];");
+        open("ld.global.u64 %d2, [%d0]; ld.global.u8 %r0, [%d2];");
+        open("cvta.to.shared.u64 %d2, %d0; ld.global.u8 %r0, [%d2];");
+        // Of an offset that comes from memory nothing is known.
+        open("ld.global.u64 %d2, [%d0]; add.s64 %d3, %d0, %d2; ld.global.u8 %r0, [%d3];");
+        proven(
+            "ld.global.u32 %r1, [%d0]; mul.wide.s32 %d2, %r1, 1; add.s64 %d3, %d1, %d2; ld.global.u8 %r0, [%d3];",
+            "b",
+            -2 * GIB,
+            2 * GIB - 1,
+            1,
+        );
+        proven("selp.b64 %d2, %d0, %d0, %p0; ld.global.u8 %r0, [%d2];", "a", 0, 0, 1);
+    }
+}
