@@ -1,8 +1,8 @@
 //! A session that shares memory with others: its code, and what it does with it.
 
 use bulkhead_client::{
-    Buffer, DeviceRange, Entry, Fence, Image, Launch, Parameters, Pattern, Received, Session, Share, Stream,
-    SturdyToken,
+    Buffer, DeviceRange, Entry, Fence, HostBuffer, Image, Launch, Parameters, Pattern, Received, Session,
+    Share, Stream, SturdyToken,
 };
 
 use crate::{kernel::Kernel, neighbour::numbers, patience::until};
@@ -19,9 +19,8 @@ pub const PAGE_BYTES: u64 = 2 << 20;
 /// A kernel that runs until it is told to end.
 pub struct Running {
     session: Session,
-    /// A stream that does not wait for it.
-    beside: Stream,
-    words: Buffer,
+    /// In host memory: what its session pushes is held back while pages wait for it.
+    words: HostBuffer,
     fence: Fence,
 }
 
@@ -40,8 +39,7 @@ impl Running {
     /// # Panics
     /// Where the session is over.
     pub fn end(&self) {
-        let told = self.session.fill(self.beside, self.words.range(0, 4), Pattern::Bits32(1));
-        self.session.wait(told.expect("the session lives")).expect("the session lives");
+        self.words.write(0, &1u32.to_ne_bytes());
         self.session.wait(self.fence).expect("the session lives");
     }
 
@@ -111,16 +109,16 @@ impl Tenant {
     /// Where the session is over.
     #[must_use]
     pub fn runs(&self, to: u64) -> Running {
-        let beside = self.session.create_stream(0).expect("a stream");
-        let words = self.session.allocate(8).expect("two words");
-        self.fill(words.all(), 0);
-        let fence = self.launch("until", &Parameters::new().u32(u32::MAX).buffer(&words).u64(to));
+        let words = self.session.allocate_mapped(8).expect("two words");
+        words.write(0, &[0; 8]);
+        let at = words.address().expect("kernels reach it");
+        let fence = self.launch("until", &Parameters::new().u32(u32::MAX).u64(at).u64(to));
         until("the kernel runs", || {
             let mut began = [0; 4];
-            self.session.read(beside, &mut began, words.range(4, 4)).expect("the session lives");
+            words.read(4, &mut began);
             began != [0; 4]
         });
-        Running { session: self.session.clone(), beside, words, fence }
+        Running { session: self.session.clone(), words, fence }
     }
 
     /// What a kernel of this session loads at an address.
