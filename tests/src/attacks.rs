@@ -11,7 +11,7 @@
 
 use std::{fs, path::PathBuf};
 
-use bulkhead_guard::{confine, parse, print, verify};
+use bulkhead_guard::{Verified, confine, parse, print, verify};
 
 use crate::place::repository;
 
@@ -71,17 +71,15 @@ impl Attack {
         String::from_utf8_lossy(&self.bytes).matches("%d2").count() > 1
     }
 
-    /// What the guard makes of it, and how many bytes of dynamic shared memory every launch of that has to give.
+    /// What the guard makes of it.
     ///
     /// # Errors
     /// With the report where it is refused.
-    pub fn guarded(&self) -> Result<(String, u32), String> {
+    pub fn guarded(&self) -> Result<Verified, String> {
         let text = String::from_utf8(self.bytes.clone()).map_err(|error| error.to_string())?;
         let module = parse(&text).and_then(|module| confine(&module));
         let module = module.map_err(|report| report.render("attack.ptx", &text))?;
-        let verified = verify(&print(&module)).map_err(|report| format!("not verified: {report}"))?;
-        let least = verified.entries().iter().map(|entry| entry.dynamic_shared_min).max();
-        Ok((verified.text().to_owned(), least.unwrap_or_default()))
+        verify(&print(&module)).map_err(|report| format!("not verified: {report}"))
     }
 
     fn read(name: String, bytes: Vec<u8>) -> Result<Self, String> {

@@ -10,7 +10,7 @@ use std::sync::{
 use bulkhead_gpu::{
     Access, DeviceAddress, EntryInfo, Error, FillPattern, Gpu, HostAddress, HostRange, Launch, StreamId,
 };
-use bulkhead_guard::HIDDEN_PARAMETERS;
+use bulkhead_guard::{HIDDEN_PARAMETERS, PointerTerm, Verified};
 use bulkhead_softgpu::{Options, SoftGpu};
 
 use crate::attacks::Attack;
@@ -39,6 +39,37 @@ pub const FORGED: [u64; 6] = [
     16,
     BASE + STRIDE + SLOT / 2 + WINDOW,
 ];
+
+/// Where what is the attacker's own begins and ends: a fast version may run with pointers to these.
+pub const OWN: [u64; 4] =
+    [BASE + WINDOW, BASE + SLOT / 2 - WINDOW - 16, BASE + SLOT / 2 + WINDOW, BASE + SLOT - WINDOW - 16];
+
+/// Code that is loaded.
+pub struct Code {
+    entry: EntryInfo,
+    /// Of a guarded entry: how much dynamic shared memory it has to be given.
+    shared_min: u32,
+    /// Its fast version, and for which pointers it may run.
+    fast: Option<(EntryInfo, Vec<PointerTerm>)>,
+}
+
+impl Code {
+    /// Whether it has a fast version.
+    #[must_use]
+    pub fn is_fast(&self) -> bool {
+        self.fast.is_some()
+    }
+}
+
+/// Whether a pointer keeps a term: the part of the window that it has to point into, and its alignment.
+fn keeps(term: &PointerTerm, values: [u64; 3]) -> bool {
+    let half = |start: u64| start + WINDOW..start + SLOT / 2 - WINDOW;
+    let value = values.get(term.parameter).copied().filter(|_| term.offset == 0);
+    value.is_some_and(|value| {
+        let inside = half(BASE).contains(&value) || (!term.writes && half(BASE + SLOT / 2).contains(&value));
+        inside && value.is_multiple_of(u64::from(term.align))
+    })
+}
 
 /// What became of a launch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,24 +135,67 @@ impl World {
         HostRange { at: HostAddress(self.host.as_ptr().expose_provenance()), bytes: SEEN_BYTES }
     }
 
-    /// Loads a text.
+    /// Loads a text that nothing confines.
     ///
     /// # Errors
     /// Where the software GPU does not know how to run it.
-    pub fn load(&self, text: &str) -> Result<EntryInfo, Error> {
-        let compiled = self.gpu.compile(text)?;
-        let image = self.gpu.install(&compiled)?;
-        let entry = image.entries.into_iter().find(|entry| entry.name == "attack");
-        entry.ok_or_else(|| Error::Image("there is no entry `attack`".to_owned()))
+    pub fn load(&self, text: &str) -> Result<Code, Error> {
+        let mut entries = self.install(text)?;
+        Ok(Code { entry: take(&mut entries, "attack")?, shared_min: 0, fast: None })
     }
 
-    /// Launches an attack with a forged address, and looks what became of it.
+    /// Loads a text that was verified.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn load_verified(&self, verified: &Verified) -> Result<Code, Error> {
+        let mut entries = self.install(verified.text())?;
+        let known = verified.entries().iter().find(|entry| entry.name == "attack");
+        let known = known.ok_or_else(|| Error::Image("the verifier saw no entry `attack`".to_owned()))?;
+        let fast = match &known.fast {
+            Some(fast) => Some((take(&mut entries, &fast.name)?, fast.pointers.clone())),
+            None => None,
+        };
+        Ok(Code { entry: take(&mut entries, "attack")?, shared_min: known.dynamic_shared_min, fast })
+    }
+
+    fn install(&self, text: &str) -> Result<Vec<EntryInfo>, Error> {
+        Ok(self.gpu.install(&self.gpu.compile(text)?)?.entries)
+    }
+
+    /// Launches an attack with a forged address, and its fast version too where its terms are kept, and looks what
+    /// became of it.
     ///
     /// # Errors
     /// Where it was not launched.
-    pub fn attack(&self, attack: &Attack, entry: &EntryInfo, at: u64) -> Result<Outcome, Error> {
+    pub fn attack(&self, attack: &Attack, code: &Code, at: u64) -> Result<Outcome, Error> {
+        let outcome = self.launch(attack, code, &code.entry, [BASE + WINDOW, at, MARK])?;
+        if outcome != Outcome::Nothing {
+            return Ok(outcome);
+        }
+        let Some((fast, terms)) = &code.fast else { return Ok(outcome) };
+        for own in OWN {
+            let values = [own, at, MARK];
+            if terms.iter().all(|term| keeps(term, values)) {
+                let outcome = self.launch(attack, code, fast, values)?;
+                if outcome != Outcome::Nothing {
+                    return Ok(outcome);
+                }
+            }
+        }
+        Ok(Outcome::Nothing)
+    }
+
+    fn launch(
+        &self,
+        attack: &Attack,
+        code: &Code,
+        entry: &EntryInfo,
+        values: [u64; 3],
+    ) -> Result<Outcome, Error> {
         let [blocks, threads, shared_bytes] = attack.launch;
-        let parameters = block(entry, [BASE + WINDOW, at, MARK]);
+        let parameters = block(entry, values);
+        let shared_bytes = shared_bytes.max(code.shared_min);
         let launch =
             Launch { grid: [blocks, 1, 1], block: [threads, 1, 1], shared_bytes, parameters: &parameters };
         self.gpu.launch(self.stream, entry.id, &launch)?;
@@ -147,6 +221,12 @@ impl World {
         let bytes: Vec<u8> = longs.flat_map(u64::to_le_bytes).collect();
         Ok(bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect())
     }
+}
+
+fn take(entries: &mut Vec<EntryInfo>, name: &str) -> Result<EntryInfo, Error> {
+    let index = entries.iter().position(|entry| entry.name == name);
+    let index = index.ok_or_else(|| Error::Image(format!("there is no entry `{name}`")))?;
+    Ok(entries.swap_remove(index))
 }
 
 /// The parameters, and behind them what the guard has appended.

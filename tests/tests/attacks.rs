@@ -20,7 +20,7 @@ use bulkhead_tests::{
     patience::until,
     place::repository,
     skip::skipped,
-    world::{FORGED, MARK, Outcome, SECRET, World},
+    world::{FORGED, MARK, OWN, Outcome, SECRET, World},
 };
 
 const FIRST: Stream = Stream::DEFAULT;
@@ -289,6 +289,7 @@ fn there_are_attacks_of_every_class() {
         ("names", 15),
         ("narrow", 5),
         ("offsets", 10),
+        ("proofs", 15),
         ("shared", 12),
         ("undefined", 6),
     ] {
@@ -337,19 +338,18 @@ fn the_guard_says_of_every_attack_what_its_file_says() {
 
 #[test]
 fn without_the_guard_the_same_attacks_do_harm_and_with_it_none_does() {
-    let (mut harm, mut wrong) = ([0; 3], Vec::new());
+    let (mut harm, mut fast, mut wrong) = ([0; 3], 0, Vec::new());
     let (mut world, confined_world) = (World::new(false).unwrap(), World::new(true).unwrap());
     for attack in attacks::all() {
         if !matches!(attack.must, Must::Confined | Must::Silent) {
             continue;
         }
         let addresses = if attack.takes_addresses() { &FORGED[..] } else { &FORGED[..1] };
-        let (text, least) = attack.guarded().unwrap();
-        let mut launched = attack.clone();
-        launched.launch[2] = launched.launch[2].max(least);
-        let entry = confined_world.load(&text).unwrap_or_else(|error| panic!("{}: {error}", attack.name));
-        for at in addresses {
-            let outcome = confined_world.attack(&launched, &entry, *at).unwrap();
+        let code = confined_world.load_verified(&attack.guarded().unwrap());
+        let code = code.unwrap_or_else(|error| panic!("{}: {error}", attack.name));
+        fast += usize::from(code.is_fast());
+        for at in addresses.iter().chain(&OWN) {
+            let outcome = confined_world.attack(&attack, &code, *at).unwrap();
             assert_eq!(outcome, Outcome::Nothing, "{}, confined, with {at:#x}", attack.name);
         }
         if attack.harmless.is_some() {
@@ -378,8 +378,10 @@ fn without_the_guard_the_same_attacks_do_harm_and_with_it_none_does() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let [lost, damage, leak] = harm;
     println!(
-        "without the guard {lost} attacks end the context, {damage} change and {leak} read others' memory"
+        "without the guard {lost} attacks end the context, {damage} change and {leak} read others' memory; with it \
+         {fast} have a fast version"
     );
+    assert!(fast > 30, "{fast} attacks have a fast version");
     assert!(lost > 50 && damage > 40 && leak > 5 && lost + damage + leak > 100, "{harm:?}");
 }
 
