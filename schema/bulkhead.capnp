@@ -386,6 +386,32 @@ struct HostBufferCreated {
 struct ModuleLoaded {
   module @0 :GpuModule;
   entries @1 :List(Entry);
+  data @2 :ModuleData;
+}
+
+struct ModuleData {
+  # The module-scope variables of loaded code, which lie side by side in one block. The client allocates and fills it,
+  # and every entry takes its address as the last of its parameters. Where it has no bytes, there is none.
+
+  bytes @0 :UInt64;           # It begins at a multiple of 512.
+  initial @1 :Data;           # What it begins with; the rest is zero.
+  relocations @2 :List(Relocation);
+  variables @3 :List(DataVariable);
+}
+
+struct Relocation {
+  # A number in the block: the low `bytes` of (address of the block + `to`) >> `shift`.
+
+  at @0 :UInt64;
+  to @1 :UInt64;
+  shift @2 :UInt8;
+  bytes @3 :UInt8;
+}
+
+struct DataVariable {
+  name @0 :Text;
+  at @1 :UInt64;
+  bytes @2 :UInt64;
 }
 
 struct FenceCreated { fence @0 :GpuFence; }

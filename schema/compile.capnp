@@ -13,4 +13,5 @@ struct Compiled {
 struct Ptx {
   text @0 :Text;              # The guard's canonical print.
   entries @1 :List(Text);     # Names of the entries, in the order of the source.
+  data @2 :B.ModuleData;      # What the entries take the address of as their last parameter, if it has any bytes.
 }

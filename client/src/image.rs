@@ -2,15 +2,22 @@
 
 use std::sync::Arc;
 
-use bulkhead_schema::{Error, ErrorCode, Handle, bulkhead_capnp as rpc};
+use bulkhead_schema::{DataVariable, Error, ErrorCode, Handle, ModuleData, bulkhead_capnp as rpc};
 
-use crate::{Session, connection::broken};
+use crate::{Buffer, DeviceRange, Pattern, Session, Stream, connection::broken};
 
 /// A loaded image. Unloaded when the image and all of its entries have been dropped.
 #[derive(Clone)]
 pub struct Image {
     pub(crate) held: Arc<Held>,
     pub(crate) entries: Arc<[Entry]>,
+    pub(crate) data: Option<Arc<Data>>,
+}
+
+/// Memory of the session's in which an image's module-scope variables lie.
+pub(crate) struct Data {
+    pub(crate) memory: Buffer,
+    variables: Vec<DataVariable>,
 }
 
 /// The reference to the kernel's `GpuModule`.
@@ -44,6 +51,55 @@ impl Image {
                 .remedy(format!("it has: {}", names.join(", ")))
         })
     }
+
+    /// The module-scope variable with a name. It lies in the session's memory until the image is dropped.
+    ///
+    /// # Errors
+    /// `notFound` where the image has none of this name that code names.
+    pub fn variable(&self, name: &str) -> Result<DeviceRange, Error> {
+        let data = self.data.as_ref();
+        let found = data.and_then(|data| {
+            let variable = data.variables.iter().find(|variable| variable.name == name)?;
+            Some(data.memory.range(variable.at, variable.bytes))
+        });
+        found.ok_or_else(|| Error::new(ErrorCode::NotFound, format!("the image has no variable {name}")))
+    }
+
+    /// The address of the module-scope variable with a name, as kernels know it.
+    ///
+    /// # Errors
+    /// As [`Image::variable`].
+    pub fn variable_address(&self, name: &str) -> Result<u64, Error> {
+        let range = self.variable(name)?;
+        let data = self.data.as_ref().map_or(0, |data| data.memory.address() - data.memory.offset());
+        Ok(data + range.offset)
+    }
+
+    /// The memory that holds the image's module-scope variables, where it has any.
+    #[must_use]
+    pub fn variables(&self) -> Option<&Buffer> {
+        self.data.as_ref().map(|data| &data.memory)
+    }
+}
+
+impl Session {
+    /// Memory for an image's variables, filled as the image says.
+    pub(crate) fn place_data(&self, data: ModuleData) -> Result<Option<Arc<Data>>, Error> {
+        data.check()?;
+        if data.bytes == 0 {
+            return Ok(None);
+        }
+        let memory = self.allocate(data.bytes)?;
+        let content = data.content(memory.address());
+        let stream = Stream::DEFAULT;
+        self.fill(stream, memory.range(0, data.bytes), Pattern::Bits8(0))?;
+        if !content.is_empty() {
+            self.write(stream, memory.range(0, content.len() as u64), &content)?;
+        }
+        // Work of any stream may use it from here on.
+        self.wait(self.fence(stream))?;
+        Ok(Some(Arc::new(Data { memory, variables: data.variables })))
+    }
 }
 
 /// An entry of an image.
@@ -57,6 +113,8 @@ pub struct Entry {
     pub parameters: Vec<Parameter>,
     /// Length of the block in bytes.
     pub parameter_bytes: usize,
+    /// Where in the block the address of the image's variables goes, and that address; it is none of the parameters.
+    pub data: Option<(u32, u64)>,
     /// Most threads a block may have.
     pub threads_max: u32,
     /// Static shared memory in bytes.
@@ -83,6 +141,25 @@ pub struct Parameter {
 }
 
 impl Entry {
+    /// Takes the address of the image's variables off its parameters: launches fill it in.
+    pub(crate) fn with_data(mut self, address: u64) -> Result<Self, Error> {
+        let last = self.parameters.pop().filter(|last| last.bytes == 8);
+        let last = last.ok_or_else(|| {
+            Error::new(ErrorCode::Protocol, format!("{} takes no address of its variables", self.name))
+        })?;
+        self.data = Some((last.offset, address));
+        Ok(self)
+    }
+
+    /// Writes the address of the image's variables into a parameter block.
+    #[inline]
+    pub fn place_data(&self, block: &mut [u8]) {
+        let Some((offset, address)) = self.data else { return };
+        if let Some(place) = block.get_mut(offset as usize..).and_then(|rest| rest.get_mut(..8)) {
+            place.copy_from_slice(&address.to_ne_bytes());
+        }
+    }
+
     pub(crate) fn read(entry: rpc::entry::Reader<'_>) -> Result<Self, Error> {
         let parameters = entry.get_parameters().map_err(broken)?;
         let name = entry.get_name().map_err(broken)?;
@@ -94,6 +171,7 @@ impl Entry {
                 .map(|parameter| Parameter { offset: parameter.get_offset(), bytes: parameter.get_bytes() })
                 .collect(),
             parameter_bytes: entry.get_parameter_bytes() as usize,
+            data: None,
             threads_max: entry.get_threads_max(),
             shared_bytes: entry.get_shared_bytes(),
             local_bytes: entry.get_local_bytes(),

@@ -93,5 +93,6 @@ impl Parameters {
             block[parameter.offset as usize..][..bytes.len()].copy_from_slice(bytes);
             from = rest;
         }
+        entry.place_data(block);
     }
 }

@@ -15,7 +15,7 @@ use bulkhead_ring::{
     Bind, CompletionReader, Copy, Ended, Full, LaunchShape, Pattern, Producer, Record,
     memory::{Completion, Ring, Window, create_sealed_copy},
 };
-use bulkhead_schema::{Error, ErrorCode, Handle, bulkhead_capnp as rpc, limits};
+use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, bulkhead_capnp as rpc, limits};
 use parking_lot::Mutex;
 
 use crate::{
@@ -299,7 +299,7 @@ impl Session {
         let copied =
             copied.map_err(|error| Error::new(ErrorCode::OutOfMemory, format!("the image: {error}")))?;
         descriptors::present(&socket, token, Some(copied.as_fd()))?;
-        let (key, entries) = self.inner.remote.call(move |context| async move {
+        let (key, entries, data) = self.inner.remote.call(move |context| async move {
             let mut load = context.loader()?.load_image_request();
             let (low, high) = token.split_at(8);
             let half = |half: &[u8]| u64::from_le_bytes(half.try_into().unwrap_or_default());
@@ -309,12 +309,18 @@ impl Session {
             let response = load.send().promise.await.map_err(broken)?;
             let loaded = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
             let entries = loaded.get_entries().map_err(broken)?;
-            let entries: Result<Arc<[Entry]>, Error> = entries.iter().map(Entry::read).collect();
+            let entries: Result<Vec<Entry>, Error> = entries.iter().map(Entry::read).collect();
+            let data = ModuleData::read(loaded.get_data().map_err(broken)?);
             let key = context.hold(Capability::Module(loaded.get_module().map_err(broken)?));
-            Ok((key, entries?))
+            Ok((key, entries?, data?))
         })?;
         let held = Arc::new(image::Held { session: self.clone(), key });
-        Ok(Image { held, entries })
+        let data = self.place_data(data)?;
+        let entries = match data.as_ref().map(|data| data.memory.address()) {
+            Some(address) => entries.into_iter().map(|entry| entry.with_data(address)).collect(),
+            None => Ok(entries.into()),
+        };
+        Ok(Image { held, entries: entries?, data })
     }
 
     /// Allows launches of an entry with up to `bytes` of dynamic shared memory. A remote call.

@@ -11,7 +11,9 @@ use std::{
 
 use bulkhead_fatbin::Image;
 use bulkhead_guard::ast::{FunctionKind, Item, Module};
-use bulkhead_schema::{Error, ErrorCode, compile_capnp::compiled, limits};
+use bulkhead_schema::{
+    DataVariable, Error, ErrorCode, ModuleData, Relocation, compile_capnp::compiled, limits,
+};
 use rustix::process::{Resource, Rlimit};
 
 /// Runs a compile process: the image behind `input`, for devices of `architecture` (90 for sm_90).
@@ -25,9 +27,10 @@ pub fn run(input: OwnedFd, output: OwnedFd, architecture: u32) -> io::Result<()>
     let mut message = capnp::message::Builder::new_default();
     let answer = message.init_root::<compiled::Builder<'_>>();
     match compile(&bytes, architecture) {
-        Ok((text, names)) => {
+        Ok(Compiled { text, entries: names, data }) => {
             let mut ptx = answer.init_ptx();
             ptx.set_text(&text);
+            data.write(ptx.reborrow().init_data());
             let count = u32::try_from(names.len()).unwrap_or(u32::MAX);
             let mut entries = ptx.init_entries(count);
             for (index, name) in (0..count).zip(&names) {
@@ -57,11 +60,22 @@ fn confine_process() -> io::Result<()> {
     Ok(())
 }
 
-/// The canonical print of an image's PTX and the names of its entries.
+/// What becomes of an image.
+#[derive(Debug)]
+pub struct Compiled {
+    /// The canonical print of its PTX.
+    pub text: String,
+    /// The names of its entries.
+    pub entries: Vec<String>,
+    /// Its module-scope variables.
+    pub data: ModuleData,
+}
+
+/// Confines an image's PTX.
 ///
 /// # Errors
 /// With `imageInvalid` where it is no image or not PTX, `imageRefused` where the guard does not let it in.
-pub fn compile(image: &[u8], architecture: u32) -> Result<(String, Vec<String>), Error> {
+pub fn compile(image: &[u8], architecture: u32) -> Result<Compiled, Error> {
     if image.len() as u64 > limits::IMAGE_BYTES_MAX {
         return Err(Error::new(ErrorCode::LimitReached, "the image is too large"));
     }
@@ -90,7 +104,22 @@ pub fn compile(image: &[u8], architecture: u32) -> Result<(String, Vec<String>),
     if names.len() > limits::ENTRIES_MAX as usize {
         return Err(Error::new(ErrorCode::LimitReached, format!("the image has {} entries", names.len())));
     }
-    Ok((bulkhead_guard::print(&confined), names))
+    let data = described(bulkhead_guard::data(&module));
+    data.check()?;
+    Ok(Compiled { text: bulkhead_guard::print(&confined), entries: names, data })
+}
+
+/// A block as messages have it.
+fn described(block: bulkhead_guard::data::Data) -> ModuleData {
+    use bulkhead_guard::data as guard;
+    let relocation = |guard::Relocation { at, to, shift, bytes }| Relocation { at, to, shift, bytes };
+    let variable = |guard::DataVariable { name, at, bytes }| DataVariable { name, at, bytes };
+    ModuleData {
+        bytes: block.bytes,
+        initial: block.initial,
+        relocations: block.relocations.into_iter().map(relocation).collect(),
+        variables: block.variables.into_iter().map(variable).collect(),
+    }
 }
 
 fn entries(module: &Module) -> Vec<String> {

@@ -167,7 +167,8 @@ impl Kernel {
             buffer.set_writable(true);
         });
         assert_eq!(self.answer(id), Answer::Done);
-        let (text, names) = bulkhead_executor::compiler::compile(COUNTDOWN.as_bytes(), 90).unwrap();
+        let bulkhead_executor::compiler::Compiled { text, entries: names, .. } =
+            bulkhead_executor::compiler::compile(COUNTDOWN.as_bytes(), 90).unwrap();
         assert_eq!(names, ["countdown"]);
         let text = memory::create_sealed_copy("image", text.as_bytes()).unwrap();
         let id = self.ask(Some(text.as_fd()), |request| {

@@ -22,7 +22,8 @@
 //! 4. An access to the constant bank lies inside a declared variable, one to parameters inside a declared
 //!    parameter that is not hidden.
 //! 5. A shared access is aligned and lies in what the block has allocated, between the first and the last byte of
-//!    the entry's shared variables, so it reaches neither beyond that nor the driver's first KiB.
+//!    the entry's shared variables, so it reaches neither beyond that nor the driver's first KiB. All that lies
+//!    between is zeroed at entry.
 //! 6. No register, predicate or carry flag is read before it is written on every path to it: undefined
 //!    registers hold other sessions' values, and the assembler may take one undefined register for two.
 //! 7. The guard's registers (`%bh_...`) are written only by the prologue and by the sequences of 2, 3, 4 and 5.
@@ -56,8 +57,8 @@
 //! ```
 //!
 //! The prologue loads the hidden parameters into `%bh_base`, `%bh_loadmask` and `%bh_storemask`, zeroes the local
-//! variable, and, where shared accesses need it, sets `%bh_low` and `%bh_top` to where the entry's shared
-//! variables begin and end. Shared accesses off one register between which a thread cannot turn away are a
+//! variable, and, where there is shared memory, sets `%bh_low` and `%bh_top` to where the entry's shared
+//! variables begin and end, and has all threads of the block zero what lies between, ending with `bar.sync 0`. Shared accesses off one register between which a thread cannot turn away are a
 //! *run*: they are clamped together, to where the whole run is inside, so ptxas computes one clamp for all. A
 //! run's span is never more than the entry's static variables hold, or, where it has dynamic shared memory, than
 //! every launch gives: whoever launches an entry gives it at least [`VerifiedEntry::dynamic_shared_min`].
@@ -70,6 +71,12 @@
 //! have to be is in [`FastVersion::pointers`]: whoever launches it checks them, and launches the entry itself
 //! where they are not.
 //!
+//! # Module-scope variables
+//! There is no `.global` variable in a confined text. [`confine`] lays those of the tenant out in one block
+//! ([`data`]), whose address every entry takes as its last visible parameter, and writes sums of that and a number
+//! for their names. To [`verify`] it is a parameter like any other. `.const` variables lie in the block too where the
+//! host has to write one of them or a generic address is made of one; else they stay in the constant bank.
+//!
 //! # Calls and generic addresses
 //! Neither is in a confined text, so that [`verify`] has no rule for them; [`confine`] takes them away:
 //! - A function is inlined where it is called, its `.param` variables become registers, and the local variables
@@ -81,18 +88,21 @@
 //!   that the address is of it. What is neither shared nor local is global, whatever it is.
 //!
 //! # What is not confined yet
-//! - A block may read what an earlier block left in shared memory, and a lane may read by `shfl.sync` what an
-//!   inactive lane's register happens to hold.
+//! - `shfl.sync` from a lane that does not take part returns what that lane's register happens to hold. Where the
+//!   lane has no thread (a block that does not fill its last warp), or its thread has ended or never wrote the
+//!   register, that can be a word of another session's. Nothing in PTX names the lanes that take part *and* costs
+//!   less than the shuffle: the register that ptxas chooses cannot be zeroed from here.
 //! - Nothing bounds how long an entry runs: there is no poll in loops, and `bar.warp.sync`, `shfl.sync`, `vote.sync`,
 //!   `match.sync` and `redux.sync` with lanes that wait elsewhere wait for ever.
-//! - `printf`, `assert`, module-scope `.global` variables that are written, recursion, indirect calls, addresses
-//!   of functions, textures and tensor cores are refused; the message names the isolated domain.
+//! - `assert`, managed variables, recursion, indirect calls, addresses of functions, textures and tensor cores are
+//!   refused; the message names the isolated domain.
 //!
 //! # Trust
 //! [`verify`], the parser, the print, the opcode table and what follows from instructions (`flow.rs`, `facts.rs`) are trusted; [`confine`] is not. So are ptxas and the
 //! driver: nothing here looks at machine code.
 
 pub mod ast;
+pub mod data;
 pub mod limits;
 pub mod tokens;
 
@@ -111,7 +121,7 @@ mod table;
 mod verify;
 mod window;
 
-pub use confine::{confine, confine_recovering};
+pub use confine::{confine, confine_recovering, data};
 pub use examine::{Doing, Examination, Explained, Handling, examine};
 pub use names::{HIDDEN_PARAMETERS, is_fast_version};
 pub use parse::{parse, parse_recovering};

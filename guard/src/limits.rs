@@ -32,6 +32,12 @@ pub const PTX_VERSION_MIN: (u32, u32) = (6, 0);
 pub const PTX_VERSION_MAX: (u32, u32) = (9, 0);
 /// Bytes of the constant bank that a module's variables share.
 pub const CONSTANT_BYTES_MAX: u64 = 64 << 10;
+/// Bytes of a module's block, in which its `.global` variables lie.
+pub const DATA_BYTES_MAX: u64 = 4 << 30;
+/// Bytes of a module's block that are not zero from the start: they travel in one message.
+pub const DATA_INITIAL_BYTES_MAX: u64 = 256 << 10;
+/// Largest alignment of a variable in a module's block, and that of the block itself.
+pub const DATA_ALIGN_MAX: u64 = 512;
 /// Bytes of local variables of one entry: the driver's pool for local memory is shared by all sessions.
 pub const LOCAL_BYTES_MAX: u64 = 8 << 10;
 /// Bytes of parameters of one entry, hidden ones included.

@@ -6,7 +6,7 @@ use bulkhead_guard::{HIDDEN_PARAMETERS, PointerTerm, confine, parse, print, veri
 const SOURCE: &str = ".version 8.0
 .target sm_75
 .address_size 64
-.const .align 4 .b8 table[64];
+.const .align 4 .b8 table[64] = {1};
 .visible .entry k(.param .u64 p, .param .u32 n)
 .maxntid 256
 {

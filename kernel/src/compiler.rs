@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_schema::{Error, ErrorCode, compile_capnp, limits};
+use bulkhead_schema::{Error, ErrorCode, ModuleData, compile_capnp, limits};
 use capnp::{Word, message::ReaderOptions, serialize};
 use rustix::{
     fs::{MemfdFlags, SealFlags},
@@ -46,6 +46,8 @@ pub(crate) struct Compiled {
     /// How long that is.
     pub(crate) bytes: u64,
     pub(crate) entries: u32,
+    /// What the client is told of its variables, with which the kernel has nothing to do.
+    pub(crate) data: ModuleData,
 }
 
 /// Starts compile processes, so many at a time.
@@ -211,6 +213,7 @@ async fn read(output: OwnedFd) -> Result<Compiled, Error> {
         let message = format!("the image has {entries} entries; {} is the limit", limits::ENTRIES_MAX);
         return Err(Error::new(ErrorCode::LimitReached, message));
     }
+    let data = ModuleData::read(ptx.get_data().map_err(nonsense)?)?;
     let text = ptx.get_text().map_err(nonsense)?.as_bytes();
     if text.len() as u64 > limits::PTX_BYTES_MAX {
         return Err(too_long());
@@ -223,7 +226,7 @@ async fn read(output: OwnedFd) -> Result<Compiled, Error> {
         tokio::task::yield_now().await;
     }
     rustix::fs::fcntl_add_seals(&copy, every).map_err(|error| failed(error.into()))?;
-    Ok(Compiled { text: copy.into(), bytes: at, entries })
+    Ok(Compiled { text: copy.into(), bytes: at, entries, data })
 }
 
 /// An error as a compile process tells it: it may say what is wrong with the image, and nothing about anything else.

@@ -7,6 +7,7 @@ use parking_lot::RwLock;
 use crate::abi::{Out, OutMaybe};
 use crate::driver::{Driver, VERSION, driver};
 use crate::handle::{Kind, decode, encode};
+use crate::printf;
 use crate::query::of;
 use crate::status::{Answer, Status};
 use crate::storage::Storage;
@@ -286,12 +287,16 @@ pub(crate) fn api_version(context: u64, to: Out<u32>) -> Answer {
 
 pub(crate) fn synchronize() -> Answer {
     let (driver, _) = driver_and_current()?;
-    driver.streams.synchronize_all(&driver.session)
+    let waited = driver.streams.synchronize_all(&driver.session);
+    printf::flush(driver);
+    waited
 }
 
 pub(crate) fn synchronize_one(context: u64) -> Answer {
     let (driver, _) = named(context)?;
-    driver.streams.synchronize_all(&driver.session)
+    let waited = driver.streams.synchronize_all(&driver.session);
+    printf::flush(driver);
+    waited
 }
 
 pub(crate) fn limit(to: Out<usize>, limit: u32) -> Answer {

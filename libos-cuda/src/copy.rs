@@ -6,6 +6,7 @@ use crate::device::{DeviceRange, Fence};
 use crate::driver::Driver;
 use crate::memory::Place;
 use crate::order::Target;
+use crate::printf;
 use crate::status::{Answer, Status};
 
 /// When a copy's call returns.
@@ -99,6 +100,9 @@ pub(crate) fn copy(driver: &Driver, order: Order, to: End, from: End, bytes: usi
         let piece = to.piece(driver, left)?.min(from.piece(driver, left)?);
         copy_piece(driver, order, to, from, piece)?;
         done += piece;
+    }
+    if order.until == Until::Done {
+        printf::flush(driver);
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use crate::abi::{NullStream, Out};
 use crate::context::driver_and_current;
 use crate::device::{self, Fence, Session};
 use crate::driver::{Driver, driver};
+use crate::printf;
 use crate::status::{Answer, Status};
 
 const DISABLE_TIMING: u32 = 2;
@@ -127,7 +128,11 @@ pub(crate) fn query(event: u64) -> Answer {
 pub(crate) fn synchronize(event: u64) -> Answer {
     let driver = driver()?;
     match driver.events.get(event)?.fence() {
-        Some(fence) => driver.session.wait(fence).map_err(|error| Status::of(&error)),
+        Some(fence) => {
+            let waited = driver.session.wait(fence).map_err(|error| Status::of(&error));
+            printf::flush(driver);
+            waited
+        }
         None => Ok(()),
     }
 }

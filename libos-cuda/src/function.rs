@@ -31,6 +31,8 @@ pub(crate) struct Function {
     pub(crate) handle: Handle,
     /// Its parameters, in order.
     pub(crate) parameters: Box<[Slot]>,
+    /// Bytes of the parameter block up to where the program's own parameters end.
+    pub(crate) own_bytes: usize,
     /// Size of the parameter block.
     pub(crate) parameter_bytes: usize,
     /// Whether the parameters leave bytes of the block unwritten.
@@ -70,12 +72,15 @@ impl Function {
         if end > entry.parameter_bytes {
             return Err(Status::INVALID_IMAGE);
         }
+        // The address of the image's variables comes last, and is ours to write.
+        let own_bytes = if entry.data.is_some() { end } else { entry.parameter_bytes };
         Ok(Function {
             name: CString::new(entry.name.as_str()).map_err(|_| Status::INVALID_IMAGE)?,
             handle: entry.handle,
             parameters: parameters.into(),
             parameter_bytes: entry.parameter_bytes,
             has_gaps: written != entry.parameter_bytes,
+            own_bytes,
             dynamic_shared_max: AtomicU32::new(limits.shared_bytes.saturating_sub(entry.shared_bytes)),
             live: AtomicBool::new(true),
             library,

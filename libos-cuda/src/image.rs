@@ -8,10 +8,12 @@ use bulkhead_fatbin::{Image, Needed, needed};
 use bulkhead_schema::limits::IMAGE_BYTES_MAX;
 
 use crate::abi::ImagePointer;
-use crate::device::ErrorCode;
+use crate::device::{DeviceRange, ErrorCode, Image as DeviceImage};
 use crate::driver::Driver;
 use crate::function::Function;
 use crate::handle::{Kind, decode, encode};
+use crate::memory::What;
+use crate::printf;
 use crate::report;
 use crate::status::Status;
 
@@ -20,6 +22,9 @@ pub(crate) struct Loaded {
     driver: &'static Driver,
     /// Name and handle of every entry, in the order of the image.
     pub(crate) functions: Vec<(String, u64)>,
+    image: DeviceImage,
+    /// Where its variables lie, if it has any.
+    data: Option<u64>,
 }
 
 impl Loaded {
@@ -28,10 +33,24 @@ impl Loaded {
         let found = self.functions.iter().find(|(known, _)| known == name);
         found.map(|(_, handle)| *handle).ok_or(Status::NOT_FOUND)
     }
+
+    /// Where the variable of a name lies.
+    pub(crate) fn range(&self, name: &str) -> Result<DeviceRange, Status> {
+        self.image.variable(name).map_err(|_| Status::NOT_FOUND)
+    }
+
+    /// Address and length of the variable of a name.
+    pub(crate) fn variable(&self, name: &str) -> Result<(u64, usize), Status> {
+        let address = self.image.variable_address(name).map_err(|_| Status::NOT_FOUND)?;
+        let range = self.image.variable(name).map_err(|_| Status::NOT_FOUND)?;
+        Ok((address, usize::try_from(range.bytes).map_err(|_| Status::NOT_FOUND)?))
+    }
 }
 
 impl Drop for Loaded {
     fn drop(&mut self) {
+        let data = self.data.map(|at| self.driver.memory.take(at, |what| matches!(what, What::Variables(_))));
+        drop(data);
         for (_, handle) in &self.functions {
             if let Some(function) =
                 decode(Kind::Function, *handle).ok().and_then(|(_, index)| self.driver.functions.get(index))
@@ -137,7 +156,14 @@ pub(crate) fn load(
         let index = driver.functions.push(function).map_err(failed)?;
         functions.push((entry.name.clone(), encode(Kind::Function, 1, index)));
     }
-    Ok(Arc::new(Loaded { driver, functions }))
+    let data = image.variables().map(|memory| (memory.address(), memory.bytes()));
+    if let Some((address, bytes)) = data {
+        driver.memory.insert(address, bytes, What::Variables(image.clone()), 0).map_err(failed)?;
+    }
+    let data = data.map(|(address, _)| address);
+    let loaded = Arc::new(Loaded { driver, functions, image, data });
+    printf::note(&loaded);
+    Ok(loaded)
 }
 
 /// Notes the module through which functions are reached.

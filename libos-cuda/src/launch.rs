@@ -35,11 +35,13 @@ impl Source<'_> {
                 }
             }
             Source::Block(content) => {
-                if let Some(content) = content.get(..block.len()) {
+                let own = function.own_bytes.min(block.len());
+                if let (Some(block), Some(content)) = (block.get_mut(..own), content.get(..own)) {
                     block.copy_from_slice(content);
                 }
             }
         }
+        function.entry.place_data(block);
     }
 }
 
@@ -91,7 +93,7 @@ fn launch_one(
     } else {
         Source::Block(extra.block()?)
     };
-    if matches!(source, Source::Block(block) if block.len() < function.parameter_bytes) {
+    if matches!(source, Source::Block(block) if block.len() < function.own_bytes) {
         return Err(Status::INVALID_VALUE);
     }
     driver.streams.submit(&driver.session, target, |stream| {

@@ -39,6 +39,7 @@ mod occupancy;
 mod order;
 mod pointer;
 mod pool;
+mod printf;
 mod proc_address;
 mod query;
 mod refused;

@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use crate::abi::{ImagePointer, InSlice, Out, OutMaybe, OutSlice, Text};
 use crate::driver::{Driver, driver};
 use crate::image::{self, Loaded};
-use crate::module::{Module, OF_A_LIBRARY, count_of, write_functions};
+use crate::module::{Module, OF_A_LIBRARY, count_of, write_functions, write_global};
+use crate::printf;
 use crate::status::{Answer, Status};
 
 /// A library.
@@ -70,6 +71,7 @@ pub(crate) fn load_file(
 
 pub(crate) fn unload(library: u64) -> Answer {
     let driver = driver()?;
+    printf::flush(driver);
     let library = driver.libraries.remove(library)?;
     if let Some(module) = library.module.lock().take() {
         drop(driver.modules.remove(module)?);
@@ -117,9 +119,15 @@ pub(crate) fn module_of(driver: &'static Driver, library: u64) -> Result<u64, St
     Ok(module)
 }
 
-/// An image with variables of its own is refused when it is loaded, so there is none to find.
-pub(crate) fn global(_to: OutMaybe<u64>, _bytes: OutMaybe<usize>, library: u64, _name: Text) -> Answer {
+pub(crate) fn global(to: OutMaybe<u64>, bytes: OutMaybe<usize>, library: u64, name: Text) -> Answer {
     let driver = driver()?;
-    driver.libraries.get(library)?.loaded("cuLibraryGetGlobal", driver, library)?;
+    let found = driver.libraries.get(library)?;
+    write_global(&to, &bytes, found.loaded("cuLibraryGetGlobal", driver, library)?, &name)
+}
+
+/// An image with managed variables is refused when it is loaded, so there is none to find.
+pub(crate) fn managed(_to: OutMaybe<u64>, _bytes: OutMaybe<usize>, library: u64, _name: Text) -> Answer {
+    let driver = driver()?;
+    driver.libraries.get(library)?.loaded("cuLibraryGetManaged", driver, library)?;
     Err(Status::NOT_FOUND)
 }

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::abi::{Host, NullStream, Out, OutMaybe};
 use crate::context::driver_and_current;
-use crate::device::{Buffer, DeviceRange, HostBuffer, HostSpan};
+use crate::device::{Buffer, DeviceRange, HostBuffer, HostSpan, Image};
 use crate::driver::{Driver, driver};
 use crate::ipc::Opened;
 use crate::map::Map;
@@ -28,6 +28,8 @@ pub(crate) enum What {
     Opened(Opened),
     /// Memory of the device's, at an address that the program chose.
     Reached(Reached),
+    /// The variables of an image.
+    Variables(Image),
     /// The host's memory, which the device copies from and to without staging; with its flags.
     Pinned(HostBuffer, u32),
 }
@@ -83,6 +85,9 @@ impl Memory {
             What::Device(buffer) => Place::Device(buffer.range(offset, bytes)),
             What::Opened(opened) => Place::Device(opened.share.range(opened.offset() + offset, bytes)),
             What::Reached(reached) => Place::Device(reached.share.range(offset, bytes)),
+            What::Variables(image) => {
+                Place::Device(image.variables().ok_or(Status::UNKNOWN)?.range(offset, bytes))
+            }
             What::Pinned(buffer, _) => Place::Pinned(buffer.span(offset, bytes)),
         })
     }
@@ -237,7 +242,9 @@ pub(crate) fn host_flags(to: Out<u32>, host: Host) -> Answer {
     match &region.what {
         // With unified addresses NVIDIA's driver reports these two for all pinned memory.
         What::Pinned(_, flags) => to.set(*flags | PORTABLE_AND_MAPPED),
-        What::Device(_) | What::Opened(_) | What::Reached(_) => return Err(Status::INVALID_VALUE),
+        What::Device(_) | What::Opened(_) | What::Reached(_) | What::Variables(_) => {
+            return Err(Status::INVALID_VALUE);
+        }
     }
     Ok(())
 }
@@ -257,7 +264,7 @@ pub(crate) fn device_pointer(driver: &Driver, address: u64) -> Option<u64> {
     let (start, _, region) = driver.memory.region(address)?;
     match &region.what {
         What::Pinned(buffer, _) => buffer.address()?.checked_add(address - start),
-        What::Device(_) | What::Opened(_) | What::Reached(_) => None,
+        What::Device(_) | What::Opened(_) | What::Reached(_) | What::Variables(_) => None,
     }
 }
 

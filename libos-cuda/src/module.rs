@@ -7,6 +7,7 @@ use crate::abi::{ImagePointer, InSlice, Out, OutMaybe, OutSlice, Room, Text};
 use crate::context::driver_and_current;
 use crate::driver::driver;
 use crate::image::{self, Loaded};
+use crate::printf;
 use crate::status::{Answer, Status};
 
 /// `CU_MODULE_LAZY_LOADING`.
@@ -95,6 +96,7 @@ pub(crate) fn unload(module: u64) -> Answer {
     if driver.modules.get(module)?.context == OF_A_LIBRARY {
         return Err(Status::NOT_PERMITTED);
     }
+    printf::flush(driver);
     driver.modules.remove(module).map(drop)
 }
 
@@ -124,8 +126,19 @@ pub(crate) fn write_functions(loaded: &Loaded, to: &OutSlice<u64>, count: u32) {
     to.write(handles.get(..count).unwrap_or_default());
 }
 
-/// An image with variables of its own is refused when it is loaded, so there is none to find.
-pub(crate) fn global(_to: OutMaybe<u64>, _bytes: OutMaybe<usize>, module: u64, _name: Text) -> Answer {
-    driver()?.modules.get(module)?;
-    Err(Status::NOT_FOUND)
+pub(crate) fn global(to: OutMaybe<u64>, bytes: OutMaybe<usize>, module: u64, name: Text) -> Answer {
+    write_global(&to, &bytes, &driver()?.modules.get(module)?.loaded, &name)
+}
+
+/// Writes where a variable of an image lies.
+pub(crate) fn write_global(
+    to: &OutMaybe<u64>,
+    bytes: &OutMaybe<usize>,
+    loaded: &Loaded,
+    name: &Text,
+) -> Answer {
+    let (address, length) = loaded.variable(&name.0)?;
+    to.set(address);
+    bytes.set(length);
+    Ok(())
 }

@@ -275,6 +275,18 @@ impl Streams {
         session.is_done(fence).map_err(|error| Status::of(&error))
     }
 
+    /// Whether every stream has done what it was given.
+    pub(crate) fn are_done(&self, session: &Session) -> bool {
+        self.slots.iter().all(|slot| {
+            let live = slot.word.load(Ordering::Acquire) & LIVE != 0;
+            let stream = slot.stream.get().filter(|_| live);
+            stream.is_none_or(|stream| {
+                let target = Target { stream: *stream, order: Order::NonBlocking };
+                !self.is_waiting(target) && session.is_done(session.fence(target.stream)).unwrap_or(false)
+            })
+        })
+    }
+
     /// Priority and context of a stream.
     pub(crate) fn facts(&self, target: Target) -> Result<(i32, u64), Status> {
         let slot = self.slot(target)?;

@@ -55,7 +55,7 @@ fn value(driver: &Driver, attribute: u32, address: u64) -> Result<Option<Value>,
         13 => Some(Value::Word(1)),
         14 => Some(Value::Long(match &region.what {
             What::Reached(reached) => u64::from(reached.handle_types),
-            What::Device(_) | What::Opened(_) | What::Pinned(..) => 0,
+            What::Device(_) | What::Opened(_) | What::Variables(_) | What::Pinned(..) => 0,
         })),
         17 => Some(Value::Long(0)),
         16 => Some(Value::Word(ACCESS_READ_WRITE)),

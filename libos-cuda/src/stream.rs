@@ -4,6 +4,7 @@ use crate::abi::{NullStream, Out, OutMaybe};
 use crate::context::{self, driver_and_current};
 use crate::driver::Driver;
 use crate::order::{Order, Target};
+use crate::printf;
 use crate::status::{Answer, Status};
 
 /// Lower is more urgent, as everywhere in CUDA.
@@ -42,7 +43,9 @@ fn named(null: NullStream, stream: u64) -> Result<(&'static Driver, Target), Sta
 
 pub(crate) fn synchronize(null: NullStream, stream: u64) -> Answer {
     let (driver, target) = named(null, stream)?;
-    driver.streams.synchronize(&driver.session, target)
+    let waited = driver.streams.synchronize(&driver.session, target);
+    printf::flush(driver);
+    waited
 }
 
 pub(crate) fn query(null: NullStream, stream: u64) -> Answer {

@@ -24,11 +24,13 @@ mod generated {
     capnp::generated_code!(pub mod compile_capnp);
 }
 
+mod data;
 mod error;
 mod handle;
 pub mod limits;
 mod run;
 
+pub use data::{DataVariable, ModuleData, Relocation};
 pub use error::{Error, ErrorCode};
 pub use generated::{bulkhead_capnp, compile_capnp, executor_capnp};
 pub use handle::Handle;

@@ -30,6 +30,8 @@ pub const IMAGES_MAX: u32 = 256;
 pub const ENTRIES_MAX: u32 = 512;
 /// Size of an image as it is sent, in bytes.
 pub const IMAGE_BYTES_MAX: u64 = 256 << 20;
+/// What is said of the module-scope variables of one image: initial bytes, names, relocations; in bytes.
+pub const MODULE_DATA_BYTES_MAX: usize = 384 << 10;
 /// Pinned host memory of a session, in bytes.
 pub const HOST_BYTES_MAX: u64 = 16 << 30;
 /// Longest name a client may give itself or a session, in bytes.

@@ -233,7 +233,8 @@ pub(crate) fn ask_to_load(kernel: &mut Kernel, session: u32) -> u64 {
 
 /// The same, and the open file that the text lies in, at its seventh byte.
 pub(crate) fn ask_to_load_from(kernel: &mut Kernel, session: u32) -> (u64, OwnedFd) {
-    let (text, names) = bulkhead_executor::compiler::compile(PROGRAMS.as_bytes(), 90).unwrap();
+    let bulkhead_executor::compiler::Compiled { text, entries: names, .. } =
+        bulkhead_executor::compiler::compile(PROGRAMS.as_bytes(), 90).unwrap();
     assert_eq!(names, ["peek", "poke", "spin", "add"]);
     let text = memory::create_sealed_copy("image", text.as_bytes()).unwrap();
     rustix::fs::seek(&text, rustix::fs::SeekFrom::Start(7)).unwrap();

@@ -69,19 +69,7 @@ impl<'a> Tables<'a> {
             Space::Shared => self.shared(&access, clamp, into)?,
             Space::Local => self.local(&access, into)?,
             Space::Constant => self.constant(&access, into)?,
-            Space::Global => match self.table(&access.address) {
-                Some(_) if !access.reads_only || row.destinations == 0 => {
-                    return Err(Reason::NotImplemented {
-                        what: "writing to a module-scope variable".to_owned(),
-                    });
-                }
-                Some(_) => {
-                    instruction.modifiers.retain(|word| is_shape(word));
-                    instruction.modifiers.insert(0, "const".to_owned());
-                    self.constant(&access, into)?
-                }
-                None => global(&access, into)?,
-            },
+            Space::Global => global(&access, into)?,
             Space::Register => return Err(Reason::Malformed("registers have no addresses".to_owned())),
         };
         if let Some(operand) = instruction.operands.get_mut(index) {
@@ -93,16 +81,6 @@ impl<'a> Tables<'a> {
 
     fn symbol(&self, name: &str) -> Option<&Symbol> {
         self.own.get(name).copied().or_else(|| self.symbols.get(name))
-    }
-
-    /// The former `.global` variable that an address lies in.
-    fn table(&self, address: &Address) -> Option<&Symbol> {
-        let name = match &address.base {
-            AddressBase::Symbol(name) => name,
-            AddressBase::Register(name) => self.roots.of(name)?,
-            AddressBase::Absolute => return None,
-        };
-        self.symbols.get(name).filter(|symbol| symbol.was_global)
     }
 
     fn parameter(&self, access: &OwnedAccess) -> Result<Address, Reason> {
@@ -227,11 +205,6 @@ impl OwnedAccess {
     fn alignment_mask(&self) -> Operand {
         Operand::Integer(-i128::from(self.bytes))
     }
-}
-
-/// Whether a modifier says how wide an access is.
-fn is_shape(word: &str) -> bool {
-    matches!(word.as_bytes(), [b'v' | b'b' | b'u' | b's' | b'f', b'0'..=b'9', ..])
 }
 
 fn within(access: &OwnedAccess, name: &str, bytes: u64, align: u64) -> Result<Static, Reason> {

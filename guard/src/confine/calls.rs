@@ -22,8 +22,8 @@ pub(super) type Functions<'a> = HashMap<&'a str, &'a Function>;
 /// The prefix of the names of arguments.
 pub(super) const ARGUMENT: &str = "__bh_argument";
 
-/// Finds the functions of a module.
-pub(super) fn functions<'a>(module: &'a Module, report: &mut Report) -> Functions<'a> {
+/// Finds the functions of a module; those that it only declares may be the runtime's.
+pub(super) fn functions<'a>(module: &'a Module, runtime: &'a [Item], report: &mut Report) -> Functions<'a> {
     let mut functions: Functions<'a> = HashMap::new();
     for item in &module.items {
         let Item::Function(function) = item else { continue };
@@ -36,6 +36,12 @@ pub(super) fn functions<'a>(module: &'a Module, report: &mut Report) -> Function
             continue;
         }
         functions.insert(&function.name, function);
+    }
+    for item in runtime {
+        let Item::Function(function) = item else { continue };
+        if functions.get(function.name.as_str()).is_some_and(|known| known.body.is_none()) {
+            functions.insert(&function.name, function);
+        }
     }
     functions
 }

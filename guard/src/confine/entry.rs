@@ -10,7 +10,7 @@ use crate::confine::scope::Scopes;
 use crate::confine::shared::Shared;
 use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
-use crate::confine::{access, arguments, assign, generic, prologue, roots};
+use crate::confine::{access, arguments, assign, data, generic, prologue, roots};
 use crate::facts::Facts;
 use crate::limits::{NAME_BYTES_MAX, PARAMETER_BYTES_MAX, REGISTERS_MAX};
 use crate::names::{self, Class};
@@ -30,7 +30,6 @@ pub(super) fn confine<'a>(
     if let Err(reason) = names::check_symbol(&function.name) {
         report.add(function.span, reason);
     }
-    let parameters = parameters(function, symbols, report);
     let mut flat = Flat::default();
     let by_name: Parameters<'_> =
         function.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
@@ -50,11 +49,25 @@ pub(super) fn confine<'a>(
     let Flattener { mut scopes, variables, report, .. } = flattener;
 
     let mut variables = variables.into_placed();
-    let statements = arguments::lower(flat.statements, &mut scopes, report);
+    let taken = |name: &str| {
+        by_name.contains_key(name)
+            || symbols.contains(name)
+            || symbols.was_refused(name)
+            || functions.contains_key(name)
+            || variables.iter().any(|(variable, _)| variable.name == name)
+    };
+    let data = symbols.have_data().then(|| data::parameter(taken, function.span));
+    let parameters = parameters(function, data.as_ref(), symbols, report);
+    let mut readable = by_name.clone();
+    let mut statements = arguments::lower(flat.statements, &mut scopes, report);
+    if let Some(parameter) = &data {
+        readable.insert(&parameter.name, parameter);
+        statements = data::replace(statements, parameter, symbols, &mut scopes, report);
+    }
     let roots = roots::find(&statements, symbols, report);
-    let statements = generic::resolve(statements, symbols, &roots, &mut scopes, report);
+    let statements = generic::resolve(statements, &mut scopes, report);
     let shared = Shared::find(&statements, symbols, &mut variables, function.span);
-    let tables = access::Tables::new(symbols, &variables, &by_name, roots);
+    let tables = access::Tables::new(symbols, &variables, &readable, roots);
     for class in Class::ALL {
         if u64::from(scopes.count(class)) > REGISTERS_MAX {
             report.add(function.span, Reason::Limit { what: "registers", most: REGISTERS_MAX });
@@ -138,9 +151,14 @@ fn ends(statements: &[Statement]) -> bool {
         if last.predicate.is_none() && matches!(last.opcode.as_str(), "ret" | "exit" | "bra"))
 }
 
-fn parameters(function: &Function, symbols: &Symbols, report: &mut Report) -> Vec<Variable> {
+fn parameters(
+    function: &Function,
+    data: Option<&Variable>,
+    symbols: &Symbols,
+    report: &mut Report,
+) -> Vec<Variable> {
     let mut bytes = 4 * names::HIDDEN_PARAMETERS.len() as u64;
-    let mut parameters: Vec<Variable> = Vec::with_capacity(function.parameters.len() + 3);
+    let mut parameters: Vec<Variable> = Vec::with_capacity(function.parameters.len() + 4);
     let mut taken = HashSet::new();
     for parameter in &function.parameters {
         match parameter_bytes(parameter) {
@@ -153,6 +171,10 @@ fn parameters(function: &Function, symbols: &Symbols, report: &mut Report) -> Ve
         // `.ptr .align` is a promise about a value that nobody checks: ptxas would leave out the instruction
         // that makes it true.
         parameters.push(Variable { pointer: None, ..parameter.clone() });
+    }
+    if let Some(parameter) = data {
+        bytes = bytes.saturating_add(parameter_bytes(parameter).unwrap_or(u64::MAX));
+        parameters.push(parameter.clone());
     }
     if bytes > PARAMETER_BYTES_MAX {
         let what = "bytes of parameters";

@@ -144,6 +144,9 @@ impl<'a> Flattener<'a> {
     fn instruction(&mut self, instruction: &Instruction) -> Result<Option<Instruction>, Reason> {
         let mut instruction = instruction.clone();
         instruction.modifiers.retain(|modifier| !is_hint(modifier));
+        if self.symbols.constants_in_block() {
+            no_constant_bank(&mut instruction);
+        }
         let row = table::check(&instruction)?;
         if row.treatment == Treatment::Hint {
             return Ok(None);
@@ -321,6 +324,17 @@ fn moved(offset: i64, start: i64) -> Result<i64, Reason> {
 fn is_hint(modifier: &str) -> bool {
     let hint = modifier.starts_with("L1::") || modifier.starts_with("L2::");
     hint && modifier != "L2::cache_hint"
+}
+
+/// An access to a variable that moved from the constant bank to the module's block, which no kernel writes.
+fn no_constant_bank(instruction: &mut Instruction) {
+    let plain =
+        instruction.modifiers.iter().all(|word| !access::is_ordering(word) && !access::is_caching(word));
+    let load = instruction.opcode == "ld" && plain;
+    if let Some(at) = instruction.modifiers.iter().position(|word| word == "const") {
+        let words = std::iter::once("global").chain(load.then_some("nc")).map(str::to_owned);
+        instruction.modifiers.splice(at..=at, words);
+    }
 }
 
 /// Of the directives in a body only pragmas that promise nothing are accepted.

@@ -8,9 +8,7 @@ use crate::access;
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Space, Span, Spans, Statement};
 use crate::confine::origin::{self, Origins};
 use crate::confine::prologue::{instruction, register};
-use crate::confine::roots::Roots;
 use crate::confine::scope::Scopes;
-use crate::confine::symbols::Symbols;
 use crate::limits::STATEMENTS_MAX;
 use crate::names::Class;
 use crate::report::{Reason, Report};
@@ -19,8 +17,6 @@ use crate::table::{self, Row, Treatment};
 /// Gives every generic access of a flat body its space.
 pub(super) fn resolve(
     statements: Vec<Statement>,
-    symbols: &Symbols,
-    roots: &Roots,
     scopes: &mut Scopes,
     report: &mut Report,
 ) -> Vec<Statement> {
@@ -30,9 +26,7 @@ pub(super) fn resolve(
         return statements;
     }
     let mut pass = Pass {
-        origins: origin::find(&statements, symbols),
-        symbols,
-        roots,
+        origins: origin::find(&statements),
         scopes,
         shared: statements.iter().any(|statement| makes_generic(statement, "shared")),
         local: statements.iter().any(|statement| makes_generic(statement, "local")),
@@ -71,8 +65,6 @@ fn makes_generic(statement: &Statement, space: &str) -> bool {
 /// The rewriting of one body.
 struct Pass<'a> {
     origins: Origins,
-    symbols: &'a Symbols,
-    roots: &'a Roots,
     scopes: &'a mut Scopes,
     /// Whether there are generic addresses of shared memory.
     shared: bool,
@@ -92,10 +84,6 @@ impl Pass<'_> {
                 let text = "a generic address has to be a 64-bit register";
                 return Err(Reason::Malformed(text.to_owned()));
             }
-            AddressBase::Symbol(name) if self.symbols.get(name).is_some_and(|symbol| symbol.was_global) => {
-                self.place(access, row, Space::Global, address);
-                return Ok(());
-            }
             AddressBase::Symbol(name) => {
                 let what = format!("a generic access by symbol, `{name}`");
                 return Err(Reason::NotImplemented { what });
@@ -105,10 +93,7 @@ impl Pass<'_> {
             }
         };
         let updates = matches!(row.treatment, Treatment::Atomic | Treatment::Reduction);
-        // A table that was global memory, and is found where its address leads.
-        let table = self.roots.of(base).is_some();
-        let known = if table { Some(Space::Global) } else { self.origins.space(base) };
-        match known {
+        match self.origins.space(base) {
             Some(Space::Local) if updates => {
                 let what = format!("`{}` in local memory", access.opcode);
                 return Err(Reason::NotImplemented { what });

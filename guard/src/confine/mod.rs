@@ -9,12 +9,14 @@ mod access;
 mod arguments;
 mod assign;
 mod calls;
+mod data;
 mod entry;
 mod flatten;
 mod generic;
 mod origin;
 mod prologue;
 mod roots;
+mod runtime;
 mod scope;
 mod shared;
 mod symbols;
@@ -23,6 +25,7 @@ mod variables;
 use std::collections::HashSet;
 
 use crate::ast::{FunctionKind, Item, Linkage, Module};
+use crate::data::Data;
 use crate::limits::{PTX_VERSION_MAX, PTX_VERSION_MIN, STATEMENTS_MAX};
 use crate::report::{Reason, Report};
 use symbols::Symbols;
@@ -34,14 +37,22 @@ pub fn confine(module: &Module) -> Result<Module, Report> {
     report.or(confined)
 }
 
+/// The block of a module's variables that the confined form of its entries expects; what stands against the module
+/// is for [`confine`] to say.
+#[must_use]
+pub fn data(module: &Module) -> Data {
+    Symbols::collect(module, &runtime::needed(module), &mut Report::default()).into_data()
+}
+
 /// Confines what can be confined of a module, and says what stands against the rest, which is left out.
 #[must_use]
 pub fn confine_recovering(module: &Module) -> (Module, Report) {
     let mut report = Report::default();
     let target = header(module, &mut report);
-    let symbols = Symbols::collect(module, &mut report);
+    let runtime = runtime::needed(module);
+    let symbols = Symbols::collect(module, &runtime, &mut report);
     let mut items: Vec<Item> = symbols.variables().map(Item::Variable).collect();
-    let functions = calls::functions(module, &mut report);
+    let functions = calls::functions(module, &runtime, &mut report);
     let mut budget = calls::Budget::new();
     let mut entries = HashSet::new();
     let mut statements = 0;

@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 
 use crate::ast::{Instruction, Operand, Space, Statement};
-use crate::confine::symbols::Symbols;
 use crate::names::Class;
 use crate::table;
 
@@ -45,13 +44,13 @@ impl Origins {
 }
 
 /// Follows values through a flat body, all definitions of a register together.
-pub(super) fn find(statements: &[Statement], symbols: &Symbols) -> Origins {
+pub(super) fn find(statements: &[Statement]) -> Origins {
     let mut origins: HashMap<&str, Origin> = HashMap::new();
     for round in 0..=ROUNDS_MAX {
         let mut changed = false;
         for statement in statements {
             let Statement::Instruction(instruction) = statement else { continue };
-            for_defined(instruction, symbols, &mut origins, &mut changed);
+            for_defined(instruction, &mut origins, &mut changed);
         }
         if !changed {
             break;
@@ -64,12 +63,7 @@ pub(super) fn find(statements: &[Statement], symbols: &Symbols) -> Origins {
     Origins(origins.into_iter().map(|(register, origin)| (register.to_owned(), origin)).collect())
 }
 
-fn for_defined<'a>(
-    instruction: &'a Instruction,
-    symbols: &Symbols,
-    origins: &mut HashMap<&'a str, Origin>,
-    changed: &mut bool,
-) {
+fn for_defined<'a>(instruction: &'a Instruction, origins: &mut HashMap<&'a str, Origin>, changed: &mut bool) {
     let Ok(row) = table::check(instruction) else { return };
     let mut written = Vec::new();
     table::registers(row, instruction, &mut |_| {}, &mut |name| {
@@ -80,7 +74,7 @@ fn for_defined<'a>(
     if written.is_empty() {
         return;
     }
-    let Some(origin) = result(instruction, symbols, origins) else { return };
+    let Some(origin) = result(instruction, origins) else { return };
     for name in written {
         let joined = origins.get(name).map_or(origin, |known| known.join(origin));
         *changed |= origins.insert(name, joined) != Some(joined);
@@ -92,15 +86,12 @@ fn is_double(name: &str) -> bool {
 }
 
 /// What an instruction's 64-bit results are; none where its operands are not known yet.
-fn result(instruction: &Instruction, symbols: &Symbols, origins: &HashMap<&str, Origin>) -> Option<Origin> {
+fn result(instruction: &Instruction, origins: &HashMap<&str, Origin>) -> Option<Origin> {
     let of = |index: usize| match instruction.operands.get(index) {
         Some(Operand::Register(name)) if is_double(name) => origins.get(name.as_str()).copied(),
         Some(Operand::Register(_)) => Some(Origin::Number),
         Some(Operand::Integer(_)) => Some(Origin::Literal),
-        Some(Operand::Symbol(name) | Operand::SymbolOffset(name, _)) => {
-            let global = symbols.get(name).is_some_and(|symbol| symbol.was_global);
-            Some(if global { Origin::Of(Space::Global) } else { Origin::Literal })
-        }
+        Some(Operand::Symbol(_) | Operand::SymbolOffset(..)) => Some(Origin::Literal),
         _ => Some(Origin::Any),
     };
     let is = |word: &str| instruction.modifiers.iter().any(|modifier| modifier == word);

@@ -76,7 +76,7 @@ impl Shared {
             let mut variable = declared(Space::Shared, Type::B8, names::SHARED_PAD, None, span);
             variable.align = u32::try_from(widest).ok();
             variable.dimensions = vec![widest];
-            let symbol = Symbol { space: Space::Shared, bytes: widest, align: widest, was_global: false };
+            let symbol = Symbol { space: Space::Shared, bytes: widest, align: widest, at: None };
             shared.include(names::SHARED_PAD, &symbol);
             own.push((variable, symbol));
         }

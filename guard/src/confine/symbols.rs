@@ -1,8 +1,14 @@
-//! Module-scope variables: which are accepted, and in which space they end up.
+//! Module-scope variables: which are accepted, and where they end up.
+//!
+//! `.global` variables lie in the session's window, in one block whose address every entry takes as a parameter
+//! ([`crate::data`]). `.const` variables stay in the constant bank where all of a module's have an initializer
+//! and none's address is taken as a generic one; otherwise the host, which writes them, needs them in the
+//! block too.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::ast::{AddressBase, Item, Linkage, Module, Operand, Space, Statement, Variable};
+use crate::data::{Data, Layout};
 use crate::limits::CONSTANT_BYTES_MAX;
 use crate::names;
 use crate::report::{Reason, Report};
@@ -10,12 +16,13 @@ use crate::report::{Reason, Report};
 /// What is known of a variable of the confined module.
 #[derive(Debug, Clone)]
 pub(super) struct Symbol {
+    /// Global for those in the module's block.
     pub(super) space: Space,
     /// Its size; 0 for the block's dynamic shared memory.
     pub(super) bytes: u64,
     pub(super) align: u64,
-    /// Whether it was declared `.global` and only its reads are accepted.
-    pub(super) was_global: bool,
+    /// Where it begins in the module's block; none where it is not there.
+    pub(super) at: Option<u64>,
 }
 
 /// The module-scope variables of a module.
@@ -25,29 +32,38 @@ pub(super) struct Symbols {
     by_name: HashMap<String, Symbol>,
     refused: HashSet<String>,
     constants: bool,
+    /// Whether `.const` means the module's block.
+    constants_in_block: bool,
+    data: Data,
 }
 
 impl Symbols {
-    pub(super) fn collect(module: &Module, report: &mut Report) -> Self {
-        let mut symbols = Self::default();
+    /// The variables of a module, and those that the runtime's functions need in it.
+    pub(super) fn collect(module: &Module, runtime: &[Item], report: &mut Report) -> Self {
+        let mut symbols = Self { constants_in_block: needs_constants_in_block(module), ..Self::default() };
         let mut constant_bytes = 0_u64;
         let named = named(module);
+        let mut block = Vec::new();
         for item in &module.items {
             let Item::Variable(variable) = item else { continue };
             // Headers leave such variables behind in every program that includes them.
             if variable.space == Space::Global && !named.contains(variable.name.as_str()) {
                 continue;
             }
-            match confined(variable) {
+            match confined(variable, symbols.constants_in_block) {
                 Ok((confined, symbol)) => {
                     if symbol.space == Space::Constant {
                         symbols.constants = true;
                         constant_bytes = constant_bytes.saturating_add(symbol.bytes);
                     }
+                    if symbol.space == Space::Global {
+                        block.push((variable, symbol.bytes, symbol.align));
+                    } else {
+                        symbols.order.push(confined);
+                    }
                     if symbols.by_name.insert(variable.name.clone(), symbol).is_some() {
                         report.add(variable.span, Reason::Duplicate(variable.name.clone()));
                     }
-                    symbols.order.push(confined);
                 }
                 Err(reason) => {
                     report.add(variable.span, reason);
@@ -55,12 +71,54 @@ impl Symbols {
                 }
             }
             if constant_bytes > CONSTANT_BYTES_MAX {
-                let what = "bytes of constant and read-only global variables";
+                let what = "bytes of constant variables";
                 report.add(variable.span, Reason::Limit { what, most: CONSTANT_BYTES_MAX });
                 break;
             }
         }
+        for item in runtime {
+            let Item::Variable(variable) = item else { continue };
+            if let Ok(symbol) = measured(variable) {
+                block.push((variable, symbol.bytes, symbol.align));
+                symbols.by_name.insert(variable.name.clone(), symbol);
+            }
+        }
+        let layout = Layout::of(&block, report);
+        for (variable, ..) in &block {
+            match layout.place_of(&variable.name) {
+                Some(at) => {
+                    if let Some(symbol) = symbols.by_name.get_mut(&variable.name) {
+                        symbol.at = Some(at);
+                    }
+                }
+                None => {
+                    symbols.by_name.remove(&variable.name);
+                    symbols.refused.insert(variable.name.clone());
+                }
+            }
+        }
+        symbols.data = layout.fill(&block, report);
         symbols
+    }
+
+    /// What lies in the module's block.
+    pub(super) fn into_data(self) -> Data {
+        self.data
+    }
+
+    /// Whether entries need the address of the module's block.
+    pub(super) fn have_data(&self) -> bool {
+        self.data.bytes > 0
+    }
+
+    /// Whether the module's block is where `.const` variables lie.
+    pub(super) fn constants_in_block(&self) -> bool {
+        self.constants_in_block
+    }
+
+    /// Where a variable begins in the module's block; none for all others.
+    pub(super) fn in_block(&self, name: &str) -> Option<u64> {
+        self.by_name.get(name)?.at
     }
 
     pub(super) fn variables(&self) -> impl Iterator<Item = Variable> + '_ {
@@ -93,6 +151,38 @@ impl Symbols {
     pub(super) fn have_constants(&self) -> bool {
         self.constants
     }
+}
+
+/// Whether the constant bank does not do: a variable without an initializer is the host's to write, and generic
+/// addresses are of the window.
+fn needs_constants_in_block(module: &Module) -> bool {
+    let constant =
+        |item: &Item| matches!(item, Item::Variable(variable) if variable.space == Space::Constant);
+    let mut constants = module.items.iter().filter(|item| constant(item)).peekable();
+    if constants.peek().is_none() {
+        return false;
+    }
+    let empty = |item: &Item| {
+        matches!(item, Item::Variable(Variable { linkage: Linkage::Internal | Linkage::Visible, initializer, .. })
+            if initializer.is_empty())
+    };
+    constants.any(empty)
+        || module.items.iter().any(|item| match item {
+            Item::Function(function) => has_generic_constants(function.body.as_deref().unwrap_or_default()),
+            Item::Variable(_) | Item::Directive(_) | Item::Section(_) => false,
+        })
+}
+
+/// Recursion is bounded by the parser's limit on braces.
+fn has_generic_constants(body: &[Statement]) -> bool {
+    body.iter().any(|statement| match statement {
+        Statement::Instruction(instruction) => {
+            let is = |word: &str| instruction.modifiers.iter().any(|modifier| modifier == word);
+            instruction.opcode == "cvta" && is("const") && !is("to")
+        }
+        Statement::Block(block, _) => has_generic_constants(block),
+        Statement::Label(..) | Statement::Variable(_) | Statement::Directive(_) => false,
+    })
 }
 
 /// The names that stand in the bodies of a module that has `.global` variables, registers left out.
@@ -162,30 +252,32 @@ fn named_by<'a>(operand: &'a Operand, names: &mut HashSet<&'a str>) {
 }
 
 /// The confined form of a module-scope variable.
-fn confined(variable: &Variable) -> Result<(Variable, Symbol), Reason> {
+fn confined(variable: &Variable, constants_in_block: bool) -> Result<(Variable, Symbol), Reason> {
     names::check_symbol(&variable.name)?;
     let missing = |what: &str| Err(Reason::NotImplemented { what: format!("{what}, `{}`", variable.name) });
     if !variable.attributes.is_empty() {
         return missing("an attribute of a variable");
     }
     let mut confined = variable.clone();
-    let was_global = variable.space == Space::Global;
     match (variable.space, variable.linkage, variable.initializer.is_empty()) {
         (Space::Shared, Linkage::Internal | Linkage::Visible | Linkage::Extern, true) => {}
-        (Space::Constant, Linkage::Internal | Linkage::Visible, _) => {}
-        // A table that nobody can name from outside and that is only read, as `sinf` has one: it fits the
-        // constant bank, where no window is needed.
-        (Space::Global, Linkage::Internal, false) => confined.space = Space::Constant,
-        (Space::Global, _, _) => return missing("a module-scope `.global` variable"),
-        (Space::Constant | Space::Shared, _, _) => return missing("a variable with such a linkage"),
+        (Space::Constant, Linkage::Internal | Linkage::Visible, _) => {
+            if constants_in_block {
+                confined.space = Space::Global;
+            }
+        }
+        (Space::Global, Linkage::Internal | Linkage::Visible | Linkage::Weak | Linkage::Common, _) => {}
+        (Space::Global | Space::Constant | Space::Shared, _, _) => {
+            return missing("a variable with such a linkage");
+        }
         (Space::Register | Space::Local | Space::Parameter, _, _) => {
             return missing("a module-scope variable of this state space");
         }
     }
-    if !names::are_numbers(&variable.initializer) {
+    if confined.space != Space::Global && !names::are_numbers(&variable.initializer) {
         return missing("an initializer that is not all numbers");
     }
-    let symbol = measured(&confined, was_global)?;
+    let symbol = measured(&confined)?;
     if matches!(symbol.space, Space::Constant | Space::Shared) {
         confined.align = u32::try_from(symbol.align).ok();
     }
@@ -197,7 +289,7 @@ fn confined(variable: &Variable) -> Result<(Variable, Symbol), Reason> {
 }
 
 /// Size and alignment of a variable. Where accesses are clamped into it, the alignment is that of the widest.
-pub(super) fn measured(variable: &Variable, was_global: bool) -> Result<Symbol, Reason> {
+pub(super) fn measured(variable: &Variable) -> Result<Symbol, Reason> {
     let bytes = names::variable_bytes(variable)
         .ok_or_else(|| Reason::Malformed(format!("`{}` has no size that can be declared", variable.name)))?;
     let declared = names::variable_align(variable);
@@ -205,5 +297,5 @@ pub(super) fn measured(variable: &Variable, was_global: bool) -> Result<Symbol, 
         Space::Constant | Space::Local | Space::Shared => declared.max(names::WIDEST_ACCESS),
         Space::Global | Space::Parameter | Space::Register => declared,
     };
-    Ok(Symbol { space: variable.space, bytes, align, was_global })
+    Ok(Symbol { space: variable.space, bytes, align, at: None })
 }

@@ -123,7 +123,7 @@ impl Variables {
 }
 
 fn measured(variable: &Variable) -> Result<Symbol, Reason> {
-    let symbol = symbols::measured(variable, false)?;
+    let symbol = symbols::measured(variable)?;
     if symbol.bytes == 0 || !variable.initializer.is_empty() {
         let what = format!("a variable of a body like `{}`", variable.name);
         return Err(Reason::NotImplemented { what });

@@ -9,7 +9,7 @@ use std::{
 
 use bulkhead_caps::{Access, Kind, Need, ObjectId};
 use bulkhead_mm::Resource;
-use bulkhead_schema::{Error, ErrorCode, Handle, limits};
+use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, limits};
 use rustix::fs::SealFlags;
 use tokio::time::Instant;
 
@@ -111,12 +111,12 @@ impl Session {
         Ok(())
     }
 
-    /// Compiles and loads an image that was sent.
+    /// Compiles and loads an image that was sent; the second result is what its client needs to know of its variables.
     pub(crate) async fn load_image(
         self: Rc<Self>,
         token: Token,
         compiler: &Compiler,
-    ) -> Result<Image, Error> {
+    ) -> Result<(Image, ModuleData), Error> {
         self.live()?;
         let offer = self.offers.borrow_mut().remove(&token);
         let sent = offer.and_then(|offer| Some((offer.file?, offer.charges)));
@@ -134,7 +134,7 @@ impl Session {
             time: self.compile_time()?,
         };
         let mut phase = self.phase.subscribe();
-        let compiled = tokio::select! {
+        let mut compiled = tokio::select! {
             biased;
             _ = phase.wait_for(|phase| *phase != Phase::Open) => {
                 self.live()?;
@@ -148,9 +148,10 @@ impl Session {
         // One descriptor stays, and the text.
         loading.descriptors.resize(1)?;
         loading.kernel.resize(compiled.bytes)?;
+        let data = std::mem::take(&mut compiled.data);
         let held = self.load(compiled, loading).await?;
         drop(turn);
-        Ok(Image::new(held.0, held.1))
+        Ok((Image::new(held.0, held.1), data))
     }
 
     async fn load(

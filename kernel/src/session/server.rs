@@ -106,8 +106,9 @@ impl gpu_session::Server for SessionServer {
             detached(patience, async move { session.load_image(token, &kernel.compiler).await }).await;
         let result = results.get().init_result();
         match loaded {
-            Ok(image) => {
+            Ok((image, data)) => {
                 let mut loaded = result.init_ok();
+                data.write(loaded.reborrow().init_data());
                 image.write(loaded.reborrow().init_entries(image.count()));
                 loaded.set_module(capnp_rpc::new_client(image));
             }

@@ -8,7 +8,9 @@ use std::{
 };
 
 use bulkhead_kernel::Config;
-use bulkhead_schema::{Error, ErrorCode, Handle, bulkhead_capnp::gpu_module, compile_capnp, limits};
+use bulkhead_schema::{
+    DataVariable, Error, ErrorCode, Handle, ModuleData, bulkhead_capnp::gpu_module, compile_capnp, limits,
+};
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use crate::{
@@ -250,6 +252,52 @@ fn a_compiler_that_talks_nonsense_refuses_its_image_only() {
     {
         assert_eq!(refused(|config| script(config, nonsense)).code, ErrorCode::ImageInvalid, "{nonsense}");
     }
+}
+
+/// A compiler that describes variables like this beside a text with an entry.
+fn describing(config: &mut Config, data: &ModuleData) {
+    answer(config, |compiled| {
+        let mut ptx = compiled.init_ptx();
+        ptx.set_text("// canonical");
+        ptx.reborrow().init_entries(1).set(0, "saxpy");
+        data.write(ptx.init_data());
+    });
+}
+
+#[test]
+fn what_a_compiler_says_of_variables_is_bounded() {
+    let honest = ModuleData {
+        bytes: 64,
+        initial: vec![1; 64],
+        variables: vec![DataVariable { name: "x".into(), at: 0, bytes: 64 }],
+        ..ModuleData::default()
+    };
+    let beyond = ModuleData { bytes: 63, ..honest.clone() };
+    assert_eq!(refused(|config| describing(config, &beyond)).code, ErrorCode::ImageInvalid);
+    let variables = vec![DataVariable { name: "x".into(), at: u64::MAX, bytes: 2 }];
+    let overflowing = ModuleData { variables, ..honest.clone() };
+    assert_eq!(refused(|config| describing(config, &overflowing)).code, ErrorCode::ImageInvalid);
+    let initial = vec![1; limits::MODULE_DATA_BYTES_MAX + 1];
+    let long = ModuleData { bytes: 1 << 30, initial, ..honest.clone() };
+    assert_eq!(refused(|config| describing(config, &long)).code, ErrorCode::LimitReached);
+
+    let told = honest.clone();
+    let manners = Manners::default();
+    with_changed_kernel(
+        manners,
+        move |config| describing(config, &told),
+        async |harness| {
+            let client = Client::new(&harness.directory).await;
+            let session = client.open("one").await.unwrap();
+            let token = session.offer(100).await.unwrap();
+            assert_eq!(send(&harness, token, &image(b"the tenant's bytes", SEALED)), [0]);
+            let mut request = session.client.load_image_request();
+            set_token(request.get().init_image(), token);
+            let response = request.send().promise.await.unwrap();
+            let loaded = read(response.get().unwrap().get_result()).unwrap();
+            assert_eq!(ModuleData::read(loaded.get_data().unwrap()).unwrap(), honest);
+        },
+    );
 }
 
 #[test]

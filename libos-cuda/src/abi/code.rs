@@ -45,7 +45,7 @@ exports! {
         cuLibraryGetGlobal "cuLibraryGetGlobal" 12000
             (to: OutMaybe<u64>, bytes: OutMaybe<usize>, library: u64, name: Text) => library::global;
         cuLibraryGetManaged "cuLibraryGetManaged" 12000
-            (to: OutMaybe<u64>, bytes: OutMaybe<usize>, library: u64, name: Text) => library::global;
+            (to: OutMaybe<u64>, bytes: OutMaybe<usize>, library: u64, name: Text) => library::managed;
 
         cuKernelGetFunction "cuKernelGetFunction" 12000 (to: Out<u64>, kernel: u64) => function::of_kernel;
         cuKernelGetLibrary "cuKernelGetLibrary" 12050 (to: Out<u64>, kernel: u64) => function::library;

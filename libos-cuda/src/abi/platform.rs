@@ -1,4 +1,6 @@
-//! What of the operating system takes unsafe code: the calling thread's name, forks.
+//! What of the operating system takes unsafe code: the calling thread's name, forks, C's own output.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 unsafe extern "C" {
     fn pthread_self() -> usize;
@@ -7,6 +9,7 @@ unsafe extern "C" {
         parent: Option<extern "C" fn()>,
         child: Option<extern "C" fn()>,
     ) -> i32;
+    fn printf(format: *const c_char, ...) -> c_int;
 }
 
 /// The calling thread as the C library names it.
@@ -20,4 +23,58 @@ pub(crate) fn on_fork_in_child(child: extern "C" fn()) {
     // SAFETY: the function pointer stays valid: this library is never unloaded once a program uses a device.
     let refused = unsafe { pthread_atfork(None, None, Some(child)) };
     debug_assert_eq!(refused, 0, "only fails without memory");
+}
+
+/// Output through C's `stdout`, in whose order a program's own output is.
+pub(crate) struct Print;
+
+impl Print {
+    /// Prints text as it is.
+    pub(crate) fn text(text: &CStr) {
+        // SAFETY: the format takes one string, which is one; both live during the call.
+        unsafe { printf(c"%s".as_ptr(), text.as_ptr()) };
+    }
+
+    /// Prints an integer by one of the letters `diouxXc`. `field` is flags, width and precision.
+    pub(crate) fn integer(field: &str, letter: u8, value: i64) {
+        if letter == b'c' {
+            let Some(format) = format(field, "", letter, b"c") else { return };
+            let [low, ..] = value.to_le_bytes();
+            // SAFETY: the format has one conversion, of an `int`, which is given; it lives during the call.
+            unsafe { printf(format.as_ptr(), c_int::from(low)) };
+            return;
+        }
+        let Some(format) = format(field, "ll", letter, b"diouxX") else { return };
+        // SAFETY: the format has one conversion, of a `long long`, which is given; it lives during the call.
+        unsafe { printf(format.as_ptr(), value) };
+    }
+
+    /// Prints a number by one of the letters `aAeEfFgG`.
+    pub(crate) fn float(field: &str, letter: u8, value: f64) {
+        let Some(format) = format(field, "", letter, b"aAeEfFgG") else { return };
+        // SAFETY: the format has one conversion, of a `double`, which is given; it lives during the call.
+        unsafe { printf(format.as_ptr(), value) };
+    }
+
+    /// Prints a string.
+    pub(crate) fn string(field: &str, text: &CStr) {
+        let Some(format) = format(field, "", b's', b"s") else { return };
+        // SAFETY: the format has one conversion, of a string, which is given; both live during the call.
+        unsafe { printf(format.as_ptr(), text.as_ptr()) };
+    }
+
+    /// Prints an address.
+    pub(crate) fn pointer(field: &str, address: u64) {
+        let Some(format) = format(field, "", b'p', b"p") else { return };
+        let pointer: *const c_void = std::ptr::without_provenance(usize::try_from(address).unwrap_or(0));
+        // SAFETY: the format has one conversion, of an address, which is given and not followed.
+        unsafe { printf(format.as_ptr(), pointer) };
+    }
+}
+
+/// A format with this one conversion; none where the parts are something else.
+fn format(field: &str, length: &str, letter: u8, letters: &[u8]) -> Option<CString> {
+    let plain = field.bytes().all(|byte| matches!(byte, b'-' | b'+' | b' ' | b'#' | b'.' | b'0'..=b'9'));
+    let sound = plain && letters.contains(&letter);
+    CString::new(format!("%{field}{length}{}", char::from(letter))).ok().filter(|_| sound)
 }

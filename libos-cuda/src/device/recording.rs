@@ -212,6 +212,7 @@ pub(crate) struct Entry {
     pub(crate) handle: Handle,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) parameter_bytes: usize,
+    pub(crate) data: Option<(u32, u64)>,
     pub(crate) threads_max: u32,
     pub(crate) shared_bytes: u32,
     pub(crate) local_bytes: u32,
@@ -224,9 +225,25 @@ pub(crate) struct Entry {
 #[derive(Clone)]
 pub(crate) struct Image(Arc<[Entry]>);
 
+impl Entry {
+    pub(crate) fn place_data(&self, _block: &mut [u8]) {}
+}
+
 impl Image {
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.0
+    }
+
+    pub(crate) fn variable(&self, name: &str) -> Result<DeviceRange, Error> {
+        error(ErrorCode::NotFound, name)
+    }
+
+    pub(crate) fn variable_address(&self, name: &str) -> Result<u64, Error> {
+        error(ErrorCode::NotFound, name)
+    }
+
+    pub(crate) fn variables(&self) -> Option<&Buffer> {
+        None
     }
 }
 
@@ -537,6 +554,7 @@ impl Session {
             entries.push(Entry {
                 name: name.trim().to_owned(),
                 handle: Handle { slot, generation: 1 },
+                data: None,
                 parameter_bytes: parameters.last().map_or(0, |last| (last.offset + last.bytes) as usize),
                 parameters,
                 threads_max: 1024,

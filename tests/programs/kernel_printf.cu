@@ -1,5 +1,5 @@
 // printf in a kernel: a call into the driver's own code.
-#include "../program.h"
+#include "program.h"
 
 __global__ void greet() { printf("thread %u of %u\n", threadIdx.x, blockDim.x); }
 
