@@ -34,6 +34,9 @@ L:
 }
 ";
 
+/// The first line after the prologue.
+const BODY: &str = "    ld.param.u64 %d0, [p];";
+
 fn confined() -> String {
     print(&parse(SOURCE).and_then(|module| confine(&module)).unwrap())
 }
@@ -153,18 +156,23 @@ fn an_access_by_the_tenants_register_is_refused() {
     for access in
         ["ld.global.u32 %r0, [%d0]", "st.global.u8 [%d0+1], %r0", "atom.global.inc.u32 %r0, [%d0], %r0"]
     {
-        broken("    bar.sync 0;", &format!("    {access};\n    bar.sync 0;"), LOOSE);
+        broken_after(BODY, "    bar.sync 0;", &format!("    {access};\n    bar.sync 0;"), LOOSE);
     }
     broken("ld.global.u32 %r1, [%bh_a+4]", "ld.global.u32 %r1, [%d0+4]", "is interrupted");
-    broken("    bar.sync 0;", "    ld.global.u32 %r0, [4096];\n    bar.sync 0;", "an absolute address");
+    broken_after(
+        BODY,
+        "    bar.sync 0;",
+        "    ld.global.u32 %r0, [4096];\n    bar.sync 0;",
+        "an absolute address",
+    );
 }
 
 #[test]
 fn an_access_without_a_sequence_of_its_own_is_refused() {
-    broken("    bar.sync 0;", "    ld.global.u32 %r0, [%bh_a];\n    bar.sync 0;", SEQUENCE);
-    broken("    bar.sync 0;", "    st.shared.u32 [%bh_s], %r0;\n    bar.sync 0;", SEQUENCE);
-    broken("    bar.sync 0;", "    st.shared.u32 [%r0], %r0;\n    bar.sync 0;", LOOSE);
-    broken("    bar.sync 0;", "    st.local.u8 [%d0], %r0;\n    bar.sync 0;", LOOSE);
+    broken_after(BODY, "    bar.sync 0;", "    ld.global.u32 %r0, [%bh_a];\n    bar.sync 0;", SEQUENCE);
+    broken_after(BODY, "    bar.sync 0;", "    st.shared.u32 [%bh_s], %r0;\n    bar.sync 0;", SEQUENCE);
+    broken_after(BODY, "    bar.sync 0;", "    st.shared.u32 [%r0], %r0;\n    bar.sync 0;", LOOSE);
+    broken_after(BODY, "    bar.sync 0;", "    st.local.u8 [%d0], %r0;\n    bar.sync 0;", LOOSE);
 }
 
 #[test]
@@ -216,8 +224,13 @@ fn a_write_that_a_branch_skips_does_not_count() {
 
 #[test]
 fn a_register_that_is_not_declared_is_refused() {
-    broken("    bar.sync 0;", "    mov.u32 %r999, 0;\n    bar.sync 0;", "`%r999` is not declared");
-    broken("    bar.sync 0;", "    mov.u32 %x, 0;\n    bar.sync 0;", "`%x` is not declared");
+    broken_after(
+        BODY,
+        "    bar.sync 0;",
+        "    mov.u32 %r999, 0;\n    bar.sync 0;",
+        "`%r999` is not declared",
+    );
+    broken_after(BODY, "    bar.sync 0;", "    mov.u32 %x, 0;\n    bar.sync 0;", "`%x` is not declared");
 }
 
 #[test]
@@ -251,13 +264,15 @@ fn the_hidden_parameters_come_last_and_once() {
 fn a_declaration_that_the_form_does_not_have_is_refused() {
     broken("    .reg .b32 %bh_hi;\n", "", "`.reg .b32 %bh_hi` is missing");
     broken("    .reg .b64 %bh_a;", "    .reg .b32 %bh_a;", "`.reg .b64 %bh_a` is missing");
-    broken(
+    broken_after(
+        BODY,
         "    bar.sync 0;",
         "    .reg .b32 %x;\n    bar.sync 0;",
         "a declaration after the first instruction",
     );
     for pragma in ["\"unroll\"", "\"nounroll\", \"unroll\"", "nounroll"] {
-        broken(
+        broken_after(
+            BODY,
             "    bar.sync 0;",
             &format!("    .pragma {pragma};\n    bar.sync 0;"),
             "a directive in a body",
@@ -268,7 +283,7 @@ fn a_declaration_that_the_form_does_not_have_is_refused() {
         "    .pragma \"nounroll\";\n    mov.b64 %bh_a",
         "a sequence without its access",
     );
-    broken("    bar.sync 0;", "    {\n    }\n    bar.sync 0;", "a scope in a body");
+    broken_after(BODY, "    bar.sync 0;", "    {\n    }\n    bar.sync 0;", "a scope in a body");
     broken(".maxntid 256", ".noreturn", "does not bound the launch");
     broken(".maxntid 256", ".maxntid 256\n.maxntid 9", "does not bound the launch");
     broken(".const", ".global", "a module-scope variable of this kind");
@@ -316,7 +331,58 @@ fn the_bounds_of_shared_memory_have_to_be_computed() {
     let bounds = "    add.s32 %bh_top, %bh_low, 64;\n";
     let again = "    mov.b32 %bh_s, s;\n    min.u32 %bh_low, %bh_low, %bh_s;\n    add.s32 %bh_s, %bh_s, 64;\n    \
                  max.u32 %bh_top, %bh_top, %bh_s;\n";
-    broken(bounds, &format!("{bounds}{again}"), "is interrupted");
+    broken(bounds, &format!("{bounds}{again}"), "the prologue lacks");
+}
+
+#[test]
+fn a_prologue_that_leaves_shared_memory_as_it_was_is_refused() {
+    // Of 64 bytes, and of 66, whose last ones are zeroed by bytes.
+    for source in [SOURCE.to_owned(), SOURCE.replace("s[64]", "s[66]")] {
+        let text = print(&parse(&source).and_then(|module| confine(&module)).unwrap());
+        assert_eq!(findings(&text), [""; 0]);
+        let start = text.find("    mov.u32 %bh_hi, %tid.z;").unwrap();
+        let (before, rest) = text.split_at(start);
+        let (zeroing, after) = rest.split_at(rest.find("bar.sync 0;\n").unwrap() + 12);
+        let lines: Vec<&str> = zeroing.split_inclusive('\n').collect();
+        assert!(lines.len() > 22 && lines.last() == Some(&"    bar.sync 0;\n"), "{zeroing}");
+        for (index, line) in lines.iter().enumerate() {
+            let mut without = lines.clone();
+            without.remove(index);
+            let mut twice = lines.clone();
+            twice.insert(index, line);
+            // One barrier more is the body's.
+            let last = index + 1 == lines.len();
+            for lines in [without, twice].into_iter().take(if last { 1 } else { 2 }) {
+                let changed = format!("{before}{}{after}", lines.concat());
+                assert!(!findings(&changed).is_empty(), "{line} in\n{changed}");
+            }
+        }
+        assert!(!findings(&format!("{before}{after}")).is_empty());
+        for (from, to) in [
+            ("%bh_top, -16", "%bh_top, -32"),
+            ("mov.b32 %bh_zero, 0", "mov.b32 %bh_zero, 1"),
+            ("%bh_lo, 4", "%bh_lo, 5"),
+            ("@%bh_q bra", "@!%bh_q bra"),
+            ("bra __bh_more", "bra __bh_filled"),
+        ] {
+            let changed = format!("{before}{}{after}", zeroing.replacen(from, to, 1));
+            assert!(!findings(&changed).is_empty(), "{to}");
+        }
+    }
+}
+
+#[test]
+fn a_shared_variable_that_the_bounds_leave_out_may_not_be_read() {
+    let source = ".version 8.0\n.target sm_75\n.address_size 64\n.entry k()\n{\n    .shared .align 16 .b8 s[16];\n    \
+                  .shared .align 16 .b8 t[16];\n    .reg .b32 %r<2>;\n    ld.shared.u32 %r1, [s];\n    \
+                  ld.shared.u32 %r1, [t];\n    ret;\n}\n";
+    let text = print(&parse(source).and_then(|module| confine(&module)).unwrap());
+    assert_eq!(findings(&text), [""; 0]);
+    let bounds = "    mov.b32 %bh_s, t;\n    min.u32 %bh_low, %bh_low, %bh_s;\n    add.s32 %bh_s, %bh_s, 16;\n    \
+                  max.u32 %bh_top, %bh_top, %bh_s;\n";
+    assert!(text.contains(bounds), "{text}");
+    let found = findings(&text.replace(bounds, ""));
+    assert!(found[0].contains("an access outside its variable"), "{found:?}");
 }
 
 #[test]
@@ -331,7 +397,7 @@ fn what_dynamic_shared_memory_has_to_hold_is_told() {
         assert!(!findings(&text.replace(from, to)).is_empty(), "{to}");
     }
     let (start, end) =
-        (text.find("    mov.b32 %bh_s, t;").unwrap(), text.find("    mov.u32 %r0, t;").unwrap());
+        (text.find("    mov.b32 %bh_s, t;").unwrap(), text.find("    mov.u32 %bh_hi, %tid.z;").unwrap());
     let without = [&text[..start], &text[end..]].concat();
     assert!(findings(&without)[0].contains(SEQUENCE), "no dynamic memory in the bounds");
     let twice = [&text[..end], &text[start..]].concat();
@@ -344,17 +410,19 @@ fn what_dynamic_shared_memory_has_to_hold_is_told() {
 fn an_access_by_symbol_outside_its_variable_is_refused() {
     let why = "an access outside its variable";
     for access in ["st.shared.u32 [s+64], %r0", "ld.shared.u32 %r0, [s+-4]", "ld.shared.u64 %d0, [s+4]"] {
-        broken("    bar.sync 0;", &format!("    {access};\n    bar.sync 0;"), why);
+        broken_after(BODY, "    bar.sync 0;", &format!("    {access};\n    bar.sync 0;"), why);
     }
     for access in ["ld.const.u32 %r0, [table+64]", "ld.param.u32 %r0, [n+4]", "ld.local.u32 %r0, [l+24]"] {
-        broken("    bar.sync 0;", &format!("    {access};\n    bar.sync 0;"), why);
+        broken_after(BODY, "    bar.sync 0;", &format!("    {access};\n    bar.sync 0;"), why);
     }
-    broken(
+    broken_after(
+        BODY,
         "    bar.sync 0;",
         "    ld.shared.u32 %r0, [table];\n    bar.sync 0;",
         "an access to an unknown symbol",
     );
-    broken(
+    broken_after(
+        BODY,
         "    bar.sync 0;",
         "    st.global.u32 [table], %r0;\n    bar.sync 0;",
         "an access to an unknown symbol",
@@ -366,9 +434,14 @@ fn opcodes_that_are_not_in_the_table_are_refused() {
     for opcode in
         ["trap", "brkpt", "discard.global.L2 [%d0], 128", "ld.u32 %r0, [%d0]", "bar.sync 1", "frob %r0"]
     {
-        broken("    bar.sync 0;", &format!("    {opcode};\n    bar.sync 0;"), "a guarded session does not");
+        broken_after(
+            BODY,
+            "    bar.sync 0;",
+            &format!("    {opcode};\n    bar.sync 0;"),
+            "a guarded session does not",
+        );
     }
-    broken("    bar.sync 0;", "    prefetch.global.L2 [%d0];\n    bar.sync 0;", "a cache hint");
+    broken_after(BODY, "    bar.sync 0;", "    prefetch.global.L2 [%d0];\n    bar.sync 0;", "a cache hint");
 }
 
 #[test]
@@ -378,8 +451,18 @@ fn control_flow_that_leaves_the_body_is_refused() {
     broken("    ret;\n", "", "a body that does not end");
     broken("    ret;\n", "    @%p0 ret;\n", "a body that does not end");
     broken("$L0:", "$L0:\n$L0:", "a label that is declared twice");
-    broken("    bar.sync 0;", "    mov.u64 %d0, p;\n    bar.sync 0;", "`p` may not be named here");
-    broken("    bar.sync 0;", "    mov.u64 %d0, k;\n    bar.sync 0;", "`k` may not be named here");
+    broken_after(
+        BODY,
+        "    bar.sync 0;",
+        "    mov.u64 %d0, p;\n    bar.sync 0;",
+        "`p` may not be named here",
+    );
+    broken_after(
+        BODY,
+        "    bar.sync 0;",
+        "    mov.u64 %d0, k;\n    bar.sync 0;",
+        "`k` may not be named here",
+    );
 }
 
 #[test]
@@ -446,12 +529,17 @@ fn a_generic_access_is_refused_whatever_leads_to_it() {
 fn calls_and_functions_are_refused() {
     let why = "a guarded session does not";
     for call in ["call f", "call.uni (%r0), f, (%r0)", "call %d0, f"] {
-        broken("    bar.sync 0;", &format!("    {call};\n    bar.sync 0;"), why);
+        broken_after(BODY, "    bar.sync 0;", &format!("    {call};\n    bar.sync 0;"), why);
     }
     let function = ".func f()\n{\n    ret;\n}\n.visible .entry k";
     broken(".visible .entry k", function, "something other than an entry");
-    broken("    bar.sync 0;", "    st.param.b32 [n], %r0;\n    bar.sync 0;", why);
-    broken("    bar.sync 0;", "    ld.param.u32 %r0, [__bh_argument0];\n    bar.sync 0;", "not verified");
+    broken_after(BODY, "    bar.sync 0;", "    st.param.b32 [n], %r0;\n    bar.sync 0;", why);
+    broken_after(
+        BODY,
+        "    bar.sync 0;",
+        "    ld.param.u32 %r0, [__bh_argument0];\n    bar.sync 0;",
+        "not verified",
+    );
 }
 
 #[test]

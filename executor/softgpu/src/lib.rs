@@ -17,9 +17,9 @@
 //! 4. A launch whose threads all wait for each other ends the context; it does not hang.
 //!
 //! # What differs from an NVIDIA GPU
-//! Approximate functions are more exact; atomic operations are all sequentially consistent; registers,
-//! not shared or local memory, keep leftovers of earlier blocks of the same launch; `%clock64` counts
-//! nanoseconds.
+//! Approximate functions are more exact; atomic operations are all sequentially consistent; shared memory keeps
+//! what any earlier block left in it, as there, and registers what one of the same launch did, but local memory
+//! begins as zero; `%clock64` counts nanoseconds.
 //!
 //! # Trusts
 //! Its caller, the executor, as [`bulkhead_gpu`] says: above all that registered host memory stays mapped.

@@ -5,7 +5,7 @@ mod common;
 
 use std::path::Path;
 
-use bulkhead_gpu::{Access, DeviceAddress, Gpu};
+use bulkhead_gpu::{Access, DeviceAddress, Gpu, Launch};
 use common::{Machine, Parameters, WINDOW, kernel};
 
 fn confined(ptx: &str) -> String {
@@ -90,4 +90,56 @@ fn a_confined_kernel_computes_what_the_original_computes() {
     let expected = machine.download_u32(first, 64);
     assert_eq!(machine.download_u32(second, 64), expected);
     assert_ne!(expected[1], expected[2]);
+}
+
+/// Rounds after which a block ought to have got what another left.
+const ROUNDS_MAX: usize = 1000;
+
+#[test]
+fn a_confined_block_finds_nothing_that_another_left_in_shared_memory() {
+    let mut machine = Machine::new();
+    let at_own_word = "mov.u32 %a, words; shl.b32 %b, %lane, 2; add.u32 %a, %a, %b;";
+    // 65 words: what is zeroed by 16 bytes, and a rest.
+    let fill = kernel(
+        ".reg .b32 %a, %b; .shared .align 4 .b32 words[65];",
+        &format!("{at_own_word} st.shared.u32 [%a], 0x5ec2e7;"),
+    );
+    let fill = machine.entry(&fill);
+    let buffer = machine.buffer(65 * 4);
+    for (module, declared) in
+        [("", ".shared .align 4 .b32 words[65];"), (".extern .shared .align 4 .b32 words[];", "")]
+    {
+        // A block of so many threads listens to the words from this one on.
+        for (threads, first) in [(65_u32, 0), (7, 58), (1, 64)] {
+            let listen = kernel(
+                &format!(".reg .b32 %a, %b; {declared}"),
+                &format!("{at_own_word} ld.shared.u32 %out, [%a+{}];", first * 4),
+            );
+            let listen = listen.replace(".visible", &format!("{module}\n.visible"));
+            let original = machine.entry(&listen);
+            let guarded = machine.entry(&confined(&listen));
+            let words = threads as usize;
+            let mut hear = |machine: &mut Machine, entry, parameters: &[u8]| {
+                machine.run(fill.id, 1, 65, &buffer.to_le_bytes()).unwrap();
+                let grid = [1, 1, 1];
+                let shared_bytes = if module.is_empty() { 0 } else { 65 * 4 };
+                let launch = Launch { grid, block: [threads, 1, 1], shared_bytes, parameters };
+                machine.gpu.launch(machine.stream, entry, &launch).unwrap();
+                machine.download_u32(buffer, words)
+            };
+            // Without the guard it does hear something, so that there is something to be heard.
+            let heard = (0..ROUNDS_MAX).any(|_| {
+                hear(&mut machine, original.id, &buffer.to_le_bytes()).iter().any(|word| *word == 0x5e_c2e7)
+            });
+            assert!(heard, "{threads} threads {module}");
+            let parameters = Parameters::default().u64(buffer).u32(0x2000).u32(0x7f).u32(0x3f);
+            for _ in 0..20 {
+                assert_eq!(
+                    hear(&mut machine, guarded.id, &parameters.0),
+                    vec![0; words],
+                    "{threads} threads {module}"
+                );
+            }
+        }
+    }
 }

@@ -92,7 +92,7 @@ pub(super) fn confine<'a>(
         let zeroed = assign::unassigned(&confined, report);
         let mut statements = prologue::declarations(&scopes, &variables);
         statements.extend(prologue::instructions(&variables, function.span));
-        statements.extend(shared.bounds(function.span));
+        statements.extend(shared.prologue(function.span));
         statements.extend(assign::zeroes(&zeroed, function.span));
         statements.append(&mut confined);
         (statements, zeroed)

@@ -7,8 +7,10 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::access::{self, Access};
-use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement, Type, Variable};
-use crate::confine::prologue::{declared, instruction, register};
+use crate::ast::{
+    Address, AddressBase, Instruction, Operand, Predicate, Space, Span, Statement, Type, Variable,
+};
+use crate::confine::prologue::{declared, instruction, plain, register};
 use crate::confine::symbols::{Symbol, Symbols};
 use crate::limits::DYNAMIC_SPAN_MAX;
 use crate::names;
@@ -100,12 +102,21 @@ impl Shared {
         self.clamps.get(&index).copied()
     }
 
-    /// Computes where the entry's shared memory begins and ends.
-    pub(super) fn bounds(&self, span: Span) -> Vec<Statement> {
-        let mut statements = Vec::new();
-        if self.clamps.is_empty() {
-            return statements;
+    /// Computes where the entry's shared memory begins and ends, and zeroes it: blocks of other sessions left in it
+    /// what they had there.
+    pub(super) fn prologue(&self, span: Span) -> Vec<Statement> {
+        if self.statics.is_empty() && self.dynamic.is_none() {
+            return Vec::new();
         }
+        let mut statements = self.bounds(span);
+        let is_ragged = |(_, bytes): &(String, u64)| !bytes.is_multiple_of(names::WIDEST_ACCESS);
+        let ragged = self.dynamic.is_some() || self.statics.iter().any(is_ragged);
+        statements.extend(zeroing(ragged, span));
+        statements
+    }
+
+    fn bounds(&self, span: Span) -> Vec<Statement> {
+        let mut statements = Vec::new();
         let (low, top, s, lo) =
             (|| register("%bh_low"), || register("%bh_top"), || register("%bh_s"), || register("%bh_lo"));
         let mut push = |opcode: &str, modifier: &str, operands: Vec<Operand>| {
@@ -145,6 +156,85 @@ impl Shared {
         }
         statements
     }
+}
+
+/// All threads of the block zero what lies between `%bh_low` and `%bh_top`, 16 bytes at a time; where that may not
+/// be a multiple of 16 they zero the rest by bytes. All wait until it is done.
+fn zeroing(ragged: bool, span: Span) -> Vec<Statement> {
+    let mut statements = Vec::new();
+    let mut push = |opcode: &str, modifiers: &[&str], names: &[&str], last: Option<Operand>| {
+        let operands = names.iter().map(|name| register(name)).chain(last).collect();
+        statements.push(instruction(opcode, modifiers, operands, span));
+    };
+    let number = |value: i128| Some(Operand::Integer(value));
+    // The number of the thread in its block, and of the block's threads.
+    push("mov", &["u32"], &["%bh_hi", "%tid.z"], None);
+    push("mov", &["u32"], &["%bh_lo", "%ntid.y"], None);
+    push("mov", &["u32"], &["%bh_s", "%tid.y"], None);
+    push("mad", &["lo", "s32"], &["%bh_s", "%bh_hi", "%bh_lo", "%bh_s"], None);
+    push("mov", &["u32"], &["%bh_hi", "%ntid.x"], None);
+    push("mov", &["u32"], &["%bh_zero", "%tid.x"], None);
+    push("mad", &["lo", "s32"], &["%bh_s", "%bh_s", "%bh_hi", "%bh_zero"], None);
+    push("mul", &["lo", "s32"], &["%bh_lo", "%bh_lo", "%bh_hi"], None);
+    push("mov", &["u32"], &["%bh_hi", "%ntid.z"], None);
+    push("mul", &["lo", "s32"], &["%bh_lo", "%bh_lo", "%bh_hi"], None);
+    push("shl", &["b32"], &["%bh_lo", "%bh_lo"], number(4));
+    push("shl", &["b32"], &["%bh_s", "%bh_s"], number(4));
+    push("add", &["s32"], &["%bh_s", "%bh_s", "%bh_low"], None);
+    push("and", &["b32"], &["%bh_hi", "%bh_top"], number(-16));
+    push("mov", &["b32"], &["%bh_zero"], number(0));
+    let zero = || register("%bh_zero");
+    let four = Operand::Vector(vec![zero(), zero(), zero(), zero()]);
+    store_until(
+        "%bh_hi",
+        &["shared", "v4", "b32"],
+        four,
+        ["__bh_more", "__bh_filled"],
+        span,
+        &mut statements,
+    );
+    if ragged {
+        let mut push = |opcode: &str, modifier: &str, names: &[&str]| {
+            let operands = names.iter().map(|name| register(name)).collect();
+            statements.push(instruction(opcode, &[modifier], operands, span));
+        };
+        push("mov", "u32", &["%bh_s", "%tid.x"]);
+        push("add", "s32", &["%bh_s", "%bh_s", "%bh_hi"]);
+        push("mov", "u32", &["%bh_lo", "%ntid.x"]);
+        store_until(
+            "%bh_top",
+            &["shared", "b8"],
+            zero(),
+            ["__bh_rest", "__bh_zeroed"],
+            span,
+            &mut statements,
+        );
+    }
+    statements.push(instruction("bar", &["sync"], vec![Operand::Integer(0)], span));
+    statements
+}
+
+/// Stores at `%bh_s`, which moves on by `%bh_lo`, until it has reached `end`.
+fn store_until(
+    end: &str,
+    modifiers: &[&str],
+    value: Operand,
+    [again, done]: [&str; 2],
+    span: Span,
+    into: &mut Vec<Statement>,
+) {
+    let (q, s) = (|| register("%bh_q"), || register("%bh_s"));
+    let to = |label: &str| vec![Operand::Symbol(label.to_owned())];
+    let address = Address { base: AddressBase::Register("%bh_s".to_owned()), offset: 0 };
+    let mut leave = plain("bra", &[], to(done), span);
+    leave.predicate = Some(Predicate { register: "%bh_q".to_owned(), negated: false });
+    into.push(Statement::Label(again.to_owned(), span));
+    into.push(instruction("setp", &["ge", "u32"], vec![q(), s(), register(end)], span));
+    into.push(Statement::Instruction(leave));
+    into.push(instruction("st", modifiers, vec![Operand::Address(address), value], span));
+    into.push(instruction("add", &["s32"], vec![s(), s(), register("%bh_lo")], span));
+    into.push(instruction("bra", &[], to(again), span));
+    into.push(Statement::Label(done.to_owned(), span));
 }
 
 /// Whether an access at an offset into a variable is inside it and aligned, as the variable is.

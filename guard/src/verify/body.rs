@@ -231,7 +231,10 @@ impl<'a> Pass<'a> {
             .filter(|offset| offset.is_multiple_of(access.bytes) && extent.align.is_multiple_of(access.bytes))
             .and_then(|offset| offset.checked_add(access.bytes))
             .is_some_and(|end| end <= extent.bytes);
-        if inside && (access.reads_only || writable) {
+        // What the prologue's bounds do not cover is not zeroed.
+        let zeroed = access.space != Space::Shared
+            || self.declared.shared.as_ref().is_some_and(|bounds| bounds.names.contains(name.as_str()));
+        if inside && zeroed && (access.reads_only || writable) {
             Ok(())
         } else {
             Err(unverified("an access outside its variable"))

@@ -17,16 +17,20 @@ pub(super) struct Declared<'a> {
     /// The one local variable.
     pub(super) local: Option<(&'a str, Extent)>,
     /// What lies between `%bh_low` and `%bh_top`; none where the prologue sets neither.
-    pub(super) shared: Option<SharedBounds>,
+    pub(super) shared: Option<SharedBounds<'a>>,
 }
 
 /// The shared memory that the prologue's bounds cover.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct SharedBounds {
+#[derive(Debug, Clone, Default)]
+pub(super) struct SharedBounds<'a> {
+    /// The static variables.
+    pub(super) names: HashSet<&'a str>,
     /// Bytes of static variables, all different.
     pub(super) static_bytes: u64,
     /// Whether the block's dynamic shared memory is covered too.
     pub(super) dynamic: bool,
+    /// Whether its bytes may be no multiple of those of the widest access.
+    ragged: bool,
 }
 
 /// Takes the declarations and the prologue off the front of a body; what is left follows them.
@@ -68,7 +72,10 @@ pub(super) fn take<'a>(
         declare(variable, &mut declared, report);
     }
     let rest = prologue(&declared, rest, report);
-    let (shared, rest) = shared_bounds(&declared.extents, rest);
+    let (shared, mut rest) = shared_bounds(&declared.extents, rest);
+    if let Some(bounds) = &shared {
+        rest = take_lines(zeroing(bounds.ragged), rest, report);
+    }
     declared.shared = shared;
     (declared, rest)
 }
@@ -156,10 +163,18 @@ fn prologue<'a>(
             at += bytes;
         }
     }
+    take_lines(expected, statements, report)
+}
+
+/// Takes these lines off the front of a body, which has to begin with them.
+fn take_lines<'a>(lines: Vec<String>, statements: &'a [Statement], report: &mut Report) -> &'a [Statement] {
     let mut rest = statements;
-    for line in expected {
+    for line in lines {
         match rest.split_first() {
             Some((Statement::Instruction(found), others)) if Text(found).to_string() == line => rest = others,
+            Some((Statement::Label(found, _), others)) if line.strip_suffix(':') == Some(found) => {
+                rest = others
+            }
             Some((Statement::Instruction(found), _)) => {
                 refuse(report, found.span, &format!("the prologue lacks `{line}`"));
                 return rest;
@@ -173,34 +188,79 @@ fn prologue<'a>(
     rest
 }
 
+/// All that lies between the bounds of shared memory is zeroed, and all threads of the block wait for that.
+fn zeroing(ragged: bool) -> Vec<String> {
+    let fill = [
+        "mov.u32 %bh_hi, %tid.z",
+        "mov.u32 %bh_lo, %ntid.y",
+        "mov.u32 %bh_s, %tid.y",
+        "mad.lo.s32 %bh_s, %bh_hi, %bh_lo, %bh_s",
+        "mov.u32 %bh_hi, %ntid.x",
+        "mov.u32 %bh_zero, %tid.x",
+        "mad.lo.s32 %bh_s, %bh_s, %bh_hi, %bh_zero",
+        "mul.lo.s32 %bh_lo, %bh_lo, %bh_hi",
+        "mov.u32 %bh_hi, %ntid.z",
+        "mul.lo.s32 %bh_lo, %bh_lo, %bh_hi",
+        "shl.b32 %bh_lo, %bh_lo, 4",
+        "shl.b32 %bh_s, %bh_s, 4",
+        "add.s32 %bh_s, %bh_s, %bh_low",
+        "and.b32 %bh_hi, %bh_top, -16",
+        "mov.b32 %bh_zero, 0",
+        "__bh_more:",
+        "setp.ge.u32 %bh_q, %bh_s, %bh_hi",
+        "@%bh_q bra __bh_filled",
+        "st.shared.v4.b32 [%bh_s], {%bh_zero, %bh_zero, %bh_zero, %bh_zero}",
+        "add.s32 %bh_s, %bh_s, %bh_lo",
+        "bra __bh_more",
+        "__bh_filled:",
+    ];
+    let rest = [
+        "mov.u32 %bh_s, %tid.x",
+        "add.s32 %bh_s, %bh_s, %bh_hi",
+        "mov.u32 %bh_lo, %ntid.x",
+        "__bh_rest:",
+        "setp.ge.u32 %bh_q, %bh_s, %bh_top",
+        "@%bh_q bra __bh_zeroed",
+        "st.shared.b8 [%bh_s], %bh_zero",
+        "add.s32 %bh_s, %bh_s, %bh_lo",
+        "bra __bh_rest",
+        "__bh_zeroed:",
+    ];
+    let rest = rest.iter().filter(|_| ragged);
+    fill.iter().chain(rest).chain(&["bar.sync 0"]).map(|line| (*line).to_owned()).collect()
+}
+
 /// Takes the lines that compute where shared memory begins and ends, over variables that must be different:
 /// then at least the sum of their sizes lies between.
 fn shared_bounds<'a>(
     extents: &Extents<'_>,
     statements: &'a [Statement],
-) -> (Option<SharedBounds>, &'a [Statement]) {
+) -> (Option<SharedBounds<'a>>, &'a [Statement]) {
     let mut rest = statements;
-    let mut bounds: Option<SharedBounds> = None;
-    let mut seen: HashSet<&str> = HashSet::new();
+    let mut bounds: Option<SharedBounds<'a>> = None;
     while let Some(Statement::Instruction(first)) = rest.first() {
         let Some(Operand::Symbol(name)) = first.operands.get(1) else { break };
         let Some(extent) = extents.get(name).filter(|extent| extent.space == Space::Shared) else { break };
         let dynamic = extent.bytes == 0;
-        let expected = bound_lines(name, extent.bytes, bounds.is_none());
+        let first_of_all = bounds.is_none();
+        let expected = bound_lines(name, extent.bytes, first_of_all);
         let Some((lines, others)) = rest.split_at_checked(expected.len()) else { break };
         let same = lines.iter().zip(&expected).all(|(found, line)| {
             matches!(found, Statement::Instruction(found) if Text(found).to_string() == *line)
         });
-        let so_far = bounds.unwrap_or_default();
+        let mut so_far = bounds.take().unwrap_or_default();
         // What is not the next lines of the bounds is the body's: there it has to be a sequence. All names
         // of dynamic shared memory name the same bytes.
-        if !same || !seen.insert(name) || (dynamic && so_far.dynamic) {
+        let again = so_far.names.contains(name.as_str()) || (dynamic && so_far.dynamic);
+        if !same || again {
+            bounds = (!first_of_all).then_some(so_far);
             break;
         }
-        bounds = Some(SharedBounds {
-            static_bytes: so_far.static_bytes.saturating_add(extent.bytes),
-            dynamic: so_far.dynamic || dynamic,
-        });
+        so_far.names.insert(name);
+        so_far.static_bytes = so_far.static_bytes.saturating_add(extent.bytes);
+        so_far.dynamic |= dynamic;
+        so_far.ragged |= dynamic || !extent.bytes.is_multiple_of(names::WIDEST_ACCESS);
+        bounds = Some(so_far);
         rest = others;
     }
     (bounds, rest)

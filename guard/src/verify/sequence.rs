@@ -94,7 +94,7 @@ fn shared(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) -
     }
     let span = u64::try_from(integer(lead.get(lines.len())?, 2)?).ok()?;
     let end = u64::try_from(access.address.offset).ok()?.checked_add(access.bytes)?;
-    let bounds = declared.shared?;
+    let bounds = declared.shared.as_ref()?;
     let dynamic = span.saturating_sub(bounds.static_bytes);
     let there = dynamic == 0 || (bounds.dynamic && span <= DYNAMIC_SPAN_MAX);
     (is_through(access, "%bh_s") && end <= span && there).then_some(())?;

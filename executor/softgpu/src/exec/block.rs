@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+
 use super::step::Outcome;
 use super::warp::Frame;
 use super::warp::Warp;
@@ -41,18 +43,39 @@ pub(crate) struct Block {
     grid: Arc<Grid>,
     index: [u32; 3],
     warps: Vec<Warp>,
-    shared: Vec<u8>,
+    /// Its shared memory, and perhaps more.
+    memory: Vec<u8>,
     barriers: [Barrier; BARRIERS],
+}
+
+/// Shared memory of blocks that are gone, with what they left in it: as on hardware, blocks that come get it as it is.
+static LEFT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+/// How many pieces of such memory are kept.
+const LEFT_MAX: usize = 64;
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let mut left = LEFT.lock();
+        if left.len() < LEFT_MAX {
+            left.push(std::mem::take(&mut self.memory));
+        }
+    }
 }
 
 impl Block {
     /// A block of a grid that runs nothing yet.
     pub(crate) fn new(grid: &Arc<Grid>) -> Self {
         let warps = grid.block_threads().div_ceil(32);
+        let mut memory = LEFT.lock().pop().unwrap_or_default();
+        let bytes = grid.shared_bytes() as usize;
+        if memory.len() < bytes {
+            memory.resize(bytes, 0);
+        }
         Self {
             index: [0; 3],
             warps: (0..warps).map(|number| Warp::new(number, grid)).collect(),
-            shared: vec![0; grid.shared_bytes() as usize],
+            memory,
             barriers: [Barrier::default(); BARRIERS],
             grid: Arc::clone(grid),
         }
@@ -61,7 +84,6 @@ impl Block {
     /// Becomes the block with this number of the same grid.
     pub(crate) fn restart(&mut self, number: u64) {
         self.index = self.grid.block_at(number);
-        self.shared.fill(0);
         self.barriers = [Barrier::default(); BARRIERS];
         for warp in &mut self.warps {
             warp.restart(&self.grid);
@@ -103,7 +125,7 @@ impl Block {
             grid: &self.grid,
             program,
             core,
-            shared: &mut self.shared,
+            shared: &mut self.memory[..self.grid.shared_bytes() as usize],
             barriers: &mut self.barriers,
             block: self.index,
             warps: u32::try_from(warps).unwrap_or(u32::MAX),
