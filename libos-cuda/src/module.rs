@@ -8,6 +8,7 @@ use crate::context::driver_and_current;
 use crate::driver::driver;
 use crate::image::{self, Loaded};
 use crate::printf;
+use crate::report;
 use crate::status::{Answer, Status};
 
 /// `CU_MODULE_LAZY_LOADING`.
@@ -137,7 +138,10 @@ pub(crate) fn write_global(
     loaded: &Loaded,
     name: &Text,
 ) -> Answer {
-    let (address, length) = loaded.variable(&name.0)?;
+    let (address, length) = loaded.variable(&name.0).inspect_err(|_| {
+        let why = format!("no kernel of the image names a variable {}, or it is a constant with a value", name.0);
+        report::refused("cuModuleGetGlobal", &why);
+    })?;
     to.set(address);
     bytes.set(length);
     Ok(())

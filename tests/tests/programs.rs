@@ -153,6 +153,31 @@ fn every_hostile_program_disturbs_nobody() {
     assert_eq!((after.executor_pid, after.executor_starts), (before.executor_pid, before.executor_starts));
 }
 
+#[test]
+fn what_kernels_print_comes_out_as_c_prints_it() {
+    let done = alone("kernel_printf");
+    passed("kernel_printf", &done);
+    let (flood, others): (Vec<&str>, Vec<&str>) =
+        done.stdout.lines().partition(|line| line.starts_with("flood "));
+    let mut threads: Vec<&str> = others[1..5].to_vec();
+    threads.sort_unstable();
+    assert_eq!(threads, ["thread 0 of 4", "thread 1 of 4", "thread 2 of 4", "thread 3 of 4"]);
+    let expected = [
+        "42|   42|42   |00042|+42|-42",
+        "4000000000 abcdef ABCDEF 0xff 10 ok",
+        "-1234567890123 12345678901234567890 -5 -3 4",
+        "1.500000 2.35    3.142 1.234568e+04 0.0001 1E+20",
+        "a literal and     device, 100% fro",
+        "     7|7     |1.00",
+        "no conversion",
+        "thread 100 of 1",
+        "PASS kernel_printf all of it above",
+    ];
+    assert_eq!((others[0], others[5], &others[6..]), ("before", "between", &expected[..]));
+    // 61,440 lines of 24 bytes, of which 1 MiB is kept.
+    assert_eq!(flood.len(), (1 << 20) / 24, "{}", done.stderr);
+}
+
 /// Whether a line begins with FILE:LINE:COLUMN: and has a reason behind it.
 fn is_a_finding(line: &str) -> bool {
     let parts: Vec<&str> = line.splitn(4, ':').collect();

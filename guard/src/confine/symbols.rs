@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::ast::{AddressBase, Item, Linkage, Module, Operand, Space, Statement, Variable};
+use crate::ast::{AddressBase, Item, Linkage, Module, Operand, Space, Statement, Type, Variable};
 use crate::data::{Data, Layout};
 use crate::limits::CONSTANT_BYTES_MAX;
 use crate::names;
@@ -257,6 +257,9 @@ fn confined(variable: &Variable, constants_in_block: bool) -> Result<(Variable, 
     let missing = |what: &str| Err(Reason::NotImplemented { what: format!("{what}, `{}`", variable.name) });
     if !variable.attributes.is_empty() {
         return missing("an attribute of a variable");
+    }
+    if matches!(variable.ty, Type::Texref | Type::Samplerref | Type::Surfref) {
+        return missing("a texture, sampler or surface");
     }
     let mut confined = variable.clone();
     match (variable.space, variable.linkage, variable.initializer.is_empty()) {

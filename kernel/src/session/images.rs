@@ -147,7 +147,7 @@ impl Session {
         drop((image, offered));
         // One descriptor stays, and the text.
         loading.descriptors.resize(1)?;
-        loading.kernel.resize(compiled.bytes)?;
+        loading.kernel.resize(compiled.bytes.saturating_add(compiled.data.initial.len() as u64))?;
         let data = std::mem::take(&mut compiled.data);
         let held = self.load(compiled, loading).await?;
         drop(turn);
