@@ -263,8 +263,6 @@ fn number<'a>(text: &'a [u8], field: &mut String, arguments: &mut Arguments<'_>)
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
     use super::*;
 
     fn parse(text: &str) -> Option<(String, Length, u8, usize)> {
