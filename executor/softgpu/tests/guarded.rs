@@ -119,7 +119,7 @@ fn a_confined_block_finds_nothing_that_another_left_in_shared_memory() {
             let original = machine.entry(&listen);
             let guarded = machine.entry(&confined(&listen));
             let words = threads as usize;
-            let mut hear = |machine: &mut Machine, entry, parameters: &[u8]| {
+            let hear = |machine: &mut Machine, entry, parameters: &[u8]| {
                 machine.run(fill.id, 1, 65, &buffer.to_le_bytes()).unwrap();
                 let grid = [1, 1, 1];
                 let shared_bytes = if module.is_empty() { 0 } else { 65 * 4 };
@@ -128,9 +128,8 @@ fn a_confined_block_finds_nothing_that_another_left_in_shared_memory() {
                 machine.download_u32(buffer, words)
             };
             // Without the guard it does hear something, so that there is something to be heard.
-            let heard = (0..ROUNDS_MAX).any(|_| {
-                hear(&mut machine, original.id, &buffer.to_le_bytes()).iter().any(|word| *word == 0x5e_c2e7)
-            });
+            let heard = (0..ROUNDS_MAX)
+                .any(|_| hear(&mut machine, original.id, &buffer.to_le_bytes()).contains(&0x5e_c2e7));
             assert!(heard, "{threads} threads {module}");
             let parameters = Parameters::default().u64(buffer).u32(0x2000).u32(0x7f).u32(0x3f);
             for _ in 0..20 {
