@@ -59,10 +59,12 @@ impl Template {
         }
     }
 
-    /// What to launch with the parameters that are in the block.
-    pub(crate) fn version(&self) -> EntryId {
+    /// What to launch with the parameters that are in the block, in blocks of this shape with so much dynamic shared memory.
+    pub(crate) fn version(&self, block: [u32; 3], shared_bytes: u32) -> EntryId {
         match &self.fast {
-            Some(fast) if fast.admits(&self.block, self.base) => fast.id,
+            Some(fast) if fast.admits(&self.block, self.base) && fast.admits_blocks(block, shared_bytes) => {
+                fast.id
+            }
             _ => self.id,
         }
     }

@@ -1,7 +1,7 @@
 //! Fast versions of entries: for launches whose pointers are what the guard's proofs rest on.
 
 use bulkhead_gpu::{EntryId, ParameterLayout};
-use bulkhead_guard::PointerTerm;
+use bulkhead_guard::{FastVersion, PointerTerm, SharedTerm};
 use bulkhead_mm::{HALF_BYTES, WINDOW_BYTES, ZONE_BYTES};
 
 // What is proven reaches no further from a window than a zone.
@@ -23,18 +23,32 @@ struct Term {
 pub(crate) struct Fast {
     pub(crate) id: EntryId,
     terms: Vec<Term>,
+    shared: Vec<SharedTerm>,
 }
 
 impl Fast {
     /// The version with these terms; none where a pointer lies in none of the parameters.
-    pub(crate) fn new(id: EntryId, terms: &[PointerTerm], visible: &[ParameterLayout]) -> Option<Self> {
+    pub(crate) fn new(id: EntryId, version: &FastVersion, visible: &[ParameterLayout]) -> Option<Self> {
         let term = |term: &PointerTerm| {
             let layout = visible.get(term.parameter)?;
             let inside = term.offset.checked_add(8).is_some_and(|end| end <= layout.bytes);
             let at = (layout.offset as usize).checked_add(term.offset as usize)?;
             inside.then_some(Term { at, align: term.align.into(), writes: term.writes })
         };
-        Some(Self { id, terms: terms.iter().map(term).collect::<Option<_>>()? })
+        let terms = version.pointers.iter().map(term).collect::<Option<_>>()?;
+        Some(Self { id, terms, shared: version.shared.clone() })
+    }
+
+    /// Whether blocks of this shape with so much dynamic shared memory keep the terms.
+    #[inline]
+    pub(crate) fn admits_blocks(&self, block: [u32; 3], dynamic_bytes: u32) -> bool {
+        self.shared.iter().all(|term| {
+            let threads = term.by.iter().zip(block);
+            let end =
+                threads.map(|(by, side)| u128::from(*by) * u128::from(side.saturating_sub(1))).sum::<u128>();
+            let most = term.at_most.unwrap_or(dynamic_bytes.into());
+            end + u128::from(term.constant) <= u128::from(most)
+        })
     }
 
     /// Whether a parameter block keeps the terms, in the slot whose first address has this high word.
@@ -69,7 +83,11 @@ mod tests {
         let mut block = vec![0xff; 8];
         block.extend(pointers.iter().flat_map(|pointer| pointer.to_ne_bytes()));
         let base = u32::try_from(slot.base().0 >> 32).unwrap();
-        Fast::new(EntryId(7), terms, &LAYOUT).unwrap().admits(&block, base)
+        Fast::new(EntryId(7), &version(terms, &[]), &LAYOUT).unwrap().admits(&block, base)
+    }
+
+    fn version(pointers: &[PointerTerm], shared: &[SharedTerm]) -> FastVersion {
+        FastVersion { name: "k".to_owned(), pointers: pointers.to_vec(), shared: shared.to_vec() }
     }
 
     #[test]
@@ -121,7 +139,25 @@ mod tests {
         for bad in
             [term(0, 0, 4, false), term(1, 9, 4, false), term(2, 0, 4, false), term(1, u32::MAX, 4, false)]
         {
-            assert_eq!(Fast::new(EntryId(7), &[bad], &LAYOUT), None);
+            assert_eq!(Fast::new(EntryId(7), &version(&[bad], &[]), &LAYOUT), None);
         }
+    }
+
+    #[test]
+    fn blocks_have_to_be_small_enough_for_every_variable() {
+        let tile = SharedTerm { by: [4, 132, 0], constant: 4, at_most: Some(32 * 132) };
+        let dynamic = SharedTerm { by: [8, 0, 0], constant: 24, at_most: None };
+        let admits = |terms: &[SharedTerm], block: [u32; 3], bytes: u32| {
+            Fast::new(EntryId(7), &version(&[], terms), &LAYOUT).unwrap().admits_blocks(block, bytes)
+        };
+        assert!(admits(&[tile], [32, 32, 1], 0) && admits(&[tile], [32, 32, 64], 0));
+        assert!(admits(&[tile], [33, 32, 1], 0), "the last column is padding");
+        for block in [[34, 32, 1], [32, 33, 1], [1024, 1, 1], [1, 1024, 1], [u32::MAX; 3]] {
+            assert_eq!(admits(&[tile], block, u32::MAX), block == [1024, 1, 1], "{block:?}");
+        }
+        assert!(admits(&[dynamic], [64, 1, 1], 63 * 8 + 24) && !admits(&[dynamic], [64, 1, 1], 63 * 8 + 23));
+        assert!(!admits(&[tile, dynamic], [32, 32, 1], 0) && admits(&[tile, dynamic], [32, 32, 1], 4096));
+        let widest = SharedTerm { by: [u64::MAX; 3], constant: u64::MAX, at_most: Some(u64::MAX) };
+        assert!(!admits(&[widest], [1024, 1024, 64], 0) && admits(&[widest], [1, 1, 1], 0));
     }
 }

@@ -104,7 +104,7 @@ fn bind(
             Some(version) => {
                 let found = infos.iter().find(|info| info.name == version.name);
                 let found = found.filter(|found| found.parameters == info.parameters);
-                let fast = found.and_then(|found| Fast::new(found.id, &version.pointers, visible));
+                let fast = found.and_then(|found| Fast::new(found.id, version, visible));
                 let lost = || internal(format!("the device lost a version of the entry {}", entry.name));
                 Some((fast.ok_or_else(lost)?, found))
             }

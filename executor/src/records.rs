@@ -161,7 +161,7 @@ fn carry_out(
                 shared_bytes: shape.shared_bytes.max(entry.dynamic_shared_min),
                 parameters: &entry.block,
             };
-            gpu.launch(stream, entry.version(), &launch)?;
+            gpu.launch(stream, entry.version(launch.block, launch.shared_bytes), &launch)?;
         }
         Record::CopyToDevice { copy, .. } => {
             let to = bindings.device(copy.to, copy.to_offset, copy.bytes, Use::ReadWrite);

@@ -6,7 +6,7 @@ use std::fmt;
 use crate::ast::{
     AddressBase, Function, FunctionKind, Instruction, Item, Module, Operand, Space, Span, Statement,
 };
-use crate::facts::Facts;
+use crate::facts::{Facts, Proof};
 use crate::names;
 use crate::print::Text;
 use crate::report::{Reason, Report};
@@ -56,6 +56,12 @@ pub enum Handling {
         /// How far from the pointer it begins at least and at most, in bytes.
         reach: (i64, i64),
     },
+    /// It is left as it is in a fast version, which runs where the block is so small that all its threads stay in the
+    /// variable, and clamped otherwise.
+    ProvenShared {
+        /// The variable in shared memory.
+        variable: String,
+    },
     /// It names a variable or parameter and lies inside as it stands.
     Inside,
     /// Its address is clamped to the block's shared memory.
@@ -83,7 +89,7 @@ impl Handling {
         match self {
             Handling::LoadWindow => "load-window",
             Handling::StoreWindow => "store-window",
-            Handling::Proven { .. } => "proven",
+            Handling::Proven { .. } | Handling::ProvenShared { .. } => "proven",
             Handling::Inside => "inside",
             Handling::SharedClamp => "shared-clamp",
             Handling::LocalClamp => "local-clamp",
@@ -104,6 +110,7 @@ impl fmt::Display for Handling {
                 let off = if low == high { format!("{low}") } else { format!("{low} to {high}") };
                 return write!(f, "proven: {off} bytes from the pointer in `{parameter}`");
             }
+            Handling::ProvenShared { variable } => return write!(f, "proven: inside `{variable}`"),
             Handling::LoadWindow => "confined to the window, by the mask for loads",
             Handling::StoreWindow => "confined to the window, by the mask for stores",
             Handling::Inside => "inside its variable as it stands",
@@ -181,7 +188,9 @@ impl Examination {
         for function in fast {
             for (at, proven) in proven(function.body.as_deref().unwrap_or_default()) {
                 let known = handled.get_mut(&at);
-                if let Some(known @ (Handling::LoadWindow | Handling::StoreWindow)) = known {
+                if let Some(known @ (Handling::LoadWindow | Handling::StoreWindow | Handling::SharedClamp)) =
+                    known
+                {
                     *known = proven;
                 }
             }
@@ -266,13 +275,18 @@ fn proven(body: &[Statement]) -> HashMap<u32, Handling> {
     each(body, &mut |instruction| {
         let access = table::check(instruction).and_then(|row| access::decode(row, instruction));
         if let Ok(Some(access)) = access
-            && access.space == Space::Global
+            && matches!(access.space, Space::Global | Space::Shared)
             && instruction.span.end > 0
         {
             let bound = |number: i128| i64::try_from(number).unwrap_or(i64::MAX);
-            let proven = facts.proof(&access).map(|proof| Handling::Proven {
-                parameter: proof.root.parameter.to_owned(),
-                reach: (bound(proof.low), bound(proof.high)),
+            let by_register = matches!(access.address.base, AddressBase::Register(_));
+            let left = by_register && !is_confined(&access);
+            let proven = facts.proof(&access).filter(|_| left).map(|proof| match proof {
+                Proof::Pointer(proof) => Handling::Proven {
+                    parameter: proof.root.parameter.to_owned(),
+                    reach: (bound(proof.low), bound(proof.high)),
+                },
+                Proof::Shared(proof) => Handling::ProvenShared { variable: proof.variable.to_owned() },
             });
             let known = found.entry(instruction.span.start).or_insert_with(|| proven.clone());
             if proven.is_none() {
@@ -282,6 +296,11 @@ fn proven(body: &[Statement]) -> HashMap<u32, Handling> {
         facts.learn(instruction);
     });
     found.into_iter().filter_map(|(at, handling)| Some((at, handling?))).collect()
+}
+
+/// Whether the address of an access is what a sequence left.
+fn is_confined(access: &access::Access<'_>) -> bool {
+    matches!(&access.address.base, AddressBase::Register(name) if names::is_reserved(name))
 }
 
 fn functions(module: &Module) -> impl Iterator<Item = &Function> {

@@ -22,19 +22,52 @@ pub(crate) struct Root<'a> {
     pub(crate) offset: i64,
 }
 
-/// A number, as a signed one; or as far from a pointer.
+/// What an address is relative to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Base<'a> {
+    Parameter(Root<'a>),
+    /// A variable in shared memory.
+    Shared(&'a str),
+}
+
+/// A number that is no more than a constant and multiples of where in its block a thread is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Most {
+    constant: i128,
+    /// For `%tid.x`, `%tid.y` and `%tid.z`: from 0 on.
+    by: [i128; 3],
+}
+
+impl Most {
+    const fn constant(constant: i128) -> Self {
+        Self { constant, by: [0; 3] }
+    }
+
+    fn times(self, factor: i128) -> Self {
+        Self { constant: self.constant * factor, by: self.by.map(|by| by * factor) }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        let [[x, y, z], [u, v, w]] = [self.by, other.by];
+        Self { constant: self.constant + other.constant, by: [x + u, y + v, z + w] }
+    }
+}
+
+/// A number, as a signed one; or as far from what an address is relative to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Fact<'a> {
-    root: Option<Root<'a>>,
+    base: Option<Base<'a>>,
     low: i128,
+    /// In any block.
     high: i128,
-    /// Low bits that are zero, the pointer's own not counted.
+    most: Most,
+    /// Low bits that are zero, the base's own not counted.
     zeros: u32,
 }
 
-/// What an access needs of a pointer so that it is where it may be.
+/// What an access of global memory needs of a pointer so that it is where it may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Proof<'a> {
+pub(crate) struct PointerProof<'a> {
     pub(crate) root: Root<'a>,
     /// Of what the pointer is a multiple, in bytes.
     pub(crate) align: u64,
@@ -46,49 +79,100 @@ pub(crate) struct Proof<'a> {
     pub(crate) high: i128,
 }
 
-/// No pointer is known to be further off than this: sums of what is known cannot overflow.
+/// Where an access of shared memory that begins in or behind a variable ends at most. It is aligned where the variable
+/// is for the widest access.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SharedProof<'a> {
+    pub(crate) variable: &'a str,
+    /// In any block, in bytes from the variable's first.
+    pub(crate) end: u64,
+    /// The same: a constant, and multiples of `%tid.x`, `%tid.y` and `%tid.z`.
+    pub(crate) most: (u64, [u64; 3]),
+}
+
+/// What a launch of a fast version is asked about shared memory: the multiples of where in its block a thread is, and what
+/// they and a constant do not exceed; the block's dynamic shared memory where that is none.
+pub(crate) type SharedKey = ([u64; 3], Option<u64>);
+
+impl SharedProof<'_> {
+    /// Whether the access stays in its variable of so many bytes, 0 for the block's dynamic shared memory: `Some(None)` in
+    /// every launch, otherwise in one that keeps the term, which has this constant.
+    pub(crate) fn term(&self, bytes: u64) -> Option<Option<(SharedKey, u64)>> {
+        let (constant, by) = self.most;
+        if bytes == 0 {
+            return Some(Some(((by, None), constant)));
+        }
+        let ever = constant <= bytes;
+        ever.then(|| (self.end > bytes).then_some(((by, Some(bytes)), constant)))
+    }
+}
+
+/// What an access rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Proof<'a> {
+    Pointer(PointerProof<'a>),
+    Shared(SharedProof<'a>),
+}
+
+/// Nothing is known to be further off than this: sums of what is known cannot overflow.
 const FAR: i128 = 1 << 62;
 
 impl<'a> Fact<'a> {
     const fn number(low: i128, high: i128) -> Self {
-        Self { root: None, low, high, zeros: 0 }
+        Self { base: None, low, high, most: Most::constant(high), zeros: 0 }
     }
 
     fn exactly(value: i128) -> Self {
         Self { zeros: value.trailing_zeros().min(63), ..Self::number(value, value) }
     }
 
+    /// The first byte of something.
+    const fn start(base: Base<'a>) -> Self {
+        Self { base: Some(base), low: 0, high: 0, most: Most::constant(0), zeros: 63 }
+    }
+
     fn times(self, other: Self) -> Option<Self> {
         let ends =
             [self.low * other.low, self.low * other.high, self.high * other.low, self.high * other.high];
         let zeros = (self.zeros + other.zeros).min(63);
-        let number = Self { zeros, ..Self::number(*ends.iter().min()?, *ends.iter().max()?) };
-        (self.root.is_none() && other.root.is_none()).then_some(number)
+        let (low, high) = (*ends.iter().min()?, *ends.iter().max()?);
+        let is_factor = |fact: Self| fact.low == fact.high && fact.low >= 0;
+        let most = if is_factor(other) {
+            self.most.times(other.low)
+        } else if is_factor(self) {
+            other.most.times(self.low)
+        } else {
+            Most::constant(high)
+        };
+        let number = Self { zeros, most, ..Self::number(low, high) };
+        (self.base.is_none() && other.base.is_none()).then_some(number)
     }
 
     fn plus(self, other: Self) -> Option<Self> {
-        let root = match (self.root, other.root) {
-            (root, None) | (None, root) => root,
+        let base = match (self.base, other.base) {
+            (base, None) | (None, base) => base,
             (Some(_), Some(_)) => return None,
         };
-        let zeros = self.zeros.min(other.zeros);
-        Some(Self { root, low: self.low + other.low, high: self.high + other.high, zeros })
+        let (most, zeros) = (self.most.plus(other.most), self.zeros.min(other.zeros));
+        Some(Self { base, low: self.low + other.low, high: self.high + other.high, most, zeros })
     }
 
     fn minus(self, other: Self) -> Option<Self> {
-        let negative = Self { low: -other.high, high: -other.low, ..other };
-        other.root.is_none().then(|| self.plus(negative)).flatten()
+        let negative = Self { zeros: other.zeros, ..Self::number(-other.high, -other.low) };
+        other.base.is_none().then(|| self.plus(negative)).flatten()
     }
 
     /// Whichever of the two it is.
     fn or(self, other: Self) -> Option<Self> {
         let (low, high) = (self.low.min(other.low), self.high.max(other.high));
-        let joined = Self { root: self.root, low, high, zeros: self.zeros.min(other.zeros) };
-        (self.root == other.root).then_some(joined)
+        let most = if self.most == other.most { self.most } else { Most::constant(high) };
+        let joined = Self { base: self.base, low, high, most, zeros: self.zeros.min(other.zeros) };
+        (self.base == other.base).then_some(joined)
     }
 
     fn fits(self) -> Option<Self> {
-        (self.low >= -FAR && self.high <= FAR).then_some(self)
+        let by = self.most.by.iter().all(|by| *by <= FAR);
+        (self.low >= -FAR && self.high <= FAR && self.most.constant <= FAR && by).then_some(self)
     }
 }
 
@@ -160,17 +244,31 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// What an access of global memory rests on, where what is known is enough.
+    /// What an access of global or shared memory rests on, where what is known is enough.
     pub(crate) fn proof(&self, access: &Access<'_>) -> Option<Proof<'a>> {
         let AddressBase::Register(name) = &access.address.base else { return None };
-        let fact = self.known.get(name.as_str()).filter(|_| access.space == Space::Global)?;
+        let fact = self.known.get(name.as_str())?;
         let (offset, bytes) = (i128::from(access.address.offset), i128::from(access.bytes));
-        let reach = i128::from(REACH_BYTES);
         let (low, high) = (fact.low + offset, fact.high + offset);
-        let inside = low >= -reach && high + bytes <= reach;
-        let aligned = 1 << fact.zeros >= bytes && offset % bytes == 0;
-        let proof = Proof { root: fact.root?, align: access.bytes, writes: !access.reads_only, low, high };
-        (inside && aligned).then_some(proof)
+        if 1 << fact.zeros < bytes || offset % bytes != 0 {
+            return None;
+        }
+        match (access.space, fact.base?) {
+            (Space::Global, Base::Parameter(root)) => {
+                let reach = i128::from(REACH_BYTES);
+                let (align, writes) = (access.bytes, !access.reads_only);
+                let proof = PointerProof { root, align, writes, low, high };
+                (low >= -reach && high + bytes <= reach).then_some(Proof::Pointer(proof))
+            }
+            (Space::Shared, Base::Shared(variable)) => {
+                let from_zero = |number: i128| u64::try_from(number).ok();
+                let [x, y, z] = fact.most.by.map(from_zero);
+                let most = (from_zero(fact.most.constant + offset + bytes)?, [x?, y?, z?]);
+                let proof = SharedProof { variable, end: from_zero(high + bytes)?, most };
+                (low >= 0).then_some(Proof::Shared(proof))
+            }
+            _ => None,
+        }
     }
 
     /// A 64-bit operand.
@@ -184,20 +282,37 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// A 32-bit operand that is an address in shared memory.
+    fn address(&self, operand: Option<&'a Operand>) -> Option<Fact<'a>> {
+        match operand? {
+            Operand::Symbol(name) => Some(Fact::start(Base::Shared(name))),
+            Operand::SymbolOffset(name, offset) => {
+                Fact::start(Base::Shared(name)).plus(Fact::exactly((*offset).into()))
+            }
+            Operand::Register(name) => {
+                let known = self.known.get(name.as_str()).copied();
+                known.filter(|known| matches!(known.base, Some(Base::Shared(_))))
+            }
+            _ => None,
+        }
+    }
+
     /// A 32-bit operand as a number of this sign.
     fn narrow(&self, operand: Option<&Operand>, sign: Sign) -> Option<Fact<'a>> {
         let all = sign.all();
         let known = match operand? {
             Operand::Integer(value) if (all.low..=all.high).contains(value) => Fact::exactly(*value),
             Operand::Register(name) => match (Class::parse(name), names::most(name)) {
-                (Some((Class::Word, _)), _) => *self.known.get(name.as_str()).unwrap_or(&all),
-                (None, Some(most)) => Fact::number(0, most.into()),
+                (Some((Class::Word, _)), _) => {
+                    let known = self.known.get(name.as_str()).copied();
+                    known.filter(|known| known.base.is_none()).unwrap_or(all)
+                }
+                (None, Some(most)) => thread(name, Fact::number(0, most.into())),
                 _ => return None,
             },
             _ => return None,
         };
-        let (low, high) = if known.high <= all.high { (known.low, known.high) } else { (all.low, all.high) };
-        Some(Fact { low, high, ..known })
+        Some(if known.high <= all.high { known } else { Fact { zeros: known.zeros, ..all } })
     }
 
     /// The 64-bit result of an instruction.
@@ -210,7 +325,7 @@ impl<'a> Facts<'a> {
                 Operand::Address(address) => match &address.base {
                     AddressBase::Symbol(parameter) => {
                         let root = Root { parameter, offset: address.offset };
-                        Some(Fact { root: Some(root), low: 0, high: 0, zeros: 63 })
+                        Some(Fact::start(Base::Parameter(root)))
                     }
                     AddressBase::Register(_) | AddressBase::Absolute => None,
                 },
@@ -254,6 +369,28 @@ impl<'a> Facts<'a> {
             Some(Operand::Integer(value @ -0x8000_0000..0)) => Some(Fact::exactly(value + (1 << 32))),
             operand => self.narrow(operand, Sign::Unsigned),
         };
+        let address = |index| self.address(operand(index));
+        let signed = |index| self.narrow(operand(index), Sign::Signed);
+        let relative = match (instruction.opcode.as_str(), modifiers.as_slice()) {
+            ("mov", ["b32" | "u32" | "s32"]) => address(1),
+            ("add", ["u32" | "s32"]) => match (address(1), address(2)) {
+                (Some(address), None) => address.plus(signed(2)?),
+                (None, Some(address)) => address.plus(signed(1)?),
+                _ => None,
+            },
+            ("sub", ["u32" | "s32"]) => address(1).and_then(|address| address.minus(signed(2)?)),
+            ("mad", ["lo", "u32" | "s32"]) => address(3).and_then(|address| {
+                let product = number(1)?.times(number(2)?)?;
+                address.plus(product).filter(|_| product.high <= i32::MAX.into())
+            }),
+            ("selp", ["b32" | "u32" | "s32"]) => address(1).and_then(|one| one.or(address(2)?)),
+            _ => None,
+        };
+        // Such an address is as far from its variable as is known, and not one that wrapped around.
+        let near = |fact: &Fact<'_>| fact.low >= i32::MIN.into() && fact.high <= i32::MAX.into();
+        if let Some(relative) = relative {
+            return Some(relative).filter(near);
+        }
         let computed = match (instruction.opcode.as_str(), modifiers.as_slice()) {
             ("mov", ["b32" | "u32" | "s32"]) => number(1)?,
             ("add", ["u32" | "s32"]) => number(1)?.plus(number(2)?)?,
@@ -291,7 +428,18 @@ impl<'a> Facts<'a> {
 
 /// Whether it is a number that is from 0 on: of a conjunction with it no more is left.
 fn from_zero(fact: &Fact<'_>) -> bool {
-    fact.root.is_none() && fact.low >= 0
+    fact.base.is_none() && fact.low >= 0
+}
+
+/// The number in a special register; one of those that say where in its block a thread is, as that.
+fn thread(name: &str, number: Fact<'static>) -> Fact<'static> {
+    let by = match name {
+        "%tid.x" => [1, 0, 0],
+        "%tid.y" => [0, 1, 0],
+        "%tid.z" => [0, 0, 1],
+        _ => return number,
+    };
+    Fact { most: Most { constant: 0, by }, ..number }
 }
 
 /// What shifting left by an operand multiplies by.
@@ -332,8 +480,12 @@ mod tests {
             }
             facts.learn(instruction);
         }
-        let proof = last.expect("the body has an access")?;
-        Some((proof.root.parameter.to_owned(), proof.low, proof.high, proof.align))
+        match last.expect("the body has an access")? {
+            Proof::Pointer(proof) => {
+                Some((proof.root.parameter.to_owned(), proof.low, proof.high, proof.align))
+            }
+            Proof::Shared(_) => unreachable!("it is an access of global memory"),
+        }
     }
 
     #[track_caller]
@@ -474,5 +626,71 @@ mod tests {
             1,
         );
         proven("selp.b64 %d2, %d0, %d0, %p0; ld.global.u8 %r0, [%d2];", "a", 0, 0, 1);
+    }
+
+    /// Where the last access of a body ends at most in `tile`, in any block and by the thread's place in it.
+    fn shared(body: &str) -> Option<(u64, u64, [u64; 3])> {
+        let text = format!(
+            ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{{\n\
+             .reg .pred %p<4>; .reg .b32 %r<12>; .reg .b64 %d<10>; .shared .align 16 .b8 tile[64];\n\
+             mov.u32 %r0, tile; mov.u32 %r1, %tid.x; mov.u32 %r2, %tid.y;\n{body}\nret;\n}}\n"
+        );
+        let module = crate::parse(&text).unwrap();
+        let Some(Item::Function(function)) = module.items.first() else { unreachable!() };
+        let statements = function.body.as_deref().unwrap();
+        let mut facts = Facts::of(statements);
+        let mut last = None;
+        for statement in statements {
+            let Statement::Instruction(instruction) = statement else { continue };
+            let row = table::check(instruction).unwrap();
+            if let Some(access) = access::decode(row, instruction).unwrap() {
+                last = Some(facts.proof(&access));
+            }
+            facts.learn(instruction);
+        }
+        match last.expect("the body has an access")? {
+            Proof::Shared(SharedProof { variable: "tile", end, most: (constant, by) }) => {
+                Some((end, constant, by))
+            }
+            proof => unreachable!("{proof:?}"),
+        }
+    }
+
+    #[test]
+    fn an_address_in_shared_memory_is_a_variable_and_numbers() {
+        assert_eq!(shared("ld.shared.u32 %r9, [%r0+60];"), Some((64, 64, [0; 3])));
+        assert_eq!(shared("mov.u32 %r3, tile+8; ld.shared.u64 %d0, [%r3];"), Some((16, 16, [0; 3])));
+        let row = "mad.lo.s32 %r3, %r2, 132, %r0; shl.b32 %r4, %r1, 2; add.s32 %r5, %r3, %r4;";
+        assert_eq!(
+            shared(&format!("{row} ld.shared.u32 %r9, [%r5+132];")),
+            Some((1023 * 136 + 136, 136, [4, 132, 0]))
+        );
+        assert_eq!(
+            shared("and.b32 %r3, %r1, 7; add.s32 %r4, %r3, %r0; ld.shared.u8 %r9, [%r4];"),
+            Some((8, 8, [0; 3]))
+        );
+        assert_eq!(shared("sub.s32 %r3, %r0, -16; ld.shared.u32 %r9, [%r3];"), Some((20, 20, [0; 3])));
+        assert_eq!(shared("selp.b32 %r3, %r0, tile+4, %p0; ld.shared.u32 %r9, [%r3];"), Some((8, 8, [0; 3])));
+        for open in [
+            "ld.shared.u32 %r9, [%r0+-4];",
+            "ld.shared.u32 %r9, [%r0+2];",
+            "ld.shared.u32 %r9, [%r1];",
+            "add.s32 %r3, %r0, %r10; ld.shared.u32 %r9, [%r3];",
+            "and.b32 %r3, %r10, -4; add.s32 %r4, %r0, %r3; ld.shared.u32 %r9, [%r4];",
+            "sub.s32 %r3, %r0, %r1; ld.shared.u8 %r9, [%r3];",
+            "add.s32 %r3, %r0, %r0; ld.shared.u8 %r9, [%r3];",
+            "shl.b32 %r3, %r0, 0; ld.shared.u8 %r9, [%r3];",
+            "and.b32 %r3, %r0, 63; add.s32 %r4, %r0, %r3; add.s32 %r4, %r0, %r3; ld.shared.u8 %r9, [%r4];",
+            "mul.lo.s32 %r3, %r1, 4194304; add.s32 %r4, %r0, %r3; ld.shared.u32 %r9, [%r4];",
+            "mad.lo.s32 %r3, %r1, 4194304, %r0; ld.shared.u32 %r9, [%r3];",
+            "mov.u32 %r3, 4; ld.shared.u32 %r9, [%r3];",
+        ] {
+            assert_eq!(shared(open), None, "{open}");
+        }
+        // What is left of an address is a number like any other.
+        assert_eq!(
+            shared("and.b32 %r3, %r0, 63; add.s32 %r4, %r0, %r3; ld.shared.u8 %r9, [%r4];"),
+            Some((64, 64, [0; 3]))
+        );
     }
 }

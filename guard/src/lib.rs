@@ -67,9 +67,10 @@
 //! An entry may be followed by its *fast version*, `__bh_fast_` and its name, declared alike. There an access may also be
 //! `[register+offset]` where the register's value is known to be a pointer from one parameter and a number, and the two
 //! to keep the access aligned and within [`limits::REACH_BYTES`] of where that pointer points. What is known is
-//! what follows, in one pass down the text, from registers that one instruction writes. What the pointers
-//! have to be is in [`FastVersion::pointers`]: whoever launches it checks them, and launches the entry itself
-//! where they are not.
+//! what follows, in one pass down the text, from registers that one instruction writes. Likewise a shared access may
+//! be off a register that is known to be a shared variable and a number. What the pointers and blocks have to be is
+//! in [`FastVersion::pointers`] and [`FastVersion::shared`]: whoever launches it checks them, and launches the
+//! entry itself where they are not.
 //!
 //! # Module-scope variables
 //! There is no `.global` variable in a confined text. [`confine`] lays those of the tenant out in one block
@@ -127,5 +128,5 @@ pub use names::{HIDDEN_PARAMETERS, is_fast_version};
 pub use parse::{parse, parse_recovering};
 pub use print::print;
 pub use report::{Finding, Reason, Report};
-pub use verify::{FastVersion, PointerTerm, Verified, VerifiedEntry, verify};
+pub use verify::{FastVersion, PointerTerm, SharedTerm, Verified, VerifiedEntry, verify};
 pub use window::Window;

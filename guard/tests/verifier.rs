@@ -1,7 +1,7 @@
 //! The verifier against texts that the rewriter did not write: a confined module, broken in one way each.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bulkhead_guard::{HIDDEN_PARAMETERS, PointerTerm, confine, parse, print, verify};
+use bulkhead_guard::{HIDDEN_PARAMETERS, PointerTerm, SharedTerm, confine, parse, print, verify};
 
 const SOURCE: &str = ".version 8.0
 .target sm_75
@@ -602,4 +602,51 @@ fn a_fast_version_is_declared_as_the_entry_before_it() {
         let follows = |finding: &String| finding.contains("a fast version that does not follow its entry");
         assert!(found.iter().any(follows), "{found:?}");
     }
+}
+
+#[test]
+fn a_block_that_reaches_out_of_a_variable_is_asked_about() {
+    let source = SOURCE.replace("mov.u32 %r3, s;", "mov.u32 %r3, %tid.x;\n    mad.lo.u32 %r3, %r3, 4, %r4;");
+    let source = source.replace("ld.param.u32 %r1, [n];", "ld.param.u32 %r1, [n];\n    mov.u32 %r4, s;");
+    let source = source
+        .replace("ld.const.u32 %r4", "ld.const.u32 %r2")
+        .replace("mov.u32 %r3, %tid.x;", "mov.u32 %r5, %tid.x;");
+    let source = source.replace("mad.lo.u32 %r3, %r3, 4", "mad.lo.u32 %r3, %r5, 4");
+    let text = print(&parse(&source).and_then(|module| confine(&module)).unwrap());
+    let verified = verify(&text).unwrap_or_else(|report| panic!("{report}\n{text}"));
+    let fast = verified.entries()[0].fast.clone().unwrap();
+    assert_eq!(fast.shared, [SharedTerm { by: [4, 0, 0], constant: 4, at_most: Some(64) }], "{text}");
+    let (before, body) = text.split_at(text.find("__bh_fast_k").unwrap());
+    let access = body.lines().find(|line| line.contains("st.shared.u32 [%r")).unwrap().trim();
+    let with = |other: &str| findings(&format!("{before}{}", body.replacen(access, other, 1)));
+    assert_eq!(with(&access.replace(']', "+60]")), [""; 0]);
+    assert!(with(&access.replace(']', "+64]"))[0].contains("an access outside its variable"));
+    assert!(with(&access.replace(']', "+-4]"))[0].contains("an access that is not confined"));
+    assert!(with(&access.replace(']', "+2]"))[0].contains("an access that is not confined"));
+    // So many terms and no more.
+    let many = |count: u32| {
+        let more = (1..count).map(|number| {
+            format!(
+                "    mad.lo.u32 %r2{number}, %r0, {}, %r100;\n    st.shared.u32 [%r2{number}], %r0;\n",
+                4 + 4 * number
+            )
+        });
+        let body = more.collect::<String>();
+        let entry = |name: &str, body: &str| {
+            text[text.find(".visible").unwrap()..text.find("ld.param.u64 %d0").unwrap()]
+                .replace(".entry k", &format!(".entry {name}"))
+                + body
+                + "    ret;\n}\n"
+        };
+        let top = "    mov.u32 %r0, %tid.x;\n    mov.b32 %r100, s;\n    mad.lo.u32 %r101, %r0, 4, %r100;\n    st.shared.u32 [%r101], %r0;\n";
+        let head = &text[..text.find(".visible").unwrap()];
+        let text = format!("{head}{}{}", entry("k", ""), entry("__bh_fast_k", &format!("{top}{body}")));
+        let registers = text.find(".reg .b32 %r<").unwrap();
+        let end = registers + text[registers..].find(';').unwrap();
+        let text = text.replace(&text[registers..end], ".reg .b32 %r<300>");
+        let text = print(&parse(&text).unwrap());
+        findings(&text)
+    };
+    assert_eq!(many(16), [""; 0]);
+    assert!(many(17)[0].contains("too many terms"), "{:?}", many(17));
 }

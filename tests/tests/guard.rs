@@ -103,7 +103,7 @@ fn how_each_access_is_kept_is_explained() {
         ("ld.param.u64 %d1, [p]", "inside its variable"),
         ("ld.global.u32 %r1, [%d1+4]", "proven: 4 bytes from the pointer in `p`"),
         ("prefetch.global.L2 [%d1]", "left out"),
-        ("st.shared.u32 [%r2], %r1", "clamped to the block's shared memory"),
+        ("st.shared.u32 [%r2], %r1", "proven: inside `"),
         ("st.global.u32 [%d1], %r1", "proven: 0 bytes from the pointer in `p`"),
     ] {
         let line = table.stdout.lines().find(|line| line.contains(instruction));

@@ -5,7 +5,7 @@
 mod common;
 
 use bulkhead_gpu::{Access, DeviceAddress, Gpu, Launch};
-use bulkhead_guard::{Verified, limits::REACH_BYTES};
+use bulkhead_guard::{SharedTerm, Verified, limits::REACH_BYTES};
 use common::{Machine, Parameters, WINDOW};
 
 /// Bytes of the window.
@@ -22,6 +22,9 @@ const SOURCE: &str = ".version 8.0
     .reg .pred %q<3>;
     .reg .b32 %i<16>;
     .reg .b64 %x<32>;
+    .reg .b32 %s<16>;
+    .shared .align 16 .b8 tile[4224];
+    .shared .align 16 .b8 row[512];
     ld.param.u64 %x0, [a];
     ld.param.u64 %x1, [b];
     ld.param.u32 %i0, [n];
@@ -65,6 +68,23 @@ const SOURCE: &str = ".version 8.0
     mul.wide.s32 %x21, %i5, 32;
     add.s64 %x22, %x1, %x21;
     st.global.u32 [%x22], %i5;
+    mov.u32 %s0, %tid.y;
+    mov.u32 %s1, tile;
+    mad.lo.s32 %s2, %s0, 132, %s1;
+    shl.b32 %s3, %i3, 2;
+    add.s32 %s4, %s2, %s3;
+    st.shared.u32 [%s4], %i5;
+    ld.shared.u32 %s5, [%s4+-0];
+    and.b32 %s6, %i5, 31;
+    shl.b32 %s7, %s6, 4;
+    mov.u32 %s8, row;
+    add.s32 %s9, %s8, %s7;
+    ld.shared.v2.u64 {%x23, %x24}, [%s9];
+    mul.lo.s32 %s10, %i3, 8;
+    sub.s32 %s11, %s8, %s10;
+    add.s32 %s12, %s11, 248;
+    selp.b32 %s13, %s9, %s8, %q1;
+    atom.shared.add.u32 %s14, [%s13+8], %s5;
     @%q1 bra END;
     st.global.u64 [%x20+-8], %x18;
 END:
@@ -111,6 +131,8 @@ fn run(
     verified: &Verified,
     random: &mut Random,
 ) -> Option<Result<(), bulkhead_gpu::Error>> {
+    const BLOCKS: [[u32; 3]; 8] =
+        [[1, 1, 1], [32, 1, 1], [32, 32, 1], [33, 31, 1], [1024, 1, 1], [1, 1024, 1], [7, 5, 9], [2, 2, 64]];
     let [entry] = verified.entries() else { return None };
     let fast = entry.fast.as_ref().filter(|_| entry.parameters == 7)?;
     let image = machine.gpu.load(verified.text()).ok()?;
@@ -131,7 +153,18 @@ fn run(
     let high = u32::try_from(START >> 32).unwrap();
     let parameters = Parameters::default().u64(a).u64(b).u32(n).u32(0).u64(m);
     let parameters = parameters.u32(high).u32(0xf).u32(0xf);
-    let launch = Launch { grid: [2, 1, 1], block: [32, 1, 1], shared_bytes: 0, parameters: &parameters.0 };
+    let keeps = |block: &[u32; 3]| {
+        fast.shared.iter().all(|term| {
+            let threads = term.by.iter().zip(block).map(|(by, side)| by * u64::from(side - 1));
+            threads.sum::<u64>() + term.constant <= term.at_most.unwrap_or(0)
+        })
+    };
+    let blocks: Vec<[u32; 3]> = BLOCKS.into_iter().filter(keeps).collect();
+    if blocks.is_empty() {
+        return None;
+    }
+    let block = random.of(&blocks);
+    let launch = Launch { grid: [2, 1, 1], block, shared_bytes: 0, parameters: &parameters.0 };
     machine.gpu.launch(machine.stream, info.id, &launch).unwrap();
     Some(machine.gpu.synchronize(machine.stream))
 }
@@ -170,7 +203,12 @@ fn pointers_at_the_ends_of_the_window_and_any_index_stay_in_the_zones() {
         [(0, 8, true), (1, 16, true)]
     );
     let body = verified.text().split("__bh_fast_").nth(1).unwrap();
-    assert!(!body.contains("lop3"), "something is not proven:\n{body}");
+    assert!(
+        !body.contains("lop3") && !body.contains("max.u32 %bh_s, %bh_s, %bh_low"),
+        "something is not proven:\n{body}"
+    );
+    let tile = SharedTerm { by: [4, 132, 0], constant: 4, at_most: Some(4224) };
+    assert_eq!(fast.shared, [tile]);
     for _ in 0..200 {
         run(&machine, &verified, &mut random).unwrap().unwrap_or_else(|error| panic!("{error}"));
     }

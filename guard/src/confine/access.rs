@@ -79,6 +79,11 @@ impl<'a> Tables<'a> {
         Ok(())
     }
 
+    /// Bytes of a shared variable, 0 for the block's dynamic shared memory.
+    pub(super) fn shared_bytes(&self, name: &str) -> Option<u64> {
+        self.symbol(name).filter(|symbol| symbol.space == Space::Shared).map(|symbol| symbol.bytes)
+    }
+
     fn symbol(&self, name: &str) -> Option<&Symbol> {
         self.own.get(name).copied().or_else(|| self.symbols.get(name))
     }

@@ -11,8 +11,8 @@ use crate::confine::shared::Shared;
 use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
 use crate::confine::{access, arguments, assign, data, generic, prologue, roots};
-use crate::facts::Facts;
-use crate::limits::{NAME_BYTES_MAX, PARAMETER_BYTES_MAX, REGISTERS_MAX};
+use crate::facts::{Facts, Proof, SharedKey};
+use crate::limits::{NAME_BYTES_MAX, PARAMETER_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX};
 use crate::names::{self, Class};
 use crate::report::{Reason, Report, shorten};
 use crate::table;
@@ -115,7 +115,7 @@ pub(super) fn confine<'a>(
     };
     let fast = Some(names::fast(&function.name)).filter(|name| name.len() <= NAME_BYTES_MAX);
     let fast = fast.and_then(|name| {
-        let proven = proven(&statements, &zeroed);
+        let proven = proven(&statements, &zeroed, &tables);
         let any = !proven.is_empty();
         // What stands against the accesses that are left has been said.
         any.then(|| version(&name, body(&|index| proven.contains(&index), &mut Report::default()).0))
@@ -124,25 +124,49 @@ pub(super) fn confine<'a>(
 }
 
 /// Which accesses of a body need no confining where a launch keeps the terms of the fast version.
-fn proven(statements: &[Statement], zeroed: &BTreeSet<(Class, u32)>) -> HashSet<usize> {
+fn proven(
+    statements: &[Statement],
+    zeroed: &BTreeSet<(Class, u32)>,
+    tables: &access::Tables<'_>,
+) -> HashSet<usize> {
     let zeroed: Vec<String> =
         zeroed.iter().map(|(class, number)| format!("{}{number}", class.prefix())).collect();
     let mut facts = Facts::of(statements);
     for name in &zeroed {
         facts.also_written(name);
     }
-    let mut proven = HashSet::new();
+    let (mut proven, mut terms) = (HashSet::new(), BTreeSet::new());
     for (index, statement) in statements.iter().enumerate() {
         let Statement::Instruction(instruction) = statement else { continue };
         let access = table::check(instruction).and_then(|row| accesses::decode(row, instruction));
         if let Ok(Some(access)) = access
-            && facts.proof(&access).is_some()
+            && let Some(proof) = facts.proof(&access)
+            && is_enough(&proof, tables, &mut terms)
         {
             proven.insert(index);
         }
         facts.learn(instruction);
     }
     proven
+}
+
+/// Whether an access is proven by this, and with terms of which a fast version may have so many.
+fn is_enough(proof: &Proof<'_>, tables: &access::Tables<'_>, terms: &mut BTreeSet<SharedKey>) -> bool {
+    let proof = match proof {
+        Proof::Pointer(_) => return true,
+        Proof::Shared(proof) => proof,
+    };
+    match tables.shared_bytes(proof.variable).and_then(|bytes| proof.term(bytes)) {
+        None => false,
+        Some(None) => true,
+        Some(Some((key, _))) => {
+            let room = terms.contains(&key) || terms.len() < SHARED_TERMS_MAX;
+            if room {
+                terms.insert(key);
+            }
+            room
+        }
+    }
 }
 
 /// Whether control cannot run off the end.

@@ -6,8 +6,9 @@ use super::declarations::{self, Declared};
 use super::{Extents, refuse, sequence, unverified};
 use crate::access::{self, Access};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
-use crate::facts::{Facts, Root};
+use crate::facts::{Facts, Proof, Root, SharedKey};
 use crate::flow::Flow;
+use crate::limits::SHARED_TERMS_MAX;
 use crate::names::{self, Class};
 use crate::operands;
 use crate::report::{Reason, Report};
@@ -20,6 +21,8 @@ pub(super) struct Terms<'a> {
     pub(super) dynamic_shared_min: u64,
     /// What its pointers have to be: of what they are a multiple, and whether stores go through them.
     pub(super) pointers: BTreeMap<Root<'a>, (u64, bool)>,
+    /// What its shared accesses ask, and the constant of each.
+    pub(super) shared: BTreeMap<SharedKey, u64>,
 }
 
 /// Verifies the body of one entry, whose parameters and the module's variables are in `extents`. In a fast version
@@ -215,10 +218,7 @@ impl<'a> Pass<'a> {
             AddressBase::Register(_) => {
                 let proof = self.facts.as_ref().and_then(|facts| facts.proof(access));
                 let proof = proof.ok_or_else(|| unverified("an access that is not confined"))?;
-                let (align, writes) = self.terms.pointers.entry(proof.root).or_default();
-                *align = proof.align.max(*align);
-                *writes |= proof.writes;
-                return Ok(());
+                return self.rests_on(proof);
             }
             AddressBase::Absolute => return Err(unverified("an absolute address")),
             AddressBase::Symbol(name) => name,
@@ -238,6 +238,33 @@ impl<'a> Pass<'a> {
             Ok(())
         } else {
             Err(unverified("an access outside its variable"))
+        }
+    }
+
+    /// Makes what an access rests on terms of the launch.
+    fn rests_on(&mut self, proof: Proof<'a>) -> Result<(), Reason> {
+        match proof {
+            Proof::Pointer(proof) => {
+                let (align, writes) = self.terms.pointers.entry(proof.root).or_default();
+                *align = proof.align.max(*align);
+                *writes |= proof.writes;
+                Ok(())
+            }
+            Proof::Shared(proof) => {
+                let extent = self.declared.extents.get(proof.variable);
+                // Every shared variable is aligned for the widest access.
+                let extent = extent.filter(|extent| extent.space == Space::Shared);
+                let term = extent.and_then(|extent| proof.term(extent.bytes));
+                let Some(term) = term else { return Err(unverified("an access outside its variable")) };
+                if let Some((key, constant)) = term {
+                    let known = self.terms.shared.entry(key).or_default();
+                    *known = constant.max(*known);
+                }
+                if self.terms.shared.len() > SHARED_TERMS_MAX {
+                    return Err(unverified("a fast version with too many terms"));
+                }
+                Ok(())
+            }
         }
     }
 

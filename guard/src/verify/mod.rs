@@ -45,6 +45,17 @@ pub struct PointerTerm {
     pub writes: bool,
 }
 
+/// How large a block of a fast version may be: so that what its threads access lies in the block's shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedTerm {
+    /// Bytes for each thread before the last along x, y and z.
+    pub by: [u64; 3],
+    /// Bytes besides.
+    pub constant: u64,
+    /// What all of them together do not exceed; the launch's dynamic shared memory where that is none.
+    pub at_most: Option<u64>,
+}
+
 /// Another version of an entry, for launches that keep its terms: what follows from them is not confined again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FastVersion {
@@ -52,6 +63,8 @@ pub struct FastVersion {
     pub name: String,
     /// What every launch of it gives.
     pub pointers: Vec<PointerTerm>,
+    /// And how large its blocks are: at most [`SHARED_TERMS_MAX`](crate::limits::SHARED_TERMS_MAX) terms.
+    pub shared: Vec<SharedTerm>,
 }
 
 /// A text that has been verified. There is no other way to make one.
@@ -243,8 +256,10 @@ fn fast(
             writes,
         })
     });
+    let shared = terms.shared.into_iter();
+    let shared = shared.map(|((by, at_most), constant)| SharedTerm { by, constant, at_most }).collect();
     match pointers.collect() {
-        Some(pointers) => entry.fast = Some(FastVersion { name: function.name.clone(), pointers }),
+        Some(pointers) => entry.fast = Some(FastVersion { name: function.name.clone(), pointers, shared }),
         None => refuse(report, function.span, "a pointer that is not in the parameters"),
     }
 }
