@@ -165,8 +165,6 @@ fn invalid(what: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
     use super::*;
 
     fn block() -> ModuleData {
