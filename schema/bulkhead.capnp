@@ -35,6 +35,7 @@ enum ErrorCode {
   version @16;          # Client and kernel do not speak the same version.
   revoked @17;          # The capability was taken back.
   workLost @18;         # Work that was submitted was lost with an executor; the data is there, the session goes on.
+  launchTimeout @19;    # A kernel of the session ran for longer than it may, and was ended. The session is over.
 }
 
 struct Handle {

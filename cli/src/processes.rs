@@ -1,7 +1,8 @@
 //! The processes that the kernel starts from this binary.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
+use bulkhead_executor::Patience;
 use clap::Args;
 
 use crate::{Failure, serve::Backend};
@@ -15,6 +16,12 @@ pub(crate) struct ExecutorArguments {
     /// Which of the driver's devices.
     #[arg(long, default_value_t = 0)]
     ordinal: u32,
+    /// How many seconds one kernel may run.
+    #[arg(long)]
+    kernel_seconds: Option<u64>,
+    /// How many seconds kernels may run without a gap while somebody waits to load code.
+    #[arg(long)]
+    loading_seconds: Option<u64>,
     /// The socket's descriptor; 0 is the only one there is.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=0))]
     link_fd: u32,
@@ -31,7 +38,12 @@ pub(crate) fn executor(arguments: &ExecutorArguments) -> Result<ExitCode, Failur
         Backend::Cuda => bulkhead_executor::Backend::Cuda(arguments.ordinal),
         Backend::Auto => return Err(Failure::new("the executor is told its backend")),
     };
-    bulkhead_executor::run(socket, backend).map_err(Failure::doing("executor"))?;
+    let usual = Patience::default();
+    let patience = Patience {
+        kernel: arguments.kernel_seconds.map(Duration::from_secs).or(usual.kernel),
+        loading: arguments.loading_seconds.map_or(usual.loading, Duration::from_secs),
+    };
+    bulkhead_executor::run(socket, backend, patience).map_err(Failure::doing("executor"))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -67,6 +67,13 @@ pub(crate) struct Arguments {
     /// The most urgent priority that a session gets, whatever it asks for; lower is more urgent.
     #[arg(long, value_name = "PRIORITY", default_value_t = 0, allow_negative_numbers = true)]
     priority_ceiling: i32,
+    /// How many seconds one kernel may run before its session is ended; without, as long as it takes.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    kernel_seconds: Option<u64>,
+    /// How many seconds a session's kernels may run without a gap while another waits to load code: then the session is
+    /// ended.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    loading_seconds: u64,
     /// Keep a second executor, which goes on with every session's memory and code when the first is lost.
     #[arg(long)]
     standby: bool,
@@ -88,7 +95,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         definite => definite,
     };
     let ordinal = arguments.ordinal.to_string();
-    let executor = ["executor", "--backend", backend.name(), "--ordinal", &ordinal].map(OsString::from);
+    let loading = arguments.loading_seconds.to_string();
+    let kernel = arguments.kernel_seconds.map(|seconds| seconds.to_string());
+    let mut executor = vec!["executor", "--backend", backend.name(), "--ordinal", &ordinal];
+    executor.extend(["--loading-seconds", &loading]);
+    if let Some(seconds) = &kernel {
+        executor.extend(["--kernel-seconds", seconds]);
+    }
+    let executor: Vec<OsString> = executor.into_iter().map(OsString::from).collect();
     let mut environment: Vec<(OsString, OsString)> =
         bulkhead_cuda::ENVIRONMENT.iter().map(|(name, value)| (name.into(), value.into())).collect();
     // An executor's environment is nearly empty: what names the assembler here would not be there.

@@ -580,7 +580,11 @@ impl Session {
     /// # Errors
     /// Why it does not.
     pub fn status(&self) -> Result<(), Error> {
-        let ended = self.inner.page.ended().or_else(|| self.inner.submit.lock().producer.ended());
+        // The executor may know no more than that it was told to close; then the kernel has said why.
+        let why = |ended: &Ended| code(ended.code) != ErrorCode::SessionLost;
+        let by_executor = self.inner.page.ended();
+        let by_kernel = || self.inner.submit.lock().producer.ended();
+        let ended = by_executor.filter(why).or_else(by_kernel).or(by_executor);
         match ended {
             Some(ended) => Err(over(ended)),
             None => self.inner.remote.status(),
@@ -627,6 +631,7 @@ impl Session {
             ErrorCode::WorkLost => {
                 "work that was in flight was lost with its executor; memory and code are as they were"
             }
+            ErrorCode::LaunchTimeout => "a kernel ran for longer than it may, and was ended",
             _ => "the device did not carry out work that was submitted",
         };
         Err(Error::new(code, message).device(refusal.device))
@@ -760,6 +765,7 @@ fn over(ended: Ended) -> Error {
     let message = match code {
         ErrorCode::DeviceLost => "the GPU's context was lost",
         ErrorCode::Protocol => "the session broke the ring's protocol",
+        ErrorCode::LaunchTimeout => "a kernel ran for longer than it may, and was ended with its session",
         ErrorCode::Revoked => "memory that the session's work went on using was revoked",
         _ => "the session is over",
     };

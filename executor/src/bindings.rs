@@ -29,6 +29,7 @@ pub(crate) struct Template {
     pub(crate) id: EntryId,
     /// What is launched in its place where the parameters allow it.
     pub(crate) fast: Option<Fast>,
+    pub(crate) name: Arc<str>,
     /// The parameter block of the next launch: the client's parameters go to the front, the hidden ones are there.
     pub(crate) block: Vec<u8>,
     /// The part of the block that the client fills, in bytes.

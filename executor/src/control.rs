@@ -87,6 +87,7 @@ impl Control {
             .map_err(|error| Error::new(ErrorCode::InvalidArgument, format!("the ring: {error}")))?;
         let consumer = consumer(ring);
         let waker = consumer.waker();
+        *self.session.waker.lock() = Some(waker.clone());
         let session = Arc::clone(&self.session);
         let thread = spawn(format!("pump-{}", session.id), move || pump::run(&session, consumer))?;
         self.pump = Some(Pump { thread, waker });

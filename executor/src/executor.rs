@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 
 use crate::{
     bindings::{Entry, Template},
+    flag::Flags,
     job::Job,
     link::Link,
     memory::Means,
@@ -24,6 +25,7 @@ use crate::{
     piece::Pieces,
     reaper::{Image, Reaper, Remains},
     session::Session,
+    warden::{self, Patience},
     warm::Slots,
     workbench::Workbench,
 };
@@ -61,6 +63,8 @@ pub(crate) struct Executor {
     draining: Mutex<Option<Instant>>,
     /// What times count from.
     pub(crate) epoch: Instant,
+    /// For how long kernels may run.
+    pub(crate) patience: Patience,
 }
 
 /// An entry that another session may be given. Does not keep its image loaded.
@@ -70,11 +74,16 @@ pub(crate) struct Offered {
 }
 
 impl Executor {
-    pub(crate) fn new(gpu: Arc<dyn Gpu>, link: Link) -> Result<(Arc<Self>, Remains, Freeing), DeviceError> {
+    pub(crate) fn new(
+        gpu: Arc<dyn Gpu>,
+        link: Link,
+        patience: Patience,
+    ) -> Result<(Arc<Self>, Remains, Freeing), DeviceError> {
         let workbench = Arc::new(Workbench::open(&gpu)?);
         let pieces = Arc::new(Pieces::default());
         let (physical, freeing) = Physical::new(&gpu);
-        let means = Means { gpu: Arc::clone(&gpu), physical, workbench, pieces: Arc::clone(&pieces) };
+        let flags = Arc::new(Flags::open(&gpu)?);
+        let means = Means { gpu: Arc::clone(&gpu), physical, workbench, flags, pieces: Arc::clone(&pieces) };
         let (reaper, remains) = Reaper::new();
         let executor = Self {
             gpu,
@@ -88,6 +97,7 @@ impl Executor {
             gate: Arc::default(),
             draining: Mutex::default(),
             epoch: Instant::now(),
+            patience,
         };
         Ok((Arc::new(executor), remains, freeing))
     }
@@ -128,8 +138,11 @@ impl Executor {
     /// Does something that waits for every running kernel and keeps everybody from launching meanwhile: at a moment when
     /// no kernel runs. New work is held back until there is such a moment, but never for long; where somebody's work runs on,
     /// everybody goes on, and only the caller waits.
-    pub(crate) fn while_drained<T>(&self, work: impl FnOnce() -> T) -> T {
+    ///
+    /// Where the caller has waited for too long, whoever else has run on for longest is ended.
+    pub(crate) fn while_drained<T>(&self, caller: u32, work: impl FnOnce() -> T) -> T {
         let mut patience = PATIENCE_MIN;
+        let mut since = Instant::now();
         loop {
             let mut turn = self.draining.lock();
             // Somebody else may have found work that runs on: everybody's new work was held back for that just now.
@@ -151,6 +164,11 @@ impl Executor {
             }
             self.gate.store(false, Ordering::Release);
             *turn = Some(Instant::now() + PAUSE);
+            drop(turn);
+            if since.elapsed() > self.patience.loading {
+                warden::end_longest(self, caller);
+                since = Instant::now();
+            }
             patience = (patience * 2).min(PATIENCE_MAX);
         }
     }

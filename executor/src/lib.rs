@@ -31,6 +31,7 @@ mod decode;
 mod device;
 mod executor;
 mod fast;
+mod flag;
 mod job;
 mod link;
 mod load;
@@ -44,8 +45,10 @@ mod server;
 mod session;
 mod streams;
 mod swap;
+mod warden;
 mod warm;
 mod workbench;
 
 pub use device::Backend;
 pub use server::{EXIT_DEVICE_LOST, run};
+pub use warden::Patience;

@@ -28,11 +28,12 @@ pub(crate) struct Loaded {
     compile_ms: u32,
 }
 
-/// Reads, verifies and loads the image behind a descriptor, which must have `count` entries.
+/// Reads, verifies and loads the image behind a descriptor for a session; it must have `count` entries.
 /// `hidden` is what the guard's parameters get: base, load mask, store mask. Code that is longer than `code_bytes_max` is
 /// not installed.
 pub(crate) fn load(
     executor: &Executor,
+    session: u32,
     descriptor: OwnedFd,
     count: usize,
     hidden: [u32; HIDDEN],
@@ -63,7 +64,8 @@ pub(crate) fn load(
             format!("the image compiles to {code_bytes} bytes of code and {code_bytes_max} are left");
         return Err(Error::new(ErrorCode::OutOfMemory, message).remedy("unload images, or split this one"));
     }
-    let image = executor.while_drained(|| gpu.install(&compiled)).map_err(|error| device::error(&error))?;
+    let image =
+        executor.while_drained(session, || gpu.install(&compiled)).map_err(|error| device::error(&error))?;
     let owned = Arc::new(Image::new(image.id, &executor.reaper));
     let (bound, infos) = bind(&verified, &image.entries, &owned, count, hidden)?;
     Ok(Loaded { image: owned, bound, infos, code_bytes, compile_ms })
@@ -113,6 +115,7 @@ fn bind(
         let mut template = Template {
             id: info.id,
             fast,
+            name: info.name.as_str().into(),
             block: vec![0; block_bytes],
             visible_bytes: end(visible.last()),
             dynamic_shared_min: entry.dynamic_shared_min,

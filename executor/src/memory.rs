@@ -18,6 +18,7 @@ use bulkhead_gpu::{Access, DeviceAddress, Error, Gpu, HostRange, MemoryId, Strea
 use bulkhead_mm::{ARENA_GRANULE_BYTES, PAGE_BYTES, Range, SINK_BYTES, Slot, granules};
 
 use crate::{
+    flag::{Flag, Flags, Says},
     job::Old,
     physical::Physical,
     piece::{Mapping, Pieces},
@@ -30,6 +31,7 @@ pub(crate) struct Means {
     pub(crate) gpu: Arc<dyn Gpu>,
     pub(crate) physical: Physical,
     pub(crate) workbench: Arc<Workbench>,
+    pub(crate) flags: Arc<Flags>,
     pub(crate) pieces: Arc<Pieces>,
 }
 
@@ -132,16 +134,42 @@ impl SlotMemory {
 
     fn map_slot(means: &Means, slot: Slot, sink: MemoryId, stream: StreamId) -> Result<(), Error> {
         means.workbench.scrub(sink, SINK_BYTES, stream)?;
-        let (reach, stores) = (slot.reach(), slot.stores_reach());
+        let (start, stores) = (DeviceAddress(slot.reach().start().0), slot.stores_reach());
         let chunks = |bytes: u64| bytes / SINK_BYTES;
-        let (start, rest) = (DeviceAddress(reach.start().0), DeviceAddress(stores.end().0));
         means.gpu.map(start, sink, SINK_BYTES, chunks(stores.bytes()), Access::ReadWrite)?;
-        let mapped =
-            means.gpu.map(rest, sink, SINK_BYTES, chunks(reach.bytes() - stores.bytes()), Access::Read);
+        let mapped = Self::map_loads(means, slot, sink, stream);
         if mapped.is_err() {
             means.gpu.unmap(start, stores.bytes())?;
         }
         mapped
+    }
+
+    /// What only loads reach: sinks, and the flag.
+    fn map_loads(means: &Means, slot: Slot, sink: MemoryId, stream: StreamId) -> Result<(), Error> {
+        let (start, flag, end) = (slot.stores_reach().end(), slot.flag_granule(), slot.reach().end());
+        let before = flag.start().0 - start.0;
+        let sinks = |at: u64, bytes: u64| {
+            means.gpu.map(DeviceAddress(at), sink, SINK_BYTES, bytes / SINK_BYTES, Access::Read)
+        };
+        sinks(start.0, before)?;
+        let page = match means.flags.map(slot, stream) {
+            Ok(page) => page,
+            Err(error) => {
+                means.gpu.unmap(DeviceAddress(start.0), before)?;
+                return Err(error);
+            }
+        };
+        let margin = sinks(flag.end().0, end.0 - flag.end().0);
+        if margin.is_err() {
+            means.flags.unmap(slot, page)?;
+            means.gpu.unmap(DeviceAddress(start.0), before)?;
+        }
+        margin
+    }
+
+    /// What tells the session's kernels to end.
+    pub(crate) fn flag(&self) -> Flag {
+        Flag::new(&self.means.flags, self.slot)
     }
 
     pub(crate) fn slot(&self) -> Slot {
@@ -387,6 +415,7 @@ impl SlotMemory {
         if !self.contents.is_empty() {
             return Err(refused("host memory is left in the slot"));
         }
+        self.flag().set_now(Says::Go)?;
         if let Some(filler) = self.filler.take() {
             self.means.gpu.destroy_memory(filler)?;
         }

@@ -1,6 +1,6 @@
 //! What each record asks of the device, after every name in it has been looked up.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use bulkhead_gpu::{EventId, FillPattern, Gpu, Launch};
 use bulkhead_ring::{Pattern, Record};
@@ -151,6 +151,11 @@ fn carry_out(
             if launch.parameter_bytes as usize != entry.visible_bytes {
                 return Ok(Err(ErrorCode::InvalidArgument.into()));
             }
+            let blocks =
+                launch.shape.grid.iter().try_fold(1, |blocks: u64, side| blocks.checked_mul((*side).into()));
+            if blocks.is_none_or(|blocks| blocks > limits::GRID_BLOCKS_MAX) {
+                return Ok(Err(ErrorCode::LaunchResources.into()));
+            }
             for (to, word) in entry.block[..entry.visible_bytes].chunks_mut(8).zip(parameters) {
                 to.copy_from_slice(&word.to_ne_bytes()[..to.len()]);
             }
@@ -162,6 +167,8 @@ fn carry_out(
                 parameters: &entry.block,
             };
             gpu.launch(stream, entry.version(launch.block, launch.shared_bytes), &launch)?;
+            let name = Arc::clone(&entry.name);
+            state.busy.entry = Some(name);
         }
         Record::CopyToDevice { copy, .. } => {
             let to = bindings.device(copy.to, copy.to_offset, copy.bytes, Use::ReadWrite);
@@ -169,6 +176,7 @@ fn carry_out(
                 return Ok(Err(ErrorCode::InvalidHandle.into()));
             };
             gpu.copy_to_device(stream, to, from)?;
+            state.busy.copies(copy.bytes);
         }
         Record::CopyToHost { copy, .. } => {
             let to = bindings.host(copy.to, copy.to_offset, copy.bytes);
@@ -178,6 +186,7 @@ fn carry_out(
                 return Ok(Err(ErrorCode::InvalidHandle.into()));
             };
             gpu.copy_to_host(stream, to, from)?;
+            state.busy.copies(copy.bytes);
         }
         Record::CopyOnDevice { copy, .. } => {
             let to = bindings.device(copy.to, copy.to_offset, copy.bytes, Use::ReadWrite);
@@ -187,6 +196,7 @@ fn carry_out(
                 return Ok(Err(ErrorCode::InvalidHandle.into()));
             };
             gpu.copy_on_device(stream, to, from, copy.bytes)?;
+            state.busy.copies(copy.bytes);
         }
         Record::Fill { to, offset, pattern, count, .. } => {
             let range = count.checked_mul(pattern.bytes());

@@ -18,6 +18,7 @@ use crate::{
     job::{Ask, Change, Job, Reserved, Span, Target},
     link::Link,
     session::{self, report},
+    warden::{self, Patience},
 };
 
 /// Exit status of an executor whose context was lost.
@@ -42,16 +43,18 @@ pub enum RunError {
 /// # Errors
 /// Where the device does not open or the socket fails. The loss of the context ends the process with
 /// [`EXIT_DEVICE_LOST`].
-pub fn run(socket: OwnedFd, backend: Backend) -> Result<(), RunError> {
+pub fn run(socket: OwnedFd, backend: Backend, patience: Patience) -> Result<(), RunError> {
     let gpu = backend.open()?;
     gpu.bind_thread()?;
     let link = Link::new(socket);
     watch(Arc::clone(&gpu), link.clone())?;
-    let (executor, remains, freeing) = Executor::new(gpu, link)?;
+    let (executor, remains, freeing) = Executor::new(gpu, link, patience)?;
     {
         let (weak, gpu) = (Arc::downgrade(&executor), Arc::clone(&executor.gpu));
         thread::Builder::new().name("reaper".into()).spawn(move || remains.run(&weak, &*gpu))?;
         thread::Builder::new().name("free".into()).spawn(move || freeing.run())?;
+        let weak = Arc::downgrade(&executor);
+        thread::Builder::new().name("warden".into()).spawn(move || warden::run(&weak))?;
         let executor = Arc::clone(&executor);
         thread::Builder::new().name("warm".into()).spawn(move || executor.slots.keep_warm())?;
     }

@@ -8,11 +8,12 @@ use std::{
         mpsc,
     },
     thread,
+    time::Instant,
 };
 
 use bulkhead_gpu::Gpu;
 use bulkhead_mm::{Pause, Slot};
-use bulkhead_ring::{CompletionWriter, memory::Completion};
+use bulkhead_ring::{CompletionWriter, Ended, Waker, memory::Completion};
 use bulkhead_schema::{Error, ErrorCode, limits};
 use parking_lot::{Condvar, Mutex};
 
@@ -21,12 +22,14 @@ use crate::{
     control::Control,
     device,
     executor::{Executor, Known},
+    flag::{Flag, Says},
     job::{Change, Reserved},
     link::Link,
     pump::Waiter,
     reaper::Page,
     records::Events,
     streams::Streams,
+    warden::Busy,
 };
 
 /// A change of pages and the request that asked for it.
@@ -54,6 +57,10 @@ pub(crate) struct State {
     pub(crate) closed: bool,
     /// See [`Executor::gate`].
     pub(crate) gate: Arc<AtomicBool>,
+    /// Since when its work runs.
+    pub(crate) busy: Busy,
+    /// When its kernels were told to end.
+    pub(crate) stopped: Option<Instant>,
 }
 
 /// A session whose memory is in host memory.
@@ -79,6 +86,8 @@ impl State {
             broken: None,
             closed: false,
             gate,
+            busy: Busy::default(),
+            stopped: None,
         }
     }
 }
@@ -95,13 +104,46 @@ pub(crate) struct Session {
     /// When it last submitted, since the executor's start.
     pub(crate) submitted_ns: AtomicU64,
     pub(crate) link: Link,
-    pub(crate) epoch: std::time::Instant,
+    pub(crate) epoch: Instant,
+    /// Tells its kernels to end.
+    pub(crate) flag: Flag,
+    /// Wakes a pump that sleeps.
+    pub(crate) waker: Mutex<Option<Waker>>,
 }
 
 impl Session {
     /// What the guard's hidden parameters are.
     pub(crate) fn hidden(&self) -> [u32; HIDDEN] {
         [self.slot.base_high(), self.slot.load_mask_high(), self.slot.store_mask_high()]
+    }
+
+    /// Tells what runs of the session to end.
+    pub(crate) fn stop_kernels(&self, state: &mut State) -> Result<(), bulkhead_gpu::Error> {
+        if state.stopped.is_none() {
+            self.flag.set(Says::Stop)?;
+            state.stopped = Some(Instant::now());
+        }
+        Ok(())
+    }
+
+    /// Ends the session for what its kernels do. Its client is told before they end: it takes no result for one.
+    pub(crate) fn end(&self, error: Error) {
+        let mut state = self.state.lock();
+        if state.closed || state.broken.is_some() {
+            return;
+        }
+        let page = state.streams.page();
+        page.refuse(u64::MAX, error.code as u16, 0);
+        page.end(Ended { code: error.code as u16, device: 0 });
+        if let Err(error) = self.stop_kernels(&mut state) {
+            tracing::error!(session = self.id, %error, "kernels that run on");
+        }
+        state.broken = Some(error);
+        drop(state);
+        self.resumed.notify_all();
+        if let Some(waker) = &*self.waker.lock() {
+            waker.wake();
+        }
     }
 
     /// Notes that something was submitted.
@@ -123,7 +165,7 @@ pub(crate) fn open(
     let device = |error| device::error(&error);
     let gpu = &executor.gpu;
     let memory = executor.slots.take(slot).map_err(device)?;
-    let made = start(executor, id, slot, ring, reserved);
+    let made = start(executor, id, (slot, memory.flag()), ring, reserved);
     let (mut control, session, descriptor) = match made {
         Ok(made) => made,
         Err(error) => {
@@ -147,7 +189,7 @@ pub(crate) fn open(
 fn start(
     executor: &Arc<Executor>,
     id: u32,
-    slot: Slot,
+    (slot, flag): (Slot, Flag),
     ring: Option<&OwnedFd>,
     reserved: Reserved,
 ) -> Result<(Control, Arc<Session>, OwnedFd), Error> {
@@ -172,6 +214,8 @@ fn start(
         submitted_ns: AtomicU64::new(executor.now_ns()),
         link: executor.link.clone(),
         epoch: executor.epoch,
+        flag,
+        waker: Mutex::new(None),
     });
     let mut control = Control::new(Arc::clone(executor), Arc::clone(&session), page, ours);
     let started =

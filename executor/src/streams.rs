@@ -44,6 +44,8 @@ pub(crate) struct Streams {
     /// Work submitted to the device and not known to have passed.
     in_flight: u32,
     held: usize,
+    /// How many marks have passed.
+    passed: u64,
     /// Bit per stream: it has work without a mark.
     unmarked: u64,
     /// Bit per stream: an executor before this one may have had it.
@@ -63,6 +65,7 @@ impl Streams {
             streams,
             in_flight: 0,
             held: 0,
+            passed: 0,
             unmarked: 0,
             lost: 0,
             lost_priorities: [0; STREAMS],
@@ -110,7 +113,7 @@ impl Streams {
             return Err(Error::Refused("the stream exists".into()));
         }
         let priority =
-            if info.attribute(PRIORITIES_SUPPORTED) == Some(1) { priority.clamp(-5, 0) } else { 0 };
+            if info.attribute(PRIORITIES_SUPPORTED) == Some(1) { priority.clamp(-4, 0) } else { 0 };
         let id = self.gpu.create_stream(priority)?;
         *slot = Some(Stream {
             id,
@@ -200,10 +203,16 @@ impl Streams {
             let mark = self.page.mark(index);
             while let Some((_, count)) = stream.marks.front().filter(|(position, _)| *position <= mark) {
                 self.in_flight -= count;
+                self.passed += 1;
                 stream.marks.pop_front();
             }
         }
         self.in_flight
+    }
+
+    /// How many marks were seen to have passed.
+    pub(crate) fn passed_count(&self) -> u64 {
+        self.passed
     }
 
     /// What was in flight at the last look plus what was submitted since: at least the truth, at no cost.

@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_executor::Backend;
+use bulkhead_executor::{Backend, Patience};
 use bulkhead_mm::Slot;
 use bulkhead_ring::{
     Bind, CompletionReader, LaunchShape, Producer, Record,
@@ -78,7 +78,7 @@ impl Kernel {
         let patience = Some(Duration::from_secs(60));
         rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, patience)
             .unwrap();
-        thread::spawn(move || bulkhead_executor::run(other, Backend::Software).unwrap());
+        thread::spawn(move || bulkhead_executor::run(other, Backend::Software, Patience::default()).unwrap());
         Self { socket, next: 1, answers: HashMap::new(), descriptor: None }
     }
 

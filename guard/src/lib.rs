@@ -26,11 +26,14 @@
 //!    between is zeroed at entry.
 //! 6. No register, predicate or carry flag is read before it is written on every path to it: undefined
 //!    registers hold other sessions' values, and the assembler may take one undefined register for two.
-//! 7. The guard's registers (`%bh_...`) are written only by the prologue and by the sequences of 2, 3, 4 and 5.
+//! 7. The guard's registers (`%bh_...`) are written only by the prologue and by the sequences of 2, 3, 4, 5 and 10.
 //! 8. The only barrier for a block is number 0 without a count. There are no calls, indirect branches,
 //!    generic addresses, traps, clusters or asynchronous copies.
 //! 9. The text is its own canonical print: ASCII, one statement a line, none of the tenant's comments, registers
 //!    or labels.
+//! 10. Every cycle of branches has a poll, which counts down at least what the cycle costs, and a thread whose budget
+//!    is spent loads its session's flag and ends where that is negative. The flag is looked at before anything is
+//!    written to global memory, and before more is done than [`limits::UNLOOKED_COST_MAX`].
 //!
 //! # The confined form of an access
 //! ```text
@@ -78,6 +81,29 @@
 //! for their names. To [`verify`] it is a parameter like any other. `.const` variables lie in the block too where the
 //! host has to write one of them or a generic address is made of one; else they stay in the constant bank.
 //!
+//! # The flag
+//! The last [`FLAG_BYTES`] of a window, which lie in the half that takes loads only, hold the session's flag: a word
+//! every [`FLAG_LINE_BYTES`], all the same, so that not all multiprocessors ask one place. It says how much a thread
+//! may do before it looks again, in the units of the opcode table ([`limits`]); where it is negative, threads end.
+//! ```text
+//! or.b32 %bh_hi, %bh_base, %bh_loadmask;                      prologue, where there is a poll or a look
+//! mov.u32 %bh_lo, %smid;
+//! shl.b32 %bh_lo, %bh_lo, 7;
+//! lop3.b32 %bh_lo, %bh_lo, 65408, -65536, 234;
+//! mov.b64 %bh_k, {%bh_lo, %bh_hi};
+//! ld.relaxed.sys.global.b32 %bh_n, [%bh_k];
+//!
+//! setp.lt.s32 %bh_q, %bh_n, 0;                                look
+//! @%bh_q exit;
+//!
+//! $L3:                                                        poll, behind a label that a branch goes back to
+//! add.s32 %bh_n, %bh_n, -24;                                  at least what costs most from here to such a branch
+//! setp.lt.s32 %bh_q, %bh_n, 0;
+//! @%bh_q ld.relaxed.sys.global.b32 %bh_n, [%bh_k];
+//! setp.lt.s32 %bh_q, %bh_n, 0;
+//! @%bh_q exit;
+//! ```
+//!
 //! # Calls and generic addresses
 //! Neither is in a confined text, so that [`verify`] has no rule for them; [`confine`] takes them away:
 //! - A function is inlined where it is called, its `.param` variables become registers, and the local variables
@@ -93,8 +119,8 @@
 //!   lane has no thread (a block that does not fill its last warp), or its thread has ended or never wrote the
 //!   register, that can be a word of another session's. Nothing in PTX names the lanes that take part *and* costs
 //!   less than the shuffle: the register that ptxas chooses cannot be zeroed from here.
-//! - Nothing bounds how long an entry runs: there is no poll in loops, and `bar.warp.sync`, `shfl.sync`, `vote.sync`,
-//!   `match.sync` and `redux.sync` with lanes that wait elsewhere wait for ever.
+//! - `bar.warp.sync`, `shfl.sync`, `vote.sync`, `match.sync` and `redux.sync` with lanes that wait elsewhere wait for
+//!   ever: what looks at no flag is ended by ending the executor.
 //! - `assert`, managed variables, recursion, indirect calls, addresses of functions, textures and tensor cores are
 //!   refused; the message names the isolated domain.
 //!
@@ -124,7 +150,7 @@ mod window;
 
 pub use confine::{confine, confine_recovering, data};
 pub use examine::{Doing, Examination, Explained, Handling, examine};
-pub use names::{HIDDEN_PARAMETERS, is_fast_version};
+pub use names::{FLAG_BYTES, FLAG_LINE_BYTES, HIDDEN_PARAMETERS, is_fast_version};
 pub use parse::{parse, parse_recovering};
 pub use print::print;
 pub use report::{Finding, Reason, Report};

@@ -58,3 +58,7 @@ pub const DYNAMIC_SPAN_MAX: u64 = 16 << 10;
 pub const INLINED_STATEMENTS_MAX: usize = 128 << 10;
 /// Calls and braces inside one another.
 pub const CALL_NESTING_MAX: usize = 64;
+/// What a thread may have done before it looks at its session's flag for the first time, in the units of the table.
+pub const UNLOOKED_COST_MAX: u64 = 64;
+/// The most that a poll takes off a thread's budget.
+pub const POLL_COST_MAX: u64 = 1 << 30;

@@ -14,13 +14,25 @@ pub const HIDDEN_PARAMETERS: [&str; 3] = ["__bh_base", "__bh_load", "__bh_store"
 /// The registers that the hidden parameters are loaded into, in the same order.
 pub(crate) const HIDDEN_REGISTERS: [&str; 3] = ["%bh_base", "%bh_loadmask", "%bh_storemask"];
 /// The guard's further 32-bit registers.
-pub(crate) const SCRATCH_32: [&str; 6] = ["%bh_lo", "%bh_hi", "%bh_s", "%bh_low", "%bh_top", "%bh_zero"];
+pub(crate) const SCRATCH_32: [&str; 7] =
+    ["%bh_lo", "%bh_hi", "%bh_s", "%bh_low", "%bh_top", "%bh_zero", "%bh_n"];
 /// The guard's predicates.
 pub(crate) const SCRATCH_PREDICATES: [&str; 1] = ["%bh_q"];
 /// A shared variable that the guard adds to entries with less shared memory than the widest access.
 pub(crate) const SHARED_PAD: &str = "__bh_pad";
 /// The guard's 64-bit registers.
-pub(crate) const SCRATCH_64: [&str; 2] = ["%bh_a", "%bh_o"];
+pub(crate) const SCRATCH_64: [&str; 3] = ["%bh_a", "%bh_o", "%bh_k"];
+
+/// The words that tell a session's kernels how long they may run lie at the end of its window: one every so many
+/// bytes, which is one for every multiprocessor, so that they do not all ask the same place.
+pub const FLAG_LINE_BYTES: u32 = 1 << FLAG_LINE_SHIFT;
+pub(crate) const FLAG_LINE_SHIFT: u32 = 7;
+/// Bytes of all of them.
+pub const FLAG_BYTES: u32 = 64 << 10;
+/// The low word of where they begin.
+pub(crate) const FLAG_WORDS: i32 = -(64 << 10);
+/// The bits of the low word that choose among them.
+pub(crate) const FLAG_LINE_MASK: u32 = FLAG_BYTES - FLAG_LINE_BYTES;
 
 /// The pragma that the next loop is not unrolled, the only one that is kept: compilers give it to the loops that they have
 /// unrolled themselves.

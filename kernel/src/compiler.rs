@@ -250,7 +250,8 @@ fn blamed(error: Error) -> Error {
         | ErrorCode::Unavailable
         | ErrorCode::Version
         | ErrorCode::Revoked
-        | ErrorCode::WorkLost => ErrorCode::ImageInvalid,
+        | ErrorCode::WorkLost
+        | ErrorCode::LaunchTimeout => ErrorCode::ImageInvalid,
     };
     Error { code, device: 0, ..error }
 }

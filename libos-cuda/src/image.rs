@@ -145,7 +145,8 @@ pub(crate) fn load(
             | ErrorCode::Unavailable
             | ErrorCode::Version
             | ErrorCode::Revoked
-            | ErrorCode::WorkLost => Status::of(&error),
+            | ErrorCode::WorkLost
+            | ErrorCode::LaunchTimeout => Status::of(&error),
         };
         (status, text)
     })?;

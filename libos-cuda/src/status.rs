@@ -158,6 +158,10 @@ impl Status {
             ErrorCode::Version => Status::SYSTEM_DRIVER_MISMATCH,
             ErrorCode::Revoked => Status::NOT_PERMITTED,
             ErrorCode::WorkLost => Status::LAUNCH_FAILED,
+            ErrorCode::LaunchTimeout => {
+                crate::report::once(&format!("{error} (`bulkhead serve` says which kernel, and why)"));
+                Status::LAUNCH_TIMEOUT
+            }
         }
     }
 }

@@ -35,8 +35,8 @@ pub use protected::{PROTECTED_BYTES, PROTECTED_WINDOWS, ProtectedWindow};
 pub use region::{Region, RegionError, SEGMENT_BYTES, filler, granules};
 pub use reservation::{ReservationError, Reservations};
 pub use slot::{
-    ARENA_GRANULE_BYTES, HALF_BYTES, MARGIN_BYTES, PAGE_BYTES, SINK_BYTES, SLOT_BYTES, SLOT_STRIDE_BYTES,
-    SLOTS, SLOTS_BASE, Slot, WINDOW_BYTES, WORKBENCH, ZONE_BYTES,
+    ARENA_GRANULE_BYTES, FLAG_BYTES, FLAGS, HALF_BYTES, MARGIN_BYTES, PAGE_BYTES, SINK_BYTES, SLOT_BYTES,
+    SLOT_STRIDE_BYTES, SLOTS, SLOTS_BASE, Slot, WINDOW_BYTES, WORKBENCH, ZONE_BYTES,
 };
 pub use swap::{Need, QUANTUM_NS, Resident, choose_victims};
 

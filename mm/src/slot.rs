@@ -7,6 +7,9 @@
 //! | 256-320, 448-512 | guard zones of the read-only half |
 //! | 320-448 | read-only half |
 //!
+//! The last 64 MiB of a slot hold its *flag*, which tells the session's kernels how long they may run. The executor
+//! writes it where it has it mapped a second time, below the workbench.
+//!
 //! Whatever in a slot holds no memory maps the session's sink. Below all slots, out of reach of every session, lies
 //! the executor's *workbench*. Above each slot lies its *shelf*: addresses at which nothing is ever mapped, and which
 //! name memory that its session has and that lies nowhere.
@@ -39,6 +42,11 @@ pub const SINK_BYTES: u64 = 64 * MIB;
 pub const ARENA_GRANULE_BYTES: u64 = SINK_BYTES;
 /// The granule of physical memory: the device hands out multiples of it.
 pub const PAGE_BYTES: u64 = 2 * MIB;
+/// The flag of a slot: the last bytes of the slot, and of the page that holds it.
+pub const FLAG_BYTES: u64 = 64 << 10;
+/// Where the executor writes the flags: a page for each slot. No session reaches it.
+pub const FLAGS: Range = Range::between(FLAGS_BASE, FLAGS_BASE + SLOTS as u64 * PAGE_BYTES);
+const FLAGS_BASE: u64 = 0x1E00_0000_0000;
 /// Where the executor maps memory for itself, to scrub or to copy it. No session reaches it.
 pub const WORKBENCH: Range = Range::between(WORKBENCH_BASE, WORKBENCH_BASE + 256 * GIB);
 const WORKBENCH_BASE: u64 = 0x1F00_0000_0000;
@@ -65,6 +73,8 @@ const _: () = {
     assert!(WORKBENCH.end().0 <= SLOTS_BASE - MARGIN_BYTES, "no session reaches the workbench");
     assert!(WORKBENCH.start().0.is_multiple_of(ARENA_GRANULE_BYTES));
     assert!(WORKBENCH.bytes().is_multiple_of(ARENA_GRANULE_BYTES));
+    assert!(FLAGS.end().0 <= WORKBENCH.start().0 && FLAG_BYTES <= PAGE_BYTES);
+    assert!(MARGIN_BYTES + SINK_BYTES <= ZONE_BYTES, "no store reaches the flag");
     // The last byte of a 16-byte access at the last byte of a window plus the largest 32-bit index.
     assert!(u32::MAX as u64 * 16 + 15 < ZONE_BYTES, "a zone holds a root plus a 32-bit index times 16 bytes");
     // A signed index reaches half as far down.
@@ -149,6 +159,20 @@ impl Slot {
     pub const fn read_only(self) -> Range {
         let start = self.base().0 + HALF_BYTES + ZONE_BYTES;
         Range::between(start, start + WINDOW_BYTES)
+    }
+
+    /// The last granule of the slot: the page with the session's flag, over and over.
+    #[must_use]
+    pub const fn flag_granule(self) -> Range {
+        let end = self.range().end().0;
+        Range::between(end - ARENA_GRANULE_BYTES, end)
+    }
+
+    /// The page with the session's flag, where the executor writes it.
+    #[must_use]
+    pub const fn flag_page(self) -> Range {
+        let start = FLAGS_BASE + self.index as u64 * PAGE_BYTES;
+        Range::between(start, start + PAGE_BYTES)
     }
 
     /// High word of the first address: the hidden parameter `__bh_base`.
@@ -254,6 +278,10 @@ mod tests {
             assert_eq!(slot.range().end().0 - slot.read_only().end().0, ZONE_BYTES);
             assert!(slot.reach().contains(slot.range()) && slot.reach().contains(slot.stores_reach()));
             assert!(!slot.reach().overlaps(WORKBENCH));
+            assert!(slot.upper_half().contains(slot.flag_granule()));
+            assert!(!slot.flag_granule().overlaps(slot.stores_reach()), "a store reaches the flag");
+            assert!(!slot.flag_granule().overlaps(slot.read_only()));
+            assert!(FLAGS.contains(slot.flag_page()) && !slot.reach().overlaps(FLAGS));
             if let Some(next) = Slot::new(index + 1) {
                 assert!(!slot.reach().overlaps(next.reach()));
             }

@@ -6,7 +6,7 @@
 #
 # Ends with 0 where all pass, 77 where there is no GPU, 1 otherwise.
 set -u
-tests="sharing revocation facets failover swapping isolation sessions executor_death hostile_client zero_copy ledger failover_swapping places attacks"
+tests="sharing revocation facets failover swapping isolation sessions executor_death hostile_client zero_copy ledger failover_swapping places attacks kill"
 if [ "${1:-}" = --carry ]; then
     folder=${2:?the folder to carry}
     cd "$(dirname "$0")/../.." || exit 1
@@ -40,7 +40,7 @@ for test in ${*:-$tests}; do
     if [ $code -eq 0 ]; then printf 'pass    %-18s %s\n' "$test" "$line"
     else printf 'FAILED  %-18s code %s %s\n' "$test" "$code" "$line"; grep -vE '^\s*$' "$log" | tail -n 60; ended=1; fi
     # What the tests measured on the way.
-    grep -E 'severed after|moved after|rounds beside|took |longest|attacks' "$log" | sed 's/^/        /' | head -n 12
+    grep -E 'severed after|stopped after|told after|gone after|moved after|rounds beside|took |longest|attacks' "$log" | sed 's/^/        /' | head -n 12
     rm -f "$log"
 done
 exit $ended

@@ -29,7 +29,7 @@ fn accepted(name: &str) -> String {
 
 /// The hidden parameters that confine to the tests' memory.
 fn hidden(parameters: Parameters) -> Parameters {
-    parameters.u32((WINDOW >> 32) as u32).u32(0x3f).u32(0x3f)
+    parameters.u32((WINDOW >> 32) as u32).u32(0x7f).u32(0x3f)
 }
 
 fn named(machine: &Machine, ptx: &str, name: &str) -> EntryInfo {
@@ -141,13 +141,13 @@ fn split_accesses_leave_what_generic_accesses_leave() {
     }
 }
 
-/// A machine whose slot is sinks behind the tests' own 64 MiB. Nothing is mapped outside of it, and shared and
+/// A machine whose slot is sinks between the tests' own 64 MiB and the flag. Nothing is mapped outside of it, and shared and
 /// local memory end with the variables, so an access that gets out loses the device.
 fn machine_with_sinks() -> Machine {
     let machine = Machine::new();
     let chunk = 64u64 << 20;
     let sink = machine.gpu.create_memory(chunk).unwrap();
-    machine.gpu.map(DeviceAddress(WINDOW + chunk), sink, chunk, 4095, Access::ReadWrite).unwrap();
+    machine.gpu.map(DeviceAddress(WINDOW + chunk), sink, chunk, 8190, Access::ReadWrite).unwrap();
     machine
 }
 

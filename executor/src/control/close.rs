@@ -19,6 +19,7 @@ use crate::{
     job::Change,
     memory::SlotMemory,
     session::{Asked, report},
+    warden,
 };
 
 impl Control {
@@ -105,8 +106,8 @@ impl Control {
         self.executor.slots.give_back(memory)
     }
 
-    /// Waits until all that was submitted has passed, however long it takes: until then the session's memory is
-    /// quarantined, charged and out of reach.
+    /// Ends the session's kernels, and waits until all that was submitted has passed: until then its memory is
+    /// quarantined, charged and out of reach. Where kernels do not end, the executor does.
     pub(super) fn pass(&mut self) -> Result<(), Error> {
         let device = |error| device::error(&error);
         self.stop_pump();
@@ -116,6 +117,8 @@ impl Control {
         let since = Instant::now();
         while state.streams.in_flight() > 0 {
             state.gpu.check().map_err(device)?;
+            self.session.stop_kernels(&mut state).map_err(device)?;
+            warden::check_stopped(&self.session, &state);
             let nap = (since.elapsed() / 32).clamp(LOOK, LOOK_LATE);
             parking_lot::MutexGuard::unlocked(&mut state, || thread::sleep(nap));
         }

@@ -172,7 +172,8 @@ impl Control {
                 .bind_thread()
                 .map_err(|error| device::error(&error))
                 .and_then(|()| {
-                    load::load(&executor, descriptor, entries.len(), session.hidden(), code_bytes_max)
+                    let hidden = session.hidden();
+                    load::load(&executor, session.id, descriptor, entries.len(), hidden, code_bytes_max)
                 })
                 .and_then(|loaded| {
                     let mut state = session.state.lock();

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_executor::Backend;
+use bulkhead_executor::{Backend, Patience};
 use bulkhead_schema::{
     Error, ErrorCode, Handle, Run,
     executor_capnp::{reply, request},
@@ -79,7 +79,7 @@ impl Kernel {
     /// With an executor in this process.
     pub(crate) fn start() -> Self {
         let (kernel, other) = Self::pair();
-        thread::spawn(move || bulkhead_executor::run(other, Backend::Software).unwrap());
+        thread::spawn(move || bulkhead_executor::run(other, Backend::Software, Patience::default()).unwrap());
         kernel
     }
 

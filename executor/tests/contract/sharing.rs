@@ -128,14 +128,19 @@ fn a_session_whose_kernel_never_ends_delays_nobody() {
     // It is refused more memory, and what is taken from it waits as long as it takes.
     assert_eq!(kernel.answer(stuck).refused(), ErrorCode::OutOfMemory);
     assert!(!kernel.has_answer(unmapping));
-    let closing = kernel.close(a.session);
-    assert!(!kernel.has_answer(closing));
     let id = kernel.map(b.at(8 * GRANULE, PAGE));
     kernel.answer(id).done();
-    b.poke(b.address(4 * GRANULE + 128), 1);
+    // Until the session ends: that ends its kernel.
+    let closing = kernel.close(a.session);
     assert!(matches!(kernel.answer(unmapping), Answer::Quiescent));
     kernel.answer(unmapping).done();
     kernel.answer(closing).done();
+    assert_eq!(b.peek(&mut kernel, b.address(4 * GRANULE + 256)), 0, "the kernel ran to its end");
+    assert_eq!(b.peek(&mut kernel, b.address(4 * GRANULE + 128)), 0);
+    // What runs in the slot next is not ended.
+    let mut next = Client::open(&mut kernel, 0);
+    next.poke(next.address(0), 8);
+    assert_eq!(next.peek(&mut kernel, next.address(0)), 8);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use bulkhead_executor::Backend;
+use bulkhead_executor::{Backend, Patience};
 use bulkhead_ring::{Record, memory};
 use bulkhead_schema::ErrorCode;
 
@@ -16,7 +16,7 @@ use crate::{
 #[ignore = "serves the other tests"]
 fn an_executor_of_its_own() {
     let socket = std::io::stdin().as_fd().try_clone_to_owned().unwrap();
-    bulkhead_executor::run(socket, Backend::Software).unwrap();
+    bulkhead_executor::run(socket, Backend::Software, Patience::default()).unwrap();
 }
 
 /// Has `standby` hold what `kernel`'s executor has of a session.

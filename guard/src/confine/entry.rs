@@ -10,7 +10,7 @@ use crate::confine::scope::Scopes;
 use crate::confine::shared::Shared;
 use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
-use crate::confine::{access, arguments, assign, data, generic, prologue, roots};
+use crate::confine::{access, arguments, assign, data, generic, poll, prologue, roots};
 use crate::facts::{Facts, Proof, SharedKey};
 use crate::limits::{NAME_BYTES_MAX, PARAMETER_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX};
 use crate::names::{self, Class};
@@ -90,11 +90,12 @@ pub(super) fn confine<'a>(
             confined.push(prologue::instruction("ret", &[], Vec::new(), function.span));
         }
         let zeroed = assign::unassigned(&confined, report);
+        let zeroes = assign::zeroes(&zeroed, function.span);
+        let (mut polled, looks) = poll::insert(zeroes.chain(confined).collect());
         let mut statements = prologue::declarations(&scopes, &variables);
-        statements.extend(prologue::instructions(&variables, function.span));
+        statements.extend(prologue::instructions(&variables, looks, function.span));
         statements.extend(shared.prologue(function.span));
-        statements.extend(assign::zeroes(&zeroed, function.span));
-        statements.append(&mut confined);
+        statements.append(&mut polled);
         (statements, zeroed)
     };
     let (confined, zeroed) = body(&|_| false, report);

@@ -14,6 +14,7 @@ mod entry;
 mod flatten;
 mod generic;
 mod origin;
+mod poll;
 mod prologue;
 mod roots;
 mod runtime;

@@ -1,5 +1,6 @@
 //! What the confined form adds at the top of an entry.
 
+use super::poll;
 use super::scope::Scopes;
 use super::symbols::Symbol;
 use crate::ast::{
@@ -48,9 +49,13 @@ pub(super) fn declarations(scopes: &Scopes, variables: &[(Variable, Symbol)]) ->
         .collect()
 }
 
-/// The instructions: the hidden parameters are loaded and the local variable is zeroed, since it lies in
-/// memory where another session's threads have been.
-pub(super) fn instructions(variables: &[(Variable, Symbol)], span: Span) -> Vec<Statement> {
+/// The instructions: the hidden parameters are loaded, then what the polls start from, and the local variable is
+/// zeroed, since it lies in memory where another session's threads have been.
+pub(super) fn instructions(
+    variables: &[(Variable, Symbol)],
+    looks: poll::Looks,
+    span: Span,
+) -> Vec<Statement> {
     let hidden = names::HIDDEN_REGISTERS.iter().zip(names::HIDDEN_PARAMETERS);
     let mut statements: Vec<Statement> = hidden
         .map(|(register, parameter)| {
@@ -58,6 +63,9 @@ pub(super) fn instructions(variables: &[(Variable, Symbol)], span: Span) -> Vec<
             instruction("ld", &["param", "u32"], vec![self::register(register), address], span)
         })
         .collect();
+    if looks == poll::Looks::Some {
+        statements.extend(poll::start());
+    }
     let locals = variables.iter().filter(|(_, symbol)| symbol.space == Space::Local);
     for (variable, symbol) in locals {
         let zero = || self::register("%bh_zero");

@@ -232,6 +232,55 @@ pub(crate) fn check(instruction: &Instruction) -> Result<&'static Row, Reason> {
     Ok(row)
 }
 
+/// What an instruction counts against the budget of a thread that has not looked at its session's flag: about how
+/// many others it takes as long as at worst, where all threads of the device contend.
+pub(crate) fn cost(row: &Row, instruction: &Instruction) -> u64 {
+    let global = instruction.modifiers.iter().any(|modifier| modifier == "global");
+    match (row.treatment, row.name) {
+        (Treatment::Atomic | Treatment::Reduction, _) => {
+            if global {
+                128
+            } else {
+                32
+            }
+        }
+        (Treatment::Load | Treatment::Store, _) => {
+            if global {
+                8
+            } else {
+                1
+            }
+        }
+        (Treatment::Barrier, _) => 8,
+        (_, "membar" | "fence") => 64,
+        (_, "nanosleep") => 4096,
+        (
+            Treatment::Pure | Treatment::Move | Treatment::Branch | Treatment::Hint | Treatment::Refused(_),
+            _,
+        ) => 1,
+    }
+}
+
+/// Whether an instruction writes global memory.
+pub(crate) fn writes_global(row: &Row, instruction: &Instruction) -> bool {
+    matches!(row.treatment, Treatment::Store | Treatment::Atomic | Treatment::Reduction)
+        && instruction.modifiers.iter().any(|modifier| modifier == "global")
+}
+
+/// The label that a branch goes to; none for other instructions.
+pub(crate) fn target<'a>(row: &Row, instruction: &'a Instruction) -> Option<&'a str> {
+    match (row.treatment, instruction.operands.first()) {
+        (Treatment::Branch, Some(Operand::Symbol(name))) => Some(name),
+        _ => None,
+    }
+}
+
+/// Whether nothing that stands after an instruction is reached from it.
+pub(crate) fn ends_path(row: &Row, instruction: &Instruction) -> bool {
+    let away = row.treatment == Treatment::Branch || matches!(row.name, "ret" | "exit");
+    away && instruction.predicate.is_none()
+}
+
 /// Whether one of the words of `words`, which blanks part, is `word`.
 fn holds_word(words: &str, word: &str) -> bool {
     words.as_bytes().split(|byte| *byte == b' ').any(|found| found == word.as_bytes())

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::declarations::{self, Declared};
+use super::looks::Looks;
 use super::{Extents, refuse, sequence, unverified};
 use crate::access::{self, Access};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
@@ -36,6 +37,7 @@ pub(super) fn verify<'a>(
     let (declared, statements) = declarations::take(statements, extents, report);
     let labels = labels(statements, report);
     let mut pass = Pass {
+        looks: Looks::new(declared.looks),
         declared,
         labels,
         flow: Flow::default(),
@@ -43,13 +45,22 @@ pub(super) fn verify<'a>(
         lead: Vec::new(),
         terms: Terms::default(),
     };
-    for statement in statements {
+    let mut rest = statements;
+    while let Some((statement, after)) = rest.split_first() {
+        let here = std::mem::replace(&mut rest, after);
         let span = match statement {
             Statement::Label(name, span) => {
                 pass.flow.label(name);
+                rest = pass.looks.label(name, after);
                 *span
             }
             Statement::Instruction(instruction) => {
+                if pass.lead.is_empty()
+                    && let Some(after) = pass.looks.look(here)
+                {
+                    rest = after;
+                    continue;
+                }
                 if let Err(reason) = pass.instruction(instruction) {
                     report.add(instruction.span, reason);
                     pass.lead.clear();
@@ -104,6 +115,7 @@ fn labels<'a>(statements: &'a [Statement], report: &mut Report) -> HashSet<&'a s
 /// Where the pass is.
 struct Pass<'a> {
     declared: Declared<'a>,
+    looks: Looks<'a>,
     labels: HashSet<&'a str>,
     flow: Flow<'a>,
     /// What is known of registers, in a fast version.
@@ -127,6 +139,12 @@ impl<'a> Pass<'a> {
         if row.treatment == Treatment::Hint {
             return Err(unverified("a cache hint"));
         }
+        let looked = self.looks.instruction(row, instruction);
+        self.confined(row, instruction)?;
+        looked
+    }
+
+    fn confined(&mut self, row: &Row, instruction: &'a Instruction) -> Result<(), Reason> {
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         table::registers(row, instruction, &mut |name| reads.push(name), &mut |name| writes.push(name));
         let reserved = reads.iter().chain(&writes).any(|name| names::is_reserved(name))

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Extent, Extents, extent, refuse};
+use super::{Extent, Extents, extent, looks, refuse};
 use crate::ast::{Linkage, Operand, Space, Span, Statement, Variable};
 use crate::limits::{LOCAL_BYTES_MAX, REGISTERS_MAX};
 use crate::names::{self, Class};
@@ -18,6 +18,8 @@ pub(super) struct Declared<'a> {
     pub(super) local: Option<(&'a str, Extent)>,
     /// What lies between `%bh_low` and `%bh_top`; none where the prologue sets neither.
     pub(super) shared: Option<SharedBounds<'a>>,
+    /// Whether the prologue loads the flag.
+    pub(super) looks: bool,
 }
 
 /// The shared memory that the prologue's bounds cover.
@@ -39,7 +41,8 @@ pub(super) fn take<'a>(
     extents: Extents<'a>,
     report: &mut Report,
 ) -> (Declared<'a>, &'a [Statement]) {
-    let mut declared = Declared { extents, registers: HashMap::new(), local: None, shared: None };
+    let mut declared =
+        Declared { extents, registers: HashMap::new(), local: None, shared: None, looks: false };
     let count = statements.iter().take_while(|found| matches!(found, Statement::Variable(_))).count();
     let (variables, rest) = statements.split_at(count);
     let variables: Vec<&Variable> = variables
@@ -71,7 +74,7 @@ pub(super) fn take<'a>(
     for variable in left {
         declare(variable, &mut declared, report);
     }
-    let rest = prologue(&declared, rest, report);
+    let rest = prologue(&mut declared, rest, report);
     let (shared, mut rest) = shared_bounds(&declared.extents, rest);
     if let Some(bounds) = &shared {
         rest = take_lines(zeroing(bounds.ragged), rest, report);
@@ -139,14 +142,18 @@ fn declare<'a>(variable: &'a Variable, declared: &mut Declared<'a>, report: &mut
 
 /// The hidden parameters are loaded before anything else, and the local variable is zeroed, every byte of it.
 fn prologue<'a>(
-    declared: &Declared<'_>,
+    declared: &mut Declared<'_>,
     statements: &'a [Statement],
     report: &mut Report,
 ) -> &'a [Statement] {
-    let mut expected: Vec<String> = Vec::new();
-    for (register, parameter) in names::HIDDEN_REGISTERS.iter().zip(names::HIDDEN_PARAMETERS) {
-        expected.push(format!("ld.param.u32 {register}, [{parameter}]"));
+    let hidden = names::HIDDEN_REGISTERS.iter().zip(names::HIDDEN_PARAMETERS);
+    let hidden = hidden.map(|(register, parameter)| format!("ld.param.u32 {register}, [{parameter}]"));
+    let mut rest = take_lines(hidden.collect(), statements, report);
+    if let Some(after) = looks::strip(rest, &looks::START) {
+        declared.looks = true;
+        rest = after;
     }
+    let mut expected: Vec<String> = Vec::new();
     if let Some((name, extent)) = declared.local {
         expected.push("mov.b32 %bh_zero, 0".to_owned());
         let mut at = 0;
@@ -163,7 +170,7 @@ fn prologue<'a>(
             at += bytes;
         }
     }
-    take_lines(expected, statements, report)
+    take_lines(expected, rest, report)
 }
 
 /// Takes these lines off the front of a body, which has to begin with them.

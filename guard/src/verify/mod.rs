@@ -5,6 +5,7 @@
 
 mod body;
 mod declarations;
+mod looks;
 mod sequence;
 
 use std::collections::{HashMap, HashSet};

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bulkhead_gpu::{
-    Access, DeviceAddress, EntryId, EntryInfo, Error, Gpu, HostAddress, HostRange, Launch, StreamId,
+    Access, DeviceAddress, EntryId, EntryInfo, Error, FillPattern, Gpu, HostAddress, HostRange, Launch,
+    StreamId,
 };
 use bulkhead_softgpu::{Options, SoftGpu};
 
@@ -74,9 +75,15 @@ impl Machine {
         gpu.reserve(DeviceAddress(WINDOW), 1 << 39).unwrap();
         let memory = gpu.create_memory(WINDOW_BYTES).unwrap();
         gpu.map(DeviceAddress(WINDOW), memory, WINDOW_BYTES, 1, Access::ReadWrite).unwrap();
+        // What guarded entries look at: they may run on.
+        let flag = gpu.create_memory(2 << 20).unwrap();
+        let at = DeviceAddress(WINDOW + (1 << 39) - (2 << 20));
+        gpu.map(at, flag, 2 << 20, 1, Access::ReadWrite).unwrap();
         let host = Host::new(STAGING_BYTES);
         gpu.register_host(host.range()).unwrap();
         let stream = gpu.create_stream(0).unwrap();
+        gpu.fill(stream, at, FillPattern::Bits32(1 << 15), (2 << 20) / 4).unwrap();
+        gpu.synchronize(stream).unwrap();
         Self { gpu, stream, next: WINDOW, host }
     }
 

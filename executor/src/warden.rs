@@ -1,0 +1,147 @@
+//! How long kernels may run, and what becomes of those that run on.
+//!
+//! A session's kernels are told to end by its [flag](crate::flag) when the session closes, when they run for longer than
+//! they may, and when somebody has waited for too long to load code, which has to wait until no kernel runs. What
+//! does not end then cannot be ended on its own: the executor ends, and a standby goes on with the other sessions.
+
+use std::{
+    sync::{Arc, Weak},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bulkhead_gpu::Error as DeviceError;
+use bulkhead_schema::{Error, ErrorCode};
+
+use crate::{
+    executor::Executor,
+    server::lose_device,
+    session::{Session, State},
+};
+
+/// How often sessions are looked at.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long kernels that were told to end may run on. What copies has to be done takes its time besides.
+const GRACE: Duration = Duration::from_secs(1);
+/// At least so much is copied in a second.
+const COPIED_BYTES_PER_SECOND: u64 = 2 << 30;
+/// No work is waited for longer than this.
+const GRACE_MAX: Duration = Duration::from_secs(60);
+/// Who has run for less is not ended for somebody who waits.
+const BUSY_MIN: Duration = Duration::from_secs(1);
+/// CUDA_ERROR_LAUNCH_TIMEOUT.
+const LAUNCH_TIMEOUT: u32 = 702;
+
+/// For how long kernels may run.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// One kernel; none for as long as it takes.
+    pub kernel: Option<Duration>,
+    /// Kernels without a gap, while somebody waits to load code.
+    pub loading: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { kernel: None, loading: Duration::from_secs(30) }
+    }
+}
+
+/// Since when a session has work on the device.
+#[derive(Debug, Default)]
+pub(crate) struct Busy {
+    /// Without a gap.
+    since: Option<Instant>,
+    /// Without any of it having passed.
+    stuck: Option<Instant>,
+    passed: u64,
+    /// What was to be copied since.
+    copied_bytes: u64,
+    /// What was launched last.
+    pub(crate) entry: Option<Arc<str>>,
+}
+
+impl Busy {
+    /// Notes that something was to be copied.
+    pub(crate) fn copies(&mut self, bytes: u64) {
+        self.copied_bytes = self.copied_bytes.saturating_add(bytes);
+    }
+}
+
+impl State {
+    /// Notes how the session's work goes on.
+    fn look(&mut self, now: Instant) {
+        let idle = self.streams.in_flight() == 0;
+        let passed = self.streams.passed_count();
+        let busy = &mut self.busy;
+        if idle {
+            *busy = Busy { passed, entry: busy.entry.take(), ..Busy::default() };
+            return;
+        }
+        busy.since.get_or_insert(now);
+        if busy.stuck.is_none() || busy.passed != passed {
+            (busy.stuck, busy.passed) = (Some(now), passed);
+        }
+    }
+
+    fn named(&self) -> &str {
+        self.busy.entry.as_deref().unwrap_or("work without a kernel")
+    }
+}
+
+/// The life of the thread that looks at sessions.
+pub(crate) fn run(executor: &Weak<Executor>) {
+    while let Some(executor) = executor.upgrade() {
+        let now = Instant::now();
+        for session in executor.sessions() {
+            let mut state = session.state.lock();
+            state.look(now);
+            let ran = state.busy.stuck.map_or(Duration::ZERO, |since| since.elapsed());
+            let most = executor.patience.kernel.filter(|most| ran > *most);
+            let why = most.map(|most| {
+                format!("`{}` ran for {:.1} s, and {most:?} are allowed", state.named(), ran.as_secs_f32())
+            });
+            drop(state);
+            if let Some(why) = why {
+                end(&session, why, "run shorter kernels, or serve with a larger --kernel-seconds");
+            }
+        }
+        drop(executor);
+        thread::sleep(LOOK);
+    }
+}
+
+fn end(session: &Session, why: String, remedy: &str) {
+    tracing::warn!(session = session.id, why, "a session's kernels are ended");
+    session.end(Error::new(ErrorCode::LaunchTimeout, why).remedy(remedy));
+}
+
+/// Ends the session that has had work on the device for longest without a gap, but not the one that waits.
+pub(crate) fn end_longest(executor: &Executor, waiting: u32) {
+    let since = |session: &Arc<Session>| session.state.lock().busy.since;
+    let sessions = executor.sessions();
+    let others = sessions.iter().filter(|session| session.id != waiting);
+    let longest =
+        others.filter_map(|session| Some((since(session)?, session))).min_by_key(|(since, _)| *since);
+    let Some((since, session)) = longest.filter(|(since, _)| since.elapsed() > BUSY_MIN) else { return };
+    let ran = since.elapsed().as_secs_f32();
+    let waited = executor.patience.loading;
+    let name = session.state.lock().named().to_owned();
+    let why = format!(
+        "`{name}` and what came before it ran for {ran:.1} s without a gap, and somebody waited {waited:?} to load code"
+    );
+    end(session, why, "leave gaps between kernels, or serve with a larger --loading-seconds");
+}
+
+/// Ends the executor where kernels that were told to end run on.
+pub(crate) fn check_stopped(session: &Session, state: &State) {
+    let copying = Duration::from_secs(state.busy.copied_bytes / COPIED_BYTES_PER_SECOND);
+    let grace = (GRACE + copying).min(GRACE_MAX);
+    if state.stopped.is_none_or(|since| since.elapsed() < grace) {
+        return;
+    }
+    let name = state.named();
+    tracing::error!(session = session.id, entry = name, "a kernel does not end: the executor does");
+    let reason = format!("`{name}` of a session that is over does not end");
+    lose_device(&session.link, &DeviceError::Lost { code: LAUNCH_TIMEOUT, reason });
+}

@@ -1,0 +1,134 @@
+//! Kernels that run on are ended, and nobody else is.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+use std::time::Instant;
+
+use bulkhead_client::{Buffer, ErrorCode, Launch, Parameters, Pattern, Stream};
+use bulkhead_tests::{
+    kernel::Kernel,
+    neighbour::Neighbour,
+    patience::{until, within},
+    process,
+    tenant::{PAGE_BYTES, Tenant},
+};
+
+const FIRST: Stream = Stream::DEFAULT;
+
+/// Fills the device with blocks that run for ever. What is returned keeps the session.
+fn runs_away(tenant: &Tenant) -> Buffer {
+    // More than any device runs at once, and few enough for the software GPU to start all of them soon.
+    let forever = Launch { grid: [5_000, 1, 1], block: [256, 1, 1], shared_bytes: 0 };
+    let at = tenant.session.allocate(1024).unwrap();
+    let parameters = Parameters::new().u32(u32::MAX).u64(at.address()).u32(1);
+    tenant.session.launch(FIRST, &tenant.entry("persist"), &forever, &parameters).unwrap();
+    at
+}
+
+#[test]
+fn whoever_waits_to_load_code_does_so_after_a_while_and_a_runaway_kernel_is_ended_for_it() {
+    let kernel = Kernel::with(&["--loading-seconds", "2"]);
+    let mut neighbour = Neighbour::new(&kernel, "neighbour");
+    neighbour.work();
+    let runaway = Tenant::new(&kernel, "runaway");
+    let loader = kernel.open("loader");
+    let word = runaway.session.allocate(4).unwrap();
+    let running = runaway.runs(word.address());
+    let loader = within("code is loaded", move || Tenant::over(loader));
+    let error = runaway.session.wait(running.fence()).unwrap_err();
+    assert_eq!(error.code, ErrorCode::LaunchTimeout, "{error}");
+    assert_eq!(runaway.session.status().unwrap_err().code, ErrorCode::LaunchTimeout);
+    neighbour.work();
+    let arena = loader.arena(PAGE_BYTES, 3);
+    assert_eq!(loader.loads(arena.address()), 3);
+    drop((word, runaway));
+    kernel.without(&["runaway"]);
+}
+
+#[test]
+fn a_kernel_that_runs_for_longer_than_it_may_ends_its_session_and_no_other() {
+    let kernel = Kernel::with(&["--kernel-seconds", "1"]);
+    let mut neighbour = Neighbour::new(&kernel, "neighbour");
+    let runaway = Tenant::new(&kernel, "runaway");
+    let stored = runs_away(&runaway);
+    let start = Instant::now();
+    until("the session is told", || runaway.session.status().is_err());
+    println!("told after {:?}", start.elapsed());
+    assert_eq!(runaway.session.status().unwrap_err().code, ErrorCode::LaunchTimeout);
+    assert!(kernel.log().contains("`persist` ran for"), "{}", kernel.log());
+    neighbour.work();
+    let start = Instant::now();
+    drop((stored, runaway));
+    kernel.without(&["runaway"]);
+    println!("gone after {:?}", start.elapsed());
+    neighbour.work();
+}
+
+#[test]
+fn closing_a_session_ends_its_kernels_and_gives_everything_back() {
+    let kernel = Kernel::start();
+    let mut neighbour = Neighbour::new(&kernel, "neighbour");
+    let before = kernel.status();
+    let runaway = Tenant::new(&kernel, "runaway");
+    let stored = runs_away(&runaway);
+    neighbour.work();
+    let start = Instant::now();
+    drop((stored, runaway));
+    let after = kernel.without(&["runaway"]);
+    println!("stopped after {:?}", start.elapsed());
+    assert_eq!(after.charged_bytes, before.charged_bytes);
+    assert_eq!((after.executor_pid, after.executor_starts), (before.executor_pid, before.executor_starts));
+    neighbour.work();
+    // The slot is as good as new: what runs in it is not ended.
+    let next = Tenant::new(&kernel, "next");
+    let arena = next.arena(PAGE_BYTES, 9);
+    assert_eq!(next.loads(arena.address()), 9);
+}
+
+/// Long, and without a loop: nothing looks at a flag on the way.
+fn straight_on() -> String {
+    let head = ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry on(.param .u64 at)\n{\n\
+        .reg .b32 %r<3>;\n.reg .b64 %d<2>;\nld.param.u64 %d1, [at];\nmov.u32 %r1, %tid.x;\nmov.u32 %r2, 1;\n";
+    let line = "match.any.sync.b32 %r1, %r1, 0xffffffff;\nsin.approx.f32 %r1, %r1;\n";
+    format!(
+        "{head}st.global.u32 [%d1], %r2;\n{}st.global.u32 [%d1+4], %r1;\nret;\n}}\n",
+        line.repeat(300_000)
+    )
+}
+
+#[test]
+fn where_a_kernel_does_not_end_the_executor_does_and_a_standby_goes_on_with_the_others() {
+    if std::env::var("BULKHEAD_TESTS_BACKEND").is_ok_and(|backend| backend == "cuda") {
+        println!("skipped: a device is done with a straight line too soon");
+        return;
+    }
+    let kernel = Kernel::with(&["--standby"]);
+    until("a standby is ready", || kernel.status().standby_pid != 0);
+    let neighbour = Tenant::new(&kernel, "neighbour");
+    let kept = neighbour.arena(PAGE_BYTES, 0xda7a);
+    let hung = Tenant::new(&kernel, "hung");
+    let image = hung.session.load_image(straight_on().as_bytes()).unwrap();
+    let at = hung.session.allocate(8).unwrap();
+    let many = Launch { grid: [64, 1, 1], block: [1024, 1, 1], shared_bytes: 0 };
+    let parameters = Parameters::new().u64(at.address());
+    hung.session.launch(FIRST, &image.entry("on").unwrap(), &many, &parameters).unwrap();
+    let beside = hung.session.create_stream(0).unwrap();
+    until("it runs", || {
+        let mut began = [0; 4];
+        hung.session.read(beside, &mut began, at.range(0, 4)).unwrap();
+        began[0] == 1
+    });
+    let before = kernel.status();
+    let moves = neighbour.session.moves();
+    drop((image, at, hung));
+    until("the neighbour has moved", || neighbour.session.moves() > moves);
+    let after = kernel.without(&["hung"]);
+    assert_ne!(after.executor_pid, before.executor_pid);
+    assert!(!process::lives(before.executor_pid));
+    // What was lost on the way is told once.
+    let told = neighbour.session.fill(FIRST, kept.range(0, 4), Pattern::Bits32(0xda7a));
+    if let Err(error) = told.and_then(|fence| neighbour.session.wait(fence)) {
+        assert_eq!(error.code, ErrorCode::WorkLost, "{error}");
+    }
+    assert!(neighbour.words(kept.all()).iter().all(|word| *word == 0xda7a));
+}
