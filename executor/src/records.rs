@@ -168,7 +168,7 @@ fn carry_out(
             };
             gpu.launch(stream, entry.version(launch.block, launch.shared_bytes), &launch)?;
             let name = Arc::clone(&entry.name);
-            state.busy.entry = Some(name);
+            state.busy.launches(name, blocks.unwrap_or(0));
         }
         Record::CopyToDevice { copy, .. } => {
             let to = bindings.device(copy.to, copy.to_offset, copy.bytes, Use::ReadWrite);

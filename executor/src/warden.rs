@@ -21,10 +21,14 @@ use crate::{
 
 /// How often sessions are looked at.
 const LOOK: Duration = Duration::from_millis(10);
-/// How long kernels that were told to end may run on. What copies has to be done takes its time besides.
+/// How long kernels that were told to end may run on. What is to be copied, and blocks that have to start before they
+/// end, take their time besides.
 const GRACE: Duration = Duration::from_secs(1);
 /// At least so much is copied in a second.
 const COPIED_BYTES_PER_SECOND: u64 = 2 << 30;
+/// At least so many blocks of a grid start and end in a second: of a GPU, and of the software GPU.
+const BLOCKS_PER_SECOND: u64 = 100_000_000;
+const SOFTWARE_BLOCKS_PER_SECOND: u64 = 10_000;
 /// No work is waited for longer than this.
 const GRACE_MAX: Duration = Duration::from_secs(60);
 /// Who has run for less is not ended for somebody who waits.
@@ -57,14 +61,22 @@ pub(crate) struct Busy {
     passed: u64,
     /// What was to be copied since.
     copied_bytes: u64,
+    /// How many blocks were launched since.
+    blocks: u64,
     /// What was launched last.
-    pub(crate) entry: Option<Arc<str>>,
+    entry: Option<Arc<str>>,
 }
 
 impl Busy {
     /// Notes that something was to be copied.
     pub(crate) fn copies(&mut self, bytes: u64) {
         self.copied_bytes = self.copied_bytes.saturating_add(bytes);
+    }
+
+    /// Notes that an entry was launched.
+    pub(crate) fn launches(&mut self, entry: Arc<str>, blocks: u64) {
+        self.entry = Some(entry);
+        self.blocks = self.blocks.saturating_add(blocks);
     }
 }
 
@@ -135,8 +147,13 @@ pub(crate) fn end_longest(executor: &Executor, waiting: u32) {
 
 /// Ends the executor where kernels that were told to end run on.
 pub(crate) fn check_stopped(session: &Session, state: &State) {
+    let blocks_per_second = match state.gpu.info().backend {
+        "software" => SOFTWARE_BLOCKS_PER_SECOND,
+        _ => BLOCKS_PER_SECOND,
+    };
     let copying = Duration::from_secs(state.busy.copied_bytes / COPIED_BYTES_PER_SECOND);
-    let grace = (GRACE + copying).min(GRACE_MAX);
+    let starting = Duration::from_secs(state.busy.blocks / blocks_per_second);
+    let grace = (GRACE + copying + starting).min(GRACE_MAX);
     if state.stopped.is_none_or(|since| since.elapsed() < grace) {
         return;
     }

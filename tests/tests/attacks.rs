@@ -19,7 +19,6 @@ use bulkhead_tests::{
     neighbour::{KERNELS, Neighbour, bytes, numbers},
     patience::until,
     place::repository,
-    skip::skipped,
     world::{FORGED, MARK, OWN, Outcome, SECRET, World},
 };
 
@@ -400,7 +399,28 @@ fn start(attacker: &Attacker, attack: &Attack) -> bool {
 
 #[test]
 fn kernels_without_an_end_are_stopped() {
-    skipped("there is no kill flag yet");
+    let kernel = Kernel::start();
+    let mut neighbour = Neighbour::new(&kernel, "neighbour");
+    neighbour.work();
+    let before = kernel.status();
+    let mut stopped = 0;
+    for attack in attacks::all().iter().filter(|attack| attack.must == Must::Stopped) {
+        let attacker = Attacker::new(&kernel, "endless");
+        let over = start(&attacker, attack);
+        neighbour.work();
+        assert!(!over, "{} ({}) ends by itself", attack.name, attack.tries);
+        let began = Instant::now();
+        drop(attacker);
+        let after = kernel.without(&["endless"]);
+        println!("{}: stopped after {:?}", attack.name, began.elapsed());
+        let same =
+            (after.executor_pid, after.executor_starts) == (before.executor_pid, before.executor_starts);
+        assert!(same, "{} ended the executor", attack.name);
+        assert_eq!(after.charged_bytes, before.charged_bytes, "{} left something", attack.name);
+        neighbour.work();
+        stopped += 1;
+    }
+    assert!(stopped >= 6, "{stopped}");
 }
 
 #[test]

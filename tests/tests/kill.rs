@@ -2,13 +2,20 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-use std::time::Instant;
+use std::{
+    io::{BufRead, BufReader},
+    os::unix::process::ExitStatusExt,
+    path::Path,
+    thread,
+    time::Instant,
+};
 
-use bulkhead_client::{Buffer, ErrorCode, Launch, Parameters, Pattern, Stream};
+use bulkhead_client::{Buffer, ErrorCode, Launch, Options, Parameters, Pattern, Session, Stream};
 use bulkhead_tests::{
+    child,
     kernel::Kernel,
     neighbour::Neighbour,
-    patience::{until, within},
+    patience::{PATIENCE, until, within},
     process,
     tenant::{PAGE_BYTES, Tenant},
 };
@@ -83,6 +90,37 @@ fn closing_a_session_ends_its_kernels_and_gives_everything_back() {
     let next = Tenant::new(&kernel, "next");
     let arena = next.arena(PAGE_BYTES, 9);
     assert_eq!(next.loads(arena.address()), 9);
+}
+
+/// Opens a session with a kernel that never ends, says so, and waits to be killed.
+fn be_a_client_with_a_runaway_kernel(socket: &Path) {
+    let options = Options { socket: socket.to_owned(), name: "doomed".into(), ..Options::default() };
+    let tenant = Tenant::over(Session::open(&options).unwrap());
+    let word = tenant.session.allocate(4).unwrap();
+    let _running = tenant.runs(word.address());
+    println!("holding");
+    thread::sleep(PATIENCE * 2);
+}
+
+#[test]
+fn a_client_that_is_killed_takes_its_endless_kernel_along() {
+    if let Some(socket) = child::role() {
+        return be_a_client_with_a_runaway_kernel(&socket);
+    }
+    let kernel = Kernel::start();
+    let mut neighbour = Neighbour::new(&kernel, "neighbour");
+    neighbour.work();
+    let before = kernel.status();
+    let mut client = child::start("a_client_that_is_killed_takes_its_endless_kernel_along", &kernel.socket());
+    let told = BufReader::new(client.stdout.take().unwrap()).lines();
+    assert!(told.map_while(Result::ok).any(|line| line.ends_with("holding")));
+    assert!(kernel.status().session("doomed").is_some());
+    client.kill().unwrap();
+    assert_eq!(client.wait().unwrap().signal(), Some(9));
+    let start = Instant::now();
+    assert_eq!(kernel.without(&["doomed"]), before);
+    println!("stopped after {:?}", start.elapsed());
+    neighbour.work();
 }
 
 /// Long, and without a loop: nothing looks at a flag on the way.
