@@ -32,8 +32,8 @@
 //! 9. The text is its own canonical print: ASCII, one statement a line, none of the tenant's comments, registers
 //!    or labels.
 //! 10. Every cycle of branches has a poll, which counts down at least what the cycle costs, and a thread whose budget
-//!    is spent loads its session's flag and ends where that is negative. The flag is looked at before anything is
-//!    written to global memory, and before more is done than [`limits::UNLOOKED_COST_MAX`].
+//!     is spent loads its session's flag and ends where that is negative. The flag is looked at before anything is
+//!     written to global memory, and before more is done than [`limits::UNLOOKED_COST_MAX`].
 //!
 //! # The confined form of an access
 //! ```text
