@@ -24,6 +24,8 @@ const LOOK: Duration = Duration::from_millis(10);
 /// How long kernels that were told to end may run on. What is to be copied, and blocks that have to start before they
 /// end, take their time besides.
 const GRACE: Duration = Duration::from_secs(1);
+/// The same on the software GPU, which shares its processors with everybody else's programs.
+const SOFTWARE_GRACE: Duration = Duration::from_secs(4);
 /// At least so much is copied in a second.
 const COPIED_BYTES_PER_SECOND: u64 = 2 << 30;
 /// At least so many blocks of a grid start and end in a second: of a GPU, and of the software GPU.
@@ -147,13 +149,13 @@ pub(crate) fn end_longest(executor: &Executor, waiting: u32) {
 
 /// Ends the executor where kernels that were told to end run on.
 pub(crate) fn check_stopped(session: &Session, state: &State) {
-    let blocks_per_second = match state.gpu.info().backend {
-        "software" => SOFTWARE_BLOCKS_PER_SECOND,
-        _ => BLOCKS_PER_SECOND,
+    let (grace, blocks_per_second) = match state.gpu.info().backend {
+        "software" => (SOFTWARE_GRACE, SOFTWARE_BLOCKS_PER_SECOND),
+        _ => (GRACE, BLOCKS_PER_SECOND),
     };
     let copying = Duration::from_secs(state.busy.copied_bytes / COPIED_BYTES_PER_SECOND);
     let starting = Duration::from_secs(state.busy.blocks / blocks_per_second);
-    let grace = (GRACE + copying + starting).min(GRACE_MAX);
+    let grace = (grace + copying + starting).min(GRACE_MAX);
     if state.stopped.is_none_or(|since| since.elapsed() < grace) {
         return;
     }

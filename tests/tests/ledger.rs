@@ -146,7 +146,8 @@ fn is_typed(error: &Error) -> bool {
         | ErrorCode::TimedOut
         | ErrorCode::Unavailable
         | ErrorCode::Version
-        | ErrorCode::WorkLost => false,
+        | ErrorCode::WorkLost
+        | ErrorCode::LaunchTimeout => false,
     }
 }
 
