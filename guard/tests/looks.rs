@@ -1,7 +1,7 @@
 //! Polls and looks, broken in one way each: the verifier refuses whatever may run on without a look at its flag.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bulkhead_guard::{confine, parse, print, verify};
+use bulkhead_guard::{ast::Item, confine, is_fast_version, parse, print, verify};
 
 const HEAD: &str = ".version 8.0
 .target sm_75
@@ -53,13 +53,21 @@ D:
 ";
 
 fn confined(body: &str) -> String {
-    print(&parse(&format!("{HEAD}{body}")).and_then(|module| confine(&module)).unwrap())
+    let mut module = parse(&format!("{HEAD}{body}")).and_then(|module| confine(&module)).unwrap();
+    // Its fast version polls and looks as it does.
+    module.items.retain(|item| !matches!(item, Item::Function(entry) if is_fast_version(&entry.name)));
+    print(&module)
 }
 
 #[track_caller]
 fn refused(text: &str, broken: &str) {
     assert_ne!(text, broken, "nothing is broken");
     assert!(verify(broken).is_err(), "verified:\n{broken}");
+}
+
+/// The same with its fast version.
+fn with_fast_version(body: &str) -> String {
+    print(&parse(&format!("{HEAD}{body}")).and_then(|module| confine(&module)).unwrap())
 }
 
 /// The lines that have to do with the flag.
@@ -119,6 +127,17 @@ fn no_line_of_a_poll_or_a_look_may_be_missing_twice_or_elsewhere() {
         }
     }
     assert!(broken > 30, "{broken}");
+}
+
+#[test]
+fn a_fast_version_polls_and_looks_as_its_entry_does() {
+    for (body, exits) in [(LOOPS, 3), (STRAIGHT, 1)] {
+        let text = with_fast_version(body);
+        verify(&text).unwrap();
+        assert_eq!(text.matches("@%bh_q exit;").count(), 2 * exits, "{text}");
+        let at = text.rfind("@%bh_q exit;").unwrap();
+        refused(&text, &format!("{}{}", &text[..at], &text[at + "@%bh_q exit;\n    ".len()..]));
+    }
 }
 
 #[test]
