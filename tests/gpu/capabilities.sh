@@ -6,7 +6,7 @@
 #
 # Ends with 0 where all pass, 77 where there is no GPU, 1 otherwise.
 set -u
-tests="sharing revocation facets failover swapping isolation sessions executor_death hostile_client zero_copy ledger failover_swapping places attacks kill"
+tests="sharing revocation facets failover swapping isolation sessions executor_death hostile_client zero_copy ledger failover_swapping places attacks kill variables"
 if [ "${1:-}" = --carry ]; then
     folder=${2:?the folder to carry}
     cd "$(dirname "$0")/../.." || exit 1
