@@ -81,7 +81,9 @@ fn a_lane_may_wait_for_another_lane_of_its_warp() {
     // Lane 0 spins, lowest in the program, on a word that lane 31 sets behind it.
     let got = machine.warp(
         ".reg .pred %p; .reg .b32 %a; .shared .align 4 .b32 flag;",
-        "setp.eq.u32 %p, %lane, 0;
+        "st.volatile.shared.u32 [flag], 0;
+         bar.warp.sync 0xffffffff;
+         setp.eq.u32 %p, %lane, 0;
          @!%p bra $others;
          $spin: ld.volatile.shared.u32 %a, [flag];
          setp.eq.u32 %p, %a, 0;
@@ -101,7 +103,10 @@ fn lanes_of_a_warp_take_turns_at_a_lock() {
     let mut machine = Machine::new();
     let got = machine.warp(
         ".reg .pred %p; .reg .b32 %a; .shared .align 4 .b32 lock; .shared .align 4 .b32 sum;",
-        "$try: atom.shared.cas.b32 %a, [lock], 0, 1;
+        "st.volatile.shared.u32 [lock], 0;
+         st.volatile.shared.u32 [sum], 0;
+         bar.warp.sync 0xffffffff;
+         $try: atom.shared.cas.b32 %a, [lock], 0, 1;
          setp.ne.u32 %p, %a, 0;
          @%p bra $try;
          ld.volatile.shared.u32 %a, [sum];

@@ -27,7 +27,9 @@ fn a_barrier_does_not_wait_for_threads_that_exited() {
     let got = machine.block(
         100,
         ".reg .pred %p; .reg .b32 %a; .shared .align 4 .b32 count;",
-        "setp.ge.u32 %p, %lane, 50;
+        "st.shared.u32 [count], 0;
+         barrier.sync 0;
+         setp.ge.u32 %p, %lane, 50;
          @%p exit;
          atom.shared.add.u32 %a, [count], 1;
          barrier.sync 0;
@@ -43,7 +45,9 @@ fn a_barrier_reached_from_different_places_is_one_barrier() {
     let got = machine.block(
         64,
         ".reg .pred %p; .reg .b32 %a; .shared .align 4 .b32 count;",
-        "atom.shared.add.u32 %a, [count], 1;
+        "st.shared.u32 [count], 0;
+         barrier.sync 0;
+         atom.shared.add.u32 %a, [count], 1;
          setp.lt.u32 %p, %lane, 40;
          @%p bra $low;
          barrier.sync 0;
