@@ -623,6 +623,14 @@ fn a_block_that_reaches_out_of_a_variable_is_asked_about() {
     assert!(with(&access.replace(']', "+64]"))[0].contains("an access outside its variable"));
     assert!(with(&access.replace(']', "+-4]"))[0].contains("an access that is not confined"));
     assert!(with(&access.replace(']', "+2]"))[0].contains("an access that is not confined"));
+    // A variable that the bounds leave out is not zeroed: another session's words may be in it.
+    let taken =
+        body.lines().find(|line| line.trim().starts_with("mov.u32 %r") && line.ends_with(", s;")).unwrap();
+    let other = body.replacen(taken, &taken.replace(", s;", ", t;"), 1);
+    let declared = "    .shared .align 16 .b8 s[64];\n";
+    let other = other.replacen(declared, &format!("{declared}    .shared .align 16 .b8 t[64];\n"), 1);
+    let found = findings(&format!("{before}{other}"));
+    assert!(found.iter().any(|finding| finding.contains("an access outside its variable")), "{found:?}");
     // So many terms and no more.
     let many = |count: u32| {
         let more = (1..count).map(|number| {

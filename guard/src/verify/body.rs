@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::declarations::{self, Declared};
 use super::looks::Looks;
-use super::{Extents, refuse, sequence, unverified};
+use super::{Extent, Extents, refuse, sequence, unverified};
 use crate::access::{self, Access};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
 use crate::facts::{Facts, Proof, Root, SharedKey};
@@ -270,8 +270,14 @@ impl<'a> Pass<'a> {
             }
             Proof::Shared(proof) => {
                 let extent = self.declared.extents.get(proof.variable);
-                // Every shared variable is aligned for the widest access.
-                let extent = extent.filter(|extent| extent.space == Space::Shared);
+                // What the prologue's bounds do not cover is not zeroed. Every name of dynamic shared memory names the
+                // same bytes, and every shared variable is aligned for the widest access.
+                let covered = |extent: &&Extent| {
+                    self.declared.shared.as_ref().is_some_and(|bounds| {
+                        bounds.names.contains(proof.variable) || (extent.bytes == 0 && bounds.dynamic)
+                    })
+                };
+                let extent = extent.filter(|extent| extent.space == Space::Shared).filter(covered);
                 let term = extent.and_then(|extent| proof.term(extent.bytes));
                 let Some(term) = term else { return Err(unverified("an access outside its variable")) };
                 if let Some((key, constant)) = term {
