@@ -126,7 +126,7 @@
 //!
 //! # Trust
 //! [`verify`], the parser, the print, the opcode table and what follows from instructions (`flow.rs`, `facts.rs`) are trusted; [`confine`] is not. So are ptxas and the
-//! driver: nothing here looks at machine code.
+//! driver: the linter of `executor/` holds machine code against a text's [`Footprint`], and does not follow addresses.
 
 pub mod ast;
 pub mod data;
@@ -138,6 +138,7 @@ mod confine;
 mod examine;
 mod facts;
 mod flow;
+mod footprint;
 mod names;
 mod operands;
 mod parse;
@@ -150,6 +151,7 @@ mod window;
 
 pub use confine::{confine, confine_recovering, data};
 pub use examine::{Doing, Examination, Explained, Handling, examine};
+pub use footprint::{Footprint, Uses};
 pub use names::{FLAG_BYTES, FLAG_LINE_BYTES, HIDDEN_PARAMETERS, is_fast_version};
 pub use parse::{parse, parse_recovering};
 pub use print::print;

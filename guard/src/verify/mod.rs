@@ -11,6 +11,7 @@ mod sequence;
 use std::collections::{HashMap, HashSet};
 
 use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Place, Space, Span, Variable};
+use crate::footprint::{self, Footprint};
 use crate::limits::{CONSTANT_BYTES_MAX, PARAMETER_BYTES_MAX, PTX_VERSION_MAX, PTX_VERSION_MIN};
 use crate::names::{self, HIDDEN_PARAMETERS};
 use crate::print::{Text, print};
@@ -73,6 +74,7 @@ pub struct FastVersion {
 pub struct Verified {
     text: String,
     entries: Vec<VerifiedEntry>,
+    footprints: Vec<Footprint>,
 }
 
 impl Verified {
@@ -86,6 +88,12 @@ impl Verified {
     #[must_use]
     pub fn entries(&self) -> &[VerifiedEntry] {
         &self.entries
+    }
+
+    /// What the entries ask of the device, in the same order: the bounds of their machine code.
+    #[must_use]
+    pub fn footprints(&self) -> &[Footprint] {
+        &self.footprints
     }
 }
 
@@ -168,7 +176,7 @@ pub fn verify(text: &str) -> Result<Verified, Report> {
             entries.push(entry);
         }
     }
-    report.or(Verified { text: text.to_owned(), entries })
+    report.or(Verified { text: text.to_owned(), entries, footprints: footprint::of(&module) })
 }
 
 fn refuse(report: &mut Report, span: Span, what: &str) {
