@@ -21,6 +21,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("executor/gpu", &[]),
     ("executor/softgpu", &["executor/gpu", "guard"]),
     ("executor/cuda", &["executor/gpu"]),
+    ("executor/linter", &["guard"]),
     (
         "executor",
         &[
@@ -32,6 +33,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "executor/gpu",
             "executor/softgpu",
             "executor/cuda",
+            "executor/linter",
         ],
     ),
     ("kernel", &["schema", "schema/ring", "caps", "mm"]),
@@ -39,7 +41,18 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("libos-cuda", &["client", "schema", "schema/fatbin"]),
     (
         "cli",
-        &["schema", "caps", "mm", "kernel", "client", "executor", "executor/gpu", "executor/cuda", "guard"],
+        &[
+            "schema",
+            "caps",
+            "mm",
+            "kernel",
+            "client",
+            "executor",
+            "executor/gpu",
+            "executor/cuda",
+            "executor/linter",
+            "guard",
+        ],
     ),
     ("tests", &["schema", "schema/ring", "client", "guard", "executor/gpu", "executor/softgpu"]),
     ("tests/sim", &["schema", "caps", "mm"]),

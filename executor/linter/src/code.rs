@@ -1,0 +1,348 @@
+//! The instructions of sm_90 that verified text becomes: 16 bytes each, the opcode in the lowest twelve bits.
+//!
+//! NVIDIA publishes no encoding. The list was made by compiling, with `ptxas` 13.0.88 for sm_90a, what the guard makes of
+//! the file tests and of the test programs, and some 2,000 forms of the instructions in the guard's table, and by
+//! naming what came out with `nvdisasm` 13.2.86. The low nine bits of an opcode say what is done and the three above
+//! where operands come from (registers, a literal, a constant bank, uniform registers): for arithmetic, all of
+//! these are taken.
+
+use crate::{Counts, Refusal, attributes::Jump, malformed, not_allowed};
+
+const INSTRUCTION_BYTES: u64 = 16;
+const OPCODE: u128 = 0xfff;
+/// The part of an opcode that says what is done.
+const OPERATION: u16 = 0x1ff;
+/// The predicate, four bits from here: 7 without one.
+const PREDICATE: u32 = 12;
+const ALWAYS: u128 = 7;
+/// Where scheduling bits begin.
+const SCHEDULE: u32 = 105;
+
+/// What an instruction is to the linter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Class {
+    /// Arithmetic, moves, votes, shuffles, special registers, fences, waits.
+    Plain,
+    /// `NOP`.
+    Padding,
+    GlobalLoad,
+    GlobalStore,
+    GlobalUpdate,
+    SharedLoad,
+    SharedStore,
+    SharedUpdate,
+    LocalLoad,
+    LocalStore,
+    /// `BRA`, `CALL.REL`: to a place that the instruction says.
+    Branch,
+    /// `BSSY`: where the threads meet again.
+    Meeting,
+    /// `BRX`: to a place that a table says.
+    Table,
+    /// `BAR`.
+    Barrier,
+    /// `CCTL`, of which there is one that names no address.
+    Cache,
+}
+
+/// Arithmetic on registers, uniform registers and predicates, by operation, whatever its operands are.
+const ARITHMETIC: &[(u16, &str)] = &[
+    (0x002, "MOV"),
+    (0x003, "P2R"),
+    (0x006, "VOTE"),
+    (0x007, "SEL"),
+    (0x008, "FSEL"),
+    (0x009, "FMNMX"),
+    (0x00b, "FSETP"),
+    (0x00c, "ISETP"),
+    (0x00f, "VIMNMX3"),
+    (0x010, "IADD3"),
+    (0x011, "LEA"),
+    (0x012, "LOP3"),
+    (0x013, "IABS"),
+    (0x014, "VABSDIFF"),
+    (0x016, "PRMT"),
+    (0x019, "SHF"),
+    (0x01a, "SGXT"),
+    (0x01b, "BMSK"),
+    (0x01c, "PLOP3"),
+    (0x01f, "PLOP3"),
+    (0x020, "FMUL"),
+    (0x021, "FADD"),
+    (0x023, "FFMA"),
+    (0x024, "IMAD"),
+    (0x025, "IMAD.WIDE"),
+    (0x026, "IDP"),
+    (0x027, "IMAD.HI"),
+    (0x028, "DMUL"),
+    (0x029, "DADD"),
+    (0x02a, "DSETP"),
+    (0x02b, "DFMA"),
+    (0x030, "HADD2"),
+    (0x031, "HFMA2"),
+    (0x032, "HMUL2"),
+    (0x033, "HSET2"),
+    (0x034, "HSETP2"),
+    (0x035, "HFMA2.MMA"),
+    (0x036, "VIADD"),
+    (0x038, "I2I"),
+    (0x039, "I2IP"),
+    (0x03e, "F2FP"),
+    (0x040, "HMNMX2"),
+    (0x043, "F2IP"),
+    (0x045, "I2FP"),
+    (0x046, "VIADDMNMX"),
+    (0x048, "VIMNMX"),
+    (0x082, "UMOV"),
+    (0x086, "VOTEU"),
+    (0x087, "USEL"),
+    (0x08c, "UISETP"),
+    (0x090, "UIADD3"),
+    (0x091, "ULEA"),
+    (0x092, "ULOP3"),
+    (0x096, "UPRMT"),
+    (0x099, "USHF"),
+    (0x09a, "USGXT"),
+    (0x0a4, "UIMAD"),
+    (0x0a5, "UIMAD.WIDE"),
+    (0x0bd, "UFLO"),
+    (0x0bf, "UPOPC"),
+    (0x0ca, "R2UR"),
+    (0x100, "FLO"),
+    (0x101, "BREV"),
+    (0x102, "FCHK"),
+    (0x104, "F2F"),
+    (0x105, "F2I"),
+    (0x106, "I2F"),
+    (0x107, "FRND"),
+    (0x108, "MUFU"),
+    (0x109, "POPC"),
+    (0x110, "F2F.F64"),
+    (0x111, "F2I.F64"),
+    (0x112, "I2F.F64"),
+    (0x113, "FRND.F64"),
+];
+
+/// Everything else, by the whole opcode.
+const OTHERS: &[(u16, &str, Class)] = &[
+    (0x31c, "B2R", Class::Plain),
+    (0x348, "WARPSYNC", Class::Plain),
+    (0x35d, "NANOSLEEP", Class::Plain),
+    (0x381, "LDG", Class::GlobalLoad),
+    (0x383, "LDL", Class::LocalLoad),
+    (0x384, "LDS", Class::SharedLoad),
+    (0x386, "STG", Class::GlobalStore),
+    (0x387, "STL", Class::LocalStore),
+    (0x388, "STS", Class::SharedStore),
+    (0x389, "SHFL", Class::Plain),
+    (0x38c, "ATOMS", Class::SharedUpdate),
+    (0x38d, "ATOMS.CAS", Class::SharedUpdate),
+    (0x38e, "REDG", Class::GlobalUpdate),
+    (0x3a1, "MATCH", Class::Plain),
+    (0x3a3, "ATOMG", Class::GlobalUpdate),
+    (0x3a6, "REDG", Class::GlobalUpdate),
+    (0x3a8, "ATOMG", Class::GlobalUpdate),
+    (0x3a9, "ATOMG.CAS", Class::GlobalUpdate),
+    (0x3aa, "QSPC", Class::Plain),
+    (0x3c4, "REDUX", Class::Plain),
+    (0x589, "SHFL", Class::Plain),
+    (0x5ab, "CGAERRBAR", Class::Plain),
+    (0x805, "CS2R", Class::Plain),
+    (0x918, "NOP", Class::Padding),
+    (0x919, "S2R", Class::Plain),
+    (0x941, "BSYNC", Class::Plain),
+    (0x942, "BREAK", Class::Plain),
+    (0x944, "CALL.REL", Class::Branch),
+    (0x945, "BSSY", Class::Meeting),
+    (0x946, "YIELD", Class::Plain),
+    (0x947, "BRA", Class::Branch),
+    (0x948, "WARPSYNC.ALL", Class::Plain),
+    (0x949, "BRX", Class::Table),
+    (0x94d, "EXIT", Class::Plain),
+    (0x950, "RET.REL", Class::Plain),
+    (0x95d, "NANOSLEEP", Class::Plain),
+    (0x981, "LDG", Class::GlobalLoad),
+    (0x983, "LDL", Class::LocalLoad),
+    (0x984, "LDS", Class::SharedLoad),
+    (0x986, "STG", Class::GlobalStore),
+    (0x987, "STL", Class::LocalStore),
+    (0x988, "STS", Class::SharedStore),
+    (0x989, "SHFL", Class::Plain),
+    (0x98c, "ATOMS", Class::SharedUpdate),
+    (0x98d, "ATOMS.CAS", Class::SharedUpdate),
+    (0x98e, "REDG", Class::GlobalUpdate),
+    (0x98f, "CCTL", Class::Cache),
+    (0x992, "MEMBAR", Class::Plain),
+    (0x9a3, "ATOMG", Class::GlobalUpdate),
+    (0x9a6, "REDG", Class::GlobalUpdate),
+    (0x9a8, "ATOMG", Class::GlobalUpdate),
+    (0x9ab, "ERRBAR", Class::Plain),
+    (0x9c3, "S2UR", Class::Plain),
+    (0xab9, "ULDC", Class::Plain),
+    (0xabb, "ULDC", Class::Plain),
+    (0xb1d, "BAR", Class::Barrier),
+    (0xb82, "LDC", Class::Plain),
+    (0xf89, "SHFL", Class::Plain),
+    (0xf8c, "ATOMS.POPC", Class::SharedUpdate),
+];
+
+/// What people are told about opcodes that never pass.
+const REFUSED: &[(u16, &str)] = &[
+    (0x180, "LD: a generic load"),
+    (0x185, "ST: a generic store"),
+    (0x18a, "ATOM: a generic atomic"),
+    (0x18b, "ATOM.CAS: a generic atomic"),
+    (0x143, "CALL.ABS"),
+    (0x14a, "JMP"),
+    (0x14c, "JMX"),
+    (0x14e, "LEPC"),
+    (0x15c, "BPT: a trap"),
+    (0x15b, "KILL"),
+];
+
+fn arithmetic(opcode: u16) -> Option<&'static str> {
+    let operation = opcode & OPERATION;
+    // The form 0 has no operands to take from anywhere.
+    let found = ARITHMETIC.iter().find(|(known, _)| opcode > OPERATION && *known == operation);
+    found.map(|(_, name)| *name)
+}
+
+/// The name of an opcode that is in the list.
+#[must_use]
+pub fn name(opcode: u16) -> Option<&'static str> {
+    let other = || OTHERS.iter().find(|(known, ..)| *known == opcode).map(|(_, name, _)| *name);
+    arithmetic(opcode).or_else(other)
+}
+
+fn class(opcode: u16) -> Option<Class> {
+    if arithmetic(opcode).is_some() {
+        return Some(Class::Plain);
+    }
+    OTHERS.iter().find(|(known, ..)| *known == opcode).map(|(.., class)| *class)
+}
+
+/// The 16 bytes of one instruction.
+#[derive(Clone, Copy)]
+struct Instruction {
+    bits: u128,
+    at: u64,
+}
+
+impl Instruction {
+    fn field(self, from: u32, bits: u32) -> u128 {
+        self.bits >> from & ((1 << bits) - 1)
+    }
+
+    fn opcode(self) -> u16 {
+        u16::try_from(self.bits & OPCODE).unwrap_or(u16::MAX)
+    }
+
+    fn is_unconditional(self) -> bool {
+        self.field(PREDICATE, 4) == ALWAYS
+    }
+
+    /// The bits, without predicate and scheduling.
+    fn body(self) -> u128 {
+        self.field(0, SCHEDULE) & !(0xf << PREDICATE)
+    }
+
+    /// A distance in words from the instruction after this one, as `BRA`, `CALL` and `BRX` have it.
+    fn far(self) -> i128 {
+        signed(self.field(34, 48) << 8 | self.field(16, 8), 56) * 4
+    }
+
+    /// The same, as `BSSY` has it.
+    fn near(self) -> i128 {
+        signed(self.field(34, 30), 30) * 4
+    }
+
+    fn after(self, distance: i128) -> i128 {
+        i128::from(self.at) + i128::from(INSTRUCTION_BYTES) + distance
+    }
+}
+
+fn signed(value: u128, bits: u32) -> i128 {
+    let value = i128::try_from(value).unwrap_or(i128::MAX);
+    if value >> (bits - 1) & 1 == 1 { value - (1 << bits) } else { value }
+}
+
+/// `CCTL.IVALL`: forgets what the first-level cache has, and names no address.
+const INVALIDATE_ALL: u128 = 0x0200_0000_0000_0000_ff00_098f;
+
+/// Counts an entry's accesses; refuses what is in no list, and what leaves the entry.
+pub(crate) fn scan(code: &[u8], jumps: &[Jump], marked: &[u32]) -> Result<Counts, Refusal> {
+    let length = u64::try_from(code.len()).unwrap_or(u64::MAX);
+    if code.is_empty() || !length.is_multiple_of(INSTRUCTION_BYTES) {
+        return Err(malformed("code that is not whole instructions"));
+    }
+    let is_place = |place: i128| {
+        u64::try_from(place).is_ok_and(|place| place < length && place % INSTRUCTION_BYTES == 0)
+    };
+    if let Some(place) = marked.iter().find(|place| !is_place(i128::from(**place))) {
+        return Err(malformed(format!("an attribute of an instruction at {place:#x}")));
+    }
+    let mut counts = Counts::default();
+    let mut last = None;
+    let mut tables = 0;
+    for (chunk, at) in code.chunks_exact(16).zip((0..).step_by(16)) {
+        let bits = u128::from_le_bytes(chunk.try_into().unwrap_or_default());
+        let instruction = Instruction { bits, at };
+        let opcode = instruction.opcode();
+        let class = class(opcode).ok_or_else(|| refused(opcode, at))?;
+        let count = match class {
+            Class::Padding => continue,
+            Class::Plain => None,
+            Class::GlobalLoad => Some(&mut counts.global_loads),
+            Class::GlobalStore => Some(&mut counts.global_stores),
+            Class::GlobalUpdate => Some(&mut counts.global_updates),
+            Class::SharedLoad => Some(&mut counts.shared_loads),
+            Class::SharedStore => Some(&mut counts.shared_stores),
+            Class::SharedUpdate => Some(&mut counts.shared_updates),
+            Class::LocalLoad => Some(&mut counts.local_loads),
+            Class::LocalStore => Some(&mut counts.local_stores),
+            Class::Branch if is_place(instruction.after(instruction.far())) => None,
+            Class::Meeting if is_place(instruction.after(instruction.near())) => None,
+            Class::Branch | Class::Meeting => {
+                return Err(not_allowed(format!("a branch out of its entry at {at:#x}")));
+            }
+            // What the table holds are places in the entry.
+            Class::Table => {
+                tables += 1;
+                let listed = jumps.iter().find(|jump| u64::from(jump.at) == at);
+                let inside = |jump: &Jump| jump.targets.iter().all(|target| is_place(i128::from(*target)));
+                if instruction.after(instruction.far()) != 0 || !listed.is_some_and(inside) {
+                    return Err(not_allowed(format!("a computed branch without a table at {at:#x}")));
+                }
+                None
+            }
+            Class::Barrier if instruction.field(42, 16) == 0 => None,
+            Class::Barrier => {
+                return Err(not_allowed(format!("a barrier other than number 0 without a count at {at:#x}")));
+            }
+            Class::Cache if instruction.body() == INVALIDATE_ALL => None,
+            Class::Cache => return Err(not_allowed(format!("cache control of an address at {at:#x}"))),
+        };
+        if let Some(count) = count {
+            *count += 1;
+        }
+        counts.instructions += 1;
+        last = Some(instruction);
+    }
+    // The assembler ends an entry with a branch to itself, so that nothing runs on into the next.
+    let stops = |last: Instruction| {
+        last.opcode() == 0x947 && last.is_unconditional() && last.after(last.far()) == i128::from(last.at)
+    };
+    if !last.is_some_and(stops) {
+        return Err(not_allowed("code that runs off its end"));
+    }
+    if tables != jumps.len() {
+        return Err(malformed("a table for a computed branch that is not there"));
+    }
+    Ok(counts)
+}
+
+fn refused(opcode: u16, at: u64) -> Refusal {
+    let known = REFUSED.iter().find(|(known, _)| *known == opcode & OPERATION);
+    let name = known.map_or_else(String::new, |(_, name)| format!(" ({name})"));
+    not_allowed(format!("the opcode {opcode:#05x}{name} at {at:#x}"))
+}

@@ -1,0 +1,216 @@
+//! What the real `ptxas` makes of verified texts passes; what was changed in it, or belongs to another text, does not.
+//!
+//! Skipped where there is no assembler: set `BULKHEAD_PTXAS`, or install the compiler into `.toolchain`.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+mod change;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use bulkhead_guard::Verified;
+use bulkhead_linter::{Refusal, inspect, lint};
+
+use crate::change::{Random, attribute, in_code, sections};
+
+const ARCHITECTURE: u32 = 90;
+
+fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap()
+}
+
+fn ptxas() -> Option<PathBuf> {
+    let named = std::env::var_os("BULKHEAD_PTXAS").map(PathBuf::from);
+    let found =
+        named.or_else(|| Some(repository().join(".toolchain/cuda/bin/ptxas"))).filter(|path| path.is_file());
+    if found.is_none() {
+        println!("skipped: no ptxas (set BULKHEAD_PTXAS, or install the compiler into .toolchain)");
+    }
+    found
+}
+
+fn compile(ptxas: &Path, text: &str) -> Option<Vec<u8>> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let source = std::env::temp_dir().join(format!("bulkhead-linter-{}-{number}.ptx", std::process::id()));
+    let object = source.with_extension("cubin");
+    fs::write(&source, text).unwrap();
+    let arguments =
+        ["-arch=sm_90a".as_ref(), "-O3".as_ref(), "-o".as_ref(), object.as_os_str(), source.as_os_str()];
+    let output = Command::new(ptxas).args(arguments).output().unwrap();
+    let cubin = fs::read(&object).ok().filter(|_| output.status.success());
+    for path in [source, object] {
+        fs::remove_file(path).ok();
+    }
+    cubin
+}
+
+fn verified(text: &str) -> Option<Verified> {
+    let confined = bulkhead_guard::confine(&bulkhead_guard::parse(text).ok()?).ok()?;
+    Some(bulkhead_guard::verify(&bulkhead_guard::print(&confined)).unwrap())
+}
+
+/// Every file test that the guard lets in, with its machine code.
+fn corpus(ptxas: &Path) -> Vec<(String, Verified, Vec<u8>)> {
+    let mut found = Vec::new();
+    for folder in ["accept", "confine"] {
+        let folder = repository().join("guard/filetests").join(folder);
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "ptx") {
+                continue;
+            }
+            let Some(verified) = verified(&fs::read_to_string(&path).unwrap()) else { continue };
+            // A text whose directives ask for more than the device has is refused by the assembler.
+            let Some(cubin) = compile(ptxas, verified.text()) else { continue };
+            found.push((path.display().to_string(), verified, cubin));
+        }
+    }
+    found.sort_by(|one, other| one.0.cmp(&other.0));
+    found
+}
+
+/// A text of one entry that reads and writes global memory.
+const PLAIN: &str = ".version 8.0\n.target sm_90\n.address_size 64\n\
+    .visible .entry k(.param .u64 p, .param .u32 n)\n{\n\t.reg .b64 %rd<3>;\n\t.reg .b32 %r<4>;\n\t.reg .pred %p<2>;\n\
+    \tld.param.u64 %rd1, [p];\n\tld.param.u32 %r1, [n];\n\tsetp.eq.u32 %p1, %r1, 0;\n\t@%p1 bra $done;\n\
+    \tld.global.u32 %r2, [%rd1];\n\tadd.u32 %r3, %r2, %r1;\n\tst.global.u32 [%rd1+4], %r3;\n$done:\n\tret;\n}\n";
+
+fn plain(ptxas: &Path, text: &str) -> (Verified, Vec<u8>) {
+    let verified = verified(text).unwrap();
+    let cubin = compile(ptxas, verified.text()).unwrap();
+    lint(&cubin, ARCHITECTURE, verified.footprints()).unwrap();
+    (verified, cubin)
+}
+
+#[test]
+fn machine_code_of_every_verified_file_test_passes() {
+    let Some(ptxas) = ptxas() else { return };
+    let corpus = corpus(&ptxas);
+    assert!(corpus.len() > 60, "{} files", corpus.len());
+    for (name, verified, cubin) in &corpus {
+        let linted = lint(cubin, ARCHITECTURE, verified.footprints());
+        let linted = linted.unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
+        assert!(linted.opcodes_checked);
+        assert_eq!(linted.entries.len(), verified.entries().len(), "{name}");
+        assert!(linted.entries.iter().all(|entry| entry.counts.instructions > 0), "{name}");
+        assert_eq!(inspect(cubin).as_ref(), Ok(&linted), "{name}");
+    }
+}
+
+#[test]
+fn machine_code_of_another_text_is_refused() {
+    let Some(ptxas) = ptxas() else { return };
+    let (verified, cubin) = plain(&ptxas, PLAIN);
+    for (of, old, new) in [
+        ("another name", ".entry k(", ".entry other("),
+        ("more parameters", ".param .u32 n)", ".param .u32 n, .param .u32 m)"),
+        ("a wider parameter", ".param .u32 n)", ".param .u64 n)"),
+        ("an entry too many", "\tret;\n}\n", "\tret;\n}\n.visible .entry more()\n{\n\tret;\n}\n"),
+        ("a store", "\tst.global.u32 [%rd1+4], %r3;\n", ""),
+    ] {
+        let (other, code) = plain(&ptxas, &PLAIN.replace(old, new));
+        // Without its store the text still permits the loads; what is left out is what the other has too much of.
+        let refused = lint(&cubin, ARCHITECTURE, other.footprints());
+        assert!(matches!(refused, Err(Refusal::OtherText(_) | Refusal::Exceeds(_))), "{of}: {refused:?}");
+        if of != "a store" {
+            assert!(lint(&code, ARCHITECTURE, verified.footprints()).is_err(), "{of}");
+        }
+    }
+    assert!(matches!(lint(&cubin, 89, verified.footprints()), Err(Refusal::Architecture { asked: 89, .. })));
+}
+
+#[test]
+fn an_instruction_that_no_verified_text_becomes_is_refused() {
+    let Some(ptxas) = ptxas() else { return };
+    let (verified, cubin) = plain(&ptxas, PLAIN);
+    let lint = |cubin: &[u8]| lint(cubin, ARCHITECTURE, verified.footprints());
+    // LD, ST, ATOM, JMX, BPT, UBLKCP, LEPC, TEX; 0 is none.
+    for opcode in [0x980, 0x985, 0x38a, 0x34c, 0x95c, 0x3ba, 0x34e, 0xb60, 0x000] {
+        for at in in_code(&cubin, |_| true) {
+            let mut changed = cubin.clone();
+            changed[at] = u8::try_from(opcode & 0xff).unwrap();
+            changed[at + 1] = changed[at + 1] & 0xf0 | u8::try_from(opcode >> 8).unwrap();
+            assert!(matches!(lint(&changed), Err(Refusal::NotAllowed(_))), "{opcode:#x} at {at:#x}");
+        }
+    }
+    // A branch that leaves its entry, to either side.
+    for at in in_code(&cubin, |opcode| opcode == 0x947) {
+        for byte in [4, 5, 6, 7] {
+            let mut changed = cubin.clone();
+            changed[at + byte] ^= 0x40;
+            assert!(lint(&changed).is_err(), "a branch at {at:#x}, byte {byte}");
+        }
+    }
+    // A load that becomes an update.
+    let mut changed = cubin.clone();
+    let at = in_code(&cubin, |opcode| opcode == 0x981)[0];
+    (changed[at], changed[at + 1]) = (0x8e, changed[at + 1] & 0xf0 | 9);
+    assert!(matches!(lint(&changed), Err(Refusal::Exceeds(_))), "{:?}", lint(&changed));
+}
+
+#[test]
+fn what_is_said_of_an_entry_has_to_fit_its_text() {
+    let Some(ptxas) = ptxas() else { return };
+    let (verified, cubin) = plain(&ptxas, PLAIN);
+    let lint = |cubin: &[u8]| lint(cubin, ARCHITECTURE, verified.footprints());
+    let stack = attribute(&cubin, 0x12).unwrap();
+    let mut changed = cubin.clone();
+    changed[stack + 9] = 0x20;
+    assert!(matches!(lint(&changed), Err(Refusal::Exceeds(_))), "{:?}", lint(&changed));
+    // EXTERNS: functions of the driver.
+    let mut changed = cubin.clone();
+    changed[stack + 1] = 0x0f;
+    assert!(matches!(lint(&changed), Err(Refusal::NotAllowed(_))), "{:?}", lint(&changed));
+    for (name, new) in
+        [(".nv.constant0.k", ".nv.global"), (".nv.compat", ".nv.rel.ac"), (".text.k", ".init.k")]
+    {
+        let at = cubin
+            .windows(name.len() + 1)
+            .position(|bytes| bytes == [name.as_bytes(), b"\0"].concat())
+            .unwrap();
+        let mut changed = cubin.clone();
+        changed[at..at + name.len()].fill(0);
+        changed[at..at + new.len()].copy_from_slice(new.as_bytes());
+        assert!(lint(&changed).is_err(), "{name} as {new}");
+    }
+}
+
+#[test]
+fn whatever_is_changed_nothing_panics_and_what_passes_is_of_the_text() {
+    let Some(ptxas) = ptxas() else { return };
+    let seed = std::env::var("BULKHEAD_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_121);
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    let corpus = corpus(&ptxas);
+    let (mut refused, mut passed) = (0, 0);
+    for (name, verified, cubin) in corpus.iter().step_by(6) {
+        let code = sections(cubin).into_iter().filter(|section| section.is_code).collect::<Vec<_>>();
+        for _ in 0..400 {
+            let mut changed = cubin.clone();
+            for _ in 0..1 + random.below(3) {
+                let at = random.below(changed.len());
+                changed[at] ^= 1 << random.below(8);
+            }
+            if random.below(8) == 0 {
+                changed.truncate(random.below(changed.len()));
+            }
+            match lint(&changed, ARCHITECTURE, verified.footprints()) {
+                Err(_) => refused += 1,
+                Ok(linted) => {
+                    passed += 1;
+                    assert_eq!(linted.entries.len(), verified.entries().len(), "{name}");
+                    // The code is where it was: nothing else became executable.
+                    let now = sections(&changed).into_iter().filter(|section| section.is_code);
+                    assert!(now.eq(code.iter().copied()), "{name}");
+                }
+            }
+        }
+    }
+    println!("{refused} refused, {passed} passed");
+    assert!(refused > passed / 4);
+}
