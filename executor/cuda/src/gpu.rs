@@ -353,6 +353,11 @@ impl Gpu for Cuda {
         Ok(Compiled { ptx: ptx.to_owned(), code })
     }
 
+    fn compiler(&self) -> Result<Option<String>, Error> {
+        self.alive()?;
+        self.compiler.identity().map(Some)
+    }
+
     fn install(&self, compiled: &Compiled) -> Result<LoadedImage, Error> {
         self.alive()?;
         self.load_image(compiled)

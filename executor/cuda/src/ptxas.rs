@@ -3,17 +3,20 @@
 //! It reads verified text only, but it is the largest program that does, so it gets nothing else: an empty
 //! environment, a private directory, no input or output but its files, and limits on time, memory and disk.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant, SystemTime};
 
 use bulkhead_gpu::Error;
+use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
 
 /// Names the compiler; asked first.
 const VARIABLE: &str = "BULKHEAD_PTXAS";
@@ -26,9 +29,15 @@ const TEXT_BYTES_MAX: usize = 64 << 20;
 const OUTPUT_BYTES_MAX: u64 = 256 << 20;
 /// Bytes of its messages that are kept; one that writes more is ended.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
+/// Descriptors it may have open.
+const DESCRIPTORS_MAX: u64 = 64;
 /// Its address space.
 const ADDRESS_BYTES_MAX: u64 = 16 << 30;
+const OPTIMIZATION: &str = "-O3";
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
+
+/// A program file: where it is, its length, and when it was written.
+type Stamp = (PathBuf, u64, Option<SystemTime>);
 
 /// What compiles images.
 #[derive(Debug, Clone)]
@@ -39,11 +48,14 @@ pub struct Compiler {
     pub scratch: Option<PathBuf>,
     /// How long one compilation may take, as time passes and in processor time.
     pub time_max: Duration,
+    /// A program, and arguments before ptxas and its own, that limits itself, gives up what it can, and becomes ptxas.
+    /// Without it ptxas is started as it is, and limited from outside.
+    pub through: Vec<OsString>,
 }
 
 impl Default for Compiler {
     fn default() -> Self {
-        Self { ptxas: None, scratch: None, time_max: Duration::from_secs(60) }
+        Self { ptxas: None, scratch: None, time_max: Duration::from_secs(60), through: Vec::new() }
     }
 }
 
@@ -76,6 +88,37 @@ impl Compiler {
             .ok_or_else(|| Error::Missing(HOW_TO_GET_IT.to_owned()))
     }
 
+    /// What it is, in words that differ where its output may.
+    ///
+    /// # Errors
+    /// [`Error::Missing`] where it is not there or does not say its version.
+    pub fn identity(&self) -> Result<String, Error> {
+        let program = self.find()?;
+        let unknown = |what: String| Error::Missing(format!("{}: {what}", program.display()));
+        let found = program.metadata().map_err(|error| unknown(error.to_string()))?;
+        // Asked once for each file there is: a toolkit that is exchanged under us has another length or time.
+        static KNOWN: Mutex<Option<(Stamp, String)>> = Mutex::new(None);
+        let stamp = (program.clone(), found.len(), found.modified().ok());
+        let mut known = KNOWN.lock();
+        if let Some((_, version)) = known.as_ref().filter(|(known, _)| *known == stamp) {
+            return Ok(version.clone());
+        }
+        let child = self
+            .command(&program)
+            .arg("--version")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| unknown(format!("does not start: {error}")))?;
+        let (status, said) = self.supervise(child).map_err(|error| unknown(error.to_string()))?;
+        if !status.success() || said.trim().is_empty() {
+            return Err(unknown(format!("`--version` ended with {status}")));
+        }
+        let version = format!("{} {OPTIMIZATION}", said.split_whitespace().collect::<Vec<_>>().join(" "));
+        *known = Some((stamp, version.clone()));
+        Ok(version)
+    }
+
     /// Compiles canonical PTX to a cubin for `sm_{architecture}`; from sm_90 on for its `a` variant, which takes
     /// modules written for either.
     ///
@@ -94,12 +137,11 @@ impl Compiler {
             .map_err(failed("no private directory for the compiler"))?;
         let (input, output) = (folder.0.join("image.ptx"), folder.0.join("image.cubin"));
         std::fs::write(&input, ptx).map_err(failed("the compiler's input cannot be written"))?;
-        let child = Command::new(&program)
+        let child = self
+            .command(&program)
             .arg(format!("-arch=sm_{architecture}{}", if architecture >= 90 { "a" } else { "" }))
-            .args([OsStr::new("-O3"), OsStr::new("-o"), output.as_os_str(), input.as_os_str()])
-            .env_clear()
+            .args([OsStr::new(OPTIMIZATION), OsStr::new("-o"), output.as_os_str(), input.as_os_str()])
             .current_dir(&folder.0)
-            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -117,6 +159,14 @@ impl Compiler {
         Ok(cubin)
     }
 
+    /// Starts ptxas with nothing of ours, in a process group of its own.
+    fn command(&self, program: &Path) -> Command {
+        let mut words = self.through.iter().map(OsString::as_os_str).chain([program.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap_or(program.as_os_str()));
+        command.args(words).env_clear().stdin(Stdio::null()).process_group(0);
+        command
+    }
+
     /// Limits the child, reads its messages, and ends it at the deadline.
     fn supervise(&self, child: Child) -> io::Result<(ExitStatus, String)> {
         let mut child = Reaped(child);
@@ -127,6 +177,7 @@ impl Compiler {
             (Resource::As, ADDRESS_BYTES_MAX),
             (Resource::Fsize, OUTPUT_BYTES_MAX),
             (Resource::Core, 0),
+            (Resource::Nofile, DESCRIPTORS_MAX),
         ] {
             let limit = Rlimit { current: Some(most), maximum: Some(most) };
             let pid = i32::try_from(child.0.id()).ok().and_then(Pid::from_raw);
@@ -137,6 +188,9 @@ impl Compiler {
             }
         }
         let mut message = Vec::new();
+        if let Some(stdout) = child.0.stdout.take() {
+            read_until(stdout, deadline, &mut message)?;
+        }
         if let Some(stderr) = child.0.stderr.take() {
             read_until(stderr, deadline, &mut message)?;
         }
@@ -157,7 +211,7 @@ impl Compiler {
 
 /// Collects what the child writes until it closes the pipe, the deadline passes, or it has written too much (closing
 /// the pipe then ends it at its next write).
-fn read_until(mut stderr: ChildStderr, deadline: Instant, message: &mut Vec<u8>) -> io::Result<()> {
+fn read_until(mut stderr: impl Read + AsFd, deadline: Instant, message: &mut Vec<u8>) -> io::Result<()> {
     let mut buffer = [0; 4096];
     while message.len() < MESSAGE_BYTES_MAX {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -205,7 +259,12 @@ struct Reaped(Child);
 
 impl Drop for Reaped {
     fn drop(&mut self) {
-        // Both fail only where it has been reaped already.
+        // All fail only where it has been reaped already; what it started goes with it.
+        if let Some(group) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw)
+            && matches!(self.0.try_wait(), Ok(None))
+        {
+            kill_process_group(group, Signal::KILL).ok();
+        }
         self.0.kill().ok();
         self.0.wait().ok();
     }
@@ -252,8 +311,12 @@ mod tests {
         let path = folder.0.join("ptxas");
         std::fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
-        let compiler =
-            Compiler { ptxas: Some(path), scratch: Some(folder.0.clone()), time_max: Duration::from_secs(5) };
+        let compiler = Compiler {
+            ptxas: Some(path),
+            scratch: Some(folder.0.clone()),
+            time_max: Duration::from_secs(5),
+            ..Compiler::default()
+        };
         ((folder, one), compiler)
     }
 
@@ -323,6 +386,35 @@ mod tests {
             script("/bin/dd if=/dev/zero of=image.cubin bs=1M seek=255 count=2 2>/dev/null; exit 7");
         let Err(Error::Image(text)) = compiler.compile("", 90) else { panic!() };
         assert!(text.contains("ended with"), "{text}");
+    }
+
+    #[test]
+    fn what_the_compiler_started_ends_with_it() {
+        let ((folder, _one), mut compiler) = script("/bin/sleep 100 & echo $! > ../child; wait");
+        compiler.time_max = Duration::from_millis(700);
+        let Err(Error::Image(text)) = compiler.compile("", 90) else { panic!() };
+        assert!(text.contains("longer than"), "{text}");
+        let child = std::fs::read_to_string(folder.0.join("child")).unwrap();
+        let there = || match std::fs::read_to_string(format!("/proc/{}/stat", child.trim())) {
+            // Nobody may have reaped it yet.
+            Ok(stat) => !stat.contains(") Z "),
+            Err(_) => false,
+        };
+        let ended = (0..200).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            !there()
+        });
+        assert!(ended, "process {} outlived its compiler", child.trim());
+    }
+
+    #[test]
+    fn a_compiler_is_told_apart_by_what_it_says_its_version_is() {
+        let ((folder, _one), compiler) = script("echo 'Build one'");
+        let first = compiler.identity().unwrap();
+        assert!(first.contains("Build one"), "{first}");
+        assert_eq!(compiler.identity().unwrap(), first);
+        std::fs::write(folder.0.join("ptxas"), "#!/bin/sh\necho 'Build number two'\n").unwrap();
+        assert!(compiler.identity().unwrap().contains("number two"));
     }
 
     #[test]

@@ -110,6 +110,12 @@ pub trait Gpu: Send + Sync {
     /// Compiles verified PTX (the guard's canonical print, and nothing else) as the device needs. Waits for no kernel.
     fn compile(&self, ptx: &str) -> Result<Compiled, Error>;
 
+    /// What compiles, in words that differ where its code may: code is kept under them. None where compiling is nothing
+    /// that is worth keeping, and makes no code.
+    fn compiler(&self) -> Result<Option<String>, Error> {
+        Ok(None)
+    }
+
     /// Loads what this device compiled. May wait for every running kernel, and keep everybody from launching meanwhile.
     fn install(&self, compiled: &Compiled) -> Result<LoadedImage, Error>;
 
