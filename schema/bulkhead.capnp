@@ -181,6 +181,9 @@ struct DeviceStatus {
   swapIns @8 :UInt32;
   swappedBytes @9 :UInt64;    # Moved in and out, in all.
   ledger @10 :List(Column);   # What all sessions together use.
+  imagesCompiled @11 :UInt32; # Images that were compiled,
+  imagesKept @12 :UInt32;     # whose code had been compiled before and was kept,
+  imagesLoaded @13 :UInt32;   # that somebody had loaded already.
 }
 
 struct Column {

@@ -173,7 +173,14 @@ struct Reply {
     activity @10 :List(Activity);
   }
   codeBytes @11 :UInt64;      # With `loaded`: how much code that is,
-  compileMs @12 :UInt32;      # and how long the executor compiled it.
+  compileMs @12 :UInt32;      # and how long the executor compiled it,
+  origin @13 :Origin;         # and where it came from.
+}
+
+enum Origin {
+  compiled @0;
+  kept @1;                    # It was compiled before.
+  loaded @2;                  # Somebody had it loaded already.
 }
 
 struct Activity {

@@ -1,9 +1,11 @@
 //! Which device, and how its errors read to a client.
 
-use std::sync::Arc;
+use std::{ffi::OsString, sync::Arc};
 
 use bulkhead_gpu::{DeviceInfo, Error as DeviceError, Gpu};
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp};
+
+use crate::cache::CacheOptions;
 
 /// Which device an executor drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,13 +16,32 @@ pub enum Backend {
     Cuda(u32),
 }
 
+/// How an executor runs.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The device.
+    pub backend: Backend,
+    /// Where machine code is kept; none is, where there is none.
+    pub cache: Option<CacheOptions>,
+    /// What becomes the assembler: see [`bulkhead_cuda::Compiler::through`].
+    pub assembler: Vec<OsString>,
+}
+
+impl From<Backend> for Options {
+    fn from(backend: Backend) -> Self {
+        Self { backend, cache: None, assembler: Vec::new() }
+    }
+}
+
 impl Backend {
     /// Opens the device.
-    pub(crate) fn open(self) -> Result<Arc<dyn Gpu>, DeviceError> {
+    pub(crate) fn open(self, assembler: Vec<OsString>) -> Result<Arc<dyn Gpu>, DeviceError> {
         match self {
             Self::Software => Ok(bulkhead_softgpu::SoftGpu::new(bulkhead_softgpu::Options::default())?),
             Self::Cuda(ordinal) => {
-                let device = bulkhead_cuda::Cuda::open(ordinal, bulkhead_cuda::Options::default())?;
+                let compiler =
+                    bulkhead_cuda::Compiler { through: assembler, ..bulkhead_cuda::Compiler::default() };
+                let device = bulkhead_cuda::Cuda::open(ordinal, bulkhead_cuda::Options { compiler })?;
                 if device.pageable_memory_access() {
                     let why = "the driver maps the executor's own memory for kernels (HMM): load it with uvm_disable_hmm=1";
                     return Err(DeviceError::Missing(why.into()));

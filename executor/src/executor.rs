@@ -17,7 +17,9 @@ use parking_lot::Mutex;
 
 use crate::{
     bindings::{Entry, Template},
+    cache::Cache,
     flag::Flags,
+    images::Images,
     job::Job,
     link::Link,
     memory::Means,
@@ -53,6 +55,10 @@ pub(crate) struct Executor {
     pub(crate) pieces: Arc<Pieces>,
     pub(crate) slots: Slots,
     pub(crate) reaper: Reaper,
+    /// What is loaded, by text.
+    pub(crate) images: Images,
+    /// Where machine code is kept.
+    pub(crate) cache: Option<Cache>,
     /// Entries that sessions loaded, by session and handle.
     pub(crate) entries: Mutex<HashMap<(u32, Handle), Offered>>,
     /// Sessions that are closing and may have work on the device.
@@ -78,6 +84,7 @@ impl Executor {
         gpu: Arc<dyn Gpu>,
         link: Link,
         patience: Patience,
+        cache: Option<Cache>,
     ) -> Result<(Arc<Self>, Remains, Freeing), DeviceError> {
         let workbench = Arc::new(Workbench::open(&gpu)?);
         let pieces = Arc::new(Pieces::default());
@@ -92,6 +99,8 @@ impl Executor {
             pieces,
             slots: Slots::new(means),
             reaper,
+            images: Images::default(),
+            cache,
             entries: Mutex::default(),
             closing: AtomicU32::new(0),
             gate: Arc::default(),

@@ -12,7 +12,8 @@
 //!    lock is held while that is waited for.
 //! 3. A session never makes another wait: pumps do not share locks, a wait on a fence is held here, never on the
 //!    device, and no thread that serves a session makes a call that waits for a neighbour's kernel.
-//! 4. Only PTX that the verifier has passed in this process is loaded.
+//! 4. Only what was made of PTX that the verifier has passed in this process is loaded, and where that is machine code,
+//!    only what the linter has passed for that text.
 //! 5. When the context is lost the process says so to every session and ends; nothing is half done.
 //! 6. Memory that goes back to the device was scrubbed, or is scrubbed, or overwritten whole, before anybody gets it.
 //!
@@ -25,13 +26,16 @@
 //! The kernel, the verifier, the device's driver and its assembler. Not the clients, not the compile process.
 
 mod bindings;
+mod cache;
 pub mod compiler;
 mod control;
 mod decode;
 mod device;
+mod digest;
 mod executor;
 mod fast;
 mod flag;
+mod images;
 mod job;
 mod link;
 mod load;
@@ -49,6 +53,7 @@ mod warden;
 mod warm;
 mod workbench;
 
-pub use device::Backend;
+pub use cache::{CACHE_BYTES, Cache, CacheContents, CacheOptions};
+pub use device::{Backend, Options};
 pub use server::{EXIT_DEVICE_LOST, run};
 pub use warden::Patience;

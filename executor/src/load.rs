@@ -1,4 +1,5 @@
-//! Loading an image: verify what the compile process returned, then hand exactly that to the device.
+//! Loading an image: verify what the compile process returned, then hand exactly that to the device. What is loaded
+//! already is found by its text; code that was compiled before is taken from the cache, and linted like fresh code.
 
 use std::{
     fs::File,
@@ -7,15 +8,21 @@ use std::{
     time::Instant,
 };
 
-use bulkhead_gpu::EntryInfo;
-use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp::reply, limits};
+use bulkhead_gpu::{Compiled, EntryInfo};
+use bulkhead_schema::{
+    Error, ErrorCode, Handle,
+    executor_capnp::{self as wire, reply},
+    limits,
+};
 use parking_lot::Mutex;
 
 use crate::{
     bindings::{Entry, HIDDEN, Template},
     device,
+    digest::Digest,
     executor::Executor,
     fast::Fast,
+    images::{Installed, Origin, machine_code},
     reaper::Image,
 };
 
@@ -26,6 +33,7 @@ pub(crate) struct Loaded {
     infos: Vec<EntryInfo>,
     code_bytes: u64,
     compile_ms: u32,
+    origin: Origin,
 }
 
 /// Reads, verifies and loads the image behind a descriptor for a session; it must have `count` entries.
@@ -49,40 +57,92 @@ pub(crate) fn load(
     file.read_exact_at(&mut text, 0).map_err(broken)?;
     let text = String::from_utf8(text).map_err(|error| internal(format!("the canonical print: {error}")))?;
     let began = Instant::now();
+    let digest = Digest::of(&[text.as_bytes()]);
+    // Held until the image is there, so that whoever loads the same text meanwhile finds it.
+    let place = executor.images.place(digest);
+    let mut turn = place.lock();
+    if let Some((installed, (image, bound))) =
+        turn.as_ref().and_then(|installed| Some((installed, installed.entries(hidden)?)))
+    {
+        let (infos, code_bytes) = (installed.infos.clone(), installed.code_bytes);
+        may_be_charged(code_bytes, code_bytes_max)?;
+        if bound.len() != count {
+            return Err(announced(bound.len(), count));
+        }
+        return Ok(Loaded {
+            image,
+            bound,
+            infos,
+            code_bytes,
+            compile_ms: elapsed_ms(began),
+            origin: Origin::Loaded,
+        });
+    }
     let verified = bulkhead_guard::verify(&text).map_err(|report| {
         tracing::error!(%report, "the compile process returned what the verifier refuses");
         Error::new(ErrorCode::ImageRefused, format!("the verifier refuses the guard's output: {report}"))
             .remedy("report this: the guard and the verifier disagree")
     })?;
-    let compiled = gpu.compile(verified.text()).map_err(|error| device::error(&error))?;
-    let compile_ms = u32::try_from(began.elapsed().as_millis()).unwrap_or(u32::MAX);
+    let (compiled, origin) = compile(executor, &verified, digest).map_err(|error| device::error(&error))?;
+    let compile_ms = elapsed_ms(began);
     // Where there is no compiler, the text is what is loaded.
     let code = if compiled.code.is_empty() { compiled.ptx.len() } else { compiled.code.len() };
     let code_bytes = u64::try_from(code).unwrap_or(u64::MAX);
-    if code_bytes > code_bytes_max {
-        let message =
-            format!("the image compiles to {code_bytes} bytes of code and {code_bytes_max} are left");
-        return Err(Error::new(ErrorCode::OutOfMemory, message).remedy("unload images, or split this one"));
-    }
+    may_be_charged(code_bytes, code_bytes_max)?;
     let image =
         executor.while_drained(session, || gpu.install(&compiled)).map_err(|error| device::error(&error))?;
     let owned = Arc::new(Image::new(image.id, &executor.reaper));
-    let (bound, infos) = bind(&verified, &image.entries, &owned, count, hidden)?;
-    Ok(Loaded { image: owned, bound, infos, code_bytes, compile_ms })
+    let (templates, infos) = describe(&verified, &image.entries, count)?;
+    let installed = Installed::new(&owned, templates, infos.clone(), code_bytes);
+    let (_, bound) =
+        installed.entries(hidden).ok_or_else(|| internal("an image that is held is gone".into()))?;
+    *turn = Some(installed);
+    Ok(Loaded { image: owned, bound, infos, code_bytes, compile_ms, origin })
 }
 
-fn bind(
+fn elapsed_ms(began: Instant) -> u32 {
+    u32::try_from(began.elapsed().as_millis()).unwrap_or(u32::MAX)
+}
+
+fn may_be_charged(code_bytes: u64, code_bytes_max: u64) -> Result<(), Error> {
+    if code_bytes <= code_bytes_max {
+        return Ok(());
+    }
+    let message = format!("the image compiles to {code_bytes} bytes of code and {code_bytes_max} are left");
+    Err(Error::new(ErrorCode::OutOfMemory, message).remedy("unload images, or split this one"))
+}
+
+fn announced(found: usize, count: usize) -> Error {
+    Error::new(ErrorCode::Internal, format!("{found} entries where {count} were announced"))
+}
+
+/// Compiles a text, or takes what was kept, where the device needs machine code.
+fn compile(
+    executor: &Executor,
+    verified: &bulkhead_guard::Verified,
+    text: Digest,
+) -> Result<(Compiled, Origin), bulkhead_gpu::Error> {
+    let gpu = &*executor.gpu;
+    let Some(compiler) = gpu.compiler()? else {
+        return Ok((gpu.compile(verified.text())?, Origin::Compiled));
+    };
+    let by = (compiler.as_str(), gpu.info().architecture);
+    let compile = || executor.images.compile(|| gpu.compile(verified.text())).map(|compiled| compiled.code);
+    let (code, origin) = machine_code(verified, text, by, executor.cache.as_ref(), compile)?;
+    Ok((Compiled { ptx: verified.text().to_owned(), code }, origin))
+}
+
+/// The entries as the device has them, in the order of the text: what a launch needs, and what clients are told.
+fn describe(
     verified: &bulkhead_guard::Verified,
     infos: &[EntryInfo],
-    image: &Arc<Image>,
     count: usize,
-    values: [u32; HIDDEN],
-) -> Result<(Vec<Entry>, Vec<EntryInfo>), Error> {
+) -> Result<(Vec<Template>, Vec<EntryInfo>), Error> {
     let internal = |what: String| Error::new(ErrorCode::Internal, what);
     if verified.entries().len() != count {
-        return Err(internal(format!("{} entries where {count} were announced", verified.entries().len())));
+        return Err(announced(verified.entries().len(), count));
     }
-    let mut bound = Vec::with_capacity(count);
+    let mut templates = Vec::with_capacity(count);
     let mut ordered = Vec::with_capacity(count);
     for entry in verified.entries() {
         let info = infos.iter().find(|info| info.name == entry.name);
@@ -112,7 +172,7 @@ fn bind(
             }
         };
         let (fast, fast_info) = fast.unzip();
-        let mut template = Template {
+        templates.push(Template {
             id: info.id,
             fast,
             name: info.name.as_str().into(),
@@ -122,10 +182,7 @@ fn bind(
             dynamic_shared_max: Arc::new(Mutex::new(0)),
             hidden: offsets,
             base: 0,
-        };
-        template.hide(values);
-        let entry = Entry { template, image: Arc::clone(image) };
-        bound.push(entry);
+        });
         let mut known = EntryInfo { parameters: visible.to_vec(), ..info.clone() };
         // Either may run: what holds for both is told.
         if let Some(fast) = fast_info.flatten() {
@@ -135,7 +192,7 @@ fn bind(
         }
         ordered.push(known);
     }
-    Ok((bound, ordered))
+    Ok((templates, ordered))
 }
 
 impl Loaded {
@@ -143,6 +200,11 @@ impl Loaded {
     pub(crate) fn write(&self, handles: &[Handle], mut reply: reply::Builder<'_>) {
         reply.set_code_bytes(self.code_bytes);
         reply.set_compile_ms(self.compile_ms);
+        reply.set_origin(match self.origin {
+            Origin::Compiled => wire::Origin::Compiled,
+            Origin::Kept => wire::Origin::Kept,
+            Origin::Loaded => wire::Origin::Loaded,
+        });
         let size = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let mut list = reply.init_loaded(size(self.infos.len()));
         for (index, ((info, bound), handle)) in self.infos.iter().zip(&self.bound).zip(handles).enumerate() {

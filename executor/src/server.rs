@@ -12,8 +12,9 @@ use bulkhead_mm::{Range, Slot};
 use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp::request, limits};
 
 use crate::{
+    cache::{Cache, CacheOptions},
     decode::{self, Asked, Meant},
-    device::{self, Backend},
+    device::{self, Options},
     executor::{Executor, Known},
     job::{Ask, Change, Job, Reserved, Span, Target},
     link::Link,
@@ -43,12 +44,14 @@ pub enum RunError {
 /// # Errors
 /// Where the device does not open or the socket fails. The loss of the context ends the process with
 /// [`EXIT_DEVICE_LOST`].
-pub fn run(socket: OwnedFd, backend: Backend, patience: Patience) -> Result<(), RunError> {
-    let gpu = backend.open()?;
+pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> Result<(), RunError> {
+    let Options { backend, cache, assembler } = options.into();
+    let gpu = backend.open(assembler)?;
+    let cache = cache.and_then(open_cache);
     gpu.bind_thread()?;
     let link = Link::new(socket);
     watch(Arc::clone(&gpu), link.clone())?;
-    let (executor, remains, freeing) = Executor::new(gpu, link, patience)?;
+    let (executor, remains, freeing) = Executor::new(gpu, link, patience, cache)?;
     {
         let (weak, gpu) = (Arc::downgrade(&executor), Arc::clone(&executor.gpu));
         thread::Builder::new().name("reaper".into()).spawn(move || remains.run(&weak, &*gpu))?;
@@ -66,6 +69,13 @@ pub fn run(socket: OwnedFd, backend: Backend, patience: Patience) -> Result<(), 
     tracing::info!("the kernel is gone");
     server.executor.stop();
     Ok(())
+}
+
+/// A folder that cannot be used costs time, and no more.
+fn open_cache(options: CacheOptions) -> Option<Cache> {
+    let folder = options.folder.clone();
+    let opened = Cache::open(options);
+    opened.inspect_err(|error| tracing::warn!(%error, folder = %folder.display(), "no image is kept")).ok()
 }
 
 /// A thread that notices a fault while nobody calls the device.

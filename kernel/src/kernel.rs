@@ -66,6 +66,10 @@ impl Kernel {
             status.set_executor_starts(device.starts());
             status.set_standby_pid(device.standby_pid());
             status.set_failovers(device.failovers());
+            let [compiled, kept, loaded] = device.images();
+            status.set_images_compiled(compiled);
+            status.set_images_kept(kept);
+            status.set_images_loaded(loaded);
             let usable = running.as_ref().map(|running| self.limits.usable_bytes(&running.info));
             status.set_memory_bytes(usable.unwrap_or(0));
             let (outs, ins, moved_bytes) = device.mover.counts();

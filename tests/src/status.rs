@@ -16,6 +16,8 @@ pub struct Status {
     pub standby_pid: u32,
     /// How often a standby took over.
     pub failovers: u32,
+    /// Images that were compiled, taken from the cache, and loaded already.
+    pub images: [u32; 3],
     /// How often sessions were swapped out, and in.
     pub swaps: (u32, u32),
     /// What all sessions together are charged for.
@@ -152,6 +154,7 @@ fn read(status: status::Reader<'_>) -> capnp::Result<Status> {
         executor_starts: device.get_executor_starts(),
         standby_pid: device.get_standby_pid(),
         failovers: device.get_failovers(),
+        images: [device.get_images_compiled(), device.get_images_kept(), device.get_images_loaded()],
         swaps: (device.get_swap_outs(), device.get_swap_ins()),
         charged_bytes: device.get_charged_bytes(),
         ledger: device.get_ledger()?.iter().map(Column::read).collect::<capnp::Result<_>>()?,

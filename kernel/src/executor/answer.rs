@@ -29,6 +29,18 @@ pub(crate) struct LoadedImage {
     pub(crate) code_bytes: u64,
     /// How long the executor compiled it.
     pub(crate) compile_ms: u32,
+    pub(crate) origin: Origin,
+}
+
+/// Where the code of an image came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// It was compiled.
+    Compiled,
+    /// It had been compiled before.
+    Kept,
+    /// Somebody had it loaded.
+    Loaded,
 }
 
 /// What a session does, as its executor sees it.
@@ -211,6 +223,11 @@ pub(crate) fn decode(mut packet: &[u8], mut descriptors: Vec<OwnedFd>) -> Result
             entries: entries?.iter().map(EntryInfo::read).collect::<Result<_, _>>()?,
             code_bytes: reply.get_code_bytes(),
             compile_ms: reply.get_compile_ms(),
+            origin: match reply.get_origin()? {
+                executor_capnp::Origin::Compiled => Origin::Compiled,
+                executor_capnp::Origin::Kept => Origin::Kept,
+                executor_capnp::Origin::Loaded => Origin::Loaded,
+            },
         }),
         Which::SessionEnded(ended) => {
             count(0)?;

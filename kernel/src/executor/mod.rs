@@ -25,7 +25,7 @@ use tokio::{
     time::Instant,
 };
 
-pub(crate) use answer::{Activity, Answer, DeviceInfo, EntryInfo, length};
+pub(crate) use answer::{Activity, Answer, DeviceInfo, EntryInfo, Origin, length};
 pub(crate) use link::{Answering, Link, Request};
 
 use crate::{ExecutorSource, Limits, books::Books, packets::Packets, swapping::Mover};
@@ -114,6 +114,8 @@ pub(crate) struct Device {
     state: watch::Sender<State>,
     standby: RefCell<Option<standby::Standby>>,
     failovers: Cell<u32>,
+    /// Images that were loaded: compiled, kept, loaded already.
+    images: Cell<[u32; 3]>,
     starts: Cell<u32>,
     wanted: Notify,
     /// Who uses how much of it.
@@ -139,12 +141,30 @@ impl Device {
             state: watch::Sender::new(State::Starting),
             standby: RefCell::default(),
             failovers: Cell::new(0),
+            images: Cell::default(),
             starts: Cell::new(0),
             wanted: Notify::new(),
             ledger: RefCell::new(Ledger::new(Amounts::default())),
             books: Books::new(),
             mover: Mover::new(),
         }
+    }
+
+    /// Counts an image that was loaded for a session.
+    pub(crate) fn count_image(&self, origin: Origin) {
+        let mut images = self.images.get();
+        let count = match origin {
+            Origin::Compiled => &mut images[0],
+            Origin::Kept => &mut images[1],
+            Origin::Loaded => &mut images[2],
+        };
+        *count = count.saturating_add(1);
+        self.images.set(images);
+    }
+
+    /// How many images were compiled for their session, had been compiled before, were loaded already.
+    pub(crate) fn images(&self) -> [u32; 3] {
+        self.images.get()
     }
 
     /// How often an executor was started.

@@ -219,6 +219,7 @@ impl Session {
             other => return Err(self.nonsense(&other)),
         };
         code.state.set(Loaded::Yes);
+        self.device.count_image(loaded.origin);
         time.spend(Duration::from_millis(u64::from(loaded.compile_ms)));
         if let Some(code_charge) = code.charges.borrow_mut().last_mut() {
             code_charge.resize(loaded.code_bytes)?;
