@@ -1,14 +1,16 @@
-//! The one binary. People call `serve`, `run`, `demo`, `doctor`, `status`, `bench`, `guard`
-//! and `completions`; the kernel starts the same binary again as `executor` and `compiler`.
+//! The one binary. People call `serve`, `run`, `demo`, `doctor`, `status`, `bench`, `guard`,
+//! `lint`, `cache` and `completions`; the kernel starts the same binary again as `executor` and `compiler`.
 //!
 //! Exit status: 0 for success, 1 for a failure that is told on stderr, 2 for arguments that make no sense, and for
 //! `run` the program's own.
 
 mod bench;
+mod cache;
 mod demo;
 mod doctor;
 mod failure;
 mod guard;
+mod lint;
 mod place;
 mod private;
 mod processes;
@@ -46,6 +48,10 @@ enum Command {
     Bench(bench::Arguments),
     /// Confine a PTX file and verify the result, without a kernel.
     Guard(guard::Arguments),
+    /// Read a cubin as an executor does before it loads one, without a kernel.
+    Lint(lint::Arguments),
+    /// Show or clear the machine code that is kept.
+    Cache(cache::Arguments),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -55,6 +61,8 @@ enum Command {
     Executor(processes::ExecutorArguments),
     #[command(hide = true)]
     Compiler(processes::CompilerArguments),
+    #[command(hide = true)]
+    Assembler(processes::AssemblerArguments),
     #[command(hide = true)]
     DemoTenant(demo::TenantArguments),
     #[command(hide = true)]
@@ -74,12 +82,15 @@ fn main() -> ExitCode {
         Command::Status(arguments) => status::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Guard(arguments) => guard::run(&arguments),
+        Command::Lint(arguments) => lint::run(&arguments),
+        Command::Cache(arguments) => cache::run(&arguments),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "bulkhead", &mut io::stdout());
             Ok(ExitCode::SUCCESS)
         }
         Command::Executor(arguments) => processes::executor(&arguments),
         Command::Compiler(arguments) => processes::compiler(&arguments),
+        Command::Assembler(arguments) => processes::assembler(&arguments),
         Command::DemoTenant(arguments) => demo::tenant(&arguments),
         Command::BenchWorker(arguments) => bench::worker(&arguments),
     };

@@ -18,6 +18,14 @@ pub(crate) fn runtime_directory() -> PathBuf {
     socket.parent().map(Path::to_owned).unwrap_or_default()
 }
 
+/// Where executors keep machine code unless told otherwise: in the user's folder for such things.
+pub(crate) fn cache_directory() -> Result<PathBuf, Failure> {
+    let named = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let caches = named("XDG_CACHE_HOME").or_else(|| named("HOME").map(|home| home.join(".cache")));
+    let none = || Failure::new("neither XDG_CACHE_HOME nor HOME is set: name a folder with --cache");
+    caches.map(|caches| caches.join("bulkhead/images")).ok_or_else(none)
+}
+
 /// Our own `libcuda.so`: `$BULKHEAD_LIBCUDA`, else beside this binary, else in `../lib/bulkhead`.
 pub(crate) fn library() -> Result<PathBuf, Failure> {
     let binary = binary()?;

@@ -1,9 +1,13 @@
 //! The processes that the kernel starts from this binary.
 
-use std::{process::ExitCode, time::Duration};
+use std::{ffi::OsString, os::unix::process::CommandExt as _, process::ExitCode, time::Duration};
 
 use bulkhead_executor::Patience;
 use clap::Args;
+use rustix::{
+    process::{Resource, Rlimit},
+    thread::UnshareFlags,
+};
 
 use crate::{Failure, serve::Backend};
 
@@ -22,6 +26,12 @@ pub(crate) struct ExecutorArguments {
     /// How many seconds kernels may run without a gap while somebody waits to load code.
     #[arg(long)]
     loading_seconds: Option<u64>,
+    /// Where machine code is kept; none is without it.
+    #[arg(long)]
+    cache: Option<std::path::PathBuf>,
+    /// How many bytes of it.
+    #[arg(long, default_value_t = bulkhead_executor::CACHE_BYTES)]
+    cache_size: u64,
     /// The socket's descriptor; 0 is the only one there is.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=0))]
     link_fd: u32,
@@ -43,7 +53,11 @@ pub(crate) fn executor(arguments: &ExecutorArguments) -> Result<ExitCode, Failur
         kernel: arguments.kernel_seconds.map(Duration::from_secs).or(usual.kernel),
         loading: arguments.loading_seconds.map_or(usual.loading, Duration::from_secs),
     };
-    bulkhead_executor::run(socket, backend, patience).map_err(Failure::doing("executor"))?;
+    let bytes_max = arguments.cache_size;
+    let cache = arguments.cache.clone().map(|folder| bulkhead_executor::CacheOptions { folder, bytes_max });
+    let assembler = vec![crate::place::binary()?.into(), "assembler".into()];
+    bulkhead_executor::run(socket, bulkhead_executor::Options { backend, cache, assembler }, patience)
+        .map_err(Failure::doing("executor"))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -71,4 +85,39 @@ pub(crate) fn compiler(arguments: &CompilerArguments) -> Result<ExitCode, Failur
     bulkhead_executor::compiler::run(input, output, arguments.architecture)
         .map_err(Failure::doing("compiler"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Becomes the assembler, with less than this process has.
+#[derive(Debug, Args)]
+pub(crate) struct AssemblerArguments {
+    /// The assembler and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+/// Its address space, the longest file it may write, and its descriptors.
+const ASSEMBLER_LIMITS: [(Resource, u64); 4] =
+    [(Resource::As, 16 << 30), (Resource::Fsize, 256 << 20), (Resource::Nofile, 64), (Resource::Core, 0)];
+
+pub(crate) fn assembler(arguments: &AssemblerArguments) -> Result<ExitCode, Failure> {
+    let parent = Some(rustix::process::Signal::KILL);
+    rustix::process::set_parent_process_death_signal(parent).map_err(Failure::doing("PR_SET_PDEATHSIG"))?;
+    for (resource, value) in ASSEMBLER_LIMITS {
+        let most = rustix::process::getrlimit(resource).maximum.map_or(value, |most| most.min(value));
+        let limit = Rlimit { current: Some(most), maximum: Some(most) };
+        rustix::process::setrlimit(resource, limit).map_err(Failure::doing("setrlimit"))?;
+    }
+    // A network without devices, and no power over processes outside, whose memory it could otherwise read as their
+    // user. Systems that give nobody namespaces without privileges go without.
+    let namespaces =
+        UnshareFlags::NEWUSER | UnshareFlags::NEWNET | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
+    #[expect(deprecated, reason = "what is unsafe about it is unsharing descriptors, which this does not")]
+    if let Err(error) = rustix::thread::unshare(namespaces) {
+        tracing::info!(%error, "the assembler runs without namespaces of its own");
+    }
+    rustix::thread::set_no_new_privs(true).map_err(Failure::doing("PR_SET_NO_NEW_PRIVS"))?;
+    let (program, rest) =
+        arguments.command.split_first().ok_or_else(|| Failure::new("no assembler is named"))?;
+    let error = std::process::Command::new(program).args(rest).env_clear().exec();
+    Err(Failure::new(format!("{}: {error}", program.display())))
 }

@@ -74,6 +74,16 @@ pub(crate) struct Arguments {
     /// ended.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     loading_seconds: u64,
+    /// Where machine code is kept, so that the same PTX is not compiled again; only for the CUDA backend. A folder of this
+    /// user's: $XDG_CACHE_HOME/bulkhead/images unless told otherwise.
+    #[arg(long, value_name = "DIR", conflicts_with = "no_cache")]
+    cache: Option<PathBuf>,
+    /// How much of it is kept.
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1GiB")]
+    cache_size: u64,
+    /// Keep no machine code.
+    #[arg(long)]
+    no_cache: bool,
     /// Keep a second executor, which goes on with every session's memory and code when the first is lost.
     #[arg(long)]
     standby: bool,
@@ -102,7 +112,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let Some(seconds) = &kernel {
         executor.extend(["--kernel-seconds", seconds]);
     }
-    let executor: Vec<OsString> = executor.into_iter().map(OsString::from).collect();
+    let executor = executor.into_iter().map(OsString::from).chain(cache(arguments, backend));
     let mut environment: Vec<(OsString, OsString)> =
         bulkhead_cuda::ENVIRONMENT.iter().map(|(name, value)| (name.into(), value.into())).collect();
     // An executor's environment is nearly empty: what names the assembler here would not be there.
@@ -123,6 +133,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     };
     bulkhead_kernel::run(config, interrupted()).map_err(Failure::doing("serve"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What executors are told of the cache. The software GPU compiles nothing.
+fn cache(arguments: &Arguments, backend: Backend) -> Vec<OsString> {
+    if arguments.no_cache || backend != Backend::Cuda {
+        return Vec::new();
+    }
+    match arguments.cache.clone().map_or_else(place::cache_directory, Ok) {
+        Ok(folder) => {
+            let size = arguments.cache_size.to_string();
+            ["--cache".into(), folder.into(), "--cache-size".into(), size.into()].into()
+        }
+        Err(error) => {
+            tracing::warn!(%error, "no machine code is kept");
+            Vec::new()
+        }
+    }
 }
 
 fn limits(arguments: &Arguments) -> Limits {

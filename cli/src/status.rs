@@ -35,6 +35,7 @@ struct Device {
     failovers: u32,
     memory_bytes: u64,
     charged_bytes: u64,
+    images: [u32; 3],
     swap_outs: u32,
     swap_ins: u32,
     swapped_bytes: u64,
@@ -118,6 +119,7 @@ fn read(status: status::Reader<'_>) -> capnp::Result<(Vec<Device>, Vec<Session>)
             failovers: device.get_failovers(),
             memory_bytes: device.get_memory_bytes(),
             charged_bytes: device.get_charged_bytes(),
+            images: [device.get_images_compiled(), device.get_images_kept(), device.get_images_loaded()],
             swap_outs: device.get_swap_outs(),
             swap_ins: device.get_swap_ins(),
             swapped_bytes: device.get_swapped_bytes(),
@@ -159,6 +161,9 @@ fn as_json(devices: &[Device], sessions: &[Session]) -> Value {
             "failovers": device.failovers,
             "memory_bytes": device.memory_bytes,
             "charged_bytes": device.charged_bytes,
+            "images_compiled": device.images[0],
+            "images_kept": device.images[1],
+            "images_loaded": device.images[2],
             "swap_outs": device.swap_outs,
             "swap_ins": device.swap_ins,
             "swapped_bytes": device.swapped_bytes,
@@ -267,6 +272,10 @@ fn as_table(devices: &[Device], sessions: &[Session]) -> String {
             device.swap_outs,
             device.swap_ins,
             bytes(device.swapped_bytes),
+        );
+        let [compiled, kept, loaded] = device.images;
+        out += &format!(
+            "          images: {compiled} compiled, {kept} taken from the cache, {loaded} loaded already\n"
         );
     }
     if sessions.is_empty() {
