@@ -227,14 +227,19 @@ pub(crate) fn load(kernel: &mut Kernel, session: u32) {
 }
 
 /// Asks for that.
-pub(crate) fn ask_to_load(kernel: &mut Kernel, session: u32) -> u64 {
-    ask_to_load_from(kernel, session).0
+fn ask_to_load(kernel: &mut Kernel, session: u32) -> u64 {
+    ask_to_load_from(kernel, session, PROGRAMS).0
+}
+
+/// Asks for the entries of a text that nobody has loaded.
+pub(crate) fn ask_to_load_anew(kernel: &mut Kernel, session: u32) -> u64 {
+    ask_to_load_from(kernel, session, &PROGRAMS.replace(".version 8.0", ".version 8.1")).0
 }
 
 /// The same, and the open file that the text lies in, at its seventh byte.
-pub(crate) fn ask_to_load_from(kernel: &mut Kernel, session: u32) -> (u64, OwnedFd) {
+pub(crate) fn ask_to_load_from(kernel: &mut Kernel, session: u32, programs: &str) -> (u64, OwnedFd) {
     let bulkhead_executor::compiler::Compiled { text, entries: names, .. } =
-        bulkhead_executor::compiler::compile(PROGRAMS.as_bytes(), 90).unwrap();
+        bulkhead_executor::compiler::compile(programs.as_bytes(), 90).unwrap();
     assert_eq!(names, ["peek", "poke", "spin", "add"]);
     let text = memory::create_sealed_copy("image", text.as_bytes()).unwrap();
     rustix::fs::seek(&text, rustix::fs::SeekFrom::Start(7)).unwrap();

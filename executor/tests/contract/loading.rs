@@ -3,7 +3,7 @@
 use std::{thread, time::Duration};
 
 use crate::{
-    client::{Client, SPIN, ask_to_load, ask_to_load_from},
+    client::{Client, PROGRAMS, SPIN, ask_to_load_anew, ask_to_load_from},
     kernel::{Answer, Kernel},
 };
 
@@ -15,7 +15,7 @@ fn whoever_loads_beside_a_kernel_that_runs_on_waits_alone() {
     busy.create_stream(1);
     busy.launch(0, SPIN, [busy.address(128), busy.address(256)]);
     kernel.wait_until_busy(0);
-    let loading = ask_to_load(&mut kernel, loader.session);
+    let loading = ask_to_load_anew(&mut kernel, loader.session);
     for value in 1..40 {
         other.poke(other.address(0), value);
         assert_eq!(other.peek(&mut kernel, other.address(0)), value);
@@ -27,11 +27,25 @@ fn whoever_loads_beside_a_kernel_that_runs_on_waits_alone() {
 }
 
 #[test]
+fn a_text_that_somebody_has_loaded_is_loaded_beside_a_kernel_that_runs_on() {
+    let mut kernel = Kernel::start();
+    let mut busy = Client::open(&mut kernel, 0);
+    busy.create_stream(1);
+    busy.launch(0, SPIN, [busy.address(128), busy.address(256)]);
+    kernel.wait_until_busy(0);
+    // It loads the same text, and its code stores in its own slot.
+    let mut next = Client::open(&mut kernel, 1);
+    next.poke(next.address(0), 7);
+    assert_eq!(next.peek(&mut kernel, next.address(0)), 7);
+    assert!(busy.fill(&mut kernel, 1, busy.address(128), 1, 1), "the kernel of the other has to run still");
+}
+
+#[test]
 fn the_text_of_an_image_is_read_without_moving_whoever_else_reads_it() {
     use std::io::Seek as _;
     let mut kernel = Kernel::start();
     let client = Client::bare(&mut kernel, 0);
-    let (id, text) = ask_to_load_from(&mut kernel, client.session);
+    let (id, text) = ask_to_load_from(&mut kernel, client.session, PROGRAMS);
     let mut text = std::fs::File::from(text);
     assert!(matches!(kernel.answer(id), Answer::Loaded(4)));
     assert_eq!(text.stream_position().unwrap(), 7, "the executor moved in a file that it shares");
