@@ -9,12 +9,13 @@ use bulkhead_tests::{
 };
 
 fn store(tenant: &Tenant, value: u32) -> u32 {
-    let word = tenant.session.allocate(4).unwrap();
+    let word = tenant.session.allocate(4).expect("memory");
     let parameters = bulkhead_client::Parameters::new().buffer(&word).u32(value);
-    let fence = tenant.session.launch(Stream::DEFAULT, &tenant.entry("store"), &ONE, &parameters).unwrap();
-    tenant.session.wait(fence).unwrap();
+    let fence =
+        tenant.session.launch(Stream::DEFAULT, &tenant.entry("store"), &ONE, &parameters).expect("a launch");
+    tenant.session.wait(fence).expect("it passes");
     let mut found = [0; 4];
-    tenant.session.read(Stream::DEFAULT, &mut found, word.all()).unwrap();
+    tenant.session.read(Stream::DEFAULT, &mut found, word.all()).expect("a word");
     u32::from_ne_bytes(found)
 }
 
