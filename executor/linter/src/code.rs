@@ -6,6 +6,8 @@
 //! where operands come from (registers, a literal, a constant bank, uniform registers): for arithmetic, all of
 //! these are taken.
 
+use std::collections::HashSet;
+
 use crate::{Counts, Refusal, attributes::Jump, malformed, not_allowed};
 
 const INSTRUCTION_BYTES: u64 = 16;
@@ -39,6 +41,12 @@ enum Class {
     Meeting,
     /// `BRX`: to a place that a table says.
     Table,
+    /// `RET.REL`: to a place of its entry that a register says.
+    Return,
+    /// `WARPSYNC`, which may say where the threads go on that were gathered for one instruction.
+    Gathering,
+    /// `ENDCOLLECTIVE`: the end of what they were gathered for.
+    Gathered,
     /// `BAR`.
     Barrier,
     /// `CCTL`, of which there is one that names no address.
@@ -126,7 +134,7 @@ const ARITHMETIC: &[(u16, &str)] = &[
 /// Everything else, by the whole opcode.
 const OTHERS: &[(u16, &str, Class)] = &[
     (0x31c, "B2R", Class::Plain),
-    (0x348, "WARPSYNC", Class::Plain),
+    (0x348, "WARPSYNC", Class::Gathering),
     (0x35d, "NANOSLEEP", Class::Plain),
     (0x381, "LDG", Class::GlobalLoad),
     (0x383, "LDL", Class::LocalLoad),
@@ -150,6 +158,7 @@ const OTHERS: &[(u16, &str, Class)] = &[
     (0x805, "CS2R", Class::Plain),
     (0x918, "NOP", Class::Padding),
     (0x919, "S2R", Class::Plain),
+    (0x91b, "ENDCOLLECTIVE", Class::Gathered),
     (0x941, "BSYNC", Class::Plain),
     (0x942, "BREAK", Class::Plain),
     (0x944, "CALL.REL", Class::Branch),
@@ -159,7 +168,7 @@ const OTHERS: &[(u16, &str, Class)] = &[
     (0x948, "WARPSYNC.ALL", Class::Plain),
     (0x949, "BRX", Class::Table),
     (0x94d, "EXIT", Class::Plain),
-    (0x950, "RET.REL", Class::Plain),
+    (0x950, "RET.REL", Class::Return),
     (0x95d, "NANOSLEEP", Class::Plain),
     (0x981, "LDG", Class::GlobalLoad),
     (0x983, "LDL", Class::LocalLoad),
@@ -176,6 +185,7 @@ const OTHERS: &[(u16, &str, Class)] = &[
     (0x9a3, "ATOMG", Class::GlobalUpdate),
     (0x9a6, "REDG", Class::GlobalUpdate),
     (0x9a8, "ATOMG", Class::GlobalUpdate),
+    (0x9aa, "QSPC", Class::Plain),
     (0x9ab, "ERRBAR", Class::Plain),
     (0x9c3, "S2UR", Class::Plain),
     (0xab9, "ULDC", Class::Plain),
@@ -185,6 +195,41 @@ const OTHERS: &[(u16, &str, Class)] = &[
     (0xf89, "SHFL", Class::Plain),
     (0xf8c, "ATOMS.POPC", Class::SharedUpdate),
 ];
+
+/// The bits of a jump or a wait for other threads that say which form of it this is.
+const FORM: u128 = 0x1f << 82 | 0x3fff << 91 | 3 << 32;
+/// `CALL.NOINC`, `RET.NODEC`: nothing counts how deep calls are.
+const UNCOUNTED: u128 = 1 << 86;
+/// Taken where threads are not together: the mask in a uniform register says which ones have to be.
+const DIVERGENT: u128 = 1 << 91 | 1 << 33;
+const COLLECTIVE: u128 = 1 << 86;
+const EXCLUSIVE: u128 = 1 << 85;
+
+/// Their forms, of which others go to absolute places, or to ones that a uniform register says.
+const FORMS: &[(u16, &[u128])] = &[
+    (0x348, &[0, EXCLUSIVE, COLLECTIVE]),
+    (0x91b, &[0]),
+    (0x941, &[0]),
+    (0x942, &[0]),
+    (0x944, &[UNCOUNTED]),
+    (0x945, &[0]),
+    (0x946, &[0]),
+    (0x947, &[0, DIVERGENT]),
+    (0x948, &[0]),
+    (0x949, &[0]),
+    (0x94d, &[0]),
+    (0x950, &[UNCOUNTED]),
+];
+
+/// `LDC`, `ULDC`, and `ULDC` at an offset in a uniform register: what is no arithmetic and reads constants.
+const LOADS_OF_CONSTANTS: [u16; 3] = [0xb82, 0xab9, INDEXED_CONSTANT];
+const INDEXED_CONSTANT: u16 = 0xabb;
+/// Where the three bits above the operation say that an operand is a constant: the third, or the second.
+const CONSTANT_OPERAND: [u16; 2] = [3, 5];
+/// Set where a uniform register is an operand; of a constant, it says where in memory that lies.
+const UNIFORM: u32 = 91;
+/// Parameters, what the assembler made for itself, and the module's constants.
+const BANKS: [u128; 3] = [0, 2, 3];
 
 /// What people are told about opcodes that never pass.
 const REFUSED: &[(u16, &str)] = &[
@@ -237,6 +282,22 @@ impl Instruction {
         u16::try_from(self.bits & OPCODE).unwrap_or(u16::MAX)
     }
 
+    fn has_known_form(self) -> bool {
+        let forms = FORMS.iter().find(|(opcode, _)| *opcode == self.opcode());
+        forms.is_none_or(|(_, forms)| forms.contains(&(self.bits & FORM)))
+    }
+
+    /// Whether it reads no constants, or ones of the module.
+    fn has_known_constants(self) -> bool {
+        let opcode = self.opcode();
+        let is_operand = arithmetic(opcode).is_some() && CONSTANT_OPERAND.contains(&(opcode >> 9));
+        if !is_operand && !LOADS_OF_CONSTANTS.contains(&opcode) {
+            return true;
+        }
+        let described = self.field(UNIFORM, 1) != 0 && opcode != INDEXED_CONSTANT;
+        !described && BANKS.contains(&self.field(54, 5))
+    }
+
     fn is_unconditional(self) -> bool {
         self.field(PREDICATE, 4) == ALWAYS
     }
@@ -246,7 +307,7 @@ impl Instruction {
         self.field(0, SCHEDULE) & !(0xf << PREDICATE)
     }
 
-    /// A distance in words from the instruction after this one, as `BRA`, `CALL` and `BRX` have it.
+    /// A distance in words from the instruction after this one, as `BRA`, `CALL`, `BRX`, `RET` and `WARPSYNC` have it.
     fn far(self) -> i128 {
         signed(self.field(34, 48) << 8 | self.field(16, 8), 56) * 4
     }
@@ -284,11 +345,19 @@ pub(crate) fn scan(code: &[u8], jumps: &[Jump], marked: &[u32]) -> Result<Counts
     let mut counts = Counts::default();
     let mut last = None;
     let mut tables = 0;
+    let (mut gathered, mut ends) = (HashSet::new(), HashSet::new());
     for (chunk, at) in code.chunks_exact(16).zip((0..).step_by(16)) {
         let bits = u128::from_le_bytes(chunk.try_into().unwrap_or_default());
         let instruction = Instruction { bits, at };
         let opcode = instruction.opcode();
         let class = class(opcode).ok_or_else(|| refused(opcode, at))?;
+        if !instruction.has_known_form() {
+            let name = name(opcode).unwrap_or_default();
+            return Err(not_allowed(format!("an unknown form of {name} at {at:#x}")));
+        }
+        if !instruction.has_known_constants() {
+            return Err(not_allowed(format!("a constant of elsewhere at {at:#x}")));
+        }
         let count = match class {
             Class::Padding => continue,
             Class::Plain => None,
@@ -315,6 +384,19 @@ pub(crate) fn scan(code: &[u8], jumps: &[Jump], marked: &[u32]) -> Result<Counts
                 }
                 None
             }
+            // What the register holds is an offset in the entry.
+            Class::Return if instruction.after(instruction.far()) == 0 => None,
+            Class::Return => return Err(not_allowed(format!("a return from elsewhere at {at:#x}"))),
+            Class::Gathering => {
+                if instruction.bits & FORM == COLLECTIVE {
+                    gathered.insert(instruction.after(instruction.far()));
+                }
+                None
+            }
+            Class::Gathered => {
+                ends.insert(instruction.after(0));
+                None
+            }
             Class::Barrier if instruction.field(42, 16) == 0 => None,
             Class::Barrier => {
                 return Err(not_allowed(format!("a barrier other than number 0 without a count at {at:#x}")));
@@ -338,11 +420,17 @@ pub(crate) fn scan(code: &[u8], jumps: &[Jump], marked: &[u32]) -> Result<Counts
     if tables != jumps.len() {
         return Err(malformed("a table for a computed branch that is not there"));
     }
+    // The assembler ends what threads are gathered for right before the place where they go on.
+    if gathered != ends {
+        return Err(not_allowed("threads that are gathered and go on elsewhere"));
+    }
     Ok(counts)
 }
 
 fn refused(opcode: u16, at: u64) -> Refusal {
     let known = REFUSED.iter().find(|(known, _)| *known == opcode & OPERATION);
-    let name = known.map_or_else(String::new, |(_, name)| format!(" ({name})"));
-    not_allowed(format!("the opcode {opcode:#05x}{name} at {at:#x}"))
+    not_allowed(known.map_or_else(
+        || format!("the opcode {opcode:#05x} at {at:#x}, which is in no list (report it, with the PTX and ptxas's version),"),
+        |(_, name)| format!("the opcode {opcode:#05x} ({name}) at {at:#x}"),
+    ))
 }

@@ -54,24 +54,34 @@ fn verified(text: &str) -> Option<Verified> {
     Some(bulkhead_guard::verify(&bulkhead_guard::print(&confined)).unwrap())
 }
 
-/// Every file test that the guard lets in, with its machine code.
-fn corpus(ptxas: &Path) -> Vec<(String, Verified, Vec<u8>)> {
-    let mut found = Vec::new();
-    for folder in ["accept", "confine"] {
-        let folder = repository().join("guard/filetests").join(folder);
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.extension().is_none_or(|extension| extension != "ptx") {
-                continue;
-            }
-            let Some(verified) = verified(&fs::read_to_string(&path).unwrap()) else { continue };
-            // A text whose directives ask for more than the device has is refused by the assembler.
-            let Some(cubin) = compile(ptxas, verified.text()) else { continue };
-            found.push((path.display().to_string(), verified, cubin));
+/// Files with this ending below a folder, if that is there.
+fn texts(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            texts(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "ptx") {
+            found.push(path);
         }
     }
-    found.sort_by(|one, other| one.0.cmp(&other.0));
-    found
+}
+
+/// Every text here that the guard lets in, with its machine code: file tests, attacks, and programs where
+/// `tests/programs.sh --ptx` has compiled them.
+fn corpus(ptxas: &Path) -> Vec<(String, Verified, Vec<u8>)> {
+    let mut paths = Vec::new();
+    for folder in ["guard/filetests", "tests/attacks", "tests/programs/bin/ptx", "cli", "client", "executor"]
+    {
+        texts(&repository().join(folder), &mut paths);
+    }
+    paths.sort();
+    let compiled = |path: &PathBuf| {
+        let verified = verified(&fs::read_to_string(path).ok()?)?;
+        // A text whose directives ask for more than the device has is refused by the assembler.
+        let cubin = compile(ptxas, verified.text())?;
+        Some((path.display().to_string(), verified, cubin))
+    };
+    paths.iter().filter_map(compiled).collect()
 }
 
 /// A text of one entry that reads and writes global memory.
@@ -88,10 +98,12 @@ fn plain(ptxas: &Path, text: &str) -> (Verified, Vec<u8>) {
 }
 
 #[test]
-fn machine_code_of_every_verified_file_test_passes() {
+fn machine_code_of_every_verified_text_passes() {
     let Some(ptxas) = ptxas() else { return };
     let corpus = corpus(&ptxas);
-    assert!(corpus.len() > 60, "{} files", corpus.len());
+    assert!(corpus.len() > 250, "{} files", corpus.len());
+    let gathers = |cubin: &[u8]| !in_code(cubin, |opcode| opcode == 0x91b).is_empty();
+    assert!(corpus.iter().any(|(_, _, cubin)| gathers(cubin)), "no text has threads gathered for a shuffle");
     for (name, verified, cubin) in &corpus {
         let linted = lint(cubin, ARCHITECTURE, verified.footprints());
         let linted = linted.unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
@@ -188,7 +200,7 @@ fn whatever_is_changed_nothing_panics_and_what_passes_is_of_the_text() {
     let mut random = Random(seed);
     let corpus = corpus(&ptxas);
     let (mut refused, mut passed) = (0, 0);
-    for (name, verified, cubin) in corpus.iter().step_by(6) {
+    for (name, verified, cubin) in corpus.iter().step_by(16) {
         let code = sections(cubin).into_iter().filter(|section| section.is_code).collect::<Vec<_>>();
         for _ in 0..400 {
             let mut changed = cubin.clone();
