@@ -6,11 +6,12 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use bulkhead_gpu::{EntryInfo, Error as DeviceError};
 use bulkhead_guard::Verified;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::{
     bindings::{Entry, HIDDEN, Template},
@@ -63,13 +64,31 @@ impl Installed {
     }
 }
 
-/// A text, and what it is loaded as. Whoever locks it looks, and loads it where it is not: one at a time.
-pub(crate) type Place = Arc<Mutex<Option<Installed>>>;
+/// A text, and what it is loaded as. The first is locked before the second.
+#[derive(Default)]
+pub(crate) struct Place {
+    /// Held by whoever looks whether it is loaded, and verifies and compiles it where it is not: one at a time.
+    preparing: Mutex<()>,
+    /// Held from then on until it is loaded.
+    installed: Mutex<Option<Installed>>,
+}
+
+/// How long somebody who loads a text waits for another to install it. That other may have kernels that keep it from
+/// doing so, for ever where they are its own.
+const INSTALLING_MAX: Duration = Duration::from_secs(1);
+
+impl Place {
+    /// Waits until nobody else prepares the text. The second guard has what is installed; there is none where somebody does
+    /// not get on with installing it, and whoever waits has to load it for itself.
+    pub(crate) fn turn(&self) -> (MutexGuard<'_, ()>, Option<MutexGuard<'_, Option<Installed>>>) {
+        (self.preparing.lock(), self.installed.try_lock_for(INSTALLING_MAX))
+    }
+}
 
 /// The images of an executor.
 #[derive(Default)]
 pub(crate) struct Images {
-    places: Mutex<HashMap<Digest, Place>>,
+    places: Mutex<HashMap<Digest, Arc<Place>>>,
     /// How many texts are being compiled.
     compiling: Mutex<u32>,
     compiled: Condvar,
@@ -80,12 +99,13 @@ const COMPILING_MAX: u32 = 4;
 
 impl Images {
     /// The place of a text; somebody may be loading it.
-    pub(crate) fn place(&self, text: Digest) -> Place {
+    pub(crate) fn place(&self, text: Digest) -> Arc<Place> {
         let mut places = self.places.lock();
         // Who is at work on a place, or waits for it, holds it too, and can only have got it here.
         places.retain(|known, place| {
             let is_there = |found: &Installed| found.image.strong_count() > 0;
-            *known == text || Arc::strong_count(place) > 1 || place.lock().as_ref().is_some_and(is_there)
+            let in_use = *known == text || Arc::strong_count(place) > 1;
+            in_use || place.installed.lock().as_ref().is_some_and(is_there)
         });
         Arc::clone(places.entry(text).or_default())
     }

@@ -58,11 +58,12 @@ pub(crate) fn load(
     let text = String::from_utf8(text).map_err(|error| internal(format!("the canonical print: {error}")))?;
     let began = Instant::now();
     let digest = Digest::of(&[text.as_bytes()]);
-    // Held until the image is there, so that whoever loads the same text meanwhile finds it.
+    // Whoever loads the same text meanwhile waits for its turn, and finds it.
     let place = executor.images.place(digest);
-    let mut turn = place.lock();
+    let (preparing, mut turn) = place.turn();
+    let installed = turn.as_deref().and_then(Option::as_ref);
     if let Some((installed, (image, bound))) =
-        turn.as_ref().and_then(|installed| Some((installed, installed.entries(hidden)?)))
+        installed.and_then(|installed| Some((installed, installed.entries(hidden)?)))
     {
         let (infos, code_bytes) = (installed.infos.clone(), installed.code_bytes);
         may_be_charged(code_bytes, code_bytes_max)?;
@@ -89,6 +90,7 @@ pub(crate) fn load(
     let code = if compiled.code.is_empty() { compiled.ptx.len() } else { compiled.code.len() };
     let code_bytes = u64::try_from(code).unwrap_or(u64::MAX);
     may_be_charged(code_bytes, code_bytes_max)?;
+    drop(preparing);
     let image =
         executor.while_drained(session, || gpu.install(&compiled)).map_err(|error| device::error(&error))?;
     let owned = Arc::new(Image::new(image.id, &executor.reaper));
@@ -96,7 +98,9 @@ pub(crate) fn load(
     let installed = Installed::new(&owned, templates, infos.clone(), code_bytes);
     let (_, bound) =
         installed.entries(hidden).ok_or_else(|| internal("an image that is held is gone".into()))?;
-    *turn = Some(installed);
+    if let Some(turn) = &mut turn {
+        **turn = Some(installed);
+    }
     Ok(Loaded { image: owned, bound, infos, code_bytes, compile_ms, origin })
 }
 

@@ -66,6 +66,8 @@ pub(crate) struct Kernel {
     next: u64,
     answers: HashMap<u64, VecDeque<Answer>>,
     pub(crate) wanted: Vec<u32>,
+    /// The one session that may be ended.
+    may_end: Option<u32>,
     process: Option<Child>,
 }
 
@@ -78,8 +80,14 @@ impl Drop for Kernel {
 impl Kernel {
     /// With an executor in this process.
     pub(crate) fn start() -> Self {
-        let (kernel, other) = Self::pair();
-        thread::spawn(move || bulkhead_executor::run(other, Backend::Software, Patience::default()).unwrap());
+        Self::start_with(Patience::default(), None)
+    }
+
+    /// With an executor in this process that has so much patience, and may end one session.
+    pub(crate) fn start_with(patience: Patience, may_end: Option<u32>) -> Self {
+        let (mut kernel, other) = Self::pair();
+        kernel.may_end = may_end;
+        thread::spawn(move || bulkhead_executor::run(other, Backend::Software, patience).unwrap());
         kernel
     }
 
@@ -101,7 +109,7 @@ impl Kernel {
         rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, patience)
             .unwrap();
         let (answers, wanted) = (HashMap::new(), Vec::new());
-        (Self { socket, next: 1, answers, wanted, process: None }, other)
+        (Self { socket, next: 1, answers, wanted, may_end: None, process: None }, other)
     }
 
     pub(crate) fn kill(&mut self) {
@@ -169,7 +177,11 @@ impl Kernel {
                 )
             }
             reply::SessionEnded(ended) => {
-                panic!("session ended: {:?}", Error::read(ended.unwrap().get_error().unwrap()))
+                let ended = ended.unwrap();
+                if self.may_end == Some(ended.get_session()) {
+                    return;
+                }
+                panic!("session ended: {:?}", Error::read(ended.get_error().unwrap()))
             }
         };
         self.answers.entry(reply.get_id()).or_default().push_back(answer);

@@ -2,6 +2,8 @@
 
 use std::{thread, time::Duration};
 
+use bulkhead_executor::Patience;
+
 use crate::{
     client::{Client, PROGRAMS, SPIN, ask_to_load_anew, ask_to_load_from},
     kernel::{Answer, Kernel},
@@ -38,6 +40,22 @@ fn a_text_that_somebody_has_loaded_is_loaded_beside_a_kernel_that_runs_on() {
     next.poke(next.address(0), 7);
     assert_eq!(next.peek(&mut kernel, next.address(0)), 7);
     assert!(busy.fill(&mut kernel, 1, busy.address(128), 1, 1), "the kernel of the other has to run still");
+    assert_eq!(busy.peek(&mut kernel, busy.address(128)), 1, "what comes after that kernel");
+}
+
+#[test]
+fn whoever_loads_a_text_does_not_wait_for_the_kernels_of_another_that_loads_it_too() {
+    let patience = Patience { loading: Duration::from_millis(500), ..Patience::default() };
+    let mut kernel = Kernel::start_with(patience, Some(0));
+    let mut busy = Client::open(&mut kernel, 0);
+    let other = Client::bare(&mut kernel, 1);
+    busy.launch(0, SPIN, [busy.address(128), busy.address(256)]);
+    kernel.wait_until_busy(0);
+    // It waits for its own kernel, which never ends.
+    let stuck = ask_to_load_anew(&mut kernel, busy.session);
+    assert!(!kernel.has_answer(stuck));
+    let loading = ask_to_load_anew(&mut kernel, other.session);
+    assert!(matches!(kernel.answer(loading), Answer::Loaded(4)));
 }
 
 #[test]
