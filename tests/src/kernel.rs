@@ -105,6 +105,15 @@ impl Kernel {
         }
     }
 
+    /// How many images were compiled so far, taken from the cache, and loaded already.
+    ///
+    /// # Panics
+    /// Where the kernel does not answer.
+    #[must_use]
+    pub fn images(&self) -> [u32; 3] {
+        status::images(&self.socket()).expect("the kernel tells its status")
+    }
+
     /// What a session of a name is opened with.
     #[must_use]
     pub fn options(&self, name: &str) -> Options {

@@ -3,7 +3,7 @@
 use std::{future::Future, path::Path};
 
 use bulkhead_client::{Column, Connection, Error};
-use bulkhead_schema::bulkhead_capnp::{result, status};
+use bulkhead_schema::bulkhead_capnp::{device_status, result, status};
 
 /// `Status` of `bulkhead.capnp`, for its only device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +16,6 @@ pub struct Status {
     pub standby_pid: u32,
     /// How often a standby took over.
     pub failovers: u32,
-    /// Images that were compiled, taken from the cache, and loaded already.
-    pub images: [u32; 3],
     /// How often sessions were swapped out, and in.
     pub swaps: (u32, u32),
     /// What all sessions together are charged for.
@@ -117,6 +115,24 @@ pub fn local<T>(future: impl Future<Output = T>) -> T {
 /// # Panics
 /// Where it answers what is no answer.
 pub fn of(socket: &Path) -> Result<Status, Error> {
+    ask(socket, read)
+}
+
+/// How many images were compiled since the kernel started, taken from the cache, and loaded already.
+///
+/// # Errors
+/// Where there is no kernel.
+///
+/// # Panics
+/// Where it answers what is no answer.
+pub fn images(socket: &Path) -> Result<[u32; 3], Error> {
+    ask(socket, |status| {
+        let device = device(status)?;
+        Ok([device.get_images_compiled(), device.get_images_kept(), device.get_images_loaded()])
+    })
+}
+
+fn ask<T>(socket: &Path, read: impl FnOnce(status::Reader<'_>) -> capnp::Result<T>) -> Result<T, Error> {
     local(async {
         let connection = Connection::open(socket, "status").await?;
         let response = connection.kernel.status_request().send().promise.await.expect("status is answered");
@@ -128,9 +144,13 @@ pub fn of(socket: &Path) -> Result<Status, Error> {
     })
 }
 
-fn read(status: status::Reader<'_>) -> capnp::Result<Status> {
+fn device(status: status::Reader<'_>) -> capnp::Result<device_status::Reader<'_>> {
     let device = status.get_devices()?.try_get(0);
-    let device = device.ok_or_else(|| capnp::Error::failed("a kernel without a device".into()))?;
+    device.ok_or_else(|| capnp::Error::failed("a kernel without a device".into()))
+}
+
+fn read(status: status::Reader<'_>) -> capnp::Result<Status> {
+    let device = device(status)?;
     let session = |session: bulkhead_schema::bulkhead_capnp::session_status::Reader<'_>| {
         Ok(SessionStatus {
             id: session.get_id(),
@@ -154,7 +174,6 @@ fn read(status: status::Reader<'_>) -> capnp::Result<Status> {
         executor_starts: device.get_executor_starts(),
         standby_pid: device.get_standby_pid(),
         failovers: device.get_failovers(),
-        images: [device.get_images_compiled(), device.get_images_kept(), device.get_images_loaded()],
         swaps: (device.get_swap_outs(), device.get_swap_ins()),
         charged_bytes: device.get_charged_bytes(),
         ledger: device.get_ledger()?.iter().map(Column::read).collect::<capnp::Result<_>>()?,

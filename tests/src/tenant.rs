@@ -10,6 +10,10 @@ use crate::{kernel::Kernel, neighbour::numbers, patience::until};
 /// The GPU code of the tests of sharing and revocation.
 pub const SHARING: &[u8] = include_bytes!("sharing.ptx");
 
+/// GPU code that no tenant has loaded: loading it takes a moment without kernels.
+pub const NEW: &[u8] =
+    b".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry new()\n{\n\tret;\n}\n\0";
+
 /// One thread.
 pub const ONE: Launch = Launch { grid: [1, 1, 1], block: [1, 1, 1], shared_bytes: 0 };
 

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use bulkhead_client::Stream;
+use bulkhead_client::{Image, Stream};
 use bulkhead_tests::{
     kernel::Kernel,
-    tenant::{ONE, Tenant},
+    tenant::{ONE, PAGE_BYTES, Tenant},
 };
 
 fn store(tenant: &Tenant, value: u32) -> u32 {
@@ -23,9 +23,9 @@ fn store(tenant: &Tenant, value: u32) -> u32 {
 fn a_text_that_is_loaded_serves_the_next_session_in_its_own_window() {
     let kernel = Kernel::start();
     let first = Tenant::new(&kernel, "first");
-    assert_eq!(kernel.status().images, [1, 0, 0]);
+    assert_eq!(kernel.images(), [1, 0, 0]);
     let second = Tenant::new(&kernel, "second");
-    assert_eq!(kernel.status().images, [1, 0, 1]);
+    assert_eq!(kernel.images(), [1, 0, 1]);
     // The same code, and hidden parameters of each session's own: each stores where it may.
     assert_eq!((store(&first, 1), store(&second, 2)), (1, 2));
     let codes =
@@ -36,13 +36,13 @@ fn a_text_that_is_loaded_serves_the_next_session_in_its_own_window() {
     wait_until(|| kernel.status().sessions.len() == 1);
     assert_eq!(store(&second, 3), 3);
     let third = Tenant::new(&kernel, "third");
-    assert_eq!(kernel.status().images, [1, 0, 2]);
+    assert_eq!(kernel.images(), [1, 0, 2]);
     assert_eq!(store(&third, 4), 4);
     // With its last session it is unloaded, and the next loads it anew.
     drop((second, third));
     wait_until(|| kernel.status().sessions.is_empty());
     let fourth = Tenant::new(&kernel, "fourth");
-    wait_until(|| kernel.status().images[0] == 2);
+    wait_until(|| kernel.images()[0] == 2);
     assert_eq!(store(&fourth, 5), 5);
 }
 
@@ -52,4 +52,87 @@ fn wait_until(mut done: impl FnMut() -> bool) {
         assert!(started.elapsed() < Duration::from_secs(30), "it does not come");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Adds to a variable of the module, and stores what it has then.
+const ADDING: &[u8] = b".version 8.0
+.target sm_75
+.address_size 64
+.global .align 4 .u32 sum = 5;
+.visible .entry add(.param .u64 to, .param .u32 value)
+{
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [to];
+    ld.param.u32 %r1, [value];
+    ld.global.u32 %r2, [sum];
+    add.u32 %r3, %r2, %r1;
+    st.global.u32 [sum], %r3;
+    st.global.u32 [%rd1], %r3;
+    ret;
+}
+\0";
+
+fn add(tenant: &Tenant, image: &Image, value: u32) -> u32 {
+    let to = tenant.session.allocate(4).expect("memory");
+    let parameters = bulkhead_client::Parameters::new().buffer(&to).u32(value);
+    let entry = image.entry("add").expect("the entry");
+    tenant.session.launch(Stream::DEFAULT, &entry, &ONE, &parameters).expect("a launch");
+    tenant.words(to.all())[0]
+}
+
+#[test]
+fn sessions_that_share_an_image_have_variables_of_their_own() {
+    let kernel = Kernel::start();
+    let (first, second) = (Tenant::new(&kernel, "first"), Tenant::new(&kernel, "second"));
+    let before = kernel.images();
+    let one = first.session.load_image(ADDING).expect("the code loads");
+    let two = second.session.load_image(ADDING).expect("the code loads");
+    let after = kernel.images();
+    assert_eq!((after[0] - before[0], after[2] - before[2]), (1, 1), "one image serves both");
+    assert_eq!((add(&first, &one, 100), add(&second, &two, 1000), add(&first, &one, 1)), (105, 1005, 106));
+    // A third begins with what the module says, and who goes takes nothing from those who stay.
+    drop((first, one));
+    wait_until(|| kernel.status().sessions.len() == 1);
+    let third = Tenant::new(&kernel, "third");
+    let three = third.session.load_image(ADDING).expect("the code loads");
+    assert_eq!((add(&third, &three, 10), add(&second, &two, 1)), (15, 1006));
+}
+
+#[test]
+fn an_address_of_another_session_with_the_same_image_is_none_of_its_own() {
+    let kernel = Kernel::start();
+    let (first, second) = (Tenant::new(&kernel, "first"), Tenant::new(&kernel, "second"));
+    assert_eq!(kernel.images(), [1, 0, 1]);
+    let (one, two) = (first.arena(PAGE_BYTES, 1), second.arena(PAGE_BYTES, 2));
+    let words = || (first.words(one.all())[0], second.words(two.all())[0]);
+    // What is fast for one is confined for the other, where it is the same place in its own slot.
+    for _ in 0..3 {
+        first.stores(one.address(), 11);
+        second.stores(two.address(), 22);
+        assert_eq!(words(), (11, 22));
+        second.stores(one.address(), 12);
+        assert_eq!(words(), (11, 12));
+        first.stores(two.address(), 21);
+        assert_eq!(words(), (21, 12));
+        assert_eq!((first.loads(two.address()), second.loads(one.address())), (21, 12));
+    }
+}
+
+#[test]
+fn a_session_that_is_ended_in_an_image_leaves_it_to_the_others() {
+    let kernel = Kernel::start();
+    let (first, second) = (Tenant::new(&kernel, "first"), Tenant::new(&kernel, "second"));
+    assert_eq!(kernel.images(), [1, 0, 1]);
+    let at = first.arena(PAGE_BYTES, 0);
+    let running = first.runs(at.address());
+    let kept = second.arena(PAGE_BYTES, 7);
+    let beside = second.runs(kept.address());
+    drop((running, at, first));
+    wait_until(|| kernel.status().sessions.len() == 1);
+    assert!(!beside.is_over(), "the kernel of the other has to run on");
+    beside.end();
+    assert_eq!(second.words(kept.all())[..2], [1, 7]);
+    second.stores(kept.address(), 9);
+    assert_eq!(second.loads(kept.address()), 9);
 }

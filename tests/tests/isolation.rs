@@ -12,7 +12,7 @@ use bulkhead_client::{Pattern, Session, Stream};
 use bulkhead_tests::{
     kernel::Kernel,
     neighbour::Neighbour,
-    tenant::{PAGE_BYTES, SHARING, Tenant},
+    tenant::{NEW, PAGE_BYTES, Tenant},
 };
 
 const FIRST: Stream = Stream::DEFAULT;
@@ -77,7 +77,7 @@ fn a_kernel_that_runs_for_ten_seconds_delays_no_neighbour() {
         // Somebody who loads code waits, as loading does; nobody else waits for him.
         let loader = scope.spawn(|| {
             let session = kernel.open("loader");
-            session.load_image(SHARING).map(drop)
+            session.load_image(NEW).map(drop)
         });
         while start.elapsed() < LONG {
             let began = Instant::now();

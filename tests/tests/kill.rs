@@ -17,7 +17,7 @@ use bulkhead_tests::{
     neighbour::Neighbour,
     patience::{PATIENCE, until, within},
     process,
-    tenant::{PAGE_BYTES, Tenant},
+    tenant::{NEW, PAGE_BYTES, Tenant},
 };
 
 const FIRST: Stream = Stream::DEFAULT;
@@ -41,7 +41,10 @@ fn whoever_waits_to_load_code_does_so_after_a_while_and_a_runaway_kernel_is_ende
     let loader = kernel.open("loader");
     let word = runaway.session.allocate(4).unwrap();
     let running = runaway.runs(word.address());
-    let loader = within("code is loaded", move || Tenant::over(loader));
+    let loader = within("code is loaded", move || {
+        loader.load_image(NEW).unwrap();
+        Tenant::over(loader)
+    });
     let error = runaway.session.wait(running.fence()).unwrap_err();
     assert_eq!(error.code, ErrorCode::LaunchTimeout, "{error}");
     assert_eq!(runaway.session.status().unwrap_err().code, ErrorCode::LaunchTimeout);

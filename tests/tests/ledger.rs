@@ -19,7 +19,7 @@ use bulkhead_tests::{
     kernel::Kernel,
     patience::{until, within},
     process,
-    tenant::{PAGE_BYTES, SHARING, Tenant},
+    tenant::{NEW, PAGE_BYTES, SHARING, Tenant},
 };
 
 /// Names a seed to begin with.
@@ -275,7 +275,7 @@ fn memory_is_taken_back_while_code_is_loaded_and_the_executor_may_be_lost_meanwh
         };
         let accepted = taker.accept(&given).unwrap();
         let loader = taker.clone();
-        let loading = thread::spawn(move || loader.load_image(SHARING).map(drop));
+        let loading = thread::spawn(move || loader.load_image(NEW).map(drop));
         let revocation = share.revoke().unwrap();
         let reached = revocation.wait(Moment::Quiescent, Duration::from_secs(30)).unwrap();
         assert!(reached.reached && !reached.quarantined, "code that is loaded keeps nobody's memory");
@@ -285,7 +285,7 @@ fn memory_is_taken_back_while_code_is_loaded_and_the_executor_may_be_lost_meanwh
     let loader = taker.clone();
     let loading = thread::spawn(move || {
         loop {
-            if let Err(error) = loader.load_image(SHARING) {
+            if let Err(error) = loader.load_image(NEW) {
                 return error;
             }
         }
