@@ -56,11 +56,12 @@ pub(crate) fn load(
     // By position: a standby reads the same open file at the same time.
     file.read_exact_at(&mut text, 0).map_err(broken)?;
     let text = String::from_utf8(text).map_err(|error| internal(format!("the canonical print: {error}")))?;
-    let began = Instant::now();
     let digest = Digest::of(&[text.as_bytes()]);
     // Whoever loads the same text meanwhile waits for its turn, and finds it.
     let place = executor.images.place(digest);
     let (preparing, mut turn) = place.turn();
+    // What others take is not this session's to pay.
+    let began = Instant::now();
     let installed = turn.as_deref().and_then(Option::as_ref);
     if let Some((installed, (image, bound))) =
         installed.and_then(|installed| Some((installed, installed.entries(hidden)?)))

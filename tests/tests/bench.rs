@@ -70,9 +70,11 @@ fn a_quick_bench_on_the_software_gpu_measures_every_figure_and_judges_none() {
 }
 
 #[test]
-fn a_loss_and_swapping_are_measured_on_kernels_of_their_own() {
-    let (report, _) = measured("failover,swapping");
-    assert_eq!(names(&report), ["failover_ms", "failover_moved_ms", "swap_gb_s", "swap_turn_ms"]);
+fn a_loss_swapping_and_loading_are_measured_on_kernels_of_their_own() {
+    let (report, _) = measured("failover,swapping,loading");
+    let expected = ["failover_ms", "failover_moved_ms", "swap_gb_s", "swap_turn_ms"];
+    assert_eq!(names(&report)[..4], expected);
+    assert_eq!(names(&report)[4..], ["load_cold_ms", "load_kept_ms", "load_shared_ms"]);
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub(crate) enum Group {
     Failover,
     /// More memory than the device has.
     Swapping,
+    /// Loading code.
+    Loading,
     /// Checking and revoking capabilities, in one process.
     Capabilities,
 }
@@ -44,12 +46,14 @@ pub(super) enum Place {
     Standby,
     /// On a kernel of its own, with little device memory and some to swap to.
     LittleMemory,
+    /// On a kernel of its own, with a cache of its own.
+    Cache,
     /// In the worker alone.
     Worker,
 }
 
 impl Group {
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Launches,
         Self::Copies,
         Self::Allocations,
@@ -60,6 +64,7 @@ impl Group {
         Self::Dataflow,
         Self::Failover,
         Self::Swapping,
+        Self::Loading,
         Self::Capabilities,
     ];
 
@@ -76,6 +81,7 @@ impl Group {
             Self::Dataflow => "dataflow",
             Self::Failover => "failover",
             Self::Swapping => "swapping",
+            Self::Loading => "loading",
             Self::Capabilities => "capabilities",
         }
     }
@@ -86,6 +92,7 @@ impl Group {
             Self::Ping | Self::Sessions | Self::Revocation | Self::Cleanup | Self::Dataflow => Place::Kernel,
             Self::Failover => Place::Standby,
             Self::Swapping => Place::LittleMemory,
+            Self::Loading => Place::Cache,
             Self::Capabilities => Place::Worker,
         }
     }
@@ -113,14 +120,14 @@ const fn figure(group: Group, name: &'static str, unit: Unit, bar: Bar, meaning:
 
 use Bar::{AtLeast, AtLeastNativeTimes, AtLeastOther, AtMost, AtMostNativePlus};
 use Group::{
-    Allocations, Capabilities, Cleanup, Copies, Dataflow, Failover, Launches, Ping, Revocation, Sessions,
-    Swapping,
+    Allocations, Capabilities, Cleanup, Copies, Dataflow, Failover, Launches, Loading, Ping, Revocation,
+    Sessions, Swapping,
 };
 use Unit::{Gigabytes, Microseconds, Milliseconds, Nanoseconds, PerSecond, Times};
 
 /// Every figure, in the order of the table.
 #[rustfmt::skip]
-pub(super) static FIGURES: [Figure; 46] = [
+pub(super) static FIGURES: [Figure; 49] = [
     figure(Launches, "launch_ns", Nanoseconds, AtMost(150.0), "time in cuLaunchKernel, bursts of 512 from idle"),
     figure(Launches, "launches_per_s", PerSecond, AtLeastNativeTimes(0.95), "launches without a pause, the wait at the end included"),
     figure(Launches, "launch_sync_p50_ns", Nanoseconds, AtMostNativePlus(600.0), "cuLaunchKernel and cuStreamSynchronize, median"),
@@ -153,6 +160,9 @@ pub(super) static FIGURES: [Figure; 46] = [
     figure(Failover, "failover_moved_ms", Milliseconds, Bar::None, "until every session has moved to the standby"),
     figure(Swapping, "swap_gb_s", Gigabytes, AtLeastOther("pinned_h2d", 0.8), "bytes moved, both ways, over the time that turns of three sessions take longer with a swap"),
     figure(Swapping, "swap_turn_ms", Milliseconds, Bar::None, "a turn with a swap"),
+    figure(Loading, "load_cold_ms", Milliseconds, Bar::None, "PTX with a dozen entries that nobody has loaded: confined, verified, compiled, linted, loaded"),
+    figure(Loading, "load_kept_ms", Milliseconds, Bar::None, "the same where its machine code is kept; the software GPU has none"),
+    figure(Loading, "load_shared_ms", Milliseconds, Bar::None, "the same where another session has it loaded"),
     figure(Capabilities, "caps_check_ns", Nanoseconds, AtMost(10.0), "checking a submission that names three capabilities of 4,096"),
     figure(Capabilities, "caps_revoke_ns", Nanoseconds, AtMost(30.0), "revoking 10,000 descendants, for each of them"),
     figure(Copies, "h2d_4b_ns", Nanoseconds, Bar::None, "cuMemcpyHtoD of 4 bytes, median"),

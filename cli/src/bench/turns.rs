@@ -16,7 +16,12 @@ use super::{
     report::{Driver, Report},
     worker::Effort,
 };
-use crate::{Failure, place, private::Kernel, serve::Backend};
+use crate::{
+    Failure,
+    place::{self, Scratch},
+    private::Kernel,
+    serve::Backend,
+};
 
 /// How long a worker may take: far longer than one that works does.
 const WORKER_MAX: Duration = Duration::from_secs(240);
@@ -125,7 +130,7 @@ impl Turns {
     fn turn(&self, turn: &Turn, effort: Effort) -> Result<Value, String> {
         let mut command = match turn.place {
             Place::Driver => self.command(turn.side),
-            Place::Kernel | Place::Standby | Place::LittleMemory | Place::Worker => {
+            Place::Kernel | Place::Standby | Place::LittleMemory | Place::Cache | Place::Worker => {
                 self.command(Side::Native)
             }
         };
@@ -135,6 +140,7 @@ impl Turns {
             Kernel::start_with(self.backend, &arguments).map_err(|failure| failure.to_string())
         };
         let amounts = effort.amounts();
+        let mut cache = None;
         let kernel = match turn.place {
             Place::Driver | Place::Kernel | Place::Worker => None,
             Place::Standby => Some(own(&["--standby"])?),
@@ -142,6 +148,11 @@ impl Turns {
                 let device = format!("{}MiB", amounts.little_memory_bytes >> 20);
                 let swap = format!("{}MiB", amounts.swap_memory_bytes() >> 20);
                 Some(own(&["--device-memory", &device, "--swap-memory", &swap])?)
+            }
+            Place::Cache => {
+                let folder = Scratch::new().map_err(|failure| failure.to_string())?;
+                let folder = cache.insert(folder).path();
+                Some(own(&["--cache", &folder.display().to_string()])?)
             }
         };
         match &kernel {

@@ -11,6 +11,7 @@ mod dataflow;
 mod effort;
 mod failover;
 mod launches;
+mod loading;
 mod observer;
 mod pattern;
 mod ping;
@@ -181,6 +182,7 @@ fn parts(group: Group) -> &'static [(&'static str, Part)] {
         Group::Dataflow => &[("dataflow_speedup", dataflow::measure)],
         Group::Failover => &[("failover_ms", failover::measure)],
         Group::Swapping => &[("swap_gb_s", swapping::measure)],
+        Group::Loading => &[("load_cold_ms", loading::measure)],
         Group::Capabilities => {
             &[("caps_check_ns", |_, amounts, findings| capabilities::measure(amounts, findings))]
         }
@@ -241,6 +243,7 @@ fn measure(
             | Group::Dataflow
             | Group::Failover
             | Group::Swapping
+            | Group::Loading
             | Group::Capabilities => Ok(()),
         };
         if let Err(trouble) = measured {

@@ -33,6 +33,8 @@ pub(super) struct Status {
     pub(super) standby_pid: u32,
     /// Moved in and out, in all.
     pub(super) swapped_bytes: u64,
+    /// Images that were compiled, taken from the cache, and loaded already, in all.
+    pub(super) images: [u32; 3],
     /// Names of the sessions that are not gone.
     pub(super) sessions: Vec<String>,
 }
@@ -84,6 +86,7 @@ fn read(status: status::Reader<'_>) -> capnp::Result<Status> {
         executor_pid: device.get_executor_pid(),
         standby_pid: device.get_standby_pid(),
         swapped_bytes: device.get_swapped_bytes(),
+        images: [device.get_images_compiled(), device.get_images_kept(), device.get_images_loaded()],
         sessions: names.collect::<capnp::Result<_>>()?,
     })
 }

@@ -10,6 +10,7 @@ use std::{
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::{AtomicU32, Ordering},
+    time::Instant,
 };
 
 use bulkhead_guard::Verified;
@@ -66,22 +67,27 @@ fn texts(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every text here that the guard lets in, with its machine code: file tests, attacks, and programs where
-/// `tests/programs.sh --ptx` has compiled them.
-fn corpus(ptxas: &Path) -> Vec<(String, Verified, Vec<u8>)> {
+/// Texts that there are here.
+fn paths() -> Vec<PathBuf> {
     let mut paths = Vec::new();
     for folder in ["guard/filetests", "tests/attacks", "tests/programs/bin/ptx", "cli", "client", "executor"]
     {
         texts(&repository().join(folder), &mut paths);
     }
     paths.sort();
+    paths
+}
+
+/// Every text here that the guard lets in, with its machine code: file tests, attacks, and programs where
+/// `tests/programs.sh --ptx` has compiled them.
+fn corpus(ptxas: &Path) -> Vec<(String, Verified, Vec<u8>)> {
     let compiled = |path: &PathBuf| {
         let verified = verified(&fs::read_to_string(path).ok()?)?;
         // A text whose directives ask for more than the device has is refused by the assembler.
         let cubin = compile(ptxas, verified.text())?;
         Some((path.display().to_string(), verified, cubin))
     };
-    paths.iter().filter_map(compiled).collect()
+    paths().iter().filter_map(compiled).collect()
 }
 
 /// A text of one entry that reads and writes global memory.
@@ -111,6 +117,50 @@ fn machine_code_of_every_verified_text_passes() {
         assert_eq!(linted.entries.len(), verified.footprints().len(), "{name}");
         assert!(linted.entries.iter().all(|entry| entry.counts.instructions > 0), "{name}");
         assert_eq!(inspect(cubin).as_ref(), Ok(&linted), "{name}");
+    }
+}
+
+/// The least of three, in milliseconds.
+fn timed<T>(mut work: impl FnMut() -> T) -> f64 {
+    let once = |_| {
+        let began = Instant::now();
+        let done = work();
+        let took = began.elapsed().as_secs_f64() * 1e3;
+        drop(done);
+        took
+    };
+    (0..3).map(once).fold(f64::MAX, f64::min)
+}
+
+#[test]
+#[ignore = "measures: run it alone, built for release, with --nocapture"]
+fn the_guard_and_the_linter_are_timed_beside_the_assembler() {
+    let Some(ptxas) = ptxas() else { return };
+    let (mut guard, mut linter, mut assembler, mut shares) = (0.0, 0.0, 0.0, Vec::new());
+    for path in paths() {
+        let Ok(text) = fs::read_to_string(&path) else { continue };
+        let Some(known) = verified(&text) else { continue };
+        let Some(cubin) = compile(&ptxas, known.text()) else { continue };
+        let guarding = timed(|| verified(&text));
+        let linting = timed(|| lint(&cubin, ARCHITECTURE, known.footprints()));
+        let assembling = timed(|| compile(&ptxas, known.text()));
+        guard += guarding;
+        linter += linting;
+        assembler += assembling;
+        shares.push((guarding / assembling, guarding, assembling, text.len(), path));
+    }
+    assert!(shares.len() > 250, "{} files", shares.len());
+    shares.sort_by(|one, other| one.0.total_cmp(&other.0));
+    println!(
+        "{} files: guard {guard:.0} ms, linter {linter:.0} ms, assembler {assembler:.0} ms: {:.2}%; median {:.2}%",
+        shares.len(),
+        guard / assembler * 100.0,
+        shares[shares.len() / 2].0 * 100.0
+    );
+    let longest = shares.iter().max_by_key(|(.., bytes, _)| *bytes);
+    for (share, guard, assembler, bytes, path) in shares.iter().rev().take(5).chain(longest) {
+        let name = path.strip_prefix(repository()).unwrap().display();
+        println!("{:.2}%: {guard:.2} ms of {assembler:.1} ms, {name}, {bytes} bytes", share * 100.0);
     }
 }
 
