@@ -94,7 +94,6 @@ fn walk(statements: &[Statement], footprint: &mut Footprint) {
 }
 
 fn note(instruction: &Instruction, footprint: &mut Footprint) {
-    let Some(row) = table::row_of(instruction) else { return };
     let names = |space: &str| {
         let inner = |modifier: &String| modifier.split("::").next() == Some(space);
         instruction.modifiers.iter().any(inner)
@@ -104,6 +103,7 @@ fn note(instruction: &Instruction, footprint: &mut Footprint) {
         (false, true) => &mut footprint.shared,
         (false, false) => return,
     };
+    let Some(row) = table::row_of(instruction) else { return };
     match row.treatment {
         Treatment::Load => uses.loads = true,
         Treatment::Store => uses.stores = true,

@@ -13,6 +13,9 @@ mod memory;
 mod refused;
 mod registers;
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use crate::ast::{AddressBase, Instruction, Operand};
 use crate::report::Reason;
 
@@ -153,26 +156,28 @@ impl Row {
     }
 }
 
-/// Each sorted by name, so that an opcode comes directly before its forms.
+/// Each sorted by name.
 const TABLES: [&[Row]; 3] = [registers::ROWS, memory::ROWS, refused::ROWS];
 
-/// The rows of an opcode and its forms.
-fn rows(opcode: &str) -> impl Iterator<Item = &'static Row> {
-    TABLES.iter().flat_map(move |table| {
-        let first = table.partition_point(|row| row.name < opcode);
-        let rows = table.get(first..).unwrap_or_default().iter();
-        rows.take_while(move |row| {
-            row.name.strip_prefix(opcode).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-        })
-    })
-}
+/// A row, and the words after its opcode that make up its form.
+type Form = (Vec<&'static str>, &'static Row);
+
+/// The forms of each opcode, those with most words last.
+static FORMS: LazyLock<HashMap<&'static str, Vec<Form>>> = LazyLock::new(|| {
+    let mut forms: HashMap<_, Vec<Form>> = HashMap::new();
+    for row in TABLES.into_iter().flatten() {
+        let opcode = row.name.split('.').next().unwrap_or_default();
+        forms.entry(opcode).or_default().push((row.form().collect(), row));
+    }
+    forms.values_mut().for_each(|forms| forms.sort_by_key(|(words, _)| words.len()));
+    forms
+});
 
 fn find(opcode: &str, modifiers: &[String]) -> Option<&'static Row> {
-    let words = |row: &Row| row.form().count();
-    let fits = |row: &&Row| {
-        words(row) <= modifiers.len() && row.form().zip(modifiers).all(|(word, modifier)| word == modifier)
+    let fits = |(words, _): &&Form| {
+        words.len() <= modifiers.len() && words.iter().zip(modifiers).all(|(word, modifier)| word == modifier)
     };
-    rows(opcode).filter(fits).max_by_key(|row| words(row))
+    FORMS.get(opcode)?.iter().rev().find(fits).map(|(_, row)| *row)
 }
 
 fn reason(refusal: Refusal) -> Reason {

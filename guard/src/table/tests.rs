@@ -12,6 +12,11 @@ fn row_named(text: &str) -> Option<&'static Row> {
     find(&opcode, &modifiers)
 }
 
+/// The rows of an opcode and its forms.
+fn rows(opcode: &str) -> impl Iterator<Item = &'static Row> {
+    FORMS.get(opcode).into_iter().flatten().map(|(_, row)| *row)
+}
+
 #[test]
 fn the_rows_are_sorted_and_no_form_has_two() {
     let mut names = std::collections::HashSet::new();
