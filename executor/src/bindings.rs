@@ -60,14 +60,20 @@ impl Template {
         }
     }
 
-    /// What to launch with the parameters that are in the block, in blocks of this shape with so much dynamic shared memory.
-    pub(crate) fn version(&self, block: [u32; 3], shared_bytes: u32) -> EntryId {
-        match &self.fast {
-            Some(fast) if fast.admits(&self.block, self.base) && fast.admits_blocks(block, shared_bytes) => {
-                fast.id
-            }
-            _ => self.id,
-        }
+    /// What to launch with the parameters that are in the block, in so many blocks of this shape with so much dynamic shared
+    /// memory; and what that does without a look at the session's flag, for which there has to be `room`.
+    pub(crate) fn version(
+        &self,
+        blocks: u64,
+        block: [u32; 3],
+        shared_bytes: u32,
+        room: impl FnOnce(u64) -> bool,
+    ) -> (EntryId, u64) {
+        let admitted =
+            |fast: &&Fast| fast.admits(&self.block, self.base) && fast.admits_blocks(block, shared_bytes);
+        let fast = self.fast.as_ref().filter(admitted);
+        let fast = fast.and_then(|fast| Some((fast.id, fast.unlooked(blocks, block)?)));
+        fast.filter(|(_, work)| *work == 0 || room(*work)).unwrap_or((self.id, 0))
     }
 
     /// Everything that may be launched.

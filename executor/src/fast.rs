@@ -7,6 +7,10 @@ use bulkhead_mm::{HALF_BYTES, WINDOW_BYTES, ZONE_BYTES};
 // What is proven reaches no further from a window than a zone.
 const _: () = assert!(bulkhead_guard::limits::REACH_BYTES <= ZONE_BYTES);
 
+/// What all threads of one launch may do together that do not look at their session's flag, in units of the guard's opcode
+/// table, counted for each warp: some ten milliseconds of a device's time, at worst.
+const LAUNCH_WORK_MAX: u64 = 1 << 30;
+
 /// What a pointer among the parameters has to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Term {
@@ -24,6 +28,14 @@ pub(crate) struct Fast {
     pub(crate) id: EntryId,
     terms: Vec<Term>,
     shared: Vec<SharedTerm>,
+    /// What a thread does that never looks at the flag; 0 where threads look.
+    work: u32,
+}
+
+/// What the warps of a launch do if each of their threads does so much.
+pub(crate) fn work_of(each: u64, blocks: u64, block: [u32; 3]) -> u64 {
+    let threads = block.iter().fold(1_u64, |threads, side| threads.saturating_mul((*side).into()));
+    each.saturating_mul(blocks).saturating_mul(threads.div_ceil(32))
 }
 
 impl Fast {
@@ -36,7 +48,7 @@ impl Fast {
             inside.then_some(Term { at, align: term.align.into(), writes: term.writes })
         };
         let terms = version.pointers.iter().map(term).collect::<Option<_>>()?;
-        Some(Self { id, terms, shared: version.shared.clone() })
+        Some(Self { id, terms, shared: version.shared.clone(), work: version.work })
     }
 
     /// Whether blocks of this shape with so much dynamic shared memory keep the terms.
@@ -49,6 +61,12 @@ impl Fast {
             let most = term.at_most.unwrap_or(dynamic_bytes.into());
             end + u128::from(term.constant) <= u128::from(most)
         })
+    }
+
+    /// What a launch does without a look at the flag; none where that is more than one may.
+    #[inline]
+    pub(crate) fn unlooked(&self, blocks: u64, block: [u32; 3]) -> Option<u64> {
+        Some(work_of(self.work.into(), blocks, block)).filter(|work| *work <= LAUNCH_WORK_MAX)
     }
 
     /// Whether a parameter block keeps the terms, in the slot whose first address has this high word.
@@ -87,7 +105,8 @@ mod tests {
     }
 
     fn version(pointers: &[PointerTerm], shared: &[SharedTerm]) -> FastVersion {
-        FastVersion { name: "k".to_owned(), pointers: pointers.to_vec(), shared: shared.to_vec() }
+        let (pointers, shared) = (pointers.to_vec(), shared.to_vec());
+        FastVersion { name: "k".to_owned(), pointers, shared, work: 0 }
     }
 
     #[test]
@@ -119,6 +138,17 @@ mod tests {
             for at in outside {
                 assert!(!of(&reads, at) && !of(&writes, at), "{at:#x}");
             }
+        }
+    }
+
+    #[test]
+    fn what_does_not_look_at_the_flag_does_not_do_much() {
+        let fast = |work| Fast::new(EntryId(7), &FastVersion { work, ..version(&[], &[]) }, &LAYOUT).unwrap();
+        assert_eq!(fast(0).unlooked(u64::MAX, [u32::MAX; 3]), Some(0), "it looks");
+        assert_eq!(fast(40).unlooked(10, [33, 2, 1]), Some(40 * 10 * 3));
+        assert_eq!(fast(256).unlooked(1 << 17, [1024, 1, 1]), Some(1 << 30));
+        for (blocks, block) in [((1 << 17) + 1, [1024, 1, 1]), (1, [u32::MAX; 3]), (u64::MAX, [1, 1, 1])] {
+            assert_eq!(fast(256).unlooked(blocks, block), None, "{blocks} {block:?}");
         }
     }
 

@@ -1,7 +1,7 @@
 //! What tells a session's kernels to end.
 //!
-//! The last bytes of a slot are its *flag*: words that say how much a thread may do before it looks again
-//! ([`bulkhead_guard`]); where they are negative, threads end. No session's store reaches them, and they are mapped for
+//! The last bytes of a slot are its *flag*: words at which threads look now and then ([`bulkhead_guard`]), and end
+//! where they are negative. No session's store reaches them, and they are mapped for
 //! loads only. The executor writes them elsewhere, in a stream of its own, by a copy of host memory: that needs
 //! no multiprocessor, all of which may be taken by what is to end.
 
@@ -13,9 +13,9 @@ use bulkhead_gpu::{
 use bulkhead_mm::{ARENA_GRANULE_BYTES, FLAG_BYTES, FLAGS, PAGE_BYTES, Slot};
 use bulkhead_ring::memory::{Shared, create_shared};
 
-/// How much a thread does before it looks at the flag again.
-const BUDGET: u32 = 1 << 15;
-/// What ends it then.
+/// What lets threads go on.
+const GO: u32 = 0;
+/// What ends them.
 const STOP: u32 = u32::MAX;
 /// No session's stream is as urgent: work of theirs that waits is not in this stream's way.
 const PRIORITY: i32 = -5;
@@ -43,7 +43,7 @@ impl Flags {
         let bytes = usize::try_from(2 * FLAG_BYTES).unwrap_or(usize::MAX);
         let descriptor = create_shared(2 * FLAG_BYTES).map_err(broken)?;
         let words = Shared::map(descriptor.as_fd(), bytes).map_err(broken)?;
-        words.write(0, &BUDGET.to_ne_bytes().repeat(bytes / 8));
+        words.write(0, &GO.to_ne_bytes().repeat(bytes / 8));
         words.write(bytes / 2, &STOP.to_ne_bytes().repeat(bytes / 8));
         gpu.register_host(HostRange { at: HostAddress(words.address()), bytes })?;
         gpu.reserve(DeviceAddress(FLAGS.start().0), FLAGS.bytes())?;
@@ -61,7 +61,7 @@ impl Flags {
         let made = gpu.map(at, page, PAGE_BYTES, 1, Access::ReadWrite).and_then(|()| {
             let count = ARENA_GRANULE_BYTES / PAGE_BYTES;
             let filled = gpu
-                .fill(stream, at, FillPattern::Bits32(BUDGET), PAGE_BYTES / 4)
+                .fill(stream, at, FillPattern::Bits32(GO), PAGE_BYTES / 4)
                 .and_then(|()| gpu.synchronize(stream))
                 .and_then(|()| gpu.map(granule, page, PAGE_BYTES, count, Access::Read));
             if filled.is_err() {

@@ -3,12 +3,14 @@
 use std::{collections::HashMap, sync::Arc};
 
 use bulkhead_gpu::{EventId, FillPattern, Gpu, Launch};
+use bulkhead_guard::limits::UNLOOKED_COST_MAX;
 use bulkhead_ring::{Pattern, Record};
 use bulkhead_schema::{ErrorCode, limits};
 
 use crate::{
     bindings::{Object, Use},
     device,
+    fast::work_of,
     session::State,
     streams::Held,
 };
@@ -153,9 +155,9 @@ fn carry_out(
             }
             let blocks =
                 launch.shape.grid.iter().try_fold(1, |blocks: u64, side| blocks.checked_mul((*side).into()));
-            if blocks.is_none_or(|blocks| blocks > limits::GRID_BLOCKS_MAX) {
+            let Some(blocks) = blocks.filter(|blocks| *blocks <= limits::GRID_BLOCKS_MAX) else {
                 return Ok(Err(ErrorCode::LaunchResources.into()));
-            }
+            };
             for (to, word) in entry.block[..entry.visible_bytes].chunks_mut(8).zip(parameters) {
                 to.copy_from_slice(&word.to_ne_bytes()[..to.len()]);
             }
@@ -166,9 +168,13 @@ fn carry_out(
                 shared_bytes: shape.shared_bytes.max(entry.dynamic_shared_min),
                 parameters: &entry.block,
             };
-            gpu.launch(stream, entry.version(launch.block, launch.shared_bytes), &launch)?;
+            let streams = &mut state.streams;
+            let (version, unlooked) =
+                entry.version(blocks, launch.block, launch.shared_bytes, |work| streams.have_room(work));
+            gpu.launch(stream, version, &launch)?;
+            streams.works(record.stream(), unlooked);
             let name = Arc::clone(&entry.name);
-            state.busy.launches(name, blocks.unwrap_or(0));
+            state.busy.launches(name, blocks, unlooked.max(work_of(UNLOOKED_COST_MAX, blocks, shape.block)));
         }
         Record::CopyToDevice { copy, .. } => {
             let to = bindings.device(copy.to, copy.to_offset, copy.bytes, Use::ReadWrite);

@@ -9,6 +9,9 @@ use bulkhead_gpu::{DeviceInfo, Error, Gpu, HostAddress, StreamId};
 use bulkhead_ring::{CompletionWriter, Record, layout::STREAMS};
 use bulkhead_schema::limits::STREAMS_MAX;
 
+/// What work in flight may do without a look at the session's flag, all launches together, in units of the guard's opcode
+/// table for each warp: a tenth of a second of a device's time, at worst.
+const UNLOOKED_MAX: u64 = 1 << 32;
 /// A stream gets a mark at least once in this many records.
 const RECORDS_PER_MARK: u32 = 128;
 
@@ -26,13 +29,21 @@ pub(crate) struct Stream {
     submitted: u64,
     /// Position of the mark asked for last.
     marked: u64,
-    /// Records submitted since then.
+    /// Records submitted since then, and what they do without a look at the session's flag.
     unmarked: u32,
-    /// Marks asked for and not seen: position, and how many records each covers.
-    marks: VecDeque<(u64, u32)>,
+    unmarked_work: u64,
+    /// Marks asked for and not seen.
+    marks: VecDeque<Mark>,
     /// What the stream waits for: a stream and a position of it.
     waits_for: Option<(u32, u64)>,
     pub(crate) held: VecDeque<Held>,
+}
+
+/// A mark that was asked for: its position, how many records it covers, and what they do without a look at the flag.
+struct Mark {
+    position: u64,
+    count: u32,
+    work: u64,
 }
 
 /// All streams of a session.
@@ -43,6 +54,8 @@ pub(crate) struct Streams {
     streams: Vec<Option<Stream>>,
     /// Work submitted to the device and not known to have passed.
     in_flight: u32,
+    /// What of it is done without a look at the session's flag.
+    unlooked: u64,
     held: usize,
     /// How many marks have passed.
     passed: u64,
@@ -64,6 +77,7 @@ impl Streams {
             page_at,
             streams,
             in_flight: 0,
+            unlooked: 0,
             held: 0,
             passed: 0,
             unmarked: 0,
@@ -120,6 +134,7 @@ impl Streams {
             submitted: 0,
             marked: 0,
             unmarked: 0,
+            unmarked_work: 0,
             marks: VecDeque::new(),
             waits_for: None,
             held: VecDeque::new(),
@@ -134,7 +149,8 @@ impl Streams {
         }
         if let Some(stream) = self.streams.get_mut(index as usize).and_then(Option::take) {
             // All of it has passed, seen or not.
-            self.in_flight -= stream.marks.iter().map(|(_, count)| count).sum::<u32>();
+            self.in_flight -= stream.marks.iter().map(|mark| mark.count).sum::<u32>();
+            self.unlooked -= stream.marks.iter().map(|mark| mark.work).sum::<u64>() + stream.unmarked_work;
             self.unmarked &= !(1 << index);
             self.gpu.destroy_stream(stream.id)?;
         }
@@ -182,7 +198,11 @@ impl Streams {
         if stream.submitted > stream.marked {
             self.gpu.write_value(stream.id, at, stream.submitted)?;
             stream.marked = stream.submitted;
-            stream.marks.push_back((stream.submitted, std::mem::take(&mut stream.unmarked)));
+            stream.marks.push_back(Mark {
+                position: stream.submitted,
+                count: std::mem::take(&mut stream.unmarked),
+                work: std::mem::take(&mut stream.unmarked_work),
+            });
         }
         self.unmarked &= !(1 << index);
         Ok(())
@@ -201,13 +221,30 @@ impl Streams {
         for (index, stream) in (0..STREAMS_MAX).zip(&mut self.streams) {
             let Some(stream) = stream else { continue };
             let mark = self.page.mark(index);
-            while let Some((_, count)) = stream.marks.front().filter(|(position, _)| *position <= mark) {
-                self.in_flight -= count;
+            while let Some(passed) = stream.marks.front().filter(|asked| asked.position <= mark) {
+                self.in_flight -= passed.count;
+                self.unlooked -= passed.work;
                 self.passed += 1;
                 stream.marks.pop_front();
             }
         }
         self.in_flight
+    }
+
+    /// Whether so much more may be done without a look at the session's flag.
+    pub(crate) fn have_room(&mut self, work: u64) -> bool {
+        let is_room = |streams: &Self| streams.unlooked.saturating_add(work) <= UNLOOKED_MAX;
+        is_room(self) || {
+            self.in_flight();
+            is_room(self)
+        }
+    }
+
+    /// Notes what a record does without a look at the session's flag, before the record is submitted.
+    pub(crate) fn works(&mut self, index: u32, work: u64) {
+        let Some(stream) = self.streams.get_mut(index as usize).and_then(Option::as_mut) else { return };
+        stream.unmarked_work += work;
+        self.unlooked += work;
     }
 
     /// How many marks were seen to have passed.

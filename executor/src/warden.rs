@@ -28,8 +28,9 @@ const GRACE: Duration = Duration::from_secs(1);
 const SOFTWARE_GRACE: Duration = Duration::from_secs(4);
 /// At least so much is copied in a second.
 const COPIED_BYTES_PER_SECOND: u64 = 2 << 30;
-/// At least so many blocks of a grid start and end in a second: of a GPU, and of the software GPU.
-const BLOCKS_PER_SECOND: u64 = 100_000_000;
+/// At least so much of what is done without a look at the flag, in units of the guard's opcode table for each warp, is done
+/// in a second by a GPU; by the software GPU, so many blocks.
+const WORK_PER_SECOND: u64 = 1 << 31;
 const SOFTWARE_BLOCKS_PER_SECOND: u64 = 10_000;
 /// No work is waited for longer than this.
 const GRACE_MAX: Duration = Duration::from_secs(60);
@@ -63,8 +64,9 @@ pub(crate) struct Busy {
     passed: u64,
     /// What was to be copied since.
     copied_bytes: u64,
-    /// How many blocks were launched since.
+    /// How many blocks were launched since, and what they do without a look at the flag.
     blocks: u64,
+    work: u64,
     /// What was launched last.
     entry: Option<Arc<str>>,
 }
@@ -76,9 +78,10 @@ impl Busy {
     }
 
     /// Notes that an entry was launched.
-    pub(crate) fn launches(&mut self, entry: Arc<str>, blocks: u64) {
+    pub(crate) fn launches(&mut self, entry: Arc<str>, blocks: u64, work: u64) {
         self.entry = Some(entry);
         self.blocks = self.blocks.saturating_add(blocks);
+        self.work = self.work.saturating_add(work);
     }
 }
 
@@ -149,13 +152,12 @@ pub(crate) fn end_longest(executor: &Executor, waiting: u32) {
 
 /// Ends the executor where kernels that were told to end run on.
 pub(crate) fn check_stopped(session: &Session, state: &State) {
-    let (grace, blocks_per_second) = match state.gpu.info().backend {
-        "software" => (SOFTWARE_GRACE, SOFTWARE_BLOCKS_PER_SECOND),
-        _ => (GRACE, BLOCKS_PER_SECOND),
+    let (grace, starting) = match state.gpu.info().backend {
+        "software" => (SOFTWARE_GRACE, state.busy.blocks / SOFTWARE_BLOCKS_PER_SECOND),
+        _ => (GRACE, state.busy.work / WORK_PER_SECOND),
     };
     let copying = Duration::from_secs(state.busy.copied_bytes / COPIED_BYTES_PER_SECOND);
-    let starting = Duration::from_secs(state.busy.blocks / blocks_per_second);
-    let grace = (grace + copying + starting).min(GRACE_MAX);
+    let grace = (grace + copying + Duration::from_secs(starting)).min(GRACE_MAX);
     if state.stopped.is_none_or(|since| since.elapsed() < grace) {
         return;
     }

@@ -31,9 +31,11 @@
 //!    generic addresses, traps, clusters or asynchronous copies.
 //! 9. The text is its own canonical print: ASCII, one statement a line, none of the tenant's comments, registers
 //!    or labels.
-//! 10. Every cycle of branches has a poll, which counts down at least what the cycle costs, and a thread whose budget
-//!     is spent loads its session's flag and ends where that is negative. The flag is looked at before anything is
-//!     written to global memory, and before more is done than [`limits::UNLOOKED_COST_MAX`].
+//! 10. Every cycle of branches has a poll, which loads the session's flag and ends the thread where that is negative, or
+//!     is left after so many turns that all of them cost no more than [`limits::CHUNK_COST_MAX`]; on no path more
+//!     is done between two looks than [`limits::PATH_COST_MAX`]. The flag is looked at before anything is written to
+//!     global memory, and before more is done than [`limits::UNLOOKED_COST_MAX`]; but in a fast version that does no more
+//!     than [`limits::SHORT_COST_MAX`] in all it need not be ([`FastVersion::work`]).
 //!
 //! # The confined form of an access
 //! ```text
@@ -83,25 +85,41 @@
 //!
 //! # The flag
 //! The last [`FLAG_BYTES`] of a window, which lie in the half that takes loads only, hold the session's flag: a word
-//! every [`FLAG_LINE_BYTES`], all the same, so that not all multiprocessors ask one place. It says how much a thread
-//! may do before it looks again, in the units of the opcode table ([`limits`]); where it is negative, threads end.
+//! every [`FLAG_LINE_BYTES`], all the same, so that not all multiprocessors ask one place. Where it is negative, threads
+//! end.
 //! ```text
-//! or.b32 %bh_hi, %bh_base, %bh_loadmask;                      prologue, where there is a poll or a look
+//! or.b32 %bh_hi, %bh_base, %bh_loadmask;                      start: in the prologue, where there is a look
 //! mov.u32 %bh_lo, %smid;
 //! shl.b32 %bh_lo, %bh_lo, 7;
 //! lop3.b32 %bh_lo, %bh_lo, 65408, -65536, 234;
 //! mov.b64 %bh_k, {%bh_lo, %bh_hi};
 //! ld.relaxed.sys.global.b32 %bh_n, [%bh_k];
 //!
-//! setp.lt.s32 %bh_q, %bh_n, 0;                                look
+//! setp.lt.s32 %bh_q, %bh_n, 0;                                look; a start and a look are a poll
 //! @%bh_q exit;
 //!
-//! $L3:                                                        poll, behind a label that a branch goes back to
-//! add.s32 %bh_n, %bh_n, -24;                                  at least what costs most from here to such a branch
-//! setp.lt.s32 %bh_q, %bh_n, 0;
-//! @%bh_q ld.relaxed.sys.global.b32 %bh_n, [%bh_k];
-//! setp.lt.s32 %bh_q, %bh_n, 0;
-//! @%bh_q exit;
+//! mov.u32 %bh_c0, 200;                                        a loop with a counter, which nothing enters but here
+//! $L4:
+//! ...
+//! add.s32 %bh_c0, %bh_c0, -1;                                 goes back while the tenant would and turns are left
+//! setp.gt.and.s32 %bh_q, %bh_c0, 0, %p1;
+//! @%bh_q bra $L4;
+//!
+//! mad.lo.s32 %bh_c1, %r5, 200, %r2;                           or by a register to which every turn adds %r5:
+//! min.s32 %bh_c1, %bh_c1, %r3;                                its bound, cut short; `add.s32 %bh_c1, %r2, 800`
+//! $L5:                                                        where the step is a number
+//! ...
+//! add.s32 %r2, %r2, %r5;
+//! ...
+//! setp.lt.s32 %bh_q, %r2, %bh_c1;
+//! @%bh_q bra $L5;
+//!
+//! sub.s32 %bh_c2, %r2, %r3;                                   or tested with `setp.ne`: how far it is to the bound,
+//! add.s32 %bh_c2, %bh_c2, -1;                                 at most 200 steps, a multiple of the step
+//! min.u32 %bh_c2, %bh_c2, 799;
+//! or.b32 %bh_c2, %bh_c2, 3;
+//! not.b32 %bh_c2, %bh_c2;                                     upwards: `sub.s32 %bh_c2, %r3, %r2`, and
+//! add.s32 %bh_c2, %bh_c2, %r2;                                `add.s32 %bh_c2, %bh_c2, 1` behind, no `not`
 //! ```
 //!
 //! # Calls and generic addresses
@@ -145,6 +163,7 @@ mod parse;
 mod print;
 mod report;
 mod span;
+mod sums;
 mod table;
 mod verify;
 mod window;

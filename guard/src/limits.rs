@@ -60,5 +60,9 @@ pub const INLINED_STATEMENTS_MAX: usize = 128 << 10;
 pub const CALL_NESTING_MAX: usize = 64;
 /// What a thread may have done before it looks at its session's flag for the first time, in the units of the table.
 pub const UNLOOKED_COST_MAX: u64 = 64;
-/// The most that a poll takes off a thread's budget.
-pub const POLL_COST_MAX: u64 = 1 << 30;
+/// What all turns of a loop may cost together that turns without a look.
+pub const CHUNK_COST_MAX: u64 = 1 << 17;
+/// What a thread may do on any path between two looks.
+pub const PATH_COST_MAX: u64 = 1 << 19;
+/// What a thread of a fast version may do in all where it never looks: launches are bounded instead.
+pub const SHORT_COST_MAX: u64 = 256;

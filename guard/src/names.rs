@@ -18,6 +18,8 @@ pub(crate) const SCRATCH_32: [&str; 7] =
     ["%bh_lo", "%bh_hi", "%bh_s", "%bh_low", "%bh_top", "%bh_zero", "%bh_n"];
 /// The guard's predicates.
 pub(crate) const SCRATCH_PREDICATES: [&str; 1] = ["%bh_q"];
+/// The guard's counters of turns: a number follows, one for each loop that ends by one.
+pub(crate) const COUNTER: &str = "%bh_c";
 /// A shared variable that the guard adds to entries with less shared memory than the widest access.
 pub(crate) const SHARED_PAD: &str = "__bh_pad";
 /// The guard's 64-bit registers.

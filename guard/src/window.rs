@@ -5,8 +5,8 @@ use crate::names::{HIDDEN_PARAMETERS, HIDDEN_REGISTERS, is_fast_version};
 
 /// The least window: masks and base are high words.
 const BYTES_MIN: u64 = 1 << 32;
-/// What a thread counts down from where there is no flag.
-const BUDGET: i128 = 1 << 15;
+/// What a flag says that lets threads go on.
+const GO: i128 = 0;
 
 /// A range of addresses that all accesses of a confined text are kept in. It is a power of two long and begins
 /// with a multiple of its length.
@@ -52,11 +52,11 @@ impl Window {
             for statement in function.body.iter_mut().flatten() {
                 let Statement::Instruction(instruction) = statement else { continue };
                 let Some(Operand::Register(name)) = instruction.operands.first() else { continue };
-                // Nobody ends such an entry: a poll only begins anew.
+                // Nobody ends such an entry.
                 if name == "%bh_n" && instruction.opcode == "ld" {
                     instruction.opcode = "mov".to_owned();
                     instruction.modifiers = vec!["b32".to_owned()];
-                    instruction.operands = vec![Operand::Register(name.clone()), Operand::Integer(BUDGET)];
+                    instruction.operands = vec![Operand::Register(name.clone()), Operand::Integer(GO)];
                     continue;
                 }
                 let hidden =

@@ -1,7 +1,8 @@
 #!/bin/bash
 # The promises about capabilities and memory on a machine with a GPU: the same tests that run on the software GPU.
 #
-#   tests/gpu/capabilities.sh --carry FOLDER    here: builds what the device machine needs into FOLDER (a few minutes)
+#   tests/gpu/capabilities.sh --carry FOLDER [TEST...]
+#                                               here: builds what the device machine needs into FOLDER (a few minutes)
 #   tests/gpu/capabilities.sh FOLDER [TEST...]  there: runs the tests, or those named, and prints a table
 #
 # Ends with 0 where all pass, 77 where there is no GPU, 1 otherwise.
@@ -9,6 +10,8 @@ set -u
 tests="sharing revocation facets failover swapping isolation sessions executor_death hostile_client zero_copy ledger failover_swapping places attacks kill variables"
 if [ "${1:-}" = --carry ]; then
     folder=${2:?the folder to carry}
+    shift 2
+    tests=${*:-$tests}
     cd "$(dirname "$0")/../.." || exit 1
     target=${CARGO_TARGET_DIR:-target}
     cargo build --release -p bulkhead-cli -p bulkhead-libos-cuda || exit 1

@@ -99,11 +99,12 @@ fn memory_without_a_place_is_shared_and_nothing_is_left_of_it_when_it_is_taken_b
         assert_eq!(of("giver"), of("taker").map(|word| word + 2 * PAGE_BYTES), "its maker is charged for it");
 
         // A kernel of the taker's that runs on keeps it until it ends, and no longer.
-        let running =
-            taker.launch("persist", &Parameters::new().u32(200_000).u64(theirs.address()).u32(0xbad0_0000));
+        let running = taker.runs(theirs.address());
         let revocation = made.close().unwrap();
+        assert!(!revocation.wait(Moment::Quiescent, Duration::from_millis(50)).unwrap().reached);
+        assert!(!running.is_over());
+        running.end();
         assert!(revocation.wait(Moment::Reclaimed, SOON).unwrap().reached);
-        assert!(taker.session.is_done(running).unwrap());
         assert!(taker.session.restore(token).is_err(), "the token outlives the memory");
         giver.stores(ours.address(), 1);
         taker.stores(theirs.address(), 2);

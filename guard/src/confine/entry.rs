@@ -73,7 +73,7 @@ pub(super) fn confine<'a>(
             report.add(function.span, Reason::Limit { what: "registers", most: REGISTERS_MAX });
         }
     }
-    let body = |is_proven: &dyn Fn(usize) -> bool, report: &mut Report| {
+    let body = |is_fast: bool, is_proven: &dyn Fn(usize) -> bool, report: &mut Report| {
         let mut confined = Vec::with_capacity(statements.len());
         for (index, statement) in statements.iter().enumerate() {
             match statement {
@@ -91,14 +91,15 @@ pub(super) fn confine<'a>(
         }
         let zeroed = assign::unassigned(&confined, report);
         let zeroes = assign::zeroes(&zeroed, function.span);
-        let (mut polled, looks) = poll::insert(zeroes.chain(confined).collect());
-        let mut statements = prologue::declarations(&scopes, &variables);
-        statements.extend(prologue::instructions(&variables, looks, function.span));
+        let zeroed_first: Vec<Statement> = zeroes.chain(confined).collect();
+        let mut looking = poll::insert(&zeroed_first, is_fast);
+        let mut statements = prologue::declarations(&scopes, looking.counters, &variables);
+        statements.extend(prologue::instructions(&variables, looking.starts, function.span));
         statements.extend(shared.prologue(function.span));
-        statements.append(&mut polled);
+        statements.append(&mut looking.statements);
         (statements, zeroed)
     };
-    let (confined, zeroed) = body(&|_| false, report);
+    let (confined, zeroed) = body(false, &|_| false, report);
     let directives = directives(function, report);
     let version = |name: &str, body: Vec<Statement>| Function {
         kind: function.kind,
@@ -119,7 +120,7 @@ pub(super) fn confine<'a>(
         let proven = proven(&statements, &zeroed, &tables);
         let any = !proven.is_empty();
         // What stands against the accesses that are left has been said.
-        any.then(|| version(&name, body(&|index| proven.contains(&index), &mut Report::default()).0))
+        any.then(|| version(&name, body(true, &|index| proven.contains(&index), &mut Report::default()).0))
     });
     (version(&function.name, confined), fast)
 }

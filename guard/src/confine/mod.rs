@@ -21,6 +21,7 @@ mod runtime;
 mod scope;
 mod shared;
 mod symbols;
+mod turns;
 mod variables;
 
 use std::collections::HashSet;

@@ -1,108 +1,374 @@
 //! Where threads look at their session's flag, so that a kernel that runs on can be ended.
 //!
-//! Every multiprocessor has a word in memory that the session's stores do not reach: how much its threads may do
-//! before they look again; negative where they are to end. A thread loads it at entry and counts down at *polls*,
-//! which stand where branches go back to: no cycle is without one. Who has done its share loads the word again.
-//! The word that was loaded at entry is *looked* at by the first poll, or else before the first store to
-//! global memory or after [`UNLOOKED_COST_MAX`]: late, so that what comes before hides the load.
+//! Every multiprocessor has a word in memory that the session's stores do not reach; negative where threads are to
+//! end. A thread loads it at entry, and *looks* at what it loaded before the first store to global memory or
+//! after [`UNLOOKED_COST_MAX`]: late, so that what comes before hides the load. Loops *poll*, which is to load it and
+//! look: each after so many turns ([`turns`]), where they go back. A short fast version without loops does
+//! neither: its launches are bounded.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::prologue::{instruction, plain, register};
+use super::turns::{self, How, Loop};
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Span, Statement};
-use crate::limits::{POLL_COST_MAX, UNLOOKED_COST_MAX};
+use crate::limits::{PATH_COST_MAX, SHORT_COST_MAX, UNLOOKED_COST_MAX};
 use crate::names;
+use crate::sums::Sums;
 use crate::table;
 
-/// Whether an entry looks at the flag at all.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Looks {
-    /// It is short, and does nothing before it ends.
-    None,
-    /// It has polls, or looks once.
-    Some,
+/// A body that looks at the flag as it has to.
+pub(super) struct Looking {
+    pub(super) statements: Vec<Statement>,
+    /// Whether the prologue loads the flag.
+    pub(super) starts: bool,
+    /// How many counters of turns there are.
+    pub(super) counters: u32,
 }
 
 /// Puts polls and looks into a body that is confined and has no prologue yet.
-pub(super) fn insert(statements: Vec<Statement>) -> (Vec<Statement>, Looks) {
-    let polls = costs_of_cycles(&statements);
-    let mut out = Vec::with_capacity(statements.len());
-    let mut looks = Looks::None;
-    // What was done since entry on the longest path that has not looked; none where all have.
-    let mut since = Some(0);
-    let mut joins: HashMap<String, Option<u64>> = HashMap::new();
-    // Where the sequence before the next access begins.
-    let mut lead = 0;
-    for statement in statements {
-        match &statement {
-            Statement::Label(name, _) => {
-                since = since.max(joins.remove(name).flatten());
-                let poll = polls.get(name).copied();
-                out.push(statement);
-                if let Some(cost) = poll {
-                    out.extend(sequence(cost));
-                    (since, looks) = (None, Looks::Some);
-                }
-                lead = out.len();
-                continue;
-            }
-            Statement::Instruction(instruction) => {
-                if let Ok(row) = table::check(instruction) {
-                    let cost = since.map(|since| since + table::cost(row, instruction));
-                    let late = cost.is_some_and(|cost| cost > UNLOOKED_COST_MAX);
-                    if late || (since.is_some() && table::writes_global(row, instruction)) {
-                        out.splice(lead..lead, look());
-                        (since, looks) = (None, Looks::Some);
-                    } else {
-                        since = cost;
-                    }
-                    if let Some(target) = table::target(row, instruction) {
-                        let join = joins.entry(target.to_owned()).or_default();
-                        *join = (*join).max(since);
-                    }
-                    if table::ends_path(row, instruction) {
-                        since = None;
-                    }
-                }
-                let leads = is_lead(instruction);
-                out.push(statement);
-                if !leads {
-                    lead = out.len();
-                }
-            }
-            Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => {
-                out.push(statement);
-                lead = out.len();
-            }
-        }
+pub(super) fn insert(statements: &[Statement], is_fast: bool) -> Looking {
+    let loops = turns::find(statements);
+    if is_fast && loops.is_empty() && path_cost(statements) <= SHORT_COST_MAX {
+        return Looking { statements: statements.to_vec(), starts: false, counters: 0 };
     }
-    (out, looks)
+    let mut pass = Pass {
+        loops,
+        out: Vec::with_capacity(statements.len()),
+        labels: statements.iter().filter_map(number).max().map_or(0, |most| most + 1),
+        turning: HashMap::new(),
+        behind: HashSet::new(),
+        path: Path::ENTRY,
+        joins: HashMap::new(),
+        added: Sums::default(),
+        lead: 0,
+        starts: false,
+    };
+    for (index, statement) in statements.iter().enumerate() {
+        pass.statement(statement, index);
+    }
+    let counters = u32::try_from(pass.added.len()).unwrap_or(u32::MAX);
+    Looking { statements: pass.out, starts: pass.starts, counters }
 }
 
-/// The labels that branches go back to, with the most that lies between.
-fn costs_of_cycles(statements: &[Statement]) -> HashMap<String, u64> {
-    let mut cost = 0_u64;
-    let mut labels: HashMap<&str, u64> = HashMap::new();
-    let mut polls: HashMap<String, u64> = HashMap::new();
+/// The number of a label of the confined form.
+fn number(statement: &Statement) -> Option<u64> {
+    let Statement::Label(name, _) = statement else { return None };
+    name.strip_prefix("$L")?.parse().ok()
+}
+
+/// What is done on the longest path through a body without loops.
+fn path_cost(statements: &[Statement]) -> u64 {
+    let (mut since, mut most) = (0_u64, 0);
+    let mut joins: HashMap<&str, u64> = HashMap::new();
     for statement in statements {
         match statement {
-            Statement::Label(name, _) => {
-                labels.insert(name, cost);
-            }
+            Statement::Label(name, _) => since = since.max(joins.remove(name.as_str()).unwrap_or(0)),
             Statement::Instruction(instruction) => {
                 let Ok(row) = table::check(instruction) else { continue };
-                cost += table::cost(row, instruction);
-                if let Some(target) = table::target(row, instruction)
-                    && let Some(at) = labels.get(target)
-                {
-                    let poll = polls.entry(target.to_owned()).or_default();
-                    *poll = (*poll).max(cost - at).min(POLL_COST_MAX);
+                since += table::cost(row, instruction);
+                most = most.max(since);
+                if let Some(target) = table::target(row, instruction) {
+                    let join = joins.entry(target).or_default();
+                    *join = (*join).max(since);
+                }
+                if table::ends_path(row, instruction) {
+                    since = 0;
                 }
             }
             Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => {}
         }
     }
-    polls
+    most
+}
+
+/// What was done on the longest of the paths to a place: since a poll or entry, and since entry where none has looked.
+#[derive(Debug, Clone, Copy)]
+struct Path {
+    since: u64,
+    unlooked: Option<u64>,
+}
+
+impl Path {
+    const ENTRY: Path = Path { since: 0, unlooked: Some(0) };
+    const NONE: Path = Path { since: 0, unlooked: None };
+
+    fn meet(self, other: Path) -> Path {
+        Path { since: self.since.max(other.since), unlooked: self.unlooked.max(other.unlooked) }
+    }
+
+    fn plus(self, cost: u64) -> Path {
+        let more = |before: u64| before.saturating_add(cost);
+        Path { since: more(self.since), unlooked: self.unlooked.map(more) }
+    }
+
+    fn look(self) -> Path {
+        Path { since: self.since.max(self.unlooked.unwrap_or(0)), unlooked: None }
+    }
+}
+
+/// A loop that has begun: where it turns, and its counter.
+struct Turning {
+    label: String,
+    counter: String,
+    number: usize,
+}
+
+struct Pass<'a> {
+    loops: HashMap<&'a str, Loop<'a>>,
+    out: Vec<Statement>,
+    /// The number of the next label.
+    labels: u64,
+    turning: HashMap<&'a str, Turning>,
+    /// The labels so far.
+    behind: HashSet<&'a str>,
+    path: Path,
+    /// The path of branches to labels to come, how many loops there were then, and what their further turns had cost.
+    joins: HashMap<&'a str, (Path, usize, u64)>,
+    /// What the further turns of each loop have cost so far.
+    added: Sums,
+    /// Where the sequence before the next access begins.
+    lead: usize,
+    starts: bool,
+}
+
+impl<'a> Pass<'a> {
+    fn statement(&mut self, statement: &'a Statement, index: usize) {
+        match statement {
+            Statement::Label(name, _) => {
+                self.meets(name);
+                self.behind.insert(name);
+                self.out.push(statement.clone());
+                self.lead = self.out.len();
+                if self.loops.contains_key(name.as_str()) {
+                    self.begin(name);
+                }
+                self.lead = self.out.len();
+            }
+            Statement::Instruction(instruction) => {
+                self.instruction(instruction, statement, index);
+            }
+            Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => {
+                self.out.push(statement.clone());
+                self.lead = self.out.len();
+            }
+        }
+    }
+
+    fn meets(&mut self, label: &str) {
+        if let Some(join) = self.joins.remove(label) {
+            self.path = self.path.meet(self.now(join));
+        }
+    }
+
+    /// A path that was taken, now: what loops that it left have cost since counts for it too.
+    fn now(&self, (path, loops, added): (Path, usize, u64)) -> Path {
+        path.plus(self.added.first(loops).saturating_sub(added))
+    }
+
+    /// Behind a label that is branched back to.
+    fn begin(&mut self, name: &'a str) {
+        let Some(found) = self.loops.get(name) else { return };
+        let (how, cost) = (found.how.clone(), found.cost);
+        if matches!(how, How::Polls) {
+            return;
+        }
+        if self.path.since.saturating_add(cost) > PATH_COST_MAX {
+            self.poll();
+        } else if self.path.unlooked.is_some() {
+            self.look();
+        }
+        let number = self.added.len();
+        let counter = format!("{}{number}", names::COUNTER);
+        self.added.push();
+        self.out.extend(opening(&how, &counter));
+        let label = self.fresh();
+        self.out.push(Statement::Label(label.clone(), Span::default()));
+        self.turning.insert(name, Turning { label, counter, number });
+    }
+
+    fn instruction(&mut self, instruction: &'a Instruction, statement: &Statement, index: usize) {
+        let Ok(row) = table::check(instruction) else {
+            self.out.push(statement.clone());
+            return;
+        };
+        let cost = table::cost(row, instruction);
+        let next = self.path.plus(cost);
+        let late = |unlooked| unlooked > UNLOOKED_COST_MAX || table::writes_global(row, instruction);
+        if next.since > PATH_COST_MAX / 2 {
+            self.poll();
+        } else if next.unlooked.is_some_and(late) {
+            self.look();
+        }
+        self.path = self.path.plus(cost);
+        let back = table::target(row, instruction).filter(|target| self.behind.contains(target));
+        if let Some(target) = back {
+            self.goes_back(instruction, target, index);
+        } else {
+            if let Some(target) = table::target(row, instruction) {
+                let before = self.joins.get(target).map(|join| self.now(*join));
+                let path = before.map_or(self.path, |before| before.meet(self.path));
+                let loops = self.added.len();
+                self.joins.insert(target, (path, loops, self.added.first(loops)));
+            }
+            let leads = is_lead(instruction);
+            self.out.push(statement.clone());
+            if !leads {
+                self.lead = self.out.len();
+            }
+        }
+        if table::ends_path(row, instruction) {
+            self.path = Path::NONE;
+        }
+    }
+
+    /// A branch back.
+    fn goes_back(&mut self, back: &'a Instruction, label: &'a str, index: usize) {
+        if self.path.unlooked.is_some() {
+            self.look();
+        }
+        let Some(found) = self.loops.get(label) else { return };
+        let (how, cost, polls) = (found.how.clone(), found.cost, found.polls(index));
+        let mut test = None;
+        if let Some(Turning { label: turns, counter, number }) = self.turning.get(label).filter(|_| !polls) {
+            self.out.extend(closing(&how, counter, back, turns));
+            self.added.add(*number, cost);
+            self.path = self.path.plus(cost);
+            if let How::Steps { test: found, .. } = how {
+                test = Some(found);
+            }
+        }
+        // The tenant's own test ended the turns, or they are used up.
+        if let Some(test) = test {
+            self.out.push(Statement::Instruction(test.clone()));
+        }
+        let around = back.predicate.as_ref().map(|predicate| {
+            let around = Predicate { negated: !predicate.negated, ..predicate.clone() };
+            let to = self.fresh();
+            let branch = plain("bra", &[], vec![Operand::Symbol(to.clone())], Span::default());
+            self.out.push(Statement::Instruction(Instruction { predicate: Some(around), ..branch }));
+            to
+        });
+        // The test and the branch around.
+        self.path = self.path.plus(2);
+        let beside = self.path;
+        self.lead = self.out.len();
+        self.poll();
+        self.out.push(instruction("bra", &[], vec![Operand::Symbol(label.to_owned())], back.span));
+        if let Some(around) = around {
+            self.out.push(Statement::Label(around, Span::default()));
+            self.path = beside;
+        }
+        self.lead = self.out.len();
+    }
+
+    fn fresh(&mut self) -> String {
+        self.labels += 1;
+        format!("$L{}", self.labels - 1)
+    }
+
+    /// Looks at the flag that was loaded at entry.
+    fn look(&mut self) {
+        self.put(look().to_vec());
+        (self.starts, self.path) = (true, self.path.look());
+    }
+
+    /// Loads the flag and looks at it.
+    fn poll(&mut self) {
+        let mut poll = start();
+        poll.extend(look());
+        self.put(poll);
+        self.path = Path::NONE;
+    }
+
+    /// Before the sequence that leads to the next access.
+    fn put(&mut self, statements: Vec<Statement>) {
+        let count = statements.len();
+        self.out.splice(self.lead..self.lead, statements);
+        self.lead += count;
+    }
+}
+
+/// Sets a loop's counter.
+fn opening(how: &How<'_>, counter: &str) -> Vec<Statement> {
+    let at = |opcode: &str, modifiers: &[&str], operands: Vec<Operand>| {
+        instruction(opcode, modifiers, operands, Span::default())
+    };
+    let c = || register(counter);
+    let number = |value: i128| Operand::Integer(value);
+    match how {
+        How::Polls => Vec::new(),
+        How::Counts(turns) => vec![at("mov", &["u32"], vec![c(), number(i128::from(*turns))])],
+        How::Steps { test, register: stepped, step, bound, turns } => {
+            let (stepped, bound) = (register(stepped), (*bound).clone());
+            let turns = i128::from(*turns);
+            let differs = test.modifiers.first().is_some_and(|modifier| modifier == "ne");
+            match step {
+                Operand::Integer(step) if differs => {
+                    let down = *step < 0;
+                    let ends = if down {
+                        vec![c(), stepped.clone(), bound]
+                    } else {
+                        vec![c(), bound, stepped.clone()]
+                    };
+                    let least = turns * step.abs() - 1;
+                    let mut lines = vec![
+                        at("sub", &["s32"], ends),
+                        at("add", &["s32"], vec![c(), c(), number(-1)]),
+                        at("min", &["u32"], vec![c(), c(), number(least)]),
+                        at("or", &["b32"], vec![c(), c(), number(step.abs() - 1)]),
+                    ];
+                    if down {
+                        lines.push(at("not", &["b32"], vec![c(), c()]));
+                        lines.push(at("add", &["s32"], vec![c(), c(), stepped]));
+                    } else {
+                        lines.push(at("add", &["s32"], vec![c(), c(), stepped]));
+                        lines.push(at("add", &["s32"], vec![c(), c(), number(1)]));
+                    }
+                    lines
+                }
+                step => {
+                    let ty = test.modifiers.last().map_or("s32", String::as_str);
+                    let set = match step {
+                        Operand::Integer(step) => {
+                            at("add", &["s32"], vec![c(), stepped, number(turns * step)])
+                        }
+                        step => at("mad", &["lo", "s32"], vec![c(), (*step).clone(), number(turns), stepped]),
+                    };
+                    vec![set, at("min", &[ty], vec![c(), c(), bound])]
+                }
+            }
+        }
+    }
+}
+
+/// Goes back while there are turns left.
+fn closing(how: &How<'_>, counter: &str, back: &Instruction, label: &str) -> Vec<Statement> {
+    let at = |opcode: &str, modifiers: &[&str], operands: Vec<Operand>| {
+        instruction(opcode, modifiers, operands, Span::default())
+    };
+    let (c, q) = (|| register(counter), || register("%bh_q"));
+    let mut lines = match how {
+        How::Polls => return Vec::new(),
+        How::Counts(_) => {
+            let mut test = vec![q(), c(), Operand::Integer(0)];
+            let mut modifiers = vec!["gt", "s32"];
+            if let Some(Predicate { register, negated }) = &back.predicate {
+                modifiers.insert(1, "and");
+                let register = register.clone();
+                test.push(if *negated { Operand::Not(register) } else { Operand::Register(register) });
+            }
+            vec![at("add", &["s32"], vec![c(), c(), Operand::Integer(-1)]), at("setp", &modifiers, test)]
+        }
+        How::Steps { test, register: stepped, .. } => {
+            let differs = test.modifiers.first().is_some_and(|modifier| modifier == "ne");
+            let ty = test.modifiers.last().map_or("s32", String::as_str);
+            let modifiers = if differs { ["ne", "s32"] } else { ["lt", ty] };
+            vec![at("setp", &modifiers, vec![q(), register(stepped), c()])]
+        }
+    };
+    let branch = plain("bra", &[], vec![Operand::Symbol(label.to_owned())], Span::default());
+    lines.push(Statement::Instruction(where_negative(branch)));
+    lines
 }
 
 /// Whether an instruction only prepares an access.
@@ -147,16 +413,4 @@ fn look() -> [Statement; 2] {
 
 fn where_negative(instruction: Instruction) -> Instruction {
     Instruction { predicate: Some(Predicate { register: "%bh_q".to_owned(), negated: false }), ..instruction }
-}
-
-fn sequence(cost: u64) -> Vec<Statement> {
-    let less = Operand::Integer(-i128::from(cost));
-    let [test, exit] = look();
-    vec![
-        instruction("add", &["s32"], vec![register("%bh_n"), register("%bh_n"), less], Span::default()),
-        test.clone(),
-        Statement::Instruction(where_negative(load())),
-        test,
-        exit,
-    ]
 }

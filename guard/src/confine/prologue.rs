@@ -32,7 +32,11 @@ pub(super) fn hidden_parameter(name: &str, span: Span) -> Variable {
 }
 
 /// The declarations: the tenant's registers by class, the guard's own, the variables.
-pub(super) fn declarations(scopes: &Scopes, variables: &[(Variable, Symbol)]) -> Vec<Statement> {
+pub(super) fn declarations(
+    scopes: &Scopes,
+    counters: u32,
+    variables: &[(Variable, Symbol)],
+) -> Vec<Statement> {
     let span = Span::default();
     let tenant = Class::ALL
         .iter()
@@ -44,6 +48,10 @@ pub(super) fn declarations(scopes: &Scopes, variables: &[(Variable, Symbol)]) ->
         .chain(names::HIDDEN_REGISTERS.iter().map(own(Type::B32)))
         .chain(names::SCRATCH_32.iter().map(own(Type::B32)))
         .chain(names::SCRATCH_64.iter().map(own(Type::B64)))
+        .chain(
+            (counters > 0)
+                .then(|| declared(Space::Register, Type::B32, names::COUNTER, Some(counters), span)),
+        )
         .chain(variables.iter().map(|(variable, _)| variable.clone()))
         .map(Statement::Variable)
         .collect()
@@ -51,11 +59,7 @@ pub(super) fn declarations(scopes: &Scopes, variables: &[(Variable, Symbol)]) ->
 
 /// The instructions: the hidden parameters are loaded, then what the polls start from, and the local variable is
 /// zeroed, since it lies in memory where another session's threads have been.
-pub(super) fn instructions(
-    variables: &[(Variable, Symbol)],
-    looks: poll::Looks,
-    span: Span,
-) -> Vec<Statement> {
+pub(super) fn instructions(variables: &[(Variable, Symbol)], looks: bool, span: Span) -> Vec<Statement> {
     let hidden = names::HIDDEN_REGISTERS.iter().zip(names::HIDDEN_PARAMETERS);
     let mut statements: Vec<Statement> = hidden
         .map(|(register, parameter)| {
@@ -63,7 +67,7 @@ pub(super) fn instructions(
             instruction("ld", &["param", "u32"], vec![self::register(register), address], span)
         })
         .collect();
-    if looks == poll::Looks::Some {
+    if looks {
         statements.extend(poll::start());
     }
     let locals = variables.iter().filter(|(_, symbol)| symbol.space == Space::Local);

@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::ast::{AddressBase, Item, Linkage, Module, Operand, Space, Statement, Type, Variable};
 use crate::data::{Data, Layout};
-use crate::limits::CONSTANT_BYTES_MAX;
+use crate::limits::{CONSTANT_BYTES_MAX, SHARED_BYTES_MAX};
 use crate::names;
 use crate::report::{Reason, Report};
 
@@ -295,6 +295,9 @@ fn confined(variable: &Variable, constants_in_block: bool) -> Result<(Variable, 
 pub(super) fn measured(variable: &Variable) -> Result<Symbol, Reason> {
     let bytes = names::variable_bytes(variable)
         .ok_or_else(|| Reason::Malformed(format!("`{}` has no size that can be declared", variable.name)))?;
+    if variable.space == Space::Shared && bytes > SHARED_BYTES_MAX {
+        return Err(Reason::Limit { what: "bytes of shared memory", most: SHARED_BYTES_MAX });
+    }
     let declared = names::variable_align(variable);
     let align = match variable.space {
         Space::Constant | Space::Local | Space::Shared => declared.max(names::WIDEST_ACCESS),

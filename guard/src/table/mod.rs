@@ -244,7 +244,7 @@ pub(crate) fn cost(row: &Row, instruction: &Instruction) -> u64 {
     match (row.treatment, row.name) {
         (Treatment::Atomic | Treatment::Reduction, _) => {
             if global {
-                128
+                512
             } else {
                 32
             }

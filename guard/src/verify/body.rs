@@ -24,6 +24,8 @@ pub(super) struct Terms<'a> {
     pub(super) pointers: BTreeMap<Root<'a>, (u64, bool)>,
     /// What its shared accesses ask, and the constant of each.
     pub(super) shared: BTreeMap<SharedKey, u64>,
+    /// What a thread does that never looks at the flag; 0 where threads look.
+    pub(super) work: u64,
 }
 
 /// Verifies the body of one entry, whose parameters and the module's variables are in `extents`. In a fast version
@@ -37,7 +39,7 @@ pub(super) fn verify<'a>(
     let (declared, statements) = declarations::take(statements, extents, report);
     let labels = labels(statements, report);
     let mut pass = Pass {
-        looks: Looks::new(declared.looks),
+        looks: Looks::new(declared.looks, is_fast),
         declared,
         labels,
         flow: Flow::default(),
@@ -51,15 +53,19 @@ pub(super) fn verify<'a>(
         let span = match statement {
             Statement::Label(name, span) => {
                 pass.flow.label(name);
-                rest = pass.looks.label(name, after);
+                pass.looks.label(name);
                 *span
             }
             Statement::Instruction(instruction) => {
-                if pass.lead.is_empty()
-                    && let Some(after) = pass.looks.look(here)
-                {
-                    rest = after;
-                    continue;
+                if pass.lead.is_empty() && is_reserved_result(instruction) {
+                    match pass.flag(here) {
+                        Ok(None) => {}
+                        Ok(Some(after)) => {
+                            rest = after;
+                            continue;
+                        }
+                        Err(reason) => report.add(instruction.span, reason),
+                    }
                 }
                 if let Err(reason) = pass.instruction(instruction) {
                     report.add(instruction.span, reason);
@@ -97,6 +103,10 @@ pub(super) fn verify<'a>(
         refuse(report, span, "a body that does not end");
     }
     pass.end_lead(span, report);
+    if pass.looks.counters() != pass.declared.counters {
+        refuse(report, span, "more or fewer counters than loops that have one");
+    }
+    pass.terms.work = pass.looks.work();
     pass.terms
 }
 
@@ -139,18 +149,57 @@ impl<'a> Pass<'a> {
         if row.treatment == Treatment::Hint {
             return Err(unverified("a cache hint"));
         }
-        let looked = self.looks.instruction(row, instruction);
-        self.confined(row, instruction)?;
+        let (mut reads, mut writes) = (Vec::new(), Vec::new());
+        table::registers(row, instruction, &mut |name| reads.push(name), &mut |name| writes.push(name));
+        let looked = self.looks.instruction(row, instruction, &writes);
+        self.confined(row, instruction, &reads, &writes)?;
         looked
     }
 
-    fn confined(&mut self, row: &Row, instruction: &'a Instruction) -> Result<(), Reason> {
-        let (mut reads, mut writes) = (Vec::new(), Vec::new());
-        table::registers(row, instruction, &mut |name| reads.push(name), &mut |name| writes.push(name));
-        let reserved = reads.iter().chain(&writes).any(|name| names::is_reserved(name))
+    /// What has to do with the flag: a look, a poll, how a loop begins or goes back that ends by a counter. Answers what
+    /// is left behind it.
+    fn flag(&mut self, here: &'a [Statement]) -> Result<Option<&'a [Statement]>, Reason> {
+        if let Some(after) = self.looks.look(here).or_else(|| self.looks.poll(here)) {
+            return Ok(Some(after));
+        }
+        if let Some(opening) = self.looks.opening(here) {
+            for statement in opening.sets {
+                let Statement::Instruction(instruction) = statement else { continue };
+                let mut reads = Vec::new();
+                let row = table::check(instruction)?;
+                table::registers(row, instruction, &mut |name| reads.push(name), &mut |_| {});
+                self.assigned(&reads, &[])?;
+            }
+            self.flow.label(opening.label);
+            return Ok(Some(opening.rest));
+        }
+        let Some((closing, after)) = self.looks.closing(here)? else { return Ok(None) };
+        self.assigned(closing.reads.as_slice(), &[])?;
+        self.goes_to(closing.label)?;
+        Ok(Some(after))
+    }
+
+    /// Control may go to a label.
+    fn goes_to(&mut self, label: &'a str) -> Result<(), Reason> {
+        match self.flow.branch(label).first() {
+            Some(name) => {
+                Err(unverified(&format!("`{name}` may be read before it is written, from `{label}` on")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn confined(
+        &mut self,
+        row: &Row,
+        instruction: &'a Instruction,
+        reads: &[&'a str],
+        writes: &[&'a str],
+    ) -> Result<(), Reason> {
+        let reserved = reads.iter().chain(writes).any(|name| names::is_reserved(name))
             || instruction.operands.iter().any(is_reserved_symbol);
-        self.assigned(&reads, &writes)?;
-        self.go(row, instruction, &writes)?;
+        self.assigned(reads, writes)?;
+        self.go(row, instruction, writes)?;
         match access::decode(row, instruction)? {
             None if reserved => {
                 // Its access decides whether it stands here rightly; no sequence is longer than six.
@@ -201,9 +250,8 @@ impl<'a> Pass<'a> {
         }
         if row.treatment == Treatment::Branch
             && let Some(Operand::Symbol(label)) = instruction.operands.first()
-            && let Some(name) = self.flow.branch(label).first()
         {
-            return Err(unverified(&format!("`{name}` may be read before it is written, from `{label}` on")));
+            self.goes_to(label)?;
         }
         if always && (row.treatment == Treatment::Branch || matches!(row.name, "ret" | "exit")) {
             self.flow.end();
@@ -302,6 +350,11 @@ impl<'a> Pass<'a> {
         }
         if reserved { Err(unverified("a reserved register as data")) } else { Ok(()) }
     }
+}
+
+/// Whether an instruction computes one of the guard's registers.
+fn is_reserved_result(instruction: &Instruction) -> bool {
+    matches!(instruction.operands.first(), Some(Operand::Register(name)) if names::is_reserved(name))
 }
 
 fn is_reserved_symbol(operand: &Operand) -> bool {

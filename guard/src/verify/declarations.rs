@@ -20,6 +20,8 @@ pub(super) struct Declared<'a> {
     pub(super) shared: Option<SharedBounds<'a>>,
     /// Whether the prologue loads the flag.
     pub(super) looks: bool,
+    /// How many counters of turns there are.
+    pub(super) counters: u32,
 }
 
 /// The shared memory that the prologue's bounds cover.
@@ -42,7 +44,7 @@ pub(super) fn take<'a>(
     report: &mut Report,
 ) -> (Declared<'a>, &'a [Statement]) {
     let mut declared =
-        Declared { extents, registers: HashMap::new(), local: None, shared: None, looks: false };
+        Declared { extents, registers: HashMap::new(), local: None, shared: None, looks: false, counters: 0 };
     let count = statements.iter().take_while(|found| matches!(found, Statement::Variable(_))).count();
     let (variables, rest) = statements.split_at(count);
     let variables: Vec<&Variable> = variables
@@ -70,6 +72,13 @@ pub(super) fn take<'a>(
                 return (declared, rest);
             }
         }
+    }
+    if let Some((first, others)) = left.split_first()
+        && let Some(count) = first.range
+        && Text(*first).to_string() == format!(".reg .b32 {}<{count}>", names::COUNTER)
+    {
+        declared.counters = count;
+        left = others;
     }
     for variable in left {
         declare(variable, &mut declared, report);

@@ -1,20 +1,24 @@
 //! That no thread runs on for long without a look at its session's flag.
 //!
-//! A branch that goes back goes to a label with a *poll* directly behind it, which takes at least what lies between
-//! off the thread's budget; so every cycle costs budget, and whoever has none left loads the flag. The flag
-//! that was loaded at entry is *looked* at on every path before global memory is written and before more than
-//! [`UNLOOKED_COST_MAX`] is done. Paths are followed in the order of the text: what goes back is met by a poll.
+//! A branch that goes back either stands directly behind a *poll*, which loads the flag and ends the thread where it
+//! says so, or goes back to a loop that is left after so many turns (`turns`). Such a loop is entered at
+//! its beginning only, and what lies in it is reached from it only: else its counter would say nothing. So what is done
+//! between two looks is bounded: each loop counts as often as it turns, and on no path may the sum
+//! exceed [`PATH_COST_MAX`]. The flag that was loaded at entry is *looked* at on every path before global memory is
+//! written and before more than [`UNLOOKED_COST_MAX`] is done. Paths are followed in the order of the text.
 
 use std::collections::HashMap;
 
+use super::turns::{self, By, Way};
 use super::unverified;
-use crate::ast::{Instruction, Operand, Statement};
-use crate::limits::{POLL_COST_MAX, UNLOOKED_COST_MAX};
+use crate::ast::{Instruction, Statement};
+use crate::limits::{CHUNK_COST_MAX, PATH_COST_MAX, SHORT_COST_MAX, UNLOOKED_COST_MAX};
 use crate::print::Text;
 use crate::report::Reason;
+use crate::sums::Sums;
 use crate::table::{self, Row};
 
-/// What the prologue has where anything looks: the address of the word for this multiprocessor, and its first load.
+/// How the flag is loaded: in the prologue of what looks, and in every poll.
 pub(super) const START: [&str; 6] = [
     "or.b32 %bh_hi, %bh_base, %bh_loadmask",
     "mov.u32 %bh_lo, %smid",
@@ -24,82 +28,300 @@ pub(super) const START: [&str; 6] = [
     "ld.relaxed.sys.global.b32 %bh_n, [%bh_k]",
 ];
 const LOOK: [&str; 2] = ["setp.lt.s32 %bh_q, %bh_n, 0", "@%bh_q exit"];
-const POLL: [&str; 4] = [LOOK[0], "@%bh_q ld.relaxed.sys.global.b32 %bh_n, [%bh_k]", LOOK[0], LOOK[1]];
+
+/// What was done on the longest of the paths to a place.
+#[derive(Debug, Clone, Copy)]
+struct Path {
+    /// Since the last poll, or since entry where only that look was, which is not long ago then.
+    since: u64,
+    /// Since entry, on paths without any look; none where all have one.
+    unlooked: Option<u64>,
+}
+
+impl Path {
+    const ENTRY: Path = Path { since: 0, unlooked: Some(0) };
+    /// No path: what meets it is as it was.
+    const NONE: Path = Path { since: 0, unlooked: None };
+
+    fn meet(self, other: Path) -> Path {
+        Path { since: self.since.max(other.since), unlooked: self.unlooked.max(other.unlooked) }
+    }
+
+    fn plus(self, cost: u64) -> Path {
+        let more = |before: u64| before.saturating_add(cost);
+        Path { since: more(self.since), unlooked: self.unlooked.map(more) }
+    }
+
+    fn look(self) -> Path {
+        Path { since: self.since.max(self.unlooked.unwrap_or(0)), unlooked: None }
+    }
+}
+
+/// Branches to a label to come.
+struct Coming {
+    path: Path,
+    /// How many loops there were when the last of them was taken, and what their further turns had added.
+    loops: usize,
+    added: u64,
+    /// How many labels there were before the first of them.
+    from: usize,
+}
+
+/// A loop that is left after so many turns.
+struct Loop<'a> {
+    label: &'a str,
+    number: u32,
+    by: By<'a>,
+    /// Which label it is, in the order of the text.
+    at: usize,
+    /// What came before it.
+    cost: u64,
+    /// What its further turns have added.
+    added: u64,
+    /// The one step of each turn, where it ends by that; and whether anything forbids to trust it.
+    turns: Option<u64>,
+    broken: bool,
+}
 
 /// Where the pass is.
 pub(super) struct Looks<'a> {
     /// Whether the prologue has loaded the flag.
     started: bool,
-    /// What all instructions so far cost.
+    /// Whether launches are bounded by what is done without a look.
+    is_fast: bool,
+    path: Path,
+    coming: HashMap<&'a str, Coming>,
+    /// What all so far costs, turns included; and what the further turns of each loop have added.
     cost: u64,
-    /// What was done since entry on the longest path to here that has not looked; none where all have.
-    since: Option<u64>,
-    /// The same at labels to come, on the branches to them.
-    joins: HashMap<&'a str, Option<u64>>,
-    /// The labels so far: what came before them, and what their poll takes off the budget.
-    labels: HashMap<&'a str, (u64, Option<u64>)>,
+    added: Sums,
+    /// The labels so far, in order, and whether it is where a counted loop turns.
+    labels: HashMap<&'a str, (usize, bool)>,
+    open: Vec<Loop<'a>>,
+    /// From which label to which one lies what may only be entered by its first: in order, and apart.
+    closed: Vec<(usize, usize)>,
+    /// Whether the last instruction was a poll's.
+    polled: bool,
+    /// The most that is done without a look.
+    work: u64,
 }
 
 impl<'a> Looks<'a> {
-    pub(super) fn new(started: bool) -> Self {
-        Self { started, cost: 0, since: Some(0), joins: HashMap::new(), labels: HashMap::new() }
+    pub(super) fn new(started: bool, is_fast: bool) -> Self {
+        Self {
+            started,
+            is_fast,
+            path: Path::ENTRY,
+            coming: HashMap::new(),
+            cost: 0,
+            added: Sums::default(),
+            labels: HashMap::new(),
+            open: Vec::new(),
+            closed: Vec::new(),
+            polled: false,
+            work: 0,
+        }
     }
 
-    /// A label, and what comes behind it; returns what is left after its poll, if it has one.
-    pub(super) fn label(&mut self, name: &'a str, rest: &'a [Statement]) -> &'a [Statement] {
-        self.since = self.since.max(self.joins.remove(name).flatten());
-        let poll = self.poll(rest);
-        self.labels.insert(name, (self.cost, poll.map(|(cost, _)| cost)));
-        let Some((_, rest)) = poll else { return rest };
-        self.since = None;
-        rest
+    /// What is done without a look, where nothing is: what bounds the launches of a fast version.
+    pub(super) fn work(&self) -> u64 {
+        if self.started { 0 } else { self.work }
     }
 
-    fn poll(&self, rest: &'a [Statement]) -> Option<(u64, &'a [Statement])> {
-        let (Statement::Instruction(first), rest) = rest.split_first()? else { return None };
-        let Some(Operand::Integer(less)) = first.operands.get(2) else { return None };
-        let cost = u64::try_from(-less).ok().filter(|cost| (1..=POLL_COST_MAX).contains(cost))?;
-        let counts = Text(first).to_string() == format!("add.s32 %bh_n, %bh_n, {less}");
-        let rest = strip(rest, &POLL)?;
-        (counts && self.started).then_some((cost, rest))
+    /// How many counters there have to be.
+    pub(super) fn counters(&self) -> u32 {
+        u32::try_from(self.added.len()).unwrap_or(u32::MAX)
     }
 
-    /// What is left after a look, where one stands here.
+    /// A label that is none of a loop that ends by a counter.
+    pub(super) fn label(&mut self, name: &'a str) {
+        self.polled = false;
+        if let Some(coming) = self.coming.remove(name) {
+            self.path = self.path.meet(self.now(&coming));
+            // Whoever comes from before a loop has not set its counter.
+            while self.open.last().is_some_and(|open| open.at >= coming.from) {
+                self.open.pop();
+            }
+        }
+        self.straight_no_more();
+        self.labels.insert(name, (self.labels.len(), false));
+    }
+
+    /// Between a label and the branch back to it another label stands.
+    fn straight_no_more(&mut self) {
+        if let Some(open) = self.open.last_mut() {
+            open.broken = true;
+        }
+    }
+
+    /// The beginning of a loop that ends by a counter, where one stands here.
+    pub(super) fn opening(&mut self, statements: &'a [Statement]) -> Option<turns::Opening<'a>> {
+        let number = self.counters();
+        let opening = turns::opening(statements, number)?;
+        (!self.coming.contains_key(opening.label)).then_some(())?;
+        self.polled = false;
+        self.straight_no_more();
+        let at = self.labels.len();
+        self.labels.insert(opening.label, (at, true));
+        self.open.push(Loop {
+            label: opening.label,
+            number,
+            by: opening.by,
+            at,
+            cost: self.cost,
+            added: 0,
+            turns: None,
+            broken: false,
+        });
+        self.added.push();
+        Some(opening)
+    }
+
+    /// What goes back to such a loop, where that stands here: the label, the predicate that it reads, and what is left.
+    pub(super) fn closing(
+        &mut self,
+        statements: &'a [Statement],
+    ) -> Result<Option<(turns::Closing<'a>, &'a [Statement])>, Reason> {
+        let by = |number| {
+            let at = self.open.binary_search_by_key(&number, |open| open.number).ok()?;
+            self.open.get(at).map(|open| open.by)
+        };
+        let Some(closing) = turns::closing(statements, by) else { return Ok(None) };
+        self.polled = false;
+        while self.open.last().is_some_and(|open| open.number > closing.number) {
+            self.open.pop();
+        }
+        let Some(open) = self.open.last_mut().filter(|open| open.label == closing.label) else {
+            return Err(unverified("a branch back to another loop"));
+        };
+        let turns = match open.by {
+            By::Count(turns) => Some(turns),
+            By::Step { .. } => open.turns.filter(|_| !open.broken),
+        };
+        let Some(turns) = turns else { return Err(unverified("a loop whose turns are not counted")) };
+        let once = (self.cost - open.cost - open.added).max(1);
+        let all = once.saturating_mul(turns);
+        if all > CHUNK_COST_MAX {
+            return Err(unverified("a loop that turns too often"));
+        }
+        // A loop may go back in several places: the last counts, from which it does most.
+        let more = (all - once).saturating_sub(open.added);
+        open.added += more;
+        let at = open.at;
+        self.cost = self.cost.saturating_add(more);
+        self.added.add(closing.number as usize, more);
+        while self.closed.last().is_some_and(|(from, _)| *from >= at) {
+            self.closed.pop();
+        }
+        self.closed.push((at, self.labels.len()));
+        self.does(more)?;
+        let rest = statements.get(closing.length..).unwrap_or_default();
+        Ok(Some((closing, rest)))
+    }
+
+    /// What is left after a look at the flag that was loaded at entry, where one stands here.
     pub(super) fn look(&mut self, statements: &'a [Statement]) -> Option<&'a [Statement]> {
         let rest = strip(statements, &LOOK).filter(|_| self.started)?;
-        self.since = None;
+        self.path = self.path.look();
         Some(rest)
     }
 
-    /// Any other instruction.
-    pub(super) fn instruction(&mut self, row: &Row, instruction: &'a Instruction) -> Result<(), Reason> {
+    /// What is left after a poll, where one stands here.
+    pub(super) fn poll(&mut self, statements: &'a [Statement]) -> Option<&'a [Statement]> {
+        let rest = strip(strip(statements, &START)?, &LOOK)?;
+        self.path = Path::NONE;
+        self.polled = true;
+        Some(rest)
+    }
+
+    /// More is done.
+    fn does(&mut self, cost: u64) -> Result<(), Reason> {
+        self.path = self.path.plus(cost);
+        let unlooked = self.path.unlooked.unwrap_or(0);
+        self.work = self.work.max(unlooked);
+        let most = if self.is_fast && !self.started { SHORT_COST_MAX } else { UNLOOKED_COST_MAX };
+        if self.path.since > PATH_COST_MAX || unlooked > most {
+            self.path = Path::NONE;
+            return Err(unverified("the flag is not looked at in time"));
+        }
+        Ok(())
+    }
+
+    /// Any other instruction, which writes these registers.
+    pub(super) fn instruction(
+        &mut self,
+        row: &Row,
+        instruction: &'a Instruction,
+        writes: &[&'a str],
+    ) -> Result<(), Reason> {
+        let polled = std::mem::take(&mut self.polled);
         let cost = table::cost(row, instruction);
         self.cost = self.cost.saturating_add(cost);
-        if let Some(since) = self.since.as_mut() {
-            *since += cost;
-            if *since > UNLOOKED_COST_MAX || table::writes_global(row, instruction) {
-                self.since = None;
-                return Err(unverified("the flag is not looked at in time"));
-            }
+        self.steps(instruction, writes);
+        let mut done = self.does(cost);
+        let short = self.is_fast && !self.started;
+        if table::writes_global(row, instruction) && self.path.unlooked.is_some() && !short {
+            done = Err(unverified("the flag is not looked at in time"));
         }
         if let Some(target) = table::target(row, instruction) {
             match self.labels.get(target) {
-                Some((at, poll)) => {
-                    let between = (self.cost - at).min(POLL_COST_MAX);
-                    if poll.is_none_or(|poll| poll < between) {
-                        return Err(unverified("a branch back without a poll that counts what lies between"));
+                Some((at, turns)) => {
+                    if !polled || *turns || self.is_closed(*at) {
+                        return Err(unverified("a branch back that does not poll"));
                     }
                 }
                 None => {
-                    let join = self.joins.entry(target).or_default();
-                    *join = (*join).max(self.since);
+                    let (path, loops) = (self.path, self.added.len());
+                    let mut new =
+                        Coming { path, loops, added: self.added.first(loops), from: self.labels.len() };
+                    if let Some(before) = self.coming.get(target) {
+                        new.path = path.meet(self.now(before));
+                        new.from = before.from;
+                    }
+                    self.coming.insert(target, new);
                 }
             }
         }
         if table::ends_path(row, instruction) {
-            self.since = None;
+            self.path = Path::NONE;
         }
-        Ok(())
+        done
+    }
+
+    /// What was done on a path that was taken: what loops that it left have added since counts for it too.
+    fn now(&self, coming: &Coming) -> Path {
+        coming.path.plus(self.added.first(coming.loops).saturating_sub(coming.added))
+    }
+
+    /// Whether a label lies within a loop that may only be entered by its first.
+    fn is_closed(&self, label: usize) -> bool {
+        let at = self.closed.partition_point(|(from, _)| *from < label);
+        let before = at.checked_sub(1).and_then(|at| self.closed.get(at));
+        before.is_some_and(|(_, to)| label < *to)
+    }
+
+    /// What an instruction does to the register by which the innermost loop ends.
+    fn steps(&mut self, instruction: &Instruction, writes: &[&str]) {
+        let Some(open) = self.open.last_mut() else { return };
+        let By::Step { register, way, .. } = open.by else { return };
+        let steps = writes.contains(&register);
+        if let Way::Times(step, _) = way
+            && writes.contains(&step)
+        {
+            open.broken = true;
+        }
+        if !steps {
+            return;
+        }
+        let by = instruction.operands.get(2);
+        let turns = by.and_then(|by| way.turns(by)).filter(|_| {
+            let plain = Instruction { predicate: None, ..instruction.clone() };
+            let step = by.map(|by| Text(by).to_string()).unwrap_or_default();
+            let is =
+                |ty: &str| Text(&plain).to_string() == format!("add.{ty} {register}, {register}, {step}");
+            instruction.predicate.is_none() && (is("s32") || is("u32"))
+        });
+        open.broken |= open.turns.is_some() || turns.is_none();
+        open.turns = turns;
     }
 }
 

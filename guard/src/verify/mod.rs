@@ -7,12 +7,15 @@ mod body;
 mod declarations;
 mod looks;
 mod sequence;
+mod turns;
 
 use std::collections::{HashMap, HashSet};
 
 use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Place, Space, Span, Variable};
 use crate::footprint::{self, Footprint};
-use crate::limits::{CONSTANT_BYTES_MAX, PARAMETER_BYTES_MAX, PTX_VERSION_MAX, PTX_VERSION_MIN};
+use crate::limits::{
+    CONSTANT_BYTES_MAX, PARAMETER_BYTES_MAX, PTX_VERSION_MAX, PTX_VERSION_MIN, SHARED_BYTES_MAX,
+};
 use crate::names::{self, HIDDEN_PARAMETERS};
 use crate::print::{Text, print};
 use crate::report::{Reason, Report};
@@ -67,6 +70,10 @@ pub struct FastVersion {
     pub pointers: Vec<PointerTerm>,
     /// And how large its blocks are: at most [`SHARED_TERMS_MAX`](crate::limits::SHARED_TERMS_MAX) terms.
     pub shared: Vec<SharedTerm>,
+    /// What a thread does that never looks at the flag, in the units of the opcode table, at most
+    /// [`SHORT_COST_MAX`](crate::limits::SHORT_COST_MAX): whoever launches bounds what all threads do together. 0 where
+    /// threads look.
+    pub work: u32,
 }
 
 /// A text that has been verified. There is no other way to make one.
@@ -217,7 +224,8 @@ fn module_variable(variable: &Variable) -> Result<Extent, Reason> {
 fn extent(variable: &Variable) -> Option<Extent> {
     names::check_symbol(&variable.name).ok()?;
     let plain = variable.pointer.is_none() && variable.range.is_none() && variable.attributes.is_empty();
-    let bytes = names::variable_bytes(variable).filter(|_| plain)?;
+    let fits = |bytes: &u64| variable.space != Space::Shared || *bytes <= SHARED_BYTES_MAX;
+    let bytes = names::variable_bytes(variable).filter(|_| plain).filter(fits)?;
     Some(Extent { space: variable.space, bytes, align: names::variable_align(variable) })
 }
 
@@ -256,6 +264,7 @@ fn fast(
     let Some(terms) = version(function, module, true, report) else { return };
     let dynamic = u32::try_from(terms.dynamic_shared_min).unwrap_or(u32::MAX);
     entry.dynamic_shared_min = entry.dynamic_shared_min.max(dynamic);
+    let work = u32::try_from(terms.work).unwrap_or(u32::MAX);
     let pointers = terms.pointers.into_iter().map(|(root, (align, writes))| {
         let parameter = function.parameters.iter().position(|found| found.name == root.parameter)?;
         Some(PointerTerm {
@@ -268,7 +277,9 @@ fn fast(
     let shared = terms.shared.into_iter();
     let shared = shared.map(|((by, at_most), constant)| SharedTerm { by, constant, at_most }).collect();
     match pointers.collect() {
-        Some(pointers) => entry.fast = Some(FastVersion { name: function.name.clone(), pointers, shared }),
+        Some(pointers) => {
+            entry.fast = Some(FastVersion { name: function.name.clone(), pointers, shared, work })
+        }
         None => refuse(report, function.span, "a pointer that is not in the parameters"),
     }
 }

@@ -1,0 +1,253 @@
+//! The loops of a body, and how each comes to look at its session's flag.
+//!
+//! A loop that is entered at its label only, and to whose inside nothing goes back from further down, gets a counter and
+//! polls when that is used up. Where one register takes the same step in every turn and ends the loop by a
+//! test against a bound, that bound is cut short instead, which costs nothing in the turns themselves. Any
+//! other branch back polls each time.
+
+use std::collections::HashMap;
+
+use crate::ast::{Instruction, Operand, Predicate, Statement};
+use crate::limits::CHUNK_COST_MAX;
+use crate::names::Class;
+use crate::table;
+
+/// What the turns of a loop without loops inside may cost together before it polls: enough that a poll does not
+/// show.
+const CHUNK_COST: u64 = 1 << 13;
+/// Loops inside one another, of which any get counters.
+const DEPTH_MAX: usize = 32;
+/// What stands beside a branch back, at most: the tenant's test again, around the poll and to the label.
+const BACK_COST: u64 = 4;
+
+/// How a loop ends in time.
+#[derive(Debug, Clone)]
+pub(super) enum How<'a> {
+    /// It polls in every turn.
+    Polls,
+    /// After so many turns.
+    Counts(u64),
+    /// After so many turns, when a register has taken so many steps.
+    Steps { test: &'a Instruction, register: &'a str, step: &'a Operand, bound: &'a Operand, turns: u64 },
+}
+
+/// A loop.
+#[derive(Debug, Clone)]
+pub(super) struct Loop<'a> {
+    /// Where its label stands, and where the last branch back to it.
+    from: usize,
+    to: usize,
+    /// How many branches go back.
+    backs: usize,
+    /// Whether labels lie inside.
+    labels: bool,
+    /// Whether loops lie inside.
+    nest: bool,
+    /// Which branches back stand inside of loops that this one has inside: those poll.
+    polling: Vec<usize>,
+    pub(super) how: How<'a>,
+    /// What all turns up to a poll cost.
+    pub(super) cost: u64,
+}
+
+/// The loops of a body, by label.
+pub(super) fn find(statements: &[Statement]) -> HashMap<&str, Loop<'_>> {
+    let mut loops = collect(statements);
+    let Shape { broken, polling } = shape(statements, &loops);
+    for name in broken {
+        if let Some(found) = loops.get_mut(name) {
+            found.how = How::Polls;
+        }
+    }
+    for (name, index) in polling {
+        if let Some(found) = loops.get_mut(name) {
+            found.polling.push(index);
+        }
+    }
+    for found in loops.values_mut() {
+        if let How::Counts(_) = found.how
+            && found.polling.is_empty()
+            && found.backs == 1
+            && !found.labels
+            && let Some(steps) = steps(statements.get(found.from + 1..=found.to).unwrap_or_default())
+        {
+            found.how = steps;
+        }
+    }
+    weigh(statements, &mut loops);
+    loops
+}
+
+impl Loop<'_> {
+    /// Whether a branch back, which stands there, polls each time.
+    pub(super) fn polls(&self, index: usize) -> bool {
+        matches!(self.how, How::Polls) || self.polling.contains(&index)
+    }
+}
+
+/// The label that a statement branches to.
+fn target(statement: &Statement) -> Option<&str> {
+    let Statement::Instruction(instruction) = statement else { return None };
+    table::target(table::check(instruction).ok()?, instruction)
+}
+
+fn collect(statements: &[Statement]) -> HashMap<&str, Loop<'_>> {
+    let mut labels: HashMap<&str, (usize, usize)> = HashMap::new();
+    let mut loops: HashMap<&str, Loop<'_>> = HashMap::new();
+    for (index, statement) in statements.iter().enumerate() {
+        if let Statement::Label(name, _) = statement {
+            labels.insert(name, (index, labels.len()));
+        }
+        let Some(target) = target(statement) else { continue };
+        let Some((from, number)) = labels.get(target).copied() else { continue };
+        let found = loops.entry(target).or_insert(Loop {
+            from,
+            to: index,
+            backs: 0,
+            labels: false,
+            nest: false,
+            polling: Vec::new(),
+            how: How::Counts(1),
+            cost: 0,
+        });
+        found.to = index;
+        found.backs += 1;
+        found.labels = labels.len() > number + 1;
+    }
+    loops
+}
+
+/// What keeps loops from ending by a counter.
+#[derive(Default)]
+struct Shape<'a> {
+    /// Loops that are entered elsewhere than at their label, or to whose inside something goes back from further down.
+    broken: Vec<&'a str>,
+    /// Branches back out of a loop inside.
+    polling: Vec<(&'a str, usize)>,
+}
+
+fn shape<'a>(statements: &'a [Statement], loops: &HashMap<&'a str, Loop<'a>>) -> Shape<'a> {
+    let mut shape = Shape::default();
+    // The first branch to each label to come.
+    let mut coming: HashMap<&str, usize> = HashMap::new();
+    let mut open: Vec<(&str, &Loop<'_>)> = Vec::new();
+    for (index, statement) in statements.iter().enumerate() {
+        if let Statement::Label(name, _) = statement {
+            open.retain(|(_, outer)| outer.to > index);
+            let first = coming.get(name.as_str()).copied().unwrap_or(index);
+            let to = loops.get(name.as_str()).map_or(index, |found| found.to);
+            for (outer, found) in &open {
+                if first < found.from || to > found.to {
+                    shape.broken.push(*outer);
+                }
+            }
+            if let Some(found) = loops.get(name.as_str()) {
+                if open.len() == DEPTH_MAX {
+                    return Shape { broken: loops.keys().copied().collect(), polling: Vec::new() };
+                }
+                open.push((name, found));
+            }
+        } else if let Some(target) = target(statement) {
+            coming.entry(target).or_insert(index);
+            if let Some(found) = loops.get(target).filter(|found| found.from < index)
+                && open.iter().any(|(_, inner)| inner.from > found.from && inner.to > index)
+            {
+                shape.polling.push((target, index));
+            }
+        }
+    }
+    shape
+}
+
+/// How a loop without labels inside ends by steps: the statements behind its label, and the branch back.
+fn steps(statements: &[Statement]) -> Option<How<'_>> {
+    let (Statement::Instruction(back), inside) = statements.split_last()? else { return None };
+    let Some(Predicate { register: predicate, negated: false }) = &back.predicate else { return None };
+    let mut writes: HashMap<&str, (usize, usize)> = HashMap::new();
+    for (index, statement) in inside.iter().enumerate() {
+        let Statement::Instruction(instruction) = statement else { continue };
+        let row = table::check(instruction).ok()?;
+        table::registers(row, instruction, &mut |_| {}, &mut |name| {
+            let known = writes.entry(name).or_insert((0, index));
+            *known = (known.0 + 1, index);
+        });
+    }
+    let at = |index: usize| match inside.get(index) {
+        Some(Statement::Instruction(instruction)) if instruction.predicate.is_none() => Some(instruction),
+        _ => None,
+    };
+    let (_, tested) = *writes.get(predicate.as_str())?;
+    let test = at(tested).filter(|test| test.opcode == "setp")?;
+    let [Operand::Register(_), Operand::Register(register), bound] = test.operands.as_slice() else {
+        return None;
+    };
+    let is_word = |name: &str| matches!(Class::parse(name), Some((Class::Word, _)));
+    let is_fixed = |operand: &Operand| match operand {
+        Operand::Integer(_) => true,
+        Operand::Register(name) => is_word(name) && !writes.contains_key(name.as_str()),
+        _ => false,
+    };
+    let (1, stepped) = *writes.get(register.as_str())? else { return None };
+    let add = at(stepped).filter(|add| add.opcode == "add" && stepped < tested)?;
+    let [_, Operand::Register(from), step] = add.operands.as_slice() else { return None };
+    let plain = matches!(add.modifiers.as_slice(), [ty] if ty == "s32" || ty == "u32");
+    let fits = plain && from == register && is_word(register) && is_fixed(step) && is_fixed(bound);
+    let modifiers: Vec<&str> = test.modifiers.iter().map(String::as_str).collect();
+    let tests = match (modifiers.as_slice(), step) {
+        (["lt", "s32" | "u32"], Operand::Integer(step)) => *step != 0 && step.abs() < 1 << 30,
+        (["lt", "s32" | "u32"], _) => true,
+        (["ne", "s32" | "u32" | "b32"], Operand::Integer(step)) => {
+            step.unsigned_abs().is_power_of_two() && step.abs() < 1 << 30
+        }
+        _ => false,
+    };
+    (fits && tests).then_some(How::Steps { test, register, step, bound, turns: 1 })
+}
+
+/// Says how often each loop turns before it polls: so often that a poll does not show, and as seldom as it has to.
+fn weigh(statements: &[Statement], loops: &mut HashMap<&str, Loop<'_>>) {
+    let mut cost = 0_u64;
+    // What lies before each label.
+    let mut before: HashMap<&str, u64> = HashMap::new();
+    let mut since_last: Vec<usize> = Vec::new();
+    for (index, statement) in statements.iter().enumerate() {
+        if let Statement::Label(name, _) = statement {
+            before.insert(name, cost);
+            continue;
+        }
+        let Statement::Instruction(instruction) = statement else { continue };
+        let Ok(row) = table::check(instruction) else { continue };
+        cost = cost.saturating_add(table::cost(row, instruction));
+        let Some(target) = table::target(row, instruction) else { continue };
+        let Some(found) = loops.get_mut(target).filter(|found| found.from < index) else { continue };
+        cost = cost.saturating_add(BACK_COST);
+        if found.to != index {
+            continue;
+        }
+        found.nest = since_last.last().is_some_and(|last| *last > found.from);
+        since_last.push(index);
+        let once = (cost - before.get(target).copied().unwrap_or(0)).max(1);
+        let most = if found.nest { CHUNK_COST_MAX } else { CHUNK_COST };
+        // One turn may be as much by itself.
+        if once > CHUNK_COST_MAX {
+            found.how = How::Polls;
+        }
+        let all = (most / once).max(1);
+        match &mut found.how {
+            How::Polls => {}
+            How::Counts(turns) => {
+                *turns = all;
+                found.cost = once.saturating_mul(all);
+            }
+            How::Steps { step, turns, .. } => {
+                let step = match step {
+                    Operand::Integer(step) => u64::try_from(step.unsigned_abs()).unwrap_or(u64::MAX).max(1),
+                    _ => 1,
+                };
+                *turns = all.min(((1 << 30) / step).max(1));
+                found.cost = once.saturating_mul(*turns);
+            }
+        }
+        cost = cost.saturating_add(found.cost.saturating_sub(once));
+    }
+}

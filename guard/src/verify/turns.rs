@@ -1,0 +1,232 @@
+//! Loops that are left after so many turns: how they begin, and how they go back.
+//!
+//! Directly before the label of such a loop its counter, `%bh_c` and a number that no other loop has, is set: to the
+//! turns, which each turn takes one off; or to where a register of the tenant's, which every turn adds the same
+//! step to, is then at most. However that register wraps around, after that many turns it is the counter or beyond what
+//! the counter was bounded by, so that the test fails.
+
+use super::looks::strip;
+use crate::ast::{Instruction, Operand, Predicate, Statement};
+use crate::names::{self, Class};
+use crate::print::Text;
+
+/// What ends a loop in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By<'a> {
+    /// The counter says how many turns are left.
+    Count(u64),
+    /// A register goes up or down to the counter.
+    Step { register: &'a str, test: Test, way: Way<'a> },
+}
+
+/// How a register is compared with the counter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Test {
+    LessSigned,
+    LessUnsigned,
+    Differs,
+}
+
+/// How far the counter is from the register before the first turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way<'a> {
+    /// So many times what this register holds, or less.
+    Times(&'a str, u64),
+    /// So far, or less.
+    Far(i128),
+    /// A multiple, not zero, of a power of two: so far, or less.
+    Multiple(i128, i128),
+}
+
+impl Way<'_> {
+    /// How many turns that is at most, with the step of each.
+    pub(super) fn turns(self, step: &Operand) -> Option<u64> {
+        match (self, step) {
+            (Way::Times(register, turns), Operand::Register(name)) => (name == register).then_some(turns),
+            (Way::Far(far), Operand::Integer(step)) if *step != 0 && far % step == 0 => {
+                u64::try_from(far / step).ok().filter(|turns| *turns > 0)
+            }
+            (Way::Multiple(far, of), Operand::Integer(step)) if step.abs() == of => {
+                u64::try_from(far / step).ok().filter(|turns| *turns > 0)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// How a loop begins.
+pub(super) struct Opening<'a> {
+    pub(super) by: By<'a>,
+    pub(super) label: &'a str,
+    /// What sets the counter.
+    pub(super) sets: &'a [Statement],
+    /// What comes behind the label.
+    pub(super) rest: &'a [Statement],
+}
+
+/// The beginning of a loop with the counter of this number, where one stands here.
+pub(super) fn opening(statements: &[Statement], number: u32) -> Option<Opening<'_>> {
+    let counter = format!("%bh_c{number}");
+    let Statement::Instruction(first) = statements.first()? else { return None };
+    let sets = matches!(first.operands.first(), Some(Operand::Register(name)) if *name == counter);
+    if !sets {
+        return None;
+    }
+    let (by, lines) = match first.opcode.as_str() {
+        "mov" => {
+            let turns =
+                u64::try_from(integer(first, 1)?).ok().filter(|turns| (1..1 << 31).contains(turns))?;
+            (By::Count(turns), vec![format!("mov.u32 {counter}, {turns}")])
+        }
+        "mad" => {
+            let (step, turns, register) = (word(first, 1)?, integer(first, 2)?, word(first, 3)?);
+            let set = format!("mad.lo.s32 {counter}, {step}, {turns}, {register}");
+            let turns = u64::try_from(turns).ok().filter(|turns| (1..1 << 31).contains(turns))?;
+            bounded(register, Way::Times(step, turns), set, statements, &counter)?
+        }
+        "add" => {
+            let (register, far) = (word(first, 1)?, integer(first, 2)?);
+            let set = format!("add.s32 {counter}, {register}, {far}");
+            (far.abs() < 1 << 31).then_some(())?;
+            bounded(register, Way::Far(far), set, statements, &counter)?
+        }
+        "sub" => multiple(statements, &counter)?,
+        _ => return None,
+    };
+    let expected: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let behind = strip(statements, &expected)?;
+    let (Statement::Label(label, _), rest) = behind.split_first()? else { return None };
+    let (sets, _) = statements.split_at(lines.len());
+    Some(Opening { by, label, sets, rest })
+}
+
+/// The counter is where the register is after all turns, or the tenant's own bound where that is less.
+fn bounded<'a>(
+    register: &'a str,
+    way: Way<'a>,
+    set: String,
+    statements: &[Statement],
+    counter: &str,
+) -> Option<(By<'a>, Vec<String>)> {
+    let Statement::Instruction(second) = statements.get(1)? else { return None };
+    let bound = bound(second, 2)?;
+    let signed = second.modifiers.as_slice() == ["s32"];
+    let (test, ty) = if signed { (Test::LessSigned, "s32") } else { (Test::LessUnsigned, "u32") };
+    let lines = vec![set, format!("min.{ty} {counter}, {counter}, {bound}")];
+    Some((By::Step { register, test, way }, lines))
+}
+
+/// The counter is a multiple of the step away from the register: one whose low bits are ones, and one more.
+fn multiple<'a>(statements: &'a [Statement], counter: &str) -> Option<(By<'a>, Vec<String>)> {
+    let at = |index: usize| match statements.get(index) {
+        Some(Statement::Instruction(instruction)) => Some(instruction),
+        _ => None,
+    };
+    let first = at(0)?;
+    let (least, ones) = (integer(at(2)?, 2)?, integer(at(3)?, 2)?);
+    let (far, of) = (least.checked_add(1)?, ones.checked_add(1)?);
+    let fits = (1..1 << 31).contains(&far) && (1..1 << 31).contains(&of);
+    (fits && u64::try_from(of).is_ok_and(u64::is_power_of_two) && far % of == 0).then_some(())?;
+    let down = at(4)?.opcode == "not";
+    let mut lines;
+    let (register, far) = if down {
+        let (register, bound) = (word(first, 1)?, bound(first, 2)?);
+        lines = vec![format!("sub.s32 {counter}, {register}, {bound}")];
+        (register, -far)
+    } else {
+        let (bound, register) = (bound(first, 1)?, word(first, 2)?);
+        lines = vec![format!("sub.s32 {counter}, {bound}, {register}")];
+        (register, far)
+    };
+    lines.push(format!("add.s32 {counter}, {counter}, -1"));
+    lines.push(format!("min.u32 {counter}, {counter}, {least}"));
+    lines.push(format!("or.b32 {counter}, {counter}, {ones}"));
+    if down {
+        lines.push(format!("not.b32 {counter}, {counter}"));
+        lines.push(format!("add.s32 {counter}, {counter}, {register}"));
+    } else {
+        lines.push(format!("add.s32 {counter}, {counter}, {register}"));
+        lines.push(format!("add.s32 {counter}, {counter}, 1"));
+    }
+    Some((By::Step { register, test: Test::Differs, way: Way::Multiple(far, of) }, lines))
+}
+
+/// How a loop goes back.
+pub(super) struct Closing<'a> {
+    pub(super) number: u32,
+    pub(super) label: &'a str,
+    /// The tenant's predicate that it goes back by, where there is one.
+    pub(super) reads: Option<&'a str>,
+    /// How many instructions that is.
+    pub(super) length: usize,
+}
+
+/// What goes back to a loop that ends by a counter, where that stands here.
+pub(super) fn closing<'a>(
+    statements: &'a [Statement],
+    by: impl Fn(u32) -> Option<By<'a>>,
+) -> Option<Closing<'a>> {
+    let Statement::Instruction(first) = statements.first()? else { return None };
+    let number = match (first.opcode.as_str(), first.operands.as_slice()) {
+        ("add", [Operand::Register(name), ..]) | ("setp", [_, _, Operand::Register(name)]) => {
+            name.strip_prefix(names::COUNTER)?.parse::<u32>().ok()?
+        }
+        _ => return None,
+    };
+    let counter = format!("{}{number}", names::COUNTER);
+    let mut reads = None;
+    let lines = match by(number)? {
+        By::Count(_) => {
+            let Some(Statement::Instruction(second)) = statements.get(1) else { return None };
+            let test = match second.operands.get(3) {
+                None => format!("setp.gt.s32 %bh_q, {counter}, 0"),
+                Some(Operand::Register(name)) => {
+                    reads = Some(name.as_str());
+                    format!("setp.gt.and.s32 %bh_q, {counter}, 0, {name}")
+                }
+                Some(Operand::Not(name)) => {
+                    reads = Some(name.as_str());
+                    format!("setp.gt.and.s32 %bh_q, {counter}, 0, !{name}")
+                }
+                Some(_) => return None,
+            };
+            vec![format!("add.s32 {counter}, {counter}, -1"), test]
+        }
+        By::Step { register, test, .. } => {
+            let test = match test {
+                Test::LessSigned => "lt.s32",
+                Test::LessUnsigned => "lt.u32",
+                Test::Differs => "ne.s32",
+            };
+            vec![format!("setp.{test} %bh_q, {register}, {counter}")]
+        }
+    };
+    let expected: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let Some(Statement::Instruction(branch)) = strip(statements, &expected)?.first() else { return None };
+    let by_test =
+        matches!(&branch.predicate, Some(Predicate { register, negated: false }) if register == "%bh_q");
+    let Some(Operand::Symbol(label)) = branch.operands.first() else { return None };
+    let goes = by_test && Text(branch).to_string() == format!("@%bh_q bra {label}");
+    goes.then_some(Closing { number, label, reads, length: lines.len() + 1 })
+}
+
+fn integer(instruction: &Instruction, index: usize) -> Option<i128> {
+    match instruction.operands.get(index) {
+        Some(Operand::Integer(value)) => Some(*value),
+        _ => None,
+    }
+}
+
+/// The tenant's 32-bit register that an operand is.
+fn word(instruction: &Instruction, index: usize) -> Option<&str> {
+    match instruction.operands.get(index) {
+        Some(Operand::Register(name)) if matches!(Class::parse(name), Some((Class::Word, _))) => Some(name),
+        _ => None,
+    }
+}
+
+/// A 32-bit register of the tenant's or a number.
+fn bound(instruction: &Instruction, index: usize) -> Option<String> {
+    let number = || integer(instruction, index).map(|value| value.to_string());
+    word(instruction, index).map(str::to_owned).or_else(number)
+}

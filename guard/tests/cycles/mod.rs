@@ -1,0 +1,150 @@
+//! An oracle, written without the verifier: whether a thread of a confined text can run on without a poll.
+//!
+//! Polls are taken out of the graph of statements. What goes around then has to go back by a counter that nothing in
+//! the cycle sets again; without those branches the same has to hold for what is left.
+
+use std::collections::{HashMap, HashSet};
+
+/// The statements of one entry, a line each.
+struct Body<'a> {
+    lines: Vec<&'a str>,
+    labels: HashMap<&'a str, usize>,
+}
+
+/// The entries of a printed text in which something goes around without an end, if there are any.
+pub(crate) fn endless(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in text.split(".entry ").skip(1) {
+        let name = entry.split('(').next().unwrap_or_default();
+        let Some((_, body)) = entry.split_once("\n{\n") else { continue };
+        let lines: Vec<&str> = body.lines().take_while(|line| *line != "}").map(str::trim).collect();
+        let labels = lines.iter().enumerate().filter_map(|(at, line)| Some((line.strip_suffix(':')?, at)));
+        let body = Body { labels: labels.collect(), lines };
+        let nodes: HashSet<usize> = (0..body.lines.len()).filter(|at| !body.polls(*at)).collect();
+        if !body.ends(&nodes, &HashSet::new()) {
+            found.push(name.to_owned());
+        }
+    }
+    found
+}
+
+impl Body<'_> {
+    fn line(&self, at: usize) -> &str {
+        self.lines.get(at).copied().unwrap_or_default()
+    }
+
+    /// Whether the flag is loaded here and ends the thread directly behind.
+    fn polls(&self, at: usize) -> bool {
+        self.line(at) == "ld.relaxed.sys.global.b32 %bh_n, [%bh_k];"
+            && self.line(at + 1) == "setp.lt.s32 %bh_q, %bh_n, 0;"
+            && self.line(at + 2) == "@%bh_q exit;"
+    }
+
+    fn target(&self, at: usize) -> Option<usize> {
+        let (_, label) = self.line(at).split_once("bra ").or_else(|| self.line(at).split_once("bra.uni "))?;
+        // The loop of the prologue, which zeroes shared memory, is not the tenant's.
+        let label = label.trim_end_matches(';');
+        if label == "__bh_more" || label == "__bh_rest" { None } else { self.labels.get(label).copied() }
+    }
+
+    fn next(&self, at: usize, cut: &HashSet<usize>) -> Vec<usize> {
+        let line = self.line(at);
+        let stops = ["bra ", "bra.uni ", "ret;", "exit;"].iter().any(|stop| line.starts_with(stop));
+        let ahead = (!stops && at + 1 < self.lines.len()).then_some(at + 1);
+        let away = self.target(at).filter(|_| !cut.contains(&at));
+        ahead.into_iter().chain(away).collect()
+    }
+
+    /// The nodes that are reached from one, itself only where it is come back to.
+    fn reached(&self, from: usize, nodes: &HashSet<usize>, cut: &HashSet<usize>) -> HashSet<usize> {
+        let mut seen = HashSet::new();
+        let mut left = vec![from];
+        while let Some(at) = left.pop() {
+            for next in self.next(at, cut).into_iter().filter(|next| nodes.contains(next)) {
+                if seen.insert(next) {
+                    left.push(next);
+                }
+            }
+        }
+        seen
+    }
+
+    /// Whether nothing goes around for ever.
+    fn ends(&self, nodes: &HashSet<usize>, cut: &HashSet<usize>) -> bool {
+        let reached: HashMap<usize, HashSet<usize>> =
+            nodes.iter().map(|at| (*at, self.reached(*at, nodes, cut))).collect();
+        let around = |at: &usize| reached[at].contains(at);
+        let mut done: HashSet<usize> = HashSet::new();
+        for start in nodes.iter().filter(|at| around(at)) {
+            if done.contains(start) {
+                continue;
+            }
+            let cycle: HashSet<usize> =
+                reached[start].iter().filter(|at| reached[*at].contains(start)).copied().collect();
+            done.extend(&cycle);
+            let counted: HashSet<usize> =
+                cycle.iter().filter(|at| self.counts(**at, &cycle, cut)).copied().collect();
+            if counted.is_empty() || !self.ends(&cycle, &cut.union(&counted).copied().collect()) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether a branch is one that a counter ends, which nothing in the cycle sets again.
+    fn counts(&self, at: usize, cycle: &HashSet<usize>, cut: &HashSet<usize>) -> bool {
+        let goes =
+            self.line(at).starts_with("@%bh_q bra ") && self.target(at).is_some_and(|to| cycle.contains(&to));
+        let Some(test) = at.checked_sub(1).map(|at| self.line(at)) else { return false };
+        let words: Vec<&str> =
+            test.trim_end_matches(';').split(' ').map(|word| word.trim_end_matches(',')).collect();
+        if !goes || cut.contains(&at) || words.get(1) != Some(&"%bh_q") {
+            return false;
+        }
+        let writes = |register: &str| -> Vec<usize> {
+            let line = |at: &usize| {
+                let line = self.line(*at);
+                let line =
+                    line.strip_prefix('@').and_then(|rest| rest.split_once(' ')).map_or(line, |it| it.1);
+                line.split_once(' ').is_some_and(|(_, rest)| {
+                    let first = rest.split([',', ';', '}']).next().unwrap_or_default();
+                    let vector = rest.starts_with('{')
+                        && rest
+                            .trim_start_matches('{')
+                            .split('}')
+                            .next()
+                            .is_some_and(|list| list.split(", ").any(|name| name == register));
+                    first == register || vector
+                })
+            };
+            let reads_only =
+                |at: &usize| self.line(*at).starts_with("st.") || self.line(*at).starts_with("red.");
+            cycle.iter().filter(|at| line(at) && !reads_only(at)).copied().collect()
+        };
+        match words.as_slice() {
+            ["setp.gt.s32" | "setp.gt.and.s32", _, counter, "0", ..] if counter.starts_with("%bh_c") => {
+                let down = format!("add.s32 {counter}, {counter}, -1;");
+                // Nothing but the count itself, directly before the test.
+                at >= 2
+                    && self.line(at - 2) == down
+                    && writes(counter).iter().all(|at| self.line(*at) == down)
+            }
+            ["setp.lt.s32" | "setp.lt.u32" | "setp.ne.s32", _, register, counter]
+                if counter.starts_with("%bh_c") && writes(counter).is_empty() =>
+            {
+                let steps = writes(register);
+                let [step] = steps.as_slice() else { return false };
+                let line = self.line(*step);
+                let by = line.trim_end_matches(';').rsplit(", ").next().unwrap_or_default();
+                let adds =
+                    ["s32", "u32"].iter().any(|ty| line == format!("add.{ty} {register}, {register}, {by};"));
+                // No turn goes around the step.
+                let without: HashSet<usize> = cycle.iter().filter(|at| *at != step).copied().collect();
+                let to = self.target(at).unwrap_or_default();
+                let around = self.reached(to, &without, cut).contains(&at) && to != *step;
+                adds && !around && by != "0" && (!by.starts_with('%') || writes(by).is_empty())
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,397 @@
+//! Loops that end by a counter, run: they do what the tenant wrote, and no more than they may between two polls.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cycles;
+
+use std::collections::HashMap;
+
+use bulkhead_guard::{
+    ast::Item,
+    confine, is_fast_version,
+    limits::{CHUNK_COST_MAX, PATH_COST_MAX},
+    parse, print, verify,
+};
+
+/// A loop that folds where it is into `%r5`; `STEP`, `TEST` and `BOUND` are replaced.
+const LOOP: &str = ".version 8.0
+.target sm_75
+.address_size 64
+.visible .entry k(.param .u32 i, .param .u32 n, .param .u32 s, .param .u64 p)
+{
+    .reg .b32 %r<8>;
+    .reg .b64 %d<8>;
+    .reg .pred %q<2>;
+    ld.param.u32 %r1, [i];
+    ld.param.u32 %r2, [n];
+    ld.param.u32 %r3, [s];
+    ld.param.u64 %d1, [p];
+    mov.u32 %r4, 31;
+    mov.u32 %r5, 1;
+L:
+    mad.lo.s32 %r5, %r5, %r4, %r1;
+    add.s32 %r1, %r1, STEP;
+    setp.TEST %q1, %r1, BOUND;
+    @%q1 bra L;
+    st.global.u32 [%d1], %r5;
+    ret;
+}
+";
+
+/// What a run came to: what was stored, if it ended, and how much was done at most between two polls.
+#[derive(Debug, PartialEq)]
+struct Ran {
+    stored: Option<u32>,
+    between: usize,
+    polls: usize,
+}
+
+/// Runs one thread of the first entry, for so many instructions or so many polls at most.
+fn run(text: &str, values: &HashMap<&str, u32>, most: usize) -> Ran {
+    let (_, body) = text.split_once("\n{\n").unwrap();
+    let lines: Vec<&str> = body.lines().take_while(|line| *line != "}").map(str::trim).collect();
+    let labels: HashMap<&str, usize> =
+        lines.iter().enumerate().filter_map(|(at, line)| Some((line.strip_suffix(':')?, at))).collect();
+    let mut words: HashMap<&str, u32> = HashMap::new();
+    let mut bits: HashMap<&str, bool> = HashMap::new();
+    let (mut at, mut since, mut ran) = (0, 0, Ran { stored: None, between: 0, polls: 0 });
+    for _ in 0..most {
+        let mut line = lines[at].trim_end_matches(';');
+        at += 1;
+        if line.ends_with(':') || line.starts_with('.') {
+            continue;
+        }
+        since += 1;
+        ran.between = ran.between.max(since);
+        if let Some((guard, rest)) = line.strip_prefix('@').and_then(|rest| rest.split_once(' ')) {
+            line = rest;
+            let taken = match guard.strip_prefix('!') {
+                Some(name) => !bits[name],
+                None => bits[guard],
+            };
+            if !taken {
+                continue;
+            }
+        }
+        let (opcode, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let names: Vec<&str> = rest.split(", ").collect();
+        let word = |index: usize| {
+            let name = names[index];
+            words.get(name).copied().unwrap_or_else(|| {
+                name.parse::<i32>().map(i32::cast_unsigned).or_else(|_| name.parse()).unwrap_or(0)
+            })
+        };
+        let set = match opcode {
+            "ld.param.u32" => values.get(names[1].trim_matches(['[', ']'])).copied().or(Some(0)),
+            "ld.relaxed.sys.global.b32" => {
+                (since, ran.polls) = (0, ran.polls + 1);
+                if ran.polls > 3 {
+                    return ran;
+                }
+                Some(0)
+            }
+            "mov.u32" | "mov.b32" if names.len() == 2 => Some(word(1)),
+            "mad.lo.s32" => Some(word(1).wrapping_mul(word(2)).wrapping_add(word(3))),
+            "add.s32" | "add.u32" => Some(word(1).wrapping_add(word(2))),
+            "sub.s32" => Some(word(1).wrapping_sub(word(2))),
+            "min.s32" => Some(word(1).cast_signed().min(word(2).cast_signed()).cast_unsigned()),
+            "min.u32" => Some(word(1).min(word(2))),
+            "or.b32" => Some(word(1) | word(2)),
+            "not.b32" => Some(!word(1)),
+            "bra" => {
+                at = labels[rest];
+                None
+            }
+            "st.global.u32" => {
+                ran.stored = Some(word(1));
+                return ran;
+            }
+            "exit" | "ret" => return ran,
+            // What the address of the flag and of the store is made of.
+            "ld.param.u64" | "mov.b64" | "shl.b32" | "lop3.b32" | "and.b32" => None,
+            _ => {
+                let holds = match opcode {
+                    "setp.lt.s32" => word(1).cast_signed() < word(2).cast_signed(),
+                    "setp.lt.u32" => word(1) < word(2),
+                    "setp.ne.s32" | "setp.ne.b32" | "setp.ne.u32" => word(1) != word(2),
+                    "setp.gt.s32" => word(1).cast_signed() > word(2).cast_signed(),
+                    "setp.le.s32" => word(1).cast_signed() <= word(2).cast_signed(),
+                    "setp.gt.and.s32" => {
+                        let other = match names[3].strip_prefix('!') {
+                            Some(name) => !bits[name],
+                            None => bits[names[3]],
+                        };
+                        word(1).cast_signed() > word(2).cast_signed() && other
+                    }
+                    _ => panic!("`{opcode}` is not for this test"),
+                };
+                bits.insert(names[0], holds);
+                None
+            }
+        };
+        if let Some(value) = set {
+            words.insert(names[0], value);
+        }
+    }
+    ran
+}
+
+fn confined(text: &str) -> String {
+    let mut module = parse(text).and_then(|module| confine(&module)).unwrap();
+    module.items.retain(|item| !matches!(item, Item::Function(entry) if is_fast_version(&entry.name)));
+    let text = print(&module);
+    verify(&text).unwrap();
+    assert!(cycles::endless(&text).is_empty(), "{text}");
+    text
+}
+
+fn with(step: &str, test: &str, bound: &str) -> String {
+    LOOP.replace("STEP", step).replace("TEST", test).replace("BOUND", bound)
+}
+
+#[test]
+fn loops_do_what_they_did_and_poll_in_time_wherever_they_begin_and_end() {
+    let ends = [0, 1, 2, 3, 4, 1000, 2047, 2048, 2049, 5000, 1 << 31, (1 << 31) - 1, u32::MAX, u32::MAX - 3];
+    let (mut ended, mut polled) = (0, 0);
+    for (step, test) in [
+        ("%r3", "lt.s32"),
+        ("%r3", "lt.u32"),
+        ("7", "lt.s32"),
+        ("-3", "lt.s32"),
+        ("1", "ne.s32"),
+        ("-1", "ne.u32"),
+        ("4", "ne.b32"),
+        ("-4", "ne.s32"),
+        ("16", "ne.s32"),
+        // These have a counter of their own.
+        ("3", "ne.s32"),
+        ("1", "le.s32"),
+        ("%r3", "ne.s32"),
+    ] {
+        for bound in ["%r2", "0", "4000"] {
+            let text = with(step, test, bound);
+            let guarded = confined(&text);
+            for from in ends {
+                for to in ends {
+                    for by in [1, 3, 0, u32::MAX, 1 << 30, (1 << 30) + 1, 4096] {
+                        if (step != "%r3" && by != 1) || (bound != "%r2" && to != 0) {
+                            continue;
+                        }
+                        let values = HashMap::from([("i", from), ("n", to), ("s", by)]);
+                        let plain = run(&text, &values, 30_000);
+                        let ran = run(&guarded, &values, 200_000);
+                        let case = format!("{step} {test} {bound}: {values:?}: {plain:?} {ran:?}");
+                        assert!(ran.between < 15_000, "{case}\n{guarded}");
+                        assert!(ran.stored.is_some() || ran.polls > 3, "{case}\n{guarded}");
+                        if plain.stored.is_some() && ran.polls <= 3 {
+                            assert_eq!(plain.stored, ran.stored, "{case}\n{guarded}");
+                            ended += 1;
+                        }
+                        polled += usize::from(ran.polls > 3);
+                    }
+                }
+            }
+        }
+    }
+    assert!(ended > 1000 && polled > 1000, "{ended} {polled}");
+}
+
+/// Breaks a text in one place, and the verifier refuses it.
+#[track_caller]
+fn refused(text: &str, from: &str, to: &str) {
+    assert!(text.contains(from), "no `{from}` in\n{text}");
+    let broken = text.replacen(from, to, 1);
+    assert!(verify(&broken).is_err(), "verified:\n{broken}");
+}
+
+#[test]
+fn a_bound_that_is_not_cut_short_as_it_has_to_be_is_refused() {
+    let text = confined(&with("%r3", "lt.s32", "%r2"));
+    let step = text.lines().find(|line| line.contains("mad.lo.s32 %bh_c0")).unwrap().trim();
+    let [_, by, turns, from] = step.trim_end_matches(';').split(", ").collect::<Vec<_>>()[..] else {
+        panic!()
+    };
+    for broken in [
+        format!("mad.lo.s32 %bh_c0, {by}, {}, {from};", CHUNK_COST_MAX),
+        format!("mad.lo.s32 %bh_c0, {by}, 0, {from};"),
+        format!("mad.lo.s32 %bh_c0, {by}, -1, {from};"),
+        format!("mad.lo.s32 %bh_c0, {from}, {turns}, {from};"),
+        format!("mad.lo.s32 %bh_c0, {by}, {turns}, {by};"),
+        format!("mad.hi.s32 %bh_c0, {by}, {turns}, {from};"),
+        format!("mad.lo.s32 %bh_c1, {by}, {turns}, {from};"),
+        format!("mad.lo.s32 %r0, {by}, {turns}, {from};"),
+    ] {
+        refused(&text, step, &broken);
+    }
+    for (from, to) in [
+        ("min.s32 %bh_c0", "max.s32 %bh_c0"),
+        ("min.s32 %bh_c0", "min.u32 %bh_c0"),
+        ("setp.lt.s32 %bh_q", "setp.lt.u32 %bh_q"),
+        ("setp.lt.s32 %bh_q", "setp.le.s32 %bh_q"),
+        ("setp.lt.s32 %bh_q", "setp.ne.s32 %bh_q"),
+        ("@%bh_q bra", "@!%bh_q bra"),
+        ("@%bh_q bra", "@%p0 bra"),
+        ("@%bh_q bra", "bra"),
+        // The step is taken once in every turn, by what the bound was made of.
+        ("    add.s32 %r0, %r0, %r2;\n", ""),
+        ("add.s32 %r0, %r0, %r2;", "add.s32 %r0, %r0, %r1;"),
+        ("add.s32 %r0, %r0, %r2;", "add.s32 %r0, %r0, 1;"),
+        ("add.s32 %r0, %r0, %r2;", "add.s32 %r0, %r0, %r2;\n    add.s32 %r0, %r0, %r2;"),
+        ("add.s32 %r0, %r0, %r2;", "add.s32 %r0, %r0, %r2;\n    add.s32 %r2, %r2, 1;"),
+        ("add.s32 %r0, %r0, %r2;", "@%p0 add.s32 %r0, %r0, %r2;"),
+        ("add.s32 %r0, %r0, %r2;", "sub.s32 %r0, %r0, %r2;"),
+        ("add.s32 %r0, %r0, %r2;", "add.s32 %r0, %r0, %r2;\n$L9:"),
+        ("bra $L0;", "bra $L1;"),
+        ("    bra $L0;", "    add.s32 %r0, %r0, %r2;\n    bra $L0;"),
+        ("    .reg .b32 %bh_c<1>;\n", ""),
+        (".reg .b32 %bh_c<1>;", ".reg .b32 %bh_c<2>;"),
+    ] {
+        refused(&text, from, to);
+    }
+}
+
+#[test]
+fn a_distance_that_is_no_multiple_of_the_step_is_refused() {
+    let text = confined(&with("-4", "ne.s32", "%r2"));
+    let least = text.lines().find(|line| line.contains("min.u32 %bh_c0")).unwrap().trim();
+    let number: u64 = least.rsplit(", ").next().unwrap().trim_end_matches(';').parse().unwrap();
+    for other in [number + 1, number - 1, number - 2, 0, 4 * CHUNK_COST_MAX - 1] {
+        refused(&text, least, &format!("min.u32 %bh_c0, %bh_c0, {other};"));
+    }
+    for (from, to) in [
+        ("or.b32 %bh_c0, %bh_c0, 3;", "or.b32 %bh_c0, %bh_c0, 1;"),
+        ("or.b32 %bh_c0, %bh_c0, 3;", "or.b32 %bh_c0, %bh_c0, 2;"),
+        ("or.b32 %bh_c0, %bh_c0, 3;", "or.b32 %bh_c0, %bh_c0, 7;"),
+        ("not.b32 %bh_c0, %bh_c0;", "neg.s32 %bh_c0, %bh_c0;"),
+        ("    add.s32 %bh_c0, %bh_c0, -1;\n", ""),
+        ("add.s32 %bh_c0, %bh_c0, %r0;", "add.s32 %bh_c0, %bh_c0, %r1;"),
+        ("add.s32 %r0, %r0, -4;", "add.s32 %r0, %r0, 4;"),
+        ("add.s32 %r0, %r0, -4;", "add.s32 %r0, %r0, -2;"),
+        ("add.s32 %r0, %r0, -4;", "add.s32 %r0, %r0, -8;"),
+        ("setp.ne.s32 %bh_q", "setp.lt.s32 %bh_q"),
+    ] {
+        refused(&text, from, to);
+    }
+}
+
+/// A loop in a loop, which goes on early.
+const NEST: &str = ".version 8.0
+.target sm_75
+.address_size 64
+.visible .entry k(.param .u32 i, .param .u32 n, .param .u32 s, .param .u64 p)
+{
+    .reg .b32 %r<8>;
+    .reg .b64 %d<8>;
+    .reg .pred %q<4>;
+    ld.param.u32 %r1, [i];
+    ld.param.u32 %r2, [n];
+    ld.param.u64 %d1, [p];
+    mov.u32 %r5, 1;
+O:
+    add.s32 %r1, %r1, 1;
+    mov.u32 %r3, 0;
+I:
+    add.s32 %r5, %r5, %r3;
+    setp.lt.s32 %q2, %r5, 0;
+    @%q2 bra SKIP;
+    add.s32 %r3, %r3, 1;
+SKIP:
+    add.s32 %r3, %r3, 1;
+    setp.le.s32 %q1, %r3, %r2;
+    @%q1 bra I;
+    setp.lt.s32 %q1, %r1, %r2;
+    @%q1 bra O;
+    st.global.u32 [%d1], %r5;
+    ret;
+}
+";
+
+#[test]
+fn a_counter_is_one_loop_s_alone_and_set_before_it_only() {
+    let text = confined(NEST);
+    assert!(text.contains("%bh_c<2>"), "{text}");
+    for (from, to) in [
+        ("%bh_c1, %bh_c1, -1;", "%bh_c0, %bh_c0, -1;"),
+        ("setp.gt.and.s32 %bh_q, %bh_c1, 0", "setp.gt.and.s32 %bh_q, %bh_c0, 0"),
+        ("setp.gt.and.s32 %bh_q, %bh_c1, 0", "setp.ge.and.s32 %bh_q, %bh_c1, 0"),
+        ("setp.gt.and.s32 %bh_q, %bh_c1, 0", "setp.gt.or.s32 %bh_q, %bh_c1, 0"),
+        ("    add.s32 %bh_c1, %bh_c1, -1;\n", ""),
+        ("add.s32 %bh_c1, %bh_c1, -1;", "add.s32 %bh_c1, %bh_c1, 1;"),
+    ] {
+        refused(&text, from, to);
+    }
+    // However often a loop turns, all its turns are bounded.
+    for counter in ["%bh_c0", "%bh_c1"] {
+        let set = text.lines().find(|line| line.contains(&format!("mov.u32 {counter}"))).unwrap().trim();
+        refused(&text, set, &format!("mov.u32 {counter}, {CHUNK_COST_MAX};"));
+        refused(&text, set, &format!("mov.u32 {counter}, 0;"));
+        refused(&text, set, &format!("mov.u32 {counter}, -1;"));
+        refused(&text, set, &format!("mov.u32 {counter}, %r0;"));
+    }
+}
+
+/// The line of a label, by what stands behind it.
+fn label_before<'a>(text: &'a str, line: &str) -> &'a str {
+    let (before, _) = text.split_once(line).unwrap();
+    before.lines().rev().find_map(|line| line.strip_suffix(':')).unwrap()
+}
+
+#[test]
+fn a_loop_with_a_counter_is_entered_at_its_beginning_only() {
+    let text = confined(NEST);
+    let first = text.lines().find(|line| line.contains("mov.u32 %bh_c0")).unwrap();
+    // From before it, to where it turns and into its middle; from behind it, likewise.
+    let turns: Vec<&str> = ["%bh_c0", "%bh_c1"]
+        .iter()
+        .map(|counter| {
+            let (_, after) = text.split_once(&format!("mov.u32 {counter}, ")).unwrap();
+            after.lines().find_map(|line| line.strip_suffix(':')).unwrap()
+        })
+        .collect();
+    let (_, poll) = text.rsplit_once("    or.b32 %bh_hi, %bh_base").unwrap();
+    let (poll, _) = poll.split_once("    bra ").unwrap();
+    let poll = format!("    or.b32 %bh_hi, %bh_base{}", poll.trim_end());
+    for turn in &turns {
+        let before = format!("    setp.lt.s32 %p0, %r0, 9;\n    @%p0 bra {turn};\n{first}");
+        refused(&text, first, &before);
+        let behind = format!("{}\n    bra {turn};\n}}\n", poll);
+        refused(&text, "    ret;\n}\n", &behind);
+    }
+    let skip = label_before(&text, "setp.le.s32").to_owned();
+    refused(&text, "    ret;\n}\n", &format!("{}\n    bra {skip};\n}}\n", poll));
+    refused(&text, first, &format!("    setp.lt.s32 %p0, %r0, 9;\n    @%p0 bra {skip};\n{first}"));
+}
+
+#[test]
+fn any_number_of_loops_in_a_row_polls_between_them() {
+    let one = "    mov.u32 %r6, 0;\nL:\n    add.s32 %r5, %r5, %r6;\n    add.s32 %r6, %r6, 1;\n    setp.lt.s32 %q1, %r6, %r2;\n    @%q1 bra L;\n";
+    let row: String = (0..200)
+        .map(|index| one.replace("L:", &format!("L{index}:")).replace("bra L", &format!("bra L{index}")))
+        .collect();
+    let (head, _) = LOOP.split_once("L:\n").unwrap();
+    let text = confined(&format!("{head}{row}    st.global.u32 [%d1], %r5;\n    ret;\n}}\n"));
+    let values = HashMap::from([("n", 2000)]);
+    let ran = run(&text, &values, 2_000_000);
+    assert!(ran.between as u64 <= PATH_COST_MAX && ran.polls > 1, "{ran:?}");
+}
+
+#[test]
+fn loops_of_every_shape_are_verified_and_have_no_cycle_without_a_poll() {
+    // Entered in the middle, gone on with from inside a loop inside, back from several places, too deep.
+    let deep: String = (0..60).map(|index| format!("D{index}:\n    add.s32 %r5, %r5, 1;\n")).collect();
+    let out: String = (0..60)
+        .rev()
+        .map(|index| format!("    setp.lt.s32 %q1, %r5, {index};\n    @%q1 bra D{index};\n"))
+        .collect();
+    for body in [
+        "    setp.lt.s32 %q1, %r1, 3;\n    @%q1 bra M;\nL:\n    add.s32 %r5, %r5, 2;\nM:\n    add.s32 %r5, %r5, 1;\n    setp.lt.s32 %q1, %r5, %r2;\n    @%q1 bra L;\n",
+        "L:\n    add.s32 %r5, %r5, 1;\nI:\n    add.s32 %r1, %r1, 1;\n    setp.lt.s32 %q1, %r1, %r2;\n    @%q1 bra L;\n    setp.lt.s32 %q1, %r5, %r2;\n    @%q1 bra I;\n",
+        "L:\n    add.s32 %r5, %r5, 1;\nI:\n    add.s32 %r1, %r1, 1;\n    setp.lt.s32 %q1, %r1, %r2;\n    @%q1 bra L;\n    setp.lt.s32 %q1, %r5, %r2;\n    @%q1 bra I;\n    setp.lt.s32 %q1, %r5, %r1;\n    @!%q1 bra L;\n",
+        "L:\n    add.s32 %r5, %r5, 1;\n    setp.lt.s32 %q1, %r5, 10;\n    @%q1 bra L;\n    setp.lt.s32 %q1, %r5, %r2;\n    @%q1 bra L;\n    setp.gt.s32 %q1, %r5, 100;\n    @%q1 bra E;\n    bra L;\nE:\n",
+        "L:\n    setp.lt.s32 %q1, %r5, 10;\n    @%q1 bra X;\nY:\n    add.s32 %r5, %r5, 1;\n    bra L;\nX:\n    setp.lt.s32 %q1, %r1, 10;\n    @%q1 bra Y;\n",
+        "    bra T;\nL:\n    add.s32 %r5, %r5, 1;\nT:\n    setp.lt.s32 %q1, %r5, 10;\n    @%q1 bra L;\n",
+        &format!("{deep}{out}"),
+    ] {
+        let (head, _) = LOOP.split_once("L:\n").unwrap();
+        confined(&format!("{head}{body}    st.global.u32 [%d1], %r5;\n    ret;\n}}\n"));
+    }
+}
