@@ -61,8 +61,8 @@
 //! ld.const.f32 %r2, [%bh_a];
 //! ```
 //!
-//! The prologue loads the hidden parameters into `%bh_base`, `%bh_loadmask` and `%bh_storemask`, zeroes the local
-//! variable, and, where there is shared memory, sets `%bh_low` and `%bh_top` to where the entry's shared
+//! The prologue loads the hidden parameters into `%bh_base`, `%bh_loadmask` and `%bh_storemask`, and, where there is
+//! shared memory, sets `%bh_low` and `%bh_top` to where the entry's shared
 //! variables begin and end, and has all threads of the block zero what lies between, ending with `bar.sync 0`. Shared accesses off one register between which a thread cannot turn away are a
 //! *run*: they are clamped together, to where the whole run is inside, so ptxas computes one clamp for all. A
 //! run's span is never more than the entry's static variables hold, or, where it has dynamic shared memory, than

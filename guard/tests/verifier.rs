@@ -240,8 +240,26 @@ fn the_prologue_has_to_be_whole() {
     broken("[__bh_load]", "[__bh_store]", why);
     broken("    ld.param.u32 %bh_base", "    mov.u32 %r0, 1;\n    ld.param.u32 %bh_base", why);
     broken("    ld.param.u32 %bh_base", "$L7:\n    ld.param.u32 %bh_base", why);
+}
+
+#[test]
+fn local_memory_is_zeroed_on_every_path_to_an_access() {
+    let why = "local memory that may not have been zeroed";
     broken("    st.local.b32 [l+16], %bh_zero;\n", "", why);
     broken("[l], {%bh_zero, %bh_zero, %bh_zero, %bh_zero}", "[l], {%bh_zero, %bh_zero, %bh_zero, %r0}", why);
+    broken("    mov.b32 %bh_zero, 0;\n    st.local", "    mov.b32 %bh_zero, 1;\n    st.local", why);
+    let around = "    setp.eq.u32 %p0, %r0, 0;\n    @%p0 bra $L9;\n    mov.b32 %bh_zero, 0;\n    st.local.v4";
+    let text = confined().replacen("    mov.b32 %bh_zero, 0;\n    st.local.v4", around, 1);
+    let (before, after) = text.split_once("[l+16], %bh_zero;\n").unwrap();
+    let (next, rest) = after.split_once('\n').unwrap();
+    for text in [
+        // A branch goes around it, one way and the other.
+        format!("{before}[l+16], %bh_zero;\n$L9:\n{next}\n{rest}"),
+        format!("{before}[l+16], %bh_zero;\n    bra $L9;\n$L9:\n{next}\n{rest}"),
+    ] {
+        let found = findings(&text);
+        assert!(found.iter().any(|finding| finding.contains(why)), "{found:?}\n{text}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::confine::scope::Scopes;
 use crate::confine::shared::Shared;
 use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
-use crate::confine::{access, arguments, assign, data, generic, poll, prologue, roots};
+use crate::confine::{access, arguments, assign, data, generic, locals, poll, prologue, roots};
 use crate::facts::{Facts, Proof, SharedKey};
 use crate::limits::{NAME_BYTES_MAX, PARAMETER_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX};
 use crate::names::{self, Class};
@@ -91,10 +91,13 @@ pub(super) fn confine<'a>(
         }
         let zeroed = assign::unassigned(&confined, report);
         let zeroes = assign::zeroes(&zeroed, function.span);
-        let zeroed_first: Vec<Statement> = zeroes.chain(confined).collect();
+        let mut zeroed_first: Vec<Statement> = zeroes.chain(confined).collect();
+        if let Some(place) = locals::place(&zeroed_first) {
+            zeroed_first.splice(place..place, prologue::zero_locals(&variables, function.span));
+        }
         let mut looking = poll::insert(&zeroed_first, is_fast);
         let mut statements = prologue::declarations(&scopes, looking.counters, &variables);
-        statements.extend(prologue::instructions(&variables, looking.starts, function.span));
+        statements.extend(prologue::instructions(looking.starts, function.span));
         statements.extend(shared.prologue(function.span));
         statements.append(&mut looking.statements);
         (statements, zeroed)

@@ -13,6 +13,7 @@ mod data;
 mod entry;
 mod flatten;
 mod generic;
+mod locals;
 mod origin;
 mod poll;
 mod prologue;

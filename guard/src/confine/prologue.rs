@@ -57,9 +57,8 @@ pub(super) fn declarations(
         .collect()
 }
 
-/// The instructions: the hidden parameters are loaded, then what the polls start from, and the local variable is
-/// zeroed, since it lies in memory where another session's threads have been.
-pub(super) fn instructions(variables: &[(Variable, Symbol)], looks: bool, span: Span) -> Vec<Statement> {
+/// The instructions: the hidden parameters are loaded, then the flag that looks look at.
+pub(super) fn instructions(looks: bool, span: Span) -> Vec<Statement> {
     let hidden = names::HIDDEN_REGISTERS.iter().zip(names::HIDDEN_PARAMETERS);
     let mut statements: Vec<Statement> = hidden
         .map(|(register, parameter)| {
@@ -70,6 +69,12 @@ pub(super) fn instructions(variables: &[(Variable, Symbol)], looks: bool, span: 
     if looks {
         statements.extend(poll::start());
     }
+    statements
+}
+
+/// The local variable is zeroed, since it lies in memory where another session's threads have been.
+pub(super) fn zero_locals(variables: &[(Variable, Symbol)], span: Span) -> Vec<Statement> {
+    let mut statements = Vec::new();
     let locals = variables.iter().filter(|(_, symbol)| symbol.space == Space::Local);
     for (variable, symbol) in locals {
         let zero = || self::register("%bh_zero");

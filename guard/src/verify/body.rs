@@ -15,6 +15,9 @@ use crate::operands;
 use crate::report::{Reason, Report};
 use crate::table::{self, Row, Treatment};
 
+/// Stands among the registers that are written for the local variable, once it is zeroed.
+const ZEROED: &str = "%bh_zeroed";
+
 /// What every launch of a body has to give.
 #[derive(Default)]
 pub(super) struct Terms<'a> {
@@ -162,6 +165,11 @@ impl<'a> Pass<'a> {
         if let Some(after) = self.looks.look(here).or_else(|| self.looks.poll(here)) {
             return Ok(Some(after));
         }
+        if let Some((after, count)) = declarations::zeroes_local(&self.declared, here) {
+            self.looks.more(count as u64)?;
+            self.flow.write(ZEROED);
+            return Ok(Some(after));
+        }
         if let Some(opening) = self.looks.opening(here) {
             for statement in opening.sets {
                 let Statement::Instruction(instruction) = statement else { continue };
@@ -200,7 +208,12 @@ impl<'a> Pass<'a> {
             || instruction.operands.iter().any(is_reserved_symbol);
         self.assigned(reads, writes)?;
         self.go(row, instruction, writes)?;
-        match access::decode(row, instruction)? {
+        let access = access::decode(row, instruction)?;
+        if access.as_ref().is_some_and(|access| access.space == Space::Local) && !self.flow.is_written(ZEROED)
+        {
+            return Err(unverified("local memory that may not have been zeroed"));
+        }
+        match access {
             None if reserved => {
                 // Its access decides whether it stands here rightly; no sequence is longer than six.
                 self.lead.push(instruction);

@@ -149,7 +149,7 @@ fn declare<'a>(variable: &'a Variable, declared: &mut Declared<'a>, report: &mut
     }
 }
 
-/// The hidden parameters are loaded before anything else, and the local variable is zeroed, every byte of it.
+/// The hidden parameters are loaded before anything else, then the flag where anything looks at it.
 fn prologue<'a>(
     declared: &mut Declared<'_>,
     statements: &'a [Statement],
@@ -162,24 +162,31 @@ fn prologue<'a>(
         declared.looks = true;
         rest = after;
     }
-    let mut expected: Vec<String> = Vec::new();
-    if let Some((name, extent)) = declared.local {
-        expected.push("mov.b32 %bh_zero, 0".to_owned());
-        let mut at = 0;
-        while at < extent.bytes {
-            let address = if at == 0 { format!("[{name}]") } else { format!("[{name}+{at}]") };
-            let (bytes, store) = match extent.bytes - at {
-                16.. => {
-                    (16, format!("st.local.v4.b32 {address}, {{%bh_zero, %bh_zero, %bh_zero, %bh_zero}}"))
-                }
-                4.. => (4, format!("st.local.b32 {address}, %bh_zero")),
-                _ => (1, format!("st.local.b8 {address}, %bh_zero")),
-            };
-            expected.push(store);
-            at += bytes;
-        }
+    rest
+}
+
+/// What is left after the local variable is zeroed, every byte of it, where that stands here; and how many
+/// instructions that takes.
+pub(super) fn zeroes_local<'a>(
+    declared: &Declared<'_>,
+    statements: &'a [Statement],
+) -> Option<(&'a [Statement], usize)> {
+    let (name, extent) = declared.local?;
+    let rest = looks::strip(statements, &["mov.b32 %bh_zero, 0"])?;
+    let mut lines = Vec::new();
+    let mut at = 0;
+    while at < extent.bytes {
+        let address = if at == 0 { format!("[{name}]") } else { format!("[{name}+{at}]") };
+        let (bytes, store) = match extent.bytes - at {
+            16.. => (16, format!("st.local.v4.b32 {address}, {{%bh_zero, %bh_zero, %bh_zero, %bh_zero}}")),
+            4.. => (4, format!("st.local.b32 {address}, %bh_zero")),
+            _ => (1, format!("st.local.b8 {address}, %bh_zero")),
+        };
+        lines.push(store);
+        at += bytes;
     }
-    take_lines(expected, rest, report)
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    Some((looks::strip(rest, &lines)?, lines.len() + 1))
 }
 
 /// Takes these lines off the front of a body, which has to begin with them.

@@ -233,6 +233,13 @@ impl<'a> Looks<'a> {
         Some(rest)
     }
 
+    /// So many instructions of the guard's own stand here.
+    pub(super) fn more(&mut self, count: u64) -> Result<(), Reason> {
+        self.polled = false;
+        self.cost = self.cost.saturating_add(count);
+        self.does(count)
+    }
+
     /// More is done.
     fn does(&mut self, cost: u64) -> Result<(), Reason> {
         self.path = self.path.plus(cost);
