@@ -65,4 +65,4 @@ pub const CHUNK_COST_MAX: u64 = 1 << 17;
 /// What a thread may do on any path between two looks.
 pub const PATH_COST_MAX: u64 = 1 << 19;
 /// What a thread of a fast version may do in all where it never looks: launches are bounded instead.
-pub const SHORT_COST_MAX: u64 = 256;
+pub const SHORT_COST_MAX: u64 = 1024;

@@ -145,7 +145,8 @@ fn a_fast_version_polls_as_its_entry_does_and_looks_at_nothing_where_it_is_short
     let verified = verify(&text).unwrap();
     assert_eq!(verified.entries()[0].fast.as_ref().unwrap().work, 2 * 8 + 7);
     // Where it does much, it looks.
-    let more = STRAIGHT.replace("    st.", &format!("{}    st.", "    add.u32 %r3, %r3, %r1;\n".repeat(300)));
+    let more =
+        STRAIGHT.replace("    st.", &format!("{}    st.", "    add.u32 %r3, %r3, %r1;\n".repeat(1100)));
     let text = with_fast_version(&more);
     let (_, fast) = text.split_once("__bh_fast_k").unwrap();
     assert_eq!(exits(fast), 1, "{text}");

@@ -43,7 +43,7 @@ for test in ${*:-$tests}; do
     if [ $code -eq 0 ]; then printf 'pass    %-18s %s\n' "$test" "$line"
     else printf 'FAILED  %-18s code %s %s\n' "$test" "$code" "$line"; grep -vE '^\s*$' "$log" | tail -n 60; ended=1; fi
     # What the tests measured on the way.
-    grep -E 'severed after|stopped after|told after|gone after|moved after|rounds beside|took |longest|attacks' "$log" | sed 's/^/        /' | head -n 12
+    grep -E 'severed after|stopped after|told after|gone after|later$|moved after|rounds beside|took |longest|attacks' "$log" | sed 's/^/        /' | head -n 12
     rm -f "$log"
 done
 exit $ended

@@ -64,6 +64,9 @@ fn a_kernel_that_runs_for_longer_than_it_may_ends_its_session_and_no_other() {
     let start = Instant::now();
     until("the session is told", || runaway.session.status().is_err());
     println!("told after {:?}", start.elapsed());
+    let start = Instant::now();
+    neighbour.work();
+    println!("a neighbour's kernel ran to its end {:?} later", start.elapsed());
     assert_eq!(runaway.session.status().unwrap_err().code, ErrorCode::LaunchTimeout);
     assert!(kernel.log().contains("`persist` ran for"), "{}", kernel.log());
     neighbour.work();
@@ -84,6 +87,8 @@ fn closing_a_session_ends_its_kernels_and_gives_everything_back() {
     let stored = runs_away(&runaway);
     let start = Instant::now();
     drop((stored, runaway));
+    neighbour.work();
+    println!("a neighbour's kernel ran to its end {:?} later", start.elapsed());
     let after = kernel.without(&["runaway"]);
     println!("stopped after {:?}", start.elapsed());
     assert_eq!(after.charged_bytes, before.charged_bytes);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bulkhead_client::{ErrorCode, Moment, Parameters, SturdyToken, Uses};
+use bulkhead_client::{ErrorCode, Moment, SturdyToken, Uses};
 use bulkhead_tests::{
     kernel::Kernel,
     patience::until,

@@ -298,25 +298,29 @@ fn opening(how: &How<'_>, counter: &str) -> Vec<Statement> {
     match how {
         How::Polls => Vec::new(),
         How::Counts(turns) => vec![at("mov", &["u32"], vec![c(), number(i128::from(*turns))])],
-        How::Steps { test, register: stepped, step, bound, turns } => {
+        How::Steps { test, register: stepped, offset, step, bound, turns } => {
             let (stepped, bound) = (register(stepped), (*bound).clone());
             let turns = i128::from(*turns);
             let differs = test.modifiers.first().is_some_and(|modifier| modifier == "ne");
             match step {
                 Operand::Integer(step) if differs => {
                     let down = *step < 0;
-                    let ends = if down {
-                        vec![c(), stepped.clone(), bound]
-                    } else {
-                        vec![c(), bound, stepped.clone()]
+                    let mut lines = Vec::new();
+                    let tested = match offset {
+                        Some(offset) => {
+                            lines.push(at("add", &["s32"], vec![c(), register(offset), stepped.clone()]));
+                            c()
+                        }
+                        None => stepped.clone(),
                     };
+                    let ends = if down { vec![c(), tested, bound] } else { vec![c(), bound, tested] };
                     let least = turns * step.abs() - 1;
-                    let mut lines = vec![
+                    lines.extend([
                         at("sub", &["s32"], ends),
                         at("add", &["s32"], vec![c(), c(), number(-1)]),
                         at("min", &["u32"], vec![c(), c(), number(least)]),
                         at("or", &["b32"], vec![c(), c(), number(step.abs() - 1)]),
-                    ];
+                    ]);
                     if down {
                         lines.push(at("not", &["b32"], vec![c(), c()]));
                         lines.push(at("add", &["s32"], vec![c(), c(), stepped]));

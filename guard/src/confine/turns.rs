@@ -28,7 +28,15 @@ pub(super) enum How<'a> {
     /// After so many turns.
     Counts(u64),
     /// After so many turns, when a register has taken so many steps.
-    Steps { test: &'a Instruction, register: &'a str, step: &'a Operand, bound: &'a Operand, turns: u64 },
+    Steps {
+        test: &'a Instruction,
+        register: &'a str,
+        /// What the test adds to it before it compares.
+        offset: Option<&'a str>,
+        step: &'a Operand,
+        bound: &'a Operand,
+        turns: u64,
+    },
 }
 
 /// A loop.
@@ -187,13 +195,30 @@ fn steps(statements: &[Statement]) -> Option<How<'_>> {
         Operand::Register(name) => is_word(name) && !writes.contains_key(name.as_str()),
         _ => false,
     };
-    let (1, stepped) = *writes.get(register.as_str())? else { return None };
-    let add = at(stepped).filter(|add| add.opcode == "add" && stepped < tested)?;
-    let [_, Operand::Register(from), step] = add.operands.as_slice() else { return None };
-    let plain = matches!(add.modifiers.as_slice(), [ty] if ty == "s32" || ty == "u32");
-    let fits = plain && from == register && is_word(register) && is_fixed(step) && is_fixed(bound);
+    let added = |register: &str, before: usize| {
+        let (1, index) = *writes.get(register)? else { return None };
+        let add = at(index).filter(|add| add.opcode == "add" && index < before)?;
+        let plain = matches!(add.modifiers.as_slice(), [ty] if ty == "s32" || ty == "u32");
+        plain.then_some((index, add.operands.get(1)?, add.operands.get(2)?))
+    };
+    let (stepped, from, step) = added(register, tested)?;
+    // What is tested may be what is stepped and something fixed.
+    let (register, offset, from, step) = match (from, step) {
+        (Operand::Register(from), _) if from == register => (register, None, from, step),
+        (Operand::Register(one), Operand::Register(other)) => {
+            let (register, offset) =
+                if writes.contains_key(one.as_str()) { (one, other) } else { (other, one) };
+            let (_, from, step) = added(register, stepped)?;
+            let Operand::Register(from) = from else { return None };
+            (!writes.contains_key(offset.as_str()) && is_word(offset)).then_some(())?;
+            (register, Some(offset.as_str()), from, step)
+        }
+        _ => return None,
+    };
+    let fits = from == register && is_word(register) && is_fixed(step) && is_fixed(bound);
     let modifiers: Vec<&str> = test.modifiers.iter().map(String::as_str).collect();
     let tests = match (modifiers.as_slice(), step) {
+        (["lt", ..], _) if offset.is_some() => false,
         (["lt", "s32" | "u32"], Operand::Integer(step)) => *step != 0 && step.abs() < 1 << 30,
         (["lt", "s32" | "u32"], _) => true,
         (["ne", "s32" | "u32" | "b32"], Operand::Integer(step)) => {
@@ -201,7 +226,7 @@ fn steps(statements: &[Statement]) -> Option<How<'_>> {
         }
         _ => false,
     };
-    (fits && tests).then_some(How::Steps { test, register, step, bound, turns: 1 })
+    (fits && tests).then_some(How::Steps { test, register, offset, step, bound, turns: 1 })
 }
 
 /// Says how often each loop turns before it polls: so often that a poll does not show, and as seldom as it has to.

@@ -84,6 +84,7 @@ pub(super) fn opening(statements: &[Statement], number: u32) -> Option<Opening<'
             let turns = u64::try_from(turns).ok().filter(|turns| (1..1 << 31).contains(turns))?;
             bounded(register, Way::Times(step, turns), set, statements, &counter)?
         }
+        "add" if word(first, 2).is_some() => multiple(statements, &counter)?,
         "add" => {
             let (register, far) = (word(first, 1)?, integer(first, 2)?);
             let set = format!("add.s32 {counter}, {register}, {far}");
@@ -116,38 +117,44 @@ fn bounded<'a>(
     Some((By::Step { register, test, way }, lines))
 }
 
-/// The counter is a multiple of the step away from the register: one whose low bits are ones, and one more.
+/// The counter is a multiple of the step away from the register: one whose low bits are ones, and one more. What that is
+/// made from, how far it is to the tenant's bound, may be anything.
 fn multiple<'a>(statements: &'a [Statement], counter: &str) -> Option<(By<'a>, Vec<String>)> {
     let at = |index: usize| match statements.get(index) {
         Some(Statement::Instruction(instruction)) => Some(instruction),
         _ => None,
     };
     let first = at(0)?;
-    let (least, ones) = (integer(at(2)?, 2)?, integer(at(3)?, 2)?);
+    let mut lines = Vec::with_capacity(7);
+    if first.opcode == "add" {
+        lines.push(format!("add.s32 {counter}, {}, {}", word(first, 1)?, word(first, 2)?));
+    }
+    let of = |instruction, index| match lines.len() {
+        1 if matches!(operand(instruction, index), Some(Operand::Register(name)) if name == counter) => {
+            Some(counter.to_owned())
+        }
+        _ => bound(instruction, index),
+    };
+    let distance = at(lines.len())?;
+    let distance = format!("sub.s32 {counter}, {}, {}", of(distance, 1)?, of(distance, 2)?);
+    lines.push(distance);
+    let (least, ones) = (integer(at(lines.len() + 1)?, 2)?, integer(at(lines.len() + 2)?, 2)?);
     let (far, of) = (least.checked_add(1)?, ones.checked_add(1)?);
     let fits = (1..1 << 31).contains(&far) && (1..1 << 31).contains(&of);
     (fits && u64::try_from(of).is_ok_and(u64::is_power_of_two) && far % of == 0).then_some(())?;
-    let down = at(4)?.opcode == "not";
-    let mut lines;
-    let (register, far) = if down {
-        let (register, bound) = (word(first, 1)?, bound(first, 2)?);
-        lines = vec![format!("sub.s32 {counter}, {register}, {bound}")];
-        (register, -far)
-    } else {
-        let (bound, register) = (bound(first, 1)?, word(first, 2)?);
-        lines = vec![format!("sub.s32 {counter}, {bound}, {register}")];
-        (register, far)
-    };
     lines.push(format!("add.s32 {counter}, {counter}, -1"));
     lines.push(format!("min.u32 {counter}, {counter}, {least}"));
     lines.push(format!("or.b32 {counter}, {counter}, {ones}"));
+    let down = at(lines.len())?.opcode == "not";
     if down {
         lines.push(format!("not.b32 {counter}, {counter}"));
-        lines.push(format!("add.s32 {counter}, {counter}, {register}"));
-    } else {
-        lines.push(format!("add.s32 {counter}, {counter}, {register}"));
+    }
+    let register = word(at(lines.len())?, 2)?;
+    lines.push(format!("add.s32 {counter}, {counter}, {register}"));
+    if !down {
         lines.push(format!("add.s32 {counter}, {counter}, 1"));
     }
+    let far = if down { -far } else { far };
     Some((By::Step { register, test: Test::Differs, way: Way::Multiple(far, of) }, lines))
 }
 
@@ -215,6 +222,10 @@ fn integer(instruction: &Instruction, index: usize) -> Option<i128> {
         Some(Operand::Integer(value)) => Some(*value),
         _ => None,
     }
+}
+
+fn operand(instruction: &Instruction, index: usize) -> Option<&Operand> {
+    instruction.operands.get(index)
 }
 
 /// The tenant's 32-bit register that an operand is.
