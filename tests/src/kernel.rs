@@ -61,6 +61,8 @@ impl Kernel {
         let log = File::create(place.path().join("log")).expect("a file for the kernel's log");
         let mut command = process::bulkhead(&["serve", "--with-parent", "--backend", backend]);
         command.arg("--runtime-directory").arg(place.path().join("run"));
+        // What was compiled for other tests is not there.
+        command.env("XDG_CACHE_HOME", place.path().join("cache"));
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         command.envs(level.map(|level| ("BULKHEAD_LOG", level)));
         let child = command.spawn().expect("the kernel starts");
