@@ -377,6 +377,23 @@ fn any_number_of_loops_in_a_row_polls_between_them() {
     let values = HashMap::from([("n", 2000)]);
     let ran = run(&text, &values, 2_000_000);
     assert!(ran.between as u64 <= PATH_COST_MAX && ran.polls > 1, "{ran:?}");
+    // Without the polls between them it is too much.
+    let (start, end) = ("    or.b32 %bh_hi, %bh_base", "    @%bh_q exit;\n");
+    let stands_alone = |at: &usize| {
+        let behind = text[*at..].find(end).map(|found| at + found + end.len());
+        behind.is_some_and(|behind| !text[behind..].starts_with("    bra "))
+    };
+    // The first is the prologue's, whose look stands further down.
+    let alone: Vec<usize> =
+        text.match_indices(start).map(|(at, _)| at).skip(1).filter(stands_alone).collect();
+    assert!(!alone.is_empty(), "{text}");
+    let mut without = text.clone();
+    for at in alone.into_iter().rev() {
+        let poll = &text[at..at + text[at..].find(end).unwrap() + end.len()];
+        assert_eq!(poll.lines().count(), 8, "{poll}");
+        without.replace_range(at..at + poll.len(), "");
+    }
+    assert!(verify(&without).is_err(), "verified without a poll");
 }
 
 #[test]
