@@ -291,6 +291,7 @@ const NEST: &str = ".version 8.0
     ld.param.u32 %r2, [n];
     ld.param.u64 %d1, [p];
     mov.u32 %r5, 1;
+    mov.u32 %r3, 0;
 O:
     add.s32 %r1, %r1, 1;
     mov.u32 %r3, 0;
@@ -324,7 +325,15 @@ fn a_counter_is_one_loop_s_alone_and_set_before_it_only() {
     ] {
         refused(&text, from, to);
     }
-    // However often a loop turns, all its turns are bounded.
+    // However often a loop turns, all its turns are bounded, be the path short or not.
+    let one = confined(&with("1", "le.s32", "%r2"));
+    let set = one.lines().find(|line| line.contains("mov.u32 %bh_c0")).unwrap().trim();
+    let turns = |turns: u64| format!("mov.u32 %bh_c0, {turns};");
+    verify(&one.replacen(set, &turns(CHUNK_COST_MAX / 8), 1)).unwrap();
+    for most in [CHUNK_COST_MAX / 3, CHUNK_COST_MAX / 2] {
+        assert!(most * 5 < PATH_COST_MAX);
+        refused(&one, set, &turns(most));
+    }
     for counter in ["%bh_c0", "%bh_c1"] {
         let set = text.lines().find(|line| line.contains(&format!("mov.u32 {counter}"))).unwrap().trim();
         refused(&text, set, &format!("mov.u32 {counter}, {CHUNK_COST_MAX};"));
