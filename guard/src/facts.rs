@@ -84,6 +84,8 @@ pub(crate) struct PointerProof<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SharedProof<'a> {
     pub(crate) variable: &'a str,
+    /// How far into the variable it begins at least, in bytes.
+    pub(crate) start: u64,
     /// In any block, in bytes from the variable's first.
     pub(crate) end: u64,
     /// The same: a constant, and multiples of `%tid.x`, `%tid.y` and `%tid.z`.
@@ -264,8 +266,8 @@ impl<'a> Facts<'a> {
                 let from_zero = |number: i128| u64::try_from(number).ok();
                 let [x, y, z] = fact.most.by.map(from_zero);
                 let most = (from_zero(fact.most.constant + offset + bytes)?, [x?, y?, z?]);
-                let proof = SharedProof { variable, end: from_zero(high + bytes)?, most };
-                (low >= 0).then_some(Proof::Shared(proof))
+                let (start, end) = (from_zero(low)?, from_zero(high + bytes)?);
+                Some(Proof::Shared(SharedProof { variable, start, end, most }))
             }
             _ => None,
         }
@@ -649,7 +651,7 @@ mod tests {
             facts.learn(instruction);
         }
         match last.expect("the body has an access")? {
-            Proof::Shared(SharedProof { variable: "tile", end, most: (constant, by) }) => {
+            Proof::Shared(SharedProof { variable: "tile", start: _, end, most: (constant, by) }) => {
                 Some((end, constant, by))
             }
             proof => unreachable!("{proof:?}"),

@@ -53,6 +53,12 @@
 //! and.b32 %bh_s, %bh_s, -4;
 //! st.shared.f32 [%bh_s+12], %r2;
 //!
+//! mov.b32 %bh_s, %r4;                                         or, where all is one small variable: at most so far
+//! add.s32 %bh_s, %bh_s, -4;                                   behind the first byte of its bounds
+//! and.b32 %bh_s, %bh_s, 2032;
+//! or.b32 %bh_s, %bh_s, %bh_low;
+//! st.shared.f32 [%bh_s+12], %r2;
+//!
 //! mov.b64 %bh_o, variable;                                    local and constant, by register
 //! sub.s64 %bh_a, %d4, %bh_o;
 //! min.u64 %bh_a, %bh_a, 60;                                   bytes of the variable less those of the access
@@ -67,6 +73,8 @@
 //! *run*: they are clamped together, to where the whole run is inside, so ptxas computes one clamp for all. A
 //! run's span is never more than the entry's static variables hold, or, where it has dynamic shared memory, than
 //! every launch gives: whoever launches an entry gives it at least [`VerifiedEntry::dynamic_shared_min`].
+//! The bounds of a single variable may begin further on than it does: small ones are laid out as one so that their first
+//! byte lies at a multiple of a power of two in the block's shared memory, and a mask leaves what is inside as it is.
 //!
 //! # Fast versions
 //! An entry may be followed by its *fast version*, `__bh_fast_` and its name, declared alike. There an access may also be

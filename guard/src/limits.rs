@@ -50,6 +50,9 @@ pub const SHARED_TERMS_MAX: usize = 16;
 /// How far from a pointer into a window an access may reach that is left alone: the guard zones are as wide, and take
 /// whatever half of the slot the window is of.
 pub const REACH_BYTES: u64 = 64 << 30;
+/// Where a block's shared memory begins since sm_90: what comes first is the system's. Where that is not so, accesses
+/// stay inside the block's all the same, but not where they were meant.
+pub const SHARED_BASE: u64 = 1024;
 /// Bytes of shared memory that a block can have at most, in which an offset can make sense.
 pub const SHARED_BYTES_MAX: u64 = 256 << 10;
 /// Bytes that a run of shared accesses may span on the strength of a launch giving that much.

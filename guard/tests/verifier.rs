@@ -13,7 +13,7 @@ const SOURCE: &str = ".version 8.0
     .reg .b32 %r<8>;
     .reg .b64 %d<8>;
     .reg .pred %q<2>;
-    .shared .align 16 .b8 s[64];
+    .shared .align 16 .b8 s[8192];
     .local .align 8 .b8 l[24];
     ld.param.u64 %d1, [p];
     ld.param.u32 %r1, [n];
@@ -331,7 +331,7 @@ fn a_shared_clamp_that_does_not_hold_is_refused() {
     broken("min.u32 %bh_s, %bh_s, %bh_lo;", "min.u32 %bh_s, %bh_s, %bh_top;", SEQUENCE);
     broken("min.u32 %bh_s, %bh_s, %bh_lo;", "min.s32 %bh_s, %bh_s, %bh_lo;", SEQUENCE);
     broken("%bh_lo, %bh_top, 4", "%bh_lo, %bh_top, 3", SEQUENCE);
-    broken("%bh_lo, %bh_top, 4", "%bh_lo, %bh_top, 65", SEQUENCE);
+    broken("%bh_lo, %bh_top, 4", "%bh_lo, %bh_top, 8193", SEQUENCE);
     broken("st.shared.u32 [%bh_s]", "st.shared.u32 [%bh_s+4]", SEQUENCE);
     broken("st.shared.u32 [%bh_s]", "st.shared.u32 [%bh_s+-4]", SEQUENCE);
     broken("st.shared.u32 [%bh_s]", "st.shared.u64 [%bh_s]", SEQUENCE);
@@ -339,23 +339,67 @@ fn a_shared_clamp_that_does_not_hold_is_refused() {
 }
 
 #[test]
+fn a_mask_that_lets_go_of_shared_memory_is_refused() {
+    let source = SOURCE
+        .replace("s[8192]", "s[1500]")
+        .replace("[%r3], %r1;", "[%r3+8], %r1;\n    st.shared.u32 [%r3], %r1;");
+    let text = print(&parse(&source).and_then(|module| confine(&module)).unwrap());
+    assert_eq!(findings(&text), [""; 0]);
+    let broken = |from: &str, to: &str, why: &str| {
+        let changed = text.replacen(from, to, 1);
+        assert_ne!(changed, text, "{from} in\n{text}");
+        let found = findings(&changed);
+        assert!(found.iter().any(|finding| finding.contains(why)), "{to}: {found:?}");
+    };
+    let mask = "and.b32 %bh_s, %bh_s, 2032;\n    or.b32 %bh_s, %bh_s, %bh_low;";
+    for other in ["4092", "2045", "2056", "-4", "2042", "%r0"] {
+        broken(mask, &mask.replace("2032", other), SEQUENCE);
+    }
+    for other in ["%bh_top", "%bh_lo", "%r0"] {
+        broken(mask, &mask.replace("%bh_low", other), if other == "%r0" { "" } else { SEQUENCE });
+    }
+    broken(mask, &mask.replace("or.b32", "xor.b32"), SEQUENCE);
+    broken(&format!("    {mask}\n"), "", SEQUENCE);
+    broken("    or.b32 %bh_s, %bh_s, %bh_low;\n", "", SEQUENCE);
+    broken("st.shared.u32 [%bh_s+8]", "st.shared.u32 [%bh_s+32]", SEQUENCE);
+    broken("st.shared.u32 [%bh_s+8]", "st.shared.u32 [%bh_s+6]", SEQUENCE);
+    broken("st.shared.u32 [%bh_s+8]", "st.shared.u32 [%bh_s+-4]", SEQUENCE);
+    broken("st.shared.u32 [%bh_s+8]", "st.shared.u64 [%bh_s+12]", SEQUENCE);
+    // A smaller variable, or bounds that begin elsewhere than they say.
+    broken("s[3088]", "s[3072]", SEQUENCE);
+    let bounds = "mov.b32 %bh_low, s+1024;\n    add.s32 %bh_top, %bh_low, 2064;";
+    for (start, covered) in [(1032, 2056), (1024, 2080), (1040, 2064), (4096, 0), (3088, 0)] {
+        let other = format!("mov.b32 %bh_low, s+{start};\n    add.s32 %bh_top, %bh_low, {covered};");
+        broken(bounds, &other, "");
+    }
+    broken(bounds, "mov.b32 %bh_low, s+1056;\n    add.s32 %bh_top, %bh_low, 2032;", SEQUENCE);
+    // What comes before the bounds is not zeroed.
+    for access in ["st.shared.u32 [s], %r0", "ld.shared.u32 %r0, [s+1020]"] {
+        let why = "an access outside its variable";
+        broken("    mov.u64 %d1, l;\n", &format!("    {access};\n    mov.u64 %d1, l;\n"), why);
+    }
+    let proven = text.replace("mov.u32 %r2, s+1024", "mov.u32 %r2, s+1020");
+    assert!(findings(&proven).iter().any(|finding| finding.contains("an access outside its variable")));
+}
+
+#[test]
 fn the_bounds_of_shared_memory_have_to_be_computed() {
-    broken("    mov.b32 %bh_low, s;\n    add.s32 %bh_top, %bh_low, 64;\n", "", SEQUENCE);
-    broken("add.s32 %bh_top, %bh_low, 64;", "add.s32 %bh_top, %bh_low, 65;", SEQUENCE);
+    broken("    mov.b32 %bh_low, s;\n    add.s32 %bh_top, %bh_low, 8192;\n", "", SEQUENCE);
+    broken("add.s32 %bh_top, %bh_low, 8192;", "add.s32 %bh_top, %bh_low, 8193;", SEQUENCE);
     broken("mov.b32 %bh_low, s;", "mov.b32 %bh_low, l;", SEQUENCE);
     broken("mov.b32 %bh_low, s;", "mov.b32 %bh_low, 0;", SEQUENCE);
     broken(".shared .align 16", ".shared .align 8", "a shared variable that is not aligned");
     // A variable that counts twice would make room for a span that is not there.
-    let bounds = "    add.s32 %bh_top, %bh_low, 64;\n";
-    let again = "    mov.b32 %bh_s, s;\n    min.u32 %bh_low, %bh_low, %bh_s;\n    add.s32 %bh_s, %bh_s, 64;\n    \
+    let bounds = "    add.s32 %bh_top, %bh_low, 8192;\n";
+    let again = "    mov.b32 %bh_s, s;\n    min.u32 %bh_low, %bh_low, %bh_s;\n    add.s32 %bh_s, %bh_s, 8192;\n    \
                  max.u32 %bh_top, %bh_top, %bh_s;\n";
     broken(bounds, &format!("{bounds}{again}"), "the prologue lacks");
 }
 
 #[test]
 fn a_prologue_that_leaves_shared_memory_as_it_was_is_refused() {
-    // Of 64 bytes, and of 66, whose last ones are zeroed by bytes.
-    for source in [SOURCE.to_owned(), SOURCE.replace("s[64]", "s[66]")] {
+    // Of whole vectors, and of two bytes more, whose last ones are zeroed by bytes.
+    for source in [SOURCE.to_owned(), SOURCE.replace("s[8192]", "s[8194]")] {
         let text = print(&parse(&source).and_then(|module| confine(&module)).unwrap());
         assert_eq!(findings(&text), [""; 0]);
         let start = text.find("    mov.u32 %bh_hi, %tid.z;").unwrap();
@@ -427,7 +471,7 @@ fn what_dynamic_shared_memory_has_to_hold_is_told() {
 #[test]
 fn an_access_by_symbol_outside_its_variable_is_refused() {
     let why = "an access outside its variable";
-    for access in ["st.shared.u32 [s+64], %r0", "ld.shared.u32 %r0, [s+-4]", "ld.shared.u64 %d0, [s+4]"] {
+    for access in ["st.shared.u32 [s+8192], %r0", "ld.shared.u32 %r0, [s+-4]", "ld.shared.u64 %d0, [s+4]"] {
         broken_after(BODY, "    bar.sync 0;", &format!("    {access};\n    bar.sync 0;"), why);
     }
     for access in ["ld.const.u32 %r0, [table+64]", "ld.param.u32 %r0, [n+4]", "ld.local.u32 %r0, [l+24]"] {
@@ -486,8 +530,8 @@ fn control_flow_that_leaves_the_body_is_refused() {
 #[test]
 fn a_name_that_is_declared_twice_is_refused() {
     let again = "a name that is declared twice";
-    broken(".shared .align 16 .b8 s[64]", ".shared .align 16 .b8 table[64]", again);
-    broken(".shared .align 16 .b8 s[64]", ".shared .align 16 .b8 p[64]", again);
+    broken(".shared .align 16 .b8 s[8192]", ".shared .align 16 .b8 table[64]", again);
+    broken(".shared .align 16 .b8 s[8192]", ".shared .align 16 .b8 p[64]", again);
     let text = confined();
     let entry = text.split_once(".visible").map(|(_, entry)| format!(".visible{entry}")).unwrap();
     assert!(findings(&format!("{text}{entry}"))[0].contains(again));
@@ -624,29 +668,29 @@ fn a_fast_version_is_declared_as_the_entry_before_it() {
 
 #[test]
 fn a_block_that_reaches_out_of_a_variable_is_asked_about() {
-    let source = SOURCE.replace("mov.u32 %r3, s;", "mov.u32 %r3, %tid.x;\n    mad.lo.u32 %r3, %r3, 4, %r4;");
+    let source = SOURCE.replace("mov.u32 %r3, s;", "mov.u32 %r3, %tid.x;\n    mad.lo.u32 %r3, %r3, 16, %r4;");
     let source = source.replace("ld.param.u32 %r1, [n];", "ld.param.u32 %r1, [n];\n    mov.u32 %r4, s;");
     let source = source
         .replace("ld.const.u32 %r4", "ld.const.u32 %r2")
         .replace("mov.u32 %r3, %tid.x;", "mov.u32 %r5, %tid.x;");
-    let source = source.replace("mad.lo.u32 %r3, %r3, 4", "mad.lo.u32 %r3, %r5, 4");
+    let source = source.replace("mad.lo.u32 %r3, %r3, 16", "mad.lo.u32 %r3, %r5, 16");
     let text = print(&parse(&source).and_then(|module| confine(&module)).unwrap());
     let verified = verify(&text).unwrap_or_else(|report| panic!("{report}\n{text}"));
     let fast = verified.entries()[0].fast.clone().unwrap();
-    assert_eq!(fast.shared, [SharedTerm { by: [4, 0, 0], constant: 4, at_most: Some(64) }], "{text}");
+    assert_eq!(fast.shared, [SharedTerm { by: [16, 0, 0], constant: 4, at_most: Some(8192) }], "{text}");
     let (before, body) = text.split_at(text.find("__bh_fast_k").unwrap());
     let access = body.lines().find(|line| line.contains("st.shared.u32 [%r")).unwrap().trim();
     let with = |other: &str| findings(&format!("{before}{}", body.replacen(access, other, 1)));
-    assert_eq!(with(&access.replace(']', "+60]")), [""; 0]);
-    assert!(with(&access.replace(']', "+64]"))[0].contains("an access outside its variable"));
+    assert_eq!(with(&access.replace(']', "+8188]")), [""; 0]);
+    assert!(with(&access.replace(']', "+8192]"))[0].contains("an access outside its variable"));
     assert!(with(&access.replace(']', "+-4]"))[0].contains("an access that is not confined"));
     assert!(with(&access.replace(']', "+2]"))[0].contains("an access that is not confined"));
     // A variable that the bounds leave out is not zeroed: another session's words may be in it.
     let taken =
         body.lines().find(|line| line.trim().starts_with("mov.u32 %r") && line.ends_with(", s;")).unwrap();
     let other = body.replacen(taken, &taken.replace(", s;", ", t;"), 1);
-    let declared = "    .shared .align 16 .b8 s[64];\n";
-    let other = other.replacen(declared, &format!("{declared}    .shared .align 16 .b8 t[64];\n"), 1);
+    let declared = "    .shared .align 16 .b8 s[8192];\n";
+    let other = other.replacen(declared, &format!("{declared}    .shared .align 16 .b8 t[8192];\n"), 1);
     let found = findings(&format!("{before}{other}"));
     assert!(found.iter().any(|finding| finding.contains("an access outside its variable")), "{found:?}");
     // So many terms and no more.
@@ -654,7 +698,7 @@ fn a_block_that_reaches_out_of_a_variable_is_asked_about() {
         let more = (1..count).map(|number| {
             format!(
                 "    mad.lo.u32 %r2{number}, %r0, {}, %r100;\n    st.shared.u32 [%r2{number}], %r0;\n",
-                4 + 4 * number
+                16 + 4 * number
             )
         });
         let body = more.collect::<String>();
@@ -664,7 +708,7 @@ fn a_block_that_reaches_out_of_a_variable_is_asked_about() {
                 + body
                 + "    ret;\n}\n"
         };
-        let top = "    mov.u32 %r0, %tid.x;\n    mov.b32 %r100, s;\n    mad.lo.u32 %r101, %r0, 4, %r100;\n    st.shared.u32 [%r101], %r0;\n";
+        let top = "    mov.u32 %r0, %tid.x;\n    mov.b32 %r100, s;\n    mad.lo.u32 %r101, %r0, 16, %r100;\n    st.shared.u32 [%r101], %r0;\n";
         let head = &text[..text.find(".visible").unwrap()];
         let text = format!("{head}{}{}", entry("k", ""), entry("__bh_fast_k", &format!("{top}{body}")));
         let registers = text.find(".reg .b32 %r<").unwrap();

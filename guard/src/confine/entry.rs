@@ -65,8 +65,8 @@ pub(super) fn confine<'a>(
         statements = data::replace(statements, parameter, symbols, &mut scopes, report);
     }
     let roots = roots::find(&statements, symbols, report);
-    let statements = generic::resolve(statements, &mut scopes, report);
-    let shared = Shared::find(&statements, symbols, &mut variables, function.span);
+    let mut statements = generic::resolve(statements, &mut scopes, report);
+    let shared = Shared::find(&mut statements, symbols, &mut variables, function.span);
     let tables = access::Tables::new(symbols, &variables, &readable, roots);
     for class in Class::ALL {
         if u64::from(scopes.count(class)) > REGISTERS_MAX {
@@ -120,7 +120,7 @@ pub(super) fn confine<'a>(
     };
     let fast = Some(names::fast(&function.name)).filter(|name| name.len() <= NAME_BYTES_MAX);
     let fast = fast.and_then(|name| {
-        let proven = proven(&statements, &zeroed, &tables);
+        let proven = proven(&statements, &zeroed, &tables, shared.start());
         let any = !proven.is_empty();
         // What stands against the accesses that are left has been said.
         any.then(|| version(&name, body(true, &|index| proven.contains(&index), &mut Report::default()).0))
@@ -133,6 +133,7 @@ fn proven(
     statements: &[Statement],
     zeroed: &BTreeSet<(Class, u32)>,
     tables: &access::Tables<'_>,
+    start: u64,
 ) -> HashSet<usize> {
     let zeroed: Vec<String> =
         zeroed.iter().map(|(class, number)| format!("{}{number}", class.prefix())).collect();
@@ -146,7 +147,7 @@ fn proven(
         let access = table::check(instruction).and_then(|row| accesses::decode(row, instruction));
         if let Ok(Some(access)) = access
             && let Some(proof) = facts.proof(&access)
-            && is_enough(&proof, tables, &mut terms)
+            && is_enough(&proof, tables, start, &mut terms)
         {
             proven.insert(index);
         }
@@ -155,12 +156,21 @@ fn proven(
     proven
 }
 
-/// Whether an access is proven by this, and with terms of which a fast version may have so many.
-fn is_enough(proof: &Proof<'_>, tables: &access::Tables<'_>, terms: &mut BTreeSet<SharedKey>) -> bool {
+/// Whether an access is proven by this, and with terms of which a fast version may have so many. The bounds of shared
+/// memory begin so far into the variables.
+fn is_enough(
+    proof: &Proof<'_>,
+    tables: &access::Tables<'_>,
+    start: u64,
+    terms: &mut BTreeSet<SharedKey>,
+) -> bool {
     let proof = match proof {
         Proof::Pointer(_) => return true,
         Proof::Shared(proof) => proof,
     };
+    if proof.start < start {
+        return false;
+    }
     match tables.shared_bytes(proof.variable).and_then(|bytes| proof.term(bytes)) {
         None => false,
         Some(None) => true,

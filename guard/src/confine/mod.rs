@@ -6,6 +6,7 @@
 //! the form, not the rewriter: what goes wrong here is refused there.
 
 mod access;
+mod alignment;
 mod arguments;
 mod assign;
 mod calls;
@@ -17,6 +18,7 @@ mod locals;
 mod origin;
 mod poll;
 mod prologue;
+mod region;
 mod roots;
 mod runtime;
 mod scope;

@@ -10,7 +10,9 @@ use crate::access::{self, Access};
 use crate::ast::{
     Address, AddressBase, Instruction, Operand, Predicate, Space, Span, Statement, Type, Variable,
 };
+use crate::confine::alignment::{self, Alignment};
 use crate::confine::prologue::{declared, instruction, plain, register};
+use crate::confine::region::{self, Region};
 use crate::confine::symbols::{Symbol, Symbols};
 use crate::limits::DYNAMIC_SPAN_MAX;
 use crate::names;
@@ -24,6 +26,8 @@ const WIDTHS: [u64; 5] = [1, 2, 4, 8, 16];
 pub(super) struct Clamp {
     pub(super) least: i64,
     pub(super) span: u64,
+    /// Where a mask keeps the run's base in a region: the region's bytes, and of what the base is a multiple.
+    pub(super) mask: Option<(u64, u64)>,
 }
 
 /// The shared memory of an entry.
@@ -31,6 +35,8 @@ pub(super) struct Clamp {
 pub(super) struct Shared {
     /// Static variables with their sizes, in order.
     statics: Vec<(String, u64)>,
+    /// Where the region begins in the only one.
+    start: u64,
     /// A variable that names the block's dynamic shared memory.
     dynamic: Option<String>,
     /// The clamp of each statement that needs one, by its index.
@@ -38,9 +44,10 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Looks through a flat body; adds a variable to `own` where there is not enough for the widest access.
+    /// Looks through a flat body; adds a variable to `own` where there is not enough for the widest access, and makes one
+    /// of all where a mask does.
     pub(super) fn find(
-        statements: &[Statement],
+        statements: &mut [Statement],
         symbols: &Symbols,
         own: &mut Vec<(Variable, Symbol)>,
         span: Span,
@@ -55,6 +62,8 @@ impl Shared {
         for (variable, symbol) in own.iter().filter(|(_, symbol)| symbol.space == Space::Shared) {
             shared.include(&variable.name, symbol);
         }
+        let only_own = symbols.shared().all(|(name, _)| !named.contains(name));
+        let region = Region::of(own).filter(|_| only_own && region::names_stay_inside(statements, own));
         let extents: HashMap<&str, u64> =
             shared.statics.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
         let is_proven = |access: &Access<'_>| match &access.address.base {
@@ -68,12 +77,17 @@ impl Shared {
         // With dynamic shared memory the launch makes sure of the rest: the verifier says how much.
         let bytes = match shared.dynamic {
             Some(_) => shared.static_bytes().max(DYNAMIC_SPAN_MAX),
+            None if region.is_some() => region::SPAN_MAX,
             None => shared.static_bytes().max(widest),
         };
         let clamps =
             Runs { statements, bytes, is_proven: &is_proven, open: HashMap::new(), clamps: HashMap::new() }
                 .find();
         shared.clamps = clamps;
+        if let Some(region) = region.filter(|_| !shared.clamps.is_empty()) {
+            shared.mask(&region, statements, own);
+            return shared;
+        }
         if pad && !shared.clamps.is_empty() {
             let mut variable = declared(Space::Shared, Type::B8, names::SHARED_PAD, None, span);
             variable.align = u32::try_from(widest).ok();
@@ -83,6 +97,29 @@ impl Shared {
             own.push((variable, symbol));
         }
         shared
+    }
+
+    /// Has masks keep accesses in a region.
+    fn mask(&mut self, region: &Region, statements: &mut [Statement], own: &mut Vec<(Variable, Symbol)>) {
+        let slack = self.clamps.values().map(|clamp| clamp.span).max().unwrap_or(0);
+        region.merge(statements, own, slack);
+        let bytes = own.iter().find(|(variable, _)| variable.name == region.name);
+        let bytes = bytes.map_or(0, |(_, symbol)| symbol.bytes - region.start);
+        self.statics = vec![(region.name.clone(), bytes)];
+        self.start = region.start;
+        let alignment = Alignment::find(statements);
+        for (index, clamp) in &mut self.clamps {
+            let Some(Statement::Instruction(instruction)) = statements.get(*index) else { continue };
+            let access = table::check(instruction).and_then(|row| access::decode(row, instruction));
+            let Ok(Some(access)) = access else { continue };
+            let zeros = match &access.address.base {
+                AddressBase::Register(name) => alignment.of(name),
+                AddressBase::Symbol(_) | AddressBase::Absolute => 0,
+            };
+            let zeros = zeros.min(alignment::of_number(i128::from(clamp.least)));
+            let known = 1_u64.checked_shl(zeros).unwrap_or(u64::MAX).min(names::WIDEST_ACCESS);
+            clamp.mask = Some((region.reach, known.max(access.bytes)));
+        }
     }
 
     fn include(&mut self, name: &str, symbol: &Symbol) {
@@ -95,6 +132,11 @@ impl Shared {
 
     fn static_bytes(&self) -> u64 {
         self.statics.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
+
+    /// Where the bounds begin in the entry's variables, in bytes.
+    pub(super) fn start(&self) -> u64 {
+        self.start
     }
 
     /// The clamp of a statement; none where it was found to need none.
@@ -123,7 +165,10 @@ impl Shared {
             statements.push(instruction(opcode, &[modifier], operands, span));
         };
         for (index, (name, bytes)) in self.statics.iter().enumerate() {
-            let symbol = Operand::Symbol(name.clone());
+            let symbol = match i64::try_from(self.start) {
+                Ok(start @ 1..) => Operand::SymbolOffset(name.clone(), start),
+                _ => Operand::Symbol(name.clone()),
+            };
             let bytes = Operand::Integer(i128::from(*bytes));
             if index == 0 {
                 push("mov", "b32", vec![low(), symbol]);
@@ -238,7 +283,7 @@ fn store_until(
 }
 
 /// Whether an access at an offset into a variable is inside it and aligned, as the variable is.
-fn is_within(offset: i64, bytes: u64, extent: u64) -> bool {
+pub(super) fn is_within(offset: i64, bytes: u64, extent: u64) -> bool {
     u64::try_from(offset).ok().is_some_and(|offset| {
         offset.is_multiple_of(bytes) && offset.checked_add(bytes).is_some_and(|end| end <= extent)
     })
@@ -250,6 +295,13 @@ pub(super) fn clamp(clamp: Clamp, offset: i64, bytes: u64, span: Span, into: &mu
     let integer = |value: i128| Operand::Integer(value);
     if clamp.least != 0 {
         into.push(instruction("add", &["s32"], vec![s(), s(), wrapped(clamp.least)], span));
+    }
+    if let Some((reach, align)) = clamp.mask {
+        let mask = integer(i128::from(reach) - i128::from(align));
+        // In two steps, of which the assembler makes one: through its own it does not see how aligned they are.
+        into.push(instruction("and", &["b32"], vec![s(), s(), mask], span));
+        into.push(instruction("or", &["b32"], vec![s(), s(), register("%bh_low")], span));
+        return offset.saturating_sub(clamp.least);
     }
     let reach = integer(i128::from(clamp.span));
     into.push(instruction("sub", &["s32"], vec![lo(), register("%bh_top"), reach], span));
@@ -388,10 +440,10 @@ impl<'a> Runs<'a> {
         let aligned = members.iter().all(|(_, offset)| {
             offset.checked_sub(least).is_some_and(|ahead| ahead.unsigned_abs().is_multiple_of(bytes))
         });
-        (aligned && span <= self.bytes).then_some(Clamp { least, span })
+        (aligned && span <= self.bytes).then_some(Clamp { least, span, mask: None })
     }
 
     fn single(&mut self, (index, offset): (usize, i64), bytes: u64) {
-        self.clamps.insert(index, Clamp { least: offset, span: bytes });
+        self.clamps.insert(index, Clamp { least: offset, span: bytes, mask: None });
     }
 }

@@ -312,7 +312,12 @@ impl<'a> Pass<'a> {
             .is_some_and(|end| end <= extent.bytes);
         // What the prologue's bounds do not cover is not zeroed.
         let zeroed = access.space != Space::Shared
-            || self.declared.shared.as_ref().is_some_and(|bounds| bounds.names.contains(name.as_str()));
+            || self
+                .declared
+                .shared
+                .as_ref()
+                .and_then(|bounds| bounds.names.get(name.as_str()))
+                .is_some_and(|start| u64::try_from(address.offset).is_ok_and(|offset| offset >= *start));
         if inside && zeroed && (access.reads_only || writable) {
             Ok(())
         } else {
@@ -335,7 +340,9 @@ impl<'a> Pass<'a> {
                 // same bytes, and every shared variable is aligned for the widest access.
                 let covered = |extent: &&Extent| {
                     self.declared.shared.as_ref().is_some_and(|bounds| {
-                        bounds.names.contains(proof.variable) || (extent.bytes == 0 && bounds.dynamic)
+                        let named = bounds.names.get(proof.variable);
+                        named.is_some_and(|start| proof.start >= *start)
+                            || (extent.bytes == 0 && bounds.dynamic)
                     })
                 };
                 let extent = extent.filter(|extent| extent.space == Space::Shared).filter(covered);

@@ -1,6 +1,6 @@
 //! The top of a body: declarations, then the prologue.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::{Extent, Extents, extent, looks, refuse};
 use crate::ast::{Linkage, Operand, Space, Span, Statement, Variable};
@@ -27,9 +27,9 @@ pub(super) struct Declared<'a> {
 /// The shared memory that the prologue's bounds cover.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SharedBounds<'a> {
-    /// The static variables.
-    pub(super) names: HashSet<&'a str>,
-    /// Bytes of static variables, all different.
+    /// The static variables, and how many bytes into each the bounds begin.
+    pub(super) names: HashMap<&'a str, u64>,
+    /// Bytes that they cover of static variables, all different.
     pub(super) static_bytes: u64,
     /// Whether the block's dynamic shared memory is covered too.
     pub(super) dynamic: bool,
@@ -262,11 +262,20 @@ fn shared_bounds<'a>(
     let mut rest = statements;
     let mut bounds: Option<SharedBounds<'a>> = None;
     while let Some(Statement::Instruction(first)) = rest.first() {
-        let Some(Operand::Symbol(name)) = first.operands.get(1) else { break };
+        let (name, start) = match first.operands.get(1) {
+            Some(Operand::Symbol(name)) => (name, 0),
+            Some(Operand::SymbolOffset(name, start)) => (name, u64::try_from(*start).unwrap_or(u64::MAX)),
+            _ => break,
+        };
         let Some(extent) = extents.get(name).filter(|extent| extent.space == Space::Shared) else { break };
         let dynamic = extent.bytes == 0;
         let first_of_all = bounds.is_none();
-        let expected = bound_lines(name, extent.bytes, first_of_all);
+        // Only the first may begin further on, as aligned as it is.
+        let apart = start > 0;
+        if apart && !(first_of_all && start < extent.bytes && start.is_multiple_of(names::WIDEST_ACCESS)) {
+            break;
+        }
+        let expected = bound_lines(name, start, extent.bytes, first_of_all);
         let Some((lines, others)) = rest.split_at_checked(expected.len()) else { break };
         let same = lines.iter().zip(&expected).all(|(found, line)| {
             matches!(found, Statement::Instruction(found) if Text(found).to_string() == *line)
@@ -274,13 +283,13 @@ fn shared_bounds<'a>(
         let mut so_far = bounds.take().unwrap_or_default();
         // What is not the next lines of the bounds is the body's: there it has to be a sequence. All names
         // of dynamic shared memory name the same bytes.
-        let again = so_far.names.contains(name.as_str()) || (dynamic && so_far.dynamic);
+        let again = so_far.names.contains_key(name.as_str()) || (dynamic && so_far.dynamic);
         if !same || again {
             bounds = (!first_of_all).then_some(so_far);
             break;
         }
-        so_far.names.insert(name);
-        so_far.static_bytes = so_far.static_bytes.saturating_add(extent.bytes);
+        so_far.names.insert(name, start);
+        so_far.static_bytes = so_far.static_bytes.saturating_add(extent.bytes - start);
         so_far.dynamic |= dynamic;
         so_far.ragged |= dynamic || !extent.bytes.is_multiple_of(names::WIDEST_ACCESS);
         bounds = Some(so_far);
@@ -289,7 +298,14 @@ fn shared_bounds<'a>(
     (bounds, rest)
 }
 
-fn bound_lines(name: &str, bytes: u64, first: bool) -> Vec<String> {
+fn bound_lines(name: &str, start: u64, bytes: u64, first: bool) -> Vec<String> {
+    if start > 0 {
+        let covered = bytes.saturating_sub(start);
+        return vec![
+            format!("mov.b32 %bh_low, {name}+{start}"),
+            format!("add.s32 %bh_top, %bh_low, {covered}"),
+        ];
+    }
     match (first, bytes) {
         (true, 0) => vec![
             format!("mov.b32 %bh_low, {name}"),

@@ -92,9 +92,18 @@ fn shared(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) -
     if let Some(second) = lead.get(1).filter(|second| second.opcode == "add") {
         lines.push(format!("add.s32 %bh_s, %bh_s, {}", integer(second, 2)?));
     }
-    let span = u64::try_from(integer(lead.get(lines.len())?, 2)?).ok()?;
-    let end = u64::try_from(access.address.offset).ok()?.checked_add(access.bytes)?;
     let bounds = declared.shared.as_ref()?;
+    let end = u64::try_from(access.address.offset).ok()?.checked_add(access.bytes)?;
+    if let Some(mask) = lead.get(lines.len()).filter(|found| found.opcode == "and") {
+        // At most so far behind the first byte, which is as aligned as the widest access.
+        let mask = u64::try_from(integer(mask, 2)?).ok()?;
+        let inside = mask.checked_add(end).is_some_and(|end| end <= bounds.static_bytes);
+        (is_through(access, "%bh_s") && mask.is_multiple_of(access.bytes) && inside).then_some(())?;
+        lines.push(format!("and.b32 %bh_s, %bh_s, {mask}"));
+        lines.push("or.b32 %bh_s, %bh_s, %bh_low".to_owned());
+        return Some((lines, 0));
+    }
+    let span = u64::try_from(integer(lead.get(lines.len())?, 2)?).ok()?;
     let dynamic = span.saturating_sub(bounds.static_bytes);
     let there = dynamic == 0 || (bounds.dynamic && span <= DYNAMIC_SPAN_MAX);
     (is_through(access, "%bh_s") && end <= span && there).then_some(())?;

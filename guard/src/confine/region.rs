@@ -1,0 +1,117 @@
+//! An entry's shared variables as one, so that a mask and not two bounds keeps an access inside.
+//!
+//! What masks keep an access in, the *region*, is a power of two long and begins at a multiple of that, the
+//! variables from its first byte on. Where the block's shared memory begins is known, [`SHARED_BASE`]: what lies before
+//! the region is left out of the bounds. Elsewhere accesses would stay inside all the same, but not where they were meant.
+
+use std::collections::HashMap;
+
+use crate::access;
+use crate::ast::{Address, AddressBase, Operand, Space, Statement, Type, Variable};
+use crate::confine::symbols::Symbol;
+use crate::limits::SHARED_BASE;
+use crate::names;
+use crate::table;
+
+/// Bytes of variables for which a region is made, at most: with what comes before it, it takes up to four times as many,
+/// which so small a part of a multiprocessor's shared memory leaves room for.
+const VARIABLES_BYTES_MAX: u64 = 4096;
+/// How much further than its first access a run may reach, at most.
+pub(super) const SPAN_MAX: u64 = 512;
+
+/// The one variable of an entry.
+#[derive(Debug)]
+pub(super) struct Region {
+    pub(super) name: String,
+    /// Where the region begins in it, in bytes.
+    pub(super) start: u64,
+    /// Bytes that masks reach: a power of two.
+    pub(super) reach: u64,
+    /// Where each variable lies in it.
+    at: HashMap<String, u64>,
+}
+
+impl Region {
+    /// The region of an entry with these variables, where all its shared memory are shared variables of its own that
+    /// make a small one.
+    pub(super) fn of(own: &[(Variable, Symbol)]) -> Option<Self> {
+        let shared = || own.iter().filter(|(_, symbol)| symbol.space == Space::Shared);
+        let name = shared().next()?.0.name.clone();
+        let (mut end, mut reach) = (0_u64, names::WIDEST_ACCESS);
+        let mut at = HashMap::new();
+        for (variable, symbol) in shared() {
+            let align = symbol.align.max(names::WIDEST_ACCESS);
+            let begin = end.checked_next_multiple_of(align)?;
+            end = begin.checked_add(symbol.bytes)?;
+            reach = reach.max(align);
+            at.insert(variable.name.clone(), begin);
+        }
+        (end <= VARIABLES_BYTES_MAX).then_some(())?;
+        let reach = reach.max(end).checked_next_power_of_two()?;
+        let start = SHARED_BASE.next_multiple_of(reach) - SHARED_BASE;
+        for begin in at.values_mut() {
+            *begin += start;
+        }
+        Some(Self { name, start, reach, at })
+    }
+
+    /// Makes one variable of the entry's, which runs reach `slack` bytes beyond the region in.
+    pub(super) fn merge(&self, statements: &mut [Statement], own: &mut Vec<(Variable, Symbol)>, slack: u64) {
+        let bytes = (self.start + self.reach + slack).next_multiple_of(names::WIDEST_ACCESS);
+        let align = own.iter().map(|(_, symbol)| symbol.align).fold(names::WIDEST_ACCESS, u64::max);
+        let first = own.iter().position(|(variable, _)| variable.name == self.name);
+        let mut index = 0;
+        own.retain(|(_, symbol)| {
+            index += 1;
+            symbol.space != Space::Shared || Some(index - 1) == first
+        });
+        if let Some((variable, symbol)) = own.iter_mut().find(|(variable, _)| variable.name == self.name) {
+            variable.ty = Type::B8;
+            variable.vector = 1;
+            variable.dimensions = vec![bytes];
+            variable.align = u32::try_from(align).ok();
+            *symbol = Symbol { space: Space::Shared, bytes, align, at: None };
+        }
+        for statement in statements {
+            let Statement::Instruction(instruction) = statement else { continue };
+            instruction.operands.iter_mut().for_each(|operand| self.rename(operand));
+        }
+    }
+
+    fn rename(&self, operand: &mut Operand) {
+        let begin = |name: &str| self.at.get(name).and_then(|begin| i64::try_from(*begin).ok());
+        let (name, offset) = match operand {
+            Operand::Symbol(name) => {
+                *operand = match begin(name) {
+                    None => return,
+                    Some(0) => Operand::Symbol(self.name.clone()),
+                    Some(begin) => Operand::SymbolOffset(self.name.clone(), begin),
+                };
+                return;
+            }
+            Operand::SymbolOffset(name, offset)
+            | Operand::Address(Address { base: AddressBase::Symbol(name), offset }) => (name, offset),
+            _ => return,
+        };
+        if let Some(begin) = begin(name) {
+            *offset = offset.saturating_add(begin);
+            name.clone_from(&self.name);
+        }
+    }
+}
+
+/// Whether every access of a body that names a variable stays in it and is aligned there, so that it passes as it is.
+pub(super) fn names_stay_inside(statements: &[Statement], own: &[(Variable, Symbol)]) -> bool {
+    let extents: HashMap<&str, u64> =
+        own.iter().map(|(variable, symbol)| (variable.name.as_str(), symbol.bytes)).collect();
+    statements.iter().all(|statement| {
+        let Statement::Instruction(instruction) = statement else { return true };
+        let access = table::check(instruction).and_then(|row| access::decode(row, instruction));
+        let Ok(Some(access)) = access else { return true };
+        let AddressBase::Symbol(name) = &access.address.base else { return true };
+        let Some(bytes) = extents.get(name.as_str()).filter(|_| access.space == Space::Shared) else {
+            return true;
+        };
+        super::shared::is_within(access.address.offset, access.bytes, *bytes)
+    })
+}
