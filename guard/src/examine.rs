@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
+use crate::anchors::Check;
 use crate::ast::{
     AddressBase, Function, FunctionKind, Instruction, Item, Module, Operand, Space, Span, Statement,
 };
@@ -11,7 +12,7 @@ use crate::names;
 use crate::print::Text;
 use crate::report::{Reason, Report};
 use crate::table::{self, Row, Treatment};
-use crate::{access, confine, parse};
+use crate::{access, anchors, confine, parse};
 
 /// A text, read and confined as far as that goes.
 #[derive(Debug)]
@@ -62,6 +63,9 @@ pub enum Handling {
         /// The variable in shared memory.
         variable: String,
     },
+    /// It is left as it is in a fast version while a loop turns whose pointers were checked before, and confined in a copy
+    /// of the loop otherwise.
+    ProvenByCheck,
     /// It names a variable or parameter and lies inside as it stands.
     Inside,
     /// Its address is clamped to the block's shared memory.
@@ -89,7 +93,7 @@ impl Handling {
         match self {
             Handling::LoadWindow => "load-window",
             Handling::StoreWindow => "store-window",
-            Handling::Proven { .. } | Handling::ProvenShared { .. } => "proven",
+            Handling::Proven { .. } | Handling::ProvenShared { .. } | Handling::ProvenByCheck => "proven",
             Handling::Inside => "inside",
             Handling::SharedClamp => "shared-clamp",
             Handling::LocalClamp => "local-clamp",
@@ -111,6 +115,7 @@ impl fmt::Display for Handling {
                 return write!(f, "proven: {off} bytes from the pointer in `{parameter}`");
             }
             Handling::ProvenShared { variable } => return write!(f, "proven: inside `{variable}`"),
+            Handling::ProvenByCheck => "proven: by a check of its pointer before the loop",
             Handling::LoadWindow => "confined to the window, by the mask for loads",
             Handling::StoreWindow => "confined to the window, by the mask for stores",
             Handling::Inside => "inside its variable as it stands",
@@ -272,7 +277,24 @@ impl Examination {
 fn proven(body: &[Statement]) -> HashMap<u32, Handling> {
     let mut facts = Facts::of(body);
     let mut found: HashMap<u32, Option<Handling>> = HashMap::new();
-    each(body, &mut |instruction| {
+    let mut checked = None;
+    for (index, statement) in body.iter().enumerate() {
+        let instruction = match statement {
+            Statement::Instruction(instruction) => instruction,
+            Statement::Label(label, _) => {
+                facts.label();
+                // The label behind the check is the loop's.
+                if let Some(check) = checked.take() {
+                    let behind = body.get(index + 1..).unwrap_or_default();
+                    facts.turn(&check, anchors::turns(behind, label).unwrap_or_default());
+                }
+                continue;
+            }
+            Statement::Variable(_) | Statement::Directive(_) | Statement::Block(..) => continue,
+        };
+        if let Some((check, _)) = Check::parse(body.get(index..).unwrap_or_default()) {
+            checked = Some(check);
+        }
         let access = table::check(instruction).and_then(|row| access::decode(row, instruction));
         if let Ok(Some(access)) = access
             && matches!(access.space, Space::Global | Space::Shared)
@@ -287,14 +309,18 @@ fn proven(body: &[Statement]) -> HashMap<u32, Handling> {
                     reach: (bound(proof.low), bound(proof.high)),
                 },
                 Proof::Shared(proof) => Handling::ProvenShared { variable: proof.variable.to_owned() },
+                Proof::Checked => Handling::ProvenByCheck,
             });
             let known = found.entry(instruction.span.start).or_insert_with(|| proven.clone());
-            if proven.is_none() {
+            // The copy of a loop is confined.
+            if proven == Some(Handling::ProvenByCheck) {
+                *known = proven;
+            } else if proven.is_none() && *known != Some(Handling::ProvenByCheck) {
                 *known = None;
             }
         }
         facts.learn(instruction);
-    });
+    }
     found.into_iter().filter_map(|(at, handling)| Some((at, handling?))).collect()
 }
 

@@ -1,16 +1,19 @@
 //! What is known of the numbers in registers, in one linear pass: between what they lie, how many of their low bits
 //! are zero, and which parameter they are a pointer by.
 //!
-//! Something is known only of registers that exactly one instruction of the body writes, without a predicate. A
-//! register is never read before it is written, so whatever is read there was computed by that instruction, from
-//! operands of which something is known at all times, or from numbers of which the type alone says enough.
-//! What is written further down in the text is not known yet: nothing rests on itself.
+//! Something is known at all times only of registers that exactly one instruction of the body writes, without a
+//! predicate. A register is never read before it is written, so whatever is read there was computed by that instruction,
+//! from operands of which something is known at all times, or from numbers of which the type alone says enough.
+//! What is written further down in the text is not known yet: nothing rests on itself. Of other registers something is
+//! known up to the next label, or until they are written again; and of what a loop steps whose pointers were checked,
+//! how far it has come in any of its turns ([`Facts::turn`]).
 
 use std::collections::HashMap;
 
 use crate::access::Access;
+use crate::anchors::Check;
 use crate::ast::{AddressBase, Instruction, Operand, Space, Statement};
-use crate::limits::REACH_BYTES;
+use crate::limits::{CHUNK_COST_MAX, REACH_BYTES};
 use crate::names::{self, Class};
 use crate::table;
 
@@ -28,6 +31,17 @@ enum Base<'a> {
     Parameter(Root<'a>),
     /// A variable in shared memory.
     Shared(&'a str),
+    /// What a pointer was when it was checked.
+    Window(Window),
+}
+
+/// A pointer that was checked to lie in the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Window {
+    /// Which one: no two checks have the same.
+    number: usize,
+    writes: bool,
+    align: u64,
 }
 
 /// A number that is no more than a constant and multiples of where in its block a thread is.
@@ -114,6 +128,8 @@ impl SharedProof<'_> {
 pub(crate) enum Proof<'a> {
     Pointer(PointerProof<'a>),
     Shared(SharedProof<'a>),
+    /// A check before the turns of a loop.
+    Checked,
 }
 
 /// Nothing is known to be further off than this: sums of what is known cannot overflow.
@@ -203,12 +219,16 @@ impl Sign {
 }
 
 /// What is known so far in a pass over a body, in the order of the text.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Facts<'a> {
     /// How often each register is written, in all of the body.
     writes: HashMap<&'a str, u32>,
     /// 32-bit numbers are from 0 on; where one may be beyond `i32::MAX`, its low zeros are all that is known.
     known: HashMap<&'a str, Fact<'a>>,
+    /// What is known up to the next label, or that nothing is.
+    passing: HashMap<&'a str, Option<Fact<'a>>>,
+    /// How many pointers were checked.
+    checked: usize,
 }
 
 impl<'a> Facts<'a> {
@@ -230,26 +250,115 @@ impl<'a> Facts<'a> {
         *self.writes.entry(name).or_default() += 1;
     }
 
+    /// What is known at a label: who comes there may have come from anywhere.
+    pub(crate) fn label(&mut self) {
+        self.passing.clear();
+    }
+
     /// Learns from the next instruction.
     pub(crate) fn learn(&mut self, instruction: &'a Instruction) {
-        let Some(Operand::Register(name)) = instruction.operands.first() else { return };
-        if instruction.predicate.is_some() || self.writes.get(name.as_str()) != Some(&1) {
-            return;
-        }
+        let Some(Operand::Register(name)) = instruction.operands.first() else {
+            return self.forget(instruction);
+        };
         let learned = match Class::parse(name) {
+            _ if instruction.predicate.is_some() => None,
             Some((Class::Double, _)) => self.double(instruction),
             Some((Class::Word, _)) => self.word(instruction),
             Some((Class::Predicate | Class::Half, _)) | None => None,
         };
-        if let Some(fact) = learned.and_then(Fact::fits) {
+        let learned = learned.and_then(Fact::fits);
+        if self.writes.get(name.as_str()) != Some(&1) {
+            self.passing.insert(name, learned);
+        } else if let Some(fact) = learned {
+            self.passing.remove(name.as_str());
             self.known.insert(name, fact);
         }
+    }
+
+    /// Of what several registers are written by, nothing is known.
+    fn forget(&mut self, instruction: &'a Instruction) {
+        if let Some(row) = table::row_of(instruction) {
+            table::registers(row, instruction, &mut |_| {}, &mut |name| {
+                self.passing.insert(name, None);
+            });
+        }
+    }
+
+    /// What is known of a register here.
+    fn of_register(&self, name: &str) -> Option<Fact<'a>> {
+        self.passing.get(name).copied().unwrap_or_else(|| self.known.get(name).copied())
+    }
+
+    /// Whether a 64-bit register is known to be a number and not an address.
+    pub(crate) fn is_number(&self, name: &str) -> bool {
+        self.of_register(name).is_some_and(|fact| fact.base.is_none())
+    }
+
+    /// Begins the turns of a loop without labels inside, directly behind its label and a check before that: at most
+    /// [`CHUNK_COST_MAX`] instructions are gone through in all its turns. False where a pointer is not stepped by
+    /// what is known to be little enough.
+    pub(crate) fn turn(&mut self, check: &Check<'a>, body: &'a [Statement]) -> bool {
+        self.passing.clear();
+        let mut instructions = 0_u64;
+        for statement in body {
+            let Statement::Instruction(instruction) = statement else { continue };
+            let Some(row) = table::row_of(instruction) else { return false };
+            let (mut reads_own, mut writes_own) = (false, false);
+            let mut read = |name| reads_own |= names::is_reserved(name);
+            table::registers(row, instruction, &mut read, &mut |name| {
+                writes_own |= names::is_reserved(name);
+                self.passing.insert(name, None);
+            });
+            // The guard's own do not count among what a turn costs, and what accesses go through may be that.
+            instructions += u64::from(!(reads_own || writes_own) && row.memory.is_empty());
+        }
+        // In the first turn the loop has not gone back yet.
+        let backs = i128::from(CHUNK_COST_MAX / instructions.max(1));
+        for step in &check.steps {
+            // A step that the loop itself writes is not what was checked.
+            if self.passing.contains_key(step.register) {
+                return false;
+            }
+        }
+        for step in &check.steps {
+            let bound = i128::from(step.bound);
+            let known = self.known.get(step.register).filter(|known| known.base.is_none());
+            let zeros = known.map_or(0, |known| known.zeros);
+            self.passing.insert(step.register, Some(Fact { zeros, ..Fact::number(-bound, bound - 1) }));
+        }
+        let begin = self.checked;
+        self.checked += check.anchors.len();
+        let anchors = || {
+            check.anchors.iter().zip(begin..).map(|(anchor, number)| {
+                let window = Window { number, writes: anchor.writes, align: anchor.align };
+                (anchor.register, Fact::start(Base::Window(window)))
+            })
+        };
+        let before = self.passing.clone();
+        self.passing.extend(anchors().map(|(register, fact)| (register, Some(fact))));
+        for statement in body {
+            if let Statement::Instruction(instruction) = statement {
+                self.learn(instruction);
+            }
+        }
+        let mut turned = before;
+        for (register, start) in anchors() {
+            let Some(end) = self.of_register(register).filter(|end| end.base == start.base) else {
+                return false;
+            };
+            let (low, high) = ((end.low * backs).min(0), (end.high * backs).max(0));
+            let fact = Fact { low, high, most: Most::constant(high), zeros: end.zeros, ..start };
+            let Some(fact) = fact.fits() else { return false };
+            turned.insert(register, Some(fact));
+        }
+        self.passing = turned;
+        true
     }
 
     /// What an access of global or shared memory rests on, where what is known is enough.
     pub(crate) fn proof(&self, access: &Access<'_>) -> Option<Proof<'a>> {
         let AddressBase::Register(name) = &access.address.base else { return None };
-        let fact = self.known.get(name.as_str())?;
+        let fact = self.of_register(name)?;
         let (offset, bytes) = (i128::from(access.address.offset), i128::from(access.bytes));
         let (low, high) = (fact.low + offset, fact.high + offset);
         if 1 << fact.zeros < bytes || offset % bytes != 0 {
@@ -261,6 +370,12 @@ impl<'a> Facts<'a> {
                 let (align, writes) = (access.bytes, !access.reads_only);
                 let proof = PointerProof { root, align, writes, low, high };
                 (low >= -reach && high + bytes <= reach).then_some(Proof::Pointer(proof))
+            }
+            (Space::Global, Base::Window(window)) => {
+                let reach = i128::from(REACH_BYTES);
+                let fits = low >= -reach && high + bytes <= reach;
+                let there = (window.writes || access.reads_only) && access.bytes <= window.align;
+                (fits && there).then_some(Proof::Checked)
             }
             (Space::Shared, Base::Shared(variable)) => {
                 let from_zero = |number: i128| u64::try_from(number).ok();
@@ -278,7 +393,7 @@ impl<'a> Facts<'a> {
         match operand? {
             Operand::Integer(value) => i64::try_from(*value).ok().map(|value| Fact::exactly(value.into())),
             Operand::Register(name) if matches!(Class::parse(name), Some((Class::Double, _))) => {
-                self.known.get(name.as_str()).copied()
+                self.of_register(name)
             }
             _ => None,
         }
@@ -292,8 +407,7 @@ impl<'a> Facts<'a> {
                 Fact::start(Base::Shared(name)).plus(Fact::exactly((*offset).into()))
             }
             Operand::Register(name) => {
-                let known = self.known.get(name.as_str()).copied();
-                known.filter(|known| matches!(known.base, Some(Base::Shared(_))))
+                self.of_register(name).filter(|known| matches!(known.base, Some(Base::Shared(_))))
             }
             _ => None,
         }
@@ -306,8 +420,7 @@ impl<'a> Facts<'a> {
             Operand::Integer(value) if (all.low..=all.high).contains(value) => Fact::exactly(*value),
             Operand::Register(name) => match (Class::parse(name), names::most(name)) {
                 (Some((Class::Word, _)), _) => {
-                    let known = self.known.get(name.as_str()).copied();
-                    known.filter(|known| known.base.is_none()).unwrap_or(all)
+                    self.of_register(name).filter(|known| known.base.is_none()).unwrap_or(all)
                 }
                 (None, Some(most)) => thread(name, Fact::number(0, most.into())),
                 _ => return None,
@@ -473,7 +586,14 @@ mod tests {
         let mut facts = Facts::of(statements);
         let mut last = None;
         for statement in statements {
-            let Statement::Instruction(instruction) = statement else { continue };
+            let instruction = match statement {
+                Statement::Instruction(instruction) => instruction,
+                Statement::Label(..) => {
+                    facts.label();
+                    continue;
+                }
+                _ => continue,
+            };
             let row = table::check(instruction).unwrap();
             if let Some(access) = access::decode(row, instruction).unwrap()
                 && access.space == Space::Global
@@ -486,7 +606,7 @@ mod tests {
             Proof::Pointer(proof) => {
                 Some((proof.root.parameter.to_owned(), proof.low, proof.high, proof.align))
             }
-            Proof::Shared(_) => unreachable!("it is an access of global memory"),
+            Proof::Shared(_) | Proof::Checked => unreachable!("it is an access of global memory"),
         }
     }
 
@@ -596,9 +716,24 @@ mod tests {
         let access = "add.s64 %d3, %d0, %d2; ld.global.u8 %r0, [%d3];";
         proven(&format!("cvt.u64.u32 %d2, %r1; {access}"), "a", 0, 4 * GIB - 1, 1);
         open(access);
-        open(&format!("cvt.u64.u32 %d2, %r1; {access} mov.b64 %d2, %d1;"));
-        open(&format!("cvt.u64.u32 %d2, %r1; cvt.u64.u32 %d2, %r1; {access}"));
         open(&format!("@%p0 cvt.u64.u32 %d2, %r1; {access}"));
+        // What is written again is known until then, and until somebody may come from elsewhere.
+        let index = "cvt.u64.u32 %d2, %r1;";
+        let written = [
+            format!("{index} {access} mov.b64 %d2, %d1;"),
+            format!("mov.b64 %d2, %d1; {index} {access}"),
+            format!("mov.b64 %d2, %d1; bra L; L: {index} @%p0 bra L; {access}"),
+        ];
+        for body in written {
+            proven(&body, "a", 0, 4 * GIB - 1, 1);
+        }
+        open(&format!("mov.b64 %d2, %d1; {index} L: {access} bra L;"));
+        open(&format!("{index} mov.b64 %d2, %d1; {access}"));
+        open(&format!("{index} @%p0 mov.b64 %d2, %d1; {access}"));
+        open(&format!("{index} mov.b64 {{%r1, %r2}}, %d1; ld.global.v2.u64 {{%d4, %d2}}, [%d1]; {access}"));
+        open(&format!(
+            "mov.b64 %d3, %d1; mov.b64 %d2, %d1; {index} add.s64 %d3, %d0, %d2; L: ld.global.u8 %r0, [%d3]; bra L;"
+        ));
         open(&format!("mov.b64 %d4, 0; bra M; L: {access} bra M; M: cvt.u64.u32 %d2, %r1; bra L;"));
         // A pointer that a loop moves on.
         open("mov.b64 %d2, %d0; L: ld.global.u32 %r0, [%d2]; add.s64 %d2, %d2, 4; bra L;");
@@ -643,7 +778,14 @@ mod tests {
         let mut facts = Facts::of(statements);
         let mut last = None;
         for statement in statements {
-            let Statement::Instruction(instruction) = statement else { continue };
+            let instruction = match statement {
+                Statement::Instruction(instruction) => instruction,
+                Statement::Label(..) => {
+                    facts.label();
+                    continue;
+                }
+                _ => continue,
+            };
             let row = table::check(instruction).unwrap();
             if let Some(access) = access::decode(row, instruction).unwrap() {
                 last = Some(facts.proof(&access));
@@ -682,7 +824,7 @@ mod tests {
             "sub.s32 %r3, %r0, %r1; ld.shared.u8 %r9, [%r3];",
             "add.s32 %r3, %r0, %r0; ld.shared.u8 %r9, [%r3];",
             "shl.b32 %r3, %r0, 0; ld.shared.u8 %r9, [%r3];",
-            "and.b32 %r3, %r0, 63; add.s32 %r4, %r0, %r3; add.s32 %r4, %r0, %r3; ld.shared.u8 %r9, [%r4];",
+            "and.b32 %r3, %r0, 63; add.s32 %r4, %r0, %r3; L: ld.shared.u8 %r9, [%r4]; add.s32 %r4, %r0, %r3; bra L;",
             "mul.lo.s32 %r3, %r1, 4194304; add.s32 %r4, %r0, %r3; ld.shared.u32 %r9, [%r4];",
             "mad.lo.s32 %r3, %r1, 4194304, %r0; ld.shared.u32 %r9, [%r3];",
             "mov.u32 %r3, 4; ld.shared.u32 %r9, [%r3];",

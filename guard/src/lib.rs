@@ -160,6 +160,7 @@ pub mod limits;
 pub mod tokens;
 
 mod access;
+mod anchors;
 mod confine;
 mod examine;
 mod facts;

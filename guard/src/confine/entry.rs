@@ -1,8 +1,7 @@
 //! One entry: parameters, performance directives, body.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use crate::access as accesses;
 use crate::ast::{Directive, Function, Linkage, Space, Statement, Variable};
 use crate::confine::calls::{Budget, Functions};
 use crate::confine::flatten::{Flat, Flattener, Parameters};
@@ -10,12 +9,12 @@ use crate::confine::scope::Scopes;
 use crate::confine::shared::Shared;
 use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
+use crate::confine::versions::Versions;
 use crate::confine::{access, arguments, assign, data, generic, locals, poll, prologue, roots};
-use crate::facts::{Facts, Proof, SharedKey};
+use crate::facts::{Proof, SharedKey};
 use crate::limits::{NAME_BYTES_MAX, PARAMETER_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX};
 use crate::names::{self, Class};
 use crate::report::{Reason, Report, shorten};
-use crate::table;
 
 /// The confined form of an entry, and its fast version where accesses can be proven; what stands against it is in the
 /// report.
@@ -73,17 +72,21 @@ pub(super) fn confine<'a>(
             report.add(function.span, Reason::Limit { what: "registers", most: REGISTERS_MAX });
         }
     }
-    let body = |is_fast: bool, is_proven: &dyn Fn(usize) -> bool, report: &mut Report| {
+    let body = |list: &[(Option<usize>, &Statement)],
+                fast: Option<(&HashSet<usize>, &HashMap<String, String>)>,
+                report: &mut Report| {
         let mut confined = Vec::with_capacity(statements.len());
-        for (index, statement) in statements.iter().enumerate() {
+        for (index, (origin, statement)) in list.iter().enumerate() {
             match statement {
-                Statement::Instruction(instruction) if !is_proven(index) => {
-                    let clamp = shared.clamp(index);
+                Statement::Instruction(instruction)
+                    if !fast.is_some_and(|(proven, _)| proven.contains(&index)) =>
+                {
+                    let clamp = origin.and_then(|index| shared.clamp(index));
                     if let Err(reason) = tables.confine(instruction.clone(), clamp, &mut confined) {
                         report.add(instruction.span, reason);
                     }
                 }
-                other => confined.push(other.clone()),
+                other => confined.push((*other).clone()),
             }
         }
         if !ends(&confined) {
@@ -95,14 +98,17 @@ pub(super) fn confine<'a>(
         if let Some(place) = locals::place(&zeroed_first) {
             zeroed_first.splice(place..place, prologue::zero_locals(&variables, function.span));
         }
-        let mut looking = poll::insert(&zeroed_first, is_fast);
+        let none = HashMap::new();
+        let begins = fast.map_or(&none, |(_, begins)| begins);
+        let mut looking = poll::insert(&zeroed_first, fast.is_some(), begins);
         let mut statements = prologue::declarations(&scopes, looking.counters, &variables);
         statements.extend(prologue::instructions(looking.starts, function.span));
         statements.extend(shared.prologue(function.span));
         statements.append(&mut looking.statements);
         (statements, zeroed)
     };
-    let (confined, zeroed) = body(false, &|_| false, report);
+    let list: Vec<_> = statements.iter().enumerate().map(|(index, found)| (Some(index), found)).collect();
+    let (confined, zeroed) = body(&list, None, report);
     let directives = directives(function, report);
     let version = |name: &str, body: Vec<Statement>| Function {
         kind: function.kind,
@@ -120,40 +126,17 @@ pub(super) fn confine<'a>(
     };
     let fast = Some(names::fast(&function.name)).filter(|name| name.len() <= NAME_BYTES_MAX);
     let fast = fast.and_then(|name| {
-        let proven = proven(&statements, &zeroed, &tables, shared.start());
-        let any = !proven.is_empty();
+        let zeroed: Vec<String> =
+            zeroed.iter().map(|(class, number)| format!("{}{number}", class.prefix())).collect();
+        let versions = Versions::of(&statements, &zeroed);
+        let mut terms = BTreeSet::new();
+        let proven = versions.proven(&zeroed, |proof| is_enough(proof, &tables, shared.start(), &mut terms));
+        let list: Vec<_> = versions.statements.iter().map(|(origin, found)| (*origin, found)).collect();
         // What stands against the accesses that are left has been said.
-        any.then(|| version(&name, body(true, &|index| proven.contains(&index), &mut Report::default()).0))
+        let body = || body(&list, Some((&proven, &versions.begins)), &mut Report::default()).0;
+        (!proven.is_empty()).then(|| version(&name, body()))
     });
     (version(&function.name, confined), fast)
-}
-
-/// Which accesses of a body need no confining where a launch keeps the terms of the fast version.
-fn proven(
-    statements: &[Statement],
-    zeroed: &BTreeSet<(Class, u32)>,
-    tables: &access::Tables<'_>,
-    start: u64,
-) -> HashSet<usize> {
-    let zeroed: Vec<String> =
-        zeroed.iter().map(|(class, number)| format!("{}{number}", class.prefix())).collect();
-    let mut facts = Facts::of(statements);
-    for name in &zeroed {
-        facts.also_written(name);
-    }
-    let (mut proven, mut terms) = (HashSet::new(), BTreeSet::new());
-    for (index, statement) in statements.iter().enumerate() {
-        let Statement::Instruction(instruction) = statement else { continue };
-        let access = table::check(instruction).and_then(|row| accesses::decode(row, instruction));
-        if let Ok(Some(access)) = access
-            && let Some(proof) = facts.proof(&access)
-            && is_enough(&proof, tables, start, &mut terms)
-        {
-            proven.insert(index);
-        }
-        facts.learn(instruction);
-    }
-    proven
 }
 
 /// Whether an access is proven by this, and with terms of which a fast version may have so many. The bounds of shared
@@ -165,7 +148,7 @@ fn is_enough(
     terms: &mut BTreeSet<SharedKey>,
 ) -> bool {
     let proof = match proof {
-        Proof::Pointer(_) => return true,
+        Proof::Pointer(_) | Proof::Checked => return true,
         Proof::Shared(proof) => proof,
     };
     if proof.start < start {

@@ -26,6 +26,7 @@ mod shared;
 mod symbols;
 mod turns;
 mod variables;
+mod versions;
 
 use std::collections::HashSet;
 

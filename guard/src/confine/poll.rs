@@ -26,12 +26,15 @@ pub(super) struct Looking {
 }
 
 /// Puts polls and looks into a body that is confined and has no prologue yet.
-pub(super) fn insert(statements: &[Statement], is_fast: bool) -> Looking {
+/// Loops in versions, by the label of each, begin anew at another: that of both.
+pub(super) fn insert(statements: &[Statement], is_fast: bool, begins: &HashMap<String, String>) -> Looking {
     let loops = turns::find(statements);
     if is_fast && loops.is_empty() && path_cost(statements) <= SHORT_COST_MAX {
         return Looking { statements: statements.to_vec(), starts: false, counters: 0 };
     }
     let mut pass = Pass {
+        both: begins.values().map(String::as_str).collect(),
+        begins,
         loops,
         out: Vec::with_capacity(statements.len()),
         labels: statements.iter().filter_map(number).max().map_or(0, |most| most + 1),
@@ -115,6 +118,9 @@ struct Turning {
 
 struct Pass<'a> {
     loops: HashMap<&'a str, Loop<'a>>,
+    begins: &'a HashMap<String, String>,
+    /// The labels of both versions of loops.
+    both: HashSet<&'a str>,
     out: Vec<Statement>,
     /// The number of the next label.
     labels: u64,
@@ -137,8 +143,14 @@ impl<'a> Pass<'a> {
             Statement::Label(name, _) => {
                 self.meets(name);
                 self.behind.insert(name);
-                self.out.push(statement.clone());
+                // A version begins directly behind the check.
+                if !self.begins.contains_key(name) || !self.is_checked() {
+                    self.out.push(statement.clone());
+                }
                 self.lead = self.out.len();
+                if self.both.contains(name.as_str()) {
+                    self.before_versions(name);
+                }
                 if self.loops.contains_key(name.as_str()) {
                     self.begin(name);
                 }
@@ -172,10 +184,8 @@ impl<'a> Pass<'a> {
         if matches!(how, How::Polls) {
             return;
         }
-        if self.path.since.saturating_add(cost) > PATH_COST_MAX {
-            self.poll();
-        } else if self.path.unlooked.is_some() {
-            self.look();
+        if !self.begins.contains_key(name) {
+            self.before(cost);
         }
         let number = self.added.len();
         let counter = format!("{}{number}", names::COUNTER);
@@ -184,6 +194,31 @@ impl<'a> Pass<'a> {
         let label = self.fresh();
         self.out.push(Statement::Label(label.clone(), Span::default()));
         self.turning.insert(name, Turning { label, counter, number });
+    }
+
+    /// Before a loop whose turns cost so much.
+    fn before(&mut self, cost: u64) {
+        if self.path.since.saturating_add(cost) > PATH_COST_MAX {
+            self.poll();
+        } else if self.path.unlooked.is_some() {
+            self.look();
+        }
+    }
+
+    /// Before the check of a loop in versions.
+    fn before_versions(&mut self, name: &str) {
+        let of = |(label, both): (&String, &String)| {
+            (both == name).then(|| self.loops.get(label.as_str()).map_or(0, |found| found.cost))
+        };
+        let cost = self.begins.iter().filter_map(of).fold(0, u64::saturating_add);
+        self.before(cost);
+    }
+
+    /// Whether a check has just been made.
+    fn is_checked(&self) -> bool {
+        let by_own = |predicate: &Predicate| predicate.register == "%bh_q";
+        matches!(self.out.last(), Some(Statement::Instruction(last))
+            if last.opcode == "bra" && last.predicate.as_ref().is_some_and(by_own))
     }
 
     fn instruction(&mut self, instruction: &'a Instruction, statement: &Statement, index: usize) {
@@ -253,7 +288,8 @@ impl<'a> Pass<'a> {
         let beside = self.path;
         self.lead = self.out.len();
         self.poll();
-        self.out.push(instruction("bra", &[], vec![Operand::Symbol(label.to_owned())], back.span));
+        let begin = self.begins.get(label).map_or(label, String::as_str);
+        self.out.push(instruction("bra", &[], vec![Operand::Symbol(begin.to_owned())], back.span));
         if let Some(around) = around {
             self.out.push(Statement::Label(around, Span::default()));
             self.path = beside;

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::declarations::{self, Declared};
 use super::looks::Looks;
+use super::turns::Opening;
 use super::{Extent, Extents, refuse, sequence, unverified};
 use crate::access::{self, Access};
+use crate::anchors::{self, Check};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
 use crate::facts::{Facts, Proof, Root, SharedKey};
 use crate::flow::Flow;
@@ -57,6 +59,9 @@ pub(super) fn verify<'a>(
             Statement::Label(name, span) => {
                 pass.flow.label(name);
                 pass.looks.label(name);
+                if let Some(facts) = &mut pass.facts {
+                    facts.label();
+                }
                 *span
             }
             Statement::Instruction(instruction) => {
@@ -170,21 +175,62 @@ impl<'a> Pass<'a> {
             self.flow.write(ZEROED);
             return Ok(Some(after));
         }
+        if let Some((check, count)) = Check::parse(here) {
+            return self.check(&check, count, here).map(Some);
+        }
         if let Some(opening) = self.looks.opening(here) {
-            for statement in opening.sets {
-                let Statement::Instruction(instruction) = statement else { continue };
-                let mut reads = Vec::new();
-                let row = table::check(instruction)?;
-                table::registers(row, instruction, &mut |name| reads.push(name), &mut |_| {});
-                self.assigned(&reads, &[])?;
+            self.open(&opening)?;
+            if let Some(facts) = &mut self.facts {
+                facts.label();
             }
-            self.flow.label(opening.label);
             return Ok(Some(opening.rest));
         }
         let Some((closing, after)) = self.looks.closing(here)? else { return Ok(None) };
         self.assigned(closing.reads.as_slice(), &[])?;
         self.goes_to(closing.label)?;
         Ok(Some(after))
+    }
+
+    /// A loop that ends by a counter begins.
+    fn open(&mut self, opening: &Opening<'a>) -> Result<(), Reason> {
+        for statement in opening.sets {
+            let Statement::Instruction(instruction) = statement else { continue };
+            let mut reads = Vec::new();
+            let row = table::check(instruction)?;
+            table::registers(row, instruction, &mut |name| reads.push(name), &mut |_| {});
+            self.assigned(&reads, &[])?;
+        }
+        self.flow.label(opening.label);
+        Ok(())
+    }
+
+    /// A check of pointers, directly before a loop that ends by a counter and has no labels inside.
+    fn check(
+        &mut self,
+        check: &Check<'a>,
+        count: usize,
+        here: &'a [Statement],
+    ) -> Result<&'a [Statement], Reason> {
+        let without = || unverified("a check without its loop");
+        let facts = self.facts.as_mut().ok_or_else(without)?;
+        let anchors = check.anchors.iter().map(|anchor| anchor.register);
+        let read: Vec<&str> = anchors.chain(check.steps.iter().map(|step| step.register)).collect();
+        let (_, rest) = here.split_at_checked(count).ok_or_else(without)?;
+        self.looks.more(count as u64)?;
+        if !self.labels.contains(check.label) {
+            return Err(without());
+        }
+        self.looks.goes_on(check.label)?;
+        let opening = self.looks.opening(rest).ok_or_else(without)?;
+        self.looks.goes_back_once();
+        let body = anchors::turns(opening.rest, opening.label).ok_or_else(without)?;
+        if !facts.turn(check, body) {
+            return Err(unverified("a pointer whose turns were not checked"));
+        }
+        self.assigned(&read, &[])?;
+        self.goes_to(check.label)?;
+        self.open(&opening)?;
+        Ok(opening.rest)
     }
 
     /// Control may go to a label.
@@ -328,6 +374,7 @@ impl<'a> Pass<'a> {
     /// Makes what an access rests on terms of the launch.
     fn rests_on(&mut self, proof: Proof<'a>) -> Result<(), Reason> {
         match proof {
+            Proof::Checked => Ok(()),
             Proof::Pointer(proof) => {
                 let (align, writes) = self.terms.pointers.entry(proof.root).or_default();
                 *align = proof.align.max(*align);

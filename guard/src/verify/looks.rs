@@ -81,6 +81,9 @@ struct Loop<'a> {
     /// The one step of each turn, where it ends by that; and whether anything forbids to trust it.
     turns: Option<u64>,
     broken: bool,
+    /// Whether it may go back in one place only; and in how many it does.
+    single: bool,
+    backs: usize,
 }
 
 /// Where the pass is.
@@ -171,9 +174,18 @@ impl<'a> Looks<'a> {
             added: 0,
             turns: None,
             broken: false,
+            single: false,
+            backs: 0,
         });
         self.added.push();
         Some(opening)
+    }
+
+    /// The loop that has just begun goes back in one place only.
+    pub(super) fn goes_back_once(&mut self) {
+        if let Some(open) = self.open.last_mut() {
+            open.single = true;
+        }
     }
 
     /// What goes back to such a loop, where that stands here: the label, the predicate that it reads, and what is left.
@@ -193,6 +205,10 @@ impl<'a> Looks<'a> {
         let Some(open) = self.open.last_mut().filter(|open| open.label == closing.label) else {
             return Err(unverified("a branch back to another loop"));
         };
+        open.backs += 1;
+        if open.single && open.backs > 1 {
+            return Err(unverified("a checked loop that goes back in several places"));
+        }
         let turns = match open.by {
             By::Count(turns) => Some(turns),
             By::Step { .. } => open.turns.filter(|_| !open.broken),
@@ -276,22 +292,32 @@ impl<'a> Looks<'a> {
                         return Err(unverified("a branch back that does not poll"));
                     }
                 }
-                None => {
-                    let (path, loops) = (self.path, self.added.len());
-                    let mut new =
-                        Coming { path, loops, added: self.added.first(loops), from: self.labels.len() };
-                    if let Some(before) = self.coming.get(target) {
-                        new.path = path.meet(self.now(before));
-                        new.from = before.from;
-                    }
-                    self.coming.insert(target, new);
-                }
+                None => self.comes_to(target),
             }
         }
         if table::ends_path(row, instruction) {
             self.path = Path::NONE;
         }
         done
+    }
+
+    /// Control may go to a label to come, which is not one so far.
+    pub(super) fn goes_on(&mut self, label: &'a str) -> Result<(), Reason> {
+        if self.labels.contains_key(label) {
+            return Err(unverified("a branch back that does not poll"));
+        }
+        self.comes_to(label);
+        Ok(())
+    }
+
+    fn comes_to(&mut self, target: &'a str) {
+        let (path, loops) = (self.path, self.added.len());
+        let mut new = Coming { path, loops, added: self.added.first(loops), from: self.labels.len() };
+        if let Some(before) = self.coming.get(target) {
+            new.path = path.meet(self.now(before));
+            new.from = before.from;
+        }
+        self.coming.insert(target, new);
     }
 
     /// What was done on a path that was taken: what loops that it left have added since counts for it too.

@@ -1,0 +1,165 @@
+//! Loops whose pointers are checked before they turn: what that check is.
+//!
+//! Pointers that a loop steps, or that came from memory, are *anchors* of the loop: before its turns a check sees that each
+//! lies in the window, and that what is added to it in each turn is little. While the loop turns, which is not
+//! often before the check comes again, it cannot be carried further than the guard zones reach; so nothing has to be
+//! confined inside. Where the check fails, control goes to a copy of the loop in which everything is.
+
+use crate::ast::{Instruction, Operand, Predicate, Span, Spans, Statement};
+use crate::names::{self, Class};
+use crate::print::Text;
+
+/// A 64-bit register that points into the window before the turns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Anchor<'a> {
+    pub(crate) register: &'a str,
+    /// Whether it points where stores may go.
+    pub(crate) writes: bool,
+    /// Of what it is a multiple, in bytes: a power of two.
+    pub(crate) align: u64,
+}
+
+/// A 64-bit register that holds a number between less than this and as much below zero.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Step<'a> {
+    pub(crate) register: &'a str,
+    /// A power of two.
+    pub(crate) bound: i64,
+}
+
+/// A check, and where control goes where it fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Check<'a> {
+    pub(crate) anchors: Vec<Anchor<'a>>,
+    pub(crate) steps: Vec<Step<'a>>,
+    pub(crate) label: &'a str,
+}
+
+/// `lop3`'s table for `(first & ~second) ^ third`.
+const OUTSIDE: i128 = 0x9A;
+/// `lop3`'s table for `(first & second) | third`.
+const AND_THEN_OR: i128 = 0xEA;
+/// The largest bound of a step.
+const BOUND_MAX: i64 = 1 << 40;
+
+impl<'a> Check<'a> {
+    /// The one text that this check may have.
+    pub(crate) fn instructions(&self) -> Vec<Instruction> {
+        let (lo, hi, s) = (|| register("%bh_lo"), || register("%bh_hi"), || register("%bh_s"));
+        let (a, q) = (|| register("%bh_a"), || register("%bh_q"));
+        let number = |value: i128| Operand::Integer(value);
+        let mut lines = vec![plain("mov", &["b32"], vec![s(), number(0)])];
+        for anchor in &self.anchors {
+            let mask = register(if anchor.writes { "%bh_storemask" } else { "%bh_loadmask" });
+            let base = register("%bh_base");
+            lines.push(plain(
+                "mov",
+                &["b64"],
+                vec![Operand::Vector(vec![lo(), hi()]), register(anchor.register)],
+            ));
+            lines.push(plain("lop3", &["b32"], vec![hi(), hi(), mask, base, number(OUTSIDE)]));
+            lines.push(plain("or", &["b32"], vec![s(), s(), hi()]));
+            if anchor.align > 1 {
+                let bits = number(i128::from(anchor.align) - 1);
+                lines.push(plain("lop3", &["b32"], vec![s(), lo(), bits, s(), number(AND_THEN_OR)]));
+            }
+        }
+        lines.push(plain("setp", &["ne", "s32"], vec![q(), s(), number(0)]));
+        for step in &self.steps {
+            let bound = i128::from(step.bound);
+            lines.push(plain("add", &["s64"], vec![a(), register(step.register), number(bound)]));
+            lines.push(plain("setp", &["ge", "or", "u64"], vec![q(), a(), number(2 * bound), q()]));
+        }
+        let mut leave = plain("bra", &[], vec![Operand::Symbol(self.label.to_owned())]);
+        leave.predicate = Some(Predicate { register: "%bh_q".to_owned(), negated: false });
+        lines.push(leave);
+        lines
+    }
+
+    /// The check that stands here, and how many instructions it is.
+    pub(crate) fn parse(statements: &'a [Statement]) -> Option<(Self, usize)> {
+        let at = |index: usize| match statements.get(index) {
+            Some(Statement::Instruction(instruction)) => Some(instruction),
+            _ => None,
+        };
+        let begins = match at(0)?.operands.as_slice() {
+            [Operand::Register(name), Operand::Integer(0)] => name == "%bh_s",
+            _ => false,
+        };
+        begins.then_some(())?;
+        let mut check = Check { anchors: Vec::new(), steps: Vec::new(), label: "" };
+        let mut next = 1;
+        while let Some(taken) = at(next).filter(|found| found.opcode == "mov") {
+            let register = double(taken, 1)?;
+            let writes = matches!(at(next + 1)?.operands.get(2), Some(Operand::Register(mask)) if mask == "%bh_storemask");
+            let bits = at(next + 3).filter(|found| found.opcode == "lop3");
+            let align = match bits {
+                Some(bits) => u64::try_from(integer(bits, 2)?).ok()?.checked_add(1)?,
+                None => 1,
+            };
+            (align.is_power_of_two() && align <= names::WIDEST_ACCESS).then_some(())?;
+            check.anchors.push(Anchor { register, writes, align });
+            next += if bits.is_some() { 4 } else { 3 };
+        }
+        next += 1;
+        while let Some(added) = at(next).filter(|found| found.opcode == "add") {
+            let bound = i64::try_from(integer(added, 2)?).ok()?;
+            (bound > 0 && bound <= BOUND_MAX && bound.unsigned_abs().is_power_of_two()).then_some(())?;
+            check.steps.push(Step { register: double(added, 1)?, bound });
+            next += 2;
+        }
+        let Some(Operand::Symbol(label)) = at(next)?.operands.first() else { return None };
+        check.label = label;
+        let expected = check.instructions();
+        let same = expected.iter().zip(statements).all(|(line, found)| {
+            matches!(found, Statement::Instruction(found) if Text(found).to_string() == Text(line).to_string())
+        });
+        (same && expected.len() == next + 1 && !check.anchors.is_empty()).then_some((check, next + 1))
+    }
+}
+
+/// What turns in a loop without labels inside: from behind its label to the first branch back to it.
+pub(crate) fn turns<'a>(behind: &'a [Statement], label: &str) -> Option<&'a [Statement]> {
+    for (index, statement) in behind.iter().enumerate() {
+        match statement {
+            Statement::Instruction(found) if found.opcode == "bra" => {
+                if matches!(found.operands.first(), Some(Operand::Symbol(to)) if to == label) {
+                    return behind.get(..index);
+                }
+            }
+            Statement::Instruction(_) | Statement::Directive(_) => {}
+            Statement::Label(..) | Statement::Variable(_) | Statement::Block(..) => return None,
+        }
+    }
+    None
+}
+
+/// The tenant's 64-bit register that an operand is.
+fn double(instruction: &Instruction, index: usize) -> Option<&str> {
+    match instruction.operands.get(index) {
+        Some(Operand::Register(name)) if matches!(Class::parse(name), Some((Class::Double, _))) => Some(name),
+        _ => None,
+    }
+}
+
+fn integer(instruction: &Instruction, index: usize) -> Option<i128> {
+    match instruction.operands.get(index) {
+        Some(Operand::Integer(value)) => Some(*value),
+        _ => None,
+    }
+}
+
+fn register(name: &str) -> Operand {
+    Operand::Register(name.to_owned())
+}
+
+fn plain(opcode: &str, modifiers: &[&str], operands: Vec<Operand>) -> Instruction {
+    Instruction {
+        predicate: None,
+        opcode: opcode.to_owned(),
+        modifiers: modifiers.iter().map(|modifier| (*modifier).to_owned()).collect(),
+        operands,
+        span: Span::default(),
+        operand_spans: Spans::default(),
+    }
+}
