@@ -12,10 +12,10 @@ use std::collections::HashMap;
 
 use crate::access::Access;
 use crate::anchors::Check;
-use crate::ast::{AddressBase, Instruction, Operand, Space, Statement};
+use crate::ast::{AddressBase, Instruction, Operand, Predicate, Space, Statement};
 use crate::limits::{CHUNK_COST_MAX, REACH_BYTES};
 use crate::names::{self, Class};
-use crate::table;
+use crate::table::{self, Treatment};
 
 /// Where a pointer came from: eight bytes of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -227,6 +227,10 @@ pub(crate) struct Facts<'a> {
     known: HashMap<&'a str, Fact<'a>>,
     /// What is known up to the next label, or that nothing is.
     passing: HashMap<&'a str, Option<Fact<'a>>>,
+    /// What was known when control last ran on into a label.
+    entering: HashMap<&'a str, Option<Fact<'a>>>,
+    /// Which register a predicate says is not zero where it does not hold.
+    zero: HashMap<&'a str, &'a str>,
     /// How many pointers were checked.
     checked: usize,
 }
@@ -252,11 +256,13 @@ impl<'a> Facts<'a> {
 
     /// What is known at a label: who comes there may have come from anywhere.
     pub(crate) fn label(&mut self) {
-        self.passing.clear();
+        self.entering = std::mem::take(&mut self.passing);
+        self.zero.clear();
     }
 
     /// Learns from the next instruction.
     pub(crate) fn learn(&mut self, instruction: &'a Instruction) {
+        self.tests(instruction);
         let Some(Operand::Register(name)) = instruction.operands.first() else {
             return self.forget(instruction);
         };
@@ -273,6 +279,93 @@ impl<'a> Facts<'a> {
             self.passing.remove(name.as_str());
             self.known.insert(name, fact);
         }
+    }
+
+    /// Learns from a branch that is not taken where a register is zero.
+    fn tests(&mut self, instruction: &'a Instruction) {
+        let target = || instruction.operands.first();
+        if let (Some(Predicate { register, negated: false }), "bra", Some(Operand::Symbol(_))) =
+            (&instruction.predicate, instruction.opcode.as_str(), target())
+        {
+            if let Some(tested) = self.zero.get(register.as_str()).copied()
+                && let Some(fact) =
+                    self.of_register(tested).filter(|fact| fact.base.is_none() && fact.low == 0)
+            {
+                self.passing.insert(tested, Some(Fact { low: 1.min(fact.high), ..fact }));
+            }
+            return;
+        }
+        let Some(row) = table::row_of(instruction) else { return };
+        let zero = &mut self.zero;
+        table::registers(row, instruction, &mut |_| {}, &mut |name| {
+            zero.retain(|predicate, tested| *predicate != name && *tested != name);
+        });
+        let is_word = |name: &str| matches!(Class::parse(name), Some((Class::Word, _)));
+        let equal = matches!(instruction.modifiers.as_slice(), [eq, ty] if eq == "eq" && matches!(ty.as_str(), "s32" | "u32" | "b32"));
+        if let ("setp", [Operand::Register(predicate), Operand::Register(tested), Operand::Integer(0)]) =
+            (instruction.opcode.as_str(), instruction.operands.as_slice())
+            && equal
+            && instruction.predicate.is_none()
+            && is_word(tested)
+        {
+            self.zero.insert(predicate, tested);
+        }
+    }
+
+    /// How often a loop turns at most, which control has run on into and into nothing else of which goes: its body, from
+    /// behind the last label on, and the branch back. What ends it is a register that takes the same step in
+    /// every turn, from and to what is known.
+    pub(crate) fn turns(&self, body: &[Statement], back: &Instruction) -> Option<u64> {
+        let Some(Predicate { register: predicate, negated: false }) = &back.predicate else { return None };
+        (back.opcode == "bra" && back.modifiers.is_empty()).then_some(())?;
+        let mut writes: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (index, statement) in body.iter().enumerate() {
+            let Statement::Instruction(instruction) = statement else { continue };
+            let row = table::row_of(instruction)?;
+            if table::target(row, instruction).is_some() || row.treatment == Treatment::Branch {
+                return None;
+            }
+            let mut write = |name| writes.entry(name).or_default().push(index);
+            table::registers(row, instruction, &mut |_| {}, &mut write);
+        }
+        let once = |name: &str| match writes.get(name).map(Vec::as_slice) {
+            Some([index]) => match body.get(*index) {
+                Some(Statement::Instruction(found)) if found.predicate.is_none() => Some((*index, found)),
+                _ => None,
+            },
+            _ => None,
+        };
+        let (at, test) = once(predicate).filter(|(_, test)| test.opcode == "setp")?;
+        let [Operand::Register(_), Operand::Register(tested), bound] = test.operands.as_slice() else {
+            return None;
+        };
+        let is_word = |found: &Instruction| matches!(found.modifiers.as_slice(), [ty] if matches!(ty.as_str(), "s32" | "u32" | "b32"));
+        let (stepped, add) =
+            once(tested).filter(|(index, add)| *index < at && add.opcode == "add" && is_word(add))?;
+        let (Some(Operand::Register(from)), Some(Operand::Integer(step))) =
+            (add.operands.get(1), add.operands.get(2))
+        else {
+            return None;
+        };
+        // The sum may be in a register of its own, from which the next turn has it.
+        if from != tested {
+            let (moved, next) = once(from).filter(|(_, next)| next.opcode == "mov" && is_word(next))?;
+            let same = matches!(next.operands.get(1), Some(Operand::Register(name)) if name == tested);
+            (same && moved > stepped).then_some(())?;
+        }
+        let entering = |name: &str| {
+            let fact = self.entering.get(name).copied().unwrap_or_else(|| self.known.get(name).copied())?;
+            (fact.base.is_none() && fact.low >= 0 && fact.high <= i32::MAX.into()).then_some(fact)
+        };
+        let first = entering(from)?;
+        let bound = match bound {
+            Operand::Integer(value) => Fact::exactly(*value),
+            Operand::Register(name) if !writes.contains_key(name.as_str()) => entering(name)?,
+            _ => return None,
+        };
+        let [compare, ty] = test.modifiers.as_slice() else { return None };
+        let turns = count(first, *step, (compare, ty), bound)?;
+        u64::try_from(turns.max(1)).ok()
     }
 
     /// Of what several registers are written by, nothing is known.
@@ -538,6 +631,32 @@ impl<'a> Facts<'a> {
         let small = computed.low >= 0 && computed.high <= i32::MAX.into();
         // Beyond it has wrapped around, which leaves its low bits.
         Some(if small { Fact { zeros, ..computed } } else { Fact { zeros, ..whole } })
+    }
+}
+
+/// How often a number that begins as `first` and grows by `step` before each test passes it, and once more.
+fn count(first: Fact<'_>, step: i128, (compare, ty): (&str, &str), bound: Fact<'_>) -> Option<i128> {
+    let up = |far: i128| (far + step - 1) / step;
+    let down = |far: i128| (far - step - 1) / -step;
+    let signed = ty == "s32";
+    let exact = first.low == first.high && bound.low == bound.high;
+    let most: i128 = i32::MAX.into();
+    let room = bound.low >= 0 && bound.high + step.abs() < most && first.high + step < most;
+    match (compare, ty) {
+        _ if step == 0 || step.abs() > 1 << 30 || !room => None,
+        ("lt", "s32" | "u32") if step > 0 => Some(up(bound.high - first.low)),
+        ("le", "s32" | "u32") if step > 0 => Some(up(bound.high + 1 - first.low)),
+        ("gt", _) if step < 0 && signed => Some(down(first.high - bound.low)),
+        ("ge", _) if step < 0 && signed => Some(down(first.high + 1 - bound.low)),
+        // It has to be met, and not only passed.
+        ("ne", "s32" | "u32" | "b32") if exact => {
+            let far = bound.low - first.low;
+            (far % step == 0 && far / step >= 1).then_some(far / step)
+        }
+        ("ne", "s32" | "u32" | "b32") if step == -1 && bound.low == bound.high => {
+            (first.low > bound.low).then_some(first.high - bound.low)
+        }
+        _ => None,
     }
 }
 

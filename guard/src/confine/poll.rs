@@ -28,8 +28,9 @@ pub(super) struct Looking {
 /// Puts polls and looks into a body that is confined and has no prologue yet.
 /// Loops in versions, by the label of each, begin anew at another: that of both.
 pub(super) fn insert(statements: &[Statement], is_fast: bool, begins: &HashMap<String, String>) -> Looking {
-    let loops = turns::find(statements);
-    if is_fast && loops.is_empty() && path_cost(statements) <= SHORT_COST_MAX {
+    let loops = turns::find(statements, |label| begins.contains_key(label));
+    let end = loops.values().all(|found| matches!(found.how, How::Ends(_)));
+    if is_fast && end && path_cost(statements, &loops) <= SHORT_COST_MAX {
         return Looking { statements: statements.to_vec(), starts: false, counters: 0 };
     }
     let mut pass = Pass {
@@ -59,8 +60,8 @@ fn number(statement: &Statement) -> Option<u64> {
     name.strip_prefix("$L")?.parse().ok()
 }
 
-/// What is done on the longest path through a body without loops.
-fn path_cost(statements: &[Statement]) -> u64 {
+/// What is done on the longest path through a body whose loops end by themselves.
+fn path_cost(statements: &[Statement], loops: &HashMap<&str, Loop<'_>>) -> u64 {
     let (mut since, mut most) = (0_u64, 0);
     let mut joins: HashMap<&str, u64> = HashMap::new();
     for statement in statements {
@@ -69,8 +70,12 @@ fn path_cost(statements: &[Statement]) -> u64 {
             Statement::Instruction(instruction) => {
                 let Ok(row) = table::check(instruction) else { continue };
                 since += table::cost(row, instruction);
+                let target = table::target(row, instruction);
+                if let Some(found) = target.and_then(|target| loops.get(target)) {
+                    since = since.saturating_add(found.cost);
+                }
                 most = most.max(since);
-                if let Some(target) = table::target(row, instruction) {
+                if let Some(target) = target {
                     let join = joins.entry(target).or_default();
                     *join = (*join).max(since);
                 }
@@ -181,8 +186,18 @@ impl<'a> Pass<'a> {
     fn begin(&mut self, name: &'a str) {
         let Some(found) = self.loops.get(name) else { return };
         let (how, cost) = (found.how.clone(), found.cost);
-        if matches!(how, How::Polls) {
-            return;
+        match how {
+            How::Polls => return,
+            How::Ends(_) => {
+                let next = self.path.plus(cost);
+                if next.since > PATH_COST_MAX / 2 {
+                    self.poll();
+                } else if next.unlooked.is_some_and(|unlooked| unlooked > UNLOOKED_COST_MAX) {
+                    self.look();
+                }
+                return;
+            }
+            How::Counts(_) | How::Steps { .. } => {}
         }
         if !self.begins.contains_key(name) {
             self.before(cost);
@@ -258,6 +273,12 @@ impl<'a> Pass<'a> {
 
     /// A branch back.
     fn goes_back(&mut self, back: &'a Instruction, label: &'a str, index: usize) {
+        if let Some(Loop { how: How::Ends(_), cost, .. }) = self.loops.get(label) {
+            self.path = self.path.plus(*cost);
+            self.out.push(Statement::Instruction(back.clone()));
+            self.lead = self.out.len();
+            return;
+        }
         if self.path.unlooked.is_some() {
             self.look();
         }
@@ -332,7 +353,7 @@ fn opening(how: &How<'_>, counter: &str) -> Vec<Statement> {
     let c = || register(counter);
     let number = |value: i128| Operand::Integer(value);
     match how {
-        How::Polls => Vec::new(),
+        How::Polls | How::Ends(_) => Vec::new(),
         How::Counts(turns) => vec![at("mov", &["u32"], vec![c(), number(i128::from(*turns))])],
         How::Steps { test, register: stepped, offset, step, bound, turns } => {
             let (stepped, bound) = (register(stepped), (*bound).clone());
@@ -388,7 +409,7 @@ fn closing(how: &How<'_>, counter: &str, back: &Instruction, label: &str) -> Vec
     };
     let (c, q) = (|| register(counter), || register("%bh_q"));
     let mut lines = match how {
-        How::Polls => return Vec::new(),
+        How::Polls | How::Ends(_) => return Vec::new(),
         How::Counts(_) => {
             let mut test = vec![q(), c(), Operand::Integer(0)];
             let mut modifiers = vec!["gt", "s32"];

@@ -5,9 +5,10 @@
 //! test against a bound, that bound is cut short instead, which costs nothing in the turns themselves. Any
 //! other branch back polls each time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::ast::{Instruction, Operand, Predicate, Statement};
+use crate::facts::Facts;
 use crate::limits::CHUNK_COST_MAX;
 use crate::names::Class;
 use crate::table;
@@ -25,6 +26,8 @@ const BACK_COST: u64 = 4;
 pub(super) enum How<'a> {
     /// It polls in every turn.
     Polls,
+    /// By itself: it is known to turn so often at most.
+    Ends(u64),
     /// After so many turns.
     Counts(u64),
     /// After so many turns, when a register has taken so many steps.
@@ -58,8 +61,14 @@ pub(super) struct Loop<'a> {
     pub(super) cost: u64,
 }
 
-/// The loops of a body, by label.
-pub(super) fn find(statements: &[Statement]) -> HashMap<&str, Loop<'_>> {
+/// Of how many turns of a loop nothing has to be done, and what they may cost together.
+const ENDS_COST_MAX: u64 = CHUNK_COST_MAX / 4;
+
+/// The loops of a body, by label. Those that `counted` says do not end by themselves, whatever is known of them.
+pub(super) fn find<'a>(
+    statements: &'a [Statement],
+    counted: impl Fn(&str) -> bool,
+) -> HashMap<&'a str, Loop<'a>> {
     let mut loops = collect(statements);
     let Shape { broken, polling } = shape(statements, &loops);
     for name in broken {
@@ -82,8 +91,56 @@ pub(super) fn find(statements: &[Statement]) -> HashMap<&str, Loop<'_>> {
             found.how = steps;
         }
     }
+    let may_end = |label: &str, turns: u64| {
+        loops.get(label).is_some_and(|found| {
+            let length = u64::try_from(found.to - found.from).unwrap_or(u64::MAX);
+            found.backs == 1 && !counted(label) && turns.saturating_mul(length) <= ENDS_COST_MAX / 8
+        })
+    };
+    for (label, turns) in ends(statements, may_end) {
+        if let Some(found) = loops.get_mut(label) {
+            found.how = How::Ends(turns);
+        }
+    }
     weigh(statements, &mut loops);
     loops
+}
+
+/// The loops that are known to end by themselves, and how often they turn at most.
+fn ends(statements: &[Statement], may_end: impl Fn(&str, u64) -> bool) -> HashMap<&str, u64> {
+    let mut facts = Facts::of(statements);
+    let mut ends = HashMap::new();
+    let (mut coming, mut behind): (HashSet<&str>, HashSet<&str>) = Default::default();
+    // The last label, where nothing goes to it from before.
+    let mut last: Option<(&str, usize)> = None;
+    for (index, statement) in statements.iter().enumerate() {
+        match statement {
+            Statement::Label(name, _) => {
+                facts.label();
+                last = (!coming.contains(name.as_str())).then_some((name.as_str(), index));
+                behind.insert(name);
+            }
+            Statement::Instruction(instruction) => {
+                if let Some(target) = target(statement) {
+                    coming.insert(target);
+                    if let Some((_, from)) = last.filter(|(name, _)| *name == target)
+                        && let Some(body) = statements.get(from + 1..index)
+                        && let Some(turns) = facts.turns(body, instruction)
+                        && may_end(target, turns)
+                    {
+                        ends.insert(target, turns);
+                    } else if behind.contains(target) {
+                        // The way around the poll that comes here ends at a label.
+                        facts.label();
+                        last = None;
+                    }
+                }
+                facts.learn(instruction);
+            }
+            Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => {}
+        }
+    }
+    ends
 }
 
 impl Loop<'_> {
@@ -260,6 +317,7 @@ fn weigh(statements: &[Statement], loops: &mut HashMap<&str, Loop<'_>>) {
         let all = (most / once).max(1);
         match &mut found.how {
             How::Polls => {}
+            How::Ends(turns) => found.cost = once.saturating_mul(*turns),
             How::Counts(turns) => {
                 *turns = all;
                 found.cost = once.saturating_mul(all);

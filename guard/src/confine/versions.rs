@@ -19,6 +19,8 @@ use crate::table::{self, Treatment};
 const LOOPS_MAX: usize = 64;
 /// Statements of a loop that gets two, at most.
 const BODY_MAX: usize = 512;
+/// A loop that is known to turn no more often gets none.
+const TURNS_MIN: u64 = 8;
 /// How little what is added to pointers may be asked to be, as powers of two: the first that suffices is taken.
 const BOUNDS: [u32; 4] = [24, 22, 20, 18];
 /// Instructions whose threads wait for one another, or ask who else is there.
@@ -84,6 +86,8 @@ impl Versions {
                     facts.label();
                     if let Some(back) = loops.get(&index).filter(|_| chosen.len() < LOOPS_MAX)
                         && let Some(body) = statements.get(index + 1..*back)
+                        && let Some(Statement::Instruction(branch)) = statements.get(*back)
+                        && facts.turns(body, branch).is_none_or(|turns| turns > TURNS_MIN)
                         && let Some(check) = choose(&facts, body)
                     {
                         chosen.insert(index, (*back, check));
@@ -96,7 +100,7 @@ impl Versions {
         let versions = write(statements, chosen);
         // A loop that polls in each turn has no place for a check.
         let plain = versions.plain();
-        let found = turns::find(&plain);
+        let found = turns::find(&plain, |label| versions.begins.contains_key(label));
         let turns = |label: &String| found.get(label.as_str()).is_some_and(|found| !found.polls(usize::MAX));
         if versions.begins.keys().all(turns) { versions } else { write(statements, HashMap::new()) }
     }

@@ -48,7 +48,9 @@ pub(super) fn verify<'a>(
         declared,
         labels,
         flow: Flow::default(),
-        facts: is_fast.then(|| Facts::of(statements)),
+        facts: Facts::of(statements),
+        is_fast,
+        behind: &[],
         lead: Vec::new(),
         terms: Terms::default(),
     };
@@ -59,9 +61,8 @@ pub(super) fn verify<'a>(
             Statement::Label(name, span) => {
                 pass.flow.label(name);
                 pass.looks.label(name);
-                if let Some(facts) = &mut pass.facts {
-                    facts.label();
-                }
+                pass.facts.label();
+                pass.behind = rest;
                 *span
             }
             Statement::Instruction(instruction) => {
@@ -75,11 +76,16 @@ pub(super) fn verify<'a>(
                         Err(reason) => report.add(instruction.span, reason),
                     }
                 }
+                match pass.turns(instruction, here) {
+                    Some(Ok(())) => continue,
+                    Some(Err(reason)) => report.add(instruction.span, reason),
+                    None => {}
+                }
                 if let Err(reason) = pass.instruction(instruction) {
                     report.add(instruction.span, reason);
                     pass.lead.clear();
-                } else if let Some(facts) = &mut pass.facts {
-                    facts.learn(instruction);
+                } else {
+                    pass.facts.learn(instruction);
                 }
                 continue;
             }
@@ -136,8 +142,12 @@ struct Pass<'a> {
     looks: Looks<'a>,
     labels: HashSet<&'a str>,
     flow: Flow<'a>,
-    /// What is known of registers, in a fast version.
-    facts: Option<Facts<'a>>,
+    /// What is known of registers.
+    facts: Facts<'a>,
+    /// Whether accesses may rest on it.
+    is_fast: bool,
+    /// What stands behind the last label.
+    behind: &'a [Statement],
     /// Instructions on the guard's registers whose access has not come yet.
     lead: Vec<&'a Instruction>,
     terms: Terms<'a>,
@@ -180,15 +190,33 @@ impl<'a> Pass<'a> {
         }
         if let Some(opening) = self.looks.opening(here) {
             self.open(&opening)?;
-            if let Some(facts) = &mut self.facts {
-                facts.label();
-            }
+            self.facts.label();
             return Ok(Some(opening.rest));
         }
         let Some((closing, after)) = self.looks.closing(here)? else { return Ok(None) };
         self.assigned(closing.reads.as_slice(), &[])?;
         self.goes_to(closing.label)?;
         Ok(Some(after))
+    }
+
+    /// A branch back to the last label of a loop that is known to turn so seldom that it needs no counter; none where it is
+    /// nothing like that.
+    fn turns(&mut self, instruction: &'a Instruction, here: &'a [Statement]) -> Option<Result<(), Reason>> {
+        let label = self.looks.turning().filter(|_| instruction.opcode == "bra" && self.lead.is_empty())?;
+        let Some(Operand::Symbol(target)) =
+            instruction.operands.first().filter(|_| instruction.modifiers.is_empty())
+        else {
+            return None;
+        };
+        let length = self.behind.len().checked_sub(here.len()).filter(|_| target == label)?;
+        let turns = self.facts.turns(self.behind.get(..length)?, instruction)?;
+        let read = instruction.predicate.as_ref().map(|predicate| predicate.register.as_str());
+        Some(
+            self.looks
+                .turns(turns)
+                .and_then(|()| self.assigned(read.as_slice(), &[]))
+                .and_then(|()| self.goes_to(label)),
+        )
     }
 
     /// A loop that ends by a counter begins.
@@ -212,7 +240,9 @@ impl<'a> Pass<'a> {
         here: &'a [Statement],
     ) -> Result<&'a [Statement], Reason> {
         let without = || unverified("a check without its loop");
-        let facts = self.facts.as_mut().ok_or_else(without)?;
+        if !self.is_fast {
+            return Err(without());
+        }
         let anchors = check.anchors.iter().map(|anchor| anchor.register);
         let read: Vec<&str> = anchors.chain(check.steps.iter().map(|step| step.register)).collect();
         let (_, rest) = here.split_at_checked(count).ok_or_else(without)?;
@@ -224,7 +254,7 @@ impl<'a> Pass<'a> {
         let opening = self.looks.opening(rest).ok_or_else(without)?;
         self.looks.goes_back_once();
         let body = anchors::turns(opening.rest, opening.label).ok_or_else(without)?;
-        if !facts.turn(check, body) {
+        if !self.facts.turn(check, body) {
             return Err(unverified("a pointer whose turns were not checked"));
         }
         self.assigned(&read, &[])?;
@@ -341,7 +371,7 @@ impl<'a> Pass<'a> {
         let address = access.address;
         let name = match &address.base {
             AddressBase::Register(_) => {
-                let proof = self.facts.as_ref().and_then(|facts| facts.proof(access));
+                let proof = self.facts.proof(access).filter(|_| self.is_fast);
                 let proof = proof.ok_or_else(|| unverified("an access that is not confined"))?;
                 return self.rests_on(proof);
             }

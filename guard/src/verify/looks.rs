@@ -106,6 +106,8 @@ pub(super) struct Looks<'a> {
     polled: bool,
     /// The most that is done without a look.
     work: u64,
+    /// The last label, where nothing goes to it from before: which it is, and what came before it.
+    last: Option<(&'a str, usize, u64)>,
 }
 
 impl<'a> Looks<'a> {
@@ -122,6 +124,7 @@ impl<'a> Looks<'a> {
             closed: Vec::new(),
             polled: false,
             work: 0,
+            last: None,
         }
     }
 
@@ -138,6 +141,8 @@ impl<'a> Looks<'a> {
     /// A label that is none of a loop that ends by a counter.
     pub(super) fn label(&mut self, name: &'a str) {
         self.polled = false;
+        let at = self.labels.len();
+        self.last = (!self.coming.contains_key(name)).then_some((name, at, self.cost));
         if let Some(coming) = self.coming.remove(name) {
             self.path = self.path.meet(self.now(&coming));
             // Whoever comes from before a loop has not set its counter.
@@ -162,6 +167,7 @@ impl<'a> Looks<'a> {
         let opening = turns::opening(statements, number)?;
         (!self.coming.contains_key(opening.label)).then_some(())?;
         self.polled = false;
+        self.last = None;
         self.straight_no_more();
         let at = self.labels.len();
         self.labels.insert(opening.label, (at, true));
@@ -232,6 +238,26 @@ impl<'a> Looks<'a> {
         self.does(more)?;
         let rest = statements.get(closing.length..).unwrap_or_default();
         Ok(Some((closing, rest)))
+    }
+
+    /// The label of a loop without labels inside, which control runs on into, where the last is one.
+    pub(super) fn turning(&self) -> Option<&'a str> {
+        self.last.map(|(name, ..)| name)
+    }
+
+    /// That loop goes back here, and turns so often at most; nothing else does any more.
+    pub(super) fn turns(&mut self, turns: u64) -> Result<(), Reason> {
+        let without = || unverified("a branch back that does not poll");
+        let (name, at, before) = self.last.take().ok_or_else(without)?;
+        self.more(1)?;
+        let once = self.cost - before;
+        let all = once.saturating_mul(turns);
+        if all > CHUNK_COST_MAX {
+            return Err(unverified("a loop that turns too often"));
+        }
+        self.labels.insert(name, (at, true));
+        self.closed.push((at, self.labels.len()));
+        self.more(all - once)
     }
 
     /// What is left after a look at the flag that was loaded at entry, where one stands here.

@@ -91,8 +91,92 @@ impl Body<'_> {
         true
     }
 
+    /// Whether a branch goes back in a loop without labels inside, that ends by itself: its turns are gone through, from
+    /// all that its register may begin as.
+    fn ends_by_itself(&self, at: usize) -> bool {
+        let line = self.line(at);
+        let Some((predicate, _)) = line.strip_prefix('@').and_then(|rest| rest.split_once(" bra ")) else {
+            return false;
+        };
+        let Some(to) = self.target(at).filter(|to| *to < at) else { return false };
+        let body: Vec<&str> = (to + 1..at).map(|at| self.line(at)).collect();
+        if body.iter().any(|line| line.ends_with(':') || line.contains("bra ")) {
+            return false;
+        }
+        let writes = |lines: &[&str], register: &str| -> Vec<usize> {
+            let first = |line: &str| {
+                let rest = line.split_once(' ')?.1;
+                let rest = if line.starts_with('@') { rest.split_once(' ')?.1 } else { rest };
+                Some(rest.split([',', ';', '|', '}']).next()?.trim_start_matches('{').to_owned())
+            };
+            (0..lines.len()).filter(|at| first(lines[*at]).as_deref() == Some(register)).collect()
+        };
+        let words = |line: &str| -> Vec<String> {
+            let word = |word: &str| word.trim_end_matches([',', ';']).to_owned();
+            line.split(' ').map(word).collect()
+        };
+        let [test] = writes(&body, predicate)[..] else { return false };
+        let test = words(body[test]);
+        let [compare, _, register, bound] = test.as_slice() else { return false };
+        let (Some(compare), Ok(bound)) = (compare.strip_prefix("setp."), bound.parse::<i64>()) else {
+            return false;
+        };
+        let [step] = writes(&body, register)[..] else { return false };
+        let step = words(body[step]);
+        let [add, _, from, by] = step.as_slice() else { return false };
+        let (true, Ok(by)) = (matches!(add.as_str(), "add.s32" | "add.u32"), by.parse::<i64>()) else {
+            return false;
+        };
+        if from != register {
+            let [next] = writes(&body, from)[..] else { return false };
+            if words(body[next]).last() != Some(register) || !body[next].starts_with("mov.") {
+                return false;
+            }
+        }
+        // What it begins as was written on the way here, behind the last label.
+        let start = (0..to).rev().find(|at| self.line(*at).ends_with(':')).map_or(0, |at| at + 1);
+        let ahead: Vec<&str> = (start..to).map(|at| self.line(at)).collect();
+        let Some(first) = writes(&ahead, from).last().copied() else { return false };
+        let set = words(ahead[first]);
+        let not_zero = ahead[first..]
+            .iter()
+            .any(|line| line.starts_with("setp.eq.") && line.ends_with(&format!(" {from}, 0;")));
+        let most = match set.as_slice() {
+            [mov, _, value] if mov.starts_with("mov.") => value.parse::<i64>().map(|value| (value, value)),
+            [and, _, _, mask] if and == "and.b32" => {
+                mask.parse::<i64>().map(|mask| (i64::from(not_zero), mask))
+            }
+            _ => return false,
+        };
+        let Ok((least, most)) = most else { return false };
+        let wrap = |value: i64| i64::from(u32::try_from(value & 0xffff_ffff).unwrap().cast_signed());
+        let unsigned = |value: i64| value & 0xffff_ffff;
+        (least..=most.min(least + 300)).chain([most]).all(|mut value| {
+            (0..1 << 17).any(|_| {
+                value = wrap(value + by);
+                let goes_on = match compare {
+                    "lt.s32" => value < bound,
+                    "le.s32" => value <= bound,
+                    "gt.s32" => value > bound,
+                    "ge.s32" => value >= bound,
+                    "lt.u32" => unsigned(value) < unsigned(bound),
+                    "le.u32" => unsigned(value) <= unsigned(bound),
+                    "ne.s32" | "ne.u32" | "ne.b32" => value != wrap(bound),
+                    _ => true,
+                };
+                !goes_on
+            })
+        })
+    }
+
     /// Whether a branch is one that a counter ends, which nothing in the cycle sets again.
     fn counts(&self, at: usize, cycle: &HashSet<usize>, cut: &HashSet<usize>) -> bool {
+        if !cut.contains(&at)
+            && self.target(at).is_some_and(|to| cycle.contains(&to))
+            && self.ends_by_itself(at)
+        {
+            return true;
+        }
         let goes =
             self.line(at).starts_with("@%bh_q bra ") && self.target(at).is_some_and(|to| cycle.contains(&to));
         let Some(test) = at.checked_sub(1).map(|at| self.line(at)) else { return false };
