@@ -80,8 +80,8 @@
 //! # Module-scope variables
 //! There is no `.global` variable in a confined text. [`confine`] lays those of the tenant out in one block
 //! ([`data()`]), whose address every entry takes as its last visible parameter, and writes sums of that and a number
-//! for their names. To [`verify`] it is a parameter like any other. `.const` variables lie in the block too where the
-//! host has to write one of them or a generic address is made of one; else they stay in the constant bank.
+//! for their names. To [`verify`] it is a parameter like any other. `.const` variables lie in the block too, where the
+//! host can write them; those stay in the constant bank that a compiler's own library brings, where a module has no other.
 //!
 //! # The flag
 //! The last [`FLAG_BYTES`] of a window, which lie in the half that takes loads only, hold the session's flag: a word

@@ -1,9 +1,8 @@
 //! Module-scope variables: which are accepted, and where they end up.
 //!
 //! `.global` variables lie in the session's window, in one block whose address every entry takes as a parameter
-//! ([`crate::data`]). `.const` variables stay in the constant bank where all of a module's have an initializer
-//! and none's address is taken as a generic one; otherwise the host, which writes them, needs them in the
-//! block too.
+//! ([`crate::data`]), and so do `.const` variables, which the host may write: only where all of a module's are tables
+//! of the compiler's own, and none's address is taken as a generic one, do they stay in the constant bank.
 
 use std::collections::{HashMap, HashSet};
 
@@ -153,8 +152,8 @@ impl Symbols {
     }
 }
 
-/// Whether the constant bank does not do: a variable without an initializer is the host's to write, and generic
-/// addresses are of the window.
+/// Whether the constant bank does not do: the host writes variables that it knows, with an initializer or without, and
+/// generic addresses are of the window.
 fn needs_constants_in_block(module: &Module) -> bool {
     let constant =
         |item: &Item| matches!(item, Item::Variable(variable) if variable.space == Space::Constant);
@@ -162,11 +161,11 @@ fn needs_constants_in_block(module: &Module) -> bool {
     if constants.peek().is_none() {
         return false;
     }
-    let empty = |item: &Item| {
-        matches!(item, Item::Variable(Variable { linkage: Linkage::Internal | Linkage::Visible, initializer, .. })
-            if initializer.is_empty())
+    let hosts = |item: &Item| {
+        matches!(item, Item::Variable(Variable { linkage: Linkage::Internal | Linkage::Visible, name, initializer, .. })
+            if initializer.is_empty() || !names::is_compilers(name))
     };
-    constants.any(empty)
+    constants.any(hosts)
         || module.items.iter().any(|item| match item {
             Item::Function(function) => has_generic_constants(function.body.as_deref().unwrap_or_default()),
             Item::Variable(_) | Item::Directive(_) | Item::Section(_) => false,
