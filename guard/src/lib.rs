@@ -127,6 +127,9 @@
 //! - A function is inlined where it is called, its `.param` variables become registers, and the local variables
 //!   of an entry and its functions become one. How much that may add to a module, and how deep calls may nest,
 //!   is limited ([`limits`]).
+//! - A function whose address is taken has a number in its module, which stands wherever its address did. A call
+//!   through a pointer compares it with the numbers of the functions that take and return as many bytes, each of which
+//!   is inlined behind its comparison; what is nobody's number ends the thread. A branch by an index halves its list.
 //! - A generic access names the space that its address is followed to: through moves, joins, arithmetic,
 //!   `cvta` and calls, all definitions of a register together. Where that leaves it open, `isspacep` tests the
 //!   address, and up to three accesses follow, each in the confined form of its space and under the predicate
@@ -139,7 +142,7 @@
 //!   less than the shuffle: the register that ptxas chooses cannot be zeroed from here.
 //! - `bar.warp.sync`, `shfl.sync`, `vote.sync`, `match.sync` and `redux.sync` with lanes that wait elsewhere wait for
 //!   ever: what looks at no flag is ended by ending the executor.
-//! - `assert`, managed variables, recursion, indirect calls, addresses of functions, textures and tensor cores are
+//! - `assert`, managed variables, recursion, textures and tensor cores are
 //!   refused; the message names the isolated domain.
 //!
 //! # Trust

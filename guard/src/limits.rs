@@ -56,6 +56,8 @@ pub const SHARED_BYTES_MAX: u64 = 256 << 10;
 pub const DYNAMIC_SPAN_MAX: u64 = 16 << 10;
 /// Statements that calls may add to a module, all entries together: functions are inlined where they are called.
 pub const INLINED_STATEMENTS_MAX: usize = 128 << 10;
+/// Functions that a call through a pointer names as what it may mean.
+pub const TARGETS_MAX: usize = 1024;
 /// Calls and braces inside one another.
 pub const CALL_NESTING_MAX: usize = 64;
 /// What a thread may have done before it looks at its session's flag for the first time, in the units of the table.

@@ -11,7 +11,7 @@
 
 use std::{fs, path::PathBuf};
 
-use bulkhead_guard::{Verified, confine, parse, print, verify};
+use bulkhead_guard::{Verified, confine, data, parse, print, verify};
 
 use crate::place::repository;
 
@@ -80,6 +80,13 @@ impl Attack {
         let module = parse(&text).and_then(|module| confine(&module));
         let module = module.map_err(|report| report.render("attack.ptx", &text))?;
         verify(&print(&module)).map_err(|report| format!("not verified: {report}"))
+    }
+
+    /// What its module-scope variables hold at first; addresses in them are left out.
+    #[must_use]
+    pub fn variables(&self) -> Vec<u8> {
+        let text = String::from_utf8_lossy(&self.bytes);
+        parse(&text).map(|module| data(&module).initial).unwrap_or_default()
     }
 
     fn read(name: String, bytes: Vec<u8>) -> Result<Self, String> {

@@ -1,6 +1,6 @@
 //! One entry: parameters, performance directives, body.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::access as accesses;
 use crate::ast::{Directive, Function, Linkage, Space, Statement, Variable};
@@ -40,7 +40,8 @@ pub(super) fn confine<'a>(
         variables: Variables::default(),
         scopes: Scopes::default(),
         calls: Vec::new(),
-        arguments: 0,
+        arguments: HashMap::new(),
+        lists: Vec::new(),
         depth: 0,
         budget,
         report,
@@ -53,7 +54,7 @@ pub(super) fn confine<'a>(
         by_name.contains_key(name)
             || symbols.contains(name)
             || symbols.was_refused(name)
-            || functions.contains_key(name)
+            || functions.contains(name)
             || variables.iter().any(|(variable, _)| variable.name == name)
     };
     let data = symbols.have_data().then(|| data::parameter(taken, function.span));

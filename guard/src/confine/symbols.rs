@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::ast::{AddressBase, Item, Linkage, Module, Operand, Space, Statement, Type, Variable};
+use crate::confine::pointers::Numbers;
 use crate::data::{Data, Layout};
 use crate::limits::{CONSTANT_BYTES_MAX, SHARED_BYTES_MAX};
 use crate::names;
@@ -33,13 +34,19 @@ pub(super) struct Symbols {
     constants: bool,
     /// Whether `.const` means the module's block.
     constants_in_block: bool,
+    /// What the addresses of functions are.
+    numbers: Numbers,
     data: Data,
 }
 
 impl Symbols {
     /// The variables of a module, and those that the runtime's functions need in it.
     pub(super) fn collect(module: &Module, runtime: &[Item], report: &mut Report) -> Self {
-        let mut symbols = Self { constants_in_block: needs_constants_in_block(module), ..Self::default() };
+        let mut symbols = Self {
+            constants_in_block: needs_constants_in_block(module),
+            numbers: Numbers::of(module),
+            ..Self::default()
+        };
         let mut constant_bytes = 0_u64;
         let named = named(module);
         let mut block = Vec::new();
@@ -96,13 +103,18 @@ impl Symbols {
                 }
             }
         }
-        symbols.data = layout.fill(&block, report);
+        symbols.data = layout.fill(&block, &|value| symbols.numbers.value(value), report);
         symbols
     }
 
     /// What lies in the module's block.
     pub(super) fn into_data(self) -> Data {
         self.data
+    }
+
+    /// What the addresses of functions are.
+    pub(super) fn numbers(&self) -> &Numbers {
+        &self.numbers
     }
 
     /// Whether entries need the address of the module's block.
