@@ -18,21 +18,23 @@ pub(crate) struct Access<'a> {
 }
 
 /// What a memory instruction accesses by its row.
-fn memory(row: &Row) -> Option<&'static Memory> {
+fn memory(row: &Row) -> &'static [Memory] {
     match row.treatment {
-        Treatment::Load | Treatment::Store | Treatment::Reduction | Treatment::Atomic => row.memory.first(),
+        Treatment::Load | Treatment::Store | Treatment::Reduction | Treatment::Atomic | Treatment::Copy => {
+            row.memory
+        }
         Treatment::Pure
         | Treatment::Move
         | Treatment::Branch
         | Treatment::Barrier
         | Treatment::Hint
-        | Treatment::Refused(_) => None,
+        | Treatment::Refused(_) => &[],
     }
 }
 
 /// Which operand the address of a memory instruction is that names no state space; none for all others.
 pub(crate) fn generic(row: &Row, instruction: &Instruction) -> Option<usize> {
-    let index = memory(row)?.operand;
+    let index = memory(row).first().filter(|memory| memory.permits("generic"))?.operand;
     instruction.modifiers.iter().all(|modifier| space(modifier).is_none()).then_some(index)
 }
 
@@ -49,9 +51,35 @@ pub(crate) fn is_caching(modifier: &str) -> bool {
     matches!(modifier, "ca" | "cg" | "cs" | "lu" | "cv" | "wb" | "wt" | "nc")
 }
 
-/// Decodes a memory instruction whose modifiers the table knows; none where the row is no memory access.
-pub(crate) fn decode<'a>(row: &Row, instruction: &'a Instruction) -> Result<Option<Access<'a>>, Reason> {
-    let Some(memory) = memory(row) else { return Ok(None) };
+/// Decodes a memory instruction whose modifiers the table knows: what it accesses, in the order of its operands. Nothing
+/// where the row is no memory access, two where it copies.
+pub(crate) fn decode<'a>(row: &Row, instruction: &'a Instruction) -> Result<Accesses<'a>, Reason> {
+    match memory(row) {
+        [] => Ok(Accesses::default()),
+        [first] => Ok(Accesses([Some(one(row, first, instruction)?), None])),
+        [first, second] => {
+            Ok(Accesses([Some(one(row, first, instruction)?), Some(one(row, second, instruction)?)]))
+        }
+        _ => Err(Reason::NotImplemented { what: format!("what `{}` accesses", row.name) }),
+    }
+}
+
+/// What an instruction accesses: at most two places.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Accesses<'a>([Option<Access<'a>>; 2]);
+
+impl<'a> Accesses<'a> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Access<'a>> {
+        self.0.iter().flatten()
+    }
+
+    /// The one in shared memory, of which there is never more than one.
+    pub(crate) fn shared(&self) -> Option<&Access<'a>> {
+        self.iter().find(|access| access.space == Space::Shared)
+    }
+}
+
+fn one<'a>(row: &Row, memory: &Memory, instruction: &'a Instruction) -> Result<Access<'a>, Reason> {
     let (opcode, index) = (row.name, memory.operand);
     let reads_only = memory.effect == Effect::Reads;
     let Some(Operand::Address(address)) = instruction.operands.get(index) else {
@@ -71,6 +99,12 @@ pub(crate) fn decode<'a>(row: &Row, instruction: &'a Instruction) -> Result<Opti
     let bytes = match memory.width {
         Width::Typed => typed_bytes(opcode, instruction)?,
         Width::Bytes(bytes) => bytes,
+        Width::Operand(size) if row.treatment == Treatment::Copy => match instruction.operands.get(size) {
+            Some(Operand::Integer(4)) => 4,
+            Some(Operand::Integer(8)) => 8,
+            Some(Operand::Integer(16)) => 16,
+            _ => return Err(Reason::Malformed(format!("`{opcode}` copies 4, 8 or 16 bytes"))),
+        },
         Width::Operand(_) | Width::Matrix | Width::Tensor | Width::Handle => {
             return Err(Reason::NotImplemented { what: format!("what `{opcode}` accesses") });
         }
@@ -78,7 +112,7 @@ pub(crate) fn decode<'a>(row: &Row, instruction: &'a Instruction) -> Result<Opti
     if bytes > 16 {
         return Err(Reason::Malformed(format!("`{opcode}` of {bytes} bytes")));
     }
-    Ok(Some(Access { space, reads_only, bytes, address, index }))
+    Ok(Access { space, reads_only, bytes, address, index })
 }
 
 /// Bytes of the type and vector that the modifiers name.

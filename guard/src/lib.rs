@@ -28,7 +28,7 @@
 //!    registers hold other sessions' values, and the assembler may take one undefined register for two.
 //! 7. The guard's registers (`%bh_...`) are written only by the prologue and by the sequences of 2, 3, 4, 5 and 10.
 //! 8. The only barrier for a block is number 0 without a count. There are no calls, indirect branches,
-//!    generic addresses, traps, clusters or asynchronous copies.
+//!    generic addresses, traps, clusters or bulk copies.
 //! 9. The text is its own canonical print: ASCII, one statement a line, none of the tenant's comments, registers
 //!    or labels.
 //! 10. Every cycle of branches has a poll, which loads the session's flag and ends the thread where that is negative, or
@@ -36,6 +36,8 @@
 //!     is done between two looks than [`limits::PATH_COST_MAX`]. The flag is looked at before anything is written to
 //!     global memory, and before more is done than [`limits::UNLOOKED_COST_MAX`]; but in a fast version that does no more
 //!     than [`limits::SHORT_COST_MAX`] in all it need not be ([`FastVersion::work`]).
+//! 11. In a body with asynchronous copies every thread waits for its own directly before it ends, also where a look ends
+//!     it; and a copy takes no more from its source than it writes.
 //!
 //! # The confined form of an access
 //! ```text
@@ -52,6 +54,9 @@
 //! max.u32 %bh_s, %bh_s, %bh_low;
 //! and.b32 %bh_s, %bh_s, -4;
 //! st.shared.f32 [%bh_s+12], %r2;
+//!
+//! min.u32 %bh_lo, %r6, 16;                                    a copy: the shared sequence, the global one, and this
+//! cp.async.cg.shared.global [%bh_s], [%bh_a], 16, %bh_lo;     where a register says how much it takes
 //!
 //! mov.b64 %bh_o, variable;                                    local and constant, by register
 //! sub.s64 %bh_a, %d4, %bh_o;

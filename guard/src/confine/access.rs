@@ -15,7 +15,7 @@ use crate::confine::symbols::{Symbol, Symbols};
 use crate::limits::{OFFSET_BOUND, SHARED_BYTES_MAX};
 use crate::names::{self, Class};
 use crate::report::Reason;
-use crate::table;
+use crate::table::{self, Treatment};
 
 /// What is known of the entry whose accesses are confined.
 pub(super) struct Tables<'a> {
@@ -54,28 +54,31 @@ impl<'a> Tables<'a> {
         &self,
         instruction: Instruction,
         clamp: Option<Clamp>,
+        is_proven: &dyn Fn(usize) -> bool,
         into: &mut Vec<Statement>,
     ) -> Result<(), Reason> {
         let row = table::check(&instruction)?;
-        let Some(access) = access::decode(row, &instruction)? else {
-            into.push(Statement::Instruction(instruction));
-            return Ok(());
-        };
-        let index = access.index;
-        let access = OwnedAccess::of(&access, instruction.span);
-        let mut instruction = instruction;
-        let address = match access.space {
-            Space::Parameter => self.parameter(&access)?,
-            Space::Shared => self.shared(&access, clamp, into)?,
-            Space::Local => self.local(&access, into)?,
-            Space::Constant => self.constant(&access, into)?,
-            Space::Global => global(&access, into)?,
-            Space::Register => return Err(Reason::Malformed("registers have no addresses".to_owned())),
-        };
-        if let Some(operand) = instruction.operands.get_mut(index) {
-            *operand = Operand::Address(address);
+        let accesses = access::decode(row, &instruction)?;
+        let mut confined = instruction.clone();
+        for access in accesses.iter().filter(|access| !is_proven(access.index)) {
+            let index = access.index;
+            let access = OwnedAccess::of(access, instruction.span);
+            let address = match access.space {
+                Space::Parameter => self.parameter(&access)?,
+                Space::Shared => self.shared(&access, clamp, into)?,
+                Space::Local => self.local(&access, into)?,
+                Space::Constant => self.constant(&access, into)?,
+                Space::Global => global(&access, into)?,
+                Space::Register => return Err(Reason::Malformed("registers have no addresses".to_owned())),
+            };
+            if let Some(operand) = confined.operands.get_mut(index) {
+                *operand = Operand::Address(address);
+            }
         }
-        into.push(Statement::Instruction(instruction));
+        if row.treatment == Treatment::Copy {
+            source_bytes(&mut confined, into)?;
+        }
+        into.push(Statement::Instruction(confined));
         Ok(())
     }
 
@@ -259,6 +262,28 @@ fn global(access: &OwnedAccess, into: &mut Vec<Statement>) -> Result<Address, Re
     }
     into.push(instruction("mov", &["b64"], vec![a(), Operand::Vector(vec![lo(), hi()])], span));
     Ok(Address { base: AddressBase::Register("%bh_a".to_owned()), offset })
+}
+
+/// A copy takes no more bytes from its source than it writes: what would come of that PTX leaves open.
+fn source_bytes(copy: &mut Instruction, into: &mut Vec<Statement>) -> Result<(), Reason> {
+    let (Some(Operand::Integer(bytes)), Some(taken)) =
+        (copy.operands.get(2).cloned(), copy.operands.get_mut(3))
+    else {
+        return Ok(());
+    };
+    match taken {
+        Operand::Integer(taken) if (0..=bytes).contains(taken) => {}
+        Operand::Register(name) if matches!(Class::parse(name), Some((Class::Word, _))) => {
+            let lo = register("%bh_lo");
+            let operands = vec![lo.clone(), taken.clone(), Operand::Integer(bytes)];
+            into.push(instruction("min", &["u32"], operands, copy.span));
+            *taken = lo;
+        }
+        Operand::Register(name) | Operand::Not(name)
+            if matches!(Class::parse(name), Some((Class::Predicate, _))) => {}
+        _ => return Err(Reason::Malformed(format!("a copy of {bytes} bytes of a source that has more"))),
+    }
+    Ok(())
 }
 
 /// `lop3`'s table for `(first & second) | third`.

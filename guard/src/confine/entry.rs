@@ -10,7 +10,7 @@ use crate::confine::scope::Scopes;
 use crate::confine::shared::Shared;
 use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
-use crate::confine::{access, arguments, assign, data, generic, locals, poll, prologue, roots};
+use crate::confine::{access, arguments, assign, copies, data, generic, locals, poll, prologue, roots};
 use crate::facts::{Facts, Proof, SharedKey};
 use crate::limits::{NAME_BYTES_MAX, PARAMETER_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX};
 use crate::names::{self, Class};
@@ -74,13 +74,16 @@ pub(super) fn confine<'a>(
             report.add(function.span, Reason::Limit { what: "registers", most: REGISTERS_MAX });
         }
     }
-    let body = |is_fast: bool, is_proven: &dyn Fn(usize) -> bool, report: &mut Report| {
+    let copies = copies::are_in(&statements);
+    let body = |is_fast: bool, proven: &HashSet<(usize, usize)>, report: &mut Report| {
         let mut confined = Vec::with_capacity(statements.len());
         for (index, statement) in statements.iter().enumerate() {
             match statement {
-                Statement::Instruction(instruction) if !is_proven(index) => {
+                Statement::Instruction(instruction) => {
                     let clamp = shared.clamp(index);
-                    if let Err(reason) = tables.confine(instruction.clone(), clamp, &mut confined) {
+                    let is_proven = |operand| proven.contains(&(index, operand));
+                    if let Err(reason) = tables.confine(instruction.clone(), clamp, &is_proven, &mut confined)
+                    {
                         report.add(instruction.span, reason);
                     }
                 }
@@ -96,14 +99,17 @@ pub(super) fn confine<'a>(
         if let Some(place) = locals::place(&zeroed_first) {
             zeroed_first.splice(place..place, prologue::zero_locals(&variables, function.span));
         }
-        let mut looking = poll::insert(&zeroed_first, is_fast);
+        if copies {
+            zeroed_first = copies::await_at_exits(zeroed_first);
+        }
+        let mut looking = poll::insert(&zeroed_first, is_fast, copies);
         let mut statements = prologue::declarations(&scopes, looking.counters, &variables);
         statements.extend(prologue::instructions(looking.starts, function.span));
         statements.extend(shared.prologue(function.span));
         statements.append(&mut looking.statements);
         (statements, zeroed)
     };
-    let (confined, zeroed) = body(false, &|_| false, report);
+    let (confined, zeroed) = body(false, &HashSet::new(), report);
     let directives = directives(function, report);
     let version = |name: &str, body: Vec<Statement>| Function {
         kind: function.kind,
@@ -124,17 +130,18 @@ pub(super) fn confine<'a>(
         let proven = proven(&statements, &zeroed, &tables);
         let any = !proven.is_empty();
         // What stands against the accesses that are left has been said.
-        any.then(|| version(&name, body(true, &|index| proven.contains(&index), &mut Report::default()).0))
+        any.then(|| version(&name, body(true, &proven, &mut Report::default()).0))
     });
     (version(&function.name, confined), fast)
 }
 
-/// Which accesses of a body need no confining where a launch keeps the terms of the fast version.
+/// Which accesses of a body, by statement and operand, need no confining where a launch keeps the terms of the fast
+/// version.
 fn proven(
     statements: &[Statement],
     zeroed: &BTreeSet<(Class, u32)>,
     tables: &access::Tables<'_>,
-) -> HashSet<usize> {
+) -> HashSet<(usize, usize)> {
     let zeroed: Vec<String> =
         zeroed.iter().map(|(class, number)| format!("{}{number}", class.prefix())).collect();
     let mut facts = Facts::of(statements);
@@ -144,12 +151,13 @@ fn proven(
     let (mut proven, mut terms) = (HashSet::new(), BTreeSet::new());
     for (index, statement) in statements.iter().enumerate() {
         let Statement::Instruction(instruction) = statement else { continue };
-        let access = table::check(instruction).and_then(|row| accesses::decode(row, instruction));
-        if let Ok(Some(access)) = access
-            && let Some(proof) = facts.proof(&access)
-            && is_enough(&proof, tables, &mut terms)
-        {
-            proven.insert(index);
+        let found = table::check(instruction).and_then(|row| accesses::decode(row, instruction));
+        for access in found.unwrap_or_default().iter() {
+            if let Some(proof) = facts.proof(access)
+                && is_enough(&proof, tables, &mut terms)
+            {
+                proven.insert((index, access.index));
+            }
         }
         facts.learn(instruction);
     }

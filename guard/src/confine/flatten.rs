@@ -159,6 +159,7 @@ impl<'a> Flattener<'a> {
     /// The instruction with canonical names; none where it is left out.
     fn instruction(&mut self, instruction: &Instruction) -> Result<Option<Instruction>, Reason> {
         let mut instruction = instruction.clone();
+        no_cache_policy(&mut instruction);
         instruction.modifiers.retain(|modifier| !is_hint(modifier));
         if self.symbols.constants_in_block() {
             no_constant_bank(&mut instruction);
@@ -341,8 +342,22 @@ fn moved(offset: i64, start: i64) -> Result<i64, Reason> {
 
 /// Whether a modifier only advises the caches: hints of one session would evict lines of the others.
 fn is_hint(modifier: &str) -> bool {
-    let hint = modifier.starts_with("L1::") || modifier.starts_with("L2::");
-    hint && modifier != "L2::cache_hint"
+    modifier.starts_with("L1::") || modifier.starts_with("L2::")
+}
+
+/// Policies that accesses name are hints like others: they are left out, and made zero where they are made.
+fn no_cache_policy(instruction: &mut Instruction) {
+    let form = instruction.modifiers.first().map(String::as_str);
+    if instruction.opcode == "createpolicy" && matches!(form, Some("fractional" | "cvt")) {
+        instruction.opcode = "mov".to_owned();
+        instruction.modifiers = vec!["b64".to_owned()];
+        instruction.operands.truncate(1);
+        instruction.operands.push(Operand::Integer(0));
+    }
+    if instruction.modifiers.iter().any(|modifier| modifier == "L2::cache_hint") {
+        // The policy comes last.
+        instruction.operands.pop();
+    }
 }
 
 /// An access to a variable that moved from the constant bank to the module's block, which no kernel writes.

@@ -9,6 +9,7 @@ mod access;
 mod arguments;
 mod assign;
 mod calls;
+mod copies;
 mod data;
 mod entry;
 mod flatten;

@@ -340,9 +340,9 @@ impl<'a> Runs<'a> {
 
     fn instruction(&mut self, index: usize, instruction: &'a Instruction) {
         let Ok(row) = table::check(instruction) else { return };
-        if let Ok(Some(access)) = access::decode(row, instruction)
-            && access.space == Space::Shared
-            && !(self.is_proven)(&access)
+        if let Ok(accesses) = access::decode(row, instruction)
+            && let Some(access) = accesses.shared()
+            && !(self.is_proven)(access)
         {
             let member = (index, access.address.offset);
             match Base::of(&access.address.base) {

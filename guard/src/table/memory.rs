@@ -23,6 +23,22 @@ const STORE: &[Memory] =
 const ATOMIC: &[Memory] = &[typed(1, Effect::Updates, "generic global shared shared::cta shared::cluster")];
 const REDUCTION: &[Memory] =
     &[typed(0, Effect::Updates, "generic global shared shared::cta shared::cluster")];
+const COPY: &[Memory] = &[
+    Memory {
+        operand: 0,
+        effect: Effect::Writes,
+        spaces: "shared shared::cta",
+        width: Width::Operand(2),
+        align: Align::Natural,
+    },
+    Memory {
+        operand: 1,
+        effect: Effect::Reads,
+        spaces: "global",
+        width: Width::Operand(2),
+        align: Align::Natural,
+    },
+];
 const PREFETCH: &[Memory] = &[Memory {
     operand: 0,
     effect: Effect::Touches,
@@ -38,6 +54,10 @@ const fn access(row: Row, memory: &'static [Memory]) -> Row {
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
     access(row("atom", Treatment::Atomic, (1, 3, 4), &[ORDER, UPDATES, BITS, INT, FLOAT]), ATOMIC),
+    access(row("cp.async", Treatment::Copy, (0, 3, 4), &["async ca cg shared shared::cta global"]), COPY),
+    row("cp.async.commit_group", Treatment::Pure, (0, 0, 0), &["async commit_group"]),
+    row("cp.async.wait_all", Treatment::Pure, (0, 0, 0), &["async wait_all"]),
+    row("cp.async.wait_group", Treatment::Pure, (0, 1, 1), &["async wait_group"]),
     access(row("ld", Treatment::Load, (1, 2, 2), &[SPACES, "param const nc", ORDER, CACHE, MEMORY]), LOAD),
     access(row("prefetch", Treatment::Hint, (0, 1, 1), &["global local L1 L2"]), PREFETCH),
     access(row("prefetchu", Treatment::Hint, (0, 1, 1), &["L1"]), PREFETCH),

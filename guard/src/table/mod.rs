@@ -34,6 +34,8 @@ pub(crate) enum Treatment {
     Atomic,
     /// Reads and writes memory.
     Reduction,
+    /// Reads memory and writes it elsewhere, some time before the thread has waited for that.
+    Copy,
     /// Goes to a label.
     Branch,
     /// Waits for other threads: see [`check_barrier`].
@@ -199,6 +201,7 @@ fn lookup(opcode: &str, modifiers: &[String]) -> Result<&'static Row, Reason> {
         | Treatment::Store
         | Treatment::Atomic
         | Treatment::Reduction
+        | Treatment::Copy
         | Treatment::Branch
         | Treatment::Barrier
         | Treatment::Hint => Ok(row),
@@ -256,7 +259,8 @@ pub(crate) fn cost(row: &Row, instruction: &Instruction) -> u64 {
                 1
             }
         }
-        (Treatment::Barrier, _) => 8,
+        (Treatment::Barrier | Treatment::Copy, _) => 8,
+        (_, "cp.async.wait_group" | WAIT_ALL) => 8,
         (_, "membar" | "fence") => 64,
         (_, "nanosleep") => 4096,
         (
@@ -264,6 +268,14 @@ pub(crate) fn cost(row: &Row, instruction: &Instruction) -> u64 {
             _,
         ) => 1,
     }
+}
+
+/// Waits for all copies that the thread has begun.
+pub(crate) const WAIT_ALL: &str = "cp.async.wait_all";
+
+/// Whether an instruction begins a copy that goes on beside its thread.
+pub(crate) fn copies(instruction: &Instruction) -> bool {
+    row_of(instruction).is_some_and(|row| row.treatment == Treatment::Copy)
 }
 
 /// Whether an instruction writes global memory.

@@ -62,19 +62,10 @@ pub(super) const ROWS: &[Row] = &[
         0,
         &[object(0, Writes, "generic shared shared::cta shared::cluster", Width::Bytes(16), 16), barrier(1)],
     ),
-    missing("cp", "asynchronous and bulk copies (`cp`)", 0, &[]),
-    missing(
-        "cp.async",
-        "asynchronous and bulk copies (`cp`)",
-        0,
-        &[
-            object(0, Writes, "shared shared::cta", Width::Operand(2), 16),
-            object(1, Reads, "global", Width::Operand(2), 16),
-        ],
-    ),
+    missing("cp", "bulk copies (`cp`)", 0, &[]),
     missing(
         "cp.async.bulk",
-        "asynchronous and bulk copies (`cp`)",
+        "bulk copies (`cp`)",
         0,
         &[
             object(0, Writes, "shared::cta shared::cluster global", Width::Operand(2), 16),
@@ -82,22 +73,22 @@ pub(super) const ROWS: &[Row] = &[
             barrier(3),
         ],
     ),
-    missing("cp.async.bulk.commit_group", "asynchronous and bulk copies (`cp`)", 0, &[]),
+    missing("cp.async.bulk.commit_group", "bulk copies (`cp`)", 0, &[]),
     missing(
         "cp.async.bulk.prefetch",
-        "asynchronous and bulk copies (`cp`)",
+        "bulk copies (`cp`)",
         0,
         &[object(0, Touches, "global", Width::Operand(1), 16)],
     ),
     missing(
         "cp.async.bulk.prefetch.tensor",
-        "asynchronous and bulk copies (`cp`)",
+        "bulk copies (`cp`)",
         0,
         &[object(0, Touches, "global", Width::Tensor, 128)],
     ),
     missing(
         "cp.async.bulk.tensor",
-        "asynchronous and bulk copies (`cp`)",
+        "bulk copies (`cp`)",
         0,
         &[
             object(0, Writes, "shared::cta shared::cluster global", Width::Tensor, 128),
@@ -105,14 +96,11 @@ pub(super) const ROWS: &[Row] = &[
             barrier(2),
         ],
     ),
-    missing("cp.async.bulk.wait_group", "asynchronous and bulk copies (`cp`)", 0, &[]),
-    missing("cp.async.commit_group", "asynchronous and bulk copies (`cp`)", 0, &[]),
-    missing("cp.async.mbarrier", "asynchronous and bulk copies (`cp`)", 0, &[barrier(0)]),
-    missing("cp.async.wait_all", "asynchronous and bulk copies (`cp`)", 0, &[]),
-    missing("cp.async.wait_group", "asynchronous and bulk copies (`cp`)", 0, &[]),
+    missing("cp.async.bulk.wait_group", "bulk copies (`cp`)", 0, &[]),
+    missing("cp.async.mbarrier", "bulk copies (`cp`)", 0, &[barrier(0)]),
     missing(
         "cp.reduce.async.bulk",
-        "asynchronous and bulk copies (`cp`)",
+        "bulk copies (`cp`)",
         0,
         &[
             object(0, Updates, "shared::cluster global", Width::Operand(2), 16),
@@ -122,7 +110,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     missing(
         "cp.reduce.async.bulk.tensor",
-        "asynchronous and bulk copies (`cp`)",
+        "bulk copies (`cp`)",
         0,
         &[
             object(0, Updates, "global", Width::Tensor, 128),

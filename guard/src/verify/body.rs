@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::declarations::{self, Declared};
 use super::looks::Looks;
 use super::{Extent, Extents, refuse, sequence, unverified};
-use crate::access::{self, Access};
+use crate::access::{self, Access, Accesses};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
 use crate::facts::{Facts, Proof, Root, SharedKey};
 use crate::flow::Flow;
@@ -41,8 +41,12 @@ pub(super) fn verify<'a>(
 ) -> Terms<'a> {
     let (declared, statements) = declarations::take(statements, extents, report);
     let labels = labels(statements, report);
+    let copies = statements.iter().any(
+        |statement| matches!(statement, Statement::Instruction(instruction) if table::copies(instruction)),
+    );
     let mut pass = Pass {
-        looks: Looks::new(declared.looks, is_fast),
+        looks: Looks::new(declared.looks, is_fast, copies),
+        awaits: copies.then_some(None),
         declared,
         labels,
         flow: Flow::default(),
@@ -57,6 +61,7 @@ pub(super) fn verify<'a>(
             Statement::Label(name, span) => {
                 pass.flow.label(name);
                 pass.looks.label(name);
+                pass.awaits = pass.awaits.map(|_| None);
                 *span
             }
             Statement::Instruction(instruction) => {
@@ -64,6 +69,7 @@ pub(super) fn verify<'a>(
                     match pass.flag(here) {
                         Ok(None) => {}
                         Ok(Some(after)) => {
+                            pass.awaits = pass.awaits.map(|_| None);
                             rest = after;
                             continue;
                         }
@@ -135,6 +141,8 @@ struct Pass<'a> {
     facts: Option<Facts<'a>>,
     /// Instructions on the guard's registers whose access has not come yet.
     lead: Vec<&'a Instruction>,
+    /// Where the body copies: what stands directly before, if that waits for all copies.
+    awaits: Option<Option<&'a Instruction>>,
     terms: Terms<'a>,
 }
 
@@ -155,8 +163,20 @@ impl<'a> Pass<'a> {
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         table::registers(row, instruction, &mut |name| reads.push(name), &mut |name| writes.push(name));
         let looked = self.looks.instruction(row, instruction, &writes);
+        self.awaited(row, instruction)?;
         self.confined(row, instruction, &reads, &writes)?;
         looked
+    }
+
+    /// Directly before a thread ends it waits for its copies, under the same predicate.
+    fn awaited(&mut self, row: &Row, instruction: &'a Instruction) -> Result<(), Reason> {
+        let Some(before) = &mut self.awaits else { return Ok(()) };
+        let waits = std::mem::replace(before, Some(instruction).filter(|_| row.name == table::WAIT_ALL));
+        let awaited = waits.is_some_and(|wait| wait.predicate == instruction.predicate);
+        if matches!(row.name, "ret" | "exit") && !awaited {
+            return Err(unverified("an end that does not wait for copies"));
+        }
+        Ok(())
     }
 
     /// What has to do with the flag: a look, a poll, how a loop begins or goes back that ends by a counter. Answers what
@@ -208,30 +228,38 @@ impl<'a> Pass<'a> {
             || instruction.operands.iter().any(is_reserved_symbol);
         self.assigned(reads, writes)?;
         self.go(row, instruction, writes)?;
-        let access = access::decode(row, instruction)?;
-        if access.as_ref().is_some_and(|access| access.space == Space::Local) && !self.flow.is_written(ZEROED)
-        {
+        let accesses = access::decode(row, instruction)?;
+        if accesses.iter().any(|access| access.space == Space::Local) && !self.flow.is_written(ZEROED) {
             return Err(unverified("local memory that may not have been zeroed"));
         }
-        match access {
-            None if reserved => {
-                // Its access decides whether it stands here rightly; no sequence is longer than six.
-                self.lead.push(instruction);
-                let fits = instruction.predicate.is_none() && self.lead.len() <= 6;
-                if fits { Ok(()) } else { Err(unverified("a write to a reserved register")) }
-            }
-            None if !self.lead.is_empty() => Err(unverified("a sequence that is interrupted")),
-            None => self.plain(row, instruction),
-            Some(access) if reserved => {
-                self.only_address_is_reserved(instruction, &access)?;
-                let lead = std::mem::take(&mut self.lead);
-                let dynamic = sequence::check(&lead, &access, &self.declared)?;
-                self.terms.dynamic_shared_min = self.terms.dynamic_shared_min.max(dynamic);
-                Ok(())
-            }
-            Some(_) if !self.lead.is_empty() => Err(unverified("a sequence that is interrupted")),
-            Some(access) => self.proven(&access),
+        if reserved && accesses.iter().next().is_none() {
+            // Its access decides whether it stands here rightly.
+            self.lead.push(instruction);
+            let fits = instruction.predicate.is_none() && self.lead.len() <= sequence::LENGTH_MAX;
+            return if fits { Ok(()) } else { Err(unverified("a write to a reserved register")) };
         }
+        if !(reserved || self.lead.is_empty()) {
+            return Err(unverified("a sequence that is interrupted"));
+        }
+        if accesses.iter().next().is_none() {
+            return self.plain(row, instruction);
+        }
+        self.only_addresses_are_reserved(row, instruction, &accesses)?;
+        let lead = std::mem::take(&mut self.lead);
+        let mut left = lead.as_slice();
+        for access in accesses.iter() {
+            if is_reserved_address(access) {
+                let (rest, dynamic) = sequence::check(left, access, &self.declared)?;
+                left = rest;
+                self.terms.dynamic_shared_min = self.terms.dynamic_shared_min.max(dynamic);
+            } else {
+                self.proven(access)?;
+            }
+            if row.treatment == Treatment::Copy && access.index == 1 {
+                left = sequence::source_bytes(left, instruction, access.bytes)?;
+            }
+        }
+        if left.is_empty() { Ok(()) } else { Err(unverified("an access that no sequence confines")) }
     }
 
     /// No register is read before it is written on every path to here, and every register is declared.
@@ -353,9 +381,18 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Apart from its address, an access uses no register of the guard.
-    fn only_address_is_reserved(&self, instruction: &Instruction, access: &Access<'_>) -> Result<(), Reason> {
-        let others = instruction.operands.iter().enumerate().filter(|(index, _)| *index != access.index);
+    /// Apart from its addresses and what a copy takes, which its sequence decides, an access uses no register of the
+    /// guard.
+    fn only_addresses_are_reserved(
+        &self,
+        row: &Row,
+        instruction: &Instruction,
+        accesses: &Accesses<'_>,
+    ) -> Result<(), Reason> {
+        let others = instruction.operands.iter().enumerate().filter(|(index, _)| {
+            accesses.iter().all(|access| access.index != *index)
+                && !(row.treatment == Treatment::Copy && *index == 3)
+        });
         let mut reserved =
             instruction.predicate.iter().any(|predicate| names::is_reserved(&predicate.register));
         for (_, operand) in others {
@@ -368,6 +405,13 @@ impl<'a> Pass<'a> {
 /// Whether an instruction computes one of the guard's registers.
 fn is_reserved_result(instruction: &Instruction) -> bool {
     matches!(instruction.operands.first(), Some(Operand::Register(name)) if names::is_reserved(name))
+}
+
+fn is_reserved_address(access: &Access<'_>) -> bool {
+    match &access.address.base {
+        AddressBase::Register(name) | AddressBase::Symbol(name) => names::is_reserved(name),
+        AddressBase::Absolute => false,
+    }
 }
 
 fn is_reserved_symbol(operand: &Operand) -> bool {

@@ -10,24 +10,50 @@ use crate::names::Class;
 use crate::print::Text;
 use crate::report::Reason;
 
-/// Checks `lead`, the instructions directly before an access that goes through one of the guard's registers.
-/// Returns how many bytes of dynamic shared memory that rests on.
-pub(super) fn check(
-    lead: &[&Instruction],
+/// The longest are those of a copy, whose two addresses and size are confined.
+pub(super) const LENGTH_MAX: usize = 12;
+
+/// Checks the beginning of `lead`, the instructions before an access that goes through one of the guard's registers.
+/// Returns what is left of it, and how many bytes of dynamic shared memory the access rests on.
+pub(super) fn check<'l, 'a>(
+    lead: &'l [&'a Instruction],
     access: &Access<'_>,
     declared: &Declared<'_>,
-) -> Result<u64, Reason> {
+) -> Result<(&'l [&'a Instruction], u64), Reason> {
     let expected = match access.space {
         Space::Global => global(lead, access).map(|lines| (lines, 0)),
         Space::Shared => shared(lead, access, declared),
         Space::Local | Space::Constant => clamped(lead, access, declared).map(|lines| (lines, 0)),
         Space::Parameter | Space::Register => None,
     };
-    let confined = expected.filter(|(lines, _)| {
-        lines.len() == lead.len()
-            && lines.iter().zip(lead).all(|(line, found)| *line == Text(*found).to_string())
+    let confined = expected.and_then(|(lines, dynamic)| {
+        let (found, left) = lead.split_at_checked(lines.len())?;
+        let same = lines.iter().zip(found).all(|(line, found)| *line == Text(*found).to_string());
+        same.then_some((left, dynamic))
     });
-    confined.map(|(_, dynamic)| dynamic).ok_or_else(|| unverified("an access that no sequence confines"))
+    confined.ok_or_else(|| unverified("an access that no sequence confines"))
+}
+
+/// Checks how much a copy of so many bytes takes from its source: no more than them, nothing by a predicate, or what the
+/// last of its lead has cut to them. Returns what is left of the lead.
+pub(super) fn source_bytes<'l, 'a>(
+    lead: &'l [&'a Instruction],
+    copy: &Instruction,
+    bytes: u64,
+) -> Result<&'l [&'a Instruction], Reason> {
+    let fits = match copy.operands.get(3) {
+        None => return Ok(lead),
+        Some(Operand::Integer(taken)) => (0..=i128::from(bytes)).contains(taken).then_some(lead),
+        Some(Operand::Register(name)) if name == "%bh_lo" => lead.split_first().and_then(|(cut, left)| {
+            let line = format!("min.u32 %bh_lo, {}, {bytes}", source(cut, 1, Class::Word)?);
+            (Text(*cut).to_string() == line).then_some(left)
+        }),
+        Some(Operand::Register(name) | Operand::Not(name)) => {
+            matches!(Class::parse(name), Some((Class::Predicate, _))).then_some(lead)
+        }
+        Some(_) => None,
+    };
+    fits.ok_or_else(|| unverified("a copy from more than it writes"))
 }
 
 /// Whether an access is `[register+offset]` with an offset that reaches no further than a guard zone and keeps
