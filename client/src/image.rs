@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bulkhead_schema::{DataVariable, Error, ErrorCode, Handle, ModuleData, bulkhead_capnp as rpc};
 
-use crate::{Buffer, DeviceRange, Pattern, Session, Stream, connection::broken};
+use crate::{Buffer, DeviceRange, Heap, Pattern, Session, Stream, connection::broken};
 
 /// A loaded image. Unloaded when the image and all of its entries have been dropped.
 #[derive(Clone)]
@@ -18,6 +18,7 @@ pub struct Image {
 pub(crate) struct Data {
     pub(crate) memory: Buffer,
     variables: Vec<DataVariable>,
+    heap: Option<Heap>,
 }
 
 /// The reference to the kernel's `GpuModule`.
@@ -75,6 +76,12 @@ impl Image {
         Ok(data + range.offset)
     }
 
+    /// The heap that its kernels allocate from, where they do.
+    #[must_use]
+    pub fn heap(&self) -> Option<Heap> {
+        self.data.as_ref()?.heap.clone()
+    }
+
     /// The memory that holds the image's module-scope variables, where it has any.
     #[must_use]
     pub fn variables(&self) -> Option<&Buffer> {
@@ -96,9 +103,10 @@ impl Session {
         if !content.is_empty() {
             self.write(stream, memory.range(0, content.len() as u64), &content)?;
         }
+        let heap = self.place_heap(&data, &memory)?;
         // Work of any stream may use it from here on.
         self.wait(self.fence(stream))?;
-        Ok(Some(Arc::new(Data { memory, variables: data.variables })))
+        Ok(Some(Arc::new(Data { memory, variables: data.variables, heap })))
     }
 }
 

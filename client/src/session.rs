@@ -140,6 +140,8 @@ pub(crate) struct Inner {
     /// Held while an answer is waited for.
     asking: Mutex<()>,
     staging: Mutex<Option<Arc<Staging>>>,
+    /// What kernels allocate from.
+    pub(crate) heap: Mutex<crate::heap::State>,
 }
 
 /// What a kernel says of a session that it has opened.
@@ -250,6 +252,7 @@ impl Session {
             moves: AtomicU32::new(0),
             asking: Mutex::new(()),
             staging: Mutex::new(None),
+            heap: Mutex::default(),
         });
         moves::follow(&inner, page);
         Ok(Self { inner })

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::abi::{In, Out};
 use crate::context::Contexts;
-use crate::device::{Device, Options, Session, default_socket};
+use crate::device::{Device, Heap, Options, Session, default_socket};
 use crate::event::{Event, Timers};
 use crate::function::Function;
 use crate::handle::Kind;
@@ -41,6 +41,8 @@ pub(crate) struct Driver {
     pub(crate) libraries: Table<Library>,
     pub(crate) modules: Table<Module>,
     pub(crate) functions: Permanent<Function>,
+    /// What kernels allocated outlives the modules that did: it ends with the process.
+    pub(crate) heap: OnceLock<Heap>,
 }
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
@@ -70,6 +72,7 @@ impl Driver {
             libraries: Table::new(Kind::Library, OBJECTS_MAX),
             modules: Table::new(Kind::Module, OBJECTS_MAX),
             functions: Permanent::new(),
+            heap: OnceLock::new(),
         })
     }
 }

@@ -157,6 +157,9 @@ pub(crate) fn load(
         let index = driver.functions.push(function).map_err(failed)?;
         functions.push((entry.name.clone(), encode(Kind::Function, 1, index)));
     }
+    if let Some(heap) = image.heap() {
+        driver.heap.get_or_init(|| heap);
+    }
     let data = image.variables().map(|memory| (memory.address(), memory.bytes()));
     if let Some((address, bytes)) = data {
         driver.memory.insert(address, bytes, What::Variables(image.clone()), 0).map_err(failed)?;

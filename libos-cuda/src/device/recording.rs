@@ -245,7 +245,13 @@ impl Image {
     pub(crate) fn variables(&self) -> Option<&Buffer> {
         None
     }
+
+    pub(crate) fn heap(&self) -> Option<Heap> {
+        None
+    }
 }
+
+pub(crate) struct Heap;
 
 pub(crate) struct Buffer {
     handle: Handle,
@@ -454,6 +460,9 @@ impl Session {
         &self.device
     }
 
+    pub(crate) fn set_heap_bytes(&self, _bytes: u64) -> Result<(), Error> {
+        Ok(())
+    }
     pub(crate) fn window(&self) -> (u64, u64) {
         (0x2000_0000_0000, 512 << 30)
     }
