@@ -140,6 +140,11 @@
 //!   address, and up to three accesses follow, each in the confined form of its space and under the predicate
 //!   that the address is of it. What is neither shared nor local is global, whatever it is.
 //!
+//! # Threads that cannot go on
+//! `trap`, `brkpt` and the handler of failed assertions are in no confined text either. [`confine`] puts a record in
+//! the module's block in their place (`__bh_faults`, see `confine/faults.ptx`), and the end of the thread. The
+//! block is the session's own memory, so whoever reads records trusts them with nothing but their text.
+//!
 //! # What is not confined yet
 //! - `shfl.sync` from a lane that does not take part returns what that lane's register happens to hold. Where the
 //!   lane has no thread (a block that does not fill its last warp), or its thread has ended or never wrote the
@@ -147,7 +152,7 @@
 //!   less than the shuffle: the register that ptxas chooses cannot be zeroed from here.
 //! - `bar.warp.sync`, `shfl.sync`, `vote.sync`, `match.sync` and `redux.sync` with lanes that wait elsewhere wait for
 //!   ever: what looks at no flag is ended by ending the executor.
-//! - `assert`, managed variables, recursion, textures and tensor cores are
+//! - Managed variables, recursion, textures and tensor cores are
 //!   refused; the message names the isolated domain.
 //!
 //! # Trust

@@ -68,3 +68,5 @@ pub const CHUNK_COST_MAX: u64 = 1 << 17;
 pub const PATH_COST_MAX: u64 = 1 << 19;
 /// What a thread of a fast version may do in all where it never looks: launches are bounded instead.
 pub const SHORT_COST_MAX: u64 = 1024;
+/// Bytes of the names of entries and files that records of violations can tell; others have none there.
+pub const FAULT_NAMES_BYTES_MAX: usize = 64 << 10;

@@ -69,7 +69,9 @@ fn named<'a>(module: &'a Module, runtime: &'a [Item], report: &mut Report) -> Ha
     }
     for item in runtime {
         let Item::Function(function) = item else { continue };
-        if functions.get(function.name.as_str()).is_some_and(|known| known.body.is_none()) {
+        let known = functions.get(function.name.as_str());
+        // What is called by a name of ours is called by what was written here.
+        if names::is_reserved(&function.name) || known.is_some_and(|known| known.body.is_none()) {
             functions.insert(&function.name, function);
         }
     }

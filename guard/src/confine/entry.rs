@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use crate::access as accesses;
 use crate::ast::{Directive, Function, Linkage, Space, Statement, Variable};
 use crate::confine::calls::{Budget, Functions};
+use crate::confine::faults::Faults;
 use crate::confine::flatten::{Flat, Flattener, Parameters};
 use crate::confine::scope::Scopes;
 use crate::confine::shared::Shared;
@@ -24,6 +25,7 @@ pub(super) fn confine<'a>(
     body: &'a [Statement],
     symbols: &'a Symbols,
     functions: &'a Functions<'a>,
+    faults: &Faults,
     budget: &mut Budget,
     report: &mut Report,
 ) -> (Function, Option<Function>) {
@@ -47,6 +49,7 @@ pub(super) fn confine<'a>(
         report,
     };
     flattener.block(body, &mut flat);
+    faults.name(&function.name, &mut flat.statements);
     let Flattener { mut scopes, variables, report, .. } = flattener;
 
     let mut variables = variables.into_placed();

@@ -52,7 +52,7 @@ fn undefined(item: &Item) -> Option<&str> {
 }
 
 /// The function without places: those of the runtime's text would be taken for the tenant's.
-fn nowhere(mut function: Function) -> Function {
+pub(super) fn nowhere(mut function: Function) -> Function {
     function.span = Span::default();
     for statement in function.body.iter_mut().flatten() {
         match statement {
