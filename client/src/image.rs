@@ -19,6 +19,16 @@ pub(crate) struct Data {
     pub(crate) memory: Buffer,
     variables: Vec<DataVariable>,
     heap: Option<Heap>,
+    /// What it began with, up to where the rest was zero.
+    pub(crate) content: Vec<u8>,
+}
+
+impl Data {
+    /// Where a variable begins in the block, and how long it is.
+    pub(crate) fn place(&self, name: &str) -> Option<(u64, u64)> {
+        let variable = self.variables.iter().find(|variable| variable.name == name)?;
+        Some((variable.at, variable.bytes))
+    }
 }
 
 /// The reference to the kernel's `GpuModule`.
@@ -60,8 +70,8 @@ impl Image {
     pub fn variable(&self, name: &str) -> Result<DeviceRange, Error> {
         let data = self.data.as_ref();
         let found = data.and_then(|data| {
-            let variable = data.variables.iter().find(|variable| variable.name == name)?;
-            Some(data.memory.range(variable.at, variable.bytes))
+            let (at, bytes) = data.place(name)?;
+            Some(data.memory.range(at, bytes))
         });
         found.ok_or_else(|| Error::new(ErrorCode::NotFound, format!("the image has no variable {name}")))
     }
@@ -106,7 +116,9 @@ impl Session {
         let heap = self.place_heap(&data, &memory)?;
         // Work of any stream may use it from here on.
         self.wait(self.fence(stream))?;
-        Ok(Some(Arc::new(Data { memory, variables: data.variables, heap })))
+        let data = Arc::new(Data { memory, variables: data.variables, heap, content });
+        self.inner.watch.add(&data);
+        Ok(Some(data))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::abi::{In, Out};
 use crate::context::Contexts;
 use crate::device::{Device, Heap, Options, Session, default_socket};
 use crate::event::{Event, Timers};
+use crate::faults;
 use crate::function::Function;
 use crate::handle::Kind;
 use crate::library::Library;
@@ -97,6 +98,9 @@ extern "C" fn forked() {
 pub(crate) fn driver() -> Result<&'static Driver, Status> {
     if FORKED.load(Ordering::Relaxed) {
         return Err(Status::NOT_INITIALIZED);
+    }
+    if let Some(status) = faults::stopped() {
+        return Err(status);
     }
     DRIVER.get().ok_or(Status::NOT_INITIALIZED)
 }

@@ -146,7 +146,9 @@ pub(crate) fn load(
             | ErrorCode::Version
             | ErrorCode::Revoked
             | ErrorCode::WorkLost
-            | ErrorCode::LaunchTimeout => Status::of(&error),
+            | ErrorCode::LaunchTimeout
+            | ErrorCode::Trapped
+            | ErrorCode::AssertionFailed => Status::of(&error),
         };
         (status, text)
     })?;
