@@ -10,8 +10,12 @@ pub(crate) struct Access<'a> {
     pub(crate) space: Space,
     /// Whether it only reads.
     pub(crate) reads_only: bool,
-    /// Bytes of the whole access, all elements of a vector together: a power of two.
+    /// What it is aligned to: the bytes of the whole access, all elements of a vector together; a power of two.
     pub(crate) bytes: u64,
+    /// From its address to its last byte; more than what it is aligned to for the lines of a matrix.
+    pub(crate) extent: u64,
+    /// The operand that says how far apart lines are, where a register does, and to which bits that is cut.
+    pub(crate) stride: Option<(usize, u32)>,
     pub(crate) address: &'a Address,
     /// Which operand the address is.
     pub(crate) index: usize,
@@ -96,7 +100,12 @@ fn one<'a>(row: &Row, memory: &Memory, instruction: &'a Instruction) -> Result<A
         }
         (Some(_), Some(_)) => return Err(Reason::Malformed(format!("`{opcode}` names two state spaces"))),
     };
+    let lines = match memory.width {
+        Width::Matrix => Some(lines(row, index, instruction)?),
+        Width::Typed | Width::Bytes(_) | Width::Operand(_) | Width::Tensor | Width::Handle => None,
+    };
     let bytes = match memory.width {
+        Width::Matrix => 16,
         Width::Typed => typed_bytes(opcode, instruction)?,
         Width::Bytes(bytes) => bytes,
         Width::Operand(size) if row.treatment == Treatment::Copy => match instruction.operands.get(size) {
@@ -105,14 +114,69 @@ fn one<'a>(row: &Row, memory: &Memory, instruction: &'a Instruction) -> Result<A
             Some(Operand::Integer(16)) => 16,
             _ => return Err(Reason::Malformed(format!("`{opcode}` copies 4, 8 or 16 bytes"))),
         },
-        Width::Operand(_) | Width::Matrix | Width::Tensor | Width::Handle => {
+        Width::Operand(_) | Width::Tensor | Width::Handle => {
             return Err(Reason::NotImplemented { what: format!("what `{opcode}` accesses") });
         }
     };
     if bytes > 16 {
         return Err(Reason::Malformed(format!("`{opcode}` of {bytes} bytes")));
     }
-    Ok(Access { space, reads_only, bytes, address, index })
+    let (extent, stride) = lines.unwrap_or((bytes, None));
+    Ok(Access { space, reads_only, bytes, extent, stride, address, index })
+}
+
+/// Strides below this many elements are taken as they are: all lines of a matrix are less than 2^31 bytes then.
+const STRIDE_BOUND: u32 = 1 << 24;
+
+/// From the address of a matrix to its last byte; where a register says how far apart lines are, which operand that is and
+/// to which bits it is cut.
+fn lines(
+    row: &Row,
+    address: usize,
+    instruction: &Instruction,
+) -> Result<(u64, Option<(usize, u32)>), Reason> {
+    let unknown = || Reason::NotImplemented { what: format!("this form of `{}`", row.name) };
+    let has = |word: &str| instruction.modifiers.iter().any(|modifier| modifier == word);
+    let shape = instruction.modifiers.iter().filter_map(|modifier| match modifier.as_str() {
+        "m16n16k16" => Some([16, 16, 16]),
+        "m8n32k16" => Some([8, 32, 16]),
+        "m32n8k16" => Some([32, 8, 16]),
+        "m16n16k8" => Some([16, 16, 8]),
+        "m8n8k4" => Some([8, 8, 4]),
+        _ => None,
+    });
+    let types = instruction.modifiers.iter().filter_map(|modifier| match modifier.as_str() {
+        "tf32" => Some(4),
+        modifier => bytes(modifier),
+    });
+    let (shapes, types): (Vec<[u64; 3]>, Vec<u64>) = (shape.collect(), types.collect());
+    let ([[m, n, k]], [element]) = (shapes.as_slice(), types.as_slice()) else { return Err(unknown()) };
+    let (rows, columns) = match (has("a"), has("b"), has("c") || has("d")) {
+        (true, false, false) => (m, k),
+        (false, true, false) => (k, n),
+        (false, false, true) => (m, n),
+        _ => return Err(unknown()),
+    };
+    let (lines, line) = match (has("row"), has("col")) {
+        (true, false) => (rows, columns),
+        (false, true) => (columns, rows),
+        _ => return Err(unknown()),
+    };
+    let extent = |stride: u64| ((lines - 1) * stride + line) * element;
+    // Every line begins at a multiple of 16 bytes.
+    let mask = (STRIDE_BOUND - 1) & !u32::try_from(16 / element - 1).map_err(|_| unknown())?;
+    let stride = instruction.operands.get(if address == 0 { 2 } else { address + 1 });
+    match stride {
+        None => Ok((extent(*line), None)),
+        Some(Operand::Integer(stride)) => {
+            let stride = u32::try_from(*stride).ok().filter(|stride| stride & mask == *stride);
+            let Some(stride) = stride else {
+                return Err(Reason::Malformed(format!("a stride that `{}` cannot have", row.name)));
+            };
+            Ok((extent(stride.into()).max(extent(0)), None))
+        }
+        Some(_) => Ok((extent(mask.into()), Some((if address == 0 { 2 } else { address + 1 }, mask)))),
+    }
 }
 
 /// Bytes of the type and vector that the modifiers name.

@@ -38,6 +38,10 @@
 //!     than [`limits::SHORT_COST_MAX`] in all it need not be ([`FastVersion::work`]).
 //! 11. In a body with asynchronous copies every thread waits for its own directly before it ends, also where a look ends
 //!     it; and a copy takes no more from its source than it writes.
+//! 12. Instructions for whole warps (`mma`, `wmma`, `ldmatrix`, `stmatrix`, `movmatrix`) stand where a check that the warp is
+//!     whole was passed, with no label and nothing between behind which lanes may go on apart. The lines of a matrix in global memory are less than 2^31
+//!     bytes, begin at multiples of 16 bytes, and where they are more than [`limits::EXTENT_BOUND`] the first begins 4 GiB
+//!     before the end of what the mask lets through.
 //!
 //! # The confined form of an access
 //! ```text
@@ -57,6 +61,14 @@
 //!
 //! min.u32 %bh_lo, %r6, 16;                                    a copy: the shared sequence, the global one, and this
 //! cp.async.cg.shared.global [%bh_s], [%bh_a], 16, %bh_lo;     where a register says how much it takes
+//!
+//! and.b32 %bh_lo, %r6, 16777208;                              lines of a matrix: the global sequence, and this where a
+//! wmma.load... {...}, [%bh_a], %bh_lo;                        register is the stride; in shared memory it is a number
+//!
+//! bar.warp.sync -1;                                           a check that the warp is whole, on each straight way to an
+//! activemask.b32 %bh_lo;                                      instruction for whole warps
+//! setp.ne.s32 %bh_q, %bh_lo, -1;
+//! @%bh_q exit;
 //!
 //! mov.b64 %bh_o, variable;                                    local and constant, by register
 //! sub.s64 %bh_a, %d4, %bh_o;
@@ -152,7 +164,7 @@
 //!   less than the shuffle: the register that ptxas chooses cannot be zeroed from here.
 //! - `bar.warp.sync`, `shfl.sync`, `vote.sync`, `match.sync` and `redux.sync` with lanes that wait elsewhere wait for
 //!   ever: what looks at no flag is ended by ending the executor.
-//! - Managed variables, recursion, textures and tensor cores are
+//! - Managed variables, recursion, textures and `wgmma` are
 //!   refused; the message names the isolated domain.
 //!
 //! # Trust

@@ -45,6 +45,8 @@ pub const PARAMETER_BYTES_MAX: u64 = 32_764;
 /// Immediate offsets stay on an access only within this distance (exclusive), the reach of the hardware's
 /// own field; the guard zones of a window are wider.
 pub const OFFSET_BOUND: u64 = 1 << 23;
+/// Bytes that an access may cover where its address may be the last of a slot: with an offset, less than the margin there.
+pub const EXTENT_BOUND: u64 = 1 << 23;
 /// Terms about shared memory that a fast version may have: each launch checks them.
 pub const SHARED_TERMS_MAX: usize = 16;
 /// How far from a pointer into a window an access may reach that is left alone: the guard zones are as wide, and take

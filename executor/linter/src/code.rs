@@ -135,6 +135,10 @@ const ARITHMETIC: &[(u16, &str)] = &[
 
 /// Everything else, by the whole opcode.
 const OTHERS: &[(u16, &str, Class)] = &[
+    (0x237, "IMMA", Class::Plain),
+    (0x23a, "MOVM", Class::Plain),
+    (0x23c, "HMMA", Class::Plain),
+    (0x23f, "DMMA", Class::Plain),
     (0x31c, "B2R", Class::Plain),
     (0x348, "WARPSYNC", Class::Gathering),
     (0x35d, "NANOSLEEP", Class::Plain),
@@ -158,6 +162,8 @@ const OTHERS: &[(u16, &str, Class)] = &[
     (0x589, "SHFL", Class::Plain),
     (0x5ab, "CGAERRBAR", Class::Plain),
     (0x805, "CS2R", Class::Plain),
+    (0x83b, "LDSM", Class::SharedLoad),
+    (0x844, "STSM", Class::SharedStore),
     (0x918, "NOP", Class::Padding),
     (0x919, "S2R", Class::Plain),
     (0x91b, "ENDCOLLECTIVE", Class::Gathered),

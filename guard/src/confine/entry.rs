@@ -11,7 +11,9 @@ use crate::confine::scope::Scopes;
 use crate::confine::shared::Shared;
 use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
-use crate::confine::{access, arguments, assign, copies, data, generic, locals, poll, prologue, roots};
+use crate::confine::{
+    access, arguments, assign, copies, data, generic, locals, poll, prologue, roots, strides, warps,
+};
 use crate::facts::{Facts, Proof, SharedKey};
 use crate::limits::{NAME_BYTES_MAX, PARAMETER_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX};
 use crate::names::{self, Class};
@@ -69,7 +71,8 @@ pub(super) fn confine<'a>(
         statements = data::replace(statements, parameter, symbols, &mut scopes, report);
     }
     let roots = roots::find(&statements, symbols, report);
-    let statements = generic::resolve(statements, &mut scopes, report);
+    let mut statements = generic::resolve(statements, &mut scopes, report);
+    strides::fold(&mut statements);
     let shared = Shared::find(&statements, symbols, &mut variables, function.span);
     let tables = access::Tables::new(symbols, &variables, &readable, roots);
     for class in Class::ALL {
@@ -88,6 +91,9 @@ pub(super) fn confine<'a>(
                     if let Err(reason) = tables.confine(instruction.clone(), clamp, &is_proven, &mut confined)
                     {
                         report.add(instruction.span, reason);
+                    } else if clamp.is_some_and(|clamp| !shared.holds(clamp)) {
+                        let what = "a matrix that takes more than there is of shared memory".to_owned();
+                        report.add(instruction.span, Reason::NotImplemented { what });
                     }
                 }
                 other => confined.push(other.clone()),
@@ -106,10 +112,11 @@ pub(super) fn confine<'a>(
             zeroed_first = copies::await_at_exits(zeroed_first);
         }
         let mut looking = poll::insert(&zeroed_first, is_fast, copies);
+        let mut looked = warps::check(std::mem::take(&mut looking.statements), copies);
         let mut statements = prologue::declarations(&scopes, looking.counters, &variables);
         statements.extend(prologue::instructions(looking.starts, function.span));
         statements.extend(shared.prologue(function.span));
-        statements.append(&mut looking.statements);
+        statements.append(&mut looked);
         (statements, zeroed)
     };
     let (confined, zeroed) = body(false, &HashSet::new(), report);
@@ -156,7 +163,8 @@ fn proven(
         let Statement::Instruction(instruction) = statement else { continue };
         let found = table::check(instruction).and_then(|row| accesses::decode(row, instruction));
         for access in found.unwrap_or_default().iter() {
-            if let Some(proof) = facts.proof(access)
+            if access.extent == access.bytes
+                && let Some(proof) = facts.proof(access)
                 && is_enough(&proof, tables, &mut terms)
             {
                 proven.insert((index, access.index));

@@ -25,9 +25,11 @@ mod roots;
 mod runtime;
 mod scope;
 mod shared;
+mod strides;
 mod symbols;
 mod turns;
 mod variables;
+mod warps;
 
 use std::collections::HashSet;
 

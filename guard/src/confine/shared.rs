@@ -35,6 +35,8 @@ pub(super) struct Shared {
     dynamic: Option<String>,
     /// The clamp of each statement that needs one, by its index.
     clamps: HashMap<usize, Clamp>,
+    /// Bytes that a clamp may span.
+    most: u64,
 }
 
 impl Shared {
@@ -58,9 +60,9 @@ impl Shared {
         let extents: HashMap<&str, u64> =
             shared.statics.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
         let is_proven = |access: &Access<'_>| match &access.address.base {
-            AddressBase::Symbol(name) => extents
-                .get(name.as_str())
-                .is_some_and(|bytes| is_within(access.address.offset, access.bytes, *bytes)),
+            AddressBase::Symbol(name) => {
+                extents.get(name.as_str()).is_some_and(|bytes| is_within(access, *bytes))
+            }
             AddressBase::Register(_) | AddressBase::Absolute => false,
         };
         let widest = names::WIDEST_ACCESS;
@@ -73,7 +75,7 @@ impl Shared {
         let clamps =
             Runs { statements, bytes, is_proven: &is_proven, open: HashMap::new(), clamps: HashMap::new() }
                 .find();
-        shared.clamps = clamps;
+        (shared.clamps, shared.most) = (clamps, bytes);
         if pad && !shared.clamps.is_empty() {
             let mut variable = declared(Space::Shared, Type::B8, names::SHARED_PAD, None, span);
             variable.align = u32::try_from(widest).ok();
@@ -100,6 +102,11 @@ impl Shared {
     /// The clamp of a statement; none where it was found to need none.
     pub(super) fn clamp(&self, index: usize) -> Option<Clamp> {
         self.clamps.get(&index).copied()
+    }
+
+    /// Whether there is as much shared memory as a clamp spans.
+    pub(super) fn holds(&self, clamp: Clamp) -> bool {
+        clamp.span <= self.most
     }
 
     /// Computes where the entry's shared memory begins and ends, and zeroes it: blocks of other sessions left in it
@@ -238,9 +245,10 @@ fn store_until(
 }
 
 /// Whether an access at an offset into a variable is inside it and aligned, as the variable is.
-fn is_within(offset: i64, bytes: u64, extent: u64) -> bool {
-    u64::try_from(offset).ok().is_some_and(|offset| {
-        offset.is_multiple_of(bytes) && offset.checked_add(bytes).is_some_and(|end| end <= extent)
+fn is_within(access: &Access<'_>, bytes: u64) -> bool {
+    u64::try_from(access.address.offset).ok().is_some_and(|offset| {
+        offset.is_multiple_of(access.bytes)
+            && offset.checked_add(access.extent).is_some_and(|end| end <= bytes)
     })
 }
 
@@ -345,11 +353,15 @@ impl<'a> Runs<'a> {
             && !(self.is_proven)(access)
         {
             let member = (index, access.address.offset);
-            match Base::of(&access.address.base) {
-                Some(base) if instruction.predicate.is_none() => {
-                    self.open.entry((base, access.bytes)).or_default().push(member);
+            if access.extent != access.bytes {
+                self.clamps.insert(index, Clamp { least: access.address.offset, span: access.extent });
+            } else {
+                match Base::of(&access.address.base) {
+                    Some(base) if instruction.predicate.is_none() => {
+                        self.open.entry((base, access.bytes)).or_default().push(member);
+                    }
+                    _ => self.single(member, access.bytes),
                 }
-                _ => self.single(member, access.bytes),
             }
         }
         if row.treatment == Treatment::Branch || matches!(row.name, "ret" | "exit") {

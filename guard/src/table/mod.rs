@@ -252,6 +252,8 @@ pub(crate) fn cost(row: &Row, instruction: &Instruction) -> u64 {
                 32
             }
         }
+        (_, "wmma.load" | "wmma.store") => 64,
+        (_, "mma" | "wmma.mma" | "ldmatrix" | "stmatrix" | "movmatrix") => 16,
         (Treatment::Load | Treatment::Store, _) => {
             if global {
                 8
@@ -268,6 +270,24 @@ pub(crate) fn cost(row: &Row, instruction: &Instruction) -> u64 {
             _,
         ) => 1,
     }
+}
+
+/// Whether an instruction is for whole warps: what it does with lanes that are not there PTX leaves open, and a device
+/// takes what their registers happen to hold.
+pub(crate) fn is_for_warps(row: &Row) -> bool {
+    matches!(
+        row.name,
+        "ldmatrix" | "stmatrix" | "movmatrix" | "mma" | "wmma.load" | "wmma.store" | "wmma.mma"
+    )
+}
+
+/// Whether the lanes of a warp may go on apart behind an instruction: some branch or end, or lanes that are named wait
+/// for one another, which can be others for each.
+pub(crate) fn parts(row: &Row, instruction: &Instruction) -> bool {
+    let warp = || instruction.modifiers.first().is_some_and(|modifier| modifier == "warp");
+    row.treatment == Treatment::Branch
+        || matches!(row.name, "ret" | "exit" | "shfl" | "vote" | "match" | "redux" | "elect")
+        || (row.treatment == Treatment::Barrier && warp())
 }
 
 /// Waits for all copies that the thread has begun.

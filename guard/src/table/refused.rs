@@ -143,12 +143,6 @@ pub(super) const ROWS: &[Row] = &[
     refused("griddepcontrol", "`griddepcontrol`", "kernels would overtake one another", 0, &[]),
     missing("istypep", "textures and surfaces (`istypep`)", 1, &[]),
     missing("ld.mmio", "`.mmio` of `ld`", 1, &[typed(1, Reads, "generic global")]),
-    missing(
-        "ldmatrix",
-        "matrix loads (`ldmatrix`)",
-        1,
-        &[object(1, Reads, "generic shared shared::cta", Width::Matrix, 16)],
-    ),
     missing("ldu", "`ldu`", 1, &[typed(1, Reads, "generic global")]),
     missing("mapa", "clusters (`mapa`)", 1, &[]),
     missing("mbarrier", "memory barriers objects (`mbarrier`)", 0, &[]),
@@ -161,8 +155,6 @@ pub(super) const ROWS: &[Row] = &[
     missing("mbarrier.pending_count", "memory barriers objects (`mbarrier`)", 1, &[]),
     missing("mbarrier.test_wait", "memory barriers objects (`mbarrier`)", 1, &[barrier(1)]),
     missing("mbarrier.try_wait", "memory barriers objects (`mbarrier`)", 1, &[barrier(1)]),
-    missing("mma", "matrix instructions (`mma`)", 1, &[]),
-    missing("movmatrix", "matrix instructions (`movmatrix`)", 1, &[]),
     refused("multimem", "`multimem`", "it takes addresses that no window confines", 0, &[]),
     refused(
         "multimem.ld_reduce",
@@ -226,12 +218,6 @@ pub(super) const ROWS: &[Row] = &[
     missing("st.mmio", "`.mmio` of `st`", 0, &[typed(0, Writes, "generic global")]),
     missing("stackrestore", "stack allocation (`stackrestore`)", 0, &[]),
     missing("stacksave", "stack allocation (`stacksave`)", 1, &[]),
-    missing(
-        "stmatrix",
-        "matrix stores (`stmatrix`)",
-        0,
-        &[object(0, Writes, "generic shared shared::cta", Width::Matrix, 16)],
-    ),
     missing("suld", "surfaces (`suld`)", 1, &[object(1, Reads, "surface", Width::Handle, 1)]),
     missing("suq", "surfaces (`suq`)", 1, &[object(1, Reads, "surface", Width::Handle, 1)]),
     missing("sured", "surfaces (`sured`)", 0, &[object(0, Updates, "surface", Width::Handle, 1)]),
@@ -320,17 +306,4 @@ pub(super) const ROWS: &[Row] = &[
     missing("wgmma", "matrix instructions (`wgmma`)", 0, &[]),
     missing("wgmma.mma_async", "matrix instructions (`wgmma`)", 1, &[]),
     missing("wmma", "matrix instructions (`wmma`)", 0, &[]),
-    missing(
-        "wmma.load",
-        "matrix instructions (`wmma`)",
-        1,
-        &[object(1, Reads, "generic global shared shared::cta", Width::Matrix, 16)],
-    ),
-    missing("wmma.mma", "matrix instructions (`wmma`)", 1, &[]),
-    missing(
-        "wmma.store",
-        "matrix instructions (`wmma`)",
-        0,
-        &[object(0, Writes, "generic global shared shared::cta", Width::Matrix, 16)],
-    ),
 ];

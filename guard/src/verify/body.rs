@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::declarations::{self, Declared};
-use super::looks::Looks;
+use super::looks::{self, Looks};
 use super::{Extent, Extents, refuse, sequence, unverified};
 use crate::access::{self, Access, Accesses};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
@@ -17,6 +17,18 @@ use crate::table::{self, Row, Treatment};
 
 /// Stands among the registers that are written for the local variable, once it is zeroed.
 const ZEROED: &str = "%bh_zeroed";
+
+/// All lanes of a warp meet, and threads whose warp is not whole end.
+const WHOLE: [&str; 4] =
+    ["bar.warp.sync -1", "activemask.b32 %bh_lo", "setp.ne.s32 %bh_q, %bh_lo, -1", "@%bh_q exit"];
+/// Where threads may have copies to wait for.
+const WHOLE_AND_WAIT: [&str; 5] = [
+    "bar.warp.sync -1",
+    "activemask.b32 %bh_lo",
+    "setp.ne.s32 %bh_q, %bh_lo, -1",
+    "@%bh_q cp.async.wait_all",
+    "@%bh_q exit",
+];
 
 /// What every launch of a body has to give.
 #[derive(Default)]
@@ -47,6 +59,7 @@ pub(super) fn verify<'a>(
     let mut pass = Pass {
         looks: Looks::new(declared.looks, is_fast, copies),
         awaits: copies.then_some(None),
+        whole: false,
         declared,
         labels,
         flow: Flow::default(),
@@ -62,9 +75,14 @@ pub(super) fn verify<'a>(
                 pass.flow.label(name);
                 pass.looks.label(name);
                 pass.awaits = pass.awaits.map(|_| None);
+                pass.whole = false;
                 *span
             }
             Statement::Instruction(instruction) => {
+                if let Some(after) = pass.gathers(instruction, here) {
+                    rest = after;
+                    continue;
+                }
                 if pass.lead.is_empty() && is_reserved_result(instruction) {
                     match pass.flag(here) {
                         Ok(None) => {}
@@ -143,6 +161,8 @@ struct Pass<'a> {
     lead: Vec<&'a Instruction>,
     /// Where the body copies: what stands directly before, if that waits for all copies.
     awaits: Option<Option<&'a Instruction>>,
+    /// Whether all lanes of the warp come here together.
+    whole: bool,
     terms: Terms<'a>,
 }
 
@@ -164,6 +184,9 @@ impl<'a> Pass<'a> {
         table::registers(row, instruction, &mut |name| reads.push(name), &mut |name| writes.push(name));
         let looked = self.looks.instruction(row, instruction, &writes);
         self.awaited(row, instruction)?;
+        if table::is_for_warps(row) && !self.whole {
+            return Err(unverified("an instruction for whole warps where one may not be whole"));
+        }
         self.confined(row, instruction, &reads, &writes)?;
         looked
     }
@@ -179,10 +202,22 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
+    /// What is left behind a check that the warp is whole, where one stands here.
+    fn gathers(&mut self, first: &Instruction, here: &'a [Statement]) -> Option<&'a [Statement]> {
+        let begins = first.opcode == "bar" && first.modifiers.first().is_some_and(|word| word == "warp");
+        (begins && self.lead.is_empty()).then_some(())?;
+        let lines: &[&str] = if self.awaits.is_some() { &WHOLE_AND_WAIT } else { &WHOLE };
+        let rest = looks::strip(here, lines)?;
+        self.whole = true;
+        self.awaits = self.awaits.map(|_| None);
+        Some(rest)
+    }
+
     /// What has to do with the flag: a look, a poll, how a loop begins or goes back that ends by a counter. Answers what
     /// is left behind it.
     fn flag(&mut self, here: &'a [Statement]) -> Result<Option<&'a [Statement]>, Reason> {
         if let Some(after) = self.looks.look(here).or_else(|| self.looks.poll(here)) {
+            self.whole = false;
             return Ok(Some(after));
         }
         if let Some((after, count)) = declarations::zeroes_local(&self.declared, here) {
@@ -191,6 +226,7 @@ impl<'a> Pass<'a> {
             return Ok(Some(after));
         }
         if let Some(opening) = self.looks.opening(here) {
+            self.whole = false;
             for statement in opening.sets {
                 let Statement::Instruction(instruction) = statement else { continue };
                 let mut reads = Vec::new();
@@ -202,6 +238,7 @@ impl<'a> Pass<'a> {
             return Ok(Some(opening.rest));
         }
         let Some((closing, after)) = self.looks.closing(here)? else { return Ok(None) };
+        self.whole = false;
         self.assigned(closing.reads.as_slice(), &[])?;
         self.goes_to(closing.label)?;
         Ok(Some(after))
@@ -255,6 +292,7 @@ impl<'a> Pass<'a> {
             } else {
                 self.proven(access)?;
             }
+            left = sequence::stride(left, instruction, access)?;
             if row.treatment == Treatment::Copy && access.index == 1 {
                 left = sequence::source_bytes(left, instruction, access.bytes)?;
             }
@@ -283,6 +321,9 @@ impl<'a> Pass<'a> {
     /// What is written from here on, and where control goes.
     fn go(&mut self, row: &Row, instruction: &'a Instruction, writes: &[&'a str]) -> Result<(), Reason> {
         let always = instruction.predicate.is_none();
+        if table::parts(row, instruction) {
+            self.whole = false;
+        }
         if always {
             // The guard's own are read in sequences only, which write them first.
             for name in writes.iter().filter(|name| !names::is_reserved(name)) {
@@ -323,7 +364,9 @@ impl<'a> Pass<'a> {
         let address = access.address;
         let name = match &address.base {
             AddressBase::Register(_) => {
-                let proof = self.facts.as_ref().and_then(|facts| facts.proof(access));
+                // What is known of a register is known for as many bytes as the access is aligned to.
+                let facts = self.facts.as_ref().filter(|_| access.extent == access.bytes);
+                let proof = facts.and_then(|facts| facts.proof(access));
                 let proof = proof.ok_or_else(|| unverified("an access that is not confined"))?;
                 return self.rests_on(proof);
             }
@@ -336,7 +379,7 @@ impl<'a> Pass<'a> {
         let inside = u64::try_from(address.offset)
             .ok()
             .filter(|offset| offset.is_multiple_of(access.bytes) && extent.align.is_multiple_of(access.bytes))
-            .and_then(|offset| offset.checked_add(access.bytes))
+            .and_then(|offset| offset.checked_add(access.extent))
             .is_some_and(|end| end <= extent.bytes);
         // What the prologue's bounds do not cover is not zeroed.
         let zeroed = access.space != Space::Shared
@@ -392,6 +435,7 @@ impl<'a> Pass<'a> {
         let others = instruction.operands.iter().enumerate().filter(|(index, _)| {
             accesses.iter().all(|access| access.index != *index)
                 && !(row.treatment == Treatment::Copy && *index == 3)
+                && accesses.iter().all(|access| access.stride.is_none_or(|(at, _)| at != *index))
         });
         let mut reserved =
             instruction.predicate.iter().any(|predicate| names::is_reserved(&predicate.register));

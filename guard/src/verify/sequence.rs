@@ -5,7 +5,7 @@ use super::declarations::Declared;
 use super::{Extent, unverified};
 use crate::access::Access;
 use crate::ast::{AddressBase, Instruction, Operand, Space};
-use crate::limits::{DYNAMIC_SPAN_MAX, OFFSET_BOUND};
+use crate::limits::{DYNAMIC_SPAN_MAX, EXTENT_BOUND, OFFSET_BOUND};
 use crate::names::Class;
 use crate::print::Text;
 use crate::report::Reason;
@@ -96,6 +96,11 @@ fn global(lead: &[&Instruction], access: &Access<'_>) -> Option<Vec<String>> {
     let mask = if access.reads_only { "%bh_loadmask" } else { "%bh_storemask" };
     // 234 is 0xEA, the table of (a & b) | c.
     lines.push(format!("lop3.b32 %bh_hi, %bh_hi, {mask}, %bh_base, 234"));
+    if access.extent > EXTENT_BOUND {
+        lines.push(format!("or.b32 %bh_s, {mask}, %bh_base"));
+        lines.push("add.s32 %bh_s, %bh_s, -1".to_owned());
+        lines.push("min.u32 %bh_hi, %bh_hi, %bh_s".to_owned());
+    }
     if access.bytes > 1 {
         lines.push(format!("and.b32 %bh_lo, %bh_lo, -{}", access.bytes));
     }
@@ -119,7 +124,7 @@ fn shared(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) -
         lines.push(format!("add.s32 %bh_s, %bh_s, {}", integer(second, 2)?));
     }
     let span = u64::try_from(integer(lead.get(lines.len())?, 2)?).ok()?;
-    let end = u64::try_from(access.address.offset).ok()?.checked_add(access.bytes)?;
+    let end = u64::try_from(access.address.offset).ok()?.checked_add(access.extent)?;
     let bounds = declared.shared.as_ref()?;
     let dynamic = span.saturating_sub(bounds.static_bytes);
     let there = dynamic == 0 || (bounds.dynamic && span <= DYNAMIC_SPAN_MAX);
@@ -133,12 +138,28 @@ fn shared(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) -
     Some((lines, dynamic))
 }
 
+/// Checks the stride of a matrix: what the last of its lead has cut to the bits that it may have. Returns what is left of
+/// the lead.
+pub(super) fn stride<'l, 'a>(
+    lead: &'l [&'a Instruction],
+    instruction: &Instruction,
+    access: &Access<'_>,
+) -> Result<&'l [&'a Instruction], Reason> {
+    let Some((at, mask)) = access.stride else { return Ok(lead) };
+    let cut = lead.split_first().and_then(|(cut, left)| {
+        let line = format!("and.b32 %bh_lo, {}, {mask}", source(cut, 1, Class::Word)?);
+        let given = matches!(instruction.operands.get(at), Some(Operand::Register(name)) if name == "%bh_lo");
+        (given && access.space == Space::Global && Text(*cut).to_string() == line).then_some(left)
+    });
+    cut.ok_or_else(|| unverified("a matrix with any stride"))
+}
+
 fn clamped(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) -> Option<Vec<String>> {
     (is_through(access, "%bh_a") && access.address.offset == 0).then_some(())?;
     let [first, second, third, ..] = lead else { return None };
     let Some(Operand::Symbol(name)) = first.operands.get(1) else { return None };
     let Extent { bytes, .. } = *declared.extents.get(name).filter(|extent| extent.space == access.space)?;
-    let last = bytes.checked_sub(access.bytes)?;
+    let last = bytes.checked_sub(access.extent)?;
     let mut lines = Vec::with_capacity(6);
     lines.push(format!("mov.b64 %bh_o, {name}"));
     lines.push(format!("sub.s64 %bh_a, {}, %bh_o", source(second, 1, Class::Double)?));
