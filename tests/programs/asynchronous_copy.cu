@@ -1,6 +1,6 @@
-// A tile that is copied to shared memory while the thread goes on: a copy may land when its block has ended.
+// A tile that is copied to shared memory while the thread goes on.
 // nvcc: -gencode arch=compute_80,code=[sm_80,compute_80]
-#include "../program.h"
+#include "program.h"
 
 #include <cuda_pipeline.h>
 

@@ -1,5 +1,5 @@
 // A product of matrices on the tensor cores: where the rows of a fragment lie is for a register to say.
-#include "../program.h"
+#include "program.h"
 
 #include <cuda_fp16.h>
 #include <mma.h>
