@@ -36,6 +36,8 @@ enum ErrorCode {
   revoked @17;          # The capability was taken back.
   workLost @18;         # Work that was submitted was lost with an executor; the data is there, the session goes on.
   launchTimeout @19;    # A kernel of the session ran for longer than it may, and was ended. The session is over.
+  trapped @20;          # A thread of a kernel met a trap or a breakpoint and ended; the message says which.
+  assertionFailed @21;  # An assertion of a kernel failed, and the thread ended; the message says which.
 }
 
 struct Handle {
@@ -318,8 +320,9 @@ interface GpuSession extends(GpuCopySession) {
   offerImage @0 (bytes :UInt64) -> (result :Result(Token));
   # Asks to send an image: present the token with a memfd sealed against write, grow and shrink.
 
-  loadImage @1 (image :Token) -> (result :Result(ModuleLoaded));
-  # Guards, verifies, compiles and loads an image that was sent.
+  loadImage @1 (image :Token, check :Bool) -> (result :Result(ModuleLoaded));
+  # Guards, verifies, compiles and loads an image that was sent. With `check` its code tells of every access that is not
+  # to memory that the client lists.
 
   derive @2 (entries :List(Handle), terms :SessionTerms) -> (result :Result(ProgramCreated));
   # A weaker session to be opened by whoever gets it: it launches these entries and no others. It draws on this session's account.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bulkhead_schema::{DataVariable, Error, ErrorCode, Handle, ModuleData, bulkhead_capnp as rpc};
 
-use crate::{Buffer, DeviceRange, Pattern, Session, Stream, connection::broken};
+use crate::{Buffer, DeviceRange, Heap, Pattern, Session, Stream, connection::broken};
 
 /// A loaded image. Unloaded when the image and all of its entries have been dropped.
 #[derive(Clone)]
@@ -18,6 +18,17 @@ pub struct Image {
 pub(crate) struct Data {
     pub(crate) memory: Buffer,
     variables: Vec<DataVariable>,
+    heap: Option<Heap>,
+    /// What it began with, up to where the rest was zero.
+    pub(crate) content: Vec<u8>,
+}
+
+impl Data {
+    /// Where a variable begins in the block, and how long it is.
+    pub(crate) fn place(&self, name: &str) -> Option<(u64, u64)> {
+        let variable = self.variables.iter().find(|variable| variable.name == name)?;
+        Some((variable.at, variable.bytes))
+    }
 }
 
 /// The reference to the kernel's `GpuModule`.
@@ -59,8 +70,8 @@ impl Image {
     pub fn variable(&self, name: &str) -> Result<DeviceRange, Error> {
         let data = self.data.as_ref();
         let found = data.and_then(|data| {
-            let variable = data.variables.iter().find(|variable| variable.name == name)?;
-            Some(data.memory.range(variable.at, variable.bytes))
+            let (at, bytes) = data.place(name)?;
+            Some(data.memory.range(at, bytes))
         });
         found.ok_or_else(|| Error::new(ErrorCode::NotFound, format!("the image has no variable {name}")))
     }
@@ -73,6 +84,12 @@ impl Image {
         let range = self.variable(name)?;
         let data = self.data.as_ref().map_or(0, |data| data.memory.address() - data.memory.offset());
         Ok(data + range.offset)
+    }
+
+    /// The heap that its kernels allocate from, where they do.
+    #[must_use]
+    pub fn heap(&self) -> Option<Heap> {
+        self.data.as_ref()?.heap.clone()
     }
 
     /// The memory that holds the image's module-scope variables, where it has any.
@@ -96,9 +113,12 @@ impl Session {
         if !content.is_empty() {
             self.write(stream, memory.range(0, content.len() as u64), &content)?;
         }
+        let heap = self.place_heap(&data, &memory)?;
         // Work of any stream may use it from here on.
         self.wait(self.fence(stream))?;
-        Ok(Some(Arc::new(Data { memory, variables: data.variables })))
+        let data = Arc::new(Data { memory, variables: data.variables, heap, content });
+        self.inner.watch.add(&data);
+        Ok(Some(data))
     }
 }
 

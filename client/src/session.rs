@@ -22,6 +22,7 @@ use crate::{
     DeviceRange, Entry, Event, Fence, HostSpan, Image, Launch, Parameters, Stream, SturdyToken, Terms,
     connection::{Capability, Opened, Remote, answer, broken, default_socket},
     descriptors,
+    faults::Watch,
     host::HostMemory,
     image,
     ledger::Reserved,
@@ -140,6 +141,9 @@ pub(crate) struct Inner {
     /// Held while an answer is waited for.
     asking: Mutex<()>,
     staging: Mutex<Option<Arc<Staging>>>,
+    /// What kernels allocate from.
+    pub(crate) heap: Mutex<crate::heap::State>,
+    pub(crate) watch: Watch,
 }
 
 /// What a kernel says of a session that it has opened.
@@ -250,6 +254,8 @@ impl Session {
             moves: AtomicU32::new(0),
             asking: Mutex::new(()),
             staging: Mutex::new(None),
+            heap: Mutex::default(),
+            watch: Watch::default(),
         });
         moves::follow(&inner, page);
         Ok(Self { inner })
@@ -492,6 +498,7 @@ impl Session {
         }
         let shape = LaunchShape { grid: launch.grid, block: launch.block, shared_bytes: launch.shared_bytes };
         let entry = name(entry);
+        self.inner.watch.launching();
         self.push_with(stream.0, |producer| producer.push_launch(stream.0, entry, shape, bytes, &mut fill))
     }
 
@@ -569,8 +576,16 @@ impl Session {
     /// Waits until a fence has passed.
     ///
     /// # Errors
-    /// Where the session is over, or the device refused work submitted since the last call that said so.
+    /// Where the session is over, or the device refused work submitted since the last call that said so; `trapped` or
+    /// `assertionFailed` where a thread ended before its time since, perhaps before the fence has passed.
     pub fn wait(&self, fence: Fence) -> Result<(), Error> {
+        self.watch_until(|| self.inner.page.mark(fence.stream.0) >= fence.position)?;
+        self.wait_quietly(fence)?;
+        self.look(fence.stream)
+    }
+
+    /// As [`Session::wait`], and says nothing of what threads told.
+    pub(crate) fn wait_quietly(&self, fence: Fence) -> Result<(), Error> {
         self.poll(|| self.inner.page.mark(fence.stream.0) >= fence.position)?;
         self.refused()
     }

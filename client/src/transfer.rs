@@ -46,6 +46,7 @@ impl Session {
     /// Where the lengths differ, memory is short, or the session is over.
     pub fn write(&self, stream: Stream, to: DeviceRange, from: &[u8]) -> Result<(), Error> {
         check(to, from.len())?;
+        self.settle(stream)?;
         let staging = self.staged()?;
         let pieces: Vec<(usize, &[u8])> = from.chunks(PIECE_BYTES).enumerate().collect();
         let threads = threads(from.len());
@@ -54,7 +55,7 @@ impl Session {
             for (index, bytes) in pieces.iter().skip(thread).step_by(threads) {
                 let piece = lane.piece();
                 if let Some(fence) = lane.fences[piece] {
-                    self.wait(fence)?;
+                    self.wait_quietly(fence)?;
                 }
                 let offset = staging.offset(thread, piece);
                 staging.pinned.memory.write(offset, bytes);
@@ -73,6 +74,7 @@ impl Session {
     /// Where the lengths differ, memory is short, or the session is over.
     pub fn read(&self, stream: Stream, to: &mut [u8], from: DeviceRange) -> Result<(), Error> {
         check(from, to.len())?;
+        self.settle(stream)?;
         let staging = self.staged()?;
         let threads = threads(to.len());
         let mut lanes: Vec<Vec<(usize, &mut [u8])>> = (0..threads).map(|_| Vec::new()).collect();
@@ -89,7 +91,7 @@ impl Session {
                     let Some((index, bytes)) = pieces.next() else { break };
                     let piece = lane.piece();
                     if let Some(fence) = lane.fences[piece] {
-                        self.wait(fence)?;
+                        self.wait_quietly(fence)?;
                     }
                     let range = part(from, index * PIECE_BYTES, bytes.len());
                     let span = staging.pinned.span(staging.offset(thread, piece) as u64, bytes.len() as u64);
@@ -98,7 +100,7 @@ impl Session {
                     under_way.push_back((piece, fence, bytes));
                 }
                 let Some((piece, fence, bytes)) = under_way.pop_front() else { return Ok(()) };
-                self.wait(fence)?;
+                self.wait_quietly(fence)?;
                 staging.pinned.memory.read(staging.offset(thread, piece), bytes);
             }
         })

@@ -105,7 +105,14 @@ impl<'a> Layout<'a> {
     }
 
     /// What the block holds.
-    pub(crate) fn fill(&self, variables: &[Measured<'a>], report: &mut Report) -> Data {
+    ///
+    /// What a value made of a function's address is comes from `function`.
+    pub(crate) fn fill(
+        &self,
+        variables: &[Measured<'a>],
+        function: &dyn Fn(&Operand) -> Option<u64>,
+        report: &mut Report,
+    ) -> Data {
         let mut data = Data { bytes: self.bytes, ..Data::default() };
         let initial = usize::try_from(self.initial).ok().filter(|_| self.initial <= DATA_INITIAL_BYTES_MAX);
         let Some(initial) = initial else {
@@ -118,7 +125,7 @@ impl<'a> Layout<'a> {
         for (variable, bytes, _) in variables {
             let Some(at) = self.places.get(variable.name.as_str()).copied() else { continue };
             data.variables.push(DataVariable { name: variable.name.clone(), at, bytes: *bytes });
-            if let Err(reason) = self.initialize(variable, at, *bytes, &mut data) {
+            if let Err(reason) = self.initialize(variable, (at, *bytes), function, &mut data) {
                 report.add(variable.span, reason);
             }
         }
@@ -128,7 +135,13 @@ impl<'a> Layout<'a> {
         data
     }
 
-    fn initialize(&self, variable: &Variable, at: u64, bytes: u64, data: &mut Data) -> Result<(), Reason> {
+    fn initialize(
+        &self,
+        variable: &Variable,
+        (at, bytes): (u64, u64),
+        function: &dyn Fn(&Operand) -> Option<u64>,
+        data: &mut Data,
+    ) -> Result<(), Reason> {
         let name = &variable.name;
         let values = variable.flat_initializer();
         let element = names::type_bytes(variable.ty);
@@ -142,7 +155,8 @@ impl<'a> Layout<'a> {
                 return Err(Reason::Malformed(format!("`{name}` has more values than room")));
             };
             let at = at + offset;
-            match number(value, element) {
+            let of_function = || Some(u128::from(function(value)?).to_le_bytes());
+            match number(value, element).or_else(of_function) {
                 Some(word) => {
                     let room = usize::try_from(at).ok().and_then(|at| data.initial.get_mut(at..));
                     for (to, byte) in room.into_iter().flatten().zip(word).take(width(element)) {

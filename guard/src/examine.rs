@@ -208,7 +208,11 @@ impl Examination {
             });
             each(function.body.as_deref().unwrap_or_default(), &mut |instruction| {
                 let Some(row) = table::row_of(instruction) else { return };
-                let Some(memory) = row.memory.first() else { return };
+                let memory = match row.treatment {
+                    Treatment::Copy => row.memory.last(),
+                    _ => row.memory.first(),
+                };
+                let Some(memory) = memory else { return };
                 explained.push(Explained {
                     entry: function.name.clone(),
                     span: instruction.span,
@@ -295,15 +299,16 @@ fn proven(body: &[Statement]) -> HashMap<u32, Handling> {
         if let Some((check, _)) = Check::parse(body.get(index..).unwrap_or_default()) {
             checked = Some(check);
         }
-        let access = table::check(instruction).and_then(|row| access::decode(row, instruction));
-        if let Ok(Some(access)) = access
+        let accesses = table::check(instruction).and_then(|row| access::decode(row, instruction));
+        // Of a copy people are told of what it reads: the window is what is larger than it seems.
+        if let Some(access) = accesses.unwrap_or_default().iter().last()
             && matches!(access.space, Space::Global | Space::Shared)
             && instruction.span.end > 0
         {
             let bound = |number: i128| i64::try_from(number).unwrap_or(i64::MAX);
             let by_register = matches!(access.address.base, AddressBase::Register(_));
-            let left = by_register && !is_confined(&access);
-            let proven = facts.proof(&access).filter(|_| left).map(|proof| match proof {
+            let left = by_register && !is_confined(access);
+            let proven = facts.proof(access).filter(|_| left).map(|proof| match proof {
                 Proof::Pointer(proof) => Handling::Proven {
                     parameter: proof.root.parameter.to_owned(),
                     reach: (bound(proof.low), bound(proof.high)),
@@ -356,7 +361,8 @@ fn each<'a>(body: &'a [Statement], see: &mut dyn FnMut(&'a Instruction)) {
 /// How an access of the confined form is kept; none for what is no access, or was not in the text.
 fn handling(instruction: &Instruction) -> Option<Handling> {
     let row = table::check(instruction).ok()?;
-    let access = access::decode(row, instruction).ok()??;
+    let accesses = access::decode(row, instruction).ok()?;
+    let access = accesses.iter().last()?;
     if instruction.span.end == 0 {
         return None;
     }

@@ -714,10 +714,10 @@ mod tests {
                 _ => continue,
             };
             let row = table::check(instruction).unwrap();
-            if let Some(access) = access::decode(row, instruction).unwrap()
-                && access.space == Space::Global
-            {
-                last = Some(facts.proof(&access));
+            for access in access::decode(row, instruction).unwrap().iter() {
+                if access.space == Space::Global {
+                    last = Some(facts.proof(access));
+                }
             }
             facts.learn(instruction);
         }
@@ -906,8 +906,8 @@ mod tests {
                 _ => continue,
             };
             let row = table::check(instruction).unwrap();
-            if let Some(access) = access::decode(row, instruction).unwrap() {
-                last = Some(facts.proof(&access));
+            for access in access::decode(row, instruction).unwrap().iter() {
+                last = Some(facts.proof(access));
             }
             facts.learn(instruction);
         }

@@ -94,6 +94,13 @@ fn walk(statements: &[Statement], footprint: &mut Footprint) {
 }
 
 fn note(instruction: &Instruction, footprint: &mut Footprint) {
+    if table::copies(instruction) {
+        footprint.global.loads = true;
+        footprint.shared.stores = true;
+        // The assembler puts loads that never run before a copy.
+        footprint.shared.loads = true;
+        return;
+    }
     let names = |space: &str| {
         let inner = |modifier: &String| modifier.split("::").next() == Some(space);
         instruction.modifiers.iter().any(inner)
@@ -113,6 +120,7 @@ fn note(instruction: &Instruction, footprint: &mut Footprint) {
         | Treatment::Branch
         | Treatment::Barrier
         | Treatment::Hint
+        | Treatment::Copy
         | Treatment::Refused(_) => {}
     }
 }

@@ -28,7 +28,7 @@
 //!    registers hold other sessions' values, and the assembler may take one undefined register for two.
 //! 7. The guard's registers (`%bh_...`) are written only by the prologue and by the sequences of 2, 3, 4, 5 and 10.
 //! 8. The only barrier for a block is number 0 without a count. There are no calls, indirect branches,
-//!    generic addresses, traps, clusters or asynchronous copies.
+//!    generic addresses, traps, clusters or bulk copies.
 //! 9. The text is its own canonical print: ASCII, one statement a line, none of the tenant's comments, registers
 //!    or labels.
 //! 10. Every cycle of branches has a poll, which loads the session's flag and ends the thread where that is negative, or
@@ -36,6 +36,12 @@
 //!     is done between two looks than [`limits::PATH_COST_MAX`]. The flag is looked at before anything is written to
 //!     global memory, and before more is done than [`limits::UNLOOKED_COST_MAX`]; but in a fast version that does no more
 //!     than [`limits::SHORT_COST_MAX`] in all it need not be ([`FastVersion::work`]).
+//! 11. In a body with asynchronous copies every thread waits for its own directly before it ends, also where a look ends
+//!     it; and a copy takes no more from its source than it writes.
+//! 12. Instructions for whole warps (`mma`, `wmma`, `ldmatrix`, `stmatrix`, `movmatrix`) stand where a check that the warp is
+//!     whole was passed, with no label and nothing between behind which lanes may go on apart. The lines of a matrix in global memory are less than 2^31
+//!     bytes, begin at multiples of 16 bytes, and where they are more than [`limits::EXTENT_BOUND`] the first begins 4 GiB
+//!     before the end of what the mask lets through.
 //!
 //! # The confined form of an access
 //! ```text
@@ -58,6 +64,17 @@
 //! and.b32 %bh_s, %bh_s, 2032;
 //! or.b32 %bh_s, %bh_s, %bh_low;
 //! st.shared.f32 [%bh_s+12], %r2;
+//!
+//! min.u32 %bh_lo, %r6, 16;                                    a copy: the shared sequence, the global one, and this
+//! cp.async.cg.shared.global [%bh_s], [%bh_a], 16, %bh_lo;     where a register says how much it takes
+//!
+//! and.b32 %bh_lo, %r6, 16777208;                              lines of a matrix: the global sequence, and this where a
+//! wmma.load... {...}, [%bh_a], %bh_lo;                        register is the stride; in shared memory it is a number
+//!
+//! bar.warp.sync -1;                                           a check that the warp is whole, on each straight way to an
+//! activemask.b32 %bh_lo;                                      instruction for whole warps
+//! setp.ne.s32 %bh_q, %bh_lo, -1;
+//! @%bh_q exit;
 //!
 //! mov.b64 %bh_o, variable;                                    local and constant, by register
 //! sub.s64 %bh_a, %d4, %bh_o;
@@ -88,8 +105,8 @@
 //! # Module-scope variables
 //! There is no `.global` variable in a confined text. [`confine`] lays those of the tenant out in one block
 //! ([`data()`]), whose address every entry takes as its last visible parameter, and writes sums of that and a number
-//! for their names. To [`verify`] it is a parameter like any other. `.const` variables lie in the block too where the
-//! host has to write one of them or a generic address is made of one; else they stay in the constant bank.
+//! for their names. To [`verify`] it is a parameter like any other. `.const` variables lie in the block too, where the
+//! host can write them; those stay in the constant bank that a compiler's own library brings, where a module has no other.
 //!
 //! # The flag
 //! The last [`FLAG_BYTES`] of a window, which lie in the half that takes loads only, hold the session's flag: a word
@@ -135,10 +152,18 @@
 //! - A function is inlined where it is called, its `.param` variables become registers, and the local variables
 //!   of an entry and its functions become one. How much that may add to a module, and how deep calls may nest,
 //!   is limited ([`limits`]).
+//! - A function whose address is taken has a number in its module, which stands wherever its address did. A call
+//!   through a pointer compares it with the numbers of the functions that take and return as many bytes, each of which
+//!   is inlined behind its comparison; what is nobody's number ends the thread. A branch by an index halves its list.
 //! - A generic access names the space that its address is followed to: through moves, joins, arithmetic,
 //!   `cvta` and calls, all definitions of a register together. Where that leaves it open, `isspacep` tests the
 //!   address, and up to three accesses follow, each in the confined form of its space and under the predicate
 //!   that the address is of it. What is neither shared nor local is global, whatever it is.
+//!
+//! # Threads that cannot go on
+//! `trap`, `brkpt` and the handler of failed assertions are in no confined text either. [`confine`] puts a record in
+//! the module's block in their place (`__bh_faults`, see `confine/faults.ptx`), and the end of the thread. The
+//! block is the session's own memory, so whoever reads records trusts them with nothing but their text.
 //!
 //! # What is not confined yet
 //! - `shfl.sync` from a lane that does not take part returns what that lane's register happens to hold. Where the
@@ -147,7 +172,7 @@
 //!   less than the shuffle: the register that ptxas chooses cannot be zeroed from here.
 //! - `bar.warp.sync`, `shfl.sync`, `vote.sync`, `match.sync` and `redux.sync` with lanes that wait elsewhere wait for
 //!   ever: what looks at no flag is ended by ending the executor.
-//! - `assert`, managed variables, recursion, indirect calls, addresses of functions, textures and tensor cores are
+//! - Managed variables, recursion, textures and `wgmma` are
 //!   refused; the message names the isolated domain.
 //!
 //! # Trust

@@ -45,6 +45,8 @@ pub const PARAMETER_BYTES_MAX: u64 = 32_764;
 /// Immediate offsets stay on an access only within this distance (exclusive), the reach of the hardware's
 /// own field; the guard zones of a window are wider.
 pub const OFFSET_BOUND: u64 = 1 << 23;
+/// Bytes that an access may cover where its address may be the last of a slot: with an offset, less than the margin there.
+pub const EXTENT_BOUND: u64 = 1 << 23;
 /// Terms about shared memory that a fast version may have: each launch checks them.
 pub const SHARED_TERMS_MAX: usize = 16;
 /// How far from a pointer into a window an access may reach that is left alone: the guard zones are as wide, and take
@@ -59,6 +61,8 @@ pub const SHARED_BYTES_MAX: u64 = 256 << 10;
 pub const DYNAMIC_SPAN_MAX: u64 = 16 << 10;
 /// Statements that calls may add to a module, all entries together: functions are inlined where they are called.
 pub const INLINED_STATEMENTS_MAX: usize = 128 << 10;
+/// Functions that a call through a pointer names as what it may mean.
+pub const TARGETS_MAX: usize = 1024;
 /// Calls and braces inside one another.
 pub const CALL_NESTING_MAX: usize = 64;
 /// What a thread may have done before it looks at its session's flag for the first time, in the units of the table.
@@ -69,3 +73,5 @@ pub const CHUNK_COST_MAX: u64 = 1 << 17;
 pub const PATH_COST_MAX: u64 = 1 << 19;
 /// What a thread of a fast version may do in all where it never looks: launches are bounded instead.
 pub const SHORT_COST_MAX: u64 = 1024;
+/// Bytes of the names of entries and files that records of violations can tell; others have none there.
+pub const FAULT_NAMES_BYTES_MAX: usize = 64 << 10;

@@ -59,6 +59,12 @@ pub fn is_fast_version(name: &str) -> bool {
     name.starts_with(FAST)
 }
 
+/// Whether a variable is a table of the compiler's own library, which no host knows. Nothing else tells: compilers
+/// declare what `__constant__` variables of a program they know to be the host's like their own.
+pub(crate) fn is_compilers(variable: &str) -> bool {
+    variable.starts_with("__cudart_") || variable.starts_with("__nv_")
+}
+
 /// Whether a name belongs to the guard.
 pub(crate) fn is_reserved(name: &str) -> bool {
     name.starts_with(RESERVED_REGISTER) || name.starts_with(RESERVED_SYMBOL)

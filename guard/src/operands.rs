@@ -3,12 +3,13 @@
 use crate::ast::{Instruction, Operand};
 use crate::names;
 use crate::report::Reason;
-use crate::table::{Row, Treatment};
+use crate::table::{self, Row, Treatment};
 
 /// Checks every operand's shape: destinations are registers, addresses stand only where the table has them,
 /// symbols only where their address is taken or jumped to.
 pub(crate) fn check(row: &Row, instruction: &Instruction) -> Result<(), Reason> {
-    let vectors = matches!(row.treatment, Treatment::Load | Treatment::Store | Treatment::Move);
+    let vectors = matches!(row.treatment, Treatment::Load | Treatment::Store | Treatment::Move)
+        || table::is_for_warps(row);
     for (index, operand) in instruction.operands.iter().enumerate() {
         let fits = match operand {
             Operand::Address(_) => row.memory_at(index).is_some(),

@@ -22,7 +22,7 @@ fn named(names: &[&str]) -> String {
 fn a_module_without_variables_has_no_block() {
     assert_eq!(block("", ""), Data::default());
     assert_eq!(block(".global .align 1 .b8 left_behind[1];", ""), Data::default());
-    assert_eq!(block(".const .align 4 .b8 table[4] = {1, 2};", &named(&[])), Data::default());
+    assert_eq!(block(".const .align 4 .b8 __nv_table[4] = {1, 2};", &named(&[])), Data::default());
 }
 
 #[test]
@@ -75,4 +75,14 @@ fn constants_that_the_host_writes_lie_in_the_block_with_all_the_others() {
     assert_eq!(data.variables.iter().map(|variable| variable.at).collect::<Vec<_>>(), [0, 4]);
     assert_eq!(data.initial, [1, 2, 3, 4]);
     assert_eq!(data.bytes, 12);
+}
+
+#[test]
+fn constants_with_an_initializer_lie_in_the_block_where_the_host_knows_one_of_them() {
+    let own = ".const .align 4 .b8 __cudart_table[4] = {5};";
+    let data =
+        block(&format!(".const .align 4 .u32 known = 7;\n{own}"), "ld.const.u8 %d1, [__cudart_table];");
+    let names: Vec<&str> = data.variables.iter().map(|variable| variable.name.as_str()).collect();
+    assert_eq!((names, data.initial), (vec!["known", "__cudart_table"], vec![7, 0, 0, 0, 5]));
+    assert_eq!(block(own, "ld.const.u8 %d1, [__cudart_table];"), Data::default());
 }

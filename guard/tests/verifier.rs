@@ -6,7 +6,7 @@ use bulkhead_guard::{HIDDEN_PARAMETERS, PointerTerm, SharedTerm, confine, parse,
 const SOURCE: &str = ".version 8.0
 .target sm_75
 .address_size 64
-.const .align 4 .b8 table[64] = {1};
+.const .align 4 .b8 __nv_table[64] = {1};
 .visible .entry k(.param .u64 p, .param .u32 n)
 .maxntid 256
 {
@@ -24,7 +24,7 @@ const SOURCE: &str = ".version 8.0
     st.shared.u32 [%r3], %r1;
     mov.u64 %d2, l;
     st.local.u32 [%d2+4], %r1;
-    mov.u64 %d3, table;
+    mov.u64 %d3, __nv_table;
     ld.const.u32 %r4, [%d3];
     bar.sync 0;
 L:
@@ -317,7 +317,7 @@ fn a_clamp_that_does_not_hold_is_refused() {
     broken("min.u64 %bh_a, %bh_a, 20", "min.s64 %bh_a, %bh_a, 20", SEQUENCE);
     broken("min.u64 %bh_a, %bh_a, 60", "min.u64 %bh_a, %bh_a, 61", SEQUENCE);
     broken("    min.u64 %bh_a, %bh_a, 20;\n", "", SEQUENCE);
-    broken("mov.b64 %bh_o, l", "mov.b64 %bh_o, table", SEQUENCE);
+    broken("mov.b64 %bh_o, l", "mov.b64 %bh_o, __nv_table", SEQUENCE);
     broken("mov.b64 %bh_o, l", "mov.b64 %bh_o, s", SEQUENCE);
     broken("st.local.u32 [%bh_a]", "st.local.u64 [%bh_a]", SEQUENCE);
     broken("st.local.u32 [%bh_a]", "st.global.u32 [%bh_a]", SEQUENCE);
@@ -474,19 +474,20 @@ fn an_access_by_symbol_outside_its_variable_is_refused() {
     for access in ["st.shared.u32 [s+8192], %r0", "ld.shared.u32 %r0, [s+-4]", "ld.shared.u64 %d0, [s+4]"] {
         broken_after(BODY, "    bar.sync 0;", &format!("    {access};\n    bar.sync 0;"), why);
     }
-    for access in ["ld.const.u32 %r0, [table+64]", "ld.param.u32 %r0, [n+4]", "ld.local.u32 %r0, [l+24]"] {
+    for access in ["ld.const.u32 %r0, [__nv_table+64]", "ld.param.u32 %r0, [n+4]", "ld.local.u32 %r0, [l+24]"]
+    {
         broken_after(BODY, "    bar.sync 0;", &format!("    {access};\n    bar.sync 0;"), why);
     }
     broken_after(
         BODY,
         "    bar.sync 0;",
-        "    ld.shared.u32 %r0, [table];\n    bar.sync 0;",
+        "    ld.shared.u32 %r0, [__nv_table];\n    bar.sync 0;",
         "an access to an unknown symbol",
     );
     broken_after(
         BODY,
         "    bar.sync 0;",
-        "    st.global.u32 [table], %r0;\n    bar.sync 0;",
+        "    st.global.u32 [__nv_table], %r0;\n    bar.sync 0;",
         "an access to an unknown symbol",
     );
 }
@@ -530,7 +531,7 @@ fn control_flow_that_leaves_the_body_is_refused() {
 #[test]
 fn a_name_that_is_declared_twice_is_refused() {
     let again = "a name that is declared twice";
-    broken(".shared .align 16 .b8 s[8192]", ".shared .align 16 .b8 table[64]", again);
+    broken(".shared .align 16 .b8 s[8192]", ".shared .align 16 .b8 __nv_table[64]", again);
     broken(".shared .align 16 .b8 s[8192]", ".shared .align 16 .b8 p[64]", again);
     let text = confined();
     let entry = text.split_once(".visible").map(|(_, entry)| format!(".visible{entry}")).unwrap();

@@ -251,7 +251,9 @@ fn blamed(error: Error) -> Error {
         | ErrorCode::Version
         | ErrorCode::Revoked
         | ErrorCode::WorkLost
-        | ErrorCode::LaunchTimeout => ErrorCode::ImageInvalid,
+        | ErrorCode::LaunchTimeout
+        | ErrorCode::Trapped
+        | ErrorCode::AssertionFailed => ErrorCode::ImageInvalid,
     };
     Error { code, device: 0, ..error }
 }

@@ -26,6 +26,9 @@ struct Context {
     shared_config: u32,
 }
 
+/// `CU_LIMIT_MALLOC_HEAP_SIZE`.
+const HEAP_LIMIT: u32 = 2;
+
 /// The values of the limits that programs may set and read back.
 #[derive(Debug, Clone, Copy)]
 struct ContextLimits([usize; 6]);
@@ -309,7 +312,11 @@ pub(crate) fn limit(to: Out<usize>, limit: u32) -> Answer {
 pub(crate) fn set_limit(limit: u32, value: usize) -> Answer {
     let (driver, _) = driver_and_current()?;
     let mut limits = driver.contexts.limits.write();
-    *limits.0.get_mut(limit as usize).ok_or(Status::UNSUPPORTED_LIMIT)? = value;
+    let known = limits.0.get_mut(limit as usize).ok_or(Status::UNSUPPORTED_LIMIT)?;
+    if limit == HEAP_LIMIT {
+        driver.session.set_heap_bytes(value as u64).map_err(|_| Status::INVALID_VALUE)?;
+    }
+    *known = value;
     Ok(())
 }
 

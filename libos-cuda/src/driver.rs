@@ -8,8 +8,9 @@ use parking_lot::Mutex;
 
 use crate::abi::{In, Out};
 use crate::context::Contexts;
-use crate::device::{Device, Options, Session, default_socket};
+use crate::device::{Device, Heap, Options, Session, default_socket};
 use crate::event::{Event, Timers};
+use crate::faults;
 use crate::function::Function;
 use crate::handle::Kind;
 use crate::library::Library;
@@ -41,6 +42,8 @@ pub(crate) struct Driver {
     pub(crate) libraries: Table<Library>,
     pub(crate) modules: Table<Module>,
     pub(crate) functions: Permanent<Function>,
+    /// What kernels allocated outlives the modules that did: it ends with the process.
+    pub(crate) heap: OnceLock<Heap>,
 }
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
@@ -70,6 +73,7 @@ impl Driver {
             libraries: Table::new(Kind::Library, OBJECTS_MAX),
             modules: Table::new(Kind::Module, OBJECTS_MAX),
             functions: Permanent::new(),
+            heap: OnceLock::new(),
         })
     }
 }
@@ -94,6 +98,9 @@ extern "C" fn forked() {
 pub(crate) fn driver() -> Result<&'static Driver, Status> {
     if FORKED.load(Ordering::Relaxed) {
         return Err(Status::NOT_INITIALIZED);
+    }
+    if let Some(status) = faults::stopped() {
+        return Err(status);
     }
     DRIVER.get().ok_or(Status::NOT_INITIALIZED)
 }

@@ -120,7 +120,7 @@ pub(crate) fn record_with_flags(null: NullStream, event: u64, stream: u64, flags
 pub(crate) fn query(event: u64) -> Answer {
     let driver = driver()?;
     match driver.events.get(event)?.is_reached(&driver.session)? {
-        true => Ok(()),
+        true => driver.session.check_violations().map_err(|error| Status::of(&error)),
         false => Err(Status::NOT_READY),
     }
 }

@@ -146,7 +146,9 @@ pub(crate) fn load(
             | ErrorCode::Version
             | ErrorCode::Revoked
             | ErrorCode::WorkLost
-            | ErrorCode::LaunchTimeout => Status::of(&error),
+            | ErrorCode::LaunchTimeout
+            | ErrorCode::Trapped
+            | ErrorCode::AssertionFailed => Status::of(&error),
         };
         (status, text)
     })?;
@@ -156,6 +158,9 @@ pub(crate) fn load(
         let function = Function::new(&image, entry, &driver.limits, library).map_err(failed)?;
         let index = driver.functions.push(function).map_err(failed)?;
         functions.push((entry.name.clone(), encode(Kind::Function, 1, index)));
+    }
+    if let Some(heap) = image.heap() {
+        driver.heap.get_or_init(|| heap);
     }
     let data = image.variables().map(|memory| (memory.address(), memory.bytes()));
     if let Some((address, bytes)) = data {

@@ -23,6 +23,7 @@ mod copy_shaped;
 mod device;
 mod driver;
 mod event;
+mod faults;
 mod fill;
 mod function;
 mod handle;

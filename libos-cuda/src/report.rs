@@ -21,6 +21,13 @@ pub(crate) fn once(line: &str) {
     }
 }
 
+/// Writes lines to stderr as they are, as often as they come.
+pub(crate) fn plainly(lines: &str) {
+    let written = writeln!(std::io::stderr(), "{lines}");
+    // Nobody to tell when stderr is closed.
+    drop(written);
+}
+
 /// Says that a call is refused, why, and what to do.
 pub(crate) fn refused(call: &str, why: &str) {
     once(&format!("{call}: {why}"));

@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 
 use crate::device::{Error, ErrorCode};
+use crate::faults;
 
 /// A `CUresult` other than success.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -137,6 +138,11 @@ impl Status {
         self.0
     }
 
+    /// The status of a code, if it is one that CUDA knows.
+    pub(crate) fn known(code: u32) -> Option<Status> {
+        TABLE.iter().find(|(listed, ..)| *listed == code && code != SUCCESS).map(|_| Status(code))
+    }
+
     /// What an error of the client library is in CUDA's terms.
     pub(crate) fn of(error: &Error) -> Status {
         match error.code {
@@ -150,7 +156,7 @@ impl Status {
             ErrorCode::ImageInvalid => Status::INVALID_PTX,
             ErrorCode::ImageRefused => Status::NOT_SUPPORTED,
             ErrorCode::LaunchResources => Status::LAUNCH_OUT_OF_RESOURCES,
-            ErrorCode::DeviceLost => known(error.device).unwrap_or(Status::LAUNCH_FAILED),
+            ErrorCode::DeviceLost => Status::known(error.device).unwrap_or(Status::LAUNCH_FAILED),
             ErrorCode::SessionLost => Status::CONTEXT_IS_DESTROYED,
             ErrorCode::Protocol => Status::ILLEGAL_STATE,
             ErrorCode::TimedOut => Status::TIMEOUT,
@@ -162,13 +168,10 @@ impl Status {
                 crate::report::once(&format!("{error} (`bulkhead serve` says which kernel, and why)"));
                 Status::LAUNCH_TIMEOUT
             }
+            ErrorCode::Trapped => faults::stop(Status::LAUNCH_FAILED, error),
+            ErrorCode::AssertionFailed => faults::stop(Status::ASSERT, error),
         }
     }
-}
-
-/// The status of a code that the device reported, if it is one that CUDA knows.
-fn known(code: u32) -> Option<Status> {
-    TABLE.iter().find(|(listed, ..)| *listed == code && code != SUCCESS).map(|_| Status(code))
 }
 
 /// Name and text of a `CUresult`.

@@ -51,7 +51,7 @@ pub(crate) fn synchronize(null: NullStream, stream: u64) -> Answer {
 pub(crate) fn query(null: NullStream, stream: u64) -> Answer {
     let (driver, target) = named(null, stream)?;
     match driver.streams.is_done(&driver.session, target)? {
-        true => Ok(()),
+        true => driver.session.check_violations().map_err(|error| Status::of(&error)),
         false => Err(Status::NOT_READY),
     }
 }

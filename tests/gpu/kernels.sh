@@ -9,7 +9,7 @@
 # Ends with 0 where all kernels compute what they should, 77 where there is no GPU, 1 otherwise. With BACKEND=software
 # nothing is native: the table shows the software GPU twice.
 set -u
-suites="kernels_dense kernels_ml kernels_data kernels_hpc"
+suites="kernels_dense kernels_ml kernels_data kernels_hpc kernels_matrix"
 if [ "${1:-}" = --carry ]; then
     folder=${2:?the folder to carry}
     cd "$(dirname "$0")/../.." || exit 1

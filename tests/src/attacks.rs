@@ -3,7 +3,7 @@
 //! A file is PTX with one entry `attack(own, at, value)`: memory of its own, an address that is not, and what to store. Its
 //! comments begin with
 //! - `// tries: ` and what it tries,
-//! - `// must: ` and `refused`, `confined`, `silent`, `stopped` or `ended`,
+//! - `// must: ` and `refused`, `confined`, `told`, `silent`, `stopped` or `ended`,
 //! - `// launch: BLOCKS THREADS SHARED`, unless it is 1 32 0,
 //! - `// unguarded: ` and why it does no harm on the software GPU without the guard, where that is so.
 //!
@@ -11,7 +11,7 @@
 
 use std::{fs, path::PathBuf};
 
-use bulkhead_guard::{Verified, confine, parse, print, verify};
+use bulkhead_guard::{Verified, confine, data, parse, print, verify};
 
 use crate::place::repository;
 
@@ -22,6 +22,8 @@ pub enum Must {
     Refused,
     /// It runs, and neither changes nor reads anybody's memory, nor ends the context.
     Confined,
+    /// As confined, and its own session is told that a thread of it ended before its time.
+    Told,
     /// It runs, and sees nothing of what another session left.
     Silent,
     /// It runs until it is stopped.
@@ -82,6 +84,13 @@ impl Attack {
         verify(&print(&module)).map_err(|report| format!("not verified: {report}"))
     }
 
+    /// What its module-scope variables hold at first; addresses in them are left out.
+    #[must_use]
+    pub fn variables(&self) -> Vec<u8> {
+        let text = String::from_utf8_lossy(&self.bytes);
+        parse(&text).map(|module| data(&module).initial).unwrap_or_default()
+    }
+
     fn read(name: String, bytes: Vec<u8>) -> Result<Self, String> {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let header = |word: &str| {
@@ -94,6 +103,7 @@ impl Attack {
         let must = match header("must").as_deref() {
             Some("refused") => Must::Refused,
             Some("confined") => Must::Confined,
+            Some("told") => Must::Told,
             Some("silent") => Must::Silent,
             Some("stopped") => Must::Stopped,
             Some("ended") => Must::Ended,

@@ -40,6 +40,9 @@ pub const FORGED: [u64; 6] = [
     BASE + STRIDE + SLOT / 2 + WINDOW,
 ];
 
+/// Where an attacker's module-scope variables lie.
+const DATA: u64 = BASE + WINDOW + CHUNK / 2;
+
 /// Where what is the attacker's own begins and ends: a fast version may run with pointers to these.
 pub const OWN: [u64; 4] =
     [BASE + WINDOW, BASE + SLOT / 2 - WINDOW - 16, BASE + SLOT / 2 + WINDOW, BASE + SLOT - WINDOW - 16];
@@ -62,7 +65,7 @@ impl Code {
 }
 
 /// Whether a pointer keeps a term: the part of the window that it has to point into, and its alignment.
-fn keeps(term: &PointerTerm, values: [u64; 3]) -> bool {
+fn keeps(term: &PointerTerm, values: [u64; 4]) -> bool {
     let half = |start: u64| start + WINDOW..start + SLOT / 2 - WINDOW;
     let value = values.get(term.parameter).copied().filter(|_| term.offset == 0);
     value.is_some_and(|value| {
@@ -169,13 +172,13 @@ impl World {
     /// # Errors
     /// Where it was not launched.
     pub fn attack(&self, attack: &Attack, code: &Code, at: u64) -> Result<Outcome, Error> {
-        let outcome = self.launch(attack, code, &code.entry, [BASE + WINDOW, at, MARK])?;
+        let outcome = self.launch(attack, code, &code.entry, [BASE + WINDOW, at, MARK, DATA])?;
         if outcome != Outcome::Nothing {
             return Ok(outcome);
         }
         let Some((fast, terms)) = &code.fast else { return Ok(outcome) };
         for own in OWN {
-            let values = [own, at, MARK];
+            let values = [own, at, MARK, DATA];
             if terms.iter().all(|term| keeps(term, values)) {
                 let outcome = self.launch(attack, code, fast, values)?;
                 if outcome != Outcome::Nothing {
@@ -191,9 +194,12 @@ impl World {
         attack: &Attack,
         code: &Code,
         entry: &EntryInfo,
-        values: [u64; 3],
+        values: [u64; 4],
     ) -> Result<Outcome, Error> {
         let [blocks, threads, shared_bytes] = attack.launch;
+        for (at, byte) in (DATA..).zip(attack.variables()).filter(|(_, byte)| *byte != 0) {
+            self.gpu.fill(self.stream, DeviceAddress(at), FillPattern::Bits8(byte), 1)?;
+        }
         let parameters = block(entry, values);
         let shared_bytes = shared_bytes.max(code.shared_min);
         let launch =
@@ -229,8 +235,9 @@ fn take(entries: &mut Vec<EntryInfo>, name: &str) -> Result<EntryInfo, Error> {
     Ok(entries.swap_remove(index))
 }
 
-/// The parameters, and behind them what the guard has appended.
-fn block(entry: &EntryInfo, values: [u64; 3]) -> Vec<u8> {
+/// The parameters, the address of module-scope variables where there are any, and behind them what the guard has appended.
+fn block(entry: &EntryInfo, values: [u64; 4]) -> Vec<u8> {
+    let given = entry.parameters.len().saturating_sub(HIDDEN_PARAMETERS.len()).clamp(3, values.len());
     let high = |address: u64| address >> 32;
     let hidden = HIDDEN_PARAMETERS.iter().map(|name| match *name {
         "__bh_base" => high(BASE),
@@ -239,7 +246,7 @@ fn block(entry: &EntryInfo, values: [u64; 3]) -> Vec<u8> {
         _ => 0,
     });
     let mut bytes = Vec::new();
-    for (layout, value) in entry.parameters.iter().zip(values.into_iter().chain(hidden)) {
+    for (layout, value) in entry.parameters.iter().zip(values.into_iter().take(given).chain(hidden)) {
         bytes.resize(layout.offset as usize, 0);
         bytes.extend_from_slice(&value.to_le_bytes()[..layout.bytes as usize]);
     }

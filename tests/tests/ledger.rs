@@ -147,7 +147,9 @@ fn is_typed(error: &Error) -> bool {
         | ErrorCode::Unavailable
         | ErrorCode::Version
         | ErrorCode::WorkLost
-        | ErrorCode::LaunchTimeout => false,
+        | ErrorCode::LaunchTimeout
+        | ErrorCode::Trapped
+        | ErrorCode::AssertionFailed => false,
     }
 }
 

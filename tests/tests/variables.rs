@@ -3,9 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-use std::{thread, time::Duration};
+use std::{collections::BTreeSet, thread, time::Duration};
 
-use bulkhead_client::{Error, ErrorCode, Image, Launch, Parameters, Session, Stream};
+use bulkhead_client::{Buffer, Error, ErrorCode, Image, Launch, Parameters, Session, Stream};
 use bulkhead_tests::{kernel::Kernel, patience::until, process};
 
 const FIRST: Stream = Stream::DEFAULT;
@@ -131,4 +131,84 @@ fn variables_come_back_with_a_session_that_was_swapped_out() {
     let _more = other.allocate_arena(400 * MIB).unwrap();
     assert!(kernel.status().session("one").unwrap().swapped_bytes > 0);
     assert_eq!(counting.count().unwrap(), [71, 33, 0]);
+}
+
+/// `take` allocates and stores, `look` reads what is at an address and gives it back.
+const TAKING: &[u8] = b".version 8.0
+.target sm_75
+.address_size 64
+.extern .func (.param .b64 memory) malloc(.param .b64 bytes);
+.visible .entry take(.param .u64 out)
+{
+    .reg .b32 %r<4>;
+    .reg .b64 %d<8>;
+    ld.param.u64 %d1, [out];
+    mov.u64 %d2, 100;
+    call (%d3), malloc, (%d2);
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %d4, %r1, 8;
+    add.s64 %d1, %d1, %d4;
+    st.global.u64 [%d1], %d3;
+    st.u32 [%d3+96], %r1;
+    ret;
+}
+\0";
+const LOOKING: &[u8] = b".version 8.0
+.target sm_75
+.address_size 64
+.extern .func free(.param .b64 memory);
+.visible .entry look(.param .u64 out)
+{
+    .reg .b32 %r<4>;
+    .reg .b64 %d<8>;
+    ld.param.u64 %d1, [out];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %d4, %r1, 8;
+    add.s64 %d1, %d1, %d4;
+    ld.global.u64 %d3, [%d1];
+    ld.u32 %r1, [%d3+96];
+    cvt.u64.u32 %d5, %r1;
+    st.global.u64 [%d1], %d5;
+    call free, (%d3);
+    ret;
+}
+\0";
+
+#[test]
+fn what_kernels_allocate_is_known_to_all_images_of_the_session() {
+    let kernel = Kernel::start();
+    let (one, two) = (kernel.open("one"), kernel.open("two"));
+    let words = |session: &Session, entry: &str, image: &Image, buffer: &Buffer| -> Vec<u64> {
+        let entry = image.entry(entry).unwrap();
+        session.launch(FIRST, &entry, &ONE, &Parameters::new().buffer(buffer)).unwrap();
+        let mut found = [0; 32 * 8];
+        session.read(FIRST, &mut found, buffer.all()).unwrap();
+        found.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect()
+    };
+    one.set_heap_bytes(100_000).unwrap();
+    let (taking, looking) = (one.load_image(TAKING).unwrap(), one.load_image(LOOKING).unwrap());
+    let refused = one.set_heap_bytes(8 << 20).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::InvalidArgument, "{refused}");
+    let buffer = one.allocate(256).unwrap();
+    // More often than would fit if nothing came back.
+    for round in 0..60 {
+        let blocks: BTreeSet<u64> = words(&one, "take", &taking, &buffer).into_iter().collect();
+        assert_eq!(blocks.len(), 32, "round {round}");
+        let (slot, bytes) = one.window();
+        assert!(blocks.iter().all(|block| (slot..slot + bytes).contains(block)), "{blocks:x?}");
+        assert_eq!(words(&one, "look", &looking, &buffer), (0..32).collect::<Vec<u64>>());
+    }
+    // Another session has a heap of its own, and is told nothing of this one's.
+    let theirs = two.load_image(TAKING).unwrap();
+    let blocks = words(&two, "take", &theirs, &two.allocate(256).unwrap());
+    let (slot, bytes) = two.window();
+    assert!(blocks.iter().all(|block| (slot..slot + bytes).contains(block)), "{blocks:x?}");
+    // It is there as long as somebody holds it.
+    let heap = taking.heap().unwrap();
+    words(&one, "take", &taking, &buffer);
+    drop((taking, looking));
+    let looking = one.load_image(LOOKING).unwrap();
+    assert_eq!(words(&one, "look", &looking, &buffer), (0..32).collect::<Vec<u64>>());
+    drop((heap, looking));
+    one.set_heap_bytes(8 << 20).unwrap();
 }

@@ -30,6 +30,7 @@ const CRS_STACK_SIZE: u8 = 0x1e;
 const MAX_STACK_SIZE: u8 = 0x23;
 const COOP_GROUP_INSTR_OFFSETS: u8 = 0x28;
 const COOP_GROUP_MASK_REGIDS: u8 = 0x29;
+const WMMA_USED: u8 = 0x2b;
 /// Where 16-bit atomics that the device has not are emulated, with the registers.
 const ATOM16_EMUL_INSTR_REG_MAP: u8 = 0x2e;
 const REGCOUNT: u8 = 0x2f;
@@ -116,7 +117,7 @@ impl Attributes {
             | (form::SIZED, MAX_THREADS | REQNTID | CRS_STACK_SIZE | SW_WAR | CUDA_API_VERSION)
             | (form::HALF, MAXREG_COUNT | SPARSE_MMA_MASK | VERSION)
             | (form::BYTE, NUM_BARRIERS)
-            | (form::NONE, CTAIDZ_USED) => {}
+            | (form::NONE, CTAIDZ_USED | WMMA_USED) => {}
             _ => return Err(not_allowed(format!("attribute {number:#x} of form {form}"))),
         }
         Ok(())

@@ -33,6 +33,8 @@ enum Class {
     SharedLoad,
     SharedStore,
     SharedUpdate,
+    /// `LDGSTS`: from global to shared memory.
+    Copy,
     LocalLoad,
     LocalStore,
     /// `BRA`, `CALL.REL`: to a place that the instruction says.
@@ -133,6 +135,10 @@ const ARITHMETIC: &[(u16, &str)] = &[
 
 /// Everything else, by the whole opcode.
 const OTHERS: &[(u16, &str, Class)] = &[
+    (0x237, "IMMA", Class::Plain),
+    (0x23a, "MOVM", Class::Plain),
+    (0x23c, "HMMA", Class::Plain),
+    (0x23f, "DMMA", Class::Plain),
     (0x31c, "B2R", Class::Plain),
     (0x348, "WARPSYNC", Class::Gathering),
     (0x35d, "NANOSLEEP", Class::Plain),
@@ -156,6 +162,8 @@ const OTHERS: &[(u16, &str, Class)] = &[
     (0x589, "SHFL", Class::Plain),
     (0x5ab, "CGAERRBAR", Class::Plain),
     (0x805, "CS2R", Class::Plain),
+    (0x83b, "LDSM", Class::SharedLoad),
+    (0x844, "STSM", Class::SharedStore),
     (0x918, "NOP", Class::Padding),
     (0x919, "S2R", Class::Plain),
     (0x91b, "ENDCOLLECTIVE", Class::Gathered),
@@ -190,10 +198,13 @@ const OTHERS: &[(u16, &str, Class)] = &[
     (0x9c3, "S2UR", Class::Plain),
     (0xab9, "ULDC", Class::Plain),
     (0xabb, "ULDC", Class::Plain),
+    (0x91a, "DEPBAR", Class::Plain),
+    (0x9af, "LDGDEPBAR", Class::Plain),
     (0xb1d, "BAR", Class::Barrier),
     (0xb82, "LDC", Class::Plain),
     (0xf89, "SHFL", Class::Plain),
     (0xf8c, "ATOMS.POPC", Class::SharedUpdate),
+    (0xfae, "LDGSTS", Class::Copy),
 ];
 
 /// The bits of a jump or a wait for other threads that say which form of it this is.
@@ -367,6 +378,10 @@ pub(crate) fn scan(code: &[u8], jumps: &[Jump], marked: &[u32]) -> Result<Counts
             Class::SharedLoad => Some(&mut counts.shared_loads),
             Class::SharedStore => Some(&mut counts.shared_stores),
             Class::SharedUpdate => Some(&mut counts.shared_updates),
+            Class::Copy => {
+                counts.shared_stores += 1;
+                Some(&mut counts.global_loads)
+            }
             Class::LocalLoad => Some(&mut counts.local_loads),
             Class::LocalStore => Some(&mut counts.local_stores),
             Class::Branch if is_place(instruction.after(instruction.far())) => None,

@@ -9,6 +9,7 @@ use crate::alu::carry::Kind as CarryKind;
 use crate::alu::convert::Conversion;
 use crate::alu::update::Update;
 use crate::alu::{Binary, LANES, Lanes, Property, Ternary, Test, Unary};
+use crate::matrix::Matrix;
 
 /// Where shared memory starts for a block: the first KiB belongs to the system, as on sm_90.
 pub(crate) const SHARED_BASE: u64 = 1024;
@@ -446,6 +447,11 @@ pub(crate) enum Op {
         members: Src,
         what: Collective,
     },
+    /// What a whole warp does with matrices.
+    Matrix {
+        /// Index into [`Program::matrices`].
+        index: u32,
+    },
     /// `activemask`
     ActiveMask {
         d: Dst,
@@ -474,6 +480,8 @@ pub(crate) struct Program {
     pub(crate) constants: Vec<Lanes>,
     /// Conversions that have no loop of their own.
     pub(crate) conversions: Vec<Conversion>,
+    /// Instructions on matrices.
+    pub(crate) matrices: Vec<Matrix>,
     /// Targets of indexed branches.
     pub(crate) tables: Vec<Vec<u32>>,
     /// Registers per thread, as the interpreter needs them.

@@ -32,6 +32,7 @@ mod exec;
 mod fault;
 mod gpu;
 mod health;
+mod matrix;
 mod memory;
 mod pool;
 mod stream;

@@ -381,3 +381,21 @@ fn asynchronous_copies_fill_shared_memory() {
     );
     assert_eq!(got, vec![303; 32]);
 }
+
+#[test]
+fn an_asynchronous_copy_that_ignores_its_source_writes_zeros() {
+    let mut machine = Machine::new();
+    let entry = machine.entry(&kernel(
+        ".reg .pred %p; .reg .b32 %s; .shared .align 16 .b8 tile[512];",
+        "mov.u32 %s, tile; shl.b32 %out, %lane, 2; add.u32 %s, %s, %out;
+         setp.lt.u32 %p, %lane, 4;
+         cp.async.ca.shared.global [%s], [%at+128], 4, %p;
+         cp.async.wait_all; ld.shared.u32 %out, [%s];",
+    ));
+    let mut words = [0; 33];
+    words[32] = 9;
+    let at = machine.upload_u32(&words);
+    machine.run(entry.id, 1, 32, &at.to_le_bytes()).unwrap();
+    let expected: Vec<u32> = (0..32).map(|lane| if lane < 4 { 0 } else { 9 }).collect();
+    assert_eq!(machine.download_u32(at, 32), expected);
+}

@@ -8,14 +8,14 @@ use std::collections::HashMap;
 use crate::access::{self, Access};
 use crate::ast::{Address, AddressBase, Instruction, Operand, Space, Span, Statement, Variable};
 use crate::confine::flatten::Parameters;
-use crate::confine::prologue::{instruction, register};
+use crate::confine::prologue::{self, instruction, register};
 use crate::confine::roots::Roots;
 use crate::confine::shared::{self, Clamp};
 use crate::confine::symbols::{Symbol, Symbols};
-use crate::limits::{OFFSET_BOUND, SHARED_BYTES_MAX};
+use crate::limits::{EXTENT_BOUND, OFFSET_BOUND, SHARED_BYTES_MAX};
 use crate::names::{self, Class};
 use crate::report::Reason;
-use crate::table;
+use crate::table::{self, Treatment};
 
 /// What is known of the entry whose accesses are confined.
 pub(super) struct Tables<'a> {
@@ -54,28 +54,39 @@ impl<'a> Tables<'a> {
         &self,
         instruction: Instruction,
         clamp: Option<Clamp>,
+        is_proven: &dyn Fn(usize) -> bool,
         into: &mut Vec<Statement>,
     ) -> Result<(), Reason> {
         let row = table::check(&instruction)?;
-        let Some(access) = access::decode(row, &instruction)? else {
-            into.push(Statement::Instruction(instruction));
-            return Ok(());
-        };
-        let index = access.index;
-        let access = OwnedAccess::of(&access, instruction.span);
-        let mut instruction = instruction;
-        let address = match access.space {
-            Space::Parameter => self.parameter(&access)?,
-            Space::Shared => self.shared(&access, clamp, into)?,
-            Space::Local => self.local(&access, into)?,
-            Space::Constant => self.constant(&access, into)?,
-            Space::Global => global(&access, into)?,
-            Space::Register => return Err(Reason::Malformed("registers have no addresses".to_owned())),
-        };
-        if let Some(operand) = instruction.operands.get_mut(index) {
-            *operand = Operand::Address(address);
+        let accesses = access::decode(row, &instruction)?;
+        let mut confined = instruction.clone();
+        for access in accesses.iter().filter(|access| !is_proven(access.index)) {
+            let index = access.index;
+            let access = OwnedAccess::of(access, instruction.span);
+            let address = match access.space {
+                Space::Parameter => self.parameter(&access)?,
+                Space::Shared => self.shared(&access, clamp, into)?,
+                Space::Local => self.local(&access, into)?,
+                Space::Constant => self.constant(&access, into)?,
+                Space::Global => global(&access, into)?,
+                Space::Register => return Err(Reason::Malformed("registers have no addresses".to_owned())),
+            };
+            if let Some(operand) = confined.operands.get_mut(index) {
+                *operand = Operand::Address(address);
+            }
+            if let Some((at, mask)) = access.stride
+                && let Some(stride) = confined.operands.get_mut(at)
+            {
+                let lo = register("%bh_lo");
+                let operands = vec![lo.clone(), stride.clone(), Operand::Integer(mask.into())];
+                into.push(prologue::instruction("and", &["b32"], operands, access.span));
+                *stride = lo;
+            }
         }
-        into.push(Statement::Instruction(instruction));
+        if row.treatment == Treatment::Copy {
+            source_bytes(&mut confined, into)?;
+        }
+        into.push(Statement::Instruction(confined));
         Ok(())
     }
 
@@ -113,6 +124,10 @@ impl<'a> Tables<'a> {
     ) -> Result<Address, Reason> {
         let span = access.span;
         let s = || register("%bh_s");
+        if access.stride.is_some() {
+            let what = "a matrix in shared memory whose stride is not known".to_owned();
+            return Err(Reason::NotImplemented { what });
+        }
         let first = match &access.address.base {
             AddressBase::Absolute => {
                 return Err(Reason::NotImplemented { what: "an absolute shared address".to_owned() });
@@ -190,14 +205,16 @@ struct OwnedAccess {
     space: Space,
     reads_only: bool,
     bytes: u64,
+    extent: u64,
+    stride: Option<(usize, u32)>,
     address: Address,
     span: Span,
 }
 
 impl OwnedAccess {
     fn of(access: &Access<'_>, span: Span) -> Self {
-        let Access { space, reads_only, bytes, address, index: _ } = *access;
-        Self { space, reads_only, bytes, address: address.clone(), span }
+        let Access { space, reads_only, bytes, extent, stride, address, index: _ } = *access;
+        Self { space, reads_only, bytes, extent, stride, address: address.clone(), span }
     }
 
     /// Whether an offset may stay on the access: within the reach of the hardware's field, and not undoing
@@ -214,7 +231,7 @@ impl OwnedAccess {
 
 fn within(access: &OwnedAccess, name: &str, bytes: u64, align: u64) -> Result<Static, Reason> {
     let offset = u64::try_from(access.address.offset).ok();
-    let end = offset.and_then(|offset| offset.checked_add(access.bytes));
+    let end = offset.and_then(|offset| offset.checked_add(access.extent));
     match (offset, end) {
         (Some(offset), Some(end)) if end <= bytes => {
             let aligned = align.is_multiple_of(access.bytes) && offset.is_multiple_of(access.bytes);
@@ -222,7 +239,7 @@ fn within(access: &OwnedAccess, name: &str, bytes: u64, align: u64) -> Result<St
         }
         _ => Err(Reason::Malformed(format!(
             "{} bytes at offset {} lie outside of `{name}`",
-            access.bytes, access.address.offset
+            access.extent, access.address.offset
         ))),
     }
 }
@@ -254,11 +271,41 @@ fn global(access: &OwnedAccess, into: &mut Vec<Statement>) -> Result<Address, Re
     let mask = register(if access.reads_only { "%bh_loadmask" } else { "%bh_storemask" });
     let confined = vec![hi(), hi(), mask, register("%bh_base"), Operand::Integer(AND_THEN_OR)];
     into.push(instruction("lop3", &["b32"], confined, span));
+    if access.extent > EXTENT_BOUND {
+        // Lines that reach on for up to 4 GiB begin so far before the end.
+        let s = || register("%bh_s");
+        let mask = register(if access.reads_only { "%bh_loadmask" } else { "%bh_storemask" });
+        into.push(instruction("or", &["b32"], vec![s(), mask, register("%bh_base")], span));
+        into.push(instruction("add", &["s32"], vec![s(), s(), Operand::Integer(-1)], span));
+        into.push(instruction("min", &["u32"], vec![hi(), hi(), s()], span));
+    }
     if access.bytes > 1 {
         into.push(instruction("and", &["b32"], vec![lo(), lo(), access.alignment_mask()], span));
     }
     into.push(instruction("mov", &["b64"], vec![a(), Operand::Vector(vec![lo(), hi()])], span));
     Ok(Address { base: AddressBase::Register("%bh_a".to_owned()), offset })
+}
+
+/// A copy takes no more bytes from its source than it writes: what would come of that PTX leaves open.
+fn source_bytes(copy: &mut Instruction, into: &mut Vec<Statement>) -> Result<(), Reason> {
+    let (Some(Operand::Integer(bytes)), Some(taken)) =
+        (copy.operands.get(2).cloned(), copy.operands.get_mut(3))
+    else {
+        return Ok(());
+    };
+    match taken {
+        Operand::Integer(taken) if (0..=bytes).contains(taken) => {}
+        Operand::Register(name) if matches!(Class::parse(name), Some((Class::Word, _))) => {
+            let lo = register("%bh_lo");
+            let operands = vec![lo.clone(), taken.clone(), Operand::Integer(bytes)];
+            into.push(instruction("min", &["u32"], operands, copy.span));
+            *taken = lo;
+        }
+        Operand::Register(name) | Operand::Not(name)
+            if matches!(Class::parse(name), Some((Class::Predicate, _))) => {}
+        _ => return Err(Reason::Malformed(format!("a copy of {bytes} bytes of a source that has more"))),
+    }
+    Ok(())
 }
 
 /// `lop3`'s table for `(first & second) | third`.

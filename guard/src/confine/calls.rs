@@ -1,7 +1,8 @@
 //! Calls of device functions: the body is inlined where it is called.
 //!
 //! What a function is called with and returns stands in parameters of the call, which stay memory accesses by
-//! the names given here until [`super::arguments`] puts them into registers.
+//! the names given here until [`super::arguments`] puts them into registers. Calls through pointers are in
+//! [`super::indirect`].
 
 use std::collections::HashMap;
 
@@ -10,21 +11,50 @@ use crate::ast::{
     Statement, Variable,
 };
 use crate::confine::flatten::{Flat, Flattener};
+use crate::confine::pointers::{Pointed, Shape};
 use crate::confine::prologue::{self, register};
 use crate::confine::scope::Meaning;
+use crate::confine::symbols::Symbols;
 use crate::limits::{CALL_NESTING_MAX, INLINED_STATEMENTS_MAX};
 use crate::names::{self, Class};
 use crate::report::{Reason, Report};
 
-/// A module's functions by name: of several declarations the one with a body.
-pub(super) type Functions<'a> = HashMap<&'a str, &'a Function>;
+/// A module's functions.
+#[derive(Debug)]
+pub(super) struct Functions<'a> {
+    /// By name: of several declarations the one with a body.
+    named: HashMap<&'a str, &'a Function>,
+    /// Those whose address is taken.
+    pointed: Pointed<'a>,
+}
+
+impl<'a> Functions<'a> {
+    /// Finds the functions of a module; those that it only declares may be the runtime's.
+    pub(super) fn of(
+        module: &'a Module,
+        runtime: &'a [Item],
+        symbols: &Symbols,
+        report: &mut Report,
+    ) -> Self {
+        let pointed = Pointed::of(module, symbols.numbers());
+        Self { named: named(module, runtime, report), pointed }
+    }
+
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.named.contains_key(name)
+    }
+
+    /// The functions that a call through a pointer may mean.
+    pub(super) fn pointed(&self, shape: &Shape) -> &[(u64, &'a Function)] {
+        self.pointed.get(shape)
+    }
+}
 
 /// The prefix of the names of arguments.
 pub(super) const ARGUMENT: &str = "__bh_argument";
 
-/// Finds the functions of a module; those that it only declares may be the runtime's.
-pub(super) fn functions<'a>(module: &'a Module, runtime: &'a [Item], report: &mut Report) -> Functions<'a> {
-    let mut functions: Functions<'a> = HashMap::new();
+fn named<'a>(module: &'a Module, runtime: &'a [Item], report: &mut Report) -> HashMap<&'a str, &'a Function> {
+    let mut functions: HashMap<&'a str, &'a Function> = HashMap::new();
     for item in &module.items {
         let Item::Function(function) = item else { continue };
         let known = functions.get(function.name.as_str());
@@ -39,7 +69,9 @@ pub(super) fn functions<'a>(module: &'a Module, runtime: &'a [Item], report: &mu
     }
     for item in runtime {
         let Item::Function(function) = item else { continue };
-        if functions.get(function.name.as_str()).is_some_and(|known| known.body.is_none()) {
+        let known = functions.get(function.name.as_str());
+        // What is called by a name of ours is called by what was written here.
+        if names::is_reserved(&function.name) || known.is_some_and(|known| known.body.is_none()) {
             functions.insert(&function.name, function);
         }
     }
@@ -73,7 +105,8 @@ impl Budget {
 }
 
 /// What a call gives for a parameter.
-enum Actual {
+#[derive(Clone)]
+pub(super) enum Actual {
     /// A parameter of the call, by the name that arguments have.
     Argument(String),
     /// A register or a number.
@@ -88,10 +121,10 @@ enum Direction {
 }
 
 impl<'a> Flattener<'a> {
-    /// The name of one more argument.
-    pub(super) fn argument(&mut self) -> String {
-        let name = format!("{ARGUMENT}{}", self.arguments);
-        self.arguments += 1;
+    /// The name of one more argument of so many bytes.
+    pub(super) fn argument(&mut self, bytes: Option<u64>) -> String {
+        let name = format!("{ARGUMENT}{}", self.arguments.len());
+        self.arguments.insert(name.clone(), bytes);
         name
     }
 
@@ -140,9 +173,18 @@ impl<'a> Flattener<'a> {
         if let Some(modifier) = instruction.modifiers.iter().find(|modifier| *modifier != "uni") {
             return Err(Reason::NotImplemented { what: format!("`.{modifier}` of `call`") });
         }
-        let (returned, callee, given) = parts(&instruction.operands)?;
-        if let Some(Meaning::Register(_)) = self.scopes.resolve(callee) {
-            return Err(indirect());
+        let Parts { returned, callee, given, list } = parts(&instruction.operands)?;
+        let callee = match callee {
+            Operand::Symbol(name) if !matches!(self.scopes.resolve(name), Some(Meaning::Register(_))) => name,
+            pointer => {
+                let list = list.ok_or_else(|| Reason::NotImplemented {
+                    what: "indirect calls (`call` through a register) without a prototype".to_owned(),
+                })?;
+                return self.call_through_pointer(instruction, (returned, pointer, given), list, into);
+            }
+        };
+        if list.is_some() {
+            return Err(Reason::Malformed(format!("`{callee}` is called with a prototype")));
         }
         let function = self.callee(callee)?;
         let Some(body) = &function.body else {
@@ -163,18 +205,36 @@ impl<'a> Flattener<'a> {
             None => None,
             Some(predicate) => Some(self.skip_unless(predicate, span, into)?),
         };
-        let end = self.scopes.fresh_label();
-        let outer = self.scopes.enter_function();
-        self.calls.push(Call { name: &function.name, span, end, returns: 0 });
-        let done = self.inline(function, body, (returned, given), span, into);
-        self.calls.pop();
-        self.scopes.leave_function(outer);
+        let done = self.open(function, body, (returned, given), span, into);
         into.statements.extend(skip.map(|label| Statement::Label(label, span)));
         done
     }
 
+    /// Inlines a function, which sees nothing of where it is called.
+    pub(super) fn open(
+        &mut self,
+        function: &'a Function,
+        body: &'a [Statement],
+        passed: (Vec<Actual>, Vec<Actual>),
+        span: Span,
+        into: &mut Flat,
+    ) -> Result<(), Reason> {
+        let end = self.scopes.fresh_label();
+        let outer = self.scopes.enter_function();
+        self.calls.push(Call { name: &function.name, span, end, returns: 0 });
+        let done = self.inline(function, body, passed, span, into);
+        self.calls.pop();
+        self.scopes.leave_function(outer);
+        done
+    }
+
+    /// Whether a function's body is open.
+    pub(super) fn is_open(&self, name: &str) -> bool {
+        self.calls.iter().any(|call| call.name == name)
+    }
+
     /// Takes one statement of what calls may add; false where nothing is left, of which the report says so.
-    fn spend(&mut self, name: &str, span: Span) -> bool {
+    pub(super) fn spend(&mut self, name: &str, span: Span) -> bool {
         if let Some(left) = self.budget.left.checked_sub(1) {
             self.budget.left = left;
             return true;
@@ -198,12 +258,12 @@ impl<'a> Flattener<'a> {
         }
     }
 
-    fn callee(&self, name: &str) -> Result<&'a Function, Reason> {
-        let function = *self.functions.get(name).ok_or_else(|| Reason::Undeclared(name.to_owned()))?;
+    pub(super) fn callee(&self, name: &str) -> Result<&'a Function, Reason> {
+        let function = *self.functions.named.get(name).ok_or_else(|| Reason::Undeclared(name.to_owned()))?;
         if function.kind == FunctionKind::Entry {
             return Err(Reason::NotImplemented { what: format!("a call of the entry `{name}`") });
         }
-        if self.calls.iter().any(|call| call.name == name) {
+        if self.is_open(name) {
             return Err(Reason::NotImplemented { what: format!("recursion (`{name}` calls itself)") });
         }
         if self.depth >= CALL_NESTING_MAX {
@@ -220,7 +280,12 @@ impl<'a> Flattener<'a> {
     }
 
     /// Branches over the call where its predicate does not hold; returns the label to put behind it.
-    fn skip_unless(&mut self, predicate: &Predicate, span: Span, into: &mut Flat) -> Result<String, Reason> {
+    pub(super) fn skip_unless(
+        &mut self,
+        predicate: &Predicate,
+        span: Span,
+        into: &mut Flat,
+    ) -> Result<String, Reason> {
         let label = self.scopes.fresh_label();
         let register = self.register(&predicate.register)?;
         let mut branch = prologue::plain("bra", &[], vec![Operand::Symbol(label.clone())], span);
@@ -229,7 +294,7 @@ impl<'a> Flattener<'a> {
         Ok(label)
     }
 
-    fn actuals(&mut self, operands: &[Operand]) -> Result<Vec<Actual>, Reason> {
+    pub(super) fn actuals(&mut self, operands: &[Operand]) -> Result<Vec<Actual>, Reason> {
         operands
             .iter()
             .map(|operand| {
@@ -289,8 +354,8 @@ impl<'a> Flattener<'a> {
                 Ok(None)
             }
             (Space::Parameter, Actual::Value(value)) => {
-                let argument = self.argument();
                 let bytes = scalar_bytes(parameter).ok_or_else(unlike)?;
+                let argument = self.argument(Some(bytes));
                 self.scopes.declare_variable(&parameter.name, Meaning::Argument(argument.clone()))?;
                 Ok(Some(transfer(&argument, bytes, value, direction, span)))
             }
@@ -336,21 +401,34 @@ impl<'a> Flattener<'a> {
     }
 }
 
-/// The returned values, the function and the given values of a direct call.
-fn parts(operands: &[Operand]) -> Result<(&[Operand], &str, &[Operand]), Reason> {
+/// The operands of a call.
+struct Parts<'a> {
+    returned: &'a [Operand],
+    /// A function or a register.
+    callee: &'a Operand,
+    given: &'a [Operand],
+    /// The label of a prototype, or of a list of functions.
+    list: Option<&'a str>,
+}
+
+fn parts(operands: &[Operand]) -> Result<Parts<'_>, Reason> {
     let (returned, rest) = match operands {
         [Operand::List(returned), rest @ ..] => (returned.as_slice(), rest),
         rest => (&[] as &[Operand], rest),
     };
-    match rest {
-        [Operand::Symbol(name)] => Ok((returned, name, &[])),
-        [Operand::Symbol(name), Operand::List(given)] => Ok((returned, name, given)),
-        _ => Err(indirect()),
+    let (callee, given, list) = match rest {
+        [callee] => (callee, &[] as &[Operand], None),
+        [callee, Operand::List(given)] => (callee, given.as_slice(), None),
+        [callee, Operand::Symbol(list)] => (callee, &[] as &[Operand], Some(list.as_str())),
+        [callee, Operand::List(given), Operand::Symbol(list)] => {
+            (callee, given.as_slice(), Some(list.as_str()))
+        }
+        _ => return Err(Reason::Malformed("`call` with such operands".to_owned())),
+    };
+    if !matches!(callee, Operand::Symbol(_) | Operand::Register(_)) {
+        return Err(Reason::Malformed("a call goes to a function or through a register".to_owned()));
     }
-}
-
-fn indirect() -> Reason {
-    Reason::NotImplemented { what: "indirect calls (`call` through a register)".to_owned() }
+    Ok(Parts { returned, callee, given, list })
 }
 
 /// Bytes of a parameter that is neither array nor vector.

@@ -4,13 +4,16 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::ast::{Directive, Function, Linkage, Space, Statement, Variable};
 use crate::confine::calls::{Budget, Functions};
+use crate::confine::faults::Faults;
 use crate::confine::flatten::{Flat, Flattener, Parameters};
 use crate::confine::scope::Scopes;
 use crate::confine::shared::Shared;
 use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
-use crate::confine::versions::Versions;
-use crate::confine::{access, arguments, assign, data, generic, locals, poll, prologue, roots};
+use crate::confine::versions::{Proven, Versions};
+use crate::confine::{
+    access, arguments, assign, copies, data, generic, locals, poll, prologue, roots, strides, warps,
+};
 use crate::facts::{Proof, SharedKey};
 use crate::limits::{NAME_BYTES_MAX, PARAMETER_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX};
 use crate::names::{self, Class};
@@ -23,6 +26,7 @@ pub(super) fn confine<'a>(
     body: &'a [Statement],
     symbols: &'a Symbols,
     functions: &'a Functions<'a>,
+    faults: &Faults,
     budget: &mut Budget,
     report: &mut Report,
 ) -> (Function, Option<Function>) {
@@ -39,12 +43,14 @@ pub(super) fn confine<'a>(
         variables: Variables::default(),
         scopes: Scopes::default(),
         calls: Vec::new(),
-        arguments: 0,
+        arguments: HashMap::new(),
+        lists: Vec::new(),
         depth: 0,
         budget,
         report,
     };
     flattener.block(body, &mut flat);
+    faults.name(&function.name, &mut flat.statements);
     let Flattener { mut scopes, variables, report, .. } = flattener;
 
     let mut variables = variables.into_placed();
@@ -52,7 +58,7 @@ pub(super) fn confine<'a>(
         by_name.contains_key(name)
             || symbols.contains(name)
             || symbols.was_refused(name)
-            || functions.contains_key(name)
+            || functions.contains(name)
             || variables.iter().any(|(variable, _)| variable.name == name)
     };
     let data = symbols.have_data().then(|| data::parameter(taken, function.span));
@@ -65,6 +71,7 @@ pub(super) fn confine<'a>(
     }
     let roots = roots::find(&statements, symbols, report);
     let mut statements = generic::resolve(statements, &mut scopes, report);
+    strides::fold(&mut statements);
     let shared = Shared::find(&mut statements, symbols, &mut variables, function.span);
     let tables = access::Tables::new(symbols, &variables, &readable, roots);
     for class in Class::ALL {
@@ -72,18 +79,23 @@ pub(super) fn confine<'a>(
             report.add(function.span, Reason::Limit { what: "registers", most: REGISTERS_MAX });
         }
     }
+    let copies = copies::are_in(&statements);
     let body = |list: &[(Option<usize>, &Statement)],
-                fast: Option<(&HashSet<usize>, &HashMap<String, String>)>,
+                fast: Option<(&Proven, &HashMap<String, String>)>,
                 report: &mut Report| {
         let mut confined = Vec::with_capacity(statements.len());
         for (index, (origin, statement)) in list.iter().enumerate() {
             match statement {
-                Statement::Instruction(instruction)
-                    if !fast.is_some_and(|(proven, _)| proven.contains(&index)) =>
-                {
+                Statement::Instruction(instruction) => {
                     let clamp = origin.and_then(|index| shared.clamp(index));
-                    if let Err(reason) = tables.confine(instruction.clone(), clamp, &mut confined) {
+                    let is_proven =
+                        |operand| fast.is_some_and(|(proven, _)| proven.contains(&(index, operand)));
+                    if let Err(reason) = tables.confine(instruction.clone(), clamp, &is_proven, &mut confined)
+                    {
                         report.add(instruction.span, reason);
+                    } else if clamp.is_some_and(|clamp| !shared.holds(clamp)) {
+                        let what = "a matrix that takes more than there is of shared memory".to_owned();
+                        report.add(instruction.span, Reason::NotImplemented { what });
                     }
                 }
                 other => confined.push((*other).clone()),
@@ -98,13 +110,17 @@ pub(super) fn confine<'a>(
         if let Some(place) = locals::place(&zeroed_first) {
             zeroed_first.splice(place..place, prologue::zero_locals(&variables, function.span));
         }
+        if copies {
+            zeroed_first = copies::await_at_exits(zeroed_first);
+        }
         let none = HashMap::new();
         let begins = fast.map_or(&none, |(_, begins)| begins);
-        let mut looking = poll::insert(&zeroed_first, fast.is_some(), begins);
+        let mut looking = poll::insert(&zeroed_first, fast.is_some(), copies, begins);
+        let mut looked = warps::check(std::mem::take(&mut looking.statements), copies);
         let mut statements = prologue::declarations(&scopes, looking.counters, &variables);
         statements.extend(prologue::instructions(looking.starts, function.span));
         statements.extend(shared.prologue(function.span));
-        statements.append(&mut looking.statements);
+        statements.append(&mut looked);
         (statements, zeroed)
     };
     let list: Vec<_> = statements.iter().enumerate().map(|(index, found)| (Some(index), found)).collect();

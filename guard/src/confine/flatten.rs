@@ -6,6 +6,8 @@ use crate::ast::{
     Address, AddressBase, Directive, Instruction, Operand, Predicate, Space, Span, Statement, Variable,
 };
 use crate::confine::calls::{Budget, Call, Functions};
+use crate::confine::indirect::is_list;
+use crate::confine::pointers;
 use crate::confine::scope::{Meaning, Scopes};
 use crate::confine::symbols::Symbols;
 use crate::confine::variables::{Owner, Variables};
@@ -34,8 +36,10 @@ pub(super) struct Flattener<'a> {
     pub(super) scopes: Scopes,
     /// The functions whose bodies are open.
     pub(super) calls: Vec<Call<'a>>,
-    /// How many arguments of calls have a name.
-    pub(super) arguments: usize,
+    /// Bytes of each argument of a call, by the name that it was given.
+    pub(super) arguments: HashMap<String, Option<u64>>,
+    /// What calls and branches may go to, as labels list it.
+    pub(super) lists: Vec<&'a Directive>,
     /// How many calls and braces are open.
     pub(super) depth: usize,
     /// What calls may add to the module yet.
@@ -49,13 +53,20 @@ impl<'a> Flattener<'a> {
         self.depth += 1;
         self.scopes.enter();
         // Labels are known in their whole scope, also before they stand.
-        for statement in body {
-            if let Statement::Label(name, span) = statement {
-                let declared = names::check_label(name).and_then(|()| self.scopes.declare_label(name));
-                self.note(*span, declared);
-            }
+        for (index, statement) in body.iter().enumerate() {
+            let Statement::Label(name, span) = statement else { continue };
+            let declared = names::check_label(name).and_then(|()| match body.get(index + 1) {
+                Some(Statement::Directive(list)) if is_list(list) => {
+                    self.lists.push(list);
+                    self.scopes.declare_variable(name, Meaning::List(self.lists.len() - 1))
+                }
+                _ => self.scopes.declare_label(name),
+            });
+            self.note(*span, declared);
         }
+        let mut before = None;
         for statement in body {
+            let labelled = matches!(before.replace(statement), Some(Statement::Label(..)));
             if !self.spend_inside() {
                 break;
             }
@@ -81,6 +92,8 @@ impl<'a> Flattener<'a> {
                         self.report.add(*span, Reason::Limit { what, most: CALL_NESTING_MAX as u64 });
                     }
                 }
+                // Whoever names the label reads it.
+                Statement::Directive(list) if labelled && is_list(list) => {}
                 Statement::Directive(directive) => {
                     let allowed = check_directive(directive);
                     self.note(directive.span, allowed);
@@ -99,6 +112,9 @@ impl<'a> Flattener<'a> {
     fn statement(&mut self, instruction: &'a Instruction, into: &mut Flat) -> Result<(), Reason> {
         if instruction.opcode == "call" {
             return self.call(instruction, into);
+        }
+        if instruction.opcode == "brx" && instruction.modifiers.first().is_some_and(|word| word == "idx") {
+            return self.branch_by_index(instruction, into);
         }
         let instruction = match self.argument_access(instruction)? {
             Some(access) => Some(access),
@@ -131,7 +147,7 @@ impl<'a> Flattener<'a> {
                 placed
             }
             Space::Parameter => {
-                let argument = self.argument();
+                let argument = self.argument(pointers::size(variable));
                 self.scopes.declare_variable(&variable.name, Meaning::Argument(argument))
             }
             Space::Global | Space::Constant => Err(Reason::NotImplemented {
@@ -143,6 +159,7 @@ impl<'a> Flattener<'a> {
     /// The instruction with canonical names; none where it is left out.
     fn instruction(&mut self, instruction: &Instruction) -> Result<Option<Instruction>, Reason> {
         let mut instruction = instruction.clone();
+        no_cache_policy(&mut instruction);
         instruction.modifiers.retain(|modifier| !is_hint(modifier));
         if self.symbols.constants_in_block() {
             no_constant_bank(&mut instruction);
@@ -177,7 +194,7 @@ impl<'a> Flattener<'a> {
     pub(super) fn register(&mut self, name: &str) -> Result<String, Reason> {
         match self.scopes.resolve(name) {
             Some(Meaning::Register(canonical)) => Ok(canonical),
-            Some(Meaning::Label(_) | Meaning::Variable(..) | Meaning::Argument(_)) => {
+            Some(Meaning::Label(_) | Meaning::Variable(..) | Meaning::Argument(_) | Meaning::List(_)) => {
                 Err(Reason::Malformed(format!("`{name}` is not a register")))
             }
             None if names::is_special(name) => Ok(name.to_owned()),
@@ -189,13 +206,13 @@ impl<'a> Flattener<'a> {
         }
     }
 
-    fn target(&mut self, operand: &Operand) -> Result<Operand, Reason> {
+    pub(super) fn target(&mut self, operand: &Operand) -> Result<Operand, Reason> {
         let Operand::Symbol(name) = operand else {
             return Err(Reason::Malformed("a branch goes to a label".to_owned()));
         };
         match self.scopes.resolve(name) {
             Some(Meaning::Label(canonical)) => Ok(Operand::Symbol(canonical)),
-            Some(Meaning::Register(_) | Meaning::Variable(..) | Meaning::Argument(_)) => {
+            Some(Meaning::Register(_) | Meaning::Variable(..) | Meaning::Argument(_) | Meaning::List(_)) => {
                 Err(Reason::Malformed(format!("`{name}` is not a label")))
             }
             None => Err(Reason::Undeclared(name.clone())),
@@ -209,7 +226,7 @@ impl<'a> Flattener<'a> {
             Operand::Symbol(name) if name == names::WARP_SIZE => Operand::Integer(32),
             Operand::Symbol(name) => match self.scopes.resolve(name) {
                 Some(Meaning::Register(canonical)) => Operand::Register(canonical),
-                Some(Meaning::Label(_)) => {
+                Some(Meaning::Label(_) | Meaning::List(_)) => {
                     return Err(Reason::NotImplemented {
                         what: format!("the address of the label `{name}`"),
                     });
@@ -217,15 +234,18 @@ impl<'a> Flattener<'a> {
                 Some(Meaning::Variable(name, 0)) => Operand::Symbol(name),
                 Some(Meaning::Variable(name, start)) => Operand::SymbolOffset(name, start),
                 Some(Meaning::Argument(_)) => return Err(argument_address(name)),
-                None => {
-                    self.module_symbol(name)?;
-                    operand.clone()
-                }
+                None => match self.symbols.numbers().get(name) {
+                    Some(number) if !self.symbols.contains(name) => Operand::Integer(i128::from(number)),
+                    _ => {
+                        self.module_symbol(name)?;
+                        operand.clone()
+                    }
+                },
             },
             Operand::SymbolOffset(name, offset) => match self.scopes.resolve(name) {
                 Some(Meaning::Variable(name, start)) => Operand::SymbolOffset(name, moved(*offset, start)?),
                 Some(Meaning::Argument(_)) => return Err(argument_address(name)),
-                Some(Meaning::Register(_) | Meaning::Label(_)) => {
+                Some(Meaning::Register(_) | Meaning::Label(_) | Meaning::List(_)) => {
                     return Err(Reason::Malformed(format!("`{name}` is not a variable")));
                 }
                 None => {
@@ -276,7 +296,7 @@ impl<'a> Flattener<'a> {
         if self.calls.is_empty() && self.parameters.contains_key(name) {
             return Err(argument_address(name));
         }
-        if self.functions.contains_key(name) {
+        if self.functions.contains(name) {
             return Err(Reason::NotImplemented { what: format!("the address of the function `{name}`") });
         }
         Err(Reason::Undeclared(name.to_owned()))
@@ -288,7 +308,7 @@ impl<'a> Flattener<'a> {
             AddressBase::Register(name) => AddressBase::Register(self.register(name)?),
             AddressBase::Symbol(name) => match self.scopes.resolve(name) {
                 Some(Meaning::Register(canonical)) => AddressBase::Register(canonical),
-                Some(Meaning::Label(_)) => {
+                Some(Meaning::Label(_) | Meaning::List(_)) => {
                     return Err(Reason::Malformed(format!("`{name}` is a label")));
                 }
                 Some(Meaning::Argument(_)) => return Err(argument_address(name)),
@@ -322,8 +342,22 @@ fn moved(offset: i64, start: i64) -> Result<i64, Reason> {
 
 /// Whether a modifier only advises the caches: hints of one session would evict lines of the others.
 fn is_hint(modifier: &str) -> bool {
-    let hint = modifier.starts_with("L1::") || modifier.starts_with("L2::");
-    hint && modifier != "L2::cache_hint"
+    modifier.starts_with("L1::") || modifier.starts_with("L2::")
+}
+
+/// Policies that accesses name are hints like others: they are left out, and made zero where they are made.
+fn no_cache_policy(instruction: &mut Instruction) {
+    let form = instruction.modifiers.first().map(String::as_str);
+    if instruction.opcode == "createpolicy" && matches!(form, Some("fractional" | "cvt")) {
+        instruction.opcode = "mov".to_owned();
+        instruction.modifiers = vec!["b64".to_owned()];
+        instruction.operands.truncate(1);
+        instruction.operands.push(Operand::Integer(0));
+    }
+    if instruction.modifiers.iter().any(|modifier| modifier == "L2::cache_hint") {
+        // The policy comes last.
+        instruction.operands.pop();
+    }
 }
 
 /// An access to a variable that moved from the constant bank to the module's block, which no kernel writes.

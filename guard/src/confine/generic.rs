@@ -93,6 +93,13 @@ impl Pass<'_> {
             }
         };
         let updates = matches!(row.treatment, Treatment::Atomic | Treatment::Reduction);
+        // Matrices lie where everybody of the warp sees them.
+        let updates = updates || table::is_for_warps(row);
+        if !row.memory_at(index).is_some_and(|memory| memory.permits("global")) {
+            let address = self.convert(Space::Shared, base, address.offset, access.span);
+            self.place(access, row, Space::Shared, address);
+            return Ok(());
+        }
         match self.origins.space(base) {
             Some(Space::Local) if updates => {
                 let what = format!("`{}` in local memory", access.opcode);
@@ -122,6 +129,7 @@ impl Pass<'_> {
             sum
         };
         let updates = matches!(row.treatment, Treatment::Atomic | Treatment::Reduction);
+        let updates = updates || table::is_for_warps(row);
         let mut spaces = Vec::new();
         for (space, word, there) in
             [(Space::Shared, "shared", self.shared), (Space::Local, "local", self.local && !updates)]
@@ -212,7 +220,11 @@ impl Pass<'_> {
         };
         let index = access::generic(row, &access).unwrap_or_default();
         access.modifiers.retain(keeps);
-        let after = access.modifiers.iter().take_while(|modifier| access::is_ordering(modifier)).count();
+        let after = if table::is_for_warps(row) {
+            access.modifiers.len().saturating_sub(1)
+        } else {
+            access.modifiers.iter().take_while(|modifier| access::is_ordering(modifier)).count()
+        };
         access.modifiers.insert(after, word.to_owned());
         if let Some(operand) = access.operands.get_mut(index) {
             *operand = Operand::Address(address);

@@ -92,5 +92,6 @@ fn is_passed(statements: &[Statement], place: usize) -> bool {
 
 /// Whether an instruction accesses local memory.
 fn touches(row: &Row, instruction: &Instruction) -> bool {
-    matches!(accesses::decode(row, instruction), Ok(Some(access)) if access.space == Space::Local)
+    accesses::decode(row, instruction)
+        .is_ok_and(|accesses| accesses.iter().any(|access| access.space == Space::Local))
 }

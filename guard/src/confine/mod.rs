@@ -10,12 +10,16 @@ mod alignment;
 mod arguments;
 mod assign;
 mod calls;
+mod copies;
 mod data;
 mod entry;
+mod faults;
 mod flatten;
 mod generic;
+mod indirect;
 mod locals;
 mod origin;
+mod pointers;
 mod poll;
 mod prologue;
 mod region;
@@ -23,10 +27,12 @@ mod roots;
 mod runtime;
 mod scope;
 mod shared;
+mod strides;
 mod symbols;
 mod turns;
 mod variables;
 mod versions;
+mod warps;
 
 use std::collections::HashSet;
 
@@ -34,6 +40,7 @@ use crate::ast::{FunctionKind, Item, Linkage, Module};
 use crate::data::Data;
 use crate::limits::{PTX_VERSION_MAX, PTX_VERSION_MIN, STATEMENTS_MAX};
 use crate::report::{Reason, Report};
+use faults::Faults;
 use symbols::Symbols;
 
 /// Confines a module to the window that its hidden launch parameters name, or says everything that stands
@@ -47,7 +54,15 @@ pub fn confine(module: &Module) -> Result<Module, Report> {
 /// is for [`confine`] to say.
 #[must_use]
 pub fn data(module: &Module) -> Data {
-    Symbols::collect(module, &runtime::needed(module), &mut Report::default()).into_data()
+    let (module, faults) = faults::rewrite(module);
+    Symbols::collect(&module, &runtime(&module, &faults), &mut Report::default()).into_data()
+}
+
+/// What a module needs of ours: functions that its compiler leaves to the driver, and where what they tell lies.
+fn runtime(module: &Module, faults: &Faults) -> Vec<Item> {
+    let mut items = runtime::needed(module);
+    items.extend(faults.items.iter().cloned());
+    items
 }
 
 /// Confines what can be confined of a module, and says what stands against the rest, which is left out.
@@ -55,10 +70,12 @@ pub fn data(module: &Module) -> Data {
 pub fn confine_recovering(module: &Module) -> (Module, Report) {
     let mut report = Report::default();
     let target = header(module, &mut report);
-    let runtime = runtime::needed(module);
+    let (module, faults) = faults::rewrite(module);
+    let module = &*module;
+    let runtime = runtime(module, &faults);
     let symbols = Symbols::collect(module, &runtime, &mut report);
     let mut items: Vec<Item> = symbols.variables().map(Item::Variable).collect();
-    let functions = calls::functions(module, &runtime, &mut report);
+    let functions = calls::Functions::of(module, &runtime, &symbols, &mut report);
     let mut budget = calls::Budget::new();
     let mut entries = HashSet::new();
     let mut statements = 0;
@@ -88,8 +105,15 @@ pub fn confine_recovering(module: &Module) -> (Module, Report) {
                         report.add(function.span, Reason::NotImplemented { what });
                     }
                     (_, Some(body)) => {
-                        let (confined, fast) =
-                            entry::confine(function, body, &symbols, &functions, &mut budget, &mut report);
+                        let (confined, fast) = entry::confine(
+                            function,
+                            body,
+                            &symbols,
+                            &functions,
+                            &faults,
+                            &mut budget,
+                            &mut report,
+                        );
                         for version in std::iter::once(confined).chain(fast) {
                             statements += version.body.as_ref().map_or(0, Vec::len);
                             items.push(Item::Function(version));

@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::copies;
 use super::prologue::{instruction, plain, register};
 use super::turns::{self, How, Loop};
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Span, Statement};
@@ -27,7 +28,12 @@ pub(super) struct Looking {
 
 /// Puts polls and looks into a body that is confined and has no prologue yet.
 /// Loops in versions, by the label of each, begin anew at another: that of both.
-pub(super) fn insert(statements: &[Statement], is_fast: bool, begins: &HashMap<String, String>) -> Looking {
+pub(super) fn insert(
+    statements: &[Statement],
+    is_fast: bool,
+    copies: bool,
+    begins: &HashMap<String, String>,
+) -> Looking {
     let loops = turns::find(statements, |label| begins.contains_key(label));
     let end = loops.values().all(|found| matches!(found.how, How::Ends(_)));
     if is_fast && end && path_cost(statements, &loops) <= SHORT_COST_MAX {
@@ -46,6 +52,7 @@ pub(super) fn insert(statements: &[Statement], is_fast: bool, begins: &HashMap<S
         added: Sums::default(),
         lead: 0,
         starts: false,
+        copies,
     };
     for (index, statement) in statements.iter().enumerate() {
         pass.statement(statement, index);
@@ -140,6 +147,8 @@ struct Pass<'a> {
     /// Where the sequence before the next access begins.
     lead: usize,
     starts: bool,
+    /// Whether a thread that ends may have copies to wait for.
+    copies: bool,
 }
 
 impl<'a> Pass<'a> {
@@ -325,14 +334,14 @@ impl<'a> Pass<'a> {
 
     /// Looks at the flag that was loaded at entry.
     fn look(&mut self) {
-        self.put(look().to_vec());
+        self.put(look(self.copies));
         (self.starts, self.path) = (true, self.path.look());
     }
 
     /// Loads the flag and looks at it.
     fn poll(&mut self) {
         let mut poll = start();
-        poll.extend(look());
+        poll.extend(look(self.copies));
         self.put(poll);
         self.path = Path::NONE;
     }
@@ -432,7 +441,7 @@ fn closing(how: &How<'_>, counter: &str, back: &Instruction, label: &str) -> Vec
     lines
 }
 
-/// Whether an instruction only prepares an access, or is one of those that zero the local variable, which stand together.
+/// Whether an instruction only prepares an access or an end, or is one of those that zero the local variable, which stand together.
 pub(super) fn is_lead(instruction: &Instruction) -> bool {
     let zero = |operand: &Operand| matches!(operand, Operand::Register(name) if name == "%bh_zero");
     match instruction.operands.first() {
@@ -442,6 +451,7 @@ pub(super) fn is_lead(instruction: &Instruction) -> bool {
             None => false,
         },
         Some(Operand::Register(name)) => names::is_reserved(name),
+        None => copies::waits(instruction),
         Some(Operand::Vector(names)) => {
             names.iter().all(|name| matches!(name, Operand::Register(name) if names::is_reserved(name)))
         }
@@ -470,12 +480,15 @@ fn load() -> Instruction {
     plain("ld", &["relaxed", "sys", "global", "b32"], vec![register("%bh_n"), at], Span::default())
 }
 
-fn look() -> [Statement; 2] {
-    let test = [register("%bh_q"), register("%bh_n"), Operand::Integer(0)];
-    [
-        instruction("setp", &["lt", "s32"], test.to_vec(), Span::default()),
-        Statement::Instruction(where_negative(plain("exit", &[], Vec::new(), Span::default()))),
-    ]
+fn look(copies: bool) -> Vec<Statement> {
+    let test = vec![register("%bh_q"), register("%bh_n"), Operand::Integer(0)];
+    let mut lines = vec![instruction("setp", &["lt", "s32"], test, Span::default())];
+    let exit = where_negative(plain("exit", &[], Vec::new(), Span::default()));
+    if copies {
+        lines.push(copies::wait(exit.predicate.clone(), Span::default()));
+    }
+    lines.push(Statement::Instruction(exit));
+    lines
 }
 
 fn where_negative(instruction: Instruction) -> Instruction {

@@ -100,18 +100,23 @@ impl Region {
     }
 }
 
-/// Whether every access of a body that names a variable stays in it and is aligned there, so that it passes as it is.
-pub(super) fn names_stay_inside(statements: &[Statement], own: &[(Variable, Symbol)]) -> bool {
+/// Whether every access of a body that names a variable stays in it and is aligned there, so that it passes as it is, and
+/// none is long.
+pub(super) fn fits(statements: &[Statement], own: &[(Variable, Symbol)]) -> bool {
     let extents: HashMap<&str, u64> =
         own.iter().map(|(variable, symbol)| (variable.name.as_str(), symbol.bytes)).collect();
     statements.iter().all(|statement| {
         let Statement::Instruction(instruction) = statement else { return true };
-        let access = table::check(instruction).and_then(|row| access::decode(row, instruction));
-        let Ok(Some(access)) = access else { return true };
-        let AddressBase::Symbol(name) = &access.address.base else { return true };
-        let Some(bytes) = extents.get(name.as_str()).filter(|_| access.space == Space::Shared) else {
-            return true;
-        };
-        super::shared::is_within(access.address.offset, access.bytes, *bytes)
+        let accesses = table::check(instruction).and_then(|row| access::decode(row, instruction));
+        accesses.unwrap_or_default().iter().all(|access| {
+            if access.space == Space::Shared && access.extent > SPAN_MAX {
+                return false;
+            }
+            let AddressBase::Symbol(name) = &access.address.base else { return true };
+            let Some(bytes) = extents.get(name.as_str()).filter(|_| access.space == Space::Shared) else {
+                return true;
+            };
+            super::shared::is_within(access, *bytes)
+        })
     })
 }

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Span, Statement, Type, Variable};
 
 /// The bodies, and the variables that they use.
-const TEXT: &str = include_str!("runtime.ptx");
+const TEXTS: [&str; 2] = [include_str!("runtime.ptx"), include_str!("heap.ptx")];
 
 /// What each function needs besides itself.
-const NEEDS: [(&str, &str); 1] = [("vprintf", "__bh_printf")];
+const NEEDS: [(&str, &str); 3] = [("vprintf", "__bh_printf"), ("malloc", "__bh_heap"), ("free", "__bh_heap")];
 
 /// The functions that a module declares and does not define, with their variables; none where it needs none.
 pub(super) fn needed(module: &Module) -> Vec<Item> {
@@ -16,13 +16,13 @@ pub(super) fn needed(module: &Module) -> Vec<Item> {
     if !NEEDS.iter().any(|(function, _)| declared.contains(function)) {
         return Vec::new();
     }
-    let Ok(runtime) = crate::parse(TEXT) else { return Vec::new() };
     let wanted = |name: &str| {
         NEEDS.iter().any(|(function, variable)| {
             declared.contains(function) && (name == *function || name == *variable)
         })
     };
-    let items = runtime.items.into_iter().filter_map(|item| match item {
+    let texts = TEXTS.iter().filter_map(|text| crate::parse(text).ok());
+    let items = texts.flat_map(|runtime| runtime.items).filter_map(|item| match item {
         Item::Function(function) if wanted(&function.name) => Some(Item::Function(nowhere(function))),
         Item::Variable(variable) if wanted(&variable.name) => {
             Some(Item::Variable(Variable { span: Span::default(), ..variable }))
@@ -43,6 +43,8 @@ fn undefined(item: &Item) -> Option<&str> {
     };
     let fits = match function.name.as_str() {
         "vprintf" => of(&function.returns, &[Type::B32]) && of(&function.parameters, &[Type::B64, Type::B64]),
+        "malloc" => of(&function.returns, &[Type::B64]) && of(&function.parameters, &[Type::B64]),
+        "free" => of(&function.returns, &[]) && of(&function.parameters, &[Type::B64]),
         _ => false,
     };
     let external = function.kind == FunctionKind::Device && function.linkage == Linkage::Extern;
@@ -50,7 +52,7 @@ fn undefined(item: &Item) -> Option<&str> {
 }
 
 /// The function without places: those of the runtime's text would be taken for the tenant's.
-fn nowhere(mut function: Function) -> Function {
+pub(super) fn nowhere(mut function: Function) -> Function {
     function.span = Span::default();
     for statement in function.body.iter_mut().flatten() {
         match statement {
@@ -67,7 +69,16 @@ fn nowhere(mut function: Function) -> Function {
 mod tests {
     #[test]
     fn the_runtime_is_ptx() {
-        let module = crate::parse(super::TEXT).unwrap();
-        assert_eq!(module.items.len(), 2 * super::NEEDS.len());
+        let modules = super::TEXTS.map(|text| crate::parse(text).unwrap());
+        let names: Vec<&str> = modules
+            .iter()
+            .flat_map(|module| &module.items)
+            .filter_map(|item| match item {
+                super::Item::Function(function) => Some(function.name.as_str()),
+                super::Item::Variable(variable) => Some(variable.name.as_str()),
+                super::Item::Section(_) | super::Item::Directive(_) => None,
+            })
+            .collect();
+        assert_eq!(names, ["__bh_printf", "vprintf", "__bh_heap", "malloc", "free"]);
     }
 }

@@ -18,6 +18,8 @@ pub(super) enum Meaning {
     Variable(String, i64),
     /// What a function is called with or returns, by the name that it has until it is in registers.
     Argument(String),
+    /// A list of what a call or branch may go to, by its place among those of the entry.
+    List(usize),
 }
 
 /// One `{ ... }`.
@@ -100,7 +102,7 @@ impl Scopes {
         canonical
     }
 
-    /// Declares a variable or a call's argument of the innermost scope.
+    /// Declares a variable, a call's argument or a list of the innermost scope.
     pub(super) fn declare_variable(&mut self, name: &str, meaning: Meaning) -> Result<(), Reason> {
         self.declare(name, meaning)
     }

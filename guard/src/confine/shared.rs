@@ -41,6 +41,8 @@ pub(super) struct Shared {
     dynamic: Option<String>,
     /// The clamp of each statement that needs one, by its index.
     clamps: HashMap<usize, Clamp>,
+    /// Bytes that a clamp may span.
+    most: u64,
 }
 
 impl Shared {
@@ -63,13 +65,13 @@ impl Shared {
             shared.include(&variable.name, symbol);
         }
         let only_own = symbols.shared().all(|(name, _)| !named.contains(name));
-        let region = Region::of(own).filter(|_| only_own && region::names_stay_inside(statements, own));
+        let region = Region::of(own).filter(|_| only_own && region::fits(statements, own));
         let extents: HashMap<&str, u64> =
             shared.statics.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
         let is_proven = |access: &Access<'_>| match &access.address.base {
-            AddressBase::Symbol(name) => extents
-                .get(name.as_str())
-                .is_some_and(|bytes| is_within(access.address.offset, access.bytes, *bytes)),
+            AddressBase::Symbol(name) => {
+                extents.get(name.as_str()).is_some_and(|bytes| is_within(access, *bytes))
+            }
             AddressBase::Register(_) | AddressBase::Absolute => false,
         };
         let widest = names::WIDEST_ACCESS;
@@ -83,7 +85,7 @@ impl Shared {
         let clamps =
             Runs { statements, bytes, is_proven: &is_proven, open: HashMap::new(), clamps: HashMap::new() }
                 .find();
-        shared.clamps = clamps;
+        (shared.clamps, shared.most) = (clamps, bytes);
         if let Some(region) = region.filter(|_| !shared.clamps.is_empty()) {
             shared.mask(&region, statements, own);
             return shared;
@@ -110,8 +112,9 @@ impl Shared {
         let alignment = Alignment::find(statements);
         for (index, clamp) in &mut self.clamps {
             let Some(Statement::Instruction(instruction)) = statements.get(*index) else { continue };
-            let access = table::check(instruction).and_then(|row| access::decode(row, instruction));
-            let Ok(Some(access)) = access else { continue };
+            let accesses = table::check(instruction).and_then(|row| access::decode(row, instruction));
+            let accesses = accesses.unwrap_or_default();
+            let Some(access) = accesses.shared() else { continue };
             let zeros = match &access.address.base {
                 AddressBase::Register(name) => alignment.of(name),
                 AddressBase::Symbol(_) | AddressBase::Absolute => 0,
@@ -142,6 +145,11 @@ impl Shared {
     /// The clamp of a statement; none where it was found to need none.
     pub(super) fn clamp(&self, index: usize) -> Option<Clamp> {
         self.clamps.get(&index).copied()
+    }
+
+    /// Whether there is as much shared memory as a clamp spans.
+    pub(super) fn holds(&self, clamp: Clamp) -> bool {
+        clamp.span <= self.most
     }
 
     /// Computes where the entry's shared memory begins and ends, and zeroes it: blocks of other sessions left in it
@@ -283,9 +291,10 @@ fn store_until(
 }
 
 /// Whether an access at an offset into a variable is inside it and aligned, as the variable is.
-pub(super) fn is_within(offset: i64, bytes: u64, extent: u64) -> bool {
-    u64::try_from(offset).ok().is_some_and(|offset| {
-        offset.is_multiple_of(bytes) && offset.checked_add(bytes).is_some_and(|end| end <= extent)
+pub(super) fn is_within(access: &Access<'_>, bytes: u64) -> bool {
+    u64::try_from(access.address.offset).ok().is_some_and(|offset| {
+        offset.is_multiple_of(access.bytes)
+            && offset.checked_add(access.extent).is_some_and(|end| end <= bytes)
     })
 }
 
@@ -392,16 +401,21 @@ impl<'a> Runs<'a> {
 
     fn instruction(&mut self, index: usize, instruction: &'a Instruction) {
         let Ok(row) = table::check(instruction) else { return };
-        if let Ok(Some(access)) = access::decode(row, instruction)
-            && access.space == Space::Shared
-            && !(self.is_proven)(&access)
+        if let Ok(accesses) = access::decode(row, instruction)
+            && let Some(access) = accesses.shared()
+            && !(self.is_proven)(access)
         {
             let member = (index, access.address.offset);
-            match Base::of(&access.address.base) {
-                Some(base) if instruction.predicate.is_none() => {
-                    self.open.entry((base, access.bytes)).or_default().push(member);
+            if access.extent != access.bytes {
+                self.clamps
+                    .insert(index, Clamp { least: access.address.offset, span: access.extent, mask: None });
+            } else {
+                match Base::of(&access.address.base) {
+                    Some(base) if instruction.predicate.is_none() => {
+                        self.open.entry((base, access.bytes)).or_default().push(member);
+                    }
+                    _ => self.single(member, access.bytes),
                 }
-                _ => self.single(member, access.bytes),
             }
         }
         if row.treatment == Treatment::Branch || matches!(row.name, "ret" | "exit") {

@@ -1,13 +1,13 @@
 //! Module-scope variables: which are accepted, and where they end up.
 //!
 //! `.global` variables lie in the session's window, in one block whose address every entry takes as a parameter
-//! ([`crate::data`]). `.const` variables stay in the constant bank where all of a module's have an initializer
-//! and none's address is taken as a generic one; otherwise the host, which writes them, needs them in the
-//! block too.
+//! ([`crate::data`]), and so do `.const` variables, which the host may write: only where all of a module's are tables
+//! of the compiler's own, and none's address is taken as a generic one, do they stay in the constant bank.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::ast::{AddressBase, Item, Linkage, Module, Operand, Space, Statement, Type, Variable};
+use crate::confine::pointers::Numbers;
 use crate::data::{Data, Layout};
 use crate::limits::{CONSTANT_BYTES_MAX, SHARED_BYTES_MAX};
 use crate::names;
@@ -34,13 +34,19 @@ pub(super) struct Symbols {
     constants: bool,
     /// Whether `.const` means the module's block.
     constants_in_block: bool,
+    /// What the addresses of functions are.
+    numbers: Numbers,
     data: Data,
 }
 
 impl Symbols {
     /// The variables of a module, and those that the runtime's functions need in it.
     pub(super) fn collect(module: &Module, runtime: &[Item], report: &mut Report) -> Self {
-        let mut symbols = Self { constants_in_block: needs_constants_in_block(module), ..Self::default() };
+        let mut symbols = Self {
+            constants_in_block: needs_constants_in_block(module),
+            numbers: Numbers::of(module),
+            ..Self::default()
+        };
         let mut constant_bytes = 0_u64;
         let named = named(module);
         let mut block = Vec::new();
@@ -97,13 +103,18 @@ impl Symbols {
                 }
             }
         }
-        symbols.data = layout.fill(&block, report);
+        symbols.data = layout.fill(&block, &|value| symbols.numbers.value(value), report);
         symbols
     }
 
     /// What lies in the module's block.
     pub(super) fn into_data(self) -> Data {
         self.data
+    }
+
+    /// What the addresses of functions are.
+    pub(super) fn numbers(&self) -> &Numbers {
+        &self.numbers
     }
 
     /// Whether entries need the address of the module's block.
@@ -153,8 +164,8 @@ impl Symbols {
     }
 }
 
-/// Whether the constant bank does not do: a variable without an initializer is the host's to write, and generic
-/// addresses are of the window.
+/// Whether the constant bank does not do: the host writes variables that it knows, with an initializer or without, and
+/// generic addresses are of the window.
 fn needs_constants_in_block(module: &Module) -> bool {
     let constant =
         |item: &Item| matches!(item, Item::Variable(variable) if variable.space == Space::Constant);
@@ -162,11 +173,11 @@ fn needs_constants_in_block(module: &Module) -> bool {
     if constants.peek().is_none() {
         return false;
     }
-    let empty = |item: &Item| {
-        matches!(item, Item::Variable(Variable { linkage: Linkage::Internal | Linkage::Visible, initializer, .. })
-            if initializer.is_empty())
+    let hosts = |item: &Item| {
+        matches!(item, Item::Variable(Variable { linkage: Linkage::Internal | Linkage::Visible, name, initializer, .. })
+            if initializer.is_empty() || !names::is_compilers(name))
     };
-    constants.any(empty)
+    constants.any(hosts)
         || module.items.iter().any(|item| match item {
             Item::Function(function) => has_generic_constants(function.body.as_deref().unwrap_or_default()),
             Item::Variable(_) | Item::Directive(_) | Item::Section(_) => false,

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::access::{self, Access};
+use crate::access::{self, Accesses};
 use crate::anchors::{Anchor, Check, Step};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
 use crate::confine::prologue::instruction;
@@ -40,6 +40,9 @@ const TOGETHER: [&str; 14] = [
     "stmatrix",
     "vote",
 ];
+
+/// Accesses, by statement and operand.
+pub(super) type Proven = HashSet<(usize, usize)>;
 
 /// A body whose loops have versions.
 pub(super) struct Versions {
@@ -109,12 +112,8 @@ impl Versions {
         self.statements.iter().map(|(_, statement)| statement.clone()).collect()
     }
 
-    /// Which statements of the versions are accesses that need no confining.
-    pub(super) fn proven(
-        &self,
-        zeroed: &[String],
-        mut is_enough: impl FnMut(&Proof<'_>) -> bool,
-    ) -> HashSet<usize> {
+    /// Which accesses of the versions, by statement and operand, need no confining.
+    pub(super) fn proven(&self, zeroed: &[String], mut is_enough: impl FnMut(&Proof<'_>) -> bool) -> Proven {
         let plain = self.plain();
         let mut facts = Facts::of(&plain);
         zeroed.iter().for_each(|name| facts.also_written(name));
@@ -130,11 +129,13 @@ impl Versions {
                     }
                 }
                 Statement::Instruction(instruction) => {
-                    if let Some(access) = accesses(instruction)
-                        && let Some(proof) = facts.proof(&access)
-                        && is_enough(&proof)
-                    {
-                        proven.insert(index);
+                    for access in accesses(instruction).iter() {
+                        if access.extent == access.bytes
+                            && let Some(proof) = facts.proof(access)
+                            && is_enough(&proof)
+                        {
+                            proven.insert((index, access.index));
+                        }
                     }
                     facts.learn(instruction);
                 }
@@ -145,9 +146,9 @@ impl Versions {
     }
 }
 
-fn accesses(instruction: &Instruction) -> Option<Access<'_>> {
-    let row = table::check(instruction).ok()?;
-    access::decode(row, instruction).ok()?
+fn accesses(instruction: &Instruction) -> Accesses<'_> {
+    let accesses = table::check(instruction).and_then(|row| access::decode(row, instruction));
+    accesses.unwrap_or_default()
 }
 
 /// The loops that may get versions: where the label stands, and the one branch back to it.
@@ -191,7 +192,7 @@ fn fits(statement: &Statement) -> bool {
             let Ok(row) = table::check(instruction) else { return false };
             let together =
                 row.treatment == Treatment::Barrier || TOGETHER.contains(&instruction.opcode.as_str());
-            let local = accesses(instruction).is_some_and(|access| access.space == Space::Local);
+            let local = accesses(instruction).iter().any(|access| access.space == Space::Local);
             !(together || local)
         }
         Statement::Directive(directive) => names::is_nounroll(directive),
@@ -208,8 +209,8 @@ fn choose(facts: &Facts<'_>, body: &[Statement]) -> Option<Chosen> {
     let mut steps: Vec<String> = Vec::new();
     for (index, statement) in body.iter().enumerate() {
         let Statement::Instruction(found) = statement else { continue };
-        if let Some(access) = accesses(found).filter(|access| access.space == Space::Global)
-            && inside.proof(&access).is_none()
+        if let Some(access) = accesses(found).iter().find(|access| access.space == Space::Global)
+            && inside.proof(access).is_none()
             && let AddressBase::Register(name) = &access.address.base
             && let Some(trace) = Trace::back(&inside, body, index, name)
             && let Some(around) = Trace::back(&inside, body, body.len(), trace.root)
@@ -266,7 +267,7 @@ fn gain(facts: &Facts<'_>, body: &[Statement], chosen: &Chosen) -> usize {
     let mut count = 0;
     for statement in body {
         let Statement::Instruction(instruction) = statement else { continue };
-        if accesses(instruction).is_some_and(|access| facts.proof(&access) == Some(Proof::Checked)) {
+        if accesses(instruction).iter().any(|access| facts.proof(access) == Some(Proof::Checked)) {
             count += 1;
         }
         facts.learn(instruction);

@@ -23,6 +23,38 @@ const STORE: &[Memory] =
 const ATOMIC: &[Memory] = &[typed(1, Effect::Updates, "generic global shared shared::cta shared::cluster")];
 const REDUCTION: &[Memory] =
     &[typed(0, Effect::Updates, "generic global shared shared::cta shared::cluster")];
+const COPY: &[Memory] = &[
+    Memory {
+        operand: 0,
+        effect: Effect::Writes,
+        spaces: "shared shared::cta",
+        width: Width::Operand(2),
+        align: Align::Natural,
+    },
+    Memory {
+        operand: 1,
+        effect: Effect::Reads,
+        spaces: "global",
+        width: Width::Operand(2),
+        align: Align::Natural,
+    },
+];
+/// Rows of a matrix of 16 bytes each, one at each lane's address.
+const fn rows(operand: usize, effect: Effect) -> Memory {
+    let spaces = "generic shared shared::cta";
+    Memory { operand, effect, spaces, width: Width::Bytes(16), align: Align::Bytes(16) }
+}
+
+/// Lines of a matrix, a stride apart.
+const fn lines(operand: usize, effect: Effect) -> Memory {
+    let spaces = "generic global shared shared::cta";
+    Memory { operand, effect, spaces, width: Width::Matrix, align: Align::Bytes(16) }
+}
+
+const EIGHTS: &[&str] = &["sync aligned m8n8 x1 x2 x4 trans shared shared::cta b16"];
+const LINES: &str =
+    "sync aligned row col m16n16k16 m8n32k16 m32n8k16 m16n16k8 m8n8k4 global shared shared::cta";
+const LINE_TYPES: &str = "f16 bf16 tf32 f32 f64 s8 u8 s32";
 const PREFETCH: &[Memory] = &[Memory {
     operand: 0,
     effect: Effect::Touches,
@@ -38,9 +70,23 @@ const fn access(row: Row, memory: &'static [Memory]) -> Row {
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
     access(row("atom", Treatment::Atomic, (1, 3, 4), &[ORDER, UPDATES, BITS, INT, FLOAT]), ATOMIC),
+    access(row("cp.async", Treatment::Copy, (0, 3, 4), &["async ca cg shared shared::cta global"]), COPY),
+    row("cp.async.commit_group", Treatment::Pure, (0, 0, 0), &["async commit_group"]),
+    row("cp.async.wait_all", Treatment::Pure, (0, 0, 0), &["async wait_all"]),
+    row("cp.async.wait_group", Treatment::Pure, (0, 1, 1), &["async wait_group"]),
     access(row("ld", Treatment::Load, (1, 2, 2), &[SPACES, "param const nc", ORDER, CACHE, MEMORY]), LOAD),
+    access(row("ldmatrix", Treatment::Load, (1, 2, 2), EIGHTS), &[rows(1, Effect::Reads)]),
     access(row("prefetch", Treatment::Hint, (0, 1, 1), &["global local L1 L2"]), PREFETCH),
     access(row("prefetchu", Treatment::Hint, (0, 1, 1), &["L1"]), PREFETCH),
     access(row("red", Treatment::Reduction, (0, 2, 2), &[ORDER, UPDATES, BITS, INT, FLOAT]), REDUCTION),
     access(row("st", Treatment::Store, (0, 2, 2), &[SPACES, ORDER, CACHE, MEMORY]), STORE),
+    access(row("stmatrix", Treatment::Store, (0, 2, 2), EIGHTS), &[rows(0, Effect::Writes)]),
+    access(
+        row("wmma.load", Treatment::Load, (1, 2, 3), &["load a b c", LINES, LINE_TYPES]),
+        &[lines(1, Effect::Reads)],
+    ),
+    access(
+        row("wmma.store", Treatment::Store, (0, 2, 3), &["store d", LINES, LINE_TYPES]),
+        &[lines(0, Effect::Writes)],
+    ),
 ];

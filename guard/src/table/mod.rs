@@ -34,6 +34,8 @@ pub(crate) enum Treatment {
     Atomic,
     /// Reads and writes memory.
     Reduction,
+    /// Reads memory and writes it elsewhere, some time before the thread has waited for that.
+    Copy,
     /// Goes to a label.
     Branch,
     /// Waits for other threads: see [`check_barrier`].
@@ -199,6 +201,7 @@ fn lookup(opcode: &str, modifiers: &[String]) -> Result<&'static Row, Reason> {
         | Treatment::Store
         | Treatment::Atomic
         | Treatment::Reduction
+        | Treatment::Copy
         | Treatment::Branch
         | Treatment::Barrier
         | Treatment::Hint => Ok(row),
@@ -249,6 +252,8 @@ pub(crate) fn cost(row: &Row, instruction: &Instruction) -> u64 {
                 32
             }
         }
+        (_, "wmma.load" | "wmma.store") => 64,
+        (_, "mma" | "wmma.mma" | "ldmatrix" | "stmatrix" | "movmatrix") => 16,
         (Treatment::Load | Treatment::Store, _) => {
             if global {
                 8
@@ -256,7 +261,8 @@ pub(crate) fn cost(row: &Row, instruction: &Instruction) -> u64 {
                 1
             }
         }
-        (Treatment::Barrier, _) => 8,
+        (Treatment::Barrier | Treatment::Copy, _) => 8,
+        (_, "cp.async.wait_group" | WAIT_ALL) => 8,
         (_, "membar" | "fence") => 64,
         (_, "nanosleep") => 4096,
         (
@@ -264,6 +270,32 @@ pub(crate) fn cost(row: &Row, instruction: &Instruction) -> u64 {
             _,
         ) => 1,
     }
+}
+
+/// Whether an instruction is for whole warps: what it does with lanes that are not there PTX leaves open, and a device
+/// takes what their registers happen to hold.
+pub(crate) fn is_for_warps(row: &Row) -> bool {
+    matches!(
+        row.name,
+        "ldmatrix" | "stmatrix" | "movmatrix" | "mma" | "wmma.load" | "wmma.store" | "wmma.mma"
+    )
+}
+
+/// Whether the lanes of a warp may go on apart behind an instruction: some branch or end, or lanes that are named wait
+/// for one another, which can be others for each.
+pub(crate) fn parts(row: &Row, instruction: &Instruction) -> bool {
+    let warp = || instruction.modifiers.first().is_some_and(|modifier| modifier == "warp");
+    row.treatment == Treatment::Branch
+        || matches!(row.name, "ret" | "exit" | "shfl" | "vote" | "match" | "redux" | "elect")
+        || (row.treatment == Treatment::Barrier && warp())
+}
+
+/// Waits for all copies that the thread has begun.
+pub(crate) const WAIT_ALL: &str = "cp.async.wait_all";
+
+/// Whether an instruction begins a copy that goes on beside its thread.
+pub(crate) fn copies(instruction: &Instruction) -> bool {
+    row_of(instruction).is_some_and(|row| row.treatment == Treatment::Copy)
 }
 
 /// Whether an instruction writes global memory.

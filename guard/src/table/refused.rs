@@ -62,19 +62,10 @@ pub(super) const ROWS: &[Row] = &[
         0,
         &[object(0, Writes, "generic shared shared::cta shared::cluster", Width::Bytes(16), 16), barrier(1)],
     ),
-    missing("cp", "asynchronous and bulk copies (`cp`)", 0, &[]),
-    missing(
-        "cp.async",
-        "asynchronous and bulk copies (`cp`)",
-        0,
-        &[
-            object(0, Writes, "shared shared::cta", Width::Operand(2), 16),
-            object(1, Reads, "global", Width::Operand(2), 16),
-        ],
-    ),
+    missing("cp", "bulk copies (`cp`)", 0, &[]),
     missing(
         "cp.async.bulk",
-        "asynchronous and bulk copies (`cp`)",
+        "bulk copies (`cp`)",
         0,
         &[
             object(0, Writes, "shared::cta shared::cluster global", Width::Operand(2), 16),
@@ -82,22 +73,22 @@ pub(super) const ROWS: &[Row] = &[
             barrier(3),
         ],
     ),
-    missing("cp.async.bulk.commit_group", "asynchronous and bulk copies (`cp`)", 0, &[]),
+    missing("cp.async.bulk.commit_group", "bulk copies (`cp`)", 0, &[]),
     missing(
         "cp.async.bulk.prefetch",
-        "asynchronous and bulk copies (`cp`)",
+        "bulk copies (`cp`)",
         0,
         &[object(0, Touches, "global", Width::Operand(1), 16)],
     ),
     missing(
         "cp.async.bulk.prefetch.tensor",
-        "asynchronous and bulk copies (`cp`)",
+        "bulk copies (`cp`)",
         0,
         &[object(0, Touches, "global", Width::Tensor, 128)],
     ),
     missing(
         "cp.async.bulk.tensor",
-        "asynchronous and bulk copies (`cp`)",
+        "bulk copies (`cp`)",
         0,
         &[
             object(0, Writes, "shared::cta shared::cluster global", Width::Tensor, 128),
@@ -105,14 +96,11 @@ pub(super) const ROWS: &[Row] = &[
             barrier(2),
         ],
     ),
-    missing("cp.async.bulk.wait_group", "asynchronous and bulk copies (`cp`)", 0, &[]),
-    missing("cp.async.commit_group", "asynchronous and bulk copies (`cp`)", 0, &[]),
-    missing("cp.async.mbarrier", "asynchronous and bulk copies (`cp`)", 0, &[barrier(0)]),
-    missing("cp.async.wait_all", "asynchronous and bulk copies (`cp`)", 0, &[]),
-    missing("cp.async.wait_group", "asynchronous and bulk copies (`cp`)", 0, &[]),
+    missing("cp.async.bulk.wait_group", "bulk copies (`cp`)", 0, &[]),
+    missing("cp.async.mbarrier", "bulk copies (`cp`)", 0, &[barrier(0)]),
     missing(
         "cp.reduce.async.bulk",
-        "asynchronous and bulk copies (`cp`)",
+        "bulk copies (`cp`)",
         0,
         &[
             object(0, Updates, "shared::cluster global", Width::Operand(2), 16),
@@ -122,7 +110,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     missing(
         "cp.reduce.async.bulk.tensor",
-        "asynchronous and bulk copies (`cp`)",
+        "bulk copies (`cp`)",
         0,
         &[
             object(0, Updates, "global", Width::Tensor, 128),
@@ -155,12 +143,6 @@ pub(super) const ROWS: &[Row] = &[
     refused("griddepcontrol", "`griddepcontrol`", "kernels would overtake one another", 0, &[]),
     missing("istypep", "textures and surfaces (`istypep`)", 1, &[]),
     missing("ld.mmio", "`.mmio` of `ld`", 1, &[typed(1, Reads, "generic global")]),
-    missing(
-        "ldmatrix",
-        "matrix loads (`ldmatrix`)",
-        1,
-        &[object(1, Reads, "generic shared shared::cta", Width::Matrix, 16)],
-    ),
     missing("ldu", "`ldu`", 1, &[typed(1, Reads, "generic global")]),
     missing("mapa", "clusters (`mapa`)", 1, &[]),
     missing("mbarrier", "memory barriers objects (`mbarrier`)", 0, &[]),
@@ -173,8 +155,6 @@ pub(super) const ROWS: &[Row] = &[
     missing("mbarrier.pending_count", "memory barriers objects (`mbarrier`)", 1, &[]),
     missing("mbarrier.test_wait", "memory barriers objects (`mbarrier`)", 1, &[barrier(1)]),
     missing("mbarrier.try_wait", "memory barriers objects (`mbarrier`)", 1, &[barrier(1)]),
-    missing("mma", "matrix instructions (`mma`)", 1, &[]),
-    missing("movmatrix", "matrix instructions (`movmatrix`)", 1, &[]),
     refused("multimem", "`multimem`", "it takes addresses that no window confines", 0, &[]),
     refused(
         "multimem.ld_reduce",
@@ -238,12 +218,6 @@ pub(super) const ROWS: &[Row] = &[
     missing("st.mmio", "`.mmio` of `st`", 0, &[typed(0, Writes, "generic global")]),
     missing("stackrestore", "stack allocation (`stackrestore`)", 0, &[]),
     missing("stacksave", "stack allocation (`stacksave`)", 1, &[]),
-    missing(
-        "stmatrix",
-        "matrix stores (`stmatrix`)",
-        0,
-        &[object(0, Writes, "generic shared shared::cta", Width::Matrix, 16)],
-    ),
     missing("suld", "surfaces (`suld`)", 1, &[object(1, Reads, "surface", Width::Handle, 1)]),
     missing("suq", "surfaces (`suq`)", 1, &[object(1, Reads, "surface", Width::Handle, 1)]),
     missing("sured", "surfaces (`sured`)", 0, &[object(0, Updates, "surface", Width::Handle, 1)]),
@@ -332,17 +306,4 @@ pub(super) const ROWS: &[Row] = &[
     missing("wgmma", "matrix instructions (`wgmma`)", 0, &[]),
     missing("wgmma.mma_async", "matrix instructions (`wgmma`)", 1, &[]),
     missing("wmma", "matrix instructions (`wmma`)", 0, &[]),
-    missing(
-        "wmma.load",
-        "matrix instructions (`wmma`)",
-        1,
-        &[object(1, Reads, "generic global shared shared::cta", Width::Matrix, 16)],
-    ),
-    missing("wmma.mma", "matrix instructions (`wmma`)", 1, &[]),
-    missing(
-        "wmma.store",
-        "matrix instructions (`wmma`)",
-        0,
-        &[object(0, Writes, "generic global shared shared::cta", Width::Matrix, 16)],
-    ),
 ];

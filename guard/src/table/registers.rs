@@ -11,6 +11,13 @@ const fn pure(name: &'static str, operands: usize, modifiers: &'static [&'static
     row(name, Treatment::Pure, (1, operands, operands), modifiers)
 }
 
+/// Products of matrices that whole warps hold.
+const PRODUCT: &[&str] = &[
+    "mma sync aligned row col satfinite rn",
+    "m8n8k4 m16n8k4 m16n8k8 m16n8k16 m16n8k32 m8n8k16 m16n16k16 m8n32k16 m32n8k16 m16n16k8",
+    "f16 bf16 tf32 f32 f64 s8 u8 s32",
+];
+
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
     pure("abs", 2, &[INT, FLOAT, "ftz"]),
@@ -64,7 +71,9 @@ pub(super) const ROWS: &[Row] = &[
     pure("max", 3, &[INT, FLOAT, "ftz NaN xorsign relu u16x2 s16x2 abs"]),
     row("membar", Treatment::Pure, (0, 0, 0), &["cta gl sys"]),
     pure("min", 3, &[INT, FLOAT, "ftz NaN xorsign relu u16x2 s16x2 abs"]),
+    row("mma", Treatment::Pure, (1, 4, 4), PRODUCT),
     row("mov", Treatment::Move, (1, 2, 2), &[BITS, INT, "f16 f16x2 bf16 bf16x2 f32 f64 pred"]),
+    row("movmatrix", Treatment::Pure, (1, 2, 2), &["sync aligned m8n8 trans b16"]),
     pure("mul", 3, &[INT, FLOAT, ROUND, "hi lo wide"]),
     pure("mul24", 3, &["hi lo u32 s32"]),
     row("nanosleep", Treatment::Pure, (0, 1, 1), &["u32"]),
@@ -95,5 +104,6 @@ pub(super) const ROWS: &[Row] = &[
     pure("tanh", 2, &["approx f32 f16 f16x2 bf16 bf16x2"]),
     pure("testp", 2, &["finite infinite number notanumber normal subnormal f32 f64"]),
     pure("vote", 3, &["sync all any uni ballot pred b32"]),
+    row("wmma.mma", Treatment::Pure, (1, 4, 4), PRODUCT),
     pure("xor", 3, &[BITS, "pred"]),
 ];

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::declarations::{self, Declared};
-use super::looks::Looks;
+use super::looks::{self, Looks};
 use super::turns::Opening;
 use super::{Extent, Extents, refuse, sequence, unverified};
-use crate::access::{self, Access};
+use crate::access::{self, Access, Accesses};
 use crate::anchors::{self, Check};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
 use crate::facts::{Facts, Proof, Root, SharedKey};
@@ -19,6 +19,18 @@ use crate::table::{self, Row, Treatment};
 
 /// Stands among the registers that are written for the local variable, once it is zeroed.
 const ZEROED: &str = "%bh_zeroed";
+
+/// All lanes of a warp meet, and threads whose warp is not whole end.
+const WHOLE: [&str; 4] =
+    ["bar.warp.sync -1", "activemask.b32 %bh_lo", "setp.ne.s32 %bh_q, %bh_lo, -1", "@%bh_q exit"];
+/// Where threads may have copies to wait for.
+const WHOLE_AND_WAIT: [&str; 5] = [
+    "bar.warp.sync -1",
+    "activemask.b32 %bh_lo",
+    "setp.ne.s32 %bh_q, %bh_lo, -1",
+    "@%bh_q cp.async.wait_all",
+    "@%bh_q exit",
+];
 
 /// What every launch of a body has to give.
 #[derive(Default)]
@@ -43,8 +55,13 @@ pub(super) fn verify<'a>(
 ) -> Terms<'a> {
     let (declared, statements) = declarations::take(statements, extents, report);
     let labels = labels(statements, report);
+    let copies = statements.iter().any(
+        |statement| matches!(statement, Statement::Instruction(instruction) if table::copies(instruction)),
+    );
     let mut pass = Pass {
-        looks: Looks::new(declared.looks, is_fast),
+        looks: Looks::new(declared.looks, is_fast, copies),
+        awaits: copies.then_some(None),
+        whole: false,
         declared,
         labels,
         flow: Flow::default(),
@@ -63,13 +80,20 @@ pub(super) fn verify<'a>(
                 pass.looks.label(name);
                 pass.facts.label();
                 pass.behind = rest;
+                pass.awaits = pass.awaits.map(|_| None);
+                pass.whole = false;
                 *span
             }
             Statement::Instruction(instruction) => {
+                if let Some(after) = pass.gathers(instruction, here) {
+                    rest = after;
+                    continue;
+                }
                 if pass.lead.is_empty() && is_reserved_result(instruction) {
                     match pass.flag(here) {
                         Ok(None) => {}
                         Ok(Some(after)) => {
+                            pass.awaits = pass.awaits.map(|_| None);
                             rest = after;
                             continue;
                         }
@@ -150,6 +174,10 @@ struct Pass<'a> {
     behind: &'a [Statement],
     /// Instructions on the guard's registers whose access has not come yet.
     lead: Vec<&'a Instruction>,
+    /// Where the body copies: what stands directly before, if that waits for all copies.
+    awaits: Option<Option<&'a Instruction>>,
+    /// Whether all lanes of the warp come here together.
+    whole: bool,
     terms: Terms<'a>,
 }
 
@@ -170,14 +198,41 @@ impl<'a> Pass<'a> {
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         table::registers(row, instruction, &mut |name| reads.push(name), &mut |name| writes.push(name));
         let looked = self.looks.instruction(row, instruction, &writes);
+        self.awaited(row, instruction)?;
+        if table::is_for_warps(row) && !self.whole {
+            return Err(unverified("an instruction for whole warps where one may not be whole"));
+        }
         self.confined(row, instruction, &reads, &writes)?;
         looked
+    }
+
+    /// Directly before a thread ends it waits for its copies, under the same predicate.
+    fn awaited(&mut self, row: &Row, instruction: &'a Instruction) -> Result<(), Reason> {
+        let Some(before) = &mut self.awaits else { return Ok(()) };
+        let waits = std::mem::replace(before, Some(instruction).filter(|_| row.name == table::WAIT_ALL));
+        let awaited = waits.is_some_and(|wait| wait.predicate == instruction.predicate);
+        if matches!(row.name, "ret" | "exit") && !awaited {
+            return Err(unverified("an end that does not wait for copies"));
+        }
+        Ok(())
+    }
+
+    /// What is left behind a check that the warp is whole, where one stands here.
+    fn gathers(&mut self, first: &Instruction, here: &'a [Statement]) -> Option<&'a [Statement]> {
+        let begins = first.opcode == "bar" && first.modifiers.first().is_some_and(|word| word == "warp");
+        (begins && self.lead.is_empty()).then_some(())?;
+        let lines: &[&str] = if self.awaits.is_some() { &WHOLE_AND_WAIT } else { &WHOLE };
+        let rest = looks::strip(here, lines)?;
+        self.whole = true;
+        self.awaits = self.awaits.map(|_| None);
+        Some(rest)
     }
 
     /// What has to do with the flag: a look, a poll, how a loop begins or goes back that ends by a counter. Answers what
     /// is left behind it.
     fn flag(&mut self, here: &'a [Statement]) -> Result<Option<&'a [Statement]>, Reason> {
         if let Some(after) = self.looks.look(here).or_else(|| self.looks.poll(here)) {
+            self.whole = false;
             return Ok(Some(after));
         }
         if let Some((after, count)) = declarations::zeroes_local(&self.declared, here) {
@@ -194,6 +249,7 @@ impl<'a> Pass<'a> {
             return Ok(Some(opening.rest));
         }
         let Some((closing, after)) = self.looks.closing(here)? else { return Ok(None) };
+        self.whole = false;
         self.assigned(closing.reads.as_slice(), &[])?;
         self.goes_to(closing.label)?;
         Ok(Some(after))
@@ -210,6 +266,7 @@ impl<'a> Pass<'a> {
         };
         let length = self.behind.len().checked_sub(here.len()).filter(|_| target == label)?;
         let turns = self.facts.turns(self.behind.get(..length)?, instruction)?;
+        self.apart();
         let read = instruction.predicate.as_ref().map(|predicate| predicate.register.as_str());
         Some(
             self.looks
@@ -219,8 +276,15 @@ impl<'a> Pass<'a> {
         )
     }
 
+    /// Threads of a warp may be in different places from here on.
+    fn apart(&mut self) {
+        self.whole = false;
+        self.awaits = self.awaits.map(|_| None);
+    }
+
     /// A loop that ends by a counter begins.
     fn open(&mut self, opening: &Opening<'a>) -> Result<(), Reason> {
+        self.apart();
         for statement in opening.sets {
             let Statement::Instruction(instruction) = statement else { continue };
             let mut reads = Vec::new();
@@ -284,30 +348,39 @@ impl<'a> Pass<'a> {
             || instruction.operands.iter().any(is_reserved_symbol);
         self.assigned(reads, writes)?;
         self.go(row, instruction, writes)?;
-        let access = access::decode(row, instruction)?;
-        if access.as_ref().is_some_and(|access| access.space == Space::Local) && !self.flow.is_written(ZEROED)
-        {
+        let accesses = access::decode(row, instruction)?;
+        if accesses.iter().any(|access| access.space == Space::Local) && !self.flow.is_written(ZEROED) {
             return Err(unverified("local memory that may not have been zeroed"));
         }
-        match access {
-            None if reserved => {
-                // Its access decides whether it stands here rightly; no sequence is longer than six.
-                self.lead.push(instruction);
-                let fits = instruction.predicate.is_none() && self.lead.len() <= 6;
-                if fits { Ok(()) } else { Err(unverified("a write to a reserved register")) }
-            }
-            None if !self.lead.is_empty() => Err(unverified("a sequence that is interrupted")),
-            None => self.plain(row, instruction),
-            Some(access) if reserved => {
-                self.only_address_is_reserved(instruction, &access)?;
-                let lead = std::mem::take(&mut self.lead);
-                let dynamic = sequence::check(&lead, &access, &self.declared)?;
-                self.terms.dynamic_shared_min = self.terms.dynamic_shared_min.max(dynamic);
-                Ok(())
-            }
-            Some(_) if !self.lead.is_empty() => Err(unverified("a sequence that is interrupted")),
-            Some(access) => self.proven(&access),
+        if reserved && accesses.iter().next().is_none() {
+            // Its access decides whether it stands here rightly.
+            self.lead.push(instruction);
+            let fits = instruction.predicate.is_none() && self.lead.len() <= sequence::LENGTH_MAX;
+            return if fits { Ok(()) } else { Err(unverified("a write to a reserved register")) };
         }
+        if !(reserved || self.lead.is_empty()) {
+            return Err(unverified("a sequence that is interrupted"));
+        }
+        if accesses.iter().next().is_none() {
+            return self.plain(row, instruction);
+        }
+        self.only_addresses_are_reserved(row, instruction, &accesses)?;
+        let lead = std::mem::take(&mut self.lead);
+        let mut left = lead.as_slice();
+        for access in accesses.iter() {
+            if is_reserved_address(access) {
+                let (rest, dynamic) = sequence::check(left, access, &self.declared)?;
+                left = rest;
+                self.terms.dynamic_shared_min = self.terms.dynamic_shared_min.max(dynamic);
+            } else {
+                self.proven(access)?;
+            }
+            left = sequence::stride(left, instruction, access)?;
+            if row.treatment == Treatment::Copy && access.index == 1 {
+                left = sequence::source_bytes(left, instruction, access.bytes)?;
+            }
+        }
+        if left.is_empty() { Ok(()) } else { Err(unverified("an access that no sequence confines")) }
     }
 
     /// No register is read before it is written on every path to here, and every register is declared.
@@ -331,6 +404,9 @@ impl<'a> Pass<'a> {
     /// What is written from here on, and where control goes.
     fn go(&mut self, row: &Row, instruction: &'a Instruction, writes: &[&'a str]) -> Result<(), Reason> {
         let always = instruction.predicate.is_none();
+        if table::parts(row, instruction) {
+            self.whole = false;
+        }
         if always {
             // The guard's own are read in sequences only, which write them first.
             for name in writes.iter().filter(|name| !names::is_reserved(name)) {
@@ -371,7 +447,9 @@ impl<'a> Pass<'a> {
         let address = access.address;
         let name = match &address.base {
             AddressBase::Register(_) => {
-                let proof = self.facts.proof(access).filter(|_| self.is_fast);
+                // What is known of a register is known for as many bytes as the access is aligned to.
+                let usable = self.is_fast && access.extent == access.bytes;
+                let proof = self.facts.proof(access).filter(|_| usable);
                 let proof = proof.ok_or_else(|| unverified("an access that is not confined"))?;
                 return self.rests_on(proof);
             }
@@ -384,7 +462,7 @@ impl<'a> Pass<'a> {
         let inside = u64::try_from(address.offset)
             .ok()
             .filter(|offset| offset.is_multiple_of(access.bytes) && extent.align.is_multiple_of(access.bytes))
-            .and_then(|offset| offset.checked_add(access.bytes))
+            .and_then(|offset| offset.checked_add(access.extent))
             .is_some_and(|end| end <= extent.bytes);
         // What the prologue's bounds do not cover is not zeroed.
         let zeroed = access.space != Space::Shared
@@ -437,9 +515,19 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Apart from its address, an access uses no register of the guard.
-    fn only_address_is_reserved(&self, instruction: &Instruction, access: &Access<'_>) -> Result<(), Reason> {
-        let others = instruction.operands.iter().enumerate().filter(|(index, _)| *index != access.index);
+    /// Apart from its addresses and what a copy takes, which its sequence decides, an access uses no register of the
+    /// guard.
+    fn only_addresses_are_reserved(
+        &self,
+        row: &Row,
+        instruction: &Instruction,
+        accesses: &Accesses<'_>,
+    ) -> Result<(), Reason> {
+        let others = instruction.operands.iter().enumerate().filter(|(index, _)| {
+            accesses.iter().all(|access| access.index != *index)
+                && !(row.treatment == Treatment::Copy && *index == 3)
+                && accesses.iter().all(|access| access.stride.is_none_or(|(at, _)| at != *index))
+        });
         let mut reserved =
             instruction.predicate.iter().any(|predicate| names::is_reserved(&predicate.register));
         for (_, operand) in others {
@@ -452,6 +540,13 @@ impl<'a> Pass<'a> {
 /// Whether an instruction computes one of the guard's registers.
 fn is_reserved_result(instruction: &Instruction) -> bool {
     matches!(instruction.operands.first(), Some(Operand::Register(name)) if names::is_reserved(name))
+}
+
+fn is_reserved_address(access: &Access<'_>) -> bool {
+    match &access.address.base {
+        AddressBase::Register(name) | AddressBase::Symbol(name) => names::is_reserved(name),
+        AddressBase::Absolute => false,
+    }
 }
 
 fn is_reserved_symbol(operand: &Operand) -> bool {

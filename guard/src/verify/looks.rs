@@ -28,6 +28,8 @@ pub(super) const START: [&str; 6] = [
     "ld.relaxed.sys.global.b32 %bh_n, [%bh_k]",
 ];
 const LOOK: [&str; 2] = ["setp.lt.s32 %bh_q, %bh_n, 0", "@%bh_q exit"];
+/// Where threads may have copies to wait for.
+const LOOK_AND_WAIT: [&str; 3] = ["setp.lt.s32 %bh_q, %bh_n, 0", "@%bh_q cp.async.wait_all", "@%bh_q exit"];
 
 /// What was done on the longest of the paths to a place.
 #[derive(Debug, Clone, Copy)]
@@ -92,6 +94,8 @@ pub(super) struct Looks<'a> {
     started: bool,
     /// Whether launches are bounded by what is done without a look.
     is_fast: bool,
+    /// What a look is.
+    look: &'static [&'static str],
     path: Path,
     coming: HashMap<&'a str, Coming>,
     /// What all so far costs, turns included; and what the further turns of each loop have added.
@@ -111,10 +115,11 @@ pub(super) struct Looks<'a> {
 }
 
 impl<'a> Looks<'a> {
-    pub(super) fn new(started: bool, is_fast: bool) -> Self {
+    pub(super) fn new(started: bool, is_fast: bool, copies: bool) -> Self {
         Self {
             started,
             is_fast,
+            look: if copies { &LOOK_AND_WAIT } else { &LOOK },
             path: Path::ENTRY,
             coming: HashMap::new(),
             cost: 0,
@@ -262,14 +267,14 @@ impl<'a> Looks<'a> {
 
     /// What is left after a look at the flag that was loaded at entry, where one stands here.
     pub(super) fn look(&mut self, statements: &'a [Statement]) -> Option<&'a [Statement]> {
-        let rest = strip(statements, &LOOK).filter(|_| self.started)?;
+        let rest = strip(statements, self.look).filter(|_| self.started)?;
         self.path = self.path.look();
         Some(rest)
     }
 
     /// What is left after a poll, where one stands here.
     pub(super) fn poll(&mut self, statements: &'a [Statement]) -> Option<&'a [Statement]> {
-        let rest = strip(strip(statements, &START)?, &LOOK)?;
+        let rest = strip(strip(statements, &START)?, self.look)?;
         self.path = Path::NONE;
         self.polled = true;
         Some(rest)

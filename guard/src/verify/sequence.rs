@@ -5,29 +5,55 @@ use super::declarations::Declared;
 use super::{Extent, unverified};
 use crate::access::Access;
 use crate::ast::{AddressBase, Instruction, Operand, Space};
-use crate::limits::{DYNAMIC_SPAN_MAX, OFFSET_BOUND};
+use crate::limits::{DYNAMIC_SPAN_MAX, EXTENT_BOUND, OFFSET_BOUND};
 use crate::names::Class;
 use crate::print::Text;
 use crate::report::Reason;
 
-/// Checks `lead`, the instructions directly before an access that goes through one of the guard's registers.
-/// Returns how many bytes of dynamic shared memory that rests on.
-pub(super) fn check(
-    lead: &[&Instruction],
+/// The longest are those of a copy, whose two addresses and size are confined.
+pub(super) const LENGTH_MAX: usize = 12;
+
+/// Checks the beginning of `lead`, the instructions before an access that goes through one of the guard's registers.
+/// Returns what is left of it, and how many bytes of dynamic shared memory the access rests on.
+pub(super) fn check<'l, 'a>(
+    lead: &'l [&'a Instruction],
     access: &Access<'_>,
     declared: &Declared<'_>,
-) -> Result<u64, Reason> {
+) -> Result<(&'l [&'a Instruction], u64), Reason> {
     let expected = match access.space {
         Space::Global => global(lead, access).map(|lines| (lines, 0)),
         Space::Shared => shared(lead, access, declared),
         Space::Local | Space::Constant => clamped(lead, access, declared).map(|lines| (lines, 0)),
         Space::Parameter | Space::Register => None,
     };
-    let confined = expected.filter(|(lines, _)| {
-        lines.len() == lead.len()
-            && lines.iter().zip(lead).all(|(line, found)| *line == Text(*found).to_string())
+    let confined = expected.and_then(|(lines, dynamic)| {
+        let (found, left) = lead.split_at_checked(lines.len())?;
+        let same = lines.iter().zip(found).all(|(line, found)| *line == Text(*found).to_string());
+        same.then_some((left, dynamic))
     });
-    confined.map(|(_, dynamic)| dynamic).ok_or_else(|| unverified("an access that no sequence confines"))
+    confined.ok_or_else(|| unverified("an access that no sequence confines"))
+}
+
+/// Checks how much a copy of so many bytes takes from its source: no more than them, nothing by a predicate, or what the
+/// last of its lead has cut to them. Returns what is left of the lead.
+pub(super) fn source_bytes<'l, 'a>(
+    lead: &'l [&'a Instruction],
+    copy: &Instruction,
+    bytes: u64,
+) -> Result<&'l [&'a Instruction], Reason> {
+    let fits = match copy.operands.get(3) {
+        None => return Ok(lead),
+        Some(Operand::Integer(taken)) => (0..=i128::from(bytes)).contains(taken).then_some(lead),
+        Some(Operand::Register(name)) if name == "%bh_lo" => lead.split_first().and_then(|(cut, left)| {
+            let line = format!("min.u32 %bh_lo, {}, {bytes}", source(cut, 1, Class::Word)?);
+            (Text(*cut).to_string() == line).then_some(left)
+        }),
+        Some(Operand::Register(name) | Operand::Not(name)) => {
+            matches!(Class::parse(name), Some((Class::Predicate, _))).then_some(lead)
+        }
+        Some(_) => None,
+    };
+    fits.ok_or_else(|| unverified("a copy from more than it writes"))
 }
 
 /// Whether an access is `[register+offset]` with an offset that reaches no further than a guard zone and keeps
@@ -70,6 +96,11 @@ fn global(lead: &[&Instruction], access: &Access<'_>) -> Option<Vec<String>> {
     let mask = if access.reads_only { "%bh_loadmask" } else { "%bh_storemask" };
     // 234 is 0xEA, the table of (a & b) | c.
     lines.push(format!("lop3.b32 %bh_hi, %bh_hi, {mask}, %bh_base, 234"));
+    if access.extent > EXTENT_BOUND {
+        lines.push(format!("or.b32 %bh_s, {mask}, %bh_base"));
+        lines.push("add.s32 %bh_s, %bh_s, -1".to_owned());
+        lines.push("min.u32 %bh_hi, %bh_hi, %bh_s".to_owned());
+    }
     if access.bytes > 1 {
         lines.push(format!("and.b32 %bh_lo, %bh_lo, -{}", access.bytes));
     }
@@ -93,7 +124,7 @@ fn shared(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) -
         lines.push(format!("add.s32 %bh_s, %bh_s, {}", integer(second, 2)?));
     }
     let bounds = declared.shared.as_ref()?;
-    let end = u64::try_from(access.address.offset).ok()?.checked_add(access.bytes)?;
+    let end = u64::try_from(access.address.offset).ok()?.checked_add(access.extent)?;
     if let Some(mask) = lead.get(lines.len()).filter(|found| found.opcode == "and") {
         // At most so far behind the first byte, which is as aligned as the widest access.
         let mask = u64::try_from(integer(mask, 2)?).ok()?;
@@ -116,12 +147,28 @@ fn shared(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) -
     Some((lines, dynamic))
 }
 
+/// Checks the stride of a matrix: what the last of its lead has cut to the bits that it may have. Returns what is left of
+/// the lead.
+pub(super) fn stride<'l, 'a>(
+    lead: &'l [&'a Instruction],
+    instruction: &Instruction,
+    access: &Access<'_>,
+) -> Result<&'l [&'a Instruction], Reason> {
+    let Some((at, mask)) = access.stride else { return Ok(lead) };
+    let cut = lead.split_first().and_then(|(cut, left)| {
+        let line = format!("and.b32 %bh_lo, {}, {mask}", source(cut, 1, Class::Word)?);
+        let given = matches!(instruction.operands.get(at), Some(Operand::Register(name)) if name == "%bh_lo");
+        (given && access.space == Space::Global && Text(*cut).to_string() == line).then_some(left)
+    });
+    cut.ok_or_else(|| unverified("a matrix with any stride"))
+}
+
 fn clamped(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) -> Option<Vec<String>> {
     (is_through(access, "%bh_a") && access.address.offset == 0).then_some(())?;
     let [first, second, third, ..] = lead else { return None };
     let Some(Operand::Symbol(name)) = first.operands.get(1) else { return None };
     let Extent { bytes, .. } = *declared.extents.get(name).filter(|extent| extent.space == access.space)?;
-    let last = bytes.checked_sub(access.bytes)?;
+    let last = bytes.checked_sub(access.extent)?;
     let mut lines = Vec::with_capacity(6);
     lines.push(format!("mov.b64 %bh_o, {name}"));
     lines.push(format!("sub.s64 %bh_a, {}, %bh_o", source(second, 1, Class::Double)?));

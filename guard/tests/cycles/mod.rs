@@ -37,7 +37,8 @@ impl Body<'_> {
     fn polls(&self, at: usize) -> bool {
         self.line(at) == "ld.relaxed.sys.global.b32 %bh_n, [%bh_k];"
             && self.line(at + 1) == "setp.lt.s32 %bh_q, %bh_n, 0;"
-            && self.line(at + 2) == "@%bh_q exit;"
+            && (self.line(at + 2) == "@%bh_q exit;"
+                || (self.line(at + 2) == "@%bh_q cp.async.wait_all;" && self.line(at + 3) == "@%bh_q exit;"))
     }
 
     fn target(&self, at: usize) -> Option<usize> {

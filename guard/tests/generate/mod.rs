@@ -131,8 +131,9 @@ fn instruction(random: &mut Random) -> String {
             format!("{predicate}cvt{round}.{to}.{from} {d}, {a};\n{}", store(to, &d))
         }
         2 => {
-            let (space, at) = [("global", "%d1"), ("shared", "tile"), ("local", "depot"), ("const", "table")]
-                [random.below(4)];
+            let (space, at) =
+                [("global", "%d1"), ("shared", "tile"), ("local", "depot"), ("const", "__nv_table")]
+                    [random.below(4)];
             let (ty, offset) = (random.of("b8 u16 s32 b32 u64 f32 f64"), 16 * random.below(4));
             let cache = if space == "global" { random.of(" .ca .cg .cs .nc") } else { "" };
             let wide = random.below(2) == 0 && ty != "f64" && ty != "u64";
@@ -199,7 +200,7 @@ pub(crate) fn module(seed: u64) -> String {
 .version 8.6
 .target sm_90
 .address_size 64
-.const .align 16 .b8 table[128] = {1, 2, 3};
+.const .align 16 .b8 __nv_table[128] = {1, 2, 3};
 .visible .entry generated (.param .u64 pointer)
 {
 .reg .pred %p<10>; .reg .b16 %h<9>; .reg .b32 %r<10>; .reg .b64 %d<10>; .reg .f32 %f<9>; .reg .f64 %g<9>;

@@ -7,6 +7,8 @@
     reason = "a test double: not every build uses all of it, and its sizes are small"
 )]
 
+mod kernels;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -245,7 +247,13 @@ impl Image {
     pub(crate) fn variables(&self) -> Option<&Buffer> {
         None
     }
+
+    pub(crate) fn heap(&self) -> Option<Heap> {
+        None
+    }
 }
+
+pub(crate) struct Heap;
 
 pub(crate) struct Buffer {
     handle: Handle,

@@ -70,8 +70,15 @@ fn texts(folder: &Path, found: &mut Vec<PathBuf>) {
 /// Texts that there are here.
 fn paths() -> Vec<PathBuf> {
     let mut paths = Vec::new();
-    for folder in ["guard/filetests", "tests/attacks", "tests/programs/bin/ptx", "cli", "client", "executor"]
-    {
+    for folder in [
+        "guard/filetests",
+        "tests/attacks",
+        "tests/triton",
+        "tests/programs/bin/ptx",
+        "cli",
+        "client",
+        "executor",
+    ] {
         texts(&repository().join(folder), &mut paths);
     }
     paths.sort();

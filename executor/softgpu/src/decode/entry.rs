@@ -33,6 +33,7 @@ pub(crate) struct Builder<'a> {
     /// Constants that the end of static shared memory is added to.
     dynamic: Vec<u32>,
     pub(crate) conversions: Vec<crate::alu::convert::Conversion>,
+    pub(crate) matrices: Vec<crate::matrix::Matrix>,
     pub(crate) tables: Vec<Vec<u32>>,
     /// Where each label stands, by its number.
     labels: Vec<Option<u32>>,
@@ -65,6 +66,7 @@ pub(crate) fn decode<'a>(
         known_constants: HashMap::new(),
         dynamic: Vec::new(),
         conversions: Vec::new(),
+        matrices: Vec::new(),
         tables: Vec::new(),
         labels: Vec::new(),
         shared: Cursor::default(),
@@ -111,6 +113,7 @@ pub(crate) fn decode<'a>(
         places: builder.places,
         constants: builder.constants,
         conversions: builder.conversions,
+        matrices: builder.matrices,
         tables: builder.tables,
         registers,
         predicates,
@@ -228,6 +231,7 @@ impl Builder<'_> {
             || self.decode_float(instruction)?
             || self.decode_compare(instruction)?
             || self.decode_memory(instruction)?
+            || self.decode_matrix(instruction)?
             || self.decode_control(instruction)?;
         if known { Ok(()) } else { Err(Refusal::new("this instruction is not supported")) }
     }

@@ -5,6 +5,7 @@ use bulkhead_guard::ast::{Instruction, Operand, Type};
 use super::Refusal;
 use super::entry::Builder;
 use super::operand::Operands;
+use super::scope::Register;
 use super::words::{Words, bits_of, is_signed};
 use crate::alu::update;
 use crate::code::{AtomicOp, Dst, Op, Region, Shape, Src};
@@ -174,6 +175,11 @@ impl Builder<'_> {
         self.emit(Op::Atomic { op, region, size, d, at, a, b })
     }
 
+    fn is_predicate(&mut self, operand: &Operand) -> Result<bool, Refusal> {
+        let register = self.register(operand)?;
+        Ok(matches!(operand, Operand::Not(_)) || matches!(register, Some(Register::Predicate(_))))
+    }
+
     /// `cp.async`, which is done at once, so that waiting for it is nothing.
     fn copy(&mut self, words: &mut Words<'_>, operands: &Operands<'_>) -> Result<(), Refusal> {
         if !words.take("async") {
@@ -203,6 +209,13 @@ impl Builder<'_> {
             _ => return Err(Refusal::new("a copy has 4, 8 or 16 bytes")),
         };
         let valid = match valid {
+            Some(ignores) if self.is_predicate(ignores)? => {
+                let (nothing, all) = (self.constant(0)?, self.constant(u64::from(bytes))?);
+                let c = self.pred_src(ignores)?;
+                let temporary = self.names.temporary()?;
+                self.emit(Op::Select { d: Dst(temporary), a: nothing, b: all, c })?;
+                Src::register(temporary)
+            }
             Some(valid) => self.src(valid, Type::B32)?,
             None => self.constant(u64::from(bytes))?,
         };
@@ -214,7 +227,7 @@ impl Builder<'_> {
 /// The elements of a vector operand, or the one operand.
 fn elements(operand: &Operand, count: u8) -> Result<&[Operand], Refusal> {
     match operand {
-        Operand::Vector(list) if list.len() == usize::from(count) && count > 1 => Ok(list),
+        Operand::Vector(list) if list.len() == usize::from(count) => Ok(list),
         Operand::Vector(_) => Err(Refusal::new("the vector has another length")),
         single if count == 1 => Ok(std::slice::from_ref(single)),
         _ => Err(Refusal::new("a vector belongs here")),

@@ -10,6 +10,7 @@ mod control;
 mod entry;
 mod float;
 mod layout;
+mod matrix;
 mod memory;
 mod moves;
 mod operand;

@@ -164,7 +164,7 @@ fn parties(
 
 /// The addresses of an access, lane by lane.
 #[inline(always)]
-fn addresses(at: At, registers: &[Lanes], constants: &[Lanes]) -> Lanes {
+pub(super) fn addresses(at: At, registers: &[Lanes], constants: &[Lanes]) -> Lanes {
     let mut out = *at.base.of(registers, constants);
     if at.offset != 0 {
         advance(&mut out, at.offset);
@@ -174,14 +174,14 @@ fn addresses(at: At, registers: &[Lanes], constants: &[Lanes]) -> Lanes {
 
 /// Moves all addresses by one distance.
 #[inline(always)]
-fn advance(addresses: &mut Lanes, distance: i64) {
+pub(super) fn advance(addresses: &mut [u64], distance: i64) {
     for address in addresses {
         *address = address.wrapping_add_signed(distance);
     }
 }
 
 /// Whether all addresses are multiples of what a vector needs.
-fn aligned(addresses: &Lanes, active: u32, whole: u64, region: Region) -> Result<()> {
+pub(super) fn aligned(addresses: &Lanes, active: u32, whole: u64, region: Region) -> Result<()> {
     match lanes(active).find(|lane| addresses[*lane] & (whole - 1) != 0) {
         None => Ok(()),
         Some(lane) => Err((Fault::access(Violation::Misaligned, name(region), addresses[lane]), lane)),
@@ -250,6 +250,39 @@ impl Warp {
             self.write(d, &out, active);
         }
         Ok(())
+    }
+
+    /// A word of every lane's own.
+    pub(super) fn words_at(
+        &self,
+        frame: &mut Frame<'_>,
+        region: Region,
+        places: &Lanes,
+        size: u64,
+        out: &mut Lanes,
+    ) -> Result<()> {
+        let done = self.gather_words(frame, region, places, u32::MAX, size, out);
+        done.map_err(|(violation, lane)| (Fault::access(violation, name(region), places[lane]), lane))
+    }
+
+    /// Stores a word of every lane in global or shared memory.
+    pub(super) fn put_words(
+        &mut self,
+        frame: &mut Frame<'_>,
+        region: Region,
+        places: &Lanes,
+        size: u64,
+        values: &Lanes,
+    ) -> Result<()> {
+        let done = if region == Region::Shared {
+            let each = frame.shared.len();
+            let mut own = Own { bytes: &mut *frame.shared, base: SHARED_BASE, each, stride: 0 };
+            by_size!(size, own, scatter(places, u32::MAX, values))
+        } else {
+            let view = &mut frame.core.view;
+            by_size!(size, view, scatter(places, u32::MAX, values))
+        };
+        done.map_err(|(violation, lane)| (Fault::access(violation, name(region), places[lane]), lane))
     }
 
     #[inline(always)]

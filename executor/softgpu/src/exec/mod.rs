@@ -7,6 +7,7 @@
 mod access;
 mod block;
 mod collective;
+mod matrix;
 mod step;
 mod warp;
 

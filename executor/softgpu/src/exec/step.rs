@@ -140,6 +140,18 @@ impl Warp {
                         return Ok(Next::Switch);
                     }
                 }
+                Op::Matrix { index } => {
+                    let together = self.gather(pc, active, &[u64::from(u32::MAX); LANES]);
+                    self.park(pc, active & !together, State::Collective);
+                    mask = (mask & !active) | together;
+                    if mask == 0 {
+                        return Ok(Next::Switch);
+                    }
+                    if together != 0 {
+                        self.matrix(frame, &program.matrices[index as usize], together)
+                            .map_err(|(fault, lane)| (fault, pc, lane))?;
+                    }
+                }
                 Op::Yield => {
                     self.park(pc + 1, mask, State::Ready);
                     self.yield_turn();
@@ -282,6 +294,7 @@ impl Warp {
             | Op::Yield
             | Op::Barrier { .. }
             | Op::WarpBarrier { .. }
+            | Op::Matrix { .. }
             | Op::Collective { .. } => {}
         }
         Ok(())

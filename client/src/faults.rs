@@ -1,0 +1,444 @@
+//! Violations: what threads of kernels told when they could not go on, or went astray.
+//!
+//! The guard gives an image whose code can tell such a thing a ring in its block of variables
+//! (`guard/src/confine/faults.ptx`). All of that is the session's own memory, which its kernels may have written: it is
+//! bounded here and believed by nobody but the client.
+
+use std::{
+    cell::Cell,
+    fmt,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use bulkhead_schema::{Error, ErrorCode};
+use parking_lot::Mutex;
+
+use crate::{Session, Stream, image::Data};
+
+/// The ring, among an image's variables.
+const RING: &str = "__bh_faults";
+/// The names that records tell.
+const NAMES: &str = "__bh_names";
+/// Before the first record: how many were asked for, and what ended a thread first.
+const HEADER_BYTES: usize = 16;
+const RECORD_BYTES: usize = 80;
+/// Longest text of an assertion, file or entry.
+const TEXT_BYTES_MAX: usize = 4096;
+/// Records that an error's message tells; the others are counted.
+const TOLD_MAX: usize = 32;
+/// Records that are kept for [`Session::take_violations`]; the others are counted.
+const KEPT_MAX: usize = 4096;
+/// How long somebody waits for a kernel before the rings are looked at while it runs, and at most between two looks.
+const PATIENCE: Duration = Duration::from_millis(50);
+const PATIENCE_MAX: Duration = Duration::from_secs(1);
+
+/// What a thread of a kernel told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// What happened.
+    pub kind: ViolationKind,
+    /// The entry's name; empty where it is not known.
+    pub entry: String,
+    /// Where in the source, where the image tells: nvcc's `-lineinfo` does.
+    pub source: Option<(String, u32)>,
+    /// The line of the PTX; 0 where it is not known.
+    pub ptx_line: u32,
+    /// The block.
+    pub block: [u32; 3],
+    /// The thread in its block.
+    pub thread: [u32; 3],
+}
+
+/// See [`Violation`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ViolationKind {
+    /// It met a `trap` and ended.
+    Trap,
+    /// It met a breakpoint and ended.
+    Breakpoint,
+    /// An assertion failed, and it ended.
+    Assertion {
+        /// What was asserted.
+        text: String,
+        /// The source file.
+        file: String,
+        /// The line in it.
+        line: u32,
+        /// The function.
+        function: String,
+    },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { block: [bx, by, bz], thread: [tx, ty, tz], .. } = self;
+        let who = format!("block: [{bx},{by},{bz}], thread: [{tx},{ty},{tz}]");
+        let what = match &self.kind {
+            ViolationKind::Assertion { text, file, line, function } => {
+                // As NVIDIA's driver prints it.
+                return write!(f, "{file}:{line}: {function}: {who} Assertion `{text}` failed.");
+            }
+            ViolationKind::Trap => "a trap",
+            ViolationKind::Breakpoint => "a breakpoint",
+        };
+        self.place(f)?;
+        write!(f, "{who} met {what}")
+    }
+}
+
+impl Violation {
+    fn place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.source {
+            Some((file, line)) => write!(f, "{file}:{line}: ")?,
+            None if self.ptx_line > 0 => write!(f, "line {} of the PTX: ", self.ptx_line)?,
+            None => {}
+        }
+        if self.entry.is_empty() { Ok(()) } else { write!(f, "{}: ", self.entry) }
+    }
+}
+
+/// What records have for it.
+fn kind(code: u32, line: u32, text: [String; 3]) -> Option<ViolationKind> {
+    Some(match code & 0xFF {
+        1 => ViolationKind::Trap,
+        2 => ViolationKind::Breakpoint,
+        3 => {
+            let [text, file, function] = text;
+            ViolationKind::Assertion { text, file, line, function }
+        }
+        _ => return None,
+    })
+}
+
+/// The images of a session whose kernels can tell of violations.
+#[derive(Default)]
+pub(crate) struct Watch {
+    /// Whether there is one.
+    any: AtomicBool,
+    /// How often something was launched since there is one, and how much of that was looked after.
+    launches: AtomicU64,
+    seen: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    images: Vec<Weak<Data>>,
+    kept: Vec<Violation>,
+    /// Records that were not kept, or that the rings had no room for.
+    lost: u64,
+    /// What threads ended with, until somebody was told.
+    stopped: Option<Error>,
+    /// On which the rings are read while kernels run on the others.
+    stream: Option<Stream>,
+}
+
+thread_local! {
+    /// Whether this thread is looking: what it waits for meanwhile is its own.
+    static LOOKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What threads of kernels told, see [`Session::take_violations`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Violations {
+    /// As they came, image by image.
+    pub records: Vec<Violation>,
+    /// How many more there were.
+    pub lost: u64,
+}
+
+impl Watch {
+    /// Whether there is anything to look at.
+    #[inline]
+    pub(crate) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// Notes that something is about to be launched.
+    #[inline]
+    pub(crate) fn launching(&self) {
+        if self.any() {
+            self.launches.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Notes an image whose kernels can tell of violations.
+    pub(crate) fn add(&self, data: &Arc<Data>) {
+        if data.place(RING).is_some() {
+            self.state.lock().images.push(Arc::downgrade(data));
+            self.any.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl Session {
+    /// What threads of this session's kernels have told since the last call, as far as somebody has waited for them.
+    #[must_use]
+    pub fn take_violations(&self) -> Violations {
+        let mut state = self.inner.watch.state.lock();
+        Violations { records: std::mem::take(&mut state.kept), lost: std::mem::take(&mut state.lost) }
+    }
+
+    /// Whether a thread of this session's kernels ended before its time, of which nobody was told yet.
+    ///
+    /// # Errors
+    /// `trapped` or `assertionFailed`, once for all threads that did; [`Session::take_violations`] has the records.
+    pub fn check_violations(&self) -> Result<(), Error> {
+        self.look(Stream::DEFAULT)
+    }
+
+    /// Waits until it is `done`, and looks at the rings meanwhile: a kernel may wait for a thread that has ended.
+    pub(crate) fn watch_until(&self, done: impl Fn() -> bool) -> Result<(), Error> {
+        if !self.inner.watch.any() || LOOKING.get() {
+            return Ok(());
+        }
+        let mut patience = PATIENCE;
+        while !self.poll_for(Some(patience), &done)? {
+            patience = (patience * 2).min(PATIENCE_MAX);
+            if let Some(stream) = self.looking_stream() {
+                self.look_again();
+                self.look(stream)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for what a stream was given before something of it is copied by who cannot look meanwhile.
+    pub(crate) fn settle(&self, stream: Stream) -> Result<(), Error> {
+        if !self.inner.watch.any() || LOOKING.get() {
+            return Ok(());
+        }
+        self.wait(self.fence(stream))
+    }
+
+    /// Looks at the rings after kernels have passed, unless nothing was launched since the last time.
+    pub(crate) fn look(&self, stream: Stream) -> Result<(), Error> {
+        let watch = &self.inner.watch;
+        let launches = watch.launches.load(Ordering::Acquire);
+        if LOOKING.get() || launches == watch.seen.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        LOOKING.set(true);
+        let mut state = watch.state.lock();
+        state.images.retain(|image| image.strong_count() > 0);
+        let images: Vec<_> = state.images.iter().filter_map(Weak::upgrade).collect();
+        let mut read = Ok(());
+        for data in &images {
+            read = read.and(self.drain(data, stream, &mut state));
+        }
+        if read.is_ok() {
+            watch.seen.fetch_max(launches, Ordering::AcqRel);
+        }
+        let stopped = state.stopped.take();
+        drop(state);
+        LOOKING.set(false);
+        read?;
+        stopped.map_or(Ok(()), Err)
+    }
+
+    /// Has the next look read the rings whatever was launched.
+    fn look_again(&self) {
+        self.inner.watch.launches.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn looking_stream(&self) -> Option<Stream> {
+        let known = self.inner.watch.state.lock().stream;
+        let stream = known.or_else(|| self.create_stream(0).ok());
+        self.inner.watch.state.lock().stream = stream;
+        stream
+    }
+
+    /// Reads the records of one image's ring, and empties it.
+    fn drain(&self, data: &Data, stream: Stream, state: &mut State) -> Result<(), Error> {
+        let Some((at, bytes)) = data.place(RING) else { return Ok(()) };
+        let mut header = [0; HEADER_BYTES];
+        self.read(stream, &mut header, data.memory.range(at, HEADER_BYTES as u64))?;
+        let (asked, stopped) = (long(&header, 0), word(&header, 8));
+        if asked == 0 && stopped == 0 {
+            return Ok(());
+        }
+        let room = usize::try_from(bytes).unwrap_or_default().saturating_sub(HEADER_BYTES) / RECORD_BYTES;
+        let there = usize::try_from(asked).unwrap_or(usize::MAX).min(room);
+        let used = HEADER_BYTES + there * RECORD_BYTES;
+        let mut content = vec![0; used];
+        self.read(stream, &mut content, data.memory.range(at, used as u64))?;
+        self.write(stream, data.memory.range(at, used as u64), &vec![0; used])?;
+        let records = content.get(HEADER_BYTES..).unwrap_or_default().chunks_exact(RECORD_BYTES);
+        let block = Block::of(data);
+        let found: Vec<Violation> = records.filter_map(|record| block.violation(record)).collect();
+        state.lost = state.lost.saturating_add(asked.saturating_sub(found.len() as u64));
+        if stopped != 0 {
+            let error = told(stopped, &found, asked);
+            state.stopped.get_or_insert(error);
+        }
+        for violation in found {
+            if state.kept.len() < KEPT_MAX {
+                state.kept.push(violation);
+            } else {
+                state.lost = state.lost.saturating_add(1);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The error that the threads' records make.
+fn told(stopped: u32, found: &[Violation], asked: u64) -> Error {
+    let is_assertion = |violation: &&Violation| matches!(violation.kind, ViolationKind::Assertion { .. });
+    let code = if stopped & 0xFF == 3 { ErrorCode::AssertionFailed } else { ErrorCode::Trapped };
+    let of_kind = |violation: &&Violation| is_assertion(violation) == (code == ErrorCode::AssertionFailed);
+    let mut lines: Vec<String> =
+        found.iter().filter(of_kind).take(TOLD_MAX).map(ToString::to_string).collect();
+    let more = asked.saturating_sub(lines.len() as u64);
+    if lines.is_empty() {
+        lines.push("a thread of a kernel ended before its time, and its record was lost".to_owned());
+    } else if more > 0 {
+        lines.push(format!("... and {more} more"));
+    }
+    Error::new(code, lines.join("\n"))
+}
+
+/// An image's block as records tell of it.
+struct Block<'a> {
+    /// Where it lies.
+    address: u64,
+    /// What it began with, up to where the rest was zero. What it holds now kernels may have written.
+    content: &'a [u8],
+    /// Where the names begin, and how long they are.
+    names: (u64, u64),
+}
+
+impl<'a> Block<'a> {
+    fn of(data: &'a Data) -> Self {
+        let names = data.place(NAMES).unwrap_or_default();
+        Self { address: data.memory.address(), content: &data.content, names }
+    }
+
+    /// The text so far from the beginning of the block, up to its NUL.
+    fn text(&self, at: u64) -> String {
+        let from = usize::try_from(at).ok().and_then(|at| self.content.get(at..));
+        from.map(text).unwrap_or_default()
+    }
+
+    /// The text at an address; none where that is not in the block.
+    fn text_at(&self, address: u64) -> String {
+        address.checked_sub(self.address).map(|at| self.text(at)).unwrap_or_default()
+    }
+
+    /// A name by where it begins among the names.
+    fn name(&self, at: u64) -> String {
+        let (first, bytes) = self.names;
+        if (1..bytes).contains(&at) { self.text(first.saturating_add(at)) } else { String::new() }
+    }
+
+    fn violation(&self, record: &[u8]) -> Option<Violation> {
+        let line = word(record, 4);
+        let file = self.name(word(record, 8).into());
+        let entry = long(record, 40).checked_sub(self.address).and_then(|at| at.checked_sub(self.names.0));
+        let texts = [48, 56, 64].map(|at| self.text_at(long(record, at)));
+        Some(Violation {
+            kind: kind(word(record, 0), line, texts)?,
+            entry: entry.map(|at| self.name(at)).unwrap_or_default(),
+            source: (!file.is_empty()).then_some((file, line)),
+            ptx_line: word(record, 12),
+            block: [16, 20, 24].map(|at| word(record, at)),
+            thread: [28, 32, 36].map(|at| word(record, at)),
+        })
+    }
+}
+
+/// The text that begins there, up to its NUL.
+fn text(bytes: &[u8]) -> String {
+    let bytes = bytes.get(..TEXT_BYTES_MAX).unwrap_or(bytes);
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk).copied();
+    u32::from_le_bytes(bytes.unwrap_or_default())
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk).copied();
+    u64::from_le_bytes(bytes.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADDRESS: u64 = 0x2000_0000_0000;
+
+    fn block(content: &[u8]) -> Block<'_> {
+        Block { address: ADDRESS, content, names: (4, 12) }
+    }
+
+    fn record(words: [u32; 10], longs: [u64; 4]) -> Vec<u8> {
+        let words = words.iter().flat_map(|word| word.to_le_bytes());
+        words.chain(longs.iter().flat_map(|long| long.to_le_bytes())).collect()
+    }
+
+    #[test]
+    fn a_failed_assertion_reads_as_the_driver_prints_it() {
+        let content = b"i<3\0\0k\0a.cu\0..void k()\0";
+        let texts = [ADDRESS + 5, ADDRESS, ADDRESS + 7, ADDRESS + 14];
+        let told = block(content).violation(&record([3, 9, 0, 0, 1, 2, 3, 4, 5, 6], texts)).unwrap();
+        assert_eq!(
+            told.to_string(),
+            "a.cu:9: void k(): block: [1,2,3], thread: [4,5,6] Assertion `i<3` failed."
+        );
+        assert_eq!((told.entry.as_str(), told.source), ("k", None));
+    }
+
+    #[test]
+    fn a_trap_tells_its_source_or_else_its_line_of_the_ptx() {
+        let content = b"i<3\0\0k\0a.cu\0..";
+        let told = |file, line| {
+            let words = [1, line, file, 40, 0, 0, 0, 7, 0, 0];
+            block(content).violation(&record(words, [ADDRESS + 5, 0, 0, 0])).unwrap().to_string()
+        };
+        assert_eq!(told(3, 12), "a.cu:12: k: block: [0,0,0], thread: [7,0,0] met a trap");
+        assert_eq!(told(0, 12), "line 40 of the PTX: k: block: [0,0,0], thread: [7,0,0] met a trap");
+    }
+
+    #[test]
+    fn forged_records_tell_nothing_that_is_not_in_the_block() {
+        let content = b"i<3\0\0k\0a.cu\0..";
+        let far = [0, 1, ADDRESS - 1, ADDRESS + 16, ADDRESS + (1 << 40), u64::MAX];
+        for address in far {
+            for number in [0, 12, 13, 1 << 31, u32::MAX] {
+                let words = [3, number, number, number, 1, 1, 1, 1, 1, 1];
+                let told = block(content).violation(&record(words, [address; 4])).unwrap();
+                let ViolationKind::Assertion { text, file, function, .. } = &told.kind else { panic!() };
+                let all = [&told.entry, text, file, function];
+                assert!(all.iter().all(|text| text.is_empty()), "{address:#x}: {told:?}");
+                assert_eq!(told.source, None);
+            }
+        }
+        for kind in [0, 4, 200, 255] {
+            assert_eq!(block(content).violation(&record([kind; 10], [0; 4])), None);
+        }
+        for length in 0..72 {
+            block(content).violation(&vec![0xFF; length]);
+        }
+        assert_eq!(block(content).violation(&[1, 0, 0]), None);
+    }
+
+    #[test]
+    fn an_error_tells_some_records_and_counts_the_others() {
+        let content = b"i<3\0\0k\0a.cu\0..";
+        let one = block(content).violation(&record([1, 0, 0, 8, 0, 0, 0, 0, 0, 0], [0; 4])).unwrap();
+        let error = told(1, &vec![one; 100], 5000);
+        assert_eq!(error.code, ErrorCode::Trapped);
+        let lines: Vec<&str> = error.message.lines().collect();
+        assert_eq!((lines.len(), lines[TOLD_MAX]), (TOLD_MAX + 1, "... and 4968 more"));
+        let error = told(3, &[], 0);
+        assert_eq!(error.code, ErrorCode::AssertionFailed);
+        assert!(error.message.contains("lost"), "{error}");
+    }
+}

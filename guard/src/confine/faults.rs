@@ -1,0 +1,240 @@
+//! What ends a thread (`trap`, `brkpt`, a failed `assert`) becomes a record in the module's own block, and the end of
+//! that thread alone.
+//!
+//! All that this writes is PTX that a tenant might have written: what confines it comes after, and the verifier needs
+//! no rule for it. Who reads the records finds the session's own memory, and trusts it no more than that.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use crate::ast::{
+    Directive, Function, FunctionKind, Instruction, Item, Linkage, Module, Operand, Space, Span, Statement,
+    Type, Variable,
+};
+use crate::confine::prologue::declared;
+use crate::confine::runtime::nowhere;
+use crate::limits::{FAULT_NAMES_BYTES_MAX, NAME_BYTES_MAX};
+
+/// The bodies, and the ring of records.
+const TEXT: &str = include_str!("faults.ptx");
+/// The function that ends a thread.
+const STOP: &str = "__bh_stop";
+/// The handler of failed assertions, which a compiler leaves to the driver.
+const ASSERT: &str = "__assertfail";
+/// The names of entries and files, each with its NUL; nobody's name begins at 0.
+pub(super) const NAMES: &str = "__bh_names";
+
+/// What ended a thread, as records have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Trap = 1,
+    Breakpoint = 2,
+}
+
+impl Kind {
+    /// What an instruction is that ends its thread so.
+    fn of(instruction: &Instruction) -> Option<Self> {
+        let plain = instruction.modifiers.is_empty() && instruction.operands.is_empty();
+        match instruction.opcode.as_str() {
+            "trap" if plain => Some(Kind::Trap),
+            "brkpt" if plain => Some(Kind::Breakpoint),
+            _ => None,
+        }
+    }
+}
+
+/// What entries need to leave records.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    /// Functions and variables, beside those of the module.
+    pub(super) items: Vec<Item>,
+    entries: HashMap<String, i64>,
+}
+
+impl Faults {
+    /// Has an entry's flat body name itself in its records.
+    pub(super) fn name(&self, entry: &str, statements: &mut [Statement]) {
+        let Some(at) = self.entries.get(entry) else { return };
+        for statement in statements {
+            let Statement::Instruction(instruction) = statement else { continue };
+            for operand in &mut instruction.operands {
+                if matches!(operand, Operand::Symbol(name) if name == NAMES) {
+                    *operand = Operand::SymbolOffset(NAMES.to_owned(), *at);
+                }
+            }
+        }
+    }
+}
+
+/// The module with calls in place of what would end the context.
+pub(super) fn rewrite(module: &Module) -> (Cow<'_, Module>, Faults) {
+    let traps = module.items.iter().any(|item| match item {
+        Item::Function(function) => function.body.as_deref().is_some_and(any_trap),
+        Item::Variable(_) | Item::Section(_) | Item::Directive(_) => false,
+    });
+    if !traps && !module.items.iter().any(declares_assertions) {
+        return (Cow::Borrowed(module), Faults::default());
+    }
+    let mut names = Names::of(module);
+    let mut module = Cow::Borrowed(module);
+    if traps {
+        for item in &mut module.to_mut().items {
+            if let Item::Function(Function { body: Some(body), .. }) = item {
+                Pass { files: &names.files, place: (0, 0) }.block(body);
+            }
+        }
+    }
+    let assertions = module.items.iter().any(declares_assertions);
+    let mut items = vec![names.variable()];
+    items.extend(runtime(assertions));
+    (module, Faults { items, entries: names.entries })
+}
+
+/// Whether a trap stands in a body; recursion is bounded by the parser's limit on braces.
+fn any_trap(body: &[Statement]) -> bool {
+    body.iter().any(|statement| match statement {
+        Statement::Instruction(instruction) => Kind::of(instruction).is_some(),
+        Statement::Block(block, _) => any_trap(block),
+        Statement::Label(..) | Statement::Variable(_) | Statement::Directive(_) => false,
+    })
+}
+
+/// Whether the handler of failed assertions is declared as compilers declare it, and left to the driver.
+fn declares_assertions(item: &Item) -> bool {
+    let Item::Function(function) = item else { return false };
+    let types = [Type::B64, Type::B64, Type::B32, Type::B64, Type::B64];
+    let alike = |parameter: &Variable, ty: Type| {
+        let bits = match parameter.ty {
+            Type::U64 | Type::S64 => Type::B64,
+            Type::U32 | Type::S32 => Type::B32,
+            other => other,
+        };
+        bits == ty && parameter.vector == 1 && parameter.dimensions.is_empty()
+    };
+    function.name == ASSERT
+        && function.kind == FunctionKind::Device
+        && function.linkage == Linkage::Extern
+        && function.body.is_none()
+        && function.returns.is_empty()
+        && function.parameters.len() == types.len()
+        && function.parameters.iter().zip(types).all(|(parameter, ty)| alike(parameter, ty))
+}
+
+fn runtime(assertions: bool) -> impl Iterator<Item = Item> {
+    let items = crate::parse(TEXT).map(|module| module.items).unwrap_or_default();
+    items.into_iter().filter_map(move |item| match item {
+        Item::Function(function) if function.name == ASSERT && !assertions => None,
+        Item::Function(function) => Some(Item::Function(nowhere(function))),
+        Item::Variable(variable) => Some(Item::Variable(Variable { span: Span::default(), ..variable })),
+        Item::Section(_) | Item::Directive(_) => None,
+    })
+}
+
+/// The names that records tell, where each begins.
+#[derive(Debug)]
+struct Names {
+    text: Vec<u8>,
+    entries: HashMap<String, i64>,
+    /// By the number that `.loc` has for it.
+    files: HashMap<String, i64>,
+}
+
+impl Names {
+    fn of(module: &Module) -> Self {
+        let mut names = Self { text: vec![0], entries: HashMap::new(), files: HashMap::new() };
+        for item in &module.items {
+            match item {
+                Item::Function(function) if function.kind == FunctionKind::Entry => {
+                    if let Some(at) = names.add(&function.name) {
+                        names.entries.insert(function.name.clone(), at);
+                    }
+                }
+                Item::Directive(Directive { name, operands, .. }) if name == ".file" => {
+                    let file = operands.first().and_then(|operand| operand.split_once(' '));
+                    if let Some((number, path)) = file
+                        && let Some(at) = names.add(path.trim_matches('"'))
+                    {
+                        names.files.insert(number.to_owned(), at);
+                    }
+                }
+                Item::Function(_) | Item::Directive(_) | Item::Variable(_) | Item::Section(_) => {}
+            }
+        }
+        names
+    }
+
+    /// Where a name begins; none where there is no room for it.
+    fn add(&mut self, name: &str) -> Option<i64> {
+        let at = self.text.len();
+        let room = name.len() <= NAME_BYTES_MAX && at + name.len() < FAULT_NAMES_BYTES_MAX;
+        if !room || name.is_empty() {
+            return None;
+        }
+        self.text.extend(name.bytes().filter(|byte| *byte != 0));
+        self.text.push(0);
+        i64::try_from(at).ok()
+    }
+
+    fn variable(&mut self) -> Item {
+        let mut variable = declared(Space::Global, Type::B8, NAMES, None, Span::default());
+        variable.dimensions = vec![self.text.len() as u64];
+        variable.initializer = self.text.drain(..).map(|byte| Operand::Integer(i128::from(byte))).collect();
+        Item::Variable(variable)
+    }
+}
+
+/// The rewriting of one body.
+struct Pass<'a> {
+    files: &'a HashMap<String, i64>,
+    /// File and line of what is read.
+    place: (i64, i64),
+}
+
+impl Pass<'_> {
+    /// Recursion is bounded by the parser's limit on braces.
+    fn block(&mut self, body: &mut [Statement]) {
+        for statement in body {
+            match statement {
+                Statement::Directive(directive) => self.locate(directive),
+                Statement::Instruction(instruction) => {
+                    if let Some(kind) = Kind::of(instruction) {
+                        self.stop(instruction, kind);
+                    }
+                }
+                Statement::Block(block, _) => self.block(block),
+                Statement::Label(..) | Statement::Variable(_) => {}
+            }
+        }
+    }
+
+    /// What follows a `.loc` is of that place.
+    fn locate(&mut self, directive: &Directive) {
+        if directive.name != ".loc" {
+            return;
+        }
+        let mut words = directive.operands.first().map(String::as_str).unwrap_or_default().split(' ');
+        let file = words.next().and_then(|file| self.files.get(file)).copied().unwrap_or_default();
+        let line = words.next().and_then(|line| line.parse::<u32>().ok()).unwrap_or_default();
+        self.place = (file, i64::from(line));
+    }
+
+    fn stop(&self, instruction: &mut Instruction, kind: Kind) {
+        let (file, line) = self.place;
+        let text = i64::from(instruction.span.place.line);
+        let words = [kind as i64, line, file, text, 0, 0, 0];
+        let words = words.map(|word| Operand::Integer(i128::from(word)));
+        instruction.opcode = "call".to_owned();
+        instruction.operands = vec![Operand::Symbol(STOP.to_owned()), Operand::List(words.to_vec())];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ends_threads_is_ptx_of_three_functions_and_their_ring() {
+        assert_eq!(runtime(true).count(), 4);
+        assert_eq!(runtime(false).count(), 3);
+    }
+}

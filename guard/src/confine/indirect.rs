@@ -1,0 +1,169 @@
+//! Calls through pointers and branches by an index: a choice among what the text names.
+//!
+//! What is no function's number ends the thread; what is beyond a list of labels goes to the last.
+
+use crate::ast::{Directive, Instruction, Operand, Predicate, Span, Statement};
+use crate::confine::calls::Actual;
+use crate::confine::flatten::{Flat, Flattener};
+use crate::confine::pointers::Shape;
+use crate::confine::prologue::{instruction, plain, register};
+use crate::confine::scope::Meaning;
+use crate::limits::TARGETS_MAX;
+use crate::names::Class;
+use crate::report::Reason;
+
+/// Whether a directive lists what the label before it stands for.
+pub(super) fn is_list(directive: &Directive) -> bool {
+    matches!(directive.name.as_str(), ".branchtargets" | ".calltargets" | ".callprototype")
+}
+
+impl<'a> Flattener<'a> {
+    /// The list that stands at a label.
+    fn list(&mut self, name: &str) -> Option<&'a Directive> {
+        match self.scopes.resolve(name) {
+            Some(Meaning::List(index)) => self.lists.get(index).copied(),
+            Some(Meaning::Register(_) | Meaning::Label(_) | Meaning::Variable(..) | Meaning::Argument(_))
+            | None => None,
+        }
+    }
+
+    /// Inlines every function that the call may mean, each behind a comparison with its number.
+    pub(super) fn call_through_pointer(
+        &mut self,
+        call: &'a Instruction,
+        (returned, pointer, given): (&'a [Operand], &Operand, &'a [Operand]),
+        list: &str,
+        into: &mut Flat,
+    ) -> Result<(), Reason> {
+        let Some(list) = self.list(list).filter(|list| list.name != ".branchtargets") else {
+            return Err(Reason::Undeclared(list.to_owned()));
+        };
+        let span = call.span;
+        let pointer = self.operand(pointer)?;
+        match &pointer {
+            Operand::Register(name) if matches!(Class::parse(name), Some((Class::Double, _))) => {}
+            _ => return Err(Reason::Malformed("a function's address has 64 bits".to_owned())),
+        }
+        let returned = self.actuals(returned)?;
+        let given = self.actuals(given)?;
+        let shape = Shape { returned: self.sizes(&returned)?, given: self.sizes(&given)? };
+        if list.operands.len() > TARGETS_MAX {
+            return Err(Reason::Limit { what: "functions that a call may mean", most: TARGETS_MAX as u64 });
+        }
+        let named =
+            |name: &str| list.name == ".callprototype" || list.operands.iter().any(|operand| operand == name);
+        let skip = match &call.predicate {
+            None => None,
+            Some(predicate) => Some(self.skip_unless(predicate, span, into)?),
+        };
+        let end = self.scopes.fresh_label();
+        let functions = self.functions;
+        for (number, function) in functions.pointed(&shape) {
+            // Whoever is looked at costs, though it may not be meant.
+            if !self.spend(&function.name, span) {
+                break;
+            }
+            let Some(body) = function.body.as_ref().filter(|_| named(&function.name)) else { continue };
+            if self.is_open(&function.name) {
+                let name = &function.name;
+                let what = format!("recursion (`{name}` may call itself through a pointer)");
+                return Err(Reason::NotImplemented { what });
+            }
+            self.callee(&function.name)?;
+            let next = self.scopes.fresh_label();
+            let other = self.scopes.fresh(Class::Predicate);
+            let number = Operand::Integer(i128::from(*number));
+            into.statements.push(instruction(
+                "setp",
+                &["ne", "s64"],
+                vec![register(&other), pointer.clone(), number],
+                span,
+            ));
+            into.statements.push(jump(&next, Some(&other), span));
+            self.open(function, body, (returned.clone(), given.clone()), span, into)?;
+            into.statements.push(jump(&end, None, span));
+            into.statements.push(Statement::Label(next, span));
+        }
+        // Nobody's number.
+        into.statements.push(instruction("exit", &[], Vec::new(), span));
+        into.statements.push(Statement::Label(end, span));
+        into.statements.extend(skip.map(|label| Statement::Label(label, span)));
+        Ok(())
+    }
+
+    /// How many bytes each value of a call has.
+    fn sizes(&self, actuals: &[Actual]) -> Result<Vec<u64>, Reason> {
+        let size = |actual: &Actual| {
+            match actual {
+                Actual::Argument(name) => self.arguments.get(name).copied().flatten(),
+                Actual::Value(Operand::Register(name)) => match Class::parse(name) {
+                    Some((Class::Half, _)) => Some(2),
+                    Some((Class::Word, _)) => Some(4),
+                    Some((Class::Double, _)) => Some(8),
+                    Some((Class::Predicate, _)) | None => None,
+                },
+                Actual::Value(_) => None,
+            }
+            .ok_or_else(|| Reason::NotImplemented {
+                what: "a call through a pointer with something that has no size".to_owned(),
+            })
+        };
+        actuals.iter().map(size).collect()
+    }
+
+    /// Halves the labels of a list until one is left.
+    pub(super) fn branch_by_index(&mut self, branch: &'a Instruction, into: &mut Flat) -> Result<(), Reason> {
+        if let Some(modifier) = branch.modifiers.iter().skip(1).find(|modifier| *modifier != "uni") {
+            return Err(Reason::NotImplemented { what: format!("`.{modifier}` of `brx`") });
+        }
+        let [index, Operand::Symbol(name)] = branch.operands.as_slice() else {
+            return Err(Reason::Malformed("`brx.idx` takes an index and a list".to_owned()));
+        };
+        let Some(list) = self.list(name).filter(|list| list.name == ".branchtargets") else {
+            return Err(Reason::Undeclared(name.clone()));
+        };
+        let index = self.operand(index)?;
+        match &index {
+            Operand::Register(name) if matches!(Class::parse(name), Some((Class::Word, _))) => {}
+            _ => return Err(Reason::Malformed("the index of `brx.idx` has 32 bits".to_owned())),
+        }
+        let span = branch.span;
+        let skip = match &branch.predicate {
+            None => None,
+            Some(predicate) => Some(self.skip_unless(predicate, span, into)?),
+        };
+        // What is left to do, the next last: the labels from one to another, and the label that they stand at.
+        let mut left = vec![(0, list.operands.len(), None)];
+        while let Some((begin, end, at)) = left.pop() {
+            if !self.spend(name, span) {
+                return Ok(());
+            }
+            into.statements.extend(at.map(|label| Statement::Label(label, span)));
+            let middle = begin + (end - begin) / 2;
+            if middle == begin {
+                let Some(target) = list.operands.get(begin) else {
+                    return Err(Reason::Malformed("a list without labels".to_owned()));
+                };
+                let Operand::Symbol(target) = self.target(&Operand::Symbol(target.clone()))? else {
+                    continue;
+                };
+                into.statements.push(jump(&target, None, span));
+                continue;
+            }
+            let (above, upper) = (self.scopes.fresh(Class::Predicate), self.scopes.fresh_label());
+            let operands = vec![register(&above), index.clone(), Operand::Integer(middle as i128)];
+            into.statements.push(instruction("setp", &["ge", "u32"], operands, span));
+            into.statements.push(jump(&upper, Some(&above), span));
+            left.push((middle, end, Some(upper)));
+            left.push((begin, middle, None));
+        }
+        into.statements.extend(skip.map(|label| Statement::Label(label, span)));
+        Ok(())
+    }
+}
+
+fn jump(label: &str, predicate: Option<&str>, span: Span) -> Statement {
+    let mut branch = plain("bra", &[], vec![Operand::Symbol(label.to_owned())], span);
+    branch.predicate = predicate.map(|name| Predicate { register: name.to_owned(), negated: false });
+    Statement::Instruction(branch)
+}

@@ -1,0 +1,86 @@
+//! Calls through pointers, and branches by an index.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fmt::Write;
+
+use bulkhead_guard::{confine, data, parse, print, verify};
+
+const HEADER: &str = ".version 8.0\n.target sm_75\n.address_size 64\n";
+
+#[test]
+fn a_functions_number_stands_in_data_wherever_its_address_did() {
+    let text = format!(
+        "{HEADER}.func unused()\n{{\nret;\n}}\n.func one()\n{{\nret;\n}}\n.func two()\n{{\nret;\n}}\n\
+         .global .align 8 .u64 table[3] = {{two, 0, one}};\n\
+         .global .align 1 .b8 bytes[4] = {{7, 0xff(two), 0xff00(two), 9}};\n\
+         .global .align 8 .u64 single = generic(one);\n\
+         .visible .entry k(.param .u64 p)\n{{\n.reg .b64 %d<3>;\nld.param.u64 %d1, [p];\nmov.u64 %d2, table;\n\
+         mov.u64 %d2, bytes;\nld.global.u64 %d2, [single];\nret;\n}}\n"
+    );
+    let module = parse(&text).unwrap();
+    confine(&module).unwrap();
+    let data = data(&module);
+    assert_eq!(data.relocations, []);
+    let mut expected = Vec::new();
+    for word in [32_u64, 0, 16] {
+        expected.extend(word.to_le_bytes());
+    }
+    expected.extend([7, 32, 0, 9, 0, 0, 0, 0, 16]);
+    assert_eq!(data.initial, expected);
+}
+
+/// So many functions of one shape, and an entry that calls through a pointer so often.
+fn many(functions: usize, calls: usize, list: &str) -> String {
+    let mut text = HEADER.to_owned();
+    let mut names = Vec::new();
+    for index in 0..functions {
+        write!(text, ".func f{index}()\n{{\nmembar.gl;\nret;\n}}\n").unwrap();
+        names.push(format!("f{index}"));
+    }
+    let names = names.join(", ");
+    writeln!(text, ".global .align 8 .u64 table[{functions}] = {{{names}}};").unwrap();
+    write!(text, ".visible .entry k(.param .u64 p)\n{{\n.reg .b64 %d<3>;\nld.global.u64 %d1, [table];\n")
+        .unwrap();
+    for index in 0..calls {
+        writeln!(text, "shape{index}: {};\ncall %d1, shape{index};", list.replace('*', &names)).unwrap();
+    }
+    text + "ret;\n}\n"
+}
+
+#[test]
+fn every_function_that_a_call_may_mean_is_in_it() {
+    let text =
+        print(&parse(&many(40, 2, ".callprototype _ ()")).and_then(|module| confine(&module)).unwrap());
+    let verified = verify(&text).unwrap();
+    // In the entry and in its fast version.
+    assert_eq!(verified.text().matches("membar.gl").count(), 2 * 80);
+}
+
+#[test]
+fn calls_through_pointers_do_not_grow_without_limit() {
+    for (functions, calls, list, why) in [
+        (1000, 1000, ".callprototype _ ()", "functions that are more than"),
+        // What is listed and not meant costs too.
+        (1000, 200, ".calltargets f0", "functions that are more than"),
+        (1025, 1, ".calltargets *", "functions that a call may mean"),
+    ] {
+        let found = parse(&many(functions, calls, list)).and_then(|module| confine(&module)).unwrap_err();
+        assert!(found.findings.iter().any(|finding| finding.reason.to_string().contains(why)), "{found}");
+    }
+}
+
+#[test]
+fn branches_by_an_index_do_not_grow_without_limit() {
+    let labels: Vec<String> = (0..2000).map(|index| format!("l{index}")).collect();
+    let mut text =
+        format!("{HEADER}.visible .entry k(.param .u32 n)\n{{\n.reg .b32 %r<2>;\nld.param.u32 %r1, [n];\n");
+    writeln!(text, "list: .branchtargets {};", labels.join(", ")).unwrap();
+    let branch = "brx.idx %r1, list;\n";
+    let end = format!("{}:\nret;\n}}\n", labels.join(":\n"));
+    let confined = |branches: usize| {
+        parse(&format!("{text}{}{end}", branch.repeat(branches))).and_then(|module| confine(&module))
+    };
+    verify(&print(&confined(1).unwrap())).unwrap();
+    let found = confined(100).unwrap_err();
+    assert!(found.to_string().contains("more than"), "{found}");
+}
