@@ -97,7 +97,9 @@
 //! # Module-scope variables
 //! There is no `.global` variable in a confined text. [`confine`] lays those of the tenant out in one block
 //! ([`data()`]), whose address every entry takes as its last visible parameter, and writes sums of that and a number
-//! for their names. To [`verify`] it is a parameter like any other. `.const` variables lie in the block too, where the
+//! for their names. To [`verify`] it is a parameter like any other. Where a module asks the driver's registers where its
+//! grid waits (`%envreg1`, `%envreg2`), that address comes in one more parameter behind it, 0 unless all blocks are there
+//! together. `.const` variables lie in the block too, where the
 //! host can write them; those stay in the constant bank that a compiler's own library brings, where a module has no other.
 //!
 //! # The flag
