@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bulkhead_schema::{DataVariable, Error, ErrorCode, Handle, ModuleData, bulkhead_capnp as rpc};
+use bulkhead_schema::{DataVariable, Error, ErrorCode, Handle, ModuleData, bulkhead_capnp as rpc, limits};
 
 use crate::{Buffer, DeviceRange, Heap, Pattern, Session, Stream, connection::broken};
 
@@ -13,6 +13,11 @@ pub struct Image {
     pub(crate) entries: Arc<[Entry]>,
     pub(crate) data: Option<Arc<Data>>,
 }
+
+/// The variable at which grids wait, and how much of it each stream has.
+const GRID: &str = "__bh_grid";
+const GRID_STRIDE_BYTES: u64 = 64;
+const GRID_BYTES: u64 = GRID_STRIDE_BYTES * limits::STREAMS_MAX as u64;
 
 /// Memory of the session's in which an image's module-scope variables lie.
 pub(crate) struct Data {
@@ -135,6 +140,9 @@ pub struct Entry {
     pub parameter_bytes: usize,
     /// Where in the block the address of the image's variables goes, and that address; it is none of the parameters.
     pub data: Option<(u32, u64)>,
+    /// Where in the block the address goes at which a grid's blocks wait for one another, and where the first stream's
+    /// lies; none of the parameters either. It is 0 where they may not wait.
+    pub grid: Option<(u32, u64)>,
     /// Most threads a block may have.
     pub threads_max: u32,
     /// Static shared memory in bytes.
@@ -160,23 +168,49 @@ pub struct Parameter {
     pub bytes: u32,
 }
 
+#[inline]
+fn place(offset: u32, address: u64, block: &mut [u8]) {
+    if let Some(place) = block.get_mut(offset as usize..).and_then(|rest| rest.get_mut(..8)) {
+        place.copy_from_slice(&address.to_ne_bytes());
+    }
+}
+
 impl Entry {
-    /// Takes the address of the image's variables off its parameters: launches fill it in.
-    pub(crate) fn with_data(mut self, address: u64) -> Result<Self, Error> {
+    /// Takes the addresses that launches fill in off its parameters.
+    pub(crate) fn with_data(mut self, data: &Data) -> Result<Self, Error> {
+        let address = data.memory.address();
+        let grid =
+            data.variables.iter().find(|variable| variable.name == GRID && variable.bytes == GRID_BYTES);
+        if let Some(grid) = grid {
+            self.grid = Some((self.take_address()?, address + grid.at));
+        }
+        self.data = Some((self.take_address()?, address));
+        Ok(self)
+    }
+
+    fn take_address(&mut self) -> Result<u32, Error> {
         let last = self.parameters.pop().filter(|last| last.bytes == 8);
         let last = last.ok_or_else(|| {
             Error::new(ErrorCode::Protocol, format!("{} takes no address of its variables", self.name))
         })?;
-        self.data = Some((last.offset, address));
-        Ok(self)
+        Ok(last.offset)
+    }
+
+    /// Writes where the blocks of a grid wait for one another into a parameter block: each stream has a place of its own,
+    /// since its grids come one after the other.
+    #[inline]
+    pub(crate) fn place_grid(&self, stream: Stream, block: &mut [u8]) {
+        let Some((offset, first)) = self.grid else { return };
+        place(offset, first + u64::from(stream.0) * GRID_STRIDE_BYTES, block);
     }
 
     /// Writes the address of the image's variables into a parameter block.
     #[inline]
     pub fn place_data(&self, block: &mut [u8]) {
         let Some((offset, address)) = self.data else { return };
-        if let Some(place) = block.get_mut(offset as usize..).and_then(|rest| rest.get_mut(..8)) {
-            place.copy_from_slice(&address.to_ne_bytes());
+        place(offset, address, block);
+        if let Some((offset, _)) = self.grid {
+            place(offset, 0, block);
         }
     }
 
@@ -192,6 +226,7 @@ impl Entry {
                 .collect(),
             parameter_bytes: entry.get_parameter_bytes() as usize,
             data: None,
+            grid: None,
             threads_max: entry.get_threads_max(),
             shared_bytes: entry.get_shared_bytes(),
             local_bytes: entry.get_local_bytes(),

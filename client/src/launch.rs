@@ -1,6 +1,9 @@
 //! Launches and their parameters.
 
-use crate::{Buffer, Entry, Error, ErrorCode};
+use bulkhead_ring::{Blocks, LaunchShape};
+use bulkhead_schema::{Handle, limits};
+
+use crate::{Buffer, Entry, Error, ErrorCode, Fence, Session, Stream, session::name};
 
 /// Grid, block and dynamic shared memory of a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +21,95 @@ impl Launch {
     #[must_use]
     pub fn linear(threads: u32, block: u32) -> Self {
         Self { grid: [threads.div_ceil(block.max(1)).max(1), 1, 1], block: [block, 1, 1], shared_bytes: 0 }
+    }
+}
+
+impl Session {
+    /// Launches an entry.
+    ///
+    /// # Errors
+    /// Where the parameters do not fit the entry, or the session is over. What the device has against the launch
+    /// shows at the next [`Session::wait`].
+    pub fn launch(
+        &self,
+        stream: Stream,
+        entry: &Entry,
+        launch: &Launch,
+        parameters: &Parameters,
+    ) -> Result<Fence, Error> {
+        parameters.check(entry)?;
+        self.launch_with(stream, entry.handle, launch, entry.parameter_bytes, |block| {
+            parameters.place(entry, block);
+        })
+    }
+
+    /// Launches an entry whose parameter block of `bytes` bytes `fill` writes in place: for callers that pack
+    /// parameters themselves.
+    ///
+    /// # Errors
+    /// Where the session is over.
+    #[inline]
+    pub fn launch_with(
+        &self,
+        stream: Stream,
+        entry: Handle,
+        launch: &Launch,
+        bytes: usize,
+        mut fill: impl FnMut(&mut [u8]),
+    ) -> Result<Fence, Error> {
+        self.launch_blocks(stream, entry, (launch, Blocks::Apart), bytes, &mut fill)
+    }
+
+    /// Launches an entry whose blocks wait for one another: all of them are there at once. Where they do not fit on the
+    /// device, that is told by the next call that waits.
+    ///
+    /// # Errors
+    /// As [`Session::launch`].
+    pub fn launch_together(
+        &self,
+        stream: Stream,
+        entry: &Entry,
+        launch: &Launch,
+        parameters: &Parameters,
+    ) -> Result<Fence, Error> {
+        parameters.check(entry)?;
+        self.launch_together_with(stream, entry, launch, |block| parameters.place(entry, block))
+    }
+
+    /// As [`Session::launch_together`], for callers that pack parameters themselves.
+    ///
+    /// # Errors
+    /// Where the session is over.
+    pub fn launch_together_with(
+        &self,
+        stream: Stream,
+        entry: &Entry,
+        launch: &Launch,
+        mut fill: impl FnMut(&mut [u8]),
+    ) -> Result<Fence, Error> {
+        let blocks = (launch, Blocks::Together);
+        self.launch_blocks(stream, entry.handle, blocks, entry.parameter_bytes, &mut |block| {
+            fill(block);
+            entry.place_grid(stream, block);
+        })
+    }
+
+    #[inline]
+    fn launch_blocks(
+        &self,
+        stream: Stream,
+        entry: Handle,
+        (launch, blocks): (&Launch, Blocks),
+        bytes: usize,
+        fill: &mut impl FnMut(&mut [u8]),
+    ) -> Result<Fence, Error> {
+        if bytes > limits::PARAMETER_BYTES_MAX {
+            return Err(Error::new(ErrorCode::LimitReached, "too many parameters"));
+        }
+        let shape = LaunchShape { grid: launch.grid, block: launch.block, shared_bytes: launch.shared_bytes };
+        let (entry, shape) = (name(entry), (shape, blocks));
+        self.inner.watch.launching();
+        self.push_with(stream.0, |producer| producer.push_blocks(stream.0, entry, shape, bytes, &mut *fill))
     }
 }
 

@@ -12,14 +12,14 @@ use std::{
 };
 
 use bulkhead_ring::{
-    Bind, CompletionReader, Copy, Ended, Full, LaunchShape, Pattern, Producer, Record,
+    Bind, CompletionReader, Copy, Ended, Full, Pattern, Producer, Record,
     memory::{Completion, Ring, Window, create_sealed_copy},
 };
 use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, bulkhead_capnp as rpc, limits};
 use parking_lot::Mutex;
 
 use crate::{
-    DeviceRange, Entry, Event, Fence, HostSpan, Image, Launch, Parameters, Stream, SturdyToken, Terms,
+    DeviceRange, Entry, Event, Fence, HostSpan, Image, Stream, SturdyToken, Terms,
     connection::{Capability, Opened, Remote, answer, broken, default_socket},
     descriptors,
     faults::Watch,
@@ -322,8 +322,8 @@ impl Session {
         })?;
         let held = Arc::new(image::Held { session: self.clone(), key });
         let data = self.place_data(data)?;
-        let entries = match data.as_ref().map(|data| data.memory.address()) {
-            Some(address) => entries.into_iter().map(|entry| entry.with_data(address)).collect(),
+        let entries = match &data {
+            Some(data) => entries.into_iter().map(|entry| entry.with_data(data)).collect(),
             None => Ok(entries.into()),
         };
         Ok(Image { held, entries: entries?, data })
@@ -460,47 +460,6 @@ impl Session {
     }
 
     // ---- work ----
-
-    /// Launches an entry.
-    ///
-    /// # Errors
-    /// Where the parameters do not fit the entry, or the session is over. What the device has against the launch
-    /// shows at the next [`Session::wait`].
-    pub fn launch(
-        &self,
-        stream: Stream,
-        entry: &Entry,
-        launch: &Launch,
-        parameters: &Parameters,
-    ) -> Result<Fence, Error> {
-        parameters.check(entry)?;
-        self.launch_with(stream, entry.handle, launch, entry.parameter_bytes, |block| {
-            parameters.place(entry, block);
-        })
-    }
-
-    /// Launches an entry whose parameter block of `bytes` bytes `fill` writes in place: for callers that pack
-    /// parameters themselves.
-    ///
-    /// # Errors
-    /// Where the session is over.
-    #[inline]
-    pub fn launch_with(
-        &self,
-        stream: Stream,
-        entry: Handle,
-        launch: &Launch,
-        bytes: usize,
-        mut fill: impl FnMut(&mut [u8]),
-    ) -> Result<Fence, Error> {
-        if bytes > limits::PARAMETER_BYTES_MAX {
-            return Err(Error::new(ErrorCode::LimitReached, "too many parameters"));
-        }
-        let shape = LaunchShape { grid: launch.grid, block: launch.block, shared_bytes: launch.shared_bytes };
-        let entry = name(entry);
-        self.inner.watch.launching();
-        self.push_with(stream.0, |producer| producer.push_launch(stream.0, entry, shape, bytes, &mut fill))
-    }
 
     /// Copies host memory to the device.
     ///
@@ -699,7 +658,7 @@ impl Session {
     }
 
     #[inline]
-    fn push_with(
+    pub(crate) fn push_with(
         &self,
         stream: u32,
         mut push: impl FnMut(&mut Producer) -> Result<u64, Full>,
@@ -760,7 +719,7 @@ async fn device(kernel: &rpc::bulkhead::Client, index: u32) -> Result<Device, Er
     Device::read(device.ok_or_else(|| Error::new(ErrorCode::NotFound, format!("no device {index}")))?)
 }
 
-fn name(handle: Handle) -> Bind {
+pub(crate) fn name(handle: Handle) -> Bind {
     Bind { slot: handle.slot, generation: handle.generation }
 }
 

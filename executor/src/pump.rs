@@ -395,6 +395,9 @@ mod tests {
         fn launch(&self, _: StreamId, _: EntryId, _: &Launch<'_>) -> Answer {
             no()
         }
+        fn launch_together(&self, _: StreamId, _: EntryId, _: &Launch<'_>) -> Answer {
+            no()
+        }
         fn copy_to_device(&self, _: StreamId, _: DeviceAddress, _: HostRange) -> Answer {
             no()
         }

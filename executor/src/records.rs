@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use bulkhead_gpu::{EventId, FillPattern, Gpu, Launch};
 use bulkhead_guard::limits::UNLOOKED_COST_MAX;
-use bulkhead_ring::{Pattern, Record};
+use bulkhead_ring::{Blocks, Pattern, Record};
 use bulkhead_schema::{ErrorCode, limits};
 
 use crate::{
@@ -161,7 +161,7 @@ fn carry_out(
             for (to, word) in entry.block[..entry.visible_bytes].chunks_mut(8).zip(parameters) {
                 to.copy_from_slice(&word.to_ne_bytes()[..to.len()]);
             }
-            let shape = launch.shape;
+            let (shape, together) = (launch.shape, launch.blocks);
             let launch = Launch {
                 grid: shape.grid,
                 block: shape.block,
@@ -171,7 +171,10 @@ fn carry_out(
             let streams = &mut state.streams;
             let (version, unlooked) =
                 entry.version(blocks, launch.block, launch.shared_bytes, |work| streams.have_room(work));
-            gpu.launch(stream, version, &launch)?;
+            match together {
+                Blocks::Apart => gpu.launch(stream, version, &launch)?,
+                Blocks::Together => gpu.launch_together(stream, version, &launch)?,
+            }
             streams.works(record.stream(), unlooked);
             let name = Arc::clone(&entry.name);
             state.busy.launches(name, blocks, unlooked.max(work_of(UNLOOKED_COST_MAX, blocks, shape.block)));

@@ -105,7 +105,9 @@
 //! # Module-scope variables
 //! There is no `.global` variable in a confined text. [`confine`] lays those of the tenant out in one block
 //! ([`data()`]), whose address every entry takes as its last visible parameter, and writes sums of that and a number
-//! for their names. To [`verify`] it is a parameter like any other. `.const` variables lie in the block too, where the
+//! for their names. To [`verify`] it is a parameter like any other. Where a module asks the driver's registers where its
+//! grid waits (`%envreg1`, `%envreg2`), that address comes in one more parameter behind it, 0 unless all blocks are there
+//! together. `.const` variables lie in the block too, where the
 //! host can write them; those stay in the constant bank that a compiler's own library brings, where a module has no other.
 //!
 //! # The flag
@@ -170,7 +172,7 @@
 //!   lane has no thread (a block that does not fill its last warp), or its thread has ended or never wrote the
 //!   register, that can be a word of another session's. Nothing in PTX names the lanes that take part *and* costs
 //!   less than the shuffle: the register that ptxas chooses cannot be zeroed from here.
-//! - `bar.warp.sync`, `shfl.sync`, `vote.sync`, `match.sync` and `redux.sync` with lanes that wait elsewhere wait for
+//! - `bar.warp.sync`, `shfl.sync`, `vote.sync`, `match.sync`, `redux.sync` and `elect.sync` with lanes that wait elsewhere wait for
 //!   ever: what looks at no flag is ended by ending the executor.
 //! - Managed variables, recursion, textures and `wgmma` are
 //!   refused; the message names the isolated domain.

@@ -7,9 +7,13 @@ use crate::context::current;
 use crate::device::Launch;
 use crate::driver::driver;
 use crate::function::{self, Function};
+use crate::occupancy;
 use crate::query::Limits;
 use crate::report;
 use crate::status::{Answer, Status};
+
+/// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`.
+const COOPERATIVE: u32 = 2;
 
 /// Where a launch's parameters come from.
 enum Source<'a> {
@@ -69,11 +73,18 @@ fn check(function: &Function, limits: &Limits, launch: &Launch) -> Answer {
     Ok(())
 }
 
+/// Whether a launch's blocks may wait for one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Blocks {
+    Apart,
+    Together,
+}
+
 #[inline]
 fn launch_one(
     null: NullStream,
     handle: u64,
-    launch: &Launch,
+    (launch, blocks): (&Launch, Blocks),
     stream: u64,
     parameters: &Parameters,
     extra: &Extra,
@@ -83,6 +94,9 @@ fn launch_one(
     let function = function::find(driver, handle)?;
     let target = driver.streams.target(null, stream)?;
     check(function, &driver.limits, launch)?;
+    if blocks == Blocks::Together && !occupancy::fits_at_once(driver.device(), function, launch) {
+        return Err(Status::COOPERATIVE_LAUNCH_TOO_LARGE);
+    }
     let source = if !parameters.is_null() {
         if !extra.is_null() {
             return Err(Status::INVALID_VALUE);
@@ -101,7 +115,11 @@ fn launch_one(
     driver.streams.submit(&driver.session, target, |stream| {
         let bytes = function.parameter_bytes;
         let write = |block: &mut [u8]| source.pack(function, block);
-        match driver.session.launch_with(stream, function.handle, launch, bytes, write) {
+        let launched = match blocks {
+            Blocks::Apart => driver.session.launch_with(stream, function.handle, launch, bytes, write),
+            Blocks::Together => driver.session.launch_together_with(stream, &function.entry, launch, write),
+        };
+        match launched {
             Ok(_) => Ok(()),
             Err(error) => Err(Status::of(&error)),
         }
@@ -124,7 +142,27 @@ pub(crate) fn launch(
     extra: Extra,
 ) -> Answer {
     let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-    launch_one(null, function, &Launch { grid, block, shared_bytes }, stream, &parameters, &extra)
+    let launch = Launch { grid, block, shared_bytes };
+    launch_one(null, function, (&launch, Blocks::Apart), stream, &parameters, &extra)
+}
+
+#[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
+pub(crate) fn launch_cooperative(
+    null: NullStream,
+    function: u64,
+    grid_x: u32,
+    grid_y: u32,
+    grid_z: u32,
+    block_x: u32,
+    block_y: u32,
+    block_z: u32,
+    shared_bytes: u32,
+    stream: u64,
+    parameters: Parameters,
+) -> Answer {
+    let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+    let launch = Launch { grid, block, shared_bytes };
+    launch_one(null, function, (&launch, Blocks::Together), stream, &parameters, &Extra::none())
 }
 
 pub(crate) fn launch_with(
@@ -135,14 +173,18 @@ pub(crate) fn launch_with(
     extra: Extra,
 ) -> Answer {
     let config = config.0;
+    let mut blocks = Blocks::Apart;
     for attribute in config.attributes()? {
+        if attribute.id == COOPERATIVE && attribute.value[0] != 0 {
+            blocks = Blocks::Together;
+        }
         if let Err(why) = allowed(&attribute) {
             report::refused("cuLaunchKernelEx", why);
             return Err(Status::NOT_SUPPORTED);
         }
     }
     let launch = Launch { grid: config.grid, block: config.block, shared_bytes: config.shared_bytes };
-    launch_one(null, function, &launch, config.stream, &parameters, &extra)
+    launch_one(null, function, (&launch, blocks), config.stream, &parameters, &extra)
 }
 
 /// Whether a launch with this attribute does what it should without it.
@@ -150,9 +192,7 @@ fn allowed(attribute: &LaunchAttribute) -> Result<(), &'static str> {
     let [first, second, third, ..] = attribute.value;
     match attribute.id {
         // Cache and scheduling hints, memory domains, and leave to start early, which a launch need not take.
-        0 | 1 | 3 | 5 | 6 | 8 | 9 | 10 | 14 | 16 => Ok(()),
-        2 if first == 0 => Ok(()),
-        2 => Err("cooperative launches are not there; split the kernel where it synchronizes the grid"),
+        0 | 1 | COOPERATIVE | 3 | 5 | 6 | 8 | 9 | 10 | 14 | 16 => Ok(()),
         4 | 11 if [first, second, third].iter().all(|size| *size <= 1) => Ok(()),
         4 | 11 => Err("thread block clusters are not there; run it in an isolated session"),
         13 if first == 0 => Ok(()),

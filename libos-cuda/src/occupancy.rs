@@ -2,7 +2,7 @@
 
 use crate::abi::{Out, SharedBytesOf};
 use crate::attributes as number;
-use crate::device::Device;
+use crate::device::{Device, Launch};
 use crate::driver::driver;
 use crate::function::{self, Function};
 use crate::status::{Answer, Status};
@@ -68,6 +68,15 @@ impl Multiprocessor {
         let shared_fit = self.shared_bytes.checked_div(block_shared).unwrap_or(u64::from(fit));
         fit.min(u32::try_from(shared_fit).unwrap_or(u32::MAX))
     }
+}
+
+/// Whether all blocks of a launch are on the device at once, if nobody else has any.
+pub(crate) fn fits_at_once(device: &Device, function: &Function, launch: &Launch) -> bool {
+    let multiprocessor = Multiprocessor::of(device);
+    let threads = launch.block.iter().fold(1_u32, |threads, side| threads.saturating_mul(*side));
+    let blocks = launch.grid.iter().fold(1_u64, |blocks, side| blocks.saturating_mul((*side).into()));
+    let fit = multiprocessor.fit(function, threads, launch.shared_bytes.into());
+    blocks <= u64::from(fit) * u64::from(multiprocessor.count)
 }
 
 fn of_function(handle: u64) -> Result<(Multiprocessor, &'static Function), Status> {

@@ -1,6 +1,6 @@
 //! Calls that are understood and not served, each with what to do instead.
 
-use crate::abi::{Host, IpcHandle, NullStream, Out, Parameters};
+use crate::abi::{Host, IpcHandle, Out};
 use crate::context::driver_and_current;
 use crate::report;
 use crate::status::{Answer, Status};
@@ -52,25 +52,5 @@ pub(crate) fn surface(_to: Out<u64>, _resource: u64) -> Answer {
     refuse(
         "cuSurfObjectCreate",
         "a guarded session has no surfaces: use the memory directly, or run it in an isolated session",
-    )
-}
-
-#[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
-pub(crate) fn cooperative(
-    _null: NullStream,
-    _function: u64,
-    _grid_x: u32,
-    _grid_y: u32,
-    _grid_z: u32,
-    _block_x: u32,
-    _block_y: u32,
-    _block_z: u32,
-    _shared_bytes: u32,
-    _stream: u64,
-    _parameters: Parameters,
-) -> Answer {
-    refuse(
-        "cuLaunchCooperativeKernel",
-        "grid-wide synchronization is not there; split the kernel where it synchronizes the grid",
     )
 }

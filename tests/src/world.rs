@@ -65,7 +65,7 @@ impl Code {
 }
 
 /// Whether a pointer keeps a term: the part of the window that it has to point into, and its alignment.
-fn keeps(term: &PointerTerm, values: [u64; 4]) -> bool {
+fn keeps(term: &PointerTerm, values: [u64; 5]) -> bool {
     let half = |start: u64| start + WINDOW..start + SLOT / 2 - WINDOW;
     let value = values.get(term.parameter).copied().filter(|_| term.offset == 0);
     value.is_some_and(|value| {
@@ -172,13 +172,13 @@ impl World {
     /// # Errors
     /// Where it was not launched.
     pub fn attack(&self, attack: &Attack, code: &Code, at: u64) -> Result<Outcome, Error> {
-        let outcome = self.launch(attack, code, &code.entry, [BASE + WINDOW, at, MARK, DATA])?;
+        let outcome = self.launch(attack, code, &code.entry, [BASE + WINDOW, at, MARK, DATA, DATA])?;
         if outcome != Outcome::Nothing {
             return Ok(outcome);
         }
         let Some((fast, terms)) = &code.fast else { return Ok(outcome) };
         for own in OWN {
-            let values = [own, at, MARK, DATA];
+            let values = [own, at, MARK, DATA, DATA];
             if terms.iter().all(|term| keeps(term, values)) {
                 let outcome = self.launch(attack, code, fast, values)?;
                 if outcome != Outcome::Nothing {
@@ -194,7 +194,7 @@ impl World {
         attack: &Attack,
         code: &Code,
         entry: &EntryInfo,
-        values: [u64; 4],
+        values: [u64; 5],
     ) -> Result<Outcome, Error> {
         let [blocks, threads, shared_bytes] = attack.launch;
         for (at, byte) in (DATA..).zip(attack.variables()).filter(|(_, byte)| *byte != 0) {
@@ -235,8 +235,9 @@ fn take(entries: &mut Vec<EntryInfo>, name: &str) -> Result<EntryInfo, Error> {
     Ok(entries.swap_remove(index))
 }
 
-/// The parameters, the address of module-scope variables where there are any, and behind them what the guard has appended.
-fn block(entry: &EntryInfo, values: [u64; 4]) -> Vec<u8> {
+/// The parameters, the addresses of module-scope variables and of where a grid waits where there are any, and behind them
+/// what the guard has appended.
+fn block(entry: &EntryInfo, values: [u64; 5]) -> Vec<u8> {
     let given = entry.parameters.len().saturating_sub(HIDDEN_PARAMETERS.len()).clamp(3, values.len());
     let high = |address: u64| address >> 32;
     let hidden = HIDDEN_PARAMETERS.iter().map(|name| match *name {

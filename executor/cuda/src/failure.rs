@@ -23,7 +23,7 @@ fn blame(code: Code) -> Blame {
     match code.0 {
         4 | 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 810 | 911 | 999 => Blame::Lost,
         2 => Blame::Memory,
-        701 => Blame::LaunchResources,
+        701 | 720 => Blame::LaunchResources,
         200 | 209 | 218 | 221..=223 | 300 => Blame::Image,
         3 | 34 | 46 | 100 | 101 | 802..=804 => Blame::Missing,
         _ => Blame::Call,
@@ -63,6 +63,7 @@ mod tests {
         }
         assert_eq!(of(2), Error::OutOfMemory);
         assert!(matches!(of(701), Error::LaunchResources(_)));
+        assert!(matches!(of(720), Error::LaunchResources(_)), "a grid that does not fit at once");
         assert!(matches!(of(218), Error::Image(_)));
         assert!(matches!(of(100), Error::Missing(_)));
     }

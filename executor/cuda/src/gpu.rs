@@ -107,6 +107,15 @@ impl Cuda {
     }
 }
 
+/// The driver reads as much as the entry has parameters, whatever size it is told.
+fn fits(launch: &Launch<'_>, bytes: usize) -> Result<(), Error> {
+    let given = launch.parameters.len();
+    if given == bytes {
+        return Ok(());
+    }
+    Err(Error::Refused(format!("the entry takes {bytes} bytes of parameters, not {given}")))
+}
+
 impl Gpu for Cuda {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -378,16 +387,18 @@ impl Gpu for Cuda {
         self.alive()?;
         let entry = pin(&self.entries, entry.0, "entry")?;
         let stream = self.stream(stream)?;
-        // The driver reads as much as the entry has parameters, whatever size it is told.
-        if launch.parameters.len() != entry.note() as usize {
-            return Err(Error::Refused(format!(
-                "the entry takes {} bytes of parameters, not {}",
-                entry.note(),
-                launch.parameters.len()
-            )));
-        }
+        fits(launch, entry.note() as usize)?;
         let function = Function::from_bits(entry.handle());
         self.settle("cuLaunchKernel", self.driver.launch(stream_of(&stream), function, launch))
+    }
+
+    fn launch_together(&self, stream: StreamId, entry: EntryId, launch: &Launch<'_>) -> Result<(), Error> {
+        self.alive()?;
+        let entry = pin(&self.entries, entry.0, "entry")?;
+        let stream = self.stream(stream)?;
+        fits(launch, entry.note() as usize)?;
+        let function = Function::from_bits(entry.handle());
+        self.settle("cuLaunchKernelEx", self.driver.launch_together(stream_of(&stream), function, launch))
     }
 
     fn copy_to_device(&self, stream: StreamId, to: DeviceAddress, from: HostRange) -> Result<(), Error> {

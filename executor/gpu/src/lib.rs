@@ -136,6 +136,10 @@ pub trait Gpu: Send + Sync {
     /// [`EntryInfo::parameters`] says, hidden parameters included.
     fn launch(&self, stream: StreamId, entry: EntryId, launch: &Launch<'_>) -> Result<(), Error>;
 
+    /// As [`Gpu::launch`], with all blocks there at once, so that they may wait for one another. Refused where they do
+    /// not fit on the device; where others' do for now, it starts once they are done.
+    fn launch_together(&self, stream: StreamId, entry: EntryId, launch: &Launch<'_>) -> Result<(), Error>;
+
     /// Copies registered host memory to the device.
     fn copy_to_device(&self, stream: StreamId, to: DeviceAddress, from: HostRange) -> Result<(), Error>;
 

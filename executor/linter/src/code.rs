@@ -162,6 +162,7 @@ const OTHERS: &[(u16, &str, Class)] = &[
     (0x589, "SHFL", Class::Plain),
     (0x5ab, "CGAERRBAR", Class::Plain),
     (0x805, "CS2R", Class::Plain),
+    (0x82f, "ELECT", Class::Plain),
     (0x83b, "LDSM", Class::SharedLoad),
     (0x844, "STSM", Class::SharedStore),
     (0x918, "NOP", Class::Padding),

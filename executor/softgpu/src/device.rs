@@ -72,7 +72,7 @@ const ATTRIBUTES: &[(u32, i32)] = &[
     (89, 0),                          // CONCURRENT_MANAGED_ACCESS
     (90, 1),                          // COMPUTE_PREEMPTION_SUPPORTED
     (91, 0),                          // CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
-    (95, 0),                          // COOPERATIVE_LAUNCH
+    (95, 1),                          // COOPERATIVE_LAUNCH
     (96, 0),                          // COOPERATIVE_MULTI_DEVICE_LAUNCH
     (97, SHARED_BYTES_MAX as i32),    // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
     (98, 0),                          // CAN_FLUSH_REMOTE_WRITES

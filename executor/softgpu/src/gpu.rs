@@ -200,6 +200,65 @@ fn entry_info(id: EntryId, program: &Program, constants: &ConstantBank, ptx_vers
     }
 }
 
+/// Device attributes of what fits on a multiprocessor, by `CUdevice_attribute` number.
+const MULTIPROCESSOR_THREADS: u32 = 39;
+const MULTIPROCESSOR_SHARED_BYTES: u32 = 81;
+const MULTIPROCESSOR_BLOCKS: u32 = 106;
+const RESERVED_SHARED_BYTES: u32 = 111;
+
+impl SoftGpu {
+    /// Launches a grid, whose blocks may wait for one another if they come `together`.
+    fn launch_blocks(
+        &self,
+        stream: StreamId,
+        entry: EntryId,
+        launch: &Launch<'_>,
+        together: bool,
+    ) -> Result<(), Error> {
+        self.health.check()?;
+        let entry = self.entry(entry)?;
+        check_launch(&entry, launch)?;
+        if together {
+            self.check_together(&entry, launch)?;
+        }
+        let number = self.launches.fetch_add(1, Ordering::Relaxed);
+        if self.options.lost_after_launches.is_some_and(|most| number >= most) {
+            self.health.lose(Error::Lost { reason: "a failure asked for by the test".to_owned(), code: 719 });
+            return self.health.check();
+        }
+        let grid = Grid {
+            program: Arc::clone(&entry.program),
+            constants: Arc::clone(&entry.constants),
+            blocks: launch.grid,
+            threads: launch.block,
+            dynamic_shared: launch.shared_bytes,
+            parameters: launch.parameters.to_vec(),
+            together,
+            number,
+            multiprocessors: self.multiprocessors(),
+            epoch: self.epoch,
+        };
+        self.push(stream, Work::Launch(Arc::new(grid)))
+    }
+
+    /// All blocks fit on the device at once, as its attributes have it.
+    fn check_together(&self, entry: &Entry, launch: &Launch<'_>) -> Result<(), Error> {
+        let value =
+            |number: u32| self.info.attribute(number).map_or(0, |value| i64::from(value).unsigned_abs());
+        let threads: u64 = launch.block.iter().map(|side| u64::from(*side)).product();
+        let shared = u64::from(entry.program.shared_bytes) + u64::from(launch.shared_bytes);
+        let by_threads = value(MULTIPROCESSOR_THREADS) / threads.next_multiple_of(32);
+        let by_shared = value(MULTIPROCESSOR_SHARED_BYTES) / (shared + value(RESERVED_SHARED_BYTES));
+        let fit =
+            by_threads.min(by_shared).min(value(MULTIPROCESSOR_BLOCKS)) * u64::from(self.multiprocessors());
+        let blocks = launch.grid.iter().fold(1_u64, |blocks, side| blocks.saturating_mul((*side).into()));
+        if blocks > fit {
+            return Err(Error::LaunchResources(format!("{blocks} blocks at once, there is room for {fit}")));
+        }
+        Ok(())
+    }
+}
+
 impl Gpu for SoftGpu {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -412,26 +471,11 @@ impl Gpu for SoftGpu {
     }
 
     fn launch(&self, stream: StreamId, entry: EntryId, launch: &Launch<'_>) -> Result<(), Error> {
-        self.health.check()?;
-        let entry = self.entry(entry)?;
-        check_launch(&entry, launch)?;
-        let number = self.launches.fetch_add(1, Ordering::Relaxed);
-        if self.options.lost_after_launches.is_some_and(|most| number >= most) {
-            self.health.lose(Error::Lost { reason: "a failure asked for by the test".to_owned(), code: 719 });
-            return self.health.check();
-        }
-        let grid = Grid {
-            program: Arc::clone(&entry.program),
-            constants: Arc::clone(&entry.constants),
-            blocks: launch.grid,
-            threads: launch.block,
-            dynamic_shared: launch.shared_bytes,
-            parameters: launch.parameters.to_vec(),
-            number,
-            multiprocessors: self.multiprocessors(),
-            epoch: self.epoch,
-        };
-        self.push(stream, Work::Launch(Arc::new(grid)))
+        self.launch_blocks(stream, entry, launch, false)
+    }
+
+    fn launch_together(&self, stream: StreamId, entry: EntryId, launch: &Launch<'_>) -> Result<(), Error> {
+        self.launch_blocks(stream, entry, launch, true)
     }
 
     fn copy_to_device(&self, stream: StreamId, to: DeviceAddress, from: HostRange) -> Result<(), Error> {

@@ -47,6 +47,9 @@ impl Job {
     }
 
     fn resident_max(&self) -> usize {
+        if self.grid.together {
+            return usize::MAX;
+        }
         let warps = u64::from(self.grid.block_threads().div_ceil(32));
         let block = warps * self.grid.program.warp_bytes() + u64::from(self.grid.shared_bytes());
         let fits = RESIDENT_BYTES_MAX / block.max(1);

@@ -5,29 +5,33 @@
 
 use crate::ast::{Address, AddressBase, Instruction, Operand, Space, Span, Statement, Type, Variable};
 use crate::confine::prologue::{declared, instruction, register};
+use crate::confine::runtime;
 use crate::confine::scope::Scopes;
 use crate::confine::symbols::Symbols;
 use crate::names::Class;
 use crate::report::{Reason, Report};
 
-/// What the parameter is called where nothing else is.
-const PARAMETER: &str = "module_data";
+/// What the parameter is called that the block's address comes in, where nothing else is called so.
+pub(super) const BLOCK: &str = "module_data";
+/// The same of the one that says where the grid waits.
+pub(super) const GRID: &str = "grid_data";
 
-/// The parameter that the block's address comes in; its name is none that `is_taken`.
-pub(super) fn parameter(is_taken: impl Fn(&str) -> bool, span: Span) -> Variable {
-    let mut name = PARAMETER.to_owned();
+/// A parameter for an address; its name is none that `is_taken`.
+pub(super) fn parameter(wanted: &str, is_taken: &impl Fn(&str) -> bool, span: Span) -> Variable {
+    let mut name = wanted.to_owned();
     let mut number = 1;
     while is_taken(&name) {
-        name = format!("{PARAMETER}${number}");
+        name = format!("{wanted}${number}");
         number += 1;
     }
     declared(Space::Parameter, Type::U64, &name, None, span)
 }
 
-/// Replaces the names of variables in the block in a flat body.
+/// Replaces the names of variables in the block in a flat body, and that of the place at which the grid waits, by what
+/// comes in parameters.
 pub(super) fn replace(
     statements: Vec<Statement>,
-    parameter: &Variable,
+    parameters: &[Variable],
     symbols: &Symbols,
     scopes: &mut Scopes,
     report: &mut Report,
@@ -43,14 +47,27 @@ pub(super) fn replace(
     if !statements.iter().any(is_named) {
         return statements;
     }
-    let base = scopes.fresh(Class::Double);
-    let from = Address { base: AddressBase::Symbol(parameter.name.clone()), offset: 0 };
-    let load = vec![register(&base), Operand::Address(from)];
-    let mut replaced = vec![instruction("ld", &["param", "u64"], load, parameter.span)];
+    let waits = |statement: &Statement| matches!(statement, Statement::Instruction(found) if found.operands.iter().any(is_grid));
+    let needed = if statements.iter().any(waits) { 2 } else { 1 };
+    let mut replaced = Vec::with_capacity(statements.len());
+    let mut bases = Vec::new();
+    for parameter in parameters.iter().take(needed) {
+        let base = scopes.fresh(Class::Double);
+        let from = Address { base: AddressBase::Symbol(parameter.name.clone()), offset: 0 };
+        let load = vec![register(&base), Operand::Address(from)];
+        replaced.push(instruction("ld", &["param", "u64"], load, parameter.span));
+        bases.push(base);
+    }
+    let Some((base, grid)) = bases.split_first() else { return statements };
     for statement in statements {
         match statement {
             Statement::Instruction(mut found) => {
-                let done = in_instruction(&mut found, &base, symbols, scopes, &mut replaced);
+                if let Some(grid) = grid.first() {
+                    found.operands.iter_mut().filter(|operand| is_grid(operand)).for_each(|operand| {
+                        *operand = register(grid);
+                    });
+                }
+                let done = in_instruction(&mut found, base, symbols, scopes, &mut replaced);
                 if let Err(reason) = done {
                     report.add(found.span, reason);
                 }
@@ -60,6 +77,10 @@ pub(super) fn replace(
         }
     }
     replaced
+}
+
+fn is_grid(operand: &Operand) -> bool {
+    matches!(operand, Operand::Symbol(name) if name == runtime::GRID)
 }
 
 /// What an operand names in the block: where that begins, and how far beyond it is meant.

@@ -12,7 +12,7 @@ use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
 use crate::confine::versions::{Proven, Versions};
 use crate::confine::{
-    access, arguments, assign, copies, data, generic, locals, poll, prologue, roots, strides, warps,
+    access, arguments, assign, copies, data, generic, locals, poll, prologue, roots, runtime, strides, warps,
 };
 use crate::facts::{Proof, SharedKey};
 use crate::limits::{NAME_BYTES_MAX, PARAMETER_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX};
@@ -61,14 +61,18 @@ pub(super) fn confine<'a>(
             || functions.contains(name)
             || variables.iter().any(|(variable, _)| variable.name == name)
     };
-    let data = symbols.have_data().then(|| data::parameter(taken, function.span));
-    let parameters = parameters(function, data.as_ref(), symbols, report);
+    let mut ours = Vec::new();
+    if symbols.have_data() {
+        ours.push(data::parameter(data::BLOCK, &taken, function.span));
+        if symbols.contains(runtime::GRID) {
+            ours.push(data::parameter(data::GRID, &taken, function.span));
+        }
+    }
+    let parameters = parameters(function, &ours, symbols, report);
     let mut readable = by_name.clone();
     let mut statements = arguments::lower(flat.statements, &mut scopes, report);
-    if let Some(parameter) = &data {
-        readable.insert(&parameter.name, parameter);
-        statements = data::replace(statements, parameter, symbols, &mut scopes, report);
-    }
+    readable.extend(ours.iter().map(|parameter| (parameter.name.as_str(), parameter)));
+    statements = data::replace(statements, &ours, symbols, &mut scopes, report);
     let roots = roots::find(&statements, symbols, report);
     let mut statements = generic::resolve(statements, &mut scopes, report);
     strides::fold(&mut statements);
@@ -191,7 +195,7 @@ fn ends(statements: &[Statement]) -> bool {
 
 fn parameters(
     function: &Function,
-    data: Option<&Variable>,
+    ours: &[Variable],
     symbols: &Symbols,
     report: &mut Report,
 ) -> Vec<Variable> {
@@ -210,7 +214,7 @@ fn parameters(
         // that makes it true.
         parameters.push(Variable { pointer: None, ..parameter.clone() });
     }
-    if let Some(parameter) = data {
+    for parameter in ours {
         bytes = bytes.saturating_add(parameter_bytes(parameter).unwrap_or(u64::MAX));
         parameters.push(parameter.clone());
     }

@@ -8,11 +8,13 @@ use crate::ast::{
 use crate::confine::calls::{Budget, Call, Functions};
 use crate::confine::indirect::is_list;
 use crate::confine::pointers;
+use crate::confine::prologue::{self, instruction as plain_instruction, register};
+use crate::confine::runtime;
 use crate::confine::scope::{Meaning, Scopes};
 use crate::confine::symbols::Symbols;
 use crate::confine::variables::{Owner, Variables};
 use crate::limits::CALL_NESTING_MAX;
-use crate::names;
+use crate::names::{self, Class};
 use crate::report::{Reason, Report};
 use crate::table::{self, Treatment};
 use crate::{access, operands};
@@ -116,6 +118,9 @@ impl<'a> Flattener<'a> {
         if instruction.opcode == "brx" && instruction.modifiers.first().is_some_and(|word| word == "idx") {
             return self.branch_by_index(instruction, into);
         }
+        if let Some(half) = runtime::where_to_wait(instruction) {
+            return self.where_to_wait(instruction, half, into);
+        }
         let instruction = match self.argument_access(instruction)? {
             Some(access) => Some(access),
             None => self.instruction(instruction)?,
@@ -126,6 +131,34 @@ impl<'a> Flattener<'a> {
             }
             into.statements.push(Statement::Instruction(instruction));
         }
+        Ok(())
+    }
+
+    /// Where a grid waits comes in a parameter of ours instead of the driver's registers.
+    fn where_to_wait(
+        &mut self,
+        instruction: &Instruction,
+        half: runtime::Half,
+        into: &mut Flat,
+    ) -> Result<(), Reason> {
+        let word = instruction.modifiers.as_slice() == ["u32"] || instruction.modifiers.as_slice() == ["b32"];
+        let Some(Operand::Register(name)) = instruction.operands.first().filter(|_| word) else {
+            return Err(Reason::Malformed("such a use of a register of the driver's".to_owned()));
+        };
+        let name = self.register(name)?;
+        let span = instruction.span;
+        let address = self.scopes.fresh(Class::Double);
+        let halves = [Class::Word; 2].map(|class| register(&self.scopes.fresh(class)));
+        let wanted = halves[usize::from(half == runtime::Half::High)].clone();
+        let place = Operand::Symbol(runtime::GRID.to_owned());
+        into.statements.push(plain_instruction("mov", &["u64"], vec![register(&address), place], span));
+        let split = vec![Operand::Vector(halves.to_vec()), register(&address)];
+        into.statements.push(plain_instruction("mov", &["b64"], split, span));
+        let mut moved = prologue::plain("mov", &["u32"], vec![register(&name), wanted], span);
+        if let Some(Predicate { register, negated }) = &instruction.predicate {
+            moved.predicate = Some(Predicate { register: self.register(register)?, negated: *negated });
+        }
+        into.statements.push(Statement::Instruction(moved));
         Ok(())
     }
 

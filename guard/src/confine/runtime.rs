@@ -2,7 +2,11 @@
 
 use std::collections::HashSet;
 
-use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Span, Statement, Type, Variable};
+use crate::ast::{
+    Function, FunctionKind, Instruction, Item, Linkage, Module, Operand, Space, Span, Statement, Type,
+    Variable,
+};
+use crate::confine::prologue::declared;
 
 /// The bodies, and the variables that they use.
 const TEXTS: [&str; 2] = [include_str!("runtime.ptx"), include_str!("heap.ptx")];
@@ -10,15 +14,62 @@ const TEXTS: [&str; 2] = [include_str!("runtime.ptx"), include_str!("heap.ptx")]
 /// What each function needs besides itself.
 const NEEDS: [(&str, &str); 3] = [("vprintf", "__bh_printf"), ("malloc", "__bh_heap"), ("free", "__bh_heap")];
 
+/// Where grids wait whose blocks are there together: a place for each stream, so that grids of several wait apart.
+pub(super) const GRID: &str = "__bh_grid";
+const GRID_BYTES: u64 = 64 * 64;
+
 /// The functions that a module declares and does not define, with their variables; none where it needs none.
 pub(super) fn needed(module: &Module) -> Vec<Item> {
-    let declared: HashSet<&str> = module.items.iter().filter_map(undefined).collect();
-    if !NEEDS.iter().any(|(function, _)| declared.contains(function)) {
+    let mut items = undefined_by(module);
+    let asks = module.items.iter().any(|item| match item {
+        Item::Function(function) => asks_where_to_wait(function.body.as_deref().unwrap_or_default()),
+        Item::Variable(_) | Item::Section(_) | Item::Directive(_) => false,
+    });
+    if asks {
+        let mut grid = declared(Space::Global, Type::B8, GRID, None, Span::default());
+        grid.dimensions = vec![GRID_BYTES];
+        grid.align = Some(64);
+        items.push(Item::Variable(grid));
+    }
+    items
+}
+
+/// Whether a body asks the driver where its grid waits. Recursion is bounded by the parser's limit on braces.
+fn asks_where_to_wait(body: &[Statement]) -> bool {
+    body.iter().any(|statement| match statement {
+        Statement::Instruction(instruction) => where_to_wait(instruction).is_some(),
+        Statement::Block(block, _) => asks_where_to_wait(block),
+        Statement::Label(..) | Statement::Variable(_) | Statement::Directive(_) => false,
+    })
+}
+
+/// Half of the address at which a grid waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Half {
+    Low,
+    High,
+}
+
+/// Which half of that address an instruction asks for: compilers take it from two registers of the driver's.
+pub(super) fn where_to_wait(instruction: &Instruction) -> Option<Half> {
+    if instruction.opcode != "mov" {
+        return None;
+    }
+    match instruction.operands.get(1) {
+        Some(Operand::Register(name)) if name == "%envreg1" => Some(Half::High),
+        Some(Operand::Register(name)) if name == "%envreg2" => Some(Half::Low),
+        _ => None,
+    }
+}
+
+fn undefined_by(module: &Module) -> Vec<Item> {
+    let undefined: HashSet<&str> = module.items.iter().filter_map(undefined_name).collect();
+    if !NEEDS.iter().any(|(function, _)| undefined.contains(function)) {
         return Vec::new();
     }
     let wanted = |name: &str| {
         NEEDS.iter().any(|(function, variable)| {
-            declared.contains(function) && (name == *function || name == *variable)
+            undefined.contains(function) && (name == *function || name == *variable)
         })
     };
     let texts = TEXTS.iter().filter_map(|text| crate::parse(text).ok());
@@ -33,7 +84,7 @@ pub(super) fn needed(module: &Module) -> Vec<Item> {
 }
 
 /// The name of a function that is declared as the runtime's is, and has no body.
-fn undefined(item: &Item) -> Option<&str> {
+fn undefined_name(item: &Item) -> Option<&str> {
     let Item::Function(function) = item else { return None };
     let of = |variables: &[Variable], types: &[Type]| {
         variables.len() == types.len()

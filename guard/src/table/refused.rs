@@ -131,7 +131,6 @@ pub(super) const ROWS: &[Row] = &[
         0,
         &[object(0, Writes, "generic global", Width::Bytes(128), 128)],
     ),
-    missing("elect", "`elect`", 1, &[]),
     missing("fence.mbarrier_init", "clusters (`fence.mbarrier_init`)", 0, &[]),
     missing(
         "fence.proxy",

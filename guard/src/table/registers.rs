@@ -56,6 +56,7 @@ pub(super) const ROWS: &[Row] = &[
     pure("div", 3, &[INT, FLOAT, ROUND, "approx full"]),
     pure("dp2a", 4, &["lo hi u32 s32"]),
     pure("dp4a", 4, &["u32 s32"]),
+    row("elect", Treatment::Pure, (1, 2, 2), &["sync"]),
     pure("ex2", 2, &["approx ftz f32 f16 f16x2 bf16 bf16x2"]),
     row("exit", Treatment::Pure, (0, 0, 0), &[]),
     row("fence", Treatment::Pure, (0, 0, 0), &["sc acq_rel acquire release cta gpu sys"]),

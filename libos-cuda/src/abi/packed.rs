@@ -43,6 +43,11 @@ impl Extra {
     const BUFFER_SIZE: usize = 2;
     const OPTIONS_MAX: usize = 16;
 
+    /// As if the caller gave none.
+    pub(crate) fn none() -> Self {
+        Self(std::ptr::null_mut())
+    }
+
     /// Whether the caller gave any.
     pub(crate) fn is_null(&self) -> bool {
         self.0.is_null()

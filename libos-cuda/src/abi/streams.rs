@@ -4,7 +4,7 @@ use super::{
     Argument, Callback, Extra, Function, HostFunction, In, LaunchConfig, NullStream, Out, OutMaybe,
     Parameters, Row, StreamCallback, exports,
 };
-use crate::{event, host_work, launch, refused, stream};
+use crate::{event, host_work, launch, stream};
 
 exports! {
     plain {
@@ -69,6 +69,6 @@ exports! {
             (config: In<LaunchConfig>, function: u64, parameters: Parameters, extra: Extra) => launch::launch_with;
         cuLaunchCooperativeKernel "cuLaunchCooperativeKernel" 9000, cuLaunchCooperativeKernel_ptsz 9000
             (function: u64, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
-             shared_bytes: u32, stream: u64, parameters: Parameters) => refused::cooperative;
+             shared_bytes: u32, stream: u64, parameters: Parameters) => launch::launch_cooperative;
     }
 }

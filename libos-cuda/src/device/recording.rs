@@ -7,6 +7,8 @@
     reason = "a test double: not every build uses all of it, and its sizes are small"
 )]
 
+#[cfg(test)]
+mod asked;
 mod kernels;
 
 use std::path::PathBuf;
@@ -652,6 +654,16 @@ impl Session {
         )
     }
 
+    pub(crate) fn launch_together_with(
+        &self,
+        stream: Stream,
+        entry: &Entry,
+        launch: &Launch,
+        write: impl FnMut(&mut [u8]),
+    ) -> Result<Fence, Error> {
+        self.launch_with(stream, entry.handle, launch, entry.parameter_bytes, write)
+    }
+
     pub(crate) fn copy_to_device(
         &self,
         stream: Stream,
@@ -749,30 +761,6 @@ impl Session {
 
     pub(crate) fn status(&self) -> Result<(), Error> {
         Ok(())
-    }
-}
-
-#[cfg(test)]
-impl Session {
-    /// What it was asked since the last time.
-    pub(crate) fn take_asked(&self) -> Vec<Asked> {
-        std::mem::take(&mut self.state.lock().asked)
-    }
-
-    /// Another session exports that much.
-    pub(crate) fn export_elsewhere(&self, token: SturdyToken, bytes: u64) {
-        self.state.lock().elsewhere.push((token, bytes));
-    }
-
-    /// From here on, nothing that `stream` is asked gets done.
-    pub(crate) fn hold(&self, stream: Stream) {
-        let mut state = self.state.lock();
-        state.held[stream.0 as usize] = Some(state.positions[stream.0 as usize]);
-    }
-
-    /// Undoes [`Session::hold`].
-    pub(crate) fn release(&self, stream: Stream) {
-        self.state.lock().held[stream.0 as usize] = None;
     }
 }
 

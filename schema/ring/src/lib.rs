@@ -37,7 +37,7 @@ pub mod memory;
 pub use completion::{CompletionReader, CompletionWriter, Refusal};
 pub use consumer::{Consumer, Park, Waker};
 pub use producer::{Full, Producer};
-pub use record::{Bind, Copy, Launch, LaunchShape, ParameterPlace, Pattern, Record};
+pub use record::{Bind, Blocks, Copy, Launch, LaunchShape, ParameterPlace, Pattern, Record};
 
 /// Why the other side of a ring is not believed any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

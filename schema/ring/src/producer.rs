@@ -7,7 +7,7 @@ use crate::{
     layout::{ARENA_WORDS, RECORDS},
     memory::Ring,
     mutant::Mutant,
-    record::{Bind, INLINE_BYTES, INLINE_WORD, Launch, LaunchShape, ParameterPlace, Record, Words},
+    record::{Bind, Blocks, INLINE_BYTES, INLINE_WORD, Launch, LaunchShape, ParameterPlace, Record, Words},
     sync::{Ordering, store_load},
 };
 
@@ -78,11 +78,26 @@ impl Producer {
         bytes: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<u64, Full> {
+        self.push_blocks(stream, entry, (shape, Blocks::Apart), bytes, fill)
+    }
+
+    /// As [`Producer::push_launch`], where blocks may wait for one another.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn push_blocks(
+        &mut self,
+        stream: u32,
+        entry: Bind,
+        (shape, blocks): (LaunchShape, Blocks),
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<u64, Full> {
         self.reserve()?;
         let parameter_bytes = u32::try_from(bytes).map_err(|_| Full)?;
         let launch = |parameters| Record::Launch {
             stream,
-            launch: Launch { entry, shape, parameter_bytes, parameters },
+            launch: Launch { entry, shape, blocks, parameter_bytes, parameters },
         };
         if bytes <= INLINE_BYTES {
             let mut block = [0; INLINE_BYTES];

@@ -47,6 +47,15 @@ pub struct LaunchShape {
     pub shared_bytes: u32,
 }
 
+/// Whether blocks of a launch may wait for one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blocks {
+    /// Each ends whatever becomes of the others.
+    Apart,
+    /// All of them are there at once: the launch is refused where they do not fit.
+    Together,
+}
+
 /// Where a launch's parameter bytes lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParameterPlace {
@@ -63,6 +72,8 @@ pub struct Launch {
     pub entry: Bind,
     /// Its shape.
     pub shape: LaunchShape,
+    /// What its blocks expect of one another.
+    pub blocks: Blocks,
     /// Length of the parameter block in bytes.
     pub parameter_bytes: u32,
     /// Where it lies.
@@ -135,6 +146,9 @@ pub enum Record {
     DestroyStream { stream: u32 },
 }
 
+/// Beside the length of a launch's parameters: its blocks are there together.
+const TOGETHER: u32 = 1 << 30;
+
 fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
@@ -193,7 +207,11 @@ impl Record {
                         1 << 31
                     }
                 };
-                words[5] = pair(shared_bytes, launch.parameter_bytes | place);
+                let blocks = match launch.blocks {
+                    Blocks::Apart => 0,
+                    Blocks::Together => TOGETHER,
+                };
+                words[5] = pair(shared_bytes, launch.parameter_bytes | place | blocks);
                 LAUNCH
             }
             Self::CopyToDevice { copy, .. } => copy.encode(&mut words, COPY_TO_DEVICE),
@@ -251,7 +269,8 @@ impl Record {
         let record = match low(words[0]) {
             LAUNCH => {
                 let word = high(words[5]);
-                let parameter_bytes = word & !(1 << 31);
+                let parameter_bytes = word & !(1 << 31 | TOGETHER);
+                let blocks = if word & TOGETHER == 0 { Blocks::Apart } else { Blocks::Together };
                 let parameters = if word >> 31 == 0 {
                     if parameter_bytes as usize > INLINE_BYTES {
                         return Err(field("parameter length"));
@@ -272,7 +291,7 @@ impl Record {
                 };
                 Self::Launch {
                     stream,
-                    launch: Launch { entry: bind(words[1]), shape, parameter_bytes, parameters },
+                    launch: Launch { entry: bind(words[1]), shape, blocks, parameter_bytes, parameters },
                 }
             }
             COPY_TO_DEVICE => Self::CopyToDevice { stream, copy: Copy::decode(words) },
@@ -341,10 +360,13 @@ mod tests {
         let (to, from) = (Bind { slot: 3, generation: u32::MAX }, Bind { slot: u32::MAX, generation: 1 });
         let copy = Copy { to, to_offset: u64::MAX, from, from_offset: 7, bytes: 1 << 40 };
         let shape = LaunchShape { grid: [1, u32::MAX, 3], block: [4, 5, 6], shared_bytes: 227 << 10 };
-        let launch = Launch { entry: to, shape, parameter_bytes: 80, parameters: ParameterPlace::Inline };
+        let (blocks, parameters) = (Blocks::Apart, ParameterPlace::Inline);
+        let launch = Launch { entry: to, shape, blocks, parameter_bytes: 80, parameters };
+        let together = Launch { blocks: Blocks::Together, ..launch };
         let long = Launch { parameter_bytes: 32_764, parameters: ParameterPlace::Arena(9), ..launch };
         vec![
             Record::Launch { stream: 0, launch },
+            Record::Launch { stream: 5, launch: together },
             Record::Launch { stream: 63, launch: long },
             Record::CopyToDevice { stream: 1, copy },
             Record::CopyToHost { stream: 2, copy },

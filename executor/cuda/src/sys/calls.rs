@@ -6,8 +6,9 @@ use std::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 
 use bulkhead_gpu::{Access, DeviceAddress, FillPattern, HostAddress, Launch};
 use cudarc::driver::sys::{
-    CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType, CUmemLocation, CUmemLocationType, CUuuid,
+    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUmemAccess_flags,
+    CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1,
+    CUmemAllocationType, CUmemLocation, CUmemLocationType, CUuuid,
 };
 
 use super::{Code, Context, Driver, Event, Function, Module, Physical, Stream};
@@ -393,6 +394,46 @@ impl Driver {
                 null_mut(),
                 extra.as_mut_ptr(),
             )
+        })
+    }
+
+    /// All blocks are there at once, or the driver refuses (720).
+    pub(crate) fn launch_together(
+        &self,
+        stream: Stream,
+        function: Function,
+        launch: &Launch<'_>,
+    ) -> Result<(), Code> {
+        let mut bytes = launch.parameters.len();
+        let mut extra: [*mut c_void; 5] = [
+            with_exposed_provenance_mut(LAUNCH_PARAM_BUFFER_POINTER),
+            launch.parameters.as_ptr().cast_mut().cast(),
+            with_exposed_provenance_mut(LAUNCH_PARAM_BUFFER_SIZE),
+            (&raw mut bytes).cast(),
+            with_exposed_provenance_mut(LAUNCH_PARAM_END),
+        ];
+        let mut together = CUlaunchAttribute {
+            id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
+            pad: [0; 4],
+            value: CUlaunchAttributeValue { cooperative: 1 },
+        };
+        let [grid_x, grid_y, grid_z] = launch.grid;
+        let [block_x, block_y, block_z] = launch.block;
+        let config = CUlaunchConfig {
+            gridDimX: grid_x,
+            gridDimY: grid_y,
+            gridDimZ: grid_z,
+            blockDimX: block_x,
+            blockDimY: block_y,
+            blockDimZ: block_z,
+            sharedMemBytes: launch.shared_bytes,
+            hStream: stream.pointer(),
+            attrs: &raw mut together,
+            numAttrs: 1,
+        };
+        // SAFETY: as `launch`; the configuration names one attribute, and both live until the driver returns.
+        Code::check(unsafe {
+            (self.launch_with)(&raw const config, function.pointer(), null_mut(), extra.as_mut_ptr())
         })
     }
 

@@ -17,6 +17,9 @@ pub(crate) const BARRIERS: usize = 16;
 /// How long a block runs before its host thread looks around.
 const SLICE: Duration = Duration::from_millis(10);
 
+/// The same where blocks wait for one another.
+const SLICE_TOGETHER: Duration = Duration::from_micros(100);
+
 /// One of a block's barriers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Barrier {
@@ -93,6 +96,7 @@ impl Block {
     /// Runs for a while. A fault comes with its place in words.
     pub(crate) fn run(&mut self, core: &mut Core) -> Result<Progress, (Fault, String)> {
         let started = Instant::now();
+        let slice = if self.grid.together { SLICE_TOGETHER } else { SLICE };
         loop {
             let mut progress = false;
             let mut finished = true;
@@ -111,7 +115,7 @@ impl Block {
             if !progress {
                 return Err(self.deadlock());
             }
-            if started.elapsed() > SLICE {
+            if started.elapsed() > slice {
                 return Ok(Progress::Going);
             }
         }

@@ -34,6 +34,8 @@ pub(crate) struct Grid {
     pub(crate) dynamic_shared: u32,
     /// Parameter block.
     pub(crate) parameters: Vec<u8>,
+    /// Whether blocks may wait for one another: then all of them are in work at once.
+    pub(crate) together: bool,
     /// For `%gridid`.
     pub(crate) number: u64,
     /// For `%nsmid`.
