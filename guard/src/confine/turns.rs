@@ -5,7 +5,7 @@
 //! test against a bound, that bound is cut short instead, which costs nothing in the turns themselves. Any
 //! other branch back polls each time.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::facts::Facts;
@@ -81,8 +81,15 @@ pub(super) fn find<'a>(
             found.polling.push(index);
         }
     }
+    // Where something goes back, the way around its poll ends at a label.
+    let goes_back = |index: &usize| {
+        let target = statements.get(*index).and_then(target);
+        target.and_then(|target| loops.get(target)).is_some_and(|found| found.from < *index)
+    };
+    let backs: BTreeSet<usize> = (0..statements.len()).filter(goes_back).collect();
     for found in loops.values_mut() {
         if let How::Counts(_) = found.how
+            && backs.range(found.from..found.to).next().is_none()
             && found.polling.is_empty()
             && found.backs == 1
             && !found.labels

@@ -171,7 +171,8 @@ fn straight(statements: &[Statement]) -> HashMap<usize, usize> {
                     Some((label, name)) if name == target && instruction.predicate.is_some() => {
                         loops.insert(label, index);
                     }
-                    _ => {}
+                    // The way around the poll of another loop ends at a label.
+                    _ => last = None,
                 }
             }
             Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => {}
