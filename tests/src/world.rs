@@ -10,7 +10,7 @@ use std::sync::{
 use bulkhead_gpu::{
     Access, DeviceAddress, EntryInfo, Error, FillPattern, Gpu, HostAddress, HostRange, Launch, StreamId,
 };
-use bulkhead_guard::{HIDDEN_PARAMETERS, PointerTerm, Verified};
+use bulkhead_guard::{FastVersion, HIDDEN_PARAMETERS, PointerTerm, SharedTerm, Verified};
 use bulkhead_softgpu::{Options, SoftGpu};
 
 use crate::attacks::Attack;
@@ -52,8 +52,8 @@ pub struct Code {
     entry: EntryInfo,
     /// Of a guarded entry: how much dynamic shared memory it has to be given.
     shared_min: u32,
-    /// Its fast version, and for which pointers it may run.
-    fast: Option<(EntryInfo, Vec<PointerTerm>)>,
+    /// Its fast version, and what every launch of it gives.
+    fast: Option<(EntryInfo, FastVersion)>,
 }
 
 impl Code {
@@ -62,6 +62,14 @@ impl Code {
     pub fn is_fast(&self) -> bool {
         self.fast.is_some()
     }
+}
+
+/// Whether the shared memory of an attack's launch keeps a term.
+fn holds(term: &SharedTerm, attack: &Attack, code: &Code) -> bool {
+    let [_, threads, shared_bytes] = attack.launch;
+    let [x, _, _] = term.by;
+    let given = u64::from(shared_bytes.max(code.shared_min));
+    x * u64::from(threads.saturating_sub(1)) + term.constant <= term.at_most.unwrap_or(given)
 }
 
 /// Whether a pointer keeps a term: the part of the window that it has to point into, and its alignment.
@@ -156,7 +164,7 @@ impl World {
         let known = verified.entries().iter().find(|entry| entry.name == "attack");
         let known = known.ok_or_else(|| Error::Image("the verifier saw no entry `attack`".to_owned()))?;
         let fast = match &known.fast {
-            Some(fast) => Some((take(&mut entries, &fast.name)?, fast.pointers.clone())),
+            Some(fast) => Some((take(&mut entries, &fast.name)?, fast.clone())),
             None => None,
         };
         Ok(Code { entry: take(&mut entries, "attack")?, shared_min: known.dynamic_shared_min, fast })
@@ -179,7 +187,8 @@ impl World {
         let Some((fast, terms)) = &code.fast else { return Ok(outcome) };
         for own in OWN {
             let values = [own, at, MARK, DATA, DATA];
-            if terms.iter().all(|term| keeps(term, values)) {
+            let room = terms.shared.iter().all(|term| holds(term, attack, code));
+            if room && terms.pointers.iter().all(|term| keeps(term, values)) {
                 let outcome = self.launch(attack, code, fast, values)?;
                 if outcome != Outcome::Nothing {
                     return Ok(outcome);

@@ -33,11 +33,15 @@ fn scan(instructions: &[u128]) -> Result<Counts, Refusal> {
 
 #[test]
 fn gathered_threads_go_on_behind_what_they_were_gathered_for() {
-    assert_eq!(scan(&[GATHER, SHUFFLE, GATHERED]).map(|counts| counts.instructions), Ok(5));
-    // Two places further in words, outside of the entry, before it, without an end, and an end without a beginning.
-    let elsewhere = [GATHER + (2 << 16), GATHER ^ (1 << 40), GATHER | 1 << 81, GATHER ^ (0x10 << 16)];
-    for gather in elsewhere {
-        assert!(scan(&[gather, SHUFFLE, GATHERED]).is_err(), "{gather:#x}");
+    // The whole warp, as in the program `cooperative`, whose place this one was five instructions ahead of.
+    let all: u128 = (0x020f_ea00_03c0_0000_0000_0000_0014_7948 & !(0xff << 16)) | 0x08 << 16;
+    for gather in [GATHER, all] {
+        assert_eq!(scan(&[gather, SHUFFLE, GATHERED]).map(|counts| counts.instructions), Ok(5));
+        // Two places further in words, outside of the entry, before it, without an end, and an end without a beginning.
+        let elsewhere = [gather + (2 << 16), gather ^ (1 << 40), gather | 1 << 81, gather ^ (0x10 << 16)];
+        for gather in elsewhere {
+            assert!(scan(&[gather, SHUFFLE, GATHERED]).is_err(), "{gather:#x}");
+        }
     }
     for code in [&[GATHER, SHUFFLE, SHUFFLE][..], &[SHUFFLE, GATHERED], &[GATHER, GATHERED, SHUFFLE]] {
         assert!(scan(code).is_err(), "{code:x?}");
