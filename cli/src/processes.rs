@@ -67,6 +67,9 @@ pub(crate) struct CompilerArguments {
     /// 90 for sm_90.
     #[arg(long)]
     architecture: u32,
+    /// The code tells of accesses that go astray.
+    #[arg(long)]
+    check: bool,
     /// The image's descriptor; 0 is the only one there is.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=0))]
     input_fd: u32,
@@ -82,7 +85,8 @@ pub(crate) fn compiler(arguments: &CompilerArguments) -> Result<ExitCode, Failur
     let output = rustix::io::fcntl_dupfd_cloexec(std::io::stdout(), 3);
     let (input, output) =
         (input.map_err(Failure::doing("the image"))?, output.map_err(Failure::doing("the answer"))?);
-    bulkhead_executor::compiler::run(input, output, arguments.architecture)
+    let stray = bulkhead_schema::Stray::of(arguments.check);
+    bulkhead_executor::compiler::run(input, output, arguments.architecture, stray)
         .map_err(Failure::doing("compiler"))?;
     Ok(ExitCode::SUCCESS)
 }

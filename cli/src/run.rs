@@ -17,6 +17,9 @@ use crate::{
     serve::Backend,
 };
 
+/// Where the library OS writes what `--check` finds.
+const CHECK: &str = "BULKHEAD_CHECK";
+
 /// Run an unmodified CUDA program on Bulkhead.
 ///
 /// The program finds Bulkhead's libcuda.so.1 in place of NVIDIA's. It runs on the kernel that serves (`bulkhead
@@ -32,6 +35,14 @@ pub(crate) struct Arguments {
     /// Which device a private kernel drives.
     #[arg(long, value_enum, default_value_t = Backend::Auto, env = "BULKHEAD_BACKEND")]
     backend: Backend,
+    /// Tell of every access of a kernel that goes where the program has no memory, or is misaligned: what, where, which
+    /// line (of the source with nvcc's -lineinfo), block and thread. Kernels run much slower. The exit status is 1
+    /// where there were such accesses and the program itself succeeded.
+    #[arg(long)]
+    check: bool,
+    /// Print what --check found as one JSON object on standard output, after all that the program printed.
+    #[arg(long, requires = "check")]
+    json: bool,
     /// The program and its arguments, after `--`.
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
@@ -48,8 +59,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut command = Command::new(program);
     command.args(rest);
     prepare(&mut command, scratch.path(), &socket)?;
+    let found = scratch.path().join("violations");
+    if arguments.check {
+        command.env(CHECK, &found);
+    }
     let status = command.status().map_err(Failure::doing(program.to_string_lossy()))?;
+    let errors = if arguments.check { summary(&found, arguments.json) } else { 0 };
     Ok(match (status.code(), status.signal()) {
+        (Some(0), _) if errors > 0 => ExitCode::FAILURE,
         (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
         (None, signal) => {
             let signal = signal.unwrap_or(0);
@@ -57,6 +74,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             ExitCode::from(u8::try_from(128 + signal).unwrap_or(u8::MAX))
         }
     })
+}
+
+/// Says how many accesses went astray, of all processes of the run; answers how many.
+fn summary(found: &Path, json: bool) -> u64 {
+    // Not there where no process opened a session.
+    let text = std::fs::read_to_string(found).unwrap_or_default();
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let (more, records): (Vec<_>, Vec<_>) = lines.partition(|line| line.get("more").is_some());
+    let more: u64 = more.iter().filter_map(|line| line.get("more")?.as_u64()).sum();
+    let errors = more.saturating_add(records.len() as u64);
+    if json {
+        println!("{}", serde_json::json!({ "errors": errors, "records": records, "more": more }));
+    }
+    eprintln!("bulkhead: {errors} {}", if errors == 1 { "error" } else { "errors" });
+    errors
 }
 
 /// Sets a command up to find the library OS and the kernel. `directory` must live as long as the command runs.

@@ -14,13 +14,16 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_schema::{Error, ErrorCode};
+use bulkhead_schema::{Error, ErrorCode, Stray};
 use parking_lot::Mutex;
 
 use crate::{Session, Stream, image::Data};
 
 /// The ring, among an image's variables.
 const RING: &str = "__bh_faults";
+/// What there is to access, likewise: how many ranges, and from byte 16 on the first and the last but one of each.
+const RANGES: &str = "__bh_ranges";
+const RANGES_MAX: usize = 4096;
 /// The names that records tell.
 const NAMES: &str = "__bh_names";
 /// Before the first record: how many were asked for, and what ended a thread first.
@@ -71,6 +74,79 @@ pub enum ViolationKind {
         /// The function.
         function: String,
     },
+    /// It accessed global memory that is not listed, or misaligned, and went on. What it reached is the session's own.
+    Global {
+        /// What it did there.
+        effect: Effect,
+        /// Where.
+        address: u64,
+        /// How many bytes.
+        bytes: u32,
+        /// Whether the address is no multiple of that.
+        misaligned: bool,
+        /// First address and length of what is listed nearest.
+        nearest: Option<(u64, u64)>,
+    },
+    /// It accessed its block's shared memory beyond its end or before its beginning, or misaligned, and went on.
+    Shared {
+        /// What it did there.
+        effect: Effect,
+        /// Where, from the beginning on.
+        offset: i32,
+        /// How many bytes.
+        bytes: u32,
+        /// Whether the address is no multiple of that.
+        misaligned: bool,
+        /// Bytes of shared memory that the block has.
+        block_bytes: u32,
+    },
+}
+
+impl ViolationKind {
+    /// Whether the thread ended.
+    #[must_use]
+    pub fn ends(&self) -> bool {
+        match self {
+            Self::Trap | Self::Breakpoint | Self::Assertion { .. } => true,
+            Self::Global { .. } | Self::Shared { .. } => false,
+        }
+    }
+}
+
+/// What an access does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// It reads.
+    Read,
+    /// It writes.
+    Write,
+    /// It reads and writes at once.
+    Atomic,
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Atomic => "atomic access",
+        })
+    }
+}
+
+/// How far an address is from what is listed nearest.
+fn beside(f: &mut fmt::Formatter<'_>, address: u64, bytes: u32, nearest: Option<(u64, u64)>) -> fmt::Result {
+    let Some((start, length)) = nearest else { return f.write_str("nothing is allocated") };
+    let end = start.saturating_add(length);
+    if address < start {
+        write!(f, "{} bytes before", start - address)?;
+    } else if address < end {
+        let over = address.saturating_add(bytes.into()).saturating_sub(end);
+        write!(f, "the last {over} behind the end of")?;
+    } else {
+        write!(f, "{} bytes behind the end of", address - end)?;
+    }
+    write!(f, " {length} bytes at {start:#x}")
 }
 
 impl fmt::Display for Violation {
@@ -82,11 +158,29 @@ impl fmt::Display for Violation {
                 // As NVIDIA's driver prints it.
                 return write!(f, "{file}:{line}: {function}: {who} Assertion `{text}` failed.");
             }
-            ViolationKind::Trap => "a trap",
-            ViolationKind::Breakpoint => "a breakpoint",
+            ViolationKind::Trap => "met a trap",
+            ViolationKind::Breakpoint => "met a breakpoint",
+            ViolationKind::Global { effect, address, bytes, misaligned, nearest } => {
+                self.place(f)?;
+                write!(f, "{who} {effect} of {bytes} bytes at {address:#x}: ")?;
+                return if *misaligned {
+                    f.write_str("misaligned")
+                } else {
+                    beside(f, *address, *bytes, *nearest)
+                };
+            }
+            ViolationKind::Shared { effect, offset, bytes, misaligned, block_bytes } => {
+                self.place(f)?;
+                write!(f, "{who} {effect} of {bytes} bytes of shared memory at {offset}: ")?;
+                return if *misaligned {
+                    f.write_str("misaligned")
+                } else {
+                    write!(f, "the block has {block_bytes} bytes")
+                };
+            }
         };
         self.place(f)?;
-        write!(f, "{who} met {what}")
+        write!(f, "{who} {what}")
     }
 }
 
@@ -101,22 +195,61 @@ impl Violation {
     }
 }
 
-/// What records have for it.
-fn kind(code: u32, line: u32, text: [String; 3]) -> Option<ViolationKind> {
+/// What records have for it; the texts are those that three of its words are the addresses of.
+fn kind(code: u32, line: u32, words: [u64; 3], texts: [String; 3]) -> Option<ViolationKind> {
+    let bytes = code >> 8 & 0xFF;
+    let effect = match code >> 16 & 3 {
+        0 => Effect::Read,
+        1 => Effect::Write,
+        _ => Effect::Atomic,
+    };
+    let misaligned = code >> 24 & 1 == 1;
+    let [first, second, _] = words;
     Some(match code & 0xFF {
         1 => ViolationKind::Trap,
         2 => ViolationKind::Breakpoint,
         3 => {
-            let [text, file, function] = text;
+            let [text, file, function] = texts;
             ViolationKind::Assertion { text, file, line, function }
+        }
+        4 => ViolationKind::Global { effect, address: first, bytes, misaligned, nearest: None },
+        5 => {
+            let low = |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or_default();
+            let offset = low(first).cast_signed();
+            ViolationKind::Shared { effect, offset, bytes, misaligned, block_bytes: low(second) }
         }
         _ => return None,
     })
 }
 
+/// Of ranges in order, the one that an address is in or nearest to.
+fn nearest(ranges: &[(u64, u64)], address: u64) -> Option<(u64, u64)> {
+    let after = ranges.partition_point(|(start, _)| *start <= address);
+    let before = after.checked_sub(1).and_then(|before| ranges.get(before));
+    let distance = |(start, bytes): &(u64, u64)| {
+        start.saturating_sub(address).max(address.saturating_sub(start.saturating_add(*bytes)))
+    };
+    before.into_iter().chain(ranges.get(after)).min_by_key(|range| distance(range)).copied()
+}
+
+/// Ranges in order as the block has them. Where there are too many, the last reaches to the end of all.
+fn table(ranges: &[(u64, u64)]) -> Vec<u8> {
+    let count = ranges.len().min(RANGES_MAX);
+    let mut bytes = (count as u64).to_le_bytes().to_vec();
+    bytes.extend([0; 8]);
+    for (index, (start, length)) in ranges.iter().take(count).enumerate() {
+        let last = ranges.last().copied().filter(|_| index + 1 == RANGES_MAX);
+        let (from, length) = last.unwrap_or((*start, *length));
+        bytes.extend(start.to_le_bytes());
+        bytes.extend(from.saturating_add(length).to_le_bytes());
+    }
+    bytes
+}
+
 /// The images of a session whose kernels can tell of violations.
-#[derive(Default)]
 pub(crate) struct Watch {
+    /// Whether images are loaded so that they tell of accesses.
+    pub(crate) stray: Stray,
     /// Whether there is one.
     any: AtomicBool,
     /// How often something was launched since there is one, and how much of that was looked after.
@@ -128,6 +261,8 @@ pub(crate) struct Watch {
 #[derive(Default)]
 struct State {
     images: Vec<Weak<Data>>,
+    /// What there is to access, in order.
+    ranges: Vec<(u64, u64)>,
     kept: Vec<Violation>,
     /// Records that were not kept, or that the rings had no room for.
     lost: u64,
@@ -152,6 +287,17 @@ pub struct Violations {
 }
 
 impl Watch {
+    /// All of the slot, until something else is listed.
+    pub(crate) fn new(stray: Stray, slot: (u64, u64)) -> Self {
+        Self {
+            stray,
+            any: AtomicBool::new(false),
+            launches: AtomicU64::new(0),
+            seen: AtomicU64::new(0),
+            state: Mutex::new(State { ranges: vec![slot], ..State::default() }),
+        }
+    }
+
     /// Whether there is anything to look at.
     #[inline]
     pub(crate) fn any(&self) -> bool {
@@ -165,17 +311,48 @@ impl Watch {
             self.launches.fetch_add(1, Ordering::AcqRel);
         }
     }
-
-    /// Notes an image whose kernels can tell of violations.
-    pub(crate) fn add(&self, data: &Arc<Data>) {
-        if data.place(RING).is_some() {
-            self.state.lock().images.push(Arc::downgrade(data));
-            self.any.store(true, Ordering::Release);
-        }
-    }
 }
 
 impl Session {
+    /// Notes an image whose kernels can tell of violations.
+    pub(crate) fn watch(&self, data: &Arc<Data>) -> Result<(), Error> {
+        if data.place(RING).is_none() {
+            return Ok(());
+        }
+        let content = {
+            let mut state = self.inner.watch.state.lock();
+            state.images.push(Arc::downgrade(data));
+            table(&state.ranges)
+        };
+        self.write_table(data, &content)?;
+        self.inner.watch.any.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn write_table(&self, data: &Data, content: &[u8]) -> Result<(), Error> {
+        let Some((at, _)) = data.place(RANGES) else { return Ok(()) };
+        self.write(Stream::DEFAULT, data.memory.range(at, content.len() as u64), content)?;
+        self.wait_quietly(self.fence(Stream::DEFAULT))
+    }
+
+    /// Says what kernels that are launched from here on may access: first address and length of each range, in any
+    /// order, without overlaps. What kernels allocate from belongs to it anyway. Until it is called that is the whole slot. For sessions that were opened with
+    /// [`Stray::Told`]; nothing of the session should run meanwhile.
+    ///
+    /// # Errors
+    /// Where the session is over.
+    pub fn list_memory(&self, mut ranges: Vec<(u64, u64)>) -> Result<(), Error> {
+        ranges.extend(self.inner.heap.lock().range());
+        ranges.sort_unstable();
+        let content = table(&ranges);
+        let images: Vec<_> = {
+            let mut state = self.inner.watch.state.lock();
+            state.ranges = ranges;
+            state.images.iter().filter_map(Weak::upgrade).collect()
+        };
+        images.iter().try_for_each(|data| self.write_table(data, &content))
+    }
+
     /// What threads of this session's kernels have told since the last call, as far as somebody has waited for them.
     #[must_use]
     pub fn take_violations(&self) -> Violations {
@@ -269,7 +446,12 @@ impl Session {
         self.write(stream, data.memory.range(at, used as u64), &vec![0; used])?;
         let records = content.get(HEADER_BYTES..).unwrap_or_default().chunks_exact(RECORD_BYTES);
         let block = Block::of(data);
-        let found: Vec<Violation> = records.filter_map(|record| block.violation(record)).collect();
+        let mut found: Vec<Violation> = records.filter_map(|record| block.violation(record)).collect();
+        for violation in &mut found {
+            if let ViolationKind::Global { address, nearest, .. } = &mut violation.kind {
+                *nearest = self::nearest(&state.ranges, *address);
+            }
+        }
         state.lost = state.lost.saturating_add(asked.saturating_sub(found.len() as u64));
         if stopped != 0 {
             let error = told(stopped, &found, asked);
@@ -289,11 +471,13 @@ impl Session {
 /// The error that the threads' records make.
 fn told(stopped: u32, found: &[Violation], asked: u64) -> Error {
     let is_assertion = |violation: &&Violation| matches!(violation.kind, ViolationKind::Assertion { .. });
+    let ends = |violation: &&Violation| violation.kind.ends();
     let code = if stopped & 0xFF == 3 { ErrorCode::AssertionFailed } else { ErrorCode::Trapped };
     let of_kind = |violation: &&Violation| is_assertion(violation) == (code == ErrorCode::AssertionFailed);
+    let all = found.iter().filter(ends).filter(of_kind).count();
     let mut lines: Vec<String> =
-        found.iter().filter(of_kind).take(TOLD_MAX).map(ToString::to_string).collect();
-    let more = asked.saturating_sub(lines.len() as u64);
+        found.iter().filter(ends).filter(of_kind).take(TOLD_MAX).map(ToString::to_string).collect();
+    let more = (all - lines.len()) as u64 + asked.saturating_sub(found.len() as u64);
     if lines.is_empty() {
         lines.push("a thread of a kernel ended before its time, and its record was lost".to_owned());
     } else if more > 0 {
@@ -339,9 +523,10 @@ impl<'a> Block<'a> {
         let line = word(record, 4);
         let file = self.name(word(record, 8).into());
         let entry = long(record, 40).checked_sub(self.address).and_then(|at| at.checked_sub(self.names.0));
-        let texts = [48, 56, 64].map(|at| self.text_at(long(record, at)));
+        let words = [48, 56, 64].map(|at| long(record, at));
+        let texts = words.map(|word| self.text_at(word));
         Some(Violation {
-            kind: kind(word(record, 0), line, texts)?,
+            kind: kind(word(record, 0), line, words, texts)?,
             entry: entry.map(|at| self.name(at)).unwrap_or_default(),
             source: (!file.is_empty()).then_some((file, line)),
             ptx_line: word(record, 12),
@@ -420,7 +605,7 @@ mod tests {
                 assert_eq!(told.source, None);
             }
         }
-        for kind in [0, 4, 200, 255] {
+        for kind in [0, 6, 200, 255] {
             assert_eq!(block(content).violation(&record([kind; 10], [0; 4])), None);
         }
         for length in 0..72 {
@@ -440,5 +625,64 @@ mod tests {
         let error = told(3, &[], 0);
         assert_eq!(error.code, ErrorCode::AssertionFailed);
         assert!(error.message.contains("lost"), "{error}");
+    }
+}
+
+#[cfg(test)]
+mod access_tests {
+    use super::*;
+
+    fn told(code: u32, words: [u64; 3], nearest: Option<(u64, u64)>) -> String {
+        let texts = [String::new(), String::new(), String::new()];
+        let mut kind = kind(code, 0, words, texts).unwrap();
+        if let ViolationKind::Global { nearest: known, .. } = &mut kind {
+            *known = nearest;
+        }
+        let (entry, source) = ("k".to_owned(), Some(("a.cu".to_owned(), 7)));
+        Violation { kind, entry, source, ptx_line: 3, block: [1, 0, 0], thread: [2, 0, 0] }.to_string()
+    }
+
+    #[test]
+    fn an_access_is_told_with_what_it_did_and_how_far_it_went() {
+        let who = "a.cu:7: k: block: [1,0,0], thread: [2,0,0]";
+        for (code, address, expected) in [
+            (4 | 4 << 8, 0x1400, "read of 4 bytes at 0x1400: 0 bytes behind the end of 1024 bytes at 0x1000"),
+            (
+                4 | 8 << 8 | 1 << 16,
+                0x13fc,
+                "write of 8 bytes at 0x13fc: the last 4 behind the end of 1024 bytes at 0x1000",
+            ),
+            (
+                4 | 4 << 8 | 2 << 16,
+                0xff0,
+                "atomic access of 4 bytes at 0xff0: 16 bytes before 1024 bytes at 0x1000",
+            ),
+            (4 | 4 << 8 | 1 << 24, 0x1001, "read of 4 bytes at 0x1001: misaligned"),
+        ] {
+            assert_eq!(told(code, [address, 0, 0], Some((0x1000, 1024))), format!("{who} {expected}"));
+        }
+        assert_eq!(
+            told(5 | 4 << 8 | 1 << 16, [(-4_i64).cast_unsigned(), 256, 0], None),
+            format!("{who} write of 4 bytes of shared memory at -4: the block has 256 bytes")
+        );
+    }
+
+    #[test]
+    fn the_nearest_of_what_is_listed_is_found() {
+        let ranges = [(100, 10), (200, 10), (300, 100)];
+        for (address, expected) in [(0, 100), (105, 100), (150, 100), (160, 200), (205, 200), (9999, 300)] {
+            assert_eq!(nearest(&ranges, address).unwrap().0, expected, "{address}");
+        }
+        assert_eq!(nearest(&[], 5), None);
+    }
+
+    #[test]
+    fn a_table_holds_so_many_ranges_and_the_last_covers_the_rest() {
+        let ranges: Vec<(u64, u64)> = (0..5000).map(|index| (index * 100, 10)).collect();
+        let bytes = table(&ranges);
+        assert_eq!((bytes.len(), word(&bytes, 0)), (16 + 16 * RANGES_MAX, 4096));
+        assert_eq!((long(&bytes, 32), long(&bytes, 40)), (100, 110));
+        assert_eq!(long(&bytes, bytes.len() - 8), 4999 * 100 + 10);
+        assert_eq!(word(&table(&[]), 0), 0);
     }
 }

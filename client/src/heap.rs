@@ -45,6 +45,14 @@ pub(crate) struct State {
     made: Weak<Buffer>,
 }
 
+impl State {
+    /// First address and length of the heap, once there is one.
+    pub(crate) fn range(&self) -> Option<(u64, u64)> {
+        let made = self.made.upgrade()?;
+        Some((made.address(), made.bytes()))
+    }
+}
+
 /// Where what lies in a heap.
 #[derive(Debug, PartialEq, Eq)]
 struct Layout {

@@ -122,7 +122,7 @@ impl Session {
         // Work of any stream may use it from here on.
         self.wait(self.fence(stream))?;
         let data = Arc::new(Data { memory, variables: data.variables, heap, content });
-        self.inner.watch.add(&data);
+        self.watch(&data)?;
         Ok(Some(data))
     }
 }

@@ -56,10 +56,10 @@ pub fn seals() -> std::io::Result<()> {
 }
 
 pub use buffer::{Buffer, DeviceRange, HostBuffer, HostSpan};
-pub use bulkhead_schema::{Error, ErrorCode, Handle};
+pub use bulkhead_schema::{Error, ErrorCode, Handle, Stray};
 pub use connection::{Connection, default_socket};
 pub use export::Export;
-pub use faults::{Violation, ViolationKind, Violations};
+pub use faults::{Effect, Violation, ViolationKind, Violations};
 pub use grant::{Peer, Program, Received, RemoteFence, Signal, Terms};
 pub use heap::Heap;
 pub use image::{Entry, Image, Parameter};

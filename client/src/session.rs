@@ -15,7 +15,7 @@ use bulkhead_ring::{
     Bind, CompletionReader, Copy, Ended, Full, Pattern, Producer, Record,
     memory::{Completion, Ring, Window, create_sealed_copy},
 };
-use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, bulkhead_capnp as rpc, limits};
+use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, Stray, bulkhead_capnp as rpc, limits};
 use parking_lot::Mutex;
 
 use crate::{
@@ -56,6 +56,8 @@ pub struct Options {
     pub device: u32,
     /// What it is limited to.
     pub terms: Terms,
+    /// What becomes of accesses of its kernels to memory that is not listed ([`Session::list_memory`]).
+    pub stray: Stray,
 }
 
 impl Default for Options {
@@ -63,7 +65,13 @@ impl Default for Options {
         let program = std::env::args().next().unwrap_or_default();
         let name = PathBuf::from(program).file_name().map(|name| name.to_string_lossy().into_owned());
         let terms = Terms::default();
-        Self { socket: default_socket(), name: name.unwrap_or_default(), device: 0, terms }
+        Self {
+            socket: default_socket(),
+            name: name.unwrap_or_default(),
+            device: 0,
+            terms,
+            stray: Stray::Silent,
+        }
     }
 }
 
@@ -185,7 +193,7 @@ impl Session {
             let socket = context.connection.descriptor_socket.clone();
             Ok(Answered { device, window, token, socket, entries: Vec::new() })
         })?;
-        Self::start(remote, opened)
+        Self::start(remote, opened, options.stray)
     }
 
     /// Connects to a kernel and opens the session that a program's token stands for. Its [`entries`](Session::entries)
@@ -222,11 +230,11 @@ impl Session {
             let entries = entries.iter().map(Entry::read).collect::<Result<_, _>>()?;
             Ok(Answered { device, window, token, socket, entries })
         })?;
-        Self::start(remote, opened)
+        Self::start(remote, opened, options.stray)
     }
 
     /// Maps what a session that was just opened shares with its executor.
-    fn start(remote: Remote, opened: Answered) -> Result<Self, Error> {
+    fn start(remote: Remote, opened: Answered, stray: Stray) -> Result<Self, Error> {
         let Answered { device, window, token, socket, entries } = opened;
         let descriptors = descriptors::present(&socket, token, None)?;
         let [ring, page] = descriptors.as_slice() else {
@@ -255,7 +263,7 @@ impl Session {
             asking: Mutex::new(()),
             staging: Mutex::new(None),
             heap: Mutex::default(),
-            watch: Watch::default(),
+            watch: Watch::new(stray, window),
         });
         moves::follow(&inner, page);
         Ok(Self { inner })
@@ -305,6 +313,7 @@ impl Session {
         let copied =
             copied.map_err(|error| Error::new(ErrorCode::OutOfMemory, format!("the image: {error}")))?;
         descriptors::present(&socket, token, Some(copied.as_fd()))?;
+        let stray = self.inner.watch.stray;
         let (key, entries, data) = self.inner.remote.call(move |context| async move {
             let mut load = context.loader()?.load_image_request();
             let (low, high) = token.split_at(8);
@@ -312,6 +321,7 @@ impl Session {
             let mut builder = load.get().init_image();
             builder.set_low(half(low));
             builder.set_high(half(high));
+            load.get().set_check(stray == Stray::Told);
             let response = load.send().promise.await.map_err(broken)?;
             let loaded = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
             let entries = loaded.get_entries().map_err(broken)?;

@@ -12,21 +12,22 @@ use std::{
 use bulkhead_fatbin::Image;
 use bulkhead_guard::ast::{FunctionKind, Item, Module};
 use bulkhead_schema::{
-    DataVariable, Error, ErrorCode, ModuleData, Relocation, compile_capnp::compiled, limits,
+    DataVariable, Error, ErrorCode, ModuleData, Relocation, Stray, compile_capnp::compiled, limits,
 };
 use rustix::process::{Resource, Rlimit};
 
-/// Runs a compile process: the image behind `input`, for devices of `architecture` (90 for sm_90).
+/// Runs a compile process: the image behind `input`, for devices of `architecture` (90 for sm_90), which tells of accesses
+/// that go astray or does not.
 ///
 /// # Errors
 /// Where the descriptors cannot be read or written. What is wrong with the image is written as an answer.
-pub fn run(input: OwnedFd, output: OwnedFd, architecture: u32) -> io::Result<()> {
+pub fn run(input: OwnedFd, output: OwnedFd, architecture: u32, stray: Stray) -> io::Result<()> {
     confine_process()?;
     let mut bytes = Vec::new();
     File::from(input).take(limits::IMAGE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     let mut message = capnp::message::Builder::new_default();
     let answer = message.init_root::<compiled::Builder<'_>>();
-    match compile(&bytes, architecture) {
+    match compile_as(&bytes, architecture, stray) {
         Ok(Compiled { text, entries: names, data }) => {
             let mut ptx = answer.init_ptx();
             ptx.set_text(&text);
@@ -76,6 +77,18 @@ pub struct Compiled {
 /// # Errors
 /// With `imageInvalid` where it is no image or not PTX, `imageRefused` where the guard does not let it in.
 pub fn compile(image: &[u8], architecture: u32) -> Result<Compiled, Error> {
+    compile_as(image, architecture, Stray::Silent)
+}
+
+/// As [`compile`].
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_as(image: &[u8], architecture: u32, stray: Stray) -> Result<Compiled, Error> {
+    let stray = match stray {
+        Stray::Silent => bulkhead_guard::Stray::Silent,
+        Stray::Told => bulkhead_guard::Stray::Told,
+    };
     if image.len() as u64 > limits::IMAGE_BYTES_MAX {
         return Err(Error::new(ErrorCode::LimitReached, "the image is too large"));
     }
@@ -99,12 +112,12 @@ pub fn compile(image: &[u8], architecture: u32) -> Result<Compiled, Error> {
         Error::new(ErrorCode::ImageRefused, message)
     };
     let module = bulkhead_guard::parse(&text).map_err(refused)?;
-    let confined = bulkhead_guard::confine(&module).map_err(refused)?;
+    let confined = bulkhead_guard::confine_as(&module, stray).map_err(refused)?;
     let names = entries(&confined);
     if names.len() > limits::ENTRIES_MAX as usize {
         return Err(Error::new(ErrorCode::LimitReached, format!("the image has {} entries", names.len())));
     }
-    let data = described(bulkhead_guard::data(&module));
+    let data = described(bulkhead_guard::data_as(&module, stray));
     data.check()?;
     Ok(Compiled { text: bulkhead_guard::print(&confined), entries: names, data })
 }

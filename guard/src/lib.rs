@@ -167,6 +167,9 @@
 //! the module's block in their place (`__bh_faults`, see `confine/faults.ptx`), and the end of the thread. The
 //! block is the session's own memory, so whoever reads records trusts them with nothing but their text.
 //!
+//! With [`Stray::Told`] every access is looked at before it is confined: where it goes to what the session's client
+//! does not list (`__bh_ranges`, `confine/check.ptx`), is misaligned or leaves shared memory, it leaves a record too, and goes on.
+//!
 //! # What is not confined yet
 //! - `shfl.sync` from a lane that does not take part returns what that lane's register happens to hold. Where the
 //!   lane has no thread (a block that does not fill its last warp), or its thread has ended or never wrote the
@@ -204,7 +207,7 @@ mod table;
 mod verify;
 mod window;
 
-pub use confine::{confine, confine_recovering, data};
+pub use confine::{Stray, confine, confine_as, confine_recovering, data, data_as};
 pub use examine::{Doing, Examination, Explained, Handling, examine};
 pub use footprint::{Footprint, Uses};
 pub use names::{FLAG_BYTES, FLAG_LINE_BYTES, HIDDEN_PARAMETERS, is_fast_version};

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_schema::{Error, ErrorCode, ModuleData, compile_capnp, limits};
+use bulkhead_schema::{Error, ErrorCode, ModuleData, Stray, compile_capnp, limits};
 use capnp::{Word, message::ReaderOptions, serialize};
 use rustix::{
     fs::{MemfdFlags, SealFlags},
@@ -63,11 +63,12 @@ impl Compiler {
         Self { command, places: Semaphore::new(processes), waiting: Rc::default(), second }
     }
 
-    /// Compiles an image for a device's architecture (90 for sm_90). Dropping the future kills the process.
+    /// Compiles an image for a device's architecture (90 for sm_90), which is told what becomes of accesses that go
+    /// astray. Dropping the future kills the process.
     pub(crate) async fn compile(
         &self,
         image: &OwnedFd,
-        architecture: u32,
+        way: (u32, Stray),
         spending: Spending<'_>,
     ) -> Result<Compiled, Error> {
         if self.waiting.get() >= limits::COMPILES_QUEUED_MAX {
@@ -79,7 +80,7 @@ impl Compiler {
         drop(waiting);
         let clock = Clock { began: Instant::now(), spent: spending.spent };
         let output = memory("bulkhead-compiled").map_err(|error| failed(error.into()))?;
-        let mut child = self.start(image, &output, architecture).map_err(failed)?;
+        let mut child = self.start(image, &output, way).map_err(failed)?;
         let patience = self.second * u32::try_from(limits::COMPILE_SECONDS).unwrap_or(u32::MAX);
         let status = match tokio::time::timeout(patience.min(spending.most), child.wait()).await {
             Ok(status) => status.map_err(failed)?,
@@ -104,7 +105,12 @@ impl Compiler {
         compiled
     }
 
-    fn start(&self, image: &OwnedFd, output: &OwnedFd, architecture: u32) -> io::Result<Child> {
+    fn start(
+        &self,
+        image: &OwnedFd,
+        output: &OwnedFd,
+        (architecture, stray): (u32, Stray),
+    ) -> io::Result<Child> {
         let (program, arguments) = self
             .command
             .split_first()
@@ -115,6 +121,7 @@ impl Compiler {
             .args(arguments)
             .args(["--input-fd", "0", "--output-fd", "1", "--architecture"])
             .arg(architecture.to_string())
+            .args((stray == Stray::Told).then_some("--check"))
             .env_clear()
             .stdin(Stdio::from(image))
             .stdout(Stdio::from(output.try_clone()?))

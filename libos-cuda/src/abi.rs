@@ -28,7 +28,7 @@ pub(crate) use layouts::{
     AccessDescription, Copy2d, Copy3d, IpcHandle, LaunchAttribute, LaunchConfig, Properties, Side2d, Side3d,
 };
 pub(crate) use packed::{Extra, Parameters};
-pub(crate) use platform::{Print, on_fork_in_child, thread_id};
+pub(crate) use platform::{Print, at_exit, on_fork_in_child, thread_id};
 pub(crate) use tables::export_table;
 
 use crate::status::{Answer, SUCCESS, Status};

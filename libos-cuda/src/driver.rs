@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use crate::abi::{In, Out};
+use crate::check;
 use crate::context::Contexts;
-use crate::device::{Device, Heap, Options, Session, default_socket};
+use crate::device::{Device, Heap, Options, Session, Stray, default_socket};
 use crate::event::{Event, Timers};
 use crate::faults;
 use crate::function::Function;
@@ -31,6 +32,8 @@ const OBJECTS_MAX: usize = 1 << 20;
 
 /// All that a process with a session has.
 pub(crate) struct Driver {
+    /// What becomes of accesses of kernels to what the program does not have.
+    pub(crate) stray: Stray,
     pub(crate) session: Session,
     pub(crate) limits: Limits,
     pub(crate) contexts: Contexts,
@@ -56,12 +59,17 @@ impl Driver {
     }
 
     fn open() -> Result<Driver, Status> {
-        let options = Options { socket: default_socket(), name: program_name(), ..Options::default() };
+        let stray = check::stray();
+        let options = Options { socket: default_socket(), name: program_name(), stray, ..Options::default() };
         let session = Session::open(&options).map_err(|error| {
             report::once(&format!("no session: {error}"));
             Status::NO_DEVICE
         })?;
+        if stray == Stray::Told {
+            crate::abi::at_exit(check::at_exit);
+        }
         Ok(Driver {
+            stray,
             limits: Limits::of(session.device()),
             session,
             contexts: Contexts::new(),

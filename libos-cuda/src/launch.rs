@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use crate::abi::{Extra, In, LaunchAttribute, LaunchConfig, NullStream, Parameters};
+use crate::check as accesses;
 use crate::context::current;
 use crate::device::Launch;
 use crate::driver::driver;
@@ -112,6 +113,7 @@ fn launch_one(
     if matches!(source, Source::Block(block) if block.len() < function.own_bytes) {
         return Err(Status::INVALID_VALUE);
     }
+    accesses::before_launch(driver);
     driver.streams.submit(&driver.session, target, |stream| {
         let bytes = function.parameter_bytes;
         let write = |block: &mut [u8]| source.pack(function, block);

@@ -17,6 +17,7 @@
 #[expect(unsafe_code, reason = "the C symbols of libcuda, and the pointers that C programs pass")]
 mod abi;
 mod attributes;
+mod check;
 mod context;
 mod copy;
 mod copy_shaped;

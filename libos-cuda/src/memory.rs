@@ -141,6 +141,19 @@ impl Memory {
         drop(ended);
     }
 
+    /// First address and length of all that kernels may access.
+    pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
+        let map = self.map.read();
+        map.iter()
+            .map(|found| match &found.value.what {
+                What::Pinned(buffer, _) => (buffer.address().unwrap_or(found.start), found.bytes),
+                What::Device(_) | What::Opened(_) | What::Reached(_) | What::Variables(_) => {
+                    (found.start, found.bytes)
+                }
+            })
+            .collect()
+    }
+
     /// Bytes of the device's memory that are allocated.
     pub(crate) fn device_bytes(&self) -> u64 {
         let map = self.map.read();

@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::abi::Print;
+use crate::check;
 use crate::device::{DeviceRange, Session, Stream};
 use crate::driver::Driver;
 use crate::image::Loaded;
@@ -40,6 +41,7 @@ pub(crate) fn note(loaded: &Arc<Loaded>) {
 
 /// Prints what kernels have printed, if none runs that may still do so.
 pub(crate) fn flush(driver: &Driver) {
+    check::tell(driver);
     if PRINTING.load(Ordering::Acquire) && driver.streams.are_done(&driver.session) {
         let mut images = IMAGES.lock();
         images.retain(|image| image.strong_count() > 0);

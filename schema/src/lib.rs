@@ -29,9 +29,11 @@ mod error;
 mod handle;
 pub mod limits;
 mod run;
+mod stray;
 
 pub use data::{DataVariable, ModuleData, Relocation};
 pub use error::{Error, ErrorCode};
 pub use generated::{bulkhead_capnp, compile_capnp, executor_capnp};
 pub use handle::Handle;
 pub use run::Run;
+pub use stray::Stray;

@@ -168,8 +168,14 @@ pub fn shell_code(status: ExitStatus) -> Option<i32> {
 /// `bulkhead run` with a private kernel on the software GPU.
 #[must_use]
 pub fn run_privately(program: &[&str]) -> (Command, Scratch) {
+    run_privately_with(&[], program)
+}
+
+/// As [`run_privately`], with options of `bulkhead run`.
+#[must_use]
+pub fn run_privately_with(options: &[&str], program: &[&str]) -> (Command, Scratch) {
     let scratch = Scratch::new();
-    let mut command = bulkhead(&["run", "--private", "--backend", "software", "--"]);
-    command.args(program).env("TMPDIR", scratch.path());
+    let mut command = bulkhead(&["run", "--private", "--backend", "software"]);
+    command.args(options).arg("--").args(program).env("TMPDIR", scratch.path());
     (command, scratch)
 }

@@ -11,7 +11,7 @@ use bulkhead_tests::{
     neighbour::{Neighbour, SECRET},
     patience::until,
     place::{program, repository, toolchain_libraries},
-    process::{Done, lives, run, run_privately},
+    process::{Done, lives, run, run_privately, run_privately_with},
 };
 
 /// For one program; most take less than a second.
@@ -224,6 +224,68 @@ fn threads_that_wait_for_one_that_has_ended_are_ended_with_their_program() {
 fn a_storm_of_traps_is_told_in_a_few_lines() {
     let told = faulted("storm");
     assert!((1..=33).contains(&told.lines().count()), "{told}");
+}
+
+/// A program under `bulkhead run --check`.
+fn checked(name: &str, arguments: &[&str]) -> Done {
+    let path = program(name);
+    let program = [&[path.to_str().unwrap()], arguments].concat();
+    let (mut command, _scratch) = run_privately_with(&["--check", "--json"], &program);
+    run(&mut command, PATIENCE)
+}
+
+#[test]
+fn accesses_that_go_astray_are_told_with_line_address_kind_and_thread() {
+    let source = std::fs::read_to_string(repository().join("tests/programs/out_of_range.cu")).unwrap();
+    let line = |text: &str| source.lines().position(|line| line.ends_with(text)).unwrap() + 1;
+    let done = checked("out_of_range", &[]);
+    assert_eq!(done.code(), Some(1), "{}", done.told());
+    let mut lines = done.stdout.lines().rev();
+    let json: serde_json::Value = serde_json::from_str(lines.next().unwrap()).unwrap();
+    assert!(lines.next().unwrap().starts_with("PASS "), "{}", done.told());
+    assert_eq!(json["errors"].as_u64(), Some(6), "{}", done.told());
+    assert!(done.stderr.lines().any(|line| line == "bulkhead: 6 errors"), "{}", done.told());
+    for (text, entry, block, thread, told) in [
+        ("// read beyond", "reads_beyond", 3, 4, "0 bytes behind the end of 400 bytes at "),
+        ("// write before", "writes_before", 0, 3, "write of 4 bytes at "),
+        ("// atomic far away", "counts_far", 0, 0, "atomic access of 4 bytes at "),
+        ("// misaligned", "misaligned", 0, 1, "misaligned"),
+        (
+            "// shared beyond",
+            "shared_beyond",
+            0,
+            5,
+            "read of 4 bytes of shared memory at 160: the block has 128 bytes",
+        ),
+        ("// after free", "after_free", 0, 0, "read of 4 bytes at "),
+    ] {
+        let expected = |record: &&serde_json::Value| {
+            record["line"].as_u64() == Some(line(text) as u64)
+                && record["file"].as_str().unwrap().ends_with("out_of_range.cu")
+                && record["entry"].as_str().unwrap().contains(entry)
+                && record["block"][0].as_u64() == Some(block)
+                && record["thread"][0].as_u64() == Some(thread)
+                && record["what"].as_str().unwrap().contains(told)
+        };
+        let records = json["records"].as_array().unwrap();
+        let found = records.iter().filter(expected).count();
+        assert_eq!(found, 1, "{text} in {}", done.told());
+        let on_stderr = done.stderr.lines().any(|line| line.contains(entry) && line.contains(told));
+        assert!(on_stderr, "{text} in {}", done.told());
+    }
+}
+
+#[test]
+fn programs_without_a_stray_access_have_no_errors() {
+    let is_right = |name: &str, done: &Done| {
+        assert_eq!(done.code(), Some(0), "{name}: {}", done.told());
+        assert!(done.stderr.lines().any(|line| line == "bulkhead: 0 errors"), "{name}: {}", done.told());
+    };
+    is_right("out_of_range", &checked("out_of_range", &["small", "fine"]));
+    let astray = |name: &str| name.starts_with("attack_") || matches!(name, "out_of_range" | "faults");
+    for name in names("").iter().filter(|name| !astray(name)) {
+        is_right(name, &checked(name, &[]));
+    }
 }
 
 /// Whether a line begins with FILE:LINE:COLUMN: and has a reason behind it.

@@ -40,6 +40,11 @@ impl<'a> Functions<'a> {
         Self { named: named(module, runtime, report), pointed }
     }
 
+    /// The function of a name.
+    pub(super) fn get(&self, name: &str) -> Option<&'a Function> {
+        self.named.get(name).copied()
+    }
+
     pub(super) fn contains(&self, name: &str) -> bool {
         self.named.contains_key(name)
     }

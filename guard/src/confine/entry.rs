@@ -12,7 +12,8 @@ use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
 use crate::confine::versions::{Proven, Versions};
 use crate::confine::{
-    access, arguments, assign, copies, data, generic, locals, poll, prologue, roots, runtime, strides, warps,
+    access, arguments, assign, check, copies, data, generic, locals, poll, prologue, roots, runtime, strides,
+    warps,
 };
 use crate::facts::{Proof, SharedKey};
 use crate::limits::{NAME_BYTES_MAX, PARAMETER_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX};
@@ -26,7 +27,7 @@ pub(super) fn confine<'a>(
     body: &'a [Statement],
     symbols: &'a Symbols,
     functions: &'a Functions<'a>,
-    faults: &Faults,
+    faults: &'a Faults,
     budget: &mut Budget,
     report: &mut Report,
 ) -> (Function, Option<Function>) {
@@ -45,15 +46,21 @@ pub(super) fn confine<'a>(
         calls: Vec::new(),
         arguments: HashMap::new(),
         lists: Vec::new(),
+        faults,
+        place: (0, 0),
+        bounds: None,
         depth: 0,
         budget,
         report,
     };
     flattener.block(body, &mut flat);
     faults.name(&function.name, &mut flat.statements);
-    let Flattener { mut scopes, variables, report, .. } = flattener;
+    let Flattener { mut scopes, variables, bounds, report, .. } = flattener;
 
     let mut variables = variables.into_placed();
+    if let Some(bounds) = &bounds {
+        check::place_bounds(&mut flat.statements, bounds, symbols, &variables, &mut scopes, function.span);
+    }
     let taken = |name: &str| {
         by_name.contains_key(name)
             || symbols.contains(name)
@@ -144,7 +151,8 @@ pub(super) fn confine<'a>(
         body: Some(body),
         span: function.span,
     };
-    let fast = Some(names::fast(&function.name)).filter(|name| name.len() <= NAME_BYTES_MAX);
+    let fast =
+        Some(names::fast(&function.name)).filter(|name| name.len() <= NAME_BYTES_MAX && !faults.checks());
     let fast = fast.and_then(|name| {
         let zeroed: Vec<String> =
             zeroed.iter().map(|(class, number)| format!("{}{number}", class.prefix())).collect();

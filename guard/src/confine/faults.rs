@@ -11,12 +11,15 @@ use crate::ast::{
     Directive, Function, FunctionKind, Instruction, Item, Linkage, Module, Operand, Space, Span, Statement,
     Type, Variable,
 };
+use crate::confine::Stray;
 use crate::confine::prologue::declared;
 use crate::confine::runtime::nowhere;
 use crate::limits::{FAULT_NAMES_BYTES_MAX, NAME_BYTES_MAX};
 
 /// The bodies, and the ring of records.
 const TEXT: &str = include_str!("faults.ptx");
+/// The bodies that look at accesses, and what they hold them against.
+const CHECKS: &str = include_str!("check.ptx");
 /// The function that ends a thread.
 const STOP: &str = "__bh_stop";
 /// The handler of failed assertions, which a compiler leaves to the driver.
@@ -49,9 +52,22 @@ pub(super) struct Faults {
     /// Functions and variables, beside those of the module.
     pub(super) items: Vec<Item>,
     entries: HashMap<String, i64>,
+    /// By the number that `.loc` has for it.
+    files: HashMap<String, i64>,
+    stray: Stray,
 }
 
 impl Faults {
+    /// Whether accesses are looked at.
+    pub(super) fn checks(&self) -> bool {
+        self.stray == Stray::Told
+    }
+
+    /// The file and line that a `.loc` tells, as records have them.
+    pub(super) fn place(&self, directive: &Directive) -> Option<(i64, i64)> {
+        place(&self.files, directive)
+    }
+
     /// Has an entry's flat body name itself in its records.
     pub(super) fn name(&self, entry: &str, statements: &mut [Statement]) {
         let Some(at) = self.entries.get(entry) else { return };
@@ -67,12 +83,12 @@ impl Faults {
 }
 
 /// The module with calls in place of what would end the context.
-pub(super) fn rewrite(module: &Module) -> (Cow<'_, Module>, Faults) {
+pub(super) fn rewrite(module: &Module, stray: Stray) -> (Cow<'_, Module>, Faults) {
     let traps = module.items.iter().any(|item| match item {
         Item::Function(function) => function.body.as_deref().is_some_and(any_trap),
         Item::Variable(_) | Item::Section(_) | Item::Directive(_) => false,
     });
-    if !traps && !module.items.iter().any(declares_assertions) {
+    if !traps && stray == Stray::Silent && !module.items.iter().any(declares_assertions) {
         return (Cow::Borrowed(module), Faults::default());
     }
     let mut names = Names::of(module);
@@ -86,8 +102,8 @@ pub(super) fn rewrite(module: &Module) -> (Cow<'_, Module>, Faults) {
     }
     let assertions = module.items.iter().any(declares_assertions);
     let mut items = vec![names.variable()];
-    items.extend(runtime(assertions));
-    (module, Faults { items, entries: names.entries })
+    items.extend(runtime(assertions, stray));
+    (module, Faults { items, entries: names.entries, files: names.files, stray })
 }
 
 /// Whether a trap stands in a body; recursion is bounded by the parser's limit on braces.
@@ -120,9 +136,10 @@ fn declares_assertions(item: &Item) -> bool {
         && function.parameters.iter().zip(types).all(|(parameter, ty)| alike(parameter, ty))
 }
 
-fn runtime(assertions: bool) -> impl Iterator<Item = Item> {
-    let items = crate::parse(TEXT).map(|module| module.items).unwrap_or_default();
-    items.into_iter().filter_map(move |item| match item {
+fn runtime(assertions: bool, stray: Stray) -> impl Iterator<Item = Item> {
+    let texts = std::iter::once(TEXT).chain((stray == Stray::Told).then_some(CHECKS));
+    let modules = texts.filter_map(|text| crate::parse(text).ok());
+    modules.flat_map(|module| module.items).filter_map(move |item| match item {
         Item::Function(function) if function.name == ASSERT && !assertions => None,
         Item::Function(function) => Some(Item::Function(nowhere(function))),
         Item::Variable(variable) => Some(Item::Variable(Variable { span: Span::default(), ..variable })),
@@ -183,6 +200,20 @@ impl Names {
     }
 }
 
+/// File and line of what follows a `.loc`. What was inlined from another file, as a header's functions are, is where it was
+/// inlined.
+fn place(files: &HashMap<String, i64>, directive: &Directive) -> Option<(i64, i64)> {
+    let position = |text: &str| {
+        let mut words = text.split(' ');
+        let file = words.next().and_then(|file| files.get(file)).copied().unwrap_or_default();
+        let line = words.next().and_then(|line| line.parse::<u32>().ok()).unwrap_or_default();
+        (file, i64::from(line))
+    };
+    let own = directive.operands.first().filter(|_| directive.name == ".loc").map(|text| position(text))?;
+    let caller = directive.operands.iter().find_map(|operand| operand.strip_prefix("inlined_at "));
+    Some(caller.map(position).filter(|caller| caller.0 != own.0).unwrap_or(own))
+}
+
 /// The rewriting of one body.
 struct Pass<'a> {
     files: &'a HashMap<String, i64>,
@@ -195,7 +226,9 @@ impl Pass<'_> {
     fn block(&mut self, body: &mut [Statement]) {
         for statement in body {
             match statement {
-                Statement::Directive(directive) => self.locate(directive),
+                Statement::Directive(directive) => {
+                    self.place = place(self.files, directive).unwrap_or(self.place);
+                }
                 Statement::Instruction(instruction) => {
                     if let Some(kind) = Kind::of(instruction) {
                         self.stop(instruction, kind);
@@ -205,17 +238,6 @@ impl Pass<'_> {
                 Statement::Label(..) | Statement::Variable(_) => {}
             }
         }
-    }
-
-    /// What follows a `.loc` is of that place.
-    fn locate(&mut self, directive: &Directive) {
-        if directive.name != ".loc" {
-            return;
-        }
-        let mut words = directive.operands.first().map(String::as_str).unwrap_or_default().split(' ');
-        let file = words.next().and_then(|file| self.files.get(file)).copied().unwrap_or_default();
-        let line = words.next().and_then(|line| line.parse::<u32>().ok()).unwrap_or_default();
-        self.place = (file, i64::from(line));
     }
 
     fn stop(&self, instruction: &mut Instruction, kind: Kind) {
@@ -234,7 +256,8 @@ mod tests {
 
     #[test]
     fn what_ends_threads_is_ptx_of_three_functions_and_their_ring() {
-        assert_eq!(runtime(true).count(), 4);
-        assert_eq!(runtime(false).count(), 3);
+        assert_eq!(runtime(true, Stray::Silent).count(), 4);
+        assert_eq!(runtime(false, Stray::Silent).count(), 3);
+        assert_eq!(runtime(false, Stray::Told).count(), 3 + 4);
     }
 }

@@ -6,6 +6,8 @@ use crate::ast::{
     Address, AddressBase, Directive, Instruction, Operand, Predicate, Space, Span, Statement, Variable,
 };
 use crate::confine::calls::{Budget, Call, Functions};
+use crate::confine::check::Bounds;
+use crate::confine::faults::Faults;
 use crate::confine::indirect::is_list;
 use crate::confine::pointers;
 use crate::confine::prologue::{self, instruction as plain_instruction, register};
@@ -42,6 +44,12 @@ pub(super) struct Flattener<'a> {
     pub(super) arguments: HashMap<String, Option<u64>>,
     /// What calls and branches may go to, as labels list it.
     pub(super) lists: Vec<&'a Directive>,
+    /// What accesses that are looked at tell.
+    pub(super) faults: &'a Faults,
+    /// File and line of what is read, as records have them.
+    pub(super) place: (i64, i64),
+    /// Where shared memory begins and ends, if an access has to be held against that.
+    pub(super) bounds: Option<Bounds>,
     /// How many calls and braces are open.
     pub(super) depth: usize,
     /// What calls may add to the module yet.
@@ -97,6 +105,7 @@ impl<'a> Flattener<'a> {
                 // Whoever names the label reads it.
                 Statement::Directive(list) if labelled && is_list(list) => {}
                 Statement::Directive(directive) => {
+                    self.place = self.faults.place(directive).unwrap_or(self.place);
                     let allowed = check_directive(directive);
                     self.note(directive.span, allowed);
                     if directive.operands.iter().any(|operand| operand == names::NOUNROLL) {
@@ -128,6 +137,10 @@ impl<'a> Flattener<'a> {
         if let Some(mut instruction) = instruction {
             if instruction.opcode == "ret" {
                 self.return_to_caller(&mut instruction);
+            }
+            // What we wrote has no place.
+            if self.faults.checks() && instruction.span.place.line > 0 {
+                self.check(&instruction, into)?;
             }
             into.statements.push(Statement::Instruction(instruction));
         }

@@ -10,6 +10,7 @@ mod alignment;
 mod arguments;
 mod assign;
 mod calls;
+mod check;
 mod copies;
 mod data;
 mod entry;
@@ -43,10 +44,25 @@ use crate::report::{Reason, Report};
 use faults::Faults;
 use symbols::Symbols;
 
+/// What becomes of an access that goes where the session has nothing. It is confined either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stray {
+    /// Nobody is told.
+    #[default]
+    Silent,
+    /// It leaves a record in the module's block, which has what there is to access too.
+    Told,
+}
+
 /// Confines a module to the window that its hidden launch parameters name, or says everything that stands
 /// against it.
 pub fn confine(module: &Module) -> Result<Module, Report> {
-    let (confined, report) = confine_recovering(module);
+    confine_as(module, Stray::Silent)
+}
+
+/// As [`confine`].
+pub fn confine_as(module: &Module, stray: Stray) -> Result<Module, Report> {
+    let (confined, report) = confine_all(module, stray);
     report.or(confined)
 }
 
@@ -54,7 +70,13 @@ pub fn confine(module: &Module) -> Result<Module, Report> {
 /// is for [`confine`] to say.
 #[must_use]
 pub fn data(module: &Module) -> Data {
-    let (module, faults) = faults::rewrite(module);
+    data_as(module, Stray::Silent)
+}
+
+/// As [`data`], of a module that was confined so.
+#[must_use]
+pub fn data_as(module: &Module, stray: Stray) -> Data {
+    let (module, faults) = faults::rewrite(module, stray);
     Symbols::collect(&module, &runtime(&module, &faults), &mut Report::default()).into_data()
 }
 
@@ -68,9 +90,13 @@ fn runtime(module: &Module, faults: &Faults) -> Vec<Item> {
 /// Confines what can be confined of a module, and says what stands against the rest, which is left out.
 #[must_use]
 pub fn confine_recovering(module: &Module) -> (Module, Report) {
+    confine_all(module, Stray::Silent)
+}
+
+fn confine_all(module: &Module, stray: Stray) -> (Module, Report) {
     let mut report = Report::default();
     let target = header(module, &mut report);
-    let (module, faults) = faults::rewrite(module);
+    let (module, faults) = faults::rewrite(module, stray);
     let module = &*module;
     let runtime = runtime(module, &faults);
     let symbols = Symbols::collect(module, &runtime, &mut report);

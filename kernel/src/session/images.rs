@@ -9,7 +9,7 @@ use std::{
 
 use bulkhead_caps::{Access, Kind, Need, ObjectId};
 use bulkhead_mm::Resource;
-use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, limits};
+use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, Stray, limits};
 use rustix::fs::SealFlags;
 use tokio::time::Instant;
 
@@ -115,6 +115,7 @@ impl Session {
     pub(crate) async fn load_image(
         self: Rc<Self>,
         token: Token,
+        stray: Stray,
         compiler: &Compiler,
     ) -> Result<(Image, ModuleData), Error> {
         self.live()?;
@@ -134,15 +135,14 @@ impl Session {
             time: self.compile_time()?,
         };
         let mut phase = self.phase.subscribe();
+        let architecture = self.incarnation().info.architecture;
         let mut compiled = tokio::select! {
             biased;
             _ = phase.wait_for(|phase| *phase != Phase::Open) => {
                 self.live()?;
                 return Err(internal("a session is neither open nor over"));
             }
-            compiled = compiler.compile(&image, self.incarnation().info.architecture, loading.time.spending()) => {
-                compiled?
-            }
+            compiled = compiler.compile(&image, (architecture, stray), loading.time.spending()) => compiled?,
         };
         drop((image, offered));
         // One descriptor stays, and the text.

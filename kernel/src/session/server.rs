@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bulkhead_schema::{
-    Error,
+    Error, Stray,
     bulkhead_capnp::{gpu_copy_session, gpu_session},
 };
 
@@ -99,11 +99,12 @@ impl gpu_session::Server for SessionServer {
         mut results: gpu_session::LoadImageResults,
     ) -> Result<(), capnp::Error> {
         let token = Token::read(params.get()?.get_image()?);
+        let stray = Stray::of(params.get()?.get_check());
         drop(params);
         let (session, kernel) = (self.copying.session(), Rc::clone(&self.copying.connection.kernel));
         let patience = session.limits.load();
         let loaded =
-            detached(patience, async move { session.load_image(token, &kernel.compiler).await }).await;
+            detached(patience, async move { session.load_image(token, stray, &kernel.compiler).await }).await;
         let result = results.get().init_result();
         match loaded {
             Ok((image, data)) => {

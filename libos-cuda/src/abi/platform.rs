@@ -9,6 +9,7 @@ unsafe extern "C" {
         parent: Option<extern "C" fn()>,
         child: Option<extern "C" fn()>,
     ) -> i32;
+    fn atexit(function: extern "C" fn()) -> c_int;
     fn printf(format: *const c_char, ...) -> c_int;
 }
 
@@ -22,6 +23,13 @@ pub(crate) fn thread_id() -> usize {
 pub(crate) fn on_fork_in_child(child: extern "C" fn()) {
     // SAFETY: the function pointer stays valid: this library is never unloaded once a program uses a device.
     let refused = unsafe { pthread_atfork(None, None, Some(child)) };
+    debug_assert_eq!(refused, 0, "only fails without memory");
+}
+
+/// Has `function` run when the process ends by itself.
+pub(crate) fn at_exit(function: extern "C" fn()) {
+    // SAFETY: the function pointer stays valid: this library is never unloaded once a program uses a device.
+    let refused = unsafe { atexit(function) };
     debug_assert_eq!(refused, 0, "only fails without memory");
 }
 

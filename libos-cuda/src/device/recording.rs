@@ -30,6 +30,7 @@ pub(crate) struct Options {
     pub(crate) socket: PathBuf,
     pub(crate) name: String,
     pub(crate) device: u32,
+    pub(crate) stray: bulkhead_client::Stray,
 }
 
 /// What the device is.

@@ -1,0 +1,204 @@
+//! Looks at accesses before they are confined: what goes where the client has nothing leaves a record.
+//!
+//! What this writes is PTX that a tenant might have written. Accesses stay confined, looked at or not.
+
+use std::collections::BTreeSet;
+
+use crate::access;
+use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Space, Span, Statement, Variable};
+use crate::confine::calls::Actual;
+use crate::confine::flatten::{Flat, Flattener};
+use crate::confine::prologue::{instruction, register};
+use crate::confine::scope::Scopes;
+use crate::confine::symbols::{Symbol, Symbols};
+use crate::names::Class;
+use crate::report::Reason;
+use crate::table::{self, Effect};
+
+/// What records have for a space.
+const GLOBAL: i128 = 4;
+const SHARED: i128 = 5;
+
+/// The registers in which an entry has where its block's shared memory begins and ends.
+pub(super) type Bounds = [String; 2];
+
+impl<'a> Flattener<'a> {
+    /// Has each address of an access looked at, whose operands have their canonical names.
+    pub(super) fn check(&mut self, access: &Instruction, into: &mut Flat) -> Result<(), Reason> {
+        // What a call passes is put into registers yet.
+        let Ok(row) = table::check(access) else { return Ok(()) };
+        if let Some(index) = access::generic(row, access)
+            && let Some(first) = row.memory.first()
+        {
+            let named = Instruction { modifiers: with_space(&access.modifiers), ..access.clone() };
+            let bytes = access::decode(row, &named)?.iter().next().map_or(1, |access| access.bytes);
+            let Some(Operand::Address(address)) = access.operands.get(index) else { return Ok(()) };
+            return self.look(access, (None, first.effect, bytes), address, into);
+        }
+        let effects: Vec<Effect> = row.memory.iter().map(|memory| memory.effect).collect();
+        let decoded = access::decode(row, access)?;
+        for (found, effect) in decoded.iter().zip(effects) {
+            self.look(access, (Some(found.space), effect, found.bytes), found.address, into)?;
+        }
+        Ok(())
+    }
+
+    fn look(
+        &mut self,
+        access: &Instruction,
+        (space, effect, bytes): (Option<Space>, Effect, u64),
+        address: &Address,
+        into: &mut Flat,
+    ) -> Result<(), Reason> {
+        let (function, kind) = match space {
+            None => ("__bh_check_generic", GLOBAL),
+            Some(Space::Global) => ("__bh_check_global", GLOBAL),
+            Some(Space::Shared) => ("__bh_check_shared", SHARED),
+            Some(Space::Local | Space::Constant | Space::Parameter | Space::Register) => return Ok(()),
+        };
+        if !bytes.is_power_of_two() {
+            return Ok(());
+        }
+        let function = self.functions.get(function);
+        let Some((function, body)) = function.and_then(|function| Some((function, function.body.as_ref()?)))
+        else {
+            return Ok(());
+        };
+        let span = access.span;
+        let skip = access.predicate.as_ref().map(|predicate| self.pass_over(predicate, span, into));
+        let Some(at) = self.address_of(space, address, bytes, span, into) else {
+            into.statements.extend(skip.map(|label| Statement::Label(label, span)));
+            return Ok(());
+        };
+        let effect = match effect {
+            Effect::Reads | Effect::Touches => 0,
+            Effect::Writes => 1,
+            Effect::Updates => 2,
+        };
+        let what = kind | i128::from(bytes) << 8 | effect << 16;
+        let (file, line) = self.place;
+        let told = [what, i128::from(line), i128::from(file), i128::from(span.place.line)];
+        let mut given = vec![Actual::Value(register(&at))];
+        if space != Some(Space::Global) {
+            let scopes = &mut self.scopes;
+            let bounds =
+                self.bounds.get_or_insert_with(|| [scopes.fresh(Class::Word), scopes.fresh(Class::Word)]);
+            given.extend(bounds.iter().map(|name| Actual::Value(register(name))));
+        }
+        given.extend(told.map(|word| Actual::Value(Operand::Integer(word))));
+        if self.spend(&function.name, span) {
+            self.open(function, body, (Vec::new(), given), span, into)?;
+        }
+        into.statements.extend(skip.map(|label| Statement::Label(label, span)));
+        Ok(())
+    }
+
+    /// Branches over what follows where a predicate does not hold; returns the label to put behind it.
+    fn pass_over(&mut self, predicate: &Predicate, span: Span, into: &mut Flat) -> String {
+        let label = self.scopes.fresh_label();
+        let mut branch = instruction("bra", &[], vec![Operand::Symbol(label.clone())], span);
+        if let Statement::Instruction(branch) = &mut branch {
+            branch.predicate = Some(Predicate { negated: !predicate.negated, ..predicate.clone() });
+        }
+        into.statements.push(branch);
+        label
+    }
+
+    /// The register that holds the address; none where the access is seen to be inside a variable, or is refused anyway.
+    fn address_of(
+        &mut self,
+        space: Option<Space>,
+        address: &Address,
+        bytes: u64,
+        span: Span,
+        into: &mut Flat,
+    ) -> Option<String> {
+        let class = if space == Some(Space::Shared) { Class::Word } else { Class::Double };
+        let mut push = |scopes: &mut Scopes, opcode: &str, modifiers: &[&str], operands: Vec<Operand>| {
+            let to = scopes.fresh(class);
+            let operands = std::iter::once(register(&to)).chain(operands).collect();
+            into.statements.push(instruction(opcode, modifiers, operands, span));
+            to
+        };
+        let offset = || Operand::Integer(i128::from(address.offset));
+        match (&address.base, space) {
+            (AddressBase::Register(name), _) => {
+                let mut at = name.clone();
+                if class == Class::Word && matches!(Class::parse(name), Some((Class::Double, _))) {
+                    at = push(&mut self.scopes, "cvt", &["u32", "u64"], vec![register(&at)]);
+                }
+                if address.offset != 0 {
+                    let modifier = if class == Class::Word { "s32" } else { "s64" };
+                    at = push(&mut self.scopes, "add", &[modifier], vec![register(&at), offset()]);
+                }
+                matches!(Class::parse(&at), Some((found, _)) if found == class).then_some(at)
+            }
+            (AddressBase::Symbol(name), Some(Space::Global)) => {
+                let symbol = self.symbols.get(name)?;
+                let inside = u64::try_from(address.offset)
+                    .is_ok_and(|offset| offset.checked_add(bytes).is_some_and(|end| end <= symbol.bytes));
+                let aligned = address.offset.unsigned_abs().is_multiple_of(bytes);
+                if inside && aligned {
+                    return None;
+                }
+                let place = vec![Operand::SymbolOffset(name.clone(), address.offset)];
+                Some(push(&mut self.scopes, "mov", &["u64"], place))
+            }
+            (AddressBase::Symbol(_) | AddressBase::Absolute, _) => None,
+        }
+    }
+}
+
+/// An access's modifiers with a space, so that its width can be told.
+fn with_space(modifiers: &[String]) -> Vec<String> {
+    modifiers.iter().cloned().chain(["global".to_owned()]).collect()
+}
+
+/// Computes where the block's shared memory begins and ends, first of all.
+pub(super) fn place_bounds(
+    statements: &mut Vec<Statement>,
+    bounds: &Bounds,
+    symbols: &Symbols,
+    own: &[(Variable, Symbol)],
+    scopes: &mut Scopes,
+    span: Span,
+) {
+    let mut named = BTreeSet::new();
+    for statement in statements.iter() {
+        let Statement::Instruction(found) = statement else { continue };
+        for operand in &found.operands {
+            if let Operand::Symbol(name)
+            | Operand::SymbolOffset(name, _)
+            | Operand::Address(Address { base: AddressBase::Symbol(name), .. }) = operand
+            {
+                named.insert(name.as_str());
+            }
+        }
+    }
+    let all = own.iter().map(|(variable, symbol)| (variable.name.as_str(), symbol));
+    let all = all.chain(symbols.shared()).filter(|(_, symbol)| symbol.space == Space::Shared);
+    let shared: Vec<(String, u64)> = all
+        .filter(|(name, _)| named.contains(name))
+        .map(|(name, symbol)| (name.to_owned(), symbol.bytes))
+        .collect();
+    let [low, top] = bounds.each_ref().map(|name| register(name));
+    let mut first = Vec::new();
+    let mut push = |opcode: &str, modifier: &str, operands: Vec<Operand>| {
+        first.push(instruction(opcode, &[modifier], operands, span));
+    };
+    push("mov", "b32", vec![low.clone(), Operand::Integer(-1)]);
+    push("mov", "b32", vec![top.clone(), Operand::Integer(0)]);
+    for (name, bytes) in shared {
+        let [begin, end] = [scopes.fresh(Class::Word), scopes.fresh(Class::Word)].map(|name| register(&name));
+        push("mov", "b32", vec![begin.clone(), Operand::Symbol(name)]);
+        push("min", "u32", vec![low.clone(), low.clone(), begin.clone()]);
+        if bytes == 0 {
+            push("mov", "u32", vec![end.clone(), register("%dynamic_smem_size")]);
+            push("add", "s32", vec![end.clone(), end.clone(), begin]);
+        } else {
+            push("add", "s32", vec![end.clone(), begin, Operand::Integer(i128::from(bytes))]);
+        }
+        push("max", "u32", vec![top.clone(), top.clone(), end]);
+    }
+    statements.splice(0..0, first);
+}

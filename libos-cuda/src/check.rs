@@ -1,0 +1,126 @@
+//! `bulkhead run --check`: accesses of kernels to memory that the program does not have are told, and counted.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+
+use crate::device::{Stray, Violation};
+use crate::driver::Driver;
+use crate::report;
+
+/// The file that every process of the run appends to: a record a line, as JSON.
+const VARIABLE: &str = "BULKHEAD_CHECK";
+/// Records that are told on stderr; the others are counted.
+const TOLD_MAX: u64 = 100;
+
+/// What the run has told so far.
+struct Run {
+    file: File,
+    told: Mutex<u64>,
+    /// What kernels were last told that there is.
+    listed: Mutex<Vec<(u64, u64)>>,
+}
+
+/// The run, where this is one that checks.
+fn run() -> Option<&'static Run> {
+    static RUN: OnceLock<Option<Run>> = OnceLock::new();
+    let open = || {
+        let path = std::env::var_os(VARIABLE).filter(|path| !path.is_empty())?;
+        let file = OpenOptions::new().append(true).create(true).open(&path);
+        let file = file.inspect_err(|error| report::once(&format!("{VARIABLE}: {error}"))).ok()?;
+        Some(Run { file, told: Mutex::default(), listed: Mutex::default() })
+    };
+    RUN.get_or_init(open).as_ref()
+}
+
+/// What becomes of accesses that go astray.
+pub(crate) fn stray() -> Stray {
+    if run().is_some() { Stray::Told } else { Stray::Silent }
+}
+
+/// Lists what kernels may access, before one is launched.
+#[inline]
+pub(crate) fn before_launch(driver: &Driver) {
+    if driver.stray == Stray::Told {
+        list(driver);
+    }
+}
+
+#[cold]
+fn list(driver: &Driver) {
+    let Some(run) = run() else { return };
+    let mut listed = run.listed.lock();
+    let ranges = driver.memory.ranges();
+    if *listed == ranges {
+        return;
+    }
+    // What was launched before goes by the list that there was then.
+    let changed = driver.streams.synchronize_all(&driver.session);
+    if changed.is_ok() && driver.session.list_memory(ranges.clone()).is_ok() {
+        *listed = ranges;
+    }
+}
+
+/// Tells what kernels have recorded, as far as somebody has waited for them.
+pub(crate) fn tell(driver: &Driver) {
+    if driver.stray == Stray::Silent {
+        return;
+    }
+    let Some(run) = run() else { return };
+    let found = driver.session.take_violations();
+    let mut told = run.told.lock();
+    let mut lines = String::new();
+    for violation in &found.records {
+        // What ends a thread is told as the program's error.
+        if !violation.kind.ends() {
+            if *told < TOLD_MAX {
+                report::plainly(&format!("bulkhead: {violation}"));
+            }
+            *told += 1;
+        }
+        lines.push_str(&json(violation));
+    }
+    if found.lost > 0 {
+        lines.push_str(&format!("{{\"more\":{}}}\n", found.lost));
+    }
+    // One write, so that lines of several processes do not mix.
+    if let Err(error) = (&run.file).write_all(lines.as_bytes()) {
+        report::once(&format!("{VARIABLE}: {error}"));
+    }
+}
+
+/// At the end of the process: waits for what was launched and not waited for.
+pub(crate) extern "C" fn at_exit() {
+    if let Ok(driver) = crate::driver::driver() {
+        // Whoever could be told is gone.
+        driver.streams.synchronize_all(&driver.session).ok();
+        tell(driver);
+    }
+}
+
+fn json(violation: &Violation) -> String {
+    let text = |text: &str| {
+        let mut quoted = String::from("\"");
+        for letter in text.chars() {
+            match letter {
+                '"' | '\\' => quoted.extend(['\\', letter]),
+                letter if letter.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(letter))),
+                letter => quoted.push(letter),
+            }
+        }
+        quoted.push('"');
+        quoted
+    };
+    let (file, line) = violation.source.as_ref().map_or(("", 0), |(file, line)| (file.as_str(), *line));
+    format!(
+        "{{\"entry\":{},\"file\":{},\"line\":{line},\"ptxLine\":{},\"block\":{:?},\"thread\":{:?},\"what\":{}}}\n",
+        text(&violation.entry),
+        text(file),
+        violation.ptx_line,
+        violation.block,
+        violation.thread,
+        text(&violation.to_string()),
+    )
+}
