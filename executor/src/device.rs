@@ -46,6 +46,12 @@ impl Backend {
                     let why = "the driver maps the executor's own memory for kernels (HMM): load it with uvm_disable_hmm=1";
                     return Err(DeviceError::Missing(why.into()));
                 }
+                // Where a block's shared memory begins is known from there on (docs/decisions/0022).
+                let architecture = bulkhead_gpu::Gpu::info(&*device).architecture;
+                if architecture < 90 {
+                    let why = format!("sm_{architecture}: devices from sm_90 on are served");
+                    return Err(DeviceError::Missing(why));
+                }
                 Ok(device)
             }
         }
