@@ -49,9 +49,12 @@ struct Window {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Most {
     constant: i128,
-    /// For `%tid.x`, `%tid.y` and `%tid.z`: from 0 on.
+    /// For `%tid.x`, `%tid.y` and `%tid.z`: from 0 on, in parts of [`ONE`].
     by: [i128; 3],
 }
+
+/// Of what multiples are counted in: a number that is shifted to the right is a part of what it was.
+const ONE: i128 = 1 << 10;
 
 impl Most {
     const fn constant(constant: i128) -> Self {
@@ -60,6 +63,13 @@ impl Most {
 
     fn times(self, factor: i128) -> Self {
         Self { constant: self.constant * factor, by: self.by.map(|by| by * factor) }
+    }
+
+    /// Of the whole quotient by a power of two, where nothing is below zero.
+    fn shifted(self, by: i128) -> Option<Self> {
+        let up = |number: i128| (number + by - 1) / by;
+        let positive = self.constant >= 0 && self.by.iter().all(|by| *by >= 0);
+        positive.then(|| Self { constant: up(self.constant), by: self.by.map(up) })
     }
 
     fn plus(self, other: Self) -> Self {
@@ -356,7 +366,7 @@ impl<'a> Facts<'a> {
             }
             (Space::Shared, Base::Shared(variable)) => {
                 let from_zero = |number: i128| u64::try_from(number).ok();
-                let [x, y, z] = fact.most.by.map(from_zero);
+                let [x, y, z] = fact.most.by.map(|by| from_zero((by + ONE - 1) / ONE));
                 let most = (from_zero(fact.most.constant + offset + bytes)?, [x?, y?, z?]);
                 let (start, end) = (from_zero(low)?, from_zero(high + bytes)?);
                 Some(Proof::Shared(SharedProof { variable, start, end, most }))
@@ -491,7 +501,8 @@ impl<'a> Facts<'a> {
             ("shl", ["b32"]) => number(1)?.times(power(operand(2)?)?)?,
             ("shr", ["u32"]) => {
                 let (value, by) = (number(1)?, power(operand(2)?)?);
-                Fact::number(value.low / by.high, value.high / by.high)
+                let number = Fact::number(value.low / by.high, value.high / by.high);
+                Fact { most: value.most.shifted(by.high).unwrap_or(number.most), ..number }
             }
             ("and", ["b32"]) => {
                 let (one, other) = (number(1)?, number(2)?);
@@ -526,9 +537,9 @@ fn from_zero(fact: &Fact<'_>) -> bool {
 /// The number in a special register; one of those that say where in its block a thread is, as that.
 fn thread(name: &str, number: Fact<'static>) -> Fact<'static> {
     let by = match name {
-        "%tid.x" => [1, 0, 0],
-        "%tid.y" => [0, 1, 0],
-        "%tid.z" => [0, 0, 1],
+        "%tid.x" => [ONE, 0, 0],
+        "%tid.y" => [0, ONE, 0],
+        "%tid.z" => [0, 0, ONE],
         _ => return number,
     };
     Fact { most: Most { constant: 0, by }, ..number }

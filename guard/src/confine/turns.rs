@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use super::poll::is_lead;
 use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::facts::Facts;
 use crate::limits::CHUNK_COST_MAX;
@@ -67,6 +68,7 @@ const ENDS_COST_MAX: u64 = CHUNK_COST_MAX / 4;
 /// The loops of a body, by label. Those that `counted` says do not end by themselves, whatever is known of them.
 pub(super) fn find<'a>(
     statements: &'a [Statement],
+    zeroed: &[String],
     counted: impl Fn(&str) -> bool,
 ) -> HashMap<&'a str, Loop<'a>> {
     let mut loops = collect(statements);
@@ -100,11 +102,14 @@ pub(super) fn find<'a>(
     }
     let may_end = |label: &str, turns: u64| {
         loops.get(label).is_some_and(|found| {
-            let length = u64::try_from(found.to - found.from).unwrap_or(u64::MAX);
+            // What confines accesses is not there yet where it is found out what needs none.
+            let own = |statement: &&Statement| matches!(statement, Statement::Instruction(found) if !is_lead(found));
+            let body = statements.get(found.from..found.to).unwrap_or_default();
+            let length = body.iter().filter(own).count() as u64;
             found.backs == 1 && !counted(label) && turns.saturating_mul(length) <= ENDS_COST_MAX / 8
         })
     };
-    for (label, turns) in ends(statements, may_end) {
+    for (label, turns) in ends(statements, zeroed, may_end) {
         if let Some(found) = loops.get_mut(label) {
             found.how = How::Ends(turns);
         }
@@ -114,8 +119,13 @@ pub(super) fn find<'a>(
 }
 
 /// The loops that are known to end by themselves, and how often they turn at most.
-fn ends(statements: &[Statement], may_end: impl Fn(&str, u64) -> bool) -> HashMap<&str, u64> {
+fn ends<'a>(
+    statements: &'a [Statement],
+    zeroed: &'a [String],
+    may_end: impl Fn(&str, u64) -> bool,
+) -> HashMap<&'a str, u64> {
     let mut facts = Facts::of(statements);
+    zeroed.iter().for_each(|name| facts.also_written(name));
     let mut ends = HashMap::new();
     let (mut coming, mut behind): (HashSet<&str>, HashSet<&str>) = Default::default();
     // The last label, where nothing goes to it from before.

@@ -10,7 +10,7 @@ use crate::access::{self, Accesses};
 use crate::anchors::{Anchor, Check, Step};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
 use crate::confine::prologue::instruction;
-use crate::confine::turns;
+use crate::confine::turns::{self, How};
 use crate::facts::{Facts, Proof};
 use crate::names::{self, Class};
 use crate::table::{self, Treatment};
@@ -103,7 +103,7 @@ impl Versions {
         let versions = write(statements, chosen);
         // A loop that polls in each turn has no place for a check.
         let plain = versions.plain();
-        let found = turns::find(&plain, |label| versions.begins.contains_key(label));
+        let found = turns::find(&plain, zeroed, |label| versions.begins.contains_key(label));
         let turns = |label: &String| found.get(label.as_str()).is_some_and(|found| !found.polls(usize::MAX));
         if versions.begins.keys().all(turns) { versions } else { write(statements, HashMap::new()) }
     }
@@ -117,6 +117,7 @@ impl Versions {
         let plain = self.plain();
         let mut facts = Facts::of(&plain);
         zeroed.iter().for_each(|name| facts.also_written(name));
+        let ends = turns::find(&plain, zeroed, |label| self.begins.contains_key(label));
         let mut proven = HashSet::new();
         for (index, statement) in plain.iter().enumerate() {
             match statement {
@@ -126,6 +127,9 @@ impl Versions {
                         let behind = plain.get(index + 1..).unwrap_or_default();
                         let body = crate::anchors::turns(behind, label).unwrap_or_default();
                         facts.turn(&chosen.check(""), body);
+                    } else if ends.get(label.as_str()).is_some_and(|found| matches!(found.how, How::Ends(_)))
+                    {
+                        facts.turning(plain.get(index + 1..).unwrap_or_default(), label);
                     }
                 }
                 Statement::Instruction(instruction) => {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Base, Fact, Facts, Most, Window};
-use crate::anchors::Check;
+use crate::anchors::{self, Check};
 use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::limits::CHUNK_COST_MAX;
 use crate::names;
@@ -75,6 +75,20 @@ impl<'a> Facts<'a> {
     /// behind the last label on, and the branch back. What ends it is a register that takes the same step in
     /// every turn, from and to what is known.
     pub(crate) fn turns(&self, body: &[Statement], back: &Instruction) -> Option<u64> {
+        self.ending(body, back).map(|ending| ending.turns)
+    }
+
+    /// Directly behind the label of such a loop: what its register is in any turn. Nothing else may go back to it than
+    /// the branch that ends its body.
+    pub(crate) fn turning(&mut self, behind: &'a [Statement], label: &str) {
+        let Some(body) = anchors::turns(behind, label) else { return };
+        let Some(Statement::Instruction(back)) = behind.get(body.len()) else { return };
+        if let Some(Ending { register, low, high, zeros, .. }) = self.ending(body, back) {
+            self.passing.insert(register, Fact { zeros, ..Fact::number(low, high) }.fits());
+        }
+    }
+
+    fn ending<'b>(&self, body: &'b [Statement], back: &Instruction) -> Option<Ending<'b>> {
         let Some(Predicate { register: predicate, negated: false }) = &back.predicate else { return None };
         (back.opcode == "bra" && back.modifiers.is_empty()).then_some(())?;
         let mut writes: HashMap<&str, Vec<usize>> = HashMap::new();
@@ -124,8 +138,26 @@ impl<'a> Facts<'a> {
         };
         let [compare, ty] = test.modifiers.as_slice() else { return None };
         let turns = count(first, *step, (compare, ty), bound)?;
-        u64::try_from(turns.max(1)).ok()
+        // In every turn but the first, what it began as passed the test.
+        let (low, high) = match (step.is_positive(), compare.as_str()) {
+            (true, "ne") => (first.low, bound.low - step),
+            (true, "lt") => (first.low, first.high.max(bound.high - 1)),
+            (true, _) => (first.low, first.high.max(bound.high)),
+            (false, _) => (first.low.min(bound.low), first.high),
+        };
+        let zeros = first.zeros.min(Fact::exactly(*step).zeros).min(32);
+        Some(Ending { turns: u64::try_from(turns.max(1)).ok()?, register: from, low, high, zeros })
     }
+}
+
+/// A loop that ends by itself.
+struct Ending<'a> {
+    turns: u64,
+    /// What takes the steps; between what it is when a turn begins, and how many of its low bits are zero.
+    register: &'a str,
+    low: i128,
+    high: i128,
+    zeros: u32,
 }
 
 /// How often a number that begins as `first` and grows by `step` before each test passes it, and once more.

@@ -80,6 +80,9 @@ pub(super) fn verify<'a>(
                 pass.looks.label(name);
                 pass.facts.label();
                 pass.behind = rest;
+                if pass.looks.turning().is_some() {
+                    pass.facts.turning(rest, name);
+                }
                 pass.awaits = pass.awaits.map(|_| None);
                 pass.whole = false;
                 *span
