@@ -381,6 +381,10 @@ impl Session {
                 self.look(stream)?;
             }
         }
+        // What was told since is not seen yet.
+        if patience > PATIENCE {
+            self.look_again();
+        }
         Ok(())
     }
 

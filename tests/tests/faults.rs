@@ -96,3 +96,20 @@ fn who_waits_for_threads_that_wait_for_ever_is_told_of_the_one_that_ended() {
     neighbour.work();
     assert_eq!(kernel.status().executor_starts, 1);
 }
+
+#[test]
+fn a_thread_that_ends_late_in_a_long_kernel_is_told_of_at_the_wait_for_it() {
+    const LATE: &[u8] =
+        b".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry late(.param .u32 turns)\n{\n\
+        .reg .pred %p;\n.reg .b32 %i, %turns;\nld.param.u32 %turns, [turns];\nmov.u32 %i, 0;\n\
+        AGAIN:\nadd.u32 %i, %i, 1;\nsetp.lt.u32 %p, %i, %turns;\n@%p bra AGAIN;\ntrap;\n}\n";
+    let kernel = Kernel::start();
+    let session = kernel.open("late");
+    let image = session.load_image(LATE).unwrap();
+    // So long that who waits has looked before it ends.
+    let parameters = Parameters::new().u32(1_500_000);
+    let launch = Launch::linear(1, 1);
+    let fence = session.launch(FIRST, &image.entry("late").unwrap(), &launch, &parameters).unwrap();
+    assert_eq!(session.wait(fence).unwrap_err().code, ErrorCode::Trapped);
+    session.wait(session.fence(FIRST)).unwrap();
+}
