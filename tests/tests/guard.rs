@@ -38,7 +38,7 @@ const REFUSED: &str = "\
     .reg .b64 %d<4>;
     ld.param.u64 %d1, [p];
     add.u64 %d2, %d1, ?;
-    trap;
+    pmevent 1;
     ldu.global.u64 %d3, [%d1];
     ret;
 }
@@ -84,7 +84,7 @@ fn everything_against_a_file_is_told_at_once_with_its_line() {
     for told in [
         format!("{path}:8:23: expected an operand, found `?`"),
         "     8 |     add.u64 %d2, %d1, ?;\n       |                       ^\n".to_owned(),
-        format!("{path}:9:5: a guarded session does not allow `trap`"),
+        format!("{path}:9:5: a guarded session does not allow `pmevent`"),
         format!("{path}:10:5: a guarded session does not support `ldu`"),
         "isolated session".to_owned(),
         "is refused: 3 findings".to_owned(),
@@ -134,7 +134,7 @@ fn json_has_the_span_of_every_finding_and_access() {
             text[at("start")..at("end")].to_owned()
         };
         let findings: Vec<String> = report["findings"].as_array().unwrap().iter().map(of).collect();
-        let expected: &[&str] = if accepted { &[] } else { &["?", "trap", "ldu.global.u64 %d3, [%d1]"] };
+        let expected: &[&str] = if accepted { &[] } else { &["?", "pmevent 1", "ldu.global.u64 %d3, [%d1]"] };
         assert_eq!(findings, expected);
         for access in report["accesses"].as_array().unwrap() {
             assert_eq!(of(access), access["instruction"].as_str().unwrap());
