@@ -289,6 +289,8 @@ impl<'a> Facts<'a> {
         } else if let Some(fact) = learned {
             self.passing.remove(name.as_str());
             self.known.insert(name, fact);
+        } else {
+            self.known.remove(name.as_str());
         }
     }
 

@@ -155,3 +155,28 @@ fn loops_in_which_threads_wait_for_one_another_have_one_version() {
         assert!(text.contains("__bh_fast_k") && !text.contains("%bh_base, 154"), "{text}");
     }
 }
+
+#[test]
+fn what_a_first_turn_would_have_left_is_not_known_behind_the_loop() {
+    // The anchor goes so far that nothing is known of what is computed from it, but in a turn that it begins at its start.
+    let text = confined(SOURCE);
+    let at = text.find(CHECK).unwrap();
+    let (before, rest) = text.split_at(at);
+    let registers = before.rfind(".reg .b64 %d<5>;").unwrap();
+    let before = format!("{}.reg .b64 %d<6>;{}", &before[..registers], &before[registers + 16..]);
+    let rest = rest.replacen("    add.s64 %d4, %d2, %d3;\n    st.global.u32 [%d4], %r2;\n", "", 1);
+    let rest = rest.replacen(
+        "    add.s64 %d2, %d4, 8;\n",
+        "    add.s64 %d5, %d2, 16;\n    add.s64 %d2, %d2, 140737488355328;\n",
+        1,
+    );
+    let behind = "    bra $L3;\n$L2:\n";
+    assert!(rest.contains(behind), "{rest}");
+    let forged = rest.replacen(behind, &format!("    ld.global.u32 %r2, [%d5];\n{behind}"), 1);
+    assert_eq!(findings(&format!("{before}{rest}")), [""; 0], "but for the access\n{rest}");
+    let found = findings(&format!("{before}{forged}"));
+    assert!(
+        found.iter().any(|finding| finding.contains("an access that is not confined")),
+        "{found:?}\n{forged}"
+    );
+}

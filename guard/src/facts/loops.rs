@@ -57,6 +57,12 @@ impl<'a> Facts<'a> {
                 self.learn(instruction);
             }
         }
+        // What this turn alone would leave is not what any turn leaves.
+        for register in before.keys() {
+            if !check.steps.iter().any(|step| step.register == *register) {
+                self.known.remove(register);
+            }
+        }
         let mut turned = before;
         for (register, start) in anchors() {
             let Some(end) = self.of_register(register).filter(|end| end.base == start.base) else {
