@@ -286,11 +286,13 @@ fn proven(body: &[Statement]) -> HashMap<u32, Handling> {
         let instruction = match statement {
             Statement::Instruction(instruction) => instruction,
             Statement::Label(label, _) => {
-                facts.label();
+                let behind = body.get(index + 1..).unwrap_or_default();
+                facts.label(label, behind);
                 // The label behind the check is the loop's.
                 if let Some(check) = checked.take() {
-                    let behind = body.get(index + 1..).unwrap_or_default();
                     facts.turn(&check, anchors::turns(behind, label).unwrap_or_default());
+                } else {
+                    facts.turning(behind, label);
                 }
                 continue;
             }

@@ -8,12 +8,16 @@
 //! known up to the next label, or until they are written again; and of what a loop steps whose pointers were checked,
 //! how far it has come in any of its turns ([`Facts::turn`]).
 
+mod edges;
 mod loops;
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use edges::{Edges, Passing, Tests};
 
 use crate::access::Access;
-use crate::ast::{AddressBase, Instruction, Operand, Predicate, Space, Statement};
+use crate::ast::{AddressBase, Instruction, Operand, Space, Statement};
 use crate::limits::REACH_BYTES;
 use crate::names::{self, Class};
 use crate::table;
@@ -205,6 +209,9 @@ impl<'a> Fact<'a> {
     }
 }
 
+/// Of loops that begin anew at their own labels.
+static NONE: LazyLock<HashMap<String, String>> = LazyLock::new(HashMap::new);
+
 /// How a 32-bit number is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sign {
@@ -236,12 +243,16 @@ pub(crate) struct Facts<'a> {
     writes: HashMap<&'a str, u32>,
     /// 32-bit numbers are from 0 on; where one may be beyond `i32::MAX`, its low zeros are all that is known.
     known: HashMap<&'a str, Fact<'a>>,
+    /// What bits can be ones of registers to which only such numbers are ever written.
+    bits: HashMap<&'a str, i128>,
     /// What is known up to the next label, or that nothing is.
-    passing: HashMap<&'a str, Option<Fact<'a>>>,
-    /// What was known when control last ran on into a label.
-    entering: HashMap<&'a str, Option<Fact<'a>>>,
-    /// Which register a predicate says is not zero where it does not hold.
-    zero: HashMap<&'a str, &'a str>,
+    passing: Passing<'a>,
+    /// What was known when control came to the last label from before it, where something goes back there.
+    entering: Passing<'a>,
+    tests: Tests<'a>,
+    edges: Edges<'a>,
+    /// The label of the turns of a loop between polls, of which all is known that is at the loop's.
+    settled: Option<&'a str>,
     /// How many pointers were checked.
     checked: usize,
 }
@@ -249,26 +260,57 @@ pub(crate) struct Facts<'a> {
 impl<'a> Facts<'a> {
     /// Nothing is known yet of a body.
     pub(crate) fn of(statements: &'a [Statement]) -> Self {
-        let mut facts = Self::default();
+        Self::of_versions(statements, &NONE)
+    }
+
+    /// Nor of one with loops that begin anew elsewhere than at their labels.
+    pub(crate) fn of_versions(statements: &'a [Statement], begins: &'a HashMap<String, String>) -> Self {
+        let mut facts = Self { edges: Edges::of(statements, begins), ..Self::default() };
+        let mut closed: HashMap<&str, Option<i128>> = HashMap::new();
         for statement in statements {
             let Statement::Instruction(instruction) = statement else { continue };
             let Some(row) = table::row_of(instruction) else { continue };
             table::registers(row, instruction, &mut |_| {}, &mut |name| {
                 *facts.writes.entry(name).or_default() += 1;
+                let bits = closed.entry(name).or_insert(Some(0));
+                *bits = bits.zip(ones(name, instruction)).map(|(before, more)| before | more);
             });
         }
+        let several = |name: &str| facts.writes.get(name).is_some_and(|times| *times > 1);
+        facts.bits = closed
+            .into_iter()
+            .filter_map(|(name, bits)| bits.filter(|_| several(name)).map(|bits| (name, bits)))
+            .collect();
         facts
     }
 
-    /// A register is written once more than the body says.
+    /// A register is written once more than the body says: it is zeroed first.
     pub(crate) fn also_written(&mut self, name: &'a str) {
         *self.writes.entry(name).or_default() += 1;
     }
 
-    /// What is known at a label: who comes there may have come from anywhere.
-    pub(crate) fn label(&mut self) {
-        self.entering = std::mem::take(&mut self.passing);
-        self.zero.clear();
+    /// What is known at a label, behind which this stands: what is known on all ways there, and what each turn leaves as
+    /// it was where something goes back.
+    pub(crate) fn label(&mut self, name: &'a str, behind: &'a [Statement]) {
+        if self.settled.take() == Some(name) {
+            self.tests.clear();
+            self.entering = self.passing.clone();
+            return;
+        }
+        let known = self.arrive(name);
+        match self.edges.ways(name) {
+            (_, 0) => {
+                self.passing = known;
+                self.entering.clear();
+            }
+            (_, backs) => {
+                self.passing = self.edges.left(name, known.clone());
+                self.entering = known;
+                if backs == 1 {
+                    self.repeats(behind, name);
+                }
+            }
+        }
     }
 
     /// Learns from the next instruction.
@@ -294,37 +336,6 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Learns from a branch that is not taken where a register is zero.
-    fn tests(&mut self, instruction: &'a Instruction) {
-        let target = || instruction.operands.first();
-        if let (Some(Predicate { register, negated: false }), "bra", Some(Operand::Symbol(_))) =
-            (&instruction.predicate, instruction.opcode.as_str(), target())
-        {
-            if let Some(tested) = self.zero.get(register.as_str()).copied()
-                && let Some(fact) =
-                    self.of_register(tested).filter(|fact| fact.base.is_none() && fact.low == 0)
-            {
-                self.passing.insert(tested, Some(Fact { low: 1.min(fact.high), ..fact }));
-            }
-            return;
-        }
-        let Some(row) = table::row_of(instruction) else { return };
-        let zero = &mut self.zero;
-        table::registers(row, instruction, &mut |_| {}, &mut |name| {
-            zero.retain(|predicate, tested| *predicate != name && *tested != name);
-        });
-        let is_word = |name: &str| matches!(Class::parse(name), Some((Class::Word, _)));
-        let equal = matches!(instruction.modifiers.as_slice(), [eq, ty] if eq == "eq" && matches!(ty.as_str(), "s32" | "u32" | "b32"));
-        if let ("setp", [Operand::Register(predicate), Operand::Register(tested), Operand::Integer(0)]) =
-            (instruction.opcode.as_str(), instruction.operands.as_slice())
-            && equal
-            && instruction.predicate.is_none()
-            && is_word(tested)
-        {
-            self.zero.insert(predicate, tested);
-        }
-    }
-
     /// Of what several registers are written by, nothing is known.
     fn forget(&mut self, instruction: &'a Instruction) {
         if let Some(row) = table::row_of(instruction) {
@@ -336,12 +347,26 @@ impl<'a> Facts<'a> {
 
     /// What is known of a register here.
     fn of_register(&self, name: &str) -> Option<Fact<'a>> {
-        self.passing.get(name).copied().unwrap_or_else(|| self.known.get(name).copied())
+        let known = self.passing.get(name).copied().unwrap_or_else(|| self.known.get(name).copied());
+        known.or_else(|| {
+            let bits = *self.bits.get(name)?;
+            Some(Fact { zeros: Fact::exactly(bits).zeros, ..Fact::number(0, bits) })
+        })
     }
 
     /// Whether a 64-bit register is known to be a number and not an address.
     pub(crate) fn is_number(&self, name: &str) -> bool {
         self.of_register(name).is_some_and(|fact| fact.base.is_none())
+    }
+
+    /// Whether a 32-bit register is known to be zero.
+    pub(crate) fn is_zero(&self, name: &str) -> bool {
+        self.small(name).is_some_and(|fact| fact.high == 0)
+    }
+
+    /// Whether a 32-bit register is known to be a number that is not below zero, also signed.
+    pub(crate) fn is_from_zero(&self, name: &str) -> bool {
+        self.small(name).is_some()
     }
 
     /// What an access of global or shared memory rests on, where what is known is enough.
@@ -501,8 +526,10 @@ impl<'a> Facts<'a> {
             ("mul", ["lo", "u32" | "s32"]) => number(1)?.times(number(2)?)?,
             ("mad", ["lo", "u32" | "s32"]) => number(1)?.times(number(2)?)?.plus(number(3)?)?,
             ("shl", ["b32"]) => number(1)?.times(power(operand(2)?)?)?,
-            ("shr", ["u32"]) => {
+            ("shr", ["u32"]) | ("shr", ["s32"]) => {
                 let (value, by) = (number(1)?, power(operand(2)?)?);
+                // Without a sign it is the same either way.
+                (value.high <= i32::MAX.into() || modifiers == ["u32"]).then_some(())?;
                 let number = Fact::number(value.low / by.high, value.high / by.high);
                 Fact { most: value.most.shifted(by.high).unwrap_or(number.most), ..number }
             }
@@ -510,16 +537,28 @@ impl<'a> Facts<'a> {
                 let (one, other) = (number(1)?, number(2)?);
                 Fact { zeros: one.zeros.max(other.zeros), ..Fact::number(0, one.high.min(other.high)) }
             }
-            ("or", ["b32"]) => {
+            ("or" | "xor", ["b32"]) => {
                 let (one, other) = (number(1)?, number(2)?);
                 let bits = i128::BITS - (one.high | other.high).leading_zeros();
-                Fact { zeros: one.zeros.min(other.zeros), ..Fact::number(0, (1 << bits) - 1) }
+                let zeros = one.zeros.min(other.zeros);
+                Fact { zeros, ..Fact::number(0, (1 << bits) - (1 << zeros.min(bits))) }
             }
             ("min", ["u32"]) => {
                 let (one, other) = (number(1)?, number(2)?);
                 let zeros = one.zeros.min(other.zeros);
                 Fact { zeros, ..Fact::number(one.low.min(other.low), one.high.min(other.high)) }
             }
+            ("min" | "max", ["s32"]) => {
+                let (one, other) = (signed(1)?, signed(2)?);
+                let zeros = one.zeros.min(other.zeros);
+                let (low, high) = if instruction.opcode == "min" {
+                    (one.low.min(other.low), one.high.min(other.high))
+                } else {
+                    (one.low.max(other.low), one.high.max(other.high))
+                };
+                Fact { zeros, ..Fact::number(low, high) }
+            }
+            ("sub", ["u32" | "s32"]) => number(1)?.minus(number(2)?)?,
             ("selp", ["b32" | "u32" | "s32"]) => number(1)?.or(number(2)?)?,
             _ => return None,
         };
@@ -528,6 +567,25 @@ impl<'a> Facts<'a> {
         let small = computed.low >= 0 && computed.high <= i32::MAX.into();
         // Beyond it has wrapped around, which leaves its low bits.
         Some(if small { Fact { zeros, ..computed } } else { Fact { zeros, ..whole } })
+    }
+}
+
+/// What bits can be ones of what an instruction writes to a register, whatever it was as long as no others were.
+fn ones(name: &str, instruction: &Instruction) -> Option<i128> {
+    let number = |index: usize| match instruction.operands.get(index) {
+        Some(Operand::Integer(value @ 0..=0x7fff_ffff)) => Some(*value),
+        _ => None,
+    };
+    let same = |index: usize| matches!(instruction.operands.get(index), Some(Operand::Register(read)) if read == name);
+    let modifiers: Vec<&str> = instruction.modifiers.iter().map(String::as_str).collect();
+    let is_result = matches!(instruction.operands.first(), Some(Operand::Register(result)) if result == name);
+    (is_result && matches!(Class::parse(name), Some((Class::Word, _)))).then_some(())?;
+    match (instruction.opcode.as_str(), modifiers.as_slice()) {
+        ("mov", ["b32" | "u32" | "s32"]) => number(1),
+        ("and", ["b32"]) => number(2),
+        ("or" | "xor", ["b32"]) => number(2).filter(|_| same(1)),
+        ("selp", ["b32" | "u32" | "s32"]) => Some(number(1)? | number(2)?),
+        _ => None,
     }
 }
 

@@ -112,7 +112,11 @@ fn what_is_left_over_by_an_unrolled_loop_needs_no_counter() {
         "ne.s32",
         "8"
     ));
-    assert!(!with("mov.u32 %r2, 0; NEXT: mov.u32 %r4, 5;", 2, "ne.s32", "8"));
+    assert!(with("mov.u32 %r2, 0; NEXT: mov.u32 %r4, 5;", 2, "ne.s32", "8"));
+    let either = "mov.u32 %r2, 0; @%q1 bra NEXT; mov.u32 %r2, 4; NEXT: mov.u32 %r4, 5;";
+    assert!(!with(either, 2, "ne.s32", "8"));
+    assert!(with(either, 2, "lt.s32", "8"));
+    assert!(!with("mov.u32 %r2, 0; NEXT: mov.u32 %r2, %r1; @%q1 bra NEXT;", 2, "ne.s32", "8"));
     assert!(!with("mov.u32 %r2, 0;", 1, "lt.s32", "%r1"));
     assert!(!with("@%q1 mov.u32 %r2, 0;", 1, "lt.s32", "8"));
 }
@@ -133,7 +137,9 @@ fn a_loop_without_a_counter_that_may_turn_on_is_refused() {
     broken("mov.u32 %r2, 0;", "mov.u32 %r2, 1;");
     broken("mov.u32 %r2, 0;", "mov.u32 %r2, 8;");
     broken("$L0:", "mov.u32 %r2, %r0;\n$L0:");
-    broken("$L0:", "$L7:\n$L0:");
+    let elsewhere = "    setp.eq.s32 %p0, %r0, 0;\n    @%p0 bra $L7;\n    mov.u32 %r2, 1;\n$L7:\n$L0:";
+    broken("$L0:", elsewhere);
+    broken("$L0:", "$L7:\n    mov.u32 %r2, %r0;\n$L0:");
     broken(
         "mov.u32 %r2, 0;",
         "mov.u32 %r2, 0;\n    setp.eq.s32 %p0, %r0, 0;\n    @%p0 bra $L0;\n    mov.u32 %r2, 1;",

@@ -630,7 +630,11 @@ fn a_fast_version_leaves_nothing_alone_that_is_not_proven() {
     broken("[%d0+4]", "[%d0+6]", why);
     broken("[%d0+8388608]", "[%d0+68719476733]", why);
     broken("[%d0+8388608]", "[%d0+68719476736]", why);
-    broken("red.global.add.u64 [%d0]", "mov.b64 %d1, %d0;\n$L9:\n    red.global.add.u64 [%d1]", why);
+    broken(
+        "red.global.add.u64 [%d0]",
+        "mov.b64 %d1, %d0;\n    @%p0 bra $L9;\n    mov.b64 %d1, 0;\n$L9:\n    red.global.add.u64 [%d1]",
+        why,
+    );
     broken("red.global.add.u64 [%d0]", "red.global.add.u64 [%d0+4]", why);
     broken("ld.param.u64 %d0, [p];", "ld.param.u64 %d0, [p];\n    mov.b64 %d0, 0;", why);
     broken(

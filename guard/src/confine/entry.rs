@@ -12,8 +12,8 @@ use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
 use crate::confine::versions::{Proven, Versions};
 use crate::confine::{
-    access, arguments, assign, check, copies, data, generic, locals, poll, prologue, roots, runtime, strides,
-    warps,
+    access, arguments, assign, check, copies, data, generic, locals, poll, prologue, remainders, roots,
+    runtime, strides, warps,
 };
 use crate::facts::{Proof, SharedKey};
 use crate::limits::{NAME_BYTES_MAX, PARAMETER_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX};
@@ -83,6 +83,7 @@ pub(super) fn confine<'a>(
     let roots = roots::find(&statements, symbols, report);
     let mut statements = generic::resolve(statements, &mut scopes, report);
     strides::fold(&mut statements);
+    remainders::fold(&mut statements);
     let shared = Shared::find(&mut statements, symbols, &mut variables, function.span);
     let tables = access::Tables::new(symbols, &variables, &readable, roots);
     for class in Class::ALL {

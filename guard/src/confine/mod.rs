@@ -24,6 +24,7 @@ mod pointers;
 mod poll;
 mod prologue;
 mod region;
+mod remainders;
 mod roots;
 mod runtime;
 mod scope;

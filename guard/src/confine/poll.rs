@@ -34,7 +34,7 @@ pub(super) fn insert(
     copies: bool,
     begins: &HashMap<String, String>,
 ) -> Looking {
-    let loops = turns::find(statements, &[], |label| begins.contains_key(label));
+    let loops = turns::find(statements, &[], begins);
     let end = loops.values().all(|found| matches!(found.how, How::Ends(_)));
     if is_fast && end && path_cost(statements, &loops) <= SHORT_COST_MAX {
         return Looking { statements: statements.to_vec(), starts: false, counters: 0 };

@@ -65,11 +65,12 @@ pub(super) struct Loop<'a> {
 /// Of how many turns of a loop nothing has to be done, and what they may cost together.
 const ENDS_COST_MAX: u64 = CHUNK_COST_MAX / 4;
 
-/// The loops of a body, by label. Those that `counted` says do not end by themselves, whatever is known of them.
+/// The loops of a body, by label. Those of `begins` begin anew elsewhere, and not by themselves, whatever is known of
+/// them.
 pub(super) fn find<'a>(
     statements: &'a [Statement],
     zeroed: &[String],
-    counted: impl Fn(&str) -> bool,
+    begins: &'a HashMap<String, String>,
 ) -> HashMap<&'a str, Loop<'a>> {
     let mut loops = collect(statements);
     let Shape { broken, polling } = shape(statements, &loops);
@@ -106,10 +107,10 @@ pub(super) fn find<'a>(
             let own = |statement: &&Statement| matches!(statement, Statement::Instruction(found) if !is_lead(found));
             let body = statements.get(found.from..found.to).unwrap_or_default();
             let length = body.iter().filter(own).count() as u64;
-            found.backs == 1 && !counted(label) && turns.saturating_mul(length) <= ENDS_COST_MAX / 8
+            found.backs == 1 && !begins.contains_key(label) && turns.saturating_mul(length) <= ENDS_COST_MAX / 8
         })
     };
-    for (label, turns) in ends(statements, zeroed, may_end) {
+    for (label, turns) in ends(statements, zeroed, begins, may_end) {
         if let Some(found) = loops.get_mut(label) {
             found.how = How::Ends(turns);
         }
@@ -122,24 +123,23 @@ pub(super) fn find<'a>(
 fn ends<'a>(
     statements: &'a [Statement],
     zeroed: &'a [String],
+    begins: &'a HashMap<String, String>,
     may_end: impl Fn(&str, u64) -> bool,
 ) -> HashMap<&'a str, u64> {
-    let mut facts = Facts::of(statements);
+    let mut facts = Facts::of_versions(statements, begins);
     zeroed.iter().for_each(|name| facts.also_written(name));
     let mut ends = HashMap::new();
-    let (mut coming, mut behind): (HashSet<&str>, HashSet<&str>) = Default::default();
-    // The last label, where nothing goes to it from before.
+    let mut behind: HashSet<&str> = HashSet::new();
     let mut last: Option<(&str, usize)> = None;
     for (index, statement) in statements.iter().enumerate() {
         match statement {
             Statement::Label(name, _) => {
-                facts.label();
-                last = (!coming.contains(name.as_str())).then_some((name.as_str(), index));
+                facts.label(name, statements.get(index + 1..).unwrap_or_default());
+                last = Some((name.as_str(), index));
                 behind.insert(name);
             }
             Statement::Instruction(instruction) => {
                 if let Some(target) = target(statement) {
-                    coming.insert(target);
                     if let Some((_, from)) = last.filter(|(name, _)| *name == target)
                         && let Some(body) = statements.get(from + 1..index)
                         && let Some(turns) = facts.turns(body, instruction)
@@ -148,7 +148,6 @@ fn ends<'a>(
                         ends.insert(target, turns);
                     } else if behind.contains(target) {
                         // The way around the poll that comes here ends at a label.
-                        facts.label();
                         last = None;
                     }
                 }

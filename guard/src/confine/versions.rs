@@ -85,8 +85,8 @@ impl Versions {
         let mut chosen: HashMap<usize, (usize, Chosen)> = HashMap::new();
         for (index, statement) in statements.iter().enumerate() {
             match statement {
-                Statement::Label(..) => {
-                    facts.label();
+                Statement::Label(name, _) => {
+                    facts.label(name, statements.get(index + 1..).unwrap_or_default());
                     if let Some(back) = loops.get(&index).filter(|_| chosen.len() < LOOPS_MAX)
                         && let Some(body) = statements.get(index + 1..*back)
                         && let Some(Statement::Instruction(branch)) = statements.get(*back)
@@ -103,7 +103,7 @@ impl Versions {
         let versions = write(statements, chosen);
         // A loop that polls in each turn has no place for a check.
         let plain = versions.plain();
-        let found = turns::find(&plain, zeroed, |label| versions.begins.contains_key(label));
+        let found = turns::find(&plain, zeroed, &versions.begins);
         let turns = |label: &String| found.get(label.as_str()).is_some_and(|found| !found.polls(usize::MAX));
         if versions.begins.keys().all(turns) { versions } else { write(statements, HashMap::new()) }
     }
@@ -115,21 +115,21 @@ impl Versions {
     /// Which accesses of the versions, by statement and operand, need no confining.
     pub(super) fn proven(&self, zeroed: &[String], mut is_enough: impl FnMut(&Proof<'_>) -> bool) -> Proven {
         let plain = self.plain();
-        let mut facts = Facts::of(&plain);
+        let mut facts = Facts::of_versions(&plain, &self.begins);
         zeroed.iter().for_each(|name| facts.also_written(name));
-        let ends = turns::find(&plain, zeroed, |label| self.begins.contains_key(label));
+        let ends = turns::find(&plain, zeroed, &self.begins);
         let mut proven = HashSet::new();
         for (index, statement) in plain.iter().enumerate() {
             match statement {
                 Statement::Label(label, _) => {
-                    facts.label();
+                    let behind = plain.get(index + 1..).unwrap_or_default();
+                    facts.label(label, behind);
                     if let Some(chosen) = self.checked.get(&index) {
-                        let behind = plain.get(index + 1..).unwrap_or_default();
                         let body = crate::anchors::turns(behind, label).unwrap_or_default();
                         facts.turn(&chosen.check(""), body);
                     } else if ends.get(label.as_str()).is_some_and(|found| matches!(found.how, How::Ends(_)))
                     {
-                        facts.turning(plain.get(index + 1..).unwrap_or_default(), label);
+                        facts.turning(behind, label);
                     }
                 }
                 Statement::Instruction(instruction) => {

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::{Base, Fact, Facts, Most, Window};
+use super::edges::Passing;
+use super::{Base, Fact, Facts, Most, Sign, Window};
 use crate::anchors::{self, Check};
 use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::limits::CHUNK_COST_MAX;
-use crate::names;
+use crate::names::{self, Class};
 use crate::table::{self, Treatment};
 
 impl<'a> Facts<'a> {
@@ -14,7 +15,7 @@ impl<'a> Facts<'a> {
     /// [`CHUNK_COST_MAX`] instructions are gone through in all its turns. False where a pointer is not stepped by
     /// what is known to be little enough.
     pub(crate) fn turn(&mut self, check: &Check<'a>, body: &'a [Statement]) -> bool {
-        self.passing.clear();
+        let mut writes = Vec::new();
         let mut instructions = 0_u64;
         for statement in body {
             let Statement::Instruction(instruction) = statement else { continue };
@@ -23,16 +24,19 @@ impl<'a> Facts<'a> {
             let mut read = |name| reads_own |= names::is_reserved(name);
             table::registers(row, instruction, &mut read, &mut |name| {
                 writes_own |= names::is_reserved(name);
-                self.passing.insert(name, None);
+                writes.push(name);
             });
             // The guard's own do not count among what a turn costs, and what accesses go through may be that.
             instructions += u64::from(!(reads_own || writes_own) && row.memory.is_empty());
+        }
+        for name in &writes {
+            self.passing.entry(name).or_insert(None);
         }
         // In the first turn the loop has not gone back yet.
         let backs = i128::from(CHUNK_COST_MAX / instructions.max(1));
         for step in &check.steps {
             // A step that the loop itself writes is not what was checked.
-            if self.passing.contains_key(step.register) {
+            if writes.contains(&step.register) {
                 return false;
             }
         }
@@ -52,17 +56,12 @@ impl<'a> Facts<'a> {
         };
         let before = self.passing.clone();
         self.passing.extend(anchors().map(|(register, fact)| (register, Some(fact))));
-        for statement in body {
-            if let Statement::Instruction(instruction) = statement {
-                self.learn(instruction);
-            }
-        }
+        let cut = self.edges.forget(true);
+        self.go_through(body);
         // What this turn alone would leave is not what any turn leaves.
-        for register in before.keys() {
-            if !check.steps.iter().any(|step| step.register == *register) {
-                self.known.remove(register);
-            }
-        }
+        self.unlearn(body);
+        self.edges.forget(cut);
+        self.tests.clear();
         let mut turned = before;
         for (register, start) in anchors() {
             let Some(end) = self.of_register(register).filter(|end| end.base == start.base) else {
@@ -77,6 +76,179 @@ impl<'a> Facts<'a> {
         true
     }
 
+    fn go_through(&mut self, statements: &'a [Statement]) {
+        for statement in statements {
+            if let Statement::Instruction(instruction) = statement {
+                self.learn(instruction);
+            }
+        }
+    }
+
+    /// Forgets what was learned of registers that one instruction writes, where it is one of these.
+    fn unlearn(&mut self, statements: &'a [Statement]) {
+        for name in written(statements) {
+            self.known.remove(name);
+        }
+    }
+
+    /// At the label of a loop without labels inside, of whose registers that a turn does not write all is known: of
+    /// others that is known which holds before the first turn and, if it does before any, behind that.
+    pub(super) fn repeats(&mut self, behind: &'a [Statement], label: &str) {
+        let Some(shape) = self.shape(behind, label) else { return };
+        let parts = [shape.sets, shape.body, shape.after];
+        let names: Vec<&str> = parts.iter().flat_map(|part| written(part)).collect();
+        let kept = self.passing.clone();
+        let entering = |name: &str| {
+            let fact = self.entering.get(name).copied().unwrap_or_else(|| self.known.get(name).copied())?;
+            let small = fact.base.is_none() && fact.low >= 0 && fact.high <= i32::MAX.into();
+            (small && matches!(Class::parse(name), Some((Class::Word, _)))).then_some(fact)
+        };
+        let set = written(shape.sets);
+        let turned = names.iter().filter(|name| !set.contains(name));
+        let firsts: Vec<(&'a str, Fact<'a>)> =
+            turned.filter_map(|name| Some((*name, entering(name)?))).collect();
+        // At first as if they were anywhere: where they are then, the loop's test says.
+        let mut guesses: Vec<(&'a str, Fact<'a>)> = firsts
+            .iter()
+            .map(|(name, first)| (*name, Fact { zeros: first.zeros, ..Fact::number(0, ANYWHERE) }))
+            .collect();
+        let cut = self.edges.forget(true);
+        for round in 0..ROUNDS_MAX {
+            let backs = self.backs(&shape, &kept, &guesses);
+            let before = guesses.len();
+            let back = |name: &str| {
+                let ends: Option<Vec<Fact<'a>>> =
+                    backs.iter().map(|back| back.get(name).copied().flatten()).collect();
+                ends.filter(|ends| ends.iter().all(|end| end.base.is_none() && end.low >= 0))
+            };
+            if round == 0 {
+                let guess = |(name, first): &(&'a str, Fact<'a>)| {
+                    let ends = back(name)?;
+                    let low = ends.iter().map(|end| end.low).fold(first.low, i128::min);
+                    let most = ends.iter().map(|end| end.high).filter(|high| *high < ANYWHERE / 2);
+                    let high = most.fold(first.high, i128::max);
+                    let zeros = ends.iter().map(|end| end.zeros).fold(first.zeros, u32::min);
+                    Some((*name, Fact { zeros, ..Fact::number(low, high) }))
+                };
+                guesses = firsts.iter().filter_map(guess).collect();
+                continue;
+            }
+            let mut same = true;
+            guesses.retain_mut(|(name, guess)| {
+                let Some(ends) = back(name) else { return false };
+                let wide = ends.iter().try_fold(*guess, |wide, end| wide.or(*end));
+                let Some(wide) = wide else { return false };
+                let wide = Fact { zeros: wide.zeros, ..Fact::number(wide.low, wide.high) };
+                let holds = wide == *guess;
+                same &= holds;
+                *guess = wide;
+                holds || round < WIDENED
+            });
+            if same && guesses.len() == before {
+                break;
+            }
+            if round + 1 == ROUNDS_MAX {
+                guesses.clear();
+            }
+        }
+        self.edges.forget(cut);
+        self.tests.clear();
+        self.passing = kept;
+        self.passing.extend(guesses.iter().map(|(name, guess)| (*name, Some(*guess))));
+        self.settled = shape.turns;
+    }
+
+    /// What is known of registers on the ways back, if that is known before a turn.
+    fn backs(
+        &mut self,
+        shape: &Shape<'a>,
+        kept: &Passing<'a>,
+        guesses: &[(&'a str, Fact<'a>)],
+    ) -> Vec<Passing<'a>> {
+        let mut backs = Vec::new();
+        self.passing.clone_from(kept);
+        self.passing.extend(guesses.iter().map(|(name, guess)| (*name, Some(*guess))));
+        self.tests.clear();
+        self.go_through(shape.sets);
+        let below = shape.below.and_then(|(register, bound, sign)| {
+            Some((register, self.narrow(Some(bound), sign)?.high - 1, sign))
+        });
+        self.go_through(shape.body);
+        if shape.turns.is_some() {
+            let mut there = self.snapshot(guesses, shape.turn);
+            if let Some((register, high, sign)) = below
+                && let Some(Some(fact)) = there.get_mut(register)
+                && (fact.high <= i32::MAX.into() || sign == Sign::Unsigned)
+                && high < fact.high
+            {
+                *fact = Fact { zeros: fact.zeros, ..Fact::number(fact.low, high) };
+            }
+            backs.push(there);
+            self.go_through(shape.after);
+        }
+        backs.push(self.snapshot(guesses, shape.back));
+        for part in [shape.sets, shape.body, shape.after] {
+            self.unlearn(part);
+        }
+        backs
+    }
+
+    /// What is known here of some registers, where a predicate holds or does not.
+    fn snapshot(&self, of: &[(&'a str, Fact<'a>)], taken: Option<(&str, bool)>) -> Passing<'a> {
+        let said = taken.map(|(predicate, holds)| self.said(predicate, holds)).unwrap_or_default();
+        of.iter()
+            .map(|(name, _)| (*name, said.get(name).copied().unwrap_or_else(|| self.of_register(name))))
+            .collect()
+    }
+
+    /// How control comes back to a label: to a loop without labels inside, or to one that turns between polls.
+    fn shape(&self, behind: &'a [Statement], label: &str) -> Option<Shape<'a>> {
+        let back = |branch: Option<&'a Statement>| match branch {
+            Some(Statement::Instruction(branch)) => {
+                Some(branch.predicate.as_ref().map(|test| (test.register.as_str(), !test.negated)))
+            }
+            _ => None,
+        };
+        if let Some(body) = anchors::turns(behind, label) {
+            let back = back(behind.get(body.len()))?;
+            return Some(Shape { sets: &[], turns: None, turn: None, after: &[], body, back, below: None });
+        }
+        let inner = behind.iter().position(|statement| matches!(statement, Statement::Label(..)))?;
+        let (sets, rest) = behind.split_at_checked(inner)?;
+        let (Statement::Label(turns, _), rest) = rest.split_first()? else { return None };
+        let goes = |statement: &Statement| match statement {
+            Statement::Instruction(found) => found.opcode == "bra",
+            _ => true,
+        };
+        if sets.iter().any(goes) || self.edges.ways(turns) != (0, 1) {
+            return None;
+        }
+        let body = anchors::turns(rest, turns)?;
+        let turn = back(rest.get(body.len()))?;
+        let (_, rest) = rest.split_at_checked(body.len() + 1)?;
+        let after = anchors::turns(rest, label)?;
+        let back = back(rest.get(after.len()))?;
+        let mut shape = Shape { sets, turns: Some(turns), turn, after, body, back, below: None };
+        if let (Some(Statement::Instruction(least)), Some(Statement::Instruction(test))) =
+            (sets.last(), body.last())
+            && let (None, "min", [Operand::Register(counter), _, bound]) =
+                (&least.predicate, least.opcode.as_str(), least.operands.as_slice())
+            && let (
+                None,
+                "setp",
+                [Operand::Register(below), Operand::Register(tested), Operand::Register(to)],
+            ) = (&test.predicate, test.opcode.as_str(), test.operands.as_slice())
+            && let ([of], ["lt", tested_as]) = (words(least).as_slice(), words(test).as_slice())
+            && counter == to
+            && of == tested_as
+            && turn == Some((below, true))
+            && !written(body).contains(&counter.as_str())
+        {
+            shape.below = Some((tested, bound, Sign::of(of)?));
+        }
+        Some(shape)
+    }
+
     /// How often a loop turns at most, which control has run on into and into nothing else of which goes: its body, from
     /// behind the last label on, and the branch back. What ends it is a register that takes the same step in
     /// every turn, from and to what is known.
@@ -89,9 +261,25 @@ impl<'a> Facts<'a> {
     pub(crate) fn turning(&mut self, behind: &'a [Statement], label: &str) {
         let Some(body) = anchors::turns(behind, label) else { return };
         let Some(Statement::Instruction(back)) = behind.get(body.len()) else { return };
-        if let Some(Ending { register, low, high, zeros, .. }) = self.ending(body, back) {
-            self.passing.insert(register, Fact { zeros, ..Fact::number(low, high) }.fits());
+        let Some(ending) = self.ending(body, back).filter(|_| self.edges.ways(label).1 == 1) else { return };
+        for (name, step) in ending.steps {
+            let far = step * i128::from(ending.turns - 1);
+            let entering = self.entering.get(name).copied().unwrap_or_else(|| self.known.get(name).copied());
+            let Some(first) = entering else { continue };
+            let (low, high) = (first.low + far.min(0), first.high + far.max(0));
+            let most = first.most.plus(Most::constant(far.max(0)));
+            let zeros = first.zeros.min(Fact::exactly(step).zeros);
+            let far = match (Class::parse(name), first.base) {
+                (Some((Class::Double, _)), _) => true,
+                (_, None) => low >= 0 && high <= i32::MAX.into(),
+                (_, Some(_)) => low >= i32::MIN.into() && high <= i32::MAX.into(),
+            };
+            if let Some(fact) = (Fact { base: first.base, low, high, most, zeros }).fits().filter(|_| far) {
+                self.passing.insert(name, Some(fact));
+            }
         }
+        let Ending { register, low, high, zeros, .. } = ending;
+        self.passing.insert(register, Fact { zeros, ..Fact::number(low, high) }.fits());
     }
 
     fn ending<'b>(&self, body: &'b [Statement], back: &Instruction) -> Option<Ending<'b>> {
@@ -152,13 +340,63 @@ impl<'a> Facts<'a> {
             (false, _) => (first.low.min(bound.low), first.high),
         };
         let zeros = first.zeros.min(Fact::exactly(*step).zeros).min(32);
-        Some(Ending { turns: u64::try_from(turns.max(1)).ok()?, register: from, low, high, zeros })
+        let steps = writes.keys().filter_map(|name| {
+            let (_, add) = once(name).filter(|(_, add)| add.opcode == "add")?;
+            let plain = matches!(words(add).as_slice(), ["s32" | "u32" | "s64" | "u64"]);
+            match add.operands.as_slice() {
+                [Operand::Register(to), Operand::Register(from), Operand::Integer(step)] => {
+                    (plain && to == from).then_some((*name, *step))
+                }
+                _ => None,
+            }
+        });
+        let steps = steps.collect();
+        let turns = u64::try_from(turns.max(1)).ok()?;
+        Some(Ending { turns, steps, register: from, low, high, zeros })
     }
+}
+
+/// What a register may be before a turn of which nothing else is known yet.
+const ANYWHERE: i128 = 1 << 30;
+/// How often what is guessed of a loop's registers is looked at again; and how often it may be more than before.
+const ROUNDS_MAX: usize = 6;
+const WIDENED: usize = 3;
+
+/// How control comes back to the label of a loop.
+struct Shape<'a> {
+    /// Where it turns between polls: what stands before its turns, and their label.
+    sets: &'a [Statement],
+    turns: Option<&'a str>,
+    body: &'a [Statement],
+    /// There too: the predicate it goes back by between polls, and whether that holds then; what stands behind.
+    turn: Option<(&'a str, bool)>,
+    after: &'a [Statement],
+    /// The same of the way back to the label itself.
+    back: Option<(&'a str, bool)>,
+    /// Between polls: a register that is less than a counter then that is no more than this.
+    below: Option<(&'a str, &'a Operand, Sign)>,
+}
+
+fn words(instruction: &Instruction) -> Vec<&str> {
+    instruction.modifiers.iter().map(String::as_str).collect()
+}
+
+/// The registers that statements write.
+fn written(statements: &[Statement]) -> Vec<&str> {
+    let mut names = Vec::new();
+    for statement in statements {
+        let Statement::Instruction(instruction) = statement else { continue };
+        let Some(row) = table::row_of(instruction) else { continue };
+        table::registers(row, instruction, &mut |_| {}, &mut |name| names.push(name));
+    }
+    names
 }
 
 /// A loop that ends by itself.
 struct Ending<'a> {
     turns: u64,
+    /// What every turn adds to registers, once.
+    steps: Vec<(&'a str, i128)>,
     /// What takes the steps; between what it is when a turn begins, and how many of its low bits are zero.
     register: &'a str,
     low: i128,

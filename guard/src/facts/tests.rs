@@ -14,29 +14,36 @@ fn proof(body: &str) -> Option<(String, i128, i128, u64)> {
     let module = crate::parse(&text).unwrap();
     let Some(Item::Function(function)) = module.items.first() else { unreachable!() };
     let statements = function.body.as_deref().unwrap();
+    let last = last_proof(statements, Space::Global);
+    match last.expect("the body has an access")? {
+        Proof::Pointer(proof) => Some((proof.root.parameter.to_owned(), proof.low, proof.high, proof.align)),
+        Proof::Shared(_) | Proof::Checked => unreachable!("it is an access of global memory"),
+    }
+}
+
+/// What proves the last access of a space.
+fn last_proof(statements: &[Statement], space: Space) -> Option<Option<Proof<'_>>> {
     let mut facts = Facts::of(statements);
     let mut last = None;
-    for statement in statements {
+    for (index, statement) in statements.iter().enumerate() {
         let instruction = match statement {
             Statement::Instruction(instruction) => instruction,
-            Statement::Label(..) => {
-                facts.label();
+            Statement::Label(name, _) => {
+                let behind = &statements[index + 1..];
+                facts.label(name, behind);
+                facts.turning(behind, name);
                 continue;
             }
             _ => continue,
         };
         let row = table::check(instruction).unwrap();
-        for access in access::decode(row, instruction).unwrap().iter() {
-            if access.space == Space::Global {
-                last = Some(facts.proof(access));
-            }
+        for access in access::decode(row, instruction).unwrap().iter().filter(|access| access.space == space)
+        {
+            last = Some(facts.proof(access));
         }
         facts.learn(instruction);
     }
-    match last.expect("the body has an access")? {
-        Proof::Pointer(proof) => Some((proof.root.parameter.to_owned(), proof.low, proof.high, proof.align)),
-        Proof::Shared(_) | Proof::Checked => unreachable!("it is an access of global memory"),
-    }
+    last
 }
 
 #[track_caller]
@@ -157,18 +164,155 @@ fn what_is_not_known_at_all_times_is_not_known() {
     for body in written {
         proven(&body, "a", 0, 4 * GIB - 1, 1);
     }
-    open(&format!("mov.b64 %d2, %d1; {index} L: {access} bra L;"));
+    // What a loop does not write stays what it was.
+    proven(&format!("mov.b64 %d2, %d1; {index} L: {access} bra L;"), "a", 0, 4 * GIB - 1, 1);
+    open(&format!("mov.b64 %d2, %d1; {index} L: {access} mov.b64 %d2, %d1; bra L;"));
+    open(&format!("mov.b64 %d2, %d1; {index} L: {access} M: mov.b64 %d2, %d1; bra L;"));
+    open(&format!("mov.b64 %d2, %d1; {index} bra M; K: mov.b64 %d2, %d1; bra M; M: {access} @%p0 bra K;"));
     open(&format!("{index} mov.b64 %d2, %d1; {access}"));
     open(&format!("{index} @%p0 mov.b64 %d2, %d1; {access}"));
     open(&format!("{index} mov.b64 {{%r1, %r2}}, %d1; ld.global.v2.u64 {{%d4, %d2}}, [%d1]; {access}"));
-    open(&format!(
-        "mov.b64 %d3, %d1; mov.b64 %d2, %d1; {index} add.s64 %d3, %d0, %d2; L: ld.global.u8 %r0, [%d3]; bra L;"
-    ));
+    let pointer = format!("mov.b64 %d3, %d1; mov.b64 %d2, %d1; {index} add.s64 %d3, %d0, %d2;");
+    proven(&format!("{pointer} L: ld.global.u8 %r0, [%d3]; bra L;"), "a", 0, 4 * GIB - 1, 1);
+    open(&format!("{pointer} L: ld.global.u8 %r0, [%d3]; @%p0 mov.b64 %d3, %d1; bra L;"));
     open(&format!("mov.b64 %d4, 0; bra M; L: {access} bra M; M: cvt.u64.u32 %d2, %r1; bra L;"));
     // A pointer that a loop moves on.
     open("mov.b64 %d2, %d0; L: ld.global.u32 %r0, [%d2]; add.s64 %d2, %d2, 4; bra L;");
     // One of whose parts something else is made.
     open("mov.b64 {%r1, %r2}, %d0; mov.b64 %d2, {%r1, %r2}; ld.global.u8 %r0, [%d2];");
+}
+
+/// The index in `%r1`, where a register is used after something.
+fn index(after: &str) -> Option<(i128, i128)> {
+    let body =
+        format!("{after} mul.wide.u32 %d2, %r1, 4; add.s64 %d3, %d0, %d2; ld.global.u32 %r9, [%d3]; E: ret;");
+    proof(&body).map(|(_, low, high, _)| (low / 4, high / 4)).filter(|(_, high)| *high < GIB)
+}
+
+#[test]
+fn where_ways_meet_what_holds_on_all_of_them_is_known() {
+    let either = "setp.eq.s32 %p0, %r2, 7; mov.u32 %r1, 3; @%p0 bra A; mov.u32 %r1, 9; A:";
+    assert_eq!(index(either), Some((3, 9)));
+    assert_eq!(index(&either.replace("mov.u32 %r1, 9", "mov.u32 %r1, %r2")), None);
+    // One of the ways is a way back, or ends before.
+    assert_eq!(index("mov.u32 %r1, 3; bra B; C: mov.u32 %r1, %r2; B: @%p0 bra C;"), None);
+    assert_eq!(index("mov.u32 %r1, %r2; @%p0 bra A; mov.u32 %r1, 9; exit; A:"), None);
+    assert_eq!(index("mov.u32 %r1, 3; @%p0 bra A; mov.u32 %r1, %r2; exit; A:"), Some((3, 3)));
+    assert_eq!(index("mov.u32 %r1, 3; @%p0 bra A; mov.u32 %r1, %r2; bra E; A:"), Some((3, 3)));
+    assert_eq!(index("mov.u32 %r1, %r2; bra A; mov.u32 %r1, 3; A:"), None);
+    assert_eq!(
+        index("mov.u32 %r1, 3; @%p0 bra A; mov.u32 %r1, 5; @%p1 bra A; mov.u32 %r1, %r2; exit; A:"),
+        Some((3, 5))
+    );
+}
+
+#[test]
+fn behind_a_branch_what_its_test_says_is_known() {
+    let cases = [
+        ("setp.gt.u32 %p0, %r1, 99; @%p0 bra E;", Some((0, 99))),
+        ("setp.lt.u32 %p0, %r1, 100; @!%p0 bra E;", Some((0, 99))),
+        ("setp.lt.u32 %p0, %r1, 100; @%p0 bra A; bra E; A:", Some((0, 99))),
+        ("setp.gt.u32 %p0, 100, %r1; @!%p0 bra E;", Some((0, 99))),
+        ("setp.le.u32 %p0, %r1, 100; @!%p0 bra E; setp.ge.u32 %p0, %r1, 5; @!%p0 bra E;", Some((5, 100))),
+        ("setp.eq.s32 %p0, %r1, 100; @!%p0 bra E;", Some((100, 100))),
+        ("mov.u32 %r2, %tid.x; setp.gt.u32 %p0, %r1, %r2; @%p0 bra E;", Some((0, 1023))),
+        // Signed, it may be below zero.
+        ("setp.gt.s32 %p0, %r1, 99; @%p0 bra E;", None),
+        (
+            "setp.gt.s32 %p0, %r1, 99; setp.lt.s32 %p1, %r1, 0; or.pred %p2, %p0, %p1; @%p2 bra E;",
+            Some((0, 99)),
+        ),
+        ("setp.gt.s32 %p0, %r1, 99; setp.lt.s32 %p1, %r1, 0; and.pred %p2, %p0, %p1; @%p2 bra E;", None),
+        ("setp.ge.s32 %p0, %r1, 2; setp.lt.and.s32 %p1, %r1, 9, %p0; @!%p1 bra E;", Some((2, 8))),
+        ("setp.ge.s32 %p0, %r1, 2; setp.lt.or.s32 %p1, %r1, 9, %p0; @!%p1 bra E;", None),
+        ("setp.gt.u32 %p0, %r1, 99; not.pred %p1, %p0; @!%p1 bra E;", Some((0, 99))),
+        // What is tested or what tests is written in between, or only sometimes.
+        ("setp.gt.u32 %p0, %r1, 99; add.u32 %r1, %r1, %r2; @%p0 bra E;", None),
+        ("setp.gt.u32 %p0, %r1, 99; setp.gt.u32 %p0, %r2, 99; @%p0 bra E;", None),
+        ("setp.gt.u32 %p0, %r1, 99; setp.gt.or.u32 %p0, %r2, 99, %p0; @%p0 bra E;", None),
+        ("@%p1 setp.gt.u32 %p0, %r1, 99; @%p0 bra E;", None),
+        ("setp.gt.u32 %p0, %r1, 99; @%p1 bra A; setp.gt.u32 %p0, %r1, 77; A: @%p0 bra E;", None),
+        ("setp.gt.u32 %p0, %r1, 99; @!%p0 bra E;", None),
+        ("setp.gt.u32 %p0, %r1, 99; @%p0 bra A; A:", None),
+    ];
+    for (body, known) in cases {
+        assert_eq!(index(body), known, "{body}");
+    }
+}
+
+#[test]
+fn what_only_few_bits_are_ever_written_to_is_no_more_than_those() {
+    let stage = "mov.u32 %r1, 0; M: N: @%p0 bra M; xor.b32 %r1, %r1, 1; @%p1 bra N;";
+    assert_eq!(index(stage), Some((0, 1)));
+    assert_eq!(index(&stage.replace("%r1, 1", "%r1, 6")), Some((0, 6)));
+    assert_eq!(index(&stage.replace("%r1, 1", "%r1, %r2")), None);
+    assert_eq!(index(&stage.replace("%r1, %r1, 1", "%r1, %r2, 1")), None);
+    assert_eq!(index(&stage.replace("xor.b32 %r1, %r1, 1", "add.s32 %r1, %r1, 1")), None);
+    assert_eq!(
+        index(&stage.replace("xor.b32 %r1, %r1, 1", "and.b32 %r1, %r2, 4; @%p0 or.b32 %r1, %r1, 3")),
+        Some((0, 7))
+    );
+    assert_eq!(index(&stage.replace("xor.b32 %r1, %r1, 1", "mov.b64 {%r1, %r2}, %d0")), None);
+}
+
+#[test]
+fn what_a_loop_steps_is_where_its_test_says() {
+    let body = |first: &str, step: &str, test: &str| {
+        let access = "mul.wide.u32 %d2, %r1, 4; add.s64 %d3, %d0, %d2; ld.global.u32 %r9, [%d3];";
+        let text = format!("{first} L: {access} {step} {test} @%p0 bra L;");
+        proof(&text).map(|(_, low, high, _)| (low / 4, high / 4)).filter(|(_, high)| *high < GIB)
+    };
+    let (first, step, test) = (
+        "mov.u32 %r1, %tid.x; mov.u32 %r2, %ntid.x;",
+        "add.s32 %r1, %r1, %r2;",
+        "setp.lt.s32 %p0, %r1, 2000;",
+    );
+    assert_eq!(body(first, step, test), Some((0, 1999)));
+    assert_eq!(
+        body(first, step, "setp.lt.s32 %p1, %r1, 2000; setp.lt.s32 %p2, %r3, %r4; and.pred %p0, %p1, %p2;"),
+        Some((0, 1999))
+    );
+    assert_eq!(
+        body("mov.u32 %r1, 3000;", "sub.s32 %r1, %r1, 4;", "setp.gt.s32 %p0, %r1, 16;"),
+        Some((17, 3000))
+    );
+    // Nothing says where it is then.
+    assert_eq!(body(first, step, "setp.lt.s32 %p0, %r2, 2000;"), None);
+    assert_eq!(body(first, step, "setp.ge.s32 %p0, %r1, 2000;"), None);
+    assert_eq!(body("mov.u32 %r1, %r5; mov.u32 %r2, %ntid.x;", step, test), None);
+    assert_eq!(body(first, "@%p3 bra M; add.s32 %r1, %r1, %r2; M:", test), None);
+    // So far that it may wrap around.
+    assert_eq!(
+        body("mov.u32 %r1, 0;", "add.s32 %r1, %r1, 2147483647;", "setp.lt.s32 %p0, %r1, 2147483647;"),
+        None
+    );
+    // It depends on another that is not where it was.
+    let other = "mov.u32 %r1, 0; mov.u32 %r2, 0;";
+    assert_eq!(body(other, "mov.u32 %r1, %r2; add.s32 %r2, %r2, %r3;", ""), None);
+    assert_eq!(body(other, "mov.u32 %r1, %r2; and.b32 %r2, %r3, 15;", ""), Some((0, 15)));
+    assert_eq!(
+        body(other, "mov.u32 %r1, %r2; and.b32 %r2, %r3, 15; add.s32 %r2, %r2, 1;", ""),
+        Some((0, 16))
+    );
+}
+
+#[test]
+fn what_every_turn_of_a_loop_that_ends_adds_is_counted() {
+    let body = |step: &str, add: &str| {
+        let text = format!(
+            "mov.u32 %r2, 0; mov.b64 %d4, %d0; L: ld.global.u8 %r9, [%d4]; {add} add.s32 %r2, %r2, {step}; \
+             setp.ne.s32 %p0, %r2, 64; @%p0 bra L;"
+        );
+        proof(&text).map(|(_, low, high, _)| (low, high))
+    };
+    assert_eq!(body("4", "add.s64 %d4, %d4, 8;"), Some((0, 15 * 8)));
+    assert_eq!(body("4", "add.s64 %d4, %d4, -8;"), Some((-15 * 8, 0)));
+    assert_eq!(body("64", "add.s64 %d4, %d4, 8;"), Some((0, 0)));
+    assert_eq!(body("5", "add.s64 %d4, %d4, 8;"), None);
+    assert_eq!(body("4", "add.s64 %d4, %d4, 8; add.s64 %d4, %d4, 8;"), None);
+    assert_eq!(body("4", "@%p1 add.s64 %d4, %d4, 8;"), None);
+    assert_eq!(body("4", "add.s64 %d4, %d4, %d1;"), None);
+    assert_eq!(body("4", "M: add.s64 %d4, %d4, 8;"), None);
 }
 
 #[test]
@@ -205,23 +349,7 @@ fn shared(body: &str) -> Option<(u64, u64, [u64; 3])> {
     let module = crate::parse(&text).unwrap();
     let Some(Item::Function(function)) = module.items.first() else { unreachable!() };
     let statements = function.body.as_deref().unwrap();
-    let mut facts = Facts::of(statements);
-    let mut last = None;
-    for statement in statements {
-        let instruction = match statement {
-            Statement::Instruction(instruction) => instruction,
-            Statement::Label(..) => {
-                facts.label();
-                continue;
-            }
-            _ => continue,
-        };
-        let row = table::check(instruction).unwrap();
-        for access in access::decode(row, instruction).unwrap().iter() {
-            last = Some(facts.proof(access));
-        }
-        facts.learn(instruction);
-    }
+    let last = last_proof(statements, Space::Shared);
     match last.expect("the body has an access")? {
         Proof::Shared(SharedProof { variable: "tile", start: _, end, most: (constant, by) }) => {
             Some((end, constant, by))

@@ -78,7 +78,7 @@ pub(super) fn verify<'a>(
             Statement::Label(name, span) => {
                 pass.flow.label(name);
                 pass.looks.label(name);
-                pass.facts.label();
+                pass.facts.label(name, rest);
                 pass.behind = rest;
                 if pass.looks.turning().is_some() {
                     pass.facts.turning(rest, name);
@@ -104,7 +104,10 @@ pub(super) fn verify<'a>(
                     }
                 }
                 match pass.turns(instruction, here) {
-                    Some(Ok(())) => continue,
+                    Some(Ok(())) => {
+                        pass.facts.learn(instruction);
+                        continue;
+                    }
                     Some(Err(reason)) => report.add(instruction.span, reason),
                     None => {}
                 }
@@ -248,7 +251,7 @@ impl<'a> Pass<'a> {
         }
         if let Some(opening) = self.looks.opening(here) {
             self.open(&opening)?;
-            self.facts.label();
+            self.facts.label(opening.label, opening.rest);
             return Ok(Some(opening.rest));
         }
         let Some((closing, after)) = self.looks.closing(here)? else { return Ok(None) };
@@ -321,6 +324,8 @@ impl<'a> Pass<'a> {
         let opening = self.looks.opening(rest).ok_or_else(without)?;
         self.looks.goes_back_once();
         let body = anchors::turns(opening.rest, opening.label).ok_or_else(without)?;
+        self.facts.goes(check.label);
+        self.facts.label(opening.label, opening.rest);
         if !self.facts.turn(check, body) {
             return Err(unverified("a pointer whose turns were not checked"));
         }

@@ -110,7 +110,7 @@ pub(super) struct Looks<'a> {
     polled: bool,
     /// The most that is done without a look.
     work: u64,
-    /// The last label, where nothing goes to it from before: which it is, and what came before it.
+    /// The last label, which it is, and what came before it.
     last: Option<(&'a str, usize, u64)>,
 }
 
@@ -147,7 +147,7 @@ impl<'a> Looks<'a> {
     pub(super) fn label(&mut self, name: &'a str) {
         self.polled = false;
         let at = self.labels.len();
-        self.last = (!self.coming.contains_key(name)).then_some((name, at, self.cost));
+        self.last = Some((name, at, self.cost));
         if let Some(coming) = self.coming.remove(name) {
             self.path = self.path.meet(self.now(&coming));
             // Whoever comes from before a loop has not set its counter.

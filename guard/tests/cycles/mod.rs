@@ -134,22 +134,36 @@ impl Body<'_> {
                 return false;
             }
         }
-        // What it begins as was written on the way here, behind the last label.
+        // What it begins as was written on the way here, behind the last label; or else it is one of all that is
+        // written to it anywhere but in the loop, or what the loop left in it before.
         let start = (0..to).rev().find(|at| self.line(*at).ends_with(':')).map_or(0, |at| at + 1);
         let ahead: Vec<&str> = (start..to).map(|at| self.line(at)).collect();
-        let Some(first) = writes(&ahead, from).last().copied() else { return false };
-        let set = words(ahead[first]);
-        let not_zero = ahead[first..]
+        let numbers = |line: &str| match words(line).as_slice() {
+            [mov, _, value] if mov.starts_with("mov.") => {
+                value.parse::<i64>().map(|value| (value, value)).ok()
+            }
+            [and, _, _, mask] if and == "and.b32" => mask.parse::<i64>().map(|mask| (0, mask)).ok(),
+            _ => None,
+        };
+        let near = writes(&ahead, from).last().copied();
+        let not_zero = ahead[near.unwrap_or(0)..]
             .iter()
             .any(|line| line.starts_with("setp.eq.") && line.ends_with(&format!(" {from}, 0;")));
-        let most = match set.as_slice() {
-            [mov, _, value] if mov.starts_with("mov.") => value.parse::<i64>().map(|value| (value, value)),
-            [and, _, _, mask] if and == "and.b32" => {
-                mask.parse::<i64>().map(|mask| (i64::from(not_zero), mask))
+        let begins = match near {
+            Some(at) => numbers(ahead[at]),
+            None => {
+                let elsewhere = (0..self.lines.len()).filter(|line| !(to..at).contains(line));
+                let lines: Vec<&str> = elsewhere.map(|at| self.line(at)).collect();
+                let all: Option<Vec<(i64, i64)>> =
+                    writes(&lines, from).into_iter().map(|at| numbers(lines[at])).collect();
+                let all = all.filter(|all| !all.is_empty());
+                all.map(|all| {
+                    all.iter().fold((bound, bound), |(low, high), (from, to)| (low.min(*from), high.max(*to)))
+                })
             }
-            _ => return false,
         };
-        let Ok((least, most)) = most else { return false };
+        let Some((least, most)) = begins else { return false };
+        let least = least.max(i64::from(not_zero));
         let wrap = |value: i64| i64::from(u32::try_from(value & 0xffff_ffff).unwrap().cast_signed());
         let unsigned = |value: i64| value & 0xffff_ffff;
         (least..=most.min(least + 300)).chain([most]).all(|mut value| {

@@ -1,0 +1,422 @@
+//! What is known where control comes from several places: at a label that is only gone to from before it, what holds
+//! on all ways; behind a branch, what its test says.
+
+use std::collections::{HashMap, HashSet};
+
+use super::{Fact, Facts, Sign};
+use crate::ast::{Instruction, Operand, Predicate, Statement};
+use crate::names::Class;
+use crate::table;
+
+/// What is known of registers up to the next label.
+pub(super) type Passing<'a> = HashMap<&'a str, Option<Fact<'a>>>;
+
+/// What is remembered of all branches together, in registers: beyond that nothing is known where they go.
+const REMEMBERED_MAX: usize = 1 << 20;
+/// Tests that are remembered at a time.
+const TESTS_MAX: usize = 32;
+/// What a predicate says, at most, of so many registers.
+const SAYS_MAX: usize = 4;
+
+/// Labels that are gone through to find out whether loops are entered at their own, at most.
+const LABELS_MAX: usize = 1 << 20;
+
+/// The branches to a label.
+#[derive(Debug, Clone, Copy, Default)]
+struct Ways {
+    /// Which statement it is.
+    at: usize,
+    /// How many go there from before it that were not seen to, and how many from behind it.
+    before: usize,
+    behind: usize,
+    /// Where the first and the last stand.
+    first: Option<usize>,
+    last: usize,
+}
+
+/// The branches to labels, and where registers are written.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Edges<'a> {
+    into: HashMap<&'a str, Ways>,
+    /// The labels, in order.
+    labels: Vec<Ways>,
+    looked: usize,
+    writes: HashMap<&'a str, Vec<usize>>,
+    /// How many branches from before were seen, and what is known on all of them.
+    coming: HashMap<&'a str, (usize, Passing<'a>)>,
+    remembered: usize,
+    /// Whether control does not come here from the instruction before.
+    cut: bool,
+}
+
+/// How two numbers compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    Equal,
+    Differs,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+impl Order {
+    fn of(modifier: &str) -> Option<Self> {
+        Some(match modifier {
+            "eq" => Self::Equal,
+            "ne" => Self::Differs,
+            "lt" => Self::Less,
+            "le" => Self::LessOrEqual,
+            "gt" => Self::Greater,
+            "ge" => Self::GreaterOrEqual,
+            _ => return None,
+        })
+    }
+
+    fn not(self) -> Self {
+        match self {
+            Self::Equal => Self::Differs,
+            Self::Differs => Self::Equal,
+            Self::Less => Self::GreaterOrEqual,
+            Self::LessOrEqual => Self::Greater,
+            Self::Greater => Self::LessOrEqual,
+            Self::GreaterOrEqual => Self::Less,
+        }
+    }
+
+    /// The same of the two the other way around.
+    fn swapped(self) -> Self {
+        match self {
+            Self::Equal | Self::Differs => self,
+            Self::Less => Self::Greater,
+            Self::LessOrEqual => Self::GreaterOrEqual,
+            Self::Greater => Self::Less,
+            Self::GreaterOrEqual => Self::LessOrEqual,
+        }
+    }
+}
+
+/// How a register compares with what lay between two numbers then.
+#[derive(Debug, Clone, Copy)]
+struct Says<'a> {
+    register: &'a str,
+    order: Order,
+    sign: Sign,
+    low: i128,
+    high: i128,
+}
+
+impl Says<'_> {
+    fn cut(self, (low, high): (i128, i128)) -> (i128, i128) {
+        let exact = self.low == self.high;
+        match self.order {
+            Order::Less => (low, high.min(self.high - 1)),
+            Order::LessOrEqual => (low, high.min(self.high)),
+            Order::Greater => (low.max(self.low + 1), high),
+            Order::GreaterOrEqual => (low.max(self.low), high),
+            Order::Equal => (low.max(self.low), high.min(self.high)),
+            Order::Differs if exact && low == self.low => (low + 1, high),
+            Order::Differs if exact && high == self.low => (low, high - 1),
+            Order::Differs => (low, high),
+        }
+    }
+}
+
+/// What predicates say where they hold, and where they do not.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Tests<'a>(HashMap<&'a str, [Vec<Says<'a>>; 2]>);
+
+impl<'a> Tests<'a> {
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// A register is written: what was said of it, or by it, no longer holds.
+    fn written(&mut self, name: &str) {
+        self.0.remove(name);
+        for says in self.0.values_mut().flatten() {
+            says.retain(|says| says.register != name);
+        }
+    }
+
+    fn of(&self, name: &str, holds: bool) -> &[Says<'a>] {
+        self.0.get(name).map_or(&[], |says| says[usize::from(holds)].as_slice())
+    }
+
+    fn set(&mut self, name: &'a str, mut says: [Vec<Says<'a>>; 2]) {
+        says.iter_mut().for_each(|says| says.truncate(SAYS_MAX));
+        if self.0.len() < TESTS_MAX && says.iter().any(|says| !says.is_empty()) {
+            self.0.insert(name, says);
+        }
+    }
+}
+
+impl<'a> Edges<'a> {
+    /// Of a body. What goes back to a label that `begins` has goes back to what it says too.
+    pub(super) fn of(statements: &'a [Statement], begins: &'a HashMap<String, String>) -> Self {
+        let mut edges = Self::default();
+        let mut seen: HashSet<&str> = HashSet::new();
+        for (at, statement) in statements.iter().enumerate() {
+            match statement {
+                Statement::Label(name, _) => {
+                    seen.insert(name);
+                    edges.into.entry(name).or_default().at = at;
+                }
+                Statement::Instruction(instruction) => {
+                    let Some(row) = table::row_of(instruction) else { continue };
+                    let writes = &mut edges.writes;
+                    table::registers(row, instruction, &mut |_| {}, &mut |name| {
+                        writes.entry(name).or_default().push(at);
+                    });
+                    let target = table::target(row, instruction);
+                    let begin =
+                        target.filter(|target| seen.contains(target)).and_then(|target| begins.get(target));
+                    for target in target.into_iter().chain(begin.map(String::as_str)) {
+                        let ways = edges.into.entry(target).or_default();
+                        *(if seen.contains(target) { &mut ways.behind } else { &mut ways.before }) += 1;
+                        ways.first.get_or_insert(at);
+                        ways.last = at;
+                    }
+                }
+                Statement::Variable(_) | Statement::Directive(_) | Statement::Block(..) => {}
+            }
+        }
+        edges.labels = seen.into_iter().filter_map(|name| edges.into.get(name).copied()).collect();
+        edges.labels.sort_unstable_by_key(|ways| ways.at);
+        edges
+    }
+
+    /// How many branches go to a label from before it that were not seen to, and how many go back to it.
+    pub(super) fn ways(&self, label: &str) -> (usize, usize) {
+        self.into.get(label).map_or((0, 0), |ways| (ways.before, ways.behind))
+    }
+
+    /// What of this a loop leaves as it is that is entered at its label only, up to where the last branch goes back.
+    pub(super) fn left(&mut self, label: &str, mut known: Passing<'a>) -> Passing<'a> {
+        let Some(Ways { at, last, .. }) = self.into.get(label).copied() else { return Passing::new() };
+        let begin = self.labels.partition_point(|ways| ways.at <= at);
+        let end = self.labels.partition_point(|ways| ways.at <= last);
+        let inside = self.labels.get(begin..end).unwrap_or_default();
+        self.looked += inside.len();
+        let closed = |ways: &Ways| ways.first.is_none_or(|first| first >= at && ways.last <= last);
+        if self.looked > LABELS_MAX || !inside.iter().all(closed) {
+            return Passing::new();
+        }
+        known.retain(|name, _| {
+            self.writes.get(name).is_none_or(|writes| {
+                let next = writes.get(writes.partition_point(|write| *write < at));
+                next.is_none_or(|write| *write > last)
+            })
+        });
+        known
+    }
+
+    /// Has branches be forgotten, or not; answers whether they were.
+    pub(super) fn forget(&mut self, cut: bool) -> bool {
+        std::mem::replace(&mut self.cut, cut)
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// What is known at a label on all ways that come to it from before, the one that runs on into it among them;
+    /// nothing where one of them was not seen.
+    pub(super) fn arrive(&mut self, label: &str) -> Passing<'a> {
+        let here = std::mem::take(&mut self.passing);
+        let cut = std::mem::take(&mut self.edges.cut);
+        self.tests.clear();
+        let expected = self.edges.into.get_mut(label).map_or(0, |ways| std::mem::take(&mut ways.before));
+        match self.edges.coming.remove(label) {
+            None if expected == 0 && !cut => here,
+            Some((seen, known)) if seen == expected => {
+                if cut {
+                    known
+                } else {
+                    join(known, &here)
+                }
+            }
+            _ => Passing::new(),
+        }
+    }
+
+    /// Control does not go on with the next instruction.
+    pub(crate) fn end(&mut self) {
+        self.edges.cut = true;
+    }
+
+    /// Control may go from here to a label.
+    pub(crate) fn goes(&mut self, label: &'a str) {
+        self.goes_with(label, None);
+    }
+
+    /// With what a predicate says there.
+    fn goes_with(&mut self, label: &'a str, taken: Option<(&str, bool)>) {
+        // Of ways back nothing is remembered.
+        if self.edges.cut || self.edges.into.get(label).is_none_or(|ways| ways.before == 0) {
+            return;
+        }
+        let mut there =
+            if self.edges.remembered < REMEMBERED_MAX { self.passing.clone() } else { Passing::new() };
+        self.edges.remembered += there.len();
+        if let Some((predicate, holds)) = taken {
+            there.extend(self.said(predicate, holds));
+        }
+        match self.edges.coming.get_mut(label) {
+            Some((seen, known)) => {
+                *seen += 1;
+                *known = join(std::mem::take(known), &there);
+            }
+            None => {
+                self.edges.coming.insert(label, (1, there));
+            }
+        }
+    }
+
+    /// What follows of registers where a predicate holds, or does not.
+    pub(super) fn said(&self, predicate: &str, holds: bool) -> Passing<'a> {
+        let mut between: Vec<(&'a str, Sign, (i128, i128))> = Vec::new();
+        for says in self.tests.of(predicate, holds) {
+            let known =
+                between.iter_mut().find(|(name, sign, _)| *name == says.register && *sign == says.sign);
+            match known {
+                Some((_, _, numbers)) => *numbers = says.cut(*numbers),
+                None => {
+                    let all = says.sign.all();
+                    let known =
+                        self.small(says.register).map_or((all.low, all.high), |fact| (fact.low, fact.high));
+                    between.push((says.register, says.sign, says.cut(known)));
+                }
+            }
+        }
+        let mut said = Passing::new();
+        for (name, _, (low, high)) in between {
+            // Elsewhere nothing is known of it, or nobody comes here.
+            if low < 0 || high > i32::MAX.into() || low > high {
+                continue;
+            }
+            let number = Fact::number(low, high);
+            let fact = match self.small(name) {
+                Some(known) if known.high == high => Fact { low, ..known },
+                Some(known) => Fact { zeros: known.zeros, ..number },
+                None => Fact { zeros: self.of_register(name).map_or(0, |known| known.zeros), ..number },
+            };
+            said.insert(name, Some(fact));
+        }
+        said
+    }
+
+    /// A number that is the same signed and unsigned.
+    pub(super) fn small(&self, name: &str) -> Option<Fact<'a>> {
+        let small = |fact: &Fact<'_>| fact.base.is_none() && fact.low >= 0 && fact.high <= i32::MAX.into();
+        self.of_register(name).filter(small)
+    }
+
+    /// What an instruction says where control goes, and what its predicates will say.
+    pub(super) fn tests(&mut self, instruction: &'a Instruction) {
+        let Some(row) = table::row_of(instruction) else { return };
+        let always = instruction.predicate.is_none();
+        if let Some(target) = table::target(row, instruction) {
+            match &instruction.predicate {
+                None => {
+                    self.goes(target);
+                    self.end();
+                }
+                Some(Predicate { register, negated }) => {
+                    self.goes_with(target, Some((register, !negated)));
+                    let otherwise = self.said(register, *negated);
+                    self.passing.extend(otherwise);
+                }
+            }
+            return;
+        }
+        if table::ends_path(row, instruction) {
+            return self.end();
+        }
+        let says = if always { self.says(instruction) } else { None };
+        let tests = &mut self.tests;
+        table::registers(row, instruction, &mut |_| {}, &mut |name| tests.written(name));
+        if let (Some(says), Some(Operand::Register(predicate))) = (says, instruction.operands.first()) {
+            tests.set(predicate, says);
+        }
+    }
+
+    /// What a predicate says that an instruction computes: where it does not hold, and where it does.
+    fn says(&self, instruction: &'a Instruction) -> Option<[Vec<Says<'a>>; 2]> {
+        let register = |index: usize| match instruction.operands.get(index) {
+            Some(Operand::Register(name)) => Some(name.as_str()),
+            _ => None,
+        };
+        // One is the guard's own.
+        let is_predicate =
+            |name: &&str| *name == "%bh_q" || matches!(Class::parse(name), Some((Class::Predicate, _)));
+        let modifiers: Vec<&str> = instruction.modifiers.iter().map(String::as_str).collect();
+        let of = |index, holds| {
+            register(index)
+                .filter(is_predicate)
+                .map_or(Vec::new(), |name| self.tests.of(name, holds).to_vec())
+        };
+        let result = register(0).filter(is_predicate)?;
+        let fresh = |says: [Vec<Says<'a>>; 2]| {
+            // What it says of what it reads from itself is not said of what it is then.
+            let reads_itself = (1..4).any(|index| register(index) == Some(result));
+            (!reads_itself).then_some(says)
+        };
+        match (instruction.opcode.as_str(), modifiers.as_slice()) {
+            ("setp", [order, ty @ ("s32" | "u32" | "b32")]) => {
+                let (holds, fails) = self.compared(instruction, Order::of(order)?, ty)?;
+                Some([fails, holds])
+            }
+            ("setp", [order, "and", ty @ ("s32" | "u32" | "b32")]) => {
+                let (mut holds, _) = self.compared(instruction, Order::of(order)?, ty)?;
+                holds.extend(of(3, true));
+                fresh([Vec::new(), holds])
+            }
+            ("setp", [order, "or", ty @ ("s32" | "u32" | "b32")]) => {
+                let (_, mut fails) = self.compared(instruction, Order::of(order)?, ty)?;
+                fails.extend(of(3, false));
+                fresh([fails, Vec::new()])
+            }
+            ("and", ["pred"]) => fresh([Vec::new(), [of(1, true), of(2, true)].concat()]),
+            ("or", ["pred"]) => fresh([[of(1, false), of(2, false)].concat(), Vec::new()]),
+            ("not", ["pred"]) => fresh([of(1, true), of(1, false)]),
+            _ => None,
+        }
+    }
+
+    /// What a comparison says of both sides, where it holds and where it does not.
+    fn compared(
+        &self,
+        instruction: &'a Instruction,
+        order: Order,
+        ty: &str,
+    ) -> Option<(Vec<Says<'a>>, Vec<Says<'a>>)> {
+        let sign = Sign::of(ty).unwrap_or(Sign::Unsigned);
+        let (one, other) = (instruction.operands.get(1)?, instruction.operands.get(2)?);
+        let word = |operand: &'a Operand| match operand {
+            Operand::Register(name) if matches!(Class::parse(name), Some((Class::Word, _))) => {
+                Some(name.as_str())
+            }
+            _ => None,
+        };
+        let (mut holds, mut fails) = (Vec::new(), Vec::new());
+        for (subject, against, order) in [(one, other, order), (other, one, order.swapped())] {
+            if let (Some(register), Some(bound)) = (word(subject), self.narrow(Some(against), sign)) {
+                let says = Says { register, order, sign, low: bound.low, high: bound.high };
+                holds.push(says);
+                fails.push(Says { order: order.not(), ..says });
+            }
+        }
+        Some((holds, fails))
+    }
+}
+
+/// What holds on both of two ways. What is known of a register on one of them only is left to what is known of it
+/// everywhere.
+fn join<'a>(mut one: Passing<'a>, other: &Passing<'a>) -> Passing<'a> {
+    one.retain(|name, fact| match (fact, other.get(name)) {
+        (Some(known), Some(Some(there))) => known.or(*there).map(|joined| *known = joined).is_some(),
+        (Some(_), _) => false,
+        (None, _) => true,
+    });
+    one.extend(other.iter().filter(|(_, fact)| fact.is_none()).map(|(name, _)| (*name, None)));
+    one
+}
