@@ -402,6 +402,19 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// Whether a pointer and a number are a multiple of so many bytes, a power of two, and of which parameter that asks
+    /// the same.
+    pub(crate) fn aligned(&self, name: &str, offset: i64, bytes: u64) -> Option<Option<Root<'a>>> {
+        let fact = self.of_register(name)?;
+        let fits =
+            1 << fact.zeros.min(62) >= i128::from(bytes) && offset.unsigned_abs().is_multiple_of(bytes);
+        match fact.base? {
+            Base::Parameter(root) => fits.then_some(Some(root)),
+            Base::Window(window) => (fits && bytes <= window.align).then_some(None),
+            Base::Shared(_) => None,
+        }
+    }
+
     /// A 64-bit operand.
     fn wide(&self, operand: Option<&Operand>) -> Option<Fact<'a>> {
         match operand? {

@@ -62,8 +62,7 @@
 //! mov.b32 %bh_s, %r4;                                         or, where all is one small variable: at most so far
 //! add.s32 %bh_s, %bh_s, -4;                                   behind the first byte of its bounds
 //! and.b32 %bh_s, %bh_s, 2032;
-//! or.b32 %bh_s, %bh_s, %bh_low;
-//! st.shared.f32 [%bh_s+12], %r2;
+//! st.shared.f32 [%bh_s+2060], %r2;
 //!
 //! min.u32 %bh_lo, %r6, 16;                                    a copy: the shared sequence, the global one, and this
 //! cp.async.cg.shared.global [%bh_s], [%bh_a], 16, %bh_lo;     where a register says how much it takes

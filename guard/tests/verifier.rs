@@ -351,20 +351,24 @@ fn a_mask_that_lets_go_of_shared_memory_is_refused() {
         let found = findings(&changed);
         assert!(found.iter().any(|finding| finding.contains(why)), "{to}: {found:?}");
     };
-    let mask = "and.b32 %bh_s, %bh_s, 2032;\n    or.b32 %bh_s, %bh_s, %bh_low;";
+    let mask = "and.b32 %bh_s, %bh_s, 2032;";
     for other in ["4092", "2045", "2056", "-4", "2042", "%r0"] {
         broken(mask, &mask.replace("2032", other), SEQUENCE);
     }
-    for other in ["%bh_top", "%bh_lo", "%r0"] {
-        broken(mask, &mask.replace("%bh_low", other), if other == "%r0" { "" } else { SEQUENCE });
-    }
-    broken(mask, &mask.replace("or.b32", "xor.b32"), SEQUENCE);
+    broken(mask, &mask.replace("and.b32", "xor.b32"), SEQUENCE);
     broken(&format!("    {mask}\n"), "", SEQUENCE);
-    broken("    or.b32 %bh_s, %bh_s, %bh_low;\n", "", SEQUENCE);
-    broken("st.shared.u32 [%bh_s+8]", "st.shared.u32 [%bh_s+32]", SEQUENCE);
-    broken("st.shared.u32 [%bh_s+8]", "st.shared.u32 [%bh_s+6]", SEQUENCE);
-    broken("st.shared.u32 [%bh_s+8]", "st.shared.u32 [%bh_s+-4]", SEQUENCE);
-    broken("st.shared.u32 [%bh_s+8]", "st.shared.u64 [%bh_s+12]", SEQUENCE);
+    broken(mask, "and.b32 %bh_s, %bh_s, 2032;\n    or.b32 %bh_s, %bh_s, %bh_low;", SEQUENCE);
+    for other in
+        ["u32 [%bh_s+2080]", "u32 [%bh_s+2054]", "u32 [%bh_s+2044]", "u32 [%bh_s+8]", "u64 [%bh_s+2060]"]
+    {
+        broken("st.shared.u32 [%bh_s+2056]", &format!("st.shared.{other}"), SEQUENCE);
+    }
+    // Where another variable may come first nobody knows where this one is.
+    let other = ".shared .align 16 .b8 other[16];\n.visible .entry k";
+    broken(".visible .entry k", other, SEQUENCE);
+    let none = ".extern .shared .align 16 .b8 other[];\n.visible .entry k";
+    let changed = text.replacen(".visible .entry k", none, 1);
+    assert_eq!(findings(&changed), [""; 0], "{changed}");
     // A smaller variable, or bounds that begin elsewhere than they say.
     broken("s[3088]", "s[3072]", SEQUENCE);
     let bounds = "mov.b32 %bh_low, s+1024;\n    add.s32 %bh_top, %bh_low, 2064;";

@@ -12,6 +12,7 @@ use crate::confine::prologue::{self, instruction, register};
 use crate::confine::roots::Roots;
 use crate::confine::shared::{self, Clamp};
 use crate::confine::symbols::{Symbol, Symbols};
+use crate::confine::versions::Known;
 use crate::limits::{EXTENT_BOUND, OFFSET_BOUND, SHARED_BYTES_MAX};
 use crate::names::{self, Class};
 use crate::report::Reason;
@@ -54,13 +55,13 @@ impl<'a> Tables<'a> {
         &self,
         instruction: Instruction,
         clamp: Option<Clamp>,
-        is_proven: &dyn Fn(usize) -> bool,
+        known: &dyn Fn(usize) -> Option<Known>,
         into: &mut Vec<Statement>,
     ) -> Result<(), Reason> {
         let row = table::check(&instruction)?;
         let accesses = access::decode(row, &instruction)?;
         let mut confined = instruction.clone();
-        for access in accesses.iter().filter(|access| !is_proven(access.index)) {
+        for access in accesses.iter().filter(|access| known(access.index) != Some(Known::Proven)) {
             let index = access.index;
             let access = OwnedAccess::of(access, instruction.span);
             let address = match access.space {
@@ -68,7 +69,7 @@ impl<'a> Tables<'a> {
                 Space::Shared => self.shared(&access, clamp, into)?,
                 Space::Local => self.local(&access, into)?,
                 Space::Constant => self.constant(&access, into)?,
-                Space::Global => global(&access, into)?,
+                Space::Global => global(&access, known(index) == Some(Known::Aligned), into)?,
                 Space::Register => return Err(Reason::Malformed("registers have no addresses".to_owned())),
             };
             if let Some(operand) = confined.operands.get_mut(index) {
@@ -244,7 +245,7 @@ fn within(access: &OwnedAccess, name: &str, bytes: u64, align: u64) -> Result<St
     }
 }
 
-fn global(access: &OwnedAccess, into: &mut Vec<Statement>) -> Result<Address, Reason> {
+fn global(access: &OwnedAccess, is_aligned: bool, into: &mut Vec<Statement>) -> Result<Address, Reason> {
     let name = match &access.address.base {
         AddressBase::Register(name) => name,
         AddressBase::Absolute => {
@@ -279,7 +280,7 @@ fn global(access: &OwnedAccess, into: &mut Vec<Statement>) -> Result<Address, Re
         into.push(instruction("add", &["s32"], vec![s(), s(), Operand::Integer(-1)], span));
         into.push(instruction("min", &["u32"], vec![hi(), hi(), s()], span));
     }
-    if access.bytes > 1 {
+    if access.bytes > 1 && !is_aligned {
         into.push(instruction("and", &["b32"], vec![lo(), lo(), access.alignment_mask()], span));
     }
     into.push(instruction("mov", &["b64"], vec![a(), Operand::Vector(vec![lo(), hi()])], span));

@@ -10,10 +10,10 @@ use crate::confine::scope::Scopes;
 use crate::confine::shared::Shared;
 use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
-use crate::confine::versions::{Proven, Versions};
+use crate::confine::versions::{Known, Proven, Versions};
 use crate::confine::{
     access, arguments, assign, check, copies, data, generic, locals, poll, prologue, remainders, roots,
-    runtime, strides, warps,
+    runtime, strides, unroll, warps,
 };
 use crate::facts::{Proof, SharedKey};
 use crate::limits::{NAME_BYTES_MAX, PARAMETER_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX};
@@ -84,6 +84,7 @@ pub(super) fn confine<'a>(
     let mut statements = generic::resolve(statements, &mut scopes, report);
     strides::fold(&mut statements);
     remainders::fold(&mut statements);
+    unroll::unroll(&mut statements);
     let shared = Shared::find(&mut statements, symbols, &mut variables, function.span);
     let tables = access::Tables::new(symbols, &variables, &readable, roots);
     for class in Class::ALL {
@@ -100,10 +101,8 @@ pub(super) fn confine<'a>(
             match statement {
                 Statement::Instruction(instruction) => {
                     let clamp = origin.and_then(|index| shared.clamp(index));
-                    let is_proven =
-                        |operand| fast.is_some_and(|(proven, _)| proven.contains(&(index, operand)));
-                    if let Err(reason) = tables.confine(instruction.clone(), clamp, &is_proven, &mut confined)
-                    {
+                    let known = |operand| fast.and_then(|(proven, _)| proven.get(&(index, operand)).copied());
+                    if let Err(reason) = tables.confine(instruction.clone(), clamp, &known, &mut confined) {
                         report.add(instruction.span, reason);
                     } else if clamp.is_some_and(|clamp| !shared.holds(clamp)) {
                         let what = "a matrix that takes more than there is of shared memory".to_owned();
@@ -163,7 +162,9 @@ pub(super) fn confine<'a>(
         let list: Vec<_> = versions.statements.iter().map(|(origin, found)| (*origin, found)).collect();
         // What stands against the accesses that are left has been said.
         let body = || body(&list, Some((&proven, &versions.begins)), &mut Report::default()).0;
-        (!proven.is_empty()).then(|| version(&name, body()))
+        // What is only aligned is not worth a version.
+        let worth = proven.values().any(|known| *known == Known::Proven);
+        worth.then(|| version(&name, body()))
     });
     (version(&function.name, confined), fast)
 }

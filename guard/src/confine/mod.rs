@@ -32,6 +32,7 @@ mod shared;
 mod strides;
 mod symbols;
 mod turns;
+mod unroll;
 mod variables;
 mod versions;
 mod warps;

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::copies;
 use super::prologue::{instruction, plain, register};
-use super::turns::{self, How, Loop};
+use super::turns::{self, How, Loop, number};
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Span, Statement};
 use crate::limits::{PATH_COST_MAX, SHORT_COST_MAX, UNLOOKED_COST_MAX};
 use crate::names;
@@ -59,12 +59,6 @@ pub(super) fn insert(
     }
     let counters = u32::try_from(pass.added.len()).unwrap_or(u32::MAX);
     Looking { statements: pass.out, starts: pass.starts, counters }
-}
-
-/// The number of a label of the confined form.
-fn number(statement: &Statement) -> Option<u64> {
-    let Statement::Label(name, _) = statement else { return None };
-    name.strip_prefix("$L")?.parse().ok()
 }
 
 /// What is done on the longest path through a body whose loops end by themselves.

@@ -14,7 +14,7 @@ use crate::confine::alignment::{self, Alignment};
 use crate::confine::prologue::{declared, instruction, plain, register};
 use crate::confine::region::{self, Region};
 use crate::confine::symbols::{Symbol, Symbols};
-use crate::limits::DYNAMIC_SPAN_MAX;
+use crate::limits::{DYNAMIC_SPAN_MAX, SHARED_BASE};
 use crate::names;
 use crate::table::{self, Treatment};
 
@@ -26,8 +26,19 @@ const WIDTHS: [u64; 5] = [1, 2, 4, 8, 16];
 pub(super) struct Clamp {
     pub(super) least: i64,
     pub(super) span: u64,
-    /// Where a mask keeps the run's base in a region: the region's bytes, and of what the base is a multiple.
-    pub(super) mask: Option<(u64, u64)>,
+    /// Where a mask keeps the run's base in a region.
+    pub(super) mask: Option<Mask>,
+}
+
+/// A mask that leaves of an address how far it is into a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Mask {
+    /// Where the region begins in the block's shared memory.
+    begin: i64,
+    /// Its bytes.
+    reach: u64,
+    /// Of what the address is a multiple.
+    align: u64,
 }
 
 /// The shared memory of an entry.
@@ -64,7 +75,7 @@ impl Shared {
         for (variable, symbol) in own.iter().filter(|(_, symbol)| symbol.space == Space::Shared) {
             shared.include(&variable.name, symbol);
         }
-        let only_own = symbols.shared().all(|(name, _)| !named.contains(name));
+        let only_own = symbols.shared().all(|(name, symbol)| !named.contains(name) && symbol.bytes == 0);
         let region = Region::of(own).filter(|_| only_own && region::fits(statements, own));
         let extents: HashMap<&str, u64> =
             shared.statics.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
@@ -121,7 +132,8 @@ impl Shared {
             };
             let zeros = zeros.min(alignment::of_number(i128::from(clamp.least)));
             let known = 1_u64.checked_shl(zeros).unwrap_or(u64::MAX).min(names::WIDEST_ACCESS);
-            clamp.mask = Some((region.reach, known.max(access.bytes)));
+            let Ok(begin) = i64::try_from(SHARED_BASE + region.start) else { continue };
+            clamp.mask = Some(Mask { begin, reach: region.reach, align: known.max(access.bytes) });
         }
     }
 
@@ -305,12 +317,10 @@ pub(super) fn clamp(clamp: Clamp, offset: i64, bytes: u64, span: Span, into: &mu
     if clamp.least != 0 {
         into.push(instruction("add", &["s32"], vec![s(), s(), wrapped(clamp.least)], span));
     }
-    if let Some((reach, align)) = clamp.mask {
+    if let Some(Mask { begin, reach, align }) = clamp.mask {
         let mask = integer(i128::from(reach) - i128::from(align));
-        // In two steps, of which the assembler makes one: through its own it does not see how aligned they are.
         into.push(instruction("and", &["b32"], vec![s(), s(), mask], span));
-        into.push(instruction("or", &["b32"], vec![s(), s(), register("%bh_low")], span));
-        return offset.saturating_sub(clamp.least);
+        return offset.saturating_sub(clamp.least).saturating_add(begin);
     }
     let reach = integer(i128::from(clamp.span));
     into.push(instruction("sub", &["s32"], vec![lo(), register("%bh_top"), reach], span));

@@ -119,6 +119,23 @@ pub(super) fn find<'a>(
     loops
 }
 
+/// The number of a label of the confined form.
+pub(super) fn number(statement: &Statement) -> Option<u64> {
+    let Statement::Label(name, _) = statement else { return None };
+    name.strip_prefix("$L")?.parse().ok()
+}
+
+/// The loops without others inside that have to count their turns and go back in one place: where the label stands, and the
+/// branch back.
+pub(super) fn counted(statements: &[Statement]) -> Vec<(usize, usize)> {
+    let none = HashMap::new();
+    let loops = find(statements, &[], &none);
+    let plain = |found: &&Loop<'_>| {
+        matches!(found.how, How::Counts(_)) && found.backs == 1 && !found.nest && found.polling.is_empty()
+    };
+    loops.values().filter(plain).map(|found| (found.from, found.to)).collect()
+}
+
 /// The loops that are known to end by themselves, and how often they turn at most.
 fn ends<'a>(
     statements: &'a [Statement],

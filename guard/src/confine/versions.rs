@@ -4,7 +4,7 @@
 //! without labels inside get versions, and none in which threads wait for one another: those of a warp may differ in
 //! what they choose.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use crate::access::{self, Accesses};
 use crate::anchors::{Anchor, Check, Step};
@@ -24,7 +24,7 @@ const TURNS_MIN: u64 = 8;
 /// How little what is added to pointers may be asked to be, as powers of two: the first that suffices is taken.
 const BOUNDS: [u32; 4] = [24, 22, 20, 18];
 /// Instructions whose threads wait for one another, or ask who else is there.
-const TOGETHER: [&str; 14] = [
+pub(super) const TOGETHER: [&str; 14] = [
     "activemask",
     "bar",
     "barrier",
@@ -41,8 +41,17 @@ const TOGETHER: [&str; 14] = [
     "vote",
 ];
 
-/// Accesses, by statement and operand.
-pub(super) type Proven = HashSet<(usize, usize)>;
+/// What is known of an access that does not have to be made so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Known {
+    /// It is where it may be.
+    Proven,
+    /// It is aligned.
+    Aligned,
+}
+
+/// What is known of accesses, by statement and operand.
+pub(super) type Proven = HashMap<(usize, usize), Known>;
 
 /// A body whose loops have versions.
 pub(super) struct Versions {
@@ -118,7 +127,7 @@ impl Versions {
         let mut facts = Facts::of_versions(&plain, &self.begins);
         zeroed.iter().for_each(|name| facts.also_written(name));
         let ends = turns::find(&plain, zeroed, &self.begins);
-        let mut proven = HashSet::new();
+        let mut proven = HashMap::new();
         for (index, statement) in plain.iter().enumerate() {
             match statement {
                 Statement::Label(label, _) => {
@@ -138,7 +147,12 @@ impl Versions {
                             && let Some(proof) = facts.proof(access)
                             && is_enough(&proof)
                         {
-                            proven.insert((index, access.index));
+                            proven.insert((index, access.index), Known::Proven);
+                        } else if access.space == Space::Global
+                            && let AddressBase::Register(name) = &access.address.base
+                            && facts.aligned(name, access.address.offset, access.bytes).is_some()
+                        {
+                            proven.insert((index, access.index), Known::Aligned);
                         }
                     }
                     facts.learn(instruction);

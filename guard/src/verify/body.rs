@@ -377,9 +377,14 @@ impl<'a> Pass<'a> {
         let mut left = lead.as_slice();
         for access in accesses.iter() {
             if is_reserved_address(access) {
-                let (rest, dynamic) = sequence::check(left, access, &self.declared)?;
+                let facts = self.is_fast.then_some(&self.facts);
+                let (rest, rests) = sequence::check(left, access, &self.declared, facts)?;
                 left = rest;
-                self.terms.dynamic_shared_min = self.terms.dynamic_shared_min.max(dynamic);
+                self.terms.dynamic_shared_min = self.terms.dynamic_shared_min.max(rests.dynamic);
+                if let Some((root, bytes)) = rests.aligned {
+                    let (align, _) = self.terms.pointers.entry(root).or_default();
+                    *align = bytes.max(*align);
+                }
             } else {
                 self.proven(access)?;
             }

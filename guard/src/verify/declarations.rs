@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Extent, Extents, extent, looks, refuse};
 use crate::ast::{Linkage, Operand, Space, Span, Statement, Variable};
-use crate::limits::{LOCAL_BYTES_MAX, REGISTERS_MAX};
+use crate::limits::{LOCAL_BYTES_MAX, REGISTERS_MAX, SHARED_BASE};
 use crate::names::{self, Class};
 use crate::print::Text;
 use crate::report::Report;
@@ -35,6 +35,8 @@ pub(super) struct SharedBounds<'a> {
     pub(super) dynamic: bool,
     /// Whether its bytes may be no multiple of those of the widest access.
     ragged: bool,
+    /// Where they begin in the block's shared memory, where all static variables that there are is one.
+    pub(super) at: Option<u64>,
 }
 
 /// Takes the declarations and the prologue off the front of a body; what is left follows them.
@@ -292,6 +294,7 @@ fn shared_bounds<'a>(
         so_far.static_bytes = so_far.static_bytes.saturating_add(extent.bytes - start);
         so_far.dynamic |= dynamic;
         so_far.ragged |= dynamic || !extent.bytes.is_multiple_of(names::WIDEST_ACCESS);
+        so_far.at = SHARED_BASE.checked_add(start).filter(|_| extents.is_all_static_shared(name));
         bounds = Some(so_far);
         rest = others;
     }

@@ -124,6 +124,12 @@ impl<'a> Extents<'a> {
         self.own.get(name).or_else(|| self.module.get(name))
     }
 
+    /// Whether no other variable takes a place in a block's shared memory that is known before its launch.
+    fn is_all_static_shared(&self, name: &str) -> bool {
+        let mut others = self.own.iter().chain(self.module).filter(|(other, _)| **other != name);
+        others.all(|(_, extent)| extent.space != Space::Shared || extent.bytes == 0)
+    }
+
     /// Declares a name of the entry; false where it is taken.
     fn insert(&mut self, name: &'a str, extent: Extent) -> bool {
         !self.module.contains_key(name) && self.own.insert(name, extent).is_none()

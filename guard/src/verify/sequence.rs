@@ -5,6 +5,7 @@ use super::declarations::Declared;
 use super::{Extent, unverified};
 use crate::access::Access;
 use crate::ast::{AddressBase, Instruction, Operand, Space};
+use crate::facts::{Facts, Root};
 use crate::limits::{DYNAMIC_SPAN_MAX, EXTENT_BOUND, OFFSET_BOUND};
 use crate::names::Class;
 use crate::print::Text;
@@ -13,23 +14,37 @@ use crate::report::Reason;
 /// The longest are those of a copy, whose two addresses and size are confined.
 pub(super) const LENGTH_MAX: usize = 12;
 
+/// What an access rests on that a sequence confines.
+#[derive(Default)]
+pub(super) struct Rests<'a> {
+    /// Bytes of dynamic shared memory.
+    pub(super) dynamic: u64,
+    /// A pointer that is aligned for it.
+    pub(super) aligned: Option<(Root<'a>, u64)>,
+}
+
 /// Checks the beginning of `lead`, the instructions before an access that goes through one of the guard's registers.
-/// Returns what is left of it, and how many bytes of dynamic shared memory the access rests on.
+/// Returns what is left of it, and what the access rests on. In a fast version, of which `facts` are known, what is
+/// known to be aligned need not be made so.
 pub(super) fn check<'l, 'a>(
     lead: &'l [&'a Instruction],
     access: &Access<'_>,
     declared: &Declared<'_>,
-) -> Result<(&'l [&'a Instruction], u64), Reason> {
+    facts: Option<&Facts<'a>>,
+) -> Result<(&'l [&'a Instruction], Rests<'a>), Reason> {
     let expected = match access.space {
-        Space::Global => global(lead, access).map(|lines| (lines, 0)),
-        Space::Shared => shared(lead, access, declared),
-        Space::Local | Space::Constant => clamped(lead, access, declared).map(|lines| (lines, 0)),
+        Space::Global => global(lead, access, facts),
+        Space::Shared => shared(lead, access, declared)
+            .map(|(lines, dynamic)| (lines, Rests { dynamic, ..Rests::default() })),
+        Space::Local | Space::Constant => {
+            clamped(lead, access, declared).map(|lines| (lines, Rests::default()))
+        }
         Space::Parameter | Space::Register => None,
     };
-    let confined = expected.and_then(|(lines, dynamic)| {
+    let confined = expected.and_then(|(lines, rests)| {
         let (found, left) = lead.split_at_checked(lines.len())?;
         let same = lines.iter().zip(found).all(|(line, found)| *line == Text(*found).to_string());
-        same.then_some((left, dynamic))
+        same.then_some((left, rests))
     });
     confined.ok_or_else(|| unverified("an access that no sequence confines"))
 }
@@ -81,16 +96,21 @@ fn integer(instruction: &Instruction, index: usize) -> Option<i128> {
     }
 }
 
-fn global(lead: &[&Instruction], access: &Access<'_>) -> Option<Vec<String>> {
+fn global<'a>(
+    lead: &[&Instruction],
+    access: &Access<'_>,
+    facts: Option<&Facts<'a>>,
+) -> Option<(Vec<String>, Rests<'a>)> {
     is_through(access, "%bh_a").then_some(())?;
     let first = lead.first()?;
     let mut lines = Vec::with_capacity(5);
-    let from = if first.opcode == "add" {
-        let (register, offset) = (source(first, 1, Class::Double)?, integer(first, 2)?);
+    let register = source(first, 1, Class::Double)?;
+    let (from, added) = if first.opcode == "add" {
+        let offset = integer(first, 2)?;
         lines.push(format!("add.s64 %bh_a, {register}, {offset}"));
-        "%bh_a"
+        ("%bh_a", offset)
     } else {
-        source(first, 1, Class::Double)?
+        (register, 0)
     };
     lines.push(format!("mov.b64 {{%bh_lo, %bh_hi}}, {from}"));
     let mask = if access.reads_only { "%bh_loadmask" } else { "%bh_storemask" };
@@ -101,11 +121,16 @@ fn global(lead: &[&Instruction], access: &Access<'_>) -> Option<Vec<String>> {
         lines.push("add.s32 %bh_s, %bh_s, -1".to_owned());
         lines.push("min.u32 %bh_hi, %bh_hi, %bh_s".to_owned());
     }
-    if access.bytes > 1 {
+    let mut rests = Rests::default();
+    let is_cut = lead.get(lines.len()).is_some_and(|next| next.opcode == "and");
+    if let (false, Some(facts)) = (is_cut || access.bytes == 1, facts) {
+        let root = facts.aligned(register, i64::try_from(added).ok()?, access.bytes)?;
+        rests.aligned = root.map(|root| (root, access.bytes));
+    } else if access.bytes > 1 {
         lines.push(format!("and.b32 %bh_lo, %bh_lo, -{}", access.bytes));
     }
     lines.push("mov.b64 %bh_a, {%bh_lo, %bh_hi}".to_owned());
-    Some(lines)
+    Some((lines, rests))
 }
 
 /// The base of a run of accesses is clamped so that the run's whole span is inside: as many bytes have to be
@@ -126,12 +151,15 @@ fn shared(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) -
     let bounds = declared.shared.as_ref()?;
     let end = u64::try_from(access.address.offset).ok()?.checked_add(access.extent)?;
     if let Some(mask) = lead.get(lines.len()).filter(|found| found.opcode == "and") {
-        // At most so far behind the first byte, which is as aligned as the widest access.
+        // At most so far behind the first byte, which is as aligned as the widest access: the offset says where that is.
         let mask = u64::try_from(integer(mask, 2)?).ok()?;
-        let inside = mask.checked_add(end).is_some_and(|end| end <= bounds.static_bytes);
-        (is_through(access, "%bh_s") && mask.is_multiple_of(access.bytes) && inside).then_some(())?;
+        let begins =
+            u64::try_from(access.address.offset).ok().zip(bounds.at).is_some_and(|(from, at)| from >= at);
+        let top = bounds.at.and_then(|at| at.checked_add(bounds.static_bytes));
+        let inside = mask.checked_add(end).zip(top).is_some_and(|(end, top)| end <= top);
+        (is_through(access, "%bh_s") && mask.is_multiple_of(access.bytes) && begins && inside)
+            .then_some(())?;
         lines.push(format!("and.b32 %bh_s, %bh_s, {mask}"));
-        lines.push("or.b32 %bh_s, %bh_s, %bh_low".to_owned());
         return Some((lines, 0));
     }
     let span = u64::try_from(integer(lead.get(lines.len())?, 2)?).ok()?;

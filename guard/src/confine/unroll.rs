@@ -1,0 +1,104 @@
+//! Short loops that have to count their turns, several turns in one: what ends a loop is tested in each, but the turns are
+//! counted once for all.
+
+use std::collections::{HashMap, HashSet};
+
+use super::turns;
+use super::versions::TOGETHER;
+use crate::ast::{Instruction, Operand, Predicate, Statement};
+use crate::table::{self, Treatment};
+
+/// Instructions of all turns in one, at most.
+const LENGTH_MAX: usize = 64;
+/// Turns in one, at most.
+const TURNS_MAX: usize = 4;
+/// Loops that are written so.
+const LOOPS_MAX: usize = 64;
+
+/// Writes short loops so.
+pub(super) fn unroll(statements: &mut Vec<Statement>) {
+    let loops = chosen(statements);
+    let mut fresh = statements.iter().filter_map(turns::number).max().map_or(0, |most| most + 1);
+    // From the last on, so that those before stay where they are.
+    for (from, to) in loops.into_iter().rev() {
+        let length = to - from - 1;
+        let turns = (LENGTH_MAX / length.max(1)).min(TURNS_MAX);
+        let Some(body) = statements.get(from + 1..to).map(<[Statement]>::to_vec) else { continue };
+        let Some(Statement::Instruction(back)) = statements.get(to).cloned() else { continue };
+        let Some(test) = back.predicate.clone() else { continue };
+        let mut label = || {
+            fresh += 1;
+            format!("$L{}", fresh - 1)
+        };
+        let behind = label();
+        let mut more = Vec::new();
+        for _ in 1..turns {
+            more.push(Statement::Instruction(Instruction {
+                predicate: Some(Predicate { negated: !test.negated, ..test.clone() }),
+                operands: vec![Operand::Symbol(behind.clone())],
+                ..back.clone()
+            }));
+            more.extend(copied(&body, &mut label));
+        }
+        let span = back.span;
+        more.push(Statement::Instruction(back));
+        more.push(Statement::Label(behind, span));
+        statements.splice(to..=to, more);
+    }
+}
+
+/// Where the labels stand and the branches back to them, in order and apart.
+fn chosen(statements: &[Statement]) -> Vec<(usize, usize)> {
+    let mut loops = turns::counted(statements);
+    loops.sort_unstable();
+    loops.retain(|(from, to)| {
+        let body = statements.get(from + 1..*to).unwrap_or_default();
+        let back =
+            matches!(statements.get(*to), Some(Statement::Instruction(back)) if back.predicate.is_some());
+        back && !body.is_empty() && body.len() <= LENGTH_MAX / 2 && body.iter().all(fits)
+    });
+    loops.truncate(LOOPS_MAX);
+    loops
+}
+
+/// Whether a statement may be copied: nothing for which threads have to be at one place.
+fn fits(statement: &Statement) -> bool {
+    match statement {
+        Statement::Instruction(instruction) => table::check(instruction).is_ok_and(|row| {
+            row.treatment != Treatment::Barrier && !TOGETHER.contains(&instruction.opcode.as_str())
+        }),
+        Statement::Label(..) => true,
+        Statement::Directive(_) | Statement::Variable(_) | Statement::Block(..) => false,
+    }
+}
+
+/// The same statements with labels of their own.
+fn copied(body: &[Statement], fresh: &mut impl FnMut() -> String) -> Vec<Statement> {
+    let names: HashSet<&str> = body
+        .iter()
+        .filter_map(|statement| match statement {
+            Statement::Label(name, _) => Some(name.as_str()),
+            _ => None,
+        })
+        .collect();
+    let names: HashMap<&str, String> = names.into_iter().map(|name| (name, fresh())).collect();
+    let mut copy = body.to_vec();
+    for statement in &mut copy {
+        match statement {
+            Statement::Label(name, _) => {
+                if let Some(other) = names.get(name.as_str()) {
+                    name.clone_from(other);
+                }
+            }
+            Statement::Instruction(instruction) if instruction.opcode == "bra" => {
+                if let Some(Operand::Symbol(target)) = instruction.operands.first_mut()
+                    && let Some(other) = names.get(target.as_str())
+                {
+                    target.clone_from(other);
+                }
+            }
+            _ => {}
+        }
+    }
+    copy
+}
