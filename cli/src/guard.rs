@@ -8,7 +8,7 @@ use std::{
     process::ExitCode,
 };
 
-use bulkhead_guard::{Examination, Explained, Finding, Handling, Verified, Window};
+use bulkhead_guard::{Examination, Explained, Finding, Gates, Handling, Verified, Window};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
@@ -30,6 +30,10 @@ pub(crate) struct Arguments {
     /// accepts.
     #[arg(long, value_name = "BASE:SIZE", value_parser = window)]
     window: Option<Window>,
+    /// The gates of a protected module, which the text may call: its `.visible` functions. May be given several times. Entries
+    /// that call one have three more hidden parameters for its module, which `--window` does not fill in.
+    #[arg(long, value_name = "GATES.ptx")]
+    gates: Vec<PathBuf>,
     /// Print JSON, with the span of everything, in place of the text.
     #[arg(long)]
     json: bool,
@@ -72,9 +76,10 @@ fn size(text: &str) -> Result<u64, String> {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (name, text) = read(&arguments.file)?;
-    let mut examination = bulkhead_guard::examine(&text);
+    let gates = gates(&arguments.gates)?;
+    let mut examination = bulkhead_guard::examine_with(&text, &gates);
     let verified = if examination.report.is_empty() {
-        let verified = bulkhead_guard::verify(&bulkhead_guard::print(&examination.confined));
+        let verified = bulkhead_guard::verify_with(&bulkhead_guard::print(&examination.confined), &gates);
         // Places in the confined text say nothing about the text that was given.
         verified
             .map_err(|report| {
@@ -114,6 +119,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let count = examination.report.findings.len() + examination.report.left_out;
     let plural = if count == 1 { "" } else { "s" };
     Err(Failure::new(format!("{name} is refused: {count} finding{plural}")))
+}
+
+/// The gates of these files, each a module of its own.
+fn gates(files: &[PathBuf]) -> Result<Gates, Failure> {
+    let mut gates = Gates::default();
+    for file in files {
+        let (name, text) = read(file)?;
+        gates.add(&name, &text).map_err(|report| {
+            let told = report.render(&name, &text);
+            Failure::new(format!("{name} has no gates that can be granted:\n{}", told.trim_end()))
+        })?;
+    }
+    Ok(gates)
 }
 
 fn read(path: &Path) -> Result<(String, String), Failure> {
@@ -218,6 +236,7 @@ fn entries(verified: &Verified) -> Vec<Value> {
             "name": entry.name,
             "parameters": entry.parameters - entry.hidden,
             "hidden_parameters": entry.hidden,
+            "modules": entry.modules,
             "dynamic_shared_bytes_min": entry.dynamic_shared_min,
         })
     };

@@ -32,6 +32,7 @@ fn memory(row: &Row) -> &'static [Memory] {
         | Treatment::Branch
         | Treatment::Barrier
         | Treatment::Hint
+        | Treatment::Gate
         | Treatment::Refused(_) => &[],
     }
 }

@@ -8,6 +8,7 @@ use crate::ast::{
     AddressBase, Function, FunctionKind, Instruction, Item, Module, Operand, Space, Span, Statement,
 };
 use crate::facts::{Facts, Proof};
+use crate::gates::Gates;
 use crate::names;
 use crate::print::Text;
 use crate::report::{Reason, Report};
@@ -28,9 +29,15 @@ pub struct Examination {
 /// Parses and confines a text and goes on after errors.
 #[must_use]
 pub fn examine(text: &str) -> Examination {
+    examine_with(text, &Gates::default())
+}
+
+/// As [`examine`], of a text that may call these gates.
+#[must_use]
+pub fn examine_with(text: &str, gates: &Gates) -> Examination {
     let (module, mut report) = parse::parse_recovering(text);
     let parsed = report.is_empty();
-    let (confined, findings) = confine::confine_recovering(&module);
+    let (confined, findings) = confine::confine_recovering(&module, gates);
     // Without its header nothing can be said of a module, and what is not declared may only have been left out.
     let header = module.version != (0, 0);
     for finding in findings.findings {

@@ -121,6 +121,7 @@ fn note(instruction: &Instruction, footprint: &mut Footprint) {
         | Treatment::Barrier
         | Treatment::Hint
         | Treatment::Copy
+        | Treatment::Gate
         | Treatment::Refused(_) => {}
     }
 }

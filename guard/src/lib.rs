@@ -26,7 +26,8 @@
 //!    between is zeroed at entry.
 //! 6. No register, predicate or carry flag is read before it is written on every path to it: undefined
 //!    registers hold other sessions' values, and the assembler may take one undefined register for two.
-//! 7. The guard's registers (`%bh_...`) are written only by the prologue and by the sequences of 2, 3, 4, 5 and 10.
+//! 7. The guard's registers (`%bh_...`) are written only by the prologue, by the sequences of 2, 3, 4, 5 and 10 and in calls
+//!    of gates; what gates have of them (`%bh_g...`) stands nowhere else, nor does a label of theirs.
 //! 8. The only barrier for a block is number 0 without a count. There are no calls, indirect branches,
 //!    generic addresses, traps, clusters or bulk copies.
 //! 9. The text is its own canonical print: ASCII, one statement a line, none of the tenant's comments, registers
@@ -42,6 +43,9 @@
 //!     whole was passed, with no label and nothing between behind which lanes may go on apart. The lines of a matrix in global memory are less than 2^31
 //!     bytes, begin at multiples of 16 bytes, and where they are more than [`limits::EXTENT_BOUND`] the first begins 4 GiB
 //!     before the end of what the mask lets through.
+//! 13. A call of a gate is the text that was verified for it, behind a look at the flag, and nothing branches into it or out of
+//!     it. Only there, and only in what the gate's author marked, an access goes to a protected window, that of
+//!     the gate's module, and to no byte besides ([`VerifiedEntry::modules`]).
 //!
 //! # The confined form of an access
 //! ```text
@@ -148,6 +152,29 @@
 //! add.s32 %bh_c2, %bh_c2, %r2;                                `add.s32 %bh_c2, %bh_c2, 1` behind, no `not`
 //! ```
 //!
+//! # Gates
+//! A *gate* is a function of a protected module that a tenant's code may call ([`Gates`]). Its body is confined and verified
+//! once, by itself, and stands wherever it is called, statement by statement: to [`verify_with`] a call is that text and
+//! nothing else. In it, what the author marked (`.pragma "bulkhead protected";` before the access) is confined to the protected
+//! window of the module, whatever the address is, and so to all the module's author answers for; everything else to the
+//! caller's window like the caller's own. Nothing in it ends a thread, waits or looks at the flag, and all it does is
+//! bounded: what is called has run when the thread goes on.
+//! ```text
+//! __bh_g0_append:                                             the call: which of the entry's it is, and the gate's name
+//! ld.param.u64 %bh_gbase, [__bh_gate0_base];                  hidden parameters for the gate's module, before the others
+//! ld.param.u64 %bh_gmask, [__bh_gate0_mask];
+//! ld.param.u64 %bh_gd0, [__bh_gate0_caller];                  who calls
+//! mov.b64 %bh_gd1, %d4;                                       what it is called with
+//! ...                                                         the body, on registers and labels of its own
+//! add.s64 %bh_a, %bh_gd3, 8;                                  a marked access; without the first line at offset 0
+//! and.b64 %bh_a, %bh_a, %bh_gmask;
+//! and.b64 %bh_a, %bh_a, -8;
+//! or.b64 %bh_a, %bh_a, %bh_gbase;
+//! st.global.b64 [%bh_a], %bh_gd1;
+//! ...
+//! mov.b32 %r7, %bh_gr0;                                       what it returns
+//! ```
+//!
 //! # Calls and generic addresses
 //! Neither is in a confined text, so that [`verify`] has no rule for them; [`confine`] takes them away:
 //! - A function is inlined where it is called, its `.param` variables become registers, and the local variables
@@ -195,6 +222,7 @@ mod examine;
 mod facts;
 mod flow;
 mod footprint;
+mod gates;
 mod names;
 mod operands;
 mod parse;
@@ -206,12 +234,13 @@ mod table;
 mod verify;
 mod window;
 
-pub use confine::{Stray, confine, confine_as, confine_recovering, data, data_as};
-pub use examine::{Doing, Examination, Explained, Handling, examine};
+pub use confine::{Stray, confine, confine_as, confine_with, data, data_as};
+pub use examine::{Doing, Examination, Explained, Handling, examine, examine_with};
 pub use footprint::{Footprint, Uses};
+pub use gates::{Gates, PARAMETERS_OF_MODULE as GATE_PARAMETERS};
 pub use names::{FLAG_BYTES, FLAG_LINE_BYTES, HIDDEN_PARAMETERS, is_fast_version};
 pub use parse::{parse, parse_recovering};
 pub use print::print;
 pub use report::{Finding, Reason, Report};
-pub use verify::{FastVersion, PointerTerm, SharedTerm, Verified, VerifiedEntry, verify};
+pub use verify::{FastVersion, PointerTerm, SharedTerm, Verified, VerifiedEntry, verify, verify_with};
 pub use window::Window;

@@ -75,3 +75,11 @@ pub const PATH_COST_MAX: u64 = 1 << 19;
 pub const SHORT_COST_MAX: u64 = 1024;
 /// Bytes of the names of entries and files that records of violations can tell; others have none there.
 pub const FAULT_NAMES_BYTES_MAX: usize = 64 << 10;
+/// Modules whose gates one entry may call: each has hidden parameters of its own.
+pub const GATE_MODULES_MAX: usize = 8;
+/// Statements of a gate's confined body, which stands wherever it is called.
+pub const GATE_STATEMENTS_MAX: usize = 4096;
+/// What a thread may do in one call of a gate: nothing ends it there.
+pub const GATE_COST_MAX: u64 = 16 << 10;
+/// Bytes of a gate's name.
+pub const GATE_NAME_BYTES_MAX: usize = 256;

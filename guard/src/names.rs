@@ -11,6 +11,8 @@ pub(crate) const RESERVED_SYMBOL: &str = "__bh_";
 
 /// The hidden parameters, in order; each is a `.u32` and they come last.
 pub const HIDDEN_PARAMETERS: [&str; 3] = ["__bh_base", "__bh_load", "__bh_store"];
+/// Prefix of the parameters that come before those, for the modules whose gates an entry calls.
+pub(crate) const GATE_PARAMETER: &str = "__bh_gate";
 /// The registers that the hidden parameters are loaded into, in the same order.
 pub(crate) const HIDDEN_REGISTERS: [&str; 3] = ["%bh_base", "%bh_loadmask", "%bh_storemask"];
 /// The guard's further 32-bit registers.

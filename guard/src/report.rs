@@ -54,6 +54,11 @@ pub enum Reason {
         /// What it would break.
         why: &'static str,
     },
+    /// A function that the module does not have, and no gate that may be called.
+    #[error(
+        "a call of `{0}`, which has no body here and is no gate that the session was granted: link the function, or ask whoever runs the service for the module that has it"
+    )]
+    NotGranted(String),
     /// Operands that the opcode does not take, or an access outside its variable.
     #[error("{0}")]
     Malformed(String),

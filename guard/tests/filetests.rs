@@ -5,6 +5,8 @@
 //! - `confine`: as `accept`, and the canonical print is held against the comments: `// check: line` is found
 //!   after the line before it, `// next: line` directly after it, `// not: text` in no line.
 //!
+//! `filetests/gates/` has the same kinds: `// gates: FILE` lets a file call the gates of `filetests/gates/FILE`.
+//!
 //! Everything that is confined is assembled by the real `ptxas`, where there is one.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,24 +15,37 @@ mod ptxas;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use bulkhead_guard::{confine, parse, print, verify};
+use bulkhead_guard::{Gates, Stray, confine_with, parse, print, verify_with};
 
 fn files(kind: &str) -> Vec<(PathBuf, String)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests").join(kind);
-    let mut paths: Vec<PathBuf> =
-        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests");
+    let folders = [folder.join(kind), folder.join("gates").join(kind)];
+    let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap());
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     assert!(!paths.is_empty());
     paths.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()
 }
 
+/// The gates that a file may call.
+fn gates(text: &str) -> Gates {
+    let mut gates = Gates::default();
+    for file in text.lines().filter_map(|line| line.strip_prefix("// gates: ")) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests/gates").join(file);
+        let text = std::fs::read_to_string(path).unwrap();
+        gates.add(file, &text).unwrap_or_else(|report| panic!("{}", report.render(file, &text)));
+    }
+    gates
+}
+
 fn confined(path: &Path, text: &str) -> String {
-    let module = parse(text).and_then(|module| confine(&module));
+    let gates = gates(text);
+    let module = parse(text).and_then(|module| confine_with(&module, Stray::Silent, &gates));
     let printed = match module {
         Ok(module) => print(&module),
         Err(report) => panic!("{}:\n{report}", path.display()),
     };
-    match verify(&printed) {
+    match verify_with(&printed, &gates) {
         Ok(verified) => assert_eq!(verified.text(), printed),
         Err(report) => panic!("{}: not verified:\n{report}\n{printed}", path.display()),
     }
@@ -48,7 +63,8 @@ fn accepted_files_are_confined_and_verified() {
 fn rejected_files_have_exactly_the_expected_findings() {
     let mut wrong = Vec::new();
     for (path, text) in files("reject") {
-        let found = match parse(&text).and_then(|module| confine(&module)) {
+        let gates = gates(&text);
+        let found = match parse(&text).and_then(|module| confine_with(&module, Stray::Silent, &gates)) {
             Ok(_) => panic!("{} is accepted", path.display()),
             Err(report) => report,
         };

@@ -329,7 +329,7 @@ fn a_counter_is_one_loop_s_alone_and_set_before_it_only() {
     let one = confined(&with("1", "le.s32", "%r2"));
     let set = one.lines().find(|line| line.contains("mov.u32 %bh_c0")).unwrap().trim();
     let turns = |turns: u64| format!("mov.u32 %bh_c0, {turns};");
-    verify(&one.replacen(set, &turns(CHUNK_COST_MAX / 16), 1)).unwrap();
+    verify(&one.replacen(set, &turns(CHUNK_COST_MAX / 64), 1)).unwrap();
     for most in [CHUNK_COST_MAX / 3, CHUNK_COST_MAX / 2] {
         assert!(most * 5 < PATH_COST_MAX);
         refused(&one, set, &turns(most));

@@ -167,3 +167,23 @@ fn shell_completions_know_the_options_of_guard() {
         }
     }
 }
+
+#[test]
+fn a_text_may_call_the_gates_of_files_that_are_named() {
+    let scratch = Scratch::new();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guard/filetests/gates");
+    let [gates, calls] = ["log.ptx", "confine/call.ptx"].map(|name| folder.join(name).display().to_string());
+    let done = guard(&["--json", "--gates", &gates, &calls]);
+    assert_eq!(done.code(), Some(0), "{}", done.stderr);
+    let report: Value = serde_json::from_str(&done.stdout).expect("JSON");
+    assert_eq!(report["entries"][0]["hidden_parameters"], 6);
+    assert_eq!(report["entries"][0]["modules"][0], gates);
+    assert_eq!(report["entries"][0]["parameters"], 1);
+    let done = guard(&[&calls]);
+    assert_eq!(done.code(), Some(1));
+    assert!(done.stderr.contains("a call of `log_append`, which has no body here"), "{}", done.stderr);
+    let broken = file(&scratch, "broken.ptx", &REFUSED.replace(".visible .entry k", ".visible .func k"));
+    let done = guard(&["--gates", &broken, &calls]);
+    assert_eq!(done.code(), Some(1));
+    assert!(done.stderr.contains("has no gates that can be granted"), "{}", done.stderr);
+}

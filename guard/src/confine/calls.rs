@@ -120,7 +120,7 @@ pub(super) enum Actual {
 
 /// Whether a value goes into a function or comes out.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
+pub(super) enum Direction {
     In,
     Out,
 }
@@ -192,14 +192,15 @@ impl<'a> Flattener<'a> {
             return Err(Reason::Malformed(format!("`{callee}` is called with a prototype")));
         }
         let function = self.callee(callee)?;
-        let Some(body) = &function.body else {
-            let what = format!("a call of `{callee}`, which has no body here");
-            return Err(Reason::NotImplemented { what });
-        };
         if returned.len() != function.returns.len() || given.len() != function.parameters.len() {
             let text = format!("`{callee}` takes or returns another number of parameters");
             return Err(Reason::Malformed(text));
         }
+        let Some(body) = &function.body else {
+            let granted = self.gates.place(callee).and_then(|place| Some((place, self.gates.at(place)?.1)));
+            let gate = granted.ok_or_else(|| Reason::NotGranted(callee.clone()))?;
+            return self.call_gate(function, gate, (returned, given), instruction, into);
+        };
         if !self.spend(&function.name, instruction.span) {
             return Ok(());
         }
@@ -437,13 +438,19 @@ fn parts(operands: &[Operand]) -> Result<Parts<'_>, Reason> {
 }
 
 /// Bytes of a parameter that is neither array nor vector.
-fn scalar_bytes(parameter: &Variable) -> Option<u64> {
+pub(super) fn scalar_bytes(parameter: &Variable) -> Option<u64> {
     let scalar = parameter.vector == 1 && parameter.dimensions.is_empty();
     names::type_bytes(parameter.ty).filter(|bytes| scalar && matches!(bytes, 1 | 2 | 4 | 8))
 }
 
 /// The store of a value into an argument, or the load of it.
-fn transfer(argument: &str, bytes: u64, value: Operand, direction: Direction, span: Span) -> Statement {
+pub(super) fn transfer(
+    argument: &str,
+    bytes: u64,
+    value: Operand,
+    direction: Direction,
+    span: Span,
+) -> Statement {
     let ty = format!("b{}", bytes * 8);
     let address = Operand::Address(Address { base: AddressBase::Symbol(argument.to_owned()), offset: 0 });
     match direction {

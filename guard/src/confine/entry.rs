@@ -6,6 +6,7 @@ use crate::ast::{Directive, Function, Linkage, Space, Statement, Variable};
 use crate::confine::calls::{Budget, Functions};
 use crate::confine::faults::Faults;
 use crate::confine::flatten::{Flat, Flattener, Parameters};
+use crate::confine::gates::InUse;
 use crate::confine::scope::Scopes;
 use crate::confine::shared::Shared;
 use crate::confine::symbols::Symbols;
@@ -16,6 +17,7 @@ use crate::confine::{
     runtime, strides, unroll, warps,
 };
 use crate::facts::{Proof, SharedKey};
+use crate::gates::Gates;
 use crate::limits::{NAME_BYTES_MAX, PARAMETER_BYTES_MAX, REGISTERS_MAX, SHARED_TERMS_MAX};
 use crate::names::{self, Class};
 use crate::report::{Reason, Report, shorten};
@@ -26,7 +28,7 @@ pub(super) fn confine<'a>(
     function: &'a Function,
     body: &'a [Statement],
     symbols: &'a Symbols,
-    functions: &'a Functions<'a>,
+    (functions, gates): (&'a Functions<'a>, &'a Gates),
     faults: &'a Faults,
     budget: &mut Budget,
     report: &mut Report,
@@ -41,6 +43,7 @@ pub(super) fn confine<'a>(
         symbols,
         parameters: &by_name,
         functions,
+        gates,
         variables: Variables::default(),
         scopes: Scopes::default(),
         calls: Vec::new(),
@@ -75,7 +78,12 @@ pub(super) fn confine<'a>(
             ours.push(data::parameter(data::GRID, &taken, function.span));
         }
     }
-    let parameters = parameters(function, &ours, symbols, report);
+    let called = InUse::of(&flat.statements, gates);
+    let for_gates = called.parameters(function.span).unwrap_or_else(|reason| {
+        report.add(function.span, reason);
+        Vec::new()
+    });
+    let parameters = parameters(function, (&ours, for_gates), symbols, report);
     let mut readable = by_name.clone();
     let mut statements = arguments::lower(flat.statements, &mut scopes, report);
     readable.extend(ours.iter().map(|parameter| (parameter.name.as_str(), parameter)));
@@ -127,10 +135,12 @@ pub(super) fn confine<'a>(
         let none = HashMap::new();
         let begins = fast.map_or(&none, |(_, begins)| begins);
         let mut looking = poll::insert(&zeroed_first, fast.is_some(), copies, begins);
-        let mut looked = warps::check(std::mem::take(&mut looking.statements), copies);
-        let mut statements = prologue::declarations(&scopes, looking.counters, &variables);
+        let looked = warps::check(std::mem::take(&mut looking.statements), copies);
+        let of_gates = called.registers();
+        let mut statements = prologue::declarations(&scopes, looking.counters, of_gates, &variables);
         statements.extend(prologue::instructions(looking.starts, function.span));
         statements.extend(shared.prologue(function.span));
+        let mut looked = called.expand(looked);
         statements.append(&mut looked);
         (statements, zeroed)
     };
@@ -205,11 +215,12 @@ fn ends(statements: &[Statement]) -> bool {
 
 fn parameters(
     function: &Function,
-    ours: &[Variable],
+    (ours, for_gates): (&[Variable], Vec<Variable>),
     symbols: &Symbols,
     report: &mut Report,
 ) -> Vec<Variable> {
-    let mut bytes = 4 * names::HIDDEN_PARAMETERS.len() as u64;
+    let hidden = 4 * names::HIDDEN_PARAMETERS.len() + 8 + 8 * for_gates.len();
+    let mut bytes = hidden as u64;
     let mut parameters: Vec<Variable> = Vec::with_capacity(function.parameters.len() + 4);
     let mut taken = HashSet::new();
     for parameter in &function.parameters {
@@ -232,6 +243,7 @@ fn parameters(
         let what = "bytes of parameters";
         report.add(function.span, Reason::Limit { what, most: PARAMETER_BYTES_MAX });
     }
+    parameters.extend(for_gates);
     parameters.extend(names::HIDDEN_PARAMETERS.map(|name| prologue::hidden_parameter(name, function.span)));
     parameters
 }

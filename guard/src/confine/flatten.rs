@@ -15,6 +15,7 @@ use crate::confine::runtime;
 use crate::confine::scope::{Meaning, Scopes};
 use crate::confine::symbols::Symbols;
 use crate::confine::variables::{Owner, Variables};
+use crate::gates::Gates;
 use crate::limits::CALL_NESTING_MAX;
 use crate::names::{self, Class};
 use crate::report::{Reason, Report};
@@ -36,6 +37,7 @@ pub(super) struct Flattener<'a> {
     pub(super) symbols: &'a Symbols,
     pub(super) parameters: &'a Parameters<'a>,
     pub(super) functions: &'a Functions<'a>,
+    pub(super) gates: &'a Gates,
     pub(super) variables: Variables,
     pub(super) scopes: Scopes,
     /// The functions whose bodies are open.

@@ -16,6 +16,7 @@ mod data;
 mod entry;
 mod faults;
 mod flatten;
+mod gates;
 mod generic;
 mod indirect;
 mod locals;
@@ -39,8 +40,11 @@ mod warps;
 
 use std::collections::HashSet;
 
+pub(crate) use gates::images as gate_images;
+
 use crate::ast::{FunctionKind, Item, Linkage, Module};
 use crate::data::Data;
+use crate::gates::Gates;
 use crate::limits::{PTX_VERSION_MAX, PTX_VERSION_MIN, STATEMENTS_MAX};
 use crate::report::{Reason, Report};
 use faults::Faults;
@@ -64,7 +68,12 @@ pub fn confine(module: &Module) -> Result<Module, Report> {
 
 /// As [`confine`].
 pub fn confine_as(module: &Module, stray: Stray) -> Result<Module, Report> {
-    let (confined, report) = confine_all(module, stray);
+    confine_with(module, stray, &Gates::default())
+}
+
+/// As [`confine`], of a module that may call these gates.
+pub fn confine_with(module: &Module, stray: Stray, gates: &Gates) -> Result<Module, Report> {
+    let (confined, report) = confine_all(module, stray, gates);
     report.or(confined)
 }
 
@@ -91,11 +100,11 @@ fn runtime(module: &Module, faults: &Faults) -> Vec<Item> {
 
 /// Confines what can be confined of a module, and says what stands against the rest, which is left out.
 #[must_use]
-pub fn confine_recovering(module: &Module) -> (Module, Report) {
-    confine_all(module, Stray::Silent)
+pub(crate) fn confine_recovering(module: &Module, gates: &Gates) -> (Module, Report) {
+    confine_all(module, Stray::Silent, gates)
 }
 
-fn confine_all(module: &Module, stray: Stray) -> (Module, Report) {
+fn confine_all(module: &Module, stray: Stray, gates: &Gates) -> (Module, Report) {
     let mut report = Report::default();
     let target = header(module, &mut report);
     let (module, faults) = faults::rewrite(module, stray);
@@ -137,7 +146,7 @@ fn confine_all(module: &Module, stray: Stray) -> (Module, Report) {
                             function,
                             body,
                             &symbols,
-                            &functions,
+                            (&functions, gates),
                             &faults,
                             &mut budget,
                             &mut report,

@@ -35,6 +35,7 @@ pub(super) fn hidden_parameter(name: &str, span: Span) -> Variable {
 pub(super) fn declarations(
     scopes: &Scopes,
     counters: u32,
+    of_gates: Vec<Statement>,
     variables: &[(Variable, Symbol)],
 ) -> Vec<Statement> {
     let span = Span::default();
@@ -52,8 +53,9 @@ pub(super) fn declarations(
             (counters > 0)
                 .then(|| declared(Space::Register, Type::B32, names::COUNTER, Some(counters), span)),
         )
-        .chain(variables.iter().map(|(variable, _)| variable.clone()))
         .map(Statement::Variable)
+        .chain(of_gates)
+        .chain(variables.iter().map(|(variable, _)| Statement::Variable(variable.clone())))
         .collect()
 }
 

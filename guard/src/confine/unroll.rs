@@ -8,10 +8,10 @@ use super::versions::TOGETHER;
 use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::table::{self, Treatment};
 
-/// Instructions of all turns in one, at most.
-const LENGTH_MAX: usize = 64;
+/// What all turns in one cost, at most.
+const COST_MAX: u64 = 64;
 /// Turns in one, at most.
-const TURNS_MAX: usize = 4;
+const TURNS_MAX: u64 = 4;
 /// Loops that are written so.
 const LOOPS_MAX: usize = 64;
 
@@ -21,9 +21,8 @@ pub(super) fn unroll(statements: &mut Vec<Statement>) {
     let mut fresh = statements.iter().filter_map(turns::number).max().map_or(0, |most| most + 1);
     // From the last on, so that those before stay where they are.
     for (from, to) in loops.into_iter().rev() {
-        let length = to - from - 1;
-        let turns = (LENGTH_MAX / length.max(1)).min(TURNS_MAX);
         let Some(body) = statements.get(from + 1..to).map(<[Statement]>::to_vec) else { continue };
+        let turns = (COST_MAX / cost(&body).max(1)).min(TURNS_MAX);
         let Some(Statement::Instruction(back)) = statements.get(to).cloned() else { continue };
         let Some(test) = back.predicate.clone() else { continue };
         let mut label = || {
@@ -55,7 +54,7 @@ fn chosen(statements: &[Statement]) -> Vec<(usize, usize)> {
         let body = statements.get(from + 1..*to).unwrap_or_default();
         let back =
             matches!(statements.get(*to), Some(Statement::Instruction(back)) if back.predicate.is_some());
-        back && !body.is_empty() && body.len() <= LENGTH_MAX / 2 && body.iter().all(fits)
+        back && !body.is_empty() && body.iter().all(fits) && cost(body) <= COST_MAX / 2
     });
     loops.truncate(LOOPS_MAX);
     loops
@@ -65,11 +64,22 @@ fn chosen(statements: &[Statement]) -> Vec<(usize, usize)> {
 fn fits(statement: &Statement) -> bool {
     match statement {
         Statement::Instruction(instruction) => table::check(instruction).is_ok_and(|row| {
-            row.treatment != Treatment::Barrier && !TOGETHER.contains(&instruction.opcode.as_str())
+            !matches!(row.treatment, Treatment::Barrier | Treatment::Gate)
+                && !TOGETHER.contains(&instruction.opcode.as_str())
         }),
         Statement::Label(..) => true,
         Statement::Directive(_) | Statement::Variable(_) | Statement::Block(..) => false,
     }
+}
+
+fn cost(body: &[Statement]) -> u64 {
+    let cost = |statement: &Statement| match statement {
+        Statement::Instruction(instruction) => {
+            table::check(instruction).map_or(u64::MAX, |row| table::cost(row, instruction))
+        }
+        _ => 0,
+    };
+    body.iter().map(cost).fold(0, u64::saturating_add)
 }
 
 /// The same statements with labels of their own.

@@ -212,7 +212,7 @@ fn fits(statement: &Statement) -> bool {
             let together =
                 row.treatment == Treatment::Barrier || TOGETHER.contains(&instruction.opcode.as_str());
             let local = accesses(instruction).iter().any(|access| access.space == Space::Local);
-            !(together || local)
+            !(together || local || row.treatment == Treatment::Gate)
         }
         Statement::Directive(directive) => names::is_nounroll(directive),
         Statement::Label(..) | Statement::Variable(_) | Statement::Block(..) => false,

@@ -289,7 +289,8 @@ impl<'a> Facts<'a> {
         for (index, statement) in body.iter().enumerate() {
             let Statement::Instruction(instruction) = statement else { continue };
             let row = table::row_of(instruction)?;
-            if table::target(row, instruction).is_some() || row.treatment == Treatment::Branch {
+            let away = matches!(row.treatment, Treatment::Branch | Treatment::Gate);
+            if table::target(row, instruction).is_some() || away {
                 return None;
             }
             let mut write = |name| writes.entry(name).or_default().push(index);

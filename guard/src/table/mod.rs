@@ -42,6 +42,8 @@ pub(crate) enum Treatment {
     Barrier,
     /// Touches caches only: left out.
     Hint,
+    /// Calls a gate: stands for the text of that while a body is confined. What its name begins with no text has.
+    Gate,
     /// Never passes, for this reason.
     Refused(Refusal),
 }
@@ -204,7 +206,8 @@ fn lookup(opcode: &str, modifiers: &[String]) -> Result<&'static Row, Reason> {
         | Treatment::Copy
         | Treatment::Branch
         | Treatment::Barrier
-        | Treatment::Hint => Ok(row),
+        | Treatment::Hint
+        | Treatment::Gate => Ok(row),
     }
 }
 
@@ -265,6 +268,10 @@ pub(crate) fn cost(row: &Row, instruction: &Instruction) -> u64 {
         (_, "cp.async.wait_group" | WAIT_ALL) => 8,
         (_, "membar" | "fence") => 64,
         (_, "nanosleep") => 4096,
+        (Treatment::Gate, _) => match instruction.operands.last() {
+            Some(Operand::Integer(cost)) => u64::try_from(*cost).unwrap_or(u64::MAX),
+            _ => u64::MAX,
+        },
         (
             Treatment::Pure | Treatment::Move | Treatment::Branch | Treatment::Hint | Treatment::Refused(_),
             _,
@@ -285,7 +292,7 @@ pub(crate) fn is_for_warps(row: &Row) -> bool {
 /// for one another, which can be others for each.
 pub(crate) fn parts(row: &Row, instruction: &Instruction) -> bool {
     let warp = || instruction.modifiers.first().is_some_and(|modifier| modifier == "warp");
-    row.treatment == Treatment::Branch
+    matches!(row.treatment, Treatment::Branch | Treatment::Gate)
         || matches!(row.name, "ret" | "exit" | "shfl" | "vote" | "match" | "redux" | "elect")
         || (row.treatment == Treatment::Barrier && warp())
 }
@@ -298,10 +305,14 @@ pub(crate) fn copies(instruction: &Instruction) -> bool {
     row_of(instruction).is_some_and(|row| row.treatment == Treatment::Copy)
 }
 
+/// What calls a gate: what it returns, which of the gates it is, what it is called with and what it costs.
+pub(crate) const GATE: &str = "%gate";
+
 /// Whether an instruction writes global memory.
 pub(crate) fn writes_global(row: &Row, instruction: &Instruction) -> bool {
-    matches!(row.treatment, Treatment::Store | Treatment::Atomic | Treatment::Reduction)
-        && instruction.modifiers.iter().any(|modifier| modifier == "global")
+    row.treatment == Treatment::Gate
+        || matches!(row.treatment, Treatment::Store | Treatment::Atomic | Treatment::Reduction)
+            && instruction.modifiers.iter().any(|modifier| modifier == "global")
 }
 
 /// The label that a branch goes to; none for other instructions.

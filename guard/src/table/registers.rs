@@ -20,6 +20,7 @@ const PRODUCT: &[&str] = &[
 
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
+    row(super::GATE, Treatment::Gate, (1, 4, 4), &[]),
     pure("abs", 2, &[INT, FLOAT, "ftz"]),
     row("activemask", Treatment::Pure, (1, 1, 1), &["b32"]),
     pure("add", 3, &[INT, FLOAT, ROUND, "cc u16x2 s16x2"]),

@@ -11,6 +11,7 @@ use crate::anchors::{self, Check};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
 use crate::facts::{Facts, Proof, Root, SharedKey};
 use crate::flow::Flow;
+use crate::gates::{self, Gates};
 use crate::limits::SHARED_TERMS_MAX;
 use crate::names::{self, Class};
 use crate::operands;
@@ -43,14 +44,17 @@ pub(super) struct Terms<'a> {
     pub(super) shared: BTreeMap<SharedKey, u64>,
     /// What a thread does that never looks at the flag; 0 where threads look.
     pub(super) work: u64,
+    /// The modules whose gates it calls.
+    pub(super) modules: Vec<&'a str>,
 }
 
-/// Verifies the body of one entry, whose parameters and the module's variables are in `extents`. In a fast version
-/// accesses may rest on what its launches give.
+/// Verifies the body of one entry, whose parameters and the module's variables are in `extents`, and which may call gates of
+/// so many modules. In a fast version accesses may rest on what its launches give.
 pub(super) fn verify<'a>(
     statements: &'a [Statement],
     extents: Extents<'a>,
     is_fast: bool,
+    (gates, modules): (&'a Gates, usize),
     report: &mut Report,
 ) -> Terms<'a> {
     let (declared, statements) = declarations::take(statements, extents, report);
@@ -58,23 +62,57 @@ pub(super) fn verify<'a>(
     let copies = statements.iter().any(
         |statement| matches!(statement, Statement::Instruction(instruction) if table::copies(instruction)),
     );
-    let mut pass = Pass {
-        looks: Looks::new(declared.looks, is_fast, copies),
-        awaits: copies.then_some(None),
-        whole: false,
-        declared,
-        labels,
-        flow: Flow::default(),
-        facts: Facts::of(statements),
-        is_fast,
-        behind: &[],
-        lead: Vec::new(),
-        terms: Terms::default(),
-    };
+    let looks = Looks::new(declared.looks, is_fast, copies);
+    let mut pass = Pass::new(declared, looks, labels, statements);
+    pass.awaits = copies.then_some(None);
+    pass.is_fast = is_fast;
+    (pass.gates, pass.modules) = (Some(gates), vec![None; modules]);
+    let span = walk(&mut pass, statements, report);
+    if pass.looks.counters() != pass.declared.counters {
+        refuse(report, span, "more or fewer counters than loops that have one");
+    }
+    pass.terms.work = pass.looks.work();
+    pass.terms.modules = pass.modules.iter().copied().flatten().collect();
+    if pass.terms.modules.len() != modules {
+        refuse(report, span, "a parameter for a gate's module that is not called");
+    }
+    pass.terms
+}
+
+/// Verifies the body of a gate, which is called with these registers and returns in those. Answers what it does on the
+/// longest path.
+pub(super) fn gate<'a>(
+    statements: &'a [Statement],
+    declared: Declared<'a>,
+    (arguments, results): (&'a [String], &[String]),
+    report: &mut Report,
+) -> u64 {
+    let labels = labels(statements, report);
+    let mut pass = Pass::new(declared, Looks::of_gate(), labels, statements);
+    pass.flow.write(gates::CALLER_REGISTER);
+    arguments.iter().for_each(|name| pass.flow.write(name));
+    let span = walk(&mut pass, statements, report);
+    let without = results.iter().find(|name| !pass.flow.is_written(name));
+    if without.is_some() || pass.looks.counters() > 0 {
+        refuse(report, span, "a gate that does not return what it has to, or counts turns");
+    }
+    pass.looks.most()
+}
+
+/// Takes a body through a pass. Answers where it ends.
+fn walk<'a>(pass: &mut Pass<'a>, statements: &'a [Statement], report: &mut Report) -> Span {
     let mut rest = statements;
     while let Some((statement, after)) = rest.split_first() {
         let here = std::mem::replace(&mut rest, after);
         let span = match statement {
+            Statement::Label(name, span) if gates::is_label(name) => {
+                pass.end_lead(*span, report);
+                match pass.gate(here) {
+                    Ok(after) => rest = after,
+                    Err(reason) => report.add(*span, reason),
+                }
+                continue;
+            }
             Statement::Label(name, span) => {
                 pass.flow.label(name);
                 pass.looks.label(name);
@@ -147,17 +185,14 @@ pub(super) fn verify<'a>(
         refuse(report, span, "a body that does not end");
     }
     pass.end_lead(span, report);
-    if pass.looks.counters() != pass.declared.counters {
-        refuse(report, span, "more or fewer counters than loops that have one");
-    }
-    pass.terms.work = pass.looks.work();
-    pass.terms
+    span
 }
 
 fn labels<'a>(statements: &'a [Statement], report: &mut Report) -> HashSet<&'a str> {
     let mut labels = HashSet::new();
     for statement in statements {
         if let Statement::Label(name, span) = statement
+            && !gates::is_label(name)
             && (!names::is_canonical_label(name) || !labels.insert(name.as_str()))
         {
             refuse(report, *span, "a label that is declared twice or not canonical");
@@ -167,13 +202,13 @@ fn labels<'a>(statements: &'a [Statement], report: &mut Report) -> HashSet<&'a s
 }
 
 /// Where the pass is.
-struct Pass<'a> {
-    declared: Declared<'a>,
-    looks: Looks<'a>,
+pub(super) struct Pass<'a> {
+    pub(super) declared: Declared<'a>,
+    pub(super) looks: Looks<'a>,
     labels: HashSet<&'a str>,
-    flow: Flow<'a>,
+    pub(super) flow: Flow<'a>,
     /// What is known of registers.
-    facts: Facts<'a>,
+    pub(super) facts: Facts<'a>,
     /// Whether accesses may rest on it.
     is_fast: bool,
     /// What stands behind the last label.
@@ -185,9 +220,39 @@ struct Pass<'a> {
     /// Whether all lanes of the warp come here together.
     whole: bool,
     terms: Terms<'a>,
+    /// The gates that may be called; none inside of one.
+    pub(super) gates: Option<&'a Gates>,
+    /// How many calls of gates there were.
+    pub(super) regions: u32,
+    /// The modules whose gates are called, as far as they have been.
+    pub(super) modules: Vec<Option<&'a str>>,
 }
 
 impl<'a> Pass<'a> {
+    fn new(
+        declared: Declared<'a>,
+        looks: Looks<'a>,
+        labels: HashSet<&'a str>,
+        statements: &'a [Statement],
+    ) -> Self {
+        Self {
+            declared,
+            looks,
+            labels,
+            flow: Flow::default(),
+            facts: Facts::of(statements),
+            is_fast: false,
+            behind: &[],
+            lead: Vec::new(),
+            awaits: None,
+            whole: false,
+            terms: Terms::default(),
+            gates: None,
+            regions: 0,
+            modules: Vec::new(),
+        }
+    }
+
     fn end_lead(&mut self, span: Span, report: &mut Report) {
         if !self.lead.is_empty() {
             refuse(report, span, "a sequence without its access");
@@ -198,8 +263,8 @@ impl<'a> Pass<'a> {
     fn instruction(&mut self, instruction: &'a Instruction) -> Result<(), Reason> {
         let row = table::check(instruction)?;
         operands::check(row, instruction)?;
-        if row.treatment == Treatment::Hint {
-            return Err(unverified("a cache hint"));
+        if matches!(row.treatment, Treatment::Hint | Treatment::Gate) {
+            return Err(unverified("a cache hint or a gate"));
         }
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         table::registers(row, instruction, &mut |name| reads.push(name), &mut |name| writes.push(name));
@@ -283,7 +348,7 @@ impl<'a> Pass<'a> {
     }
 
     /// Threads of a warp may be in different places from here on.
-    fn apart(&mut self) {
+    pub(super) fn apart(&mut self) {
         self.whole = false;
         self.awaits = self.awaits.map(|_| None);
     }
@@ -397,7 +462,7 @@ impl<'a> Pass<'a> {
     }
 
     /// No register is read before it is written on every path to here, and every register is declared.
-    fn assigned(&self, reads: &[&str], writes: &[&str]) -> Result<(), Reason> {
+    pub(super) fn assigned(&self, reads: &[&str], writes: &[&str]) -> Result<(), Reason> {
         for name in reads {
             if !(self.flow.is_written(name) || names::is_special(name) || names::is_reserved(name)) {
                 return Err(unverified(&format!("`{name}` may be read before it is written")));

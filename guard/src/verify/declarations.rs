@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::{Extent, Extents, extent, looks, refuse};
 use crate::ast::{Linkage, Operand, Space, Span, Statement, Variable};
+use crate::gates;
 use crate::limits::{LOCAL_BYTES_MAX, REGISTERS_MAX, SHARED_BASE};
 use crate::names::{self, Class};
 use crate::print::Text;
@@ -22,6 +23,30 @@ pub(super) struct Declared<'a> {
     pub(super) looks: bool,
     /// How many counters of turns there are.
     pub(super) counters: u32,
+    /// How many registers of each class gates have.
+    pub(super) of_gates: [u32; 4],
+    /// Whether it is a gate's own body, where accesses to the protected window may be.
+    pub(super) in_gate: bool,
+}
+
+impl<'a> Declared<'a> {
+    fn of(extents: Extents<'a>) -> Self {
+        Self {
+            extents,
+            registers: HashMap::new(),
+            local: None,
+            shared: None,
+            looks: false,
+            counters: 0,
+            of_gates: [0; 4],
+            in_gate: false,
+        }
+    }
+
+    /// Of a gate's own body, which has no variables.
+    pub(super) fn of_gate() -> Self {
+        Self { in_gate: true, ..Self::of(Extents::none()) }
+    }
 }
 
 /// The shared memory that the prologue's bounds cover.
@@ -45,8 +70,7 @@ pub(super) fn take<'a>(
     extents: Extents<'a>,
     report: &mut Report,
 ) -> (Declared<'a>, &'a [Statement]) {
-    let mut declared =
-        Declared { extents, registers: HashMap::new(), local: None, shared: None, looks: false, counters: 0 };
+    let mut declared = Declared::of(extents);
     let count = statements.iter().take_while(|found| matches!(found, Statement::Variable(_))).count();
     let (variables, rest) = statements.split_at(count);
     let variables: Vec<&Variable> = variables
@@ -82,6 +106,23 @@ pub(super) fn take<'a>(
         declared.counters = count;
         left = others;
     }
+    for class in Class::ALL {
+        if let Some((first, others)) = left.split_first()
+            && let Some(count) = first.range.filter(|count| u64::from(*count) <= REGISTERS_MAX)
+            && Text(*first).to_string() == gates::declaration(class, count)
+        {
+            declared.of_gates[class as usize] = count;
+            left = others;
+        }
+    }
+    if let [base, mask, others @ ..] = left
+        && [base, mask]
+            .iter()
+            .zip(gates::WINDOW)
+            .all(|(found, expected)| Text(**found).to_string() == format!(".reg .b64 {expected}"))
+    {
+        left = others;
+    }
     for variable in left {
         declare(variable, &mut declared, report);
     }
@@ -95,7 +136,7 @@ pub(super) fn take<'a>(
 }
 
 /// The number of registers that a declaration like `.reg .b32 %r<5>` of this class declares.
-fn tenant_registers(variable: &Variable, class: Class) -> Option<u32> {
+pub(super) fn tenant_registers(variable: &Variable, class: Class) -> Option<u32> {
     let count = variable.range.filter(|count| u64::from(*count) <= REGISTERS_MAX)?;
     let expected = match class {
         Class::Predicate => format!(".reg .pred %p<{count}>"),

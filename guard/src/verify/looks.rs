@@ -110,6 +110,8 @@ pub(super) struct Looks<'a> {
     polled: bool,
     /// The most that is done without a look.
     work: u64,
+    /// The most that is done since the last one.
+    most: u64,
     /// The last label, which it is, and what came before it.
     last: Option<(&'a str, usize, u64)>,
 }
@@ -129,8 +131,29 @@ impl<'a> Looks<'a> {
             closed: Vec::new(),
             polled: false,
             work: 0,
+            most: 0,
             last: None,
         }
+    }
+
+    /// Within a gate, where nothing looks: whoever calls one has looked.
+    pub(super) fn of_gate() -> Self {
+        let path = Path { since: 0, unlooked: None };
+        Self { path, ..Self::new(false, false, false) }
+    }
+
+    /// What is done on the longest path between two looks.
+    pub(super) fn most(&self) -> u64 {
+        self.most
+    }
+
+    /// A call of a gate, which may write anything.
+    pub(super) fn gate(&mut self, cost: u64) -> Result<(), Reason> {
+        let short = self.is_fast && !self.started;
+        if self.path.unlooked.is_some() && !short {
+            return Err(unverified("the flag is not looked at before a gate"));
+        }
+        self.more(cost)
     }
 
     /// What is done without a look, where nothing is: what bounds the launches of a fast version.
@@ -292,6 +315,7 @@ impl<'a> Looks<'a> {
         self.path = self.path.plus(cost);
         let unlooked = self.path.unlooked.unwrap_or(0);
         self.work = self.work.max(unlooked);
+        self.most = self.most.max(self.path.since);
         let most = if self.is_fast && !self.started { SHORT_COST_MAX } else { UNLOOKED_COST_MAX };
         if self.path.since > PATH_COST_MAX || unlooked > most {
             self.path = Path::NONE;

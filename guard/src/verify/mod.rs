@@ -5,14 +5,19 @@
 
 mod body;
 mod declarations;
+mod gates;
 mod looks;
 mod sequence;
 mod turns;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
+
+pub(crate) use gates::gate;
 
 use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Place, Space, Span, Variable};
 use crate::footprint::{self, Footprint};
+use crate::gates::{Gates, PARAMETERS_OF_MODULE};
 use crate::limits::{
     CONSTANT_BYTES_MAX, PARAMETER_BYTES_MAX, PTX_VERSION_MAX, PTX_VERSION_MIN, SHARED_BYTES_MAX,
 };
@@ -27,8 +32,13 @@ pub struct VerifiedEntry {
     pub name: String,
     /// How many parameters the launch gives, hidden ones included.
     pub parameters: usize,
-    /// How many of them, the last ones, are hidden: base, load mask, store mask.
+    /// How many of them, the last ones, are hidden: base, mask and caller for each of `modules`, then base, load mask and
+    /// store mask.
     pub hidden: usize,
+    /// The modules whose gates it calls, as [`Gates::add`] names them: whoever launches it gives it, for each in
+    /// this order, where the module's protected window begins, how many bytes it has less one, and who the caller is.
+    /// A window is a power of two long and begins with a multiple of that.
+    pub modules: Vec<String>,
     /// How many bytes of dynamic shared memory every launch has to give, at most
     /// [`DYNAMIC_SPAN_MAX`](crate::limits::DYNAMIC_SPAN_MAX). Whoever launches raises a smaller number to this:
     /// it is what the clamps of shared accesses rest on.
@@ -120,6 +130,11 @@ struct Extents<'a> {
 }
 
 impl<'a> Extents<'a> {
+    fn none() -> Self {
+        static NONE: LazyLock<HashMap<&str, Extent>> = LazyLock::new(HashMap::new);
+        Self { module: &NONE, own: HashMap::new() }
+    }
+
     fn get(&self, name: &str) -> Option<&Extent> {
         self.own.get(name).or_else(|| self.module.get(name))
     }
@@ -136,8 +151,13 @@ impl<'a> Extents<'a> {
     }
 }
 
-/// Verifies a canonical text, without trusting whoever wrote it.
+/// Verifies a canonical text, without trusting whoever wrote it. It may call no gates.
 pub fn verify(text: &str) -> Result<Verified, Report> {
+    verify_with(text, &Gates::default())
+}
+
+/// As [`verify`], of a text that may call these gates.
+pub fn verify_with(text: &str, gates: &Gates) -> Result<Verified, Report> {
     let module = crate::parse(text)?;
     let mut report = Report::default();
     if print(&module) != text {
@@ -179,12 +199,14 @@ pub fn verify(text: &str) -> Result<Verified, Report> {
         }
         if names::is_fast_version(&function.name) {
             match before.take() {
-                Some(before) => fast(function, before, &extents, entries.last_mut(), &mut report),
+                Some(before) => {
+                    fast(function, before, (&extents, gates), entries.last_mut(), &mut report);
+                }
                 None => refuse(&mut report, function.span, "a fast version that does not follow its entry"),
             }
             continue;
         }
-        if let Some(entry) = entry(function, &extents, &mut report) {
+        if let Some(entry) = entry(function, (&extents, gates), &mut report) {
             before = Some(function);
             entries.push(entry);
         }
@@ -235,16 +257,21 @@ fn extent(variable: &Variable) -> Option<Extent> {
     Some(Extent { space: variable.space, bytes, align: names::variable_align(variable) })
 }
 
-fn entry(function: &Function, module: &HashMap<&str, Extent>, report: &mut Report) -> Option<VerifiedEntry> {
+fn entry(
+    function: &Function,
+    known: (&HashMap<&str, Extent>, &Gates),
+    report: &mut Report,
+) -> Option<VerifiedEntry> {
     if let Err(reason) = names::check_symbol(&function.name) {
         report.add(function.span, reason);
         return None;
     }
-    let terms = version(function, module, false, report)?;
+    let terms = version(function, known, false, report)?;
     Some(VerifiedEntry {
         name: function.name.clone(),
         parameters: function.parameters.len(),
-        hidden: HIDDEN_PARAMETERS.len(),
+        hidden: HIDDEN_PARAMETERS.len() + terms.modules.len() * PARAMETERS_OF_MODULE,
+        modules: terms.modules.iter().map(|module| (*module).to_owned()).collect(),
         dynamic_shared_min: u32::try_from(terms.dynamic_shared_min).unwrap_or(u32::MAX),
         fast: None,
     })
@@ -254,7 +281,7 @@ fn entry(function: &Function, module: &HashMap<&str, Extent>, report: &mut Repor
 fn fast(
     function: &Function,
     before: &Function,
-    module: &HashMap<&str, Extent>,
+    known: (&HashMap<&str, Extent>, &Gates),
     entry: Option<&mut VerifiedEntry>,
     report: &mut Report,
 ) {
@@ -267,7 +294,10 @@ fn fast(
     if function.name != names::fast(&entry.name) || declared(function) != declared(before) {
         return refuse(report, function.span, "a fast version that is not declared as its entry");
     }
-    let Some(terms) = version(function, module, true, report) else { return };
+    let Some(terms) = version(function, known, true, report) else { return };
+    if terms.modules != entry.modules {
+        return refuse(report, function.span, "a fast version that calls gates of other modules");
+    }
     let dynamic = u32::try_from(terms.dynamic_shared_min).unwrap_or(u32::MAX);
     entry.dynamic_shared_min = entry.dynamic_shared_min.max(dynamic);
     let work = u32::try_from(terms.work).unwrap_or(u32::MAX);
@@ -292,7 +322,7 @@ fn fast(
 
 fn version<'a>(
     function: &'a Function,
-    module: &'a HashMap<&'a str, Extent>,
+    (module, gates): (&'a HashMap<&'a str, Extent>, &'a Gates),
     is_fast: bool,
     report: &mut Report,
 ) -> Option<body::Terms<'a>> {
@@ -318,7 +348,9 @@ fn version<'a>(
             return None;
         }
     };
-    let mut bytes = 4 * HIDDEN_PARAMETERS.len() as u64;
+    let (own, modules) = gates::slots(own);
+    let hidden = 4 * HIDDEN_PARAMETERS.len() + 8 + 8 * modules * PARAMETERS_OF_MODULE;
+    let mut bytes = hidden as u64;
     for parameter in own {
         let extent = extent(parameter)
             .filter(|extent| extent.space == Space::Parameter && extent.bytes > 0)
@@ -335,7 +367,7 @@ fn version<'a>(
     if bytes > PARAMETER_BYTES_MAX {
         refuse(report, function.span, "too many bytes of parameters");
     }
-    Some(body::verify(statements, extents, is_fast, report))
+    Some(body::verify(statements, extents, is_fast, (gates, modules), report))
 }
 
 fn are_hidden(parameters: &[Variable; 3]) -> bool {

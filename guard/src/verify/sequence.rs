@@ -2,7 +2,7 @@
 //! starts from, the one text it may have.
 
 use super::declarations::Declared;
-use super::{Extent, unverified};
+use super::{Extent, gates, unverified};
 use crate::access::Access;
 use crate::ast::{AddressBase, Instruction, Operand, Space};
 use crate::facts::{Facts, Root};
@@ -33,6 +33,9 @@ pub(super) fn check<'l, 'a>(
     facts: Option<&Facts<'a>>,
 ) -> Result<(&'l [&'a Instruction], Rests<'a>), Reason> {
     let expected = match access.space {
+        Space::Global if declared.in_gate && gates::is_protected(lead) => {
+            gates::protected(lead, access).map(|lines| (lines, Rests::default()))
+        }
         Space::Global => global(lead, access, facts),
         Space::Shared => shared(lead, access, declared)
             .map(|(lines, dynamic)| (lines, Rests { dynamic, ..Rests::default() })),
@@ -73,14 +76,14 @@ pub(super) fn source_bytes<'l, 'a>(
 
 /// Whether an access is `[register+offset]` with an offset that reaches no further than a guard zone and keeps
 /// the alignment.
-fn is_through(access: &Access<'_>, register: &str) -> bool {
+pub(super) fn is_through(access: &Access<'_>, register: &str) -> bool {
     let offset = access.address.offset.unsigned_abs();
     let base = matches!(&access.address.base, AddressBase::Register(name) if name == register);
     base && offset < OFFSET_BOUND && offset.is_multiple_of(access.bytes)
 }
 
 /// The tenant's register of a class that operand `index` of an instruction is.
-fn source(instruction: &Instruction, index: usize, class: Class) -> Option<&str> {
+pub(super) fn source(instruction: &Instruction, index: usize, class: Class) -> Option<&str> {
     match instruction.operands.get(index) {
         Some(Operand::Register(name)) if Class::parse(name).is_some_and(|found| found.0 == class) => {
             Some(name)
@@ -89,7 +92,7 @@ fn source(instruction: &Instruction, index: usize, class: Class) -> Option<&str>
     }
 }
 
-fn integer(instruction: &Instruction, index: usize) -> Option<i128> {
+pub(super) fn integer(instruction: &Instruction, index: usize) -> Option<i128> {
     match instruction.operands.get(index) {
         Some(Operand::Integer(value)) => Some(*value),
         _ => None,

@@ -1,0 +1,510 @@
+//! Gates: the confined body of each, and the calls of them.
+//!
+//! A call is one instruction until all else is confined ([`table::GATE`]); then the text of the gate stands in its place.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use crate::access;
+use crate::ast::{
+    Address, AddressBase, Function, FunctionKind, Instruction, Item, Linkage, Module, Operand, Space, Span,
+    Statement, Type, Variable,
+};
+use crate::confine::calls::{self, Actual, Budget, Direction, Functions};
+use crate::confine::faults::Faults;
+use crate::confine::flatten::{Flat, Flattener};
+use crate::confine::prologue::{declared, instruction, register};
+use crate::confine::scope::Scopes;
+use crate::confine::symbols::Symbols;
+use crate::confine::turns::{self, How};
+use crate::confine::variables::Variables;
+use crate::confine::{access as confined_access, arguments, assign, runtime};
+use crate::gates::{self, CALLER, Called, Gate, Gates, PROTECTED};
+use crate::limits::GATE_MODULES_MAX;
+use crate::names::{self, Class};
+use crate::report::{Reason, Report};
+use crate::table;
+
+/// A gate's body by itself: an entry without parameters.
+pub(crate) struct Image {
+    pub(crate) name: String,
+    pub(crate) span: Span,
+    pub(crate) text: String,
+    pub(crate) arguments: Vec<Class>,
+    pub(crate) results: Vec<Class>,
+}
+
+/// The confined bodies of a module's gates: its visible functions.
+pub(crate) fn images(module: &Module) -> Result<Vec<Image>, Report> {
+    let mut report = Report::default();
+    let mut module = module.clone();
+    let marks = Marks::take(&mut module, &mut report);
+    for item in &module.items {
+        match item {
+            Item::Variable(variable) if variable.name == CALLER && variable.space == Space::Constant => {}
+            Item::Variable(variable) => {
+                let what = format!("a variable of a gate's module, `{}`", variable.name);
+                report.add(variable.span, Reason::NotImplemented { what });
+            }
+            Item::Function(function) if function.kind == FunctionKind::Entry => {
+                let what = format!("an entry beside gates, `{}`", function.name);
+                report.add(function.span, Reason::NotImplemented { what });
+            }
+            Item::Function(_) | Item::Directive(_) | Item::Section(_) => {}
+        }
+    }
+    let (mut images, mut visible) = (Vec::new(), false);
+    for item in &module.items {
+        let Item::Function(function) = item else { continue };
+        if function.linkage == Linkage::Visible && function.body.is_some() {
+            visible = true;
+            images.extend(image(&module, function, &marks, &mut report));
+        }
+    }
+    if !visible {
+        let what = "a gate's module without `.visible` functions".to_owned();
+        report.add(Span::WHOLE, Reason::NotImplemented { what });
+    }
+    report.forget_repeated();
+    report.or(images)
+}
+
+/// What the author says of instructions, by where each stands.
+#[derive(Default)]
+struct Marks {
+    protected: HashSet<u32>,
+    callers: HashSet<u32>,
+}
+
+impl Marks {
+    /// Takes the marks out of a module.
+    fn take(module: &mut Module, report: &mut Report) -> Self {
+        let mut marks = Self::default();
+        for item in &mut module.items {
+            if let Item::Function(Function { body: Some(body), .. }) = item {
+                marks.block(body, report);
+            }
+        }
+        marks
+    }
+
+    /// Recursion is bounded by the parser's limit on braces.
+    fn block(&mut self, body: &mut Vec<Statement>, report: &mut Report) {
+        let mut marked = None;
+        body.retain_mut(|statement| {
+            let mark = marked.take();
+            match statement {
+                Statement::Directive(found) if found.name == ".pragma" && found.operands == [PROTECTED] => {
+                    marked = Some(found.span);
+                    return false;
+                }
+                Statement::Instruction(found) if mark.is_some() => {
+                    self.protected.insert(found.span.start);
+                }
+                Statement::Instruction(found) => self.caller(found),
+                Statement::Block(inner, _) => self.block(inner, report),
+                Statement::Label(..) | Statement::Variable(_) | Statement::Directive(_) => {}
+            }
+            if let Some(span) = mark.filter(|_| !matches!(statement, Statement::Instruction(_))) {
+                let text = "no access stands behind this mark";
+                report.add(span, Reason::Malformed(text.to_owned()));
+            }
+            true
+        });
+    }
+
+    /// Who calls is in a register by then.
+    fn caller(&mut self, found: &mut Instruction) {
+        let reads = |operand: &Operand| matches!(operand, Operand::Address(Address { base: AddressBase::Symbol(name), offset: 0 }) if name == CALLER);
+        let load = found.opcode == "ld"
+            && matches!(found.modifiers.as_slice(), [space, ty] if space == "const" && matches!(ty.as_str(), "u64" | "b64"));
+        if load && found.operands.get(1).is_some_and(reads) {
+            self.callers.insert(found.span.start);
+            found.opcode = "mov".to_owned();
+            found.modifiers = vec!["b64".to_owned()];
+            found.operands.truncate(1);
+            found.operands.push(Operand::Integer(0));
+        }
+    }
+}
+
+/// The class of what passes a parameter of a gate.
+fn class(parameter: &Variable) -> Result<Class, Reason> {
+    let of = match calls::scalar_bytes(parameter).filter(|_| parameter.range.is_none()) {
+        Some(4) => Some(Class::Word),
+        Some(8) => Some(Class::Double),
+        Some(_) | None => None,
+    };
+    let what = || format!("a parameter of a gate of other than 32 or 64 bits, `{}`", parameter.name);
+    of.ok_or_else(|| Reason::NotImplemented { what: what() })
+}
+
+fn classes(parameters: &[Variable], report: &mut Report) -> Vec<Class> {
+    let of = |parameter: &Variable| match class(parameter) {
+        Ok(class) => Some(class),
+        Err(reason) => {
+            report.add(parameter.span, reason);
+            None
+        }
+    };
+    parameters.iter().filter_map(of).collect()
+}
+
+/// An entry that does nothing but call the gate, with registers in the order that bodies have theirs.
+fn caller(function: &Function, arguments: &[Class], results: &[Class]) -> Vec<Statement> {
+    let span = Span::default();
+    let declare = |class: &Class, name: &str| {
+        Statement::Variable(declared(Space::Register, class.ty(), name, None, span))
+    };
+    let names = |prefix: &str, classes: &[Class]| -> Vec<String> {
+        (0..classes.len()).map(|index| format!("%{prefix}{index}")).collect()
+    };
+    let (given, taken) = (names("given", arguments), names("taken", results));
+    let mut body = vec![declare(&Class::Double, "%caller")];
+    body.extend(arguments.iter().zip(&given).map(|(class, name)| declare(class, name)));
+    body.extend(results.iter().zip(&taken).map(|(class, name)| declare(class, name)));
+    let list = |names: &[String]| Operand::List(names.iter().map(|name| register(name)).collect());
+    let mut operands = Vec::new();
+    if !taken.is_empty() {
+        operands.push(list(&taken));
+    }
+    operands.push(Operand::Symbol(function.name.clone()));
+    if !given.is_empty() {
+        operands.push(list(&given));
+    }
+    body.push(instruction("call", &[], operands, span));
+    body.push(instruction("ret", &[], Vec::new(), span));
+    body
+}
+
+fn image(module: &Module, function: &Function, marks: &Marks, report: &mut Report) -> Option<Image> {
+    let before = report.findings.len();
+    if let Err(reason) = names::check_symbol(&function.name) {
+        report.add(function.span, reason);
+    }
+    let arguments = classes(&function.parameters, report);
+    let results = classes(&function.returns, report);
+    let body = caller(function, &arguments, &results);
+    let symbols = Symbols::default();
+    let functions = Functions::of(module, &[], &symbols, report);
+    let (none, faults, gates) = (HashMap::new(), Faults::default(), Gates::default());
+    let mut flat = Flat::default();
+    let mut flattener = Flattener {
+        symbols: &symbols,
+        parameters: &none,
+        functions: &functions,
+        gates: &gates,
+        variables: Variables::default(),
+        scopes: Scopes::default(),
+        calls: Vec::new(),
+        arguments: HashMap::new(),
+        lists: Vec::new(),
+        faults: &faults,
+        place: (0, 0),
+        bounds: None,
+        depth: 0,
+        budget: &mut Budget::new(),
+        report,
+    };
+    flattener.block(&body, &mut flat);
+    let Flattener { mut scopes, variables, report, .. } = flattener;
+    if !variables.into_placed().is_empty() {
+        report.add(function.span, Reason::NotImplemented { what: "a variable in a gate".to_owned() });
+    }
+    let statements = arguments::lower(flat.statements, &mut scopes, report);
+    let mut confined = Vec::with_capacity(statements.len());
+    let tables = confined_access::Tables::new(&symbols, &[], &none, Default::default());
+    let last = statements.len().saturating_sub(1);
+    for (index, statement) in statements.into_iter().enumerate() {
+        let Statement::Instruction(mut found) = statement else {
+            confined.push(statement);
+            continue;
+        };
+        if marks.callers.contains(&found.span.start) && found.operands.get(1) == Some(&Operand::Integer(0)) {
+            found.operands[1] = register(gates::CALLER_REGISTER);
+        }
+        let span = found.span;
+        let forbidden = table::check(&found).map(|row| gates::forbidden(row, &found));
+        let done = match forbidden {
+            Ok(Some(what)) if index < last => {
+                Err(Reason::NotImplemented { what: format!("{what} in a gate") })
+            }
+            Ok(_) if marks.protected.contains(&span.start) => protected(found, &mut scopes, &mut confined),
+            Ok(_) => tables.confine(found, None, &|_| None, &mut confined),
+            Err(reason) => Err(reason),
+        };
+        if let Err(reason) = done {
+            report.add(span, reason);
+        }
+    }
+    let passed = gates::registers(&arguments, &results).0;
+    let passed: Vec<_> = passed.iter().map(String::as_str).chain([gates::CALLER_REGISTER]).collect();
+    let zeroed: BTreeSet<(Class, u32)> = assign::unassigned(&confined, report)
+        .into_iter()
+        .filter(|(class, number)| !passed.contains(&format!("{}{number}", class.prefix()).as_str()))
+        .collect();
+    let confined: Vec<Statement> =
+        assign::zeroes(&zeroed, Span::default()).chain(confined.into_iter().filter(is_no_advice)).collect();
+    if !turns::find(&confined, &[], &HashMap::new()).values().all(|found| matches!(found.how, How::Ends(_))) {
+        let what = "a loop in a gate that is not known to end soon".to_owned();
+        report.add(function.span, Reason::NotImplemented { what });
+    }
+    let registers = Class::ALL.iter().filter(|class| scopes.count(**class) > 0).map(|class| {
+        let count = Some(scopes.count(*class));
+        Statement::Variable(declared(Space::Register, class.ty(), class.prefix(), count, Span::default()))
+    });
+    let entry = Function {
+        kind: FunctionKind::Entry,
+        linkage: Linkage::Visible,
+        returns: Vec::new(),
+        parameters: Vec::new(),
+        attributes: Vec::new(),
+        directives: Vec::new(),
+        body: Some(registers.chain(confined).collect()),
+        ..function.clone()
+    };
+    let text = crate::print(&Module { items: vec![Item::Function(entry)], ..module.clone() });
+    let (name, span) = (function.name.clone(), function.span);
+    (report.findings.len() == before).then_some(Image { name, span, text, arguments, results })
+}
+
+fn is_no_advice(statement: &Statement) -> bool {
+    !matches!(statement, Statement::Directive(_))
+}
+
+/// Confines a marked access to the protected window.
+fn protected(found: Instruction, scopes: &mut Scopes, into: &mut Vec<Statement>) -> Result<(), Reason> {
+    let row = table::check(&found)?;
+    let accesses = access::decode(row, &found)?;
+    let Some(access) = accesses.iter().next() else {
+        return Err(Reason::Malformed("only an access can be marked as protected".to_owned()));
+    };
+    let (span, index, bytes) = (found.span, access.index, access.bytes);
+    let Address { base, offset } = access.address.clone();
+    let a = || register("%bh_a");
+    let [window, mask] = gates::WINDOW.map(register);
+    let offset = Operand::Integer(i128::from(offset));
+    let from = match base {
+        AddressBase::Register(name) if matches!(Class::parse(&name), Some((Class::Double, _))) => {
+            if offset == Operand::Integer(0) {
+                register(&name)
+            } else {
+                into.push(instruction("add", &["s64"], vec![a(), register(&name), offset], span));
+                a()
+            }
+        }
+        AddressBase::Absolute => {
+            let place = scopes.fresh(Class::Double);
+            into.push(instruction("mov", &["b64"], vec![register(&place), offset], span));
+            register(&place)
+        }
+        AddressBase::Register(_) | AddressBase::Symbol(_) => {
+            let text = "a protected address is a 64-bit register or a number";
+            return Err(Reason::Malformed(text.to_owned()));
+        }
+    };
+    into.push(instruction("and", &["b64"], vec![a(), from, mask], span));
+    if bytes > 1 {
+        let aligned = Operand::Integer(-i128::from(bytes));
+        into.push(instruction("and", &["b64"], vec![a(), a(), aligned], span));
+    }
+    into.push(instruction("or", &["b64"], vec![a(), a(), window], span));
+    let mut confined = found.clone();
+    if let Some(operand) = confined.operands.get_mut(index) {
+        let base = AddressBase::Register("%bh_a".to_owned());
+        *operand = Operand::Address(Address { base, offset: 0 });
+    }
+    into.push(Statement::Instruction(confined));
+    Ok(())
+}
+
+impl<'a> Flattener<'a> {
+    /// Calls a gate that the module declares.
+    pub(super) fn call_gate(
+        &mut self,
+        function: &Function,
+        gate: (usize, &'a Gate),
+        (returned, given): (&[Operand], &[Operand]),
+        call: &Instruction,
+        into: &mut Flat,
+    ) -> Result<(), Reason> {
+        let (place, gate) = gate;
+        let span = call.span;
+        let unlike =
+            || Reason::Malformed(format!("`{}` is declared otherwise than its module has it", function.name));
+        let same = |parameters: &[Variable], classes: &[Class]| {
+            parameters.len() == classes.len()
+                && parameters
+                    .iter()
+                    .zip(classes)
+                    .all(|(parameter, expected)| class(parameter).is_ok_and(|found| found == *expected))
+        };
+        if !same(&function.parameters, &gate.arguments) || !same(&function.returns, &gate.results) {
+            return Err(unlike());
+        }
+        for _ in 0..gate.length() {
+            if !self.spend(&function.name, span) {
+                return Ok(());
+            }
+        }
+        let (returned, given) = (self.actuals(returned)?, self.actuals(given)?);
+        let skip = match &call.predicate {
+            None => None,
+            Some(predicate) => Some(self.skip_unless(predicate, span, into)?),
+        };
+        let mut passed = Vec::new();
+        for (actual, class) in given.into_iter().zip(&gate.arguments) {
+            let own = self.scopes.fresh(*class);
+            into.statements.push(moved(actual, *class, &own, Direction::Out, span)?);
+            passed.push(register(&own));
+        }
+        let (mut taken, mut after) = (Vec::new(), Vec::new());
+        for (actual, class) in returned.into_iter().zip(&gate.results) {
+            let own = self.scopes.fresh(*class);
+            if !matches!(actual, Actual::Value(Operand::Sink)) {
+                after.push(moved(actual, *class, &own, Direction::In, span)?);
+            }
+            taken.push(register(&own));
+        }
+        let cost = Operand::Integer(i128::from(gate.cost));
+        let place = Operand::Integer(place as i128);
+        let operands = vec![Operand::List(taken), place, Operand::List(passed), cost];
+        into.statements.push(instruction(table::GATE, &[], operands, span));
+        into.statements.append(&mut after);
+        into.statements.extend(skip.map(|label| Statement::Label(label, span)));
+        Ok(())
+    }
+}
+
+/// Moves what a call gives into a register, or that into what takes it.
+fn moved(
+    actual: Actual,
+    class: Class,
+    own: &str,
+    direction: Direction,
+    span: Span,
+) -> Result<Statement, Reason> {
+    let bytes = if class == Class::Double { 8 } else { 4 };
+    Ok(match (actual, direction) {
+        (Actual::Argument(argument), direction) => {
+            calls::transfer(&argument, bytes, register(own), direction, span)
+        }
+        (Actual::Value(value), direction) => {
+            let fits = match &value {
+                Operand::Register(name) => Class::parse(name).is_some_and(|(found, _)| found == class),
+                _ => direction == Direction::Out,
+            };
+            if !fits {
+                return Err(Reason::Malformed("a gate is given a register of another width".to_owned()));
+            }
+            let operands = match direction {
+                Direction::Out => vec![register(own), value],
+                Direction::In => vec![value, register(own)],
+            };
+            instruction("mov", &[class.mov()], operands, span)
+        }
+    })
+}
+
+/// The gates that a body calls, by the number that stands for each.
+pub(super) struct InUse<'a> {
+    gates: BTreeMap<usize, (&'a str, &'a Gate)>,
+    modules: Vec<&'a str>,
+}
+
+impl<'a> InUse<'a> {
+    pub(super) fn of(statements: &[Statement], gates: &'a Gates) -> Self {
+        let mut used = BTreeMap::new();
+        for place in statements.iter().filter_map(place) {
+            if let Some(gate) = gates.at(place) {
+                used.insert(place, gate);
+            }
+        }
+        let modules: BTreeSet<&str> = used.values().map(|(_, gate)| gate.module.as_str()).collect();
+        Self { gates: used, modules: modules.into_iter().collect() }
+    }
+
+    /// The parameters that come before the guard's own.
+    pub(super) fn parameters(&self, span: Span) -> Result<Vec<Variable>, Reason> {
+        if self.modules.len() > GATE_MODULES_MAX {
+            let what = "modules whose gates one entry calls";
+            return Err(Reason::Limit { what, most: GATE_MODULES_MAX as u64 });
+        }
+        let names = (0..self.modules.len()).flat_map(gates::parameters);
+        Ok(names.map(|name| declared(Space::Parameter, Type::U64, &name, None, span)).collect())
+    }
+
+    /// The declarations of the registers that bodies of gates have.
+    pub(super) fn registers(&self) -> Vec<Statement> {
+        let most = |class: Class| {
+            self.gates.values().map(|(_, gate)| gate.registers[class as usize]).max().unwrap_or(0)
+        };
+        let span = Span::default();
+        let of_class = |class: &Class| {
+            let count = Some(most(*class)).filter(|count| *count > 0);
+            count.map(|count| declared(Space::Register, class.ty(), gates::prefix(*class), Some(count), span))
+        };
+        let window = gates::WINDOW.map(|name| declared(Space::Register, Type::B64, name, None, span));
+        let window = window.into_iter().filter(|_| !self.gates.is_empty());
+        Class::ALL.iter().filter_map(of_class).chain(window).map(Statement::Variable).collect()
+    }
+
+    /// Puts the text of each gate where it is called.
+    pub(super) fn expand(&self, statements: Vec<Statement>) -> Vec<Statement> {
+        if self.gates.is_empty() {
+            return statements;
+        }
+        let mut expanded = Vec::with_capacity(statements.len());
+        let mut number = 0;
+        for statement in statements {
+            match self.call(&statement, number) {
+                Some(text) => {
+                    expanded.extend(text);
+                    number += 1;
+                }
+                None => expanded.push(statement),
+            }
+        }
+        expanded
+    }
+
+    fn call(&self, statement: &Statement, number: u32) -> Option<Vec<Statement>> {
+        let (name, gate) = self.gates.get(&place(statement)?)?;
+        let Statement::Instruction(call) = statement else { return None };
+        let [Operand::List(taken), _, Operand::List(given), _] = call.operands.as_slice() else {
+            return None;
+        };
+        let names = |operands: &'_ [Operand]| -> Vec<String> {
+            operands
+                .iter()
+                .filter_map(|operand| match operand {
+                    Operand::Register(name) => Some(name.clone()),
+                    _ => None,
+                })
+                .collect()
+        };
+        let (taken, given) = (names(taken), names(given));
+        let (taken, given): (Vec<&str>, Vec<&str>) =
+            (taken.iter().map(String::as_str).collect(), given.iter().map(String::as_str).collect());
+        let slot = self.modules.iter().position(|module| *module == gate.module)?;
+        let lines = gate.text(name, &Called { number, slot, given: &given, taken: &taken });
+        let mut text = String::from(".version 8.0\n.target sm_90\n.address_size 64\n.entry gate()\n{\n");
+        for line in lines {
+            text.push_str(&line);
+            text.push_str(if line.ends_with(':') { "\n" } else { ";\n" });
+        }
+        text.push_str("}\n");
+        crate::parse(&text).ok()?.items.into_iter().find_map(|item| match item {
+            Item::Function(function) => runtime::nowhere(function).body,
+            Item::Variable(_) | Item::Section(_) | Item::Directive(_) => None,
+        })
+    }
+}
+
+/// Which gate a statement calls.
+fn place(statement: &Statement) -> Option<usize> {
+    let Statement::Instruction(call) = statement else { return None };
+    match call.operands.get(1) {
+        Some(Operand::Integer(place)) if call.opcode == table::GATE => usize::try_from(*place).ok(),
+        _ => None,
+    }
+}

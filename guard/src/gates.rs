@@ -1,0 +1,294 @@
+//! Gates: functions of protected modules that a tenant's code may call.
+//!
+//! A gate is PTX that the module's author wrote. Its body is confined and verified once, when the module is granted; where
+//! it is called that very text stands between the moves that pass its arguments, on registers (`%bh_g...`) and labels that
+//! nothing else names. So a tenant can neither jump into it nor read what it leaves, and where it is entered it
+//! ends. Accesses that the author marked are confined to the module's protected window, all others to the caller's.
+
+use std::collections::BTreeMap;
+
+use crate::ast::{Instruction, Statement};
+use crate::limits::GATE_NAME_BYTES_MAX;
+use crate::names::{self, Class};
+use crate::report::{Reason, Report};
+use crate::table::{self, Row, Treatment};
+use crate::{access, confine, verify};
+
+/// The pragma that stands before an access to the protected window.
+pub(crate) const PROTECTED: &str = "\"bulkhead protected\"";
+/// The constant that a gate reads to learn for whom it runs.
+pub(crate) const CALLER: &str = "bulkhead_caller";
+/// What begins the names of the labels of gates.
+const LABEL: &str = "__bh_g";
+/// Stands in a body's labels for which of the entry's calls it is; no name has it.
+const NUMBER: &str = "#";
+/// What an entry is given for each module: where its protected window begins, what is one less than the window's bytes, and
+/// who the caller is.
+const PARAMETERS: [&str; 3] = ["base", "mask", "caller"];
+/// Hidden parameters of an entry for each module whose gates it calls.
+pub const PARAMETERS_OF_MODULE: usize = PARAMETERS.len();
+
+/// The gates that a text may call.
+#[derive(Debug, Clone, Default)]
+pub struct Gates {
+    gates: BTreeMap<String, Gate>,
+}
+
+/// One gate, as it stands wherever it is called.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate {
+    pub(crate) module: String,
+    pub(crate) arguments: Vec<Class>,
+    pub(crate) results: Vec<Class>,
+    lines: Vec<String>,
+    /// How many registers of each class it has.
+    pub(crate) registers: [u32; 4],
+    /// What it costs, and what passes its arguments.
+    pub(crate) cost: u64,
+}
+
+impl Gates {
+    /// Adds the gates of a module: its `.visible` functions. `module` is what an entry that calls them says it needs
+    /// ([`VerifiedEntry::modules`](crate::VerifiedEntry::modules)).
+    pub fn add(&mut self, module: &str, text: &str) -> Result<(), Report> {
+        for image in confine::gate_images(&crate::parse(text)?)? {
+            let body = verify::gate(&image.text, &image.arguments, &image.results)?;
+            let (span, name) = (image.span, image.name);
+            let mut report = Report::default();
+            if name.len() > GATE_NAME_BYTES_MAX {
+                report.add(
+                    span,
+                    Reason::Limit { what: "bytes of a gate's name", most: GATE_NAME_BYTES_MAX as u64 },
+                );
+            }
+            if self.gates.contains_key(&name) {
+                report.add(span, Reason::Duplicate(name.clone()));
+            }
+            report.or(())?;
+            let passed = image.arguments.len() + image.results.len() + PARAMETERS.len();
+            let gate = Gate {
+                module: module.to_owned(),
+                arguments: image.arguments,
+                results: image.results,
+                lines: body.lines.iter().map(|line| renamed(line)).collect(),
+                registers: body.registers,
+                cost: body.cost + passed as u64,
+            };
+            self.gates.insert(name, gate);
+        }
+        Ok(())
+    }
+
+    /// Adds gates that were verified elsewhere; else answers the first name that both have.
+    pub fn join(&mut self, others: &Self) -> Result<(), String> {
+        if let Some(name) = others.gates.keys().find(|name| self.gates.contains_key(*name)) {
+            return Err(name.clone());
+        }
+        self.gates.extend(others.gates.iter().map(|(name, gate)| (name.clone(), gate.clone())));
+        Ok(())
+    }
+
+    /// The names of all gates, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.gates.keys().map(String::as_str)
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<(&str, &Gate)> {
+        self.gates.get_key_value(name).map(|(name, gate)| (name.as_str(), gate))
+    }
+
+    /// The gate whose place among the names this is.
+    pub(crate) fn at(&self, place: usize) -> Option<(&str, &Gate)> {
+        self.gates.iter().nth(place).map(|(name, gate)| (name.as_str(), gate))
+    }
+
+    pub(crate) fn place(&self, name: &str) -> Option<usize> {
+        self.gates.keys().position(|known| known == name)
+    }
+}
+
+/// A call of a gate in an entry.
+pub(crate) struct Called<'a> {
+    /// Which of the entry's calls of gates it is.
+    pub(crate) number: u32,
+    /// Which of the modules whose gates the entry calls.
+    pub(crate) slot: usize,
+    /// The registers that are passed.
+    pub(crate) given: &'a [&'a str],
+    /// Those that get what comes back.
+    pub(crate) taken: &'a [&'a str],
+}
+
+impl Gate {
+    /// How many statements a call of it is.
+    pub(crate) fn length(&self) -> usize {
+        1 + PARAMETERS.len() + self.arguments.len() + self.lines.len() + self.results.len()
+    }
+
+    /// Where the moves of its arguments stand in those.
+    pub(crate) fn moves(&self) -> std::ops::Range<usize> {
+        let first = 1 + PARAMETERS.len();
+        first..first + self.arguments.len()
+    }
+
+    /// The one text that a call of it has: a statement each.
+    pub(crate) fn text(&self, name: &str, called: &Called<'_>) -> Vec<String> {
+        let Called { number, slot, given, taken } = called;
+        let (arguments, results) = registers(&self.arguments, &self.results);
+        let mut lines = vec![format!("{}:", label(*number, name))];
+        let [base, mask] = WINDOW;
+        let caller = renamed(CALLER_REGISTER);
+        let into = [base, mask, &caller].into_iter().zip(parameters(*slot));
+        lines.extend(into.map(|(into, name)| load(into, &name)));
+        let moves = |classes: &[Class], pairs: Vec<(String, String)>| {
+            let lines = classes.iter().zip(pairs);
+            lines
+                .map(|(class, (into, from))| format!("mov.{} {into}, {from}", class.mov()))
+                .collect::<Vec<_>>()
+        };
+        let given = arguments.iter().map(|own| renamed(own)).zip(given.iter().map(|name| (*name).to_owned()));
+        lines.extend(moves(&self.arguments, given.collect()));
+        lines.extend(self.lines.iter().map(|line| line.replace(NUMBER, &number.to_string())));
+        let taken = taken.iter().map(|name| (*name).to_owned()).zip(results.iter().map(|own| renamed(own)));
+        lines.extend(moves(&self.results, taken.collect()));
+        lines
+    }
+}
+
+/// What stands behind the label of a call.
+pub(crate) fn first_load(slot: usize) -> String {
+    let [base, ..] = parameters(slot);
+    load("%bh_gbase", &base)
+}
+
+fn load(into: &str, parameter: &str) -> String {
+    format!("ld.param.u64 {into}, [{parameter}]")
+}
+
+/// The register of a body that says for whom it runs.
+pub(crate) const CALLER_REGISTER: &str = "%d0";
+
+/// The registers of a body that hold its arguments, and its results when it ends. The first 64-bit one is the caller.
+pub(crate) fn registers(arguments: &[Class], results: &[Class]) -> (Vec<String>, Vec<String>) {
+    let mut next = [0_u32; 4];
+    next[Class::Double as usize] = 1;
+    let mut name = |class: &Class| {
+        let number = &mut next[*class as usize];
+        *number += 1;
+        format!("{}{}", class.prefix(), *number - 1)
+    };
+    (arguments.iter().map(&mut name).collect(), results.iter().map(&mut name).collect())
+}
+
+/// The hidden parameters for one of the modules whose gates an entry calls.
+pub(crate) fn parameters(slot: usize) -> [String; 3] {
+    PARAMETERS.map(|name| format!("{}{slot}_{name}", names::GATE_PARAMETER))
+}
+
+/// The label that begins a call.
+pub(crate) fn label(number: u32, name: &str) -> String {
+    format!("{LABEL}{number}_{name}")
+}
+
+/// Whether a label is one of those.
+pub(crate) fn is_label(name: &str) -> bool {
+    name.starts_with(LABEL)
+}
+
+/// The registers that hold where the protected window of the gate's module begins, and what is less than its bytes by one.
+pub(crate) const WINDOW: [&str; 2] = ["%bh_gbase", "%bh_gmask"];
+
+/// The declaration of so many registers of gates.
+pub(crate) fn declaration(class: Class, count: u32) -> String {
+    let ty = if class == Class::Predicate { "pred" } else { class.mov() };
+    format!(".reg .{ty} {}<{count}>", prefix(class))
+}
+
+/// What the registers of gates are called.
+pub(crate) fn prefix(class: Class) -> &'static str {
+    match class {
+        Class::Predicate => "%bh_gp",
+        Class::Half => "%bh_gh",
+        Class::Word => "%bh_gr",
+        Class::Double => "%bh_gd",
+    }
+}
+
+/// The line of a body on registers and labels that only gates have. In a canonical text `%` begins the name of a register
+/// and `$L` that of a label.
+fn renamed(line: &str) -> String {
+    let mut out = String::with_capacity(line.len() + 16);
+    let mut rest = line;
+    while let Some(at) = rest.find(['%', '$']) {
+        let (before, name) = rest.split_at(at);
+        out.push_str(before);
+        let end = name.char_indices().skip(1).find(|(_, found)| !is_of_name(*found));
+        let (name, after) = name.split_at(end.map_or(name.len(), |(at, _)| at));
+        match (Class::parse(name), names::is_canonical_label(name)) {
+            (Some((class, number)), _) => out.push_str(&format!("{}{number}", prefix(class))),
+            (None, true) => out.push_str(&format!("{LABEL}{NUMBER}_{}", &name[2..])),
+            (None, false) => out.push_str(name),
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+fn is_of_name(found: char) -> bool {
+    found.is_ascii_alphanumeric() || matches!(found, '_' | '$' | '.' | '%')
+}
+
+/// What no gate has, since it would wait for other threads, end this one or depend on the caller's memory.
+pub(crate) fn forbidden(row: &Row, instruction: &Instruction) -> Option<&'static str> {
+    let is = |word: &str| instruction.modifiers.iter().any(|modifier| modifier == word);
+    let barrier = row.treatment == Treatment::Barrier && !is("warp");
+    let lanes = is("sync") || is("warp") || table::is_for_warps(row);
+    let elsewhere = access::decode(row, instruction)
+        .is_ok_and(|found| found.iter().any(|access| access.space != crate::ast::Space::Global));
+    match row.treatment {
+        _ if matches!(row.name, "exit" | "ret") => Some("an end of the thread"),
+        _ if barrier => Some("a barrier"),
+        _ if lanes => Some("an instruction for several lanes"),
+        _ if elsewhere || access::generic(row, instruction).is_some() => {
+            Some("an access that does not name `.global`")
+        }
+        _ if row.name == "nanosleep" => Some("`nanosleep`"),
+        Treatment::Barrier | Treatment::Copy | Treatment::Hint | Treatment::Gate | Treatment::Refused(_) => {
+            Some("such an instruction")
+        }
+        Treatment::Pure
+        | Treatment::Move
+        | Treatment::Load
+        | Treatment::Store
+        | Treatment::Atomic
+        | Treatment::Reduction
+        | Treatment::Branch => None,
+    }
+}
+
+/// The statement as one line, without what ends it.
+pub(crate) fn line(statement: &Statement) -> Option<String> {
+    match statement {
+        Statement::Label(name, _) => Some(format!("{name}:")),
+        Statement::Instruction(found) => Some(crate::print::Text(found).to_string()),
+        Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_keeps_none_of_the_names_that_entries_have() {
+        let line = "@!%p3 mad.lo.s64 %d10, %d0, -8, %d1";
+        assert_eq!(renamed(line), "@!%bh_gp3 mad.lo.s64 %bh_gd10, %bh_gd0, -8, %bh_gd1");
+        assert_eq!(renamed("$L12:"), "__bh_g#_12:");
+        assert_eq!(renamed("@%bh_q bra $L0"), "@%bh_q bra __bh_g#_0");
+        let special = "mov.u32 %r1, %tid.x";
+        assert_eq!(renamed(special), "mov.u32 %bh_gr1, %tid.x");
+        let vector = "ld.global.v2.b32 {%r1, %r2}, [%bh_a]";
+        assert_eq!(renamed(vector), "ld.global.v2.b32 {%bh_gr1, %bh_gr2}, [%bh_a]");
+    }
+}

@@ -1,0 +1,373 @@
+//! What is a gate, and what is no call of one.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use bulkhead_guard::{Gates, Stray, Verified, confine_with, parse, print, verify, verify_with};
+
+const LOG: &str = include_str!("../filetests/gates/log.ptx");
+const CALLS: &str = include_str!("../filetests/gates/accept/calls.ptx");
+const ONE_CALL: &str = include_str!("../filetests/gates/confine/call.ptx");
+
+fn log() -> Gates {
+    let mut gates = Gates::default();
+    gates.add("log", LOG).unwrap();
+    gates
+}
+
+fn confined(text: &str, gates: &Gates) -> String {
+    print(&confine_with(&parse(text).unwrap(), Stray::Silent, gates).unwrap())
+}
+
+fn gate(body: &str) -> Result<(), String> {
+    let text = format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n\
+         .visible .func (.param .b32 r) g(.param .b64 a)\n{{\n\
+         .reg .pred %p<4>;\n.reg .b32 %r<8>;\n.reg .b64 %rd<8>;\n\
+         ld.param.u64 %rd1, [a];\n{body}\nst.param.b32 [r], %r1;\nret;\n}}\n"
+    );
+    Gates::default().add("m", &text).map_err(|report| report.to_string())
+}
+
+#[test]
+fn a_gate_neither_ends_a_thread_nor_waits_nor_touches_other_memory_than_global() {
+    gate("mov.u32 %r1, 0;").unwrap();
+    gate("ld.global.u32 %r1, [%rd1];\n.pragma \"bulkhead protected\";\nld.global.u32 %r2, [%rd1+4];")
+        .unwrap();
+    for (body, message) in [
+        ("exit;", "an end of the thread in a gate"),
+        ("trap;", "trap"),
+        ("bar.sync 0;", "a barrier in a gate"),
+        ("bar.warp.sync -1;", "an instruction for several lanes in a gate"),
+        ("shfl.sync.idx.b32 %r1, %r2, 0, 31, -1;", "an instruction for several lanes in a gate"),
+        ("nanosleep.u32 100;", "`nanosleep` in a gate"),
+        ("ld.u32 %r1, [%rd1];", "an access that does not name `.global` in a gate"),
+        ("ld.shared.u32 %r1, [%r2];", "an access that does not name `.global` in a gate"),
+        (".local .b32 x;\nst.local.u32 [x], %r2;\nmov.u32 %r1, 0;", "a variable in a gate"),
+        (".pragma \"bulkhead protected\";\nadd.u32 %r1, %r2, 1;", "only an access can be marked"),
+        (".pragma \"bulkhead protected\";\nL: mov.u32 %r1, 1;", "no access stands behind this mark"),
+        (
+            ".pragma \"bulkhead protected\";\nld.global.u32 %r1, [%r2];",
+            "a protected address is a 64-bit register",
+        ),
+        ("L: ld.global.u32 %r1, [%rd1];\nsetp.eq.u32 %p1, %r1, 0;\n@%p1 bra L;", "a loop in a gate"),
+        ("call (%r1), g, (%rd1);", "recursion"),
+        ("call (%r1), h, (%rd1);", "`h` is not declared"),
+        ("mov.u64 %rd2, %bh_gbase;", "the name `%bh_gbase` is reserved"),
+    ] {
+        let refused = gate(body).unwrap_err();
+        assert!(refused.contains(message), "{body}: {refused}");
+    }
+    let costly = ".pragma \"bulkhead protected\";\natom.global.add.u32 %r1, [%rd1], 1;\n".repeat(40);
+    let refused = gate(&costly).unwrap_err();
+    assert!(refused.contains("a gate that does too much"), "{refused}");
+}
+
+#[test]
+fn a_module_of_gates_has_nothing_else() {
+    let header = ".version 8.0\n.target sm_90\n.address_size 64\n";
+    for (text, message) in [
+        (".global .b32 x;\n.visible .func g() { ret; }", "a variable of a gate's module, `x`"),
+        (".visible .entry k() { ret; }\n.visible .func g() { ret; }", "an entry beside gates, `k`"),
+        (".func g() { ret; }", "without `.visible` functions"),
+        (".visible .func g(.param .b8 x) { ret; }", "a parameter of a gate of other than 32 or 64 bits, `x`"),
+        (".visible .func g(.param .align 8 .b8 x[16]) { ret; }", "of other than 32 or 64 bits, `x`"),
+        (".visible .func __bh_g() { ret; }", "the name `__bh_g` is reserved"),
+    ] {
+        let refused = Gates::default().add("m", &format!("{header}{text}\n")).unwrap_err().to_string();
+        assert!(refused.contains(message), "{text}: {refused}");
+    }
+    let mut gates = log();
+    let refused = gates.add("another", LOG).unwrap_err().to_string();
+    assert!(refused.contains("`log_append` is declared twice"), "{refused}");
+}
+
+#[test]
+fn an_entry_says_whose_gates_it_calls_and_only_then_has_parameters_for_them() {
+    let verified: Verified = verify_with(&confined(CALLS, &log()), &log()).unwrap();
+    let entries: Vec<_> = verified
+        .entries()
+        .iter()
+        .map(|entry| (entry.name.as_str(), entry.hidden, entry.modules.clone()))
+        .collect();
+    assert_eq!(entries, [("k", 6, vec!["log".to_owned()]), ("calls_none", 3, Vec::new())]);
+}
+
+#[test]
+fn gates_of_two_modules_keep_their_windows_apart() {
+    let mut gates = log();
+    let other = LOG.replace("log_append", "aside").replace("sum_of_four", "sum_aside");
+    gates.add("aside", &other).unwrap();
+    let text = CALLS.replace(".param .b32 retval) nobodys", ".param .b32 retval) aside");
+    let text = text.replace("call (%r4), twice, (%rd1);", "call (%r4), aside, (%rd1);");
+    let printed = confined(&text, &gates);
+    let verified = verify_with(&printed, &gates).unwrap();
+    assert_eq!(verified.entries()[0].modules, ["aside", "log"]);
+    assert_eq!(verified.entries()[0].hidden, 9);
+    // One module's gate with another's window.
+    let swapped = printed.replacen("%bh_gbase, [__bh_gate0_base]", "%bh_gbase, [__bh_gate1_base]", 1);
+    assert_ne!(swapped, printed);
+    verify_with(&swapped, &gates).unwrap_err();
+    let all = printed.replace("[__bh_gate0_", "[__bh_gate9_").replace("[__bh_gate1_", "[__bh_gate0_");
+    let all = all.replace("[__bh_gate9_", "[__bh_gate1_");
+    let verified = verify_with(&all, &gates).unwrap();
+    assert_eq!(verified.entries()[0].modules, ["log", "aside"], "whoever launches gives each its own");
+}
+
+#[test]
+fn a_call_is_verified_only_with_the_very_gates_that_it_was_made_for() {
+    let printed = confined(ONE_CALL, &log());
+    verify_with(&printed, &log()).unwrap();
+    assert!(verify(&printed).unwrap_err().to_string().contains("a gate that is not granted"));
+    let mut others = Gates::default();
+    others.add("log", &LOG.replace("1023;", "1024;")).unwrap();
+    assert!(verify_with(&printed, &others).unwrap_err().to_string().contains("not a call of a gate"));
+}
+
+/// The lines of a text, those of its first call of a gate among them.
+fn call_of(printed: &str) -> (Vec<String>, std::ops::Range<usize>) {
+    let lines: Vec<String> = printed.lines().map(str::to_owned).collect();
+    let begin = lines.iter().position(|line| line.starts_with("__bh_g0_log_append:")).unwrap();
+    let length =
+        lines[begin..].iter().position(|line| line.trim().starts_with("mov.b32 %r0, %bh_gr")).unwrap();
+    (lines, begin..begin + length + 1)
+}
+
+#[test]
+fn a_call_that_lacks_a_statement_or_has_one_more_is_refused() {
+    let printed = confined(ONE_CALL, &log());
+    let (lines, call) = call_of(&printed);
+    for at in call.clone() {
+        let mut without = lines.clone();
+        let removed = without.remove(at);
+        let text = without.join("\n") + "\n";
+        // What takes the result is written before it is read, or it is not the call's end any more.
+        assert!(verify_with(&text, &log()).is_err(), "without `{removed}`");
+        if at + 1 == call.end {
+            continue;
+        }
+        for more in [
+            "    exit;",
+            "    mov.b64 %d0, %bh_gd3;",
+            "    mov.b64 %bh_gd3, %d0;",
+            "$L77:",
+            "    bra __bh_g0_0;",
+        ] {
+            let mut with = lines.clone();
+            with.insert(at + 1, more.to_owned());
+            assert!(verify_with(&(with.join("\n") + "\n"), &log()).is_err(), "`{more}` behind {at}");
+        }
+        let mut swapped = lines.clone();
+        swapped.swap(at, at + 1);
+        let same = swapped == lines;
+        assert!(same || verify_with(&(swapped.join("\n") + "\n"), &log()).is_err(), "swapped at {at}");
+    }
+}
+
+#[test]
+fn nothing_but_calls_names_what_gates_have() {
+    let printed = confined(ONE_CALL, &log());
+    let (lines, call) = call_of(&printed);
+    for (line, before) in [
+        ("    mov.b64 %d0, %bh_gd3;", call.end),
+        ("    mov.b32 %r0, %bh_gr1;", call.end),
+        ("    mov.b64 %d0, %bh_gbase;", call.end),
+        ("    ld.param.u64 %d0, [__bh_gate0_base];", call.end),
+        ("    ld.param.u64 %d0, [__bh_gate0_caller];", call.start),
+        ("    st.global.u64 [%bh_a], %d0;", call.end),
+        ("    bra __bh_g0_log_append;", call.end),
+        ("    bra __bh_g0_1;", call.end),
+        ("    bra __bh_g0_1;", call.start),
+        ("    @%bh_gp0 exit;", call.end),
+        ("__bh_g1_log_append:", call.end),
+        ("__bh_g0_1:", call.start),
+        ("    .reg .b64 %bh_gd<9>;", call.start),
+    ] {
+        let mut with = lines.clone();
+        with.insert(before, line.to_owned());
+        let text = with.join("\n") + "\n";
+        assert!(verify_with(&text, &log()).is_err(), "`{line}` in\n{text}");
+    }
+    // The sequence that confines to the protected window, around an access of the tenant's own.
+    let forged = "    and.b64 %bh_a, %d0, %bh_gmask;\n    and.b64 %bh_a, %bh_a, -8;\n    \
+                  or.b64 %bh_a, %bh_a, %bh_gbase;\n    st.global.u64 [%bh_a], %d0;";
+    let mut with = lines.clone();
+    with.insert(call.end, forged.to_owned());
+    let refused = verify_with(&(with.join("\n") + "\n"), &log()).unwrap_err().to_string();
+    assert!(refused.contains("an access that no sequence confines"), "{refused}");
+}
+
+#[test]
+fn a_call_reads_what_is_written_and_its_result_may_be_anything() {
+    let printed = confined(ONE_CALL, &log());
+    let unwritten = printed.replacen("mov.b64 %bh_gd1, %d2;", "mov.b64 %bh_gd1, %d3;", 1);
+    let unwritten =
+        unwritten.replacen("    mov.b64 %d3, %d1;\n    mov.b64 %d2, %d3;\n", "    mov.b64 %d2, %d1;\n", 1);
+    assert_ne!(unwritten, printed);
+    let refused = verify_with(&unwritten, &log()).unwrap_err().to_string();
+    assert!(refused.contains("`%d3` may be read before it is written"), "{refused}");
+    let undeclared = printed.replace("mov.b64 %bh_gd1, %d2;", "mov.b64 %bh_gd1, %d9;");
+    verify_with(&undeclared, &log()).unwrap_err();
+    let wider = printed.replace("mov.b64 %bh_gd1, %d2;", "mov.b64 %bh_gd1, %r2;");
+    verify_with(&wider, &log()).unwrap_err();
+    let secret = printed.replace("mov.b64 %bh_gd1, %d2;", "mov.b64 %bh_gd1, %bh_gd4;");
+    verify_with(&secret, &log()).unwrap_err();
+}
+
+#[test]
+fn a_call_comes_behind_a_look_at_the_flag_and_counts_for_what_it_does() {
+    let printed = confined(CALLS, &log());
+    let look = "    setp.lt.s32 %bh_q, %bh_n, 0;\n    @%bh_q exit;\n";
+    let unlooked = printed.replacen(look, "", 1);
+    assert_ne!(unlooked, printed);
+    let refused = verify_with(&unlooked, &log()).unwrap_err().to_string();
+    assert!(refused.contains("the flag is not looked at"), "{refused}");
+    // A loop of so many turns that each calls a gate.
+    let turns =
+        printed.lines().find_map(|line| line.trim().strip_prefix("mov.u32 %bh_c0, ")).map(str::to_owned);
+    if let Some(turns) = turns {
+        let more = printed.replacen(&format!("%bh_c0, {turns}"), "%bh_c0, 100000;", 1);
+        verify_with(&more, &log()).unwrap_err();
+    }
+    let registers = printed.replacen("%bh_gd<", "%bh_gh<", 1);
+    assert_ne!(registers, printed);
+    verify_with(&registers, &log()).unwrap_err();
+    let few = printed.replacen(".reg .b64 %bh_gd<8>", ".reg .b64 %bh_gd<7>", 1);
+    assert_ne!(few, printed);
+    let refused = verify_with(&few, &log()).unwrap_err().to_string();
+    assert!(refused.contains("a gate whose registers are not declared"), "{refused}");
+}
+
+#[test]
+fn parameters_for_gates_stand_only_before_the_guards_own_and_in_order() {
+    let printed = confined(ONE_CALL, &log());
+    let three = "    .param .u64 __bh_gate0_base,\n    .param .u64 __bh_gate0_mask,\n    .param .u64 __bh_gate0_caller,\n";
+    assert!(printed.contains(three));
+    for other in [
+        String::new(),
+        three.replace("gate0", "gate1"),
+        three.replacen("u64", "u32", 1),
+        format!("{three}{}", three.replace("gate0", "gate1")),
+        format!("{}{three}", three.replace("gate0", "gate1")),
+        three.replace("_mask", "_x").replace("_base", "_mask").replace("_x", "_base"),
+    ] {
+        let changed = printed.replace(three, &other);
+        assert!(verify_with(&changed, &log()).is_err(), "{other}");
+    }
+}
+
+/// SplitMix64.
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut word = *state;
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+/// A line with its call's number taken out, and of what passes arguments and results only what is the gate's.
+fn shape(line: &str) -> String {
+    let number = |rest: &str| rest.trim_start_matches(|found: char| found.is_ascii_digit()).to_owned();
+    let mut shape = String::new();
+    let mut pieces = line.trim().split("__bh_g");
+    shape.push_str(pieces.next().unwrap());
+    for piece in pieces {
+        shape.push_str("__bh_g");
+        shape.push_str(&if piece.starts_with("ate") { piece.to_owned() } else { number(piece) });
+    }
+    let Some(moved) = shape.strip_prefix("mov.").filter(|moved| moved.matches("%bh_g").count() == 1) else {
+        return shape;
+    };
+    let tenants = |name: &str| name.starts_with("%r") || name.starts_with("%d");
+    let kept = moved.split([' ', ',', ';']).filter(|name| !tenants(name));
+    kept.collect::<Vec<_>>().join(" ")
+}
+
+/// The shapes of each gate's calls in a text, and whether anything outside of those names what is the gates'.
+fn calls(text: &str, lengths: &[(&str, usize)]) -> Option<Vec<(String, Vec<String>)>> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(line) = lines.get(at) {
+        let name = line
+            .strip_prefix("__bh_g")
+            .map(|rest| rest.trim_start_matches(|digit: char| digit.is_ascii_digit()));
+        let name = name.and_then(|rest| rest.strip_prefix('_')?.strip_suffix(':'));
+        if let Some((name, length)) = lengths.iter().find(|(known, _)| Some(*known) == name) {
+            let call = lines.get(at..at + length)?;
+            found.push(((*name).to_owned(), call.iter().map(|line| shape(line)).collect()));
+            at += length;
+            continue;
+        }
+        let declares = line.contains(".reg ") || line.contains(".param .u64 __bh_gate");
+        if !declares && (line.contains("%bh_g") || line.contains("__bh_g")) {
+            return None;
+        }
+        at += 1;
+    }
+    Some(found)
+}
+
+#[test]
+fn whatever_edited_text_is_verified_calls_gates_as_they_are_and_names_nothing_of_theirs() {
+    let gates = log();
+    let printed = confined(CALLS, &gates);
+    let number = |variable: &str, default: u64| {
+        std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let mut seed = number("BULKHEAD_FUZZ_SEED", 20_261_122);
+    let lines: Vec<&str> = printed.lines().collect();
+    let first =
+        |name: &str| lines.iter().position(|line| line.contains(name) && line.ends_with(':')).unwrap();
+    let last = |from: usize, end: &str| {
+        lines[from..].iter().position(|line| line.trim().starts_with("mov") && line.ends_with(end)).unwrap()
+            + 1
+    };
+    let append = first("_log_append:");
+    let sum = first("_sum_of_four:");
+    let lengths = [("log_append", last(append, "%bh_gr0;")), ("sum_of_four", last(sum, "%bh_gd2;"))];
+    let whole = calls(&printed, &lengths).unwrap();
+    let expected = |name: &str| &whole.iter().find(|(known, _)| known == name).unwrap().1;
+    assert!(whole.iter().all(|(name, shape)| shape == expected(name)), "{whole:?}");
+    let (mut accepted, mut refused) = (0, 0);
+    for run in 0..number("BULKHEAD_FUZZ_RUNS", 1500) {
+        let started = seed;
+        let mut edited: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        let mut pick = |bound: usize| usize::try_from(random(&mut seed) % bound as u64).unwrap();
+        let (at, other) = (pick(edited.len()), pick(edited.len()));
+        match pick(5) {
+            0 => edited.swap(at, other),
+            1 => {
+                edited.remove(at);
+            }
+            2 => edited.insert(at, lines[other].to_owned()),
+            3 => edited[at] = lines[other].to_owned(),
+            _ => {
+                // One register of a line becomes one of another's.
+                let names = |line: &str| -> Vec<String> {
+                    line.split([' ', ',', ';', '[', ']', '{', '}', '@', '+'])
+                        .filter(|word| word.starts_with('%'))
+                        .map(str::to_owned)
+                        .collect()
+                };
+                let (from, to) = (names(&edited[at]), names(&edited[other]));
+                if let (Some(from), Some(to)) =
+                    (from.get(pick(from.len().max(1))), to.get(pick(to.len().max(1))))
+                {
+                    edited[at] = edited[at].replacen(from.as_str(), to, 1);
+                }
+            }
+        }
+        let text = edited.join("\n") + "\n";
+        if verify_with(&text, &gates).is_err() {
+            refused += 1;
+            continue;
+        }
+        accepted += 1;
+        let told = || format!("run {run}, seed {started}:\n{text}");
+        let found = calls(&text, &lengths).unwrap_or_else(|| panic!("{}", told()));
+        for (name, shape) in found {
+            assert_eq!(&shape, expected(&name), "{}", told());
+        }
+    }
+    println!("{accepted} edited texts accepted, {refused} refused");
+    assert!(accepted > 50 && refused > 500, "{accepted} accepted, {refused} refused");
+}
