@@ -54,13 +54,7 @@ impl Fast {
     /// Whether blocks of this shape with so much dynamic shared memory keep the terms.
     #[inline]
     pub(crate) fn admits_blocks(&self, block: [u32; 3], dynamic_bytes: u32) -> bool {
-        self.shared.iter().all(|term| {
-            let threads = term.by.iter().zip(block);
-            let end =
-                threads.map(|(by, side)| u128::from(*by) * u128::from(side.saturating_sub(1))).sum::<u128>();
-            let most = term.at_most.unwrap_or(dynamic_bytes.into());
-            end + u128::from(term.constant) <= u128::from(most)
-        })
+        self.shared.iter().all(|term| term.admits(block, dynamic_bytes.into()))
     }
 
     /// What a launch does without a look at the flag; none where that is more than one may.
@@ -86,6 +80,7 @@ impl Fast {
 
 #[cfg(test)]
 mod tests {
+    use bulkhead_guard::{Part, along};
     use bulkhead_mm::{Slot, WORKBENCH};
 
     use super::*;
@@ -175,8 +170,8 @@ mod tests {
 
     #[test]
     fn blocks_have_to_be_small_enough_for_every_variable() {
-        let tile = SharedTerm { by: [4, 132, 0], constant: 4, at_most: Some(32 * 132) };
-        let dynamic = SharedTerm { by: [8, 0, 0], constant: 24, at_most: None };
+        let tile = SharedTerm { by: along([4, 132, 0]), constant: 4, at_most: Some(32 * 132) };
+        let dynamic = SharedTerm { by: along([8, 0, 0]), constant: 24, at_most: None };
         let admits = |terms: &[SharedTerm], block: [u32; 3], bytes: u32| {
             Fast::new(EntryId(7), &version(&[], terms), &LAYOUT).unwrap().admits_blocks(block, bytes)
         };
@@ -187,7 +182,12 @@ mod tests {
         }
         assert!(admits(&[dynamic], [64, 1, 1], 63 * 8 + 24) && !admits(&[dynamic], [64, 1, 1], 63 * 8 + 23));
         assert!(!admits(&[tile, dynamic], [32, 32, 1], 0) && admits(&[tile, dynamic], [32, 32, 1], 4096));
-        let widest = SharedTerm { by: [u64::MAX; 3], constant: u64::MAX, at_most: Some(u64::MAX) };
+        // A part of a row at a time: the last of 64 threads is in the last of 16 rows.
+        let rows =
+            [Part { axis: 0, shift: 2, factor: 64 }, Part::default(), Part::default(), Part::default()];
+        let rows = SharedTerm { by: rows, constant: 64, at_most: Some(16 * 64) };
+        assert!(admits(&[rows], [64, 1, 1], 0) && !admits(&[rows], [65, 1, 1], 0));
+        let widest = SharedTerm { by: along([u64::MAX; 3]), constant: u64::MAX, at_most: Some(u64::MAX) };
         assert!(!admits(&[widest], [1024, 1024, 64], 0) && admits(&[widest], [1, 1, 1], 0));
     }
 }

@@ -19,6 +19,7 @@ use edges::{Edges, Passing, Tests};
 use crate::access::Access;
 use crate::ast::{AddressBase, Instruction, Operand, Space, Statement};
 use crate::limits::REACH_BYTES;
+use crate::most::{Most, Parts};
 use crate::names::{self, Class};
 use crate::table;
 
@@ -47,39 +48,6 @@ struct Window {
     number: usize,
     writes: bool,
     align: u64,
-}
-
-/// A number that is no more than a constant and multiples of where in its block a thread is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Most {
-    constant: i128,
-    /// For `%tid.x`, `%tid.y` and `%tid.z`: from 0 on, in parts of [`ONE`].
-    by: [i128; 3],
-}
-
-/// Of what multiples are counted in: a number that is shifted to the right is a part of what it was.
-const ONE: i128 = 1 << 10;
-
-impl Most {
-    const fn constant(constant: i128) -> Self {
-        Self { constant, by: [0; 3] }
-    }
-
-    fn times(self, factor: i128) -> Self {
-        Self { constant: self.constant * factor, by: self.by.map(|by| by * factor) }
-    }
-
-    /// Of the whole quotient by a power of two, where nothing is below zero.
-    fn shifted(self, by: i128) -> Option<Self> {
-        let up = |number: i128| (number + by - 1) / by;
-        let positive = self.constant >= 0 && self.by.iter().all(|by| *by >= 0);
-        positive.then(|| Self { constant: up(self.constant), by: self.by.map(up) })
-    }
-
-    fn plus(self, other: Self) -> Self {
-        let [[x, y, z], [u, v, w]] = [self.by, other.by];
-        Self { constant: self.constant + other.constant, by: [x + u, y + v, z + w] }
-    }
 }
 
 /// A number, as a signed one; or as far from what an address is relative to.
@@ -117,13 +85,13 @@ pub(crate) struct SharedProof<'a> {
     pub(crate) start: u64,
     /// In any block, in bytes from the variable's first.
     pub(crate) end: u64,
-    /// The same: a constant, and multiples of `%tid.x`, `%tid.y` and `%tid.z`.
-    pub(crate) most: (u64, [u64; 3]),
+    /// The same: a constant, and parts of where in its block a thread is.
+    pub(crate) most: (u64, Parts),
 }
 
-/// What a launch of a fast version is asked about shared memory: the multiples of where in its block a thread is, and what
+/// What a launch of a fast version is asked about shared memory: parts of where in its block a thread is, and what
 /// they and a constant do not exceed; the block's dynamic shared memory where that is none.
-pub(crate) type SharedKey = ([u64; 3], Option<u64>);
+pub(crate) type SharedKey = (Parts, Option<u64>);
 
 impl SharedProof<'_> {
     /// Whether the access stays in its variable of so many bytes, 0 for the block's dynamic shared memory: `Some(None)` in
@@ -186,8 +154,9 @@ impl<'a> Fact<'a> {
             (base, None) | (None, base) => base,
             (Some(_), Some(_)) => return None,
         };
-        let (most, zeros) = (self.most.plus(other.most), self.zeros.min(other.zeros));
-        Some(Self { base, low: self.low + other.low, high: self.high + other.high, most, zeros })
+        let (low, high) = (self.low + other.low, self.high + other.high);
+        let most = self.most.plus(other.most).unwrap_or(Most::constant(high));
+        Some(Self { base, low, high, most, zeros: self.zeros.min(other.zeros) })
     }
 
     fn minus(self, other: Self) -> Option<Self> {
@@ -204,8 +173,7 @@ impl<'a> Fact<'a> {
     }
 
     fn fits(self) -> Option<Self> {
-        let by = self.most.by.iter().all(|by| *by <= FAR);
-        (self.low >= -FAR && self.high <= FAR && self.most.constant <= FAR && by).then_some(self)
+        (self.low >= -FAR && self.high <= FAR && self.most.is_below(FAR)).then_some(self)
     }
 }
 
@@ -393,8 +361,7 @@ impl<'a> Facts<'a> {
             }
             (Space::Shared, Base::Shared(variable)) => {
                 let from_zero = |number: i128| u64::try_from(number).ok();
-                let [x, y, z] = fact.most.by.map(|by| from_zero((by + ONE - 1) / ONE));
-                let most = (from_zero(fact.most.constant + offset + bytes)?, [x?, y?, z?]);
+                let most = (from_zero(fact.most.constant + offset + bytes)?, fact.most.parts()?);
                 let (start, end) = (from_zero(low)?, from_zero(high + bytes)?);
                 Some(Proof::Shared(SharedProof { variable, start, end, most }))
             }
@@ -544,7 +511,8 @@ impl<'a> Facts<'a> {
                 // Without a sign it is the same either way.
                 (value.high <= i32::MAX.into() || modifiers == ["u32"]).then_some(())?;
                 let number = Fact::number(value.low / by.high, value.high / by.high);
-                Fact { most: value.most.shifted(by.high).unwrap_or(number.most), ..number }
+                let most = value.most.shifted(by.high.trailing_zeros());
+                Fact { most: most.unwrap_or(number.most), ..number }
             }
             ("and", ["b32"]) => {
                 let (one, other) = (number(1)?, number(2)?);
@@ -609,13 +577,13 @@ fn from_zero(fact: &Fact<'_>) -> bool {
 
 /// The number in a special register; one of those that say where in its block a thread is, as that.
 fn thread(name: &str, number: Fact<'static>) -> Fact<'static> {
-    let by = match name {
-        "%tid.x" => [ONE, 0, 0],
-        "%tid.y" => [0, ONE, 0],
-        "%tid.z" => [0, 0, ONE],
+    let axis = match name {
+        "%tid.x" => 0,
+        "%tid.y" => 1,
+        "%tid.z" => 2,
         _ => return number,
     };
-    Fact { most: Most { constant: 0, by }, ..number }
+    Fact { most: Most::thread(axis), ..number }
 }
 
 /// What shifting left by an operand multiplies by.

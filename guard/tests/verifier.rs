@@ -1,7 +1,7 @@
 //! The verifier against texts that the rewriter did not write: a confined module, broken in one way each.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bulkhead_guard::{HIDDEN_PARAMETERS, PointerTerm, SharedTerm, confine, parse, print, verify};
+use bulkhead_guard::{HIDDEN_PARAMETERS, PointerTerm, SharedTerm, along, confine, parse, print, verify};
 
 const SOURCE: &str = ".version 8.0
 .target sm_75
@@ -686,7 +686,11 @@ fn a_block_that_reaches_out_of_a_variable_is_asked_about() {
     let text = print(&parse(&source).and_then(|module| confine(&module)).unwrap());
     let verified = verify(&text).unwrap_or_else(|report| panic!("{report}\n{text}"));
     let fast = verified.entries()[0].fast.clone().unwrap();
-    assert_eq!(fast.shared, [SharedTerm { by: [16, 0, 0], constant: 4, at_most: Some(8192) }], "{text}");
+    assert_eq!(
+        fast.shared,
+        [SharedTerm { by: along([16, 0, 0]), constant: 4, at_most: Some(8192) }],
+        "{text}"
+    );
     let (before, body) = text.split_at(text.find("__bh_fast_k").unwrap());
     let access = body.lines().find(|line| line.contains("st.shared.u32 [%r")).unwrap().trim();
     let with = |other: &str| findings(&format!("{before}{}", body.replacen(access, other, 1)));

@@ -67,9 +67,7 @@ impl Code {
 /// Whether the shared memory of an attack's launch keeps a term.
 fn holds(term: &SharedTerm, attack: &Attack, code: &Code) -> bool {
     let [_, threads, shared_bytes] = attack.launch;
-    let [x, _, _] = term.by;
-    let given = u64::from(shared_bytes.max(code.shared_min));
-    x * u64::from(threads.saturating_sub(1)) + term.constant <= term.at_most.unwrap_or(given)
+    term.admits([threads, 1, 1], shared_bytes.max(code.shared_min).into())
 }
 
 /// Whether a pointer keeps a term: the part of the window that it has to point into, and its alignment.

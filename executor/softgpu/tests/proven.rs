@@ -5,7 +5,7 @@
 mod common;
 
 use bulkhead_gpu::{Access, DeviceAddress, Gpu, Launch};
-use bulkhead_guard::{SharedTerm, Verified, limits::REACH_BYTES};
+use bulkhead_guard::{SharedTerm, Verified, along, limits::REACH_BYTES};
 use common::{Machine, Parameters, WINDOW};
 
 /// Bytes of the window.
@@ -153,12 +153,7 @@ fn run(
     let high = u32::try_from(START >> 32).unwrap();
     let parameters = Parameters::default().u64(a).u64(b).u32(n).u32(0).u64(m);
     let parameters = parameters.u32(high).u32(0xf).u32(0xf);
-    let keeps = |block: &[u32; 3]| {
-        fast.shared.iter().all(|term| {
-            let threads = term.by.iter().zip(block).map(|(by, side)| by * u64::from(side - 1));
-            threads.sum::<u64>() + term.constant <= term.at_most.unwrap_or(0)
-        })
-    };
+    let keeps = |block: &[u32; 3]| fast.shared.iter().all(|term| term.admits(*block, 0));
     let blocks: Vec<[u32; 3]> = BLOCKS.into_iter().filter(keeps).collect();
     if blocks.is_empty() {
         return None;
@@ -207,7 +202,7 @@ fn pointers_at_the_ends_of_the_window_and_any_index_stay_in_the_zones() {
         !body.contains("lop3.b32 %bh_hi, %bh_hi") && !body.contains("max.u32 %bh_s, %bh_s, %bh_low"),
         "something is not proven:\n{body}"
     );
-    let tile = SharedTerm { by: [4, 132, 0], constant: 4, at_most: Some(4224) };
+    let tile = SharedTerm { by: along([4, 132, 0]), constant: 4, at_most: Some(4224) };
     assert_eq!(fast.shared, [tile]);
     for _ in 0..200 {
         run(&machine, &verified, &mut random).unwrap().unwrap_or_else(|error| panic!("{error}"));

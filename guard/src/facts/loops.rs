@@ -267,7 +267,7 @@ impl<'a> Facts<'a> {
             let entering = self.entering.get(name).copied().unwrap_or_else(|| self.known.get(name).copied());
             let Some(first) = entering else { continue };
             let (low, high) = (first.low + far.min(0), first.high + far.max(0));
-            let most = first.most.plus(Most::constant(far.max(0)));
+            let most = first.most.plus(Most::constant(far.max(0))).unwrap_or(Most::constant(high));
             let zeros = first.zeros.min(Fact::exactly(step).zeros);
             let far = match (Class::parse(name), first.base) {
                 (Some((Class::Double, _)), _) => true,

@@ -352,7 +352,12 @@ fn shared(body: &str) -> Option<(u64, u64, [u64; 3])> {
     let last = last_proof(statements, Space::Shared);
     match last.expect("the body has an access")? {
         Proof::Shared(SharedProof { variable: "tile", start: _, end, most: (constant, by) }) => {
-            Some((end, constant, by))
+            let mut along = [0; 3];
+            for part in by {
+                assert_eq!(part.shift, 0);
+                along[usize::from(part.axis)] += part.factor;
+            }
+            Some((end, constant, along))
         }
         proof => unreachable!("{proof:?}"),
     }

@@ -21,6 +21,7 @@ use crate::gates::{Gates, PARAMETERS_OF_MODULE};
 use crate::limits::{
     CONSTANT_BYTES_MAX, PARAMETER_BYTES_MAX, PTX_VERSION_MAX, PTX_VERSION_MIN, SHARED_BYTES_MAX,
 };
+use crate::most::{self, Parts};
 use crate::names::{self, HIDDEN_PARAMETERS};
 use crate::print::{Text, print};
 use crate::report::{Reason, Report};
@@ -63,12 +64,21 @@ pub struct PointerTerm {
 /// How large a block of a fast version may be: so that what its threads access lies in the block's shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedTerm {
-    /// Bytes for each thread before the last along x, y and z.
-    pub by: [u64; 3],
+    /// Bytes by where in its block a thread is.
+    pub by: Parts,
     /// Bytes besides.
     pub constant: u64,
     /// What all of them together do not exceed; the launch's dynamic shared memory where that is none.
     pub at_most: Option<u64>,
+}
+
+impl SharedTerm {
+    /// Whether blocks of this shape keep it, which have so many bytes of dynamic shared memory.
+    #[must_use]
+    pub fn admits(&self, block: [u32; 3], dynamic_bytes: u64) -> bool {
+        most::of_last(&self.by, block) + u128::from(self.constant)
+            <= u128::from(self.at_most.unwrap_or(dynamic_bytes))
+    }
 }
 
 /// Another version of an entry, for launches that keep its terms: what follows from them is not confined again.

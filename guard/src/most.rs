@@ -1,0 +1,175 @@
+//! How much a number is at most, by where in its block a thread is.
+
+/// Different multiples of where in its block a thread is, at most.
+pub(crate) const PARTS: usize = 4;
+
+/// A multiple of a whole part of where in its block a thread is along x, y or z.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Part {
+    /// Along which axis: 0, 1 or 2.
+    pub axis: u8,
+    /// How many bits it is shifted to the right by first.
+    pub shift: u8,
+    /// How often that is taken; 0 where there is no such part.
+    pub factor: u64,
+}
+
+/// Parts in order, without a factor those that there are not.
+pub type Parts = [Part; PARTS];
+
+/// So much for every thread along x, y and z.
+#[must_use]
+pub fn along(factors: [u64; 3]) -> Parts {
+    let mut parts = Parts::default();
+    let some = (0..).zip(factors).filter(|(_, factor)| *factor != 0);
+    for (part, (axis, factor)) in parts.iter_mut().zip(some) {
+        *part = Part { axis, shift: 0, factor };
+    }
+    parts
+}
+
+/// What parts are together for the last thread of a block.
+#[must_use]
+pub(crate) fn of_last(parts: &Parts, block: [u32; 3]) -> u128 {
+    parts.iter().fold(0, |sum, part| {
+        let last = block.get(usize::from(part.axis)).map_or(u32::MAX, |side| side.saturating_sub(1));
+        sum + u128::from(part.factor) * u128::from(last.checked_shr(part.shift.into()).unwrap_or(0))
+    })
+}
+
+/// A number that is no more than a constant and parts of where in its block a thread is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Most {
+    pub(crate) constant: i128,
+    /// Axis, shift and factor: in order, without a factor those that there are not.
+    parts: [(u8, u8, i128); PARTS],
+}
+
+impl Most {
+    pub(crate) const fn constant(constant: i128) -> Self {
+        Self { constant, parts: [(0, 0, 0); PARTS] }
+    }
+
+    /// Where a thread is along an axis.
+    pub(crate) const fn thread(axis: u8) -> Self {
+        let mut most = Self::constant(0);
+        most.parts[0] = (axis, 0, 1);
+        most
+    }
+
+    pub(crate) fn times(self, factor: i128) -> Self {
+        let parts = self.parts.map(|(axis, shift, of)| (axis, shift, of * factor));
+        Self { constant: self.constant * factor, parts }.in_order()
+    }
+
+    /// The sum; none where it has too many parts.
+    pub(crate) fn plus(self, other: Self) -> Option<Self> {
+        let mut sum = Self { constant: self.constant + other.constant, ..self };
+        for (axis, shift, factor) in other.parts.into_iter().filter(|(.., factor)| *factor != 0) {
+            let same = |(a, s, f): &&mut (u8, u8, i128)| *f != 0 && (*a, *s) == (axis, shift);
+            if let Some((.., known)) = sum.parts.iter_mut().find(same) {
+                *known += factor;
+            } else {
+                *sum.parts.iter_mut().find(|(.., factor)| *factor == 0)? = (axis, shift, factor);
+            }
+        }
+        Some(sum.in_order())
+    }
+
+    /// Of the whole quotient by two to this power, where nothing is below zero.
+    pub(crate) fn shifted(self, by: u32) -> Option<Self> {
+        let power = 1_i128.checked_shl(by).filter(|power| *power > 0)?;
+        let positive = self.constant >= 0 && self.parts.iter().all(|(.., factor)| *factor >= 0);
+        positive.then_some(())?;
+        let mut quotient = Self::constant((self.constant + power - 1) / power);
+        let mut several = 0;
+        for (axis, shift, factor) in self.parts.into_iter().filter(|(.., factor)| *factor != 0) {
+            several += 1;
+            // A power of two is taken off the shift; of another the quotient is no more than that of the next one.
+            let of = u32::try_from(factor).ok()?.checked_next_power_of_two()?.trailing_zeros();
+            let part = if of <= by {
+                (axis, u8::try_from(u32::from(shift) + by - of).ok().filter(|shift| *shift < 32)?, 1)
+            } else {
+                (axis, shift, 1 << (of - by))
+            };
+            quotient = quotient.plus(Self { constant: 0, parts: [part, (0, 0, 0), (0, 0, 0), (0, 0, 0)] })?;
+        }
+        // What the parts leave over may make one more together, but for one of them.
+        quotient.constant += (several - 1).max(0);
+        Some(quotient)
+    }
+
+    /// Whether all of it is between zero and this, but for the constant, which may be below.
+    pub(crate) fn is_below(&self, most: i128) -> bool {
+        self.constant <= most && self.parts.iter().all(|(.., factor)| *factor <= most)
+    }
+
+    /// The parts, where none is below zero.
+    pub(crate) fn parts(&self) -> Option<Parts> {
+        let mut parts = Parts::default();
+        for (part, (axis, shift, factor)) in parts.iter_mut().zip(self.parts) {
+            *part = Part { axis, shift, factor: u64::try_from(factor).ok()? };
+        }
+        Some(parts)
+    }
+
+    fn in_order(mut self) -> Self {
+        for part in &mut self.parts {
+            if part.2 == 0 {
+                *part = (u8::MAX, 0, 0);
+            }
+        }
+        self.parts.sort_unstable();
+        for part in &mut self.parts {
+            if part.2 == 0 {
+                *part = (0, 0, 0);
+            }
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_thread_of_a_block_is_beyond_what_is_computed_for_the_last() {
+        let (x, y) = (Most::thread(0), Most::thread(1));
+        for shift in 0..6 {
+            for (factor, other, constant) in
+                [(1, 0, 0), (4, 0, 3), (3, 0, 8), (16, 5, 0), (4, 4, 7), (0, 9, 1)]
+            {
+                let sum =
+                    x.times(factor).plus(y.times(other)).and_then(|sum| sum.plus(Most::constant(constant)));
+                let most = sum.and_then(|sum| sum.shifted(shift)).unwrap();
+                let parts = most.parts().unwrap();
+                for (width, height) in [(1_u32, 1_u32), (32, 1), (33, 7), (64, 4), (100, 3), (256, 2)] {
+                    let bound = i128::try_from(of_last(&parts, [width, height, 1])).unwrap() + most.constant;
+                    let (column, row) = (i128::from(width - 1), i128::from(height - 1));
+                    let value = (column * factor + row * other + constant) >> shift;
+                    assert!(
+                        value <= bound,
+                        "{factor} {other} {constant} >> {shift} in {width} {height}: {bound}"
+                    );
+                    if (factor, other, constant) == (1, 0, 0)
+                        || (factor, other) == (4, 0) && shift > 2 && constant == 0
+                    {
+                        assert_eq!(value, bound);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_too_many_parts_is_told() {
+        let part = |shift| Most::thread(0).shifted(shift).unwrap();
+        let four = (1..4).fold(part(0), |sum, shift| sum.plus(part(shift)).unwrap());
+        assert_eq!(four.plus(part(4)), None);
+        assert_eq!(
+            four.plus(part(3)).and_then(|sum| sum.plus(part(3).times(-2))),
+            (1..3).fold(Some(part(0)), |sum, shift| sum?.plus(part(shift)))
+        );
+    }
+}
