@@ -212,6 +212,13 @@ impl Parameters {
         self.u32(value.to_bits())
     }
 
+    /// What the guard appended to an entry's own: nothing of a slice, and these high words.
+    pub(crate) fn guarded(mut self, entry: &EntryInfo, high: [u32; 3]) -> Self {
+        let end = entry.parameters.last().map_or(0, |layout| layout.offset + layout.bytes);
+        self.0.resize(end as usize - 4 * high.len(), 0);
+        high.into_iter().fold(self, Self::u32)
+    }
+
     pub(crate) fn u64(mut self, value: u64) -> Self {
         self.0.resize(self.0.len().next_multiple_of(8), 0);
         self.0.extend(value.to_le_bytes());
