@@ -112,7 +112,7 @@ impl World {
     /// # Errors
     /// Where the software GPU does not start.
     pub fn new(sinks: bool) -> Result<Self, Error> {
-        let options = Options { memory_bytes: GIB, threads: Some(1), lost_after_launches: None };
+        let options = Options { memory_bytes: GIB, threads: Some(1), lost_after_launches: None, ..Options::default() };
         let gpu = SoftGpu::new(options)?;
         let host: Vec<Page> =
             (0..SEEN_BYTES / 4096).map(|_| Page(std::array::from_fn(|_| AtomicU64::new(0)))).collect();

@@ -13,7 +13,7 @@ use bulkhead_gpu::{
     Access, DeviceAddress, EntryId, EntryInfo, Error, FillPattern, Gpu, HostAddress, HostRange, Launch,
     StreamId,
 };
-use bulkhead_softgpu::{Options, SoftGpu};
+use bulkhead_softgpu::{Engine, Options, SoftGpu};
 
 /// Where the tests' memory is mapped.
 pub(crate) const WINDOW: u64 = 0x2000_0000_0000;
@@ -57,6 +57,13 @@ impl Host {
     }
 }
 
+/// The usual options. The tests of `compiled.rs`, which are those of all files, run compiled code only.
+pub(crate) fn options() -> Options {
+    let compiled = module_path!().starts_with("compiled::");
+    let engine = if compiled { Engine::Compiled } else { Engine::Interpreter };
+    Options { engine, ..Options::default() }
+}
+
 pub(crate) struct Machine {
     pub(crate) gpu: Arc<SoftGpu>,
     pub(crate) stream: StreamId,
@@ -67,7 +74,12 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new() -> Self {
-        Self::with(Options { memory_bytes: 1 << 30, threads: Some(3), lost_after_launches: None })
+        Self::with(Options {
+            memory_bytes: 1 << 30,
+            threads: Some(3),
+            lost_after_launches: None,
+            ..options()
+        })
     }
 
     pub(crate) fn with(options: Options) -> Self {
