@@ -26,6 +26,9 @@ pub(crate) struct ExecutorArguments {
     /// How many seconds kernels may run without a gap while somebody waits to load code.
     #[arg(long)]
     loading_seconds: Option<u64>,
+    /// How many blocks of one grid the device is given at once; without, what its kind takes.
+    #[arg(long)]
+    launch_blocks: Option<u64>,
     /// Where machine code is kept; none is without it.
     #[arg(long)]
     cache: Option<std::path::PathBuf>,
@@ -52,6 +55,7 @@ pub(crate) fn executor(arguments: &ExecutorArguments) -> Result<ExitCode, Failur
     let patience = Patience {
         kernel: arguments.kernel_seconds.map(Duration::from_secs).or(usual.kernel),
         loading: arguments.loading_seconds.map_or(usual.loading, Duration::from_secs),
+        blocks: arguments.launch_blocks,
     };
     let bytes_max = arguments.cache_size;
     let cache = arguments.cache.clone().map(|folder| bulkhead_executor::CacheOptions { folder, bytes_max });

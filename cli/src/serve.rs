@@ -74,6 +74,10 @@ pub(crate) struct Arguments {
     /// ended.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     loading_seconds: u64,
+    /// How many blocks of one grid the device is given at once: a larger one is launched in slices. Without, what is gone
+    /// soon after its session was told to end.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    launch_blocks: Option<u64>,
     /// Where machine code is kept, so that the same PTX is not compiled again; only for the CUDA backend. A folder of this
     /// user's: $XDG_CACHE_HOME/bulkhead/images unless told otherwise.
     #[arg(long, value_name = "DIR", conflicts_with = "no_cache")]
@@ -107,10 +111,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let ordinal = arguments.ordinal.to_string();
     let loading = arguments.loading_seconds.to_string();
     let kernel = arguments.kernel_seconds.map(|seconds| seconds.to_string());
+    let blocks = arguments.launch_blocks.map(|blocks| blocks.to_string());
     let mut executor = vec!["executor", "--backend", backend.name(), "--ordinal", &ordinal];
     executor.extend(["--loading-seconds", &loading]);
     if let Some(seconds) = &kernel {
         executor.extend(["--kernel-seconds", seconds]);
+    }
+    if let Some(blocks) = &blocks {
+        executor.extend(["--launch-blocks", blocks]);
     }
     let executor = executor.into_iter().map(OsString::from).chain(cache(arguments, backend));
     let mut environment: Vec<(OsString, OsString)> =

@@ -18,6 +18,9 @@ use crate::{
 /// Hidden parameters at the end of every entry's block: base, load mask, store mask.
 pub(crate) const HIDDEN: usize = 3;
 
+/// Hidden parameters before those, where an entry asks which slice of its grid is launched.
+pub(crate) const SLICE: usize = 6;
+
 /// Handles that one page of the table holds.
 const PAGE_SLOTS: u32 = 64;
 /// Pages of a table: handles are slots of one table for all sessions of the device.
@@ -40,6 +43,10 @@ pub(crate) struct Template {
     pub(crate) dynamic_shared_max: Arc<Mutex<u32>>,
     /// Where the hidden parameters lie in the block.
     pub(crate) hidden: [u32; HIDDEN],
+    /// Whether its grid may be cut into slices; not that of its fast version.
+    pub(crate) sliceable: bool,
+    /// Where the hidden parameters lie that tell of a slice, where it asks for them. They are 0 but in slices.
+    pub(crate) of_slice: Option<[u32; SLICE]>,
     /// The high word of the first address of the slot that it is launched in.
     pub(crate) base: u32,
 }
@@ -56,6 +63,13 @@ impl Template {
     pub(crate) fn hide(&mut self, values: [u32; HIDDEN]) {
         self.base = values[0];
         for (offset, value) in self.hidden.iter().zip(values) {
+            self.block[*offset as usize..][..4].copy_from_slice(&value.to_ne_bytes());
+        }
+    }
+
+    /// Says which slice of a grid is launched next.
+    pub(crate) fn slice(&mut self, values: [u32; SLICE]) {
+        for (offset, value) in self.of_slice.iter().flatten().zip(values) {
             self.block[*offset as usize..][..4].copy_from_slice(&value.to_ne_bytes());
         }
     }

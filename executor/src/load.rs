@@ -17,7 +17,7 @@ use bulkhead_schema::{
 use parking_lot::Mutex;
 
 use crate::{
-    bindings::{Entry, HIDDEN, Template},
+    bindings::{Entry, HIDDEN, SLICE, Template},
     device,
     digest::Digest,
     executor::Executor,
@@ -154,8 +154,8 @@ fn describe(
         let info = info.ok_or_else(|| internal(format!("the device lost the entry {}", entry.name)))?;
         let (visible, hidden) = info
             .parameters
-            .split_at_checked(info.parameters.len().wrapping_sub(HIDDEN))
-            .filter(|(_, hidden)| info.parameters.len() == entry.parameters && hidden.len() == entry.hidden)
+            .split_at_checked(info.parameters.len().wrapping_sub(entry.hidden))
+            .filter(|_| info.parameters.len() == entry.parameters)
             .ok_or_else(|| internal(format!("{} has {} parameters", entry.name, info.parameters.len())))?;
         let end = |layout: Option<&bulkhead_gpu::ParameterLayout>| {
             layout.map_or(0, |layout| layout.offset as usize + layout.bytes as usize)
@@ -164,8 +164,11 @@ fn describe(
         if block_bytes > limits::PARAMETER_BYTES_MAX || hidden.iter().any(|layout| layout.bytes != 4) {
             return Err(Error::new(ErrorCode::LimitReached, format!("{}: too many parameters", info.name)));
         }
-        let mut offsets = [0; HIDDEN];
-        offsets.iter_mut().zip(hidden).for_each(|(offset, layout)| *offset = layout.offset);
+        let offsets: Vec<u32> = hidden.iter().map(|layout| layout.offset).collect();
+        let (of_slice, offsets) = offsets
+            .split_last_chunk::<HIDDEN>()
+            .ok_or_else(|| internal(format!("{} has {} hidden parameters", entry.name, hidden.len())))?;
+        let of_slice: Option<[u32; SLICE]> = of_slice.try_into().ok();
         let fast = match &entry.fast {
             None => None,
             Some(version) => {
@@ -185,7 +188,9 @@ fn describe(
             visible_bytes: end(visible.last()),
             dynamic_shared_min: entry.dynamic_shared_min,
             dynamic_shared_max: Arc::new(Mutex::new(0)),
-            hidden: offsets,
+            hidden: *offsets,
+            sliceable: entry.sliceable,
+            of_slice,
             base: 0,
         });
         let mut known = EntryInfo { parameters: visible.to_vec(), ..info.clone() };

@@ -17,9 +17,12 @@ use crate::{
     records,
     server::lose_device,
     session::{Session, State, Swapped, report},
-    streams::Held,
+    streams::{Held, Streams},
 };
 
+/// A session has no more new launches on the device while those there have as many blocks as so many of the largest: all
+/// that are left when it is told to end still start.
+const LAUNCHES_MAX: u64 = 2;
 /// Records taken before the session's state is let go for a moment.
 const BATCH: u32 = 32;
 /// How long an idle pump spins before it sleeps.
@@ -210,7 +213,7 @@ fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -
     while has_room(state)?
         && let Some(held) = state.streams.release()?
     {
-        records::submit(state, held.position, &held.record, &held.parameters)?;
+        records::submit(state, held.position, &held.record, &held.parameters, held.rest)?;
         worked = true;
     }
     for _ in 0..BATCH {
@@ -238,10 +241,10 @@ fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -
             return Err(End::Order("a stream waits for a record that comes later"));
         }
         if state.streams.is_held(record.stream()) {
-            let held = Held { position, record, parameters: parameters.clone() };
+            let held = Held { position, record, parameters: parameters.clone(), rest: None };
             state.streams.hold(record.stream(), held);
         } else {
-            records::submit(state, position, &record, parameters)?;
+            records::submit(state, position, &record, parameters, None)?;
         }
         worked = true;
     }
@@ -250,11 +253,16 @@ fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -
 
 /// Whether the session may have more in flight; looks at the marks only where it must.
 fn has_room(state: &mut State) -> Result<bool, DeviceError> {
-    if state.streams.in_flight_at_most() < limits::IN_FLIGHT_MAX {
+    let blocks_max = state.blocks_max.saturating_mul(LAUNCHES_MAX);
+    let is_room = |count: u32, streams: &Streams| {
+        count < limits::IN_FLIGHT_MAX && streams.blocks_at_most() < blocks_max
+    };
+    if is_room(state.streams.in_flight_at_most(), &state.streams) {
         return Ok(true);
     }
     state.streams.mark_all()?;
-    Ok(state.streams.in_flight() < limits::IN_FLIGHT_MAX)
+    let count = state.streams.in_flight();
+    Ok(is_room(count, &state.streams))
 }
 
 fn wake_waiters(state: &mut State, (tail, taken): (u64, u64), session: &Session) -> Result<(), DeviceError> {
@@ -299,10 +307,7 @@ mod tests {
     use bulkhead_schema::Handle;
 
     use super::*;
-    use crate::{
-        bindings::{Object, Use},
-        streams::Streams,
-    };
+    use crate::bindings::{Object, Use};
 
     type Answer<T = ()> = Result<T, DeviceError>;
 

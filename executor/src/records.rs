@@ -1,17 +1,16 @@
 //! What each record asks of the device, after every name in it has been looked up.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
-use bulkhead_gpu::{EventId, FillPattern, Gpu, Launch};
-use bulkhead_guard::limits::UNLOOKED_COST_MAX;
-use bulkhead_ring::{Blocks, Pattern, Record};
+use bulkhead_gpu::{EventId, FillPattern, Gpu};
+use bulkhead_ring::{Pattern, Record};
 use bulkhead_schema::{ErrorCode, limits};
 
 use crate::{
     bindings::{Object, Use},
-    device,
-    fast::work_of,
+    device, launches,
     session::State,
+    slices::Rest,
     streams::Held,
 };
 
@@ -31,13 +30,13 @@ impl Events {
 }
 
 /// Why a record was not carried out, though the session goes on.
-struct Refused {
+pub(crate) struct Refused {
     code: ErrorCode,
     device: u32,
 }
 
 /// What a record came to.
-enum Outcome {
+pub(crate) enum Outcome {
     /// The device has work to do.
     Submitted,
     /// It does not.
@@ -54,16 +53,17 @@ impl From<ErrorCode> for Refused {
     }
 }
 
-/// Submits one record. A record that makes no sense is refused in the completion page; only the loss of the
-/// device is an error.
+/// Submits one record, or what is `rest` of a launch. A record that makes no sense is refused in the completion page;
+/// only the loss of the device is an error.
 pub(crate) fn submit(
     state: &mut State,
     position: u64,
     record: &Record,
     parameters: &[u64],
+    rest: Option<Box<Rest>>,
 ) -> Result<(), bulkhead_gpu::Error> {
     let stream = record.stream();
-    match carry_out(state, position, record, parameters) {
+    match carry_out(state, position, record, parameters, rest) {
         Ok(Ok(Outcome::Submitted)) => state.streams.submitted(stream, position),
         Ok(Ok(Outcome::Nothing)) => {
             state.streams.skipped(stream, position);
@@ -92,6 +92,7 @@ fn carry_out(
     position: u64,
     record: &Record,
     parameters: &[u64],
+    rest: Option<Box<Rest>>,
 ) -> Result<Result<Outcome, Refused>, bulkhead_gpu::Error> {
     let gpu = &*state.gpu;
     match *record {
@@ -146,38 +147,10 @@ fn carry_out(
     let bindings = &state.bindings;
     match *record {
         Record::Launch { launch, .. } => {
-            let Some(entry) = state.bindings.entry(launch.entry.slot, launch.entry.generation) else {
-                return Ok(Err(ErrorCode::InvalidHandle.into()));
+            return match rest {
+                Some(rest) => launches::go_on(state, position, (record, &launch), rest),
+                None => launches::launch(state, position, (record, &launch), parameters),
             };
-            let entry = &mut entry.template;
-            if launch.parameter_bytes as usize != entry.visible_bytes {
-                return Ok(Err(ErrorCode::InvalidArgument.into()));
-            }
-            let blocks =
-                launch.shape.grid.iter().try_fold(1, |blocks: u64, side| blocks.checked_mul((*side).into()));
-            let Some(blocks) = blocks.filter(|blocks| *blocks <= limits::GRID_BLOCKS_MAX) else {
-                return Ok(Err(ErrorCode::LaunchResources.into()));
-            };
-            for (to, word) in entry.block[..entry.visible_bytes].chunks_mut(8).zip(parameters) {
-                to.copy_from_slice(&word.to_ne_bytes()[..to.len()]);
-            }
-            let (shape, together) = (launch.shape, launch.blocks);
-            let launch = Launch {
-                grid: shape.grid,
-                block: shape.block,
-                shared_bytes: shape.shared_bytes.max(entry.dynamic_shared_min),
-                parameters: &entry.block,
-            };
-            let streams = &mut state.streams;
-            let (version, unlooked) =
-                entry.version(blocks, launch.block, launch.shared_bytes, |work| streams.have_room(work));
-            match together {
-                Blocks::Apart => gpu.launch(stream, version, &launch)?,
-                Blocks::Together => gpu.launch_together(stream, version, &launch)?,
-            }
-            streams.works(record.stream(), unlooked);
-            let name = Arc::clone(&entry.name);
-            state.busy.launches(name, blocks, unlooked.max(work_of(UNLOOKED_COST_MAX, blocks, shape.block)));
         }
         Record::CopyToDevice { copy, .. } => {
             let to = bindings.device(copy.to, copy.to_offset, copy.bytes, Use::ReadWrite);
@@ -224,7 +197,7 @@ fn carry_out(
             gpu.fill(stream, to, pattern, count)?;
         }
         Record::WaitOn { stream, on, position: until } => {
-            let wait = Held { position, record: *record, parameters: Vec::new() };
+            let wait = Held { position, record: *record, parameters: Vec::new(), rest: None };
             let held = state.streams.wait_on(stream, on, until, wait)?;
             return Ok(Ok(if held { Outcome::Held } else { Outcome::Nothing }));
         }

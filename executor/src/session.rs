@@ -28,7 +28,8 @@ use crate::{
     pump::Waiter,
     reaper::Page,
     records::Events,
-    streams::Streams,
+    slices,
+    streams::{Load, Streams},
     warden::Busy,
 };
 
@@ -60,7 +61,16 @@ pub(crate) struct State {
     /// Since when its work runs.
     pub(crate) busy: Busy,
     /// When its kernels were told to end.
-    pub(crate) stopped: Option<Instant>,
+    pub(crate) stopped: Option<Stopped>,
+    /// How many blocks one launch may have.
+    pub(crate) blocks_max: u64,
+}
+
+/// When a session's kernels were told to end, and what was there to end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stopped {
+    pub(crate) since: Instant,
+    pub(crate) load: Load,
 }
 
 /// A session whose memory is in host memory.
@@ -74,6 +84,7 @@ pub(crate) enum Swapped {
 
 impl State {
     pub(crate) fn new(gpu: Arc<dyn Gpu>, streams: Streams, gate: Arc<AtomicBool>) -> Self {
+        let blocks_max = slices::blocks_max(gpu.info());
         Self {
             gpu,
             bindings: Bindings::default(),
@@ -88,6 +99,7 @@ impl State {
             gate,
             busy: Busy::default(),
             stopped: None,
+            blocks_max,
         }
     }
 }
@@ -121,7 +133,7 @@ impl Session {
     pub(crate) fn stop_kernels(&self, state: &mut State) -> Result<(), bulkhead_gpu::Error> {
         if state.stopped.is_none() {
             self.flag.set(Says::Stop)?;
-            state.stopped = Some(Instant::now());
+            state.stopped = Some(Stopped { since: Instant::now(), load: state.streams.load() });
         }
         Ok(())
     }
@@ -205,6 +217,7 @@ fn start(
     streams.create(0, 0, gpu.info()).map_err(device)?;
     let mut state = State::new(Arc::clone(gpu), streams, Arc::clone(&executor.gate));
     state.reserved = reserved;
+    state.blocks_max = executor.patience.blocks.unwrap_or(state.blocks_max);
     let session = Arc::new(Session {
         id,
         slot,

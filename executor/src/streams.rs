@@ -9,17 +9,54 @@ use bulkhead_gpu::{DeviceInfo, Error, Gpu, HostAddress, StreamId};
 use bulkhead_ring::{CompletionWriter, Record, layout::STREAMS};
 use bulkhead_schema::limits::STREAMS_MAX;
 
+use crate::slices::{self, Rest};
+
 /// What work in flight may do without a look at the session's flag, all launches together, in units of the guard's opcode
 /// table for each warp: a tenth of a second of a device's time, at worst.
 const UNLOOKED_MAX: u64 = 1 << 32;
 /// A stream gets a mark at least once in this many records.
 const RECORDS_PER_MARK: u32 = 128;
 
-/// A record held back until another stream has passed a position.
+/// A record held back until another stream has passed a position, or until there is room for more of it.
 pub(crate) struct Held {
     pub(crate) position: u64,
     pub(crate) record: Record,
     pub(crate) parameters: Vec<u64>,
+    /// What is left of a launch.
+    pub(crate) rest: Option<Box<Rest>>,
+}
+
+/// What a held stream waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    /// A stream and a position of it.
+    For(u32, u64),
+    /// One of its own slices.
+    Room,
+}
+
+/// What launches have the device do before their threads look at the session's flag.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// What those do that never look, in units of the guard's opcode table for each warp.
+    pub(crate) unlooked: u64,
+    pub(crate) blocks: u64,
+    /// What all of them do until they look, in the same units.
+    pub(crate) work: u64,
+}
+
+impl Load {
+    fn add(&mut self, other: Self) {
+        self.unlooked = self.unlooked.saturating_add(other.unlooked);
+        self.blocks = self.blocks.saturating_add(other.blocks);
+        self.work = self.work.saturating_add(other.work);
+    }
+
+    fn take(&mut self, other: Self) {
+        self.unlooked = self.unlooked.saturating_sub(other.unlooked);
+        self.blocks = self.blocks.saturating_sub(other.blocks);
+        self.work = self.work.saturating_sub(other.work);
+    }
 }
 
 /// One stream.
@@ -29,21 +66,26 @@ pub(crate) struct Stream {
     submitted: u64,
     /// Position of the mark asked for last.
     marked: u64,
-    /// Records submitted since then, and what they do without a look at the session's flag.
+    /// Records submitted since then, and their load.
     unmarked: u32,
-    unmarked_work: u64,
+    unmarked_load: Load,
     /// Marks asked for and not seen.
     marks: VecDeque<Mark>,
-    /// What the stream waits for: a stream and a position of it.
-    waits_for: Option<(u32, u64)>,
+    /// How many slices were ever submitted to it, but for the last of each grid, which has a mark; and the load of those
+    /// that are not known to have passed.
+    slices: u64,
+    sliced: VecDeque<Load>,
+    /// The position of the latest of which there were any.
+    slicing: u64,
+    waits_for: Option<Wait>,
     pub(crate) held: VecDeque<Held>,
 }
 
-/// A mark that was asked for: its position, how many records it covers, and what they do without a look at the flag.
+/// A mark that was asked for: its position, how many records it covers, and their load.
 struct Mark {
     position: u64,
     count: u32,
-    work: u64,
+    load: Load,
 }
 
 /// All streams of a session.
@@ -54,9 +96,14 @@ pub(crate) struct Streams {
     streams: Vec<Option<Stream>>,
     /// Work submitted to the device and not known to have passed.
     in_flight: u32,
-    /// What of it is done without a look at the session's flag.
-    unlooked: u64,
+    /// The load of it, but for slices; and of those.
+    load: Load,
+    sliced: Load,
+    /// How many slices there are of it.
+    slices: usize,
     held: usize,
+    /// Which stream is looked at first when held records may go.
+    turn: u32,
     /// How many marks have passed.
     passed: u64,
     /// Bit per stream: it has work without a mark.
@@ -77,8 +124,11 @@ impl Streams {
             page_at,
             streams,
             in_flight: 0,
-            unlooked: 0,
+            load: Load::default(),
+            sliced: Load::default(),
+            slices: 0,
             held: 0,
+            turn: 0,
             passed: 0,
             unmarked: 0,
             lost: 0,
@@ -134,8 +184,12 @@ impl Streams {
             submitted: 0,
             marked: 0,
             unmarked: 0,
-            unmarked_work: 0,
+            unmarked_load: Load::default(),
             marks: VecDeque::new(),
+            // A stream of this number may have been there before.
+            slices: self.page.slices(index),
+            sliced: VecDeque::new(),
+            slicing: 0,
             waits_for: None,
             held: VecDeque::new(),
         });
@@ -150,7 +204,11 @@ impl Streams {
         if let Some(stream) = self.streams.get_mut(index as usize).and_then(Option::take) {
             // All of it has passed, seen or not.
             self.in_flight -= stream.marks.iter().map(|mark| mark.count).sum::<u32>();
-            self.unlooked -= stream.marks.iter().map(|mark| mark.work).sum::<u64>() + stream.unmarked_work;
+            let marked = stream.marks.iter().map(|mark| mark.load);
+            marked.chain([stream.unmarked_load]).for_each(|load| self.load.take(load));
+            self.in_flight -= u32::try_from(stream.sliced.len()).unwrap_or(u32::MAX);
+            self.slices -= stream.sliced.len();
+            stream.sliced.iter().for_each(|load| self.sliced.take(*load));
             self.unmarked &= !(1 << index);
             self.gpu.destroy_stream(stream.id)?;
         }
@@ -201,7 +259,7 @@ impl Streams {
             stream.marks.push_back(Mark {
                 position: stream.submitted,
                 count: std::mem::take(&mut stream.unmarked),
-                work: std::mem::take(&mut stream.unmarked_work),
+                load: std::mem::take(&mut stream.unmarked_load),
             });
         }
         self.unmarked &= !(1 << index);
@@ -223,28 +281,83 @@ impl Streams {
             let mark = self.page.mark(index);
             while let Some(passed) = stream.marks.front().filter(|asked| asked.position <= mark) {
                 self.in_flight -= passed.count;
-                self.unlooked -= passed.work;
+                self.load.take(passed.load);
                 self.passed += 1;
                 stream.marks.pop_front();
+            }
+            let left = stream.slices.saturating_sub(self.page.slices(index));
+            while stream.sliced.len() as u64 > left
+                && let Some(load) = stream.sliced.pop_front()
+            {
+                self.in_flight -= 1;
+                self.slices -= 1;
+                self.sliced.take(load);
             }
         }
         self.in_flight
     }
 
+    /// Notes that a slice was submitted, not the last of its grid: nothing that a client knows has passed with it.
+    pub(crate) fn sliced(&mut self, index: u32, position: u64, load: Load) -> Result<(), Error> {
+        let at = HostAddress(self.page_at + CompletionWriter::slices_offset(index));
+        let Some(stream) = self.streams.get_mut(index as usize).and_then(Option::as_mut) else {
+            return Ok(());
+        };
+        stream.slices += 1;
+        stream.slicing = position;
+        stream.sliced.push_back(load);
+        self.in_flight += 1;
+        self.slices += 1;
+        self.sliced.add(load);
+        self.gpu.write_value(stream.id, at, stream.slices)
+    }
+
+    /// Whether the stream may have another slice.
+    pub(crate) fn may_slice(&mut self, index: u32) -> bool {
+        self.in_flight();
+        self.get(index).is_some_and(|stream| slices::may_submit(stream.sliced.len(), self.slices))
+    }
+
+    /// Holds the stream back, with what is left of a launch, until there is room for more of it.
+    pub(crate) fn hold_rest(&mut self, index: u32, rest: Held) {
+        if let Some(stream) = self.get_mut(index) {
+            stream.waits_for = Some(Wait::Room);
+            stream.held.push_front(rest);
+            self.held += 1;
+        }
+    }
+
+    /// Whether there is something left of a launch.
+    pub(crate) fn are_slicing(&self) -> bool {
+        self.streams.iter().flatten().any(|stream| stream.waits_for == Some(Wait::Room))
+    }
+
     /// Whether so much more may be done without a look at the session's flag.
     pub(crate) fn have_room(&mut self, work: u64) -> bool {
-        let is_room = |streams: &Self| streams.unlooked.saturating_add(work) <= UNLOOKED_MAX;
+        let is_room = |streams: &Self| streams.load.unlooked.saturating_add(work) <= UNLOOKED_MAX;
         is_room(self) || {
             self.in_flight();
             is_room(self)
         }
     }
 
-    /// Notes what a record does without a look at the session's flag, before the record is submitted.
-    pub(crate) fn works(&mut self, index: u32, work: u64) {
+    /// Notes the load of a record that is about to be noted as submitted.
+    pub(crate) fn loads(&mut self, index: u32, load: Load) {
         let Some(stream) = self.streams.get_mut(index as usize).and_then(Option::as_mut) else { return };
-        stream.unmarked_work += work;
-        self.unlooked += work;
+        stream.unmarked_load.add(load);
+        self.load.add(load);
+    }
+
+    /// All that is in flight.
+    pub(crate) fn load(&self) -> Load {
+        let mut load = self.load;
+        load.add(self.sliced);
+        load
+    }
+
+    /// Blocks in flight at the last look and submitted since, those of slices left out.
+    pub(crate) fn blocks_at_most(&self) -> u64 {
+        self.load.blocks
     }
 
     /// How many marks were seen to have passed.
@@ -262,7 +375,9 @@ impl Streams {
     pub(crate) fn passed(&self, index: u32, position: u64) -> bool {
         let Some(stream) = self.get(index) else { return true };
         let held = stream.held.front().is_some_and(|held| held.position <= position);
-        !held && self.page.mark(index) >= stream.submitted.min(position)
+        // What was held of a launch may have been forgotten since.
+        let slices = stream.slicing <= position && self.page.slices(index) < stream.slices;
+        !held && !slices && self.page.mark(index) >= stream.submitted.min(position)
     }
 
     /// The same for all streams.
@@ -277,7 +392,7 @@ impl Streams {
         }
         self.mark(on)?;
         if let Some(stream) = self.get_mut(index) {
-            stream.waits_for = Some((on, position));
+            stream.waits_for = Some(Wait::For(on, position));
             stream.held.push_front(wait);
             self.held += 1;
         }
@@ -306,16 +421,20 @@ impl Streams {
         if self.held == 0 {
             return Ok(None);
         }
-        for index in 0..STREAMS_MAX {
+        for turn in 0..STREAMS_MAX {
+            let index = (self.turn + turn) % STREAMS_MAX;
             let Some(waits_for) = self.get(index).filter(|s| !s.held.is_empty()).map(|s| s.waits_for) else {
                 continue;
             };
-            if let Some((on, position)) = waits_for
-                && !self.passed(on, position)
-            {
-                self.mark(on)?;
-                continue;
+            match waits_for {
+                Some(Wait::For(on, position)) if !self.passed(on, position) => {
+                    self.mark(on)?;
+                    continue;
+                }
+                Some(Wait::Room) if !self.may_slice(index) => continue,
+                Some(Wait::For(..) | Wait::Room) | None => {}
             }
+            self.turn = index + 1;
             let Some(stream) = self.get_mut(index) else { continue };
             stream.waits_for = None;
             let held = stream.held.pop_front();

@@ -16,7 +16,7 @@ use bulkhead_schema::{Error, ErrorCode};
 use crate::{
     executor::Executor,
     server::lose_device,
-    session::{Session, State},
+    session::{Session, State, Stopped},
 };
 
 /// How often sessions are looked at.
@@ -46,11 +46,13 @@ pub struct Patience {
     pub kernel: Option<Duration>,
     /// Kernels without a gap, while somebody waits to load code.
     pub loading: Duration,
+    /// How many blocks of one grid the device is given at once; none for what its kind takes.
+    pub blocks: Option<u64>,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { kernel: None, loading: Duration::from_secs(30) }
+        Self { kernel: None, loading: Duration::from_secs(30), blocks: None }
     }
 }
 
@@ -64,9 +66,6 @@ pub(crate) struct Busy {
     passed: u64,
     /// What was to be copied since.
     copied_bytes: u64,
-    /// How many blocks were launched since, and what they do without a look at the flag.
-    blocks: u64,
-    work: u64,
     /// What was launched last.
     entry: Option<Arc<str>>,
 }
@@ -78,17 +77,17 @@ impl Busy {
     }
 
     /// Notes that an entry was launched.
-    pub(crate) fn launches(&mut self, entry: Arc<str>, blocks: u64, work: u64) {
+    pub(crate) fn launches(&mut self, entry: Arc<str>) {
         self.entry = Some(entry);
-        self.blocks = self.blocks.saturating_add(blocks);
-        self.work = self.work.saturating_add(work);
     }
 }
 
 impl State {
     /// Notes how the session's work goes on.
     fn look(&mut self, now: Instant) {
-        let idle = self.streams.in_flight() == 0;
+        let nothing = self.streams.in_flight() == 0;
+        // Between two slices of one grid.
+        let idle = nothing && (!self.streams.are_slicing() || self.pause.holds());
         let passed = self.streams.passed_count();
         let busy = &mut self.busy;
         if idle {
@@ -152,13 +151,14 @@ pub(crate) fn end_longest(executor: &Executor, waiting: u32) {
 
 /// Ends the executor where kernels that were told to end run on.
 pub(crate) fn check_stopped(session: &Session, state: &State) {
+    let Some(Stopped { since, load }) = state.stopped else { return };
     let (grace, starting) = match state.gpu.info().backend {
-        "software" => (SOFTWARE_GRACE, state.busy.blocks / SOFTWARE_BLOCKS_PER_SECOND),
-        _ => (GRACE, state.busy.work / WORK_PER_SECOND),
+        "software" => (SOFTWARE_GRACE, load.blocks / SOFTWARE_BLOCKS_PER_SECOND),
+        _ => (GRACE, load.work / WORK_PER_SECOND),
     };
     let copying = Duration::from_secs(state.busy.copied_bytes / COPIED_BYTES_PER_SECOND);
     let grace = (grace + copying + Duration::from_secs(starting)).min(GRACE_MAX);
-    if state.stopped.is_none_or(|since| since.elapsed() < grace) {
+    if since.elapsed() < grace {
         return;
     }
     let name = state.named();

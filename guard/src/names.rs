@@ -15,6 +15,41 @@ pub const HIDDEN_PARAMETERS: [&str; 3] = ["__bh_base", "__bh_load", "__bh_store"
 pub(crate) const GATE_PARAMETER: &str = "__bh_gate";
 /// The registers that the hidden parameters are loaded into, in the same order.
 pub(crate) const HIDDEN_REGISTERS: [&str; 3] = ["%bh_base", "%bh_loadmask", "%bh_storemask"];
+/// Further hidden parameters of entries that read where in its grid a block is, each a `.u32`; they come before the others.
+/// A launch that is a slice of a larger grid gives its first block, and how much more the grid is than the slice, along
+/// x, y and z; all of them are 0 in any other launch.
+pub const SLICE_PARAMETERS: [&str; 6] =
+    ["__bh_first_x", "__bh_first_y", "__bh_first_z", "__bh_more_x", "__bh_more_y", "__bh_more_z"];
+/// What is the sum of such a parameter and a special register, and read in its place, in the same order.
+pub(crate) const SLICE_REGISTERS: [(&str, &str); 6] = [
+    ("%bh_bx", "%ctaid.x"),
+    ("%bh_by", "%ctaid.y"),
+    ("%bh_bz", "%ctaid.z"),
+    ("%bh_gx", "%nctaid.x"),
+    ("%bh_gy", "%nctaid.y"),
+    ("%bh_gz", "%nctaid.z"),
+];
+
+/// Whether a register is one of them.
+pub(crate) fn is_of_slice(name: &str) -> bool {
+    SLICE_REGISTERS.iter().any(|(register, _)| *register == name)
+}
+
+/// Whether a special register tells of the grid that the device was given, which may be a slice.
+pub(crate) fn is_of_grid(name: &str) -> bool {
+    name == "%gridid" || SLICE_REGISTERS.iter().any(|(_, special)| *special == name)
+}
+
+/// The lines that compute one of [`SLICE_REGISTERS`].
+pub(crate) fn slice_lines(index: usize) -> [String; 3] {
+    let ((register, special), parameter) = (SLICE_REGISTERS[index], SLICE_PARAMETERS[index]);
+    [
+        format!("ld.param.u32 %bh_lo, [{parameter}]"),
+        format!("mov.u32 {register}, {special}"),
+        format!("add.s32 {register}, {register}, %bh_lo"),
+    ]
+}
+
 /// The guard's further 32-bit registers.
 pub(crate) const SCRATCH_32: [&str; 7] =
     ["%bh_lo", "%bh_hi", "%bh_s", "%bh_low", "%bh_top", "%bh_zero", "%bh_n"];
@@ -182,18 +217,19 @@ pub(crate) fn is_special(name: &str) -> bool {
     )
 }
 
-/// The most that a special register holds, where that is less than its type says. From the limits on grids and blocks,
-/// which the driver checks at every launch (CUDA C++ Programming Guide, "Compute Capabilities").
+/// The most that a special register holds, where that is less than its type says, or what is read in its place. From the
+/// limits on grids and blocks (CUDA C++ Programming Guide, "Compute Capabilities"), which the driver checks at every launch, and
+/// whoever cuts a grid into slices for all of it.
 pub(crate) fn most(name: &str) -> Option<u32> {
     Some(match name {
         "%tid.x" | "%tid.y" => 1023,
         "%tid.z" => 63,
         "%ntid.x" | "%ntid.y" => 1024,
         "%ntid.z" => 64,
-        "%ctaid.x" => 0x7FFF_FFFE,
-        "%nctaid.x" => 0x7FFF_FFFF,
-        "%ctaid.y" | "%ctaid.z" => 65_534,
-        "%nctaid.y" | "%nctaid.z" => 65_535,
+        "%ctaid.x" | "%bh_bx" => 0x7FFF_FFFE,
+        "%nctaid.x" | "%bh_gx" => 0x7FFF_FFFF,
+        "%ctaid.y" | "%ctaid.z" | "%bh_by" | "%bh_bz" => 65_534,
+        "%nctaid.y" | "%nctaid.z" | "%bh_gy" | "%bh_gz" => 65_535,
         "%laneid" => 31,
         _ => return None,
     })

@@ -1,7 +1,7 @@
 //! A window that a person names, for looking at confined code outside of a session.
 
-use crate::ast::{Item, Module, Operand, Statement};
-use crate::names::{HIDDEN_PARAMETERS, HIDDEN_REGISTERS, is_fast_version};
+use crate::ast::{AddressBase, Item, Module, Operand, Statement};
+use crate::names::{HIDDEN_PARAMETERS, HIDDEN_REGISTERS, SLICE_PARAMETERS, is_fast_version};
 
 /// The least window: masks and base are high words.
 const BYTES_MIN: u64 = 1 << 32;
@@ -48,7 +48,9 @@ impl Window {
             .retain(|item| !matches!(item, Item::Function(function) if is_fast_version(&function.name)));
         for item in &mut module.items {
             let Item::Function(function) = item else { continue };
-            function.parameters.retain(|parameter| !HIDDEN_PARAMETERS.contains(&parameter.name.as_str()));
+            let is_hidden =
+                |name: &str| HIDDEN_PARAMETERS.contains(&name) || SLICE_PARAMETERS.contains(&name);
+            function.parameters.retain(|parameter| !is_hidden(&parameter.name));
             for statement in function.body.iter_mut().flatten() {
                 let Statement::Instruction(instruction) = statement else { continue };
                 let Some(Operand::Register(name)) = instruction.operands.first() else { continue };
@@ -57,6 +59,15 @@ impl Window {
                     instruction.opcode = "mov".to_owned();
                     instruction.modifiers = vec!["b32".to_owned()];
                     instruction.operands = vec![Operand::Register(name.clone()), Operand::Integer(GO)];
+                    continue;
+                }
+                // Nor is it launched in slices.
+                let of_slice = matches!(instruction.operands.get(1), Some(Operand::Address(address))
+                    if matches!(&address.base, AddressBase::Symbol(name) if SLICE_PARAMETERS.contains(&name.as_str())));
+                if of_slice {
+                    instruction.opcode = "mov".to_owned();
+                    instruction.modifiers = vec!["u32".to_owned()];
+                    instruction.operands = vec![Operand::Register(name.clone()), Operand::Integer(0)];
                     continue;
                 }
                 let hidden =

@@ -92,6 +92,28 @@ fn an_entry_says_whose_gates_it_calls_and_only_then_has_parameters_for_them() {
 }
 
 #[test]
+fn the_grid_of_an_entry_is_not_cut_where_a_gate_asks_for_it() {
+    for (asks, sliceable) in [("%ctaid.x", false), ("%nctaid.y", false), ("%gridid", false), ("%tid.x", true)]
+    {
+        let text = format!(
+            ".version 8.0\n.target sm_90\n.address_size 64\n\
+             .visible .func (.param .b32 r) asks()\n{{\n.reg .b32 %r1;\nmov.u32 %r1, {asks};\n\
+             st.param.b32 [r], %r1;\nret;\n}}\n"
+        );
+        let mut gates = Gates::default();
+        gates.add("m", &text).unwrap();
+        let entry = ".version 8.0\n.target sm_90\n.address_size 64\n\
+            .extern .func (.param .b32 r) asks();\n.visible .entry k(.param .u64 p)\n{\n\
+            .reg .b32 %r<3>;\n.reg .b64 %rd1;\nld.param.u64 %rd1, [p];\nmov.u32 %r2, %ctaid.x;\n\
+            {\n.param .b32 back;\ncall (back), asks;\nld.param.b32 %r1, [back];\n}\n\
+            add.u32 %r1, %r1, %r2;\nst.global.u32 [%rd1], %r1;\nret;\n}\n";
+        let verified = verify_with(&confined(entry, &gates), &gates).unwrap();
+        let [entry] = verified.entries() else { panic!("{:?}", verified.entries()) };
+        assert_eq!((entry.sliceable, entry.hidden), (sliceable, 12), "{asks}");
+    }
+}
+
+#[test]
 fn gates_of_two_modules_keep_their_windows_apart() {
     let mut gates = log();
     let other = LOG.replace("log_append", "aside").replace("sum_of_four", "sum_aside");

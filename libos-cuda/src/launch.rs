@@ -57,9 +57,7 @@ fn check(function: &Function, limits: &Limits, launch: &Launch) -> Answer {
         sizes.iter().zip(most).all(|(size, most)| (1..=*most).contains(size))
     };
     let threads = launch.block.iter().fold(1u64, |product, size| product.saturating_mul((*size).into()));
-    let blocks = launch.grid.iter().fold(1u64, |product, size| product.saturating_mul((*size).into()));
     if !within(&launch.grid, &limits.grid)
-        || blocks > bulkhead_schema::limits::GRID_BLOCKS_MAX
         || !within(&launch.block, &limits.block)
         || threads > u64::from(limits.block_threads)
     {

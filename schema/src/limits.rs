@@ -87,8 +87,6 @@ pub const DESCRIPTOR_SECONDS: u64 = 5;
 pub const DESCRIPTORS_PER_PACKET_MAX: usize = 4;
 /// Images that wait for a compile process.
 pub const COMPILES_QUEUED_MAX: usize = 64;
-/// Blocks of one launch: so many are gone soon after their kernel was told to end, though each still starts.
-pub const GRID_BLOCKS_MAX: u64 = 1 << 25;
 /// Requests to an executor that it has not answered.
 pub const EXECUTOR_REQUESTS_MAX: usize = 65_536;
 /// Executors that end soon after their start, in a row, before nobody waits for the next one.

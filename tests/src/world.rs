@@ -10,7 +10,7 @@ use std::sync::{
 use bulkhead_gpu::{
     Access, DeviceAddress, EntryInfo, Error, FillPattern, Gpu, HostAddress, HostRange, Launch, StreamId,
 };
-use bulkhead_guard::{FastVersion, HIDDEN_PARAMETERS, PointerTerm, SharedTerm, Verified};
+use bulkhead_guard::{FastVersion, HIDDEN_PARAMETERS, PointerTerm, SLICE_PARAMETERS, SharedTerm, Verified};
 use bulkhead_softgpu::{Options, SoftGpu};
 
 use crate::attacks::Attack;
@@ -110,7 +110,8 @@ impl World {
     /// # Errors
     /// Where the software GPU does not start.
     pub fn new(sinks: bool) -> Result<Self, Error> {
-        let options = Options { memory_bytes: GIB, threads: Some(1), lost_after_launches: None };
+        let options =
+            Options { memory_bytes: GIB, threads: Some(1), lost_after_launches: None, ..Options::default() };
         let gpu = SoftGpu::new(options)?;
         let host: Vec<Page> =
             (0..SEEN_BYTES / 4096).map(|_| Page(std::array::from_fn(|_| AtomicU64::new(0)))).collect();
@@ -245,7 +246,10 @@ fn take(entries: &mut Vec<EntryInfo>, name: &str) -> Result<EntryInfo, Error> {
 /// The parameters, the addresses of module-scope variables and of where a grid waits where there are any, and behind them
 /// what the guard has appended.
 fn block(entry: &EntryInfo, values: [u64; 5]) -> Vec<u8> {
-    let given = entry.parameters.len().saturating_sub(HIDDEN_PARAMETERS.len()).clamp(3, values.len());
+    let hidden = HIDDEN_PARAMETERS.len();
+    // What tells of a slice is 0.
+    let of_slice = if entry.parameters.len() > values.len() + hidden { SLICE_PARAMETERS.len() } else { 0 };
+    let given = entry.parameters.len().saturating_sub(hidden + of_slice).clamp(3, values.len());
     let high = |address: u64| address >> 32;
     let hidden = HIDDEN_PARAMETERS.iter().map(|name| match *name {
         "__bh_base" => high(BASE),
@@ -254,7 +258,8 @@ fn block(entry: &EntryInfo, values: [u64; 5]) -> Vec<u8> {
         _ => 0,
     });
     let mut bytes = Vec::new();
-    for (layout, value) in entry.parameters.iter().zip(values.into_iter().take(given).chain(hidden)) {
+    let values = values.into_iter().take(given).chain(std::iter::repeat_n(0, of_slice)).chain(hidden);
+    for (layout, value) in entry.parameters.iter().zip(values) {
         bytes.resize(layout.offset as usize, 0);
         bytes.extend_from_slice(&value.to_le_bytes()[..layout.bytes as usize]);
     }

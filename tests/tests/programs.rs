@@ -4,7 +4,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
-use std::{collections::BTreeSet, path::Path, process::Command, thread, time::Duration};
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
 
 use bulkhead_tests::{
     kernel::Kernel,
@@ -122,6 +128,24 @@ fn attack(kernel: &Kernel, hostile: &mut Command, honest: &str) -> Done {
         }
         attack.join().unwrap()
     })
+}
+
+#[test]
+fn the_largest_grids_that_a_program_leaves_behind_disturb_nobody() {
+    let kernel = Kernel::start();
+    passed("vecadd", &run(&mut on(&kernel, "vecadd"), PATIENCE));
+    let before = kernel.status();
+    for kind in ["empty", "store", "endless"] {
+        let mut hostile = on(&kernel, "attack_grid");
+        hostile.arg(kind);
+        passed("attack_grid", &attack(&kernel, &mut hostile, "vecadd"));
+        let start = Instant::now();
+        passed("vecadd", &run(&mut on(&kernel, "vecadd"), PATIENCE));
+        println!("{kind}: an honest program is done {:?} later", start.elapsed());
+    }
+    until("their sessions are gone", || kernel.status().sessions.is_empty());
+    let after = kernel.status();
+    assert_eq!((after.executor_pid, after.executor_starts), (before.executor_pid, before.executor_starts));
 }
 
 #[test]

@@ -64,6 +64,7 @@ const DOORS: &[(&str, &str)] = &[
     ("executor/cuda/src/lib.rs", "the driver's calls"),
     ("executor/cuda/examples/probe/main.rs", "the driver's calls, as a native program makes them"),
     ("executor/softgpu/src/memory/mod.rs", "the software GPU's address space"),
+    ("executor/softgpu/src/compiled/mod.rs", "code that the software GPU compiled"),
     ("executor/softgpu/src/alu/mod.rs", "instructions that not every processor has"),
     ("libos-cuda/src/lib.rs", "C symbols"),
     ("kernel/tests/kernel/loss.rs", "a descriptor number from /proc"),

@@ -9,6 +9,7 @@ use crate::alu::carry::Kind as CarryKind;
 use crate::alu::convert::Conversion;
 use crate::alu::update::Update;
 use crate::alu::{Binary, LANES, Lanes, Property, Ternary, Test, Unary};
+use crate::compiled::Compiled;
 use crate::matrix::Matrix;
 
 /// Where shared memory starts for a block: the first KiB belongs to the system, as on sm_90.
@@ -39,6 +40,16 @@ impl Src {
     /// The register with this number.
     pub(crate) fn register(index: u32) -> Self {
         Self(index & !CONSTANT_BIT)
+    }
+
+    /// The number of the register, unless it is a constant.
+    pub(crate) fn register_number(self) -> Option<u32> {
+        (!self.is_constant()).then_some(self.0)
+    }
+
+    /// The number of the constant, unless it is a register.
+    pub(crate) fn constant_number(self) -> Option<u32> {
+        self.is_constant().then_some(self.0 & !CONSTANT_BIT)
     }
 
     /// Whether all lanes see one value.
@@ -208,6 +219,8 @@ pub(crate) struct Shape {
     pub(crate) count: u8,
     /// A loaded element is sign-extended to so many bits (0: zero-extended).
     pub(crate) extend: u8,
+    /// Whether others may see it, or make what it sees: `.volatile`, `.relaxed` and their like.
+    pub(crate) strong: bool,
 }
 
 /// How `shfl` finds the lane it reads from.
@@ -486,6 +499,8 @@ pub(crate) struct Program {
     pub(crate) tables: Vec<Vec<u32>>,
     /// Registers per thread, as the interpreter needs them.
     pub(crate) registers: u32,
+    /// Width of each register in bits.
+    pub(crate) widths: Vec<u8>,
     /// Predicate registers.
     pub(crate) predicates: u32,
     /// Parameters.
@@ -500,6 +515,8 @@ pub(crate) struct Program {
     pub(crate) threads_max: u32,
     /// `.reqntid`.
     pub(crate) threads_required: Option<[u32; 3]>,
+    /// Its compiled form, once somebody needed it.
+    pub(crate) compiled: Compiled,
 }
 
 /// Constant memory of an image.

@@ -14,6 +14,7 @@ use bulkhead_gpu::{
 use parking_lot::{Mutex, RwLock};
 
 use crate::code::{ConstantBank, Program};
+use crate::compiled::Engine;
 use crate::decode;
 use crate::device::{self, SHARED_BYTES_DEFAULT, SHARED_BYTES_MAX};
 use crate::exec::Grid;
@@ -21,7 +22,7 @@ use crate::health::Health;
 use crate::memory::host::{HostMemory, HostUse};
 use crate::memory::space::AddressSpace;
 use crate::pool::Pool;
-use crate::stream::{Engine, Event, Stream, Work};
+use crate::stream::{Event, Stream, Work, Worker};
 
 /// Streams at once.
 const STREAMS_MAX: usize = 1024;
@@ -40,11 +41,13 @@ pub struct Options {
     pub threads: Option<usize>,
     /// The context is lost at the launch after so many: for tests of what happens then.
     pub lost_after_launches: Option<u64>,
+    /// What runs kernels.
+    pub engine: Engine,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { memory_bytes: 8 << 30, threads: None, lost_after_launches: None }
+        Self { memory_bytes: 8 << 30, threads: None, lost_after_launches: None, engine: Engine::default() }
     }
 }
 
@@ -106,6 +109,11 @@ impl SoftGpu {
             launches: AtomicU64::new(0),
             epoch: Instant::now(),
         }))
+    }
+
+    /// Whether an entry runs as compiled code by now.
+    pub fn is_compiled(&self, entry: EntryId) -> Result<bool, Error> {
+        Ok(self.entry(entry)?.program.compiled.code().is_some())
     }
 
     fn name(&self) -> u64 {
@@ -234,6 +242,7 @@ impl SoftGpu {
             dynamic_shared: launch.shared_bytes,
             parameters: launch.parameters.to_vec(),
             together,
+            engine: self.options.engine,
             number,
             multiprocessors: self.multiprocessors(),
             epoch: self.epoch,
@@ -359,7 +368,7 @@ impl Gpu for SoftGpu {
         let id = StreamId(self.name());
         let stream = Arc::new(Stream::default());
         let number = u32::try_from(id.0 % u64::from(self.multiprocessors())).unwrap_or(0);
-        let engine = Engine {
+        let engine = Worker {
             stream: Arc::clone(&stream),
             space: Arc::clone(&self.space),
             pool: Arc::clone(&self.pool),

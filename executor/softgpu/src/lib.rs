@@ -4,7 +4,8 @@
 //! and the same faults, which end the context. It is the default where there is no GPU, and the test bed
 //! for everything above it.
 //!
-//! A *program* is an entry decoded once into operations with register numbers. A *warp* runs 32 lanes of
+//! A *program* is an entry decoded once into operations with register numbers. The *interpreter* runs them; for
+//! entries that run much, *compiled code* does, and leaves the rest to the interpreter. A *warp* runs 32 lanes of
 //! it at a time; a *group* is the lanes of a warp that stand at one place. A *span* is a run of mappings of
 //! one piece of memory.
 //!
@@ -12,8 +13,9 @@
 //! 1. A fault ends the context with its entry, line and address, and [`Error::Lost`](bulkhead_gpu::Error)
 //!    is all that later calls answer.
 //! 2. What is not supported is refused when the image is loaded, never found out while a kernel runs.
-//! 3. Device and host memory are only touched through `memory`'s checked, atomic accesses, so kernels,
-//!    copies and other processes may race without a data race of Rust's.
+//! 3. Device and host memory are only touched through `memory`'s checked, atomic accesses, or by compiled code
+//!    through translations that `memory` keeps, so kernels, copies and other processes may race without a data
+//!    race of Rust's.
 //! 4. A launch whose threads all wait for each other ends the context; it does not hang.
 //!
 //! # What differs from an NVIDIA GPU
@@ -26,6 +28,7 @@
 
 mod alu;
 mod code;
+mod compiled;
 mod decode;
 mod device;
 mod exec;
@@ -37,4 +40,5 @@ mod memory;
 mod pool;
 mod stream;
 
+pub use compiled::Engine;
 pub use gpu::{Options, SoftGpu};

@@ -129,6 +129,24 @@ pub(crate) enum Matrix {
     StoreLines { fragment: Fragment, lines: Lines, a: Vec<Src> },
 }
 
+impl Matrix {
+    /// The registers that it reads, and those that it writes.
+    pub(crate) fn touched(&self) -> (Vec<Src>, Vec<Dst>) {
+        match self {
+            Self::Load { at, transposed: _, d } => (vec![at.base], d.clone()),
+            Self::Store { at, transposed: _, a } => {
+                (a.iter().copied().chain([at.base]).collect(), Vec::new())
+            }
+            Self::Transpose { d, a } => (vec![*a], vec![*d]),
+            Self::Multiply { a, b, c, d, saturate: _ } => ([&a.1[..], &b.1, &c.1].concat(), d.1.clone()),
+            Self::LoadLines { fragment: _, lines, d } => (vec![lines.at.base, lines.stride], d.clone()),
+            Self::StoreLines { fragment: _, lines, a } => {
+                (a.iter().copied().chain([lines.at.base, lines.stride]).collect(), Vec::new())
+            }
+        }
+    }
+}
+
 /// How a matrix lies in memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lines {

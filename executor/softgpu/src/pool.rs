@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::compiled;
 use crate::exec::{Block, Core, Grid, Progress};
 use crate::health::Health;
 use crate::memory::space::AddressSpace;
-use crate::memory::view::View;
 
 /// Blocks that one thread keeps in work at most.
 const RESIDENT_MAX: usize = 32;
@@ -83,6 +83,7 @@ impl Job {
             match block.run(core) {
                 Ok(Progress::Finished) => spare.push(block),
                 Ok(Progress::Going) => {
+                    compiled::meanwhile(&self.grid.program, self.grid.engine);
                     if resident.len() + 1 < resident_max
                         && let Some(number) = self.take()
                     {
@@ -133,7 +134,7 @@ impl Pool {
         for number in 0..threads {
             let shared = Arc::clone(&pool.shared);
             let number = u32::try_from(number).unwrap_or(u32::MAX);
-            let mut core = Core { view: View::new(Arc::clone(space)), number };
+            let mut core = Core::new(Arc::clone(space), number);
             let thread = std::thread::Builder::new()
                 .name(format!("softgpu-{number}"))
                 .spawn(move || shared.help(&mut core))?;
@@ -157,8 +158,13 @@ impl Pool {
             self.shared.more.notify_all();
         }
         let health = &self.shared.health;
-        health.watch(|| job.work(core, health, || false));
-        core.view.forget();
+        health.watch(|| {
+            let grid = &job.grid;
+            let threads = grid.block_count().saturating_mul(grid.block_threads().into());
+            compiled::before(&grid.program, grid.engine, threads);
+            job.work(core, health, || false);
+        });
+        core.forget();
         if !alone {
             self.shared.jobs.lock().list.retain(|other| !Arc::ptr_eq(other, &job));
             let mut helpers = job.helpers.lock();
@@ -187,7 +193,7 @@ impl Shared {
         while let Some(job) = self.next_job() {
             let since = Instant::now();
             self.health.watch(|| job.work(core, &self.health, || since.elapsed() > STAY));
-            core.view.forget();
+            core.forget();
             let mut helpers = job.helpers.lock();
             *helpers -= 1;
             if *helpers == 0 {

@@ -12,7 +12,6 @@ use crate::fault::Fault;
 use crate::health::Health;
 use crate::memory::host::HostUse;
 use crate::memory::space::AddressSpace;
-use crate::memory::view::View;
 use crate::memory::{self, Violation};
 use crate::pool::Pool;
 
@@ -133,7 +132,7 @@ impl Stream {
 
 /// What a stream's thread needs.
 #[derive(Debug)]
-pub(crate) struct Engine {
+pub(crate) struct Worker {
     pub(crate) stream: Arc<Stream>,
     pub(crate) space: Arc<AddressSpace>,
     pub(crate) pool: Arc<Pool>,
@@ -141,10 +140,10 @@ pub(crate) struct Engine {
     pub(crate) number: u32,
 }
 
-impl Engine {
+impl Worker {
     /// The thread's life: until the stream is closed and empty. Work of a dead context is dropped.
     pub(crate) fn run(self) {
-        let mut core = Core { view: View::new(Arc::clone(&self.space)), number: self.number };
+        let mut core = Core::new(Arc::clone(&self.space), self.number);
         while let Some(work) = self.stream.next() {
             if self.health.is_lost() {
                 continue;

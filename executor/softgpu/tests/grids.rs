@@ -26,7 +26,7 @@ fn barriers() -> String {
 
 #[test]
 fn blocks_of_a_grid_that_come_together_wait_for_one_another() {
-    let mut machine = Machine::with(Options { threads: Some(2), ..Options::default() });
+    let mut machine = Machine::with(Options { threads: Some(2), ..common::options() });
     let counts = machine.upload_u32(&[0; 128]);
     let entry = machine.entry(&barriers());
     let parameters = counts.to_le_bytes();
@@ -38,7 +38,7 @@ fn blocks_of_a_grid_that_come_together_wait_for_one_another() {
 
 #[test]
 fn more_blocks_than_fit_at_once_are_refused() {
-    let mut machine = Machine::with(Options { threads: Some(2), ..Options::default() });
+    let mut machine = Machine::with(Options { threads: Some(2), ..common::options() });
     let counts = machine.upload_u32(&[0; 128]);
     let entry = machine.entry(&barriers());
     let parameters = counts.to_le_bytes();

@@ -103,7 +103,8 @@ fn a_kernel_sees_a_page_that_is_unmapped_under_it() {
 
 #[test]
 fn memory_is_counted_and_given_back() {
-    let options = Options { memory_bytes: 64 << 20, threads: Some(1), lost_after_launches: None };
+    let options =
+        Options { memory_bytes: 64 << 20, threads: Some(1), lost_after_launches: None, ..common::options() };
     let gpu = SoftGpu::new(options).unwrap();
     let first = gpu.create_memory(62 << 20).unwrap();
     assert_eq!(gpu.create_memory(4 << 20), Err(Error::OutOfMemory));
@@ -114,7 +115,7 @@ fn memory_is_counted_and_given_back() {
 
 #[test]
 fn mappings_need_a_reservation_and_do_not_overlap() {
-    let gpu = SoftGpu::new(Options::default()).unwrap();
+    let gpu = SoftGpu::new(common::options()).unwrap();
     let at = DeviceAddress(WINDOW);
     let memory = gpu.create_memory(4 << 20).unwrap();
     assert!(gpu.map(at, memory, 4 << 20, 1, Access::Read).is_err());

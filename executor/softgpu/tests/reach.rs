@@ -28,8 +28,8 @@ fn accepted(name: &str) -> String {
 }
 
 /// The hidden parameters that confine to the tests' memory.
-fn hidden(parameters: Parameters) -> Parameters {
-    parameters.u32((WINDOW >> 32) as u32).u32(0x7f).u32(0x3f)
+fn hidden(parameters: Parameters, entry: &EntryInfo) -> Parameters {
+    parameters.guarded(entry, [(WINDOW >> 32) as u32, 0x7f, 0x3f])
 }
 
 fn named(machine: &Machine, ptx: &str, name: &str) -> EntryInfo {
@@ -54,7 +54,7 @@ fn calls(ptx: &str, guarded: bool) -> Vec<u32> {
     let b = machine.upload_u32(&(7..4 * 64 + 7).map(|index| word(index ^ 3)).collect::<Vec<_>>());
     let out = machine.upload_u32(&[0; 64]);
     let parameters = Parameters::default().u64(out).u64(a).u64(b).u32(50);
-    run(&machine, &entry, 64, &if guarded { hidden(parameters) } else { parameters });
+    run(&machine, &entry, 64, &if guarded { hidden(parameters, &entry) } else { parameters });
     machine.download_u32(out, 64)
 }
 
@@ -65,7 +65,7 @@ fn spaces(ptx: &str, guarded: bool) -> Vec<u32> {
     let input = machine.upload_u32(&(0..64).map(|index| index * index + 11).collect::<Vec<_>>());
     let out = machine.upload_u32(&[0; 66]);
     let parameters = Parameters::default().u64(out).u64(input).u32(48);
-    run(&machine, &entry, 48, &if guarded { hidden(parameters) } else { parameters });
+    run(&machine, &entry, 48, &if guarded { hidden(parameters, &entry) } else { parameters });
     machine.download_u32(out, 66)
 }
 
@@ -109,7 +109,7 @@ fn both(body: &str) -> (Vec<u32>, Vec<u32>) {
         let entry = machine.entry(ptx);
         let at = machine.upload_u32(&[0; 2048]);
         let parameters = Parameters::default().u64(at);
-        run(&machine, &entry, 32, &if guarded { hidden(parameters) } else { parameters });
+        run(&machine, &entry, 32, &if guarded { hidden(parameters, &entry) } else { parameters });
         machine.download_u32(at, 2048)
     };
     let text = confined(&ptx);
@@ -171,7 +171,7 @@ fn a_forged_generic_pointer_stays_in_the_window_the_depot_and_the_blocks_memory(
     let mut machine = machine_with_sinks();
     let entry = machine.entry(&confined(&hostile()));
     let out = machine.upload_u32(&[0; 32]);
-    run(&machine, &entry, 32, &hidden(Parameters::default().u64(out)));
+    run(&machine, &entry, 32, &hidden(Parameters::default().u64(out), &entry));
     assert_eq!(machine.download_u32(out, 32), [77; 32]);
     // Without the guard the same kernel does not survive.
     let entry = machine.entry(&hostile());

@@ -225,7 +225,7 @@ fn memory_that_kernels_used_goes_back_to_the_host_when_it_is_destroyed() {
 
 #[test]
 fn only_exported_memory_of_the_right_length_is_imported() {
-    let gpu = SoftGpu::new(Options::default()).unwrap();
+    let gpu = SoftGpu::new(common::options()).unwrap();
     let refused = |descriptor: OwnedFd, bytes: u64| {
         let answer = gpu.import_memory(descriptor, bytes);
         assert!(matches!(answer, Err(Error::Refused(_))), "{bytes:#x}: {answer:?}");
@@ -251,7 +251,8 @@ fn only_exported_memory_of_the_right_length_is_imported() {
 
 #[test]
 fn memory_counts_once_however_often_one_device_holds_it() {
-    let options = Options { memory_bytes: 4 * CHUNK, threads: Some(1), lost_after_launches: None };
+    let options =
+        Options { memory_bytes: 4 * CHUNK, threads: Some(1), lost_after_launches: None, ..common::options() };
     let gpu = SoftGpu::new(options.clone()).unwrap();
     assert_eq!(gpu.memory_info().unwrap(), (4 * CHUNK, 4 * CHUNK));
     let memory = gpu.create_memory(3 * CHUNK).unwrap();
@@ -311,8 +312,13 @@ fn two_processes_share_memory_and_the_death_of_one_leaves_it() {
     let memory = machine.gpu.create_memory(CHUNK).unwrap();
     mapped(&machine, memory);
     fill(&machine, SLOT, 1000, 1).unwrap();
+    // Where these tests are part of others, it has a longer name.
+    let other_test = match module_path!().split_once("::") {
+        None => "the_other_process_adds_one_and_waits".to_owned(),
+        Some((_, module)) => format!("{module}::the_other_process_adds_one_and_waits"),
+    };
     let mut other = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "the_other_process_adds_one_and_waits"])
+        .args(["--exact", "--nocapture", &other_test])
         .env(HOLDER, "1")
         .stdin(Stdio::from(machine.gpu.export_memory(memory).unwrap()))
         .stdout(Stdio::piped())

@@ -66,7 +66,7 @@ fn two_launches_that_wait_for_each_other_both_end() {
 
 #[test]
 fn blocks_may_wait_for_blocks_that_fit_the_device_together() {
-    let mut machine = Machine::with(Options { threads: Some(2), ..Options::default() });
+    let mut machine = Machine::with(Options { threads: Some(2), ..common::options() });
     let count = machine.upload_u32(&[0; 64]);
     // A grid barrier: every block adds one and waits until all have.
     let entry = machine.entry(&kernel(
@@ -228,7 +228,7 @@ fn an_unloaded_image_has_no_entries() {
 
 #[test]
 fn a_failure_can_be_asked_for() {
-    let mut machine = Machine::with(Options { lost_after_launches: Some(2), ..Options::default() });
+    let mut machine = Machine::with(Options { lost_after_launches: Some(2), ..common::options() });
     let entry = machine.entry(&kernel("", "mov.u32 %out, 3;"));
     let at = machine.buffer(128);
     machine.run(entry.id, 1, 32, &at.to_le_bytes()).unwrap();

@@ -30,10 +30,12 @@ fn run(machine: &mut Machine, kernel: &str, capability: u32, grid: [u32; 2], par
     let confined = bulkhead_guard::confine(&module).unwrap_or_else(|report| panic!("{kernel}:\n{report}"));
     let verified = bulkhead_guard::verify(&bulkhead_guard::print(&confined)).unwrap();
     // Two pointers that Triton adds, to memory of which these kernels need none; then those of the guard.
-    let parameters = parameters.u64(0).u64(0).u32((WINDOW >> 32) as u32).u32(0x7f).u32(0x3f);
+    let parameters = parameters.u64(0).u64(0);
+    let entries = machine.gpu.load(verified.text()).unwrap_or_else(|error| panic!("{error}")).entries;
+    let parameters = parameters.guarded(&entries[0], [(WINDOW >> 32) as u32, 0x7f, 0x3f]);
     let block = [threads, 1, 1];
     let launch = Launch { grid: [grid[0], grid[1], 1], block, shared_bytes, parameters: &parameters.0 };
-    for entry in machine.gpu.load(verified.text()).unwrap_or_else(|error| panic!("{error}")).entries {
+    for entry in entries {
         machine.gpu.launch(machine.stream, entry.id, &launch).unwrap();
         machine.gpu.synchronize(machine.stream).unwrap();
     }

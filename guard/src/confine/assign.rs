@@ -27,7 +27,7 @@ pub(super) fn unassigned(statements: &[Statement], report: &mut Report) -> BTree
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         table::registers(row, instruction, &mut |name| reads.push(name), &mut |name| writes.push(name));
         for name in reads {
-            if flow.is_written(name) || names::is_special(name) {
+            if flow.is_written(name) || names::is_special(name) || names::is_of_slice(name) {
                 continue;
             }
             match Class::parse(name) {

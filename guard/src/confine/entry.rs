@@ -9,6 +9,7 @@ use crate::confine::flatten::{Flat, Flattener, Parameters};
 use crate::confine::gates::InUse;
 use crate::confine::scope::Scopes;
 use crate::confine::shared::Shared;
+use crate::confine::slices::Slices;
 use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
 use crate::confine::versions::{Known, Proven, Versions};
@@ -83,7 +84,8 @@ pub(super) fn confine<'a>(
         report.add(function.span, reason);
         Vec::new()
     });
-    let parameters = parameters(function, (&ours, for_gates), symbols, report);
+    let slices = Slices::of(&flat.statements);
+    let parameters = parameters(function, (&ours, for_gates, slices), symbols, report);
     let mut readable = by_name.clone();
     let mut statements = arguments::lower(flat.statements, &mut scopes, report);
     readable.extend(ours.iter().map(|parameter| (parameter.name.as_str(), parameter)));
@@ -105,12 +107,15 @@ pub(super) fn confine<'a>(
                 fast: Option<(&Proven, &HashMap<String, String>)>,
                 report: &mut Report| {
         let mut confined = Vec::with_capacity(statements.len());
+        // Whoever launches a fast version does not cut its grid.
+        let sums = if fast.is_none() { slices } else { Slices::default() };
         for (index, (origin, statement)) in list.iter().enumerate() {
             match statement {
                 Statement::Instruction(instruction) => {
                     let clamp = origin.and_then(|index| shared.clamp(index));
                     let known = |operand| fast.and_then(|(proven, _)| proven.get(&(index, operand)).copied());
-                    if let Err(reason) = tables.confine(instruction.clone(), clamp, &known, &mut confined) {
+                    let sliced = sums.replace(instruction.clone());
+                    if let Err(reason) = tables.confine(sliced, clamp, &known, &mut confined) {
                         report.add(instruction.span, reason);
                     } else if clamp.is_some_and(|clamp| !shared.holds(clamp)) {
                         let what = "a matrix that takes more than there is of shared memory".to_owned();
@@ -137,8 +142,9 @@ pub(super) fn confine<'a>(
         let mut looking = poll::insert(&zeroed_first, fast.is_some(), copies, begins);
         let looked = warps::check(std::mem::take(&mut looking.statements), copies);
         let of_gates = called.registers();
-        let mut statements = prologue::declarations(&scopes, looking.counters, of_gates, &variables);
+        let mut statements = prologue::declarations(&scopes, (looking.counters, sums), of_gates, &variables);
         statements.extend(prologue::instructions(looking.starts, function.span));
+        statements.extend(sums.prologue(function.span));
         statements.extend(shared.prologue(function.span));
         let mut looked = called.expand(looked);
         statements.append(&mut looked);
@@ -215,12 +221,13 @@ fn ends(statements: &[Statement]) -> bool {
 
 fn parameters(
     function: &Function,
-    (ours, for_gates): (&[Variable], Vec<Variable>),
+    (ours, for_gates, slices): (&[Variable], Vec<Variable>, Slices),
     symbols: &Symbols,
     report: &mut Report,
 ) -> Vec<Variable> {
-    let hidden = 4 * names::HIDDEN_PARAMETERS.len() + 8 + 8 * for_gates.len();
-    let mut bytes = hidden as u64;
+    let hidden = names::SLICE_PARAMETERS.into_iter().filter(|_| slices.any()).chain(names::HIDDEN_PARAMETERS);
+    let hidden: Vec<Variable> = hidden.map(|name| prologue::hidden_parameter(name, function.span)).collect();
+    let mut bytes = (4 * hidden.len() + 8 + 8 * for_gates.len()) as u64;
     let mut parameters: Vec<Variable> = Vec::with_capacity(function.parameters.len() + 4);
     let mut taken = HashSet::new();
     for parameter in &function.parameters {
@@ -244,7 +251,7 @@ fn parameters(
         report.add(function.span, Reason::Limit { what, most: PARAMETER_BYTES_MAX });
     }
     parameters.extend(for_gates);
-    parameters.extend(names::HIDDEN_PARAMETERS.map(|name| prologue::hidden_parameter(name, function.span)));
+    parameters.extend(hidden);
     parameters
 }
 

@@ -30,6 +30,7 @@ mod roots;
 mod runtime;
 mod scope;
 mod shared;
+mod slices;
 mod strides;
 mod symbols;
 mod turns;

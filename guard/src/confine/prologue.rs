@@ -2,6 +2,7 @@
 
 use super::poll;
 use super::scope::Scopes;
+use super::slices::Slices;
 use super::symbols::Symbol;
 use crate::ast::{
     Address, AddressBase, Instruction, Linkage, Operand, Space, Span, Spans, Statement, Type, Variable,
@@ -34,7 +35,7 @@ pub(super) fn hidden_parameter(name: &str, span: Span) -> Variable {
 /// The declarations: the tenant's registers by class, the guard's own, the variables.
 pub(super) fn declarations(
     scopes: &Scopes,
-    counters: u32,
+    (counters, slices): (u32, Slices),
     of_gates: Vec<Statement>,
     variables: &[(Variable, Symbol)],
 ) -> Vec<Statement> {
@@ -49,6 +50,7 @@ pub(super) fn declarations(
         .chain(names::HIDDEN_REGISTERS.iter().map(own(Type::B32)))
         .chain(names::SCRATCH_32.iter().map(own(Type::B32)))
         .chain(names::SCRATCH_64.iter().map(own(Type::B64)))
+        .chain(names::SLICE_REGISTERS.iter().filter(|_| slices.any()).map(|(name, _)| own(Type::B32)(name)))
         .chain(
             (counters > 0)
                 .then(|| declared(Space::Register, Type::B32, names::COUNTER, Some(counters), span)),

@@ -46,18 +46,21 @@ pub(super) struct Terms<'a> {
     pub(super) work: u64,
     /// The modules whose gates it calls.
     pub(super) modules: Vec<&'a str>,
+    /// Whether the grid of the launch itself is read, of which that may be a slice.
+    pub(super) reads_grid: bool,
 }
 
 /// Verifies the body of one entry, whose parameters and the module's variables are in `extents`, and which may call gates of
-/// so many modules. In a fast version accesses may rest on what its launches give.
+/// so many modules. In a fast version accesses may rest on what its launches give. One that is sliced has the parameters that
+/// tell of the whole grid.
 pub(super) fn verify<'a>(
     statements: &'a [Statement],
     extents: Extents<'a>,
-    is_fast: bool,
+    (is_fast, sliced): (bool, bool),
     (gates, modules): (&'a Gates, usize),
     report: &mut Report,
 ) -> Terms<'a> {
-    let (declared, statements) = declarations::take(statements, extents, report);
+    let (declared, statements) = declarations::take(statements, extents, sliced, report);
     let labels = labels(statements, report);
     let copies = statements.iter().any(
         |statement| matches!(statement, Statement::Instruction(instruction) if table::copies(instruction)),
@@ -219,7 +222,7 @@ pub(super) struct Pass<'a> {
     awaits: Option<Option<&'a Instruction>>,
     /// Whether all lanes of the warp come here together.
     whole: bool,
-    terms: Terms<'a>,
+    pub(super) terms: Terms<'a>,
     /// The gates that may be called; none inside of one.
     pub(super) gates: Option<&'a Gates>,
     /// How many calls of gates there were.
@@ -417,9 +420,12 @@ impl<'a> Pass<'a> {
         reads: &[&'a str],
         writes: &[&'a str],
     ) -> Result<(), Reason> {
-        let reserved = reads.iter().chain(writes).any(|name| names::is_reserved(name))
+        let of_guard = |name: &&str| names::is_reserved(name) && !names::is_of_slice(name);
+        let reserved = reads.iter().any(of_guard)
+            || writes.iter().any(|name| names::is_reserved(name))
             || instruction.operands.iter().any(is_reserved_symbol);
         self.assigned(reads, writes)?;
+        self.terms.reads_grid |= reads.iter().any(|name| names::is_of_grid(name));
         self.go(row, instruction, writes)?;
         let accesses = access::decode(row, instruction)?;
         if accesses.iter().any(|access| access.space == Space::Local) && !self.flow.is_written(ZEROED) {
@@ -464,7 +470,12 @@ impl<'a> Pass<'a> {
     /// No register is read before it is written on every path to here, and every register is declared.
     pub(super) fn assigned(&self, reads: &[&str], writes: &[&str]) -> Result<(), Reason> {
         for name in reads {
-            if !(self.flow.is_written(name) || names::is_special(name) || names::is_reserved(name)) {
+            let known = if names::is_of_slice(name) {
+                self.declared.grid.contains(name)
+            } else {
+                self.flow.is_written(name) || names::is_special(name) || names::is_reserved(name)
+            };
+            if !known {
                 return Err(unverified(&format!("`{name}` may be read before it is written")));
             }
         }
@@ -609,7 +620,8 @@ impl<'a> Pass<'a> {
         let mut reserved =
             instruction.predicate.iter().any(|predicate| names::is_reserved(&predicate.register));
         for (_, operand) in others {
-            table::each(operand, &mut |name| reserved |= names::is_reserved(name));
+            let of_guard = |name: &str| names::is_reserved(name) && !names::is_of_slice(name);
+            table::each(operand, &mut |name| reserved |= of_guard(name));
         }
         if reserved { Err(unverified("a reserved register as data")) } else { Ok(()) }
     }

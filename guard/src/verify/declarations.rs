@@ -1,6 +1,6 @@
 //! The top of a body: declarations, then the prologue.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{Extent, Extents, extent, looks, refuse};
 use crate::ast::{Linkage, Operand, Space, Span, Statement, Variable};
@@ -27,6 +27,8 @@ pub(super) struct Declared<'a> {
     pub(super) of_gates: [u32; 4],
     /// Whether it is a gate's own body, where accesses to the protected window may be.
     pub(super) in_gate: bool,
+    /// What the prologue computes of the grid that the launch is a slice of.
+    pub(super) grid: HashSet<&'static str>,
 }
 
 impl<'a> Declared<'a> {
@@ -40,6 +42,7 @@ impl<'a> Declared<'a> {
             counters: 0,
             of_gates: [0; 4],
             in_gate: false,
+            grid: HashSet::new(),
         }
     }
 
@@ -68,6 +71,7 @@ pub(super) struct SharedBounds<'a> {
 pub(super) fn take<'a>(
     statements: &'a [Statement],
     extents: Extents<'a>,
+    sliced: bool,
     report: &mut Report,
 ) -> (Declared<'a>, &'a [Statement]) {
     let mut declared = Declared::of(extents);
@@ -89,7 +93,7 @@ pub(super) fn take<'a>(
             left = others;
         }
     }
-    for expected in own_registers() {
+    for expected in own_registers(sliced) {
         match left.split_first() {
             Some((first, others)) if Text(*first).to_string() == expected => left = others,
             _ => {
@@ -126,7 +130,7 @@ pub(super) fn take<'a>(
     for variable in left {
         declare(variable, &mut declared, report);
     }
-    let rest = prologue(&mut declared, rest, report);
+    let rest = prologue(&mut declared, sliced, rest, report);
     let (shared, mut rest) = shared_bounds(&declared.extents, rest);
     if let Some(bounds) = &shared {
         rest = take_lines(zeroing(bounds.ragged), rest, report);
@@ -147,12 +151,14 @@ pub(super) fn tenant_registers(variable: &Variable, class: Class) -> Option<u32>
     (Text(variable).to_string() == expected).then_some(count)
 }
 
-fn own_registers() -> impl Iterator<Item = String> {
+fn own_registers(sliced: bool) -> impl Iterator<Item = String> {
     let words = names::HIDDEN_REGISTERS.iter().chain(&names::SCRATCH_32);
+    let of_slice = names::SLICE_REGISTERS.iter().filter(move |_| sliced).map(|(name, _)| name);
     let predicates = names::SCRATCH_PREDICATES.iter().map(|name| format!(".reg .pred {name}"));
     predicates
         .chain(words.map(|name| format!(".reg .b32 {name}")))
         .chain(names::SCRATCH_64.iter().map(|name| format!(".reg .b64 {name}")))
+        .chain(of_slice.map(|name| format!(".reg .b32 {name}")))
 }
 
 fn declare<'a>(variable: &'a Variable, declared: &mut Declared<'a>, report: &mut Report) {
@@ -192,9 +198,11 @@ fn declare<'a>(variable: &'a Variable, declared: &mut Declared<'a>, report: &mut
     }
 }
 
-/// The hidden parameters are loaded before anything else, then the flag where anything looks at it.
+/// The hidden parameters are loaded before anything else, then the flag where anything looks at it; then what is read of the
+/// grid is computed, where the launch may be a slice of it.
 fn prologue<'a>(
     declared: &mut Declared<'_>,
+    sliced: bool,
     statements: &'a [Statement],
     report: &mut Report,
 ) -> &'a [Statement] {
@@ -204,6 +212,13 @@ fn prologue<'a>(
     if let Some(after) = looks::strip(rest, &looks::START) {
         declared.looks = true;
         rest = after;
+    }
+    for (index, (register, _)) in names::SLICE_REGISTERS.iter().enumerate().filter(|_| sliced) {
+        let lines = names::slice_lines(index);
+        if let Some(after) = looks::strip(rest, &lines.each_ref().map(String::as_str)) {
+            declared.grid.insert(register);
+            rest = after;
+        }
     }
     rest
 }

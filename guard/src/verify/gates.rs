@@ -11,7 +11,7 @@ use crate::access::Access;
 use crate::ast::{FunctionKind, Instruction, Item, Operand, Statement, Variable};
 use crate::gates::{self, Called};
 use crate::limits::{GATE_COST_MAX, GATE_MODULES_MAX, GATE_STATEMENTS_MAX};
-use crate::names::Class;
+use crate::names::{self, Class};
 use crate::print::print;
 use crate::report::{Reason, Report};
 use crate::table;
@@ -174,6 +174,7 @@ impl<'a> Pass<'a> {
             return Err(unverified("a gate whose registers are not declared"));
         }
         self.assigned(&given, &[])?;
+        self.terms.reads_grid |= found.iter().any(reads_grid);
         self.regions += 1;
         self.apart();
         self.looks.gate(gate.cost)?;
@@ -201,6 +202,15 @@ impl<'a> Pass<'a> {
             Some(_) | None => Err(unverified("a gate with another module's window")),
         }
     }
+}
+
+fn reads_grid(statement: &Statement) -> bool {
+    let Statement::Instruction(found) = statement else { return false };
+    let mut reads = false;
+    if let Some(row) = table::row_of(found) {
+        table::registers(row, found, &mut |name| reads |= names::is_of_grid(name), &mut |_| {});
+    }
+    reads
 }
 
 fn operand_of(result: &Instruction) -> Option<&str> {

@@ -22,7 +22,7 @@ use crate::limits::{
     CONSTANT_BYTES_MAX, PARAMETER_BYTES_MAX, PTX_VERSION_MAX, PTX_VERSION_MIN, SHARED_BYTES_MAX,
 };
 use crate::most::{self, Parts};
-use crate::names::{self, HIDDEN_PARAMETERS};
+use crate::names::{self, HIDDEN_PARAMETERS, SLICE_PARAMETERS};
 use crate::print::{Text, print};
 use crate::report::{Reason, Report};
 
@@ -33,9 +33,12 @@ pub struct VerifiedEntry {
     pub name: String,
     /// How many parameters the launch gives, hidden ones included.
     pub parameters: usize,
-    /// How many of them, the last ones, are hidden: base, mask and caller for each of `modules`, then base, load mask and
-    /// store mask.
+    /// How many of them, the last ones, are hidden: base, mask and caller for each of `modules`; where it reads anything of the
+    /// grid that it is a slice of, [`SLICE_PARAMETERS`]; then base, load mask and store mask.
     pub hidden: usize,
+    /// Whether its grid may be cut into slices, each a launch of this entry, not its fast version: what it reads of the grid
+    /// it reads of all slices.
+    pub sliceable: bool,
     /// The modules whose gates it calls, as [`Gates::add`] names them: whoever launches it gives it, for each in
     /// this order, where the module's protected window begins, how many bytes it has less one, and who the caller is.
     /// A window is a power of two long and begins with a multiple of that.
@@ -280,7 +283,10 @@ fn entry(
     Some(VerifiedEntry {
         name: function.name.clone(),
         parameters: function.parameters.len(),
-        hidden: HIDDEN_PARAMETERS.len() + terms.modules.len() * PARAMETERS_OF_MODULE,
+        hidden: HIDDEN_PARAMETERS.len()
+            + without_slices(&function.parameters).1
+            + terms.modules.len() * PARAMETERS_OF_MODULE,
+        sliceable: !terms.reads_grid,
         modules: terms.modules.iter().map(|module| (*module).to_owned()).collect(),
         dynamic_shared_min: u32::try_from(terms.dynamic_shared_min).unwrap_or(u32::MAX),
         fast: None,
@@ -351,15 +357,15 @@ fn version<'a>(
         }
     }
     let mut extents = Extents { module, own: HashMap::new() };
-    let own = match function.parameters.split_last_chunk::<3>() {
-        Some((own, hidden)) if are_hidden(hidden) => own,
+    let (own, of_slice) = match function.parameters.split_last_chunk::<3>() {
+        Some((_, hidden)) if are_hidden(hidden, HIDDEN_PARAMETERS) => without_slices(&function.parameters),
         _ => {
             refuse(report, function.span, "an entry whose last parameters are not the hidden ones");
             return None;
         }
     };
     let (own, modules) = gates::slots(own);
-    let hidden = 4 * HIDDEN_PARAMETERS.len() + 8 + 8 * modules * PARAMETERS_OF_MODULE;
+    let hidden = 4 * (HIDDEN_PARAMETERS.len() + of_slice) + 8 + 8 * modules * PARAMETERS_OF_MODULE;
     let mut bytes = hidden as u64;
     for parameter in own {
         let extent = extent(parameter)
@@ -377,10 +383,21 @@ fn version<'a>(
     if bytes > PARAMETER_BYTES_MAX {
         refuse(report, function.span, "too many bytes of parameters");
     }
-    Some(body::verify(statements, extents, is_fast, (gates, modules), report))
+    // The grid of a fast version is not cut.
+    let sliced = of_slice > 0 && !is_fast;
+    Some(body::verify(statements, extents, (is_fast, sliced), (gates, modules), report))
 }
 
-fn are_hidden(parameters: &[Variable; 3]) -> bool {
+fn are_hidden<const COUNT: usize>(parameters: &[Variable; COUNT], names: [&str; COUNT]) -> bool {
     let expected = |name: &str| format!(".param .u32 {name}");
-    parameters.iter().zip(HIDDEN_PARAMETERS).all(|(found, name)| Text(found).to_string() == expected(name))
+    parameters.iter().zip(names).all(|(found, name)| Text(found).to_string() == expected(name))
+}
+
+/// The parameters that are not hidden, and how many of the hidden ones tell of a slice; the last three are hidden.
+fn without_slices(parameters: &[Variable]) -> (&[Variable], usize) {
+    let (own, _) = parameters.split_at(parameters.len().saturating_sub(HIDDEN_PARAMETERS.len()));
+    match own.split_last_chunk() {
+        Some((own, hidden)) if are_hidden(hidden, SLICE_PARAMETERS) => (own, hidden.len()),
+        _ => (own, 0),
+    }
 }

@@ -111,6 +111,18 @@ impl CompletionWriter {
         stream as usize % STREAMS * MARK_STRIDE_WORDS * 8
     }
 
+    /// How many slices of launches have passed on the stream, as the GPU wrote it beside the mark; clients do not read it.
+    #[must_use]
+    pub fn slices(&self, stream: u32) -> u64 {
+        self.page.word(stream as usize % STREAMS * MARK_STRIDE_WORDS + 1).load(Ordering::Acquire)
+    }
+
+    /// Where the GPU writes that, in bytes from the start of the page.
+    #[must_use]
+    pub fn slices_offset(stream: u32) -> usize {
+        Self::mark_offset(stream) + 8
+    }
+
     /// Answers a record in a reply slot. `position` is the one the client got when it pushed the record.
     pub fn answer(&self, slot: u32, position: u64, value: u64) {
         let word = REPLY_WORD + slot as usize % REPLIES * 2;

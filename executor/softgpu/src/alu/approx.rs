@@ -3,26 +3,30 @@
 
 use bulkhead_guard::ast::Type::{self, F32, F64};
 
-use super::float::flushed;
+use super::float::{flushed, one_nan};
+use super::name::{Arithmetic, Name};
 use super::{Unary, unary};
 
 /// `rcp`, `rsqrt`, `sqrt`, `sin`, `cos`, `ex2`, `lg2`, `tanh`, all `.approx`.
 pub(crate) fn function(opcode: &str, ty: Type, flush: bool) -> Option<Unary> {
     macro_rules! single {
         (|$a:ident| $body:expr) => {
+            single!(None; |$a| $body)
+        };
+        ($what:expr; |$a:ident| $body:expr) => {
             if flush {
-                unary!(|$a: f32| {
+                unary!(named($what, true); |$a: f32| {
                     let $a = flushed($a);
                     flushed(one_nan($body))
                 })
             } else {
-                unary!(|$a: f32| one_nan($body))
+                unary!(named($what, false); |$a: f32| one_nan($body))
             }
         };
     }
     Some(match (opcode, ty) {
-        ("rcp", F32) => single!(|a| 1.0 / a),
-        ("sqrt", F32) => single!(|a| a.sqrt()),
+        ("rcp", F32) => single!(Some(Arithmetic::Reciprocal); |a| 1.0 / a),
+        ("sqrt", F32) => single!(Some(Arithmetic::Root); |a| a.sqrt()),
         ("rsqrt", F32) => single!(|a| (1.0 / f64::from(a).sqrt()) as f32),
         ("sin", F32) => single!(|a| a.sin()),
         ("cos", F32) => single!(|a| a.cos()),
@@ -37,9 +41,11 @@ pub(crate) fn function(opcode: &str, ty: Type, flush: bool) -> Option<Unary> {
     })
 }
 
-#[inline(always)]
-fn one_nan(x: f32) -> f32 {
-    if x.is_nan() { f32::from_bits(0x7fff_ffff) } else { x }
+const fn named(what: Option<Arithmetic>, flush: bool) -> Option<Name> {
+    match what {
+        Some(what) => Some(Name::Float { what, bits: 32, flush }),
+        None => None,
+    }
 }
 
 #[inline(always)]

@@ -2,17 +2,18 @@
 
 use bulkhead_guard::ast::Type::{self, B32, B64, S32, S64, U32, U64};
 
+use super::name::Name;
 use super::{Binary, LANES, Lanes, Ternary, Unary, binary, ternary, unary};
 
 /// `popc`, `clz`, `brev`.
 pub(crate) fn count(opcode: &str, ty: Type) -> Option<Unary> {
     Some(match (opcode, ty) {
-        ("popc", B32) => unary!(|a: u32| a.count_ones()),
-        ("popc", B64) => unary!(|a: u64| a.count_ones()),
-        ("clz", B32) => unary!(|a: u32| a.leading_zeros()),
-        ("clz", B64) => unary!(|a: u64| a.leading_zeros()),
-        ("brev", B32) => unary!(|a: u32| a.reverse_bits()),
-        ("brev", B64) => unary!(|a: u64| a.reverse_bits()),
+        ("popc", B32) => unary!(Some(Name::CountOnes(32)); |a: u32| a.count_ones()),
+        ("popc", B64) => unary!(Some(Name::CountOnes(64)); |a: u64| a.count_ones()),
+        ("clz", B32) => unary!(Some(Name::LeadingZeros(32)); |a: u32| a.leading_zeros()),
+        ("clz", B64) => unary!(Some(Name::LeadingZeros(64)); |a: u64| a.leading_zeros()),
+        ("brev", B32) => unary!(Some(Name::Reverse(32)); |a: u32| a.reverse_bits()),
+        ("brev", B64) => unary!(Some(Name::Reverse(64)); |a: u64| a.reverse_bits()),
         _ => return None,
     })
 }

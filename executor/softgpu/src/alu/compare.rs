@@ -3,6 +3,7 @@
 use bulkhead_guard::ast::Type::{self, B16, B32, B64, Bf16, F16, F32, F64, S16, S32, S64, U16, U32, U64};
 
 use super::float::flushed;
+use super::name::{Name, Relation};
 use super::rounding::{bf16_to_f32, f16_to_f32};
 use super::{Ternary, Test, Word, ternary, test};
 
@@ -44,26 +45,42 @@ impl Word for Flushed {
     }
 }
 
+const fn no_name(_: Relation, _: bool) -> Option<Name> {
+    None
+}
+
+const fn single_named(relation: Relation, unordered: bool) -> Option<Name> {
+    Some(Name::Floats { relation, bits: 32, unordered })
+}
+
+const fn double_named(relation: Relation, unordered: bool) -> Option<Name> {
+    Some(Name::Floats { relation, bits: 64, unordered })
+}
+
+const fn integers_named(relation: Relation, bits: u32, signed: bool) -> Option<Name> {
+    Some(Name::Integers { relation, bits: bits as u8, signed })
+}
+
 macro_rules! floats {
-    ($op:expr, $ty:ty, |$x:ident| $value:expr) => {{
+    ($op:expr, $ty:ty, $name:path, |$x:ident| $value:expr) => {{
         type T = $ty;
         #[inline(always)]
         fn v($x: T) -> impl PartialOrd + Copy {
             $value
         }
         match $op {
-            "eq" => test!(|a: T, b: T| v(a) == v(b)),
-            "ne" => test!(|a: T, b: T| v(a) < v(b) || v(a) > v(b)),
-            "lt" => test!(|a: T, b: T| v(a) < v(b)),
-            "le" => test!(|a: T, b: T| v(a) <= v(b)),
-            "gt" => test!(|a: T, b: T| v(a) > v(b)),
-            "ge" => test!(|a: T, b: T| v(a) >= v(b)),
-            "equ" => test!(|a: T, b: T| !(v(a) < v(b) || v(a) > v(b))),
-            "neu" => test!(|a: T, b: T| !(v(a) == v(b))),
-            "ltu" => test!(|a: T, b: T| !(v(a) >= v(b))),
-            "leu" => test!(|a: T, b: T| !(v(a) > v(b))),
-            "gtu" => test!(|a: T, b: T| !(v(a) <= v(b))),
-            "geu" => test!(|a: T, b: T| !(v(a) < v(b))),
+            "eq" => test!($name(Relation::Equal, false); |a: T, b: T| v(a) == v(b)),
+            "ne" => test!($name(Relation::NotEqual, false); |a: T, b: T| v(a) < v(b) || v(a) > v(b)),
+            "lt" => test!($name(Relation::Less, false); |a: T, b: T| v(a) < v(b)),
+            "le" => test!($name(Relation::LessEqual, false); |a: T, b: T| v(a) <= v(b)),
+            "gt" => test!($name(Relation::Greater, false); |a: T, b: T| v(a) > v(b)),
+            "ge" => test!($name(Relation::GreaterEqual, false); |a: T, b: T| v(a) >= v(b)),
+            "equ" => test!($name(Relation::Equal, true); |a: T, b: T| !(v(a) < v(b) || v(a) > v(b))),
+            "neu" => test!($name(Relation::NotEqual, true); |a: T, b: T| !(v(a) == v(b))),
+            "ltu" => test!($name(Relation::Less, true); |a: T, b: T| !(v(a) >= v(b))),
+            "leu" => test!($name(Relation::LessEqual, true); |a: T, b: T| !(v(a) > v(b))),
+            "gtu" => test!($name(Relation::Greater, true); |a: T, b: T| !(v(a) <= v(b))),
+            "geu" => test!($name(Relation::GreaterEqual, true); |a: T, b: T| !(v(a) < v(b))),
             "num" => test!(|a: T, b: T| v(a).partial_cmp(&v(b)).is_some()),
             "nan" => test!(|a: T, b: T| v(a).partial_cmp(&v(b)).is_none()),
             _ => return None,
@@ -74,12 +91,12 @@ macro_rules! floats {
 macro_rules! integers {
     ($op:expr, $ty:ty) => {
         match $op {
-            "eq" => test!(|a: $ty, b: $ty| a == b),
-            "ne" => test!(|a: $ty, b: $ty| a != b),
-            "lt" | "lo" => test!(|a: $ty, b: $ty| a < b),
-            "le" | "ls" => test!(|a: $ty, b: $ty| a <= b),
-            "gt" | "hi" => test!(|a: $ty, b: $ty| a > b),
-            "ge" | "hs" => test!(|a: $ty, b: $ty| a >= b),
+            "eq" => test!(integers_named(Relation::Equal, <$ty>::BITS, <$ty>::MIN != 0); |a: $ty, b: $ty| a == b),
+            "ne" => test!(integers_named(Relation::NotEqual, <$ty>::BITS, <$ty>::MIN != 0); |a: $ty, b: $ty| a != b),
+            "lt" | "lo" => test!(integers_named(Relation::Less, <$ty>::BITS, <$ty>::MIN != 0); |a: $ty, b: $ty| a < b),
+            "le" | "ls" => test!(integers_named(Relation::LessEqual, <$ty>::BITS, <$ty>::MIN != 0); |a: $ty, b: $ty| a <= b),
+            "gt" | "hi" => test!(integers_named(Relation::Greater, <$ty>::BITS, <$ty>::MIN != 0); |a: $ty, b: $ty| a > b),
+            "ge" | "hs" => test!(integers_named(Relation::GreaterEqual, <$ty>::BITS, <$ty>::MIN != 0); |a: $ty, b: $ty| a >= b),
             _ => return None,
         }
     };
@@ -100,11 +117,11 @@ pub(crate) fn comparison(op: &str, ty: Type, flush: bool) -> Option<Test> {
         S16 => integers!(op, i16),
         S32 => integers!(op, i32),
         S64 => integers!(op, i64),
-        F32 if flush => floats!(op, Flushed, |x| x.0),
-        F32 => floats!(op, f32, |x| x),
-        F64 => floats!(op, f64, |x| x),
-        F16 => floats!(op, Half, |x| x.0),
-        Bf16 => floats!(op, Brain, |x| x.0),
+        F32 if flush => floats!(op, Flushed, no_name, |x| x.0),
+        F32 => floats!(op, f32, single_named, |x| x),
+        F64 => floats!(op, f64, double_named, |x| x),
+        F16 => floats!(op, Half, no_name, |x| x.0),
+        Bf16 => floats!(op, Brain, no_name, |x| x.0),
         _ => return None,
     })
 }
@@ -112,7 +129,7 @@ pub(crate) fn comparison(op: &str, ty: Type, flush: bool) -> Option<Test> {
 /// `slct.dtype.{s32,f32} d, a, b, c`: `a` where `c >= 0`, else `b`.
 pub(crate) fn select_by_sign(selector: Type, flush: bool) -> Option<Ternary> {
     Some(match selector {
-        S32 => ternary!(|a: u64, b: u64, c: i32| if c >= 0 { a } else { b }),
+        S32 => ternary!(Some(Name::SelectBySign); |a: u64, b: u64, c: i32| if c >= 0 { a } else { b }),
         F32 if flush => ternary!(|a: u64, b: u64, c: f32| if flushed(c) >= 0.0 { a } else { b }),
         F32 => ternary!(|a: u64, b: u64, c: f32| if c >= 0.0 { a } else { b }),
         _ => return None,

@@ -6,6 +6,7 @@
 use bulkhead_guard::ast::Type;
 
 use super::float::{flushed, saturated};
+use super::name::Name;
 use super::rounding::{self, Exact, Rounding, bf16_to_f32, f16_to_f32};
 use super::{LANES, Lanes, Unary, unary};
 
@@ -128,24 +129,44 @@ impl Conversion {
         }
         if from.is_integer() && self.rounding == Rounding::Nearest {
             return Some(match (from, to) {
-                (f, Side::F32) if f == int(32, true) => unary!(|a: i32| a as f32),
-                (f, Side::F32) if f == int(32, false) => unary!(|a: u32| a as f32),
-                (f, Side::F64) if f == int(32, true) => unary!(|a: i32| f64::from(a)),
-                (f, Side::F64) if f == int(32, false) => unary!(|a: u32| f64::from(a)),
-                (f, Side::F32) if f == int(64, true) => unary!(|a: i64| a as f32),
-                (f, Side::F32) if f == int(64, false) => unary!(|a: u64| a as f32),
-                (f, Side::F64) if f == int(64, true) => unary!(|a: i64| a as f64),
-                (f, Side::F64) if f == int(64, false) => unary!(|a: u64| a as f64),
+                (f, Side::F32) if f == int(32, true) => {
+                    unary!(Some(Name::FromInteger { bits: 32, signed: true, to: 32 }); |a: i32| a as f32)
+                }
+                (f, Side::F32) if f == int(32, false) => {
+                    unary!(Some(Name::FromInteger { bits: 32, signed: false, to: 32 }); |a: u32| a as f32)
+                }
+                (f, Side::F64) if f == int(32, true) => {
+                    unary!(Some(Name::FromInteger { bits: 32, signed: true, to: 64 }); |a: i32| f64::from(a))
+                }
+                (f, Side::F64) if f == int(32, false) => {
+                    unary!(Some(Name::FromInteger { bits: 32, signed: false, to: 64 }); |a: u32| f64::from(a))
+                }
+                (f, Side::F32) if f == int(64, true) => {
+                    unary!(Some(Name::FromInteger { bits: 64, signed: true, to: 32 }); |a: i64| a as f32)
+                }
+                (f, Side::F32) if f == int(64, false) => {
+                    unary!(Some(Name::FromInteger { bits: 64, signed: false, to: 32 }); |a: u64| a as f32)
+                }
+                (f, Side::F64) if f == int(64, true) => {
+                    unary!(Some(Name::FromInteger { bits: 64, signed: true, to: 64 }); |a: i64| a as f64)
+                }
+                (f, Side::F64) if f == int(64, false) => {
+                    unary!(Some(Name::FromInteger { bits: 64, signed: false, to: 64 }); |a: u64| a as f64)
+                }
                 _ => return None,
             });
         }
         match (from, to, self.integral) {
-            (Side::F32, t, Some(Integral::Zero)) if t == int(32, true) => Some(unary!(|a: f32| a as i32)),
-            (Side::F32, t, Some(Integral::Zero)) if t == int(32, false) => Some(unary!(|a: f32| a as u32)),
-            (Side::F32, Side::F64, None) => Some(unary!(|a: f32| f64::from(a))),
-            (Side::F64, Side::F32, None) if self.rounding == Rounding::Nearest => {
-                Some(unary!(|a: f64| if a.is_nan() { f32::from_bits(0x7fff_ffff) } else { a as f32 }))
+            (Side::F32, t, Some(Integral::Zero)) if t == int(32, true) => {
+                Some(unary!(Some(Name::ToInteger { signed: true }); |a: f32| a as i32))
             }
+            (Side::F32, t, Some(Integral::Zero)) if t == int(32, false) => {
+                Some(unary!(Some(Name::ToInteger { signed: false }); |a: f32| a as u32))
+            }
+            (Side::F32, Side::F64, None) => Some(unary!(Some(Name::Widen); |a: f32| f64::from(a))),
+            (Side::F64, Side::F32, None) if self.rounding == Rounding::Nearest => Some(
+                unary!(Some(Name::Narrow); |a: f64| if a.is_nan() { f32::from_bits(0x7fff_ffff) } else { a as f32 }),
+            ),
             _ => None,
         }
     }
@@ -236,17 +257,23 @@ pub(crate) fn sign_extend(from_bits: u32, to_bits: u32) -> Option<Unary> {
 
 fn truncation(from_bits: u32, signed: bool, to_bits: u32) -> Option<Unary> {
     Some(match (from_bits, signed, to_bits) {
-        (8, true, 8) | (8, false, _) => unary!(|a: u8| a),
-        (8, true, 16) => unary!(|a: i8| a as u16),
-        (8, true, 32) => unary!(|a: i8| a as u32),
-        (8, true, 64) => unary!(|a: i8| a as u64),
-        (16 | 32 | 64, _, 8) => unary!(|a: u8| a),
-        (16, true, 32) => unary!(|a: i16| a as u32),
-        (16, true, 64) => unary!(|a: i16| a as u64),
-        (16, _, _) | (32 | 64, _, 16) => unary!(|a: u16| a),
-        (32, true, 64) => unary!(|a: i32| a as u64),
-        (32, _, _) | (64, _, 32) => unary!(|a: u32| a),
-        (64, _, 64) => unary!(|a: u64| a),
+        (8, true, 8) | (8, false, _) => {
+            unary!(Some(Name::Extend { from: 8, signed: false, to: 8 }); |a: u8| a)
+        }
+        (8, true, 16) => unary!(Some(Name::Extend { from: 8, signed: true, to: 16 }); |a: i8| a as u16),
+        (8, true, 32) => unary!(Some(Name::Extend { from: 8, signed: true, to: 32 }); |a: i8| a as u32),
+        (8, true, 64) => unary!(Some(Name::Extend { from: 8, signed: true, to: 64 }); |a: i8| a as u64),
+        (16 | 32 | 64, _, 8) => unary!(Some(Name::Extend { from: 8, signed: false, to: 8 }); |a: u8| a),
+        (16, true, 32) => unary!(Some(Name::Extend { from: 16, signed: true, to: 32 }); |a: i16| a as u32),
+        (16, true, 64) => unary!(Some(Name::Extend { from: 16, signed: true, to: 64 }); |a: i16| a as u64),
+        (16, _, _) | (32 | 64, _, 16) => {
+            unary!(Some(Name::Extend { from: 16, signed: false, to: 16 }); |a: u16| a)
+        }
+        (32, true, 64) => unary!(Some(Name::Extend { from: 32, signed: true, to: 64 }); |a: i32| a as u64),
+        (32, _, _) | (64, _, 32) => {
+            unary!(Some(Name::Extend { from: 32, signed: false, to: 32 }); |a: u32| a)
+        }
+        (64, _, 64) => unary!(Some(Name::Extend { from: 64, signed: false, to: 64 }); |a: u64| a),
         _ => return None,
     })
 }

@@ -3,6 +3,7 @@
 use bulkhead_guard::ast::Type::{self, F32, F64};
 
 use super::fused;
+use super::name::{Arithmetic, Name};
 use super::rounding::{Exact, Rounding};
 use super::{Binary, Property, Ternary, Unary, binary, property, ternary, unary};
 
@@ -17,10 +18,12 @@ pub(crate) struct Mode {
     pub(crate) rounding: Rounding,
 }
 
-/// Single-precision results of arithmetic have one NaN.
+/// Single-precision results of arithmetic have one NaN. Chosen among bits: among numbers one NaN is as good
+/// as another to a compiler.
 #[inline(always)]
-fn one_nan(x: f32) -> f32 {
-    if x.is_nan() { f32::from_bits(0x7fff_ffff) } else { x }
+pub(super) fn one_nan(x: f32) -> f32 {
+    let bits = x.to_bits();
+    f32::from_bits(if bits & 0x7fff_ffff > 0x7f80_0000 { 0x7fff_ffff } else { bits })
 }
 
 /// A subnormal number becomes a zero of its sign.
@@ -35,12 +38,23 @@ pub(crate) fn saturated(x: f32) -> f32 {
     if x > 0.0 { if x < 1.0 { x } else { 1.0 } } else { 0.0 }
 }
 
+const fn named(what: Arithmetic, bits: u8, flush: bool) -> Option<Name> {
+    Some(Name::Float { what, bits, flush })
+}
+
+const fn no_name(_: Arithmetic, _: u8, _: bool) -> Option<Name> {
+    None
+}
+
 /// One single-precision expression in its four forms: with and without `.ftz` and `.sat`.
 macro_rules! single {
     ($kind:ident, $mode:expr, |$($a:ident),*| $body:expr) => {
+        single!($kind, $mode, no_name, Arithmetic::Add, |$($a),*| $body)
+    };
+    ($kind:ident, $mode:expr, $named:ident, $what:expr, |$($a:ident),*| $body:expr) => {
         match ($mode.flush, $mode.saturate) {
-            (false, false) => $kind!(|$($a: f32),*| one_nan($body)),
-            (true, false) => $kind!(|$($a: f32),*| { $(let $a = flushed($a);)* flushed(one_nan($body)) }),
+            (false, false) => $kind!($named($what, 32, false); |$($a: f32),*| one_nan($body)),
+            (true, false) => $kind!($named($what, 32, true); |$($a: f32),*| { $(let $a = flushed($a);)* flushed(one_nan($body)) }),
             (false, true) => $kind!(|$($a: f32),*| saturated($body)),
             (true, true) => $kind!(|$($a: f32),*| { $(let $a = flushed($a);)* saturated(flushed($body)) }),
         }
@@ -49,9 +63,9 @@ macro_rules! single {
 
 /// One single-precision expression in every rounding mode; the nearest one is the processor's own.
 macro_rules! rounded_single {
-    ($kind:ident, $mode:expr, |$($a:ident),*| $nearest:expr, |$r:ident| $exact:expr) => {
+    ($kind:ident, $mode:expr, $what:expr, |$($a:ident),*| $nearest:expr, |$r:ident| $exact:expr) => {
         match $mode.rounding {
-            Rounding::Nearest => single!($kind, $mode, |$($a),*| $nearest),
+            Rounding::Nearest => single!($kind, $mode, named, $what, |$($a),*| $nearest),
             Rounding::NearestAway => return None,
             Rounding::Zero => single!($kind, $mode, |$($a),*| {
                 const $r: Rounding = Rounding::Zero;
@@ -74,10 +88,10 @@ macro_rules! rounded_single {
 
 /// The same for double precision, which has neither `.ftz` nor `.sat`.
 macro_rules! rounded_double {
-    ($kind:ident, $mode:expr, |$($a:ident),*| $nearest:expr, |$r:ident| $exact:expr) => {
+    ($kind:ident, $mode:expr, $what:expr, |$($a:ident),*| $nearest:expr, |$r:ident| $exact:expr) => {
         match $mode.rounding {
             _ if $mode.flush || $mode.saturate => return None,
-            Rounding::Nearest => $kind!(|$($a: f64),*| $nearest),
+            Rounding::Nearest => $kind!(named($what, 64, false); |$($a: f64),*| $nearest),
             Rounding::NearestAway => return None,
             Rounding::Zero => $kind!(|$($a: f64),*| {
                 const $r: Rounding = Rounding::Zero;
@@ -98,12 +112,24 @@ macro_rules! rounded_double {
 /// `add`, `sub`, `mul`.
 pub(crate) fn arithmetic(opcode: &str, ty: Type, mode: Mode) -> Option<Binary> {
     Some(match (opcode, ty) {
-        ("add", F32) => rounded_single!(binary, mode, |a, b| a + b, |R| Exact::sum_toward(a, b, R)),
-        ("sub", F32) => rounded_single!(binary, mode, |a, b| a - b, |R| Exact::sum_toward(a, -b, R)),
-        ("mul", F32) => rounded_single!(binary, mode, |a, b| a * b, |R| Exact::product(a, b)),
-        ("add", F64) => rounded_double!(binary, mode, |a, b| a + b, |R| Exact::sum_toward(a, b, R)),
-        ("sub", F64) => rounded_double!(binary, mode, |a, b| a - b, |R| Exact::sum_toward(a, -b, R)),
-        ("mul", F64) => rounded_double!(binary, mode, |a, b| a * b, |R| Exact::product(a, b)),
+        ("add", F32) => {
+            rounded_single!(binary, mode, Arithmetic::Add, |a, b| a + b, |R| Exact::sum_toward(a, b, R))
+        }
+        ("sub", F32) => {
+            rounded_single!(binary, mode, Arithmetic::Subtract, |a, b| a - b, |R| Exact::sum_toward(a, -b, R))
+        }
+        ("mul", F32) => {
+            rounded_single!(binary, mode, Arithmetic::Multiply, |a, b| a * b, |R| Exact::product(a, b))
+        }
+        ("add", F64) => {
+            rounded_double!(binary, mode, Arithmetic::Add, |a, b| a + b, |R| Exact::sum_toward(a, b, R))
+        }
+        ("sub", F64) => {
+            rounded_double!(binary, mode, Arithmetic::Subtract, |a, b| a - b, |R| Exact::sum_toward(a, -b, R))
+        }
+        ("mul", F64) => {
+            rounded_double!(binary, mode, Arithmetic::Multiply, |a, b| a * b, |R| Exact::product(a, b))
+        }
         _ => return None,
     })
 }
@@ -121,10 +147,14 @@ pub(crate) fn fma(ty: Type, mode: Mode) -> Option<Ternary> {
     }
     Some(match ty {
         F32 => {
-            rounded_single!(ternary, mode, |a, b, c| a.mul_add(b, c), |R| Exact::fused_toward(a, b, c, R))
+            rounded_single!(ternary, mode, Arithmetic::Fused, |a, b, c| a.mul_add(b, c), |R| {
+                Exact::fused_toward(a, b, c, R)
+            })
         }
         F64 => {
-            rounded_double!(ternary, mode, |a, b, c| a.mul_add(b, c), |R| Exact::fused_toward(a, b, c, R))
+            rounded_double!(ternary, mode, Arithmetic::Fused, |a, b, c| a.mul_add(b, c), |R| {
+                Exact::fused_toward(a, b, c, R)
+            })
         }
         _ => return None,
     })
@@ -133,8 +163,8 @@ pub(crate) fn fma(ty: Type, mode: Mode) -> Option<Ternary> {
 /// `div` in its rounded forms; the approximate ones compute the nearest result too.
 pub(crate) fn div(ty: Type, mode: Mode) -> Option<Binary> {
     Some(match ty {
-        F32 => rounded_single!(binary, mode, |a, b| a / b, |R| Exact::quotient(a, b)),
-        F64 => rounded_double!(binary, mode, |a, b| a / b, |R| Exact::quotient(a, b)),
+        F32 => rounded_single!(binary, mode, Arithmetic::Divide, |a, b| a / b, |R| Exact::quotient(a, b)),
+        F64 => rounded_double!(binary, mode, Arithmetic::Divide, |a, b| a / b, |R| Exact::quotient(a, b)),
         _ => return None,
     })
 }
@@ -142,10 +172,14 @@ pub(crate) fn div(ty: Type, mode: Mode) -> Option<Binary> {
 /// `rcp` and `sqrt` in their rounded forms.
 pub(crate) fn rcp_sqrt(opcode: &str, ty: Type, mode: Mode) -> Option<Unary> {
     Some(match (opcode, ty) {
-        ("rcp", F32) => rounded_single!(unary, mode, |a| 1.0 / a, |R| Exact::quotient(1.0, a)),
-        ("rcp", F64) => rounded_double!(unary, mode, |a| 1.0 / a, |R| Exact::quotient(1.0, a)),
-        ("sqrt", F32) => rounded_single!(unary, mode, |a| a.sqrt(), |R| Exact::root(a)),
-        ("sqrt", F64) => rounded_double!(unary, mode, |a| a.sqrt(), |R| Exact::root(a)),
+        ("rcp", F32) => {
+            rounded_single!(unary, mode, Arithmetic::Reciprocal, |a| 1.0 / a, |R| Exact::quotient(1.0, a))
+        }
+        ("rcp", F64) => {
+            rounded_double!(unary, mode, Arithmetic::Reciprocal, |a| 1.0 / a, |R| Exact::quotient(1.0, a))
+        }
+        ("sqrt", F32) => rounded_single!(unary, mode, Arithmetic::Root, |a| a.sqrt(), |R| Exact::root(a)),
+        ("sqrt", F64) => rounded_double!(unary, mode, Arithmetic::Root, |a| a.sqrt(), |R| Exact::root(a)),
         _ => return None,
     })
 }
@@ -153,12 +187,12 @@ pub(crate) fn rcp_sqrt(opcode: &str, ty: Type, mode: Mode) -> Option<Unary> {
 /// `abs` and `neg`: bit operations, so a NaN keeps its payload.
 pub(crate) fn abs_neg(opcode: &str, ty: Type, flush: bool) -> Option<Unary> {
     Some(match (opcode, ty, flush) {
-        ("abs", F32, false) => unary!(|a: f32| a.abs()),
+        ("abs", F32, false) => unary!(Some(Name::FloatMagnitude(32)); |a: f32| a.abs()),
         ("abs", F32, true) => unary!(|a: f32| flushed(a).abs()),
-        ("abs", F64, false) => unary!(|a: f64| a.abs()),
-        ("neg", F32, false) => unary!(|a: f32| -a),
+        ("abs", F64, false) => unary!(Some(Name::FloatMagnitude(64)); |a: f64| a.abs()),
+        ("neg", F32, false) => unary!(Some(Name::FloatNegate(32)); |a: f32| -a),
         ("neg", F32, true) => unary!(|a: f32| -flushed(a)),
-        ("neg", F64, false) => unary!(|a: f64| -a),
+        ("neg", F64, false) => unary!(Some(Name::FloatNegate(64)); |a: f64| -a),
         _ => return None,
     })
 }

@@ -2,16 +2,22 @@
 //!
 //! Without it every lane would cost a call into the C library, which rounds the same way.
 
-use super::{LANES, Lanes, Ternary};
+use super::name::{Arithmetic, Name};
+use super::{Form, LANES, Lanes, Ternary, TernaryForm};
 
 /// `fma.rn.f32` without `.ftz` and `.sat`, if the processor has it.
 pub(crate) fn single() -> Option<Ternary> {
     #[cfg(target_arch = "x86_64")]
     if available() {
-        return Some(|a, b, c, out| {
-            // SAFETY: `available` has just said that the processor has these instructions.
-            unsafe { single_lanes(a, b, c, out) }
-        });
+        static FORM: TernaryForm = Form {
+            lanes: |a, b, c, out| {
+                // SAFETY: `available` has said that the processor has these instructions.
+                unsafe { single_lanes(a, b, c, out) }
+            },
+            one: single_one,
+            name: Some(Name::Float { what: Arithmetic::Fused, bits: 32, flush: false }),
+        };
+        return Some(&FORM);
     }
     None
 }
@@ -20,10 +26,15 @@ pub(crate) fn single() -> Option<Ternary> {
 pub(crate) fn double() -> Option<Ternary> {
     #[cfg(target_arch = "x86_64")]
     if available() {
-        return Some(|a, b, c, out| {
-            // SAFETY: `available` has just said that the processor has these instructions.
-            unsafe { double_lanes(a, b, c, out) }
-        });
+        static FORM: TernaryForm = Form {
+            lanes: |a, b, c, out| {
+                // SAFETY: `available` has said that the processor has these instructions.
+                unsafe { double_lanes(a, b, c, out) }
+            },
+            one: double_one,
+            name: Some(Name::Float { what: Arithmetic::Fused, bits: 64, flush: false }),
+        };
+        return Some(&FORM);
     }
     None
 }
@@ -51,4 +62,18 @@ fn double_lanes(a: &Lanes, b: &Lanes, c: &Lanes, out: &mut Lanes) {
         let [a, b, c] = [a[i], b[i], c[i]].map(f64::from_bits);
         out[i] = a.mul_add(b, c).to_bits();
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+extern "C" fn single_one(a: u64, b: u64, c: u64) -> u64 {
+    let [a, b, c] = [a, b, c].map(|word| f32::from_bits(word as u32));
+    let value = a.mul_add(b, c);
+    let value = if value.is_nan() { f32::from_bits(0x7fff_ffff) } else { value };
+    u64::from(value.to_bits())
+}
+
+#[cfg(target_arch = "x86_64")]
+extern "C" fn double_one(a: u64, b: u64, c: u64) -> u64 {
+    let [a, b, c] = [a, b, c].map(f64::from_bits);
+    a.mul_add(b, c).to_bits()
 }

@@ -2,6 +2,7 @@
 
 use bulkhead_guard::ast::Type::{self, S16, S32, S64, U16, U32, U64};
 
+use super::name::Name;
 use super::{Binary, Ternary, Unary, binary, ternary, unary};
 
 /// Which part of a product is kept.
@@ -19,12 +20,12 @@ pub(crate) enum Part {
 pub(crate) fn add_sub(opcode: &str, ty: Type) -> Option<Binary> {
     let add = opcode == "add";
     Some(match (add, ty) {
-        (true, U16 | S16) => binary!(|a: u16, b: u16| a.wrapping_add(b)),
-        (true, U32 | S32) => binary!(|a: u32, b: u32| a.wrapping_add(b)),
-        (true, U64 | S64) => binary!(|a: u64, b: u64| a.wrapping_add(b)),
-        (false, U16 | S16) => binary!(|a: u16, b: u16| a.wrapping_sub(b)),
-        (false, U32 | S32) => binary!(|a: u32, b: u32| a.wrapping_sub(b)),
-        (false, U64 | S64) => binary!(|a: u64, b: u64| a.wrapping_sub(b)),
+        (true, U16 | S16) => binary!(Some(Name::Add(16)); |a: u16, b: u16| a.wrapping_add(b)),
+        (true, U32 | S32) => binary!(Some(Name::Add(32)); |a: u32, b: u32| a.wrapping_add(b)),
+        (true, U64 | S64) => binary!(Some(Name::Add(64)); |a: u64, b: u64| a.wrapping_add(b)),
+        (false, U16 | S16) => binary!(Some(Name::Subtract(16)); |a: u16, b: u16| a.wrapping_sub(b)),
+        (false, U32 | S32) => binary!(Some(Name::Subtract(32)); |a: u32, b: u32| a.wrapping_sub(b)),
+        (false, U64 | S64) => binary!(Some(Name::Subtract(64)); |a: u64, b: u64| a.wrapping_sub(b)),
         _ => return None,
     })
 }
@@ -41,19 +42,35 @@ pub(crate) fn saturating(opcode: &str) -> Option<Binary> {
 /// `mul.{lo,hi,wide}`.
 pub(crate) fn mul(part: Part, ty: Type) -> Option<Binary> {
     Some(match (part, ty) {
-        (Part::Low, U16 | S16) => binary!(|a: u16, b: u16| a.wrapping_mul(b)),
-        (Part::Low, U32 | S32) => binary!(|a: u32, b: u32| a.wrapping_mul(b)),
-        (Part::Low, U64 | S64) => binary!(|a: u64, b: u64| a.wrapping_mul(b)),
+        (Part::Low, U16 | S16) => binary!(Some(Name::Multiply(16)); |a: u16, b: u16| a.wrapping_mul(b)),
+        (Part::Low, U32 | S32) => binary!(Some(Name::Multiply(32)); |a: u32, b: u32| a.wrapping_mul(b)),
+        (Part::Low, U64 | S64) => binary!(Some(Name::Multiply(64)); |a: u64, b: u64| a.wrapping_mul(b)),
         (Part::High, U16) => binary!(|a: u16, b: u16| ((u32::from(a) * u32::from(b)) >> 16) as u16),
         (Part::High, S16) => binary!(|a: i16, b: i16| ((i32::from(a) * i32::from(b)) >> 16) as i16),
-        (Part::High, U32) => binary!(|a: u32, b: u32| high_u32(a, b)),
-        (Part::High, S32) => binary!(|a: i32, b: i32| high_i32(a, b)),
-        (Part::High, U64) => binary!(|a: u64, b: u64| high_u64(a, b)),
-        (Part::High, S64) => binary!(|a: i64, b: i64| high_i64(a, b)),
-        (Part::Wide, U16) => binary!(|a: u16, b: u16| u32::from(a) * u32::from(b)),
-        (Part::Wide, S16) => binary!(|a: i16, b: i16| i32::from(a) * i32::from(b)),
-        (Part::Wide, U32) => binary!(|a: u32, b: u32| u64::from(a) * u64::from(b)),
-        (Part::Wide, S32) => binary!(|a: i32, b: i32| i64::from(a) * i64::from(b)),
+        (Part::High, U32) => {
+            binary!(Some(Name::MultiplyHigh { bits: 32, signed: false }); |a: u32, b: u32| high_u32(a, b))
+        }
+        (Part::High, S32) => {
+            binary!(Some(Name::MultiplyHigh { bits: 32, signed: true }); |a: i32, b: i32| high_i32(a, b))
+        }
+        (Part::High, U64) => {
+            binary!(Some(Name::MultiplyHigh { bits: 64, signed: false }); |a: u64, b: u64| high_u64(a, b))
+        }
+        (Part::High, S64) => {
+            binary!(Some(Name::MultiplyHigh { bits: 64, signed: true }); |a: i64, b: i64| high_i64(a, b))
+        }
+        (Part::Wide, U16) => {
+            binary!(Some(Name::MultiplyWide { bits: 16, signed: false }); |a: u16, b: u16| u32::from(a) * u32::from(b))
+        }
+        (Part::Wide, S16) => {
+            binary!(Some(Name::MultiplyWide { bits: 16, signed: true }); |a: i16, b: i16| i32::from(a) * i32::from(b))
+        }
+        (Part::Wide, U32) => {
+            binary!(Some(Name::MultiplyWide { bits: 32, signed: false }); |a: u32, b: u32| u64::from(a) * u64::from(b))
+        }
+        (Part::Wide, S32) => {
+            binary!(Some(Name::MultiplyWide { bits: 32, signed: true }); |a: i32, b: i32| i64::from(a) * i64::from(b))
+        }
         _ => return None,
     })
 }
@@ -65,9 +82,15 @@ pub(crate) fn mad(part: Part, ty: Type, saturate: bool) -> Option<Ternary> {
             .then(|| ternary!(|a: i32, b: i32, c: i32| high_i32(a, b).saturating_add(c)));
     }
     Some(match (part, ty) {
-        (Part::Low, U16 | S16) => ternary!(|a: u16, b: u16, c: u16| a.wrapping_mul(b).wrapping_add(c)),
-        (Part::Low, U32 | S32) => ternary!(|a: u32, b: u32, c: u32| a.wrapping_mul(b).wrapping_add(c)),
-        (Part::Low, U64 | S64) => ternary!(|a: u64, b: u64, c: u64| a.wrapping_mul(b).wrapping_add(c)),
+        (Part::Low, U16 | S16) => {
+            ternary!(Some(Name::MultiplyAdd(16)); |a: u16, b: u16, c: u16| a.wrapping_mul(b).wrapping_add(c))
+        }
+        (Part::Low, U32 | S32) => {
+            ternary!(Some(Name::MultiplyAdd(32)); |a: u32, b: u32, c: u32| a.wrapping_mul(b).wrapping_add(c))
+        }
+        (Part::Low, U64 | S64) => {
+            ternary!(Some(Name::MultiplyAdd(64)); |a: u64, b: u64, c: u64| a.wrapping_mul(b).wrapping_add(c))
+        }
         (Part::High, U16) => {
             ternary!(|a: u16, b: u16, c: u16| (((u32::from(a) * u32::from(b)) >> 16) as u16).wrapping_add(c))
         }
@@ -79,16 +102,16 @@ pub(crate) fn mad(part: Part, ty: Type, saturate: bool) -> Option<Ternary> {
         (Part::High, U64) => ternary!(|a: u64, b: u64, c: u64| high_u64(a, b).wrapping_add(c)),
         (Part::High, S64) => ternary!(|a: i64, b: i64, c: i64| high_i64(a, b).wrapping_add(c)),
         (Part::Wide, U16) => {
-            ternary!(|a: u16, b: u16, c: u32| (u32::from(a) * u32::from(b)).wrapping_add(c))
+            ternary!(Some(Name::MultiplyAddWide { bits: 16, signed: false }); |a: u16, b: u16, c: u32| (u32::from(a) * u32::from(b)).wrapping_add(c))
         }
         (Part::Wide, S16) => {
-            ternary!(|a: i16, b: i16, c: i32| (i32::from(a) * i32::from(b)).wrapping_add(c))
+            ternary!(Some(Name::MultiplyAddWide { bits: 16, signed: true }); |a: i16, b: i16, c: i32| (i32::from(a) * i32::from(b)).wrapping_add(c))
         }
         (Part::Wide, U32) => {
-            ternary!(|a: u32, b: u32, c: u64| (u64::from(a) * u64::from(b)).wrapping_add(c))
+            ternary!(Some(Name::MultiplyAddWide { bits: 32, signed: false }); |a: u32, b: u32, c: u64| (u64::from(a) * u64::from(b)).wrapping_add(c))
         }
         (Part::Wide, S32) => {
-            ternary!(|a: i32, b: i32, c: i64| (i64::from(a) * i64::from(b)).wrapping_add(c))
+            ternary!(Some(Name::MultiplyAddWide { bits: 32, signed: true }); |a: i32, b: i32, c: i64| (i64::from(a) * i64::from(b)).wrapping_add(c))
         }
         _ => return None,
     })
@@ -148,12 +171,12 @@ pub(crate) fn div_rem(opcode: &str, ty: Type) -> Option<Binary> {
 /// `abs` and `neg`; the most negative number stays as it is.
 pub(crate) fn abs_neg(opcode: &str, ty: Type) -> Option<Unary> {
     Some(match (opcode, ty) {
-        ("abs", S16) => unary!(|a: i16| a.wrapping_abs()),
-        ("abs", S32) => unary!(|a: i32| a.wrapping_abs()),
-        ("abs", S64) => unary!(|a: i64| a.wrapping_abs()),
-        ("neg", S16) => unary!(|a: i16| a.wrapping_neg()),
-        ("neg", S32) => unary!(|a: i32| a.wrapping_neg()),
-        ("neg", S64) => unary!(|a: i64| a.wrapping_neg()),
+        ("abs", S16) => unary!(Some(Name::Magnitude(16)); |a: i16| a.wrapping_abs()),
+        ("abs", S32) => unary!(Some(Name::Magnitude(32)); |a: i32| a.wrapping_abs()),
+        ("abs", S64) => unary!(Some(Name::Magnitude(64)); |a: i64| a.wrapping_abs()),
+        ("neg", S16) => unary!(Some(Name::Negate(16)); |a: i16| a.wrapping_neg()),
+        ("neg", S32) => unary!(Some(Name::Negate(32)); |a: i32| a.wrapping_neg()),
+        ("neg", S64) => unary!(Some(Name::Negate(64)); |a: i64| a.wrapping_neg()),
         _ => return None,
     })
 }
@@ -168,18 +191,18 @@ pub(crate) fn min_max(opcode: &str, ty: Type, relu: bool) -> Option<Binary> {
         });
     }
     Some(match (opcode, ty) {
-        ("min", U16) => binary!(|a: u16, b: u16| a.min(b)),
-        ("min", S16) => binary!(|a: i16, b: i16| a.min(b)),
-        ("min", U32) => binary!(|a: u32, b: u32| a.min(b)),
-        ("min", S32) => binary!(|a: i32, b: i32| a.min(b)),
-        ("min", U64) => binary!(|a: u64, b: u64| a.min(b)),
-        ("min", S64) => binary!(|a: i64, b: i64| a.min(b)),
-        ("max", U16) => binary!(|a: u16, b: u16| a.max(b)),
-        ("max", S16) => binary!(|a: i16, b: i16| a.max(b)),
-        ("max", U32) => binary!(|a: u32, b: u32| a.max(b)),
-        ("max", S32) => binary!(|a: i32, b: i32| a.max(b)),
-        ("max", U64) => binary!(|a: u64, b: u64| a.max(b)),
-        ("max", S64) => binary!(|a: i64, b: i64| a.max(b)),
+        ("min", U16) => binary!(Some(Name::Minimum { bits: 16, signed: false }); |a: u16, b: u16| a.min(b)),
+        ("min", S16) => binary!(Some(Name::Minimum { bits: 16, signed: true }); |a: i16, b: i16| a.min(b)),
+        ("min", U32) => binary!(Some(Name::Minimum { bits: 32, signed: false }); |a: u32, b: u32| a.min(b)),
+        ("min", S32) => binary!(Some(Name::Minimum { bits: 32, signed: true }); |a: i32, b: i32| a.min(b)),
+        ("min", U64) => binary!(Some(Name::Minimum { bits: 64, signed: false }); |a: u64, b: u64| a.min(b)),
+        ("min", S64) => binary!(Some(Name::Minimum { bits: 64, signed: true }); |a: i64, b: i64| a.min(b)),
+        ("max", U16) => binary!(Some(Name::Maximum { bits: 16, signed: false }); |a: u16, b: u16| a.max(b)),
+        ("max", S16) => binary!(Some(Name::Maximum { bits: 16, signed: true }); |a: i16, b: i16| a.max(b)),
+        ("max", U32) => binary!(Some(Name::Maximum { bits: 32, signed: false }); |a: u32, b: u32| a.max(b)),
+        ("max", S32) => binary!(Some(Name::Maximum { bits: 32, signed: true }); |a: i32, b: i32| a.max(b)),
+        ("max", U64) => binary!(Some(Name::Maximum { bits: 64, signed: false }); |a: u64, b: u64| a.max(b)),
+        ("max", S64) => binary!(Some(Name::Maximum { bits: 64, signed: true }); |a: i64, b: i64| a.max(b)),
         _ => return None,
     })
 }

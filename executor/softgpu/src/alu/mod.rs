@@ -20,11 +20,14 @@ mod fused;
 pub(crate) mod half;
 pub(crate) mod integer;
 pub(crate) mod logic;
+pub(crate) mod name;
 pub(crate) mod rounding;
 pub(crate) mod update;
 
 #[cfg(test)]
 mod tests;
+
+use name::Name;
 
 /// Threads of a warp.
 pub(crate) const LANES: usize = 32;
@@ -32,16 +35,30 @@ pub(crate) const LANES: usize = 32;
 /// One register of a warp.
 pub(crate) type Lanes = [u64; LANES];
 
+/// What an instruction computes: for all lanes, for one lane, and its name if compiled code knows it.
+#[derive(Debug)]
+pub(crate) struct Form<L: 'static, O: 'static> {
+    /// All lanes.
+    pub(crate) lanes: L,
+    /// One lane.
+    pub(crate) one: O,
+    /// What it is.
+    pub(crate) name: Option<Name>,
+}
+
 /// One operand in, one out.
-pub(crate) type Unary = fn(&Lanes, &mut Lanes);
+pub(crate) type Unary = &'static Form<fn(&Lanes, &mut Lanes), extern "C" fn(u64) -> u64>;
 /// Two operands in, one out.
-pub(crate) type Binary = fn(&Lanes, &Lanes, &mut Lanes);
+pub(crate) type Binary = &'static Form<fn(&Lanes, &Lanes, &mut Lanes), extern "C" fn(u64, u64) -> u64>;
 /// Three operands in, one out.
-pub(crate) type Ternary = fn(&Lanes, &Lanes, &Lanes, &mut Lanes);
+pub(crate) type Ternary = &'static TernaryForm;
+/// What a [`Ternary`] points to.
+pub(crate) type TernaryForm =
+    Form<fn(&Lanes, &Lanes, &Lanes, &mut Lanes), extern "C" fn(u64, u64, u64) -> u64>;
 /// A comparison: one bit per lane.
-pub(crate) type Test = fn(&Lanes, &Lanes) -> u32;
+pub(crate) type Test = &'static Form<fn(&Lanes, &Lanes) -> u32, extern "C" fn(u64, u64) -> u64>;
 /// A property of one operand: one bit per lane.
-pub(crate) type Property = fn(&Lanes) -> u32;
+pub(crate) type Property = &'static Form<fn(&Lanes) -> u32, extern "C" fn(u64) -> u64>;
 
 /// A value that fits a register's word.
 pub(crate) trait Word: Copy {
@@ -96,81 +113,136 @@ impl Word for f64 {
     }
 }
 
-/// A [`Unary`] from an expression on one lane.
+/// A [`Unary`] from an expression on one lane; before it may stand its name.
 macro_rules! unary {
-    (|$a:ident: $ta:ty| $body:expr) => {{
+    (|$a:ident: $ta:ty| $body:expr) => {
+        $crate::alu::unary!(None; |$a: $ta| $body)
+    };
+    ($name:expr; |$a:ident: $ta:ty| $body:expr) => {{
+        #[inline(always)]
+        fn value(x: u64) -> u64 {
+            let $a = <$ta as $crate::alu::Word>::of(x);
+            $crate::alu::Word::word($body)
+        }
         fn lanes(x: &$crate::alu::Lanes, out: &mut $crate::alu::Lanes) {
             for i in 0..$crate::alu::LANES {
-                let $a = <$ta as $crate::alu::Word>::of(x[i]);
-                out[i] = $crate::alu::Word::word($body);
+                out[i] = value(x[i]);
             }
         }
-        lanes as $crate::alu::Unary
+        extern "C" fn one(x: u64) -> u64 {
+            value(x)
+        }
+        static FORM: $crate::alu::Form<fn(&$crate::alu::Lanes, &mut $crate::alu::Lanes), extern "C" fn(u64) -> u64> =
+            $crate::alu::Form { lanes, one, name: $name };
+        &FORM
     }};
 }
 
-/// A [`Binary`] from an expression on one lane.
+/// A [`Binary`] from an expression on one lane; before it may stand its name.
 macro_rules! binary {
-    (|$a:ident: $ta:ty, $b:ident: $tb:ty| $body:expr) => {{
+    (|$a:ident: $ta:ty, $b:ident: $tb:ty| $body:expr) => {
+        $crate::alu::binary!(None; |$a: $ta, $b: $tb| $body)
+    };
+    ($name:expr; |$a:ident: $ta:ty, $b:ident: $tb:ty| $body:expr) => {{
+        #[inline(always)]
+        fn value(x: u64, y: u64) -> u64 {
+            let $a = <$ta as $crate::alu::Word>::of(x);
+            let $b = <$tb as $crate::alu::Word>::of(y);
+            $crate::alu::Word::word($body)
+        }
         fn lanes(x: &$crate::alu::Lanes, y: &$crate::alu::Lanes, out: &mut $crate::alu::Lanes) {
             for i in 0..$crate::alu::LANES {
-                let $a = <$ta as $crate::alu::Word>::of(x[i]);
-                let $b = <$tb as $crate::alu::Word>::of(y[i]);
-                out[i] = $crate::alu::Word::word($body);
+                out[i] = value(x[i], y[i]);
             }
         }
-        lanes as $crate::alu::Binary
+        extern "C" fn one(x: u64, y: u64) -> u64 {
+            value(x, y)
+        }
+        static FORM: $crate::alu::Form<fn(&$crate::alu::Lanes, &$crate::alu::Lanes, &mut $crate::alu::Lanes), extern "C" fn(u64, u64) -> u64> =
+            $crate::alu::Form { lanes, one, name: $name };
+        &FORM
     }};
 }
 
-/// A [`Ternary`] from an expression on one lane.
+/// A [`Ternary`] from an expression on one lane; before it may stand its name.
 macro_rules! ternary {
-    (|$a:ident: $ta:ty, $b:ident: $tb:ty, $c:ident: $tc:ty| $body:expr) => {{
-        fn lanes(
-            x: &$crate::alu::Lanes,
-            y: &$crate::alu::Lanes,
-            z: &$crate::alu::Lanes,
-            out: &mut $crate::alu::Lanes,
-        ) {
+    (|$a:ident: $ta:ty, $b:ident: $tb:ty, $c:ident: $tc:ty| $body:expr) => {
+        $crate::alu::ternary!(None; |$a: $ta, $b: $tb, $c: $tc| $body)
+    };
+    ($name:expr; |$a:ident: $ta:ty, $b:ident: $tb:ty, $c:ident: $tc:ty| $body:expr) => {{
+        #[inline(always)]
+        fn value(x: u64, y: u64, z: u64) -> u64 {
+            let $a = <$ta as $crate::alu::Word>::of(x);
+            let $b = <$tb as $crate::alu::Word>::of(y);
+            let $c = <$tc as $crate::alu::Word>::of(z);
+            $crate::alu::Word::word($body)
+        }
+        fn lanes(x: &$crate::alu::Lanes, y: &$crate::alu::Lanes, z: &$crate::alu::Lanes, out: &mut $crate::alu::Lanes) {
             for i in 0..$crate::alu::LANES {
-                let $a = <$ta as $crate::alu::Word>::of(x[i]);
-                let $b = <$tb as $crate::alu::Word>::of(y[i]);
-                let $c = <$tc as $crate::alu::Word>::of(z[i]);
-                out[i] = $crate::alu::Word::word($body);
+                out[i] = value(x[i], y[i], z[i]);
             }
         }
-        lanes as $crate::alu::Ternary
+        extern "C" fn one(x: u64, y: u64, z: u64) -> u64 {
+            value(x, y, z)
+        }
+        static FORM: $crate::alu::Form<fn(&$crate::alu::Lanes, &$crate::alu::Lanes, &$crate::alu::Lanes, &mut $crate::alu::Lanes), extern "C" fn(u64, u64, u64) -> u64> =
+            $crate::alu::Form { lanes, one, name: $name };
+        &FORM
     }};
 }
 
-/// A [`Test`] from a condition on one lane.
+/// A [`Test`] from a condition on one lane; before it may stand its name.
 macro_rules! test {
-    (|$a:ident: $ta:ty, $b:ident: $tb:ty| $body:expr) => {{
+    (|$a:ident: $ta:ty, $b:ident: $tb:ty| $body:expr) => {
+        $crate::alu::test!(None; |$a: $ta, $b: $tb| $body)
+    };
+    ($name:expr; |$a:ident: $ta:ty, $b:ident: $tb:ty| $body:expr) => {{
+        #[inline(always)]
+        fn value(x: u64, y: u64) -> bool {
+            let $a = <$ta as $crate::alu::Word>::of(x);
+            let $b = <$tb as $crate::alu::Word>::of(y);
+            $body
+        }
         fn lanes(x: &$crate::alu::Lanes, y: &$crate::alu::Lanes) -> u32 {
             let mut mask = 0u32;
             for i in 0..$crate::alu::LANES {
-                let $a = <$ta as $crate::alu::Word>::of(x[i]);
-                let $b = <$tb as $crate::alu::Word>::of(y[i]);
-                mask |= u32::from($body) << i;
+                mask |= u32::from(value(x[i], y[i])) << i;
             }
             mask
         }
-        lanes as $crate::alu::Test
+        extern "C" fn one(x: u64, y: u64) -> u64 {
+            u64::from(value(x, y))
+        }
+        static FORM: $crate::alu::Form<fn(&$crate::alu::Lanes, &$crate::alu::Lanes) -> u32, extern "C" fn(u64, u64) -> u64> =
+            $crate::alu::Form { lanes, one, name: $name };
+        &FORM
     }};
 }
 
 /// A [`Property`] from a condition on one lane.
 macro_rules! property {
-    (|$a:ident: $ta:ty| $body:expr) => {{
+    (|$a:ident: $ta:ty| $body:expr) => {
+        $crate::alu::property!(None; |$a: $ta| $body)
+    };
+    ($name:expr; |$a:ident: $ta:ty| $body:expr) => {{
+        #[inline(always)]
+        fn value(x: u64) -> bool {
+            let $a = <$ta as $crate::alu::Word>::of(x);
+            $body
+        }
         fn lanes(x: &$crate::alu::Lanes) -> u32 {
             let mut mask = 0u32;
             for i in 0..$crate::alu::LANES {
-                let $a = <$ta as $crate::alu::Word>::of(x[i]);
-                mask |= u32::from($body) << i;
+                mask |= u32::from(value(x[i])) << i;
             }
             mask
         }
-        lanes as $crate::alu::Property
+        extern "C" fn one(x: u64) -> u64 {
+            u64::from(value(x))
+        }
+        static FORM: $crate::alu::Form<fn(&$crate::alu::Lanes) -> u32, extern "C" fn(u64) -> u64> =
+            $crate::alu::Form { lanes, one, name: $name };
+        &FORM
     }};
 }
 

@@ -43,19 +43,19 @@ fn pairs_32(check: impl Fn(&Lanes, &Lanes)) {
 
 fn one(f: Unary, a: u64) -> u64 {
     let mut out = [0; LANES];
-    f(&[a; LANES], &mut out);
+    (f.lanes)(&[a; LANES], &mut out);
     out[17]
 }
 
 fn two(f: Binary, a: u64, b: u64) -> u64 {
     let mut out = [0; LANES];
-    f(&[a; LANES], &[b; LANES], &mut out);
+    (f.lanes)(&[a; LANES], &[b; LANES], &mut out);
     out[17]
 }
 
 fn three(f: Ternary, a: u64, b: u64, c: u64) -> u64 {
     let mut out = [0; LANES];
-    f(&[a; LANES], &[b; LANES], &[c; LANES], &mut out);
+    (f.lanes)(&[a; LANES], &[b; LANES], &[c; LANES], &mut out);
     out[17]
 }
 
@@ -83,16 +83,16 @@ fn patterns(count: usize) -> impl Iterator<Item = u64> {
 fn sums_and_products_wrap_at_every_width() {
     pairs_32(|a, b| {
         let mut out = [0; LANES];
-        integer::add_sub("sub", Type::S32).unwrap()(a, b, &mut out);
+        (integer::add_sub("sub", Type::S32).unwrap().lanes)(a, b, &mut out);
         for i in 0..LANES {
             assert_eq!(out[i], (a[i] + (1 << 32) - b[i]) & 0xffff_ffff);
         }
-        integer::mul(Part::High, Type::S32).unwrap()(a, b, &mut out);
+        (integer::mul(Part::High, Type::S32).unwrap().lanes)(a, b, &mut out);
         for i in 0..LANES {
             let product = i128::from(a[i] as u32 as i32) * i128::from(b[i] as u32 as i32);
             assert_eq!(out[i], (product >> 32) as u64 & 0xffff_ffff);
         }
-        integer::mul(Part::Wide, Type::S32).unwrap()(a, b, &mut out);
+        (integer::mul(Part::Wide, Type::S32).unwrap().lanes)(a, b, &mut out);
         for i in 0..LANES {
             let product = i128::from(a[i] as u32 as i32) * i128::from(b[i] as u32 as i32);
             assert_eq!(out[i], product as u64);
@@ -275,8 +275,8 @@ fn fields_of_a_sign_select() {
 #[test]
 fn comparisons_of_integers_see_the_sign() {
     pairs_32(|a, b| {
-        let less = compare::comparison("lt", Type::S32, false).unwrap()(a, b);
-        let lower = compare::comparison("lo", Type::U32, false).unwrap()(a, b);
+        let less = (compare::comparison("lt", Type::S32, false).unwrap().lanes)(a, b);
+        let lower = (compare::comparison("lo", Type::U32, false).unwrap().lanes)(a, b);
         for i in 0..LANES {
             assert_eq!(less >> i & 1 == 1, (a[i] as i32) < b[i] as i32);
             assert_eq!(lower >> i & 1 == 1, a[i] < b[i]);
@@ -289,7 +289,7 @@ fn comparisons_of_integers_see_the_sign() {
 #[test]
 fn unordered_comparisons_hold_for_nan() {
     let test = |op, a: f32, b: f32| {
-        compare::comparison(op, Type::F32, false).unwrap()(&[bits(a); LANES], &[bits(b); LANES])
+        (compare::comparison(op, Type::F32, false).unwrap().lanes)(&[bits(a); LANES], &[bits(b); LANES])
     };
     for op in ["eq", "ne", "lt", "le", "gt", "ge", "num"] {
         assert_eq!(test(op, f32::NAN, 1.0), 0, "{op}");
@@ -303,7 +303,7 @@ fn unordered_comparisons_hold_for_nan() {
     assert_eq!(test("ne", 2.0, 1.0), u32::MAX);
     assert_eq!(test("eq", -0.0, 0.0), u32::MAX);
     let flushed = compare::comparison("eq", Type::F32, true).unwrap();
-    assert_eq!(flushed(&[1; LANES], &[0; LANES]), u32::MAX);
+    assert_eq!((flushed.lanes)(&[1; LANES], &[0; LANES]), u32::MAX);
 }
 
 const EXACT: Mode = Mode { flush: false, saturate: false, rounding: Rounding::Nearest };

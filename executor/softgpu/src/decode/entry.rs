@@ -12,6 +12,7 @@ use super::layout::{self, Cursor};
 use super::scope::{Names, Register, Symbol};
 use crate::alu::{LANES, Lanes};
 use crate::code::{ConstantBank, Inst, Op, Pred, PredSrc, Program, Region, SHARED_BASE, Src};
+use crate::compiled::Compiled;
 use crate::device::SHARED_BYTES_DEFAULT;
 
 /// Instructions of one entry.
@@ -59,7 +60,7 @@ pub(crate) fn decode<'a>(
     let (threads_max, threads_required) = threads(&function.directives)?;
 
     let mut builder = Builder {
-        names: Names::new(1, Pred::FIXED),
+        names: Names::new(Pred::FIXED),
         code: Vec::new(),
         places: Vec::new(),
         constants: Vec::new(),
@@ -97,7 +98,7 @@ pub(crate) fn decode<'a>(
     }
     let has_dynamic = !builder.dynamic.is_empty();
     let shared_bytes = if has_dynamic { static_shared } else { builder.shared.end };
-    let (registers, predicates) = builder.names.counts();
+    let (widths, predicates) = builder.names.widths();
     let narrow = |bytes: u64, what: &str| {
         u32::try_from(bytes).map_err(|_| at_entry(Refusal::new(format!("too much {what} memory"))))
     };
@@ -115,7 +116,8 @@ pub(crate) fn decode<'a>(
         conversions: builder.conversions,
         matrices: builder.matrices,
         tables: builder.tables,
-        registers,
+        registers: u32::try_from(widths.len()).unwrap_or(u32::MAX),
+        widths,
         predicates,
         parameters,
         parameter_bytes,
@@ -123,6 +125,7 @@ pub(crate) fn decode<'a>(
         local_bytes: narrow(builder.local.end.next_multiple_of(16), "local")?,
         threads_max,
         threads_required,
+        compiled: Compiled::default(),
     })
 }
 

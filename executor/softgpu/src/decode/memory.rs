@@ -30,13 +30,23 @@ fn region(words: &mut Words<'_>) -> Region {
         .unwrap_or(Region::Generic)
 }
 
-/// Takes the ordering; says whether a fence belongs before and after.
-fn ordering(words: &mut Words<'_>) -> (bool, bool) {
+/// What the words of an access say about its order.
+struct Ordering {
+    /// Others may take part in it.
+    strong: bool,
+    /// A fence belongs before it.
+    release: bool,
+    /// A fence belongs behind it.
+    acquire: bool,
+}
+
+/// Takes the ordering.
+fn ordering(words: &mut Words<'_>) -> Ordering {
     words.ignore(&SCOPES);
-    words.ignore(&["relaxed", "volatile", "mmio"]);
+    let (relaxed, volatile, mmio) = (words.take("relaxed"), words.take("volatile"), words.take("mmio"));
     let both = words.take("acq_rel");
-    let (release, acquire) = (words.take("release"), words.take("acquire"));
-    (both || release, both || acquire)
+    let (release, acquire) = (words.take("release") || both, words.take("acquire") || both);
+    Ordering { strong: relaxed || volatile || mmio || release || acquire, release, acquire }
 }
 
 impl Builder<'_> {
@@ -94,12 +104,13 @@ impl Builder<'_> {
         if count * size > 16 {
             return Err(Refusal::new("the vector is longer than 16 bytes"));
         }
-        Ok((Shape { region, size, count, extend: 0 }, ty))
+        Ok((Shape { region, size, count, extend: 0, strong: false }, ty))
     }
 
     fn load(&mut self, words: &mut Words<'_>, d: &Operand, at: &Operand) -> Result<(), Refusal> {
-        let (_, acquire) = ordering(words);
+        let Ordering { strong, acquire, .. } = ordering(words);
         let (mut shape, ty) = self.shape(words)?;
+        shape.strong = strong;
         let list = elements(d, shape.count)?;
         let mut destinations = [Dst::SINK; 4];
         for (slot, operand) in destinations.iter_mut().zip(list) {
@@ -118,8 +129,9 @@ impl Builder<'_> {
     }
 
     fn store(&mut self, words: &mut Words<'_>, at: &Operand, a: &Operand) -> Result<(), Refusal> {
-        let (release, _) = ordering(words);
-        let (shape, ty) = self.shape(words)?;
+        let Ordering { strong, release, .. } = ordering(words);
+        let (mut shape, ty) = self.shape(words)?;
+        shape.strong = strong;
         if matches!(shape.region, Region::Constant | Region::Parameter) {
             return Err(Refusal::new("this memory is read-only"));
         }

@@ -7,6 +7,7 @@ use super::entry::Builder;
 use super::operand::Operands;
 use super::words::{Words, bits_of, is_signed};
 use crate::alu::convert::{self, Conversion, Integral, Side};
+use crate::alu::name::Name;
 use crate::alu::rounding::Rounding;
 use crate::alu::{Unary, unary};
 use crate::code::{
@@ -14,7 +15,7 @@ use crate::code::{
 };
 
 fn copy() -> Unary {
-    unary!(|a: u64| a)
+    unary!(Some(Name::Copy); |a: u64| a)
 }
 
 fn not_supported() -> Refusal {

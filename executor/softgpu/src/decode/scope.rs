@@ -48,17 +48,20 @@ struct Scope {
 pub(crate) struct Names {
     open: Vec<Scope>,
     labels: u32,
-    registers: u32,
+    /// Of each register, in bits.
+    widths: Vec<u8>,
     predicates: u32,
 }
 
 /// Registers of one entry, temporaries included.
 const REGISTERS_MAX: u32 = 1 << 15;
+/// Width of a register that may hold anything.
+const WIDTH_MAX: u8 = 64;
 
 impl Names {
-    /// No names; numbers below these are taken.
-    pub(crate) fn new(registers: u32, predicates: u32) -> Self {
-        Self { open: Vec::new(), labels: 0, registers, predicates }
+    /// No names. The first register, which nobody reads, and predicates below this number are taken.
+    pub(crate) fn new(predicates: u32) -> Self {
+        Self { open: Vec::new(), labels: 0, widths: vec![WIDTH_MAX], predicates }
     }
 
     /// Opens a scope: its labels are known in all of it.
@@ -99,9 +102,9 @@ impl Names {
         self.labels
     }
 
-    /// Registers and predicates so far.
-    pub(crate) fn counts(&self) -> (u32, u32) {
-        (self.registers, self.predicates)
+    /// The widths of all registers so far, and how many predicates there are.
+    pub(crate) fn widths(&self) -> (Vec<u8>, u32) {
+        (self.widths.clone(), self.predicates)
     }
 
     /// Declares a register or a range of them.
@@ -134,11 +137,15 @@ impl Names {
 
     /// A data register of the decoder's own.
     pub(crate) fn temporary(&mut self) -> Result<u32, Refusal> {
-        let index = self.registers;
+        self.new_register(WIDTH_MAX)
+    }
+
+    fn new_register(&mut self, width: u8) -> Result<u32, Refusal> {
+        let index = u32::try_from(self.widths.len()).unwrap_or(u32::MAX);
         if index >= REGISTERS_MAX {
             return Err(Refusal::new("the entry uses too many registers"));
         }
-        self.registers += 1;
+        self.widths.push(width);
         Ok(index)
     }
 
@@ -157,7 +164,9 @@ impl Names {
                 self.predicates += 1;
                 Register::Predicate(self.predicates - 1)
             } else {
-                Register::Data { index: self.temporary()?, bits: bits_of(ty) }
+                let bits = bits_of(ty);
+                let width = u8::try_from(bits).unwrap_or(WIDTH_MAX);
+                Register::Data { index: self.new_register(width)?, bits }
             };
             self.open[depth].registers.insert(name.to_owned(), register);
             return Ok(Some(register));

@@ -172,6 +172,11 @@ pub(super) fn addresses(at: At, registers: &[Lanes], constants: &[Lanes]) -> Lan
     out
 }
 
+/// The address of an access of one lane.
+pub(super) fn address_of(at: At, lane: usize, registers: &[Lanes], constants: &[Lanes]) -> u64 {
+    at.base.of(registers, constants)[lane].wrapping_add_signed(at.offset)
+}
+
 /// Moves all addresses by one distance.
 #[inline(always)]
 pub(super) fn advance(addresses: &mut [u64], distance: i64) {
@@ -245,7 +250,7 @@ impl Warp {
             }
             if let Some(extend) = extend {
                 let narrow = out;
-                extend(&narrow, &mut out);
+                (extend.lanes)(&narrow, &mut out);
             }
             self.write(d, &out, active);
         }

@@ -8,15 +8,21 @@ mod access;
 mod block;
 mod collective;
 mod matrix;
+mod native;
 mod step;
 mod warp;
 
 pub(crate) use block::{Block, Progress};
+pub(crate) use step::Faulted;
+pub(crate) use warp::{Frame, Warp};
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::code::{ConstantBank, Program};
+use crate::compiled::Engine;
+use crate::memory::space::AddressSpace;
+use crate::memory::tlb::Tlb;
 use crate::memory::view::View;
 
 /// One launch, as every block of it sees it.
@@ -36,6 +42,8 @@ pub(crate) struct Grid {
     pub(crate) parameters: Vec<u8>,
     /// Whether blocks may wait for one another: then all of them are in work at once.
     pub(crate) together: bool,
+    /// What runs it.
+    pub(crate) engine: Engine,
     /// For `%gridid`.
     pub(crate) number: u64,
     /// For `%nsmid`.
@@ -76,6 +84,32 @@ impl Grid {
 pub(crate) struct Core {
     /// Its view of device memory.
     pub(crate) view: View,
+    /// What compiled code knows of it.
+    pub(crate) tlb: Tlb,
+    /// For compiled code: who left where.
+    pub(crate) out: Vec<u32>,
     /// For `%smid`.
     pub(crate) number: u32,
+}
+
+impl Core {
+    /// A host thread's part.
+    pub(crate) fn new(space: Arc<AddressSpace>, number: u32) -> Self {
+        Self { view: View::new(space), tlb: Tlb::new(), out: Vec::new(), number }
+    }
+
+    /// Lets go of all memory: a thread without work keeps none that others have destroyed.
+    pub(crate) fn forget(&mut self) {
+        self.view.forget();
+        self.tlb.forget();
+    }
+
+    /// Compiled code will find the page of an address by itself.
+    pub(crate) fn learn(&mut self, address: u64) {
+        let (generation, span) = self.view.mapping(address);
+        self.tlb.refresh(generation);
+        if let Some(span) = span {
+            self.tlb.learn(address, span);
+        }
+    }
 }

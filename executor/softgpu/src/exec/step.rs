@@ -1,6 +1,8 @@
 //! The interpreter's loop.
 
+use super::access::address_of;
 use super::collective::Arrival;
+use super::native::Stands;
 use super::warp::{Frame, State, Warp};
 use crate::alu::{LANES, Lanes, bits, carry, logic};
 use crate::code::{
@@ -54,10 +56,23 @@ impl Warp {
         fuel: &mut u32,
     ) -> Result<Next, Faulted> {
         let program = frame.program;
+        let code = program.compiled.code();
         loop {
             if pc >= self.horizon {
                 self.park(pc, mask, State::Ready);
                 return Ok(Next::Switch);
+            }
+            if let Some(code) = code
+                && let Some(way) = code.way_in(pc)
+            {
+                match self.run_compiled(frame, code, (way, mask), fuel)? {
+                    Stands::Together(next, lanes) => {
+                        (pc, mask) = (next, lanes);
+                        continue;
+                    }
+                    Stands::Apart => return Ok(Next::Switch),
+                    Stands::Spent => return Ok(Next::Leave),
+                }
             }
             let Inst { guard, op } = &program.code[pc as usize];
             let active = match guard {
@@ -164,6 +179,36 @@ impl Warp {
         }
     }
 
+    /// A plain instruction for one lane, for compiled code that does not do it itself.
+    pub(crate) fn single(
+        &mut self,
+        frame: &mut Frame<'_>,
+        pc: u32,
+        lane: usize,
+    ) -> Result<(), (Fault, usize)> {
+        let program = frame.program;
+        let op = &program.code[pc as usize].op;
+        let reached = match op {
+            Op::Load { shape, at, .. } | Op::Store { shape, at, .. } => match shape.region {
+                Region::Global | Region::Generic => {
+                    Some(address_of(*at, lane, &self.registers, &program.constants))
+                }
+                Region::Shared | Region::Local | Region::Constant | Region::Parameter => None,
+            },
+            _ => None,
+        };
+        self.plain(frame, op, 1 << lane)?;
+        if let Some(address) = reached.filter(|address| region_of(*address) == Region::Global) {
+            frame.core.learn(address);
+        }
+        Ok(())
+    }
+
+    /// A special register that is the same for all lanes.
+    pub(crate) fn uniform(&self, frame: &Frame<'_>, what: Special) -> u64 {
+        self.special(frame, what)[0]
+    }
+
     /// An instruction that only reads and writes registers and memory.
     #[inline(always)]
     fn plain(&mut self, frame: &mut Frame<'_>, op: &Op, active: u32) -> Result<(), (Fault, usize)> {
@@ -171,19 +216,19 @@ impl Warp {
         let mut out = [0; LANES];
         match *op {
             Op::Unary { f, d, a } => {
-                f(a.of(&self.registers, constants), &mut out);
+                (f.lanes)(a.of(&self.registers, constants), &mut out);
                 self.write(d, &out, active);
             }
             Op::Binary { f, d, a, b } => {
                 let registers = &self.registers;
-                f(a.of(registers, constants), b.of(registers, constants), &mut out);
+                (f.lanes)(a.of(registers, constants), b.of(registers, constants), &mut out);
                 self.write(d, &out, active);
             }
             Op::Ternary { f, d, a, b, c } => {
                 let registers = &self.registers;
                 let (a, b, c) =
                     (a.of(registers, constants), b.of(registers, constants), c.of(registers, constants));
-                f(a, b, c, &mut out);
+                (f.lanes)(a, b, c, &mut out);
                 self.write(d, &out, active);
             }
             Op::Lop3 { table, d, a, b, c } => {
@@ -215,7 +260,7 @@ impl Warp {
             }
             Op::Test { f, p, q, a, b, combine, c } => {
                 let registers = &self.registers;
-                let holds = f(a.of(registers, constants), b.of(registers, constants));
+                let holds = (f.lanes)(a.of(registers, constants), b.of(registers, constants));
                 let c = c.lanes(&self.predicates);
                 self.write_predicate(p, combine.of(holds, c), active);
                 if q != Pred::SINK {
@@ -224,7 +269,7 @@ impl Warp {
             }
             Op::Set { f, truth, d, a, b, combine, c } => {
                 let registers = &self.registers;
-                let holds = f(a.of(registers, constants), b.of(registers, constants));
+                let holds = (f.lanes)(a.of(registers, constants), b.of(registers, constants));
                 let holds = combine.of(holds, c.lanes(&self.predicates));
                 for (i, lane) in out.iter_mut().enumerate() {
                     *lane = if holds >> i & 1 == 1 { u64::from(truth) } else { 0 };
@@ -232,7 +277,7 @@ impl Warp {
                 self.write(d, &out, active);
             }
             Op::Property { f, p, a } => {
-                let holds = f(a.of(&self.registers, constants));
+                let holds = (f.lanes)(a.of(&self.registers, constants));
                 self.write_predicate(p, holds, active);
             }
             Op::InRegion { region, p, a } => {

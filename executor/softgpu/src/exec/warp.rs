@@ -172,6 +172,17 @@ impl Warp {
         true
     }
 
+    /// The backward branches that a group may take while others are ready.
+    pub(crate) fn allowance(&self, fuel: u32) -> u32 {
+        fuel.min(self.patience)
+    }
+
+    /// The running group took so many backward branches; whether that ends its turn.
+    pub(crate) fn spend(&mut self, branches: u32) -> bool {
+        self.patience = self.patience.saturating_sub(branches.max(1));
+        self.patience == 0
+    }
+
     /// The next group to run is another one, where there is one. After a turn out of order the usual
     /// order rules again.
     pub(crate) fn yield_turn(&mut self) {

@@ -8,6 +8,7 @@ pub(crate) mod physical;
 )]
 mod raw;
 pub(crate) mod space;
+pub(crate) mod tlb;
 pub(crate) mod view;
 
 pub(crate) use raw::{Bytes, copy, fill};

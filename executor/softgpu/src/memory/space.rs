@@ -178,6 +178,11 @@ impl AddressSpace {
         self.generation.load(Ordering::Acquire)
     }
 
+    /// What [`Self::generation`] reads.
+    pub(crate) fn generation_cell(&self) -> &AtomicU64 {
+        &self.generation
+    }
+
     fn changed(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }

@@ -1,6 +1,7 @@
 //! One thread's view of the page tables, with the translations it used last.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use bulkhead_gpu::Access;
 
@@ -38,7 +39,8 @@ impl View {
     }
 
     /// Forgets translations older than the tables. Done once per warp instruction: a kernel that runs
-    /// while its pages change sees the change at its next instruction.
+    /// while its pages change sees the change at its next instruction. (Compiled code looks where it comes
+    /// in, and on each way back to the head of a loop.)
     #[inline(always)]
     pub(crate) fn refresh(&mut self) {
         let generation = self.space.generation();
@@ -48,7 +50,18 @@ impl View {
         }
     }
 
-    /// Lets go of all memory: a thread without work keeps none that others have destroyed.
+    /// What changes with every change of the tables.
+    pub(crate) fn generation(&self) -> &AtomicU64 {
+        self.space.generation_cell()
+    }
+
+    /// The mapping of an address that was just accessed, and how old what is known is.
+    pub(crate) fn mapping(&mut self, address: u64) -> (u64, Option<&Span>) {
+        let found = self.bring_forward(address).is_ok();
+        (self.generation, self.kept.first().filter(|_| found))
+    }
+
+    /// Lets go of all memory.
     pub(crate) fn forget(&mut self) {
         self.kept.clear();
     }

@@ -13,7 +13,7 @@ use bulkhead_gpu::{
     Access, DeviceAddress, EntryId, EntryInfo, Error, FillPattern, Gpu, HostAddress, HostRange, Launch,
     StreamId,
 };
-use bulkhead_softgpu::{Options, SoftGpu};
+use bulkhead_softgpu::{Engine, Options, SoftGpu};
 
 /// Where the tests' memory is mapped.
 pub(crate) const WINDOW: u64 = 0x2000_0000_0000;
@@ -57,6 +57,13 @@ impl Host {
     }
 }
 
+/// The usual options. The tests of `compiled.rs`, which are those of all files, run compiled code only.
+pub(crate) fn options() -> Options {
+    let compiled = module_path!().starts_with("compiled::");
+    let engine = if compiled { Engine::Compiled } else { Engine::Interpreter };
+    Options { engine, ..Options::default() }
+}
+
 pub(crate) struct Machine {
     pub(crate) gpu: Arc<SoftGpu>,
     pub(crate) stream: StreamId,
@@ -67,7 +74,12 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new() -> Self {
-        Self::with(Options { memory_bytes: 1 << 30, threads: Some(3), lost_after_launches: None })
+        Self::with(Options {
+            memory_bytes: 1 << 30,
+            threads: Some(3),
+            lost_after_launches: None,
+            ..options()
+        })
     }
 
     pub(crate) fn with(options: Options) -> Self {
@@ -210,6 +222,13 @@ impl Parameters {
 
     pub(crate) fn f32(self, value: f32) -> Self {
         self.u32(value.to_bits())
+    }
+
+    /// What the guard appended to an entry's own: nothing of a slice, and these high words.
+    pub(crate) fn guarded(mut self, entry: &EntryInfo, high: [u32; 3]) -> Self {
+        let end = entry.parameters.last().map_or(0, |layout| layout.offset + layout.bytes);
+        self.0.resize(end as usize - 4 * high.len(), 0);
+        high.into_iter().fold(self, Self::u32)
     }
 
     pub(crate) fn u64(mut self, value: u64) -> Self {

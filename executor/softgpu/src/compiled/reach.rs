@@ -1,0 +1,236 @@
+//! Loads and stores. The common case is in the code; whatever else it may be, the interpreter does, who knows
+//! all of memory and all faults.
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Type, Value, types};
+
+use super::context::Field;
+use super::emit::Emitter;
+use crate::code::{At, Dst, Region, SHARED_BASE, Shape, Src};
+use crate::memory::tlb::{ENTRY_SHIFT, INDEX_MASK, PAGE_SHIFT};
+
+/// Whether memory is loaded from or stored to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Load,
+    Store,
+}
+
+/// Where an access goes on the host, if it goes there.
+struct Reached {
+    /// The host address, computed where the access is known to be fine.
+    host: Value,
+    /// Where to go on if it is not.
+    misses: Option<Block>,
+}
+
+impl Emitter<'_, '_> {
+    pub(super) fn load(&mut self, pc: usize, shape: Shape, at: At, d: [Dst; 4]) {
+        let count = usize::from(shape.count);
+        let Some(Reached { host, misses }) = self.reach(shape, at, Way::Load) else {
+            return self.fall_back(pc);
+        };
+        let mut values = Vec::with_capacity(count);
+        for (index, d) in d.iter().take(count).enumerate() {
+            values.push(self.element(shape, host, offset_of(shape, index), *d));
+        }
+        if shape.strong {
+            self.b.ins().sequence_point();
+        }
+        let Some(misses) = misses else {
+            for (d, value) in d.iter().zip(values) {
+                self.set(*d, value);
+            }
+            return;
+        };
+        for (d, value) in d.iter().zip(&values) {
+            self.set(*d, *value);
+        }
+        self.slowly(pc, misses);
+    }
+
+    pub(super) fn store_to(&mut self, pc: usize, shape: Shape, at: At, a: [Src; 4]) {
+        let Some(Reached { host, misses }) = self.reach(shape, at, Way::Store) else {
+            return self.fall_back(pc);
+        };
+        if shape.strong {
+            self.b.ins().sequence_point();
+        }
+        let flags = self.their_flags();
+        for (index, a) in a.iter().take(usize::from(shape.count)).enumerate() {
+            let offset = offset_of(shape, index);
+            match shape.size {
+                1 => {
+                    let value = self.src(*a, types::I32);
+                    self.b.ins().istore8(flags, value, host, offset);
+                }
+                2 => {
+                    let value = self.src(*a, types::I32);
+                    self.b.ins().istore16(flags, value, host, offset);
+                }
+                size => {
+                    let ty = self.held(*a, size);
+                    let value = self.src(*a, ty);
+                    self.b.ins().store(flags, value, host, offset);
+                }
+            }
+        }
+        if shape.strong {
+            self.b.ins().sequence_point();
+        }
+        if let Some(misses) = misses {
+            self.slowly(pc, misses);
+        }
+    }
+
+    /// The block for accesses that the code cannot do, and where both go on.
+    fn slowly(&mut self, pc: usize, misses: Block) {
+        let done = self.b.create_block();
+        self.b.ins().jump(done, &[]);
+        self.b.switch_to_block(misses);
+        self.fall_back(pc);
+        self.b.ins().jump(done, &[]);
+        self.b.switch_to_block(done);
+    }
+
+    fn their_flags(&self) -> MemFlagsData {
+        MemFlagsData::new().with_notrap().with_alias_region(Some(self.theirs))
+    }
+
+    /// The type in which an operand of 4 or 8 bytes is stored: as it is held, where that fits.
+    fn held(&self, src: Src, size: u8) -> Type {
+        let bits = u32::from(size) * 8;
+        let kind = src.register_number().map(|index| self.kinds[index as usize]);
+        kind.filter(|kind| kind.bits() == bits).unwrap_or(if size == 8 { types::I64 } else { types::I32 })
+    }
+
+    fn element(&mut self, shape: Shape, host: Value, offset: i32, d: Dst) -> Value {
+        let flags = self.their_flags();
+        let kind = self.kinds[d.0 as usize];
+        let signed = shape.extend > 0;
+        match (shape.size, signed) {
+            (1, false) => self.b.ins().uload8(types::I32, flags, host, offset),
+            (2, false) => self.b.ins().uload16(types::I32, flags, host, offset),
+            (1, true) if shape.extend == 64 => self.b.ins().sload8(types::I64, flags, host, offset),
+            (2, true) if shape.extend == 64 => self.b.ins().sload16(types::I64, flags, host, offset),
+            (1, true) => {
+                let value = self.b.ins().sload8(types::I32, flags, host, offset);
+                if shape.extend == 16 { self.b.ins().band_imm_u(value, 0xffff) } else { value }
+            }
+            (2, true) => self.b.ins().sload16(types::I32, flags, host, offset),
+            (4, true) => {
+                let value = self.b.ins().load(types::I32, flags, host, offset);
+                self.b.ins().sextend(types::I64, value)
+            }
+            (4, false) => {
+                let ty = if kind.bits() == 32 { kind } else { types::I32 };
+                self.b.ins().load(ty, flags, host, offset)
+            }
+            _ => {
+                let ty = if kind.bits() == 64 { kind } else { types::I64 };
+                self.b.ins().load(ty, flags, host, offset)
+            }
+        }
+    }
+
+    /// Where an access goes; `None` where the code has no quick way.
+    fn reach(&mut self, shape: Shape, at: At, way: Way) -> Option<Reached> {
+        let whole = u64::from(shape.size) * u64::from(shape.count);
+        let known = self.constant(at.base).map(|base| base.wrapping_add_signed(at.offset));
+        match (shape.region, way) {
+            (Region::Parameter, Way::Load) => {
+                let address = known?;
+                let bytes = u64::from(self.program.parameter_bytes);
+                let inside = address.is_multiple_of(whole) && address.checked_add(whole)? <= bytes;
+                inside.then(|| {
+                    let base = self.field(types::I64, Field::Parameters);
+                    let host = self.b.ins().iadd_imm_s(base, address.cast_signed());
+                    Reached { host, misses: None }
+                })
+            }
+            (Region::Shared, _) => {
+                let base = self.field(types::I64, Field::Shared);
+                if let Some(offset) = known.and_then(|address| address.checked_sub(SHARED_BASE)) {
+                    let bytes = u64::from(self.program.shared_bytes);
+                    if offset.is_multiple_of(whole) && offset.checked_add(whole)? <= bytes {
+                        let host = self.b.ins().iadd_imm_s(base, offset.cast_signed());
+                        return Some(Reached { host, misses: None });
+                    }
+                }
+                let address = self.address(at);
+                let offset = self.b.ins().iadd_imm_s(address, -SHARED_BASE.cast_signed());
+                let bytes = self.field(types::I64, Field::SharedBytes);
+                let bytes = self.b.ins().ushr_imm_u(bytes, i64::from(whole.trailing_zeros()));
+                Some(self.within(base, offset, bytes, whole))
+            }
+            (Region::Constant, Way::Load) => {
+                let base = self.field(types::I64, Field::Constants);
+                let offset = self.address(at);
+                let bytes = self.field(types::I64, Field::ConstantBytes);
+                let bytes = self.b.ins().ushr_imm_u(bytes, i64::from(whole.trailing_zeros()));
+                Some(self.within(base, offset, bytes, whole))
+            }
+            (Region::Local, _) => {
+                let each = i64::from(self.program.local_bytes);
+                let all = self.field(types::I64, Field::Local);
+                let lane = self.b.use_var(self.lane);
+                let lane = self.b.ins().uextend(types::I64, lane);
+                let before = self.b.ins().imul_imm_s(lane, each);
+                let base = self.b.ins().iadd(all, before);
+                let bytes = self.b.ins().iconst(types::I64, each >> whole.trailing_zeros());
+                let offset = self.address(at);
+                Some(self.within(base, offset, bytes, whole))
+            }
+            (Region::Global | Region::Generic, _) => Some(self.translated(at, way, whole)),
+            (Region::Parameter | Region::Constant, Way::Store) => None,
+        }
+    }
+
+    fn address(&mut self, at: At) -> Value {
+        let base = self.src(at.base, types::I64);
+        if at.offset == 0 { base } else { self.b.ins().iadd_imm_s(base, at.offset) }
+    }
+
+    /// Goes on only where an offset is a multiple of the access's length and, counted in such lengths, below
+    /// a limit.
+    fn only_below(&mut self, offset: Value, limit: Value, whole: u64) -> Block {
+        // What is misaligned has bits at the top then, and is beyond every limit.
+        let index = self.b.ins().rotr_imm_u(offset, i64::from(whole.trailing_zeros()));
+        let inside = self.b.ins().icmp(IntCC::UnsignedLessThan, index, limit);
+        let (hits, misses) = (self.b.create_block(), self.b.create_block());
+        self.b.set_cold_block(misses);
+        self.b.ins().brif(inside, hits, &[], misses, &[]);
+        self.b.switch_to_block(hits);
+        misses
+    }
+
+    fn within(&mut self, base: Value, offset: Value, limit: Value, whole: u64) -> Reached {
+        let misses = self.only_below(offset, limit, whole);
+        let host = self.b.ins().iadd(base, offset);
+        Reached { host, misses: Some(misses) }
+    }
+
+    /// Looks an address up among the translations.
+    fn translated(&mut self, at: At, way: Way, whole: u64) -> Reached {
+        let address = self.address(at);
+        let table = match way {
+            Way::Load => self.field(types::I64, Field::Loads),
+            Way::Store => self.field(types::I64, Field::Stores),
+        };
+        let shifted = self.b.ins().ushr_imm_u(address, i64::from(PAGE_SHIFT - ENTRY_SHIFT));
+        let place = self.b.ins().band_imm_u(shifted, (INDEX_MASK << ENTRY_SHIFT).cast_signed());
+        let entry = self.b.ins().iadd(table, place);
+        let flags = self.own_flags();
+        let start = self.b.ins().load(types::I64, flags, entry, 0);
+        let offset = self.b.ins().isub(address, start);
+        let limit = self.b.ins().iconst(types::I64, 1 << (PAGE_SHIFT - whole.trailing_zeros()));
+        let misses = self.only_below(offset, limit, whole);
+        let distance = self.b.ins().load(types::I64, flags, entry, 8);
+        let host = self.b.ins().iadd(address, distance);
+        Reached { host, misses: Some(misses) }
+    }
+}
+
+fn offset_of(shape: Shape, index: usize) -> i32 {
+    i32::from(shape.size) * i32::try_from(index).unwrap_or(0)
+}

@@ -1,0 +1,243 @@
+//! Memory for code, and calls into it and back.
+//!
+//! # What makes calls sound
+//! Compiled code reads and writes what the context points to: registers, predicates and thread numbers of a
+//! warp, at places that exist since both come from one program; local, shared, constant and parameter memory,
+//! after a check against its length; device memory, through translations whose memory is kept while they
+//! exist; and the ways out, of which there are as many as the code has. While it runs, nobody else touches the
+//! warp, the frame or the core, since `run` has them borrowed; its own call back to [`fall_back`] is the
+//! only other user, and compiled code keeps nothing over that call that it did not store.
+
+use std::ffi::c_void;
+use std::panic::AssertUnwindSafe;
+use std::sync::OnceLock;
+
+use cranelift_codegen::control::ControlPlane;
+use cranelift_codegen::ir::{AbiParam, Function, InstBuilder, Signature, UserFuncName, types};
+use cranelift_codegen::isa::{CallConv, OwnedTargetIsa};
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+
+use super::context::{Context, Failure, Outside, UNIFORM};
+use super::emit::{self, Doors, Emitter, Leaving};
+use super::flow::Flow;
+use crate::code::Program;
+use crate::exec::{Frame, Warp};
+
+/// Code of the host's processor: written once, then executable and never writable again.
+#[derive(Debug)]
+struct Memory {
+    at: usize,
+    len: usize,
+}
+
+impl Memory {
+    fn holding(code: &[u8]) -> Result<Self, String> {
+        let len = code.len().next_multiple_of(4096);
+        let failed = |error: rustix::io::Errno| format!("no memory for code: {error}");
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the system's choice overlaps nothing.
+        let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE) };
+        let pointer = mapped.map_err(failed)?;
+        let memory = Self { at: pointer.expose_provenance(), len };
+        // SAFETY: the mapping is new, writable, and at least as long as the code.
+        unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), pointer.cast(), code.len()) };
+        // SAFETY: the mapping is ours alone; from here on nothing writes to it.
+        unsafe { mprotect(pointer, len, MprotectFlags::READ | MprotectFlags::EXEC) }.map_err(failed)?;
+        Ok(memory)
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let pointer = std::ptr::with_exposed_provenance_mut(self.at);
+        // SAFETY: the mapping was made by `holding` with this length, and code in it runs only while its
+        // owner is borrowed.
+        if let Err(error) = unsafe { munmap(pointer, self.len) } {
+            tracing::error!(%error, "memory of code was not given back");
+        }
+    }
+}
+
+/// The code of an entry.
+#[derive(Debug)]
+pub(crate) struct Code {
+    memory: Memory,
+    doors: Doors,
+}
+
+/// What came of a call.
+pub(super) struct Ran {
+    /// The least of the fuel that a lane had left.
+    pub(super) left: u32,
+    /// Why it came back early.
+    pub(super) failure: Option<Failure>,
+}
+
+impl Code {
+    /// Bytes of the code.
+    pub(super) fn len(&self) -> usize {
+        self.memory.len
+    }
+
+    /// The way in at an instruction.
+    #[inline(always)]
+    pub(crate) fn way_in(&self, pc: u32) -> Option<u32> {
+        self.doors.ways_in.get(pc as usize).copied().flatten()
+    }
+
+    /// The ways out.
+    pub(super) fn ways_out(&self) -> &[Leaving] {
+        &self.doors.ways_out
+    }
+
+    /// Runs the lanes of a mask from a way in on, each with so much fuel; says in `out` who left where.
+    pub(super) fn run(
+        &self,
+        warp: &mut Warp,
+        frame: &mut Frame<'_>,
+        (way, mask, fuel): (u32, u32, u32),
+        out: &mut [u32],
+    ) -> Ran {
+        assert!(out.len() >= self.doors.ways_out.len(), "a place for every way out");
+        let generation = frame.core.view.generation();
+        frame.core.tlb.refresh(generation.load(std::sync::atomic::Ordering::Acquire));
+        let (loads, stores) = frame.core.tlb.tables();
+        let mut uniform = [0; UNIFORM.len()];
+        for (word, what) in uniform.iter_mut().zip(UNIFORM) {
+            *word = warp.uniform(frame, what);
+        }
+        let mut context = Context {
+            registers: warp.registers.as_mut_ptr().cast(),
+            predicates: warp.predicates.as_mut_ptr(),
+            threads: warp.threads.as_ptr().cast(),
+            local: warp.local.as_mut_ptr(),
+            shared: frame.shared.as_mut_ptr(),
+            shared_bytes: frame.shared.len() as u64,
+            parameters: frame.grid.parameters.as_ptr(),
+            constants: frame.grid.constants.bytes.as_ptr(),
+            constant_bytes: frame.grid.constants.bytes.len() as u64,
+            loads: loads.cast(),
+            stores: stores.cast(),
+            generation: generation.as_ptr(),
+            seen: frame.core.tlb.generation(),
+            out: out.as_mut_ptr(),
+            uniform,
+            fuel,
+            left: fuel,
+            failed: 0,
+            warp: std::ptr::from_mut(warp),
+            frame: std::ptr::from_mut(frame).cast::<c_void>(),
+            failure: None,
+        };
+        type Entry = extern "C" fn(*mut Context, u32, u32);
+        let pointer = std::ptr::with_exposed_provenance::<c_void>(self.memory.at);
+        // SAFETY: at the start of the memory is a function of this type, which `compile` put there.
+        let entry: Entry = unsafe { std::mem::transmute(pointer) };
+        entry(&raw mut context, way, mask);
+        Ran { left: context.left, failure: context.failure.take() }
+    }
+}
+
+/// The interpreter does one operation for one lane.
+extern "C" fn fall_back(context: *mut Context, pc: u64, lane: u64) {
+    // SAFETY: compiled code hands on what `run` gave it, which lives until it returns; `run` does not look at
+    // it meanwhile.
+    let context = unsafe { &mut *context };
+    // SAFETY: as above; the warp is borrowed by `run` for as long.
+    let warp = unsafe { &mut *context.warp };
+    // SAFETY: as above; and the frame outlives the call, whatever its own lifetimes are.
+    let frame = unsafe { &mut *context.frame.cast::<Frame<'_>>() };
+    let pc = u32::try_from(pc).unwrap_or(u32::MAX);
+    let lane = usize::try_from(lane).unwrap_or(0);
+    // A panic must not pass through compiled code, which nobody can unwind.
+    let done = std::panic::catch_unwind(AssertUnwindSafe(|| warp.single(frame, pc, lane)));
+    context.failure = match done {
+        Ok(Ok(())) => return,
+        Ok(Err((fault, lane))) => Some(Failure::Fault(fault, pc, lane)),
+        Err(panic) => Some(Failure::Panic(panic)),
+    };
+    context.failed = 1;
+}
+
+/// The host as a target of the compiler.
+struct Host {
+    isa: OwnedTargetIsa,
+    outside: Outside,
+    /// Holds the function that `outside` names.
+    _bridge: Memory,
+}
+
+fn host() -> Result<&'static Host, String> {
+    static HOST: OnceLock<Result<Host, String>> = OnceLock::new();
+    HOST.get_or_init(Host::new).as_ref().map_err(Clone::clone)
+}
+
+impl Host {
+    fn new() -> Result<Self, String> {
+        let mut flags = settings::builder();
+        for (name, value) in [
+            ("opt_level", "speed"),
+            ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
+            ("unwind_info", "false"),
+            ("enable_probestack", "false"),
+        ] {
+            flags.set(name, value).map_err(|error| error.to_string())?;
+        }
+        let isa = cranelift_native::builder()?.finish(settings::Flags::new(flags));
+        let isa = isa.map_err(|error| error.to_string())?;
+        let bridge = bridge(&isa)?;
+        let fallback = i64::try_from(bridge.at).map_err(|error| error.to_string())?;
+        let outside =
+            Outside { fallback, convention: isa.default_call_conv(), target: isa.frontend_config() };
+        Ok(Self { isa, outside, _bridge: bridge })
+    }
+}
+
+/// A function that calls [`fall_back`] and keeps all registers: calls of it are many in the text of an entry
+/// and few in its time, and registers that had to be saved around each would cost all of it.
+fn bridge(isa: &OwnedTargetIsa) -> Result<Memory, String> {
+    let mut signature = Signature::new(CallConv::PreserveAll);
+    signature.params.extend([AbiParam::new(types::I64); 3]);
+    let mut function = Function::with_name_signature(UserFuncName::default(), signature);
+    let mut outer = Signature::new(isa.default_call_conv());
+    outer.params.extend([AbiParam::new(types::I64); 3]);
+    let outer = function.import_signature(outer);
+    let mut builder_context = FunctionBuilderContext::new();
+    let mut b = FunctionBuilder::new(&mut function, &mut builder_context);
+    let block = b.create_block();
+    b.append_block_params_for_function_params(block);
+    b.switch_to_block(block);
+    let arguments = b.block_params(block).to_vec();
+    let address = (fall_back as extern "C" fn(*mut Context, u64, u64) as usize).cast_signed();
+    let callee = b.ins().iconst(types::I64, i64::try_from(address).unwrap_or(0));
+    b.ins().call_indirect(outer, callee, &arguments);
+    b.ins().return_(&[]);
+    b.seal_all_blocks();
+    b.finalize(isa.frontend_config());
+    into_memory(isa, function)
+}
+
+fn into_memory(isa: &OwnedTargetIsa, function: Function) -> Result<Memory, String> {
+    let mut context = cranelift_codegen::Context::for_function(function);
+    let compiled = context.compile(isa.as_ref(), &mut ControlPlane::default());
+    let compiled = compiled.map_err(|error| format!("{:?}", error.inner))?;
+    if !compiled.buffer.relocs().is_empty() {
+        return Err("the code needs functions that this processor has no instructions for".to_owned());
+    }
+    Memory::holding(compiled.code_buffer())
+}
+
+/// Compiles an entry.
+pub(super) fn compile(program: &Program) -> Result<Code, String> {
+    let host = host()?;
+    let flow = Flow::of(program);
+    let mut function =
+        Function::with_name_signature(UserFuncName::default(), Signature::new(host.isa.default_call_conv()));
+    emit::signature(&mut function);
+    let mut builder_context = FunctionBuilderContext::new();
+    let builder = FunctionBuilder::new(&mut function, &mut builder_context);
+    let doors = Emitter::emit(builder, program, &flow, &host.outside);
+    Ok(Code { memory: into_memory(&host.isa, function)?, doors })
+}

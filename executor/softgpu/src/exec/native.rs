@@ -1,0 +1,57 @@
+//! Groups in compiled code.
+
+use super::warp::{Frame, State, Warp};
+use crate::compiled::{Code, Leaving};
+
+/// Where a group stands after compiled code.
+pub(super) enum Stands {
+    /// All of it before one instruction.
+    Together(u32, u32),
+    /// Its lanes have been set aside, or have exited.
+    Apart,
+    /// The same, and the warp has run for long enough.
+    Spent,
+}
+
+impl Warp {
+    /// Runs the lanes of a group from a way in on, until they meet others, have exited, or others should have
+    /// their turn.
+    pub(super) fn run_compiled(
+        &mut self,
+        frame: &mut Frame<'_>,
+        code: &Code,
+        (way, mask): (u32, u32),
+        fuel: &mut u32,
+    ) -> Result<Stands, super::step::Faulted> {
+        let alone = self.groups.is_empty();
+        let allowance = if alone { *fuel } else { self.allowance(*fuel) };
+        let mut first = None;
+        let mut apart = false;
+        let left = code.pass(self, frame, (way, mask, allowance), |warp, place, lanes| match place {
+            Leaving::Exited => {
+                apart = true;
+                warp.exit(lanes);
+            }
+            Leaving::Before(pc) => match first {
+                None => first = Some((pc, lanes)),
+                Some(_) => {
+                    apart = true;
+                    warp.park(pc, lanes, State::Ready);
+                }
+            },
+        })?;
+        // A loop around a meeting costs fuel too, although no way back is inside of compiled code.
+        *fuel = fuel.saturating_sub((allowance - left).max(1));
+        let tired = left == 0 || (!alone && self.spend(allowance - left));
+        let spent = *fuel == 0;
+        match first {
+            Some((pc, lanes)) if !apart && !tired && !spent => return Ok(Stands::Together(pc, lanes)),
+            Some((pc, lanes)) => self.park(pc, lanes, State::Ready),
+            None => {}
+        }
+        if tired {
+            self.yield_turn();
+        }
+        Ok(if spent { Stands::Spent } else { Stands::Apart })
+    }
+}

@@ -1,0 +1,110 @@
+//! Launches: of an entry or of its fast version, whole or in slices.
+
+use std::sync::Arc;
+
+use bulkhead_gpu::{Error, Launch};
+use bulkhead_guard::limits::UNLOOKED_COST_MAX;
+use bulkhead_ring::{Blocks, Record};
+use bulkhead_schema::ErrorCode;
+
+use crate::{
+    fast::work_of,
+    records::{Outcome, Refused},
+    session::State,
+    slices::{Rest, Slices},
+    streams::{Held, Load},
+};
+
+type Launched = Result<Result<Outcome, Refused>, Error>;
+
+/// Carries out a launch that is new.
+pub(crate) fn launch(
+    state: &mut State,
+    position: u64,
+    (record, launch): (&Record, &bulkhead_ring::Launch),
+    parameters: &[u64],
+) -> Launched {
+    let index = record.stream();
+    let Some(stream) = state.streams.get(index).map(|stream| stream.id) else {
+        return Ok(Err(ErrorCode::InvalidHandle.into()));
+    };
+    let Some(found) = state.bindings.entry(launch.entry.slot, launch.entry.generation) else {
+        return Ok(Err(ErrorCode::InvalidHandle.into()));
+    };
+    let entry = &mut found.template;
+    if launch.parameter_bytes as usize != entry.visible_bytes {
+        return Ok(Err(ErrorCode::InvalidArgument.into()));
+    }
+    for (to, word) in entry.block[..entry.visible_bytes].chunks_mut(8).zip(parameters) {
+        to.copy_from_slice(&word.to_ne_bytes()[..to.len()]);
+    }
+    let (shape, together) = (launch.shape, launch.blocks);
+    let blocks = shape.grid.iter().fold(1, |blocks: u64, side| blocks.saturating_mul((*side).into()));
+    // Of those that have to be there together, more never fit at once: the device says so.
+    if blocks > state.blocks_max && together == Blocks::Apart {
+        let Some(slices) = Slices::new(shape.grid, state.blocks_max) else {
+            return Ok(Err(ErrorCode::InvalidArgument.into()));
+        };
+        if !entry.sliceable {
+            return Ok(Err(ErrorCode::LaunchResources.into()));
+        }
+        let rest = Box::new(Rest { entry: found.clone(), slices, next: 0 });
+        return go_on(state, position, (record, launch), rest);
+    }
+    let launch = Launch {
+        grid: shape.grid,
+        block: shape.block,
+        shared_bytes: shape.shared_bytes.max(entry.dynamic_shared_min),
+        parameters: &entry.block,
+    };
+    let streams = &mut state.streams;
+    let (version, unlooked) =
+        entry.version(blocks, launch.block, launch.shared_bytes, |work| streams.have_room(work));
+    match together {
+        Blocks::Apart => state.gpu.launch(stream, version, &launch)?,
+        Blocks::Together => state.gpu.launch_together(stream, version, &launch)?,
+    }
+    let work = unlooked.max(work_of(UNLOOKED_COST_MAX, blocks, shape.block));
+    streams.loads(index, Load { unlooked, blocks, work });
+    state.busy.launches(Arc::clone(&entry.name));
+    Ok(Ok(Outcome::Submitted))
+}
+
+/// Submits as many of a launch's slices as there is room for, and holds the rest back. A slice that the device refuses is the
+/// last.
+pub(crate) fn go_on(
+    state: &mut State,
+    position: u64,
+    (record, launch): (&Record, &bulkhead_ring::Launch),
+    mut rest: Box<Rest>,
+) -> Launched {
+    let index = record.stream();
+    let Some(stream) = state.streams.get(index).map(|stream| stream.id) else {
+        return Ok(Err(ErrorCode::InvalidHandle.into()));
+    };
+    let shape = launch.shape;
+    while state.streams.may_slice(index) {
+        let slice = rest.slices.get(rest.next);
+        let entry = &mut rest.entry.template;
+        entry.slice(slice.parameters(shape.grid));
+        let launch = Launch {
+            grid: slice.blocks,
+            block: shape.block,
+            shared_bytes: shape.shared_bytes.max(entry.dynamic_shared_min),
+            parameters: &entry.block,
+        };
+        state.gpu.launch(stream, entry.id, &launch)?;
+        state.busy.launches(Arc::clone(&entry.name));
+        let blocks = slice.count();
+        let load = Load { unlooked: 0, blocks, work: work_of(UNLOOKED_COST_MAX, blocks, shape.block) };
+        rest.next += 1;
+        if rest.next == rest.slices.count() {
+            state.streams.loads(index, load);
+            return Ok(Ok(Outcome::Submitted));
+        }
+        state.streams.sliced(index, position, load)?;
+    }
+    let held = Held { position, record: *record, parameters: Vec::new(), rest: Some(rest) };
+    state.streams.hold_rest(index, held);
+    Ok(Ok(Outcome::Held))
+}

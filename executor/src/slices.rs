@@ -1,0 +1,162 @@
+//! Grids of more blocks than a device is given at once: they are launched in slices.
+//!
+//! Each block that is left of a grid starts, looks at its session's flag and ends, however long that takes for all of them.
+//! So a device never has more than a few slices of a grid, and a session that is told to end submits no more of them.
+
+use bulkhead_gpu::DeviceInfo;
+
+use crate::bindings::Entry;
+
+/// Blocks of one launch: a GPU starts and ends about a billion a second, so that so many are gone in some tens of
+/// milliseconds.
+const BLOCKS_MAX: u64 = 1 << 24;
+/// The same on the software GPU, which starts some ten thousand a second.
+const SOFTWARE_BLOCKS_MAX: u64 = 1 << 14;
+/// Slices of one grid that the device has at a time, one of which it works on. Together they have as many blocks as a
+/// launch may have.
+const OF_A_STREAM_MAX: usize = 2;
+/// Slices of all grids of a session beyond which no stream has more than one.
+const OF_A_SESSION_MAX: usize = 4;
+/// The sides of a grid, which the driver checks of each slice alone (CUDA C++ Programming Guide, "Compute Capabilities").
+const SIDES_MAX: [u32; 3] = [0x7FFF_FFFF, 65_535, 65_535];
+
+/// How many blocks one launch may have on this device.
+pub(crate) fn blocks_max(info: &DeviceInfo) -> u64 {
+    match info.backend {
+        "software" => SOFTWARE_BLOCKS_MAX,
+        _ => BLOCKS_MAX,
+    }
+}
+
+/// Whether a stream with so many slices on the device may have another, where there are so many of all streams. Each may
+/// have one: what its grid waits for may be another stream's.
+pub(crate) fn may_submit(of_stream: usize, of_session: usize) -> bool {
+    of_stream == 0 || (of_stream < OF_A_STREAM_MAX && of_session < OF_A_SESSION_MAX)
+}
+
+/// A part of a grid: its first block, and how many there are along each side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slice {
+    pub(crate) first: [u32; 3],
+    pub(crate) blocks: [u32; 3],
+}
+
+impl Slice {
+    /// What the guard's parameters are in this slice of a grid.
+    pub(crate) fn parameters(&self, grid: [u32; 3]) -> [u32; 6] {
+        let ([x, y, z], [a, b, c]) = (self.first, self.blocks);
+        [x, y, z, grid[0] - a, grid[1] - b, grid[2] - c]
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.blocks.iter().map(|side| u64::from(*side)).product()
+    }
+}
+
+/// A grid that is cut into slices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slices {
+    grid: [u32; 3],
+    /// The sides of a slice, where the grid does not end before.
+    sides: [u32; 3],
+}
+
+impl Slices {
+    /// The slices of a grid that is given to a device which takes `most` blocks at once; none where no device has such
+    /// a grid.
+    pub(crate) fn new(grid: [u32; 3], most: u64) -> Option<Self> {
+        if grid.iter().zip(SIDES_MAX).any(|(side, most)| *side > most || *side == 0) {
+            return None;
+        }
+        let mut left = (most / OF_A_STREAM_MAX as u64).max(1);
+        let sides = grid.map(|side| {
+            let cut = u64::from(side).min(left);
+            // A side that is cut leaves one block along those behind it.
+            left = if cut < u64::from(side) { 1 } else { left / cut };
+            u32::try_from(cut).unwrap_or(side)
+        });
+        Some(Self { grid, sides })
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> u64 {
+        self.counts().iter().product()
+    }
+
+    fn counts(&self) -> [u64; 3] {
+        let [(a, x), (b, y), (c, z)] = [0, 1, 2].map(|axis| (self.grid[axis], self.sides[axis]));
+        [a.div_ceil(x), b.div_ceil(y), c.div_ceil(z)].map(u64::from)
+    }
+
+    /// One of them: x first, then y, then z.
+    pub(crate) fn get(&self, index: u64) -> Slice {
+        let mut left = index;
+        let counts = self.counts();
+        let first = [0, 1, 2].map(|axis| {
+            let at = left % counts[axis];
+            left /= counts[axis];
+            u32::try_from(at * u64::from(self.sides[axis])).unwrap_or(u32::MAX)
+        });
+        let blocks = [0, 1, 2].map(|axis| self.sides[axis].min(self.grid[axis].saturating_sub(first[axis])));
+        Slice { first, blocks }
+    }
+}
+
+/// What is left of a launch some slices of which were submitted.
+pub(crate) struct Rest {
+    /// With the parameters; nobody can take it back before the launch is over.
+    pub(crate) entry: Entry,
+    pub(crate) slices: Slices,
+    /// Which slice comes next.
+    pub(crate) next: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_cover_a_grid_once_each_and_none_has_more_blocks_than_it_may() {
+        let sides = [1, 2, 3, 5, 8, 13];
+        for most in [1, 2, 3, 7, 16, 40, 1000] {
+            for grid in sides.iter().flat_map(|x| sides.iter().flat_map(move |y| sides.map(|z| [*x, *y, z])))
+            {
+                let slices = Slices::new(grid, most).unwrap();
+                let mut seen = vec![0; grid.iter().product::<u32>() as usize];
+                for index in 0..slices.count() {
+                    let Slice { first, blocks } = slices.get(index);
+                    assert!(slices.get(index).count() <= (most / 2).max(1), "{grid:?} of {most}");
+                    for at in 0..blocks.iter().product() {
+                        let x = first[0] + at % blocks[0];
+                        let y = first[1] + at / blocks[0] % blocks[1];
+                        let z = first[2] + at / blocks[0] / blocks[1];
+                        seen[((z * grid[1] + y) * grid[0] + x) as usize] += 1;
+                    }
+                    let [.., a, b, c] = slices.get(index).parameters(grid);
+                    assert_eq!([blocks[0] + a, blocks[1] + b, blocks[2] + c], grid);
+                }
+                assert!(seen.iter().all(|times| *times == 1), "{grid:?} of {most}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_grid_has_a_last_slice_and_a_larger_one_is_none() {
+        let slices = Slices::new(SIDES_MAX, BLOCKS_MAX).unwrap();
+        assert_eq!(slices.count(), 256 * 65_535 * 65_535);
+        let last = slices.get(slices.count() - 1);
+        assert_eq!((last.first, last.blocks), ([255 << 23, 65_534, 65_534], [(1 << 23) - 1, 1, 1]));
+        let slices = Slices::new([65_535, 65_535, 3], BLOCKS_MAX).unwrap();
+        assert_eq!(slices.get(1), Slice { first: [0, 128, 0], blocks: [65_535, 128, 1] });
+        for grid in [[1 << 31, 1, 1], [1, 1 << 16, 1], [1, 1, 1 << 16], [u32::MAX; 3], [1 << 30, 0, 1 << 15]]
+        {
+            assert_eq!(Slices::new(grid, BLOCKS_MAX), None, "{grid:?}");
+        }
+    }
+
+    #[test]
+    fn every_stream_may_have_one_slice_and_few_have_two() {
+        assert!(may_submit(0, usize::MAX) && may_submit(1, 3));
+        assert!(!may_submit(1, 4) && !may_submit(2, 0));
+    }
+}
