@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(four.plus(part(4)), None);
         assert_eq!(
             four.plus(part(3)).and_then(|sum| sum.plus(part(3).times(-2))),
-            (1..3).fold(Some(part(0)), |sum, shift| sum?.plus(part(shift)))
+            (1..3).try_fold(part(0), |sum, shift| sum.plus(part(shift)))
         );
     }
 }
