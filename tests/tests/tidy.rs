@@ -49,6 +49,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "client",
             "executor",
             "executor/gpu",
+            "executor/softgpu",
             "executor/cuda",
             "executor/linter",
             "guard",

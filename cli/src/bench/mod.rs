@@ -9,6 +9,7 @@ mod figures;
 mod machine;
 mod report;
 mod samples;
+mod software;
 mod turns;
 mod worker;
 
@@ -53,12 +54,18 @@ pub(crate) struct Arguments {
     /// End with status 1 where a bar is missed.
     #[arg(long)]
     strict: bool,
+    /// Measure how fast the software GPU computes instead: its interpreter, its compiled code, and the same kernels in C.
+    #[arg(long, conflicts_with_all = ["rounds", "only"])]
+    software: bool,
     /// Which device the private kernel drives.
     #[arg(long, value_enum, default_value_t = Backend::Auto, env = "BULKHEAD_BACKEND")]
     backend: Backend,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    if arguments.software {
+        return software::run(arguments.quick, arguments.json, arguments.strict);
+    }
     let groups = if arguments.only.is_empty() { Group::ALL.to_vec() } else { arguments.only.clone() };
     let kernel = Kernel::start(arguments.backend)?;
     let turns = Turns::new(kernel.socket(), arguments.backend)?;
