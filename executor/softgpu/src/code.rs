@@ -275,6 +275,18 @@ pub(crate) enum AtomicOp {
     CompareSwap,
 }
 
+impl AtomicOp {
+    /// What becomes of the old value.
+    #[inline(always)]
+    pub(crate) fn apply(self, old: u64, a: u64, b: u64) -> u64 {
+        match self {
+            Self::Update(f) => f(old, a),
+            Self::CompareSwap if old == a => b,
+            Self::CompareSwap => old,
+        }
+    }
+}
+
 /// What a block barrier does besides waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BarrierMode {

@@ -434,6 +434,19 @@ impl Author {
             21 => format!(
                 "and.b32 %x, %v{a}, 24; mov.u32 %z, scratch; add.u32 %x, %x, %z; ld.local.u64 %w{d}, [%x]; st.local.v2.u32 [%x], {{%v{b}, %v{c}}};"
             ),
+            22 if n.is_multiple_of(3) => {
+                let ops = ["add.u32", "min.s32", "exch.b32", "inc.u32", "xor.b32", "cas.b32"];
+                let op = ops[(n / 4 % 6) as usize];
+                let more = if op == "cas.b32" { format!(", %v{c}") } else { String::new() };
+                let (p, at) = (n % 4, 4 * (n / 32 % 8));
+                format!(
+                    "@%p{p} atom.global.{op} %v{d}, [%mine+{at}], %v{b}{more};
+                     mov.u32 %z, scores; shl.b32 %x, %tid, 3; add.u32 %z, %z, %x;
+                     atom.shared.add.u64 %w{a}, [%z], %w{c}; bfi.b32 %v{b}, %v{a}, %v{d}, {}, {};",
+                    n % 33,
+                    n % 31
+                )
+            }
             22 => format!(
                 "ld.global.v4.u32 {{%v{a}, %v{b}, %v{c}, %x}}, [%mine+16]; st.global.u8 [%mine+{}], %v{d};",
                 n % 64
@@ -544,10 +557,11 @@ fn program(seed: u64) -> String {
         ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry t(.param .u64 p)\n{{
     .reg .pred %p<4>; .reg .b32 %v<{REGISTERS}>, %n<{}>, %id, %tid, %x, %z; .reg .f32 %f<{REGISTERS}>;
     .reg .f64 %g<{REGISTERS}>; .reg .b64 %w<{REGISTERS}>, %mine, %y;
-    .shared .align 8 .b8 board[512]; .local .align 8 .b8 scratch[64];
+    .shared .align 8 .b8 board[512]; .shared .align 8 .b8 scores[512]; .local .align 8 .b8 scratch[64];
     ld.param.u64 %mine, [p];
     mov.u32 %x, %ctaid.x; mov.u32 %z, %ntid.x; mov.u32 %tid, %tid.x; mad.lo.u32 %id, %x, %z, %tid;
     mul.wide.u32 %y, %id, 512; add.s64 %mine, %mine, %y; add.u32 %id, %id, 1;
+    mov.u32 %z, scores; shl.b32 %x, %tid, 3; add.u32 %z, %z, %x; st.shared.u64 [%z], %y;
     setp.ne.u32 %p0, %id, 5; setp.gt.u32 %p1, %id, 9; setp.eq.u32 %p2, %id, 0; setp.lt.u32 %p3, %id, 40;
 {start}{}{end}    ret;\n}}\n",
         author.loops, author.text

@@ -47,15 +47,30 @@ pub(crate) fn extract(ty: Type) -> Option<Ternary> {
 
 /// `bfi`: puts the low bits of `a` into `b`.
 pub(crate) fn insert(wide: bool, a: &Lanes, b: &Lanes, position: &Lanes, length: &Lanes, out: &mut Lanes) {
+    for i in 0..LANES {
+        out[i] = inserted(wide, a[i], b[i], position[i], length[i]);
+    }
+}
+
+/// `bfi.b32` of one lane: the position in the lowest byte of `field`, the length in the next.
+pub(crate) extern "C" fn insert_32(a: u64, b: u64, field: u64) -> u64 {
+    inserted(false, a, b, field, field >> 8)
+}
+
+/// `bfi.b64` of one lane.
+pub(crate) extern "C" fn insert_64(a: u64, b: u64, field: u64) -> u64 {
+    inserted(true, a, b, field, field >> 8)
+}
+
+#[inline(always)]
+fn inserted(wide: bool, a: u64, b: u64, position: u64, length: u64) -> u64 {
     let width = if wide { 64 } else { 32 };
     let all = if wide { u64::MAX } else { u64::from(u32::MAX) };
-    for i in 0..LANES {
-        let (position, length) = (position[i] & 0xff, length[i] & 0xff);
-        let ones = if length >= 64 { u64::MAX } else { (1u64 << length) - 1 };
-        let mask = if position >= width { 0 } else { (ones << position) & all };
-        let field = if position >= width { 0 } else { a[i] << position };
-        out[i] = (b[i] & !mask) | (field & mask);
-    }
+    let (position, length) = (position & 0xff, length & 0xff);
+    let ones = if length >= 64 { u64::MAX } else { (1u64 << length) - 1 };
+    let mask = if position >= width { 0 } else { (ones << position) & all };
+    let field = if position >= width { 0 } else { a << position };
+    (b & !mask) | (field & mask)
 }
 
 /// `fns`: the n-th set bit counted from a base (positive: upwards, negative: downwards).

@@ -130,11 +130,11 @@ pub(super) struct Outside {
 impl Outside {
     /// Makes the signatures known to a function: of the fallback with its address, and of functions that
     /// take so many words and give one.
-    pub(super) fn import(&self, function: &mut Function) -> ((SigRef, i64), [SigRef; 4]) {
+    pub(super) fn import(&self, function: &mut Function) -> ((SigRef, i64), [SigRef; 5]) {
         let mut fallback = Signature::new(CallConv::PreserveAll);
         fallback.params.extend([AbiParam::new(types::I64); 3]);
         let fallback = function.import_signature(fallback);
-        let calls = [0, 1, 2, 3].map(|count| {
+        let calls = [0, 1, 2, 3, 4].map(|count| {
             let mut signature = Signature::new(self.convention);
             signature.params.extend(vec![AbiParam::new(types::I64); count]);
             signature.returns.push(AbiParam::new(types::I64));

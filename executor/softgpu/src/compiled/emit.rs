@@ -65,7 +65,7 @@ pub(super) struct Emitter<'a, 'b> {
     pub(super) own: AliasRegion,
     pub(super) theirs: AliasRegion,
     fallback: (SigRef, i64),
-    pub(super) calls: [SigRef; 4],
+    pub(super) calls: [SigRef; 5],
 }
 
 /// Bytes of a register of all lanes.
@@ -439,7 +439,7 @@ impl<'a, 'b> Emitter<'a, 'b> {
         self.turned(value, kind, ty)
     }
 
-    fn literal(&mut self, word: u64, ty: Type) -> Value {
+    pub(super) fn literal(&mut self, word: u64, ty: Type) -> Value {
         let low = (word & 0xffff_ffff).cast_signed();
         match ty {
             types::F32 => {

@@ -6,8 +6,9 @@ use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Type, Value, types};
 
 use super::context::{Field, UNIFORM};
 use super::emit::Emitter;
+use super::sys;
 use crate::alu::name::{Arithmetic, Name, Relation};
-use crate::alu::{Binary, Ternary, Test, Unary};
+use crate::alu::{Binary, Ternary, Test, Unary, bits};
 use crate::code::{Dst, Logic, Op, PredSrc, Special, Src};
 
 /// The one NaN of single precision.
@@ -119,12 +120,36 @@ impl Emitter<'_, '_> {
             }
             Op::Load { shape, at, d } => self.load(pc, shape, at, d),
             Op::Store { shape, at, a } => self.store_to(pc, shape, at, a),
-            Op::Insert { .. }
-            | Op::Convert { .. }
-            | Op::Carry { .. }
-            | Op::InRegion { .. }
-            | Op::Atomic { .. }
-            | Op::Copy { .. } => self.fall_back(pc),
+            Op::Atomic { op: _, region, size, d, at, a, b } => {
+                self.atomic(pc, (region, size), at, (d, a, b));
+            }
+            Op::Convert { conversion, d, a } => {
+                let conversion = &raw const self.program.conversions[conversion as usize];
+                let conversion = self.literal(conversion.expose_provenance() as u64, types::I64);
+                let a = self.src(a, types::I64);
+                let value = self.call((sys::convert as *const () as usize).cast_signed(), &[conversion, a]);
+                self.set(d, value);
+            }
+            Op::Insert { wide, d, a, b, position, length } => {
+                let [position, length] = [position, length].map(|src| {
+                    let value = self.src(src, types::I64);
+                    self.low(value, 8)
+                });
+                let length = self.b.ins().ishl_imm_u(length, 8);
+                let field = self.b.ins().bor(position, length);
+                let (a, b) = (self.src(a, types::I64), self.src(b, types::I64));
+                let function = if wide { bits::insert_64 } else { bits::insert_32 };
+                let value = self.call((function as *const () as usize).cast_signed(), &[a, b, field]);
+                self.set(d, value);
+            }
+            Op::InRegion { region: _, p, a } => {
+                let op = self.op_address(pc);
+                let a = self.src(a, types::I64);
+                let value = self.call((sys::in_region as *const () as usize).cast_signed(), &[op, a]);
+                let value = self.b.ins().ireduce(types::I8, value);
+                self.set_predicate(p, value);
+            }
+            Op::Carry { .. } | Op::Copy { .. } => self.fall_back(pc),
             // Where lanes go, or meet, is not for here.
             Op::Yield
             | Op::Branch { .. }
@@ -137,6 +162,12 @@ impl Emitter<'_, '_> {
             | Op::Matrix { .. }
             | Op::ActiveMask { .. } => {}
         }
+    }
+
+    /// Where the operation itself lies, for functions that look at it.
+    pub(super) fn op_address(&mut self, pc: usize) -> Value {
+        let op = &raw const self.program.code[pc].op;
+        self.literal(op.expose_provenance() as u64, types::I64)
     }
 
     /// Calls a function on words.

@@ -6,6 +6,7 @@ use cranelift_codegen::ir::{Block, InstBuilder, MemFlagsData, Type, Value, types
 
 use super::context::Field;
 use super::emit::Emitter;
+use super::sys;
 use crate::code::{At, Dst, Region, SHARED_BASE, Shape, Src};
 use crate::memory::tlb::{ENTRY_SHIFT, INDEX_MASK, PAGE_SHIFT};
 
@@ -78,6 +79,28 @@ impl Emitter<'_, '_> {
         if shape.strong {
             self.b.ins().sequence_point();
         }
+        if let Some(misses) = misses {
+            self.slowly(pc, misses);
+        }
+    }
+
+    pub(super) fn atomic(
+        &mut self,
+        pc: usize,
+        (region, size): (Region, u8),
+        at: At,
+        (d, a, b): (Dst, Src, Src),
+    ) {
+        let shape = Shape { region, size, count: 1, extend: 0, strong: true };
+        let known = matches!(region, Region::Global | Region::Generic | Region::Shared);
+        let Some(Reached { host, misses }) = known.then(|| self.reach(shape, at, Way::Store)).flatten()
+        else {
+            return self.fall_back(pc);
+        };
+        let op = self.op_address(pc);
+        let (a, b) = (self.src(a, types::I64), self.src(b, types::I64));
+        let old = self.call((sys::update as *const () as usize).cast_signed(), &[op, host, a, b]);
+        self.set(d, old);
         if let Some(misses) = misses {
             self.slowly(pc, misses);
         }

@@ -22,8 +22,10 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, m
 use super::context::{Context, Failure, Outside, UNIFORM};
 use super::emit::{self, Doors, Emitter, Leaving};
 use super::flow::Flow;
-use crate::code::Program;
-use crate::exec::{Frame, Warp};
+use crate::alu::convert::Conversion;
+use crate::code::{Op, Program, Region};
+use crate::exec::{Frame, Warp, lies_in};
+use crate::memory;
 
 /// Code of the host's processor: written once, then executable and never writable again.
 #[derive(Debug)]
@@ -159,6 +161,44 @@ extern "C" fn fall_back(context: *mut Context, pc: u64, lane: u64) {
         Err(panic) => Some(Failure::Panic(panic)),
     };
     context.failed = 1;
+}
+
+/// A conversion of one word.
+pub(super) extern "C" fn convert(conversion: *const Conversion, word: u64) -> u64 {
+    // SAFETY: compiled code hands on the address of a conversion of its program, which outlives it.
+    unsafe { &*conversion }.lane(word)
+}
+
+/// `isspacep` of one address: one or zero.
+pub(super) extern "C" fn in_region(op: *const Op, address: u64) -> u64 {
+    // SAFETY: compiled code hands on the address of an operation of its program, which outlives it.
+    match unsafe { &*op } {
+        Op::InRegion { region, .. } => u64::from(lies_in(*region, address)),
+        _ => 0,
+    }
+}
+
+/// Replaces a word at a place that compiled code has checked, as an atomic operation says; gives what was
+/// there.
+pub(super) extern "C" fn update(op: *const Op, host: usize, a: u64, b: u64) -> u64 {
+    // SAFETY: compiled code hands on the address of an operation of its program, which outlives it.
+    let Op::Atomic { op, region, size, .. } = (unsafe { &*op }) else { return 0 };
+    let change = |old: u64| op.apply(old, a, b);
+    if *region == Region::Shared {
+        // One thread runs a block. Its memory is made of bytes, which may begin anywhere.
+        let place = std::ptr::with_exposed_provenance_mut::<u8>(host);
+        let mut word = [0; 8];
+        let len = usize::from(*size).min(8);
+        // SAFETY: compiled code found so many bytes inside of the block's memory, which nobody else uses now.
+        unsafe { std::ptr::copy_nonoverlapping(place, word.as_mut_ptr(), len) };
+        let old = u64::from_le_bytes(word);
+        // SAFETY: as above.
+        unsafe { std::ptr::copy_nonoverlapping(change(old).to_le_bytes().as_ptr(), place, len) };
+        return old;
+    }
+    // SAFETY: compiled code found so many bytes mapped and aligned there, and keeps them, see above. They are
+    // shared with others, who use machine accesses or atomics.
+    unsafe { memory::update_at(host, *size, change) }
 }
 
 /// The host as a target of the compiler.

@@ -382,16 +382,7 @@ impl Warp {
         let mut out = [0; LANES];
         parties(region, all, active, |party| {
             let Party { region, lanes: active, addresses } = party;
-            let change = |lane: usize, old: u64| match op {
-                AtomicOp::Update(f) => f(old, a[lane]),
-                AtomicOp::CompareSwap => {
-                    if old == a[lane] {
-                        b[lane]
-                    } else {
-                        old
-                    }
-                }
-            };
+            let change = |lane: usize, old: u64| op.apply(old, a[lane], b[lane]);
             let done = match region {
                 Region::Global | Region::Generic => {
                     let view = &mut frame.core.view;

@@ -13,7 +13,7 @@ mod step;
 mod warp;
 
 pub(crate) use block::{Block, Progress};
-pub(crate) use step::Faulted;
+pub(crate) use step::{Faulted, lies_in};
 pub(crate) use warp::{Frame, Warp};
 
 use std::sync::Arc;

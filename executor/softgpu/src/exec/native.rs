@@ -3,6 +3,10 @@
 use super::warp::{Frame, State, Warp};
 use crate::compiled::{Code, Leaving};
 
+/// Backward branches that a lane takes before the next lane of its group runs: lanes of a warp mostly want the
+/// same or neighbouring memory, turn by turn.
+const AT_ONCE: u32 = 32;
+
 /// Where a group stands after compiled code.
 pub(super) enum Stands {
     /// All of it before one instruction.
@@ -24,7 +28,8 @@ impl Warp {
         fuel: &mut u32,
     ) -> Result<Stands, super::step::Faulted> {
         let alone = self.groups.is_empty();
-        let allowance = if alone { *fuel } else { self.allowance(*fuel) };
+        let limit = if alone { *fuel } else { self.allowance(*fuel) };
+        let allowance = limit.min(AT_ONCE);
         let mut first = None;
         let mut apart = false;
         let left = code.pass(self, frame, (way, mask, allowance), |warp, place, lanes| match place {
@@ -42,7 +47,7 @@ impl Warp {
         })?;
         // A loop around a meeting costs fuel too, although no way back is inside of compiled code.
         *fuel = fuel.saturating_sub((allowance - left).max(1));
-        let tired = left == 0 || (!alone && self.spend(allowance - left));
+        let tired = (left == 0 && allowance == limit) || (!alone && self.spend(allowance - left));
         let spent = *fuel == 0;
         match first {
             Some((pc, lanes)) if !apart && !tired && !spent => return Ok(Stands::Together(pc, lanes)),

@@ -418,7 +418,7 @@ pub(crate) fn region_of(address: u64) -> Region {
 
 /// `isspacep`: the windows of constants and parameters count as global memory too (ISA, "Generic
 /// Addressing").
-fn lies_in(region: Region, address: u64) -> bool {
+pub(crate) fn lies_in(region: Region, address: u64) -> bool {
     match (region, region_of(address)) {
         (Region::Generic, _) => true,
         (Region::Global, is) => !matches!(is, Region::Shared | Region::Local),

@@ -11,7 +11,7 @@ pub(crate) mod space;
 pub(crate) mod tlb;
 pub(crate) mod view;
 
-pub(crate) use raw::{Bytes, copy, fill};
+pub(crate) use raw::{Bytes, copy, fill, update_at};
 
 /// Granule of physical memory, as on NVIDIA's devices.
 pub(crate) const GRANULE_BYTES: u64 = 2 << 20;

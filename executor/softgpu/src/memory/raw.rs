@@ -96,44 +96,12 @@ impl Bytes {
     }
 
     /// Replaces 2, 4 or 8 bytes by a function of them, atomically; answers what was there.
-    #[expect(clippy::cast_possible_truncation, reason = "the low bytes are what is stored")]
     #[inline(always)]
     pub(crate) fn update<const N: usize>(&self, offset: usize, change: impl Fn(u64) -> u64) -> u64 {
-        const ORDER: Ordering = Ordering::SeqCst;
         match N {
-            2 => {
-                let cell = self.cell::<AtomicU16>(offset);
-                let mut old = cell.load(Ordering::Relaxed);
-                loop {
-                    let new = change(u64::from(old)) as u16;
-                    match cell.compare_exchange_weak(old, new, ORDER, Ordering::Relaxed) {
-                        Ok(old) => return u64::from(old),
-                        Err(seen) => old = seen,
-                    }
-                }
-            }
-            4 => {
-                let cell = self.cell::<AtomicU32>(offset);
-                let mut old = cell.load(Ordering::Relaxed);
-                loop {
-                    let new = change(u64::from(old)) as u32;
-                    match cell.compare_exchange_weak(old, new, ORDER, Ordering::Relaxed) {
-                        Ok(old) => return u64::from(old),
-                        Err(seen) => old = seen,
-                    }
-                }
-            }
-            _ => {
-                let cell = self.cell::<AtomicU64>(offset);
-                let mut old = cell.load(Ordering::Relaxed);
-                loop {
-                    let new = change(old);
-                    match cell.compare_exchange_weak(old, new, ORDER, Ordering::Relaxed) {
-                        Ok(old) => return old,
-                        Err(seen) => old = seen,
-                    }
-                }
-            }
+            2 => update_16(self.cell(offset), change),
+            4 => update_32(self.cell(offset), change),
+            _ => update_64(self.cell(offset), change),
         }
     }
 
@@ -153,6 +121,66 @@ impl Drop for Bytes {
             if let Err(error) = unmapped {
                 tracing::error!(%error, "device memory was not given back");
             }
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low bytes are what is stored")]
+#[inline(always)]
+fn update_16(cell: &AtomicU16, change: impl Fn(u64) -> u64) -> u64 {
+    let mut old = cell.load(Ordering::Relaxed);
+    loop {
+        let new = change(u64::from(old)) as u16;
+        match cell.compare_exchange_weak(old, new, Ordering::SeqCst, Ordering::Relaxed) {
+            Ok(old) => return u64::from(old),
+            Err(seen) => old = seen,
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low bytes are what is stored")]
+#[inline(always)]
+fn update_32(cell: &AtomicU32, change: impl Fn(u64) -> u64) -> u64 {
+    let mut old = cell.load(Ordering::Relaxed);
+    loop {
+        let new = change(u64::from(old)) as u32;
+        match cell.compare_exchange_weak(old, new, Ordering::SeqCst, Ordering::Relaxed) {
+            Ok(old) => return u64::from(old),
+            Err(seen) => old = seen,
+        }
+    }
+}
+
+#[inline(always)]
+fn update_64(cell: &AtomicU64, change: impl Fn(u64) -> u64) -> u64 {
+    let mut old = cell.load(Ordering::Relaxed);
+    loop {
+        let new = change(old);
+        match cell.compare_exchange_weak(old, new, Ordering::SeqCst, Ordering::Relaxed) {
+            Ok(old) => return old,
+            Err(seen) => old = seen,
+        }
+    }
+}
+
+/// Replaces 2, 4 or 8 bytes at a host address by a function of them, atomically; answers what was there.
+///
+/// # Safety
+/// The bytes are mapped, and aligned to their number; whoever else uses them does so by atomics or from
+/// outside of Rust.
+pub(crate) unsafe fn update_at(host: usize, size: u8, change: impl Fn(u64) -> u64) -> u64 {
+    match size {
+        2 => {
+            // SAFETY: as the caller says.
+            update_16(unsafe { &*std::ptr::with_exposed_provenance(host) }, change)
+        }
+        4 => {
+            // SAFETY: as the caller says.
+            update_32(unsafe { &*std::ptr::with_exposed_provenance(host) }, change)
+        }
+        _ => {
+            // SAFETY: as the caller says.
+            update_64(unsafe { &*std::ptr::with_exposed_provenance(host) }, change)
         }
     }
 }
