@@ -34,8 +34,8 @@ pub(crate) fn function(opcode: &str, ty: Type, flush: bool) -> Option<Unary> {
         ("lg2", F32) => single!(|a| a.log2()),
         ("tanh", F32) => single!(|a| a.tanh()),
         // The double-precision seeds carry no more than the upper word (ISA: "rcp.approx.ftz.f64").
-        ("rcp", F64) if flush => unary!(|a: f64| upper_word(1.0 / a)),
-        ("rsqrt", F64) if flush => unary!(|a: f64| upper_word(1.0 / a.sqrt())),
+        ("rcp", F64) if flush => unary!(|a: f64| flushed_f64(upper_word(1.0 / flushed_f64(upper_word(a))))),
+        ("rsqrt", F64) if flush => unary!(|a: f64| upper_word(1.0 / flushed_f64(upper_word(a)).sqrt())),
         ("rsqrt", F64) => unary!(|a: f64| 1.0 / a.sqrt()),
         _ => return None,
     })
@@ -46,6 +46,11 @@ const fn named(what: Option<Arithmetic>, flush: bool) -> Option<Name> {
         Some(what) => Some(Name::Float { what, bits: 32, flush }),
         None => None,
     }
+}
+
+#[inline(always)]
+fn flushed_f64(x: f64) -> f64 {
+    if x.is_subnormal() { 0f64.copysign(x) } else { x }
 }
 
 #[inline(always)]

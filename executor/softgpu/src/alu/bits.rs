@@ -37,9 +37,12 @@ pub(crate) fn find(ty: Type, shift_amount: bool) -> Option<Unary> {
 /// `bfe`: a bit field, zero- or sign-extended.
 pub(crate) fn extract(ty: Type) -> Option<Ternary> {
     Some(match ty {
-        U32 => ternary!(|a: u32, pos: u32, len: u32| field(u64::from(a), pos, len) as u32),
+        // Beyond 255 neither means anything; the device takes eight bits of either for words, and all for longer ones.
+        U32 => ternary!(|a: u32, pos: u32, len: u32| field(u64::from(a), pos & 0xff, len & 0xff) as u32),
         U64 => ternary!(|a: u64, pos: u32, len: u32| field(a, pos, len)),
-        S32 => ternary!(|a: i32, pos: u32, len: u32| signed_field(i64::from(a), pos, len, 31) as i32),
+        S32 => ternary!(|a: i32, pos: u32, len: u32| {
+            signed_field(i64::from(a), pos & 0xff, len & 0xff, 31) as i32
+        }),
         S64 => ternary!(|a: i64, pos: u32, len: u32| signed_field(a, pos, len, 63)),
         _ => return None,
     })
@@ -52,21 +55,23 @@ pub(crate) fn insert(wide: bool, a: &Lanes, b: &Lanes, position: &Lanes, length:
     }
 }
 
-/// `bfi.b32` of one lane: the position in the lowest byte of `field`, the length in the next.
+/// `bfi.b32` of one lane: the position in the lower half of `field`, the length in the upper one.
 pub(crate) extern "C" fn insert_32(a: u64, b: u64, field: u64) -> u64 {
-    inserted(false, a, b, field, field >> 8)
+    inserted(false, a, b, field, field >> 32)
 }
 
 /// `bfi.b64` of one lane.
 pub(crate) extern "C" fn insert_64(a: u64, b: u64, field: u64) -> u64 {
-    inserted(true, a, b, field, field >> 8)
+    inserted(true, a, b, field, field >> 32)
 }
 
 #[inline(always)]
 fn inserted(wide: bool, a: u64, b: u64, position: u64, length: u64) -> u64 {
     let width = if wide { 64 } else { 32 };
     let all = if wide { u64::MAX } else { u64::from(u32::MAX) };
-    let (position, length) = (position & 0xff, length & 0xff);
+    // Beyond 255 neither means anything; the device takes eight bits of either for words, and all for longer ones.
+    let bits = if wide { u64::from(u32::MAX) } else { 0xff };
+    let (position, length) = (position & bits, length & bits);
     let ones = if length >= 64 { u64::MAX } else { (1u64 << length) - 1 };
     let mask = if position >= width { 0 } else { (ones << position) & all };
     let field = if position >= width { 0 } else { a << position };
@@ -81,7 +86,7 @@ pub(crate) fn nth_set() -> Ternary {
         let mut seen = 0;
         let mut at = i64::from(base & 31);
         let mut found = u32::MAX;
-        while (0..32).contains(&at) {
+        while base < 32 && (0..32).contains(&at) {
             if mask >> at & 1 == 1 {
                 seen += 1;
                 if seen == wanted {
@@ -174,7 +179,6 @@ fn amount64(a: u64) -> u32 {
 
 #[inline(always)]
 fn field(a: u64, position: u32, length: u32) -> u64 {
-    let (position, length) = (position & 0xff, length & 0xff);
     let shifted = a.checked_shr(position).unwrap_or(0);
     if length >= 64 { shifted } else { shifted & ((1u64 << length) - 1) }
 }
@@ -183,11 +187,10 @@ fn field(a: u64, position: u32, length: u32) -> u64 {
 /// pseudo code says: the sign bit is bit `min(position + length - 1, msb)`.
 #[inline(always)]
 fn signed_field(a: i64, position: u32, length: u32, top: u32) -> i64 {
-    let (position, length) = (position & 0xff, length & 0xff);
     if length == 0 {
         return 0;
     }
-    let last = (position + length - 1).min(top);
+    let last = position.saturating_add(length - 1).min(top);
     let shifted = a >> position.min(63);
     let kept = if position > last { 0 } else { last - position + 1 };
     if kept == 0 {

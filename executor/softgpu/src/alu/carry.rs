@@ -17,9 +17,16 @@ pub(crate) enum Kind {
     MulHighSigned,
 }
 
-/// Computes one instruction; answers the carry (or borrow) out of each lane.
-pub(crate) fn compute(kind: Kind, wide: bool, operands: [&Lanes; 3], carry: u32, out: &mut Lanes) -> u32 {
+/// Computes one instruction, which takes the lanes' carry where there is one; answers the carry out of each lane.
+pub(crate) fn compute(
+    kind: Kind,
+    wide: bool,
+    operands: [&Lanes; 3],
+    carry: Option<u32>,
+    out: &mut Lanes,
+) -> u32 {
     let [a, b, c] = operands;
+    let (takes, carry) = (carry.is_some(), carry.unwrap_or(0));
     let width = if wide { 64 } else { 32 };
     let all: u128 = (1u128 << width) - 1;
     let mut flags = 0;
@@ -31,8 +38,11 @@ pub(crate) fn compute(kind: Kind, wide: bool, operands: [&Lanes; 3], carry: u32,
                 let sum = x + y + carry_in;
                 (sum, sum > all)
             }
-            // The flag means borrow here: PTX says CC.CF holds the carry or borrow of the last .cc.
-            Kind::Sub => (x.wrapping_sub(y).wrapping_sub(carry_in), x < y + carry_in),
+            // A borrow is the absence of a carry, as programs see that mix both.
+            Kind::Sub => {
+                let borrow = u128::from(takes) & (carry_in ^ 1);
+                (x.wrapping_sub(y).wrapping_sub(borrow), x >= y + borrow)
+            }
             Kind::MulLow => {
                 let sum = ((x * y) & all) + z + carry_in;
                 (sum, sum > all)

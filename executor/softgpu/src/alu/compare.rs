@@ -17,6 +17,19 @@ struct Brain(f32);
 #[derive(Clone, Copy)]
 struct Flushed(f32);
 
+/// A half-precision operand of a comparison with `.ftz`.
+#[derive(Clone, Copy)]
+struct FlushedHalf(f32);
+
+impl Word for FlushedHalf {
+    #[inline(always)]
+    fn of(word: u64) -> Self {
+        Self(f16_to_f32(super::half::flushed(word as u16)))
+    }
+    fn word(self) -> u64 {
+        self.0.word()
+    }
+}
 impl Word for Half {
     #[inline(always)]
     fn of(word: u64) -> Self {
@@ -120,6 +133,7 @@ pub(crate) fn comparison(op: &str, ty: Type, flush: bool) -> Option<Test> {
         F32 if flush => floats!(op, Flushed, no_name, |x| x.0),
         F32 => floats!(op, f32, single_named, |x| x),
         F64 => floats!(op, f64, double_named, |x| x),
+        F16 if flush => floats!(op, FlushedHalf, no_name, |x| x.0),
         F16 => floats!(op, Half, no_name, |x| x.0),
         Bf16 => floats!(op, Brain, no_name, |x| x.0),
         _ => return None,

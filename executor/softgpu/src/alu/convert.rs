@@ -226,12 +226,12 @@ impl Conversion {
 
     #[inline(always)]
     fn finish(&self, mut exact: Exact, finite: bool) -> u64 {
-        if self.relu && exact.value < 0.0 {
+        if self.relu && exact.value <= 0.0 {
             exact = Exact::of(0.0);
         }
-        if self.saturate {
-            let unit = if exact.value > 0.0 { exact.value.min(1.0) } else { 0.0 };
-            exact = if unit == exact.value && unit < 1.0 { exact } else { Exact::of(unit) };
+        if self.saturate && !(exact.value > 0.0 && exact.value < 1.0) {
+            // Neither a NaN nor a negative zero is left.
+            exact = Exact::of(if exact.value >= 1.0 { 1.0 } else { 0.0 });
         }
         match self.to {
             Side::F16 => u64::from(exact.narrow(rounding::F16, self.rounding)),

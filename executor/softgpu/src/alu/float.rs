@@ -2,10 +2,10 @@
 
 use bulkhead_guard::ast::Type::{self, F32, F64};
 
-use super::fused;
 use super::name::{Arithmetic, Name};
 use super::rounding::{Exact, Rounding};
 use super::{Binary, Property, Ternary, Unary, binary, property, ternary, unary};
+use super::{double, fused};
 
 /// `.ftz`, `.sat` and the rounding mode of one instruction.
 #[derive(Debug, Clone, Copy)]
@@ -109,6 +109,20 @@ macro_rules! rounded_double {
     };
 }
 
+/// The same where the exact result is rounded at once.
+macro_rules! directed_double {
+    ($kind:ident, $mode:expr, $what:expr, |$($a:ident),*| $nearest:expr, |$r:ident| $directed:expr) => {
+        match $mode.rounding {
+            _ if $mode.flush || $mode.saturate => return None,
+            Rounding::Nearest => $kind!(named($what, 64, false); |$($a: f64),*| $nearest),
+            Rounding::NearestAway => return None,
+            Rounding::Zero => $kind!(|$($a: f64),*| { const $r: Rounding = Rounding::Zero; $directed }),
+            Rounding::Down => $kind!(|$($a: f64),*| { const $r: Rounding = Rounding::Down; $directed }),
+            Rounding::Up => $kind!(|$($a: f64),*| { const $r: Rounding = Rounding::Up; $directed }),
+        }
+    };
+}
+
 /// `add`, `sub`, `mul`.
 pub(crate) fn arithmetic(opcode: &str, ty: Type, mode: Mode) -> Option<Binary> {
     Some(match (opcode, ty) {
@@ -128,7 +142,7 @@ pub(crate) fn arithmetic(opcode: &str, ty: Type, mode: Mode) -> Option<Binary> {
             rounded_double!(binary, mode, Arithmetic::Subtract, |a, b| a - b, |R| Exact::sum_toward(a, -b, R))
         }
         ("mul", F64) => {
-            rounded_double!(binary, mode, Arithmetic::Multiply, |a, b| a * b, |R| Exact::product(a, b))
+            directed_double!(binary, mode, Arithmetic::Multiply, |a, b| a * b, |R| double::product(a, b, R))
         }
         _ => return None,
     })
@@ -152,19 +166,43 @@ pub(crate) fn fma(ty: Type, mode: Mode) -> Option<Ternary> {
             })
         }
         F64 => {
-            rounded_double!(ternary, mode, Arithmetic::Fused, |a, b, c| a.mul_add(b, c), |R| {
-                Exact::fused_toward(a, b, c, R)
+            directed_double!(ternary, mode, Arithmetic::Fused, |a, b, c| a.mul_add(b, c), |R| {
+                double::fused(a, b, c, R)
             })
         }
         _ => return None,
     })
 }
 
-/// `div` in its rounded forms; the approximate ones compute the nearest result too.
+/// `div` in its rounded forms, and `.full`, which is the nearest result too.
 pub(crate) fn div(ty: Type, mode: Mode) -> Option<Binary> {
     Some(match ty {
+        // What would be subnormal is flushed before it is rounded.
+        F32 if mode.flush && mode.rounding == Rounding::Down => single!(binary, mode, |a, b| {
+            let exact = Exact::quotient(f64::from(a), f64::from(b));
+            let tiny = exact.value.abs() < f64::from(f32::MIN_POSITIVE);
+            if tiny { 0f32.copysign(exact.value as f32) } else { exact.to_f32(Rounding::Down) }
+        }),
+        F32 if mode.flush && mode.rounding == Rounding::Up => single!(binary, mode, |a, b| {
+            let exact = Exact::quotient(f64::from(a), f64::from(b));
+            let tiny = exact.value.abs() < f64::from(f32::MIN_POSITIVE);
+            if tiny { 0f32.copysign(exact.value as f32) } else { exact.to_f32(Rounding::Up) }
+        }),
         F32 => rounded_single!(binary, mode, Arithmetic::Divide, |a, b| a / b, |R| Exact::quotient(a, b)),
-        F64 => rounded_double!(binary, mode, Arithmetic::Divide, |a, b| a / b, |R| Exact::quotient(a, b)),
+        F64 => {
+            directed_double!(binary, mode, Arithmetic::Divide, |a, b| a / b, |R| double::quotient(a, b, R))
+        }
+        _ => return None,
+    })
+}
+
+/// `div.approx`, which multiplies by a reciprocal: that of a number beyond 2^126 is subnormal, and zero to it.
+pub(crate) fn div_approx(ty: Type, mode: Mode) -> Option<Binary> {
+    const LARGE: f32 = f32::from_bits((126 + 127) << 23);
+    Some(match ty {
+        F32 => single!(binary, mode, |a, b| {
+            if b.abs() > LARGE && b.is_finite() { a * 0f32.copysign(b) } else { a / b }
+        }),
         _ => return None,
     })
 }
@@ -176,10 +214,14 @@ pub(crate) fn rcp_sqrt(opcode: &str, ty: Type, mode: Mode) -> Option<Unary> {
             rounded_single!(unary, mode, Arithmetic::Reciprocal, |a| 1.0 / a, |R| Exact::quotient(1.0, a))
         }
         ("rcp", F64) => {
-            rounded_double!(unary, mode, Arithmetic::Reciprocal, |a| 1.0 / a, |R| Exact::quotient(1.0, a))
+            directed_double!(unary, mode, Arithmetic::Reciprocal, |a| 1.0 / a, |R| double::quotient(
+                1.0, a, R
+            ))
         }
         ("sqrt", F32) => rounded_single!(unary, mode, Arithmetic::Root, |a| a.sqrt(), |R| Exact::root(a)),
-        ("sqrt", F64) => rounded_double!(unary, mode, Arithmetic::Root, |a| a.sqrt(), |R| Exact::root(a)),
+        ("sqrt", F64) => {
+            directed_double!(unary, mode, Arithmetic::Root, |a| a.sqrt(), |R| double::root(a, R))
+        }
         _ => return None,
     })
 }
@@ -298,13 +340,14 @@ pub(crate) fn testp(property: &str, ty: Type) -> Option<Property> {
         ("infinite", F32) => property!(|a: f32| a.is_infinite()),
         ("number", F32) => property!(|a: f32| !a.is_nan()),
         ("notanumber", F32) => property!(|a: f32| a.is_nan()),
-        ("normal", F32) => property!(|a: f32| a.is_normal()),
+        // Zeros count.
+        ("normal", F32) => property!(|a: f32| a.is_normal() || a == 0.0),
         ("subnormal", F32) => property!(|a: f32| a.is_subnormal()),
         ("finite", F64) => property!(|a: f64| a.is_finite()),
         ("infinite", F64) => property!(|a: f64| a.is_infinite()),
         ("number", F64) => property!(|a: f64| !a.is_nan()),
         ("notanumber", F64) => property!(|a: f64| a.is_nan()),
-        ("normal", F64) => property!(|a: f64| a.is_normal()),
+        ("normal", F64) => property!(|a: f64| a.is_normal() || a == 0.0),
         ("subnormal", F64) => property!(|a: f64| a.is_subnormal()),
         _ => return None,
     })

@@ -134,7 +134,7 @@ macro_rules! two_clamped {
     };
 }
 
-/// `add`, `sub`, `mul`. `.ftz` keeps subnormals here, which the programs that use it cannot rely on.
+/// `add`, `sub`, `mul`; `.ftz` is for whoever asks for [`flush`].
 pub(crate) fn arithmetic(opcode: &str, ty: Type, saturate: bool) -> Option<Binary> {
     Some(match (opcode, saturate) {
         ("add", false) => two!(ty, add),
@@ -203,6 +203,26 @@ pub(crate) fn abs_neg(opcode: &str, ty: Type) -> Option<Unary> {
     })
 }
 
+/// A subnormal number becomes a zero of its sign.
+pub(crate) fn flush(ty: Type) -> Option<Unary> {
+    Some(match ty {
+        F16 => unary!(|a: u16| flushed(a)),
+        F16x2 => unary!(|a: u32| pair1(a, flushed)),
+        _ => return None,
+    })
+}
+
+#[inline(always)]
+pub(super) fn flushed(a: u16) -> u16 {
+    if a & 0x7c00 == 0 { a & 0x8000 } else { a }
+}
+
+/// `ex2.approx.ftz`, which there is of bfloat16 alone.
+fn exp2_flushed(a: u16) -> u16 {
+    let result = exp2::<Brain>(a);
+    if result & 0x7f80 == 0 { result & 0x8000 } else { result }
+}
+
 fn exp2<H: Half>(a: u16) -> u16 {
     H::round(Exact::of(wide::<H>(a).exp2()))
 }
@@ -215,9 +235,9 @@ fn tanh<H: Half>(a: u16) -> u16 {
 pub(crate) fn function(opcode: &str, ty: Type) -> Option<Unary> {
     Some(match (opcode, ty) {
         ("ex2", F16) => unary!(|a: u16| exp2::<Ieee>(a)),
-        ("ex2", Bf16) => unary!(|a: u16| exp2::<Brain>(a)),
+        ("ex2", Bf16) => unary!(|a: u16| exp2_flushed(a)),
         ("ex2", F16x2) => unary!(|a: u32| pair1(a, exp2::<Ieee>)),
-        ("ex2", Bf16x2) => unary!(|a: u32| pair1(a, exp2::<Brain>)),
+        ("ex2", Bf16x2) => unary!(|a: u32| pair1(a, exp2_flushed)),
         ("tanh", F16) => unary!(|a: u16| tanh::<Ieee>(a)),
         ("tanh", Bf16) => unary!(|a: u16| tanh::<Brain>(a)),
         ("tanh", F16x2) => unary!(|a: u32| pair1(a, tanh::<Ieee>)),

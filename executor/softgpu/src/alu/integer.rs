@@ -207,6 +207,33 @@ pub(crate) fn min_max(opcode: &str, ty: Type, relu: bool) -> Option<Binary> {
     })
 }
 
+/// `add`, `min` and `max` of the halves of a word.
+pub(crate) fn pairs(opcode: &str, signed: bool, relu: bool) -> Option<Binary> {
+    Some(match (opcode, signed, relu) {
+        ("add", _, false) => binary!(|a: u32, b: u32| halves(a, b, u16::wrapping_add)),
+        ("min", false, false) => binary!(|a: u32, b: u32| halves(a, b, u16::min)),
+        ("max", false, false) => binary!(|a: u32, b: u32| halves(a, b, u16::max)),
+        ("min", true, false) => {
+            binary!(|a: u32, b: u32| halves(a, b, |a, b| (a as i16).min(b as i16) as u16))
+        }
+        ("max", true, false) => {
+            binary!(|a: u32, b: u32| halves(a, b, |a, b| (a as i16).max(b as i16) as u16))
+        }
+        ("min", true, true) => {
+            binary!(|a: u32, b: u32| halves(a, b, |a, b| (a as i16).min(b as i16).max(0) as u16))
+        }
+        ("max", true, true) => {
+            binary!(|a: u32, b: u32| halves(a, b, |a, b| (a as i16).max(b as i16).max(0) as u16))
+        }
+        _ => return None,
+    })
+}
+
+#[inline(always)]
+fn halves(a: u32, b: u32, f: impl Fn(u16, u16) -> u16) -> u32 {
+    u32::from(f((a >> 16) as u16, (b >> 16) as u16)) << 16 | u32::from(f(a as u16, b as u16))
+}
+
 /// `sad`: `c + |a - b|`.
 pub(crate) fn sad(ty: Type) -> Option<Ternary> {
     Some(match ty {

@@ -14,6 +14,7 @@ pub(crate) mod bits;
 pub(crate) mod carry;
 pub(crate) mod compare;
 pub(crate) mod convert;
+mod double;
 pub(crate) mod float;
 #[expect(unsafe_code, reason = "calls code compiled for instructions that not every processor has")]
 mod fused;
@@ -21,6 +22,7 @@ pub(crate) mod half;
 pub(crate) mod integer;
 pub(crate) mod logic;
 pub(crate) mod name;
+pub(crate) mod quarter;
 pub(crate) mod rounding;
 pub(crate) mod update;
 

@@ -246,19 +246,19 @@ fn carries_chain_to_any_length() {
     for (a, b) in [(u64::MAX, 1), (0x8000_0000, 0x8000_0000), (12, 30), (0xffff_ffff, 0)] {
         let (a_low, a_high) = ([a & 0xffff_ffff; LANES], [a >> 32; LANES]);
         let (b_low, b_high) = ([b & 0xffff_ffff; LANES], [b >> 32; LANES]);
-        let carry = compute(Kind::Add, false, [&a_low, &b_low, &zero], 0, &mut out);
+        let carry = compute(Kind::Add, false, [&a_low, &b_low, &zero], None, &mut out);
         let low = out[0];
-        compute(Kind::Add, false, [&a_high, &b_high, &zero], carry, &mut out);
+        compute(Kind::Add, false, [&a_high, &b_high, &zero], Some(carry), &mut out);
         assert_eq!(out[0] << 32 | low, a.wrapping_add(b));
-        let borrow = compute(Kind::Sub, false, [&b_low, &a_low, &zero], 0, &mut out);
+        let borrow = compute(Kind::Sub, false, [&b_low, &a_low, &zero], None, &mut out);
         let low = out[0];
-        compute(Kind::Sub, false, [&b_high, &a_high, &zero], borrow, &mut out);
+        compute(Kind::Sub, false, [&b_high, &a_high, &zero], Some(borrow), &mut out);
         assert_eq!(out[0] << 32 | low, b.wrapping_sub(a));
     }
     let max = [u64::MAX; LANES];
-    let carry = compute(Kind::MulLow, true, [&max, &max, &max], 0, &mut out);
+    let carry = compute(Kind::MulLow, true, [&max, &max, &max], None, &mut out);
     assert_eq!((out[0], carry), (0, u32::MAX));
-    compute(Kind::MulHighSigned, true, [&max, &[5; LANES], &zero], u32::MAX, &mut out);
+    compute(Kind::MulHighSigned, true, [&max, &[5; LANES], &zero], Some(u32::MAX), &mut out);
     assert_eq!(out[0], 0);
 }
 

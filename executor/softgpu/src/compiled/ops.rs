@@ -133,9 +133,9 @@ impl Emitter<'_, '_> {
             Op::Insert { wide, d, a, b, position, length } => {
                 let [position, length] = [position, length].map(|src| {
                     let value = self.src(src, types::I64);
-                    self.low(value, 8)
+                    self.low(value, 32)
                 });
-                let length = self.b.ins().ishl_imm_u(length, 8);
+                let length = self.b.ins().ishl_imm_u(length, 32);
                 let field = self.b.ins().bor(position, length);
                 let (a, b) = (self.src(a, types::I64), self.src(b, types::I64));
                 let function = if wide { bits::insert_64 } else { bits::insert_32 };

@@ -8,8 +8,8 @@ use super::operand::Operands;
 use super::words::{Words, bits_of, is_float, type_named};
 use crate::alu::carry::Kind as CarryKind;
 use crate::alu::integer::Part;
-use crate::alu::{Binary, Ternary, Unary, bits, integer, logic};
-use crate::code::{Logic, Op, PredSrc};
+use crate::alu::{Binary, Ternary, Unary, bits, compare, integer, logic};
+use crate::code::{Dst, Logic, Op, Pred, PredSrc, Src};
 
 /// Result of looking an instruction up: `None` where there is no such form.
 fn known<T>(found: Option<T>) -> Result<T, Refusal> {
@@ -48,6 +48,13 @@ impl Builder<'_> {
         let mut words = Words::new(&instruction.modifiers);
         let words = &mut words;
         let operands = Operands(&instruction.operands);
+        let signed = words.take("s16x2");
+        if signed || words.take("u16x2") {
+            let relu = words.take("relu");
+            let f = known(integer::pairs(instruction.opcode.as_str(), signed, relu))?;
+            self.binary(f, words, &operands, [Type::B32; 3])?;
+            return Ok(true);
+        }
         match instruction.opcode.as_str() {
             "add" | "sub" | "addc" | "subc" | "mad" | "madc" | "mul" => {
                 self.sums(instruction.opcode.as_str(), words, &operands)?;
@@ -233,24 +240,47 @@ impl Builder<'_> {
     }
 
     fn lop3(&mut self, words: &mut Words<'_>, operands: &Operands<'_>) -> Result<(), Refusal> {
+        let combine = words.find(|word| match word {
+            "and" => Some(Logic::And),
+            "or" => Some(Logic::Or),
+            _ => None,
+        });
         let ty = words.ty()?;
         words.finish()?;
-        let [d, a, b, c, table] = operands.exactly()?;
+        let (d, a, b, c, table, with) = match combine {
+            None => {
+                let [d, a, b, c, table] = operands.exactly()?;
+                (d, a, b, c, table, None)
+            }
+            Some(combine) => {
+                let [d, a, b, c, table, q] = operands.exactly()?;
+                let Operand::Pair(d, p) = d else {
+                    return Err(Refusal::new("`lop3` with a predicate has two results"));
+                };
+                (&**d, a, b, c, table, Some((combine, p, q)))
+            }
+        };
         let Operand::Integer(table @ 0..=255) = table else {
             return Err(Refusal::new("the table of `lop3` is a number below 256"));
         };
         let table = u8::try_from(*table).map_err(|_| Refusal::new("the table of `lop3` is too large"))?;
-        let op = Op::Lop3 {
-            table,
-            d: self.dst(d, ty)?,
-            a: self.src(a, ty)?,
-            b: self.src(b, ty)?,
-            c: self.src(c, ty)?,
-        };
         if bits_of(ty) != 32 {
             return Err(Refusal::new("this form is not supported"));
         }
-        self.emit(op)
+        let (a, b, c) = (self.src(a, ty)?, self.src(b, ty)?, self.src(c, ty)?);
+        let Some((combine, p, q)) = with else {
+            let d = self.dst(d, ty)?;
+            return self.emit(Op::Lop3 { table, d, a, b, c });
+        };
+        // The result may be the predicate alone.
+        let computed = self.names.temporary()?;
+        self.emit(Op::Lop3 { table, d: Dst(computed), a, b, c })?;
+        let (a, b) = (Src::register(computed), self.constant(0)?);
+        let f = known(compare::comparison("ne", Type::B32, false))?;
+        let (c, p) = (self.pred_src(q)?, self.pred_dst(p)?);
+        self.emit(Op::Test { f, p, q: Pred::SINK, a, b, combine, c })?;
+        let (f, d) = (known(logic::bitwise("or"))?, self.dst(d, ty)?);
+        self.emit(Op::Binary { f, d, a, b })
     }
 
     /// `and.pred` and its like.

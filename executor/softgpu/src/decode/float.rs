@@ -9,8 +9,8 @@ use super::words::{Words, is_float, type_named};
 use crate::alu::float::{Extreme, Mode};
 use crate::alu::half::After;
 use crate::alu::rounding::Rounding;
-use crate::alu::{approx, float, half};
-use crate::code::Op;
+use crate::alu::{Binary, approx, float, half, logic};
+use crate::code::{Dst, Op, Src};
 
 fn known<T>(found: Option<T>) -> Result<T, Refusal> {
     found.ok_or_else(|| Refusal::new("this form is not supported"))
@@ -40,6 +40,14 @@ impl Builder<'_> {
         }
         let mut words = Words::new(&instruction.modifiers);
         let words = &mut words;
+        let flushes = matches!(ty, Type::F16 | Type::F16x2)
+            && matches!(
+                instruction.opcode.as_str(),
+                "add" | "sub" | "mul" | "fma" | "mad" | "min" | "max" | "abs" | "neg"
+            );
+        if flushes && instruction.modifiers.iter().any(|word| word == "ftz") {
+            return self.flushed(instruction, ty);
+        }
         let operands = Operands(&instruction.operands);
         match instruction.opcode.as_str() {
             opcode @ ("add" | "sub" | "mul") => {
@@ -69,9 +77,11 @@ impl Builder<'_> {
                 self.ternary(known(f)?, words, &operands, [ty; 4])?;
             }
             "div" => {
-                words.ignore(&["approx", "full"]);
+                let approximate = words.take("approx");
+                words.ignore(&["full"]);
                 let (mode, ty) = (mode(words), words.ty()?);
-                self.binary(known(float::div(ty, mode))?, words, &operands, [ty; 3])?;
+                let f = if approximate { float::div_approx(ty, mode) } else { float::div(ty, mode) };
+                self.binary(known(f)?, words, &operands, [ty; 3])?;
             }
             opcode @ ("rcp" | "sqrt" | "rsqrt" | "sin" | "cos" | "ex2" | "lg2" | "tanh") => {
                 let approximate = words.take("approx");
@@ -93,13 +103,19 @@ impl Builder<'_> {
             }
             opcode @ ("min" | "max") => {
                 let mode = Extreme { flush: words.take("ftz"), keep_nan: words.take("NaN") };
+                let by_signs = words.take("xorsign") && words.take("abs");
                 let ty = words.ty()?;
                 let f = if is_half(ty) {
                     half::min_max(opcode, ty, mode.keep_nan)
                 } else {
                     float::min_max(opcode, ty, mode)
                 };
-                self.binary(known(f)?, words, &operands, [ty; 3])?;
+                let f = known(f)?;
+                if by_signs {
+                    self.of_magnitudes(f, ty, (words, &operands))?;
+                } else {
+                    self.binary(f, words, &operands, [ty; 3])?;
+                }
             }
             "copysign" => {
                 let ty = words.ty()?;
@@ -116,5 +132,56 @@ impl Builder<'_> {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// An instruction on half precision with `.ftz`: the same without, between flushes of what it takes and gives.
+    fn flushed(&mut self, instruction: &Instruction, ty: Type) -> Result<bool, Refusal> {
+        let f = known(half::flush(ty))?;
+        let plain = instruction.modifiers.iter().filter(|word| *word != "ftz").cloned().collect();
+        let (d, given) = instruction.operands.split_first().ok_or_else(|| Refusal::new("no operand"))?;
+        let mut operands = Vec::with_capacity(instruction.operands.len());
+        let result = self.names.scratch(ty)?;
+        operands.push(result.clone());
+        for operand in given {
+            let a = self.src(operand, ty)?;
+            let flushed = self.names.scratch(ty)?;
+            let to = self.dst(&flushed, ty)?;
+            self.emit(Op::Unary { f, a, d: to })?;
+            operands.push(flushed);
+        }
+        let done = self.decode_float(&Instruction { modifiers: plain, operands, ..instruction.clone() })?;
+        let (a, d) = (self.src(&result, ty)?, self.dst(d, ty)?);
+        self.emit(Op::Unary { f, a, d })?;
+        Ok(done)
+    }
+
+    /// A function of the operands' magnitudes, whose result has the sign that their product would have.
+    fn of_magnitudes(
+        &mut self,
+        f: Binary,
+        ty: Type,
+        (words, operands): (&Words<'_>, &Operands<'_>),
+    ) -> Result<(), Refusal> {
+        words.finish()?;
+        let [d, a, b] = operands.exactly()?;
+        let (a, b, d) = (self.src(a, ty)?, self.src(b, ty)?, self.dst(d, ty)?);
+        let signs = match ty {
+            Type::F16 | Type::Bf16 => 0x8000,
+            Type::F16x2 | Type::Bf16x2 => 0x8000_8000,
+            _ => 0x8000_0000,
+        };
+        let (signs, others) = (self.constant(signs)?, self.constant(!signs)?);
+        let bitwise = |opcode: &str| known(logic::bitwise(opcode));
+        let (and, or, xor) = (bitwise("and")?, bitwise("or")?, bitwise("xor")?);
+        let mut step = |f: Binary, a: Src, b: Src| {
+            let temporary = self.names.temporary()?;
+            self.emit(Op::Binary { f, d: Dst(temporary), a, b })?;
+            Ok::<_, Refusal>(Src::register(temporary))
+        };
+        let sign = step(xor, a, b)?;
+        let sign = step(and, sign, signs)?;
+        let (a, b) = (step(and, a, others)?, step(and, b, others)?);
+        let magnitude = step(f, a, b)?;
+        self.emit(Op::Binary { f: or, d, a: magnitude, b: sign })
     }
 }

@@ -9,7 +9,7 @@ use super::words::{Words, bits_of, is_signed};
 use crate::alu::convert::{self, Conversion, Integral, Side};
 use crate::alu::name::Name;
 use crate::alu::rounding::Rounding;
-use crate::alu::{Unary, unary};
+use crate::alu::{Unary, quarter, unary};
 use crate::code::{
     CONSTANT_WINDOW, Dst, LOCAL_WINDOW, Logic, Op, PARAMETER_WINDOW, PredSrc, SHARED_WINDOW, Src,
 };
@@ -100,6 +100,9 @@ impl Builder<'_> {
     }
 
     fn cvt(&mut self, words: &mut Words<'_>, operands: &Operands<'_>) -> Result<(), Refusal> {
+        if self.narrow_pairs(words, operands)? {
+            return Ok(());
+        }
         let integral = words.find(Integral::named);
         let rounding = words.find(Rounding::named);
         let (relu, flush, saturate) = (words.take("relu"), words.take("ftz"), words.take("sat"));
@@ -111,6 +114,8 @@ impl Builder<'_> {
             _ => None,
         };
         let target = packed.or_else(|| Side::of(to)).ok_or_else(not_supported)?;
+        // To half precision the device flushes nothing, whatever it is asked.
+        let flush = flush && !(from == Type::F32 && to == Type::F16);
         let source = Side::of(from).filter(|side| *side != Side::Tf32).ok_or_else(not_supported)?;
         let conversion = Conversion {
             from: source,
@@ -138,6 +143,49 @@ impl Builder<'_> {
             self.emit(Op::Unary { f: extend, d, a: source_of(d) })?;
         }
         Ok(())
+    }
+
+    /// Pairs of 8-bit floating-point numbers, and `cvt.pack`; false where it is neither.
+    fn narrow_pairs(&mut self, words: &mut Words<'_>, operands: &Operands<'_>) -> Result<bool, Refusal> {
+        if words.take("pack") {
+            let to = words.find(|word| matches!(word, "s8" | "u8" | "s16" | "u16").then_some(word));
+            let to = to.filter(|_| words.take("sat") && words.take("s32")).ok_or_else(not_supported)?;
+            match quarter::pack_halves(to) {
+                Some(f) => self.binary(f, words, operands, [Type::B32, Type::S32, Type::S32])?,
+                None => {
+                    let f =
+                        quarter::pack_bytes(to).filter(|_| words.take("b32")).ok_or_else(not_supported)?;
+                    self.ternary(f, words, operands, [Type::B32, Type::S32, Type::S32, Type::B32])?;
+                }
+            }
+            return Ok(true);
+        }
+        if words.take("rna") {
+            let finite = words.take("satfinite");
+            if !words.take("tf32") || !words.take("f32") {
+                return Err(not_supported());
+            }
+            self.unary(quarter::tensor(finite), words, operands, [Type::B32, Type::F32])?;
+            return Ok(true);
+        }
+        let Some(format) = words.find(|word| matches!(word, "e4m3x2" | "e5m2x2").then_some(word)) else {
+            return Ok(false);
+        };
+        words.ignore(&["rn"]);
+        let (saturate, relu) = (words.take("satfinite"), words.take("relu"));
+        let other = words.ty()?;
+        let (f, types) = match (saturate, other) {
+            (true, Type::F32) => {
+                let f = quarter::from_singles(format, relu).ok_or_else(not_supported)?;
+                self.binary(f, words, operands, [Type::B16, Type::F32, Type::F32])?;
+                return Ok(true);
+            }
+            (true, Type::F16x2) => (quarter::from_halves(format, relu), [Type::B16, Type::F16x2]),
+            (false, Type::F16x2) => (quarter::into_halves(format, relu), [Type::F16x2, Type::B16]),
+            _ => return Err(not_supported()),
+        };
+        self.unary(f.ok_or_else(not_supported)?, words, operands, types)?;
+        Ok(true)
     }
 
     fn converted(&mut self, conversion: Conversion, a: Src) -> Result<Src, Refusal> {

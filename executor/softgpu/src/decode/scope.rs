@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bulkhead_guard::ast::{Directive, Statement, Type, Variable};
+use bulkhead_guard::ast::{Directive, Operand, Statement, Type, Variable};
 
 use super::Refusal;
 use super::words::bits_of;
@@ -138,6 +138,16 @@ impl Names {
     /// A data register of the decoder's own.
     pub(crate) fn temporary(&mut self) -> Result<u32, Refusal> {
         self.new_register(WIDTH_MAX)
+    }
+
+    /// The same with a name, which no program can give one.
+    pub(crate) fn scratch(&mut self, ty: Type) -> Result<Operand, Refusal> {
+        let index = self.temporary()?;
+        let name = format!("temporary {index}");
+        if let Some(scope) = self.open.last_mut() {
+            scope.registers.insert(name.clone(), Register::Data { index, bits: bits_of(ty) });
+        }
+        Ok(Operand::Register(name))
     }
 
     fn new_register(&mut self, width: u8) -> Result<u32, Refusal> {

@@ -251,7 +251,7 @@ impl Warp {
             }
             Op::Carry { kind, wide, takes, gives, d, operands } => {
                 let operands = operands.map(|operand| operand.of(&self.registers, constants));
-                let flags = if takes { self.predicates[Pred::CARRY.0 as usize] } else { 0 };
+                let flags = takes.then(|| self.predicates[Pred::CARRY.0 as usize]);
                 let flags = carry::compute(kind, wide, operands, flags, &mut out);
                 self.write(d, &out, active);
                 if gives {

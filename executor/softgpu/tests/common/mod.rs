@@ -107,6 +107,11 @@ impl Machine {
         at
     }
 
+    /// All memory is fresh again.
+    pub(crate) fn forget(&mut self) {
+        self.next = WINDOW;
+    }
+
     pub(crate) fn upload(&mut self, bytes: &[u8]) -> u64 {
         let at = self.buffer(bytes.len());
         self.host.put(bytes);
