@@ -14,6 +14,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use bulkhead_gpu::Gpu;
+use bulkhead_softgpu::{Engine, Options};
 use common::{Machine, Parameters};
 
 const THREADS: usize = 256;
@@ -201,7 +202,16 @@ fn agree(rule: &str, ty: &str, expected: u64, found: u64) -> bool {
 }
 
 #[test]
-fn instructions_compute_what_they_compute_on_an_h200() {
+fn interpreted_instructions_compute_what_they_compute_on_an_h200() {
+    compare(Engine::Interpreter);
+}
+
+#[test]
+fn compiled_instructions_compute_what_they_compute_on_an_h200() {
+    compare(Engine::Compiled);
+}
+
+fn compare(engine: Engine) {
     let (inputs, cases, recorded) = (file("inputs.txt"), file("cases.txt"), file("h200.txt"));
     let number = |word: &str| u64::from_str_radix(word, 16).unwrap();
     let pools: HashMap<&str, Vec<u64>> = inputs
@@ -210,7 +220,7 @@ fn instructions_compute_what_they_compute_on_an_h200() {
         .map(|(name, values)| (name, values.split(' ').map(number).collect()))
         .collect();
     let recorded: HashMap<&str, &str> = recorded.lines().filter_map(|line| line.split_once('\t')).collect();
-    let mut machine = Machine::new();
+    let mut machine = Machine::with(Options { threads: Some(1), engine, ..Options::default() });
     let (mut compared, mut wrong, mut said) = (0, 0, String::new());
     for case in cases.lines().map(Case::new) {
         let Some(expected) = recorded.get(case.text) else {

@@ -319,6 +319,39 @@ pub(crate) fn min_max(opcode: &str, ty: Type, mode: Extreme) -> Option<Binary> {
     })
 }
 
+/// The same with `.xorsign.abs`: of the magnitudes, with the sign that the product would have.
+pub(crate) fn min_max_of_magnitudes(opcode: &str, ty: Type, mode: Extreme) -> Option<Binary> {
+    macro_rules! signed {
+        ($pick:ident) => {
+            match (mode.flush, mode.keep_nan) {
+                (false, false) => {
+                    binary!(|a: f32, b: f32| with_sign(one_nan($pick(a.abs(), b.abs())), a, b))
+                }
+                (true, false) => binary!(|a: f32, b: f32| {
+                    with_sign(one_nan($pick(flushed(a).abs(), flushed(b).abs())), a, b)
+                }),
+                (false, true) => {
+                    binary!(|a: f32, b: f32| with_sign(nan_or(a, b, $pick(a.abs(), b.abs())), a, b))
+                }
+                (true, true) => binary!(|a: f32, b: f32| {
+                    with_sign(nan_or(a, b, $pick(flushed(a).abs(), flushed(b).abs())), a, b)
+                }),
+            }
+        };
+    }
+    Some(match (opcode, ty) {
+        ("min", F32) => signed!(lesser),
+        ("max", F32) => signed!(greater),
+        _ => return None,
+    })
+}
+
+#[inline(always)]
+fn with_sign(magnitude: f32, a: f32, b: f32) -> f32 {
+    let sign = (a.to_bits() ^ b.to_bits()) & 0x8000_0000;
+    if magnitude.is_nan() { magnitude } else { f32::from_bits(magnitude.to_bits() | sign) }
+}
+
 #[inline(always)]
 fn nan_or(a: f32, b: f32, otherwise: f32) -> f32 {
     if a.is_nan() || b.is_nan() { f32::from_bits(0x7fff_ffff) } else { otherwise }

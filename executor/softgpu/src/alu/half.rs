@@ -192,6 +192,39 @@ pub(crate) fn min_max(opcode: &str, ty: Type, keep_nan: bool) -> Option<Binary> 
     })
 }
 
+/// `min` and `max` with `.xorsign.abs`: of the magnitudes, with the sign that the product would have.
+pub(crate) fn min_max_of_magnitudes(opcode: &str, ty: Type, keep_nan: bool) -> Option<Binary> {
+    Some(match (opcode, keep_nan) {
+        ("min", false) => two!(ty, signed_smaller),
+        ("max", false) => two!(ty, signed_larger),
+        ("min", true) => two!(ty, signed_nan_smaller),
+        ("max", true) => two!(ty, signed_nan_larger),
+        _ => return None,
+    })
+}
+
+#[inline(always)]
+fn signed<H: Half>(a: u16, b: u16, pick: fn(u16, u16) -> u16) -> u16 {
+    let magnitude = pick(a & H::SIGN_FREE, b & H::SIGN_FREE);
+    if H::read(magnitude).is_nan() { magnitude } else { magnitude | ((a ^ b) & !H::SIGN_FREE) }
+}
+
+fn signed_smaller<H: Half>(a: u16, b: u16) -> u16 {
+    signed::<H>(a, b, smaller::<H>)
+}
+
+fn signed_larger<H: Half>(a: u16, b: u16) -> u16 {
+    signed::<H>(a, b, larger::<H>)
+}
+
+fn signed_nan_smaller<H: Half>(a: u16, b: u16) -> u16 {
+    signed::<H>(a, b, nan_smaller::<H>)
+}
+
+fn signed_nan_larger<H: Half>(a: u16, b: u16) -> u16 {
+    signed::<H>(a, b, nan_larger::<H>)
+}
+
 /// `abs` and `neg`: bit operations.
 pub(crate) fn abs_neg(opcode: &str, ty: Type) -> Option<Unary> {
     Some(match (opcode, ty) {

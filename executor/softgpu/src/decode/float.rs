@@ -9,8 +9,8 @@ use super::words::{Words, is_float, type_named};
 use crate::alu::float::{Extreme, Mode};
 use crate::alu::half::After;
 use crate::alu::rounding::Rounding;
-use crate::alu::{Binary, approx, float, half, logic};
-use crate::code::{Dst, Op, Src};
+use crate::alu::{approx, float, half};
+use crate::code::Op;
 
 fn known<T>(found: Option<T>) -> Result<T, Refusal> {
     found.ok_or_else(|| Refusal::new("this form is not supported"))
@@ -105,17 +105,13 @@ impl Builder<'_> {
                 let mode = Extreme { flush: words.take("ftz"), keep_nan: words.take("NaN") };
                 let by_signs = words.take("xorsign") && words.take("abs");
                 let ty = words.ty()?;
-                let f = if is_half(ty) {
-                    half::min_max(opcode, ty, mode.keep_nan)
-                } else {
-                    float::min_max(opcode, ty, mode)
+                let f = match (is_half(ty), by_signs) {
+                    (true, false) => half::min_max(opcode, ty, mode.keep_nan),
+                    (true, true) => half::min_max_of_magnitudes(opcode, ty, mode.keep_nan),
+                    (false, false) => float::min_max(opcode, ty, mode),
+                    (false, true) => float::min_max_of_magnitudes(opcode, ty, mode),
                 };
-                let f = known(f)?;
-                if by_signs {
-                    self.of_magnitudes(f, ty, (words, &operands))?;
-                } else {
-                    self.binary(f, words, &operands, [ty; 3])?;
-                }
+                self.binary(known(f)?, words, &operands, [ty; 3])?;
             }
             "copysign" => {
                 let ty = words.ty()?;
@@ -153,35 +149,5 @@ impl Builder<'_> {
         let (a, d) = (self.src(&result, ty)?, self.dst(d, ty)?);
         self.emit(Op::Unary { f, a, d })?;
         Ok(done)
-    }
-
-    /// A function of the operands' magnitudes, whose result has the sign that their product would have.
-    fn of_magnitudes(
-        &mut self,
-        f: Binary,
-        ty: Type,
-        (words, operands): (&Words<'_>, &Operands<'_>),
-    ) -> Result<(), Refusal> {
-        words.finish()?;
-        let [d, a, b] = operands.exactly()?;
-        let (a, b, d) = (self.src(a, ty)?, self.src(b, ty)?, self.dst(d, ty)?);
-        let signs = match ty {
-            Type::F16 | Type::Bf16 => 0x8000,
-            Type::F16x2 | Type::Bf16x2 => 0x8000_8000,
-            _ => 0x8000_0000,
-        };
-        let (signs, others) = (self.constant(signs)?, self.constant(!signs)?);
-        let bitwise = |opcode: &str| known(logic::bitwise(opcode));
-        let (and, or, xor) = (bitwise("and")?, bitwise("or")?, bitwise("xor")?);
-        let mut step = |f: Binary, a: Src, b: Src| {
-            let temporary = self.names.temporary()?;
-            self.emit(Op::Binary { f, d: Dst(temporary), a, b })?;
-            Ok::<_, Refusal>(Src::register(temporary))
-        };
-        let sign = step(xor, a, b)?;
-        let sign = step(and, sign, signs)?;
-        let (a, b) = (step(and, a, others)?, step(and, b, others)?);
-        let magnitude = step(f, a, b)?;
-        self.emit(Op::Binary { f: or, d, a: magnitude, b: sign })
     }
 }
