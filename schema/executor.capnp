@@ -38,7 +38,32 @@ struct Request {
     swapIn @21 :Swap;                 # New memory, copied in; the session goes on. Without arenas: it goes on.
     activity @22 :Void;
     reserve @23 :Reserve;
+    addModule @24 :AddModule;         # One descriptor: a memfd with the module's gates. Answered once its window is there, all of
+                                      # whose bytes are zero.
+    removeModule @25 :UInt32;         # Granted to nobody any more. Waits for a moment when no kernel runs on the device.
+    grantModule @26 :GrantModule;     # What the session loads from then on may call the module's gates.
+    revokeModule @27 :GrantModule;    # Launches of what calls them are refused from the answer on; what was submitted runs on.
+    readModule @28 :ModulePiece;      # Answered with `piece`.
+    writeModule @29 :ModulePiece;
   }
+}
+
+struct AddModule {
+  module @0 :UInt32;          # A number that no module had before.
+  bytes @1 :UInt64;           # Of its protected window: a power of two.
+}
+
+struct GrantModule {
+  session @0 :UInt32;
+  module @1 :UInt32;
+  caller @2 :UInt64;          # What the gates learn of who calls them.
+}
+
+struct ModulePiece {
+  module @0 :UInt32;
+  offset @1 :UInt64;
+  bytes @2 :UInt64;           # To be read, at most 64 KiB.
+  data @3 :Data;              # To be written.
 }
 
 struct Reserve {
@@ -171,6 +196,7 @@ struct Reply {
     exported @8 :Void;        # One descriptor.
     wanted @9 :UInt32;        # Not an answer (id 0): a session that is swapped out has records in its ring.
     activity @10 :List(Activity);
+    piece @14 :Data;          # Of a module's window.
   }
   codeBytes @11 :UInt64;      # With `loaded`: how much code that is,
   compileMs @12 :UInt32;      # and how long the executor compiled it,

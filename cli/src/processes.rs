@@ -74,6 +74,9 @@ pub(crate) struct CompilerArguments {
     /// The code tells of accesses that go astray.
     #[arg(long)]
     check: bool,
+    /// Files of gates that it may call.
+    #[arg(long)]
+    gates: Vec<std::path::PathBuf>,
     /// The image's descriptor; 0 is the only one there is.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=0))]
     input_fd: u32,
@@ -90,7 +93,7 @@ pub(crate) fn compiler(arguments: &CompilerArguments) -> Result<ExitCode, Failur
     let (input, output) =
         (input.map_err(Failure::doing("the image"))?, output.map_err(Failure::doing("the answer"))?);
     let stray = bulkhead_schema::Stray::of(arguments.check);
-    bulkhead_executor::compiler::run(input, output, arguments.architecture, stray)
+    bulkhead_executor::compiler::run(input, output, (arguments.architecture, stray), &arguments.gates)
         .map_err(Failure::doing("compiler"))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
-use bulkhead_kernel::{Config, ExecutorSource, Limits};
+use bulkhead_kernel::{Config, ExecutorSource, Limits, ProtectedModule};
 use bulkhead_mm::{Amounts, Resource};
 use clap::{Args, ValueEnum};
 
@@ -91,9 +91,43 @@ pub(crate) struct Arguments {
     /// Keep a second executor, which goes on with every session's memory and code when the first is lost.
     #[arg(long)]
     standby: bool,
+    /// A protected module: the file of its gates, which every session's kernels may call, and how much memory those alone
+    /// reach: a power of two, from 2 MiB on. May be given more than once.
+    #[arg(long, value_name = "NAME=GATES.ptx:SIZE", value_parser = module, conflicts_with = "standby")]
+    module: Vec<Module>,
     /// End when the process that started this one ends.
     #[arg(long)]
     with_parent: bool,
+}
+
+/// A protected module as it is named.
+#[derive(Debug, Clone)]
+struct Module {
+    name: String,
+    file: PathBuf,
+    bytes: u64,
+}
+
+fn module(text: &str) -> Result<Module, String> {
+    let parts = text.split_once('=').and_then(|(name, rest)| Some((name, rest.rsplit_once(':')?)));
+    let (name, (file, bytes)) = parts.ok_or("NAME=GATES.ptx:SIZE belongs here")?;
+    let file = std::path::absolute(file).map_err(|error| format!("{file}: {error}"))?;
+    Ok(Module { name: name.to_owned(), file, bytes: size(bytes)? })
+}
+
+/// The modules, whose gates are good.
+fn modules(named: &[Module]) -> Result<Vec<ProtectedModule>, Failure> {
+    let mut gates = bulkhead_guard::Gates::default();
+    let mut modules = Vec::new();
+    for Module { name, file, bytes } in named {
+        let path = file.display().to_string();
+        let text = std::fs::read_to_string(file).map_err(Failure::doing(&path))?;
+        gates.add(name, &text).map_err(|report| {
+            Failure::new(format!("{path} has no gates that can be granted:\n{}", report.render(&path, &text)))
+        })?;
+        modules.push(ProtectedModule { name: name.clone(), gates: text, bytes: *bytes });
+    }
+    Ok(modules)
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
@@ -127,13 +161,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let (Backend::Cuda, Ok(ptxas)) = (backend, bulkhead_cuda::Compiler::default().find()) {
         environment.push(("BULKHEAD_PTXAS".into(), ptxas.into()));
     }
+    let gates = arguments.module.iter().flat_map(|module| ["--gates".into(), module.file.clone().into()]);
+    let compiler = std::iter::once(OsString::from("compiler")).chain(gates);
     let directory = arguments.runtime_directory.clone().unwrap_or_else(place::runtime_directory);
     let told = directory.clone();
     let config = Config {
         runtime_directory: directory,
         executor: ExecutorSource::Command(std::iter::once(binary.clone()).chain(executor).collect()),
         executor_environment: environment,
-        compiler: vec![binary, "compiler".into()],
+        compiler: std::iter::once(binary).chain(compiler).collect(),
+        modules: modules(&arguments.module)?,
         limits: limits(arguments),
         ready: Some(Box::new(move || {
             eprintln!("bulkhead: serving the {} backend in {}", backend.name(), told.display());

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use bulkhead_gpu::{DeviceAddress, EntryId, HostAddress, HostRange};
+use bulkhead_guard::GATE_PARAMETERS;
 use bulkhead_ring::Bind;
 use bulkhead_schema::{
-    Handle, Run,
+    ErrorCode, Handle, Run,
     limits::{CAPABILITIES_MAX, SESSIONS_MAX},
 };
 use parking_lot::Mutex;
 
 use crate::{
     fast::Fast,
+    modules::Grants,
     reaper::{Image, Pinned},
 };
 
@@ -47,8 +49,17 @@ pub(crate) struct Template {
     pub(crate) sliceable: bool,
     /// Where the hidden parameters lie that tell of a slice, where it asks for them. They are 0 but in slices.
     pub(crate) of_slice: Option<[u32; SLICE]>,
+    /// The modules whose gates it calls.
+    pub(crate) called: Box<[Called]>,
     /// The high word of the first address of the slot that it is launched in.
     pub(crate) base: u32,
+}
+
+/// A module whose gates an entry calls, and where in the block lies what it is told of that.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Called {
+    pub(crate) module: u32,
+    pub(crate) offsets: [u32; GATE_PARAMETERS],
 }
 
 /// An entry that can be launched. Its image stays loaded as long as somebody can launch it.
@@ -72,6 +83,17 @@ impl Template {
         for (offset, value) in self.of_slice.iter().flatten().zip(values) {
             self.block[*offset as usize..][..4].copy_from_slice(&value.to_ne_bytes());
         }
+    }
+
+    /// Tells the entry of the modules whose gates it calls, all of which its session has to be granted.
+    pub(crate) fn tell(&mut self, grants: &Grants) -> Result<(), ErrorCode> {
+        for Called { module, offsets } in &self.called {
+            let values = grants.values(*module)?;
+            for (offset, value) in offsets.iter().zip(values) {
+                self.block[*offset as usize..][..8].copy_from_slice(&value.to_ne_bytes());
+            }
+        }
+        Ok(())
     }
 
     /// What to launch with the parameters that are in the block, in so many blocks of this shape with so much dynamic shared

@@ -7,27 +7,37 @@ use std::{
     fs::File,
     io::{self, Read, Write},
     os::fd::OwnedFd,
+    path::PathBuf,
 };
 
 use bulkhead_fatbin::Image;
-use bulkhead_guard::ast::{FunctionKind, Item, Module};
+use bulkhead_guard::{
+    Gates,
+    ast::{FunctionKind, Item, Module},
+};
 use bulkhead_schema::{
     DataVariable, Error, ErrorCode, ModuleData, Relocation, Stray, compile_capnp::compiled, limits,
 };
 use rustix::process::{Resource, Rlimit};
 
 /// Runs a compile process: the image behind `input`, for devices of `architecture` (90 for sm_90), which tells of accesses
-/// that go astray or does not.
+/// that go astray or does not, and may call the gates of these files.
 ///
 /// # Errors
 /// Where the descriptors cannot be read or written. What is wrong with the image is written as an answer.
-pub fn run(input: OwnedFd, output: OwnedFd, architecture: u32, stray: Stray) -> io::Result<()> {
+pub fn run(
+    input: OwnedFd,
+    output: OwnedFd,
+    (architecture, stray): (u32, Stray),
+    gates: &[PathBuf],
+) -> io::Result<()> {
     confine_process()?;
+    let gates = callable(gates)?;
     let mut bytes = Vec::new();
     File::from(input).take(limits::IMAGE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     let mut message = capnp::message::Builder::new_default();
     let answer = message.init_root::<compiled::Builder<'_>>();
-    match compile_as(&bytes, architecture, stray) {
+    match compile_with(&bytes, architecture, stray, &gates) {
         Ok(Compiled { text, entries: names, data }) => {
             let mut ptx = answer.init_ptx();
             ptx.set_text(&text);
@@ -43,6 +53,16 @@ pub fn run(input: OwnedFd, output: OwnedFd, architecture: u32, stray: Stray) -> 
     let mut output = File::from(output);
     output.write_all(&capnp::serialize::write_message_to_words(&message))?;
     output.flush()
+}
+
+/// The gates of these files, which were found good when the kernel started.
+fn callable(files: &[PathBuf]) -> io::Result<Gates> {
+    let mut gates = Gates::default();
+    for file in files {
+        let name = file.to_string_lossy();
+        gates.add(&name, &std::fs::read_to_string(file)?).map_err(io::Error::other)?;
+    }
+    Ok(gates)
 }
 
 /// Limits on what hostile bytes can make this process use.
@@ -85,6 +105,14 @@ pub fn compile(image: &[u8], architecture: u32) -> Result<Compiled, Error> {
 /// # Errors
 /// As [`compile`].
 pub fn compile_as(image: &[u8], architecture: u32, stray: Stray) -> Result<Compiled, Error> {
+    compile_with(image, architecture, stray, &Gates::default())
+}
+
+/// As [`compile_as`], of an image that may call these gates.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_with(image: &[u8], architecture: u32, stray: Stray, gates: &Gates) -> Result<Compiled, Error> {
     let stray = match stray {
         Stray::Silent => bulkhead_guard::Stray::Silent,
         Stray::Told => bulkhead_guard::Stray::Told,
@@ -112,7 +140,7 @@ pub fn compile_as(image: &[u8], architecture: u32, stray: Stray) -> Result<Compi
         Error::new(ErrorCode::ImageRefused, message)
     };
     let module = bulkhead_guard::parse(&text).map_err(refused)?;
-    let confined = bulkhead_guard::confine_as(&module, stray).map_err(refused)?;
+    let confined = bulkhead_guard::confine_with(&module, stray, gates).map_err(refused)?;
     let names = entries(&confined);
     if names.len() > limits::ENTRIES_MAX as usize {
         return Err(Error::new(ErrorCode::LimitReached, format!("the image has {} entries", names.len())));

@@ -36,11 +36,23 @@ pub(crate) enum Asked {
         session: u32,
         bindings: Vec<(Handle, Meant)>,
     },
+    /// What concerns a protected module.
+    Module(OfModule),
     /// What the session's control thread does alone.
     Of {
         session: u32,
         ask: Ask,
     },
+}
+
+/// What is asked about a protected module.
+pub(crate) enum OfModule {
+    Add { module: u32, bytes: u64, gates: OwnedFd },
+    Remove { module: u32 },
+    Grant { module: u32, session: u32, caller: u64 },
+    Revoke { module: u32, session: u32 },
+    Read { module: u32, offset: u64, bytes: u64 },
+    Write { module: u32, offset: u64, data: Vec<u8> },
 }
 
 fn of_range(range: range::Reader<'_>) -> (u32, Span) {
@@ -97,6 +109,32 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
             let (session, arena) = of_range(split.get_arena()?);
             let old = if split.get_keep() { Old::Kept } else { Old::Scrubbed };
             of(session, Ask::Change(Change::Split { arena, at: split.get_at(), old }))
+        }
+        request::AddModule(add) => {
+            let add = add?;
+            let (module, bytes) = (add.get_module(), add.get_bytes());
+            Ok(Asked::Module(OfModule::Add { module, bytes, gates: descriptor()? }))
+        }
+        request::RemoveModule(module) => Ok(Asked::Module(OfModule::Remove { module })),
+        request::GrantModule(grant) => {
+            let grant = grant?;
+            let (module, session, caller) = (grant.get_module(), grant.get_session(), grant.get_caller());
+            Ok(Asked::Module(OfModule::Grant { module, session, caller }))
+        }
+        request::RevokeModule(grant) => {
+            let grant = grant?;
+            let (module, session) = (grant.get_module(), grant.get_session());
+            Ok(Asked::Module(OfModule::Revoke { module, session }))
+        }
+        request::ReadModule(piece) => {
+            let piece = piece?;
+            let (module, offset, bytes) = (piece.get_module(), piece.get_offset(), piece.get_bytes());
+            Ok(Asked::Module(OfModule::Read { module, offset, bytes }))
+        }
+        request::WriteModule(piece) => {
+            let piece = piece?;
+            let (module, offset, data) = (piece.get_module(), piece.get_offset(), piece.get_data()?.to_vec());
+            Ok(Asked::Module(OfModule::Write { module, offset, data }))
         }
         request::Bind(bind) => {
             let bind = bind?;

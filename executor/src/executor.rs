@@ -18,11 +18,13 @@ use parking_lot::Mutex;
 use crate::{
     bindings::{Entry, Template},
     cache::Cache,
+    decode::OfModule,
     flag::Flags,
     images::Images,
     job::Job,
     link::Link,
     memory::Means,
+    modules::{self, Modules},
     physical::{Freeing, Physical},
     piece::Pieces,
     reaper::{Image, Reaper, Remains},
@@ -59,6 +61,8 @@ pub(crate) struct Executor {
     pub(crate) images: Images,
     /// Where machine code is kept.
     pub(crate) cache: Option<Cache>,
+    /// Protected modules.
+    pub(crate) modules: Modules,
     /// Entries that sessions loaded, by session and handle.
     pub(crate) entries: Mutex<HashMap<(u32, Handle), Offered>>,
     /// Sessions that are closing and may have work on the device.
@@ -92,8 +96,10 @@ impl Executor {
         let flags = Arc::new(Flags::open(&gpu)?);
         let means = Means { gpu: Arc::clone(&gpu), physical, workbench, flags, pieces: Arc::clone(&pieces) };
         let (reaper, remains) = Reaper::new();
+        let modules = Modules::new(&gpu);
         let executor = Self {
             gpu,
+            modules,
             link,
             sessions: Mutex::default(),
             pieces,
@@ -204,6 +210,20 @@ impl Executor {
         for handle in handles {
             entries.remove(&(session, *handle));
         }
+    }
+
+    /// Does what the device has to do for a module. Answers what was read.
+    pub(crate) fn of_module(&self, ask: OfModule) -> Result<Option<Vec<u8>>, Error> {
+        let modules = &self.modules;
+        match ask {
+            OfModule::Add { module, bytes, gates } => modules.add(module, &modules::text(gates)?, bytes)?,
+            // Whoever called its gates before it was revoked may be at it still.
+            OfModule::Remove { module } => self.while_drained(u32::MAX, || modules.remove(module))?,
+            OfModule::Read { module, offset, bytes } => return modules.read(module, offset, bytes).map(Some),
+            OfModule::Write { module, offset, data } => modules.write(module, offset, &data)?,
+            OfModule::Grant { .. } | OfModule::Revoke { .. } => {}
+        }
+        Ok(None)
     }
 
     /// The kernel is gone: nobody submits any more.

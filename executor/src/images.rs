@@ -1,7 +1,8 @@
 //! Images that are loaded, by the text they were made of: one in the device serves every session.
 //!
 //! Loading stops everybody, so what one session has loaded already is not loaded for the next. Each session has
-//! templates of its own, with its own hidden parameters; the code is the same, since nothing of a session is in it.
+//! templates of its own, with its own hidden parameters; the code is the same, since nothing of a session is in it. What
+//! calls gates serves sessions that are granted the same modules.
 
 use std::{
     collections::HashMap,
@@ -85,10 +86,13 @@ impl Place {
     }
 }
 
+/// A text, and the modules whose gates it may call: what a call in it means depends on both.
+type Name = (Digest, Vec<u32>);
+
 /// The images of an executor.
 #[derive(Default)]
 pub(crate) struct Images {
-    places: Mutex<HashMap<Digest, Arc<Place>>>,
+    places: Mutex<HashMap<Name, Arc<Place>>>,
     /// How many texts are being compiled.
     compiling: Mutex<u32>,
     compiled: Condvar,
@@ -99,15 +103,16 @@ const COMPILING_MAX: u32 = 4;
 
 impl Images {
     /// The place of a text; somebody may be loading it.
-    pub(crate) fn place(&self, text: Digest) -> Arc<Place> {
+    pub(crate) fn place(&self, text: Digest, modules: &[u32]) -> Arc<Place> {
+        let name = (text, modules.to_vec());
         let mut places = self.places.lock();
         // Who is at work on a place, or waits for it, holds it too, and can only have got it here.
         places.retain(|known, place| {
             let is_there = |found: &Installed| found.image.strong_count() > 0;
-            let in_use = *known == text || Arc::strong_count(place) > 1;
+            let in_use = *known == name || Arc::strong_count(place) > 1;
             in_use || place.installed.lock().as_ref().is_some_and(is_there)
         });
-        Arc::clone(places.entry(text).or_default())
+        Arc::clone(places.entry(name).or_default())
     }
 
     /// Compiles, when fewer than [`COMPILING_MAX`] others do.

@@ -35,6 +35,9 @@ pub(crate) fn launch(
     if launch.parameter_bytes as usize != entry.visible_bytes {
         return Ok(Err(ErrorCode::InvalidArgument.into()));
     }
+    if let Err(code) = entry.tell(&state.grants) {
+        return Ok(Err(code.into()));
+    }
     for (to, word) in entry.block[..entry.visible_bytes].chunks_mut(8).zip(parameters) {
         to.copy_from_slice(&word.to_ne_bytes()[..to.len()]);
     }
@@ -83,6 +86,10 @@ pub(crate) fn go_on(
         return Ok(Err(ErrorCode::InvalidHandle.into()));
     };
     let shape = launch.shape;
+    // What was granted when it began may have been taken back.
+    if let Err(code) = rest.entry.template.tell(&state.grants) {
+        return Ok(Err(code.into()));
+    }
     while state.streams.may_slice(index) {
         let slice = rest.slices.get(rest.next);
         let entry = &mut rest.entry.template;

@@ -41,6 +41,7 @@ mod launches;
 mod link;
 mod load;
 mod memory;
+mod modules;
 mod physical;
 mod piece;
 mod pump;

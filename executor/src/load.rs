@@ -9,6 +9,7 @@ use std::{
 };
 
 use bulkhead_gpu::{Compiled, EntryInfo};
+use bulkhead_guard::GATE_PARAMETERS;
 use bulkhead_schema::{
     Error, ErrorCode, Handle,
     executor_capnp::{self as wire, reply},
@@ -17,12 +18,13 @@ use bulkhead_schema::{
 use parking_lot::Mutex;
 
 use crate::{
-    bindings::{Entry, HIDDEN, SLICE, Template},
+    bindings::{Called, Entry, HIDDEN, SLICE, Template},
     device,
     digest::Digest,
     executor::Executor,
     fast::Fast,
     images::{Installed, Origin, machine_code},
+    modules::Callable,
     reaper::Image,
 };
 
@@ -37,14 +39,14 @@ pub(crate) struct Loaded {
 }
 
 /// Reads, verifies and loads the image behind a descriptor for a session; it must have `count` entries.
-/// `hidden` is what the guard's parameters get: base, load mask, store mask. Code that is longer than `code_bytes_max` is
+/// `hidden` is what the guard's parameters get: base, load mask, store mask; `callable` whose gates it may call. Code that is longer than `code_bytes_max` is
 /// not installed.
 pub(crate) fn load(
     executor: &Executor,
     session: u32,
     descriptor: OwnedFd,
     count: usize,
-    hidden: [u32; HIDDEN],
+    (hidden, callable): ([u32; HIDDEN], &Callable),
     code_bytes_max: u64,
 ) -> Result<Loaded, Error> {
     let gpu = &*executor.gpu;
@@ -58,7 +60,7 @@ pub(crate) fn load(
     let text = String::from_utf8(text).map_err(|error| internal(format!("the canonical print: {error}")))?;
     let digest = Digest::of(&[text.as_bytes()]);
     // Whoever loads the same text meanwhile waits for its turn, and finds it.
-    let place = executor.images.place(digest);
+    let place = executor.images.place(digest, &callable.modules);
     let (preparing, mut turn) = place.turn();
     // What others take is not this session's to pay.
     let began = Instant::now();
@@ -80,7 +82,7 @@ pub(crate) fn load(
             origin: Origin::Loaded,
         });
     }
-    let verified = bulkhead_guard::verify(&text).map_err(|report| {
+    let verified = bulkhead_guard::verify_with(&text, &callable.gates).map_err(|report| {
         tracing::error!(%report, "the compile process returned what the verifier refuses");
         Error::new(ErrorCode::ImageRefused, format!("the verifier refuses the guard's output: {report}"))
             .remedy("report this: the guard and the verifier disagree")
@@ -157,11 +159,17 @@ fn describe(
             .split_at_checked(info.parameters.len().wrapping_sub(entry.hidden))
             .filter(|_| info.parameters.len() == entry.parameters)
             .ok_or_else(|| internal(format!("{} has {} parameters", entry.name, info.parameters.len())))?;
+        let (for_modules, hidden) = hidden
+            .split_at_checked(entry.modules.len() * GATE_PARAMETERS)
+            .ok_or_else(|| internal(format!("{} has {} hidden parameters", entry.name, entry.hidden)))?;
         let end = |layout: Option<&bulkhead_gpu::ParameterLayout>| {
             layout.map_or(0, |layout| layout.offset as usize + layout.bytes as usize)
         };
         let block_bytes = end(hidden.last());
-        if block_bytes > limits::PARAMETER_BYTES_MAX || hidden.iter().any(|layout| layout.bytes != 4) {
+        if block_bytes > limits::PARAMETER_BYTES_MAX
+            || hidden.iter().any(|layout| layout.bytes != 4)
+            || for_modules.iter().any(|layout| layout.bytes != 8)
+        {
             return Err(Error::new(ErrorCode::LimitReached, format!("{}: too many parameters", info.name)));
         }
         let offsets: Vec<u32> = hidden.iter().map(|layout| layout.offset).collect();
@@ -169,6 +177,12 @@ fn describe(
             .split_last_chunk::<HIDDEN>()
             .ok_or_else(|| internal(format!("{} has {} hidden parameters", entry.name, hidden.len())))?;
         let of_slice: Option<[u32; SLICE]> = of_slice.try_into().ok();
+        let (for_modules, _) = for_modules.as_chunks::<GATE_PARAMETERS>();
+        let called = entry.modules.iter().zip(for_modules).map(|(module, layouts)| {
+            let module = module.parse().map_err(|_| internal(format!("a module called {module}")))?;
+            Ok(Called { module, offsets: layouts.map(|layout| layout.offset) })
+        });
+        let called = called.collect::<Result<Box<[_]>, Error>>()?;
         let fast = match &entry.fast {
             None => None,
             Some(version) => {
@@ -191,6 +205,7 @@ fn describe(
             hidden: *offsets,
             sliceable: entry.sliceable,
             of_slice,
+            called,
             base: 0,
         });
         let mut known = EntryInfo { parameters: visible.to_vec(), ..info.clone() };

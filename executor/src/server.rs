@@ -13,7 +13,7 @@ use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp::request, limits}
 
 use crate::{
     cache::{Cache, CacheOptions},
-    decode::{self, Asked, Meant},
+    decode::{self, Asked, Meant, OfModule},
     device::{self, Options},
     executor::{Executor, Known},
     job::{Ask, Change, Job, Reserved, Span, Target},
@@ -128,6 +128,7 @@ impl Server {
             Asked::Open { session, slot, ring, reserved } => self.open(id, session, slot, ring, reserved),
             Asked::Share { from, arena, to, at } => self.share(id, (from, arena), (to, at)),
             Asked::Bind { session, bindings } => self.bind(id, session, bindings),
+            Asked::Module(ask) => self.module(id, ask),
             Asked::Of { session, ask } => self.job(session, Job { id, ask }),
         };
         if let Err(error) = done {
@@ -205,6 +206,40 @@ impl Server {
         let mapping = mapping.ok_or_else(|| refused("there is no such arena"))?;
         let ask = Ask::Change(Change::Share { at: at.at, mapping });
         known.jobs.send(Job { id, ask }).map_err(|_| over())
+    }
+
+    /// What concerns a module. What the device has to do for it is done on a thread of its own.
+    fn module(&self, id: u64, ask: OfModule) -> Result<(), Error> {
+        let executor = Arc::clone(&self.executor);
+        let done = match ask {
+            OfModule::Grant { module, session, caller } => {
+                let session = self.known(session)?.session;
+                let module = executor.modules.get(module)?;
+                session.state.lock().grants.grant(module, caller)
+            }
+            OfModule::Revoke { module, session } => {
+                self.known(session)?.session.state.lock().grants.revoke(module)
+            }
+            OfModule::Add { .. }
+            | OfModule::Remove { .. }
+            | OfModule::Read { .. }
+            | OfModule::Write { .. } => {
+                let work = move || {
+                    let link = &executor.link;
+                    let bound = executor.gpu.bind_thread().map_err(|error| device::error(&error));
+                    match bound.and_then(|()| executor.of_module(ask)) {
+                        Ok(Some(piece)) => {
+                            report(link.reply(id, None, |mut reply| reply.set_piece(&piece)));
+                        }
+                        Ok(None) => session::answer(link, id, &Ok(())),
+                        Err(error) => session::answer(link, id, &Err(error)),
+                    }
+                };
+                return session::spawn("module".to_owned(), work).map(drop);
+            }
+        };
+        session::answer(&self.executor.link, id, &done);
+        Ok(())
     }
 
     fn bind(&self, id: u64, session: u32, bindings: Vec<(Handle, Meant)>) -> Result<(), Error> {

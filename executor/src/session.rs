@@ -25,6 +25,7 @@ use crate::{
     flag::{Flag, Says},
     job::{Change, Reserved},
     link::Link,
+    modules::Grants,
     pump::Waiter,
     reaper::Page,
     records::Events,
@@ -43,6 +44,8 @@ pub(crate) struct Asked {
 pub(crate) struct State {
     pub(crate) gpu: Arc<dyn Gpu>,
     pub(crate) bindings: Bindings,
+    /// The modules whose gates its kernels may call.
+    pub(crate) grants: Grants,
     pub(crate) streams: Streams,
     pub(crate) events: Events,
     /// What records may name.
@@ -88,6 +91,7 @@ impl State {
         Self {
             gpu,
             bindings: Bindings::default(),
+            grants: Grants::default(),
             streams,
             events: Events::default(),
             reserved: Reserved { streams: limits::STREAMS_MAX, events: limits::EVENTS_MAX },

@@ -122,7 +122,11 @@ impl Kernel {
                 reply::Loaded(entries) => Answer::Loaded(entries.unwrap().len() as usize),
                 reply::Error(error) => Answer::Refused(Error::read(error.unwrap()).code),
                 reply::SessionEnded(_) => panic!("nobody broke the protocol"),
-                reply::Quiescent(()) | reply::Exported(()) | reply::Wanted(_) | reply::Activity(_) => {
+                reply::Quiescent(())
+                | reply::Exported(())
+                | reply::Wanted(_)
+                | reply::Activity(_)
+                | reply::Piece(_) => {
                     panic!("nobody asked for that")
                 }
             };

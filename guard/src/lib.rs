@@ -43,8 +43,8 @@
 //!     whole was passed, with no label and nothing between behind which lanes may go on apart. The lines of a matrix in global memory are less than 2^31
 //!     bytes, begin at multiples of 16 bytes, and where they are more than [`limits::EXTENT_BOUND`] the first begins 4 GiB
 //!     before the end of what the mask lets through.
-//! 13. A call of a gate is the text that was verified for it, behind a look at the flag, and nothing branches into it or out of
-//!     it. Only there, and only in what the gate's author marked, an access goes to a protected window, that of
+//! 13. A call of a gate is the text that was verified for it, behind a look at the flag (but in a fast version as short as 10
+//!     says), and nothing branches into it or out of it. Only there, and only in what the gate's author marked, an access goes to a protected window, that of
 //!     the gate's module, and to no byte besides ([`VerifiedEntry::modules`]).
 //!
 //! # The confined form of an access

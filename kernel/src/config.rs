@@ -5,7 +5,7 @@ use std::{ffi::OsString, fmt, io, os::fd::OwnedFd, path::PathBuf, time::Duration
 use bulkhead_mm::Amounts;
 use bulkhead_schema::limits;
 
-use crate::executor::DeviceInfo;
+use crate::{executor::DeviceInfo, modules::ProtectedModule};
 
 /// Device memory that sessions never get, where it is a GPU's: at most so much.
 const RESERVED_BYTES_MAX: u64 = 2 << 30;
@@ -122,6 +122,8 @@ pub struct Config {
     pub executor_environment: Vec<(OsString, OsString)>,
     /// Program and arguments of a compile process; it gets `--input-fd 0 --output-fd 1 --architecture N` besides.
     pub compiler: Vec<OsString>,
+    /// Protected modules, whose gates every session's kernels may call.
+    pub modules: Vec<ProtectedModule>,
     /// Limits lower than the schema's.
     pub limits: Limits,
     /// Called once clients can connect.
@@ -134,6 +136,7 @@ impl fmt::Debug for Config {
             .field("runtime_directory", &self.runtime_directory)
             .field("executor", &self.executor)
             .field("compiler", &self.compiler)
+            .field("modules", &self.modules)
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }

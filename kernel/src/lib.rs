@@ -48,6 +48,7 @@ mod firewall;
 mod held;
 mod image;
 mod kernel;
+mod modules;
 mod packets;
 mod peer;
 mod program;
@@ -62,4 +63,5 @@ mod watched;
 
 pub use config::{Config, ExecutorSource, Limits};
 pub use error::Error;
+pub use modules::ProtectedModule;
 pub use server::{DESCRIPTOR_SOCKET, KERNEL_SOCKET, run, serve};

@@ -114,7 +114,8 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
     }
     let second = config.limits.second;
     let tokens = Rc::new(Tokens::new(second));
-    let device = Rc::new(Device::new(0, config.executor, config.executor_environment, config.limits));
+    let source = (config.executor, config.executor_environment);
+    let device = Rc::new(Device::new(0, source, config.modules, config.limits));
     let kernel = Rc::new(Kernel {
         limits: config.limits,
         devices: vec![Rc::clone(&device)],

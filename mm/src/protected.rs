@@ -1,9 +1,9 @@
 //! The table of protected windows: device addresses of modules, out of reach of every session.
 //!
-//! A module's gates reach its window by accesses that are marked and confined to it, as a session's are to its slot;
-//! what else they do is confined to the caller's slot.
+//! A module's gates reach its memory by accesses that are marked and confined to it: a power of two of bytes at the beginning
+//! of its window. What else they do is confined to the caller's slot.
 
-use crate::{DeviceAddress, MARGIN_BYTES, PAGE_BYTES, Range, SLOTS_BASE, WORKBENCH, slot::SINK_BYTES};
+use crate::{MARGIN_BYTES, PAGE_BYTES, Range, SLOTS_BASE, WORKBENCH, slot::SINK_BYTES};
 
 const GIB: u64 = 1 << 30;
 
@@ -17,10 +17,7 @@ const STRIDE_BYTES: u64 = 2 * PROTECTED_BYTES;
 const BASE: u64 = 0x1C00_0000_0000;
 
 const _: () = {
-    assert!(
-        PROTECTED_BYTES.is_power_of_two() && PROTECTED_BYTES > u32::MAX as u64,
-        "masks act on high words"
-    );
+    assert!(PROTECTED_BYTES.is_power_of_two(), "masks act on addresses");
     assert!(BASE.is_multiple_of(PROTECTED_BYTES) && STRIDE_BYTES.is_multiple_of(PROTECTED_BYTES));
     assert!(PROTECTED_BYTES + 2 * MARGIN_BYTES <= STRIDE_BYTES, "no window's margin reaches into another's");
     assert!(PROTECTED_BYTES.is_multiple_of(SINK_BYTES) && PROTECTED_BYTES.is_multiple_of(PAGE_BYTES));
@@ -60,23 +57,12 @@ impl ProtectedWindow {
         Range::between(self.range().start().0 - MARGIN_BYTES, self.range().end().0 + MARGIN_BYTES)
     }
 
-    /// High word of the first address.
+    /// The memory of a module that has so many bytes; `None` where that is no power of two of whole pages, or too much.
     #[must_use]
-    pub const fn base_high(self) -> u32 {
-        (self.range().start().0 >> 32) as u32
-    }
-
-    /// Mask of the high word that keeps a marked access in the window.
-    #[must_use]
-    pub const fn mask_high(self) -> u32 {
-        ((PROTECTED_BYTES - 1) >> 32) as u32
-    }
-
-    /// Where an address ends up that a marked access of the module confines.
-    #[must_use]
-    pub const fn confine(self, address: u64) -> DeviceAddress {
-        let high = ((address >> 32) as u32 & self.mask_high()) | self.base_high();
-        DeviceAddress((high as u64) << 32 | (address & u32::MAX as u64))
+    pub const fn memory(self, bytes: u64) -> Option<Range> {
+        let fits = bytes.is_power_of_two() && bytes >= PAGE_BYTES && bytes <= PROTECTED_BYTES;
+        let start = self.range().start().0;
+        if fits { Some(Range::between(start, start + bytes)) } else { None }
     }
 }
 
@@ -84,7 +70,7 @@ impl ProtectedWindow {
 mod tests {
     use super::*;
     use crate::{
-        SLOTS, Slot,
+        DeviceAddress, SLOTS, Slot,
         testing::{Choices, seeds},
     };
 
@@ -106,17 +92,29 @@ mod tests {
         assert!(ProtectedWindow::new(PROTECTED_WINDOWS).is_none());
     }
 
+    /// Where an address ends up that a marked access of a gate confines.
+    fn confine(address: u64, memory: Range) -> DeviceAddress {
+        DeviceAddress(address & (memory.bytes() - 1) | memory.start().0)
+    }
+
     #[test]
-    fn any_address_confined_lies_in_the_window_and_one_of_the_window_stays() {
+    fn any_address_confined_lies_in_the_modules_memory_and_one_of_it_stays() {
         for seed in seeds() {
             println!("seed {seed}");
             let mut choices = Choices::new(seed);
             for window in windows() {
-                for _ in 0..1000 {
-                    let address = choices.next() << 32 ^ choices.next();
-                    let confined = window.confine(address);
-                    assert!(window.range().contains(Range::new(confined, 1).unwrap()), "{address:#x}");
-                    assert_eq!(window.confine(confined.0), confined);
+                for bytes in [PAGE_BYTES, 64 << 20, PROTECTED_BYTES] {
+                    let memory = window.memory(bytes).unwrap();
+                    assert!(window.range().contains(memory));
+                    for _ in 0..300 {
+                        let address = choices.next() << 32 ^ choices.next();
+                        let confined = confine(address, memory);
+                        assert!(memory.contains(Range::new(confined, 1).unwrap()), "{address:#x}");
+                        assert_eq!(confine(confined.0, memory), confined);
+                    }
+                }
+                for bytes in [0, 4096, 3 * PAGE_BYTES, 2 * PROTECTED_BYTES, u64::MAX] {
+                    assert!(window.memory(bytes).is_none(), "{bytes}");
                 }
             }
         }

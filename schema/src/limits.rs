@@ -60,6 +60,10 @@ pub const PACKET_BYTES_MAX: usize = 128 * 1024;
 /// How long an executor may be silent while it is asked something before it is asked whether it is there, and then
 /// until it is replaced; in seconds.
 pub const REQUEST_SECONDS: u64 = 30;
+/// What is read or written of a module's protected window at a time, in bytes.
+pub const MODULE_PIECE_BYTES_MAX: usize = 64 * 1024;
+/// Largest text of a module's gates, in bytes.
+pub const GATES_BYTES_MAX: u64 = 1 << 20;
 /// Deadline of a compile process, in seconds.
 pub const COMPILE_SECONDS: u64 = 120;
 /// Memory of a compile process, in bytes.

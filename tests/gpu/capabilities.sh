@@ -7,7 +7,7 @@
 #
 # Ends with 0 where all pass, 77 where there is no GPU, 1 otherwise.
 set -u
-tests="sharing revocation facets failover swapping isolation sessions executor_death hostile_client zero_copy ledger failover_swapping places attacks kill variables"
+tests="sharing revocation facets failover swapping isolation sessions executor_death hostile_client zero_copy ledger failover_swapping places attacks kill variables gates"
 if [ "${1:-}" = --carry ]; then
     folder=${2:?the folder to carry}
     shift 2

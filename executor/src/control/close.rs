@@ -48,9 +48,11 @@ impl Control {
         state.events.destroy_all(&*gpu).map_err(device)?;
         state.closed = true;
         let objects: Vec<Object> = state.bindings.drain().collect();
+        let grants = std::mem::take(&mut state.grants);
         let waiters = std::mem::take(&mut state.waiters);
         let changes = state.pause.abandon();
         drop(state);
+        drop(grants);
         let mut memory = self.memory.take();
         let cleared = memory.as_mut().map_or(Ok(()), |memory| memory.clear());
         self.executor.entries.lock().retain(|(session, _), _| *session != self.session.id);

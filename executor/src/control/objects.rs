@@ -172,8 +172,9 @@ impl Control {
                 .bind_thread()
                 .map_err(|error| device::error(&error))
                 .and_then(|()| {
-                    let hidden = session.hidden();
-                    load::load(&executor, session.id, descriptor, entries.len(), hidden, code_bytes_max)
+                    let callable = session.state.lock().grants.callable()?;
+                    let given = (session.hidden(), &callable);
+                    load::load(&executor, session.id, descriptor, entries.len(), given, code_bytes_max)
                 })
                 .and_then(|loaded| {
                     let mut state = session.state.lock();

@@ -91,7 +91,7 @@ pub(crate) struct Client {
     generation: u32,
 }
 
-fn bind(handle: Handle) -> Bind {
+pub(crate) fn bind(handle: Handle) -> Bind {
     Bind { slot: handle.slot, generation: handle.generation }
 }
 

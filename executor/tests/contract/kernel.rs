@@ -34,6 +34,7 @@ pub(crate) enum Answer {
     Loaded(usize),
     Quiescent,
     Activity(Vec<(u32, u64, u32)>),
+    Piece(Vec<u8>),
 }
 
 impl Answer {
@@ -168,6 +169,7 @@ impl Kernel {
                 println!("request {}: {error}", reply.get_id());
                 Answer::Refused(error.code)
             }
+            reply::Piece(piece) => Answer::Piece(piece.unwrap().to_vec()),
             reply::Quiescent(()) => Answer::Quiescent,
             reply::Wanted(session) => return self.wanted.push(session),
             reply::Activity(list) => {
@@ -275,6 +277,53 @@ impl Kernel {
             Answer::Opened(page) => page,
             other => panic!("{other:?}"),
         }
+    }
+
+    pub(crate) fn add_module(&mut self, module: u32, bytes: u64, gates: &OwnedFd) -> u64 {
+        self.ask(Some(gates.as_fd()), |request| {
+            let mut add = request.init_add_module();
+            add.set_module(module);
+            add.set_bytes(bytes);
+        })
+    }
+
+    pub(crate) fn remove_module(&mut self, module: u32) -> u64 {
+        self.ask(None, |mut request| request.set_remove_module(module))
+    }
+
+    pub(crate) fn grant_module(&mut self, module: u32, session: u32, caller: u64) -> u64 {
+        self.ask(None, |request| {
+            let mut grant = request.init_grant_module();
+            grant.set_module(module);
+            grant.set_session(session);
+            grant.set_caller(caller);
+        })
+    }
+
+    pub(crate) fn revoke_module(&mut self, module: u32, session: u32) -> u64 {
+        self.ask(None, |request| {
+            let mut grant = request.init_revoke_module();
+            grant.set_module(module);
+            grant.set_session(session);
+        })
+    }
+
+    pub(crate) fn read_module(&mut self, module: u32, offset: u64, bytes: u64) -> u64 {
+        self.ask(None, |request| {
+            let mut piece = request.init_read_module();
+            piece.set_module(module);
+            piece.set_offset(offset);
+            piece.set_bytes(bytes);
+        })
+    }
+
+    pub(crate) fn write_module(&mut self, module: u32, offset: u64, data: &[u8]) -> u64 {
+        self.ask(None, |request| {
+            let mut piece = request.init_write_module();
+            piece.set_module(module);
+            piece.set_offset(offset);
+            piece.set_data(data);
+        })
     }
 
     pub(crate) fn close(&mut self, session: u32) -> u64 {

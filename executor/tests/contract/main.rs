@@ -6,6 +6,7 @@ mod client;
 mod host;
 mod kernel;
 mod loading;
+mod modules;
 mod refusals;
 mod sharing;
 mod shelf;

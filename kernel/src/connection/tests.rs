@@ -65,6 +65,7 @@ fn a_panic_in_one_connection_ends_that_connection_only() {
         executor: ExecutorSource::Connect(Box::new(|| Err(std::io::Error::other("there is none")))),
         executor_environment: Vec::new(),
         compiler: vec!["/bin/false".into()],
+        modules: Vec::new(),
         limits: Limits::default(),
         ready: Some(Box::new(move || ready.send(()).unwrap())),
     };

@@ -247,6 +247,9 @@ pub(crate) fn decode(mut packet: &[u8], mut descriptors: Vec<OwnedFd>) -> Result
             let memory = descriptors.pop().ok_or(Malformed::Descriptors { found, expected: 1 })?;
             return Ok(Decoded::Reply(id, Ok(Answer::Exported(memory))));
         }
+        Which::Piece(_) => {
+            return Err(capnp::Error::failed("a piece of a module that nobody asked for".into()).into());
+        }
         Which::Activity(sessions) => {
             let read = |activity: executor_capnp::activity::Reader<'_>| Activity {
                 session: activity.get_session(),

@@ -28,7 +28,9 @@ use tokio::{
 pub(crate) use answer::{Activity, Answer, DeviceInfo, EntryInfo, Origin, length};
 pub(crate) use link::{Answering, Link, Request};
 
-use crate::{ExecutorSource, Limits, books::Books, packets::Packets, swapping::Mover};
+use crate::{
+    ExecutorSource, Limits, ProtectedModule, books::Books, modules, packets::Packets, swapping::Mover,
+};
 
 /// An executor that lived shorter than this, in seconds, ended soon after its start.
 const SOON_SECONDS: u32 = 10;
@@ -110,6 +112,8 @@ pub(crate) struct Device {
     pub(crate) index: u32,
     source: ExecutorSource,
     environment: Vec<(OsString, OsString)>,
+    /// Protected modules, of which each executor is told.
+    pub(crate) modules: Vec<ProtectedModule>,
     limits: Limits,
     state: watch::Sender<State>,
     standby: RefCell<Option<standby::Standby>>,
@@ -129,14 +133,15 @@ pub(crate) struct Device {
 impl Device {
     pub(crate) fn new(
         index: u32,
-        source: ExecutorSource,
-        environment: Vec<(OsString, OsString)>,
+        (source, environment): (ExecutorSource, Vec<(OsString, OsString)>),
+        modules: Vec<ProtectedModule>,
         limits: Limits,
     ) -> Self {
         Self {
             index,
             source,
             environment,
+            modules,
             limits,
             state: watch::Sender::new(State::Starting),
             standby: RefCell::default(),
@@ -284,6 +289,10 @@ impl Device {
                 return Err(Error { code: ErrorCode::Unavailable, ..error });
             }
         };
+        if let Err(error) = modules::add_all(&link, &self.modules).await {
+            link.fail_with("it does not take the modules");
+            return Err(Error { code: ErrorCode::Unavailable, ..error });
+        }
         let slots = self.limits.sessions_max.min(limits::SESSIONS_MAX);
         Ok(Started { incarnation: Rc::new(Incarnation::new(link, info, pid, slots)), child })
     }

@@ -46,6 +46,7 @@ use crate::{
     descriptors::Token,
     executor::{Answer, Device, EntryInfo, Incarnation, SlotLease},
     held::{Facet, Held, Share},
+    modules,
     refusal::{self, internal},
 };
 use accept::Mapping;
@@ -323,7 +324,10 @@ impl Session {
             open.set_events(events);
         });
         match opened.await? {
-            Answer::Opened(completions) => Ok((completions, ended)),
+            Answer::Opened(completions) => {
+                modules::grant_all(&self.link(), &self.device.modules, self.id).await?;
+                Ok((completions, ended))
+            }
             other => Err(self.nonsense(&other)),
         }
     }

@@ -604,7 +604,15 @@ impl Fake {
                     }
                 });
             }
-            Which::ExportArena(_) | Which::AdoptArena(_) | Which::Resume(_) => {
+            Which::ExportArena(_)
+            | Which::AdoptArena(_)
+            | Which::Resume(_)
+            | Which::AddModule(_)
+            | Which::RemoveModule(_)
+            | Which::GrantModule(_)
+            | Which::RevokeModule(_)
+            | Which::ReadModule(_)
+            | Which::WriteModule(_) => {
                 refuse(Error::new(ErrorCode::NotSupported, "a fake cannot"));
             }
             Which::Fence(fence) => {

@@ -81,6 +81,7 @@ pub(crate) fn config(directory: &Path, fake: &Fake) -> Config {
         executor: ExecutorSource::Connect(Box::new(move || connector.connect())),
         executor_environment: Vec::new(),
         compiler: vec!["/bin/false".into()],
+        modules: Vec::new(),
         limits: Limits::default(),
         ready: None,
     }

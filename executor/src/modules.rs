@@ -1,0 +1,278 @@
+//! Protected modules: their gates, and memory that only those reach.
+//!
+//! A module's *protected window* is a power of two of bytes, begins with a multiple of that and lies outside of all slots. It is
+//! memory that no session is ever given; a session's kernels reach it through gates that the verifier has found in
+//! the session's code, if the session was granted the module. What kernels are told of a window comes from here, at each
+//! launch.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::fs::FileExt,
+    },
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use bulkhead_gpu::{
+    Access, DeviceAddress, Error as DeviceError, FillPattern, Gpu, HostAddress, HostRange, MemoryId, StreamId,
+};
+use bulkhead_guard::{GATE_PARAMETERS, Gates};
+use bulkhead_mm::{PROTECTED_WINDOWS, ProtectedWindow};
+use bulkhead_ring::memory::{Shared, create_shared};
+use bulkhead_schema::{Error, ErrorCode, limits};
+use parking_lot::Mutex;
+
+use crate::device;
+
+/// Host memory through which windows are read and written.
+const STAGE_BYTES: usize = limits::MODULE_PIECE_BYTES_MAX;
+
+/// A module.
+pub(crate) struct Module {
+    pub(crate) id: u32,
+    gates: Gates,
+    base: u64,
+    bytes: u64,
+    memory: MemoryId,
+    /// How many sessions are granted it.
+    grants: AtomicU32,
+}
+
+impl std::fmt::Debug for Module {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Module").field("id", &self.id).field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+/// That a session's kernels may call a module's gates.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    module: Arc<Module>,
+    caller: u64,
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        self.module.grants.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// What a session is granted, by module.
+#[derive(Debug, Default)]
+pub(crate) struct Grants {
+    granted: BTreeMap<u32, Grant>,
+    revoked: BTreeSet<u32>,
+}
+
+/// What the text of a session may call.
+pub(crate) struct Callable {
+    pub(crate) gates: Gates,
+    /// In order: two sessions that have the same may have the same code.
+    pub(crate) modules: Vec<u32>,
+}
+
+impl Grants {
+    pub(crate) fn grant(&mut self, module: Arc<Module>, caller: u64) -> Result<(), Error> {
+        if self.granted.contains_key(&module.id) {
+            return Err(Error::new(ErrorCode::InvalidArgument, "the session has been granted that module"));
+        }
+        if let Err(name) = self.gates().and_then(|mut gates| gates.join(&module.gates)) {
+            let message = format!("two modules have a gate of the name {name}");
+            return Err(Error::new(ErrorCode::InvalidArgument, message));
+        }
+        module.grants.fetch_add(1, Ordering::AcqRel);
+        self.revoked.remove(&module.id);
+        self.granted.insert(module.id, Grant { module, caller });
+        Ok(())
+    }
+
+    pub(crate) fn revoke(&mut self, module: u32) -> Result<(), Error> {
+        if self.granted.remove(&module).is_none() {
+            return Err(Error::new(ErrorCode::NotFound, "the session was not granted that module"));
+        }
+        self.revoked.insert(module);
+        Ok(())
+    }
+
+    /// The gates that a text may call, and the modules that have them.
+    pub(crate) fn callable(&self) -> Result<Callable, Error> {
+        let gates = self.gates().map_err(|name| {
+            Error::new(ErrorCode::Internal, format!("two granted modules have a gate of the name {name}"))
+        })?;
+        Ok(Callable { gates, modules: self.granted.keys().copied().collect() })
+    }
+
+    fn gates(&self) -> Result<Gates, String> {
+        let mut gates = Gates::default();
+        self.granted.values().try_for_each(|grant| gates.join(&grant.module.gates))?;
+        Ok(gates)
+    }
+
+    /// What a launch tells an entry of a module: where its window begins, what is one less than its bytes, who calls.
+    pub(crate) fn values(&self, module: u32) -> Result<[u64; GATE_PARAMETERS], ErrorCode> {
+        match self.granted.get(&module) {
+            Some(Grant { module, caller }) => Ok([module.base, module.bytes - 1, *caller]),
+            None if self.revoked.contains(&module) => Err(ErrorCode::Revoked),
+            None => Err(ErrorCode::NotPermitted),
+        }
+    }
+}
+
+/// The modules of an executor.
+pub(crate) struct Modules {
+    gpu: Arc<dyn Gpu>,
+    table: Mutex<BTreeMap<u32, Arc<Module>>>,
+    /// Copies to and from windows go through here, one at a time.
+    stage: Mutex<Option<Stage>>,
+}
+
+struct Stage {
+    stream: StreamId,
+    words: Shared,
+}
+
+/// The text behind a descriptor.
+pub(crate) fn text(descriptor: OwnedFd) -> Result<String, Error> {
+    let broken = |what: String| Error::new(ErrorCode::InvalidArgument, format!("the module's gates: {what}"));
+    let file = File::from(descriptor);
+    let bytes = file.metadata().map_err(|error| broken(error.to_string()))?.len();
+    let length = usize::try_from(bytes).ok().filter(|_| bytes <= limits::GATES_BYTES_MAX);
+    let mut text = vec![0; length.ok_or_else(|| broken("the text is too long".to_owned()))?];
+    file.read_exact_at(&mut text, 0).map_err(|error| broken(error.to_string()))?;
+    String::from_utf8(text).map_err(|error| broken(error.to_string()))
+}
+
+fn refused(what: &str) -> Error {
+    Error::new(ErrorCode::InvalidArgument, what)
+}
+
+impl Modules {
+    pub(crate) fn new(gpu: &Arc<dyn Gpu>) -> Self {
+        Self { gpu: Arc::clone(gpu), table: Mutex::default(), stage: Mutex::default() }
+    }
+
+    /// Verifies a module's gates and makes its window, all of whose bytes are zero.
+    pub(crate) fn add(&self, id: u32, text: &str, bytes: u64) -> Result<(), Error> {
+        let mut gates = Gates::default();
+        gates
+            .add(&id.to_string(), text)
+            .map_err(|report| Error::new(ErrorCode::ImageRefused, format!("the module's gates: {report}")))?;
+        let mut table = self.table.lock();
+        if table.contains_key(&id) {
+            return Err(refused("the module exists"));
+        }
+        let is_free =
+            |window: &ProtectedWindow| table.values().all(|module| module.base != window.range().start().0);
+        let Some(window) = (0..PROTECTED_WINDOWS).filter_map(ProtectedWindow::new).find(is_free) else {
+            return Err(Error::new(ErrorCode::LimitReached, "there is no place for another module's window"));
+        };
+        let Some(memory) = window.memory(bytes) else {
+            return Err(refused("a protected window is a power of two of bytes, from 2 MiB to 32 GiB"));
+        };
+        let base = memory.start().0;
+        let memory = self.open(base, bytes).map_err(|error| device::error(&error))?;
+        table.insert(id, Arc::new(Module { id, gates, base, bytes, memory, grants: AtomicU32::new(0) }));
+        Ok(())
+    }
+
+    fn open(&self, base: u64, bytes: u64) -> Result<MemoryId, DeviceError> {
+        let (gpu, at) = (&self.gpu, DeviceAddress(base));
+        let stream = self.stage()?.as_ref().map(|stage| stage.stream);
+        let stream = stream.ok_or_else(|| DeviceError::Refused("no stream for windows".into()))?;
+        gpu.reserve(at, bytes)?;
+        let memory = gpu.create_memory(bytes);
+        let made = memory.and_then(|memory| {
+            let mapped = gpu.map(at, memory, bytes, 1, Access::ReadWrite).and_then(|()| {
+                let scrubbed = gpu
+                    .fill(stream, at, FillPattern::Bits32(0), bytes / 4)
+                    .and_then(|()| gpu.synchronize(stream));
+                if scrubbed.is_err() {
+                    gpu.unmap(at, bytes)?;
+                }
+                scrubbed
+            });
+            if mapped.is_err() {
+                gpu.destroy_memory(memory)?;
+            }
+            mapped.map(|()| memory)
+        });
+        if made.is_err() {
+            gpu.unreserve(at, bytes)?;
+        }
+        made
+    }
+
+    /// The stream and the memory for copies, made when they are first needed.
+    fn stage(&self) -> Result<parking_lot::MutexGuard<'_, Option<Stage>>, DeviceError> {
+        let mut stage = self.stage.lock();
+        if stage.is_none() {
+            let broken = |error: std::io::Error| DeviceError::Refused(format!("memory for windows: {error}"));
+            let descriptor = create_shared(STAGE_BYTES as u64).map_err(broken)?;
+            let words = Shared::map(descriptor.as_fd(), STAGE_BYTES).map_err(broken)?;
+            self.gpu.register_host(HostRange { at: HostAddress(words.address()), bytes: STAGE_BYTES })?;
+            *stage = Some(Stage { stream: self.gpu.create_stream(0)?, words });
+        }
+        Ok(stage)
+    }
+
+    /// Takes a module away that nobody is granted any more, and none of whose callers has work left.
+    pub(crate) fn remove(&self, id: u32) -> Result<(), Error> {
+        let mut table = self.table.lock();
+        let module = table.get(&id).ok_or_else(|| Error::new(ErrorCode::NotFound, "no such module"))?;
+        if module.grants.load(Ordering::Acquire) > 0 {
+            return Err(refused("the module is granted to a session"));
+        }
+        let (at, bytes) = (DeviceAddress(module.base), module.bytes);
+        let gone = self.gpu.unmap(at, bytes);
+        let gone = gone.and_then(|()| self.gpu.destroy_memory(module.memory));
+        gone.and_then(|()| self.gpu.unreserve(at, bytes)).map_err(|error| device::error(&error))?;
+        table.remove(&id);
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, id: u32) -> Result<Arc<Module>, Error> {
+        let module = self.table.lock().get(&id).cloned();
+        module.ok_or_else(|| Error::new(ErrorCode::NotFound, "no such module"))
+    }
+
+    /// Reads some of a window, for the module's host half.
+    pub(crate) fn read(&self, id: u32, offset: u64, bytes: u64) -> Result<Vec<u8>, Error> {
+        let (at, length) = self.piece(id, offset, bytes)?;
+        let copied = self.stage().and_then(|stage| {
+            let Some(Stage { stream, words }) = stage.as_ref() else { return Ok(Vec::new()) };
+            let to = HostRange { at: HostAddress(words.address()), bytes: length };
+            self.gpu.copy_to_host(*stream, to, at)?;
+            self.gpu.synchronize(*stream)?;
+            let mut read = vec![0; length];
+            words.read(0, &mut read);
+            Ok(read)
+        });
+        copied.map_err(|error| device::error(&error))
+    }
+
+    /// Writes some of a window, for the module's host half.
+    pub(crate) fn write(&self, id: u32, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let (at, length) = self.piece(id, offset, data.len() as u64)?;
+        let copied = self.stage().and_then(|stage| {
+            let Some(Stage { stream, words }) = stage.as_ref() else { return Ok(()) };
+            words.write(0, data);
+            let from = HostRange { at: HostAddress(words.address()), bytes: length };
+            self.gpu.copy_to_device(*stream, at, from)?;
+            self.gpu.synchronize(*stream)
+        });
+        copied.map_err(|error| device::error(&error))
+    }
+
+    fn piece(&self, id: u32, offset: u64, bytes: u64) -> Result<(DeviceAddress, usize), Error> {
+        let module = self.get(id)?;
+        let inside = offset <= module.bytes && bytes <= module.bytes - offset;
+        let length = usize::try_from(bytes).ok().filter(|length| *length <= STAGE_BYTES && inside);
+        let length = length.ok_or_else(|| refused("that does not lie in the module's window"))?;
+        Ok((DeviceAddress(module.base + offset), length))
+    }
+}
