@@ -11,7 +11,7 @@ use crate::{
     fast::work_of,
     records::{Outcome, Refused},
     session::State,
-    slices::{Rest, Slices},
+    slices::{AT_ONCE_MAX, Rest, Slices},
     streams::{Held, Load},
 };
 
@@ -90,7 +90,10 @@ pub(crate) fn go_on(
     if let Err(code) = rest.entry.template.tell(&state.grants) {
         return Ok(Err(code.into()));
     }
-    while state.streams.may_slice(index) {
+    for _ in 0..AT_ONCE_MAX {
+        if !state.streams.may_slice(index) {
+            break;
+        }
         let slice = rest.slices.get(rest.next);
         let entry = &mut rest.entry.template;
         entry.slice(slice.parameters(shape.grid));

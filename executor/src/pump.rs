@@ -209,10 +209,12 @@ fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -
         return Ok(Turn::Full);
     }
     let mut worked = false;
-    // What was held back counts against the cap like what is new.
-    while has_room(state)?
-        && let Some(held) = state.streams.release()?
-    {
+    // What was held back counts against the cap like what is new. What is left of a grid may come again as soon as it went.
+    for _ in 0..BATCH {
+        if !has_room(state)? {
+            break;
+        }
+        let Some(held) = state.streams.release()? else { break };
         records::submit(state, held.position, &held.record, &held.parameters, held.rest)?;
         worked = true;
     }

@@ -7,9 +7,9 @@ use bulkhead_gpu::DeviceInfo;
 
 use crate::bindings::Entry;
 
-/// Blocks of one launch: a GPU starts and ends about a billion a second, so that so many are gone in some tens of
-/// milliseconds.
-const BLOCKS_MAX: u64 = 1 << 24;
+/// Blocks of one launch: an H200 starts and ends 1.66 billion a second, so that the few slices which a session has there
+/// are gone in some ten milliseconds, and what a launch takes is little beside one.
+const BLOCKS_MAX: u64 = 1 << 22;
 /// The same on the software GPU, which starts some ten thousand a second.
 const SOFTWARE_BLOCKS_MAX: u64 = 1 << 14;
 /// Slices of one grid that the device has at a time, one of which it works on. Together they have as many blocks as a
@@ -17,6 +17,9 @@ const SOFTWARE_BLOCKS_MAX: u64 = 1 << 14;
 const OF_A_STREAM_MAX: usize = 2;
 /// Slices of all grids of a session beyond which no stream has more than one.
 const OF_A_SESSION_MAX: usize = 4;
+/// Slices that are submitted before anything else is looked at, for instance whether the session is told to end: small
+/// ones may pass as fast as they come.
+pub(crate) const AT_ONCE_MAX: usize = 8;
 /// The sides of a grid, which the driver checks of each slice alone (CUDA C++ Programming Guide, "Compute Capabilities").
 const SIDES_MAX: [u32; 3] = [0x7FFF_FFFF, 65_535, 65_535];
 
@@ -143,11 +146,11 @@ mod tests {
     #[test]
     fn the_largest_grid_has_a_last_slice_and_a_larger_one_is_none() {
         let slices = Slices::new(SIDES_MAX, BLOCKS_MAX).unwrap();
-        assert_eq!(slices.count(), 256 * 65_535 * 65_535);
+        assert_eq!(slices.count(), 1024 * 65_535 * 65_535);
         let last = slices.get(slices.count() - 1);
-        assert_eq!((last.first, last.blocks), ([255 << 23, 65_534, 65_534], [(1 << 23) - 1, 1, 1]));
+        assert_eq!((last.first, last.blocks), ([1023 << 21, 65_534, 65_534], [(1 << 21) - 1, 1, 1]));
         let slices = Slices::new([65_535, 65_535, 3], BLOCKS_MAX).unwrap();
-        assert_eq!(slices.get(1), Slice { first: [0, 128, 0], blocks: [65_535, 128, 1] });
+        assert_eq!(slices.get(1), Slice { first: [0, 32, 0], blocks: [65_535, 32, 1] });
         for grid in [[1 << 31, 1, 1], [1, 1 << 16, 1], [1, 1, 1 << 16], [u32::MAX; 3], [1 << 30, 0, 1 << 15]]
         {
             assert_eq!(Slices::new(grid, BLOCKS_MAX), None, "{grid:?}");

@@ -75,7 +75,7 @@ int main(int argc, char **argv) {
         check(dim3(100000001));
         check(dim3(501, 601, 307));
         // Whole, in two slices of half a launch's blocks each and one block, and all that the first side has.
-        for (const unsigned blocks : {1u << 24, (1u << 24) + 1, 0x7fffffffu}) {
+        for (const unsigned blocks : {1u << 22, (1u << 22) + 1, 0x7fffffffu}) {
             const float milliseconds = timed([&] { empty<<<blocks, 32>>>(); });
             std::printf("%u empty blocks: %.2f ms, %.0f million a second\n", blocks, milliseconds,
                         blocks / milliseconds / 1e3f);
