@@ -1,12 +1,13 @@
 //! What is known of the numbers in registers, in one linear pass: between what they lie, how many of their low bits
 //! are zero, and which parameter they are a pointer by.
 //!
-//! Something is known at all times only of registers that exactly one instruction of the body writes, without a
+//! Something is known at all times of registers that exactly one instruction of the body writes, without a
 //! predicate. A register is never read before it is written, so whatever is read there was computed by that instruction,
 //! from operands of which something is known at all times, or from numbers of which the type alone says enough.
 //! What is written further down in the text is not known yet: nothing rests on itself. Of other registers something is
-//! known up to the next label, or until they are written again; and of what a loop steps whose pointers were checked,
-//! how far it has come in any of its turns ([`Facts::turn`]).
+//! known until they are written again, on all ways to a label that nothing goes back to (`edges`), and as far as a loop
+//! leaves them alone; of those that a loop writes, what its test lets them be in any turn ([`Facts::label`]), or how far
+//! they have come in any ([`Facts::turning`], and [`Facts::turn`] where pointers were checked).
 
 mod edges;
 mod loops;
@@ -295,7 +296,11 @@ impl<'a> Facts<'a> {
         };
         let learned = learned.and_then(Fact::fits);
         if self.writes.get(name.as_str()) != Some(&1) {
-            self.passing.insert(name, learned);
+            // Elsewhere nothing is known of it either.
+            match learned {
+                Some(_) => self.passing.insert(name, learned),
+                None => self.passing.remove(name.as_str()),
+            };
         } else if let Some(fact) = learned {
             self.passing.remove(name.as_str());
             self.known.insert(name, fact);

@@ -100,8 +100,9 @@
 //! An entry may be followed by its *fast version*, `__bh_fast_` and its name, declared alike. There an access may also be
 //! `[register+offset]` where the register's value is known to be a pointer from one parameter and a number, and the two
 //! to keep the access aligned and within [`limits::REACH_BYTES`] of where that pointer points. What is known is
-//! what follows, in one pass down the text, from registers that one instruction writes. Likewise a shared access may
-//! be off a register that is known to be a shared variable and a number. What the pointers and blocks have to be is
+//! what follows, in one pass down the text, along the ways of control. Likewise a shared access may
+//! be off a register that is known to be a shared variable and a number; and of a pointer that is known to be aligned the
+//! low word is left as it is. What the pointers and blocks have to be is
 //! in [`FastVersion::pointers`] and [`FastVersion::shared`]: whoever launches it checks them, and launches the
 //! entry itself where they are not.
 //!

@@ -124,29 +124,40 @@ impl Says<'_> {
 
 /// What predicates say where they hold, and where they do not.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tests<'a>(HashMap<&'a str, [Vec<Says<'a>>; 2]>);
+pub(super) struct Tests<'a> {
+    says: HashMap<&'a str, [Vec<Says<'a>>; 2]>,
+    /// The registers that were tested: of most that are written nothing was said.
+    tested: HashSet<&'a str>,
+}
 
 impl<'a> Tests<'a> {
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.says.clear();
+        self.tested.clear();
     }
 
     /// A register is written: what was said of it, or by it, no longer holds.
     fn written(&mut self, name: &str) {
-        self.0.remove(name);
-        for says in self.0.values_mut().flatten() {
-            says.retain(|says| says.register != name);
+        if self.says.is_empty() {
+            return;
+        }
+        self.says.remove(name);
+        if self.tested.remove(name) {
+            for says in self.says.values_mut().flatten() {
+                says.retain(|says| says.register != name);
+            }
         }
     }
 
     fn of(&self, name: &str, holds: bool) -> &[Says<'a>] {
-        self.0.get(name).map_or(&[], |says| says[usize::from(holds)].as_slice())
+        self.says.get(name).map_or(&[], |says| says[usize::from(holds)].as_slice())
     }
 
     fn set(&mut self, name: &'a str, mut says: [Vec<Says<'a>>; 2]) {
         says.iter_mut().for_each(|says| says.truncate(SAYS_MAX));
-        if self.0.len() < TESTS_MAX && says.iter().any(|says| !says.is_empty()) {
-            self.0.insert(name, says);
+        if self.says.len() < TESTS_MAX && says.iter().any(|says| !says.is_empty()) {
+            self.tested.extend(says.iter().flatten().map(|says| says.register));
+            self.says.insert(name, says);
         }
     }
 }
