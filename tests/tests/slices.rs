@@ -212,7 +212,10 @@ fn the_largest_grids_are_gone_when_their_session_is_and_a_neighbour_goes_on() {
                     fences.push(session.launch(stream, &entry, &huge, &parameters).unwrap());
                 }
             }
-            neighbour.work();
+            // Blocks that wait may fill a GPU, and leave a neighbour room only when they are ended.
+            if &*entry.name != "waits" {
+                neighbour.work();
+            }
             assert!(fences.iter().all(|fence| !session.is_done(*fence).unwrap()));
             let start = Instant::now();
             drop((word, image, tenant));
