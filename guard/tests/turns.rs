@@ -361,9 +361,9 @@ fn a_loop_with_a_counter_is_entered_at_its_beginning_only() {
             after.lines().find_map(|line| line.strip_suffix(':')).unwrap()
         })
         .collect();
-    let (_, poll) = text.rsplit_once("    or.b32 %bh_hi, %bh_base").unwrap();
+    let (_, poll) = text.rsplit_once("    setp.lt.s32 %bh_q, %bh_n").unwrap();
     let (poll, _) = poll.split_once("    bra ").unwrap();
-    let poll = format!("    or.b32 %bh_hi, %bh_base{}", poll.trim_end());
+    let poll = format!("    setp.lt.s32 %bh_q, %bh_n{}", poll.trim_end());
     for turn in &turns {
         let before = format!("    setp.lt.s32 %p0, %r0, 9;\n    @%p0 bra {turn};\n{first}");
         refused(&text, first, &before);
@@ -387,12 +387,12 @@ fn any_number_of_loops_in_a_row_polls_between_them() {
     let ran = run(&text, &values, 2_000_000);
     assert!(ran.between as u64 <= PATH_COST_MAX && ran.polls > 1, "{ran:?}");
     // Without the polls between them it is too much.
-    let (start, end) = ("    or.b32 %bh_hi, %bh_base", "    @%bh_q exit;\n");
+    let (start, end) = ("    setp.lt.s32 %bh_q, %bh_n", "    ld.relaxed.sys.global.b32 %bh_n, [%bh_k];\n");
     let stands_alone = |at: &usize| {
         let behind = text[*at..].find(end).map(|found| at + found + end.len());
         behind.is_some_and(|behind| !text[behind..].starts_with("    bra "))
     };
-    // The first is the prologue's, whose look stands further down.
+    // The first is a look at what the prologue loads.
     let alone: Vec<usize> =
         text.match_indices(start).map(|(at, _)| at).skip(1).filter(stands_alone).collect();
     assert!(!alone.is_empty(), "{text}");

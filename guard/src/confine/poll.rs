@@ -2,9 +2,9 @@
 //!
 //! Every multiprocessor has a word in memory that the session's stores do not reach; negative where threads are to
 //! end. A thread loads it at entry, and *looks* at what it loaded before the first store to global memory or
-//! after [`UNLOOKED_COST_MAX`]: late, so that what comes before hides the load. Loops *poll*, which is to load it and
-//! look: each after so many turns ([`turns`]), where they go back. A short fast version without loops does
-//! neither: its launches are bounded.
+//! after [`UNLOOKED_COST_MAX`]: late, so that what comes before hides the load. Loops *poll*, which is to look at what was
+//! loaded last, and to load it for the next time: each after so many turns ([`turns`]), where they go back. A short fast
+//! version without loops does neither: its launches are bounded.
 
 use std::collections::{HashMap, HashSet};
 
@@ -332,12 +332,12 @@ impl<'a> Pass<'a> {
         (self.starts, self.path) = (true, self.path.look());
     }
 
-    /// Loads the flag and looks at it.
+    /// Looks at the flag that was loaded last, and loads it for the next time: nothing waits for the load.
     fn poll(&mut self) {
-        let mut poll = start();
-        poll.extend(look(self.copies));
+        let mut poll = look(self.copies);
+        poll.extend(start());
         self.put(poll);
-        self.path = Path::NONE;
+        (self.starts, self.path) = (true, Path::NONE);
     }
 
     /// Before the sequence that leads to the next access.

@@ -305,7 +305,7 @@ impl<'a> Pass<'a> {
     /// What has to do with the flag: a look, a poll, how a loop begins or goes back that ends by a counter. Answers what
     /// is left behind it.
     fn flag(&mut self, here: &'a [Statement]) -> Result<Option<&'a [Statement]>, Reason> {
-        if let Some(after) = self.looks.look(here).or_else(|| self.looks.poll(here)) {
+        if let Some(after) = self.looks.poll(here).or_else(|| self.looks.look(here)) {
             self.whole = false;
             return Ok(Some(after));
         }

@@ -1,10 +1,11 @@
 //! That no thread runs on for long without a look at its session's flag.
 //!
-//! A branch that goes back either stands directly behind a *poll*, which loads the flag and ends the thread where it
-//! says so, or goes back to a loop that is left after so many turns (`turns`). Such a loop is entered at
-//! its beginning only, and what lies in it is reached from it only: else its counter would say nothing. So what is done
-//! between two looks is bounded: each loop counts as often as it turns, and on no path may the sum
-//! exceed [`PATH_COST_MAX`]. The flag that was loaded at entry is *looked* at on every path before global memory is
+//! A branch that goes back either stands directly behind a *poll*, which looks at the flag that the poll before it
+//! loaded, ends the thread where that says so, and loads it for the next; or goes back to a loop that is left after so
+//! many turns (`turns`). Such a loop is entered at its beginning only, and what lies in it is reached from it only: else
+//! its counter would say nothing. So what is done between two polls is bounded: each loop counts as often as it turns, and
+//! on no path may the sum exceed [`PATH_COST_MAX`]. A thread ends at the second poll, at the latest, that comes after the
+//! flag was set. The flag that was loaded at entry is *looked* at on every path before global memory is
 //! written and before more than [`UNLOOKED_COST_MAX`] is done. Paths are followed in the order of the text.
 
 use std::collections::HashMap;
@@ -18,7 +19,7 @@ use crate::report::Reason;
 use crate::sums::Sums;
 use crate::table::{self, Row};
 
-/// How the flag is loaded: in the prologue of what looks, and in every poll.
+/// How the flag is loaded: in the prologue of what looks, and at the end of every poll.
 pub(super) const START: [&str; 6] = [
     "or.b32 %bh_hi, %bh_base, %bh_loadmask",
     "mov.u32 %bh_lo, %smid",
@@ -34,7 +35,7 @@ const LOOK_AND_WAIT: [&str; 3] = ["setp.lt.s32 %bh_q, %bh_n, 0", "@%bh_q cp.asyn
 /// What was done on the longest of the paths to a place.
 #[derive(Debug, Clone, Copy)]
 struct Path {
-    /// Since the last poll, or since entry where only that look was, which is not long ago then.
+    /// Since the last poll, or since entry where there was none.
     since: u64,
     /// Since entry, on paths without any look; none where all have one.
     unlooked: Option<u64>,
@@ -297,7 +298,7 @@ impl<'a> Looks<'a> {
 
     /// What is left after a poll, where one stands here.
     pub(super) fn poll(&mut self, statements: &'a [Statement]) -> Option<&'a [Statement]> {
-        let rest = strip(strip(statements, &START)?, self.look)?;
+        let rest = strip(strip(statements, self.look)?, &START).filter(|_| self.started)?;
         self.path = Path::NONE;
         self.polled = true;
         Some(rest)

@@ -33,12 +33,13 @@ impl Body<'_> {
         self.lines.get(at).copied().unwrap_or_default()
     }
 
-    /// Whether the flag is loaded here and ends the thread directly behind.
+    /// Whether the flag is loaded here, directly behind a look at what was loaded before.
     fn polls(&self, at: usize) -> bool {
+        let before = |lines: usize| at.checked_sub(lines).map_or("", |at| self.line(at));
+        let looks = |lines| before(lines) == "setp.lt.s32 %bh_q, %bh_n, 0;";
         self.line(at) == "ld.relaxed.sys.global.b32 %bh_n, [%bh_k];"
-            && self.line(at + 1) == "setp.lt.s32 %bh_q, %bh_n, 0;"
-            && (self.line(at + 2) == "@%bh_q exit;"
-                || (self.line(at + 2) == "@%bh_q cp.async.wait_all;" && self.line(at + 3) == "@%bh_q exit;"))
+            && before(6) == "@%bh_q exit;"
+            && (looks(7) || before(7) == "@%bh_q cp.async.wait_all;" && looks(8))
     }
 
     fn target(&self, at: usize) -> Option<usize> {
