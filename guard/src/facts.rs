@@ -337,6 +337,19 @@ impl<'a> Facts<'a> {
         self.small(name).is_some_and(|fact| fact.high == 0)
     }
 
+    /// The 32-bit registers that are known at all times to be from 1 on, and what each is at most.
+    pub(crate) fn at_least_one(&self) -> HashMap<&'a str, i128> {
+        let word = |name: &str| matches!(Class::parse(name), Some((Class::Word, _)));
+        let small = |fact: &Fact<'_>| fact.base.is_none() && fact.low >= 1 && fact.high <= i32::MAX.into();
+        let known = self.known.iter().filter(|(name, fact)| small(fact) && word(name));
+        known.map(|(name, fact)| (*name, fact.high)).collect()
+    }
+
+    /// Whether a 32-bit register is known to be from one number to another.
+    pub(crate) fn is_between(&self, name: &str, least: i128, most: i128) -> bool {
+        self.small(name).is_some_and(|fact| least <= fact.low && fact.high <= most)
+    }
+
     /// Whether a 32-bit register is known to be a number that is not below zero, also signed.
     pub(crate) fn is_from_zero(&self, name: &str) -> bool {
         self.small(name).is_some()
@@ -421,7 +434,7 @@ impl<'a> Facts<'a> {
                 (Some((Class::Word, _)), _) => {
                     self.of_register(name).filter(|known| known.base.is_none()).unwrap_or(all)
                 }
-                (None, Some(most)) => thread(name, Fact::number(0, most.into())),
+                (None, Some(most)) => thread(name, Fact::number(names::least(name), most.into())),
                 _ => return None,
             },
             _ => return None,

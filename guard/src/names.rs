@@ -235,6 +235,12 @@ pub(crate) fn most(name: &str) -> Option<u32> {
     })
 }
 
+/// The least that it holds: blocks and grids are not empty.
+pub(crate) fn least(name: &str) -> i128 {
+    let counts = ["%ntid.", "%nctaid."].iter().any(|count| name.starts_with(count));
+    i128::from(counts || matches!(name, "%bh_gx" | "%bh_gy" | "%bh_gz"))
+}
+
 /// Whether a name is a special register of PTX that a guarded session may not read.
 pub(crate) fn is_special_elsewhere(name: &str) -> bool {
     let known = [

@@ -38,6 +38,25 @@ L:
 }
 ";
 
+/// The same loop with something to go around inside, and its register stepped in other ways: behind the test, by way of a
+/// sum that the next turn has from the head on, by way of a copy.
+const INSIDE: &str = "    mad.lo.s32 %r5, %r5, %r4, %r1;
+    setp.gt.s32 %q0, %r5, 0;
+    @%q0 bra S;
+    add.s32 %r5, %r5, 5;
+S:
+";
+const OTHERS: [(&str, &str); 5] = [
+    ("", "    add.s32 %r1, %r1, STEP;\n    setp.TEST %q1, %r1, BOUND;\n"),
+    (
+        "",
+        "    add.s32 %r7, %r1, STEP;\n    setp.TEST %q1, %r1, BOUND;\n    mov.u32 %r1, %r7;\n    xor.b32 %r5, %r5, 3;\n",
+    ),
+    ("    add.s32 %r7, %r1, STEP;\n", "    mov.u32 %r1, %r7;\n    setp.TEST %q1, %r7, BOUND;\n"),
+    ("    mov.u32 %r7, %r1;\n", "    add.s32 %r1, %r7, STEP;\n    setp.TEST %q1, %r1, BOUND;\n"),
+    ("    add.s32 %r1, %r1, STEP;\n", "    setp.TEST %q1, %r1, BOUND;\n"),
+];
+
 /// What a run came to: what was stored, if it ended, and how much was done at most between two polls.
 #[derive(Debug, PartialEq)]
 struct Ran {
@@ -90,6 +109,7 @@ fn run(text: &str, values: &HashMap<&str, u32>, most: usize) -> Ran {
                 }
                 Some(0)
             }
+            "mov.u32" if names[1].starts_with("%ntid") => values.get(names[1]).copied().or(Some(1)),
             "mov.u32" | "mov.b32" if names.len() == 2 => Some(word(1)),
             "mad.lo.s32" => Some(word(1).wrapping_mul(word(2)).wrapping_add(word(3))),
             "add.s32" | "add.u32" => Some(word(1).wrapping_add(word(2))),
@@ -97,6 +117,7 @@ fn run(text: &str, values: &HashMap<&str, u32>, most: usize) -> Ran {
             "min.s32" => Some(word(1).cast_signed().min(word(2).cast_signed()).cast_unsigned()),
             "min.u32" => Some(word(1).min(word(2))),
             "or.b32" => Some(word(1) | word(2)),
+            "xor.b32" => Some(word(1) ^ word(2)),
             "not.b32" => Some(!word(1)),
             "bra" => {
                 at = labels[rest];
@@ -116,6 +137,7 @@ fn run(text: &str, values: &HashMap<&str, u32>, most: usize) -> Ran {
                     "setp.ne.s32" | "setp.ne.b32" | "setp.ne.u32" => word(1) != word(2),
                     "setp.gt.s32" => word(1).cast_signed() > word(2).cast_signed(),
                     "setp.le.s32" => word(1).cast_signed() <= word(2).cast_signed(),
+                    "setp.le.u32" => word(1) <= word(2),
                     "setp.gt.and.s32" => {
                         let other = match names[3].strip_prefix('!') {
                             Some(name) => !bits[name],
@@ -200,6 +222,58 @@ fn loops_do_what_they_did_and_poll_in_time_wherever_they_begin_and_end() {
     assert!(ended > 1000 && polled > 1000, "{ended} {polled}");
 }
 
+#[test]
+fn loops_that_step_in_other_ways_and_have_labels_inside_do_what_they_did() {
+    let ends = [0, 1, 3, 1000, 2048, 1 << 31, (1 << 31) - 1, (1 << 31) - 3, u32::MAX - 3];
+    let (mut ended, mut polled, mut counted) = (0, 0, 0);
+    let (head, tail) = LOOP.split_once("L:\n").unwrap();
+    let (_, tail) = tail.split_once("BOUND;\n").unwrap();
+    for (first, last) in OTHERS {
+        for (step, test) in [
+            ("%r3", "lt.s32"),
+            ("%r3", "le.s32"),
+            ("%r3", "le.u32"),
+            ("7", "lt.s32"),
+            ("3", "le.s32"),
+            ("1", "le.u32"),
+            ("-3", "lt.s32"),
+            ("1", "ne.s32"),
+            ("-4", "ne.b32"),
+        ] {
+            let text = format!("{head}L:\n{first}{INSIDE}{last}{tail}")
+                .replace("ld.param.u32 %r3, [s];", "mov.u32 %r3, %ntid.x;")
+                .replace("STEP", step)
+                .replace("TEST", test)
+                .replace("BOUND", "%r2");
+            let guarded = confined(&text);
+            counted += usize::from(guarded.contains("setp.gt.and.s32 %bh_q"));
+            for from in ends {
+                for to in ends {
+                    for by in [1, 64, 1024] {
+                        if step != "%r3" && by != 1 {
+                            continue;
+                        }
+                        let values = HashMap::from([("i", from), ("n", to), ("%ntid.x", by)]);
+                        let plain = run(&text, &values, 20_000);
+                        let ran = run(&guarded, &values, 200_000);
+                        let case = format!("{first}{last}{step} {test}: {values:?}: {plain:?} {ran:?}");
+                        assert!(ran.between < 15_000, "{case}\n{guarded}");
+                        assert!(ran.stored.is_some() || ran.polls > 3, "{case}\n{guarded}");
+                        if plain.stored.is_some() && ran.polls <= 3 {
+                            assert_eq!(plain.stored, ran.stored, "{case}\n{guarded}");
+                            ended += 1;
+                        }
+                        polled += usize::from(ran.polls > 3);
+                    }
+                }
+            }
+        }
+    }
+    assert!(ended > 1000 && polled > 1000, "{ended} {polled}");
+    // Only what is stepped behind a test for being there has a counter of its own.
+    assert_eq!(counted, 2, "others count their turns");
+}
+
 /// Breaks a text in one place, and the verifier refuses it.
 #[track_caller]
 fn refused(text: &str, from: &str, to: &str) {
@@ -244,13 +318,35 @@ fn a_bound_that_is_not_cut_short_as_it_has_to_be_is_refused() {
         ("add.s32 %r0, %r0, %r2;", "add.s32 %r0, %r0, %r2;\n    add.s32 %r2, %r2, 1;"),
         ("add.s32 %r0, %r0, %r2;", "@%p0 add.s32 %r0, %r0, %r2;"),
         ("add.s32 %r0, %r0, %r2;", "sub.s32 %r0, %r0, %r2;"),
-        ("add.s32 %r0, %r0, %r2;", "add.s32 %r0, %r0, %r2;\n$L9:"),
+        ("    add.s32 %r0, %r0, %r2;", "$L8:\n    add.s32 %r0, %r0, %r2;\n$L9:"),
         ("bra $L0;", "bra $L1;"),
         ("    bra $L0;", "    add.s32 %r0, %r0, %r2;\n    bra $L0;"),
         ("    .reg .b32 %bh_c<1>;\n", ""),
         (".reg .b32 %bh_c<1>;", ".reg .b32 %bh_c<2>;"),
     ] {
         refused(&text, from, to);
+    }
+}
+
+#[test]
+fn labels_before_the_step_of_a_turn_or_behind_one_that_nothing_goes_around_change_nothing() {
+    let text = confined(&with("%r3", "lt.s32", "%r2"));
+    let step = "    add.s32 %r0, %r0, %r2;\n";
+    for labelled in [format!("$L9:\n{step}"), format!("{step}$L9:\n")] {
+        verify(&text.replacen(step, &labelled, 1)).unwrap();
+    }
+    // What may go around it, or come by again.
+    let branch = "    setp.lt.s32 %p0, %r3, 7;\n    @%p0 bra $L9;\n";
+    let back = text.split_once("    setp.lt.s32 %bh_q, %bh_n, 0;\n    @%bh_q exit;\n    or.b32").unwrap().1;
+    let (poll, _) = back.split_once("    bra ").unwrap();
+    let poll = format!("    setp.lt.s32 %bh_q, %bh_n, 0;\n    @%bh_q exit;\n    or.b32{poll}");
+    for broken in [
+        format!("{branch}{step}$L9:\n"),
+        format!("$L9:\n{step}    setp.lt.s32 %p0, %r3, 7;\n    @!%p0 bra $L8;\n{poll}    bra $L9;\n$L8:\n"),
+        format!("$L9:\n{step}{poll}    @%p0 bra $L9;\n"),
+        format!("$L9:\n    setp.lt.s32 %p0, %r3, 7;\n{step}{poll}    @%p0 bra $L9;\n"),
+    ] {
+        refused(&text, step, &broken);
     }
 }
 
@@ -326,7 +422,7 @@ fn a_counter_is_one_loop_s_alone_and_set_before_it_only() {
         refused(&text, from, to);
     }
     // However often a loop turns, all its turns are bounded, be the path short or not.
-    let one = confined(&with("1", "le.s32", "%r2"));
+    let one = confined(&with("-1", "gt.s32", "%r2"));
     let set = one.lines().find(|line| line.contains("mov.u32 %bh_c0")).unwrap().trim();
     let turns = |turns: u64| format!("mov.u32 %bh_c0, {turns};");
     verify(&one.replacen(set, &turns(CHUNK_COST_MAX / 64), 1)).unwrap();

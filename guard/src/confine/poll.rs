@@ -10,6 +10,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::copies;
 use super::prologue::{instruction, plain, register};
+use super::steps::Steps;
 use super::turns::{self, How, Loop, number};
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Span, Statement};
 use crate::limits::{PATH_COST_MAX, SHORT_COST_MAX, UNLOOKED_COST_MAX};
@@ -149,6 +150,12 @@ impl<'a> Pass<'a> {
     fn statement(&mut self, statement: &'a Statement, index: usize) {
         match statement {
             Statement::Label(name, _) => {
+                // What nothing else comes to is looked at once, before the first turn.
+                let ends = self.loops.get(name.as_str()).filter(|found| found.ends()).map(|found| found.cost);
+                let before = ends.filter(|_| !self.joins.contains_key(name.as_str()));
+                if let Some(cost) = before {
+                    self.before_ended(cost);
+                }
                 self.meets(name);
                 self.behind.insert(name);
                 // A version begins directly behind the check.
@@ -159,8 +166,10 @@ impl<'a> Pass<'a> {
                 if self.both.contains(name.as_str()) {
                     self.before_versions(name);
                 }
-                if self.loops.contains_key(name.as_str()) {
-                    self.begin(name);
+                match (ends, before) {
+                    (Some(cost), None) => self.before_ended(cost),
+                    (Some(_), Some(_)) => {}
+                    (None, _) => self.begin(name),
                 }
                 self.lead = self.out.len();
             }
@@ -190,17 +199,8 @@ impl<'a> Pass<'a> {
         let Some(found) = self.loops.get(name) else { return };
         let (how, cost) = (found.how.clone(), found.cost);
         match how {
-            How::Polls => return,
-            How::Ends(_) => {
-                let next = self.path.plus(cost);
-                if next.since > PATH_COST_MAX / 2 {
-                    self.poll();
-                } else if next.unlooked.is_some_and(|unlooked| unlooked > UNLOOKED_COST_MAX) {
-                    self.look();
-                }
-                return;
-            }
-            How::Counts(_) | How::Steps { .. } => {}
+            How::Polls | How::Ends(_) => return,
+            How::Counts(_) | How::Steps(_) => {}
         }
         if !self.begins.contains_key(name) {
             self.before(cost);
@@ -212,6 +212,16 @@ impl<'a> Pass<'a> {
         let label = self.fresh();
         self.out.push(Statement::Label(label.clone(), Span::default()));
         self.turning.insert(name, Turning { label, counter, number });
+    }
+
+    /// Before a loop that ends by itself, whose turns cost so much.
+    fn before_ended(&mut self, cost: u64) {
+        let next = self.path.plus(cost);
+        if next.since > PATH_COST_MAX / 2 {
+            self.poll();
+        } else if next.unlooked.is_some_and(|unlooked| unlooked > UNLOOKED_COST_MAX) {
+            self.look();
+        }
     }
 
     /// Before a loop whose turns cost so much.
@@ -282,23 +292,24 @@ impl<'a> Pass<'a> {
             self.lead = self.out.len();
             return;
         }
+        let Some(found) = self.loops.get(label) else { return };
+        let (how, cost, polls) = (found.how.clone(), found.cost, found.polls(index));
+        // A step that stands behind the test is part of how the loop goes back.
+        if let How::Steps(Steps { last: Some(_), .. }) = how {
+            self.out.pop();
+            self.lead = self.lead.min(self.out.len());
+        }
         if self.path.unlooked.is_some() {
             self.look();
         }
-        let Some(found) = self.loops.get(label) else { return };
-        let (how, cost, polls) = (found.how.clone(), found.cost, found.polls(index));
-        let mut test = None;
         if let Some(Turning { label: turns, counter, number }) = self.turning.get(label).filter(|_| !polls) {
             self.out.extend(closing(&how, counter, back, turns));
             self.added.add(*number, cost);
             self.path = self.path.plus(cost);
-            if let How::Steps { test: found, .. } = how {
-                test = Some(found);
+            // The tenant's own test ended the turns, or they are used up.
+            if let How::Steps(steps) = how {
+                self.out.extend(tested(&steps));
             }
-        }
-        // The tenant's own test ended the turns, or they are used up.
-        if let Some(test) = test {
-            self.out.push(Statement::Instruction(test.clone()));
         }
         let around = back.predicate.as_ref().map(|predicate| {
             let around = Predicate { negated: !predicate.negated, ..predicate.clone() };
@@ -307,8 +318,8 @@ impl<'a> Pass<'a> {
             self.out.push(Statement::Instruction(Instruction { predicate: Some(around), ..branch }));
             to
         });
-        // The test and the branch around.
-        self.path = self.path.plus(2);
+        // The test, of what the step left, and the branch around.
+        self.path = self.path.plus(4);
         let beside = self.path;
         self.lead = self.out.len();
         self.poll();
@@ -358,51 +369,66 @@ fn opening(how: &How<'_>, counter: &str) -> Vec<Statement> {
     match how {
         How::Polls | How::Ends(_) => Vec::new(),
         How::Counts(turns) => vec![at("mov", &["u32"], vec![c(), number(i128::from(*turns))])],
-        How::Steps { test, register: stepped, offset, step, bound, turns } => {
-            let (stepped, bound) = (register(stepped), (*bound).clone());
-            let turns = i128::from(*turns);
-            let differs = test.modifiers.first().is_some_and(|modifier| modifier == "ne");
-            match step {
-                Operand::Integer(step) if differs => {
-                    let down = *step < 0;
-                    let mut lines = Vec::new();
-                    let tested = match offset {
-                        Some(offset) => {
-                            lines.push(at("add", &["s32"], vec![c(), register(offset), stepped.clone()]));
-                            c()
-                        }
-                        None => stepped.clone(),
-                    };
-                    let ends = if down { vec![c(), tested, bound] } else { vec![c(), bound, tested] };
-                    let least = turns * step.abs() - 1;
-                    lines.extend([
-                        at("sub", &["s32"], ends),
-                        at("add", &["s32"], vec![c(), c(), number(-1)]),
-                        at("min", &["u32"], vec![c(), c(), number(least)]),
-                        at("or", &["b32"], vec![c(), c(), number(step.abs() - 1)]),
-                    ]);
-                    if down {
-                        lines.push(at("not", &["b32"], vec![c(), c()]));
-                        lines.push(at("add", &["s32"], vec![c(), c(), stepped]));
-                    } else {
-                        lines.push(at("add", &["s32"], vec![c(), c(), stepped]));
-                        lines.push(at("add", &["s32"], vec![c(), c(), number(1)]));
-                    }
-                    lines
-                }
-                step => {
-                    let ty = test.modifiers.last().map_or("s32", String::as_str);
-                    let set = match step {
-                        Operand::Integer(step) => {
-                            at("add", &["s32"], vec![c(), stepped, number(turns * step)])
-                        }
-                        step => at("mad", &["lo", "s32"], vec![c(), (*step).clone(), number(turns), stepped]),
-                    };
-                    vec![set, at("min", &[ty], vec![c(), c(), bound])]
-                }
-            }
-        }
+        How::Steps(steps) => bounded(steps, counter),
     }
+}
+
+/// Sets a loop's counter to where its register is after so many steps, or to the tenant's bound where that comes first.
+fn bounded(steps: &Steps<'_>, counter: &str) -> Vec<Statement> {
+    let at = |opcode: &str, modifiers: &[&str], operands: Vec<Operand>| {
+        instruction(opcode, modifiers, operands, Span::default())
+    };
+    let (c, number) = (|| register(counter), Operand::Integer);
+    let (stepped, bound, turns) = (register(steps.register), steps.bound.clone(), i128::from(steps.turns));
+    if let (Operand::Integer(step), "ne") = (steps.step, steps.order()) {
+        let down = *step < 0;
+        let mut lines = Vec::new();
+        let tested = match steps.offset {
+            Some(offset) => {
+                lines.push(at("add", &["s32"], vec![c(), register(offset), stepped.clone()]));
+                c()
+            }
+            None => stepped.clone(),
+        };
+        let ends = if down { vec![c(), tested, bound] } else { vec![c(), bound, tested] };
+        lines.extend([
+            at("sub", &["s32"], ends),
+            at("add", &["s32"], vec![c(), c(), number(-1)]),
+            at("min", &["u32"], vec![c(), c(), number(turns * step.abs() - 1)]),
+            at("or", &["b32"], vec![c(), c(), number(step.abs() - 1)]),
+        ]);
+        if down {
+            lines.push(at("not", &["b32"], vec![c(), c()]));
+        }
+        lines.push(at("add", &["s32"], vec![c(), c(), stepped]));
+        if !down {
+            lines.push(at("add", &["s32"], vec![c(), c(), number(1)]));
+        }
+        return lines;
+    }
+    let ty = steps.ty();
+    let far = match steps.step {
+        Operand::Integer(step) => turns * step,
+        _ => steps.most,
+    };
+    let set = match steps.step {
+        Operand::Integer(_) => at("add", &["s32"], vec![c(), stepped, number(far)]),
+        step => at("mad", &["lo", "s32"], vec![c(), step.clone(), number(turns), stepped]),
+    };
+    let mut lines = vec![set, at("min", &[ty], vec![c(), c(), bound])];
+    if steps.or_equal() {
+        let most: i128 = if ty == "s32" { i32::MAX.into() } else { u32::MAX.into() };
+        lines.push(at("min", &[ty], vec![c(), c(), number(most - far)]));
+    }
+    lines
+}
+
+/// The tenant's test, once more: of what its register was before the step that stands behind it.
+fn tested(steps: &Steps<'_>) -> Vec<Statement> {
+    let test = Statement::Instruction(steps.test.clone());
+    let Some(step) = steps.last else { return vec![test] };
+    let back = Instruction { opcode: "sub".to_owned(), ..step.clone() };
+    vec![Statement::Instruction(back), test, Statement::Instruction(step.clone())]
 }
 
 /// Goes back while there are turns left.
@@ -423,11 +449,11 @@ fn closing(how: &How<'_>, counter: &str, back: &Instruction, label: &str) -> Vec
             }
             vec![at("add", &["s32"], vec![c(), c(), Operand::Integer(-1)]), at("setp", &modifiers, test)]
         }
-        How::Steps { test, register: stepped, .. } => {
-            let differs = test.modifiers.first().is_some_and(|modifier| modifier == "ne");
-            let ty = test.modifiers.last().map_or("s32", String::as_str);
-            let modifiers = if differs { ["ne", "s32"] } else { ["lt", ty] };
-            vec![at("setp", &modifiers, vec![q(), register(stepped), c()])]
+        How::Steps(steps) => {
+            let modifiers = if steps.order() == "ne" { ["ne", "s32"] } else { [steps.order(), steps.ty()] };
+            let test = at("setp", &modifiers, vec![q(), register(steps.register), c()]);
+            let step = steps.last.map(|step| Statement::Instruction(step.clone()));
+            std::iter::once(test).chain(step).collect()
         }
     };
     let branch = plain("bra", &[], vec![Operand::Symbol(label.to_owned())], Span::default());

@@ -5,13 +5,13 @@
 //! test against a bound, that bound is cut short instead, which costs nothing in the turns themselves. Any
 //! other branch back polls each time.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::HashMap;
 
 use super::poll::is_lead;
-use crate::ast::{Instruction, Operand, Predicate, Statement};
+use super::steps::{self, Steps};
+use crate::ast::Statement;
 use crate::facts::Facts;
 use crate::limits::CHUNK_COST_MAX;
-use crate::names::Class;
 use crate::table;
 
 /// What the turns of a loop without loops inside may cost together before it polls: enough that a poll does not
@@ -32,15 +32,7 @@ pub(super) enum How<'a> {
     /// After so many turns.
     Counts(u64),
     /// After so many turns, when a register has taken so many steps.
-    Steps {
-        test: &'a Instruction,
-        register: &'a str,
-        /// What the test adds to it before it compares.
-        offset: Option<&'a str>,
-        step: &'a Operand,
-        bound: &'a Operand,
-        turns: u64,
-    },
+    Steps(Steps<'a>),
 }
 
 /// A loop.
@@ -84,21 +76,13 @@ pub(super) fn find<'a>(
             found.polling.push(index);
         }
     }
-    // Where something goes back, the way around its poll ends at a label.
-    let goes_back = |index: &usize| {
-        let target = statements.get(*index).and_then(target);
-        target.and_then(|target| loops.get(target)).is_some_and(|found| found.from < *index)
-    };
-    let backs: BTreeSet<usize> = (0..statements.len()).filter(goes_back).collect();
     for found in loops.values_mut() {
         if let How::Counts(_) = found.how
-            && backs.range(found.from..found.to).next().is_none()
             && found.polling.is_empty()
             && found.backs == 1
-            && !found.labels
-            && let Some(steps) = steps(statements.get(found.from + 1..=found.to).unwrap_or_default())
+            && let Some(steps) = steps::steps(statements.get(found.from + 1..=found.to).unwrap_or_default())
         {
-            found.how = steps;
+            found.how = How::Steps(steps);
         }
     }
     let may_end = |label: &str, turns: u64| {
@@ -110,7 +94,15 @@ pub(super) fn find<'a>(
             found.backs == 1 && !begins.contains_key(label) && turns.saturating_mul(length) <= ENDS_COST_MAX / 8
         })
     };
-    for (label, turns) in ends(statements, zeroed, begins, may_end) {
+    let Known { ends, most } = known(statements, zeroed, begins, may_end);
+    for found in loops.values_mut() {
+        if let How::Steps(steps) = &mut found.how
+            && !steps.is_within(&most)
+        {
+            found.how = How::Counts(1);
+        }
+    }
+    for (label, turns) in ends {
         if let Some(found) = loops.get_mut(label) {
             found.how = How::Ends(turns);
         }
@@ -125,6 +117,22 @@ pub(super) fn number(statement: &Statement) -> Option<u64> {
     name.strip_prefix("$L")?.parse().ok()
 }
 
+/// The loops that are entered at their label only and go back in one place: where the label stands, and that branch.
+pub(super) fn closed(statements: &[Statement]) -> Vec<(usize, usize)> {
+    let loops = collect(statements);
+    let Shape { broken, polling } = shape(statements, &loops);
+    let fits = |name: &str, found: &Loop<'_>| {
+        found.backs == 1 && !broken.contains(&name) && !polling.iter().any(|(polls, _)| *polls == name)
+    };
+    let mut closed: Vec<(usize, usize)> = loops
+        .iter()
+        .filter(|(name, found)| fits(name, found))
+        .map(|(_, found)| (found.from, found.to))
+        .collect();
+    closed.sort_unstable();
+    closed
+}
+
 /// The loops without others inside that have to count their turns and go back in one place: where the label stands, and the
 /// branch back.
 pub(super) fn counted(statements: &[Statement]) -> Vec<(usize, usize)> {
@@ -136,47 +144,47 @@ pub(super) fn counted(statements: &[Statement]) -> Vec<(usize, usize)> {
     loops.values().filter(plain).map(|found| (found.from, found.to)).collect()
 }
 
-/// The loops that are known to end by themselves, and how often they turn at most.
-fn ends<'a>(
+/// What is known of a body whose loops are looked at.
+struct Known<'a> {
+    /// The loops that end by themselves, and how often they turn at most.
+    ends: HashMap<&'a str, u64>,
+    /// The registers that are written once and are from 1 on, and what they are at most.
+    most: HashMap<&'a str, i128>,
+}
+
+fn known<'a>(
     statements: &'a [Statement],
     zeroed: &'a [String],
     begins: &'a HashMap<String, String>,
     may_end: impl Fn(&str, u64) -> bool,
-) -> HashMap<&'a str, u64> {
+) -> Known<'a> {
     let mut facts = Facts::of_versions(statements, begins);
     zeroed.iter().for_each(|name| facts.also_written(name));
     let mut ends = HashMap::new();
-    let mut behind: HashSet<&str> = HashSet::new();
-    let mut last: Option<(&str, usize)> = None;
     for (index, statement) in statements.iter().enumerate() {
         match statement {
             Statement::Label(name, _) => {
-                facts.label(name, statements.get(index + 1..).unwrap_or_default());
-                last = Some((name.as_str(), index));
-                behind.insert(name);
+                let behind = statements.get(index + 1..).unwrap_or_default();
+                facts.label(name, behind);
+                let Some(turns) = facts.turns(name, behind).filter(|turns| may_end(name, *turns)) else {
+                    continue;
+                };
+                ends.insert(name.as_str(), turns);
+                facts.turning(behind, name);
             }
-            Statement::Instruction(instruction) => {
-                if let Some(target) = target(statement) {
-                    if let Some((_, from)) = last.filter(|(name, _)| *name == target)
-                        && let Some(body) = statements.get(from + 1..index)
-                        && let Some(turns) = facts.turns(body, instruction)
-                        && may_end(target, turns)
-                    {
-                        ends.insert(target, turns);
-                    } else if behind.contains(target) {
-                        // The way around the poll that comes here ends at a label.
-                        last = None;
-                    }
-                }
-                facts.learn(instruction);
-            }
+            Statement::Instruction(instruction) => facts.learn(instruction),
             Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => {}
         }
     }
-    ends
+    Known { ends, most: facts.at_least_one() }
 }
 
 impl Loop<'_> {
+    /// Whether it is known to end by itself.
+    pub(super) fn ends(&self) -> bool {
+        matches!(self.how, How::Ends(_))
+    }
+
     /// Whether a branch back, which stands there, polls each time.
     pub(super) fn polls(&self, index: usize) -> bool {
         matches!(self.how, How::Polls) || self.polling.contains(&index)
@@ -257,68 +265,6 @@ fn shape<'a>(statements: &'a [Statement], loops: &HashMap<&'a str, Loop<'a>>) ->
     shape
 }
 
-/// How a loop without labels inside ends by steps: the statements behind its label, and the branch back.
-fn steps(statements: &[Statement]) -> Option<How<'_>> {
-    let (Statement::Instruction(back), inside) = statements.split_last()? else { return None };
-    let Some(Predicate { register: predicate, negated: false }) = &back.predicate else { return None };
-    let mut writes: HashMap<&str, (usize, usize)> = HashMap::new();
-    for (index, statement) in inside.iter().enumerate() {
-        let Statement::Instruction(instruction) = statement else { continue };
-        let row = table::check(instruction).ok()?;
-        table::registers(row, instruction, &mut |_| {}, &mut |name| {
-            let known = writes.entry(name).or_insert((0, index));
-            *known = (known.0 + 1, index);
-        });
-    }
-    let at = |index: usize| match inside.get(index) {
-        Some(Statement::Instruction(instruction)) if instruction.predicate.is_none() => Some(instruction),
-        _ => None,
-    };
-    let (_, tested) = *writes.get(predicate.as_str())?;
-    let test = at(tested).filter(|test| test.opcode == "setp")?;
-    let [Operand::Register(_), Operand::Register(register), bound] = test.operands.as_slice() else {
-        return None;
-    };
-    let is_word = |name: &str| matches!(Class::parse(name), Some((Class::Word, _)));
-    let is_fixed = |operand: &Operand| match operand {
-        Operand::Integer(_) => true,
-        Operand::Register(name) => is_word(name) && !writes.contains_key(name.as_str()),
-        _ => false,
-    };
-    let added = |register: &str, before: usize| {
-        let (1, index) = *writes.get(register)? else { return None };
-        let add = at(index).filter(|add| add.opcode == "add" && index < before)?;
-        let plain = matches!(add.modifiers.as_slice(), [ty] if ty == "s32" || ty == "u32");
-        plain.then_some((index, add.operands.get(1)?, add.operands.get(2)?))
-    };
-    let (stepped, from, step) = added(register, tested)?;
-    // What is tested may be what is stepped and something fixed.
-    let (register, offset, from, step) = match (from, step) {
-        (Operand::Register(from), _) if from == register => (register, None, from, step),
-        (Operand::Register(one), Operand::Register(other)) => {
-            let (register, offset) =
-                if writes.contains_key(one.as_str()) { (one, other) } else { (other, one) };
-            let (_, from, step) = added(register, stepped)?;
-            let Operand::Register(from) = from else { return None };
-            (!writes.contains_key(offset.as_str()) && is_word(offset)).then_some(())?;
-            (register, Some(offset.as_str()), from, step)
-        }
-        _ => return None,
-    };
-    let fits = from == register && is_word(register) && is_fixed(step) && is_fixed(bound);
-    let modifiers: Vec<&str> = test.modifiers.iter().map(String::as_str).collect();
-    let tests = match (modifiers.as_slice(), step) {
-        (["lt", ..], _) if offset.is_some() => false,
-        (["lt", "s32" | "u32"], Operand::Integer(step)) => *step != 0 && step.abs() < 1 << 30,
-        (["lt", "s32" | "u32"], _) => true,
-        (["ne", "s32" | "u32" | "b32"], Operand::Integer(step)) => {
-            step.unsigned_abs().is_power_of_two() && step.abs() < 1 << 30
-        }
-        _ => false,
-    };
-    (fits && tests).then_some(How::Steps { test, register, offset, step, bound, turns: 1 })
-}
-
 /// Says how often each loop turns before it polls: so often that a poll does not show, and as seldom as it has to.
 fn weigh(statements: &[Statement], loops: &mut HashMap<&str, Loop<'_>>) {
     let mut cost = 0_u64;
@@ -355,13 +301,18 @@ fn weigh(statements: &[Statement], loops: &mut HashMap<&str, Loop<'_>>) {
                 *turns = all;
                 found.cost = once.saturating_mul(all);
             }
-            How::Steps { step, turns, .. } => {
-                let step = match step {
-                    Operand::Integer(step) => u64::try_from(step.unsigned_abs()).unwrap_or(u64::MAX).max(1),
-                    _ => 1,
-                };
-                *turns = all.min(((1 << 30) / step).max(1));
-                found.cost = once.saturating_mul(*turns);
+            How::Steps(steps) => {
+                let more = steps.more();
+                // There and back to what the step left.
+                cost = cost.saturating_add(2 * u64::from(steps.last.is_some()));
+                // What may turn once more than it is counted cannot be counted to less than that.
+                if all > more {
+                    steps.turns = (all - more).min(steps.turns_max());
+                    found.cost = once.saturating_mul(steps.turns + more);
+                } else {
+                    found.how = How::Counts(all);
+                    found.cost = once.saturating_mul(all);
+                }
             }
         }
         cost = cost.saturating_add(found.cost.saturating_sub(once));

@@ -10,7 +10,7 @@ use crate::access::{self, Accesses};
 use crate::anchors::{Anchor, Check, Step};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
 use crate::confine::prologue::instruction;
-use crate::confine::turns::{self, How};
+use crate::confine::turns::{self, Loop};
 use crate::facts::{Facts, Proof};
 use crate::names::{self, Class};
 use crate::table::{self, Treatment};
@@ -89,20 +89,24 @@ impl Versions {
     /// Gives versions to the loops of a flat body for which that is worth it.
     pub(super) fn of(statements: &[Statement], zeroed: &[String]) -> Self {
         let loops = straight(statements);
+        let none = HashMap::new();
+        let ends = turns::find(statements, zeroed, &none);
         let mut facts = Facts::of(statements);
         zeroed.iter().for_each(|name| facts.also_written(name));
         let mut chosen: HashMap<usize, (usize, Chosen)> = HashMap::new();
         for (index, statement) in statements.iter().enumerate() {
             match statement {
                 Statement::Label(name, _) => {
-                    facts.label(name, statements.get(index + 1..).unwrap_or_default());
+                    let behind = statements.get(index + 1..).unwrap_or_default();
+                    facts.label(name, behind);
                     if let Some(back) = loops.get(&index).filter(|_| chosen.len() < LOOPS_MAX)
                         && let Some(body) = statements.get(index + 1..*back)
-                        && let Some(Statement::Instruction(branch)) = statements.get(*back)
-                        && facts.turns(body, branch).is_none_or(|turns| turns > TURNS_MIN)
+                        && facts.turns(name, behind).is_none_or(|turns| turns > TURNS_MIN)
                         && let Some(check) = choose(&facts, body)
                     {
                         chosen.insert(index, (*back, check));
+                    } else if ends.get(name.as_str()).is_some_and(Loop::ends) {
+                        facts.turning(behind, name);
                     }
                 }
                 Statement::Instruction(instruction) => facts.learn(instruction),
@@ -136,8 +140,7 @@ impl Versions {
                     if let Some(chosen) = self.checked.get(&index) {
                         let body = crate::anchors::turns(behind, label).unwrap_or_default();
                         facts.turn(&chosen.check(""), body);
-                    } else if ends.get(label.as_str()).is_some_and(|found| matches!(found.how, How::Ends(_)))
-                    {
+                    } else if ends.get(label.as_str()).is_some_and(Loop::ends) {
                         facts.turning(behind, label);
                     }
                 }

@@ -249,10 +249,12 @@ impl<'a> Facts<'a> {
         Some(shape)
     }
 
-    /// How often a loop turns at most, which control has run on into and into nothing else of which goes: its body, from
-    /// behind the last label on, and the branch back. What ends it is a register that takes the same step in
+    /// How often a loop turns at most, which control has run on into and into nothing else of which goes: from behind its
+    /// label, the last one, to the branch back. What ends it is a register that takes the same step in
     /// every turn, from and to what is known.
-    pub(crate) fn turns(&self, body: &[Statement], back: &Instruction) -> Option<u64> {
+    pub(crate) fn turns(&self, label: &str, behind: &[Statement]) -> Option<u64> {
+        let body = anchors::turns(behind, label)?;
+        let Some(Statement::Instruction(back)) = behind.get(body.len()) else { return None };
         self.ending(body, back).map(|ending| ending.turns)
     }
 
@@ -262,6 +264,11 @@ impl<'a> Facts<'a> {
         let Some(body) = anchors::turns(behind, label) else { return };
         let Some(Statement::Instruction(back)) = behind.get(body.len()) else { return };
         let Some(ending) = self.ending(body, back).filter(|_| self.edges.ways(label).1 == 1) else { return };
+        if ending.turns == 1 {
+            // Nothing ever goes back.
+            self.passing.clone_from(&self.entering);
+            return;
+        }
         for (name, step) in ending.steps {
             let far = step * i128::from(ending.turns - 1);
             let entering = self.entering.get(name).copied().unwrap_or_else(|| self.known.get(name).copied());
@@ -279,7 +286,8 @@ impl<'a> Facts<'a> {
             }
         }
         let Ending { register, low, high, zeros, .. } = ending;
-        self.passing.insert(register, Fact { zeros, ..Fact::number(low, high) }.fits());
+        let known = Some(Fact { zeros, ..Fact::number(low, high) }).filter(|_| low >= 0);
+        self.passing.insert(register, known.and_then(Fact::fits));
     }
 
     fn ending<'b>(&self, body: &'b [Statement], back: &Instruction) -> Option<Ending<'b>> {
@@ -308,15 +316,24 @@ impl<'a> Facts<'a> {
             return None;
         };
         let is_word = |found: &Instruction| matches!(found.modifiers.as_slice(), [ty] if matches!(ty.as_str(), "s32" | "u32" | "b32"));
-        let (stepped, add) =
-            once(tested).filter(|(index, add)| *index < at && add.opcode == "add" && is_word(add))?;
+        let (written, next) = once(tested).filter(|(_, next)| is_word(next))?;
+        // What is tested may be what a turn began with, which goes on behind the test; or it is the sum already, and that
+        // in a register of its own, from which the next turn has it.
+        let moves = next.opcode == "mov";
+        let first_tested = moves || written > at;
+        let (stepped, add) = match next.operands.get(1) {
+            Some(Operand::Register(sum)) if moves => once(sum)?,
+            _ => (written, next),
+        };
         let (Some(Operand::Register(from)), Some(Operand::Integer(step))) =
             (add.operands.get(1), add.operands.get(2))
         else {
             return None;
         };
-        // The sum may be in a register of its own, from which the next turn has it.
-        if from != tested {
+        (add.opcode == "add" && is_word(add) && stepped <= written).then_some(())?;
+        if first_tested {
+            (from == tested && at < written).then_some(())?;
+        } else if from != tested {
             let (moved, next) = once(from).filter(|(_, next)| next.opcode == "mov" && is_word(next))?;
             let same = matches!(next.operands.get(1), Some(Operand::Register(name)) if name == tested);
             (same && moved > stepped).then_some(())?;
@@ -332,13 +349,17 @@ impl<'a> Facts<'a> {
             _ => return None,
         };
         let [compare, ty] = test.modifiers.as_slice() else { return None };
-        let turns = count(first, *step, (compare, ty), bound)?;
-        // In every turn but the first, what it began as passed the test.
+        // A step before the first turn is what the first test is of.
+        let tested_first = if first_tested { first.minus(Fact::exactly(*step))? } else { first };
+        let turns = count(tested_first, *step, (compare, ty), bound)?;
+        // In every turn but the first, what it began as passed the test; or what the turn before began as.
+        let more = if first_tested { *step } else { 0 };
         let (low, high) = match (step.is_positive(), compare.as_str()) {
-            (true, "ne") => (first.low, bound.low - step),
-            (true, "lt") => (first.low, first.high.max(bound.high - 1)),
-            (true, _) => (first.low, first.high.max(bound.high)),
-            (false, _) => (first.low.min(bound.low), first.high),
+            _ if turns <= 1 => (first.low, first.high),
+            (true, "ne") => (first.low, bound.low - step + more),
+            (true, "lt") => (first.low, first.high.max(bound.high - 1 + more)),
+            (true, _) => (first.low, first.high.max(bound.high + more)),
+            (false, _) => (first.low.min(bound.low + more), first.high),
         };
         let zeros = first.zeros.min(Fact::exactly(*step).zeros).min(32);
         let steps = writes.keys().filter_map(|name| {
@@ -412,7 +433,10 @@ fn count(first: Fact<'_>, step: i128, (compare, ty): (&str, &str), bound: Fact<'
     let signed = ty == "s32";
     let exact = first.low == first.high && bound.low == bound.high;
     let most: i128 = i32::MAX.into();
-    let room = bound.low >= 0 && bound.high + step.abs() < most && first.high + step < most;
+    // Below zero is less than anything that is counted up, where it is meant so.
+    let below = signed && step > 0 && matches!(compare, "lt" | "le");
+    let from_zero = bound.low >= 0 || below && bound.low >= i32::MIN.into();
+    let room = from_zero && bound.high + step.abs() < most && first.high + step < most;
     match (compare, ty) {
         _ if step == 0 || step.abs() > 1 << 30 || !room => None,
         ("lt", "s32" | "u32") if step > 0 => Some(up(bound.high - first.low)),

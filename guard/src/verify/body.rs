@@ -325,6 +325,14 @@ impl<'a> Pass<'a> {
         let Some((closing, after)) = self.looks.closing(here)? else { return Ok(None) };
         self.whole = false;
         self.assigned(closing.reads.as_slice(), &[])?;
+        if let Some(step) = closing.step {
+            let (mut reads, mut writes) = (Vec::new(), Vec::new());
+            let row = table::check(step)?;
+            table::registers(row, step, &mut |name| reads.push(name), &mut |name| writes.push(name));
+            self.assigned(&reads, &writes)?;
+            writes.iter().for_each(|name| self.flow.write(name));
+            self.facts.learn(step);
+        }
         self.goes_to(closing.label)?;
         Ok(Some(after))
     }
@@ -338,8 +346,11 @@ impl<'a> Pass<'a> {
         else {
             return None;
         };
-        let length = self.behind.len().checked_sub(here.len()).filter(|_| target == label)?;
-        let turns = self.facts.turns(self.behind.get(..length)?, instruction)?;
+        (target == label).then_some(())?;
+        // It is tried of the first branch back only.
+        let behind = std::mem::take(&mut self.behind);
+        let first = anchors::turns(behind, label)?.len() + here.len() == behind.len();
+        let turns = self.facts.turns(label, behind).filter(|_| first)?;
         self.apart();
         let read = instruction.predicate.as_ref().map(|predicate| predicate.register.as_str());
         Some(
@@ -359,6 +370,11 @@ impl<'a> Pass<'a> {
     /// A loop that ends by a counter begins.
     fn open(&mut self, opening: &Opening<'a>) -> Result<(), Reason> {
         self.apart();
+        if let Some((step, most)) = opening.step
+            && !self.facts.is_between(step, 1, most)
+        {
+            return Err(unverified("a step that may be none, or too far"));
+        }
         for statement in opening.sets {
             let Statement::Instruction(instruction) = statement else { continue };
             let mut reads = Vec::new();

@@ -10,7 +10,8 @@
 
 use std::collections::HashMap;
 
-use super::turns::{self, By, Way};
+use super::stepping::Stepping;
+use super::turns::{self, By};
 use super::unverified;
 use crate::ast::{Instruction, Statement};
 use crate::limits::{CHUNK_COST_MAX, PATH_COST_MAX, SHORT_COST_MAX, UNLOOKED_COST_MAX};
@@ -31,6 +32,9 @@ pub(super) const START: [&str; 6] = [
 const LOOK: [&str; 2] = ["setp.lt.s32 %bh_q, %bh_n, 0", "@%bh_q exit"];
 /// Where threads may have copies to wait for.
 const LOOK_AND_WAIT: [&str; 3] = ["setp.lt.s32 %bh_q, %bh_n, 0", "@%bh_q cp.async.wait_all", "@%bh_q exit"];
+
+/// Loops inside one another, at most, that end by steps: each looks at what is inside.
+const STEPPING_MAX: usize = 32;
 
 /// What was done on the longest of the paths to a place.
 #[derive(Debug, Clone, Copy)]
@@ -81,9 +85,6 @@ struct Loop<'a> {
     cost: u64,
     /// What its further turns have added.
     added: u64,
-    /// The one step of each turn, where it ends by that; and whether anything forbids to trust it.
-    turns: Option<u64>,
-    broken: bool,
     /// Whether it may go back in one place only; and in how many it does.
     single: bool,
     backs: usize,
@@ -105,6 +106,8 @@ pub(super) struct Looks<'a> {
     /// The labels so far, in order, and whether it is where a counted loop turns.
     labels: HashMap<&'a str, (usize, bool)>,
     open: Vec<Loop<'a>>,
+    /// Of those, and of what lies inside: what ends by steps and has not gone back yet.
+    stepping: Vec<Stepping<'a>>,
     /// From which label to which one lies what may only be entered by its first: in order, and apart.
     closed: Vec<(usize, usize)>,
     /// Whether the last instruction was a poll's.
@@ -129,6 +132,7 @@ impl<'a> Looks<'a> {
             added: Sums::default(),
             labels: HashMap::new(),
             open: Vec::new(),
+            stepping: Vec::new(),
             closed: Vec::new(),
             polled: false,
             work: 0,
@@ -178,16 +182,12 @@ impl<'a> Looks<'a> {
             while self.open.last().is_some_and(|open| open.at >= coming.from) {
                 self.open.pop();
             }
+            while self.stepping.last().is_some_and(|stepping| stepping.at >= coming.from) {
+                self.stepping.pop();
+            }
         }
-        self.straight_no_more();
+        self.stepping.iter_mut().for_each(Stepping::label);
         self.labels.insert(name, (self.labels.len(), false));
-    }
-
-    /// Between a label and the branch back to it another label stands.
-    fn straight_no_more(&mut self) {
-        if let Some(open) = self.open.last_mut() {
-            open.broken = true;
-        }
     }
 
     /// The beginning of a loop that ends by a counter, where one stands here.
@@ -197,8 +197,12 @@ impl<'a> Looks<'a> {
         (!self.coming.contains_key(opening.label)).then_some(())?;
         self.polled = false;
         self.last = None;
-        self.straight_no_more();
+        self.stepping.iter_mut().for_each(Stepping::label);
         let at = self.labels.len();
+        if let By::Step { register, way, .. } = opening.by {
+            (self.stepping.len() < STEPPING_MAX).then_some(())?;
+            self.stepping.push(Stepping::new(number, at, register, way));
+        }
         self.labels.insert(opening.label, (at, true));
         self.open.push(Loop {
             label: opening.label,
@@ -207,8 +211,6 @@ impl<'a> Looks<'a> {
             at,
             cost: self.cost,
             added: 0,
-            turns: None,
-            broken: false,
             single: false,
             backs: 0,
         });
@@ -244,10 +246,24 @@ impl<'a> Looks<'a> {
         if open.single && open.backs > 1 {
             return Err(unverified("a checked loop that goes back in several places"));
         }
-        let turns = match open.by {
+        let (by, at) = (open.by, open.at);
+        while self.stepping.last().is_some_and(|stepping| stepping.number > closing.number) {
+            self.stepping.pop();
+        }
+        let turns = match by {
             By::Count(turns) => Some(turns),
-            By::Step { .. } => open.turns.filter(|_| !open.broken),
+            // It may go back once: another step would have to come before that.
+            By::Step { .. } => {
+                let own = self.stepping.pop_if(|stepping| stepping.number == closing.number);
+                own.and_then(|own| own.turns(closing.step)).and_then(|turns| turns.checked_add(closing.more))
+            }
         };
+        for outer in &mut self.stepping {
+            if let (Some(step), By::Step { register, .. }) = (closing.step, by) {
+                outer.instruction(step, &[register]);
+            }
+            outer.branch(Some(at));
+        }
         let Some(turns) = turns else { return Err(unverified("a loop whose turns are not counted")) };
         let once = (self.cost - open.cost - open.added).max(1);
         let all = once.saturating_mul(turns);
@@ -257,7 +273,6 @@ impl<'a> Looks<'a> {
         // A loop may go back in several places: the last counts, from which it does most.
         let more = (all - once).saturating_sub(open.added);
         open.added += more;
-        let at = open.at;
         self.cost = self.cost.saturating_add(more);
         self.added.add(closing.number as usize, more);
         while self.closed.last().is_some_and(|(from, _)| *from >= at) {
@@ -335,13 +350,15 @@ impl<'a> Looks<'a> {
         let polled = std::mem::take(&mut self.polled);
         let cost = table::cost(row, instruction);
         self.cost = self.cost.saturating_add(cost);
-        self.steps(instruction, writes);
+        self.stepping.iter_mut().for_each(|stepping| stepping.instruction(instruction, writes));
         let mut done = self.does(cost);
         let short = self.is_fast && !self.started;
         if table::writes_global(row, instruction) && self.path.unlooked.is_some() && !short {
             done = Err(unverified("the flag is not looked at in time"));
         }
         if let Some(target) = table::target(row, instruction) {
+            let back = self.labels.get(target).map(|(at, _)| *at);
+            self.stepping.iter_mut().for_each(|stepping| stepping.branch(back));
             match self.labels.get(target) {
                 Some((at, turns)) => {
                     if !polled || *turns || self.is_closed(*at) {
@@ -386,31 +403,6 @@ impl<'a> Looks<'a> {
         let at = self.closed.partition_point(|(from, _)| *from < label);
         let before = at.checked_sub(1).and_then(|at| self.closed.get(at));
         before.is_some_and(|(_, to)| label < *to)
-    }
-
-    /// What an instruction does to the register by which the innermost loop ends.
-    fn steps(&mut self, instruction: &Instruction, writes: &[&str]) {
-        let Some(open) = self.open.last_mut() else { return };
-        let By::Step { register, way, .. } = open.by else { return };
-        let steps = writes.contains(&register);
-        if let Way::Times(step, _) = way
-            && writes.contains(&step)
-        {
-            open.broken = true;
-        }
-        if !steps {
-            return;
-        }
-        let by = instruction.operands.get(2);
-        let turns = by.and_then(|by| way.turns(by)).filter(|_| {
-            let plain = Instruction { predicate: None, ..instruction.clone() };
-            let step = by.map(|by| Text(by).to_string()).unwrap_or_default();
-            let is =
-                |ty: &str| Text(&plain).to_string() == format!("add.{ty} {register}, {register}, {step}");
-            instruction.predicate.is_none() && (is("s32") || is("u32"))
-        });
-        open.broken |= open.turns.is_some() || turns.is_none();
-        open.turns = turns;
     }
 }
 

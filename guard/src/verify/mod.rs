@@ -8,6 +8,7 @@ mod declarations;
 mod gates;
 mod looks;
 mod sequence;
+mod stepping;
 mod turns;
 
 use std::collections::{HashMap, HashSet};

@@ -3,7 +3,8 @@
 //! Directly before the label of such a loop its counter, `%bh_c` and a number that no other loop has, is set: to the
 //! turns, which each turn takes one off; or to where a register of the tenant's, which every turn adds the same
 //! step to, is then at most. However that register wraps around, after that many turns it is the counter or beyond what
-//! the counter was bounded by, so that the test fails.
+//! the counter was bounded by, so that the test fails: in the turn behind where the step stands behind the test. Where it
+//! fails beyond the counter only, the next step leads there, as the counter is no closer to the greatest number than a step.
 
 use super::looks::strip;
 use crate::ast::{Instruction, Operand, Predicate, Statement};
@@ -22,9 +23,42 @@ pub(super) enum By<'a> {
 /// How a register is compared with the counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Test {
-    LessSigned,
-    LessUnsigned,
+    Less(Sign),
+    LessOrEqual(Sign),
     Differs,
+}
+
+impl Test {
+    /// In how many turns more it may hold than a test that fails at the counter.
+    const fn more(self) -> u64 {
+        match self {
+            Self::Less(_) | Self::Differs => 0,
+            Self::LessOrEqual(_) => 1,
+        }
+    }
+}
+
+/// How numbers are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sign {
+    Signed,
+    Unsigned,
+}
+
+impl Sign {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Signed => "s32",
+            Self::Unsigned => "u32",
+        }
+    }
+
+    fn most(self) -> i128 {
+        match self {
+            Self::Signed => i32::MAX.into(),
+            Self::Unsigned => u32::MAX.into(),
+        }
+    }
 }
 
 /// How far the counter is from the register before the first turn.
@@ -57,6 +91,8 @@ impl Way<'_> {
 /// How a loop begins.
 pub(super) struct Opening<'a> {
     pub(super) by: By<'a>,
+    /// A register that has to be known to be from 1 to this: the counter is so far from the greatest number.
+    pub(super) step: Option<(&'a str, i128)>,
     pub(super) label: &'a str,
     /// What sets the counter.
     pub(super) sets: &'a [Statement],
@@ -98,7 +134,18 @@ pub(super) fn opening(statements: &[Statement], number: u32) -> Option<Opening<'
     let behind = strip(statements, &expected)?;
     let (Statement::Label(label, _), rest) = behind.split_first()? else { return None };
     let (sets, _) = statements.split_at(lines.len());
-    Some(Opening { by, label, sets, rest })
+    let mut step = None;
+    if let By::Step { test: Test::LessOrEqual(sign), way, .. } = by {
+        let Some(Statement::Instruction(least)) = sets.last() else { return None };
+        let room = sign.most() - integer(least, 2)?;
+        match way {
+            Way::Times(register, _) => step = Some((register, room)),
+            // The step divides it.
+            Way::Far(far) => (far > 0 && far <= room).then_some(())?,
+            Way::Multiple(..) => return None,
+        }
+    }
+    Some(Opening { by, step, label, sets, rest })
 }
 
 /// The counter is where the register is after all turns, or the tenant's own bound where that is less.
@@ -109,11 +156,18 @@ fn bounded<'a>(
     statements: &[Statement],
     counter: &str,
 ) -> Option<(By<'a>, Vec<String>)> {
-    let Statement::Instruction(second) = statements.get(1)? else { return None };
+    let at = |index: usize| match statements.get(index) {
+        Some(Statement::Instruction(found)) => Some(found),
+        _ => None,
+    };
+    let second = at(1)?;
     let bound = bound(second, 2)?;
-    let signed = second.modifiers.as_slice() == ["s32"];
-    let (test, ty) = if signed { (Test::LessSigned, "s32") } else { (Test::LessUnsigned, "u32") };
-    let lines = vec![set, format!("min.{ty} {counter}, {counter}, {bound}")];
+    let sign = if second.modifiers.as_slice() == ["s32"] { Sign::Signed } else { Sign::Unsigned };
+    let ty = sign.name();
+    let mut lines = vec![set, format!("min.{ty} {counter}, {counter}, {bound}")];
+    let third = at(2).filter(|third| third.opcode == "min").and_then(|third| integer(third, 2));
+    lines.extend(third.map(|most| format!("min.{ty} {counter}, {counter}, {most}")));
+    let test = if third.is_some() { Test::LessOrEqual(sign) } else { Test::Less(sign) };
     Some((By::Step { register, test, way }, lines))
 }
 
@@ -164,6 +218,10 @@ pub(super) struct Closing<'a> {
     pub(super) label: &'a str,
     /// The tenant's predicate that it goes back by, where there is one.
     pub(super) reads: Option<&'a str>,
+    /// The step, where that stands between the test and the branch.
+    pub(super) step: Option<&'a Instruction>,
+    /// How many turns more than those of its steps it may take.
+    pub(super) more: u64,
     /// How many instructions that is.
     pub(super) length: usize,
 }
@@ -181,10 +239,14 @@ pub(super) fn closing<'a>(
         _ => return None,
     };
     let counter = format!("{}{number}", names::COUNTER);
-    let mut reads = None;
+    let (mut reads, mut step, mut more) = (None, None, 0);
+    let at = |index: usize| match statements.get(index) {
+        Some(Statement::Instruction(found)) => Some(found),
+        _ => None,
+    };
+    let second = at(1)?;
     let lines = match by(number)? {
         By::Count(_) => {
-            let Some(Statement::Instruction(second)) = statements.get(1) else { return None };
             let test = match second.operands.get(3) {
                 None => format!("setp.gt.s32 %bh_q, {counter}, 0"),
                 Some(Operand::Register(name)) => {
@@ -200,12 +262,18 @@ pub(super) fn closing<'a>(
             vec![format!("add.s32 {counter}, {counter}, -1"), test]
         }
         By::Step { register, test, .. } => {
+            more += test.more();
             let test = match test {
-                Test::LessSigned => "lt.s32",
-                Test::LessUnsigned => "lt.u32",
-                Test::Differs => "ne.s32",
+                Test::Less(sign) => format!("lt.{}", sign.name()),
+                Test::LessOrEqual(sign) => format!("le.{}", sign.name()),
+                Test::Differs => "ne.s32".to_owned(),
             };
-            vec![format!("setp.{test} %bh_q, {register}, {counter}")]
+            let mut lines = vec![format!("setp.{test} %bh_q, {register}, {counter}")];
+            if second.opcode == "add" {
+                lines.push(Text(second).to_string());
+                (step, more) = (Some(second), more + 1);
+            }
+            lines
         }
     };
     let expected: Vec<&str> = lines.iter().map(String::as_str).collect();
@@ -214,7 +282,7 @@ pub(super) fn closing<'a>(
         matches!(&branch.predicate, Some(Predicate { register, negated: false }) if register == "%bh_q");
     let Some(Operand::Symbol(label)) = branch.operands.first() else { return None };
     let goes = by_test && Text(branch).to_string() == format!("@%bh_q bra {label}");
-    goes.then_some(Closing { number, label, reads, length: lines.len() + 1 })
+    goes.then_some(Closing { number, label, reads, step, more, length: lines.len() + 1 })
 }
 
 fn integer(instruction: &Instruction, index: usize) -> Option<i128> {

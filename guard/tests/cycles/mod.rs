@@ -117,21 +117,27 @@ impl Body<'_> {
             let word = |word: &str| word.trim_end_matches([',', ';']).to_owned();
             line.split(' ').map(word).collect()
         };
-        let [test] = writes(&body, predicate)[..] else { return false };
-        let test = words(body[test]);
+        let [tested] = writes(&body, predicate)[..] else { return false };
+        let test = words(body[tested]);
         let [compare, _, register, bound] = test.as_slice() else { return false };
         let (Some(compare), Ok(bound)) = (compare.strip_prefix("setp."), bound.parse::<i64>()) else {
             return false;
         };
         let [step] = writes(&body, register)[..] else { return false };
-        let step = words(body[step]);
+        // What a turn begins with may be what is tested, and goes on behind the test.
+        let tested_first = step > tested;
+        let mut step = words(body[step]);
+        if tested_first && step[0].starts_with("mov.") {
+            let [sum] = writes(&body, &step[2])[..] else { return false };
+            step = words(body[sum]);
+        }
         let [add, _, from, by] = step.as_slice() else { return false };
         let (true, Ok(by)) = (matches!(add.as_str(), "add.s32" | "add.u32"), by.parse::<i64>()) else {
             return false;
         };
         if from != register {
             let [next] = writes(&body, from)[..] else { return false };
-            if words(body[next]).last() != Some(register) || !body[next].starts_with("mov.") {
+            if tested_first || words(body[next]).last() != Some(register) || !body[next].starts_with("mov.") {
                 return false;
             }
         }
@@ -168,6 +174,9 @@ impl Body<'_> {
         let wrap = |value: i64| i64::from(u32::try_from(value & 0xffff_ffff).unwrap().cast_signed());
         let unsigned = |value: i64| value & 0xffff_ffff;
         (least..=most.min(least + 300)).chain([most]).all(|mut value| {
+            if tested_first {
+                value = wrap(value - by);
+            }
             (0..1 << 17).any(|_| {
                 value = wrap(value + by);
                 let goes_on = match compare {
@@ -195,7 +204,10 @@ impl Body<'_> {
         }
         let goes =
             self.line(at).starts_with("@%bh_q bra ") && self.target(at).is_some_and(|to| cycle.contains(&to));
-        let Some(test) = at.checked_sub(1).map(|at| self.line(at)) else { return false };
+        // The step may stand between the test and the branch.
+        let before = |lines: usize| at.checked_sub(lines).map_or("", |at| self.line(at));
+        let is_step = before(1).starts_with("add.") && before(2).starts_with("setp.");
+        let test = before(if is_step { 2 } else { 1 });
         let words: Vec<&str> =
             test.trim_end_matches(';').split(' ').map(|word| word.trim_end_matches(',')).collect();
         if !goes || cut.contains(&at) || words.get(1) != Some(&"%bh_q") {
@@ -229,9 +241,12 @@ impl Body<'_> {
                     && self.line(at - 2) == down
                     && writes(counter).iter().all(|at| self.line(*at) == down)
             }
-            ["setp.lt.s32" | "setp.lt.u32" | "setp.ne.s32", _, register, counter]
-                if counter.starts_with("%bh_c") && writes(counter).is_empty() =>
-            {
+            [
+                test @ ("setp.lt.s32" | "setp.lt.u32" | "setp.ne.s32" | "setp.le.s32" | "setp.le.u32"),
+                _,
+                register,
+                counter,
+            ] if counter.starts_with("%bh_c") && writes(counter).is_empty() => {
                 let steps = writes(register);
                 let [step] = steps.as_slice() else { return false };
                 let line = self.line(*step);
@@ -242,6 +257,21 @@ impl Body<'_> {
                 let without: HashSet<usize> = cycle.iter().filter(|at| *at != step).copied().collect();
                 let to = self.target(at).unwrap_or_default();
                 let around = self.reached(to, &without, cut).contains(&at) && to != *step;
+                if let Some(ty) = test.strip_prefix("setp.le.") {
+                    // It goes on at the counter: that is so far from the greatest number that the next step is beyond.
+                    let most = if ty == "s32" { i64::from(i32::MAX) } else { i64::from(u32::MAX) };
+                    let set = format!("min.{ty} {counter}, {counter}, ");
+                    let sets = self.lines.iter().filter_map(|line| line.strip_prefix(&set));
+                    let least = sets.filter_map(|line| line.trim_end_matches(';').parse::<i64>().ok()).min();
+                    let of_block = |line: &&&str| line.starts_with(&format!("mov.u32 {by}, %ntid."));
+                    let furthest = match by.parse::<i64>() {
+                        Ok(by) => Some(by),
+                        Err(_) => self.lines.iter().find(of_block).map(|_| 1024),
+                    };
+                    if !least.zip(furthest).is_some_and(|(least, far)| far > 0 && least <= most - far) {
+                        return false;
+                    }
+                }
                 adds && !around && by != "0" && (!by.starts_with('%') || writes(by).is_empty())
             }
             _ => false,
