@@ -150,11 +150,10 @@ impl<'a> Pass<'a> {
     fn statement(&mut self, statement: &'a Statement, index: usize) {
         match statement {
             Statement::Label(name, _) => {
-                // What nothing else comes to is looked at once, before the first turn.
-                let ends = self.loops.get(name.as_str()).filter(|found| found.ends()).map(|found| found.cost);
-                let before = ends.filter(|_| !self.joins.contains_key(name.as_str()));
-                if let Some(cost) = before {
-                    self.before_ended(cost);
+                // Where nothing comes from further up but what runs on into it, no poll comes by here again.
+                let first = !self.joins.contains_key(name.as_str());
+                if first {
+                    self.before_label(name);
                 }
                 self.meets(name);
                 self.behind.insert(name);
@@ -163,14 +162,10 @@ impl<'a> Pass<'a> {
                     self.out.push(statement.clone());
                 }
                 self.lead = self.out.len();
-                if self.both.contains(name.as_str()) {
-                    self.before_versions(name);
+                if !first {
+                    self.before_label(name);
                 }
-                match (ends, before) {
-                    (Some(cost), None) => self.before_ended(cost),
-                    (Some(_), Some(_)) => {}
-                    (None, _) => self.begin(name),
-                }
+                self.begin(name);
                 self.lead = self.out.len();
             }
             Statement::Instruction(instruction) => {
@@ -194,16 +189,28 @@ impl<'a> Pass<'a> {
         path.plus(self.added.first(loops).saturating_sub(added))
     }
 
+    /// Looks, where that has to be done before the turns of a loop.
+    fn before_label(&mut self, name: &'a str) {
+        if self.both.contains(name) {
+            self.before_versions(name);
+        }
+        let Some(found) = self.loops.get(name) else { return };
+        let cost = found.cost;
+        match found.how {
+            How::Polls => {}
+            How::Ends(_) => self.before_ended(cost),
+            How::Counts(_) | How::Steps(_) if self.begins.contains_key(name) => {}
+            How::Counts(_) | How::Steps(_) => self.before(cost),
+        }
+    }
+
     /// Behind a label that is branched back to.
     fn begin(&mut self, name: &'a str) {
         let Some(found) = self.loops.get(name) else { return };
-        let (how, cost) = (found.how.clone(), found.cost);
+        let how = found.how.clone();
         match how {
             How::Polls | How::Ends(_) => return,
             How::Counts(_) | How::Steps(_) => {}
-        }
-        if !self.begins.contains_key(name) {
-            self.before(cost);
         }
         let number = self.added.len();
         let counter = format!("{}{number}", names::COUNTER);
