@@ -146,6 +146,10 @@ impl Pool {
     /// Runs a grid to its end; faults go to `health`.
     pub(crate) fn run(&self, grid: Arc<Grid>, core: &mut Core) {
         let alone = grid.block_count() == 1;
+        let watched = grid.watched.clone();
+        if let Some(watched) = &watched {
+            watched.begin();
+        }
         let job = Arc::new(Job {
             grid,
             next: AtomicU64::new(0),
@@ -171,6 +175,9 @@ impl Pool {
             while *helpers > 0 {
                 job.alone.wait(&mut helpers);
             }
+        }
+        if let Some(watched) = &watched {
+            watched.end();
         }
     }
 }

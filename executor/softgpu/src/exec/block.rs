@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::observe::Watch;
 use super::step::Outcome;
 use super::warp::Frame;
 use super::warp::Warp;
@@ -49,6 +50,7 @@ pub(crate) struct Block {
     /// Its shared memory, and perhaps more.
     memory: Vec<u8>,
     barriers: [Barrier; BARRIERS],
+    watch: Option<Box<dyn Watch>>,
 }
 
 /// Shared memory of blocks that are gone, with what they left in it: as on hardware, blocks that come get it as it is.
@@ -80,6 +82,7 @@ impl Block {
             warps: (0..warps).map(|number| Warp::new(number, grid)).collect(),
             memory,
             barriers: [Barrier::default(); BARRIERS],
+            watch: grid.watched.as_ref().map(|watched| watched.watch()),
             grid: Arc::clone(grid),
         }
     }
@@ -90,6 +93,9 @@ impl Block {
         self.barriers = [Barrier::default(); BARRIERS];
         for warp in &mut self.warps {
             warp.restart(&self.grid);
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.begin(self.index);
         }
     }
 
@@ -110,6 +116,9 @@ impl Block {
                 finished &= self.warps[index].live == 0;
             }
             if finished {
+                if let Some(watch) = &mut self.watch {
+                    watch.end();
+                }
                 return Ok(Progress::Finished);
             }
             if !progress {
@@ -133,8 +142,13 @@ impl Block {
             barriers: &mut self.barriers,
             block: self.index,
             warps: u32::try_from(warps).unwrap_or(u32::MAX),
+            watch: self.watch.as_deref_mut(),
         };
-        warp.run(&mut frame).map_err(|(fault, pc, lane)| {
+        let ran = match frame.watch {
+            None => warp.run::<false>(&mut frame),
+            Some(_) => warp.run::<true>(&mut frame),
+        };
+        ran.map_err(|(fault, pc, lane)| {
             let place = program.places.get(pc as usize).copied().unwrap_or_default();
             let thread = warp.threads.map(|axis| axis[lane]);
             let [x, y, z] = self.index;
@@ -159,6 +173,9 @@ impl Block {
                 continue;
             }
             self.barriers[id] = Barrier::default();
+            if let Some(watch) = &mut self.watch {
+                watch.open(id);
+            }
             for warp in &mut self.warps {
                 warp.release(id, &self.grid.program, arrived, holding);
             }

@@ -9,16 +9,19 @@ mod block;
 mod collective;
 mod matrix;
 mod native;
+mod observe;
 mod step;
 mod warp;
 
 pub(crate) use block::{Block, Progress};
+pub(crate) use observe::{Observer, Watched};
 pub(crate) use step::{Faulted, lies_in};
 pub(crate) use warp::{Frame, Warp};
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::alu::LANES;
 use crate::code::{ConstantBank, Program};
 use crate::compiled::Engine;
 use crate::memory::space::AddressSpace;
@@ -50,6 +53,8 @@ pub(crate) struct Grid {
     pub(crate) multiprocessors: u32,
     /// Zero of the device's clocks.
     pub(crate) epoch: Instant,
+    /// Whoever watches it. Then the interpreter runs it.
+    pub(crate) watched: Option<Arc<dyn Watched>>,
 }
 
 impl Grid {
@@ -77,6 +82,12 @@ impl Grid {
         let coordinate = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
         [coordinate(number % x), coordinate(number / x % y), coordinate(number / x / y)]
     }
+}
+
+/// The lanes of a mask.
+#[inline(always)]
+fn lanes(mask: u32) -> impl Iterator<Item = usize> {
+    (0..LANES).filter(move |lane| mask >> lane & 1 == 1)
 }
 
 /// What a host thread brings to the blocks it runs.
