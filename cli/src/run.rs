@@ -15,6 +15,7 @@ use crate::{
     place::{self, Scratch},
     private::Kernel,
     serve::Backend,
+    software::Software,
 };
 
 /// Where the library OS writes what `--check` finds.
@@ -29,12 +30,14 @@ pub(crate) struct Arguments {
     /// The socket of the kernel to use.
     #[arg(long)]
     socket: Option<PathBuf>,
-    /// Start a private kernel even where one serves.
+    /// Start a private kernel even where one serves. Options of the software GPU do so too.
     #[arg(long, conflicts_with = "socket")]
     private: bool,
     /// Which device a private kernel drives.
     #[arg(long, value_enum, default_value_t = Backend::Auto, env = "BULKHEAD_BACKEND")]
     backend: Backend,
+    #[command(flatten)]
+    software: Software,
     /// Tell of every access of a kernel that goes where the program has no memory, or is misaligned: what, where, which
     /// line (of the source with nvcc's -lineinfo), block and thread. Kernels run much slower. The exit status is 1
     /// where there were such accesses and the program itself succeeded.
@@ -106,8 +109,13 @@ pub(crate) fn prepare(command: &mut Command, directory: &Path, socket: &Path) ->
 
 fn private_kernel(arguments: &Arguments) -> Result<Option<Kernel>, Failure> {
     let serves = || UnixStream::connect(bulkhead_client::default_socket()).is_ok();
-    if arguments.socket.is_some() || (!arguments.private && serves()) {
+    let software = &arguments.software;
+    if arguments.socket.is_some() {
+        let own = "what is asked of the software GPU is for a private kernel: leave --socket out";
+        return if software.is_given() { Err(Failure::new(own)) } else { Ok(None) };
+    }
+    if !arguments.private && !software.is_given() && serves() {
         return Ok(None);
     }
-    Kernel::start(arguments.backend).map(Some)
+    Kernel::start_with(software.on(arguments.backend)?, &software.arguments()).map(Some)
 }

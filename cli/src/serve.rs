@@ -6,7 +6,7 @@ use bulkhead_kernel::{Config, ExecutorSource, Limits, ProtectedModule};
 use bulkhead_mm::{Amounts, Resource};
 use clap::{Args, ValueEnum};
 
-use crate::{Failure, place};
+use crate::{Failure, place, software::Software};
 
 /// Which device to drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -14,6 +14,7 @@ pub(crate) enum Backend {
     /// An NVIDIA GPU where the driver finds one, else the software GPU.
     Auto,
     /// The software GPU: PTX on the CPU.
+    #[value(alias = "soft")]
     Software,
     /// An NVIDIA GPU.
     Cuda,
@@ -95,6 +96,8 @@ pub(crate) struct Arguments {
     /// reach: a power of two, from 2 MiB on. May be given more than once.
     #[arg(long, value_name = "NAME=GATES.ptx:SIZE", value_parser = module, conflicts_with = "standby")]
     module: Vec<Module>,
+    #[command(flatten)]
+    software: Software,
     /// End when the process that started this one ends.
     #[arg(long)]
     with_parent: bool,
@@ -138,7 +141,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     let binary: OsString = place::binary()?.into();
     // The kernel itself never loads the driver: a process of its own looks for it.
-    let backend = match arguments.backend {
+    let backend = match arguments.software.on(arguments.backend)? {
         Backend::Auto => resolve_apart(&binary)?,
         definite => definite,
     };
@@ -155,6 +158,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         executor.extend(["--launch-blocks", blocks]);
     }
     let executor = executor.into_iter().map(OsString::from).chain(cache(arguments, backend));
+    let executor = executor.chain(arguments.software.arguments());
     let mut environment: Vec<(OsString, OsString)> =
         bulkhead_cuda::ENVIRONMENT.iter().map(|(name, value)| (name.into(), value.into())).collect();
     // An executor's environment is nearly empty: what names the assembler here would not be there.

@@ -43,11 +43,20 @@ pub struct Options {
     pub lost_after_launches: Option<u64>,
     /// What runs kernels.
     pub engine: Engine,
+    /// The order in which the warps of a launch run is drawn from this seed, and is the same for the same seed: one host
+    /// thread interprets each launch. What several streams do at once is in no order all the same.
+    pub schedule: Option<u64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { memory_bytes: 8 << 30, threads: None, lost_after_launches: None, engine: Engine::default() }
+        Self {
+            memory_bytes: 8 << 30,
+            threads: None,
+            lost_after_launches: None,
+            engine: Engine::default(),
+            schedule: None,
+        }
     }
 }
 
@@ -252,7 +261,9 @@ impl SoftGpu {
             dynamic_shared: launch.shared_bytes,
             parameters: launch.parameters.to_vec(),
             together,
-            engine: self.options.engine,
+            // Compiled code runs lanes for as long as it likes.
+            engine: self.options.schedule.map_or(self.options.engine, |_| Engine::Interpreter),
+            schedule: self.options.schedule,
             number,
             multiprocessors: self.multiprocessors(),
             epoch: self.epoch,

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::observe::Watch;
-use super::step::Outcome;
+use super::schedule::Random;
+use super::step::{Faulted, Outcome};
 use super::warp::Frame;
 use super::warp::Warp;
 use super::{Core, Grid};
@@ -130,7 +131,45 @@ impl Block {
         }
     }
 
+    /// Has one warp, which is drawn, go on for a while, which is drawn too.
+    pub(crate) fn step(&mut self, core: &mut Core, random: &mut Random) -> Result<Progress, (Fault, String)> {
+        let count = self.warps.iter().filter(|warp| warp.is_ready()).count();
+        if count == 0 {
+            // Whoever the others waited for may have exited.
+            return if self.settle() { Ok(Progress::Going) } else { Err(self.deadlock()) };
+        }
+        let drawn = random.index(count);
+        let ready = self.warps.iter().enumerate().filter(|(_, warp)| warp.is_ready());
+        if let Some((index, _)) = ready.into_iter().nth(drawn) {
+            self.in_warp(index, core, |warp, frame| match frame.watch {
+                None => warp.run_drawn::<false>(frame, random),
+                Some(_) => warp.run_drawn::<true>(frame, random),
+            })?;
+        }
+        self.settle();
+        let finished = self.warps.iter().all(|warp| warp.live == 0);
+        if !finished {
+            return Ok(Progress::Going);
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.end();
+        }
+        Ok(Progress::Finished)
+    }
+
     fn run_warp(&mut self, index: usize, core: &mut Core) -> Result<Outcome, (Fault, String)> {
+        self.in_warp(index, core, |warp, frame| match frame.watch {
+            None => warp.run::<false>(frame),
+            Some(_) => warp.run::<true>(frame),
+        })
+    }
+
+    fn in_warp(
+        &mut self,
+        index: usize,
+        core: &mut Core,
+        run: impl FnOnce(&mut Warp, &mut Frame<'_>) -> Result<Outcome, Faulted>,
+    ) -> Result<Outcome, (Fault, String)> {
         let warps = self.warps.len();
         let warp = &mut self.warps[index];
         let program = &self.grid.program;
@@ -144,10 +183,7 @@ impl Block {
             warps: u32::try_from(warps).unwrap_or(u32::MAX),
             watch: self.watch.as_deref_mut(),
         };
-        let ran = match frame.watch {
-            None => warp.run::<false>(&mut frame),
-            Some(_) => warp.run::<true>(&mut frame),
-        };
+        let ran = run(warp, &mut frame);
         ran.map_err(|(fault, pc, lane)| {
             let place = program.places.get(pc as usize).copied().unwrap_or_default();
             let thread = warp.threads.map(|axis| axis[lane]);

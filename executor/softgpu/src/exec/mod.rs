@@ -10,11 +10,13 @@ mod collective;
 mod matrix;
 mod native;
 mod observe;
+mod schedule;
 mod step;
 mod warp;
 
 pub(crate) use block::{Block, Progress};
 pub(crate) use observe::{Observer, Watched};
+pub(crate) use schedule::Random;
 pub(crate) use step::{Faulted, lies_in};
 pub(crate) use warp::{Frame, Warp};
 
@@ -47,6 +49,8 @@ pub(crate) struct Grid {
     pub(crate) together: bool,
     /// What runs it.
     pub(crate) engine: Engine,
+    /// The seed of the order in which its warps run, where that is drawn.
+    pub(crate) schedule: Option<u64>,
     /// For `%gridid`.
     pub(crate) number: u64,
     /// For `%nsmid`.
@@ -101,12 +105,14 @@ pub(crate) struct Core {
     pub(crate) out: Vec<u32>,
     /// For `%smid`.
     pub(crate) number: u32,
+    /// What the device's clocks go by where the order of warps is drawn.
+    pub(crate) steps: Option<schedule::Steps>,
 }
 
 impl Core {
     /// A host thread's part.
     pub(crate) fn new(space: Arc<AddressSpace>, number: u32) -> Self {
-        Self { view: View::new(space), tlb: Tlb::new(), out: Vec::new(), number }
+        Self { view: View::new(space), tlb: Tlb::new(), out: Vec::new(), number, steps: None }
     }
 
     /// Lets go of all memory: a thread without work keeps none that others have destroyed.

@@ -3,6 +3,7 @@
 use super::access::address_of;
 use super::collective::Arrival;
 use super::native::Stands;
+use super::schedule::Steps;
 use super::warp::{Frame, State, Warp};
 use crate::alu::{LANES, Lanes, bits, carry, logic};
 use crate::code::{
@@ -48,7 +49,7 @@ impl Warp {
         Ok(outcome)
     }
 
-    fn run_group<const WATCHED: bool>(
+    pub(super) fn run_group<const WATCHED: bool>(
         &mut self,
         frame: &mut Frame<'_>,
         mut pc: u32,
@@ -389,7 +390,8 @@ impl Warp {
             Special::LanesAbove => by_lane(|lane| !(u32::MAX >> (31 - lane))),
             Special::LanesFrom => by_lane(|lane| u32::MAX << lane),
             Special::Time { bits, high } => {
-                let now = u64::try_from(grid.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                let elapsed = || u64::try_from(grid.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                let now = frame.core.steps.map_or_else(elapsed, Steps::ns);
                 let part = if high { now >> 32 } else { now };
                 same(part & (u64::MAX >> (64 - bits)))
             }
