@@ -21,6 +21,9 @@ use crate::{
 /// Where the library OS writes what `--check` finds.
 const CHECK: &str = "BULKHEAD_CHECK";
 
+/// Where the library OS finds tokens of gates.
+const GATES: &str = "BULKHEAD_GATES";
+
 /// Run an unmodified CUDA program on Bulkhead.
 ///
 /// The program finds Bulkhead's libcuda.so.1 in place of NVIDIA's. It runs on the kernel that serves (`bulkhead
@@ -43,6 +46,10 @@ pub(crate) struct Arguments {
     /// where there were such accesses and the program itself succeeded.
     #[arg(long)]
     check: bool,
+    /// Let the program's kernels call the gates of a protected module: the file of the token that whoever has the module gave
+    /// out. May be given more than once.
+    #[arg(long, value_name = "TOKEN_FILE", conflicts_with = "private")]
+    gates: Vec<PathBuf>,
     /// Print what --check found as one JSON object on standard output, after all that the program printed.
     #[arg(long, requires = "check")]
     json: bool,
@@ -65,6 +72,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let found = scratch.path().join("violations");
     if arguments.check {
         command.env(CHECK, &found);
+    }
+    command.env_remove(GATES);
+    if !arguments.gates.is_empty() {
+        let files = arguments.gates.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>();
+        let files = files.map_err(Failure::doing("--gates"))?;
+        command
+            .env(GATES, env::join_paths(files).map_err(|error| Failure::new(format!("--gates: {error}")))?);
     }
     let status = command.status().map_err(Failure::doing(program.to_string_lossy()))?;
     let errors = if arguments.check { summary(&found, arguments.json) } else { 0 };
