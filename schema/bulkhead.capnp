@@ -96,6 +96,8 @@ struct AnyCapability {
     peer @3 :GpuPeer;
     fence @4 :GpuFence;
     signal @5 :GpuSignal;
+    module @6 :GpuProtectedModule;
+    gates @7 :GpuGates;
   }
 }
 
@@ -302,6 +304,46 @@ interface GpuCopySession {
 
   releaseAddresses @14 (address :UInt64) -> (result :Result(Nothing));
   # Nothing more is mapped there. Given back once what is mapped there has gone.
+
+  claimModule @15 (token :SturdyToken) -> (result :Result(ModuleClaimed));
+  # Makes a protected module that whoever runs the kernel has named, by the token that was written for it. It is this session's,
+  # which is charged its window, and ends with it: all of the window is zero, and nobody may call its gates.
+  # `unavailable` while another session has it.
+
+  acceptGates @16 (gates :GpuGates) -> (result :Result(GatesCreated));
+  # What this session loads from the answer on may call these gates, which know it by its number. The result is derived from
+  # `gates`: when that ends, launches of entries that call them are refused with `revoked`, and work of this session
+  # that runs on beyond the deadline ends the session.
+}
+
+struct ModuleClaimed {
+  module @0 :GpuProtectedModule;
+  bytes @1 :UInt64;           # Of its window.
+}
+
+struct GatesCreated { gates @0 :GpuGates; }
+
+interface GpuProtectedModule extends(GpuCapability) {
+  # The host half of a protected module: reads and writes what its gates keep in its window, and says whose kernels may call
+  # them.
+
+  read @0 (offset :UInt64, bytes :UInt32) -> (result :Result(ModulePiece));
+  # At most 64 KiB of the window, as kernels that run meanwhile happen to leave them.
+
+  write @1 (offset :UInt64, data :Data) -> (result :Result(Nothing));
+  # As much, into the window.
+
+  gates @2 () -> (result :Result(GatesCreated));
+  # The gates alone, to be given away.
+}
+
+struct ModulePiece { data @0 :Data; }
+
+interface GpuGates extends(GpuCapability) {
+  # That kernels of a session that accepts it may call the gates of a protected module.
+
+  derive @0 () -> (result :Result(GatesCreated));
+  # The same, to be given away and taken back by itself.
 }
 
 struct Ledger {
@@ -358,6 +400,9 @@ interface GpuPeer extends(GpuCapability) {
 
   grant @0 (view :GpuBufferView) -> (result :Result(Nothing));
   # A child of `view` waits for the session in `granted`, to be accepted or not.
+
+  grantGates @1 (gates :GpuGates) -> (result :Result(Nothing));
+  # The same with gates.
 }
 
 struct BufferCreated {

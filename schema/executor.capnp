@@ -40,7 +40,7 @@ struct Request {
     reserve @23 :Reserve;
     addModule @24 :AddModule;         # One descriptor: a memfd with the module's gates. Answered once its window is there, all of
                                       # whose bytes are zero.
-    removeModule @25 :UInt32;         # Granted to nobody any more. Waits for a moment when no kernel runs on the device.
+    removeModule @25 :UInt32;         # Granted to nobody any more, and all has passed that could call its gates.
     grantModule @26 :GrantModule;     # What the session loads from then on may call the module's gates.
     revokeModule @27 :GrantModule;    # Launches of what calls them are refused from the answer on; what was submitted runs on.
     readModule @28 :ModulePiece;      # Answered with `piece`.

@@ -35,7 +35,7 @@ fail() {
 # One program a line: name, source, flags.
 list() {
     local source name flags
-    for source in "$sources"/*.cu "$sources"/refused/*.cu; do
+    for source in "$sources"/*.cu "$sources"/refused/*.cu "$sources"/gates/*.cu; do
         name=${source#"$sources"/}
         name=${name%.cu}
         flags=$(sed -n 's|^// nvcc: *||p' "$source")

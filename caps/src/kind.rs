@@ -20,6 +20,10 @@ pub enum Kind {
     Program,
     /// The authority to give a session things.
     Peer,
+    /// A protected module: its memory, and who may call its gates.
+    Module,
+    /// Gates that may be called.
+    Gates,
 }
 
 impl Kind {
@@ -36,6 +40,8 @@ impl Kind {
                 | (Self::Signal, Self::Signal)
                 | (Self::Program, Self::Program)
                 | (Self::Peer, Self::Peer)
+                | (Self::Module, Self::Module | Self::Gates)
+                | (Self::Gates, Self::Gates)
         )
     }
 }

@@ -16,6 +16,7 @@ mod private;
 mod processes;
 mod run;
 mod serve;
+mod software;
 mod status;
 
 use std::{io, process::ExitCode};

@@ -1,6 +1,7 @@
 //! A kernel of a command's own, for as long as the command runs.
 
 use std::{
+    ffi::OsStr,
     fs::File,
     os::unix::net::UnixStream,
     path::PathBuf,
@@ -27,11 +28,11 @@ pub(crate) struct Kernel {
 impl Kernel {
     /// Starts one and waits until it listens.
     pub(crate) fn start(backend: Backend) -> Result<Self, Failure> {
-        Self::start_with(backend, &[])
+        Self::start_with::<&str>(backend, &[])
     }
 
     /// The same with more arguments to `serve`.
-    pub(crate) fn start_with(backend: Backend, arguments: &[String]) -> Result<Self, Failure> {
+    pub(crate) fn start_with<A: AsRef<OsStr>>(backend: Backend, arguments: &[A]) -> Result<Self, Failure> {
         let scratch = Scratch::new()?;
         let log = scratch.path().join("kernel.log");
         let stderr = match std::env::var_os("BULKHEAD_LOG") {

@@ -9,7 +9,7 @@ use rustix::{
     thread::UnshareFlags,
 };
 
-use crate::{Failure, serve::Backend};
+use crate::{Failure, serve::Backend, software::Software};
 
 /// The executor: its standard input is the socket to the kernel.
 #[derive(Debug, Args)]
@@ -35,6 +35,8 @@ pub(crate) struct ExecutorArguments {
     /// How many bytes of it.
     #[arg(long, default_value_t = bulkhead_executor::CACHE_BYTES)]
     cache_size: u64,
+    #[command(flatten)]
+    software: Software,
     /// The socket's descriptor; 0 is the only one there is.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=0))]
     link_fd: u32,
@@ -60,8 +62,13 @@ pub(crate) fn executor(arguments: &ExecutorArguments) -> Result<ExitCode, Failur
     let bytes_max = arguments.cache_size;
     let cache = arguments.cache.clone().map(|folder| bulkhead_executor::CacheOptions { folder, bytes_max });
     let assembler = vec![crate::place::binary()?.into(), "assembler".into()];
-    bulkhead_executor::run(socket, bulkhead_executor::Options { backend, cache, assembler }, patience)
-        .map_err(Failure::doing("executor"))?;
+    let software = arguments.software.options();
+    bulkhead_executor::run(
+        socket,
+        bulkhead_executor::Options { backend, software, cache, assembler },
+        patience,
+    )
+    .map_err(Failure::doing("executor"))?;
     Ok(ExitCode::SUCCESS)
 }
 

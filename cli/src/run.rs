@@ -15,10 +15,14 @@ use crate::{
     place::{self, Scratch},
     private::Kernel,
     serve::Backend,
+    software::Software,
 };
 
 /// Where the library OS writes what `--check` finds.
 const CHECK: &str = "BULKHEAD_CHECK";
+
+/// Where the library OS finds tokens of gates.
+const GATES: &str = "BULKHEAD_GATES";
 
 /// Run an unmodified CUDA program on Bulkhead.
 ///
@@ -29,17 +33,23 @@ pub(crate) struct Arguments {
     /// The socket of the kernel to use.
     #[arg(long)]
     socket: Option<PathBuf>,
-    /// Start a private kernel even where one serves.
+    /// Start a private kernel even where one serves. Options of the software GPU do so too.
     #[arg(long, conflicts_with = "socket")]
     private: bool,
     /// Which device a private kernel drives.
     #[arg(long, value_enum, default_value_t = Backend::Auto, env = "BULKHEAD_BACKEND")]
     backend: Backend,
+    #[command(flatten)]
+    software: Software,
     /// Tell of every access of a kernel that goes where the program has no memory, or is misaligned: what, where, which
     /// line (of the source with nvcc's -lineinfo), block and thread. Kernels run much slower. The exit status is 1
     /// where there were such accesses and the program itself succeeded.
     #[arg(long)]
     check: bool,
+    /// Let the program's kernels call the gates of a protected module: the file of the token that whoever has the module gave
+    /// out. May be given more than once.
+    #[arg(long, value_name = "TOKEN_FILE", conflicts_with = "private")]
+    gates: Vec<PathBuf>,
     /// Print what --check found as one JSON object on standard output, after all that the program printed.
     #[arg(long, requires = "check")]
     json: bool,
@@ -62,6 +72,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let found = scratch.path().join("violations");
     if arguments.check {
         command.env(CHECK, &found);
+    }
+    command.env_remove(GATES);
+    if !arguments.gates.is_empty() {
+        let files = arguments.gates.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>();
+        let files = files.map_err(Failure::doing("--gates"))?;
+        command
+            .env(GATES, env::join_paths(files).map_err(|error| Failure::new(format!("--gates: {error}")))?);
     }
     let status = command.status().map_err(Failure::doing(program.to_string_lossy()))?;
     let errors = if arguments.check { summary(&found, arguments.json) } else { 0 };
@@ -106,8 +123,13 @@ pub(crate) fn prepare(command: &mut Command, directory: &Path, socket: &Path) ->
 
 fn private_kernel(arguments: &Arguments) -> Result<Option<Kernel>, Failure> {
     let serves = || UnixStream::connect(bulkhead_client::default_socket()).is_ok();
-    if arguments.socket.is_some() || (!arguments.private && serves()) {
+    let software = &arguments.software;
+    if arguments.socket.is_some() {
+        let own = "what is asked of the software GPU is for a private kernel: leave --socket out";
+        return if software.is_given() { Err(Failure::new(own)) } else { Ok(None) };
+    }
+    if !arguments.private && !software.is_given() && serves() {
         return Ok(None);
     }
-    Kernel::start(arguments.backend).map(Some)
+    Kernel::start_with(software.on(arguments.backend)?, &software.arguments()).map(Some)
 }

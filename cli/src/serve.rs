@@ -6,7 +6,10 @@ use bulkhead_kernel::{Config, ExecutorSource, Limits, ProtectedModule};
 use bulkhead_mm::{Amounts, Resource};
 use clap::{Args, ValueEnum};
 
-use crate::{Failure, place};
+use crate::{Failure, place, software::Software};
+
+/// Of a module's name.
+const NAME_BYTES_MAX: usize = 64;
 
 /// Which device to drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -14,6 +17,7 @@ pub(crate) enum Backend {
     /// An NVIDIA GPU where the driver finds one, else the software GPU.
     Auto,
     /// The software GPU: PTX on the CPU.
+    #[value(alias = "soft")]
     Software,
     /// An NVIDIA GPU.
     Cuda,
@@ -91,10 +95,13 @@ pub(crate) struct Arguments {
     /// Keep a second executor, which goes on with every session's memory and code when the first is lost.
     #[arg(long)]
     standby: bool,
-    /// A protected module: the file of its gates, which every session's kernels may call, and how much memory those alone
-    /// reach: a power of two, from 2 MiB on. May be given more than once.
-    #[arg(long, value_name = "NAME=GATES.ptx:SIZE", value_parser = module, conflicts_with = "standby")]
+    /// A protected module: the file of its gates, and how much memory those alone reach: a power of two, from 2 MiB on. The
+    /// session that claims it with the token in NAME.token, in the directory of the sockets, is charged that memory, and
+    /// says whose kernels may call the gates: nobody's else. May be given more than once; not with --standby.
+    #[arg(long, value_name = "NAME=GATES.ptx:SIZE", value_parser = module)]
     module: Vec<Module>,
+    #[command(flatten)]
+    software: Software,
     /// End when the process that started this one ends.
     #[arg(long)]
     with_parent: bool,
@@ -111,21 +118,36 @@ struct Module {
 fn module(text: &str) -> Result<Module, String> {
     let parts = text.split_once('=').and_then(|(name, rest)| Some((name, rest.rsplit_once(':')?)));
     let (name, (file, bytes)) = parts.ok_or("NAME=GATES.ptx:SIZE belongs here")?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {
+        return Err(format!("{name:?} is no name: letters, digits, _ and - are, at most {NAME_BYTES_MAX}"));
+    }
     let file = std::path::absolute(file).map_err(|error| format!("{file}: {error}"))?;
     Ok(Module { name: name.to_owned(), file, bytes: size(bytes)? })
 }
 
 /// The modules, whose gates are good.
-fn modules(named: &[Module]) -> Result<Vec<ProtectedModule>, Failure> {
-    let mut gates = bulkhead_guard::Gates::default();
-    let mut modules = Vec::new();
+fn modules(named: &[Module], standby: bool) -> Result<Vec<ProtectedModule>, Failure> {
+    if standby && !named.is_empty() {
+        return Err(Failure::new(
+            "--module and --standby exclude one another: a standby does not have what gates keep in their window. Serve without \
+             --standby where modules are needed, and have their host halves keep what must survive the loss of an executor",
+        ));
+    }
+    let mut modules: Vec<ProtectedModule> = Vec::new();
     for Module { name, file, bytes } in named {
+        if modules.iter().any(|module| module.name == *name) {
+            return Err(Failure::new(format!("two modules are called {name}")));
+        }
+        // A name may stand in two modules: a session that accepts the gates of both is refused.
+        let mut gates = bulkhead_guard::Gates::default();
         let path = file.display().to_string();
         let text = std::fs::read_to_string(file).map_err(Failure::doing(&path))?;
         gates.add(name, &text).map_err(|report| {
             Failure::new(format!("{path} has no gates that can be granted:\n{}", report.render(&path, &text)))
         })?;
-        modules.push(ProtectedModule { name: name.clone(), gates: text, bytes: *bytes });
+        let (name, file) = (name.clone(), file.clone());
+        modules.push(ProtectedModule { name, file, gates: text, bytes: *bytes });
     }
     Ok(modules)
 }
@@ -138,7 +160,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     let binary: OsString = place::binary()?.into();
     // The kernel itself never loads the driver: a process of its own looks for it.
-    let backend = match arguments.backend {
+    let backend = match arguments.software.on(arguments.backend)? {
         Backend::Auto => resolve_apart(&binary)?,
         definite => definite,
     };
@@ -155,22 +177,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         executor.extend(["--launch-blocks", blocks]);
     }
     let executor = executor.into_iter().map(OsString::from).chain(cache(arguments, backend));
+    let executor = executor.chain(arguments.software.arguments());
     let mut environment: Vec<(OsString, OsString)> =
         bulkhead_cuda::ENVIRONMENT.iter().map(|(name, value)| (name.into(), value.into())).collect();
     // An executor's environment is nearly empty: what names the assembler here would not be there.
     if let (Backend::Cuda, Ok(ptxas)) = (backend, bulkhead_cuda::Compiler::default().find()) {
         environment.push(("BULKHEAD_PTXAS".into(), ptxas.into()));
     }
-    let gates = arguments.module.iter().flat_map(|module| ["--gates".into(), module.file.clone().into()]);
-    let compiler = std::iter::once(OsString::from("compiler")).chain(gates);
     let directory = arguments.runtime_directory.clone().unwrap_or_else(place::runtime_directory);
     let told = directory.clone();
     let config = Config {
         runtime_directory: directory,
         executor: ExecutorSource::Command(std::iter::once(binary.clone()).chain(executor).collect()),
         executor_environment: environment,
-        compiler: std::iter::once(binary).chain(compiler).collect(),
-        modules: modules(&arguments.module)?,
+        compiler: vec![binary, "compiler".into()],
+        modules: modules(&arguments.module, arguments.standby)?,
         limits: limits(arguments),
         ready: Some(Box::new(move || {
             eprintln!("bulkhead: serving the {} backend in {}", backend.name(), told.display());

@@ -5,9 +5,9 @@ use std::time::Duration;
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp as rpc};
 
 use crate::{
-    Entry, Fence, Image, Session, Share, SturdyToken, Uses,
+    Entry, Fence, Gates, Image, ProtectedModule, Session, Share, SturdyToken,
     connection::{Context, answer, broken},
-    share::{Reference, Revocation},
+    share::Reference,
 };
 
 /// What a session is limited to.
@@ -56,19 +56,23 @@ pub enum Received {
     Fence(RemoteFence),
     /// A point to signal.
     Signal(Signal),
+    /// The host half of a protected module.
+    Module(ProtectedModule),
+    /// Gates to accept.
+    Gates(Gates),
 }
 
 macro_rules! capability {
     ($name:ident, $what:literal) => {
         #[doc = $what]
-        pub struct $name(pub(crate) Reference);
+        pub struct $name(pub(crate) $crate::share::Reference);
 
         impl $name {
             /// Ends everything derived from it. It stays.
             ///
             /// # Errors
             /// Where it has ended itself.
-            pub fn revoke(&self) -> Result<Revocation, Error> {
+            pub fn revoke(&self) -> Result<$crate::Revocation, $crate::Error> {
                 self.0.revoke()
             }
 
@@ -76,7 +80,7 @@ macro_rules! capability {
             ///
             /// # Errors
             /// Where it has ended already.
-            pub fn close(self) -> Result<Revocation, Error> {
+            pub fn close(self) -> Result<$crate::Revocation, $crate::Error> {
                 self.0.close()
             }
 
@@ -84,12 +88,14 @@ macro_rules! capability {
             ///
             /// # Errors
             /// Where it has ended, or the session has as many tokens as it may.
-            pub fn token(&self, uses: Uses) -> Result<SturdyToken, Error> {
+            pub fn token(&self, uses: $crate::Uses) -> Result<$crate::SturdyToken, $crate::Error> {
                 self.0.token(uses)
             }
         }
     };
 }
+
+pub(crate) use capability;
 
 capability!(Program, "Entries that may be launched, and no others, in a session of one's own.");
 capability!(Peer, "The authority to give a session things, and no other.");
@@ -106,6 +112,22 @@ impl Peer {
         self.0.session.inner.remote.call(move |context| async move {
             let mut grant = rpc::gpu_peer::Client { client: context.any(key)? }.grant_request();
             grant.get().set_view(rpc::gpu_buffer_view::Client { client: context.any(share)? });
+            let response = grant.send().promise.await.map_err(broken)?;
+            answer(response.get().and_then(|r| r.get_result()).map_err(broken)?).map(|_| ())
+        })
+    }
+}
+
+impl Peer {
+    /// Gives the session gates: a child of them waits there to be [received](Session::granted).
+    ///
+    /// # Errors
+    /// Where the session is over, or has as much waiting as it may.
+    pub fn grant_gates(&self, gates: &Gates) -> Result<(), Error> {
+        let (key, gates) = (self.0.key(), gates.0.key());
+        self.0.session.inner.remote.call(move |context| async move {
+            let mut grant = rpc::gpu_peer::Client { client: context.any(key)? }.grant_gates_request();
+            grant.get().set_gates(rpc::gpu_gates::Client { client: context.any(gates)? });
             let response = grant.send().promise.await.map_err(broken)?;
             answer(response.get().and_then(|r| r.get_result()).map_err(broken)?).map(|_| ())
         })
@@ -194,6 +216,10 @@ async fn receive(
             Received::Fence(RemoteFence(hold(fence.map_err(broken)?.client)))
         }
         rpc::any_capability::Signal(signal) => Received::Signal(Signal(hold(signal.map_err(broken)?.client))),
+        rpc::any_capability::Module(module) => {
+            Received::Module(ProtectedModule(hold(module.map_err(broken)?.client)))
+        }
+        rpc::any_capability::Gates(gates) => Received::Gates(Gates(hold(gates.map_err(broken)?.client))),
     })
 }
 

@@ -136,6 +136,8 @@ pub(crate) struct Inner {
     pub(crate) remote: Remote,
     pub(crate) memory: Memory,
     pub(crate) host: HostMemory,
+    /// What the kernel and gates call it.
+    number: u32,
     device: Device,
     window: (u64, u64),
     /// Of the program that it was opened from.
@@ -156,6 +158,7 @@ pub(crate) struct Inner {
 
 /// What a kernel says of a session that it has opened.
 struct Answered {
+    number: u32,
     device: Device,
     window: (u64, u64),
     token: [u8; 16],
@@ -189,9 +192,9 @@ impl Session {
             let opened = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
             *context.session.borrow_mut() = Some(Opened::Whole(opened.get_session().map_err(broken)?));
             let token = descriptors::bytes(opened.get_ring().map_err(broken)?);
-            let window = (opened.get_window_base(), opened.get_window_bytes());
+            let (number, window) = (opened.get_id(), (opened.get_window_base(), opened.get_window_bytes()));
             let socket = context.connection.descriptor_socket.clone();
-            Ok(Answered { device, window, token, socket, entries: Vec::new() })
+            Ok(Answered { number, device, window, token, socket, entries: Vec::new() })
         })?;
         Self::start(remote, opened, options.stray)
     }
@@ -224,18 +227,18 @@ impl Session {
             // Held as long as the session: a program that nobody holds is closed, and its sessions with it.
             context.hold(Capability::Any(program.client));
             let token = descriptors::bytes(opened.get_ring().map_err(broken)?);
-            let window = (opened.get_window_base(), opened.get_window_bytes());
+            let (number, window) = (opened.get_id(), (opened.get_window_base(), opened.get_window_bytes()));
             let socket = context.connection.descriptor_socket.clone();
             let entries = opened.get_entries().map_err(broken)?;
             let entries = entries.iter().map(Entry::read).collect::<Result<_, _>>()?;
-            Ok(Answered { device, window, token, socket, entries })
+            Ok(Answered { number, device, window, token, socket, entries })
         })?;
         Self::start(remote, opened, options.stray)
     }
 
     /// Maps what a session that was just opened shares with its executor.
     fn start(remote: Remote, opened: Answered, stray: Stray) -> Result<Self, Error> {
-        let Answered { device, window, token, socket, entries } = opened;
+        let Answered { number, device, window, token, socket, entries } = opened;
         let descriptors = descriptors::present(&socket, token, None)?;
         let [ring, page] = descriptors.as_slice() else {
             return Err(Error::new(ErrorCode::Internal, "the kernel handed over no ring"));
@@ -252,6 +255,7 @@ impl Session {
             remote,
             memory: Memory::new(),
             host: HostMemory::new(Window::reserve(window.0, window.1)),
+            number,
             device,
             window,
             entries,
@@ -280,6 +284,13 @@ impl Session {
     #[must_use]
     pub fn moves(&self) -> u32 {
         self.inner.moves.load(Ordering::Relaxed)
+    }
+
+    /// What the kernel calls the session, in its status and to gates that the session's kernels call: no other session ever has
+    /// this number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.inner.number
     }
 
     /// The device.

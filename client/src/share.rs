@@ -39,7 +39,45 @@ impl std::fmt::Debug for SturdyToken {
     }
 }
 
+/// As people and files have it: 64 hexadecimal digits.
+impl std::fmt::LowerHex for SturdyToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl std::str::FromStr for SturdyToken {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        // What it is nearly is not told: whoever reads the message need not know the token.
+        let wrong = || Error::new(ErrorCode::InvalidArgument, "a token is 64 hexadecimal digits");
+        let digits = text.as_bytes();
+        if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return Err(wrong());
+        }
+        let mut bytes = [0; 32];
+        for (to, at) in bytes.iter_mut().zip((0..).step_by(2)) {
+            let digits = text.get(at..at + 2).ok_or_else(wrong)?;
+            *to = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
 impl SturdyToken {
+    /// Reads the token in a file, such as the kernel writes for each protected module.
+    ///
+    /// # Errors
+    /// Where the file cannot be read, or holds none.
+    pub fn read_file(path: &std::path::Path) -> Result<Self, Error> {
+        let failed = |error: &dyn std::fmt::Display| {
+            Error::new(ErrorCode::InvalidArgument, format!("{}: {error}", path.display()))
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
+        text.trim().parse().map_err(|error: Error| failed(&error.message))
+    }
+
     pub(crate) fn read(token: rpc::sturdy_token::Reader<'_>) -> Self {
         let words = [token.get_first(), token.get_second(), token.get_third(), token.get_fourth()];
         let mut bytes = [0; 32];

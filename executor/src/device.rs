@@ -21,6 +21,8 @@ pub enum Backend {
 pub struct Options {
     /// The device.
     pub backend: Backend,
+    /// What the software GPU is told, where it is the device.
+    pub software: bulkhead_softgpu::Options,
     /// Where machine code is kept; none is, where there is none.
     pub cache: Option<CacheOptions>,
     /// What becomes the assembler: see [`bulkhead_cuda::Compiler::through`].
@@ -29,15 +31,19 @@ pub struct Options {
 
 impl From<Backend> for Options {
     fn from(backend: Backend) -> Self {
-        Self { backend, cache: None, assembler: Vec::new() }
+        Self { backend, software: bulkhead_softgpu::Options::default(), cache: None, assembler: Vec::new() }
     }
 }
 
 impl Backend {
     /// Opens the device.
-    pub(crate) fn open(self, assembler: Vec<OsString>) -> Result<Arc<dyn Gpu>, DeviceError> {
+    pub(crate) fn open(
+        self,
+        software: bulkhead_softgpu::Options,
+        assembler: Vec<OsString>,
+    ) -> Result<Arc<dyn Gpu>, DeviceError> {
         match self {
-            Self::Software => Ok(bulkhead_softgpu::SoftGpu::new(bulkhead_softgpu::Options::default())?),
+            Self::Software => Ok(bulkhead_softgpu::SoftGpu::new(software)?),
             Self::Cuda(ordinal) => {
                 let compiler =
                     bulkhead_cuda::Compiler { through: assembler, ..bulkhead_cuda::Compiler::default() };

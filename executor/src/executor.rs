@@ -217,8 +217,7 @@ impl Executor {
         let modules = &self.modules;
         match ask {
             OfModule::Add { module, bytes, gates } => modules.add(module, &modules::text(gates)?, bytes)?,
-            // Whoever called its gates before it was revoked may be at it still.
-            OfModule::Remove { module } => self.while_drained(u32::MAX, || modules.remove(module))?,
+            OfModule::Remove { module } => modules.remove(module)?,
             OfModule::Read { module, offset, bytes } => return modules.read(module, offset, bytes).map(Some),
             OfModule::Write { module, offset, data } => modules.write(module, offset, &data)?,
             OfModule::Grant { .. } | OfModule::Revoke { .. } => {}

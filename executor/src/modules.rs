@@ -126,8 +126,10 @@ impl Grants {
 /// The modules of an executor.
 pub(crate) struct Modules {
     gpu: Arc<dyn Gpu>,
+    /// Held for a look only: the main thread looks too.
     table: Mutex<BTreeMap<u32, Arc<Module>>>,
-    /// Copies to and from windows go through here, one at a time.
+    /// Copies to and from windows go through here, one at a time. Held while windows come and go, so that none goes while it is
+    /// copied.
     stage: Mutex<Option<Stage>>,
 }
 
@@ -162,27 +164,36 @@ impl Modules {
         gates
             .add(&id.to_string(), text)
             .map_err(|report| Error::new(ErrorCode::ImageRefused, format!("the module's gates: {report}")))?;
-        let mut table = self.table.lock();
+        let stage = self.stage().map_err(|error| device::error(&error))?;
+        let window = self.place(id)?;
+        let Some(memory) = window.memory(bytes) else {
+            return Err(refused("a protected window is a power of two of bytes, from 2 MiB to 32 GiB"));
+        };
+        let base = memory.start().0;
+        let memory = self.open(stage.as_ref(), base, bytes).map_err(|error| device::error(&error))?;
+        let module = Arc::new(Module { id, gates, base, bytes, memory, grants: AtomicU32::new(0) });
+        self.table.lock().insert(id, module);
+        drop(stage);
+        Ok(())
+    }
+
+    /// Addresses for a module that there is not yet. They stay nobody's as long as the stage is held.
+    fn place(&self, id: u32) -> Result<ProtectedWindow, Error> {
+        let table = self.table.lock();
         if table.contains_key(&id) {
             return Err(refused("the module exists"));
         }
         let is_free =
             |window: &ProtectedWindow| table.values().all(|module| module.base != window.range().start().0);
-        let Some(window) = (0..PROTECTED_WINDOWS).filter_map(ProtectedWindow::new).find(is_free) else {
-            return Err(Error::new(ErrorCode::LimitReached, "there is no place for another module's window"));
-        };
-        let Some(memory) = window.memory(bytes) else {
-            return Err(refused("a protected window is a power of two of bytes, from 2 MiB to 32 GiB"));
-        };
-        let base = memory.start().0;
-        let memory = self.open(base, bytes).map_err(|error| device::error(&error))?;
-        table.insert(id, Arc::new(Module { id, gates, base, bytes, memory, grants: AtomicU32::new(0) }));
-        Ok(())
+        let free = (0..PROTECTED_WINDOWS).filter_map(ProtectedWindow::new).find(is_free);
+        free.ok_or_else(|| {
+            Error::new(ErrorCode::LimitReached, "there is no place for another module's window")
+        })
     }
 
-    fn open(&self, base: u64, bytes: u64) -> Result<MemoryId, DeviceError> {
+    fn open(&self, stage: Option<&Stage>, base: u64, bytes: u64) -> Result<MemoryId, DeviceError> {
         let (gpu, at) = (&self.gpu, DeviceAddress(base));
-        let stream = self.stage()?.as_ref().map(|stage| stage.stream);
+        let stream = stage.map(|stage| stage.stream);
         let stream = stream.ok_or_else(|| DeviceError::Refused("no stream for windows".into()))?;
         gpu.reserve(at, bytes)?;
         let memory = gpu.create_memory(bytes);
@@ -220,10 +231,11 @@ impl Modules {
         Ok(stage)
     }
 
-    /// Takes a module away that nobody is granted any more, and none of whose callers has work left.
+    /// Takes a module away that nobody is granted any more, and none of whose callers has work left: the kernel asks when that
+    /// is so.
     pub(crate) fn remove(&self, id: u32) -> Result<(), Error> {
-        let mut table = self.table.lock();
-        let module = table.get(&id).ok_or_else(|| Error::new(ErrorCode::NotFound, "no such module"))?;
+        let stage = self.stage().map_err(|error| device::error(&error))?;
+        let module = self.get(id)?;
         if module.grants.load(Ordering::Acquire) > 0 {
             return Err(refused("the module is granted to a session"));
         }
@@ -231,7 +243,8 @@ impl Modules {
         let gone = self.gpu.unmap(at, bytes);
         let gone = gone.and_then(|()| self.gpu.destroy_memory(module.memory));
         gone.and_then(|()| self.gpu.unreserve(at, bytes)).map_err(|error| device::error(&error))?;
-        table.remove(&id);
+        self.table.lock().remove(&id);
+        drop(stage);
         Ok(())
     }
 
@@ -242,29 +255,25 @@ impl Modules {
 
     /// Reads some of a window, for the module's host half.
     pub(crate) fn read(&self, id: u32, offset: u64, bytes: u64) -> Result<Vec<u8>, Error> {
+        let stage = self.stage().map_err(|error| device::error(&error))?;
         let (at, length) = self.piece(id, offset, bytes)?;
-        let copied = self.stage().and_then(|stage| {
-            let Some(Stage { stream, words }) = stage.as_ref() else { return Ok(Vec::new()) };
-            let to = HostRange { at: HostAddress(words.address()), bytes: length };
-            self.gpu.copy_to_host(*stream, to, at)?;
-            self.gpu.synchronize(*stream)?;
-            let mut read = vec![0; length];
-            words.read(0, &mut read);
-            Ok(read)
-        });
-        copied.map_err(|error| device::error(&error))
+        let mut read = vec![0; length];
+        let Some(Stage { stream, words }) = stage.as_ref().filter(|_| length > 0) else { return Ok(read) };
+        let to = HostRange { at: HostAddress(words.address()), bytes: length };
+        let copied = self.gpu.copy_to_host(*stream, to, at).and_then(|()| self.gpu.synchronize(*stream));
+        copied.map_err(|error| device::error(&error))?;
+        words.read(0, &mut read);
+        Ok(read)
     }
 
     /// Writes some of a window, for the module's host half.
     pub(crate) fn write(&self, id: u32, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let stage = self.stage().map_err(|error| device::error(&error))?;
         let (at, length) = self.piece(id, offset, data.len() as u64)?;
-        let copied = self.stage().and_then(|stage| {
-            let Some(Stage { stream, words }) = stage.as_ref() else { return Ok(()) };
-            words.write(0, data);
-            let from = HostRange { at: HostAddress(words.address()), bytes: length };
-            self.gpu.copy_to_device(*stream, at, from)?;
-            self.gpu.synchronize(*stream)
-        });
+        let Some(Stage { stream, words }) = stage.as_ref().filter(|_| length > 0) else { return Ok(()) };
+        words.write(0, data);
+        let from = HostRange { at: HostAddress(words.address()), bytes: length };
+        let copied = self.gpu.copy_to_device(*stream, at, from).and_then(|()| self.gpu.synchronize(*stream));
         copied.map_err(|error| device::error(&error))
     }
 

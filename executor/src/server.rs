@@ -45,8 +45,8 @@ pub enum RunError {
 /// Where the device does not open or the socket fails. The loss of the context ends the process with
 /// [`EXIT_DEVICE_LOST`].
 pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> Result<(), RunError> {
-    let Options { backend, cache, assembler } = options.into();
-    let gpu = backend.open(assembler)?;
+    let Options { backend, software, cache, assembler } = options.into();
+    let gpu = backend.open(software, assembler)?;
     let cache = cache.and_then(open_cache);
     gpu.bind_thread()?;
     let link = Link::new(socket);

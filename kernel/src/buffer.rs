@@ -36,7 +36,9 @@ impl Served {
     pub(crate) fn address(&self) -> u64 {
         match self.facet {
             Facet::View { address } | Facet::Buffer { address } => address,
-            Facet::Program(_) | Facet::Peer | Facet::Fence | Facet::Signal => 0,
+            Facet::Program(_) | Facet::Peer | Facet::Fence | Facet::Signal | Facet::Module | Facet::Gates => {
+                0
+            }
         }
     }
 

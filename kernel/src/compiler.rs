@@ -13,6 +13,7 @@ use std::{
         fd::{AsFd, AsRawFd, OwnedFd},
         unix::fs::FileExt,
     },
+    path::PathBuf,
     process::Stdio,
     rc::Rc,
     time::Duration,
@@ -64,11 +65,12 @@ impl Compiler {
     }
 
     /// Compiles an image for a device's architecture (90 for sm_90), which is told what becomes of accesses that go
-    /// astray. Dropping the future kills the process.
+    /// astray, and calls the gates of these files. Dropping the future kills the process.
     pub(crate) async fn compile(
         &self,
         image: &OwnedFd,
         way: (u32, Stray),
+        gates: &[PathBuf],
         spending: Spending<'_>,
     ) -> Result<Compiled, Error> {
         if self.waiting.get() >= limits::COMPILES_QUEUED_MAX {
@@ -80,7 +82,7 @@ impl Compiler {
         drop(waiting);
         let clock = Clock { began: Instant::now(), spent: spending.spent };
         let output = memory("bulkhead-compiled").map_err(|error| failed(error.into()))?;
-        let mut child = self.start(image, &output, way).map_err(failed)?;
+        let mut child = self.start(image, &output, way, gates).map_err(failed)?;
         let patience = self.second * u32::try_from(limits::COMPILE_SECONDS).unwrap_or(u32::MAX);
         let status = match tokio::time::timeout(patience.min(spending.most), child.wait()).await {
             Ok(status) => status.map_err(failed)?,
@@ -110,6 +112,7 @@ impl Compiler {
         image: &OwnedFd,
         output: &OwnedFd,
         (architecture, stray): (u32, Stray),
+        gates: &[PathBuf],
     ) -> io::Result<Child> {
         let (program, arguments) = self
             .command
@@ -122,6 +125,7 @@ impl Compiler {
             .args(["--input-fd", "0", "--output-fd", "1", "--architecture"])
             .arg(architecture.to_string())
             .args((stray == Stray::Told).then_some("--check"))
+            .args(gates.iter().flat_map(|file| ["--gates".as_ref(), file.as_os_str()]))
             .env_clear()
             .stdin(Stdio::from(image))
             .stdout(Stdio::from(output.try_clone()?))

@@ -122,7 +122,7 @@ pub struct Config {
     pub executor_environment: Vec<(OsString, OsString)>,
     /// Program and arguments of a compile process; it gets `--input-fd 0 --output-fd 1 --architecture N` besides.
     pub compiler: Vec<OsString>,
-    /// Protected modules, whose gates every session's kernels may call.
+    /// Protected modules that sessions may claim.
     pub modules: Vec<ProtectedModule>,
     /// Limits lower than the schema's.
     pub limits: Limits,

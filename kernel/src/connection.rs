@@ -9,7 +9,7 @@ use std::{
 
 use bulkhead_schema::{
     Error, ErrorCode, Handle,
-    bulkhead_capnp::{bulkhead, gpu_buffer, gpu_buffer_view, gpu_copy_session, gpu_session},
+    bulkhead_capnp::{bulkhead, gpu_buffer, gpu_buffer_view, gpu_copy_session, gpu_gates, gpu_session},
     limits,
 };
 use capnp::capability::FromClientHook;
@@ -31,6 +31,7 @@ use crate::{
     firewall::{self, Firewall},
     held::{Facet, Held, Served, write_any},
     kernel::Kernel,
+    module::Gates,
     session::{CopyServer, OpenSession, Opening, Parent, Session, SessionServer, Terms},
     task::detached,
     watched::watched,
@@ -48,7 +49,7 @@ pub(crate) struct Connection {
     ended: Cell<bool>,
     sessions: RefCell<Vec<Weak<Session>>>,
     opening: Cell<usize>,
-    /// The memory that this client was given capabilities for.
+    /// The memory and the gates that this client was given capabilities for.
     pub(crate) servers: Servers,
 }
 
@@ -57,6 +58,7 @@ pub(crate) struct Connection {
 pub(crate) struct Servers {
     views: RefCell<CapabilityServerSet<View, gpu_buffer_view::Client>>,
     buffers: RefCell<CapabilityServerSet<Buffer, gpu_buffer::Client>>,
+    gates: RefCell<CapabilityServerSet<Gates, gpu_gates::Client>>,
     made: Cell<usize>,
 }
 
@@ -84,6 +86,7 @@ impl Servers {
         if self.made.get().is_multiple_of(SERVERS_PER_SWEEP) {
             self.views.borrow_mut().gc();
             self.buffers.borrow_mut().gc();
+            self.gates.borrow_mut().gc();
         }
     }
 
@@ -95,6 +98,25 @@ impl Servers {
     pub(crate) fn buffer(&self, buffer: Buffer) -> gpu_buffer::Client {
         self.sweep();
         self.buffers.borrow_mut().new_client(buffer)
+    }
+
+    pub(crate) fn gates(&self, gates: Gates) -> gpu_gates::Client {
+        self.sweep();
+        self.gates.borrow_mut().new_client(gates)
+    }
+
+    /// The gates that an argument names: of this connection's own, and nothing else.
+    pub(crate) async fn find_gates(
+        connection: &Connection,
+        argument: capnp::Result<gpu_gates::Client>,
+    ) -> Result<Rc<Gates>, Error> {
+        let foreign = || {
+            Error::new(ErrorCode::NotPermitted, "those are no gates that this kernel gave to this connection")
+                .remedy("pass a `GpuGates` that it answered; for other processes there are tokens")
+        };
+        let argument = capnp::capability::get_resolved_cap(argument.map_err(|_| foreign())?).await;
+        let own = connection.servers.gates.borrow();
+        own.get_local_server_of_resolved(&argument).ok_or_else(foreign)
     }
 
     /// The memory that an argument names: one of this connection's own, and nothing else.

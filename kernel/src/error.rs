@@ -40,6 +40,9 @@ pub enum Error {
     /// There is no runtime to serve on.
     #[error("cannot start a runtime: {0}")]
     Runtime(io::Error),
+    /// The system gives no random numbers for tokens.
+    #[error("no tokens for modules: {0}")]
+    Tokens(String),
     /// A part that must never stop did: our fault.
     #[error("the {part} stopped: {reason}")]
     Stopped {

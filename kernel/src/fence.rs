@@ -30,9 +30,12 @@ capability!(Signal);
 fn point(thing: &Thing) -> Result<&watch::Sender<Passed>, Error> {
     match &thing.what {
         What::Point(passed) => Ok(passed),
-        What::Memory(_) | What::Host { .. } | What::Code(_) | What::Program | What::Peer => {
-            Err(internal("a fence is something else"))
-        }
+        What::Memory(_)
+        | What::Host { .. }
+        | What::Code(_)
+        | What::Program
+        | What::Peer
+        | What::Module(_) => Err(internal("a fence is something else")),
     }
 }
 

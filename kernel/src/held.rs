@@ -18,7 +18,7 @@ use crate::{
     buffer,
     connection::Connection,
     executor::EntryInfo,
-    fence, peer, program,
+    fence, module, peer, program,
     revocation::Revocation,
     session::{Session, Terms},
 };
@@ -66,6 +66,10 @@ pub(crate) enum Facet {
     Fence,
     /// A completion point to signal.
     Signal,
+    /// A protected module, to read and write its window, and to give its gates away.
+    Module,
+    /// Gates to call.
+    Gates,
 }
 
 /// What sessions that are opened from a program may do.
@@ -157,9 +161,13 @@ impl Held {
     ) -> Result<Self, Error> {
         let access = match facet {
             Facet::Buffer { .. } => Access::ReadWrite,
-            Facet::View { .. } | Facet::Program(_) | Facet::Peer | Facet::Fence | Facet::Signal => {
-                Access::Read
-            }
+            Facet::View { .. }
+            | Facet::Program(_)
+            | Facet::Peer
+            | Facet::Fence
+            | Facet::Signal
+            | Facet::Module
+            | Facet::Gates => Access::Read,
         };
         let need = Need { kind: view.kind, access, offset: 0, bytes: view.bytes };
         Self::child(session, parent, Some(budget.take()?), need)
@@ -301,6 +309,8 @@ pub(crate) fn write_any(
         Facet::Peer => any.set_peer(capnp_rpc::new_client(peer::Peer(served))),
         Facet::Fence => any.set_fence(capnp_rpc::new_client(fence::Fence(served))),
         Facet::Signal => any.set_signal(capnp_rpc::new_client(fence::Signal(served))),
+        Facet::Module => any.set_module(capnp_rpc::new_client(module::Module(served))),
+        Facet::Gates => any.set_gates(connection.servers.gates(module::Gates(served))),
     }
 }
 

@@ -48,6 +48,7 @@ mod firewall;
 mod held;
 mod image;
 mod kernel;
+mod module;
 mod modules;
 mod packets;
 mod peer;

@@ -1,20 +1,34 @@
-//! Protected modules: what every executor is told of them, and every session is granted.
+//! Protected modules: those that whoever runs the kernel has named, and the tokens that they are claimed with.
+//!
+//! A module is no more than a name and a text until a session [claims](crate::session::Session::claim_module) it: from then on it
+//! is an object of that session's, whose account has its window, and ends with it.
 
-use std::fmt;
-
-use bulkhead_schema::{Error, ErrorCode};
-
-use crate::{
-    executor::{Answer, Link},
-    refusal::internal,
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+    rc::Rc,
 };
 
-/// A protected module, whose gates the kernels of every session may call.
+use bulkhead_schema::Error;
+use tokio::sync::Mutex;
+
+use crate::{
+    books::{Loaded, SturdyToken},
+    session::Charge,
+};
+
+/// A protected module.
 #[derive(Clone)]
 pub struct ProtectedModule {
-    /// What people call it.
+    /// What people call it, and the file in the runtime directory that its token is written to: `NAME.token`.
     pub name: String,
-    /// The text of its gates.
+    /// Where compile processes read the text of its gates.
+    pub file: PathBuf,
+    /// That text.
     pub gates: String,
     /// Bytes of its protected window: a power of two, from 2 MiB to 32 GiB.
     pub bytes: u64,
@@ -26,45 +40,82 @@ impl fmt::Debug for ProtectedModule {
     }
 }
 
-/// What an executor calls a module.
-fn number(place: usize) -> u32 {
-    u32::try_from(place).unwrap_or(u32::MAX).saturating_add(1)
+/// A module that may be claimed, by one session at a time.
+pub(crate) struct Known {
+    pub(crate) protected: ProtectedModule,
+    pub(crate) token: SturdyToken,
+    /// The session that has it.
+    pub(crate) holder: Cell<Option<u32>>,
 }
 
-/// Tells an executor that has just started of all modules. Their windows are zero.
-pub(crate) async fn add_all(link: &Link, modules: &[ProtectedModule]) -> Result<(), Error> {
-    for (place, module) in modules.iter().enumerate() {
-        let text = bulkhead_ring::memory::create_sealed_copy("bulkhead-gates", module.gates.as_bytes())
-            .map_err(|error| internal(format!("no memory for the gates of {}: {error}", module.name)))?;
-        let added = link.call(None, vec![text], |request| {
-            let mut add = request.init_add_module();
-            add.set_module(number(place));
-            add.set_bytes(module.bytes);
-        });
-        done(added.await, "add", &module.name)?;
-        tracing::info!(target: "bulkhead::audit", module = module.name, bytes = module.bytes, "module");
+impl Known {
+    pub(crate) fn new(protected: ProtectedModule) -> Result<Rc<Self>, Error> {
+        Ok(Rc::new(Self { protected, token: SturdyToken::random()?, holder: Cell::new(None) }))
     }
-    Ok(())
 }
 
-/// Grants all modules to a session that its executor has just opened. Gates know it by its number.
-pub(crate) async fn grant_all(link: &Link, modules: &[ProtectedModule], session: u32) -> Result<(), Error> {
-    for (place, module) in modules.iter().enumerate() {
-        let granted = link.call(Some(session), Vec::new(), |request| {
-            let mut grant = request.init_grant_module();
-            grant.set_module(number(place));
-            grant.set_session(session);
-            grant.set_caller(session.into());
-        });
-        done(granted.await, "grant", &module.name)?;
+/// A module that a session has claimed.
+pub(crate) struct Owned {
+    pub(crate) known: Rc<Known>,
+    /// What the executor calls it: never another.
+    pub(crate) number: u32,
+    /// Whether the executor has its window.
+    pub(crate) state: Cell<Loaded>,
+    /// Held while its window is read or written: it is not removed meanwhile.
+    pub(crate) busy: Mutex<()>,
+    charge: RefCell<Option<Charge>>,
+}
+
+impl Owned {
+    /// Has a session hold a module that nobody holds.
+    pub(crate) fn new(known: &Rc<Known>, session: u32, number: u32, charge: Charge) -> Self {
+        known.holder.set(Some(session));
+        Self {
+            known: Rc::clone(known),
+            number,
+            state: Cell::new(Loaded::No),
+            busy: Mutex::new(()),
+            charge: RefCell::new(Some(charge)),
+        }
     }
-    Ok(())
+
+    /// There is nothing left of it: the next may claim it.
+    pub(crate) fn gave_back(&self) {
+        drop(self.charge.take());
+        self.known.holder.set(None);
+    }
 }
 
-fn done(answer: Result<Answer, Error>, what: &str, module: &str) -> Result<(), Error> {
-    match answer {
-        Ok(Answer::Done) => Ok(()),
-        Ok(_) => Err(Error::new(ErrorCode::Internal, format!("no answer to {what} the module {module}"))),
-        Err(error) => Err(Error { message: format!("the module {module}: {}", error.message), ..error }),
+/// The files that say how modules are claimed; gone with this.
+pub(crate) struct TokenFiles(Vec<PathBuf>);
+
+impl TokenFiles {
+    /// Writes them anew, for nobody else to read.
+    pub(crate) fn write(directory: &Path, modules: &[Rc<Known>]) -> Result<Self, (PathBuf, io::Error)> {
+        let mut files = Self(Vec::new());
+        for module in modules {
+            let path = directory.join(format!("{}.token", module.protected.name));
+            let written = match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                Ok(()) | Err(_) => {
+                    // A link that somebody has put there is not followed.
+                    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)
+                }
+            };
+            let written = written.and_then(|mut file| writeln!(file, "{}", module.token));
+            written.map_err(|error| (path.clone(), error))?;
+            files.0.push(path);
+        }
+        Ok(files)
+    }
+}
+
+impl Drop for TokenFiles {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            if let Err(error) = fs::remove_file(path) {
+                tracing::warn!(path = %path.display(), %error, "a token cannot be removed");
+            }
+        }
     }
 }

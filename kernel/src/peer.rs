@@ -26,6 +26,23 @@ impl Peer {
 }
 
 impl gpu_peer::Server for Peer {
+    async fn grant_gates(
+        self: Rc<Self>,
+        params: gpu_peer::GrantGatesParams,
+        mut results: gpu_peer::GrantGatesResults,
+    ) -> Result<(), capnp::Error> {
+        let gates = params.get()?.get_gates();
+        drop(params);
+        let found = Servers::find_gates(&self.0.connection, gates).await;
+        let granted = found.and_then(|found| self.give(&found.0));
+        let result = results.get().init_result();
+        match granted {
+            Ok(()) => drop(result.init_ok()),
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
     async fn grant(
         self: Rc<Self>,
         params: gpu_peer::GrantParams,

@@ -51,9 +51,13 @@ impl Program {
     fn share(&self) -> Result<&Rc<Share>, Error> {
         match &self.0.facet {
             Facet::Program(share) => Ok(share),
-            Facet::View { .. } | Facet::Buffer { .. } | Facet::Peer | Facet::Fence | Facet::Signal => {
-                Err(crate::refusal::internal("a program is something else"))
-            }
+            Facet::View { .. }
+            | Facet::Buffer { .. }
+            | Facet::Peer
+            | Facet::Fence
+            | Facet::Signal
+            | Facet::Module
+            | Facet::Gates => Err(crate::refusal::internal("a program is something else")),
         }
     }
 

@@ -27,6 +27,7 @@ use crate::{
     descriptors::{DescriptorSocket, Peer, Tokens},
     executor::Device,
     kernel::Kernel,
+    modules::{Known, TokenFiles},
 };
 
 /// Name of the clients' socket in the runtime directory.
@@ -115,7 +116,11 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
     let second = config.limits.second;
     let tokens = Rc::new(Tokens::new(second));
     let source = (config.executor, config.executor_environment);
-    let device = Rc::new(Device::new(0, source, config.modules, config.limits));
+    let modules: Result<Vec<_>, _> = config.modules.into_iter().map(Known::new).collect();
+    let modules = modules.map_err(|error| Error::Tokens(error.message))?;
+    let _tokens = TokenFiles::write(&config.runtime_directory, &modules)
+        .map_err(|(path, error)| Error::RuntimeDirectory { what: "cannot hold a token", path, error })?;
+    let device = Rc::new(Device::new(0, source, modules, config.limits));
     let kernel = Rc::new(Kernel {
         limits: config.limits,
         devices: vec![Rc::clone(&device)],

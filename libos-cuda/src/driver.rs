@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::abi::{In, Out};
 use crate::check;
 use crate::context::Contexts;
-use crate::device::{Device, Heap, Options, Session, Stray, default_socket};
+use crate::device::{AcceptedGates, Device, Heap, Options, Session, Stray, SturdyToken, default_socket};
 use crate::event::{Event, Timers};
 use crate::faults;
 use crate::function::Function;
@@ -27,6 +27,9 @@ use crate::vmm::Vmm;
 /// The version of CUDA that this library speaks. No runtime so far asks for functions of a later one.
 pub(crate) const VERSION: u32 = 13000;
 
+/// Names files with the tokens of gates that the program's kernels may call, as `PATH` names folders.
+const GATES: &str = "BULKHEAD_GATES";
+
 /// Events, libraries and modules that a program may hold at a time.
 const OBJECTS_MAX: usize = 1 << 20;
 
@@ -34,6 +37,8 @@ const OBJECTS_MAX: usize = 1 << 20;
 pub(crate) struct Driver {
     /// What becomes of accesses of kernels to what the program does not have.
     pub(crate) stray: Stray,
+    /// Its kernels may call them as long as it has them.
+    _gates: Vec<AcceptedGates>,
     pub(crate) session: Session,
     pub(crate) limits: Limits,
     pub(crate) contexts: Contexts,
@@ -65,11 +70,13 @@ impl Driver {
             report::once(&format!("no session: {error}"));
             Status::NO_DEVICE
         })?;
+        let gates = gates(&session)?;
         if stray == Stray::Told {
             crate::abi::at_exit(check::at_exit);
         }
         Ok(Driver {
             stray,
+            _gates: gates,
             limits: Limits::of(session.device()),
             session,
             contexts: Contexts::new(),
@@ -84,6 +91,21 @@ impl Driver {
             heap: OnceLock::new(),
         })
     }
+}
+
+/// Accepts the gates whose tokens lie in the files that the environment names (`bulkhead run --gates`).
+fn gates(session: &Session) -> Result<Vec<AcceptedGates>, Status> {
+    let files = std::env::var_os(GATES).unwrap_or_default();
+    let files = std::env::split_paths(&files).filter(|file| !file.as_os_str().is_empty());
+    let accept = |file: std::path::PathBuf| {
+        let accepted = SturdyToken::read_file(&file).and_then(|token| session.accept_gates_of(token));
+        // A program that was promised gates does not do without.
+        accepted.map_err(|error| {
+            report::once(&format!("no gates by {}: {error}", file.display()));
+            Status::NO_DEVICE
+        })
+    };
+    files.map(accept).collect()
 }
 
 /// The name by which the kernel lists this session.

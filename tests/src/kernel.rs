@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bulkhead_client::{Options, Session};
+use bulkhead_client::{Options, Session, SturdyToken};
 
 use crate::{
     patience::until,
@@ -87,6 +87,16 @@ impl Kernel {
     #[must_use]
     pub fn descriptor_socket(&self) -> PathBuf {
         self.place.path().join("run/descriptors.sock")
+    }
+
+    /// What a protected module of it is claimed with.
+    ///
+    /// # Panics
+    /// Where it has no such module.
+    #[must_use]
+    pub fn module_token(&self, module: &str) -> SturdyToken {
+        let path = self.place.path().join("run").join(format!("{module}.token"));
+        SturdyToken::read_file(&path).expect("a module's token")
     }
 
     /// Its process.

@@ -187,7 +187,12 @@ impl Tenant {
     pub fn restore(&self, token: SturdyToken) -> Share {
         match self.session.restore(token).expect("the token is good") {
             Received::Share(share) => share,
-            Received::Program(_) | Received::Peer(_) | Received::Fence(_) | Received::Signal(_) => {
+            Received::Program(_)
+            | Received::Peer(_)
+            | Received::Fence(_)
+            | Received::Signal(_)
+            | Received::Module(_)
+            | Received::Gates(_) => {
                 panic!("the token does not stand for memory")
             }
         }

@@ -74,6 +74,23 @@ fn a_failure_ends_with_1_and_one_message() {
 }
 
 #[test]
+fn what_the_software_gpu_is_told_has_to_make_sense() {
+    for (arguments, told) in [
+        (&["run", "--backend", "cuda", "--engine", "compiled", "--", "true"][..], "for the software GPU"),
+        (&["demo", "--backend", "cuda", "--schedule", "1"], "for the software GPU"),
+        (&["run", "--engine", "compiled", "--schedule", "1", "--", "true"], "for the interpreter"),
+        (&["run", "--socket", "/nowhere", "--schedule", "1", "--", "true"], "for a private kernel"),
+    ] {
+        let failed = done(arguments);
+        assert_eq!(failed.code(), Some(1), "{arguments:?}: {}", failed.told());
+        assert!(failed.stderr.contains(told), "{arguments:?}: {}", failed.told());
+    }
+    for arguments in [["run", "--engine", "abacus"], ["demo", "--schedule", "-1"]] {
+        assert_eq!(done(&arguments).code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
 fn doctor_tells_what_is_there_and_how_to_get_what_is_missing() {
     let told = done(&["doctor", "--json"]);
     let report: Value = serde_json::from_str(&told.stdout).unwrap();

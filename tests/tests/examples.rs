@@ -4,7 +4,7 @@ use std::{process::Command, time::Duration};
 
 use bulkhead_tests::{
     kernel::Kernel,
-    place::example,
+    place::{example, repository},
     process::{Done, run},
 };
 
@@ -31,6 +31,24 @@ fn two_sessions_work_side_by_side_and_apart() {
         assert!(done.stdout.contains(told), "{}", done.told());
     }
     assert_eq!(kernel.without(&["first", "second"]).charged_bytes, 0);
+}
+
+#[test]
+fn tenants_append_to_the_audit_log_and_cannot_forge_it() {
+    let gates = repository().join("client/examples/audit_log/gates.ptx");
+    let kernel = Kernel::with(&["--module", &format!("audit={}:2MiB", gates.display())]);
+    let done = ran(&kernel, "audit_log");
+    for told in [
+        "the log has 2097152 bytes",
+        "first appends record 0 and reads 500 there",
+        "second reads 0 in the first one's record",
+        "says 500\nrecord 1: session",
+        "second is refused: ",
+        "first appends record 2",
+    ] {
+        assert!(done.stdout.contains(told), "{told}: {}", done.told());
+    }
+    assert_eq!(kernel.without(&["audit log", "first", "second"]).charged_bytes, 0);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use bulkhead_tests::{
     neighbour::{Neighbour, SECRET},
     patience::until,
     place::{program, repository, toolchain_libraries},
-    process::{Done, lives, run, run_privately, run_privately_with},
+    process::{Done, bulkhead, lives, run, run_privately, run_privately_with},
 };
 
 /// For one program; most take less than a second.
@@ -59,6 +59,43 @@ fn every_honest_program_passes() {
     assert!(honest.len() >= 11, "{honest:?}");
     for name in honest {
         passed(name, &alone(name));
+    }
+}
+
+/// A program on a software GPU that is told something.
+fn on_software(options: &[&str], name: &str) -> Done {
+    let path = program(name);
+    let (mut command, _scratch) = run_privately_with(options, &[path.to_str().unwrap()]);
+    run(&mut command, PATIENCE)
+}
+
+#[test]
+fn the_order_of_warps_is_drawn_from_a_seed_and_is_the_same_for_the_same_seed() {
+    let mut ends = BTreeSet::new();
+    for seed in 1..=8 {
+        let end = || {
+            let done = on_software(&["--schedule", &seed.to_string()], "lost_updates");
+            passed("lost_updates", &done);
+            done.stdout
+        };
+        let first = end();
+        assert_eq!(end(), first, "seed {seed}");
+        ends.insert(first);
+    }
+    assert!(ends.len() > 1, "every seed ends the race alike: {ends:?}");
+    for name in ["reduction", "scan", "histogram", "cooperative", "bitonic"] {
+        passed(name, &on_software(&["--schedule", "5"], name));
+    }
+}
+
+#[test]
+fn programs_pass_on_each_engine() {
+    for engine in ["interpreter", "compiled", "mixed"] {
+        for name in ["vecadd", "reduction"] {
+            let path = program(name);
+            let arguments = ["run", "--private", "--backend", "soft", "--engine", engine, "--"];
+            passed(name, &run(bulkhead(&arguments).arg(path), PATIENCE));
+        }
     }
 }
 

@@ -44,7 +44,7 @@ fn a_capability_to_read_has_no_child_that_writes() {
 
 #[test]
 fn kinds_become_weaker_and_nothing_else() {
-    const KINDS: [Kind; 8] = [
+    const KINDS: [Kind; 10] = [
         Kind::Buffer,
         Kind::HostBuffer,
         Kind::Image,
@@ -53,10 +53,13 @@ fn kinds_become_weaker_and_nothing_else() {
         Kind::Signal,
         Kind::Program,
         Kind::Peer,
+        Kind::Module,
+        Kind::Gates,
     ];
     let weaker = |kind| match kind {
         Kind::Image => vec![Kind::Entry],
         Kind::Signal => vec![Kind::Signal, Kind::Fence],
+        Kind::Module => vec![Kind::Module, Kind::Gates],
         same => vec![same],
     };
     for from in KINDS {

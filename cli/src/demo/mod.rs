@@ -16,7 +16,7 @@ use bulkhead_client::{Image, Options, Session};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::{Failure, place, private::Kernel, serve::Backend};
+use crate::{Failure, place, private::Kernel, serve::Backend, software::Software};
 
 /// What a stray store of the attacker writes.
 pub(crate) const MARK: u32 = 0xBAD0_CAFE;
@@ -27,6 +27,8 @@ pub(crate) struct Arguments {
     /// Which device.
     #[arg(long, value_enum, default_value_t = Backend::Auto, env = "BULKHEAD_BACKEND")]
     backend: Backend,
+    #[command(flatten)]
+    software: Software,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -141,9 +143,9 @@ fn contained(store: &Value) -> bool {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let backend = arguments.backend.resolve();
+    let backend = arguments.software.on(arguments.backend)?.resolve();
     eprintln!("bulkhead demo: starting a kernel on the {} backend ...", backend.name());
-    let kernel = Kernel::start(backend)?;
+    let kernel = Kernel::start_with(backend, &arguments.software.arguments())?;
     let device =
         Session::open(&Options { socket: kernel.socket(), name: "demo".into(), ..Options::default() })?;
     let device_name = device.device().name.clone();

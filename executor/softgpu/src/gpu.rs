@@ -17,7 +17,7 @@ use crate::code::{ConstantBank, Program};
 use crate::compiled::Engine;
 use crate::decode;
 use crate::device::{self, SHARED_BYTES_DEFAULT, SHARED_BYTES_MAX};
-use crate::exec::Grid;
+use crate::exec::{Grid, Observer};
 use crate::health::Health;
 use crate::memory::host::{HostMemory, HostUse};
 use crate::memory::space::AddressSpace;
@@ -43,11 +43,20 @@ pub struct Options {
     pub lost_after_launches: Option<u64>,
     /// What runs kernels.
     pub engine: Engine,
+    /// The order in which the warps of a launch run is drawn from this seed, and is the same for the same seed: one host
+    /// thread interprets each launch. What several streams do at once is in no order all the same.
+    pub schedule: Option<u64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { memory_bytes: 8 << 30, threads: None, lost_after_launches: None, engine: Engine::default() }
+        Self {
+            memory_bytes: 8 << 30,
+            threads: None,
+            lost_after_launches: None,
+            engine: Engine::default(),
+            schedule: None,
+        }
     }
 }
 
@@ -75,6 +84,7 @@ pub struct SoftGpu {
     images: Mutex<HashSet<ImageId>>,
     next: AtomicU64,
     launches: AtomicU64,
+    observer: Option<Arc<dyn Observer>>,
     epoch: Instant,
 }
 
@@ -85,6 +95,14 @@ fn refused(text: impl Into<String>) -> Error {
 impl SoftGpu {
     /// A device with nothing on it.
     pub fn new(options: Options) -> Result<Arc<Self>, Error> {
+        Self::observed(options, None)
+    }
+
+    /// The same, with somebody who is told what its kernels do.
+    pub(crate) fn observed(
+        options: Options,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Result<Arc<Self>, Error> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = options.threads.unwrap_or(cores).clamp(1, 1024);
         let space = Arc::new(AddressSpace::new(options.memory_bytes));
@@ -107,6 +125,7 @@ impl SoftGpu {
             images: Mutex::default(),
             next: AtomicU64::new(1),
             launches: AtomicU64::new(0),
+            observer,
             epoch: Instant::now(),
         }))
     }
@@ -234,7 +253,7 @@ impl SoftGpu {
             self.health.lose(Error::Lost { reason: "a failure asked for by the test".to_owned(), code: 719 });
             return self.health.check();
         }
-        let grid = Grid {
+        let mut grid = Grid {
             program: Arc::clone(&entry.program),
             constants: Arc::clone(&entry.constants),
             blocks: launch.grid,
@@ -242,11 +261,20 @@ impl SoftGpu {
             dynamic_shared: launch.shared_bytes,
             parameters: launch.parameters.to_vec(),
             together,
-            engine: self.options.engine,
+            // Compiled code runs lanes for as long as it likes.
+            engine: self.options.schedule.map_or(self.options.engine, |_| Engine::Interpreter),
+            schedule: self.options.schedule,
             number,
             multiprocessors: self.multiprocessors(),
             epoch: self.epoch,
+            watched: None,
         };
+        if let Some(observer) = &self.observer {
+            grid.watched = observer.launch(stream, &grid);
+        }
+        if grid.watched.is_some() {
+            grid.engine = Engine::Interpreter;
+        }
         self.push(stream, Work::Launch(Arc::new(grid)))
     }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::compiled;
-use crate::exec::{Block, Core, Grid, Progress};
+use crate::exec::{Block, Core, Grid, Progress, Random};
 use crate::health::Health;
 use crate::memory::space::AddressSpace;
 
@@ -101,6 +101,39 @@ impl Job {
     }
 }
 
+impl Job {
+    /// Runs all blocks in an order that is drawn from a seed.
+    fn work_drawn(&self, seed: u64, core: &mut Core, health: &Health) {
+        let mut random = Random::new(seed, self.grid.number);
+        // Clocks do not go back.
+        core.steps.get_or_insert_default();
+        let resident_max = self.resident_max();
+        let mut resident: Vec<Block> = Vec::new();
+        let mut spare: Vec<Block> = Vec::new();
+        while !health.is_lost() {
+            while resident.len() < resident_max
+                && let Some(number) = self.take()
+            {
+                let mut block = spare.pop().unwrap_or_else(|| Block::new(&self.grid));
+                block.restart(number);
+                resident.push(block);
+            }
+            if resident.is_empty() {
+                return;
+            }
+            let index = random.index(resident.len());
+            match resident[index].step(core, &mut random) {
+                Ok(Progress::Finished) => spare.push(resident.swap_remove(index)),
+                Ok(Progress::Going) => {}
+                Err((fault, place)) => {
+                    health.lose(fault.lost(&place));
+                    return;
+                }
+            }
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Jobs {
     list: Vec<Arc<Job>>,
@@ -145,7 +178,11 @@ impl Pool {
 
     /// Runs a grid to its end; faults go to `health`.
     pub(crate) fn run(&self, grid: Arc<Grid>, core: &mut Core) {
-        let alone = grid.block_count() == 1;
+        let alone = grid.block_count() == 1 || grid.schedule.is_some();
+        let watched = grid.watched.clone();
+        if let Some(watched) = &watched {
+            watched.begin();
+        }
         let job = Arc::new(Job {
             grid,
             next: AtomicU64::new(0),
@@ -160,6 +197,9 @@ impl Pool {
         let health = &self.shared.health;
         health.watch(|| {
             let grid = &job.grid;
+            if let Some(seed) = grid.schedule {
+                return job.work_drawn(seed, core, health);
+            }
             let threads = grid.block_count().saturating_mul(grid.block_threads().into());
             compiled::before(&grid.program, grid.engine, threads);
             job.work(core, health, || false);
@@ -171,6 +211,9 @@ impl Pool {
             while *helpers > 0 {
                 job.alone.wait(&mut helpers);
             }
+        }
+        if let Some(watched) = &watched {
+            watched.end();
         }
     }
 }

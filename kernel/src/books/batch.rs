@@ -22,7 +22,13 @@ pub(crate) enum Stage {
 /// Whether work can reach what a capability of this kind names. Completion points and peers are the kernel's alone.
 pub(super) fn is_reached_by_work(kind: Kind) -> bool {
     match kind {
-        Kind::Buffer | Kind::HostBuffer | Kind::Image | Kind::Entry | Kind::Program => true,
+        Kind::Buffer
+        | Kind::HostBuffer
+        | Kind::Image
+        | Kind::Entry
+        | Kind::Program
+        | Kind::Module
+        | Kind::Gates => true,
         Kind::Fence | Kind::Signal | Kind::Peer => false,
     }
 }
@@ -74,9 +80,12 @@ impl Batch {
         for one in ended {
             let is_memory = match one.kind {
                 Kind::Buffer | Kind::HostBuffer => one.is_first,
-                Kind::Entry => false,
+                // The executor knows gates by their session: the name is of what was accepted here.
+                Kind::Entry | Kind::Gates => false,
                 // The executor knows none of these by a handle of a record.
-                Kind::Image | Kind::Fence | Kind::Signal | Kind::Program | Kind::Peer => continue,
+                Kind::Image | Kind::Fence | Kind::Signal | Kind::Program | Kind::Peer | Kind::Module => {
+                    continue;
+                }
             };
             dead.push(Dead { handle: one.handle, object: one.object, is_memory });
             if objects.last() != Some(&one.object) {

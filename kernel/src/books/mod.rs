@@ -425,6 +425,11 @@ impl Books {
         {
             return Session::unload(&thing, object);
         }
+        if let What::Module(owned) = &thing.what
+            && owned.state.get() != Loaded::No
+        {
+            return Session::remove_module(&thing, object);
+        }
         if thing.is_held() {
             return;
         }

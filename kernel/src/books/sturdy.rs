@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     collections::HashMap,
+    fmt,
     rc::{Rc, Weak},
 };
 
@@ -21,7 +22,7 @@ use crate::{
 pub(crate) struct SturdyToken([u64; 4]);
 
 impl SturdyToken {
-    fn random() -> Result<Self, Error> {
+    pub(crate) fn random() -> Result<Self, Error> {
         let mut words = [0; 4];
         for word in &mut words {
             let mut bytes = [0; 8];
@@ -43,6 +44,13 @@ impl SturdyToken {
         builder.set_second(second);
         builder.set_third(third);
         builder.set_fourth(fourth);
+    }
+}
+
+/// As files and people have it: the bytes in order, in hexadecimal digits.
+impl fmt::Display for SturdyToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().flat_map(|word| word.to_le_bytes()).try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

@@ -14,6 +14,7 @@ use super::{Batch, Stage};
 use crate::{
     executor::EntryInfo,
     fence::Passed,
+    modules::Owned,
     session::{Charge, Session},
 };
 
@@ -47,6 +48,8 @@ pub(crate) enum What {
     Program,
     /// The authority to give its session things.
     Peer,
+    /// A protected module.
+    Module(Owned),
 }
 
 /// Device memory of a session.
@@ -173,7 +176,12 @@ impl Thing {
     pub(crate) fn bytes(&self) -> u64 {
         match &self.what {
             What::Memory(memory) => memory.range.bytes(),
-            What::Host { .. } | What::Code(_) | What::Point(_) | What::Program | What::Peer => 0,
+            What::Host { .. }
+            | What::Code(_)
+            | What::Point(_)
+            | What::Program
+            | What::Peer
+            | What::Module(_) => 0,
         }
     }
 
@@ -183,6 +191,7 @@ impl Thing {
             What::Memory(memory) => memory.mapped.get() || memory.mappings.get() > 0,
             What::Code(code) => code.state.get() != Loaded::No,
             What::Host { mapped, .. } => mapped.get(),
+            What::Module(owned) => owned.state.get() != Loaded::No,
             What::Point(_) | What::Program | What::Peer => false,
         }
     }

@@ -20,6 +20,8 @@ pub(crate) enum Answer {
     Exported(OwnedFd),
     /// What each session does.
     Activity(Vec<Activity>),
+    /// Some of a module's window.
+    Piece(Vec<u8>),
 }
 
 /// A loaded image.
@@ -247,9 +249,7 @@ pub(crate) fn decode(mut packet: &[u8], mut descriptors: Vec<OwnedFd>) -> Result
             let memory = descriptors.pop().ok_or(Malformed::Descriptors { found, expected: 1 })?;
             return Ok(Decoded::Reply(id, Ok(Answer::Exported(memory))));
         }
-        Which::Piece(_) => {
-            return Err(capnp::Error::failed("a piece of a module that nobody asked for".into()).into());
-        }
+        Which::Piece(piece) => Answer::Piece(piece?.to_vec()),
         Which::Activity(sessions) => {
             let read = |activity: executor_capnp::activity::Reader<'_>| Activity {
                 session: activity.get_session(),

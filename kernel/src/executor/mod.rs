@@ -28,9 +28,7 @@ use tokio::{
 pub(crate) use answer::{Activity, Answer, DeviceInfo, EntryInfo, Origin, length};
 pub(crate) use link::{Answering, Link, Request};
 
-use crate::{
-    ExecutorSource, Limits, ProtectedModule, books::Books, modules, packets::Packets, swapping::Mover,
-};
+use crate::{ExecutorSource, Limits, books::Books, modules::Known, packets::Packets, swapping::Mover};
 
 /// An executor that lived shorter than this, in seconds, ended soon after its start.
 const SOON_SECONDS: u32 = 10;
@@ -112,8 +110,10 @@ pub(crate) struct Device {
     pub(crate) index: u32,
     source: ExecutorSource,
     environment: Vec<(OsString, OsString)>,
-    /// Protected modules, of which each executor is told.
-    pub(crate) modules: Vec<ProtectedModule>,
+    /// Protected modules that sessions may claim.
+    pub(crate) modules: Vec<Rc<Known>>,
+    /// What the next that is claimed is called.
+    next_module: Cell<u32>,
     limits: Limits,
     state: watch::Sender<State>,
     standby: RefCell<Option<standby::Standby>>,
@@ -134,7 +134,7 @@ impl Device {
     pub(crate) fn new(
         index: u32,
         (source, environment): (ExecutorSource, Vec<(OsString, OsString)>),
-        modules: Vec<ProtectedModule>,
+        modules: Vec<Rc<Known>>,
         limits: Limits,
     ) -> Self {
         Self {
@@ -142,6 +142,7 @@ impl Device {
             source,
             environment,
             modules,
+            next_module: Cell::new(1),
             limits,
             state: watch::Sender::new(State::Starting),
             standby: RefCell::default(),
@@ -170,6 +171,16 @@ impl Device {
     /// How many images were compiled for their session, had been compiled before, were loaded already.
     pub(crate) fn images(&self) -> [u32; 3] {
         self.images.get()
+    }
+
+    /// What executors call a module that no module was called before.
+    pub(crate) fn next_module(&self) -> Result<u32, Error> {
+        let number = self.next_module.get();
+        let next = number
+            .checked_add(1)
+            .ok_or_else(|| Error::new(ErrorCode::LimitReached, "this kernel has made all modules it can"))?;
+        self.next_module.set(next);
+        Ok(number)
     }
 
     /// How often an executor was started.
@@ -289,10 +300,6 @@ impl Device {
                 return Err(Error { code: ErrorCode::Unavailable, ..error });
             }
         };
-        if let Err(error) = modules::add_all(&link, &self.modules).await {
-            link.fail_with("it does not take the modules");
-            return Err(Error { code: ErrorCode::Unavailable, ..error });
-        }
         let slots = self.limits.sessions_max.min(limits::SESSIONS_MAX);
         Ok(Started { incarnation: Rc::new(Incarnation::new(link, info, pid, slots)), child })
     }

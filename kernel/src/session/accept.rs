@@ -79,9 +79,12 @@ impl Mapping {
     fn memory(&self) -> Result<&Memory, Error> {
         match &self.thing.what {
             What::Memory(memory) => Ok(memory),
-            What::Host { .. } | What::Code(_) | What::Point(_) | What::Program | What::Peer => {
-                Err(internal("a mapping is of something else"))
-            }
+            What::Host { .. }
+            | What::Code(_)
+            | What::Point(_)
+            | What::Program
+            | What::Peer
+            | What::Module(_) => Err(internal("a mapping is of something else")),
         }
     }
 
@@ -135,9 +138,13 @@ impl Session {
     ) -> Result<Accepted, Error> {
         let access = match facet {
             Facet::Buffer { .. } => Access::ReadWrite,
-            Facet::View { .. } | Facet::Program(_) | Facet::Peer | Facet::Fence | Facet::Signal => {
-                Access::Read
-            }
+            Facet::View { .. }
+            | Facet::Program(_)
+            | Facet::Peer
+            | Facet::Fence
+            | Facet::Signal
+            | Facet::Module
+            | Facet::Gates => Access::Read,
         };
         let bytes = self.books().look(given.owner, parent)?.bytes;
         self.wait_for_place(place, bytes, access).await?;

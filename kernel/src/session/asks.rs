@@ -41,7 +41,7 @@ impl Session {
         Rc::clone(&self.incarnation.borrow())
     }
 
-    pub(super) fn link(&self) -> Rc<Link> {
+    pub(crate) fn link(&self) -> Rc<Link> {
         Rc::clone(&self.incarnation.borrow().link)
     }
 
@@ -264,19 +264,20 @@ impl Session {
     }
 
     /// An answer that was not one of those to what was asked.
-    pub(super) fn nonsense(&self, answer: &Answer) -> Error {
+    pub(crate) fn nonsense(&self, answer: &Answer) -> Error {
         self.link().fail_with(format!("it gave the wrong kind of answer: {answer:?}"));
         internal("the executor gave the wrong kind of answer")
     }
 
-    pub(super) fn done(&self, answer: &Answer) -> Result<(), Error> {
+    pub(crate) fn done(&self, answer: &Answer) -> Result<(), Error> {
         match answer {
             Answer::Done => Ok(()),
             Answer::Device(_)
             | Answer::Opened(_)
             | Answer::Loaded(_)
             | Answer::Exported(_)
-            | Answer::Activity(_) => Err(self.nonsense(answer)),
+            | Answer::Activity(_)
+            | Answer::Piece(_) => Err(self.nonsense(answer)),
         }
     }
 }

@@ -17,12 +17,13 @@ use super::{
     reserved::{Wanted, Where},
 };
 use crate::{
-    books::What,
+    books::{SturdyToken, What},
     buffer,
     connection::{Connection, Servers},
     descriptors::Purpose,
     fence,
     held::{Facet, Held, Served, write_any},
+    module::{Module, write_gates},
     peer,
     task::detached,
 };
@@ -368,6 +369,49 @@ impl gpu_copy_session::Server for CopyServer {
             }
             Err(error) => error.write(result.init_error()),
         }
+        Ok(())
+    }
+
+    async fn claim_module(
+        self: Rc<Self>,
+        params: gpu_copy_session::ClaimModuleParams,
+        mut results: gpu_copy_session::ClaimModuleResults,
+    ) -> Result<(), capnp::Error> {
+        let token = SturdyToken::read(params.get()?.get_token()?);
+        drop(params);
+        let claimed = detached(self.open.0.limits.answer(), self.session().claim_module(token)).await;
+        let result = results.get().init_result();
+        match claimed {
+            Ok((held, bytes)) => {
+                let mut claimed = result.init_ok();
+                claimed.set_bytes(bytes);
+                claimed.set_module(capnp_rpc::new_client(Module(self.serve(held, Facet::Module))));
+            }
+            Err(error) => {
+                tracing::info!(target: "bulkhead::audit", session = self.open.0.id, %error, "no module claimed");
+                error.write(result.init_error());
+            }
+        }
+        Ok(())
+    }
+
+    async fn accept_gates(
+        self: Rc<Self>,
+        params: gpu_copy_session::AcceptGatesParams,
+        mut results: gpu_copy_session::AcceptGatesResults,
+    ) -> Result<(), capnp::Error> {
+        let gates = params.get()?.get_gates();
+        drop(params);
+        let found = Servers::find_gates(&self.connection, gates).await;
+        let found = found.and_then(|found| found.0.held.look().map(|_| found));
+        let accepted = match found {
+            Ok(found) => {
+                let (given, handle) = (Rc::clone(&found.0.held.session), found.0.held.handle);
+                detached(self.open.0.limits.answer(), self.session().accept_gates(given, handle)).await
+            }
+            Err(error) => Err(error),
+        };
+        write_gates(accepted, &self.connection, results.get().init_result());
         Ok(())
     }
 

@@ -136,20 +136,29 @@ impl Session {
         };
         let mut phase = self.phase.subscribe();
         let architecture = self.incarnation().info.architecture;
+        let (gates, callable) = self.callable();
         let mut compiled = tokio::select! {
             biased;
             _ = phase.wait_for(|phase| *phase != Phase::Open) => {
                 self.live()?;
                 return Err(internal("a session is neither open nor over"));
             }
-            compiled = compiler.compile(&image, (architecture, stray), loading.time.spending()) => compiled?,
+            compiled = compiler.compile(&image, (architecture, stray), &gates, loading.time.spending()) => compiled?,
         };
         drop((image, offered));
         // One descriptor stays, and the text.
         loading.descriptors.resize(1)?;
         loading.kernel.resize(compiled.bytes.saturating_add(compiled.data.initial.len() as u64))?;
         let data = std::mem::take(&mut compiled.data);
-        let held = self.load(compiled, loading).await?;
+        let loaded = self.load(compiled, loading).await;
+        let held = loaded.map_err(|error| {
+            if self.callable().1 == callable {
+                return error;
+            }
+            // It was compiled for others: what the verifier says of that helps nobody.
+            let message = "gates were taken back or accepted while the image was compiled";
+            Error::new(ErrorCode::Revoked, message).remedy("load it again")
+        })?;
         drop(turn);
         Ok((Image::new(held.0, held.1), data))
     }
@@ -245,7 +254,8 @@ impl Session {
             | What::Host { .. }
             | What::Point(_)
             | What::Program
-            | What::Peer => 0,
+            | What::Peer
+            | What::Module(_) => 0,
         };
         let needed = self.things().iter().map(each).max().unwrap_or(0).max(more);
         let mut local = self.local.borrow_mut();

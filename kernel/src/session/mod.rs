@@ -12,6 +12,7 @@ mod copying;
 mod entries;
 mod images;
 mod memory;
+mod modules;
 mod moving;
 mod reaper;
 mod reserved;
@@ -46,7 +47,6 @@ use crate::{
     descriptors::Token,
     executor::{Answer, Device, EntryInfo, Incarnation, SlotLease},
     held::{Facet, Held, Share},
-    modules,
     refusal::{self, internal},
 };
 use accept::Mapping;
@@ -122,6 +122,8 @@ pub(crate) struct Session {
     reservations: RefCell<Reservations>,
     /// Memory of others that is mapped here, by the handles of the capabilities it was accepted for.
     mappings: RefCell<HashMap<Handle, Rc<Mapping>>>,
+    /// Gates of modules that its kernels may call, by the handles of the capabilities they were accepted for.
+    gates: RefCell<HashMap<Handle, modules::Accepted>>,
     /// Objects of its own.
     objects: RefCell<HashSet<ObjectId>>,
     /// Entries of its parent's that it was lent, by its own handles.
@@ -256,6 +258,7 @@ impl Session {
             shelf: RefCell::new(Region::new(slot.shelf())),
             reservations: RefCell::default(),
             mappings: RefCell::default(),
+            gates: RefCell::default(),
             objects: RefCell::default(),
             lent: RefCell::default(),
             allowed: RefCell::default(),
@@ -324,10 +327,7 @@ impl Session {
             open.set_events(events);
         });
         match opened.await? {
-            Answer::Opened(completions) => {
-                modules::grant_all(&self.link(), &self.device.modules, self.id).await?;
-                Ok((completions, ended))
-            }
+            Answer::Opened(completions) => Ok((completions, ended)),
             other => Err(self.nonsense(&other)),
         }
     }
@@ -504,13 +504,15 @@ impl Session {
             self.unmapped(&mapping);
         }
         self.release_all_addresses();
+        drop(self.gates.take());
         let objects: Vec<ObjectId> = self.objects.borrow().iter().copied().collect();
         for thing in objects.iter().filter_map(|object| self.books().thing(*object).ok()) {
             match &thing.what {
                 What::Memory(memory) => memory.mapped.set(false),
                 What::Code(code) => code.state.set(Loaded::No),
                 What::Host { mapped, .. } => mapped.set(false),
-                What::Point(_) | What::Program | What::Peer => {}
+                // Its window outlives the session there until it is removed.
+                What::Point(_) | What::Program | What::Peer | What::Module(_) => {}
             }
         }
         // Before anything is given back: its reaper lets go of what it holds.
@@ -566,6 +568,7 @@ impl Session {
                 let settled = self.settle_local(0);
                 self.books().expect(settled, "give local memory back");
             }
+            What::Module(owned) => owned.gave_back(),
             What::Point(_) | What::Program | What::Peer => {}
         }
     }

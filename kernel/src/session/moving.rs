@@ -233,7 +233,8 @@ impl Session {
                         }
                     }));
                 }
-                What::Memory(_) | What::Point(_) | What::Program | What::Peer => {}
+                // There are no modules where there is a standby.
+                What::Memory(_) | What::Point(_) | What::Program | What::Peer | What::Module(_) => {}
             }
         }
         let bound: Vec<Bound> = named.iter().filter_map(|(handle, view)| self.bound(*handle, view)).collect();

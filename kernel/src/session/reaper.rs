@@ -81,7 +81,15 @@ impl Session {
     async fn sever(&self, batch: &Batch) -> Option<Error> {
         let runs = Run::of(batch.dead().iter().map(|dead| dead.handle));
         let asked: Vec<_> = runs.chunks(RUNS_PER_PACKET).map(|runs| self.unbind(runs)).collect();
+        let gates = self.revoke_gates(batch);
         let mut refused = None;
+        for answer in gates {
+            match answer.await.and_then(|answer| self.done(&answer)) {
+                // It was never granted there.
+                Err(error) if error.code == ErrorCode::NotFound => {}
+                answered => refused = answered.err().or(refused),
+            }
+        }
         for answer in asked {
             refused = answer.await.and_then(|answer| self.done(&answer)).err().or(refused);
         }
@@ -208,7 +216,12 @@ impl Session {
     fn unmap_host(&self, thing: &Thing) -> Option<(oneshot::Receiver<()>, Answering)> {
         match &thing.what {
             What::Host { place, mapped, .. } => place.filter(|_| mapped.get()).map(|place| self.unmap(place)),
-            What::Memory(_) | What::Code(_) | What::Point(_) | What::Program | What::Peer => None,
+            What::Memory(_)
+            | What::Code(_)
+            | What::Point(_)
+            | What::Program
+            | What::Peer
+            | What::Module(_) => None,
         }
     }
 

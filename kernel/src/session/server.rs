@@ -76,6 +76,8 @@ copying! {
     create(CreateParams) -> CreateResults;
     reserve_addresses(ReserveAddressesParams) -> ReserveAddressesResults;
     release_addresses(ReleaseAddressesParams) -> ReleaseAddressesResults;
+    claim_module(ClaimModuleParams) -> ClaimModuleResults;
+    accept_gates(AcceptGatesParams) -> AcceptGatesResults;
 }
 
 impl gpu_session::Server for SessionServer {

@@ -178,7 +178,8 @@ impl Session {
             | What::Code(_)
             | What::Point(_)
             | What::Program
-            | What::Peer => 0,
+            | What::Peer
+            | What::Module(_) => 0,
         };
         Some(self.things().iter().map(mapped).sum()).filter(|bytes| *bytes > 0)
     }

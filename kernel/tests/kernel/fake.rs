@@ -49,6 +49,10 @@ pub(crate) enum Asked {
     SwapIn { session: u32, bytes: u64 },
     Allow { bytes: u32 },
     Fence { session: u32, stream: u32, position: u64 },
+    AddModule { module: u32, bytes: u64 },
+    RemoveModule(u32),
+    Grant { module: u32, session: u32 },
+    RevokeGrant { module: u32, session: u32 },
 }
 
 /// How it misbehaves.
@@ -104,6 +108,10 @@ pub(crate) struct Manners {
     pub(crate) refuses_closes: bool,
     /// Does not answer what is reserved.
     pub(crate) holds_reserves: bool,
+    /// Does not answer the adding of modules.
+    pub(crate) holds_modules: bool,
+    /// Cannot add modules.
+    pub(crate) refuses_modules: bool,
 }
 
 #[derive(Default)]
@@ -113,6 +121,7 @@ struct State {
     socket: Option<Arc<OwnedFd>>,
     held: Vec<Held>,
     memory: Memory,
+    modules: Modules,
     /// Where host memory was mapped.
     host: Vec<(u32, u64)>,
     /// How long each session has done nothing, where that is not for ever.
@@ -225,6 +234,45 @@ impl Memory {
     }
 }
 
+/// The modules, with their sizes and the sessions that are granted them.
+#[derive(Default)]
+struct Modules(BTreeMap<u32, (u64, Vec<u32>)>);
+
+impl Modules {
+    fn grant(&mut self, module: u32, session: u32) -> Result<(), String> {
+        let known = self.0.get_mut(&module).ok_or_else(|| format!("there is no module {module}"))?;
+        if known.1.contains(&session) {
+            return Err(format!("session {session} is granted the module {module} twice"));
+        }
+        known.1.push(session);
+        Ok(())
+    }
+
+    /// Whether the session was granted it.
+    fn revoke(&mut self, module: u32, session: u32) -> bool {
+        let granted = self.0.get_mut(&module).map(|(_, granted)| granted);
+        let at = granted.as_ref().and_then(|granted| granted.iter().position(|known| *known == session));
+        let revoked = granted.zip(at).map(|(granted, at)| granted.swap_remove(at));
+        revoked.is_some()
+    }
+
+    fn remove(&mut self, module: u32) -> Result<bool, String> {
+        match self.0.remove(&module) {
+            Some((_, granted)) if !granted.is_empty() => {
+                Err(format!("the module {module} is removed under the sessions {granted:?}"))
+            }
+            known => Ok(known.is_some()),
+        }
+    }
+
+    fn has(&self, module: u32, offset: u64, bytes: u64) -> Result<(), String> {
+        let size = self.0.get(&module).map(|(size, _)| *size);
+        size.filter(|size| offset <= *size && bytes <= size - offset)
+            .map(drop)
+            .ok_or_else(|| format!("{bytes} bytes from {offset} on of module {module}, which has {size:?}"))
+    }
+}
+
 /// The executor, from the outside.
 #[derive(Clone, Default)]
 pub(crate) struct Fake {
@@ -246,6 +294,7 @@ impl Fake {
             state.socket = Some(Arc::clone(&ours));
             state.held.clear();
             state.memory = Memory::default();
+            state.modules = Modules::default();
             state.starts += 1;
         }
         let fake = self.clone();
@@ -411,6 +460,9 @@ impl Fake {
                 note(Asked::Close(session));
                 self.state().memory.pieces.retain(|(of, _), _| *of != session);
                 self.state().memory.areas.remove(&session);
+                for (_, granted) in self.state().modules.0.values_mut() {
+                    granted.retain(|known| *known != session);
+                }
                 if manners.holds_closes {
                     hold(Held::Done(id));
                 } else if manners.refuses_closes {
@@ -604,16 +656,59 @@ impl Fake {
                     }
                 });
             }
-            Which::ExportArena(_)
-            | Which::AdoptArena(_)
-            | Which::Resume(_)
-            | Which::AddModule(_)
-            | Which::RemoveModule(_)
-            | Which::GrantModule(_)
-            | Which::RevokeModule(_)
-            | Which::ReadModule(_)
-            | Which::WriteModule(_) => {
+            Which::ExportArena(_) | Which::AdoptArena(_) | Which::Resume(_) => {
                 refuse(Error::new(ErrorCode::NotSupported, "a fake cannot"));
+            }
+            Which::AddModule(add) => {
+                let add = add.unwrap();
+                let (module, bytes) = (add.get_module(), add.get_bytes());
+                note(Asked::AddModule { module, bytes });
+                descriptors.pop().expect("gates come with a module");
+                if manners.refuses_modules {
+                    return refuse(Error::new(ErrorCode::OutOfMemory, "no device memory is left"));
+                }
+                let known = self.state().modules.0.insert(module, (bytes, Vec::new()));
+                self.check(known.map_or(Ok(()), |_| Err(format!("two modules are called {module}"))));
+                if manners.holds_modules { hold(Held::Done(id)) } else { ok(socket) }
+            }
+            Which::RemoveModule(module) => {
+                note(Asked::RemoveModule(module));
+                let removed = self.state().modules.remove(module);
+                let is_known = removed.clone().unwrap_or(true);
+                self.check(removed.map(drop));
+                let unknown = Error::new(ErrorCode::NotFound, "no such module");
+                if is_known { ok(socket) } else { refuse(unknown) }
+            }
+            Which::GrantModule(grant) => {
+                let grant = grant.unwrap();
+                let (module, session) = (grant.get_module(), grant.get_session());
+                note(Asked::Grant { module, session });
+                let granted = self.state().modules.grant(module, session);
+                self.check(granted);
+                ok(socket);
+            }
+            Which::RevokeModule(grant) => {
+                let grant = grant.unwrap();
+                let (module, session) = (grant.get_module(), grant.get_session());
+                note(Asked::RevokeGrant { module, session });
+                let is_known = self.state().modules.revoke(module, session);
+                let unknown = Error::new(ErrorCode::NotFound, "it was not granted that");
+                if is_known { ok(socket) } else { refuse(unknown) }
+            }
+            Which::ReadModule(piece) => {
+                let piece = piece.unwrap();
+                let (offset, bytes) = (piece.get_offset(), piece.get_bytes());
+                let has = self.state().modules.has(piece.get_module(), offset, bytes);
+                self.check(has);
+                let zeros = vec![0; usize::try_from(bytes).unwrap()];
+                send(socket, id, None, |mut reply| reply.set_piece(&zeros));
+            }
+            Which::WriteModule(piece) => {
+                let piece = piece.unwrap();
+                let bytes = u64::try_from(piece.get_data().unwrap().len()).unwrap();
+                let has = self.state().modules.has(piece.get_module(), piece.get_offset(), bytes);
+                self.check(has);
+                ok(socket);
             }
             Which::Fence(fence) => {
                 let fence = fence.unwrap();

@@ -85,6 +85,7 @@ impl Any {
             any_capability::Peer(peer) => Self::Peer(peer.unwrap()),
             any_capability::Fence(fence) => Self::Fence(fence.unwrap()),
             any_capability::Signal(signal) => Self::Signal(signal.unwrap()),
+            any_capability::Module(_) | any_capability::Gates(_) => panic!("there are no modules"),
         }
     }
 

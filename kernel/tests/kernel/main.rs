@@ -12,6 +12,7 @@ mod images;
 mod ledger;
 mod loss;
 mod memory;
+mod modules;
 mod places;
 mod programs;
 mod revoking;

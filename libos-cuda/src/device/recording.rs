@@ -33,6 +33,9 @@ pub(crate) struct Options {
     pub(crate) stray: bulkhead_client::Stray,
 }
 
+/// Gates that a session accepted.
+pub(crate) struct AcceptedGates;
+
 /// What the device is.
 #[derive(Debug)]
 pub(crate) struct Device {

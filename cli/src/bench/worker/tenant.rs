@@ -101,9 +101,12 @@ pub(super) fn after_stage(word: u32) -> u32 {
 pub(super) fn accept(session: &Session, token: SturdyToken) -> Result<Share, Trouble> {
     match session.restore(token)? {
         Received::Share(share) => Ok(session.accept(&share)?),
-        Received::Program(_) | Received::Peer(_) | Received::Fence(_) | Received::Signal(_) => {
-            Err(Trouble::Said("a token of memory stands for something else".to_owned()))
-        }
+        Received::Program(_)
+        | Received::Peer(_)
+        | Received::Fence(_)
+        | Received::Signal(_)
+        | Received::Module(_)
+        | Received::Gates(_) => Err(Trouble::Said("a token of memory stands for something else".to_owned())),
     }
 }
 

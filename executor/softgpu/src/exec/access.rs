@@ -1,5 +1,6 @@
 //! Loads, stores and atomic operations of a warp.
 
+use super::lanes;
 use super::step::{first, region_of};
 use super::warp::{Frame, Warp};
 use crate::alu::{LANES, Lanes, convert};
@@ -16,12 +17,6 @@ use crate::memory::view::Intent;
 type Result<T> = std::result::Result<T, (Fault, usize)>;
 /// A violation and the lane it happened in.
 pub(crate) type Tried<T> = std::result::Result<T, (Violation, usize)>;
-
-/// The lanes of a mask.
-#[inline(always)]
-fn lanes(mask: u32) -> impl Iterator<Item = usize> {
-    (0..LANES).filter(move |lane| mask >> lane & 1 == 1)
-}
 
 /// Memory of one block, warp or launch alone.
 struct Own<T> {
@@ -130,14 +125,14 @@ fn window(region: Region) -> u64 {
 }
 
 /// Lanes whose generic addresses mean one region, and the addresses in it.
-struct Party {
-    region: Region,
-    lanes: u32,
-    addresses: Lanes,
+pub(super) struct Party {
+    pub(super) region: Region,
+    pub(super) lanes: u32,
+    pub(super) addresses: Lanes,
 }
 
 /// Splits an access by region: one party, except where lanes of one generic access go to different memory.
-fn parties(
+pub(super) fn parties(
     region: Region,
     addresses: Lanes,
     active: u32,

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::step::Outcome;
+use super::observe::Watch;
+use super::schedule::Random;
+use super::step::{Faulted, Outcome};
 use super::warp::Frame;
 use super::warp::Warp;
 use super::{Core, Grid};
@@ -49,6 +51,7 @@ pub(crate) struct Block {
     /// Its shared memory, and perhaps more.
     memory: Vec<u8>,
     barriers: [Barrier; BARRIERS],
+    watch: Option<Box<dyn Watch>>,
 }
 
 /// Shared memory of blocks that are gone, with what they left in it: as on hardware, blocks that come get it as it is.
@@ -80,6 +83,7 @@ impl Block {
             warps: (0..warps).map(|number| Warp::new(number, grid)).collect(),
             memory,
             barriers: [Barrier::default(); BARRIERS],
+            watch: grid.watched.as_ref().map(|watched| watched.watch()),
             grid: Arc::clone(grid),
         }
     }
@@ -90,6 +94,9 @@ impl Block {
         self.barriers = [Barrier::default(); BARRIERS];
         for warp in &mut self.warps {
             warp.restart(&self.grid);
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.begin(self.index);
         }
     }
 
@@ -110,6 +117,9 @@ impl Block {
                 finished &= self.warps[index].live == 0;
             }
             if finished {
+                if let Some(watch) = &mut self.watch {
+                    watch.end();
+                }
                 return Ok(Progress::Finished);
             }
             if !progress {
@@ -121,7 +131,45 @@ impl Block {
         }
     }
 
+    /// Has one warp, which is drawn, go on for a while, which is drawn too.
+    pub(crate) fn step(&mut self, core: &mut Core, random: &mut Random) -> Result<Progress, (Fault, String)> {
+        let count = self.warps.iter().filter(|warp| warp.is_ready()).count();
+        if count == 0 {
+            // Whoever the others waited for may have exited.
+            return if self.settle() { Ok(Progress::Going) } else { Err(self.deadlock()) };
+        }
+        let drawn = random.index(count);
+        let ready = self.warps.iter().enumerate().filter(|(_, warp)| warp.is_ready());
+        if let Some((index, _)) = ready.into_iter().nth(drawn) {
+            self.in_warp(index, core, |warp, frame| match frame.watch {
+                None => warp.run_drawn::<false>(frame, random),
+                Some(_) => warp.run_drawn::<true>(frame, random),
+            })?;
+        }
+        self.settle();
+        let finished = self.warps.iter().all(|warp| warp.live == 0);
+        if !finished {
+            return Ok(Progress::Going);
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.end();
+        }
+        Ok(Progress::Finished)
+    }
+
     fn run_warp(&mut self, index: usize, core: &mut Core) -> Result<Outcome, (Fault, String)> {
+        self.in_warp(index, core, |warp, frame| match frame.watch {
+            None => warp.run::<false>(frame),
+            Some(_) => warp.run::<true>(frame),
+        })
+    }
+
+    fn in_warp(
+        &mut self,
+        index: usize,
+        core: &mut Core,
+        run: impl FnOnce(&mut Warp, &mut Frame<'_>) -> Result<Outcome, Faulted>,
+    ) -> Result<Outcome, (Fault, String)> {
         let warps = self.warps.len();
         let warp = &mut self.warps[index];
         let program = &self.grid.program;
@@ -133,8 +181,10 @@ impl Block {
             barriers: &mut self.barriers,
             block: self.index,
             warps: u32::try_from(warps).unwrap_or(u32::MAX),
+            watch: self.watch.as_deref_mut(),
         };
-        warp.run(&mut frame).map_err(|(fault, pc, lane)| {
+        let ran = run(warp, &mut frame);
+        ran.map_err(|(fault, pc, lane)| {
             let place = program.places.get(pc as usize).copied().unwrap_or_default();
             let thread = warp.threads.map(|axis| axis[lane]);
             let [x, y, z] = self.index;
@@ -159,6 +209,9 @@ impl Block {
                 continue;
             }
             self.barriers[id] = Barrier::default();
+            if let Some(watch) = &mut self.watch {
+                watch.open(id);
+            }
             for warp in &mut self.warps {
                 warp.release(id, &self.grid.program, arrived, holding);
             }

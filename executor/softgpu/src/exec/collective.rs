@@ -1,6 +1,7 @@
 //! What lanes do together: barriers, shuffles, votes, matches, reductions.
 
 use super::block::BARRIERS;
+use super::lanes;
 use super::step::first;
 use super::warp::{Frame, State, Warp, all_or_none};
 use crate::alu::{LANES, Lanes};
@@ -21,11 +22,6 @@ pub(crate) struct Arrived {
     pub(crate) waits_at: Option<usize>,
     /// Whether the count that the instruction named has been reached.
     pub(crate) completes: bool,
-}
-
-/// The lanes of a mask.
-fn lanes(mask: u32) -> impl Iterator<Item = usize> {
-    (0..LANES).filter(move |lane| mask >> lane & 1 == 1)
 }
 
 /// The low word of a register's lane.
@@ -63,17 +59,17 @@ impl Warp {
         Ok(Arrived { waits_at, completes })
     }
 
-    /// Lanes reach a warp barrier; those whose partners are all there go on.
-    pub(crate) fn warp_barrier(&mut self, behind: u32, active: u32, members: &Lanes) {
+    /// Lanes reach a warp barrier; those whose partners are all there go on, which are answered.
+    pub(crate) fn warp_barrier(&mut self, behind: u32, active: u32, members: &Lanes) -> u32 {
         for lane in lanes(active) {
             self.awaited[lane] = low(members[lane]);
         }
         self.park(behind, active, State::WarpBarrier);
-        self.settle_warp_barrier();
+        self.settle_warp_barrier()
     }
 
-    /// Lets the lanes at warp barriers go whose partners are there or have exited.
-    pub(crate) fn settle_warp_barrier(&mut self) {
+    /// Lets the lanes at warp barriers go whose partners are there or have exited; answers which.
+    pub(crate) fn settle_warp_barrier(&mut self) -> u32 {
         let at_barrier = self
             .groups
             .iter()
@@ -90,6 +86,7 @@ impl Warp {
             }
         }
         self.groups.retain(|group| group.mask != 0);
+        released
     }
 
     /// The lanes, among those that arrive now and those that wait at the same instruction, whose

@@ -165,7 +165,7 @@ impl Warp {
     }
 
     /// Where each lane's element of a matrix in memory is, for one place in one register.
-    fn places_in(
+    pub(super) fn places_in(
         &self,
         frame: &Frame<'_>,
         fragment: Fragment,

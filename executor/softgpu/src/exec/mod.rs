@@ -9,16 +9,21 @@ mod block;
 mod collective;
 mod matrix;
 mod native;
+mod observe;
+mod schedule;
 mod step;
 mod warp;
 
 pub(crate) use block::{Block, Progress};
+pub(crate) use observe::{Observer, Watched};
+pub(crate) use schedule::Random;
 pub(crate) use step::{Faulted, lies_in};
 pub(crate) use warp::{Frame, Warp};
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::alu::LANES;
 use crate::code::{ConstantBank, Program};
 use crate::compiled::Engine;
 use crate::memory::space::AddressSpace;
@@ -44,12 +49,16 @@ pub(crate) struct Grid {
     pub(crate) together: bool,
     /// What runs it.
     pub(crate) engine: Engine,
+    /// The seed of the order in which its warps run, where that is drawn.
+    pub(crate) schedule: Option<u64>,
     /// For `%gridid`.
     pub(crate) number: u64,
     /// For `%nsmid`.
     pub(crate) multiprocessors: u32,
     /// Zero of the device's clocks.
     pub(crate) epoch: Instant,
+    /// Whoever watches it. Then the interpreter runs it.
+    pub(crate) watched: Option<Arc<dyn Watched>>,
 }
 
 impl Grid {
@@ -79,6 +88,12 @@ impl Grid {
     }
 }
 
+/// The lanes of a mask.
+#[inline(always)]
+fn lanes(mask: u32) -> impl Iterator<Item = usize> {
+    (0..LANES).filter(move |lane| mask >> lane & 1 == 1)
+}
+
 /// What a host thread brings to the blocks it runs.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -90,12 +105,14 @@ pub(crate) struct Core {
     pub(crate) out: Vec<u32>,
     /// For `%smid`.
     pub(crate) number: u32,
+    /// What the device's clocks go by where the order of warps is drawn.
+    pub(crate) steps: Option<schedule::Steps>,
 }
 
 impl Core {
     /// A host thread's part.
     pub(crate) fn new(space: Arc<AddressSpace>, number: u32) -> Self {
-        Self { view: View::new(space), tlb: Tlb::new(), out: Vec::new(), number }
+        Self { view: View::new(space), tlb: Tlb::new(), out: Vec::new(), number, steps: None }
     }
 
     /// Lets go of all memory: a thread without work keeps none that others have destroyed.

@@ -35,6 +35,7 @@ impl Warp {
         let left = code.pass(self, frame, (way, mask, allowance), |warp, place, lanes| match place {
             Leaving::Exited => {
                 apart = true;
+                // Nobody watches compiled code.
                 warp.exit(lanes);
             }
             Leaving::Before(pc) => match first {

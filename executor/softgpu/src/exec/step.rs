@@ -3,6 +3,7 @@
 use super::access::address_of;
 use super::collective::Arrival;
 use super::native::Stands;
+use super::schedule::Steps;
 use super::warp::{Frame, State, Warp};
 use crate::alu::{LANES, Lanes, bits, carry, logic};
 use crate::code::{
@@ -35,20 +36,20 @@ pub(crate) enum Next {
 }
 
 impl Warp {
-    /// Runs groups until none is ready or the fuel is spent.
-    pub(crate) fn run(&mut self, frame: &mut Frame<'_>) -> Result<Outcome, Faulted> {
+    /// Runs groups until none is ready or the fuel is spent; tells the frame's watch of all they do if it is `WATCHED`.
+    pub(crate) fn run<const WATCHED: bool>(&mut self, frame: &mut Frame<'_>) -> Result<Outcome, Faulted> {
         let mut fuel = FUEL;
         let mut outcome = Outcome::Stuck;
         while let Some((pc, mask)) = self.pick() {
             outcome = Outcome::Ran;
-            if matches!(self.run_group(frame, pc, mask, &mut fuel)?, Next::Leave) {
+            if matches!(self.run_group::<WATCHED>(frame, pc, mask, &mut fuel)?, Next::Leave) {
                 break;
             }
         }
         Ok(outcome)
     }
 
-    fn run_group(
+    pub(super) fn run_group<const WATCHED: bool>(
         &mut self,
         frame: &mut Frame<'_>,
         mut pc: u32,
@@ -56,7 +57,8 @@ impl Warp {
         fuel: &mut u32,
     ) -> Result<Next, Faulted> {
         let program = frame.program;
-        let code = program.compiled.code();
+        // Compiled code tells nobody what it does.
+        let code = if WATCHED { None } else { program.compiled.code() };
         loop {
             if pc >= self.horizon {
                 self.park(pc, mask, State::Ready);
@@ -79,6 +81,10 @@ impl Warp {
                 None => mask,
                 Some(guard) => mask & guard.lanes(&self.predicates),
             };
+            // What lanes do together is told when they do it.
+            if WATCHED && (active == 0 || !matches!(op, Op::Collective { .. } | Op::Matrix { .. })) {
+                self.tell(frame, pc, mask, active);
+            }
             match *op {
                 Op::Branch { target } => {
                     if active == 0 {
@@ -106,7 +112,10 @@ impl Warp {
                 }
                 Op::Exit => {
                     mask &= !active;
-                    self.exit(active);
+                    let released = self.exit(active);
+                    if WATCHED && released != 0 {
+                        self.tell_of_meeting(frame, released);
+                    }
                     if mask == 0 {
                         return Ok(Next::Switch);
                     }
@@ -123,6 +132,9 @@ impl Warp {
                     return Ok(if *fuel == 0 { Next::Leave } else { Next::Switch });
                 }
                 Op::Barrier { mode, id, count, a } => {
+                    if WATCHED {
+                        self.tell_of_arrival(frame, pc, active, id);
+                    }
                     let operands = Arrival { mode, id, count, a };
                     let full =
                         self.arrive(frame, active, operands).map_err(|fault| (fault, pc, first(active)))?;
@@ -142,12 +154,21 @@ impl Warp {
                 Op::WarpBarrier { members } => {
                     let members = *members.of(&self.registers, &program.constants);
                     self.park(pc + 1, mask & !active, State::Ready);
-                    self.warp_barrier(pc + 1, active, &members);
+                    let released = self.warp_barrier(pc + 1, active, &members);
+                    if WATCHED && released != 0 {
+                        self.tell_of_meeting(frame, released);
+                    }
                     return Ok(Next::Switch);
                 }
                 Op::Collective { members, what } => {
                     let members = *members.of(&self.registers, &program.constants);
                     let together = self.gather(pc, active, &members);
+                    if WATCHED && (together | (mask & !active)) != 0 {
+                        self.tell(frame, pc, (mask & !active) | together, together);
+                    }
+                    if WATCHED && together != 0 {
+                        self.tell_of_meeting(frame, together);
+                    }
                     self.collective(&program.constants, &what, &members, together);
                     self.park(pc, active & !together, State::Collective);
                     mask = (mask & !active) | together;
@@ -161,6 +182,9 @@ impl Warp {
                     mask = (mask & !active) | together;
                     if mask == 0 {
                         return Ok(Next::Switch);
+                    }
+                    if WATCHED {
+                        self.tell(frame, pc, mask, together);
                     }
                     if together != 0 {
                         self.matrix(frame, &program.matrices[index as usize], together)
@@ -366,7 +390,8 @@ impl Warp {
             Special::LanesAbove => by_lane(|lane| !(u32::MAX >> (31 - lane))),
             Special::LanesFrom => by_lane(|lane| u32::MAX << lane),
             Special::Time { bits, high } => {
-                let now = u64::try_from(grid.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                let elapsed = || u64::try_from(grid.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                let now = frame.core.steps.map_or_else(elapsed, Steps::ns);
                 let part = if high { now >> 32 } else { now };
                 same(part & (u64::MAX >> (64 - bits)))
             }

@@ -9,6 +9,7 @@
 //! 1. The masks of the groups are disjoint, and their union is `live`.
 //! 2. At most one ready group stands at any place once [`Warp::pick`] has run.
 
+use super::observe::Watch;
 use super::{Core, Grid, block::Barrier};
 use crate::alu::{LANES, Lanes};
 use crate::code::{BarrierMode, Dst, Op, Pred, Program};
@@ -82,6 +83,8 @@ pub(crate) struct Frame<'a> {
     pub(crate) barriers: &'a mut [Barrier],
     pub(crate) block: [u32; 3],
     pub(crate) warps: u32,
+    /// Whoever watches the block.
+    pub(crate) watch: Option<&'a mut (dyn Watch + 'static)>,
 }
 
 impl Warp {
@@ -197,15 +200,15 @@ impl Warp {
         }
     }
 
-    /// Ends lanes. Whoever waits for them looks again.
-    pub(crate) fn exit(&mut self, mask: u32) {
+    /// Ends lanes. Whoever waits for them looks again; answers the lanes that no longer wait at a warp barrier.
+    pub(crate) fn exit(&mut self, mask: u32) -> u32 {
         self.live &= !mask;
         for group in &mut self.groups {
             if group.state == State::Collective {
                 group.state = State::Ready;
             }
         }
-        self.settle_warp_barrier();
+        self.settle_warp_barrier()
     }
 
     /// Lanes that wait at a block barrier go on; those of a reduction get its result.

@@ -61,7 +61,17 @@ impl Host {
 pub(crate) fn options() -> Options {
     let compiled = module_path!().starts_with("compiled::");
     let engine = if compiled { Engine::Compiled } else { Engine::Interpreter };
-    Options { engine, ..Options::default() }
+    let schedule = module_path!().starts_with("scheduled::").then(seed);
+    Options { engine, schedule, ..Options::default() }
+}
+
+/// What the order of warps is drawn from: `BULKHEAD_SEED`, or another one for each machine of a run.
+fn seed() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let given = std::env::var("BULKHEAD_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = given.unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
+    println!("the order of warps is drawn: BULKHEAD_SEED={seed}");
+    seed
 }
 
 pub(crate) struct Machine {

@@ -2,9 +2,15 @@
 
 use bulkhead_client::SturdyToken;
 
-use super::{Asked, Session, Stream};
+use super::{AcceptedGates, Asked, Error, Session, Stream, error};
+use crate::device::ErrorCode;
 
 impl Session {
+    /// There are no modules here.
+    pub(crate) fn accept_gates_of(&self, _token: SturdyToken) -> Result<AcceptedGates, Error> {
+        error(ErrorCode::NotFound, "the token stands for nothing")
+    }
+
     /// What it was asked since the last time.
     pub(crate) fn take_asked(&self) -> Vec<Asked> {
         std::mem::take(&mut self.state.lock().asked)

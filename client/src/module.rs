@@ -1,0 +1,190 @@
+//! Protected modules: their host halves, and gates that kernels call.
+
+use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp as rpc, limits};
+
+use crate::{
+    Received, Revocation, Session, SturdyToken,
+    connection::{answer, broken},
+    grant::capability,
+    share::Reference,
+};
+
+capability!(
+    ProtectedModule,
+    "The host half of a protected module: it reads and writes what the gates keep, and says whose kernels may call them. \
+     What [claimed](Session::claim_module) the module ends it when it is dropped."
+);
+capability!(
+    Gates,
+    "That kernels may call the gates of a protected module: in sessions that [accept](Session::accept_gates) them."
+);
+/// Gates that a session has accepted. Its kernels may call them until this is dropped, or what it was made of is revoked.
+#[must_use = "kernels may call the gates as long as this is held"]
+pub struct AcceptedGates {
+    accepted: Reference,
+    /// What was accepted is derived from it.
+    _given: Gates,
+}
+
+impl AcceptedGates {
+    /// Gives them up. The revocation says when no kernel of the session calls them any more.
+    ///
+    /// # Errors
+    /// Where they have ended already.
+    pub fn close(self) -> Result<Revocation, Error> {
+        self.accepted.close()
+    }
+}
+
+/// How much the kernel reads or writes at a time.
+const PIECE_BYTES: usize = limits::MODULE_PIECE_BYTES_MAX;
+
+/// Where the pieces of so much from an offset on begin.
+fn offsets(offset: u64) -> impl Iterator<Item = u64> {
+    (0_u64..).map(move |piece| offset.saturating_add(piece.saturating_mul(PIECE_BYTES as u64)))
+}
+
+impl ProtectedModule {
+    /// Reads from the window, as kernels that run meanwhile happen to leave it. More than 64 KiB are read piece by piece.
+    ///
+    /// # Errors
+    /// `invalidArgument` where that does not lie in the window.
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        for (offset, piece) in offsets(offset).zip(into.chunks_mut(PIECE_BYTES)) {
+            let (key, bytes) = (self.0.key(), u32::try_from(piece.len()).unwrap_or(u32::MAX));
+            let data = self.0.session.inner.remote.call(move |context| async move {
+                let module = rpc::gpu_protected_module::Client { client: context.any(key)? };
+                let mut read = module.read_request();
+                read.get().set_offset(offset);
+                read.get().set_bytes(bytes);
+                let response = read.send().promise.await.map_err(broken)?;
+                let read = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+                Ok(read.get_data().map_err(broken)?.to_vec())
+            })?;
+            if data.len() != piece.len() {
+                return Err(Error::new(ErrorCode::Internal, "the kernel has read another number of bytes"));
+            }
+            piece.copy_from_slice(&data);
+        }
+        Ok(())
+    }
+
+    /// Reads a word of the window.
+    ///
+    /// # Errors
+    /// `invalidArgument` where it does not lie in the window.
+    pub fn read_u64(&self, offset: u64) -> Result<u64, Error> {
+        let mut word = [0; 8];
+        self.read(offset, &mut word)?;
+        Ok(u64::from_le_bytes(word))
+    }
+
+    /// Writes into the window. More than 64 KiB are written piece by piece.
+    ///
+    /// # Errors
+    /// `invalidArgument` where that does not lie in the window.
+    pub fn write(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
+        for (offset, piece) in offsets(offset).zip(data.chunks(PIECE_BYTES)) {
+            let (key, piece) = (self.0.key(), piece.to_vec());
+            self.0.session.inner.remote.call(move |context| async move {
+                let module = rpc::gpu_protected_module::Client { client: context.any(key)? };
+                let mut write = module.write_request();
+                write.get().set_offset(offset);
+                write.get().set_data(&piece);
+                let response = write.send().promise.await.map_err(broken)?;
+                answer(response.get().and_then(|r| r.get_result()).map_err(broken)?).map(|_| ())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Its gates alone, to be given to others: by a [token](Gates::token), or by a [`Peer`](crate::Peer).
+    ///
+    /// # Errors
+    /// Where it has ended.
+    pub fn gates(&self) -> Result<Gates, Error> {
+        let (session, key) = (self.0.session.clone(), self.0.key());
+        self.0.session.inner.remote.call(move |context| async move {
+            let module = rpc::gpu_protected_module::Client { client: context.any(key)? };
+            let response = module.gates_request().send().promise.await.map_err(broken)?;
+            let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            let client = created.get_gates().map_err(broken)?.client;
+            Ok(Gates(Reference::hold(&session, &context, client)))
+        })
+    }
+}
+
+impl Gates {
+    /// The same, to be given away and taken back by itself.
+    ///
+    /// # Errors
+    /// Where it has ended.
+    pub fn derive(&self) -> Result<Self, Error> {
+        let (session, key) = (self.0.session.clone(), self.0.key());
+        self.0.session.inner.remote.call(move |context| async move {
+            let gates = rpc::gpu_gates::Client { client: context.any(key)? };
+            let response = gates.derive_request().send().promise.await.map_err(broken)?;
+            let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            let client = created.get_gates().map_err(broken)?.client;
+            Ok(Self(Reference::hold(&session, &context, client)))
+        })
+    }
+}
+
+impl Session {
+    /// Makes a protected module that was named when the kernel started (`bulkhead serve --module`), by the token that was
+    /// written for it. It ends with this session, which is charged its window. With how many bytes that has, all zero.
+    ///
+    /// # Errors
+    /// `notFound` where the token is no module's, `unavailable` while another session has it, `outOfMemory` where its
+    /// window does not fit into what this session may use.
+    pub fn claim_module(&self, token: SturdyToken) -> Result<(ProtectedModule, u64), Error> {
+        let session = self.clone();
+        self.inner.remote.call(move |context| async move {
+            let mut claim = context.session()?.claim_module_request();
+            token.write(claim.get().init_token());
+            let response = claim.send().promise.await.map_err(broken)?;
+            let claimed = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            let client = claimed.get_module().map_err(broken)?.client;
+            let module = ProtectedModule(Reference::hold(&session, &context, client));
+            Ok((module, claimed.get_bytes()))
+        })
+    }
+
+    /// [Accepts](Session::accept_gates) the gates that a token stands for.
+    ///
+    /// # Errors
+    /// `notFound` where the token is not good, or not any more; `invalidArgument` where it stands for something else.
+    pub fn accept_gates_of(&self, token: SturdyToken) -> Result<AcceptedGates, Error> {
+        match self.restore(token)? {
+            Received::Gates(gates) => self.accept_gates(gates),
+            Received::Share(_)
+            | Received::Program(_)
+            | Received::Peer(_)
+            | Received::Fence(_)
+            | Received::Signal(_)
+            | Received::Module(_) => {
+                Err(Error::new(ErrorCode::InvalidArgument, "the token does not stand for gates"))
+            }
+        }
+    }
+
+    /// Lets what is loaded from now on call gates, which know this session by its [number](Session::number). When they are revoked, launches of entries that call them are refused with
+    /// `revoked`, and work of this session that runs on beyond the kernel's deadline ends the session.
+    ///
+    /// # Errors
+    /// `revoked` where they were taken back, `invalidArgument` where this session has accepted gates of the same module, or
+    /// of the same name.
+    pub fn accept_gates(&self, gates: Gates) -> Result<AcceptedGates, Error> {
+        let (session, key) = (self.clone(), gates.0.key());
+        let accepted = self.inner.remote.call(move |context| async move {
+            let mut accept = context.session()?.accept_gates_request();
+            accept.get().set_gates(rpc::gpu_gates::Client { client: context.any(key)? });
+            let response = accept.send().promise.await.map_err(broken)?;
+            let accepted = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            let client = accepted.get_gates().map_err(broken)?.client;
+            Ok(Reference::hold(&session, &context, client))
+        })?;
+        Ok(AcceptedGates { accepted, _given: gates })
+    }
+}

@@ -1,0 +1,255 @@
+//! Watching kernels run: what a profiler and a sanitizer are told of.
+//!
+//! An *observer* belongs to a device. It says of each launch whether it is *watched*; a *watch* then sees the blocks
+//! of that launch, one after the other, as the interpreter runs them. Nothing is known of launches that nobody
+//! watches, and they pay nothing: the interpreter's loop is compiled once with and once without.
+//!
+//! # Invariants
+//! 1. Everything is told before it happens, so that a watch also sees what faults.
+//! 2. A lane's instruction is told of once, when it is done: a lane that waits at a collective operation is told of
+//!    with the lanes it waited for.
+//! 3. All watches of a launch are dropped before it ends.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use bulkhead_gpu::StreamId;
+
+use super::access::{addresses, parties};
+use super::step::first;
+use super::warp::{Frame, Warp};
+use super::{Grid, lanes};
+use crate::alu::Lanes;
+use crate::code::{At, Op, Region, Shape, Src};
+use crate::matrix::Matrix;
+
+/// Whoever wants to know what kernels of a device do.
+pub(crate) trait Observer: Debug + Send + Sync {
+    /// A stream is given a launch. `None`: nobody watches it.
+    fn launch(&self, stream: StreamId, grid: &Grid) -> Option<Arc<dyn Watched>>;
+}
+
+/// One launch that is watched. It may be dropped without having begun: the context may be lost before.
+pub(crate) trait Watched: Debug + Send + Sync {
+    /// Its first block is about to run.
+    fn begin(&self);
+
+    /// Watches a host thread's blocks, one at a time; there may be several at once.
+    fn watch(&self) -> Box<dyn Watch>;
+
+    /// It is over: all blocks have ended, or the context is lost.
+    fn end(&self);
+}
+
+/// Watches one block at a time.
+pub(crate) trait Watch: Debug + Send {
+    /// A block begins, with its coordinates.
+    fn begin(&mut self, block: [u32; 3]);
+
+    /// A warp does the operation at `pc`: the lanes that stand there, and those among them whose predicate holds.
+    fn step(&mut self, warp: &Warp, pc: u32, mask: u32, active: u32);
+
+    /// A warp reaches for memory, as part of the last step.
+    fn access(&mut self, warp: &Warp, access: &Access<'_>);
+
+    /// Lanes arrive at a block barrier.
+    fn arrive(&mut self, warp: &Warp, pc: u32, active: u32, barrier: usize);
+
+    /// Everybody whom a block barrier waits for has come.
+    fn open(&mut self, barrier: usize);
+
+    /// These lanes of a warp have met, at a warp barrier or a collective operation.
+    fn meet(&mut self, warp: &Warp, lanes: u32);
+
+    /// The block has ended.
+    fn end(&mut self);
+}
+
+/// What an access does to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Touch {
+    /// It loads.
+    Read,
+    /// It stores.
+    Write,
+    /// It is atomic: `atom` and `red`.
+    Update,
+}
+
+/// What the lanes of a warp reach for at once in one memory.
+#[derive(Debug)]
+#[cfg_attr(not(test), expect(dead_code, reason = "who watches reads it"))]
+pub(crate) struct Access<'a> {
+    /// The operation.
+    pub(crate) pc: u32,
+    /// Which memory: never [`Region::Generic`].
+    pub(crate) region: Region,
+    /// What is done to it.
+    pub(crate) touch: Touch,
+    /// The lanes.
+    pub(crate) lanes: u32,
+    /// Where, for each of these lanes, in the addresses of the region: shared memory begins at `SHARED_BASE`, each
+    /// thread's local memory at zero.
+    pub(crate) addresses: &'a Lanes,
+    /// Bytes of each lane, all elements of a vector together.
+    pub(crate) bytes: u64,
+}
+
+/// An access before it is known which memory the addresses mean.
+struct Reach {
+    region: Region,
+    touch: Touch,
+    lanes: u32,
+    bytes: u64,
+}
+
+impl Warp {
+    /// Tells a watch of a step and all it reaches for.
+    pub(super) fn tell(&self, frame: &mut Frame<'_>, pc: u32, mask: u32, active: u32) {
+        let Some(watch) = frame.watch.take() else { return };
+        watch.step(self, pc, mask, active);
+        if active != 0 {
+            self.reaches(frame, pc, active, |reach, addresses| {
+                let told = parties(reach.region, addresses, reach.lanes, |party| {
+                    let access = Access {
+                        pc,
+                        region: party.region,
+                        touch: reach.touch,
+                        lanes: party.lanes,
+                        addresses: &party.addresses,
+                        bytes: reach.bytes,
+                    };
+                    watch.access(self, &access);
+                    Ok(())
+                });
+                debug_assert!(told.is_ok(), "telling of an access fails nowhere");
+            });
+        }
+        frame.watch = Some(watch);
+    }
+
+    /// Tells a watch of lanes that have met.
+    pub(super) fn tell_of_meeting(&self, frame: &mut Frame<'_>, lanes: u32) {
+        if let Some(watch) = &mut frame.watch {
+            watch.meet(self, lanes);
+        }
+    }
+
+    /// Tells a watch of lanes that arrive at a barrier, if there is such a one.
+    pub(super) fn tell_of_arrival(&self, frame: &mut Frame<'_>, pc: u32, active: u32, id: Src) {
+        let id = id.of(&self.registers, &frame.program.constants)[first(active)];
+        if let (Some(watch), Ok(id)) = (&mut frame.watch, usize::try_from(id)) {
+            watch.arrive(self, pc, active, id);
+        }
+    }
+
+    /// Everything that the active lanes reach for with one operation.
+    fn reaches(&self, frame: &Frame<'_>, pc: u32, active: u32, mut each: impl FnMut(Reach, Lanes)) {
+        let program = frame.program;
+        let places = |at: At| addresses(at, &self.registers, &program.constants);
+        let whole = |shape: Shape| u64::from(shape.size) * u64::from(shape.count);
+        match program.code[pc as usize].op {
+            Op::Load { shape, at, d: _ } => {
+                let reach =
+                    Reach { region: shape.region, touch: Touch::Read, lanes: active, bytes: whole(shape) };
+                each(reach, places(at));
+            }
+            Op::Store { shape, at, a: _ } => {
+                let reach =
+                    Reach { region: shape.region, touch: Touch::Write, lanes: active, bytes: whole(shape) };
+                each(reach, places(at));
+            }
+            Op::Atomic { region, size, at, .. } => {
+                let reach = Reach { region, touch: Touch::Update, lanes: active, bytes: size.into() };
+                each(reach, places(at));
+            }
+            Op::Copy { bytes, to, from, valid } => {
+                let bytes = u64::from(bytes);
+                let valid = valid.of(&self.registers, &program.constants);
+                let read = |lane: usize| (valid[lane] & 0xffff_ffff).min(bytes);
+                let mut left = active;
+                while left != 0 {
+                    // Lanes that copy as much as each other.
+                    let bytes = read(first(left));
+                    let party = lanes(left)
+                        .filter(|lane| read(*lane) == bytes)
+                        .fold(0, |mask, lane| mask | 1 << lane);
+                    left &= !party;
+                    if bytes != 0 {
+                        let reach = Reach { region: Region::Global, touch: Touch::Read, lanes: party, bytes };
+                        each(reach, places(from));
+                    }
+                }
+                let reach = Reach { region: Region::Shared, touch: Touch::Write, lanes: active, bytes };
+                each(reach, places(to));
+            }
+            Op::Matrix { index } => {
+                self.matrix_reaches(frame, &program.matrices[index as usize], active, each);
+            }
+            Op::Nop
+            | Op::Unary { .. }
+            | Op::Binary { .. }
+            | Op::Ternary { .. }
+            | Op::Lop3 { .. }
+            | Op::Insert { .. }
+            | Op::Convert { .. }
+            | Op::Carry { .. }
+            | Op::Test { .. }
+            | Op::Set { .. }
+            | Op::Property { .. }
+            | Op::InRegion { .. }
+            | Op::Logic { .. }
+            | Op::Select { .. }
+            | Op::Special { .. }
+            | Op::Pack { .. }
+            | Op::Unpack { .. }
+            | Op::Fence
+            | Op::Yield
+            | Op::Branch { .. }
+            | Op::Switch { .. }
+            | Op::Exit
+            | Op::Trap
+            | Op::Barrier { .. }
+            | Op::WarpBarrier { .. }
+            | Op::Collective { .. }
+            | Op::ActiveMask { .. } => {}
+        }
+    }
+
+    fn matrix_reaches(
+        &self,
+        frame: &Frame<'_>,
+        what: &Matrix,
+        active: u32,
+        mut each: impl FnMut(Reach, Lanes),
+    ) {
+        // A lane names a row of 16 bytes; those of the first matrices do.
+        let rows = |at: At, count: usize| {
+            let named = if count >= 4 { u32::MAX } else { (1 << (8 * count)) - 1 };
+            (addresses(at, &self.registers, &frame.program.constants), named & active)
+        };
+        let (fragment, memory, registers, touch) = match what {
+            Matrix::Load { at, transposed: _, d } => {
+                let (rows, lanes) = rows(*at, d.len());
+                return each(Reach { region: Region::Shared, touch: Touch::Read, lanes, bytes: 16 }, rows);
+            }
+            Matrix::Store { at, transposed: _, a } => {
+                let (rows, lanes) = rows(*at, a.len());
+                return each(Reach { region: Region::Shared, touch: Touch::Write, lanes, bytes: 16 }, rows);
+            }
+            Matrix::Transpose { .. } | Matrix::Multiply { .. } => return,
+            Matrix::LoadLines { fragment, lines, d } => (*fragment, *lines, d.len(), Touch::Read),
+            Matrix::StoreLines { fragment, lines, a } => (*fragment, *lines, a.len(), Touch::Write),
+        };
+        for register in 0..registers {
+            for place in 0..fragment.element.in_a_register() {
+                let bytes = fragment.element.bytes() as u64;
+                let reach = Reach { region: memory.region, touch, lanes: active, bytes };
+                each(reach, self.places_in(frame, fragment, memory, (register, place)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

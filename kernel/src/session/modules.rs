@@ -1,0 +1,191 @@
+//! Protected modules of a session, and those of others whose gates its kernels may call.
+
+use std::{path::PathBuf, rc::Rc};
+
+use bulkhead_caps::{Access, Kind, Need, ObjectId};
+use bulkhead_mm::Resource;
+use bulkhead_schema::{Error, ErrorCode, Handle};
+
+use super::Session;
+use crate::{
+    books::{Batch, Loaded, SturdyToken, Thing, What},
+    executor::{Answer, Answering},
+    held::Held,
+    modules::{Known, Owned},
+    refusal::internal,
+};
+
+/// Gates that a session accepted.
+pub(super) struct Accepted {
+    object: ObjectId,
+    /// What the executor calls their module.
+    number: u32,
+    known: Rc<Known>,
+}
+
+impl Session {
+    /// Makes the module that a token was written for, as this session's; with how many bytes its window has.
+    pub(crate) async fn claim_module(self: Rc<Self>, token: SturdyToken) -> Result<(Held, u64), Error> {
+        let _change = self.change()?;
+        let unknown = || {
+            Error::new(ErrorCode::NotFound, "the token is no module's")
+                .remedy("`bulkhead serve --module` writes one for each module when it starts")
+        };
+        let known = self.device.modules.iter().find(|known| known.token == token).ok_or_else(unknown)?;
+        if self.limits.standby {
+            let message =
+                "there are no protected modules where there is a standby, which would not have their memory";
+            return Err(Error::new(ErrorCode::NotSupported, message).remedy("serve without --standby"));
+        }
+        let bytes = known.protected.bytes;
+        let memory = self.charge_device(bytes).await?;
+        let text =
+            bulkhead_ring::memory::create_sealed_copy("bulkhead-gates", known.protected.gates.as_bytes())
+                .map_err(|error| {
+                    internal(format!("no memory for the gates of {}: {error}", known.protected.name))
+                })?;
+        self.live()?;
+        if let Some(holder) = known.holder.get() {
+            let message = format!("session {holder} has the module {}", known.protected.name);
+            return Err(Error::new(ErrorCode::Unavailable, message).remedy("try again when that has ended"));
+        }
+        let capability = self.charge(Resource::Capabilities, 1)?;
+        let number = self.device.next_module()?;
+        let owned = Owned::new(known, self.id, number, memory);
+        let thing = Thing::new(Rc::downgrade(&self), What::Module(owned));
+        let created = self.books().create(self.owner, Kind::Module, 0, thing);
+        let (handle, object, thing) = created.inspect_err(|_| known.holder.set(None))?;
+        capability.keep();
+        self.objects.borrow_mut().insert(object);
+        // From here on all of it goes when this does.
+        let held = Held::new(Rc::clone(&self), handle);
+        let What::Module(owned) = &thing.what else { return Err(internal("a module is something else")) };
+        // Whatever comes of it: it is removed before it is given back, and that is not asked for sooner.
+        owned.state.set(Loaded::Yes);
+        let turn = owned.busy.lock().await;
+        let added = self.link().call(None, vec![text], |request| {
+            let mut add = request.init_add_module();
+            add.set_module(number);
+            add.set_bytes(bytes);
+        });
+        match added.await? {
+            Answer::Done => drop(turn),
+            other => return Err(self.nonsense(&other)),
+        }
+        tracing::info!(
+            target: "bulkhead::audit", session = self.id, module = known.protected.name, bytes, "module claimed"
+        );
+        held.look()?;
+        Ok((held, bytes))
+    }
+
+    /// Has the window of a module removed that nobody names, and none of whose callers is at work any more.
+    pub(crate) fn remove_module(thing: &Rc<Thing>, object: ObjectId) {
+        let Some(session) = thing.session.upgrade() else { return };
+        let What::Module(owned) = &thing.what else { return };
+        if owned.state.get() != Loaded::Yes {
+            return;
+        }
+        owned.state.set(Loaded::Unloading);
+        let thing = Rc::clone(thing);
+        tokio::task::spawn_local(async move {
+            let What::Module(owned) = &thing.what else { return };
+            let turn = owned.busy.lock().await;
+            let link = session.link();
+            loop {
+                let removed =
+                    link.call(None, Vec::new(), |mut request| request.set_remove_module(owned.number));
+                match removed.await {
+                    Ok(Answer::Done) => break,
+                    Err(error) if error.code == ErrorCode::NotFound => break,
+                    // All that the executor had is gone.
+                    _ if link.failure().is_some() => break,
+                    Ok(other) => drop(session.nonsense(&other)),
+                    Err(error) => {
+                        tracing::warn!(module = owned.known.protected.name, %error, "a module is not removed");
+                        tokio::time::sleep(session.limits.second).await;
+                    }
+                }
+            }
+            drop(turn);
+            tracing::info!(
+                target: "bulkhead::audit", session = session.id, module = owned.known.protected.name, "module gone"
+            );
+            owned.state.set(Loaded::No);
+            session.books().may_give_back(object);
+        });
+    }
+
+    /// Lets what it loads from now on call gates, for a capability that is derived from what was given.
+    pub(crate) async fn accept_gates(self: Rc<Self>, given: Rc<Self>, parent: Handle) -> Result<Held, Error> {
+        let _own_change = self.change()?;
+        let _their_change = given.change()?;
+        if !Rc::ptr_eq(&given.device, &self.device) || !Rc::ptr_eq(&given.incarnation(), &self.incarnation())
+        {
+            return Err(Error::new(ErrorCode::NotPermitted, "the module lies with another executor")
+                .remedy("open a new session"));
+        }
+        let view = self.books().look(given.owner, parent)?;
+        let thing = self.books().thing(view.object)?;
+        let What::Module(owned) = &thing.what else { return Err(internal("gates are of something else")) };
+        if self.gates.borrow().values().any(|known| known.object == view.object) {
+            let message = format!("the session may call the gates of {} already", owned.known.protected.name);
+            return Err(Error::new(ErrorCode::InvalidArgument, message));
+        }
+        // The child is there first: whatever is revoked from here on revokes it too.
+        let charge = self.charge(Resource::Capabilities, 1)?;
+        let need = Need { kind: Kind::Gates, access: Access::Read, offset: 0, bytes: 0 };
+        let handle = self.books().derive(given.owner, parent, self.owner, need)?;
+        charge.keep();
+        let held = Held::new(Rc::clone(&self), handle);
+        let (number, known) = (owned.number, Rc::clone(&owned.known));
+        let accepted = Accepted { object: view.object, number, known };
+        self.gates.borrow_mut().insert(handle, accepted);
+        let granted = self.link().call(Some(self.id), Vec::new(), |request| {
+            let mut grant = request.init_grant_module();
+            grant.set_module(number);
+            grant.set_session(self.id);
+            grant.set_caller(self.id.into());
+        });
+        if let Err(error) = granted.await.and_then(|answer| self.done(&answer)) {
+            // There is nothing to be revoked there.
+            self.gates.borrow_mut().remove(&handle);
+            return Err(error);
+        }
+        held.look()?;
+        tracing::info!(
+            target: "bulkhead::audit",
+            session = self.id, module = owned.known.protected.name, of = given.id, "gates accepted"
+        );
+        Ok(held)
+    }
+
+    /// Has launches refused of what calls gates that have ended.
+    pub(super) fn revoke_gates(&self, batch: &Batch) -> Vec<Answering> {
+        let mut known = self.gates.borrow_mut();
+        if known.is_empty() {
+            return Vec::new();
+        }
+        let dead = batch.dead();
+        let ended = dead.iter().filter_map(|dead| known.remove(&dead.handle));
+        ended
+            .map(|gates| {
+                let module = &gates.known.protected.name;
+                tracing::info!(target: "bulkhead::audit", session = self.id, module, "gates taken back");
+                self.link().call(Some(self.id), Vec::new(), |request| {
+                    let mut grant = request.init_revoke_module();
+                    grant.set_module(gates.number);
+                    grant.set_session(self.id);
+                })
+            })
+            .collect()
+    }
+
+    /// The texts of the gates that its kernels may call, and which they are.
+    pub(super) fn callable(&self) -> (Vec<PathBuf>, Vec<u32>) {
+        let gates = self.gates.borrow();
+        let mut numbers: Vec<_> = gates.values().map(|gates| gates.number).collect();
+        numbers.sort_unstable();
+        (gates.values().map(|gates| gates.known.protected.file.clone()).collect(), numbers)
+    }
+}
