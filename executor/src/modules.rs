@@ -22,7 +22,7 @@ use bulkhead_gpu::{
     Access, DeviceAddress, Error as DeviceError, FillPattern, Gpu, HostAddress, HostRange, MemoryId, StreamId,
 };
 use bulkhead_guard::{GATE_PARAMETERS, Gates};
-use bulkhead_mm::{PROTECTED_WINDOWS, ProtectedWindow};
+use bulkhead_mm::{PROTECTED_BYTES, PROTECTED_WINDOWS, ProtectedWindow};
 use bulkhead_ring::memory::{Shared, create_shared};
 use bulkhead_schema::{Error, ErrorCode, limits};
 use parking_lot::Mutex;
@@ -195,7 +195,8 @@ impl Modules {
         let (gpu, at) = (&self.gpu, DeviceAddress(base));
         let stream = stage.map(|stage| stage.stream);
         let stream = stream.ok_or_else(|| DeviceError::Refused("no stream for windows".into()))?;
-        gpu.reserve(at, bytes)?;
+        // Where a reservation is small the driver gives it another place: the whole of the window's addresses is taken.
+        gpu.reserve(at, PROTECTED_BYTES)?;
         let memory = gpu.create_memory(bytes);
         let made = memory.and_then(|memory| {
             let mapped = gpu.map(at, memory, bytes, 1, Access::ReadWrite).and_then(|()| {
@@ -213,7 +214,7 @@ impl Modules {
             mapped.map(|()| memory)
         });
         if made.is_err() {
-            gpu.unreserve(at, bytes)?;
+            gpu.unreserve(at, PROTECTED_BYTES)?;
         }
         made
     }
@@ -242,7 +243,7 @@ impl Modules {
         let (at, bytes) = (DeviceAddress(module.base), module.bytes);
         let gone = self.gpu.unmap(at, bytes);
         let gone = gone.and_then(|()| self.gpu.destroy_memory(module.memory));
-        gone.and_then(|()| self.gpu.unreserve(at, bytes)).map_err(|error| device::error(&error))?;
+        gone.and_then(|()| self.gpu.unreserve(at, PROTECTED_BYTES)).map_err(|error| device::error(&error))?;
         self.table.lock().remove(&id);
         drop(stage);
         Ok(())

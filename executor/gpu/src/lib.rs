@@ -27,7 +27,7 @@ pub trait Gpu: Send + Sync {
 
     // ---- address space ----
 
-    /// Reserves `bytes` of device addresses at exactly `at`. Nothing is mapped there yet.
+    /// Reserves `bytes` of device addresses at exactly `at`, at least [`RESERVATION_BYTES_MIN`]. Nothing is mapped there yet.
     fn reserve(&self, at: DeviceAddress, bytes: u64) -> Result<(), Error>;
 
     /// Gives back a reservation, all of whose mappings have been unmapped.

@@ -1,5 +1,9 @@
 //! The values that cross the [`crate::Gpu`] trait.
 
+/// What has to be reserved of device addresses at least so that they are the ones asked for: for 2 MiB the driver of an
+/// H200 gives others, whatever is free (CUDA 13.0; 64 MiB and more it gives where they were asked for).
+pub const RESERVATION_BYTES_MIN: u64 = 64 << 20;
+
 /// An address in the device's address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceAddress(pub u64);

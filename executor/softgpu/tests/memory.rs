@@ -119,17 +119,18 @@ fn mappings_need_a_reservation_and_do_not_overlap() {
     let at = DeviceAddress(WINDOW);
     let memory = gpu.create_memory(4 << 20).unwrap();
     assert!(gpu.map(at, memory, 4 << 20, 1, Access::Read).is_err());
-    gpu.reserve(at, 16 << 20).unwrap();
-    assert!(gpu.reserve(DeviceAddress(WINDOW + (8 << 20)), 16 << 20).is_err());
-    assert!(gpu.reserve(DeviceAddress(0x7fff_f400_0000), 2 << 20).is_err());
+    assert!(gpu.reserve(at, 2 << 20).is_err(), "a device gives so little elsewhere");
+    gpu.reserve(at, 64 << 20).unwrap();
+    assert!(gpu.reserve(DeviceAddress(WINDOW + (8 << 20)), 64 << 20).is_err());
+    assert!(gpu.reserve(DeviceAddress(0x7fff_f400_0000), 64 << 20).is_err());
     gpu.map(at, memory, 4 << 20, 4, Access::Read).unwrap();
     assert!(gpu.map(DeviceAddress(WINDOW + (12 << 20)), memory, 4 << 20, 1, Access::Read).is_err());
     assert!(gpu.map(at, memory, 2 << 20, 1, Access::Read).is_err());
     assert!(gpu.map(at, memory, u64::MAX / 2, 4, Access::Read).is_err());
-    assert!(gpu.unreserve(at, 16 << 20).is_err());
+    assert!(gpu.unreserve(at, 64 << 20).is_err());
     assert!(gpu.unmap(at, 32 << 20).is_err());
     gpu.unmap(at, 16 << 20).unwrap();
-    gpu.unreserve(at, 16 << 20).unwrap();
+    gpu.unreserve(at, 64 << 20).unwrap();
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn host_memory_in_the_window_is_the_files_own_and_takes_up_no_device_memory() {
     let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
     let file = rustix::fs::memfd_create("host", flags).unwrap();
     rustix::fs::ftruncate(&file, PAGE).unwrap();
-    gpu.reserve(AT, 4 * PAGE).unwrap();
+    gpu.reserve(AT, 32 * PAGE).unwrap();
     assert!(gpu.map_host(AT, file.as_fd(), PAGE).is_err(), "it could become shorter");
     rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::SHRINK).unwrap();
     let before = gpu.memory_info().unwrap();
@@ -167,7 +168,7 @@ fn host_memory_in_the_window_is_the_files_own_and_takes_up_no_device_memory() {
         (AT, 0),
         (AT, 4096),
         (DeviceAddress(AT.0 + 4096), PAGE),
-        (DeviceAddress(AT.0 + 4 * PAGE), PAGE),
+        (DeviceAddress(AT.0 + 32 * PAGE), PAGE),
         (DeviceAddress(AT.0), u64::MAX - PAGE + 1),
     ] {
         assert!(gpu.map_host(at, file.as_fd(), bytes).is_err(), "{:#x} {bytes:#x}", at.0);
@@ -195,7 +196,7 @@ fn host_memory_in_the_window_is_the_files_own_and_takes_up_no_device_memory() {
         assert!(gpu.fill(machine.stream, AT, FillPattern::Bits8(1), 1).is_err());
         assert!(gpu.copy_to_device(machine.stream, DeviceAddress(WINDOW), part).is_err(), "still registered");
     }
-    gpu.unreserve(AT, 4 * PAGE).unwrap();
+    gpu.unreserve(AT, 32 * PAGE).unwrap();
 }
 
 #[test]

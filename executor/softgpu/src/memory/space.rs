@@ -14,7 +14,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bulkhead_gpu::{Access, DeviceAddress, Error, HostRange, MemoryId};
+use bulkhead_gpu::{Access, DeviceAddress, Error, HostRange, MemoryId, RESERVATION_BYTES_MIN};
 use parking_lot::RwLock;
 
 use super::physical::{self, Foreign, Identity, Physical};
@@ -192,6 +192,11 @@ impl AddressSpace {
         let (start, end) = (at.0, end_of(at.0, bytes)?);
         if start == 0 || (start < WINDOWS.end && end > WINDOWS.start) {
             return Err(refused(format!("range {start:#x}+{bytes:#x} is the device's own")));
+        }
+        if bytes < RESERVATION_BYTES_MIN {
+            return Err(refused(format!(
+                "the addresses from {start:#x} on are not given for {bytes} bytes only"
+            )));
         }
         let mut tables = self.tables.write();
         let before = tables.reservations.range(..end).next_back();

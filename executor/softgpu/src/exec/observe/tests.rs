@@ -101,7 +101,7 @@ fn told(name: &str, body: &str, threads: u32) -> Vec<Told> {
     let log = Log::default();
     let options = Options { engine: Engine::Compiled, threads: Some(1), ..Options::default() };
     let gpu = SoftGpu::observed(options, Some(Arc::new(Scribe(Arc::clone(&log))))).unwrap();
-    gpu.reserve(DeviceAddress(WINDOW), 2 << 20).unwrap();
+    gpu.reserve(DeviceAddress(WINDOW), 64 << 20).unwrap();
     let memory = gpu.create_memory(2 << 20).unwrap();
     gpu.map(DeviceAddress(WINDOW), memory, 2 << 20, 1, MayAccess::ReadWrite).unwrap();
     let stream = gpu.create_stream(0).unwrap();
