@@ -400,6 +400,16 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// Whether a 32-bit register and a number are known to be a multiple of so many bytes, a power of two: as an address in
+    /// shared memory, where all variables are as aligned as the widest access.
+    pub(crate) fn is_multiple(&self, name: &str, offset: i128, bytes: u64) -> bool {
+        let of_block = |fact: &Fact<'_>| matches!(fact.base, None | Some(Base::Shared(_)));
+        let known = self.of_register(name).filter(of_block);
+        let word = matches!(Class::parse(name), Some((Class::Word, _)));
+        let zeros = known.map_or(0, |fact| fact.zeros.min(30));
+        word && 1 << zeros >= i128::from(bytes) && offset % i128::from(bytes) == 0
+    }
+
     /// A 64-bit operand.
     fn wide(&self, operand: Option<&Operand>) -> Option<Fact<'a>> {
         match operand? {

@@ -128,8 +128,45 @@ fn a_reduction_under_the_load_mask_is_refused() {
 fn a_missing_alignment_is_refused() {
     broken("    and.b32 %bh_lo, %bh_lo, -4;\n", "", SEQUENCE);
     broken("%bh_lo, %bh_lo, -4;", "%bh_lo, %bh_lo, -2;", SEQUENCE);
-    broken("and.b32 %bh_s, %bh_s, -4;", "and.b32 %bh_s, %bh_s, -1;", SEQUENCE);
-    broken("    and.b32 %bh_s, %bh_s, -4;\n", "", SEQUENCE);
+    // Of a shared address that is known to be a multiple, the last place is made one.
+    let last = "    sub.s32 %bh_lo, %bh_top, 4;\n";
+    let cut = "    and.b32 %bh_lo, %bh_lo, -4;\n";
+    broken(&format!("{last}{cut}"), last, SEQUENCE);
+    for other in [-1, -2, -8] {
+        let other = format!("    and.b32 %bh_lo, %bh_lo, {other};\n");
+        broken(&format!("{last}{cut}"), &format!("{last}{other}"), SEQUENCE);
+    }
+}
+
+#[test]
+fn an_address_of_which_nothing_is_known_is_made_a_multiple_itself() {
+    let of = |base: &str| {
+        let source = format!(
+            ".version 8.0\n.target sm_75\n.address_size 64\n.extern .shared .align 4 .b8 s[];\n\
+             .visible .entry k(.param .u32 n)\n{{\n.reg .b32 %r<8>;\nld.param.u32 %r1, [n];\nmov.u32 %r2, s;\n\
+             {base}\nst.shared.u32 [%r3], %r1;\nret;\n}}\n"
+        );
+        print(&parse(&source).and_then(|module| confine(&module)).unwrap())
+    };
+    let (last, clamp) = (
+        "    sub.s32 %bh_lo, %bh_top, 4;\n",
+        "    min.u32 %bh_s, %bh_s, %bh_lo;\n    max.u32 %bh_s, %bh_s, %bh_low;\n",
+    );
+    let each = format!("{last}{clamp}    and.b32 %bh_s, %bh_s, -4;\n");
+    let once = format!("{last}    and.b32 %bh_lo, %bh_lo, -4;\n{clamp}");
+    let known = of("shl.b32 %r4, %r1, 2;\nadd.u32 %r3, %r2, %r4;");
+    assert!(known.contains(&once) && !known.contains(&each), "{known}");
+    verify(&known).unwrap();
+    // Either way it stays inside.
+    verify(&known.replace(&once, &each)).unwrap();
+    for base in
+        ["add.u32 %r3, %r2, %r1;", "shl.b32 %r4, %r1, 1;\nadd.u32 %r3, %r2, %r4;", "mov.u32 %r3, %r1;"]
+    {
+        let unknown = of(base);
+        assert!(unknown.contains(&each) && !unknown.contains(&once), "{unknown}");
+        verify(&unknown).unwrap();
+        assert!(verify(&unknown.replace(&each, &once)).is_err(), "{unknown}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::confine::faults::Faults;
 use crate::confine::flatten::{Flat, Flattener, Parameters};
 use crate::confine::gates::InUse;
 use crate::confine::scope::Scopes;
-use crate::confine::shared::Shared;
+use crate::confine::shared::{self, Shared};
 use crate::confine::slices::Slices;
 use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
@@ -148,6 +148,7 @@ pub(super) fn confine<'a>(
         statements.extend(sums.prologue(function.span));
         statements.extend(shared.prologue(function.span));
         let mut looked = called.expand(looked);
+        shared::ease(&mut looked);
         statements.append(&mut looked);
         (statements, zeroed)
     };

@@ -14,6 +14,7 @@ use crate::confine::alignment::{self, Alignment};
 use crate::confine::prologue::{declared, instruction, plain, register};
 use crate::confine::region::{self, Region};
 use crate::confine::symbols::{Symbol, Symbols};
+use crate::facts::Facts;
 use crate::limits::{DYNAMIC_SPAN_MAX, SHARED_BASE};
 use crate::names;
 use crate::table::{self, Treatment};
@@ -330,6 +331,67 @@ pub(super) fn clamp(clamp: Clamp, offset: i64, bytes: u64, span: Span, into: &mu
         into.push(instruction("and", &["b32"], vec![s(), s(), integer(-i128::from(bytes))], span));
     }
     offset.saturating_sub(clamp.least)
+}
+
+/// Has clamps of what is known to be aligned make the last place so, which no turn of a loop changes, and not each address.
+pub(super) fn ease(statements: &mut [Statement]) {
+    let eased = eased(statements);
+    for (last, cut) in eased {
+        // `sub`, `min`, `max`, `and` of the address; then `sub`, `and` of the last place, `min`, `max`.
+        let Some(sequence) = statements.get_mut(last + 1..=cut) else { continue };
+        sequence.rotate_right(1);
+        if let Some(Statement::Instruction(and)) = sequence.first_mut() {
+            for operand in and.operands.iter_mut().take(2) {
+                *operand = register("%bh_lo");
+            }
+        }
+    }
+}
+
+/// Where the last place of each such clamp is computed, and where its address is cut.
+fn eased(statements: &[Statement]) -> Vec<(usize, usize)> {
+    let own = |index: usize, opcode: &str| match statements.get(index) {
+        Some(Statement::Instruction(found)) if found.opcode == opcode => {
+            let of_clamp = matches!(found.operands.first(), Some(Operand::Register(name)) if name == "%bh_s");
+            of_clamp.then_some(found)
+        }
+        _ => None,
+    };
+    let cuts = |index: &usize| own(*index, "and").is_some() && own(index - 1, "max").is_some();
+    if !(1..statements.len()).any(|index| cuts(&index)) {
+        return Vec::new();
+    }
+    let number = |found: &Instruction| match found.operands.get(2) {
+        Some(Operand::Integer(value)) => Some(*value),
+        _ => None,
+    };
+    let mut facts = Facts::of(statements);
+    let mut eased = Vec::new();
+    for (index, statement) in statements.iter().enumerate() {
+        match statement {
+            // What is known of turns is not asked.
+            Statement::Label(name, _) => facts.label(name, &[]),
+            Statement::Instruction(instruction) => {
+                if let Some(source) = own(index, "mov")
+                    && let Some(Operand::Register(base)) = source.operands.get(1)
+                {
+                    let added = own(index + 1, "add");
+                    let last = index + 1 + usize::from(added.is_some());
+                    let least = added.map_or(Some(0), number);
+                    let bytes =
+                        own(last + 3, "and").filter(|_| own(last + 2, "max").is_some()).and_then(number);
+                    if let (Some(least), Some(bytes)) = (least, bytes)
+                        && u64::try_from(-bytes).is_ok_and(|bytes| facts.is_multiple(base, least, bytes))
+                    {
+                        eased.push((last, last + 3));
+                    }
+                }
+                facts.learn(instruction);
+            }
+            Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => {}
+        }
+    }
+    eased
 }
 
 /// The value of an offset in the 32-bit address arithmetic of shared memory.

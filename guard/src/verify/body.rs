@@ -464,8 +464,8 @@ impl<'a> Pass<'a> {
         let mut left = lead.as_slice();
         for access in accesses.iter() {
             if is_reserved_address(access) {
-                let facts = self.is_fast.then_some(&self.facts);
-                let (rest, rests) = sequence::check(left, access, &self.declared, facts)?;
+                let known = (&self.facts, self.is_fast);
+                let (rest, rests) = sequence::check(left, access, &self.declared, known)?;
                 left = rest;
                 self.terms.dynamic_shared_min = self.terms.dynamic_shared_min.max(rests.dynamic);
                 if let Some((root, bytes)) = rests.aligned {

@@ -24,20 +24,20 @@ pub(super) struct Rests<'a> {
 }
 
 /// Checks the beginning of `lead`, the instructions before an access that goes through one of the guard's registers.
-/// Returns what is left of it, and what the access rests on. In a fast version, of which `facts` are known, what is
-/// known to be aligned need not be made so.
+/// Returns what is left of it, and what the access rests on. What is known to be aligned need not be made so: of a
+/// parameter that is known in a fast version only.
 pub(super) fn check<'l, 'a>(
     lead: &'l [&'a Instruction],
     access: &Access<'_>,
     declared: &Declared<'_>,
-    facts: Option<&Facts<'a>>,
+    (facts, is_fast): (&Facts<'a>, bool),
 ) -> Result<(&'l [&'a Instruction], Rests<'a>), Reason> {
     let expected = match access.space {
         Space::Global if declared.in_gate && gates::is_protected(lead) => {
             gates::protected(lead, access).map(|lines| (lines, Rests::default()))
         }
-        Space::Global => global(lead, access, facts),
-        Space::Shared => shared(lead, access, declared)
+        Space::Global => global(lead, access, is_fast.then_some(facts)),
+        Space::Shared => shared(lead, access, declared, facts)
             .map(|(lines, dynamic)| (lines, Rests { dynamic, ..Rests::default() })),
         Space::Local | Space::Constant => {
             clamped(lead, access, declared).map(|lines| (lines, Rests::default()))
@@ -138,18 +138,29 @@ fn global<'a>(
 
 /// The base of a run of accesses is clamped so that the run's whole span is inside: as many bytes have to be
 /// there, in static variables or by the launch.
-fn shared(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) -> Option<(Vec<String>, u64)> {
+fn shared(
+    lead: &[&Instruction],
+    access: &Access<'_>,
+    declared: &Declared<'_>,
+    facts: &Facts<'_>,
+) -> Option<(Vec<String>, u64)> {
     let first = lead.first()?;
     let mut lines = Vec::with_capacity(6);
+    let mut base = None;
     lines.push(match (first.opcode.as_str(), first.operands.get(1)?) {
         ("mov", Operand::Symbol(name)) if declared.extents.get(name)?.space == Space::Shared => {
             format!("mov.b32 %bh_s, {name}")
         }
-        ("mov", _) => format!("mov.b32 %bh_s, {}", source(first, 1, Class::Word)?),
+        ("mov", _) => {
+            base = source(first, 1, Class::Word);
+            format!("mov.b32 %bh_s, {}", base?)
+        }
         _ => format!("cvt.u32.u64 %bh_s, {}", source(first, 1, Class::Double)?),
     });
+    let mut least = 0;
     if let Some(second) = lead.get(1).filter(|second| second.opcode == "add") {
-        lines.push(format!("add.s32 %bh_s, %bh_s, {}", integer(second, 2)?));
+        least = integer(second, 2)?;
+        lines.push(format!("add.s32 %bh_s, %bh_s, {least}"));
     }
     let bounds = declared.shared.as_ref()?;
     let end = u64::try_from(access.address.offset).ok()?.checked_add(access.extent)?;
@@ -170,9 +181,15 @@ fn shared(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) -
     let there = dynamic == 0 || (bounds.dynamic && span <= DYNAMIC_SPAN_MAX);
     (is_through(access, "%bh_s") && end <= span && there).then_some(())?;
     lines.push(format!("sub.s32 %bh_lo, %bh_top, {span}"));
+    // Of what is a multiple, as the first byte is, the last place is made one.
+    let is_multiple = lead.get(lines.len()).is_some_and(|next| next.opcode == "and");
+    if is_multiple {
+        base.filter(|base| facts.is_multiple(base, least, access.bytes))?;
+        lines.push(format!("and.b32 %bh_lo, %bh_lo, -{}", access.bytes));
+    }
     lines.push("min.u32 %bh_s, %bh_s, %bh_lo".to_owned());
     lines.push("max.u32 %bh_s, %bh_s, %bh_low".to_owned());
-    if access.bytes > 1 {
+    if access.bytes > 1 && !is_multiple {
         lines.push(format!("and.b32 %bh_s, %bh_s, -{}", access.bytes));
     }
     Some((lines, dynamic))
