@@ -138,6 +138,7 @@ fn run(text: &str, values: &HashMap<&str, u32>, most: usize) -> Ran {
                     "setp.gt.s32" => word(1).cast_signed() > word(2).cast_signed(),
                     "setp.le.s32" => word(1).cast_signed() <= word(2).cast_signed(),
                     "setp.le.u32" => word(1) <= word(2),
+                    "setp.gt.u32" => word(1) > word(2),
                     "setp.gt.and.s32" => {
                         let other = match names[3].strip_prefix('!') {
                             Some(name) => !bits[name],
@@ -272,6 +273,85 @@ fn loops_that_step_in_other_ways_and_have_labels_inside_do_what_they_did() {
     assert!(ended > 1000 && polled > 1000, "{ended} {polled}");
     // Only what is stepped behind a test for being there has a counter of its own.
     assert_eq!(counted, 2, "others count their turns");
+}
+
+/// A loop from zero to what the launch says, which may be left inside.
+const BOUNDED: &str = "    mov.u32 %r1, 0;
+L:
+    mad.lo.s32 %r5, %r5, %r4, %r1;
+    setp.gt.s32 %q0, %r5, 2147480000;
+    @%q0 bra E;
+    add.s32 %r1, %r1, STEP;
+    setp.TEST %q1, %r1, %r2;
+    @%q1 bra L;
+E:
+";
+
+#[test]
+fn a_loop_gets_a_copy_for_where_it_turns_seldom_and_does_what_it_did() {
+    let (head, tail) = LOOP.split_once("L:\n").unwrap();
+    let (_, tail) = tail.split_once("bra L;\n").unwrap();
+    let (mut few, mut many) = (0, 0);
+    for (step, test) in [("1", "lt.s32"), ("3", "lt.u32"), ("1", "le.s32"), ("7", "le.u32")] {
+        let text = format!("{head}{BOUNDED}{tail}").replace("STEP", step).replace("TEST", test);
+        let guarded = confined(&text);
+        let asks = guarded.lines().find(|line| line.contains("setp.gt.u32 %p")).unwrap().trim();
+        let most: u32 = asks.rsplit(", ").next().unwrap().trim_end_matches(';').parse().unwrap();
+        assert_eq!(guarded.matches("mad.lo.s32 %r4").count(), 2, "{guarded}");
+        for to in [0, 1, 2, 100, most - 1, most, most + 1, 2 * most, 1 << 31, (1 << 31) - 1, u32::MAX - 3] {
+            let values = HashMap::from([("n", to)]);
+            let plain = run(&text, &values, 200_000);
+            let ran = run(&guarded, &values, 400_000);
+            let case = format!("{step} {test} {to}: {plain:?} {ran:?}\n{guarded}");
+            assert!(ran.between as u64 <= CHUNK_COST_MAX, "{case}");
+            assert!(ran.stored.is_some() || ran.polls > 3, "{case}");
+            if plain.stored.is_some() && ran.polls <= 3 {
+                assert_eq!(plain.stored, ran.stored, "{case}");
+            }
+            few += usize::from(to <= most && ran.polls == 1);
+            many += usize::from(to > most && ran.polls > 1);
+        }
+        // Where it could turn more often it would have to count.
+        let more = |most: u64| asks.replace(&format!(", {}", most_of(asks)), &format!(", {most}"));
+        refused(&guarded, asks, &more(u64::from(most) * 8));
+        refused(&guarded, asks, &asks.replace("gt.u32", "gt.s32"));
+        refused(&guarded, asks, &asks.replace("gt.u32", "lt.u32"));
+        let branch = guarded.lines().skip_while(|line| line.trim() != asks).nth(1).unwrap();
+        refused(&guarded, &format!("{branch}\n"), "");
+    }
+    assert!(few >= 20 && many > 0, "{few} {many}");
+}
+
+fn most_of(line: &str) -> &str {
+    line.rsplit(", ").next().unwrap().trim_end_matches(';')
+}
+
+#[test]
+fn whoever_leaves_a_loop_that_ends_may_have_turned_as_often_as_it_may() {
+    // Each is left for the next; a thread may have turned in all of them.
+    let one = BOUNDED.replace("STEP", "1").replace("TEST", "lt.s32");
+    let row: String = (0..16)
+        .map(|index| {
+            let named = one.replace("L:", &format!("L{index}:")).replace("bra L", &format!("bra L{index}"));
+            named.replace("E:", &format!("E{index}:")).replace("bra E", &format!("bra E{index}"))
+        })
+        .collect();
+    let (head, tail) = LOOP.split_once("L:\n").unwrap();
+    let (_, tail) = tail.split_once("bra L;\n").unwrap();
+    let text = confined(&format!("{head}{row}{tail}"));
+    let ran = run(&text, &HashMap::from([("n", 4000)]), 4_000_000);
+    assert!(ran.between as u64 <= PATH_COST_MAX && ran.polls > 1, "{ran:?}");
+    // Without the polls between them it is too much, by the way out of each too.
+    let (start, end) = ("    setp.lt.s32 %bh_q, %bh_n", "    ld.relaxed.sys.global.b32 %bh_n, [%bh_k];\n");
+    let mut without = text.clone();
+    for (at, _) in text.match_indices(start).collect::<Vec<_>>().into_iter().rev() {
+        let behind = text[at..].find(end).map(|found| at + found + end.len()).unwrap_or(text.len());
+        let poll = &text[at..behind];
+        if poll.lines().count() == 8 && !text[behind..].starts_with("    bra ") {
+            without.replace_range(at..behind, "");
+        }
+    }
+    assert!(text != without && verify(&without).is_err(), "verified without a poll");
 }
 
 /// Breaks a text in one place, and the verifier refuses it.

@@ -14,8 +14,8 @@ use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
 use crate::confine::versions::{Known, Proven, Versions};
 use crate::confine::{
-    access, arguments, assign, check, copies, data, generic, inductions, locals, poll, prologue, remainders,
-    roots, runtime, strides, unroll, warps,
+    access, arguments, assign, bounded, check, copies, data, generic, inductions, locals, poll, prologue,
+    remainders, roots, runtime, strides, unroll, warps,
 };
 use crate::facts::{Proof, SharedKey};
 use crate::gates::Gates;
@@ -95,6 +95,7 @@ pub(super) fn confine<'a>(
     strides::fold(&mut statements);
     remainders::fold(&mut statements);
     inductions::normalise(&mut statements);
+    bounded::copy(&mut statements, &mut scopes);
     unroll::unroll(&mut statements);
     let shared = Shared::find(&mut statements, symbols, &mut variables, function.span);
     let tables = access::Tables::new(symbols, &variables, &readable, roots);

@@ -9,6 +9,7 @@ mod access;
 mod alignment;
 mod arguments;
 mod assign;
+mod bounded;
 mod calls;
 mod check;
 mod copies;

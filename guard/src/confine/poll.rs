@@ -50,6 +50,7 @@ pub(super) fn insert(
         behind: HashSet::new(),
         path: Path::ENTRY,
         joins: HashMap::new(),
+        left: Vec::new(),
         added: Sums::default(),
         lead: 0,
         starts: false,
@@ -66,20 +67,32 @@ pub(super) fn insert(
 fn path_cost(statements: &[Statement], loops: &HashMap<&str, Loop<'_>>) -> u64 {
     let (mut since, mut most) = (0_u64, 0);
     let mut joins: HashMap<&str, u64> = HashMap::new();
+    let mut left: Vec<&str> = Vec::new();
     for statement in statements {
         match statement {
-            Statement::Label(name, _) => since = since.max(joins.remove(name.as_str()).unwrap_or(0)),
+            Statement::Label(name, _) => {
+                since = since.max(joins.remove(name.as_str()).unwrap_or(0));
+                left.clear();
+            }
             Statement::Instruction(instruction) => {
                 let Ok(row) = table::check(instruction) else { continue };
                 since += table::cost(row, instruction);
                 let target = table::target(row, instruction);
                 if let Some(found) = target.and_then(|target| loops.get(target)) {
                     since = since.saturating_add(found.cost);
+                    // Whoever left may have turned as often.
+                    for label in left.drain(..) {
+                        if let Some(join) = joins.get_mut(label) {
+                            *join = join.saturating_add(found.cost);
+                            most = most.max(*join);
+                        }
+                    }
                 }
                 most = most.max(since);
                 if let Some(target) = target {
                     let join = joins.entry(target).or_default();
                     *join = (*join).max(since);
+                    left.push(target);
                 }
                 if table::ends_path(row, instruction) {
                     since = 0;
@@ -137,6 +150,8 @@ struct Pass<'a> {
     path: Path,
     /// The path of branches to labels to come, how many loops there were then, and what their further turns had cost.
     joins: HashMap<&'a str, (Path, usize, u64)>,
+    /// The labels to come that were branched to since the last label.
+    left: Vec<&'a str>,
     /// What the further turns of each loop have cost so far.
     added: Sums,
     /// Where the sequence before the next access begins.
@@ -156,6 +171,7 @@ impl<'a> Pass<'a> {
                     self.before_label(name);
                 }
                 self.meets(name);
+                self.left.clear();
                 self.behind.insert(name);
                 // A version begins directly behind the check.
                 if !self.begins.contains_key(name) || !self.is_checked() {
@@ -279,6 +295,9 @@ impl<'a> Pass<'a> {
                 let path = before.map_or(self.path, |before| before.meet(self.path));
                 let loops = self.added.len();
                 self.joins.insert(target, (path, loops, self.added.first(loops)));
+                if self.left.last() != Some(&target) {
+                    self.left.push(target);
+                }
             }
             let leads = is_lead(instruction);
             self.out.push(statement.clone());
@@ -295,6 +314,12 @@ impl<'a> Pass<'a> {
     fn goes_back(&mut self, back: &'a Instruction, label: &'a str, index: usize) {
         if let Some(Loop { how: How::Ends(_), cost, .. }) = self.loops.get(label) {
             self.path = self.path.plus(*cost);
+            // Whoever left may have turned as often.
+            for label in std::mem::take(&mut self.left) {
+                if let Some((path, ..)) = self.joins.get_mut(label) {
+                    *path = path.plus(*cost);
+                }
+            }
             self.out.push(Statement::Instruction(back.clone()));
             self.lead = self.out.len();
             return;

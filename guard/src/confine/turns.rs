@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use super::poll::is_lead;
 use super::steps::{self, Steps};
-use crate::ast::Statement;
+use crate::ast::{Operand, Statement};
 use crate::facts::Facts;
 use crate::limits::CHUNK_COST_MAX;
 use crate::table;
@@ -54,8 +54,23 @@ pub(super) struct Loop<'a> {
     pub(super) cost: u64,
 }
 
-/// Of how many turns of a loop nothing has to be done, and what they may cost together.
-const ENDS_COST_MAX: u64 = CHUNK_COST_MAX / 4;
+/// What all turns of a loop may cost together of which nothing has to be done.
+pub(super) const ENDS_COST_MAX: u64 = CHUNK_COST_MAX / 2;
+/// What stands before an access, or an instruction for whole warps, at most.
+const LEAD_COST: u64 = 8;
+
+/// What statements cost with whatever confines them, be that there already or not.
+pub(super) fn own_cost(body: &[Statement]) -> u64 {
+    let cost = |statement: &Statement| match statement {
+        Statement::Instruction(found) if !is_lead(found) => table::check(found).map_or(u64::MAX, |row| {
+            let accesses = found.operands.iter().any(|operand| matches!(operand, Operand::Address(_)));
+            let lead = if accesses || table::is_for_warps(row) { 2 * LEAD_COST } else { 0 };
+            table::cost(row, found).saturating_add(lead)
+        }),
+        _ => 0,
+    };
+    body.iter().map(cost).fold(1, u64::saturating_add)
+}
 
 /// The loops of a body, by label. Those of `begins` begin anew elsewhere, and not by themselves, whatever is known of
 /// them.
@@ -87,11 +102,9 @@ pub(super) fn find<'a>(
     }
     let may_end = |label: &str, turns: u64| {
         loops.get(label).is_some_and(|found| {
-            // What confines accesses is not there yet where it is found out what needs none.
-            let own = |statement: &&Statement| matches!(statement, Statement::Instruction(found) if !is_lead(found));
-            let body = statements.get(found.from..found.to).unwrap_or_default();
-            let length = body.iter().filter(own).count() as u64;
-            found.backs == 1 && !begins.contains_key(label) && turns.saturating_mul(length) <= ENDS_COST_MAX / 8
+            let body = statements.get(found.from..=found.to).unwrap_or_default();
+            let cost = turns.saturating_mul(own_cost(body));
+            found.backs == 1 && !begins.contains_key(label) && cost <= ENDS_COST_MAX
         })
     };
     let Known { ends, most } = known(statements, zeroed, begins, may_end);

@@ -258,6 +258,19 @@ impl<'a> Facts<'a> {
         self.ending(body, back).map(|ending| ending.turns)
     }
 
+    /// The same, were a register that it does not write from 0 to this.
+    pub(crate) fn turns_if(
+        &self,
+        label: &str,
+        behind: &[Statement],
+        name: &'a str,
+        most: i128,
+    ) -> Option<u64> {
+        let mut trial = self.clone();
+        trial.entering.insert(name, Some(Fact::number(0, most)));
+        trial.turns(label, behind)
+    }
+
     /// Directly behind the label of such a loop: what its register is in any turn. Nothing else may go back to it than
     /// the branch that ends its body.
     pub(crate) fn turning(&mut self, behind: &'a [Statement], label: &str) {
@@ -292,13 +305,15 @@ impl<'a> Facts<'a> {
 
     fn ending<'b>(&self, body: &'b [Statement], back: &Instruction) -> Option<Ending<'b>> {
         let Some(Predicate { register: predicate, negated: false }) = &back.predicate else { return None };
+        let [Operand::Symbol(label)] = back.operands.as_slice() else { return None };
         (back.opcode == "bra" && back.modifiers.is_empty()).then_some(())?;
         let mut writes: HashMap<&str, Vec<usize>> = HashMap::new();
         for (index, statement) in body.iter().enumerate() {
             let Statement::Instruction(instruction) = statement else { continue };
             let row = table::row_of(instruction)?;
-            let away = matches!(row.treatment, Treatment::Branch | Treatment::Gate);
-            if table::target(row, instruction).is_some() || away {
+            // Whoever leaves turns no more.
+            let leaves = table::target(row, instruction).is_some_and(|target| target != label);
+            if matches!(row.treatment, Treatment::Gate) || row.treatment == Treatment::Branch && !leaves {
                 return None;
             }
             let mut write = |name| writes.entry(name).or_default().push(index);

@@ -118,6 +118,8 @@ pub(super) struct Looks<'a> {
     most: u64,
     /// The last label, which it is, and what came before it.
     last: Option<(&'a str, usize, u64)>,
+    /// The labels to come that were branched to since.
+    left: Vec<&'a str>,
 }
 
 impl<'a> Looks<'a> {
@@ -138,6 +140,7 @@ impl<'a> Looks<'a> {
             work: 0,
             most: 0,
             last: None,
+            left: Vec::new(),
         }
     }
 
@@ -176,6 +179,7 @@ impl<'a> Looks<'a> {
         self.polled = false;
         let at = self.labels.len();
         self.last = Some((name, at, self.cost));
+        self.left.clear();
         if let Some(coming) = self.coming.remove(name) {
             self.path = self.path.meet(self.now(&coming));
             // Whoever comes from before a loop has not set its counter.
@@ -301,6 +305,13 @@ impl<'a> Looks<'a> {
         }
         self.labels.insert(name, (at, true));
         self.closed.push((at, self.labels.len()));
+        // Whoever left may have turned as often.
+        for label in std::mem::take(&mut self.left) {
+            if let Some(coming) = self.coming.get_mut(label) {
+                coming.path = coming.path.plus(all - once);
+                self.most = self.most.max(coming.path.since);
+            }
+        }
         self.more(all - once)
     }
 
@@ -384,6 +395,9 @@ impl<'a> Looks<'a> {
     }
 
     fn comes_to(&mut self, target: &'a str) {
+        if self.last.is_some() && self.left.last() != Some(&target) {
+            self.left.push(target);
+        }
         let (path, loops) = (self.path, self.added.len());
         let mut new = Coming { path, loops, added: self.added.first(loops), from: self.labels.len() };
         if let Some(before) = self.coming.get(target) {

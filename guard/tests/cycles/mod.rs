@@ -102,7 +102,9 @@ impl Body<'_> {
         };
         let Some(to) = self.target(at).filter(|to| *to < at) else { return false };
         let body: Vec<&str> = (to + 1..at).map(|at| self.line(at)).collect();
-        if body.iter().any(|line| line.ends_with(':') || line.contains("bra ")) {
+        // Whoever leaves turns no more.
+        let leaves = |line: usize| self.target(line).is_none_or(|target| !(to..=at).contains(&target));
+        if body.iter().any(|line| line.ends_with(':')) || !(to + 1..at).all(leaves) {
             return false;
         }
         let writes = |lines: &[&str], register: &str| -> Vec<usize> {
@@ -120,9 +122,29 @@ impl Body<'_> {
         let [tested] = writes(&body, predicate)[..] else { return false };
         let test = words(body[tested]);
         let [compare, _, register, bound] = test.as_slice() else { return false };
-        let (Some(compare), Ok(bound)) = (compare.strip_prefix("setp."), bound.parse::<i64>()) else {
-            return false;
+        let Some(compare) = compare.strip_prefix("setp.") else { return false };
+        // A bound that is a register was tested directly before: more than this goes elsewhere.
+        let asked = || {
+            // A look or a poll may stand between.
+            let compares = format!(", {bound}, ");
+            let test = (to.saturating_sub(12)..to).rev().find(|at| {
+                self.line(*at).starts_with("setp.gt.u32 ") && self.line(*at).contains(&compares)
+            })?;
+            let between: Vec<&str> = (test + 1..to).map(|at| self.line(at)).collect();
+            let labels = between.iter().any(|line| line.ends_with(':'));
+            let (predicate, most) =
+                self.line(test).strip_prefix("setp.gt.u32 ")?.trim_end_matches(';').split_once(&compares)?;
+            let away = between.first()?.starts_with(&format!("@{predicate} bra "));
+            let goes =
+                away && !labels && writes(&body, bound).is_empty() && writes(&between, bound).is_empty();
+            most.parse::<i64>().ok().filter(|most| goes && *most < 1 << 31)
         };
+        let bounds = match (bound.parse::<i64>(), asked()) {
+            (Ok(bound), _) => vec![bound],
+            (Err(_), Some(most)) => vec![0, 1, most / 2, most - 1, most],
+            (Err(_), None) => return false,
+        };
+        let Some(bound) = bounds.last().copied() else { return false };
         let [step] = writes(&body, register)[..] else { return false };
         // What a turn begins with may be what is tested, and goes on behind the test.
         let tested_first = step > tested;
@@ -173,7 +195,8 @@ impl Body<'_> {
         let least = least.max(i64::from(not_zero));
         let wrap = |value: i64| i64::from(u32::try_from(value & 0xffff_ffff).unwrap().cast_signed());
         let unsigned = |value: i64| value & 0xffff_ffff;
-        (least..=most.min(least + 300)).chain([most]).all(|mut value| {
+        let starts = (least..=most.min(least + 300)).chain([most]);
+        starts.flat_map(|value| bounds.iter().map(move |bound| (value, *bound))).all(|(mut value, bound)| {
             if tested_first {
                 value = wrap(value - by);
             }
