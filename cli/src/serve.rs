@@ -102,6 +102,9 @@ pub(crate) struct Arguments {
     module: Vec<Module>,
     #[command(flatten)]
     software: Software,
+    /// Where a socket tells what kernels did, of all sessions; only for the software GPU.
+    #[arg(long, value_name = "PATH", hide = true, conflicts_with = "standby")]
+    profile: Option<PathBuf>,
     /// End when the process that started this one ends.
     #[arg(long)]
     with_parent: bool,
@@ -178,6 +181,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     let executor = executor.into_iter().map(OsString::from).chain(cache(arguments, backend));
     let executor = executor.chain(arguments.software.arguments());
+    let profile = arguments.profile.iter().flat_map(|path| ["--profile".into(), path.clone().into()]);
+    let executor = executor.chain(profile);
     let mut environment: Vec<(OsString, OsString)> =
         bulkhead_cuda::ENVIRONMENT.iter().map(|(name, value)| (name.into(), value.into())).collect();
     // An executor's environment is nearly empty: what names the assembler here would not be there.

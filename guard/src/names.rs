@@ -96,6 +96,12 @@ pub fn is_fast_version(name: &str) -> bool {
     name.starts_with(FAST)
 }
 
+/// The entry whose fast version has this name.
+#[must_use]
+pub fn fast_version_of(name: &str) -> Option<&str> {
+    name.strip_prefix(FAST)
+}
+
 /// Whether a variable is a table of the compiler's own library, which no host knows. Nothing else tells: compilers
 /// declare what `__constant__` variables of a program they know to be the host's like their own.
 pub(crate) fn is_compilers(variable: &str) -> bool {

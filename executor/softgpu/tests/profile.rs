@@ -52,13 +52,18 @@ fn line(kernel: &Kernel, line: u32) -> Counts {
     row.unwrap_or_else(|| panic!("{:?}", kernel.rows)).counts
 }
 
+/// Instructions of so many warps, of whose lanes so many stood there, and for so many the predicate held.
+fn ran(warps: u64, standing: u64, threads: u64) -> Counts {
+    Counts { warps, standing, threads, ..Counts::default() }
+}
+
 #[test]
 fn every_instruction_of_every_thread_is_counted_once() {
     // Two before, `ret` behind.
     let kernel = kernel("add.u32 %r2, %r1, 1;\nmul.lo.u32 %r2, %r2, %r2;", 100, BLOCK);
     let total = kernel.total();
     assert_eq!((total.warps, total.threads), (5 * 2 * 100, 5 * 64 * 100));
-    assert_eq!(line(&kernel, 0), Counts { warps: 200, threads: 6400, ..Counts::default() });
+    assert_eq!(line(&kernel, 0), ran(200, 6400, 6400));
     assert_eq!((kernel.launches, kernel.uncounted, kernel.blocks, kernel.threads), (1, 0, 100, 6400));
     assert_eq!((kernel.name.as_str(), kernel.rows.len()), ("kernel", 5));
 }
@@ -68,26 +73,23 @@ fn turns_of_a_loop_and_lanes_that_leave_it_are_counted() {
     // Lane n goes round n + 1 times.
     let kernel = kernel("again:\nsub.u32 %r1, %r1, 1;\nsetp.ge.s32 %p1, %r1, 0;\n@%p1 bra again;", 1, 32);
     let turns: u64 = (1..=32).sum();
-    assert_eq!(line(&kernel, 1), Counts { warps: 32, threads: turns, ..Counts::default() });
+    assert_eq!(line(&kernel, 1), ran(32, turns, turns));
     // Lanes that take the branch are counted at it, and it splits them in all turns but the last.
-    assert_eq!(
-        line(&kernel, 3),
-        Counts { warps: 32, threads: turns - 32, divergent: 31, ..Counts::default() }
-    );
+    assert_eq!(line(&kernel, 3), Counts { divergent: 31, ..ran(32, turns, turns - 32) });
 }
 
 #[test]
 fn a_branch_on_which_all_lanes_agree_does_not_diverge() {
     let kernel = kernel("setp.lt.u32 %p1, %r1, 32;\n@%p1 bra end;\nadd.u32 %r1, %r1, 1;\nend:", 1, BLOCK);
-    assert_eq!(line(&kernel, 1), Counts { warps: 2, threads: 32, ..Counts::default() });
-    assert_eq!(line(&kernel, 2), Counts { warps: 1, threads: 32, ..Counts::default() });
+    assert_eq!(line(&kernel, 1), ran(2, 64, 32));
+    assert_eq!(line(&kernel, 2), ran(1, 32, 32));
 }
 
 #[test]
 fn a_partial_warp_and_a_predicate_are_counted_by_their_lanes() {
     let kernel = kernel("setp.lt.u32 %p1, %r1, 3;\n@%p1 add.u32 %r1, %r1, 1;", 1, 40);
-    assert_eq!(line(&kernel, 0), Counts { warps: 2, threads: 40, ..Counts::default() });
-    assert_eq!(line(&kernel, 1), Counts { warps: 2, threads: 3, ..Counts::default() });
+    assert_eq!(line(&kernel, 0), ran(2, 40, 40));
+    assert_eq!(line(&kernel, 1), ran(2, 40, 3));
 }
 
 #[test]
@@ -97,7 +99,7 @@ fn strides_decide_how_many_sectors_a_load_moves() {
             format!("mul.wide.u32 %d2, %r1, {stride};\nadd.u64 %d3, %d1, %d2;\nld.global.u32 %r2, [%d3];");
         let kernel = kernel(&body, 3, BLOCK);
         let loaded = Traffic { requests: 6, asked: 6 * 128, useful: 6 * 128, sectors: 6 * sectors };
-        let expected = Counts { warps: 6, threads: 192, loaded, ..Counts::default() };
+        let expected = Counts { loaded, ..ran(6, 192, 192) };
         assert_eq!(line(&kernel, 2), expected, "{stride}");
     }
 }
@@ -114,7 +116,7 @@ fn loads_stores_and_atomic_operations_are_told_apart() {
     let loaded = Traffic { requests: 1, asked: 256, useful: 256, sectors: 16 };
     let same = Traffic { requests: 1, asked: 128, useful: 4, sectors: 1 };
     let apart = Traffic { requests: 1, asked: 128, useful: 128, sectors: 16 };
-    let one = Counts { warps: 1, threads: 32, ..Counts::default() };
+    let one = ran(1, 32, 32);
     assert_eq!(line(&kernel, 2), Counts { stored, ..one });
     assert_eq!(line(&kernel, 3), Counts { loaded, ..one });
     assert_eq!(
@@ -134,14 +136,12 @@ fn strides_decide_how_many_passes_shared_memory_takes() {
             format!("mov.u32 %r2, own;\nmad.lo.u32 %r3, %r1, {stride}, %r2;\nst.shared.u32 [%r3], %r1;");
         let kernel = kernel(&body, 2, 32);
         let expected = Counts {
-            warps: 2,
-            threads: 64,
             shared_requests: 2,
             shared_asked: 256,
             shared_passes: 2 * ways,
             shared_least: 2,
             shared_ways: ways,
-            ..Counts::default()
+            ..ran(2, 64, 64)
         };
         assert_eq!(line(&kernel, 2), expected, "{stride}");
     }

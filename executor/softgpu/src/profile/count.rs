@@ -50,7 +50,9 @@ impl Traffic {
 pub struct Counts {
     /// Instructions of warps.
     pub warps: u64,
-    /// Instructions of threads: lanes for which the predicate held.
+    /// Lanes that stood at them.
+    pub standing: u64,
+    /// Instructions of threads: those among these lanes for which the predicate held.
     pub threads: u64,
     /// Branches that some lanes of a warp took and others did not.
     pub divergent: u64,
@@ -108,8 +110,8 @@ impl Counts {
     }
 
     /// All numbers, in a fixed order.
-    pub(super) fn each(&mut self) -> [&mut u64; 27] {
-        let Self { warps, threads, divergent, loaded, stored, updated, local, .. } = self;
+    pub(super) fn each(&mut self) -> [&mut u64; 28] {
+        let Self { warps, standing, threads, divergent, loaded, stored, updated, local, .. } = self;
         let [a, b, c, d] = loaded.each();
         let [e, f, g, h] = stored.each();
         let [i, j, k, l] = updated.each();
@@ -123,7 +125,10 @@ impl Counts {
         ];
         let [q, r, s, t, u] = shared;
         let [v, w, x] = [&mut self.updates, &mut self.update_lanes, &mut self.update_rounds];
-        [warps, threads, divergent, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x]
+        [
+            warps, standing, threads, divergent, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t,
+            u, v, w, x,
+        ]
     }
 
     /// Counts what a warp reaches for.

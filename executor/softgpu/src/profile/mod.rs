@@ -210,6 +210,7 @@ impl Watch for Tally {
         // The first operation stands for the instruction.
         if pc == 0 || program.places[pc] != program.places[pc - 1] {
             counts.warps += 1;
+            counts.standing += u64::from(mask.count_ones());
             counts.threads += u64::from(active.count_ones());
         }
         if matches!(program.code[pc].op, Op::Branch { .. }) && active != 0 && active != mask {

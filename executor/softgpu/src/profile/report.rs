@@ -237,7 +237,7 @@ impl Report {
             let name = String::from_utf8(name).map_err(|_| Malformed)?;
             let [text, launches, uncounted, blocks, threads, nanoseconds] =
                 [words.word()?, words.word()?, words.word()?, words.word()?, words.word()?, words.word()?];
-            let rows = words.list(29 * 8, |words| {
+            let rows = words.list(30 * 8, |words| {
                 let mut row = Row { line: words.half()?, column: words.half()?, counts: Counts::default() };
                 for count in row.counts.each() {
                     *count = words.word()?;
