@@ -149,8 +149,7 @@ fn modules(named: &[Module], standby: bool) -> Result<Vec<ProtectedModule>, Fail
         gates.add(name, &text).map_err(|report| {
             Failure::new(format!("{path} has no gates that can be granted:\n{}", report.render(&path, &text)))
         })?;
-        let (name, file) = (name.clone(), file.clone());
-        modules.push(ProtectedModule { name, file, gates: text, bytes: *bytes });
+        modules.push(ProtectedModule { name: name.clone(), gates: text, bytes: *bytes });
     }
     Ok(modules)
 }
