@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead, BufReader},
     path::PathBuf,
+    process::Stdio,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -480,6 +481,54 @@ fn a_host_half_that_dies_takes_its_gates_along_and_the_next_finds_nothing() {
     let gates = module.gates().expect("gates");
     let next = Caller::new(&kernel, "next", &gates);
     assert_eq!(next.append(4), 0);
+}
+
+#[test]
+fn a_tenant_that_is_killed_leaves_no_record_half_written() {
+    const NAME: &str = "a_tenant_that_is_killed_leaves_no_record_half_written";
+    const TOKEN: &str = "BULKHEAD_TEST_GATES";
+    const WIDE: Launch = Launch { grid: [4, 1, 1], block: [64, 1, 1], shared_bytes: 0 };
+    if let Some(socket) = child::role() {
+        let options = Options { socket, name: "mortal".into(), ..Options::default() };
+        let token = std::env::var(TOKEN).expect("a token").parse().expect("a token");
+        let caller = Caller::of(Session::open(&options).expect("a session"), token);
+        println!("number {}", caller.number());
+        loop {
+            caller.run("append", &WIDE, 1 << 32, 256);
+        }
+    }
+    let scratch = Scratch::new();
+    let kernel = serving(&scratch);
+    let log = Log::claim(&kernel);
+    let token = log.gates.token(Uses::One).expect("a token");
+    let mut tenant = child::command(NAME, &kernel.socket());
+    let mut tenant =
+        tenant.env(TOKEN, format!("{token:x}")).stdout(Stdio::piped()).spawn().expect("it starts");
+    let lines = BufReader::new(tenant.stdout.take().expect("it is piped")).lines();
+    let number = lines.map_while(Result::ok).find_map(|line| line.strip_prefix("number ")?.parse().ok());
+    let number: u64 = number.expect("its number");
+    until("it appends", || log.count() > 300);
+    step("kills the tenant");
+    tenant.kill().expect("it can be killed");
+    tenant.wait().expect("it ends");
+    let status = kernel.without(&["mortal"]);
+    assert!(status.session("log").is_some_and(|session| !session.lost));
+    let mut window = vec![0; 64 + 16 * 4095];
+    log.module.read(0, &mut window).expect("it lies in the window");
+    let words: Vec<_> = window.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let count = usize::try_from(log.count()).expect("a count");
+    step("reads what it has left");
+    for (ticket, record) in words[8..].as_chunks::<2>().0.iter().enumerate() {
+        if ticket >= count {
+            assert_eq!(*record, [0, 0], "{ticket} of {count}");
+        } else {
+            assert_eq!(record[0], number, "{ticket} of {count}");
+            assert!((1 << 32..(1 << 32) + 256).contains(&record[1]), "{ticket} of {count}: {record:x?}");
+        }
+    }
+    let next = Caller::new(&kernel, "next", &log.gates);
+    let ticket = if count < 4095 { u32::try_from(count).expect("a ticket") } else { u32::MAX };
+    assert_eq!(next.append(1), ticket);
 }
 
 #[test]
