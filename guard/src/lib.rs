@@ -224,6 +224,7 @@ mod facts;
 mod flow;
 mod footprint;
 mod gates;
+mod maps;
 mod most;
 mod names;
 mod operands;
