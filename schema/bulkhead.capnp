@@ -188,6 +188,15 @@ struct DeviceStatus {
   imagesCompiled @11 :UInt32; # Images that were compiled,
   imagesKept @12 :UInt32;     # whose code had been compiled before and was kept,
   imagesLoaded @13 :UInt32;   # that somebody had loaded already.
+  modules @14 :List(ModuleStatus);
+}
+
+struct ModuleStatus {
+  # A protected module that whoever runs the kernel has named.
+  name @0 :Text;
+  bytes @1 :UInt64;           # Of its window.
+  session @2 :UInt32;         # That has it; 0 for none.
+  callers @3 :List(UInt32);   # Sessions that have accepted its gates.
 }
 
 struct Column {

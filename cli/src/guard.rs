@@ -122,7 +122,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 /// The gates of these files, each a module of its own.
-fn gates(files: &[PathBuf]) -> Result<Gates, Failure> {
+pub(crate) fn gates(files: &[PathBuf]) -> Result<Gates, Failure> {
     let mut gates = Gates::default();
     for file in files {
         let (name, text) = read(file)?;

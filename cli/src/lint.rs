@@ -6,7 +6,7 @@ use bulkhead_linter::{Counts, Linted, LintedEntry, Refusal};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::Failure;
+use crate::{Failure, guard::gates};
 
 /// Read a cubin as an executor does before it loads one, and tell what is in it.
 ///
@@ -19,6 +19,9 @@ pub(crate) struct Arguments {
     /// has not.
     #[arg(long, value_name = "OUT.ptx")]
     text: Option<PathBuf>,
+    /// The gates of a protected module, which that text may call (`bulkhead guard --gates`). May be given several times.
+    #[arg(long, value_name = "GATES.ptx", requires = "text")]
+    gates: Vec<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -31,7 +34,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let (Ok(found), Some(path)) = (&linted, &arguments.text) {
         let reading = format!("reading {}", path.display());
         let text = fs::read_to_string(path).map_err(Failure::doing(&reading))?;
-        let verified = bulkhead_guard::verify(&text)
+        let verified = bulkhead_guard::verify_with(&text, &gates(&arguments.gates)?)
             .map_err(|report| Failure::new(format!("{} is no verified text: {report}", path.display())))?;
         linted = bulkhead_linter::lint(&cubin, found.architecture, verified.footprints());
     }

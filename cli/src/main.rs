@@ -14,6 +14,7 @@ mod lint;
 mod place;
 mod private;
 mod processes;
+mod profile;
 mod run;
 mod serve;
 mod software;

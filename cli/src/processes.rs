@@ -37,6 +37,9 @@ pub(crate) struct ExecutorArguments {
     cache_size: u64,
     #[command(flatten)]
     software: Software,
+    /// Where a socket tells what kernels did; only for the software GPU.
+    #[arg(long)]
+    profile: Option<std::path::PathBuf>,
     /// The socket's descriptor; 0 is the only one there is.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=0))]
     link_fd: u32,
@@ -63,12 +66,9 @@ pub(crate) fn executor(arguments: &ExecutorArguments) -> Result<ExitCode, Failur
     let cache = arguments.cache.clone().map(|folder| bulkhead_executor::CacheOptions { folder, bytes_max });
     let assembler = vec![crate::place::binary()?.into(), "assembler".into()];
     let software = arguments.software.options();
-    bulkhead_executor::run(
-        socket,
-        bulkhead_executor::Options { backend, software, cache, assembler },
-        patience,
-    )
-    .map_err(Failure::doing("executor"))?;
+    let profile = arguments.profile.clone();
+    let options = bulkhead_executor::Options { backend, software, cache, assembler, profile };
+    bulkhead_executor::run(socket, options, patience).map_err(Failure::doing("executor"))?;
     Ok(ExitCode::SUCCESS)
 }
 

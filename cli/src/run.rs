@@ -14,12 +14,15 @@ use crate::{
     Failure,
     place::{self, Scratch},
     private::Kernel,
+    profile,
     serve::Backend,
     software::Software,
 };
 
 /// Where the library OS writes what `--check` finds.
 const CHECK: &str = "BULKHEAD_CHECK";
+/// Where it keeps images for `--profile`.
+const PROFILE: &str = "BULKHEAD_PROFILE";
 
 /// Where the library OS finds tokens of gates.
 const GATES: &str = "BULKHEAD_GATES";
@@ -50,8 +53,19 @@ pub(crate) struct Arguments {
     /// out. May be given more than once.
     #[arg(long, value_name = "TOKEN_FILE", conflicts_with = "private")]
     gates: Vec<PathBuf>,
-    /// Print what --check found as one JSON object on standard output, after all that the program printed.
-    #[arg(long, requires = "check")]
+    /// Count what kernels do, by kernel and by line of the source (with nvcc's -lineinfo; else of the PTX): instructions,
+    /// divergence, memory traffic, bank conflicts, contention. Only on the software GPU, by a private kernel; kernels run
+    /// much slower. A table on standard error, or in a file.
+    #[arg(
+        long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with_all = ["socket", "check", "gates"],
+    )]
+    profile: Option<Option<PathBuf>>,
+    /// Write what streams did when, to be looked at with Chrome's or Perfetto's viewer.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "check", "gates"])]
+    trace: Option<PathBuf>,
+    /// Print what --check found, or --profile, as one JSON object on standard output, after all that the program printed
+    /// (or in --profile's file).
+    #[arg(long)]
     json: bool,
     /// The program and its arguments, after `--`.
     #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
@@ -60,12 +74,20 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (program, rest) = arguments.command.split_first().ok_or_else(|| Failure::new("no program"))?;
-    let kernel = private_kernel(arguments)?;
+    if arguments.json && !arguments.check && arguments.profile.is_none() {
+        return Err(Failure::new("--json is for --check and --profile"));
+    }
+    let scratch = Scratch::new()?;
+    let profile = arguments.profile.is_some() || arguments.trace.is_some();
+    let profile = profile.then(|| profile::Run::new(scratch.path())).transpose()?;
+    let kernel = match &profile {
+        None => private_kernel(arguments)?,
+        Some(profile) => Some(profiled_kernel(arguments, profile)?),
+    };
     let socket = match &kernel {
         Some(kernel) => kernel.socket(),
         None => arguments.socket.clone().unwrap_or_else(bulkhead_client::default_socket),
     };
-    let scratch = Scratch::new()?;
     let mut command = Command::new(program);
     command.args(rest);
     prepare(&mut command, scratch.path(), &socket)?;
@@ -80,8 +102,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         command
             .env(GATES, env::join_paths(files).map_err(|error| Failure::new(format!("--gates: {error}")))?);
     }
+    if let Some(profile) = &profile {
+        command.env(PROFILE, profile.images());
+    }
     let status = command.status().map_err(Failure::doing(program.to_string_lossy()))?;
     let errors = if arguments.check { summary(&found, arguments.json) } else { 0 };
+    if let Some(profile) = &profile {
+        profile.tell(&profile::Output {
+            table: arguments.profile.is_some(),
+            file: arguments.profile.iter().flatten().next().map(PathBuf::as_path),
+            json: arguments.json,
+            trace: arguments.trace.as_deref(),
+        })?;
+    }
     Ok(match (status.code(), status.signal()) {
         (Some(0), _) if errors > 0 => ExitCode::FAILURE,
         (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
@@ -119,6 +152,16 @@ pub(crate) fn prepare(command: &mut Command, directory: &Path, socket: &Path) ->
     }
     command.env("LD_LIBRARY_PATH", path).env("BULKHEAD_SOCKET", socket);
     Ok(())
+}
+
+/// A private kernel on the software GPU, which counts what kernels do.
+fn profiled_kernel(arguments: &Arguments, profile: &profile::Run) -> Result<Kernel, Failure> {
+    if arguments.backend == Backend::Cuda {
+        return Err(Failure::new("only the software GPU counts what kernels do: --backend software"));
+    }
+    let mut told = arguments.software.arguments();
+    told.extend(profile.arguments());
+    Kernel::start_with(Backend::Software, &told)
 }
 
 fn private_kernel(arguments: &Arguments) -> Result<Option<Kernel>, Failure> {

@@ -102,6 +102,9 @@ pub(crate) struct Arguments {
     module: Vec<Module>,
     #[command(flatten)]
     software: Software,
+    /// Where a socket tells what kernels did, of all sessions; only for the software GPU.
+    #[arg(long, value_name = "PATH", hide = true, conflicts_with = "standby")]
+    profile: Option<PathBuf>,
     /// End when the process that started this one ends.
     #[arg(long)]
     with_parent: bool,
@@ -146,8 +149,7 @@ fn modules(named: &[Module], standby: bool) -> Result<Vec<ProtectedModule>, Fail
         gates.add(name, &text).map_err(|report| {
             Failure::new(format!("{path} has no gates that can be granted:\n{}", report.render(&path, &text)))
         })?;
-        let (name, file) = (name.clone(), file.clone());
-        modules.push(ProtectedModule { name, file, gates: text, bytes: *bytes });
+        modules.push(ProtectedModule { name: name.clone(), gates: text, bytes: *bytes });
     }
     Ok(modules)
 }
@@ -178,6 +180,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     let executor = executor.into_iter().map(OsString::from).chain(cache(arguments, backend));
     let executor = executor.chain(arguments.software.arguments());
+    let profile = arguments.profile.iter().flat_map(|path| ["--profile".into(), path.clone().into()]);
+    let executor = executor.chain(profile);
     let mut environment: Vec<(OsString, OsString)> =
         bulkhead_cuda::ENVIRONMENT.iter().map(|(name, value)| (name.into(), value.into())).collect();
     // An executor's environment is nearly empty: what names the assembler here would not be there.

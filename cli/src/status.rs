@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
 
 use bulkhead_client::{Column, Connection, Error};
-use bulkhead_schema::bulkhead_capnp::{device_status, result, session_status, status};
+use bulkhead_schema::bulkhead_capnp::{device_status, module_status, result, session_status, status};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -40,6 +40,15 @@ struct Device {
     swap_ins: u32,
     swapped_bytes: u64,
     ledger: Vec<Column>,
+    modules: Vec<Module>,
+}
+
+/// A protected module.
+struct Module {
+    name: String,
+    bytes: u64,
+    session: u32,
+    callers: Vec<u32>,
 }
 
 /// A session's row.
@@ -110,6 +119,14 @@ async fn ask(connection: &Connection) -> Result<(Vec<Device>, Vec<Session>), Fai
 }
 
 fn read(status: status::Reader<'_>) -> capnp::Result<(Vec<Device>, Vec<Session>)> {
+    let module = |module: module_status::Reader<'_>| {
+        Ok(Module {
+            name: module.get_name()?.to_string()?,
+            bytes: module.get_bytes(),
+            session: module.get_session(),
+            callers: module.get_callers()?.iter().collect(),
+        })
+    };
     let device = |device: device_status::Reader<'_>| {
         Ok(Device {
             index: device.get_index(),
@@ -124,6 +141,7 @@ fn read(status: status::Reader<'_>) -> capnp::Result<(Vec<Device>, Vec<Session>)
             swap_ins: device.get_swap_ins(),
             swapped_bytes: device.get_swapped_bytes(),
             ledger: device.get_ledger()?.iter().map(Column::read).collect::<capnp::Result<_>>()?,
+            modules: device.get_modules()?.iter().map(module).collect::<capnp::Result<_>>()?,
         })
     };
     let session = |session: session_status::Reader<'_>| {
@@ -152,6 +170,14 @@ fn read(status: status::Reader<'_>) -> capnp::Result<(Vec<Device>, Vec<Session>)
 }
 
 fn as_json(devices: &[Device], sessions: &[Session]) -> Value {
+    let module = |module: &Module| {
+        json!({
+            "name": module.name,
+            "bytes": module.bytes,
+            "session": (module.session > 0).then_some(module.session),
+            "callers": module.callers,
+        })
+    };
     let device = |device: &Device| {
         json!({
             "index": device.index,
@@ -168,6 +194,7 @@ fn as_json(devices: &[Device], sessions: &[Session]) -> Value {
             "swap_ins": device.swap_ins,
             "swapped_bytes": device.swapped_bytes,
             "ledger": ledger_json(&device.ledger),
+            "modules": device.modules.iter().map(module).collect::<Vec<_>>(),
         })
     };
     let session = |session: &Session| {
@@ -277,6 +304,20 @@ fn as_table(devices: &[Device], sessions: &[Session]) -> String {
         out += &format!(
             "          images: {compiled} compiled, {kept} taken from the cache, {loaded} loaded already\n"
         );
+        for module in &device.modules {
+            let callers: Vec<_> = module.callers.iter().map(u32::to_string).collect();
+            out += &format!(
+                "          module {}: {}, {}, called by {}\n",
+                module.name,
+                bytes(module.bytes),
+                if module.session == 0 {
+                    "nobody's".to_owned()
+                } else {
+                    format!("session {}'s", module.session)
+                },
+                if callers.is_empty() { "nobody".to_owned() } else { callers.join(", ") },
+            );
+        }
     }
     if sessions.is_empty() {
         return out + "\nno sessions\n";

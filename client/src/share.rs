@@ -461,3 +461,23 @@ impl Session {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_read_as_it_is_written_and_nothing_else_is_one() {
+        let token = SturdyToken(std::array::from_fn(|at| u8::try_from(at * 8 + 1).unwrap_or(0)));
+        let text = format!("{token:x}");
+        assert_eq!((text.len(), &text[..6]), (64, "010911"));
+        assert_eq!(text.parse(), Ok(token));
+        assert_eq!(text.to_uppercase().parse(), Ok(token));
+        for wrong in
+            ["", &text[1..], &format!("{text}0"), &text.replace('9', "g"), &"é".repeat(32), &" ".repeat(64)]
+        {
+            let refused = wrong.parse::<SturdyToken>().expect_err("that is no token");
+            assert!(!refused.message.contains("0109"), "what a token nearly is is not told: {refused}");
+        }
+    }
+}

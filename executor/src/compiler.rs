@@ -3,6 +3,8 @@
 //! It reads one image from a descriptor, writes one message (`compile.capnp`) to another and ends. Whatever
 //! happens to it, the kernel sees an exit status and at most a message that the verifier checks again.
 
+mod origins;
+
 use std::{
     fs::File,
     io::{self, Read, Write},
@@ -19,6 +21,8 @@ use bulkhead_schema::{
     DataVariable, Error, ErrorCode, ModuleData, Relocation, Stray, compile_capnp::compiled, limits,
 };
 use rustix::process::{Resource, Rlimit};
+
+pub use origins::{Origin, Origins, origins};
 
 /// Runs a compile process: the image behind `input`, for devices of `architecture` (90 for sm_90), which tells of accesses
 /// that go astray or does not, and may call the gates of these files.
@@ -117,6 +121,23 @@ pub fn compile_with(image: &[u8], architecture: u32, stray: Stray, gates: &Gates
         Stray::Silent => bulkhead_guard::Stray::Silent,
         Stray::Told => bulkhead_guard::Stray::Told,
     };
+    let (_, module, confined) = confined(image, architecture, stray, gates)?;
+    let names = entries(&confined);
+    if names.len() > limits::ENTRIES_MAX as usize {
+        return Err(Error::new(ErrorCode::LimitReached, format!("the image has {} entries", names.len())));
+    }
+    let data = described(bulkhead_guard::data_as(&module, stray));
+    data.check()?;
+    Ok(Compiled { text: bulkhead_guard::print(&confined), entries: names, data })
+}
+
+/// An image's own text for an architecture, the tree of it, and that confined.
+fn confined(
+    image: &[u8],
+    architecture: u32,
+    stray: bulkhead_guard::Stray,
+    gates: &Gates,
+) -> Result<(String, Module, Module), Error> {
     if image.len() as u64 > limits::IMAGE_BYTES_MAX {
         return Err(Error::new(ErrorCode::LimitReached, "the image is too large"));
     }
@@ -129,25 +150,21 @@ pub fn compile_with(image: &[u8], architecture: u32, stray: Stray, gates: &Gates
         Error::new(code, error.to_string())
     };
     let text = Image::read(image).map_err(fatbin)?.ptx_for(architecture).map_err(fatbin)?;
-    let refused = |report: bulkhead_guard::Report| {
-        let mut message = "the guard refuses the image's PTX".to_owned();
-        for finding in &report.findings {
-            message.push_str(&format!("\nimage.ptx:{finding}"));
-        }
-        if report.left_out > 0 {
-            message.push_str(&format!("\n... and {} more", report.left_out));
-        }
-        Error::new(ErrorCode::ImageRefused, message)
-    };
     let module = bulkhead_guard::parse(&text).map_err(refused)?;
     let confined = bulkhead_guard::confine_with(&module, stray, gates).map_err(refused)?;
-    let names = entries(&confined);
-    if names.len() > limits::ENTRIES_MAX as usize {
-        return Err(Error::new(ErrorCode::LimitReached, format!("the image has {} entries", names.len())));
+    Ok((text, module, confined))
+}
+
+/// What the guard has against an image.
+fn refused(report: bulkhead_guard::Report) -> Error {
+    let mut message = "the guard refuses the image's PTX".to_owned();
+    for finding in &report.findings {
+        message.push_str(&format!("\nimage.ptx:{finding}"));
     }
-    let data = described(bulkhead_guard::data_as(&module, stray));
-    data.check()?;
-    Ok(Compiled { text: bulkhead_guard::print(&confined), entries: names, data })
+    if report.left_out > 0 {
+        message.push_str(&format!("\n... and {} more", report.left_out));
+    }
+    Error::new(ErrorCode::ImageRefused, message)
 }
 
 /// A block as messages have it.

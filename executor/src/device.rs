@@ -1,6 +1,6 @@
 //! Which device, and how its errors read to a client.
 
-use std::{ffi::OsString, sync::Arc};
+use std::{ffi::OsString, path::PathBuf, sync::Arc};
 
 use bulkhead_gpu::{DeviceInfo, Error as DeviceError, Gpu};
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp};
@@ -27,11 +27,14 @@ pub struct Options {
     pub cache: Option<CacheOptions>,
     /// What becomes the assembler: see [`bulkhead_cuda::Compiler::through`].
     pub assembler: Vec<OsString>,
+    /// Where a socket tells what kernels did; only for the software GPU.
+    pub profile: Option<PathBuf>,
 }
 
 impl From<Backend> for Options {
     fn from(backend: Backend) -> Self {
-        Self { backend, software: bulkhead_softgpu::Options::default(), cache: None, assembler: Vec::new() }
+        let software = bulkhead_softgpu::Options::default();
+        Self { backend, software, cache: None, assembler: Vec::new(), profile: None }
     }
 }
 
@@ -44,6 +47,9 @@ impl Backend {
     ) -> Result<Arc<dyn Gpu>, DeviceError> {
         match self {
             Self::Software => Ok(bulkhead_softgpu::SoftGpu::new(software)?),
+            Self::Cuda(_) if software.profiler.is_some() => {
+                Err(DeviceError::Missing("only the software GPU counts what kernels do".into()))
+            }
             Self::Cuda(ordinal) => {
                 let compiler =
                     bulkhead_cuda::Compiler { through: assembler, ..bulkhead_cuda::Compiler::default() };

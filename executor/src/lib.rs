@@ -44,6 +44,7 @@ mod memory;
 mod modules;
 mod physical;
 mod piece;
+mod profile;
 mod pump;
 mod reaper;
 mod records;

@@ -18,6 +18,7 @@ use crate::{
     executor::{Executor, Known},
     job::{Ask, Change, Job, Reserved, Span, Target},
     link::Link,
+    profile,
     session::{self, report},
     warden::{self, Patience},
 };
@@ -45,7 +46,10 @@ pub enum RunError {
 /// Where the device does not open or the socket fails. The loss of the context ends the process with
 /// [`EXIT_DEVICE_LOST`].
 pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> Result<(), RunError> {
-    let Options { backend, software, cache, assembler } = options.into();
+    let Options { backend, mut software, cache, assembler, profile } = options.into();
+    if let Some(path) = profile {
+        software.profiler = Some(profile::serve(&path)?);
+    }
     let gpu = backend.open(software, assembler)?;
     let cache = cache.and_then(open_cache);
     gpu.bind_thread()?;

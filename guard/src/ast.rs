@@ -284,6 +284,30 @@ pub struct Instruction {
     pub operand_spans: Spans,
 }
 
+impl Instruction {
+    /// Its modifiers, to be compared with shorter lists: of a longer one the first.
+    pub(crate) fn words(&self) -> Words<'_> {
+        let mut words = Words { words: [""; WORDS], count: self.modifiers.len().min(WORDS) };
+        words.words.iter_mut().zip(&self.modifiers).for_each(|(word, modifier)| *word = modifier);
+        words
+    }
+}
+
+/// More than any list that modifiers are compared with.
+const WORDS: usize = 6;
+
+/// The modifiers of an instruction.
+pub(crate) struct Words<'a> {
+    words: [&'a str; WORDS],
+    count: usize,
+}
+
+impl<'a> Words<'a> {
+    pub(crate) fn as_slice(&self) -> &[&'a str] {
+        self.words.get(..self.count).unwrap_or_default()
+    }
+}
+
 /// One operand.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Operand {

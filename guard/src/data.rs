@@ -5,7 +5,7 @@
 //! last visible parameter. To the verifier that is a parameter like any other: an access through it is confined
 //! as all global accesses are, so a wrong address or a wrong content harms nobody but the session.
 
-use std::collections::HashMap;
+use crate::maps::HashMap;
 
 use crate::ast::{Operand, Variable};
 use crate::limits::{DATA_ALIGN_MAX, DATA_BYTES_MAX, DATA_INITIAL_BYTES_MAX};

@@ -1,6 +1,6 @@
 //! What a person asks of a text: everything that stands against it, and what becomes of each of its accesses.
 
-use std::collections::{HashMap, HashSet};
+use crate::maps::{HashMap, HashSet};
 use std::fmt;
 
 use crate::anchors::Check;
@@ -181,7 +181,7 @@ impl Examination {
     /// Every instruction that accesses memory, in the order of the text.
     #[must_use]
     pub fn accesses(&self) -> Vec<Explained> {
-        let (mut handled, mut standing) = (HashMap::new(), HashSet::new());
+        let (mut handled, mut standing) = (HashMap::default(), HashSet::default());
         let (fast, confined): (Vec<_>, Vec<_>) =
             functions(&self.confined).partition(|function| names::is_fast_version(&function.name));
         for function in confined {
@@ -266,7 +266,7 @@ impl Examination {
     /// The text with a comment at the end of each line that accesses memory.
     #[must_use]
     pub fn annotated(&self, text: &str) -> String {
-        let mut by_line: HashMap<u32, Vec<String>> = HashMap::new();
+        let mut by_line: HashMap<u32, Vec<String>> = HashMap::default();
         for access in self.accesses() {
             by_line.entry(access.span.place.line).or_default().push(access.handling.to_string());
         }
@@ -287,7 +287,7 @@ impl Examination {
 /// times has to be left everywhere.
 fn proven(body: &[Statement]) -> HashMap<u32, Handling> {
     let mut facts = Facts::of(body);
-    let mut found: HashMap<u32, Option<Handling>> = HashMap::new();
+    let mut found: HashMap<u32, Option<Handling>> = HashMap::default();
     let mut checked = None;
     for (index, statement) in body.iter().enumerate() {
         let instruction = match statement {

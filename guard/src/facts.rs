@@ -12,7 +12,7 @@
 mod edges;
 mod loops;
 
-use std::collections::HashMap;
+use crate::maps::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use edges::{Edges, Passing, Tests};
@@ -22,7 +22,7 @@ use crate::ast::{AddressBase, Instruction, Operand, Space, Statement};
 use crate::limits::REACH_BYTES;
 use crate::most::{Most, Parts};
 use crate::names::{self, Class};
-use crate::table;
+use crate::table::{self, Row};
 
 /// Where a pointer came from: eight bytes of a parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -179,7 +179,7 @@ impl<'a> Fact<'a> {
 }
 
 /// Of loops that begin anew at their own labels.
-static NONE: LazyLock<HashMap<String, String>> = LazyLock::new(HashMap::new);
+static NONE: LazyLock<HashMap<String, String>> = LazyLock::new(HashMap::default);
 
 /// How a 32-bit number is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,8 +208,8 @@ impl Sign {
 /// What is known so far in a pass over a body, in the order of the text.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts<'a> {
-    /// How often each register is written, in all of the body.
-    writes: HashMap<&'a str, u32>,
+    /// Registers that are written once more than the body says.
+    zeroed: HashSet<&'a str>,
     /// 32-bit numbers are from 0 on; where one may be beyond `i32::MAX`, its low zeros are all that is known.
     known: HashMap<&'a str, Fact<'a>>,
     /// What bits can be ones of registers to which only such numbers are ever written.
@@ -234,28 +234,22 @@ impl<'a> Facts<'a> {
 
     /// Nor of one with loops that begin anew elsewhere than at their labels.
     pub(crate) fn of_versions(statements: &'a [Statement], begins: &'a HashMap<String, String>) -> Self {
-        let mut facts = Self { edges: Edges::of(statements, begins), ..Self::default() };
-        let mut closed: HashMap<&str, Option<i128>> = HashMap::new();
-        for statement in statements {
-            let Statement::Instruction(instruction) = statement else { continue };
-            let Some(row) = table::row_of(instruction) else { continue };
-            table::registers(row, instruction, &mut |_| {}, &mut |name| {
-                *facts.writes.entry(name).or_default() += 1;
-                let bits = closed.entry(name).or_insert(Some(0));
-                *bits = bits.zip(ones(name, instruction)).map(|(before, more)| before | more);
-            });
-        }
-        let several = |name: &str| facts.writes.get(name).is_some_and(|times| *times > 1);
-        facts.bits = closed
-            .into_iter()
-            .filter_map(|(name, bits)| bits.filter(|_| several(name)).map(|bits| (name, bits)))
-            .collect();
-        facts
+        let edges = Edges::of(statements, begins);
+        let ones_of = |name: &str, at: usize| match statements.get(at) {
+            Some(Statement::Instruction(instruction)) => ones(name, instruction),
+            _ => None,
+        };
+        let several = edges.writes().iter().filter_map(|(name, writes)| {
+            let bits = writes.several()?.try_fold(0, |bits, at| Some(bits | ones_of(name, at)?))?;
+            Some((*name, bits))
+        });
+        let bits = several.collect();
+        Self { edges, bits, ..Self::default() }
     }
 
     /// A register is written once more than the body says: it is zeroed first.
     pub(crate) fn also_written(&mut self, name: &'a str) {
-        *self.writes.entry(name).or_default() += 1;
+        self.zeroed.insert(name);
     }
 
     /// What is known at a label, behind which this stands: what is known on all ways there, and what each turn leaves as
@@ -284,9 +278,12 @@ impl<'a> Facts<'a> {
 
     /// Learns from the next instruction.
     pub(crate) fn learn(&mut self, instruction: &'a Instruction) {
-        self.tests(instruction);
+        let row = table::row_of(instruction);
+        if let Some(row) = row {
+            self.tests(row, instruction);
+        }
         let Some(Operand::Register(name)) = instruction.operands.first() else {
-            return self.forget(instruction);
+            return self.forget(row, instruction);
         };
         let learned = match Class::parse(name) {
             _ if instruction.predicate.is_some() => None,
@@ -295,7 +292,7 @@ impl<'a> Facts<'a> {
             Some((Class::Predicate | Class::Half, _)) | None => None,
         };
         let learned = learned.and_then(Fact::fits);
-        if self.writes.get(name.as_str()) != Some(&1) {
+        if !self.is_written_once(name) {
             // Elsewhere nothing is known of it either.
             match learned {
                 Some(_) => self.passing.insert(name, learned),
@@ -309,10 +306,15 @@ impl<'a> Facts<'a> {
         }
     }
 
+    fn is_written_once(&self, name: &str) -> bool {
+        self.edges.writes().get(name).is_some_and(|writes| writes.several().is_none())
+            && !self.zeroed.contains(name)
+    }
+
     /// Of what several registers are written by, nothing is known.
-    fn forget(&mut self, instruction: &'a Instruction) {
-        if let Some(row) = table::row_of(instruction) {
-            table::registers(row, instruction, &mut |_| {}, &mut |name| {
+    fn forget(&mut self, row: Option<&Row>, instruction: &'a Instruction) {
+        if let Some(row) = row {
+            table::written(row, instruction, &mut |name| {
                 self.passing.insert(name, None);
             });
         }
@@ -454,10 +456,11 @@ impl<'a> Facts<'a> {
 
     /// The 64-bit result of an instruction.
     fn double(&self, instruction: &'a Instruction) -> Option<Fact<'a>> {
-        let modifiers: Vec<&str> = instruction.modifiers.iter().map(String::as_str).collect();
+        let words = instruction.words();
+        let modifiers = words.as_slice();
         let operand = |index: usize| instruction.operands.get(index);
         let wide = |index| self.wide(operand(index));
-        match (instruction.opcode.as_str(), modifiers.as_slice()) {
+        match (instruction.opcode.as_str(), modifiers) {
             ("ld", ["param", "b64" | "u64" | "s64"]) => match operand(1)? {
                 Operand::Address(address) => match &address.base {
                     AddressBase::Symbol(parameter) => {
@@ -498,7 +501,8 @@ impl<'a> Facts<'a> {
 
     /// The 32-bit result of an instruction, where it is less than 2^31, or its low zeros.
     fn word(&self, instruction: &'a Instruction) -> Option<Fact<'a>> {
-        let modifiers: Vec<&str> = instruction.modifiers.iter().map(String::as_str).collect();
+        let words = instruction.words();
+        let modifiers = words.as_slice();
         let operand = |index: usize| instruction.operands.get(index);
         // What is from 0 on and below 2^31 is the same number signed and unsigned; what is computed beyond is known
         // by its low bits alone, which are those of either.
@@ -508,7 +512,7 @@ impl<'a> Facts<'a> {
         };
         let address = |index| self.address(operand(index));
         let signed = |index| self.narrow(operand(index), Sign::Signed);
-        let relative = match (instruction.opcode.as_str(), modifiers.as_slice()) {
+        let relative = match (instruction.opcode.as_str(), modifiers) {
             ("mov", ["b32" | "u32" | "s32"]) => address(1),
             ("add", ["u32" | "s32"]) => match (address(1), address(2)) {
                 (Some(address), None) => address.plus(signed(2)?),
@@ -528,7 +532,7 @@ impl<'a> Facts<'a> {
         if let Some(relative) = relative {
             return Some(relative).filter(near);
         }
-        let computed = match (instruction.opcode.as_str(), modifiers.as_slice()) {
+        let computed = match (instruction.opcode.as_str(), modifiers) {
             ("mov", ["b32" | "u32" | "s32"]) => number(1)?,
             ("add", ["u32" | "s32"]) => number(1)?.plus(number(2)?)?,
             ("mul", ["lo", "u32" | "s32"]) => number(1)?.times(number(2)?)?,
@@ -586,10 +590,11 @@ fn ones(name: &str, instruction: &Instruction) -> Option<i128> {
         _ => None,
     };
     let same = |index: usize| matches!(instruction.operands.get(index), Some(Operand::Register(read)) if read == name);
-    let modifiers: Vec<&str> = instruction.modifiers.iter().map(String::as_str).collect();
+    let words = instruction.words();
+    let modifiers = words.as_slice();
     let is_result = matches!(instruction.operands.first(), Some(Operand::Register(result)) if result == name);
     (is_result && matches!(Class::parse(name), Some((Class::Word, _)))).then_some(())?;
-    match (instruction.opcode.as_str(), modifiers.as_slice()) {
+    match (instruction.opcode.as_str(), modifiers) {
         ("mov", ["b32" | "u32" | "s32"]) => number(1),
         ("and", ["b32"]) => number(2),
         ("or" | "xor", ["b32"]) => number(2).filter(|_| same(1)),

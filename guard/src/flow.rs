@@ -5,7 +5,7 @@
 //! only branched back to takes for granted what was written before the first label and the first branch, which is on
 //! every path.
 
-use std::collections::HashMap;
+use crate::maps::HashMap;
 
 /// Words of all sets together: what goes beyond is taken for granted as little as at a label that is only branched
 /// back to.

@@ -94,7 +94,8 @@ fn walk(statements: &[Statement], footprint: &mut Footprint) {
 }
 
 fn note(instruction: &Instruction, footprint: &mut Footprint) {
-    if table::copies(instruction) {
+    let Some(row) = table::row_of(instruction) else { return };
+    if row.treatment == Treatment::Copy {
         footprint.global.loads = true;
         footprint.shared.stores = true;
         // The assembler puts loads that never run before a copy.
@@ -102,7 +103,9 @@ fn note(instruction: &Instruction, footprint: &mut Footprint) {
         return;
     }
     let names = |space: &str| {
-        let inner = |modifier: &String| modifier.split("::").next() == Some(space);
+        let inner = |modifier: &String| {
+            modifier.strip_prefix(space).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+        };
         instruction.modifiers.iter().any(inner)
     };
     let uses = match (names("global"), names("shared")) {
@@ -110,7 +113,6 @@ fn note(instruction: &Instruction, footprint: &mut Footprint) {
         (false, true) => &mut footprint.shared,
         (false, false) => return,
     };
-    let Some(row) = table::row_of(instruction) else { return };
     match row.treatment {
         Treatment::Load => uses.loads = true,
         Treatment::Store => uses.stores = true,

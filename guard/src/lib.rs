@@ -224,6 +224,7 @@ mod facts;
 mod flow;
 mod footprint;
 mod gates;
+mod maps;
 mod most;
 mod names;
 mod operands;
@@ -241,7 +242,9 @@ pub use examine::{Doing, Examination, Explained, Handling, examine, examine_with
 pub use footprint::{Footprint, Uses};
 pub use gates::{Gates, PARAMETERS_OF_MODULE as GATE_PARAMETERS};
 pub use most::{Part, Parts, along};
-pub use names::{FLAG_BYTES, FLAG_LINE_BYTES, HIDDEN_PARAMETERS, SLICE_PARAMETERS, is_fast_version};
+pub use names::{
+    FLAG_BYTES, FLAG_LINE_BYTES, HIDDEN_PARAMETERS, SLICE_PARAMETERS, fast_version_of, is_fast_version,
+};
 pub use parse::{parse, parse_recovering};
 pub use print::print;
 pub use report::{Finding, Reason, Report};

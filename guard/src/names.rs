@@ -96,6 +96,12 @@ pub fn is_fast_version(name: &str) -> bool {
     name.starts_with(FAST)
 }
 
+/// The entry whose fast version has this name.
+#[must_use]
+pub fn fast_version_of(name: &str) -> Option<&str> {
+    name.strip_prefix(FAST)
+}
+
 /// Whether a variable is a table of the compiler's own library, which no host knows. Nothing else tells: compilers
 /// declare what `__constant__` variables of a program they know to be the host's like their own.
 pub(crate) fn is_compilers(variable: &str) -> bool {
@@ -171,11 +177,21 @@ impl Class {
 
     /// The class and number of a register named in the confined form.
     pub(crate) fn parse(name: &str) -> Option<(Class, u32)> {
-        let (class, digits) =
-            Class::ALL.iter().find_map(|class| Some((*class, name.strip_prefix(class.prefix())?)))?;
-        let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
-        let canonical = digits == "0" || !digits.starts_with('0');
-        (plain && canonical).then(|| digits.parse().ok()).flatten().map(|number| (class, number))
+        let (class, digits) = match name.as_bytes() {
+            [b'%', b'p', digits @ ..] => (Class::Predicate, digits),
+            [b'%', b'h', digits @ ..] => (Class::Half, digits),
+            [b'%', b'r', digits @ ..] => (Class::Word, digits),
+            [b'%', b'd', digits @ ..] => (Class::Double, digits),
+            _ => return None,
+        };
+        if !matches!(digits, [b'0'] | [b'1'..=b'9', ..]) {
+            return None;
+        }
+        let number = digits.iter().try_fold(0_u32, |number, byte| {
+            let digit = byte.is_ascii_digit().then(|| u32::from(byte - b'0'))?;
+            number.checked_mul(10)?.checked_add(digit)
+        });
+        number.map(|number| (class, number))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ASCII, one statement a line, no comments. Equal trees print equal bytes, and `parse(print(m))` equals `m`.
 
-use std::fmt::{self, Display, Formatter};
+use std::fmt::{self, Display, Formatter, Write};
 
 use crate::ast::{
     Address, AddressBase, Directive, Function, FunctionKind, Instruction, Item, Linkage, Module, Operand,
@@ -18,6 +18,27 @@ pub fn print(module: &Module) -> String {
 
 /// A tree node with its canonical text as `Display`.
 pub(crate) struct Text<'a, T>(pub(crate) &'a T);
+
+impl<T> Text<'_, T>
+where
+    Self: Display,
+{
+    /// Whether that is its text.
+    pub(crate) fn is(&self, text: &str) -> bool {
+        let mut left = Left(text);
+        write!(left, "{self}").is_ok() && left.0.is_empty()
+    }
+}
+
+/// What is left of a text when what is written to it was taken off.
+struct Left<'a>(&'a str);
+
+impl Write for Left<'_> {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        self.0 = self.0.strip_prefix(part).ok_or(fmt::Error)?;
+        Ok(())
+    }
+}
 
 impl Display for Text<'_, Module> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -107,19 +128,26 @@ fn parameters(f: &mut Formatter<'_>, parameters: &[Variable]) -> fmt::Result {
 
 /// Recursion is bounded by the parser's limit on braces.
 fn statements(f: &mut Formatter<'_>, body: &[Statement], depth: usize) -> fmt::Result {
-    let indent = depth * 4;
     for statement in body {
+        if !matches!(statement, Statement::Label(..)) {
+            (0..depth).try_for_each(|_| f.write_str("    "))?;
+        }
         match statement {
-            Statement::Label(name, _) => writeln!(f, "{name}:")?,
-            Statement::Variable(variable) => writeln!(f, "{:indent$}{};", "", Text(variable))?,
-            Statement::Directive(directive) => {
-                writeln!(f, "{:indent$}{}{}", "", Text(directive), end(directive))?;
+            Statement::Label(name, _) => {
+                f.write_str(name)?;
+                f.write_str(":\n")?;
             }
-            Statement::Instruction(instruction) => writeln!(f, "{:indent$}{};", "", Text(instruction))?,
+            Statement::Variable(variable) => writeln!(f, "{};", Text(variable))?,
+            Statement::Directive(directive) => writeln!(f, "{}{}", Text(directive), end(directive))?,
+            Statement::Instruction(instruction) => {
+                Text(instruction).fmt(f)?;
+                f.write_str(";\n")?;
+            }
             Statement::Block(block, _) => {
-                writeln!(f, "{:indent$}{{", "")?;
+                f.write_str("{\n")?;
                 statements(f, block, depth + 1)?;
-                writeln!(f, "{:indent$}}}", "")?;
+                (0..depth).try_for_each(|_| f.write_str("    "))?;
+                f.write_str("}\n")?;
             }
         }
     }
@@ -185,11 +213,14 @@ impl Display for Text<'_, Instruction> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let instruction = self.0;
         if let Some(predicate) = &instruction.predicate {
-            write!(f, "@{}{} ", if predicate.negated { "!" } else { "" }, predicate.register)?;
+            f.write_str(if predicate.negated { "@!" } else { "@" })?;
+            f.write_str(&predicate.register)?;
+            f.write_str(" ")?;
         }
         f.write_str(&instruction.opcode)?;
         for modifier in &instruction.modifiers {
-            write!(f, ".{modifier}")?;
+            f.write_str(".")?;
+            f.write_str(modifier)?;
         }
         if !instruction.operands.is_empty() {
             f.write_str(" ")?;
@@ -203,7 +234,7 @@ fn operands(f: &mut Formatter<'_>, list: &[Operand]) -> fmt::Result {
         if index > 0 {
             f.write_str(", ")?;
         }
-        write!(f, "{}", Text(operand))?;
+        Text(operand).fmt(f)?;
     }
     Ok(())
 }
@@ -215,7 +246,7 @@ impl Display for Text<'_, Operand> {
             Operand::Integer(value) => write!(f, "{value}"),
             Operand::Float32(bits) => write!(f, "0f{bits:08X}"),
             Operand::Float64(bits) => write!(f, "0d{bits:016X}"),
-            Operand::Address(address) => write!(f, "{}", Text(address)),
+            Operand::Address(address) => Text(address).fmt(f),
             Operand::Vector(elements) => {
                 f.write_str("{")?;
                 operands(f, elements)?;

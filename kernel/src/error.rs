@@ -40,9 +40,9 @@ pub enum Error {
     /// There is no runtime to serve on.
     #[error("cannot start a runtime: {0}")]
     Runtime(io::Error),
-    /// The system gives no random numbers for tokens.
-    #[error("no tokens for modules: {0}")]
-    Tokens(String),
+    /// The system gives no random numbers, or no memory, for modules.
+    #[error("no modules: {0}")]
+    Modules(String),
     /// A part that must never stop did: our fault.
     #[error("the {part} stopped: {reason}")]
     Stopped {

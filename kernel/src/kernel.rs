@@ -7,7 +7,10 @@ use std::{
 };
 
 use bulkhead_mm::{Amounts, Resource};
-use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::status};
+use bulkhead_schema::{
+    Error, ErrorCode,
+    bulkhead_capnp::{module_status, status},
+};
 
 use crate::{
     Limits,
@@ -16,6 +19,24 @@ use crate::{
     executor::{Device, DeviceInfo, length},
     session::{Session, columns, write_columns},
 };
+
+/// Says which modules there are, who has them, and whose kernels may call them.
+fn write_modules(device: &Device, mut list: capnp::struct_list::Builder<'_, module_status::Owned>) {
+    let sessions = device.books.sessions();
+    for (at, module) in (0..list.len()).zip(&device.modules) {
+        let mut status = list.reborrow().get(at);
+        status.set_name(&module.protected.name);
+        status.set_bytes(module.protected.bytes);
+        status.set_session(module.holder.get().unwrap_or(0));
+        let mut callers: Vec<_> =
+            sessions.iter().filter(|session| session.calls(module)).map(|session| session.id).collect();
+        callers.sort_unstable();
+        let mut list = status.init_callers(length(callers.len()));
+        for (at, caller) in (0..).zip(callers) {
+            list.set(at, caller);
+        }
+    }
+}
 
 /// What all connections share.
 pub(crate) struct Kernel {
@@ -76,6 +97,7 @@ impl Kernel {
             status.set_swap_outs(outs);
             status.set_swap_ins(ins);
             status.set_swapped_bytes(moved_bytes);
+            write_modules(device, status.reborrow().init_modules(length(device.modules.len())));
             let ledger = device.ledger.borrow();
             status.set_charged_bytes(ledger.used().get(Resource::DeviceBytes));
             write_columns(ledger.used(), ledger.limits(), status.init_ledger(columns()));

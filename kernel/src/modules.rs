@@ -8,7 +8,10 @@ use std::{
     fmt,
     fs::{self, OpenOptions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::{
+        fd::{AsRawFd, OwnedFd},
+        unix::fs::OpenOptionsExt,
+    },
     path::{Path, PathBuf},
     rc::Rc,
 };
@@ -18,6 +21,7 @@ use tokio::sync::Mutex;
 
 use crate::{
     books::{Loaded, SturdyToken},
+    refusal::internal,
     session::Charge,
 };
 
@@ -26,9 +30,7 @@ use crate::{
 pub struct ProtectedModule {
     /// What people call it, and the file in the runtime directory that its token is written to: `NAME.token`.
     pub name: String,
-    /// Where compile processes read the text of its gates.
-    pub file: PathBuf,
-    /// That text.
+    /// The text of its gates.
     pub gates: String,
     /// Bytes of its protected window: a power of two, from 2 MiB to 32 GiB.
     pub bytes: u64,
@@ -43,6 +45,8 @@ impl fmt::Debug for ProtectedModule {
 /// A module that may be claimed, by one session at a time.
 pub(crate) struct Known {
     pub(crate) protected: ProtectedModule,
+    /// The text of its gates: executors and compile processes read the same, whatever becomes of the file it came from.
+    pub(crate) text: OwnedFd,
     pub(crate) token: SturdyToken,
     /// The session that has it.
     pub(crate) holder: Cell<Option<u32>>,
@@ -50,7 +54,14 @@ pub(crate) struct Known {
 
 impl Known {
     pub(crate) fn new(protected: ProtectedModule) -> Result<Rc<Self>, Error> {
-        Ok(Rc::new(Self { protected, token: SturdyToken::random()?, holder: Cell::new(None) }))
+        let text = bulkhead_ring::memory::create_sealed_copy("bulkhead-gates", protected.gates.as_bytes());
+        let text = text.map_err(|error| internal(format!("no memory for gates: {error}")))?;
+        Ok(Rc::new(Self { protected, text, token: SturdyToken::random()?, holder: Cell::new(None) }))
+    }
+
+    /// Where compile processes, which are of this user, read that text.
+    pub(crate) fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.text.as_raw_fd()).into()
     }
 }
 

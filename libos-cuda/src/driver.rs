@@ -74,6 +74,9 @@ impl Driver {
         if stray == Stray::Told {
             crate::abi::at_exit(check::at_exit);
         }
+        if crate::profile::runs() {
+            crate::abi::at_exit(crate::profile::at_exit);
+        }
         Ok(Driver {
             stray,
             _gates: gates,

@@ -152,6 +152,7 @@ pub(crate) fn load(
         };
         (status, text)
     })?;
+    crate::profile::keep(content);
     let failed = |status: Status| (status, format!("{status:?}"));
     let mut functions = Vec::new();
     for entry in image.entries() {

@@ -43,6 +43,7 @@ mod pointer;
 mod pool;
 mod printf;
 mod proc_address;
+mod profile;
 mod query;
 mod refused;
 mod registry;

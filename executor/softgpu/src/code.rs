@@ -497,6 +497,8 @@ pub(crate) struct Inst {
 pub(crate) struct Program {
     /// Name in the image.
     pub(crate) name: String,
+    /// Which text it is in, see [`crate::text_number`].
+    pub(crate) text: u64,
     /// Instructions; the last one is an unconditional exit.
     pub(crate) code: Vec<Inst>,
     /// Where each instruction stands in the source.

@@ -22,6 +22,7 @@ use crate::health::Health;
 use crate::memory::host::{HostMemory, HostUse};
 use crate::memory::space::AddressSpace;
 use crate::pool::Pool;
+use crate::profile::Profiler;
 use crate::stream::{Event, Stream, Work, Worker};
 
 /// Streams at once.
@@ -46,6 +47,8 @@ pub struct Options {
     /// The order in which the warps of a launch run is drawn from this seed, and is the same for the same seed: one host
     /// thread interprets each launch. What several streams do at once is in no order all the same.
     pub schedule: Option<u64>,
+    /// Who counts what kernels do, which the interpreter runs then.
+    pub profiler: Option<Arc<Profiler>>,
 }
 
 impl Default for Options {
@@ -56,6 +59,7 @@ impl Default for Options {
             lost_after_launches: None,
             engine: Engine::default(),
             schedule: None,
+            profiler: None,
         }
     }
 }
@@ -95,7 +99,8 @@ fn refused(text: impl Into<String>) -> Error {
 impl SoftGpu {
     /// A device with nothing on it.
     pub fn new(options: Options) -> Result<Arc<Self>, Error> {
-        Self::observed(options, None)
+        let observer = options.profiler.clone().map(|profiler| profiler as Arc<dyn Observer>);
+        Self::observed(options, observer)
     }
 
     /// The same, with somebody who is told what its kernels do.
@@ -401,6 +406,7 @@ impl Gpu for SoftGpu {
             space: Arc::clone(&self.space),
             pool: Arc::clone(&self.pool),
             health: Arc::clone(&self.health),
+            observer: self.observer.clone().map(|observer| (id, observer)),
             number,
         };
         let thread = std::thread::Builder::new()

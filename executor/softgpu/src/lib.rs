@@ -38,7 +38,11 @@ mod health;
 mod matrix;
 mod memory;
 mod pool;
+mod profile;
 mod stream;
 
 pub use compiled::Engine;
 pub use gpu::{Options, SoftGpu};
+pub use profile::{
+    Counts, Event, Kernel, Malformed, Profiler, REPORT_BYTES_MAX, Report, Row, Traffic, What, text_number,
+};

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bulkhead_gpu::{Access, Error};
+use bulkhead_gpu::{Access, Error, StreamId};
 use parking_lot::{Condvar, Mutex};
 
-use crate::exec::{Core, Grid};
+use crate::exec::{Core, Did, Grid, Observer};
 use crate::fault::Fault;
 use crate::health::Health;
 use crate::memory::host::HostUse;
@@ -138,6 +138,8 @@ pub(crate) struct Worker {
     pub(crate) pool: Arc<Pool>,
     pub(crate) health: Arc<Health>,
     pub(crate) number: u32,
+    /// Who is told what the stream does, and as which.
+    pub(crate) observer: Option<(StreamId, Arc<dyn Observer>)>,
 }
 
 impl Worker {
@@ -149,7 +151,7 @@ impl Worker {
                 continue;
             }
             self.health.watch(|| {
-                if let Err((violation, address)) = self.perform(work, &mut core) {
+                if let Err((violation, address)) = self.watched(&work, &mut core) {
                     let fault = Fault::access(violation, "copy", address);
                     self.health.lose(fault.lost("a stream's copy or fill"));
                 }
@@ -157,12 +159,30 @@ impl Worker {
         }
     }
 
-    fn perform(&self, work: Work, core: &mut Core) -> Result<(), (Violation, u64)> {
+    /// Performs a piece of work and tells the observer, if there is one, before the next one begins.
+    fn watched(&self, work: &Work, core: &mut Core) -> Result<(), (Violation, u64)> {
+        let Some((stream, observer)) = &self.observer else { return self.perform(work, core) };
+        let from = Instant::now();
+        self.perform(work, core)?;
+        let did = match work {
+            Work::Launch(grid) => Did::Launch(grid),
+            Work::ToDevice { from, .. } => Did::ToDevice(from.len() as u64),
+            Work::ToHost { to, .. } => Did::ToHost(to.len() as u64),
+            Work::OnDevice { bytes, .. } => Did::OnDevice(*bytes),
+            Work::Fill { bytes, .. } => Did::Fill(*bytes),
+            Work::Publish { .. } => Did::Publish,
+            Work::Record(_) => Did::Record,
+        };
+        observer.did(*stream, did, from, Instant::now());
+        Ok(())
+    }
+
+    fn perform(&self, work: &Work, core: &mut Core) -> Result<(), (Violation, u64)> {
         match work {
-            Work::Launch(grid) => self.pool.run(grid, core),
+            Work::Launch(grid) => self.pool.run(Arc::clone(grid), core),
             Work::ToDevice { to, from } => {
                 let mut done = from.offset();
-                for piece in self.space.pieces(to, from.len() as u64, Access::ReadWrite) {
+                for piece in self.space.pieces(*to, from.len() as u64, Access::ReadWrite) {
                     let (bytes, offset, len) = piece?;
                     memory::copy(from.bytes(), done, &bytes, offset, len);
                     done += len;
@@ -170,20 +190,20 @@ impl Worker {
             }
             Work::ToHost { to, from } => {
                 let mut done = to.offset();
-                for piece in self.space.pieces(from, to.len() as u64, Access::Read) {
+                for piece in self.space.pieces(*from, to.len() as u64, Access::Read) {
                     let (bytes, offset, len) = piece?;
                     memory::copy(&bytes, offset, to.bytes(), done, len);
                     done += len;
                 }
             }
-            Work::OnDevice { to, from, bytes } => self.copy_on_device(to, from, bytes)?,
+            Work::OnDevice { to, from, bytes } => self.copy_on_device(*to, *from, *bytes)?,
             Work::Fill { to, bytes, pattern } => {
-                for piece in self.space.pieces(to, bytes, Access::ReadWrite) {
+                for piece in self.space.pieces(*to, *bytes, Access::ReadWrite) {
                     let (bytes, offset, len) = piece?;
-                    memory::fill(&bytes, offset, len, pattern);
+                    memory::fill(&bytes, offset, len, *pattern);
                 }
             }
-            Work::Publish { at, value } => at.bytes().publish(at.offset(), value),
+            Work::Publish { at, value } => at.bytes().publish(at.offset(), *value),
             Work::Record(event) => event.reach(),
         }
         Ok(())

@@ -3,7 +3,7 @@
 //! What each sequence looks like is the contract with the verifier, and written down in the crate's
 //! documentation.
 
-use std::collections::HashMap;
+use crate::maps::HashMap;
 
 use crate::access::{self, Access};
 use crate::ast::{Address, AddressBase, Instruction, Operand, Space, Span, Statement, Variable};

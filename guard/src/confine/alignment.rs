@@ -3,7 +3,7 @@
 //! Nothing rests on it but speed: what is masked to be as aligned as it is anyway tells the assembler so, which then
 //! makes one wide access of several.
 
-use std::collections::HashMap;
+use crate::maps::HashMap;
 
 use crate::ast::{Instruction, Operand, Statement};
 use crate::table;
@@ -25,17 +25,17 @@ impl<'a> Alignment<'a> {
         for statement in statements {
             let Statement::Instruction(instruction) = statement else { continue };
             let Some(row) = table::row_of(instruction) else { continue };
-            table::registers(row, instruction, &mut |_| {}, &mut |name| {
+            table::written(row, instruction, &mut |name| {
                 zeros.0.insert(name, ALL);
             });
         }
         for _ in 0..PASSES_MAX {
-            let mut next: HashMap<&str, u32> = HashMap::new();
+            let mut next: HashMap<&str, u32> = HashMap::default();
             for statement in statements {
                 let Statement::Instruction(instruction) = statement else { continue };
                 let Some(row) = table::row_of(instruction) else { continue };
                 let written = zeros.of_result(instruction);
-                table::registers(row, instruction, &mut |_| {}, &mut |name| {
+                table::written(row, instruction, &mut |name| {
                     let known = next.entry(name).or_insert(ALL);
                     *known = written.min(*known);
                 });

@@ -4,7 +4,8 @@
 //! overlap one lies in the other. A piece that lies in no other is a *cell* and becomes a register; what lies in
 //! it is inserted and extracted. (Compilers store a `char` as 32 bits and load 8 of them.)
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use crate::maps::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Span, Statement};
 use crate::confine::calls::ARGUMENT;
@@ -31,7 +32,7 @@ pub(super) fn lower(statements: Vec<Statement>, scopes: &mut Scopes, report: &mu
     if pieces.is_empty() {
         return statements;
     }
-    let mut pass = Pass { cells: HashMap::new(), scopes, lowered: Vec::with_capacity(statements.len()) };
+    let mut pass = Pass { cells: HashMap::default(), scopes, lowered: Vec::with_capacity(statements.len()) };
     for (argument, pieces) in pieces {
         let cells = cells(&pieces, pass.scopes);
         pass.cells.insert(argument, cells);

@@ -1,8 +1,6 @@
 //! Loops that turn seldom where one number is small get a copy for that: a test before the loop says so, and the copy ends by
 //! itself, as the tenant wrote it.
 
-use std::collections::HashSet;
-
 use super::scope::Scopes;
 use super::steps::steps;
 use super::turns::{self, ENDS_COST_MAX, own_cost};
@@ -11,6 +9,7 @@ use crate::access;
 use crate::ast::{Instruction, Operand, Predicate, Space, Span, Statement};
 use crate::confine::prologue::{instruction, plain, register};
 use crate::facts::Facts;
+use crate::maps::HashSet;
 use crate::names::Class;
 use crate::table::{self, Treatment};
 
@@ -130,7 +129,7 @@ fn meets(statement: &Statement) -> bool {
 
 /// The registers that hold a parameter, and nothing else: the same in all threads.
 fn parameters(statements: &[Statement]) -> HashSet<&str> {
-    let (mut once, mut others) = (HashSet::new(), HashSet::new());
+    let (mut once, mut others) = (HashSet::default(), HashSet::default());
     for statement in statements {
         let Statement::Instruction(found) = statement else { continue };
         let Some(row) = table::row_of(found) else { continue };

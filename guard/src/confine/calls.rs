@@ -4,7 +4,7 @@
 //! the names given here until [`super::arguments`] puts them into registers. Calls through pointers are in
 //! [`super::indirect`].
 
-use std::collections::HashMap;
+use crate::maps::HashMap;
 
 use crate::ast::{
     Address, AddressBase, Function, FunctionKind, Instruction, Item, Module, Operand, Predicate, Space, Span,
@@ -59,7 +59,7 @@ impl<'a> Functions<'a> {
 pub(super) const ARGUMENT: &str = "__bh_argument";
 
 fn named<'a>(module: &'a Module, runtime: &'a [Item], report: &mut Report) -> HashMap<&'a str, &'a Function> {
-    let mut functions: HashMap<&'a str, &'a Function> = HashMap::new();
+    let mut functions: HashMap<&'a str, &'a Function> = HashMap::default();
     for item in &module.items {
         let Item::Function(function) = item else { continue };
         let known = functions.get(function.name.as_str());

@@ -1,6 +1,7 @@
 //! One entry: parameters, performance directives, body.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use crate::maps::{HashMap, HashSet};
+use std::collections::BTreeSet;
 
 use crate::ast::{Directive, Function, Linkage, Space, Statement, Variable};
 use crate::confine::calls::{Budget, Functions};
@@ -48,7 +49,7 @@ pub(super) fn confine<'a>(
         variables: Variables::default(),
         scopes: Scopes::default(),
         calls: Vec::new(),
-        arguments: HashMap::new(),
+        arguments: HashMap::default(),
         lists: Vec::new(),
         faults,
         place: (0, 0),
@@ -139,7 +140,7 @@ pub(super) fn confine<'a>(
         if copies {
             zeroed_first = copies::await_at_exits(zeroed_first);
         }
-        let none = HashMap::new();
+        let none = HashMap::default();
         let begins = fast.map_or(&none, |(_, begins)| begins);
         let mut looking = poll::insert(&zeroed_first, fast.is_some(), copies, begins);
         let looked = warps::check(std::mem::take(&mut looking.statements), copies);
@@ -178,7 +179,7 @@ pub(super) fn confine<'a>(
         let versions = Versions::of(&statements, &zeroed);
         let mut terms = BTreeSet::new();
         let proven = versions.proven(&zeroed, |proof| is_enough(proof, &tables, shared.start(), &mut terms));
-        let list: Vec<_> = versions.statements.iter().map(|(origin, found)| (*origin, found)).collect();
+        let list: Vec<_> = versions.statements().collect();
         // What stands against the accesses that are left has been said.
         let body = || body(&list, Some((&proven, &versions.begins)), &mut Report::default()).0;
         // What is only aligned is not worth a version.
@@ -232,7 +233,7 @@ fn parameters(
     let hidden: Vec<Variable> = hidden.map(|name| prologue::hidden_parameter(name, function.span)).collect();
     let mut bytes = (4 * hidden.len() + 8 + 8 * for_gates.len()) as u64;
     let mut parameters: Vec<Variable> = Vec::with_capacity(function.parameters.len() + 4);
-    let mut taken = HashSet::new();
+    let mut taken = HashSet::default();
     for parameter in &function.parameters {
         match parameter_bytes(parameter) {
             Ok(size) => bytes = bytes.saturating_add(size),

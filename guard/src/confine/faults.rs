@@ -4,8 +4,8 @@
 //! All that this writes is PTX that a tenant might have written: what confines it comes after, and the verifier needs
 //! no rule for it. Who reads the records finds the session's own memory, and trusts it no more than that.
 
+use crate::maps::HashMap;
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use crate::ast::{
     Directive, Function, FunctionKind, Instruction, Item, Linkage, Module, Operand, Space, Span, Statement,
@@ -158,7 +158,7 @@ struct Names {
 
 impl Names {
     fn of(module: &Module) -> Self {
-        let mut names = Self { text: vec![0], entries: HashMap::new(), files: HashMap::new() };
+        let mut names = Self { text: vec![0], entries: HashMap::default(), files: HashMap::default() };
         for item in &module.items {
             match item {
                 Item::Function(function) if function.kind == FunctionKind::Entry => {

@@ -1,6 +1,6 @@
 //! From a body with scopes to one without: every name resolved, every opcode looked up.
 
-use std::collections::HashMap;
+use crate::maps::HashMap;
 
 use crate::ast::{
     Address, AddressBase, Directive, Instruction, Operand, Predicate, Space, Span, Statement, Variable,

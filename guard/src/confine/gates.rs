@@ -2,7 +2,8 @@
 //!
 //! A call is one instruction until all else is confined ([`table::GATE`]); then the text of the gate stands in its place.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use crate::maps::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::access;
 use crate::ast::{
@@ -186,7 +187,7 @@ fn image(module: &Module, function: &Function, marks: &Marks, report: &mut Repor
     let body = caller(function, &arguments, &results);
     let symbols = Symbols::default();
     let functions = Functions::of(module, &[], &symbols, report);
-    let (none, faults, gates) = (HashMap::new(), Faults::default(), Gates::default());
+    let (none, faults, gates) = (HashMap::default(), Faults::default(), Gates::default());
     let mut flat = Flat::default();
     let mut flattener = Flattener {
         symbols: &symbols,
@@ -196,7 +197,7 @@ fn image(module: &Module, function: &Function, marks: &Marks, report: &mut Repor
         variables: Variables::default(),
         scopes: Scopes::default(),
         calls: Vec::new(),
-        arguments: HashMap::new(),
+        arguments: HashMap::default(),
         lists: Vec::new(),
         faults: &faults,
         place: (0, 0),
@@ -244,7 +245,10 @@ fn image(module: &Module, function: &Function, marks: &Marks, report: &mut Repor
         .collect();
     let confined: Vec<Statement> =
         assign::zeroes(&zeroed, Span::default()).chain(confined.into_iter().filter(is_no_advice)).collect();
-    if !turns::find(&confined, &[], &HashMap::new()).values().all(|found| matches!(found.how, How::Ends(_))) {
+    if !turns::find(&confined, &[], &HashMap::default())
+        .values()
+        .all(|found| matches!(found.how, How::Ends(_)))
+    {
         let what = "a loop in a gate that is not known to end soon".to_owned();
         report.add(function.span, Reason::NotImplemented { what });
     }

@@ -1,7 +1,7 @@
 //! Where an entry's local variable is zeroed: as late as one place before all that touches it can be, so that what is
 //! seldom needed is seldom zeroed.
 
-use std::collections::HashMap;
+use crate::maps::HashMap;
 
 use super::poll::is_lead;
 use crate::access as accesses;
@@ -17,7 +17,7 @@ const PASSED: &str = "%bh_zeroed";
 /// Every path to an access passes it, once.
 pub(super) fn place(statements: &[Statement]) -> Option<usize> {
     let (mut first, mut last) = (None, 0);
-    let mut labels: HashMap<&str, usize> = HashMap::new();
+    let mut labels: HashMap<&str, usize> = HashMap::default();
     let mut branches = Vec::new();
     for (index, statement) in statements.iter().enumerate() {
         match statement {

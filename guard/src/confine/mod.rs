@@ -42,7 +42,7 @@ mod variables;
 mod versions;
 mod warps;
 
-use std::collections::HashSet;
+use crate::maps::HashSet;
 
 pub(crate) use gates::images as gate_images;
 
@@ -118,7 +118,7 @@ fn confine_all(module: &Module, stray: Stray, gates: &Gates) -> (Module, Report)
     let mut items: Vec<Item> = symbols.variables().map(Item::Variable).collect();
     let functions = calls::Functions::of(module, &runtime, &symbols, &mut report);
     let mut budget = calls::Budget::new();
-    let mut entries = HashSet::new();
+    let mut entries = HashSet::default();
     let mut statements = 0;
     for item in &module.items {
         match item {

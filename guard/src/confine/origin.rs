@@ -3,7 +3,7 @@
 //! A mistake here cannot break the confinement, only the program: whatever space an access is given, it is
 //! confined to that space. So what is not certain is [`Origin::Any`], and tested when it runs.
 
-use std::collections::HashMap;
+use crate::maps::HashMap;
 
 use crate::ast::{Instruction, Operand, Space, Statement};
 use crate::names::Class;
@@ -45,7 +45,7 @@ impl Origins {
 
 /// Follows values through a flat body, all definitions of a register together.
 pub(super) fn find(statements: &[Statement]) -> Origins {
-    let mut origins: HashMap<&str, Origin> = HashMap::new();
+    let mut origins: HashMap<&str, Origin> = HashMap::default();
     for round in 0..=ROUNDS_MAX {
         let mut changed = false;
         for statement in statements {
@@ -66,7 +66,7 @@ pub(super) fn find(statements: &[Statement]) -> Origins {
 fn for_defined<'a>(instruction: &'a Instruction, origins: &mut HashMap<&'a str, Origin>, changed: &mut bool) {
     let Ok(row) = table::check(instruction) else { return };
     let mut written = Vec::new();
-    table::registers(row, instruction, &mut |_| {}, &mut |name| {
+    table::written(row, instruction, &mut |name| {
         if is_double(name) {
             written.push(name);
         }

@@ -4,7 +4,7 @@
 //! call through a pointer compares it with those of the functions that take and return as much as the call gives and
 //! expects.
 
-use std::collections::{HashMap, HashSet};
+use crate::maps::{HashMap, HashSet};
 
 use crate::ast::{Function, FunctionKind, Item, Module, Operand, Space, Statement, Variable};
 use crate::names;
@@ -19,7 +19,7 @@ pub(super) struct Numbers(HashMap<String, u64>);
 impl Numbers {
     /// Numbers the functions of a module that have a body, in order.
     pub(super) fn of(module: &Module) -> Self {
-        let mut defined: HashSet<&str> = HashSet::new();
+        let mut defined: HashSet<&str> = HashSet::default();
         let mut ordered = Vec::new();
         for item in &module.items {
             if let Item::Function(function) = item
@@ -33,7 +33,7 @@ impl Numbers {
         if ordered.is_empty() {
             return Self::default();
         }
-        let mut taken = HashSet::new();
+        let mut taken = HashSet::default();
         for item in &module.items {
             match item {
                 Item::Function(function) => {
@@ -128,7 +128,7 @@ pub(super) struct Pointed<'a>(HashMap<Shape, Vec<(u64, &'a Function)>>);
 
 impl<'a> Pointed<'a> {
     pub(super) fn of(module: &'a Module, numbers: &Numbers) -> Self {
-        let mut pointed: HashMap<Shape, Vec<(u64, &'a Function)>> = HashMap::new();
+        let mut pointed: HashMap<Shape, Vec<(u64, &'a Function)>> = HashMap::default();
         for item in &module.items {
             if let Item::Function(function) = item
                 && function.body.is_some()

@@ -6,7 +6,7 @@
 //! loaded last, and to load it for the next time: each after so many turns ([`turns`]), where they go back. A short fast
 //! version without loops does neither: its launches are bounded.
 
-use std::collections::{HashMap, HashSet};
+use crate::maps::{HashMap, HashSet};
 
 use super::copies;
 use super::prologue::{instruction, plain, register};
@@ -46,10 +46,10 @@ pub(super) fn insert(
         loops,
         out: Vec::with_capacity(statements.len()),
         labels: statements.iter().filter_map(number).max().map_or(0, |most| most + 1),
-        turning: HashMap::new(),
-        behind: HashSet::new(),
+        turning: HashMap::default(),
+        behind: HashSet::default(),
         path: Path::ENTRY,
-        joins: HashMap::new(),
+        joins: HashMap::default(),
         left: Vec::new(),
         added: Sums::default(),
         lead: 0,
@@ -66,7 +66,7 @@ pub(super) fn insert(
 /// What is done on the longest path through a body whose loops end by themselves.
 fn path_cost(statements: &[Statement], loops: &HashMap<&str, Loop<'_>>) -> u64 {
     let (mut since, mut most) = (0_u64, 0);
-    let mut joins: HashMap<&str, u64> = HashMap::new();
+    let mut joins: HashMap<&str, u64> = HashMap::default();
     let mut left: Vec<&str> = Vec::new();
     for statement in statements {
         match statement {

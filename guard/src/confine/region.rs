@@ -4,7 +4,7 @@
 //! variables from its first byte on. Where the block's shared memory begins is known, [`SHARED_BASE`]: what lies before
 //! the region is left out of the bounds. Elsewhere accesses would stay inside all the same, but not where they were meant.
 
-use std::collections::HashMap;
+use crate::maps::HashMap;
 
 use crate::access;
 use crate::ast::{Address, AddressBase, Operand, Space, Statement, Type, Variable};
@@ -38,7 +38,7 @@ impl Region {
         let shared = || own.iter().filter(|(_, symbol)| symbol.space == Space::Shared);
         let name = shared().next()?.0.name.clone();
         let (mut end, mut reach) = (0_u64, names::WIDEST_ACCESS);
-        let mut at = HashMap::new();
+        let mut at = HashMap::default();
         for (variable, symbol) in shared() {
             let align = symbol.align.max(names::WIDEST_ACCESS);
             let begin = end.checked_next_multiple_of(align)?;

@@ -2,7 +2,7 @@
 //! of the power is taken off, which for a number below zero is rounded up. Of a number that is known to be from 0 on the
 //! same is one conjunction, of which more is known.
 
-use std::collections::HashMap;
+use crate::maps::HashMap;
 
 use crate::ast::{Instruction, Operand, Statement};
 use crate::facts::Facts;
@@ -46,6 +46,12 @@ pub(super) fn fold(statements: &mut [Statement]) {
 }
 
 fn found(statements: &[Statement]) -> Vec<(usize, Operand, i128)> {
+    // Most bodies have nothing that could be one.
+    let cuts =
+        |statement: &Statement| matches!(statement, Statement::Instruction(found) if cut(found).is_some());
+    if !statements.iter().any(cuts) {
+        return Vec::new();
+    }
     let mut facts = Facts::of(statements);
     let mut made = Made::default();
     let mut found = Vec::new();
@@ -63,7 +69,7 @@ fn found(statements: &[Statement]) -> Vec<(usize, Operand, i128)> {
                     found.push((index, Operand::Register((*number).to_owned()), *bits));
                 }
                 if let Some(row) = table::row_of(instruction) {
-                    table::registers(row, instruction, &mut |_| {}, &mut |name| made.written(name));
+                    table::written(row, instruction, &mut |name| made.written(name));
                 }
                 facts.learn(instruction);
                 let room = made.same.len() + made.without.len() < REMEMBERED_MAX;
@@ -93,8 +99,9 @@ enum Learned<'a> {
 
 fn learn<'a>(facts: &Facts<'a>, made: &Made<'a>, instruction: &'a Instruction) -> Option<Learned<'a>> {
     instruction.predicate.is_none().then_some(())?;
-    let modifiers: Vec<&str> = instruction.modifiers.iter().map(String::as_str).collect();
-    match (instruction.opcode.as_str(), modifiers.as_slice()) {
+    let words = instruction.words();
+    let modifiers = words.as_slice();
+    match (instruction.opcode.as_str(), modifiers) {
         ("mov", ["b32" | "u32" | "s32"]) => Some(Learned::Same(made.root(word(instruction, 1)?))),
         ("add", ["u32" | "s32"]) => {
             let (one, other) = (word(instruction, 1)?, word(instruction, 2)?);
@@ -102,11 +109,7 @@ fn learn<'a>(facts: &Facts<'a>, made: &Made<'a>, instruction: &'a Instruction) -
         }
         ("and", ["b32"]) => {
             let number = made.root(word(instruction, 1)?);
-            let Some(Operand::Integer(mask)) = instruction.operands.get(2) else { return None };
-            let bits = -mask - 1;
-            let power =
-                u64::try_from(bits + 1).ok().filter(|power| power.is_power_of_two() && *power < 1 << 31);
-            power.map(|_| Learned::Without(number, bits))
+            cut(instruction).map(|bits| Learned::Without(number, bits))
         }
         ("sub", ["u32" | "s32"]) => {
             let number = word(instruction, 1)?;
@@ -116,6 +119,17 @@ fn learn<'a>(facts: &Facts<'a>, made: &Made<'a>, instruction: &'a Instruction) -
         }
         _ => None,
     }
+}
+
+/// The low bits that a conjunction takes off a number.
+fn cut(instruction: &Instruction) -> Option<i128> {
+    let Some(Operand::Integer(mask)) = instruction.operands.get(2).filter(|_| instruction.opcode == "and")
+    else {
+        return None;
+    };
+    let bits = -mask - 1;
+    let power = u64::try_from(bits + 1).ok().filter(|power| power.is_power_of_two() && *power < 1 << 31);
+    power.map(|_| bits)
 }
 
 fn word(instruction: &Instruction, index: usize) -> Option<&str> {

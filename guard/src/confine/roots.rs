@@ -4,7 +4,7 @@
 //! mistake here cannot break the confinement (the clamp holds whatever the register holds), only the
 //! program, so an address that cannot be followed refuses the module.
 
-use std::collections::HashMap;
+use crate::maps::HashMap;
 
 use crate::ast::{AddressBase, Instruction, Operand, Space, Statement};
 use crate::confine::symbols::Symbols;
@@ -43,7 +43,7 @@ pub(super) fn find(statements: &[Statement], symbols: &Symbols, report: &mut Rep
     if !symbols.have_constants() {
         return Roots::default();
     }
-    let mut roots: HashMap<&str, Root<'_>> = HashMap::new();
+    let mut roots: HashMap<&str, Root<'_>> = HashMap::default();
     for round in 0..=ROUNDS_MAX {
         let mut changed = false;
         for instruction in instructions(statements) {

@@ -1,6 +1,6 @@
 //! Functions that CUDA's compiler leaves for the driver to define, defined in terms of the module's own block.
 
-use std::collections::HashSet;
+use crate::maps::HashSet;
 
 use crate::ast::{
     Function, FunctionKind, Instruction, Item, Linkage, Module, Operand, Space, Span, Statement, Type,

@@ -1,6 +1,6 @@
 //! Names to what they mean: the scopes of a body, and the canonical names that registers and labels get.
 
-use std::collections::HashMap;
+use crate::maps::HashMap;
 
 use crate::ast::{Type, Variable};
 use crate::limits::REGISTERS_MAX;

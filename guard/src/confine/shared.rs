@@ -4,7 +4,7 @@
 //! one of them does them all, so clamping the base to where the whole run is inside changes nothing for a
 //! program that stays inside; and since all of a run get the same clamp, ptxas computes it once.
 
-use std::collections::{HashMap, HashSet};
+use crate::maps::{HashMap, HashSet};
 
 use crate::access::{self, Access};
 use crate::ast::{
@@ -94,9 +94,14 @@ impl Shared {
             None if region.is_some() => region::SPAN_MAX,
             None => shared.static_bytes().max(widest),
         };
-        let clamps =
-            Runs { statements, bytes, is_proven: &is_proven, open: HashMap::new(), clamps: HashMap::new() }
-                .find();
+        let clamps = Runs {
+            statements,
+            bytes,
+            is_proven: &is_proven,
+            open: HashMap::default(),
+            clamps: HashMap::default(),
+        }
+        .find();
         (shared.clamps, shared.most) = (clamps, bytes);
         if let Some(region) = region.filter(|_| !shared.clamps.is_empty()) {
             shared.mask(&region, statements, own);
@@ -402,7 +407,7 @@ fn wrapped(offset: i64) -> Operand {
 
 /// The symbols that stand in a flat body.
 fn named(statements: &[Statement]) -> HashSet<&str> {
-    let mut names = HashSet::new();
+    let mut names = HashSet::default();
     for statement in statements {
         let Statement::Instruction(instruction) = statement else { continue };
         for operand in &instruction.operands {
@@ -495,7 +500,7 @@ impl<'a> Runs<'a> {
             return;
         }
         let mut written = Vec::new();
-        table::registers(row, instruction, &mut |_| {}, &mut |name| written.push(name));
+        table::written(row, instruction, &mut |name| written.push(name));
         for name in written {
             for bytes in WIDTHS {
                 if let Some(members) = self.open.remove(&(Base::Register(name), bytes)) {

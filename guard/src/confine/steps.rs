@@ -1,7 +1,7 @@
 //! Loops that end by steps: one register takes the same step in every turn, and a test of it against what does not change
 //! ends the loop.
 
-use std::collections::HashMap;
+use crate::maps::HashMap;
 
 use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::names::Class;
@@ -88,12 +88,12 @@ impl<'a> Body<'a> {
     pub(super) fn of(statements: &'a [Statement]) -> Option<Self> {
         let mut body = Self {
             statements,
-            writes: HashMap::new(),
+            writes: HashMap::default(),
             labels: Vec::new(),
             head: statements.len(),
             back: None,
         };
-        let mut seen = HashMap::new();
+        let mut seen = HashMap::default();
         for (index, statement) in statements.iter().enumerate() {
             match statement {
                 Statement::Label(name, _) => {

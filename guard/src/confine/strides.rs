@@ -1,6 +1,6 @@
 //! Strides of matrices that are numbers are written as such: what lies in shared memory has to be known.
 
-use std::collections::HashMap;
+use crate::maps::HashMap;
 
 use crate::ast::{Instruction, Operand, Statement};
 use crate::table;
@@ -14,7 +14,7 @@ pub(super) fn fold(statements: &mut [Statement]) {
         return;
     }
     // What each register is, where one instruction writes it; none where several do.
-    let mut known: HashMap<String, Option<i128>> = HashMap::new();
+    let mut known: HashMap<String, Option<i128>> = HashMap::default();
     for statement in statements.iter() {
         let Statement::Instruction(instruction) = statement else { continue };
         let Some(row) = table::row_of(instruction) else { continue };
@@ -22,7 +22,7 @@ pub(super) fn fold(statements: &mut [Statement]) {
             ("mov", Some(Operand::Integer(number)), None) => Some(*number),
             _ => None,
         };
-        table::registers(row, instruction, &mut |_| {}, &mut |name| {
+        table::written(row, instruction, &mut |name| {
             known.entry(name.to_owned()).and_modify(|before| *before = None).or_insert(number);
         });
     }

@@ -4,7 +4,7 @@
 //! ([`crate::data`]), and so do `.const` variables, which the host may write: only where all of a module's are tables
 //! of the compiler's own, and none's address is taken as a generic one, do they stay in the constant bank.
 
-use std::collections::{HashMap, HashSet};
+use crate::maps::{HashMap, HashSet};
 
 use crate::ast::{AddressBase, Item, Linkage, Module, Operand, Space, Statement, Type, Variable};
 use crate::confine::pointers::Numbers;
@@ -198,7 +198,7 @@ fn has_generic_constants(body: &[Statement]) -> bool {
 
 /// The names that stand in the bodies of a module that has `.global` variables, registers left out.
 fn named(module: &Module) -> HashSet<&str> {
-    let mut names = HashSet::new();
+    let mut names = HashSet::default();
     let global = |item: &Item| matches!(item, Item::Variable(variable) if variable.space == Space::Global);
     if !module.items.iter().any(global) {
         return names;

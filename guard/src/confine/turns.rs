@@ -5,7 +5,7 @@
 //! test against a bound, that bound is cut short instead, which costs nothing in the turns themselves. Any
 //! other branch back polls each time.
 
-use std::collections::HashMap;
+use crate::maps::HashMap;
 
 use super::poll::is_lead;
 use super::steps::{self, Steps};
@@ -80,6 +80,9 @@ pub(super) fn find<'a>(
     begins: &'a HashMap<String, String>,
 ) -> HashMap<&'a str, Loop<'a>> {
     let mut loops = collect(statements);
+    if loops.is_empty() {
+        return loops;
+    }
     let Shape { broken, polling } = shape(statements, &loops);
     for name in broken {
         if let Some(found) = loops.get_mut(name) {
@@ -146,13 +149,21 @@ pub(super) fn closed(statements: &[Statement]) -> Vec<(usize, usize)> {
     closed
 }
 
-/// The loops without others inside that have to count their turns and go back in one place: where the label stands, and the
+/// The loops of those that are wanted, by where they stand, without others inside, that have to count their turns and go
+/// back in one place: where the label stands, and the
 /// branch back.
-pub(super) fn counted(statements: &[Statement]) -> Vec<(usize, usize)> {
-    let none = HashMap::new();
+pub(super) fn counted(
+    statements: &[Statement],
+    wanted: impl Fn((usize, usize)) -> bool,
+) -> Vec<(usize, usize)> {
+    let none = HashMap::default();
+    let wanted = |found: &Loop<'_>| found.backs == 1 && wanted((found.from, found.to));
+    if !collect(statements).values().any(wanted) {
+        return Vec::new();
+    }
     let loops = find(statements, &[], &none);
     let plain = |found: &&Loop<'_>| {
-        matches!(found.how, How::Counts(_)) && found.backs == 1 && !found.nest && found.polling.is_empty()
+        matches!(found.how, How::Counts(_)) && wanted(found) && !found.nest && found.polling.is_empty()
     };
     loops.values().filter(plain).map(|found| (found.from, found.to)).collect()
 }
@@ -173,7 +184,7 @@ fn known<'a>(
 ) -> Known<'a> {
     let mut facts = Facts::of_versions(statements, begins);
     zeroed.iter().for_each(|name| facts.also_written(name));
-    let mut ends = HashMap::new();
+    let mut ends = HashMap::default();
     for (index, statement) in statements.iter().enumerate() {
         match statement {
             Statement::Label(name, _) => {
@@ -207,12 +218,14 @@ impl Loop<'_> {
 /// The label that a statement branches to.
 fn target(statement: &Statement) -> Option<&str> {
     let Statement::Instruction(instruction) = statement else { return None };
+    // Of most that is enough to say that they go nowhere.
+    matches!(instruction.operands.first(), Some(Operand::Symbol(_))).then_some(())?;
     table::target(table::check(instruction).ok()?, instruction)
 }
 
 fn collect(statements: &[Statement]) -> HashMap<&str, Loop<'_>> {
-    let mut labels: HashMap<&str, (usize, usize)> = HashMap::new();
-    let mut loops: HashMap<&str, Loop<'_>> = HashMap::new();
+    let mut labels: HashMap<&str, (usize, usize)> = HashMap::default();
+    let mut loops: HashMap<&str, Loop<'_>> = HashMap::default();
     for (index, statement) in statements.iter().enumerate() {
         if let Statement::Label(name, _) = statement {
             labels.insert(name, (index, labels.len()));
@@ -248,7 +261,7 @@ struct Shape<'a> {
 fn shape<'a>(statements: &'a [Statement], loops: &HashMap<&'a str, Loop<'a>>) -> Shape<'a> {
     let mut shape = Shape::default();
     // The first branch to each label to come.
-    let mut coming: HashMap<&str, usize> = HashMap::new();
+    let mut coming: HashMap<&str, usize> = HashMap::default();
     let mut open: Vec<(&str, &Loop<'_>)> = Vec::new();
     for (index, statement) in statements.iter().enumerate() {
         if let Statement::Label(name, _) = statement {
@@ -282,7 +295,7 @@ fn shape<'a>(statements: &'a [Statement], loops: &HashMap<&'a str, Loop<'a>>) ->
 fn weigh(statements: &[Statement], loops: &mut HashMap<&str, Loop<'_>>) {
     let mut cost = 0_u64;
     // What lies before each label.
-    let mut before: HashMap<&str, u64> = HashMap::new();
+    let mut before: HashMap<&str, u64> = HashMap::default();
     let mut since_last: Vec<usize> = Vec::new();
     for (index, statement) in statements.iter().enumerate() {
         if let Statement::Label(name, _) = statement {

@@ -1,7 +1,7 @@
 //! Short loops that have to count their turns, several turns in one: what ends a loop is tested in each, but the turns are
 //! counted once for all.
 
-use std::collections::{HashMap, HashSet};
+use crate::maps::{HashMap, HashSet};
 
 use super::turns;
 use super::versions::TOGETHER;
@@ -48,14 +48,13 @@ pub(super) fn unroll(statements: &mut Vec<Statement>) {
 
 /// Where the labels stand and the branches back to them, in order and apart.
 fn chosen(statements: &[Statement]) -> Vec<(usize, usize)> {
-    let mut loops = turns::counted(statements);
-    loops.sort_unstable();
-    loops.retain(|(from, to)| {
-        let body = statements.get(from + 1..*to).unwrap_or_default();
+    let mut loops = turns::counted(statements, |(from, to)| {
+        let body = statements.get(from + 1..to).unwrap_or_default();
         let back =
-            matches!(statements.get(*to), Some(Statement::Instruction(back)) if back.predicate.is_some());
+            matches!(statements.get(to), Some(Statement::Instruction(back)) if back.predicate.is_some());
         back && !body.is_empty() && body.iter().all(fits) && cost(body) <= COST_MAX / 2
     });
+    loops.sort_unstable();
     loops.truncate(LOOPS_MAX);
     loops
 }

@@ -3,7 +3,7 @@
 //! All local variables become one: the confined form has a single one, to which accesses are clamped. A
 //! function that is inlined several times has its variables once, since it is never active twice.
 
-use std::collections::{HashMap, HashSet};
+use crate::maps::{HashMap, HashSet};
 
 use crate::ast::{Space, Type, Variable};
 use crate::confine::scope::Meaning;

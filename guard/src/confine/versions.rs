@@ -4,7 +4,9 @@
 //! without labels inside get versions, and none in which threads wait for one another: those of a warp may differ in
 //! what they choose.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+
+use crate::maps::HashMap;
 
 use crate::access::{self, Accesses};
 use crate::anchors::{Anchor, Check, Step};
@@ -54,9 +56,10 @@ pub(super) enum Known {
 pub(super) type Proven = HashMap<(usize, usize), Known>;
 
 /// A body whose loops have versions.
-pub(super) struct Versions {
-    /// With the index that each statement had; none for what is new.
-    pub(super) statements: Vec<(Option<usize>, Statement)>,
+pub(super) struct Versions<'a> {
+    statements: Cow<'a, [Statement]>,
+    /// The index that each statement had, none for what is new; where any is new.
+    origins: Vec<Option<usize>>,
     /// By the label of each version, that of both, from where a thread begins anew after a poll.
     pub(super) begins: HashMap<String, String>,
     /// Where the label of each version stands to which a check leads.
@@ -85,15 +88,18 @@ impl Chosen {
     }
 }
 
-impl Versions {
+impl<'a> Versions<'a> {
     /// Gives versions to the loops of a flat body for which that is worth it.
-    pub(super) fn of(statements: &[Statement], zeroed: &[String]) -> Self {
+    pub(super) fn of(statements: &'a [Statement], zeroed: &[String]) -> Self {
         let loops = straight(statements);
-        let none = HashMap::new();
+        if loops.is_empty() {
+            return Self::none(statements);
+        }
+        let none = HashMap::default();
         let ends = turns::find(statements, zeroed, &none);
         let mut facts = Facts::of(statements);
         zeroed.iter().for_each(|name| facts.also_written(name));
-        let mut chosen: HashMap<usize, (usize, Chosen)> = HashMap::new();
+        let mut chosen: HashMap<usize, (usize, Chosen)> = HashMap::default();
         for (index, statement) in statements.iter().enumerate() {
             match statement {
                 Statement::Label(name, _) => {
@@ -113,25 +119,38 @@ impl Versions {
                 Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => {}
             }
         }
+        if chosen.is_empty() {
+            return Self::none(statements);
+        }
         let versions = write(statements, chosen);
         // A loop that polls in each turn has no place for a check.
-        let plain = versions.plain();
-        let found = turns::find(&plain, zeroed, &versions.begins);
+        let found = turns::find(&versions.statements, zeroed, &versions.begins);
         let turns = |label: &String| found.get(label.as_str()).is_some_and(|found| !found.polls(usize::MAX));
-        if versions.begins.keys().all(turns) { versions } else { write(statements, HashMap::new()) }
+        if versions.begins.keys().all(turns) { versions } else { Self::none(statements) }
     }
 
-    fn plain(&self) -> Vec<Statement> {
-        self.statements.iter().map(|(_, statement)| statement.clone()).collect()
+    fn none(statements: &'a [Statement]) -> Self {
+        Self {
+            statements: Cow::Borrowed(statements),
+            origins: Vec::new(),
+            begins: HashMap::default(),
+            checked: HashMap::default(),
+        }
+    }
+
+    /// The statements, with the index that each had; none for what is new.
+    pub(super) fn statements(&self) -> impl Iterator<Item = (Option<usize>, &Statement)> {
+        let origin = |index| self.origins.get(index).copied().unwrap_or(Some(index));
+        self.statements.iter().enumerate().map(move |(index, statement)| (origin(index), statement))
     }
 
     /// Which accesses of the versions, by statement and operand, need no confining.
     pub(super) fn proven(&self, zeroed: &[String], mut is_enough: impl FnMut(&Proof<'_>) -> bool) -> Proven {
-        let plain = self.plain();
-        let mut facts = Facts::of_versions(&plain, &self.begins);
+        let plain = &self.statements;
+        let mut facts = Facts::of_versions(plain, &self.begins);
         zeroed.iter().for_each(|name| facts.also_written(name));
-        let ends = turns::find(&plain, zeroed, &self.begins);
-        let mut proven = HashMap::new();
+        let ends = turns::find(plain, zeroed, &self.begins);
+        let mut proven = HashMap::default();
         for (index, statement) in plain.iter().enumerate() {
             match statement {
                 Statement::Label(label, _) => {
@@ -174,8 +193,8 @@ fn accesses(instruction: &Instruction) -> Accesses<'_> {
 
 /// The loops that may get versions: where the label stands, and the one branch back to it.
 fn straight(statements: &[Statement]) -> HashMap<usize, usize> {
-    let mut loops = HashMap::new();
-    let mut branches: HashMap<&str, usize> = HashMap::new();
+    let mut loops = HashMap::default();
+    let mut branches: HashMap<&str, usize> = HashMap::default();
     let mut last = None;
     for (index, statement) in statements.iter().enumerate() {
         match statement {
@@ -366,26 +385,23 @@ fn written(body: &[Statement], before: usize, name: &str) -> Option<usize> {
         let Statement::Instruction(instruction) = statement else { return false };
         let Some(row) = table::row_of(instruction) else { return true };
         let mut writes = false;
-        table::registers(row, instruction, &mut |_| {}, &mut |found| writes |= found == name);
+        table::written(row, instruction, &mut |found| writes |= found == name);
         writes
     })
 }
 
 /// Writes both versions of each loop, the one that is checked first.
-fn write(statements: &[Statement], mut chosen: HashMap<usize, (usize, Chosen)>) -> Versions {
+fn write(statements: &[Statement], mut chosen: HashMap<usize, (usize, Chosen)>) -> Versions<'static> {
     let number = |statement: &Statement| match statement {
         Statement::Label(name, _) => name.strip_prefix("$L")?.parse::<u64>().ok(),
         _ => None,
     };
     let mut labels = statements.iter().filter_map(number).max().map_or(0, |most| most + 1);
-    let mut versions = Versions {
-        statements: Vec::with_capacity(statements.len()),
-        begins: HashMap::new(),
-        checked: HashMap::new(),
-    };
+    let mut written: Vec<(Option<usize>, Statement)> = Vec::with_capacity(statements.len());
+    let (mut begins, mut checked) = (HashMap::default(), HashMap::default());
     let mut index = 0;
     while let Some(statement) = statements.get(index) {
-        versions.statements.push((Some(index), statement.clone()));
+        written.push((Some(index), statement.clone()));
         if let Statement::Label(name, _) = statement
             && let Some((back, chosen)) = chosen.remove(&index)
         {
@@ -395,33 +411,34 @@ fn write(statements: &[Statement], mut chosen: HashMap<usize, (usize, Chosen)>) 
             };
             let [left, confined, behind] = [fresh(), fresh(), fresh()];
             let check = chosen.check(&confined).instructions();
-            versions.statements.extend(check.into_iter().map(|line| (None, Statement::Instruction(line))));
+            written.extend(check.into_iter().map(|line| (None, Statement::Instruction(line))));
             for (label, is_left) in [(&left, true), (&confined, false)] {
                 if is_left {
-                    versions.checked.insert(
-                        versions.statements.len(),
+                    checked.insert(
+                        written.len(),
                         Chosen { anchors: chosen.anchors.clone(), steps: chosen.steps.clone() },
                     );
                 }
-                versions.begins.insert(label.clone(), name.clone());
-                versions.statements.push((None, Statement::Label(label.clone(), Span::default())));
+                begins.insert(label.clone(), name.clone());
+                written.push((None, Statement::Label(label.clone(), Span::default())));
                 for (at, statement) in statements.iter().enumerate().take(back + 1).skip(index + 1) {
                     let mut statement = statement.clone();
                     if let (true, Statement::Instruction(branch)) = (at == back, &mut statement) {
                         branch.operands = vec![Operand::Symbol(label.clone())];
                     }
-                    versions.statements.push((Some(at), statement));
+                    written.push((Some(at), statement));
                 }
                 if is_left {
                     let over =
                         instruction("bra", &[], vec![Operand::Symbol(behind.clone())], Span::default());
-                    versions.statements.push((None, over));
+                    written.push((None, over));
                 }
             }
-            versions.statements.push((None, Statement::Label(behind, Span::default())));
+            written.push((None, Statement::Label(behind, Span::default())));
             index = back;
         }
         index += 1;
     }
-    versions
+    let (origins, statements): (Vec<_>, Vec<_>) = written.into_iter().unzip();
+    Versions { statements: Cow::Owned(statements), origins, begins, checked }
 }

@@ -1,12 +1,15 @@
 //! What is known where control comes from several places: at a label that is only gone to from before it, what holds
 //! on all ways; behind a branch, what its test says.
 
-use std::collections::{HashMap, HashSet};
+use crate::maps::{HashMap, HashSet};
+
+use std::collections::hash_map::Entry;
+use std::rc::Rc;
 
 use super::{Fact, Facts, Sign};
 use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::names::Class;
-use crate::table;
+use crate::table::{self, Row};
 
 /// What is known of registers up to the next label.
 pub(super) type Passing<'a> = HashMap<&'a str, Option<Fact<'a>>>;
@@ -34,6 +37,20 @@ struct Ways {
     last: usize,
 }
 
+/// Where a register is written, in order; most are in one place.
+#[derive(Debug, Clone)]
+pub(super) struct Writes {
+    first: usize,
+    more: Vec<usize>,
+}
+
+impl Writes {
+    /// Where, if that is more than once.
+    pub(super) fn several(&self) -> Option<impl Iterator<Item = usize> + '_> {
+        (!self.more.is_empty()).then(|| std::iter::once(self.first).chain(self.more.iter().copied()))
+    }
+}
+
 /// The branches to labels, and where registers are written.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Edges<'a> {
@@ -41,7 +58,7 @@ pub(super) struct Edges<'a> {
     /// The labels, in order.
     labels: Vec<Ways>,
     looked: usize,
-    writes: HashMap<&'a str, Vec<usize>>,
+    writes: Rc<HashMap<&'a str, Writes>>,
     /// How many branches from before were seen, and what is known on all of them.
     coming: HashMap<&'a str, (usize, Passing<'a>)>,
     remembered: usize,
@@ -138,9 +155,6 @@ impl<'a> Tests<'a> {
 
     /// A register is written: what was said of it, or by it, no longer holds.
     fn written(&mut self, name: &str) {
-        if self.says.is_empty() {
-            return;
-        }
         self.says.remove(name);
         if self.tested.remove(name) {
             for says in self.says.values_mut().flatten() {
@@ -166,7 +180,8 @@ impl<'a> Edges<'a> {
     /// Of a body. What goes back to a label that `begins` has goes back to what it says too.
     pub(super) fn of(statements: &'a [Statement], begins: &'a HashMap<String, String>) -> Self {
         let mut edges = Self::default();
-        let mut seen: HashSet<&str> = HashSet::new();
+        let mut seen: HashSet<&str> = HashSet::default();
+        let mut writes: HashMap<&str, Writes> = HashMap::default();
         for (at, statement) in statements.iter().enumerate() {
             match statement {
                 Statement::Label(name, _) => {
@@ -175,9 +190,11 @@ impl<'a> Edges<'a> {
                 }
                 Statement::Instruction(instruction) => {
                     let Some(row) = table::row_of(instruction) else { continue };
-                    let writes = &mut edges.writes;
-                    table::registers(row, instruction, &mut |_| {}, &mut |name| {
-                        writes.entry(name).or_default().push(at);
+                    table::written(row, instruction, &mut |name| match writes.entry(name) {
+                        Entry::Occupied(known) => known.into_mut().more.push(at),
+                        Entry::Vacant(new) => {
+                            new.insert(Writes { first: at, more: Vec::new() });
+                        }
                     });
                     let target = table::target(row, instruction);
                     let begin =
@@ -192,9 +209,15 @@ impl<'a> Edges<'a> {
                 Statement::Variable(_) | Statement::Directive(_) | Statement::Block(..) => {}
             }
         }
+        edges.writes = Rc::new(writes);
         edges.labels = seen.into_iter().filter_map(|name| edges.into.get(name).copied()).collect();
         edges.labels.sort_unstable_by_key(|ways| ways.at);
         edges
+    }
+
+    /// Where registers are written.
+    pub(super) fn writes(&self) -> &HashMap<&'a str, Writes> {
+        &self.writes
     }
 
     /// How many branches go to a label from before it that were not seen to, and how many go back to it.
@@ -204,18 +227,22 @@ impl<'a> Edges<'a> {
 
     /// What of this a loop leaves as it is that is entered at its label only, up to where the last branch goes back.
     pub(super) fn left(&mut self, label: &str, mut known: Passing<'a>) -> Passing<'a> {
-        let Some(Ways { at, last, .. }) = self.into.get(label).copied() else { return Passing::new() };
+        let Some(Ways { at, last, .. }) = self.into.get(label).copied() else { return Passing::default() };
         let begin = self.labels.partition_point(|ways| ways.at <= at);
         let end = self.labels.partition_point(|ways| ways.at <= last);
         let inside = self.labels.get(begin..end).unwrap_or_default();
         self.looked += inside.len();
         let closed = |ways: &Ways| ways.first.is_none_or(|first| first >= at && ways.last <= last);
         if self.looked > LABELS_MAX || !inside.iter().all(closed) {
-            return Passing::new();
+            return Passing::default();
         }
         known.retain(|name, _| {
             self.writes.get(name).is_none_or(|writes| {
-                let next = writes.get(writes.partition_point(|write| *write < at));
+                let next = if writes.first < at {
+                    writes.more.get(writes.more.partition_point(|write| *write < at))
+                } else {
+                    Some(&writes.first)
+                };
                 next.is_none_or(|write| *write > last)
             })
         });
@@ -245,7 +272,7 @@ impl<'a> Facts<'a> {
                     join(known, &here)
                 }
             }
-            _ => Passing::new(),
+            _ => Passing::default(),
         }
     }
 
@@ -266,7 +293,7 @@ impl<'a> Facts<'a> {
             return;
         }
         let mut there =
-            if self.edges.remembered < REMEMBERED_MAX { self.passing.clone() } else { Passing::new() };
+            if self.edges.remembered < REMEMBERED_MAX { self.passing.clone() } else { Passing::default() };
         self.edges.remembered += there.len();
         if let Some((predicate, holds)) = taken {
             there.extend(self.said(predicate, holds));
@@ -298,7 +325,7 @@ impl<'a> Facts<'a> {
                 }
             }
         }
-        let mut said = Passing::new();
+        let mut said = Passing::default();
         for (name, _, (low, high)) in between {
             // Elsewhere nothing is known of it, or nobody comes here.
             if low < 0 || high > i32::MAX.into() || low > high {
@@ -322,8 +349,7 @@ impl<'a> Facts<'a> {
     }
 
     /// What an instruction says where control goes, and what its predicates will say.
-    pub(super) fn tests(&mut self, instruction: &'a Instruction) {
-        let Some(row) = table::row_of(instruction) else { return };
+    pub(super) fn tests(&mut self, row: &Row, instruction: &'a Instruction) {
         let always = instruction.predicate.is_none();
         if let Some(target) = table::target(row, instruction) {
             match &instruction.predicate {
@@ -344,7 +370,9 @@ impl<'a> Facts<'a> {
         }
         let says = if always { self.says(instruction) } else { None };
         let tests = &mut self.tests;
-        table::registers(row, instruction, &mut |_| {}, &mut |name| tests.written(name));
+        if !tests.says.is_empty() {
+            table::written(row, instruction, &mut |name| tests.written(name));
+        }
         if let (Some(says), Some(Operand::Register(predicate))) = (says, instruction.operands.first()) {
             tests.set(predicate, says);
         }
@@ -359,7 +387,8 @@ impl<'a> Facts<'a> {
         // One is the guard's own.
         let is_predicate =
             |name: &&str| *name == "%bh_q" || matches!(Class::parse(name), Some((Class::Predicate, _)));
-        let modifiers: Vec<&str> = instruction.modifiers.iter().map(String::as_str).collect();
+        let words = instruction.words();
+        let modifiers = words.as_slice();
         let of = |index, holds| {
             register(index)
                 .filter(is_predicate)
@@ -371,7 +400,7 @@ impl<'a> Facts<'a> {
             let reads_itself = (1..4).any(|index| register(index) == Some(result));
             (!reads_itself).then_some(says)
         };
-        match (instruction.opcode.as_str(), modifiers.as_slice()) {
+        match (instruction.opcode.as_str(), modifiers) {
             ("setp", [order, ty @ ("s32" | "u32" | "b32")]) => {
                 let (holds, fails) = self.compared(instruction, Order::of(order)?, ty)?;
                 Some([fails, holds])

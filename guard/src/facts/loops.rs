@@ -1,6 +1,6 @@
 //! What is known of the turns of loops: how far their pointers have come in any, and how many there are.
 
-use std::collections::HashMap;
+use crate::maps::HashMap;
 
 use super::edges::Passing;
 use super::{Base, Fact, Facts, Most, Sign, Window};
@@ -59,7 +59,7 @@ impl<'a> Facts<'a> {
         let cut = self.edges.forget(true);
         self.go_through(body);
         // What this turn alone would leave is not what any turn leaves.
-        self.unlearn(body);
+        self.unlearn(&written(body));
         self.edges.forget(cut);
         self.tests.clear();
         let mut turned = before;
@@ -84,9 +84,9 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Forgets what was learned of registers that one instruction writes, where it is one of these.
-    fn unlearn(&mut self, statements: &'a [Statement]) {
-        for name in written(statements) {
+    /// Forgets what was learned of registers that one instruction writes, where it is one of these that were gone through.
+    fn unlearn(&mut self, written: &[&'a str]) {
+        for name in written.iter().copied() {
             self.known.remove(name);
         }
     }
@@ -114,7 +114,12 @@ impl<'a> Facts<'a> {
             .collect();
         let cut = self.edges.forget(true);
         for round in 0..ROUNDS_MAX {
+            if guesses.is_empty() {
+                self.unlearn(&names);
+                break;
+            }
             let backs = self.backs(&shape, &kept, &guesses);
+            self.unlearn(&names);
             let before = guesses.len();
             let back = |name: &str| {
                 let ends: Option<Vec<Fact<'a>>> =
@@ -158,7 +163,7 @@ impl<'a> Facts<'a> {
         self.settled = shape.turns;
     }
 
-    /// What is known of registers on the ways back, if that is known before a turn.
+    /// What is known of registers on the ways back, if that is known before a turn; what was learned on them is known then.
     fn backs(
         &mut self,
         shape: &Shape<'a>,
@@ -187,9 +192,6 @@ impl<'a> Facts<'a> {
             self.go_through(shape.after);
         }
         backs.push(self.snapshot(guesses, shape.back));
-        for part in [shape.sets, shape.body, shape.after] {
-            self.unlearn(part);
-        }
         backs
     }
 
@@ -238,7 +240,7 @@ impl<'a> Facts<'a> {
                 "setp",
                 [Operand::Register(below), Operand::Register(tested), Operand::Register(to)],
             ) = (&test.predicate, test.opcode.as_str(), test.operands.as_slice())
-            && let ([of], ["lt", tested_as]) = (words(least).as_slice(), words(test).as_slice())
+            && let ([of], ["lt", tested_as]) = (least.words().as_slice(), test.words().as_slice())
             && counter == to
             && of == tested_as
             && turn == Some((below, true))
@@ -307,7 +309,7 @@ impl<'a> Facts<'a> {
         let Some(Predicate { register: predicate, negated: false }) = &back.predicate else { return None };
         let [Operand::Symbol(label)] = back.operands.as_slice() else { return None };
         (back.opcode == "bra" && back.modifiers.is_empty()).then_some(())?;
-        let mut writes: HashMap<&str, Vec<usize>> = HashMap::new();
+        let mut writes: HashMap<&str, Vec<usize>> = HashMap::default();
         for (index, statement) in body.iter().enumerate() {
             let Statement::Instruction(instruction) = statement else { continue };
             let row = table::row_of(instruction)?;
@@ -317,7 +319,7 @@ impl<'a> Facts<'a> {
                 return None;
             }
             let mut write = |name| writes.entry(name).or_default().push(index);
-            table::registers(row, instruction, &mut |_| {}, &mut write);
+            table::written(row, instruction, &mut write);
         }
         let once = |name: &str| match writes.get(name).map(Vec::as_slice) {
             Some([index]) => match body.get(*index) {
@@ -379,7 +381,7 @@ impl<'a> Facts<'a> {
         let zeros = first.zeros.min(Fact::exactly(*step).zeros).min(32);
         let steps = writes.keys().filter_map(|name| {
             let (_, add) = once(name).filter(|(_, add)| add.opcode == "add")?;
-            let plain = matches!(words(add).as_slice(), ["s32" | "u32" | "s64" | "u64"]);
+            let plain = matches!(add.words().as_slice(), ["s32" | "u32" | "s64" | "u64"]);
             match add.operands.as_slice() {
                 [Operand::Register(to), Operand::Register(from), Operand::Integer(step)] => {
                     (plain && to == from).then_some((*name, *step))
@@ -414,17 +416,13 @@ struct Shape<'a> {
     below: Option<(&'a str, &'a Operand, Sign)>,
 }
 
-fn words(instruction: &Instruction) -> Vec<&str> {
-    instruction.modifiers.iter().map(String::as_str).collect()
-}
-
 /// The registers that statements write.
 fn written(statements: &[Statement]) -> Vec<&str> {
     let mut names = Vec::new();
     for statement in statements {
         let Statement::Instruction(instruction) = statement else { continue };
         let Some(row) = table::row_of(instruction) else { continue };
-        table::registers(row, instruction, &mut |_| {}, &mut |name| names.push(name));
+        table::written(row, instruction, &mut |name| names.push(name));
     }
     names
 }

@@ -13,7 +13,7 @@ mod memory;
 mod refused;
 mod registers;
 
-use std::collections::HashMap;
+use crate::maps::HashMap;
 use std::sync::LazyLock;
 
 use crate::ast::{AddressBase, Instruction, Operand};
@@ -163,25 +163,32 @@ impl Row {
 /// Each sorted by name.
 const TABLES: [&[Row]; 3] = [registers::ROWS, memory::ROWS, refused::ROWS];
 
-/// A row, and the words after its opcode that make up its form.
-type Form = (Vec<&'static str>, &'static Row);
+/// A row, the words after its opcode that make up its form, and all that it knows, in order.
+struct Form {
+    words: Vec<&'static str>,
+    known: Vec<&'static str>,
+    row: &'static Row,
+}
 
 /// The forms of each opcode, those with most words last.
 static FORMS: LazyLock<HashMap<&'static str, Vec<Form>>> = LazyLock::new(|| {
-    let mut forms: HashMap<_, Vec<Form>> = HashMap::new();
+    let mut forms: HashMap<_, Vec<Form>> = HashMap::default();
     for row in TABLES.into_iter().flatten() {
         let opcode = row.name.split('.').next().unwrap_or_default();
-        forms.entry(opcode).or_default().push((row.form().collect(), row));
+        let mut known: Vec<_> = row.modifiers.iter().flat_map(|words| words.split(' ')).collect();
+        known.sort_unstable();
+        forms.entry(opcode).or_default().push(Form { words: row.form().collect(), known, row });
     }
-    forms.values_mut().for_each(|forms| forms.sort_by_key(|(words, _)| words.len()));
+    forms.values_mut().for_each(|forms| forms.sort_by_key(|form| form.words.len()));
     forms
 });
 
-fn find(opcode: &str, modifiers: &[String]) -> Option<&'static Row> {
-    let fits = |(words, _): &&Form| {
+fn find(opcode: &str, modifiers: &[String]) -> Option<&'static Form> {
+    let fits = |form: &&Form| {
+        let words = &form.words;
         words.len() <= modifiers.len() && words.iter().zip(modifiers).all(|(word, modifier)| word == modifier)
     };
-    FORMS.get(opcode)?.iter().rev().find(fits).map(|(_, row)| *row)
+    FORMS.get(opcode)?.iter().rev().find(fits)
 }
 
 fn reason(refusal: Refusal) -> Reason {
@@ -191,11 +198,11 @@ fn reason(refusal: Refusal) -> Reason {
     }
 }
 
-fn lookup(opcode: &str, modifiers: &[String]) -> Result<&'static Row, Reason> {
-    let Some(row) = find(opcode, modifiers) else {
+fn lookup(opcode: &str, modifiers: &[String]) -> Result<&'static Form, Reason> {
+    let Some(form) = find(opcode, modifiers) else {
         return Err(Reason::NotImplemented { what: format!("the instruction `{opcode}`") });
     };
-    match row.treatment {
+    match form.row.treatment {
         Treatment::Refused(refusal) => Err(reason(refusal)),
         Treatment::Pure
         | Treatment::Move
@@ -207,13 +214,13 @@ fn lookup(opcode: &str, modifiers: &[String]) -> Result<&'static Row, Reason> {
         | Treatment::Branch
         | Treatment::Barrier
         | Treatment::Hint
-        | Treatment::Gate => Ok(row),
+        | Treatment::Gate => Ok(form),
     }
 }
 
 /// The row of an instruction, whether or not it passes.
 pub(crate) fn row_of(instruction: &Instruction) -> Option<&'static Row> {
-    find(&instruction.opcode, &instruction.modifiers)
+    find(&instruction.opcode, &instruction.modifiers).map(|form| form.row)
 }
 
 /// Why an opcode with these modifiers never passes, where that is so.
@@ -223,8 +230,8 @@ pub(crate) fn refusal(opcode: &str, modifiers: &[String]) -> Option<Reason> {
 
 /// The row of an instruction, whose opcode, modifiers and number of operands are all in the table.
 pub(crate) fn check(instruction: &Instruction) -> Result<&'static Row, Reason> {
-    let row = lookup(&instruction.opcode, &instruction.modifiers)?;
-    let known = |modifier: &str| row.modifiers.iter().any(|words| holds_word(words, modifier));
+    let Form { known, row, .. } = lookup(&instruction.opcode, &instruction.modifiers)?;
+    let known = |modifier: &str| known.binary_search(&modifier).is_ok();
     if let Some(modifier) = instruction.modifiers.iter().find(|modifier| !known(modifier)) {
         return Err(Reason::NotImplemented { what: format!("`.{modifier}` of `{}`", instruction.opcode) });
     }
@@ -377,6 +384,11 @@ pub(crate) fn registers<'a>(
     if matches!(row.name, "addc" | "subc" | "madc") {
         read(CARRY);
     }
+    written(row, instruction, write);
+}
+
+/// Calls `write` for every register that the instruction writes.
+pub(crate) fn written<'a>(row: &Row, instruction: &'a Instruction, write: &mut dyn FnMut(&'a str)) {
     for operand in instruction.operands.iter().take(row.destinations) {
         each(operand, write);
     }
@@ -388,7 +400,7 @@ pub(crate) fn registers<'a>(
 /// Calls `see` for every register in an operand.
 pub(crate) fn each<'a>(operand: &'a Operand, see: &mut dyn FnMut(&'a str)) {
     match operand {
-        Operand::Register(name) | Operand::Not(name) | Operand::Selected(name, _) => see(name),
+        Operand::Register(name) | Operand::Not(name) | Operand::Selected(name, _) => return see(name),
         Operand::Address(address) | Operand::Coordinates(address, _) | Operand::Subscript(_, address) => {
             match &address.base {
                 AddressBase::Register(name) => see(name),
@@ -400,15 +412,15 @@ pub(crate) fn each<'a>(operand: &'a Operand, see: &mut dyn FnMut(&'a str)) {
         | Operand::Pair(..)
         | Operand::Negated(_)
         | Operand::Masked(..)
-        | Operand::Field(..)
-        | Operand::Symbol(_)
+        | Operand::Field(..) => {}
+        Operand::Symbol(_)
         | Operand::SymbolOffset(..)
         | Operand::Integer(_)
         | Operand::Float32(_)
         | Operand::Float64(_)
         | Operand::Generic(..)
         | Operand::Difference(..)
-        | Operand::Sink => {}
+        | Operand::Sink => return,
     }
     for inner in operand.inner() {
         each(inner, see);

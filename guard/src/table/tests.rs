@@ -9,12 +9,12 @@ fn of(text: &str) -> (String, Vec<String>) {
 
 fn row_named(text: &str) -> Option<&'static Row> {
     let (opcode, modifiers) = of(text);
-    find(&opcode, &modifiers)
+    find(&opcode, &modifiers).map(|form| form.row)
 }
 
 /// The rows of an opcode and its forms.
 fn rows(opcode: &str) -> impl Iterator<Item = &'static Row> {
-    FORMS.get(opcode).into_iter().flatten().map(|(_, row)| *row)
+    FORMS.get(opcode).into_iter().flatten().map(|form| form.row)
 }
 
 #[test]

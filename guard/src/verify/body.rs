@@ -1,6 +1,7 @@
 //! The instructions of a body, in one pass.
 
-use std::collections::{BTreeMap, HashSet};
+use crate::maps::HashSet;
+use std::collections::BTreeMap;
 
 use super::declarations::{self, Declared};
 use super::looks::{self, Looks};
@@ -192,7 +193,7 @@ fn walk<'a>(pass: &mut Pass<'a>, statements: &'a [Statement], report: &mut Repor
 }
 
 fn labels<'a>(statements: &'a [Statement], report: &mut Report) -> HashSet<&'a str> {
-    let mut labels = HashSet::new();
+    let mut labels = HashSet::default();
     for statement in statements {
         if let Statement::Label(name, span) = statement
             && !gates::is_label(name)

@@ -1,6 +1,6 @@
 //! The top of a body: declarations, then the prologue.
 
-use std::collections::{HashMap, HashSet};
+use crate::maps::{HashMap, HashSet};
 
 use super::{Extent, Extents, extent, looks, refuse};
 use crate::ast::{Linkage, Operand, Space, Span, Statement, Variable};
@@ -35,14 +35,14 @@ impl<'a> Declared<'a> {
     fn of(extents: Extents<'a>) -> Self {
         Self {
             extents,
-            registers: HashMap::new(),
+            registers: HashMap::default(),
             local: None,
             shared: None,
             looks: false,
             counters: 0,
             of_gates: [0; 4],
             in_gate: false,
-            grid: HashSet::new(),
+            grid: HashSet::default(),
         }
     }
 
@@ -252,7 +252,7 @@ fn take_lines<'a>(lines: Vec<String>, statements: &'a [Statement], report: &mut 
     let mut rest = statements;
     for line in lines {
         match rest.split_first() {
-            Some((Statement::Instruction(found), others)) if Text(found).to_string() == line => rest = others,
+            Some((Statement::Instruction(found), others)) if Text(found).is(&line) => rest = others,
             Some((Statement::Label(found, _), others)) if line.strip_suffix(':') == Some(found) => {
                 rest = others
             }
@@ -335,9 +335,10 @@ fn shared_bounds<'a>(
         }
         let expected = bound_lines(name, start, extent.bytes, first_of_all);
         let Some((lines, others)) = rest.split_at_checked(expected.len()) else { break };
-        let same = lines.iter().zip(&expected).all(|(found, line)| {
-            matches!(found, Statement::Instruction(found) if Text(found).to_string() == *line)
-        });
+        let same = lines
+            .iter()
+            .zip(&expected)
+            .all(|(found, line)| matches!(found, Statement::Instruction(found) if Text(found).is(line)));
         let mut so_far = bounds.take().unwrap_or_default();
         // What is not the next lines of the bounds is the body's: there it has to be a sequence. All names
         // of dynamic shared memory name the same bytes.

@@ -8,7 +8,7 @@
 //! flag was set. The flag that was loaded at entry is *looked* at on every path before global memory is
 //! written and before more than [`UNLOOKED_COST_MAX`] is done. Paths are followed in the order of the text.
 
-use std::collections::HashMap;
+use crate::maps::HashMap;
 
 use super::stepping::Stepping;
 use super::turns::{self, By};
@@ -129,10 +129,10 @@ impl<'a> Looks<'a> {
             is_fast,
             look: if copies { &LOOK_AND_WAIT } else { &LOOK },
             path: Path::ENTRY,
-            coming: HashMap::new(),
+            coming: HashMap::default(),
             cost: 0,
             added: Sums::default(),
-            labels: HashMap::new(),
+            labels: HashMap::default(),
             open: Vec::new(),
             stepping: Vec::new(),
             closed: Vec::new(),
@@ -423,8 +423,9 @@ impl<'a> Looks<'a> {
 /// What is left after exactly these instructions.
 pub(super) fn strip<'a>(statements: &'a [Statement], lines: &[&str]) -> Option<&'a [Statement]> {
     let (found, rest) = statements.split_at_checked(lines.len())?;
-    let same = found.iter().zip(lines).all(
-        |(found, line)| matches!(found, Statement::Instruction(found) if Text(found).to_string() == *line),
-    );
+    let same = found
+        .iter()
+        .zip(lines)
+        .all(|(found, line)| matches!(found, Statement::Instruction(found) if Text(found).is(line)));
     same.then_some(rest)
 }

@@ -11,7 +11,7 @@ mod sequence;
 mod stepping;
 mod turns;
 
-use std::collections::{HashMap, HashSet};
+use crate::maps::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 pub(crate) use gates::gate;
@@ -24,7 +24,7 @@ use crate::limits::{
 };
 use crate::most::{self, Parts};
 use crate::names::{self, HIDDEN_PARAMETERS, SLICE_PARAMETERS};
-use crate::print::{Text, print};
+use crate::print::Text;
 use crate::report::{Reason, Report};
 
 /// An entry of a verified module.
@@ -145,8 +145,8 @@ struct Extents<'a> {
 
 impl<'a> Extents<'a> {
     fn none() -> Self {
-        static NONE: LazyLock<HashMap<&str, Extent>> = LazyLock::new(HashMap::new);
-        Self { module: &NONE, own: HashMap::new() }
+        static NONE: LazyLock<HashMap<&str, Extent>> = LazyLock::new(HashMap::default);
+        Self { module: &NONE, own: HashMap::default() }
     }
 
     fn get(&self, name: &str) -> Option<&Extent> {
@@ -174,16 +174,16 @@ pub fn verify(text: &str) -> Result<Verified, Report> {
 pub fn verify_with(text: &str, gates: &Gates) -> Result<Verified, Report> {
     let module = crate::parse(text)?;
     let mut report = Report::default();
-    if print(&module) != text {
+    if !Text(&module).is(text) {
         refuse(&mut report, FIRST, "the text is not its own canonical print");
         return Err(report);
     }
     if let Err(reason) = header(&module) {
         report.add(FIRST, reason);
     }
-    let mut extents = HashMap::new();
+    let mut extents = HashMap::default();
     let mut entries = Vec::new();
-    let mut names = HashSet::new();
+    let mut names = HashSet::default();
     let mut constant_bytes = 0_u64;
     for item in &module.items {
         match item {
@@ -357,7 +357,7 @@ fn version<'a>(
             refuse(report, directive.span, "a directive that does not bound the launch");
         }
     }
-    let mut extents = Extents { module, own: HashMap::new() };
+    let mut extents = Extents { module, own: HashMap::default() };
     let (own, of_slice) = match function.parameters.split_last_chunk::<3>() {
         Some((_, hidden)) if are_hidden(hidden, HIDDEN_PARAMETERS) => without_slices(&function.parameters),
         _ => {

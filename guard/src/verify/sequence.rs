@@ -46,7 +46,7 @@ pub(super) fn check<'l, 'a>(
     };
     let confined = expected.and_then(|(lines, rests)| {
         let (found, left) = lead.split_at_checked(lines.len())?;
-        let same = lines.iter().zip(found).all(|(line, found)| *line == Text(*found).to_string());
+        let same = lines.iter().zip(found).all(|(line, found)| Text(*found).is(line));
         same.then_some((left, rests))
     });
     confined.ok_or_else(|| unverified("an access that no sequence confines"))
@@ -64,7 +64,7 @@ pub(super) fn source_bytes<'l, 'a>(
         Some(Operand::Integer(taken)) => (0..=i128::from(bytes)).contains(taken).then_some(lead),
         Some(Operand::Register(name)) if name == "%bh_lo" => lead.split_first().and_then(|(cut, left)| {
             let line = format!("min.u32 %bh_lo, {}, {bytes}", source(cut, 1, Class::Word)?);
-            (Text(*cut).to_string() == line).then_some(left)
+            (Text(*cut).is(&line)).then_some(left)
         }),
         Some(Operand::Register(name) | Operand::Not(name)) => {
             matches!(Class::parse(name), Some((Class::Predicate, _))).then_some(lead)
@@ -206,7 +206,7 @@ pub(super) fn stride<'l, 'a>(
     let cut = lead.split_first().and_then(|(cut, left)| {
         let line = format!("and.b32 %bh_lo, {}, {mask}", source(cut, 1, Class::Word)?);
         let given = matches!(instruction.operands.get(at), Some(Operand::Register(name)) if name == "%bh_lo");
-        (given && access.space == Space::Global && Text(*cut).to_string() == line).then_some(left)
+        (given && access.space == Space::Global && Text(*cut).is(&line)).then_some(left)
     });
     cut.ok_or_else(|| unverified("a matrix with any stride"))
 }

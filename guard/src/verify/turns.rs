@@ -281,7 +281,7 @@ pub(super) fn closing<'a>(
     let by_test =
         matches!(&branch.predicate, Some(Predicate { register, negated: false }) if register == "%bh_q");
     let Some(Operand::Symbol(label)) = branch.operands.first() else { return None };
-    let goes = by_test && Text(branch).to_string() == format!("@%bh_q bra {label}");
+    let goes = by_test && Text(branch).is(&format!("@%bh_q bra {label}"));
     goes.then_some(Closing { number, label, reads, step, more, length: lines.len() + 1 })
 }
 

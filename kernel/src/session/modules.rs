@@ -39,11 +39,8 @@ impl Session {
         }
         let bytes = known.protected.bytes;
         let memory = self.charge_device(bytes).await?;
-        let text =
-            bulkhead_ring::memory::create_sealed_copy("bulkhead-gates", known.protected.gates.as_bytes())
-                .map_err(|error| {
-                    internal(format!("no memory for the gates of {}: {error}", known.protected.name))
-                })?;
+        let text = known.text.try_clone();
+        let text = text.map_err(|error| internal(format!("a descriptor cannot be copied: {error}")))?;
         self.live()?;
         if let Some(holder) = known.holder.get() {
             let message = format!("session {holder} has the module {}", known.protected.name);
@@ -181,11 +178,16 @@ impl Session {
             .collect()
     }
 
+    /// Whether it has accepted the gates of a module.
+    pub(crate) fn calls(&self, module: &Rc<Known>) -> bool {
+        self.gates.borrow().values().any(|gates| Rc::ptr_eq(&gates.known, module))
+    }
+
     /// The texts of the gates that its kernels may call, and which they are.
     pub(super) fn callable(&self) -> (Vec<PathBuf>, Vec<u32>) {
         let gates = self.gates.borrow();
         let mut numbers: Vec<_> = gates.values().map(|gates| gates.number).collect();
         numbers.sort_unstable();
-        (gates.values().map(|gates| gates.known.protected.file.clone()).collect(), numbers)
+        (gates.values().map(|gates| gates.known.path()).collect(), numbers)
     }
 }

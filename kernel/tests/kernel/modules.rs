@@ -18,12 +18,7 @@ use crate::{
 const BYTES: u64 = 4 << 20;
 
 fn with_log(config: &mut Config) {
-    config.modules = vec![ProtectedModule {
-        name: "log".into(),
-        file: "/dev/null".into(),
-        gates: String::new(),
-        bytes: BYTES,
-    }];
+    config.modules = vec![ProtectedModule { name: "log".into(), gates: String::new(), bytes: BYTES }];
 }
 
 fn token(directory: &Path) -> Words {
@@ -100,6 +95,23 @@ fn the_end_of_a_module_takes_its_grants_back_before_its_window_goes() {
         host.leave();
         everything_given_back(&harness.directory).await;
         assert!(harness.fake.asked().contains(&Asked::RemoveModule(2)));
+    });
+}
+
+#[test]
+fn where_there_is_a_standby_nobody_claims_a_module() {
+    let change = |config: &mut Config| {
+        with_log(config);
+        config.limits.standby = true;
+    };
+    with_changed_kernel(Manners::default(), change, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let owner = client.open("owner").await.unwrap();
+        let refused = claim(&owner, token(&harness.directory)).await.err().unwrap();
+        assert_eq!(refused.code, ErrorCode::NotSupported);
+        assert!(refused.remedy.contains("without --standby"), "{refused}");
+        client.leave();
+        everything_given_back(&harness.directory).await;
     });
 }
 

@@ -53,6 +53,7 @@ pub(crate) fn decode<'a>(
     body: &[Statement],
     shared: impl Iterator<Item = &'a Variable>,
     bank: &ConstantBank,
+    text: u64,
 ) -> Result<Program, Error> {
     let what = format!("entry `{}`", function.name);
     let at_entry = |refusal: Refusal| refusal.at(function.span.place, &what);
@@ -110,6 +111,7 @@ pub(crate) fn decode<'a>(
     }
     Ok(Program {
         name: function.name.clone(),
+        text,
         code: builder.code,
         places: builder.places,
         constants: builder.constants,

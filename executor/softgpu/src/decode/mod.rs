@@ -61,11 +61,11 @@ pub(crate) struct Image {
 /// Decodes the text of an image.
 pub(crate) fn image(ptx: &str) -> Result<Image, Error> {
     let module = bulkhead_guard::parse(ptx).map_err(|report| Error::Image(report.to_string()))?;
-    module_image(&module)
+    module_image(&module, crate::text_number(ptx))
 }
 
-/// Decodes a syntax tree.
-pub(crate) fn module_image(module: &Module) -> Result<Image, Error> {
+/// Decodes a syntax tree, of a text with this number.
+pub(crate) fn module_image(module: &Module, text: u64) -> Result<Image, Error> {
     if module.address_size != 64 {
         return Err(Error::Image("only 64-bit addresses are supported".to_owned()));
     }
@@ -106,7 +106,7 @@ pub(crate) fn module_image(module: &Module) -> Result<Image, Error> {
         let mut used = HashSet::new();
         names_of(body, &mut used);
         let shared = shared.iter().copied().filter(|variable| used.contains(variable.name.as_str()));
-        let program = entry::decode(function, body, shared, &constants)?;
+        let program = entry::decode(function, body, shared, &constants, text)?;
         code += program.code.len();
         immediates += program.constants.len();
         if code > CODE_MAX || immediates > CONSTANTS_MAX {

@@ -15,7 +15,7 @@ mod step;
 mod warp;
 
 pub(crate) use block::{Block, Progress};
-pub(crate) use observe::{Observer, Watched};
+pub(crate) use observe::{Access, Did, Observer, Touch, Watch, Watched};
 pub(crate) use schedule::Random;
 pub(crate) use step::{Faulted, lies_in};
 pub(crate) use warp::{Frame, Warp};

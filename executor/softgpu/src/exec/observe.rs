@@ -12,6 +12,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bulkhead_gpu::StreamId;
 
@@ -27,6 +28,28 @@ use crate::matrix::Matrix;
 pub(crate) trait Observer: Debug + Send + Sync {
     /// A stream is given a launch. `None`: nobody watches it.
     fn launch(&self, stream: StreamId, grid: &Grid) -> Option<Arc<dyn Watched>>;
+
+    /// A stream has done a piece of its work, from one moment to another.
+    fn did(&self, stream: StreamId, what: Did<'_>, from: Instant, until: Instant);
+}
+
+/// A piece of a stream's work.
+#[derive(Debug)]
+pub(crate) enum Did<'a> {
+    /// It ran a grid.
+    Launch(&'a Grid),
+    /// It copied so many bytes to device memory.
+    ToDevice(u64),
+    /// It copied so many bytes from device memory.
+    ToHost(u64),
+    /// It copied so many bytes inside of device memory.
+    OnDevice(u64),
+    /// It filled so many bytes.
+    Fill(u64),
+    /// It recorded an event.
+    Record,
+    /// It told the host how far it is.
+    Publish,
 }
 
 /// One launch that is watched. It may be dropped without having begun: the context may be lost before.
@@ -78,7 +101,6 @@ pub(crate) enum Touch {
 
 /// What the lanes of a warp reach for at once in one memory.
 #[derive(Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "who watches reads it"))]
 pub(crate) struct Access<'a> {
     /// The operation.
     pub(crate) pc: u32,

@@ -1,11 +1,12 @@
 #![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bulkhead_gpu::{Access as MayAccess, DeviceAddress, Gpu, Launch, StreamId};
 use parking_lot::Mutex;
 
-use super::{Access, Observer, Touch, Watch, Watched};
+use super::{Access, Did, Observer, Touch, Watch, Watched};
 use crate::code::Region;
 use crate::exec::{Grid, Warp};
 use crate::{Engine, Options, SoftGpu};
@@ -42,6 +43,8 @@ impl Observer for Scribe {
     fn launch(&self, _: StreamId, grid: &Grid) -> Option<Arc<dyn Watched>> {
         (grid.program.name != "unwatched").then(|| Arc::new(self.clone()) as Arc<dyn Watched>)
     }
+
+    fn did(&self, _: StreamId, _: Did<'_>, _: Instant, _: Instant) {}
 }
 
 impl Watched for Scribe {
