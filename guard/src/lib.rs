@@ -126,7 +126,7 @@
 //! mov.b64 %bh_k, {%bh_lo, %bh_hi};
 //! ld.relaxed.sys.global.b32 %bh_n, [%bh_k];
 //!
-//! setp.lt.s32 %bh_q, %bh_n, 0;                                look; a look and a start are a poll
+//! setp.lt.s32 %bh_q, %bh_n, 0;                                look; a look and the last line of the start are a poll
 //! @%bh_q exit;
 //!
 //! mov.u32 %bh_c0, 200;                                        a loop with a counter, which nothing enters but here

@@ -347,7 +347,7 @@ fn whoever_leaves_a_loop_that_ends_may_have_turned_as_often_as_it_may() {
     for (at, _) in text.match_indices(start).collect::<Vec<_>>().into_iter().rev() {
         let behind = text[at..].find(end).map(|found| at + found + end.len()).unwrap_or(text.len());
         let poll = &text[at..behind];
-        if poll.lines().count() == 8 && !text[behind..].starts_with("    bra ") {
+        if poll.lines().count() == 3 && !text[behind..].starts_with("    bra ") {
             without.replace_range(at..behind, "");
         }
     }
@@ -417,9 +417,9 @@ fn labels_before_the_step_of_a_turn_or_behind_one_that_nothing_goes_around_chang
     }
     // What may go around it, or come by again.
     let branch = "    setp.lt.s32 %p0, %r3, 7;\n    @%p0 bra $L9;\n";
-    let back = text.split_once("    setp.lt.s32 %bh_q, %bh_n, 0;\n    @%bh_q exit;\n    or.b32").unwrap().1;
+    let back = text.split_once("    setp.lt.s32 %bh_q, %bh_n, 0;\n    @%bh_q exit;\n    ld.").unwrap().1;
     let (poll, _) = back.split_once("    bra ").unwrap();
-    let poll = format!("    setp.lt.s32 %bh_q, %bh_n, 0;\n    @%bh_q exit;\n    or.b32{poll}");
+    let poll = format!("    setp.lt.s32 %bh_q, %bh_n, 0;\n    @%bh_q exit;\n    ld.{poll}");
     for broken in [
         format!("{branch}{step}$L9:\n"),
         format!("$L9:\n{step}    setp.lt.s32 %p0, %r3, 7;\n    @!%p0 bra $L8;\n{poll}    bra $L9;\n$L8:\n"),
@@ -575,7 +575,7 @@ fn any_number_of_loops_in_a_row_polls_between_them() {
     let mut without = text.clone();
     for at in alone.into_iter().rev() {
         let poll = &text[at..at + text[at..].find(end).unwrap() + end.len()];
-        assert_eq!(poll.lines().count(), 8, "{poll}");
+        assert_eq!(poll.lines().count(), 3, "{poll}");
         without.replace_range(at..at + poll.len(), "");
     }
     assert!(verify(&without).is_err(), "verified without a poll");

@@ -378,7 +378,7 @@ impl<'a> Pass<'a> {
     /// Looks at the flag that was loaded last, and loads it for the next time: nothing waits for the load.
     fn poll(&mut self) {
         let mut poll = look(self.copies);
-        poll.extend(start());
+        poll.push(Statement::Instruction(load()));
         self.put(poll);
         (self.starts, self.path) = (true, Path::NONE);
     }

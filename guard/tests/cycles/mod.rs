@@ -38,8 +38,8 @@ impl Body<'_> {
         let before = |lines: usize| at.checked_sub(lines).map_or("", |at| self.line(at));
         let looks = |lines| before(lines) == "setp.lt.s32 %bh_q, %bh_n, 0;";
         self.line(at) == "ld.relaxed.sys.global.b32 %bh_n, [%bh_k];"
-            && before(6) == "@%bh_q exit;"
-            && (looks(7) || before(7) == "@%bh_q cp.async.wait_all;" && looks(8))
+            && before(1) == "@%bh_q exit;"
+            && (looks(2) || before(2) == "@%bh_q cp.async.wait_all;" && looks(3))
     }
 
     fn target(&self, at: usize) -> Option<usize> {
