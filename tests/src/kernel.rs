@@ -43,8 +43,8 @@ impl Kernel {
 
     /// The same, saying nothing but what is its own fault.
     #[must_use]
-    pub fn quiet() -> Self {
-        Self::serving("software", Some("error"), &[])
+    pub fn quiet(arguments: &[&str]) -> Self {
+        Self::serving("software", Some("error"), arguments)
     }
 
     /// The same on the backend of this name.

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use bulkhead_client::SturdyToken;
 use bulkhead_tests::{
     child,
     fuzz::{Campaign, Failure, Report, Target, faulty, faulty::Fault},
@@ -29,7 +30,15 @@ const NEVER_REFUSE: &[&str] = &["GpuSession.close", "GpuCopySession.close"];
 
 #[test]
 fn hostile_connections_hurt_only_themselves() {
-    let kernel = Kernel::quiet();
+    let scratch = Scratch::new();
+    // Two modules to claim: what one session holds another cannot have.
+    let module = |name: &str| {
+        let gates = scratch.path().join(format!("{name}.ptx"));
+        let text = include_str!("../src/log.ptx").replace("log_", &format!("{name}_"));
+        std::fs::write(&gates, text).expect("scratch can be written");
+        format!("{name}={}:2MiB", gates.display())
+    };
+    let kernel = Kernel::quiet(&["--module", &module("log"), "--module", &module("other")]);
     let before = kernel.status();
     let executor = before.executor_pid;
     let resident = resident_bytes(executor);
@@ -37,7 +46,15 @@ fn hostile_connections_hurt_only_themselves() {
         let status = kernel.status();
         (status != before).then(|| format!("{status:?}, where there was {before:?}"))
     };
-    let target = Target { pid: kernel.pid(), socket: kernel.socket(), log: kernel.log_path(), left: &left };
+    // Attackers may claim them.
+    let tokens = ["log", "other"].map(|name| {
+        let SturdyToken(token) = kernel.module_token(name);
+        let word = |index: usize| u64::from_le_bytes(*token[8 * index..].first_chunk().expect("32 bytes"));
+        [word(0), word(1), word(2), word(3)]
+    });
+    let tokens = tokens.to_vec();
+    let (pid, socket, log) = (kernel.pid(), kernel.socket(), kernel.log_path());
+    let target = Target { pid, socket, log, tokens, left: &left };
     let report = match Campaign::of(CONNECTIONS).run(&target) {
         Ok(report) => report,
         Err(failure) => panic!("{failure}"),
@@ -71,7 +88,7 @@ fn campaign_against(test: &str, fault: Fault, connections: u64) -> Result<Report
     let server = Server(command.spawn().unwrap());
     until("the server listens", || UnixStream::connect(&socket).is_ok());
     let campaign = Campaign { seed: 1, first: 0, connections, patience: Duration::from_secs(3), led: false };
-    campaign.run(&Target { pid: server.0.id(), socket, log, left: &|| None })
+    campaign.run(&Target { pid: server.0.id(), socket, log, tokens: Vec::new(), left: &|| None })
 }
 
 fn is_found(test: &str, fault: Fault, telling: &[&str]) {

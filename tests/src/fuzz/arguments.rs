@@ -97,8 +97,7 @@ impl Attacker {
 
     /// A struct of a type: one that came in results, or a new one.
     fn fitting(&mut self, id: u64, fields: &[Field], table: &mut Vec<Descriptor>, manner: Manner) -> Body {
-        let known: Vec<[u64; 4]> =
-            self.structs.iter().filter(|known| known.0 == id).map(|known| known.1).collect();
+        let known = self.known(id);
         let Some(known) = self.latest(&known).copied() else {
             // What is left out is as usual.
             let usual = manner == Manner::Honest && !self.dice.once_in(8);

@@ -2,7 +2,10 @@
 
 use std::rc::Rc;
 
-use bulkhead_schema::{bulkhead_capnp::bulkhead, limits};
+use bulkhead_schema::{
+    bulkhead_capnp::{bulkhead, sturdy_token},
+    limits,
+};
 use capnp::traits::HasTypeId as _;
 
 use super::{
@@ -46,6 +49,8 @@ pub(super) struct Attacker {
     pub(super) exports: Vec<Export>,
     /// Structs that came in results, with their types: handles, tokens.
     pub(super) structs: Vec<(u64, [u64; 4])>,
+    /// Tokens that it was told of, and does not forget.
+    told: Vec<[u64; 4]>,
     /// Numbers that came in results, with their names.
     pub(super) numbers: Vec<(String, u64)>,
     /// Questions that it was asked.
@@ -77,12 +82,25 @@ impl Attacker {
             next_question: 0,
             exports: Vec::new(),
             structs: Vec::new(),
+            told: Vec::new(),
             numbers: Vec::new(),
             asked: Vec::new(),
             embargoes: Vec::new(),
             promises: Vec::new(),
             script: Vec::new(),
         }
+    }
+
+    /// Is told of tokens.
+    pub(super) fn tell(&mut self, tokens: &[[u64; 4]]) {
+        self.told = tokens.to_vec();
+    }
+
+    /// Structs of a type that came in results, or that it was told of.
+    pub(super) fn known(&self, id: u64) -> Vec<[u64; 4]> {
+        let learned = self.structs.iter().filter(|known| known.0 == id).map(|known| known.1);
+        let told = if id == sturdy_token::Reader::TYPE_ID { self.told.as_slice() } else { &[] };
+        learned.chain(told.iter().copied()).collect()
     }
 
     /// Knows of a reference to one of the kernel's exports.

@@ -51,6 +51,8 @@ pub struct Target<'a> {
     pub socket: PathBuf,
     /// What it writes to standard error.
     pub log: PathBuf,
+    /// Tokens that attackers are told of, as the four words of each.
+    pub tokens: Vec<[u64; 4]>,
     /// What is left of connections that have ended, in words, if anything is.
     pub left: &'a (dyn Fn() -> Option<String> + Sync),
 }
@@ -252,6 +254,7 @@ impl<'a> Run<'a> {
         let interfaces = Rc::new(schema::interfaces());
         let mut totals = Totals { coverage: Coverage::of(&interfaces), ..Totals::default() };
         let mut attacker = Attacker::unprepared(Dice::new(self.campaign.seed, u64::MAX), interfaces);
+        attacker.tell(&self.target.tokens);
         let mut sent = Vec::new();
         let toured = Wire::connect(&self.target.socket, self.campaign.patience);
         let toured = toured.map_err(|error| format!("a connection is not accepted: {error}"));
@@ -345,6 +348,7 @@ impl<'a> Run<'a> {
             let led = if self.campaign.led && dice.once_in(LED) { dice.place(LED_STEPS) } else { 0 };
             let start = if led > 0 { Attacker::unprepared } else { Attacker::new };
             let mut attacker = start(dice, Rc::clone(&interfaces));
+            attacker.tell(&self.target.tokens);
             let mut sent = Vec::new();
             let (socket, patience) = (&self.target.socket, self.campaign.patience);
             match wire::attack(socket, patience, led, &mut attacker, &mut totals.coverage, &mut sent) {
