@@ -420,14 +420,20 @@ fn labels_before_the_step_of_a_turn_or_behind_one_that_nothing_goes_around_chang
     let back = text.split_once("    setp.lt.s32 %bh_q, %bh_n, 0;\n    @%bh_q exit;\n    ld.").unwrap().1;
     let (poll, _) = back.split_once("    bra ").unwrap();
     let poll = format!("    setp.lt.s32 %bh_q, %bh_n, 0;\n    @%bh_q exit;\n    ld.{poll}");
+    let known = "    mov.u32 %r3, 0;\n$L9:\n";
+    let known_turns = "    add.s32 %r3, %r3, 1;\n    setp.lt.s32 %p0, %r3, 5;\n    @%p0 bra $L9;\n";
     for broken in [
         format!("{branch}{step}$L9:\n"),
         format!("$L9:\n{step}    setp.lt.s32 %p0, %r3, 7;\n    @!%p0 bra $L8;\n{poll}    bra $L9;\n$L8:\n"),
         format!("$L9:\n{step}{poll}    @%p0 bra $L9;\n"),
         format!("$L9:\n    setp.lt.s32 %p0, %r3, 7;\n{step}{poll}    @%p0 bra $L9;\n"),
+        // Also by a loop inside that is known to end, and needs no poll.
+        format!("{known}{step}{known_turns}"),
     ] {
         refused(&text, step, &broken);
     }
+    // Beside the step, that loop changes nothing.
+    verify(&text.replacen(step, &format!("{known}{known_turns}{step}"), 1)).unwrap();
 }
 
 #[test]

@@ -298,6 +298,7 @@ impl<'a> Looks<'a> {
     pub(super) fn turns(&mut self, turns: u64) -> Result<(), Reason> {
         let without = || unverified("a branch back that does not poll");
         let (name, at, before) = self.last.take().ok_or_else(without)?;
+        self.stepping.iter_mut().for_each(|stepping| stepping.branch(Some(at)));
         self.more(1)?;
         let once = self.cost - before;
         let all = once.saturating_mul(turns);
