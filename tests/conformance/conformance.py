@@ -4,6 +4,9 @@
     conformance.py cases PTXAS     writes cases.txt, without the forms that this assembler refuses
     conformance.py inputs          writes inputs.txt
     conformance.py record FILE     runs all cases on the first GPU and writes what they left to FILE
+    conformance.py programs FOLDER FILE
+                                   runs the programs in FOLDER there, writes a hash of what each left to FILE, and tells
+                                   where that is not what the software GPU left
 
 A line of cases.txt is a case: a rule of comparison, the results' types, the operands' pools, and the text of the
 instructions, whose operands are %a, %b, ... and whose results are %d0, %d1, ... A line of inputs.txt is a pool of values.
@@ -28,7 +31,7 @@ BITS = {"b16": 16, "b32": 32, "b64": 64, "f16": 16, "bf16": 16, "f16x2": 32, "bf
 # The width of the register that a value of each pool is in.
 POOLS = {
     "i16": 16, "i32": 32, "i64": 64, "count": 32, "f16": 16, "bf16": 16, "f16x2": 32, "bf16x2": 32, "f32": 32,
-    "f64": 64, "odd16": 16, "odd32": 32, "odd64": 64, "whole16": 32, "wholeb16": 32, "whole32": 32, "whole64": 64,
+    "f64": 64, "odd16": 16, "odd32": 32, "odd64": 64, "whole16": 32, "wholeb16": 32, "whole32": 32, "whole64": 64, "tiny32": 32,
 }
 
 
@@ -114,6 +117,9 @@ def inputs():
         "odd64": [value | 1 for value in integers(11, 64)],
         "whole16": pairs(wholes), "wholeb16": pairs(bwholes),
         "whole32": small(of_single, lambda k: of_single(-k)), "whole64": small(of_double, lambda k: of_double(-k)),
+        # What is subnormal, and what sums to that, among some that is not.
+        "tiny32": f32[::8] + [rng.getrandbits(1) << 31 | rng.getrandbits(1) << 23 | rng.getrandbits(rng.choice((3, 12, 23)))
+                              for _ in range(96)],
     }
     return "".join(f"{name} {' '.join(f'{value:x}' for value in values)}\n" for name, values in pools.items())
 
@@ -362,9 +368,97 @@ def warp_cases(cases):
         product(f"mma.sync.aligned.m16n8k32.row.col{sat}.s32.{a}.{b}.s32", ["b32"] * 4, [[word] * 4, [word] * 2, [word] * 4])
 
 
+def memory_cases(cases):
+    """On a word of each thread's own: in global memory that of its first result, in shared memory one of a box."""
+    places = {
+        "global": ("{0}", "%to"),
+        "shared": ("{{ .shared .align 8 .b64 box[256]; mov.u32 %s, box; mad.lo.u32 %s, %thread, 8, %s; {0} }}", "%s"),
+    }
+
+    def atomic(op, ty, result, pools, count=1):
+        width = BITS[result]
+        operands = ", ".join(f"%{name}" for name in OPERANDS[1:1 + count])
+        for space, (frame, at) in places.items():
+            begin, end = f"st.{space}.b{width} [{at}], %a;", f"ld.{space}.b{width} %d1, [{at}];"
+            both = f"{begin} atom.{space}.{op}.{ty} %d0, [{at}], {operands}; {end}"
+            cases.add(frame.format(both), f"{result} {result}", pools)
+            if op not in ("exch", "cas"):
+                alone = f"{begin} red.{space}.{op}.{ty} [{at}], {operands}; {end.replace('%d1', '%d0')}"
+                cases.add(frame.format(alone), result, pools)
+
+    for bits in (32, 64):
+        word = f"i{bits}"
+        for ty in (f"u{bits}", f"s{bits}"):
+            for op in ("min", "max"):
+                atomic(op, ty, f"b{bits}", f"{word} {word}")
+        for op in ("and", "or", "xor", "exch"):
+            atomic(op, f"b{bits}", f"b{bits}", f"{word} {word}")
+        atomic("cas", f"b{bits}", f"b{bits}", f"{word} {word} {word}", 2)
+        atomic("add", f"u{bits}", f"b{bits}", f"{word} {word}")
+    atomic("add", "s32", "b32", "i32 i32")
+    atomic("cas", "b16", "b16", "i16 i16 i16", 2)
+    for op in ("inc", "dec"):
+        atomic(op, "u32", "b32", "count count")
+    atomic("add", "f32", "f32", "tiny32 tiny32")
+    atomic("add", "f64", "f64", "f64 f64")
+    for ty in ("f16", "f16x2", "bf16", "bf16x2"):
+        atomic("add.noftz", ty, ty, f"{ty} {ty}")
+
+    # Each warp has 512 bytes of a box; which line a lane names is scattered.
+    frame = ("{{ .shared .align 16 .b8 box[4096]; .reg .b32 %own, %line; mov.u32 %s, box; mad.lo.u32 %own, %thread, 16, %s; "
+             "mul.lo.u32 %line, %thread, 11; xor.b32 %line, %line, %thread; and.b32 %line, %line, 31; xor.b32 %line, %line, %thread; "
+             "mad.lo.u32 %line, %line, 16, %s; {0} }}")
+    four, fill = "i32 i32 i32 i32", "st.shared.v4.b32 [%own], {%a, %b, %c, %e}; bar.warp.sync -1;"
+    for number, trans in itertools.product((1, 2, 4), ("", ".trans")):
+        into = "{" + ", ".join(f"%d{index}" for index in range(number)) + "}"
+        load = f"{fill} ldmatrix.sync.aligned.m8n8.x{number}{trans}.shared.b16 {into}, [%line];"
+        cases.add(frame.format(load), " ".join(["b32"] * number), four)
+        out = "{" + ", ".join(f"%{name}" for name in OPERANDS[4:4 + number]) + "}"
+        store = (f"{fill} stmatrix.sync.aligned.m8n8.x{number}{trans}.shared.b16 [%line], {out}; bar.warp.sync -1; "
+                 "ld.shared.v4.b32 {%d0, %d1, %d2, %d3}, [%own];")
+        cases.add(frame.format(store), " ".join(["b32"] * 4), " ".join(["i32"] * (4 + number)))
+
+    # The operands are the matrices; what comes out goes through memory, since which lane has what is the device's.
+    def wmma(shape, a, b, c, d, pool, element, counts, layouts, end=""):
+        na, nb, nc, nd = counts
+        m, n = (int(number) for number in re.match(r"m(\d+)n(\d+)", shape).groups())
+        kind = "f64" if d == "f64" else "b32"
+        names = lambda name, count: "{" + ", ".join(f"%{name}{index}" for index in range(count)) + "}"
+        la, lb = layouts
+        width = BITS[d] if d in BITS else 32
+        each = m * n * width // 8 // 32
+        out = [f"ld.global.b{min(width * 2, 32) if width < 64 else 64} %d{index}, [%mine+{(4 if width < 64 else 8) * index}];"
+               for index in range(each // (4 if width < 64 else 8))]
+        text = (f"{{ .reg .{kind} %fa<{na}>, %fb<{nb}>, %fc<{nc}>, %fd<{nd}>; .reg .b64 %in, %box, %mine; .reg .b32 %lane; "
+                "sub.s64 %in, %from, %offset; sub.s64 %box, %to, %offset; shr.u32 %lane, %thread, 5; "
+                f"mul.wide.u32 %mine, %lane, {m * n * width // 8}; add.s64 %box, %box, %mine; add.s64 %box, %box, 16384; "
+                f"and.b32 %lane, %thread, 31; mul.wide.u32 %mine, %lane, {each}; add.s64 %mine, %box, %mine; "
+                f"wmma.load.a.sync.aligned.{la}.{shape}.global.{a} {names('fa', na)}, [%in], 32; "
+                f"wmma.load.b.sync.aligned.{lb}.{shape}.global.{b} {names('fb', nb)}, [%in+2048], 32; "
+                f"wmma.load.c.sync.aligned.row.{shape}.global.{c} {names('fc', nc)}, [%in+4096], {max(n, 16)}; "
+                f"wmma.mma.sync.aligned.{la}.{lb}.{shape}{element} {names('fd', nd)}, {names('fa', na)}, {names('fb', nb)}, "
+                f"{names('fc', nc)}; "
+                f"wmma.store.d.sync.aligned.row.{shape}.global.{d} [%box], {names('fd', nd)}, {n}; bar.warp.sync -1; {' '.join(out)} }}")
+        result = "f64" if d == "f64" else {"f16": "f16x2", "f32": "f32", "s32": "b32"}[d]
+        cases.add(text, " ".join([result] * len(out)), pool)
+
+    layouts = list(itertools.product(("row", "col"), repeat=2))
+    for shape, (la, lb) in itertools.product(("m16n16k16", "m8n32k16", "m32n8k16"), layouts):
+        wmma(shape, "f16", "f16", "f32", "f32", "whole16 whole16 whole32", ".f32.f32", (8, 8, 8, 8), (la, lb))
+        wmma(shape, "f16", "f16", "f16", "f16", "whole16 whole16 whole16", ".f16.f16", (8, 8, 4, 4), (la, lb))
+        counts = {"m16n16k16": (4, 4), "m8n32k16": (2, 8), "m32n8k16": (8, 2)}[shape]
+        wmma(shape, "bf16", "bf16", "f32", "f32", "wholeb16 wholeb16 whole32", ".f32.bf16.bf16.f32", (*counts, 8, 8), (la, lb))
+        counts = {"m16n16k16": (2, 2), "m8n32k16": (1, 4), "m32n8k16": (4, 1)}[shape]
+        for ty in ("u8", "s8"):
+            wmma(shape, ty, ty, "s32", "s32", "i64 i64 i32", f".s32.{ty}.{ty}.s32", (*counts, 8, 8), (la, lb))
+    for la, lb in layouts:
+        wmma("m16n16k8", "tf32", "tf32", "f32", "f32", "whole32 whole32 whole32", ".f32.tf32.tf32.f32", (4, 4, 8, 8), (la, lb))
+        wmma("m8n8k4", "f64", "f64", "f64", "f64", "whole64 whole64 whole64", ".f64.f64.f64.f64", (1, 1, 2, 2), (la, lb))
+
+
 def make_cases(ptxas):
     cases = Cases()
-    for add in (integer_cases, float_cases, conversion_cases, warp_cases):
+    for add in (integer_cases, float_cases, conversion_cases, warp_cases, memory_cases):
         add(cases)
     lines = [line for line in cases.lines if all(pool in POOLS for pool in line.split("; ")[2].split())]
     with tempfile.TemporaryDirectory() as folder:
@@ -512,6 +606,47 @@ def record(path):
     return 1 if refused else 0
 
 
+def hashed(words):
+    """FNV-1a of what a program left, all numbers in double precision that are none as one."""
+    value = 0xCBF29CE484222325
+    for place, word in enumerate(words):
+        double = place % 64 >= 8 and place % 4 == 2
+        if double and word & 0x7FFFFFFFFFFFFFFF > 0x7FF0000000000000:
+            word = 0x7FF8000000000000
+        value = (value ^ word) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return value
+
+
+def programs(folder, path):
+    gpu = Gpu()
+    out, differing = [f"# {gpu.name}\n"], []
+    files = sorted(pathlib.Path(folder).glob("*.ptx"), key=lambda file: int(file.stem))
+    for file in files:
+        expected = file.with_suffix(".left").read_bytes()
+        at = gpu.allocate(len(expected))
+        gpu.call("cuMemsetD8_v2", at, ctypes.c_ubyte(0), ctypes.c_size_t(len(expected)))
+        function = ctypes.c_void_p()
+        module = gpu.load(file.read_text())
+        gpu.call("cuModuleGetFunction", ctypes.byref(function), module, b"t")
+        parameters = (ctypes.c_void_p * 1)(ctypes.cast(ctypes.byref(at), ctypes.c_void_p))
+        gpu.call("cuLaunchKernel", function, 2, 1, 1, 64, 1, 1, 0, None, parameters, None)
+        found = ctypes.create_string_buffer(len(expected))
+        gpu.call("cuMemcpyDtoH_v2", found, at, ctypes.c_size_t(len(expected)))
+        gpu.call("cuMemFree_v2", at)
+        gpu.call("cuModuleUnload", module)
+        form = f"<{len(expected) // 8}Q"
+        words, others = struct.unpack(form, found.raw), struct.unpack(form, expected)
+        out.append(f"{file.stem} {hashed(words):x}\n")
+        if hashed(words) != hashed(others):
+            place = next(place for place, pair in enumerate(zip(words, others)) if pair[0] != pair[1])
+            differing.append(f"{file.name}: word {place % 64} of thread {place // 64} is {words[place]:x}, "
+                             f"on the software GPU {others[place]:x}\n")
+    pathlib.Path(path).write_text("".join(out))
+    print(f"{len(files)} programs run, {len(differing)} leave something else than on the software GPU, on {gpu.name}")
+    print("".join(differing), end="")
+    return 0
+
+
 def main():
     what = sys.argv[1] if len(sys.argv) > 1 else ""
     if what == "cases":
@@ -520,6 +655,8 @@ def main():
         (HERE / "inputs.txt").write_text(inputs())
     elif what == "record":
         return record(sys.argv[2])
+    elif what == "programs":
+        return programs(sys.argv[2], sys.argv[3])
     else:
         print(__doc__)
         return 2

@@ -104,7 +104,7 @@ fn result_bits(ty: &str) -> u32 {
 fn pool_bits(pool: &str) -> u32 {
     match pool {
         "i16" | "odd16" => 16,
-        "i32" | "odd32" | "count" | "whole16" | "wholeb16" | "whole32" => 32,
+        "i32" | "odd32" | "count" | "whole16" | "wholeb16" | "whole32" | "tiny32" => 32,
         "i64" | "odd64" | "whole64" => 64,
         ty => result_bits(ty),
     }

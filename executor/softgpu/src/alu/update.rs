@@ -3,6 +3,7 @@
 use bulkhead_guard::ast::Type::{self, B32, B64, Bf16, Bf16x2, F16, F16x2, F32, F64, S32, S64, U32, U64};
 
 use super::Word;
+use super::float::flushed;
 use super::rounding::{self, Exact, Rounding, bf16_to_f32, f16_to_f32};
 
 /// Old value and operand in, new value out.
@@ -24,9 +25,8 @@ pub(crate) fn named(op: &str, ty: Type) -> Option<Update> {
     Some(match (op, ty) {
         ("add", U32 | S32) => update!(|a: u32, b| a.wrapping_add(b)),
         ("add", U64 | S64) => update!(|a: u64, b| a.wrapping_add(b)),
-        // Atomic addition in single precision flushes subnormals in global memory (ISA, atom); not here:
-        // the sum differs by less than the smallest normal number.
         ("add", F32) => update!(|a: f32, b| a + b),
+        ("add.ftz", F32) => update!(|a: f32, b| flushed(flushed(a) + flushed(b))),
         ("add", F64) => update!(|a: f64, b| a + b),
         ("add", F16) => update!(|a: u16, b| add_f16(a, b)),
         ("add", Bf16) => update!(|a: u16, b| add_bf16(a, b)),

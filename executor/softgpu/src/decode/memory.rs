@@ -165,6 +165,9 @@ impl Builder<'_> {
             .ok_or_else(not_supported)?;
         let ty = words.ty()?;
         words.finish()?;
+        // Single precision is flushed in global memory only (ISA, `atom`).
+        let flushes = (name, ty) == ("add", Type::F32) && region != Region::Shared;
+        let name = if flushes { "add.ftz" } else { name };
         let size = match bits_of(ty) {
             16 => 2,
             32 => 4,

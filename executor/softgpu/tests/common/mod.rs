@@ -109,6 +109,18 @@ impl Machine {
         Self { gpu, stream, next: WINDOW, host }
     }
 
+    /// With one engine, told apart by the number of threads.
+    pub(crate) fn of(engine: Engine) -> Self {
+        let threads = if engine == Engine::Compiled { 2 } else { 1 };
+        Self::with(Options { engine, threads: Some(threads), ..Options::default() })
+    }
+
+    /// An engine that gives up compiling would agree with the other always.
+    pub(crate) fn is_what_it_was_told(&self, entry: EntryId) {
+        let compiled = self.gpu.info().attribute(16) == Some(2);
+        assert_eq!(self.gpu.is_compiled(entry).unwrap(), compiled);
+    }
+
     /// Fresh device memory.
     pub(crate) fn buffer(&mut self, bytes: usize) -> u64 {
         let at = self.next;
@@ -251,4 +263,9 @@ impl Parameters {
         self.0.extend(value.to_le_bytes());
         self
     }
+}
+
+/// In double precision PTX leaves open which NaN an operation on two of them gives.
+pub(crate) fn both_nan(one: u64, other: u64) -> bool {
+    f64::from_bits(one).is_nan() && f64::from_bits(other).is_nan()
 }
