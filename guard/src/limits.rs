@@ -55,6 +55,8 @@ pub const REACH_BYTES: u64 = 64 << 30;
 /// Where a block's shared memory begins since sm_90: what comes first is the system's. Where that is not so, accesses
 /// stay inside the block's all the same, but not where they were meant.
 pub const SHARED_BASE: u64 = 1024;
+/// Bytes of shared memory that the threads of a block along x alone zero.
+pub const LITTLE_BYTES_MAX: u64 = 256;
 /// Bytes of shared memory that a block can have at most, in which an offset can make sense.
 pub const SHARED_BYTES_MAX: u64 = 256 << 10;
 /// Bytes that a run of shared accesses may span on the strength of a launch giving that much.

@@ -15,8 +15,8 @@ use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
 use crate::confine::versions::{Known, Proven, Versions};
 use crate::confine::{
-    access, arguments, assign, bounded, check, copies, data, generic, inductions, locals, poll, prologue,
-    remainders, roots, runtime, strides, unroll, warps,
+    access, arguments, assign, bounded, check, clearing, copies, data, generic, inductions, locals, poll,
+    prologue, remainders, roots, runtime, strides, unroll, warps,
 };
 use crate::facts::{Proof, SharedKey};
 use crate::gates::Gates;
@@ -148,9 +148,11 @@ pub(super) fn confine<'a>(
         let mut statements = prologue::declarations(&scopes, (looking.counters, sums), of_gates, &variables);
         statements.extend(prologue::instructions(looking.starts, function.span));
         statements.extend(sums.prologue(function.span));
-        statements.extend(shared.prologue(function.span));
+        statements.extend(shared.bounds(function.span));
         let mut looked = called.expand(looked);
         shared::ease(&mut looked);
+        let place = clearing::place(&looked);
+        looked.splice(place..place, shared.zeroes(function.span));
         statements.append(&mut looked);
         (statements, zeroed)
     };

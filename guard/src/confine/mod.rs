@@ -12,6 +12,7 @@ mod assign;
 mod bounded;
 mod calls;
 mod check;
+mod clearing;
 mod copies;
 mod data;
 mod entry;

@@ -15,7 +15,7 @@ use crate::confine::prologue::{declared, instruction, plain, register};
 use crate::confine::region::{self, Region};
 use crate::confine::symbols::{Symbol, Symbols};
 use crate::facts::Facts;
-use crate::limits::{DYNAMIC_SPAN_MAX, SHARED_BASE};
+use crate::limits::{DYNAMIC_SPAN_MAX, LITTLE_BYTES_MAX, SHARED_BASE};
 use crate::names;
 use crate::table::{self, Treatment};
 
@@ -170,20 +170,19 @@ impl Shared {
         clamp.span <= self.most
     }
 
-    /// Computes where the entry's shared memory begins and ends, and zeroes it: blocks of other sessions left in it
-    /// what they had there.
-    pub(super) fn prologue(&self, span: Span) -> Vec<Statement> {
-        if self.statics.is_empty() && self.dynamic.is_none() {
-            return Vec::new();
-        }
-        let mut statements = self.bounds(span);
+    /// Zeroes the entry's shared memory: blocks of other sessions left in it what they had there.
+    pub(super) fn zeroes(&self, span: Span) -> Vec<Statement> {
         let is_ragged = |(_, bytes): &(String, u64)| !bytes.is_multiple_of(names::WIDEST_ACCESS);
         let ragged = self.dynamic.is_some() || self.statics.iter().any(is_ragged);
-        statements.extend(zeroing(ragged, span));
-        statements
+        match (self.statics.as_slice(), &self.dynamic) {
+            ([], None) => Vec::new(),
+            ([(_, bytes)], None) if *bytes <= LITTLE_BYTES_MAX => zeroing(true, ragged, span),
+            _ => zeroing(false, ragged, span),
+        }
     }
 
-    fn bounds(&self, span: Span) -> Vec<Statement> {
+    /// Computes where the entry's shared memory begins and ends.
+    pub(super) fn bounds(&self, span: Span) -> Vec<Statement> {
         let mut statements = Vec::new();
         let (low, top, s, lo) =
             (|| register("%bh_low"), || register("%bh_top"), || register("%bh_s"), || register("%bh_lo"));
@@ -230,25 +229,30 @@ impl Shared {
 }
 
 /// All threads of the block zero what lies between `%bh_low` and `%bh_top`, 16 bytes at a time; where that may not
-/// be a multiple of 16 they zero the rest by bytes. All wait until it is done.
-fn zeroing(ragged: bool, span: Span) -> Vec<Statement> {
+/// be a multiple of 16 they zero the rest by bytes. All wait until it is done. Of little, threads along x zero all.
+fn zeroing(little: bool, ragged: bool, span: Span) -> Vec<Statement> {
     let mut statements = Vec::new();
     let mut push = |opcode: &str, modifiers: &[&str], names: &[&str], last: Option<Operand>| {
         let operands = names.iter().map(|name| register(name)).chain(last).collect();
         statements.push(instruction(opcode, modifiers, operands, span));
     };
     let number = |value: i128| Some(Operand::Integer(value));
-    // The number of the thread in its block, and of the block's threads.
-    push("mov", &["u32"], &["%bh_hi", "%tid.z"], None);
-    push("mov", &["u32"], &["%bh_lo", "%ntid.y"], None);
-    push("mov", &["u32"], &["%bh_s", "%tid.y"], None);
-    push("mad", &["lo", "s32"], &["%bh_s", "%bh_hi", "%bh_lo", "%bh_s"], None);
-    push("mov", &["u32"], &["%bh_hi", "%ntid.x"], None);
-    push("mov", &["u32"], &["%bh_zero", "%tid.x"], None);
-    push("mad", &["lo", "s32"], &["%bh_s", "%bh_s", "%bh_hi", "%bh_zero"], None);
-    push("mul", &["lo", "s32"], &["%bh_lo", "%bh_lo", "%bh_hi"], None);
-    push("mov", &["u32"], &["%bh_hi", "%ntid.z"], None);
-    push("mul", &["lo", "s32"], &["%bh_lo", "%bh_lo", "%bh_hi"], None);
+    if little {
+        push("mov", &["u32"], &["%bh_lo", "%ntid.x"], None);
+        push("mov", &["u32"], &["%bh_s", "%tid.x"], None);
+    } else {
+        // The number of the thread in its block, and of the block's threads.
+        push("mov", &["u32"], &["%bh_hi", "%tid.z"], None);
+        push("mov", &["u32"], &["%bh_lo", "%ntid.y"], None);
+        push("mov", &["u32"], &["%bh_s", "%tid.y"], None);
+        push("mad", &["lo", "s32"], &["%bh_s", "%bh_hi", "%bh_lo", "%bh_s"], None);
+        push("mov", &["u32"], &["%bh_hi", "%ntid.x"], None);
+        push("mov", &["u32"], &["%bh_zero", "%tid.x"], None);
+        push("mad", &["lo", "s32"], &["%bh_s", "%bh_s", "%bh_hi", "%bh_zero"], None);
+        push("mul", &["lo", "s32"], &["%bh_lo", "%bh_lo", "%bh_hi"], None);
+        push("mov", &["u32"], &["%bh_hi", "%ntid.z"], None);
+        push("mul", &["lo", "s32"], &["%bh_lo", "%bh_lo", "%bh_hi"], None);
+    }
     push("shl", &["b32"], &["%bh_lo", "%bh_lo"], number(4));
     push("shl", &["b32"], &["%bh_s", "%bh_s"], number(4));
     push("add", &["s32"], &["%bh_s", "%bh_s", "%bh_low"], None);

@@ -19,6 +19,9 @@ use crate::operands;
 use crate::report::{Reason, Report};
 use crate::table::{self, Row, Treatment};
 
+/// Shared memory is as another block left it, and what would need it not to be stands here.
+const LEFT: &str = "shared memory that may not have been zeroed";
+
 /// Stands among the registers that are written for the local variable, once it is zeroed.
 const ZEROED: &str = "%bh_zeroed";
 
@@ -72,6 +75,9 @@ pub(super) fn verify<'a>(
     pass.is_fast = is_fast;
     (pass.gates, pass.modules) = (Some(gates), vec![None; modules]);
     let span = walk(&mut pass, statements, report);
+    if pass.left {
+        refuse(report, span, LEFT);
+    }
     if pass.looks.counters() != pass.declared.counters {
         refuse(report, span, "more or fewer counters than loops that have one");
     }
@@ -116,6 +122,10 @@ fn walk<'a>(pass: &mut Pass<'a>, statements: &'a [Statement], report: &mut Repor
                     Err(reason) => report.add(*span, reason),
                 }
                 continue;
+            }
+            Statement::Label(name, span) if declarations::ZEROING_LABELS.contains(&name.as_str()) => {
+                refuse(report, *span, "a label of the zeroing without it");
+                *span
             }
             Statement::Label(name, span) => {
                 pass.flow.label(name);
@@ -197,6 +207,7 @@ fn labels<'a>(statements: &'a [Statement], report: &mut Report) -> HashSet<&'a s
     for statement in statements {
         if let Statement::Label(name, span) = statement
             && !gates::is_label(name)
+            && !declarations::ZEROING_LABELS.contains(&name.as_str())
             && (!names::is_canonical_label(name) || !labels.insert(name.as_str()))
         {
             refuse(report, *span, "a label that is declared twice or not canonical");
@@ -223,6 +234,8 @@ pub(super) struct Pass<'a> {
     awaits: Option<Option<&'a Instruction>>,
     /// Whether all lanes of the warp come here together.
     whole: bool,
+    /// Whether shared memory is still as it was left.
+    left: bool,
     pub(super) terms: Terms<'a>,
     /// The gates that may be called; none inside of one.
     pub(super) gates: Option<&'a Gates>,
@@ -240,6 +253,7 @@ impl<'a> Pass<'a> {
         statements: &'a [Statement],
     ) -> Self {
         Self {
+            left: declared.shared.is_some(),
             declared,
             looks,
             labels,
@@ -272,6 +286,9 @@ impl<'a> Pass<'a> {
         }
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         table::registers(row, instruction, &mut |name| reads.push(name), &mut |name| writes.push(name));
+        if row.treatment == Treatment::Barrier || matches!(row.name, "ret" | "exit") {
+            self.cleared()?;
+        }
         let looked = self.looks.instruction(row, instruction, &writes);
         self.awaited(row, instruction)?;
         if table::is_for_warps(row) && !self.whole {
@@ -297,7 +314,7 @@ impl<'a> Pass<'a> {
         let begins = first.opcode == "bar" && first.modifiers.first().is_some_and(|word| word == "warp");
         (begins && self.lead.is_empty()).then_some(())?;
         let lines: &[&str] = if self.awaits.is_some() { &WHOLE_AND_WAIT } else { &WHOLE };
-        let rest = looks::strip(here, lines)?;
+        let rest = looks::strip(here, lines).filter(|_| !self.left)?;
         self.whole = true;
         self.awaits = self.awaits.map(|_| None);
         Some(rest)
@@ -306,9 +323,16 @@ impl<'a> Pass<'a> {
     /// What has to do with the flag: a look, a poll, how a loop begins or goes back that ends by a counter. Answers what
     /// is left behind it.
     fn flag(&mut self, here: &'a [Statement]) -> Result<Option<&'a [Statement]>, Reason> {
+        if self.left
+            && let Some(after) = declarations::zeroes_shared(&self.declared, here)
+        {
+            self.looks.pass()?;
+            (self.left, self.whole) = (false, false);
+            return Ok(Some(after));
+        }
         if let Some(after) = self.looks.poll(here).or_else(|| self.looks.look(here)) {
             self.whole = false;
-            return Ok(Some(after));
+            return self.cleared().map(|()| Some(after));
         }
         if let Some((after, count)) = declarations::zeroes_local(&self.declared, here) {
             self.looks.more(count as u64)?;
@@ -336,6 +360,11 @@ impl<'a> Pass<'a> {
         }
         self.goes_to(closing.label)?;
         Ok(Some(after))
+    }
+
+    /// Shared memory has been zeroed by all threads, so that none may have ended or wait elsewhere before.
+    fn cleared(&self) -> Result<(), Reason> {
+        if self.left { Err(unverified(LEFT)) } else { Ok(()) }
     }
 
     /// A branch back to the last label of a loop that is known to turn so seldom that it needs no counter; none where it is
@@ -445,6 +474,9 @@ impl<'a> Pass<'a> {
         self.terms.reads_grid |= reads.iter().any(|name| names::is_of_grid(name));
         self.go(row, instruction, writes)?;
         let accesses = access::decode(row, instruction)?;
+        if accesses.shared().is_some() {
+            self.cleared()?;
+        }
         if accesses.iter().any(|access| access.space == Space::Local) && !self.flow.is_written(ZEROED) {
             return Err(unverified("local memory that may not have been zeroed"));
         }

@@ -5,7 +5,7 @@ use crate::maps::{HashMap, HashSet};
 use super::{Extent, Extents, extent, looks, refuse};
 use crate::ast::{Linkage, Operand, Space, Span, Statement, Variable};
 use crate::gates;
-use crate::limits::{LOCAL_BYTES_MAX, REGISTERS_MAX, SHARED_BASE};
+use crate::limits::{LITTLE_BYTES_MAX, LOCAL_BYTES_MAX, REGISTERS_MAX, SHARED_BASE};
 use crate::names::{self, Class};
 use crate::print::Text;
 use crate::report::Report;
@@ -131,10 +131,7 @@ pub(super) fn take<'a>(
         declare(variable, &mut declared, report);
     }
     let rest = prologue(&mut declared, sliced, rest, report);
-    let (shared, mut rest) = shared_bounds(&declared.extents, rest);
-    if let Some(bounds) = &shared {
-        rest = take_lines(zeroing(bounds.ragged), rest, report);
-    }
+    let (shared, rest) = shared_bounds(&declared.extents, rest);
     declared.shared = shared;
     (declared, rest)
 }
@@ -247,6 +244,27 @@ pub(super) fn zeroes_local<'a>(
     Some((looks::strip(rest, &lines)?, lines.len() + 1))
 }
 
+/// The labels in what zeroes shared memory, to which nothing else goes.
+pub(super) const ZEROING_LABELS: [&str; 4] = ["__bh_more", "__bh_filled", "__bh_rest", "__bh_zeroed"];
+
+/// What is left after all shared memory is zeroed, where that stands here.
+pub(super) fn zeroes_shared<'a>(
+    declared: &Declared<'_>,
+    statements: &'a [Statement],
+) -> Option<&'a [Statement]> {
+    let mut rest = statements;
+    for line in zeroing(declared.shared.as_ref()?) {
+        let (first, others) = rest.split_first()?;
+        let same = match first {
+            Statement::Instruction(found) => Text(found).is(line),
+            Statement::Label(found, _) => line.strip_suffix(':') == Some(found),
+            Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => false,
+        };
+        rest = same.then_some(others)?;
+    }
+    Some(rest)
+}
+
 /// Takes these lines off the front of a body, which has to begin with them.
 fn take_lines<'a>(lines: Vec<String>, statements: &'a [Statement], report: &mut Report) -> &'a [Statement] {
     let mut rest = statements;
@@ -269,9 +287,10 @@ fn take_lines<'a>(lines: Vec<String>, statements: &'a [Statement], report: &mut 
     rest
 }
 
-/// All that lies between the bounds of shared memory is zeroed, and all threads of the block wait for that.
-fn zeroing(ragged: bool) -> Vec<String> {
-    let fill = [
+/// All that lies between the bounds of shared memory is zeroed, and all threads of the block wait for that. Of little the
+/// threads along x zero all, whatever y and z they have.
+fn zeroing(bounds: &SharedBounds<'_>) -> Vec<&'static str> {
+    let first = [
         "mov.u32 %bh_hi, %tid.z",
         "mov.u32 %bh_lo, %ntid.y",
         "mov.u32 %bh_s, %tid.y",
@@ -282,6 +301,9 @@ fn zeroing(ragged: bool) -> Vec<String> {
         "mul.lo.s32 %bh_lo, %bh_lo, %bh_hi",
         "mov.u32 %bh_hi, %ntid.z",
         "mul.lo.s32 %bh_lo, %bh_lo, %bh_hi",
+    ];
+    let along_x = ["mov.u32 %bh_lo, %ntid.x", "mov.u32 %bh_s, %tid.x"];
+    let fill = [
         "shl.b32 %bh_lo, %bh_lo, 4",
         "shl.b32 %bh_s, %bh_s, 4",
         "add.s32 %bh_s, %bh_s, %bh_low",
@@ -307,8 +329,13 @@ fn zeroing(ragged: bool) -> Vec<String> {
         "bra __bh_rest",
         "__bh_zeroed:",
     ];
-    let rest = rest.iter().filter(|_| ragged);
-    fill.iter().chain(rest).chain(&["bar.sync 0"]).map(|line| (*line).to_owned()).collect()
+    // Several variables may lie apart, with more between them than they have together.
+    let is_little = bounds.names.len() == 1 && !bounds.dynamic && bounds.static_bytes <= LITTLE_BYTES_MAX;
+    let mut lines: Vec<&str> = if is_little { along_x.to_vec() } else { first.to_vec() };
+    lines.extend(fill);
+    lines.extend(rest.iter().filter(|_| bounds.ragged));
+    lines.push("bar.sync 0");
+    lines
 }
 
 /// Takes the lines that compute where shared memory begins and ends, over variables that must be different:

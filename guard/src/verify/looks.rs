@@ -111,6 +111,8 @@ pub(super) struct Looks<'a> {
     stepping: Vec<Stepping<'a>>,
     /// From which label to which one lies what may only be entered by its first: in order, and apart.
     closed: Vec<(usize, usize)>,
+    /// How many labels nothing may go back to any more.
+    passed: usize,
     /// Whether the last instruction was a poll's.
     polled: bool,
     /// The most that is done without a look.
@@ -137,6 +139,7 @@ impl<'a> Looks<'a> {
             open: Vec::new(),
             stepping: Vec::new(),
             closed: Vec::new(),
+            passed: 0,
             polled: false,
             work: 0,
             most: 0,
@@ -154,6 +157,18 @@ impl<'a> Looks<'a> {
     /// What is done on the longest path between two looks.
     pub(super) fn most(&self) -> u64 {
         self.most
+    }
+
+    /// A place that every thread comes by once: nothing goes around it, nor back to before it.
+    pub(super) fn pass(&mut self) -> Result<(), Reason> {
+        if !self.coming.is_empty() {
+            return Err(unverified("a place that a branch goes around"));
+        }
+        self.passed = self.labels.len();
+        self.open.clear();
+        self.stepping.clear();
+        (self.last, self.polled) = (None, false);
+        Ok(())
     }
 
     /// A call of a gate, which may write anything.
@@ -374,7 +389,7 @@ impl<'a> Looks<'a> {
             self.stepping.iter_mut().for_each(|stepping| stepping.branch(back));
             match self.labels.get(target) {
                 Some((at, turns)) => {
-                    if !polled || *turns || self.is_closed(*at) {
+                    if !polled || *turns || *at < self.passed || self.is_closed(*at) {
                         return Err(unverified("a branch back that does not poll"));
                     }
                 }
