@@ -106,11 +106,17 @@ fn a_confined_block_finds_nothing_that_another_left_in_shared_memory() {
     );
     let fill = machine.entry(&fill);
     let buffer = machine.buffer(65 * 4);
-    for (module, declared) in
-        [("", ".shared .align 4 .b32 words[65];"), (".extern .shared .align 4 .b32 words[];", "")]
-    {
-        // A block of so many threads listens to the words from this one on.
-        for (threads, first) in [(65_u32, 0), (7, 58), (1, 64)] {
+    // Little that is a multiple of 16 bytes and that is not; much; and what the launch says.
+    for (module, declared, count) in [
+        ("", ".shared .align 4 .b32 words[32];", 32),
+        ("", ".shared .align 4 .b32 words[33];", 33),
+        ("", ".shared .align 4 .b32 words[65];", 65_u32),
+        (".extern .shared .align 4 .b32 words[];", "", 65),
+    ] {
+        // A block of so many threads along x, y and z listens to the last words that there are.
+        for block in [[count, 1, 1], [7, 1, 1], [1, 1, 1], [5, 3, 1], [1, 7, 2], [8, 2, 3]] {
+            let [threads, ..] = block;
+            let first = count - threads;
             let listen = kernel(
                 &format!(".reg .b32 %a, %b; {declared}"),
                 &format!("{at_own_word} ld.shared.u32 %out, [%a+{}];", first * 4),
@@ -123,20 +129,20 @@ fn a_confined_block_finds_nothing_that_another_left_in_shared_memory() {
                 machine.run(fill.id, 1, 65, &buffer.to_le_bytes()).unwrap();
                 let grid = [1, 1, 1];
                 let shared_bytes = if module.is_empty() { 0 } else { 65 * 4 };
-                let launch = Launch { grid, block: [threads, 1, 1], shared_bytes, parameters };
+                let launch = Launch { grid, block, shared_bytes, parameters };
                 machine.gpu.launch(machine.stream, entry, &launch).unwrap();
                 machine.download_u32(buffer, words)
             };
             // Without the guard it does hear something, so that there is something to be heard.
             let heard = (0..ROUNDS_MAX)
                 .any(|_| hear(&mut machine, original.id, &buffer.to_le_bytes()).contains(&0x5e_c2e7));
-            assert!(heard, "{threads} threads {module}");
+            assert!(heard, "{block:?} {count} {module}");
             let parameters = Parameters::default().u64(buffer).u32(0x2000).u32(0x7f).u32(0x3f);
             for _ in 0..20 {
                 assert_eq!(
                     hear(&mut machine, guarded.id, &parameters.0),
                     vec![0; words],
-                    "{threads} threads {module}"
+                    "{block:?} {count} {module}"
                 );
             }
         }
