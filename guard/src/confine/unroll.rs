@@ -9,9 +9,9 @@ use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::table::{self, Treatment};
 
 /// What all turns in one cost, at most.
-const COST_MAX: u64 = 64;
+const COST_MAX: u64 = 384;
 /// Turns in one, at most.
-const TURNS_MAX: u64 = 4;
+const TURNS_MAX: u64 = 8;
 /// Loops that are written so.
 const LOOPS_MAX: usize = 64;
 
