@@ -187,3 +187,29 @@ fn a_text_may_call_the_gates_of_files_that_are_named() {
     assert_eq!(done.code(), Some(1));
     assert!(done.stderr.contains("has no gates that can be granted"), "{}", done.stderr);
 }
+
+/// A loop that is counted, with labels inside, so that turns of it become one.
+fn branching(labels: usize) -> String {
+    let inside: String = (0..labels)
+        .map(|label| {
+            format!("    setp.gt.u32 %q1, %r1, {label};\n    @%q1 bra in{label};\n    add.u32 %r2, %r2, %r1;\nin{label}:\n")
+        })
+        .collect();
+    format!(
+        ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 p, .param .u32 n)\n{{\n    \
+         .reg .b32 %r<4>;\n    .reg .b64 %d<2>;\n    .reg .pred %q<2>;\n    ld.param.u64 %d1, [p];\n    \
+         ld.param.u32 %r1, [n];\n    mov.u32 %r2, 0;\nloop:\n{inside}    shr.u32 %r1, %r1, 1;\n    \
+         setp.ne.u32 %q1, %r1, 0;\n    @%q1 bra loop;\n    st.global.u32 [%d1], %r2;\n    ret;\n}}\n"
+    )
+}
+
+#[test]
+fn what_comes_out_is_the_same_in_every_process() {
+    let scratch = Scratch::new();
+    let path = file(&scratch, "loop.ptx", &branching(6));
+    let first = guard(&[&path]);
+    assert!(first.stdout.contains("$L20:"), "{}", first.stdout);
+    for _ in 0..6 {
+        assert!(guard(&[&path]).stdout == first.stdout, "another text");
+    }
+}

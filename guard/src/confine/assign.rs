@@ -23,7 +23,7 @@ pub(super) fn unassigned(statements: &[Statement], report: &mut Report) -> BTree
             Statement::Instruction(instruction) => instruction,
             Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => continue,
         };
-        let Ok(row) = table::check(instruction) else { continue };
+        let Some(row) = table::row_of(instruction) else { continue };
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         table::registers(row, instruction, &mut |name| reads.push(name), &mut |name| writes.push(name));
         for name in reads {

@@ -109,7 +109,7 @@ fn found(statements: &[Statement]) -> Vec<Bounded> {
 fn fits(statement: &Statement) -> bool {
     match statement {
         Statement::Instruction(instruction) => {
-            let Ok(row) = table::check(instruction) else { return false };
+            let Some(row) = table::row_of(instruction) else { return false };
             let accesses = access::decode(row, instruction).unwrap_or_default();
             let plain = accesses.iter().all(|access| {
                 access.space != Space::Local

@@ -27,7 +27,7 @@ pub(super) fn place(statements: &[Statement]) -> usize {
                 leads = false;
             }
             Statement::Instruction(instruction) => {
-                let Ok(row) = table::check(instruction) else { break };
+                let Some(row) = table::row_of(instruction) else { break };
                 let mut reads = false;
                 table::registers(row, instruction, &mut |name| reads |= loaded.contains(name), &mut |_| {});
                 if reads || ends(row, instruction) {

@@ -14,6 +14,9 @@ const LOOPS_MAX: usize = 256;
 pub(super) fn normalise(statements: &mut [Statement]) {
     for (from, to) in turns::closed(statements).into_iter().take(LOOPS_MAX) {
         let Some(turn) = statements.get(from + 1..=to) else { continue };
+        if steps(turn).is_some() {
+            continue;
+        }
         let written = written(turn).filter(|written| steps(written).is_some());
         if let (Some(written), Some(turn)) = (written, statements.get_mut(from + 1..=to)) {
             turn.clone_from_slice(&written);

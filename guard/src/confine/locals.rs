@@ -25,7 +25,7 @@ pub(super) fn place(statements: &[Statement]) -> Option<usize> {
                 labels.insert(name, index);
             }
             Statement::Instruction(instruction) => {
-                let Ok(row) = table::check(instruction) else { continue };
+                let Some(row) = table::row_of(instruction) else { continue };
                 if touches(row, instruction) {
                     first.get_or_insert(index);
                     last = index;
@@ -80,7 +80,7 @@ fn is_passed(statements: &[Statement], place: usize) -> bool {
             Statement::Instruction(instruction) => instruction,
             Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => return true,
         };
-        let Ok(row) = table::check(instruction) else { return true };
+        let Some(row) = table::row_of(instruction) else { return true };
         let seen = !touches(row, instruction) || flow.is_written(PASSED);
         let kept = table::target(row, instruction).is_none_or(|target| flow.branch(target).is_empty());
         if table::ends_path(row, instruction) {

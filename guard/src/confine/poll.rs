@@ -75,7 +75,7 @@ fn path_cost(statements: &[Statement], loops: &HashMap<&str, Loop<'_>>) -> u64 {
                 left.clear();
             }
             Statement::Instruction(instruction) => {
-                let Ok(row) = table::check(instruction) else { continue };
+                let Some(row) = table::row_of(instruction) else { continue };
                 since += table::cost(row, instruction);
                 let target = table::target(row, instruction);
                 if let Some(found) = target.and_then(|target| loops.get(target)) {
@@ -273,7 +273,7 @@ impl<'a> Pass<'a> {
     }
 
     fn instruction(&mut self, instruction: &'a Instruction, statement: &Statement, index: usize) {
-        let Ok(row) = table::check(instruction) else {
+        let Some(row) = table::row_of(instruction) else {
             self.out.push(statement.clone());
             return;
         };

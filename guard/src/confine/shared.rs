@@ -129,7 +129,7 @@ impl Shared {
         let alignment = Alignment::find(statements);
         for (index, clamp) in &mut self.clamps {
             let Some(Statement::Instruction(instruction)) = statements.get(*index) else { continue };
-            let accesses = table::check(instruction).and_then(|row| access::decode(row, instruction));
+            let accesses = table::row_of(instruction).and_then(|row| access::decode(row, instruction).ok());
             let accesses = accesses.unwrap_or_default();
             let Some(access) = accesses.shared() else { continue };
             let zeros = match &access.address.base {
@@ -481,7 +481,7 @@ impl<'a> Runs<'a> {
     }
 
     fn instruction(&mut self, index: usize, instruction: &'a Instruction) {
-        let Ok(row) = table::check(instruction) else { return };
+        let Some(row) = table::row_of(instruction) else { return };
         if let Ok(accesses) = access::decode(row, instruction)
             && let Some(access) = accesses.shared()
             && !(self.is_proven)(access)

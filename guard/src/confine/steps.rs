@@ -102,7 +102,7 @@ impl<'a> Body<'a> {
                     body.head = body.head.min(index);
                 }
                 Statement::Instruction(instruction) => {
-                    let row = table::check(instruction).ok()?;
+                    let row = table::row_of(instruction)?;
                     let writes = &mut body.writes;
                     table::registers(row, instruction, &mut |_| {}, &mut |name| {
                         writes.entry(name).or_default().push(index);

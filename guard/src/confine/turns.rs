@@ -62,7 +62,7 @@ const LEAD_COST: u64 = 8;
 /// What statements cost with whatever confines them, be that there already or not.
 pub(super) fn own_cost(body: &[Statement]) -> u64 {
     let cost = |statement: &Statement| match statement {
-        Statement::Instruction(found) if !is_lead(found) => table::check(found).map_or(u64::MAX, |row| {
+        Statement::Instruction(found) if !is_lead(found) => table::row_of(found).map_or(u64::MAX, |row| {
             let accesses = found.operands.iter().any(|operand| matches!(operand, Operand::Address(_)));
             let lead = if accesses || table::is_for_warps(row) { 2 * LEAD_COST } else { 0 };
             table::cost(row, found).saturating_add(lead)
@@ -150,8 +150,8 @@ pub(super) fn closed(statements: &[Statement]) -> Vec<(usize, usize)> {
 }
 
 /// The loops of those that are wanted, by where they stand, without others inside, that have to count their turns and go
-/// back in one place: where the label stands, and the
-/// branch back.
+/// back in one place: where the label stands, and the branch
+/// back.
 pub(super) fn counted(
     statements: &[Statement],
     wanted: impl Fn((usize, usize)) -> bool,
@@ -165,7 +165,9 @@ pub(super) fn counted(
     let plain = |found: &&Loop<'_>| {
         matches!(found.how, How::Counts(_)) && wanted(found) && !found.nest && found.polling.is_empty()
     };
-    loops.values().filter(plain).map(|found| (found.from, found.to)).collect()
+    let mut found: Vec<_> = loops.values().filter(plain).map(|found| (found.from, found.to)).collect();
+    found.sort_unstable();
+    found
 }
 
 /// What is known of a body whose loops are looked at.
@@ -220,7 +222,7 @@ fn target(statement: &Statement) -> Option<&str> {
     let Statement::Instruction(instruction) = statement else { return None };
     // Of most that is enough to say that they go nowhere.
     matches!(instruction.operands.first(), Some(Operand::Symbol(_))).then_some(())?;
-    table::target(table::check(instruction).ok()?, instruction)
+    table::target(table::row_of(instruction)?, instruction)
 }
 
 fn collect(statements: &[Statement]) -> HashMap<&str, Loop<'_>> {
@@ -303,7 +305,7 @@ fn weigh(statements: &[Statement], loops: &mut HashMap<&str, Loop<'_>>) {
             continue;
         }
         let Statement::Instruction(instruction) = statement else { continue };
-        let Ok(row) = table::check(instruction) else { continue };
+        let Some(row) = table::row_of(instruction) else { continue };
         cost = cost.saturating_add(table::cost(row, instruction));
         let Some(target) = table::target(row, instruction) else { continue };
         let Some(found) = loops.get_mut(target).filter(|found| found.from < index) else { continue };

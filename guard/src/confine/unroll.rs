@@ -1,7 +1,7 @@
 //! Short loops that have to count their turns, several turns in one: what ends a loop is tested in each, but the turns are
 //! counted once for all.
 
-use crate::maps::{HashMap, HashSet};
+use crate::maps::HashMap;
 
 use super::turns;
 use super::versions::TOGETHER;
@@ -62,7 +62,7 @@ fn chosen(statements: &[Statement]) -> Vec<(usize, usize)> {
 /// Whether a statement may be copied: nothing for which threads have to be at one place.
 fn fits(statement: &Statement) -> bool {
     match statement {
-        Statement::Instruction(instruction) => table::check(instruction).is_ok_and(|row| {
+        Statement::Instruction(instruction) => table::row_of(instruction).is_some_and(|row| {
             !matches!(row.treatment, Treatment::Barrier | Treatment::Gate)
                 && !TOGETHER.contains(&instruction.opcode.as_str())
         }),
@@ -74,7 +74,7 @@ fn fits(statement: &Statement) -> bool {
 fn cost(body: &[Statement]) -> u64 {
     let cost = |statement: &Statement| match statement {
         Statement::Instruction(instruction) => {
-            table::check(instruction).map_or(u64::MAX, |row| table::cost(row, instruction))
+            table::row_of(instruction).map_or(u64::MAX, |row| table::cost(row, instruction))
         }
         _ => 0,
     };
@@ -83,14 +83,12 @@ fn cost(body: &[Statement]) -> u64 {
 
 /// The same statements with labels of their own.
 fn copied(body: &[Statement], fresh: &mut impl FnMut() -> String) -> Vec<Statement> {
-    let names: HashSet<&str> = body
-        .iter()
-        .filter_map(|statement| match statement {
-            Statement::Label(name, _) => Some(name.as_str()),
-            _ => None,
-        })
-        .collect();
-    let names: HashMap<&str, String> = names.into_iter().map(|name| (name, fresh())).collect();
+    // In their order: what comes out is the same each time.
+    let names = body.iter().filter_map(|statement| match statement {
+        Statement::Label(name, _) => Some((name.as_str(), fresh())),
+        _ => None,
+    });
+    let names: HashMap<&str, String> = names.collect();
     let mut copy = body.to_vec();
     for statement in &mut copy {
         match statement {

@@ -187,7 +187,7 @@ impl<'a> Versions<'a> {
 }
 
 fn accesses(instruction: &Instruction) -> Accesses<'_> {
-    let accesses = table::check(instruction).and_then(|row| access::decode(row, instruction));
+    let accesses = table::row_of(instruction).and_then(|row| access::decode(row, instruction).ok());
     accesses.unwrap_or_default()
 }
 
@@ -230,7 +230,7 @@ fn straight(statements: &[Statement]) -> HashMap<usize, usize> {
 fn fits(statement: &Statement) -> bool {
     match statement {
         Statement::Instruction(instruction) => {
-            let Ok(row) = table::check(instruction) else { return false };
+            let Some(row) = table::row_of(instruction) else { return false };
             let together =
                 row.treatment == Treatment::Barrier || TOGETHER.contains(&instruction.opcode.as_str());
             let local = accesses(instruction).iter().any(|access| access.space == Space::Local);

@@ -262,15 +262,19 @@ impl<'a> Facts<'a> {
 
     /// The same, were a register that it does not write from 0 to this.
     pub(crate) fn turns_if(
-        &self,
+        &mut self,
         label: &str,
         behind: &[Statement],
         name: &'a str,
         most: i128,
     ) -> Option<u64> {
-        let mut trial = self.clone();
-        trial.entering.insert(name, Some(Fact::number(0, most)));
-        trial.turns(label, behind)
+        let before = self.entering.insert(name, Some(Fact::number(0, most)));
+        let turns = self.turns(label, behind);
+        match before {
+            Some(before) => self.entering.insert(name, before),
+            None => self.entering.remove(name),
+        };
+        turns
     }
 
     /// Directly behind the label of such a loop: what its register is in any turn. Nothing else may go back to it than
