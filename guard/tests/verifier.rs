@@ -458,7 +458,7 @@ fn shared_memory_is_zeroed_where_every_thread_comes_by_and_before_anything_needs
     let (before, rest) = entry.split_at(start);
     let (zeroing, after) = rest.split_at(rest.find("bar.sync 0;\n").unwrap() + 12);
     assert!(before.ends_with("$L0:\n"), "{entry}");
-    assert!(before.contains("ld.global") && !zeroing.contains("%tid.z"), "{entry}");
+    assert!(before.contains("ld.global") && !zeroing.contains("%tid.y"), "{entry}");
     let begin = before.find("    ld.param.u64 %d0").unwrap();
     let (prologue, loads) = before.split_at(begin);
     let with = |entry: String| findings(&format!("{entry}\n}}\n"));
@@ -491,8 +491,8 @@ fn shared_memory_is_zeroed_where_every_thread_comes_by_and_before_anything_needs
 fn a_prologue_that_leaves_shared_memory_as_it_was_is_refused() {
     // Of whole vectors, and of two bytes more, whose last ones are zeroed by bytes; of little; in several variables.
     for (size, first) in [
-        ("s[8192]", "    mov.u32 %bh_hi, %tid.z;"),
-        ("s[8194]", "    mov.u32 %bh_hi, %tid.z;"),
+        ("s[8192]", "    mov.u32 %bh_hi, %ntid.x;"),
+        ("s[8194]", "    mov.u32 %bh_hi, %ntid.x;"),
         ("s[256]", "    mov.u32 %bh_lo, %ntid.x;"),
         ("s[250]", "    mov.u32 %bh_lo, %ntid.x;"),
     ] {
@@ -556,7 +556,7 @@ fn what_dynamic_shared_memory_has_to_hold_is_told() {
         assert!(!findings(&text.replace(from, to)).is_empty(), "{to}");
     }
     let (start, end) =
-        (text.find("    mov.b32 %bh_s, t;").unwrap(), text.find("    mov.u32 %bh_hi, %tid.z;").unwrap());
+        (text.find("    mov.b32 %bh_s, t;").unwrap(), text.find("    mov.u32 %bh_hi, %ntid.x;").unwrap());
     let without = [&text[..start], &text[end..]].concat();
     // What zeroes the little that is left would be another text.
     assert!(findings(&without).iter().any(|found| found.contains(LEFT)), "no dynamic memory in the bounds");

@@ -228,8 +228,8 @@ impl Shared {
     }
 }
 
-/// All threads of the block zero what lies between `%bh_low` and `%bh_top`, 16 bytes at a time; where that may not
-/// be a multiple of 16 they zero the rest by bytes. All wait until it is done. Of little, threads along x zero all.
+/// The threads along x and y zero what lies between `%bh_low` and `%bh_top`, 16 bytes at a time; where that may not
+/// be a multiple of 16 they zero the rest by bytes. All wait until it is done. Of little, those along x zero all.
 fn zeroing(little: bool, ragged: bool, span: Span) -> Vec<Statement> {
     let mut statements = Vec::new();
     let mut push = |opcode: &str, modifiers: &[&str], names: &[&str], last: Option<Operand>| {
@@ -241,16 +241,11 @@ fn zeroing(little: bool, ragged: bool, span: Span) -> Vec<Statement> {
         push("mov", &["u32"], &["%bh_lo", "%ntid.x"], None);
         push("mov", &["u32"], &["%bh_s", "%tid.x"], None);
     } else {
-        // The number of the thread in its block, and of the block's threads.
-        push("mov", &["u32"], &["%bh_hi", "%tid.z"], None);
-        push("mov", &["u32"], &["%bh_lo", "%ntid.y"], None);
-        push("mov", &["u32"], &["%bh_s", "%tid.y"], None);
-        push("mad", &["lo", "s32"], &["%bh_s", "%bh_hi", "%bh_lo", "%bh_s"], None);
         push("mov", &["u32"], &["%bh_hi", "%ntid.x"], None);
+        push("mov", &["u32"], &["%bh_s", "%tid.y"], None);
         push("mov", &["u32"], &["%bh_zero", "%tid.x"], None);
         push("mad", &["lo", "s32"], &["%bh_s", "%bh_s", "%bh_hi", "%bh_zero"], None);
-        push("mul", &["lo", "s32"], &["%bh_lo", "%bh_lo", "%bh_hi"], None);
-        push("mov", &["u32"], &["%bh_hi", "%ntid.z"], None);
+        push("mov", &["u32"], &["%bh_lo", "%ntid.y"], None);
         push("mul", &["lo", "s32"], &["%bh_lo", "%bh_lo", "%bh_hi"], None);
     }
     push("shl", &["b32"], &["%bh_lo", "%bh_lo"], number(4));

@@ -287,19 +287,15 @@ fn take_lines<'a>(lines: Vec<String>, statements: &'a [Statement], report: &mut 
     rest
 }
 
-/// All that lies between the bounds of shared memory is zeroed, and all threads of the block wait for that. Of little the
-/// threads along x zero all, whatever y and z they have.
+/// All that lies between the bounds of shared memory is zeroed, and all threads of the block wait for that. The threads along
+/// x and y zero all of it, whatever z they have; of little those along x, whatever y.
 fn zeroing(bounds: &SharedBounds<'_>) -> Vec<&'static str> {
-    let first = [
-        "mov.u32 %bh_hi, %tid.z",
-        "mov.u32 %bh_lo, %ntid.y",
-        "mov.u32 %bh_s, %tid.y",
-        "mad.lo.s32 %bh_s, %bh_hi, %bh_lo, %bh_s",
+    let along_both = [
         "mov.u32 %bh_hi, %ntid.x",
+        "mov.u32 %bh_s, %tid.y",
         "mov.u32 %bh_zero, %tid.x",
         "mad.lo.s32 %bh_s, %bh_s, %bh_hi, %bh_zero",
-        "mul.lo.s32 %bh_lo, %bh_lo, %bh_hi",
-        "mov.u32 %bh_hi, %ntid.z",
+        "mov.u32 %bh_lo, %ntid.y",
         "mul.lo.s32 %bh_lo, %bh_lo, %bh_hi",
     ];
     let along_x = ["mov.u32 %bh_lo, %ntid.x", "mov.u32 %bh_s, %tid.x"];
@@ -331,7 +327,7 @@ fn zeroing(bounds: &SharedBounds<'_>) -> Vec<&'static str> {
     ];
     // Several variables may lie apart, with more between them than they have together.
     let is_little = bounds.names.len() == 1 && !bounds.dynamic && bounds.static_bytes <= LITTLE_BYTES_MAX;
-    let mut lines: Vec<&str> = if is_little { along_x.to_vec() } else { first.to_vec() };
+    let mut lines: Vec<&str> = if is_little { along_x.to_vec() } else { along_both.to_vec() };
     lines.extend(fill);
     lines.extend(rest.iter().filter(|_| bounds.ragged));
     lines.push("bar.sync 0");
