@@ -16,8 +16,10 @@ mod private;
 mod processes;
 mod profile;
 mod run;
+mod sanitize;
 mod serve;
 mod software;
+mod source;
 mod status;
 
 use std::{io, process::ExitCode};

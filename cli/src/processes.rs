@@ -40,6 +40,12 @@ pub(crate) struct ExecutorArguments {
     /// Where a socket tells what kernels did; only for the software GPU.
     #[arg(long)]
     profile: Option<std::path::PathBuf>,
+    /// Where a socket hears what programs allocate, and tells what is wrong with kernels; only for the software GPU.
+    #[arg(long)]
+    sanitize: Option<std::path::PathBuf>,
+    /// What is looked for.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    sanitize_tools: Vec<crate::sanitize::Tool>,
     /// The socket's descriptor; 0 is the only one there is.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=0))]
     link_fd: u32,
@@ -67,7 +73,9 @@ pub(crate) fn executor(arguments: &ExecutorArguments) -> Result<ExitCode, Failur
     let assembler = vec![crate::place::binary()?.into(), "assembler".into()];
     let software = arguments.software.options();
     let profile = arguments.profile.clone();
-    let options = bulkhead_executor::Options { backend, software, cache, assembler, profile };
+    let tools = crate::sanitize::of_executor(&arguments.sanitize_tools);
+    let sanitize = arguments.sanitize.clone().map(|socket| bulkhead_executor::Sanitize { socket, tools });
+    let options = bulkhead_executor::Options { backend, software, cache, assembler, profile, sanitize };
     bulkhead_executor::run(socket, options, patience).map_err(Failure::doing("executor"))?;
     Ok(ExitCode::SUCCESS)
 }

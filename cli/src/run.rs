@@ -14,16 +14,17 @@ use crate::{
     Failure,
     place::{self, Scratch},
     private::Kernel,
-    profile,
+    profile, sanitize,
     serve::Backend,
     software::Software,
 };
 
 /// Where the library OS writes what `--check` finds.
 const CHECK: &str = "BULKHEAD_CHECK";
-/// Where it keeps images for `--profile`.
+/// Where it keeps images for `--profile` and `--sanitize`.
 const PROFILE: &str = "BULKHEAD_PROFILE";
-
+/// The socket by which it tells what the program allocates, for `--sanitize`.
+const SANITIZE: &str = "BULKHEAD_SANITIZE";
 /// Where the library OS finds tokens of gates.
 const GATES: &str = "BULKHEAD_GATES";
 
@@ -63,7 +64,17 @@ pub(crate) struct Arguments {
     /// Write what streams did when, to be looked at with Chrome's or Perfetto's viewer.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "check", "gates"])]
     trace: Option<PathBuf>,
-    /// Print what --check found, or --profile, as one JSON object on standard output, after all that the program printed
+    /// Look for mistakes of kernels, and tell them by line of the source (with nvcc's -lineinfo; else of the PTX): accesses to
+    /// memory that is not the program's (memcheck), reads of what nobody wrote (initcheck), races for shared memory (racecheck),
+    /// barriers that not all come to (synccheck), memory that is not freed (leakcheck). All of them without names. Only on the
+    /// software GPU, by a private kernel; kernels run very much slower. A report on standard error in the end. The exit status
+    /// is 1 where something was found and the program itself succeeded.
+    #[arg(
+        long, value_enum, value_name = "TOOL,...", num_args = 0.., value_delimiter = ',', require_equals = true,
+        conflicts_with_all = ["socket", "check", "gates", "profile", "trace"],
+    )]
+    sanitize: Option<Vec<sanitize::Tool>>,
+    /// Print what --check found, or --sanitize, or --profile, as one JSON object on standard output, after all that the program printed
     /// (or in --profile's file).
     #[arg(long)]
     json: bool,
@@ -74,15 +85,22 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (program, rest) = arguments.command.split_first().ok_or_else(|| Failure::new("no program"))?;
-    if arguments.json && !arguments.check && arguments.profile.is_none() {
-        return Err(Failure::new("--json is for --check and --profile"));
+    let told = arguments.check || arguments.profile.is_some() || arguments.sanitize.is_some();
+    if arguments.json && !told {
+        return Err(Failure::new("--json is for --check, --sanitize and --profile"));
     }
     let scratch = Scratch::new()?;
     let profile = arguments.profile.is_some() || arguments.trace.is_some();
     let profile = profile.then(|| profile::Run::new(scratch.path())).transpose()?;
-    let kernel = match &profile {
-        None => private_kernel(arguments)?,
-        Some(profile) => Some(profiled_kernel(arguments, profile)?),
+    let sanitize = arguments.sanitize.as_deref();
+    let sanitize = sanitize.map(|tools| sanitize::Run::new(scratch.path(), tools)).transpose()?;
+    let watching = profile.iter().flat_map(profile::Run::arguments);
+    let watching: Vec<OsString> =
+        watching.chain(sanitize.iter().flat_map(sanitize::Run::arguments)).collect();
+    let kernel = if watching.is_empty() {
+        private_kernel(arguments)?
+    } else {
+        Some(watching_kernel(arguments, watching)?)
     };
     let socket = match &kernel {
         Some(kernel) => kernel.socket(),
@@ -92,7 +110,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     command.args(rest);
     prepare(&mut command, scratch.path(), &socket)?;
     let found = scratch.path().join("violations");
-    if arguments.check {
+    if arguments.check || sanitize.as_ref().is_some_and(sanitize::Run::checks) {
         command.env(CHECK, &found);
     }
     command.env_remove(GATES);
@@ -105,8 +123,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let Some(profile) = &profile {
         command.env(PROFILE, profile.images());
     }
+    if let Some(sanitize) = &sanitize {
+        command.env(PROFILE, sanitize.images()).env(SANITIZE, sanitize.socket());
+    }
     let status = command.status().map_err(Failure::doing(program.to_string_lossy()))?;
-    let errors = if arguments.check { summary(&found, arguments.json) } else { 0 };
+    let mut errors = if arguments.check { summary(&found, arguments.json) } else { 0 };
+    if let Some(sanitize) = &sanitize {
+        errors += sanitize.tell(&found, arguments.json);
+    }
     if let Some(profile) = &profile {
         profile.tell(&profile::Output {
             table: arguments.profile.is_some(),
@@ -154,13 +178,18 @@ pub(crate) fn prepare(command: &mut Command, directory: &Path, socket: &Path) ->
     Ok(())
 }
 
-/// A private kernel on the software GPU, which counts what kernels do.
-fn profiled_kernel(arguments: &Arguments, profile: &profile::Run) -> Result<Kernel, Failure> {
+/// A private kernel on the software GPU, which watches what kernels do, as it is told.
+fn watching_kernel(arguments: &Arguments, watching: Vec<OsString>) -> Result<Kernel, Failure> {
     if arguments.backend == Backend::Cuda {
-        return Err(Failure::new("only the software GPU counts what kernels do: --backend software"));
+        let what = if arguments.sanitize.is_some() {
+            "looks for mistakes of kernels"
+        } else {
+            "counts what kernels do"
+        };
+        return Err(Failure::new(format!("only the software GPU {what}: --backend software")));
     }
     let mut told = arguments.software.arguments();
-    told.extend(profile.arguments());
+    told.extend(watching);
     Kernel::start_with(Backend::Software, &told)
 }
 

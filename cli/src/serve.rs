@@ -6,7 +6,7 @@ use bulkhead_kernel::{Config, ExecutorSource, Limits, ProtectedModule};
 use bulkhead_mm::{Amounts, Resource};
 use clap::{Args, ValueEnum};
 
-use crate::{Failure, place, software::Software};
+use crate::{Failure, place, sanitize, software::Software};
 
 /// Of a module's name.
 const NAME_BYTES_MAX: usize = 64;
@@ -105,6 +105,12 @@ pub(crate) struct Arguments {
     /// Where a socket tells what kernels did, of all sessions; only for the software GPU.
     #[arg(long, value_name = "PATH", hide = true, conflicts_with = "standby")]
     profile: Option<PathBuf>,
+    /// Where a socket hears what programs allocate, and tells what is wrong with kernels; only for the software GPU.
+    #[arg(long, value_name = "PATH", hide = true, conflicts_with_all = ["standby", "profile"])]
+    sanitize: Option<PathBuf>,
+    /// What is looked for.
+    #[arg(long, value_enum, value_delimiter = ',', hide = true, requires = "sanitize")]
+    sanitize_tools: Vec<sanitize::Tool>,
     /// End when the process that started this one ends.
     #[arg(long)]
     with_parent: bool,
@@ -182,6 +188,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let executor = executor.chain(arguments.software.arguments());
     let profile = arguments.profile.iter().flat_map(|path| ["--profile".into(), path.clone().into()]);
     let executor = executor.chain(profile);
+    let sanitize = arguments.sanitize.iter();
+    let sanitize = sanitize.flat_map(|path| sanitize::arguments(path, &arguments.sanitize_tools));
+    let executor = executor.chain(sanitize);
     let mut environment: Vec<(OsString, OsString)> =
         bulkhead_cuda::ENVIRONMENT.iter().map(|(name, value)| (name.into(), value.into())).collect();
     // An executor's environment is nearly empty: what names the assembler here would not be there.

@@ -22,7 +22,7 @@ use bulkhead_schema::{
 };
 use rustix::process::{Resource, Rlimit};
 
-pub use origins::{Origin, Origins, origins};
+pub use origins::{Origin, Origins, origins, origins_as};
 
 /// Runs a compile process: the image behind `input`, for devices of `architecture` (90 for sm_90), which tells of accesses
 /// that go astray or does not, and may call the gates of these files.
@@ -117,10 +117,7 @@ pub fn compile_as(image: &[u8], architecture: u32, stray: Stray) -> Result<Compi
 /// # Errors
 /// As [`compile`].
 pub fn compile_with(image: &[u8], architecture: u32, stray: Stray, gates: &Gates) -> Result<Compiled, Error> {
-    let stray = match stray {
-        Stray::Silent => bulkhead_guard::Stray::Silent,
-        Stray::Told => bulkhead_guard::Stray::Told,
-    };
+    let stray = guards(stray);
     let (_, module, confined) = confined(image, architecture, stray, gates)?;
     let names = entries(&confined);
     if names.len() > limits::ENTRIES_MAX as usize {
@@ -129,6 +126,14 @@ pub fn compile_with(image: &[u8], architecture: u32, stray: Stray, gates: &Gates
     let data = described(bulkhead_guard::data_as(&module, stray));
     data.check()?;
     Ok(Compiled { text: bulkhead_guard::print(&confined), entries: names, data })
+}
+
+/// What the guard calls it.
+fn guards(stray: Stray) -> bulkhead_guard::Stray {
+    match stray {
+        Stray::Silent => bulkhead_guard::Stray::Silent,
+        Stray::Told => bulkhead_guard::Stray::Told,
+    }
 }
 
 /// An image's own text for an architecture, the tree of it, and that confined.

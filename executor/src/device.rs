@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, sync::Arc};
 use bulkhead_gpu::{DeviceInfo, Error as DeviceError, Gpu};
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp};
 
-use crate::cache::CacheOptions;
+use crate::{cache::CacheOptions, sanitize::Sanitize};
 
 /// Which device an executor drives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,12 +29,14 @@ pub struct Options {
     pub assembler: Vec<OsString>,
     /// Where a socket tells what kernels did; only for the software GPU.
     pub profile: Option<PathBuf>,
+    /// Who looks for mistakes of kernels; only for the software GPU, and not together with a profile.
+    pub sanitize: Option<Sanitize>,
 }
 
 impl From<Backend> for Options {
     fn from(backend: Backend) -> Self {
         let software = bulkhead_softgpu::Options::default();
-        Self { backend, software, cache: None, assembler: Vec::new(), profile: None }
+        Self { backend, software, cache: None, assembler: Vec::new(), profile: None, sanitize: None }
     }
 }
 
@@ -49,6 +51,9 @@ impl Backend {
             Self::Software => Ok(bulkhead_softgpu::SoftGpu::new(software)?),
             Self::Cuda(_) if software.profiler.is_some() => {
                 Err(DeviceError::Missing("only the software GPU counts what kernels do".into()))
+            }
+            Self::Cuda(_) if software.sanitizer.is_some() => {
+                Err(DeviceError::Missing("only the software GPU looks for mistakes of kernels".into()))
             }
             Self::Cuda(ordinal) => {
                 let compiler =

@@ -48,6 +48,7 @@ mod profile;
 mod pump;
 mod reaper;
 mod records;
+mod sanitize;
 mod server;
 mod session;
 mod slices;
@@ -59,5 +60,6 @@ mod workbench;
 
 pub use cache::{CACHE_BYTES, Cache, CacheContents, CacheOptions};
 pub use device::{Backend, Options};
+pub use sanitize::Sanitize;
 pub use server::{EXIT_DEVICE_LOST, run};
 pub use warden::Patience;

@@ -6,6 +6,13 @@ use crate::report::Reason;
 
 /// Prefix of the guard's registers.
 pub(crate) const RESERVED_REGISTER: &str = "%bh_";
+
+/// Whether a register of a confined text is one of the guard's own.
+#[must_use]
+pub fn is_own_register(name: &str) -> bool {
+    name.starts_with(RESERVED_REGISTER)
+}
+
 /// Prefix of the guard's parameters and symbols.
 pub(crate) const RESERVED_SYMBOL: &str = "__bh_";
 

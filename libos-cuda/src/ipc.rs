@@ -12,6 +12,7 @@ use crate::device::{Error, ErrorCode, Share, SturdyToken};
 use crate::driver::{Driver, driver};
 use crate::memory::{Region, What};
 use crate::report;
+use crate::sanitize;
 use crate::status::{Answer, Status};
 
 /// The first bytes of a handle of ours.
@@ -78,6 +79,7 @@ pub(crate) fn memory_handle(to: Out<IpcHandle>, address: u64) -> Answer {
     let (start, bytes, region) = driver.memory.region(address).ok_or(Status::INVALID_VALUE)?;
     let What::Device(buffer) = &region.what else { return Err(Status::INVALID_VALUE) };
     let export = buffer.export().map_err(|error| Status::of(&error))?;
+    sanitize::exported(start);
     if export.shares_pages {
         report::once(&format!(
             "cuIpcGetMemHandle: other allocations of this process lie in the 2 MiB pages of the {bytes} bytes at \

@@ -48,6 +48,7 @@ mod query;
 mod refused;
 mod registry;
 mod report;
+mod sanitize;
 mod status;
 mod storage;
 mod stream;

@@ -11,6 +11,7 @@ use crate::device::{Buffer, DeviceRange, HostBuffer, HostSpan, Image};
 use crate::driver::{Driver, driver};
 use crate::ipc::Opened;
 use crate::map::Map;
+use crate::sanitize;
 use crate::status::{Answer, Status};
 use crate::vmm::Reached;
 
@@ -137,6 +138,11 @@ impl Memory {
     /// Ends what a context allocated.
     pub(crate) fn end(&self, context: u64) {
         let ended = self.map.write().remove_all(|region| region.context == context);
+        for region in &ended {
+            if let What::Device(buffer) = &region.what {
+                sanitize::left(buffer.address());
+            }
+        }
         // Freed without the lock: it waits for work that uses it.
         drop(ended);
     }
@@ -173,7 +179,9 @@ pub(crate) fn allocate(to: Out<u64>, bytes: usize) -> Answer {
     }
     let buffer = driver.session.allocate(bytes as u64).map_err(|error| Status::of(&error))?;
     let address = buffer.address();
-    driver.memory.insert(address, buffer.bytes().min(bytes as u64), What::Device(buffer), context)?;
+    let bytes = buffer.bytes().min(bytes as u64);
+    driver.memory.insert(address, bytes, What::Device(buffer), context)?;
+    sanitize::allocated(address, bytes);
     to.set(address);
     Ok(())
 }
@@ -200,7 +208,10 @@ pub(crate) fn free(address: u64) -> Answer {
         return Ok(());
     }
     // The session keeps the memory until running work that may use it is done.
-    driver.memory.take(address, |what| matches!(what, What::Device(_))).map(drop)
+    let freed = driver.memory.take(address, |what| matches!(what, What::Device(_)))?;
+    sanitize::freed(address);
+    drop(freed);
+    Ok(())
 }
 
 /// The memory is there at once, so it is there in the stream's order as well.
@@ -217,6 +228,7 @@ pub(crate) fn free_ordered(null: NullStream, address: u64, stream: u64) -> Answe
         return Ok(());
     }
     let freed = driver.memory.take(address, |what| matches!(what, What::Device(_)))?;
+    sanitize::freed(address);
     let fence = driver.streams.fence(&driver.session, target)?;
     // Somebody who looks at the region at this moment frees it instead, and waits for all streams.
     if let Some(Region { what: What::Device(buffer), .. }) = Arc::into_inner(freed) {

@@ -30,6 +30,7 @@ mod handle;
 pub mod limits;
 mod run;
 mod stray;
+mod told;
 
 pub use data::{DataVariable, ModuleData, Relocation};
 pub use error::{Error, ErrorCode};
@@ -37,3 +38,4 @@ pub use generated::{bulkhead_capnp, compile_capnp, executor_capnp};
 pub use handle::Handle;
 pub use run::Run;
 pub use stray::Stray;
+pub use told::Told;

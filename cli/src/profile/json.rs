@@ -3,7 +3,7 @@
 use bulkhead_softgpu::{Counts, Traffic};
 use serde_json::{Value, json};
 
-use super::lines::{At, Line, Profile, Profiled};
+use super::lines::{Line, Profile, Profiled};
 
 /// Of the document.
 const FORMAT: u32 = 1;
@@ -28,11 +28,7 @@ fn kernel(kernel: &Profiled) -> Value {
 }
 
 fn line(line: &Line) -> Value {
-    let (kind, file, number) = match &line.at {
-        At::Source(file, number) => ("source", Some(file), number),
-        At::Ptx(number) => ("ptx", None, number),
-        At::Confined(number) => ("confined", None, number),
-    };
+    let (kind, file, number) = line.at.parts();
     json!({
         "in": kind, "file": file, "line": number, "text": line.text, "counts": counts(&line.counts),
     })

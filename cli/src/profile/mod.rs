@@ -6,7 +6,6 @@ mod table;
 mod trace;
 
 use std::{
-    collections::HashMap,
     ffi::OsString,
     fs::File,
     io::{Read as _, Write as _},
@@ -15,16 +14,14 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_executor::compiler::{Origins, origins};
-use bulkhead_softgpu::{REPORT_BYTES_MAX, Report, text_number};
+use bulkhead_schema::Stray;
+use bulkhead_softgpu::{REPORT_BYTES_MAX, Report};
 
-use crate::Failure;
+use crate::{Failure, source::Sources};
 use lines::Profile;
 
 /// How long an executor may be silent.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Of the software GPU.
-const ARCHITECTURE: u32 = 90;
 
 /// What a run that is profiled needs.
 pub(crate) struct Run {
@@ -63,7 +60,7 @@ impl Run {
     /// The program has ended: tells what its kernels did.
     pub(crate) fn tell(&self, output: &Output<'_>) -> Result<(), Failure> {
         let report = self.report()?;
-        let profile = Profile::of(&report, &self.origins());
+        let profile = Profile::of(&report, &mut Sources::of_images(&self.images, Stray::Silent));
         if let Some(path) = output.trace {
             let trace = trace::document(&report);
             write(path, &trace.to_string())?;
@@ -87,18 +84,6 @@ impl Run {
         let mut bytes = Vec::new();
         socket.take(REPORT_BYTES_MAX).read_to_end(&mut bytes).map_err(Failure::doing(doing))?;
         Report::from_bytes(&bytes).map_err(Failure::doing(doing))
-    }
-
-    /// Where the instructions of the program's images come from, by the number of their confined text.
-    fn origins(&self) -> HashMap<u64, Origins> {
-        let files = std::fs::read_dir(&self.images).into_iter().flatten().flatten();
-        let read = |path: PathBuf| {
-            let image = std::fs::read(path).ok()?;
-            // What is no image was refused when it was loaded.
-            let origins = origins(&image, ARCHITECTURE).ok()?;
-            Some((text_number(&origins.text), origins))
-        };
-        files.filter_map(|file| read(file.path())).collect()
     }
 }
 

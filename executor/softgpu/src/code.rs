@@ -503,6 +503,8 @@ pub(crate) struct Program {
     pub(crate) code: Vec<Inst>,
     /// Where each instruction stands in the source.
     pub(crate) places: Vec<Place>,
+    /// Stores by which the guard zeroes shared and local memory, in order.
+    pub(crate) zeroing: Vec<u32>,
     /// Immediate operands, one value in all lanes.
     pub(crate) constants: Vec<Lanes>,
     /// Conversions that have no loop of their own.

@@ -23,6 +23,7 @@ use crate::memory::host::{HostMemory, HostUse};
 use crate::memory::space::AddressSpace;
 use crate::pool::Pool;
 use crate::profile::Profiler;
+use crate::sanitize::Sanitizer;
 use crate::stream::{Event, Stream, Work, Worker};
 
 /// Streams at once.
@@ -49,6 +50,8 @@ pub struct Options {
     pub schedule: Option<u64>,
     /// Who counts what kernels do, which the interpreter runs then.
     pub profiler: Option<Arc<Profiler>>,
+    /// Who looks for mistakes of kernels, which the interpreter runs then. Not together with a profiler.
+    pub sanitizer: Option<Arc<Sanitizer>>,
 }
 
 impl Default for Options {
@@ -60,6 +63,7 @@ impl Default for Options {
             engine: Engine::default(),
             schedule: None,
             profiler: None,
+            sanitizer: None,
         }
     }
 }
@@ -99,8 +103,14 @@ fn refused(text: impl Into<String>) -> Error {
 impl SoftGpu {
     /// A device with nothing on it.
     pub fn new(options: Options) -> Result<Arc<Self>, Error> {
-        let observer = options.profiler.clone().map(|profiler| profiler as Arc<dyn Observer>);
-        Self::observed(options, observer)
+        let profiler = options.profiler.clone().map(|profiler| profiler as Arc<dyn Observer>);
+        let sanitizer = options.sanitizer.clone().map(|sanitizer| sanitizer as Arc<dyn Observer>);
+        if profiler.is_some() && sanitizer.is_some() {
+            return Err(refused(
+                "a profiler and a sanitizer exclude one another: one at a time is told what kernels do",
+            ));
+        }
+        Self::observed(options, profiler.or(sanitizer))
     }
 
     /// The same, with somebody who is told what its kernels do.

@@ -39,10 +39,14 @@ mod matrix;
 mod memory;
 mod pool;
 mod profile;
+mod sanitize;
 mod stream;
+mod wire;
 
 pub use compiled::Engine;
 pub use gpu::{Options, SoftGpu};
 pub use profile::{
-    Counts, Event, Kernel, Malformed, Profiler, REPORT_BYTES_MAX, Report, Row, Traffic, What, text_number,
+    Counts, Event, Kernel, Profiler, REPORT_BYTES_MAX, Report, Row, Traffic, What, text_number,
 };
+pub use sanitize::{Finding, Findings, Leak, Mistake, Other, Sanitizer, Tool};
+pub use wire::Malformed;

@@ -166,10 +166,10 @@ impl Worker {
         self.perform(work, core)?;
         let did = match work {
             Work::Launch(grid) => Did::Launch(grid),
-            Work::ToDevice { from, .. } => Did::ToDevice(from.len() as u64),
+            Work::ToDevice { to, from } => Did::ToDevice { to: *to, bytes: from.len() as u64 },
             Work::ToHost { to, .. } => Did::ToHost(to.len() as u64),
-            Work::OnDevice { bytes, .. } => Did::OnDevice(*bytes),
-            Work::Fill { bytes, .. } => Did::Fill(*bytes),
+            Work::OnDevice { to, from, bytes } => Did::OnDevice { to: *to, from: *from, bytes: *bytes },
+            Work::Fill { to, bytes, .. } => Did::Fill { to: *to, bytes: *bytes },
             Work::Publish { .. } => Did::Publish,
             Work::Record(_) => Did::Record,
         };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bulkhead_guard::ast::{Directive, Function, FunctionKind, Instruction, Item, Module, Statement};
-use bulkhead_schema::Error;
+use bulkhead_schema::{Error, Stray};
 
 /// Where instructions come from.
 #[derive(Debug, Default)]
@@ -30,8 +30,16 @@ pub struct Origin {
 /// # Errors
 /// As [`super::compile`].
 pub fn origins(image: &[u8], architecture: u32) -> Result<Origins, Error> {
+    origins_as(image, architecture, Stray::Silent)
+}
+
+/// The origins of what [`super::compile_as`] makes of an image.
+///
+/// # Errors
+/// As [`super::compile_as`].
+pub fn origins_as(image: &[u8], architecture: u32, stray: Stray) -> Result<Origins, Error> {
     let (own, module, confined) =
-        super::confined(image, architecture, bulkhead_guard::Stray::Silent, &Default::default())?;
+        super::confined(image, architecture, super::guards(stray), &Default::default())?;
     let text = bulkhead_guard::print(&confined);
     let printed = bulkhead_guard::parse(&text).map_err(super::refused)?;
     let known = Known::of(&module);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bulkhead_gpu::Error;
 use bulkhead_guard::ast::{
-    Directive, Function, Instruction, Linkage, Place, Predicate, Space, Statement, Variable,
+    Directive, Function, Instruction, Linkage, Operand, Place, Predicate, Space, Statement, Variable,
 };
 
 use super::Refusal;
@@ -29,6 +29,9 @@ pub(crate) struct Builder<'a> {
     pub(crate) names: Names,
     pub(crate) code: Vec<Inst>,
     places: Vec<Place>,
+    zeroing: Vec<u32>,
+    /// Whether the instruction being decoded zeroes memory for the guard.
+    zeroes: bool,
     pub(crate) constants: Vec<Lanes>,
     known_constants: HashMap<u64, u32>,
     /// Constants that the end of static shared memory is added to.
@@ -64,6 +67,8 @@ pub(crate) fn decode<'a>(
         names: Names::new(Pred::FIXED),
         code: Vec::new(),
         places: Vec::new(),
+        zeroing: Vec::new(),
+        zeroes: false,
         constants: Vec::new(),
         known_constants: HashMap::new(),
         dynamic: Vec::new(),
@@ -114,6 +119,7 @@ pub(crate) fn decode<'a>(
         text,
         code: builder.code,
         places: builder.places,
+        zeroing: builder.zeroing,
         constants: builder.constants,
         conversions: builder.conversions,
         matrices: builder.matrices,
@@ -223,6 +229,7 @@ impl Builder<'_> {
 
     fn instruction(&mut self, instruction: &Instruction) -> Result<(), Refusal> {
         self.guard = None;
+        self.zeroes = zeroes(instruction);
         if let Some(Predicate { register, negated }) = &instruction.predicate {
             match self.names.register(register)? {
                 Some(Register::Predicate(index)) => {
@@ -245,6 +252,9 @@ impl Builder<'_> {
     pub(crate) fn emit(&mut self, op: Op) -> Result<(), Refusal> {
         if self.code.len() >= CODE_MAX {
             return Err(Refusal::new("the entry is too long"));
+        }
+        if self.zeroes && matches!(op, Op::Store { .. }) {
+            self.zeroing.push(u32::try_from(self.code.len()).unwrap_or(u32::MAX));
         }
         self.code.push(Inst { guard: self.guard, op });
         self.places.push(self.place);
@@ -307,6 +317,17 @@ impl Builder<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether an instruction stores what only the guard's own registers hold: zeroes.
+fn zeroes(instruction: &Instruction) -> bool {
+    let own = |operand: &Operand| matches!(operand, Operand::Register(name) if bulkhead_guard::is_own_register(name));
+    instruction.opcode == "st"
+        && match instruction.operands.get(1) {
+            Some(Operand::Vector(values)) => values.iter().all(own),
+            Some(value) => own(value),
+            None => false,
+        }
 }
 
 /// The opcode with its modifiers.

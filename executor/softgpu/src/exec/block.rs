@@ -220,7 +220,10 @@ impl Block {
         opened
     }
 
-    fn deadlock(&self) -> (Fault, String) {
+    fn deadlock(&mut self) -> (Fault, String) {
+        if let Some(watch) = &mut self.watch {
+            watch.stuck(&self.warps);
+        }
         let waiting = self.warps.iter().flat_map(|warp| &warp.groups).next();
         let line = waiting
             .and_then(|group| self.grid.program.places.get((group.pc as usize).saturating_sub(1)))

@@ -14,11 +14,11 @@ mod schedule;
 mod step;
 mod warp;
 
-pub(crate) use block::{Block, Progress};
+pub(crate) use block::{BARRIERS, Block, Progress};
 pub(crate) use observe::{Access, Did, Observer, Touch, Watch, Watched};
 pub(crate) use schedule::Random;
 pub(crate) use step::{Faulted, lies_in};
-pub(crate) use warp::{Frame, Warp};
+pub(crate) use warp::{Frame, State, Warp};
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -90,7 +90,7 @@ impl Grid {
 
 /// The lanes of a mask.
 #[inline(always)]
-fn lanes(mask: u32) -> impl Iterator<Item = usize> {
+pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
     (0..LANES).filter(move |lane| mask >> lane & 1 == 1)
 }
 

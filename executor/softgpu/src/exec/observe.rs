@@ -21,7 +21,7 @@ use super::step::first;
 use super::warp::{Frame, Warp};
 use super::{Grid, lanes};
 use crate::alu::Lanes;
-use crate::code::{At, Op, Region, Shape, Src};
+use crate::code::{At, Op, Program, Region, Shape, Src};
 use crate::matrix::Matrix;
 
 /// Whoever wants to know what kernels of a device do.
@@ -38,14 +38,14 @@ pub(crate) trait Observer: Debug + Send + Sync {
 pub(crate) enum Did<'a> {
     /// It ran a grid.
     Launch(&'a Grid),
-    /// It copied so many bytes to device memory.
-    ToDevice(u64),
+    /// It copied bytes to device memory.
+    ToDevice { to: u64, bytes: u64 },
     /// It copied so many bytes from device memory.
     ToHost(u64),
-    /// It copied so many bytes inside of device memory.
-    OnDevice(u64),
-    /// It filled so many bytes.
-    Fill(u64),
+    /// It copied bytes inside of device memory.
+    OnDevice { to: u64, from: u64, bytes: u64 },
+    /// It filled device memory.
+    Fill { to: u64, bytes: u64 },
     /// It recorded an event.
     Record,
     /// It told the host how far it is.
@@ -81,8 +81,15 @@ pub(crate) trait Watch: Debug + Send {
     /// Everybody whom a block barrier waits for has come.
     fn open(&mut self, barrier: usize);
 
+    /// Lanes come to a warp barrier or a collective operation, each with the lanes that it names. Where they have to wait,
+    /// the same may be told again.
+    fn come(&mut self, warp: &Warp, pc: u32, lanes: u32, members: &Lanes);
+
     /// These lanes of a warp have met, at a warp barrier or a collective operation.
     fn meet(&mut self, warp: &Warp, lanes: u32);
+
+    /// The block's threads all wait, and none can come.
+    fn stuck(&mut self, warps: &[Warp]);
 
     /// The block has ended.
     fn end(&mut self);
@@ -115,6 +122,8 @@ pub(crate) struct Access<'a> {
     pub(crate) addresses: &'a Lanes,
     /// Bytes of each lane, all elements of a vector together.
     pub(crate) bytes: u64,
+    /// Whether others may see it, or make what it sees: `.volatile`, `.relaxed` and their like, and atomic operations.
+    pub(crate) strong: bool,
 }
 
 /// An access before it is known which memory the addresses mean.
@@ -123,6 +132,14 @@ struct Reach {
     touch: Touch,
     lanes: u32,
     bytes: u64,
+    strong: bool,
+}
+
+impl Reach {
+    /// What nobody else may see meanwhile.
+    fn weak(region: Region, touch: Touch, lanes: u32, bytes: u64) -> Self {
+        Self { region, touch, lanes, bytes, strong: false }
+    }
 }
 
 impl Warp {
@@ -140,6 +157,7 @@ impl Warp {
                         lanes: party.lanes,
                         addresses: &party.addresses,
                         bytes: reach.bytes,
+                        strong: reach.strong,
                     };
                     watch.access(self, &access);
                     Ok(())
@@ -148,6 +166,13 @@ impl Warp {
             });
         }
         frame.watch = Some(watch);
+    }
+
+    /// Tells a watch of lanes that come to what lanes do together.
+    pub(super) fn tell_of_coming(&self, frame: &mut Frame<'_>, pc: u32, lanes: u32, members: &Lanes) {
+        if let Some(watch) = &mut frame.watch {
+            watch.come(self, pc, lanes, members);
+        }
     }
 
     /// Tells a watch of lanes that have met.
@@ -165,6 +190,18 @@ impl Warp {
         }
     }
 
+    /// The first bytes that a store of a lane's writes, where it is a plain one: up to 16.
+    pub(crate) fn stored(&self, program: &Program, pc: u32, lane: usize) -> Option<[u8; 16]> {
+        let Op::Store { shape, a, at: _ } = program.code[pc as usize].op else { return None };
+        let mut bytes = [0; 16];
+        let size = usize::from(shape.size);
+        for (place, a) in bytes.chunks_mut(size).zip(a.iter().take(usize::from(shape.count))) {
+            let word = a.of(&self.registers, &program.constants)[lane].to_le_bytes();
+            place.copy_from_slice(word.get(..place.len())?);
+        }
+        Some(bytes)
+    }
+
     /// Everything that the active lanes reach for with one operation.
     fn reaches(&self, frame: &Frame<'_>, pc: u32, active: u32, mut each: impl FnMut(Reach, Lanes)) {
         let program = frame.program;
@@ -172,18 +209,16 @@ impl Warp {
         let whole = |shape: Shape| u64::from(shape.size) * u64::from(shape.count);
         match program.code[pc as usize].op {
             Op::Load { shape, at, d: _ } => {
-                let reach =
-                    Reach { region: shape.region, touch: Touch::Read, lanes: active, bytes: whole(shape) };
-                each(reach, places(at));
+                let weak = Reach::weak(shape.region, Touch::Read, active, whole(shape));
+                each(Reach { strong: shape.strong, ..weak }, places(at));
             }
             Op::Store { shape, at, a: _ } => {
-                let reach =
-                    Reach { region: shape.region, touch: Touch::Write, lanes: active, bytes: whole(shape) };
-                each(reach, places(at));
+                let weak = Reach::weak(shape.region, Touch::Write, active, whole(shape));
+                each(Reach { strong: shape.strong, ..weak }, places(at));
             }
             Op::Atomic { region, size, at, .. } => {
-                let reach = Reach { region, touch: Touch::Update, lanes: active, bytes: size.into() };
-                each(reach, places(at));
+                let weak = Reach::weak(region, Touch::Update, active, size.into());
+                each(Reach { strong: true, ..weak }, places(at));
             }
             Op::Copy { bytes, to, from, valid } => {
                 let bytes = u64::from(bytes);
@@ -198,12 +233,10 @@ impl Warp {
                         .fold(0, |mask, lane| mask | 1 << lane);
                     left &= !party;
                     if bytes != 0 {
-                        let reach = Reach { region: Region::Global, touch: Touch::Read, lanes: party, bytes };
-                        each(reach, places(from));
+                        each(Reach::weak(Region::Global, Touch::Read, party, bytes), places(from));
                     }
                 }
-                let reach = Reach { region: Region::Shared, touch: Touch::Write, lanes: active, bytes };
-                each(reach, places(to));
+                each(Reach::weak(Region::Shared, Touch::Write, active, bytes), places(to));
             }
             Op::Matrix { index } => {
                 self.matrix_reaches(frame, &program.matrices[index as usize], active, each);
@@ -253,11 +286,11 @@ impl Warp {
         let (fragment, memory, registers, touch) = match what {
             Matrix::Load { at, transposed: _, d } => {
                 let (rows, lanes) = rows(*at, d.len());
-                return each(Reach { region: Region::Shared, touch: Touch::Read, lanes, bytes: 16 }, rows);
+                return each(Reach::weak(Region::Shared, Touch::Read, lanes, 16), rows);
             }
             Matrix::Store { at, transposed: _, a } => {
                 let (rows, lanes) = rows(*at, a.len());
-                return each(Reach { region: Region::Shared, touch: Touch::Write, lanes, bytes: 16 }, rows);
+                return each(Reach::weak(Region::Shared, Touch::Write, lanes, 16), rows);
             }
             Matrix::Transpose { .. } | Matrix::Multiply { .. } => return,
             Matrix::LoadLines { fragment, lines, d } => (*fragment, *lines, d.len(), Touch::Read),
@@ -266,7 +299,7 @@ impl Warp {
         for register in 0..registers {
             for place in 0..fragment.element.in_a_register() {
                 let bytes = fragment.element.bytes() as u64;
-                let reach = Reach { region: memory.region, touch, lanes: active, bytes };
+                let reach = Reach::weak(memory.region, touch, active, bytes);
                 each(reach, self.places_in(frame, fragment, memory, (register, place)));
             }
         }

@@ -153,6 +153,9 @@ impl Warp {
                 }
                 Op::WarpBarrier { members } => {
                     let members = *members.of(&self.registers, &program.constants);
+                    if WATCHED {
+                        self.tell_of_coming(frame, pc, active, &members);
+                    }
                     self.park(pc + 1, mask & !active, State::Ready);
                     let released = self.warp_barrier(pc + 1, active, &members);
                     if WATCHED && released != 0 {
@@ -162,6 +165,9 @@ impl Warp {
                 }
                 Op::Collective { members, what } => {
                     let members = *members.of(&self.registers, &program.constants);
+                    if WATCHED {
+                        self.tell_of_coming(frame, pc, active, &members);
+                    }
                     let together = self.gather(pc, active, &members);
                     if WATCHED && (together | (mask & !active)) != 0 {
                         self.tell(frame, pc, (mask & !active) | together, together);

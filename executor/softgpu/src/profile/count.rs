@@ -272,7 +272,7 @@ mod tests {
 
     fn reached(region: Region, touch: Touch, lanes: u32, addresses: &Lanes, bytes: u64) -> Counts {
         let mut counts = Counts::default();
-        counts.reach(&Access { pc: 0, region, touch, lanes, addresses, bytes });
+        counts.reach(&Access { pc: 0, region, touch, lanes, addresses, bytes, strong: false });
         counts
     }
 

@@ -15,8 +15,9 @@ use bulkhead_gpu::StreamId;
 use parking_lot::Mutex;
 
 pub use count::{Counts, Traffic};
-pub use report::{Event, Kernel, Malformed, REPORT_BYTES_MAX, Report, Row, What, text_number};
+pub use report::{Event, Kernel, REPORT_BYTES_MAX, Report, Row, What, text_number};
 
+use crate::alu::Lanes;
 use crate::code::{Op, Program};
 use crate::exec::{Access, Did, Grid, Observer, Warp, Watch, Watched};
 
@@ -144,10 +145,10 @@ impl Observer for Profiler {
                     shared_bytes: grid.shared_bytes(),
                 }
             }
-            Did::ToDevice(bytes) => What::ToDevice(bytes),
+            Did::ToDevice { bytes, .. } => What::ToDevice(bytes),
             Did::ToHost(bytes) => What::ToHost(bytes),
-            Did::OnDevice(bytes) => What::OnDevice(bytes),
-            Did::Fill(bytes) => What::Fill(bytes),
+            Did::OnDevice { bytes, .. } => What::OnDevice(bytes),
+            Did::Fill { bytes, .. } => What::Fill(bytes),
             Did::Record => What::Record,
             Did::Publish => What::Publish,
         };
@@ -226,7 +227,11 @@ impl Watch for Tally {
 
     fn open(&mut self, _: usize) {}
 
+    fn come(&mut self, _: &Warp, _: u32, _: u32, _: &Lanes) {}
+
     fn meet(&mut self, _: &Warp, _: u32) {}
+
+    fn stuck(&mut self, _: &[Warp]) {}
 
     fn end(&mut self) {}
 }

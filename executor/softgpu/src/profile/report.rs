@@ -1,8 +1,7 @@
 //! What a profiler found, and the bytes in which it goes from process to process.
-//!
-//! Words are of 64 bits, lowest byte first; a list is preceded by its length.
 
 use super::count::Counts;
+use crate::wire::{In, Malformed, Out};
 
 /// The first word of a report: its format.
 const FORMAT: u64 = 0x0001_6670_6b68_6c62;
@@ -114,63 +113,6 @@ pub fn text_number(text: &str) -> u64 {
     hasher.finish()
 }
 
-/// Bytes that are no report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Malformed;
-
-impl std::fmt::Display for Malformed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("no report of a profiler")
-    }
-}
-
-impl std::error::Error for Malformed {}
-
-/// Words on their way out.
-#[derive(Default)]
-struct Out(Vec<u8>);
-
-impl Out {
-    fn word(&mut self, word: u64) {
-        self.0.extend(word.to_le_bytes());
-    }
-
-    fn list<T>(&mut self, list: &[T], mut each: impl FnMut(&mut Self, &T)) {
-        self.word(list.len() as u64);
-        for item in list {
-            each(self, item);
-        }
-    }
-}
-
-/// Words on their way in.
-struct In<'a>(&'a [u8]);
-
-impl In<'_> {
-    fn word(&mut self) -> Result<u64, Malformed> {
-        let (word, rest) = self.0.split_first_chunk().ok_or(Malformed)?;
-        self.0 = rest;
-        Ok(u64::from_le_bytes(*word))
-    }
-
-    fn half(&mut self) -> Result<u32, Malformed> {
-        u32::try_from(self.word()?).map_err(|_| Malformed)
-    }
-
-    /// A list whose items take at least so many bytes: no length is believed that does not fit.
-    fn list<T>(
-        &mut self,
-        least_bytes: usize,
-        mut each: impl FnMut(&mut Self) -> Result<T, Malformed>,
-    ) -> Result<Vec<T>, Malformed> {
-        let count = usize::try_from(self.word()?).map_err(|_| Malformed)?;
-        if count > self.0.len() / least_bytes {
-            return Err(Malformed);
-        }
-        (0..count).map(|_| each(self)).collect()
-    }
-}
-
 impl Report {
     /// The bytes of it.
     #[must_use]
@@ -178,7 +120,7 @@ impl Report {
         let mut out = Out::default();
         out.word(FORMAT);
         out.list(&self.kernels, |out, kernel| {
-            out.list(kernel.name.as_bytes(), |out, byte| out.0.push(*byte));
+            out.text(&kernel.name);
             for word in [
                 kernel.text,
                 kernel.launches,
@@ -216,7 +158,7 @@ impl Report {
             words.into_iter().for_each(|word| out.word(word));
         });
         out.word(self.events_left_out);
-        out.0
+        out.bytes()
     }
 
     /// The report that these bytes are.
@@ -224,17 +166,12 @@ impl Report {
     /// # Errors
     /// Where they are none, or more than one.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut words = In(bytes);
+        let mut words = In::new(bytes);
         if words.word()? != FORMAT {
             return Err(Malformed);
         }
         let kernels = words.list(64, |words| {
-            let name = words.list(1, |words| {
-                let (byte, rest) = words.0.split_first().ok_or(Malformed)?;
-                words.0 = rest;
-                Ok(*byte)
-            })?;
-            let name = String::from_utf8(name).map_err(|_| Malformed)?;
+            let name = words.text()?;
             let [text, launches, uncounted, blocks, threads, nanoseconds] =
                 [words.word()?, words.word()?, words.word()?, words.word()?, words.word()?, words.word()?];
             let rows = words.list(30 * 8, |words| {
@@ -275,7 +212,7 @@ impl Report {
             | What::Record
             | What::Publish => true,
         };
-        let whole = words.0.is_empty() && events.iter().all(known);
+        let whole = words.is_empty() && events.iter().all(known);
         if whole { Ok(Self { kernels, events, events_left_out }) } else { Err(Malformed) }
     }
 }

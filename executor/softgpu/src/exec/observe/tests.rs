@@ -7,6 +7,7 @@ use bulkhead_gpu::{Access as MayAccess, DeviceAddress, Gpu, Launch, StreamId};
 use parking_lot::Mutex;
 
 use super::{Access, Did, Observer, Touch, Watch, Watched};
+use crate::alu::Lanes;
 use crate::code::Region;
 use crate::exec::{Grid, Warp};
 use crate::{Engine, Options, SoftGpu};
@@ -21,7 +22,9 @@ enum Told {
     Access { pc: u32, region: Region, touch: Touch, lanes: u32, first: u64, last: u64, bytes: u64 },
     Arrive { warp: u32, active: u32, barrier: usize },
     Open(usize),
+    Come { warp: u32, lanes: u32, members: u64 },
     Meet { warp: u32, lanes: u32 },
+    Stuck,
     BlockEnds,
     LaunchBegins,
     LaunchEnds,
@@ -71,7 +74,7 @@ impl Watch for Scribe {
     }
 
     fn access(&mut self, _: &Warp, access: &Access<'_>) {
-        let Access { pc, region, touch, lanes, addresses, bytes } = *access;
+        let Access { pc, region, touch, lanes, addresses, bytes, strong: _ } = *access;
         let first = addresses[lanes.trailing_zeros() as usize];
         let last = addresses[31 - lanes.leading_zeros() as usize];
         self.note(Told::Access { pc, region, touch, lanes, first, last, bytes });
@@ -85,8 +88,17 @@ impl Watch for Scribe {
         self.note(Told::Open(barrier));
     }
 
+    fn come(&mut self, warp: &Warp, _: u32, lanes: u32, members: &Lanes) {
+        let members = members[lanes.trailing_zeros() as usize];
+        self.note(Told::Come { warp: warp.number, lanes, members });
+    }
+
     fn meet(&mut self, warp: &Warp, lanes: u32) {
         self.note(Told::Meet { warp: warp.number, lanes });
+    }
+
+    fn stuck(&mut self, _: &[Warp]) {
+        self.note(Told::Stuck);
     }
 
     fn end(&mut self) {

@@ -1,0 +1,162 @@
+//! `bulkhead run --sanitize`: what is wrong with a program's kernels, by line of its own source.
+
+mod json;
+mod report;
+mod words;
+
+use std::{
+    ffi::OsString,
+    io::{Read as _, Write as _},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bulkhead_executor::Sanitize;
+use bulkhead_schema::{Stray, Told};
+use bulkhead_softgpu::{Finding, Findings, REPORT_BYTES_MAX};
+use clap::ValueEnum;
+
+use crate::{Failure, source::Sources};
+use report::Report;
+
+/// How long an executor may be silent.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Tool {
+    /// Accesses to memory that is not the program's, or misaligned.
+    Memcheck,
+    /// Reads of memory that nobody has written.
+    Initcheck,
+    /// Accesses to shared memory that nothing orders.
+    Racecheck,
+    /// Barriers and collective operations that not all come to.
+    Synccheck,
+    /// Memory that is not freed.
+    Leakcheck,
+}
+
+impl Tool {
+    /// What people call it.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Memcheck => "memcheck",
+            Self::Initcheck => "initcheck",
+            Self::Racecheck => "racecheck",
+            Self::Synccheck => "synccheck",
+            Self::Leakcheck => "leakcheck",
+        }
+    }
+
+    /// What the software GPU does of it. Accesses that go astray are told by the guard's text.
+    fn of_executor(self) -> Option<bulkhead_softgpu::Tool> {
+        match self {
+            Self::Memcheck => None,
+            Self::Initcheck => Some(bulkhead_softgpu::Tool::Initialization),
+            Self::Racecheck => Some(bulkhead_softgpu::Tool::Races),
+            Self::Synccheck => Some(bulkhead_softgpu::Tool::Synchronization),
+            Self::Leakcheck => Some(bulkhead_softgpu::Tool::Leaks),
+        }
+    }
+}
+
+/// What the software GPU looks for.
+pub(crate) fn of_executor(tools: &[Tool]) -> Vec<bulkhead_softgpu::Tool> {
+    tools.iter().filter_map(|tool| tool.of_executor()).collect()
+}
+
+/// What processes that are started for it are told.
+pub(crate) fn arguments(socket: &Path, tools: &[Tool]) -> Vec<OsString> {
+    let names: Vec<&str> = tools.iter().map(|tool| tool.name()).collect();
+    let mut arguments = vec!["--sanitize".into(), socket.into()];
+    if !names.is_empty() {
+        arguments.extend(["--sanitize-tools".into(), names.join(",").into()]);
+    }
+    arguments
+}
+
+/// What a run that is sanitized needs.
+pub(crate) struct Run {
+    socket: PathBuf,
+    images: PathBuf,
+    tools: Vec<Tool>,
+}
+
+impl Run {
+    /// A run that keeps what it needs in a directory, and looks for everything where nothing is named.
+    pub(crate) fn new(directory: &Path, tools: &[Tool]) -> Result<Self, Failure> {
+        let images = directory.join("images");
+        std::fs::create_dir(&images)?;
+        let tools = if tools.is_empty() { Tool::value_variants() } else { tools };
+        Ok(Self { socket: directory.join("sanitize.sock"), images, tools: tools.to_vec() })
+    }
+
+    /// What a private kernel is told.
+    pub(crate) fn arguments(&self) -> Vec<OsString> {
+        arguments(&self.socket, &self.tools)
+    }
+
+    /// Where the library OS keeps images.
+    pub(crate) fn images(&self) -> &Path {
+        &self.images
+    }
+
+    /// Where it tells what the program allocates.
+    pub(crate) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// Whether kernels tell of accesses that go astray.
+    pub(crate) fn checks(&self) -> bool {
+        self.tools.contains(&Tool::Memcheck)
+    }
+
+    /// The program has ended: tells what was wrong, with what its kernels told of accesses that went astray; answers how much
+    /// it is.
+    pub(crate) fn tell(&self, astray: &Path, json: bool) -> u64 {
+        let stray = Stray::of(self.checks());
+        let mut sources = Sources::of_images(&self.images, stray);
+        let (mut findings, is_lost) = match self.findings() {
+            Ok(findings) => (findings, false),
+            Err(failure) => {
+                eprintln!("bulkhead: {failure}");
+                (Findings::default(), true)
+            }
+        };
+        for found in self.journal() {
+            if !findings.list.iter().any(|known| known.is_same(&found)) {
+                findings.list.push(found);
+            }
+        }
+        // Not there where no process opened a session.
+        let astray = std::fs::read_to_string(astray).unwrap_or_default();
+        let report = Report::of(&findings, &astray, &mut sources, is_lost);
+        if json {
+            println!("{}", json::document(&report));
+        }
+        eprint!("{}", words::text(&report));
+        report.errors()
+    }
+
+    fn findings(&self) -> Result<Findings, Failure> {
+        let doing = "asking the software GPU for what it found";
+        let mut socket = UnixStream::connect(&self.socket).map_err(Failure::doing(doing))?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.write_all(&Told::Asked.to_bytes()).map_err(Failure::doing(doing))?;
+        let mut bytes = Vec::new();
+        socket.take(REPORT_BYTES_MAX).read_to_end(&mut bytes).map_err(Failure::doing(doing))?;
+        Findings::from_bytes(&bytes).map_err(Failure::doing(doing))
+    }
+
+    /// What executors wrote down as it came up, which those that were lost cannot tell.
+    fn journal(&self) -> Vec<Finding> {
+        let mut bytes = Vec::new();
+        let file = std::fs::File::open(Sanitize::journal(&self.socket));
+        // Without a journal nothing was found, or nobody was there who looked.
+        let read = file.and_then(|file| file.take(REPORT_BYTES_MAX).read_to_end(&mut bytes));
+        tracing::debug!(?read, "journal");
+        Finding::journal(&bytes)
+    }
+}

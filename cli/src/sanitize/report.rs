@@ -1,0 +1,219 @@
+//! What was wrong, by kernel and line.
+
+use std::collections::HashMap;
+
+use bulkhead_guard::fast_version_of;
+use bulkhead_softgpu::{Finding, Findings, Leak, Mistake};
+use serde_json::Value;
+
+use crate::source::{At, Sources};
+
+/// What was wrong with a program.
+pub(super) struct Report {
+    pub(super) wrong: Vec<Wrong>,
+    /// Mistakes that were too many to be told.
+    pub(super) left_out: u64,
+    pub(super) leaks: Vec<Leak>,
+    pub(super) leaks_left_out: u64,
+    pub(super) allocations: u64,
+    /// The executor was lost: leaks are not known, nor how often something was wrong.
+    pub(super) is_lost: bool,
+}
+
+/// What is wrong in a line.
+pub(super) struct Wrong {
+    /// Which tool tells it.
+    pub(super) tool: &'static str,
+    /// The kind of mistake, for programs.
+    pub(super) kind: &'static str,
+    pub(super) kernel: String,
+    pub(super) at: At,
+    /// What stands there, where that is known.
+    pub(super) text: String,
+    pub(super) what: String,
+    pub(super) block: [u32; 3],
+    pub(super) thread: [u32; 3],
+    /// Where another thread had a part in it, and which.
+    pub(super) other: Option<(At, String, [u32; 3])>,
+    pub(super) count: u64,
+}
+
+impl Report {
+    /// Of what the software GPU found, and of what kernels told of accesses that went astray.
+    pub(super) fn of(findings: &Findings, astray: &str, sources: &mut Sources, is_lost: bool) -> Self {
+        let (mut wrong, left_out) = of_astray(astray, sources);
+        let mut by_line = HashMap::new();
+        for finding in &findings.list {
+            let Some(new) = of_finding(finding, sources) else { continue };
+            let other = new.other.as_ref().map(|(at, ..)| at.clone());
+            // An entry and its fast version are one kernel.
+            let line = (new.kind, new.kernel.clone(), new.at.clone(), other);
+            let index = *by_line.entry(line).or_insert(wrong.len());
+            match wrong.get_mut(index) {
+                Some(known) => known.count += new.count,
+                None => wrong.push(new),
+            }
+        }
+        Self {
+            wrong,
+            left_out: left_out.saturating_add(findings.left_out),
+            leaks: findings.leaks.clone(),
+            leaks_left_out: findings.leaks_left_out,
+            allocations: findings.allocations,
+            is_lost,
+        }
+    }
+
+    /// How much is wrong.
+    pub(super) fn errors(&self) -> u64 {
+        let told = (self.wrong.len() + self.leaks.len()) as u64;
+        told.saturating_add(self.left_out).saturating_add(self.leaks_left_out)
+    }
+}
+
+/// `None` where the guard's own instructions do it, which no program is to blame for.
+fn of_finding(finding: &Finding, sources: &mut Sources) -> Option<Wrong> {
+    let (at, text) = sources.place(finding.text, finding.at)?;
+    let other = finding.other.map(|other| (sources.place(finding.text, other.at), other.thread));
+    let other = other.and_then(|(place, thread)| place.map(|(at, text)| (at, text, thread)));
+    // The guard's versions of a loop have the same barriers in several places.
+    if finding.mistake == Mistake::BarrierApart && other.as_ref().is_none_or(|(there, ..)| *there == at) {
+        return None;
+    }
+    Some(Wrong {
+        tool: finding.mistake.tool().name(),
+        kind: kind(finding.mistake),
+        kernel: fast_version_of(&finding.kernel).unwrap_or(&finding.kernel).to_owned(),
+        at,
+        text,
+        what: what(finding),
+        block: finding.block,
+        thread: finding.thread,
+        other,
+        count: finding.count,
+    })
+}
+
+fn kind(mistake: Mistake) -> &'static str {
+    match mistake {
+        Mistake::GlobalUnwritten => "globalUnwritten",
+        Mistake::SharedUnwritten => "sharedUnwritten",
+        Mistake::ReadAfterWrite => "readAfterWrite",
+        Mistake::WriteAfterWrite => "writeAfterWrite",
+        Mistake::WriteAfterRead => "writeAfterRead",
+        Mistake::BarrierExited => "barrierWithoutExited",
+        Mistake::BarrierApart => "barrierApart",
+        Mistake::NeverMet => "neverMet",
+        Mistake::LanesExited => "lanesExited",
+        Mistake::OwnLane => "ownLaneNotNamed",
+        Mistake::Masks => "masksDiffer",
+    }
+}
+
+fn what(finding: &Finding) -> String {
+    let Finding { address, bytes, allocation, .. } = finding;
+    match finding.mistake {
+        Mistake::GlobalUnwritten => {
+            let place = allocation.map_or_else(String::new, |(start, length)| {
+                format!(": byte {} of the {length} bytes at {start:#x}", address.saturating_sub(start))
+            });
+            format!("read of {bytes} bytes of global memory that nobody has written{place}")
+        }
+        Mistake::SharedUnwritten => {
+            format!("read of {bytes} bytes of shared memory, of which byte {address} was written by nobody")
+        }
+        Mistake::ReadAfterWrite => race("read", "wrote", finding),
+        Mistake::WriteAfterWrite => race("write", "wrote", finding),
+        Mistake::WriteAfterRead => race("write", "read", finding),
+        Mistake::BarrierExited => {
+            format!("a barrier of the block opens without {address} threads, which have exited")
+        }
+        Mistake::BarrierApart => "threads of the block meet at one barrier from different places".to_owned(),
+        Mistake::NeverMet => "waits for threads that cannot come: none goes on any more".to_owned(),
+        Mistake::LanesExited => format!("waited for the lanes {address:#x}, which exited instead of coming"),
+        Mistake::OwnLane => format!("the mask {address:#x} does not name the lane itself"),
+        Mistake::Masks => {
+            format!("meets a lane that its mask {address:#x} names, and that names other lanes")
+        }
+    }
+}
+
+fn race(does: &str, did: &str, finding: &Finding) -> String {
+    let Finding { address, bytes, .. } = finding;
+    format!(
+        "{does} of {bytes} bytes of shared memory, of which another thread {did} byte {address}, with no barrier between"
+    )
+}
+
+/// What kernels told of accesses that went astray: a record a line. Also how many were not kept.
+fn of_astray(astray: &str, sources: &mut Sources) -> (Vec<Wrong>, u64) {
+    let mut wrong: Vec<Wrong> = Vec::new();
+    let mut by_line = HashMap::new();
+    let mut left_out = 0_u64;
+    for record in astray.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        if let Some(more) = record.get("more").and_then(Value::as_u64) {
+            left_out = left_out.saturating_add(more);
+            continue;
+        }
+        let text = |name: &str| record[name].as_str().unwrap_or_default().to_owned();
+        let number =
+            |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok()).unwrap_or(0);
+        let triple = |name: &str| std::array::from_fn(|axis| number(&record[name][axis]));
+        let (file, line) = (text("file"), number(&record["line"]));
+        let (at, stands) = if file.is_empty() {
+            (At::Ptx(number(&record["ptxLine"])), String::new())
+        } else {
+            let stands = sources.text(&file, line);
+            (At::Source(file, line), stands)
+        };
+        let told = text("what");
+        // Behind who did it, which is told apart.
+        let told = told.split_once("thread: [").and_then(|(_, rest)| rest.split_once("] "));
+        let what = told.map_or_else(|| text("what"), |(_, what)| what.to_owned());
+        let kind = if what.ends_with("misaligned") { "misaligned" } else { "astray" };
+        let kernel = text("entry");
+        let key = (kernel.clone(), at.clone(), kind);
+        let index = *by_line.entry(key).or_insert(wrong.len());
+        match wrong.get_mut(index) {
+            Some(known) => known.count += 1,
+            None => wrong.push(Wrong {
+                tool: "memcheck",
+                kind,
+                kernel,
+                at,
+                text: stands,
+                what,
+                block: triple("block"),
+                thread: triple("thread"),
+                other: None,
+                count: 1,
+            }),
+        }
+    }
+    (wrong, left_out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accesses_astray_are_told_by_line_and_kind_and_counted() {
+        let record = |line: u32, thread: u32, told: &str| {
+            format!(
+                "{{\"entry\":\"k\",\"file\":\"a.cu\",\"line\":{line},\"ptxLine\":9,\"block\":[1,0,0],\"thread\":[{thread},0,0],\
+                 \"what\":\"a.cu:{line}: k: block: [1,0,0], thread: [{thread},0,0] {told}\"}}\n"
+            )
+        };
+        let astray = record(3, 4, "read of 4 bytes at 0x10: 0 bytes behind the end of 8 bytes at 0x8")
+            + &record(3, 5, "read of 4 bytes at 0x14: 4 bytes behind the end of 8 bytes at 0x8")
+            + &record(3, 6, "read of 4 bytes at 0x15: misaligned")
+            + "no record\n{\"more\":7}\n";
+        let report = Report::of(&Findings::default(), &astray, &mut Sources::default(), false);
+        let told: Vec<_> =
+            report.wrong.iter().map(|wrong| (wrong.kind, wrong.count, wrong.thread[0])).collect();
+        assert_eq!(told, [("astray", 2, 4), ("misaligned", 1, 6)]);
+        assert_eq!(report.wrong[0].what, "read of 4 bytes at 0x10: 0 bytes behind the end of 8 bytes at 0x8");
+        assert_eq!(report.errors(), 2 + 7);
+    }
+}

@@ -1,0 +1,64 @@
+//! What was wrong, as people read it.
+
+use std::fmt::Write as _;
+
+use super::report::{Report, Wrong};
+
+/// What is shown of each.
+const WRONG_SHOWN: usize = 100;
+const LEAKS_SHOWN: usize = 20;
+
+/// The report.
+pub(super) fn text(report: &Report) -> String {
+    let mut out = String::new();
+    let written = written(&mut out, report);
+    debug_assert!(written.is_ok(), "writing to a string does not fail");
+    out
+}
+
+fn written(out: &mut String, report: &Report) -> std::fmt::Result {
+    for wrong in report.wrong.iter().take(WRONG_SHOWN) {
+        one(out, wrong)?;
+    }
+    if report.wrong.len() > WRONG_SHOWN {
+        writeln!(out, "... and {} more", report.wrong.len() - WRONG_SHOWN)?;
+    }
+    if report.left_out > 0 {
+        writeln!(out, "... and {} times more, which were too many to be told apart", report.left_out)?;
+    }
+    for leak in report.leaks.iter().take(LEAKS_SHOWN) {
+        writeln!(
+            out,
+            "leakcheck  {} bytes at {:#x} are not freed: allocation {} of {}",
+            leak.bytes, leak.address, leak.number, report.allocations
+        )?;
+    }
+    let more = report.leaks.len().saturating_sub(LEAKS_SHOWN) as u64 + report.leaks_left_out;
+    if more > 0 {
+        writeln!(out, "leakcheck  ... and {more} allocations more")?;
+    }
+    if report.is_lost {
+        writeln!(
+            out,
+            "bulkhead: the software GPU was lost, and with it how often mistakes were made, and what leaked"
+        )?;
+    }
+    let errors = report.errors();
+    writeln!(out, "bulkhead: {errors} {}", if errors == 1 { "error" } else { "errors" })
+}
+
+fn one(out: &mut String, wrong: &Wrong) -> std::fmt::Result {
+    let Wrong { tool, kernel, at, text, what, block, thread, other, count, .. } = wrong;
+    let [bx, by, bz] = block;
+    let [x, y, z] = thread;
+    writeln!(out, "{tool:<10} {at} {}: {text}", kernel.escape_debug())?;
+    write!(out, "{:<10} {what}; block ({bx}, {by}, {bz}), thread ({x}, {y}, {z})", "")?;
+    match count {
+        1 => writeln!(out)?,
+        count => writeln!(out, ", and so {count} times")?,
+    }
+    if let Some((at, text, [x, y, z])) = other {
+        writeln!(out, "{:<10} the other is thread ({x}, {y}, {z}) at {at}: {text}", "")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,109 @@
+//! From the instructions of confined texts to the lines of a program's own source.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
+
+use bulkhead_executor::compiler::{Origins, origins_as};
+use bulkhead_schema::Stray;
+use bulkhead_softgpu::text_number;
+
+/// Bytes of a source file that are shown from.
+const SOURCE_BYTES_MAX: u64 = 16 << 20;
+/// Of the software GPU.
+const ARCHITECTURE: u32 = 90;
+
+/// Where a line is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum At {
+    /// In a source file, as a `.loc` has it.
+    Source(String, u32),
+    /// In the PTX that the program loads.
+    Ptx(u32),
+    /// In a confined text that belongs to no image that was kept.
+    Confined(u32),
+}
+
+impl At {
+    /// What it is in, the file, and the line.
+    pub(crate) fn parts(&self) -> (&'static str, Option<&str>, u32) {
+        match self {
+            Self::Source(file, line) => ("source", Some(file), *line),
+            Self::Ptx(line) => ("ptx", None, *line),
+            Self::Confined(line) => ("confined", None, *line),
+        }
+    }
+}
+
+impl std::fmt::Display for At {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Source(file, line) => {
+                let name = file.rsplit('/').next().unwrap_or(file);
+                write!(f, "{}:{line}", name.escape_debug())
+            }
+            Self::Ptx(line) => write!(f, "ptx:{line}"),
+            Self::Confined(line) => write!(f, "confined:{line}"),
+        }
+    }
+}
+
+/// A program's images, and the sources that were read.
+#[derive(Default)]
+pub(crate) struct Sources {
+    /// Where the instructions of images come from, by the number of their confined text.
+    images: HashMap<u64, Origins>,
+    files: HashMap<String, Vec<String>>,
+}
+
+impl Sources {
+    /// Those of the images that the library OS has kept in a folder.
+    pub(crate) fn of_images(folder: &Path, stray: Stray) -> Self {
+        let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let read = |path: PathBuf| {
+            let image = std::fs::read(path).ok()?;
+            // What is no image was refused when it was loaded.
+            let origins = origins_as(&image, ARCHITECTURE, stray).ok()?;
+            Some((text_number(&origins.text), origins))
+        };
+        Self { images: files.filter_map(|file| read(file.path())).collect(), files: HashMap::new() }
+    }
+
+    /// The line that an instruction of a confined text comes from, and what stands there, where that is known. `None`: it is
+    /// the guard's.
+    pub(crate) fn place(&mut self, text: u64, (line, column): (u32, u32)) -> Option<(At, String)> {
+        let Some(origins) = self.images.get(&text) else { return Some((At::Confined(line), String::new())) };
+        let origin = origins.places.get(&(line, column))?;
+        Some(match &origin.source {
+            Some((file, line)) => {
+                let text = Self::line(&mut self.files, file, *line);
+                (At::Source(file.clone(), *line), text)
+            }
+            None => (At::Ptx(origin.line), nth(&origins.lines, origin.line)),
+        })
+    }
+
+    /// What stands in a line of a file.
+    pub(crate) fn text(&mut self, file: &str, line: u32) -> String {
+        Self::line(&mut self.files, file, line)
+    }
+
+    fn line(files: &mut HashMap<String, Vec<String>>, file: &str, line: u32) -> String {
+        let read = || {
+            let small =
+                std::fs::metadata(file).is_ok_and(|about| about.is_file() && about.len() <= SOURCE_BYTES_MAX);
+            let text = if small { std::fs::read_to_string(file).unwrap_or_default() } else { String::new() };
+            text.lines().map(str::to_owned).collect()
+        };
+        let lines = files.entry(file.to_owned()).or_insert_with(read);
+        nth(lines, line)
+    }
+}
+
+fn nth(lines: &[String], line: u32) -> String {
+    let line = usize::try_from(line).ok().and_then(|line| lines.get(line.checked_sub(1)?));
+    // What a file holds is printed on somebody's terminal.
+    let printable = |letter: char| if letter.is_control() { ' ' } else { letter };
+    line.map(|line| line.trim().chars().map(printable).collect()).unwrap_or_default()
+}

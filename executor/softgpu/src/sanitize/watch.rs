@@ -1,0 +1,331 @@
+//! Watches a launch's blocks for a sanitizer.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::bits;
+use super::found::{Finding, Mistake, Other};
+use super::meetings::{Meetings, Thread, Wrong, first};
+use super::race::{How, Races, Touches};
+use super::{FINDINGS_MAX, Shared, Tool};
+use crate::alu::{LANES, Lanes};
+use crate::code::{BarrierMode, Op, Program, Region, SHARED_BASE};
+use crate::exec::{Access, Grid, State, Touch, Warp, Watch, Watched, lanes};
+
+/// A launch.
+#[derive(Debug)]
+pub(super) struct Launch {
+    shared: Arc<Shared>,
+    program: Arc<Program>,
+    threads: [u32; 3],
+    bytes: usize,
+}
+
+impl Launch {
+    /// Of a grid.
+    pub(super) fn new(shared: Arc<Shared>, grid: &Grid) -> Self {
+        let bytes = grid.shared_bytes() as usize;
+        Self { shared, program: Arc::clone(&grid.program), threads: grid.threads, bytes }
+    }
+}
+
+impl Watched for Launch {
+    fn begin(&self) {}
+
+    fn watch(&self) -> Box<dyn Watch> {
+        let Self { shared, program, threads, bytes } = self;
+        let count = threads[0] * threads[1] * threads[2];
+        let warps = count.div_ceil(32) as usize;
+        Box::new(Watcher {
+            shared: Arc::clone(shared),
+            program: Arc::clone(program),
+            threads: *threads,
+            count,
+            block: [0; 3],
+            exited: 0,
+            counts: HashMap::new(),
+            global: shared.looks_for(Tool::Initialization),
+            written: shared.looks_for(Tool::Initialization).then(|| vec![0; bytes.div_ceil(64)]),
+            races: shared.looks_for(Tool::Races).then(|| Races::new(*bytes, warps)),
+            meetings: shared.looks_for(Tool::Synchronization).then(|| Meetings::new(count)),
+        })
+    }
+
+    fn end(&self) {}
+}
+
+/// A mistake of an entry, and where others had a part in it.
+type Place = (Mistake, u32, Option<u32>);
+
+/// Watches one block after the other.
+#[derive(Debug)]
+struct Watcher {
+    shared: Arc<Shared>,
+    program: Arc<Program>,
+    threads: [u32; 3],
+    /// Threads of a block.
+    count: u32,
+    block: [u32; 3],
+    /// Threads of the block that have exited.
+    exited: u32,
+    /// How often what is known was made again.
+    counts: HashMap<Place, u64>,
+    global: bool,
+    /// Which bytes of the block's shared memory were written.
+    written: Option<Vec<u64>>,
+    races: Option<Races>,
+    meetings: Option<Meetings>,
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+/// A mistake as it is found.
+struct Made {
+    mistake: Mistake,
+    pc: u32,
+    thread: Thread,
+    other: Option<(u32, Thread)>,
+    address: u64,
+    bytes: u64,
+    allocation: Option<(u64, u64)>,
+}
+
+impl Watcher {
+    fn tell(&mut self, made: &Made) {
+        let place = (made.mistake, made.pc, made.other.map(|(pc, _)| pc));
+        if let Some(count) = self.counts.get_mut(&place) {
+            *count += 1;
+            return;
+        }
+        if self.counts.len() < FINDINGS_MAX {
+            self.counts.insert(place, 0);
+        }
+        self.shared.add(self.finding(made, 1));
+    }
+
+    fn finding(&self, made: &Made, count: u64) -> Finding {
+        let at = |pc: u32| {
+            let place = self.program.places.get(pc as usize).copied().unwrap_or_default();
+            (place.line, place.column)
+        };
+        Finding {
+            mistake: made.mistake,
+            kernel: self.program.name.clone(),
+            text: self.program.text,
+            at: at(made.pc),
+            block: self.block,
+            thread: self.thread(made.thread),
+            other: made.other.map(|(pc, thread)| Other { at: at(pc), thread: self.thread(thread) }),
+            address: made.address,
+            bytes: made.bytes,
+            allocation: made.allocation,
+            count,
+        }
+    }
+
+    /// Adds what was counted here to what all know.
+    fn flush(&mut self) {
+        for ((mistake, pc, other), count) in std::mem::take(&mut self.counts) {
+            if count > 0 {
+                let other = other.map(|pc| (pc, (0, 0)));
+                let made =
+                    Made { mistake, pc, thread: (0, 0), other, address: 0, bytes: 0, allocation: None };
+                self.shared.add(self.finding(&made, count));
+            }
+        }
+    }
+
+    /// The coordinates of a thread.
+    fn thread(&self, (warp, lane): Thread) -> [u32; 3] {
+        let number = (warp * LANES + lane) as u32;
+        let [x, y, _] = self.threads;
+        [number % x, number / x % y, number / x / y]
+    }
+
+    fn wrong(&mut self, wrong: &[Wrong]) {
+        for Wrong { mistake, pc, thread, other, about } in wrong {
+            let made = Made {
+                mistake: *mistake,
+                pc: *pc,
+                thread: *thread,
+                other: *other,
+                address: *about,
+                bytes: 0,
+                allocation: None,
+            };
+            self.tell(&made);
+        }
+    }
+
+    fn reaches_global(&mut self, warp: usize, access: &Access<'_>) {
+        let Access { pc, touch, lanes: mask, addresses, bytes, .. } = *access;
+        let shared = Arc::clone(&self.shared);
+        let mut memory = shared.memory.lock();
+        for lane in lanes(mask) {
+            let address = addresses[lane];
+            let unwritten = if touch == Touch::Write { None } else { memory.unwritten(address, bytes) };
+            if touch != Touch::Read {
+                memory.write(address, bytes);
+            }
+            if let Some((address, known)) = unwritten {
+                let allocation = Some((known.address, known.bytes));
+                let mistake = Mistake::GlobalUnwritten;
+                let thread = (warp, lane);
+                self.tell(&Made { mistake, pc, thread, other: None, address, bytes, allocation });
+            }
+        }
+    }
+
+    fn reaches_shared(&mut self, warp: &Warp, access: &Access<'_>) {
+        let Access { pc, touch, lanes: mask, addresses, bytes, strong, .. } = *access;
+        let number = warp.number as usize;
+        for lane in lanes(mask) {
+            let Some(at) = addresses[lane].checked_sub(SHARED_BASE) else { continue };
+            let (at, end) = (at as usize, (at.saturating_add(bytes)) as usize);
+            if let Some(written) = &mut self.written {
+                let reads = touch != Touch::Write;
+                let unwritten = if reads { bits::first(written, at, end, false) } else { None };
+                if touch != Touch::Read {
+                    bits::set(written, at, end, true);
+                }
+                if let Some(address) = unwritten.map(|at| at as u64) {
+                    let mistake = Mistake::SharedUnwritten;
+                    let thread = (number, lane);
+                    self.tell(&Made { mistake, pc, thread, other: None, address, bytes, allocation: None });
+                }
+            }
+            if let Some(races) = &mut self.races {
+                let how = match touch {
+                    Touch::Read => How::Read,
+                    Touch::Write => How::Write,
+                    Touch::Update => How::Update,
+                };
+                let values = if touch == Touch::Write { warp.stored(&self.program, pc, lane) } else { None };
+                let touches =
+                    Touches { warp: number, lane, pc, how, strong, at, bytes: bytes as usize, values };
+                if let Some(race) = races.touch(&touches) {
+                    let made = Made {
+                        mistake: race.mistake,
+                        pc,
+                        thread: (number, lane),
+                        other: Some((race.pc, (race.warp, race.lane))),
+                        address: race.at as u64,
+                        bytes,
+                        allocation: None,
+                    };
+                    self.tell(&made);
+                }
+            }
+        }
+    }
+}
+
+impl Watch for Watcher {
+    fn begin(&mut self, block: [u32; 3]) {
+        self.block = block;
+        self.exited = 0;
+        if let Some(written) = &mut self.written {
+            written.fill(0);
+        }
+        if let Some(races) = &mut self.races {
+            races.restart();
+        }
+        if let Some(meetings) = &mut self.meetings {
+            meetings.restart();
+        }
+    }
+
+    fn step(&mut self, warp: &Warp, pc: u32, _: u32, active: u32) {
+        if active != 0 && matches!(self.program.code[pc as usize].op, Op::Exit) {
+            self.exited += active.count_ones();
+            if let Some(meetings) = &mut self.meetings {
+                meetings.exit(warp.number as usize, active, pc);
+            }
+        }
+    }
+
+    fn access(&mut self, warp: &Warp, access: &Access<'_>) {
+        match access.region {
+            Region::Global | Region::Generic if self.global => {
+                self.reaches_global(warp.number as usize, access);
+            }
+            Region::Shared if self.program.zeroing.binary_search(&access.pc).is_err() => {
+                self.reaches_shared(warp, access);
+            }
+            Region::Global
+            | Region::Generic
+            | Region::Shared
+            | Region::Local
+            | Region::Constant
+            | Region::Parameter => {}
+        }
+    }
+
+    fn arrive(&mut self, warp: &Warp, pc: u32, active: u32, barrier: usize) {
+        let Op::Barrier { mode, count, .. } = self.program.code[pc as usize].op else { return };
+        let number = warp.number as usize;
+        if let Some(races) = &mut self.races {
+            races.arrive(number, active, barrier, mode != BarrierMode::Arrive);
+        }
+        if let Some(meetings) = &mut self.meetings
+            && count.is_none()
+        {
+            meetings.arrive(number, active, pc, barrier);
+        }
+    }
+
+    fn open(&mut self, barrier: usize) {
+        if let Some(races) = &mut self.races {
+            let all = races.waiting(barrier) + self.exited >= self.count;
+            races.open(barrier, all);
+        }
+        let mut told = Vec::new();
+        if let Some(meetings) = &mut self.meetings {
+            meetings.open(barrier, |wrong| told.push(wrong));
+        }
+        self.wrong(&told);
+    }
+
+    fn come(&mut self, warp: &Warp, pc: u32, lanes: u32, members: &Lanes) {
+        if let Some(meetings) = &mut self.meetings {
+            meetings.come(warp.number as usize, (lanes, warp.live), pc, members);
+        }
+    }
+
+    fn meet(&mut self, warp: &Warp, lanes: u32) {
+        let number = warp.number as usize;
+        if let Some(races) = &mut self.races {
+            races.meet(number, lanes, warp.live);
+        }
+        let mut told = Vec::new();
+        if let Some(meetings) = &mut self.meetings {
+            meetings.meet(number, (lanes, warp.live), |wrong| told.push(wrong));
+        }
+        self.wrong(&told);
+    }
+
+    fn stuck(&mut self, warps: &[Warp]) {
+        if self.meetings.is_none() {
+            return;
+        }
+        let waiting = warps.iter().flat_map(|warp| {
+            warp.groups.iter().map(|group| {
+                let behind = !matches!(group.state, State::Collective | State::Ready);
+                let pc = group.pc.saturating_sub(behind.into());
+                (pc, (warp.number as usize, first(group.mask)))
+            })
+        });
+        let waiting: Vec<(u32, Thread)> = waiting.collect();
+        let Some((pc, thread)) = waiting.first().copied() else { return };
+        let other = waiting.iter().find(|(other, _)| *other != pc).copied();
+        self.wrong(&[Wrong { mistake: Mistake::NeverMet, pc, thread, other, about: self.exited.into() }]);
+    }
+
+    fn end(&mut self) {
+        self.flush();
+    }
+}
