@@ -44,13 +44,13 @@ impl Sanitize {
     /// A sanitizer, and a thread that listens.
     pub(crate) fn serve(&self) -> io::Result<Arc<Sanitizer>> {
         // Of an executor that was lost.
-        match std::fs::remove_file(&self.socket) {
+        let is_successor = match std::fs::remove_file(&self.socket) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
+            removed => removed.is_ok(),
+        };
         let listener = UnixListener::bind(&self.socket)?;
         let journal = OpenOptions::new().append(true).create(true).open(Self::journal(&self.socket))?;
-        let sanitizer = Arc::new(Sanitizer::new(&self.tools, Some(journal)));
+        let sanitizer = Arc::new(Sanitizer::new(&self.tools, Some(journal), is_successor));
         let told = Arc::clone(&sanitizer);
         thread::Builder::new().name("sanitize".into()).spawn(move || listen(&listener, &told))?;
         Ok(sanitizer)
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_a_process_tells_is_known_of_memory_and_what_makes_no_sense_ends_it() {
-        let sanitizer = Arc::new(Sanitizer::new(&Tool::ALL, None));
+        let sanitizer = Arc::new(Sanitizer::new(&Tool::ALL, None, false));
         let told = [
             Told::Allocated { address: 1 << 40, bytes: 100 },
             Told::Allocated { address: 1 << 40, bytes: 100 },

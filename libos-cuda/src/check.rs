@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::sync::OnceLock;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::device::{Stray, Violation};
 use crate::driver::Driver;
@@ -15,12 +15,15 @@ const VARIABLE: &str = "BULKHEAD_CHECK";
 /// Records that are told on stderr; the others are counted.
 const TOLD_MAX: u64 = 100;
 
+/// First address and length of all that there is.
+type List = Vec<(u64, u64)>;
+
 /// What the run has told so far.
 struct Run {
     file: File,
     told: Mutex<u64>,
     /// What kernels were last told that there is.
-    listed: Mutex<Vec<(u64, u64)>>,
+    listed: RwLock<List>,
 }
 
 /// The run, where this is one that checks.
@@ -30,7 +33,7 @@ fn run() -> Option<&'static Run> {
         let path = std::env::var_os(VARIABLE).filter(|path| !path.is_empty())?;
         let file = OpenOptions::new().append(true).create(true).open(&path);
         let file = file.inspect_err(|error| report::once(&format!("{VARIABLE}: {error}"))).ok()?;
-        Some(Run { file, told: Mutex::default(), listed: Mutex::default() })
+        Some(Run { file, told: Mutex::default(), listed: RwLock::default() })
     };
     RUN.get_or_init(open).as_ref()
 }
@@ -40,27 +43,24 @@ pub(crate) fn stray() -> Stray {
     if run().is_some() { Stray::Told } else { Stray::Silent }
 }
 
-/// Lists what kernels may access, before one is launched.
+/// Lists what kernels may access, before one is launched. Nobody lists anything else until what it answers is dropped.
 #[inline]
-pub(crate) fn before_launch(driver: &Driver) {
-    if driver.stray == Stray::Told {
-        list(driver);
-    }
+pub(crate) fn before_launch(driver: &Driver) -> Option<RwLockReadGuard<'static, List>> {
+    if driver.stray == Stray::Told { list(driver) } else { None }
 }
 
 #[cold]
-fn list(driver: &Driver) {
-    let Some(run) = run() else { return };
-    let mut listed = run.listed.lock();
+fn list(driver: &Driver) -> Option<RwLockReadGuard<'static, List>> {
+    let mut listed = run()?.listed.write();
     let ranges = driver.memory.ranges();
-    if *listed == ranges {
-        return;
+    if *listed != ranges {
+        // What was launched before goes by the list that there was then.
+        let changed = driver.streams.synchronize_all(&driver.session);
+        if changed.is_ok() && driver.session.list_memory(ranges.clone()).is_ok() {
+            *listed = ranges;
+        }
     }
-    // What was launched before goes by the list that there was then.
-    let changed = driver.streams.synchronize_all(&driver.session);
-    if changed.is_ok() && driver.session.list_memory(ranges.clone()).is_ok() {
-        *listed = ranges;
-    }
+    Some(RwLockWriteGuard::downgrade(listed))
 }
 
 /// Tells what kernels have recorded, as far as somebody has waited for them.

@@ -111,7 +111,7 @@ fn launch_one(
     if matches!(source, Source::Block(block) if block.len() < function.own_bytes) {
         return Err(Status::INVALID_VALUE);
     }
-    accesses::before_launch(driver);
+    let _listed = accesses::before_launch(driver);
     driver.streams.submit(&driver.session, target, |stream| {
         let bytes = function.parameter_bytes;
         let write = |block: &mut [u8]| source.pack(function, block);

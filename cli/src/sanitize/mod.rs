@@ -119,7 +119,10 @@ impl Run {
         let stray = Stray::of(self.checks());
         let mut sources = Sources::of_images(&self.images, stray);
         let (mut findings, is_lost) = match self.findings() {
-            Ok(findings) => (findings, false),
+            Ok(findings) => {
+                let is_rest = findings.is_rest;
+                (findings, is_rest)
+            }
             Err(failure) => {
                 eprintln!("bulkhead: {failure}");
                 (Findings::default(), true)

@@ -116,6 +116,8 @@ pub struct Findings {
     pub leaks_left_out: u64,
     /// Allocations that were made.
     pub allocations: u64,
+    /// There was another sanitizer before, which was lost with what it knew.
+    pub is_rest: bool,
 }
 
 fn triple(words: &mut In<'_>) -> Result<[u32; 3], Malformed> {
@@ -175,7 +177,7 @@ impl Findings {
         out.list(&self.list, |out, finding| finding.put(out));
         out.word(self.left_out);
         out.list(&self.leaks, |out, leak| out.words([leak.number, leak.address, leak.bytes]));
-        out.words([self.leaks_left_out, self.allocations]);
+        out.words([self.leaks_left_out, self.allocations, self.is_rest.into()]);
         out.bytes()
     }
 
@@ -194,7 +196,8 @@ impl Findings {
             Ok(Leak { number: words.word()?, address: words.word()?, bytes: words.word()? })
         })?;
         let (leaks_left_out, allocations) = (words.word()?, words.word()?);
-        let findings = Self { list, left_out, leaks, leaks_left_out, allocations };
+        let is_rest = words.word()? != 0;
+        let findings = Self { list, left_out, leaks, leaks_left_out, allocations, is_rest };
         if words.is_empty() { Ok(findings) } else { Err(Malformed) }
     }
 }
@@ -223,6 +226,7 @@ mod tests {
             leaks: vec![Leak { number: 20, address: 21, bytes: 22 }],
             leaks_left_out: 23,
             allocations: 24,
+            is_rest: true,
         }
     }
 

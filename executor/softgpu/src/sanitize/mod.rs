@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bulkhead_gpu::StreamId;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 pub use found::{Finding, Findings, Leak, Mistake, Other};
 
@@ -88,7 +88,8 @@ pub struct Sanitizer(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     tools: Vec<Tool>,
-    memory: Mutex<Allocations>,
+    is_successor: bool,
+    memory: RwLock<Allocations>,
     found: Mutex<Found>,
 }
 
@@ -105,42 +106,48 @@ struct Found {
 type Place = (Mistake, u64, (u32, u32), Option<(u32, u32)>);
 
 impl Sanitizer {
-    /// One that looks for these, and writes what it finds to a journal too.
+    /// One that looks for these, and writes what it finds to a journal too. There may have been another before, which was
+    /// lost.
     #[must_use]
-    pub fn new(tools: &[Tool], journal: Option<File>) -> Self {
+    pub fn new(tools: &[Tool], journal: Option<File>, is_successor: bool) -> Self {
         let found = Found { journal, ..Found::default() };
-        let shared = Shared { tools: tools.to_vec(), memory: Mutex::default(), found: Mutex::new(found) };
+        let shared = Shared {
+            tools: tools.to_vec(),
+            is_successor,
+            memory: RwLock::default(),
+            found: Mutex::new(found),
+        };
         Self(Arc::new(shared))
     }
 
     /// A program has allocated memory; `false` where that cannot be, or is too much.
     #[must_use]
     pub fn allocated(&self, address: u64, bytes: u64) -> bool {
-        self.0.memory.lock().add(address, bytes)
+        self.0.memory.write().add(address, bytes)
     }
 
     /// A program has freed memory; `false` where it had not allocated it.
     #[must_use]
     pub fn freed(&self, address: u64) -> bool {
-        self.0.memory.lock().remove(address)
+        self.0.memory.write().remove(address)
     }
 
     /// A context has ended, and memory with it that nobody had freed; `false` where it was not allocated.
     #[must_use]
     pub fn left(&self, address: u64) -> bool {
-        self.0.memory.lock().leave(address)
+        self.0.memory.write().leave(address)
     }
 
     /// Other processes may write memory from now on.
     #[must_use]
     pub fn exported(&self, address: u64) -> bool {
-        self.0.memory.lock().share(address)
+        self.0.memory.write().share(address)
     }
 
     /// What was found so far, and what is allocated yet.
     #[must_use]
     pub fn findings(&self) -> Findings {
-        let memory = self.0.memory.lock();
+        let memory = self.0.memory.read();
         let left = if self.0.looks_for(Tool::Leaks) { memory.all() } else { Vec::new() };
         let leak =
             |known: &memory::Known| Leak { number: known.number, address: known.address, bytes: known.bytes };
@@ -152,6 +159,7 @@ impl Sanitizer {
             leaks_left_out: memory.left_out() + (left.len() - leaks.len()) as u64,
             leaks,
             allocations: memory.made(),
+            is_rest: self.0.is_successor,
         }
     }
 }
@@ -199,8 +207,8 @@ impl Observer for Sanitizer {
             return;
         }
         match what {
-            Did::ToDevice { to, bytes } | Did::Fill { to, bytes } => self.0.memory.lock().write(to, bytes),
-            Did::OnDevice { to, from, bytes } => self.0.memory.lock().copy(to, from, bytes),
+            Did::ToDevice { to, bytes } | Did::Fill { to, bytes } => self.0.memory.write().write(to, bytes),
+            Did::OnDevice { to, from, bytes } => self.0.memory.write().copy(to, from, bytes),
             Did::Launch(_) | Did::ToHost(_) | Did::Record | Did::Publish => {}
         }
     }

@@ -12,6 +12,9 @@ use crate::alu::{LANES, Lanes};
 use crate::code::{BarrierMode, Op, Program, Region, SHARED_BASE};
 use crate::exec::{Access, Grid, State, Touch, Warp, Watch, Watched, lanes};
 
+/// Bytes of global memory that are looked at for all lanes of a warp at once.
+const SPAN: u64 = 4096;
+
 /// A launch.
 #[derive(Debug)]
 pub(super) struct Launch {
@@ -164,19 +167,28 @@ impl Watcher {
     fn reaches_global(&mut self, warp: usize, access: &Access<'_>) {
         let Access { pc, touch, lanes: mask, addresses, bytes, .. } = *access;
         let shared = Arc::clone(&self.shared);
-        let mut memory = shared.memory.lock();
+        let memory = shared.memory.read();
+        let low = lanes(mask).map(|lane| addresses[lane]).min().unwrap_or(0);
+        let end = lanes(mask).map(|lane| addresses[lane].saturating_add(bytes)).max().unwrap_or(0);
+        // Mostly lanes want neighbouring bytes, and all of them are written.
+        if end - low <= SPAN && memory.unwritten(low, end - low).is_none() {
+            return;
+        }
+        let mut fresh = 0;
         for lane in lanes(mask) {
-            let address = addresses[lane];
-            let unwritten = if touch == Touch::Write { None } else { memory.unwritten(address, bytes) };
-            if touch != Touch::Read {
-                memory.write(address, bytes);
-            }
-            if let Some((address, known)) = unwritten {
+            let Some((first, known)) = memory.unwritten(addresses[lane], bytes) else { continue };
+            fresh |= 1 << lane;
+            if touch != Touch::Write {
                 let allocation = Some((known.address, known.bytes));
-                let mistake = Mistake::GlobalUnwritten;
-                let thread = (warp, lane);
-                self.tell(&Made { mistake, pc, thread, other: None, address, bytes, allocation });
+                let (mistake, thread) = (Mistake::GlobalUnwritten, (warp, lane));
+                self.tell(&Made { mistake, pc, thread, other: None, address: first, bytes, allocation });
             }
+        }
+        drop(memory);
+        // Mostly others have written it before.
+        if touch != Touch::Read && fresh != 0 {
+            let mut memory = shared.memory.write();
+            lanes(fresh).for_each(|lane| memory.write(addresses[lane], bytes));
         }
     }
 
