@@ -43,7 +43,7 @@ __global__ void write_after_read(int *to, int wrong) {
     __shared__ int tile[THREADS];
     tile[threadIdx.x] = threadIdx.x;
     __syncthreads();
-    const int own = tile[THREADS - 1 - threadIdx.x]; // read
+    const int own = tile[THREADS - 1 - threadIdx.x]; // read early
     if (!wrong) __syncthreads();
     tile[threadIdx.x] = own; // write after read
     __syncthreads();
@@ -61,7 +61,7 @@ __global__ void write_after_write(int *to, int wrong) {
 // The threads of a warp, without and with a barrier of the warp.
 __global__ void warp_race(int *to, int wrong) {
     __shared__ int tile[32];
-    tile[threadIdx.x] = threadIdx.x;
+    tile[threadIdx.x] = threadIdx.x; // warp written
     if (!wrong) __syncwarp();
     to[threadIdx.x] = tile[threadIdx.x ^ 1]; // warp race
 }
@@ -72,7 +72,7 @@ __global__ void barrier_exited(int *to, int wrong) {
     if (wrong && threadIdx.x >= THREADS - 8) return;
     __syncthreads(); // barrier exited
     to[threadIdx.x] = tile[threadIdx.x / 2];
-}
+} // barrier exited's end
 
 __global__ void barrier_apart(int *to, int wrong) {
     if (wrong && threadIdx.x >= 32) {
@@ -99,7 +99,7 @@ __global__ void lanes_exited(int *to, int wrong) {
     if (!wrong || threadIdx.x < 16) {
         to[threadIdx.x] = __shfl_xor_sync(ALL, static_cast<int>(threadIdx.x), 1); // lanes exited
     }
-}
+} // lanes exited's end
 
 __global__ void own_lane(int *to, int wrong) {
     unsigned mask = wrong ? 0xffffu : ALL;

@@ -188,7 +188,7 @@ mod tests {
         let mut meetings = Meetings::new(64);
         meetings.exit(1, 0xf0, 99);
         meetings.arrive(0, u32::MAX, 7, 3);
-        meetings.arrive(1, u32::MAX & !0xf0, 8, 3);
+        meetings.arrive(1, !0xf0, 8, 3);
         let mut told = Vec::new();
         meetings.open(3, |wrong| told.push((wrong.mistake, wrong.pc, wrong.other)));
         assert_eq!(

@@ -126,7 +126,7 @@ impl Allocations {
         let mut at = address;
         while at < end {
             // What is not known is passed over.
-            let Some((start, allocation)) = self.find(at, end) else { return None };
+            let (start, allocation) = self.find(at, end)?;
             let from = at.max(start);
             let to = end.min(start + allocation.bytes);
             if let Some(offset) = allocation.unwritten(from - start, to - start) {
