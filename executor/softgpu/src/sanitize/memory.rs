@@ -4,7 +4,7 @@
 //! 1. Allocations do not overlap.
 //! 2. What nobody allocated here counts as written: nothing is known of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, hash_map::Entry};
 
 use super::bits;
 
@@ -14,9 +14,8 @@ const ALLOCATIONS_MAX: usize = 1 << 18;
 const CHUNK: u64 = 64 << 10;
 
 /// Which bytes of a chunk were written.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 enum Chunk {
-    None,
     All,
     Some(Box<[u64; (CHUNK / 64) as usize]>),
 }
@@ -27,8 +26,8 @@ struct Allocation {
     bytes: u64,
     /// The first one made is 1.
     number: u64,
-    /// Empty as long as nothing was written.
-    chunks: Vec<Chunk>,
+    /// Those of which something was written: what a program says of its memory costs nothing by itself.
+    chunks: HashMap<u64, Chunk>,
     /// Others may write it, whom nobody sees.
     is_shared: bool,
 }
@@ -54,16 +53,15 @@ pub(super) struct Known {
 impl Allocations {
     /// Memory was allocated, and holds nothing yet; `false` where that cannot be.
     pub(super) fn add(&mut self, address: u64, bytes: u64) -> bool {
-        let Some(last) = bytes.checked_sub(1).and_then(|more| address.checked_add(more)) else {
-            return false;
-        };
-        let before = self.map.range(..=last).next_back();
-        let overlaps = before.is_some_and(|(start, known)| start + (known.bytes - 1) >= address);
+        // Behind it there is an address.
+        let Some(end) = address.checked_add(bytes).filter(|_| bytes > 0) else { return false };
+        let before = self.map.range(..end).next_back();
+        let overlaps = before.is_some_and(|(start, known)| start + known.bytes > address);
         if overlaps || self.map.len() >= ALLOCATIONS_MAX {
             return false;
         }
         self.made += 1;
-        let allocation = Allocation { bytes, number: self.made, chunks: Vec::new(), is_shared: false };
+        let allocation = Allocation { bytes, number: self.made, chunks: HashMap::new(), is_shared: false };
         self.map.insert(address, allocation);
         true
     }
@@ -93,7 +91,7 @@ impl Allocations {
     pub(super) fn share(&mut self, address: u64) -> bool {
         self.map.get_mut(&address).is_some_and(|allocation| {
             allocation.is_shared = true;
-            allocation.chunks = Vec::new();
+            allocation.chunks = HashMap::new();
             true
         })
     }
@@ -190,7 +188,7 @@ impl Allocations {
 
 /// A chunk that a range has a part of, and the part.
 struct Part {
-    chunk: usize,
+    chunk: u64,
     from: usize,
     to: usize,
 }
@@ -202,7 +200,7 @@ fn parts(from: u64, to: u64) -> impl Iterator<Item = Part> {
     chunks.map(move |chunk| {
         let start = chunk * CHUNK;
         let (from, to) = (from.max(start) - start, to.min(start + CHUNK) - start);
-        Part { chunk: small(chunk), from: small(from), to: small(to) }
+        Part { chunk, from: small(from), to: small(to) }
     })
 }
 
@@ -211,19 +209,25 @@ impl Allocation {
         if self.is_shared {
             return;
         }
-        if self.chunks.is_empty() {
-            if !written {
-                return;
-            }
-            let count = usize::try_from(self.bytes.div_ceil(CHUNK)).unwrap_or(0);
-            self.chunks = vec![Chunk::None; count];
-        }
-        let whole = self.bytes;
         for Part { chunk, from, to } in parts(from, to) {
-            let start = chunk as u64 * CHUNK;
-            let Some(chunk) = self.chunks.get_mut(chunk) else { return };
-            let bytes = usize::try_from((whole - start).min(CHUNK)).unwrap_or(0);
-            chunk.set(from, to, bytes, written);
+            let bytes = usize::try_from((self.bytes - chunk * CHUNK).min(CHUNK)).unwrap_or(0);
+            if from == 0 && to >= bytes {
+                if written {
+                    self.chunks.insert(chunk, Chunk::All);
+                } else {
+                    self.chunks.remove(&chunk);
+                }
+                continue;
+            }
+            match self.chunks.entry(chunk) {
+                Entry::Occupied(mut known) => known.get_mut().set(from, to, written),
+                Entry::Vacant(_) if !written => {}
+                Entry::Vacant(fresh) => {
+                    let mut bits = Box::new([0; (CHUNK / 64) as usize]);
+                    bits::set(&mut bits[..], from, to, true);
+                    fresh.insert(Chunk::Some(bits));
+                }
+            }
         }
     }
 
@@ -231,9 +235,6 @@ impl Allocation {
     fn unwritten(&self, from: u64, to: u64) -> Option<u64> {
         if self.is_shared || from >= to {
             return None;
-        }
-        if self.chunks.is_empty() {
-            return Some(from);
         }
         self.first(from, to, false)
     }
@@ -248,35 +249,25 @@ impl Allocation {
 
     fn first(&self, from: u64, to: u64, written: bool) -> Option<u64> {
         parts(from, to).find_map(|Part { chunk, from, to }| {
-            let found = match self.chunks.get(chunk)? {
-                Chunk::None => (!written).then_some(from),
-                Chunk::All => written.then_some(from),
-                Chunk::Some(bits) => bits::first(&bits[..], from, to, written),
+            let found = match self.chunks.get(&chunk) {
+                None => (!written).then_some(from),
+                Some(Chunk::All) => written.then_some(from),
+                Some(Chunk::Some(bits)) => bits::first(&bits[..], from, to, written),
             };
-            found.map(|at| chunk as u64 * CHUNK + at as u64)
+            found.map(|at| chunk * CHUNK + at as u64)
         })
     }
 }
 
 impl Chunk {
-    /// Of a chunk of so many bytes.
-    fn set(&mut self, from: usize, to: usize, bytes: usize, written: bool) {
-        if from == 0 && to >= bytes {
-            *self = if written { Self::All } else { Self::None };
-            return;
+    /// Sets a part that is not all of it.
+    fn set(&mut self, from: usize, to: usize, written: bool) {
+        if matches!(self, Self::All) && !written {
+            *self = Self::Some(Box::new([u64::MAX; (CHUNK / 64) as usize]));
         }
-        let fresh = match self {
-            Self::None if written => 0,
-            Self::All if !written => u64::MAX,
-            Self::None | Self::All => return,
-            Self::Some(bits) => {
-                bits::set(&mut bits[..], from, to, written);
-                return;
-            }
-        };
-        let mut bits = Box::new([fresh; (CHUNK / 64) as usize]);
-        bits::set(&mut bits[..], from, to, written);
-        *self = Self::Some(bits);
+        if let Self::Some(bits) = self {
+            bits::set(&mut bits[..], from, to, written);
+        }
     }
 }
 
@@ -308,7 +299,7 @@ mod tests {
         memory.write(AT, 3 * CHUNK + 5);
         assert_eq!(unwritten(&memory, 0, 3 * CHUNK + 5), None);
         // The last chunk is a short one.
-        assert!(memory.map[&AT].chunks.iter().all(|chunk| matches!(chunk, Chunk::All)));
+        assert!(memory.map[&AT].chunks.values().all(|chunk| matches!(chunk, Chunk::All)));
     }
 
     #[test]
@@ -345,15 +336,23 @@ mod tests {
         for (offset, bytes) in [(100, 1), (109, 1), (99, 2), (0, 1000), (50, 0)] {
             assert!(!memory.add(AT + offset, bytes), "{offset} {bytes}");
         }
-        assert!(!memory.add(u64::MAX, 2));
+        assert!(!memory.add(u64::MAX, 2) && !memory.add(u64::MAX, 1) && memory.add(u64::MAX - 1, 1));
         memory.write(u64::MAX - 3, 10);
         memory.copy(u64::MAX - 3, AT + 100, 10);
         assert!(memory.add(AT + 110, 1));
-        assert_eq!(memory.all().iter().map(|known| known.number).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(memory.made(), 2);
+        assert_eq!(memory.all().iter().map(|known| known.number).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(memory.made(), 3);
         assert!(memory.leave(AT + 110) && !memory.leave(AT + 110));
         assert!(memory.add(AT + 110, 1));
-        assert_eq!(memory.all().iter().map(|known| known.number).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(memory.all().iter().map(|known| known.number).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_program_may_say_that_it_has_more_memory_than_there_is() {
+        let mut memory = memory(&[(0, 1 << 62)]);
+        memory.write(AT + (1 << 61), 1);
+        assert_eq!(unwritten(&memory, 1 << 61, 2), Some((1 << 61) + 1));
+        assert_eq!(memory.map[&AT].chunks.len(), 1);
     }
 
     #[test]

@@ -278,6 +278,30 @@ fn barriers_are_told_by_who_arrives_and_when_they_open() {
 }
 
 #[test]
+fn lanes_that_come_to_a_meeting_are_told_with_the_lanes_that_they_name() {
+    let told = told(
+        "comes",
+        "mov.u32 %r1, %tid.x;\nsetp.lt.u32 %p1, %r1, 8;\n@%p1 bra low;\nbar.warp.sync 0xffffff00;\nlow:\nvote.sync.ballot.b32 %r2, %p1, -1;",
+        32,
+    );
+    let comings = some(&told, |told| match told {
+        Told::Come { lanes, members, .. } => Some((*lanes, *members & 0xffff_ffff)),
+        Told::Meet { lanes, .. } => Some((*lanes, 0)),
+        _ => None,
+    });
+    let (high, all) = (0xffff_ff00, u64::from(u32::MAX));
+    assert_eq!(comings, [(high, high.into()), (high, 0), (u32::MAX, all), (u32::MAX, 0)]);
+}
+
+#[test]
+fn threads_of_whom_none_can_go_on_are_told() {
+    let body =
+        "mov.u32 %r1, %tid.x;\nsetp.lt.u32 %p1, %r1, 32;\n@%p1 bra low;\nbar.sync 0;\nlow:\nbar.sync 1;";
+    let told = told("faults", body, 64);
+    assert_eq!(told[told.len() - 2..], [Told::Stuck, Told::LaunchEnds]);
+}
+
+#[test]
 fn nothing_is_told_of_a_launch_that_is_not_watched() {
     assert_eq!(told("unwatched", "mov.u32 %r1, 5;\nst.global.b32 [%d1], %r1;", 64), []);
 }
