@@ -236,7 +236,7 @@ fn renamed(line: &str) -> String {
 }
 
 fn is_of_name(found: char) -> bool {
-    found.is_ascii_alphanumeric() || matches!(found, '_' | '$' | '.' | '%')
+    found.is_ascii_alphanumeric() || matches!(found, '_' | '$' | '%')
 }
 
 /// What no gate has, since it would wait for other threads, end this one or depend on the caller's memory.
@@ -288,6 +288,8 @@ mod tests {
         assert_eq!(renamed("@%bh_q bra $L0"), "@%bh_q bra __bh_g#_0");
         let special = "mov.u32 %r1, %tid.x";
         assert_eq!(renamed(special), "mov.u32 %bh_gr1, %tid.x");
+        let parts = "vmad.s32.s32.s32 %r1, -%r2.h0, %r3.b1, %r4";
+        assert_eq!(renamed(parts), "vmad.s32.s32.s32 %bh_gr1, -%bh_gr2.h0, %bh_gr3.b1, %bh_gr4");
         let vector = "ld.global.v2.b32 {%r1, %r2}, [%bh_a]";
         assert_eq!(renamed(vector), "ld.global.v2.b32 {%bh_gr1, %bh_gr2}, [%bh_a]");
     }

@@ -14,7 +14,16 @@ pub(crate) fn check(row: &Row, instruction: &Instruction) -> Result<(), Reason> 
         let fits = match operand {
             Operand::Address(_) => row.memory_at(index).is_some(),
             _ if row.memory_at(index).is_some() => false,
+            Operand::Selected(name, selector) => {
+                if !table::is_video(row) {
+                    return Err(Reason::NotImplemented {
+                        what: format!("a part of a register, `{name}.{selector}`"),
+                    });
+                }
+                (index >= row.destinations || !names::is_special(name)) && is_selector(selector)
+            }
             _ if index < row.destinations => destination(operand, vectors),
+            Operand::Negated(inner) => row.name == "vmad" && negated(inner),
             Operand::Symbol(_) => matches!(row.treatment, Treatment::Move | Treatment::Branch),
             Operand::SymbolOffset(..) => row.treatment == Treatment::Move,
             Operand::Vector(elements) => vectors && elements.iter().all(scalar),
@@ -42,6 +51,23 @@ fn written(operand: &Operand) -> bool {
         Operand::Sink => true,
         _ => false,
     }
+}
+
+/// What `vmad` takes with its sign inverted.
+fn negated(operand: &Operand) -> bool {
+    match operand {
+        Operand::Register(_) => true,
+        Operand::Selected(_, selector) => is_selector(selector),
+        _ => false,
+    }
+}
+
+/// Whether a word names bytes or halves of one or two registers.
+fn is_selector(word: &str) -> bool {
+    let (letter, parts) = word.split_at_checked(1).unwrap_or_default();
+    matches!(letter, "b" | "h")
+        && (1..=4).contains(&parts.len())
+        && parts.bytes().all(|part| matches!(part, b'0'..=b'7'))
 }
 
 fn scalar(operand: &Operand) -> bool {

@@ -229,6 +229,47 @@ def integer_cases(cases):
                   "b32 b32", "i32 i32")
 
 
+def video_cases(cases):
+    """Video instructions, but where the assembler's sequence for an H200 does not do what the ISA says: results that are
+    clamped to `.u32` or into a part of a word, `.min` and `.max` of results beyond 32 bits, products of unsigned words that
+    are scaled or clamped."""
+    words, three = "i32 i32", "i32 i32 i32"
+    types = ["u32.u32.u32", "s32.s32.s32", "u32.s32.u32", "s32.u32.s32"]
+    for op, ty in itertools.product(("vadd", "vsub", "vabsdiff", "vmin", "vmax"), types):
+        cases.add(f"{op}.{ty} %d0, %a, %b;", "b32", words)
+        cases.add(f"{op}.{ty} %d0, %a.b1, %b.h1;", "b32", words)
+        cases.add(f"{op}.{ty}.add %d0, %a, %b, %c;", "b32", three)
+        if ty.startswith("s32"):
+            cases.add(f"{op}.{ty}.sat %d0, %a, %b;", "b32", words)
+            cases.add(f"{op}.{ty}.sat.max %d0, %a.h0, %b.b3, %c;", "b32", three)
+            cases.add(f"{op}.{ty}.min %d0, %a.b0, %b.h0, %c;", "b32", three)
+        cases.add(f"{op}.{ty} %d0.h0, %a, %b.b1, %c;", "b32", three)
+    for op, ty, mode in itertools.product(("vshl", "vshr"), ("u32.u32", "s32.s32"), ("clamp", "wrap")):
+        cases.add(f"{op}.{ty}.u32.{mode} %d0, %a, %b;", "b32", "i32 count")
+        cases.add(f"{op}.{ty}.u32.sat.{mode} %d0, %a, %b;", "b32", "i32 count")
+        cases.add(f"{op}.{ty}.u32.{mode} %d0.b1, %a, %b.b0, %c;", "b32", "i32 count i32")
+        cases.add(f"{op}.{ty}.u32.{mode}.add %d0, %a.h1, %b, %c;", "b32", "i32 count i32")
+    for ty in ("u32.u32", "u32.s32", "s32.u32", "s32.s32"):
+        for scale in ("", ".po") if ty == "u32.u32" else ("", ".shr7", ".shr15", ".sat", ".sat.shr7", ".po", ".po.sat.shr15"):
+            cases.add(f"vmad.s32.{ty}{scale} %d0, %a.h0, %b.b1, %c;", "b32", three)
+            if ty == "s32.s32" or scale in ("", ".po"):
+                cases.add(f"vmad.s32.{ty}{scale} %d0, %a, %b, %c;", "b32", three)
+    cases.add("vmad.s32.s32.s32.shr7 %d0, -%a, %b, %c;", "b32", three)
+    cases.add("vmad.s32.s32.s32.sat %d0, %a, %b.h1, -%c;", "b32", three)
+    for relation, ty in itertools.product(("eq", "ne", "lt", "le", "gt", "ge"), ("u32.u32", "s32.s32", "s32.u32")):
+        cases.add(f"vset.{ty}.{relation} %d0, %a, %b.b0;", "b32", words)
+        cases.add(f"vset.{ty}.{relation}.add %d0, %a, %b, %c;", "b32", three)
+        cases.add(f"vset2.{ty}.{relation} %d0, %a, %b, %c;", "b32", three)
+        cases.add(f"vset4.{ty}.{relation} %d0.b310, %a, %b, %c;", "b32", three)
+        cases.add(f"vset4.{ty}.{relation}.add %d0, %a, %b, %c;", "b32", three)
+    for op, ty in itertools.product(("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax"), types):
+        for width, pick, other, part in ((2, "h12", "h30", "h1"), (4, "b5310", "b0426", "b20")):
+            cases.add(f"{op}{width}.{ty} %d0, %a, %b, %c;", "b32", three)
+            cases.add(f"{op}{width}.{ty}.sat %d0, %a, %b, %c;", "b32", three)
+            cases.add(f"{op}{width}.{ty}.add %d0, %a, %b, %c;", "b32", three)
+            cases.add(f"{op}{width}.{ty} %d0.{part}, %a.{pick}, %b.{other}, %c;", "b32", three)
+
+
 def float_cases(cases):
     rounds = ("rn", "rz", "rm", "rp")
     for op, count in (("add", 2), ("sub", 2), ("mul", 2), ("fma", 3)):
@@ -458,7 +499,7 @@ def memory_cases(cases):
 
 def make_cases(ptxas):
     cases = Cases()
-    for add in (integer_cases, float_cases, conversion_cases, warp_cases, memory_cases):
+    for add in (integer_cases, float_cases, conversion_cases, warp_cases, memory_cases, video_cases):
         add(cases)
     lines = [line for line in cases.lines if all(pool in POOLS for pool in line.split("; ")[2].split())]
     with tempfile.TemporaryDirectory() as folder:

@@ -8,6 +8,7 @@ use bulkhead_guard::ast::Place;
 use crate::alu::carry::Kind as CarryKind;
 use crate::alu::convert::Conversion;
 use crate::alu::update::Update;
+use crate::alu::video::Video;
 use crate::alu::{Binary, LANES, Lanes, Property, Ternary, Test, Unary};
 use crate::compiled::Compiled;
 use crate::matrix::Matrix;
@@ -354,6 +355,12 @@ pub(crate) enum Op {
         d: Dst,
         operands: [Src; 3],
     },
+    Video {
+        /// Index into [`Program::videos`].
+        video: u32,
+        d: Dst,
+        operands: [Src; 3],
+    },
     /// `setp`
     Test {
         f: Test,
@@ -509,6 +516,8 @@ pub(crate) struct Program {
     pub(crate) constants: Vec<Lanes>,
     /// Conversions that have no loop of their own.
     pub(crate) conversions: Vec<Conversion>,
+    /// Video instructions.
+    pub(crate) videos: Vec<Video>,
     /// Instructions on matrices.
     pub(crate) matrices: Vec<Matrix>,
     /// Targets of indexed branches.

@@ -234,8 +234,39 @@ fn conversion_forms(forms: &mut Vec<Form>) {
     }
 }
 
+/// Video instructions, on whole words and on parts of them.
+fn video_forms(forms: &mut Vec<Form>) {
+    let types = ["u32.u32.u32", "s32.s32.s32", "u32.s32.u32", "s32.u32.s32"];
+    for types in types {
+        for op in ["vadd", "vsub", "vabsdiff", "vmin", "vmax"] {
+            forms.push((format!("{op}.{types}"), vec!["r", "r", "%br.h1"]));
+            forms.push((format!("{op}.{types}.sat"), vec!["%dr.b2", "%ar.h0", "r", "r"]));
+            forms.push((format!("{op}.{types}.max"), vec!["r", "%ar.b3", "%br.b0", "r"]));
+        }
+        for op in ["vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax"] {
+            forms.push((format!("{op}2.{types}"), vec!["%dr.h1", "r", "%br.h13", "r"]));
+            forms.push((format!("{op}4.{types}.add"), vec!["r", "%ar.b0370", "r", "r"]));
+        }
+        forms.push((format!("vmad.{types}.sat.shr7"), vec!["r", "%ar.h1", "r", "r"]));
+        forms.push((format!("vmad.{types}.po"), vec!["r", "r", "r", "r"]));
+        forms.push((format!("vmad.{types}.shr15"), vec!["r", "-%ar", "%br.b1", "r"]));
+    }
+    for ty in ["u32", "s32"] {
+        for op in ["vshl", "vshr"] {
+            forms.push((format!("{op}.{ty}.{ty}.u32.sat.clamp"), vec!["%dr.h0", "r", "r", "r"]));
+            forms.push((format!("{op}.{ty}.{ty}.u32.wrap.add"), vec!["r", "%ar.h1", "r", "r"]));
+        }
+        for relation in ["eq", "ne", "lt", "le", "gt", "ge"] {
+            forms.push((format!("vset.{ty}.s32.{relation}"), vec!["r", "r", "%br.b0"]));
+            forms.push((format!("vset4.{ty}.{ty}.{relation}"), vec!["%dr.b310", "r", "r", "r"]));
+            forms.push((format!("vset2.{ty}.{ty}.{relation}.add"), vec!["r", "r", "r", "r"]));
+        }
+    }
+}
+
 fn forms() -> Vec<Form> {
     let mut forms = Vec::new();
+    video_forms(&mut forms);
     integer_forms(&mut forms);
     float_forms(&mut forms);
     conversion_forms(&mut forms);
@@ -288,7 +319,7 @@ fn entry(index: usize, form: &Form) -> String {
     let result = form.1[0];
     let kept = match result {
         "h" => "cvt.u64.u16 %sum, %dh;",
-        "r" => "cvt.u64.u32 %sum, %dr;",
+        part if part == "r" || part.starts_with("%dr") => "cvt.u64.u32 %sum, %dr;",
         "f" => "mov.b32 %dr, %df; cvt.u64.u32 %sum, %dr;",
         "g" => "mov.b64 %sum, %dg;",
         "p" => "selp.u64 %sum, 1, 0, %dp; selp.u64 %dd, 2, 0, %dq; add.u64 %sum, %sum, %dd;",

@@ -307,11 +307,7 @@ impl<'a> Flattener<'a> {
             Operand::Pair(first, second) => {
                 Operand::Pair(Box::new(self.operand(first)?), Box::new(self.operand(second)?))
             }
-            Operand::Selected(name, selector) => {
-                return Err(Reason::NotImplemented {
-                    what: format!("a part of a register, `{name}.{selector}`"),
-                });
-            }
+            Operand::Selected(name, selector) => Operand::Selected(self.register(name)?, selector.clone()),
             Operand::Coordinates(address, coordinates) => {
                 Operand::Coordinates(self.address(address)?, self.operands(coordinates)?)
             }

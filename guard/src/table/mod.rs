@@ -295,6 +295,11 @@ pub(crate) fn is_for_warps(row: &Row) -> bool {
     )
 }
 
+/// Whether an instruction works on bytes and halves of words, and takes parts of registers.
+pub(crate) fn is_video(row: &Row) -> bool {
+    row.name.starts_with('v') && row.name != "vote"
+}
+
 /// Whether the lanes of a warp may go on apart behind an instruction: some branch or end, or lanes that are named wait
 /// for one another, which can be others for each.
 pub(crate) fn parts(row: &Row, instruction: &Instruction) -> bool {

@@ -11,6 +11,14 @@ const fn pure(name: &'static str, operands: usize, modifiers: &'static [&'static
     row(name, Treatment::Pure, (1, operands, operands), modifiers)
 }
 
+/// Arithmetic on bytes and halves of words, whose operands can be parts of registers.
+const VIDEO: &str = "u32 s32 sat";
+const VIDEO_SECOND: &str = "add min max";
+
+const fn video(name: &'static str, least: usize, modifiers: &'static [&'static str]) -> Row {
+    row(name, Treatment::Pure, (1, least, 4), modifiers)
+}
+
 /// Products of matrices that whole warps hold.
 const PRODUCT: &[&str] = &[
     "mma sync aligned row col satfinite rn",
@@ -105,7 +113,30 @@ pub(super) const ROWS: &[Row] = &[
     pure("szext", 3, &["clamp wrap u32 s32"]),
     pure("tanh", 2, &["approx f32 f16 f16x2 bf16 bf16x2"]),
     pure("testp", 2, &["finite infinite number notanumber normal subnormal f32 f64"]),
+    video("vabsdiff", 3, &[VIDEO, VIDEO_SECOND]),
+    video("vabsdiff2", 4, &[VIDEO, "add"]),
+    video("vabsdiff4", 4, &[VIDEO, "add"]),
+    video("vadd", 3, &[VIDEO, VIDEO_SECOND]),
+    video("vadd2", 4, &[VIDEO, "add"]),
+    video("vadd4", 4, &[VIDEO, "add"]),
+    video("vavrg2", 4, &[VIDEO, "add"]),
+    video("vavrg4", 4, &[VIDEO, "add"]),
+    video("vmad", 4, &[VIDEO, "po shr7 shr15"]),
+    video("vmax", 3, &[VIDEO, VIDEO_SECOND]),
+    video("vmax2", 4, &[VIDEO, "add"]),
+    video("vmax4", 4, &[VIDEO, "add"]),
+    video("vmin", 3, &[VIDEO, VIDEO_SECOND]),
+    video("vmin2", 4, &[VIDEO, "add"]),
+    video("vmin4", 4, &[VIDEO, "add"]),
     pure("vote", 3, &["sync all any uni ballot pred b32"]),
+    video("vset", 3, &["u32 s32 eq ne lt le gt ge", VIDEO_SECOND]),
+    video("vset2", 4, &["u32 s32 eq ne lt le gt ge add"]),
+    video("vset4", 4, &["u32 s32 eq ne lt le gt ge add"]),
+    video("vshl", 3, &[VIDEO, VIDEO_SECOND, "clamp wrap"]),
+    video("vshr", 3, &[VIDEO, VIDEO_SECOND, "clamp wrap"]),
+    video("vsub", 3, &[VIDEO, VIDEO_SECOND]),
+    video("vsub2", 4, &[VIDEO, "add"]),
+    video("vsub4", 4, &[VIDEO, "add"]),
     row("wmma.mma", Treatment::Pure, (1, 4, 4), PRODUCT),
     pure("xor", 3, &[BITS, "pred"]),
 ];

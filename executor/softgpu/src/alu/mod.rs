@@ -25,6 +25,7 @@ pub(crate) mod name;
 pub(crate) mod quarter;
 pub(crate) mod rounding;
 pub(crate) mod update;
+pub(crate) mod video;
 
 #[cfg(test)]
 mod tests;

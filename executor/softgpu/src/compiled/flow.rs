@@ -147,6 +147,10 @@ impl Lister {
                     self.pred_dst(Pred::CARRY);
                 }
             }
+            Op::Video { video: _, d, operands } => {
+                self.sources(&operands);
+                self.dst(d);
+            }
             Op::Test { f: _, p, q, a, b, combine: _, c } => {
                 self.sources(&[a, b]);
                 self.pred(c.of);

@@ -149,7 +149,7 @@ impl Emitter<'_, '_> {
                 let value = self.b.ins().ireduce(types::I8, value);
                 self.set_predicate(p, value);
             }
-            Op::Carry { .. } | Op::Copy { .. } => self.fall_back(pc),
+            Op::Carry { .. } | Op::Video { .. } | Op::Copy { .. } => self.fall_back(pc),
             // Where lanes go, or meet, is not for here.
             Op::Yield
             | Op::Branch { .. }

@@ -37,6 +37,7 @@ pub(crate) struct Builder<'a> {
     /// Constants that the end of static shared memory is added to.
     dynamic: Vec<u32>,
     pub(crate) conversions: Vec<crate::alu::convert::Conversion>,
+    pub(crate) videos: Vec<crate::alu::video::Video>,
     pub(crate) matrices: Vec<crate::matrix::Matrix>,
     pub(crate) tables: Vec<Vec<u32>>,
     /// Where each label stands, by its number.
@@ -73,6 +74,7 @@ pub(crate) fn decode<'a>(
         known_constants: HashMap::new(),
         dynamic: Vec::new(),
         conversions: Vec::new(),
+        videos: Vec::new(),
         matrices: Vec::new(),
         tables: Vec::new(),
         labels: Vec::new(),
@@ -122,6 +124,7 @@ pub(crate) fn decode<'a>(
         zeroing: builder.zeroing,
         constants: builder.constants,
         conversions: builder.conversions,
+        videos: builder.videos,
         matrices: builder.matrices,
         tables: builder.tables,
         registers: u32::try_from(widths.len()).unwrap_or(u32::MAX),
@@ -242,6 +245,7 @@ impl Builder<'_> {
             || self.decode_arithmetic(instruction)?
             || self.decode_float(instruction)?
             || self.decode_compare(instruction)?
+            || self.decode_video(instruction)?
             || self.decode_memory(instruction)?
             || self.decode_matrix(instruction)?
             || self.decode_control(instruction)?;

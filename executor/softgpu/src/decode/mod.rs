@@ -15,6 +15,7 @@ mod memory;
 mod moves;
 mod operand;
 mod scope;
+mod video;
 mod words;
 
 use std::collections::HashSet;

@@ -249,6 +249,7 @@ impl Warp {
             | Op::Insert { .. }
             | Op::Convert { .. }
             | Op::Carry { .. }
+            | Op::Video { .. }
             | Op::Test { .. }
             | Op::Set { .. }
             | Op::Property { .. }

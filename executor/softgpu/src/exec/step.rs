@@ -288,6 +288,11 @@ impl Warp {
                     self.write_predicate(Pred::CARRY, flags, active);
                 }
             }
+            Op::Video { video, d, operands } => {
+                let operands = operands.map(|operand| operand.of(&self.registers, constants));
+                frame.program.videos[video as usize].lanes(operands, &mut out);
+                self.write(d, &out, active);
+            }
             Op::Test { f, p, q, a, b, combine, c } => {
                 let registers = &self.registers;
                 let holds = (f.lanes)(a.of(registers, constants), b.of(registers, constants));
