@@ -21,6 +21,7 @@ mod fused;
 pub(crate) mod half;
 pub(crate) mod integer;
 pub(crate) mod logic;
+pub(crate) mod mbarrier;
 pub(crate) mod name;
 pub(crate) mod quarter;
 pub(crate) mod rounding;

@@ -246,6 +246,7 @@ impl Builder<'_> {
             || self.decode_float(instruction)?
             || self.decode_compare(instruction)?
             || self.decode_video(instruction)?
+            || self.decode_mbarrier(instruction)?
             || self.decode_memory(instruction)?
             || self.decode_matrix(instruction)?
             || self.decode_control(instruction)?;
@@ -263,6 +264,14 @@ impl Builder<'_> {
         self.code.push(Inst { guard: self.guard, op });
         self.places.push(self.place);
         Ok(())
+    }
+
+    /// The same for the lanes of which a predicate does not hold.
+    pub(crate) fn emit_where_not(&mut self, of: Pred, op: Op) -> Result<(), Refusal> {
+        let guard = self.guard.replace(PredSrc { of, negated: true });
+        let emitted = self.emit(op);
+        self.guard = guard;
+        emitted
     }
 
     /// A value that is the same in all lanes.

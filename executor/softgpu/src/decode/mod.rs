@@ -11,6 +11,7 @@ mod entry;
 mod float;
 mod layout;
 mod matrix;
+mod mbarrier;
 mod memory;
 mod moves;
 mod operand;
