@@ -29,7 +29,7 @@
 //! 7. The guard's registers (`%bh_...`) are written only by the prologue, by the sequences of 2, 3, 4, 5 and 10 and in calls
 //!    of gates; what gates have of them (`%bh_g...`) stands nowhere else, nor does a label of theirs.
 //! 8. The only barrier for a block is number 0 without a count. There are no calls, indirect branches,
-//!    generic addresses, traps, clusters or bulk copies.
+//!    generic addresses, traps, clusters, bulk copies or barrier objects that the device counts on.
 //! 9. The text is its own canonical print: ASCII, one statement a line, none of the tenant's comments, registers
 //!    or labels.
 //! 10. Every cycle of branches has a poll, which loads the session's flag and ends the thread where that is negative, or

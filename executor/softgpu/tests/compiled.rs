@@ -10,6 +10,8 @@ mod divergence;
 mod grids;
 #[path = "guarded.rs"]
 mod guarded;
+#[path = "mbarriers.rs"]
+mod mbarriers;
 #[path = "memory.rs"]
 mod memory;
 #[path = "programs.rs"]

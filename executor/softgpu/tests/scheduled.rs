@@ -6,6 +6,8 @@
 
 #[path = "guarded.rs"]
 mod guarded;
+#[path = "mbarriers.rs"]
+mod mbarriers;
 #[path = "memory.rs"]
 mod memory;
 #[path = "programs.rs"]

@@ -196,7 +196,17 @@ fn what_is_not_supported_is_refused_with_its_place() {
         )
     };
     let cases = [
-        ("add.u32 %r1, %r2, %r3;\nvadd.u32.u32.u32 %r1, %r2, %r3;", "line 8 column 1"),
+        ("add.u32 %r1, %r2, %r3;\nvavrg.u32.u32.u32 %r1, %r2, %r3;", "line 8 column 1"),
+        ("vadd.u32.u32.u32 %r1, %r2.b4, %r3;", "`.b4`"),
+        ("vadd2.u32.u32.u32 %r1.h01, %r2, %r3, %r3;", "`.h01`"),
+        ("vset4.u32.u32.lt %r1, %r2.b3218, %r3, %r3;", "`.b3218`"),
+        ("vadd4.u32.u32.u32.sat.add %r1, %r2, %r3, %r3;", "this form"),
+        ("vadd.u32.u32.u32.max %r1.h0, %r2, %r3, %r3;", "this form"),
+        ("vmad.u32.u32.u32 %r1, -%r2, %r3, -%r3;", "not negated together"),
+        ("vshl.u32.u32.s32.clamp %r1, %r2, %r3;", "this form"),
+        ("mbarrier.init.shared.b32 [%r1], 1;", "this form"),
+        ("mbarrier.arrive.expect_tx.shared.b64 _, [%r1];", "this form"),
+        ("mbarrier.test_wait.shared.b64 _, [%r1], %r2;", "register of 32 bits"),
         ("add.sat.u32 %r1, %r2, %r3;", "`add.sat.u32`"),
         ("add.u64 %r1, %r2, %r3;", "register of 32 bits"),
         ("add.u32 %r1, %r2, %q;", "`%q`"),

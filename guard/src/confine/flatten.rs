@@ -9,6 +9,7 @@ use crate::confine::calls::{Budget, Call, Functions};
 use crate::confine::check::Bounds;
 use crate::confine::faults::Faults;
 use crate::confine::indirect::is_list;
+use crate::confine::mbarrier;
 use crate::confine::pointers;
 use crate::confine::prologue::{self, instruction as plain_instruction, register};
 use crate::confine::runtime;
@@ -128,6 +129,9 @@ impl<'a> Flattener<'a> {
         }
         if instruction.opcode == "brx" && instruction.modifiers.first().is_some_and(|word| word == "idx") {
             return self.branch_by_index(instruction, into);
+        }
+        if mbarrier::is_one(instruction) {
+            return self.barrier_object(instruction, into);
         }
         if let Some(half) = runtime::where_to_wait(instruction) {
             return self.where_to_wait(instruction, half, into);

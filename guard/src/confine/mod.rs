@@ -23,6 +23,7 @@ mod generic;
 mod indirect;
 mod inductions;
 mod locals;
+mod mbarrier;
 mod origin;
 mod pointers;
 mod poll;
