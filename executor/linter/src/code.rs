@@ -71,6 +71,7 @@ const ARITHMETIC: &[(u16, &str)] = &[
     (0x012, "LOP3"),
     (0x013, "IABS"),
     (0x014, "VABSDIFF"),
+    (0x015, "VABSDIFF4"),
     (0x016, "PRMT"),
     (0x019, "SHF"),
     (0x01a, "SGXT"),
