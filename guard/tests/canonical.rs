@@ -144,9 +144,10 @@ fn the_print_of_what_nvcc_writes_assembles_to_the_same_code() {
         let mut command = Command::new(&nvcc);
         // Some need a newer device than the oldest, and say so.
         let needs = std::fs::read_to_string(source).unwrap();
-        let newer = needs.lines().any(|line| line.starts_with("// nvcc:") && line.contains("_80"));
-        let flags =
-            flags.iter().map(|flag| if newer { flag.replace("_75", "_80") } else { (*flag).to_owned() });
+        let needs =
+            |device: &str| needs.lines().any(|line| line.starts_with("// nvcc:") && line.contains(device));
+        let least = ["_90", "_80"].into_iter().find(|device| needs(device)).unwrap_or("_75");
+        let flags = flags.iter().map(|flag| flag.replace("_75", least));
         command.args(flags).arg("-I").arg(&programs).arg("--ptx").arg(source);
         let run = command.arg("-o").arg(&output).output().unwrap();
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
