@@ -7,6 +7,8 @@
 mod args;
 mod callbacks;
 mod code;
+mod graph_layouts;
+mod graphs;
 mod layouts;
 mod memory;
 mod packed;
@@ -20,10 +22,14 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub(crate) use args::{
-    Argument, Host, ImagePointer, In, InSlice, Out, OutBytes, OutMaybe, OutSlice, Room, ShareableHandle,
-    Text, Wide,
+    Argument, Host, ImagePointer, In, InOut, InSlice, Out, OutBytes, OutList, OutMaybe, OutSlice, Room,
+    ShareableHandle, Text, Wide,
 };
 pub(crate) use callbacks::{Callback, Destructor, HostFunction, SharedBytesOf, StreamCallback};
+pub(crate) use graph_layouts::{
+    EdgeData, HostNode, InstantiateParameters, KernelNode, KernelNodeOfContext, MemsetNode, NodeParameters,
+    UpdateResult,
+};
 pub(crate) use layouts::{
     AccessDescription, Copy2d, Copy3d, IpcHandle, LaunchAttribute, LaunchConfig, Properties, Side2d, Side3d,
 };
@@ -75,7 +81,9 @@ pub(crate) struct Row {
 
 /// Every export.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
-    [queries::ROWS, code::ROWS, memory::ROWS, streams::ROWS, virtual_memory::ROWS].into_iter().flatten()
+    [queries::ROWS, code::ROWS, memory::ROWS, streams::ROWS, virtual_memory::ROWS, graphs::ROWS]
+        .into_iter()
+        .flatten()
 }
 
 /// Runs a call; a panic must not unwind into C.

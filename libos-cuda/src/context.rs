@@ -290,6 +290,7 @@ pub(crate) fn api_version(context: u64, to: Out<u32>) -> Answer {
 
 pub(crate) fn synchronize() -> Answer {
     let (driver, _) = driver_and_current()?;
+    driver.streams.captures.refuse_all()?;
     let waited = driver.streams.synchronize_all(&driver.session);
     printf::flush(driver);
     waited
@@ -297,6 +298,7 @@ pub(crate) fn synchronize() -> Answer {
 
 pub(crate) fn synchronize_one(context: u64) -> Answer {
     let (driver, _) = named(context)?;
+    driver.streams.captures.refuse_all()?;
     let waited = driver.streams.synchronize_all(&driver.session);
     printf::flush(driver);
     waited

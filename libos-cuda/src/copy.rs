@@ -2,8 +2,10 @@
 
 use crate::abi::{Host, NullStream, Wide};
 use crate::context::driver_and_current;
+use crate::copy_shaped;
 use crate::device::{DeviceRange, Fence};
 use crate::driver::Driver;
+use crate::graph::Work;
 use crate::memory::Place;
 use crate::order::Target;
 use crate::printf;
@@ -79,7 +81,10 @@ pub(crate) struct Order {
 /// The driver, and the order of a call that names no stream.
 pub(crate) fn done(null: NullStream) -> Result<(&'static Driver, Order), Status> {
     let (driver, _) = driver_and_current()?;
-    Ok((driver, Order { target: driver.streams.target(null, 0)?, until: Until::Done }))
+    let target = driver.streams.target(null, 0)?;
+    driver.streams.captures.refuse(target)?;
+    driver.streams.captures.refuse_unsafe()?;
+    Ok((driver, Order { target, until: Until::Done }))
 }
 
 /// The driver, and the order of a call that names a stream.
@@ -149,6 +154,19 @@ fn copy_piece(driver: &Driver, order: Order, to: End, from: End, bytes: usize) -
     }
 }
 
+/// A copy in a stream's order: done, or written down.
+fn in_order(null: NullStream, stream: u64, to: End, from: End, bytes: usize) -> Answer {
+    let (driver, order) = ordered(null, stream)?;
+    ordered_copy(driver, order, to, from, bytes)
+}
+
+fn ordered_copy(driver: &Driver, order: Order, to: End, from: End, bytes: usize) -> Answer {
+    match driver.streams.captures.of(order.target)? {
+        None => copy(driver, order, to, from, bytes),
+        Some(capturing) => capturing.add(Work::Copy(Box::new(copy_shaped::line(to, from, bytes)))),
+    }
+}
+
 /// Submits work in an order, with the client's error as a status.
 pub(crate) fn submit<R>(
     driver: &Driver,
@@ -166,8 +184,7 @@ pub(crate) fn any(null: NullStream, to: Wide, from: Wide, bytes: usize) -> Answe
 }
 
 pub(crate) fn any_ordered(null: NullStream, to: Wide, from: Wide, bytes: usize, stream: u64) -> Answer {
-    let (driver, order) = ordered(null, stream)?;
-    copy(driver, order, End::wide(to), End::wide(from), bytes)
+    in_order(null, stream, End::wide(to), End::wide(from), bytes)
 }
 
 pub(crate) fn to_device(null: NullStream, to: u64, from: Host, bytes: usize) -> Answer {
@@ -176,8 +193,7 @@ pub(crate) fn to_device(null: NullStream, to: u64, from: Host, bytes: usize) -> 
 }
 
 pub(crate) fn to_device_ordered(null: NullStream, to: u64, from: Host, bytes: usize, stream: u64) -> Answer {
-    let (driver, order) = ordered(null, stream)?;
-    copy(driver, order, End::Device(to), End::Host(from), bytes)
+    in_order(null, stream, End::Device(to), End::Host(from), bytes)
 }
 
 pub(crate) fn to_host(null: NullStream, to: Host, from: u64, bytes: usize) -> Answer {
@@ -186,8 +202,7 @@ pub(crate) fn to_host(null: NullStream, to: Host, from: u64, bytes: usize) -> An
 }
 
 pub(crate) fn to_host_ordered(null: NullStream, to: Host, from: u64, bytes: usize, stream: u64) -> Answer {
-    let (driver, order) = ordered(null, stream)?;
-    copy(driver, order, End::Host(to), End::Device(from), bytes)
+    in_order(null, stream, End::Host(to), End::Device(from), bytes)
 }
 
 pub(crate) fn on_device(null: NullStream, to: u64, from: u64, bytes: usize) -> Answer {
@@ -196,8 +211,7 @@ pub(crate) fn on_device(null: NullStream, to: u64, from: u64, bytes: usize) -> A
 }
 
 pub(crate) fn on_device_ordered(null: NullStream, to: u64, from: u64, bytes: usize, stream: u64) -> Answer {
-    let (driver, order) = ordered(null, stream)?;
-    copy(driver, order, End::Device(to), End::Device(from), bytes)
+    in_order(null, stream, End::Device(to), End::Device(from), bytes)
 }
 
 /// All contexts are of one device.
@@ -227,5 +241,5 @@ pub(crate) fn peer_ordered(
     let (driver, order) = ordered(null, stream)?;
     driver.contexts.check(to_context)?;
     driver.contexts.check(from_context)?;
-    copy(driver, order, End::Device(to), End::Device(from), bytes)
+    ordered_copy(driver, order, End::Device(to), End::Device(from), bytes)
 }

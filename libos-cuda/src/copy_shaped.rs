@@ -4,6 +4,7 @@ use crate::abi::{Copy2d, Copy3d, In, NullStream, Side2d, Side3d, Wide};
 use crate::copy::{End, Order, copy, done, ordered, submit};
 use crate::device::{DeviceRange, HostSpan};
 use crate::driver::Driver;
+use crate::graph::Work;
 use crate::memory::Place;
 use crate::status::{Answer, Status};
 
@@ -181,24 +182,54 @@ fn deep(side: &Side2d) -> Side3d {
     }
 }
 
-fn two_in(driver: &Driver, order: Order, copy: &Copy2d) -> Answer {
-    let shape = Shape { width: copy.width, height: copy.height, depth: 1 };
-    shaped(driver, order, &deep(&copy.to), &deep(&copy.from), shape)
+/// A copy of two dimensions as one of three.
+fn flat(copy: &Copy2d) -> Copy3d {
+    Copy3d { from: deep(&copy.from), to: deep(&copy.to), width: copy.width, height: copy.height, depth: 1 }
 }
 
-fn three_in(driver: &Driver, order: Order, copy: &Copy3d) -> Answer {
+/// A copy of one dimension as one of three.
+pub(crate) fn line(to: End, from: End, bytes: usize) -> Copy3d {
+    let side = |end: End| {
+        let (kind, host, device) = match end {
+            End::Device(address) => (KIND_DEVICE, 0, address),
+            End::Host(host) => (KIND_UNIFIED, 0, host.address()),
+        };
+        let plain = Side2d { x: 0, y: 0, kind, host, device, array: 0, pitch: 0 };
+        deep(&plain)
+    };
+    Copy3d { from: side(from), to: side(to), width: bytes, height: 1, depth: 1 }
+}
+
+/// That a graph's node is one that can be done.
+pub(crate) fn check(copy: &Copy3d) -> Answer {
+    let shape = Shape { width: copy.width, height: copy.height, depth: copy.depth };
+    shape.bytes()?;
+    side(&copy.to, shape)?;
+    side(&copy.from, shape).map(drop)
+}
+
+/// In a stream's order: done, or written down.
+fn in_order(null: NullStream, stream: u64, copy: Copy3d) -> Answer {
+    let (driver, order) = ordered(null, stream)?;
+    let Some(capturing) = driver.streams.captures.of(order.target)? else {
+        return three_in(driver, order, &copy);
+    };
+    check(&copy)?;
+    capturing.add(Work::Copy(Box::new(copy)))
+}
+
+pub(crate) fn three_in(driver: &Driver, order: Order, copy: &Copy3d) -> Answer {
     let shape = Shape { width: copy.width, height: copy.height, depth: copy.depth };
     shaped(driver, order, &copy.to, &copy.from, shape)
 }
 
 pub(crate) fn two(null: NullStream, shape: In<Copy2d>) -> Answer {
     let (driver, order) = done(null)?;
-    two_in(driver, order, &shape.0)
+    three_in(driver, order, &flat(&shape.0))
 }
 
 pub(crate) fn two_ordered(null: NullStream, shape: In<Copy2d>, stream: u64) -> Answer {
-    let (driver, order) = ordered(null, stream)?;
-    two_in(driver, order, &shape.0)
+    in_order(null, stream, flat(&shape.0))
 }
 
 pub(crate) fn three(null: NullStream, shape: In<Copy3d>) -> Answer {
@@ -207,6 +238,5 @@ pub(crate) fn three(null: NullStream, shape: In<Copy3d>) -> Answer {
 }
 
 pub(crate) fn three_ordered(null: NullStream, shape: In<Copy3d>, stream: u64) -> Answer {
-    let (driver, order) = ordered(null, stream)?;
-    three_in(driver, order, &shape.0)
+    in_order(null, stream, shape.0)
 }

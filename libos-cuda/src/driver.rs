@@ -13,6 +13,7 @@ use crate::device::{AcceptedGates, Device, Heap, Options, Session, Stray, Sturdy
 use crate::event::{Event, Timers};
 use crate::faults;
 use crate::function::Function;
+use crate::graph::Graphs;
 use crate::handle::Kind;
 use crate::library::Library;
 use crate::memory::Memory;
@@ -50,6 +51,7 @@ pub(crate) struct Driver {
     pub(crate) libraries: Table<Library>,
     pub(crate) modules: Table<Module>,
     pub(crate) functions: Permanent<Function>,
+    pub(crate) graphs: Graphs,
     /// What kernels allocated outlives the modules that did: it ends with the process.
     pub(crate) heap: OnceLock<Heap>,
 }
@@ -91,6 +93,7 @@ impl Driver {
             libraries: Table::new(Kind::Library, OBJECTS_MAX),
             modules: Table::new(Kind::Module, OBJECTS_MAX),
             functions: Permanent::new(),
+            graphs: Graphs::new(),
             heap: OnceLock::new(),
         })
     }

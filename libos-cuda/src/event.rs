@@ -5,16 +5,20 @@ use std::collections::VecDeque;
 use parking_lot::Mutex;
 
 use crate::abi::{NullStream, Out};
+use crate::capture::Point;
 use crate::context::driver_and_current;
 use crate::device::{self, Fence, Session};
 use crate::driver::{Driver, driver};
+use crate::graph::Work;
+use crate::order::Target;
 use crate::printf;
 use crate::status::{Answer, Status};
 
 const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
 const FLAGS: u32 = 7;
-const RECORD_EXTERNAL: u32 = 1;
+/// `CU_EVENT_RECORD_EXTERNAL` and `CU_EVENT_WAIT_EXTERNAL`.
+const EXTERNAL: u32 = 1;
 
 /// An event.
 pub(crate) struct Event {
@@ -30,6 +34,8 @@ struct State {
     fence: Option<Fence>,
     /// The session's event, taken when it is recorded first.
     device: Option<device::Event>,
+    /// Where a stream that captures had come to, where it was recorded there last.
+    point: Option<Point>,
 }
 
 impl Drop for Event {
@@ -44,6 +50,18 @@ impl Drop for Event {
 impl Event {
     fn fence(&self) -> Option<Fence> {
         self.state.lock().fence
+    }
+
+    fn point(&self) -> Option<Point> {
+        self.state.lock().point.clone()
+    }
+
+    /// That its last recording is one that gets done, and the thread may ask about it.
+    fn check(&self, driver: &Driver) -> Answer {
+        if let Some(point) = self.point() {
+            return Err(driver.streams.captures.refuse_point(&point));
+        }
+        driver.streams.captures.refuse_unsafe()
     }
 
     fn is_reached(&self, session: &Session) -> Result<bool, Status> {
@@ -93,9 +111,28 @@ pub(crate) fn destroy(event: u64) -> Answer {
 }
 
 pub(crate) fn record(null: NullStream, event: u64, stream: u64) -> Answer {
+    record_with_flags(null, event, stream, 0)
+}
+
+pub(crate) fn record_with_flags(null: NullStream, handle: u64, stream: u64, flags: u32) -> Answer {
     let (driver, _) = driver_and_current()?;
-    let event = driver.events.get(event)?;
+    if flags & !EXTERNAL != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    let event = driver.events.get(handle)?;
     let target = driver.streams.target(null, stream)?;
+    match driver.streams.captures.of(target)? {
+        None => record_in(driver, &event, target),
+        Some(capturing) if flags & EXTERNAL != 0 => capturing.add(Work::Record(handle)),
+        Some(capturing) => {
+            event.state.lock().point = Some(capturing.point()?);
+            Ok(())
+        }
+    }
+}
+
+/// Records an event in a stream that does not capture.
+pub(crate) fn record_in(driver: &Driver, event: &Event, target: Target) -> Answer {
     let session = &driver.session;
     let mut state = event.state.lock();
     if event.timing && state.device.is_none() {
@@ -106,20 +143,16 @@ pub(crate) fn record(null: NullStream, event: u64, stream: u64) -> Answer {
         None => Ok(session.fence(stream)),
     })?;
     state.fence = Some(fence);
+    state.point = None;
     Ok(())
-}
-
-pub(crate) fn record_with_flags(null: NullStream, event: u64, stream: u64, flags: u32) -> Answer {
-    if flags & !RECORD_EXTERNAL != 0 {
-        return Err(Status::INVALID_VALUE);
-    }
-    record(null, event, stream)
 }
 
 /// An event that was never recorded counts as reached.
 pub(crate) fn query(event: u64) -> Answer {
     let driver = driver()?;
-    match driver.events.get(event)?.is_reached(&driver.session)? {
+    let event = driver.events.get(event)?;
+    event.check(driver)?;
+    match event.is_reached(&driver.session)? {
         true => driver.session.check_violations().map_err(|error| Status::of(&error)),
         false => Err(Status::NOT_READY),
     }
@@ -127,7 +160,9 @@ pub(crate) fn query(event: u64) -> Answer {
 
 pub(crate) fn synchronize(event: u64) -> Answer {
     let driver = driver()?;
-    match driver.events.get(event)?.fence() {
+    let event = driver.events.get(event)?;
+    event.check(driver)?;
+    match event.fence() {
         Some(fence) => {
             let waited = driver.session.wait(fence).map_err(|error| Status::of(&error));
             printf::flush(driver);
@@ -138,13 +173,27 @@ pub(crate) fn synchronize(event: u64) -> Answer {
 }
 
 /// Later work of the stream starts after the event's point.
-pub(crate) fn wait(null: NullStream, stream: u64, event: u64, flags: u32) -> Answer {
+pub(crate) fn wait(null: NullStream, stream: u64, handle: u64, flags: u32) -> Answer {
     let (driver, _) = driver_and_current()?;
-    if flags & !RECORD_EXTERNAL != 0 {
+    if flags & !EXTERNAL != 0 {
         return Err(Status::INVALID_VALUE);
     }
     let target = driver.streams.target(null, stream)?;
-    let Some(fence) = driver.events.get(event)?.fence() else { return Ok(()) };
+    let event = driver.events.get(handle)?;
+    let point = event.point();
+    match (driver.streams.captures.of(target)?, point) {
+        (None, None) => wait_in(driver, &event, target),
+        (None, Some(point)) => driver.streams.captures.join(target, &point),
+        (Some(capturing), _) if flags & EXTERNAL != 0 => capturing.add(Work::Wait(handle)),
+        // An event that was never recorded is nothing to wait for.
+        (Some(_), None) if event.fence().is_none() => Ok(()),
+        (Some(capturing), point) => capturing.wait(point.as_ref()),
+    }
+}
+
+/// Has a stream that does not capture wait for an event.
+pub(crate) fn wait_in(driver: &Driver, event: &Event, target: Target) -> Answer {
+    let Some(fence) = event.fence() else { return Ok(()) };
     let session = &driver.session;
     driver
         .streams
@@ -165,6 +214,9 @@ pub(crate) fn elapsed(to: Out<f32>, start: u64, end: u64) -> Answer {
 fn elapsed_ns(driver: &Driver, start: u64, end: u64) -> Result<f64, Status> {
     let times = [start, end].map(|event| -> Result<device::Event, Status> {
         let event = driver.events.get(event)?;
+        if let Some(point) = event.point() {
+            return Err(driver.streams.captures.refuse_point(&point));
+        }
         let state = event.state.lock();
         let (Some(fence), Some(device)) = (state.fence, state.device) else {
             return Err(Status::INVALID_HANDLE);

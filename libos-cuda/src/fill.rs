@@ -1,9 +1,10 @@
 //! `cuMemset*`.
 
-use crate::abi::NullStream;
+use crate::abi::{MemsetNode, NullStream};
 use crate::copy::{Order, done, ordered, submit};
 use crate::device::Pattern;
 use crate::driver::Driver;
+use crate::graph::Work;
 use crate::status::{Answer, Status};
 
 /// `count` elements in each of `rows` rows, `pitch` bytes apart.
@@ -60,6 +61,51 @@ fn fill(driver: &Driver, order: Order, area: Area, pattern: Pattern) -> Answer {
     Ok(())
 }
 
+/// In a stream's order: done, or written down.
+fn in_order(null: NullStream, stream: u64, area: Area, pattern: Pattern) -> Answer {
+    let (driver, order) = ordered(null, stream)?;
+    let Some(capturing) = driver.streams.captures.of(order.target)? else {
+        return fill(driver, order, area, pattern);
+    };
+    capturing.add(Work::Fill(node(area, pattern)))
+}
+
+fn node(area: Area, pattern: Pattern) -> MemsetNode {
+    let (element_bytes, value) = match pattern {
+        Pattern::Bits8(value) => (1, value.into()),
+        Pattern::Bits16(value) => (2, value.into()),
+        Pattern::Bits32(value) => (4, value),
+    };
+    let Area { to, pitch, count, rows } = area;
+    MemsetNode { to, pitch, value, element_bytes, width: count, height: rows }
+}
+
+/// What is written, and where, of a graph's node.
+fn parts(node: &MemsetNode) -> Result<(Area, Pattern), Status> {
+    let [first, second, ..] = node.value.to_le_bytes();
+    let pattern = match node.element_bytes {
+        1 => Pattern::Bits8(first),
+        2 => Pattern::Bits16(u16::from_le_bytes([first, second])),
+        4 => Pattern::Bits32(node.value),
+        _ => return Err(Status::INVALID_VALUE),
+    };
+    Ok((Area { to: node.to, pitch: node.pitch, count: node.width, rows: node.height }, pattern))
+}
+
+/// That a graph's node is one that can be done.
+pub(crate) fn check(node: &MemsetNode) -> Answer {
+    if node.width == 0 || node.height == 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    parts(node).map(drop)
+}
+
+/// Does what a graph's node says.
+pub(crate) fn run(driver: &Driver, order: Order, node: &MemsetNode) -> Answer {
+    let (area, pattern) = parts(node)?;
+    fill(driver, order, area, pattern)
+}
+
 macro_rules! fills {
     ($($value:ident $pattern:ident $line:ident $line_ordered:ident $rows:ident $rows_ordered:ident;)*) => {$(
         pub(crate) fn $line(null: NullStream, to: u64, value: $value, count: usize) -> Answer {
@@ -74,8 +120,7 @@ macro_rules! fills {
             count: usize,
             stream: u64,
         ) -> Answer {
-            let (driver, order) = ordered(null, stream)?;
-            fill(driver, order, Area::line(to, count), Pattern::$pattern(value))
+            in_order(null, stream, Area::line(to, count), Pattern::$pattern(value))
         }
 
         pub(crate) fn $rows(
@@ -99,8 +144,7 @@ macro_rules! fills {
             rows: usize,
             stream: u64,
         ) -> Answer {
-            let (driver, order) = ordered(null, stream)?;
-            fill(driver, order, Area { to, pitch, count, rows }, Pattern::$pattern(value))
+            in_order(null, stream, Area { to, pitch, count, rows }, Pattern::$pattern(value))
         }
     )*};
 }

@@ -25,6 +25,12 @@ pub(crate) enum Kind {
     Pool = 7,
     /// `CUmemGenericAllocationHandle`.
     Physical = 8,
+    /// `CUgraph`.
+    Graph = 9,
+    /// `CUgraphNode`.
+    GraphNode = 10,
+    /// `CUgraphExec`.
+    GraphExec = 11,
 }
 
 const INDEX_BITS: u32 = 24;

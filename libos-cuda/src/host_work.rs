@@ -13,6 +13,7 @@ use crate::abi::{Callback, HostFunction, NullStream, StreamCallback};
 use crate::context::driver_and_current;
 use crate::device::Fence;
 use crate::driver::Driver;
+use crate::graph::Work;
 use crate::order::{HostFunctions, Target};
 use crate::status::{Answer, SUCCESS, Status};
 
@@ -93,9 +94,7 @@ fn run(call: Call, status: u32) {
     }
 }
 
-fn enqueue(null: NullStream, stream: u64, call: Call) -> Answer {
-    let (driver, _) = driver_and_current()?;
-    let target = driver.streams.target(null, stream)?;
+fn enqueue(driver: &'static Driver, target: Target, call: Call) -> Answer {
     let worker = worker(driver)?;
     let fence = driver.streams.submit(&driver.session, target, |stream| Ok(driver.session.fence(stream)))?;
     driver.streams.note_host_function(target, HostFunctions::Begin)?;
@@ -107,7 +106,22 @@ fn enqueue(null: NullStream, stream: u64, call: Call) -> Answer {
 }
 
 pub(crate) fn launch(null: NullStream, stream: u64, function: HostFunction, data: Callback) -> Answer {
-    enqueue(null, stream, Call::HostFunction(function, data))
+    let (driver, _) = driver_and_current()?;
+    let target = driver.streams.target(null, stream)?;
+    match driver.streams.captures.of(target)? {
+        None => submit(driver, target, function, data),
+        Some(capturing) => capturing.add(Work::Host(function, data)),
+    }
+}
+
+/// Has a function run in the order of a stream that does not capture.
+pub(crate) fn submit(
+    driver: &'static Driver,
+    target: Target,
+    function: HostFunction,
+    data: Callback,
+) -> Answer {
+    enqueue(driver, target, Call::HostFunction(function, data))
 }
 
 pub(crate) fn add_callback(
@@ -120,5 +134,8 @@ pub(crate) fn add_callback(
     if flags != 0 {
         return Err(Status::INVALID_VALUE);
     }
-    enqueue(null, stream, Call::StreamCallback(function, stream, data))
+    let (driver, _) = driver_and_current()?;
+    let target = driver.streams.target(null, stream)?;
+    driver.streams.captures.refuse(target)?;
+    enqueue(driver, target, Call::StreamCallback(function, stream, data))
 }

@@ -1,20 +1,23 @@
 //! Launches: the hot path. Nothing here allocates, locks or asks anybody.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::abi::{Extra, In, LaunchAttribute, LaunchConfig, NullStream, Parameters};
 use crate::check as accesses;
 use crate::context::current;
 use crate::device::Launch;
-use crate::driver::driver;
+use crate::driver::{Driver, driver};
 use crate::function::{self, Function};
+use crate::graph::Work;
 use crate::occupancy;
+use crate::order::Target;
 use crate::query::Limits;
 use crate::report;
 use crate::status::{Answer, Status};
 
 /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`.
-const COOPERATIVE: u32 = 2;
+pub(crate) const COOPERATIVE: u32 = 2;
 
 /// Where a launch's parameters come from.
 enum Source<'a> {
@@ -24,7 +27,28 @@ enum Source<'a> {
     Block(&'a [u8]),
 }
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    /// The parameters that a call gives, as many as the function takes.
+    #[inline]
+    fn of(function: &Function, parameters: &'a Parameters, extra: &'a Extra) -> Result<Source<'a>, Status> {
+        let source = if !parameters.is_null() {
+            if !extra.is_null() {
+                return Err(Status::INVALID_VALUE);
+            }
+            Source::Pointers(parameters)
+        } else if function.parameters.is_empty() {
+            Source::Block(&[])
+        } else if extra.is_null() {
+            return Err(Status::INVALID_VALUE);
+        } else {
+            Source::Block(extra.block()?)
+        };
+        match source {
+            Source::Block(block) if block.len() < function.own_bytes => Err(Status::INVALID_VALUE),
+            Source::Block(_) | Source::Pointers(_) => Ok(source),
+        }
+    }
+
     /// Puts the parameters where the function's layout says.
     #[inline]
     fn pack(&self, function: &Function, block: &mut [u8]) {
@@ -72,9 +96,19 @@ fn check(function: &Function, limits: &Limits, launch: &Launch) -> Answer {
     Ok(())
 }
 
+/// The same, and its blocks fit there at once where they have to.
+#[inline]
+fn check_blocks(driver: &Driver, function: &Function, launch: &Launch, blocks: Blocks) -> Answer {
+    check(function, &driver.limits, launch)?;
+    if blocks == Blocks::Together && !occupancy::fits_at_once(driver.device(), function, launch) {
+        return Err(Status::COOPERATIVE_LAUNCH_TOO_LARGE);
+    }
+    Ok(())
+}
+
 /// Whether a launch's blocks may wait for one another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Blocks {
+pub(crate) enum Blocks {
     Apart,
     Together,
 }
@@ -92,38 +126,103 @@ fn launch_one(
     current()?;
     let function = function::find(driver, handle)?;
     let target = driver.streams.target(null, stream)?;
-    check(function, &driver.limits, launch)?;
-    if blocks == Blocks::Together && !occupancy::fits_at_once(driver.device(), function, launch) {
-        return Err(Status::COOPERATIVE_LAUNCH_TOO_LARGE);
+    check_blocks(driver, function, launch, blocks)?;
+    let source = Source::of(function, parameters, extra)?;
+    if let Some(capturing) = driver.streams.captures.of(target)? {
+        let kernel = Kernel::pack(function, handle, (launch, blocks), &source);
+        return capturing.add(Work::Kernel(Arc::new(kernel)));
     }
-    let source = if !parameters.is_null() {
-        if !extra.is_null() {
-            return Err(Status::INVALID_VALUE);
-        }
-        Source::Pointers(parameters)
-    } else if function.parameters.is_empty() {
-        Source::Block(&[])
-    } else if extra.is_null() {
-        return Err(Status::INVALID_VALUE);
-    } else {
-        Source::Block(extra.block()?)
-    };
-    if matches!(source, Source::Block(block) if block.len() < function.own_bytes) {
-        return Err(Status::INVALID_VALUE);
-    }
+    submit(driver, target, function, (launch, blocks), |block| source.pack(function, block))
+}
+
+#[inline]
+fn submit(
+    driver: &Driver,
+    target: Target,
+    function: &Function,
+    (launch, blocks): (&Launch, Blocks),
+    write: impl Fn(&mut [u8]),
+) -> Answer {
     let _listed = accesses::before_launch(driver);
     driver.streams.submit(&driver.session, target, |stream| {
         let bytes = function.parameter_bytes;
-        let write = |block: &mut [u8]| source.pack(function, block);
         let launched = match blocks {
-            Blocks::Apart => driver.session.launch_with(stream, function.handle, launch, bytes, write),
-            Blocks::Together => driver.session.launch_together_with(stream, &function.entry, launch, write),
+            Blocks::Apart => driver.session.launch_with(stream, function.handle, launch, bytes, &write),
+            Blocks::Together => driver.session.launch_together_with(stream, &function.entry, launch, &write),
         };
         match launched {
             Ok(_) => Ok(()),
             Err(error) => Err(Status::of(&error)),
         }
     })
+}
+
+/// A launch with its parameters, to be done later and more than once.
+pub(crate) struct Kernel {
+    pub(crate) function: u64,
+    pub(crate) launch: Launch,
+    pub(crate) blocks: Blocks,
+    /// The parameter block.
+    block: Box<[u8]>,
+    /// Where each parameter lies in it.
+    addresses: Box<[usize]>,
+}
+
+impl Kernel {
+    pub(crate) fn new(
+        driver: &'static Driver,
+        handle: u64,
+        (launch, blocks): (Launch, Blocks),
+        parameters: &Parameters,
+        extra: &Extra,
+    ) -> Result<Kernel, Status> {
+        let function = function::find(driver, handle)?;
+        check_blocks(driver, function, &launch, blocks)?;
+        let source = Source::of(function, parameters, extra)?;
+        Ok(Kernel::pack(function, handle, (&launch, blocks), &source))
+    }
+
+    fn pack(
+        function: &Function,
+        handle: u64,
+        (launch, blocks): (&Launch, Blocks),
+        source: &Source<'_>,
+    ) -> Kernel {
+        let mut block: Box<[u8]> = vec![0; function.parameter_bytes].into();
+        source.pack(function, &mut block);
+        let start = block.as_ptr().expose_provenance();
+        let addresses = function.parameters.iter().map(|slot| start + slot.offset).collect();
+        Kernel { function: handle, launch: *launch, blocks, block, addresses }
+    }
+
+    /// The same launch with blocks that may or may not wait for one another.
+    pub(crate) fn with_blocks(&self, blocks: Blocks) -> Kernel {
+        let block = self.block.clone();
+        let (old, start) = (self.block.as_ptr().addr(), block.as_ptr().expose_provenance());
+        let addresses = self.addresses.iter().map(|address| start + (address - old)).collect();
+        Kernel { function: self.function, launch: self.launch, blocks, block, addresses }
+    }
+
+    /// The addresses of its parameters, which stay as long as it does.
+    pub(crate) fn addresses(&self) -> &[usize] {
+        &self.addresses
+    }
+
+    /// That the launch can still be done.
+    pub(crate) fn check(&self, driver: &'static Driver) -> Answer {
+        check_blocks(driver, function::find(driver, self.function)?, &self.launch, self.blocks)
+    }
+
+    /// Launches it.
+    pub(crate) fn run(&self, driver: &'static Driver, target: Target) -> Answer {
+        let function = function::find(driver, self.function)?;
+        submit(driver, target, function, (&self.launch, self.blocks), |block| {
+            let bytes = block.len().min(self.block.len());
+            if let (Some(block), Some(own)) = (block.get_mut(..bytes), self.block.get(..bytes)) {
+                block.copy_from_slice(own);
+            }
+        })
+    }
 }
 
 #[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
@@ -188,7 +287,7 @@ pub(crate) fn launch_with(
 }
 
 /// Whether a launch with this attribute does what it should without it.
-fn allowed(attribute: &LaunchAttribute) -> Result<(), &'static str> {
+pub(crate) fn allowed(attribute: &LaunchAttribute) -> Result<(), &'static str> {
     let [first, second, third, ..] = attribute.value;
     match attribute.id {
         // Cache and scheduling hints, memory domains, and leave to start early, which a launch need not take.

@@ -17,6 +17,7 @@
 #[expect(unsafe_code, reason = "the C symbols of libcuda, and the pointers that C programs pass")]
 mod abi;
 mod attributes;
+mod capture;
 mod check;
 mod context;
 mod copy;
@@ -27,6 +28,7 @@ mod event;
 mod faults;
 mod fill;
 mod function;
+mod graph;
 mod handle;
 mod handshake;
 mod host_work;

@@ -11,6 +11,8 @@ use crate::device::{Buffer, DeviceRange, HostBuffer, HostSpan, Image};
 use crate::driver::{Driver, driver};
 use crate::ipc::Opened;
 use crate::map::Map;
+use crate::order::Target;
+use crate::report;
 use crate::sanitize;
 use crate::status::{Answer, Status};
 use crate::vmm::Reached;
@@ -173,6 +175,11 @@ impl Memory {
 }
 
 pub(crate) fn allocate(to: Out<u64>, bytes: usize) -> Answer {
+    driver()?.streams.captures.refuse_unsafe()?;
+    allocate_now(&to, bytes)
+}
+
+fn allocate_now(to: &Out<u64>, bytes: usize) -> Answer {
     let (driver, context) = driver_and_current()?;
     if bytes == 0 {
         return Err(Status::INVALID_VALUE);
@@ -207,6 +214,7 @@ pub(crate) fn free(address: u64) -> Answer {
     if address == 0 {
         return Ok(());
     }
+    driver.streams.captures.refuse_unsafe()?;
     // The session keeps the memory until running work that may use it is done.
     let freed = driver.memory.take(address, |what| matches!(what, What::Device(_)))?;
     sanitize::freed(address);
@@ -214,16 +222,30 @@ pub(crate) fn free(address: u64) -> Answer {
     Ok(())
 }
 
+/// Memory that graphs allocate and free is not there.
+fn refuse_nodes(driver: &Driver, target: Target) -> Answer {
+    driver.streams.captures.refuse(target).inspect_err(|status| {
+        if *status == Status::STREAM_CAPTURE_UNSUPPORTED {
+            report::refused(
+                "cuMemAllocAsync",
+                "graphs have no memory of their own; allocate it before the capture",
+            );
+        }
+    })
+}
+
 /// The memory is there at once, so it is there in the stream's order as well.
 pub(crate) fn allocate_ordered(null: NullStream, to: Out<u64>, bytes: usize, stream: u64) -> Answer {
-    driver()?.streams.target(null, stream)?;
-    allocate(to, bytes)
+    let driver = driver()?;
+    refuse_nodes(driver, driver.streams.target(null, stream)?)?;
+    allocate_now(&to, bytes)
 }
 
 /// The memory is the session's again once the stream has passed what was submitted to it: nobody waits here.
 pub(crate) fn free_ordered(null: NullStream, address: u64, stream: u64) -> Answer {
     let driver = driver()?;
     let target = driver.streams.target(null, stream)?;
+    refuse_nodes(driver, target)?;
     if address == 0 {
         return Ok(());
     }
@@ -246,6 +268,7 @@ pub(crate) fn allocate_host_with_flags(to: Out<u64>, bytes: usize, flags: u32) -
     if bytes == 0 || flags & !HOST_FLAGS != 0 {
         return Err(Status::INVALID_VALUE);
     }
+    driver.streams.captures.refuse_unsafe()?;
     let buffer = driver.session.allocate_mapped(bytes).map_err(|error| Status::of(&error))?;
     let address = buffer.as_ptr().expose_provenance() as u64;
     driver.memory.insert(address, bytes as u64, What::Pinned(buffer, flags), context)?;
@@ -255,6 +278,7 @@ pub(crate) fn allocate_host_with_flags(to: Out<u64>, bytes: usize, flags: u32) -
 
 pub(crate) fn free_host(host: Host) -> Answer {
     let driver = driver()?;
+    driver.streams.captures.refuse_unsafe()?;
     let freed = driver.memory.take(host.address(), |what| matches!(what, What::Pinned(..)))?;
     // The device may still copy from or to it.
     let waited = driver.streams.synchronize_all(&driver.session);

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use bulkhead_schema::limits::STREAMS_MAX;
 
 use crate::abi::NullStream;
+use crate::capture::Captures;
 use crate::device::{Fence, Session, Stream};
 use crate::driver::driver;
 use crate::handle::{Kind, decode, encode, next_generation};
@@ -82,6 +83,8 @@ pub(crate) struct Streams {
     legacy: AtomicU64,
     /// Host functions of all streams that have not returned.
     host_functions: AtomicU32,
+    /// Streams whose work is written down instead of done.
+    pub(crate) captures: Captures,
 }
 
 impl Streams {
@@ -96,6 +99,7 @@ impl Streams {
             written: AtomicU64::new(0),
             legacy: AtomicU64::new(0),
             host_functions: AtomicU32::new(0),
+            captures: Captures::default(),
         }
     }
 
@@ -161,6 +165,7 @@ impl Streams {
         {
             return Err(Status::INVALID_HANDLE);
         }
+        self.captures.forget(target.stream.index());
         self.wait_for_host_functions(target)?;
         if self.written.fetch_and(!target.bit(), Ordering::SeqCst) & target.bit() != 0 {
             let fence = session.fence(target.stream);
@@ -311,7 +316,8 @@ impl Streams {
             && self.before(target).any(|slot| slot.host_functions.load(Ordering::Acquire) != 0)
     }
 
-    fn wait_for_host_functions(&self, target: Target) -> Answer {
+    /// Waits until the host functions that a stream's next work comes after have returned.
+    pub(crate) fn wait_for_host_functions(&self, target: Target) -> Answer {
         if self.is_waiting(target) {
             return host_work::wait_until(|| !self.is_waiting(target));
         }

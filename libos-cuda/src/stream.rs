@@ -13,7 +13,6 @@ pub(crate) const PRIORITY_LEAST: i32 = 0;
 pub(crate) const PRIORITY_GREATEST: i32 = -5;
 
 const NON_BLOCKING: u32 = 1;
-const NOT_CAPTURING: u32 = 0;
 
 pub(crate) fn create(to: Out<u64>, flags: u32) -> Answer {
     create_with_priority(to, flags, PRIORITY_LEAST)
@@ -43,6 +42,7 @@ fn named(null: NullStream, stream: u64) -> Result<(&'static Driver, Target), Sta
 
 pub(crate) fn synchronize(null: NullStream, stream: u64) -> Answer {
     let (driver, target) = named(null, stream)?;
+    driver.streams.captures.refuse(target)?;
     let waited = driver.streams.synchronize(&driver.session, target);
     printf::flush(driver);
     waited
@@ -50,6 +50,7 @@ pub(crate) fn synchronize(null: NullStream, stream: u64) -> Answer {
 
 pub(crate) fn query(null: NullStream, stream: u64) -> Answer {
     let (driver, target) = named(null, stream)?;
+    driver.streams.captures.refuse(target)?;
     match driver.streams.is_done(&driver.session, target)? {
         true => driver.session.check_violations().map_err(|error| Status::of(&error)),
         false => Err(Status::NOT_READY),
@@ -95,52 +96,5 @@ pub(crate) fn context_or_green(null: NullStream, stream: u64, to: Out<u64>, gree
 pub(crate) fn device(null: NullStream, stream: u64, to: Out<i32>) -> Answer {
     named(null, stream)?;
     to.set(0);
-    Ok(())
-}
-
-pub(crate) fn is_capturing(null: NullStream, stream: u64, to: Out<u32>) -> Answer {
-    named(null, stream)?;
-    to.set(NOT_CAPTURING);
-    Ok(())
-}
-
-pub(crate) fn capture_info(null: NullStream, stream: u64, to: Out<u32>, id: OutMaybe<u64>) -> Answer {
-    id.set(0);
-    is_capturing(null, stream, to)
-}
-
-pub(crate) fn capture_info_2(
-    null: NullStream,
-    stream: u64,
-    to: Out<u32>,
-    id: OutMaybe<u64>,
-    graph: OutMaybe<u64>,
-    nodes: OutMaybe<u64>,
-    count: OutMaybe<usize>,
-) -> Answer {
-    graph.set(0);
-    nodes.set(0);
-    count.set(0);
-    capture_info(null, stream, to, id)
-}
-
-#[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
-pub(crate) fn capture_info_3(
-    null: NullStream,
-    stream: u64,
-    to: Out<u32>,
-    id: OutMaybe<u64>,
-    graph: OutMaybe<u64>,
-    nodes: OutMaybe<u64>,
-    edges: OutMaybe<u64>,
-    count: OutMaybe<usize>,
-) -> Answer {
-    edges.set(0);
-    capture_info_2(null, stream, to, id, graph, nodes, count)
-}
-
-/// Nothing is captured, so every mode is the default one.
-pub(crate) fn exchange_capture_mode(mode: Out<u32>) -> Answer {
-    mode.set(0);
     Ok(())
 }

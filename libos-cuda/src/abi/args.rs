@@ -75,6 +75,49 @@ impl<T> Argument for OutMaybe<T> {
     }
 }
 
+/// One value that is read, and then written over; null is refused.
+pub(crate) struct InOut<T>(NonNull<T>);
+
+impl<T: Copy> InOut<T> {
+    /// Reads the value.
+    pub(crate) fn get(&self) -> T {
+        // SAFETY: the C caller promised one value there; every `T` used here is valid for any bits.
+        unsafe { self.0.as_ptr().read_unaligned() }
+    }
+
+    /// Writes the value.
+    pub(crate) fn set(&self, value: T) {
+        // SAFETY: the C caller promised room for one value.
+        unsafe { self.0.as_ptr().write_unaligned(value) }
+    }
+}
+
+impl<T> Argument for InOut<T> {
+    type C = *mut T;
+
+    unsafe fn from_c(c: *mut T) -> Result<InOut<T>, Status> {
+        NonNull::new(c).map(InOut).ok_or(Status::INVALID_VALUE)
+    }
+}
+
+/// Where values go, as many as another argument says, if the caller wants them.
+pub(crate) struct OutList<T>(Option<OutSlice<T>>);
+
+impl<T: Copy> OutList<T> {
+    /// The list, where it is wanted.
+    pub(crate) fn wanted(&self) -> Option<&OutSlice<T>> {
+        self.0.as_ref()
+    }
+}
+
+impl<T> Argument for OutList<T> {
+    type C = *mut T;
+
+    unsafe fn from_c(c: *mut T) -> Result<OutList<T>, Status> {
+        Ok(OutList(NonNull::new(c).map(OutSlice)))
+    }
+}
+
 /// Where values go, as many as another argument says.
 pub(crate) struct OutSlice<T>(NonNull<T>);
 
@@ -161,6 +204,11 @@ impl<T: Copy> InSlice<T> {
 }
 
 impl<T> InSlice<T> {
+    /// Whether the caller gave no list.
+    pub(crate) fn is_null(&self) -> bool {
+        self.0.is_null()
+    }
+
     /// A list that a structure of the caller's points to.
     pub(super) fn nested(list: *const T) -> InSlice<T> {
         InSlice(list)

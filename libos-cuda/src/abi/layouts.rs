@@ -98,6 +98,12 @@ pub(crate) struct LaunchAttribute {
     padding: u32,
     pub(crate) value: [u32; 16],
 }
+impl LaunchAttribute {
+    /// One with this value.
+    pub(crate) fn new(id: u32, value: [u32; 16]) -> LaunchAttribute {
+        LaunchAttribute { id, padding: 0, value }
+    }
+}
 const _: () =
     assert!(size_of::<LaunchAttribute>() == 72 && std::mem::offset_of!(LaunchAttribute, value) == 8);
 

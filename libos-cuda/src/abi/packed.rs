@@ -10,6 +10,11 @@ use crate::status::Status;
 pub(crate) struct Parameters(*mut *mut c_void);
 
 impl Parameters {
+    /// A list that a structure of the caller's points to.
+    pub(super) fn nested(list: *mut *mut c_void) -> Parameters {
+        Parameters(list)
+    }
+
     /// Whether the caller gave any.
     pub(crate) fn is_null(&self) -> bool {
         self.0.is_null()
@@ -42,6 +47,11 @@ impl Extra {
     const BUFFER_POINTER: usize = 1;
     const BUFFER_SIZE: usize = 2;
     const OPTIONS_MAX: usize = 16;
+
+    /// A list that a structure of the caller's points to.
+    pub(super) fn nested(list: *mut *mut c_void) -> Extra {
+        Extra(list)
+    }
 
     /// As if the caller gave none.
     pub(crate) fn none() -> Self {

@@ -12,8 +12,6 @@ exports! {
         cuStreamCreateWithPriority "cuStreamCreateWithPriority" 5050
             (to: Out<u64>, flags: u32, priority: i32) => stream::create_with_priority;
         cuStreamDestroy_v2 "cuStreamDestroy" 4000 (stream: u64) => stream::destroy;
-        cuThreadExchangeStreamCaptureMode "cuThreadExchangeStreamCaptureMode" 10010
-            (mode: Out<u32>) => stream::exchange_capture_mode;
 
         cuEventCreate "cuEventCreate" 2000 (to: Out<u64>, flags: u32) => event::create;
         cuEventDestroy_v2 "cuEventDestroy" 4000 (event: u64) => event::destroy;
@@ -42,16 +40,6 @@ exports! {
             (stream: u64, to: Out<u64>, green: OutMaybe<u64>) => stream::context_or_green;
         cuStreamGetDevice "cuStreamGetDevice" 12080, cuStreamGetDevice_ptsz 12080
             (stream: u64, to: Out<i32>) => stream::device;
-        cuStreamIsCapturing "cuStreamIsCapturing" 10000, cuStreamIsCapturing_ptsz 10000
-            (stream: u64, to: Out<u32>) => stream::is_capturing;
-        cuStreamGetCaptureInfo "cuStreamGetCaptureInfo" 10010, cuStreamGetCaptureInfo_ptsz 10010
-            (stream: u64, to: Out<u32>, id: OutMaybe<u64>) => stream::capture_info;
-        cuStreamGetCaptureInfo_v2 "cuStreamGetCaptureInfo" 11030, cuStreamGetCaptureInfo_v2_ptsz 11030
-            (stream: u64, to: Out<u32>, id: OutMaybe<u64>, graph: OutMaybe<u64>, nodes: OutMaybe<u64>,
-             count: OutMaybe<usize>) => stream::capture_info_2;
-        cuStreamGetCaptureInfo_v3 "cuStreamGetCaptureInfo" 12030, cuStreamGetCaptureInfo_v3_ptsz 12030
-            (stream: u64, to: Out<u32>, id: OutMaybe<u64>, graph: OutMaybe<u64>, nodes: OutMaybe<u64>,
-             edges: OutMaybe<u64>, count: OutMaybe<usize>) => stream::capture_info_3;
         cuStreamAddCallback "cuStreamAddCallback" 5000, cuStreamAddCallback_ptsz 7000
             (stream: u64, function: StreamCallback, data: Callback, flags: u32) => host_work::add_callback;
         cuLaunchHostFunc "cuLaunchHostFunc" 10000, cuLaunchHostFunc_ptsz 10000

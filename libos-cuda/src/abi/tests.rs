@@ -23,6 +23,8 @@ use crate::tests::header;
 const PTX: &CStr = c".version 9.0\n.target sm_75\n.address_size 64\n.visible .entry scale(.param .u64 data, \
     .param .f32 factor, .param .align 8 .b8 pair[16], .param .u32 count) { ret; }\n.visible .entry nothing() { ret; }\n";
 
+mod captures;
+mod graphs;
 mod ipc;
 mod mapped;
 mod virtual_memory;
@@ -54,6 +56,8 @@ macro_rules! symbols {
         unsafe extern "C" { $(fn $name($(_: $kind),*) -> u32;)* }
     };
 }
+use symbols;
+
 symbols! {
     cuInit(u32);
     cuDevicePrimaryCtxRetain(*mut u64, i32);
@@ -157,7 +161,8 @@ fn symbols_and_versions_are_those_of_the_headers() {
         let per_thread = row.null_stream == NullStream::PerThread;
         let plain = row.symbol.trim_end_matches("_ptsz").trim_end_matches("_ptds");
         assert_eq!(per_thread, plain != row.symbol, "{}", row.symbol);
-        let declared = [format!("{plain}("), format!("{plain})"), format!(" {plain}\n")];
+        let declared =
+            [format!("{plain}("), format!("{plain})"), format!(" {plain}\n"), format!(" {plain} \n")];
         // The profiler's calls are declared in a header that the compiler's packages lack.
         let profiler = plain.starts_with("cuProfiler");
         assert!(

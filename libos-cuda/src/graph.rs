@@ -1,0 +1,280 @@
+//! Graphs: work that is written down once and launched as often as the program likes.
+//!
+//! A *graph* is a list of nodes and of which waits for which. Programs make one node by node, or by having a stream write
+//! down what it is given (`capture`). Launched is a copy that no longer changes by itself, an *executable graph* (`exec`).
+//!
+//! All of it lies in this process: a launch of a graph is the same calls to the session as its nodes would be one by one.
+
+mod embedded;
+mod exec;
+mod flat;
+mod nodes;
+mod parameters;
+mod plan;
+mod work;
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Mutex, MutexGuard};
+
+pub(crate) use embedded::Embedded;
+pub(crate) use exec::{
+    destroy as exec_destroy, enabled, flags as exec_flags, instantiate, instantiate_with, launch,
+    set_child as exec_set_child, set_copy as exec_set_copy, set_enabled, set_fill as exec_set_fill,
+    set_host as exec_set_host, set_kernel as exec_set_kernel,
+    set_kernel_of_context as exec_set_kernel_of_context, set_parameters as exec_set_parameters,
+    set_record as exec_set_record, set_wait as exec_set_wait, update, update_1, upload,
+};
+pub(crate) use nodes::*;
+pub(crate) use parameters::*;
+pub(crate) use work::Work;
+
+use crate::abi::{Out, Text};
+use crate::driver::{Driver, driver};
+use crate::handle::Kind;
+use crate::registry::Table;
+use crate::status::{Answer, Status};
+
+/// Graphs, and executable ones, that a program may hold at a time.
+const GRAPHS_MAX: usize = 1 << 16;
+/// Nodes of all graphs that a program may hold at a time.
+const NODES_MAX: usize = 1 << 20;
+/// Nodes of one graph, those of its children counted.
+const GRAPH_NODES_MAX: usize = 1 << 16;
+/// Dependencies in one graph.
+const GRAPH_EDGES_MAX: usize = 1 << 20;
+/// How deep graphs may lie in one another.
+const DEPTH_MAX: usize = 16;
+
+/// All graphs of the process.
+pub(crate) struct Graphs {
+    graphs: Table<Graph>,
+    nodes: Table<Name>,
+    execs: Table<exec::Exec>,
+    lanes: exec::Lanes,
+}
+
+impl Graphs {
+    pub(crate) fn new() -> Graphs {
+        Graphs {
+            graphs: Table::new(Kind::Graph, GRAPHS_MAX),
+            nodes: Table::new(Kind::GraphNode, NODES_MAX),
+            execs: Table::new(Kind::GraphExec, GRAPHS_MAX),
+            lanes: exec::Lanes::default(),
+        }
+    }
+}
+
+/// What a node's handle stands for.
+struct Name {
+    graph: Weak<Graph>,
+    id: u32,
+}
+
+/// A graph.
+pub(crate) struct Graph {
+    driver: &'static Driver,
+    nodes: Mutex<Nodes>,
+    /// The graph that it was cloned from, with the same numbers for the same nodes.
+    original: Weak<Graph>,
+    /// How many graphs lie around it: where there are any, it is a node of the innermost, and goes with that.
+    around: usize,
+}
+
+#[derive(Default)]
+struct Nodes {
+    /// By number; `None` where a node was destroyed.
+    list: Vec<Option<Node>>,
+    edges: usize,
+}
+
+struct Node {
+    handle: u64,
+    work: Work,
+    /// The numbers of the nodes that it waits for, in the program's order.
+    before: Vec<u32>,
+}
+
+impl Nodes {
+    fn get(&self, id: u32) -> Result<&Node, Status> {
+        self.list.get(id as usize).and_then(Option::as_ref).ok_or(Status::INVALID_VALUE)
+    }
+
+    fn get_mut(&mut self, id: u32) -> Result<&mut Node, Status> {
+        self.list.get_mut(id as usize).and_then(Option::as_mut).ok_or(Status::INVALID_VALUE)
+    }
+
+    /// All nodes with their numbers, in the order in which they were made.
+    fn iter(&self) -> impl Iterator<Item = (u32, &Node)> {
+        (0..).zip(&self.list).filter_map(|(id, node)| Some((id, node.as_ref()?)))
+    }
+
+    /// The same, as handles.
+    fn handles(&self, of: &[u32]) -> Result<Vec<u64>, Status> {
+        of.iter().map(|id| Ok(self.get(*id)?.handle)).collect()
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        for node in self.nodes.get_mut().list.drain(..).flatten() {
+            // Its own entry, which nobody else takes out.
+            self.driver.graphs.nodes.remove(node.handle).ok();
+        }
+    }
+}
+
+impl Graph {
+    fn new(driver: &'static Driver, original: Weak<Graph>, around: usize) -> Graph {
+        Graph { driver, nodes: Mutex::default(), original, around }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Nodes> {
+        self.nodes.lock()
+    }
+
+    /// Adds a node that waits for those of these numbers; its number and handle.
+    pub(crate) fn add(self: &Arc<Self>, work: Work, before: &[u32]) -> Result<(u32, u64), Status> {
+        let mut nodes = self.lock();
+        if nodes.list.len() >= GRAPH_NODES_MAX || nodes.edges + before.len() > GRAPH_EDGES_MAX {
+            return Err(Status::OUT_OF_MEMORY);
+        }
+        let mut sorted = before.to_vec();
+        sorted.sort_unstable();
+        if sorted.windows(2).any(|pair| pair.first() == pair.last()) {
+            return Err(Status::INVALID_VALUE);
+        }
+        for other in before {
+            nodes.get(*other)?;
+        }
+        let id = u32::try_from(nodes.list.len()).map_err(|_| Status::OUT_OF_MEMORY)?;
+        let handle = self.driver.graphs.nodes.insert(Name { graph: Arc::downgrade(self), id }.into())?;
+        nodes.list.push(Some(Node { handle, work, before: before.to_vec() }));
+        nodes.edges += before.len();
+        Ok((id, handle))
+    }
+
+    /// The handles of nodes.
+    pub(crate) fn handles(&self, of: &[u32]) -> Result<Vec<u64>, Status> {
+        self.lock().handles(of)
+    }
+
+    /// The numbers of nodes, all of which have to be of this graph.
+    pub(crate) fn numbers(&self, of: &[u64]) -> Result<Vec<u32>, Status> {
+        let number = |handle: &u64| {
+            let (graph, id) = node(self.driver, *handle)?;
+            if std::ptr::eq(Arc::as_ptr(&graph), self) { Ok(id) } else { Err(Status::INVALID_VALUE) }
+        };
+        of.iter().map(number).collect()
+    }
+
+    /// Whether every node of `these` is one of `ends`, or one that those wait for.
+    pub(crate) fn lead_to(&self, these: &[u32], ends: &[u32]) -> bool {
+        let nodes = self.lock();
+        let mut seen = vec![false; nodes.list.len()];
+        let mut left = ends.to_vec();
+        while let Some(id) = left.pop() {
+            if let Some(seen) = seen.get_mut(id as usize)
+                && !std::mem::replace(seen, true)
+                && let Ok(node) = nodes.get(id)
+            {
+                left.extend(&node.before);
+            }
+        }
+        these.iter().all(|id| seen.get(*id as usize) == Some(&true))
+    }
+
+    /// A graph with the same nodes under the same numbers, with that many graphs around it.
+    fn copy(self: &Arc<Self>, around: usize) -> Result<Arc<Graph>, Status> {
+        if around >= DEPTH_MAX {
+            return Err(Status::NOT_SUPPORTED);
+        }
+        let copy = Arc::new(Graph::new(self.driver, Arc::downgrade(self), around));
+        let nodes = self.lock();
+        let mut copied = copy.lock();
+        for (id, node) in (0..).zip(&nodes.list) {
+            let Some(node) = node else {
+                copied.list.push(None);
+                continue;
+            };
+            let work = match &node.work {
+                Work::Child(child) => Work::Child(Embedded::new(child.graph(), around + 1)?),
+                plain => plain.clone(),
+            };
+            let handle = self.driver.graphs.nodes.insert(Name { graph: Arc::downgrade(&copy), id }.into())?;
+            copied.list.push(Some(Node { handle, work, before: node.before.clone() }));
+        }
+        copied.edges = nodes.edges;
+        drop(copied);
+        Ok(copy)
+    }
+}
+
+/// The graph of a handle.
+pub(crate) fn graph(driver: &Driver, handle: u64) -> Result<Arc<Graph>, Status> {
+    driver.graphs.graphs.get(handle).map_err(|_| Status::INVALID_VALUE)
+}
+
+/// The graph that a node is of, and its number there.
+fn node(driver: &Driver, handle: u64) -> Result<(Arc<Graph>, u32), Status> {
+    let name = driver.graphs.nodes.get(handle).map_err(|_| Status::INVALID_VALUE)?;
+    Ok((name.graph.upgrade().ok_or(Status::INVALID_VALUE)?, name.id))
+}
+
+/// A new graph without nodes, and its handle.
+pub(crate) fn make(driver: &'static Driver) -> Result<(Arc<Graph>, u64), Status> {
+    let graph = Arc::new(Graph::new(driver, Weak::new(), 0));
+    let handle = driver.graphs.graphs.insert(graph.clone())?;
+    Ok((graph, handle))
+}
+
+pub(crate) fn create(to: Out<u64>, flags: u32) -> Answer {
+    if flags != 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    to.set(make(driver()?)?.1);
+    Ok(())
+}
+
+pub(crate) fn destroy(handle: u64) -> Answer {
+    let driver = driver()?;
+    if graph(driver, handle)?.around > 0 {
+        return Err(Status::INVALID_VALUE);
+    }
+    driver.graphs.graphs.remove(handle).map(drop).map_err(|_| Status::INVALID_VALUE)
+}
+
+pub(crate) fn clone(to: Out<u64>, handle: u64) -> Answer {
+    let driver = driver()?;
+    let copy = graph(driver, handle)?.copy(0)?;
+    to.set(driver.graphs.graphs.insert(copy)?);
+    Ok(())
+}
+
+pub(crate) fn find_in_clone(to: Out<u64>, original: u64, clone: u64) -> Answer {
+    let driver = driver()?;
+    let (original, id) = node(driver, original)?;
+    let clone = graph(driver, clone)?;
+    if !std::ptr::eq(clone.original.as_ptr(), Arc::as_ptr(&original)) {
+        return Err(Status::INVALID_VALUE);
+    }
+    let handle = clone.lock().get(id)?.handle;
+    to.set(handle);
+    Ok(())
+}
+
+/// Writes a graph down in Graphviz's language.
+pub(crate) fn print(handle: u64, path: Text, _flags: u32) -> Answer {
+    let graph = graph(driver()?, handle)?;
+    let nodes = graph.lock();
+    let mut text = "digraph {\n".to_owned();
+    for (id, node) in nodes.iter() {
+        text.push_str(&format!("    n{id} [label=\"{id}: {}\"];\n", node.work.name()));
+        for before in &node.before {
+            text.push_str(&format!("    n{before} -> n{id};\n"));
+        }
+    }
+    text.push_str("}\n");
+    drop(nodes);
+    std::fs::write(path.0, text).map_err(|_| Status::OPERATING_SYSTEM)
+}
