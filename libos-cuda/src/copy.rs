@@ -83,7 +83,6 @@ pub(crate) fn done(null: NullStream) -> Result<(&'static Driver, Order), Status>
     let (driver, _) = driver_and_current()?;
     let target = driver.streams.target(null, 0)?;
     driver.streams.captures.refuse(target)?;
-    driver.streams.captures.refuse_unsafe()?;
     Ok((driver, Order { target, until: Until::Done }))
 }
 

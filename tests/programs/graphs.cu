@@ -362,6 +362,135 @@ static void order(int n, int rounds) {
     CHECK(cudaFree(wide));
 }
 
+__global__ void mix(const unsigned *left, const unsigned *right, unsigned *out, unsigned salt, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = hash(left[i] * 3u + right[n - 1 - i] + salt);
+}
+
+// The same random work, with the events that it needs, for streams that capture and for streams that do not.
+class RandomWork {
+public:
+    RandomWork(unsigned seed, int count) : n(count), bytes(count * sizeof(unsigned)) {
+        for (unsigned *&buffer : buffers) CHECK(cudaMalloc(&buffer, bytes));
+        for (cudaStream_t &stream : streams) CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        for (cudaEvent_t &event : events) CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+        unsigned word = seed;
+        const auto draw = [&](unsigned below) { return (word = hash(word + 0x9E3779B9u)) % below; };
+        for (int o = 0; o < OPERATIONS; o++) {
+            operations[o] = {static_cast<int>(draw(STREAMS)), static_cast<int>(draw(5)), static_cast<int>(draw(BUFFERS)),
+                             static_cast<int>(draw(BUFFERS)), static_cast<int>(draw(BUFFERS)), word};
+            if (operations[o].left == operations[o].out) operations[o].left = (operations[o].left + 1) % BUFFERS;
+            if (operations[o].right == operations[o].out) operations[o].right = (operations[o].right + 1) % BUFFERS;
+        }
+    }
+
+    ~RandomWork() {
+        for (unsigned *buffer : buffers) CHECK(cudaFree(buffer));
+        for (const cudaStream_t stream : streams) CHECK(cudaStreamDestroy(stream));
+        for (const cudaEvent_t event : events) CHECK(cudaEventDestroy(event));
+    }
+
+    cudaStream_t origin() const { return streams[0]; }
+
+    // Gives all of it to the streams; the first of them goes on when all is done.
+    void submit() const {
+        CHECK(cudaEventRecord(events[OPERATIONS], streams[0]));
+        for (int s = 1; s < STREAMS; s++) CHECK(cudaStreamWaitEvent(streams[s], events[OPERATIONS], 0));
+        for (int o = 0; o < OPERATIONS; o++) {
+            const Operation &op = operations[o];
+            const cudaStream_t stream = streams[op.stream];
+            for (int before = 0; before < o; before++) {
+                if (operations[before].stream != op.stream && conflict(operations[before], op)) {
+                    CHECK(cudaStreamWaitEvent(stream, events[before], 0));
+                }
+            }
+            unsigned *const out = buffers[op.out];
+            if (op.kind == 0) {
+                CHECK(cudaMemcpyAsync(out, buffers[op.left], bytes, cudaMemcpyDeviceToDevice, stream));
+            } else if (op.kind == 1) {
+                CHECK(cudaMemsetAsync(out, op.salt & 0xFF, bytes / 2, stream));
+            } else {
+                mix<<<blocks(n), THREADS, 0, stream>>>(buffers[op.left], buffers[op.right], out, op.salt, n);
+                CHECK(cudaGetLastError());
+            }
+            CHECK(cudaEventRecord(events[o], stream));
+        }
+        for (int s = 1; s < STREAMS; s++) {
+            CHECK(cudaEventRecord(events[OPERATIONS + s], streams[s]));
+            CHECK(cudaStreamWaitEvent(streams[0], events[OPERATIONS + s], 0));
+        }
+    }
+
+    void reset() const {
+        std::vector<unsigned> values(n);
+        for (int b = 0; b < BUFFERS; b++) {
+            for (int i = 0; i < n; i++) values[i] = hash(b * 1000003u + i);
+            CHECK(cudaMemcpy(buffers[b], values.data(), bytes, cudaMemcpyHostToDevice));
+        }
+        CHECK(cudaDeviceSynchronize());
+    }
+
+    std::vector<unsigned> result() const {
+        std::vector<unsigned> values(BUFFERS * n);
+        CHECK(cudaStreamSynchronize(streams[0]));
+        for (int b = 0; b < BUFFERS; b++) {
+            CHECK(cudaMemcpy(values.data() + b * n, buffers[b], bytes, cudaMemcpyDeviceToHost));
+        }
+        return values;
+    }
+
+private:
+    static constexpr int STREAMS = 5, BUFFERS = 7, OPERATIONS = 40;
+
+    struct Operation {
+        int stream, kind, left, right, out;
+        unsigned salt;
+    };
+
+    static bool reads(const Operation &op, int buffer) {
+        return (op.kind != 1 && op.left == buffer) || (op.kind > 1 && op.right == buffer);
+    }
+
+    static bool conflict(const Operation &one, const Operation &two) {
+        return one.out == two.out || reads(one, two.out) || reads(two, one.out);
+    }
+
+    int n;
+    size_t bytes;
+    unsigned *buffers[BUFFERS];
+    cudaStream_t streams[STREAMS];
+    cudaEvent_t events[OPERATIONS + STREAMS];
+    Operation operations[OPERATIONS];
+};
+
+// Random work computes the same with a graph and without, also where two launches follow one another.
+static void same_as_without(int n, int seeds) {
+    for (int seed = 1; seed <= seeds; seed++) {
+        const RandomWork work(seed, n);
+        work.reset();
+        work.submit();
+        const std::vector<unsigned> once = work.result();
+        work.submit();
+        const std::vector<unsigned> twice = work.result();
+
+        cudaGraph_t graph;
+        cudaGraphExec_t exec;
+        CHECK(cudaStreamBeginCapture(work.origin(), cudaStreamCaptureModeGlobal));
+        work.submit();
+        CHECK(cudaStreamEndCapture(work.origin(), &graph));
+        CHECK(cudaGraphInstantiate(&exec, graph, 0));
+        for (int round = 0; round < 3; round++) {
+            work.reset();
+            CHECK(cudaGraphLaunch(exec, work.origin()));
+            if (work.result() != once) Program::fail("random work of seed %d differs with a graph", seed);
+        }
+        CHECK(cudaGraphLaunch(exec, work.origin()));
+        if (work.result() != twice) Program::fail("random work of seed %d differs the second time", seed);
+        CHECK(cudaGraphExecDestroy(exec));
+        CHECK(cudaGraphDestroy(graph));
+    }
+}
+
 static void expect(cudaError_t error, cudaError_t expected, const char *what) {
     if (error != expected) {
         Program::fail("%s: %s, not %s", what, cudaGetErrorName(error), cudaGetErrorName(expected));
@@ -462,6 +591,7 @@ int main(int argc, char **argv) {
     replay(n, rounds);
     explicit_graph(n);
     order(n, rounds);
+    same_as_without(program.large ? 1 << 18 : 300, program.large ? 20 : 6);
     refusals(n);
     return Program::pass("%d replays of 7 nodes over %d words", rounds, n);
 }

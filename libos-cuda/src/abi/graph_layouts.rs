@@ -171,9 +171,15 @@ of_kind! {
     handle handle: u64;
 }
 
+/// Most edges that a call may name.
+const COUNT_MAX: usize = 1 << 20;
+
 impl InSlice<EdgeData> {
     /// Only full dependencies are there: from the end of one node to the beginning of the other.
     pub(crate) fn check_full(&self, count: usize) -> Result<(), Status> {
+        if count > COUNT_MAX {
+            return Err(Status::INVALID_VALUE);
+        }
         if self.is_null() || self.read(count)?.iter().all(|edge| *edge == [0; 8]) {
             return Ok(());
         }

@@ -78,9 +78,6 @@ pub(crate) fn begin_to_graph(
     count: usize,
     mode: u32,
 ) -> Answer {
-    if count > NAMED_MAX {
-        return Err(Status::INVALID_VALUE);
-    }
     edges.check_full(count)?;
     let (driver, target) = named(null, stream)?;
     start(driver, target, mode, Some((graph, before.read(count)?)))
@@ -246,9 +243,6 @@ pub(crate) fn update_dependencies_2(
     count: usize,
     flags: u32,
 ) -> Answer {
-    if count > NAMED_MAX {
-        return Err(Status::INVALID_VALUE);
-    }
     edges.check_full(count)?;
     change_before(null, stream, &nodes, count, flags)
 }

@@ -204,9 +204,6 @@ pub(crate) fn add_any(
     count: usize,
     parameters: InOut<NodeParameters>,
 ) -> Answer {
-    if count > GRAPH_EDGES_MAX {
-        return Err(Status::INVALID_VALUE);
-    }
     edges.check_full(count)?;
     let parameters = parameters.get();
     add(&to, graph, &before, count, |driver, parent| match parameters.kind {
