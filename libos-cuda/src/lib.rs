@@ -8,7 +8,7 @@
 //! 1. No handle that a program passes is ever dereferenced: handles are tagged indices (`handle`), looked up in
 //!    tables of ours. Pointers are dereferenced where the call's documentation says what they point to, in `abi`.
 //! 2. Work of the legacy null stream orders both ways with the work of every blocking stream (`order`).
-//! 3. A launch takes no lock here, and allocates nothing.
+//! 3. A launch takes no lock here, and allocates nothing, but where its stream captures.
 //! 4. A process forked off one that holds a session gets `CUDA_ERROR_NOT_INITIALIZED`, and never its parent's session.
 //! 5. What is not there answers an error, never a false success.
 //!

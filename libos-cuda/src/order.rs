@@ -200,6 +200,17 @@ impl Streams {
         if self.host_functions.load(Ordering::Acquire) != 0 {
             self.wait_for_host_functions(target)?;
         }
+        self.submit_now(session, target, work)
+    }
+
+    /// The same for what need not come after the stream's host functions.
+    #[inline]
+    pub(crate) fn submit_now<R>(
+        &self,
+        session: &Session,
+        target: Target,
+        work: impl FnOnce(Stream) -> Result<R, Status>,
+    ) -> Result<R, Status> {
         match target.order {
             Order::NonBlocking => work(target.stream),
             Order::Legacy => {

@@ -2,6 +2,7 @@
 // streams that capture refuse.
 #include "program.h"
 
+#include <thread>
 #include <vector>
 
 constexpr int THREADS = 128;
@@ -491,6 +492,41 @@ static void same_as_without(int n, int seeds) {
     }
 }
 
+// Graphs that several threads launch at once do not get into each other's way.
+static void at_once(int n, int rounds) {
+    constexpr int THREADS_AT_ONCE = 4;
+    std::vector<std::thread> threads;
+    std::vector<RandomWork *> works;
+    std::vector<cudaGraphExec_t> execs(THREADS_AT_ONCE);
+    std::vector<std::vector<unsigned>> expected;
+    for (int t = 0; t < THREADS_AT_ONCE; t++) {
+        works.push_back(new RandomWork(100 + t, n));
+        works[t]->reset();
+        works[t]->submit();
+        expected.push_back(works[t]->result());
+        cudaGraph_t graph;
+        CHECK(cudaStreamBeginCapture(works[t]->origin(), cudaStreamCaptureModeThreadLocal));
+        works[t]->submit();
+        CHECK(cudaStreamEndCapture(works[t]->origin(), &graph));
+        CHECK(cudaGraphInstantiate(&execs[t], graph, 0));
+        CHECK(cudaGraphDestroy(graph));
+    }
+    for (int t = 0; t < THREADS_AT_ONCE; t++) {
+        threads.emplace_back([&, t] {
+            for (int round = 0; round < rounds; round++) {
+                works[t]->reset();
+                CHECK(cudaGraphLaunch(execs[t], works[t]->origin()));
+                if (works[t]->result() != expected[t]) Program::fail("graph %d of several at once differs", t);
+            }
+        });
+    }
+    for (std::thread &thread : threads) thread.join();
+    for (int t = 0; t < THREADS_AT_ONCE; t++) {
+        CHECK(cudaGraphExecDestroy(execs[t]));
+        delete works[t];
+    }
+}
+
 static void expect(cudaError_t error, cudaError_t expected, const char *what) {
     if (error != expected) {
         Program::fail("%s: %s, not %s", what, cudaGetErrorName(error), cudaGetErrorName(expected));
@@ -592,6 +628,7 @@ int main(int argc, char **argv) {
     explicit_graph(n);
     order(n, rounds);
     same_as_without(program.large ? 1 << 18 : 300, program.large ? 20 : 6);
+    at_once(program.large ? 1 << 16 : 200, program.large ? 50 : 5);
     refusals(n);
     return Program::pass("%d replays of 7 nodes over %d words", rounds, n);
 }

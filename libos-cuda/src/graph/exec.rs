@@ -47,8 +47,8 @@ struct State {
     steps: Vec<Step>,
     /// Steps that do nothing, for the time being.
     disabled: Vec<bool>,
-    /// The end of the last launch: two never overlap.
-    last: Option<Fence>,
+    /// The end of the last launch, and where that was: two never overlap.
+    last: Option<(Fence, Target)>,
 }
 
 /// The order of a graph's steps; `None` where there is none.
@@ -80,8 +80,11 @@ impl Exec {
         }
         let session = &driver.session;
         let last = state.last;
+        if let Some((_, last)) = last {
+            driver.streams.wait_for_host_functions(last)?;
+        }
         let start = driver.streams.submit(session, target, |stream| {
-            if let Some(last) = last {
+            if let Some((last, _)) = last {
                 session.wait_on(stream, last).map_err(|error| Status::of(&error))?;
             }
             Ok(session.fence(stream))
@@ -93,14 +96,15 @@ impl Exec {
         }
         let submitted = self.submit(driver, &state, &lanes);
         // Also where a step was refused: what was submitted is the launch's all the same.
-        let end = driver.streams.submit(session, target, |stream| {
+        // Its host functions may run on meanwhile.
+        let end = driver.streams.submit_now(session, target, |stream| {
             for lane in lanes.iter().skip(1) {
                 let fence = session.fence(lane.stream);
                 session.wait_on(stream, fence).map_err(|error| Status::of(&error))?;
             }
             Ok(session.fence(stream))
         })?;
-        state.last = Some(end);
+        state.last = Some((end, target));
         submitted
     }
 
