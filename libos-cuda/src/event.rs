@@ -122,6 +122,7 @@ pub(crate) fn record_with_flags(null: NullStream, handle: u64, stream: u64, flag
     let event = driver.events.get(handle)?;
     let target = driver.streams.target(null, stream)?;
     match driver.streams.captures.of(target)? {
+        None if flags & EXTERNAL != 0 => Err(Status::INVALID_VALUE),
         None => record_in(driver, &event, target),
         Some(capturing) if flags & EXTERNAL != 0 => capturing.add(Work::Record(handle)),
         Some(capturing) => {
@@ -182,6 +183,7 @@ pub(crate) fn wait(null: NullStream, stream: u64, handle: u64, flags: u32) -> An
     let event = driver.events.get(handle)?;
     let point = event.point();
     match (driver.streams.captures.of(target)?, point) {
+        (None, _) if flags & EXTERNAL != 0 => Err(Status::INVALID_VALUE),
         (None, None) => wait_in(driver, &event, target),
         (None, Some(point)) => driver.streams.captures.join(target, &point),
         (Some(capturing), _) if flags & EXTERNAL != 0 => capturing.add(Work::Wait(handle)),

@@ -98,7 +98,8 @@ fn captures_do_not_wait_for_what_is_not_theirs() {
     assert_eq!(end_capture(one), Err(Status::STREAM_CAPTURE_INVALIDATED.code()));
     assert_eq!(end_capture(two), Err(Status::STREAM_CAPTURE_INVALIDATED.code()));
 
-    // With the flag, both become nodes.
+    // With the flag, which is only for streams that capture, it becomes a node.
+    refused(unsafe { cuStreamWaitEvent(one, outside, 1) }, Status::INVALID_VALUE);
     begin_capture(one, GLOBAL);
     ok(unsafe { cuStreamWaitEvent(one, outside, 1) });
     let graph = end_capture(one).unwrap();
