@@ -160,10 +160,17 @@ fn in_order(null: NullStream, stream: u64, to: End, from: End, bytes: usize) -> 
 }
 
 fn ordered_copy(driver: &Driver, order: Order, to: End, from: End, bytes: usize) -> Answer {
-    match driver.streams.captures.of(order.target)? {
-        None => copy(driver, order, to, from, bytes),
-        Some(capturing) => capturing.add(Work::Copy(Box::new(copy_shaped::line(to, from, bytes)))),
+    let Some(capturing) = driver.streams.captures.of(order.target)? else {
+        return copy(driver, order, to, from, bytes);
+    };
+    if bytes == 0 {
+        return Ok(());
     }
+    // What can be known of it already is an error here, not at each launch.
+    for end in [to, from] {
+        end.place(driver, end.piece(driver, bytes)?)?;
+    }
+    capturing.add(Work::Copy(Box::new(copy_shaped::line(to, from, bytes))))
 }
 
 /// Submits work in an order, with the client's error as a status.

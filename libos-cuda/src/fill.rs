@@ -67,6 +67,13 @@ fn in_order(null: NullStream, stream: u64, area: Area, pattern: Pattern) -> Answ
     let Some(capturing) = driver.streams.captures.of(order.target)? else {
         return fill(driver, order, area, pattern);
     };
+    let width = area.count.checked_mul(size_of(pattern)).ok_or(Status::INVALID_VALUE)?;
+    if width == 0 || area.rows == 0 {
+        return Ok(());
+    }
+    // What can be known of it already is an error here, not at each launch.
+    let piece = driver.memory.piece(area.to, width as u64)?;
+    driver.memory.reached(area.to, piece)?;
     capturing.add(Work::Fill(node(area, pattern)))
 }
 

@@ -16,6 +16,8 @@ symbols! {
     cuGraphDestroy(u64);
     cuGraphExecDestroy(u64);
     cuGraphLaunch(u64, u64);
+    cuMemsetD32Async(u64, u32, usize, u64);
+    cuMemcpyDtoDAsync_v2(u64, u64, usize, u64);
 }
 
 #[test]
@@ -253,4 +255,35 @@ fn a_stream_that_ends_takes_its_capture_with_it() {
     let memory = allocate(64);
     ok(unsafe { cuMemFree_v2(memory) });
     ok(unsafe { cuEventDestroy_v2(fork) });
+}
+
+#[test]
+fn what_is_wrong_already_is_told_at_the_capture_and_nothing_is_no_node() {
+    let _turn = begin();
+    let one = stream(1);
+    let memory = allocate(64);
+    begin_capture(one, GLOBAL);
+    refused(unsafe { cuMemsetD32Async(memory, 1, 17, one) }, Status::INVALID_VALUE);
+    refused(unsafe { cuMemsetD32Async(4096, 1, 1, one) }, Status::INVALID_VALUE);
+    refused(unsafe { cuMemcpyDtoDAsync_v2(memory, memory + 32, 33, one) }, Status::INVALID_VALUE);
+    refused(launch(1, 1, one), Status::INVALID_HANDLE);
+    ok(unsafe { cuMemsetD32Async(memory, 1, 0, one) });
+    ok(unsafe { cuMemcpyDtoDAsync_v2(0, 0, 0, one) });
+    assert_eq!(status(one), 1);
+    let graph = end_capture(one).unwrap();
+    assert_eq!(node_count(graph), 0);
+    ok(unsafe { cuGraphDestroy(graph) });
+
+    // Memory that was freed since is an error of the launch.
+    begin_capture(one, GLOBAL);
+    ok(unsafe { cuMemsetD32Async(memory, 1, 16, one) });
+    let graph = end_capture(one).unwrap();
+    let exec = instantiate(graph);
+    ok(unsafe { cuGraphLaunch(exec, one) });
+    ok(unsafe { cuMemFree_v2(memory) });
+    refused(unsafe { cuGraphLaunch(exec, one) }, Status::INVALID_VALUE);
+    ok(unsafe { cuStreamSynchronize(one) });
+    ok(unsafe { cuGraphExecDestroy(exec) });
+    ok(unsafe { cuGraphDestroy(graph) });
+    ok(unsafe { cuStreamDestroy_v2(one) });
 }
