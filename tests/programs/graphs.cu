@@ -590,6 +590,7 @@ static void refusals(int n) {
         CHECK(cudaGetLastError());
     };
     const auto end = [&](cudaStream_t stream, cudaError_t expected, const char *what) {
+        graph = nullptr;
         expect(cudaStreamEndCapture(stream, &graph), expected, what);
         if (expected != cudaSuccess && graph != nullptr) Program::fail("%s: there is a graph", what);
         if (expected == cudaSuccess) CHECK(cudaGraphDestroy(graph));

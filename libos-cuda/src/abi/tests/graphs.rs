@@ -199,6 +199,8 @@ fn what_a_stream_captures_is_done_when_the_graph_is_launched_and_not_before() {
     // The branch has a stream of its own, which waits for the copy, and is waited for.
     let forked = story.iter().rposition(|told| told == "b after a").unwrap();
     assert!(at("a copy") < forked && forked < at("b fill"), "{story:?}");
+    // Neither branch waits for the other before they meet.
+    assert!(at("a launch 1") < at("a after b"), "{story:?}");
     assert!(at("b fill") < at("b launch 2") && at("a copy") < at("a launch 1"), "{story:?}");
     assert!(at("b launch 2") < at("a after b") && at("a after b") < at("a launch 3"), "{story:?}");
     let mut back = [0u8; 64];
