@@ -533,6 +533,8 @@ static void times(int rounds, double *in_graph, double *one_by_one) {
     constexpr int KERNELS = 50;
     unsigned *value;
     CHECK(cudaMalloc(&value, sizeof(unsigned)));
+    CHECK(cudaMemset(value, 0, sizeof(unsigned)));
+    CHECK(cudaDeviceSynchronize());
     cudaStream_t stream;
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     const auto launch = [&] {
