@@ -51,17 +51,19 @@ fn the_confined_module_is_verified() {
 
 #[test]
 fn both_addresses_of_a_copy_have_to_be_confined() {
-    let copy = "cp.async.cg.shared.global [%bh_s], [%bh_a], 16, %bh_lo;";
+    let copy = "cp.async.cg.shared.global [%bh_s+1024], [%bh_a], 16, %bh_lo;";
     for (other, why) in [
         ("cp.async.cg.shared.global [%r0], [%bh_a], 16, %bh_lo;", "not confined"),
-        ("cp.async.cg.shared.global [%bh_s], [%d1], 16, %bh_lo;", "not confined"),
-        ("cp.async.cg.shared.global [%bh_s+16], [%bh_a], 16, %bh_lo;", "no sequence confines"),
-        ("cp.async.cg.shared.global [%bh_s], [%bh_a+8], 16, %bh_lo;", "no sequence confines"),
-        ("cp.async.cg.shared.global [%bh_s], [%bh_a+8388608], 16, %bh_lo;", "no sequence confines"),
+        ("cp.async.cg.shared.global [%bh_s+1024], [%d1], 16, %bh_lo;", "not confined"),
+        ("cp.async.cg.shared.global [%bh_s+1040], [%bh_a], 16, %bh_lo;", "no sequence confines"),
+        ("cp.async.cg.shared.global [%bh_s+1008], [%bh_a], 16, %bh_lo;", "no sequence confines"),
+        ("cp.async.cg.shared.global [%bh_s], [%bh_a], 16, %bh_lo;", "no sequence confines"),
+        ("cp.async.cg.shared.global [%bh_s+1024], [%bh_a+8], 16, %bh_lo;", "no sequence confines"),
+        ("cp.async.cg.shared.global [%bh_s+1024], [%bh_a+8388608], 16, %bh_lo;", "no sequence confines"),
         ("cp.async.cg.shared.global [%bh_a], [%bh_a], 16, %bh_lo;", "no sequence confines"),
-        ("cp.async.cg.shared.global [%bh_s], [%bh_s], 16, %bh_lo;", "no sequence confines"),
-        ("cp.async.cg.shared.global [%bh_s], [%bh_k], 16, %bh_lo;", "no sequence confines"),
-        ("cp.async.ca.shared.global [%bh_s], [%bh_a], 8, %bh_lo;", "no sequence confines"),
+        ("cp.async.cg.shared.global [%bh_s+1024], [%bh_s+1024], 16, %bh_lo;", "no sequence confines"),
+        ("cp.async.cg.shared.global [%bh_s+1024], [%bh_k], 16, %bh_lo;", "no sequence confines"),
+        ("cp.async.ca.shared.global [%bh_s+1024], [%bh_a], 8, %bh_lo;", "no sequence confines"),
     ] {
         broken(copy, other, why);
     }
@@ -73,7 +75,7 @@ fn no_line_of_what_confines_a_copy_may_be_missing_or_stand_elsewhere() {
     let lines: Vec<&str> = text.lines().collect();
     let at = lines.iter().position(|line| line.contains("cp.async.cg")).unwrap();
     let first = lines.iter().position(|line| line.contains("mov.b32 %bh_s, %r0")).unwrap();
-    assert_eq!(at - first, 10, "{text}");
+    assert_eq!(at - first, 9, "{text}");
     for gone in first..at {
         let left: Vec<&str> =
             lines.iter().enumerate().filter(|(index, _)| *index != gone).map(|(_, line)| *line).collect();
@@ -89,13 +91,13 @@ fn no_line_of_what_confines_a_copy_may_be_missing_or_stand_elsewhere() {
 
 #[test]
 fn a_copy_takes_no_more_than_it_writes() {
-    let copy = "cp.async.cg.shared.global [%bh_s], [%bh_a], 16, %bh_lo;";
+    let copy = "cp.async.cg.shared.global [%bh_s+1024], [%bh_a], 16, %bh_lo;";
     let cut = "    min.u32 %bh_lo, %r0, 16;\n";
     for (from, to) in [
-        (copy, "cp.async.cg.shared.global [%bh_s], [%bh_a], 16, %r0;"),
-        (copy, "cp.async.cg.shared.global [%bh_s], [%bh_a], 16, %bh_hi;"),
-        (copy, "cp.async.cg.shared.global [%bh_s], [%bh_a], 16, 17;"),
-        (copy, "cp.async.cg.shared.global [%bh_s], [%bh_a], 16, -1;"),
+        (copy, "cp.async.cg.shared.global [%bh_s+1024], [%bh_a], 16, %r0;"),
+        (copy, "cp.async.cg.shared.global [%bh_s+1024], [%bh_a], 16, %bh_hi;"),
+        (copy, "cp.async.cg.shared.global [%bh_s+1024], [%bh_a], 16, 17;"),
+        (copy, "cp.async.cg.shared.global [%bh_s+1024], [%bh_a], 16, -1;"),
         (cut, ""),
         (cut, "    min.s32 %bh_lo, %r0, 16;\n"),
         (cut, "    min.u32 %bh_lo, %r0, 32;\n"),

@@ -107,17 +107,18 @@ fn a_check_that_does_not_hold_is_refused() {
 
 #[test]
 fn rows_and_lines_of_a_matrix_stay_in_shared_memory() {
-    broken("sub.s32 %bh_lo, %bh_top, 752;", "sub.s32 %bh_lo, %bh_top, 751;", "no sequence confines");
-    broken("sub.s32 %bh_lo, %bh_top, 752;", "sub.s32 %bh_lo, %bh_top, 1040;", "no sequence confines");
-    broken("[%bh_s], 24;", "[%bh_s], 32;", "no sequence confines");
-    broken("[%bh_s], 24;", "[%bh_s+16], 24;", "no sequence confines");
-    broken("[%bh_s], 24;", "[%bh_s], 20;", "a stride that");
-    broken("[%bh_s], 24;", "[%bh_s], %r0;", "no sequence confines");
-    broken("[%bh_s], 24;", "[%bh_s], %bh_lo;", "no sequence confines");
-    broken("[%bh_s], 24;", "[%r0], 24;", "interrupted");
-    broken("[%bh_s], 24;", "[s+288], 24;", "interrupted");
+    let (min, more) = ("min.u32 %bh_s, %bh_s, 272;", "min.u32 %bh_s, %bh_s, 288;");
+    broken(min, more, "no sequence confines");
+    broken("[%bh_s+1024], 24;", "[%bh_s+1024], 32;", "no sequence confines");
+    broken("[%bh_s+1024], 24;", "[%bh_s+1040], 24;", "no sequence confines");
+    broken("[%bh_s+1024], 24;", "[%bh_s+1008], 24;", "no sequence confines");
+    broken("[%bh_s+1024], 24;", "[%bh_s+1024], 20;", "a stride that");
+    broken("[%bh_s+1024], 24;", "[%bh_s+1024], %r0;", "no sequence confines");
+    broken("[%bh_s+1024], 24;", "[%bh_s+1024], %bh_lo;", "no sequence confines");
+    broken("[%bh_s+1024], 24;", "[%r0], 24;", "interrupted");
+    broken("[%bh_s+1024], 24;", "[s+288], 24;", "interrupted");
     broken(
-        "x4.shared.b16 {%r1, %r2, %r3, %r4}, [%bh_s];",
+        "x4.shared.b16 {%r1, %r2, %r3, %r4}, [%bh_s+1024];",
         "x4.shared.b16 {%r1, %r2, %r3, %r4}, [%r0];",
         "interrupted",
     );

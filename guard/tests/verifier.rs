@@ -129,44 +129,47 @@ fn a_reduction_under_the_load_mask_is_refused() {
 fn a_missing_alignment_is_refused() {
     broken("    and.b32 %bh_lo, %bh_lo, -4;\n", "", SEQUENCE);
     broken("%bh_lo, %bh_lo, -4;", "%bh_lo, %bh_lo, -2;", SEQUENCE);
-    // Of a shared address that is known to be a multiple, the last place is made one.
-    let last = "    sub.s32 %bh_lo, %bh_top, 4;\n";
-    let cut = "    and.b32 %bh_lo, %bh_lo, -4;\n";
-    broken(&format!("{last}{cut}"), last, SEQUENCE);
-    for other in [-1, -2, -8] {
-        let other = format!("    and.b32 %bh_lo, %bh_lo, {other};\n");
-        broken(&format!("{last}{cut}"), &format!("{last}{other}"), SEQUENCE);
+    // Of a shared address that is known to be a multiple, the last place is one.
+    let last = "min.u32 %bh_s, %bh_s, 8188;";
+    for other in [8187, 8186, 8189] {
+        broken(last, &last.replace("8188", &other.to_string()), SEQUENCE);
     }
 }
 
 #[test]
 fn an_address_of_which_nothing_is_known_is_made_a_multiple_itself() {
-    let of = |base: &str| {
+    let of = |variable: &str, base: &str| {
         let source = format!(
-            ".version 8.0\n.target sm_75\n.address_size 64\n.extern .shared .align 4 .b8 s[];\n\
+            ".version 8.0\n.target sm_75\n.address_size 64\n{variable}\n\
              .visible .entry k(.param .u32 n)\n{{\n.reg .b32 %r<8>;\nld.param.u32 %r1, [n];\nmov.u32 %r2, s;\n\
              {base}\nst.shared.u32 [%r3], %r1;\nret;\n}}\n"
         );
         print(&parse(&source).and_then(|module| confine(&module)).unwrap())
     };
-    let (last, clamp) = (
-        "    sub.s32 %bh_lo, %bh_top, 4;\n",
-        "    min.u32 %bh_s, %bh_s, %bh_lo;\n    max.u32 %bh_s, %bh_s, %bh_low;\n",
-    );
-    let each = format!("{last}{clamp}    and.b32 %bh_s, %bh_s, -4;\n");
-    let once = format!("{last}    and.b32 %bh_lo, %bh_lo, -4;\n{clamp}");
-    let known = of("shl.b32 %r4, %r1, 2;\nadd.u32 %r3, %r2, %r4;");
-    assert!(known.contains(&once) && !known.contains(&each), "{known}");
-    verify(&known).unwrap();
-    // Either way it stays inside.
-    verify(&known.replace(&once, &each)).unwrap();
-    for base in
-        ["add.u32 %r3, %r2, %r1;", "shl.b32 %r4, %r1, 1;\nadd.u32 %r3, %r2, %r4;", "mov.u32 %r3, %r1;"]
-    {
-        let unknown = of(base);
-        assert!(unknown.contains(&each) && !unknown.contains(&once), "{unknown}");
-        verify(&unknown).unwrap();
-        assert!(verify(&unknown.replace(&each, &once)).is_err(), "{unknown}");
+    let (dynamic, fixed) = (".extern .shared .align 4 .b8 s[];", ".shared .align 4 .b8 s[8190];");
+    let two = ".shared .align 4 .b8 s[8190];\n.shared .align 4 .b8 t[8190];";
+    let (cut, min) = ("    and.b32 %bh_s, %bh_s, -4;\n", "    min.u32 %bh_s, %bh_s, %bh_lo;\n");
+    let (behind, once) = ("    sub.s32 %bh_lo, %bh_lo, 4;\n", "    and.b32 %bh_lo, %bh_lo, -4;\n");
+    let (between, max) = ("    sub.s32 %bh_lo, %bh_top, 4;\n", "    max.u32 %bh_s, %bh_s, %bh_low;\n");
+    let last = "    min.u32 %bh_s, %bh_s, 8184;\n";
+    for (variable, each, once) in [
+        (dynamic, format!("{behind}{min}{cut}"), format!("{behind}{once}{min}")),
+        (fixed, format!("{last}{cut}"), last.to_owned()),
+        (two, format!("{between}{min}{max}{cut}"), format!("{between}{once}{min}{max}")),
+    ] {
+        let known = of(variable, "shl.b32 %r4, %r1, 2;\nadd.u32 %r3, %r2, %r4;");
+        assert!(known.contains(&once) && !known.contains(&each), "{known}");
+        verify(&known).unwrap();
+        // Either way it stays inside.
+        verify(&known.replace(&once, &each)).unwrap();
+        for base in
+            ["add.u32 %r3, %r2, %r1;", "shl.b32 %r4, %r1, 1;\nadd.u32 %r3, %r2, %r4;", "mov.u32 %r3, %r1;"]
+        {
+            let unknown = of(variable, base);
+            assert!(unknown.contains(&each), "{unknown}");
+            verify(&unknown).unwrap();
+            assert!(verify(&unknown.replace(&each, &once)).is_err(), "{unknown}");
+        }
     }
 }
 
@@ -364,16 +367,82 @@ fn a_clamp_that_does_not_hold_is_refused() {
 
 #[test]
 fn a_shared_clamp_that_does_not_hold_is_refused() {
-    broken("    min.u32 %bh_s, %bh_s, %bh_lo;\n", "", SEQUENCE);
-    broken("    max.u32 %bh_s, %bh_s, %bh_low;\n", "", SEQUENCE);
-    broken("min.u32 %bh_s, %bh_s, %bh_lo;", "min.u32 %bh_s, %bh_s, %bh_top;", SEQUENCE);
-    broken("min.u32 %bh_s, %bh_s, %bh_lo;", "min.s32 %bh_s, %bh_s, %bh_lo;", SEQUENCE);
-    broken("%bh_lo, %bh_top, 4", "%bh_lo, %bh_top, 3", SEQUENCE);
-    broken("%bh_lo, %bh_top, 4", "%bh_lo, %bh_top, 8193", SEQUENCE);
-    broken("st.shared.u32 [%bh_s]", "st.shared.u32 [%bh_s+4]", SEQUENCE);
-    broken("st.shared.u32 [%bh_s]", "st.shared.u32 [%bh_s+-4]", SEQUENCE);
-    broken("st.shared.u32 [%bh_s]", "st.shared.u64 [%bh_s]", SEQUENCE);
+    let min = "min.u32 %bh_s, %bh_s, 8188;";
+    let behind = "sub.s32 %bh_s, %bh_s, %bh_low;";
+    broken(&format!("    {min}\n"), "", SEQUENCE);
+    broken(&format!("    {behind}\n"), "", SEQUENCE);
+    broken(behind, "sub.s32 %bh_s, %bh_s, %bh_top;", SEQUENCE);
+    broken(behind, "sub.s32 %bh_s, %bh_low, %bh_s;", SEQUENCE);
+    broken(min, "min.s32 %bh_s, %bh_s, 8188;", SEQUENCE);
+    for other in ["8192", "-4", "%bh_top", "%bh_lo", "%r1"] {
+        broken(min, &min.replace("8188", other), SEQUENCE);
+    }
+    for other in ["u32 [%bh_s]", "u32 [%bh_s+1028]", "u32 [%bh_s+1020]", "u32 [%bh_s+-4]", "u64 [%bh_s+1024]"]
+    {
+        broken("st.shared.u32 [%bh_s+1024]", &format!("st.shared.{other}"), SEQUENCE);
+    }
     broken("    mov.b32 %bh_s, %r2;\n", "", SEQUENCE);
+    // Where another variable may come first nobody knows where this one is.
+    broken(".visible .entry k", ".shared .align 16 .b8 other[16];\n.visible .entry k", SEQUENCE);
+}
+
+#[test]
+fn a_clamp_of_dynamic_shared_memory_that_does_not_hold_is_refused() {
+    let source = SOURCE
+        .replace(".visible .entry k", ".extern .shared .align 16 .b8 s[];\n.visible .entry k")
+        .replace("    .shared .align 16 .b8 s[8192];\n", "");
+    let text = print(&parse(&source).and_then(|module| confine(&module)).unwrap());
+    let needs = |text: &str| verify(text).unwrap().entries()[0].dynamic_shared_min;
+    assert_eq!(needs(&text), 4, "{text}");
+    let broken = |from: &str, to: &str| {
+        let changed = text.replacen(from, to, 1);
+        assert_ne!(changed, text, "{from} in\n{text}");
+        let found = findings(&changed);
+        assert!(found.iter().any(|finding| finding.contains(SEQUENCE)), "{to}: {found:?}");
+    };
+    let (min, span) = ("min.u32 %bh_s, %bh_s, %bh_lo;", "sub.s32 %bh_lo, %bh_lo, 4;");
+    broken("    min.u32 %bh_s, %bh_s, %bh_lo;\n", "");
+    broken("    sub.s32 %bh_s, %bh_s, %bh_low;\n", "");
+    broken("    sub.s32 %bh_lo, %bh_top, %bh_low;\n", "");
+    broken("sub.s32 %bh_s, %bh_s, %bh_low;", "sub.s32 %bh_s, %bh_s, %bh_top;");
+    broken("sub.s32 %bh_lo, %bh_top, %bh_low;", "mov.b32 %bh_lo, %bh_top;");
+    broken(min, "min.u32 %bh_s, %bh_s, %bh_top;");
+    broken(min, "min.s32 %bh_s, %bh_s, %bh_lo;");
+    broken(min, "min.u32 %bh_s, %bh_s, 4096;");
+    for other in ["3", "0", "-4", "16385"] {
+        broken(span, &span.replace(" 4;", &format!(" {other};")));
+    }
+    for other in ["u32 [%bh_s]", "u32 [%bh_s+1028]", "u32 [%bh_s+1020]", "u64 [%bh_s+1024]"] {
+        broken("st.shared.u32 [%bh_s+1024]", &format!("st.shared.{other}"));
+    }
+    // What a clamp leaves room for, the launch has to give.
+    assert_eq!(needs(&text.replace(span, "sub.s32 %bh_lo, %bh_lo, 8192;")), 8192);
+    // Dynamic shared memory lies behind what is static.
+    broken(".visible .entry k", ".shared .align 16 .b8 other[16];\n.visible .entry k");
+}
+
+#[test]
+fn a_shared_clamp_between_two_addresses_that_does_not_hold_is_refused() {
+    let source =
+        SOURCE.replace("s[8192];", "s[8192];\n    .shared .align 16 .b8 t[16];\n    st.shared.u32 [t], 1;");
+    let text = print(&parse(&source).and_then(|module| confine(&module)).unwrap());
+    assert_eq!(findings(&text), [""; 0]);
+    let broken = |from: &str, to: &str| {
+        let changed = text.replacen(from, to, 1);
+        assert_ne!(changed, text, "{from} in\n{text}");
+        let found = findings(&changed);
+        assert!(found.iter().any(|finding| finding.contains(SEQUENCE)), "{to}: {found:?}");
+    };
+    broken("    min.u32 %bh_s, %bh_s, %bh_lo;\n", "");
+    broken("    max.u32 %bh_s, %bh_s, %bh_low;\n", "");
+    broken("min.u32 %bh_s, %bh_s, %bh_lo;", "min.u32 %bh_s, %bh_s, %bh_top;");
+    broken("min.u32 %bh_s, %bh_s, %bh_lo;", "min.s32 %bh_s, %bh_s, %bh_lo;");
+    broken("%bh_lo, %bh_top, 4", "%bh_lo, %bh_top, 3");
+    broken("%bh_lo, %bh_top, 4", "%bh_lo, %bh_top, 8209");
+    for other in ["u32 [%bh_s+4]", "u32 [%bh_s+-4]", "u32 [%bh_s+1024]", "u64 [%bh_s]"] {
+        broken("st.shared.u32 [%bh_s]", &format!("st.shared.{other}"));
+    }
+    broken("    mov.b32 %bh_s, %r2;\n", "");
 }
 
 #[test]

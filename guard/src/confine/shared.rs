@@ -27,8 +27,22 @@ const WIDTHS: [u64; 5] = [1, 2, 4, 8, 16];
 pub(super) struct Clamp {
     pub(super) least: i64,
     pub(super) span: u64,
-    /// Where a mask keeps the run's base in a region.
-    pub(super) mask: Option<Mask>,
+    pub(super) how: How,
+}
+
+/// How the base of a run is kept where the run is inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    /// Between two addresses.
+    Between,
+    /// As far as it may be behind the first byte, of which it is known where it lies in the block's shared memory.
+    Behind {
+        first: i64,
+        /// Bytes from there on, where the text says how many.
+        bytes: Option<u64>,
+    },
+    /// In a region, by a mask.
+    Masked(Mask),
 }
 
 /// A mask that leaves of an address how far it is into a region.
@@ -40,6 +54,8 @@ pub(super) struct Mask {
     reach: u64,
     /// Of what the address is a multiple.
     align: u64,
+    /// Whether the run's base is masked as it is, and not where the run begins.
+    as_it_is: bool,
 }
 
 /// The shared memory of an entry.
@@ -51,6 +67,8 @@ pub(super) struct Shared {
     start: u64,
     /// A variable that names the block's dynamic shared memory.
     dynamic: Option<String>,
+    /// Of what the address of each is a multiple, at most.
+    align: u64,
     /// The clamp of each statement that needs one, by its index.
     clamps: HashMap<usize, Clamp>,
     /// Bytes that a clamp may span.
@@ -104,7 +122,7 @@ impl Shared {
         .find();
         (shared.clamps, shared.most) = (clamps, bytes);
         if let Some(region) = region.filter(|_| !shared.clamps.is_empty()) {
-            shared.mask(&region, statements, own);
+            shared.mask(region, statements, own);
             return shared;
         }
         if pad && !shared.clamps.is_empty() {
@@ -115,35 +133,64 @@ impl Shared {
             shared.include(names::SHARED_PAD, &symbol);
             own.push((variable, symbol));
         }
+        shared.measure(symbols);
         shared
     }
 
     /// Has masks keep accesses in a region.
-    fn mask(&mut self, region: &Region, statements: &mut [Statement], own: &mut Vec<(Variable, Symbol)>) {
+    fn mask(&mut self, mut region: Region, statements: &mut [Statement], own: &mut Vec<(Variable, Symbol)>) {
+        let roomy = |clamp: &Clamp, bytes: u64| {
+            let far = clamp.least.unsigned_abs();
+            clamp.least != 0 && far <= region::ROOM_MAX && far.is_multiple_of(bytes)
+        };
+        let (mut before, mut behind) = (0, 0);
+        for (index, clamp) in &self.clamps {
+            if masked(statements, *index).is_some_and(|access| roomy(clamp, access.bytes)) {
+                let far = clamp.least.unsigned_abs();
+                let room = if clamp.least > 0 { &mut before } else { &mut behind };
+                *room = far.max(*room);
+            }
+        }
+        let has_room = region.make_room(before, behind);
         let slack = self.clamps.values().map(|clamp| clamp.span).max().unwrap_or(0);
-        region.merge(statements, own, slack);
+        region.merge(statements, own, slack + if has_room { before } else { 0 });
+        self.start = region.bounds();
         let bytes = own.iter().find(|(variable, _)| variable.name == region.name);
-        let bytes = bytes.map_or(0, |(_, symbol)| symbol.bytes - region.start);
+        let bytes = bytes.map_or(0, |(_, symbol)| symbol.bytes - self.start);
         self.statics = vec![(region.name.clone(), bytes)];
-        self.start = region.start;
         let alignment = Alignment::find(statements);
         for (index, clamp) in &mut self.clamps {
-            let Some(Statement::Instruction(instruction)) = statements.get(*index) else { continue };
-            let accesses = table::row_of(instruction).and_then(|row| access::decode(row, instruction).ok());
-            let accesses = accesses.unwrap_or_default();
-            let Some(access) = accesses.shared() else { continue };
+            let Some(access) = masked(statements, *index) else { continue };
             let zeros = match &access.address.base {
                 AddressBase::Register(name) => alignment.of(name),
                 AddressBase::Symbol(_) | AddressBase::Absolute => 0,
             };
-            let zeros = zeros.min(alignment::of_number(i128::from(clamp.least)));
+            let as_it_is = clamp.least == 0 || has_room && roomy(clamp, access.bytes);
+            let added = if as_it_is { 0 } else { i128::from(clamp.least) };
+            let zeros = zeros.min(alignment::of_number(added));
             let known = 1_u64.checked_shl(zeros).unwrap_or(u64::MAX).min(names::WIDEST_ACCESS);
             let Ok(begin) = i64::try_from(SHARED_BASE + region.start) else { continue };
-            clamp.mask = Some(Mask { begin, reach: region.reach, align: known.max(access.bytes) });
+            let align = known.max(access.bytes);
+            clamp.how = How::Masked(Mask { begin, reach: region.reach, align, as_it_is });
+        }
+    }
+
+    /// Has accesses be kept by how far behind the first byte they are, where it is known where that lies.
+    fn measure(&mut self, symbols: &Symbols) {
+        let is_known = |name: &str| self.statics.iter().any(|(known, _)| known == name);
+        let are_all = symbols.shared().all(|(name, symbol)| symbol.bytes == 0 || is_known(name));
+        let is_one = self.statics.len() + usize::from(self.dynamic.is_some()) == 1;
+        if !(are_all && is_one && self.align <= SHARED_BASE) {
+            return;
+        }
+        let bytes = self.statics.first().map(|(_, bytes)| *bytes);
+        for clamp in self.clamps.values_mut() {
+            clamp.how = How::Behind { first: SHARED_BASE.cast_signed(), bytes };
         }
     }
 
     fn include(&mut self, name: &str, symbol: &Symbol) {
+        self.align = self.align.max(symbol.align);
         if symbol.bytes == 0 {
             self.dynamic.get_or_insert_with(|| name.to_owned());
         } else {
@@ -315,34 +362,72 @@ pub(super) fn is_within(access: &Access<'_>, bytes: u64) -> bool {
     })
 }
 
+/// The access of a statement that a mask may keep inside.
+fn masked(statements: &[Statement], index: usize) -> Option<Access<'_>> {
+    let Some(Statement::Instruction(instruction)) = statements.get(index) else { return None };
+    access::decode(table::row_of(instruction)?, instruction).ok()?.shared().copied()
+}
+
 /// Clamps `%bh_s`, which holds a run's base, for one access of it; returns the offset that stays outside.
 pub(super) fn clamp(clamp: Clamp, offset: i64, bytes: u64, span: Span, into: &mut Vec<Statement>) -> i64 {
     let (s, lo) = (|| register("%bh_s"), || register("%bh_lo"));
     let integer = |value: i128| Operand::Integer(value);
-    if clamp.least != 0 {
+    let as_it_is = matches!(clamp.how, How::Masked(Mask { as_it_is: true, .. }));
+    if clamp.least != 0 && !as_it_is {
         into.push(instruction("add", &["s32"], vec![s(), s(), wrapped(clamp.least)], span));
     }
-    if let Some(Mask { begin, reach, align }) = clamp.mask {
-        let mask = integer(i128::from(reach) - i128::from(align));
-        into.push(instruction("and", &["b32"], vec![s(), s(), mask], span));
-        return offset.saturating_sub(clamp.least).saturating_add(begin);
-    }
+    let outside = offset.saturating_sub(clamp.least);
     let reach = integer(i128::from(clamp.span));
-    into.push(instruction("sub", &["s32"], vec![lo(), register("%bh_top"), reach], span));
-    into.push(instruction("min", &["u32"], vec![s(), s(), lo()], span));
-    into.push(instruction("max", &["u32"], vec![s(), s(), register("%bh_low")], span));
+    match clamp.how {
+        How::Masked(Mask { begin, reach, align, as_it_is }) => {
+            let mask = integer(i128::from(reach) - i128::from(align));
+            into.push(instruction("and", &["b32"], vec![s(), s(), mask], span));
+            return if as_it_is { offset } else { outside }.saturating_add(begin);
+        }
+        How::Behind { bytes: Some(all), .. } => {
+            let last = all.saturating_sub(clamp.span) / bytes * bytes;
+            into.push(instruction("sub", &["s32"], vec![s(), s(), register("%bh_low")], span));
+            into.push(instruction("min", &["u32"], vec![s(), s(), integer(last.into())], span));
+        }
+        How::Behind { bytes: None, .. } => {
+            into.push(instruction("sub", &["s32"], vec![s(), s(), register("%bh_low")], span));
+            into.push(instruction(
+                "sub",
+                &["s32"],
+                vec![lo(), register("%bh_top"), register("%bh_low")],
+                span,
+            ));
+            into.push(instruction("sub", &["s32"], vec![lo(), lo(), reach], span));
+            into.push(instruction("min", &["u32"], vec![s(), s(), lo()], span));
+        }
+        How::Between => {
+            into.push(instruction("sub", &["s32"], vec![lo(), register("%bh_top"), reach], span));
+            into.push(instruction("min", &["u32"], vec![s(), s(), lo()], span));
+            into.push(instruction("max", &["u32"], vec![s(), s(), register("%bh_low")], span));
+        }
+    }
     if bytes > 1 {
         into.push(instruction("and", &["b32"], vec![s(), s(), integer(-i128::from(bytes))], span));
     }
-    offset.saturating_sub(clamp.least)
+    match clamp.how {
+        How::Behind { first, .. } => outside.saturating_add(first),
+        How::Between | How::Masked(_) => outside,
+    }
 }
 
 /// Has clamps of what is known to be aligned make the last place so, which no turn of a loop changes, and not each address.
-pub(super) fn ease(statements: &mut [Statement]) {
-    let eased = eased(statements);
-    for (last, cut) in eased {
-        // `sub`, `min`, `max`, `and` of the address; then `sub`, `and` of the last place, `min`, `max`.
-        let Some(sequence) = statements.get_mut(last + 1..=cut) else { continue };
+pub(super) fn ease(statements: &mut Vec<Statement>) {
+    // From the last on, so that those before stay where they are.
+    for (last, cut) in eased(statements).into_iter().rev() {
+        let min = statements.get(last);
+        if matches!(min, Some(Statement::Instruction(min)) if matches!(min.operands.get(2), Some(Operand::Integer(_))))
+        {
+            // The number is one already.
+            statements.remove(cut);
+            continue;
+        }
+        // The last place, `min`, perhaps `max`, `and` of the address; then the last place, `and` of that, and the others.
+        let Some(sequence) = statements.get_mut(last..=cut) else { continue };
         sequence.rotate_right(1);
         if let Some(Statement::Instruction(and)) = sequence.first_mut() {
             for operand in and.operands.iter_mut().take(2) {
@@ -352,7 +437,7 @@ pub(super) fn ease(statements: &mut [Statement]) {
     }
 }
 
-/// Where the last place of each such clamp is computed, and where its address is cut.
+/// Where each such clamp has computed the last place, and where its address is cut.
 fn eased(statements: &[Statement]) -> Vec<(usize, usize)> {
     let own = |index: usize, opcode: &str| match statements.get(index) {
         Some(Statement::Instruction(found)) if found.opcode == opcode => {
@@ -361,8 +446,13 @@ fn eased(statements: &[Statement]) -> Vec<(usize, usize)> {
         }
         _ => None,
     };
-    let cuts = |index: &usize| own(*index, "and").is_some() && own(index - 1, "max").is_some();
-    if !(1..statements.len()).any(|index| cuts(&index)) {
+    // From the `min` on: where the address is cut.
+    let cut = |min: usize| {
+        own(min, "min")?;
+        let cut = if own(min + 1, "max").is_some() { min + 2 } else { min + 1 };
+        own(cut, "and").map(|found| (cut, found))
+    };
+    if !(0..statements.len()).any(|index| cut(index).is_some()) {
         return Vec::new();
     }
     let number = |found: &Instruction| match found.operands.get(2) {
@@ -380,14 +470,19 @@ fn eased(statements: &[Statement]) -> Vec<(usize, usize)> {
                     && let Some(Operand::Register(base)) = source.operands.get(1)
                 {
                     let added = own(index + 1, "add");
-                    let last = index + 1 + usize::from(added.is_some());
+                    let next = index + 1 + usize::from(added.is_some());
+                    // A number, or how far it is to the last place; or that place.
+                    let min = match own(next, "sub") {
+                        Some(_) if own(next + 1, "min").is_some() => next + 1,
+                        Some(_) => next + 3,
+                        None => next + 1,
+                    };
                     let least = added.map_or(Some(0), number);
-                    let bytes =
-                        own(last + 3, "and").filter(|_| own(last + 2, "max").is_some()).and_then(number);
-                    if let (Some(least), Some(bytes)) = (least, bytes)
+                    if let (Some(least), Some((cut, and))) = (least, cut(min))
+                        && let Some(bytes) = number(and)
                         && u64::try_from(-bytes).is_ok_and(|bytes| facts.is_multiple(base, least, bytes))
                     {
-                        eased.push((last, last + 3));
+                        eased.push((min, cut));
                     }
                 }
                 facts.learn(instruction);
@@ -483,8 +578,10 @@ impl<'a> Runs<'a> {
         {
             let member = (index, access.address.offset);
             if access.extent != access.bytes {
-                self.clamps
-                    .insert(index, Clamp { least: access.address.offset, span: access.extent, mask: None });
+                self.clamps.insert(
+                    index,
+                    Clamp { least: access.address.offset, span: access.extent, how: How::Between },
+                );
             } else {
                 match Base::of(&access.address.base) {
                     Some(base) if instruction.predicate.is_none() => {
@@ -530,10 +627,10 @@ impl<'a> Runs<'a> {
         let aligned = members.iter().all(|(_, offset)| {
             offset.checked_sub(least).is_some_and(|ahead| ahead.unsigned_abs().is_multiple_of(bytes))
         });
-        (aligned && span <= self.bytes).then_some(Clamp { least, span, mask: None })
+        (aligned && span <= self.bytes).then_some(Clamp { least, span, how: How::Between })
     }
 
     fn single(&mut self, (index, offset): (usize, i64), bytes: u64) {
-        self.clamps.insert(index, Clamp { least: offset, span: bytes, mask: None });
+        self.clamps.insert(index, Clamp { least: offset, span: bytes, how: How::Between });
     }
 }

@@ -12,7 +12,7 @@ use crate::print::Text;
 use crate::report::Reason;
 
 /// The longest are those of a copy, whose two addresses and size are confined.
-pub(super) const LENGTH_MAX: usize = 12;
+pub(super) const LENGTH_MAX: usize = 13;
 
 /// What an access rests on that a sequence confines.
 #[derive(Default)]
@@ -176,11 +176,40 @@ fn shared(
         lines.push(format!("and.b32 %bh_s, %bh_s, {mask}"));
         return Some((lines, 0));
     }
-    let span = u64::try_from(integer(lead.get(lines.len())?, 2)?).ok()?;
+    // How far behind the first byte it is, whose place the offset says; or between the first byte and the last.
+    let is_behind = lead.get(lines.len()).is_some_and(
+        |next| matches!(next.operands.first(), Some(Operand::Register(name)) if name == "%bh_s"),
+    );
+    let (last, begins) = if is_behind { (2, bounds.at?) } else { (0, 0) };
+    if let Some(found) = lead.get(lines.len() + 1).filter(|found| is_behind && found.opcode == "min") {
+        let most = u64::try_from(integer(found, 2)?).ok()?;
+        let ends = most.checked_add(end)?.checked_sub(begins)?;
+        let inside = end.checked_sub(access.extent)? >= begins && ends <= bounds.static_bytes;
+        (is_through(access, "%bh_s") && inside).then_some(())?;
+        lines.push("sub.s32 %bh_s, %bh_s, %bh_low".to_owned());
+        lines.push(format!("min.u32 %bh_s, %bh_s, {most}"));
+        // What is a multiple stays one.
+        let is_multiple = lead.get(lines.len()).is_none_or(|next| next.opcode != "and");
+        if is_multiple && access.bytes > 1 {
+            base.filter(|base| facts.is_multiple(base, least, access.bytes))?;
+            most.is_multiple_of(access.bytes).then_some(())?;
+        } else if access.bytes > 1 {
+            lines.push(format!("and.b32 %bh_s, %bh_s, -{}", access.bytes));
+        }
+        return Some((lines, 0));
+    }
+    let span = u64::try_from(integer(lead.get(lines.len() + last)?, 2)?).ok()?;
     let dynamic = span.saturating_sub(bounds.static_bytes);
     let there = dynamic == 0 || (bounds.dynamic && span <= DYNAMIC_SPAN_MAX);
-    (is_through(access, "%bh_s") && end <= span && there).then_some(())?;
-    lines.push(format!("sub.s32 %bh_lo, %bh_top, {span}"));
+    let inside = end.checked_sub(access.extent)? >= begins && end - begins <= span;
+    (is_through(access, "%bh_s") && inside && there).then_some(())?;
+    if is_behind {
+        lines.push("sub.s32 %bh_s, %bh_s, %bh_low".to_owned());
+        lines.push("sub.s32 %bh_lo, %bh_top, %bh_low".to_owned());
+        lines.push(format!("sub.s32 %bh_lo, %bh_lo, {span}"));
+    } else {
+        lines.push(format!("sub.s32 %bh_lo, %bh_top, {span}"));
+    }
     // Of what is a multiple, as the first byte is, the last place is made one.
     let is_multiple = lead.get(lines.len()).is_some_and(|next| next.opcode == "and");
     if is_multiple {
@@ -188,7 +217,9 @@ fn shared(
         lines.push(format!("and.b32 %bh_lo, %bh_lo, -{}", access.bytes));
     }
     lines.push("min.u32 %bh_s, %bh_s, %bh_lo".to_owned());
-    lines.push("max.u32 %bh_s, %bh_s, %bh_low".to_owned());
+    if !is_behind {
+        lines.push("max.u32 %bh_s, %bh_s, %bh_low".to_owned());
+    }
     if access.bytes > 1 && !is_multiple {
         lines.push(format!("and.b32 %bh_s, %bh_s, -{}", access.bytes));
     }
