@@ -377,8 +377,8 @@ impl<'a> Pass<'a> {
 
     /// Looks at the flag that was loaded last, and loads it for the next time: nothing waits for the load.
     fn poll(&mut self) {
-        let mut poll = look(self.copies);
-        poll.push(Statement::Instruction(load()));
+        let mut poll = start();
+        poll.extend(look(self.copies));
         self.put(poll);
         (self.starts, self.path) = (true, Path::NONE);
     }
@@ -511,7 +511,8 @@ pub(super) fn is_lead(instruction: &Instruction) -> bool {
     }
 }
 
-/// Loads the word of the multiprocessor that the block runs on.
+/// Loads the word of the multiprocessor that the block runs on. Where it lies is found anew for each poll, so that no
+/// register keeps it meanwhile.
 pub(super) fn start() -> Vec<Statement> {
     let at = |opcode, modifiers: &[&str], operands| instruction(opcode, modifiers, operands, Span::default());
     let (lo, hi) = (|| register("%bh_lo"), || register("%bh_hi"));

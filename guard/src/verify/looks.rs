@@ -20,16 +20,15 @@ use crate::report::Reason;
 use crate::sums::Sums;
 use crate::table::{self, Row};
 
-/// How the flag is loaded: in the prologue of what looks; the last of it at the end of every poll.
+/// How the flag is loaded: in the prologue of what looks, and at the end of every poll.
 pub(super) const START: [&str; 6] = [
     "or.b32 %bh_hi, %bh_base, %bh_loadmask",
     "mov.u32 %bh_lo, %smid",
     "shl.b32 %bh_lo, %bh_lo, 7",
     "lop3.b32 %bh_lo, %bh_lo, 65408, -65536, 234",
     "mov.b64 %bh_k, {%bh_lo, %bh_hi}",
-    LOAD,
+    "ld.relaxed.sys.global.b32 %bh_n, [%bh_k]",
 ];
-const LOAD: &str = "ld.relaxed.sys.global.b32 %bh_n, [%bh_k]";
 const LOOK: [&str; 2] = ["setp.lt.s32 %bh_q, %bh_n, 0", "@%bh_q exit"];
 /// Where threads may have copies to wait for.
 const LOOK_AND_WAIT: [&str; 3] = ["setp.lt.s32 %bh_q, %bh_n, 0", "@%bh_q cp.async.wait_all", "@%bh_q exit"];
@@ -341,7 +340,7 @@ impl<'a> Looks<'a> {
 
     /// What is left after a poll, where one stands here.
     pub(super) fn poll(&mut self, statements: &'a [Statement]) -> Option<&'a [Statement]> {
-        let rest = strip(strip(statements, self.look)?, &[LOAD]).filter(|_| self.started)?;
+        let rest = strip(strip(statements, &START)?, self.look).filter(|_| self.started)?;
         self.path = Path::NONE;
         self.polled = true;
         Some(rest)
