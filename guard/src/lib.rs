@@ -64,9 +64,22 @@
 //! st.shared.f32 [%bh_s+12], %r2;
 //!
 //! mov.b32 %bh_s, %r4;                                         or, where all is one small variable: at most so far
-//! add.s32 %bh_s, %bh_s, -4;                                   behind the first byte of its bounds
-//! and.b32 %bh_s, %bh_s, 2032;
-//! st.shared.f32 [%bh_s+2060], %r2;
+//! and.b32 %bh_s, %bh_s, 2032;                                 behind the first byte of its bounds; with an addition
+//! st.shared.f32 [%bh_s+2044], %r2;                            before it, where there is no room beside the variable
+//!
+//! mov.b32 %bh_s, %r4;                                         or, where all is one variable: how far it is behind
+//! sub.s32 %bh_s, %bh_s, %bh_low;                              the first byte, at most so many bytes as are there less
+//! min.u32 %bh_s, %bh_s, 8056;                                 the span
+//! and.b32 %bh_s, %bh_s, -4;
+//! st.shared.f32 [%bh_s+1036], %r2;
+//!
+//! mov.b32 %bh_s, %r4;                                         or, where all is the dynamic one
+//! sub.s32 %bh_s, %bh_s, %bh_low;
+//! sub.s32 %bh_lo, %bh_top, %bh_low;
+//! sub.s32 %bh_lo, %bh_lo, 136;
+//! min.u32 %bh_s, %bh_s, %bh_lo;
+//! and.b32 %bh_s, %bh_s, -4;
+//! st.shared.f32 [%bh_s+1036], %r2;
 //!
 //! min.u32 %bh_lo, %r6, 16;                                    a copy: the shared sequence, the global one, and this
 //! cp.async.cg.shared.global [%bh_s], [%bh_a], 16, %bh_lo;     where a register says how much it takes
@@ -126,7 +139,7 @@
 //! mov.b64 %bh_k, {%bh_lo, %bh_hi};
 //! ld.relaxed.sys.global.b32 %bh_n, [%bh_k];
 //!
-//! setp.lt.s32 %bh_q, %bh_n, 0;                                look; a look and the last line of the start are a poll
+//! setp.lt.s32 %bh_q, %bh_n, 0;                                look; the start and a look directly behind are a poll
 //! @%bh_q exit;
 //!
 //! mov.u32 %bh_c0, 200;                                        a loop with a counter, which nothing enters but here

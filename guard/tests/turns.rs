@@ -57,6 +57,22 @@ const OTHERS: [(&str, &str); 5] = [
     ("    add.s32 %r1, %r1, STEP;\n", "    setp.TEST %q1, %r1, BOUND;\n"),
 ];
 
+/// What loads the flag and looks at it.
+const POLL: &str = "    or.b32 %bh_hi, %bh_base, %bh_loadmask;\n    mov.u32 %bh_lo, %smid;\n    shl.b32 %bh_lo, %bh_lo, 7;\n    \
+    lop3.b32 %bh_lo, %bh_lo, 65408, -65536, 234;\n    mov.b64 %bh_k, {%bh_lo, %bh_hi};\n    \
+    ld.relaxed.sys.global.b32 %bh_n, [%bh_k];\n    setp.lt.s32 %bh_q, %bh_n, 0;\n    @%bh_q exit;\n";
+
+/// A text without those polls behind which nothing goes back.
+fn without_polls_between(text: &str) -> String {
+    let parts: Vec<&str> = text.split(POLL).collect();
+    let mut without = String::new();
+    for (index, part) in parts.iter().enumerate() {
+        without.push_str(if index > 0 && part.starts_with("    bra ") { POLL } else { "" });
+        without.push_str(part);
+    }
+    without
+}
+
 /// What a run came to: what was stored, if it ended, and how much was done at most between two polls.
 #[derive(Debug, PartialEq)]
 struct Ran {
@@ -342,15 +358,7 @@ fn whoever_leaves_a_loop_that_ends_may_have_turned_as_often_as_it_may() {
     let ran = run(&text, &HashMap::from([("n", 4000)]), 4_000_000);
     assert!(ran.between as u64 <= PATH_COST_MAX && ran.polls > 1, "{ran:?}");
     // Without the polls between them it is too much, by the way out of each too.
-    let (start, end) = ("    setp.lt.s32 %bh_q, %bh_n", "    ld.relaxed.sys.global.b32 %bh_n, [%bh_k];\n");
-    let mut without = text.clone();
-    for (at, _) in text.match_indices(start).collect::<Vec<_>>().into_iter().rev() {
-        let behind = text[at..].find(end).map(|found| at + found + end.len()).unwrap_or(text.len());
-        let poll = &text[at..behind];
-        if poll.lines().count() == 3 && !text[behind..].starts_with("    bra ") {
-            without.replace_range(at..behind, "");
-        }
-    }
+    let without = without_polls_between(&text);
     assert!(text != without && verify(&without).is_err(), "verified without a poll");
 }
 
@@ -417,9 +425,7 @@ fn labels_before_the_step_of_a_turn_or_behind_one_that_nothing_goes_around_chang
     }
     // What may go around it, or come by again.
     let branch = "    setp.lt.s32 %p0, %r3, 7;\n    @%p0 bra $L9;\n";
-    let back = text.split_once("    setp.lt.s32 %bh_q, %bh_n, 0;\n    @%bh_q exit;\n    ld.").unwrap().1;
-    let (poll, _) = back.split_once("    bra ").unwrap();
-    let poll = format!("    setp.lt.s32 %bh_q, %bh_n, 0;\n    @%bh_q exit;\n    ld.{poll}");
+    let poll = POLL;
     let known = "    mov.u32 %r3, 0;\n$L9:\n";
     let known_turns = "    add.s32 %r3, %r3, 1;\n    setp.lt.s32 %p0, %r3, 5;\n    @%p0 bra $L9;\n";
     for broken in [
@@ -543,9 +549,7 @@ fn a_loop_with_a_counter_is_entered_at_its_beginning_only() {
             after.lines().find_map(|line| line.strip_suffix(':')).unwrap()
         })
         .collect();
-    let (_, poll) = text.rsplit_once("    setp.lt.s32 %bh_q, %bh_n").unwrap();
-    let (poll, _) = poll.split_once("    bra ").unwrap();
-    let poll = format!("    setp.lt.s32 %bh_q, %bh_n{}", poll.trim_end());
+    let poll = POLL.trim_end();
     for turn in &turns {
         let before = format!("    setp.lt.s32 %p0, %r0, 9;\n    @%p0 bra {turn};\n{first}");
         refused(&text, first, &before);
@@ -569,22 +573,8 @@ fn any_number_of_loops_in_a_row_polls_between_them() {
     let ran = run(&text, &values, 2_000_000);
     assert!(ran.between as u64 <= PATH_COST_MAX && ran.polls > 1, "{ran:?}");
     // Without the polls between them it is too much.
-    let (start, end) = ("    setp.lt.s32 %bh_q, %bh_n", "    ld.relaxed.sys.global.b32 %bh_n, [%bh_k];\n");
-    let stands_alone = |at: &usize| {
-        let behind = text[*at..].find(end).map(|found| at + found + end.len());
-        behind.is_some_and(|behind| !text[behind..].starts_with("    bra "))
-    };
-    // The first is a look at what the prologue loads.
-    let alone: Vec<usize> =
-        text.match_indices(start).map(|(at, _)| at).skip(1).filter(stands_alone).collect();
-    assert!(!alone.is_empty(), "{text}");
-    let mut without = text.clone();
-    for at in alone.into_iter().rev() {
-        let poll = &text[at..at + text[at..].find(end).unwrap() + end.len()];
-        assert_eq!(poll.lines().count(), 3, "{poll}");
-        without.replace_range(at..at + poll.len(), "");
-    }
-    assert!(verify(&without).is_err(), "verified without a poll");
+    let without = without_polls_between(&text);
+    assert!(text != without && verify(&without).is_err(), "verified without a poll");
 }
 
 #[test]

@@ -2,9 +2,9 @@
 //!
 //! Every multiprocessor has a word in memory that the session's stores do not reach; negative where threads are to
 //! end. A thread loads it at entry, and *looks* at what it loaded before the first store to global memory or
-//! after [`UNLOOKED_COST_MAX`]: late, so that what comes before hides the load. Loops *poll*, which is to look at what was
-//! loaded last, and to load it for the next time: each after so many turns ([`turns`]), where they go back. A short fast
-//! version without loops does neither: its launches are bounded.
+//! after [`UNLOOKED_COST_MAX`]: late, so that what comes before hides the load. Loops *poll*, which is to load it again and
+//! look at once: each after so many turns ([`turns`]), where they go back. A short fast version without loops does
+//! neither: its launches are bounded.
 
 use crate::maps::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use super::copies;
 use super::prologue::{instruction, plain, register};
 use super::steps::Steps;
 use super::turns::{self, How, Loop, number};
-use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Span, Statement};
+use crate::ast::{Address, AddressBase, Directive, Instruction, Operand, Predicate, Span, Statement};
 use crate::limits::{PATH_COST_MAX, SHORT_COST_MAX, UNLOOKED_COST_MAX};
 use crate::names;
 use crate::sums::Sums;
@@ -187,11 +187,17 @@ impl<'a> Pass<'a> {
             Statement::Instruction(instruction) => {
                 self.instruction(instruction, statement, index);
             }
+            Statement::Directive(directive) if names::is_nounroll(directive) && self.is_nounroll() => {}
             Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => {
                 self.out.push(statement.clone());
                 self.lead = self.out.len();
             }
         }
+    }
+
+    /// Whether a loop has just begun of which that is said already.
+    fn is_nounroll(&self) -> bool {
+        matches!(self.out.last(), Some(Statement::Directive(directive)) if names::is_nounroll(directive))
     }
 
     fn meets(&mut self, label: &str) {
@@ -234,6 +240,7 @@ impl<'a> Pass<'a> {
         self.out.extend(opening(&how, &counter));
         let label = self.fresh();
         self.out.push(Statement::Label(label.clone(), Span::default()));
+        self.out.push(nounroll());
         self.turning.insert(name, Turning { label, counter, number });
     }
 
@@ -375,7 +382,7 @@ impl<'a> Pass<'a> {
         (self.starts, self.path) = (true, self.path.look());
     }
 
-    /// Looks at the flag that was loaded last, and loads it for the next time: nothing waits for the load.
+    /// Loads the flag, and looks at it.
     fn poll(&mut self) {
         let mut poll = start();
         poll.extend(look(self.copies));
@@ -389,6 +396,15 @@ impl<'a> Pass<'a> {
         self.out.splice(self.lead..self.lead, statements);
         self.lead += count;
     }
+}
+
+/// Has the assembler leave the turns between polls as they are: it would write them several times, in more registers.
+fn nounroll() -> Statement {
+    Statement::Directive(Directive {
+        name: ".pragma".to_owned(),
+        operands: vec![names::NOUNROLL.to_owned()],
+        span: Span::default(),
+    })
 }
 
 /// Sets a loop's counter.

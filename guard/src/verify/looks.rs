@@ -1,11 +1,9 @@
 //! That no thread runs on for long without a look at its session's flag.
 //!
-//! A branch that goes back either stands directly behind a *poll*, which looks at the flag that the poll before it
-//! loaded, ends the thread where that says so, and loads it for the next; or goes back to a loop that is left after so
-//! many turns (`turns`). Such a loop is entered at its beginning only, and what lies in it is reached from it only: else
+//! A branch that goes back either stands directly behind a *poll*, which loads the flag and ends the thread where that
+//! says so; or goes back to a loop that is left after so many turns (`turns`). Such a loop is entered at its beginning only, and what lies in it is reached from it only: else
 //! its counter would say nothing. So what is done between two polls is bounded: each loop counts as often as it turns, and
-//! on no path may the sum exceed [`PATH_COST_MAX`]. A thread ends at the second poll, at the latest, that comes after the
-//! flag was set. The flag that was loaded at entry is *looked* at on every path before global memory is
+//! on no path may the sum exceed [`PATH_COST_MAX`]. A thread ends at the first poll that comes after the flag was set. The flag that was loaded at entry is *looked* at on every path before global memory is
 //! written and before more than [`UNLOOKED_COST_MAX`] is done. Paths are followed in the order of the text.
 
 use crate::maps::HashMap;

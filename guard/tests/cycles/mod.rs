@@ -33,13 +33,13 @@ impl Body<'_> {
         self.lines.get(at).copied().unwrap_or_default()
     }
 
-    /// Whether the flag is loaded here, directly behind a look at what was loaded before.
+    /// Whether a thread that is to end does so here: a look at the flag, directly behind where it is loaded.
     fn polls(&self, at: usize) -> bool {
         let before = |lines: usize| at.checked_sub(lines).map_or("", |at| self.line(at));
-        let looks = |lines| before(lines) == "setp.lt.s32 %bh_q, %bh_n, 0;";
-        self.line(at) == "ld.relaxed.sys.global.b32 %bh_n, [%bh_k];"
-            && before(1) == "@%bh_q exit;"
-            && (looks(2) || before(2) == "@%bh_q cp.async.wait_all;" && looks(3))
+        let waits = usize::from(before(1) == "@%bh_q cp.async.wait_all;");
+        self.line(at) == "@%bh_q exit;"
+            && before(waits + 1) == "setp.lt.s32 %bh_q, %bh_n, 0;"
+            && before(waits + 2) == "ld.relaxed.sys.global.b32 %bh_n, [%bh_k];"
     }
 
     fn target(&self, at: usize) -> Option<usize> {
@@ -127,7 +127,7 @@ impl Body<'_> {
         let asked = || {
             // A look or a poll may stand between.
             let compares = format!(", {bound}, ");
-            let test = (to.saturating_sub(12)..to).rev().find(|at| {
+            let test = (to.saturating_sub(18)..to).rev().find(|at| {
                 self.line(*at).starts_with("setp.gt.u32 ") && self.line(*at).contains(&compares)
             })?;
             let between: Vec<&str> = (test + 1..to).map(|at| self.line(at)).collect();
