@@ -64,8 +64,9 @@
 //! st.shared.f32 [%bh_s+12], %r2;
 //!
 //! mov.b32 %bh_s, %r4;                                         or, where all is one small variable: at most so far
-//! and.b32 %bh_s, %bh_s, 2032;                                 behind the first byte of its bounds; with an addition
-//! st.shared.f32 [%bh_s+2044], %r2;                            before it, where there is no room beside the variable
+//! add.s32 %bh_s, %bh_s, -4;                                   behind the first byte of its bounds
+//! and.b32 %bh_s, %bh_s, 2032;
+//! st.shared.f32 [%bh_s+2060], %r2;
 //!
 //! mov.b32 %bh_s, %r4;                                         or, where all is one variable: how far it is behind
 //! sub.s32 %bh_s, %bh_s, %bh_low;                              the first byte, at most so many bytes as are there less

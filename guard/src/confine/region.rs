@@ -18,9 +18,6 @@ use crate::table;
 const VARIABLES_BYTES_MAX: u64 = 4096;
 /// How much further than its first access a run may reach, at most.
 pub(super) const SPAN_MAX: u64 = 512;
-/// How far from a register that is masked as it is a run may begin, at most; and what a region may become for that.
-pub(super) const ROOM_MAX: u64 = 256;
-const ROOMY_BYTES_MAX: u64 = 2048;
 
 /// The one variable of an entry.
 #[derive(Debug)]
@@ -30,11 +27,6 @@ pub(super) struct Region {
     pub(super) start: u64,
     /// Bytes that masks reach: a power of two.
     pub(super) reach: u64,
-    /// Bytes of the variables, and of what their addresses are multiples.
-    bytes: u64,
-    align: u64,
-    /// How far before the region runs may begin.
-    room: u64,
     /// Where each variable lies in it.
     at: HashMap<String, u64>,
 }
@@ -45,45 +37,22 @@ impl Region {
     pub(super) fn of(own: &[(Variable, Symbol)]) -> Option<Self> {
         let shared = || own.iter().filter(|(_, symbol)| symbol.space == Space::Shared);
         let name = shared().next()?.0.name.clone();
-        let (mut end, mut most) = (0_u64, names::WIDEST_ACCESS);
+        let (mut end, mut reach) = (0_u64, names::WIDEST_ACCESS);
         let mut at = HashMap::default();
         for (variable, symbol) in shared() {
             let align = symbol.align.max(names::WIDEST_ACCESS);
             let begin = end.checked_next_multiple_of(align)?;
             end = begin.checked_add(symbol.bytes)?;
-            most = most.max(align);
+            reach = reach.max(align);
             at.insert(variable.name.clone(), begin);
         }
         (end <= VARIABLES_BYTES_MAX).then_some(())?;
-        let reach = most.max(end).checked_next_power_of_two()?;
+        let reach = reach.max(end).checked_next_power_of_two()?;
         let start = SHARED_BASE.next_multiple_of(reach) - SHARED_BASE;
         for begin in at.values_mut() {
             *begin += start;
         }
-        Some(Self { name, start, reach, bytes: end, align: most, room: 0, at })
-    }
-
-    /// Makes room for runs that begin before or behind what is masked: an address less so many bytes is in the region, and
-    /// one more so many bytes. False where the region would become too large.
-    pub(super) fn make_room(&mut self, before: u64, behind: u64) -> bool {
-        let front = before.next_multiple_of(self.align);
-        let reach = self.reach.max((front + self.bytes + behind).next_power_of_two());
-        if reach > self.reach.max(ROOMY_BYTES_MAX) {
-            return false;
-        }
-        let room = behind.next_multiple_of(names::WIDEST_ACCESS);
-        let first = SHARED_BASE.next_multiple_of(reach) - SHARED_BASE;
-        let start = if first < room { first + reach } else { first };
-        for begin in self.at.values_mut() {
-            *begin = *begin - self.start + start + front;
-        }
-        (self.start, self.reach, self.room) = (start, reach, room);
-        true
-    }
-
-    /// Where the bounds of shared memory begin, in bytes of the one variable.
-    pub(super) fn bounds(&self) -> u64 {
-        self.start - self.room
+        Some(Self { name, start, reach, at })
     }
 
     /// Makes one variable of the entry's, which runs reach `slack` bytes beyond the region in.

@@ -54,8 +54,6 @@ pub(super) struct Mask {
     reach: u64,
     /// Of what the address is a multiple.
     align: u64,
-    /// Whether the run's base is masked as it is, and not where the run begins.
-    as_it_is: bool,
 }
 
 /// The shared memory of an entry.
@@ -122,7 +120,7 @@ impl Shared {
         .find();
         (shared.clamps, shared.most) = (clamps, bytes);
         if let Some(region) = region.filter(|_| !shared.clamps.is_empty()) {
-            shared.mask(region, statements, own);
+            shared.mask(&region, statements, own);
             return shared;
         }
         if pad && !shared.clamps.is_empty() {
@@ -138,40 +136,28 @@ impl Shared {
     }
 
     /// Has masks keep accesses in a region.
-    fn mask(&mut self, mut region: Region, statements: &mut [Statement], own: &mut Vec<(Variable, Symbol)>) {
-        let roomy = |clamp: &Clamp, bytes: u64| {
-            let far = clamp.least.unsigned_abs();
-            clamp.least != 0 && far <= region::ROOM_MAX && far.is_multiple_of(bytes)
-        };
-        let (mut before, mut behind) = (0, 0);
-        for (index, clamp) in &self.clamps {
-            if masked(statements, *index).is_some_and(|access| roomy(clamp, access.bytes)) {
-                let far = clamp.least.unsigned_abs();
-                let room = if clamp.least > 0 { &mut before } else { &mut behind };
-                *room = far.max(*room);
-            }
-        }
-        let has_room = region.make_room(before, behind);
+    fn mask(&mut self, region: &Region, statements: &mut [Statement], own: &mut Vec<(Variable, Symbol)>) {
         let slack = self.clamps.values().map(|clamp| clamp.span).max().unwrap_or(0);
-        region.merge(statements, own, slack + if has_room { before } else { 0 });
-        self.start = region.bounds();
+        region.merge(statements, own, slack);
         let bytes = own.iter().find(|(variable, _)| variable.name == region.name);
-        let bytes = bytes.map_or(0, |(_, symbol)| symbol.bytes - self.start);
+        let bytes = bytes.map_or(0, |(_, symbol)| symbol.bytes - region.start);
         self.statics = vec![(region.name.clone(), bytes)];
+        self.start = region.start;
         let alignment = Alignment::find(statements);
         for (index, clamp) in &mut self.clamps {
-            let Some(access) = masked(statements, *index) else { continue };
+            let Some(Statement::Instruction(instruction)) = statements.get(*index) else { continue };
+            let accesses = table::row_of(instruction).and_then(|row| access::decode(row, instruction).ok());
+            let accesses = accesses.unwrap_or_default();
+            let Some(access) = accesses.shared() else { continue };
             let zeros = match &access.address.base {
                 AddressBase::Register(name) => alignment.of(name),
                 AddressBase::Symbol(_) | AddressBase::Absolute => 0,
             };
-            let as_it_is = clamp.least == 0 || has_room && roomy(clamp, access.bytes);
-            let added = if as_it_is { 0 } else { i128::from(clamp.least) };
-            let zeros = zeros.min(alignment::of_number(added));
+            let zeros = zeros.min(alignment::of_number(i128::from(clamp.least)));
             let known = 1_u64.checked_shl(zeros).unwrap_or(u64::MAX).min(names::WIDEST_ACCESS);
             let Ok(begin) = i64::try_from(SHARED_BASE + region.start) else { continue };
             let align = known.max(access.bytes);
-            clamp.how = How::Masked(Mask { begin, reach: region.reach, align, as_it_is });
+            clamp.how = How::Masked(Mask { begin, reach: region.reach, align });
         }
     }
 
@@ -362,27 +348,20 @@ pub(super) fn is_within(access: &Access<'_>, bytes: u64) -> bool {
     })
 }
 
-/// The access of a statement that a mask may keep inside.
-fn masked(statements: &[Statement], index: usize) -> Option<Access<'_>> {
-    let Some(Statement::Instruction(instruction)) = statements.get(index) else { return None };
-    access::decode(table::row_of(instruction)?, instruction).ok()?.shared().copied()
-}
-
 /// Clamps `%bh_s`, which holds a run's base, for one access of it; returns the offset that stays outside.
 pub(super) fn clamp(clamp: Clamp, offset: i64, bytes: u64, span: Span, into: &mut Vec<Statement>) -> i64 {
     let (s, lo) = (|| register("%bh_s"), || register("%bh_lo"));
     let integer = |value: i128| Operand::Integer(value);
-    let as_it_is = matches!(clamp.how, How::Masked(Mask { as_it_is: true, .. }));
-    if clamp.least != 0 && !as_it_is {
+    if clamp.least != 0 {
         into.push(instruction("add", &["s32"], vec![s(), s(), wrapped(clamp.least)], span));
     }
     let outside = offset.saturating_sub(clamp.least);
     let reach = integer(i128::from(clamp.span));
     match clamp.how {
-        How::Masked(Mask { begin, reach, align, as_it_is }) => {
+        How::Masked(Mask { begin, reach, align }) => {
             let mask = integer(i128::from(reach) - i128::from(align));
             into.push(instruction("and", &["b32"], vec![s(), s(), mask], span));
-            return if as_it_is { offset } else { outside }.saturating_add(begin);
+            return outside.saturating_add(begin);
         }
         How::Behind { bytes: Some(all), .. } => {
             let last = all.saturating_sub(clamp.span) / bytes * bytes;
