@@ -530,7 +530,9 @@ impl<'a> Facts<'a> {
         // Such an address is as far from its variable as is known, and not one that wrapped around.
         let near = |fact: &Fact<'_>| fact.low >= i32::MIN.into() && fact.high <= i32::MAX.into();
         if let Some(relative) = relative {
-            return Some(relative).filter(near);
+            // Of one that may have, the low bits are known, since every variable is aligned for the widest access.
+            let zeros = relative.zeros.min(names::WIDEST_ACCESS.trailing_zeros());
+            return Some(if near(&relative) { relative } else { Fact { zeros, ..Sign::Unsigned.all() } });
         }
         let computed = match (instruction.opcode.as_str(), modifiers) {
             ("mov", ["b32" | "u32" | "s32"]) => number(1)?,

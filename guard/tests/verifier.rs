@@ -170,6 +170,12 @@ fn an_address_of_which_nothing_is_known_is_made_a_multiple_itself() {
             verify(&unknown).unwrap();
             assert!(verify(&unknown.replace(&each, &once)).is_err(), "{unknown}");
         }
+        for (offset, is_known) in [(4, true), (2, false)] {
+            let base = format!("mov.u32 %r5, s+{offset};\nshl.b32 %r4, %r1, 2;\nadd.u32 %r3, %r5, %r4;");
+            let text = of(variable, &base);
+            assert_eq!(text.contains(&each), !is_known, "{text}");
+            verify(&text).unwrap();
+        }
     }
 }
 
@@ -423,8 +429,9 @@ fn a_clamp_of_dynamic_shared_memory_that_does_not_hold_is_refused() {
 
 #[test]
 fn a_shared_clamp_between_two_addresses_that_does_not_hold_is_refused() {
-    let source =
-        SOURCE.replace("s[8192];", "s[8192];\n    .shared .align 16 .b8 t[16];\n    st.shared.u32 [t], 1;");
+    let source = SOURCE
+        .replace(".visible .entry k", ".shared .align 16 .b8 t[16];\n.visible .entry k")
+        .replace("s[8192];", "s[8192];\n    st.shared.u32 [t], 1;");
     let text = print(&parse(&source).and_then(|module| confine(&module)).unwrap());
     assert_eq!(findings(&text), [""; 0]);
     let broken = |from: &str, to: &str| {

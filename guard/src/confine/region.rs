@@ -25,7 +25,7 @@ pub(super) struct Region {
     pub(super) name: String,
     /// Where the region begins in it, in bytes.
     pub(super) start: u64,
-    /// Bytes that masks reach: a power of two.
+    /// Its bytes; a power of two where masks reach them.
     pub(super) reach: u64,
     /// Where each variable lies in it.
     at: HashMap<String, u64>,
@@ -35,24 +35,30 @@ impl Region {
     /// The region of an entry with these variables, where all its shared memory are shared variables of its own that
     /// make a small one.
     pub(super) fn of(own: &[(Variable, Symbol)]) -> Option<Self> {
+        let (mut region, align) = Self::all(own)?;
+        (region.reach <= VARIABLES_BYTES_MAX).then_some(())?;
+        region.reach = region.reach.max(align).checked_next_power_of_two()?;
+        region.start = SHARED_BASE.next_multiple_of(region.reach) - SHARED_BASE;
+        for begin in region.at.values_mut() {
+            *begin += region.start;
+        }
+        Some(region)
+    }
+
+    /// All shared variables of an entry as one, as large as they are; and of what the address of each is a multiple.
+    pub(super) fn all(own: &[(Variable, Symbol)]) -> Option<(Self, u64)> {
         let shared = || own.iter().filter(|(_, symbol)| symbol.space == Space::Shared);
         let name = shared().next()?.0.name.clone();
-        let (mut end, mut reach) = (0_u64, names::WIDEST_ACCESS);
+        let (mut end, mut most) = (0_u64, names::WIDEST_ACCESS);
         let mut at = HashMap::default();
         for (variable, symbol) in shared() {
             let align = symbol.align.max(names::WIDEST_ACCESS);
             let begin = end.checked_next_multiple_of(align)?;
             end = begin.checked_add(symbol.bytes)?;
-            reach = reach.max(align);
+            most = most.max(align);
             at.insert(variable.name.clone(), begin);
         }
-        (end <= VARIABLES_BYTES_MAX).then_some(())?;
-        let reach = reach.max(end).checked_next_power_of_two()?;
-        let start = SHARED_BASE.next_multiple_of(reach) - SHARED_BASE;
-        for begin in at.values_mut() {
-            *begin += start;
-        }
-        Some(Self { name, start, reach, at })
+        Some((Self { name, start: 0, reach: end, at }, most))
     }
 
     /// Makes one variable of the entry's, which runs reach `slack` bytes beyond the region in.
@@ -101,15 +107,15 @@ impl Region {
 }
 
 /// Whether every access of a body that names a variable stays in it and is aligned there, so that it passes as it is, and
-/// none is long.
-pub(super) fn fits(statements: &[Statement], own: &[(Variable, Symbol)]) -> bool {
+/// none is longer than this.
+pub(super) fn fits(statements: &[Statement], own: &[(Variable, Symbol)], most: u64) -> bool {
     let extents: HashMap<&str, u64> =
         own.iter().map(|(variable, symbol)| (variable.name.as_str(), symbol.bytes)).collect();
     statements.iter().all(|statement| {
         let Statement::Instruction(instruction) = statement else { return true };
         let accesses = table::check(instruction).and_then(|row| access::decode(row, instruction));
         accesses.unwrap_or_default().iter().all(|access| {
-            if access.space == Space::Shared && access.extent > SPAN_MAX {
+            if access.space == Space::Shared && access.extent > most {
                 return false;
             }
             let AddressBase::Symbol(name) = &access.address.base else { return true };

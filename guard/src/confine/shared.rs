@@ -93,7 +93,9 @@ impl Shared {
             shared.include(&variable.name, symbol);
         }
         let only_own = symbols.shared().all(|(name, symbol)| !named.contains(name) && symbol.bytes == 0);
-        let region = Region::of(own).filter(|_| only_own && region::fits(statements, own));
+        let fits = |most| only_own && region::fits(statements, own, most);
+        let region = Region::of(own).filter(|_| fits(region::SPAN_MAX));
+        let may_merge = fits(u64::MAX);
         let extents: HashMap<&str, u64> =
             shared.statics.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
         let is_proven = |access: &Access<'_>| match &access.address.base {
@@ -122,6 +124,16 @@ impl Shared {
         if let Some(region) = region.filter(|_| !shared.clamps.is_empty()) {
             shared.mask(&region, statements, own);
             return shared;
+        }
+        if may_merge
+            && shared.statics.len() > 1
+            && !shared.clamps.is_empty()
+            && let Some((all, _)) = Region::all(own)
+        {
+            all.merge(statements, own, 0);
+            let one = own.iter().find(|(variable, _)| variable.name == all.name);
+            shared.statics =
+                one.map(|(variable, symbol)| (variable.name.clone(), symbol.bytes)).into_iter().collect();
         }
         if pad && !shared.clamps.is_empty() {
             let mut variable = declared(Space::Shared, Type::B8, names::SHARED_PAD, None, span);
