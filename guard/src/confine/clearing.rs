@@ -70,6 +70,7 @@ fn back(statements: &[Statement]) -> HashSet<&str> {
 fn ends(row: &Row, instruction: &Instruction) -> bool {
     matches!(row.treatment, Treatment::Barrier | Treatment::Gate)
         || matches!(row.name, "ret" | "exit")
+        || table::waits_for_lanes(row, instruction)
         || spaces(row, instruction, Space::Shared)
 }
 

@@ -15,8 +15,8 @@ use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
 use crate::confine::versions::{Known, Proven, Versions};
 use crate::confine::{
-    access, arguments, assign, bounded, check, clearing, copies, data, generic, inductions, locals, poll,
-    prologue, remainders, roots, runtime, strides, unroll, warps,
+    access, arguments, assign, bounded, check, clearing, copies, data, generic, inductions, locals, meets,
+    poll, prologue, remainders, roots, runtime, strides, unroll, warps,
 };
 use crate::facts::{Proof, SharedKey};
 use crate::gates::Gates;
@@ -93,6 +93,7 @@ pub(super) fn confine<'a>(
     statements = data::replace(statements, &ours, symbols, &mut scopes, report);
     let roots = roots::find(&statements, symbols, report);
     let mut statements = generic::resolve(statements, &mut scopes, report);
+    meets::branch_around(&mut statements);
     strides::fold(&mut statements);
     remainders::fold(&mut statements);
     inductions::normalise(&mut statements);
@@ -143,7 +144,8 @@ pub(super) fn confine<'a>(
         let none = HashMap::default();
         let begins = fast.map_or(&none, |(_, begins)| begins);
         let mut looking = poll::insert(&zeroed_first, fast.is_some(), copies, begins);
-        let looked = warps::check(std::mem::take(&mut looking.statements), copies);
+        let (met, meeting) = meets::gather(std::mem::take(&mut looking.statements), copies);
+        let looked = warps::check(met, copies, meeting);
         let of_gates = called.registers();
         let mut statements = prologue::declarations(&scopes, (looking.counters, sums), of_gates, &variables);
         statements.extend(prologue::instructions(looking.starts, function.span));

@@ -24,6 +24,7 @@ mod indirect;
 mod inductions;
 mod locals;
 mod mbarrier;
+mod meets;
 mod origin;
 mod pointers;
 mod poll;

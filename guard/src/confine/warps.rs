@@ -6,12 +6,13 @@
 
 use crate::ast::{Operand, Predicate, Span, Statement};
 use crate::confine::copies;
+use crate::confine::meets::Meeting;
 use crate::confine::poll::is_lead;
 use crate::confine::prologue::{instruction, plain, register};
 use crate::table;
 
 /// Puts checks that the warp is whole into a confined body that looks at the flag already.
-pub(super) fn check(statements: Vec<Statement>, copies: bool) -> Vec<Statement> {
+pub(super) fn check(statements: Vec<Statement>, copies: bool, meeting: Meeting) -> Vec<Statement> {
     let for_warps = |statement: &Statement| {
         matches!(statement, Statement::Instruction(instruction)
             if table::row_of(instruction).is_some_and(table::is_for_warps))
@@ -29,7 +30,7 @@ pub(super) fn check(statements: Vec<Statement>, copies: bool) -> Vec<Statement> 
                 if !is_whole && row.is_some_and(table::is_for_warps) {
                     let leads = |before: &&Statement| matches!(before, Statement::Instruction(before) if is_lead(before));
                     let at = checked.len() - checked.iter().rev().take_while(leads).count();
-                    checked.splice(at..at, whole(copies));
+                    checked.splice(at..at, whole(copies, meeting));
                     is_whole = true;
                 }
                 if row.is_some_and(|row| table::parts(row, instruction)) {
@@ -43,13 +44,13 @@ pub(super) fn check(statements: Vec<Statement>, copies: bool) -> Vec<Statement> 
     checked
 }
 
-fn whole(copies: bool) -> Vec<Statement> {
+fn whole(copies: bool, meeting: Meeting) -> Vec<Statement> {
     let (lo, q) = (|| register("%bh_lo"), || register("%bh_q"));
     let span = Span::default();
     let all = || Operand::Integer(-1);
     let predicate = || Some(Predicate { register: "%bh_q".to_owned(), negated: false });
     let mut lines = vec![
-        instruction("bar", &["warp", "sync"], vec![all()], span),
+        meeting.line("%bh_lo"),
         instruction("activemask", &["b32"], vec![lo()], span),
         instruction("setp", &["ne", "s32"], vec![q(), lo(), all()], span),
     ];

@@ -309,6 +309,23 @@ pub(crate) fn parts(row: &Row, instruction: &Instruction) -> bool {
         || (row.treatment == Treatment::Barrier && warp())
 }
 
+/// Whether an instruction waits for the lanes of its warp that its last operand names.
+pub(crate) fn waits_for_lanes(row: &Row, instruction: &Instruction) -> bool {
+    let warp = || instruction.modifiers.iter().any(|modifier| modifier == "warp");
+    matches!(row.name, "shfl" | "vote" | "match" | "redux" | "elect")
+        || (row.treatment == Treatment::Barrier && warp())
+}
+
+/// Whether an instruction waits for the threads of its block.
+pub(crate) fn waits_for_block(row: &Row, instruction: &Instruction) -> bool {
+    row.treatment == Treatment::Barrier && !waits_for_lanes(row, instruction)
+}
+
+/// Whether a mask names all lanes of a warp.
+pub(crate) fn names_all_lanes(mask: &Operand) -> bool {
+    matches!(mask, Operand::Integer(-1 | 0xffff_ffff))
+}
+
 /// Waits for all copies that the thread has begun.
 pub(crate) const WAIT_ALL: &str = "cp.async.wait_all";
 

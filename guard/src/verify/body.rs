@@ -4,7 +4,8 @@ use crate::maps::HashSet;
 use std::collections::BTreeMap;
 
 use super::declarations::{self, Declared};
-use super::looks::{self, Looks};
+use super::looks::Looks;
+use super::meets::{Lanes, Met};
 use super::turns::Opening;
 use super::{Extent, Extents, refuse, sequence, unverified};
 use crate::access::{self, Access, Accesses};
@@ -24,18 +25,6 @@ const LEFT: &str = "shared memory that may not have been zeroed";
 
 /// Stands among the registers that are written for the local variable, once it is zeroed.
 const ZEROED: &str = "%bh_zeroed";
-
-/// All lanes of a warp meet, and threads whose warp is not whole end.
-const WHOLE: [&str; 4] =
-    ["bar.warp.sync -1", "activemask.b32 %bh_lo", "setp.ne.s32 %bh_q, %bh_lo, -1", "@%bh_q exit"];
-/// Where threads may have copies to wait for.
-const WHOLE_AND_WAIT: [&str; 5] = [
-    "bar.warp.sync -1",
-    "activemask.b32 %bh_lo",
-    "setp.ne.s32 %bh_q, %bh_lo, -1",
-    "@%bh_q cp.async.wait_all",
-    "@%bh_q exit",
-];
 
 /// What every launch of a body has to give.
 #[derive(Default)]
@@ -80,6 +69,9 @@ pub(super) fn verify<'a>(
     }
     if pass.looks.counters() != pass.declared.counters {
         refuse(report, span, "more or fewer counters than loops that have one");
+    }
+    if let Err(reason) = pass.lanes.end() {
+        report.add(span, reason);
     }
     pass.terms.work = pass.looks.work();
     pass.terms.modules = pass.modules.iter().copied().flatten().collect();
@@ -135,8 +127,7 @@ fn walk<'a>(pass: &mut Pass<'a>, statements: &'a [Statement], report: &mut Repor
                 if pass.looks.turning().is_some() {
                     pass.facts.turning(rest, name);
                 }
-                pass.awaits = pass.awaits.map(|_| None);
-                pass.whole = false;
+                pass.apart();
                 *span
             }
             Statement::Instruction(instruction) => {
@@ -234,6 +225,8 @@ pub(super) struct Pass<'a> {
     awaits: Option<Option<&'a Instruction>>,
     /// Whether all lanes of the warp come here together.
     whole: bool,
+    /// Which lanes of the warp come here.
+    lanes: Lanes,
     /// Whether shared memory is still as it was left.
     left: bool,
     pub(super) terms: Terms<'a>,
@@ -264,6 +257,7 @@ impl<'a> Pass<'a> {
             lead: Vec::new(),
             awaits: None,
             whole: false,
+            lanes: Lanes::default(),
             terms: Terms::default(),
             gates: None,
             regions: 0,
@@ -286,8 +280,13 @@ impl<'a> Pass<'a> {
         }
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         table::registers(row, instruction, &mut |name| reads.push(name), &mut |name| writes.push(name));
-        if row.treatment == Treatment::Barrier || matches!(row.name, "ret" | "exit") {
+        let lanes = table::waits_for_lanes(row, instruction);
+        if lanes || row.treatment == Treatment::Barrier || matches!(row.name, "ret" | "exit") {
             self.cleared()?;
+        }
+        if self.lanes.wait(row, instruction)? {
+            // As its mask.
+            reads.retain(|name| *name != names::LANES);
         }
         let looked = self.looks.instruction(row, instruction, &writes);
         self.awaited(row, instruction)?;
@@ -309,14 +308,14 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// What is left behind a check that the warp is whole, where one stands here.
+    /// What is left where lanes of a warp meet, or find out which of them are here.
     fn gathers(&mut self, first: &Instruction, here: &'a [Statement]) -> Option<&'a [Statement]> {
-        let begins = first.opcode == "bar" && first.modifiers.first().is_some_and(|word| word == "warp");
-        (begins && self.lead.is_empty()).then_some(())?;
-        let lines: &[&str] = if self.awaits.is_some() { &WHOLE_AND_WAIT } else { &WHOLE };
-        let rest = looks::strip(here, lines).filter(|_| !self.left)?;
-        self.whole = true;
+        let begins = matches!(first.opcode.as_str(), "bar" | "vote" | "activemask");
+        (begins && self.lead.is_empty() && !self.left).then_some(())?;
+        let (met, rest) = self.lanes.meets(here, self.awaits.is_some())?;
+        self.whole |= met == Met::Whole;
         self.awaits = self.awaits.map(|_| None);
+        self.looks.none();
         Some(rest)
     }
 
@@ -327,7 +326,8 @@ impl<'a> Pass<'a> {
             && let Some(after) = declarations::zeroes_shared(&self.declared, here)
         {
             self.looks.pass()?;
-            (self.left, self.whole) = (false, false);
+            self.left = false;
+            self.apart();
             return Ok(Some(after));
         }
         if let Some(after) = self.looks.poll(here).or_else(|| self.looks.look(here)) {
@@ -348,7 +348,7 @@ impl<'a> Pass<'a> {
             return Ok(Some(opening.rest));
         }
         let Some((closing, after)) = self.looks.closing(here)? else { return Ok(None) };
-        self.whole = false;
+        self.apart();
         self.assigned(closing.reads.as_slice(), &[])?;
         if let Some(step) = closing.step {
             let (mut reads, mut writes) = (Vec::new(), Vec::new());
@@ -394,6 +394,7 @@ impl<'a> Pass<'a> {
     /// Threads of a warp may be in different places from here on.
     pub(super) fn apart(&mut self) {
         self.whole = false;
+        self.lanes.part();
         self.awaits = self.awaits.map(|_| None);
     }
 
@@ -544,6 +545,9 @@ impl<'a> Pass<'a> {
         let always = instruction.predicate.is_none();
         if table::parts(row, instruction) {
             self.whole = false;
+        }
+        if matches!(row.treatment, Treatment::Branch | Treatment::Gate) {
+            self.lanes.part();
         }
         if always {
             // The guard's own are read in sequences only, which write them first.

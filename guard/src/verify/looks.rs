@@ -344,6 +344,11 @@ impl<'a> Looks<'a> {
         Some(rest)
     }
 
+    /// Instructions of the guard's own stand here that do not count: they come with what does, and are some for each.
+    pub(super) fn none(&mut self) {
+        self.polled = false;
+    }
+
     /// So many instructions of the guard's own stand here.
     pub(super) fn more(&mut self, count: u64) -> Result<(), Reason> {
         self.polled = false;

@@ -7,6 +7,7 @@ mod body;
 mod declarations;
 mod gates;
 mod looks;
+mod meets;
 mod sequence;
 mod stepping;
 mod turns;

@@ -1,0 +1,249 @@
+//! Waits for lanes of a warp become waits for those that are at the same place, so that none is for ever.
+//!
+//! A wait for all lanes meets them first, wherever they are, and then waits for those that it finds here; whoever has
+//! ended is not waited for. Lanes of a mask that is not all find out who is here with the same mask, and end where those
+//! are not the lanes that it names. Where a body has barriers of the block too, lanes meet by a vote, which tells who is
+//! left; at a barrier all of those have to be, and threads end where they are not.
+
+use crate::ast::{Instruction, Operand, Predicate, Span, Statement};
+use crate::confine::copies;
+use crate::confine::prologue::{instruction, plain, register};
+use crate::confine::turns;
+use crate::maps::{HashMap, HashSet};
+use crate::names::LANES;
+use crate::table::{self, Row, Treatment};
+
+/// How all lanes of a warp meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meeting {
+    Barrier,
+    Vote,
+}
+
+impl Meeting {
+    fn of(statements: &[Statement]) -> Self {
+        let any = |what: &dyn Fn(&Row, &Instruction) -> bool| {
+            statements.iter().filter_map(known).any(|(row, instruction)| what(row, instruction))
+        };
+        let lanes = any(&|row, found| table::waits_for_lanes(row, found) || table::is_for_warps(row));
+        if lanes && any(&table::waits_for_block) { Meeting::Vote } else { Meeting::Barrier }
+    }
+
+    /// The instruction at which they meet, and by which a register of the guard's may come to hold who is left.
+    pub(super) fn line(self, left: &str) -> Statement {
+        let span = Span::default();
+        let all = Operand::Integer(-1);
+        match self {
+            Meeting::Barrier => instruction("bar", &["warp", "sync"], vec![all], span),
+            Meeting::Vote => {
+                let operands = vec![register(left), Operand::Integer(1), all];
+                instruction("vote", &["sync", "ballot", "b32"], operands, span)
+            }
+        }
+    }
+}
+
+fn known(statement: &Statement) -> Option<(&'static Row, &Instruction)> {
+    let Statement::Instruction(instruction) = statement else { return None };
+    Some((table::row_of(instruction)?, instruction))
+}
+
+/// Branches around waits that have a predicate: lanes without it do not wait.
+pub(super) fn branch_around(statements: &mut Vec<Statement>) {
+    let lanes = statements.iter().filter_map(known).any(|(row, found)| table::waits_for_lanes(row, found));
+    let predicated = |statement: &Statement| {
+        known(statement).is_some_and(|(row, found)| {
+            found.predicate.is_some()
+                && (table::waits_for_lanes(row, found) || (lanes && table::waits_for_block(row, found)))
+        })
+    };
+    if !statements.iter().any(predicated) {
+        return;
+    }
+    let mut fresh = statements.iter().filter_map(turns::number).max().map_or(0, |most| most + 1);
+    let mut around = Vec::with_capacity(statements.len() + 8);
+    for mut statement in statements.drain(..) {
+        let found = predicated(&statement);
+        let Statement::Instruction(instruction) = &mut statement else {
+            around.push(statement);
+            continue;
+        };
+        let Some(predicate) = instruction.predicate.take_if(|_| found) else {
+            around.push(statement);
+            continue;
+        };
+        let (label, span) = (format!("$L{fresh}"), instruction.span);
+        fresh += 1;
+        let mut branch = plain("bra", &[], vec![Operand::Symbol(label.clone())], span);
+        branch.predicate = Some(Predicate { negated: !predicate.negated, ..predicate });
+        around.extend([Statement::Instruction(branch), statement, Statement::Label(label, span)]);
+    }
+    *statements = around;
+}
+
+/// Has lanes meet in a confined body that looks at the flag already; and how they do.
+pub(super) fn gather(statements: Vec<Statement>, copies: bool) -> (Vec<Statement>, Meeting) {
+    let meeting = Meeting::of(&statements);
+    let waits = statements.iter().filter_map(known).any(|(row, found)| table::waits_for_lanes(row, found));
+    if !waits && meeting == Meeting::Barrier {
+        return (statements, meeting);
+    }
+    let all = all_lanes(&statements);
+    let out = Vec::with_capacity(statements.len() + 32);
+    let mut pass = Pass { meeting, copies, all, out, here: Here::Unknown, met: None, together: false };
+    for statement in statements {
+        pass.statement(statement);
+    }
+    (pass.out, meeting)
+}
+
+/// The registers that never hold anything but a mask of all lanes.
+fn all_lanes(statements: &[Statement]) -> HashSet<String> {
+    let mut written: HashMap<&str, bool> = HashMap::default();
+    for (row, found) in statements.iter().filter_map(known) {
+        let sets = row.name == "mov"
+            && matches!(found.modifiers.as_slice(), [ty] if matches!(ty.as_str(), "b32" | "u32" | "s32"))
+            && found.operands.get(1).is_some_and(table::names_all_lanes);
+        table::written(row, found, &mut |name| *written.entry(name).or_insert(true) &= sets);
+    }
+    written.into_iter().filter(|(_, all)| *all).map(|(name, _)| name.to_owned()).collect()
+}
+
+/// What `%bh_m` holds.
+#[derive(Debug, Clone, PartialEq)]
+enum Here {
+    Unknown,
+    /// The lanes that are here.
+    All,
+    /// Those of a mask.
+    Of(Operand),
+}
+
+struct Pass {
+    meeting: Meeting,
+    copies: bool,
+    /// Registers that hold a mask of all lanes.
+    all: HashSet<String>,
+    out: Vec<Statement>,
+    here: Here,
+    /// Where lanes have met, whom nothing has parted since.
+    met: Option<usize>,
+    /// Whether all that are left of the warp come here.
+    together: bool,
+}
+
+impl Pass {
+    fn statement(&mut self, statement: Statement) {
+        let Statement::Instruction(mut found) = statement else {
+            if matches!(statement, Statement::Label(..)) {
+                self.part();
+            }
+            self.out.push(statement);
+            return;
+        };
+        let Some(row) = table::row_of(&found) else {
+            self.out.push(Statement::Instruction(found));
+            return;
+        };
+        if table::waits_for_lanes(row, &found) {
+            self.lanes(row, &mut found);
+        } else if self.meeting == Meeting::Vote && table::waits_for_block(row, &found) {
+            self.block();
+        }
+        if let Here::Of(Operand::Register(mask)) = &self.here {
+            let mut changes = false;
+            table::written(row, &found, &mut |name| changes |= name == mask);
+            if changes {
+                self.here = Here::Unknown;
+            }
+        }
+        self.out.push(Statement::Instruction(found));
+        if matches!(row.treatment, Treatment::Branch | Treatment::Gate) {
+            self.part();
+        }
+    }
+
+    fn part(&mut self) {
+        (self.here, self.met, self.together) = (Here::Unknown, None, false);
+    }
+
+    fn put(&mut self, opcode: &str, modifiers: &[&str], operands: Vec<Operand>) {
+        self.out.push(instruction(opcode, modifiers, operands, Span::default()));
+    }
+
+    /// Ends the threads for which `%bh_q` holds.
+    fn end(&mut self) {
+        let predicate = || Some(Predicate { register: "%bh_q".to_owned(), negated: false });
+        if self.copies {
+            self.out.push(copies::wait(predicate(), Span::default()));
+        }
+        let exit = plain("exit", &[], Vec::new(), Span::default());
+        self.out.push(Statement::Instruction(Instruction { predicate: predicate(), ..exit }));
+    }
+
+    /// A barrier of the block: all that are left of the warp are here.
+    fn block(&mut self) {
+        if self.together {
+            return;
+        }
+        self.out.push(self.meeting.line(LANES));
+        self.put("activemask", &["b32"], vec![register("%bh_lo")]);
+        let operands = vec![register("%bh_q"), register("%bh_lo"), register(LANES)];
+        self.put("setp", &["ne", "s32"], operands);
+        self.end();
+        (self.here, self.together) = (Here::All, true);
+    }
+
+    fn lanes(&mut self, row: &Row, found: &mut Instruction) {
+        let Some(mask) = found.operands.last_mut() else { return };
+        let all = match &*mask {
+            Operand::Register(name) => self.all.contains(name),
+            mask => table::names_all_lanes(mask),
+        };
+        if all && (self.together || (self.meeting == Meeting::Barrier && row.treatment == Treatment::Barrier))
+        {
+            *mask = Operand::Integer(-1);
+            if row.treatment == Treatment::Barrier {
+                self.met = Some(self.out.len() + 1);
+            }
+            return;
+        }
+        let mask = std::mem::replace(mask, register(LANES));
+        if !all {
+            self.some(mask);
+        } else if row.treatment == Treatment::Barrier || self.here != Here::All {
+            let here = instruction("activemask", &["b32"], vec![register(LANES)], Span::default());
+            match self.met {
+                Some(at) => self.out.insert(at, here),
+                None => self.out.extend([self.meeting.line(LANES), here]),
+            }
+            self.here = Here::All;
+        }
+    }
+
+    /// Of the lanes that are here, those with this mask.
+    fn some(&mut self, mask: Operand) {
+        let mask = match mask {
+            Operand::Integer(value) => Operand::Integer(i128::from(low(value))),
+            mask => mask,
+        };
+        if self.here == Here::Of(mask.clone()) {
+            return;
+        }
+        let lanes = || register(LANES);
+        self.put("activemask", &["b32"], vec![lanes()]);
+        if matches!(mask, Operand::Register(_)) {
+            self.put("match", &["any", "sync", "b32"], vec![lanes(), mask.clone(), lanes()]);
+        }
+        self.put("setp", &["ne", "s32"], vec![register("%bh_q"), lanes(), mask.clone()]);
+        self.end();
+        (self.here, self.met) = (Here::Of(mask), None);
+    }
+}
+
+/// The 32 bits of a mask, as a comparison takes them.
+fn low(value: i128) -> i32 {
+    #[expect(clippy::cast_possible_truncation, reason = "what is further up names no lane")]
+    let low = value as i32;
+    low
+}

@@ -1,0 +1,162 @@
+//! That no thread waits for lanes of its warp that wait elsewhere.
+//!
+//! A wait for lanes names those that are at its own place. They are found there (`activemask`), and nothing leads away
+//! between that and the wait: all of them come, or end. Where lanes of a warp meet before, they do so in one way in all of
+//! the body, and for all lanes: whoever meets anywhere lets the others go. In a body that has barriers of the block too,
+//! they meet by a vote, which tells who is left of the warp; and a barrier stands where all those are.
+
+use super::{looks, unverified};
+use crate::ast::{Instruction, Operand, Statement};
+use crate::names::LANES;
+use crate::report::Reason;
+use crate::table::{self, Row};
+
+/// How all lanes of a warp meet.
+const MEET: &str = "bar.warp.sync -1";
+/// The same, where there are barriers of the block.
+const MEET_BY_VOTE: &str = "vote.sync.ballot.b32 %bh_m, 1, -1";
+/// The same, where they have to be all.
+const WHOLE_BY_VOTE: &str = "vote.sync.ballot.b32 %bh_lo, 1, -1";
+/// The lanes that are here.
+const HERE: &str = "activemask.b32 %bh_m";
+/// Where threads may have copies to wait for.
+const WAIT: &str = "@%bh_q cp.async.wait_all";
+const END: &str = "@%bh_q exit";
+
+/// What stands at a place where lanes meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Met {
+    /// All lanes of the warp go on together, and there are 32.
+    Whole,
+    /// Whoever goes on knows who is here, or has met.
+    Others,
+}
+
+/// Which lanes of a warp come where the pass is, and what the body has waited with.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    /// Whether `%bh_m` holds lanes all of which come here.
+    here: bool,
+    /// Whether all that are left of the warp come here.
+    together: bool,
+    by_barrier: bool,
+    by_vote: bool,
+    /// Whether anything waits for lanes.
+    waits: bool,
+    /// Whether anything waits for the block; and where not all that are left of the warp come.
+    blocks: bool,
+    alone: bool,
+}
+
+impl Lanes {
+    /// Lanes may go different ways from here on.
+    pub(super) fn part(&mut self) {
+        (self.here, self.together) = (false, false);
+    }
+
+    /// What is left where lanes meet, or find out who is here.
+    pub(super) fn meets<'a>(
+        &mut self,
+        statements: &'a [Statement],
+        copies: bool,
+    ) -> Option<(Met, &'a [Statement])> {
+        let ended = |rest| end(rest, copies);
+        let whole =
+            |rest| ended(looks::strip(rest, &["activemask.b32 %bh_lo", "setp.ne.s32 %bh_q, %bh_lo, -1"])?);
+        let gathered =
+            |rest| ended(looks::strip(rest, &["activemask.b32 %bh_lo", "setp.ne.s32 %bh_q, %bh_lo, %bh_m"])?);
+        let found = if let Some(rest) = looks::strip(statements, &[MEET]) {
+            match whole(rest) {
+                Some(rest) => {
+                    (self.by_barrier, self.together) = (true, true);
+                    (Met::Whole, rest)
+                }
+                None => {
+                    // Where all come, it waits for nobody else.
+                    self.by_barrier |= !self.together;
+                    (Met::Others, rest)
+                }
+            }
+        } else if let Some(rest) = looks::strip(statements, &[WHOLE_BY_VOTE]).and_then(whole) {
+            (self.by_vote, self.together) = (true, true);
+            (Met::Whole, rest)
+        } else if let Some(rest) = looks::strip(statements, &[MEET_BY_VOTE]) {
+            self.by_vote = true;
+            match gathered(rest) {
+                Some(rest) => {
+                    (self.here, self.together) = (true, true);
+                    (Met::Others, rest)
+                }
+                None => {
+                    self.here = true;
+                    (Met::Others, looks::strip(rest, &[HERE])?)
+                }
+            }
+        } else {
+            let rest = looks::strip(statements, &[HERE])?;
+            self.here = true;
+            (Met::Others, alike(rest).and_then(ended).unwrap_or(rest))
+        };
+        self.waits = true;
+        Some(found)
+    }
+
+    /// Whether an instruction waits for the lanes in `%bh_m`; no other that waits for lanes may stand where not all come.
+    pub(super) fn wait(&mut self, row: &Row, instruction: &Instruction) -> Result<bool, Reason> {
+        let always = instruction.predicate.is_none();
+        if table::waits_for_block(row, instruction) {
+            self.blocks = true;
+            self.alone |= !(self.together && always);
+            return Ok(false);
+        }
+        if !table::waits_for_lanes(row, instruction) {
+            return Ok(false);
+        }
+        self.waits = true;
+        match instruction.operands.split_last() {
+            Some((Operand::Register(name), others)) if name == LANES && self.here && always => {
+                let mut again = false;
+                others.iter().for_each(|operand| table::each(operand, &mut |name| again |= name == LANES));
+                if again { Err(unverified("a reserved register as data")) } else { Ok(true) }
+            }
+            Some((mask, _)) if table::names_all_lanes(mask) && self.together && always => Ok(false),
+            _ => Err(unverified("a wait for lanes that may wait elsewhere")),
+        }
+    }
+
+    /// Whether the waits of a body go together.
+    pub(super) fn end(&self) -> Result<(), Reason> {
+        if self.waits && self.alone {
+            return Err(unverified("a barrier where lanes of a warp may wait elsewhere"));
+        }
+        if self.by_barrier && (self.by_vote || self.blocks) {
+            return Err(unverified("lanes of a warp that meet in two ways"));
+        }
+        Ok(())
+    }
+}
+
+/// What is left behind where a thread ends under `%bh_q`.
+fn end(statements: &[Statement], copies: bool) -> Option<&[Statement]> {
+    if copies { looks::strip(statements, &[WAIT, END]) } else { looks::strip(statements, &[END]) }
+}
+
+/// What is left behind a comparison of the lanes that are here with a mask: of those that have the same mask, where it is
+/// in a register.
+fn alike(statements: &[Statement]) -> Option<&[Statement]> {
+    let [Statement::Instruction(first), ..] = statements else { return None };
+    let mask = match (first.opcode.as_str(), first.operands.as_slice()) {
+        ("match", [_, mask, _]) => mask,
+        ("setp", [.., mask]) => mask,
+        _ => return None,
+    };
+    let compare = |name: &str| format!("setp.ne.s32 %bh_q, %bh_m, {name}");
+    match mask {
+        Operand::Register(name) => {
+            let same = format!("match.any.sync.b32 %bh_m, {name}, %bh_m");
+            looks::strip(statements, &[&same, &compare(name)])
+        }
+        Operand::Integer(value) => looks::strip(statements, &[&compare(&value.to_string())]),
+        _ => None,
+    }
+}
