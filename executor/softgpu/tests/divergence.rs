@@ -161,3 +161,72 @@ fn special_registers_say_where_a_thread_is() {
     let expected: Vec<u32> = (0..70).map(|i| (i / 32) << 8 | (i % 32) | (i % 32) << 16).collect();
     assert_eq!(got, expected);
 }
+
+/// What the lanes that go one way do, those from 16 on, and those that go the other.
+fn two_ways(low: &str, high: &str) -> String {
+    format!(
+        "setp.ge.u32 %p, %lane, 16;
+         @%p bra $high;
+         {low}
+         bra $out;
+         $high: {high}
+         $out:"
+    )
+}
+
+#[test]
+fn lanes_meet_at_warp_barriers_wherever_those_stand() {
+    let mut machine = Machine::new();
+    // Three of one way, five of the other: whoever is through is not waited for.
+    let turns = |count: u32, label: &str| {
+        format!(
+            "mov.u32 %a, 0;
+             {label}: bar.warp.sync -1;
+             activemask.b32 %b;
+             add.u32 %out, %out, %b;
+             add.u32 %a, %a, 1;
+             setp.lt.u32 %q, %a, {count};
+             @%q bra {label};"
+        )
+    };
+    let body = two_ways(&turns(3, "$l"), &turns(5, "$h"));
+    let got = machine.warp(
+        ".reg .pred %p, %q; .reg .b32 %a, %b;",
+        &format!("mov.u32 %out, 0; {body} bar.warp.sync -1; bar.warp.sync -1;"),
+    );
+    let expected: Vec<u32> =
+        (0..32).map(|i| if i < 16 { 3 * 0xffff } else { 0xffff_0000_u32.wrapping_mul(5) }).collect();
+    assert_eq!(got, expected);
+}
+
+#[test]
+fn votes_of_a_kind_are_one_wherever_they_stand() {
+    let mut machine = Machine::new();
+    let body = two_ways(
+        "setp.lt.u32 %q, %lane, 4; vote.sync.ballot.b32 %a, %q, -1; activemask.b32 %out; add.u32 %out, %out, %a;",
+        "setp.lt.u32 %q, %lane, 20; setp.eq.u32 %p, %lane, 31; @%p exit;
+         vote.sync.ballot.b32 %b, %q, -1; activemask.b32 %out; add.u32 %out, %out, %b;",
+    );
+    let got = machine.warp(".reg .pred %p, %q; .reg .b32 %a, %b;", &body);
+    for (lane, got) in got.iter().enumerate().take(31) {
+        let here = if lane < 16 { 0xffff } else { 0x7fff_0000 };
+        assert_eq!(*got, here + 0x000f_000f, "{lane}");
+    }
+}
+
+#[test]
+fn lanes_that_come_late_to_a_warp_barrier_go_on_with_those_before_it() {
+    let mut machine = Machine::new();
+    let got = machine.warp(
+        ".reg .pred %p; .reg .b32 %i, %b;",
+        "mul.lo.u32 %i, %lane, 7;
+         setp.lt.u32 %p, %lane, 3;
+         @%p exit;
+         $loop: sub.u32 %i, %i, 1;
+         setp.gt.u32 %p, %i, 1;
+         @%p bra $loop;
+         bar.warp.sync -1;
+         activemask.b32 %out;",
+    );
+    assert!(got.iter().skip(3).all(|here| *here == 0xffff_fff8), "{got:x?}");
+}

@@ -5,7 +5,7 @@ use super::lanes;
 use super::step::first;
 use super::warp::{Frame, State, Warp, all_or_none};
 use crate::alu::{LANES, Lanes};
-use crate::code::{BarrierMode, Collective, PredSrc, ShuffleMode, Src, VoteMode};
+use crate::code::{BarrierMode, Collective, Op, PredSrc, Program, ShuffleMode, Src, VoteMode};
 use crate::fault::Fault;
 
 /// Operands of a block barrier.
@@ -111,6 +111,60 @@ impl Warp {
             self.groups.retain(|group| group.mask != 0);
         }
         together
+    }
+
+    /// Lanes reach a ballot, which may be others than those of their warp that wait: all votes of a kind that name the same
+    /// lanes are one (ISA, "vote.sync"). Answers which lanes go on from here; those elsewhere go on too.
+    pub(crate) fn ballot(&mut self, program: &Program, pc: u32, active: u32) -> u32 {
+        let mut places = vec![(pc, active)];
+        let ballots = |pc: u32| {
+            matches!(program.code[pc as usize].op, Op::Collective { what: Collective::Ballot { .. }, .. })
+        };
+        self.groups.retain(|group| {
+            let waits = group.state == State::Collective && ballots(group.pc);
+            if waits {
+                places.push((group.pc, group.mask));
+            }
+            !waits
+        });
+        let (mut named, mut holding) = ([0; LANES], 0);
+        for (at, mask) in &places {
+            let Op::Collective { members, what: Collective::Ballot { a, .. } } =
+                program.code[*at as usize].op
+            else {
+                continue;
+            };
+            let members = members.of(&self.registers, &program.constants);
+            lanes(*mask).for_each(|lane| named[lane] = low(members[lane]));
+            holding |= a.lanes(&self.predicates) & mask;
+        }
+        let party = |named_too: u32| {
+            let alike = |lane: &usize| named[*lane] == named_too;
+            let all = places.iter().fold(0, |all, (_, mask)| all | mask);
+            lanes(all).filter(alike).fold(0, |mask, lane| mask | 1 << lane)
+        };
+        let parties: [u32; LANES] = std::array::from_fn(|lane| party(named[lane]));
+        let mut here = 0;
+        for (at, mask) in places {
+            let Op::Collective { what: Collective::Ballot { d, .. }, .. } = program.code[at as usize].op
+            else {
+                continue;
+            };
+            let comes = |lane: &usize| named[*lane] & self.live & !parties[*lane] == 0;
+            let go = lanes(mask).filter(comes).fold(0, |mask, lane| mask | 1 << lane);
+            let mut out = [0; LANES];
+            // Lanes outside their own mask are undefined (ISA); here they see what those inside do.
+            lanes(go).for_each(|lane| out[lane] = u64::from(holding & parties[lane] & named[lane]));
+            self.write(d, &out, go);
+            if at == pc {
+                here |= go;
+                self.park(at, mask & !go & !active, State::Collective);
+            } else {
+                self.park(at + 1, go, State::Ready);
+                self.park(at, mask & !go, State::Collective);
+            }
+        }
+        here
     }
 
     /// Does a collective operation for lanes that are all here. Lanes with different member masks are

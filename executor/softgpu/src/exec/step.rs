@@ -168,14 +168,20 @@ impl Warp {
                     if WATCHED {
                         self.tell_of_coming(frame, pc, active, &members);
                     }
-                    let together = self.gather(pc, active, &members);
+                    let apart = active != self.live;
+                    let together = match what {
+                        Collective::Ballot { .. } if apart => self.ballot(program, pc, active),
+                        _ => self.gather(pc, active, &members),
+                    };
                     if WATCHED && (together | (mask & !active)) != 0 {
                         self.tell(frame, pc, (mask & !active) | together, together);
                     }
                     if WATCHED && together != 0 {
                         self.tell_of_meeting(frame, together);
                     }
-                    self.collective(&program.constants, &what, &members, together);
+                    if !(apart && matches!(what, Collective::Ballot { .. })) {
+                        self.collective(&program.constants, &what, &members, together);
+                    }
                     self.park(pc, active & !together, State::Collective);
                     mask = (mask & !active) | together;
                     if mask == 0 {
