@@ -7,8 +7,8 @@ use super::schedule::Steps;
 use super::warp::{Frame, State, Warp};
 use crate::alu::{LANES, Lanes, bits, carry, logic};
 use crate::code::{
-    CONSTANT_WINDOW, Inst, LOCAL_WINDOW, Op, PARAMETER_WINDOW, Pred, Region, SHARED_WINDOW, Special,
-    WINDOW_BYTES,
+    CONSTANT_WINDOW, Collective, Inst, LOCAL_WINDOW, Op, PARAMETER_WINDOW, Pred, Region, SHARED_WINDOW,
+    Special, WINDOW_BYTES,
 };
 use crate::fault::Fault;
 
