@@ -28,7 +28,7 @@ pub enum Must {
     Silent,
     /// It runs until it is stopped.
     Stopped,
-    /// It may never end, and not be stopped either: then its executor is, and a standby goes on with the others.
+    /// Its threads wait for each other, as far as they are concerned: some end, or all do when they are stopped.
     Ended,
 }
 
