@@ -17,7 +17,6 @@ use bulkhead_tests::{
     attacks::{self, Attack, Must},
     kernel::Kernel,
     neighbour::{KERNELS, Neighbour, bytes, numbers},
-    patience::until,
     place::repository,
     world::{FORGED, MARK, OWN, Outcome, SECRET, World},
 };
