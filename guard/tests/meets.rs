@@ -147,7 +147,7 @@ fn where_blocks_wait_lanes_meet_by_votes_and_barriers_ask_for_all() {
         "bar.sync 0",
         "shfl.sync.bfly.b32 %r2, %r1, 1, 31, -1",
         "bar.warp.sync -1",
-        "barrier.sync 0",
+        "bar.sync 0",
     ];
     holds(&text, &meets);
     // All come as far as nothing leads away.
@@ -195,7 +195,12 @@ fn a_barrier_of_the_block_where_lanes_may_be_elsewhere_is_refused() {
     broken(BLOCK, "@%bh_q exit;\n    bar.sync", "@!%bh_q exit;\n    bar.sync", "not verified");
     broken(BLOCK, "    bar.sync 0;\n", "$L7:\n    bar.sync 0;\n", ALONE);
     broken(BLOCK, "    bar.sync 0;\n", "    @%p0 bar.sync 0;\n", ALONE);
-    broken(BLOCK, "    barrier.sync 0;\n", "$L7:\n    barrier.sync 0;\n", ALONE);
+    broken(
+        BLOCK,
+        "bar.warp.sync -1;\n    bar.sync 0;\n",
+        "bar.warp.sync -1;\n$L7:\n    barrier.sync 0;\n",
+        ALONE,
+    );
     let meet = "vote.sync.ballot.b32 %bh_m, 1, -1;\n    activemask.b32 %bh_m;";
     broken(
         BLOCK,

@@ -217,6 +217,8 @@ const FORM: u128 = 0x1f << 82 | 0x3fff << 91 | 3 << 32;
 const UNCOUNTED: u128 = 1 << 86;
 /// Taken where threads are not together: the mask in a uniform register says which ones have to be.
 const DIVERGENT: u128 = 1 << 91 | 1 << 33;
+/// Taken where they are together.
+const CONVERGED: u128 = DIVERGENT | 1 << 32;
 const COLLECTIVE: u128 = 1 << 86;
 const EXCLUSIVE: u128 = 1 << 85;
 
@@ -229,7 +231,7 @@ const FORMS: &[(u16, &[u128])] = &[
     (0x944, &[UNCOUNTED]),
     (0x945, &[0]),
     (0x946, &[0]),
-    (0x947, &[0, DIVERGENT]),
+    (0x947, &[0, DIVERGENT, CONVERGED]),
     (0x948, &[0, COLLECTIVE]),
     (0x949, &[0]),
     (0x94d, &[0]),

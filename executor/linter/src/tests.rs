@@ -70,6 +70,18 @@ fn jumps_to_absolute_places_or_by_uniform_registers_are_refused() {
 }
 
 #[test]
+fn branches_of_threads_that_are_apart_or_together_stay_in_the_entry() {
+    // BRA.DIV and BRA.CONV by UR4, to what ends the entry.
+    let (apart, together) =
+        (0x000f_ea00_0b80_0000_0000_0002_0400_7947, 0x000f_ea00_0b80_0000_0000_0003_0400_7947);
+    for branch in [apart, together] {
+        assert_eq!(scan(&[branch]).map(drop), Ok(()), "{branch:#x}");
+        // Far behind the end.
+        assert!(scan(&[branch | 0x7000 << 16]).is_err(), "{branch:#x}");
+    }
+}
+
+#[test]
 fn constants_of_other_banks_or_described_by_a_register_are_refused() {
     // LDC R1, c[0x0][0x28]; ULDC.64 UR6, c[0x0][0x220]; IMAD R11, R11, c[0x0][0x210], R4, and the same with the third.
     let load: u128 = 0x000f_f000_0000_0800_0000_0a00_ff01_7b82;

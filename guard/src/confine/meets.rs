@@ -149,6 +149,10 @@ impl Pass {
             self.lanes(row, &mut found);
         } else if self.meeting == Meeting::Vote && table::waits_for_block(row, &found) {
             self.block();
+            // All are here, and ptxas may know that.
+            if found.opcode == "barrier" && !found.modifiers.iter().any(|word| word == "aligned") {
+                found.opcode = "bar".to_owned();
+            }
         }
         if let Here::Of(Operand::Register(mask)) = &self.here {
             let mut changes = false;
