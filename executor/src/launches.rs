@@ -11,7 +11,7 @@ use crate::{
     fast::work_of,
     records::{Outcome, Refused},
     session::State,
-    slices::{AT_ONCE_MAX, Rest, Slices},
+    slices::{self, AT_ONCE_MAX, Rest, Slices},
     streams::{Held, Load},
 };
 
@@ -43,9 +43,11 @@ pub(crate) fn launch(
     }
     let (shape, together) = (launch.shape, launch.blocks);
     let blocks = shape.grid.iter().fold(1, |blocks: u64, side| blocks.saturating_mul((*side).into()));
+    let (most, weight) = (state.blocks_max, slices::weight(shape.block, shape.shared_bytes));
     // Of those that have to be there together, more never fit at once: the device says so.
-    if blocks > state.blocks_max && together == Blocks::Apart {
-        let Some(slices) = Slices::new(shape.grid, state.blocks_max) else {
+    if blocks > most && together == Blocks::Apart {
+        let share = slices::share(most, state.streams.slicing()) / weight;
+        let Some(slices) = Slices::new(shape.grid, share) else {
             return Ok(Err(ErrorCode::InvalidArgument.into()));
         };
         if !entry.sliceable {
@@ -53,6 +55,13 @@ pub(crate) fn launch(
         }
         let rest = Box::new(Rest { entry: found.clone(), slices, next: 0 });
         return go_on(state, position, (record, launch), rest);
+    }
+    let weighed = blocks.saturating_mul(weight);
+    let large = if slices::is_large(weighed, most) && together == Blocks::Apart { weighed } else { 0 };
+    if large > 0 && !state.streams.may_be_large(position, large, most) {
+        let held = Held { position, record: *record, parameters: parameters.to_vec(), rest: None };
+        state.streams.hold_large(index, held, large, most);
+        return Ok(Ok(Outcome::Held));
     }
     let launch = Launch {
         grid: shape.grid,
@@ -68,7 +77,7 @@ pub(crate) fn launch(
         Blocks::Together => state.gpu.launch_together(stream, version, &launch)?,
     }
     let work = unlooked.max(work_of(UNLOOKED_COST_MAX, blocks, shape.block));
-    streams.loads(index, Load { unlooked, blocks, work });
+    streams.loads(index, Load { unlooked, blocks, large, work });
     state.busy.launches(Arc::clone(&entry.name));
     Ok(Ok(Outcome::Submitted))
 }
@@ -106,7 +115,8 @@ pub(crate) fn go_on(
         state.gpu.launch(stream, entry.id, &launch)?;
         state.busy.launches(Arc::clone(&entry.name));
         let blocks = slice.count();
-        let load = Load { unlooked: 0, blocks, work: work_of(UNLOOKED_COST_MAX, blocks, shape.block) };
+        let large = blocks.saturating_mul(slices::weight(shape.block, shape.shared_bytes));
+        let load = Load { unlooked: 0, blocks, large, work: work_of(UNLOOKED_COST_MAX, blocks, shape.block) };
         rest.next += 1;
         if rest.next == rest.slices.count() {
             state.streams.loads(index, load);

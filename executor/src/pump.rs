@@ -17,12 +17,9 @@ use crate::{
     records,
     server::lose_device,
     session::{Session, State, Swapped, report},
-    streams::{Held, Streams},
+    streams::Held,
 };
 
-/// A session has no more new launches on the device while those there have as many blocks as so many of the largest: all
-/// that are left when it is told to end still start.
-const LAUNCHES_MAX: u64 = 2;
 /// Records taken before the session's state is let go for a moment.
 const BATCH: u32 = 32;
 /// How long an idle pump spins before it sleeps.
@@ -255,16 +252,11 @@ fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -
 
 /// Whether the session may have more in flight; looks at the marks only where it must.
 fn has_room(state: &mut State) -> Result<bool, DeviceError> {
-    let blocks_max = state.blocks_max.saturating_mul(LAUNCHES_MAX);
-    let is_room = |count: u32, streams: &Streams| {
-        count < limits::IN_FLIGHT_MAX && streams.blocks_at_most() < blocks_max
-    };
-    if is_room(state.streams.in_flight_at_most(), &state.streams) {
+    if state.streams.in_flight_at_most() < limits::IN_FLIGHT_MAX {
         return Ok(true);
     }
     state.streams.mark_all()?;
-    let count = state.streams.in_flight();
-    Ok(is_room(count, &state.streams))
+    Ok(state.streams.in_flight() < limits::IN_FLIGHT_MAX)
 }
 
 fn wake_waiters(state: &mut State, (tail, taken): (u64, u64), session: &Session) -> Result<(), DeviceError> {
@@ -309,7 +301,10 @@ mod tests {
     use bulkhead_schema::Handle;
 
     use super::*;
-    use crate::bindings::{Object, Use};
+    use crate::{
+        bindings::{Object, Use},
+        streams::Streams,
+    };
 
     type Answer<T = ()> = Result<T, DeviceError>;
 

@@ -7,8 +7,8 @@ use bulkhead_gpu::DeviceInfo;
 
 use crate::bindings::Entry;
 
-/// Blocks of one launch: an H200 starts and ends 1.66 billion a second, so that the few slices which a session has there
-/// are gone in some ten milliseconds, and what a launch takes is little beside one.
+/// Blocks of one launch: an H200 starts and ends 1.66 billion a second, so that what a session has there is gone in some
+/// ten milliseconds, and what a launch takes is little beside one.
 const BLOCKS_MAX: u64 = 1 << 22;
 /// The same on the software GPU, which starts some ten thousand a second.
 const SOFTWARE_BLOCKS_MAX: u64 = 1 << 14;
@@ -20,6 +20,16 @@ const OF_A_SESSION_MAX: usize = 4;
 /// Slices that are submitted before anything else is looked at, for instance whether the session is told to end: small
 /// ones may pass as fast as they come.
 pub(crate) const AT_ONCE_MAX: usize = 8;
+/// A launch that is not cut is *large* where it has more than the most blocks divided by this: on an H200 not much less
+/// than it has at a time.
+const LARGE_PART: u64 = 1 << 11;
+/// A session's large launches on the device have together no more blocks than so many of the largest, but for one alone.
+const LARGE_LAUNCHES_MAX: u64 = 2;
+/// Of each multiprocessor's threads, and of its shared memory, this is for one of the most blocks that it has at a time
+/// (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"): those that take more start and end
+/// as much more slowly.
+const THREADS_OF_A_BLOCK: u64 = 64;
+const SHARED_BYTES_OF_A_BLOCK: u64 = 7 << 10;
 /// The sides of a grid, which the driver checks of each slice alone (CUDA C++ Programming Guide, "Compute Capabilities").
 const SIDES_MAX: [u32; 3] = [0x7FFF_FFFF, 65_535, 65_535];
 
@@ -31,10 +41,35 @@ pub(crate) fn blocks_max(info: &DeviceInfo) -> u64 {
     }
 }
 
-/// Whether a stream with so many slices on the device may have another, where there are so many of all streams. Each may
-/// have one: what its grid waits for may be another stream's.
+/// Whether a stream with so many slices and large launches on the device may have another slice, where there are so many
+/// slices of all streams. Each may have one: what its grid waits for may be another stream's.
 pub(crate) fn may_submit(of_stream: usize, of_session: usize) -> bool {
     of_stream == 0 || (of_stream < OF_A_STREAM_MAX && of_session < OF_A_SESSION_MAX)
+}
+
+/// How many of the smallest blocks the device starts and ends in the time of one of these, about. Static shared memory
+/// and registers are not counted.
+pub(crate) fn weight(block: [u32; 3], shared_bytes: u32) -> u64 {
+    let threads = block.iter().fold(1, |threads: u64, side| threads.saturating_mul((*side).into()));
+    let of_threads = threads.div_ceil(THREADS_OF_A_BLOCK);
+    of_threads.max(u64::from(shared_bytes).div_ceil(SHARED_BYTES_OF_A_BLOCK)).max(1)
+}
+
+/// Whether a launch that is not cut waits where a session's others have too many blocks there; each has its weight.
+pub(crate) fn is_large(blocks: u64, most: u64) -> bool {
+    blocks > most / LARGE_PART
+}
+
+/// Whether a large launch may go, beside others that have so many blocks.
+pub(crate) fn is_room(beside: u64, blocks: u64, most: u64) -> bool {
+    beside == 0 || beside.saturating_add(blocks) <= most.saturating_mul(LARGE_LAUNCHES_MAX)
+}
+
+/// What the most blocks are for the grid that is cut next, where so many streams have some already. So slices of all
+/// streams together have few times the blocks of one, and each stream has its own: what its grid waits for may be
+/// another stream's.
+pub(crate) fn share(most: u64, streams: u64) -> u64 {
+    most / (streams + 1)
 }
 
 /// A part of a grid: its first block, and how many there are along each side.
@@ -155,6 +190,36 @@ mod tests {
         {
             assert_eq!(Slices::new(grid, BLOCKS_MAX), None, "{grid:?}");
         }
+    }
+
+    #[test]
+    fn what_all_streams_of_a_session_have_on_the_device_is_gone_in_thirty_milliseconds() {
+        // At a nanosecond for each block; 0.6 were measured.
+        let mut blocks = BLOCKS_MAX * LARGE_LAUNCHES_MAX;
+        blocks += u64::from(bulkhead_schema::limits::IN_FLIGHT_MAX) * (BLOCKS_MAX / LARGE_PART);
+        for streams in 0..u64::from(bulkhead_schema::limits::STREAMS_MAX) {
+            let slices = Slices::new(SIDES_MAX, share(BLOCKS_MAX, streams)).unwrap();
+            blocks += slices.get(0).count();
+        }
+        let second = OF_A_SESSION_MAX / OF_A_STREAM_MAX;
+        blocks += second as u64 * Slices::new(SIDES_MAX, BLOCKS_MAX).unwrap().get(0).count();
+        assert!(blocks < 30_000_000, "{blocks}");
+    }
+
+    #[test]
+    fn a_large_launch_goes_alone_or_beside_as_many_blocks_as_two_of_the_largest_have() {
+        assert!(!is_large(1 << 11, 1 << 22) && is_large((1 << 11) + 1, 1 << 22));
+        assert!(is_room(0, 1 << 30, 1 << 22) && !is_room(1, 1 << 23, 1 << 22));
+        assert!(is_room(1 << 22, 1 << 22, 1 << 22) && !is_room((1 << 22) + 1, 1 << 22, 1 << 22));
+    }
+
+    #[test]
+    fn a_block_weighs_what_it_takes_of_a_multiprocessor() {
+        assert_eq!(weight([1, 1, 1], 0), 1);
+        assert_eq!(weight([64, 1, 1], 7 << 10), 1);
+        assert_eq!(weight([16, 16, 4], 0), 16);
+        assert_eq!(weight([32, 1, 1], 227 << 10), 33);
+        assert_eq!(weight([u32::MAX; 3], u32::MAX), u64::MAX.div_ceil(64));
     }
 
     #[test]

@@ -17,7 +17,7 @@ const UNLOOKED_MAX: u64 = 1 << 32;
 /// A stream gets a mark at least once in this many records.
 const RECORDS_PER_MARK: u32 = 128;
 
-/// A record held back until another stream has passed a position, or until there is room for more of it.
+/// A record held back until another stream has passed a position, or until there is room for it or for more of it.
 pub(crate) struct Held {
     pub(crate) position: u64,
     pub(crate) record: Record,
@@ -33,6 +33,8 @@ enum Wait {
     For(u32, u64),
     /// One of its own slices.
     Room,
+    /// Large launches: it has so many blocks, of so many that one may have.
+    Large { blocks: u64, most: u64 },
 }
 
 /// What launches have the device do before their threads look at the session's flag.
@@ -41,6 +43,8 @@ pub(crate) struct Load {
     /// What those do that never look, in units of the guard's opcode table for each warp.
     pub(crate) unlooked: u64,
     pub(crate) blocks: u64,
+    /// Those of large launches and of slices, by weight.
+    pub(crate) large: u64,
     /// What all of them do until they look, in the same units.
     pub(crate) work: u64,
 }
@@ -49,12 +53,14 @@ impl Load {
     fn add(&mut self, other: Self) {
         self.unlooked = self.unlooked.saturating_add(other.unlooked);
         self.blocks = self.blocks.saturating_add(other.blocks);
+        self.large = self.large.saturating_add(other.large);
         self.work = self.work.saturating_add(other.work);
     }
 
     fn take(&mut self, other: Self) {
         self.unlooked = self.unlooked.saturating_sub(other.unlooked);
         self.blocks = self.blocks.saturating_sub(other.blocks);
+        self.large = self.large.saturating_sub(other.large);
         self.work = self.work.saturating_sub(other.work);
     }
 }
@@ -315,21 +321,51 @@ impl Streams {
     /// Whether the stream may have another slice.
     pub(crate) fn may_slice(&mut self, index: u32) -> bool {
         self.in_flight();
-        self.get(index).is_some_and(|stream| slices::may_submit(stream.sliced.len(), self.slices))
+        let of_stream = |stream: &Stream| {
+            let loads = stream.marks.iter().map(|mark| mark.load).chain([stream.unmarked_load]);
+            stream.sliced.len() + loads.filter(|load| load.large > 0).count()
+        };
+        self.get(index).is_some_and(|stream| slices::may_submit(of_stream(stream), self.slices))
     }
 
     /// Holds the stream back, with what is left of a launch, until there is room for more of it.
     pub(crate) fn hold_rest(&mut self, index: u32, rest: Held) {
+        self.hold_first(index, rest, Wait::Room);
+    }
+
+    fn hold_first(&mut self, index: u32, held: Held, wait: Wait) {
         if let Some(stream) = self.get_mut(index) {
-            stream.waits_for = Some(Wait::Room);
-            stream.held.push_front(rest);
+            stream.waits_for = Some(wait);
+            stream.held.push_front(held);
             self.held += 1;
         }
     }
 
-    /// Whether there is something left of a launch.
-    pub(crate) fn are_slicing(&self) -> bool {
-        self.streams.iter().flatten().any(|stream| stream.waits_for == Some(Wait::Room))
+    /// On how many streams there is something left of a launch.
+    pub(crate) fn slicing(&self) -> u64 {
+        let slicing = self.streams.iter().flatten().filter(|stream| stream.waits_for == Some(Wait::Room));
+        slicing.map(|_| 1).sum()
+    }
+
+    /// Whether a large launch may go. Those that wait go in the ring's order, so that none waits for ever for room that
+    /// smaller ones take.
+    pub(crate) fn may_be_large(&mut self, position: u64, blocks: u64, most: u64) -> bool {
+        let comes_first = |stream: &Stream| {
+            let large = matches!(stream.waits_for, Some(Wait::Large { .. }));
+            large && stream.held.front().is_some_and(|held| held.position < position)
+        };
+        if self.held > 0 && self.streams.iter().flatten().any(comes_first) {
+            return false;
+        }
+        slices::is_room(self.load.large, blocks, most) || {
+            self.in_flight();
+            slices::is_room(self.load.large, blocks, most)
+        }
+    }
+
+    /// Holds the stream back, with the launch, until there is room for it.
+    pub(crate) fn hold_large(&mut self, index: u32, held: Held, blocks: u64, most: u64) {
+        self.hold_first(index, held, Wait::Large { blocks, most });
     }
 
     /// Whether so much more may be done without a look at the session's flag.
@@ -353,11 +389,6 @@ impl Streams {
         let mut load = self.load;
         load.add(self.sliced);
         load
-    }
-
-    /// Blocks in flight at the last look and submitted since, those of slices left out.
-    pub(crate) fn blocks_at_most(&self) -> u64 {
-        self.load.blocks
     }
 
     /// How many marks were seen to have passed.
@@ -391,11 +422,7 @@ impl Streams {
             return Ok(false);
         }
         self.mark(on)?;
-        if let Some(stream) = self.get_mut(index) {
-            stream.waits_for = Some(Wait::For(on, position));
-            stream.held.push_front(wait);
-            self.held += 1;
-        }
+        self.hold_first(index, wait, Wait::For(on, position));
         Ok(true)
     }
 
@@ -423,7 +450,9 @@ impl Streams {
         }
         for turn in 0..STREAMS_MAX {
             let index = (self.turn + turn) % STREAMS_MAX;
-            let Some(waits_for) = self.get(index).filter(|s| !s.held.is_empty()).map(|s| s.waits_for) else {
+            let Some((first, waits_for)) =
+                self.get(index).and_then(|stream| Some((stream.held.front()?.position, stream.waits_for)))
+            else {
                 continue;
             };
             match waits_for {
@@ -431,8 +460,16 @@ impl Streams {
                     self.mark(on)?;
                     continue;
                 }
-                Some(Wait::Room) if !self.may_slice(index) => continue,
-                Some(Wait::For(..) | Wait::Room) | None => {}
+                Some(Wait::Room) if !self.may_slice(index) => {
+                    self.mark(index)?;
+                    continue;
+                }
+                Some(Wait::Large { blocks, most }) if !self.may_be_large(first, blocks, most) => {
+                    // What is there has to be seen to pass.
+                    self.mark_all()?;
+                    continue;
+                }
+                Some(Wait::For(..) | Wait::Room | Wait::Large { .. }) | None => {}
             }
             self.turn = index + 1;
             let Some(stream) = self.get_mut(index) else { continue };

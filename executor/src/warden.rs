@@ -87,7 +87,7 @@ impl State {
     fn look(&mut self, now: Instant) {
         let nothing = self.streams.in_flight() == 0;
         // Between two slices of one grid.
-        let idle = nothing && (!self.streams.are_slicing() || self.pause.holds());
+        let idle = nothing && (self.streams.slicing() == 0 || self.pause.holds());
         let passed = self.streams.passed_count();
         let busy = &mut self.busy;
         if idle {

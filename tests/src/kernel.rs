@@ -47,6 +47,13 @@ impl Kernel {
         Self::serving("software", Some("error"), arguments)
     }
 
+    /// The same, saying what it does.
+    #[must_use]
+    pub fn telling(arguments: &[&str]) -> Self {
+        let backend = std::env::var(BACKEND);
+        Self::serving(backend.as_deref().unwrap_or("software"), Some("info"), arguments)
+    }
+
     /// The same on the backend of this name.
     ///
     /// # Panics

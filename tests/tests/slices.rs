@@ -191,12 +191,62 @@ fn a_launch_whose_slices_are_refused_is_refused_once_and_the_session_goes_on() {
 }
 
 #[test]
+fn large_launches_wait_for_room_and_nothing_else_does() {
+    // Two of these are all the blocks that a session's large launches have together.
+    let large = Launch { grid: [2048, 1, 1], ..ONE };
+    let kernel = Kernel::with(&["--launch-blocks", "2048"]);
+    let mut neighbour = Neighbour::new(&kernel, "neighbour");
+    let (tenant, image, word) = waiting(&kernel);
+    let session = &tenant.session;
+    let [first, second, third, beside] = [0; 4].map(|priority| session.create_stream(priority).unwrap());
+    let (waits, count) = (image.entry("waits").unwrap(), image.entry("count").unwrap());
+    let [counts, sums] = [2048 * 4, 36].map(|bytes| session.allocate(bytes).unwrap());
+    session.fill(beside, sums.all(), Pattern::Bits8(0)).unwrap();
+    session.wait(session.fence(FIRST)).unwrap();
+    session.wait(session.fence(beside)).unwrap();
+    let until_told = Parameters::new().buffer(&word);
+    let there = [first, second].map(|on| session.launch(on, &waits, &large, &until_told).unwrap());
+    let counting = Parameters::new().buffer(&counts).buffer(&sums);
+    let held = session.launch(third, &count, &large, &counting).unwrap();
+    let behind = session.fill(third, word.all(), Pattern::Bits8(1)).unwrap();
+    // What is small goes, a copy does, and another's.
+    let small = session.launch(beside, &count, &ONE, &counting).unwrap();
+    session.wait(small).unwrap();
+    assert_eq!(words(session, &sums)[6..], [1, 1, 1]);
+    neighbour.work();
+    // Who comes later does not pass by, and whoever waits for a stream waits for what it holds.
+    let later = session.launch(beside, &waits, &large, &until_told).unwrap();
+    session.wait_on(FIRST, held).unwrap();
+    let after = session.fill(FIRST, sums.all(), Pattern::Bits8(0)).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    for fence in there.into_iter().chain([held, behind, later, after]) {
+        assert!(!session.is_done(fence).unwrap());
+    }
+    let told = session.create_stream(0).unwrap();
+    session.fill(told, word.all(), Pattern::Bits8(1)).unwrap();
+    for fence in there.into_iter().chain([held, behind, later, after]) {
+        session.wait(fence).unwrap();
+    }
+    assert_eq!(words(session, &sums), [0; 9]);
+}
+
+/// Sessions with the largest grids in so many streams: what their kernels do, how many of them in each stream.
+const LEFT_BEHIND: [(&str, usize, usize); 6] = [
+    ("waits", 3, 20),
+    ("empty", 3, 20),
+    ("count", 3, 20),
+    ("empty", 3, 20),
+    ("empty", 24, 2),
+    ("count", 24, 2),
+];
+
+#[test]
 fn the_largest_grids_are_gone_when_their_session_is_and_a_neighbour_goes_on() {
     for arguments in [&AT_ONCE[..], &[]] {
-        let kernel = Kernel::with(arguments);
+        let kernel = Kernel::telling(arguments);
         let mut neighbour = Neighbour::new(&kernel, "neighbour");
         let before = kernel.status();
-        for entry in ["empty", "waits", "count"] {
+        for (entry, streams, launches) in LEFT_BEHIND {
             let (tenant, image, word) = waiting(&kernel);
             let session = &tenant.session;
             let huge = Launch { grid: LARGEST, ..ONE };
@@ -207,8 +257,9 @@ fn the_largest_grids_are_gone_when_their_session_is_and_a_neighbour_goes_on() {
                 _ => Parameters::new().buffer(&word).buffer(&word),
             };
             let mut fences = Vec::new();
-            for stream in [FIRST, session.create_stream(0).unwrap(), session.create_stream(0).unwrap()] {
-                for _ in 0..20 {
+            for _ in 0..streams {
+                let stream = session.create_stream(0).unwrap();
+                for _ in 0..launches {
                     fences.push(session.launch(stream, &entry, &huge, &parameters).unwrap());
                 }
             }
@@ -220,7 +271,10 @@ fn the_largest_grids_are_gone_when_their_session_is_and_a_neighbour_goes_on() {
             let start = Instant::now();
             drop((word, image, tenant));
             let after = kernel.without(&["tenant"]);
-            println!("{}: gone after {:?}", &*entry.name, start.elapsed());
+            let gone = start.elapsed();
+            let log = kernel.log();
+            let closed = log.lines().rev().find(|line| line.contains("ran_on=")).unwrap_or_default();
+            println!("{}, {streams} streams: gone after {gone:?} ({closed})", &*entry.name);
             assert_eq!((after.executor_pid, after.executor_starts), (before.executor_pid, 1));
             neighbour.work();
         }

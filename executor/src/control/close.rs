@@ -37,7 +37,9 @@ impl Control {
     /// that lies in the slot waits for an idle device, and the slot with it: the kernel is told before.
     pub(super) fn close(&mut self, id: u64) -> Result<(), Error> {
         let device = |error| device::error(&error);
+        let since = Instant::now();
         let passed = self.pass();
+        let ran_on = since.elapsed();
         let closing = Closing(&self.executor.closing);
         passed?;
         drop(closing);
@@ -83,6 +85,7 @@ impl Control {
         self.area = None;
         self.page = None;
         cleared.map_err(device)?;
+        tracing::info!(session = self.session.id, ?ran_on, cleared = ?since.elapsed(), "closed");
         memory.map_or(Ok(()), |memory| self.give_back(id, memory)).map_err(device)
     }
 
