@@ -1,7 +1,9 @@
 // Kernels with one mistake each, which `bulkhead run --sanitize` tells, and the same without. `sanitize small NAME` runs the
 // kernel with that mistake; without a name all those run that have none.
-// nvcc: -lineinfo
+// nvcc: -lineinfo -gencode arch=compute_90,code=[sm_90,compute_90]
 #include "program.h"
+
+#include <cuda_awbarrier_primitives.h>
 
 constexpr int THREADS = 64;
 constexpr unsigned ALL = 0xffffffffu;
@@ -64,6 +66,39 @@ __global__ void warp_race(int *to, int wrong) {
     tile[threadIdx.x] = threadIdx.x; // warp written
     if (!wrong) __syncwarp();
     to[threadIdx.x] = tile[threadIdx.x ^ 1]; // warp race
+}
+
+// The first warp hands a tile on to the second by a barrier object.
+__global__ void not_awaited(int *to, int wrong) {
+    __shared__ int tile[32];
+    __shared__ __mbarrier_t filled;
+    if (threadIdx.x == 0) __mbarrier_init(&filled, 32);
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        tile[threadIdx.x] = threadIdx.x; // handed on
+        (void)__mbarrier_arrive(&filled);
+        return;
+    }
+    if (!wrong) {
+        while (!__mbarrier_test_wait_parity(&filled, false)) {}
+    }
+    to[threadIdx.x] = tile[THREADS - 1 - threadIdx.x]; // not awaited
+}
+
+// One thread of each warp adds to a sum behind a lock.
+__global__ void unlocked(int *to, int wrong) {
+    __shared__ int lock, sum;
+    if (threadIdx.x == 0) lock = sum = 0;
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+        while (!wrong && atomicCAS(&lock, 0, 1) != 0) {}
+        __threadfence_block();
+        sum += threadIdx.x; // unlocked
+        __threadfence_block();
+        if (!wrong) atomicExch(&lock, 0);
+    }
+    __syncthreads();
+    to[threadIdx.x] = sum;
 }
 
 __global__ void barrier_exited(int *to, int wrong) {
@@ -134,6 +169,8 @@ int main(int argc, char **argv) {
     if (runs("write_after_read")) write_after_read<<<1, THREADS>>>(to, wrong("write_after_read"));
     if (runs("write_after_write")) write_after_write<<<1, THREADS>>>(to, wrong("write_after_write"));
     if (runs("warp_race")) warp_race<<<1, 32>>>(to, wrong("warp_race"));
+    if (runs("not_awaited")) not_awaited<<<1, THREADS>>>(to, wrong("not_awaited"));
+    if (runs("unlocked")) unlocked<<<1, THREADS>>>(to, wrong("unlocked"));
     if (runs("barrier_exited")) barrier_exited<<<1, THREADS>>>(to, wrong("barrier_exited"));
     if (runs("barrier_apart")) barrier_apart<<<1, THREADS>>>(to, wrong("barrier_apart"));
     if (runs("never_met")) never_met<<<1, THREADS>>>(to, wrong("never_met"));

@@ -106,6 +106,53 @@ fn a_barrier_with_a_count_orders_the_warps_that_meet_at_it() {
     assert_eq!(told(body, 1, 96), [(Mistake::ReadAfterWrite, 10, Some(0), 1)]);
 }
 
+/// The first warp passes a word of each of its lanes to the second by a barrier object.
+fn handed_on(arrival: &str, wait: &str) -> String {
+    format!(
+        ".shared .align 8 .b64 bar;\nsetp.eq.u32 %p1, %r1, 0;\n@%p1 mbarrier.init.shared.b64 [bar], 32;\nbar.sync 0;\n\
+         setp.ge.u32 %p2, %r1, 32;\n@%p2 bra second;\nst.shared.u32 [%r3], %r1;\n{arrival}\nret;\n\
+         second:\n{wait}\nld.shared.u32 %r4, [%r3-128];"
+    )
+}
+
+#[test]
+fn barrier_objects_order_those_who_arrive_before_those_who_wait() {
+    let arrival = "mbarrier.arrive.shared.b64 %d5, [bar];";
+    let wait = "mbarrier.test_wait.parity.acquire.cta.shared.b64 %p1, [bar], 0; @!%p1 bra second;";
+    assert_eq!(told(&handed_on(arrival, wait), 2, 64), []);
+    let relaxed = "mbarrier.test_wait.parity.relaxed.cta.shared.b64 %p1, [bar], 0; @!%p1 bra second;";
+    assert_eq!(told(&handed_on(arrival, relaxed), 2, 64), [(Mistake::ReadAfterWrite, 11, Some(6), 64)]);
+    // Without a wait either may come first.
+    let list = told(&handed_on(arrival, ""), 2, 64);
+    assert!(!list.is_empty() && list.iter().all(|(.., count)| *count <= 64), "{list:?}");
+    // An arrival of another lane, that has not waited for those whose words it hands on.
+    let one = "mov.b64 %d5, 0; @%p1 mbarrier.arrive.shared.b64 %d5, [bar], 32;";
+    let list = told(&handed_on(one, wait), 1, 64);
+    assert_eq!(list, [(Mistake::ReadAfterWrite, 11, Some(6), 31)]);
+    assert_eq!(told(&handed_on(&format!("bar.warp.sync -1; {one}"), wait), 1, 64), []);
+}
+
+#[test]
+fn a_lock_orders_what_it_protects_where_it_is_taken_and_given_back_behind_fences() {
+    // Each warp's first lane adds to a word that is no atomic one.
+    let body = |taken: &str, given: &str| {
+        format!(
+            ".shared .align 4 .b32 lock; .shared .align 4 .b32 sum;\nsetp.eq.u32 %p1, %r1, 0;\n\
+             @%p1 st.shared.u32 [lock], 0;\n@%p1 st.shared.u32 [sum], 0;\nbar.sync 0;\n\
+             and.b32 %r4, %r1, 31; setp.ne.u32 %p1, %r4, 0; @%p1 ret;\n\
+             again: atom.{taken}shared.cas.b32 %r5, [lock], 0, 1; setp.ne.u32 %p1, %r5, 0; @%p1 bra again;\n\
+             ld.shared.u32 %r6, [sum];\nadd.u32 %r6, %r6, 1;\nst.shared.u32 [sum], %r6;\n{given}"
+        )
+    };
+    let given = "membar.cta; atom.shared.exch.b32 %r5, [lock], 0;";
+    assert_eq!(told(&body("acquire.cta.", given), 2, 128), []);
+    assert_eq!(told(&body("acquire.cta.", "st.release.cta.shared.u32 [lock], 0;"), 2, 128), []);
+    for (taken, given) in [("acquire.cta.", "atom.shared.exch.b32 %r5, [lock], 0;"), ("", given)] {
+        let list = told(&body(taken, given), 1, 128);
+        assert!(!list.is_empty() && list.iter().all(|(_, line, ..)| [7, 9].contains(line)), "{list:?}");
+    }
+}
+
 #[test]
 fn atomic_operations_and_equal_values_are_no_races() {
     let first = "setp.eq.u32 %p1, %r1, 0;\n@%p1 st.shared.u32 [own], 0;\nbar.sync 0;\n";

@@ -89,10 +89,14 @@ impl Builder<'_> {
         d: Dst,
         (at, count): (&Operand, &Operand),
     ) -> Result<(), Refusal> {
+        let releases = name.starts_with("arrive") && !words.take("relaxed");
         let region = region(words)?;
         let f = mbarrier::update(name, expects).ok_or_else(not_supported)?;
         let (a, at) = (self.src(count, Type::B32)?, self.address(at)?);
         let op = AtomicOp::Update(f);
+        if releases {
+            self.emit(Op::Fence)?;
+        }
         self.emit(Op::Atomic { op, region, size: 8, d, at, a, b: Src::register(0) })
     }
 
@@ -114,7 +118,7 @@ impl Builder<'_> {
 
     /// Lanes that a `try_wait` leaves waiting let others run.
     fn wait(&mut self, tries: bool, words: &mut Words<'_>, operands: &[Operand]) -> Result<(), Refusal> {
-        let parity = words.take("parity");
+        let (parity, relaxed) = (words.take("parity"), words.take("relaxed"));
         let region = region(words)?;
         let (p, at, which) = match operands {
             [p, at, which] => (p, at, which),
@@ -134,6 +138,9 @@ impl Builder<'_> {
         let mut d = [Dst::SINK; 4];
         d[0] = Dst(now);
         self.emit(Op::Load { shape: Shape { region, ..SHAPE }, at, d })?;
+        if !relaxed {
+            self.emit(Op::Fence)?;
+        }
         let a = Src::register(now);
         self.emit(Op::Test { f, p, q: Pred::SINK, a, b, combine: Logic::And, c: PredSrc::TRUE })?;
         if tries { self.emit_where_not(p, Op::Yield) } else { Ok(()) }

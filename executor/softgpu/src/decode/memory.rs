@@ -153,8 +153,7 @@ impl Builder<'_> {
         d: Option<&Operand>,
         operands: &Operands<'_>,
     ) -> Result<(), Refusal> {
-        // Every atomic operation here is sequentially consistent.
-        ordering(words);
+        let Ordering { release, acquire, .. } = ordering(words);
         words.ignore(&["noftz"]);
         let region = region(words);
         let name = words
@@ -187,7 +186,12 @@ impl Builder<'_> {
             Some(d) => self.dst(d, ty)?,
             None => Dst::SINK,
         };
-        self.emit(Op::Atomic { op, region, size, d, at, a, b })
+        // Every atomic operation here is sequentially consistent: who watches goes by the fences.
+        if release {
+            self.emit(Op::Fence)?;
+        }
+        self.emit(Op::Atomic { op, region, size, d, at, a, b })?;
+        if acquire { self.emit(Op::Fence) } else { Ok(()) }
     }
 
     fn is_predicate(&mut self, operand: &Operand) -> Result<bool, Refusal> {

@@ -10,6 +10,7 @@
 
 mod bits;
 mod found;
+mod heard;
 mod meetings;
 mod memory;
 mod race;

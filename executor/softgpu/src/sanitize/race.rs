@@ -2,14 +2,16 @@
 //!
 //! Of each byte it is known who wrote it last, and two threads that read it since. An *epoch* ends where a barrier opens at
 //! which all threads of the block were: nothing before it races with anything behind. Within an epoch warps are ordered by
-//! barriers at which some of them meet: each warp has a *clock*, and knows up to which time of each other warp it has
-//! waited. Lanes of a warp are ordered by what they meet at, in the warp's own *ticks*.
+//! barriers at which some of them meet: each warp has a *time*, and knows up to which time of each other warp it has
+//! waited. Lanes of a warp are ordered by what they meet at, and single threads by words that they pass on ([`heard`]).
 //!
 //! # Invariants
-//! 1. What is told is not ordered by a barrier, a warp barrier, a collective operation or the end of a thread.
+//! 1. What is told is not ordered by a barrier, a warp barrier, a collective operation, the end of a thread, or a word that
+//!    one thread has written behind a fence and the other has read before one.
 //! 2. It may be that less is told: where more than two threads have read a byte, or part of a warp has waited for another.
 
 use super::found::Mistake;
+use super::heard::{self, Heard, Lane, Words};
 use crate::alu::LANES;
 use crate::exec::lanes;
 
@@ -62,11 +64,11 @@ struct Mark {
     thread: u16,
     strong: bool,
     pc: u32,
-    clock: u32,
-    tick: u32,
+    /// Of its warp.
+    time: u32,
 }
 
-const NONE: Mark = Mark { thread: NOBODY, strong: false, pc: 0, clock: 0, tick: 0 };
+const NONE: Mark = Mark { thread: NOBODY, strong: false, pc: 0, time: 0 };
 
 #[derive(Debug, Clone, Copy)]
 struct Byte {
@@ -82,19 +84,20 @@ const FRESH: Byte = Byte { epoch: 0, write: NONE, reads: [NONE; 2], value: None 
 /// What a warp knows.
 #[derive(Debug)]
 struct Warp {
-    clock: u32,
+    time: u32,
     /// Up to which time of each warp it has waited.
     waited: [u32; WARPS],
-    tick: u32,
-    /// Up to which tick all lanes have met.
+    /// Up to which time all lanes have met.
     met: u32,
-    /// Up to which tick each lane has met each other.
+    /// Up to which time each lane has met each other.
     seen: Box<[[u32; LANES]; LANES]>,
+    lanes: Box<[Lane; LANES]>,
 }
 
 impl Default for Warp {
     fn default() -> Self {
-        Self { clock: 1, waited: [0; WARPS], tick: 1, met: 0, seen: Box::new([[0; LANES]; LANES]) }
+        let seen = Box::new([[0; LANES]; LANES]);
+        Self { time: 1, waited: [0; WARPS], met: 0, seen, lanes: Box::default() }
     }
 }
 
@@ -103,7 +106,8 @@ impl Default for Warp {
 struct Gathering {
     arrived: Vec<(usize, u32)>,
     waiting: Vec<(usize, u32)>,
-    clocks: [u32; WARPS],
+    times: [u32; WARPS],
+    heard: Heard,
 }
 
 /// A block's shared memory.
@@ -113,6 +117,7 @@ pub(super) struct Races {
     epoch: u64,
     warps: Vec<Warp>,
     barriers: Vec<Gathering>,
+    words: Words,
 }
 
 impl Races {
@@ -123,13 +128,22 @@ impl Races {
             epoch: 1,
             warps: (0..warps.min(WARPS)).map(|_| Warp::default()).collect(),
             barriers: vec![Gathering::default(); crate::exec::BARRIERS],
+            words: Words::default(),
         }
     }
 
     /// Another block begins.
     pub(super) fn restart(&mut self) {
-        self.epoch += 1;
+        self.begin_epoch();
         self.barriers.fill(Gathering::default());
+    }
+
+    fn begin_epoch(&mut self) {
+        self.epoch += 1;
+        self.words.clear();
+        for warp in &mut self.warps {
+            warp.lanes.fill_with(Lane::default);
+        }
     }
 
     /// Lanes arrive at a barrier, and wait there or do not.
@@ -137,11 +151,12 @@ impl Races {
         let (Some(gathering), Some(own)) = (self.barriers.get_mut(barrier), self.warps.get_mut(warp)) else {
             return;
         };
-        for (known, waited) in gathering.clocks.iter_mut().zip(own.waited) {
+        for (known, waited) in gathering.times.iter_mut().zip(own.waited) {
             *known = (*known).max(waited);
         }
-        gathering.clocks[warp] = own.clock;
-        own.clock += 1;
+        gathering.times[warp] = own.time;
+        own.pass();
+        crate::exec::lanes(lanes).for_each(|lane| gathering.heard.join(&own.lanes[lane].heard));
         gathering.arrived.push((warp, lanes));
         if waits {
             gathering.waiting.push((warp, lanes));
@@ -152,14 +167,15 @@ impl Races {
     pub(super) fn open(&mut self, barrier: usize, all: bool) {
         let Some(gathering) = self.barriers.get_mut(barrier).map(std::mem::take) else { return };
         if all {
-            self.epoch += 1;
+            self.begin_epoch();
             return;
         }
         for (warp, lanes) in gathering.waiting {
             let own = &mut self.warps[warp];
-            for (waited, known) in own.waited.iter_mut().zip(gathering.clocks) {
+            for (waited, known) in own.waited.iter_mut().zip(gathering.times) {
                 *waited = (*waited).max(known);
             }
+            crate::exec::lanes(lanes).for_each(|lane| own.lanes[lane].heard.join(&gathering.heard));
             own.meet(lanes, u32::MAX);
         }
     }
@@ -177,22 +193,46 @@ impl Races {
         }
     }
 
+    /// Lanes of a warp go through a fence.
+    pub(super) fn fence(&mut self, warp: usize, lanes: u32) {
+        if let Some(warp) = self.warps.get_mut(warp) {
+            crate::exec::lanes(lanes).for_each(|lane| warp.lanes[lane].fence(warp.time));
+            warp.pass();
+        }
+    }
+
+    /// A thread is about to access bytes that others may see meanwhile: what it knows, it passes on, or learns.
+    fn pass_on(&mut self, touches: &Touches) {
+        let Touches { warp, lane, how, at, bytes, .. } = *touches;
+        let threads = self.warps.len() * LANES;
+        let Some(own) = self.warps.get_mut(warp) else { return };
+        if how != How::Write {
+            own.lanes[lane].reads(&self.words, at, bytes);
+        }
+        if how != How::Read && own.lanes[lane].fenced != 0 {
+            let knows = (0..threads).map(|thread| match (thread / LANES, thread % LANES) {
+                (other, of) if other == warp && of == lane => own.lanes[lane].fenced,
+                _ => own.knows(warp, lane, thread),
+            });
+            self.words.release(at, bytes, &Heard::new(knows.collect()));
+        }
+    }
+
     /// A thread is about to access bytes; the first race of them.
     pub(super) fn touch(&mut self, touches: &Touches) -> Option<Race> {
+        if touches.strong {
+            self.pass_on(touches);
+        }
         let Self { pages, epoch, warps, .. } = self;
         let Touches { warp, lane, pc, how, strong, at, bytes, values } = *touches;
         let own = warps.get(warp)?;
         let thread = u16::try_from(warp * LANES + lane).ok()?;
-        let mark = Mark { thread, strong, pc, clock: own.clock, tick: own.tick };
+        let mark = Mark { thread, strong, pc, time: own.time };
         let races = |before: &Mark| {
-            before.thread != NOBODY && before.thread != thread && !(strong && before.strong) && {
-                let (warp, other) = (usize::from(before.thread) / LANES, usize::from(before.thread) % LANES);
-                if warp == touches.warp {
-                    before.tick > own.met.max(own.seen[lane][other])
-                } else {
-                    before.clock > own.waited[warp]
-                }
-            }
+            before.thread != NOBODY
+                && before.thread != thread
+                && !(strong && before.strong)
+                && before.time > own.knows(warp, lane, before.thread.into())
         };
         let mut found = None;
         for index in 0..bytes {
@@ -247,11 +287,24 @@ impl Byte {
 }
 
 impl Warp {
+    /// Its next accesses come later than those before.
+    fn pass(&mut self) {
+        self.time = self.time.saturating_add(1);
+    }
+
+    /// Up to which time of its warp a lane of this one, of this number, knows another thread.
+    fn knows(&self, own: usize, lane: usize, thread: usize) -> u32 {
+        let (warp, other) = (thread / LANES, thread % LANES);
+        let together = if warp == own { self.met.max(self.seen[lane][other]) } else { self.waited[warp] };
+        together.max(self.lanes[lane].heard.of(thread))
+    }
+
     fn meet(&mut self, together: u32, live: u32) {
-        let tick = self.tick;
-        self.tick += 1;
+        let time = self.time;
+        self.pass();
+        heard::meet(&mut self.lanes, together);
         if live & !together == 0 {
-            self.met = tick;
+            self.met = time;
             return;
         }
         let mut known = [0; LANES];
@@ -261,7 +314,7 @@ impl Warp {
             }
         }
         for lane in lanes(together) {
-            known[lane] = tick;
+            known[lane] = time;
         }
         for lane in lanes(together) {
             self.seen[lane] = known;
@@ -373,6 +426,74 @@ mod tests {
         assert_eq!(mistake(&mut races, strong(2, How::Read)), None);
         assert_eq!(mistake(&mut races, strong(3, How::Write)), None);
         assert_eq!(mistake(&mut races, touches(0, 4, How::Read, 8)), Some(Mistake::ReadAfterWrite));
+    }
+
+    #[test]
+    fn a_word_that_is_passed_on_between_fences_orders_what_came_before_and_what_comes_behind() {
+        let flag = |warp, lane, how| Touches { strong: true, ..touches(warp, lane, how, 512) };
+        // Who releases, and who acquires: a thread of another warp, and of the same.
+        for (warp, lane) in [(2, 3), (0, 3)] {
+            for (releases, acquires, update) in
+                [(true, true, false), (true, true, true), (false, true, false), (true, false, true)]
+            {
+                let mut races = blocks();
+                assert_eq!(mistake(&mut races, touches(0, 0, How::Write, 8)), None);
+                if releases {
+                    races.fence(0, 1);
+                }
+                let (write, read) = if update { (How::Update, How::Update) } else { (How::Write, How::Read) };
+                assert_eq!(mistake(&mut races, flag(0, 0, write)), None);
+                assert_eq!(mistake(&mut races, flag(warp, lane, read)), None);
+                if acquires {
+                    races.fence(warp, 1 << lane);
+                }
+                let ordered = releases && acquires;
+                let told = (!ordered).then_some(Mistake::ReadAfterWrite);
+                assert_eq!(mistake(&mut races, touches(warp, lane, How::Read, 8)), told);
+                // Another lane has heard nothing; one that it has met then has.
+                let third = touches(warp, lane + 1, How::Read, 8);
+                if ordered {
+                    races.meet(warp, 0b11 << lane, u32::MAX);
+                    assert_eq!(mistake(&mut races, third), None);
+                } else {
+                    assert_eq!(mistake(&mut races, third), Some(Mistake::ReadAfterWrite));
+                }
+                // What the first does behind its fence is not ordered.
+                assert_eq!(mistake(&mut races, touches(0, 0, How::Write, 100)), None);
+                assert_eq!(
+                    mistake(&mut races, touches(warp, lane, How::Read, 100)),
+                    Some(Mistake::ReadAfterWrite)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_heard_is_passed_on_by_words_and_barriers() {
+        let flag = |warp, how, at| Touches { strong: true, ..touches(warp, 0, how, at) };
+        let mut races = blocks();
+        assert_eq!(mistake(&mut races, touches(0, 0, How::Write, 8)), None);
+        races.fence(0, 1);
+        assert_eq!(mistake(&mut races, flag(0, How::Write, 512)), None);
+        assert_eq!(mistake(&mut races, flag(1, How::Update, 512)), None);
+        races.fence(1, 1);
+        assert_eq!(mistake(&mut races, flag(1, How::Write, 520)), None);
+        assert_eq!(mistake(&mut races, flag(2, How::Read, 520)), None);
+        races.fence(2, 1);
+        for warp in [2, 3] {
+            races.arrive(warp, u32::MAX, 1, true);
+        }
+        races.open(1, false);
+        for warp in 1..4 {
+            assert_eq!(mistake(&mut races, touches(warp, 0, How::Read, 8)), None, "{warp}");
+        }
+        assert_eq!(mistake(&mut races, touches(1, 1, How::Read, 8)), Some(Mistake::ReadAfterWrite));
+        // Another block's words are its own.
+        races.restart();
+        assert_eq!(mistake(&mut races, touches(0, 0, How::Write, 8)), None);
+        assert_eq!(mistake(&mut races, flag(2, How::Read, 520)), None);
+        races.fence(2, 1);
+        assert_eq!(mistake(&mut races, touches(2, 0, How::Read, 8)), Some(Mistake::ReadAfterWrite));
     }
 
     #[test]

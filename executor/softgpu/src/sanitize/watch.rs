@@ -252,6 +252,11 @@ impl Watch for Watcher {
     }
 
     fn step(&mut self, warp: &Warp, pc: u32, _: u32, active: u32) {
+        if let Op::Fence = self.program.code[pc as usize].op
+            && let Some(races) = &mut self.races
+        {
+            races.fence(warp.number as usize, active);
+        }
         if active != 0 && matches!(self.program.code[pc as usize].op, Op::Exit) {
             self.exited += active.count_ones();
             if let Some(meetings) = &mut self.meetings {
