@@ -74,6 +74,16 @@ pub enum ViolationKind {
         /// The function.
         function: String,
     },
+    /// It called a function by a pointer that is no function's, and ended.
+    Nobody {
+        /// What the pointer is.
+        pointer: u64,
+    },
+    /// It came to an instruction for whole warps (`mma`, `ldmatrix` and their like) without all of its warp, and ended.
+    Part {
+        /// The lanes that were there.
+        lanes: u32,
+    },
     /// It accessed global memory that is not listed, or misaligned, and went on. What it reached is the session's own.
     Global {
         /// What it did there.
@@ -107,7 +117,11 @@ impl ViolationKind {
     #[must_use]
     pub fn ends(&self) -> bool {
         match self {
-            Self::Trap | Self::Breakpoint | Self::Assertion { .. } => true,
+            Self::Trap
+            | Self::Breakpoint
+            | Self::Assertion { .. }
+            | Self::Nobody { .. }
+            | Self::Part { .. } => true,
             Self::Global { .. } | Self::Shared { .. } => false,
         }
     }
@@ -160,6 +174,17 @@ impl fmt::Display for Violation {
             }
             ViolationKind::Trap => "met a trap",
             ViolationKind::Breakpoint => "met a breakpoint",
+            ViolationKind::Nobody { pointer } => {
+                self.place(f)?;
+                return write!(f, "{who} called {pointer:#x}, which is no function");
+            }
+            ViolationKind::Part { lanes } => {
+                self.place(f)?;
+                return write!(
+                    f,
+                    "{who} came to an instruction for whole warps with the lanes {lanes:#x} alone"
+                );
+            }
             ViolationKind::Global { effect, address, bytes, misaligned, nearest } => {
                 self.place(f)?;
                 write!(f, "{who} {effect} of {bytes} bytes at {address:#x}: ")?;
@@ -218,6 +243,8 @@ fn kind(code: u32, line: u32, words: [u64; 3], texts: [String; 3]) -> Option<Vio
             let offset = low(first).cast_signed();
             ViolationKind::Shared { effect, offset, bytes, misaligned, block_bytes: low(second) }
         }
+        6 => ViolationKind::Nobody { pointer: first },
+        7 => ViolationKind::Part { lanes: u32::try_from(first & u64::from(u32::MAX)).unwrap_or_default() },
         _ => return None,
     })
 }
@@ -596,6 +623,21 @@ mod tests {
     }
 
     #[test]
+    fn calls_of_nobody_and_parts_of_warps_tell_what_they_met() {
+        let content = b"i<3\0\0k\0a.cu\0..";
+        let told = |kind, first| {
+            let words = [kind, 0, 0, 40, 0, 0, 0, 7, 0, 0];
+            let told = block(content).violation(&record(words, [ADDRESS + 5, first, 0, 0])).unwrap();
+            assert!(told.kind.ends());
+            told.to_string()
+        };
+        let who = "line 40 of the PTX: k: block: [0,0,0], thread: [7,0,0]";
+        assert_eq!(told(6, 5 << 40), format!("{who} called 0x50000000000, which is no function"));
+        let part = "came to an instruction for whole warps with the lanes 0xff alone";
+        assert_eq!(told(7, 0xFF), format!("{who} {part}"));
+    }
+
+    #[test]
     fn forged_records_tell_nothing_that_is_not_in_the_block() {
         let content = b"i<3\0\0k\0a.cu\0..";
         let far = [0, 1, ADDRESS - 1, ADDRESS + 16, ADDRESS + (1 << 40), u64::MAX];
@@ -609,7 +651,7 @@ mod tests {
                 assert_eq!(told.source, None);
             }
         }
-        for kind in [0, 6, 200, 255] {
+        for kind in [0, 8, 200, 255] {
             assert_eq!(block(content).violation(&record([kind; 10], [0; 4])), None);
         }
         for length in 0..72 {

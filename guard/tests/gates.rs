@@ -51,6 +51,7 @@ fn a_gate_neither_ends_a_thread_nor_waits_nor_touches_other_memory_than_global()
         ("L: ld.global.u32 %r1, [%rd1];\nsetp.eq.u32 %p1, %r1, 0;\n@%p1 bra L;", "a loop in a gate"),
         ("call (%r1), g, (%rd1);", "recursion"),
         ("call (%r1), h, (%rd1);", "`h` is not declared"),
+        ("shape: .callprototype _ ();\ncall %rd1, shape;", "a call through a pointer in a gate"),
         ("mov.u64 %rd2, %bh_gbase;", "the name `%bh_gbase` is reserved"),
     ] {
         let refused = gate(body).unwrap_err();

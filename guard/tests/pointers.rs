@@ -52,8 +52,8 @@ fn every_function_that_a_call_may_mean_is_in_it() {
     let text =
         print(&parse(&many(40, 2, ".callprototype _ ()")).and_then(|module| confine(&module)).unwrap());
     let verified = verify(&text).unwrap();
-    // In the entry and in its fast version.
-    assert_eq!(verified.text().matches("membar.gl").count(), 2 * 80);
+    // In the entry and in its fast version, each of which has another where calls of nobody leave records.
+    assert_eq!(verified.text().matches("membar.gl").count(), 2 * (80 + 1));
 }
 
 #[test]

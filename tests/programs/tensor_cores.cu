@@ -1,4 +1,6 @@
-// A product of matrices on the tensor cores: where the rows of a fragment lie is for a register to say.
+// A product of matrices on the tensor cores: where the rows of a fragment lie is for a register to say. `tensor_cores small
+// part` has one thread more than a warp.
+// nvcc: -lineinfo
 #include "program.h"
 
 #include <cuda_fp16.h>
@@ -14,7 +16,7 @@ __global__ void multiply(const __half *a, const __half *b, float *c, int stride)
     fragment<matrix_b, SIDE, SIDE, SIDE, __half, row_major> right;
     fragment<accumulator, SIDE, SIDE, SIDE, float> sums;
     fill_fragment(sums, 0.0f);
-    load_matrix_sync(left, a, stride);
+    load_matrix_sync(left, a, stride); // for whole warps
     load_matrix_sync(right, b, stride);
     mma_sync(sums, left, right, sums);
     store_matrix_sync(c, sums, stride, mem_row_major);
@@ -32,7 +34,8 @@ int main(int argc, char **argv) {
     CHECK(cudaMalloc(&device_c, c.size() * sizeof(float)));
     CHECK(cudaMemcpy(device_a, a.data(), a.size() * sizeof(__half), cudaMemcpyHostToDevice));
     CHECK(cudaMemcpy(device_b, b.data(), b.size() * sizeof(__half), cudaMemcpyHostToDevice));
-    multiply<<<1, 32>>>(device_a, device_b, device_c, SIDE);
+    const int threads = argc > 2 && std::strcmp(argv[2], "part") == 0 ? 33 : 32;
+    multiply<<<1, threads>>>(device_a, device_b, device_c, SIDE);
     CHECK_KERNEL();
     CHECK(cudaMemcpy(c.data(), device_c, c.size() * sizeof(float), cudaMemcpyDeviceToHost));
     for (int row = 0; row < SIDE; row++) {

@@ -62,6 +62,36 @@ fn a_session_is_told_once_of_threads_that_ended_and_goes_on() {
 }
 
 #[test]
+fn a_call_of_nobodys_number_is_told_with_the_number() {
+    const CALLS: &[u8] = b".version 8.0\n.target sm_75\n.address_size 64\n.file 1 \"kernels.cu\"\n\
+.func store(.param .u64 to)\n{\n.reg .b64 %to;\nld.param.u64 %to, [to];\nst.global.u32 [%to], 7;\nret;\n}\n\
+.global .align 8 .u64 table[3] = {store, 0, 77};\n\
+.visible .entry calls(.param .u64 to)\n{\n.reg .b32 %i;\n.reg .b64 %to, %at, %from;\n\
+ld.param.u64 %to, [to];\nmov.u32 %i, %tid.x;\nmad.wide.u32 %to, %i, 4, %to;\n\
+mov.u64 %at, table;\nmad.wide.u32 %from, %i, 8, %at;\nld.global.u64 %from, [%from];\n\
+shape: .callprototype _ (.param .u64 _);\n.loc 1 9 1\n\
+{\n.param .u64 given;\nst.param.u64 [given], %to;\ncall %from, (given), shape;\n}\nret;\n}\n";
+    let kernel = Kernel::start();
+    let session = kernel.open("calls");
+    let image = session.load_image(CALLS).unwrap();
+    let to = session.allocate(12).unwrap();
+    session.write(FIRST, to.all(), &[0xFF; 12]).unwrap();
+    let parameters = Parameters::new().buffer(&to);
+    let calls = image.entry("calls").unwrap();
+    let launched = session.launch(FIRST, &calls, &Launch::linear(3, 3), &parameters).unwrap();
+    let error = session.wait(launched).unwrap_err();
+    assert_eq!(error.code, ErrorCode::Trapped, "{error}");
+    let mut told: Vec<&str> = error.message.lines().collect();
+    told.sort_unstable();
+    let who = |thread| format!("kernels.cu:9: calls: block: [0,0,0], thread: [{thread},0,0]");
+    let called = |thread, number| format!("{} called {number:#x}, which is no function", who(thread));
+    assert_eq!(told, [called(1, 0), called(2, 77)]);
+    let mut bytes = [0; 12];
+    session.read(FIRST, &mut bytes, to.all()).unwrap();
+    assert_eq!(numbers(&bytes), [7, u32::MAX, u32::MAX]);
+}
+
+#[test]
 fn a_read_is_told_too_and_nothing_that_is_read_meanwhile_is_lost() {
     let kernel = Kernel::start();
     let session = kernel.open("trapped");

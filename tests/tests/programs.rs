@@ -337,6 +337,21 @@ fn accesses_that_go_astray_are_told_with_line_address_kind_and_thread() {
 }
 
 #[test]
+fn a_warp_that_is_not_whole_where_it_has_to_be_is_told_and_ends_its_program() {
+    let source = std::fs::read_to_string(repository().join("tests/programs/tensor_cores.cu")).unwrap();
+    let line = source.lines().position(|line| line.ends_with("// for whole warps")).unwrap() + 1;
+    let done = checked("tensor_cores", &["small", "part"]);
+    assert_eq!(done.code(), Some(1), "{}", done.told());
+    assert!(done.stdout.contains("cudaErrorLaunchFailure"), "{}", done.told());
+    let json: serde_json::Value = serde_json::from_str(done.stdout.lines().last().unwrap()).unwrap();
+    let [record] = &json["records"].as_array().unwrap()[..] else { panic!("{}", done.told()) };
+    assert_eq!(record["line"].as_u64(), Some(line as u64), "{}", done.told());
+    assert_eq!(record["thread"], serde_json::json!([32, 0, 0]), "{}", done.told());
+    let told = "came to an instruction for whole warps with the lanes 0x1 alone";
+    assert!(record["what"].as_str().unwrap().contains(told), "{}", done.told());
+}
+
+#[test]
 fn programs_without_a_stray_access_have_no_errors() {
     let is_right = |name: &str, done: &Done| {
         assert_eq!(done.code(), Some(0), "{name}: {}", done.told());

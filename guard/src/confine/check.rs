@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 use crate::access;
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Space, Span, Statement, Variable};
 use crate::confine::calls::Actual;
+use crate::confine::faults::Kind;
 use crate::confine::flatten::{Flat, Flattener};
-use crate::confine::prologue::{instruction, register};
+use crate::confine::prologue::{self, instruction, register};
 use crate::confine::scope::Scopes;
 use crate::confine::symbols::{Symbol, Symbols};
 use crate::names::Class;
@@ -41,6 +42,27 @@ impl<'a> Flattener<'a> {
             self.look(access, (Some(found.space), effect, found.bytes), found.address, into)?;
         }
         Ok(())
+    }
+
+    /// Has threads tell that come to an instruction for whole warps without all of their warp, and end.
+    pub(super) fn check_warp(&mut self, instruction: &Instruction, into: &mut Flat) {
+        if !table::row_of(instruction).is_some_and(table::is_for_warps) {
+            return;
+        }
+        let span = instruction.span;
+        let (there, all) = (self.scopes.fresh(Class::Word), self.scopes.fresh(Class::Predicate));
+        let told = self.scopes.fresh(Class::Double);
+        let mut push = |opcode: &str, modifiers: &[&str], operands: Vec<Operand>| {
+            into.statements.push(prologue::instruction(opcode, modifiers, operands, span));
+        };
+        push("bar", &["warp", "sync"], vec![Operand::Integer(-1)]);
+        push("activemask", &["b32"], vec![register(&there)]);
+        push("setp", &["eq", "s32"], vec![register(&all), register(&there), Operand::Integer(-1)]);
+        let whole = self.pass_over(&Predicate { register: all, negated: true }, span, into);
+        let wide = vec![register(&told), register(&there)];
+        into.statements.push(prologue::instruction("cvt", &["u64", "u32"], wide, span));
+        self.stop(Kind::Part, register(&told), (self.place, span), into);
+        into.statements.push(Statement::Label(whole, span));
     }
 
     fn look(

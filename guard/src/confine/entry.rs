@@ -54,11 +54,15 @@ pub(super) fn confine<'a>(
         faults,
         place: (0, 0),
         bounds: None,
+        stops: None,
         depth: 0,
         budget,
         report,
     };
     flattener.block(body, &mut flat);
+    if let Err(reason) = flattener.place_stops(function.span, &mut flat) {
+        flattener.report.add(function.span, reason);
+    }
     faults.name(&function.name, &mut flat.statements);
     let Flattener { mut scopes, variables, bounds, report, .. } = flattener;
 
@@ -222,7 +226,7 @@ fn is_enough(
 }
 
 /// Whether control cannot run off the end.
-fn ends(statements: &[Statement]) -> bool {
+pub(super) fn ends(statements: &[Statement]) -> bool {
     matches!(statements.last(), Some(Statement::Instruction(last))
         if last.predicate.is_none() && matches!(last.opcode.as_str(), "ret" | "exit" | "bra"))
 }

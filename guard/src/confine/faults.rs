@@ -1,5 +1,5 @@
-//! What ends a thread (`trap`, `brkpt`, a failed `assert`) becomes a record in the module's own block, and the end of
-//! that thread alone.
+//! What ends a thread (`trap`, `brkpt`, a failed `assert`, a call of nobody's number) becomes a record in the module's own
+//! block, and the end of that thread alone.
 //!
 //! All that this writes is PTX that a tenant might have written: what confines it comes after, and the verifier needs
 //! no rule for it. Who reads the records finds the session's own memory, and trusts it no more than that.
@@ -12,9 +12,14 @@ use crate::ast::{
     Type, Variable,
 };
 use crate::confine::Stray;
-use crate::confine::prologue::declared;
+use crate::confine::calls::Actual;
+use crate::confine::flatten::{Flat, Flattener};
+use crate::confine::indirect;
+use crate::confine::prologue::{declared, instruction, register};
 use crate::confine::runtime::nowhere;
 use crate::limits::{FAULT_NAMES_BYTES_MAX, NAME_BYTES_MAX};
+use crate::names::Class;
+use crate::report::Reason;
 
 /// The bodies, and the ring of records.
 const TEXT: &str = include_str!("faults.ptx");
@@ -27,11 +32,15 @@ const ASSERT: &str = "__assertfail";
 /// The names of entries and files, each with its NUL; nobody's name begins at 0.
 pub(super) const NAMES: &str = "__bh_names";
 
-/// What ended a thread, as records have it.
+/// What ended a thread, as records have it. 3 is a failed assertion, 4 and 5 are accesses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Trap = 1,
     Breakpoint = 2,
+    /// It called through a pointer that is no function's number.
+    Nobody = 6,
+    /// It came to an instruction for whole warps without all of its warp.
+    Part = 7,
 }
 
 impl Kind {
@@ -82,13 +91,70 @@ impl Faults {
     }
 }
 
+/// Where threads of an entry leave records and end: the label, and the registers that say which records.
+#[derive(Debug)]
+pub(super) struct Stops {
+    label: String,
+    /// What happened, the line, the file, and the line of the PTX.
+    words: [String; 4],
+    told: String,
+}
+
+impl Flattener<'_> {
+    /// Has the thread that comes here leave a record, and end: all do in one place. What it tells besides is a 64-bit
+    /// operand.
+    pub(super) fn stop(
+        &mut self,
+        kind: Kind,
+        told: Operand,
+        ((file, line), span): ((i64, i64), Span),
+        into: &mut Flat,
+    ) {
+        let scopes = &mut self.scopes;
+        let stops = self.stops.get_or_insert_with(|| Stops {
+            label: scopes.fresh_label(),
+            words: [Class::Word; 4].map(|class| scopes.fresh(class)),
+            told: scopes.fresh(Class::Double),
+        });
+        let text = i64::from(span.place.line);
+        for (name, word) in stops.words.iter().zip([kind as i64, line, file, text]) {
+            let operands = vec![register(name), Operand::Integer(i128::from(word))];
+            into.statements.push(instruction("mov", &["b32"], operands, span));
+        }
+        into.statements.push(instruction("mov", &["b64"], vec![register(&stops.told), told], span));
+        let label = vec![Operand::Symbol(stops.label.clone())];
+        into.statements.push(instruction("bra", &[], label, span));
+    }
+
+    /// Behind the entry's own text: where threads leave records, where any do.
+    pub(super) fn place_stops(&mut self, span: Span, into: &mut Flat) -> Result<(), Reason> {
+        let Some(Stops { label, words, told }) = self.stops.take() else { return Ok(()) };
+        if !super::entry::ends(&into.statements) {
+            into.statements.push(instruction("ret", &[], Vec::new(), span));
+        }
+        into.statements.push(Statement::Label(label, span));
+        let stop = self.functions.get(STOP).and_then(|stop| Some((stop, stop.body.as_ref()?)));
+        if let Some((function, body)) = stop {
+            let words = words.iter().chain([&told]).map(|name| register(name));
+            let given = words.chain([Operand::Integer(0), Operand::Integer(0)]);
+            self.open(function, body, (Vec::new(), given.map(Actual::Value).collect()), span, into)?;
+        }
+        into.statements.push(instruction("exit", &[], Vec::new(), span));
+        Ok(())
+    }
+}
+
 /// The module with calls in place of what would end the context.
 pub(super) fn rewrite(module: &Module, stray: Stray) -> (Cow<'_, Module>, Faults) {
-    let traps = module.items.iter().any(|item| match item {
-        Item::Function(function) => function.body.as_deref().is_some_and(any_trap),
-        Item::Variable(_) | Item::Section(_) | Item::Directive(_) => false,
-    });
-    if !traps && stray == Stray::Silent && !module.items.iter().any(declares_assertions) {
+    let any = |is_in: fn(&[Statement]) -> bool| {
+        module.items.iter().any(|item| match item {
+            Item::Function(function) => function.body.as_deref().is_some_and(is_in),
+            Item::Variable(_) | Item::Section(_) | Item::Directive(_) => false,
+        })
+    };
+    let traps = any(any_trap);
+    if !traps && !any(any_pointer) && stray == Stray::Silent && !module.items.iter().any(declares_assertions)
+    {
         return (Cow::Borrowed(module), Faults::default());
     }
     let mut names = Names::of(module);
@@ -112,6 +178,15 @@ fn any_trap(body: &[Statement]) -> bool {
         Statement::Instruction(instruction) => Kind::of(instruction).is_some(),
         Statement::Block(block, _) => any_trap(block),
         Statement::Label(..) | Statement::Variable(_) | Statement::Directive(_) => false,
+    })
+}
+
+/// Whether a body calls through a pointer; recursion is bounded as above.
+fn any_pointer(body: &[Statement]) -> bool {
+    body.iter().any(|statement| match statement {
+        Statement::Directive(list) => indirect::is_list(list) && list.name != ".branchtargets",
+        Statement::Block(block, _) => any_pointer(block),
+        Statement::Instruction(_) | Statement::Label(..) | Statement::Variable(_) => false,
     })
 }
 

@@ -7,7 +7,7 @@ use crate::ast::{
 };
 use crate::confine::calls::{Budget, Call, Functions};
 use crate::confine::check::Bounds;
-use crate::confine::faults::Faults;
+use crate::confine::faults::{Faults, Stops};
 use crate::confine::indirect::is_list;
 use crate::confine::mbarrier;
 use crate::confine::pointers;
@@ -53,6 +53,8 @@ pub(super) struct Flattener<'a> {
     pub(super) place: (i64, i64),
     /// Where shared memory begins and ends, if an access has to be held against that.
     pub(super) bounds: Option<Bounds>,
+    /// Where threads leave records and end, if any do.
+    pub(super) stops: Option<Stops>,
     /// How many calls and braces are open.
     pub(super) depth: usize,
     /// What calls may add to the module yet.
@@ -147,6 +149,7 @@ impl<'a> Flattener<'a> {
             // What we wrote has no place.
             if self.faults.checks() && instruction.span.place.line > 0 {
                 self.check(&instruction, into)?;
+                self.check_warp(&instruction, into);
             }
             into.statements.push(Statement::Instruction(instruction));
         }

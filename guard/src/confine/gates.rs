@@ -202,12 +202,17 @@ fn image(module: &Module, function: &Function, marks: &Marks, report: &mut Repor
         faults: &faults,
         place: (0, 0),
         bounds: None,
+        stops: None,
         depth: 0,
         budget: &mut Budget::new(),
         report,
     };
     flattener.block(&body, &mut flat);
-    let Flattener { mut scopes, variables, report, .. } = flattener;
+    let Flattener { mut scopes, variables, stops, report, .. } = flattener;
+    if stops.is_some() {
+        let what = "a call through a pointer in a gate".to_owned();
+        report.add(function.span, Reason::NotImplemented { what });
+    }
     if !variables.into_placed().is_empty() {
         report.add(function.span, Reason::NotImplemented { what: "a variable in a gate".to_owned() });
     }

@@ -1,9 +1,10 @@
 //! Calls through pointers and branches by an index: a choice among what the text names.
 //!
-//! What is no function's number ends the thread; what is beyond a list of labels goes to the last.
+//! What is no function's number ends the thread, which leaves a record; what is beyond a list of labels goes to the last.
 
 use crate::ast::{Directive, Instruction, Operand, Predicate, Span, Statement};
 use crate::confine::calls::Actual;
+use crate::confine::faults::Kind;
 use crate::confine::flatten::{Flat, Flattener};
 use crate::confine::pointers::Shape;
 use crate::confine::prologue::{instruction, plain, register};
@@ -38,7 +39,7 @@ impl<'a> Flattener<'a> {
         let Some(list) = self.list(list).filter(|list| list.name != ".branchtargets") else {
             return Err(Reason::Undeclared(list.to_owned()));
         };
-        let span = call.span;
+        let (place, span) = (self.place, call.span);
         let pointer = self.operand(pointer)?;
         match &pointer {
             Operand::Register(name) if matches!(Class::parse(name), Some((Class::Double, _))) => {}
@@ -84,8 +85,7 @@ impl<'a> Flattener<'a> {
             into.statements.push(jump(&end, None, span));
             into.statements.push(Statement::Label(next, span));
         }
-        // Nobody's number.
-        into.statements.push(instruction("exit", &[], Vec::new(), span));
+        self.stop(Kind::Nobody, pointer, (place, span), into);
         into.statements.push(Statement::Label(end, span));
         into.statements.extend(skip.map(|label| Statement::Label(label, span)));
         Ok(())
