@@ -1,7 +1,8 @@
 //! Maps and sets by what stands in a text.
 //!
 //! A hash is a few multiplications keyed by 192 random bits of this process, which nothing shows: whoever writes a text
-//! cannot say which of its names will meet. Nothing goes by the order of such a map.
+//! cannot say which of its names will meet. Nothing goes by the order of such a map. The hashers that libraries have, such as
+//! the software GPU's dependencies use (`foldhash`, `rustc-hash`), would be the first code of others that the guard trusts.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::LazyLock;
