@@ -6,7 +6,7 @@ use bulkhead_executor::{CACHE_BYTES, Cache, CacheOptions};
 use clap::Args;
 use serde_json::json;
 
-use crate::{Failure, place};
+use crate::{Failure, output, place};
 
 /// Show or clear the machine code that executors keep.
 #[derive(Debug, Args)]
@@ -36,13 +36,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     };
     let (entries, bytes) = (contents.entries, contents.bytes);
     if arguments.json {
-        println!(
-            "{:#}",
-            json!({ "folder": folder, "entries": entries, "bytes": bytes, "cleared": arguments.clear })
-        );
+        let told =
+            json!({ "folder": folder, "entries": entries, "bytes": bytes, "cleared": arguments.clear });
+        output::print(&format!("{told:#}\n"))?;
     } else {
         let done = if arguments.clear { "removed" } else { "kept" };
-        println!("{}: {entries} images, {bytes} bytes {done}", folder.display());
+        output::print(&format!("{}: {entries} images, {bytes} bytes {done}\n", folder.display()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

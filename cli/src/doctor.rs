@@ -5,7 +5,7 @@ use std::{os::unix::net::UnixStream, path::Path, process::ExitCode};
 use clap::Args;
 use serde_json::json;
 
-use crate::{Failure, place, serve::Backend};
+use crate::{Failure, output, place, serve::Backend};
 
 /// Tell what was found on this machine, what is missing, and how to get it.
 #[derive(Debug, Args)]
@@ -39,8 +39,7 @@ struct Check {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let backend = Backend::Auto.resolve();
     if arguments.backend {
-        println!("{}", backend.name());
-        return Ok(ExitCode::SUCCESS);
+        return output::print(&format!("{}\n", backend.name())).map(|()| ExitCode::SUCCESS);
     }
     let checks = checks(backend);
     let healthy = checks.iter().all(|check| check.state != State::Missing);
@@ -56,25 +55,27 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
                 json!({"name": check.name, "state": state, "detail": check.detail, "remedy": check.remedy})
             })
             .collect();
-        println!("{:#}", json!({"backend": backend.name(), "healthy": healthy, "checks": rows}));
+        let told = json!({"backend": backend.name(), "healthy": healthy, "checks": rows});
+        output::print(&format!("{told:#}\n"))?;
     } else {
+        let mut told = String::new();
         for check in &checks {
             let mark = match check.state {
                 State::Found => "ok     ",
                 State::Missing => "MISSING",
                 State::Absent => "-      ",
             };
-            println!("{mark}  {:<18} {}", check.name, check.detail);
+            told += &format!("{mark}  {:<18} {}\n", check.name, check.detail);
             if check.state != State::Found && !check.remedy.is_empty() {
-                println!("         {:<18} {}", "", check.remedy);
+                told += &format!("         {:<18} {}\n", "", check.remedy);
             }
         }
-        println!();
-        match (healthy, backend) {
-            (false, _) => println!("Something is missing: see above."),
-            (true, Backend::Cuda) => println!("Ready: programs run on the GPU."),
-            (true, _) => println!("Ready: programs run on the software GPU."),
-        }
+        told += match (healthy, backend) {
+            (false, _) => "\nSomething is missing: see above.\n",
+            (true, Backend::Cuda) => "\nReady: programs run on the GPU.\n",
+            (true, _) => "\nReady: programs run on the software GPU.\n",
+        };
+        output::print(&told)?;
     }
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -109,7 +110,10 @@ fn checks(backend: Backend) -> Vec<Check> {
         Err(error) => checks.push(Check {
             name: "ptxas",
             state: if gpu { State::Missing } else { State::Absent },
-            detail: error.to_string(),
+            detail: match error {
+                bulkhead_gpu::Error::Missing(_) => "no ptxas is found: it makes machine code for a GPU".to_owned(),
+                error => error.to_string(),
+            },
             remedy: "install CUDA 13.0, or `pip install nvidia-cuda-nvcc==13.0.88`, and name it in BULKHEAD_PTXAS",
         }),
     }

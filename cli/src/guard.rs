@@ -3,7 +3,7 @@
 use std::{
     fmt::Write as _,
     fs,
-    io::{self, Read as _, Write as _},
+    io::{self, Read as _},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -12,7 +12,7 @@ use bulkhead_guard::{Examination, Explained, Finding, Gates, Handling, Verified,
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::Failure;
+use crate::{Failure, output};
 
 /// Confine PTX to a window of memory and verify the result, without a kernel and without a GPU.
 ///
@@ -156,11 +156,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     if path != Path::new("-") {
         return fs::write(path, text).map_err(Failure::doing(path.display()));
     }
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        // Whoever reads has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        done => done.map_err(Failure::doing("standard output")),
-    }
+    output::print(text)
 }
 
 /// One access a line, by entry; what holds for how many comes last.

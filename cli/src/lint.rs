@@ -6,7 +6,7 @@ use bulkhead_linter::{Counts, Linted, LintedEntry, Refusal};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::{Failure, guard::gates};
+use crate::{Failure, guard::gates, output};
 
 /// Read a cubin as an executor does before it loads one, and tell what is in it.
 ///
@@ -39,9 +39,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         linted = bulkhead_linter::lint(&cubin, found.architecture, verified.footprints());
     }
     if arguments.json {
-        println!("{:#}", as_json(&name.to_string(), &linted));
+        output::print(&format!("{:#}\n", as_json(&name.to_string(), &linted)))?;
     } else if let Ok(linted) = &linted {
-        print!("{}", as_table(linted));
+        output::print(&as_table(linted).to_string())?;
     }
     match linted {
         Ok(_) => Ok(ExitCode::SUCCESS),

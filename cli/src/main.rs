@@ -11,6 +11,7 @@ mod doctor;
 mod failure;
 mod guard;
 mod lint;
+mod output;
 mod place;
 mod private;
 mod processes;
@@ -89,8 +90,9 @@ fn main() -> ExitCode {
         Command::Lint(arguments) => lint::run(&arguments),
         Command::Cache(arguments) => cache::run(&arguments),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "bulkhead", &mut io::stdout());
-            Ok(ExitCode::SUCCESS)
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Arguments::command(), "bulkhead", &mut script);
+            output::print(&String::from_utf8_lossy(&script)).map(|()| ExitCode::SUCCESS)
         }
         Command::Executor(arguments) => processes::executor(&arguments),
         Command::Compiler(arguments) => processes::compiler(&arguments),

@@ -7,7 +7,7 @@ use bulkhead_schema::bulkhead_capnp::{device_status, module_status, result, sess
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::Failure;
+use crate::{Failure, output};
 
 /// Show who uses the GPU: sessions, their memory, what is swapped out, and the standby.
 #[derive(Debug, Args)]
@@ -89,18 +89,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
                     )));
                 }
             }
-            if arguments.json {
-                println!("{:#}", as_json(&devices, &sessions));
-            } else {
-                if arguments.watch.is_some() {
-                    // Home, then clear what is below: a screen that does not flicker.
-                    print!("\x1b[H\x1b[J");
-                }
-                match arguments.session {
-                    Some(_) => sessions.iter().for_each(|session| print!("{}", as_ledger(session))),
-                    None => print!("{}", as_table(&devices, &sessions)),
-                }
-            }
+            let told = match (arguments.json, &arguments.session) {
+                (true, _) => format!("{:#}\n", as_json(&devices, &sessions)),
+                (false, Some(_)) => sessions.iter().map(as_ledger).collect(),
+                (false, None) => as_table(&devices, &sessions),
+            };
+            // Home, then clear what is below: a screen that does not flicker.
+            let screen = if arguments.watch.is_some() && !arguments.json { "\x1b[H\x1b[J" } else { "" };
+            output::print(&format!("{screen}{told}"))?;
             let Some(seconds) = arguments.watch else { return Ok(ExitCode::SUCCESS) };
             let pause = Duration::try_from_secs_f64(seconds);
             thread::sleep(pause.map_err(Failure::doing("reading --watch"))?);

@@ -1,10 +1,15 @@
 //! What scripts rely on: commands, exit codes, JSON, and errors on standard error.
 
-use std::{os::unix::fs::PermissionsExt as _, process::Command, time::Duration};
+use std::{
+    os::unix::fs::PermissionsExt as _,
+    process::{Command, Stdio},
+    time::Duration,
+};
 
 use bulkhead_tests::{
     kernel::Kernel,
     patience::until,
+    place::repository,
     process::{Done, bulkhead, lives, run, run_privately},
     scratch::Scratch,
     status,
@@ -140,6 +145,25 @@ fn completions_are_printed() {
         let done = done(&["completions", shell]);
         assert_eq!(done.code(), Some(0), "{}", done.told());
         assert!(done.stdout.contains(sign), "{}", done.told());
+    }
+}
+
+#[test]
+fn who_stops_reading_ends_a_command_without_a_word() {
+    let kernel = Kernel::start();
+    let socket = kernel.socket();
+    let file = repository().join("client/examples/saxpy.ptx");
+    let (socket, file) = (socket.to_str().unwrap(), file.to_str().unwrap());
+    let status = ["status", "--socket", socket, "--watch", "0.01"];
+    for arguments in
+        [&["completions", "bash"][..], &["doctor"], &["cache"], &["guard", file], &status, &status[..3]]
+    {
+        let mut command = Command::new(bulkhead_tests::place::bulkhead());
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        let done = child.wait_with_output().unwrap();
+        assert!(done.status.success() && done.stderr.is_empty(), "{arguments:?}: {done:?}");
     }
 }
 

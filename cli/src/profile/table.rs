@@ -20,7 +20,10 @@ pub(super) fn text(profile: &Profile) -> String {
 
 fn written(out: &mut String, profile: &Profile) -> std::fmt::Result {
     let launches: u64 = profile.kernels.iter().map(|kernel| kernel.launches).sum();
-    writeln!(out, "bulkhead: {} kernels, {launches} launches", profile.kernels.len())?;
+    let kernels = profile.kernels.len();
+    let (of_kernels, of_launches) =
+        (if kernels == 1 { "kernel" } else { "kernels" }, if launches == 1 { "launch" } else { "launches" });
+    writeln!(out, "bulkhead: {kernels} {of_kernels}, {launches} {of_launches}")?;
     if profile.kernels.is_empty() {
         return Ok(());
     }
