@@ -15,8 +15,17 @@ if [ "${1:-}" = --carry ]; then
     cd "$(dirname "$0")/../.." || exit 1
     target=${CARGO_TARGET_DIR:-target}
     cargo build --release -p bulkhead-cli -p bulkhead-libos-cuda || exit 1
-    mkdir -p "$folder/deps"
+    mkdir -p "$folder/deps" "$folder/examples"
     cp "$target/release/bulkhead" "$target/release/libcuda.so" "$folder/" && strip "$folder/bulkhead" "$folder/libcuda.so"
+    case " $tests " in *" examples "*)
+        cargo build --release -p bulkhead-client --examples || exit 1
+        # Cargo keeps each by two names, one of which ends with a hash.
+        for example in "$target"/release/examples/*; do
+            name=$(basename "$example")
+            case $name in *-* | *.*) continue ;; esac
+            cp "$example" "$folder/examples/" && strip "$folder/examples/$name"
+        done
+    esac
     chosen=""
     for test in $tests; do chosen="$chosen --test $test"; done
     # shellcheck disable=SC2086 # a list
