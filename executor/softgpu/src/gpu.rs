@@ -14,7 +14,7 @@ use bulkhead_gpu::{
 use parking_lot::{Mutex, RwLock};
 
 use crate::code::{ConstantBank, Program};
-use crate::compiled::Engine;
+use crate::compiled::{Code, Engine, GangCounts};
 use crate::decode;
 use crate::device::{self, SHARED_BYTES_DEFAULT, SHARED_BYTES_MAX};
 use crate::exec::{Grid, Observer};
@@ -148,6 +148,11 @@ impl SoftGpu {
     /// Whether an entry runs as compiled code by now.
     pub fn is_compiled(&self, entry: EntryId) -> Result<bool, Error> {
         Ok(self.entry(entry)?.program.compiled.code().is_some())
+    }
+
+    /// How often several lanes of an entry ran as one, where there is compiled code for that.
+    pub fn gang_counts(&self, entry: EntryId) -> Result<Option<GangCounts>, Error> {
+        Ok(self.entry(entry)?.program.compiled.code().and_then(Code::gang_counts))
     }
 
     fn name(&self) -> u64 {

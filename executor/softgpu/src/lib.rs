@@ -43,7 +43,7 @@ mod sanitize;
 mod stream;
 mod wire;
 
-pub use compiled::Engine;
+pub use compiled::{Engine, GangCounts};
 pub use gpu::{Options, SoftGpu};
 pub use profile::{
     Counts, Event, Kernel, Profiler, REPORT_BYTES_MAX, Report, Row, Traffic, What, text_number,

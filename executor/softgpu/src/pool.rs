@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::compiled;
+use crate::compiled::{self, Engine};
 use crate::exec::{Block, Core, Grid, Progress, Random};
 use crate::health::Health;
 use crate::memory::space::AddressSpace;
@@ -83,7 +83,7 @@ impl Job {
             match block.run(core) {
                 Ok(Progress::Finished) => spare.push(block),
                 Ok(Progress::Going) => {
-                    compiled::meanwhile(&self.grid.program, self.grid.engine);
+                    compiled::meanwhile(&self.grid.program, self.grid.engine, self.grid.threads);
                     if resident.len() + 1 < resident_max
                         && let Some(number) = self.take()
                     {
@@ -190,18 +190,23 @@ impl Pool {
             helpers: Mutex::new(0),
             alone: Condvar::new(),
         });
+        let health = &self.shared.health;
+        let threads = job.grid.block_count().saturating_mul(job.grid.block_threads().into());
+        let prepare = || compiled::before(&job.grid.program, job.grid.engine, job.grid.threads, threads);
+        // Where nothing is to be interpreted, nobody begins before.
+        if job.grid.engine == Engine::Compiled && job.grid.schedule.is_none() {
+            health.watch(prepare);
+        }
         if !alone {
             self.shared.jobs.lock().list.push(Arc::clone(&job));
             self.shared.more.notify_all();
         }
-        let health = &self.shared.health;
         health.watch(|| {
             let grid = &job.grid;
             if let Some(seed) = grid.schedule {
                 return job.work_drawn(seed, core, health);
             }
-            let threads = grid.block_count().saturating_mul(grid.block_threads().into());
-            compiled::before(&grid.program, grid.engine, threads);
+            prepare();
             job.work(core, health, || false);
         });
         core.forget();

@@ -246,6 +246,7 @@ fn random_programs_leave_the_same_in_both_engines_and_on_an_h200() {
     let zeros = vec![0; count];
     let recorded = recorded();
     let mut other_on_device = Vec::new();
+    let (mut gangs, mut parted) = (0, 0);
     for seed in 1..=PROGRAMS {
         let ptx = program(seed);
         let found = engines.each_mut().map(|machine| {
@@ -253,6 +254,9 @@ fn random_programs_leave_the_same_in_both_engines_and_on_an_h200() {
             let at = machine.upload_u64(&zeros);
             machine.run(image.entries[0].id, BLOCKS as u32, THREADS as u32, &at.to_le_bytes()).unwrap();
             machine.is_what_it_was_told(image.entries[0].id);
+            let counts = machine.gpu.gang_counts(image.entries[0].id).unwrap().unwrap_or_default();
+            gangs += counts.ran;
+            parted += counts.parted;
             let found = machine.download_u64(at, count);
             machine.forget();
             machine.gpu.unload(image.id).unwrap();
@@ -271,6 +275,8 @@ fn random_programs_leave_the_same_in_both_engines_and_on_an_h200() {
             other_on_device.push(seed);
         }
     }
+    println!("{gangs} gangs ran, {parted} of them parted");
+    assert!(gangs > 4 * PROGRAMS as u32 && parted > PROGRAMS as u32, "{gangs}, {parted}");
     assert!(other_on_device.is_empty(), "{} differ: seeds {other_on_device:?}", other_on_device.len());
 }
 

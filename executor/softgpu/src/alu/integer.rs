@@ -153,17 +153,33 @@ pub(crate) fn mad24(part: Part, ty: Type, saturate: bool) -> Option<Ternary> {
 pub(crate) fn div_rem(opcode: &str, ty: Type) -> Option<Binary> {
     Some(match (opcode, ty) {
         ("div", U16) => binary!(|a: u16, b: u16| a.checked_div(b).unwrap_or(u16::MAX)),
-        ("div", U32) => binary!(|a: u32, b: u32| a.checked_div(b).unwrap_or(u32::MAX)),
-        ("div", U64) => binary!(|a: u64, b: u64| a.checked_div(b).unwrap_or(u64::MAX)),
+        ("div", U32) => {
+            binary!(Some(Name::Divide { bits: 32, signed: false }); |a: u32, b: u32| a.checked_div(b).unwrap_or(u32::MAX))
+        }
+        ("div", U64) => {
+            binary!(Some(Name::Divide { bits: 64, signed: false }); |a: u64, b: u64| a.checked_div(b).unwrap_or(u64::MAX))
+        }
         ("div", S16) => binary!(|a: i16, b: i16| if b == 0 { -1 } else { a.wrapping_div(b) }),
-        ("div", S32) => binary!(|a: i32, b: i32| if b == 0 { -1 } else { a.wrapping_div(b) }),
-        ("div", S64) => binary!(|a: i64, b: i64| if b == 0 { -1 } else { a.wrapping_div(b) }),
+        ("div", S32) => {
+            binary!(Some(Name::Divide { bits: 32, signed: true }); |a: i32, b: i32| if b == 0 { -1 } else { a.wrapping_div(b) })
+        }
+        ("div", S64) => {
+            binary!(Some(Name::Divide { bits: 64, signed: true }); |a: i64, b: i64| if b == 0 { -1 } else { a.wrapping_div(b) })
+        }
         ("rem", U16) => binary!(|a: u16, b: u16| a.checked_rem(b).unwrap_or(a)),
-        ("rem", U32) => binary!(|a: u32, b: u32| a.checked_rem(b).unwrap_or(a)),
-        ("rem", U64) => binary!(|a: u64, b: u64| a.checked_rem(b).unwrap_or(a)),
+        ("rem", U32) => {
+            binary!(Some(Name::Remainder { bits: 32, signed: false }); |a: u32, b: u32| a.checked_rem(b).unwrap_or(a))
+        }
+        ("rem", U64) => {
+            binary!(Some(Name::Remainder { bits: 64, signed: false }); |a: u64, b: u64| a.checked_rem(b).unwrap_or(a))
+        }
         ("rem", S16) => binary!(|a: i16, b: i16| if b == 0 { a } else { a.wrapping_rem(b) }),
-        ("rem", S32) => binary!(|a: i32, b: i32| if b == 0 { a } else { a.wrapping_rem(b) }),
-        ("rem", S64) => binary!(|a: i64, b: i64| if b == 0 { a } else { a.wrapping_rem(b) }),
+        ("rem", S32) => {
+            binary!(Some(Name::Remainder { bits: 32, signed: true }); |a: i32, b: i32| if b == 0 { a } else { a.wrapping_rem(b) })
+        }
+        ("rem", S64) => {
+            binary!(Some(Name::Remainder { bits: 64, signed: true }); |a: i64, b: i64| if b == 0 { a } else { a.wrapping_rem(b) })
+        }
         _ => return None,
     })
 }

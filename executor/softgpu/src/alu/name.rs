@@ -72,6 +72,10 @@ pub(crate) enum Name {
     MultiplyAdd(u8),
     /// A product in twice the width, and a sum there.
     MultiplyAddWide { bits: u8, signed: bool },
+    /// A quotient, rounded toward zero.
+    Divide { bits: u8, signed: bool },
+    /// What a division leaves.
+    Remainder { bits: u8, signed: bool },
     /// Bitwise and.
     And,
     /// Bitwise or.

@@ -52,6 +52,8 @@ pub(super) struct Context {
     pub(super) fuel: u32,
     pub(super) left: u32,
     pub(super) failed: u32,
+    /// Where a gang left.
+    pub(super) gone: u32,
     /// For the interpreter, where it does an operation for a lane.
     pub(super) warp: *mut Warp,
     pub(super) frame: *mut c_void,
@@ -88,6 +90,7 @@ pub(super) enum Field {
     Fuel,
     Left,
     Failed,
+    Gone,
 }
 
 impl Field {
@@ -112,6 +115,7 @@ impl Field {
             Self::Fuel => offset_of!(Context, fuel),
             Self::Left => offset_of!(Context, left),
             Self::Failed => offset_of!(Context, failed),
+            Self::Gone => offset_of!(Context, gone),
         };
         i32::try_from(offset).unwrap_or(i32::MAX)
     }

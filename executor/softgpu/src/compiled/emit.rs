@@ -37,34 +37,34 @@ pub(super) struct Doors {
 pub(super) struct Emitter<'a, 'b> {
     pub(super) b: FunctionBuilder<'b>,
     pub(super) program: &'a Program,
-    flow: &'a Flow,
+    pub(super) flow: &'a Flow,
     pub(super) kinds: Vec<Type>,
-    registers: Vec<Variable>,
-    predicates: Vec<Variable>,
-    blocks: Vec<Option<Block>>,
+    pub(super) registers: Vec<Variable>,
+    pub(super) predicates: Vec<Variable>,
+    pub(super) blocks: Vec<Option<Block>>,
     pub(super) context: Variable,
     pub(super) lane: Variable,
     /// The mask of lanes that are still to run.
     rest: Variable,
     /// Backward branches that the lane may still take.
-    fuel: Variable,
+    pub(super) fuel: Variable,
     /// The least that any lane had left.
     left: Variable,
     /// Where the lane's registers are: those of one lane are a row of registers apart.
-    row: Variable,
+    pub(super) row: Variable,
     next_lane: Block,
     /// Where a lane has come in.
-    comes: Block,
-    failed: Block,
+    pub(super) comes: Block,
+    pub(super) failed: Block,
     /// Ways back: the block, where it goes, and where it goes when the lane has gone round for long enough.
     backs: Vec<(Block, Block, Block)>,
-    outs: Vec<Block>,
-    doors: Doors,
+    pub(super) outs: Vec<Block>,
+    pub(super) doors: Doors,
     /// The operation being translated is for lanes with this predicate.
     pub(super) guard: Option<Value>,
     pub(super) own: AliasRegion,
     pub(super) theirs: AliasRegion,
-    fallback: (SigRef, i64),
+    pub(super) fallback: (SigRef, i64),
     pub(super) calls: [SigRef; 5],
 }
 
@@ -92,7 +92,12 @@ impl<'a, 'b> Emitter<'a, 'b> {
         doors
     }
 
-    fn start(mut b: FunctionBuilder<'b>, program: &'a Program, flow: &'a Flow, outside: &Outside) -> Self {
+    pub(super) fn start(
+        mut b: FunctionBuilder<'b>,
+        program: &'a Program,
+        flow: &'a Flow,
+        outside: &Outside,
+    ) -> Self {
         let kinds = kinds::of(program);
         let registers = kinds.iter().map(|kind| b.declare_var(*kind)).collect();
         let predicates = (0..program.predicates).map(|_| b.declare_var(types::I8)).collect();
@@ -232,7 +237,7 @@ impl<'a, 'b> Emitter<'a, 'b> {
     }
 
     /// Where lanes go that leave.
-    fn out(&mut self, leaving: Leaving) -> Block {
+    pub(super) fn out(&mut self, leaving: Leaving) -> Block {
         if let Some(index) = self.doors.ways_out.iter().position(|known| *known == leaving) {
             return self.outs[index];
         }
@@ -277,7 +282,7 @@ impl<'a, 'b> Emitter<'a, 'b> {
     }
 
     /// Goes to a block where the predicate holds, and else behind this instruction.
-    fn leave_block(&mut self, guard: Option<PredSrc>, taken: Block, pc: usize) {
+    pub(super) fn leave_block(&mut self, guard: Option<PredSrc>, taken: Block, pc: usize) {
         match guard {
             None => {
                 self.b.ins().jump(taken, &[]);
@@ -292,7 +297,7 @@ impl<'a, 'b> Emitter<'a, 'b> {
 
     /// The block that a branch goes to: on the way back there is a look at the fuel, and at whether
     /// mappings have changed.
-    fn branch(&mut self, pc: usize, target: usize) -> Block {
+    pub(super) fn branch(&mut self, pc: usize, target: usize) -> Block {
         let there = self.blocks[target].unwrap_or(self.failed);
         if target > pc || is_meeting(&self.program.code[target].op) {
             return there;
@@ -303,7 +308,7 @@ impl<'a, 'b> Emitter<'a, 'b> {
         back
     }
 
-    fn ways_back(&mut self) {
+    pub(super) fn ways_back(&mut self) {
         for (back, there, out) in std::mem::take(&mut self.backs) {
             self.b.switch_to_block(back);
             let fuel = self.b.use_var(self.fuel);
@@ -320,7 +325,7 @@ impl<'a, 'b> Emitter<'a, 'b> {
         }
     }
 
-    fn guarded(&mut self, pc: usize, guard: Option<PredSrc>, op: &Op) {
+    pub(super) fn guarded(&mut self, pc: usize, guard: Option<PredSrc>, op: &Op) {
         let Some(guard) = guard else { return self.op(pc, op) };
         let holds = self.predicate(guard);
         if kinds::is_cheap(op) {
@@ -343,24 +348,30 @@ impl<'a, 'b> Emitter<'a, 'b> {
         for place in touched.reads {
             self.store(place);
         }
-        let context = self.b.use_var(self.context);
-        let number = self.b.ins().iconst(types::I64, i64::try_from(pc).unwrap_or(0));
         let lane = self.b.use_var(self.lane);
-        let lane = self.b.ins().uextend(types::I64, lane);
-        let (signature, address) = self.fallback;
-        let callee = self.b.ins().iconst(types::I64, address);
-        self.b.ins().call_indirect(signature, callee, &[context, number, lane]);
-        let failed = self.field(types::I32, Field::Failed);
-        let fine = self.b.create_block();
-        self.b.ins().brif(failed, self.failed, &[], fine, &[]);
-        self.b.switch_to_block(fine);
+        let one = self.b.ins().iconst(types::I64, 1);
+        let bit = self.b.ins().ishl(one, lane);
+        self.call_back(pc, bit);
         for place in touched.writes {
             self.fetch(place);
         }
     }
 
+    /// The interpreter does this operation for the lanes of a mask, where the warp keeps their registers.
+    pub(super) fn call_back(&mut self, pc: usize, lanes: Value) {
+        let context = self.b.use_var(self.context);
+        let number = self.b.ins().iconst(types::I64, i64::try_from(pc).unwrap_or(0));
+        let (signature, address) = self.fallback;
+        let callee = self.b.ins().iconst(types::I64, address);
+        self.b.ins().call_indirect(signature, callee, &[context, number, lanes]);
+        let failed = self.field(types::I32, Field::Failed);
+        let fine = self.b.create_block();
+        self.b.ins().brif(failed, self.failed, &[], fine, &[]);
+        self.b.switch_to_block(fine);
+    }
+
     /// A place's value comes from the warp.
-    fn fetch(&mut self, place: Place) {
+    pub(super) fn fetch(&mut self, place: Place) {
         let flags = self.own_flags();
         let registers = self.kinds.len();
         if place < registers {
@@ -380,7 +391,7 @@ impl<'a, 'b> Emitter<'a, 'b> {
     }
 
     /// A place's value goes to the warp.
-    fn store(&mut self, place: Place) {
+    pub(super) fn store(&mut self, place: Place) {
         let flags = self.own_flags();
         let registers = self.kinds.len();
         if place < registers {
@@ -415,7 +426,7 @@ impl<'a, 'b> Emitter<'a, 'b> {
         self.b.ins().load(ty, flags, context, field.offset())
     }
 
-    fn set_field(&mut self, field: Field, value: Value) {
+    pub(super) fn set_field(&mut self, field: Field, value: Value) {
         let context = self.b.use_var(self.context);
         let flags = self.own_flags();
         self.b.ins().store(flags, value, context, field.offset());
@@ -519,11 +530,11 @@ impl<'a, 'b> Emitter<'a, 'b> {
     }
 }
 
-fn row_offset(register: usize) -> i32 {
+pub(super) fn row_offset(register: usize) -> i32 {
     i32::try_from(register).unwrap_or(0) * ROW_BYTES
 }
 
-fn word_offset(predicate: usize) -> i32 {
+pub(super) fn word_offset(predicate: usize) -> i32 {
     i32::try_from(predicate).unwrap_or(0) * 4
 }
 

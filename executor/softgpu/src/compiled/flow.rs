@@ -260,6 +260,8 @@ pub(super) struct Flow {
     pub(super) leads: Vec<bool>,
     /// Whether lanes may come into compiled code at each instruction.
     pub(super) enters: Vec<bool>,
+    /// Those among them where lanes only come from a gang that has parted.
+    pub(super) parts: Vec<bool>,
     /// What lives at each instruction that leads.
     live: Vec<Option<Places>>,
     /// What may have been written since lanes came in, at each instruction that leads.
@@ -278,13 +280,19 @@ impl Flow {
         self.live(pc).filter(move |place| written.is_some_and(|written| written.contains(*place)))
     }
 
-    /// Looks at an entry.
-    pub(super) fn of(program: &Program) -> Self {
-        let (leads, enters) = blocks(program);
+    /// Looks at an entry, of which gangs part before some instructions.
+    pub(super) fn of(program: &Program, partings: &[bool]) -> Self {
+        let (mut leads, mut enters) = blocks(program);
+        let mut parts = vec![false; leads.len()];
+        for pc in (0..leads.len()).filter(|pc| partings.get(*pc).copied().unwrap_or(false)) {
+            leads[pc] = true;
+            parts[pc] = !enters[pc];
+            enters[pc] = true;
+        }
         let places = (program.registers + program.predicates) as usize;
         let starts: Vec<usize> = (0..program.code.len()).filter(|pc| leads[*pc]).collect();
         let mut flow =
-            Self { live: vec![None; leads.len()], written: vec![None; leads.len()], leads, enters };
+            Self { live: vec![None; leads.len()], written: vec![None; leads.len()], leads, enters, parts };
         for start in &starts {
             flow.live[*start] = Some(Places::new(places));
             flow.written[*start] = Some(Places::new(places));

@@ -20,7 +20,10 @@ pub(super) fn is_cheap(op: &Op) -> bool {
 
 fn is_dear(name: Name) -> bool {
     use crate::alu::name::Arithmetic::{Divide, Reciprocal, Root};
-    matches!(name, Name::Float { what: Divide | Reciprocal | Root, .. })
+    matches!(
+        name,
+        Name::Float { what: Divide | Reciprocal | Root, .. } | Name::Divide { .. } | Name::Remainder { .. }
+    )
 }
 
 /// The widths of a function's operands that are numbers in floating point: result, operands.

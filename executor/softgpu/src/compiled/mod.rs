@@ -19,6 +19,8 @@
 mod context;
 mod emit;
 mod flow;
+mod gang;
+mod gangs;
 mod kinds;
 mod ops;
 mod reach;
@@ -30,6 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 pub(crate) use emit::Leaving;
+pub use gangs::GangCounts;
 pub(crate) use sys::Code;
 
 use context::Failure;
@@ -53,6 +56,9 @@ pub enum Engine {
 /// for them.
 const THREADS_BEFORE: u64 = 1 << 12;
 
+/// The same for its form for gangs, which takes longer.
+const THREADS_BEFORE_GANGS: u64 = 1 << 15;
+
 /// Operations of an entry that is compiled at most: beyond that it takes seconds.
 const OPERATIONS_MAX: usize = 1 << 16;
 
@@ -72,20 +78,26 @@ impl Compiled {
 }
 
 impl Code {
-    /// Runs the lanes of a mask from a way in on, each with so much fuel; hands on those who left in each
-    /// place. Answers the least fuel that one of them had left.
+    /// How often gangs have run, where there is code for them.
+    pub(crate) fn gang_counts(&self) -> Option<GangCounts> {
+        self.gangs().map(gangs::Gangs::counts)
+    }
+
+    /// Runs the lanes of a mask from a way in on: gangs each with so much fuel, and lanes by themselves with
+    /// so much at most; hands on those who left in each place. Answers the most fuel that one of them used.
     pub(crate) fn pass(
         &self,
         warp: &mut Warp,
         frame: &mut Frame<'_>,
-        (way, mask, fuel): (u32, u32, u32),
+        (way, mask): (u32, u32),
+        fuel: (u32, u32),
         mut each: impl FnMut(&mut Warp, Leaving, u32),
     ) -> Result<u32, Faulted> {
         let mut out = std::mem::take(&mut frame.core.out);
         if out.len() < self.ways_out().len() {
             out.resize(self.ways_out().len(), 0);
         }
-        let ran = self.run(warp, frame, (way, mask, fuel), &mut out);
+        let ran = self.run(warp, frame, (way, mask), fuel, &mut out);
         if let Some(failure) = ran.failure {
             match failure {
                 Failure::Fault(fault, pc, lane) => return Err((fault, pc, lane)),
@@ -98,42 +110,68 @@ impl Code {
             }
         }
         frame.core.out = out;
-        Ok(ran.left)
+        Ok(ran.used)
     }
 }
 
 /// So many threads of an entry are about to run.
-pub(crate) fn before(program: &Program, engine: Engine, threads: u64) {
+pub(crate) fn before(program: &Program, engine: Engine, block: [u32; 3], threads: u64) {
     match engine {
         Engine::Interpreter => {}
-        Engine::Compiled => compile(program),
+        Engine::Compiled => {
+            compile(program, block);
+            compile_gangs(program);
+        }
         Engine::Mixed => {
             let compiled = &program.compiled;
-            if compiled.code.get().is_some() {
+            if compiled.threads.load(Ordering::Relaxed) >= THREADS_BEFORE_GANGS {
                 return;
             }
             let all = compiled.threads.fetch_add(threads, Ordering::Relaxed).saturating_add(threads);
             if all >= THREADS_BEFORE {
-                compile(program);
+                compile(program, block);
+            }
+            if all >= THREADS_BEFORE_GANGS {
+                compile_gangs(program);
             }
         }
     }
 }
 
 /// An entry runs for long.
-pub(crate) fn meanwhile(program: &Program, engine: Engine) {
+pub(crate) fn meanwhile(program: &Program, engine: Engine, block: [u32; 3]) {
     if engine == Engine::Mixed {
-        compile(program);
+        compile(program, block);
+        compile_gangs(program);
     }
 }
 
-fn compile(program: &Program) {
+fn compile_gangs(program: &Program) {
+    if let Some(code) = program.compiled.code() {
+        code.compile_gangs(program);
+    }
+}
+
+/// Operations of an entry that is compiled for gangs at most.
+const GANG_OPERATIONS_MAX: usize = 1 << 10;
+
+/// How many lanes of a block of this shape make a gang: those of all warps stand side by side.
+fn gang_lanes([x, y, z]: [u32; 3]) -> Option<usize> {
+    let row = [32, 16, 8].into_iter().find(|lanes| x.is_multiple_of(*lanes));
+    match (y, z, x) {
+        (1, 1, 32..) => Some(32),
+        _ => row.map(|lanes| lanes as usize),
+    }
+}
+
+fn compile(program: &Program, block: [u32; 3]) {
     program.compiled.code.get_or_init(|| {
         let started = Instant::now();
         if program.code.len() > OPERATIONS_MAX {
             return None;
         }
-        let code = sys::compile(program);
+        let lanes = gang_lanes(block).filter(|_| program.code.len() <= GANG_OPERATIONS_MAX);
+        let code = sys::compile(program, lanes);
         let (entry, operations, elapsed) = (&program.name, program.code.len(), started.elapsed());
         match &code {
             Ok(code) => {

@@ -12,18 +12,18 @@ use crate::alu::{Binary, Ternary, Test, Unary, bits};
 use crate::code::{Dst, Logic, Op, PredSrc, Special, Src};
 
 /// The one NaN of single precision.
-const NAN: i64 = 0x7fff_ffff;
+pub(super) const NAN: i64 = 0x7fff_ffff;
 
-fn float_type(bits: u8) -> Type {
+pub(super) fn float_type(bits: u8) -> Type {
     if bits == 64 { types::F64 } else { types::F32 }
 }
 
 /// The type that holds an integer of so many bits.
-fn integer_type(bits: u8) -> Type {
+pub(super) fn integer_type(bits: u8) -> Type {
     if bits == 64 { types::I64 } else { types::I32 }
 }
 
-fn integer_relation(relation: Relation, signed: bool) -> IntCC {
+pub(super) fn integer_relation(relation: Relation, signed: bool) -> IntCC {
     match (relation, signed) {
         (Relation::Equal, _) => IntCC::Equal,
         (Relation::NotEqual, _) => IntCC::NotEqual,
@@ -38,7 +38,7 @@ fn integer_relation(relation: Relation, signed: bool) -> IntCC {
     }
 }
 
-fn float_relation(relation: Relation, unordered: bool) -> FloatCC {
+pub(super) fn float_relation(relation: Relation, unordered: bool) -> FloatCC {
     match (relation, unordered) {
         (Relation::Equal, false) => FloatCC::Equal,
         (Relation::Equal, true) => FloatCC::UnorderedOrEqual,
@@ -649,7 +649,7 @@ fn sign_of(ty: Type) -> i64 {
 }
 
 /// Whether the processor multiplies and adds in one instruction; else the function is called.
-fn fuses() -> bool {
+pub(super) fn fuses() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("fma");
     #[cfg(not(target_arch = "x86_64"))]

@@ -12,17 +12,17 @@ use crate::memory::tlb::{ENTRY_SHIFT, INDEX_MASK, PAGE_SHIFT};
 
 /// Whether memory is loaded from or stored to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(super) enum Way {
     Load,
     Store,
 }
 
 /// Where an access goes on the host, if it goes there.
-struct Reached {
+pub(super) struct Reached {
     /// The host address, computed where the access is known to be fine.
-    host: Value,
+    pub(super) host: Value,
     /// Where to go on if it is not.
-    misses: Option<Block>,
+    pub(super) misses: Option<Block>,
 }
 
 impl Emitter<'_, '_> {
@@ -116,18 +116,18 @@ impl Emitter<'_, '_> {
         self.b.switch_to_block(done);
     }
 
-    fn their_flags(&self) -> MemFlagsData {
+    pub(super) fn their_flags(&self) -> MemFlagsData {
         MemFlagsData::new().with_notrap().with_alias_region(Some(self.theirs))
     }
 
     /// The type in which an operand of 4 or 8 bytes is stored: as it is held, where that fits.
-    fn held(&self, src: Src, size: u8) -> Type {
+    pub(super) fn held(&self, src: Src, size: u8) -> Type {
         let bits = u32::from(size) * 8;
         let kind = src.register_number().map(|index| self.kinds[index as usize]);
         kind.filter(|kind| kind.bits() == bits).unwrap_or(if size == 8 { types::I64 } else { types::I32 })
     }
 
-    fn element(&mut self, shape: Shape, host: Value, offset: i32, d: Dst) -> Value {
+    pub(super) fn element(&mut self, shape: Shape, host: Value, offset: i32, d: Dst) -> Value {
         let flags = self.their_flags();
         let kind = self.kinds[d.0 as usize];
         let signed = shape.extend > 0;
@@ -157,7 +157,7 @@ impl Emitter<'_, '_> {
     }
 
     /// Where an access goes; `None` where the code has no quick way.
-    fn reach(&mut self, shape: Shape, at: At, way: Way) -> Option<Reached> {
+    pub(super) fn reach(&mut self, shape: Shape, at: At, way: Way) -> Option<Reached> {
         let whole = u64::from(shape.size) * u64::from(shape.count);
         let known = self.constant(at.base).map(|base| base.wrapping_add_signed(at.offset));
         match (shape.region, way) {
@@ -209,7 +209,7 @@ impl Emitter<'_, '_> {
         }
     }
 
-    fn address(&mut self, at: At) -> Value {
+    pub(super) fn address(&mut self, at: At) -> Value {
         let base = self.src(at.base, types::I64);
         if at.offset == 0 { base } else { self.b.ins().iadd_imm_s(base, at.offset) }
     }
@@ -235,6 +235,17 @@ impl Emitter<'_, '_> {
 
     /// Looks an address up among the translations.
     fn translated(&mut self, at: At, way: Way, whole: u64) -> Reached {
+        let (address, offset, entry) = self.entry_of(at, way);
+        let limit = self.b.ins().iconst(types::I64, 1 << (PAGE_SHIFT - whole.trailing_zeros()));
+        let misses = self.only_below(offset, limit, whole);
+        let flags = self.own_flags();
+        let distance = self.b.ins().load(types::I64, flags, entry, 8);
+        let host = self.b.ins().iadd(address, distance);
+        Reached { host, misses: Some(misses) }
+    }
+
+    /// An address, its offset in the page of the one translation that may be its own, and that.
+    pub(super) fn entry_of(&mut self, at: At, way: Way) -> (Value, Value, Value) {
         let address = self.address(at);
         let table = match way {
             Way::Load => self.field(types::I64, Field::Loads),
@@ -246,14 +257,10 @@ impl Emitter<'_, '_> {
         let flags = self.own_flags();
         let start = self.b.ins().load(types::I64, flags, entry, 0);
         let offset = self.b.ins().isub(address, start);
-        let limit = self.b.ins().iconst(types::I64, 1 << (PAGE_SHIFT - whole.trailing_zeros()));
-        let misses = self.only_below(offset, limit, whole);
-        let distance = self.b.ins().load(types::I64, flags, entry, 8);
-        let host = self.b.ins().iadd(address, distance);
-        Reached { host, misses: Some(misses) }
+        (address, offset, entry)
     }
 }
 
-fn offset_of(shape: Shape, index: usize) -> i32 {
+pub(super) fn offset_of(shape: Shape, index: usize) -> i32 {
     i32::from(shape.size) * i32::try_from(index).unwrap_or(0)
 }

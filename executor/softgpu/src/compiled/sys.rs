@@ -22,6 +22,8 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, m
 use super::context::{Context, Failure, Outside, UNIFORM};
 use super::emit::{self, Doors, Emitter, Leaving};
 use super::flow::Flow;
+use super::gang::{self, Patterns};
+use super::gangs::{Gangs, Gone};
 use crate::alu::convert::Conversion;
 use crate::code::{Op, Program, Region};
 use crate::exec::{Frame, Warp, lies_in};
@@ -29,7 +31,7 @@ use crate::memory;
 
 /// Code of the host's processor: written once, then executable and never writable again.
 #[derive(Debug)]
-struct Memory {
+pub(super) struct Memory {
     at: usize,
     len: usize,
 }
@@ -67,12 +69,16 @@ impl Drop for Memory {
 pub(crate) struct Code {
     memory: Memory,
     doors: Doors,
+    uniforms: Vec<usize>,
+    /// The lanes of a gang, and where they may part.
+    planned: Option<(Patterns, usize)>,
+    gangs: OnceLock<Option<Gangs>>,
 }
 
 /// What came of a call.
 pub(super) struct Ran {
-    /// The least of the fuel that a lane had left.
-    pub(super) left: u32,
+    /// The most fuel that a lane has used.
+    pub(super) used: u32,
     /// Why it came back early.
     pub(super) failure: Option<Failure>,
 }
@@ -81,6 +87,26 @@ impl Code {
     /// Bytes of the code.
     pub(super) fn len(&self) -> usize {
         self.memory.len
+    }
+
+    /// Its form for gangs.
+    #[inline(always)]
+    pub(super) fn gangs(&self) -> Option<&Gangs> {
+        self.gangs.get().and_then(Option::as_ref)
+    }
+
+    /// Makes the form for gangs, where there is to be one and is none.
+    pub(super) fn compile_gangs(&self, program: &Program) {
+        self.gangs.get_or_init(|| {
+            let (patterns, lanes) = self.planned.as_ref()?;
+            match compile_gangs(program, (patterns, *lanes), &self.doors) {
+                Ok(gangs) => Some(gangs),
+                Err(why) => {
+                    tracing::debug!(entry = %program.name, why, "no code for gangs");
+                    None
+                }
+            }
+        });
     }
 
     /// The way in at an instruction.
@@ -94,21 +120,24 @@ impl Code {
         &self.doors.ways_out
     }
 
-    /// Runs the lanes of a mask from a way in on, each with so much fuel; says in `out` who left where.
+    /// Runs the lanes of a mask from a way in on: gangs each with so much fuel, and lanes by themselves with
+    /// so much at most; says in `out` who left where.
     pub(super) fn run(
         &self,
         warp: &mut Warp,
         frame: &mut Frame<'_>,
-        (way, mask, fuel): (u32, u32, u32),
+        (way, mask): (u32, u32),
+        (fuel, fuel_alone): (u32, u32),
         out: &mut [u32],
     ) -> Ran {
         assert!(out.len() >= self.doors.ways_out.len(), "a place for every way out");
+        let gangs = self.gangs().map_or(0, |gangs| gangs.ready(warp, way, mask));
         let generation = frame.core.view.generation();
         frame.core.tlb.refresh(generation.load(std::sync::atomic::Ordering::Acquire));
         let (loads, stores) = frame.core.tlb.tables();
         let mut uniform = [0; UNIFORM.len()];
-        for (word, what) in uniform.iter_mut().zip(UNIFORM) {
-            *word = warp.uniform(frame, what);
+        for index in &self.uniforms {
+            uniform[*index] = warp.uniform(frame, UNIFORM[*index]).unwrap_or(0);
         }
         let mut context = Context {
             registers: warp.registers.as_mut_ptr().cast(),
@@ -129,21 +158,58 @@ impl Code {
             fuel,
             left: fuel,
             failed: 0,
+            gone: 0,
             warp: std::ptr::from_mut(warp),
             frame: std::ptr::from_mut(frame).cast::<c_void>(),
             failure: None,
         };
-        type Entry = extern "C" fn(*mut Context, u32, u32);
-        let pointer = std::ptr::with_exposed_provenance::<c_void>(self.memory.at);
-        // SAFETY: at the start of the memory is a function of this type, which `compile` put there.
-        let entry: Entry = unsafe { std::mem::transmute(pointer) };
-        entry(&raw mut context, way, mask);
-        Ran { left: context.left, failure: context.failure.take() }
+        let mut used = 0;
+        let mut rest = mask;
+        if let Some(all) = self.gangs().filter(|_| gangs != 0) {
+            for (first, lanes) in all.of(gangs) {
+                context.fuel = fuel;
+                all.code.call(&mut context, way, first);
+                if context.failed != 0 {
+                    break;
+                }
+                rest &= !lanes;
+                let left = context.left;
+                let mut ours = fuel - left;
+                match all.gone(context.gone, way) {
+                    Gone::Out(place) => out[place] |= lanes,
+                    Gone::Apart(way) => {
+                        context.fuel = left.min(fuel_alone);
+                        self.memory.call(&mut context, way, lanes);
+                        ours += left.min(fuel_alone) - context.left;
+                    }
+                }
+                used = used.max(ours);
+            }
+        }
+        if rest != 0 && context.failed == 0 {
+            context.fuel = fuel.min(fuel_alone);
+            self.memory.call(&mut context, way, rest);
+            used = used.max(context.fuel - context.left);
+        }
+        Ran { used, failure: context.failure.take() }
     }
 }
 
-/// The interpreter does one operation for one lane.
-extern "C" fn fall_back(context: *mut Context, pc: u64, lane: u64) {
+impl Memory {
+    /// Calls the function in it, on a way in and lanes: a mask, or the first of a gang.
+    fn call(&self, context: &mut Context, way: u32, lanes: u32) {
+        type Entry = extern "C" fn(*mut Context, u32, u32);
+        let pointer = std::ptr::with_exposed_provenance::<c_void>(self.at);
+        // SAFETY: at the start of the memory is a function of this type, which `compile` put there.
+        let entry: Entry = unsafe { std::mem::transmute(pointer) };
+        // What faults does not say what is left.
+        context.left = context.fuel;
+        entry(std::ptr::from_mut(context), way, lanes);
+    }
+}
+
+/// The interpreter does one operation for the lanes of a mask.
+extern "C" fn fall_back(context: *mut Context, pc: u64, lanes: u64) {
     // SAFETY: compiled code hands on what `run` gave it, which lives until it returns; `run` does not look at
     // it meanwhile.
     let context = unsafe { &mut *context };
@@ -152,9 +218,9 @@ extern "C" fn fall_back(context: *mut Context, pc: u64, lane: u64) {
     // SAFETY: as above; and the frame outlives the call, whatever its own lifetimes are.
     let frame = unsafe { &mut *context.frame.cast::<Frame<'_>>() };
     let pc = u32::try_from(pc).unwrap_or(u32::MAX);
-    let lane = usize::try_from(lane).unwrap_or(0);
+    let lanes = u32::try_from(lanes).unwrap_or(0);
     // A panic must not pass through compiled code, which nobody can unwind.
-    let done = std::panic::catch_unwind(AssertUnwindSafe(|| warp.single(frame, pc, lane)));
+    let done = std::panic::catch_unwind(AssertUnwindSafe(|| warp.single(frame, pc, lanes)));
     context.failure = match done {
         Ok(Ok(())) => return,
         Ok(Err((fault, lane))) => Some(Failure::Fault(fault, pc, lane)),
@@ -269,15 +335,39 @@ fn into_memory(isa: &OwnedTargetIsa, function: Function) -> Result<Memory, Strin
     Memory::holding(compiled.code_buffer())
 }
 
-/// Compiles an entry.
-pub(super) fn compile(program: &Program) -> Result<Code, String> {
+/// Compiles an entry, so that gangs of so many lanes can go over to its code.
+pub(super) fn compile(program: &Program, lanes: Option<usize>) -> Result<Code, String> {
     let host = host()?;
-    let flow = Flow::of(program);
+    let planned = lanes.map(|lanes| (Patterns::of(program, lanes), lanes));
+    let partings = planned.as_ref().map_or(Vec::new(), |(patterns, _)| gang::partings(program, patterns));
+    let flow = Flow::of(program, &partings);
+    let (memory, doors) = function(host, |b| Emitter::emit(b, program, &flow, &host.outside))?;
+    let uniforms = (0..UNIFORM.len()).filter(|index| {
+        let reads = |op: &Op| matches!(op, Op::Special { what, .. } if *what == UNIFORM[*index]);
+        program.code.iter().any(|inst| reads(&inst.op))
+    });
+    Ok(Code { memory, doors, uniforms: uniforms.collect(), planned, gangs: OnceLock::new() })
+}
+
+/// Compiles an entry for gangs of so many lanes.
+fn compile_gangs(
+    program: &Program,
+    (patterns, lanes): (&Patterns, usize),
+    alone: &Doors,
+) -> Result<Gangs, String> {
+    let host = host()?;
+    let flow = Flow::of(program, &gang::partings(program, patterns));
+    let (code, doors) = function(host, |b| gang::emit(b, program, &flow, &host.outside, (patterns, lanes)))?;
+    Gangs::new(program, patterns, (code, doors, lanes), alone)
+        .ok_or_else(|| "a way out is not known".to_owned())
+}
+
+/// Makes a function.
+fn function<T>(host: &Host, emit: impl FnOnce(FunctionBuilder<'_>) -> T) -> Result<(Memory, T), String> {
     let mut function =
         Function::with_name_signature(UserFuncName::default(), Signature::new(host.isa.default_call_conv()));
     emit::signature(&mut function);
     let mut builder_context = FunctionBuilderContext::new();
-    let builder = FunctionBuilder::new(&mut function, &mut builder_context);
-    let doors = Emitter::emit(builder, program, &flow, &host.outside);
-    Ok(Code { memory: into_memory(&host.isa, function)?, doors })
+    let made = emit(FunctionBuilder::new(&mut function, &mut builder_context));
+    Ok((into_memory(&host.isa, function)?, made))
 }

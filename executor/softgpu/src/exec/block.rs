@@ -199,6 +199,9 @@ impl Block {
     /// Opens the barriers that everybody they wait for has reached; says whether there was one.
     fn settle(&mut self) -> bool {
         let mut opened = false;
+        if self.barriers.iter().fold(0, |all, barrier| all | barrier.arrived) == 0 {
+            return false;
+        }
         for id in 0..BARRIERS {
             let Barrier { arrived, holding, expected } = self.barriers[id];
             if arrived == 0 {

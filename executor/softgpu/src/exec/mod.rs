@@ -82,8 +82,11 @@ impl Grid {
 
     /// The coordinates of the block with this number.
     pub(crate) fn block_at(&self, number: u64) -> [u32; 3] {
-        let [x, y, _] = self.blocks.map(u64::from);
+        let [x, y, z] = self.blocks.map(u64::from);
         let coordinate = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        if y == 1 && z == 1 {
+            return [coordinate(number), 0, 0];
+        }
         [coordinate(number % x), coordinate(number / x % y), coordinate(number / x / y)]
     }
 }

@@ -29,26 +29,26 @@ impl Warp {
     ) -> Result<Stands, super::step::Faulted> {
         let alone = self.groups.is_empty();
         let limit = if alone { *fuel } else { self.allowance(*fuel) };
-        let allowance = limit.min(AT_ONCE);
         let mut first = None;
         let mut apart = false;
-        let left = code.pass(self, frame, (way, mask, allowance), |warp, place, lanes| match place {
-            Leaving::Exited => {
-                apart = true;
-                // Nobody watches compiled code.
-                warp.exit(lanes);
-            }
-            Leaving::Before(pc) => match first {
-                None => first = Some((pc, lanes)),
-                Some(_) => {
+        let used =
+            code.pass(self, frame, (way, mask), (limit, AT_ONCE), |warp, place, lanes| match place {
+                Leaving::Exited => {
                     apart = true;
-                    warp.park(pc, lanes, State::Ready);
+                    // Nobody watches compiled code.
+                    warp.exit(lanes);
                 }
-            },
-        })?;
+                Leaving::Before(pc) => match first {
+                    None => first = Some((pc, lanes)),
+                    Some(_) => {
+                        apart = true;
+                        warp.park(pc, lanes, State::Ready);
+                    }
+                },
+            })?;
         // A loop around a meeting costs fuel too, although no way back is inside of compiled code.
-        *fuel = fuel.saturating_sub((allowance - left).max(1));
-        let tired = (left == 0 && allowance == limit) || (!alone && self.spend(allowance - left));
+        *fuel = fuel.saturating_sub(used.max(1));
+        let tired = used == limit || (!alone && self.spend(used));
         let spent = *fuel == 0;
         match first {
             Some((pc, lanes)) if !apart && !tired && !spent => return Ok(Stands::Together(pc, lanes)),

@@ -2,6 +2,7 @@
 
 use super::access::address_of;
 use super::collective::Arrival;
+use super::lanes;
 use super::native::Stands;
 use super::schedule::Steps;
 use super::warp::{Frame, State, Warp};
@@ -11,6 +12,7 @@ use crate::code::{
     Special, WINDOW_BYTES,
 };
 use crate::fault::Fault;
+use crate::memory::tlb::PAGE_SHIFT;
 
 /// Backward branches that a warp may take before the next warp of its block runs.
 const FUEL: u32 = 1 << 12;
@@ -215,34 +217,64 @@ impl Warp {
         }
     }
 
-    /// A plain instruction for one lane, for compiled code that does not do it itself.
-    pub(crate) fn single(
-        &mut self,
-        frame: &mut Frame<'_>,
-        pc: u32,
-        lane: usize,
-    ) -> Result<(), (Fault, usize)> {
+    /// A plain instruction for some lanes, for compiled code that does not do it itself.
+    pub(crate) fn single(&mut self, frame: &mut Frame<'_>, pc: u32, mask: u32) -> Result<(), (Fault, usize)> {
         let program = frame.program;
         let op = &program.code[pc as usize].op;
-        let reached = match op {
+        let mut reached = [0; LANES];
+        let learns = match op {
             Op::Load { shape, at, .. } | Op::Store { shape, at, .. } => match shape.region {
                 Region::Global | Region::Generic => {
-                    Some(address_of(*at, lane, &self.registers, &program.constants))
+                    for lane in lanes(mask) {
+                        reached[lane] = address_of(*at, lane, &self.registers, &program.constants);
+                    }
+                    true
                 }
-                Region::Shared | Region::Local | Region::Constant | Region::Parameter => None,
+                Region::Shared | Region::Local | Region::Constant | Region::Parameter => false,
             },
-            _ => None,
+            _ => false,
         };
-        self.plain(frame, op, 1 << lane)?;
-        if let Some(address) = reached.filter(|address| region_of(*address) == Region::Global) {
-            frame.core.learn(address);
+        self.plain(frame, op, mask)?;
+        let mut known = None;
+        for lane in lanes(if learns { mask } else { 0 }) {
+            let page = reached[lane] >> PAGE_SHIFT;
+            if known != Some(page) && region_of(reached[lane]) == Region::Global {
+                frame.core.learn(reached[lane]);
+                known = Some(page);
+            }
         }
         Ok(())
     }
 
     /// A special register that is the same for all lanes.
-    pub(crate) fn uniform(&self, frame: &Frame<'_>, what: Special) -> u64 {
-        self.special(frame, what)[0]
+    pub(crate) fn uniform(&self, frame: &Frame<'_>, what: Special) -> Option<u64> {
+        let grid = frame.grid;
+        Some(match what {
+            Special::Threads(axis) => grid.threads[axis].into(),
+            Special::Block(axis) => frame.block[axis].into(),
+            Special::Blocks(axis) => grid.blocks[axis].into(),
+            Special::Warp => self.number.into(),
+            Special::Warps => frame.warps.into(),
+            Special::Multiprocessor => frame.core.number.into(),
+            Special::Multiprocessors => grid.multiprocessors.into(),
+            Special::Grid => grid.number,
+            Special::DynamicShared => grid.dynamic_shared.into(),
+            Special::TotalShared => grid.shared_bytes().into(),
+            Special::Fixed(value) => value.into(),
+            Special::Time { bits, high } => {
+                let elapsed = || u64::try_from(grid.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                let now = frame.core.steps.map_or_else(elapsed, Steps::ns);
+                let part = if high { now >> 32 } else { now };
+                part & (u64::MAX >> (64 - bits))
+            }
+            Special::Thread(_)
+            | Special::Lane
+            | Special::LaneEqual
+            | Special::LanesBelow
+            | Special::LanesUpTo
+            | Special::LanesAbove
+            | Special::LanesFrom => return None,
+        })
     }
 
     /// An instruction that only reads and writes registers and memory.
@@ -387,34 +419,16 @@ impl Warp {
     }
 
     fn special(&self, frame: &Frame<'_>, what: Special) -> Lanes {
-        let grid = frame.grid;
-        let same = |value: u64| [value; LANES];
         let by_lane = |f: fn(u32) -> u32| std::array::from_fn(|lane| u64::from(f(lane as u32)));
         match what {
             Special::Thread(axis) => self.threads[axis],
-            Special::Threads(axis) => same(grid.threads[axis].into()),
-            Special::Block(axis) => same(frame.block[axis].into()),
-            Special::Blocks(axis) => same(grid.blocks[axis].into()),
             Special::Lane => by_lane(|lane| lane),
-            Special::Warp => same(self.number.into()),
-            Special::Warps => same(frame.warps.into()),
-            Special::Multiprocessor => same(frame.core.number.into()),
-            Special::Multiprocessors => same(grid.multiprocessors.into()),
-            Special::Grid => same(grid.number),
             Special::LaneEqual => by_lane(|lane| 1 << lane),
             Special::LanesBelow => by_lane(|lane| (1 << lane) - 1),
             Special::LanesUpTo => by_lane(|lane| u32::MAX >> (31 - lane)),
             Special::LanesAbove => by_lane(|lane| !(u32::MAX >> (31 - lane))),
             Special::LanesFrom => by_lane(|lane| u32::MAX << lane),
-            Special::Time { bits, high } => {
-                let elapsed = || u64::try_from(grid.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX);
-                let now = frame.core.steps.map_or_else(elapsed, Steps::ns);
-                let part = if high { now >> 32 } else { now };
-                same(part & (u64::MAX >> (64 - bits)))
-            }
-            Special::DynamicShared => same(grid.dynamic_shared.into()),
-            Special::TotalShared => same(grid.shared_bytes().into()),
-            Special::Fixed(value) => same(value.into()),
+            shared => [self.uniform(frame, shared).unwrap_or(0); LANES],
         }
     }
 

@@ -203,6 +203,9 @@ impl Warp {
     /// Ends lanes. Whoever waits for them looks again; answers the lanes that no longer wait at a warp barrier.
     pub(crate) fn exit(&mut self, mask: u32) -> u32 {
         self.live &= !mask;
+        if self.groups.is_empty() {
+            return 0;
+        }
         for group in &mut self.groups {
             if group.state == State::Collective {
                 group.state = State::Ready;
