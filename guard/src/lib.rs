@@ -248,6 +248,7 @@ mod report;
 mod span;
 mod sums;
 mod table;
+mod together;
 mod verify;
 mod window;
 

@@ -193,12 +193,14 @@ fn a_barrier_of_the_block_where_lanes_may_be_elsewhere_is_refused() {
     broken(BLOCK, asks, "    activemask.b32 %bh_m;\n", ALONE);
     broken(BLOCK, asks, "", "not verified");
     broken(BLOCK, "@%bh_q exit;\n    bar.sync", "@!%bh_q exit;\n    bar.sync", "not verified");
-    broken(BLOCK, "    bar.sync 0;\n", "$L7:\n    bar.sync 0;\n", ALONE);
+    // Something goes back to there; a label alone changes nothing.
+    broken(BLOCK, "    bar.sync 0;\n", "$L7:\n    bar.sync 0;\n    @%p0 bra $L7;\n", ALONE);
+    assert_eq!(findings(&confined(BLOCK).replacen("    bar.sync 0;\n", "$L7:\n    bar.sync 0;\n", 1)), "");
     broken(BLOCK, "    bar.sync 0;\n", "    @%p0 bar.sync 0;\n", ALONE);
     broken(
         BLOCK,
         "bar.warp.sync -1;\n    bar.sync 0;\n",
-        "bar.warp.sync -1;\n$L7:\n    barrier.sync 0;\n",
+        "bar.warp.sync -1;\n$L7:\n    barrier.sync 0;\n    @%p0 bra $L7;\n",
         ALONE,
     );
     let meet = "vote.sync.ballot.b32 %bh_m, 1, -1;\n    activemask.b32 %bh_m;";
@@ -208,6 +210,56 @@ fn a_barrier_of_the_block_where_lanes_may_be_elsewhere_is_refused() {
         "bar.warp.sync -1;\n    activemask.b32 %bh_m;",
         "lanes of a warp that meet in two ways",
     );
-    broken(BLOCK, "    bar.warp.sync -1;\n", "$L7:\n    bar.warp.sync -1;\n", ALONE);
+    broken(BLOCK, "    bar.warp.sync -1;\n", "$L7:\n    bar.warp.sync -1;\n    @%p0 bra $L7;\n", ALONE);
     broken(SHUFFLES, "    shfl", "    bar.sync 0;\n    shfl", ALONE);
+}
+
+/// Two ways that meet before the second barrier.
+const WAYS: &str = "    bar.sync 0;
+    @%q1 bra A;
+    add.u32 %r3, %r2, 5;
+    bra B;
+A:
+    add.u32 %r3, %r2, 6;
+B:
+    bar.sync 0;
+    shfl.sync.bfly.b32 %r3, %r3, 1, 31, -1;";
+
+#[test]
+fn lanes_whose_ways_have_met_are_together_again() {
+    let text = confined(WAYS);
+    assert_eq!(count(&text, "vote.sync.ballot.b32 %bh_m, 1, -1;"), 1, "{text}");
+    assert_eq!(count(&text, "1, 31, -1;"), 1, "{text}");
+    // Where somebody waits on one of them, where one goes around, and where a way comes back, they have to be asked.
+    let add = "    add.u32 %r3, %r2, 5;\n";
+    let on_one = WAYS.replace(add, &format!("{add}    shfl.sync.bfly.b32 %r3, %r3, 2, 31, -1;\n"));
+    let of_some = WAYS.replace(add, &format!("{add}    shfl.sync.bfly.b32 %r3, %r3, 2, 31, %r1;\n"));
+    let around = WAYS.replace("bra B;", "bra C;") + "\nC:\n    bar.sync 0;";
+    let again = WAYS
+        .replace("B:\n", "B:\n    add.u32 %r2, %r2, 1;\n    setp.lt.u32 %q1, %r2, %r1;\n    @%q1 bra A;\n");
+    for (body, asked) in [(on_one, 3), (of_some, 2), (around, 3), (again, 2)] {
+        let text = confined(&body);
+        assert_eq!(count(&text, "vote.sync.ballot.b32 %bh_m, 1, -1;"), asked, "{text}");
+    }
+}
+
+#[test]
+fn a_barrier_behind_ways_on_which_somebody_waits_or_that_have_not_met_is_refused() {
+    let add = "    add.u32 %r2, %r1, 5;\n";
+    for wait in [
+        "    vote.sync.ballot.b32 %bh_m, 1, -1;\n    activemask.b32 %bh_m;\n    shfl.sync.bfly.b32 %r2, %r2, 2, 31, %bh_m;\n",
+        "    activemask.b32 %bh_m;\n    shfl.sync.bfly.b32 %r2, %r2, 2, 31, %bh_m;\n",
+        "    vote.sync.ballot.b32 %bh_m, 1, -1;\n    activemask.b32 %bh_lo;\n    setp.ne.s32 %bh_q, %bh_lo, %bh_m;\n    @%bh_q exit;\n    bar.sync 0;\n",
+        "    vote.sync.ballot.b32 %bh_lo, 1, -1;\n    activemask.b32 %bh_lo;\n    setp.ne.s32 %bh_q, %bh_lo, -1;\n    @%bh_q exit;\n",
+    ] {
+        broken(WAYS, add, &format!("{add}{wait}"), ALONE);
+    }
+    broken(WAYS, add, &format!("{add}    shfl.sync.bfly.b32 %r2, %r2, 2, 31, -1;\n"), ELSEWHERE);
+    broken(WAYS, add, &format!("{add}    bar.sync 0;\n"), ALONE);
+    let text = confined(WAYS);
+    let behind = text.replacen("    bar.sync 0;\n    shfl", "    bar.sync 0;\n$L8:\n    shfl", 1);
+    assert_eq!(findings(&behind), "");
+    let around = behind.replacen("    bra $L1;\n", "    bra $L8;\n", 1);
+    assert_ne!(behind, around, "{behind}");
+    assert!(findings(&around).contains(ALONE), "{around}");
 }

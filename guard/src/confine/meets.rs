@@ -12,6 +12,7 @@ use crate::confine::turns;
 use crate::maps::{HashMap, HashSet};
 use crate::names::LANES;
 use crate::table::{self, Row, Treatment};
+use crate::together::Together;
 
 /// How all lanes of a warp meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +91,8 @@ pub(super) fn gather(statements: Vec<Statement>, copies: bool) -> (Vec<Statement
     }
     let all = all_lanes(&statements);
     let out = Vec::with_capacity(statements.len() + 32);
-    let mut pass = Pass { meeting, copies, all, out, here: Here::Unknown, met: None, together: false };
+    let together = Together::of(&statements);
+    let mut pass = Pass { meeting, copies, all, out, here: Here::Unknown, met: None, together };
     for statement in statements {
         pass.statement(statement);
     }
@@ -129,14 +131,15 @@ struct Pass {
     /// Where lanes have met, whom nothing has parted since.
     met: Option<usize>,
     /// Whether all that are left of the warp come here.
-    together: bool,
+    together: Together,
 }
 
 impl Pass {
     fn statement(&mut self, statement: Statement) {
         let Statement::Instruction(mut found) = statement else {
-            if matches!(statement, Statement::Label(..)) {
-                self.part();
+            if let Statement::Label(name, _) = &statement {
+                (self.here, self.met) = (Here::Unknown, None);
+                self.together.label(name);
             }
             self.out.push(statement);
             return;
@@ -161,14 +164,14 @@ impl Pass {
                 self.here = Here::Unknown;
             }
         }
-        self.out.push(Statement::Instruction(found));
-        if matches!(row.treatment, Treatment::Branch | Treatment::Gate) {
-            self.part();
+        if table::is_for_warps(row) && !self.together.holds() {
+            self.together.waits();
         }
-    }
-
-    fn part(&mut self) {
-        (self.here, self.met, self.together) = (Here::Unknown, None, false);
+        if matches!(row.treatment, Treatment::Branch | Treatment::Gate) {
+            (self.here, self.met) = (Here::Unknown, None);
+            self.together.leads(row, &found);
+        }
+        self.out.push(Statement::Instruction(found));
     }
 
     fn put(&mut self, opcode: &str, modifiers: &[&str], operands: Vec<Operand>) {
@@ -187,7 +190,7 @@ impl Pass {
 
     /// A barrier of the block: all that are left of the warp are here.
     fn block(&mut self) {
-        if self.together {
+        if self.together.holds() {
             return;
         }
         self.out.push(self.meeting.line(LANES));
@@ -195,17 +198,21 @@ impl Pass {
         let operands = vec![register("%bh_q"), register("%bh_lo"), register(LANES)];
         self.put("setp", &["ne", "s32"], operands);
         self.end();
-        (self.here, self.together) = (Here::All, true);
+        self.here = Here::All;
+        self.together.gathered();
     }
 
     fn lanes(&mut self, row: &Row, found: &mut Instruction) {
+        let together = self.together.holds();
+        if !together {
+            self.together.waits();
+        }
         let Some(mask) = found.operands.last_mut() else { return };
         let all = match &*mask {
             Operand::Register(name) => self.all.contains(name),
             mask => table::names_all_lanes(mask),
         };
-        if all && (self.together || (self.meeting == Meeting::Barrier && row.treatment == Treatment::Barrier))
-        {
+        if all && (together || (self.meeting == Meeting::Barrier && row.treatment == Treatment::Barrier)) {
             *mask = Operand::Integer(-1);
             if row.treatment == Treatment::Barrier {
                 self.met = Some(self.out.len() + 1);

@@ -127,7 +127,8 @@ fn walk<'a>(pass: &mut Pass<'a>, statements: &'a [Statement], report: &mut Repor
                 if pass.looks.turning().is_some() {
                     pass.facts.turning(rest, name);
                 }
-                pass.apart();
+                (pass.whole, pass.awaits) = (false, pass.awaits.map(|_| None));
+                pass.lanes.label(name);
                 *span
             }
             Statement::Instruction(instruction) => {
@@ -257,7 +258,7 @@ impl<'a> Pass<'a> {
             lead: Vec::new(),
             awaits: None,
             whole: false,
-            lanes: Lanes::default(),
+            lanes: Lanes::of(statements),
             terms: Terms::default(),
             gates: None,
             regions: 0,
@@ -547,7 +548,7 @@ impl<'a> Pass<'a> {
             self.whole = false;
         }
         if matches!(row.treatment, Treatment::Branch | Treatment::Gate) {
-            self.lanes.part();
+            self.lanes.leads(row, instruction);
         }
         if always {
             // The guard's own are read in sequences only, which write them first.

@@ -10,6 +10,7 @@ use crate::ast::{Instruction, Operand, Statement};
 use crate::names::LANES;
 use crate::report::Reason;
 use crate::table::{self, Row};
+use crate::together::Together;
 
 /// How all lanes of a warp meet.
 const MEET: &str = "bar.warp.sync -1";
@@ -38,7 +39,7 @@ pub(super) struct Lanes {
     /// Whether `%bh_m` holds lanes all of which come here.
     here: bool,
     /// Whether all that are left of the warp come here.
-    together: bool,
+    together: Together,
     by_barrier: bool,
     by_vote: bool,
     /// Whether anything waits for lanes.
@@ -49,9 +50,36 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
+    /// Of a body.
+    pub(super) fn of(statements: &[Statement]) -> Self {
+        Self { together: Together::of(statements), ..Self::default() }
+    }
+
     /// Lanes may go different ways from here on.
     pub(super) fn part(&mut self) {
-        (self.here, self.together) = (false, false);
+        self.here = false;
+        self.together.part();
+    }
+
+    /// A label, to which lanes may come on different ways.
+    pub(super) fn label(&mut self, name: &str) {
+        self.here = false;
+        self.together.label(name);
+    }
+
+    /// An instruction behind which lanes may go on apart.
+    pub(super) fn leads(&mut self, row: &Row, instruction: &Instruction) {
+        self.here = false;
+        self.together.leads(row, instruction);
+    }
+
+    /// Whether all that are left of the warp wait here.
+    fn wait_together(&mut self) -> bool {
+        let together = self.together.holds();
+        if !together {
+            self.together.waits();
+        }
+        together
     }
 
     /// What is left where lanes meet, or find out who is here.
@@ -68,33 +96,39 @@ impl Lanes {
         let found = if let Some(rest) = looks::strip(statements, &[MEET]) {
             match whole(rest) {
                 Some(rest) => {
-                    (self.by_barrier, self.together) = (true, true);
+                    self.by_barrier = true;
+                    self.together.gathered();
                     (Met::Whole, rest)
                 }
                 None => {
                     // Where all come, it waits for nobody else.
-                    self.by_barrier |= !self.together;
+                    self.by_barrier |= !self.wait_together();
                     (Met::Others, rest)
                 }
             }
         } else if let Some(rest) = looks::strip(statements, &[WHOLE_BY_VOTE]).and_then(whole) {
-            (self.by_vote, self.together) = (true, true);
+            self.by_vote = true;
+            self.together.gathered();
             (Met::Whole, rest)
         } else if let Some(rest) = looks::strip(statements, &[MEET_BY_VOTE]) {
             self.by_vote = true;
             match gathered(rest) {
                 Some(rest) => {
-                    (self.here, self.together) = (true, true);
+                    self.here = true;
+                    self.together.gathered();
                     (Met::Others, rest)
                 }
                 None => {
+                    let rest = looks::strip(rest, &[HERE])?;
                     self.here = true;
-                    (Met::Others, looks::strip(rest, &[HERE])?)
+                    self.wait_together();
+                    (Met::Others, rest)
                 }
             }
         } else {
             let rest = looks::strip(statements, &[HERE])?;
             self.here = true;
+            self.wait_together();
             (Met::Others, alike(rest).and_then(ended).unwrap_or(rest))
         };
         self.waits = true;
@@ -106,20 +140,21 @@ impl Lanes {
         let always = instruction.predicate.is_none();
         if table::waits_for_block(row, instruction) {
             self.blocks = true;
-            self.alone |= !(self.together && always);
+            self.alone |= !(self.wait_together() && always);
             return Ok(false);
         }
         if !table::waits_for_lanes(row, instruction) {
             return Ok(false);
         }
         self.waits = true;
+        let together = self.wait_together();
         match instruction.operands.split_last() {
             Some((Operand::Register(name), others)) if name == LANES && self.here && always => {
                 let mut again = false;
                 others.iter().for_each(|operand| table::each(operand, &mut |name| again |= name == LANES));
                 if again { Err(unverified("a reserved register as data")) } else { Ok(true) }
             }
-            Some((mask, _)) if table::names_all_lanes(mask) && self.together && always => Ok(false),
+            Some((mask, _)) if table::names_all_lanes(mask) && together && always => Ok(false),
             _ => Err(unverified("a wait for lanes that may wait elsewhere")),
         }
     }
