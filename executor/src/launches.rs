@@ -43,10 +43,10 @@ pub(crate) fn launch(
     }
     let (shape, together) = (launch.shape, launch.blocks);
     let blocks = shape.grid.iter().fold(1, |blocks: u64, side| blocks.saturating_mul((*side).into()));
-    let (most, weight) = (state.blocks_max, slices::weight(shape.block, shape.shared_bytes));
+    let most = state.blocks_max;
     // Of those that have to be there together, more never fit at once: the device says so.
     if blocks > most && together == Blocks::Apart {
-        let share = slices::share(most, state.streams.slicing()) / weight;
+        let share = slices::share(most, state.streams.slicing()) / slices::weight(shape.block, shape.shared_bytes);
         let Some(slices) = Slices::new(shape.grid, share) else {
             return Ok(Err(ErrorCode::InvalidArgument.into()));
         };
@@ -56,8 +56,7 @@ pub(crate) fn launch(
         let rest = Box::new(Rest { entry: found.clone(), slices, next: 0 });
         return go_on(state, position, (record, launch), rest);
     }
-    let weighed = blocks.saturating_mul(weight);
-    let large = if slices::is_large(weighed, most) && together == Blocks::Apart { weighed } else { 0 };
+    let large = if slices::is_large(blocks, most) && together == Blocks::Apart { blocks } else { 0 };
     if large > 0 && !state.streams.may_be_large(position, large, most) {
         let held = Held { position, record: *record, parameters: parameters.to_vec(), rest: None };
         state.streams.hold_large(index, held, large, most);

@@ -259,3 +259,12 @@ fn a_page_may_end_inside_a_gang() {
         assert_eq!(other.counts, Some(GangCounts { ran: 1, parted: 0 }));
     }
 }
+
+/// All lanes store to one address: what varies, and under a predicate too.
+#[test]
+fn of_what_lanes_store_to_one_address_the_last_stays() {
+    let body = "mul.wide.u32 %bt, %id, 8; add.s64 %ct, %bt, 5; st.global.u64 [%out+8], %ct; bar.sync 0;
+        setp.gt.u32 %p, %id, 3; @%p st.global.u32 [%out+16], %id; bar.sync 0; st.global.u32 [%out+20], %n;";
+    let counts = both([64, 1, 1], "", body, 3);
+    assert!(counts.ran > 0, "{counts:?}");
+}

@@ -47,7 +47,9 @@ impl Gang<'_, '_> {
     }
 
     pub(super) fn store_to(&mut self, pc: usize, shape: Shape, at: At, a: [Src; 4]) {
-        let places = self.places(shape, at, Way::Store).filter(|places| places.stride > 0);
+        // What all lanes store to one address, the last of them leaves there.
+        let one = shape.region != Region::Local && self.patterns.src(at.base) == Pattern::Even(0);
+        let places = if one { None } else { self.places(shape, at, Way::Store) };
         let Some(Places { host, stride, misses }) = places else {
             return self.lane_by_lane(pc, None, &self.e.program.code[pc].op);
         };
