@@ -125,12 +125,26 @@ impl Warp {
         self.live = if threads >= 32 { u32::MAX } else { (1 << threads) - 1 };
         self.groups.clear();
         self.groups.push(Group { pc: 0, mask: self.live, state: State::Ready, ran: 0 });
-        self.local.fill(0);
+        // Filling nothing costs more than all the rest: the store goes to no memory, which the processor looks into.
+        if !self.local.is_empty() {
+            self.local.fill(0);
+        }
     }
 
     /// Takes the group that runs next, joined with all others that stand where it does.
     pub(crate) fn pick(&mut self) -> Option<(u32, u32)> {
         self.turn += 1;
+        // All that run stand in one place, as where they start.
+        if let [Group { pc, mask, state: State::Ready, ran: _ }] = self.groups[..] {
+            self.groups.clear();
+            if self.rotate {
+                self.patience = PATIENCE;
+            }
+            self.horizon = u32::MAX;
+            self.out_of_order = false;
+            self.rotate = false;
+            return Some((pc, mask));
+        }
         let ready = self.groups.iter().filter(|group| group.state == State::Ready);
         let chosen = if self.rotate {
             ready.min_by_key(|group| group.ran)
