@@ -135,10 +135,6 @@ impl Code {
         let generation = frame.core.view.generation();
         frame.core.tlb.refresh(generation.load(std::sync::atomic::Ordering::Acquire));
         let (loads, stores) = frame.core.tlb.tables();
-        let mut uniform = [0; UNIFORM.len()];
-        for index in &self.uniforms {
-            uniform[*index] = warp.uniform(frame, UNIFORM[*index]).unwrap_or(0);
-        }
         let mut context = Context {
             registers: warp.registers.as_mut_ptr().cast(),
             predicates: warp.predicates.as_mut_ptr(),
@@ -154,15 +150,21 @@ impl Code {
             generation: generation.as_ptr(),
             seen: frame.core.tlb.generation(),
             out: out.as_mut_ptr(),
-            uniform,
+            uniform: [0; UNIFORM.len()],
             fuel,
             left: fuel,
             failed: 0,
             gone: 0,
-            warp: std::ptr::from_mut(warp),
-            frame: std::ptr::from_mut(frame).cast::<c_void>(),
+            warp: std::ptr::null_mut(),
+            frame: std::ptr::null_mut(),
             failure: None,
         };
+        // In place: words that are stored one by one and then moved as vectors keep the processor waiting.
+        for index in &self.uniforms {
+            context.uniform[*index] = warp.uniform(frame, UNIFORM[*index]).unwrap_or(0);
+        }
+        context.warp = std::ptr::from_mut(warp);
+        context.frame = std::ptr::from_mut(frame).cast::<c_void>();
         let mut used = 0;
         let mut rest = mask;
         if let Some(all) = self.gangs().filter(|_| gangs != 0) {
