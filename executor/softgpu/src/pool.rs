@@ -59,10 +59,11 @@ impl Job {
     /// Runs blocks until there are none, or until `leave` says so between two blocks.
     fn work(&self, core: &mut Core, health: &Health, leave: impl Fn() -> bool) {
         let resident_max = self.resident_max();
-        let mut resident: VecDeque<Block> = VecDeque::new();
-        let mut spare: Vec<Block> = Vec::new();
-        let start = |spare: &mut Vec<Block>, number| {
-            let mut block = spare.pop().unwrap_or_else(|| Block::new(&self.grid));
+        // In boxes: they go to and fro.
+        let mut resident: VecDeque<Box<Block>> = VecDeque::new();
+        let mut spare: VecDeque<Box<Block>> = VecDeque::new();
+        let start = |spare: &mut VecDeque<Box<Block>>, number| {
+            let mut block = spare.pop_back().unwrap_or_else(|| Box::new(Block::new(&self.grid)));
             block.restart(number);
             block
         };
@@ -81,7 +82,7 @@ impl Job {
                 continue;
             };
             match block.run(core) {
-                Ok(Progress::Finished) => spare.push(block),
+                Ok(Progress::Finished) => spare.push_back(block),
                 Ok(Progress::Going) => {
                     compiled::meanwhile(&self.grid.program, self.grid.engine, self.grid.threads);
                     if resident.len() + 1 < resident_max
