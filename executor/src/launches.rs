@@ -46,7 +46,8 @@ pub(crate) fn launch(
     let most = state.blocks_max;
     // Of those that have to be there together, more never fit at once: the device says so.
     if blocks > most && together == Blocks::Apart {
-        let share = slices::share(most, state.streams.slicing()) / slices::weight(shape.block, shape.shared_bytes);
+        let share =
+            slices::share(most, state.streams.slicing()) / slices::weight(shape.block, shape.shared_bytes);
         let Some(slices) = Slices::new(shape.grid, share) else {
             return Ok(Err(ErrorCode::InvalidArgument.into()));
         };

@@ -372,6 +372,7 @@ fn function<T>(host: &Host, emit: impl FnOnce(FunctionBuilder<'_>) -> T) -> Resu
     let mut builder_context = FunctionBuilderContext::new();
     let made = emit(FunctionBuilder::new(&mut function, &mut builder_context));
     // What is not well formed would be a panic further on, or worse.
-    cranelift_codegen::verifier::verify_function(&function, &*host.isa).map_err(|errors| errors.to_string())?;
+    cranelift_codegen::verifier::verify_function(&function, &*host.isa)
+        .map_err(|errors| errors.to_string())?;
     Ok((into_memory(&host.isa, function)?, made))
 }
