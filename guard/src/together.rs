@@ -3,7 +3,7 @@
 //! Where they are together and take different ways further down, they are together again where all those ways have met, if
 //! nothing waited on any of them: whoever is not there yet is on the way, and waits for nobody.
 
-use crate::ast::{Instruction, Statement};
+use crate::ast::{Instruction, Operand, Statement};
 use crate::maps::HashSet;
 use crate::table::{self, Row, Treatment};
 
@@ -40,11 +40,14 @@ impl Together {
                 Statement::Label(name, _) => {
                     seen.insert(name);
                 }
-                Statement::Instruction(instruction) => {
+                // Only what names a place goes there.
+                Statement::Instruction(instruction)
+                    if matches!(instruction.operands.first(), Some(Operand::Symbol(_))) =>
+                {
                     let target = table::row_of(instruction).and_then(|row| table::target(row, instruction));
                     heads.extend(target.filter(|target| seen.contains(target)).map(str::to_owned));
                 }
-                Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => {}
+                _ => {}
             }
         }
         Self { heads, ..Self::default() }

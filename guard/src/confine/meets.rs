@@ -24,7 +24,7 @@ pub(super) enum Meeting {
 impl Meeting {
     fn of(statements: &[Statement]) -> Self {
         let any = |what: &dyn Fn(&Row, &Instruction) -> bool| {
-            statements.iter().filter_map(known).any(|(row, instruction)| what(row, instruction))
+            statements.iter().filter_map(waiting).any(|(row, instruction)| what(row, instruction))
         };
         let lanes = any(&|row, found| table::waits_for_lanes(row, found) || table::is_for_warps(row));
         if lanes && any(&table::waits_for_block) { Meeting::Vote } else { Meeting::Barrier }
@@ -49,11 +49,32 @@ fn known(statement: &Statement) -> Option<(&'static Row, &Instruction)> {
     Some((table::row_of(instruction)?, instruction))
 }
 
+/// Of what may wait for others: of most that is enough to say that they do not.
+fn waiting(statement: &Statement) -> Option<(&'static Row, &Instruction)> {
+    let Statement::Instruction(instruction) = statement else { return None };
+    let waits = matches!(
+        instruction.opcode.as_str(),
+        "bar"
+            | "barrier"
+            | "elect"
+            | "ldmatrix"
+            | "match"
+            | "mma"
+            | "movmatrix"
+            | "redux"
+            | "shfl"
+            | "stmatrix"
+            | "vote"
+            | "wmma"
+    );
+    if waits { known(statement) } else { None }
+}
+
 /// Branches around waits that have a predicate: lanes without it do not wait.
 pub(super) fn branch_around(statements: &mut Vec<Statement>) {
-    let lanes = statements.iter().filter_map(known).any(|(row, found)| table::waits_for_lanes(row, found));
+    let lanes = statements.iter().filter_map(waiting).any(|(row, found)| table::waits_for_lanes(row, found));
     let predicated = |statement: &Statement| {
-        known(statement).is_some_and(|(row, found)| {
+        waiting(statement).is_some_and(|(row, found)| {
             found.predicate.is_some()
                 && (table::waits_for_lanes(row, found) || (lanes && table::waits_for_block(row, found)))
         })
@@ -85,7 +106,7 @@ pub(super) fn branch_around(statements: &mut Vec<Statement>) {
 /// Has lanes meet in a confined body that looks at the flag already; and how they do.
 pub(super) fn gather(statements: Vec<Statement>, copies: bool) -> (Vec<Statement>, Meeting) {
     let meeting = Meeting::of(&statements);
-    let waits = statements.iter().filter_map(known).any(|(row, found)| table::waits_for_lanes(row, found));
+    let waits = statements.iter().filter_map(waiting).any(|(row, found)| table::waits_for_lanes(row, found));
     if !waits && meeting == Meeting::Barrier {
         return (statements, meeting);
     }
