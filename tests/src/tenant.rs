@@ -116,7 +116,7 @@ impl Tenant {
         let words = self.session.allocate_mapped(8).expect("two words");
         words.write(0, &[0; 8]);
         let at = words.address().expect("kernels reach it");
-        let fence = self.launch("until", &Parameters::new().u32(u32::MAX).u64(at).u64(to));
+        let fence = self.launch("until", &Parameters::new().u64(u64::MAX).u64(at).u64(to));
         until("the kernel runs", || {
             let mut began = [0; 4];
             words.read(4, &mut began);
