@@ -192,5 +192,7 @@ int main(int argc, char **argv) {
         want[i] = mine(other) + mine(other / 32 * 32 + 19) + odd;
     }
     compare("blocks after some have ended");
+    CHECK(cudaFree(device_in));
+    CHECK(cudaFree(device_out));
     return Program::pass("%d threads", n);
 }

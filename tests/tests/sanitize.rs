@@ -188,10 +188,11 @@ fn programs_without_a_mistake_have_none() {
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "cu"))
         .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
-        // These have mistakes, or take minutes.
+        // These have mistakes, what the sanitizer takes for some (`warps`: a barrier behind threads that have ended), or
+        // take minutes.
         .filter(|name| {
             !name.starts_with("attack_")
-                && !matches!(&**name, "out_of_range" | "faults" | "virtual_memory" | "ipc")
+                && !matches!(&**name, "out_of_range" | "faults" | "virtual_memory" | "ipc" | "warps")
         })
         .collect();
     assert!(names.contains("sanitize") && names.contains("cooperative"), "{names:?}");
