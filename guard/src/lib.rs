@@ -258,8 +258,8 @@ pub use footprint::{Footprint, Uses};
 pub use gates::{Gates, PARAMETERS_OF_MODULE as GATE_PARAMETERS};
 pub use most::{Part, Parts, along};
 pub use names::{
-    FLAG_BYTES, FLAG_LINE_BYTES, HIDDEN_PARAMETERS, SLICE_PARAMETERS, fast_version_of, is_fast_version,
-    is_own_register,
+    FLAG_BYTES, FLAG_LINE_BYTES, HIDDEN_PARAMETERS, LANES, SLICE_PARAMETERS, fast_version_of,
+    is_fast_version, is_own_register,
 };
 pub use parse::{parse, parse_recovering};
 pub use print::print;

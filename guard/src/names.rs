@@ -61,7 +61,7 @@ pub(crate) fn slice_lines(index: usize) -> [String; 3] {
 pub(crate) const SCRATCH_32: [&str; 8] =
     ["%bh_lo", "%bh_hi", "%bh_s", "%bh_low", "%bh_top", "%bh_zero", "%bh_n", LANES];
 /// The lanes of a warp that are at one place, and come to all that stands behind it.
-pub(crate) const LANES: &str = "%bh_m";
+pub const LANES: &str = "%bh_m";
 /// The guard's predicates.
 pub(crate) const SCRATCH_PREDICATES: [&str; 1] = ["%bh_q"];
 /// The guard's counters of turns: a number follows, one for each loop that ends by one.

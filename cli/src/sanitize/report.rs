@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bulkhead_guard::fast_version_of;
-use bulkhead_softgpu::{Finding, Findings, Leak, Mistake};
+use bulkhead_softgpu::{Finding, Findings, Leak, Mistake, Tool};
 use serde_json::Value;
 
 use crate::source::{At, Sources};
@@ -73,12 +73,19 @@ impl Report {
 
 /// `None` where the guard's own instructions do it, which no program is to blame for.
 fn of_finding(finding: &Finding, sources: &mut Sources) -> Option<Wrong> {
-    let (at, text) = sources.place(finding.text, finding.at)?;
-    let other = finding.other.map(|other| (sources.place(finding.text, other.at), other.thread));
+    let mut place = |at: (u32, u32)| match finding.mistake.tool() {
+        Tool::Synchronization => sources.place_of_wait(finding.text, at),
+        _ => sources.place(finding.text, at),
+    };
+    let (at, text) = place(finding.at)?;
+    let other = finding.other.map(|other| (place(other.at), other.thread));
     let other = other.and_then(|(place, thread)| place.map(|(at, text)| (at, text, thread)));
-    // The guard's versions of a loop have the same barriers in several places.
-    if finding.mistake == Mistake::BarrierApart && other.as_ref().is_none_or(|(there, ..)| *there == at) {
-        return None;
+    // The guard's versions of a loop have the same waits in several places.
+    let same = other.as_ref().map(|(there, ..)| *there == at);
+    match finding.mistake {
+        Mistake::BarrierApart if same != Some(false) => return None,
+        Mistake::NeverMet if same == Some(true) => return None,
+        _ => {}
     }
     Some(Wrong {
         tool: finding.mistake.tool().name(),
@@ -129,7 +136,7 @@ fn what(finding: &Finding) -> String {
             format!("a barrier of the block opens without {address} threads, which have exited")
         }
         Mistake::BarrierApart => "threads of the block meet at one barrier from different places".to_owned(),
-        Mistake::NeverMet => "waits for threads that cannot come: none goes on any more".to_owned(),
+        Mistake::NeverMet => "waits for threads that wait elsewhere and do not come".to_owned(),
         Mistake::LanesExited => format!("waited for the lanes {address:#x}, which exited instead of coming"),
         Mistake::OwnLane => format!("the mask {address:#x} does not name the lane itself"),
         Mistake::Masks => {

@@ -499,6 +499,17 @@ pub(crate) struct Inst {
     pub(crate) op: Op,
 }
 
+/// What the guard asks before lanes wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ask {
+    /// Who is left, of lanes that meet for a wait for all of them.
+    Lanes,
+    /// The same, for a barrier of the block.
+    Block,
+    /// Whether the lanes that are here are those that a mask names.
+    Mask(Src),
+}
+
 /// A decoded entry.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -512,6 +523,8 @@ pub(crate) struct Program {
     pub(crate) places: Vec<Place>,
     /// Stores by which the guard zeroes shared and local memory, in order.
     pub(crate) zeroing: Vec<u32>,
+    /// What the guard asks before lanes wait, in order.
+    pub(crate) asked: Vec<(u32, Ask)>,
     /// Immediate operands, one value in all lanes.
     pub(crate) constants: Vec<Lanes>,
     /// Conversions that have no loop of their own.
@@ -554,6 +567,12 @@ pub(crate) struct ConstantBank {
 }
 
 impl Program {
+    /// What the guard asks by an operation.
+    pub(crate) fn ask(&self, pc: u32) -> Option<Ask> {
+        let index = self.asked.binary_search_by_key(&pc, |(at, _)| *at).ok()?;
+        self.asked.get(index).map(|(_, ask)| *ask)
+    }
+
     /// Host memory that one warp takes while it runs.
     pub(crate) fn warp_bytes(&self) -> u64 {
         u64::from(self.registers) * size_of::<Lanes>() as u64 + u64::from(self.local_bytes) * LANES as u64

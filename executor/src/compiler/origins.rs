@@ -1,6 +1,6 @@
 //! Where in an image's own text the instructions of its confined text come from: for who tells people about their code.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use bulkhead_guard::ast::{Directive, Function, FunctionKind, Instruction, Item, Module, Statement};
 use bulkhead_schema::{Error, Stray};
@@ -11,7 +11,7 @@ pub struct Origins {
     /// The confined text.
     pub text: String,
     /// By line and column in the confined text. What is not here, the guard added.
-    pub places: HashMap<(u32, u32), Origin>,
+    pub places: BTreeMap<(u32, u32), Origin>,
     /// The lines of the image's own text.
     pub lines: Vec<String>,
 }
@@ -43,7 +43,7 @@ pub fn origins_as(image: &[u8], architecture: u32, stray: Stray) -> Result<Origi
     let text = bulkhead_guard::print(&confined);
     let printed = bulkhead_guard::parse(&text).map_err(super::refused)?;
     let known = Known::of(&module);
-    let mut places = HashMap::new();
+    let mut places = BTreeMap::new();
     // Both are one tree, whose spans say where each came from and where it stands now.
     let (mut came, mut stands) = (Vec::new(), Vec::new());
     each_instruction(&confined, &mut |instruction| came.push(instruction));
@@ -142,7 +142,9 @@ impl<'a> Known<'a> {
     fn origin(&self, instruction: &Instruction) -> Option<Origin> {
         let span = instruction.span;
         let (opcode, line, source) = self.instructions.get(&span.start).filter(|_| span.end > 0)?;
-        if instruction.opcode != *opcode {
+        // Barriers of the block that stay are written in one way.
+        let name = |opcode: &str| if opcode == "barrier" { "bar" } else { opcode }.to_owned();
+        if name(&instruction.opcode) != name(opcode) {
             return None;
         }
         let source = source.and_then(|(file, line)| Some((self.files.get(file)?.clone(), line)));

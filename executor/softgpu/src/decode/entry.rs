@@ -11,7 +11,7 @@ use super::Refusal;
 use super::layout::{self, Cursor};
 use super::scope::{Names, Register, Symbol};
 use crate::alu::{LANES, Lanes};
-use crate::code::{ConstantBank, Inst, Op, Pred, PredSrc, Program, Region, SHARED_BASE, Src};
+use crate::code::{Ask, ConstantBank, Inst, Op, Pred, PredSrc, Program, Region, SHARED_BASE, Src};
 use crate::compiled::Compiled;
 use crate::device::SHARED_BYTES_DEFAULT;
 
@@ -30,6 +30,7 @@ pub(crate) struct Builder<'a> {
     pub(crate) code: Vec<Inst>,
     places: Vec<Place>,
     zeroing: Vec<u32>,
+    pub(crate) asked: Vec<(u32, Ask)>,
     /// Whether the instruction being decoded zeroes memory for the guard.
     zeroes: bool,
     pub(crate) constants: Vec<Lanes>,
@@ -69,6 +70,7 @@ pub(crate) fn decode<'a>(
         code: Vec::new(),
         places: Vec::new(),
         zeroing: Vec::new(),
+        asked: Vec::new(),
         zeroes: false,
         constants: Vec::new(),
         known_constants: HashMap::new(),
@@ -122,6 +124,7 @@ pub(crate) fn decode<'a>(
         code: builder.code,
         places: builder.places,
         zeroing: builder.zeroing,
+        asked: builder.asked,
         constants: builder.constants,
         conversions: builder.conversions,
         videos: builder.videos,
@@ -241,6 +244,7 @@ impl Builder<'_> {
                 _ => return Err(Refusal::new(format!("`{register}` is not a predicate"))),
             }
         }
+        self.asks(instruction)?;
         let known = self.decode_moves(instruction)?
             || self.decode_arithmetic(instruction)?
             || self.decode_float(instruction)?

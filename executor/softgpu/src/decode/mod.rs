@@ -17,6 +17,7 @@ mod moves;
 mod operand;
 mod scope;
 mod video;
+mod waits;
 mod words;
 
 use std::collections::HashSet;

@@ -114,8 +114,8 @@ impl Warp {
     }
 
     /// Lanes reach a ballot, which may be others than those of their warp that wait: all votes of a kind that name the same
-    /// lanes are one (ISA, "vote.sync"). Answers which lanes go on from here; those elsewhere go on too.
-    pub(crate) fn ballot(&mut self, program: &Program, pc: u32, active: u32) -> u32 {
+    /// lanes are one (ISA, "vote.sync"). Answers which lanes go on from here, and which at all.
+    pub(crate) fn ballot(&mut self, program: &Program, pc: u32, active: u32) -> (u32, u32) {
         let mut places = vec![(pc, active)];
         let ballots = |pc: u32| {
             matches!(program.code[pc as usize].op, Op::Collective { what: Collective::Ballot { .. }, .. })
@@ -144,7 +144,7 @@ impl Warp {
             lanes(all).filter(alike).fold(0, |mask, lane| mask | 1 << lane)
         };
         let parties: [u32; LANES] = std::array::from_fn(|lane| party(named[lane]));
-        let mut here = 0;
+        let (mut here, mut all) = (0, 0);
         for (at, mask) in places {
             let Op::Collective { what: Collective::Ballot { d, .. }, .. } = program.code[at as usize].op
             else {
@@ -156,6 +156,7 @@ impl Warp {
             // Lanes outside their own mask are undefined (ISA); here they see what those inside do.
             lanes(go).for_each(|lane| out[lane] = u64::from(holding & parties[lane] & named[lane]));
             self.write(d, &out, go);
+            all |= go;
             if at == pc {
                 here |= go;
                 self.park(at, mask & !go & !active, State::Collective);
@@ -164,7 +165,7 @@ impl Warp {
                 self.park(at, mask & !go, State::Collective);
             }
         }
-        here
+        (here, all)
     }
 
     /// Does a collective operation for lanes that are all here. Lanes with different member masks are

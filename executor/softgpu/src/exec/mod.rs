@@ -18,7 +18,7 @@ pub(crate) use block::{BARRIERS, Block, Progress};
 pub(crate) use observe::{Access, Did, Observer, Touch, Watch, Watched};
 pub(crate) use schedule::Random;
 pub(crate) use step::{Faulted, lies_in};
-pub(crate) use warp::{Frame, State, Warp};
+pub(crate) use warp::{Frame, Group, State, Warp};
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -171,15 +171,18 @@ impl Warp {
                         self.tell_of_coming(frame, pc, active, &members);
                     }
                     let apart = active != self.live;
-                    let together = match what {
+                    let (together, met) = match what {
                         Collective::Ballot { .. } if apart => self.ballot(program, pc, active),
-                        _ => self.gather(pc, active, &members),
+                        _ => {
+                            let together = self.gather(pc, active, &members);
+                            (together, together)
+                        }
                     };
                     if WATCHED && (together | (mask & !active)) != 0 {
                         self.tell(frame, pc, (mask & !active) | together, together);
                     }
-                    if WATCHED && together != 0 {
-                        self.tell_of_meeting(frame, together);
+                    if WATCHED && met != 0 {
+                        self.tell_of_meeting(frame, met);
                     }
                     if !(apart && matches!(what, Collective::Ballot { .. })) {
                         self.collective(&program.constants, &what, &members, together);

@@ -19,6 +19,17 @@ pub(super) struct Wrong {
     pub(super) about: u64,
 }
 
+/// What lanes meet for where they do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To meet, wherever they are.
+    Meeting,
+    /// To find out who is left, for what they do together where they are.
+    Lanes,
+    /// The same, for a barrier of the block.
+    Block,
+}
+
 /// A lane that came to an operation of several.
 #[derive(Debug, Clone, Copy)]
 struct Came {
@@ -120,8 +131,14 @@ impl Meetings {
         }
     }
 
-    /// Lanes have met.
-    pub(super) fn meet(&mut self, number: usize, (mask, live): (u32, u32), mut tell: impl FnMut(Wrong)) {
+    /// Lanes have met; of a place it is known what the guard has them meet for there.
+    pub(super) fn meet(
+        &mut self,
+        number: usize,
+        (mask, live): (u32, u32),
+        purpose: impl Fn(u32) -> Purpose,
+        mut tell: impl FnMut(Wrong),
+    ) {
         let Some(warp) = self.warps.get_mut(number) else { return };
         for lane in lanes(mask) {
             let Some(Came { pc, members, lived }) = warp.came[lane] else { continue };
@@ -134,7 +151,7 @@ impl Meetings {
                 wrong(Mistake::OwnLane, None, 0, members);
             }
             let gone = members & lived & !live;
-            if gone != 0 {
+            if gone != 0 && purpose(pc) != Purpose::Block {
                 let gone_first = first(gone);
                 wrong(Mistake::LanesExited, Some(gone_first), warp.exits[gone_first], gone);
             }
@@ -146,7 +163,50 @@ impl Meetings {
                 wrong(Mistake::Masks, Some(other), there, members);
             }
         }
+        // Whoever meets others elsewhere goes on, but what it met for is not what they did.
+        let came = |lane: usize| warp.came[lane].map(|came| (came.pc, (number, lane)));
+        let alone = lanes(mask).filter_map(came).find(|(pc, _)| purpose(*pc) != Purpose::Meeting);
+        if let Some((pc, thread)) = alone
+            && let Some(other) = lanes(mask).filter_map(came).find(|(other, _)| *other != pc)
+        {
+            let about = u64::from(mask);
+            tell(Wrong { mistake: Mistake::NeverMet, pc, thread, other: Some(other), about });
+        }
         lanes(mask).for_each(|lane| warp.came[lane] = None);
+    }
+
+    /// Lanes have come to a wait, each for those that it names; the guard ends those that do not find them here. Of others it
+    /// is known where they are.
+    pub(super) fn ask(
+        &self,
+        number: usize,
+        (mask, live): (u32, u32),
+        pc: u32,
+        members: &Lanes,
+        place: impl Fn(usize) -> u32,
+        mut tell: impl FnMut(Wrong),
+    ) {
+        let Some(warp) = self.warps.get(number) else { return };
+        let named = |lane: usize| (members[lane] & 0xffff_ffff) as u32;
+        for lane in lanes(mask) {
+            let all = named(lane);
+            let other = |at: usize, pc: u32| Some((pc, (number, at)));
+            let differs = lanes(all & mask).find(|other| named(*other) != all);
+            let missing = all & warp.all & !mask;
+            let (mistake, other, about) = if all >> lane & 1 == 0 {
+                (Mistake::OwnLane, None, all)
+            } else if let Some(at) = differs {
+                (Mistake::Masks, other(at, pc), all)
+            } else if missing & !live != 0 {
+                let at = first(missing & !live);
+                (Mistake::LanesExited, other(at, warp.exits[at]), missing & !live)
+            } else if missing != 0 {
+                (Mistake::NeverMet, other(first(missing), place(first(missing))), missing)
+            } else {
+                continue;
+            };
+            tell(Wrong { mistake, pc, thread: (number, lane), other, about: about.into() });
+        }
     }
 }
 
@@ -167,7 +227,12 @@ mod tests {
 
     fn met(meetings: &mut Meetings, mask: u32, live: u32) -> Vec<(Mistake, usize, u64)> {
         let mut told = Vec::new();
-        meetings.meet(0, (mask, live), |wrong| told.push((wrong.mistake, wrong.thread.1, wrong.about)));
+        meetings.meet(
+            0,
+            (mask, live),
+            |_| Purpose::Meeting,
+            |wrong| told.push((wrong.mistake, wrong.thread.1, wrong.about)),
+        );
         told
     }
 
@@ -217,6 +282,61 @@ mod tests {
         meetings.come(0, (0b01, u32::MAX), 7, &[0b11; LANES]);
         meetings.come(0, (0b10, u32::MAX), 7, &[0b10; LANES]);
         assert_eq!(met(&mut meetings, 0b11, u32::MAX), [(Mistake::Masks, 0, 0b11)]);
+    }
+
+    #[test]
+    fn lanes_that_meet_for_something_where_others_are_not_are_told_once() {
+        let all = [u64::from(u32::MAX); LANES];
+        let apart = |purposes: [Purpose; 2]| {
+            let mut meetings = Meetings::new(32);
+            meetings.come(0, (0xffff, u32::MAX), 7, &all);
+            meetings.come(0, (0xffff_0000, u32::MAX), 9, &all);
+            let purpose = |pc: u32| purposes[usize::from(pc == 9)];
+            let mut told = Vec::new();
+            meetings.meet(0, (u32::MAX, u32::MAX), purpose, |wrong| {
+                told.push((wrong.mistake, wrong.pc, wrong.other))
+            });
+            told
+        };
+        assert_eq!(apart([Purpose::Meeting; 2]), []);
+        assert_eq!(apart([Purpose::Lanes, Purpose::Meeting]), [(Mistake::NeverMet, 7, Some((9, (0, 16))))]);
+        assert_eq!(apart([Purpose::Meeting, Purpose::Block]), [(Mistake::NeverMet, 9, Some((7, (0, 0))))]);
+        // A barrier of the block waits for nobody who has exited.
+        for (purpose, count) in [(Purpose::Block, 0), (Purpose::Lanes, 16)] {
+            let mut meetings = Meetings::new(32);
+            meetings.come(0, (0xffff, u32::MAX), 7, &all);
+            meetings.exit(0, 0xffff_0000, 3);
+            let mut told = 0;
+            meetings.meet(0, (0xffff, 0xffff), |_| purpose, |_| told += 1);
+            assert_eq!(told, count);
+        }
+    }
+
+    #[test]
+    fn lanes_whose_masks_are_not_who_is_there_are_told() {
+        let mut meetings = Meetings::new(32);
+        meetings.exit(0, 0b1000, 3);
+        let asked = |mask: u32, members: &Lanes| {
+            let mut told = Vec::new();
+            meetings.ask(
+                0,
+                (mask, !0b1000),
+                7,
+                members,
+                |_| 5,
+                |wrong| told.push((wrong.mistake, wrong.thread.1, wrong.about, wrong.other)),
+            );
+            told
+        };
+        assert_eq!(asked(0b0011, &[0b0011; LANES]), []);
+        assert_eq!(asked(0b0101, &[0b0001; LANES]), [(Mistake::OwnLane, 2, 0b0001, None)]);
+        let mut members = [0b0011; LANES];
+        members[1] = 0b0010;
+        assert_eq!(asked(0b0011, &members), [(Mistake::Masks, 0, 0b0011, Some((7, (0, 1))))]);
+        let gone = [(Mistake::LanesExited, 0, 0b1000, Some((3, (0, 3))))];
+        assert_eq!(asked(0b0001, &[0b1001; LANES]), gone);
+        let elsewhere = [(Mistake::NeverMet, 0, 0b0100, Some((5, (0, 2))))];
+        assert_eq!(asked(0b0001, &[0b0101; LANES]), elsewhere);
     }
 
     #[test]

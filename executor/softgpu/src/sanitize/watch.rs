@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::bits;
 use super::found::{Finding, Mistake, Other};
-use super::meetings::{Meetings, Thread, Wrong, first};
+use super::meetings::{Meetings, Purpose, Thread, Wrong, first};
 use super::race::{How, Races, Touches};
 use super::{FINDINGS_MAX, Shared, Tool};
 use crate::alu::{LANES, Lanes};
-use crate::code::{BarrierMode, Op, Program, Region, SHARED_BASE};
-use crate::exec::{Access, Grid, State, Touch, Warp, Watch, Watched, lanes};
+use crate::code::{Ask, BarrierMode, Op, Program, Region, SHARED_BASE};
+use crate::exec::{Access, Grid, Group, State, Touch, Warp, Watch, Watched, lanes};
 
 /// Bytes of global memory that are looked at for all lanes of a warp at once.
 const SPAN: u64 = 4096;
@@ -257,6 +257,20 @@ impl Watch for Watcher {
         {
             races.fence(warp.number as usize, active);
         }
+        if active != 0
+            && let Some(Ask::Mask(mask)) = self.program.ask(pc)
+            && let Some(meetings) = &self.meetings
+        {
+            let members = *mask.of(&warp.registers, &self.program.constants);
+            let place = |lane: usize| {
+                let is_there = |group: &&Group| group.mask >> lane & 1 == 1;
+                warp.groups.iter().find(is_there).map_or(pc, place_of)
+            };
+            let mut told = Vec::new();
+            let lanes = (active, warp.live);
+            meetings.ask(warp.number as usize, lanes, pc, &members, place, |wrong| told.push(wrong));
+            self.wrong(&told);
+        }
         if active != 0 && matches!(self.program.code[pc as usize].op, Op::Exit) {
             self.exited += active.count_ones();
             if let Some(meetings) = &mut self.meetings {
@@ -319,8 +333,10 @@ impl Watch for Watcher {
             races.meet(number, lanes, warp.live);
         }
         let mut told = Vec::new();
+        let program = &self.program;
         if let Some(meetings) = &mut self.meetings {
-            meetings.meet(number, (lanes, warp.live), |wrong| told.push(wrong));
+            let purpose = |pc: u32| purpose(program, pc);
+            meetings.meet(number, (lanes, warp.live), purpose, |wrong| told.push(wrong));
         }
         self.wrong(&told);
     }
@@ -330,11 +346,7 @@ impl Watch for Watcher {
             return;
         }
         let waiting = warps.iter().flat_map(|warp| {
-            warp.groups.iter().map(|group| {
-                let behind = !matches!(group.state, State::Collective | State::Ready);
-                let pc = group.pc.saturating_sub(behind.into());
-                (pc, (warp.number as usize, first(group.mask)))
-            })
+            warp.groups.iter().map(|group| (place_of(group), (warp.number as usize, first(group.mask))))
         });
         let waiting: Vec<(u32, Thread)> = waiting.collect();
         let Some((pc, thread)) = waiting.first().copied() else { return };
@@ -344,5 +356,26 @@ impl Watch for Watcher {
 
     fn end(&mut self) {
         self.flush();
+    }
+}
+
+/// What a group does, or waits at.
+fn place_of(group: &Group) -> u32 {
+    let behind = !matches!(group.state, State::Collective | State::Ready);
+    group.pc.saturating_sub(behind.into())
+}
+
+/// What lanes meet for at a place.
+fn purpose(program: &Program, pc: u32) -> Purpose {
+    match program.ask(pc) {
+        Some(Ask::Block) => Purpose::Block,
+        Some(Ask::Lanes) => {
+            let behind = program.code.get(pc as usize + 1..).unwrap_or_default();
+            let waits =
+                behind.iter().find(|inst| matches!(inst.op, Op::WarpBarrier { .. } | Op::Collective { .. }));
+            let meets = waits.is_some_and(|inst| matches!(inst.op, Op::WarpBarrier { .. }));
+            if meets { Purpose::Meeting } else { Purpose::Lanes }
+        }
+        Some(Ask::Mask(_)) | None => Purpose::Meeting,
     }
 }
