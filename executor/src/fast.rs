@@ -30,6 +30,8 @@ pub(crate) struct Fast {
     shared: Vec<SharedTerm>,
     /// What a thread does that never looks at the flag; 0 where threads look.
     work: u32,
+    /// Whether no two rows of a block may have a warp in common.
+    rows: bool,
 }
 
 /// What the warps of a launch do if each of their threads does so much.
@@ -48,13 +50,15 @@ impl Fast {
             inside.then_some(Term { at, align: term.align.into(), writes: term.writes })
         };
         let terms = version.pointers.iter().map(term).collect::<Option<_>>()?;
-        Some(Self { id, terms, shared: version.shared.clone(), work: version.work })
+        Some(Self { id, terms, shared: version.shared.clone(), work: version.work, rows: version.rows })
     }
 
     /// Whether blocks of this shape with so much dynamic shared memory keep the terms.
     #[inline]
     pub(crate) fn admits_blocks(&self, block: [u32; 3], dynamic_bytes: u32) -> bool {
-        self.shared.iter().all(|term| term.admits(block, dynamic_bytes.into()))
+        let [width, height, depth] = block;
+        let rows = width.is_multiple_of(32) || (height == 1 && depth == 1);
+        (rows || !self.rows) && self.shared.iter().all(|term| term.admits(block, dynamic_bytes.into()))
     }
 
     /// What a launch does without a look at the flag; none where that is more than one may.
@@ -101,7 +105,7 @@ mod tests {
 
     fn version(pointers: &[PointerTerm], shared: &[SharedTerm]) -> FastVersion {
         let (pointers, shared) = (pointers.to_vec(), shared.to_vec());
-        FastVersion { name: "k".to_owned(), pointers, shared, work: 0 }
+        FastVersion { name: "k".to_owned(), pointers, shared, work: 0, rows: false }
     }
 
     #[test]
@@ -165,6 +169,23 @@ mod tests {
             [term(0, 0, 4, false), term(1, 9, 4, false), term(2, 0, 4, false), term(1, u32::MAX, 4, false)]
         {
             assert_eq!(Fast::new(EntryId(7), &version(&[bad], &[]), &LAYOUT), None);
+        }
+    }
+
+    #[test]
+    fn rows_of_a_block_may_have_no_warp_in_common_where_that_is_a_term() {
+        let fast = |rows| Fast::new(EntryId(7), &FastVersion { rows, ..version(&[], &[]) }, &LAYOUT).unwrap();
+        for (block, rows) in [
+            ([32, 7, 3], true),
+            ([96, 2, 1], true),
+            ([33, 1, 1], true),
+            ([1, 1, 1], true),
+            ([33, 2, 1], false),
+            ([16, 16, 1], false),
+            ([48, 1, 2], false),
+        ] {
+            assert_eq!(fast(true).admits_blocks(block, 0), rows, "{block:?}");
+            assert!(fast(false).admits_blocks(block, 0));
         }
     }
 

@@ -1,117 +1,344 @@
-//! Whether all lanes that are left of a warp come to a place.
+//! Where all lanes that are left of a warp come to, whether they go there side by side or not.
 //!
-//! Where they are together and take different ways further down, they are together again where all those ways have met, if
-//! nothing waited on any of them: whoever is not there yet is on the way, and waits for nobody.
+//! Lanes are together where a kernel begins. They stay so at a branch that goes by what is the same for all of them
+//! ([`same`]), there and back. Where they take different ways further down, they are together again where all those ways
+//! have met, if nothing waited on any of them: whoever is not there yet is on the way, and waits for nobody. The same holds
+//! behind a loop in which nothing waits, however many turns each of them takes. Behind a barrier of the block they are
+//! together, as they have to be before it.
+//!
+//! What is taken for granted of loops and registers is so until a pass finds that it is not; then all is looked at again.
 
-use crate::ast::{Instruction, Operand, Statement};
-use crate::maps::HashSet;
+mod same;
+
+use crate::ast::{Instruction, Statement};
+use crate::maps::HashMap;
+use crate::print::Text;
 use crate::table::{self, Row, Treatment};
+use same::Values;
 
 /// Ways that are followed at once, at most.
 const WAYS_MAX: usize = 32;
+/// How often a body is looked at, at most; after that nothing is taken for granted.
+const ROUNDS_MAX: usize = 12;
 
+/// How lanes ask whether all that are left of their warp are here; who finds some missing ends.
+const ASKS: [[&str; 3]; 3] = [
+    ["vote.sync.ballot.b32 %bh_m, 1, -1", "activemask.b32 %bh_lo", "setp.ne.s32 %bh_q, %bh_lo, %bh_m"],
+    ["vote.sync.ballot.b32 %bh_lo, 1, -1", "activemask.b32 %bh_lo", "setp.ne.s32 %bh_q, %bh_lo, -1"],
+    ["bar.warp.sync -1", "activemask.b32 %bh_lo", "setp.ne.s32 %bh_q, %bh_lo, -1"],
+];
+
+/// What a body is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Body {
+    /// An entry. Lanes that are not all at a barrier of the block will be asked there.
+    Unasked,
+    /// An entry as it is.
+    Entry,
+    /// A gate, which lanes come to apart.
+    Gate,
+}
+
+/// Before which statements of a body all that are left of a warp are together.
 #[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Together(Vec<bool>);
+
+impl Together {
+    /// Of a body; of one in which nothing waits for lanes nothing is known. Where warps are `rows`, no two of a block's rows
+    /// have a warp in common: it is a multiple of 32 wide, or has one row.
+    pub(crate) fn of(statements: &[Statement], body: Body, rows: bool) -> Self {
+        let Some(mut pass) = Pass::of(statements, body, rows) else { return Self::default() };
+        for _ in 0..ROUNDS_MAX {
+            if !pass.round() {
+                return Self(pass.here);
+            }
+        }
+        pass.doubt();
+        pass.round();
+        Self(pass.here)
+    }
+
+    /// Whether they are together before a statement.
+    pub(crate) fn holds(&self, index: usize) -> bool {
+        self.0.get(index).is_some_and(|here| *here)
+    }
+}
+
+/// What an instruction is for those who go together.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    /// It goes on.
+    On,
+    /// A label, and which loop begins there.
+    Label(Option<usize>),
+    /// It may go elsewhere: to a statement, or to what loop begins there.
+    Forward(usize),
+    Back(usize),
+    /// Lanes wait for one another.
+    Wait,
+    /// All of the block do.
+    Block,
+    /// Nothing is known of what it does.
+    Gate,
+}
+
+/// A loop.
+#[derive(Debug)]
+struct Loop {
+    /// Behind the last that goes back to its label.
+    end: usize,
+    waits: bool,
+    /// Whether lanes leave it together, as far as is known.
+    level: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
 enum State {
-    #[default]
     Unknown,
     /// All are here.
     Here,
-    /// All are here or on the way to these labels.
-    Apart(Vec<String>),
+    /// All are here or on the way to these statements.
+    Apart(Vec<usize>),
 }
 
-/// What is known of the lanes in a pass over a body, in the order of the text.
-#[derive(Debug, Default)]
-pub(crate) struct Together {
-    /// The labels that something goes back to.
-    heads: HashSet<String>,
+struct Pass<'a> {
+    body: Body,
+    steps: Vec<Step>,
+    loops: Vec<Loop>,
+    values: Values<'a>,
+    /// Behind which statements all have been asked.
+    asked: Vec<usize>,
     state: State,
-    /// Labels to which lanes are on their way while others wait.
-    waited: Vec<String>,
+    /// Of each statement, whether lanes are on their way there while others may wait.
+    waited: Vec<bool>,
+    here: Vec<bool>,
+    changed: bool,
 }
 
-impl Together {
-    /// Of a body, in which nothing is known yet.
-    pub(crate) fn of(statements: &[Statement]) -> Self {
-        let (mut seen, mut heads): (HashSet<&str>, HashSet<String>) =
-            (HashSet::default(), HashSet::default());
-        for statement in statements {
-            match statement {
-                Statement::Label(name, _) => {
-                    seen.insert(name);
+impl<'a> Pass<'a> {
+    /// `None` where nothing waits for lanes, or a branch goes by an index.
+    fn of(statements: &'a [Statement], body: Body, rows: bool) -> Option<Self> {
+        let known = |statement: &'a Statement| match statement {
+            Statement::Instruction(found) => Some((table::row_of(found)?, found)),
+            _ => None,
+        };
+        let waits = |(row, found): (&Row, &Instruction)| {
+            table::waits_for_lanes(row, found) || table::is_for_warps(row)
+        };
+        if !statements.iter().filter_map(known).any(waits) {
+            return None;
+        }
+        let labels: HashMap<&str, usize> = statements
+            .iter()
+            .enumerate()
+            .filter_map(|(index, statement)| match statement {
+                Statement::Label(name, _) => Some((name.as_str(), index)),
+                _ => None,
+            })
+            .collect();
+        let (mut loops, mut heads): (Vec<Loop>, HashMap<usize, usize>) = (Vec::new(), HashMap::default());
+        let mut steps = Vec::with_capacity(statements.len());
+        let mut values = Values::with(statements.len(), rows);
+        let mut asked = Vec::new();
+        for (index, statement) in statements.iter().enumerate() {
+            let Some((row, found)) = known(statement) else {
+                steps.push(if matches!(statement, Statement::Label(..)) {
+                    Step::Label(None)
+                } else {
+                    Step::On
+                });
+                values.add(None);
+                continue;
+            };
+            values.add(Some((row, found)));
+            steps.push(match row.treatment {
+                Treatment::Branch => {
+                    let target = *labels.get(table::target(row, found)?)?;
+                    if target > index {
+                        Step::Forward(target)
+                    } else {
+                        let fresh = loops.len();
+                        let number = *heads.entry(target).or_insert(fresh);
+                        if number == fresh {
+                            loops.push(Loop { end: 0, waits: false, level: true });
+                        }
+                        if let Some(found) = loops.get_mut(number) {
+                            found.end = index + 1;
+                        }
+                        Step::Back(number)
+                    }
                 }
-                // Only what names a place goes there.
-                Statement::Instruction(instruction)
-                    if matches!(instruction.operands.first(), Some(Operand::Symbol(_))) =>
-                {
-                    let target = table::row_of(instruction).and_then(|row| table::target(row, instruction));
-                    heads.extend(target.filter(|target| seen.contains(target)).map(str::to_owned));
+                Treatment::Gate => Step::Gate,
+                _ if table::waits_for_block(row, found) => Step::Block,
+                _ if waits((row, found)) => {
+                    asked.extend(
+                        statements.get(index..).and_then(behind_ask).map(|statements| index + statements),
+                    );
+                    Step::Wait
                 }
-                _ => {}
+                _ => Step::On,
+            });
+        }
+        for (at, number) in heads {
+            let Some(found) = loops.get_mut(number) else { continue };
+            let turn = steps.get(at..found.end).unwrap_or_default();
+            found.waits = turn.iter().any(|step| matches!(step, Step::Wait | Step::Block | Step::Gate));
+            if let Some(step) = steps.get_mut(at) {
+                *step = Step::Label(Some(number));
             }
         }
-        Self { heads, ..Self::default() }
+        values.end();
+        let none = vec![false; steps.len() + 1];
+        let state = State::Unknown;
+        Some(Self {
+            body,
+            steps,
+            loops,
+            values,
+            asked,
+            state,
+            waited: none.clone(),
+            here: none,
+            changed: false,
+        })
     }
 
-    /// Whether all come here.
-    pub(crate) fn holds(&self) -> bool {
-        self.state == State::Here
+    /// Takes nothing for granted any more.
+    fn doubt(&mut self) {
+        self.loops.iter_mut().for_each(|found| found.level = false);
+        self.values.doubt();
     }
 
-    /// All that are left of the warp are here.
-    pub(crate) fn gathered(&mut self) {
-        self.waits();
-        self.state = State::Here;
-    }
-
-    /// Nothing is known any more.
-    pub(crate) fn part(&mut self) {
-        self.waits();
-        self.state = State::Unknown;
-    }
-
-    /// Something waits here: whoever is on another way may come to where all would be together, and wait there.
-    pub(crate) fn waits(&mut self) {
-        if let State::Apart(labels) = &mut self.state {
-            self.waited.append(labels);
-            self.state = State::Unknown;
+    /// Goes through the body. Answers whether something was not as it was taken for granted.
+    fn round(&mut self) -> bool {
+        self.state = if self.body == Body::Gate { State::Unknown } else { State::Here };
+        self.waited.fill(false);
+        self.values.begin();
+        self.changed = false;
+        for index in 0..self.steps.len() {
+            self.arrive(index);
+            let here = self.state == State::Here;
+            if let (Some(is_here), Some(step)) = (self.here.get_mut(index), self.steps.get(index).copied()) {
+                *is_here = here;
+                self.step(index, step);
+            }
+            self.changed |= self.values.learn(index, here);
         }
+        self.changed
     }
 
-    /// A label.
-    pub(crate) fn label(&mut self, name: &str) {
-        let waited = self.waited.len();
-        self.waited.retain(|label| label != name);
-        if self.heads.contains(name) || self.waited.len() < waited {
-            return self.part();
+    /// Whoever was on the way to a statement is there.
+    fn arrive(&mut self, index: usize) {
+        if self.asked.binary_search(&index).is_ok() {
+            self.waits();
+            self.state = State::Here;
         }
-        if let State::Apart(labels) = &mut self.state {
-            labels.retain(|label| label != name);
-            if labels.is_empty() {
+        if self.waited.get(index).is_some_and(|waited| *waited) {
+            self.part();
+        } else if let State::Apart(ways) = &mut self.state {
+            ways.retain(|to| *to != index);
+            if ways.is_empty() {
                 self.state = State::Here;
             }
         }
     }
 
-    /// An instruction behind which lanes may go on apart.
-    pub(crate) fn leads(&mut self, row: &Row, instruction: &Instruction) {
-        match row.treatment {
-            Treatment::Branch => match table::target(row, instruction) {
-                Some(target) if !self.heads.contains(target) => self.goes(target),
-                _ => self.part(),
-            },
-            Treatment::Gate => self.part(),
-            _ => {}
+    fn step(&mut self, index: usize, step: Step) {
+        match step {
+            Step::On => {}
+            Step::Label(head) => {
+                self.values.label();
+                if let Some(head) = head {
+                    self.enter(head);
+                }
+            }
+            Step::Forward(to) => {
+                if !(self.state == State::Here && self.values.is_same_way(index)) {
+                    self.goes(to);
+                }
+            }
+            Step::Back(head) => self.back(head, index),
+            Step::Wait => self.waits(),
+            Step::Block if self.body == Body::Unasked => {
+                self.waits();
+                self.state = State::Here;
+            }
+            Step::Block => self.waits(),
+            Step::Gate => self.part(),
         }
     }
 
-    fn goes(&mut self, target: &str) {
-        match &mut self.state {
-            State::Unknown => {}
-            State::Here => self.state = State::Apart(vec![target.to_owned()]),
-            State::Apart(labels) if labels.iter().any(|label| label == target) => {}
-            State::Apart(labels) if labels.len() < WAYS_MAX => labels.push(target.to_owned()),
-            State::Apart(_) => self.part(),
+    /// A loop begins.
+    fn enter(&mut self, head: usize) {
+        let here = self.state == State::Here;
+        let Some(found) = self.loops.get_mut(head) else { return };
+        if found.level && !here {
+            found.level = false;
+            self.changed = true;
+        }
+        let Loop { end, waits, level } = *found;
+        if waits && !level {
+            self.part();
+        } else if !level {
+            // Whoever turns comes out of it; or ends, or goes to where it was seen to go.
+            self.goes(end);
         }
     }
+
+    /// A turn of a loop ends.
+    fn back(&mut self, head: usize, index: usize) {
+        let level = self.state == State::Here && self.values.is_same_way(index);
+        let Some(found) = self.loops.get_mut(head) else { return };
+        if found.level && !level {
+            found.level = false;
+            self.changed = true;
+        }
+        if !found.level && found.waits {
+            self.part();
+        }
+    }
+
+    /// Nothing is known any more.
+    fn part(&mut self) {
+        self.waits();
+        self.state = State::Unknown;
+    }
+
+    /// Something waits here: whoever is on another way may come to where all would be together, and wait there.
+    fn waits(&mut self) {
+        if let State::Apart(ways) = &mut self.state {
+            let ways = std::mem::take(ways);
+            self.state = State::Unknown;
+            ways.into_iter().for_each(|to| self.wait_for(to));
+        }
+    }
+
+    fn wait_for(&mut self, to: usize) {
+        if let Some(waited) = self.waited.get_mut(to) {
+            *waited = true;
+        }
+    }
+
+    /// Some go to a statement further down.
+    fn goes(&mut self, to: usize) {
+        match &mut self.state {
+            State::Unknown => self.wait_for(to),
+            State::Here => self.state = State::Apart(vec![to]),
+            State::Apart(ways) if ways.contains(&to) => {}
+            State::Apart(ways) => {
+                ways.push(to);
+                if ways.len() > WAYS_MAX {
+                    self.part();
+                }
+            }
+        }
+    }
+}
+
+/// How many statements a question is that begins here.
+fn behind_ask(statements: &[Statement]) -> Option<usize> {
+    let is = |index: usize, line: &str| matches!(statements.get(index), Some(Statement::Instruction(found)) if Text(found).is(line));
+    ASKS.iter().find(|lines| lines.iter().enumerate().all(|(index, line)| is(index, line)))?;
+    let waits = usize::from(is(3, "@%bh_q cp.async.wait_all"));
+    is(3 + waits, "@%bh_q exit").then_some(4 + waits)
 }

@@ -148,7 +148,7 @@ pub(super) fn confine<'a>(
         let none = HashMap::default();
         let begins = fast.map_or(&none, |(_, begins)| begins);
         let mut looking = poll::insert(&zeroed_first, fast.is_some(), copies, begins);
-        let (met, meeting) = meets::gather(std::mem::take(&mut looking.statements), copies);
+        let (met, meeting) = meets::gather(std::mem::take(&mut looking.statements), (fast.is_some(), copies));
         let looked = warps::check(met, copies, meeting);
         let of_gates = called.registers();
         let mut statements = prologue::declarations(&scopes, (looking.counters, sums), of_gates, &variables);

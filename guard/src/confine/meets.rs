@@ -12,7 +12,7 @@ use crate::confine::turns;
 use crate::maps::{HashMap, HashSet};
 use crate::names::LANES;
 use crate::table::{self, Row, Treatment};
-use crate::together::Together;
+use crate::together::{Body, Together};
 
 /// How all lanes of a warp meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,8 +103,11 @@ pub(super) fn branch_around(statements: &mut Vec<Statement>) {
     *statements = around;
 }
 
-/// Has lanes meet in a confined body that looks at the flag already; and how they do.
-pub(super) fn gather(statements: Vec<Statement>, copies: bool) -> (Vec<Statement>, Meeting) {
+/// Has lanes meet in a confined body that looks at the flag already; and how they do. In a fast version warps are rows.
+pub(super) fn gather(
+    statements: Vec<Statement>,
+    (is_fast, copies): (bool, bool),
+) -> (Vec<Statement>, Meeting) {
     let meeting = Meeting::of(&statements);
     let waits = statements.iter().filter_map(waiting).any(|(row, found)| table::waits_for_lanes(row, found));
     if !waits && meeting == Meeting::Barrier {
@@ -112,9 +115,10 @@ pub(super) fn gather(statements: Vec<Statement>, copies: bool) -> (Vec<Statement
     }
     let all = all_lanes(&statements);
     let out = Vec::with_capacity(statements.len() + 32);
-    let together = Together::of(&statements);
-    let mut pass = Pass { meeting, copies, all, out, here: Here::Unknown, met: None, together };
-    for statement in statements {
+    let together = Together::of(&statements, Body::Unasked, is_fast);
+    let mut pass = Pass { meeting, copies, all, out, here: Here::Unknown, met: None, together: false };
+    for (index, statement) in statements.into_iter().enumerate() {
+        pass.together = together.holds(index);
         pass.statement(statement);
     }
     (pass.out, meeting)
@@ -152,15 +156,14 @@ struct Pass {
     /// Where lanes have met, whom nothing has parted since.
     met: Option<usize>,
     /// Whether all that are left of the warp come here.
-    together: Together,
+    together: bool,
 }
 
 impl Pass {
     fn statement(&mut self, statement: Statement) {
         let Statement::Instruction(mut found) = statement else {
-            if let Statement::Label(name, _) = &statement {
+            if matches!(&statement, Statement::Label(..)) {
                 (self.here, self.met) = (Here::Unknown, None);
-                self.together.label(name);
             }
             self.out.push(statement);
             return;
@@ -185,12 +188,8 @@ impl Pass {
                 self.here = Here::Unknown;
             }
         }
-        if table::is_for_warps(row) && !self.together.holds() {
-            self.together.waits();
-        }
         if matches!(row.treatment, Treatment::Branch | Treatment::Gate) {
             (self.here, self.met) = (Here::Unknown, None);
-            self.together.leads(row, &found);
         }
         self.out.push(Statement::Instruction(found));
     }
@@ -211,7 +210,7 @@ impl Pass {
 
     /// A barrier of the block: all that are left of the warp are here.
     fn block(&mut self) {
-        if self.together.holds() {
+        if self.together {
             return;
         }
         self.out.push(self.meeting.line(LANES));
@@ -220,14 +219,10 @@ impl Pass {
         self.put("setp", &["ne", "s32"], operands);
         self.end();
         self.here = Here::All;
-        self.together.gathered();
     }
 
     fn lanes(&mut self, row: &Row, found: &mut Instruction) {
-        let together = self.together.holds();
-        if !together {
-            self.together.waits();
-        }
+        let together = self.together;
         let Some(mask) = found.operands.last_mut() else { return };
         let all = match &*mask {
             Operand::Register(name) => self.all.contains(name),

@@ -19,6 +19,7 @@ use crate::names::{self, Class};
 use crate::operands;
 use crate::report::{Reason, Report};
 use crate::table::{self, Row, Treatment};
+use crate::together::Body;
 
 /// Shared memory is as another block left it, and what would need it not to be stands here.
 const LEFT: &str = "shared memory that may not have been zeroed";
@@ -41,6 +42,8 @@ pub(super) struct Terms<'a> {
     pub(super) modules: Vec<&'a str>,
     /// Whether the grid of the launch itself is read, of which that may be a slice.
     pub(super) reads_grid: bool,
+    /// Whether no two rows of a block may have a warp in common.
+    pub(super) rows: bool,
 }
 
 /// Verifies the body of one entry, whose parameters and the module's variables are in `extents`, and which may call gates of
@@ -59,7 +62,8 @@ pub(super) fn verify<'a>(
         |statement| matches!(statement, Statement::Instruction(instruction) if table::copies(instruction)),
     );
     let looks = Looks::new(declared.looks, is_fast, copies);
-    let mut pass = Pass::new(declared, looks, labels, statements);
+    let lanes = Lanes::of(statements, Body::Entry, is_fast);
+    let mut pass = Pass::new(declared, looks, labels, (statements, lanes));
     pass.awaits = copies.then_some(None);
     pass.is_fast = is_fast;
     (pass.gates, pass.modules) = (Some(gates), vec![None; modules]);
@@ -74,6 +78,7 @@ pub(super) fn verify<'a>(
         report.add(span, reason);
     }
     pass.terms.work = pass.looks.work();
+    pass.terms.rows = pass.lanes.needs_rows();
     pass.terms.modules = pass.modules.iter().copied().flatten().collect();
     if pass.terms.modules.len() != modules {
         refuse(report, span, "a parameter for a gate's module that is not called");
@@ -90,7 +95,8 @@ pub(super) fn gate<'a>(
     report: &mut Report,
 ) -> u64 {
     let labels = labels(statements, report);
-    let mut pass = Pass::new(declared, Looks::of_gate(), labels, statements);
+    let lanes = Lanes::of(statements, Body::Gate, false);
+    let mut pass = Pass::new(declared, Looks::of_gate(), labels, (statements, lanes));
     pass.flow.write(gates::CALLER_REGISTER);
     arguments.iter().for_each(|name| pass.flow.write(name));
     let span = walk(&mut pass, statements, report);
@@ -106,6 +112,7 @@ fn walk<'a>(pass: &mut Pass<'a>, statements: &'a [Statement], report: &mut Repor
     let mut rest = statements;
     while let Some((statement, after)) = rest.split_first() {
         let here = std::mem::replace(&mut rest, after);
+        pass.lanes.at(here);
         let span = match statement {
             Statement::Label(name, span) if gates::is_label(name) => {
                 pass.end_lead(*span, report);
@@ -128,7 +135,7 @@ fn walk<'a>(pass: &mut Pass<'a>, statements: &'a [Statement], report: &mut Repor
                     pass.facts.turning(rest, name);
                 }
                 (pass.whole, pass.awaits) = (false, pass.awaits.map(|_| None));
-                pass.lanes.label(name);
+                pass.lanes.part();
                 *span
             }
             Statement::Instruction(instruction) => {
@@ -244,7 +251,7 @@ impl<'a> Pass<'a> {
         declared: Declared<'a>,
         looks: Looks<'a>,
         labels: HashSet<&'a str>,
-        statements: &'a [Statement],
+        (statements, lanes): (&'a [Statement], Lanes),
     ) -> Self {
         Self {
             left: declared.shared.is_some(),
@@ -258,7 +265,7 @@ impl<'a> Pass<'a> {
             lead: Vec::new(),
             awaits: None,
             whole: false,
-            lanes: Lanes::of(statements),
+            lanes,
             terms: Terms::default(),
             gates: None,
             regions: 0,
@@ -548,7 +555,7 @@ impl<'a> Pass<'a> {
             self.whole = false;
         }
         if matches!(row.treatment, Treatment::Branch | Treatment::Gate) {
-            self.lanes.leads(row, instruction);
+            self.lanes.part();
         }
         if always {
             // The guard's own are read in sequences only, which write them first.

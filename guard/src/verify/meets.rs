@@ -10,7 +10,7 @@ use crate::ast::{Instruction, Operand, Statement};
 use crate::names::LANES;
 use crate::report::Reason;
 use crate::table::{self, Row};
-use crate::together::Together;
+use crate::together::{Body, Together};
 
 /// How all lanes of a warp meet.
 const MEET: &str = "bar.warp.sync -1";
@@ -38,8 +38,13 @@ pub(super) enum Met {
 pub(super) struct Lanes {
     /// Whether `%bh_m` holds lanes all of which come here.
     here: bool,
-    /// Whether all that are left of the warp come here.
+    /// Where all that are left of the warp come; in how many statements.
     together: Together,
+    statements: usize,
+    /// Where the pass is.
+    at: usize,
+    /// Whether that rests on warps being rows of their block.
+    rows: bool,
     by_barrier: bool,
     by_vote: bool,
     /// Whether anything waits for lanes.
@@ -50,36 +55,34 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Of a body.
-    pub(super) fn of(statements: &[Statement]) -> Self {
-        Self { together: Together::of(statements), ..Self::default() }
+    /// Of a body, which may be launched only where warps are rows of their block.
+    pub(super) fn of(statements: &[Statement], body: Body, may_be_rows: bool) -> Self {
+        let together = Together::of(statements, body, false);
+        let of_rows =
+            may_be_rows.then(|| Together::of(statements, body, true)).filter(|rows| *rows != together);
+        let rows = of_rows.is_some();
+        let together = of_rows.unwrap_or(together);
+        Self { together, rows, statements: statements.len(), ..Self::default() }
     }
 
-    /// Lanes may go different ways from here on.
+    /// Whether launches have to have warps that are rows of their block.
+    pub(super) fn needs_rows(&self) -> bool {
+        self.waits && self.rows
+    }
+
+    /// The pass is where these statements are left.
+    pub(super) fn at(&mut self, left: &[Statement]) {
+        self.at = self.statements.saturating_sub(left.len());
+    }
+
+    /// Lanes may go different ways from here on, or have come on such.
     pub(super) fn part(&mut self) {
         self.here = false;
-        self.together.part();
     }
 
-    /// A label, to which lanes may come on different ways.
-    pub(super) fn label(&mut self, name: &str) {
-        self.here = false;
-        self.together.label(name);
-    }
-
-    /// An instruction behind which lanes may go on apart.
-    pub(super) fn leads(&mut self, row: &Row, instruction: &Instruction) {
-        self.here = false;
-        self.together.leads(row, instruction);
-    }
-
-    /// Whether all that are left of the warp wait here.
-    fn wait_together(&mut self) -> bool {
-        let together = self.together.holds();
-        if !together {
-            self.together.waits();
-        }
-        together
+    /// Whether all that are left of the warp come here.
+    fn together(&self) -> bool {
+        self.together.holds(self.at)
     }
 
     /// What is left where lanes meet, or find out who is here.
@@ -97,38 +100,33 @@ impl Lanes {
             match whole(rest) {
                 Some(rest) => {
                     self.by_barrier = true;
-                    self.together.gathered();
                     (Met::Whole, rest)
                 }
                 None => {
                     // Where all come, it waits for nobody else.
-                    self.by_barrier |= !self.wait_together();
+                    self.by_barrier |= !self.together();
                     (Met::Others, rest)
                 }
             }
         } else if let Some(rest) = looks::strip(statements, &[WHOLE_BY_VOTE]).and_then(whole) {
             self.by_vote = true;
-            self.together.gathered();
             (Met::Whole, rest)
         } else if let Some(rest) = looks::strip(statements, &[MEET_BY_VOTE]) {
             self.by_vote = true;
             match gathered(rest) {
                 Some(rest) => {
                     self.here = true;
-                    self.together.gathered();
                     (Met::Others, rest)
                 }
                 None => {
                     let rest = looks::strip(rest, &[HERE])?;
                     self.here = true;
-                    self.wait_together();
                     (Met::Others, rest)
                 }
             }
         } else {
             let rest = looks::strip(statements, &[HERE])?;
             self.here = true;
-            self.wait_together();
             (Met::Others, alike(rest).and_then(ended).unwrap_or(rest))
         };
         self.waits = true;
@@ -140,14 +138,14 @@ impl Lanes {
         let always = instruction.predicate.is_none();
         if table::waits_for_block(row, instruction) {
             self.blocks = true;
-            self.alone |= !(self.wait_together() && always);
+            self.alone |= !(self.together() && always);
             return Ok(false);
         }
         if !table::waits_for_lanes(row, instruction) {
             return Ok(false);
         }
         self.waits = true;
-        let together = self.wait_together();
+        let together = self.together();
         match instruction.operands.split_last() {
             Some((Operand::Register(name), others)) if name == LANES && self.here && always => {
                 let mut again = false;

@@ -99,6 +99,8 @@ pub struct FastVersion {
     /// [`SHORT_COST_MAX`](crate::limits::SHORT_COST_MAX): whoever launches bounds what all threads do together. 0 where
     /// threads look.
     pub work: u32,
+    /// Whether no two rows of a block may have a warp in common: blocks are a multiple of 32 wide, or have one row.
+    pub rows: bool,
 }
 
 /// A text that has been verified. There is no other way to make one.
@@ -319,6 +321,7 @@ fn fast(
     let dynamic = u32::try_from(terms.dynamic_shared_min).unwrap_or(u32::MAX);
     entry.dynamic_shared_min = entry.dynamic_shared_min.max(dynamic);
     let work = u32::try_from(terms.work).unwrap_or(u32::MAX);
+    let rows = terms.rows;
     let pointers = terms.pointers.into_iter().map(|(root, (align, writes))| {
         let parameter = function.parameters.iter().position(|found| found.name == root.parameter)?;
         Some(PointerTerm {
@@ -332,7 +335,7 @@ fn fast(
     let shared = shared.map(|((by, at_most), constant)| SharedTerm { by, constant, at_most }).collect();
     match pointers.collect() {
         Some(pointers) => {
-            entry.fast = Some(FastVersion { name: function.name.clone(), pointers, shared, work })
+            entry.fast = Some(FastVersion { name: function.name.clone(), pointers, shared, work, rows })
         }
         None => refuse(report, function.span, "a pointer that is not in the parameters"),
     }
