@@ -1,0 +1,135 @@
+//! Whatever a program does, and wherever its threads wait for one another: as the guard writes it, it ends.
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test stops where something is wrong; words are cut on purpose"
+)]
+
+mod common;
+
+use std::fmt::Write as _;
+
+use bulkhead_gpu::{Gpu, Launch};
+use common::{Machine, Parameters};
+
+/// How many programs there are, unless `BULKHEAD_WAITS` says so: their seeds count from 1 on.
+const PROGRAMS: u64 = 1500;
+/// Turns that a thread takes.
+const TURNS: u64 = 6;
+
+/// Makes programs out of a seed: places that wait, and ways between them.
+struct Author {
+    state: u64,
+    text: String,
+}
+
+impl Author {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        (self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
+    }
+
+    /// What goes by the thread, the lane, a parameter, what all or some have counted, the warp, and memory.
+    fn predicate(&mut self) -> &'static str {
+        let all = ["%odd", "%low", "%given", "%counted", "%warp", "%loaded", "!%given", "!%counted"];
+        all[self.below(all.len() as u64) as usize]
+    }
+
+    fn action(&mut self) {
+        let predicate = self.predicate();
+        let line = match self.below(18) {
+            0 | 1 => "bar.sync 0;".to_owned(),
+            2 => "barrier.sync 0;".to_owned(),
+            3 => "bar.warp.sync -1;".to_owned(),
+            4 | 5 => "shfl.sync.bfly.b32 %x, %x, 1, 31, -1;".to_owned(),
+            6 => "vote.sync.any.pred %loaded, %loaded, -1;".to_owned(),
+            7 => "activemask.b32 %m; shfl.sync.bfly.b32 %x, %x, 1, 31, %m;".to_owned(),
+            8 => "bar.warp.sync 0xffff;".to_owned(),
+            9 => format!("@{predicate} bar.warp.sync -1;"),
+            10 => format!("@{predicate} bar.sync 0;"),
+            11 | 12 => format!("add.u32 %c, %c, {};", 1 + self.below(2)),
+            13 => format!("@{predicate} add.u32 %c, %c, 1;"),
+            14 | 15 => "and.b32 %y, %c, 1; setp.eq.u32 %counted, %y, 0;".to_owned(),
+            16 => format!("@{predicate} exit;"),
+            _ => "ld.global.u32 %x, [%at]; setp.eq.u32 %loaded, %x, 0;".to_owned(),
+        };
+        writeln!(self.text, "    {line}").unwrap();
+    }
+
+    fn program(seed: u64) -> String {
+        let mut author = Self { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, text: String::new() };
+        let places = 2 + author.below(7);
+        for place in 0..places {
+            writeln!(author.text, "L{place}:").unwrap();
+            for _ in 0..author.below(4) {
+                author.action();
+            }
+            let to = author.below(places + 1);
+            if to <= place {
+                let turn = "    add.s32 %turns, %turns, -1;\n    setp.lt.s32 %over, %turns, 0;\n    @%over bra END;\n";
+                author.text.push_str(turn);
+            }
+            let to = if to == places { "END".to_owned() } else { format!("L{to}") };
+            match author.below(6) {
+                0 => {}
+                1 => writeln!(author.text, "    bra {to};").unwrap(),
+                _ => {
+                    let predicate = author.predicate();
+                    writeln!(author.text, "    @{predicate} bra {to};").unwrap();
+                }
+            }
+        }
+        format!(
+            ".version 8.0\n.target sm_90\n.address_size 64\n\
+             .visible .entry test(.param .u64 to, .param .u32 given)\n{{\n\
+             .reg .b64 %at;\n.reg .b32 %t, %l, %n, %x, %y, %c, %m, %turns;\n\
+             .reg .pred %odd, %low, %given, %counted, %warp, %loaded, %over;\n\
+             ld.param.u64 %at, [to];\nld.param.u32 %n, [given];\nmov.u32 %t, %tid.x;\nmov.u32 %l, %laneid;\n\
+             and.b32 %x, %t, 1;\nsetp.eq.u32 %odd, %x, 1;\nsetp.lt.u32 %low, %l, 7;\n\
+             setp.eq.u32 %given, %n, 0;\nsetp.eq.u32 %loaded, %n, 7;\nshr.u32 %y, %t, 5;\nsetp.eq.u32 %warp, %y, 0;\n\
+             mov.u32 %c, 0;\nsetp.eq.u32 %counted, %n, 1;\nmov.u32 %turns, {TURNS};\n\
+             {}END:\n    st.global.u32 [%at], %c;\n    ret;\n}}\n",
+            author.text
+        )
+    }
+}
+
+#[test]
+fn whatever_waits_ends() {
+    let programs = std::env::var("BULKHEAD_WAITS").map_or(PROGRAMS, |count| count.parse().unwrap());
+    let (mut asked, mut together, mut of_rows) = (0, 0, 0);
+    for seed in 1..=programs {
+        let source = Author::program(seed);
+        let module = bulkhead_guard::parse(&source).unwrap();
+        let text = bulkhead_guard::print(&bulkhead_guard::confine(&module).unwrap());
+        let verified =
+            bulkhead_guard::verify(&text).unwrap_or_else(|report| panic!("{seed}: {report}\n{text}"));
+        let mut machine = Machine::new();
+        let at = machine.buffer(4);
+        let image = machine.gpu.load(&text).unwrap();
+        let fast = verified.entries().first().and_then(|entry| entry.fast.clone());
+        for entry in image.entries {
+            let is_fast = fast.as_ref().is_some_and(|fast| fast.name == entry.name);
+            let rows = is_fast && fast.as_ref().is_some_and(|fast| fast.rows);
+            of_rows += u64::from(rows);
+            for (block, given) in [([64, 1, 1], 0), ([32, 2, 1], 1), ([16, 5, 1], 0), ([40, 1, 1], 1)] {
+                if rows && block[0] == 16 {
+                    continue;
+                }
+                let parameters =
+                    Parameters::default().u64(at).u32(given).guarded(&entry, [0x2000, 0x7f, 0x3f]);
+                let launch = Launch { grid: [2, 1, 1], block, shared_bytes: 0, parameters: &parameters.0 };
+                let launched = machine.gpu.launch(machine.stream, entry.id, &launch);
+                if let Err(error) = launched.and_then(|()| machine.gpu.synchronize(machine.stream)) {
+                    panic!("{seed}: {}, {block:?}, {given}: {error}\n{source}\n{text}", entry.name);
+                }
+            }
+        }
+        asked += text.matches("setp.ne.s32 %bh_q, %bh_lo, %bh_m;").count();
+        together += text.matches("    bar.sync 0;").count();
+    }
+    together -= asked;
+    assert!(asked > 1000 && together > 1000 && of_rows > 10, "{asked} {together} {of_rows}");
+}
