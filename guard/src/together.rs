@@ -116,7 +116,7 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// `None` where nothing waits for lanes, or a branch goes by an index.
+    /// `None` where nothing waits for lanes, a branch goes by an index, or labels are not each in one place.
     fn of(statements: &'a [Statement], body: Body, rows: bool) -> Option<Self> {
         let known = |statement: &'a Statement| match statement {
             Statement::Instruction(found) => Some((table::row_of(found)?, found)),
@@ -128,14 +128,14 @@ impl<'a> Pass<'a> {
         if !statements.iter().filter_map(known).any(waits) {
             return None;
         }
-        let labels: HashMap<&str, usize> = statements
-            .iter()
-            .enumerate()
-            .filter_map(|(index, statement)| match statement {
-                Statement::Label(name, _) => Some((name.as_str(), index)),
-                _ => None,
-            })
-            .collect();
+        let mut labels: HashMap<&str, usize> = HashMap::default();
+        for (index, statement) in statements.iter().enumerate() {
+            if let Statement::Label(name, _) = statement
+                && labels.insert(name, index).is_some()
+            {
+                return None;
+            }
+        }
         let (mut loops, mut heads): (Vec<Loop>, HashMap<usize, usize>) = (Vec::new(), HashMap::default());
         let mut steps = Vec::with_capacity(statements.len());
         let mut values = Values::with(statements.len(), rows);

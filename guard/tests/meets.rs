@@ -146,6 +146,12 @@ fn who_waits_under_a_predicate_branches_around() {
 }
 
 #[test]
+fn a_barrier_of_the_block_under_a_predicate_is_branched_around_beside_instructions_for_warps() {
+    let text = confined("    movmatrix.sync.aligned.m8n8.trans.b16 %r3, %r2;\n    @%q1 bar.sync 0;");
+    holds(&text, &["@!%p0 bra $L1", "vote.sync.ballot.b32 %bh_m, 1, -1", "activemask.b32 %bh_lo"]);
+}
+
+#[test]
 fn where_blocks_wait_lanes_meet_by_votes_and_barriers_ask_for_all() {
     let text = confined(BLOCK);
     let meets = ["vote.sync.ballot.b32 %bh_m, 1, -1", "activemask.b32 %bh_m"];

@@ -72,7 +72,9 @@ fn waiting(statement: &Statement) -> Option<(&'static Row, &Instruction)> {
 
 /// Branches around waits that have a predicate: lanes without it do not wait.
 pub(super) fn branch_around(statements: &mut Vec<Statement>) {
-    let lanes = statements.iter().filter_map(waiting).any(|(row, found)| table::waits_for_lanes(row, found));
+    let of_lanes =
+        |row: &Row, found: &Instruction| table::waits_for_lanes(row, found) || table::is_for_warps(row);
+    let lanes = statements.iter().filter_map(waiting).any(|(row, found)| of_lanes(row, found));
     let predicated = |statement: &Statement| {
         waiting(statement).is_some_and(|(row, found)| {
             found.predicate.is_some()
