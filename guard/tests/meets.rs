@@ -152,6 +152,12 @@ fn a_barrier_of_the_block_under_a_predicate_is_branched_around_beside_instructio
 }
 
 #[test]
+fn whole_warps_are_asked_for_behind_a_wait_that_stands_directly_before() {
+    let text = confined("    bar.warp.sync 0xffff;\n    movmatrix.sync.aligned.m8n8.trans.b16 %r3, %r2;");
+    holds(&text, &["@%bh_q exit", "bar.warp.sync %bh_m", "bar.warp.sync -1", "activemask.b32 %bh_lo"]);
+}
+
+#[test]
 fn where_blocks_wait_lanes_meet_by_votes_and_barriers_ask_for_all() {
     let text = confined(BLOCK);
     let meets = ["vote.sync.ballot.b32 %bh_m, 1, -1", "activemask.b32 %bh_m"];

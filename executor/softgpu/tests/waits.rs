@@ -39,7 +39,7 @@ impl Author {
 
     fn action(&mut self) {
         let predicate = self.predicate();
-        let line = match self.below(18) {
+        let line = match self.below(20) {
             0 | 1 => "bar.sync 0;".to_owned(),
             2 => "barrier.sync 0;".to_owned(),
             3 => "bar.warp.sync -1;".to_owned(),
@@ -53,6 +53,10 @@ impl Author {
             13 => format!("@{predicate} add.u32 %c, %c, 1;"),
             14 | 15 => "and.b32 %y, %c, 1; setp.eq.u32 %counted, %y, 0;".to_owned(),
             16 => format!("@{predicate} exit;"),
+            17 => "movmatrix.sync.aligned.m8n8.trans.b16 %x, %x;".to_owned(),
+            18 => {
+                format!("shfl.sync.idx.b32 %x, %x, 0, 31, {};", ["%m", "%c", "0x7f"][self.below(3) as usize])
+            }
             _ => "ld.global.u32 %x, [%at]; setp.eq.u32 %loaded, %x, 0;".to_owned(),
         };
         writeln!(self.text, "    {line}").unwrap();
@@ -89,7 +93,7 @@ impl Author {
              ld.param.u64 %at, [to];\nld.param.u32 %n, [given];\nmov.u32 %t, %tid.x;\nmov.u32 %l, %laneid;\n\
              and.b32 %x, %t, 1;\nsetp.eq.u32 %odd, %x, 1;\nsetp.lt.u32 %low, %l, 7;\n\
              setp.eq.u32 %given, %n, 0;\nsetp.eq.u32 %loaded, %n, 7;\nshr.u32 %y, %t, 5;\nsetp.eq.u32 %warp, %y, 0;\n\
-             mov.u32 %c, 0;\nsetp.eq.u32 %counted, %n, 1;\nmov.u32 %turns, {TURNS};\n\
+             mov.u32 %c, 0;\nmov.u32 %m, -1;\nsetp.eq.u32 %counted, %n, 1;\nmov.u32 %turns, {TURNS};\n\
              {}END:\n    st.global.u32 [%at], %c;\n    ret;\n}}\n",
             author.text
         )

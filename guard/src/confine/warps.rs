@@ -4,7 +4,7 @@
 //! them that nothing has confined. So directly before the first such instruction on any straight way, all lanes of the
 //! warp meet, and threads whose warp is not whole end.
 
-use crate::ast::{Operand, Predicate, Span, Statement};
+use crate::ast::{Instruction, Operand, Predicate, Span, Statement};
 use crate::confine::copies;
 use crate::confine::meets::Meeting;
 use crate::confine::poll::is_lead;
@@ -28,7 +28,10 @@ pub(super) fn check(statements: Vec<Statement>, copies: bool, meeting: Meeting) 
             Statement::Instruction(instruction) => {
                 let row = table::row_of(instruction);
                 if !is_whole && row.is_some_and(table::is_for_warps) {
-                    let leads = |before: &&Statement| matches!(before, Statement::Instruction(before) if is_lead(before));
+                    let waits = |before: &Instruction| {
+                        table::row_of(before).is_some_and(|row| table::waits_for_lanes(row, before))
+                    };
+                    let leads = |before: &&Statement| matches!(before, Statement::Instruction(before) if is_lead(before) && !waits(before));
                     let at = checked.len() - checked.iter().rev().take_while(leads).count();
                     checked.splice(at..at, whole(copies, meeting));
                     is_whole = true;
