@@ -62,7 +62,7 @@ impl Author {
         writeln!(self.text, "    {line}").unwrap();
     }
 
-    fn program(seed: u64) -> String {
+    fn body(seed: u64) -> String {
         let mut author = Self { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, text: String::new() };
         let places = 2 + author.below(7);
         for place in 0..places {
@@ -85,19 +85,22 @@ impl Author {
                 }
             }
         }
-        format!(
-            ".version 8.0\n.target sm_90\n.address_size 64\n\
-             .visible .entry test(.param .u64 to, .param .u32 given)\n{{\n\
-             .reg .b64 %at;\n.reg .b32 %t, %l, %n, %x, %y, %c, %m, %turns;\n\
-             .reg .pred %odd, %low, %given, %counted, %warp, %loaded, %over;\n\
-             ld.param.u64 %at, [to];\nld.param.u32 %n, [given];\nmov.u32 %t, %tid.x;\nmov.u32 %l, %laneid;\n\
-             and.b32 %x, %t, 1;\nsetp.eq.u32 %odd, %x, 1;\nsetp.lt.u32 %low, %l, 7;\n\
-             setp.eq.u32 %given, %n, 0;\nsetp.eq.u32 %loaded, %n, 7;\nshr.u32 %y, %t, 5;\nsetp.eq.u32 %warp, %y, 0;\n\
-             mov.u32 %c, 0;\nmov.u32 %m, -1;\nsetp.eq.u32 %counted, %n, 1;\nmov.u32 %turns, {TURNS};\n\
-             {}END:\n    st.global.u32 [%at], %c;\n    ret;\n}}\n",
-            author.text
-        )
+        author.text
     }
+}
+
+/// A program of such a body, whose entry has these parameters, and gets what it stores to and what is given from them.
+fn entry(name: &str, parameters: &str, given: &str, body: &str) -> String {
+    format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry {name}({parameters})\n{{\n\
+         .reg .b64 %at, %w;\n.reg .b32 %t, %l, %n, %x, %y, %c, %m, %turns;\n\
+         .reg .pred %odd, %low, %given, %counted, %warp, %loaded, %over;\n\
+         {given}\nmov.u32 %t, %tid.x;\nmov.u32 %l, %laneid;\n\
+         and.b32 %x, %t, 1;\nsetp.eq.u32 %odd, %x, 1;\nsetp.lt.u32 %low, %l, 7;\n\
+         setp.eq.u32 %given, %n, 0;\nsetp.eq.u32 %loaded, %n, 7;\nshr.u32 %y, %t, 5;\nsetp.eq.u32 %warp, %y, 0;\n\
+         mov.u32 %c, 0;\nmov.u32 %m, -1;\nsetp.eq.u32 %counted, %n, 1;\nmov.u32 %turns, {TURNS};\n\
+         {body}END:\n    st.global.u32 [%at], %c;\n    ret;\n}}\n"
+    )
 }
 
 #[test]
@@ -105,7 +108,8 @@ fn whatever_waits_ends() {
     let programs = std::env::var("BULKHEAD_WAITS").map_or(PROGRAMS, |count| count.parse().unwrap());
     let (mut asked, mut together, mut of_rows) = (0, 0, 0);
     for seed in 1..=programs {
-        let source = Author::program(seed);
+        let given = "ld.param.u64 %at, [to];\nld.param.u32 %n, [given];";
+        let source = entry("test", ".param .u64 to, .param .u32 given", given, &Author::body(seed));
         let module = bulkhead_guard::parse(&source).unwrap();
         let text = bulkhead_guard::print(&bulkhead_guard::confine(&module).unwrap());
         let verified =
@@ -136,4 +140,21 @@ fn whatever_waits_ends() {
     }
     together -= asked;
     assert!(asked > 1000 && together > 1000 && of_rows > 10, "{asked} {together} {of_rows}");
+}
+
+/// Writes programs as the attacks of `tests/attacks` are, for a GPU.
+#[test]
+#[ignore = "writes files"]
+fn programs_for_a_gpu() {
+    let folder = std::path::PathBuf::from(std::env::var_os("BULKHEAD_WAITS_INTO").unwrap());
+    std::fs::create_dir_all(&folder).unwrap();
+    for seed in 1..=std::env::var("BULKHEAD_WAITS").unwrap().parse().unwrap() {
+        let given =
+            "ld.param.u64 %at, [own];\nld.param.u64 %w, [value];\ncvt.u32.u64 %n, %w;\nand.b32 %n, %n, 1;";
+        let parameters = ".param .u64 own, .param .u64 at, .param .u64 value";
+        let source = entry("attack", parameters, given, &Author::body(seed));
+        let about =
+            format!("// tries: waits of all kinds in any order, {seed}\n// must: ended\n// launch: 2 64 0\n");
+        std::fs::write(folder.join(format!("waits_{seed}.ptx")), about + &source).unwrap();
+    }
 }
