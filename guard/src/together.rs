@@ -47,15 +47,16 @@ impl Together {
     /// Of a body; of one in which nothing waits for lanes nothing is known. Where warps are `rows`, no two of a block's rows
     /// have a warp in common: it is a multiple of 32 wide, or has one row.
     pub(crate) fn of(statements: &[Statement], body: Body, rows: bool) -> Self {
-        let Some(mut pass) = Pass::of(statements, body, rows) else { return Self::default() };
-        for _ in 0..ROUNDS_MAX {
-            if !pass.round() {
-                return Self(pass.here);
-            }
-        }
-        pass.doubt();
-        pass.round();
-        Self(pass.here)
+        Pass::of(statements, body, rows).map_or_else(Self::default, |pass| Self(pass.run()))
+    }
+
+    /// Of an entry as it is; and where that is another, of one whose warps are rows.
+    pub(crate) fn with_rows(statements: &[Statement]) -> (Self, Option<Self>) {
+        let Some(pass) = Pass::of(statements, Body::Entry, false) else { return (Self::default(), None) };
+        let by_rows = pass.values.by_rows();
+        let together = Self(pass.run());
+        let rows = by_rows.then(|| Self::of(statements, Body::Entry, true)).filter(|rows| *rows != together);
+        (together, rows)
     }
 
     /// Whether they are together before a statement.
@@ -201,6 +202,18 @@ impl<'a> Pass<'a> {
             here: none,
             changed: false,
         })
+    }
+
+    /// Looks at the body until nothing is taken for granted that is not so.
+    fn run(mut self) -> Vec<bool> {
+        for _ in 0..ROUNDS_MAX {
+            if !self.round() {
+                return self.here;
+            }
+        }
+        self.doubt();
+        self.round();
+        self.here
     }
 
     /// Takes nothing for granted any more.

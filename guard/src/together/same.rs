@@ -55,6 +55,10 @@ pub(super) struct Values<'a> {
     /// What it holds here, where it has been written since the last label.
     here: Vec<Option<Kind>>,
     since: Vec<usize>,
+    /// Room for the names of one instruction.
+    names: (Vec<&'a str>, Vec<&'a str>),
+    /// Whether it may matter that warps are rows.
+    by_rows: bool,
 }
 
 impl<'a> Values<'a> {
@@ -73,7 +77,10 @@ impl<'a> Values<'a> {
             |prefix: &str| name.strip_prefix(prefix).is_some_and(|axis| matches!(axis, "x" | "y" | "z"));
         self.kinds.push(match name {
             _ if dimension("%ctaid.") || dimension("%nctaid.") || dimension("%ntid.") => Kind::Same,
-            "%tid.y" | "%tid.z" if self.rows => Kind::Same,
+            "%tid.y" | "%tid.z" => {
+                self.by_rows = true;
+                if self.rows { Kind::Same } else { Kind::Any }
+            }
             "%tid.x" if self.rows => Kind::Row,
             _ => Kind::Any,
         });
@@ -87,24 +94,31 @@ impl<'a> Values<'a> {
         let begin = self.named.len();
         let mut line = Line { makes: Makes::Any, begin, reads: 0, writes: 0, predicate: false };
         if let Some((row, instruction)) = found {
-            let (mut reads, mut writes) = (Vec::new(), Vec::new());
+            let (mut reads, mut writes) = std::mem::take(&mut self.names);
             table::registers(row, instruction, &mut |name| reads.push(name), &mut |name| writes.push(name));
             (line.reads, line.writes) = (reads.len(), writes.len());
             line.predicate = instruction.predicate.is_some();
             line.makes = makes(row, instruction);
-            for name in reads {
+            for name in reads.drain(..) {
                 let number = self.number(name);
                 self.named.push(number);
             }
-            for name in writes {
+            for name in writes.drain(..) {
                 let number = self.number(name);
                 self.named.push(number);
                 if let Some(written) = self.written.get_mut(number) {
                     *written = true;
                 }
             }
+            self.names = (reads, writes);
+            self.by_rows |= line.makes == Makes::High;
         }
         self.lines.push(line);
+    }
+
+    /// Whether it may matter that warps are rows.
+    pub(super) fn by_rows(&self) -> bool {
+        self.by_rows
     }
 
     /// All statements are known.

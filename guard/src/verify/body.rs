@@ -19,7 +19,6 @@ use crate::names::{self, Class};
 use crate::operands;
 use crate::report::{Reason, Report};
 use crate::table::{self, Row, Treatment};
-use crate::together::Body;
 
 /// Shared memory is as another block left it, and what would need it not to be stands here.
 const LEFT: &str = "shared memory that may not have been zeroed";
@@ -62,7 +61,7 @@ pub(super) fn verify<'a>(
         |statement| matches!(statement, Statement::Instruction(instruction) if table::copies(instruction)),
     );
     let looks = Looks::new(declared.looks, is_fast, copies);
-    let lanes = Lanes::of(statements, Body::Entry, is_fast);
+    let lanes = Lanes::of(statements, is_fast);
     let mut pass = Pass::new(declared, looks, labels, (statements, lanes));
     pass.awaits = copies.then_some(None);
     pass.is_fast = is_fast;
@@ -95,7 +94,7 @@ pub(super) fn gate<'a>(
     report: &mut Report,
 ) -> u64 {
     let labels = labels(statements, report);
-    let lanes = Lanes::of(statements, Body::Gate, false);
+    let lanes = Lanes::of_gate(statements);
     let mut pass = Pass::new(declared, Looks::of_gate(), labels, (statements, lanes));
     pass.flow.write(gates::CALLER_REGISTER);
     arguments.iter().for_each(|name| pass.flow.write(name));

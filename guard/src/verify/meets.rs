@@ -55,14 +55,21 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// Of a body, which may be launched only where warps are rows of their block.
-    pub(super) fn of(statements: &[Statement], body: Body, may_be_rows: bool) -> Self {
-        let together = Together::of(statements, body, false);
-        let of_rows =
-            may_be_rows.then(|| Together::of(statements, body, true)).filter(|rows| *rows != together);
+    /// Of an entry's body. A fast version may be launched only where warps are rows of their block.
+    pub(super) fn of(statements: &[Statement], is_fast: bool) -> Self {
+        let (together, of_rows) = if is_fast {
+            Together::with_rows(statements)
+        } else {
+            (Together::of(statements, Body::Entry, false), None)
+        };
         let rows = of_rows.is_some();
-        let together = of_rows.unwrap_or(together);
-        Self { together, rows, statements: statements.len(), ..Self::default() }
+        Self { together: of_rows.unwrap_or(together), rows, statements: statements.len(), ..Self::default() }
+    }
+
+    /// Of a gate's body.
+    pub(super) fn of_gate(statements: &[Statement]) -> Self {
+        let together = Together::of(statements, Body::Gate, false);
+        Self { together, statements: statements.len(), ..Self::default() }
     }
 
     /// Whether launches have to have warps that are rows of their block.
