@@ -42,8 +42,11 @@ pub(crate) fn of_last(parts: &Parts, block: [u32; 3]) -> u128 {
 pub(crate) struct Most {
     pub(crate) constant: i128,
     /// Axis, shift and factor: in order, without a factor those that there are not.
-    parts: [(u8, u8, i128); PARTS],
+    parts: [(u8, u8, i64); PARTS],
 }
+
+/// A constant beyond which nothing is looked at: what stands for a sum with a factor that is too large.
+const BEYOND: i128 = 1 << 100;
 
 impl Most {
     pub(crate) const fn constant(constant: i128) -> Self {
@@ -58,17 +61,30 @@ impl Most {
     }
 
     pub(crate) fn times(self, factor: i128) -> Self {
-        let parts = self.parts.map(|(axis, shift, of)| (axis, shift, of * factor));
-        Self { constant: self.constant * factor, parts }.in_order()
+        let mut product = Self { constant: self.constant.saturating_mul(factor), ..self };
+        for (.., of) in &mut product.parts {
+            match i64::try_from(i128::from(*of) * factor) {
+                Ok(times) => *of = times,
+                Err(_) => return Self::constant(BEYOND),
+            }
+        }
+        product.in_order()
     }
 
-    /// The sum; none where it has too many parts.
+    /// The sum; none where it has too many parts, or too large ones.
     pub(crate) fn plus(self, other: Self) -> Option<Self> {
-        let mut sum = Self { constant: self.constant + other.constant, ..self };
+        let constant = self.constant + other.constant;
+        if other.is_constant() {
+            return Some(Self { constant, ..self });
+        }
+        if self.is_constant() {
+            return Some(Self { constant, ..other });
+        }
+        let mut sum = Self { constant, ..self };
         for (axis, shift, factor) in other.parts.into_iter().filter(|(.., factor)| *factor != 0) {
-            let same = |(a, s, f): &&mut (u8, u8, i128)| *f != 0 && (*a, *s) == (axis, shift);
+            let same = |(a, s, f): &&mut (u8, u8, i64)| *f != 0 && (*a, *s) == (axis, shift);
             if let Some((.., known)) = sum.parts.iter_mut().find(same) {
-                *known += factor;
+                *known = known.checked_add(factor)?;
             } else {
                 *sum.parts.iter_mut().find(|(.., factor)| *factor == 0)? = (axis, shift, factor);
             }
@@ -101,7 +117,7 @@ impl Most {
 
     /// Whether all of it is between zero and this, but for the constant, which may be below.
     pub(crate) fn is_below(&self, most: i128) -> bool {
-        self.constant <= most && self.parts.iter().all(|(.., factor)| *factor <= most)
+        self.constant <= most && self.parts.iter().all(|(.., factor)| i128::from(*factor) <= most)
     }
 
     /// The parts, where none is below zero.
@@ -111,6 +127,11 @@ impl Most {
             *part = Part { axis, shift, factor: u64::try_from(factor).ok()? };
         }
         Some(parts)
+    }
+
+    /// Whether it has no parts: those that there are come first.
+    fn is_constant(&self) -> bool {
+        matches!(self.parts, [(.., 0), ..])
     }
 
     fn in_order(mut self) -> Self {
@@ -160,6 +181,18 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_has_too_large_parts_is_below_nothing() {
+        let large = Most::thread(0).times(1 << 62);
+        assert!(
+            large.is_below(1 << 62)
+                && !large.times(2).is_below(1 << 99)
+                && !large.times(-4).is_below(1 << 99)
+        );
+        assert_eq!(large.plus(large), None);
+        assert_eq!(large.plus(Most::constant(7)).map(|sum| sum.constant), Some(7));
     }
 
     #[test]
