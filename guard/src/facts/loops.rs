@@ -226,6 +226,12 @@ impl<'a> Facts<'a> {
             return None;
         }
         let body = anchors::turns(rest, turns)?;
+        // What is known of registers that are set before the turns is known in those.
+        let set = written(sets);
+        let known = |name: &&str| Class::parse(name).is_some() && set.contains(name);
+        if written(body).iter().any(known) {
+            return None;
+        }
         let turn = back(rest.get(body.len()))?;
         let (_, rest) = rest.split_at_checked(body.len() + 1)?;
         let after = anchors::turns(rest, label)?;

@@ -400,3 +400,18 @@ fn an_address_in_shared_memory_is_a_variable_and_numbers() {
         Some((64, 64, [0; 3]))
     );
 }
+
+#[test]
+fn what_is_set_before_turns_is_not_known_in_those_that_write_it() {
+    let turning = |body: &str| {
+        format!(
+            "mov.b32 %r2, 0;\n$L0:\nmov.b32 %r1, 4;\n$L1:\n\
+             mul.wide.u32 %d2, %r1, 1; add.s64 %d3, %d0, %d2; ld.global.u8 %r0, [%d3];\n\
+             {body}\nadd.s32 %r2, %r2, 1; setp.lt.s32 %p0, %r2, %r4; @%p0 bra $L1;\n\
+             setp.lt.s32 %p1, %r2, %r5; @%p1 bra $L0;"
+        )
+    };
+    proven(&turning(""), "a", 4, 4, 1);
+    proven(&turning("mov.b32 %r1, %r9;"), "a", 0, u32::MAX.into(), 1);
+    proven(&turning("@%p2 mov.b32 %r1, %r9;"), "a", 0, u32::MAX.into(), 1);
+}
