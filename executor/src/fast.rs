@@ -1,7 +1,7 @@
 //! Fast versions of entries: for launches whose pointers are what the guard's proofs rest on.
 
 use bulkhead_gpu::{EntryId, ParameterLayout};
-use bulkhead_guard::{FastVersion, PointerTerm, SharedTerm};
+use bulkhead_guard::{BoundTerm, FastVersion, PointerTerm, SharedTerm};
 use bulkhead_mm::{HALF_BYTES, WINDOW_BYTES, ZONE_BYTES};
 
 // What is proven reaches no further from a window than a zone.
@@ -22,11 +22,20 @@ struct Term {
     writes: bool,
 }
 
+/// What a word among the parameters is at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Bound {
+    /// Where in the parameter block it lies, in bytes.
+    at: usize,
+    most: u32,
+}
+
 /// The fast version of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Fast {
     pub(crate) id: EntryId,
     terms: Vec<Term>,
+    bounds: Vec<Bound>,
     shared: Vec<SharedTerm>,
     /// What a thread does that never looks at the flag; 0 where threads look.
     work: u32,
@@ -41,16 +50,23 @@ pub(crate) fn work_of(each: u64, blocks: u64, block: [u32; 3]) -> u64 {
 }
 
 impl Fast {
-    /// The version with these terms; none where a pointer lies in none of the parameters.
+    /// The version with these terms; none where one is about what lies in none of the parameters.
     pub(crate) fn new(id: EntryId, version: &FastVersion, visible: &[ParameterLayout]) -> Option<Self> {
-        let term = |term: &PointerTerm| {
-            let layout = visible.get(term.parameter)?;
-            let inside = term.offset.checked_add(8).is_some_and(|end| end <= layout.bytes);
-            let at = (layout.offset as usize).checked_add(term.offset as usize)?;
-            inside.then_some(Term { at, align: term.align.into(), writes: term.writes })
+        let place = |parameter: usize, offset: u32, bytes: u32| {
+            let layout = visible.get(parameter)?;
+            let inside = offset.checked_add(bytes).is_some_and(|end| end <= layout.bytes);
+            (layout.offset as usize).checked_add(offset as usize).filter(|_| inside)
         };
+        let term = |term: &PointerTerm| {
+            let at = place(term.parameter, term.offset, 8)?;
+            Some(Term { at, align: term.align.into(), writes: term.writes })
+        };
+        let bound =
+            |term: &BoundTerm| Some(Bound { at: place(term.parameter, term.offset, 4)?, most: term.most });
         let terms = version.pointers.iter().map(term).collect::<Option<_>>()?;
-        Some(Self { id, terms, shared: version.shared.clone(), work: version.work, rows: version.rows })
+        let bounds = version.bounds.iter().map(bound).collect::<Option<_>>()?;
+        let (shared, work, rows) = (version.shared.clone(), version.work, version.rows);
+        Some(Self { id, terms, bounds, shared, work, rows })
     }
 
     /// Whether blocks of this shape with so much dynamic shared memory keep the terms.
@@ -71,14 +87,19 @@ impl Fast {
     #[inline]
     pub(crate) fn admits(&self, block: &[u8], base: u32) -> bool {
         let slot = u64::from(base) << 32;
-        self.terms.iter().all(|term| {
+        let is_within = |bound: &Bound| {
+            let bytes = block.get(bound.at..).and_then(|rest| rest.first_chunk());
+            bytes.is_some_and(|bytes| u32::from_ne_bytes(*bytes) <= bound.most)
+        };
+        let pointers = self.terms.iter().all(|term| {
             let bytes = block.get(term.at..).and_then(|rest| rest.first_chunk());
             let Some(pointer) = bytes.map(|bytes| u64::from_ne_bytes(*bytes)) else { return false };
             let from = pointer.wrapping_sub(slot);
             let stores = from.wrapping_sub(ZONE_BYTES) < WINDOW_BYTES;
             let loads = from.wrapping_sub(HALF_BYTES + ZONE_BYTES) < WINDOW_BYTES;
             (stores || (loads && !term.writes)) && pointer & (term.align - 1) == 0
-        })
+        });
+        pointers && self.bounds.iter().all(is_within)
     }
 }
 
@@ -105,7 +126,7 @@ mod tests {
 
     fn version(pointers: &[PointerTerm], shared: &[SharedTerm]) -> FastVersion {
         let (pointers, shared) = (pointers.to_vec(), shared.to_vec());
-        FastVersion { name: "k".to_owned(), pointers, shared, work: 0, rows: false }
+        FastVersion { name: "k".to_owned(), pointers, shared, bounds: Vec::new(), work: 0, rows: false }
     }
 
     #[test]
@@ -186,6 +207,30 @@ mod tests {
         ] {
             assert_eq!(fast(true).admits_blocks(block, 0), rows, "{block:?}");
             assert!(fast(false).admits_blocks(block, 0));
+        }
+    }
+
+    #[test]
+    fn words_have_to_be_within_their_bounds() {
+        let version = |terms: &[BoundTerm]| FastVersion { bounds: terms.to_vec(), ..version(&[], &[]) };
+        let admits = |terms: &[BoundTerm], words: [u32; 6]| {
+            let block: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            Fast::new(EntryId(7), &version(terms), &LAYOUT).unwrap().admits(&block, 0)
+        };
+        let (first, last) = (
+            BoundTerm { parameter: 0, offset: 0, most: 255 },
+            BoundTerm { parameter: 1, offset: 12, most: 0 },
+        );
+        let (more, most) = (256, u32::MAX);
+        assert!(admits(&[first], [255, most, most, most, most, most]) && admits(&[first, last], [0; 6]));
+        for word in [more, 1 << 31, most] {
+            assert!(
+                !admits(&[first], [word, 0, 0, 0, 0, 0]) && !admits(&[first, last], [0, 0, 0, 0, 0, word])
+            );
+        }
+        for (parameter, offset) in [(0, 1), (0, 4), (1, 13), (1, u32::MAX), (2, 0)] {
+            let bad = BoundTerm { parameter, offset, most };
+            assert_eq!(Fast::new(EntryId(7), &version(&[bad]), &LAYOUT), None);
         }
     }
 

@@ -11,11 +11,15 @@
 
 mod edges;
 mod loops;
+mod moved;
+mod stepped;
 
 use crate::maps::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use edges::{Edges, Passing, Tests};
+use moved::Moved;
+use stepped::Guards;
 
 use crate::access::Access;
 use crate::ast::{AddressBase, Instruction, Operand, Space, Statement};
@@ -173,6 +177,12 @@ impl<'a> Fact<'a> {
         (self.base == other.base).then_some(joined)
     }
 
+    /// Whether it says no more of a number than this does.
+    fn holds(self, other: Self) -> bool {
+        let within = self.low <= other.low && other.high <= self.high && self.zeros <= other.zeros;
+        within && self.base == other.base
+    }
+
     fn fits(self) -> Option<Self> {
         (self.low >= -FAR && self.high <= FAR && self.most.is_below(FAR)).then_some(self)
     }
@@ -214,6 +224,9 @@ pub(crate) struct Facts<'a> {
     known: HashMap<&'a str, Fact<'a>>,
     /// What bits can be ones of registers to which only such numbers are ever written.
     bits: HashMap<&'a str, i128>,
+    /// What registers are that are only moved among one another.
+    moved: Moved<'a>,
+    guards: Guards<'a>,
     /// What is known up to the next label, or that nothing is.
     passing: Passing<'a>,
     /// What was known when control came to the last label from before it, where something goes back there.
@@ -244,12 +257,14 @@ impl<'a> Facts<'a> {
             Some((*name, bits))
         });
         let bits = several.collect();
-        Self { edges, bits, ..Self::default() }
+        let moved = Moved::of(&edges);
+        Self { edges, bits, moved, ..Self::default() }
     }
 
     /// A register is written once more than the body says: it is zeroed first.
     pub(crate) fn also_written(&mut self, name: &'a str) {
         self.zeroed.insert(name);
+        self.moved.forget(name);
     }
 
     /// What is known at a label, behind which this stands: what is known on all ways there, and what each turn leaves as
@@ -267,10 +282,15 @@ impl<'a> Facts<'a> {
                 self.entering.clear();
             }
             (_, backs) => {
-                self.passing = self.edges.left(name, known.clone());
+                let closed = self.edges.closed(name);
+                self.passing =
+                    closed.map_or_else(Passing::default, |closed| self.edges.left(closed, known.clone()));
                 self.entering = known;
                 if backs == 1 {
                     self.repeats(behind, name);
+                }
+                if let Some(closed) = closed {
+                    self.stepped(closed);
                 }
             }
         }
@@ -292,6 +312,7 @@ impl<'a> Facts<'a> {
             Some((Class::Predicate | Class::Half, _)) | None => None,
         };
         let learned = learned.and_then(Fact::fits);
+        self.multiplies(name, instruction, learned);
         if !self.is_written_once(name) {
             // Elsewhere nothing is known of it either.
             match learned {
@@ -303,6 +324,25 @@ impl<'a> Facts<'a> {
             self.known.insert(name, fact);
         } else {
             self.known.remove(name.as_str());
+        }
+    }
+
+    /// What is said of a number is said of a multiple that does not wrap around.
+    fn multiplies(&mut self, name: &'a str, instruction: &'a Instruction, learned: Option<Fact<'a>>) {
+        let by = match (instruction.opcode.as_str(), instruction.words().as_slice()) {
+            ("shl", ["b32"]) => instruction.operands.get(2).and_then(power).map(|by| by.low),
+            ("mul", ["lo", "u32" | "s32"]) => match instruction.operands.get(2) {
+                Some(Operand::Integer(by @ 1..=0xffff)) => Some(*by),
+                _ => None,
+            },
+            _ => return,
+        };
+        let small = learned.is_some_and(|fact| fact.base.is_none() && fact.high <= i32::MAX.into());
+        if let (true, Some(by), Some(Operand::Register(of))) = (small, by, instruction.operands.get(1))
+            && of != name
+            && self.small(of).is_some_and(|fact| fact.high * by <= i32::MAX.into())
+        {
+            self.tests.is_multiple(of, name, by);
         }
     }
 
@@ -323,10 +363,17 @@ impl<'a> Facts<'a> {
     /// What is known of a register here.
     fn of_register(&self, name: &str) -> Option<Fact<'a>> {
         let known = self.passing.get(name).copied().unwrap_or_else(|| self.known.get(name).copied());
-        known.or_else(|| {
-            let bits = *self.bits.get(name)?;
-            Some(Fact { zeros: Fact::exactly(bits).zeros, ..Fact::number(0, bits) })
+        known.or_else(|| match self.bits.get(name) {
+            Some(bits) => Some(Fact { zeros: Fact::exactly(*bits).zeros, ..Fact::number(0, *bits) }),
+            None => self.moved.of_register(name),
         })
+    }
+
+    /// The variable in shared memory that a 32-bit register is known to be an address in, and how far from its first byte.
+    pub(crate) fn shared_address(&self, name: &str) -> Option<(&'a str, i64)> {
+        let fact = self.of_register(name).filter(|fact| fact.low == fact.high)?;
+        let Some(Base::Shared(variable)) = fact.base else { return None };
+        Some((variable, i64::try_from(fact.low).ok()?))
     }
 
     /// Whether a 64-bit register is known to be a number and not an address.
@@ -447,6 +494,7 @@ impl<'a> Facts<'a> {
                     self.of_register(name).filter(|known| known.base.is_none()).unwrap_or(all)
                 }
                 (None, Some(most)) => thread(name, Fact::number(names::least(name), most.into())),
+                (None, None) if name == names::BOUNDED => all,
                 _ => return None,
             },
             _ => return None,

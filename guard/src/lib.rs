@@ -264,5 +264,7 @@ pub use names::{
 pub use parse::{parse, parse_recovering};
 pub use print::print;
 pub use report::{Finding, Reason, Report};
-pub use verify::{FastVersion, PointerTerm, SharedTerm, Verified, VerifiedEntry, verify, verify_with};
+pub use verify::{
+    BoundTerm, FastVersion, PointerTerm, SharedTerm, Verified, VerifiedEntry, verify, verify_with,
+};
 pub use window::Window;

@@ -49,6 +49,8 @@ pub const OFFSET_BOUND: u64 = 1 << 23;
 pub const EXTENT_BOUND: u64 = 1 << 23;
 /// Terms about shared memory that a fast version may have: each launch checks them.
 pub const SHARED_TERMS_MAX: usize = 16;
+/// Words of parameters that a fast version may bound: each launch checks them.
+pub const BOUND_TERMS_MAX: usize = 4;
 /// How far from a pointer into a window an access may reach that is left alone: the guard zones are as wide, and take
 /// whatever half of the slot the window is of.
 pub const REACH_BYTES: u64 = 64 << 30;

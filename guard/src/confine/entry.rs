@@ -15,8 +15,8 @@ use crate::confine::symbols::Symbols;
 use crate::confine::variables::Variables;
 use crate::confine::versions::{Known, Proven, Versions};
 use crate::confine::{
-    access, arguments, assign, bounded, check, clearing, copies, data, generic, inductions, locals, meets,
-    poll, prologue, remainders, roots, runtime, strides, unroll, warps,
+    access, addresses, arguments, assign, bounded, check, clearing, copies, data, generic, inductions,
+    locals, meets, parameters, poll, prologue, remainders, roots, runtime, strides, unroll, warps,
 };
 use crate::facts::{Proof, SharedKey};
 use crate::gates::Gates;
@@ -103,6 +103,7 @@ pub(super) fn confine<'a>(
     inductions::normalise(&mut statements);
     bounded::copy(&mut statements, &mut scopes);
     unroll::unroll(&mut statements);
+    addresses::fold(&mut statements);
     let shared = Shared::find(&mut statements, symbols, &mut variables, function.span);
     let tables = access::Tables::new(symbols, &variables, &readable, roots);
     for class in Class::ALL {
@@ -184,10 +185,17 @@ pub(super) fn confine<'a>(
     let fast = fast.and_then(|name| {
         let zeroed: Vec<String> =
             zeroed.iter().map(|(class, number)| format!("{}{number}", class.prefix())).collect();
-        let versions = Versions::of(&statements, &zeroed);
+        let fits = |proof: &Proof<'_>| is_enough(proof, &tables, shared.start(), &mut BTreeSet::new());
+        let bounded = shared.is_clamped().then(|| parameters::bound(&statements, &fits)).flatten();
+        let plain = bounded.as_ref().map_or(statements.as_slice(), |(bounded, _)| bounded);
+        let versions = Versions::of(plain, &zeroed);
         let mut terms = BTreeSet::new();
         let proven = versions.proven(&zeroed, |proof| is_enough(proof, &tables, shared.start(), &mut terms));
-        let list: Vec<_> = versions.statements().collect();
+        let origin = |index: Option<usize>| match &bounded {
+            Some((_, origins)) => index.and_then(|index| *origins.get(index)?),
+            None => index,
+        };
+        let list: Vec<_> = versions.statements().map(|(index, found)| (origin(index), found)).collect();
         // What stands against the accesses that are left has been said.
         let body = || body(&list, Some((&proven, &versions.begins)), &mut Report::default()).0;
         // What is only aligned is not worth a version.

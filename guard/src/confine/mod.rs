@@ -6,6 +6,7 @@
 //! the form, not the rewriter: what goes wrong here is refused there.
 
 mod access;
+mod addresses;
 mod alignment;
 mod arguments;
 mod assign;
@@ -26,6 +27,7 @@ mod locals;
 mod mbarrier;
 mod meets;
 mod origin;
+mod parameters;
 mod pointers;
 mod poll;
 mod prologue;

@@ -210,6 +210,11 @@ impl Shared {
         self.clamps.get(&index).copied()
     }
 
+    /// Whether accesses of it need clamps, none of which is dynamic.
+    pub(super) fn is_clamped(&self) -> bool {
+        self.dynamic.is_none() && !self.clamps.is_empty()
+    }
+
     /// Whether there is as much shared memory as a clamp spans.
     pub(super) fn holds(&self, clamp: Clamp) -> bool {
         clamp.span <= self.most

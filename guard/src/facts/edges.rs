@@ -18,6 +18,8 @@ pub(super) type Passing<'a> = HashMap<&'a str, Option<Fact<'a>>>;
 const REMEMBERED_MAX: usize = 1 << 20;
 /// Tests that are remembered at a time.
 const TESTS_MAX: usize = 32;
+/// Multiples that are remembered at a time.
+const MULTIPLES_MAX: usize = 8;
 /// What a predicate says, at most, of so many registers.
 const SAYS_MAX: usize = 4;
 
@@ -45,6 +47,18 @@ pub(super) struct Writes {
 }
 
 impl Writes {
+    /// Where first, and all other places.
+    pub(super) fn all(&self) -> impl Iterator<Item = usize> + '_ {
+        std::iter::once(self.first).chain(self.more.iter().copied())
+    }
+
+    /// The places from one statement to another, with both.
+    pub(super) fn between(&self, from: usize, to: usize) -> impl Iterator<Item = usize> + '_ {
+        let more = self.more.get(self.more.partition_point(|at| *at < from)..).unwrap_or_default();
+        let first = (from <= self.first).then_some(self.first);
+        first.into_iter().chain(more.iter().copied()).take_while(move |at| *at <= to)
+    }
+
     /// Where, if that is more than once.
     pub(super) fn several(&self) -> Option<impl Iterator<Item = usize> + '_> {
         (!self.more.is_empty()).then(|| std::iter::once(self.first).chain(self.more.iter().copied()))
@@ -54,9 +68,12 @@ impl Writes {
 /// The branches to labels, and where registers are written.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Edges<'a> {
+    pub(super) statements: &'a [Statement],
     into: HashMap<&'a str, Ways>,
     /// The labels, in order.
     labels: Vec<Ways>,
+    /// The branches that go back, in order: which statement, and that of the label.
+    backs: Rc<Vec<(usize, usize)>>,
     looked: usize,
     writes: Rc<HashMap<&'a str, Writes>>,
     /// How many branches from before were seen, and what is known on all of them.
@@ -145,16 +162,32 @@ pub(super) struct Tests<'a> {
     says: HashMap<&'a str, [Vec<Says<'a>>; 2]>,
     /// The registers that were tested: of most that are written nothing was said.
     tested: HashSet<&'a str>,
+    /// Registers that are others' multiples: the other, which, and how often.
+    multiples: Vec<(&'a str, &'a str, i128)>,
 }
 
 impl<'a> Tests<'a> {
     pub(super) fn clear(&mut self) {
         self.says.clear();
         self.tested.clear();
+        self.multiples.clear();
+    }
+
+    /// A register is another's multiple, until either is written.
+    pub(super) fn is_multiple(&mut self, of: &'a str, name: &'a str, factor: i128) {
+        if self.multiples.len() == MULTIPLES_MAX {
+            self.multiples.remove(0);
+        }
+        self.multiples.push((of, name, factor));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.says.is_empty() && self.multiples.is_empty()
     }
 
     /// A register is written: what was said of it, or by it, no longer holds.
     fn written(&mut self, name: &str) {
+        self.multiples.retain(|(of, multiple, _)| *of != name && *multiple != name);
         self.says.remove(name);
         if self.tested.remove(name) {
             for says in self.says.values_mut().flatten() {
@@ -179,8 +212,9 @@ impl<'a> Tests<'a> {
 impl<'a> Edges<'a> {
     /// Of a body. What goes back to a label that `begins` has goes back to what it says too.
     pub(super) fn of(statements: &'a [Statement], begins: &'a HashMap<String, String>) -> Self {
-        let mut edges = Self::default();
+        let mut edges = Self { statements, ..Self::default() };
         let mut seen: HashSet<&str> = HashSet::default();
+        let mut backs = Vec::new();
         let mut writes: HashMap<&str, Writes> = HashMap::default();
         for (at, statement) in statements.iter().enumerate() {
             match statement {
@@ -201,7 +235,12 @@ impl<'a> Edges<'a> {
                         target.filter(|target| seen.contains(target)).and_then(|target| begins.get(target));
                     for target in target.into_iter().chain(begin.map(String::as_str)) {
                         let ways = edges.into.entry(target).or_default();
-                        *(if seen.contains(target) { &mut ways.behind } else { &mut ways.before }) += 1;
+                        if seen.contains(target) {
+                            ways.behind += 1;
+                            backs.push((at, ways.at));
+                        } else {
+                            ways.before += 1;
+                        }
                         ways.first.get_or_insert(at);
                         ways.last = at;
                     }
@@ -209,7 +248,7 @@ impl<'a> Edges<'a> {
                 Statement::Variable(_) | Statement::Directive(_) | Statement::Block(..) => {}
             }
         }
-        edges.writes = Rc::new(writes);
+        (edges.writes, edges.backs) = (Rc::new(writes), Rc::new(backs));
         edges.labels = seen.into_iter().filter_map(|name| edges.into.get(name).copied()).collect();
         edges.labels.sort_unstable_by_key(|ways| ways.at);
         edges
@@ -225,28 +264,47 @@ impl<'a> Edges<'a> {
         self.into.get(label).map_or((0, 0), |ways| (ways.before, ways.behind))
     }
 
-    /// What of this a loop leaves as it is that is entered at its label only, up to where the last branch goes back.
-    pub(super) fn left(&mut self, label: &str, mut known: Passing<'a>) -> Passing<'a> {
-        let Some(Ways { at, last, .. }) = self.into.get(label).copied() else { return Passing::default() };
+    /// From where to where a loop lies that is entered at its label only: to where the last branch goes back.
+    pub(super) fn closed(&mut self, label: &str) -> Option<(usize, usize)> {
+        let ways = *self.into.get(label)?;
+        let (closed, looked) = self.is_closed(ways);
+        self.looked += looked;
+        (self.looked <= LABELS_MAX && closed).then_some((ways.at, ways.last))
+    }
+
+    /// Whether a loop is, and how many labels lie inside.
+    fn is_closed(&self, Ways { at, last, .. }: Ways) -> (bool, usize) {
         let begin = self.labels.partition_point(|ways| ways.at <= at);
         let end = self.labels.partition_point(|ways| ways.at <= last);
         let inside = self.labels.get(begin..end).unwrap_or_default();
-        self.looked += inside.len();
         let closed = |ways: &Ways| ways.first.is_none_or(|first| first >= at && ways.last <= last);
-        if self.looked > LABELS_MAX || !inside.iter().all(closed) {
-            return Passing::default();
-        }
-        known.retain(|name, _| {
-            self.writes.get(name).is_none_or(|writes| {
-                let next = if writes.first < at {
-                    writes.more.get(writes.more.partition_point(|write| *write < at))
-                } else {
-                    Some(&writes.first)
-                };
-                next.is_none_or(|write| *write > last)
-            })
-        });
+        (inside.iter().all(closed), inside.len())
+    }
+
+    /// What of this such a loop leaves as it is.
+    pub(super) fn left(&self, (at, last): (usize, usize), mut known: Passing<'a>) -> Passing<'a> {
+        known.retain(|name, _| !self.is_written(name, at, last));
         known
+    }
+
+    /// Whether a register is written from one statement to another.
+    pub(super) fn is_written(&self, name: &str, from: usize, to: usize) -> bool {
+        self.writes.get(name).is_some_and(|writes| writes.between(from, to).next().is_some())
+    }
+
+    /// The branches from one statement to another that go back.
+    pub(super) fn backs(&self, from: usize, to: usize) -> &[(usize, usize)] {
+        let begin = self.backs.partition_point(|(at, _)| *at < from);
+        let end = self.backs.partition_point(|(at, _)| *at <= to);
+        self.backs.get(begin..end).unwrap_or_default()
+    }
+
+    /// Whether the loop of the label that stands there is entered from the statement before that only, and how many labels
+    /// lie inside.
+    pub(super) fn is_run_into(&self, at: usize) -> (bool, usize) {
+        let Some(Statement::Label(name, _)) = self.statements.get(at) else { return (false, 0) };
+        let ways = self.into.get(name.as_str()).filter(|ways| ways.first.is_some_and(|first| first > at));
+        ways.map_or((false, 0), |ways| self.is_closed(*ways))
     }
 
     /// Has branches be forgotten, or not; answers whether they were.
@@ -266,11 +324,12 @@ impl<'a> Facts<'a> {
         match self.edges.coming.remove(label) {
             None if expected == 0 && !cut => here,
             Some((seen, known)) if seen == expected => {
-                if cut {
-                    known
-                } else {
-                    join(known, &here)
-                }
+                let mut known = if cut { known } else { join(known, &here) };
+                // What is known at all times may say more than what the ways have in common.
+                known.retain(|name, fact| {
+                    !fact.zip(self.known.get(name)).is_some_and(|(fact, ever)| fact.holds(*ever))
+                });
+                known
             }
             _ => Passing::default(),
         }
@@ -339,6 +398,17 @@ impl<'a> Facts<'a> {
             };
             said.insert(name, Some(fact));
         }
+        for (of, name, factor) in &self.tests.multiples {
+            let (Some(Some(one)), Some(known)) = (said.get(of), self.small(name)) else { continue };
+            let (low, high) = (known.low.max(one.low * factor), known.high.min(one.high * factor));
+            let fact = match known.high == high {
+                true => Fact { low, ..known },
+                false => Fact { zeros: known.zeros, ..Fact::number(low, high) },
+            };
+            if low <= high {
+                said.insert(name, Some(fact));
+            }
+        }
         said
     }
 
@@ -370,7 +440,7 @@ impl<'a> Facts<'a> {
         }
         let says = if always { self.says(instruction) } else { None };
         let tests = &mut self.tests;
-        if !tests.says.is_empty() {
+        if !tests.is_empty() {
             table::written(row, instruction, &mut |name| tests.written(name));
         }
         if let (Some(says), Some(Operand::Register(predicate))) = (says, instruction.operands.first()) {

@@ -280,7 +280,7 @@ fn what_a_loop_steps_is_where_its_test_says() {
     assert_eq!(body(first, step, "setp.lt.s32 %p0, %r2, 2000;"), None);
     assert_eq!(body(first, step, "setp.ge.s32 %p0, %r1, 2000;"), None);
     assert_eq!(body("mov.u32 %r1, %r5; mov.u32 %r2, %ntid.x;", step, test), None);
-    assert_eq!(body(first, "@%p3 bra M; add.s32 %r1, %r1, %r2; M:", test), None);
+    assert_eq!(body(first, "@%p3 bra M; sub.s32 %r1, %r1, %r2; M:", test), None);
     // So far that it may wrap around.
     assert_eq!(
         body("mov.u32 %r1, 0;", "add.s32 %r1, %r1, 2147483647;", "setp.lt.s32 %p0, %r1, 2147483647;"),
@@ -414,4 +414,168 @@ fn what_is_set_before_turns_is_not_known_in_those_that_write_it() {
     proven(&turning(""), "a", 4, 4, 1);
     proven(&turning("mov.b32 %r1, %r9;"), "a", 0, u32::MAX.into(), 1);
     proven(&turning("@%p2 mov.b32 %r1, %r9;"), "a", 0, u32::MAX.into(), 1);
+}
+
+/// Between what addresses the last access of shared memory begins in its variable.
+fn between(body: &str) -> Option<(u64, u64)> {
+    let text = format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u32 n)\n{{\n\
+         .reg .pred %p<9>; .reg .b32 %r<30>; .reg .b64 %d<10>;\n\
+         .shared .align 16 .b8 tile[4096]; .shared .align 16 .b8 other[4096];\n{body}\nret;\n}}\n"
+    );
+    let module = crate::parse(&text).unwrap();
+    let Some(Item::Function(function)) = module.items.first() else { unreachable!() };
+    let last = last_proof(function.body.as_deref().unwrap(), Space::Shared);
+    match last.expect("the body has an access")? {
+        Proof::Shared(proof) => Some((proof.start, proof.end)),
+        Proof::Pointer(_) | Proof::Checked => unreachable!("it is an access of shared memory"),
+    }
+}
+
+#[test]
+fn registers_that_take_turns_are_what_any_of_them_is_set_to() {
+    let turns = |first: &str, body: &str| {
+        between(&format!(
+            "mov.u32 %r1, tile; mov.u32 %r2, tile+520; {first}\n\
+             L: bar.sync 0; mov.u32 %r4, %r1; @%p1 bra M; ld.shared.u32 %r9, [%r4+8];\n\
+             M: mov.u32 %r1, %r2; mov.u32 %r2, %r3; mov.u32 %r3, %r4; {body} @%p0 bra L; ld.shared.u32 %r8, [%r3+4];"
+        ))
+    };
+    let three = "mov.u32 %r3, tile+1040;";
+    assert_eq!(turns(three, ""), Some((4, 1048)));
+    assert_eq!(turns(three, "@%p2 mov.u32 %r2, %r1; selp.b32 %r1, %r2, %r3, %p2;"), Some((4, 1048)));
+    assert_eq!(turns("mov.u32 %r7, tile+2080; mov.u32 %r3, %r7;", ""), Some((4, 2088)));
+    assert_eq!(turns(three, "@%p2 mov.u32 %r2, tile+2000;"), Some((4, 2008)));
+    // Something else is written to one of them, if only at times.
+    for body in [
+        "add.u32 %r2, %r2, 4;",
+        "@%p2 add.u32 %r1, %r1, 4;",
+        "mov.u32 %r1, %r9;",
+        "@%p2 mov.u32 %r4, 0;",
+        "mov.u32 %r1, other;",
+        "mov.u32 %r5, %r1; add.u32 %r5, %r5, 4; mov.u32 %r2, %r5;",
+        "mov.b64 {%r2, %r5}, %d0;",
+        "ld.shared.u32 %r1, [tile];",
+        "selp.b32 %r1, %r2, %r6, %p2;",
+        "shfl.sync.bfly.b32 %r1|%p3, %r2, 1, 31, -1;",
+    ] {
+        assert_eq!(turns(three, body), None, "{body}");
+    }
+    assert_eq!(turns("mov.u32 %r3, %r9;", ""), None);
+    assert_eq!(turns("mov.u32 %r3, %r4;", ""), Some((4, 528)), "what is read has been written");
+}
+
+#[test]
+fn what_a_register_is_in_turns_with_labels_inside_the_test_before_the_next_says() {
+    let turns = |first: &str, step: &str, back: &str| {
+        between(&format!(
+            "ld.param.u32 %r7, [n]; min.u32 %r6, %r7, 255; mov.u32 %r2, %ntid.x; mov.u32 %r5, %tid.x;\n{first}\n\
+             L: @%p1 bra M; mov.u32 %r9, 0; M: shl.b32 %r3, %r1, 2; mov.u32 %r4, tile; add.u32 %r4, %r4, %r3;\n\
+             ld.shared.u32 %r8, [%r4]; {step} {back}\nE:"
+        ))
+    };
+    let (first, add) = ("min.u32 %r1, %r5, 200;", "add.s32 %r1, %r1, %r2;");
+    let test = "setp.le.s32 %p0, %r1, %r6; @%p0 bra L;";
+    let below = "setp.lt.u32 %p0, %r1, %r6; @%p0 bra L;";
+    let unless = "setp.ge.s32 %p2, %r1, %r6; @%p2 bra E; mov.u32 %r9, 1; @%p3 exit; bra L;";
+    let counter = "min.u32 %r1, %r5, 200; mad.lo.s32 %r12, %r2, 140, %r1; mad.lo.s32 %r12, %r20, %r20, %r12; min.s32 %r12, %r12, %r6;";
+    let run_into = format!("mov.u32 %r13, 9; and.b32 %r13, %r20, 255; {}", counter.replace("%r6", "%r13"));
+    let counted = "setp.le.s32 %p0, %r1, %r12; @%p0 bra L;";
+    for (first, step, back, known) in [
+        (first, add, test, (0, 1024)),
+        (first, add, below, (0, 1020)),
+        (first, add, "setp.gt.s32 %p0, %r6, %r1; @%p0 bra L;", (0, 1020)),
+        (first, add, "setp.gt.s32 %p0, %r1, %r6; @!%p0 bra L;", (0, 1024)),
+        (first, add, unless, (0, 1020)),
+        ("mov.u32 %r1, 100;", "add.s32 %r1, 7, %r1;", test, (400, 1024)),
+        ("mov.u32 %r1, 1000;", add, test, (4000, 4004)),
+        // It goes back before the step too.
+        (first, "@%p4 bra L; add.s32 %r1, %r1, %r2;", test, (0, 1024)),
+        (first, "N: @%p4 bra N; add.s32 %r1, %r1, %r2;", test, (0, 1024)),
+        (counter, add, counted, (0, 1024)),
+        (&run_into, add, counted, (0, 1024)),
+        // Other tests are made too.
+        (first, add, "setp.le.s32 %p0, %r1, %r6; setp.gt.and.s32 %p4, %r9, 0, %p0; @%p4 bra L;", (0, 1024)),
+        (first, add, "setp.lt.and.s32 %p0, %r1, %r6, %p4; @%p0 bra L;", (0, 1020)),
+        (first, add, "setp.gt.s32 %p0, %r1, %r6; setp.gt.and.s32 %p4, %r9, 0, !%p0; @%p4 bra L;", (0, 1024)),
+        (first, add, "setp.gt.s32 %p0, %r1, %r6; setp.lt.or.s32 %p4, %r9, 0, %p0; @!%p4 bra L;", (0, 1024)),
+        (first, add, "setp.le.s32 %p0, %r1, %r6; and.pred %p4, %p3, %p0; @%p4 bra L;", (0, 1024)),
+        (first, add, "setp.gt.s32 %p0, %r1, %r6; not.pred %p4, %p0; @%p4 bra L;", (0, 1024)),
+    ] {
+        assert_eq!(turns(first, step, back), Some(known), "{first} {step} {back}");
+    }
+    for (first, step, back) in [
+        (first, add, "setp.le.s32 %p0, %r1, %r6; setp.gt.or.s32 %p4, %r9, 0, %p0; @%p4 bra L;"),
+        (first, add, "setp.lt.or.s32 %p0, %r1, %r6, %p4; @%p0 bra L;"),
+        (first, add, "setp.le.s32 %p0, %r1, %r6; setp.gt.and.s32 %p4, %r9, 0, %p0; @!%p4 bra L;"),
+        (first, add, "setp.le.s32 %p0, %r1, %r6; or.pred %p4, %p3, %p0; @%p4 bra L;"),
+        (first, add, "setp.le.s32 %p0, %r1, %r6; not.pred %p4, %p0; @%p4 bra L;"),
+        (first, add, "setp.le.s32 %p0, %r1, %r6; and.pred %p0, %p3, %p0; not.pred %p0, %p0; @%p0 bra L;"),
+        // Nothing says what it is, or what it is held against.
+        (first, add, "@%p0 bra L;"),
+        ("", add, test),
+        (first, add, "setp.le.s32 %p0, %r1, %r7; @%p0 bra L;"),
+        (first, add, "setp.le.s32 %p0, %r9, %r6; @%p0 bra L;"),
+        (first, add, "setp.ge.s32 %p0, %r1, %r6; @%p0 bra L;"),
+        (first, add, "setp.le.s32 %p0, %r1, %r6; @!%p0 bra L;"),
+        // It may wrap around.
+        (first, add, "setp.le.s32 %p0, %r1, 2147483000; @%p0 bra L;"),
+        (first, "add.s32 %r1, %r1, %r20;", test),
+        (first, "add.s32 %r1, %r1, -4;", test),
+        (first, "sub.s32 %r1, %r1, %r2;", test),
+        // It is written elsewhere too, or what is added, or the bound.
+        (first, "add.s32 %r1, %r1, %r2; @%p4 mov.u32 %r1, %r20;", test),
+        (first, "add.s32 %r1, %r1, %r2; add.s32 %r1, %r1, %r2;", test),
+        (first, "add.s32 %r1, %r1, %r2; mov.u32 %r2, %r20;", test),
+        (first, "add.s32 %r1, %r1, %r2; add.s32 %r6, %r6, 1;", test),
+        (first, "", "setp.le.s32 %p0, %r1, %r6; add.s32 %r1, %r1, %r2; @%p0 bra L;"),
+        // The test is not what leads back, or not everywhere.
+        (first, add, "setp.le.s32 %p0, %r1, %r6; setp.eq.s32 %p0, %r9, 3; @%p0 bra L;"),
+        (first, add, "@%p4 bra L; setp.le.s32 %p0, %r1, %r6; @%p0 bra L;"),
+        (first, add, "setp.le.s32 %p0, %r1, %r6; @%p4 bra N; mov.u32 %r9, 1; N: @%p0 bra L;"),
+        // The loop is entered elsewhere.
+        ("min.u32 %r1, %r5, 200; @%p5 bra M; mov.u32 %r1, 0;", add, test),
+        // What is counted to is more, or meant otherwise.
+        (counter, "add.s32 %r1, %r1, %r2; mov.u32 %r12, %r20;", counted),
+        (counter, add, "setp.le.u32 %p0, %r1, %r12; @%p0 bra L;"),
+        (first, add, counted),
+    ] {
+        assert_eq!(turns(first, step, back), None, "{first} {step} {back}");
+    }
+    // What is known in the loop only is not known of what was counted to before.
+    for around in ["mov.u32 %r9, 0;", "K:", "@%p6 bra L; mov.u32 %r9, 0;"] {
+        let first = if around.contains('@') {
+            format!("min.u32 %r1, %r5, 200; {around} {run_into}")
+        } else {
+            format!("{run_into} {around}")
+        };
+        assert_eq!(turns(&first, add, counted), None, "{first}");
+    }
+    let more = counter.replace("%r12, %r6", "%r12, %r7");
+    assert_eq!(turns(&more, add, counted), None);
+    assert_eq!(turns(&format!("{counter} add.s32 %r12, %r12, 1;"), add, counted), None);
+}
+
+#[test]
+fn what_is_said_of_a_number_is_said_of_its_multiple() {
+    let behind = |test: &str| {
+        between(&format!(
+            "mov.u32 %r1, %tid.x; mov.u32 %r5, tile; shl.b32 %r2, %r1, 2; add.u32 %r3, %r5, %r2;\n\
+             setp.eq.s32 %p0, %r1, 0; {test} add.u32 %r4, %r5, %r2; ld.shared.u32 %r6, [%r4+-4];\nE:"
+        ))
+    };
+    assert_eq!(behind("@%p0 bra E;"), Some((0, 4092)));
+    assert_eq!(behind("setp.gt.s32 %p1, %r1, 99; or.pred %p2, %p0, %p1; @%p2 bra E;"), Some((0, 396)));
+    assert_eq!(behind("mul.lo.s32 %r2, %r1, 12; @%p0 bra E;"), Some((8, 12276)));
+    for test in [
+        "",
+        "@!%p0 bra E;",
+        "mov.u32 %r2, %r9; @%p0 bra E;",
+        "@%p3 mov.u32 %r2, 0; @%p0 bra E;",
+        "mov.u32 %r1, %tid.y; setp.eq.s32 %p0, %r1, 0; @%p0 bra E;",
+        "M: @%p0 bra E; @%p4 bra M;",
+        "mul.lo.s32 %r2, %r9, 4; setp.eq.s32 %p0, %r9, 0; @%p0 bra E;",
+    ] {
+        assert_eq!(behind(test), None, "{test}");
+    }
 }

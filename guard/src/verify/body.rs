@@ -7,14 +7,14 @@ use super::declarations::{self, Declared};
 use super::looks::Looks;
 use super::meets::{Lanes, Met};
 use super::turns::Opening;
-use super::{Extent, Extents, refuse, sequence, unverified};
+use super::{Extent, Extents, bounds, refuse, sequence, unverified};
 use crate::access::{self, Access, Accesses};
 use crate::anchors::{self, Check};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
 use crate::facts::{Facts, Proof, Root, SharedKey};
 use crate::flow::Flow;
 use crate::gates::{self, Gates};
-use crate::limits::SHARED_TERMS_MAX;
+use crate::limits::{BOUND_TERMS_MAX, SHARED_TERMS_MAX};
 use crate::names::{self, Class};
 use crate::operands;
 use crate::report::{Reason, Report};
@@ -35,6 +35,8 @@ pub(super) struct Terms<'a> {
     pub(super) pointers: BTreeMap<Root<'a>, (u64, bool)>,
     /// What its shared accesses ask, and the constant of each.
     pub(super) shared: BTreeMap<SharedKey, u64>,
+    /// What parameters are at most: words, by where they lie.
+    pub(super) bounds: BTreeMap<Root<'a>, u32>,
     /// What a thread does that never looks at the flag; 0 where threads look.
     pub(super) work: u64,
     /// The modules whose gates it calls.
@@ -234,6 +236,8 @@ pub(super) struct Pass<'a> {
     whole: bool,
     /// Which lanes of the warp come here.
     lanes: Lanes,
+    /// Whether the next instruction bounds a parameter that the one before has loaded.
+    bounds: bool,
     /// Whether shared memory is still as it was left.
     left: bool,
     pub(super) terms: Terms<'a>,
@@ -265,6 +269,7 @@ impl<'a> Pass<'a> {
             awaits: None,
             whole: false,
             lanes,
+            bounds: false,
             terms: Terms::default(),
             gates: None,
             regions: 0,
@@ -346,6 +351,9 @@ impl<'a> Pass<'a> {
             self.flow.write(ZEROED);
             return Ok(Some(after));
         }
+        if let Some((root, most)) = bounds::parse(here).filter(|_| self.is_fast) {
+            return self.bound(root, most, here).map(Some);
+        }
         if let Some((check, count)) = Check::parse(here) {
             return self.check(&check, count, here).map(Some);
         }
@@ -403,6 +411,27 @@ impl<'a> Pass<'a> {
         self.whole = false;
         self.lanes.part();
         self.awaits = self.awaits.map(|_| None);
+    }
+
+    /// A parameter is loaded that the next instruction bounds: what that changes is asked of the launch.
+    fn bound(&mut self, root: Root<'a>, most: u32, here: &'a [Statement]) -> Result<&'a [Statement], Reason> {
+        let extent = self.declared.extents.get(root.parameter);
+        let extent = extent.filter(|extent| extent.space == Space::Parameter);
+        let end = u64::try_from(root.offset).ok().filter(|offset| offset.is_multiple_of(4));
+        let end = end.and_then(|offset| offset.checked_add(4));
+        let inside = extent.zip(end).is_some_and(|(extent, end)| extent.align >= 4 && end <= extent.bytes);
+        if !inside {
+            return Err(unverified("a bound on what is no word of a parameter"));
+        }
+        let known = self.terms.bounds.entry(root).or_insert(most);
+        *known = most.min(*known);
+        if self.terms.bounds.len() > BOUND_TERMS_MAX {
+            return Err(unverified("a fast version with too many terms"));
+        }
+        self.looks.more(1)?;
+        self.awaits = self.awaits.map(|_| None);
+        self.bounds = true;
+        here.get(1..).ok_or_else(|| unverified("a bound on what is no word of a parameter"))
     }
 
     /// A loop that ends by a counter begins.
@@ -475,7 +504,9 @@ impl<'a> Pass<'a> {
         writes: &[&'a str],
     ) -> Result<(), Reason> {
         let of_guard = |name: &&str| names::is_reserved(name) && !names::is_of_slice(name);
-        let reserved = reads.iter().any(of_guard)
+        // The register that is bounded, and nothing else.
+        let bounds = std::mem::take(&mut self.bounds);
+        let reserved = !bounds && reads.iter().any(of_guard)
             || writes.iter().any(|name| names::is_reserved(name))
             || instruction.operands.iter().any(is_reserved_symbol);
         self.assigned(reads, writes)?;

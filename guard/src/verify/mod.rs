@@ -4,6 +4,7 @@
 //! down in the crate's documentation as the confined form, and the rewriter's output is to it like anybody's.
 
 mod body;
+mod bounds;
 mod declarations;
 mod gates;
 mod looks;
@@ -18,6 +19,7 @@ use std::sync::LazyLock;
 pub(crate) use gates::gate;
 
 use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Place, Space, Span, Variable};
+use crate::facts::Root;
 use crate::footprint::{self, Footprint};
 use crate::gates::{Gates, PARAMETERS_OF_MODULE};
 use crate::limits::{
@@ -66,6 +68,17 @@ pub struct PointerTerm {
     pub writes: bool,
 }
 
+/// What a word among the parameters of a fast version is at most, as a number without a sign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BoundTerm {
+    /// Which parameter.
+    pub parameter: usize,
+    /// Where in it the four bytes of the word lie, in bytes.
+    pub offset: u32,
+    /// What it does not exceed.
+    pub most: u32,
+}
+
 /// How large a block of a fast version may be: so that what its threads access lies in the block's shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedTerm {
@@ -95,6 +108,8 @@ pub struct FastVersion {
     pub pointers: Vec<PointerTerm>,
     /// And how large its blocks are: at most [`SHARED_TERMS_MAX`](crate::limits::SHARED_TERMS_MAX) terms.
     pub shared: Vec<SharedTerm>,
+    /// And what words among its parameters are: at most [`BOUND_TERMS_MAX`](crate::limits::BOUND_TERMS_MAX) terms.
+    pub bounds: Vec<BoundTerm>,
     /// What a thread does that never looks at the flag, in the units of the opcode table, at most
     /// [`SHORT_COST_MAX`](crate::limits::SHORT_COST_MAX): whoever launches bounds what all threads do together. 0 where
     /// threads look.
@@ -322,8 +337,12 @@ fn fast(
     entry.dynamic_shared_min = entry.dynamic_shared_min.max(dynamic);
     let work = u32::try_from(terms.work).unwrap_or(u32::MAX);
     let rows = terms.rows;
+    let position = |root: Root<'_>| function.parameters.iter().position(|found| found.name == root.parameter);
+    let bounds = terms.bounds.into_iter().map(|(root, most)| {
+        Some(BoundTerm { parameter: position(root)?, offset: u32::try_from(root.offset).ok()?, most })
+    });
     let pointers = terms.pointers.into_iter().map(|(root, (align, writes))| {
-        let parameter = function.parameters.iter().position(|found| found.name == root.parameter)?;
+        let parameter = position(root)?;
         Some(PointerTerm {
             parameter,
             offset: u32::try_from(root.offset).ok()?,
@@ -333,11 +352,12 @@ fn fast(
     });
     let shared = terms.shared.into_iter();
     let shared = shared.map(|((by, at_most), constant)| SharedTerm { by, constant, at_most }).collect();
-    match pointers.collect() {
-        Some(pointers) => {
-            entry.fast = Some(FastVersion { name: function.name.clone(), pointers, shared, work, rows })
+    match (pointers.collect(), bounds.collect()) {
+        (Some(pointers), Some(bounds)) => {
+            let name = function.name.clone();
+            entry.fast = Some(FastVersion { name, pointers, shared, bounds, work, rows });
         }
-        None => refuse(report, function.span, "a pointer that is not in the parameters"),
+        _ => refuse(report, function.span, "a term on what is not in the parameters"),
     }
 }
 

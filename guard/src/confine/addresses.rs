@@ -1,0 +1,101 @@
+//! Addresses in shared memory that are known are written as such, and not as sums, where registers take turns in holding
+//! them: what is only moved among them is then known of all.
+
+use crate::ast::{Instruction, Operand, Statement};
+use crate::facts::Facts;
+use crate::maps::HashMap;
+use crate::names::Class;
+use crate::table;
+
+/// Registers that sums are folded for, at most.
+const REGISTERS_MAX: usize = 64;
+
+/// Writes such addresses so.
+pub(super) fn fold(statements: &mut [Statement]) {
+    for (index, variable, offset) in found(statements) {
+        if let Some(Statement::Instruction(sum)) = statements.get_mut(index) {
+            let address = match offset {
+                0 => Operand::Symbol(variable),
+                offset => Operand::SymbolOffset(variable, offset),
+            };
+            sum.opcode = "mov".to_owned();
+            sum.modifiers = vec!["b32".to_owned()];
+            sum.operands.truncate(1);
+            sum.operands.push(address);
+        }
+    }
+}
+
+/// The sums that are known to be addresses, and which.
+fn found(statements: &[Statement]) -> Vec<(usize, String, i64)> {
+    let wanted = wanted(statements);
+    if wanted.is_empty() {
+        return Vec::new();
+    }
+    let mut facts = Facts::of(statements);
+    let mut found = Vec::new();
+    for (index, statement) in statements.iter().enumerate() {
+        match statement {
+            Statement::Label(name, _) => {
+                facts.label(name, statements.get(index + 1..).unwrap_or_default());
+            }
+            Statement::Instruction(instruction) => {
+                facts.learn(instruction);
+                if let Some(Operand::Register(name)) = instruction.operands.first()
+                    && kind(instruction) == Some(Kind::Sum)
+                    && wanted.get(name.as_str()).is_some()
+                    && let Some((variable, offset)) = facts.shared_address(name)
+                {
+                    found.push((index, variable.to_owned(), offset));
+                }
+            }
+            Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => {}
+        }
+    }
+    found
+}
+
+/// How a register is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Move,
+    Sum,
+}
+
+fn kind(instruction: &Instruction) -> Option<Kind> {
+    let words = instruction.words();
+    let plain = instruction.predicate.is_none() && matches!(words.as_slice(), ["b32" | "u32" | "s32"]);
+    match (instruction.opcode.as_str(), instruction.operands.as_slice()) {
+        ("mov", [_, Operand::Register(_) | Operand::Symbol(_) | Operand::SymbolOffset(..)]) if plain => {
+            Some(Kind::Move)
+        }
+        ("add", [_, Operand::Register(_), Operand::Integer(_)]) if plain => Some(Kind::Sum),
+        _ => None,
+    }
+}
+
+/// The registers that are written in several places, by moves and at least one such sum.
+fn wanted(statements: &[Statement]) -> HashMap<&str, ()> {
+    let mut kinds: HashMap<&str, Option<[usize; 2]>> = HashMap::default();
+    for statement in statements {
+        let Statement::Instruction(instruction) = statement else { continue };
+        let Some(row) = table::row_of(instruction) else { continue };
+        let kind = kind(instruction);
+        table::written(row, instruction, &mut |name| {
+            let known = kinds.entry(name).or_insert(Some([0; 2]));
+            *known = known.zip(kind).map(|([moves, sums], kind)| match kind {
+                Kind::Move => [moves + 1, sums],
+                Kind::Sum => [moves, sums + 1],
+            });
+        });
+    }
+    kinds
+        .into_iter()
+        .filter(|(name, kinds)| {
+            let word = matches!(Class::parse(name), Some((Class::Word, _)));
+            word && kinds.is_some_and(|[moves, sums]| moves > 0 && sums > 0)
+        })
+        .take(REGISTERS_MAX)
+        .map(|(name, _)| (name, ()))
+        .collect()
+}

@@ -1,0 +1,160 @@
+//! Parameters that a fast version bounds, so that what is computed from them stays in shared memory.
+//!
+//! How much of a parameter leaves an array large enough is tried out: as much as proves what little of it proves in loops. It
+//! is the tenant's own bound where the array's size is what the parameter has to fit, and a launch of more runs the confined
+//! version.
+
+use crate::access;
+use crate::ast::{AddressBase, Operand, Space, Statement};
+use crate::confine::prologue::{instruction, register};
+use crate::facts::{Facts, Proof};
+use crate::limits::BOUND_TERMS_MAX;
+use crate::maps::{HashMap, HashSet};
+use crate::names::{self, Class};
+use crate::table;
+
+/// A parameter of which not even this is enough gets no bound: launches would hardly keep it.
+const MOST_MIN: i128 = 16;
+/// More than fits any array.
+const MOST_MAX: i128 = 1 << 18;
+
+/// A body some of whose parameters are bounded, and the index that each statement had; none for what is new.
+pub(super) type Bounded = (Vec<Statement>, Vec<Option<usize>>);
+
+/// Bounds parameters of a body where that proves accesses of its shared memory, none of which is dynamic. `is_enough` says of
+/// a proof whether it is one.
+pub(super) fn bound(statements: &[Statement], is_enough: &dyn Fn(&Proof<'_>) -> bool) -> Option<Bounded> {
+    let loads = loads(statements);
+    if loads.is_empty() {
+        return None;
+    }
+    let (mut known, all) = proven(statements, is_enough);
+    let mut bounds: HashMap<usize, i128> = HashMap::default();
+    for load in loads {
+        if known == all {
+            break;
+        }
+        let mut with = |most: i128| {
+            bounds.insert(load, most);
+            let (bounded, _) = write(statements, &bounds);
+            proven(&bounded, is_enough).0
+        };
+        let least = with(MOST_MIN);
+        if least <= known {
+            bounds.remove(&load);
+            continue;
+        }
+        known = least;
+        // From what is enough to what may not be.
+        let (mut low, mut high) = (MOST_MIN, MOST_MAX);
+        while high - low > 1 {
+            let middle = low.midpoint(high);
+            if with(middle) < known { high = middle } else { low = middle }
+        }
+        bounds.insert(load, low);
+    }
+    (!bounds.is_empty()).then(|| write(statements, &bounds))
+}
+
+/// The loads of words of parameters into registers that nothing else writes and that numbers are held against.
+fn loads(statements: &[Statement]) -> Vec<usize> {
+    let (mut loads, mut tested) = (Vec::new(), HashSet::default());
+    let mut writes: HashMap<&str, usize> = HashMap::default();
+    for (index, statement) in statements.iter().enumerate() {
+        let Statement::Instruction(found) = statement else { continue };
+        let Some(row) = table::row_of(found) else { continue };
+        table::written(row, found, &mut |name| *writes.entry(name).or_default() += 1);
+        let words = found.words();
+        match (found.opcode.as_str(), words.as_slice(), found.operands.as_slice()) {
+            (
+                "ld",
+                ["param", "u32" | "s32" | "b32"],
+                [Operand::Register(name), Operand::Address(address)],
+            ) if found.predicate.is_none()
+                && matches!(Class::parse(name), Some((Class::Word, _)))
+                && matches!(&address.base, AddressBase::Symbol(_)) =>
+            {
+                loads.push((index, name.as_str()));
+            }
+            ("setp", ["lt" | "le" | "gt" | "ge", .., "s32" | "u32"], [_, one, other, ..]) => {
+                for operand in [one, other] {
+                    if let Operand::Register(name) = operand {
+                        tested.insert(name.as_str());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let wanted = |(_, name): &(usize, &str)| tested.contains(name) && writes.get(name) == Some(&1);
+    loads.into_iter().filter(wanted).map(|(index, _)| index).take(BOUND_TERMS_MAX).collect()
+}
+
+/// Up to where something in a body goes back, by where that begins: what lies between may be done more than once.
+fn looped(statements: &[Statement]) -> HashMap<usize, usize> {
+    let (mut labels, mut loops) = (HashMap::default(), HashMap::default());
+    for (index, statement) in statements.iter().enumerate() {
+        match statement {
+            Statement::Label(name, _) => {
+                labels.insert(name.as_str(), index);
+            }
+            Statement::Instruction(found) => {
+                let target = table::row_of(found).and_then(|row| table::target(row, found));
+                if let Some(from) = target.and_then(|target| labels.get(target)) {
+                    loops.insert(*from, index);
+                }
+            }
+            Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => {}
+        }
+    }
+    loops
+}
+
+/// How many accesses by a register of shared memory are proven in loops, and how many there are.
+fn proven(statements: &[Statement], is_enough: &dyn Fn(&Proof<'_>) -> bool) -> (usize, usize) {
+    let mut facts = Facts::of(statements);
+    let loops = looped(statements);
+    let (mut count, mut all, mut end) = (0, 0, 0);
+    for (index, statement) in statements.iter().enumerate() {
+        match statement {
+            Statement::Label(name, _) => {
+                end = loops.get(&index).copied().unwrap_or(0).max(end);
+                facts.label(name, statements.get(index + 1..).unwrap_or_default());
+            }
+            Statement::Instruction(found) => {
+                let accesses = table::row_of(found).and_then(|row| access::decode(row, found).ok());
+                for access in accesses.unwrap_or_default().iter() {
+                    let by_register = matches!(access.address.base, AddressBase::Register(_));
+                    if access.space == Space::Shared && by_register && index < end {
+                        all += 1;
+                        let proof = facts.proof(access).filter(|_| access.extent == access.bytes);
+                        count += usize::from(proof.is_some_and(|proof| is_enough(&proof)));
+                    }
+                }
+                facts.learn(found);
+            }
+            Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => {}
+        }
+    }
+    (count, all)
+}
+
+/// The body with bounds behind these loads.
+fn write(statements: &[Statement], bounds: &HashMap<usize, i128>) -> Bounded {
+    let mut bounded = Vec::with_capacity(statements.len() + bounds.len());
+    let mut origins = Vec::with_capacity(statements.len() + bounds.len());
+    for (index, statement) in statements.iter().enumerate() {
+        origins.push(Some(index));
+        match (bounds.get(&index), statement) {
+            (Some(most), Statement::Instruction(load)) if let [to, from] = load.operands.as_slice() => {
+                let lo = || register(names::BOUNDED);
+                bounded.push(instruction("ld", &["param", "u32"], vec![lo(), from.clone()], load.span));
+                let operands = vec![to.clone(), lo(), Operand::Integer(*most)];
+                bounded.push(instruction("min", &["u32"], operands, load.span));
+                origins.push(None);
+            }
+            _ => bounded.push(statement.clone()),
+        }
+    }
+    (bounded, origins)
+}

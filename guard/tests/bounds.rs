@@ -1,0 +1,176 @@
+//! Parameters that fast versions bound: what that proves, what a launch is asked for it, and what the verifier refuses.
+#![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
+
+use bulkhead_guard::{BoundTerm, confine, parse, print, verify};
+
+/// Three rows that take turns, gone through by indices up to a parameter.
+const SOURCE: &str = ".version 8.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 first, .param .align 4 .b8 second[8])
+{
+    .reg .pred %q<4>;
+    .reg .b32 %i<16>;
+    .shared .align 4 .b8 rows[1560];
+    ld.param.u32 %i0, [second+4];
+    mov.u32 %i1, %tid.x;
+    mov.u32 %i2, %ntid.x;
+    mov.u32 %i3, rows;
+    add.s32 %i4, %i3, 520;
+    add.s32 %i5, %i3, 1040;
+    mov.u32 %i6, 0;
+AGAIN:
+    setp.gt.s32 %q0, %i1, %i0;
+    @%q0 bra NEXT;
+    mov.u32 %i7, %i1;
+TURN:
+    setp.eq.s32 %q1, %i7, 0;
+    shl.b32 %i8, %i7, 2;
+    add.s32 %i9, %i5, %i8;
+    @%q1 bra FIRST;
+    add.s32 %i10, %i3, %i8;
+    add.s32 %i11, %i4, %i8;
+    ld.shared.u32 %i12, [%i10+-4];
+    ld.shared.u32 %i13, [%i11];
+    add.s32 %i12, %i12, %i13;
+    st.shared.u32 [%i9], %i12;
+    bra STEP;
+FIRST:
+    st.shared.u32 [%i9], %i6;
+STEP:
+    add.s32 %i7, %i7, %i2;
+    setp.le.s32 %q2, %i7, %i0;
+    @%q2 bra TURN;
+NEXT:
+    bar.sync 0;
+    mov.u32 %i14, %i3;
+    mov.u32 %i3, %i4;
+    mov.u32 %i4, %i5;
+    mov.u32 %i5, %i14;
+    add.s32 %i6, %i6, 1;
+    setp.lt.s32 %q3, %i6, %i0;
+    @%q3 bra AGAIN;
+    ret;
+}
+";
+
+/// What the guard makes of a text: the confined version, and the fast one where there is one.
+fn versions(source: &str) -> (String, Option<String>) {
+    let module = parse(source).unwrap_or_else(|report| panic!("{report}"));
+    let text = print(&confine(&module).unwrap_or_else(|report| panic!("{report}")));
+    verify(&text).unwrap_or_else(|report| panic!("{report}\n{text}"));
+    match text.split_once(".visible .entry __bh_fast_") {
+        Some((confined, fast)) => (confined.to_owned(), Some(format!(".visible .entry __bh_fast_{fast}"))),
+        None => (text, None),
+    }
+}
+
+fn masks(text: &str) -> usize {
+    text.matches("and.b32 %bh_s, %bh_s").count()
+}
+
+#[test]
+fn a_parameter_is_bounded_where_that_proves_accesses_in_loops() {
+    let (confined, fast) = versions(SOURCE);
+    let fast = fast.unwrap();
+    assert!(masks(&confined) == 4 && !confined.contains("min.u32 %r0"), "{confined}");
+    assert!(masks(&fast) == 0, "{fast}");
+    let load = "ld.param.u32 %bh_lo, [second+4];\n    min.u32 %r0, %bh_lo, 255;";
+    assert!(fast.contains(load), "{fast}");
+    let verified = verify(&(confined + &fast)).unwrap();
+    let version = verified.entries()[0].fast.clone().unwrap();
+    assert_eq!(version.bounds, [BoundTerm { parameter: 1, offset: 4, most: 255 }]);
+    assert!(version.shared.is_empty() && version.pointers.is_empty());
+}
+
+#[test]
+fn what_no_bound_proves_stays_masked() {
+    let cases = [
+        // More is done with an address than that it is moved.
+        ("mov.u32 %i5, %i14;", "add.s32 %i5, %i14, 4;"),
+        ("mov.u32 %i5, %i14;", "@%q1 add.s32 %i5, %i5, 4; mov.u32 %i5, %i14;"),
+        ("mov.u32 %i14, %i3;", "ld.shared.u32 %i14, [rows];"),
+        // The index is not stepped by little, or not tested, or not only.
+        ("add.s32 %i7, %i7, %i2;", "add.s32 %i7, %i7, %i12;"),
+        ("add.s32 %i7, %i7, %i2;", "sub.s32 %i7, %i7, %i2;"),
+        ("setp.le.s32 %q2, %i7, %i0;", "setp.ne.s32 %q2, %i7, %i0;"),
+        ("setp.le.s32 %q2, %i7, %i0;", "setp.le.s32 %q2, %i12, %i0;"),
+        ("setp.le.s32 %q2", "@%q1 bra TURN; setp.le.s32 %q2"),
+        ("FIRST:", "FIRST: mov.u32 %i7, %i12;"),
+        // The parameter is not what it was loaded as.
+        ("mov.u32 %i1, %tid.x;", "mov.u32 %i1, %tid.x; add.s32 %i0, %i0, 1;"),
+    ];
+    for (from, to) in cases {
+        assert!(SOURCE.contains(from), "{from}");
+        let (confined, fast) = versions(&SOURCE.replace(from, to));
+        assert!(fast.is_none_or(|fast| masks(&fast) > 0), "{to}\n{confined}");
+    }
+    // Of so small an array hardly any launch would keep the bound.
+    let (_, fast) =
+        versions(&SOURCE.replace("1560", "192").replace(", 520", ", 64").replace(", 1040", ", 128"));
+    assert!(fast.is_none_or(|fast| !fast.contains("min.u32 %r0, %bh_lo")));
+}
+
+#[test]
+fn the_verifier_takes_no_bound_that_does_not_prove_what_is_left_alone() {
+    let (confined, fast) = versions(SOURCE);
+    let fast = fast.unwrap();
+    let both = |fast: &str| verify(&format!("{confined}{fast}"));
+    assert!(both(&fast).is_ok());
+    let (load, least) = ("ld.param.u32 %bh_lo, [second+4];", "min.u32 %r0, %bh_lo, 255;");
+    let lines = format!("{load}\n    {least}");
+    assert!(fast.contains(&lines));
+    let with = |new: &str| both(&fast.replace(&lines, new));
+    // As much as the text itself is made for may be less.
+    let less = with(&lines.replace("255", "17")).unwrap();
+    assert_eq!(less.entries()[0].fast.as_ref().unwrap().bounds[0].most, 17);
+    for broken in [
+        "ld.param.u32 %r0, [second+4];".to_owned(),
+        lines.replace("255", "256"),
+        lines.replace("255", "-1"),
+        lines.replace("255", "%r1"),
+        lines.replace("min.u32", "min.s32"),
+        lines.replace("min.u32", "max.u32"),
+        lines.replace("min.u32", "@%p0 min.u32"),
+        lines.replace("%bh_lo", "%bh_hi"),
+        lines.replace("min.u32 %r0, %bh_lo", "min.u32 %r0, %bh_s"),
+        lines.replace("ld.param.u32", "ld.param.s32"),
+        lines.replace("ld.param.u32", "@%p0 ld.param.u32"),
+        lines.replace("second+4", "second+8"),
+        lines.replace("second+4", "second+2"),
+        lines.replace("[second+4]", "[third]"),
+        lines.replace("[second+4]", "[__bh_base]"),
+        lines.replace(least, ""),
+        lines.replace(load, ""),
+        format!("{load}\n    mov.u32 %r3, %tid.x;\n    {least}"),
+        format!("{load}\n    {least}\n    min.u32 %r0, %bh_lo, 255;"),
+        format!("{load}\n    {least}\n    mov.u32 %r0, %bh_lo;"),
+        format!("{load}\n    {least}\n    add.s32 %r0, %r0, 1;"),
+    ] {
+        let canonical = broken.lines().filter(|line| !line.trim().is_empty()).collect::<Vec<_>>().join("\n");
+        assert!(with(&canonical).is_err(), "{canonical}");
+    }
+    // The confined version is for all launches.
+    let text = format!("{}{fast}", confined.replace("ld.param.u32 %r0, [second+4];", &lines));
+    assert!(text.matches(&lines).count() == 2 && verify(&text).is_err());
+    // The bounds of a fast version are few.
+    let many = |count: usize| {
+        let more = (0..count)
+            .map(|at| format!("{}\n    ", lines.replace("second+4", &format!("third+{}", 4 * at + 4))));
+        let text = format!("{confined}{}", fast.replace(&lines, &(more.collect::<String>() + &lines)));
+        verify(&text.replace("second[8]", "second[8],\n    .param .align 4 .b8 third[64]"))
+    };
+    assert_eq!(many(3).unwrap().entries()[0].fast.as_ref().unwrap().bounds.len(), 4);
+    assert!(many(4).is_err());
+}
+
+#[test]
+fn a_bound_is_no_way_around_a_counter() {
+    // What a loop steps is set back in every turn.
+    let (confined, fast) = versions(SOURCE);
+    let fast = fast.unwrap();
+    let step = fast.lines().find(|line| line.contains("add.s32 %r7, %r7, %r2;")).unwrap();
+    let back = format!("    ld.param.u32 %bh_lo, [second+4];\n    min.u32 %r7, %bh_lo, 5;\n{step}");
+    let text = format!("{confined}{}", fast.replacen(step, &back, 1));
+    assert!(verify(&text).is_err());
+}
