@@ -26,8 +26,8 @@
 //!    between is zeroed at entry.
 //! 6. No register, predicate or carry flag is read before it is written on every path to it: undefined
 //!    registers hold other sessions' values, and the assembler may take one undefined register for two.
-//! 7. The guard's registers (`%bh_...`) are written only by the prologue, by the sequences of 2, 3, 4, 5 and 10 and in calls
-//!    of gates; what gates have of them (`%bh_g...`) stands nowhere else, nor does a label of theirs.
+//! 7. The guard's registers (`%bh_...`) are written only by the prologue, by the sequences of 2, 3, 4, 5 and 10, in calls
+//!    of gates and where a parameter is bounded; what gates have of them (`%bh_g...`) stands nowhere else, nor does a label of theirs.
 //! 8. The only barrier for a block is number 0 without a count. There are no calls, indirect branches,
 //!    generic addresses, traps, clusters, bulk copies or barrier objects that the device counts on.
 //! 9. The text is its own canonical print: ASCII, one statement a line, none of the tenant's comments, registers
@@ -118,7 +118,12 @@
 //! be off a register that is known to be a shared variable and a number; and of a pointer that is known to be aligned the
 //! low word is left as it is. What the pointers and blocks have to be is
 //! in [`FastVersion::pointers`] and [`FastVersion::shared`]: whoever launches it checks them, and launches the
-//! entry itself where they are not.
+//! entry itself where they are not. A parameter may be bounded, so that a number that is computed from it stays small:
+//! ```text
+//! ld.param.u32 %bh_lo, [n];
+//! min.u32 %r0, %bh_lo, 255;                                   the tenant's register, and the bound
+//! ```
+//! That is safe in every launch, but does what the tenant wrote only where the parameter is no more ([`FastVersion::bounds`]).
 //!
 //! # Module-scope variables
 //! There is no `.global` variable in a confined text. [`confine`] lays those of the tenant out in one block
