@@ -3,7 +3,7 @@
 
 use crate::ast::{Instruction, Operand, Statement};
 use crate::facts::Facts;
-use crate::maps::HashMap;
+use crate::maps::{HashMap, HashSet};
 use crate::names::Class;
 use crate::table;
 
@@ -43,7 +43,7 @@ fn found(statements: &[Statement]) -> Vec<(usize, String, i64)> {
                 facts.learn(instruction);
                 if let Some(Operand::Register(name)) = instruction.operands.first()
                     && kind(instruction) == Some(Kind::Sum)
-                    && wanted.get(name.as_str()).is_some()
+                    && wanted.contains(name.as_str())
                     && let Some((variable, offset)) = facts.shared_address(name)
                 {
                     found.push((index, variable.to_owned(), offset));
@@ -75,7 +75,7 @@ fn kind(instruction: &Instruction) -> Option<Kind> {
 }
 
 /// The registers that are written in several places, by moves and at least one such sum.
-fn wanted(statements: &[Statement]) -> HashMap<&str, ()> {
+fn wanted(statements: &[Statement]) -> HashSet<&str> {
     let mut kinds: HashMap<&str, Option<[usize; 2]>> = HashMap::default();
     for statement in statements {
         let Statement::Instruction(instruction) = statement else { continue };
@@ -96,6 +96,6 @@ fn wanted(statements: &[Statement]) -> HashMap<&str, ()> {
             word && kinds.is_some_and(|[moves, sums]| moves > 0 && sums > 0)
         })
         .take(REGISTERS_MAX)
-        .map(|(name, _)| (name, ()))
+        .map(|(name, _)| name)
         .collect()
 }

@@ -20,8 +20,20 @@ pub(super) struct Moved<'a> {
 
 /// What is written to a register.
 enum Source<'a> {
-    Address(Fact<'a>),
+    /// A variable, and how far from its first byte.
+    Address(&'a str, i32),
     Register(&'a str),
+}
+
+impl<'a> Source<'a> {
+    fn address(&self) -> Option<Fact<'a>> {
+        match self {
+            Self::Address(variable, offset) => {
+                Fact::start(Base::Shared(variable)).plus(Fact::exactly((*offset).into()))
+            }
+            Self::Register(_) => None,
+        }
+    }
 }
 
 impl<'a> Moved<'a> {
@@ -73,9 +85,8 @@ impl<'a> Moved<'a> {
             };
             moved.set_of.insert(name, index);
             for source in of {
-                if let Source::Address(fact) = source {
-                    *set = set.and_then(|known| known.map_or(Some(*fact), |known| known.or(*fact))).map(Some);
-                }
+                let Some(fact) = source.address() else { continue };
+                *set = set.and_then(|known| known.map_or(Some(fact), |known| known.or(fact))).map(Some);
             }
         }
         moved.sets = sets.into_iter().map(Option::flatten).collect();
@@ -109,11 +120,9 @@ fn of_writes<'a>(name: &str, writes: &Writes, statements: &'a [Statement]) -> Op
         (fits && (is_move || is_choice)).then_some(())?;
         for from in from.iter().take(1 + usize::from(is_choice)) {
             sources.push(match from {
-                Operand::Symbol(variable) => Source::Address(Fact::start(Base::Shared(variable))),
+                Operand::Symbol(variable) => Source::Address(variable, 0),
                 Operand::SymbolOffset(variable, offset) => {
-                    i32::try_from(*offset).ok()?;
-                    let start = Fact::start(Base::Shared(variable));
-                    Source::Address(start.plus(Fact::exactly((*offset).into()))?)
+                    Source::Address(variable, i32::try_from(*offset).ok()?)
                 }
                 Operand::Register(other) if matches!(Class::parse(other), Some((Class::Word, _))) => {
                     Source::Register(other)
