@@ -7,9 +7,6 @@ use crate::maps::{HashMap, HashSet};
 use crate::names::Class;
 use crate::table;
 
-/// Registers that sums are folded for, at most.
-const REGISTERS_MAX: usize = 64;
-
 /// Writes such addresses so.
 pub(super) fn fold(statements: &mut [Statement]) {
     for (index, variable, offset) in found(statements) {
@@ -95,7 +92,6 @@ fn wanted(statements: &[Statement]) -> HashSet<&str> {
             let word = matches!(Class::parse(name), Some((Class::Word, _)));
             word && kinds.is_some_and(|[moves, sums]| moves > 0 && sums > 0)
         })
-        .take(REGISTERS_MAX)
         .map(|(name, _)| name)
         .collect()
 }
