@@ -65,6 +65,8 @@ pub const SHARED_BYTES_MAX: u64 = 256 << 10;
 pub const DYNAMIC_SPAN_MAX: u64 = 16 << 10;
 /// Statements that calls may add to a module, all entries together: functions are inlined where they are called.
 pub const INLINED_STATEMENTS_MAX: usize = 128 << 10;
+/// Statements of a module that are gone through to try out bounds on parameters, each as often as it is.
+pub const TRIED_STATEMENTS_MAX: usize = 1 << 20;
 /// Functions that a call through a pointer names as what it may mean.
 pub const TARGETS_MAX: usize = 1024;
 /// Calls and braces inside one another.

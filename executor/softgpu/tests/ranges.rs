@@ -208,7 +208,7 @@ impl Random {
 }
 
 fn program(seed: u64) -> String {
-    let mut random = Random { state: seed, labels: 0, spoils: seed % 3 == 0, text: String::new() };
+    let mut random = Random { state: seed, labels: 0, spoils: seed.is_multiple_of(3), text: String::new() };
     random.text = format!(
         ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u32 n, .param .u32 m)\n{{\n    \
          .reg .pred %q<4>;\n    .reg .b32 %r<25>;\n    .shared .align 16 .b8 tile[{TILE}];\n    \

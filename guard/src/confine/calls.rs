@@ -15,7 +15,7 @@ use crate::confine::pointers::{Pointed, Shape};
 use crate::confine::prologue::{self, register};
 use crate::confine::scope::Meaning;
 use crate::confine::symbols::Symbols;
-use crate::limits::{CALL_NESTING_MAX, INLINED_STATEMENTS_MAX};
+use crate::limits::{CALL_NESTING_MAX, INLINED_STATEMENTS_MAX, TRIED_STATEMENTS_MAX};
 use crate::names::{self, Class};
 use crate::report::{Reason, Report};
 
@@ -95,17 +95,25 @@ pub(super) struct Call<'a> {
     returns: usize,
 }
 
-/// How much calls may add to a module yet.
+/// How much calls may add to a module yet, and how many statements may be gone through to try out bounds.
 #[derive(Debug)]
 pub(super) struct Budget {
     left: usize,
+    trials: usize,
     /// Whether it was said that there is nothing left.
     told: bool,
 }
 
 impl Budget {
     pub(super) fn new() -> Self {
-        Self { left: INLINED_STATEMENTS_MAX, told: false }
+        Self { left: INLINED_STATEMENTS_MAX, trials: TRIED_STATEMENTS_MAX, told: false }
+    }
+
+    /// Whether a body of so many statements may be gone through once more.
+    pub(super) fn tries(&mut self, statements: usize) -> bool {
+        let left = self.trials.checked_sub(statements);
+        self.trials = left.unwrap_or(0);
+        left.is_some()
     }
 }
 

@@ -64,7 +64,7 @@ pub(super) fn confine<'a>(
         flattener.report.add(function.span, reason);
     }
     faults.name(&function.name, &mut flat.statements);
-    let Flattener { mut scopes, variables, bounds, report, .. } = flattener;
+    let Flattener { mut scopes, variables, bounds, budget, report, .. } = flattener;
 
     let mut variables = variables.into_placed();
     if let Some(bounds) = &bounds {
@@ -186,7 +186,7 @@ pub(super) fn confine<'a>(
         let zeroed: Vec<String> =
             zeroed.iter().map(|(class, number)| format!("{}{number}", class.prefix())).collect();
         let fits = |proof: &Proof<'_>| is_enough(proof, &tables, shared.start(), &mut BTreeSet::new());
-        let bounded = shared.is_clamped().then(|| parameters::bound(&statements, &fits)).flatten();
+        let bounded = shared.is_clamped().then(|| parameters::bound(&statements, &fits, budget)).flatten();
         let plain = bounded.as_ref().map_or(statements.as_slice(), |(bounded, _)| bounded);
         let versions = Versions::of(plain, &zeroed);
         let mut terms = BTreeSet::new();

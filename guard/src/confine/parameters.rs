@@ -6,6 +6,7 @@
 
 use crate::access;
 use crate::ast::{AddressBase, Operand, Space, Statement};
+use crate::confine::calls::Budget;
 use crate::confine::prologue::{instruction, register};
 use crate::facts::{Facts, Proof};
 use crate::limits::BOUND_TERMS_MAX;
@@ -17,26 +18,39 @@ use crate::table;
 const MOST_MIN: i128 = 16;
 /// More than fits any array.
 const MOST_MAX: i128 = 1 << 18;
+/// How often a body is gone through for a parameter.
+const TRIALS: usize = 20;
 
 /// A body some of whose parameters are bounded, and the index that each statement had; none for what is new.
 pub(super) type Bounded = (Vec<Statement>, Vec<Option<usize>>);
 
 /// Bounds parameters of a body where that proves accesses of its shared memory, none of which is dynamic. `is_enough` says of
 /// a proof whether it is one.
-pub(super) fn bound(statements: &[Statement], is_enough: &dyn Fn(&Proof<'_>) -> bool) -> Option<Bounded> {
+pub(super) fn bound(
+    statements: &[Statement],
+    is_enough: &dyn Fn(&Proof<'_>) -> bool,
+    budget: &mut Budget,
+) -> Option<Bounded> {
     let loads = loads(statements);
-    if loads.is_empty() {
+    if loads.is_empty() || !budget.tries(statements.len()) {
         return None;
     }
     let (mut known, all) = proven(statements, is_enough);
     let mut bounds: HashMap<usize, i128> = HashMap::default();
     for load in loads {
-        if known == all {
+        // What is tried out is gone through as often as halves are looked for.
+        if known == all || !budget.tries(statements.len().saturating_mul(TRIALS)) {
             break;
         }
+        bounds.insert(load, MOST_MIN);
+        let (mut bounded, origins) = write(statements, &bounds);
+        let place = origins.iter().position(|origin| *origin == Some(load)).map(|place| place + 1);
         let mut with = |most: i128| {
-            bounds.insert(load, most);
-            let (bounded, _) = write(statements, &bounds);
+            if let Some(Statement::Instruction(least)) = place.and_then(|place| bounded.get_mut(place))
+                && let Some(bound) = least.operands.last_mut()
+            {
+                *bound = Operand::Integer(most);
+            }
             proven(&bounded, is_enough).0
         };
         let least = with(MOST_MIN);
