@@ -296,6 +296,18 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// At the label of a loop whose turns stand in two places, one behind the other: how often it turns in each, nothing
+    /// says.
+    pub(crate) fn label_of_part(&mut self, name: &'a str) {
+        let known = self.arrive(name);
+        let closed = self.edges.closed(name);
+        self.passing = closed.map_or_else(Passing::default, |closed| self.edges.left(closed, known.clone()));
+        self.entering = known;
+        if let Some(closed) = closed {
+            self.stepped(closed);
+        }
+    }
+
     /// Learns from the next instruction.
     pub(crate) fn learn(&mut self, instruction: &'a Instruction) {
         let row = table::row_of(instruction);

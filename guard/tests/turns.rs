@@ -598,3 +598,92 @@ fn loops_of_every_shape_are_verified_and_have_no_cycle_without_a_poll() {
         confined(&format!("{head}{body}    st.global.u32 [%d1], %r5;\n    ret;\n}}\n"));
     }
 }
+
+/// The fast version alone, of a loop whose turns before the first poll stand in front of it.
+fn fast(text: &str) -> String {
+    let all = print(&parse(text).and_then(|module| confine(&module)).unwrap());
+    verify(&all).unwrap();
+    assert!(cycles::endless(&all).is_empty(), "{all}");
+    let (_, fast) = all.split_once(".entry __bh_fast_k(").unwrap();
+    fast.to_owned()
+}
+
+#[test]
+fn loops_whose_first_turns_are_written_twice_do_what_they_did() {
+    let (head, tail) = LOOP.split_once("L:\n").unwrap();
+    let (_, tail) = tail.split_once("BOUND;\n").unwrap();
+    let (mut ended, mut went_on, mut polled) = (0, 0, 0);
+    for (first, last) in OTHERS {
+        for (step, test) in [
+            ("%r3", "lt.s32"),
+            ("%r3", "le.s32"),
+            ("%r3", "le.u32"),
+            ("7", "lt.s32"),
+            ("1", "le.u32"),
+            ("1", "ne.s32"),
+        ] {
+            let text = format!("{head}L:\n{first}{INSIDE}{last}{tail}")
+                .replace("ld.param.u32 %r3, [s];", "mov.u32 %r3, %ntid.x;")
+                .replace("STEP", step)
+                .replace("TEST", test)
+                .replace("BOUND", "%r2");
+            let guarded = fast(&text);
+            // What is stepped behind a test for being there has a counter of its own.
+            if guarded.contains("setp.gt.and.s32 %bh_q") {
+                continue;
+            }
+            assert_eq!(guarded.matches("mad.lo.s32 %r4").count(), 2, "{guarded}");
+            assert_eq!(guarded.matches(POLL).count(), 1, "{guarded}");
+            for from in [0, 1000, 1 << 31, (1 << 31) - 3, u32::MAX - 3] {
+                for far in (0..400).chain([1000, 2048, 5000, 1 << 31, u32::MAX]) {
+                    let values = HashMap::from([("i", from), ("n", from.wrapping_add(far)), ("%ntid.x", 3)]);
+                    let plain = run(&text, &values, 20_000);
+                    let ran = run(&guarded, &values, 200_000);
+                    let case = format!("{first}{last}{step} {test}: {values:?}: {plain:?} {ran:?}");
+                    assert!(ran.between < 15_000, "{case}\n{guarded}");
+                    assert!(ran.stored.is_some() || ran.polls > 3, "{case}\n{guarded}");
+                    if plain.stored.is_some() && ran.polls <= 3 {
+                        assert_eq!(plain.stored, ran.stored, "{case}\n{guarded}");
+                        ended += 1;
+                        // The flag is loaded at entry too.
+                        went_on += usize::from(ran.polls > 1);
+                    }
+                    polled += usize::from(ran.polls > 3);
+                }
+            }
+        }
+    }
+    assert!(ended > 1000 && went_on > 100 && polled > 10, "{ended} {went_on} {polled}");
+}
+
+#[test]
+fn first_turns_that_do_not_count_as_they_have_to_are_refused() {
+    // What is stored to is nothing that is known, so that there is no fast version.
+    let text = with("%r3", "lt.s32", "%r2").replace("    st.", "    add.s64 %d1, %d1, %d1;\n    st.");
+    let text = confined(&text);
+    assert!(text.contains(".reg .b32 %bh_c<2>;"), "{text}");
+    let set = text.lines().find(|line| line.contains("mad.lo.s32 %bh_c0")).unwrap();
+    let turns = most_of(&set.replace(", %r0;", ";")).to_owned();
+    let bound = "    min.s32 %bh_c0, %bh_c0, %r1;\n";
+    let (_, closing) = text.split_once("    setp.lt.s32 %bh_q, %r0, %bh_c0;\n").unwrap();
+    let closing = format!("    setp.lt.s32 %bh_q, %r0, %bh_c0;\n{}\n", closing.lines().next().unwrap());
+    let label = |counter: &str| {
+        let (_, rest) = text.split_once(&format!("    min.s32 {counter}, {counter}, %r1;\n")).unwrap();
+        rest.lines().next().unwrap().trim_end_matches(':').to_owned()
+    };
+    let (first, second) = (label("%bh_c0"), label("%bh_c1"));
+    for count in ["0".to_owned(), "-1".to_owned(), CHUNK_COST_MAX.to_string()] {
+        refused(&text, set, &set.replace(&format!(" {turns},"), &format!(" {count},")));
+    }
+    // Without a counter, or with that of the others.
+    refused(&text, &format!("{set}\n{bound}"), "");
+    refused(&text, &closing, &format!("    @%p0 bra {first};\n"));
+    refused(&text, &closing, &closing.replace("%bh_c0", "%bh_c1"));
+    let without = text.replacen(&format!("{set}\n{bound}"), "", 1).replace("%bh_c1", "%bh_c0");
+    let without = without.replace("%bh_c<2>", "%bh_c<1>");
+    refused(&without, &closing, &format!("    @%p0 bra {first};\n"));
+    // To the others without setting theirs, or back from those.
+    refused(&text, &format!("bra {first};"), &format!("bra {second};"));
+    refused(&text, &format!("bra {second};"), &format!("bra {first};"));
+    refused(&text, "%bh_c<2>", "%bh_c<1>");
+}

@@ -1,22 +1,24 @@
 //! One entry: parameters, performance directives, body.
 
 use crate::maps::{HashMap, HashSet};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use crate::ast::{Directive, Function, Linkage, Space, Statement, Variable};
 use crate::confine::calls::{Budget, Functions};
 use crate::confine::faults::Faults;
 use crate::confine::flatten::{Flat, Flattener, Parameters};
 use crate::confine::gates::InUse;
+use crate::confine::peel::Peeled;
 use crate::confine::scope::Scopes;
 use crate::confine::shared::{self, Shared};
 use crate::confine::slices::Slices;
 use crate::confine::symbols::Symbols;
+use crate::confine::turns::Firsts;
 use crate::confine::variables::Variables;
 use crate::confine::versions::{Known, Proven, Versions};
 use crate::confine::{
     access, addresses, arguments, assign, bounded, check, clearing, copies, data, generic, inductions,
-    locals, meets, parameters, poll, prologue, remainders, roots, runtime, strides, unroll, warps,
+    locals, meets, parameters, peel, poll, prologue, remainders, roots, runtime, strides, unroll, warps,
 };
 use crate::facts::{Proof, SharedKey};
 use crate::gates::Gates;
@@ -114,6 +116,7 @@ pub(super) fn confine<'a>(
     let copies = copies::are_in(&statements);
     let body = |list: &[(Option<usize>, &Statement)],
                 fast: Option<(&Proven, &HashMap<String, String>)>,
+                peels: &HashSet<String>,
                 report: &mut Report| {
         let mut confined = Vec::with_capacity(statements.len());
         // Whoever launches a fast version does not cut its grid.
@@ -148,11 +151,16 @@ pub(super) fn confine<'a>(
         }
         let none = HashMap::default();
         let begins = fast.map_or(&none, |(_, begins)| begins);
-        let mut looking = poll::insert(&zeroed_first, fast.is_some(), copies, begins);
+        let mut registers = scopes.counts().clone();
+        let mut peeled = if peels.is_empty() { Vec::new() } else { peel::find(&zeroed_first, &[], begins) };
+        peeled.retain(|found| peels.contains(&found.label));
+        let firsts = peel::write(&mut zeroed_first, peeled, &mut registers);
+        let mut looking = poll::insert(&zeroed_first, fast.is_some(), copies, (begins, &firsts));
         let (met, meeting) = meets::gather(std::mem::take(&mut looking.statements), (fast.is_some(), copies));
         let looked = warps::check(met, copies, meeting);
         let of_gates = called.registers();
-        let mut statements = prologue::declarations(&scopes, (looking.counters, sums), of_gates, &variables);
+        let mut statements =
+            prologue::declarations(&registers, (looking.counters, sums), of_gates, &variables);
         statements.extend(prologue::instructions(looking.starts, function.span));
         statements.extend(sums.prologue(function.span));
         statements.extend(shared.bounds(function.span));
@@ -164,7 +172,8 @@ pub(super) fn confine<'a>(
         (statements, zeroed)
     };
     let list: Vec<_> = statements.iter().enumerate().map(|(index, found)| (Some(index), found)).collect();
-    let (confined, zeroed) = body(&list, None, report);
+    let none = HashSet::default();
+    let (mut confined, zeroed) = body(&list, None, &none, report);
     let directives = directives(function, report);
     let version = |name: &str, body: Vec<Statement>| Function {
         kind: function.kind,
@@ -182,27 +191,56 @@ pub(super) fn confine<'a>(
     };
     let fast =
         Some(names::fast(&function.name)).filter(|name| name.len() <= NAME_BYTES_MAX && !faults.checks());
+    let zeroed: Vec<String> =
+        zeroed.iter().map(|(class, number)| format!("{}{number}", class.prefix())).collect();
     let fast = fast.and_then(|name| {
-        let zeroed: Vec<String> =
-            zeroed.iter().map(|(class, number)| format!("{}{number}", class.prefix())).collect();
-        let fits = |proof: &Proof<'_>| is_enough(proof, &tables, shared.start(), &mut BTreeSet::new());
+        let fits = |proof: &Proof<'_>| is_enough(proof, &tables, shared.start(), &mut BTreeMap::new());
         let bounded = shared.is_clamped().then(|| parameters::bound(&statements, &fits, budget)).flatten();
         let plain = bounded.as_ref().map_or(statements.as_slice(), |(bounded, _)| bounded);
         let versions = Versions::of(plain, &zeroed);
-        let mut terms = BTreeSet::new();
-        let proven = versions.proven(&zeroed, |proof| is_enough(proof, &tables, shared.start(), &mut terms));
+        let proven = |text: &[Statement], firsts: &Firsts| {
+            let mut terms = BTreeMap::new();
+            let is_enough = |proof: &Proof<'_>| is_enough(proof, &tables, shared.start(), &mut terms);
+            let proven = versions.proven(&zeroed, (text, firsts), is_enough);
+            (proven, terms)
+        };
+        let text = versions.text();
+        let (known, terms) = proven(text, &Firsts::default());
+        let peeled = peel::find(text, &zeroed, &versions.begins);
+        let mut peels = labels(&peeled);
+        if !peels.is_empty() {
+            let (mut twice, mut registers) = (text.to_vec(), scopes.counts().clone());
+            let firsts = peel::write(&mut twice, peeled.clone(), &mut registers);
+            let (known_twice, terms_twice) = proven(&twice, &firsts);
+            // Its launches are asked no more either.
+            if terms_twice != terms || !peel::are_same(&peeled, text.len(), &known, &known_twice) {
+                peels.clear();
+            }
+        }
+        let proven = known;
         let origin = |index: Option<usize>| match &bounded {
             Some((_, origins)) => index.and_then(|index| *origins.get(index)?),
             None => index,
         };
         let list: Vec<_> = versions.statements().map(|(index, found)| (origin(index), found)).collect();
         // What stands against the accesses that are left has been said.
-        let body = || body(&list, Some((&proven, &versions.begins)), &mut Report::default()).0;
+        let body = || body(&list, Some((&proven, &versions.begins)), &peels, &mut Report::default()).0;
         // What is only aligned is not worth a version.
         let worth = proven.values().any(|known| *known == Known::Proven);
         worth.then(|| version(&name, body()))
     });
+    // Where there is a fast version, this is seldom launched; and nobody waits for one that tells what goes astray.
+    if fast.is_none() && !faults.checks() {
+        let peels = labels(&peel::find(&statements, &zeroed, &HashMap::default()));
+        if !peels.is_empty() {
+            confined = body(&list, None, &peels, &mut Report::default()).0;
+        }
+    }
     (version(&function.name, confined), fast)
+}
+
+fn labels(loops: &[Peeled]) -> HashSet<String> {
+    loops.iter().map(|found| found.label.clone()).collect()
 }
 
 /// Whether an access is proven by this, and with terms of which a fast version may have so many. The bounds of shared
@@ -211,7 +249,7 @@ fn is_enough(
     proof: &Proof<'_>,
     tables: &access::Tables<'_>,
     start: u64,
-    terms: &mut BTreeSet<SharedKey>,
+    terms: &mut BTreeMap<SharedKey, u64>,
 ) -> bool {
     let proof = match proof {
         Proof::Pointer(_) | Proof::Checked => return true,
@@ -223,10 +261,11 @@ fn is_enough(
     match tables.shared_bytes(proof.variable).and_then(|bytes| proof.term(bytes)) {
         None => false,
         Some(None) => true,
-        Some(Some((key, _))) => {
-            let room = terms.contains(&key) || terms.len() < SHARED_TERMS_MAX;
+        Some(Some((key, constant))) => {
+            let room = terms.contains_key(&key) || terms.len() < SHARED_TERMS_MAX;
             if room {
-                terms.insert(key);
+                let known = terms.entry(key).or_default();
+                *known = constant.max(*known);
             }
             room
         }

@@ -28,6 +28,7 @@ mod mbarrier;
 mod meets;
 mod origin;
 mod parameters;
+mod peel;
 mod pointers;
 mod poll;
 mod prologue;

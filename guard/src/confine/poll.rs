@@ -11,7 +11,7 @@ use crate::maps::{HashMap, HashSet};
 use super::copies;
 use super::prologue::{instruction, plain, register};
 use super::steps::Steps;
-use super::turns::{self, How, Loop, number};
+use super::turns::{self, Firsts, How, Loop, number};
 use crate::ast::{Address, AddressBase, Directive, Instruction, Operand, Predicate, Span, Statement};
 use crate::limits::{PATH_COST_MAX, SHORT_COST_MAX, UNLOOKED_COST_MAX};
 use crate::names;
@@ -28,14 +28,14 @@ pub(super) struct Looking {
 }
 
 /// Puts polls and looks into a body that is confined and has no prologue yet.
-/// Loops in versions, by the label of each, begin anew at another: that of both.
+/// Loops in versions, by the label of each, begin anew at another: that of both. Others have copies of their turns in front.
 pub(super) fn insert(
     statements: &[Statement],
     is_fast: bool,
     copies: bool,
-    begins: &HashMap<String, String>,
+    (begins, firsts): (&HashMap<String, String>, &Firsts),
 ) -> Looking {
-    let loops = turns::find(statements, &[], begins);
+    let loops = turns::find_with(statements, &[], (begins, firsts));
     let end = loops.values().all(|found| matches!(found.how, How::Ends(_)));
     if is_fast && end && path_cost(statements, &loops) <= SHORT_COST_MAX {
         return Looking { statements: statements.to_vec(), starts: false, counters: 0 };
@@ -43,6 +43,8 @@ pub(super) fn insert(
     let mut pass = Pass {
         both: begins.values().map(String::as_str).collect(),
         begins,
+        firsts,
+        goes_on: false,
         loops,
         out: Vec::with_capacity(statements.len()),
         labels: statements.iter().filter_map(number).max().map_or(0, |most| most + 1),
@@ -139,6 +141,9 @@ struct Turning {
 struct Pass<'a> {
     loops: HashMap<&'a str, Loop<'a>>,
     begins: &'a HashMap<String, String>,
+    firsts: &'a Firsts,
+    /// Whether a copy of a loop's turns has just been left: the branch that stands here, for whoever is done, has been written.
+    goes_on: bool,
     /// The labels of both versions of loops.
     both: HashSet<&'a str>,
     out: Vec<Statement>,
@@ -280,6 +285,9 @@ impl<'a> Pass<'a> {
     }
 
     fn instruction(&mut self, instruction: &'a Instruction, statement: &Statement, index: usize) {
+        if std::mem::take(&mut self.goes_on) {
+            return;
+        }
         let Some(row) = table::row_of(instruction) else {
             self.out.push(statement.clone());
             return;
@@ -298,13 +306,7 @@ impl<'a> Pass<'a> {
             self.goes_back(instruction, target, index);
         } else {
             if let Some(target) = table::target(row, instruction) {
-                let before = self.joins.get(target).map(|join| self.now(*join));
-                let path = before.map_or(self.path, |before| before.meet(self.path));
-                let loops = self.added.len();
-                self.joins.insert(target, (path, loops, self.added.first(loops)));
-                if self.left.last() != Some(&target) {
-                    self.left.push(target);
-                }
+                self.leaves(target);
             }
             let leads = is_lead(instruction);
             self.out.push(statement.clone());
@@ -314,6 +316,17 @@ impl<'a> Pass<'a> {
         }
         if table::ends_path(row, instruction) {
             self.path = Path::NONE;
+        }
+    }
+
+    /// A branch to a label to come.
+    fn leaves(&mut self, target: &'a str) {
+        let before = self.joins.get(target).map(|join| self.now(*join));
+        let path = before.map_or(self.path, |before| before.meet(self.path));
+        let loops = self.added.len();
+        self.joins.insert(target, (path, loops, self.added.first(loops)));
+        if self.left.last() != Some(&target) {
+            self.left.push(target);
         }
     }
 
@@ -350,9 +363,10 @@ impl<'a> Pass<'a> {
                 self.out.extend(tested(&steps));
             }
         }
+        let behind = self.firsts.behind(label);
         let around = back.predicate.as_ref().map(|predicate| {
             let around = Predicate { negated: !predicate.negated, ..predicate.clone() };
-            let to = self.fresh();
+            let to = behind.map_or_else(|| self.fresh(), str::to_owned);
             let branch = plain("bra", &[], vec![Operand::Symbol(to.clone())], Span::default());
             self.out.push(Statement::Instruction(Instruction { predicate: Some(around), ..branch }));
             to
@@ -361,6 +375,11 @@ impl<'a> Pass<'a> {
         self.path = self.path.plus(4);
         let beside = self.path;
         self.lead = self.out.len();
+        if let Some(behind) = behind {
+            self.leaves(behind);
+            self.goes_on = true;
+            return;
+        }
         self.poll();
         let begin = self.begins.get(label).map_or(label, String::as_str);
         self.out.push(instruction("bra", &[], vec![Operand::Symbol(begin.to_owned())], back.span));

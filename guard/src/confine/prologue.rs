@@ -1,12 +1,12 @@
 //! What the confined form adds at the top of an entry.
 
 use super::poll;
-use super::scope::Scopes;
 use super::slices::Slices;
 use super::symbols::Symbol;
 use crate::ast::{
     Address, AddressBase, Instruction, Linkage, Operand, Space, Span, Spans, Statement, Type, Variable,
 };
+use crate::maps::HashMap;
 use crate::names::{self, Class};
 
 /// A declaration without attributes.
@@ -34,7 +34,7 @@ pub(super) fn hidden_parameter(name: &str, span: Span) -> Variable {
 
 /// The declarations: the tenant's registers by class, the guard's own, the variables.
 pub(super) fn declarations(
-    scopes: &Scopes,
+    registers: &HashMap<Class, u32>,
     (counters, slices): (u32, Slices),
     of_gates: Vec<Statement>,
     variables: &[(Variable, Symbol)],
@@ -42,8 +42,8 @@ pub(super) fn declarations(
     let span = Span::default();
     let tenant = Class::ALL
         .iter()
-        .filter(|class| scopes.count(**class) > 0)
-        .map(|class| declared(Space::Register, class.ty(), class.prefix(), Some(scopes.count(*class)), span));
+        .filter_map(|class| Some((class, *registers.get(class).filter(|count| **count > 0)?)))
+        .map(|(class, count)| declared(Space::Register, class.ty(), class.prefix(), Some(count), span));
     let own = |ty| move |name: &&str| declared(Space::Register, ty, name, None, span);
     tenant
         .chain(names::SCRATCH_PREDICATES.iter().map(own(Type::Pred)))

@@ -150,6 +150,11 @@ impl Scopes {
     pub(super) fn count(&self, class: Class) -> u32 {
         self.registers.get(&class).copied().unwrap_or_default()
     }
+
+    /// The same of all classes.
+    pub(super) const fn counts(&self) -> &HashMap<Class, u32> {
+        &self.registers
+    }
 }
 
 fn register_class(variable: &Variable) -> Result<Class, Reason> {

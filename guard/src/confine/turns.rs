@@ -5,11 +5,13 @@
 //! test against a bound, that bound is cut short instead, which costs nothing in the turns themselves. Any
 //! other branch back polls each time.
 
+use std::sync::LazyLock;
+
 use crate::maps::HashMap;
 
 use super::poll::is_lead;
 use super::steps::{self, Steps};
-use crate::ast::{Operand, Statement};
+use crate::ast::{Instruction, Operand, Statement};
 use crate::facts::Facts;
 use crate::limits::CHUNK_COST_MAX;
 use crate::table;
@@ -21,6 +23,63 @@ const CHUNK_COST: u64 = 1 << 13;
 const DEPTH_MAX: usize = 32;
 /// What stands beside a branch back, at most: the tenant's test again, around the poll and to the label.
 const BACK_COST: u64 = 4;
+
+/// What the turns of a copy in front of a loop may cost together: the loop has so much less between polls, so that both
+/// are as much as one.
+const FIRST_COST: u64 = 1 << 11;
+/// Such a copy turns so often at least.
+const FIRST_TURNS_MIN: u64 = 16;
+
+/// The loops that have a copy of their turns in front, by the label of the copy, which goes on with the loop.
+#[derive(Default)]
+pub(super) struct Firsts {
+    /// To the label behind both, to which control goes from the copy where the loop is done, directly behind its branch back.
+    copies: HashMap<String, String>,
+    /// The label of the copy, by that of the loop.
+    rests: HashMap<String, String>,
+}
+
+/// Of bodies without copies.
+static NONE: LazyLock<Firsts> = LazyLock::new(Firsts::default);
+
+impl Firsts {
+    pub(super) fn add(&mut self, label: String, behind: String, rest: String) {
+        self.rests.insert(rest, label.clone());
+        self.copies.insert(label, behind);
+    }
+
+    /// The label behind a copy and its loop.
+    pub(super) fn behind(&self, label: &str) -> Option<&str> {
+        self.copies.get(label).map(String::as_str)
+    }
+
+    /// Whether a loop is such a copy, or has one.
+    pub(super) fn has(&self, label: &str) -> bool {
+        self.copies.contains_key(label) || self.rests.contains_key(label)
+    }
+
+    /// Whether a loop is such a copy.
+    pub(super) fn is_copy(&self, label: &str) -> bool {
+        self.copies.contains_key(label)
+    }
+
+    /// Whether a copy goes back here, of which nothing is known but what the branch behind it says: what its count is, its
+    /// test does not tell.
+    pub(super) fn goes_back(&self, copy: Option<&str>, statement: &Statement) -> bool {
+        copy.is_some() && target(statement) == copy
+    }
+
+    /// What all turns of a loop up to a poll may cost that has no loops inside.
+    fn chunk(&self, label: &str) -> u64 {
+        if self.copies.contains_key(label) {
+            FIRST_COST
+        } else if self.rests.contains_key(label) {
+            CHUNK_COST - FIRST_COST
+        } else {
+            CHUNK_COST
+        }
+    }
+}
 
 /// How a loop ends in time.
 #[derive(Debug, Clone)]
@@ -79,6 +138,15 @@ pub(super) fn find<'a>(
     zeroed: &[String],
     begins: &'a HashMap<String, String>,
 ) -> HashMap<&'a str, Loop<'a>> {
+    find_with(statements, zeroed, (begins, &NONE))
+}
+
+/// The same of a body in which some loops have copies of their turns in front.
+pub(super) fn find_with<'a>(
+    statements: &'a [Statement],
+    zeroed: &[String],
+    (begins, firsts): (&'a HashMap<String, String>, &'a Firsts),
+) -> HashMap<&'a str, Loop<'a>> {
     let mut loops = collect(statements);
     if loops.is_empty() {
         return loops;
@@ -110,7 +178,7 @@ pub(super) fn find<'a>(
             found.backs == 1 && !begins.contains_key(label) && cost <= ENDS_COST_MAX
         })
     };
-    let Known { ends, most } = known(statements, zeroed, begins, may_end);
+    let Known { ends, most } = known(statements, zeroed, (begins, firsts), may_end);
     for found in loops.values_mut() {
         if let How::Steps(steps) = &mut found.how
             && !steps.is_within(&most)
@@ -123,7 +191,7 @@ pub(super) fn find<'a>(
             found.how = How::Ends(turns);
         }
     }
-    weigh(statements, &mut loops);
+    weigh(statements, firsts, &mut loops);
     loops
 }
 
@@ -170,6 +238,43 @@ pub(super) fn counted(
     found
 }
 
+/// The loops of those that are wanted, by where they stand, without others inside, that end by steps, go back
+/// in one place and begin anew at their own label: in order and apart.
+pub(super) fn innermost(
+    statements: &[Statement],
+    zeroed: &[String],
+    begins: &HashMap<String, String>,
+    wanted: impl Fn((usize, usize)) -> bool,
+) -> Vec<(usize, usize)> {
+    let once = |found: &Loop<'_>| {
+        let tests = |back: &Instruction| back.predicate.is_some();
+        matches!(statements.get(found.to), Some(Statement::Instruction(back)) if tests(back))
+            && found.backs == 1
+            && wanted((found.from, found.to))
+    };
+    let collected = collect(statements);
+    if !collected.iter().any(|(name, found)| !begins.contains_key(*name) && once(found)) {
+        return Vec::new();
+    }
+    let loops = find(statements, zeroed, begins);
+    let counts = |(name, found): &(&&str, &Loop<'_>)| {
+        let short =
+            |steps: &Steps<'_>| steps.turns.saturating_mul(FIRST_COST) >= FIRST_TURNS_MIN * CHUNK_COST;
+        matches!(&found.how, How::Steps(steps) if short(steps) && !are_several_turns(steps))
+            && !(found.nest || begins.contains_key(**name))
+            && found.polling.is_empty()
+            && once(found)
+    };
+    let mut found: Vec<_> = loops.iter().filter(counts).map(|(_, found)| (found.from, found.to)).collect();
+    found.sort_unstable();
+    found
+}
+
+/// Whether each turn is several of what was written once: the compiler leaves a count of those to be used up in steps.
+fn are_several_turns(steps: &Steps<'_>) -> bool {
+    steps.order() == "ne" && matches!(steps.step, Operand::Integer(step) if step.abs() > 1)
+}
+
 /// What is known of a body whose loops are looked at.
 struct Known<'a> {
     /// The loops that end by themselves, and how often they turn at most.
@@ -181,15 +286,22 @@ struct Known<'a> {
 fn known<'a>(
     statements: &'a [Statement],
     zeroed: &'a [String],
-    begins: &'a HashMap<String, String>,
+    (begins, firsts): (&'a HashMap<String, String>, &'a Firsts),
     may_end: impl Fn(&str, u64) -> bool,
 ) -> Known<'a> {
     let mut facts = Facts::of_versions(statements, begins);
     zeroed.iter().for_each(|name| facts.also_written(name));
     let mut ends = HashMap::default();
+    // The last copy whose label has come.
+    let mut copy = None;
     for (index, statement) in statements.iter().enumerate() {
         match statement {
             Statement::Label(name, _) => {
+                if firsts.has(name) {
+                    facts.label_of_part(name);
+                    copy = firsts.is_copy(name).then_some(name.as_str());
+                    continue;
+                }
                 let behind = statements.get(index + 1..).unwrap_or_default();
                 facts.label(name, behind);
                 let Some(turns) = facts.turns(name, behind).filter(|turns| may_end(name, *turns)) else {
@@ -198,6 +310,7 @@ fn known<'a>(
                 ends.insert(name.as_str(), turns);
                 facts.turning(behind, name);
             }
+            Statement::Instruction(_) if firsts.goes_back(copy, statement) => copy = None,
             Statement::Instruction(instruction) => facts.learn(instruction),
             Statement::Variable(_) | Statement::Block(..) | Statement::Directive(_) => {}
         }
@@ -294,7 +407,7 @@ fn shape<'a>(statements: &'a [Statement], loops: &HashMap<&'a str, Loop<'a>>) ->
 }
 
 /// Says how often each loop turns before it polls: so often that a poll does not show, and as seldom as it has to.
-fn weigh(statements: &[Statement], loops: &mut HashMap<&str, Loop<'_>>) {
+fn weigh(statements: &[Statement], firsts: &Firsts, loops: &mut HashMap<&str, Loop<'_>>) {
     let mut cost = 0_u64;
     // What lies before each label.
     let mut before: HashMap<&str, u64> = HashMap::default();
@@ -316,7 +429,7 @@ fn weigh(statements: &[Statement], loops: &mut HashMap<&str, Loop<'_>>) {
         found.nest = since_last.last().is_some_and(|last| *last > found.from);
         since_last.push(index);
         let once = (cost - before.get(target).copied().unwrap_or(0)).max(1);
-        let most = if found.nest { CHUNK_COST_MAX } else { CHUNK_COST };
+        let most = if found.nest { CHUNK_COST_MAX } else { firsts.chunk(target) };
         // One turn may be as much by itself.
         if once > CHUNK_COST_MAX {
             found.how = How::Polls;

@@ -12,7 +12,7 @@ use crate::access::{self, Accesses};
 use crate::anchors::{Anchor, Check, Step};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
 use crate::confine::prologue::instruction;
-use crate::confine::turns::{self, Loop};
+use crate::confine::turns::{self, Firsts, Loop};
 use crate::facts::{Facts, Proof};
 use crate::names::{self, Class};
 use crate::table::{self, Treatment};
@@ -62,8 +62,8 @@ pub(super) struct Versions<'a> {
     origins: Vec<Option<usize>>,
     /// By the label of each version, that of both, from where a thread begins anew after a poll.
     pub(super) begins: HashMap<String, String>,
-    /// Where the label of each version stands to which a check leads.
-    checked: HashMap<usize, Chosen>,
+    /// The versions that a check leads to, by label.
+    checked: HashMap<String, Chosen>,
 }
 
 /// What a check asks, apart from the text.
@@ -144,25 +144,43 @@ impl<'a> Versions<'a> {
         self.statements.iter().enumerate().map(move |(index, statement)| (origin(index), statement))
     }
 
-    /// Which accesses of the versions, by statement and operand, need no confining.
-    pub(super) fn proven(&self, zeroed: &[String], mut is_enough: impl FnMut(&Proof<'_>) -> bool) -> Proven {
-        let plain = &self.statements;
+    /// The same text.
+    pub(super) fn text(&self) -> &[Statement] {
+        &self.statements
+    }
+
+    /// Which accesses of the versions, by statement and operand, need no confining: of that text, or of it with copies of
+    /// some loops' turns in front.
+    pub(super) fn proven(
+        &self,
+        zeroed: &[String],
+        (plain, firsts): (&[Statement], &Firsts),
+        mut is_enough: impl FnMut(&Proof<'_>) -> bool,
+    ) -> Proven {
         let mut facts = Facts::of_versions(plain, &self.begins);
         zeroed.iter().for_each(|name| facts.also_written(name));
-        let ends = turns::find(plain, zeroed, &self.begins);
+        let ends = turns::find_with(plain, zeroed, (&self.begins, firsts));
         let mut proven = HashMap::default();
+        // The last copy whose label has come.
+        let mut copy = None;
         for (index, statement) in plain.iter().enumerate() {
             match statement {
                 Statement::Label(label, _) => {
+                    if firsts.has(label) {
+                        facts.label_of_part(label);
+                        copy = firsts.is_copy(label).then_some(label.as_str());
+                        continue;
+                    }
                     let behind = plain.get(index + 1..).unwrap_or_default();
                     facts.label(label, behind);
-                    if let Some(chosen) = self.checked.get(&index) {
+                    if let Some(chosen) = self.checked.get(label) {
                         let body = crate::anchors::turns(behind, label).unwrap_or_default();
                         facts.turn(&chosen.check(""), body);
                     } else if ends.get(label.as_str()).is_some_and(Loop::ends) {
                         facts.turning(behind, label);
                     }
                 }
+                Statement::Instruction(_) if firsts.goes_back(copy, statement) => copy = None,
                 Statement::Instruction(instruction) => {
                     for access in accesses(instruction).iter() {
                         if access.extent == access.bytes
@@ -415,7 +433,7 @@ fn write(statements: &[Statement], mut chosen: HashMap<usize, (usize, Chosen)>) 
             for (label, is_left) in [(&left, true), (&confined, false)] {
                 if is_left {
                     checked.insert(
-                        written.len(),
+                        label.clone(),
                         Chosen { anchors: chosen.anchors.clone(), steps: chosen.steps.clone() },
                     );
                 }
