@@ -22,7 +22,7 @@ use moved::Moved;
 use stepped::Guards;
 
 use crate::access::Access;
-use crate::ast::{AddressBase, Instruction, Operand, Space, Statement};
+use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Space, Statement};
 use crate::limits::REACH_BYTES;
 use crate::most::{Most, Parts};
 use crate::names::{self, Class};
@@ -215,6 +215,17 @@ impl Sign {
     }
 }
 
+/// How far the lines have come that bound a word of a parameter, and what it is at most: it is loaded to a register of the
+/// guard's, tested, and whoever is given more ends; then the tenant's load comes.
+#[derive(Debug, Clone, Copy, Default)]
+enum Bounding<'a> {
+    #[default]
+    Nothing,
+    Loaded(&'a Address),
+    Tested(&'a Address, i128),
+    Ended(&'a Address, i128),
+}
+
 /// What is known so far in a pass over a body, in the order of the text.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts<'a> {
@@ -227,6 +238,7 @@ pub(crate) struct Facts<'a> {
     /// What registers are that are only moved among one another.
     moved: Moved<'a>,
     guards: Guards<'a>,
+    bounding: Bounding<'a>,
     /// What is known up to the next label, or that nothing is.
     passing: Passing<'a>,
     /// What was known when control came to the last label from before it, where something goes back there.
@@ -270,6 +282,7 @@ impl<'a> Facts<'a> {
     /// What is known at a label, behind which this stands: what is known on all ways there, and what each turn leaves as
     /// it was where something goes back.
     pub(crate) fn label(&mut self, name: &'a str, behind: &'a [Statement]) {
+        self.bounding = Bounding::Nothing;
         if self.settled.take() == Some(name) {
             self.tests.clear();
             self.entering = self.passing.clone();
@@ -314,11 +327,13 @@ impl<'a> Facts<'a> {
         if let Some(row) = row {
             self.tests(row, instruction);
         }
+        let bound = self.bounds(instruction);
         let Some(Operand::Register(name)) = instruction.operands.first() else {
             return self.forget(row, instruction);
         };
         let learned = match Class::parse(name) {
             _ if instruction.predicate.is_some() => None,
+            Some((Class::Word, _)) if bound.is_some() => bound.map(|most| Fact::number(0, most)),
             Some((Class::Double, _)) => self.double(instruction),
             Some((Class::Word, _)) => self.word(instruction),
             Some((Class::Predicate | Class::Half, _)) | None => None,
@@ -337,6 +352,39 @@ impl<'a> Facts<'a> {
         } else {
             self.known.remove(name.as_str());
         }
+    }
+
+    /// What a register is at most that a bounded parameter is loaded to here.
+    fn bounds(&mut self, instruction: &'a Instruction) -> Option<i128> {
+        let is = |operand: &Operand, own: &str| matches!(operand, Operand::Register(name) if name == own);
+        let words = instruction.words();
+        let ends = |test: &Predicate| test.register == "%bh_q" && !test.negated;
+        let before = std::mem::take(&mut self.bounding);
+        let parts = (instruction.opcode.as_str(), words.as_slice(), instruction.operands.as_slice());
+        match (parts, &instruction.predicate) {
+            (("ld", ["param", "u32"], [to, Operand::Address(from)]), None) => match before {
+                Bounding::Ended(same, most) if same == from => return Some(most),
+                _ if is(to, "%bh_lo") && matches!(from.base, AddressBase::Symbol(_)) => {
+                    self.bounding = Bounding::Loaded(from);
+                }
+                _ => {}
+            },
+            (("setp", ["gt", "u32"], [test, of, Operand::Integer(most @ 0..=0x7fff_ffff)]), None) => {
+                if let Bounding::Loaded(from) = before
+                    && is(test, "%bh_q")
+                    && is(of, "%bh_lo")
+                {
+                    self.bounding = Bounding::Tested(from, *most);
+                }
+            }
+            (("exit", [], []), Some(test)) if ends(test) => {
+                if let Bounding::Tested(from, most) = before {
+                    self.bounding = Bounding::Ended(from, most);
+                }
+            }
+            _ => {}
+        }
+        None
     }
 
     /// What is said of a number is said of a multiple that does not wrap around.
@@ -506,7 +554,6 @@ impl<'a> Facts<'a> {
                     self.of_register(name).filter(|known| known.base.is_none()).unwrap_or(all)
                 }
                 (None, Some(most)) => thread(name, Fact::number(names::least(name), most.into())),
-                (None, None) if name == names::BOUNDED => all,
                 _ => return None,
             },
             _ => return None,

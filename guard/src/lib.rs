@@ -121,7 +121,9 @@
 //! entry itself where they are not. A parameter may be bounded, so that a number that is computed from it stays small:
 //! ```text
 //! ld.param.u32 %bh_lo, [n];
-//! min.u32 %r0, %bh_lo, 255;                                   the tenant's register, and the bound
+//! setp.gt.u32 %bh_q, %bh_lo, 255;                             the bound
+//! @%bh_q exit;
+//! ld.param.u32 %r0, [n];                                      as the tenant wrote it
 //! ```
 //! That is safe in every launch, but does what the tenant wrote only where the parameter is no more ([`FastVersion::bounds`]).
 //!

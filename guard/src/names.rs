@@ -60,8 +60,6 @@ pub(crate) fn slice_lines(index: usize) -> [String; 3] {
 /// The guard's further 32-bit registers.
 pub(crate) const SCRATCH_32: [&str; 8] =
     ["%bh_lo", "%bh_hi", "%bh_s", "%bh_low", "%bh_top", "%bh_zero", "%bh_n", LANES];
-/// What a parameter is loaded into that a fast version bounds.
-pub(crate) const BOUNDED: &str = "%bh_lo";
 /// The lanes of a warp that are at one place, and come to all that stands behind it.
 pub const LANES: &str = "%bh_m";
 /// The guard's predicates.

@@ -65,6 +65,13 @@ fn versions(source: &str) -> (String, Option<String>) {
     }
 }
 
+/// What bounds the parameter.
+fn lines() -> String {
+    let load = |to| format!("ld.param.u32 {to}, [second+4];");
+    let test = "setp.gt.u32 %bh_q, %bh_lo, 255;\n    @%bh_q exit;";
+    format!("{}\n    {test}\n    {}", load("%bh_lo"), load("%r0"))
+}
+
 fn masks(text: &str) -> usize {
     text.matches("and.b32 %bh_s, %bh_s").count()
 }
@@ -73,10 +80,9 @@ fn masks(text: &str) -> usize {
 fn a_parameter_is_bounded_where_that_proves_accesses_in_loops() {
     let (confined, fast) = versions(SOURCE);
     let fast = fast.unwrap();
-    assert!(masks(&confined) == 4 && !confined.contains("min.u32 %r0"), "{confined}");
+    assert!(masks(&confined) == 4 && !confined.contains("setp.gt.u32 %bh_q"), "{confined}");
     assert!(masks(&fast) == 0, "{fast}");
-    let load = "ld.param.u32 %bh_lo, [second+4];\n    min.u32 %r0, %bh_lo, 255;";
-    assert!(fast.contains(load), "{fast}");
+    assert!(fast.contains(&lines()), "{fast}");
     let verified = verify(&(confined + &fast)).unwrap();
     let version = verified.entries()[0].fast.clone().unwrap();
     assert_eq!(version.bounds, [BoundTerm { parameter: 1, offset: 4, most: 255 }]);
@@ -108,7 +114,7 @@ fn what_no_bound_proves_stays_masked() {
     // Of so small an array hardly any launch would keep the bound.
     let (_, fast) =
         versions(&SOURCE.replace("1560", "48").replace(", 520", ", 16").replace(", 1040", ", 32"));
-    assert!(fast.is_none_or(|fast| !fast.contains("min.u32 %r0, %bh_lo")));
+    assert!(fast.is_none_or(|fast| !fast.contains("setp.gt.u32 %bh_q, %bh_lo")));
 }
 
 #[test]
@@ -117,41 +123,49 @@ fn the_verifier_takes_no_bound_that_does_not_prove_what_is_left_alone() {
     let fast = fast.unwrap();
     let both = |fast: &str| verify(&format!("{confined}{fast}"));
     assert!(both(&fast).is_ok());
-    let (load, least) = ("ld.param.u32 %bh_lo, [second+4];", "min.u32 %r0, %bh_lo, 255;");
-    let lines = format!("{load}\n    {least}");
+    let lines = lines();
     assert!(fast.contains(&lines));
     let with = |new: &str| both(&fast.replace(&lines, new));
     // As much as the text itself is made for may be less.
     let less = with(&lines.replace("255", "17")).unwrap();
     assert_eq!(less.entries()[0].fast.as_ref().unwrap().bounds[0].most, 17);
+    let (load, own) = ("ld.param.u32 %bh_lo, [second+4];", "ld.param.u32 %r0, [second+4];");
+    let (test, end) = ("setp.gt.u32 %bh_q, %bh_lo, 255;", "@%bh_q exit;");
     for broken in [
-        "ld.param.u32 %r0, [second+4];".to_owned(),
+        own.to_owned(),
         lines.replace("255", "256"),
         lines.replace("255", "-1"),
         lines.replace("255", "%r1"),
-        lines.replace("min.u32", "min.s32"),
-        lines.replace("min.u32", "max.u32"),
-        lines.replace("min.u32", "@%p0 min.u32"),
+        lines.replace("setp.gt.u32", "setp.gt.s32"),
+        lines.replace("setp.gt.u32", "setp.lt.u32"),
+        lines.replace("setp.gt.u32", "@%p0 setp.gt.u32"),
         lines.replace("%bh_lo", "%bh_hi"),
-        lines.replace("min.u32 %r0, %bh_lo", "min.u32 %r0, %bh_s"),
+        lines.replace("%bh_q", "%p0"),
+        lines.replace("@%bh_q", "@!%bh_q"),
+        lines.replace(end, "@%bh_q bra $L0;"),
         lines.replace("ld.param.u32", "ld.param.s32"),
-        lines.replace("ld.param.u32", "@%p0 ld.param.u32"),
+        lines.replace(load, "ld.param.u32 %bh_lo, [second];"),
+        lines.replace(own, "ld.param.u32 %r0, [second];"),
+        lines.replace(own, "@%p0 ld.param.u32 %r0, [second+4];"),
         lines.replace("second+4", "second+8"),
         lines.replace("second+4", "second+2"),
         lines.replace("[second+4]", "[third]"),
         lines.replace("[second+4]", "[__bh_base]"),
-        lines.replace(least, ""),
         lines.replace(load, ""),
-        format!("{load}\n    mov.u32 %r3, %tid.x;\n    {least}"),
-        format!("{load}\n    {least}\n    min.u32 %r0, %bh_lo, 255;"),
-        format!("{load}\n    {least}\n    mov.u32 %r0, %bh_lo;"),
-        format!("{load}\n    {least}\n    add.s32 %r0, %r0, 1;"),
+        lines.replace(test, ""),
+        lines.replace(end, ""),
+        lines.replace(own, ""),
+        lines.replace(end, &format!("{end}\n    mov.u32 %r3, %tid.x;")),
+        lines.replace(test, &format!("{test}\n    mov.u32 %r3, %tid.x;")),
+        lines.replace(end, &format!("{end}\n$L99:")),
+        format!("{lines}\n    add.s32 %r0, %r0, 1;"),
+        format!("{lines}\n    {own}"),
     ] {
         let canonical = broken.lines().filter(|line| !line.trim().is_empty()).collect::<Vec<_>>().join("\n");
         assert!(with(&canonical).is_err(), "{canonical}");
     }
     // The confined version is for all launches.
-    let text = format!("{}{fast}", confined.replace("ld.param.u32 %r0, [second+4];", &lines));
+    let text = format!("{}{fast}", confined.replace(own, &lines));
     assert!(text.matches(&lines).count() == 2 && verify(&text).is_err());
     // The bounds of a fast version are few.
     let many = |count: usize| {
@@ -165,12 +179,17 @@ fn the_verifier_takes_no_bound_that_does_not_prove_what_is_left_alone() {
 }
 
 #[test]
-fn a_bound_is_no_way_around_a_counter() {
-    // What a loop steps is set back in every turn.
+fn a_bound_is_no_way_around_a_counter_or_around_zeroing() {
     let (confined, fast) = versions(SOURCE);
     let fast = fast.unwrap();
+    // What a loop steps is set back in every turn.
     let step = fast.lines().find(|line| line.contains("add.s32 %r7, %r7, %r2;")).unwrap();
-    let back = format!("    ld.param.u32 %bh_lo, [second+4];\n    min.u32 %r7, %bh_lo, 5;\n{step}");
-    let text = format!("{confined}{}", fast.replacen(step, &back, 1));
-    assert!(verify(&text).is_err());
+    let back = format!("    {}\n{step}", lines().replace("%r0", "%r7"));
+    assert!(verify(&format!("{confined}{}", fast.replacen(step, &back, 1))).is_err());
+    // Threads end that others wait for, where shared memory is zeroed.
+    let first = "    mov.b32 %bh_low, rows+1024;\n";
+    assert!(fast.contains(first));
+    let early = fast.replace(&format!("    {}\n", lines()), "");
+    let early = early.replace(first, &format!("    {}\n{first}", lines()));
+    assert!(verify(&format!("{confined}{early}")).is_err());
 }

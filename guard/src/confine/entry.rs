@@ -195,7 +195,8 @@ pub(super) fn confine<'a>(
         zeroed.iter().map(|(class, number)| format!("{}{number}", class.prefix())).collect();
     let fast = fast.and_then(|name| {
         let fits = |proof: &Proof<'_>| is_enough(proof, &tables, shared.start(), &mut BTreeMap::new());
-        let bounded = shared.is_clamped().then(|| parameters::bound(&statements, &fits, budget)).flatten();
+        let bounded =
+            (shared.is_clamped() && !copies).then(|| parameters::bound(&statements, &fits, budget)).flatten();
         let plain = bounded.as_ref().map_or(statements.as_slice(), |(bounded, _)| bounded);
         let versions = Versions::of(plain, &zeroed);
         let proven = |text: &[Statement], firsts: &Firsts| {

@@ -5,19 +5,21 @@
 //! version.
 
 use crate::access;
-use crate::ast::{AddressBase, Operand, Space, Statement};
+use crate::ast::{AddressBase, Operand, Predicate, Space, Statement};
 use crate::confine::calls::Budget;
-use crate::confine::prologue::{instruction, register};
+use crate::confine::prologue::{instruction, plain, register};
 use crate::facts::{Facts, Proof};
 use crate::limits::BOUND_TERMS_MAX;
 use crate::maps::{HashMap, HashSet};
-use crate::names::{self, Class};
+use crate::names::Class;
 use crate::table;
 
 /// A parameter of which not even this is enough gets no bound: launches would hardly keep it.
 const MOST_MIN: i128 = 16;
 /// More than fits any array.
 const MOST_MAX: i128 = 1 << 18;
+/// Statements among which loads of parameters are looked for.
+const BEGIN_MAX: usize = 24;
 /// How often a body is gone through for a parameter.
 const TRIALS: usize = 20;
 
@@ -44,10 +46,11 @@ pub(super) fn bound(
         }
         bounds.insert(load, MOST_MIN);
         let (mut bounded, origins) = write(statements, &bounds);
-        let place = origins.iter().position(|origin| *origin == Some(load)).map(|place| place + 1);
+        let place =
+            origins.iter().position(|origin| *origin == Some(load)).and_then(|place| place.checked_sub(2));
         let mut with = |most: i128| {
-            if let Some(Statement::Instruction(least)) = place.and_then(|place| bounded.get_mut(place))
-                && let Some(bound) = least.operands.last_mut()
+            if let Some(Statement::Instruction(test)) = place.and_then(|place| bounded.get_mut(place))
+                && let Some(bound) = test.operands.last_mut()
             {
                 *bound = Operand::Integer(most);
             }
@@ -70,15 +73,22 @@ pub(super) fn bound(
     (!bounds.is_empty()).then(|| write(statements, &bounds))
 }
 
-/// The loads of words of parameters into registers that nothing else writes and that numbers are held against.
+/// The loads of words of parameters into registers that nothing else writes and that numbers are held against, as far as
+/// a body begins with loads of parameters: nothing of the guard's comes between those.
 fn loads(statements: &[Statement]) -> Vec<usize> {
-    let (mut loads, mut tested) = (Vec::new(), HashSet::default());
+    let (mut loads, mut tested, mut begins) = (Vec::new(), HashSet::default(), true);
     let mut writes: HashMap<&str, usize> = HashMap::default();
     for (index, statement) in statements.iter().enumerate() {
-        let Statement::Instruction(found) = statement else { continue };
+        let Statement::Instruction(found) = statement else {
+            begins = false;
+            continue;
+        };
         let Some(row) = table::row_of(found) else { continue };
         table::written(row, found, &mut |name| *writes.entry(name).or_default() += 1);
         let words = found.words();
+        let of_parameter =
+            found.opcode == "ld" && words.as_slice().first().is_some_and(|word| *word == "param");
+        begins &= of_parameter || found.opcode == "mov" && found.predicate.is_none();
         match (found.opcode.as_str(), words.as_slice(), found.operands.as_slice()) {
             (
                 "ld",
@@ -86,7 +96,9 @@ fn loads(statements: &[Statement]) -> Vec<usize> {
                 [Operand::Register(name), Operand::Address(address)],
             ) if found.predicate.is_none()
                 && matches!(Class::parse(name), Some((Class::Word, _)))
-                && matches!(&address.base, AddressBase::Symbol(_)) =>
+                && matches!(&address.base, AddressBase::Symbol(_))
+                && index < BEGIN_MAX
+                && begins =>
             {
                 loads.push((index, name.as_str()));
             }
@@ -153,22 +165,27 @@ fn proven(statements: &[Statement], is_enough: &dyn Fn(&Proof<'_>) -> bool) -> (
     (count, all)
 }
 
-/// The body with bounds behind these loads.
+/// The body with bounds before these loads.
 fn write(statements: &[Statement], bounds: &HashMap<usize, i128>) -> Bounded {
-    let mut bounded = Vec::with_capacity(statements.len() + bounds.len());
-    let mut origins = Vec::with_capacity(statements.len() + bounds.len());
+    let mut bounded = Vec::with_capacity(statements.len() + 3 * bounds.len());
+    let mut origins = Vec::with_capacity(statements.len() + 3 * bounds.len());
     for (index, statement) in statements.iter().enumerate() {
-        origins.push(Some(index));
         match (bounds.get(&index), statement) {
             (Some(most), Statement::Instruction(load)) if let [to, from] = load.operands.as_slice() => {
-                let lo = || register(names::BOUNDED);
-                bounded.push(instruction("ld", &["param", "u32"], vec![lo(), from.clone()], load.span));
-                let operands = vec![to.clone(), lo(), Operand::Integer(*most)];
-                bounded.push(instruction("min", &["u32"], operands, load.span));
-                origins.push(None);
+                let (lo, q, span) = (|| register("%bh_lo"), || register("%bh_q"), load.span);
+                let mut end = plain("exit", &[], Vec::new(), span);
+                end.predicate = Some(Predicate { register: "%bh_q".to_owned(), negated: false });
+                let load = |to: Operand| instruction("ld", &["param", "u32"], vec![to, from.clone()], span);
+                let test = vec![q(), lo(), Operand::Integer(*most)];
+                bounded.push(load(lo()));
+                bounded.push(instruction("setp", &["gt", "u32"], test, span));
+                bounded.push(Statement::Instruction(end));
+                bounded.push(load(to.clone()));
+                origins.extend([None; 3]);
             }
             _ => bounded.push(statement.clone()),
         }
+        origins.push(Some(index));
     }
     (bounded, origins)
 }

@@ -236,8 +236,6 @@ pub(super) struct Pass<'a> {
     whole: bool,
     /// Which lanes of the warp come here.
     lanes: Lanes,
-    /// Whether the next instruction bounds a parameter that the one before has loaded.
-    bounds: bool,
     /// Whether shared memory is still as it was left.
     left: bool,
     pub(super) terms: Terms<'a>,
@@ -269,7 +267,6 @@ impl<'a> Pass<'a> {
             awaits: None,
             whole: false,
             lanes,
-            bounds: false,
             terms: Terms::default(),
             gates: None,
             regions: 0,
@@ -413,25 +410,32 @@ impl<'a> Pass<'a> {
         self.awaits = self.awaits.map(|_| None);
     }
 
-    /// A parameter is loaded that the next instruction bounds: what that changes is asked of the launch.
+    /// Threads end here that are given more of a parameter than a bound, which is asked of the launch.
     fn bound(&mut self, root: Root<'a>, most: u32, here: &'a [Statement]) -> Result<&'a [Statement], Reason> {
+        let without = || unverified("a bound on what is no word of a parameter");
         let extent = self.declared.extents.get(root.parameter);
         let extent = extent.filter(|extent| extent.space == Space::Parameter);
         let end = u64::try_from(root.offset).ok().filter(|offset| offset.is_multiple_of(4));
         let end = end.and_then(|offset| offset.checked_add(4));
         let inside = extent.zip(end).is_some_and(|(extent, end)| extent.align >= 4 && end <= extent.bytes);
-        if !inside {
-            return Err(unverified("a bound on what is no word of a parameter"));
+        // Who has copies would have to wait for them.
+        if !inside || self.awaits.is_some() {
+            return Err(without());
         }
+        self.cleared()?;
         let known = self.terms.bounds.entry(root).or_insert(most);
         *known = most.min(*known);
         if self.terms.bounds.len() > BOUND_TERMS_MAX {
             return Err(unverified("a fast version with too many terms"));
         }
-        self.looks.more(1)?;
-        self.awaits = self.awaits.map(|_| None);
-        self.bounds = true;
-        here.get(1..).ok_or_else(|| unverified("a bound on what is no word of a parameter"))
+        let (lines, rest) = here.split_at_checked(bounds::LENGTH).ok_or_else(without)?;
+        self.looks.more(lines.len() as u64)?;
+        for line in lines {
+            if let Statement::Instruction(line) = line {
+                self.facts.learn(line);
+            }
+        }
+        Ok(rest)
     }
 
     /// A loop that ends by a counter begins.
@@ -504,9 +508,7 @@ impl<'a> Pass<'a> {
         writes: &[&'a str],
     ) -> Result<(), Reason> {
         let of_guard = |name: &&str| names::is_reserved(name) && !names::is_of_slice(name);
-        // The register that is bounded, and nothing else.
-        let bounds = std::mem::take(&mut self.bounds);
-        let reserved = !bounds && reads.iter().any(of_guard)
+        let reserved = reads.iter().any(of_guard)
             || writes.iter().any(|name| names::is_reserved(name))
             || instruction.operands.iter().any(is_reserved_symbol);
         self.assigned(reads, writes)?;
