@@ -3,7 +3,7 @@
 use crate::maps::HashMap;
 
 use super::edges::Passing;
-use super::{Base, Fact, Facts, Most, Sign, Window};
+use super::{Base, Bounding, Fact, Facts, Most, Sign, Window};
 use crate::anchors::{self, Check};
 use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::limits::CHUNK_COST_MAX;
@@ -77,11 +77,13 @@ impl<'a> Facts<'a> {
     }
 
     fn go_through(&mut self, statements: &'a [Statement]) {
+        self.bounding = Bounding::Nothing;
         for statement in statements {
             if let Statement::Instruction(instruction) = statement {
                 self.learn(instruction);
             }
         }
+        self.bounding = Bounding::Nothing;
     }
 
     /// Forgets what was learned of registers that one instruction writes, where it is one of these that were gone through.
