@@ -152,8 +152,7 @@ pub(super) fn confine<'a>(
         let none = HashMap::default();
         let begins = fast.map_or(&none, |(_, begins)| begins);
         let mut registers = scopes.counts().clone();
-        let mut peeled = if peels.is_empty() { Vec::new() } else { peel::find(&zeroed_first, &[], begins) };
-        peeled.retain(|found| peels.contains(&found.label));
+        let peeled = peel::find_again(&zeroed_first, peels);
         let firsts = peel::write(&mut zeroed_first, peeled, &mut registers);
         let mut looking = poll::insert(&zeroed_first, fast.is_some(), copies, (begins, &firsts));
         let (met, meeting) = meets::gather(std::mem::take(&mut looking.statements), (fast.is_some(), copies));

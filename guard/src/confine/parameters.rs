@@ -4,8 +4,8 @@
 //! is the tenant's own bound where the array's size is what the parameter has to fit, and a launch of more runs the confined
 //! version.
 
-use crate::access;
-use crate::ast::{AddressBase, Operand, Predicate, Space, Statement};
+use crate::access::{self, Access};
+use crate::ast::{AddressBase, Instruction, Operand, Predicate, Space, Statement};
 use crate::confine::calls::Budget;
 use crate::confine::prologue::{instruction, plain, register};
 use crate::facts::{Facts, Proof};
@@ -34,10 +34,15 @@ pub(super) fn bound(
     budget: &mut Budget,
 ) -> Option<Bounded> {
     let loads = loads(statements);
-    if loads.is_empty() || !budget.tries(statements.len()) {
+    if loads.is_empty() || !may_prove(statements) || !budget.tries(2 * statements.len()) {
         return None;
     }
+    // Mostly no bound at all proves more.
     let (mut known, all) = proven(statements, is_enough);
+    let least = loads.iter().map(|load| (*load, MOST_MIN)).collect();
+    if known == all || proven(&write(statements, &least).0, is_enough).0 <= known {
+        return None;
+    }
     let mut bounds: HashMap<usize, i128> = HashMap::default();
     for load in loads {
         // What is tried out is gone through as often as halves are looked for.
@@ -136,6 +141,28 @@ fn looped(statements: &[Statement]) -> HashMap<usize, usize> {
     loops
 }
 
+/// Whether there is an access in a loop that could be proven.
+fn may_prove(statements: &[Statement]) -> bool {
+    let loops = looped(statements);
+    let mut end = 0;
+    statements.iter().enumerate().any(|(index, statement)| {
+        end = loops.get(&index).copied().unwrap_or(0).max(end);
+        matches!(statement, Statement::Instruction(found) if index < end && in_shared(found).next().is_some())
+    })
+}
+
+/// The accesses by a register of shared memory of an instruction, of bytes that lie side by side.
+fn in_shared(found: &Instruction) -> impl Iterator<Item = Access<'_>> {
+    let shared = found.modifiers.iter().any(|word| word.starts_with("shared"));
+    let decoded = || access::decode(table::row_of(found)?, found).ok();
+    let accesses: Vec<Access<'_>> =
+        shared.then(decoded).flatten().unwrap_or_default().iter().copied().collect();
+    accesses.into_iter().filter(|access| {
+        let by_register = matches!(access.address.base, AddressBase::Register(_));
+        access.space == Space::Shared && by_register && access.extent == access.bytes
+    })
+}
+
 /// How many accesses by a register of shared memory are proven in loops, and how many there are.
 fn proven(statements: &[Statement], is_enough: &dyn Fn(&Proof<'_>) -> bool) -> (usize, usize) {
     let mut facts = Facts::of(statements);
@@ -148,14 +175,10 @@ fn proven(statements: &[Statement], is_enough: &dyn Fn(&Proof<'_>) -> bool) -> (
                 facts.label(name, statements.get(index + 1..).unwrap_or_default());
             }
             Statement::Instruction(found) => {
-                let accesses = table::row_of(found).and_then(|row| access::decode(row, found).ok());
-                for access in accesses.unwrap_or_default().iter() {
-                    let by_register = matches!(access.address.base, AddressBase::Register(_));
-                    if access.space == Space::Shared && by_register && index < end {
-                        all += 1;
-                        let proof = facts.proof(access).filter(|_| access.extent == access.bytes);
-                        count += usize::from(proof.is_some_and(|proof| is_enough(&proof)));
-                    }
+                for access in in_shared(found).filter(|_| index < end) {
+                    all += 1;
+                    let proof = facts.proof(&access);
+                    count += usize::from(proof.is_some_and(|proof| is_enough(&proof)));
                 }
                 facts.learn(found);
             }

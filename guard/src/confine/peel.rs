@@ -47,21 +47,37 @@ pub(super) fn find(
         body.iter().all(fits) && count <= BODY_MAX && !is_for_many_turns(statements, from, to)
     };
     let loops = turns::innermost(statements, zeroed, begins, wanted);
+    let mut found = peeled(statements, zeroed, loops);
+    let mut added = 0;
+    found.truncate(LOOPS_MAX);
+    found.retain(|Peeled { from, to, .. }| {
+        added += to - from;
+        added <= ADDED_MAX
+    });
+    found
+}
+
+/// Those of these labels, of which that was found before the body was confined.
+pub(super) fn find_again(statements: &[Statement], labels: &HashSet<String>) -> Vec<Peeled> {
+    if labels.is_empty() {
+        return Vec::new();
+    }
+    let is_one = |(from, _): &(usize, usize)| matches!(statements.get(*from), Some(Statement::Label(name, _)) if labels.contains(name));
+    let loops = turns::closed(statements).into_iter().filter(is_one);
+    peeled(statements, &[], loops.collect())
+}
+
+fn peeled(statements: &[Statement], zeroed: &[String], loops: Vec<(usize, usize)>) -> Vec<Peeled> {
     if loops.is_empty() {
         return Vec::new();
     }
     let uses = Uses::of(statements, zeroed);
-    let (mut found, mut added): (Vec<Peeled>, usize) = (Vec::new(), 0);
-    for (from, to) in loops {
-        let Some(Statement::Label(label, _)) = statements.get(from) else { continue };
-        let Some(own) = uses.inside(statements, from, to) else { continue };
-        added += to - from;
-        if found.len() == LOOPS_MAX || added > ADDED_MAX {
-            break;
-        }
-        found.push(Peeled { label: label.clone(), from, to, own });
-    }
-    found
+    let found = loops.into_iter().filter_map(|(from, to)| {
+        let Some(Statement::Label(label, _)) = statements.get(from) else { return None };
+        let own = uses.inside(statements, from, to)?;
+        Some(Peeled { label: label.clone(), from, to, own })
+    });
+    found.collect()
 }
 
 /// Writes loops twice. Registers of each class are numbered from what `fresh` says on, which then says what comes next.
