@@ -389,6 +389,9 @@ impl<'a> Facts<'a> {
 
     /// What is said of a number is said of a multiple that does not wrap around.
     fn multiplies(&mut self, name: &'a str, instruction: &'a Instruction, learned: Option<Fact<'a>>) {
+        if !matches!(instruction.opcode.as_str(), "shl" | "mul") {
+            return;
+        }
         let by = match (instruction.opcode.as_str(), instruction.words().as_slice()) {
             ("shl", ["b32"]) => instruction.operands.get(2).and_then(power).map(|by| by.low),
             ("mul", ["lo", "u32" | "s32"]) => match instruction.operands.get(2) {

@@ -248,9 +248,11 @@ pub(super) fn innermost(
 ) -> Vec<(usize, usize)> {
     let once = |found: &Loop<'_>| {
         let tests = |back: &Instruction| back.predicate.is_some();
+        let steps = || steps::steps(statements.get(found.from + 1..=found.to).unwrap_or_default());
         matches!(statements.get(found.to), Some(Statement::Instruction(back)) if tests(back))
             && found.backs == 1
             && wanted((found.from, found.to))
+            && steps().is_some_and(|steps| !are_several_turns(&steps))
     };
     let collected = collect(statements);
     if !collected.iter().any(|(name, found)| !begins.contains_key(*name) && once(found)) {
@@ -260,7 +262,7 @@ pub(super) fn innermost(
     let counts = |(name, found): &(&&str, &Loop<'_>)| {
         let short =
             |steps: &Steps<'_>| steps.turns.saturating_mul(FIRST_COST) >= FIRST_TURNS_MIN * CHUNK_COST;
-        matches!(&found.how, How::Steps(steps) if short(steps) && !are_several_turns(steps))
+        matches!(&found.how, How::Steps(steps) if short(steps))
             && !(found.nest || begins.contains_key(**name))
             && found.polling.is_empty()
             && once(found)

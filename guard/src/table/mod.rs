@@ -13,7 +13,6 @@ mod memory;
 mod refused;
 mod registers;
 
-use crate::maps::HashMap;
 use std::sync::LazyLock;
 
 use crate::ast::{AddressBase, Instruction, Operand};
@@ -170,16 +169,35 @@ struct Form {
     row: &'static Row,
 }
 
-/// The forms of each opcode, those with most words last.
-static FORMS: LazyLock<HashMap<&'static str, Vec<Form>>> = LazyLock::new(|| {
-    let mut forms: HashMap<_, Vec<Form>> = HashMap::default();
+/// An opcode and its forms, those with most words last.
+type Forms = (&'static str, Vec<Form>);
+
+/// How many places opcodes are spread over.
+const PLACES: usize = 1 << 9;
+
+/// Where the forms of an opcode are. Which opcodes there are nobody can choose, so that this need not be hard to foresee.
+fn place(opcode: &str) -> usize {
+    let begin = opcode.bytes().take(8).fold(0_u64, |begin, byte| begin << 8 | u64::from(byte));
+    usize::try_from(begin.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 55).unwrap_or(0) % PLACES
+}
+
+/// The forms of all opcodes, by place.
+static FORMS: LazyLock<Vec<Vec<Forms>>> = LazyLock::new(|| {
+    let mut forms: Vec<Vec<Forms>> = (0..PLACES).map(|_| Vec::new()).collect();
     for row in TABLES.into_iter().flatten() {
         let opcode = row.name.split('.').next().unwrap_or_default();
         let mut known: Vec<_> = row.modifiers.iter().flat_map(|words| words.split(' ')).collect();
         known.sort_unstable();
-        forms.entry(opcode).or_default().push(Form { words: row.form().collect(), known, row });
+        let form = Form { words: row.form().collect(), known, row };
+        let Some(place) = forms.get_mut(place(opcode)) else { continue };
+        match place.iter_mut().find(|(name, _)| *name == opcode) {
+            Some((_, forms)) => forms.push(form),
+            None => place.push((opcode, vec![form])),
+        }
     }
-    forms.values_mut().for_each(|forms| forms.sort_by_key(|form| form.words.len()));
+    for (_, forms) in forms.iter_mut().flatten() {
+        forms.sort_by_key(|form| form.words.len());
+    }
     forms
 });
 
@@ -188,7 +206,8 @@ fn find(opcode: &str, modifiers: &[String]) -> Option<&'static Form> {
         let words = &form.words;
         words.len() <= modifiers.len() && words.iter().zip(modifiers).all(|(word, modifier)| word == modifier)
     };
-    FORMS.get(opcode)?.iter().rev().find(fits)
+    let (_, forms) = FORMS.get(place(opcode))?.iter().find(|(name, _)| *name == opcode)?;
+    forms.iter().rev().find(fits)
 }
 
 fn reason(refusal: Refusal) -> Reason {

@@ -14,7 +14,12 @@ fn row_named(text: &str) -> Option<&'static Row> {
 
 /// The rows of an opcode and its forms.
 fn rows(opcode: &str) -> impl Iterator<Item = &'static Row> {
-    FORMS.get(opcode).into_iter().flatten().map(|form| form.row)
+    FORMS
+        .iter()
+        .flatten()
+        .filter(move |(name, _)| *name == opcode)
+        .flat_map(|(_, forms)| forms)
+        .map(|form| form.row)
 }
 
 #[test]
