@@ -557,6 +557,19 @@ fn what_a_register_is_in_turns_with_labels_inside_the_test_before_the_next_says(
 }
 
 #[test]
+fn what_a_loop_steps_does_not_wrap_around_behind_the_last_test() {
+    let turns = |most: i64| {
+        between(&format!(
+            "mov.u32 %r2, %ntid.x; mov.u32 %r1, %tid.x; L: @%p1 bra M; mov.u32 %r9, 0; M: shr.s32 %r3, %r1, 22;\n\
+             shl.b32 %r3, %r3, 2; mov.u32 %r4, tile; add.u32 %r4, %r4, %r3; ld.shared.u32 %r8, [%r4];\n\
+             add.s32 %r1, %r1, %r2; setp.le.s32 %p0, %r1, {most}; @%p0 bra L;"
+        ))
+    };
+    let last = i64::from(i32::MAX) - 1024;
+    assert_eq!((turns(last), turns(last + 1)), (Some((0, 2048)), None));
+}
+
+#[test]
 fn what_is_said_of_a_number_is_said_of_its_multiple() {
     let behind = |test: &str| {
         between(&format!(
