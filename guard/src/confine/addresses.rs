@@ -3,7 +3,7 @@
 
 use crate::ast::{Instruction, Operand, Statement};
 use crate::facts::Facts;
-use crate::maps::{HashMap, HashSet};
+use crate::maps::HashSet;
 use crate::names::Class;
 use crate::table;
 
@@ -73,25 +73,32 @@ fn kind(instruction: &Instruction) -> Option<Kind> {
 
 /// The registers that are written in several places, by moves and at least one such sum.
 fn wanted(statements: &[Statement]) -> HashSet<&str> {
-    let mut kinds: HashMap<&str, Option<[usize; 2]>> = HashMap::default();
-    for statement in statements {
-        let Statement::Instruction(instruction) = statement else { continue };
+    let instructions = || {
+        statements.iter().filter_map(|statement| match statement {
+            Statement::Instruction(instruction) => Some(instruction),
+            _ => None,
+        })
+    };
+    let of_kind = |wanted: Kind| {
+        instructions().filter_map(move |found| match found.operands.first() {
+            Some(Operand::Register(name)) if matches!(found.opcode.as_str(), "mov" | "add") => {
+                (kind(found) == Some(wanted)).then_some(name.as_str())
+            }
+            _ => None,
+        })
+    };
+    let moved: HashSet<&str> = of_kind(Kind::Move).collect();
+    let is_word = |name: &&str| matches!(Class::parse(name), Some((Class::Word, _)));
+    let mut wanted: HashSet<&str> =
+        of_kind(Kind::Sum).filter(|name| moved.contains(name)).filter(is_word).collect();
+    if wanted.is_empty() {
+        return wanted;
+    }
+    for instruction in instructions().filter(|found| kind(found).is_none()) {
         let Some(row) = table::row_of(instruction) else { continue };
-        let kind = kind(instruction);
         table::written(row, instruction, &mut |name| {
-            let known = kinds.entry(name).or_insert(Some([0; 2]));
-            *known = known.zip(kind).map(|([moves, sums], kind)| match kind {
-                Kind::Move => [moves + 1, sums],
-                Kind::Sum => [moves, sums + 1],
-            });
+            wanted.remove(name);
         });
     }
-    kinds
-        .into_iter()
-        .filter(|(name, kinds)| {
-            let word = matches!(Class::parse(name), Some((Class::Word, _)));
-            word && kinds.is_some_and(|[moves, sums]| moves > 0 && sums > 0)
-        })
-        .map(|(name, _)| name)
-        .collect()
+    wanted
 }

@@ -19,7 +19,7 @@ const REMEMBERED_MAX: usize = 1 << 20;
 /// Tests that are remembered at a time.
 const TESTS_MAX: usize = 32;
 /// Multiples that are remembered at a time.
-const MULTIPLES_MAX: usize = 8;
+const MULTIPLES_MAX: usize = 4;
 /// What a predicate says, at most, of so many registers.
 const SAYS_MAX: usize = 4;
 

@@ -14,7 +14,7 @@ use crate::names::Class;
 use crate::table;
 
 /// Statements before a branch back that are looked at for the tests that lead there, at most; and in all.
-const BEFORE_MAX: usize = 1 << 12;
+const BEFORE_MAX: usize = 64;
 const LOOKED_MAX: usize = 1 << 24;
 /// Registers of a loop that are looked at, and instructions that make one the least of several, at most.
 const REGISTERS_MAX: usize = 4;
