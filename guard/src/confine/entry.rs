@@ -13,7 +13,7 @@ use crate::confine::scope::Scopes;
 use crate::confine::shared::{self, Shared};
 use crate::confine::slices::Slices;
 use crate::confine::symbols::Symbols;
-use crate::confine::turns::Firsts;
+use crate::confine::turns::{Ends, Firsts};
 use crate::confine::variables::Variables;
 use crate::confine::versions::{Known, Proven, Versions};
 use crate::confine::{
@@ -116,7 +116,7 @@ pub(super) fn confine<'a>(
     let copies = copies::are_in(&statements);
     let body = |list: &[(Option<usize>, &Statement)],
                 fast: Option<(&Proven, &HashMap<String, String>)>,
-                peels: &HashSet<String>,
+                (peels, given): (&HashSet<String>, Option<&Ends>),
                 report: &mut Report| {
         let mut confined = Vec::with_capacity(statements.len());
         // Whoever launches a fast version does not cut its grid.
@@ -154,7 +154,7 @@ pub(super) fn confine<'a>(
         let mut registers = scopes.counts().clone();
         let peeled = peel::find_again(&zeroed_first, peels);
         let firsts = peel::write(&mut zeroed_first, peeled, &mut registers);
-        let mut looking = poll::insert(&zeroed_first, fast.is_some(), copies, (begins, &firsts));
+        let mut looking = poll::insert(&zeroed_first, fast.is_some(), copies, (begins, &firsts), given);
         let (met, meeting) = meets::gather(std::mem::take(&mut looking.statements), (fast.is_some(), copies));
         let looked = warps::check(met, copies, meeting);
         let of_gates = called.registers();
@@ -168,11 +168,11 @@ pub(super) fn confine<'a>(
         let place = clearing::place(&looked);
         looked.splice(place..place, shared.zeroes(function.span));
         statements.append(&mut looked);
-        (statements, zeroed)
+        (statements, zeroed, looking.ends)
     };
     let list: Vec<_> = statements.iter().enumerate().map(|(index, found)| (Some(index), found)).collect();
     let none = HashSet::default();
-    let (mut confined, zeroed) = body(&list, None, &none, report);
+    let (mut confined, zeroed, ends) = body(&list, None, (&none, None), report);
     let directives = directives(function, report);
     let version = |name: &str, body: Vec<Statement>| Function {
         kind: function.kind,
@@ -197,21 +197,24 @@ pub(super) fn confine<'a>(
         let bounded =
             (shared.is_clamped() && !copies).then(|| parameters::bound(&statements, &fits, budget)).flatten();
         let plain = bounded.as_ref().map_or(statements.as_slice(), |(bounded, _)| bounded);
-        let versions = Versions::of(plain, &zeroed);
-        let proven = |text: &[Statement], firsts: &Firsts| {
+        // Of the same text it is known by now.
+        let ends = Some(&ends).filter(|_| bounded.is_none());
+        let versions = Versions::of(plain, &zeroed, ends);
+        let ends = ends.filter(|_| versions.is_none());
+        let proven = |text: &[Statement], firsts: &Firsts, ends: Option<&Ends>| {
             let mut terms = BTreeMap::new();
             let is_enough = |proof: &Proof<'_>| is_enough(proof, &tables, shared.start(), &mut terms);
-            let proven = versions.proven(&zeroed, (text, firsts), is_enough);
+            let proven = versions.proven(&zeroed, (text, firsts), ends, is_enough);
             (proven, terms)
         };
         let text = versions.text();
-        let (known, terms) = proven(text, &Firsts::default());
+        let (known, terms) = proven(text, &Firsts::default(), ends);
         let peeled = peel::find(text, &zeroed, &versions.begins);
         let mut peels = labels(&peeled);
         if !peels.is_empty() {
             let (mut twice, mut registers) = (text.to_vec(), scopes.counts().clone());
             let firsts = peel::write(&mut twice, peeled.clone(), &mut registers);
-            let (known_twice, terms_twice) = proven(&twice, &firsts);
+            let (known_twice, terms_twice) = proven(&twice, &firsts, None);
             // Its launches are asked no more either.
             if terms_twice != terms || !peel::are_same(&peeled, text.len(), &known, &known_twice) {
                 peels.clear();
@@ -224,7 +227,9 @@ pub(super) fn confine<'a>(
         };
         let list: Vec<_> = versions.statements().map(|(index, found)| (origin(index), found)).collect();
         // What stands against the accesses that are left has been said.
-        let body = || body(&list, Some((&proven, &versions.begins)), &peels, &mut Report::default()).0;
+        let ends = ends.filter(|_| peels.is_empty());
+        let body =
+            || body(&list, Some((&proven, &versions.begins)), (&peels, ends), &mut Report::default()).0;
         // What is only aligned is not worth a version.
         let worth = proven.values().any(|known| *known == Known::Proven);
         worth.then(|| version(&name, body()))
@@ -233,7 +238,7 @@ pub(super) fn confine<'a>(
     if fast.is_none() && !faults.checks() {
         let peels = labels(&peel::find(&statements, &zeroed, &HashMap::default()));
         if !peels.is_empty() {
-            confined = body(&list, None, &peels, &mut Report::default()).0;
+            confined = body(&list, None, (&peels, None), &mut Report::default()).0;
         }
     }
     (version(&function.name, confined), fast)

@@ -11,7 +11,7 @@ use crate::maps::{HashMap, HashSet};
 use super::copies;
 use super::prologue::{instruction, plain, register};
 use super::steps::Steps;
-use super::turns::{self, Firsts, How, Loop, number};
+use super::turns::{self, Ends, Firsts, How, Loop, number};
 use crate::ast::{Address, AddressBase, Directive, Instruction, Operand, Predicate, Span, Statement};
 use crate::limits::{PATH_COST_MAX, SHORT_COST_MAX, UNLOOKED_COST_MAX};
 use crate::names;
@@ -25,20 +25,24 @@ pub(super) struct Looking {
     pub(super) starts: bool,
     /// How many counters of turns there are.
     pub(super) counters: u32,
+    /// How loops end.
+    pub(super) ends: Ends,
 }
 
 /// Puts polls and looks into a body that is confined and has no prologue yet.
 /// Loops in versions, by the label of each, begin anew at another: that of both. Others have copies of their turns in front.
+/// It may be known already how loops end.
 pub(super) fn insert(
     statements: &[Statement],
     is_fast: bool,
     copies: bool,
     (begins, firsts): (&HashMap<String, String>, &Firsts),
+    given: Option<&Ends>,
 ) -> Looking {
-    let loops = turns::find_with(statements, &[], (begins, firsts));
+    let (loops, ends) = turns::find_as(statements, &[], (begins, firsts), given);
     let end = loops.values().all(|found| matches!(found.how, How::Ends(_)));
     if is_fast && end && path_cost(statements, &loops) <= SHORT_COST_MAX {
-        return Looking { statements: statements.to_vec(), starts: false, counters: 0 };
+        return Looking { statements: statements.to_vec(), starts: false, counters: 0, ends };
     }
     let mut pass = Pass {
         both: begins.values().map(String::as_str).collect(),
@@ -62,7 +66,7 @@ pub(super) fn insert(
         pass.statement(statement, index);
     }
     let counters = u32::try_from(pass.added.len()).unwrap_or(u32::MAX);
-    Looking { statements: pass.out, starts: pass.starts, counters }
+    Looking { statements: pass.out, starts: pass.starts, counters, ends }
 }
 
 /// What is done on the longest path through a body whose loops end by themselves.

@@ -147,9 +147,28 @@ pub(super) fn find_with<'a>(
     zeroed: &[String],
     (begins, firsts): (&'a HashMap<String, String>, &'a Firsts),
 ) -> HashMap<&'a str, Loop<'a>> {
+    find_as(statements, zeroed, (begins, firsts), None).0
+}
+
+/// How the loops of a body end, by label, whether its accesses are confined or not.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    /// By themselves, after so many turns at most.
+    turns: HashMap<String, u64>,
+    /// By steps that do not wrap around, each of which is so much at most.
+    steps: HashMap<String, i128>,
+}
+
+/// The same, where it may be known already how they end; and how they do.
+pub(super) fn find_as<'a>(
+    statements: &'a [Statement],
+    zeroed: &[String],
+    (begins, firsts): (&'a HashMap<String, String>, &'a Firsts),
+    given: Option<&Ends>,
+) -> (HashMap<&'a str, Loop<'a>>, Ends) {
     let mut loops = collect(statements);
     if loops.is_empty() {
-        return loops;
+        return (loops, Ends::default());
     }
     let Shape { broken, polling } = shape(statements, &loops);
     for name in broken {
@@ -178,21 +197,34 @@ pub(super) fn find_with<'a>(
             found.backs == 1 && !begins.contains_key(label) && cost <= ENDS_COST_MAX
         })
     };
-    let Known { ends, most } = known(statements, zeroed, (begins, firsts), may_end);
-    for found in loops.values_mut() {
-        if let How::Steps(steps) = &mut found.how
-            && !steps.is_within(&most)
-        {
-            found.how = How::Counts(1);
+    let mut all = Ends::default();
+    let found = given.is_none().then(|| known(statements, zeroed, (begins, firsts), may_end));
+    for (label, found_loop) in &mut loops {
+        let is_within = |steps: &mut Steps<'_>| match (&found, given) {
+            (Some(found), _) => steps.is_within(&found.most),
+            (None, given) => given.and_then(|given| given.steps.get(*label)).is_some_and(|most| {
+                steps.most = *most;
+                true
+            }),
+        };
+        if let How::Steps(steps) = &mut found_loop.how {
+            if is_within(steps) {
+                all.steps.insert((*label).to_owned(), steps.most);
+            } else {
+                found_loop.how = How::Counts(1);
+            }
         }
-    }
-    for (label, turns) in ends {
-        if let Some(found) = loops.get_mut(label) {
-            found.how = How::Ends(turns);
+        let turns = match (&found, given) {
+            (Some(found), _) => found.ends.get(label),
+            (None, given) => given.and_then(|given| given.turns.get(*label)),
+        };
+        if let Some(turns) = turns.copied() {
+            found_loop.how = How::Ends(turns);
+            all.turns.insert((*label).to_owned(), turns);
         }
     }
     weigh(statements, firsts, &mut loops);
-    loops
+    (loops, all)
 }
 
 /// The number of a label of the confined form.

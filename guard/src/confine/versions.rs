@@ -12,7 +12,7 @@ use crate::access::{self, Accesses};
 use crate::anchors::{Anchor, Check, Step};
 use crate::ast::{AddressBase, Instruction, Operand, Space, Span, Statement};
 use crate::confine::prologue::instruction;
-use crate::confine::turns::{self, Firsts, Loop};
+use crate::confine::turns::{self, Ends, Firsts, Loop};
 use crate::facts::{Facts, Proof};
 use crate::names::{self, Class};
 use crate::table::{self, Treatment};
@@ -89,14 +89,15 @@ impl Chosen {
 }
 
 impl<'a> Versions<'a> {
-    /// Gives versions to the loops of a flat body for which that is worth it.
-    pub(super) fn of(statements: &'a [Statement], zeroed: &[String]) -> Self {
+    /// Gives versions to the loops of a flat body for which that is worth it. It may be known already how they end.
+    pub(super) fn of(statements: &'a [Statement], zeroed: &[String], given: Option<&Ends>) -> Self {
         let loops = straight(statements);
         if loops.is_empty() {
             return Self::none(statements);
         }
         let none = HashMap::default();
-        let ends = turns::find(statements, zeroed, &none);
+        let plain = Firsts::default();
+        let (ends, _) = turns::find_as(statements, zeroed, (&none, &plain), given);
         let mut facts = Facts::of(statements);
         zeroed.iter().for_each(|name| facts.also_written(name));
         let mut chosen: HashMap<usize, (usize, Chosen)> = HashMap::default();
@@ -144,6 +145,11 @@ impl<'a> Versions<'a> {
         self.statements.iter().enumerate().map(move |(index, statement)| (origin(index), statement))
     }
 
+    /// Whether there are none.
+    pub(super) fn is_none(&self) -> bool {
+        self.begins.is_empty()
+    }
+
     /// The same text.
     pub(super) fn text(&self) -> &[Statement] {
         &self.statements
@@ -155,11 +161,12 @@ impl<'a> Versions<'a> {
         &self,
         zeroed: &[String],
         (plain, firsts): (&[Statement], &Firsts),
+        given: Option<&Ends>,
         mut is_enough: impl FnMut(&Proof<'_>) -> bool,
     ) -> Proven {
         let mut facts = Facts::of_versions(plain, &self.begins);
         zeroed.iter().for_each(|name| facts.also_written(name));
-        let ends = turns::find_with(plain, zeroed, (&self.begins, firsts));
+        let (ends, _) = turns::find_as(plain, zeroed, (&self.begins, firsts), given);
         let mut proven = HashMap::default();
         // The last copy whose label has come.
         let mut copy = None;
