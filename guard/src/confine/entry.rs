@@ -209,7 +209,7 @@ pub(super) fn confine<'a>(
         };
         let text = versions.text();
         let (known, terms) = proven(text, &Firsts::default(), ends);
-        let peeled = peel::find(text, &zeroed, &versions.begins);
+        let peeled = peel::find(text, &zeroed, &versions.begins, ends);
         let mut peels = labels(&peeled);
         if !peels.is_empty() {
             let (mut twice, mut registers) = (text.to_vec(), scopes.counts().clone());
@@ -236,7 +236,7 @@ pub(super) fn confine<'a>(
     });
     // Where there is a fast version, this is seldom launched; and nobody waits for one that tells what goes astray.
     if fast.is_none() && !faults.checks() {
-        let peels = labels(&peel::find(&statements, &zeroed, &HashMap::default()));
+        let peels = labels(&peel::find(&statements, &zeroed, &HashMap::default(), Some(&ends)));
         if !peels.is_empty() {
             confined = body(&list, None, (&peels, None), &mut Report::default()).0;
         }

@@ -9,7 +9,7 @@
 //! of numbers may rest on how often a loop turns, which nobody finds out of a copy: of what the turns carry from one to the
 //! next, or leave, only that is known which the tests before the branches back say. A fast version whose proofs need more ([`are_same`]) has no copies.
 
-use super::turns::{self, Firsts};
+use super::turns::{self, Ends, Firsts};
 use super::versions::{Known, Proven, TOGETHER};
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Span, Statement};
 use crate::confine::prologue::plain;
@@ -35,18 +35,19 @@ pub(super) struct Peeled {
 }
 
 /// Finds the loops of a body that are worth it, in order. Those of `begins` are left alone. These registers are zeroed
-/// first, if the body does not say so.
+/// first, if the body does not say so; it may be known already how loops end.
 pub(super) fn find(
     statements: &[Statement],
     zeroed: &[String],
     begins: &HashMap<String, String>,
+    given: Option<&Ends>,
 ) -> Vec<Peeled> {
     let wanted = |(from, to): (usize, usize)| {
         let body = statements.get(from + 1..to).unwrap_or_default();
         let count = body.iter().filter(|statement| is_of_tenant(statement)).count();
         body.iter().all(fits) && count <= BODY_MAX && !is_for_many_turns(statements, from, to)
     };
-    let loops = turns::innermost(statements, zeroed, begins, wanted);
+    let loops = turns::innermost(statements, zeroed, (begins, given), wanted);
     let mut found = peeled(statements, zeroed, loops);
     let mut added = 0;
     found.truncate(LOOPS_MAX);

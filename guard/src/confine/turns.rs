@@ -275,7 +275,7 @@ pub(super) fn counted(
 pub(super) fn innermost(
     statements: &[Statement],
     zeroed: &[String],
-    begins: &HashMap<String, String>,
+    (begins, given): (&HashMap<String, String>, Option<&Ends>),
     wanted: impl Fn((usize, usize)) -> bool,
 ) -> Vec<(usize, usize)> {
     let once = |found: &Loop<'_>| {
@@ -290,7 +290,7 @@ pub(super) fn innermost(
     if !collected.iter().any(|(name, found)| !begins.contains_key(*name) && once(found)) {
         return Vec::new();
     }
-    let loops = find(statements, zeroed, begins);
+    let (loops, _) = find_as(statements, zeroed, (begins, &NONE), given);
     let counts = |(name, found): &(&&str, &Loop<'_>)| {
         let short =
             |steps: &Steps<'_>| steps.turns.saturating_mul(FIRST_COST) >= FIRST_TURNS_MIN * CHUNK_COST;
