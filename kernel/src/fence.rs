@@ -48,13 +48,19 @@ impl Served {
     async fn wait_for(&self, timeout: Duration) -> Result<bool, Error> {
         let thing = self.point()?;
         let mut passed = point(&thing)?.subscribe();
-        let answer = tokio::select! {
-            biased;
-            answer = passed.wait_for(Option::is_some) => answer.ok().and_then(|passed| passed.clone()),
-            error = self.held.ended() => Some(Err(error)),
-            () = tokio::time::sleep(timeout) => None,
+        let answer = async {
+            loop {
+                let point = passed.borrow_and_update().clone();
+                if let Some(point) = point {
+                    return point.map(|()| true);
+                }
+                // Whoever ends a capability for the point says so there.
+                self.held.look()?;
+                // The sender is in `thing`.
+                drop(passed.changed().await);
+            }
         };
-        answer.map_or(Ok(false), |passed| passed.map(|()| true))
+        tokio::time::timeout(timeout, answer).await.unwrap_or(Ok(false))
     }
 }
 

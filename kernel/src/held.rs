@@ -128,18 +128,6 @@ impl Held {
         self.session.books().look(self.session.owner, self.handle).map_err(|_| taken_back())
     }
 
-    /// Waits until it is no good any more; why.
-    pub(crate) async fn ended(&self) -> Error {
-        let mut progress = self.session.books().progress();
-        loop {
-            if let Err(error) = self.look() {
-                return error;
-            }
-            // The books outlive their sessions.
-            drop(progress.changed().await);
-        }
-    }
-
     /// A weaker capability for the same thing, of the same session.
     pub(crate) fn derive(&self, kind: Kind, access: Access, offset: u64, bytes: u64) -> Result<Self, Error> {
         self.look()?;

@@ -1,8 +1,8 @@
 //! Revocations, as clients wait for them.
 
-use std::{cell::Cell, rc::Rc, time::Duration};
+use std::{rc::Rc, time::Duration};
 
-use bulkhead_caps::{Extent, RevocationId};
+use bulkhead_caps::Extent;
 use bulkhead_mm::Resource;
 use bulkhead_schema::{
     Error, ErrorCode, Handle,
@@ -11,20 +11,16 @@ use bulkhead_schema::{
 };
 
 use crate::{
-    books::{Batch, Stage},
+    books::Asked,
     session::{Charge, Session},
 };
 
 /// A revocation that somebody may ask about.
 pub(crate) struct Revocation {
     session: Rc<Session>,
-    id: RevocationId,
+    asked: Rc<Asked>,
     /// How many capabilities ended.
     pub(crate) count: u32,
-    /// What ended before for the same objects, and can still be reached: it is waited for too.
-    lingering: Vec<Rc<Batch>>,
-    /// Overdue once is overdue for good.
-    overdue: Cell<bool>,
     _charge: Charge,
 }
 
@@ -35,52 +31,32 @@ impl Revocation {
         let patience = session.limits.seconds(limits::DRAIN_SECONDS);
         let marked = session.books().revoke(session.owner, handle, extent, patience)?;
         tracing::debug!(session = session.id, ended = marked.count, "revoked");
-        Ok(Self {
-            session: Rc::clone(session),
-            id: marked.id,
-            count: marked.count,
-            lingering: marked.lingering,
-            overdue: Cell::new(false),
-            _charge: charge,
-        })
-    }
-
-    /// Whether a moment has come.
-    fn has_reached(&self, moment: Moment) -> Result<bool, Error> {
-        let moments = self.session.books().moments(self.id)?;
-        let lingering = |stage| self.lingering.iter().all(|batch| batch.stage() >= stage);
-        if moments.overdue {
-            self.overdue.set(true);
-        }
-        Ok(match moment {
-            Moment::Severed => moments.severed && lingering(Stage::Severed),
-            Moment::Quiescent => moments.quiescent && lingering(Stage::Quiescent),
-            Moment::Reclaimed => moments.reclaimed && lingering(Stage::Quiescent),
-        })
+        let count = marked.count;
+        let asked = session.books().follow(marked);
+        Ok(Self { session: Rc::clone(session), asked, count, _charge: charge })
     }
 
     async fn wait(&self, moment: Moment, timeout: Duration) -> Result<bool, Error> {
-        let mut progress = self.session.books().progress();
+        let books = self.session.books();
         let reached = async {
             loop {
-                progress.mark_unchanged();
-                if self.has_reached(moment)? {
+                let further = self.asked.further();
+                if self.asked.has_reached(books, moment)? {
                     return Ok(true);
                 }
-                // The books outlive their sessions.
-                drop(progress.changed().await);
+                further.await;
             }
         };
         match tokio::time::timeout(timeout, reached).await {
             Ok(reached) => reached,
-            Err(_) => self.has_reached(moment),
+            Err(_) => self.asked.has_reached(books, moment),
         }
     }
 }
 
 impl Drop for Revocation {
     fn drop(&mut self) {
-        self.session.books().forget(self.id);
+        self.session.books().forget(self.asked.id);
     }
 }
 
@@ -104,7 +80,7 @@ impl gpu_revocation::Server for Revocation {
             Ok(reached) => {
                 let mut done = result.init_ok();
                 done.set_reached(reached);
-                done.set_quarantined(self.overdue.get());
+                done.set_quarantined(self.asked.is_overdue());
             }
             Err(error) => error.write(result.init_error()),
         }

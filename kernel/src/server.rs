@@ -134,7 +134,9 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
     let own_uid = rustix::process::geteuid().as_raw();
     // Where one of these stops, the kernel cannot keep its promises: it ends, and says so.
     let mut supervisor = tokio::task::spawn_local(Rc::clone(&device).supervise());
-    let mut giving_back = tokio::task::spawn_local(async move { device.books.give_back_the_rest().await });
+    let mut giving_back = tokio::task::spawn_local(async move {
+        futures::future::join(device.books.give_back_the_rest(), device.books.tell_who_waits()).await;
+    });
     let mut descriptors = tokio::task::spawn_local(descriptors.serve(Rc::clone(&tokens), own_uid, second));
     let expiring = Rc::clone(&tokens);
     let mut expiry = tokio::task::spawn_local(async move {

@@ -4,13 +4,14 @@
 //! gets a [`Batch`] of its dead handles, which its reaper has the executor unbind (*severed*), and then unmap or drain
 //! (*quiescent*). An object that nobody names, and that no work can reach, is given back.
 
+mod asked;
 mod batch;
 mod sturdy;
 mod thing;
 
 use std::{
     cell::{Cell, RefCell},
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     rc::{Rc, Weak},
 };
 
@@ -20,11 +21,9 @@ use bulkhead_caps::{
 };
 use bulkhead_mm::Resource;
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
-use tokio::{
-    sync::{Notify, watch},
-    time::Instant,
-};
+use tokio::{sync::Notify, time::Instant};
 
+pub(crate) use asked::Asked;
 pub(crate) use batch::{Batch, Stage};
 pub(crate) use sturdy::{Sturdies, Sturdy, SturdyToken};
 pub(crate) use thing::{Code, Loaded, Memory, Part, Thing, What};
@@ -36,6 +35,9 @@ use crate::{
 
 /// How many objects are given back before others have a turn: a fraction of a millisecond.
 const GIVEN_BACK_AT_ONCE: usize = 256;
+
+/// How many revocations are looked at before others have a turn.
+const TOLD_AT_ONCE: usize = 256;
 
 /// What was marked.
 pub(crate) struct Marked {
@@ -54,8 +56,10 @@ pub(crate) struct Books {
     sessions: RefCell<HashMap<Owner, Weak<Session>>>,
     pub(crate) sturdy: Sturdies,
     started: Instant,
-    /// Counts whatever somebody may wait for.
-    progress: watch::Sender<u64>,
+    /// Revocations that clients hold, and may wait for.
+    asked: RefCell<BTreeMap<RevocationId, Weak<Asked>>>,
+    /// Told when some of them may be further than before.
+    settled: Notify,
     /// Room for what a revocation ends: thousands, and memory that is new costs as much as marking them.
     ended: RefCell<Vec<Ended>>,
     /// Objects that may have to be given back.
@@ -75,7 +79,8 @@ impl Books {
             sessions: RefCell::default(),
             sturdy: Sturdies::default(),
             started: Instant::now(),
-            progress: watch::Sender::new(0),
+            asked: RefCell::default(),
+            settled: Notify::new(),
             ended: RefCell::default(),
             returning: RefCell::default(),
             many_return: Notify::new(),
@@ -85,15 +90,6 @@ impl Books {
 
     fn now_ns(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    /// Notified of whatever somebody may wait for.
-    pub(crate) fn progress(&self) -> watch::Receiver<u64> {
-        self.progress.subscribe()
-    }
-
-    pub(crate) fn progressed(&self) {
-        self.progress.send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// Notes a failure that nobody waits for: our fault.
@@ -302,6 +298,7 @@ impl Books {
                 over.push(Rc::clone(&session));
             }
             for same in run.chunk_by(|one, next| one.object == next.object) {
+                self.wake_those_who_wait_for(same);
                 let first = same.first().filter(|one| batch::is_reached_by_work(one.kind));
                 touched.extend(first.map(|one| (one.object, Rc::clone(&batch))));
             }
@@ -332,6 +329,16 @@ impl Books {
         Marked { id, count: u32::try_from(ended.len()).unwrap_or(u32::MAX), lingering }
     }
 
+    /// Wakes those who wait for a completion point of which capabilities ended: theirs may be one of them.
+    fn wake_those_who_wait_for(&self, ended: &[Ended]) {
+        let point = ended.iter().find(|one| matches!(one.kind, Kind::Fence | Kind::Signal));
+        if let Some(Ok(thing)) = point.map(|one| self.thing(one.object))
+            && let What::Point(passed) = &thing.what
+        {
+            passed.send_modify(|_| {});
+        }
+    }
+
     /// An owner admits nothing any more that the revocations of a batch ended.
     pub(crate) fn severed(&self, batch: &Batch) {
         let mut tree = self.tree.borrow_mut();
@@ -356,8 +363,31 @@ impl Books {
         self.tree.borrow_mut().moments(id, now_ns).map_err(refusal::tree)
     }
 
+    /// Follows a revocation for whoever asks about it, until that is dropped.
+    pub(crate) fn follow(&self, marked: Marked) -> Rc<Asked> {
+        let asked = Rc::new(Asked::new(marked));
+        self.asked.borrow_mut().insert(asked.id, Rc::downgrade(&asked));
+        asked
+    }
+
     pub(crate) fn forget(&self, id: RevocationId) {
+        self.asked.borrow_mut().remove(&id);
         self.tree.borrow_mut().forget(id);
+    }
+
+    /// Wakes those who wait for a revocation that is further than before, and nobody else: waking all who wait for
+    /// anything would let each close cost as much as others wait. Never ends.
+    pub(crate) async fn tell_who_waits(&self) {
+        loop {
+            self.settled.notified().await;
+            let asked: Vec<_> = self.asked.borrow().values().filter_map(Weak::upgrade).collect();
+            for some in asked.chunks(TOLD_AT_ONCE) {
+                for asked in some {
+                    asked.tell(self);
+                }
+                tokio::task::yield_now().await;
+            }
+        }
     }
 
     pub(crate) fn state(&self, object: ObjectId) -> ObjectState {
@@ -393,7 +423,7 @@ impl Books {
         if !self.returning.borrow().is_empty() {
             self.many_return.notify_one();
         }
-        self.progressed();
+        self.settled.notify_one();
     }
 
     /// Gives back what was too much for one go, and lets everybody else have a turn in between. Never ends.
@@ -408,10 +438,10 @@ impl Books {
     /// Gives an object back if no work can reach it and the executor holds nothing of it.
     pub(crate) fn may_give_back(&self, object: ObjectId) {
         self.return_one(object);
-        self.progressed();
+        self.settled.notify_one();
     }
 
-    /// The same without a word to those who wait: telling them for each of many takes longer than the rest.
+    /// The same without a word to those who wait for revocations.
     fn return_one(&self, object: ObjectId) {
         if self.state(object) != ObjectState::Quiescent {
             return;

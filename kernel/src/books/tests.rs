@@ -2,6 +2,10 @@
 
 use std::{rc::Weak, time::Duration};
 
+use bulkhead_schema::bulkhead_capnp::Moment;
+use futures::FutureExt as _;
+use tokio::sync::watch;
+
 use super::*;
 
 /// An object of an owner that is no session.
@@ -94,4 +98,67 @@ async fn what_ends_together_is_given_back_in_turns_with_others() {
     books.forget(marked.id);
     books.close_owner(owner);
     assert_eq!(books.leftovers(), None);
+}
+
+/// A completion point of an owner that is no session, and whoever waits for it.
+fn point(books: &Books, owner: Owner) -> (Handle, watch::Receiver<crate::fence::Passed>) {
+    let sender = watch::Sender::new(None);
+    let waiting = sender.subscribe();
+    let thing = Thing::new(Weak::new(), What::Point(sender));
+    let (handle, _, _) = books.create(owner, Kind::Fence, 0, thing).unwrap();
+    (handle, waiting)
+}
+
+#[tokio::test]
+async fn who_waits_for_what_has_ended_is_woken_alone() {
+    let books = Books::new();
+    let (owner, line) = books.open(8);
+    books.close_line(line);
+    let ((first, mut ending), (_, mut staying)) = (point(&books, owner), point(&books, owner));
+    // No session is known by this owner's name, so what ends is told as the books tell a session's.
+    let ended = books.look(owner, first).map(|view| Ended {
+        handle: first,
+        owner,
+        object: view.object,
+        kind: view.kind,
+        is_first: true,
+    });
+    books.wake_those_who_wait_for(&[ended.unwrap()]);
+    assert!(ending.changed().now_or_never().is_some(), "its capability has ended");
+    assert!(staying.changed().now_or_never().is_none(), "others are of no concern to it");
+}
+
+#[tokio::test]
+async fn who_waits_for_a_revocation_is_woken_when_it_is_further_and_not_for_others() {
+    let books = Books::new();
+    let (owner, handle, object) = made(&books);
+    let line = books.open_module_line();
+    let used = books.uses(line, object).unwrap();
+    let revoke = |owner, handle| {
+        let marked = books.revoke(owner, handle, Extent::Whole, Duration::from_secs(1)).unwrap();
+        books.follow(marked)
+    };
+    let asked = revoke(owner, handle);
+    let tell = async || {
+        tokio::select! {
+            biased;
+            () = books.tell_who_waits() => unreachable!("it never ends"),
+            () = async { for _ in 0..4 { tokio::task::yield_now().await } } => {}
+        }
+    };
+    books.settle();
+    tell().await;
+    let mut further = std::pin::pin!(asked.further());
+    assert!(further.as_mut().now_or_never().is_none());
+    // Others come and go.
+    for _ in 0..10 {
+        let (owner, handle, _) = made(&books);
+        books.forget(revoke(owner, handle).id);
+        tell().await;
+        assert!(further.as_mut().now_or_never().is_none(), "it is as far as it was");
+    }
+    books.completed(line, used);
+    tell().await;
+    assert!(further.as_mut().now_or_never().is_some(), "its last work has passed");
+    assert!(asked.has_reached(&books, Moment::Quiescent).unwrap());
 }

@@ -126,6 +126,8 @@ pub(crate) struct Session {
     gates: RefCell<HashMap<Handle, modules::Accepted>>,
     /// Objects of its own.
     objects: RefCell<HashSet<ObjectId>>,
+    /// Told when one of them is no more.
+    fewer: Notify,
     /// Entries of its parent's that it was lent, by its own handles.
     lent: RefCell<Vec<(Handle, Handle)>>,
     /// How much dynamic shared memory its entries were allowed.
@@ -260,6 +262,7 @@ impl Session {
             mappings: RefCell::default(),
             gates: RefCell::default(),
             objects: RefCell::default(),
+            fewer: Notify::new(),
             lent: RefCell::default(),
             allowed: RefCell::default(),
             granted: RefCell::default(),
@@ -416,7 +419,6 @@ impl Session {
         drop(self.granted.take());
         drop(self.offers.take());
         self.phase.send_replace(Phase::Over);
-        self.books().progressed();
     }
 
     /// Ends it and waits until its memory has been given back.
@@ -524,12 +526,11 @@ impl Session {
 
     /// Gives the rest back once nobody has any of it.
     async fn gone(&self) {
-        let mut progress = self.books().progress();
         let (mut children, mut reaping) = (self.children.subscribe(), self.reaping.subscribe());
         drop(children.wait_for(|children| *children == 0).await);
         drop(reaping.wait_for(|batches| *batches == 0).await);
         while !self.objects.borrow().is_empty() {
-            drop(progress.changed().await);
+            self.fewer.notified().await;
         }
         self.books().close_owner(self.owner);
         let regions = [&self.lower, &self.upper, &self.shelf].map(|region| region.borrow().taken_bytes());
@@ -543,12 +544,12 @@ impl Session {
         if let Some(parent) = &self.parent {
             parent.session.children.send_modify(|count| *count = count.saturating_sub(1));
         }
-        self.books().progressed();
     }
 
     /// An object of it is no more.
     pub(crate) fn gave_back(&self, object: ObjectId, thing: &Thing) {
         self.objects.borrow_mut().remove(&object);
+        self.fewer.notify_one();
         match &thing.what {
             What::Memory(memory) => {
                 let home = self.home_of(memory.range);

@@ -1,0 +1,87 @@
+//! Revocations that clients hold, and who waits for them.
+
+use std::{cell::Cell, rc::Rc};
+
+use bulkhead_caps::RevocationId;
+use bulkhead_schema::{Error, bulkhead_capnp::Moment};
+use tokio::sync::{Notify, futures::Notified};
+
+use super::{Batch, Books, Marked, Stage};
+
+/// Whether each moment has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Far {
+    severed: bool,
+    quiescent: bool,
+    reclaimed: bool,
+}
+
+/// A revocation that a client holds.
+pub(crate) struct Asked {
+    pub(crate) id: RevocationId,
+    /// What ended before for the same objects, and can still be reached: it is waited for too.
+    lingering: Vec<Rc<Batch>>,
+    /// Overdue once is overdue for good.
+    overdue: Cell<bool>,
+    far: Cell<Far>,
+    /// Told when another moment has come.
+    further: Notify,
+}
+
+impl Asked {
+    pub(super) fn new(marked: Marked) -> Self {
+        Self {
+            id: marked.id,
+            lingering: marked.lingering,
+            overdue: Cell::new(false),
+            far: Cell::default(),
+            further: Notify::new(),
+        }
+    }
+
+    /// Whether its deadline had passed when it was last looked at.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.overdue.get()
+    }
+
+    fn look(&self, books: &Books) -> Result<Far, Error> {
+        let moments = books.moments(self.id)?;
+        let lingering = |stage| self.lingering.iter().all(|batch| batch.stage() >= stage);
+        if moments.overdue {
+            self.overdue.set(true);
+        }
+        let (severed, quiescent) = (lingering(Stage::Severed), lingering(Stage::Quiescent));
+        Ok(Far {
+            severed: moments.severed && severed,
+            quiescent: moments.quiescent && quiescent,
+            reclaimed: moments.reclaimed && quiescent,
+        })
+    }
+
+    /// Whether a moment has come.
+    pub(crate) fn has_reached(&self, books: &Books, moment: Moment) -> Result<bool, Error> {
+        let far = self.look(books)?;
+        Ok(match moment {
+            Moment::Severed => far.severed,
+            Moment::Quiescent => far.quiescent,
+            Moment::Reclaimed => far.reclaimed,
+        })
+    }
+
+    /// Ready when another moment has come since this was called.
+    pub(crate) fn further(&self) -> Notified<'_> {
+        self.further.notified()
+    }
+
+    /// Wakes those who wait, where another moment has come or nothing is known of it any more.
+    pub(super) fn tell(&self, books: &Books) {
+        match self.look(books) {
+            Ok(far) if far == self.far.get() => {}
+            Ok(far) => {
+                self.far.set(far);
+                self.further.notify_waiters();
+            }
+            Err(_) => self.further.notify_waiters(),
+        }
+    }
+}
