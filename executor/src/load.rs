@@ -140,7 +140,7 @@ fn compile(
 }
 
 /// The entries as the device has them, in the order of the text: what a launch needs, and what clients are told.
-fn describe(
+pub(crate) fn describe(
     verified: &bulkhead_guard::Verified,
     infos: &[EntryInfo],
     count: usize,

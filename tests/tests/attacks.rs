@@ -136,6 +136,9 @@ impl Victim {
             slot + slot_bytes - 8,
             neighbour,
             own.0 - 8,
+            own.0 + 4096,
+            own.0 + own.1 / 2 - 4096,
+            own.0 + own.1 - 4096,
             own.0 + own.1 / 2 + 64 * GIB,
             own.0 + own.1,
             0x1f00_0000_0000,
@@ -357,10 +360,10 @@ fn without_the_guard_the_same_attacks_do_harm_and_with_it_none_does() {
         }
         let addresses = if attack.takes_addresses() { &FORGED[..] } else { &FORGED[..1] };
         let code = confined_world.load_verified(&attack.guarded().unwrap());
-        let code = code.unwrap_or_else(|error| panic!("{}: {error}", attack.name));
+        let mut code = code.unwrap_or_else(|error| panic!("{}: {error}", attack.name));
         fast += usize::from(code.is_fast());
         for at in addresses.iter().chain(&OWN) {
-            let outcome = confined_world.attack(&attack, &code, *at).unwrap();
+            let outcome = confined_world.attack(&attack, &mut code, *at).unwrap();
             assert_eq!(outcome, Outcome::Nothing, "{}, confined, with {at:#x}", attack.name);
         }
         if attack.harmless.is_some() || attack.must == Must::Told {
@@ -369,8 +372,8 @@ fn without_the_guard_the_same_attacks_do_harm_and_with_it_none_does() {
         let text = String::from_utf8(attack.bytes.clone()).unwrap();
         let mut harmful = Outcome::Nothing;
         match world.load(&text) {
-            Ok(entry) => {
-                let outcomes = addresses.iter().map(|at| world.attack(&attack, &entry, *at).unwrap());
+            Ok(mut entry) => {
+                let outcomes = addresses.iter().map(|at| world.attack(&attack, &mut entry, *at).unwrap());
                 harmful =
                     outcomes.into_iter().find(|outcome| *outcome != Outcome::Nothing).unwrap_or(harmful);
             }

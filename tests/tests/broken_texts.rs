@@ -89,10 +89,10 @@ fn what_the_verifier_lets_through_of_a_broken_attack_does_no_harm() {
             if verified.text() == text {
                 continue;
             }
-            let Ok(code) = world.load_verified(&verified) else { continue };
+            let Ok(mut code) = world.load_verified(&verified) else { continue };
             ran += 1;
             for at in FORGED[..2].iter().chain(&OWN[..2]) {
-                let outcome = world.attack(&attack, &code, *at).unwrap();
+                let outcome = world.attack(&attack, &mut code, *at).unwrap();
                 assert_eq!(outcome, Outcome::Nothing, "seed {seed}, {} with {at:#x}:\n{broken}", attack.name);
             }
         }

@@ -55,7 +55,10 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "guard",
         ],
     ),
-    ("tests", &["schema", "schema/ring", "client", "guard", "executor/gpu", "executor/softgpu"]),
+    (
+        "tests",
+        &["schema", "schema/ring", "client", "guard", "mm", "executor", "executor/gpu", "executor/softgpu"],
+    ),
     ("tests/sim", &["schema", "caps", "mm"]),
 ];
 

@@ -19,6 +19,7 @@ use crate::decode;
 use crate::device::{self, SHARED_BYTES_DEFAULT, SHARED_BYTES_MAX};
 use crate::exec::{Grid, Observer};
 use crate::health::Health;
+use crate::inspect::Inspector;
 use crate::memory::host::{HostMemory, HostUse};
 use crate::memory::space::AddressSpace;
 use crate::pool::Pool;
@@ -52,6 +53,8 @@ pub struct Options {
     pub profiler: Option<Arc<Profiler>>,
     /// Who looks for mistakes of kernels, which the interpreter runs then. Not together with a profiler.
     pub sanitizer: Option<Arc<Sanitizer>>,
+    /// Who looks at what kernels reach, which the interpreter runs then. Alone, too.
+    pub inspector: Option<Arc<Inspector>>,
 }
 
 impl Default for Options {
@@ -64,6 +67,7 @@ impl Default for Options {
             schedule: None,
             profiler: None,
             sanitizer: None,
+            inspector: None,
         }
     }
 }
@@ -105,12 +109,15 @@ impl SoftGpu {
     pub fn new(options: Options) -> Result<Arc<Self>, Error> {
         let profiler = options.profiler.clone().map(|profiler| profiler as Arc<dyn Observer>);
         let sanitizer = options.sanitizer.clone().map(|sanitizer| sanitizer as Arc<dyn Observer>);
-        if profiler.is_some() && sanitizer.is_some() {
+        let inspector = options.inspector.clone().map(|inspector| inspector as Arc<dyn Observer>);
+        let mut observers = [profiler, sanitizer, inspector].into_iter().flatten();
+        let observer = observers.next();
+        if observers.next().is_some() {
             return Err(refused(
-                "a profiler and a sanitizer exclude one another: one at a time is told what kernels do",
+                "a profiler, a sanitizer and an inspector exclude one another: one at a time is told what kernels do",
             ));
         }
-        Self::observed(options, profiler.or(sanitizer))
+        Self::observed(options, observer)
     }
 
     /// The same, with somebody who is told what its kernels do.

@@ -35,6 +35,7 @@ mod exec;
 mod fault;
 mod gpu;
 mod health;
+mod inspect;
 mod matrix;
 mod memory;
 mod pool;
@@ -45,6 +46,7 @@ mod wire;
 
 pub use compiled::{Engine, GangCounts};
 pub use gpu::{Options, SoftGpu};
+pub use inspect::{Escape, Inspector, Rules, Wrong, YIELD};
 pub use profile::{
     Counts, Event, Kernel, Profiler, REPORT_BYTES_MAX, Report, Row, Traffic, What, text_number,
 };

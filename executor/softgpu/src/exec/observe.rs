@@ -75,6 +75,11 @@ pub(crate) trait Watch: Debug + Send {
     /// A warp reaches for memory, as part of the last step.
     fn access(&mut self, warp: &Warp, access: &Access<'_>);
 
+    /// Whether the lanes of the last step end before they do it.
+    fn ends(&mut self) -> bool {
+        false
+    }
+
     /// Lanes arrive at a block barrier.
     fn arrive(&mut self, warp: &Warp, pc: u32, active: u32, barrier: usize);
 
@@ -143,9 +148,9 @@ impl Reach {
 }
 
 impl Warp {
-    /// Tells a watch of a step and all it reaches for.
-    pub(super) fn tell(&self, frame: &mut Frame<'_>, pc: u32, mask: u32, active: u32) {
-        let Some(watch) = frame.watch.take() else { return };
+    /// Tells a watch of a step and all it reaches for. Whether the lanes end instead.
+    pub(super) fn tell(&self, frame: &mut Frame<'_>, pc: u32, mask: u32, active: u32) -> bool {
+        let Some(watch) = frame.watch.take() else { return false };
         watch.step(self, pc, mask, active);
         if active != 0 {
             self.reaches(frame, pc, active, |reach, addresses| {
@@ -165,7 +170,9 @@ impl Warp {
                 debug_assert!(told.is_ok(), "telling of an access fails nowhere");
             });
         }
+        let ends = watch.ends();
         frame.watch = Some(watch);
+        ends
     }
 
     /// Tells a watch of lanes that come to what lanes do together.

@@ -84,8 +84,11 @@ impl Warp {
                 Some(guard) => mask & guard.lanes(&self.predicates),
             };
             // What lanes do together is told when they do it.
-            if WATCHED && (active == 0 || !matches!(op, Op::Collective { .. } | Op::Matrix { .. })) {
-                self.tell(frame, pc, mask, active);
+            if WATCHED
+                && (active == 0 || !matches!(op, Op::Collective { .. } | Op::Matrix { .. }))
+                && self.tell(frame, pc, mask, active)
+            {
+                return Ok(self.end(frame, mask));
             }
             match *op {
                 Op::Branch { target } => {
@@ -178,8 +181,11 @@ impl Warp {
                             (together, together)
                         }
                     };
-                    if WATCHED && (together | (mask & !active)) != 0 {
-                        self.tell(frame, pc, (mask & !active) | together, together);
+                    if WATCHED
+                        && (together | (mask & !active)) != 0
+                        && self.tell(frame, pc, (mask & !active) | together, together)
+                    {
+                        return Ok(self.end(frame, mask | together));
                     }
                     if WATCHED && met != 0 {
                         self.tell_of_meeting(frame, met);
@@ -200,8 +206,8 @@ impl Warp {
                     if mask == 0 {
                         return Ok(Next::Switch);
                     }
-                    if WATCHED {
-                        self.tell(frame, pc, mask, together);
+                    if WATCHED && self.tell(frame, pc, mask, together) {
+                        return Ok(self.end(frame, mask));
                     }
                     if together != 0 {
                         self.matrix(frame, &program.matrices[index as usize], together)
@@ -218,6 +224,16 @@ impl Warp {
             }
             pc += 1;
         }
+    }
+
+    /// Lanes end that a watch has end.
+    #[cold]
+    fn end(&mut self, frame: &mut Frame<'_>, mask: u32) -> Next {
+        let released = self.exit(mask);
+        if released != 0 {
+            self.tell_of_meeting(frame, released);
+        }
+        Next::Switch
     }
 
     /// A plain instruction for some lanes, for compiled code that does not do it itself.
