@@ -130,8 +130,8 @@ impl Images {
 
 /// What code is kept under: the text, and all that decides what the assembler makes of it.
 fn key(text: Digest, compiler: &str, architecture: u32) -> Digest {
-    let guard = env!("CARGO_PKG_VERSION");
-    Digest::of(&[&text.0, compiler.as_bytes(), &architecture.to_le_bytes(), guard.as_bytes()])
+    let guard = bulkhead_guard::VERSION.as_bytes();
+    Digest::of(&[&text.0, compiler.as_bytes(), &architecture.to_le_bytes(), guard])
 }
 
 /// Machine code for a text: kept, or compiled now; linted either way.

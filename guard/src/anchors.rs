@@ -5,11 +5,31 @@
 //! often before the check comes again, it cannot be carried further than the guard zones reach; so nothing has to be
 //! confined inside. Where the check fails, control goes to a copy of the loop in which everything is.
 
+use bulkhead_mm::{HALF_BYTES, WINDOW_BYTES, ZONE_BYTES};
+
 use crate::ast::{Instruction, Operand, Predicate, Span, Spans, Statement};
+use crate::limits::REACH_BYTES;
 use crate::names::{self, Class};
 use crate::print::Text;
 
-/// A 64-bit register that points into the window before the turns.
+/// The high word of where the window of a half begins, from the first byte of that half.
+const WINDOW_BEGINS: i128 = (ZONE_BYTES >> 32) as i128;
+/// Bits of a high word that may be anything in a window, counted from where that begins.
+const IN_WINDOW: i128 = (WINDOW_BYTES >> 32) as i128 - 1;
+/// The bit of a high word that chooses the half.
+const HALF: i128 = (HALF_BYTES >> 32) as i128;
+
+const _: () = {
+    assert!(
+        WINDOW_BYTES.is_power_of_two() && HALF_BYTES.is_power_of_two(),
+        "bits tell what lies in a window"
+    );
+    assert!(ZONE_BYTES.is_multiple_of(1 << 32) && WINDOW_BYTES >= 1 << 32, "high words tell");
+    assert!(ZONE_BYTES + WINDOW_BYTES < HALF_BYTES, "what is added does not carry into the next half");
+    assert!(REACH_BYTES <= ZONE_BYTES, "turns end in the zones around the window");
+};
+
+/// A 64-bit register that points into the window of a half before the turns, zones not counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Anchor<'a> {
     pub(crate) register: &'a str,
@@ -50,13 +70,14 @@ impl<'a> Check<'a> {
         let number = |value: i128| Operand::Integer(value);
         let mut lines = vec![plain("mov", &["b32"], vec![s(), number(0)])];
         for anchor in &self.anchors {
-            let mask = register(if anchor.writes { "%bh_storemask" } else { "%bh_loadmask" });
+            let mask = number(if anchor.writes { IN_WINDOW } else { IN_WINDOW | HALF });
             let base = register("%bh_base");
             lines.push(plain(
                 "mov",
                 &["b64"],
                 vec![Operand::Vector(vec![lo(), hi()]), register(anchor.register)],
             ));
+            lines.push(plain("add", &["s32"], vec![hi(), hi(), number(-WINDOW_BEGINS)]));
             lines.push(plain("lop3", &["b32"], vec![hi(), hi(), mask, base, number(OUTSIDE)]));
             lines.push(plain("or", &["b32"], vec![s(), s(), hi()]));
             if anchor.align > 1 {
@@ -91,15 +112,15 @@ impl<'a> Check<'a> {
         let mut next = 1;
         while let Some(taken) = at(next).filter(|found| found.opcode == "mov") {
             let register = double(taken, 1)?;
-            let writes = matches!(at(next + 1)?.operands.get(2), Some(Operand::Register(mask)) if mask == "%bh_storemask");
-            let bits = at(next + 3).filter(|found| found.opcode == "lop3");
+            let writes = integer(at(next + 2)?, 2)? == IN_WINDOW;
+            let bits = at(next + 4).filter(|found| found.opcode == "lop3");
             let align = match bits {
                 Some(bits) => u64::try_from(integer(bits, 2)?).ok()?.checked_add(1)?,
                 None => 1,
             };
             (align.is_power_of_two() && align <= names::WIDEST_ACCESS).then_some(())?;
             check.anchors.push(Anchor { register, writes, align });
-            next += if bits.is_some() { 4 } else { 3 };
+            next += if bits.is_some() { 5 } else { 4 };
         }
         next += 1;
         while let Some(added) = at(next).filter(|found| found.opcode == "add") {

@@ -12,6 +12,7 @@
 mod edges;
 mod loops;
 mod moved;
+mod number;
 mod stepped;
 
 use crate::maps::{HashMap, HashSet};
@@ -19,6 +20,7 @@ use std::sync::LazyLock;
 
 use edges::{Edges, Passing, Tests};
 use moved::Moved;
+use number::{Number, Op, Sign, Width};
 use stepped::Guards;
 
 use crate::access::Access;
@@ -55,16 +57,39 @@ struct Window {
     align: u64,
 }
 
-/// A number, as a signed one; or as far from what an address is relative to.
+/// An address: how far from what it is relative to. What it is as a number nobody knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Fact<'a> {
-    base: Option<Base<'a>>,
-    low: i128,
-    /// In any block.
-    high: i128,
-    most: Most,
-    /// Low bits that are zero, the base's own not counted.
-    zeros: u32,
+struct Pointer<'a> {
+    base: Base<'a>,
+    /// Its zeros are those of the distance: the base's own are for others to know.
+    offset: Number,
+}
+
+impl<'a> Pointer<'a> {
+    /// The first byte of something.
+    const fn start(base: Base<'a>) -> Self {
+        Self { base, offset: Number::between(0, 0).with_zeros(63) }
+    }
+
+    fn plus(self, number: Number) -> Self {
+        Self { offset: self.offset.plus(number), ..self }
+    }
+
+    fn minus(self, number: Number) -> Self {
+        Self { offset: self.offset.minus(number), ..self }
+    }
+
+    /// Whichever of the two it is, where both are relative to the same.
+    fn or(self, other: Self) -> Option<Self> {
+        (self.base == other.base).then(|| Self { offset: self.offset.or(other.offset), ..self })
+    }
+}
+
+/// What is known of a register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fact<'a> {
+    Number(Number),
+    Pointer(Pointer<'a>),
 }
 
 /// What an access of global memory needs of a pointer so that it is where it may be.
@@ -120,100 +145,79 @@ pub(crate) enum Proof<'a> {
     Checked,
 }
 
-/// Nothing is known to be further off than this: sums of what is known cannot overflow.
-const FAR: i128 = 1 << 62;
-
 impl<'a> Fact<'a> {
-    const fn number(low: i128, high: i128) -> Self {
-        Self { base: None, low, high, most: Most::constant(high), zeros: 0 }
+    const fn number(self) -> Option<Number> {
+        match self {
+            Self::Number(number) => Some(number),
+            Self::Pointer(_) => None,
+        }
     }
 
-    fn exactly(value: i128) -> Self {
-        Self { zeros: value.trailing_zeros().min(63), ..Self::number(value, value) }
+    const fn pointer(self) -> Option<Pointer<'a>> {
+        match self {
+            Self::Number(_) => None,
+            Self::Pointer(pointer) => Some(pointer),
+        }
     }
 
-    /// The first byte of something.
-    const fn start(base: Base<'a>) -> Self {
-        Self { base: Some(base), low: 0, high: 0, most: Most::constant(0), zeros: 63 }
-    }
-
-    fn times(self, other: Self) -> Option<Self> {
-        let ends =
-            [self.low * other.low, self.low * other.high, self.high * other.low, self.high * other.high];
-        let zeros = (self.zeros + other.zeros).min(63);
-        let (low, high) = (*ends.iter().min()?, *ends.iter().max()?);
-        let is_factor = |fact: Self| fact.low == fact.high && fact.low >= 0;
-        let most = if is_factor(other) {
-            self.most.times(other.low)
-        } else if is_factor(self) {
-            other.most.times(self.low)
-        } else {
-            Most::constant(high)
-        };
-        let number = Self { zeros, most, ..Self::number(low, high) };
-        (self.base.is_none() && other.base.is_none()).then_some(number)
+    /// A number of a 32-bit register that is the same signed and unsigned.
+    fn small(self) -> Option<Number> {
+        self.number().filter(|number| number.is_small(Width::WORD))
     }
 
     fn plus(self, other: Self) -> Option<Self> {
-        let base = match (self.base, other.base) {
-            (base, None) | (None, base) => base,
-            (Some(_), Some(_)) => return None,
-        };
-        let (low, high) = (self.low + other.low, self.high + other.high);
-        let most = self.most.plus(other.most).unwrap_or(Most::constant(high));
-        Some(Self { base, low, high, most, zeros: self.zeros.min(other.zeros) })
+        match (self, other) {
+            (Self::Number(one), Self::Number(other)) => Some(Self::Number(one.plus(other))),
+            (Self::Pointer(pointer), Self::Number(number))
+            | (Self::Number(number), Self::Pointer(pointer)) => Some(Self::Pointer(pointer.plus(number))),
+            (Self::Pointer(_), Self::Pointer(_)) => None,
+        }
     }
 
     fn minus(self, other: Self) -> Option<Self> {
-        let negative = Self { zeros: other.zeros, ..Self::number(-other.high, -other.low) };
-        other.base.is_none().then(|| self.plus(negative)).flatten()
+        let number = other.number()?;
+        Some(match self {
+            Self::Number(from) => Self::Number(from.minus(number)),
+            Self::Pointer(from) => Self::Pointer(from.minus(number)),
+        })
+    }
+
+    fn times(self, other: Self) -> Option<Self> {
+        Some(Self::Number(self.number()?.times(other.number()?)))
     }
 
     /// Whichever of the two it is.
     fn or(self, other: Self) -> Option<Self> {
-        let (low, high) = (self.low.min(other.low), self.high.max(other.high));
-        let most = if self.most == other.most { self.most } else { Most::constant(high) };
-        let joined = Self { base: self.base, low, high, most, zeros: self.zeros.min(other.zeros) };
-        (self.base == other.base).then_some(joined)
+        match (self, other) {
+            (Self::Number(one), Self::Number(other)) => Some(Self::Number(one.or(other))),
+            (Self::Pointer(one), Self::Pointer(other)) => one.or(other).map(Self::Pointer),
+            (Self::Number(_), Self::Pointer(_)) | (Self::Pointer(_), Self::Number(_)) => None,
+        }
     }
 
-    /// Whether it says no more of a number than this does.
+    /// Whether it says no more of a register than this does.
     fn holds(self, other: Self) -> bool {
-        let within = self.low <= other.low && other.high <= self.high && self.zeros <= other.zeros;
-        within && self.base == other.base
+        match (self, other) {
+            (Self::Number(one), Self::Number(other)) => one.holds(other),
+            (Self::Pointer(one), Self::Pointer(other)) => {
+                one.base == other.base && one.offset.holds(other.offset)
+            }
+            (Self::Number(_), Self::Pointer(_)) | (Self::Pointer(_), Self::Number(_)) => false,
+        }
     }
 
     fn fits(self) -> Option<Self> {
-        (self.low >= -FAR && self.high <= FAR && self.most.is_below(FAR)).then_some(self)
+        match self {
+            Self::Number(number) => number.fits().map(Self::Number),
+            Self::Pointer(Pointer { base, offset }) => {
+                offset.fits().map(|offset| Self::Pointer(Pointer { base, offset }))
+            }
+        }
     }
 }
 
 /// Of loops that begin anew at their own labels.
 static NONE: LazyLock<HashMap<String, String>> = LazyLock::new(HashMap::default);
-
-/// How a 32-bit number is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sign {
-    Signed,
-    Unsigned,
-}
-
-impl Sign {
-    fn of(modifier: &str) -> Option<Self> {
-        match modifier {
-            "s32" => Some(Self::Signed),
-            "u32" => Some(Self::Unsigned),
-            _ => None,
-        }
-    }
-
-    fn all(self) -> Fact<'static> {
-        match self {
-            Self::Signed => Fact::number(i32::MIN.into(), i32::MAX.into()),
-            Self::Unsigned => Fact::number(0, u32::MAX.into()),
-        }
-    }
-}
 
 /// How far the lines have come that bound a word of a parameter, and what it is at most: it is loaded to a register of the
 /// guard's, tested, and whoever is given more ends; then the tenant's load comes.
@@ -333,7 +337,9 @@ impl<'a> Facts<'a> {
         };
         let learned = match Class::parse(name) {
             _ if instruction.predicate.is_some() => None,
-            Some((Class::Word, _)) if bound.is_some() => bound.map(|most| Fact::number(0, most)),
+            Some((Class::Word, _)) if bound.is_some() => {
+                bound.map(|most| Fact::Number(Number::between(0, most)))
+            }
             Some((Class::Double, _)) => self.double(instruction),
             Some((Class::Word, _)) => self.word(instruction),
             Some((Class::Predicate | Class::Half, _)) | None => None,
@@ -400,10 +406,10 @@ impl<'a> Facts<'a> {
             },
             _ => return,
         };
-        let small = learned.is_some_and(|fact| fact.base.is_none() && fact.high <= i32::MAX.into());
+        let small = learned.is_some_and(|fact| fact.small().is_some());
         if let (true, Some(by), Some(Operand::Register(of))) = (small, by, instruction.operands.get(1))
             && of != name
-            && self.small(of).is_some_and(|fact| fact.high * by <= i32::MAX.into())
+            && self.small(of).is_some_and(|number| number.high * by <= Width::WORD.most())
         {
             self.tests.is_multiple(of, name, by);
         }
@@ -427,39 +433,53 @@ impl<'a> Facts<'a> {
     fn of_register(&self, name: &str) -> Option<Fact<'a>> {
         let known = self.passing.get(name).copied().unwrap_or_else(|| self.known.get(name).copied());
         known.or_else(|| match self.bits.get(name) {
-            Some(bits) => Some(Fact { zeros: Fact::exactly(*bits).zeros, ..Fact::number(0, *bits) }),
-            None => self.moved.of_register(name),
+            Some(bits) => {
+                Some(Fact::Number(Number::between(0, *bits).with_zeros(Number::exactly(*bits).zeros)))
+            }
+            None => self.moved.of_register(name).map(Fact::Pointer),
         })
+    }
+
+    /// What is known of it as a number: of what is an address that is nothing.
+    fn number_in(&self, name: &str) -> Option<Number> {
+        self.of_register(name).and_then(Fact::number)
+    }
+
+    /// What was known of it when control came to the last label from before it.
+    fn entering(&self, name: &str) -> Option<Fact<'a>> {
+        self.entering.get(name).copied().unwrap_or_else(|| self.known.get(name).copied())
     }
 
     /// The variable in shared memory that a 32-bit register is known to be an address in, and how far from its first byte.
     pub(crate) fn shared_address(&self, name: &str) -> Option<(&'a str, i64)> {
-        let fact = self.of_register(name).filter(|fact| fact.low == fact.high)?;
-        let Some(Base::Shared(variable)) = fact.base else { return None };
-        Some((variable, i64::try_from(fact.low).ok()?))
+        let pointer = self.of_register(name).and_then(Fact::pointer)?;
+        let Pointer { base: Base::Shared(variable), offset } = pointer else { return None };
+        (offset.low == offset.high).then_some((variable, i64::try_from(offset.low).ok()?))
     }
 
     /// Whether a 64-bit register is known to be a number and not an address.
     pub(crate) fn is_number(&self, name: &str) -> bool {
-        self.of_register(name).is_some_and(|fact| fact.base.is_none())
+        self.number_in(name).is_some()
     }
 
     /// Whether a 32-bit register is known to be zero.
     pub(crate) fn is_zero(&self, name: &str) -> bool {
-        self.small(name).is_some_and(|fact| fact.high == 0)
+        self.small(name).is_some_and(|number| number.high == 0)
     }
 
     /// The 32-bit registers that are known at all times to be from 1 on, and what each is at most.
     pub(crate) fn at_least_one(&self) -> HashMap<&'a str, i128> {
         let word = |name: &str| matches!(Class::parse(name), Some((Class::Word, _)));
-        let small = |fact: &Fact<'_>| fact.base.is_none() && fact.low >= 1 && fact.high <= i32::MAX.into();
-        let known = self.known.iter().filter(|(name, fact)| small(fact) && word(name));
-        known.map(|(name, fact)| (*name, fact.high)).collect()
+        let known = self.known.iter().filter_map(|(name, fact)| Some((*name, fact.small()?)));
+        known
+            .filter(|(name, number)| word(name) && number.low >= 1)
+            .map(|(name, number)| (name, number.high))
+            .collect()
     }
 
     /// Whether a 32-bit register is known to be from one number to another.
     pub(crate) fn is_between(&self, name: &str, least: i128, most: i128) -> bool {
-        self.small(name).is_some_and(|fact| least <= fact.low && fact.high <= most)
+        self.small(name).is_some_and(|number| least <= number.low && number.high <= most)
     }
 
     /// Whether a 32-bit register is known to be a number that is not below zero, also signed.
@@ -470,13 +490,13 @@ impl<'a> Facts<'a> {
     /// What an access of global or shared memory rests on, where what is known is enough.
     pub(crate) fn proof(&self, access: &Access<'_>) -> Option<Proof<'a>> {
         let AddressBase::Register(name) = &access.address.base else { return None };
-        let fact = self.of_register(name)?;
+        let Pointer { base, offset: distance } = self.of_register(name)?.pointer()?;
         let (offset, bytes) = (i128::from(access.address.offset), i128::from(access.bytes));
-        let (low, high) = (fact.low + offset, fact.high + offset);
-        if 1 << fact.zeros < bytes || offset % bytes != 0 {
+        let (low, high) = (distance.low + offset, distance.high + offset);
+        if 1 << distance.zeros < bytes || offset % bytes != 0 {
             return None;
         }
-        match (access.space, fact.base?) {
+        match (access.space, base) {
             (Space::Global, Base::Parameter(root)) => {
                 let reach = i128::from(REACH_BYTES);
                 let (align, writes) = (access.bytes, !access.reads_only);
@@ -491,7 +511,7 @@ impl<'a> Facts<'a> {
             }
             (Space::Shared, Base::Shared(variable)) => {
                 let from_zero = |number: i128| u64::try_from(number).ok();
-                let most = (from_zero(fact.most.constant + offset + bytes)?, fact.most.parts()?);
+                let most = (from_zero(distance.most.constant + offset + bytes)?, distance.most.parts()?);
                 let (start, end) = (from_zero(low)?, from_zero(high + bytes)?);
                 Some(Proof::Shared(SharedProof { variable, start, end, most }))
             }
@@ -502,10 +522,10 @@ impl<'a> Facts<'a> {
     /// Whether a pointer and a number are a multiple of so many bytes, a power of two, and of which parameter that asks
     /// the same.
     pub(crate) fn aligned(&self, name: &str, offset: i64, bytes: u64) -> Option<Option<Root<'a>>> {
-        let fact = self.of_register(name)?;
+        let Pointer { base, offset: distance } = self.of_register(name)?.pointer()?;
         let fits =
-            1 << fact.zeros.min(62) >= i128::from(bytes) && offset.unsigned_abs().is_multiple_of(bytes);
-        match fact.base? {
+            1 << distance.zeros.min(62) >= i128::from(bytes) && offset.unsigned_abs().is_multiple_of(bytes);
+        match base {
             Base::Parameter(root) => fits.then_some(Some(root)),
             Base::Window(window) => (fits && bytes <= window.align).then_some(None),
             Base::Shared(_) => None,
@@ -515,17 +535,21 @@ impl<'a> Facts<'a> {
     /// Whether a 32-bit register and a number are known to be a multiple of so many bytes, a power of two: as an address in
     /// shared memory, where all variables are as aligned as the widest access.
     pub(crate) fn is_multiple(&self, name: &str, offset: i128, bytes: u64) -> bool {
-        let of_block = |fact: &Fact<'_>| matches!(fact.base, None | Some(Base::Shared(_)));
-        let known = self.of_register(name).filter(of_block);
+        let zeros = match self.of_register(name) {
+            Some(Fact::Number(number)) => number.zeros,
+            Some(Fact::Pointer(Pointer { base: Base::Shared(_), offset })) => zeros_in_block(offset),
+            Some(Fact::Pointer(_)) | None => 0,
+        };
         let word = matches!(Class::parse(name), Some((Class::Word, _)));
-        let zeros = known.map_or(0, |fact| fact.zeros.min(30));
-        word && 1 << zeros >= i128::from(bytes) && offset % i128::from(bytes) == 0
+        word && 1 << zeros.min(30) >= i128::from(bytes) && offset % i128::from(bytes) == 0
     }
 
     /// A 64-bit operand.
     fn wide(&self, operand: Option<&Operand>) -> Option<Fact<'a>> {
         match operand? {
-            Operand::Integer(value) => i64::try_from(*value).ok().map(|value| Fact::exactly(value.into())),
+            Operand::Integer(value) => {
+                i64::try_from(*value).ok().map(|value| Fact::Number(Number::exactly(value.into())))
+            }
             Operand::Register(name) if matches!(Class::parse(name), Some((Class::Double, _))) => {
                 self.of_register(name)
             }
@@ -534,34 +558,33 @@ impl<'a> Facts<'a> {
     }
 
     /// A 32-bit operand that is an address in shared memory.
-    fn address(&self, operand: Option<&'a Operand>) -> Option<Fact<'a>> {
+    fn address(&self, operand: Option<&'a Operand>) -> Option<Pointer<'a>> {
         match operand? {
-            Operand::Symbol(name) => Some(Fact::start(Base::Shared(name))),
+            Operand::Symbol(name) => Some(Pointer::start(Base::Shared(name))),
             Operand::SymbolOffset(name, offset) => {
-                Fact::start(Base::Shared(name)).plus(Fact::exactly((*offset).into()))
+                Some(Pointer::start(Base::Shared(name)).plus(Number::exactly((*offset).into())))
             }
             Operand::Register(name) => {
-                self.of_register(name).filter(|known| matches!(known.base, Some(Base::Shared(_))))
+                let pointer = self.of_register(name).and_then(Fact::pointer);
+                pointer.filter(|pointer| matches!(pointer.base, Base::Shared(_)))
             }
             _ => None,
         }
     }
 
     /// A 32-bit operand as a number of this sign.
-    fn narrow(&self, operand: Option<&Operand>, sign: Sign) -> Option<Fact<'a>> {
-        let all = sign.all();
+    fn narrow(&self, operand: Option<&Operand>, sign: Sign) -> Option<Number> {
+        let all = sign.all(Width::WORD);
         let known = match operand? {
-            Operand::Integer(value) if (all.low..=all.high).contains(value) => Fact::exactly(*value),
+            Operand::Integer(value) if (all.low..=all.high).contains(value) => Number::exactly(*value),
             Operand::Register(name) => match (Class::parse(name), names::most(name)) {
-                (Some((Class::Word, _)), _) => {
-                    self.of_register(name).filter(|known| known.base.is_none()).unwrap_or(all)
-                }
-                (None, Some(most)) => thread(name, Fact::number(names::least(name), most.into())),
+                (Some((Class::Word, _)), _) => self.number_in(name).unwrap_or(all),
+                (None, Some(most)) => thread(name, Number::between(names::least(name), most.into())),
                 _ => return None,
             },
             _ => return None,
         };
-        Some(if known.high <= all.high { known } else { Fact { zeros: known.zeros, ..all } })
+        Some(known.meant(sign, Width::WORD))
     }
 
     /// The 64-bit result of an instruction.
@@ -570,12 +593,13 @@ impl<'a> Facts<'a> {
         let modifiers = words.as_slice();
         let operand = |index: usize| instruction.operands.get(index);
         let wide = |index| self.wide(operand(index));
+        let narrow = |index, from| self.narrow(operand(index), Sign::of(from)?);
         match (instruction.opcode.as_str(), modifiers) {
             ("ld", ["param", "b64" | "u64" | "s64"]) => match operand(1)? {
                 Operand::Address(address) => match &address.base {
                     AddressBase::Symbol(parameter) => {
                         let root = Root { parameter, offset: address.offset };
-                        Some(Fact::start(Base::Parameter(root)))
+                        Some(Fact::Pointer(Pointer::start(Base::Parameter(root))))
                     }
                     AddressBase::Register(_) | AddressBase::Absolute => None,
                 },
@@ -583,115 +607,100 @@ impl<'a> Facts<'a> {
             },
             ("mov", ["b64" | "u64" | "s64"]) | ("cvta", ["to", "global", "u64"]) => wide(1),
             ("cvt", ["s64", from @ ("s32" | "u32")] | ["u64", from @ "u32"]) => {
-                self.narrow(operand(1), Sign::of(from)?)
+                narrow(1, from).map(Fact::Number)
             }
-            ("mul", ["wide", from]) => {
-                let sign = Sign::of(from)?;
-                self.narrow(operand(1), sign)?.times(self.narrow(operand(2), sign)?)
-            }
-            ("mad", ["wide", from]) => {
-                let sign = Sign::of(from)?;
-                self.narrow(operand(1), sign)?.times(self.narrow(operand(2), sign)?)?.plus(wide(3)?)
-            }
+            ("mul", ["wide", from]) => Some(Fact::Number(narrow(1, from)?.times(narrow(2, from)?))),
+            ("mad", ["wide", from]) => Fact::Number(narrow(1, from)?.times(narrow(2, from)?)).plus(wide(3)?),
             ("mul", ["lo", "s64" | "u64"]) => wide(1)?.times(wide(2)?),
             ("mad", ["lo", "s64" | "u64"]) => wide(1)?.times(wide(2)?)?.plus(wide(3)?),
             ("add", ["s64" | "u64"]) => wide(1)?.plus(wide(2)?),
             ("sub", ["s64" | "u64"]) => wide(1)?.minus(wide(2)?),
             ("and", ["b64"]) => {
-                let (one, other) = (wide(1).filter(from_zero), wide(2).filter(from_zero));
-                let most = one.or(other)?.high.min(other.or(one)?.high);
-                let zeros = [one, other].into_iter().flatten().map(|fact| fact.zeros).max()?;
-                Some(Fact { zeros, ..Fact::number(0, most) })
+                // What is not known may be anything: of a conjunction with a number from 0 on no more is left.
+                let from_zero = |index| wide(index).and_then(Fact::number).filter(|number| number.low >= 0);
+                let (one, other) = (from_zero(1), from_zero(2));
+                Some(Fact::Number(one.or(other)?.and(other.or(one)?)))
             }
-            ("shl", ["b64"]) => wide(1)?.times(power(operand(2)?)?),
+            ("shl", ["b64"]) => wide(1)?.times(Fact::Number(power(operand(2)?)?)),
             ("selp", ["b64" | "u64" | "s64"]) => wide(1)?.or(wide(2)?),
             _ => None,
         }
     }
 
-    /// The 32-bit result of an instruction, where it is less than 2^31, or its low zeros.
+    /// The 32-bit result of an instruction: an address in shared memory, a number that is less than 2^31, or its low zeros.
     fn word(&self, instruction: &'a Instruction) -> Option<Fact<'a>> {
+        if let Some(pointer) = self.word_address(instruction) {
+            let near = pointer.offset.low >= i32::MIN.into() && pointer.offset.high <= i32::MAX.into();
+            // Such an address is as far from its variable as is known, where it has not wrapped around.
+            return Some(if near {
+                Fact::Pointer(pointer)
+            } else {
+                let all = Sign::Unsigned.all(Width::WORD);
+                Fact::Number(all.with_zeros(zeros_in_block(pointer.offset)))
+            });
+        }
+        self.word_number(instruction).map(Fact::Number)
+    }
+
+    /// What an instruction makes of an address in shared memory, if that is one.
+    fn word_address(&self, instruction: &'a Instruction) -> Option<Pointer<'a>> {
         let words = instruction.words();
-        let modifiers = words.as_slice();
         let operand = |index: usize| instruction.operands.get(index);
-        // What is from 0 on and below 2^31 is the same number signed and unsigned; what is computed beyond is known
-        // by its low bits alone, which are those of either.
-        let number = |index| match operand(index) {
-            Some(Operand::Integer(value @ -0x8000_0000..0)) => Some(Fact::exactly(value + (1 << 32))),
-            operand => self.narrow(operand, Sign::Unsigned),
-        };
         let address = |index| self.address(operand(index));
         let signed = |index| self.narrow(operand(index), Sign::Signed);
-        let relative = match (instruction.opcode.as_str(), modifiers) {
+        match (instruction.opcode.as_str(), words.as_slice()) {
             ("mov", ["b32" | "u32" | "s32"]) => address(1),
             ("add", ["u32" | "s32"]) => match (address(1), address(2)) {
-                (Some(address), None) => address.plus(signed(2)?),
-                (None, Some(address)) => address.plus(signed(1)?),
+                (Some(address), None) => Some(address.plus(signed(2)?)),
+                (None, Some(address)) => Some(address.plus(signed(1)?)),
                 _ => None,
             },
-            ("sub", ["u32" | "s32"]) => address(1).and_then(|address| address.minus(signed(2)?)),
-            ("mad", ["lo", "u32" | "s32"]) => address(3).and_then(|address| {
-                let product = number(1)?.times(number(2)?)?;
-                address.plus(product).filter(|_| product.high <= i32::MAX.into())
-            }),
-            ("selp", ["b32" | "u32" | "s32"]) => address(1).and_then(|one| one.or(address(2)?)),
+            ("sub", ["u32" | "s32"]) => match (address(1), address(2)) {
+                (Some(address), None) => Some(address.minus(signed(2)?)),
+                _ => None,
+            },
+            ("mad", ["lo", "u32" | "s32"]) => {
+                let product = self.unsigned(operand(1))?.times(self.unsigned(operand(2))?);
+                product.is_small(Width::WORD).then_some(address(3)?.plus(product))
+            }
+            ("selp", ["b32" | "u32" | "s32"]) => address(1)?.or(address(2)?),
             _ => None,
-        };
-        // Such an address is as far from its variable as is known, and not one that wrapped around.
-        let near = |fact: &Fact<'_>| fact.low >= i32::MIN.into() && fact.high <= i32::MAX.into();
-        if let Some(relative) = relative {
-            // Of one that may have, the low bits are known, since every variable is aligned for the widest access.
-            let zeros = relative.zeros.min(names::WIDEST_ACCESS.trailing_zeros());
-            return Some(if near(&relative) { relative } else { Fact { zeros, ..Sign::Unsigned.all() } });
         }
-        let computed = match (instruction.opcode.as_str(), modifiers) {
-            ("mov", ["b32" | "u32" | "s32"]) => number(1)?,
-            ("add", ["u32" | "s32"]) => number(1)?.plus(number(2)?)?,
-            ("mul", ["lo", "u32" | "s32"]) => number(1)?.times(number(2)?)?,
-            ("mad", ["lo", "u32" | "s32"]) => number(1)?.times(number(2)?)?.plus(number(3)?)?,
-            ("shl", ["b32"]) => number(1)?.times(power(operand(2)?)?)?,
-            ("shr", ["u32"]) | ("shr", ["s32"]) => {
-                let (value, by) = (number(1)?, power(operand(2)?)?);
-                // Without a sign it is the same either way.
-                (value.high <= i32::MAX.into() || modifiers == ["u32"]).then_some(())?;
-                let number = Fact::number(value.low / by.high, value.high / by.high);
-                let most = value.most.shifted(by.high.trailing_zeros());
-                Fact { most: most.unwrap_or(number.most), ..number }
-            }
-            ("and", ["b32"]) => {
-                let (one, other) = (number(1)?, number(2)?);
-                Fact { zeros: one.zeros.max(other.zeros), ..Fact::number(0, one.high.min(other.high)) }
-            }
-            ("or" | "xor", ["b32"]) => {
-                let (one, other) = (number(1)?, number(2)?);
-                let bits = i128::BITS - (one.high | other.high).leading_zeros();
-                let zeros = one.zeros.min(other.zeros);
-                Fact { zeros, ..Fact::number(0, (1 << bits) - (1 << zeros.min(bits))) }
-            }
-            ("min", ["u32"]) => {
-                let (one, other) = (number(1)?, number(2)?);
-                let zeros = one.zeros.min(other.zeros);
-                Fact { zeros, ..Fact::number(one.low.min(other.low), one.high.min(other.high)) }
-            }
-            ("min" | "max", ["s32"]) => {
-                let (one, other) = (signed(1)?, signed(2)?);
-                let zeros = one.zeros.min(other.zeros);
-                let (low, high) = if instruction.opcode == "min" {
-                    (one.low.min(other.low), one.high.min(other.high))
-                } else {
-                    (one.low.max(other.low), one.high.max(other.high))
-                };
-                Fact { zeros, ..Fact::number(low, high) }
-            }
-            ("sub", ["u32" | "s32"]) => number(1)?.minus(number(2)?)?,
-            ("selp", ["b32" | "u32" | "s32"]) => number(1)?.or(number(2)?)?,
-            _ => return None,
-        };
-        let zeros = computed.zeros.min(32);
-        let whole = Sign::Unsigned.all();
-        let small = computed.low >= 0 && computed.high <= i32::MAX.into();
-        // Beyond it has wrapped around, which leaves its low bits.
-        Some(if small { Fact { zeros, ..computed } } else { Fact { zeros, ..whole } })
+    }
+
+    /// A 32-bit operand without a sign. What is from 0 on and below 2^31 is the same number signed and unsigned; what is
+    /// computed beyond is known by its low bits alone, which are those of either.
+    fn unsigned(&self, operand: Option<&Operand>) -> Option<Number> {
+        match operand {
+            Some(Operand::Integer(value @ -0x8000_0000..0)) => Some(Number::exactly(value + (1 << 32))),
+            operand => self.narrow(operand, Sign::Unsigned),
+        }
+    }
+
+    /// The number that an instruction on words makes.
+    fn word_number(&self, instruction: &'a Instruction) -> Option<Number> {
+        let words = instruction.words();
+        let operand = |index: usize| instruction.operands.get(index);
+        let number = |index| self.unsigned(operand(index));
+        let by = |op: Op| op.of(number(1)?, number(2)?, Width::WORD);
+        let power = |op: Op| op.of(number(1)?, power(operand(2)?)?, Width::WORD);
+        match (instruction.opcode.as_str(), words.as_slice()) {
+            ("mov", ["b32" | "u32" | "s32"]) => Some(number(1)?.settled(Width::WORD)),
+            ("add", ["u32" | "s32"]) => by(Op::Add),
+            ("sub", ["u32" | "s32"]) => by(Op::Sub),
+            ("mul", ["lo", "u32" | "s32"]) => by(Op::Mul),
+            ("mad", ["lo", "u32" | "s32"]) => Op::Add.of(by(Op::Mul)?, number(3)?, Width::WORD),
+            ("shl", ["b32"]) => power(Op::Mul),
+            ("shr", ["u32"]) => power(Op::ShrUnsigned),
+            ("shr", ["s32"]) => power(Op::ShrSigned),
+            ("and", ["b32"]) => by(Op::And),
+            ("or" | "xor", ["b32"]) => by(Op::Or),
+            ("min", ["u32"]) => by(Op::MinUnsigned),
+            ("min", ["s32"]) => by(Op::MinSigned),
+            ("max", ["s32"]) => by(Op::MaxSigned),
+            ("selp", ["b32" | "u32" | "s32"]) => by(Op::Select),
+            _ => None,
+        }
     }
 }
 
@@ -715,26 +724,26 @@ fn ones(name: &str, instruction: &Instruction) -> Option<i128> {
     }
 }
 
-/// Whether it is a number that is from 0 on: of a conjunction with it no more is left.
-fn from_zero(fact: &Fact<'_>) -> bool {
-    fact.base.is_none() && fact.low >= 0
+/// How many low bits are zero of an address in shared memory, where every variable is as aligned as the widest access.
+fn zeros_in_block(offset: Number) -> u32 {
+    offset.zeros.min(names::WIDEST_ACCESS.trailing_zeros())
 }
 
 /// The number in a special register; one of those that say where in its block a thread is, as that.
-fn thread(name: &str, number: Fact<'static>) -> Fact<'static> {
+fn thread(name: &str, number: Number) -> Number {
     let axis = match name {
         "%tid.x" => 0,
         "%tid.y" => 1,
         "%tid.z" => 2,
         _ => return number,
     };
-    Fact { most: Most::thread(axis), ..number }
+    Number { most: Most::thread(axis), ..number }
 }
 
 /// What shifting left by an operand multiplies by.
-fn power(operand: &Operand) -> Option<Fact<'static>> {
+fn power(operand: &Operand) -> Option<Number> {
     match operand {
-        Operand::Integer(by @ 0..=31) => Some(Fact::exactly(1 << by)),
+        Operand::Integer(by @ 0..=31) => Some(Number::exactly(1 << by)),
         _ => None,
     }
 }

@@ -232,6 +232,10 @@
 //! [`verify`], the parser, the print, the opcode table and what follows from instructions (`flow.rs`, `facts.rs`) are trusted; [`confine`] is not. So are ptxas and the
 //! driver: the linter of `executor/` holds machine code against a text's [`Footprint`], and does not follow addresses.
 
+/// Which guard this is: a digest of its sources, in hexadecimal. What was made of a text that another one verified is not
+/// good for this one.
+pub const VERSION: &str = env!("BULKHEAD_GUARD_SOURCES");
+
 pub mod ast;
 pub mod data;
 pub mod limits;

@@ -47,13 +47,18 @@ pub const PARAMETER_BYTES_MAX: u64 = 32_764;
 pub const OFFSET_BOUND: u64 = 1 << 23;
 /// Bytes that an access may cover where its address may be the last of a slot: with an offset, less than the margin there.
 pub const EXTENT_BOUND: u64 = 1 << 23;
+
+const _: () = assert!(
+    OFFSET_BOUND + EXTENT_BOUND <= bulkhead_mm::MARGIN_BYTES,
+    "an offset that is added after confining ends in the margin"
+);
 /// Terms about shared memory that a fast version may have: each launch checks them.
 pub const SHARED_TERMS_MAX: usize = 16;
 /// Words of parameters that a fast version may bound: each launch checks them.
 pub const BOUND_TERMS_MAX: usize = 4;
 /// How far from a pointer into a window an access may reach that is left alone: the guard zones are as wide, and take
 /// whatever half of the slot the window is of.
-pub const REACH_BYTES: u64 = 64 << 30;
+pub const REACH_BYTES: u64 = bulkhead_mm::ZONE_BYTES;
 /// Where a block's shared memory begins since sm_90: what comes first is the system's. Where that is not so, accesses
 /// stay inside the block's all the same, but not where they were meant.
 pub const SHARED_BASE: u64 = 1024;

@@ -44,7 +44,7 @@ pub(crate) enum Body {
 pub(crate) struct Together(Vec<bool>);
 
 impl Together {
-    /// Of a body; of one in which nothing waits for lanes nothing is known. Where warps are `rows`, no two of a block's rows
+    /// Of a body; of one in which nothing waits for others nothing is known. Where warps are `rows`, no two of a block's rows
     /// have a warp in common: it is a multiple of 32 wide, or has one row.
     pub(crate) fn of(statements: &[Statement], body: Body, rows: bool) -> Self {
         Pass::of(statements, body, rows).map_or_else(Self::default, |pass| Self(pass.run()))
@@ -53,7 +53,8 @@ impl Together {
     /// Of an entry as it is; and where that is another, of one whose warps are rows.
     pub(crate) fn with_rows(statements: &[Statement]) -> (Self, Option<Self>) {
         let Some(pass) = Pass::of(statements, Body::Entry, false) else { return (Self::default(), None) };
-        let by_rows = pass.values.by_rows();
+        // Blocks of all widths have barriers: those are not worth a term.
+        let by_rows = pass.values.by_rows() && statements.iter().any(waits_for_lanes);
         let together = Self(pass.run());
         let rows = by_rows.then(|| Self::of(statements, Body::Entry, true)).filter(|rows| *rows != together);
         (together, rows)
@@ -117,7 +118,7 @@ struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// `None` where nothing waits for lanes, a branch goes by an index, or labels are not each in one place.
+    /// `None` where nothing waits for others, a branch goes by an index, or labels are not each in one place.
     fn of(statements: &'a [Statement], body: Body, rows: bool) -> Option<Self> {
         let known = |statement: &'a Statement| match statement {
             Statement::Instruction(found) => Some((table::row_of(found)?, found)),
@@ -126,7 +127,8 @@ impl<'a> Pass<'a> {
         let waits = |(row, found): (&Row, &Instruction)| {
             table::waits_for_lanes(row, found) || table::is_for_warps(row)
         };
-        if !statements.iter().filter_map(known).any(waits) {
+        let blocks = |(row, found): (&Row, &Instruction)| table::waits_for_block(row, found);
+        if !statements.iter().filter_map(known).any(|found| waits(found) || blocks(found)) {
             return None;
         }
         let mut labels: HashMap<&str, usize> = HashMap::default();
@@ -155,7 +157,10 @@ impl<'a> Pass<'a> {
             steps.push(match row.treatment {
                 Treatment::Branch => {
                     let target = *labels.get(table::target(row, found)?)?;
-                    if target > index {
+                    if target > index && ends(statements.get(target + 1..).unwrap_or_default()) {
+                        // Whoever goes there is none of those that are left.
+                        Step::On
+                    } else if target > index {
                         Step::Forward(target)
                     } else {
                         let fresh = loops.len();
@@ -346,6 +351,22 @@ impl<'a> Pass<'a> {
             }
         }
     }
+}
+
+/// Whether a statement waits for lanes of its warp, or is for whole warps.
+pub(crate) fn waits_for_lanes(statement: &Statement) -> bool {
+    let Statement::Instruction(found) = statement else { return false };
+    table::row_of(found).is_some_and(|row| table::waits_for_lanes(row, found) || table::is_for_warps(row))
+}
+
+/// Whether a thread that comes here ends, and waits for nobody before.
+fn ends(statements: &[Statement]) -> bool {
+    let is = |index: usize, opcode: &str, modifiers: &[&str]| {
+        matches!(statements.get(index), Some(Statement::Instruction(found))
+            if found.predicate.is_none() && found.opcode == opcode && found.modifiers == modifiers)
+    };
+    let at = usize::from(is(0, "cp", &["async", "wait_all"]));
+    is(at, "ret", &[]) || is(at, "exit", &[])
 }
 
 /// How many statements a question is that begins here.

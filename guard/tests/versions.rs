@@ -42,11 +42,13 @@ fn findings(text: &str) -> Vec<String> {
 /// The check, as it stands in the fast version.
 const CHECK: &str = "    mov.b32 %bh_s, 0;
     mov.b64 {%bh_lo, %bh_hi}, %d1;
-    lop3.b32 %bh_hi, %bh_hi, %bh_loadmask, %bh_base, 154;
+    add.s32 %bh_hi, %bh_hi, -16;
+    lop3.b32 %bh_hi, %bh_hi, 95, %bh_base, 154;
     or.b32 %bh_s, %bh_s, %bh_hi;
     lop3.b32 %bh_s, %bh_lo, 3, %bh_s, 234;
     mov.b64 {%bh_lo, %bh_hi}, %d2;
-    lop3.b32 %bh_hi, %bh_hi, %bh_storemask, %bh_base, 154;
+    add.s32 %bh_hi, %bh_hi, -16;
+    lop3.b32 %bh_hi, %bh_hi, 31, %bh_base, 154;
     or.b32 %bh_s, %bh_s, %bh_hi;
     lop3.b32 %bh_s, %bh_lo, 3, %bh_s, 234;
     setp.ne.s32 %bh_q, %bh_s, 0;
@@ -87,7 +89,12 @@ fn a_check_that_asks_for_less_is_refused() {
         assert_ne!(changed, text, "{from}");
         assert!(!findings(&changed).is_empty(), "{from} {to}\n{changed}");
     };
-    broken("%bh_storemask, %bh_base, 154", "%bh_loadmask, %bh_base, 154");
+    broken("31, %bh_base, 154", "95, %bh_base, 154");
+    broken("31, %bh_base, 154", "127, %bh_base, 154");
+    broken("95, %bh_base, 154", "127, %bh_base, 154");
+    broken("31, %bh_base, 154", "%bh_storemask, %bh_base, 154");
+    broken("%bh_hi, -16", "%bh_hi, -8");
+    broken("%bh_hi, -16", "%bh_hi, 0");
     broken("%bh_base, 154", "%bh_base, 234");
     broken("%bh_lo, 3, %bh_s", "%bh_lo, 1, %bh_s");
     broken("%bh_lo, 3, %bh_s", "%bh_lo, 2, %bh_s");

@@ -17,7 +17,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("schema/fatbin", &[]),
     ("caps", &["schema"]),
     ("mm", &["schema"]),
-    ("guard", &[]),
+    ("guard", &["mm"]),
     ("executor/gpu", &[]),
     ("executor/softgpu", &["executor/gpu", "guard"]),
     ("executor/cuda", &["executor/gpu"]),

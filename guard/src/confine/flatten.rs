@@ -216,6 +216,10 @@ impl<'a> Flattener<'a> {
         let mut instruction = instruction.clone();
         no_cache_policy(&mut instruction);
         instruction.modifiers.retain(|modifier| !is_hint(modifier));
+        if matches!(instruction.opcode.as_str(), "bra" | "ret") {
+            // A promise that all lanes branch alike, which nobody checks: ptxas would keep masks in uniform registers.
+            instruction.modifiers.retain(|modifier| modifier != "uni");
+        }
         if self.symbols.constants_in_block() {
             no_constant_bank(&mut instruction);
         }

@@ -3,7 +3,8 @@
 //! A wait for all lanes meets them first, wherever they are, and then waits for those that it finds here; whoever has
 //! ended is not waited for. Lanes of a mask that is not all find out who is here with the same mask, and end where those
 //! are not the lanes that it names. Where a body has barriers of the block too, lanes meet by a vote, which tells who is
-//! left; at a barrier all of those have to be, and threads end where they are not.
+//! left; at a barrier all of those have to be, and threads end where they are not. Where nothing waits for lanes, a barrier to
+//! which not all may come says so (`barrier.sync`), and waits all the same.
 
 use crate::ast::{Instruction, Operand, Predicate, Span, Statement};
 use crate::confine::copies;
@@ -12,7 +13,7 @@ use crate::confine::turns;
 use crate::maps::{HashMap, HashSet};
 use crate::names::LANES;
 use crate::table::{self, Row, Treatment};
-use crate::together::{Body, Together};
+use crate::together::{self, Body, Together};
 
 /// How all lanes of a warp meet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,13 +112,20 @@ pub(super) fn gather(
     (is_fast, copies): (bool, bool),
 ) -> (Vec<Statement>, Meeting) {
     let meeting = Meeting::of(&statements);
-    let waits = statements.iter().filter_map(waiting).any(|(row, found)| table::waits_for_lanes(row, found));
-    if !waits && meeting == Meeting::Barrier {
+    let any = |waits: fn(&Row, &Instruction) -> bool| {
+        statements.iter().filter_map(waiting).any(|(row, found)| waits(row, found))
+    };
+    if !any(table::waits_for_lanes) && !any(table::waits_for_block) {
         return (statements, meeting);
     }
     let all = all_lanes(&statements);
     let out = Vec::with_capacity(statements.len() + 32);
-    let together = Together::of(&statements, Body::Unasked, is_fast);
+    let together = if statements.iter().any(together::waits_for_lanes) {
+        Together::of(&statements, Body::Unasked, is_fast)
+    } else {
+        // Nobody is asked before a barrier.
+        Together::of(&statements, Body::Entry, false)
+    };
     let mut pass = Pass { meeting, copies, all, out, here: Here::Unknown, met: None, together: false };
     for (index, statement) in statements.into_iter().enumerate() {
         pass.together = together.holds(index);
@@ -176,12 +184,14 @@ impl Pass {
         };
         if table::waits_for_lanes(row, &found) {
             self.lanes(row, &mut found);
-        } else if self.meeting == Meeting::Vote && table::waits_for_block(row, &found) {
-            self.block();
-            // All are here, and ptxas may know that.
-            if found.opcode == "barrier" && !found.modifiers.iter().any(|word| word == "aligned") {
-                found.opcode = "bar".to_owned();
+        } else if table::waits_for_block(row, &found) {
+            if self.meeting == Meeting::Vote {
+                self.block();
             }
+            let all_come = self.meeting == Meeting::Vote || (self.together && found.predicate.is_none());
+            found.modifiers.retain(|word| word != "aligned");
+            // Only where all come, ptxas may know that.
+            found.opcode = if all_come { "bar" } else { "barrier" }.to_owned();
         }
         if let Here::Of(Operand::Register(mask)) = &self.here {
             let mut changes = false;

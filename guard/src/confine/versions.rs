@@ -327,7 +327,7 @@ fn gain(facts: &Facts<'_>, body: &[Statement], chosen: &Chosen) -> usize {
         .map(|(name, bound)| Some(Step { register: named(name)?, bound: *bound }))
         .collect();
     let (Some(anchors), Some(steps)) = (anchors, steps) else { return 0 };
-    if anchors.is_empty() || !facts.turn(&Check { anchors, steps, label: "" }, body) {
+    if anchors.is_empty() || facts.turn(&Check { anchors, steps, label: "" }, body).is_none() {
         return 0;
     }
     let mut count = 0;

@@ -6,7 +6,8 @@ use crate::maps::{HashMap, HashSet};
 use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
-use super::{Fact, Facts, Sign};
+use super::number::{self, Number, Order, Sign, Width};
+use super::{Fact, Facts};
 use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::names::Class;
 use crate::table::{self, Row};
@@ -83,53 +84,6 @@ pub(super) struct Edges<'a> {
     cut: bool,
 }
 
-/// How two numbers compare.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
-    Equal,
-    Differs,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
-}
-
-impl Order {
-    fn of(modifier: &str) -> Option<Self> {
-        Some(match modifier {
-            "eq" => Self::Equal,
-            "ne" => Self::Differs,
-            "lt" => Self::Less,
-            "le" => Self::LessOrEqual,
-            "gt" => Self::Greater,
-            "ge" => Self::GreaterOrEqual,
-            _ => return None,
-        })
-    }
-
-    fn not(self) -> Self {
-        match self {
-            Self::Equal => Self::Differs,
-            Self::Differs => Self::Equal,
-            Self::Less => Self::GreaterOrEqual,
-            Self::LessOrEqual => Self::Greater,
-            Self::Greater => Self::LessOrEqual,
-            Self::GreaterOrEqual => Self::Less,
-        }
-    }
-
-    /// The same of the two the other way around.
-    fn swapped(self) -> Self {
-        match self {
-            Self::Equal | Self::Differs => self,
-            Self::Less => Self::Greater,
-            Self::LessOrEqual => Self::GreaterOrEqual,
-            Self::Greater => Self::Less,
-            Self::GreaterOrEqual => Self::LessOrEqual,
-        }
-    }
-}
-
 /// How a register compares with what lay between two numbers then.
 #[derive(Debug, Clone, Copy)]
 struct Says<'a> {
@@ -141,18 +95,8 @@ struct Says<'a> {
 }
 
 impl Says<'_> {
-    fn cut(self, (low, high): (i128, i128)) -> (i128, i128) {
-        let exact = self.low == self.high;
-        match self.order {
-            Order::Less => (low, high.min(self.high - 1)),
-            Order::LessOrEqual => (low, high.min(self.high)),
-            Order::Greater => (low.max(self.low + 1), high),
-            Order::GreaterOrEqual => (low.max(self.low), high),
-            Order::Equal => (low.max(self.low), high.min(self.high)),
-            Order::Differs if exact && low == self.low => (low + 1, high),
-            Order::Differs if exact && high == self.low => (low, high - 1),
-            Order::Differs => (low, high),
-        }
+    fn cut(self, numbers: (i128, i128)) -> (i128, i128) {
+        self.order.cut(numbers, (self.low, self.high))
     }
 }
 
@@ -377,45 +321,33 @@ impl<'a> Facts<'a> {
             match known {
                 Some((_, _, numbers)) => *numbers = says.cut(*numbers),
                 None => {
-                    let all = says.sign.all();
-                    let known =
-                        self.small(says.register).map_or((all.low, all.high), |fact| (fact.low, fact.high));
+                    let known = self.small(says.register).unwrap_or(says.sign.all(Width::WORD));
+                    let known = (known.low, known.high);
                     between.push((says.register, says.sign, says.cut(known)));
                 }
             }
         }
         let mut said = Passing::default();
-        for (name, _, (low, high)) in between {
-            // Elsewhere nothing is known of it, or nobody comes here.
-            if low < 0 || high > i32::MAX.into() || low > high {
-                continue;
+        for (name, _, numbers) in between {
+            let known = self.number_in(name);
+            if let Some(number) = number::refined(known, numbers, Width::WORD) {
+                said.insert(name, Some(Fact::Number(number)));
             }
-            let number = Fact::number(low, high);
-            let fact = match self.small(name) {
-                Some(known) if known.high == high => Fact { low, ..known },
-                Some(known) => Fact { zeros: known.zeros, ..number },
-                None => Fact { zeros: self.of_register(name).map_or(0, |known| known.zeros), ..number },
-            };
-            said.insert(name, Some(fact));
         }
         for (of, name, factor) in &self.tests.multiples {
-            let (Some(Some(one)), Some(known)) = (said.get(of), self.small(name)) else { continue };
-            let (low, high) = (known.low.max(one.low * factor), known.high.min(one.high * factor));
-            let fact = match known.high == high {
-                true => Fact { low, ..known },
-                false => Fact { zeros: known.zeros, ..Fact::number(low, high) },
-            };
-            if low <= high {
-                said.insert(name, Some(fact));
+            let one = said.get(of).copied().flatten().and_then(Fact::number);
+            let (Some(one), Some(known)) = (one, self.small(name)) else { continue };
+            let numbers = (known.low.max(one.low * factor), known.high.min(one.high * factor));
+            if let Some(number) = number::refined(Some(known), numbers, Width::WORD) {
+                said.insert(name, Some(Fact::Number(number)));
             }
         }
         said
     }
 
     /// A number that is the same signed and unsigned.
-    pub(super) fn small(&self, name: &str) -> Option<Fact<'a>> {
-        let small = |fact: &Fact<'_>| fact.base.is_none() && fact.low >= 0 && fact.high <= i32::MAX.into();
-        self.of_register(name).filter(small)
+    pub(super) fn small(&self, name: &str) -> Option<Number> {
+        self.of_register(name).and_then(Fact::small)
     }
 
     /// What an instruction says where control goes, and what its predicates will say.

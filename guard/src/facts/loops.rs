@@ -3,7 +3,8 @@
 use crate::maps::HashMap;
 
 use super::edges::Passing;
-use super::{Base, Bounding, Fact, Facts, Most, Sign, Window};
+use super::number::{self, Number, Order, Sign, Width};
+use super::{Base, Bounding, Fact, Facts, Most, Pointer, Window};
 use crate::anchors::{self, Check};
 use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::limits::CHUNK_COST_MAX;
@@ -11,15 +12,15 @@ use crate::names::{self, Class};
 use crate::table::{self, Treatment};
 
 impl<'a> Facts<'a> {
-    /// Begins the turns of a loop without labels inside, directly behind its label and a check before that: at most
-    /// [`CHUNK_COST_MAX`] instructions are gone through in all its turns. False where a pointer is not stepped by
-    /// what is known to be little enough.
-    pub(crate) fn turn(&mut self, check: &Check<'a>, body: &'a [Statement]) -> bool {
+    /// Begins the turns of a loop without labels inside, directly behind its label and a check before that. Answers how
+    /// often it may turn for what is known of its pointers to hold, which is for others to see to; none where a pointer is
+    /// not stepped by what is known to be little enough.
+    pub(crate) fn turn(&mut self, check: &Check<'a>, body: &'a [Statement]) -> Option<u64> {
         let mut writes = Vec::new();
         let mut instructions = 0_u64;
         for statement in body {
             let Statement::Instruction(instruction) = statement else { continue };
-            let Some(row) = table::row_of(instruction) else { return false };
+            let row = table::row_of(instruction)?;
             let (mut reads_own, mut writes_own) = (false, false);
             let mut read = |name| reads_own |= names::is_reserved(name);
             table::registers(row, instruction, &mut read, &mut |name| {
@@ -32,30 +33,33 @@ impl<'a> Facts<'a> {
         for name in &writes {
             self.passing.entry(name).or_insert(None);
         }
-        // In the first turn the loop has not gone back yet.
-        let backs = i128::from(CHUNK_COST_MAX / instructions.max(1));
+        // More turns than these cost more than loops may between two polls. In the first the loop has not gone back yet.
+        let turns = CHUNK_COST_MAX / instructions.max(1) + 1;
+        let backs = i128::from(turns - 1);
         for step in &check.steps {
             // A step that the loop itself writes is not what was checked.
             if writes.contains(&step.register) {
-                return false;
+                return None;
             }
         }
         for step in &check.steps {
             let bound = i128::from(step.bound);
-            let known = self.known.get(step.register).filter(|known| known.base.is_none());
+            let known = self.known.get(step.register).copied().and_then(Fact::number);
             let zeros = known.map_or(0, |known| known.zeros);
-            self.passing.insert(step.register, Some(Fact { zeros, ..Fact::number(-bound, bound - 1) }));
+            let number = Number::between(-bound, bound - 1).with_zeros(zeros);
+            self.passing.insert(step.register, Some(Fact::Number(number)));
         }
         let begin = self.checked;
         self.checked += check.anchors.len();
         let anchors = || {
             check.anchors.iter().zip(begin..).map(|(anchor, number)| {
                 let window = Window { number, writes: anchor.writes, align: anchor.align };
-                (anchor.register, Fact::start(Base::Window(window)))
+                (anchor.register, Base::Window(window))
             })
         };
         let before = self.passing.clone();
-        self.passing.extend(anchors().map(|(register, fact)| (register, Some(fact))));
+        let start = |base| Fact::Pointer(Pointer::start(base));
+        self.passing.extend(anchors().map(|(register, base)| (register, Some(start(base)))));
         let cut = self.edges.forget(true);
         self.go_through(body);
         // What this turn alone would leave is not what any turn leaves.
@@ -63,17 +67,14 @@ impl<'a> Facts<'a> {
         self.edges.forget(cut);
         self.tests.clear();
         let mut turned = before;
-        for (register, start) in anchors() {
-            let Some(end) = self.of_register(register).filter(|end| end.base == start.base) else {
-                return false;
-            };
-            let (low, high) = ((end.low * backs).min(0), (end.high * backs).max(0));
-            let fact = Fact { low, high, most: Most::constant(high), zeros: end.zeros, ..start };
-            let Some(fact) = fact.fits() else { return false };
-            turned.insert(register, Some(fact));
+        for (register, base) in anchors() {
+            let end = self.of_register(register).and_then(Fact::pointer).filter(|end| end.base == base)?;
+            let (low, high) = ((end.offset.low * backs).min(0), (end.offset.high * backs).max(0));
+            let offset = Number::between(low, high).with_zeros(end.offset.zeros).fits()?;
+            turned.insert(register, Some(Fact::Pointer(Pointer { base, offset })));
         }
         self.passing = turned;
-        true
+        Some(turns)
     }
 
     fn go_through(&mut self, statements: &'a [Statement]) {
@@ -101,18 +102,17 @@ impl<'a> Facts<'a> {
         let names: Vec<&str> = parts.iter().flat_map(|part| written(part)).collect();
         let kept = self.passing.clone();
         let entering = |name: &str| {
-            let fact = self.entering.get(name).copied().unwrap_or_else(|| self.known.get(name).copied())?;
-            let small = fact.base.is_none() && fact.low >= 0 && fact.high <= i32::MAX.into();
-            (small && matches!(Class::parse(name), Some((Class::Word, _)))).then_some(fact)
+            let word = matches!(Class::parse(name), Some((Class::Word, _)));
+            self.entering(name).and_then(Fact::small).filter(|_| word)
         };
         let set = written(shape.sets);
         let turned = names.iter().filter(|name| !set.contains(name));
-        let firsts: Vec<(&'a str, Fact<'a>)> =
+        let firsts: Vec<(&'a str, Number)> =
             turned.filter_map(|name| Some((*name, entering(name)?))).collect();
         // At first as if they were anywhere: where they are then, the loop's test says.
-        let mut guesses: Vec<(&'a str, Fact<'a>)> = firsts
+        let mut guesses: Vec<(&'a str, Number)> = firsts
             .iter()
-            .map(|(name, first)| (*name, Fact { zeros: first.zeros, ..Fact::number(0, ANYWHERE) }))
+            .map(|(name, first)| (*name, Number::between(0, ANYWHERE).with_zeros(first.zeros)))
             .collect();
         let cut = self.edges.forget(true);
         for round in 0..ROUNDS_MAX {
@@ -124,18 +124,18 @@ impl<'a> Facts<'a> {
             self.unlearn(&names);
             let before = guesses.len();
             let back = |name: &str| {
-                let ends: Option<Vec<Fact<'a>>> =
-                    backs.iter().map(|back| back.get(name).copied().flatten()).collect();
-                ends.filter(|ends| ends.iter().all(|end| end.base.is_none() && end.low >= 0))
+                let ends: Option<Vec<Number>> =
+                    backs.iter().map(|back| back.get(name).copied().flatten()?.number()).collect();
+                ends.filter(|ends| ends.iter().all(|end| end.low >= 0))
             };
             if round == 0 {
-                let guess = |(name, first): &(&'a str, Fact<'a>)| {
+                let guess = |(name, first): &(&'a str, Number)| {
                     let ends = back(name)?;
                     let low = ends.iter().map(|end| end.low).fold(first.low, i128::min);
                     let most = ends.iter().map(|end| end.high).filter(|high| *high < ANYWHERE / 2);
                     let high = most.fold(first.high, i128::max);
                     let zeros = ends.iter().map(|end| end.zeros).fold(first.zeros, u32::min);
-                    Some((*name, Fact { zeros, ..Fact::number(low, high) }))
+                    Some((*name, Number::between(low, high).with_zeros(zeros)))
                 };
                 guesses = firsts.iter().filter_map(guess).collect();
                 continue;
@@ -143,9 +143,8 @@ impl<'a> Facts<'a> {
             let mut same = true;
             guesses.retain_mut(|(name, guess)| {
                 let Some(ends) = back(name) else { return false };
-                let wide = ends.iter().try_fold(*guess, |wide, end| wide.or(*end));
-                let Some(wide) = wide else { return false };
-                let wide = Fact { zeros: wide.zeros, ..Fact::number(wide.low, wide.high) };
+                let wide = ends.iter().fold(*guess, |wide, end| wide.or(*end));
+                let wide = Number::between(wide.low, wide.high).with_zeros(wide.zeros);
                 let holds = wide == *guess;
                 same &= holds;
                 *guess = wide;
@@ -161,7 +160,7 @@ impl<'a> Facts<'a> {
         self.edges.forget(cut);
         self.tests.clear();
         self.passing = kept;
-        self.passing.extend(guesses.iter().map(|(name, guess)| (*name, Some(*guess))));
+        self.passing.extend(guesses.iter().map(|(name, guess)| (*name, Some(Fact::Number(*guess)))));
         self.settled = shape.turns;
     }
 
@@ -170,13 +169,15 @@ impl<'a> Facts<'a> {
         &mut self,
         shape: &Shape<'a>,
         kept: &Passing<'a>,
-        guesses: &[(&'a str, Fact<'a>)],
+        guesses: &[(&'a str, Number)],
     ) -> Vec<Passing<'a>> {
         let mut backs = Vec::new();
         self.passing.clone_from(kept);
-        self.passing.extend(guesses.iter().map(|(name, guess)| (*name, Some(*guess))));
+        self.passing.extend(guesses.iter().map(|(name, guess)| (*name, Some(Fact::Number(*guess)))));
         self.tests.clear();
         self.go_through(shape.sets);
+        // Control comes to the turns' label from their end too, where no test of before holds.
+        self.tests.clear();
         let below = shape.below.and_then(|(register, bound, sign)| {
             Some((register, self.narrow(Some(bound), sign)?.high - 1, sign))
         });
@@ -184,11 +185,11 @@ impl<'a> Facts<'a> {
         if shape.turns.is_some() {
             let mut there = self.snapshot(guesses, shape.turn);
             if let Some((register, high, sign)) = below
-                && let Some(Some(fact)) = there.get_mut(register)
-                && (fact.high <= i32::MAX.into() || sign == Sign::Unsigned)
-                && high < fact.high
+                && let Some(Some(Fact::Number(number))) = there.get_mut(register)
+                && (number.is_small(Width::WORD) || sign == Sign::Unsigned)
+                && high < number.high
             {
-                *fact = Fact { zeros: fact.zeros, ..Fact::number(fact.low, high) };
+                *number = Number::between(number.low, high).with_zeros(number.zeros);
             }
             backs.push(there);
             self.go_through(shape.after);
@@ -198,7 +199,7 @@ impl<'a> Facts<'a> {
     }
 
     /// What is known here of some registers, where a predicate holds or does not.
-    fn snapshot(&self, of: &[(&'a str, Fact<'a>)], taken: Option<(&str, bool)>) -> Passing<'a> {
+    fn snapshot(&self, of: &[(&'a str, Number)], taken: Option<(&str, bool)>) -> Passing<'a> {
         let said = taken.map(|(predicate, holds)| self.said(predicate, holds)).unwrap_or_default();
         of.iter()
             .map(|(name, _)| (*name, said.get(name).copied().unwrap_or_else(|| self.of_register(name))))
@@ -276,7 +277,7 @@ impl<'a> Facts<'a> {
         name: &'a str,
         most: i128,
     ) -> Option<u64> {
-        let before = self.entering.insert(name, Some(Fact::number(0, most)));
+        let before = self.entering.insert(name, Some(Fact::Number(Number::between(0, most))));
         let turns = self.turns(label, behind);
         match before {
             Some(before) => self.entering.insert(name, before),
@@ -298,23 +299,34 @@ impl<'a> Facts<'a> {
         }
         for (name, step) in ending.steps {
             let far = step * i128::from(ending.turns - 1);
-            let entering = self.entering.get(name).copied().unwrap_or_else(|| self.known.get(name).copied());
-            let Some(first) = entering else { continue };
-            let (low, high) = (first.low + far.min(0), first.high + far.max(0));
-            let most = first.most.plus(Most::constant(far.max(0))).unwrap_or(Most::constant(high));
-            let zeros = first.zeros.min(Fact::exactly(step).zeros);
-            let far = match (Class::parse(name), first.base) {
-                (Some((Class::Double, _)), _) => true,
-                (_, None) => low >= 0 && high <= i32::MAX.into(),
-                (_, Some(_)) => low >= i32::MIN.into() && high <= i32::MAX.into(),
+            let Some(fact) = self.entering(name) else { continue };
+            let stepped = |first: Number| {
+                let (low, high) = (first.low + far.min(0), first.high + far.max(0));
+                let most = first.most.plus(Most::constant(far.max(0))).unwrap_or(Most::constant(high));
+                let zeros = first.zeros.min(Number::exactly(step).zeros);
+                Number { low, high, most, zeros }
             };
-            if let Some(fact) = (Fact { base: first.base, low, high, most, zeros }).fits().filter(|_| far) {
+            let fact = match fact {
+                Fact::Number(number) => Fact::Number(stepped(number)),
+                Fact::Pointer(Pointer { base, offset }) => {
+                    Fact::Pointer(Pointer { base, offset: stepped(offset) })
+                }
+            };
+            // What wraps around is not as far as that.
+            let near = match (Class::parse(name), fact) {
+                (Some((Class::Double, _)), _) => true,
+                (_, Fact::Number(number)) => number.is_small(Width::WORD),
+                (_, Fact::Pointer(Pointer { offset, .. })) => {
+                    offset.low >= i32::MIN.into() && offset.high <= i32::MAX.into()
+                }
+            };
+            if let Some(fact) = fact.fits().filter(|_| near) {
                 self.passing.insert(name, Some(fact));
             }
         }
         let Ending { register, low, high, zeros, .. } = ending;
-        let known = Some(Fact { zeros, ..Fact::number(low, high) }).filter(|_| low >= 0);
-        self.passing.insert(register, known.and_then(Fact::fits));
+        let known = Some(Number::between(low, high).with_zeros(zeros)).filter(|_| low >= 0);
+        self.passing.insert(register, known.and_then(Number::fits).map(Fact::Number));
     }
 
     fn ending<'b>(&self, body: &'b [Statement], back: &Instruction) -> Option<Ending<'b>> {
@@ -367,20 +379,19 @@ impl<'a> Facts<'a> {
             let same = matches!(next.operands.get(1), Some(Operand::Register(name)) if name == tested);
             (same && moved > stepped).then_some(())?;
         }
-        let entering = |name: &str| {
-            let fact = self.entering.get(name).copied().unwrap_or_else(|| self.known.get(name).copied())?;
-            (fact.base.is_none() && fact.low >= 0 && fact.high <= i32::MAX.into()).then_some(fact)
-        };
+        let entering = |name: &str| self.entering(name).and_then(Fact::small);
         let first = entering(from)?;
         let bound = match bound {
-            Operand::Integer(value) => Fact::exactly(*value),
+            Operand::Integer(value) => Number::exactly(*value),
             Operand::Register(name) if !writes.contains_key(name.as_str()) => entering(name)?,
             _ => return None,
         };
         let [compare, ty] = test.modifiers.as_slice() else { return None };
         // A step before the first turn is what the first test is of.
-        let tested_first = if first_tested { first.minus(Fact::exactly(*step))? } else { first };
-        let turns = count(tested_first, *step, (compare, ty), bound)?;
+        let tested_first = if first_tested { first.minus(Number::exactly(*step)) } else { first };
+        let (order, sign) = (Order::of(compare)?, Sign::of(ty));
+        (sign.is_some() || ty == "b32").then_some(())?;
+        let turns = number::turns(tested_first, *step, (order, sign), bound, Width::WORD)?;
         // In every turn but the first, what it began as passed the test; or what the turn before began as.
         let more = if first_tested { *step } else { 0 };
         let (low, high) = match (step.is_positive(), compare.as_str()) {
@@ -390,7 +401,7 @@ impl<'a> Facts<'a> {
             (true, _) => (first.low, first.high.max(bound.high + more)),
             (false, _) => (first.low.min(bound.low + more), first.high),
         };
-        let zeros = first.zeros.min(Fact::exactly(*step).zeros).min(32);
+        let zeros = first.zeros.min(Number::exactly(*step).zeros).min(32);
         let steps = writes.keys().filter_map(|name| {
             let (_, add) = once(name).filter(|(_, add)| add.opcode == "add")?;
             let plain = matches!(add.words().as_slice(), ["s32" | "u32" | "s64" | "u64"]);
@@ -449,33 +460,4 @@ struct Ending<'a> {
     low: i128,
     high: i128,
     zeros: u32,
-}
-
-/// How often a number that begins as `first` and grows by `step` before each test passes it, and once more.
-fn count(first: Fact<'_>, step: i128, (compare, ty): (&str, &str), bound: Fact<'_>) -> Option<i128> {
-    let up = |far: i128| (far + step - 1) / step;
-    let down = |far: i128| (far - step - 1) / -step;
-    let signed = ty == "s32";
-    let exact = first.low == first.high && bound.low == bound.high;
-    let most: i128 = i32::MAX.into();
-    // Below zero is less than anything that is counted up, where it is meant so.
-    let below = signed && step > 0 && matches!(compare, "lt" | "le");
-    let from_zero = bound.low >= 0 || below && bound.low >= i32::MIN.into();
-    let room = from_zero && bound.high + step.abs() < most && first.high + step < most;
-    match (compare, ty) {
-        _ if step == 0 || step.abs() > 1 << 30 || !room => None,
-        ("lt", "s32" | "u32") if step > 0 => Some(up(bound.high - first.low)),
-        ("le", "s32" | "u32") if step > 0 => Some(up(bound.high + 1 - first.low)),
-        ("gt", _) if step < 0 && signed => Some(down(first.high - bound.low)),
-        ("ge", _) if step < 0 && signed => Some(down(first.high + 1 - bound.low)),
-        // It has to be met, and not only passed.
-        ("ne", "s32" | "u32" | "b32") if exact => {
-            let far = bound.low - first.low;
-            (far % step == 0 && far / step >= 1).then_some(far / step)
-        }
-        ("ne", "s32" | "u32" | "b32") if step == -1 && bound.low == bound.high => {
-            (first.low > bound.low).then_some(first.high - bound.low)
-        }
-        _ => None,
-    }
 }

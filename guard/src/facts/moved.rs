@@ -5,7 +5,8 @@
 use crate::maps::HashMap;
 
 use super::edges::{Edges, Writes};
-use super::{Base, Fact};
+use super::number::Number;
+use super::{Base, Pointer};
 use crate::ast::{Instruction, Operand, Statement};
 use crate::names::Class;
 
@@ -15,7 +16,7 @@ pub(super) struct Moved<'a> {
     /// Which of the sets each is in.
     set_of: HashMap<&'a str, usize>,
     /// Between what addresses those of a set lie; none where other things are written to one.
-    sets: Vec<Option<Fact<'a>>>,
+    sets: Vec<Option<Pointer<'a>>>,
 }
 
 /// What is written to a register.
@@ -26,10 +27,10 @@ enum Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    fn address(&self) -> Option<Fact<'a>> {
+    fn address(&self) -> Option<Pointer<'a>> {
         match self {
             Self::Address(variable, offset) => {
-                Fact::start(Base::Shared(variable)).plus(Fact::exactly((*offset).into()))
+                Some(Pointer::start(Base::Shared(variable)).plus(Number::exactly((*offset).into())))
             }
             Self::Register(_) => None,
         }
@@ -75,7 +76,7 @@ impl<'a> Moved<'a> {
             }
         }
         // What each set holds so far: nothing yet, something, or anything.
-        let mut sets: Vec<Option<Option<Fact<'a>>>> = vec![Some(None); named.len()];
+        let mut sets: Vec<Option<Option<Pointer<'a>>>> = vec![Some(None); named.len()];
         for (name, of) in &sources {
             let Some(index) = named.get(name).map(|index| root(&mut parents, *index)) else { continue };
             let Some(set) = sets.get_mut(index) else { continue };
@@ -94,7 +95,7 @@ impl<'a> Moved<'a> {
     }
 
     /// Between what addresses a register always is.
-    pub(super) fn of_register(&self, name: &str) -> Option<Fact<'a>> {
+    pub(super) fn of_register(&self, name: &str) -> Option<Pointer<'a>> {
         *self.sets.get(*self.set_of.get(name)?)?
     }
 

@@ -7,7 +7,8 @@
 
 use std::rc::Rc;
 
-use super::{Fact, Facts, Sign};
+use super::number::{Number, Sign, Width};
+use super::{Fact, Facts};
 use crate::ast::{Instruction, Operand, Predicate, Statement};
 use crate::maps::{HashMap, HashSet};
 use crate::names::Class;
@@ -51,12 +52,12 @@ impl<'a> Facts<'a> {
         }
         for name in names.into_iter().take(REGISTERS_MAX) {
             if let Some(fact) = self.in_turns(name, (at, last)) {
-                self.passing.insert(name, Some(fact));
+                self.passing.insert(name, Some(Fact::Number(fact)));
             }
         }
     }
 
-    fn in_turns(&mut self, name: &'a str, (at, last): Place) -> Option<Fact<'a>> {
+    fn in_turns(&mut self, name: &'a str, (at, last): Place) -> Option<Number> {
         let places: Vec<usize> = self.edges.writes().get(name)?.between(at, last).take(2).collect();
         let [place] = places[..] else { return None };
         let Some(Statement::Instruction(add)) = self.edges.statements.get(place) else { return None };
@@ -64,8 +65,7 @@ impl<'a> Facts<'a> {
             Operand::Register(step) if self.edges.is_written(step, at, last) => return None,
             step => self.narrow(Some(step), Sign::Signed)?,
         };
-        let entering = self.entering.get(name).copied().unwrap_or_else(|| self.known.get(name).copied());
-        let first = entering.filter(is_small)?;
+        let first = self.entering(name).and_then(Fact::small)?;
         let backs = self.edges.backs(at, last);
         self.guards.looked += backs.len();
         (self.guards.looked <= LOOKED_MAX).then_some(())?;
@@ -78,9 +78,9 @@ impl<'a> Facts<'a> {
             let bound = bounds.find_map(|guard| self.most(guard, to, (at, last)))?;
             high = bound.max(high);
         }
-        let fits = is_small(&step) && high + step.high <= i32::MAX.into();
-        let fact = Fact { zeros: first.zeros.min(step.zeros), ..Fact::number(first.low, high) };
-        fits.then_some(fact)
+        let fits = step.is_small(Width::WORD) && high + step.high <= Width::WORD.most();
+        let number = Number::between(first.low, high).with_zeros(first.zeros.min(step.zeros));
+        fits.then_some(number)
     }
 
     /// What holds where the branch at `from` is taken, of what stands straight before it.
@@ -183,7 +183,7 @@ impl<'a> Facts<'a> {
                     let ever = self.known.get(bound.as_str()).filter(|_| self.is_written_once(bound));
                     let fixed = runs && !self.edges.is_written(bound, at.min(first), last);
                     let here = self.small(bound).filter(|_| fixed);
-                    ever.copied().filter(is_small).or(here).map(|fact| fact.high)
+                    ever.copied().and_then(Fact::small).or(here).map(|number| number.high)
                 }
                 _ => None,
             };
@@ -194,10 +194,6 @@ impl<'a> Facts<'a> {
         }
         least
     }
-}
-
-fn is_small(fact: &Fact<'_>) -> bool {
-    fact.base.is_none() && fact.low >= 0 && fact.high <= i32::MAX.into()
 }
 
 /// The predicates that hold, or do not, where one does that is made from them, or does not.

@@ -266,7 +266,36 @@ pub(crate) fn check(instruction: &Instruction) -> Result<&'static Row, Reason> {
     if row.treatment == Treatment::Barrier {
         check_barrier(instruction)?;
     }
+    if let Some(name) = written_twice(row, instruction) {
+        return Err(Reason::Malformed(format!("`{}` writes `{name}` twice", row.name)));
+    }
     Ok(row)
+}
+
+/// A register that an instruction writes more than once: PTX does not say what it holds then, and whoever counts
+/// writes takes it for two instructions.
+fn written_twice<'a>(row: &Row, instruction: &'a Instruction) -> Option<&'a str> {
+    let destinations = instruction.operands.get(..row.destinations)?;
+    if let [] | [Operand::Register(_)] = destinations {
+        return None;
+    }
+    let (mut seen, mut twice) = (Vec::new(), None);
+    written(row, instruction, &mut |name| {
+        if seen.contains(&name) {
+            twice = Some(name);
+        }
+        seen.push(name);
+    });
+    twice
+}
+
+/// A thread sleeps for no more than a millisecond (PTX ISA, "nanosleep"), in nanoseconds.
+const NANOSLEEP_MAX: i128 = 1_000_000;
+
+/// What a sleep of so many nanoseconds counts: it may last twice as long, and a unit is some 20 ns where all threads of a
+/// device contend.
+fn nanosleep_cost(nanoseconds: i128) -> u64 {
+    16 + u64::try_from(nanoseconds / 10).unwrap_or(u64::MAX)
 }
 
 /// What an instruction counts against the budget of a thread that has not looked at its session's flag: about how
@@ -293,7 +322,10 @@ pub(crate) fn cost(row: &Row, instruction: &Instruction) -> u64 {
         (Treatment::Barrier | Treatment::Copy, _) => 8,
         (_, "cp.async.wait_group" | WAIT_ALL) => 8,
         (_, "membar" | "fence") => 64,
-        (_, "nanosleep") => 4096,
+        (_, "nanosleep") => match instruction.operands.first() {
+            Some(Operand::Integer(nanoseconds @ 0..NANOSLEEP_MAX)) => nanosleep_cost(*nanoseconds),
+            _ => nanosleep_cost(NANOSLEEP_MAX),
+        },
         (Treatment::Gate, _) => match instruction.operands.last() {
             Some(Operand::Integer(cost)) => u64::try_from(*cost).unwrap_or(u64::MAX),
             _ => u64::MAX,
@@ -338,6 +370,13 @@ pub(crate) fn waits_for_lanes(row: &Row, instruction: &Instruction) -> bool {
 /// Whether an instruction waits for the threads of its block.
 pub(crate) fn waits_for_block(row: &Row, instruction: &Instruction) -> bool {
     row.treatment == Treatment::Barrier && !waits_for_lanes(row, instruction)
+}
+
+/// Whether a barrier promises that all lanes of a warp come to it together. Where that is not so, ptxas keeps words in
+/// registers of the warp over points at which others of its lanes change them, and waits for lanes that wait elsewhere
+/// (PTX ISA, "bar, barrier": `bar` is `barrier.aligned`).
+pub(crate) fn promises_all_lanes(instruction: &Instruction) -> bool {
+    instruction.opcode == "bar" || instruction.modifiers.iter().any(|modifier| modifier == "aligned")
 }
 
 /// Whether a mask names all lanes of a warp.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::declarations::{self, Declared};
 use super::looks::Looks;
-use super::meets::{Lanes, Met};
+use super::meets::{self, Lanes, Met};
 use super::turns::Opening;
 use super::{Extent, Extents, bounds, refuse, sequence, unverified};
 use crate::access::{self, Access, Accesses};
@@ -140,9 +140,13 @@ fn walk<'a>(pass: &mut Pass<'a>, statements: &'a [Statement], report: &mut Repor
                 *span
             }
             Statement::Instruction(instruction) => {
-                if let Some(after) = pass.gathers(instruction, here) {
-                    rest = after;
-                    continue;
+                match pass.gathers(instruction, here) {
+                    Ok(None) => {}
+                    Ok(Some(after)) => {
+                        rest = after;
+                        continue;
+                    }
+                    Err(reason) => report.add(instruction.span, reason),
                 }
                 if pass.lead.is_empty() && is_reserved_result(instruction) {
                     match pass.flag(here) {
@@ -318,14 +322,26 @@ impl<'a> Pass<'a> {
     }
 
     /// What is left where lanes of a warp meet, or find out which of them are here.
-    fn gathers(&mut self, first: &Instruction, here: &'a [Statement]) -> Option<&'a [Statement]> {
+    fn gathers(
+        &mut self,
+        first: &Instruction,
+        here: &'a [Statement],
+    ) -> Result<Option<&'a [Statement]>, Reason> {
         let begins = matches!(first.opcode.as_str(), "bar" | "vote" | "activemask");
-        (begins && self.lead.is_empty() && !self.left).then_some(())?;
-        let (met, rest) = self.lanes.meets(here, self.awaits.is_some())?;
+        if !begins || !self.lead.is_empty() || self.left {
+            return Ok(None);
+        }
+        let Some((met, rest)) = self.lanes.meets(here, self.awaits.is_some()) else { return Ok(None) };
         self.whole |= met == Met::Whole;
         self.awaits = self.awaits.map(|_| None);
-        self.looks.none();
-        Some(rest)
+        match here.len() - rest.len() {
+            // They find out next, which counts.
+            1 if first.opcode == "bar" && meets::find_out(rest) => {}
+            // A wait by itself, which is the tenant's.
+            1 if first.opcode == "bar" => self.looks.waits(table::cost(table::check(first)?, first))?,
+            lines => self.looks.gathers(lines as u64)?,
+        }
+        Ok(Some(rest))
     }
 
     /// What has to do with the flag: a look, a poll, how a loop begins or goes back that ends by a counter. Answers what
@@ -433,6 +449,9 @@ impl<'a> Pass<'a> {
         for line in lines {
             if let Statement::Instruction(line) = line {
                 self.facts.learn(line);
+                let mut writes = Vec::new();
+                table::written(table::check(line)?, line, &mut |name| writes.push(name));
+                self.looks.writes(line, &writes);
             }
         }
         Ok(rest)
@@ -477,13 +496,12 @@ impl<'a> Pass<'a> {
         }
         self.looks.goes_on(check.label)?;
         let opening = self.looks.opening(rest).ok_or_else(without)?;
-        self.looks.goes_back_once();
         let body = anchors::turns(opening.rest, opening.label).ok_or_else(without)?;
         self.facts.goes(check.label);
         self.facts.label(opening.label, opening.rest);
-        if !self.facts.turn(check, body) {
-            return Err(unverified("a pointer whose turns were not checked"));
-        }
+        let turns = self.facts.turn(check, body);
+        let turns = turns.ok_or_else(|| unverified("a pointer whose turns were not checked"))?;
+        self.looks.turns_at_most(turns);
         self.assigned(&read, &[])?;
         self.goes_to(check.label)?;
         self.open(&opening)?;

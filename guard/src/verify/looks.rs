@@ -83,9 +83,10 @@ struct Loop<'a> {
     cost: u64,
     /// What its further turns have added.
     added: u64,
-    /// Whether it may go back in one place only; and in how many it does.
-    single: bool,
+    /// In how many places it goes back.
     backs: usize,
+    /// Where pointers were checked before it: how often it may turn at most. It goes back in one place only then.
+    checked: Option<u64>,
 }
 
 /// Where the pass is.
@@ -120,6 +121,8 @@ pub(super) struct Looks<'a> {
     last: Option<(&'a str, usize, u64)>,
     /// The labels to come that were branched to since.
     left: Vec<&'a str>,
+    /// Whether an instruction has counted since lanes were gathered without counting.
+    free: bool,
 }
 
 impl<'a> Looks<'a> {
@@ -142,6 +145,7 @@ impl<'a> Looks<'a> {
             most: 0,
             last: None,
             left: Vec::new(),
+            free: true,
         }
     }
 
@@ -228,17 +232,18 @@ impl<'a> Looks<'a> {
             at,
             cost: self.cost,
             added: 0,
-            single: false,
             backs: 0,
+            checked: None,
         });
         self.added.push();
         Some(opening)
     }
 
-    /// The loop that has just begun goes back in one place only.
-    pub(super) fn goes_back_once(&mut self) {
+    /// The pointers of the loop that has just begun are proven for so many turns: it may take no more, and goes back in one
+    /// place only.
+    pub(super) fn turns_at_most(&mut self, turns: u64) {
         if let Some(open) = self.open.last_mut() {
-            open.single = true;
+            open.checked = Some(turns);
         }
     }
 
@@ -260,10 +265,10 @@ impl<'a> Looks<'a> {
             return Err(unverified("a branch back to another loop"));
         };
         open.backs += 1;
-        if open.single && open.backs > 1 {
+        if open.checked.is_some() && open.backs > 1 {
             return Err(unverified("a checked loop that goes back in several places"));
         }
-        let (by, at) = (open.by, open.at);
+        let (by, at, checked) = (open.by, open.at, open.checked);
         while self.stepping.last().is_some_and(|stepping| stepping.number > closing.number) {
             self.stepping.pop();
         }
@@ -282,6 +287,9 @@ impl<'a> Looks<'a> {
             outer.branch(Some(at));
         }
         let Some(turns) = turns else { return Err(unverified("a loop whose turns are not counted")) };
+        if checked.is_some_and(|most| turns > most) {
+            return Err(unverified("a checked loop that turns more often than its pointers were proven for"));
+        }
         let once = (self.cost - open.cost - open.added).max(1);
         let all = once.saturating_mul(turns);
         if all > CHUNK_COST_MAX {
@@ -344,9 +352,22 @@ impl<'a> Looks<'a> {
         Some(rest)
     }
 
-    /// Instructions of the guard's own stand here that do not count: they come with what does, and are some for each.
-    pub(super) fn none(&mut self) {
-        self.polled = false;
+    /// So many instructions that gather lanes stand here. They belong to one that counts, which pays for them once: more of
+    /// them count themselves.
+    pub(super) fn gathers(&mut self, count: u64) -> Result<(), Reason> {
+        let count = if std::mem::take(&mut self.free) { 0 } else { count };
+        self.more(count)
+    }
+
+    /// A wait for lanes stands here that costs so much.
+    pub(super) fn waits(&mut self, cost: u64) -> Result<(), Reason> {
+        self.free = true;
+        self.more(cost)
+    }
+
+    /// An instruction that is consumed with others writes these registers.
+    pub(super) fn writes(&mut self, instruction: &'a Instruction, writes: &[&'a str]) {
+        self.stepping.iter_mut().for_each(|stepping| stepping.instruction(instruction, writes));
     }
 
     /// So many instructions of the guard's own stand here.
@@ -378,6 +399,7 @@ impl<'a> Looks<'a> {
         writes: &[&'a str],
     ) -> Result<(), Reason> {
         let polled = std::mem::take(&mut self.polled);
+        self.free = true;
         let cost = table::cost(row, instruction);
         self.cost = self.cost.saturating_add(cost);
         self.stepping.iter_mut().for_each(|stepping| stepping.instruction(instruction, writes));

@@ -3,7 +3,8 @@
 //! A wait for lanes names those that are at its own place. They are found there (`activemask`), and nothing leads away
 //! between that and the wait: all of them come, or end. Where lanes of a warp meet before, they do so in one way in all of
 //! the body, and for all lanes: whoever meets anywhere lets the others go. In a body that has barriers of the block too,
-//! they meet by a vote, which tells who is left of the warp; and a barrier stands where all those are.
+//! they meet by a vote, which tells who is left of the warp; and a barrier stands where all those are. In any body a barrier
+//! that promises that all lanes of a warp come to it, as `bar.sync` does, stands where they do; others are `barrier.sync`.
 
 use super::{looks, unverified};
 use crate::ast::{Instruction, Operand, Statement};
@@ -145,7 +146,11 @@ impl Lanes {
         let always = instruction.predicate.is_none();
         if table::waits_for_block(row, instruction) {
             self.blocks = true;
-            self.alone |= !(self.together() && always);
+            let all_come = self.together() && always;
+            self.alone |= !all_come;
+            if table::promises_all_lanes(instruction) && !all_come {
+                return Err(unverified("a barrier for all lanes of a warp, to which some may not come"));
+            }
             return Ok(false);
         }
         if !table::waits_for_lanes(row, instruction) {
@@ -174,6 +179,11 @@ impl Lanes {
         }
         Ok(())
     }
+}
+
+/// Whether lanes are about to find out which of them are here.
+pub(super) fn find_out(statements: &[Statement]) -> bool {
+    looks::strip(statements, &[HERE]).is_some()
 }
 
 /// What is left behind where a thread ends under `%bh_q`.

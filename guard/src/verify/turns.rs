@@ -116,6 +116,8 @@ pub(super) fn opening(statements: &[Statement], number: u32) -> Option<Opening<'
         }
         "mad" => {
             let (step, turns, register) = (word(first, 1)?, integer(first, 2)?, word(first, 3)?);
+            // A register that is added to itself does not grow by what it was.
+            (step != register).then_some(())?;
             let set = format!("mad.lo.s32 {counter}, {step}, {turns}, {register}");
             let turns = u64::try_from(turns).ok().filter(|turns| (1..1 << 31).contains(turns))?;
             bounded(register, Way::Times(step, turns), set, statements, &counter)?
