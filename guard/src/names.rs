@@ -320,9 +320,12 @@ pub(crate) fn are_numbers(values: &[Operand]) -> bool {
     })
 }
 
+/// Prefixes of names that the assembler has functions of its own for.
+const ASSEMBLERS: [&str; 2] = ["__cuda_", "__internal_"];
+
 /// Whether a tenant may give a variable, parameter or entry this name.
 pub(crate) fn check_symbol(name: &str) -> Result<(), Reason> {
-    if is_reserved(name) {
+    if is_reserved(name) || ASSEMBLERS.iter().any(|prefix| name.starts_with(prefix)) {
         return Err(Reason::Reserved(name.to_owned()));
     }
     if name.starts_with('%') || name == "_" || name == WARP_SIZE || is_canonical_label(name) {
@@ -369,9 +372,39 @@ pub(crate) fn is_architecture(word: &str) -> bool {
     (2..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+/// The oldest architecture that has what the confined form is written in: `ld.relaxed`, and waits for lanes.
+const OLDEST: (&str, u32) = ("sm_70", 70);
+
+/// Whether a word of `.target` is an architecture that the confined form may be for.
+pub(crate) fn is_new_architecture(word: &str) -> bool {
+    let digits = word.strip_prefix("sm_").unwrap_or_default().trim_end_matches(['a', 'f']);
+    is_architecture(word) && digits.parse::<u32>().is_ok_and(|number| number >= OLDEST.1)
+}
+
+/// The architecture that a confined text is for where the tenant's is for this one: what an older one can, a newer one can.
+pub(crate) fn architecture(word: &str) -> &str {
+    if is_architecture(word) && !is_new_architecture(word) { OLDEST.0 } else { word }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_for_an_old_architecture_becomes_what_is_for_the_oldest() {
+        for (word, for_what) in [
+            ("sm_20", "sm_70"),
+            ("sm_61", "sm_70"),
+            ("sm_70", "sm_70"),
+            ("sm_75", "sm_75"),
+            ("sm_90a", "sm_90a"),
+            ("sm_100f", "sm_100f"),
+            ("texmode_unified", "texmode_unified"),
+        ] {
+            assert_eq!(architecture(word), for_what);
+            assert_eq!(is_new_architecture(word), word == for_what && word.starts_with("sm_"), "{word}");
+        }
+    }
 
     #[test]
     fn a_register_of_the_confined_form_has_one_spelling() {

@@ -768,3 +768,11 @@ fn a_block_that_reaches_out_of_a_variable_is_asked_about() {
     assert_eq!(many(16), [""; 0]);
     assert!(many(17)[0].contains("too many terms"), "{:?}", many(17));
 }
+
+#[test]
+fn an_architecture_that_lacks_what_the_confined_form_is_written_in_is_refused() {
+    for old in ["sm_20", "sm_61", "sm_62a"] {
+        let found = findings(&confined().replacen(".target sm_75", &format!(".target {old}"), 1));
+        assert!(found.iter().any(|finding| finding.contains("the header")), "{old}: {found:?}");
+    }
+}

@@ -194,7 +194,8 @@ fn header(module: &Module, report: &mut Report) -> Vec<String> {
         report.add(span, Reason::NotImplemented { what: format!("`.address_size {}`", module.address_size) });
     }
     // `debug` only asks for debug information, which is dropped.
-    let target: Vec<String> = module.target.iter().filter(|word| *word != "debug").cloned().collect();
+    let target = module.target.iter().filter(|word| *word != "debug");
+    let target: Vec<String> = target.map(|word| crate::names::architecture(word).to_owned()).collect();
     match target.as_slice() {
         [architecture] if crate::names::is_architecture(architecture) => {}
         _ => {

@@ -259,7 +259,7 @@ const FIRST: Span = Span { place: Place { line: 1, column: 1 }, start: 0, end: 1
 
 fn header(module: &Module) -> Result<(), Reason> {
     let version = (PTX_VERSION_MIN..=PTX_VERSION_MAX).contains(&module.version);
-    let target = matches!(module.target.as_slice(), [word] if names::is_architecture(word));
+    let target = matches!(module.target.as_slice(), [word] if names::is_new_architecture(word));
     if version && target && module.address_size == 64 { Ok(()) } else { Err(unverified("the header")) }
 }
 
