@@ -16,8 +16,8 @@ use crate::alu::{LANES, Lanes};
 use crate::code::{Op, Program, Region, SHARED_BASE};
 use crate::exec::{Access, Did, Grid, Observer, Touch, Warp, Watch, Watched, lanes};
 
-/// What an instruction that waits counts as.
-pub const YIELD: u64 = 2048;
+/// What an instruction that waits counts as: no more than the guard's table has for the shortest wait.
+pub const YIELD: u64 = 16;
 
 /// What kernels may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
