@@ -369,10 +369,11 @@ interface GpuSession extends(GpuCopySession) {
   # A session that can load code.
 
   offerImage @0 (bytes :UInt64) -> (result :Result(Token));
-  # Asks to send an image: present the token with a memfd sealed against write, grow and shrink.
+  # Asks for memory for an image of so many bytes. Fetch: a memfd of that size. Write the image to it, unmap it and seal it
+  # against write; then load it by the same token.
 
   loadImage @1 (image :Token, check :Bool) -> (result :Result(ModuleLoaded));
-  # Guards, verifies, compiles and loads an image that was sent. With `check` its code tells of every access that is not
+  # Guards, verifies, compiles and loads an image that was written and sealed. With `check` its code tells of every access that is not
   # to memory that the client lists.
 
   derive @2 (entries :List(Handle), terms :SessionTerms) -> (result :Result(ProgramCreated));

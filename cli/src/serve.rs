@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
-use bulkhead_kernel::{Config, ExecutorSource, Limits, ProtectedModule};
+use bulkhead_kernel::{Config, ExecutorSource, Limits, ProtectedModule, Relay};
 use bulkhead_mm::{Amounts, Resource};
 use clap::{Args, ValueEnum};
 
@@ -92,6 +92,10 @@ pub(crate) struct Arguments {
     /// Keep no machine code.
     #[arg(long)]
     no_cache: bool,
+    /// Put a thread between each client and the kernel, which drops passed descriptors. Done anyway where the system cannot
+    /// refuse them, which is before Linux 6.16.
+    #[arg(long)]
+    relay: bool,
     /// Keep a second executor, which goes on with every session's memory and code when the first is lost.
     #[arg(long)]
     standby: bool,
@@ -205,6 +209,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         executor_environment: environment,
         compiler: vec![binary, "compiler".into()],
         modules: modules(&arguments.module, arguments.standby)?,
+        relay: if arguments.relay { Relay::Always } else { Relay::WhereNeeded },
         limits: limits(arguments),
         ready: Some(Box::new(move || {
             eprintln!("bulkhead: serving the {} backend in {}", backend.name(), told.display());

@@ -1,16 +1,16 @@
 //! Descriptors for tokens: a packet with the token, a packet back.
 
 use std::{
-    io::{self, IoSlice, IoSliceMut},
+    io::{self, IoSliceMut},
     mem::MaybeUninit,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::OwnedFd,
     path::Path,
 };
 
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::token};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags,
+    SocketAddrUnix, SocketFlags, SocketType,
 };
 
 /// The bytes of a token as they are presented.
@@ -21,36 +21,38 @@ pub(crate) fn bytes(token: token::Reader<'_>) -> [u8; 16] {
     bytes
 }
 
-/// Presents a token, with a descriptor to hand over where it is for that, and returns the descriptors it is worth.
-pub(crate) fn present(
-    socket: &Path,
-    token: [u8; 16],
-    give: Option<BorrowedFd<'_>>,
-) -> Result<Vec<OwnedFd>, Error> {
+/// Presents a token, and returns the descriptors it is worth.
+pub(crate) fn present(socket: &Path, token: [u8; 16]) -> Result<Vec<OwnedFd>, Error> {
     let failed = |error: io::Error| {
         Error::new(ErrorCode::SessionLost, format!("the descriptor socket {}: {error}", socket.display()))
     };
-    exchange(socket, token, give)
-        .map_err(failed)?
-        .ok_or_else(|| Error::new(ErrorCode::NotPermitted, "the kernel does not take the descriptor token"))
+    let short = |whose: &str| {
+        let message = format!("{whose} has no place for more descriptors");
+        Error::new(ErrorCode::LimitReached, message).remedy("try again when others were closed")
+    };
+    match exchange(socket, token).map_err(failed)? {
+        (Some(GIVEN), Some(descriptors)) => Ok(descriptors),
+        (Some(GIVEN), None) => Err(short("this process")),
+        (Some(NOT_NOW), _) => Err(short("the system")),
+        (Some(_), _) => {
+            Err(Error::new(ErrorCode::NotPermitted, "the kernel does not take the descriptor token"))
+        }
+        (None, _) => Err(Error::new(ErrorCode::SessionLost, "the kernel hung up on the descriptor socket")),
+    }
 }
 
-fn exchange(
-    socket: &Path,
-    token: [u8; 16],
-    give: Option<BorrowedFd<'_>>,
-) -> io::Result<Option<Vec<OwnedFd>>> {
+/// The descriptors come with it.
+const GIVEN: u8 = 0;
+/// The system passes no more descriptors now.
+const NOT_NOW: u8 = 2;
+
+/// What the kernel answered, and what came with it, unless that was lost on the way.
+fn exchange(socket: &Path, token: [u8; 16]) -> io::Result<(Option<u8>, Option<Vec<OwnedFd>>)> {
     let flags = SocketFlags::CLOEXEC;
     let end = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     rustix::net::connect(&end, &SocketAddrUnix::new(socket)?)?;
 
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let given: Vec<BorrowedFd<'_>> = give.into_iter().collect();
-    if !given.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(&given)) {
-        return Err(io::ErrorKind::OutOfMemory.into());
-    }
-    rustix::net::sendmsg(&end, &[IoSlice::new(&token)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    rustix::net::send(&end, &token, SendFlags::NOSIGNAL)?;
 
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -63,5 +65,7 @@ fn exchange(
             descriptors.extend(received);
         }
     }
-    Ok((received.bytes == 1 && status == [0]).then_some(descriptors))
+    let [status] = status;
+    let lost = received.flags.contains(ReturnFlags::CTRUNC);
+    Ok(((received.bytes == 1).then_some(status), (!lost).then_some(descriptors)))
 }

@@ -237,7 +237,7 @@ impl Session {
                 let socket = context.connection.descriptor_socket.clone();
                 Ok((key, handle, token, created.get_bytes(), created.get_address(), socket))
             })?;
-        let mapped = descriptors::present(&socket, token, None).and_then(|descriptors| {
+        let mapped = descriptors::present(&socket, token).and_then(|descriptors| {
             let unmapped = |error| Error::new(ErrorCode::OutOfMemory, format!("host memory: {error}"));
             let descriptor = descriptors.first();
             let descriptor = descriptor

@@ -45,7 +45,7 @@ async fn next(
     }
     *seen = times;
     let token = descriptors::bytes(moved.get_page().map_err(broken)?);
-    let given = descriptors::present(&context.connection.descriptor_socket, token, None)?;
+    let given = descriptors::present(&context.connection.descriptor_socket, token)?;
     let unmapped = |error| Error::new(ErrorCode::Internal, format!("the completion page: {error}"));
     let descriptor = given.first().ok_or_else(|| Error::new(ErrorCode::Internal, "no completion page"))?;
     page.replace(descriptor.as_fd()).map_err(unmapped)?;

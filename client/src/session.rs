@@ -13,7 +13,7 @@ use std::{
 
 use bulkhead_ring::{
     Bind, CompletionReader, Copy, Ended, Full, Pattern, Producer, Record,
-    memory::{Completion, Ring, Window, create_sealed_copy},
+    memory::{Completion, Ring, Window, fill_and_seal},
 };
 use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, Stray, bulkhead_capnp as rpc, limits};
 use parking_lot::Mutex;
@@ -239,7 +239,7 @@ impl Session {
     /// Maps what a session that was just opened shares with its executor.
     fn start(remote: Remote, opened: Answered, stray: Stray) -> Result<Self, Error> {
         let Answered { number, device, window, token, socket, entries } = opened;
-        let descriptors = descriptors::present(&socket, token, None)?;
+        let descriptors = descriptors::present(&socket, token)?;
         let [ring, page] = descriptors.as_slice() else {
             return Err(Error::new(ErrorCode::Internal, "the kernel handed over no ring"));
         };
@@ -320,10 +320,11 @@ impl Session {
             let token = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
             Ok((descriptors::bytes(token), context.connection.descriptor_socket.clone()))
         })?;
-        let copied = create_sealed_copy("bulkhead-image", image);
-        let copied =
-            copied.map_err(|error| Error::new(ErrorCode::OutOfMemory, format!("the image: {error}")))?;
-        descriptors::present(&socket, token, Some(copied.as_fd()))?;
+        let memory = descriptors::present(&socket, token)?.pop();
+        let memory =
+            memory.ok_or_else(|| Error::new(ErrorCode::Protocol, "the kernel hands over no memory"))?;
+        fill_and_seal(memory, image)
+            .map_err(|error| Error::new(ErrorCode::OutOfMemory, format!("the image: {error}")))?;
         let stray = self.inner.watch.stray;
         let (key, entries, data) = self.inner.remote.call(move |context| async move {
             let mut load = context.loader()?.load_image_request();

@@ -9,10 +9,7 @@ use std::{
     ffi::OsString,
     fs::File,
     io,
-    os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
-        unix::fs::FileExt,
-    },
+    os::{fd::OwnedFd, unix::fs::FileExt},
     path::PathBuf,
     process::Stdio,
     rc::Rc,
@@ -118,8 +115,6 @@ impl Compiler {
             .command
             .split_first()
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no compiler is named"))?;
-        // Opened anew: the client must not move the process's file position, nor the process the client's.
-        let image = File::open(format!("/proc/self/fd/{}", image.as_fd().as_raw_fd()))?;
         let child = Command::new(program)
             .args(arguments)
             .args(["--input-fd", "0", "--output-fd", "1", "--architecture"])
@@ -127,7 +122,7 @@ impl Compiler {
             .args((stray == Stray::Told).then_some("--check"))
             .args(gates.iter().flat_map(|file| ["--gates".as_ref(), file.as_os_str()]))
             .env_clear()
-            .stdin(Stdio::from(image))
+            .stdin(Stdio::from(image.try_clone()?))
             .stdout(Stdio::from(output.try_clone()?))
             // Keys pressed at a terminal are for whoever started the kernel.
             .process_group(0)
@@ -187,8 +182,7 @@ fn memory(name: &str) -> rustix::io::Result<OwnedFd> {
 
 /// Reads a compile process's answer, which is as hostile as the image.
 async fn read(output: OwnedFd) -> Result<Compiled, Error> {
-    let every = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    rustix::fs::fcntl_add_seals(&output, every).map_err(|error| failed(error.into()))?;
+    // Read once, and not sealed: a seal against writing would wait for whoever has pinned the memory.
     let output = File::from(output);
     let bytes = output.metadata().map_err(failed)?.len();
     if bytes > limits::PTX_BYTES_MAX + FRAME_BYTES {
@@ -236,6 +230,7 @@ async fn read(output: OwnedFd) -> Result<Compiled, Error> {
         at += chunk.len() as u64;
         tokio::task::yield_now().await;
     }
+    let every = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     rustix::fs::fcntl_add_seals(&copy, every).map_err(|error| failed(error.into()))?;
     Ok(Compiled { text: copy.into(), bytes: at, entries, data })
 }

@@ -27,6 +27,16 @@ impl fmt::Debug for ExecutorSource {
     }
 }
 
+/// Whether what clients say passes through a thread of its own, which drops what they pass along.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Relay {
+    /// Where the system cannot refuse passed descriptors, which is before Linux 6.16.
+    #[default]
+    WhereNeeded,
+    /// Everywhere.
+    Always,
+}
+
 /// Limits that a site may set lower than `bulkhead_schema::limits` does.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -124,6 +134,8 @@ pub struct Config {
     pub compiler: Vec<OsString>,
     /// Protected modules that sessions may claim.
     pub modules: Vec<ProtectedModule>,
+    /// Whether connections are relayed.
+    pub relay: Relay,
     /// Limits lower than the schema's.
     pub limits: Limits,
     /// Called once clients can connect.

@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     io,
+    os::fd::OwnedFd,
     rc::{Rc, Weak},
     time::Duration,
 };
@@ -15,7 +16,6 @@ use bulkhead_schema::{
 use capnp::capability::FromClientHook;
 use capnp_rpc::{CapabilityServerSet, RpcSystem};
 use futures::io::{BufReader, BufWriter};
-use rustix::process::{Pid, PidfdFlags};
 use tokio::{
     io::{Interest, unix::AsyncFd},
     net::UnixStream,
@@ -26,7 +26,8 @@ use crate::{
     awake::stay_awake,
     books::SturdyToken,
     buffer::{Buffer, View},
-    descriptors::{Peer, Purpose, Token},
+    descriptors::{Parcel, Token},
+    door::{Arrival, Peer},
     executor::{Device, EntryInfo, length},
     firewall::{self, Firewall},
     held::{Facet, Held, Served, write_any},
@@ -143,11 +144,11 @@ impl Servers {
 
 impl Connection {
     /// Gives out a token on the descriptor socket.
-    pub(crate) fn give(&self, purpose: Purpose) -> Result<Token, Error> {
+    pub(crate) fn give(&self, parcel: Parcel) -> Result<Token, Error> {
         if self.ended.get() {
             return Err(Error::new(ErrorCode::SessionLost, "the connection has ended"));
         }
-        self.kernel.tokens.give(self.id, self.peer, purpose)
+        self.kernel.tokens.give(self.id, self.peer, parcel)
     }
 
     pub(crate) fn greeted(&self) -> Result<(), Error> {
@@ -197,7 +198,21 @@ impl Drop for Ending {
 }
 
 /// Serves one client until it, or its process, is gone.
-pub(crate) async fn serve(kernel: Rc<Kernel>, stream: UnixStream, peer: Peer) -> io::Result<()> {
+pub(crate) async fn serve(kernel: Rc<Kernel>, arrival: Arrival) -> io::Result<()> {
+    let Arrival { peer, process, socket, relayed } = arrival;
+    let served = converse(kernel, (peer, process), socket).await;
+    // Its place stays taken for as long as its relay does.
+    if let Some(relayed) = relayed {
+        relayed.ended().await;
+    }
+    served
+}
+
+async fn converse(
+    kernel: Rc<Kernel>,
+    (peer, process): (Peer, Option<OwnedFd>),
+    socket: OwnedFd,
+) -> io::Result<()> {
     let id = kernel.next_connection.get();
     kernel.next_connection.set(id + 1);
     let connection = Rc::new(Connection {
@@ -212,7 +227,11 @@ pub(crate) async fn serve(kernel: Rc<Kernel>, stream: UnixStream, peer: Peer) ->
     });
     let ending = Ending(Rc::clone(&connection));
     tracing::info!(target: "bulkhead::audit", connection = id, ?peer, "connection");
-    let process = watch(peer)?;
+    let stream = UnixStream::from_std(socket.into())?;
+    if process.is_none() {
+        tracing::warn!(?peer, "a client's process cannot be watched from here");
+    }
+    let process = process.map(|process| watched(process, Interest::READABLE)).transpose()?;
     let firewall = Firewall::new();
     let (reader, writer) = stream.into_split();
     let network =
@@ -260,17 +279,8 @@ pub(crate) async fn serve(kernel: Rc<Kernel>, stream: UnixStream, peer: Peer) ->
     Ok(())
 }
 
-/// Watches the client's process, where that can be seen from here.
-fn watch(peer: Peer) -> io::Result<Option<AsyncFd<std::os::fd::OwnedFd>>> {
-    let Some(pid) = peer.pid.and_then(Pid::from_raw) else {
-        tracing::warn!(?peer, "a client's process cannot be watched from here");
-        return Ok(None);
-    };
-    let process = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK)?;
-    Ok(Some(watched(process, Interest::READABLE)?))
-}
-
-async fn gone(process: Option<&AsyncFd<std::os::fd::OwnedFd>>) {
+/// Waits for the end of the client's process, where that can be seen from here.
+async fn gone(process: Option<&AsyncFd<OwnedFd>>) {
     if let Some(process) = process {
         match process.readable().await {
             Ok(_) => return,
@@ -393,8 +403,7 @@ pub(crate) async fn open(
     connection.sessions.borrow_mut().push(Rc::downgrade(session));
     kernel.sessions.borrow_mut().insert(id, Rc::downgrade(session));
     // Where the connection has ended meanwhile, this refuses, and dropping the session ends it.
-    let token =
-        connection.give(Purpose::Fetch(vec![opened.ring, opened.completions], Some(opened.on_the_way)))?;
+    let token = connection.give(Parcel::new(vec![opened.ring, opened.completions], opened.on_the_way))?;
     Ok(Opened { session: opened.session, token, entries: opened.entries, connection })
 }
 

@@ -41,6 +41,7 @@ mod compiler;
 mod config;
 mod connection;
 mod descriptors;
+mod door;
 mod error;
 mod executor;
 mod fence;
@@ -54,15 +55,18 @@ mod packets;
 mod peer;
 mod program;
 mod refusal;
+mod relay;
 mod revocation;
 mod server;
 mod session;
 mod swapping;
+#[expect(unsafe_code, reason = "socket options that no safe library offers")]
+mod sys;
 mod table;
 mod task;
 mod watched;
 
-pub use config::{Config, ExecutorSource, Limits};
+pub use config::{Config, ExecutorSource, Limits, Relay};
 pub use error::Error;
 pub use modules::ProtectedModule;
 pub use server::{DESCRIPTOR_SOCKET, KERNEL_SOCKET, run, serve};

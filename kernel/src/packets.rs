@@ -36,15 +36,25 @@ impl Packets {
         Ok((Self::new(ours)?, theirs))
     }
 
-    /// Receives one packet: its length in `buffer`, and its descriptors. A length of 0 means that the peer is gone.
-    /// A packet that is longer than the buffer, or that has more descriptors than may be, is an error.
-    pub(crate) async fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    /// Receives one packet. A length of 0 means that the peer is gone; a packet that is longer than the buffer is an
+    /// error.
+    pub(crate) async fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
         self.socket.async_io(Interest::READABLE, |socket| receive_now(socket.as_fd(), buffer)).await
+    }
+
+    /// Receives one packet that comes without descriptors: its length, which may be more than fits into `buffer`.
+    pub(crate) async fn receive_plain(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let receive = |socket: &OwnedFd| Ok(rustix::net::recv(socket, &mut *buffer, RecvFlags::TRUNC)?.1);
+        self.socket.async_io(Interest::READABLE, receive).await
     }
 
     /// Sends one packet.
     pub(crate) async fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        self.socket.async_io(Interest::WRITABLE, |socket| send_now(socket.as_fd(), bytes, descriptors)).await
+        let send = |socket: &OwnedFd| send_now(socket.as_fd(), bytes, descriptors);
+        if self.socket.async_io(Interest::WRITABLE, send).await? != bytes.len() {
+            return Err(io::Error::new(io::ErrorKind::WriteZero, "a packet was sent in part"));
+        }
+        Ok(())
     }
 
     /// Ends the conversation both ways: whoever waits on either side wakes up.
@@ -55,7 +65,17 @@ impl Packets {
     }
 }
 
-fn receive_now(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+/// A packet that was received.
+pub(crate) struct Received {
+    /// How much of the buffer it takes.
+    pub(crate) bytes: usize,
+    pub(crate) descriptors: Vec<OwnedFd>,
+    /// Descriptors that came with it are lost: this process has no place for more.
+    pub(crate) lost: bool,
+}
+
+/// Receives what is there, with its descriptors.
+pub(crate) fn receive_now(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
     let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received =
@@ -66,21 +86,31 @@ fn receive_now(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, 
             descriptors.extend(rights);
         }
     }
-    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+    if received.flags.contains(ReturnFlags::TRUNC) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet is too long"));
     }
-    Ok((received.bytes, descriptors))
+    let lost = received.flags.contains(ReturnFlags::CTRUNC);
+    Ok(Received { bytes: received.bytes, descriptors, lost })
 }
 
-fn send_now(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+/// Sends what can be sent now, with descriptors, and tells how much that was.
+pub(crate) fn send_now(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors for one packet"));
     }
-    let sent = rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
-    if sent != bytes.len() {
-        return Err(io::Error::new(io::ErrorKind::WriteZero, "a packet was sent in part"));
-    }
-    Ok(())
+    Ok(rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
+}
+
+/// Whether the system had no descriptors, memory or room for descriptors on their way: what failed may be tried again,
+/// and nobody is gone.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let shortages = [Errno::TOOMANYREFS, Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    shortages.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }

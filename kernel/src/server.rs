@@ -13,18 +13,17 @@ use std::{
 use bulkhead_schema::{ErrorCode, limits};
 use rustix::{
     fs::FlockOperation,
+    net::SocketType,
     process::{Resource, Rlimit},
 };
-use tokio::{
-    net::UnixListener,
-    task::{JoinSet, LocalSet},
-};
+use tokio::task::{JoinSet, LocalSet};
 
 use crate::{
     Config, Error,
     compiler::Compiler,
     connection,
-    descriptors::{DescriptorSocket, Peer, Tokens},
+    descriptors::{self, Tokens},
+    door::Door,
     executor::Device,
     kernel::Kernel,
     modules::{Known, TokenFiles},
@@ -108,8 +107,14 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
         let path = path.clone();
         move |error: io::Error| Error::Listen { path, error }
     };
-    let listener = UnixListener::bind(kernel_path).map_err(listening(kernel_path))?;
-    let descriptors = DescriptorSocket::bind(descriptor_path).map_err(listening(descriptor_path))?;
+    // Those beyond what is admitted are refused by a relay too.
+    let relays_max = |connections: usize| connections.saturating_add(limits::RELAYS_REFUSING_MAX);
+    let clients = relays_max(config.limits.connections_max);
+    let clients = Door::bind(kernel_path, SocketType::STREAM, config.relay, clients);
+    let clients = clients.map_err(listening(kernel_path))?;
+    let fetching = relays_max(limits::DESCRIPTOR_CONNECTIONS_MAX);
+    let fetching = Door::bind(descriptor_path, SocketType::SEQPACKET, config.relay, fetching);
+    let fetching = fetching.map_err(listening(descriptor_path))?;
     for path in &place.sockets {
         fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(listening(path))?;
     }
@@ -137,7 +142,8 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
     let mut giving_back = tokio::task::spawn_local(async move {
         futures::future::join(device.books.give_back_the_rest(), device.books.tell_who_waits()).await;
     });
-    let mut descriptors = tokio::task::spawn_local(descriptors.serve(Rc::clone(&tokens), own_uid, second));
+    let mut descriptors =
+        tokio::task::spawn_local(descriptors::serve(fetching, Rc::clone(&tokens), own_uid, second));
     let expiring = Rc::clone(&tokens);
     let mut expiry = tokio::task::spawn_local(async move {
         loop {
@@ -156,9 +162,9 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
         stopped = &mut giving_back => Err(Error::Stopped { part: "giving back", reason: reason(stopped) }),
         stopped = &mut descriptors => Err(Error::Stopped { part: "descriptor socket", reason: reason(stopped) }),
         stopped = &mut expiry => Err(Error::Stopped { part: "token expiry", reason: reason(stopped) }),
-        () = accept(&listener, &kernel, own_uid) => Ok(()),
+        () = accept(&clients, &kernel, own_uid) => Ok(()),
     };
-    drop(listener);
+    drop(clients);
     let why = bulkhead_schema::Error::new(ErrorCode::SessionLost, "the kernel has ended");
     let leftovers = kernel.end_sessions(&why).await;
     for task in [&supervisor, &giving_back, &descriptors, &expiry] {
@@ -175,11 +181,11 @@ fn reason<T>(stopped: Result<T, tokio::task::JoinError>) -> String {
 }
 
 /// Accepts clients of this user. Never ends; dropping it ends every connection.
-async fn accept(listener: &UnixListener, kernel: &Rc<Kernel>, own_uid: u32) {
+async fn accept(clients: &Door, kernel: &Rc<Kernel>, own_uid: u32) {
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = clients.accept() => accepted,
             Some(ended) = connections.join_next() => {
                 if let Err(error) = ended {
                     tracing::error!(%error, "serving a connection failed");
@@ -187,17 +193,15 @@ async fn accept(listener: &UnixListener, kernel: &Rc<Kernel>, own_uid: u32) {
                 continue;
             }
         };
-        let (stream, peer) = match accepted.and_then(|(stream, _)| {
-            let peer = Peer::of(&stream)?;
-            Ok((stream, peer))
-        }) {
-            Ok(accepted) => accepted,
+        let arrival = match accepted {
+            Ok(arrival) => arrival,
             Err(error) => {
                 tracing::warn!(%error, "a connection failed");
                 tokio::time::sleep(kernel.limits.second / 100).await;
                 continue;
             }
         };
+        let peer = arrival.peer;
         if !peer.may_connect(own_uid) || connections.len() >= kernel.limits.connections_max {
             tracing::warn!(target: "bulkhead::audit", ?peer, "connection refused");
             continue;
@@ -205,7 +209,7 @@ async fn accept(listener: &UnixListener, kernel: &Rc<Kernel>, own_uid: u32) {
         let kernel = Rc::clone(kernel);
         // A panic in there ends that connection, as does an error.
         connections.spawn_local(async move {
-            if let Err(error) = connection::serve(kernel, stream, peer).await {
+            if let Err(error) = connection::serve(kernel, arrival).await {
                 tracing::warn!(?peer, %error, "a connection was not served");
             }
         });

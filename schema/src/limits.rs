@@ -1,7 +1,7 @@
 //! Every limit on what a client may send or hold. Asserted where it is enforced.
 
 /// Version of the client protocol; `hello` refuses any other.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// Sessions on one device at a time; also the number of slots.
 pub const SESSIONS_MAX: u32 = 32;
@@ -41,6 +41,9 @@ pub const NAME_BYTES_MAX: usize = 128;
 pub const TOKENS_MAX: usize = 64;
 /// How long a token is good, in seconds.
 pub const TOKEN_SECONDS: u64 = 30;
+
+/// How long an image that was offered may take until it is loaded, in seconds.
+pub const OFFER_SECONDS: u64 = 60;
 
 /// Outstanding calls of a connection.
 pub const QUESTIONS_MAX: usize = 1024;
@@ -87,6 +90,8 @@ pub const UPLOADS_MAX: u64 = 16;
 pub const DESCRIPTOR_CONNECTIONS_MAX: usize = 64;
 /// How long a connection to the descriptor socket may be silent, in seconds.
 pub const DESCRIPTOR_SECONDS: u64 = 5;
+/// Relays of connections that are being refused, beyond those that may be there, on systems that need relays.
+pub const RELAYS_REFUSING_MAX: usize = 64;
 /// Descriptors in one packet.
 pub const DESCRIPTORS_PER_PACKET_MAX: usize = 4;
 /// Images that wait for a compile process.

@@ -134,8 +134,10 @@ fn garbage_on_the_descriptor_socket_ends_its_connection_only() {
         for _ in 0..200 {
             let guess = garbage.bytes(16);
             assert_eq!(exchange(&socket, &guess, None).unwrap().0, [1], "a guessed token");
-            let (answer, given) = exchange(&socket, &guess, Some(&null)).unwrap();
-            assert_eq!((answer, given.len()), (vec![1], 0));
+            // Refused by the system, or dropped on the way.
+            if let Some((answer, given)) = exchange(&socket, &guess, Some(&null)) {
+                assert_eq!((answer, given.len()), (vec![1], 0));
+            }
         }
         let silent: Vec<OwnedFd> = (0..40).map(|_| descriptor_socket(&path)).collect();
         Neighbour::new(kernel, "beside the silent").work();

@@ -29,7 +29,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{self, Answer};
-use crate::packets::Packets;
+use crate::packets::{Packets, Received};
 
 /// Why an executor is not there any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -260,14 +260,14 @@ impl Link {
     async fn receive(&self) -> Failure {
         let mut buffer = vec![0; limits::PACKET_BYTES_MAX];
         loop {
-            let (length, descriptors) = match self.packets.receive(&mut buffer).await {
-                Ok((0, _)) => return Failure::new("its process ended"),
+            let received = match self.packets.receive(&mut buffer).await {
+                Ok(Received { bytes: 0, .. }) => return Failure::new("its process ended"),
                 Ok(received) => received,
                 Err(error) => return gone(&error),
             };
             self.heard.set(Instant::now());
-            let packet = buffer.get(..length).unwrap_or_default();
-            match answer::decode(packet, descriptors) {
+            let packet = buffer.get(..received.bytes).unwrap_or_default();
+            match answer::decode(packet, received.descriptors) {
                 // Not an answer to anything: it says why it ends.
                 Ok(answer::Decoded::Reply(0, Err(error))) => return lost(error),
                 Ok(answer::Decoded::Reply(id, result)) => {

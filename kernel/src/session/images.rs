@@ -1,8 +1,13 @@
-//! A session's images: offered, sent, compiled, loaded, unloaded.
+//! A session's images: offered, written, compiled, loaded, unloaded.
+//!
+//! The kernel makes the memory that an image travels in, of the size that was offered, and the client writes and seals
+//! it: no descriptor comes from a client.
 
 use std::{
     cell::{Cell, RefCell},
-    os::fd::OwnedFd,
+    fs::File,
+    io,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     rc::Rc,
     time::Duration,
 };
@@ -10,31 +15,43 @@ use std::{
 use bulkhead_caps::{Access, Kind, Need, ObjectId};
 use bulkhead_mm::Resource;
 use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, Stray, limits};
-use rustix::fs::SealFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use tokio::time::Instant;
 
 use super::{Charge, Phase, Session, account::CompileTime};
 use crate::{
     books::{Code, Loaded, Thing, What},
     compiler::{Compiled, Compiler, FRAME_BYTES},
-    descriptors::Token,
+    descriptors::{Parcel, Token},
     executor::{Answer, EntryInfo, length},
     held::Held,
     image::Image,
     refusal::internal,
 };
 
-/// An image that a client wants to send.
+/// Memory that a client was given to write an image to.
 pub(super) struct Offer {
-    bytes: u64,
-    file: Option<OwnedFd>,
+    /// A description of its own, which only reads.
+    image: OwnedFd,
     expires: Instant,
     charges: OfferCharges,
 }
 
 /// What an offered image is charged: itself, its descriptor, its bytes.
-pub(super) struct OfferCharges {
+struct OfferCharges {
     _charges: [Charge; 3],
+}
+
+/// Memory for an image: as long as that, and it can neither shrink nor grow. One description writes it and is the
+/// client's; the other one reads it and is the kernel's alone, so that the client can move no position in it and take
+/// no lease that others would have to wait for.
+fn memory_for(bytes: u64) -> io::Result<(OwnedFd, OwnedFd)> {
+    let writes = rustix::fs::memfd_create("bulkhead-image", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&writes, bytes)?;
+    rustix::fs::fcntl_add_seals(&writes, SealFlags::SHRINK | SealFlags::GROW)?;
+    // Nobody else has it yet, so nobody holds this up.
+    let reads = File::open(format!("/proc/self/fd/{}", writes.as_fd().as_raw_fd()))?;
+    Ok((writes, reads.into()))
 }
 
 /// Descriptors that compiling takes: the compile process's answer, and what is made of it.
@@ -56,8 +73,9 @@ struct Loading {
 }
 
 impl Session {
-    /// What an image of this size is charged that may be sent now.
-    pub(super) fn may_offer(&self, bytes: u64) -> Result<OfferCharges, Error> {
+    /// Makes memory for an image of this size: what its client is to get of it, and what is to be noted under the token
+    /// that it gets it for.
+    pub(super) fn make_offer(&self, bytes: u64) -> Result<(Parcel, Offer), Error> {
         self.live()?;
         if bytes == 0 || bytes > limits::IMAGE_BYTES_MAX {
             let message = format!("an image has 1 to {} bytes, not {bytes}", limits::IMAGE_BYTES_MAX);
@@ -69,49 +87,28 @@ impl Session {
             self.charge(Resource::Descriptors, 1)?,
             self.charge(Resource::KernelBytes, bytes)?,
         ];
-        Ok(OfferCharges { _charges: charges })
+        let on_the_way = self.charge(Resource::Descriptors, 1)?;
+        let (writes, image) = memory_for(bytes).map_err(|error| {
+            let message = format!("there is no memory for the image: {error}");
+            Error::new(ErrorCode::OutOfMemory, message).remedy("try again later")
+        })?;
+        let charges = OfferCharges { _charges: charges };
+        let expires = Instant::now() + self.limits.seconds(limits::OFFER_SECONDS);
+        Ok((Parcel::new(vec![writes], on_the_way), Offer { image, expires, charges }))
     }
 
-    /// Forgets images that were offered and did not come, or were not loaded, in time.
+    /// Forgets images that were offered and not loaded in time.
     pub(super) fn expire_offers(&self) {
         let now = Instant::now();
         self.offers.borrow_mut().retain(|_, offer| offer.expires > now);
     }
 
-    /// Notes that an image was offered under this token.
-    pub(super) fn offer(&self, token: Token, bytes: u64, charges: OfferCharges) {
-        let offer = Offer { bytes, file: None, expires: self.offer_expires(), charges };
+    /// Notes what was offered under this token.
+    pub(super) fn offer(&self, token: Token, offer: Offer) {
         self.offers.borrow_mut().insert(token, offer);
     }
 
-    fn offer_expires(&self) -> Instant {
-        Instant::now() + self.limits.seconds(limits::TOKEN_SECONDS)
-    }
-
-    /// Takes the descriptor of an offered image. Its content can never change again.
-    pub(crate) fn receive_image(&self, token: Token, file: OwnedFd) -> Result<(), Error> {
-        self.live()?;
-        let invalid = |message: String| Error::new(ErrorCode::InvalidArgument, message);
-        let seals = rustix::fs::fcntl_get_seals(&file)
-            .map_err(|error| invalid(format!("the descriptor is no memfd: {error}")))?;
-        if !seals.contains(SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW) {
-            return Err(invalid(format!("the memfd is sealed against {seals:?} only")));
-        }
-        let bytes = rustix::fs::fstat(&file)
-            .map_err(|error| invalid(format!("the memfd has no size: {error}")))?
-            .st_size
-            .cast_unsigned();
-        let mut offers = self.offers.borrow_mut();
-        let offer = offers.get_mut(&token).ok_or_else(|| invalid("no image was offered".into()))?;
-        if bytes == 0 || bytes > offer.bytes {
-            return Err(invalid(format!("{bytes} bytes were sent and {} offered", offer.bytes)));
-        }
-        offer.file = Some(file);
-        offer.expires = self.offer_expires();
-        Ok(())
-    }
-
-    /// Compiles and loads an image that was sent; the second result is what its client needs to know of its variables.
+    /// Compiles and loads an image that was written and sealed; the second result is what its client needs to know of its variables.
     pub(crate) async fn load_image(
         self: Rc<Self>,
         token: Token,
@@ -120,11 +117,17 @@ impl Session {
     ) -> Result<(Image, ModuleData), Error> {
         self.live()?;
         let offer = self.offers.borrow_mut().remove(&token);
-        let sent = offer.and_then(|offer| Some((offer.file?, offer.charges)));
-        let (image, offered) = sent.ok_or_else(|| {
-            Error::new(ErrorCode::NotFound, "no image was sent with this token")
-                .remedy("send it over the descriptor socket first; a token is good once")
-        })?;
+        let Some(Offer { image, charges: offered, .. }) = offer else {
+            let error = Error::new(ErrorCode::NotFound, "no image was offered with this token");
+            return Err(error.remedy("offer it first; a token is good once"));
+        };
+        // Only its client seals it: a seal against writing waits until nobody has pinned the memory.
+        let seals = rustix::fs::fcntl_get_seals(&image).map_err(|error| internal(error.to_string()))?;
+        if !seals.contains(SealFlags::WRITE) {
+            let message = format!("the image can still change: its memory is sealed against {seals:?} only");
+            let error = Error::new(ErrorCode::InvalidArgument, message);
+            return Err(error.remedy("offer it again, unmap the memory and seal it before it is loaded"));
+        }
         let charge = self.charge(Resource::Images, 1)?;
         // One image of a session at a time, so that none takes all places of the compiler.
         let turn = self.loading.lock().await;

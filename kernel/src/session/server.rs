@@ -10,10 +10,9 @@ use bulkhead_schema::{
 use super::{CopyServer, OpenSession, Terms};
 use crate::{
     connection::Connection,
-    descriptors::{Purpose, Token},
+    descriptors::Token,
     held::{Facet, Served},
     program::{read_entries, write_program},
-    refusal::internal,
     task::detached,
 };
 
@@ -29,19 +28,10 @@ impl SessionServer {
 
     fn offer(&self, bytes: u64) -> Result<Token, Error> {
         let session = self.copying.session();
-        let charges = session.may_offer(bytes)?;
-        // The token is not known before it is given out, and nobody else can use it before this method ends.
-        let token = Rc::new(std::cell::OnceCell::new());
-        let (own_token, weak) = (Rc::clone(&token), Rc::downgrade(&session));
-        let purpose = Purpose::Send(Box::new(move |descriptor| {
-            let session = weak.upgrade().ok_or_else(|| internal("the session is gone"))?;
-            let token = own_token.get().copied().ok_or_else(|| internal("a token without a name"))?;
-            session.receive_image(token, descriptor)
-        }));
-        let given = self.copying.connection.give(purpose)?;
-        session.offer(given, bytes, charges);
-        token.set(given).map_err(|_| internal("a token with two names"))?;
-        Ok(given)
+        let (parcel, offer) = session.make_offer(bytes)?;
+        let token = self.copying.connection.give(parcel)?;
+        session.offer(token, offer);
+        Ok(token)
     }
 }
 

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_kernel::{Config, DESCRIPTOR_SOCKET, ExecutorSource, KERNEL_SOCKET, Limits};
+use bulkhead_kernel::{Config, DESCRIPTOR_SOCKET, ExecutorSource, KERNEL_SOCKET, Limits, Relay};
 use bulkhead_mm::Resource;
 use bulkhead_schema::{
     Error, Handle,
@@ -82,6 +82,7 @@ pub(crate) fn config(directory: &Path, fake: &Fake) -> Config {
         executor_environment: Vec::new(),
         compiler: vec!["/bin/false".into()],
         modules: Vec::new(),
+        relay: Relay::default(),
         limits: Limits::default(),
         ready: None,
     }

@@ -13,6 +13,7 @@ mod ledger;
 mod loss;
 mod memory;
 mod modules;
+mod passed;
 mod places;
 mod programs;
 mod revoking;

@@ -12,14 +12,14 @@ use crate::{
     harness::{
         Client, Harness, Session, everything_given_back, read, until, with_changed_kernel, with_kernel,
     },
-    images::{SEALED, image, load, send, two_entries},
+    images::{load, send, two_entries},
 };
 
 type Loaded = (bulkhead_schema::bulkhead_capnp::gpu_module::Client, Vec<(String, Handle)>);
 
 async fn loaded(harness: &Harness, session: &Session) -> Loaded {
     let token = session.offer(100).await.unwrap();
-    assert_eq!(send(harness, token, &image(b"bytes", SEALED)), [0]);
+    send(harness, token, b"bytes");
     load(session, token).await.unwrap()
 }
 
@@ -80,7 +80,7 @@ fn a_program_has_so_many_entries_and_no_more() {
         let client = Client::new(&harness.directory).await;
         let session = client.open("one").await.unwrap();
         let token = session.offer(100).await.unwrap();
-        assert_eq!(send(&harness, token, &image(b"bytes", SEALED)), [0]);
+        send(&harness, token, b"bytes");
         let (_module, entries) = load(&session, token).await.unwrap();
         let most = usize::try_from(limits::PROGRAM_ENTRIES_MAX).unwrap();
         let named = |count: usize| vec![entries[0].1; count];
@@ -194,7 +194,7 @@ fn a_session_that_ends_while_an_image_is_loaded_takes_it_along() {
         let client = Client::new(&harness.directory).await;
         let session = client.open("owner").await.unwrap();
         let token = session.offer(100).await.unwrap();
-        assert_eq!(send(&harness, token, &image(b"bytes", SEALED)), [0]);
+        send(&harness, token, b"bytes");
         harness.fake.behave(Manners { holds_loads: true, ..Manners::default() });
         let (loaded, closed) = tokio::join!(load(&session, token), async {
             until(async || harness.fake.asked().iter().any(|asked| matches!(asked, Asked::Load { .. })))

@@ -287,7 +287,21 @@ pub fn create_shared(bytes: u64) -> io::Result<OwnedFd> {
     sealed("bulkhead-host", bytes)
 }
 
-/// Copies bytes into a fresh memfd sealed against every change: how images travel.
+/// Writes bytes to a memfd as long as they are, and seals that against every change: how an image gets to the kernel.
+///
+/// # Errors
+/// Where it is of another size, or the system has no memory for it.
+pub fn fill_and_seal(descriptor: OwnedFd, bytes: &[u8]) -> io::Result<()> {
+    let file = File::from(descriptor);
+    if file.metadata()?.len() != bytes.len() as u64 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    std::os::unix::fs::FileExt::write_all_at(&file, bytes, 0)?;
+    let seals = SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    Ok(rustix::fs::fcntl_add_seals(&file, seals)?)
+}
+
+/// Copies bytes into a fresh memfd sealed against every change: how texts travel.
 ///
 /// # Errors
 /// Where the system has no memory or no memfd for it.

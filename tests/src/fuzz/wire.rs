@@ -180,7 +180,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Sends what a token is for that was just given, if it is for that.
+    /// Writes an image where a token was just given for one.
     fn hand_over(&self, attacker: &Attacker, method: Option<(usize, usize)>, outcome: Outcome, what: Sent) {
         let interfaces = &attacker.interfaces;
         let known = method.and_then(|(interface, method)| interfaces.get(interface)?.methods.get(method));

@@ -1,0 +1,70 @@
+//! Three socket options that no safe library offers, one foreign call each. The only unsafe code of the crate.
+
+use std::{
+    ffi::c_int,
+    io, mem,
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+};
+
+/// `SO_PASSRIGHTS`, from Linux 6.16 on.
+const PASS_RIGHTS: c_int = 83;
+
+/// A process at the other end of a socket, by number.
+pub(crate) struct Credentials {
+    pub(crate) uid: u32,
+    /// 0 where the process cannot be named here.
+    pub(crate) pid: i32,
+}
+
+/// Has the system refuse descriptors to whoever passes them to this socket, or to one that it accepts.
+///
+/// # Errors
+/// `ENOPROTOOPT` before Linux 6.16.
+pub(crate) fn refuse_descriptors(socket: impl AsFd) -> io::Result<()> {
+    let off: c_int = 0;
+    let length = length_of(&off)?;
+    let number = socket.as_fd().as_raw_fd();
+    // SAFETY: the descriptor is open, since it is borrowed; the system reads `length` bytes at `off`, which lives on.
+    let set =
+        unsafe { libc::setsockopt(number, libc::SOL_SOCKET, PASS_RIGHTS, (&raw const off).cast(), length) };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Who connected, or listened, at the other end.
+pub(crate) fn peer_credentials(socket: impl AsFd) -> io::Result<Credentials> {
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = length_of(&found)?;
+    let number = socket.as_fd().as_raw_fd();
+    let into = (&raw mut found).cast();
+    // SAFETY: the descriptor is open, since it is borrowed; the system writes at most `length` bytes at `into`, which is
+    // as long and holds integers, for which any bytes will do.
+    let got = unsafe { libc::getsockopt(number, libc::SOL_SOCKET, libc::SO_PEERCRED, into, &raw mut length) };
+    if got == 0 {
+        Ok(Credentials { uid: found.uid, pid: found.pid })
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The process at the other end, whatever it is called here: its end makes the descriptor readable.
+///
+/// # Errors
+/// `ENOPROTOOPT` before Linux 6.5; where the process has ended already.
+pub(crate) fn peer_process(socket: impl AsFd) -> io::Result<OwnedFd> {
+    let mut found: c_int = -1;
+    let mut length = length_of(&found)?;
+    let number = socket.as_fd().as_raw_fd();
+    let into = (&raw mut found).cast();
+    // SAFETY: as above.
+    let got =
+        unsafe { libc::getsockopt(number, libc::SOL_SOCKET, libc::SO_PEERPIDFD, into, &raw mut length) };
+    if got != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the system made this descriptor for this call, and nobody else knows of it.
+    Ok(unsafe { OwnedFd::from_raw_fd(found) })
+}
+
+fn length_of<T>(value: &T) -> io::Result<libc::socklen_t> {
+    libc::socklen_t::try_from(mem::size_of_val(value)).map_err(io::Error::other)
+}
