@@ -5,14 +5,31 @@ use std::{
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
+    thread,
+    time::Duration,
 };
 
 use bulkhead_schema::{Error, ErrorCode, executor_capnp::reply, limits};
 use parking_lot::Mutex;
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags,
+use rustix::{
+    io::Errno,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags,
+    },
 };
+
+/// How long a reply waits where the system has no memory for it.
+const SHORTAGE: Duration = Duration::from_millis(10);
+
+/// A packet that was received.
+pub(crate) struct Received {
+    pub(crate) bytes: usize,
+    /// What rode with it.
+    pub(crate) descriptor: Option<OwnedFd>,
+    /// Something rode with it that this process has no place for.
+    pub(crate) lost: bool,
+}
 
 /// One end of the socket pair. Cheap to clone; any thread may send, one receives.
 #[derive(Clone)]
@@ -26,8 +43,8 @@ impl Link {
         Self { socket: Arc::new(socket), sending: Arc::default() }
     }
 
-    /// The next packet and the descriptor that rode with it; `None` when the kernel is gone.
-    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, Option<OwnedFd>)>> {
+    /// The next packet; `None` when the kernel is gone.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<Received>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let received = loop {
@@ -43,10 +60,12 @@ impl Link {
                 descriptor = descriptors.last().or(descriptor);
             }
         }
-        Ok((received.bytes > 0).then_some((received.bytes, descriptor)))
+        let lost = received.flags.contains(ReturnFlags::CTRUNC);
+        Ok((received.bytes > 0).then_some(Received { bytes: received.bytes, descriptor, lost }))
     }
 
-    /// Sends a reply to request `id` (0: to none), with at most one descriptor.
+    /// Sends a reply to request `id` (0: to none), with at most one descriptor, or without it where the system passes no
+    /// more: then the kernel has to say what becomes of what was asked.
     pub(crate) fn reply(
         &self,
         id: u64,
@@ -60,16 +79,31 @@ impl Link {
                     .remedy("split it into smaller images");
             bytes = encode(id, |reply| error.write(reply.init_error()));
         }
+        let _sending = self.sending.lock();
+        let mut descriptor = descriptor;
+        loop {
+            match self.send(&bytes, descriptor) {
+                Err(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM) if descriptor.is_some() => {
+                    tracing::warn!("a descriptor cannot be passed to the kernel");
+                    descriptor = None;
+                }
+                Err(Errno::NOBUFS | Errno::NOMEM) => thread::sleep(SHORTAGE),
+                Err(Errno::INTR) => {}
+                Ok(sent) if sent == bytes.len() => return Ok(()),
+                Ok(_) => return Err(io::ErrorKind::WriteZero.into()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn send(&self, bytes: &[u8], descriptor: Option<BorrowedFd<'_>>) -> Result<usize, Errno> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
         let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
         if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-            return Err(io::ErrorKind::OutOfMemory.into());
+            return Err(Errno::NOBUFS);
         }
-        let _sending = self.sending.lock();
-        let parts = [IoSlice::new(&bytes)];
-        let sent = rustix::net::sendmsg(self.socket.as_fd(), &parts, &mut ancillary, SendFlags::NOSIGNAL)?;
-        if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+        rustix::net::sendmsg(self.socket.as_fd(), &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)
     }
 }
 

@@ -70,8 +70,8 @@ pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> 
     }
     let server = Server { executor };
     let mut buffer = vec![0; limits::PACKET_BYTES_MAX];
-    while let Some((bytes, descriptor)) = server.executor.link.receive(&mut buffer)? {
-        server.packet(&buffer[..bytes], descriptor);
+    while let Some(received) = server.executor.link.receive(&mut buffer)? {
+        server.packet(&buffer[..received.bytes], received.descriptor, received.lost);
     }
     tracing::info!("the kernel is gone");
     server.executor.stop();
@@ -115,12 +115,27 @@ struct Server {
 
 impl Server {
     /// One request. The kernel is trusted, so one that does not decode is a bug, and answered as such.
-    fn packet(&self, bytes: &[u8], descriptor: Option<OwnedFd>) {
+    fn packet(&self, bytes: &[u8], descriptor: Option<OwnedFd>, lost: bool) {
         let options = capnp::message::ReaderOptions::new();
         let decoded = capnp::serialize::read_message(bytes, options);
         let handled = decoded.and_then(|message| {
             let request = message.get_root::<request::Reader<'_>>()?;
-            self.request(request, descriptor)
+            let id = request.get_id();
+            if lost {
+                let error =
+                    Error::new(ErrorCode::LimitReached, "the executor has no place for more descriptors");
+                session::answer(
+                    &self.executor.link,
+                    id,
+                    &Err(error.remedy("try again when others were closed")),
+                );
+                return Ok(());
+            }
+            self.request(request, descriptor).inspect_err(|error| {
+                let error =
+                    Error::new(ErrorCode::Internal, format!("a request that does not decode: {error}"));
+                session::answer(&self.executor.link, id, &Err(error));
+            })
         });
         if let Err(error) = handled {
             tracing::error!(%error, "a request that does not decode");

@@ -102,7 +102,7 @@ impl Door {
         Ok(Self { socket, kind, shared, relays: Arc::default(), relays_max })
     }
 
-    /// The next connection.
+    /// The next connection. One that has come in is lost where this is dropped.
     pub(crate) async fn accept(&self) -> io::Result<Arrival> {
         let Some(shared) = self.shared.as_ref().and_then(|shared| shared.0.as_ref()) else {
             let accept = |socket: &OwnedFd| accepted(socket);

@@ -69,9 +69,8 @@ impl Packets {
 pub(crate) struct Received {
     /// How much of the buffer it takes.
     pub(crate) bytes: usize,
+    /// Fewer than were sent where this process has no place for more.
     pub(crate) descriptors: Vec<OwnedFd>,
-    /// Descriptors that came with it are lost: this process has no place for more.
-    pub(crate) lost: bool,
 }
 
 /// Receives what is there, with its descriptors.
@@ -89,8 +88,7 @@ pub(crate) fn receive_now(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Resu
     if received.flags.contains(ReturnFlags::TRUNC) {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet is too long"));
     }
-    let lost = received.flags.contains(ReturnFlags::CTRUNC);
-    Ok(Received { bytes: received.bytes, descriptors, lost })
+    Ok(Received { bytes: received.bytes, descriptors })
 }
 
 /// Sends what can be sent now, with descriptors, and tells how much that was.

@@ -183,9 +183,11 @@ fn reason<T>(stopped: Result<T, tokio::task::JoinError>) -> String {
 /// Accepts clients of this user. Never ends; dropping it ends every connection.
 async fn accept(clients: &Door, kernel: &Rc<Kernel>, own_uid: u32) {
     let mut connections = JoinSet::new();
+    // Kept from turn to turn: a relay that has accepted somebody is not to be left alone.
+    let mut next = std::pin::pin!(clients.accept());
     loop {
         let accepted = tokio::select! {
-            accepted = clients.accept() => accepted,
+            accepted = &mut next => accepted,
             Some(ended) = connections.join_next() => {
                 if let Err(error) = ended {
                     tracing::error!(%error, "serving a connection failed");
@@ -193,6 +195,7 @@ async fn accept(clients: &Door, kernel: &Rc<Kernel>, own_uid: u32) {
                 continue;
             }
         };
+        next.set(clients.accept());
         let arrival = match accepted {
             Ok(arrival) => arrival,
             Err(error) => {

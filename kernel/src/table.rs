@@ -25,6 +25,9 @@ const SESSION: Amounts = Amounts::UNLIMITED
     .with(Resource::Sessions, limits::SESSIONS_MAX as u64)
     .with(Resource::CompileMilliseconds, limits::COMPILE_MILLISECONDS_MAX);
 
+/// A connection's socket and process, and its relay's two.
+const DESCRIPTORS_PER_CONNECTION: u64 = 4;
+
 impl Limits {
     /// What a session of a device may use at most.
     pub(crate) fn session_amounts(&self, device: &DeviceInfo) -> Amounts {
@@ -36,8 +39,22 @@ impl Limits {
         let fixed = Amounts::UNLIMITED
             .with(Resource::DeviceBytes, self.usable_bytes(device))
             .with(Resource::HostBytes, self.host_bytes)
+            .with(Resource::Descriptors, self.descriptors())
             .with(Resource::SwapBytes, self.swap_bytes);
         self.total.min(fixed)
+    }
+}
+
+impl Limits {
+    /// How many descriptors all sessions may have together: what the system lets this process have, less what it needs
+    /// for connections, and a reserve, with which it starts executors and compile processes whatever clients do.
+    fn descriptors(&self) -> u64 {
+        let all = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+        let connections = self.connections_max.saturating_add(limits::DESCRIPTOR_CONNECTIONS_MAX) as u64;
+        let own = connections
+            .saturating_mul(DESCRIPTORS_PER_CONNECTION)
+            .saturating_add(limits::DESCRIPTORS_RESERVED);
+        all.saturating_sub(own).max(all / 4)
     }
 }
 

@@ -124,5 +124,7 @@ pub const KERNEL_BYTES_MAX: u64 = 2 << 30;
 pub const COMPILE_MILLISECONDS_MAX: u64 = 3_600_000;
 /// Limits that the terms of a session name.
 pub const TERMS_LIMITS_MAX: u32 = 64;
+/// Descriptors that sessions leave to the kernel, beside those of its connections.
+pub const DESCRIPTORS_RESERVED: u64 = 256;
 /// Descriptors that the kernel keeps for a session: its ring, its images, its host memory.
 pub const SESSION_DESCRIPTORS_MAX: u64 = 512;

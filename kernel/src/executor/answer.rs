@@ -12,12 +12,12 @@ pub(crate) enum Answer {
     Done,
     /// What the device is.
     Device(DeviceInfo),
-    /// A session is open; the completion page's memfd.
-    Opened(OwnedFd),
+    /// A session is open; the completion page's memfd, unless that was lost on the way.
+    Opened(Option<OwnedFd>),
     /// An image is loaded.
     Loaded(LoadedImage),
-    /// Physical memory, for another executor to adopt.
-    Exported(OwnedFd),
+    /// Physical memory, for another executor to adopt, unless it was lost on the way.
+    Exported(Option<OwnedFd>),
     /// What each session does.
     Activity(Vec<Activity>),
     /// Some of a module's window.
@@ -208,6 +208,8 @@ pub(crate) fn decode(mut packet: &[u8], mut descriptors: Vec<OwnedFd>) -> Result
     let count = |expected| {
         if found == expected { Ok(()) } else { Err(Malformed::Descriptors { found, expected }) }
     };
+    // It is missing where the executor, or this process, has no place for more.
+    let one = || if found <= 1 { Ok(()) } else { Err(Malformed::Descriptors { found, expected: 1 }) };
     use executor_capnp::reply::Which;
     let answer = match reply.which()? {
         Which::Ok(()) => Answer::Done,
@@ -217,9 +219,8 @@ pub(crate) fn decode(mut packet: &[u8], mut descriptors: Vec<OwnedFd>) -> Result
         }
         Which::Device(device) => Answer::Device(DeviceInfo::read(device?)?),
         Which::Opened(()) => {
-            count(1)?;
-            let page = descriptors.pop().ok_or(Malformed::Descriptors { found, expected: 1 })?;
-            return Ok(Decoded::Reply(id, Ok(Answer::Opened(page))));
+            one()?;
+            return Ok(Decoded::Reply(id, Ok(Answer::Opened(descriptors.pop()))));
         }
         Which::Loaded(entries) => Answer::Loaded(LoadedImage {
             entries: entries?.iter().map(EntryInfo::read).collect::<Result<_, _>>()?,
@@ -245,9 +246,8 @@ pub(crate) fn decode(mut packet: &[u8], mut descriptors: Vec<OwnedFd>) -> Result
             return Ok(Decoded::Wanted(session));
         }
         Which::Exported(()) => {
-            count(1)?;
-            let memory = descriptors.pop().ok_or(Malformed::Descriptors { found, expected: 1 })?;
-            return Ok(Decoded::Reply(id, Ok(Answer::Exported(memory))));
+            one()?;
+            return Ok(Decoded::Reply(id, Ok(Answer::Exported(descriptors.pop()))));
         }
         Which::Piece(piece) => Answer::Piece(piece?.to_vec()),
         Which::Activity(sessions) => {

@@ -4,7 +4,10 @@
 //! session's work, and on a full device for its neighbours', so no single answer has a deadline: one tenant's endless
 //! kernel would end everybody. What has one is the executor itself: while something is pending and nothing was heard
 //! for [`limits::REQUEST_SECONDS`], it is asked to describe its device, which waits for nothing, and an executor that
-//! is silent for as long again is not there any more.
+//! is silent for as long again is not there any more. Time in which the kernel itself was held up does not count.
+//!
+//! Where the system has no descriptors, or no room for them on their way, the request that needs them fails, and the
+//! executor lives: a client can bring that about.
 //!
 //! An executor that breaks the protocol, stays silent, reports that its device is lost or goes away has failed: the link
 //! ends, once, and everything that was asked and not answered fails.
@@ -29,7 +32,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{self, Answer};
-use crate::packets::{Packets, Received};
+use crate::packets::{Packets, Received, is_shortage};
+
+/// How long a request waits where the system has no memory for it.
+const SHORTAGE: Duration = Duration::from_millis(10);
+/// A timer that is late by this part of what it was set to was held up.
+const LATE: u32 = 4;
 
 /// Why an executor is not there any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +79,7 @@ impl Pending {
 }
 
 struct Outgoing {
+    id: u64,
     bytes: Vec<u8>,
     descriptors: Vec<OwnedFd>,
 }
@@ -236,7 +245,7 @@ impl Link {
         if bytes.len() > limits::PACKET_BYTES_MAX {
             return Err(Error::new(ErrorCode::LimitReached, "the request to the executor is too long"));
         }
-        if self.outgoing.send(Outgoing { bytes, descriptors }).is_err() {
+        if self.outgoing.send(Outgoing { id, bytes, descriptors }).is_err() {
             return Err(Error::new(ErrorCode::DeviceLost, "the executor is gone"));
         }
         if self.pending.borrow().is_empty() {
@@ -250,8 +259,24 @@ impl Link {
     async fn send(&self, mut queue: mpsc::UnboundedReceiver<Outgoing>) -> Failure {
         while let Some(outgoing) = queue.recv().await {
             let descriptors: Vec<_> = outgoing.descriptors.iter().map(AsFd::as_fd).collect();
-            if let Err(error) = self.packets.send(&outgoing.bytes, &descriptors).await {
-                return gone(&error);
+            loop {
+                match self.packets.send(&outgoing.bytes, &descriptors).await {
+                    Ok(()) => break,
+                    Err(error) if !is_shortage(&error) => return gone(&error),
+                    // Others have as many descriptors on their way as the system allows: for how long is theirs to say.
+                    Err(error) if !descriptors.is_empty() => {
+                        tracing::warn!(%error, "an executor cannot be handed descriptors");
+                        if let Some(pending) = self.pending.borrow_mut().remove(&outgoing.id) {
+                            pending.answer(Err(no_descriptors()));
+                        }
+                        break;
+                    }
+                    // What says that something ends must arrive.
+                    Err(error) => {
+                        tracing::warn!(%error, "a request to an executor waits for the system's memory");
+                        tokio::time::sleep(SHORTAGE).await;
+                    }
+                }
             }
         }
         Failure::new("nobody can ask it anything any more")
@@ -325,10 +350,26 @@ impl Link {
             if let Err(error) = self.enqueue(watch, Vec::new(), &mut describe) {
                 return Failure::new(error.message);
             }
-            tokio::time::sleep_until(heard + 2 * self.patience).await;
-            if self.heard.get() == heard {
+            if self.is_silent(heard).await {
                 return Failure::new("it does not answer");
             }
+        }
+    }
+
+    /// Waits for an answer to what was just asked. Where this process was held up meanwhile, it has to be waited for
+    /// again: nothing was sent, or read, in that time.
+    async fn is_silent(&self, heard: Instant) -> bool {
+        loop {
+            let due = Instant::now() + self.patience;
+            tokio::time::sleep_until(due).await;
+            if self.heard.get() != heard {
+                return false;
+            }
+            let late = due.elapsed();
+            if late < self.patience / LATE {
+                return true;
+            }
+            tracing::warn!(?late, "the kernel was held up: its executor is waited for once more");
         }
     }
 }
@@ -361,6 +402,12 @@ fn answered(sent: Result<(), Error>, answer: oneshot::Receiver<Result<Answer, Er
     })
 }
 
+/// Descriptors that could not be passed on.
+pub(crate) fn no_descriptors() -> Error {
+    Error::new(ErrorCode::LimitReached, "the system passes no more descriptors now")
+        .remedy("try again when others were closed, or raise the limit of open files")
+}
+
 fn never_answered() -> Error {
     Error::new(ErrorCode::Internal, "a request to the executor was never answered")
 }
@@ -373,5 +420,84 @@ fn gone(error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Failure::new("its process ended"),
         _ => Failure::new(format!("its socket failed: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use rustix::net::{RecvFlags, SendFlags};
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_millis(200);
+
+    fn id(packet: &[u8]) -> (u64, bool) {
+        let message = serialize::read_message(packet, message::ReaderOptions::new()).unwrap();
+        let request: executor_capnp::request::Reader<'_> = message.get_root().unwrap();
+        let describes = matches!(request.which().unwrap(), executor_capnp::request::Which::Describe(()));
+        (request.get_id(), describes)
+    }
+
+    /// An executor that says that it is there, and never is done with anything else.
+    fn busy(socket: OwnedFd) {
+        let mut buffer = vec![0; limits::PACKET_BYTES_MAX];
+        while let Ok((_, bytes @ 1..)) = rustix::net::recv(&socket, buffer.as_mut_slice(), RecvFlags::empty())
+        {
+            let (id, describes) = id(&buffer[..bytes]);
+            if !describes {
+                continue;
+            }
+            let mut message = message::Builder::new_default();
+            let mut reply: executor_capnp::reply::Builder<'_> = message.init_root();
+            reply.set_id(id);
+            reply.set_ok(());
+            let words = serialize::write_message_to_words(&message);
+            rustix::net::send(&socket, &words, SendFlags::NOSIGNAL).unwrap();
+        }
+    }
+
+    fn with_link<F: Future<Output = ()>>(
+        executor: impl FnOnce(OwnedFd) + Send + 'static,
+        test: impl FnOnce(Rc<Link>) -> F,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio::task::LocalSet::new().block_on(&runtime, async {
+            let (ours, theirs) = Packets::pair().unwrap();
+            let executor = thread::spawn(|| executor(theirs));
+            let link = Link::start(ours, PATIENCE);
+            test(Rc::clone(&link)).await;
+            link.fail_with("the test ends");
+            drop(link);
+            tokio::task::yield_now().await;
+            executor.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn an_executor_is_not_blamed_for_a_kernel_that_was_held_up() {
+        with_link(busy, async |link| {
+            let pending = link.call(None, Vec::new(), |mut request| request.set_drain(1));
+            for stall in [3, 10] {
+                thread::sleep(PATIENCE * stall);
+                tokio::time::sleep(PATIENCE / 2).await;
+                assert_eq!(link.failure(), None);
+            }
+            tokio::time::sleep(PATIENCE * 3).await;
+            assert_eq!(link.failure(), None, "it says that it is there");
+            drop(pending);
+        });
+    }
+
+    #[test]
+    fn an_executor_that_says_nothing_is_lost() {
+        let silent = |socket: OwnedFd| {
+            while matches!(rustix::net::recv(&socket, &mut [0; 64], RecvFlags::empty()), Ok((1.., _))) {}
+        };
+        with_link(silent, async |link| {
+            let pending = link.call(None, Vec::new(), |mut request| request.set_drain(1));
+            assert_eq!(pending.await.err().map(|error| error.code), Some(ErrorCode::DeviceLost));
+        });
     }
 }

@@ -26,7 +26,7 @@ use tokio::{
 };
 
 pub(crate) use answer::{Activity, Answer, DeviceInfo, EntryInfo, Origin, length};
-pub(crate) use link::{Answering, Link, Request};
+pub(crate) use link::{Answering, Link, Request, no_descriptors};
 
 use crate::{ExecutorSource, Limits, books::Books, modules::Known, packets::Packets, swapping::Mover};
 

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::Session;
 use crate::{
-    executor::{Answer, Answering, Incarnation, Link, Request, length},
+    executor::{Answer, Answering, Incarnation, Link, Request, length, no_descriptors},
     refusal::internal,
 };
 
@@ -350,10 +350,11 @@ async fn exported(
     let mut memory = Vec::with_capacity(asked.len());
     for (range, exported) in asked {
         let error = match exported.await {
-            Ok(Answer::Exported(descriptor)) => {
+            Ok(Answer::Exported(Some(descriptor))) => {
                 memory.push((range, descriptor));
                 continue;
             }
+            Ok(Answer::Exported(None)) => no_descriptors(),
             Ok(_) => internal("the executor gave the wrong kind of answer"),
             Err(error) => error,
         };

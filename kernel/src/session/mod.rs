@@ -45,7 +45,7 @@ use crate::{
     Limits,
     books::{Batch, Books, Loaded, SturdyToken, Thing, What},
     descriptors::Token,
-    executor::{Answer, Device, EntryInfo, Incarnation, SlotLease},
+    executor::{Answer, Device, EntryInfo, Incarnation, SlotLease, no_descriptors},
     held::{Facet, Held, Share},
     refusal::{self, internal},
 };
@@ -330,7 +330,14 @@ impl Session {
             open.set_events(events);
         });
         match opened.await? {
-            Answer::Opened(completions) => Ok((completions, ended)),
+            Answer::Opened(Some(completions)) => Ok((completions, ended)),
+            Answer::Opened(None) => {
+                // The executor has it all the same, and its slot.
+                let close =
+                    self.link().call(None, Vec::new(), |mut request| request.set_close_session(self.id));
+                self.done(&close.await?)?;
+                Err(no_descriptors())
+            }
             other => Err(self.nonsense(&other)),
         }
     }

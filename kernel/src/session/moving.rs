@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     books::{Loaded, Thing, What},
-    executor::{Answer, Answering, Incarnation, length},
+    executor::{Answer, Answering, Incarnation, length, no_descriptors},
     refusal::internal,
 };
 
@@ -183,7 +183,8 @@ impl Session {
         let mut memory = Vec::with_capacity(asked.len());
         for (range, exported) in asked {
             match exported.await? {
-                Answer::Exported(descriptor) => memory.push((range, descriptor)),
+                Answer::Exported(Some(descriptor)) => memory.push((range, descriptor)),
+                Answer::Exported(None) => return Err(no_descriptors()),
                 other => return Err(self.nonsense(&other)),
             }
         }
@@ -307,11 +308,15 @@ impl Session {
             resume.set_times(self.moves.borrow().saturating_add(1));
         });
         match resumed.await {
-            Ok(Answer::Opened(page)) => {
+            Ok(Answer::Opened(Some(page))) => {
                 self.page.replace(Some(page));
                 self.moves.send_modify(|moves| *moves = moves.saturating_add(1));
                 tracing::warn!(target: "bulkhead::audit", session = self.id, "session moved to the standby");
                 Some(ended)
+            }
+            Ok(Answer::Opened(None)) => {
+                self.end(&no_descriptors());
+                None
             }
             Ok(other) => {
                 self.end(&self.nonsense(&other));
