@@ -113,10 +113,11 @@ pub(crate) fn relay(client: BorrowedFd<'_>, kernel: BorrowedFd<'_>) -> io::Resul
         if !up.is_empty() && theirs.intersects(PollFlags::OUT | PollFlags::HUP | PollFlags::ERR) {
             up.send(kernel)?;
         }
-        if down.wants_more() && !theirs.is_empty() {
-            if let Some(received) = later(receive_now(kernel, &mut down.buffer))? {
-                down.holds(received.bytes, received.descriptors);
-            }
+        if down.wants_more()
+            && !theirs.is_empty()
+            && let Some(received) = later(receive_now(kernel, &mut down.buffer))?
+        {
+            down.holds(received.bytes, received.descriptors);
         }
         if !down.is_empty() && ours.intersects(PollFlags::OUT | PollFlags::HUP | PollFlags::ERR) {
             down.send(client)?;

@@ -1,12 +1,14 @@
 //! Clients below the SDK: raw rings, raw descriptor packets, raw bytes.
 
 use std::{
-    io::{IoSlice, IoSliceMut},
+    io::{IoSlice, IoSliceMut, Write as _},
     mem::MaybeUninit,
-    os::fd::{AsFd as _, OwnedFd},
+    net::{TcpListener, TcpStream},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     sync::mpsc,
     thread,
+    time::Duration,
 };
 
 use bulkhead_client::{Connection, Handle};
@@ -226,4 +228,66 @@ pub fn exchange(
         }
     }
     (received.bytes > 0).then(|| (buffer[..received.bytes].to_vec(), descriptors))
+}
+
+/// A TCP socket whose last close takes so long, since its peer never reads, and that peer.
+///
+/// # Panics
+/// Where there is no network on this machine.
+#[must_use]
+pub fn trap(linger: Duration) -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let mut trap = TcpStream::connect(address).expect("a connection");
+    let (peer, _) = listener.accept().expect("a peer");
+    trap.set_nonblocking(true).expect("a socket can be set");
+    while trap.write(&[0; 1 << 16]).is_ok() {}
+    trap.set_nonblocking(false).expect("a socket can be set");
+    rustix::net::sockopt::set_socket_linger(&trap, Some(linger)).expect("a socket can linger");
+    (trap.into(), peer)
+}
+
+/// Passes a descriptor along with some bytes, and keeps no copy; whether the system took it.
+pub fn pass(socket: impl AsFd, bytes: &[u8], passed: OwnedFd) -> bool {
+    let taken = send(socket, bytes, &[passed.as_fd()]);
+    // Nobody waits here either.
+    thread::spawn(move || drop(passed));
+    taken
+}
+
+fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> bool {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_PASSED))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)), "room for the descriptors");
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags).is_ok()
+}
+
+/// How many descriptors the system passes at once.
+const MOST_PASSED: usize = 253;
+
+/// Puts about so many descriptors on their way, as far as the system allows it, where they stay until the sockets are
+/// dropped.
+///
+/// # Panics
+/// Where there are no sockets.
+#[must_use]
+pub fn flood(file: &OwnedFd, count: usize) -> Vec<OwnedFd> {
+    let mut sockets = Vec::new();
+    let mut left = count;
+    let many = [file.as_fd(); MOST_PASSED];
+    while left > 0 {
+        let pair =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+        let (near, far) = pair.expect("a pair of sockets");
+        let before = left;
+        while left > 0 && send(&near, &[0], &many) {
+            left = left.saturating_sub(MOST_PASSED);
+        }
+        sockets.extend([near, far]);
+        if left == before {
+            break;
+        }
+    }
+    sockets
 }

@@ -63,10 +63,20 @@ impl Kernel {
         Self::serving(backend, None, &[])
     }
 
+    /// The same, started by another program, which becomes it.
+    #[must_use]
+    pub fn wrapped(wrapper: &[&str], arguments: &[&str]) -> Self {
+        Self::started(wrapper, "software", None, arguments)
+    }
+
     fn serving(backend: &str, level: Option<&str>, arguments: &[&str]) -> Self {
+        Self::started(&[], backend, level, arguments)
+    }
+
+    fn started(wrapper: &[&str], backend: &str, level: Option<&str>, arguments: &[&str]) -> Self {
         let place = Scratch::new();
         let log = File::create(place.path().join("log")).expect("a file for the kernel's log");
-        let mut command = process::bulkhead(&["serve", "--with-parent", "--backend", backend]);
+        let mut command = process::bulkhead_in(wrapper, &["serve", "--with-parent", "--backend", backend]);
         command.arg("--runtime-directory").arg(place.path().join("run"));
         // What was compiled for other tests is not there.
         command.env("XDG_CACHE_HOME", place.path().join("cache"));

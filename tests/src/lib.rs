@@ -3,6 +3,7 @@
 //! Every test drives the binaries that cargo built ([`place`]), with a kernel and a runtime directory of its own,
 //! on the software GPU. Nothing waits without an end, and no test asserts a speed.
 
+pub mod act;
 pub mod attacks;
 pub mod child;
 pub mod fuzz;

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Resource, Rlimit, Signal};
 
 use crate::{place, scratch::Scratch};
 
@@ -41,7 +41,19 @@ impl Done {
 /// `bulkhead` with arguments, in an environment where no kernel serves already.
 #[must_use]
 pub fn bulkhead(arguments: &[&str]) -> Command {
-    let mut command = Command::new(place::bulkhead());
+    bulkhead_in(&[], arguments)
+}
+
+/// The same, as arguments of a program with arguments of its own that becomes it.
+pub(crate) fn bulkhead_in(wrapper: &[&str], arguments: &[&str]) -> Command {
+    let mut command = match wrapper.split_first() {
+        Some((program, own)) => {
+            let mut command = Command::new(program);
+            command.args(own).arg(place::bulkhead());
+            command
+        }
+        None => Command::new(place::bulkhead()),
+    };
     command.args(arguments);
     for name in ["BULKHEAD_SOCKET", "BULKHEAD_BACKEND", "BULKHEAD_LOG", "BULKHEAD_LIBCUDA", "LD_LIBRARY_PATH"]
     {
@@ -133,6 +145,45 @@ fn pid(number: u32) -> Option<Pid> {
 pub fn kill(number: u32) {
     let pid = pid(number).expect("a process has a number");
     rustix::process::kill_process(pid, Signal::KILL).expect("there is such a process");
+}
+
+/// Sends a process a signal.
+///
+/// # Panics
+/// Where there is no such process.
+pub fn signal(number: u32, signal: Signal) {
+    let pid = pid(number).expect("a process has a number");
+    rustix::process::kill_process(pid, signal).expect("there is such a process");
+}
+
+/// How many files a process may have open.
+///
+/// # Panics
+/// Where there is no such process.
+#[must_use]
+pub fn descriptors_max(number: u32) -> Rlimit {
+    let text = std::fs::read_to_string(format!("/proc/{number}/limits")).expect("there is such a process");
+    let line = text.lines().find(|line| line.starts_with("Max open files")).expect("files have a limit");
+    let mut numbers = line.split_whitespace().skip(3).map(|number| number.parse().ok());
+    Rlimit { current: numbers.next().flatten(), maximum: numbers.next().flatten() }
+}
+
+/// Changes how many files a process may open: those that it has stay.
+///
+/// # Panics
+/// Where there is no such process.
+pub fn set_descriptors_max(number: u32, limit: Rlimit) {
+    let process = pid(number);
+    rustix::process::prlimit(process, Resource::Nofile, limit).expect("a limit can be set");
+}
+
+/// Whether a program can be run here, and ends well.
+#[must_use]
+pub fn runs(command: &[&str]) -> bool {
+    let Some((program, arguments)) = command.split_first() else { return false };
+    let mut command = Command::new(program);
+    let quiet = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    quiet.status().is_ok_and(|status| status.success())
 }
 
 /// Asks a process to end.

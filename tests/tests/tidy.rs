@@ -72,6 +72,8 @@ const DOORS: &[(&str, &str)] = &[
     ("executor/softgpu/src/alu/mod.rs", "instructions that not every processor has"),
     ("libos-cuda/src/lib.rs", "C symbols"),
     ("kernel/tests/kernel/loss.rs", "a descriptor number from /proc"),
+    ("kernel/src/lib.rs", "socket options that no safe library offers"),
+    ("kernel/tests/kernel/images.rs", "a lease on a file"),
 ];
 
 /// Crates whose every dependency is justified in `deny.toml`.

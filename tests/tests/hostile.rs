@@ -1,0 +1,131 @@
+//! Hostile acts: whatever one client does, the kernel answers the others, and nobody else loses anything.
+//!
+//! Each act runs beside a client that pings and one that computes; how long the pings took is printed.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
+
+use std::{
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    thread,
+    time::Duration,
+};
+
+use bulkhead_client::{ErrorCode, Session};
+use bulkhead_tests::{
+    act::{STOPPED, act, act_on},
+    hostile::{descriptor_socket, flood, pass, trap},
+    kernel::Kernel,
+    neighbour::Neighbour,
+    process::{self, descriptors_max, set_descriptors_max},
+    skip::skipped,
+};
+use rustix::process::{Rlimit, Signal};
+
+/// How long the closing of a trap takes.
+const LINGER: Duration = Duration::from_secs(6);
+
+/// Passes sockets that are slow to close wherever something can be passed.
+fn set_traps(kernel: &Kernel) {
+    let (mut peers, mut silent) = (Vec::new(), Vec::new());
+    let mut next = || {
+        let (trap, peer) = trap(LINGER);
+        peers.push(peer);
+        trap
+    };
+    let stream = || UnixStream::connect(kernel.socket()).unwrap();
+    for _ in 0..3 {
+        // The first word of a message; no message at all; a connection that stays; packets of the wrong length and the right.
+        pass(stream(), &[0; 8], next());
+        pass(stream(), &[0xff; 64], next());
+        let stays = stream();
+        pass(&stays, &[0; 4], next());
+        silent.push(stays);
+        pass(descriptor_socket(&kernel.descriptor_socket()), &[7; 16], next());
+        pass(descriptor_socket(&kernel.descriptor_socket()), &[7; 3], next());
+        thread::sleep(Duration::from_millis(300));
+    }
+}
+
+#[test]
+fn sockets_that_are_slow_to_close_are_passed() {
+    act("passed sockets that linger", set_traps);
+}
+
+#[test]
+fn sockets_that_are_slow_to_close_are_passed_where_connections_are_relayed() {
+    let kernel = Kernel::with(&["--relay"]);
+    act_on(&kernel, "passed sockets that linger, relayed", STOPPED, set_traps);
+}
+
+/// A kernel that has not the rights of the system's administrator, for whom there is no limit on descriptors that are
+/// on their way, and at most so many open files.
+fn humble_kernel(files: u32) -> Option<Kernel> {
+    let script = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
+    let unprivileged = ["unshare", "--user", "--map-root-user"];
+    let wrapped: Vec<&str> = match rustix::process::geteuid().is_root() {
+        true if !process::runs(&["unshare", "--user", "--map-root-user", "true"]) => return None,
+        true => unprivileged.into_iter().chain(["sh", "-c", &script]).collect(),
+        false => vec!["sh", "-c", &script],
+    };
+    Some(Kernel::wrapped(&wrapped, &[]))
+}
+
+#[test]
+fn as_many_descriptors_are_on_their_way_as_the_system_allows() {
+    let Some(kernel) = humble_kernel(4096) else { return skipped("no user namespaces") };
+    act_on(&kernel, "descriptors on their way", STOPPED, |kernel| {
+        let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let flooded = flood(&file, 8192);
+        for attempt in 0..20 {
+            let refused =
+                Session::open(&kernel.options("refused")).err().expect("no descriptor can be passed");
+            assert_eq!(refused.code, ErrorCode::LimitReached, "{attempt}: {refused}");
+        }
+        drop(flooded);
+        Neighbour::new(kernel, "afterwards").work();
+    });
+}
+
+#[test]
+fn the_executor_has_no_place_for_more_descriptors() {
+    act("an executor without descriptors", |kernel| {
+        let executor = kernel.status().executor_pid;
+        let before = descriptors_max(executor);
+        set_descriptors_max(executor, Rlimit { current: Some(0), ..before });
+        for attempt in 0..20 {
+            let refused =
+                Session::open(&kernel.options("refused")).err().expect("no descriptor can be passed");
+            assert_eq!(refused.code, ErrorCode::LimitReached, "{attempt}: {refused}");
+        }
+        set_descriptors_max(executor, before);
+        Neighbour::new(kernel, "afterwards").work();
+    });
+}
+
+#[test]
+fn the_kernel_has_no_place_for_more_descriptors() {
+    act("a kernel without descriptors", |kernel| {
+        let before = descriptors_max(kernel.pid());
+        // A connection of before, which needs none but the session's.
+        let other = Neighbour::new(kernel, "other");
+        set_descriptors_max(kernel.pid(), Rlimit { current: Some(0), ..before });
+        let waiting: Vec<_> = (0..8).map(|_| UnixStream::connect(kernel.socket()).unwrap()).collect();
+        let refused = other.session().load_image(b"no image").err().expect("nothing can be made");
+        assert_ne!(refused.code, ErrorCode::DeviceLost, "{refused}");
+        thread::sleep(Duration::from_millis(300));
+        set_descriptors_max(kernel.pid(), before);
+        drop(waiting);
+        Neighbour::new(kernel, "afterwards").work();
+    });
+}
+
+#[test]
+fn the_kernel_is_held_up() {
+    let kernel = Kernel::start();
+    act_on(&kernel, "a kernel that was stopped for 3 s", Duration::from_secs(10), |kernel| {
+        process::signal(kernel.pid(), Signal::STOP);
+        thread::sleep(Duration::from_secs(3));
+        process::signal(kernel.pid(), Signal::CONT);
+        thread::sleep(Duration::from_millis(500));
+    });
+}
