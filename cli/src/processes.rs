@@ -46,6 +46,9 @@ pub(crate) struct ExecutorArguments {
     /// What is looked for.
     #[arg(long, value_enum, value_delimiter = ',')]
     sanitize_tools: Vec<crate::sanitize::Tool>,
+    /// Which versions of entries are loaded.
+    #[arg(long, value_enum, default_value_t = crate::serve::Guard::Full)]
+    guard: crate::serve::Guard,
     /// The socket's descriptor; 0 is the only one there is.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=0))]
     link_fd: u32,
@@ -75,7 +78,9 @@ pub(crate) fn executor(arguments: &ExecutorArguments) -> Result<ExitCode, Failur
     let profile = arguments.profile.clone();
     let tools = crate::sanitize::of_executor(&arguments.sanitize_tools);
     let sanitize = arguments.sanitize.clone().map(|socket| bulkhead_executor::Sanitize { socket, tools });
-    let options = bulkhead_executor::Options { backend, software, cache, assembler, profile, sanitize };
+    let guard = arguments.guard.into();
+    let options =
+        bulkhead_executor::Options { backend, software, cache, assembler, profile, sanitize, guard };
     bulkhead_executor::run(socket, options, patience).map_err(Failure::doing("executor"))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -89,6 +94,9 @@ pub(crate) struct CompilerArguments {
     /// The code tells of accesses that go astray.
     #[arg(long)]
     check: bool,
+    /// Which versions of entries there are.
+    #[arg(long, value_enum, default_value_t = crate::serve::Guard::Full)]
+    guard: crate::serve::Guard,
     /// Files of gates that it may call.
     #[arg(long)]
     gates: Vec<std::path::PathBuf>,
@@ -108,7 +116,12 @@ pub(crate) fn compiler(arguments: &CompilerArguments) -> Result<ExitCode, Failur
     let (input, output) =
         (input.map_err(Failure::doing("the image"))?, output.map_err(Failure::doing("the answer"))?);
     let stray = bulkhead_schema::Stray::of(arguments.check);
-    bulkhead_executor::compiler::run(input, output, (arguments.architecture, stray), &arguments.gates)
+    let target = bulkhead_executor::compiler::Target {
+        architecture: arguments.architecture,
+        stray,
+        guard: arguments.guard.into(),
+    };
+    bulkhead_executor::compiler::run(input, output, target, &arguments.gates)
         .map_err(Failure::doing("compiler"))?;
     Ok(ExitCode::SUCCESS)
 }

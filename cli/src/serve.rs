@@ -42,6 +42,33 @@ impl Backend {
     }
 }
 
+/// Which versions of entries run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Guard {
+    /// Accesses that are proven to stay where they may are left as they are, in launches that keep the terms of the proof.
+    Full,
+    /// Every access is masked or clamped: less code is trusted, and kernels are slower.
+    Strict,
+}
+
+impl Guard {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::Strict => "strict",
+        }
+    }
+}
+
+impl From<Guard> for bulkhead_executor::Guard {
+    fn from(guard: Guard) -> Self {
+        match guard {
+            Guard::Full => Self::Full,
+            Guard::Strict => Self::Strict,
+        }
+    }
+}
+
 /// Own the GPU and serve clients until interrupted.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -78,6 +105,9 @@ pub(crate) struct Arguments {
     /// ended.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     loading_seconds: u64,
+    /// Which versions of entries run: `strict` trusts no proof about addresses, for operators who want the least to trust.
+    #[arg(long, value_enum, default_value_t = Guard::Full, env = "BULKHEAD_GUARD")]
+    guard: Guard,
     /// How many blocks of one grid the device is given at once: a larger one is launched in slices. Without, what is gone
     /// soon after its session was told to end.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
@@ -181,7 +211,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let kernel = arguments.kernel_seconds.map(|seconds| seconds.to_string());
     let blocks = arguments.launch_blocks.map(|blocks| blocks.to_string());
     let mut executor = vec!["executor", "--backend", backend.name(), "--ordinal", &ordinal];
-    executor.extend(["--loading-seconds", &loading]);
+    executor.extend(["--loading-seconds", &loading, "--guard", arguments.guard.name()]);
     if let Some(seconds) = &kernel {
         executor.extend(["--kernel-seconds", seconds]);
     }
@@ -202,17 +232,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         environment.push(("BULKHEAD_PTXAS".into(), ptxas.into()));
     }
     let directory = arguments.runtime_directory.clone().unwrap_or_else(place::runtime_directory);
-    let told = directory.clone();
+    let (told, guard) = (directory.clone(), arguments.guard);
     let config = Config {
         runtime_directory: directory,
         executor: ExecutorSource::Command(std::iter::once(binary.clone()).chain(executor).collect()),
         executor_environment: environment,
-        compiler: vec![binary, "compiler".into()],
+        compiler: vec![binary, "compiler".into(), "--guard".into(), arguments.guard.name().into()],
         modules: modules(&arguments.module, arguments.standby)?,
         relay: if arguments.relay { Relay::Always } else { Relay::WhereNeeded },
         limits: limits(arguments),
         ready: Some(Box::new(move || {
-            eprintln!("bulkhead: serving the {} backend in {}", backend.name(), told.display());
+            let strict = if guard == Guard::Strict { ", guard strict" } else { "" };
+            eprintln!("bulkhead: serving the {} backend in {}{strict}", backend.name(), told.display());
         })),
     };
     bulkhead_kernel::run(config, interrupted()).map_err(Failure::doing("serve"))?;

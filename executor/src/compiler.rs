@@ -22,6 +22,8 @@ use bulkhead_schema::{
 };
 use rustix::process::{Resource, Rlimit};
 
+use crate::device::Guard;
+
 pub use origins::{Origin, Origins, origins, origins_as};
 
 /// Runs a compile process: the image behind `input`, for devices of `architecture` (90 for sm_90), which tells of accesses
@@ -29,19 +31,14 @@ pub use origins::{Origin, Origins, origins, origins_as};
 ///
 /// # Errors
 /// Where the descriptors cannot be read or written. What is wrong with the image is written as an answer.
-pub fn run(
-    input: OwnedFd,
-    output: OwnedFd,
-    (architecture, stray): (u32, Stray),
-    gates: &[PathBuf],
-) -> io::Result<()> {
+pub fn run(input: OwnedFd, output: OwnedFd, target: Target, gates: &[PathBuf]) -> io::Result<()> {
     confine_process()?;
     let gates = callable(gates)?;
     let mut bytes = Vec::new();
     File::from(input).take(limits::IMAGE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     let mut message = capnp::message::Builder::new_default();
     let answer = message.init_root::<compiled::Builder<'_>>();
-    match compile_with(&bytes, architecture, stray, &gates) {
+    match compile_with(&bytes, target, &gates) {
         Ok(Compiled { text, entries: names, data }) => {
             let mut ptx = answer.init_ptx();
             ptx.set_text(&text);
@@ -101,31 +98,59 @@ pub struct Compiled {
 /// # Errors
 /// With `imageInvalid` where it is no image or not PTX, `imageRefused` where the guard does not let it in.
 pub fn compile(image: &[u8], architecture: u32) -> Result<Compiled, Error> {
-    compile_as(image, architecture, Stray::Silent)
+    compile_with(image, Target::of(architecture), &Gates::default())
 }
 
-/// As [`compile`].
+/// What an image is compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// 90 for sm_90.
+    pub architecture: u32,
+    /// What becomes of accesses that go astray.
+    pub stray: Stray,
+    /// Which versions of entries there are.
+    pub guard: Guard,
+}
+
+impl Target {
+    /// An architecture, and what is usual.
+    #[must_use]
+    pub fn of(architecture: u32) -> Self {
+        Self { architecture, stray: Stray::Silent, guard: Guard::default() }
+    }
+}
+
+/// As [`compile`], of an image that may call these gates.
 ///
 /// # Errors
 /// As [`compile`].
-pub fn compile_as(image: &[u8], architecture: u32, stray: Stray) -> Result<Compiled, Error> {
-    compile_with(image, architecture, stray, &Gates::default())
-}
-
-/// As [`compile_as`], of an image that may call these gates.
-///
-/// # Errors
-/// As [`compile`].
-pub fn compile_with(image: &[u8], architecture: u32, stray: Stray, gates: &Gates) -> Result<Compiled, Error> {
-    let stray = guards(stray);
-    let (_, module, confined) = confined(image, architecture, stray, gates)?;
+pub fn compile_with(image: &[u8], target: Target, gates: &Gates) -> Result<Compiled, Error> {
+    let stray = guards(target.stray);
+    let (_, module, mut confined) = confined(image, target.architecture, stray, gates)?;
+    if target.guard == Guard::Strict {
+        drop_fast_versions(&mut confined);
+    }
+    let mut text = bulkhead_guard::print(&confined);
+    // What the verifier would refuse of it: mostly a proof that it does not see again. A program runs without.
+    if bulkhead_guard::verify_with(&text, gates).is_err() && drop_fast_versions(&mut confined) {
+        text = bulkhead_guard::print(&confined);
+    }
     let names = entries(&confined);
     if names.len() > limits::ENTRIES_MAX as usize {
         return Err(Error::new(ErrorCode::LimitReached, format!("the image has {} entries", names.len())));
     }
     let data = described(bulkhead_guard::data_as(&module, stray));
     data.check()?;
-    Ok(Compiled { text: bulkhead_guard::print(&confined), entries: names, data })
+    Ok(Compiled { text, entries: names, data })
+}
+
+/// Leaves the confined versions of entries only. Answers whether there were others.
+fn drop_fast_versions(module: &mut Module) -> bool {
+    let before = module.items.len();
+    module.items.retain(
+        |item| !matches!(item, Item::Function(function) if bulkhead_guard::is_fast_version(&function.name)),
+    );
+    module.items.len() < before
 }
 
 /// What the guard calls it.

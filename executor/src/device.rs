@@ -31,12 +31,25 @@ pub struct Options {
     pub profile: Option<PathBuf>,
     /// Who looks for mistakes of kernels; only for the software GPU, and not together with a profile.
     pub sanitize: Option<Sanitize>,
+    /// Which versions of entries are loaded.
+    pub guard: Guard,
+}
+
+/// Which versions of entries run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Guard {
+    /// Fast ones where a launch keeps their terms: some accesses are proven to stay where they may.
+    #[default]
+    Full,
+    /// Confined ones only: every access is masked or clamped, whatever is known of its address.
+    Strict,
 }
 
 impl From<Backend> for Options {
     fn from(backend: Backend) -> Self {
         let software = bulkhead_softgpu::Options::default();
-        Self { backend, software, cache: None, assembler: Vec::new(), profile: None, sanitize: None }
+        let guard = Guard::default();
+        Self { backend, software, cache: None, assembler: Vec::new(), profile: None, sanitize: None, guard }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::{
     bindings::{Entry, Template},
     cache::Cache,
     decode::OfModule,
+    device::Guard,
     flag::Flags,
     images::Images,
     job::Job,
@@ -75,6 +76,8 @@ pub(crate) struct Executor {
     pub(crate) epoch: Instant,
     /// For how long kernels may run.
     pub(crate) patience: Patience,
+    /// Which versions of entries are loaded.
+    pub(crate) guard: Guard,
 }
 
 /// An entry that another session may be given. Does not keep its image loaded.
@@ -87,7 +90,7 @@ impl Executor {
     pub(crate) fn new(
         gpu: Arc<dyn Gpu>,
         link: Link,
-        patience: Patience,
+        (patience, guard): (Patience, Guard),
         cache: Option<Cache>,
     ) -> Result<(Arc<Self>, Remains, Freeing), DeviceError> {
         let workbench = Arc::new(Workbench::open(&gpu)?);
@@ -113,6 +116,7 @@ impl Executor {
             draining: Mutex::default(),
             epoch: Instant::now(),
             patience,
+            guard,
         };
         Ok((Arc::new(executor), remains, freeing))
     }

@@ -60,7 +60,7 @@ mod warm;
 mod workbench;
 
 pub use cache::{CACHE_BYTES, Cache, CacheContents, CacheOptions};
-pub use device::{Backend, Options};
+pub use device::{Backend, Guard, Options};
 pub use sanitize::Sanitize;
 pub use server::{EXIT_DEVICE_LOST, run};
 pub use testbed::{Loaded, Shape, Testbed, Version};

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use crate::{
     bindings::{Called, Entry, HIDDEN, SLICE, Template},
-    device,
+    device::{self, Guard},
     digest::Digest,
     executor::Executor,
     fast::Fast,
@@ -87,6 +87,12 @@ pub(crate) fn load(
         Error::new(ErrorCode::ImageRefused, format!("the verifier refuses the guard's output: {report}"))
             .remedy("report this: the guard and the verifier disagree")
     })?;
+    if executor.guard == Guard::Strict && verified.entries().iter().any(|entry| entry.fast.is_some()) {
+        let message =
+            "the compile process returned a fast version, and this executor takes confined ones only";
+        return Err(Error::new(ErrorCode::ImageRefused, message)
+            .remedy("report this: kernel and executor disagree about --guard"));
+    }
     let (compiled, origin) = compile(executor, &verified, digest).map_err(|error| device::error(&error))?;
     let compile_ms = elapsed_ms(began);
     // Where there is no compiler, the text is what is loaded.

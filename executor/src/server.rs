@@ -46,7 +46,7 @@ pub enum RunError {
 /// Where the device does not open or the socket fails. The loss of the context ends the process with
 /// [`EXIT_DEVICE_LOST`].
 pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> Result<(), RunError> {
-    let Options { backend, mut software, cache, assembler, profile, sanitize } = options.into();
+    let Options { backend, mut software, cache, assembler, profile, sanitize, guard } = options.into();
     if let Some(path) = profile {
         software.profiler = Some(profile::serve(&path)?);
     }
@@ -58,7 +58,7 @@ pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> 
     gpu.bind_thread()?;
     let link = Link::new(socket);
     watch(Arc::clone(&gpu), link.clone())?;
-    let (executor, remains, freeing) = Executor::new(gpu, link, patience, cache)?;
+    let (executor, remains, freeing) = Executor::new(gpu, link, (patience, guard), cache)?;
     {
         let (weak, gpu) = (Arc::downgrade(&executor), Arc::clone(&executor.gpu));
         thread::Builder::new().name("reaper".into()).spawn(move || remains.run(&weak, &*gpu))?;

@@ -277,6 +277,11 @@ impl<'a> Facts<'a> {
         Self { edges, bits, moved, ..Self::default() }
     }
 
+    /// How much is known, in registers: what a copy of it costs.
+    pub(crate) fn size(&self) -> usize {
+        self.known.len() + self.passing.len() + self.entering.len() + self.bits.len()
+    }
+
     /// A register is written once more than the body says: it is zeroed first.
     pub(crate) fn also_written(&mut self, name: &'a str) {
         self.zeroed.insert(name);

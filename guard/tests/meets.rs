@@ -426,3 +426,56 @@ fn a_warp_that_is_a_row_of_its_block_goes_one_way_by_its_number() {
         findings(&format!("{}{renamed}", entry.split(".visible").next().unwrap())).contains("not verified")
     );
 }
+
+#[test]
+fn no_branch_promises_that_all_lanes_go_the_same_way() {
+    let text =
+        of(&whole("    @%q1 bra.uni A;\n    mov.u32 %r3, 1;\n    bra.uni B;\nA:\n    mov.u32 %r3, 2;\nB:"));
+    assert!(text.contains("bra $L") && !text.contains(".uni"), "{text}");
+    let branch = text.lines().find(|line| line.contains("@%p0 bra $L")).unwrap();
+    let promise = text.replacen(branch, &branch.replace("bra", "bra.uni"), 1);
+    assert!(findings(&promise).contains("`.uni` of `bra`"), "{promise}");
+    let promise = text.replacen("    ret;", "    ret.uni;", 1);
+    assert!(findings(&promise).contains("`.uni` of `ret`"), "{promise}");
+}
+
+/// A barrier's line in both versions of an entry, which nothing but barriers waits in.
+#[track_caller]
+fn barriers(body: &str, line: &str, other: &str) {
+    let text = of(&whole(body));
+    assert!(text.contains(line) && !text.contains(other), "`{line}`, not `{other}`, in\n{text}");
+}
+
+#[test]
+fn a_barrier_promises_all_lanes_of_a_warp_only_where_they_are_proven_to_come() {
+    let together =
+        ["bar.sync 0;", "barrier.sync 0;", "barrier.sync.aligned 0;", "bar.red.popc.u32 %r3, 0, %q1;"];
+    for wait in together {
+        let body = format!("    mov.u32 %r3, 0;\n    {wait}");
+        barriers(&body, "    bar.", "barrier.");
+        // Whoever ends is not waited for, nor is who goes to where he ends.
+        barriers(&format!("    mov.u32 %r3, 0;\n    @%q1 ret;\n    {wait}"), "    bar.", "barrier.");
+        // A loop that all turn alike.
+        let turns = format!(
+            "    mov.u32 %r3, 0;\nL:\n    add.u32 %r3, %r3, 1;\n    {wait}\n    setp.lt.u32 %q2, %r3, %r1;\n    @%q2 bra L;"
+        );
+        if !wait.contains("red") {
+            barriers(&turns, "    bar.", "barrier.");
+        }
+        for apart in [
+            format!("    mov.u32 %r3, 0;\n    @%q1 bra A;\n    {wait}\nA:"),
+            format!("    mov.u32 %r3, 0;\n    @%q1 bra A;\n    {wait}\n    bra B;\nA:\n    {wait}\nB:"),
+            format!("    mov.u32 %r3, 0;\n    @%q1 {wait}"),
+            format!(
+                "    mov.u32 %r3, 0;\nL:\n    add.u32 %r4, %r2, %r3;\n    {wait}\n    add.u32 %r3, %r3, 1;\n    setp.lt.u32 %q2, %r4, 9;\n    @%q2 bra L;"
+            ),
+        ] {
+            barriers(&apart, "barrier.", "    bar.");
+            let text = of(&whole(&apart));
+            let promise = text.replacen("barrier.", "bar.", 1);
+            assert!(findings(&promise).contains("a barrier for all lanes of a warp"), "{promise}");
+            let promise = text.replacen("barrier.sync 0", "barrier.sync.aligned 0", 1);
+            assert!(promise == text || findings(&promise).contains("a barrier for all lanes"), "{promise}");
+        }
+    }
+}

@@ -687,3 +687,34 @@ fn first_turns_that_do_not_count_as_they_have_to_are_refused() {
     refused(&text, &format!("bra {second};"), &format!("bra {first};"));
     refused(&text, "%bh_c<2>", "%bh_c<1>");
 }
+
+#[test]
+fn a_step_that_is_added_to_itself_ends_nothing() {
+    // Between the test and the branch, where the step is part of how the loop goes back.
+    let step = "    setp.lt.s32 %q1, %r1, %r2;\n    add.s32 %r1, %r1, %r3;\n    @%q1 bra L;\n";
+    let (head, tail) = LOOP.split_once("    add.s32 %r1, %r1, STEP;\n").unwrap();
+    let (_, tail) = tail.split_once("    @%q1 bra L;\n").unwrap();
+    let text = confined(&format!("{head}{step}{tail}"));
+    let set = text.lines().find(|line| line.contains("mad.lo.s32 %bh_c0")).unwrap().trim();
+    let [_, by, turns, from] = set.trim_end_matches(';').split(", ").collect::<Vec<_>>()[..] else {
+        panic!("{text}")
+    };
+    let add = format!("add.s32 {from}, {from}, {by};");
+    assert!(text.contains(&add), "no `{add}` in\n{text}");
+    let itself = text
+        .replace(set, &format!("mad.lo.s32 %bh_c0, {from}, {turns}, {from};"))
+        .replace(&add, &format!("add.s32 {from}, {from}, {from};"));
+    assert!(verify(&itself).is_err(), "verified:\n{itself}");
+}
+
+#[test]
+fn lines_that_gather_lanes_count_where_nothing_else_does() {
+    let body = "    mov.u32 %r4, 31;\n    mov.u32 %r5, 1;\nL:\n    shfl.sync.bfly.b32 %r5, %r5, 1, 31, -1;\n    add.s32 %r1, %r1, 1;\n    setp.lt.s32 %q1, %r1, %r2;\n    @%q1 bra L;\n    st.global.u32 [%d1], %r5;\n    ret;\n}\n";
+    let (head, _) = LOOP.split_once("    mov.u32 %r4, 31;\n").unwrap();
+    let text = confined(&format!("{head}    @%q0 bra E;\n{body}").replace("    @%q0 bra E;\n", ""));
+    let wait = text.lines().find(|line| line.contains("shfl.sync")).unwrap();
+    // More gathering than a loop may cost in all its turns, which the one line that counts does not pay for.
+    let gather = "    bar.warp.sync -1;\n    activemask.b32 %bh_m;\n";
+    let much = text.replacen(wait, &format!("{}{wait}", gather.repeat(4000)), 1);
+    assert!(verify(&much).is_err(), "verified");
+}

@@ -187,3 +187,17 @@ fn what_a_first_turn_would_have_left_is_not_known_behind_the_loop() {
         "{found:?}\n{forged}"
     );
 }
+
+#[test]
+fn a_checked_loop_turns_no_more_often_than_its_pointers_were_proven_for() {
+    // What gathers lanes was counted among the instructions that bound the turns, and cost nothing: the more of it, the
+    // fewer turns the proof went by, and the loop turned as often as before.
+    let text = confined(SOURCE);
+    let at = text.find(CHECK).unwrap();
+    let (before, rest) = text.split_at(at);
+    let wait = "    bar.warp.sync -1;\n".repeat(1100);
+    let add = "    add.s64 %d4, %d2, %d3;\n";
+    assert!(rest.contains(add), "{rest}");
+    let much = format!("{before}{}", rest.replacen(add, &format!("{wait}{add}"), 1));
+    assert!(!findings(&much).is_empty());
+}

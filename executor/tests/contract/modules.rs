@@ -2,10 +2,11 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use bulkhead_executor::compiler::Target;
 use bulkhead_guard::Gates;
 use bulkhead_mm::{DeviceAddress, ProtectedWindow, Range};
 use bulkhead_ring::memory;
-use bulkhead_schema::{ErrorCode, Handle, Stray};
+use bulkhead_schema::{ErrorCode, Handle};
 
 use crate::{
     client::{Client, IMAGE, PEEK, POKE},
@@ -92,7 +93,7 @@ fn ask_to_load(kernel: &mut Kernel, session: u32, (image, gates): (&str, &str), 
     let mut callable = Gates::default();
     callable.add("gates", gates).unwrap();
     let compiled =
-        bulkhead_executor::compiler::compile_with(image.as_bytes(), 90, Stray::Silent, &callable).unwrap();
+        bulkhead_executor::compiler::compile_with(image.as_bytes(), Target::of(90), &callable).unwrap();
     let text = text(&compiled.text);
     kernel.ask(Some(text.as_fd()), |request| {
         let mut load = request.init_load_image();

@@ -21,6 +21,8 @@ use crate::table::{self, Treatment};
 const LOOPS_MAX: usize = 64;
 /// Statements of a loop that gets two, at most.
 const BODY_MAX: usize = 512;
+/// What may be copied to try out checks of an entry's loops, in registers of which something is known.
+const COPIED_MAX: usize = 1 << 18;
 /// A loop that is known to turn no more often gets none.
 const TURNS_MIN: u64 = 8;
 /// How little what is added to pointers may be asked to be, as powers of two: the first that suffices is taken.
@@ -101,14 +103,18 @@ impl<'a> Versions<'a> {
         let mut facts = Facts::of(statements);
         zeroed.iter().for_each(|name| facts.also_written(name));
         let mut chosen: HashMap<usize, (usize, Chosen)> = HashMap::default();
+        let mut copied = 0;
         for (index, statement) in statements.iter().enumerate() {
             match statement {
                 Statement::Label(name, _) => {
                     let behind = statements.get(index + 1..).unwrap_or_default();
                     facts.label(name, behind);
-                    if let Some(back) = loops.get(&index).filter(|_| chosen.len() < LOOPS_MAX)
+                    let straight = loops.get(&index);
+                    copied += straight.map_or(0, |_| facts.size());
+                    if let Some(back) = straight.filter(|_| chosen.len() < LOOPS_MAX)
                         && let Some(body) = statements.get(index + 1..*back)
                         && facts.turns(name, behind).is_none_or(|turns| turns > TURNS_MIN)
+                        && copied <= COPIED_MAX
                         && let Some(check) = choose(&facts, body)
                     {
                         chosen.insert(index, (*back, check));

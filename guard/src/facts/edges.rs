@@ -17,6 +17,9 @@ pub(super) type Passing<'a> = HashMap<&'a str, Option<Fact<'a>>>;
 
 /// What is remembered of all branches together, in registers: beyond that nothing is known where they go.
 const REMEMBERED_MAX: usize = 1 << 20;
+/// What is gone through at all labels together, in registers: at those behind nothing is known that does not hold
+/// everywhere. So the time is bounded that loops times registers take.
+const KEPT_MAX: usize = 1 << 20;
 /// Tests that are remembered at a time.
 const TESTS_MAX: usize = 32;
 /// Multiples that are remembered at a time.
@@ -80,6 +83,8 @@ pub(super) struct Edges<'a> {
     /// How many branches from before were seen, and what is known on all of them.
     coming: HashMap<&'a str, (usize, Passing<'a>)>,
     remembered: usize,
+    /// What was gone through at labels, in registers.
+    kept: usize,
     /// Whether control does not come here from the instruction before.
     cut: bool,
 }
@@ -251,6 +256,12 @@ impl<'a> Edges<'a> {
         ways.map_or((false, 0), |ways| self.is_closed(*ways))
     }
 
+    /// Whether so many registers may be gone through at one more label.
+    fn may_keep(&mut self, registers: usize) -> bool {
+        self.kept = self.kept.saturating_add(registers);
+        self.kept <= KEPT_MAX
+    }
+
     /// Has branches be forgotten, or not; answers whether they were.
     pub(super) fn forget(&mut self, cut: bool) -> bool {
         std::mem::replace(&mut self.cut, cut)
@@ -264,6 +275,11 @@ impl<'a> Facts<'a> {
         let here = std::mem::take(&mut self.passing);
         let cut = std::mem::take(&mut self.edges.cut);
         self.tests.clear();
+        if !self.edges.may_keep(here.len()) {
+            self.edges.coming.remove(label);
+            self.edges.into.get_mut(label).into_iter().for_each(|ways| ways.before = 0);
+            return Passing::default();
+        }
         let expected = self.edges.into.get_mut(label).map_or(0, |ways| std::mem::take(&mut ways.before));
         match self.edges.coming.remove(label) {
             None if expected == 0 && !cut => here,

@@ -223,7 +223,9 @@ impl<'a> Facts<'a> {
         let (Statement::Label(turns, _), rest) = rest.split_first()? else { return None };
         let goes = |statement: &Statement| match statement {
             Statement::Instruction(found) => found.opcode == "bra",
-            _ => true,
+            // It says something to the assembler only.
+            Statement::Directive(_) => false,
+            Statement::Label(..) | Statement::Variable(_) | Statement::Block(..) => true,
         };
         if sets.iter().any(goes) || self.edges.ways(turns) != (0, 1) {
             return None;
