@@ -5,7 +5,7 @@ use std::{ffi::OsString, os::unix::process::CommandExt as _, process::ExitCode, 
 use bulkhead_executor::Patience;
 use clap::Args;
 use rustix::{
-    process::{Resource, Rlimit},
+    process::{DumpableBehavior, Resource, Rlimit},
     thread::UnshareFlags,
 };
 
@@ -54,7 +54,27 @@ pub(crate) struct ExecutorArguments {
     link_fd: u32,
 }
 
+/// Nobody else of this user reads or writes this process's memory from here on, and what it starts gets no more power
+/// than it has.
+pub(crate) fn keep_out() -> Result<(), Failure> {
+    let kept = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    kept.map_err(Failure::doing("PR_SET_DUMPABLE"))?;
+    rustix::thread::set_no_new_privs(true).map_err(Failure::doing("PR_SET_NO_NEW_PRIVS"))
+}
+
+/// A network without devices, and no power over processes outside, whose memory this one could otherwise read as their
+/// user. Systems that give nobody namespaces without privileges go without.
+fn leave_namespaces(who: &str) {
+    let namespaces =
+        UnshareFlags::NEWUSER | UnshareFlags::NEWNET | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
+    #[expect(deprecated, reason = "what is unsafe about it is unsharing descriptors, which this does not")]
+    if let Err(error) = rustix::thread::unshare(namespaces) {
+        tracing::info!(%error, "the {who} runs without namespaces of its own");
+    }
+}
+
 pub(crate) fn executor(arguments: &ExecutorArguments) -> Result<ExitCode, Failure> {
+    keep_out()?;
     // Dies with the kernel, whatever happens to it.
     let parent = Some(rustix::process::Signal::KILL);
     rustix::process::set_parent_process_death_signal(parent).map_err(Failure::doing("PR_SET_PDEATHSIG"))?;
@@ -109,6 +129,8 @@ pub(crate) struct CompilerArguments {
 }
 
 pub(crate) fn compiler(arguments: &CompilerArguments) -> Result<ExitCode, Failure> {
+    keep_out()?;
+    leave_namespaces("compiler");
     let parent = Some(rustix::process::Signal::KILL);
     rustix::process::set_parent_process_death_signal(parent).map_err(Failure::doing("PR_SET_PDEATHSIG"))?;
     let input = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3);
@@ -146,14 +168,7 @@ pub(crate) fn assembler(arguments: &AssemblerArguments) -> Result<ExitCode, Fail
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
         rustix::process::setrlimit(resource, limit).map_err(Failure::doing("setrlimit"))?;
     }
-    // A network without devices, and no power over processes outside, whose memory it could otherwise read as their
-    // user. Systems that give nobody namespaces without privileges go without.
-    let namespaces =
-        UnshareFlags::NEWUSER | UnshareFlags::NEWNET | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
-    #[expect(deprecated, reason = "what is unsafe about it is unsharing descriptors, which this does not")]
-    if let Err(error) = rustix::thread::unshare(namespaces) {
-        tracing::info!(%error, "the assembler runs without namespaces of its own");
-    }
+    leave_namespaces("assembler");
     rustix::thread::set_no_new_privs(true).map_err(Failure::doing("PR_SET_NO_NEW_PRIVS"))?;
     let (program, rest) =
         arguments.command.split_first().ok_or_else(|| Failure::new("no assembler is named"))?;

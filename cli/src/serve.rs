@@ -195,6 +195,7 @@ fn modules(named: &[Module], standby: bool) -> Result<Vec<ProtectedModule>, Fail
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    crate::processes::keep_out()?;
     if arguments.with_parent {
         let signal = Some(rustix::process::Signal::TERM);
         rustix::process::set_parent_process_death_signal(signal)

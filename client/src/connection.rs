@@ -31,11 +31,15 @@ pub fn default_socket() -> PathBuf {
     if let Some(socket) = std::env::var_os("BULKHEAD_SOCKET") {
         return socket.into();
     }
-    let directory = match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(directory) => PathBuf::from(directory).join("bulkhead"),
-        None => PathBuf::from(format!("/tmp/bulkhead-{}", rustix::process::geteuid().as_raw())),
-    };
-    directory.join("kernel.sock")
+    match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(directory) => PathBuf::from(directory).join("bulkhead/kernel.sock"),
+        None => guessed_socket(),
+    }
+}
+
+/// A place that nobody has named, in a directory that everybody can write.
+fn guessed_socket() -> PathBuf {
+    PathBuf::from(format!("/tmp/bulkhead-{}/kernel.sock", rustix::process::geteuid().as_raw()))
 }
 
 /// A connection on the caller's own thread, for services that are asynchronous themselves. Must live in a tokio
@@ -61,16 +65,16 @@ impl Connection {
                 .remedy("start one with `bulkhead serve`, or run the program with `bulkhead run -- PROGRAM`")
         };
         let stream = UnixStream::connect(socket).map_err(unavailable)?;
-        let peer =
-            rustix::net::sockopt::socket_peercred(&stream).map_err(|error| unavailable(error.into()))?;
-        if !trusted(peer.uid.as_raw(), rustix::process::geteuid().as_raw()) {
+        stream.set_nonblocking(true).map_err(unavailable)?;
+        let stream = tokio::net::UnixStream::from_std(stream).map_err(unavailable)?;
+        // A socket that somebody has named is whose they say: in a container users and processes have other numbers, or none.
+        let peer = stream.peer_cred().map_err(unavailable)?;
+        if socket == guessed_socket() && !trusted(peer.uid(), rustix::process::geteuid().as_raw()) {
             let message = format!("{} belongs to another user's kernel", socket.display());
             return Err(Error::new(ErrorCode::NotPermitted, message).remedy(
                 "name your own kernel's socket in BULKHEAD_SOCKET, or start one with `bulkhead serve`",
             ));
         }
-        stream.set_nonblocking(true).map_err(unavailable)?;
-        let stream = tokio::net::UnixStream::from_std(stream).map_err(unavailable)?;
         let (reader, writer) = stream.into_split();
         let network = twoparty::VatNetwork::new(
             BufReader::new(reader.compat()),

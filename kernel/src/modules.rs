@@ -8,10 +8,7 @@ use std::{
     fmt,
     fs::{self, OpenOptions},
     io::{self, Write},
-    os::{
-        fd::{AsRawFd, OwnedFd},
-        unix::fs::OpenOptionsExt,
-    },
+    os::{fd::OwnedFd, unix::fs::OpenOptionsExt},
     path::{Path, PathBuf},
     rc::Rc,
 };
@@ -45,23 +42,21 @@ impl fmt::Debug for ProtectedModule {
 /// A module that may be claimed, by one session at a time.
 pub(crate) struct Known {
     pub(crate) protected: ProtectedModule,
-    /// The text of its gates: executors and compile processes read the same, whatever becomes of the file it came from.
+    /// The text of its gates, as executors read it.
     pub(crate) text: OwnedFd,
+    /// The same text in the runtime directory, as compile processes read it: they cannot open what this process has open.
+    pub(crate) path: PathBuf,
     pub(crate) token: SturdyToken,
     /// The session that has it.
     pub(crate) holder: Cell<Option<u32>>,
 }
 
 impl Known {
-    pub(crate) fn new(protected: ProtectedModule) -> Result<Rc<Self>, Error> {
+    pub(crate) fn new(protected: ProtectedModule, directory: &Path) -> Result<Rc<Self>, Error> {
+        let path = directory.join(format!("{}.gates", protected.name));
         let text = bulkhead_ring::memory::create_sealed_copy("bulkhead-gates", protected.gates.as_bytes());
         let text = text.map_err(|error| internal(format!("no memory for gates: {error}")))?;
-        Ok(Rc::new(Self { protected, text, token: SturdyToken::random()?, holder: Cell::new(None) }))
-    }
-
-    /// Where compile processes, which are of this user, read that text.
-    pub(crate) fn path(&self) -> PathBuf {
-        format!("/proc/{}/fd/{}", std::process::id(), self.text.as_raw_fd()).into()
+        Ok(Rc::new(Self { protected, text, path, token: SturdyToken::random()?, holder: Cell::new(None) }))
     }
 }
 
@@ -105,17 +100,21 @@ impl TokenFiles {
     pub(crate) fn write(directory: &Path, modules: &[Rc<Known>]) -> Result<Self, (PathBuf, io::Error)> {
         let mut files = Self(Vec::new());
         for module in modules {
-            let path = directory.join(format!("{}.token", module.protected.name));
-            let written = match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                Ok(()) | Err(_) => {
-                    // A link that somebody has put there is not followed.
-                    OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)
-                }
-            };
-            let written = written.and_then(|mut file| writeln!(file, "{}", module.token));
-            written.map_err(|error| (path.clone(), error))?;
-            files.0.push(path);
+            let token =
+                (directory.join(format!("{}.token", module.protected.name)), format!("{}\n", module.token));
+            let gates = (module.path.clone(), module.protected.gates.clone());
+            for (path, text) in [token, gates] {
+                let written = match fs::remove_file(&path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                    Ok(()) | Err(_) => {
+                        // A link that somebody has put there is not followed.
+                        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)
+                    }
+                };
+                let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
+                written.map_err(|error| (path.clone(), error))?;
+                files.0.push(path);
+            }
         }
         Ok(files)
     }
@@ -125,7 +124,7 @@ impl Drop for TokenFiles {
     fn drop(&mut self) {
         for path in &self.0 {
             if let Err(error) = fs::remove_file(path) {
-                tracing::warn!(path = %path.display(), %error, "a token cannot be removed");
+                tracing::warn!(path = %path.display(), %error, "a module's file cannot be removed");
             }
         }
     }

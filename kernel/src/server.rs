@@ -121,7 +121,8 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
     let second = config.limits.second;
     let tokens = Rc::new(Tokens::new(second));
     let source = (config.executor, config.executor_environment);
-    let modules: Result<Vec<_>, _> = config.modules.into_iter().map(Known::new).collect();
+    let modules: Result<Vec<_>, _> =
+        config.modules.into_iter().map(|module| Known::new(module, &config.runtime_directory)).collect();
     let modules = modules.map_err(|error| Error::Modules(error.message))?;
     let _tokens = TokenFiles::write(&config.runtime_directory, &modules)
         .map_err(|(path, error)| Error::RuntimeDirectory { what: "cannot hold a token", path, error })?;

@@ -45,7 +45,8 @@ pub fn bulkhead(arguments: &[&str]) -> Command {
 }
 
 /// The same, as arguments of a program with arguments of its own that becomes it.
-pub(crate) fn bulkhead_in(wrapper: &[&str], arguments: &[&str]) -> Command {
+#[must_use]
+pub fn bulkhead_in(wrapper: &[&str], arguments: &[&str]) -> Command {
     let mut command = match wrapper.split_first() {
         Some((program, own)) => {
             let mut command = Command::new(program);

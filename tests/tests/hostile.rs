@@ -16,6 +16,7 @@ use bulkhead_tests::{
     hostile::{descriptor_socket, flood, pass, trap},
     kernel::Kernel,
     neighbour::Neighbour,
+    patience::PATIENCE,
     process::{self, descriptors_max, set_descriptors_max},
     skip::skipped,
 };
@@ -128,4 +129,39 @@ fn the_kernel_is_held_up() {
         process::signal(kernel.pid(), Signal::CONT);
         thread::sleep(Duration::from_millis(500));
     });
+}
+
+/// What a process of this user could do to another.
+fn can_reach(number: u32) -> bool {
+    let memory = format!("/proc/{number}/mem");
+    std::fs::OpenOptions::new().read(true).write(true).open(memory).is_ok()
+        || std::fs::read(format!("/proc/{number}/environ")).is_ok()
+}
+
+#[test]
+fn nobody_of_the_same_user_reaches_the_memory_of_kernel_and_executor() {
+    let kernel = Kernel::start();
+    let executor = kernel.status().executor_pid;
+    for number in [kernel.pid(), executor] {
+        let status = std::fs::read_to_string(format!("/proc/{number}/status")).unwrap();
+        assert!(status.contains("NoNewPrivs:\t1"), "it could get more rights");
+    }
+    if rustix::process::geteuid().is_root() {
+        return skipped("the administrator reaches everything");
+    }
+    for number in [kernel.pid(), executor] {
+        assert!(!can_reach(number), "the memory of {number} is in reach");
+    }
+}
+
+#[test]
+fn a_program_in_a_pid_namespace_of_its_own_connects() {
+    let apart = ["unshare", "--pid", "--fork", "--user", "--map-root-user"];
+    if !process::runs(&[&apart[..], &["true"]].concat()) {
+        return skipped("no namespaces");
+    }
+    let kernel = Kernel::start();
+    let mut command = process::bulkhead_in(&apart, &["status", "--socket"]);
+    let done = process::run(command.arg(kernel.socket()), PATIENCE);
+    assert_eq!(done.code(), Some(0), "{}", done.told());
 }

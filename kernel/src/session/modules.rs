@@ -188,6 +188,6 @@ impl Session {
         let gates = self.gates.borrow();
         let mut numbers: Vec<_> = gates.values().map(|gates| gates.number).collect();
         numbers.sort_unstable();
-        (gates.values().map(|gates| gates.known.path()).collect(), numbers)
+        (gates.values().map(|gates| gates.known.path.clone()).collect(), numbers)
     }
 }
