@@ -79,7 +79,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let gates = gates(&arguments.gates)?;
     let mut examination = bulkhead_guard::examine_with(&text, &gates);
     let verified = if examination.report.is_empty() {
-        let verified = bulkhead_guard::verify_with(&bulkhead_guard::print(&examination.confined), &gates);
+        let mut verified = bulkhead_guard::verify_with(&bulkhead_guard::print(&examination.confined), &gates);
+        if verified.is_err() {
+            // As a compile process makes it then.
+            let stray = bulkhead_guard::Stray::Silent;
+            if let Ok(confined) = bulkhead_guard::confine_verified(&examination.module, stray, &gates) {
+                verified = bulkhead_guard::verify_with(&bulkhead_guard::print(&confined), &gates);
+                examination.confined = confined;
+            }
+        }
         // Places in the confined text say nothing about the text that was given.
         verified
             .map_err(|report| {

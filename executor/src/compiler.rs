@@ -128,13 +128,9 @@ pub fn compile_with(image: &[u8], target: Target, gates: &Gates) -> Result<Compi
     let stray = guards(target.stray);
     let (_, module, mut confined) = confined(image, target.architecture, stray, gates)?;
     if target.guard == Guard::Strict {
-        drop_fast_versions(&mut confined);
+        bulkhead_guard::drop_fast_versions(&mut confined);
     }
-    let mut text = bulkhead_guard::print(&confined);
-    // What the verifier would refuse of it: mostly a proof that it does not see again. A program runs without.
-    if bulkhead_guard::verify_with(&text, gates).is_err() && drop_fast_versions(&mut confined) {
-        text = bulkhead_guard::print(&confined);
-    }
+    let text = bulkhead_guard::print(&confined);
     let names = entries(&confined);
     if names.len() > limits::ENTRIES_MAX as usize {
         return Err(Error::new(ErrorCode::LimitReached, format!("the image has {} entries", names.len())));
@@ -142,15 +138,6 @@ pub fn compile_with(image: &[u8], target: Target, gates: &Gates) -> Result<Compi
     let data = described(bulkhead_guard::data_as(&module, stray));
     data.check()?;
     Ok(Compiled { text, entries: names, data })
-}
-
-/// Leaves the confined versions of entries only. Answers whether there were others.
-fn drop_fast_versions(module: &mut Module) -> bool {
-    let before = module.items.len();
-    module.items.retain(
-        |item| !matches!(item, Item::Function(function) if bulkhead_guard::is_fast_version(&function.name)),
-    );
-    module.items.len() < before
 }
 
 /// What the guard calls it.
@@ -181,7 +168,7 @@ fn confined(
     };
     let text = Image::read(image).map_err(fatbin)?.ptx_for(architecture).map_err(fatbin)?;
     let module = bulkhead_guard::parse(&text).map_err(refused)?;
-    let confined = bulkhead_guard::confine_with(&module, stray, gates).map_err(refused)?;
+    let confined = bulkhead_guard::confine_verified(&module, stray, gates).map_err(refused)?;
     Ok((text, module, confined))
 }
 

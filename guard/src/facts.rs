@@ -581,7 +581,7 @@ impl<'a> Facts<'a> {
     fn narrow(&self, operand: Option<&Operand>, sign: Sign) -> Option<Number> {
         let all = sign.all(Width::WORD);
         let known = match operand? {
-            Operand::Integer(value) if (all.low..=all.high).contains(value) => Number::exactly(*value),
+            Operand::Integer(value) => Number::exactly(sign.immediate(*value, Width::WORD)?),
             Operand::Register(name) => match (Class::parse(name), names::most(name)) {
                 (Some((Class::Word, _)), _) => self.number_in(name).unwrap_or(all),
                 (None, Some(most)) => thread(name, Number::between(names::least(name), most.into())),
@@ -676,10 +676,7 @@ impl<'a> Facts<'a> {
     /// A 32-bit operand without a sign. What is from 0 on and below 2^31 is the same number signed and unsigned; what is
     /// computed beyond is known by its low bits alone, which are those of either.
     fn unsigned(&self, operand: Option<&Operand>) -> Option<Number> {
-        match operand {
-            Some(Operand::Integer(value @ -0x8000_0000..0)) => Some(Number::exactly(value + (1 << 32))),
-            operand => self.narrow(operand, Sign::Unsigned),
-        }
+        self.narrow(operand, Sign::Unsigned)
     }
 
     /// The number that an instruction on words makes.

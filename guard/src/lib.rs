@@ -263,7 +263,9 @@ mod together;
 mod verify;
 mod window;
 
-pub use confine::{Stray, confine, confine_as, confine_with, data, data_as};
+pub use confine::{
+    Stray, confine, confine_as, confine_verified, confine_with, data, data_as, drop_fast_versions,
+};
 pub use examine::{Doing, Examination, Explained, Handling, examine, examine_with};
 pub use footprint::{Footprint, Uses};
 pub use gates::{Gates, PARAMETERS_OF_MODULE as GATE_PARAMETERS};

@@ -479,3 +479,21 @@ fn a_barrier_promises_all_lanes_of_a_warp_only_where_they_are_proven_to_come() {
         }
     }
 }
+
+#[test]
+fn all_barriers_of_a_body_are_of_one_kind() {
+    let one = of(&whole(
+        "    bar.red.or.pred %q2, 0, %q1;\n    selp.u32 %r3, 1, 2, %q2;\n    bar.red.or.pred %q2, 0, !%q1;",
+    ));
+    assert_eq!(one.matches("bar.red.or.pred").count(), 4, "{one}");
+    let other = one.replacen("bar.red.or.pred", "bar.red.and.pred", 1);
+    assert!(findings(&other).contains("barriers of several kinds"), "{other}");
+    // A count of those for which a predicate holds stands for each.
+    let body = "    mov.u32 %r3, 0;\n    @%q1 bra A;\n    bar.red.and.pred %q2, 0, %q1;\n    bra B;\nA:\n    bar.sync 0;\nB:\n    @%q1 bar.red.or.pred %q3, 0, !%q2;\n    bar.red.popc.u32 %r4, 0, %q3;";
+    let text = of(&whole(body));
+    let before = text.split("__bh_fast_k").next().unwrap();
+    let barriers: Vec<&str> =
+        before.lines().filter(|line| line.contains("bar.") || line.contains("barrier.")).collect();
+    assert_eq!(barriers.len(), 4, "{text}");
+    assert!(barriers.iter().all(|line| line.contains("red.popc.u32")), "{barriers:?}");
+}

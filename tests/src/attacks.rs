@@ -11,7 +11,7 @@
 
 use std::{fs, path::PathBuf};
 
-use bulkhead_guard::{Verified, confine, data, parse, print, verify};
+use bulkhead_guard::{Gates, Stray, Verified, confine_verified, data, parse, print, verify};
 
 use crate::place::repository;
 
@@ -79,7 +79,8 @@ impl Attack {
     /// With the report where it is refused.
     pub fn guarded(&self) -> Result<Verified, String> {
         let text = String::from_utf8(self.bytes.clone()).map_err(|error| error.to_string())?;
-        let module = parse(&text).and_then(|module| confine(&module));
+        let module =
+            parse(&text).and_then(|module| confine_verified(&module, Stray::Silent, &Gates::default()));
         let module = module.map_err(|report| report.render("attack.ptx", &text))?;
         verify(&print(&module)).map_err(|report| format!("not verified: {report}"))
     }

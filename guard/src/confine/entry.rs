@@ -4,6 +4,7 @@ use crate::maps::{HashMap, HashSet};
 use std::collections::BTreeMap;
 
 use crate::ast::{Directive, Function, Linkage, Space, Statement, Variable};
+use crate::confine::Effort;
 use crate::confine::calls::{Budget, Functions};
 use crate::confine::faults::Faults;
 use crate::confine::flatten::{Flat, Flattener, Parameters};
@@ -18,7 +19,8 @@ use crate::confine::variables::Variables;
 use crate::confine::versions::{Known, Proven, Versions};
 use crate::confine::{
     access, addresses, arguments, assign, bounded, check, clearing, copies, data, generic, inductions,
-    locals, meets, parameters, peel, poll, prologue, remainders, roots, runtime, strides, unroll, warps,
+    locals, meets, parameters, peel, poll, prologue, reductions, remainders, roots, runtime, strides, unroll,
+    warps,
 };
 use crate::facts::{Proof, SharedKey};
 use crate::gates::Gates;
@@ -33,7 +35,7 @@ pub(super) fn confine<'a>(
     body: &'a [Statement],
     symbols: &'a Symbols,
     (functions, gates): (&'a Functions<'a>, &'a Gates),
-    faults: &'a Faults,
+    (faults, effort): (&'a Faults, Effort),
     budget: &mut Budget,
     report: &mut Report,
 ) -> (Function, Option<Function>) {
@@ -99,6 +101,7 @@ pub(super) fn confine<'a>(
     statements = data::replace(statements, &ours, symbols, &mut scopes, report);
     let roots = roots::find(&statements, symbols, report);
     let mut statements = generic::resolve(statements, &mut scopes, report);
+    reductions::of_one_kind(&mut statements, &mut scopes);
     meets::branch_around(&mut statements);
     strides::fold(&mut statements);
     remainders::fold(&mut statements);
@@ -172,7 +175,9 @@ pub(super) fn confine<'a>(
     };
     let list: Vec<_> = statements.iter().enumerate().map(|(index, found)| (Some(index), found)).collect();
     let none = HashSet::default();
-    let (mut confined, zeroed, ends) = body(&list, None, (&none, None), report);
+    let nothing_ends = Ends::default();
+    let given = Some(&nothing_ends).filter(|_| effort == Effort::Plain);
+    let (mut confined, zeroed, ends) = body(&list, None, (&none, given), report);
     let directives = directives(function, report);
     let version = |name: &str, body: Vec<Statement>| Function {
         kind: function.kind,
@@ -188,8 +193,8 @@ pub(super) fn confine<'a>(
         body: Some(body),
         span: function.span,
     };
-    let fast =
-        Some(names::fast(&function.name)).filter(|name| name.len() <= NAME_BYTES_MAX && !faults.checks());
+    let may_be_fast = !faults.checks() && effort == Effort::Usual;
+    let fast = Some(names::fast(&function.name)).filter(|name| name.len() <= NAME_BYTES_MAX && may_be_fast);
     let zeroed: Vec<String> =
         zeroed.iter().map(|(class, number)| format!("{}{number}", class.prefix())).collect();
     let fast = fast.and_then(|name| {
@@ -235,7 +240,7 @@ pub(super) fn confine<'a>(
         worth.then(|| version(&name, body()))
     });
     // Where there is a fast version, this is seldom launched; and nobody waits for one that tells what goes astray.
-    if fast.is_none() && !faults.checks() {
+    if fast.is_none() && may_be_fast {
         let peels = labels(&peel::find(&statements, &zeroed, &HashMap::default(), Some(&ends)));
         if !peels.is_empty() {
             confined = body(&list, None, (&peels, None), &mut Report::default()).0;

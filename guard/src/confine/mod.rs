@@ -32,6 +32,7 @@ mod peel;
 mod pointers;
 mod poll;
 mod prologue;
+mod reductions;
 mod region;
 mod remainders;
 mod roots;
@@ -56,6 +57,7 @@ use crate::ast::{FunctionKind, Item, Linkage, Module};
 use crate::data::Data;
 use crate::gates::Gates;
 use crate::limits::{PTX_VERSION_MAX, PTX_VERSION_MIN, STATEMENTS_MAX};
+use crate::names;
 use crate::report::{Reason, Report};
 use faults::Faults;
 use symbols::Symbols;
@@ -83,8 +85,41 @@ pub fn confine_as(module: &Module, stray: Stray) -> Result<Module, Report> {
 
 /// As [`confine`], of a module that may call these gates.
 pub fn confine_with(module: &Module, stray: Stray, gates: &Gates) -> Result<Module, Report> {
-    let (confined, report) = confine_all(module, stray, gates);
+    let (confined, report) = confine_all(module, stray, gates, Effort::Usual);
     report.or(confined)
+}
+
+/// As [`confine_with`], and as the verifier passes it: where it does not see again what the usual form rests on, first
+/// without fast versions, then with a poll or a counter in every loop. Whoever confines for others calls this.
+pub fn confine_verified(module: &Module, stray: Stray, gates: &Gates) -> Result<Module, Report> {
+    let mut confined = confine_with(module, stray, gates)?;
+    let passes = |confined: &Module| crate::verify_with(&crate::print(confined), gates).is_ok();
+    if passes(&confined) {
+        return Ok(confined);
+    }
+    let before = confined.items.len();
+    drop_fast_versions(&mut confined);
+    if confined.items.len() < before && passes(&confined) {
+        return Ok(confined);
+    }
+    let (confined, report) = confine_all(module, stray, gates, Effort::Plain);
+    report.or(confined)
+}
+
+/// Leaves the confined versions of entries only.
+pub fn drop_fast_versions(module: &mut Module) {
+    let is_fast =
+        |item: &Item| matches!(item, Item::Function(function) if names::is_fast_version(&function.name));
+    module.items.retain(|item| !is_fast(item));
+}
+
+/// What is made of what is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effort {
+    /// Fast versions, and loops that end by themselves.
+    Usual,
+    /// Neither.
+    Plain,
 }
 
 /// The block of a module's variables that the confined form of its entries expects; what stands against the module
@@ -111,10 +146,10 @@ fn runtime(module: &Module, faults: &Faults) -> Vec<Item> {
 /// Confines what can be confined of a module, and says what stands against the rest, which is left out.
 #[must_use]
 pub(crate) fn confine_recovering(module: &Module, gates: &Gates) -> (Module, Report) {
-    confine_all(module, Stray::Silent, gates)
+    confine_all(module, Stray::Silent, gates, Effort::Usual)
 }
 
-fn confine_all(module: &Module, stray: Stray, gates: &Gates) -> (Module, Report) {
+fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> (Module, Report) {
     let mut report = Report::default();
     let target = header(module, &mut report);
     let (module, faults) = faults::rewrite(module, stray);
@@ -157,7 +192,7 @@ fn confine_all(module: &Module, stray: Stray, gates: &Gates) -> (Module, Report)
                             body,
                             &symbols,
                             (&functions, gates),
-                            &faults,
+                            (&faults, effort),
                             &mut budget,
                             &mut report,
                         );

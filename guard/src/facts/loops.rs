@@ -383,12 +383,15 @@ impl<'a> Facts<'a> {
         }
         let entering = |name: &str| self.entering(name).and_then(Fact::small);
         let first = entering(from)?;
+        let [compare, ty] = test.modifiers.as_slice() else { return None };
         let bound = match bound {
-            Operand::Integer(value) => Number::exactly(*value),
+            Operand::Integer(value) => {
+                let sign = Sign::of(ty).unwrap_or(Sign::Unsigned);
+                Number::exactly(sign.immediate(*value, Width::WORD)?)
+            }
             Operand::Register(name) if !writes.contains_key(name.as_str()) => entering(name)?,
             _ => return None,
         };
-        let [compare, ty] = test.modifiers.as_slice() else { return None };
         // A step before the first turn is what the first test is of.
         let tested_first = if first_tested { first.minus(Number::exactly(*step)) } else { first };
         let (order, sign) = (Order::of(compare)?, Sign::of(ty));

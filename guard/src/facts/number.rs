@@ -40,6 +40,21 @@ impl Sign {
         }
     }
 
+    /// The number that an immediate is to an instruction that means its operands so: PTX takes the low bits of either
+    /// spelling, so that `-1` is the largest number without a sign. None where it has more bits than a register.
+    pub(super) fn immediate(self, value: i128, width: Width) -> Option<i128> {
+        let (signed, unsigned) = (Self::Signed.all(width), Self::Unsigned.all(width));
+        (signed.low..=unsigned.high).contains(&value).then_some(())?;
+        let all = self.all(width);
+        Some(if value < all.low {
+            value + width.count()
+        } else if value > all.high {
+            value - width.count()
+        } else {
+            value
+        })
+    }
+
     /// Any number.
     pub(super) const fn all(self, width: Width) -> Number {
         match self {

@@ -139,7 +139,7 @@ impl<'a> Facts<'a> {
     /// What a register is at most where a guard of a branch back to the label at `to` holds, in a loop.
     fn most(&mut self, guard: &Guard<'a>, to: usize, (at, last): Place) -> Option<i128> {
         let most = match guard.bound {
-            Operand::Integer(value) => *value,
+            Operand::Integer(value) => guard.sign.immediate(*value, Width::WORD)?,
             Operand::Register(name) => {
                 let fixed = self.small(name).filter(|_| !self.edges.is_written(name, at, last));
                 fixed.map(|fact| fact.high).or_else(|| self.least_of(name, guard.sign, to, (at, last)))?

@@ -372,6 +372,30 @@ pub(crate) fn waits_for_block(row: &Row, instruction: &Instruction) -> bool {
     row.treatment == Treatment::Barrier && !waits_for_lanes(row, instruction)
 }
 
+/// What a barrier of the block does besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BarrierKind {
+    /// Nothing.
+    Wait,
+    /// It counts the threads for which a predicate holds.
+    Count,
+    /// It tells whether the predicate holds for any.
+    Any,
+    /// It tells whether it holds for all.
+    All,
+}
+
+/// Of what kind a barrier of the block is; none for other instructions.
+pub(crate) fn barrier_kind(row: &Row, instruction: &Instruction) -> Option<BarrierKind> {
+    let has = |word: &str| instruction.modifiers.iter().any(|modifier| modifier == word);
+    waits_for_block(row, instruction).then(|| match (has("popc"), has("or"), has("and")) {
+        (true, ..) => BarrierKind::Count,
+        (_, true, _) => BarrierKind::Any,
+        (.., true) => BarrierKind::All,
+        (false, false, false) => BarrierKind::Wait,
+    })
+}
+
 /// Whether a barrier promises that all lanes of a warp come to it together. Where that is not so, ptxas keeps words in
 /// registers of the warp over points at which others of its lanes change them, and waits for lanes that wait elsewhere
 /// (PTX ISA, "bar, barrier": `bar` is `barrier.aligned`).

@@ -5,12 +5,13 @@
 //! the body, and for all lanes: whoever meets anywhere lets the others go. In a body that has barriers of the block too,
 //! they meet by a vote, which tells who is left of the warp; and a barrier stands where all those are. In any body a barrier
 //! that promises that all lanes of a warp come to it, as `bar.sync` does, stands where they do; others are `barrier.sync`.
+//! All barriers of a body are of one kind: threads that wait at one that reduces and at one that does not wait for ever.
 
 use super::{looks, unverified};
 use crate::ast::{Instruction, Operand, Statement};
 use crate::names::LANES;
 use crate::report::Reason;
-use crate::table::{self, Row};
+use crate::table::{self, BarrierKind, Row};
 use crate::together::{Body, Together};
 
 /// How all lanes of a warp meet.
@@ -53,6 +54,8 @@ pub(super) struct Lanes {
     /// Whether anything waits for the block; and where not all that are left of the warp come.
     blocks: bool,
     alone: bool,
+    /// Of what kind the barriers are.
+    kind: Option<Option<BarrierKind>>,
 }
 
 impl Lanes {
@@ -146,6 +149,10 @@ impl Lanes {
         let always = instruction.predicate.is_none();
         if table::waits_for_block(row, instruction) {
             self.blocks = true;
+            let kind = table::barrier_kind(row, instruction);
+            if self.kind.replace(kind).is_some_and(|before| before != kind) {
+                return Err(unverified("barriers of several kinds, of which some threads may wait at each"));
+            }
             let all_come = self.together() && always;
             self.alone |= !all_come;
             if table::promises_all_lanes(instruction) && !all_come {

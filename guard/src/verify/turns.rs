@@ -139,7 +139,8 @@ pub(super) fn opening(statements: &[Statement], number: u32) -> Option<Opening<'
     let mut step = None;
     if let By::Step { test: Test::LessOrEqual(sign), way, .. } = by {
         let Some(Statement::Instruction(least)) = sets.last() else { return None };
-        let room = sign.most() - integer(least, 2)?;
+        // Spelled as a number of the sign that it is compared by: `-1` is the largest one without.
+        let room = sign.most() - integer(least, 2).filter(|least| (0..=sign.most()).contains(least))?;
         match way {
             Way::Times(register, _) => step = Some((register, room)),
             // The step divides it.

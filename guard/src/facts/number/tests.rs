@@ -268,3 +268,12 @@ fn simulate(begin: i128, step: i128, (order, sign): (Order, Option<Sign>), bound
     }
     false
 }
+
+#[test]
+fn an_immediate_is_what_its_low_bits_are() {
+    for value in -300..300 {
+        let fits = (-128..256).contains(&value);
+        assert_eq!(Sign::Signed.immediate(value, WIDTH), fits.then(|| signed(value)));
+        assert_eq!(Sign::Unsigned.immediate(value, WIDTH), fits.then(|| unsigned(value)));
+    }
+}
