@@ -29,6 +29,8 @@ pub(crate) struct ExecutorArguments {
     /// How many blocks of one grid the device is given at once; without, what its kind takes.
     #[arg(long)]
     launch_blocks: Option<u64>,
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    stream_urgency: i32,
     /// Where machine code is kept; none is without it.
     #[arg(long)]
     cache: Option<std::path::PathBuf>,
@@ -90,6 +92,7 @@ pub(crate) fn executor(arguments: &ExecutorArguments) -> Result<ExitCode, Failur
         kernel: arguments.kernel_seconds.map(Duration::from_secs).or(usual.kernel),
         loading: arguments.loading_seconds.map_or(usual.loading, Duration::from_secs),
         blocks: arguments.launch_blocks,
+        urgency: arguments.stream_urgency,
     };
     let bytes_max = arguments.cache_size;
     let cache = arguments.cache.clone().map(|folder| bulkhead_executor::CacheOptions { folder, bytes_max });

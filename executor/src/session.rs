@@ -218,6 +218,7 @@ fn start(
     let page = Page::register(&**gpu, &executor.reaper, Arc::clone(&completion)).map_err(device)?;
     let page_at = completion.range().0;
     let mut streams = Streams::new(Arc::clone(gpu), CompletionWriter::new(completion), page_at);
+    streams.urgency = executor.patience.urgency;
     streams.create(0, 0, gpu.info()).map_err(device)?;
     let mut state = State::new(Arc::clone(gpu), streams, Arc::clone(&executor.gate));
     state.reserved = reserved;

@@ -118,6 +118,15 @@ pub(crate) struct Streams {
     lost: u64,
     /// With which priority.
     lost_priorities: [i32; STREAMS],
+    /// The most urgent priority that one gets.
+    pub(crate) urgency: i32,
+}
+
+/// The priority of a stream for which a session asks this one. Work of a more urgent stream goes before that of all others
+/// on the device, whoever's they are: how urgent one may be is its operator's to say. The most urgent of the device is the
+/// executor's own.
+fn granted(asked: i32, most_urgent: i32) -> i32 {
+    asked.clamp(most_urgent.clamp(-4, 0), 0)
 }
 
 impl Streams {
@@ -139,6 +148,7 @@ impl Streams {
             unmarked: 0,
             lost: 0,
             lost_priorities: [0; STREAMS],
+            urgency: 0,
         }
     }
 
@@ -182,8 +192,8 @@ impl Streams {
         if slot.is_some() {
             return Err(Error::Refused("the stream exists".into()));
         }
-        let priority =
-            if info.attribute(PRIORITIES_SUPPORTED) == Some(1) { priority.clamp(-4, 0) } else { 0 };
+        let is_supported = info.attribute(PRIORITIES_SUPPORTED) == Some(1);
+        let priority = if is_supported { granted(priority, self.urgency) } else { 0 };
         let id = self.gpu.create_stream(priority)?;
         *slot = Some(Stream {
             id,
@@ -503,3 +513,16 @@ const _: () = assert!(STREAMS_MAX <= u64::BITS);
 
 /// CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED.
 const PRIORITIES_SUPPORTED: u32 = 78;
+
+#[cfg(test)]
+mod tests {
+    use super::granted;
+
+    #[test]
+    fn no_stream_is_more_urgent_than_the_operator_grants() {
+        assert_eq!([-9, -4, -1, 0, 3].map(|asked| granted(asked, 0)), [0; 5]);
+        assert_eq!([-9, -4, -1, 0, 3].map(|asked| granted(asked, -2)), [-2, -2, -1, 0, 0]);
+        assert_eq!(granted(-9, -9), -4, "the most urgent of the device is the executor's");
+        assert_eq!(granted(-1, 7), 0);
+    }
+}

@@ -48,11 +48,13 @@ pub struct Patience {
     pub loading: Duration,
     /// How many blocks of one grid the device is given at once; none for what its kind takes.
     pub blocks: Option<u64>,
+    /// The most urgent priority that a stream gets, whatever its session asks for; lower is more urgent.
+    pub urgency: i32,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        Self { kernel: None, loading: Duration::from_secs(30), blocks: None }
+        Self { kernel: None, loading: Duration::from_secs(30), blocks: None, urgency: 0 }
     }
 }
 
