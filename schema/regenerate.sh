@@ -3,4 +3,4 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 out=${1:-schema.cgr}
-capnp compile -o- bulkhead.capnp executor.capnp compile.capnp > "$out"
+capnp compile -o- bulkhead.capnp executor.capnp compile.capnp operator.capnp > "$out"

@@ -1,4 +1,4 @@
-//! The one binary. People call `serve`, `run`, `demo`, `doctor`, `status`, `bench`, `guard`,
+//! The one binary. People call `serve`, `run`, `demo`, `doctor`, `status`, `evict`, `bench`, `guard`,
 //! `lint`, `cache` and `completions`; the kernel starts the same binary again as `executor` and `compiler`.
 //!
 //! Exit status: 0 for success, 1 for a failure that is told on stderr, 2 for arguments that make no sense, and for
@@ -8,9 +8,11 @@ mod bench;
 mod cache;
 mod demo;
 mod doctor;
+mod evict;
 mod failure;
 mod guard;
 mod lint;
+mod log;
 mod output;
 mod place;
 mod private;
@@ -23,7 +25,7 @@ mod software;
 mod source;
 mod status;
 
-use std::{io, process::ExitCode};
+use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
@@ -49,6 +51,8 @@ enum Command {
     Doctor(doctor::Arguments),
     /// Show who uses the GPU, and for how much.
     Status(status::Arguments),
+    /// End a session, whoever's it is.
+    Evict(evict::Arguments),
     /// Measure Bulkhead against the driver alone, in alternating processes.
     Bench(bench::Arguments),
     /// Confine a PTX file and verify the result, without a kernel.
@@ -76,15 +80,16 @@ enum Command {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = tracing_subscriber::EnvFilter::try_from_env("BULKHEAD_LOG");
-    let filter = filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    // Whoever serves says who came and went.
+    let serves = matches!(arguments.command, Command::Serve(_));
+    log::begin(if serves { "warn,bulkhead::audit::session=info" } else { "warn" });
     let done = match arguments.command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Status(arguments) => status::run(&arguments),
+        Command::Evict(arguments) => evict::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Guard(arguments) => guard::run(&arguments),
         Command::Lint(arguments) => lint::run(&arguments),
@@ -100,6 +105,7 @@ fn main() -> ExitCode {
         Command::DemoTenant(arguments) => demo::tenant(&arguments),
         Command::BenchWorker(arguments) => bench::worker(&arguments),
     };
+    log::end();
     done.unwrap_or_else(|failure| {
         eprintln!("bulkhead: {failure}");
         ExitCode::FAILURE

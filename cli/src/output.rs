@@ -12,3 +12,47 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
         done => done.map_err(Failure::doing("standard output")),
     }
 }
+
+/// Whether a terminal does something else with a character than show it: control characters, and those that turn the
+/// direction of text.
+fn is_active(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// Text of a client's, to be shown: what a terminal would act on is escaped.
+pub(crate) fn plain(text: &str) -> String {
+    let escaped = |character: char| match is_active(character) {
+        true => character.escape_unicode().to_string(),
+        false => character.to_string(),
+    };
+    text.chars().map(escaped).collect()
+}
+
+/// The same for JSON, which has escapes of its own.
+pub(crate) fn plain_json(text: &str) -> String {
+    let escaped = |character: char| match character {
+        '\n' => "\n".to_owned(),
+        active if is_active(active) => format!("\\u{:04x}", u32::from(active)),
+        shown => shown.to_string(),
+    };
+    text.chars().map(escaped).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_acts_on_is_escaped() {
+        assert_eq!(plain("train \u{e9}\u{1f600}"), "train \u{e9}\u{1f600}");
+        assert_eq!(
+            plain("a\x1b]0;owned\x07\r\n\u{9b}2J\u{202e}b"),
+            r"a\u{1b}]0;owned\u{7}\u{d}\u{a}\u{9b}2J\u{202e}b"
+        );
+        let json = serde_json::json!({"name": "\x1b[2J\u{9b}\u{202e}"});
+        let told = plain_json(&format!("{json:#}"));
+        assert!(!told.replace('\n', "").chars().any(is_active), "{told}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&told).unwrap(), json);
+    }
+}

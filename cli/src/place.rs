@@ -18,6 +18,11 @@ pub(crate) fn runtime_directory() -> PathBuf {
     socket.parent().map(Path::to_owned).unwrap_or_default()
 }
 
+/// The operator's socket beside the clients'.
+pub(crate) fn operator_socket(socket: &Path) -> PathBuf {
+    socket.with_file_name(bulkhead_kernel::OPERATOR_SOCKET)
+}
+
 /// Where executors keep machine code unless told otherwise: in the user's folder for such things.
 pub(crate) fn cache_directory() -> Result<PathBuf, Failure> {
     let named = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());

@@ -2,11 +2,13 @@
 
 use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 
-use bulkhead_kernel::{Config, ExecutorSource, Limits, ProtectedModule, Relay};
+use bulkhead_kernel::{
+    Config, Counted, ExecutorSource, Limits, ProtectedModule, Quota, Relay, Tenant, Whose,
+};
 use bulkhead_mm::{Amounts, Resource};
 use clap::{Args, ValueEnum};
 
-use crate::{Failure, place, sanitize, software::Software};
+use crate::{Failure, log, place, sanitize, software::Software};
 
 /// Of a module's name.
 const NAME_BYTES_MAX: usize = 64;
@@ -84,8 +86,8 @@ pub(crate) struct Arguments {
     /// How much of the device's memory sessions may use together: bytes, or a number and KiB, MiB or GiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     device_memory: Option<u64>,
-    /// How much host memory sessions may be swapped out to, 0 for no swapping. Half of the machine's unless told
-    /// otherwise.
+    /// How much host memory sessions may be swapped out to, 0 for no swapping. A quarter of the machine's unless
+    /// told otherwise.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     swap_memory: Option<u64>,
     /// What one session may use of a column of its ledger, such as `streams=8` or `host_bytes=1GiB`; `bulkhead status
@@ -95,7 +97,20 @@ pub(crate) struct Arguments {
     /// The same for all sessions together.
     #[arg(long, value_name = "COLUMN=AMOUNT", value_parser = limit)]
     total_limit: Vec<(Resource, u64)>,
-    /// The most urgent priority that a session gets, whatever it asks for; lower is more urgent.
+    /// What one user, or tenant, may take of what clients share, such as `sessions=16`: connections,
+    /// descriptor_connections, sessions, waits, message_bytes, compiles. May be given more than once.
+    #[arg(long, value_name = "WHAT=AMOUNT", value_parser = counted)]
+    user_limit: Vec<(Counted, u64)>,
+    /// The same for one process of a user or tenant: a quarter of the sessions and an eighth of the connections unless told
+    /// otherwise.
+    #[arg(long, value_name = "WHAT=AMOUNT", value_parser = counted)]
+    process_limit: Vec<(Counted, u64)>,
+    /// Processes that count as one user apart: those of a uid, or those in a cgroup (version 2) and below. May be given more
+    /// than once; the first that fits counts.
+    #[arg(long, value_name = "NAME=uid:UID|cgroup:PATH", value_parser = tenant)]
+    tenant: Vec<Tenant>,
+    /// The most urgent priority that a session gets, and a stream on the device, whatever is asked for; lower is more
+    /// urgent, and -4 the most urgent of a stream.
     #[arg(long, value_name = "PRIORITY", default_value_t = 0, allow_negative_numbers = true)]
     priority_ceiling: i32,
     /// How many seconds one kernel may run before its session is ended; without, as long as it takes.
@@ -210,9 +225,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let ordinal = arguments.ordinal.to_string();
     let loading = arguments.loading_seconds.to_string();
     let kernel = arguments.kernel_seconds.map(|seconds| seconds.to_string());
+    let urgency = arguments.priority_ceiling.to_string();
     let blocks = arguments.launch_blocks.map(|blocks| blocks.to_string());
     let mut executor = vec!["executor", "--backend", backend.name(), "--ordinal", &ordinal];
     executor.extend(["--loading-seconds", &loading, "--guard", arguments.guard.name()]);
+    executor.extend(["--stream-urgency", &urgency]);
     if let Some(seconds) = &kernel {
         executor.extend(["--kernel-seconds", seconds]);
     }
@@ -241,10 +258,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         compiler: vec![binary, "compiler".into(), "--guard".into(), arguments.guard.name().into()],
         modules: modules(&arguments.module, arguments.standby)?,
         relay: if arguments.relay { Relay::Always } else { Relay::WhereNeeded },
+        tenants: arguments.tenant.clone(),
         limits: limits(arguments),
         ready: Some(Box::new(move || {
             let strict = if guard == Guard::Strict { ", guard strict" } else { "" };
-            eprintln!("bulkhead: serving the {} backend in {}{strict}", backend.name(), told.display());
+            let (backend, told) = (backend.name(), told.display());
+            log::say(&format!("bulkhead: serving the {backend} backend in {told}{strict}"));
         })),
     };
     bulkhead_kernel::run(config, interrupted()).map_err(Failure::doing("serve"))?;
@@ -276,6 +295,8 @@ fn limits(arguments: &Arguments) -> Limits {
         standby: arguments.standby,
         session: amounts(&arguments.session_limit),
         total: amounts(&arguments.total_limit),
+        principal: quota(Quota::PRINCIPAL, &arguments.user_limit),
+        process: quota(Quota::PROCESS, &arguments.process_limit),
         priority_ceiling: arguments.priority_ceiling,
         ..limits
     }
@@ -283,6 +304,46 @@ fn limits(arguments: &Arguments) -> Limits {
 
 fn amounts(limits: &[(Resource, u64)]) -> Amounts {
     limits.iter().fold(Amounts::UNLIMITED, |amounts, (resource, most)| amounts.with(*resource, *most))
+}
+
+fn quota(quota: Quota, limits: &[(Counted, u64)]) -> Quota {
+    limits.iter().fold(quota, |quota, (counted, most)| quota.with(*counted, *most))
+}
+
+/// A limit of what is counted for principals.
+fn counted(text: &str) -> Result<(Counted, u64), String> {
+    let (name, amount) = text.split_once('=').ok_or("a limit is a name, =, and an amount")?;
+    let counted = Counted::of_key(name).ok_or_else(|| {
+        let names: Vec<_> = Counted::ALL.into_iter().map(Counted::key).collect();
+        format!("{name:?} is not counted: {} are", names.join(", "))
+    })?;
+    let amount = match counted {
+        Counted::MessageBytes => size(amount)?,
+        Counted::Connections
+        | Counted::DescriptorConnections
+        | Counted::Sessions
+        | Counted::Waits
+        | Counted::Compiles => amount.parse().map_err(|_| "an amount is a number")?,
+    };
+    Ok((counted, amount))
+}
+
+/// A principal that the operator names.
+fn tenant(text: &str) -> Result<Tenant, String> {
+    let parts = text.split_once('=').and_then(|(name, whose)| Some((name, whose.split_once(':')?)));
+    let (name, whose) = parts.ok_or("NAME=uid:UID or NAME=cgroup:PATH belongs here")?;
+    let whose = match whose {
+        ("uid", uid) => Whose::Uid(uid.parse().map_err(|_| format!("{uid:?} is no uid"))?),
+        ("cgroup", path) if path.starts_with('/') => Whose::Cgroup(path.to_owned()),
+        ("cgroup", path) => {
+            return Err(format!("{path:?} is no path of a cgroup, as /proc/PID/cgroup tells it"));
+        }
+        (other, _) => return Err(format!("{other:?} names nobody: uid and cgroup do")),
+    };
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(format!("{name:?} is no name: printable ASCII is, at most {NAME_BYTES_MAX}"));
+    }
+    Ok(Tenant { name: name.to_owned(), whose })
 }
 
 /// A limit of a column.
@@ -352,6 +413,20 @@ mod tests {
         assert_eq!(limit("host_bytes=1GiB"), Ok((Resource::HostBytes, 1 << 30)));
         for wrong in ["streams", "streams=", "streams=1KiB", "strems=8", "host_bytes=x", "=1"] {
             assert!(limit(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn principals_have_limits_and_names() {
+        assert_eq!(counted("sessions=8"), Ok((Counted::Sessions, 8)));
+        assert_eq!(counted("message_bytes=1MiB"), Ok((Counted::MessageBytes, 1 << 20)));
+        for wrong in ["sessions", "sessions=", "sessions=1MiB", "streams=8"] {
+            assert!(counted(wrong).is_err(), "{wrong:?}");
+        }
+        assert_eq!(tenant("blue=uid:7"), Ok(Tenant { name: "blue".into(), whose: Whose::Uid(7) }));
+        assert!(tenant("pods=cgroup:/pods").is_ok());
+        for wrong in ["blue", "=uid:7", "blue=uid:x", "blue=cgroup:pods", "blue=gid:7", "b\x1b=uid:7"] {
+            assert!(tenant(wrong).is_err(), "{wrong:?}");
         }
     }
 

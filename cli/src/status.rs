@@ -2,12 +2,12 @@
 
 use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
 
-use bulkhead_client::{Column, Connection, Error};
+use bulkhead_client::{Column, Connection, Error, ErrorCode, Operator};
 use bulkhead_schema::bulkhead_capnp::{device_status, module_status, result, session_status, status};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::{Failure, output};
+use crate::{Failure, output, output::plain, place};
 
 /// Show who uses the GPU: sessions, their memory, what is swapped out, and the standby.
 #[derive(Debug, Args)]
@@ -78,9 +78,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         .build()
         .map_err(Failure::doing("starting a runtime"))?;
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        let connection = Connection::open(&socket, "bulkhead status").await?;
+        let kernel = match Connection::open(&socket, "bulkhead status").await {
+            Ok(connection) => Kernel::Client(connection),
+            // Clients have all places that this process may have one of: the operator has some of its own.
+            Err(error) if error.code == ErrorCode::LimitReached => {
+                Kernel::Operator(Operator::open(&place::operator_socket(&socket)).await.map_err(|_| error)?)
+            }
+            Err(error) => return Err(error.into()),
+        };
         loop {
-            let (devices, mut sessions) = ask(&connection).await?;
+            let (devices, mut sessions) = kernel.ask().await?;
             if let Some(name) = &arguments.session {
                 sessions.retain(|session| session.name == *name);
                 if sessions.is_empty() {
@@ -90,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
                 }
             }
             let told = match (arguments.json, &arguments.session) {
-                (true, _) => format!("{:#}\n", as_json(&devices, &sessions)),
+                (true, _) => output::plain_json(&format!("{:#}\n", as_json(&devices, &sessions))),
                 (false, Some(_)) => sessions.iter().map(as_ledger).collect(),
                 (false, None) => as_table(&devices, &sessions),
             };
@@ -104,8 +111,29 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     })
 }
 
+/// Whom to ask.
+enum Kernel {
+    Client(Connection),
+    Operator(Operator),
+}
+
+impl Kernel {
+    async fn ask(&self) -> Result<(Vec<Device>, Vec<Session>), Failure> {
+        match self {
+            Self::Client(connection) => ask(connection).await,
+            Self::Operator(operator) => {
+                let status = operator.status().await?;
+                status.get_root_as_reader().and_then(read).map_err(broken)
+            }
+        }
+    }
+}
+
+fn broken(error: capnp::Error) -> Failure {
+    Failure::new(format!("the kernel does not answer: {error}"))
+}
+
 async fn ask(connection: &Connection) -> Result<(Vec<Device>, Vec<Session>), Failure> {
-    let broken = |error: capnp::Error| Failure::new(format!("the kernel does not answer: {error}"));
     let response = connection.kernel.status_request().send().promise.await.map_err(broken)?;
     let result = response.get().and_then(|response| response.get_result()).map_err(broken)?;
     match result.which().map_err(|error| broken(error.into()))? {
@@ -233,7 +261,7 @@ fn as_ledger(session: &Session) -> String {
     let mut out = format!(
         "session {}  {:.40}, process {}, {}, priority {}\n{:>16} {:>14} {:>14}\n",
         session.id,
-        session.name,
+        plain(&session.name),
         session.pid,
         state(session),
         session.priority,
@@ -327,7 +355,7 @@ fn as_table(devices: &[Device], sessions: &[Session]) -> String {
             "{:>6} {:>8} {:<20.20} {:>10} {:>10} {:>10} {:>5} {:>7} {:>6}  {}{}{}\n",
             session.id,
             session.pid,
-            session.name,
+            plain(&session.name),
             bytes(session.arena_bytes),
             bytes(session.host_bytes),
             bytes(session.swapped_bytes),

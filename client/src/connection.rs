@@ -18,7 +18,7 @@ use std::{
 };
 
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp as rpc, limits};
-use capnp_rpc::{RpcSystem, rpc_twoparty_capnp::Side, twoparty};
+use capnp_rpc::{RpcSystem, VatNetwork, rpc_twoparty_capnp::Side, twoparty};
 use futures::io::{BufReader, BufWriter};
 use slab::Slab;
 use tokio::sync::mpsc as tasks;
@@ -60,29 +60,7 @@ impl Connection {
     /// # Errors
     /// `unavailable` where no kernel listens; `version` where it speaks another.
     pub async fn open(socket: &Path, name: &str) -> Result<Self, Error> {
-        let unavailable = |error: std::io::Error| {
-            Error::new(ErrorCode::Unavailable, format!("no kernel at {}: {error}", socket.display()))
-                .remedy("start one with `bulkhead serve`, or run the program with `bulkhead run -- PROGRAM`")
-        };
-        let stream = UnixStream::connect(socket).map_err(unavailable)?;
-        stream.set_nonblocking(true).map_err(unavailable)?;
-        let stream = tokio::net::UnixStream::from_std(stream).map_err(unavailable)?;
-        // A socket that somebody has named is whose they say: in a container users and processes have other numbers, or none.
-        let peer = stream.peer_cred().map_err(unavailable)?;
-        if socket == guessed_socket() && !trusted(peer.uid(), rustix::process::geteuid().as_raw()) {
-            let message = format!("{} belongs to another user's kernel", socket.display());
-            return Err(Error::new(ErrorCode::NotPermitted, message).remedy(
-                "name your own kernel's socket in BULKHEAD_SOCKET, or start one with `bulkhead serve`",
-            ));
-        }
-        let (reader, writer) = stream.into_split();
-        let network = twoparty::VatNetwork::new(
-            BufReader::new(reader.compat()),
-            BufWriter::new(writer.compat_write()),
-            Side::Client,
-            capnp::message::ReaderOptions::new(),
-        );
-        let mut system = RpcSystem::new(Box::new(network), None);
+        let mut system = RpcSystem::new(network(socket)?, None);
         let kernel: rpc::bulkhead::Client = system.bootstrap(Side::Server);
         let gone = Arc::new(AtomicBool::new(false));
         let went = Arc::clone(&gone);
@@ -115,6 +93,32 @@ impl Connection {
     }
 }
 
+/// Connects to a socket of the kernel's.
+pub(crate) fn network(socket: &Path) -> Result<Box<dyn VatNetwork<Side>>, Error> {
+    let unavailable = |error: std::io::Error| {
+        Error::new(ErrorCode::Unavailable, format!("no kernel at {}: {error}", socket.display()))
+            .remedy("start one with `bulkhead serve`, or run the program with `bulkhead run -- PROGRAM`")
+    };
+    let stream = UnixStream::connect(socket).map_err(unavailable)?;
+    stream.set_nonblocking(true).map_err(unavailable)?;
+    let stream = tokio::net::UnixStream::from_std(stream).map_err(unavailable)?;
+    // A socket that somebody has named is whose they say: in a container users and processes have other numbers, or none.
+    let peer = stream.peer_cred().map_err(unavailable)?;
+    let is_guessed = socket.parent() == guessed_socket().parent();
+    if is_guessed && !trusted(peer.uid(), rustix::process::geteuid().as_raw()) {
+        let message = format!("{} belongs to another user's kernel", socket.display());
+        return Err(Error::new(ErrorCode::NotPermitted, message)
+            .remedy("name your own kernel's socket in BULKHEAD_SOCKET, or start one with `bulkhead serve`"));
+    }
+    let (reader, writer) = stream.into_split();
+    Ok(Box::new(twoparty::VatNetwork::new(
+        BufReader::new(reader.compat()),
+        BufWriter::new(writer.compat_write()),
+        Side::Client,
+        capnp::message::ReaderOptions::new(),
+    )))
+}
+
 /// Whether a kernel of the user `peer` is one to give one's data to: in a directory that everybody can write, a
 /// socket may be anybody's.
 fn trusted(peer: u32, own: u32) -> bool {
@@ -143,7 +147,11 @@ pub(crate) fn broken(error: capnp::Error) -> Error {
     match error.kind {
         capnp::ErrorKind::Disconnected => Error::new(ErrorCode::SessionLost, "the kernel is gone")
             .remedy("start it again and open a new session"),
-        capnp::ErrorKind::Overloaded => Error::new(ErrorCode::LimitReached, error.to_string()),
+        // The kernel's own words, behind those of the protocol.
+        capnp::ErrorKind::Overloaded => {
+            let words = error.extra.strip_prefix("remote exception: ").unwrap_or(&error.extra);
+            Error::new(ErrorCode::LimitReached, words)
+        }
         _ => Error::new(ErrorCode::Internal, format!("the kernel answered what is no answer: {error}")),
     }
 }

@@ -24,11 +24,15 @@ use rustix::{
 };
 use tokio::{
     process::{Child, Command},
-    sync::Semaphore,
     time::Instant,
 };
 
-use crate::{refusal::internal, session::Spending};
+use crate::{
+    places::{Place, Places},
+    principals::{Party, Taken},
+    refusal::internal,
+    session::Spending,
+};
 
 /// How much is copied before others get their turn, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -51,14 +55,18 @@ pub(crate) struct Compiled {
 /// Starts compile processes, so many at a time.
 pub(crate) struct Compiler {
     command: Vec<OsString>,
-    places: Semaphore,
-    waiting: Rc<Cell<usize>>,
+    places: Rc<Places>,
     second: Duration,
 }
 
 impl Compiler {
     pub(crate) fn new(command: Vec<OsString>, processes: usize, second: Duration) -> Self {
-        Self { command, places: Semaphore::new(processes), waiting: Rc::default(), second }
+        Self { command, places: Places::new(processes), second }
+    }
+
+    /// Waits for a place to compile at.
+    pub(crate) async fn place(&self, party: &Rc<Party>) -> Result<(Place, Taken), Error> {
+        self.places.take(party).await
     }
 
     /// Compiles an image for a device's architecture (90 for sm_90), which is told what becomes of accesses that go
@@ -70,13 +78,6 @@ impl Compiler {
         gates: &[PathBuf],
         spending: Spending<'_>,
     ) -> Result<Compiled, Error> {
-        if self.waiting.get() >= limits::COMPILES_QUEUED_MAX {
-            return Err(Error::new(ErrorCode::LimitReached, "too many images wait to be compiled")
-                .remedy("try again later"));
-        }
-        let waiting = Waiting::new(&self.waiting);
-        let place = self.places.acquire().await.map_err(|_| internal("the compiler is gone"))?;
-        drop(waiting);
         let clock = Clock { began: Instant::now(), spent: spending.spent };
         let output = memory("bulkhead-compiled").map_err(|error| failed(error.into()))?;
         let mut child = self.start(image, &output, way, gates).map_err(failed)?;
@@ -100,7 +101,6 @@ impl Compiler {
         }
         let compiled = read(output).await;
         drop(clock);
-        drop(place);
         compiled
     }
 
@@ -157,22 +157,6 @@ struct Clock<'a> {
 impl Drop for Clock<'_> {
     fn drop(&mut self) {
         self.spent.set(self.spent.get().saturating_add(self.began.elapsed()));
-    }
-}
-
-/// One of those that wait for a place.
-struct Waiting(Rc<Cell<usize>>);
-
-impl Waiting {
-    fn new(count: &Rc<Cell<usize>>) -> Self {
-        count.set(count.get() + 1);
-        Self(Rc::clone(count))
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.set(self.0.get().saturating_sub(1));
     }
 }
 

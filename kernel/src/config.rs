@@ -5,7 +5,11 @@ use std::{ffi::OsString, fmt, io, os::fd::OwnedFd, path::PathBuf, time::Duration
 use bulkhead_mm::Amounts;
 use bulkhead_schema::limits;
 
-use crate::{executor::DeviceInfo, modules::ProtectedModule};
+use crate::{
+    executor::DeviceInfo,
+    modules::ProtectedModule,
+    principals::{Counted, Quota, Tenant},
+};
 
 /// Device memory that sessions never get, where it is a GPU's: at most so much.
 const RESERVED_BYTES_MAX: u64 = 2 << 30;
@@ -56,28 +60,38 @@ pub struct Limits {
     pub device_bytes: Option<u64>,
     /// Host memory of all sessions together that their device memory is swapped to, in bytes; 0 for no swapping.
     pub swap_bytes: u64,
+    /// Host memory that the kernel keeps for all sessions together and the device does not reach, in bytes.
+    pub kernel_bytes: u64,
     /// Compile processes at a time.
     pub compiles_max: usize,
     /// Whether a second executor is kept that goes on with the sessions when the first is lost.
     pub standby: bool,
+    /// What a principal may take of what clients share.
+    pub principal: Quota,
+    /// What one process of a principal may.
+    pub process: Quota,
     /// What the limits that are counted in seconds count in. One second; tests have less patience.
     pub second: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        let half_of_memory = memory_bytes().map_or(limits::HOST_BYTES_MAX, |bytes| bytes / 2);
+        // What is pinned and what is kept leave the machine an eighth of its memory.
+        let memory = memory_bytes().unwrap_or(2 * limits::HOST_BYTES_MAX);
         Self {
             connections_max: limits::CONNECTIONS_MAX,
             sessions_max: limits::SESSIONS_MAX,
             session: Amounts::UNLIMITED,
             total: Amounts::UNLIMITED,
             priority_ceiling: 0,
-            host_bytes: half_of_memory,
+            host_bytes: memory / 2,
             device_bytes: None,
-            swap_bytes: half_of_memory,
+            swap_bytes: memory / 4,
+            kernel_bytes: (memory / 8).max(limits::KERNEL_BYTES_MAX),
             compiles_max: limits::COMPILES_MAX,
             standby: false,
+            principal: Quota::PRINCIPAL,
+            process: Quota::PROCESS,
             second: Duration::from_secs(1),
         }
     }
@@ -92,6 +106,14 @@ impl Limits {
         };
         let usable = device.memory_bytes - reserved;
         self.device_bytes.map_or(usable, |most| most.min(usable))
+    }
+
+    /// What all clients together may take.
+    pub(crate) fn everybody(&self) -> Quota {
+        Quota::UNLIMITED
+            .with(Counted::Connections, self.connections_max as u64)
+            .with(Counted::DescriptorConnections, limits::DESCRIPTOR_CONNECTIONS_MAX as u64)
+            .with(Counted::Compiles, limits::COMPILES_QUEUED_MAX as u64)
     }
 
     /// So many of the seconds that limits count in.
@@ -136,6 +158,8 @@ pub struct Config {
     pub modules: Vec<ProtectedModule>,
     /// Whether connections are relayed.
     pub relay: Relay,
+    /// Principals that are more than users.
+    pub tenants: Vec<Tenant>,
     /// Limits lower than the schema's.
     pub limits: Limits,
     /// Called once clients can connect.
@@ -149,6 +173,7 @@ impl fmt::Debug for Config {
             .field("executor", &self.executor)
             .field("compiler", &self.compiler)
             .field("modules", &self.modules)
+            .field("tenants", &self.tenants)
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }

@@ -14,11 +14,13 @@ use bulkhead_schema::{
     limits,
 };
 use capnp::capability::FromClientHook;
-use capnp_rpc::{CapabilityServerSet, RpcSystem};
+use capnp_rpc::{CapabilityServerSet, RpcSystem, rpc_capnp};
 use futures::io::{BufReader, BufWriter};
+use rustix::net::SendFlags;
 use tokio::{
     io::{Interest, unix::AsyncFd},
     net::UnixStream,
+    sync::Notify,
 };
 use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
 
@@ -33,20 +35,25 @@ use crate::{
     held::{Facet, Held, Served, write_any},
     kernel::Kernel,
     module::Gates,
+    principals::{Counted, Party},
     session::{CopyServer, OpenSession, Opening, Parent, Session, SessionServer, Terms},
     task::detached,
     watched::watched,
 };
 
 /// How long a client that broke the protocol may take to read why it is sent away.
-const FAREWELL: Duration = Duration::from_millis(500);
+pub(crate) const FAREWELL: Duration = Duration::from_millis(500);
 
 /// One client.
 pub(crate) struct Connection {
     pub(crate) kernel: Rc<Kernel>,
     id: u64,
     peer: Peer,
+    /// The process at its other end.
+    pub(crate) party: Rc<Party>,
     greeted: Cell<bool>,
+    /// Told of the first `hello`.
+    hello: Notify,
     ended: Cell<bool>,
     sessions: RefCell<Vec<Weak<Session>>>,
     opening: Cell<usize>,
@@ -155,6 +162,13 @@ impl Connection {
         if self.greeted.get() { Ok(()) } else { Err(Error::new(ErrorCode::Protocol, "`hello` comes first")) }
     }
 
+    /// Writes down what was refused, as often as its principal may cause a line.
+    pub(crate) fn note_refusal(&self, error: &Error, what: &'static str) {
+        if let Some(unsaid) = self.party.line() {
+            tracing::info!(target: "bulkhead::audit", connection = self.id, unsaid, %error, "{what}");
+        }
+    }
+
     /// How many sessions it has or is opening.
     fn sessions(&self) -> usize {
         let mut sessions = self.sessions.borrow_mut();
@@ -193,14 +207,16 @@ impl Drop for Ending {
         for session in connection.sessions.take().iter().filter_map(Weak::upgrade) {
             session.end(&gone_with_its_client());
         }
-        tracing::info!(target: "bulkhead::audit", connection = connection.id, "connection ended");
+        if let Some(unsaid) = connection.party.line() {
+            tracing::info!(target: "bulkhead::audit", connection = connection.id, unsaid, "connection ended");
+        }
     }
 }
 
 /// Serves one client until it, or its process, is gone.
-pub(crate) async fn serve(kernel: Rc<Kernel>, arrival: Arrival) -> io::Result<()> {
+pub(crate) async fn serve(kernel: Rc<Kernel>, arrival: Arrival, party: Rc<Party>) -> io::Result<()> {
     let Arrival { peer, process, socket, relayed } = arrival;
-    let served = converse(kernel, (peer, process), socket).await;
+    let served = converse(kernel, (peer, party, process), socket).await;
     // Its place stays taken for as long as its relay does.
     if let Some(relayed) = relayed {
         relayed.ended().await;
@@ -210,32 +226,36 @@ pub(crate) async fn serve(kernel: Rc<Kernel>, arrival: Arrival) -> io::Result<()
 
 async fn converse(
     kernel: Rc<Kernel>,
-    (peer, process): (Peer, Option<OwnedFd>),
+    (peer, party, process): (Peer, Rc<Party>, Option<OwnedFd>),
     socket: OwnedFd,
 ) -> io::Result<()> {
     let id = kernel.next_connection.get();
     kernel.next_connection.set(id + 1);
     let connection = Rc::new(Connection {
-        kernel,
+        kernel: Rc::clone(&kernel),
         id,
         peer,
+        party: Rc::clone(&party),
         greeted: Cell::new(false),
+        hello: Notify::new(),
         ended: Cell::new(false),
         sessions: RefCell::default(),
         opening: Cell::new(0),
         servers: Servers::default(),
     });
     let ending = Ending(Rc::clone(&connection));
-    tracing::info!(target: "bulkhead::audit", connection = id, ?peer, "connection");
-    let stream = UnixStream::from_std(socket.into())?;
-    if process.is_none() {
-        tracing::warn!(?peer, "a client's process cannot be watched from here");
+    if let Some(unsaid) = party.line() {
+        let (principal, watched) = (party.principal(), process.is_some());
+        tracing::info!(target: "bulkhead::audit", connection = id, ?peer, principal, watched, unsaid, "connection");
     }
+    let stream = UnixStream::from_std(socket.into())?;
     let process = process.map(|process| watched(process, Interest::READABLE)).transpose()?;
-    let firewall = Firewall::new();
+    let firewall = Firewall::new(&party);
     let (reader, writer) = stream.into_split();
     let network =
         firewall::network(&firewall, BufReader::new(reader.compat()), BufWriter::new(writer.compat_write()));
+    let greeting = Rc::clone(&connection);
+    let silence = kernel.limits.seconds(limits::HELLO_SECONDS);
     let bootstrap: bulkhead::Client = capnp_rpc::new_client(Bulkhead { connection });
     let mut system = RpcSystem::new(network, Some(bootstrap.client));
     let disconnector = system.get_disconnector();
@@ -248,6 +268,7 @@ async fn converse(
         // A forked child may keep the socket open: the process is what counts.
         () = gone(process.as_ref()) => {}
         () = firewall.tripped() => {}
+        () = silent(&greeting, silence) => {}
         ended = &mut system => {
             if let Err(error) = ended {
                 tracing::debug!(connection = id, %error, "a connection failed");
@@ -258,7 +279,7 @@ async fn converse(
     // Its sessions end before its capabilities go, so that none of these is given back for itself; one at a time, so that
     // others have their turns.
     ending.one_by_one().await;
-    drop((ending, awake));
+    drop((ending, awake, greeting));
     firewall.leave();
     let left = tokio::time::timeout(FAREWELL, async {
         tokio::select! {
@@ -277,6 +298,24 @@ async fn converse(
     // client reads why it is sent away in that time is its own affair.
     drop(tokio::time::timeout(FAREWELL, futures::future::join(system, disconnector)).await);
     Ok(())
+}
+
+/// Ready when a client has said no `hello` for so long. It takes a place that others may want.
+async fn silent(connection: &Connection, patience: Duration) {
+    if tokio::time::timeout(patience, connection.hello.notified()).await.is_ok() {
+        std::future::pending().await
+    }
+}
+
+/// Tells a client why it is not served, in the words of `rpc.capnp`. It was told nothing yet, so this never waits.
+pub(crate) fn refuse(socket: &OwnedFd, why: &Error) {
+    let mut message = capnp::message::Builder::new_default();
+    let mut exception = message.init_root::<rpc_capnp::message::Builder<'_>>().init_abort();
+    exception.set_reason(why.to_string());
+    exception.set_type(rpc_capnp::exception::Type::Overloaded);
+    let words = capnp::serialize::write_message_to_words(&message);
+    // Whether the client reads it is its own affair.
+    rustix::net::send(socket, &words, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).unwrap_or_default();
 }
 
 /// Waits for the end of the client's process, where that can be seen from here.
@@ -311,7 +350,10 @@ impl Bulkhead {
                 .remedy("use the client library that came with this kernel"));
         }
         self.connection.greeted.set(true);
-        tracing::info!(target: "bulkhead::audit", connection = self.connection.id, client, "hello");
+        self.connection.hello.notify_one();
+        if let Some(unsaid) = self.connection.party.line() {
+            tracing::info!(target: "bulkhead::audit", connection = self.connection.id, client, unsaid, "hello");
+        }
         Ok(())
     }
 
@@ -388,36 +430,32 @@ pub(crate) async fn open(
         return Err(Error::new(ErrorCode::LimitReached, message).remedy("close a session"));
     }
     let kernel = Rc::clone(&connection.kernel);
-    let id = kernel.next_session.get();
-    kernel.next_session.set(
-        id.checked_add(1).ok_or_else(|| {
-            Error::new(ErrorCode::LimitReached, "this kernel has opened all sessions it can")
-        })?,
-    );
+    let place = connection.party.take(Counted::Sessions, 1)?;
     let pid = connection.peer.pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
-    let counted = Counted::new(&connection);
-    let opening = Opening { device, id, name, pid, limits: kernel.limits, terms, parent };
-    let opened = Session::open(opening).await?;
-    drop(counted);
+    let underway = Underway::new(&connection);
+    let party = Rc::clone(&connection.party);
+    let opening = Opening { device, name, pid, limits: kernel.limits, terms, parent, party, place };
+    let opened = Session::open(opening, || kernel.session_number()).await?;
+    drop(underway);
     let session = &opened.session.0;
     connection.sessions.borrow_mut().push(Rc::downgrade(session));
-    kernel.sessions.borrow_mut().insert(id, Rc::downgrade(session));
+    session.be_known();
     // Where the connection has ended meanwhile, this refuses, and dropping the session ends it.
     let token = connection.give(Parcel::new(vec![opened.ring, opened.completions], opened.on_the_way))?;
     Ok(Opened { session: opened.session, token, entries: opened.entries, connection })
 }
 
 /// One session that is being opened.
-struct Counted(Rc<Connection>);
+struct Underway(Rc<Connection>);
 
-impl Counted {
+impl Underway {
     fn new(connection: &Rc<Connection>) -> Self {
         connection.opening.set(connection.opening.get() + 1);
         Self(Rc::clone(connection))
     }
 }
 
-impl Drop for Counted {
+impl Drop for Underway {
     fn drop(&mut self) {
         self.0.opening.set(self.0.opening.get().saturating_sub(1));
     }
@@ -512,7 +550,7 @@ impl bulkhead::Server for Bulkhead {
                 written.set_session(opened.into_session());
             }
             Err(error) => {
-                tracing::info!(target: "bulkhead::audit", connection = self.connection.id, %error, "session refused");
+                self.connection.note_refusal(&error, "session refused");
                 error.write(result.init_error());
             }
         }
@@ -542,7 +580,7 @@ impl bulkhead::Server for Bulkhead {
         match restored {
             Ok((held, facet)) => write_any(held, facet, &self.connection, result.init_ok()),
             Err(error) => {
-                tracing::info!(target: "bulkhead::audit", connection = self.connection.id, %error, "not restored");
+                self.connection.note_refusal(&error, "not restored");
                 error.write(result.init_error());
             }
         }

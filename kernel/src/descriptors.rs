@@ -11,7 +11,7 @@
 //! connection.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     collections::{HashMap, VecDeque},
     io,
     os::fd::{AsFd, OwnedFd},
@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use crate::{
     door::{Arrival, Door, Peer},
     packets::{Packets, is_shortage},
+    principals::{Counted, Party, Principals},
     session::Charge,
 };
 
@@ -156,8 +157,13 @@ impl Tokens {
 }
 
 /// Serves clients of this user. Never ends.
-pub(crate) async fn serve(door: Door, tokens: Rc<Tokens>, own_uid: u32, second: Duration) {
-    let connections = Rc::new(Cell::new(0_usize));
+pub(crate) async fn serve(
+    door: Door,
+    tokens: Rc<Tokens>,
+    principals: Rc<Principals>,
+    own_uid: u32,
+    second: Duration,
+) {
     loop {
         let Arrival { peer, socket, relayed, .. } = match door.accept().await {
             Ok(arrival) => arrival,
@@ -167,35 +173,39 @@ pub(crate) async fn serve(door: Door, tokens: Rc<Tokens>, own_uid: u32, second: 
                 continue;
             }
         };
-        if connections.get() >= limits::DESCRIPTOR_CONNECTIONS_MAX || !peer.may_connect(own_uid) {
-            tracing::warn!(target: "bulkhead::audit", ?peer, "descriptor connection refused");
-            continue;
-        }
-        connections.set(connections.get() + 1);
-        let (tokens, open) = (Rc::clone(&tokens), Counted(Rc::clone(&connections)));
+        let party = principals.of(peer);
+        let place = match party.take(Counted::DescriptorConnections, 1) {
+            Ok(place) if peer.may_connect(own_uid) => place,
+            refused => {
+                if let Some(unsaid) = party.line() {
+                    let error = refused.err();
+                    tracing::warn!(
+                        target: "bulkhead::audit", ?peer, unsaid, ?error, "descriptor connection refused"
+                    );
+                }
+                continue;
+            }
+        };
+        let tokens = Rc::clone(&tokens);
         tokio::task::spawn_local(async move {
-            if let Err(error) = converse(socket, peer, &tokens, second).await {
+            if let Err(error) = converse(socket, (peer, &party), &tokens, second).await {
                 tracing::debug!(%error, "a descriptor connection ended");
             }
             // Its place stays taken for as long as its relay does.
             if let Some(relayed) = relayed {
                 relayed.ended().await;
             }
-            drop(open);
+            drop(place);
         });
     }
 }
 
-/// One of the connections that are counted.
-struct Counted(Rc<Cell<usize>>);
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.set(self.0.get().saturating_sub(1));
-    }
-}
-
-async fn converse(socket: OwnedFd, peer: Peer, tokens: &Tokens, second: Duration) -> io::Result<()> {
+async fn converse(
+    socket: OwnedFd,
+    (peer, party): (Peer, &Party),
+    tokens: &Tokens,
+    second: Duration,
+) -> io::Result<()> {
     let packets = Packets::new(socket)?;
     let patience = second * u32::try_from(limits::DESCRIPTOR_SECONDS).unwrap_or(u32::MAX);
     let mut buffer = [0; Token::BYTES];
@@ -208,7 +218,9 @@ async fn converse(socket: OwnedFd, peer: Peer, tokens: &Tokens, second: Duration
         let (answer, parcel) = match tokens.present(Token(buffer), peer) {
             Ok(parcel) => ([GIVEN], parcel),
             Err(reason) => {
-                tracing::warn!(target: "bulkhead::audit", ?peer, reason, "token refused");
+                if let Some(unsaid) = party.line() {
+                    tracing::warn!(target: "bulkhead::audit", ?peer, unsaid, reason, "token refused");
+                }
                 ([REFUSED], Parcel::default())
             }
         };

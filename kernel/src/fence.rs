@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use crate::{
     books::{Thing, What},
     held::{Facet, Served, capability},
+    principals::Counted,
     refusal::internal,
 };
 
@@ -47,6 +48,7 @@ impl Served {
     /// Waits until the point has passed, the time is up, or there is nothing to wait for any more.
     async fn wait_for(&self, timeout: Duration) -> Result<bool, Error> {
         let thing = self.point()?;
+        let _waits = self.connection.party.take(Counted::Waits, 1)?;
         let mut passed = point(&thing)?.subscribe();
         let answer = async {
             loop {

@@ -2,7 +2,8 @@
 //!
 //! A peer may send `Bootstrap`, `Call`, `Finish`, `Release` and `Abort`, and nothing else; a call names no capability
 //! that the peer hosts. Its outstanding calls, their parameters, what it holds and what it was sent and does not read
-//! are counted. What exceeds a limit ends the connection; a peer that does not read is not read from either.
+//! are counted. What exceeds a limit ends the connection; a peer that does not read is not read from either. Nor is one
+//! whose process, or principal, has too much in calls that are not answered, unless its own part of that is small.
 //!
 //! What a peer that leaves held is released a piece at a time, as if it had released it itself: dropping all of it at
 //! once would keep everybody else waiting.
@@ -32,6 +33,8 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use network::network;
 
+use crate::principals::{Counted, Party, Taken};
+
 /// How a message from the kernel's clients is read.
 pub(crate) fn reader_options() -> ReaderOptions {
     let mut options = ReaderOptions::new();
@@ -41,9 +44,11 @@ pub(crate) fn reader_options() -> ReaderOptions {
 }
 
 /// A call, or a bootstrap, that is not over.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Question {
     bytes: usize,
+    /// The same, as it is counted for the process.
+    held: Option<Taken>,
     finished: bool,
     /// Exports of its results, once they were sent.
     returned: Option<Vec<u32>>,
@@ -59,8 +64,9 @@ struct Queued {
 }
 
 /// What one connection has, and whether that is too much.
-#[derive(Debug, Default)]
 pub(crate) struct Firewall {
+    /// Whose connection it is.
+    party: Rc<Party>,
     questions: RefCell<HashMap<u32, Question>>,
     outstanding: Cell<usize>,
     cancelled: Cell<usize>,
@@ -91,8 +97,25 @@ impl Firewall {
         &self.heard
     }
 
-    pub(crate) fn new() -> Rc<Self> {
-        Rc::default()
+    pub(crate) fn new(party: &Rc<Party>) -> Rc<Self> {
+        Rc::new(Self {
+            party: Rc::clone(party),
+            questions: RefCell::default(),
+            outstanding: Cell::default(),
+            cancelled: Cell::default(),
+            question_bytes: Cell::default(),
+            exports: RefCell::default(),
+            references: Cell::default(),
+            bytes_read: Cell::default(),
+            queue: RefCell::default(),
+            queue_bytes: Cell::default(),
+            broken: Cell::default(),
+            drained: RefCell::default(),
+            tripped: CancellationToken::new(),
+            leaving: CancellationToken::new(),
+            empty: Notify::new(),
+            heard: Notify::new(),
+        })
     }
 
     /// Waits until the peer has broken the rules, or has hung up.
@@ -122,7 +145,10 @@ impl Firewall {
         self.heard.notify_one();
         let admitted = self.check(incoming, bytes);
         if let Err(error) = &admitted {
-            tracing::warn!(target: "bulkhead::audit", %error, "protocol broken");
+            if let Some(unsaid) = self.party.line() {
+                let principal = self.party.principal();
+                tracing::warn!(target: "bulkhead::audit", principal, unsaid, %error, "protocol broken");
+            }
             self.tripped.cancel();
         }
         admitted
@@ -174,7 +200,8 @@ impl Firewall {
         if self.references.get() >= limits::EXPORTS_MAX {
             return Err(Error::overloaded("too many capabilities are held".into()));
         }
-        let question = Question { bytes, ..Question::default() };
+        let held = Some(self.party.count(Counted::MessageBytes, bytes as u64));
+        let question = Question { bytes, held, ..Question::default() };
         if self.questions.borrow_mut().insert(id, question).is_some() {
             return Err(Error::failed("a question is asked twice".into()));
         }
@@ -184,7 +211,8 @@ impl Firewall {
     }
 
     /// Takes a question off the counts; its entry stays while it is finished and not returned.
-    fn settle(&self, question: &Question) {
+    fn settle(&self, question: &mut Question) {
+        drop(question.held.take());
         self.outstanding.set(self.outstanding.get().saturating_sub(1));
         self.question_bytes.set(self.question_bytes.get().saturating_sub(question.bytes));
     }
@@ -272,8 +300,14 @@ impl Firewall {
         if self.broken.get() {
             return Poll::Ready(Err(Error::disconnected("the peer is gone".into())));
         }
-        if self.queue_bytes.get() < limits::QUEUED_BYTES_MAX {
+        // What it has of its own is too little to matter, or there is room for more.
+        let is_small = self.question_bytes.get() < limits::MESSAGE_BYTES_AT_LEAST;
+        let has_room = is_small || !self.party.is_over(Counted::MessageBytes);
+        if has_room && self.queue_bytes.get() < limits::QUEUED_BYTES_MAX {
             return Poll::Ready(Ok(()));
+        }
+        if !has_room {
+            self.party.wake_when_there_is_room(waker);
         }
         self.drained.replace(Some(waker.clone()));
         Poll::Pending

@@ -176,9 +176,9 @@ impl Held {
     }
 
     /// Ends what was derived from it, and itself where that is asked for.
-    pub(crate) fn revoke(&self, extent: Extent) -> Result<Revocation, Error> {
+    pub(crate) fn revoke(&self, extent: Extent, asker: &Connection) -> Result<Revocation, Error> {
         self.look()?;
-        let revocation = Revocation::begin(&self.session, self.handle, extent)?;
+        let revocation = Revocation::begin(&self.session, &asker.party, self.handle, extent)?;
         if extent == Extent::Whole {
             self.closed.set(true);
             self.drop_tokens();
@@ -248,7 +248,7 @@ impl Served {
     }
 
     pub(crate) fn revoke(&self, extent: Extent, result: result::Builder<'_, revoking::Owned>) {
-        match self.held.revoke(extent) {
+        match self.held.revoke(extent, &self.connection) {
             Ok(revocation) => {
                 let mut revoking = result.init_ok();
                 revoking.set_capabilities(revocation.count);

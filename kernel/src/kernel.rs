@@ -1,10 +1,6 @@
 //! What all connections share.
 
-use std::{
-    cell::{Cell, RefCell},
-    collections::BTreeMap,
-    rc::{Rc, Weak},
-};
+use std::{cell::Cell, collections::HashSet, rc::Rc};
 
 use bulkhead_mm::{Amounts, Resource};
 use bulkhead_schema::{
@@ -17,6 +13,7 @@ use crate::{
     compiler::Compiler,
     descriptors::Tokens,
     executor::{Device, DeviceInfo, length},
+    principals::Principals,
     session::{Session, columns, write_columns},
 };
 
@@ -46,9 +43,9 @@ pub(crate) struct Kernel {
     pub(crate) compiler: Compiler,
     pub(crate) descriptor_socket: String,
     pub(crate) next_connection: Cell<u64>,
+    /// What the next session is called that no session is called now.
     pub(crate) next_session: Cell<u32>,
-    /// Every session whose client still holds it, or whose executor does.
-    pub(crate) sessions: RefCell<BTreeMap<u32, Weak<Session>>>,
+    pub(crate) principals: Rc<Principals>,
 }
 
 impl Kernel {
@@ -69,11 +66,38 @@ impl Kernel {
         Ok(listed)
     }
 
+    /// A number for a session: the next that no session has which is not gone. After the last comes the first.
+    pub(crate) fn session_number(&self) -> u32 {
+        let taken: HashSet<u32> = self
+            .devices
+            .iter()
+            .flat_map(|device| device.books.sessions())
+            .map(|session| session.id)
+            .collect();
+        let mut number = self.next_session.get().max(1);
+        while taken.contains(&number) {
+            number = number.checked_add(1).unwrap_or(1);
+        }
+        self.next_session.set(number.checked_add(1).unwrap_or(1));
+        number
+    }
+
+    /// Every session that was opened, in order, until it is gone.
     fn sessions(&self) -> Vec<Rc<Session>> {
-        let mut sessions = self.sessions.borrow_mut();
-        sessions.retain(|_, session| session.strong_count() > 0);
-        // Others may hold capabilities of one that is gone: they are good for nothing, and it has nothing any more.
-        sessions.values().filter_map(Weak::upgrade).filter(|session| !session.is_gone()).collect()
+        let mut sessions: Vec<_> = self.devices.iter().flat_map(|device| device.books.sessions()).collect();
+        sessions.retain(|session| session.is_known() && !session.is_gone());
+        sessions.sort_unstable_by_key(|session| session.id);
+        sessions
+    }
+
+    /// Ends a session for the operator.
+    pub(crate) fn evict(&self, id: u32) -> Result<(), Error> {
+        let session = self.sessions().into_iter().find(|session| session.id == id).ok_or_else(|| {
+            Error::new(ErrorCode::NotFound, format!("there is no session {id}"))
+                .remedy("`bulkhead status` says which there are")
+        })?;
+        session.end(&Error::new(ErrorCode::SessionLost, "the operator has ended the session"));
+        Ok(())
     }
 
     /// Says who uses what.

@@ -12,12 +12,15 @@ use bulkhead_schema::{
 
 use crate::{
     books::Asked,
+    principals::{Counted, Party},
     session::{Charge, Session},
 };
 
 /// A revocation that somebody may ask about.
 pub(crate) struct Revocation {
     session: Rc<Session>,
+    /// Who may wait for it.
+    party: Rc<Party>,
     asked: Rc<Asked>,
     /// How many capabilities ended.
     pub(crate) count: u32,
@@ -26,18 +29,24 @@ pub(crate) struct Revocation {
 
 impl Revocation {
     /// Marks what is derived from a capability of a session, and the capability itself where that is asked for.
-    pub(crate) fn begin(session: &Rc<Session>, handle: Handle, extent: Extent) -> Result<Self, Error> {
+    pub(crate) fn begin(
+        session: &Rc<Session>,
+        party: &Rc<Party>,
+        handle: Handle,
+        extent: Extent,
+    ) -> Result<Self, Error> {
         let charge = session.charge(Resource::Revocations, 1)?;
         let patience = session.limits.seconds(limits::DRAIN_SECONDS);
         let marked = session.books().revoke(session.owner, handle, extent, patience)?;
         tracing::debug!(session = session.id, ended = marked.count, "revoked");
         let count = marked.count;
         let asked = session.books().follow(marked);
-        Ok(Self { session: Rc::clone(session), asked, count, _charge: charge })
+        Ok(Self { session: Rc::clone(session), party: Rc::clone(party), asked, count, _charge: charge })
     }
 
     async fn wait(&self, moment: Moment, timeout: Duration) -> Result<bool, Error> {
         let books = self.session.books();
+        let _waits = self.party.take(Counted::Waits, 1)?;
         let reached = async {
             loop {
                 let further = self.asked.further();

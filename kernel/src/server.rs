@@ -1,7 +1,7 @@
 //! The kernel's start, its sockets and its end.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::Cell,
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
     future::Future,
     io,
@@ -27,18 +27,22 @@ use crate::{
     executor::Device,
     kernel::Kernel,
     modules::{Known, TokenFiles},
+    operator,
+    principals::{Counted, Principals},
 };
 
 /// Name of the clients' socket in the runtime directory.
 pub const KERNEL_SOCKET: &str = "kernel.sock";
 /// Name of the socket for descriptors in the runtime directory.
 pub const DESCRIPTOR_SOCKET: &str = "descriptors.sock";
+/// Name of the operator's socket in the runtime directory.
+pub const OPERATOR_SOCKET: &str = "operator.sock";
 /// Held locked by the kernel that serves in the directory.
 const LOCK: &str = "kernel.lock";
 
 /// The directory a kernel serves in, until this is dropped.
 struct Place {
-    sockets: [PathBuf; 2],
+    sockets: [PathBuf; 3],
     _lock: File,
 }
 
@@ -70,7 +74,7 @@ impl Place {
             Err(error) => return Err(failed("cannot be locked")(error.into())),
         }
         let place = Self {
-            sockets: [KERNEL_SOCKET, DESCRIPTOR_SOCKET].map(|name| directory.join(name)),
+            sockets: [KERNEL_SOCKET, DESCRIPTOR_SOCKET, OPERATOR_SOCKET].map(|name| directory.join(name)),
             _lock: lock,
         };
         // The lock is ours, so whoever made these is gone.
@@ -102,7 +106,7 @@ impl Drop for Place {
 pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
     raise_descriptor_limit();
     let place = Place::claim(&config.runtime_directory)?;
-    let [kernel_path, descriptor_path] = &place.sockets;
+    let [kernel_path, descriptor_path, operator_path] = &place.sockets;
     let listening = |path: &PathBuf| {
         let path = path.clone();
         move |error: io::Error| Error::Listen { path, error }
@@ -115,6 +119,9 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
     let fetching = relays_max(limits::DESCRIPTOR_CONNECTIONS_MAX);
     let fetching = Door::bind(descriptor_path, SocketType::SEQPACKET, config.relay, fetching);
     let fetching = fetching.map_err(listening(descriptor_path))?;
+    let operators = relays_max(limits::OPERATORS_MAX);
+    let operators = Door::bind(operator_path, SocketType::STREAM, config.relay, operators);
+    let operators = operators.map_err(listening(operator_path))?;
     for path in &place.sockets {
         fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(listening(path))?;
     }
@@ -126,6 +133,9 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
     let modules = modules.map_err(|error| Error::Modules(error.message))?;
     let _tokens = TokenFiles::write(&config.runtime_directory, &modules)
         .map_err(|(path, error)| Error::RuntimeDirectory { what: "cannot hold a token", path, error })?;
+    let limits = config.limits;
+    let principals = Principals::new(limits.everybody(), limits.principal, limits.process, config.tenants);
+    let principals = Rc::new(principals);
     let device = Rc::new(Device::new(0, source, modules, config.limits));
     let kernel = Rc::new(Kernel {
         limits: config.limits,
@@ -135,7 +145,7 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
         descriptor_socket: descriptor_path.to_string_lossy().into_owned(),
         next_connection: Cell::new(1),
         next_session: Cell::new(1),
-        sessions: RefCell::default(),
+        principals: Rc::clone(&principals),
     });
     let own_uid = rustix::process::geteuid().as_raw();
     // Where one of these stops, the kernel cannot keep its promises: it ends, and says so.
@@ -143,8 +153,13 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
     let mut giving_back = tokio::task::spawn_local(async move {
         futures::future::join(device.books.give_back_the_rest(), device.books.tell_who_waits()).await;
     });
-    let mut descriptors =
-        tokio::task::spawn_local(descriptors::serve(fetching, Rc::clone(&tokens), own_uid, second));
+    let mut descriptors = tokio::task::spawn_local(descriptors::serve(
+        fetching,
+        Rc::clone(&tokens),
+        principals,
+        own_uid,
+        second,
+    ));
     let expiring = Rc::clone(&tokens);
     let mut expiry = tokio::task::spawn_local(async move {
         loop {
@@ -164,8 +179,9 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
         stopped = &mut descriptors => Err(Error::Stopped { part: "descriptor socket", reason: reason(stopped) }),
         stopped = &mut expiry => Err(Error::Stopped { part: "token expiry", reason: reason(stopped) }),
         () = accept(&clients, &kernel, own_uid) => Ok(()),
+        () = operator::accept(&operators, &kernel, own_uid) => Ok(()),
     };
-    drop(clients);
+    drop((clients, operators));
     let why = bulkhead_schema::Error::new(ErrorCode::SessionLost, "the kernel has ended");
     let leftovers = kernel.end_sessions(&why).await;
     for task in [&supervisor, &giving_back, &descriptors, &expiry] {
@@ -183,12 +199,13 @@ fn reason<T>(stopped: Result<T, tokio::task::JoinError>) -> String {
 
 /// Accepts clients of this user. Never ends; dropping it ends every connection.
 async fn accept(clients: &Door, kernel: &Rc<Kernel>, own_uid: u32) {
-    let mut connections = JoinSet::new();
+    let (mut connections, mut refused) = (JoinSet::new(), JoinSet::new());
     // Kept from turn to turn: a relay that has accepted somebody is not to be left alone.
     let mut next = std::pin::pin!(clients.accept());
     loop {
         let accepted = tokio::select! {
             accepted = &mut next => accepted,
+            Some(_) = refused.join_next() => continue,
             Some(ended) = connections.join_next() => {
                 if let Err(error) = ended {
                     tracing::error!(%error, "serving a connection failed");
@@ -206,16 +223,36 @@ async fn accept(clients: &Door, kernel: &Rc<Kernel>, own_uid: u32) {
             }
         };
         let peer = arrival.peer;
-        if !peer.may_connect(own_uid) || connections.len() >= kernel.limits.connections_max {
-            tracing::warn!(target: "bulkhead::audit", ?peer, "connection refused");
-            continue;
-        }
+        let party = kernel.principals.of(peer);
+        let place = if peer.may_connect(own_uid) {
+            party.take(Counted::Connections, 1)
+        } else {
+            Err(bulkhead_schema::Error::new(ErrorCode::NotPermitted, "the kernel serves another user"))
+        };
+        let place = match place {
+            Ok(place) => place,
+            Err(error) => {
+                if let Some(unsaid) = party.line() {
+                    tracing::warn!(target: "bulkhead::audit", ?peer, unsaid, %error, "connection refused");
+                }
+                connection::refuse(&arrival.socket, &error);
+                // Hung up on at once, it might not come to read why.
+                if refused.len() < limits::REFUSED_MAX {
+                    refused.spawn_local(async move {
+                        tokio::time::sleep(connection::FAREWELL).await;
+                        drop(arrival);
+                    });
+                }
+                continue;
+            }
+        };
         let kernel = Rc::clone(kernel);
         // A panic in there ends that connection, as does an error.
         connections.spawn_local(async move {
-            if let Err(error) = connection::serve(kernel, arrival).await {
-                tracing::warn!(?peer, %error, "a connection was not served");
+            if let Err(error) = connection::serve(kernel, arrival, party).await {
+                tracing::debug!(?peer, %error, "a connection was not served");
             }
+            drop(place);
         });
     }
 }

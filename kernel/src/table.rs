@@ -40,6 +40,8 @@ impl Limits {
             .with(Resource::DeviceBytes, self.usable_bytes(device))
             .with(Resource::HostBytes, self.host_bytes)
             .with(Resource::Descriptors, self.descriptors())
+            .with(Resource::KernelBytes, self.kernel_bytes)
+            .with(Resource::CodeBytes, (device.memory_bytes / 8).max(limits::CODE_BYTES_MAX))
             .with(Resource::SwapBytes, self.swap_bytes);
         self.total.min(fixed)
     }

@@ -22,6 +22,7 @@ mod generated {
     capnp::generated_code!(pub mod bulkhead_capnp);
     capnp::generated_code!(pub mod executor_capnp);
     capnp::generated_code!(pub mod compile_capnp);
+    capnp::generated_code!(pub mod operator_capnp);
 }
 
 mod data;
@@ -34,7 +35,7 @@ mod told;
 
 pub use data::{DataVariable, ModuleData, Relocation};
 pub use error::{Error, ErrorCode};
-pub use generated::{bulkhead_capnp, compile_capnp, executor_capnp};
+pub use generated::{bulkhead_capnp, compile_capnp, executor_capnp, operator_capnp};
 pub use handle::Handle;
 pub use run::Run;
 pub use stray::Stray;

@@ -128,3 +128,41 @@ pub const TERMS_LIMITS_MAX: u32 = 64;
 pub const DESCRIPTORS_RESERVED: u64 = 256;
 /// Descriptors that the kernel keeps for a session: its ring, its images, its host memory.
 pub const SESSION_DESCRIPTORS_MAX: u64 = 512;
+
+// Of what clients take without an account of the ledger, for a principal (a user, or a tenant that the operator named) and
+// for one process of it. What a principal leaves is a reserve for others.
+
+/// Connections of a principal.
+pub const CONNECTIONS_OF_PRINCIPAL_MAX: u64 = 240;
+/// Connections of a process.
+pub const CONNECTIONS_OF_PROCESS_MAX: u64 = 32;
+/// Connections of a principal to the descriptor socket.
+pub const DESCRIPTOR_CONNECTIONS_OF_PRINCIPAL_MAX: u64 = 56;
+/// Connections of a process to the descriptor socket.
+pub const DESCRIPTOR_CONNECTIONS_OF_PROCESS_MAX: u64 = 8;
+/// Sessions of a process.
+pub const SESSIONS_OF_PROCESS_MAX: u64 = 8;
+/// Calls of a principal that wait for something to happen.
+pub const WAITS_OF_PRINCIPAL_MAX: u64 = 8192;
+/// Calls of a process that wait for something to happen.
+pub const WAITS_OF_PROCESS_MAX: u64 = 1024;
+/// What messages of a principal hold of calls that are not answered, in bytes, before no more is read.
+pub const MESSAGE_BYTES_OF_PRINCIPAL_MAX: u64 = 64 << 20;
+/// What messages of a process hold of calls that are not answered, in bytes, before no more is read.
+pub const MESSAGE_BYTES_OF_PROCESS_MAX: u64 = 16 << 20;
+/// What messages of a connection may hold in any case, in bytes: below that it is read from, whoever else has how much.
+pub const MESSAGE_BYTES_AT_LEAST: usize = 64 << 10;
+/// Images of a principal that are compiled or wait for it.
+pub const COMPILES_OF_PRINCIPAL_MAX: u64 = 48;
+/// Images of a process that are compiled or wait for it.
+pub const COMPILES_OF_PROCESS_MAX: u64 = 16;
+/// Lines that a principal may cause in the log at once.
+pub const LOG_LINES_AT_ONCE: u32 = 100;
+/// Lines that a principal may cause in the log, a second.
+pub const LOG_LINES_PER_SECOND: u32 = 10;
+/// How long a connection may be open and say no `hello`, in seconds.
+pub const HELLO_SECONDS: u64 = 5;
+/// Connections to the operator's socket at a time: one more ends the oldest.
+pub const OPERATORS_MAX: usize = 4;
+/// Connections that are kept until they were told why they are refused.
+pub const REFUSED_MAX: usize = 16;

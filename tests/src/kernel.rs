@@ -78,6 +78,9 @@ impl Kernel {
         let log = File::create(place.path().join("log")).expect("a file for the kernel's log");
         let mut command = process::bulkhead_in(wrapper, &["serve", "--with-parent", "--backend", backend]);
         command.arg("--runtime-directory").arg(place.path().join("run"));
+        // Clients of a test are one process, and many.
+        command.args(["--process-limit", "sessions=32", "--process-limit", "connections=240"]);
+        command.args(["--process-limit", "descriptor_connections=56"]);
         // What was compiled for other tests is not there.
         command.env("XDG_CACHE_HOME", place.path().join("cache"));
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);

@@ -67,6 +67,7 @@ fn a_panic_in_one_connection_ends_that_connection_only() {
         compiler: vec!["/bin/false".into()],
         modules: Vec::new(),
         relay: Relay::default(),
+        tenants: Vec::new(),
         limits: Limits::default(),
         ready: Some(Box::new(move || ready.send(()).unwrap())),
     };

@@ -1,7 +1,8 @@
 use super::*;
+use crate::principals::tests::somebody;
 
 fn firewall() -> Rc<Firewall> {
-    Firewall::new()
+    Firewall::new(&somebody())
 }
 
 /// Notes a return that carries these exports.
@@ -123,4 +124,28 @@ fn what_a_peer_that_leaves_holds_is_released_once_with_all_its_references() {
     released.sort_unstable();
     assert_eq!(released, [(3, 1), (7, 3), (9, 1)]);
     assert_eq!((firewall.references.get(), firewall.exports.borrow().len()), (0, 0));
+}
+
+#[test]
+fn who_has_too_much_in_calls_that_wait_is_not_read_from_and_others_are() {
+    let process = somebody();
+    let mut greedy = Vec::new();
+    while !process.is_over(Counted::MessageBytes) {
+        let firewall = Firewall::new(&process);
+        firewall.open(0, 1 << 20).unwrap();
+        greedy.push(firewall);
+    }
+    assert_eq!(greedy.len() as u64, limits::MESSAGE_BYTES_OF_PROCESS_MAX >> 20);
+    let modest = Firewall::new(&process);
+    modest.open(0, 100).unwrap();
+    assert!(modest.poll_ready(Waker::noop()).is_ready(), "what it has is too little to matter");
+    for firewall in &greedy {
+        assert!(firewall.poll_ready(Waker::noop()).is_pending());
+    }
+    greedy[0].finish(0, false);
+    for firewall in &greedy {
+        assert!(firewall.poll_ready(Waker::noop()).is_ready(), "there is room again");
+    }
+    drop(greedy);
+    assert!(!process.is_over(Counted::MessageBytes));
 }

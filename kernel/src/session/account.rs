@@ -263,7 +263,9 @@ impl Session {
         }
         match self.device.ledger.borrow_mut().close(self.account) {
             Ok(refunded) => {
-                tracing::info!(target: "bulkhead::audit", session = self.id, ?refunded, "session gone");
+                if let Some(unsaid) = self.party.line() {
+                    tracing::info!(target: "bulkhead::audit", session = self.id, ?refunded, unsaid, "session gone");
+                }
             }
             Err(error) => self.books().expect::<()>(Err(refusal::ledger(error)), "close an account"),
         }

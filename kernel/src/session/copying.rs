@@ -25,6 +25,7 @@ use crate::{
     held::{Facet, Held, Served, write_any},
     module::{Module, write_gates},
     peer,
+    principals::Counted,
     task::detached,
 };
 
@@ -388,7 +389,7 @@ impl gpu_copy_session::Server for CopyServer {
                 claimed.set_module(capnp_rpc::new_client(Module(self.serve(held, Facet::Module))));
             }
             Err(error) => {
-                tracing::info!(target: "bulkhead::audit", session = self.open.0.id, %error, "no module claimed");
+                self.connection.note_refusal(&error, "no module claimed");
                 error.write(result.init_error());
             }
         }
@@ -425,7 +426,10 @@ impl gpu_copy_session::Server for CopyServer {
             (params.get_seen(), Duration::from_millis(u64::from(params.get_timeout_ms())))
         };
         drop(params);
-        let moved = self.session().moved(seen, timeout).await;
+        let moved = match self.connection.party.take(Counted::Waits, 1) {
+            Ok(_waits) => self.session().moved(seen, timeout).await,
+            Err(error) => Err(error),
+        };
         let moved = moved.and_then(|(times, page)| {
             let page =
                 page.map(|(page, on_the_way)| self.connection.give(Parcel::new(vec![page], on_the_way)));
@@ -495,7 +499,10 @@ impl gpu_copy_session::Server for CopyServer {
         let timeout = Duration::from_millis(u64::from(params.get()?.get_timeout_ms()));
         drop(params);
         let session = self.session();
-        let granted = session.next_granted(timeout).await;
+        let granted = match self.connection.party.take(Counted::Waits, 1) {
+            Ok(_waits) => session.next_granted(timeout).await,
+            Err(error) => Err(error),
+        };
         let result = results.get().init_result();
         match granted {
             Ok(Some((held, facet))) => {

@@ -131,22 +131,29 @@ impl Session {
         let charge = self.charge(Resource::Images, 1)?;
         // One image of a session at a time, so that none takes all places of the compiler.
         let turn = self.loading.lock().await;
-        let mut loading = Loading {
-            image: charge,
-            descriptors: self.charge(Resource::Descriptors, COMPILE_DESCRIPTORS)?,
-            kernel: self.charge(Resource::KernelBytes, COMPILE_BYTES)?,
-            time: self.compile_time()?,
-        };
         let mut phase = self.phase.subscribe();
         let architecture = self.incarnation().info.architecture;
         let (gates, callable) = self.callable();
-        let mut compiled = tokio::select! {
+        let compiling = async {
+            let _place = compiler.place(&self.party).await?;
+            // Only now: those that wait need none of it.
+            let loading = Loading {
+                image: charge,
+                descriptors: self.charge(Resource::Descriptors, COMPILE_DESCRIPTORS)?,
+                kernel: self.charge(Resource::KernelBytes, COMPILE_BYTES)?,
+                time: self.compile_time()?,
+            };
+            let way = (architecture, stray);
+            let compiled = compiler.compile(&image, way, &gates, loading.time.spending()).await?;
+            Ok::<_, Error>((loading, compiled))
+        };
+        let (mut loading, mut compiled) = tokio::select! {
             biased;
             _ = phase.wait_for(|phase| *phase != Phase::Open) => {
                 self.live()?;
                 return Err(internal("a session is neither open nor over"));
             }
-            compiled = compiler.compile(&image, (architecture, stray), &gates, loading.time.spending()) => compiled?,
+            compiled = compiling => compiled?,
         };
         drop((image, offered));
         // One descriptor stays, and the text.

@@ -47,6 +47,7 @@ use crate::{
     descriptors::Token,
     executor::{Answer, Device, EntryInfo, Incarnation, SlotLease, no_descriptors},
     held::{Facet, Held, Share},
+    principals::{Party, Taken},
     refusal::{self, internal},
 };
 use accept::Mapping;
@@ -154,6 +155,12 @@ pub(crate) struct Session {
     stuck: Cell<bool>,
     /// Whether and how its memory lies in host memory.
     swap: swapped::Swap,
+    /// Whose it is.
+    pub(crate) party: Rc<Party>,
+    /// Its place among the sessions of its process, until it is gone.
+    place: RefCell<Option<Taken>>,
+    /// Whether it was opened whole.
+    known: Cell<bool>,
 }
 
 /// The program that a session is opened from.
@@ -166,12 +173,13 @@ pub(crate) struct Parent {
 /// A session to be opened.
 pub(crate) struct Opening {
     pub(crate) device: Rc<Device>,
-    pub(crate) id: u32,
     pub(crate) name: String,
     pub(crate) pid: u32,
     pub(crate) limits: Limits,
     pub(crate) terms: Terms,
     pub(crate) parent: Option<Parent>,
+    pub(crate) party: Rc<Party>,
+    pub(crate) place: Taken,
 }
 
 /// A session that was just opened, and what its client gets.
@@ -195,8 +203,8 @@ impl Drop for OpenSession {
 
 impl Session {
     /// Opens a session on whichever executor serves the device, or its parent.
-    pub(crate) async fn open(opening: Opening) -> Result<Opened, Error> {
-        let Opening { device, id, name, pid, limits, terms, parent } = opening;
+    pub(crate) async fn open(opening: Opening, number: impl FnOnce() -> u32) -> Result<Opened, Error> {
+        let Opening { device, name, pid, limits, terms, parent, party, place } = opening;
         let incarnation = match &parent {
             Some(parent) => parent.session.incarnation(),
             None => device.wait().await?,
@@ -226,6 +234,7 @@ impl Session {
         let capabilities = u32::try_from(account.most().get(Resource::Capabilities)).unwrap_or(u32::MAX);
         let (owner, line) = device.books.open(capabilities);
         let slot = lease.slot;
+        let id = number();
         let session = Rc::new(Self {
             id,
             name,
@@ -278,6 +287,9 @@ impl Session {
             reaping: watch::Sender::new(0),
             stuck: Cell::new(false),
             swap: swapped::Swap::new(),
+            party,
+            place: RefCell::new(Some(place)),
+            known: Cell::new(false),
         });
         session.books().know(owner, Rc::downgrade(&session));
         if let Some(parent) = &session.parent {
@@ -287,10 +299,13 @@ impl Session {
         tokio::task::spawn_local(Rc::clone(&session).reap_what_dies());
         match session.open_in_executor(&ring).await {
             Ok((completions, ended)) => {
-                tracing::info!(
-                    target: "bulkhead::audit",
-                    session = id, name = session.name, pid, slot = slot.index(), "session opened"
-                );
+                if let Some(unsaid) = session.party.line() {
+                    let principal = session.party.principal();
+                    tracing::info!(
+                        target: "bulkhead::audit::session",
+                        session = id, name = session.name, pid, principal, slot = slot.index(), unsaid, "session opened"
+                    );
+                }
                 tokio::task::spawn_local(Rc::clone(&session).keep(ended));
                 let session = OpenSession(session);
                 // Where it has ended meanwhile, its keeper has the executor close it.
@@ -354,6 +369,16 @@ impl Session {
         Ok(())
     }
 
+    /// Its client gets it: from here on it is told of.
+    pub(crate) fn be_known(&self) {
+        self.known.set(true);
+    }
+
+    /// Whether it was opened whole.
+    pub(crate) fn is_known(&self) -> bool {
+        self.known.get()
+    }
+
     /// Its device addresses.
     pub(crate) fn addresses(&self) -> (u64, u64) {
         (self.slot.base().0, SLOT_BYTES)
@@ -413,10 +438,15 @@ impl Session {
         }
         *why_over = Some(why.clone());
         drop(why_over);
-        tracing::info!(
-            target: "bulkhead::audit",
-            session = self.id, name = self.name, code = ?why.code, why = why.message, "session over"
-        );
+        if let Some(unsaid) = self.party.line() {
+            let (principal, used) = (self.party.principal(), self.used());
+            let (device_bytes, host_bytes) = (used.get(Resource::DeviceBytes), used.get(Resource::HostBytes));
+            tracing::info!(
+                target: "bulkhead::audit::session",
+                session = self.id, name = self.name, pid = self.pid, principal, code = ?why.code, why = why.message,
+                device_bytes, host_bytes, unsaid, "session over"
+            );
+        }
         self.ring.end(why.code.into(), why.device);
         let patience = self.limits.seconds(limits::DRAIN_SECONDS);
         match self.books().revoke_owner(self.owner, patience) {
@@ -547,6 +577,7 @@ impl Session {
             self.books().expect::<()>(Err(left), "leave a slot");
         }
         self.close_account();
+        self.place.borrow_mut().take();
         self.phase.send_replace(Phase::Gone);
         if let Some(parent) = &self.parent {
             parent.session.children.send_modify(|count| *count = count.saturating_sub(1));

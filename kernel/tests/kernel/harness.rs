@@ -83,6 +83,7 @@ pub(crate) fn config(directory: &Path, fake: &Fake) -> Config {
         compiler: vec!["/bin/false".into()],
         modules: Vec::new(),
         relay: Relay::default(),
+        tenants: Vec::new(),
         limits: Limits::default(),
         ready: None,
     }

@@ -4,6 +4,7 @@
 
 mod control;
 mod deadlines;
+mod fair;
 mod fake;
 mod handed;
 mod harness;

@@ -1,0 +1,64 @@
+//! The operator's connection to the kernel, which is there when no client gets in.
+
+use std::path::Path;
+
+use bulkhead_schema::{
+    Error,
+    bulkhead_capnp::{result, status},
+    limits,
+    operator_capnp::operator,
+};
+use capnp::message::{Builder, HeapAllocator, TypedBuilder};
+use capnp_rpc::{RpcSystem, rpc_twoparty_capnp::Side};
+
+use crate::connection::{answer, broken, network};
+
+/// An operator's connection. Must live in a tokio `LocalSet`; it is driven by a local task.
+#[derive(Clone)]
+pub struct Operator {
+    kernel: operator::Client,
+}
+
+/// What a kernel says of itself, to be read.
+pub type StatusMessage = TypedBuilder<status::Owned, HeapAllocator>;
+
+impl Operator {
+    /// Connects to `operator.sock` and says hello.
+    ///
+    /// # Errors
+    /// `unavailable` where no kernel listens; `version` where it speaks another.
+    pub async fn open(socket: &Path) -> Result<Self, Error> {
+        let mut system = RpcSystem::new(network(socket)?, None);
+        let kernel: operator::Client = system.bootstrap(Side::Server);
+        tokio::task::spawn_local(system);
+        let mut hello = kernel.hello_request();
+        hello.get().set_version(limits::PROTOCOL_VERSION);
+        let response = hello.send().promise.await.map_err(broken)?;
+        answer(response.get().and_then(|response| response.get_result()).map_err(broken)?)?;
+        Ok(Self { kernel })
+    }
+
+    /// Who uses what.
+    ///
+    /// # Errors
+    /// Where the kernel is gone.
+    pub async fn status(&self) -> Result<StatusMessage, Error> {
+        let response = self.kernel.status_request().send().promise.await.map_err(broken)?;
+        let result: result::Reader<'_, status::Owned> =
+            response.get().and_then(|response| response.get_result()).map_err(broken)?;
+        let mut copy = TypedBuilder::new(Builder::new_default());
+        copy.set_root(answer(result)?).map_err(broken)?;
+        Ok(copy)
+    }
+
+    /// Ends a session, whoever's it is.
+    ///
+    /// # Errors
+    /// `notFound` where there is no such session.
+    pub async fn evict(&self, session: u32) -> Result<(), Error> {
+        let mut evict = self.kernel.evict_request();
+        evict.get().set_session(session);
+        let response = evict.send().promise.await.map_err(broken)?;
+        answer(response.get().and_then(|response| response.get_result()).map_err(broken)?).map(|_| ())
+    }
+}

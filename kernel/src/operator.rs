@@ -1,0 +1,150 @@
+//! The operator's socket: served when no client gets in.
+//!
+//! Clients cannot take its places: it is a socket of its own, for whoever may enter the runtime directory, and a new
+//! connection ends the oldest where there are too many.
+
+use std::{cell::Cell, collections::VecDeque, rc::Rc};
+
+use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::nothing, limits, operator_capnp::operator};
+use capnp_rpc::RpcSystem;
+use futures::io::{BufReader, BufWriter};
+use tokio::{
+    net::UnixStream,
+    task::{AbortHandle, JoinSet},
+};
+use tokio_util::compat::{TokioAsyncReadCompatExt, TokioAsyncWriteCompatExt};
+
+use crate::{
+    connection::FAREWELL,
+    door::{Arrival, Door},
+    firewall::{self, Firewall},
+    kernel::Kernel,
+    principals::{Principals, Quota},
+};
+
+/// Serves operators. Never ends; dropping it ends every connection.
+pub(crate) async fn accept(door: &Door, kernel: &Rc<Kernel>, own_uid: u32) {
+    // What operators do is counted apart from what clients do.
+    let principals = Principals::new(Quota::UNLIMITED, Quota::PRINCIPAL, Quota::PROCESS, Vec::new());
+    let mut connections = JoinSet::new();
+    let mut oldest: VecDeque<AbortHandle> = VecDeque::new();
+    // Kept from turn to turn: a relay that has accepted somebody is not to be left alone.
+    let mut next = std::pin::pin!(door.accept());
+    loop {
+        let accepted = tokio::select! {
+            accepted = &mut next => accepted,
+            Some(_) = connections.join_next() => {
+                oldest.retain(|connection| !connection.is_finished());
+                continue;
+            }
+        };
+        next.set(door.accept());
+        let arrival = match accepted {
+            Ok(arrival) => arrival,
+            Err(error) => {
+                tracing::warn!(%error, "a connection of an operator failed");
+                tokio::time::sleep(kernel.limits.second / 100).await;
+                continue;
+            }
+        };
+        let peer = arrival.peer;
+        if !peer.may_connect(own_uid) {
+            continue;
+        }
+        if oldest.len() >= limits::OPERATORS_MAX
+            && let Some(connection) = oldest.pop_front()
+        {
+            connection.abort();
+        }
+        let firewall = Firewall::new(&principals.of(peer));
+        oldest.push_back(connections.spawn_local(serve(Rc::clone(kernel), arrival, firewall)));
+    }
+}
+
+async fn serve(kernel: Rc<Kernel>, arrival: Arrival, firewall: Rc<Firewall>) {
+    let Ok(stream) = UnixStream::from_std(arrival.socket.into()) else { return };
+    let (reader, writer) = stream.into_split();
+    let network =
+        firewall::network(&firewall, BufReader::new(reader.compat()), BufWriter::new(writer.compat_write()));
+    let bootstrap: operator::Client = capnp_rpc::new_client(Operator { kernel, greeted: Cell::new(false) });
+    let mut system = RpcSystem::new(network, Some(bootstrap.client));
+    let disconnector = system.get_disconnector();
+    tokio::select! {
+        biased;
+        () = firewall.tripped() => {}
+        _ = &mut system => return,
+    }
+    firewall.leave();
+    drop(tokio::time::timeout(FAREWELL, futures::future::join(system, disconnector)).await);
+}
+
+/// The bootstrap capability of an operator's connection.
+struct Operator {
+    kernel: Rc<Kernel>,
+    greeted: Cell<bool>,
+}
+
+impl Operator {
+    fn greeted(&self) -> Result<(), Error> {
+        if self.greeted.get() { Ok(()) } else { Err(Error::new(ErrorCode::Protocol, "`hello` comes first")) }
+    }
+}
+
+fn write(
+    done: Result<(), Error>,
+    result: bulkhead_schema::bulkhead_capnp::result::Builder<'_, nothing::Owned>,
+) {
+    match done {
+        Ok(()) => drop(result.init_ok()),
+        Err(error) => error.write(result.init_error()),
+    }
+}
+
+impl operator::Server for Operator {
+    async fn hello(
+        self: Rc<Self>,
+        params: operator::HelloParams,
+        mut results: operator::HelloResults,
+    ) -> Result<(), capnp::Error> {
+        let version = params.get()?.get_version();
+        let greeted = if version == limits::PROTOCOL_VERSION {
+            self.greeted.set(true);
+            Ok(())
+        } else {
+            let message = format!(
+                "the operator speaks version {version} of the protocol and this kernel version {}",
+                limits::PROTOCOL_VERSION
+            );
+            Err(Error::new(ErrorCode::Version, message).remedy("use the `bulkhead` that serves"))
+        };
+        write(greeted, results.get().init_result());
+        Ok(())
+    }
+
+    async fn status(
+        self: Rc<Self>,
+        _: operator::StatusParams,
+        mut results: operator::StatusResults,
+    ) -> Result<(), capnp::Error> {
+        let result = results.get().init_result();
+        match self.greeted() {
+            Ok(()) => self.kernel.status(result.init_ok()),
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn evict(
+        self: Rc<Self>,
+        params: operator::EvictParams,
+        mut results: operator::EvictResults,
+    ) -> Result<(), capnp::Error> {
+        let session = params.get()?.get_session();
+        let evicted = self.greeted().and_then(|()| self.kernel.evict(session));
+        if evicted.is_ok() {
+            tracing::warn!(target: "bulkhead::audit", session, "session evicted by the operator");
+        }
+        write(evicted, results.get().init_result());
+        Ok(())
+    }
+}
