@@ -42,11 +42,19 @@ pub(crate) struct Incarnation {
     /// 0 where the executor is not a child of this process.
     pub(crate) pid: u32,
     slots_taken: RefCell<Vec<bool>>,
+    /// Told when a slot is free again.
+    slot_freed: Notify,
 }
 
 impl Incarnation {
     fn new(link: Rc<Link>, info: DeviceInfo, pid: u32, slots: u32) -> Self {
-        Self { link, info, pid, slots_taken: RefCell::new(vec![false; slots as usize]) }
+        Self {
+            link,
+            info,
+            pid,
+            slots_taken: RefCell::new(vec![false; slots as usize]),
+            slot_freed: Notify::new(),
+        }
     }
 
     /// Takes a free slot of device addresses, until the lease is dropped.
@@ -67,6 +75,20 @@ impl Incarnation {
         drop(taken);
         Some(SlotLease { incarnation: Rc::clone(self), slot })
     }
+
+    /// The same once nobody has it any more; `None` where this executor is lost before.
+    pub(crate) async fn lease_same_when_free(self: &Rc<Self>, slot: Slot) -> Option<SlotLease> {
+        loop {
+            let freed = self.slot_freed.notified();
+            if let Some(lease) = self.lease_same(slot) {
+                return Some(lease);
+            }
+            tokio::select! {
+                () = freed => {}
+                _ = self.link.ended() => return None,
+            }
+        }
+    }
 }
 
 /// A slot of device addresses that is nobody else's.
@@ -75,18 +97,12 @@ pub(crate) struct SlotLease {
     pub(crate) slot: Slot,
 }
 
-impl SlotLease {
-    /// Whether it is a slot of this executor's.
-    pub(crate) fn is_of(&self, incarnation: &Rc<Incarnation>) -> bool {
-        Rc::ptr_eq(&self.incarnation, incarnation)
-    }
-}
-
 impl Drop for SlotLease {
     fn drop(&mut self) {
         if let Some(taken) = self.incarnation.slots_taken.borrow_mut().get_mut(self.slot.index() as usize) {
             *taken = false;
         }
+        self.incarnation.slot_freed.notify_waiters();
     }
 }
 

@@ -113,9 +113,13 @@ impl Device {
     /// Tells a standby of every session: first what each has, then what each has of others'.
     async fn tell(&self, standby: &Rc<Incarnation>) -> Result<(), Error> {
         let sessions = self.books.sessions();
-        // Each to its end, whatever becomes of the others: whoever goes on waits for what it is told.
-        let own = future::join_all(sessions.iter().map(|session| session.follow(standby))).await;
-        let others = future::join_all(sessions.iter().map(|session| session.follow_others(standby))).await;
-        own.into_iter().chain(others).collect()
+        // Each to its end, whatever becomes of the others: whoever goes on waits for what it is told, and a session that
+        // cannot follow falls behind alone.
+        let own = sessions.iter().map(|one| one.follow_or_fall_behind(standby, one.follow(standby)));
+        future::join_all(own).await;
+        let others =
+            sessions.iter().map(|one| one.follow_or_fall_behind(standby, one.follow_others(standby)));
+        future::join_all(others).await;
+        standby.link.failure().map_or(Ok(()), |failure| Err(failure.error()))
     }
 }

@@ -6,9 +6,9 @@ use std::{future::Future, os::fd::OwnedFd, rc::Rc};
 use bulkhead_caps::Access;
 use bulkhead_mm::{DeviceAddress, Range};
 use bulkhead_schema::{Error, ErrorCode, Handle, Run, executor_capnp};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot, watch};
 
-use super::Session;
+use super::{Phase, Session};
 use crate::{
     executor::{Answer, Answering, Incarnation, Link, Request, length, no_descriptors},
     refusal::internal,
@@ -24,6 +24,15 @@ pub(crate) struct Bound {
     pub(crate) address: u64,
     pub(crate) bytes: u64,
     pub(crate) access: Access,
+}
+
+/// Two executors that are asked the same for a session.
+struct Pair {
+    first: Rc<Link>,
+    second: Rc<Link>,
+    phase: watch::Receiver<Phase>,
+    /// Told when the second does otherwise.
+    behind: Rc<Notify>,
 }
 
 /// A change of the session's memory or code that is under way.
@@ -90,7 +99,7 @@ impl Session {
         match copies {
             Ok(copies) => {
                 let second = standby.link.send_request(Some(self.id), copies, &mut request);
-                Box::pin(either(self.link(), first, Rc::clone(&standby.link), second))
+                Box::pin(either(self.pair(&standby), first, second))
             }
             Err(error) => {
                 standby.link.fail_with(format!("it cannot be told: {error}"));
@@ -120,8 +129,7 @@ impl Session {
                 sender.send(()).unwrap_or_default();
             }
         });
-        let link = self.link();
-        (both, Box::pin(either(link, first, Rc::clone(&standby.link), second)))
+        (both, Box::pin(either(self.pair(&standby), first, second)))
     }
 
     /// Has the session closed. The first answer comes where all is gone but the slot, and then the second outlasts the
@@ -140,7 +148,16 @@ impl Session {
                 sender.send(()).unwrap_or_default();
             }
         });
-        (both, Box::pin(either(self.link(), first, Rc::clone(&standby.link), second)))
+        (both, Box::pin(either(self.pair(&standby), first, second)))
+    }
+
+    fn pair(&self, standby: &Incarnation) -> Pair {
+        Pair {
+            first: self.link(),
+            second: Rc::clone(&standby.link),
+            phase: self.phase.subscribe(),
+            behind: Rc::clone(&self.behind),
+        }
     }
 
     /// The standby that knows the session.
@@ -297,20 +314,19 @@ pub(super) fn write_bindings(mut bind: executor_capnp::bind::Builder<'_>, sessio
 }
 
 /// The answer of two executors that were asked the same: the first's, or the second's where the first is lost and the
-/// second goes on. A second that answers otherwise does not follow, and is no standby any more.
-async fn either(
-    first: Rc<Link>,
-    answer: Answering,
-    second: Rc<Link>,
-    same: Answering,
-) -> Result<Answer, Error> {
+/// second goes on. Where the second answers otherwise, the session has no standby any more.
+async fn either(pair: Pair, answer: Answering, same: Answering) -> Result<Answer, Error> {
     let (answer, same) = futures::future::join(answer, same).await;
+    let Pair { first, second, phase, behind } = pair;
     match (answer, same) {
         (Err(_), Ok(same)) if first.failure().is_some() => Ok(same),
         (answer, same) => {
-            if answer.is_ok() != same.is_ok() && second.failure().is_none() && first.failure().is_none() {
+            let both_are_there = second.failure().is_none() && first.failure().is_none();
+            // What is over is closed here first or there first, and then answers differ.
+            if answer.is_ok() != same.is_ok() && both_are_there && *phase.borrow() == Phase::Open {
                 let why = same.err().map_or_else(|| "it does what was refused".to_owned(), |e| e.to_string());
-                second.fail_with(format!("it does not follow: {why}"));
+                tracing::warn!(%why, "a standby does not follow a session");
+                behind.notify_one();
             }
             answer
         }

@@ -81,7 +81,11 @@ pub(crate) struct Session {
     slot: Slot,
     lease: RefCell<Option<SlotLease>>,
     told: watch::Sender<moving::Told>,
-    /// The same slot of the standby's.
+    /// The standby that it is told to, or was.
+    follows: RefCell<Option<Rc<Incarnation>>>,
+    /// Told when the standby does not do what its executor does.
+    behind: Rc<Notify>,
+    /// The same slot of the standby's, once that knows the session.
     standby_lease: RefCell<Option<SlotLease>>,
     /// Counts what the executor was asked.
     asked: Cell<u64>,
@@ -245,6 +249,8 @@ impl Session {
             slot,
             lease: RefCell::new(Some(lease)),
             told: watch::Sender::new(moving::Told::Nothing),
+            follows: RefCell::default(),
+            behind: Rc::default(),
             standby_lease: RefCell::default(),
             asked: Cell::new(0),
             moves: watch::Sender::new(0),
@@ -482,6 +488,10 @@ impl Session {
                 },
                 Ok(error) = &mut ended => self.end(&error),
                 () = self.until(Phase::Over) => {}
+                () = self.behind.notified() => {
+                    self.fall_behind("the standby does not do what its executor does").await;
+                    continue;
+                }
             }
             break;
         }
@@ -539,6 +549,7 @@ impl Session {
             standby.link.forget_session(self.id);
         }
         self.standby_lease.borrow_mut().take();
+        self.follows.borrow_mut().take();
         for (_, mapping) in self.mappings.take() {
             self.unmapped(&mapping);
         }

@@ -1,6 +1,6 @@
 //! The way to another executor: a standby is told all of a session, and goes on with it when its own is lost.
 
-use std::{os::fd::OwnedFd, rc::Rc, time::Duration};
+use std::{future::Future, os::fd::OwnedFd, rc::Rc, time::Duration};
 
 use bulkhead_caps::Kind;
 use bulkhead_mm::{Range, Resource};
@@ -35,9 +35,11 @@ impl Session {
     /// Has a standby know the session as it is, and be told of every change from here on.
     pub(crate) async fn follow(self: &Rc<Self>, standby: &Rc<Incarnation>) -> Result<(), Error> {
         // Somebody else tells it of a session that was opened just when it came.
-        if self.standby_lease.borrow().as_ref().is_some_and(|lease| lease.is_of(standby)) {
+        let same = |known: &Rc<Incarnation>| Rc::ptr_eq(known, standby);
+        if self.follows.borrow().as_ref().is_some_and(same) {
             return Ok(());
         }
+        self.follows.replace(Some(Rc::clone(standby)));
         let followed = self.tell_own(standby).await;
         let is_all = self.mappings.borrow().is_empty() && self.lent.borrow().is_empty();
         match &followed {
@@ -52,8 +54,12 @@ impl Session {
         if self.live().is_err() {
             return Ok(());
         }
-        let lease = standby.lease_same(self.slot).ok_or_else(|| internal("the standby's slot is taken"))?;
-        self.standby_lease.replace(Some(lease));
+        // A session that was there before may still be closing. Who has the slot has it until that is answered.
+        let lease = tokio::select! {
+            lease = standby.lease_same_when_free(self.slot) => lease,
+            _ = self.over() => None,
+        };
+        let Some(lease) = lease else { return Ok(()) };
         let opened = standby.link.call(Some(self.id), Vec::new(), |request| {
             let mut open = request.init_open_session();
             open.set_session(self.id);
@@ -66,28 +72,17 @@ impl Session {
             Answer::Opened(_) => {}
             _ => return Err(internal("the standby gave the wrong kind of answer")),
         }
-        let answers = loop {
-            if self.live().is_err() {
-                // It ends on its own executor; nobody is told of it here.
-                self.standby_lease.borrow_mut().take();
-                let closed = standby.link.call(Some(self.id), Vec::new(), |mut request| {
-                    request.set_close_session(self.id);
-                });
-                return closed.await.map(drop);
+        let answers = match self.tell_as_it_is(standby).await {
+            Ok(Some(answers)) => {
+                self.standby_lease.replace(Some(lease));
+                answers
             }
-            if let Some(failure) = self.link().failure() {
-                return Err(failure.error());
+            untold => {
+                // Nobody else has it closed there, and until it is, its slot is nobody's.
+                let closed = self.close_in(standby).await;
+                drop(lease);
+                return untold.and(closed);
             }
-            let (asked, before) = (self.asked.get(), *self.changes.borrow());
-            let memory = if before == 0 { self.export().await? } else { Vec::new() };
-            // Nothing was changing, has changed, or is changing: what follows is told in one go.
-            if before == 0 && self.asked.get() == asked && *self.changes.borrow() == 0 {
-                let answers = self.tell(standby, memory)?;
-                self.standby.replace(Some(Rc::clone(standby)));
-                self.told.send_replace(Told::Some);
-                break answers;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
         };
         for answer in answers {
             answer.await?;
@@ -102,6 +97,78 @@ impl Session {
             allowed.await?;
         }
         Ok(())
+    }
+
+    /// Tells a standby that has it open what the session has, in one go; `None` where it is over before that.
+    async fn tell_as_it_is(
+        self: &Rc<Self>,
+        standby: &Rc<Incarnation>,
+    ) -> Result<Option<Vec<Answering>>, Error> {
+        loop {
+            if self.live().is_err() {
+                // It ends on its own executor.
+                return Ok(None);
+            }
+            if let Some(failure) = self.link().failure() {
+                return Err(failure.error());
+            }
+            let (asked, before) = (self.asked.get(), *self.changes.borrow());
+            let memory = if before == 0 { self.export().await? } else { Vec::new() };
+            // Nothing was changing, has changed, or is changing: what follows is told in one go.
+            let is_still = before == 0 && self.asked.get() == asked && *self.changes.borrow() == 0;
+            if is_still && self.live().is_ok() {
+                let answers = self.tell(standby, memory)?;
+                self.standby.replace(Some(Rc::clone(standby)));
+                self.told.send_replace(Told::Some);
+                return Ok(Some(answers));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Has a standby close it.
+    async fn close_in(&self, standby: &Incarnation) -> Result<(), Error> {
+        let closed =
+            standby.link.call(None, Vec::new(), |mut request| request.set_close_session(self.id)).await;
+        match closed {
+            Err(error) if standby.link.failure().is_none() && !is_unknown(&error) => {
+                standby.link.fail_with(format!("it does not close a session: {error}"));
+                Err(error)
+            }
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// The standby does not know the session after all: it is closed there, and will be lost with its executor. The others
+    /// keep their standby.
+    pub(super) async fn fall_behind(&self, why: &str) {
+        // What is over is closed in both by its keeper.
+        if self.live().is_err() {
+            return;
+        }
+        self.told.send_replace(Told::Nothing);
+        let Some(standby) = self.standby.take() else { return };
+        let lease = self.standby_lease.take();
+        if standby.link.failure().is_some() {
+            return;
+        }
+        tracing::warn!(target: "bulkhead::audit", session = self.id, why, "the session has no standby any more");
+        drop(self.close_in(&standby).await);
+        drop(lease);
+    }
+
+    /// Has a standby know all of the session, or nothing.
+    pub(crate) async fn follow_or_fall_behind<T>(
+        self: &Rc<Self>,
+        standby: &Incarnation,
+        told: impl Future<Output = Result<T, Error>>,
+    ) {
+        if let Err(error) = told.await
+            && self.link().failure().is_none()
+            && standby.link.failure().is_none()
+        {
+            self.fall_behind(&error.message).await;
+        }
     }
 
     /// Has a standby know what the session has of others, which it knows already.
@@ -147,16 +214,11 @@ impl Session {
 
     /// Both for a session that was opened while there was a standby.
     pub(super) async fn follow_late(self: Rc<Self>, standby: Rc<Incarnation>) {
-        let told = match self.follow(&standby).await {
-            Ok(()) => self.follow_others(&standby).await,
-            Err(error) => Err(error),
+        let told = async {
+            self.follow(&standby).await?;
+            self.follow_others(&standby).await
         };
-        if let Err(error) = told
-            && self.link().failure().is_none()
-            && !Rc::ptr_eq(&self.incarnation(), &standby)
-        {
-            standby.link.fail_with(format!("it does not follow: {error}"));
-        }
+        self.follow_or_fall_behind(&standby, told).await;
     }
 
     /// What the session has on the device, object by object.
@@ -358,4 +420,9 @@ impl Session {
         })?;
         Ok((*self.moves.borrow(), Some((page, on_the_way))))
     }
+}
+
+/// Whether an executor says that it knows of no such session.
+fn is_unknown(error: &Error) -> bool {
+    matches!(error.code, ErrorCode::NotFound | ErrorCode::InvalidHandle | ErrorCode::SessionLost)
 }
