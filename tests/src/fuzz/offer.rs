@@ -28,10 +28,15 @@ pub(super) enum Sent {
 
 /// Presents a token, and does with the memory that it is good for what is to be done.
 pub(super) fn present(socket: &Path, token: [u64; 2], what: Sent) -> io::Result<()> {
-    let kernel = descriptor_socket(&socket.with_file_name("descriptors.sock"));
+    let path = socket.with_file_name("descriptors.sock");
+    // A server with something wrong may answer tokens and hand nothing over.
+    if !path.exists() {
+        return Ok(());
+    }
+    let kernel = descriptor_socket(&path);
     let token = [token[0].to_le_bytes(), token[1].to_le_bytes()].concat();
     if what == Sent::Socket {
-        let passed = descriptor_socket(&socket.with_file_name("descriptors.sock"));
+        let passed = descriptor_socket(&path);
         drop(exchange(&kernel, &token, Some(&passed)));
         return Ok(());
     }

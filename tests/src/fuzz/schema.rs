@@ -1,6 +1,7 @@
 //! What may be called, as the schema has it: an interface that is added to it is attacked without a word here.
 
-use capnp::{message::ReaderOptions, schema_capnp as schema, serialize};
+use bulkhead_schema::operator_capnp::operator;
+use capnp::{message::ReaderOptions, schema_capnp as schema, serialize, traits::HasTypeId as _};
 
 /// The schemas as the compiler read them; `schema/regenerate.sh` keeps it fresh.
 const SCHEMA: &[u8] = include_bytes!("../../../schema/schema.cgr");
@@ -144,7 +145,8 @@ impl<'a> Nodes<'a> {
 
     fn ids(&self) -> Vec<u64> {
         let interfaces = self.0.iter().filter(|node| matches!(node.which(), Ok(schema::node::Interface(_))));
-        interfaces.map(|node| node.get_id()).collect()
+        // No client reaches the operator's socket over its own.
+        interfaces.map(|node| node.get_id()).filter(|id| *id != operator::Client::TYPE_ID).collect()
     }
 
     fn place(&self, id: u64) -> capnp::Result<usize> {
