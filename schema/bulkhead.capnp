@@ -161,6 +161,7 @@ struct Device {
   driverVersion @5 :UInt32;   # As cuDriverGetVersion gives it.
   architecture @6 :UInt32;    # 90 for sm_90.
   attributes @7 :List(Attribute);
+  strict @8 :Bool;            # Every access of a kernel is masked or clamped: `serve --guard strict`.
 }
 
 struct Attribute {
@@ -189,6 +190,7 @@ struct DeviceStatus {
   imagesKept @12 :UInt32;     # whose code had been compiled before and was kept,
   imagesLoaded @13 :UInt32;   # that somebody had loaded already.
   modules @14 :List(ModuleStatus);
+  strict @15 :Bool;           # As in `Device`; of the executor that runs.
 }
 
 struct ModuleStatus {

@@ -164,7 +164,12 @@ fn kernel() -> Check {
     let detail = |what: &str, socket: &Path| format!("{what} at {}", socket.display());
     match UnixStream::connect(&socket) {
         Ok(_) => {
-            Check { name: "kernel", state: State::Found, detail: detail("serving", &socket), remedy: "" }
+            let what = match crate::status::is_strict(&socket) {
+                Ok(true) => "serving, guard strict,",
+                Ok(false) => "serving, guard full,",
+                Err(_) => "serving, and not answering,",
+            };
+            Check { name: "kernel", state: State::Found, detail: detail(what, &socket), remedy: "" }
         }
         Err(_) => Check {
             name: "kernel",

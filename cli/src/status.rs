@@ -33,6 +33,7 @@ struct Device {
     executor_starts: u32,
     standby_pid: u32,
     failovers: u32,
+    strict: bool,
     memory_bytes: u64,
     charged_bytes: u64,
     images: [u32; 3],
@@ -133,6 +134,22 @@ fn broken(error: capnp::Error) -> Failure {
     Failure::new(format!("the kernel does not answer: {error}"))
 }
 
+/// Whether the kernel behind a socket runs entries only whose accesses are all masked or clamped.
+pub(crate) fn is_strict(socket: &std::path::Path) -> Result<bool, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(Failure::doing("starting a runtime"))?;
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let connection = Connection::open(socket, "bulkhead doctor").await?;
+        let (devices, _) = ask(&connection).await?;
+        Ok(devices.iter().all(|device| device.strict))
+    })
+}
+
+/// How `serve --guard` is called.
+const fn guard(strict: bool) -> &'static str {
+    if strict { "strict" } else { "full" }
+}
+
 async fn ask(connection: &Connection) -> Result<(Vec<Device>, Vec<Session>), Failure> {
     let response = connection.kernel.status_request().send().promise.await.map_err(broken)?;
     let result = response.get().and_then(|response| response.get_result()).map_err(broken)?;
@@ -158,6 +175,7 @@ fn read(status: status::Reader<'_>) -> capnp::Result<(Vec<Device>, Vec<Session>)
             executor_starts: device.get_executor_starts(),
             standby_pid: device.get_standby_pid(),
             failovers: device.get_failovers(),
+            strict: device.get_strict(),
             memory_bytes: device.get_memory_bytes(),
             charged_bytes: device.get_charged_bytes(),
             images: [device.get_images_compiled(), device.get_images_kept(), device.get_images_loaded()],
@@ -209,6 +227,7 @@ fn as_json(devices: &[Device], sessions: &[Session]) -> Value {
             "executor_starts": device.executor_starts,
             "standby_pid": device.standby_pid,
             "failovers": device.failovers,
+            "guard": guard(device.strict),
             "memory_bytes": device.memory_bytes,
             "charged_bytes": device.charged_bytes,
             "images_compiled": device.images[0],
@@ -312,7 +331,8 @@ fn as_table(devices: &[Device], sessions: &[Session]) -> String {
             bytes(device.memory_bytes),
         );
         out += &format!(
-            "          executor {}, started {} times; standby {}, took over {} times\n",
+            "          guard {}; executor {}, started {} times; standby {}, took over {} times\n",
+            guard(device.strict),
             process(device.executor_pid),
             device.executor_starts,
             process(device.standby_pid),

@@ -106,7 +106,8 @@ pub(crate) fn error(error: &DeviceError) -> Error {
 }
 
 /// Writes what a device is.
-pub(crate) fn describe(info: &DeviceInfo, mut device: bulkhead_capnp::device::Builder<'_>) {
+pub(crate) fn describe(info: &DeviceInfo, guard: Guard, mut device: bulkhead_capnp::device::Builder<'_>) {
+    device.set_strict(guard == Guard::Strict);
     device.set_backend(info.backend);
     device.set_name(&info.name);
     device.set_uuid(&info.uuid);

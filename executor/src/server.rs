@@ -160,8 +160,10 @@ impl Server {
     }
 
     fn describe(&self, id: u64) -> Result<(), Error> {
-        let info = self.executor.gpu.info();
-        report(self.executor.link.reply(id, None, |reply| device::describe(info, reply.init_device())));
+        let (info, guard) = (self.executor.gpu.info(), self.executor.guard);
+        report(
+            self.executor.link.reply(id, None, |reply| device::describe(info, guard, reply.init_device())),
+        );
         Ok(())
     }
 

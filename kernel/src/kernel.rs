@@ -115,6 +115,7 @@ impl Kernel {
             status.set_images_compiled(compiled);
             status.set_images_kept(kept);
             status.set_images_loaded(loaded);
+            status.set_strict(running.as_ref().is_some_and(|running| running.info.strict));
             let usable = running.as_ref().map(|running| self.limits.usable_bytes(&running.info));
             status.set_memory_bytes(usable.unwrap_or(0));
             let (outs, ins, moved_bytes) = device.mover.counts();

@@ -74,6 +74,7 @@ mod tests {
             driver_version: 0,
             architecture: 90,
             attributes: Vec::new(),
+            strict: false,
         };
         let amounts = Limits::default().session_amounts(&device);
         for resource in Resource::ALL {
@@ -91,6 +92,7 @@ mod tests {
             driver_version: 0,
             architecture: 90,
             attributes: Vec::new(),
+            strict: false,
         };
         let session = Amounts::UNLIMITED.with(Resource::Streams, 1000).with(Resource::Images, 3);
         let total = Amounts::UNLIMITED.with(Resource::Events, 5);

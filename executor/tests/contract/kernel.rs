@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_executor::{Backend, Patience};
+use bulkhead_executor::{Backend, Guard, Options, Patience};
 use bulkhead_schema::{
     Error, ErrorCode, Handle, Run,
     executor_capnp::{reply, request},
@@ -89,6 +89,14 @@ impl Kernel {
         let (mut kernel, other) = Self::pair();
         kernel.may_end = may_end;
         thread::spawn(move || bulkhead_executor::run(other, Backend::Software, patience).unwrap());
+        kernel
+    }
+
+    /// With an executor in this process that runs confined versions of entries only.
+    pub(crate) fn start_strict() -> Self {
+        let (kernel, other) = Self::pair();
+        let options = Options { guard: Guard::Strict, ..Options::from(Backend::Software) };
+        thread::spawn(move || bulkhead_executor::run(other, options, Patience::default()).unwrap());
         kernel
     }
 

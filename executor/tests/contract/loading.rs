@@ -3,6 +3,7 @@
 use std::{thread, time::Duration};
 
 use bulkhead_executor::Patience;
+use bulkhead_schema::ErrorCode;
 
 use crate::{
     client::{Client, PROGRAMS, SPIN, ask_to_load_anew, ask_to_load_from},
@@ -67,4 +68,13 @@ fn the_text_of_an_image_is_read_without_moving_whoever_else_reads_it() {
     let mut text = std::fs::File::from(text);
     assert!(matches!(kernel.answer(id), Answer::Loaded(4)));
     assert_eq!(text.stream_position().unwrap(), 7, "the executor moved in a file that it shares");
+}
+
+#[test]
+fn a_strict_executor_refuses_a_text_with_fast_versions() {
+    let mut kernel = Kernel::start_strict();
+    let client = Client::bare(&mut kernel, 0);
+    // As a kernel that is not strict, or a compile process that somebody has taken over, would send it.
+    let loading = ask_to_load_anew(&mut kernel, client.session);
+    assert_eq!(kernel.answer(loading).refused(), ErrorCode::ImageRefused);
 }

@@ -75,6 +75,8 @@ pub(crate) struct DeviceInfo {
     pub(crate) driver_version: u32,
     pub(crate) architecture: u32,
     pub(crate) attributes: Vec<(u32, i32)>,
+    /// Whether it runs entries only whose accesses are all masked or clamped.
+    pub(crate) strict: bool,
 }
 
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
@@ -105,6 +107,7 @@ impl DeviceInfo {
                 .iter()
                 .map(|attribute| (attribute.get_number(), attribute.get_value()))
                 .collect(),
+            strict: reader.get_strict(),
         })
     }
 
@@ -116,6 +119,7 @@ impl DeviceInfo {
         builder.set_memory_bytes(self.memory_bytes);
         builder.set_driver_version(self.driver_version);
         builder.set_architecture(self.architecture);
+        builder.set_strict(self.strict);
         let mut attributes = builder.init_attributes(length(self.attributes.len()));
         for (at, (number, value)) in (0u32..).zip(&self.attributes) {
             let mut attribute = attributes.reborrow().get(at);
