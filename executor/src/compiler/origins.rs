@@ -33,10 +33,10 @@ pub fn origins(image: &[u8], architecture: u32) -> Result<Origins, Error> {
     origins_as(image, architecture, Stray::Silent)
 }
 
-/// The origins of what [`super::compile_as`] makes of an image.
+/// The origins of what [`super::compile`] makes of an image, with a guard that treats strays as `stray` says.
 ///
 /// # Errors
-/// As [`super::compile_as`].
+/// As [`super::compile`].
 pub fn origins_as(image: &[u8], architecture: u32, stray: Stray) -> Result<Origins, Error> {
     let (own, module, confined) =
         super::confined(image, architecture, super::guards(stray), &Default::default())?;
