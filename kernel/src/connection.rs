@@ -388,7 +388,7 @@ pub(crate) struct Opened {
     pub(crate) session: OpenSession,
     pub(crate) token: Token,
     /// Those of its program, with the handles that it launches them by.
-    pub(crate) entries: Vec<(Handle, EntryInfo)>,
+    pub(crate) entries: Vec<(Handle, Rc<EntryInfo>)>,
     connection: Rc<Connection>,
 }
 

@@ -20,7 +20,7 @@ use crate::{
     executor::EntryInfo,
     fence, module, peer, program,
     revocation::Revocation,
-    session::{Session, Terms},
+    session::{Charge, Session, Terms},
 };
 
 /// What may be derived from a capability by those to whom its session gave it: they do it at that session's expense.
@@ -74,8 +74,24 @@ pub(crate) enum Facet {
 
 /// What sessions that are opened from a program may do.
 pub(crate) struct Share {
-    pub(crate) entries: Vec<(Handle, EntryInfo)>,
+    /// In the order of their handles. What is known of each is the image's own.
+    pub(crate) entries: Vec<(Handle, Rc<EntryInfo>)>,
     pub(crate) terms: Terms,
+    /// What the list is charged to the session whose entries they are.
+    _charge: Charge,
+}
+
+impl Share {
+    /// Of entries of this session.
+    pub(crate) fn new(
+        session: &Session,
+        entries: Vec<(Handle, Rc<EntryInfo>)>,
+        terms: Terms,
+    ) -> Result<Self, Error> {
+        let each = size_of::<(Handle, Rc<EntryInfo>)>() as u64;
+        let charge = session.charge(Resource::KernelBytes, each * entries.len() as u64)?;
+        Ok(Self { entries, terms, _charge: charge })
+    }
 }
 
 /// One capability of a session's. Dropping it closes it.

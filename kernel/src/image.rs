@@ -17,11 +17,11 @@ use crate::{
 /// Loaded code. Dropping it unloads it.
 pub(crate) struct Image {
     held: Held,
-    entries: Vec<(Handle, EntryInfo)>,
+    entries: Vec<(Handle, Rc<EntryInfo>)>,
 }
 
 impl Image {
-    pub(crate) fn new(held: Held, entries: Vec<(Handle, EntryInfo)>) -> Self {
+    pub(crate) fn new(held: Held, entries: Vec<(Handle, Rc<EntryInfo>)>) -> Self {
         Self { held, entries }
     }
 

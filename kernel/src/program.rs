@@ -67,11 +67,12 @@ impl Program {
         terms: Result<Terms, Error>,
     ) -> Result<Served, Error> {
         let own = self.share()?;
-        let mut share = Share { entries: Vec::new(), terms: terms?.within(&own.terms) };
-        for entry in entries? {
-            let found = own.entries.iter().find(|(handle, _)| *handle == entry);
-            share.entries.push(found.cloned().ok_or_else(|| not_here(entry))?);
-        }
+        let found = |entry: Handle| {
+            let at = own.entries.binary_search_by_key(&entry, |(handle, _)| *handle);
+            at.ok().and_then(|at| own.entries.get(at)).cloned().ok_or_else(|| not_here(entry))
+        };
+        let entries = entries?.into_iter().map(found).collect::<Result<_, _>>()?;
+        let share = Share::new(&self.0.held.session, entries, terms?.within(&own.terms))?;
         let held = self.0.held.derive(Kind::Program, Access::Read, 0, 0)?;
         Ok(Served::new(held, Facet::Program(Rc::new(share)), &self.0.connection))
     }
@@ -117,7 +118,7 @@ impl gpu_program::Server for Program {
             Ok(opened) => {
                 let mut written = result.init_ok();
                 connection::write_opened!(opened, written);
-                let entries: &[(Handle, EntryInfo)] = &opened.entries;
+                let entries: &[(Handle, Rc<EntryInfo>)] = &opened.entries;
                 let mut list = written.reborrow().init_entries(length(entries.len()));
                 for (at, (handle, info)) in (0u32..).zip(entries) {
                     info.write(*handle, list.reborrow().get(at));

@@ -92,7 +92,7 @@ impl Part {
 pub(crate) struct Code {
     pub(crate) handle: Cell<Option<Handle>>,
     pub(crate) text: OwnedFd,
-    pub(crate) entries: RefCell<Vec<(Handle, EntryInfo)>>,
+    pub(crate) entries: RefCell<Vec<(Handle, Rc<EntryInfo>)>>,
     pub(crate) state: Cell<Loaded>,
     /// Local memory that one of its kernels needs on the whole device.
     pub(crate) local_bytes: Cell<u64>,

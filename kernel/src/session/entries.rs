@@ -20,11 +20,12 @@ impl Session {
         self.live()?;
         let terms = terms.within(&self.terms);
         let entries = entries.iter().map(|entry| self.entry(*entry)).collect::<Result<_, _>>()?;
+        let share = Share::new(self, entries, terms)?;
         let held = self.hold(Kind::Program, What::Program)?;
-        Ok((held, Share { entries, terms }))
+        Ok((held, share))
     }
 
-    fn entry(&self, handle: Handle) -> Result<(Handle, EntryInfo), Error> {
+    fn entry(&self, handle: Handle) -> Result<(Handle, Rc<EntryInfo>), Error> {
         self.books().is_entry(self.owner, handle)?;
         let thing = self.books().thing(self.books().look(self.owner, handle)?.object)?;
         let What::Code(code) = &thing.what else { return Err(not_here(handle)) };
@@ -43,7 +44,7 @@ impl Session {
     }
 
     /// Binds the entries of the program that the session was opened from.
-    pub(super) async fn take_entries(&self) -> Result<Vec<(Handle, EntryInfo)>, Error> {
+    pub(super) async fn take_entries(&self) -> Result<Vec<(Handle, Rc<EntryInfo>)>, Error> {
         let Some(parent) = &self.parent else { return Ok(Vec::new()) };
         if parent.share.entries.is_empty() {
             return Ok(Vec::new());
@@ -56,7 +57,7 @@ impl Session {
             let handle = self.books().derive(parent.session.owner, *theirs, self.owner, need)?;
             charge.keep();
             own.push((handle, *theirs));
-            described.push((handle, info.clone()));
+            described.push((handle, Rc::clone(info)));
         }
         self.bind_entries(&parent.session, &own).await?;
         self.lent.borrow_mut().clone_from(&own);

@@ -177,7 +177,7 @@ impl Session {
         self: &Rc<Self>,
         compiled: Compiled,
         loading: Loading,
-    ) -> Result<(Held, Vec<(Handle, EntryInfo)>), Error> {
+    ) -> Result<(Held, Vec<(Handle, Rc<EntryInfo>)>), Error> {
         let _change = self.change()?;
         let capability = self.charge(Resource::Capabilities, 1)?;
         // What compiles has yet to be seen; what is not needed goes back.
@@ -249,7 +249,7 @@ impl Session {
         let local_bytes = thread_bytes.saturating_mul(self.incarnation().info.threads());
         self.settle_local(local_bytes)?;
         code.local_bytes.set(local_bytes);
-        let entries: Vec<_> = entries.into_iter().zip(infos).collect();
+        let entries: Vec<_> = entries.into_iter().zip(infos.into_iter().map(Rc::new)).collect();
         code.entries.borrow_mut().clone_from(&entries);
         held.look()?;
         Ok((held, entries))

@@ -191,7 +191,7 @@ pub(crate) struct Opened {
     pub(crate) session: OpenSession,
     pub(crate) ring: OwnedFd,
     pub(crate) completions: OwnedFd,
-    pub(crate) entries: Vec<(Handle, EntryInfo)>,
+    pub(crate) entries: Vec<(Handle, Rc<EntryInfo>)>,
     /// For the descriptors.
     pub(crate) on_the_way: Charge,
 }

@@ -1,5 +1,6 @@
 //! Entries that others may launch, in sessions of their own.
 
+use bulkhead_mm::Resource;
 use bulkhead_schema::{
     ErrorCode, Handle,
     bulkhead_capnp::{Moment, Uses, gpu_session},
@@ -10,7 +11,7 @@ use crate::{
     fake::{Asked, Manners},
     handed::{close, open, revoke, token},
     harness::{
-        Client, Harness, Session, everything_given_back, read, until, with_changed_kernel, with_kernel,
+        Client, Harness, Session, everything_given_back, read, until, used, with_changed_kernel, with_kernel,
     },
     images::{load, send, two_entries},
 };
@@ -96,6 +97,24 @@ fn a_program_has_so_many_entries_and_no_more() {
         let response = request.send().promise.await.unwrap();
         let refused = read(response.get().unwrap().get_result()).err().unwrap();
         assert_eq!(refused.code, ErrorCode::LimitReached);
+    });
+}
+
+#[test]
+fn the_list_of_a_programs_entries_is_charged_and_given_back() {
+    with_changed_kernel(Manners::default(), two_entries, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("owner").await.unwrap();
+        let (_module, entries) = loaded(&harness, &session).await;
+        let kernel_bytes = async || used(&client.status().await.sessions[0].ledger, Resource::KernelBytes);
+        let before = kernel_bytes().await;
+        let program = session.derive(&[entries[0].1, entries[1].1], |_| {}).await.unwrap();
+        let two = kernel_bytes().await - before;
+        assert!(two > 0, "a program's entries are charged to nobody");
+        let part = session.derive(&[entries[0].1], |_| {}).await.unwrap();
+        assert_eq!(kernel_bytes().await - before, two + two / 2);
+        drop((program, part));
+        until(async || kernel_bytes().await == before).await;
     });
 }
 
