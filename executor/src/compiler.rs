@@ -1,8 +1,10 @@
 //! The compile process: hostile bytes in, the guard's canonical print or an error out.
 //!
 //! It reads one image from a descriptor, writes one message (`compile.capnp`) to another and ends. Whatever
-//! happens to it, the kernel sees an exit status and at most a message that the verifier checks again.
+//! happens to it, the kernel sees an exit status and at most a message that the verifier checks again. Before it reads
+//! the image it takes files and nearly all system calls from itself ([`confinement`]).
 
+pub mod confinement;
 mod origins;
 
 use std::{
@@ -32,8 +34,10 @@ pub use origins::{Origin, Origins, origins, origins_as};
 /// # Errors
 /// Where the descriptors cannot be read or written. What is wrong with the image is written as an answer.
 pub fn run(input: OwnedFd, output: OwnedFd, target: Target, gates: &[PathBuf]) -> io::Result<()> {
-    confine_process()?;
+    limit_process()?;
     let gates = callable(gates)?;
+    // Everything that it needs is open. From here on the image's bytes may have their way with this process.
+    confinement::confine()?;
     let mut bytes = Vec::new();
     File::from(input).take(limits::IMAGE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     let mut message = capnp::message::Builder::new_default();
@@ -67,7 +71,7 @@ fn callable(files: &[PathBuf]) -> io::Result<Gates> {
 }
 
 /// Limits on what hostile bytes can make this process use.
-fn confine_process() -> io::Result<()> {
+fn limit_process() -> io::Result<()> {
     for (resource, value) in [
         (Resource::As, limits::COMPILE_MEMORY_BYTES),
         (Resource::Cpu, limits::COMPILE_SECONDS),

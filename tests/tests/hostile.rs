@@ -5,9 +5,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::{
+    io::Write as _,
     os::{fd::OwnedFd, unix::net::UnixStream},
+    process::{Command, Stdio},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bulkhead_client::{ErrorCode, Session};
@@ -17,6 +19,7 @@ use bulkhead_tests::{
     kernel::Kernel,
     neighbour::Neighbour,
     patience::PATIENCE,
+    place,
     process::{self, descriptors_max, set_descriptors_max},
     skip::skipped,
 };
@@ -152,6 +155,30 @@ fn nobody_of_the_same_user_reaches_the_memory_of_kernel_and_executor() {
     for number in [kernel.pid(), executor] {
         assert!(!can_reach(number), "the memory of {number} is in reach");
     }
+}
+
+#[test]
+fn a_compile_process_is_confined_before_it_has_an_image() {
+    let text = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry nothing()\n{\n\tret;\n}\n";
+    let mut command = Command::new(place::bulkhead());
+    command.args(["compiler", "--architecture", "90"]).env_clear();
+    let mut compiler = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut image = compiler.stdin.take().unwrap();
+    let status = format!("/proc/{}/status", compiler.id());
+    let deadline = Instant::now() + PATIENCE;
+    // It has nothing to read yet, and its filter stands.
+    while !std::fs::read_to_string(&status).unwrap().contains("Seccomp:\t2\n") {
+        assert!(Instant::now() < deadline, "the compile process waits for its image without a filter");
+        thread::sleep(Duration::from_millis(10));
+    }
+    image.write_all(text.as_bytes()).unwrap();
+    drop(image);
+    let done = compiler.wait_with_output().unwrap();
+    assert!(done.status.success(), "{}", done.status);
+    assert!(
+        String::from_utf8_lossy(&done.stdout).contains(".entry nothing"),
+        "it has not compiled the image"
+    );
 }
 
 #[test]

@@ -70,6 +70,7 @@ const DOORS: &[(&str, &str)] = &[
     ("executor/softgpu/src/memory/mod.rs", "the software GPU's address space"),
     ("executor/softgpu/src/compiled/mod.rs", "code that the software GPU compiled"),
     ("executor/softgpu/src/alu/mod.rs", "instructions that not every processor has"),
+    ("executor/tests/confinement.rs", "system calls that are refused"),
     ("libos-cuda/src/lib.rs", "C symbols"),
     ("kernel/tests/kernel/loss.rs", "a descriptor number from /proc"),
     ("kernel/src/lib.rs", "socket options that no safe library offers"),
