@@ -1,5 +1,7 @@
 //! `bulkhead doctor`: what was found, what is missing, how to get it.
 
+mod confinement;
+
 use std::{os::unix::net::UnixStream, path::Path, process::ExitCode};
 
 use clap::Args;
@@ -16,6 +18,9 @@ pub(crate) struct Arguments {
     /// Print only the backend that `auto` stands for here.
     #[arg(long)]
     backend: bool,
+    /// Try on this process what a compile process gives up, and tell.
+    #[arg(long, hide = true)]
+    try_confinement: bool,
 }
 
 /// How a check came out.
@@ -37,6 +42,9 @@ struct Check {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    if arguments.try_confinement {
+        return confinement::attempt();
+    }
     let backend = Backend::Auto.resolve();
     if arguments.backend {
         return output::print(&format!("{}\n", backend.name())).map(|()| ExitCode::SUCCESS);
@@ -135,6 +143,7 @@ fn checks(backend: Backend) -> Vec<Check> {
             remedy: "use Linux 5.1 or later: it has F_SEAL_FUTURE_WRITE",
         }),
     }
+    checks.extend(confinement::checks());
     checks.push(kernel());
     checks
 }

@@ -65,12 +65,20 @@ pub(crate) fn keep_out() -> Result<(), Failure> {
 }
 
 /// A network without devices, and no power over processes outside, whose memory this one could otherwise read as their
-/// user. Systems that give nobody namespaces without privileges go without.
-fn leave_namespaces(who: &str) {
+/// user.
+///
+/// # Errors
+/// Where the system gives nobody namespaces without privileges, or this process has more than one thread.
+pub(crate) fn namespaces() -> rustix::io::Result<()> {
     let namespaces =
         UnshareFlags::NEWUSER | UnshareFlags::NEWNET | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
     #[expect(deprecated, reason = "what is unsafe about it is unsharing descriptors, which this does not")]
-    if let Err(error) = rustix::thread::unshare(namespaces) {
+    rustix::thread::unshare(namespaces)
+}
+
+/// As [`namespaces`]; goes without where there are none.
+fn leave_namespaces(who: &str) {
+    if let Err(error) = namespaces() {
         tracing::info!(%error, "the {who} runs without namespaces of its own");
     }
 }

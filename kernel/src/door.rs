@@ -36,6 +36,33 @@ const BACKLOG: i32 = 64;
 /// How long a door with too many relays waits before it looks again.
 const CROWDED: Duration = Duration::from_millis(10);
 
+/// What this system's sockets can do for the kernel.
+#[derive(Debug)]
+pub struct SocketOptions {
+    /// They refuse descriptors that are passed to them (`SO_PASSRIGHTS`). Without, connections are relayed.
+    pub refuses_descriptors: io::Result<()>,
+    /// They tell the process at the other end (`SO_PEERPIDFD`). Without, it is known by its number only.
+    pub names_processes: io::Result<()>,
+}
+
+/// Asks a pair of sockets that is made for it.
+#[must_use]
+pub fn socket_options() -> SocketOptions {
+    let pair =
+        || rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+    let ask = |question: fn(&OwnedFd) -> io::Result<()>| {
+        pair().map_err(io::Error::from).and_then(|(near, far)| {
+            let answer = question(&near);
+            drop(far);
+            answer
+        })
+    };
+    SocketOptions {
+        refuses_descriptors: ask(|socket| sys::refuse_descriptors(socket)),
+        names_processes: ask(|socket| sys::peer_process(socket).map(drop)),
+    }
+}
+
 /// A process at the other end of a socket, as the system vouches for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Peer {

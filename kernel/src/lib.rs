@@ -70,6 +70,7 @@ mod task;
 mod watched;
 
 pub use config::{Config, ExecutorSource, Limits, Relay};
+pub use door::{SocketOptions, socket_options};
 pub use error::Error;
 pub use modules::ProtectedModule;
 pub use principals::{Counted, Quota, Tenant, Whose};

@@ -102,13 +102,31 @@ fn doctor_tells_what_is_there_and_how_to_get_what_is_missing() {
     assert_eq!(told.code(), Some(if report["healthy"] == true { 0 } else { 1 }), "{}", told.told());
     let checks = report["checks"].as_array().unwrap();
     let check = |name: &str| checks.iter().find(|check| check["name"] == name);
-    for name in ["driver module", "libcuda", "ptxas", "library OS", "memory seals", "kernel"] {
+    let names = ["driver module", "libcuda", "ptxas", "library OS", "memory seals", "kernel"];
+    let held = [
+        "non-dumpable",
+        "no_new_privs",
+        "namespaces",
+        "Landlock",
+        "seccomp",
+        "SO_PASSRIGHTS",
+        "SO_PEERPIDFD",
+    ];
+    for name in names.into_iter().chain(held) {
         let check = check(name).unwrap_or_else(|| panic!("{name} is not checked: {report:#}"));
         let state = check["state"].as_str().unwrap();
         assert!(["found", "missing", "absent"].contains(&state), "{check:#}");
         assert!(!check["detail"].as_str().unwrap().is_empty(), "{check:#}");
         assert!(state == "found" || !check["remedy"].as_str().unwrap().is_empty(), "no remedy: {check:#}");
     }
+    for name in ["non-dumpable", "no_new_privs", "seccomp"] {
+        assert_eq!(check(name).unwrap()["state"], "found", "no image is read here: {report:#}");
+    }
+    let landlock = check("Landlock").unwrap();
+    assert!(
+        landlock["state"] != "found" || landlock["detail"].as_str().unwrap().starts_with("ABI "),
+        "{landlock:#}"
+    );
     let backend = done(&["doctor", "--backend"]).stdout;
     assert_eq!(report["backend"], backend.trim());
     let human = done(&["doctor"]);
