@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bulkhead_schema::{
-    Error,
+    Error, ErrorCode,
     bulkhead_capnp::{result, status},
     limits,
     operator_capnp::operator,
@@ -11,7 +11,17 @@ use bulkhead_schema::{
 use capnp::message::{Builder, HeapAllocator, TypedBuilder};
 use capnp_rpc::{RpcSystem, rpc_twoparty_capnp::Side};
 
-use crate::connection::{answer, broken, network};
+use crate::connection::{answer, network};
+
+/// Why there is no answer.
+fn broken(error: capnp::Error) -> Error {
+    if error.kind != capnp::ErrorKind::Disconnected {
+        return crate::connection::broken(error);
+    }
+    let message = "the kernel has hung up: it has ended, or more operators ask than it serves at a time";
+    Error::new(ErrorCode::Unavailable, message)
+        .remedy("try again; if that does not help, see with `bulkhead status` whether the kernel is there")
+}
 
 /// An operator's connection. Must live in a tokio `LocalSet`; it is driven by a local task.
 #[derive(Clone)]

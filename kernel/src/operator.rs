@@ -1,9 +1,10 @@
 //! The operator's socket: served when no client gets in.
 //!
-//! Clients cannot take its places: it is a socket of its own, for whoever may enter the runtime directory, and a new
-//! connection ends the oldest where there are too many.
+//! Clients cannot take its places: it is a socket of its own, for whoever may enter the runtime directory. Where there
+//! are too many connections, a new one ends the oldest of the process that has most: a process that connects again and
+//! again ends its own.
 
-use std::{cell::Cell, collections::VecDeque, rc::Rc};
+use std::{cell::Cell, collections::HashMap, rc::Rc};
 
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::nothing, limits, operator_capnp::operator};
 use capnp_rpc::RpcSystem;
@@ -27,14 +28,15 @@ pub(crate) async fn accept(door: &Door, kernel: &Rc<Kernel>, own_uid: u32) {
     // What operators do is counted apart from what clients do.
     let principals = Principals::new(Quota::UNLIMITED, Quota::PRINCIPAL, Quota::PROCESS, Vec::new());
     let mut connections = JoinSet::new();
-    let mut oldest: VecDeque<AbortHandle> = VecDeque::new();
+    // The oldest first.
+    let mut open: Vec<(Option<i32>, AbortHandle)> = Vec::new();
     // Kept from turn to turn: a relay that has accepted somebody is not to be left alone.
     let mut next = std::pin::pin!(door.accept());
     loop {
         let accepted = tokio::select! {
             accepted = &mut next => accepted,
             Some(_) = connections.join_next() => {
-                oldest.retain(|connection| !connection.is_finished());
+                open.retain(|(_, connection)| !connection.is_finished());
                 continue;
             }
         };
@@ -51,14 +53,23 @@ pub(crate) async fn accept(door: &Door, kernel: &Rc<Kernel>, own_uid: u32) {
         if !peer.may_connect(own_uid) {
             continue;
         }
-        if oldest.len() >= limits::OPERATORS_MAX
-            && let Some(connection) = oldest.pop_front()
-        {
+        if open.len() >= limits::OPERATORS_MAX {
+            let (_, connection) = open.remove(one_too_many(&open, peer.pid));
             connection.abort();
         }
         let firewall = Firewall::new(&principals.of(peer));
-        oldest.push_back(connections.spawn_local(serve(Rc::clone(kernel), arrival, firewall)));
+        open.push((peer.pid, connections.spawn_local(serve(Rc::clone(kernel), arrival, firewall))));
     }
+}
+
+/// The oldest connection of the process that would have most with one more of `newcomer`'s.
+fn one_too_many<T>(open: &[(Option<i32>, T)], newcomer: Option<i32>) -> usize {
+    let mut counts = HashMap::from([(newcomer, 1)]);
+    for (process, _) in open {
+        *counts.entry(*process).or_insert(0) += 1;
+    }
+    let most = open.iter().filter_map(|(process, _)| counts.get(process)).max();
+    open.iter().position(|(process, _)| counts.get(process) == most).unwrap_or_default()
 }
 
 async fn serve(kernel: Rc<Kernel>, arrival: Arrival, firewall: Rc<Firewall>) {
@@ -146,5 +157,23 @@ impl operator::Server for Operator {
         }
         write(evicted, results.get().init_result());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(open: &[i32], newcomer: i32) -> usize {
+        let open: Vec<_> = open.iter().map(|process| (Some(*process), ())).collect();
+        one_too_many(&open, Some(newcomer))
+    }
+
+    #[test]
+    fn who_connects_again_and_again_ends_its_own_connections() {
+        assert_eq!(ended(&[1, 7, 7, 7], 7), 1, "the operator's stays");
+        assert_eq!(ended(&[7, 7, 7, 7], 1), 0);
+        assert_eq!(ended(&[1, 7, 2, 7], 2), 1, "the oldest of those that have as many");
+        assert_eq!(ended(&[1, 2, 3, 4], 5), 0, "where nobody has more, the oldest");
     }
 }
