@@ -113,6 +113,7 @@ impl Tree {
             holder.lines -= 1;
         }
         self.usage.forget(line);
+        self.revocations.passed(line, u64::MAX);
         Ok(())
     }
 
@@ -120,6 +121,8 @@ impl Tree {
     pub fn completed(&mut self, line: Line, mark: u64) -> Result<(), Error> {
         let timeline = self.lines.find_mut(line)?;
         timeline.completed = timeline.completed.max(mark.min(timeline.submitted));
+        let completed = timeline.completed;
+        self.revocations.passed(line, completed);
         Ok(())
     }
 }

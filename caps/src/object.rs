@@ -44,4 +44,9 @@ impl Object {
     pub(crate) fn new(number: u64) -> Self {
         Self { state: ObjectState::Live, nodes: 0, holds: 0, number, deadline_ns: 0 }
     }
+
+    /// Whether no capability names it, and it is not known to be quiescent.
+    pub(crate) fn is_ending(&self) -> bool {
+        matches!(self.state, ObjectState::Draining | ObjectState::Quarantined)
+    }
 }

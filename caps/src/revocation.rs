@@ -1,10 +1,10 @@
 //! Revocations: what has ended, who has to be told, and what is waited for.
 
+use std::collections::{BTreeSet, HashMap};
+
 use bulkhead_schema::Handle;
 
-use crate::{
-    Ended, Error, Extent, Line, Mutant, ObjectId, ObjectState, Owner, Tree, line::Lines, object::Object,
-};
+use crate::{Ended, Error, Extent, Line, Mutant, ObjectId, ObjectState, Owner, Tree, object::Object};
 
 /// Names a revocation until it is forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,7 +25,6 @@ pub struct Moments {
 
 #[derive(Debug)]
 struct Revocation {
-    id: RevocationId,
     /// Owners that have not acknowledged that they admit no such work.
     unsevered: Vec<Owner>,
     /// Work that was admitted before: the highest mark of each line.
@@ -39,55 +38,102 @@ struct Revocation {
     forgotten: bool,
 }
 
-impl Revocation {
-    fn waits_for(&mut self, line: Line, mark: u64) {
-        match self.marks.iter_mut().find(|(known, _)| *known == line) {
-            Some((_, last)) => *last = mark.max(*last),
-            None => self.marks.push((line, mark)),
-        }
-    }
-
-    /// Looks whether it is quiescent, and lets go of its objects from then on.
-    fn advance(&mut self, lines: &Lines, objects: &mut [Object]) {
-        self.marks.retain(|(line, mark)| !lines.has_passed(*line, *mark));
-        if self.quiescent || !self.unsevered.is_empty() || !self.marks.is_empty() {
-            return;
-        }
-        self.quiescent = true;
-        for id in self.held.drain(..) {
-            if let Some(object) = objects.get_mut(id.0 as usize) {
-                object.holds -= 1;
-            }
-        }
-    }
-}
-
 /// Every revocation that is not quiescent, or that somebody may still ask about.
+///
+/// Revocations are as many as clients want, and each close settles all: so each is looked at only when something that it
+/// waits for has come, and found by that.
 #[derive(Debug, Default)]
 pub(crate) struct Revocations {
-    /// In the order of their numbers.
-    list: Vec<Revocation>,
+    known: HashMap<RevocationId, Revocation>,
     next: u64,
+    /// Which wait for an owner to acknowledge.
+    by_owner: BTreeSet<(Owner, RevocationId)>,
+    /// Which wait for a line to pass a mark.
+    by_mark: BTreeSet<(Line, u64, RevocationId)>,
+    /// Those for which something has come since they were looked at.
+    stirred: Vec<RevocationId>,
+    /// Objects that no revocation holds any more, and no capability names.
+    let_go: Vec<ObjectId>,
 }
 
 impl Revocations {
     fn find(&mut self, id: RevocationId) -> Result<&mut Revocation, Error> {
-        let at = self.list.binary_search_by_key(&id, |revocation| revocation.id);
-        at.ok().and_then(|at| self.list.get_mut(at)).ok_or(Error::Unknown("revocation"))
+        self.known.get_mut(&id).ok_or(Error::Unknown("revocation"))
     }
 
     /// Nobody admits work for an owner any more.
     pub(crate) fn sever_everywhere(&mut self, owner: Owner) {
-        for revocation in &mut self.list {
-            revocation.unsevered.retain(|unsevered| *unsevered != owner);
+        let all = (owner, RevocationId(0))..=(owner, RevocationId(u64::MAX));
+        let waiting: Vec<_> = self.by_owner.range(all).map(|(_, id)| *id).collect();
+        for id in waiting {
+            self.sever(id, owner);
         }
     }
 
-    fn advance(&mut self, lines: &Lines, objects: &mut [Object]) {
-        self.list.retain_mut(|revocation| {
-            revocation.advance(lines, objects);
-            !(revocation.quiescent && revocation.forgotten)
-        });
+    /// Looks at an object when objects are settled next.
+    pub(crate) fn let_go_of(&mut self, object: ObjectId) {
+        self.let_go.push(object);
+    }
+
+    fn sever(&mut self, id: RevocationId, owner: Owner) {
+        self.by_owner.remove(&(owner, id));
+        if let Some(revocation) = self.known.get_mut(&id) {
+            revocation.unsevered.retain(|unsevered| *unsevered != owner);
+            self.stirred.push(id);
+        }
+    }
+
+    /// A revocation waits for a line, up to the highest mark that it is told.
+    fn wait_for(&mut self, id: RevocationId, line: Line, mark: u64) {
+        let Some(revocation) = self.known.get_mut(&id) else { return };
+        match revocation.marks.iter_mut().find(|(known, _)| *known == line) {
+            Some((_, last)) if *last >= mark => return,
+            Some((_, last)) => {
+                self.by_mark.remove(&(line, *last, id));
+                *last = mark;
+            }
+            None => revocation.marks.push((line, mark)),
+        }
+        self.by_mark.insert((line, mark, id));
+    }
+
+    /// A line has passed all up to a mark.
+    pub(crate) fn passed(&mut self, line: Line, mark: u64) {
+        let all = (line, 0, RevocationId(0))..=(line, mark, RevocationId(u64::MAX));
+        let passed: Vec<_> = self.by_mark.range(all).copied().collect();
+        for waiting in passed {
+            self.by_mark.remove(&waiting);
+            let (line, _, id) = waiting;
+            if let Some(revocation) = self.known.get_mut(&id) {
+                revocation.marks.retain(|(known, _)| *known != line);
+                self.stirred.push(id);
+            }
+        }
+    }
+
+    /// Looks whether a revocation is quiescent, and lets go of its objects from then on.
+    fn advance(&mut self, id: RevocationId, objects: &mut [Object]) {
+        let Some(revocation) = self.known.get_mut(&id) else { return };
+        if !revocation.quiescent && revocation.unsevered.is_empty() && revocation.marks.is_empty() {
+            revocation.quiescent = true;
+            for id in revocation.held.drain(..) {
+                let Some(object) = objects.get_mut(id.0 as usize) else { continue };
+                object.holds -= 1;
+                if object.holds == 0 && object.is_ending() {
+                    self.let_go.push(id);
+                }
+            }
+        }
+        if revocation.quiescent && revocation.forgotten {
+            self.known.remove(&id);
+        }
+    }
+
+    /// Looks at those for which something has come.
+    fn advance_all(&mut self, objects: &mut [Object]) {
+        while let Some(id) = self.stirred.pop() {
+            self.advance(id, objects);
+        }
     }
 }
 
@@ -129,7 +175,6 @@ impl Tree {
         let id = RevocationId(self.revocations.next);
         self.revocations.next += 1;
         let mut revocation = Revocation {
-            id,
             unsevered: Vec::new(),
             marks: Vec::new(),
             held: Vec::new(),
@@ -138,18 +183,19 @@ impl Tree {
             quiescent: false,
             forgotten: false,
         };
-        for (id, owner) in touched {
-            let Some(object) = self.objects.get_mut(id.0 as usize) else { continue };
-            for (line, mark) in self.usage.of(id, &self.lines) {
+        let mut waits = Vec::new();
+        for (object_id, owner) in touched {
+            let Some(object) = self.objects.get_mut(object_id.0 as usize) else { continue };
+            for (line, mark) in self.usage.of(object_id, &self.lines) {
                 if self.lines.counts_for(line, owner) && !self.lines.has_passed(line, mark) {
-                    revocation.waits_for(line, mark);
+                    waits.push((line, mark));
                 }
             }
-            if revocation.held.last() != Some(&id) {
+            if revocation.held.last() != Some(&object_id) {
                 object.holds += 1;
-                revocation.held.push(id);
+                revocation.held.push(object_id);
                 if object.nodes == 0 {
-                    revocation.left.push((id, object.number));
+                    revocation.left.push((object_id, object.number));
                 }
             }
             if !self.is(Mutant::SeverEarly) {
@@ -158,7 +204,13 @@ impl Tree {
         }
         revocation.unsevered.sort_unstable();
         revocation.unsevered.dedup();
-        self.revocations.list.push(revocation);
+        let revocations = &mut self.revocations;
+        revocations.by_owner.extend(revocation.unsevered.iter().map(|owner| (*owner, id)));
+        revocations.stirred.push(id);
+        revocations.known.insert(id, revocation);
+        for (line, mark) in waits {
+            revocations.wait_for(id, line, mark);
+        }
         id
     }
 
@@ -170,24 +222,26 @@ impl Tree {
         owner: Owner,
         line: Option<(Line, u64)>,
     ) -> Result<(), Error> {
-        let revocation = self.revocations.find(id)?;
-        revocation.unsevered.retain(|unsevered| *unsevered != owner);
         if let Some((line, mark)) = line
-            && !revocation.quiescent
+            && !self.revocations.find(id)?.quiescent
         {
-            revocation.waits_for(line, mark);
             self.lines.reach(line, mark);
+            if !self.lines.has_passed(line, mark) {
+                self.revocations.wait_for(id, line, mark);
+            }
         }
+        self.revocations.find(id)?;
+        self.revocations.sever(id, owner);
         Ok(())
     }
 
     /// How far a revocation is.
     pub fn moments(&mut self, id: RevocationId, now_ns: u64) -> Result<Moments, Error> {
+        self.revocations.advance(id, &mut self.objects);
         let revocation = self.revocations.find(id)?;
         if revocation.forgotten {
             return Err(Error::Unknown("revocation"));
         }
-        revocation.advance(&self.lines, &mut self.objects);
         let severed = revocation.unsevered.is_empty();
         let quiescent = revocation.quiescent;
         let free = |(id, number): &(ObjectId, u64)| {
@@ -204,29 +258,39 @@ impl Tree {
         if let Ok(revocation) = self.revocations.find(id) {
             revocation.forgotten = true;
         }
-        self.revocations.advance(&self.lines, &mut self.objects);
+        self.revocations.advance(id, &mut self.objects);
     }
 
     /// Looks at the objects that nobody names: those that no revocation holds and whose last use has passed are quiescent
     /// from here on, those that are overdue are quarantined. Each change is given to `settled`.
     pub fn settle(&mut self, now_ns: u64, mut settled: impl FnMut(ObjectId, ObjectState)) {
-        self.revocations.advance(&self.lines, &mut self.objects);
-        let (unheld, skip, free) =
-            (self.is(Mutant::FreeUnsevered), self.is(Mutant::SkipDrain), self.is(Mutant::FreeOnTimeout));
-        self.ending.retain(|id| {
-            let Some(object) = self.objects.get_mut(id.0 as usize) else { return false };
-            let is_gone = (object.holds == 0 || unheld) && self.usage.is_passed(*id, &self.lines) || skip;
-            let is_overdue = now_ns > object.deadline_ns;
-            if is_gone || is_overdue && free {
-                object.state = ObjectState::Quiescent;
-                settled(*id, object.state);
-                return false;
+        self.revocations.advance_all(&mut self.objects);
+        let mut let_go = std::mem::take(&mut self.revocations.let_go);
+        // Beyond what revocations wait for: a module may still use what nobody names.
+        let_go.retain(|id| {
+            if !self.usage.is_passed(*id, &self.lines) && !self.is(Mutant::SkipDrain) {
+                return true;
             }
-            if object.state == ObjectState::Draining && is_overdue {
-                object.state = ObjectState::Quarantined;
-                settled(*id, object.state);
-            }
-            true
+            self.end(*id, ObjectState::Quiescent, &mut settled);
+            false
         });
+        self.revocations.let_go = let_go;
+        let overdue =
+            if self.is(Mutant::FreeOnTimeout) { ObjectState::Quiescent } else { ObjectState::Quarantined };
+        while let Some((deadline_ns, id)) = self.ending.first().copied()
+            && now_ns > deadline_ns
+        {
+            self.end(id, overdue, &mut settled);
+        }
+    }
+
+    /// An object that nobody names goes on to a state beyond `Draining`.
+    fn end(&mut self, id: ObjectId, state: ObjectState, settled: &mut impl FnMut(ObjectId, ObjectState)) {
+        let Some(object) = self.objects.get_mut(id.0 as usize).filter(|object| object.is_ending()) else {
+            return;
+        };
+        self.ending.remove(&(object.deadline_ns, id));
+        object.state = state;
+        settled(id, state);
     }
 }

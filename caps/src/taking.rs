@@ -139,12 +139,16 @@ impl Tree {
             root.nodes -= count;
         }
         self.live -= count;
+        let early = self.is(Mutant::FreeUnsevered) || self.is(Mutant::SkipDrain);
         if let Some(object) = self.objects.get_mut(top.object.0 as usize) {
             object.nodes -= count;
             if count > 0 && object.nodes == 0 {
                 object.state = ObjectState::Draining;
                 object.deadline_ns = deadline_ns;
-                self.ending.push(top.object);
+                self.ending.insert((deadline_ns, top.object));
+                if early {
+                    self.revocations.let_go_of(top.object);
+                }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The tree: every capability of one device.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use bulkhead_schema::Handle;
 
@@ -96,8 +96,8 @@ pub struct Tree {
     objects_made: u64,
     pub(crate) usage: Usage,
     pub(crate) lines: Lines,
-    /// Objects that no capability names and that are not known to be quiescent.
-    pub(crate) ending: Vec<ObjectId>,
+    /// Objects that no capability names, that are not known to be quiescent and not overdue, by their deadlines.
+    pub(crate) ending: BTreeSet<(u64, ObjectId)>,
     pub(crate) revocations: Revocations,
     /// Walks so far, each of which took nodes of one object.
     pub(crate) walks: u64,
@@ -122,7 +122,7 @@ impl Tree {
             objects_made: 0,
             usage: Usage::default(),
             lines: Lines::default(),
-            ending: Vec::new(),
+            ending: BTreeSet::new(),
             revocations: Revocations::default(),
             walks: 0,
             touched: Vec::new(),

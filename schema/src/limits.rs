@@ -24,6 +24,8 @@ pub const PARAMETER_BYTES_MAX: usize = 32_764;
 
 /// Capabilities of a session.
 pub const CAPABILITIES_MAX: u32 = 16_384;
+/// Capabilities of a session that have ended and wait for running work to end.
+pub const ENDED_CAPABILITIES_MAX: u32 = 16_384;
 /// Images loaded in a session.
 pub const IMAGES_MAX: u32 = 256;
 /// Entries of one image.

@@ -52,6 +52,8 @@ pub(crate) struct Batch {
     dead: RefCell<Vec<Dead>>,
     revocations: RefCell<Vec<RevocationId>>,
     objects: RefCell<Vec<ObjectId>>,
+    /// How many capabilities ended, whatever they were for.
+    count: Cell<u32>,
     /// Where its session's line stood when it was severed.
     mark: Cell<Option<(Line, u64)>>,
 }
@@ -65,12 +67,14 @@ impl Batch {
             dead: RefCell::default(),
             revocations: RefCell::default(),
             objects: RefCell::default(),
+            count: Cell::new(0),
             mark: Cell::new(None),
         }
     }
 
     /// Adds what one revocation ended.
     pub(super) fn add(&self, id: RevocationId, ended: &[Ended]) {
+        self.count.update(|count| count.saturating_add(u32::try_from(ended.len()).unwrap_or(u32::MAX)));
         let mut revocations = self.revocations.borrow_mut();
         if revocations.last() != Some(&id) {
             revocations.push(id);
@@ -92,6 +96,10 @@ impl Batch {
                 objects.push(one.object);
             }
         }
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.count.get()
     }
 
     pub(crate) fn stage(&self) -> Stage {

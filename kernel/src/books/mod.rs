@@ -291,6 +291,7 @@ impl Books {
             session.refund(Resource::Capabilities, run.len() as u64);
             let batch = session.dying();
             batch.add(id, run);
+            session.has_ended(run.len());
             if owner != initiator {
                 batch.set_deadline(deadline);
             }

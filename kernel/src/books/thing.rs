@@ -22,7 +22,7 @@ use crate::{
 pub(crate) struct Thing {
     pub(crate) session: Weak<Session>,
     pub(crate) what: What,
-    /// Capabilities of it that ended, on their way back.
+    /// Capabilities of it that ended, on their way back: the latest of each session.
     ending: RefCell<Vec<Rc<Batch>>>,
 }
 
@@ -196,10 +196,13 @@ impl Thing {
         }
     }
 
+    /// A batch ended capabilities of it. Of each session the latest is kept: batches are severed one after the other,
+    /// and each waits for all work that was submitted before.
     pub(super) fn linger(&self, batch: &Rc<Batch>) {
         let mut ending = self.ending.borrow_mut();
-        if !ending.iter().any(|known| Rc::ptr_eq(known, batch)) {
-            ending.push(Rc::clone(batch));
+        match ending.iter_mut().find(|known| known.owner == batch.owner) {
+            Some(known) => *known = Rc::clone(batch),
+            None => ending.push(Rc::clone(batch)),
         }
     }
 

@@ -170,8 +170,8 @@ impl Connection<Side> for GuardedConnection {
         let firewall = Rc::clone(&self.firewall);
         let ended = Rc::clone(&self.ended);
         Promise::from_future(async move {
-            // A peer with much to say waits for its turn like everybody else.
-            tokio::task::coop::consume_budget().await;
+            // A peer with much to say waits for its turn like everybody else: one message each, however long that takes.
+            tokio::task::yield_now().await;
             if !firewall.leaving.is_cancelled() {
                 tokio::select! {
                     biased;

@@ -156,6 +156,9 @@ impl Session {
 
     /// Charges the account until the result is dropped, or for longer if that is [kept](Charge::keep).
     pub(crate) fn charge(&self, resource: Resource, amount: u64) -> Result<Charge, Error> {
+        if resource == Resource::Capabilities {
+            self.may_end_more()?;
+        }
         Charge::new(&self.device, self.account, resource, amount)
     }
 

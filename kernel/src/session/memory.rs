@@ -111,6 +111,7 @@ impl Session {
         capability.keep();
         charge.keep();
         self.objects.borrow_mut().insert(object);
+        self.memories.borrow_mut().insert(object);
         self.home(home).borrow_mut().take(range).map_err(refusal::region)?;
         let held = Held::new(Rc::clone(self), handle);
         let (address, bytes, access) = (range.start().0, range.bytes(), Access::ReadWrite);
@@ -205,12 +206,8 @@ impl Session {
 
     /// How much device memory of its own it holds capabilities for, or held until a moment ago.
     pub(crate) fn own_bytes(&self) -> u64 {
-        let objects: Vec<_> = self.objects.borrow().iter().copied().collect();
-        objects
-            .into_iter()
-            .filter_map(|object| self.books().thing(object).ok())
-            .map(|thing| thing.bytes())
-            .sum()
+        let memories = self.memories.borrow();
+        memories.iter().filter_map(|object| Some(self.books().thing(*object).ok()?.bytes())).sum()
     }
 
     /// Bytes of its own memory and of what others gave it, that work reaches though it should not any more.
@@ -232,11 +229,11 @@ impl Session {
 
     fn quarantined_objects(&self) -> u64 {
         let books = self.books();
-        let objects: Vec<_> = self.objects.borrow().iter().copied().collect();
-        let quarantined = objects
-            .into_iter()
-            .filter(|object| books.state(*object) == bulkhead_caps::ObjectState::Quarantined)
-            .filter_map(|object| books.thing(object).ok());
+        let memories = self.memories.borrow();
+        let quarantined = memories
+            .iter()
+            .filter(|object| books.state(**object) == bulkhead_caps::ObjectState::Quarantined)
+            .filter_map(|object| books.thing(*object).ok());
         quarantined.map(|thing| thing.bytes()).sum()
     }
 

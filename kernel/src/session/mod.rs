@@ -131,6 +131,8 @@ pub(crate) struct Session {
     gates: RefCell<HashMap<Handle, modules::Accepted>>,
     /// Objects of its own.
     objects: RefCell<HashSet<ObjectId>>,
+    /// Those of them that are device memory: all that `status` goes through, since signals are many and cheap.
+    memories: RefCell<HashSet<ObjectId>>,
     /// Told when one of them is no more.
     fewer: Notify,
     /// Entries of its parent's that it was lent, by its own handles.
@@ -151,6 +153,8 @@ pub(crate) struct Session {
     /// What ended and was not told to the executor yet.
     dying: RefCell<Option<Rc<Batch>>>,
     dying_more: Notify,
+    /// Capabilities that ended, and whose way back is not over.
+    on_their_way: Cell<u32>,
     /// Batches that the executor was not told of yet.
     unsevered: watch::Sender<usize>,
     /// Batches that are on their way back.
@@ -277,6 +281,7 @@ impl Session {
             mappings: RefCell::default(),
             gates: RefCell::default(),
             objects: RefCell::default(),
+            memories: RefCell::default(),
             fewer: Notify::new(),
             lent: RefCell::default(),
             allowed: RefCell::default(),
@@ -289,6 +294,7 @@ impl Session {
             phase: watch::Sender::new(Phase::Open),
             dying: RefCell::default(),
             dying_more: Notify::new(),
+            on_their_way: Cell::new(0),
             unsevered: watch::Sender::new(0),
             reaping: watch::Sender::new(0),
             stuck: Cell::new(false),
@@ -598,6 +604,7 @@ impl Session {
     /// An object of it is no more.
     pub(crate) fn gave_back(&self, object: ObjectId, thing: &Thing) {
         self.objects.borrow_mut().remove(&object);
+        self.memories.borrow_mut().remove(&object);
         self.fewer.notify_one();
         match &thing.what {
             What::Memory(memory) => {

@@ -38,6 +38,25 @@ impl Session {
         }))
     }
 
+    /// So many capabilities of it have ended.
+    pub(crate) fn has_ended(&self, capabilities: usize) {
+        let more = u32::try_from(capabilities).unwrap_or(u32::MAX);
+        self.on_their_way.update(|count| count.saturating_add(more));
+    }
+
+    /// Refuses new capabilities while very many that ended wait for running work: each of them is remembered until then.
+    pub(super) fn may_end_more(&self) -> Result<(), Error> {
+        if self.on_their_way.get() < limits::ENDED_CAPABILITIES_MAX {
+            return Ok(());
+        }
+        let message = format!(
+            "{} capabilities that the session has closed wait for work that runs, and no more than {} may",
+            self.on_their_way.get(),
+            limits::ENDED_CAPABILITIES_MAX
+        );
+        Err(Error::new(ErrorCode::LimitReached, message).remedy("wait until the kernels that run have ended"))
+    }
+
     pub(crate) fn wake_reaper(&self) {
         self.dying_more.notify_one();
     }
@@ -136,6 +155,7 @@ impl Session {
         }
         batch.reach(Stage::Done);
         self.reaping.send_modify(|batches| *batches = batches.saturating_sub(1));
+        self.on_their_way.update(|count| count.saturating_sub(batch.count()));
         self.books().settle();
     }
 

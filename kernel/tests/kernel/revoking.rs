@@ -253,6 +253,7 @@ fn a_token_restores_a_child_that_ends_with_its_parent() {
         assert_eq!(taker.restore(once).await.err().unwrap().code, ErrorCode::NotFound, "it was good once");
         let another = taker.restore(often).await.unwrap();
         drop(taker.restore(often).await.unwrap());
+        assert!(taker.alive().await, "that it was let go of came before");
         assert_eq!(revoke(&buffer.client).await.unwrap().capabilities, 2);
         for ended in [&restored, &another] {
             assert_eq!(derive(&ended.view(), 0, 1).await.err().unwrap().code, ErrorCode::Revoked);
