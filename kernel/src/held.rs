@@ -18,7 +18,9 @@ use crate::{
     buffer,
     connection::Connection,
     executor::EntryInfo,
-    fence, module, peer, program,
+    fence, module, peer,
+    principals::{Counted, Party, Taken},
+    program,
     revocation::Revocation,
     session::{Charge, Session, Terms},
 };
@@ -92,6 +94,14 @@ impl Share {
         let charge = session.charge(Resource::KernelBytes, each * entries.len() as u64)?;
         Ok(Self { entries, terms, _charge: charge })
     }
+}
+
+/// What a revocation or a token counts as: for the session whose capability it is of, or for who was given that. Nobody
+/// who was given something takes places from its owner.
+#[expect(dead_code, reason = "dropping it gives back")]
+pub(crate) enum Paid {
+    ByOwner(Charge),
+    ByHolder(Taken),
 }
 
 /// One capability of a session's. Dropping it closes it.
@@ -194,7 +204,8 @@ impl Held {
     /// Ends what was derived from it, and itself where that is asked for.
     pub(crate) fn revoke(&self, extent: Extent, asker: &Connection) -> Result<Revocation, Error> {
         self.look()?;
-        let revocation = Revocation::begin(&self.session, &asker.party, self.handle, extent)?;
+        let paid = self.pay(Resource::Revocations, &asker.party)?;
+        let revocation = Revocation::begin(&self.session, &asker.party, self.handle, extent, paid)?;
         if extent == Extent::Whole {
             self.closed.set(true);
             self.drop_tokens();
@@ -211,21 +222,29 @@ impl Held {
         Ok(())
     }
 
-    fn token(&self, uses: Uses, facet: &Facet) -> Result<SturdyToken, Error> {
+    fn pay(&self, resource: Resource, holder: &Rc<Party>) -> Result<Paid, Error> {
+        if self.is_elsewhere() {
+            Ok(Paid::ByHolder(holder.take(Counted::OfOthers, 1)?))
+        } else {
+            Ok(Paid::ByOwner(self.session.charge(resource, 1)?))
+        }
+    }
+
+    fn token(&self, uses: Uses, facet: &Facet, asker: &Connection) -> Result<SturdyToken, Error> {
         self.look()?;
         let books = self.session.books();
         let mut tokens = self.tokens.borrow_mut();
         // Those that were used up.
         tokens.retain(|token| books.sturdy.find(*token).is_some());
-        let charge = self.session.charge(Resource::Tokens, 1)?;
+        let paid = self.pay(Resource::Tokens, &asker.party)?;
         let token = books.sturdy.insert(Sturdy {
             session: Rc::downgrade(&self.session),
             handle: self.handle,
             facet: facet.clone(),
             uses,
             budget: self.budget(),
+            paid: Rc::new(paid),
         })?;
-        charge.keep();
         tokens.push(token);
         Ok(token)
     }
@@ -281,7 +300,7 @@ impl Served {
     ) {
         let uses =
             uses.map_err(|_| Error::new(ErrorCode::InvalidArgument, "a token is good once or until revoked"));
-        match uses.and_then(|uses| self.held.token(uses, &self.facet)) {
+        match uses.and_then(|uses| self.held.token(uses, &self.facet, &self.connection)) {
             Ok(token) => token.write(result.init_ok()),
             Err(error) => error.write(result.init_error()),
         }

@@ -38,6 +38,8 @@ pub enum Counted {
     MessageBytes,
     /// Images that are compiled or wait for it.
     Compiles,
+    /// Revocations and tokens that clients hold of what others gave them.
+    OfOthers,
 }
 
 /// How many things are counted.
@@ -45,13 +47,14 @@ const COUNTED: usize = Counted::ALL.len();
 
 impl Counted {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Connections,
         Self::DescriptorConnections,
         Self::Sessions,
         Self::Waits,
         Self::MessageBytes,
         Self::Compiles,
+        Self::OfOthers,
     ];
 
     /// What people call it.
@@ -64,6 +67,7 @@ impl Counted {
             Self::Waits => "waits",
             Self::MessageBytes => "message_bytes",
             Self::Compiles => "compiles",
+            Self::OfOthers => "of_others",
         }
     }
 
@@ -89,6 +93,7 @@ impl Quota {
         limits::WAITS_OF_PRINCIPAL_MAX,
         limits::MESSAGE_BYTES_OF_PRINCIPAL_MAX,
         limits::COMPILES_OF_PRINCIPAL_MAX,
+        limits::OF_OTHERS_OF_PRINCIPAL_MAX,
     ]);
     /// What one process of it may.
     pub const PROCESS: Self = Self([
@@ -98,6 +103,7 @@ impl Quota {
         limits::WAITS_OF_PROCESS_MAX,
         limits::MESSAGE_BYTES_OF_PROCESS_MAX,
         limits::COMPILES_OF_PROCESS_MAX,
+        limits::OF_OTHERS_OF_PROCESS_MAX,
     ]);
 
     /// The same with another limit for one thing.
@@ -285,7 +291,12 @@ impl Party {
                 Level::Process(_) => Some("process"),
             },
         );
-        let message = format!("{} {most} {}, which is the limit", self.level, key.replace('_', " "));
+        let what = if counted == Counted::OfOthers {
+            "revocations and tokens of what others gave".to_owned()
+        } else {
+            key.replace('_', " ")
+        };
+        let message = format!("{} {most} {what}, which is the limit", self.level);
         let raise = flag.map_or_else(
             || "its operator sees who has them with `bulkhead status`, and ends sessions with `bulkhead evict`".to_owned(),
             |flag| format!("`bulkhead serve --{flag}-limit {key}=N` sets the limit"),

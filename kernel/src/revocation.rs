@@ -3,7 +3,6 @@
 use std::{rc::Rc, time::Duration};
 
 use bulkhead_caps::Extent;
-use bulkhead_mm::Resource;
 use bulkhead_schema::{
     Error, ErrorCode, Handle,
     bulkhead_capnp::{Moment, gpu_revocation},
@@ -12,8 +11,9 @@ use bulkhead_schema::{
 
 use crate::{
     books::Asked,
+    held::Paid,
     principals::{Counted, Party},
-    session::{Charge, Session},
+    session::Session,
 };
 
 /// A revocation that somebody may ask about.
@@ -24,7 +24,7 @@ pub(crate) struct Revocation {
     asked: Rc<Asked>,
     /// How many capabilities ended.
     pub(crate) count: u32,
-    _charge: Charge,
+    _paid: Paid,
 }
 
 impl Revocation {
@@ -34,14 +34,14 @@ impl Revocation {
         party: &Rc<Party>,
         handle: Handle,
         extent: Extent,
+        paid: Paid,
     ) -> Result<Self, Error> {
-        let charge = session.charge(Resource::Revocations, 1)?;
         let patience = session.limits.seconds(limits::DRAIN_SECONDS);
         let marked = session.books().revoke(session.owner, handle, extent, patience)?;
         tracing::debug!(session = session.id, ended = marked.count, "revoked");
         let count = marked.count;
         let asked = session.books().follow(marked);
-        Ok(Self { session: Rc::clone(session), party: Rc::clone(party), asked, count, _charge: charge })
+        Ok(Self { session: Rc::clone(session), party: Rc::clone(party), asked, count, _paid: paid })
     }
 
     async fn wait(&self, moment: Moment, timeout: Duration) -> Result<bool, Error> {

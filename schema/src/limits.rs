@@ -158,6 +158,10 @@ pub const MESSAGE_BYTES_AT_LEAST: usize = 64 << 10;
 pub const COMPILES_OF_PRINCIPAL_MAX: u64 = 48;
 /// Images of a process that are compiled or wait for it.
 pub const COMPILES_OF_PROCESS_MAX: u64 = 16;
+/// Revocations and tokens that a principal holds of what others gave it.
+pub const OF_OTHERS_OF_PRINCIPAL_MAX: u64 = 4096;
+/// Revocations and tokens that a process holds of what others gave it.
+pub const OF_OTHERS_OF_PROCESS_MAX: u64 = 512;
 /// Lines that a principal may cause in the log at once.
 pub const LOG_LINES_AT_ONCE: u32 = 100;
 /// Lines that a principal may cause in the log, a second.

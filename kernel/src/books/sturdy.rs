@@ -13,7 +13,7 @@ use bulkhead_schema::{
 };
 
 use crate::{
-    held::{Budget, Facet},
+    held::{Budget, Facet, Paid},
     session::Session,
 };
 
@@ -63,6 +63,9 @@ pub(crate) struct Sturdy {
     pub(crate) uses: Uses,
     /// What may be made of all that is restored from it.
     pub(crate) budget: Rc<Budget>,
+    /// What it counts as, until it is dropped.
+    #[expect(dead_code, reason = "dropping it gives back")]
+    pub(crate) paid: Rc<Paid>,
 }
 
 /// The tokens of a device.
@@ -86,9 +89,8 @@ impl Sturdies {
         self.known.borrow().get(&token).cloned()
     }
 
-    /// Whether it was there.
-    pub(crate) fn remove(&self, token: SturdyToken) -> bool {
+    pub(crate) fn remove(&self, token: SturdyToken) {
         let removed = self.known.borrow_mut().remove(&token);
-        removed.is_some()
+        drop(removed);
     }
 }

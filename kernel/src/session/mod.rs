@@ -632,9 +632,7 @@ impl Session {
 
     /// A sturdy token is good no more.
     pub(crate) fn forget_token(&self, token: SturdyToken) {
-        if self.books().sturdy.remove(token) {
-            self.refund(Resource::Tokens, 1);
-        }
+        self.books().sturdy.remove(token);
     }
 }
 

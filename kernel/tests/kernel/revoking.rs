@@ -1,5 +1,6 @@
 //! What is derived, and taken back.
 
+use bulkhead_kernel::{Counted, Quota};
 use bulkhead_schema::{
     ErrorCode,
     bulkhead_capnp::{Moment, Uses},
@@ -8,7 +9,7 @@ use bulkhead_schema::{
 use crate::{
     fake::{Asked, Manners},
     handed::{close, derive, derive_buffer, drop_tokens, revoke, token},
-    harness::{Client, read, until, with_kernel},
+    harness::{Client, read, until, with_changed_kernel, with_kernel},
 };
 
 const PAGE: u64 = 2 << 20;
@@ -266,6 +267,40 @@ fn a_token_restores_a_child_that_ends_with_its_parent() {
         assert_eq!(taker.restore(last).await.err().unwrap().code, ErrorCode::NotFound);
         assert_eq!(taker.restore([1, 2, 3, 4]).await.err().unwrap().code, ErrorCode::NotFound);
         assert_eq!(token(&buffer.view(), Uses::One).await.err().unwrap().code, ErrorCode::InvalidHandle);
+    });
+}
+
+#[test]
+fn who_was_given_a_capability_takes_no_place_for_revocations_or_tokens_of_its_owner() {
+    let quota = Quota::PROCESS.with(Counted::OfOthers, 100);
+    let change = |config: &mut bulkhead_kernel::Config| config.limits.process = quota;
+    with_changed_kernel(Manners::default(), change, async |harness| {
+        let giver = Client::new(&harness.directory).await;
+        let taker = Client::new(&harness.directory).await;
+        let session = giver.open("one").await.unwrap();
+        let (buffer, other) = (session.allocate(PAGE).await.unwrap(), session.allocate(PAGE).await.unwrap());
+        let often = token(&buffer.view(), Uses::UntilRevoked).await.unwrap();
+        let restored = taker.restore(often).await.unwrap();
+        let mut held = Vec::new();
+        let refused = loop {
+            match revoke(&restored.view()).await {
+                Ok(revoking) => held.push(revoking),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((held.len(), refused.code), (100, ErrorCode::LimitReached), "{refused}");
+        assert_eq!(token(&restored.view(), Uses::One).await.unwrap_err().code, ErrorCode::LimitReached);
+        // The owner's are its own.
+        let own: Vec<_> =
+            [revoke(&other.client).await.unwrap(), revoke(&buffer.client).await.unwrap()].into();
+        assert_eq!(own[1].capabilities, 1);
+        token(&other.client, Uses::One).await.unwrap();
+        drop(held);
+        until(async || match taker.restore(often).await {
+            Ok(again) => token(&again.view(), Uses::One).await.is_ok(),
+            Err(_) => false,
+        })
+        .await;
     });
 }
 
