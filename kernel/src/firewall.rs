@@ -165,8 +165,7 @@ impl Firewall {
             }
             Ok(message::Finish(finish)) => {
                 let finish = finish?;
-                self.finish(finish.get_question_id(), finish.get_release_result_caps());
-                Ok(())
+                self.finish(finish.get_question_id(), finish.get_release_result_caps())
             }
             Ok(message::Release(release)) => {
                 let release = release?;
@@ -217,17 +216,20 @@ impl Firewall {
         self.question_bytes.set(self.question_bytes.get().saturating_sub(question.bytes));
     }
 
-    fn finish(&self, id: u32, release: bool) {
+    fn finish(&self, id: u32, release: bool) -> Result<(), Error> {
         let mut questions = self.questions.borrow_mut();
         // A question that needed no finish may get one all the same.
-        let Some(question) = questions.get_mut(&id) else { return };
+        let Some(question) = questions.get_mut(&id) else { return Ok(()) };
         if std::mem::replace(&mut question.finished, true) {
-            return;
+            return Ok(());
         }
         self.settle(question);
         if question.returned.is_none() {
+            // It is remembered, here and in `capnp_rpc`, until it is answered, or for ever.
+            let held = self.party.take(Counted::GivenUp, 1);
+            question.held = Some(held.map_err(|error| Error::overloaded(error.to_string()))?);
             self.cancelled.set(self.cancelled.get() + 1);
-            return;
+            return Ok(());
         }
         let exports = questions.remove(&id).and_then(|question| question.returned).unwrap_or_default();
         drop(questions);
@@ -236,6 +238,7 @@ impl Firewall {
                 self.forget(export, 1);
             }
         }
+        Ok(())
     }
 
     fn release(&self, id: u32, count: usize) -> Result<(), Error> {

@@ -38,6 +38,8 @@ pub enum Counted {
     MessageBytes,
     /// Images that are compiled or wait for it.
     Compiles,
+    /// Calls that were given up before they were answered, each of which is remembered as long as its connection is open.
+    GivenUp,
     /// Revocations and tokens that clients hold of what others gave them.
     OfOthers,
 }
@@ -47,13 +49,14 @@ const COUNTED: usize = Counted::ALL.len();
 
 impl Counted {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Connections,
         Self::DescriptorConnections,
         Self::Sessions,
         Self::Waits,
         Self::MessageBytes,
         Self::Compiles,
+        Self::GivenUp,
         Self::OfOthers,
     ];
 
@@ -67,6 +70,7 @@ impl Counted {
             Self::Waits => "waits",
             Self::MessageBytes => "message_bytes",
             Self::Compiles => "compiles",
+            Self::GivenUp => "given_up",
             Self::OfOthers => "of_others",
         }
     }
@@ -93,6 +97,7 @@ impl Quota {
         limits::WAITS_OF_PRINCIPAL_MAX,
         limits::MESSAGE_BYTES_OF_PRINCIPAL_MAX,
         limits::COMPILES_OF_PRINCIPAL_MAX,
+        limits::GIVEN_UP_OF_PRINCIPAL_MAX,
         limits::OF_OTHERS_OF_PRINCIPAL_MAX,
     ]);
     /// What one process of it may.
@@ -103,6 +108,7 @@ impl Quota {
         limits::WAITS_OF_PROCESS_MAX,
         limits::MESSAGE_BYTES_OF_PROCESS_MAX,
         limits::COMPILES_OF_PROCESS_MAX,
+        limits::GIVEN_UP_OF_PROCESS_MAX,
         limits::OF_OTHERS_OF_PROCESS_MAX,
     ]);
 
@@ -291,10 +297,15 @@ impl Party {
                 Level::Process(_) => Some("process"),
             },
         );
-        let what = if counted == Counted::OfOthers {
-            "revocations and tokens of what others gave".to_owned()
-        } else {
-            key.replace('_', " ")
+        let what = match counted {
+            Counted::OfOthers => "revocations and tokens of what others gave".to_owned(),
+            Counted::GivenUp => "calls that were given up".to_owned(),
+            Counted::Connections
+            | Counted::DescriptorConnections
+            | Counted::Sessions
+            | Counted::Waits
+            | Counted::MessageBytes
+            | Counted::Compiles => key.replace('_', " "),
         };
         let message = format!("{} {most} {what}, which is the limit", self.level);
         let raise = flag.map_or_else(

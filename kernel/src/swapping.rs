@@ -1,7 +1,8 @@
 //! Room for sessions whose memory together is more than the device has: others are swapped out for them.
 //!
-//! Whoever makes room for somebody has the [`Turn`], so that nobody takes it away meanwhile. Only while a session's work
-//! is waited for that runs on is the turn let go: others make their room with whom they can.
+//! Whoever makes room for somebody has the [`Turn`], so that nobody takes it away meanwhile. While something is waited for
+//! that takes long, or nobody knows how long, the turn is let go: others make their room with whom they can. A session
+//! stands in the queue for it once, however many of its calls want room: those queue behind each other.
 
 use std::{
     cell::{Cell, RefCell},
@@ -20,6 +21,7 @@ use tokio::{
 
 use crate::{
     executor::{Activity, Device},
+    principals::{Counted, Taken},
     session::Session,
 };
 
@@ -47,6 +49,10 @@ pub(crate) struct Mover {
 pub(crate) struct Turn<'a> {
     mover: &'a Mover,
     held: RefCell<Option<MutexGuard<'a, ()>>>,
+    /// The only one of its session's that has the turn, or waits for it.
+    _of_session: MutexGuard<'a, ()>,
+    /// Where a client asked for it: a call that waits.
+    _counted: Option<Taken>,
 }
 
 impl Turn<'_> {
@@ -70,9 +76,21 @@ impl Mover {
         }
     }
 
-    /// Waits until nobody makes room.
-    pub(crate) async fn turn(&self) -> Turn<'_> {
-        Turn { mover: self, held: RefCell::new(Some(self.turn.lock().await)) }
+    /// Waits until nobody makes room, neither for this session nor for another.
+    pub(crate) async fn turn<'a>(&'a self, session: &'a Session) -> Turn<'a> {
+        self.counted_turn(session, None).await
+    }
+
+    /// The same for one of its client's calls.
+    pub(crate) async fn turn_of_call<'a>(&'a self, session: &'a Session) -> Result<Turn<'a>, Error> {
+        let counted = session.party.take(Counted::Waits, 1)?;
+        Ok(self.counted_turn(session, Some(counted)).await)
+    }
+
+    async fn counted_turn<'a>(&'a self, session: &'a Session, counted: Option<Taken>) -> Turn<'a> {
+        let of_session = session.making_room().lock().await;
+        let held = RefCell::new(Some(self.turn.lock().await));
+        Turn { mover: self, held, _of_session: of_session, _counted: counted }
     }
 
     /// Nanoseconds since the mover began.
@@ -117,6 +135,14 @@ pub(crate) struct Eviction<'a, 'b> {
     /// Those that could not be moved.
     stuck: HashSet<u32>,
     deadline: Instant,
+}
+
+/// What is waited for.
+enum Until {
+    /// Somebody has been there for a quantum.
+    Stayed,
+    /// Somebody does not change any more.
+    Rests,
 }
 
 /// Somebody who could make room.
@@ -168,22 +194,26 @@ impl<'a, 'b> Eviction<'a, 'b> {
                 if !self.somebody_leaves() {
                     return Err(no_room(short));
                 }
-                self.wait(short).await?;
+                self.wait(short, Until::Rests).await?;
                 continue;
             };
-            let (mut moved, mut waits) = (0u64, false);
+            let (mut moved, mut waits) = (0u64, None);
             for victim in victims {
                 let Some(candidate) = candidates.iter().find(|one| one.session.id == victim) else {
                     continue;
                 };
-                if candidate.is_fresh || candidate.session.is_changing() {
-                    waits = true;
+                if candidate.session.is_changing() {
+                    waits = Some(Until::Rests);
+                    continue;
+                }
+                if candidate.is_fresh {
+                    waits = waits.or(Some(Until::Stayed));
                     continue;
                 }
                 match self.move_out(&candidate.session).await {
                     Ok(bytes) => moved += bytes,
                     // It goes on with another executor in a moment.
-                    Err(error) if error.code == ErrorCode::DeviceLost => waits = true,
+                    Err(error) if error.code == ErrorCode::DeviceLost => waits = Some(Until::Rests),
                     Err(error) if error.code == ErrorCode::OutOfMemory && self.busy.insert(victim) => {}
                     Err(error) => {
                         tracing::info!(session = victim, %error, "a session is not swapped out");
@@ -194,8 +224,8 @@ impl<'a, 'b> Eviction<'a, 'b> {
             if moved > 0 {
                 return Ok(());
             }
-            if waits {
-                self.wait(short).await?;
+            if let Some(until) = waits {
+                self.wait(short, until).await?;
             }
         }
     }
@@ -211,14 +241,19 @@ impl<'a, 'b> Eviction<'a, 'b> {
         self.turn.let_go_for(victim.move_out(patience)).await
     }
 
-    /// Waits a moment for somebody to be ready to go.
-    async fn wait(&self, short: u64) -> Result<(), Error> {
+    /// Waits a moment for somebody to be ready to go. The asker may have been swapped out afterwards.
+    async fn wait(&self, short: u64, until: Until) -> Result<(), Error> {
         let leaving = self.asker.limits.seconds(limits::DRAIN_SECONDS);
         let deadline = if self.somebody_leaves() { self.deadline + leaving } else { self.deadline };
         if Instant::now() > deadline {
             return Err(no_room(short));
         }
-        tokio::time::sleep(LOOK).await;
+        let look = tokio::time::sleep(LOOK);
+        match until {
+            Until::Stayed => look.await,
+            // That may be as long as a kernel runs.
+            Until::Rests => self.turn.let_go_for(look).await,
+        }
         Ok(())
     }
 

@@ -81,7 +81,7 @@ pub const PTX_BYTES_MAX: u64 = 64 << 20;
 pub const DRAIN_SECONDS: u64 = 10;
 
 /// Calls of a connection that were given up before they were answered, over its whole life.
-pub const CANCELLED_MAX: usize = 65_536;
+pub const CANCELLED_MAX: usize = 4096;
 /// Parameters of a connection's outstanding calls, in bytes.
 pub const QUESTION_BYTES_MAX: usize = 16 << 20;
 /// Fences of a session that have not passed.
@@ -158,6 +158,10 @@ pub const MESSAGE_BYTES_AT_LEAST: usize = 64 << 10;
 pub const COMPILES_OF_PRINCIPAL_MAX: u64 = 48;
 /// Images of a process that are compiled or wait for it.
 pub const COMPILES_OF_PROCESS_MAX: u64 = 16;
+/// Calls of a principal that were given up before they were answered.
+pub const GIVEN_UP_OF_PRINCIPAL_MAX: u64 = 131_072;
+/// Calls of a process that were given up before they were answered.
+pub const GIVEN_UP_OF_PROCESS_MAX: u64 = 16_384;
 /// Revocations and tokens that a principal holds of what others gave it.
 pub const OF_OTHERS_OF_PRINCIPAL_MAX: u64 = 4096;
 /// Revocations and tokens that a process holds of what others gave it.

@@ -24,7 +24,7 @@ fn questions_that_were_answered_and_finished_are_not_counted() {
     for id in 0..10_000 {
         firewall.open(id % 4, 100).unwrap();
         answer(&firewall, id % 4, &[7]);
-        firewall.finish(id % 4, true);
+        firewall.finish(id % 4, true).unwrap();
     }
     assert_eq!((firewall.outstanding.get(), firewall.question_bytes.get()), (0, 0));
     assert_eq!(firewall.references.get(), 0);
@@ -54,7 +54,7 @@ fn too_many_held_capabilities_are_refused() {
         let id = u32::try_from(id).unwrap();
         firewall.open(id, 0).unwrap();
         answer(&firewall, id, &[id]);
-        firewall.finish(id, false);
+        firewall.finish(id, false).unwrap();
     }
     assert!(firewall.open(0, 0).is_err());
     firewall.release(3, 1).unwrap();
@@ -77,9 +77,31 @@ fn calls_that_are_given_up_without_end_end_the_connection() {
     for id in 0..=limits::CANCELLED_MAX {
         let id = u32::try_from(id).unwrap();
         firewall.open(id, 0).unwrap();
-        firewall.finish(id, true);
+        firewall.finish(id, true).unwrap();
     }
     assert!(matches!(firewall.poll_ready(Waker::noop()), Poll::Ready(Err(_))));
+}
+
+#[test]
+fn calls_that_are_given_up_count_for_their_process() {
+    let (one, other) = (firewall(), Firewall::new(&somebody()));
+    let many = limits::GIVEN_UP_OF_PROCESS_MAX / limits::CANCELLED_MAX as u64;
+    let mut connections: Vec<_> = (0..=many).map(|_| Firewall::new(&one.party)).collect();
+    let given_up = |firewall: &Firewall| {
+        (0..).take(limits::CANCELLED_MAX).try_for_each(|id| {
+            firewall.open(id, 0)?;
+            firewall.finish(id, true)
+        })
+    };
+    let last = connections.pop().unwrap();
+    for connection in &connections {
+        given_up(connection).unwrap();
+    }
+    assert!(given_up(&last).is_err(), "its process has as many as it may");
+    given_up(&other).unwrap();
+    connections.clear();
+    drop(last);
+    given_up(&Firewall::new(&one.party)).unwrap();
 }
 
 #[test]
@@ -142,7 +164,7 @@ fn who_has_too_much_in_calls_that_wait_is_not_read_from_and_others_are() {
     for firewall in &greedy {
         assert!(firewall.poll_ready(Waker::noop()).is_pending());
     }
-    greedy[0].finish(0, false);
+    greedy[0].finish(0, false).unwrap();
     for firewall in &greedy {
         assert!(firewall.poll_ready(Waker::noop()).is_ready(), "there is room again");
     }

@@ -21,7 +21,7 @@ impl Session {
             Err(error) if self.may_be_charged(bytes) => error,
             charged => return charged,
         };
-        let turn = self.device.mover.turn().await;
+        let turn = self.device.mover.turn_of_call(self).await?;
         let room = Eviction::new(&turn, self).make_room(bytes).await;
         room.map_err(|refused| self.refused(&refused, error))?;
         self.charge(Resource::DeviceBytes, bytes)
@@ -52,7 +52,7 @@ impl Session {
         let mut first = true;
         loop {
             self.be_resident().await?;
-            let turn = self.device.mover.turn().await;
+            let turn = self.device.mover.turn_of_call(self).await?;
             self.come_back(&turn).await?;
             let mut eviction = Eviction::new(&turn, self);
             let room = if first {
@@ -62,6 +62,10 @@ impl Session {
                 eviction.evict(needed).await
             };
             room.map_err(|refused| self.refused(&refused, error.clone()))?;
+            if self.is_away() {
+                // Others made room with it while it waited for some.
+                continue;
+            }
             // What it is charged at once is nobody else's; whether its own work passes is nobody else's concern.
             drop(eviction);
             drop(turn);

@@ -66,6 +66,8 @@ pub(super) struct Swap {
     area: RefCell<Option<Area>>,
     since_ns: Cell<u64>,
     times: Cell<u32>,
+    /// Held by whoever makes room for it, or waits for the turn to.
+    making_room: Mutex<()>,
 }
 
 impl Swap {
@@ -77,6 +79,7 @@ impl Swap {
             area: RefCell::default(),
             since_ns: Cell::new(0),
             times: Cell::new(0),
+            making_room: Mutex::new(()),
         }
     }
 
@@ -132,9 +135,18 @@ fn write_swap(mut swap: executor_capnp::swap::Builder<'_>, session: u32, places:
 }
 
 impl Session {
+    pub(crate) fn making_room(&self) -> &Mutex<()> {
+        &self.swap.making_room
+    }
+
     /// How much of its memory lies in host memory.
     pub(crate) fn away_bytes(&self) -> u64 {
         self.swap.bytes()
+    }
+
+    /// Whether its memory is not on the device, or not for long.
+    pub(super) fn is_away(&self) -> bool {
+        self.swap.is_away()
     }
 
     /// How often it was swapped out.
@@ -321,7 +333,7 @@ impl Session {
         while self.swap.is_away() {
             // Where it is about to leave, nobody else waits for that.
             drop(self.swap.moving.lock().await);
-            let turn = self.device.mover.turn().await;
+            let turn = self.device.mover.turn_of_call(self).await?;
             self.come_back(&turn).await?;
         }
         Ok(())
@@ -334,7 +346,7 @@ impl Session {
             return;
         }
         while self.live().is_ok() {
-            let turn = self.device.mover.turn().await;
+            let turn = self.device.mover.turn(&self).await;
             let back = self.come_back(&turn).await;
             drop(turn);
             match back {

@@ -2,10 +2,12 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
+use bulkhead_kernel::{Counted, Quota};
 use bulkhead_schema::ErrorCode;
 
 use crate::{
     fake::{Asked, Fake, Manners},
+    handed::derive,
     harness::{Client, Harness, Session, everything_given_back, until, with_changed_kernel},
 };
 
@@ -184,6 +186,63 @@ fn who_runs_on_keeps_nobody_from_making_room_with_others() {
         });
         drop((asked.unwrap(), made.unwrap()));
         assert_eq!(client.status().await.swaps.0, 2);
+        client.leave();
+    });
+}
+
+#[test]
+fn who_waits_for_a_session_that_changes_holds_up_nobody() {
+    with_little_memory(4, 4096 * MIB, async |harness, client| {
+        let fake = &harness.fake;
+        let (changing, calm) = (client.open("changing").await.unwrap(), client.open("calm").await.unwrap());
+        let asker = client.open("asker").await.unwrap();
+        fake.be_idle(calm.id, 40_000_000);
+        let buffer = changing.allocate(400 * MIB).await.unwrap();
+        let _held = calm.allocate(200 * MIB).await.unwrap();
+        // It closes something while its kernel runs.
+        fake.behave(Manners { holds_drains: true, ..Manners::default() });
+        drop(derive(&buffer.view(), 0, 64).await.unwrap());
+        let answered = std::cell::Cell::new(0);
+        let asked = futures::future::join_all((0..10).map(async |_| {
+            drop(asker.allocate(700 * MIB).await);
+            answered.set(answered.get() + 1);
+        }));
+        let back = async {
+            until(async || swapped_out(fake) == [calm.id]).await;
+            fake.want(calm.id);
+            until(async || came_back(fake, &calm, 200 * MIB)).await;
+            answered.get()
+        };
+        let before = tokio::select! {
+            _ = asked => panic!("room cannot be made"),
+            before = back => before,
+        };
+        assert_eq!(before, 0, "it came back only after others had given up");
+        fake.let_go();
+        client.leave();
+    });
+}
+
+#[test]
+fn a_process_has_no_more_calls_that_wait_for_room_than_others() {
+    let change = |config: &mut bulkhead_kernel::Config| {
+        config.limits.device_bytes = Some(2 * SINK + ROOM);
+        config.limits.process = Quota::PROCESS.with(Counted::Waits, 4);
+    };
+    with_changed_kernel(Manners::default(), change, async |harness| {
+        let (client, fake) = (Client::new(&harness.directory).await, &harness.fake);
+        let (changing, asker) = (client.open("changing").await.unwrap(), client.open("asker").await.unwrap());
+        let buffer = changing.allocate(400 * MIB).await.unwrap();
+        fake.behave(Manners { holds_drains: true, ..Manners::default() });
+        drop(derive(&buffer.view(), 0, 64).await.unwrap());
+        let asked = (0..20).map(async |_| asker.allocate(700 * MIB).await.err().unwrap());
+        let (first, _) = tokio::select! {
+            biased;
+            error = futures::future::select_all(asked.map(Box::pin)) => (error.0, error.1),
+            () = tokio::time::sleep(Duration::from_secs(10)) => panic!("nobody is refused"),
+        };
+        assert_eq!(first.code, ErrorCode::LimitReached, "{first}");
+        fake.let_go();
         client.leave();
     });
 }
