@@ -98,7 +98,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "COLUMN=AMOUNT", value_parser = limit)]
     total_limit: Vec<(Resource, u64)>,
     /// What one user, or tenant, may take of what clients share, such as `sessions=16`: connections,
-    /// descriptor_connections, sessions, waits, message_bytes, compiles, given_up, of_others. May be given more than once.
+    /// descriptor_connections, sessions, waits, message_bytes, compiles, gone_sessions, given_up,
+    /// of_others. May be given more than once.
     #[arg(long, value_name = "WHAT=AMOUNT", value_parser = counted)]
     user_limit: Vec<(Counted, u64)>,
     /// The same for one process of a user or tenant: a quarter of the sessions and an eighth of the connections unless told
@@ -324,6 +325,7 @@ fn counted(text: &str) -> Result<(Counted, u64), String> {
         | Counted::Sessions
         | Counted::Waits
         | Counted::Compiles
+        | Counted::GoneSessions
         | Counted::GivenUp
         | Counted::OfOthers => amount.parse().map_err(|_| "an amount is a number")?,
     };

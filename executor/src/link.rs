@@ -73,10 +73,7 @@ impl Link {
         fill: impl FnOnce(reply::Builder<'_>),
     ) -> io::Result<()> {
         let mut bytes = encode(id, fill);
-        if bytes.len() > limits::PACKET_BYTES_MAX {
-            let error =
-                Error::new(ErrorCode::LimitReached, "the image has too many entries, or too long names")
-                    .remedy("split it into smaller images");
+        if let Err(error) = fits(&bytes) {
             bytes = encode(id, |reply| error.write(reply.init_error()));
         }
         let _sending = self.sending.lock();
@@ -105,6 +102,20 @@ impl Link {
         }
         rustix::net::sendmsg(self.socket.as_fd(), &[IoSlice::new(bytes)], &mut ancillary, SendFlags::NOSIGNAL)
     }
+}
+
+/// Whether an answer fits into a packet. Asked before anything is done that the answer tells of: one that does not fit is
+/// an error to the kernel, which takes that as nothing done.
+pub(crate) fn may_answer(fill: impl FnOnce(reply::Builder<'_>)) -> Result<(), Error> {
+    fits(&encode(0, fill))
+}
+
+fn fits(bytes: &[u8]) -> Result<(), Error> {
+    if bytes.len() <= limits::PACKET_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Error::new(ErrorCode::LimitReached, "the image has too many entries, or too long names")
+        .remedy("split it into smaller images"))
 }
 
 fn encode(id: u64, fill: impl FnOnce(reply::Builder<'_>)) -> Vec<u8> {

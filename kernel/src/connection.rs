@@ -430,6 +430,7 @@ pub(crate) async fn open(
         return Err(Error::new(ErrorCode::LimitReached, message).remedy("close a session"));
     }
     let kernel = Rc::clone(&connection.kernel);
+    connection.party.is_below(Counted::GoneSessions)?;
     let place = connection.party.take(Counted::Sessions, 1)?;
     let pid = connection.peer.pid.and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0);
     let underway = Underway::new(&connection);
@@ -441,7 +442,7 @@ pub(crate) async fn open(
     connection.sessions.borrow_mut().push(Rc::downgrade(session));
     session.be_known();
     // Where the connection has ended meanwhile, this refuses, and dropping the session ends it.
-    let token = connection.give(Parcel::new(vec![opened.ring, opened.completions], opened.on_the_way))?;
+    let token = connection.give(session.parcel(vec![opened.ring, opened.completions], opened.on_the_way))?;
     Ok(Opened { session: opened.session, token, entries: opened.entries, connection })
 }
 

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use crate::{
     door::{Arrival, Door, Peer},
     packets::{Packets, is_shortage},
-    principals::{Counted, Party, Principals},
+    principals::{Counted, Lines, Party, Principals},
     session::Charge,
 };
 
@@ -67,16 +67,19 @@ impl Token {
     }
 }
 
+/// Descriptors on their way to a client. They are gone with their session, which pays for them.
+pub(crate) type OnTheWay = Rc<RefCell<Vec<OwnedFd>>>;
+
 /// What a token is good for.
 #[derive(Default)]
 pub(crate) struct Parcel {
-    pub(crate) descriptors: Vec<OwnedFd>,
+    descriptors: OnTheWay,
     /// What they are charged until they were handed over.
     _charge: Option<Charge>,
 }
 
 impl Parcel {
-    pub(crate) fn new(descriptors: Vec<OwnedFd>, charge: Charge) -> Self {
+    pub(crate) fn new(descriptors: OnTheWay, charge: Charge) -> Self {
         Self { descriptors, _charge: Some(charge) }
     }
 }
@@ -164,11 +167,14 @@ pub(crate) async fn serve(
     own_uid: u32,
     second: Duration,
 ) {
+    let failures = Lines::new();
     loop {
         let Arrival { peer, socket, relayed, .. } = match door.accept().await {
             Ok(arrival) => arrival,
             Err(error) => {
-                tracing::warn!(%error, "a connection to the descriptor socket failed");
+                if let Some(unsaid) = failures.take() {
+                    tracing::warn!(%error, unsaid, "a connection to the descriptor socket failed");
+                }
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 continue;
             }
@@ -215,7 +221,7 @@ async fn converse(
             Token::BYTES => {}
             _ => return Err(io::Error::new(io::ErrorKind::InvalidData, "a packet that is no token")),
         }
-        let (answer, parcel) = match tokens.present(Token(buffer), peer) {
+        let (mut answer, parcel) = match tokens.present(Token(buffer), peer) {
             Ok(parcel) => ([GIVEN], parcel),
             Err(reason) => {
                 if let Some(unsaid) = party.line() {
@@ -224,7 +230,12 @@ async fn converse(
                 ([REFUSED], Parcel::default())
             }
         };
-        let descriptors: Vec<_> = parcel.descriptors.iter().map(AsFd::as_fd).collect();
+        let descriptors = parcel.descriptors.take();
+        if descriptors.is_empty() && answer == [GIVEN] {
+            // Its session has ended.
+            answer = [REFUSED];
+        }
+        let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
         match tokio::time::timeout(patience, packets.send(&answer, &descriptors)).await? {
             Err(error) if is_shortage(&error) => {
                 tracing::warn!(?peer, %error, "descriptors cannot be handed over");

@@ -20,14 +20,14 @@ use crate::{
     door::{Arrival, Door},
     firewall::{self, Firewall},
     kernel::Kernel,
-    principals::{Principals, Quota},
+    principals::{Lines, Principals, Quota},
 };
 
 /// Serves operators. Never ends; dropping it ends every connection.
 pub(crate) async fn accept(door: &Door, kernel: &Rc<Kernel>, own_uid: u32) {
     // What operators do is counted apart from what clients do.
     let principals = Principals::new(Quota::UNLIMITED, Quota::PRINCIPAL, Quota::PROCESS, Vec::new());
-    let mut connections = JoinSet::new();
+    let (mut connections, failures) = (JoinSet::new(), Lines::new());
     // The oldest first.
     let mut open: Vec<(Option<i32>, AbortHandle)> = Vec::new();
     // Kept from turn to turn: a relay that has accepted somebody is not to be left alone.
@@ -44,7 +44,9 @@ pub(crate) async fn accept(door: &Door, kernel: &Rc<Kernel>, own_uid: u32) {
         let arrival = match accepted {
             Ok(arrival) => arrival,
             Err(error) => {
-                tracing::warn!(%error, "a connection of an operator failed");
+                if let Some(unsaid) = failures.take() {
+                    tracing::warn!(%error, unsaid, "a connection of an operator failed");
+                }
                 tokio::time::sleep(kernel.limits.second / 100).await;
                 continue;
             }

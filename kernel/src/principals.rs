@@ -38,6 +38,8 @@ pub enum Counted {
     MessageBytes,
     /// Images that are compiled or wait for it.
     Compiles,
+    /// Sessions that are gone, and of which clients still hold capabilities.
+    GoneSessions,
     /// Calls that were given up before they were answered, each of which is remembered as long as its connection is open.
     GivenUp,
     /// Revocations and tokens that clients hold of what others gave them.
@@ -49,13 +51,14 @@ const COUNTED: usize = Counted::ALL.len();
 
 impl Counted {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Connections,
         Self::DescriptorConnections,
         Self::Sessions,
         Self::Waits,
         Self::MessageBytes,
         Self::Compiles,
+        Self::GoneSessions,
         Self::GivenUp,
         Self::OfOthers,
     ];
@@ -70,6 +73,7 @@ impl Counted {
             Self::Waits => "waits",
             Self::MessageBytes => "message_bytes",
             Self::Compiles => "compiles",
+            Self::GoneSessions => "gone_sessions",
             Self::GivenUp => "given_up",
             Self::OfOthers => "of_others",
         }
@@ -97,6 +101,7 @@ impl Quota {
         limits::WAITS_OF_PRINCIPAL_MAX,
         limits::MESSAGE_BYTES_OF_PRINCIPAL_MAX,
         limits::COMPILES_OF_PRINCIPAL_MAX,
+        limits::GONE_SESSIONS_OF_PRINCIPAL_MAX,
         limits::GIVEN_UP_OF_PRINCIPAL_MAX,
         limits::OF_OTHERS_OF_PRINCIPAL_MAX,
     ]);
@@ -108,6 +113,7 @@ impl Quota {
         limits::WAITS_OF_PROCESS_MAX,
         limits::MESSAGE_BYTES_OF_PROCESS_MAX,
         limits::COMPILES_OF_PROCESS_MAX,
+        limits::GONE_SESSIONS_OF_PROCESS_MAX,
         limits::GIVEN_UP_OF_PROCESS_MAX,
         limits::OF_OTHERS_OF_PROCESS_MAX,
     ]);
@@ -174,21 +180,21 @@ impl fmt::Display for Level {
     }
 }
 
-/// Lines that a principal may still cause: so many at once, and so many a second.
-struct Lines {
+/// Lines that somebody may still cause in the log: so many at once, and so many a second.
+pub(crate) struct Lines {
     left: Cell<u32>,
     since: Cell<Instant>,
     dropped: Cell<u64>,
 }
 
 impl Lines {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (left, since) = (Cell::new(limits::LOG_LINES_AT_ONCE), Cell::new(Instant::now()));
         Self { left, since, dropped: Cell::new(0) }
     }
 
     /// Whether one more may be written, and how many were not since the last.
-    fn take(&self) -> Option<u64> {
+    pub(crate) fn take(&self) -> Option<u64> {
         let earned =
             self.since.get().elapsed().as_secs().saturating_mul(u64::from(limits::LOG_LINES_PER_SECOND));
         if earned > 0 {
@@ -255,7 +261,12 @@ impl Party {
         }
     }
 
-    /// The same whatever the limits are.
+    /// Whether one more of what nobody can refuse may come to be counted.
+    pub(crate) fn is_below(self: &Rc<Self>, counted: Counted) -> Result<(), Error> {
+        self.take(counted, 1).map(drop)
+    }
+
+    /// As [`take`](Self::take), whatever the limits are.
     pub(crate) fn count(self: &Rc<Self>, counted: Counted, amount: u64) -> Taken {
         for party in self.levels() {
             party.used(counted).set(party.used(counted).get().saturating_add(amount));
@@ -300,6 +311,7 @@ impl Party {
         let what = match counted {
             Counted::OfOthers => "revocations and tokens of what others gave".to_owned(),
             Counted::GivenUp => "calls that were given up".to_owned(),
+            Counted::GoneSessions => "closed sessions of which capabilities are held".to_owned(),
             Counted::Connections
             | Counted::DescriptorConnections
             | Counted::Sessions

@@ -28,7 +28,7 @@ use crate::{
     kernel::Kernel,
     modules::{Known, TokenFiles},
     operator,
-    principals::{Counted, Principals},
+    principals::{Counted, Lines, Principals},
 };
 
 /// Name of the clients' socket in the runtime directory.
@@ -199,7 +199,7 @@ fn reason<T>(stopped: Result<T, tokio::task::JoinError>) -> String {
 
 /// Accepts clients of this user. Never ends; dropping it ends every connection.
 async fn accept(clients: &Door, kernel: &Rc<Kernel>, own_uid: u32) {
-    let (mut connections, mut refused) = (JoinSet::new(), JoinSet::new());
+    let (mut connections, mut refused, failures) = (JoinSet::new(), JoinSet::new(), Lines::new());
     // Kept from turn to turn: a relay that has accepted somebody is not to be left alone.
     let mut next = std::pin::pin!(clients.accept());
     loop {
@@ -217,7 +217,9 @@ async fn accept(clients: &Door, kernel: &Rc<Kernel>, own_uid: u32) {
         let arrival = match accepted {
             Ok(arrival) => arrival,
             Err(error) => {
-                tracing::warn!(%error, "a connection failed");
+                if let Some(unsaid) = failures.take() {
+                    tracing::warn!(%error, unsaid, "a connection failed");
+                }
                 tokio::time::sleep(kernel.limits.second / 100).await;
                 continue;
             }

@@ -158,6 +158,10 @@ pub const MESSAGE_BYTES_AT_LEAST: usize = 64 << 10;
 pub const COMPILES_OF_PRINCIPAL_MAX: u64 = 48;
 /// Images of a process that are compiled or wait for it.
 pub const COMPILES_OF_PROCESS_MAX: u64 = 16;
+/// Sessions of a principal that are gone, and of which capabilities are still held.
+pub const GONE_SESSIONS_OF_PRINCIPAL_MAX: u64 = 2048;
+/// Sessions of a process that are gone, and of which capabilities are still held.
+pub const GONE_SESSIONS_OF_PROCESS_MAX: u64 = 256;
 /// Calls of a principal that were given up before they were answered.
 pub const GIVEN_UP_OF_PRINCIPAL_MAX: u64 = 131_072;
 /// Calls of a process that were given up before they were answered.

@@ -7,12 +7,17 @@
 use std::{
     io::Write as _,
     os::{fd::OwnedFd, unix::net::UnixStream},
+    path::Path,
     process::{Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use bulkhead_client::{ErrorCode, Session};
+use bulkhead_client::{Connection, ErrorCode, Session};
+use bulkhead_schema::{
+    bulkhead_capnp::{gpu_copy_session, result},
+    limits,
+};
 use bulkhead_tests::{
     act::{STOPPED, act, act_on},
     hostile::{descriptor_socket, flood, pass, trap},
@@ -22,6 +27,7 @@ use bulkhead_tests::{
     place,
     process::{self, descriptors_max, set_descriptors_max},
     skip::skipped,
+    status::local,
 };
 use rustix::process::{Rlimit, Signal};
 
@@ -63,7 +69,7 @@ fn sockets_that_are_slow_to_close_are_passed_where_connections_are_relayed() {
 
 /// A kernel that has not the rights of the system's administrator, for whom there is no limit on descriptors that are
 /// on their way, and at most so many open files.
-fn humble_kernel(files: u32) -> Option<Kernel> {
+fn humble_kernel(files: u32, arguments: &[&str]) -> Option<Kernel> {
     let script = format!("ulimit -n {files} && exec \"$0\" \"$@\"");
     let unprivileged = ["unshare", "--user", "--map-root-user"];
     let wrapped: Vec<&str> = match rustix::process::geteuid().is_root() {
@@ -71,12 +77,12 @@ fn humble_kernel(files: u32) -> Option<Kernel> {
         true => unprivileged.into_iter().chain(["sh", "-c", &script]).collect(),
         false => vec!["sh", "-c", &script],
     };
-    Some(Kernel::wrapped(&wrapped, &[]))
+    Some(Kernel::wrapped(&wrapped, arguments))
 }
 
 #[test]
 fn as_many_descriptors_are_on_their_way_as_the_system_allows() {
-    let Some(kernel) = humble_kernel(4096) else { return skipped("no user namespaces") };
+    let Some(kernel) = humble_kernel(4096, &[]) else { return skipped("no user namespaces") };
     act_on(&kernel, "descriptors on their way", STOPPED, |kernel| {
         let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         let flooded = flood(&file, 8192);
@@ -121,6 +127,41 @@ fn the_kernel_has_no_place_for_more_descriptors() {
         drop(waiting);
         Neighbour::new(kernel, "afterwards").work();
     });
+}
+
+/// Opens sessions, closes each, and keeps the capability for it.
+async fn kept(socket: &Path, sessions: usize) -> Result<(), bulkhead_client::Error> {
+    let (mut connections, mut held) = (Vec::new(), Vec::new());
+    for session in 0..sessions {
+        // Descriptors that nobody fetches are so many a connection.
+        if session % limits::TOKENS_MAX == 0 {
+            connections.push(Connection::open(socket, "keeps what it closed").await?);
+        }
+        let connection = connections.last().unwrap();
+        let response = connection.kernel.open_session_request().send().promise.await.unwrap();
+        let opened = match response.get().unwrap().get_result().unwrap().which().unwrap() {
+            result::Ok(opened) => opened.unwrap(),
+            result::Error(error) => return Err(bulkhead_client::Error::read(error.unwrap())),
+        };
+        let session = gpu_copy_session::Client { client: opened.get_session().unwrap().client };
+        session.close_request().send().promise.await.unwrap();
+        held.push(session);
+    }
+    Ok(())
+}
+
+#[test]
+fn sessions_are_closed_and_their_capabilities_kept() {
+    let more = ["--process-limit", "gone_sessions=1000"];
+    let Some(kernel) = humble_kernel(600, &more) else { return skipped("no user namespaces") };
+    act_on(&kernel, "sessions that were closed and kept", STOPPED, |kernel| {
+        local(kept(&kernel.socket(), 700)).unwrap();
+        Neighbour::new(kernel, "meanwhile").work();
+    });
+    let kernel = Kernel::start();
+    let refused = local(kept(&kernel.socket(), 300)).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::LimitReached, "{refused}");
+    assert!(refused.message.contains("closed sessions of which capabilities are held"), "{refused}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::{
     device,
     executor::Executor,
     job::{Span, Target},
-    load,
+    link, load,
     pump::Waiter,
     reaper::Pinned,
     session::{Session, State, answer, report, spawn},
@@ -177,6 +177,7 @@ impl Control {
                     load::load(&executor, session.id, descriptor, entries.len(), given, code_bytes_max)
                 })
                 .and_then(|loaded| {
+                    link::may_answer(|reply| loaded.write(&entries, reply))?;
                     let mut state = session.state.lock();
                     bind_image(&mut state, &executor, &session, handle, &entries, &loaded)?;
                     Ok(loaded)

@@ -20,7 +20,6 @@ use crate::{
     books::{SturdyToken, What},
     buffer,
     connection::{Connection, Servers},
-    descriptors::Parcel,
     fence,
     held::{Facet, Held, Served, write_any},
     module::{Module, write_gates},
@@ -227,7 +226,7 @@ impl gpu_copy_session::Server for CopyServer {
         drop(params);
         let made = detached(self.open.0.limits.answer(), self.session().allocate_host(bytes, reach)).await;
         let made = made.and_then(|host| {
-            let token = self.connection.give(Parcel::new(vec![host.memory], host.on_the_way))?;
+            let token = self.connection.give(self.session().parcel(vec![host.memory], host.on_the_way))?;
             Ok((host.held, host.bytes, host.address, token))
         });
         let result = results.get().init_result();
@@ -431,8 +430,9 @@ impl gpu_copy_session::Server for CopyServer {
             Err(error) => Err(error),
         };
         let moved = moved.and_then(|(times, page)| {
-            let page =
-                page.map(|(page, on_the_way)| self.connection.give(Parcel::new(vec![page], on_the_way)));
+            let page = page.map(|(page, on_the_way)| {
+                self.connection.give(self.session().parcel(vec![page], on_the_way))
+            });
             Ok((times, page.transpose()?))
         });
         let result = results.get().init_result();

@@ -94,7 +94,7 @@ impl Session {
         })?;
         let charges = OfferCharges { _charges: charges };
         let expires = Instant::now() + self.limits.seconds(limits::OFFER_SECONDS);
-        Ok((Parcel::new(vec![writes], on_the_way), Offer { image, expires, charges }))
+        Ok((self.parcel(vec![writes], on_the_way), Offer { image, expires, charges }))
     }
 
     /// Forgets images that were offered and not loaded in time.

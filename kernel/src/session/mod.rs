@@ -25,7 +25,7 @@ use std::{
     cell::{Cell, RefCell},
     collections::{HashMap, HashSet, VecDeque},
     os::fd::OwnedFd,
-    rc::Rc,
+    rc::{Rc, Weak},
 };
 
 use bulkhead_caps::{Access, Kind, Line, Need, ObjectId, Owner};
@@ -44,10 +44,10 @@ pub(crate) use terms::Terms;
 use crate::{
     Limits,
     books::{Batch, Books, Loaded, SturdyToken, Thing, What},
-    descriptors::Token,
+    descriptors::{Parcel, Token},
     executor::{Answer, Device, EntryInfo, Incarnation, SlotLease, no_descriptors},
     held::{Facet, Held, Share},
-    principals::{Party, Taken},
+    principals::{Counted, Party, Taken},
     refusal::{self, internal},
 };
 use accept::Mapping;
@@ -66,6 +66,13 @@ enum Phase {
 const DESCRIPTORS: u64 = 2;
 /// What these take, in bytes.
 const SHARED_BYTES: u64 = (layout::RING_BYTES + layout::COMPLETION_BYTES) as u64;
+
+/// A session's ring.
+struct Ring {
+    /// For whichever executor goes on.
+    memory: OwnedFd,
+    control: Control,
+}
 
 /// One client's world on one GPU.
 pub(crate) struct Session {
@@ -93,8 +100,10 @@ pub(crate) struct Session {
     moves: watch::Sender<u32>,
     /// The completion page since it last moved.
     page: RefCell<Option<OwnedFd>>,
-    /// The ring, for whoever goes on.
-    ring_memory: OwnedFd,
+    /// Its ring; `None` once it is gone, which may be long before the last capability of it is dropped.
+    ring: RefCell<Option<Ring>>,
+    /// Descriptors on their way to its client.
+    on_the_way_out: RefCell<Vec<Weak<RefCell<Vec<OwnedFd>>>>>,
     account: Account,
     /// What it is charged for as long as it is there.
     charges: RefCell<Vec<Charge>>,
@@ -116,7 +125,6 @@ pub(crate) struct Session {
     children: watch::Sender<u32>,
     /// Those of them that an executor knows: they may run its code.
     running: watch::Sender<u32>,
-    ring: Control,
     /// Where memory of its own lies, and what others gave it to write.
     lower: RefCell<Region>,
     /// Where memory lies that others gave it to read.
@@ -167,6 +175,8 @@ pub(crate) struct Session {
     pub(crate) party: Rc<Party>,
     /// Its place among the sessions of its process, until it is gone.
     place: RefCell<Option<Taken>>,
+    /// Counts it from when it is gone until nobody holds anything of it.
+    kept: RefCell<Option<Taken>>,
     /// Whether it was opened whole.
     known: Cell<bool>,
 }
@@ -259,7 +269,8 @@ impl Session {
             asked: Cell::new(0),
             moves: watch::Sender::new(0),
             page: RefCell::default(),
-            ring_memory,
+            ring: RefCell::new(Some(Ring { memory: ring_memory, control })),
+            on_the_way_out: RefCell::default(),
             account: account.keep(),
             charges: RefCell::new(charges),
             local: RefCell::default(),
@@ -273,7 +284,6 @@ impl Session {
             root: Cell::new(None),
             children: watch::Sender::new(0),
             running: watch::Sender::new(0),
-            ring: control,
             lower: RefCell::new(Region::new(slot.read_write())),
             upper: RefCell::new(Region::new(slot.read_only())),
             shelf: RefCell::new(Region::new(slot.shelf())),
@@ -301,6 +311,7 @@ impl Session {
             swap: swapped::Swap::new(),
             party,
             place: RefCell::new(Some(place)),
+            kept: RefCell::default(),
             known: Cell::new(false),
         });
         session.books().know(owner, Rc::downgrade(&session));
@@ -459,7 +470,9 @@ impl Session {
                 device_bytes, host_bytes, unsaid, "session over"
             );
         }
-        self.ring.end(why.code.into(), why.device);
+        if let Some(ring) = &*self.ring.borrow() {
+            ring.control.end(why.code.into(), why.device);
+        }
         let patience = self.limits.seconds(limits::DRAIN_SECONDS);
         match self.books().revoke_owner(self.owner, patience) {
             Ok(marked) => self.books().forget(marked.id),
@@ -595,10 +608,24 @@ impl Session {
         }
         self.close_account();
         self.place.borrow_mut().take();
+        self.kept.replace(Some(self.party.count(Counted::GoneSessions, 1)));
+        drop((self.ring.take(), self.page.take()));
+        for descriptors in self.on_the_way_out.take().iter().filter_map(Weak::upgrade) {
+            drop(descriptors.take());
+        }
         self.phase.send_replace(Phase::Gone);
         if let Some(parent) = &self.parent {
             parent.session.children.send_modify(|count| *count = count.saturating_sub(1));
         }
+    }
+
+    /// Descriptors for its client to fetch: they are gone with the session.
+    pub(crate) fn parcel(&self, descriptors: Vec<OwnedFd>, charge: Charge) -> Parcel {
+        let descriptors = Rc::new(RefCell::new(descriptors));
+        let mut known = self.on_the_way_out.borrow_mut();
+        known.retain(|known| known.strong_count() > 0);
+        known.push(Rc::downgrade(&descriptors));
+        Parcel::new(descriptors, charge)
     }
 
     /// An object of it is no more.

@@ -362,7 +362,7 @@ impl Session {
             self.end(&error);
             return None;
         }
-        let ring = self.ring_memory.try_clone().ok()?;
+        let ring = self.ring.borrow().as_ref().and_then(|ring| ring.memory.try_clone().ok())?;
         let resumed = self.ask_alone(vec![ring], |request| {
             let mut resume = request.init_resume();
             resume.set_session(self.id);
