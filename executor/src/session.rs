@@ -63,6 +63,8 @@ pub(crate) struct State {
     pub(crate) gate: Arc<AtomicBool>,
     /// Since when its work runs.
     pub(crate) busy: Busy,
+    /// Whether its kernels ever reached host memory, where an access takes ten times as long.
+    pub(crate) reaches_host: bool,
     /// When its kernels were told to end.
     pub(crate) stopped: Option<Stopped>,
     /// How many blocks one launch may have.
@@ -102,6 +104,7 @@ impl State {
             closed: false,
             gate,
             busy: Busy::default(),
+            reaches_host: false,
             stopped: None,
             blocks_max,
         }

@@ -17,6 +17,7 @@ use crate::{
     executor::Executor,
     server::lose_device,
     session::{Session, State, Stopped},
+    streams::Load,
 };
 
 /// How often sessions are looked at.
@@ -26,6 +27,9 @@ const LOOK: Duration = Duration::from_millis(10);
 const GRACE: Duration = Duration::from_secs(1);
 /// The same on the software GPU, which shares its processors with everybody else's programs.
 const SOFTWARE_GRACE: Duration = Duration::from_secs(4);
+/// What is added where kernels reach host memory: stores to random words of it take 2.2 s for what takes 0.3 s in device
+/// memory between two looks, and there may be four times that (measured on an H100, 264 blocks of 1,024 threads).
+const HOST_GRACE: Duration = Duration::from_secs(10);
 /// At least so much is copied in a second.
 const COPIED_BYTES_PER_SECOND: u64 = 2 << 30;
 /// At least so much of what is done without a look at the flag, in units of the guard's opcode table for each warp, is done
@@ -151,15 +155,21 @@ pub(crate) fn end_longest(executor: &Executor, waiting: u32) {
     end(session, why, "leave gaps between kernels, or serve with a larger --loading-seconds");
 }
 
-/// Ends the executor where kernels that were told to end run on.
-pub(crate) fn check_stopped(session: &Session, state: &State) {
-    let Some(Stopped { since, load }) = state.stopped else { return };
-    let (grace, starting) = match state.gpu.info().backend {
+/// How long kernels that were told to end may run on.
+fn grace(backend: &str, load: Load, copied_bytes: u64, reaches_host: bool) -> Duration {
+    let (grace, starting) = match backend {
         "software" => (SOFTWARE_GRACE, load.blocks / SOFTWARE_BLOCKS_PER_SECOND),
         _ => (GRACE, load.work / WORK_PER_SECOND),
     };
-    let copying = Duration::from_secs(state.busy.copied_bytes / COPIED_BYTES_PER_SECOND);
-    let grace = (grace + copying + Duration::from_secs(starting)).min(GRACE_MAX);
+    let host = if reaches_host { HOST_GRACE } else { Duration::ZERO };
+    let copying = Duration::from_secs(copied_bytes / COPIED_BYTES_PER_SECOND);
+    (grace + host + copying + Duration::from_secs(starting)).min(GRACE_MAX)
+}
+
+/// Ends the executor where kernels that were told to end run on.
+pub(crate) fn check_stopped(session: &Session, state: &State) {
+    let Some(Stopped { since, load }) = state.stopped else { return };
+    let grace = grace(state.gpu.info().backend, load, state.busy.copied_bytes, state.reaches_host);
     if since.elapsed() < grace {
         return;
     }
@@ -167,4 +177,18 @@ pub(crate) fn check_stopped(session: &Session, state: &State) {
     tracing::error!(session = session.id, entry = name, "a kernel does not end: the executor does");
     let reason = format!("`{name}` of a session that is over does not end");
     lose_device(&session.link, &DeviceError::Lost { code: LAUNCH_TIMEOUT, reason });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_that_reach_host_memory_have_longer_to_end() {
+        let load = Load::default();
+        let (plain, host) = (grace("cuda", load, 0, false), grace("cuda", load, 0, true));
+        assert!(plain < Duration::from_secs(2), "{plain:?}");
+        assert!(host > Duration::from_secs(9), "four chunks of 2.2 s: {host:?}");
+        assert_eq!(grace("cuda", load, u64::MAX, true), GRACE_MAX);
+    }
 }

@@ -3,7 +3,7 @@
 //! A test that took the square of the length would not end: that is how it fails.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bulkhead_guard::{examine, limits, parse, print, verify};
+use bulkhead_guard::{Gates, Stray, confine_verified, examine, limits, parse, print, verify};
 
 /// Bytes of one text.
 const BYTES: usize = 192 << 10;
@@ -119,4 +119,17 @@ fn a_text_as_long_as_a_text_may_be_is_read() {
         let report = parse(&text).unwrap_err();
         assert!(report.findings.len() <= limits::FINDINGS_MAX, "{piece}");
     }
+}
+
+#[test]
+fn branches_times_registers_of_which_nothing_is_known_end() {
+    let registers: String =
+        (0..20_000).map(|at| format!("mov.b64 {{%r{}, %r{}}}, %d0;\n", 2 * at + 1, 2 * at + 2)).collect();
+    let text = format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 o)\n{{\n.reg .b32 %r<40001>;\n\
+         .reg .b64 %d<1>;\n.reg .pred %p<1>;\nld.param.u64 %d0, [o];\nsetp.eq.u64 %p0, %d0, 7;\n{registers}{}L:\nret;\n}}\n",
+        "@%p0 bra L;\n".repeat(50_000)
+    );
+    let confined = confine_verified(&parse(&text).unwrap(), Stray::Silent, &Gates::default()).unwrap();
+    assert!(verify(&print(&confined)).is_ok());
 }

@@ -137,7 +137,10 @@ impl Control {
     /// Has records name host memory that was mapped.
     pub(super) fn bind_host(&self, handle: Handle, address: u64, memory: HostRange) {
         let object = Object::Mapped { address, memory };
-        let replaced = self.session.state.lock().bindings.bind(handle, object).flatten();
+        let mut state = self.session.state.lock();
+        state.reaches_host = true;
+        let replaced = state.bindings.bind(handle, object).flatten();
+        drop(state);
         self.release(replaced.into_iter().filter(Object::outlives_its_handle).collect());
     }
 

@@ -15,7 +15,8 @@ use crate::table::{self, Row};
 /// What is known of registers up to the next label.
 pub(super) type Passing<'a> = HashMap<&'a str, Option<Fact<'a>>>;
 
-/// What is remembered of all branches together, in registers: beyond that nothing is known where they go.
+/// What is remembered and joined of all branches together, in registers: beyond that nothing is known where they go but
+/// what holds everywhere.
 const REMEMBERED_MAX: usize = 1 << 20;
 /// What is gone through at all labels together, in registers: at those behind nothing is known that does not hold
 /// everywhere. So the time is bounded that loops times registers take.
@@ -82,6 +83,8 @@ pub(super) struct Edges<'a> {
     writes: Rc<HashMap<&'a str, Writes>>,
     /// How many branches from before were seen, and what is known on all of them.
     coming: HashMap<&'a str, (usize, Passing<'a>)>,
+    /// Labels of which no more is remembered.
+    lost: HashSet<&'a str>,
     remembered: usize,
     /// What was gone through at labels, in registers.
     kept: usize,
@@ -275,7 +278,8 @@ impl<'a> Facts<'a> {
         let here = std::mem::take(&mut self.passing);
         let cut = std::mem::take(&mut self.edges.cut);
         self.tests.clear();
-        if !self.edges.may_keep(here.len()) {
+        let is_lost = self.edges.lost.remove(label);
+        if !self.edges.may_keep(here.len()) || is_lost {
             self.edges.coming.remove(label);
             self.edges.into.get_mut(label).into_iter().for_each(|ways| ways.before = 0);
             return Passing::default();
@@ -311,9 +315,17 @@ impl<'a> Facts<'a> {
         if self.edges.cut || self.edges.into.get(label).is_none_or(|ways| ways.before == 0) {
             return;
         }
-        let mut there =
-            if self.edges.remembered < REMEMBERED_MAX { self.passing.clone() } else { Passing::default() };
-        self.edges.remembered += there.len();
+        if self.edges.lost.contains(label) {
+            return;
+        }
+        let known = self.edges.coming.get(label).map_or(0, |(_, known)| known.len());
+        self.edges.remembered += self.passing.len() + known;
+        if self.edges.remembered > REMEMBERED_MAX {
+            self.edges.coming.remove(label);
+            self.edges.lost.insert(label);
+            return;
+        }
+        let mut there = self.passing.clone();
         if let Some((predicate, holds)) = taken {
             there.extend(self.said(predicate, holds));
         }

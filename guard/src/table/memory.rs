@@ -1,11 +1,14 @@
 //! Rows of opcodes that access memory in a way that can be confined.
 
-use super::{Align, BITS, Effect, FLOAT, INT, Memory, Row, Treatment, Width, row};
+use super::{Align, Effect, Memory, Row, Treatment, Width, row};
 
 const ORDER: &str = "weak volatile relaxed acquire release acq_rel cta gpu sys";
 const CACHE: &str = "ca cg cs lu cv wb wt";
 const MEMORY: &str = "b8 u8 s8 b16 u16 s16 b32 u32 s32 b64 u64 s64 f32 f64 v2 v4";
 const SPACES: &str = "global shared shared::cta local";
+/// What atomics take: no 16 bits, of which ptxas makes loops that compare and swap. How often those turn depends on what
+/// all other threads do, and nothing looks in them whether the kernel is to end.
+const UPDATED: &str = "b32 b64 u32 s32 u64 s64 f16x2 bf16x2 f32 f64";
 const UPDATES: &str = "global shared shared::cta and or xor cas exch add inc dec min max noftz";
 
 /// An access of the type and vector that the modifiers name, aligned to all of it.
@@ -69,7 +72,7 @@ const fn access(row: Row, memory: &'static [Memory]) -> Row {
 
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
-    access(row("atom", Treatment::Atomic, (1, 3, 4), &[ORDER, UPDATES, BITS, INT, FLOAT]), ATOMIC),
+    access(row("atom", Treatment::Atomic, (1, 3, 4), &[ORDER, UPDATES, UPDATED]), ATOMIC),
     access(row("cp.async", Treatment::Copy, (0, 3, 4), &["async ca cg shared shared::cta global"]), COPY),
     row("cp.async.commit_group", Treatment::Pure, (0, 0, 0), &["async commit_group"]),
     row("cp.async.wait_all", Treatment::Pure, (0, 0, 0), &["async wait_all"]),
@@ -78,7 +81,7 @@ pub(super) const ROWS: &[Row] = &[
     access(row("ldmatrix", Treatment::Load, (1, 2, 2), EIGHTS), &[rows(1, Effect::Reads)]),
     access(row("prefetch", Treatment::Hint, (0, 1, 1), &["global local L1 L2"]), PREFETCH),
     access(row("prefetchu", Treatment::Hint, (0, 1, 1), &["L1"]), PREFETCH),
-    access(row("red", Treatment::Reduction, (0, 2, 2), &[ORDER, UPDATES, BITS, INT, FLOAT]), REDUCTION),
+    access(row("red", Treatment::Reduction, (0, 2, 2), &[ORDER, UPDATES, UPDATED]), REDUCTION),
     access(row("st", Treatment::Store, (0, 2, 2), &[SPACES, ORDER, CACHE, MEMORY]), STORE),
     access(row("stmatrix", Treatment::Store, (0, 2, 2), EIGHTS), &[rows(0, Effect::Writes)]),
     access(
