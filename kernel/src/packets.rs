@@ -15,7 +15,10 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::watched::watched;
 
-const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(limits::DESCRIPTORS_PER_PACKET_MAX));
+/// As many descriptors as the kernel passes in one packet.
+const SENT_BYTES: usize = rustix::cmsg_space!(ScmRights(limits::DESCRIPTORS_PER_PACKET_MAX));
+/// As many as the system lets anybody pass in one packet (`SCM_MAX_FD`).
+const RECEIVED_BYTES: usize = rustix::cmsg_space!(ScmRights(253));
 
 /// A connected socket.
 pub(crate) struct Packets {
@@ -29,6 +32,11 @@ impl Packets {
         Ok(Self { socket: watched(socket, Interest::READABLE | Interest::WRITABLE)? })
     }
 
+    /// Another descriptor of the socket.
+    pub(crate) fn another(&self) -> io::Result<OwnedFd> {
+        self.socket.get_ref().try_clone()
+    }
+
     /// A connected pair: one end as packets, the other to hand to another process.
     pub(crate) fn pair() -> io::Result<(Self, OwnedFd)> {
         let (ours, theirs) =
@@ -36,13 +44,25 @@ impl Packets {
         Ok((Self::new(ours)?, theirs))
     }
 
-    /// Receives one packet. A length of 0 means that the peer is gone; a packet that is longer than the buffer is an
-    /// error.
-    pub(crate) async fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
-        self.socket.async_io(Interest::READABLE, |socket| receive_now(socket.as_fd(), buffer)).await
+    /// Waits for a packet, and tells whether it comes with descriptors. It stays where it is, and so do they.
+    pub(crate) async fn wait(&self) -> io::Result<bool> {
+        let look = |socket: &OwnedFd| {
+            // There is no room for descriptors: the system says so where there are some.
+            let mut control = RecvAncillaryBuffer::default();
+            let mut byte = [0];
+            let found = rustix::net::recvmsg(
+                socket,
+                &mut [IoSliceMut::new(&mut byte)],
+                &mut control,
+                RecvFlags::PEEK,
+            )?;
+            Ok(found.flags.contains(ReturnFlags::CTRUNC))
+        };
+        self.socket.async_io(Interest::READABLE, look).await
     }
 
-    /// Receives one packet that comes without descriptors: its length, which may be more than fits into `buffer`.
+    /// Receives one packet that comes without descriptors: its length, which may be more than fits into `buffer`. A
+    /// length of 0 means that the peer is gone.
     pub(crate) async fn receive_plain(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let receive = |socket: &OwnedFd| Ok(rustix::net::recv(socket, &mut *buffer, RecvFlags::TRUNC)?.1);
         self.socket.async_io(Interest::READABLE, receive).await
@@ -73,9 +93,9 @@ pub(crate) struct Received {
     pub(crate) descriptors: Vec<OwnedFd>,
 }
 
-/// Receives what is there, with its descriptors.
+/// Receives what is there, with its descriptors. Those for which there is no room, or no place, are closed in here.
 pub(crate) fn receive_now(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<Received> {
-    let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
+    let mut space = [MaybeUninit::uninit(); RECEIVED_BYTES];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received =
         rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
@@ -97,7 +117,7 @@ pub(crate) fn send_now(
     bytes: &[u8],
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<usize> {
-    let mut space = [MaybeUninit::uninit(); CONTROL_BYTES];
+    let mut space = [MaybeUninit::uninit(); SENT_BYTES];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors for one packet"));

@@ -2,8 +2,12 @@
 
 use std::os::fd::OwnedFd;
 
+use bulkhead_ring::layout::COMPLETION_BYTES;
 use bulkhead_schema::{Error, bulkhead_capnp, executor_capnp, limits};
 use capnp::{message::ReaderOptions, serialize};
+use rustix::fs::SealFlags;
+
+use super::passed::Passed;
 
 /// An answer that is no error.
 #[derive(Debug)]
@@ -17,7 +21,7 @@ pub(crate) enum Answer {
     /// An image is loaded.
     Loaded(LoadedImage),
     /// Physical memory, for another executor to adopt, unless it was lost on the way.
-    Exported(Option<OwnedFd>),
+    Exported(Option<Passed>),
     /// What each session does.
     Activity(Vec<Activity>),
     /// Some of a module's window.
@@ -197,10 +201,32 @@ pub(crate) enum Malformed {
     Union(#[from] capnp::NotInSchema),
     #[error("{found} descriptors came with it, not {expected}")]
     Descriptors { found: usize, expected: usize },
+    #[error("what came as a completion page is none")]
+    Page,
 }
 
-/// Decodes one packet and its descriptors.
-pub(crate) fn decode(mut packet: &[u8], mut descriptors: Vec<OwnedFd>) -> Result<Decoded, Malformed> {
+/// What every completion page is sealed against: its length is final, and nobody else ever writes it.
+const PAGE_SEALS: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
+
+/// A completion page, unless it was lost on the way: memory of a known size, which closes at once and holds up no client.
+fn page(passed: Option<Passed>) -> Result<Option<OwnedFd>, Malformed> {
+    let Some(passed) = passed else { return Ok(None) };
+    let found = passed.descriptor().ok_or(Malformed::Page)?;
+    // Only memory has seals. Of anything else nothing more is asked: others may have to answer that.
+    let seals = rustix::fs::fcntl_get_seals(found).map_err(|_| Malformed::Page)?;
+    if !seals.contains(PAGE_SEALS) {
+        return Err(Malformed::Page);
+    }
+    let bytes = rustix::fs::fstat(found).map_err(|_| Malformed::Page)?.st_size;
+    if usize::try_from(bytes) != Ok(COMPLETION_BYTES) {
+        return Err(Malformed::Page);
+    }
+    Ok(passed.into_known())
+}
+
+/// Decodes one packet and what came with it.
+pub(crate) fn decode(mut packet: &[u8], mut passed: Vec<Passed>) -> Result<Decoded, Malformed> {
     let mut options = ReaderOptions::new();
     // A packet read twice over: every field is read once here.
     options.traversal_limit_in_words(Some(limits::PACKET_BYTES_MAX / 4));
@@ -208,7 +234,7 @@ pub(crate) fn decode(mut packet: &[u8], mut descriptors: Vec<OwnedFd>) -> Result
     let message = serialize::read_message_from_flat_slice(&mut packet, options)?;
     let reply: executor_capnp::reply::Reader<'_> = message.get_root()?;
     let id = reply.get_id();
-    let found = descriptors.len();
+    let found = passed.len();
     let count = |expected| {
         if found == expected { Ok(()) } else { Err(Malformed::Descriptors { found, expected }) }
     };
@@ -224,7 +250,7 @@ pub(crate) fn decode(mut packet: &[u8], mut descriptors: Vec<OwnedFd>) -> Result
         Which::Device(device) => Answer::Device(DeviceInfo::read(device?)?),
         Which::Opened(()) => {
             one()?;
-            return Ok(Decoded::Reply(id, Ok(Answer::Opened(descriptors.pop()))));
+            return Ok(Decoded::Reply(id, Ok(Answer::Opened(page(passed.pop())?))));
         }
         Which::Loaded(entries) => Answer::Loaded(LoadedImage {
             entries: entries?.iter().map(EntryInfo::read).collect::<Result<_, _>>()?,
@@ -251,7 +277,7 @@ pub(crate) fn decode(mut packet: &[u8], mut descriptors: Vec<OwnedFd>) -> Result
         }
         Which::Exported(()) => {
             one()?;
-            return Ok(Decoded::Reply(id, Ok(Answer::Exported(descriptors.pop()))));
+            return Ok(Decoded::Reply(id, Ok(Answer::Exported(passed.pop()))));
         }
         Which::Piece(piece) => Answer::Piece(piece?.to_vec()),
         Which::Activity(sessions) => {

@@ -9,6 +9,8 @@
 //! Where the system has no descriptors, or no room for them on their way, the request that needs them fails, and the
 //! executor lives: a client can bring that about.
 //!
+//! What an executor passes along is received, and closed, by a thread of its link ([`passed`](super::passed)).
+//!
 //! An executor that breaks the protocol, stays silent, reports that its device is lost or goes away has failed: the link
 //! ends, once, and everything that was asked and not answered fails.
 
@@ -31,8 +33,11 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{self, Answer};
-use crate::packets::{Packets, Received, is_shortage};
+use super::{
+    answer::{self, Answer},
+    passed::{Packet, Passed, Receiver},
+};
+use crate::packets::{Packets, is_shortage};
 
 /// How long a request waits where the system has no memory for it.
 const SHORTAGE: Duration = Duration::from_millis(10);
@@ -81,12 +86,28 @@ impl Pending {
 struct Outgoing {
     id: u64,
     bytes: Vec<u8>,
+    along: Along,
+}
+
+/// What goes along with a request.
+#[derive(Default)]
+struct Along {
     descriptors: Vec<OwnedFd>,
+    /// From another executor.
+    passed: Option<Passed>,
+}
+
+impl From<Vec<OwnedFd>> for Along {
+    fn from(descriptors: Vec<OwnedFd>) -> Self {
+        Self { descriptors, passed: None }
+    }
 }
 
 /// One executor process, as seen over its socket.
 pub(crate) struct Link {
+    /// Above the receiver, whose thread closes the socket last.
     packets: Packets,
+    receiver: Receiver,
     outgoing: mpsc::UnboundedSender<Outgoing>,
     pending: RefCell<HashMap<u64, Pending>>,
     next: Cell<u64>,
@@ -105,10 +126,15 @@ pub(crate) struct Link {
 
 impl Link {
     /// Starts the conversation.
-    pub(crate) fn start(packets: Packets, patience: Duration) -> Rc<Self> {
+    ///
+    /// # Errors
+    /// Where there is no thread or no descriptor for it.
+    pub(crate) fn start(packets: Packets, patience: Duration) -> io::Result<Rc<Self>> {
         let (outgoing, queue) = mpsc::unbounded_channel();
+        let receiver = Receiver::start(packets.another()?)?;
         let link = Rc::new(Self {
             packets,
+            receiver,
             outgoing,
             pending: RefCell::default(),
             next: Cell::new(1),
@@ -131,7 +157,7 @@ impl Link {
             };
             running.fail(failure);
         });
-        link
+        Ok(link)
     }
 
     /// Why it ended; `None` while it lives.
@@ -201,7 +227,7 @@ impl Link {
         let (sender, receiver) = oneshot::channel();
         let (first, quiescent) = oneshot::channel();
         let pending = Pending { session, caller: Some(sender), quiescent: Some(first) };
-        let sent = self.enqueue(pending, Vec::new(), request);
+        let sent = self.enqueue(pending, Along::default(), request);
         (quiescent, answered(sent, receiver))
     }
 
@@ -224,15 +250,23 @@ impl Link {
     ) -> Answering {
         let (sender, receiver) = oneshot::channel();
         let pending = Pending { session, caller: Some(sender), quiescent: None };
-        answered(self.enqueue(pending, descriptors, request), receiver)
+        answered(self.enqueue(pending, descriptors.into(), request), receiver)
     }
 
-    fn enqueue(
+    /// The same with what another executor has passed.
+    pub(crate) fn call_with_passed(
         &self,
-        pending: Pending,
-        descriptors: Vec<OwnedFd>,
-        request: &mut Request,
-    ) -> Result<(), Error> {
+        session: u32,
+        passed: Passed,
+        build: impl FnOnce(executor_capnp::request::Builder<'_>),
+    ) -> Answering {
+        let (sender, receiver) = oneshot::channel();
+        let pending = Pending { session: Some(session), caller: Some(sender), quiescent: None };
+        let along = Along { passed: Some(passed), ..Along::default() };
+        answered(self.enqueue(pending, along, &mut Request::new(build)), receiver)
+    }
+
+    fn enqueue(&self, pending: Pending, along: Along, request: &mut Request) -> Result<(), Error> {
         if let Some(failure) = self.failure.get() {
             return Err(failure.error());
         }
@@ -245,7 +279,7 @@ impl Link {
         if bytes.len() > limits::PACKET_BYTES_MAX {
             return Err(Error::new(ErrorCode::LimitReached, "the request to the executor is too long"));
         }
-        if self.outgoing.send(Outgoing { id, bytes, descriptors }).is_err() {
+        if self.outgoing.send(Outgoing { id, bytes, along }).is_err() {
             return Err(Error::new(ErrorCode::DeviceLost, "the executor is gone"));
         }
         if self.pending.borrow().is_empty() {
@@ -258,7 +292,9 @@ impl Link {
 
     async fn send(&self, mut queue: mpsc::UnboundedReceiver<Outgoing>) -> Failure {
         while let Some(outgoing) = queue.recv().await {
-            let descriptors: Vec<_> = outgoing.descriptors.iter().map(AsFd::as_fd).collect();
+            let Along { descriptors, passed } = &outgoing.along;
+            let own = descriptors.iter().map(AsFd::as_fd);
+            let descriptors: Vec<_> = own.chain(passed.iter().filter_map(Passed::descriptor)).collect();
             loop {
                 match self.packets.send(&outgoing.bytes, &descriptors).await {
                     Ok(()) => break,
@@ -285,14 +321,13 @@ impl Link {
     async fn receive(&self) -> Failure {
         let mut buffer = vec![0; limits::PACKET_BYTES_MAX];
         loop {
-            let received = match self.packets.receive(&mut buffer).await {
-                Ok(Received { bytes: 0, .. }) => return Failure::new("its process ended"),
-                Ok(received) => received,
+            let Packet { bytes, passed } = match self.packet(&mut buffer).await {
+                Ok(packet) if packet.bytes.is_empty() => return Failure::new("its process ended"),
+                Ok(packet) => packet,
                 Err(error) => return gone(&error),
             };
             self.heard.set(Instant::now());
-            let packet = buffer.get(..received.bytes).unwrap_or_default();
-            match answer::decode(packet, received.descriptors) {
+            match answer::decode(&bytes, passed) {
                 // Not an answer to anything: it says why it ends.
                 Ok(answer::Decoded::Reply(0, Err(error))) => return lost(error),
                 Ok(answer::Decoded::Reply(id, result)) => {
@@ -333,6 +368,18 @@ impl Link {
         }
     }
 
+    /// The next packet; an empty one means that the executor is gone.
+    async fn packet(&self, buffer: &mut [u8]) -> io::Result<Packet> {
+        if self.packets.wait().await? {
+            return self.receiver.receive(buffer.len()).await;
+        }
+        let length = self.packets.receive_plain(buffer).await?;
+        let bytes = buffer.get(..length);
+        let bytes =
+            bytes.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a packet is too long"))?;
+        Ok(Packet { bytes: bytes.to_vec(), passed: Vec::new() })
+    }
+
     /// Waits for a silence that means that nobody is there.
     async fn watch(&self) -> Failure {
         loop {
@@ -347,7 +394,7 @@ impl Link {
             }
             let watch = Pending { session: None, caller: None, quiescent: None };
             let mut describe = Request::new(|mut request| request.set_describe(()));
-            if let Err(error) = self.enqueue(watch, Vec::new(), &mut describe) {
+            if let Err(error) = self.enqueue(watch, Along::default(), &mut describe) {
                 return Failure::new(error.message);
             }
             if self.is_silent(heard).await {
@@ -425,9 +472,14 @@ fn gone(error: &io::Error) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
+    use std::{
+        io::{IoSlice, Write},
+        mem::MaybeUninit,
+        net::{TcpListener, TcpStream},
+        thread,
+    };
 
-    use rustix::net::{RecvFlags, SendFlags};
+    use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sockopt};
 
     use super::*;
 
@@ -466,7 +518,7 @@ mod tests {
         tokio::task::LocalSet::new().block_on(&runtime, async {
             let (ours, theirs) = Packets::pair().unwrap();
             let executor = thread::spawn(|| executor(theirs));
-            let link = Link::start(ours, PATIENCE);
+            let link = Link::start(ours, PATIENCE).unwrap();
             test(Rc::clone(&link)).await;
             link.fail_with("the test ends");
             drop(link);
@@ -499,5 +551,70 @@ mod tests {
             let pending = link.call(None, Vec::new(), |mut request| request.set_drain(1));
             assert_eq!(pending.await.err().map(|error| error.code), Some(ErrorCode::DeviceLost));
         });
+    }
+
+    /// How long closing a trap takes.
+    const LINGER: Duration = Duration::from_secs(30);
+
+    /// A TCP socket whose last close waits for a peer that never reads, and that peer.
+    fn trap() -> (OwnedFd, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut trap = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        trap.set_nonblocking(true).unwrap();
+        while trap.write(&[0; 1 << 16]).is_ok() {}
+        trap.set_nonblocking(false).unwrap();
+        sockopt::set_socket_linger(&trap, Some(LINGER)).unwrap();
+        (trap.into(), peer)
+    }
+
+    /// An executor that exports traps.
+    fn exporter(socket: &OwnedFd, traps: impl IntoIterator<Item = OwnedFd>) {
+        let mut buffer = vec![0; limits::PACKET_BYTES_MAX];
+        for trap in traps {
+            let received = rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::empty());
+            let Ok((_, bytes @ 1..)) = received else { return };
+            let mut message = message::Builder::new_default();
+            let mut reply: executor_capnp::reply::Builder<'_> = message.init_root();
+            reply.set_id(id(&buffer[..bytes]).0);
+            reply.set_exported(());
+            let words = serialize::write_message_to_words(&message);
+            let passed = [trap.as_fd()];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            assert!(control.push(SendAncillaryMessage::ScmRights(&passed)));
+            rustix::net::sendmsg(socket, &[IoSlice::new(&words)], &mut control, SendFlags::NOSIGNAL).unwrap();
+        }
+        // It says nothing more until it is hung up on.
+        while matches!(rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::empty()), Ok((_, 1..))) {}
+    }
+
+    #[test]
+    fn what_was_exported_is_handed_on_and_holds_up_its_own_link_only() {
+        let (traps, peers): (Vec<_>, Vec<_>) = (0..3).map(|_| trap()).unzip();
+        with_link(
+            move |socket| exporter(&socket, traps),
+            async |link| {
+                let export = || link.call(None, Vec::new(), |mut request| request.set_drain(1));
+                let exported = async || match export().await {
+                    Ok(Answer::Exported(Some(passed))) => passed,
+                    other => panic!("{other:?}"),
+                };
+                let start = std::time::Instant::now();
+                let (packets, theirs) = Packets::pair().unwrap();
+                let theirs = Packets::new(theirs).unwrap();
+                let to = Link::start(packets, LINGER).unwrap();
+                let adopted = to.call_with_passed(1, exported().await, |mut request| request.set_drain(1));
+                assert!(theirs.wait().await.unwrap(), "it comes with a descriptor");
+                drop(exported().await);
+                // What comes next waits until that is closed, which is too long.
+                assert_eq!(export().await.err().map(|error| error.code), Some(ErrorCode::DeviceLost));
+                assert!(start.elapsed() < LINGER / 2, "it was closed on this thread");
+                to.fail_with("the test ends");
+                drop(adopted);
+                thread::spawn(move || drop(theirs));
+            },
+        );
+        drop(peers);
     }
 }

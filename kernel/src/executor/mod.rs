@@ -5,6 +5,7 @@
 
 mod answer;
 mod link;
+mod passed;
 mod spawn;
 mod standby;
 
@@ -27,6 +28,7 @@ use tokio::{
 
 pub(crate) use answer::{Activity, Answer, DeviceInfo, EntryInfo, Origin, length};
 pub(crate) use link::{Answering, Link, Request, no_descriptors};
+pub(crate) use passed::Passed;
 
 use crate::{ExecutorSource, Limits, books::Books, modules::Known, packets::Packets, swapping::Mover};
 
@@ -284,11 +286,11 @@ impl Device {
 
     /// Starts an executor process and learns what its device is.
     async fn launch(&self) -> Result<Started, Error> {
-        let (packets, mut child) =
-            self.start().map_err(|error| unavailable(format!("no executor can be started: {error}")))?;
+        let cannot = |error| unavailable(format!("no executor can be started: {error}"));
+        let (packets, mut child) = self.start().map_err(cannot)?;
         self.starts.set(self.starts.get().saturating_add(1));
         let pid = child.as_ref().and_then(Child::id).unwrap_or(0);
-        let link = Link::start(packets, self.limits.request());
+        let link = Link::start(packets, self.limits.request()).map_err(cannot)?;
         let described = link.call(None, Vec::new(), |mut request| request.set_describe(()));
         let described = tokio::select! {
             biased;

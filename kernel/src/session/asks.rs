@@ -10,7 +10,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use super::{Phase, Session};
 use crate::{
-    executor::{Answer, Answering, Incarnation, Link, Request, length, no_descriptors},
+    executor::{Answer, Answering, Incarnation, Link, Passed, Request, length, no_descriptors},
     refusal::internal,
 };
 
@@ -355,7 +355,7 @@ async fn exported(
     from: &Link,
     to: &Link,
     ranges: &[Range],
-) -> Result<Option<Vec<(Range, OwnedFd)>>, Error> {
+) -> Result<Option<Vec<(Range, Passed)>>, Error> {
     let export = |range: &Range| {
         let asked = from.call(Some(session), Vec::new(), |request| {
             write_range(request.init_export_arena(), session, *range);
@@ -383,9 +383,9 @@ async fn exported(
     Ok(Some(memory))
 }
 
-async fn adopted(session: u32, to: &Link, memory: Vec<(Range, OwnedFd)>) {
+async fn adopted(session: u32, to: &Link, memory: Vec<(Range, Passed)>) {
     let adopt = |(range, descriptor)| {
-        to.call(Some(session), vec![descriptor], |request| {
+        to.call_with_passed(session, descriptor, |request| {
             write_range(request.init_adopt_arena(), session, range);
         })
     };

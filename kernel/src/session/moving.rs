@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     books::{Loaded, Thing, What},
-    executor::{Answer, Answering, Incarnation, length, no_descriptors},
+    executor::{Answer, Answering, Incarnation, Passed, length, no_descriptors},
     refusal::internal,
 };
 
@@ -228,7 +228,7 @@ impl Session {
     }
 
     /// Its device memory, to be adopted, piece by piece.
-    async fn export(&self) -> Result<Vec<(Range, OwnedFd)>, Error> {
+    async fn export(&self) -> Result<Vec<(Range, Passed)>, Error> {
         let mut asked = Vec::new();
         for thing in self.things() {
             let What::Memory(memory) = &thing.what else { continue };
@@ -254,12 +254,12 @@ impl Session {
     }
 
     /// Tells a standby, without waiting, of memory, host memory, code and names.
-    fn tell(&self, standby: &Incarnation, memory: Vec<(Range, OwnedFd)>) -> Result<Vec<Answering>, Error> {
+    fn tell(&self, standby: &Incarnation, memory: Vec<(Range, Passed)>) -> Result<Vec<Answering>, Error> {
         let link = &standby.link;
         let copied = |error| internal(format!("a descriptor cannot be copied: {error}"));
         let mut answers: Vec<_> = self.tell_area(standby)?.into_iter().collect();
         for (range, descriptor) in memory {
-            answers.push(link.call(Some(self.id), vec![descriptor], |request| {
+            answers.push(link.call_with_passed(self.id, descriptor, |request| {
                 write_range(request.init_adopt_arena(), self.id, range);
             }));
         }

@@ -72,7 +72,7 @@ fn a_session_gets_its_ring_and_its_completion_page() {
         let (answer, descriptors) = exchange(&socket, &session.ring, None).unwrap();
         assert_eq!((answer.as_slice(), descriptors.len()), ([0].as_slice(), 2));
         bulkhead_ring::Control::map(std::os::fd::AsFd::as_fd(&descriptors[0])).unwrap();
-        assert_eq!(rustix::fs::fstat(&descriptors[1]).unwrap().st_size, 4096);
+        bulkhead_ring::memory::Completion::map(std::os::fd::AsFd::as_fd(&descriptors[1])).unwrap();
     });
 }
 

@@ -4,14 +4,14 @@ use std::{
     collections::BTreeMap,
     io::{IoSlice, IoSliceMut, Read},
     mem::MaybeUninit,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Arc, Mutex, MutexGuard},
 };
 
 use bulkhead_schema::{Error, ErrorCode, Handle, Run, executor_capnp, limits};
 use capnp::{message, serialize};
 use rustix::{
-    fs::{MemfdFlags, SealFlags},
+    fs::SealFlags,
     net::{
         AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
         SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
@@ -364,6 +364,23 @@ impl Fake {
             ended.set_session(session);
             error.write(ended.init_error());
         });
+    }
+
+    /// Passes these along with something that comes with none.
+    pub(crate) fn pass(&self, descriptors: &[OwnedFd]) {
+        let socket = self.state().socket.clone().unwrap();
+        let passed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        send_all(&socket, 0, &passed, |mut reply| reply.set_wanted(1));
+    }
+
+    /// Answers the opening of a session that was held back, and passes this for a page.
+    pub(crate) fn open_with(&self, page: &OwnedFd) {
+        let (held, socket) = {
+            let mut state = self.state();
+            (state.held.pop(), state.socket.clone().unwrap())
+        };
+        let Some(Held::Opened(id)) = held else { panic!("no session is being opened") };
+        send(&socket, id, Some(page), |mut reply| reply.set_opened(()));
     }
 
     /// Answers what was held back.
@@ -742,9 +759,7 @@ fn loaded(socket: &OwnedFd, id: u64, entries: u32) {
 }
 
 fn page() -> OwnedFd {
-    let page = rustix::fs::memfd_create("page", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-    rustix::fs::ftruncate(&page, 4096).unwrap();
-    page
+    bulkhead_ring::memory::Completion::create().unwrap().1
 }
 
 fn send(
@@ -753,16 +768,24 @@ fn send(
     descriptor: Option<&OwnedFd>,
     build: impl FnOnce(executor_capnp::reply::Builder<'_>),
 ) {
+    send_all(socket, id, &descriptor.iter().map(|descriptor| descriptor.as_fd()).collect::<Vec<_>>(), build);
+}
+
+fn send_all(
+    socket: &OwnedFd,
+    id: u64,
+    descriptors: &[BorrowedFd<'_>],
+    build: impl FnOnce(executor_capnp::reply::Builder<'_>),
+) {
     let mut message = message::Builder::new_default();
     let mut reply: executor_capnp::reply::Builder<'_> = message.init_root();
     reply.set_id(id);
     build(reply);
     let bytes = serialize::write_message_to_words(&message);
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors: Vec<_> = descriptor.iter().map(|descriptor| descriptor.as_fd()).collect();
     if !descriptors.is_empty() {
-        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
     }
     // The kernel may have given up on this executor.
     let sent = rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL);

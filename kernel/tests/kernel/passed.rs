@@ -1,4 +1,4 @@
-//! Descriptors that clients pass along: none is ever closed where that holds up anybody else.
+//! Descriptors that clients and executors pass along: none is ever closed where that holds up anybody else.
 
 use std::{
     io::{IoSlice, Write},
@@ -13,11 +13,12 @@ use std::{
 };
 
 use bulkhead_kernel::Relay;
+use bulkhead_schema::ErrorCode;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sockopt};
 
 use crate::{
-    fake::Manners,
-    harness::{Client, descriptor_socket, everything_given_back, until, with_changed_kernel},
+    fake::{Asked, Fake, Manners},
+    harness::{Client, descriptor_socket, everything_given_back, until, with_changed_kernel, with_kernel},
 };
 
 /// How long closing a trap takes.
@@ -153,4 +154,77 @@ fn a_relayed_client_is_served_as_any_other() {
             everything_given_back(&harness.directory).await;
         },
     );
+}
+
+/// Has an executor do something with traps while a session is being opened in it. It is lost by that, and nobody else
+/// waits.
+fn an_executor_is_lost(traps: usize, misbehave: impl FnOnce(&Fake, &[OwnedFd])) {
+    let mut peers = Vec::new();
+    with_kernel(async |harness| {
+        let neighbour = Client::new(&harness.directory).await;
+        let client = Client::new(&harness.directory).await;
+        harness.fake.behave(Manners { holds_opens: true, ..Manners::default() });
+        let opening = client.open("victim");
+        let misbehaves = async {
+            let opens = |asked: &Asked| matches!(asked, Asked::Open { .. });
+            until(async || harness.fake.asked().iter().any(opens)).await;
+            harness.fake.behave(Manners::default());
+            let (passed, theirs): (Vec<_>, Vec<_>) = (0..traps).map(|_| trap()).unzip();
+            peers = theirs;
+            misbehave(&harness.fake, &passed);
+            // Closed by a thread that has the time, where nobody took them.
+            std::thread::spawn(move || drop(passed));
+            let start = Instant::now();
+            while harness.fake.starts() < 2 || start.elapsed() < Duration::from_millis(500) {
+                let asked = Instant::now();
+                assert!(neighbour.alive().await);
+                assert!(asked.elapsed() < STOPPED, "the kernel was stopped");
+                assert!(start.elapsed() < LINGER, "the executor was not replaced");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let (opened, ()) = futures::join!(opening, misbehaves);
+        assert_eq!(opened.err().map(|error| error.code), Some(ErrorCode::DeviceLost));
+        let asked = Instant::now();
+        drop(client.open("next").await.unwrap());
+        assert!(asked.elapsed() < STOPPED, "the kernel was stopped");
+        client.leave();
+        neighbour.leave();
+        everything_given_back(&harness.directory).await;
+    });
+    drop(peers);
+}
+
+#[test]
+fn what_an_executor_passes_for_a_page_and_is_none_stops_nobody() {
+    an_executor_is_lost(1, |fake, traps| fake.open_with(&traps[0]));
+}
+
+#[test]
+fn what_an_executor_passes_along_with_anything_stops_nobody() {
+    an_executor_is_lost(1, |fake, traps| fake.pass(traps));
+    // More than anything is passed with.
+    an_executor_is_lost(8, |fake, traps| fake.pass(traps));
+}
+
+#[test]
+fn what_an_executor_passed_and_nobody_received_stops_nobody() {
+    an_executor_is_lost(3, |fake, traps| traps.chunks(1).for_each(|trap| fake.pass(trap)));
+}
+
+#[test]
+fn a_page_that_can_shrink_or_is_of_another_size_is_none() {
+    use bulkhead_ring::{layout::COMPLETION_BYTES, memory::Completion};
+    use rustix::fs::{MemfdFlags, SealFlags};
+
+    let good = rustix::fs::fcntl_get_seals(Completion::create().unwrap().1).unwrap();
+    for (bytes, seals) in [(COMPLETION_BYTES as u64, good - SealFlags::SHRINK), (1 << 40, good)] {
+        an_executor_is_lost(0, |fake, _| {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let page = rustix::fs::memfd_create("page", flags).unwrap();
+            rustix::fs::ftruncate(&page, bytes).unwrap();
+            rustix::fs::fcntl_add_seals(&page, seals).unwrap();
+            fake.open_with(&page);
+        });
+    }
 }
