@@ -8,7 +8,7 @@ use std::{
 
 use bulkhead_mm::{DeviceAddress, Range};
 use bulkhead_schema::Handle;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex, RwLock, watch};
 
 use super::{Batch, Stage};
 use crate::{
@@ -66,8 +66,10 @@ pub(crate) struct Memory {
     pieces: RefCell<Vec<u64>>,
     /// Parts that others have mapped, once for each time.
     shared: RefCell<Vec<Part>>,
-    /// Held while it is cut up and shared.
+    /// Held while it is cut up.
     pub(crate) cutting: Mutex<()>,
+    /// Held by those who share it; who unmaps it in its own session waits for them.
+    pub(crate) sharing: RwLock<()>,
 }
 
 /// A part of a memory, from its start on.
@@ -118,6 +120,7 @@ impl Memory {
             pieces: RefCell::new(vec![0]),
             shared: RefCell::default(),
             cutting: Mutex::new(()),
+            sharing: RwLock::new(()),
         }
     }
 

@@ -109,6 +109,20 @@ impl Drop for Settling {
     }
 }
 
+/// Pieces that are about to be mapped, in order: they are shared, so that nobody cuts them.
+struct Sharing<'a> {
+    memory: &'a Memory,
+    pieces: Vec<Part>,
+}
+
+impl Drop for Sharing<'_> {
+    fn drop(&mut self) {
+        for piece in &self.pieces {
+            self.memory.unshare(*piece);
+        }
+    }
+}
+
 /// A capability for memory that was just accepted.
 pub(crate) struct Accepted {
     pub(crate) held: Held,
@@ -246,11 +260,13 @@ impl Session {
         Ok(lender)
     }
 
-    /// Has every piece mapped; pieces that reach further are cut first.
+    /// Has every piece mapped; pieces that reach further are cut first. Others wait for the cuts and not for the mapping,
+    /// which takes as long as this session's kernels run.
     async fn share(&self, lender: &Session, mapping: &Mapping, part: Part, held: &Held) -> Result<(), Error> {
         let memory = mapping.memory()?;
         let start = memory.range.start();
         let nowhere = || internal("a piece lies nowhere");
+        let _sharing = memory.sharing.read().await;
         let cutting = memory.cutting.lock().await;
         while let Some((piece, at)) = memory.cut(part) {
             held.look()?;
@@ -265,7 +281,10 @@ impl Session {
             lender.done(&split.await?)?;
             memory.was_cut(at);
         }
-        for piece in memory.pieces_of(part) {
+        let mut sharing = Sharing { memory, pieces: memory.pieces_of(part) };
+        sharing.pieces.iter().for_each(|piece| memory.share(*piece));
+        drop(cutting);
+        while let Some(piece) = sharing.pieces.first().copied() {
             held.look()?;
             let from = piece.at(start).ok_or_else(nowhere)?;
             let to = mapping.place(piece).ok_or_else(nowhere)?;
@@ -276,9 +295,8 @@ impl Session {
             });
             self.done(&shared.await?)?;
             mapping.parts.borrow_mut().push(piece);
-            memory.share(piece);
+            sharing.pieces.remove(0);
         }
-        drop(cutting);
         Ok(())
     }
 }

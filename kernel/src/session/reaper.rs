@@ -318,8 +318,8 @@ impl Session {
         }
         for (_, thing) in &mapped.own {
             let What::Memory(memory) = &thing.what else { return Err(internal("memory is something else")) };
-            // A cut that is under way comes to its end first.
-            drop(memory.cutting.lock().await);
+            // What is being shared is, or is not, first.
+            drop(memory.sharing.write().await);
             if memory.mapped.get() {
                 ranges.extend(memory.pieces().into_iter().filter_map(|piece| piece.at(memory.range.start())));
             }

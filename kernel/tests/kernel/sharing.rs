@@ -237,6 +237,31 @@ fn an_accept_that_is_overtaken_by_a_revocation_does_not_survive_it() {
 }
 
 #[test]
+fn who_waits_for_its_own_kernels_to_accept_memory_holds_up_no_other_taker() {
+    with_kernel(async |harness| {
+        let two = Two::new(&harness, PAGE).await;
+        let (slow, quick) = (two.hand(&two.buffer.view()).await, two.hand(&two.buffer.view()).await);
+        let other = two.taker.open("other").await.unwrap();
+        harness.fake.behave(Manners { holds_shares: true, ..Manners::default() });
+        let shares = || {
+            let asked = harness.fake.asked();
+            asked.iter().filter(|asked| matches!(asked, Asked::Share { .. })).count()
+        };
+        let both = async {
+            until(async || shares() == 1).await;
+            let (accepted, ()) = tokio::join!(other.accept(quick.view()), async {
+                until(async || shares() == 2).await;
+                harness.fake.let_go();
+            });
+            accepted
+        };
+        let (first, second) = tokio::join!(two.to.accept(slow.view()), both);
+        first.unwrap();
+        second.unwrap();
+    });
+}
+
+#[test]
 fn an_accept_that_fails_leaves_nothing_behind() {
     with_kernel(async |harness| {
         let two = Two::new(&harness, PAGE).await;
