@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     io::{IoSlice, IoSliceMut, Read},
     mem::MaybeUninit,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     sync::{Arc, Mutex, MutexGuard},
 };
 
@@ -369,8 +369,7 @@ impl Fake {
     /// Passes these along with something that comes with none.
     pub(crate) fn pass(&self, descriptors: &[OwnedFd]) {
         let socket = self.state().socket.clone().unwrap();
-        let passed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
-        send_all(&socket, 0, &passed, |mut reply| reply.set_wanted(1));
+        send(&socket, 0, descriptors, |mut reply| reply.set_wanted(1));
     }
 
     /// Answers the opening of a session that was held back, and passes this for a page.
@@ -762,19 +761,10 @@ fn page() -> OwnedFd {
     bulkhead_ring::memory::Completion::create().unwrap().1
 }
 
-fn send(
+fn send<'a>(
     socket: &OwnedFd,
     id: u64,
-    descriptor: Option<&OwnedFd>,
-    build: impl FnOnce(executor_capnp::reply::Builder<'_>),
-) {
-    send_all(socket, id, &descriptor.iter().map(|descriptor| descriptor.as_fd()).collect::<Vec<_>>(), build);
-}
-
-fn send_all(
-    socket: &OwnedFd,
-    id: u64,
-    descriptors: &[BorrowedFd<'_>],
+    descriptors: impl IntoIterator<Item = &'a OwnedFd>,
     build: impl FnOnce(executor_capnp::reply::Builder<'_>),
 ) {
     let mut message = message::Builder::new_default();
@@ -784,8 +774,9 @@ fn send_all(
     let bytes = serialize::write_message_to_words(&message);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
     let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors: Vec<_> = descriptors.into_iter().map(AsFd::as_fd).collect();
     if !descriptors.is_empty() {
-        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
+        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
     }
     // The kernel may have given up on this executor.
     let sent = rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL);
