@@ -39,8 +39,8 @@ pub(crate) struct Loaded {
 }
 
 /// Reads, verifies and loads the image behind a descriptor for a session; it must have `count` entries.
-/// `hidden` is what the guard's parameters get: base, load mask, store mask; `callable` whose gates it may call. Code that is longer than `code_bytes_max` is
-/// not installed.
+/// `hidden` is what the guard's parameters get: base, load mask, store mask; `callable` whose gates it may call. Code that takes more than
+/// `code_bytes_max` is not kept.
 pub(crate) fn load(
     executor: &Executor,
     session: u32,
@@ -95,14 +95,14 @@ pub(crate) fn load(
     }
     let (compiled, origin) = compile(executor, &verified, digest).map_err(|error| device::error(&error))?;
     let compile_ms = elapsed_ms(began);
-    // Where there is no compiler, the text is what is loaded.
-    let code = if compiled.code.is_empty() { compiled.ptx.len() } else { compiled.code.len() };
-    let code_bytes = u64::try_from(code).unwrap_or(u64::MAX);
-    may_be_charged(code_bytes, code_bytes_max)?;
+    may_be_charged(compiled.code.len() as u64, code_bytes_max)?;
     drop(preparing);
     let image =
         executor.while_drained(session, || gpu.install(&compiled)).map_err(|error| device::error(&error))?;
     let owned = Arc::new(Image::new(image.id, &executor.reaper));
+    // Where there is no machine code, only the device knows what it takes: it is unloaded again.
+    let code_bytes = image.code_bytes;
+    may_be_charged(code_bytes, code_bytes_max)?;
     let (templates, infos) = describe(&verified, &image.entries, count)?;
     let installed = Installed::new(&owned, templates, infos.clone(), code_bytes);
     let (_, bound) =

@@ -137,3 +137,26 @@ fn a_session_that_is_ended_in_an_image_leaves_it_to_the_others() {
     second.stores(kept.address(), 9);
     assert_eq!(second.loads(kept.address()), 9);
 }
+
+#[test]
+fn loaded_code_is_charged_what_its_operations_take() {
+    const OPERATIONS: u64 = 4_000;
+    let kernel = Kernel::start();
+    let tenant = Tenant::new(&kernel, "long");
+    let charged = || {
+        let status = kernel.status();
+        status.ledger.iter().find(|column| column.name == "code_bytes").map_or(0, |column| column.used)
+    };
+    let before = charged();
+    let adds = "add.u32 %r1, %r1, 1;\n".repeat(usize::try_from(OPERATIONS).expect("a few"));
+    let text = format!(
+        ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry add(.param .u64 to)\n{{\n.reg .b32 %r<2>;\n\
+         .reg .b64 %rd<2>;\nld.param.u64 %rd1, [to];\nld.global.u32 %r1, [%rd1];\n{adds}\
+         st.global.u32 [%rd1], %r1;\nret;\n}}\n\0"
+    );
+    let image = tenant.session.load_image(text.as_bytes()).expect("the code loads");
+    // An executor was seen to take 110 bytes more for each; the text has 50.
+    let each = (charged() - before) / OPERATIONS;
+    assert!((100..400).contains(&each), "{each} bytes an operation");
+    drop(image);
+}

@@ -64,7 +64,7 @@ impl Cuda {
                 images.next += 1;
                 let kept = Image { module, entries: entries.iter().map(|entry| entry.id).collect() };
                 images.loaded.insert(id, kept);
-                Ok(LoadedImage { id: ImageId(id), entries })
+                Ok(LoadedImage { id: ImageId(id), entries, code_bytes: compiled.code.len() as u64 })
             }
             Err(error) => {
                 self.settle("cuModuleUnload", self.driver.module_unload(module))?;

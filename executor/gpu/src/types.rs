@@ -124,6 +124,8 @@ pub struct LoadedImage {
     pub id: ImageId,
     /// Its entries, in the order of the source.
     pub entries: Vec<EntryInfo>,
+    /// Memory that its code takes: machine code, or the form that is interpreted and compiled.
+    pub code_bytes: u64,
 }
 
 /// What a device is.

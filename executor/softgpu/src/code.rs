@@ -573,6 +573,25 @@ impl Program {
         self.asked.get(index).map(|(_, ask)| *ask)
     }
 
+    /// Host memory that it takes, about: what the interpreter runs, and what may be compiled of it.
+    pub(crate) fn host_bytes(&self) -> u64 {
+        let tables: usize =
+            self.tables.iter().map(|table| size_of_val(table) + size_of_val(table.as_slice())).sum();
+        let bytes = size_of::<Self>()
+            + size_of_val(self.code.as_slice())
+            + size_of_val(self.places.as_slice())
+            + size_of_val(self.zeroing.as_slice())
+            + size_of_val(self.asked.as_slice())
+            + size_of_val(self.constants.as_slice())
+            + size_of_val(self.conversions.as_slice())
+            + size_of_val(self.videos.as_slice())
+            + size_of_val(self.matrices.as_slice())
+            + size_of_val(self.widths.as_slice())
+            + size_of_val(self.parameters.as_slice())
+            + tables;
+        (bytes as u64).saturating_add(crate::compiled::bytes_max(self.code.len()))
+    }
+
     /// Host memory that one warp takes while it runs.
     pub(crate) fn warp_bytes(&self) -> u64 {
         u64::from(self.registers) * size_of::<Lanes>() as u64 + u64::from(self.local_bytes) * LANES as u64

@@ -497,7 +497,8 @@ impl Gpu for SoftGpu {
         self.health.check()?;
         let image = decode::image(&compiled.ptx)?;
         let id = ImageId(self.name());
-        let mut loaded = LoadedImage { id, entries: Vec::with_capacity(image.programs.len()) };
+        let entries = Vec::with_capacity(image.programs.len());
+        let mut loaded = LoadedImage { id, entries, code_bytes: image.host_bytes() };
         let mut entries = self.entries.write();
         for program in image.programs {
             let entry_id = EntryId(self.name());

@@ -16,8 +16,10 @@ use crate::packets::Packets;
 
 /// What executors may see of the kernel's own environment.
 const PASSED_ON: [&str; 3] = ["BULKHEAD_LOG", "RUST_BACKTRACE", "BULKHEAD_PTXAS"];
-/// What every executor gets: streams of different sessions share no hardware queue, and no launch waits for code.
-const SET: [(&str, &str); 2] = [("CUDA_DEVICE_MAX_CONNECTIONS", "32"), ("CUDA_MODULE_LOADING", "EAGER")];
+/// What every executor gets: streams of different sessions share no hardware queue, and no launch waits for code. Its
+/// heap has two arenas, since each keeps what verifying the longest text took, and there would be one for each thread.
+const SET: [(&str, &str); 3] =
+    [("CUDA_DEVICE_MAX_CONNECTIONS", "32"), ("CUDA_MODULE_LOADING", "EAGER"), ("MALLOC_ARENA_MAX", "2")];
 
 /// Starts one. Its standard input is the socket to the kernel; it is killed when its handle is dropped.
 pub(super) fn spawn(

@@ -59,9 +59,11 @@ const COMPILE_DESCRIPTORS: u64 = 2;
 /// What the kernel needs of an answer while it reads that, and makes a text of it.
 const COMPILE_BYTES: u64 = 2 * (limits::PTX_BYTES_MAX + FRAME_BYTES);
 
-/// How much code a text may compile to.
-fn code_bytes_max(text_bytes: u64) -> u64 {
-    text_bytes.saturating_mul(4).saturating_add(1 << 20)
+/// How much code a text may become. The software GPU keeps it as operations and immediates, each of which is many times
+/// as long as what it was written as.
+fn code_bytes_max(text_bytes: u64, backend: &str) -> u64 {
+    let times = if backend == "software" { 48 } else { 4 };
+    text_bytes.saturating_mul(times).saturating_add(1 << 20)
 }
 
 /// What loading an image is charged.
@@ -181,7 +183,7 @@ impl Session {
         let _change = self.change()?;
         let capability = self.charge(Resource::Capabilities, 1)?;
         // What compiles has yet to be seen; what is not needed goes back.
-        let code_bytes_max = code_bytes_max(compiled.bytes);
+        let code_bytes_max = code_bytes_max(compiled.bytes, &self.incarnation().info.backend);
         let code_charge = self.charge(Resource::CodeBytes, code_bytes_max)?;
         let Loading { image, descriptors, kernel, time } = loading;
         let text = compiled

@@ -62,6 +62,14 @@ const THREADS_BEFORE_GANGS: u64 = 1 << 15;
 /// Operations of an entry that is compiled at most: beyond that it takes seconds.
 const OPERATIONS_MAX: usize = 1 << 16;
 
+/// Bytes of compiled code for an operation, about.
+const BYTES_PER_OPERATION: u64 = 64;
+
+/// How much memory the compiled form of so many operations takes, about, once somebody needs it.
+pub(crate) fn bytes_max(operations: usize) -> u64 {
+    if operations > OPERATIONS_MAX { 0 } else { operations as u64 * BYTES_PER_OPERATION }
+}
+
 /// The compiled form of an entry, and whether it is worth while.
 #[derive(Debug, Default)]
 pub(crate) struct Compiled {

@@ -118,6 +118,10 @@ pub(crate) fn decode<'a>(
     if builder.local.end > LOCAL_BYTES_MAX {
         return Err(at_entry(Refusal::new("too much local memory")));
     }
+    // What is kept is what is charged.
+    builder.code.shrink_to_fit();
+    builder.places.shrink_to_fit();
+    builder.constants.shrink_to_fit();
     Ok(Program {
         name: function.name.clone(),
         text,

@@ -61,6 +61,14 @@ pub(crate) struct Image {
     pub(crate) ptx_version: u32,
 }
 
+impl Image {
+    /// Host memory that it takes, about.
+    pub(crate) fn host_bytes(&self) -> u64 {
+        let programs: u64 = self.programs.iter().map(|program| program.host_bytes()).sum();
+        programs.saturating_add(self.constants.bytes.len() as u64)
+    }
+}
+
 /// Decodes the text of an image.
 pub(crate) fn image(ptx: &str) -> Result<Image, Error> {
     let module = bulkhead_guard::parse(ptx).map_err(|report| Error::Image(report.to_string()))?;
