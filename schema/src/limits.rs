@@ -79,6 +79,9 @@ pub const COMPILES_MAX: usize = 2;
 pub const PTX_BYTES_MAX: u64 = 64 << 20;
 /// How long a session's running work is waited for when its memory changes or it ends, in seconds.
 pub const DRAIN_SECONDS: u64 = 10;
+/// How long a standby is not ready because of a session that does not rest, and how long after it fell behind a session
+/// is told to the standby again, in seconds.
+pub const STANDBY_REST_SECONDS: u64 = 2;
 
 /// Calls of a connection that were given up before they were answered, over its whole life.
 pub const CANCELLED_MAX: usize = 4096;

@@ -56,6 +56,8 @@ pub(crate) struct Batch {
     count: Cell<u32>,
     /// Where its session's line stood when it was severed.
     mark: Cell<Option<(Line, u64)>>,
+    /// Whether device memory of it may be mapped still.
+    pub(crate) is_mapped: Cell<bool>,
 }
 
 impl Batch {
@@ -69,6 +71,7 @@ impl Batch {
             objects: RefCell::default(),
             count: Cell::new(0),
             mark: Cell::new(None),
+            is_mapped: Cell::new(true),
         }
     }
 

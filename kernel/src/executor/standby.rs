@@ -2,17 +2,17 @@
 
 use std::rc::Rc;
 
-use bulkhead_schema::Error;
 use futures::future;
-use tokio::process::Child;
+use tokio::{process::Child, sync::oneshot};
 
 use super::{Device, Incarnation, Started, finish};
+use crate::session::Session;
 
 /// A second executor.
 pub(super) struct Standby {
     incarnation: Rc<Incarnation>,
     child: Option<Child>,
-    /// Whether it knows every session that was there when it came.
+    /// Whether it knows every session that was there when it came, but those that did not rest.
     is_ready: bool,
 }
 
@@ -70,30 +70,13 @@ impl Device {
     async fn stand_by(&self, started: Started) {
         let Started { incarnation, child } = started;
         self.standby.replace(Some(Standby { incarnation: Rc::clone(&incarnation), child, is_ready: false }));
-        match self.tell(&incarnation).await {
-            Ok(()) => {
-                if let Some(standby) = self.standby.borrow_mut().as_mut() {
-                    standby.is_ready = true;
-                }
-                tracing::info!(device = self.index, pid = incarnation.pid, "a standby is ready");
-            }
-            // Where the first is lost on the way, this one goes on with those of whom it knows all.
-            Err(error) => match self.running() {
-                Some(running) if !Rc::ptr_eq(&running, &incarnation) => {
-                    incarnation.link.fail_with(format!("it does not follow: {error}"));
-                }
-                Some(_) | None => {
-                    tracing::warn!(device = self.index, %error, "a standby knows some sessions only")
-                }
-            },
-        }
+        let told = self.tell(&incarnation);
+        tokio::pin!(told);
         loop {
-            let is_there =
-                self.standby.borrow().as_ref().is_some_and(|s| Rc::ptr_eq(&s.incarnation, &incarnation));
-            if !is_there {
+            let Some(is_ready) = self.is_ready(&incarnation) else {
                 // It has taken over.
                 return;
-            }
+            };
             if incarnation.link.failure().is_some() {
                 let lost = self.standby.take();
                 let status = finish(lost.and_then(|standby| standby.child)).await;
@@ -103,23 +86,41 @@ impl Device {
                 );
                 return;
             }
+            // Its end is noticed whatever sessions do.
             tokio::select! {
+                biased;
                 _ = incarnation.link.ended() => {}
+                () = &mut told, if !is_ready => self.be_ready(&incarnation),
                 () = tokio::time::sleep(self.limits.second / 20) => {}
             }
         }
     }
 
-    /// Tells a standby of every session: first what each has, then what each has of others'.
-    async fn tell(&self, standby: &Rc<Incarnation>) -> Result<(), Error> {
-        let sessions = self.books.sessions();
-        // Each to its end, whatever becomes of the others: whoever goes on waits for what it is told, and a session that
-        // cannot follow falls behind alone.
-        let own = sessions.iter().map(|one| one.follow_or_fall_behind(standby, one.follow(standby)));
-        future::join_all(own).await;
-        let others =
-            sessions.iter().map(|one| one.follow_or_fall_behind(standby, one.follow_others(standby)));
-        future::join_all(others).await;
-        standby.link.failure().map_or(Ok(()), |failure| Err(failure.error()))
+    /// Whether this standby is ready; `None` where it is no standby any more.
+    fn is_ready(&self, incarnation: &Rc<Incarnation>) -> Option<bool> {
+        let standby = self.standby.borrow();
+        let same = standby.as_ref().filter(|standby| Rc::ptr_eq(&standby.incarnation, incarnation));
+        same.map(|standby| standby.is_ready)
+    }
+
+    fn be_ready(&self, incarnation: &Rc<Incarnation>) {
+        let mut standby = self.standby.borrow_mut();
+        if let Some(standby) =
+            standby.as_mut().filter(|standby| Rc::ptr_eq(&standby.incarnation, incarnation))
+        {
+            standby.is_ready = true;
+            tracing::info!(device = self.index, pid = incarnation.pid, "a standby is ready");
+        }
+    }
+
+    /// Has a standby told of every session, from here on; ends once it knows all of them but those that do not rest.
+    async fn tell(&self, standby: &Rc<Incarnation>) {
+        let follow = |session: Rc<Session>| {
+            let (awaited, told) = oneshot::channel();
+            tokio::task::spawn_local(session.follow(Rc::clone(standby), awaited));
+            told
+        };
+        let told: Vec<_> = self.books.sessions().into_iter().map(follow).collect();
+        future::join_all(told).await;
     }
 }

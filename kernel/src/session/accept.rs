@@ -51,9 +51,14 @@ impl Mapping {
         self.thing.session.upgrade().is_none_or(|lender| lender.id != session.id)
     }
 
+    /// Whose memory it is, as long as that is there.
+    pub(super) fn lender(&self) -> Option<Rc<Session>> {
+        self.thing.session.upgrade()
+    }
+
     /// Whose memory it is, and which piece of that lies where in this session.
     pub(super) fn pieces(&self) -> Vec<(Rc<Session>, Range, Range)> {
-        let (Some(lender), Ok(memory)) = (self.thing.session.upgrade(), self.memory()) else {
+        let (Some(lender), Ok(memory)) = (self.lender(), self.memory()) else {
             return Vec::new();
         };
         let piece = |part: &Part| Some((part.at(memory.range.start())?, self.place(*part)?));

@@ -167,6 +167,8 @@ pub(crate) struct Session {
     unsevered: watch::Sender<usize>,
     /// Batches that are on their way back.
     reaping: watch::Sender<usize>,
+    /// Those of them whose device memory may be mapped still.
+    unmapping: Cell<usize>,
     /// The executor does not close it, and nobody knows what is left of it there.
     stuck: Cell<bool>,
     /// Whether and how its memory lies in host memory.
@@ -307,6 +309,7 @@ impl Session {
             on_their_way: Cell::new(0),
             unsevered: watch::Sender::new(0),
             reaping: watch::Sender::new(0),
+            unmapping: Cell::new(0),
             stuck: Cell::new(false),
             swap: swapped::Swap::new(),
             party,
@@ -336,7 +339,8 @@ impl Session {
                 let entries = session.0.take_entries().await?;
                 if let Some(standby) = session.0.device.standby() {
                     // Its client may rely on the standby from here on, unless that takes very long.
-                    let told = tokio::task::spawn_local(Rc::clone(&session.0).follow_late(standby));
+                    let (awaited, told) = oneshot::channel();
+                    tokio::task::spawn_local(Rc::clone(&session.0).follow(standby, awaited));
                     drop(tokio::time::timeout(limits.second, told).await);
                 }
                 Ok(Opened { session, ring, completions, entries, on_the_way })

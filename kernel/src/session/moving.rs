@@ -4,7 +4,7 @@ use std::{future::Future, os::fd::OwnedFd, rc::Rc, time::Duration};
 
 use bulkhead_caps::Kind;
 use bulkhead_mm::{Range, Resource};
-use bulkhead_schema::{Error, ErrorCode, Handle};
+use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 use tokio::sync::oneshot;
 
 use super::{
@@ -20,46 +20,137 @@ use crate::{
 
 /// Bindings in one packet to an executor.
 const BINDINGS_PER_PACKET: usize = 1000;
+/// How often it is seen whether sessions are at rest.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// What a standby knows of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Told {
     /// Too little to go on with it.
     Nothing,
-    /// What it was told is not answered, or what the session has of others is missing.
+    /// What it was told is not answered.
     Some,
+    /// All that is its own. What it has of others is missing.
+    Own,
     All,
 }
 
+/// Held for whoever waits until a standby knows a session, and dropped once nobody should.
+pub(crate) type Awaited = oneshot::Sender<()>;
+
+/// What a session has of others: their memory, by the handles that it was accepted for, and entries of its parent's.
+struct Others {
+    memory: Vec<(Handle, Rc<Mapping>)>,
+    lent: Vec<(Handle, Handle)>,
+}
+
 impl Session {
-    /// Has a standby know the session as it is, and be told of every change from here on.
-    pub(crate) async fn follow(self: &Rc<Self>, standby: &Rc<Incarnation>) -> Result<(), Error> {
+    /// Keeps a standby told of the session, as long as both are there: as soon as it is at rest, and again where it fell
+    /// behind. Nobody waits for that who waits for others: each session is told by a task of its own.
+    pub(crate) async fn follow(self: Rc<Self>, standby: Rc<Incarnation>, awaited: Awaited) {
+        let same = |known: &Rc<Incarnation>| Rc::ptr_eq(known, &standby);
         // Somebody else tells it of a session that was opened just when it came.
-        let same = |known: &Rc<Incarnation>| Rc::ptr_eq(known, standby);
         if self.follows.borrow().as_ref().is_some_and(same) {
-            return Ok(());
+            return;
         }
-        self.follows.replace(Some(Rc::clone(standby)));
-        let followed = self.tell_own(standby).await;
-        let is_all = self.mappings.borrow().is_empty() && self.lent.borrow().is_empty();
-        match &followed {
-            Ok(()) if self.standby().is_some() && is_all => drop(self.told.send_replace(Told::All)),
-            Ok(()) => {}
-            Err(_) => drop(self.told.send_replace(Told::Nothing)),
+        self.follows.replace(Some(Rc::clone(&standby)));
+        let mut awaited = Some(awaited);
+        // Where its executor was just lost it moves to the standby before this one first.
+        while self.may_move().await
+            && self.follows.borrow().as_ref().is_some_and(same)
+            && !same(&self.incarnation())
+        {
+            self.told.send_replace(Told::Nothing);
+            match self.tell_all(&standby, &mut awaited).await {
+                Err(error) if self.standby().as_ref().is_some_and(same) => {
+                    self.fall_behind(&error.message).await;
+                }
+                Err(error) if standby.link.failure().is_none() => self.has_no_standby(&error.message),
+                Ok(()) | Err(_) => {}
+            }
+            drop(awaited.take());
+            let mut told = self.told.subscribe();
+            let behind = async {
+                // The sender is a field of `self`, so the wait cannot fail.
+                drop(told.wait_for(|told| *told == Told::Nothing).await);
+                tokio::time::sleep(self.limits.seconds(limits::STANDBY_REST_SECONDS)).await;
+            };
+            tokio::select! {
+                _ = self.over() => return,
+                _ = standby.link.ended() => return,
+                () = behind => {}
+            }
         }
-        followed
     }
 
-    async fn tell_own(self: &Rc<Self>, standby: &Rc<Incarnation>) -> Result<(), Error> {
+    /// Tells a standby of the session: first what it has, then, once that is known there, what it has of others.
+    async fn tell_all(
+        self: &Rc<Self>,
+        standby: &Rc<Incarnation>,
+        awaited: &mut Option<Awaited>,
+    ) -> Result<(), Error> {
+        let Some(others) = self.tell_own(standby, awaited).await? else { return Ok(()) };
+        if !(others.memory.is_empty() && others.lent.is_empty()) {
+            self.knows(Told::Own);
+            self.patiently(awaited, self.until_known(&others, standby)).await?;
+            self.tell_of_others(&others, standby).await?;
+        }
+        self.knows(Told::All);
+        if awaited.is_none() {
+            tracing::info!(session = self.id, pid = standby.pid, "the session has a standby again");
+        }
+        Ok(())
+    }
+
+    /// Says so, at most as often as the session is told.
+    fn has_no_standby(&self, why: &str) {
+        tracing::warn!(
+            target: "bulkhead::audit",
+            session = self.id, why, "the session has no standby for now"
+        );
+    }
+
+    /// Notes what the standby knows, unless the session has fallen behind meanwhile.
+    fn knows(&self, more: Told) {
+        self.told.send_if_modified(|told| {
+            let follows = *told != Told::Nothing;
+            if follows {
+                *told = more;
+            }
+            follows
+        });
+    }
+
+    /// Waits for what can take as long as some session likes. After a while nobody waits for this session any more.
+    async fn patiently<T>(&self, awaited: &mut Option<Awaited>, rest: impl Future<Output = T>) -> T {
+        tokio::pin!(rest);
+        if awaited.is_some() {
+            tokio::select! {
+                biased;
+                done = &mut rest => return done,
+                () = tokio::time::sleep(self.limits.seconds(limits::STANDBY_REST_SECONDS)) => {}
+            }
+            drop(awaited.take());
+            self.has_no_standby("it does not rest, or one does not whose memory or code it has");
+        }
+        rest.await
+    }
+
+    /// Tells a standby what is the session's own; what it had of others then. `None` where it is over before that.
+    async fn tell_own(
+        self: &Rc<Self>,
+        standby: &Rc<Incarnation>,
+        awaited: &mut Option<Awaited>,
+    ) -> Result<Option<Others>, Error> {
         if self.live().is_err() {
-            return Ok(());
+            return Ok(None);
         }
         // A session that was there before may still be closing. Who has the slot has it until that is answered.
         let lease = tokio::select! {
             lease = standby.lease_same_when_free(self.slot) => lease,
             _ = self.over() => None,
         };
-        let Some(lease) = lease else { return Ok(()) };
+        let Some(lease) = lease else { return Ok(None) };
         let opened = standby.link.call(Some(self.id), Vec::new(), |request| {
             let mut open = request.init_open_session();
             open.set_session(self.id);
@@ -72,16 +163,16 @@ impl Session {
             Answer::Opened(_) => {}
             _ => return Err(internal("the standby gave the wrong kind of answer")),
         }
-        let answers = match self.tell_as_it_is(standby).await {
-            Ok(Some(answers)) => {
+        let (answers, others) = match self.patiently(awaited, self.tell_as_it_is(standby)).await {
+            Ok(Some(told)) => {
                 self.standby_lease.replace(Some(lease));
-                answers
+                told
             }
             untold => {
                 // Nobody else has it closed there, and until it is, its slot is nobody's.
                 let closed = self.close_in(standby).await;
                 drop(lease);
-                return untold.and(closed);
+                return untold.and(closed.map(|()| None));
             }
         };
         for answer in answers {
@@ -96,34 +187,44 @@ impl Session {
             });
             allowed.await?;
         }
-        Ok(())
+        Ok(Some(others))
     }
 
-    /// Tells a standby that has it open what the session has, in one go; `None` where it is over before that.
+    /// Tells a standby that has it open what the session has, once that is at rest. `None` where it is over before that.
     async fn tell_as_it_is(
         self: &Rc<Self>,
         standby: &Rc<Incarnation>,
-    ) -> Result<Option<Vec<Answering>>, Error> {
-        loop {
-            if self.live().is_err() {
-                // It ends on its own executor.
-                return Ok(None);
-            }
-            if let Some(failure) = self.link().failure() {
-                return Err(failure.error());
-            }
-            let (asked, before) = (self.asked.get(), *self.changes.borrow());
-            let memory = if before == 0 { self.export().await? } else { Vec::new() };
-            // Nothing was changing, has changed, or is changing: what follows is told in one go.
-            let is_still = before == 0 && self.asked.get() == asked && *self.changes.borrow() == 0;
-            if is_still && self.live().is_ok() {
-                let answers = self.tell(standby, memory)?;
-                self.standby.replace(Some(Rc::clone(standby)));
-                self.told.send_replace(Told::Some);
-                return Ok(Some(answers));
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+    ) -> Result<Option<(Vec<Answering>, Others)>, Error> {
+        let own = self.link();
+        tokio::select! {
+            biased;
+            _ = self.over() => Ok(None),
+            failure = standby.link.ended() => Err(failure.error()),
+            failure = own.ended() => Err(failure.error()),
+            told = self.tell_at_rest(standby) => told.map(Some),
         }
+    }
+
+    async fn tell_at_rest(&self, standby: &Rc<Incarnation>) -> Result<(Vec<Answering>, Others), Error> {
+        loop {
+            let asked = self.asked.get();
+            if self.is_at_rest() {
+                let memory = self.export().await;
+                // Nothing has changed meanwhile, or is changing: what follows is told in one go.
+                if self.asked.get() == asked && self.is_at_rest() {
+                    let answers = self.tell(standby, memory?)?;
+                    self.standby.replace(Some(Rc::clone(standby)));
+                    self.told.send_replace(Told::Some);
+                    return Ok((answers, self.others()));
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Whether nothing of it is changing or being unmapped.
+    fn is_at_rest(&self) -> bool {
+        self.live().is_ok() && *self.changes.borrow() == 0 && self.unmapping.get() == 0
     }
 
     /// Has a standby close it.
@@ -139,8 +240,8 @@ impl Session {
         }
     }
 
-    /// The standby does not know the session after all: it is closed there, and will be lost with its executor. The others
-    /// keep their standby.
+    /// The standby does not know the session after all: it is closed there, and lost with its executor unless it is told
+    /// again before. The others keep their standby.
     pub(super) async fn fall_behind(&self, why: &str) {
         // What is over is closed in both by its keeper.
         if self.live().is_err() {
@@ -152,39 +253,52 @@ impl Session {
         if standby.link.failure().is_some() {
             return;
         }
-        tracing::warn!(target: "bulkhead::audit", session = self.id, why, "the session has no standby any more");
+        self.has_no_standby(why);
         drop(self.close_in(&standby).await);
         drop(lease);
     }
 
-    /// Has a standby know all of the session, or nothing.
-    pub(crate) async fn follow_or_fall_behind<T>(
-        self: &Rc<Self>,
-        standby: &Incarnation,
-        told: impl Future<Output = Result<T, Error>>,
-    ) {
-        if let Err(error) = told.await
-            && self.link().failure().is_none()
-            && standby.link.failure().is_none()
-        {
-            self.fall_behind(&error.message).await;
-        }
+    fn others(&self) -> Others {
+        let mappings = self.mappings.borrow();
+        let memory = mappings.iter().map(|(handle, mapping)| (*handle, Rc::clone(mapping))).collect();
+        Others { memory, lent: self.lent.borrow().clone() }
     }
 
-    /// Has a standby know what the session has of others, which it knows already.
-    pub(crate) async fn follow_others(self: &Rc<Self>, standby: &Rc<Incarnation>) -> Result<(), Error> {
-        if self.standby().is_none() || *self.told.borrow() != Told::Some {
-            return Ok(());
+    /// Waits until a standby knows those whose memory and code the session has. They need not know of each other's.
+    async fn until_known(&self, others: &Others, standby: &Rc<Incarnation>) -> Result<(), Error> {
+        let lenders = others.memory.iter().filter_map(|(_, mapping)| mapping.lender());
+        let parent = self.parent.iter().map(|parent| Rc::clone(&parent.session));
+        for other in lenders.chain(parent) {
+            while !other.is_known_to(standby) {
+                self.live()?;
+                other.live()?;
+                if let Some(failure) = standby.link.failure() {
+                    return Err(failure.error());
+                }
+                let fell_behind = *self.told.borrow() == Told::Nothing;
+                let is_too_late = self.link().failure().is_some() && *other.told.borrow() == Told::Nothing;
+                if fell_behind || is_too_late {
+                    return Err(internal("the standby does not know what the session has of others"));
+                }
+                tokio::time::sleep(LOOK).await;
+            }
         }
-        let followed = self.tell_of_others(standby).await;
-        self.told.send_replace(if followed.is_ok() { Told::All } else { Told::Nothing });
-        followed
+        Ok(())
     }
 
-    async fn tell_of_others(&self, standby: &Rc<Incarnation>) -> Result<(), Error> {
+    /// Whether an executor knows what is the session's own.
+    fn is_known_to(&self, executor: &Rc<Incarnation>) -> bool {
+        let stands_by = self.standby().is_some_and(|standby| Rc::ptr_eq(&standby, executor));
+        Rc::ptr_eq(&self.incarnation(), executor) || stands_by && *self.told.borrow() >= Told::Own
+    }
+
+    async fn tell_of_others(&self, others: &Others, standby: &Rc<Incarnation>) -> Result<(), Error> {
+        // What ended meanwhile was unmapped there already, or will be.
+        for (handle, _) in &others.memory {
+            self.books().look(self.owner, *handle)?;
+        }
         let mut answers: Vec<Answering> = Vec::new();
-        let mappings: Vec<_> = self.mappings.borrow().values().map(Rc::clone).collect();
-        for (lender, from, to) in mappings.iter().flat_map(|mapping| mapping.pieces()) {
+        for (lender, from, to) in others.memory.iter().flat_map(|(_, mapping)| mapping.pieces()) {
             answers.push(standby.link.call(Some(self.id), Vec::new(), |request| {
                 let mut share = request.init_share();
                 write_range(share.reborrow().init_from(), lender.id, from);
@@ -192,14 +306,13 @@ impl Session {
             }));
         }
         if let Some(parent) = &self.parent
-            && !self.lent.borrow().is_empty()
+            && !others.lent.is_empty()
         {
             answers.push(standby.link.call(Some(self.id), Vec::new(), |request| {
-                let lent = self.lent.borrow();
                 let mut bind = request.init_bind();
                 bind.set_session(self.id);
-                let mut bindings = bind.init_bindings(length(lent.len()));
-                for (at, (own, theirs)) in (0u32..).zip(lent.iter()) {
+                let mut bindings = bind.init_bindings(length(others.lent.len()));
+                for (at, (own, theirs)) in (0u32..).zip(&others.lent) {
                     let mut binding = bindings.reborrow().get(at);
                     own.write(binding.reborrow().init_handle());
                     parent.session.write_name(binding.init_entry(), *theirs);
@@ -210,15 +323,6 @@ impl Session {
             answer.await?;
         }
         Ok(())
-    }
-
-    /// Both for a session that was opened while there was a standby.
-    pub(super) async fn follow_late(self: Rc<Self>, standby: Rc<Incarnation>) {
-        let told = async {
-            self.follow(&standby).await?;
-            self.follow_others(&standby).await
-        };
-        self.follow_or_fall_behind(&standby, told).await;
     }
 
     /// What the session has on the device, object by object.
@@ -349,9 +453,13 @@ impl Session {
         let rest = self.rest().await;
         let mut told = self.told.subscribe();
         // The sender is a field of `self`, so the wait cannot fail.
-        drop(told.wait_for(|told| *told != Told::Some).await);
-        let is_all = self.told.send_replace(Told::Nothing) == Told::All;
-        let next = self.standby.take().filter(|next| is_all && next.link.failure().is_none())?;
+        drop(told.wait_for(|told| matches!(told, Told::Nothing | Told::All)).await);
+        if *told.borrow() != Told::All {
+            self.fall_behind("its executor is lost before that was told all of it").await;
+            return None;
+        }
+        self.told.send_replace(Told::Nothing);
+        let next = self.standby.take().filter(|next| next.link.failure().is_none())?;
         let ended = next.link.session_ended(self.id);
         self.link().forget_session(self.id);
         self.incarnation.replace(next);

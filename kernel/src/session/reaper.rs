@@ -33,6 +33,7 @@ impl Session {
         let mut dying = self.dying.borrow_mut();
         Rc::clone(dying.get_or_insert_with(|| {
             self.reaping.send_modify(|batches| *batches += 1);
+            self.unmapping.update(|batches| batches + 1);
             self.unsevered.send_modify(|batches| *batches += 1);
             Rc::new(Batch::new(self.owner))
         }))
@@ -153,6 +154,7 @@ impl Session {
                 }
             }
         }
+        self.device_memory_unmapped(&batch);
         batch.reach(Stage::Done);
         self.reaping.send_modify(|batches| *batches = batches.saturating_sub(1));
         self.on_their_way.update(|count| count.saturating_sub(batch.count()));
@@ -170,10 +172,14 @@ impl Session {
         let (host, own): (Vec<_>, Vec<_>) =
             mapped.own.into_iter().partition(|(_, thing)| matches!(thing.what, What::Host { .. }));
         let mapped = Mapped { mappings: mapped.mappings, own };
+        if mapped.mappings.is_empty() && mapped.own.is_empty() {
+            self.device_memory_unmapped(batch);
+        }
         if self.forget_away(&mapped.own).await {
             // Nothing of it is on the device, and what it submits is refused what was unbound.
             self.quiescent(batch);
             self.unmapped_own(mapped.own);
+            self.device_memory_unmapped(batch);
             return self.let_host_go(host).await;
         }
         for (_, mapping) in &mapped.mappings {
@@ -219,6 +225,7 @@ impl Session {
             }
         }
         self.unmapped_own(mapped.own);
+        self.device_memory_unmapped(batch);
         // Last: this may wait for the kernels of others.
         self.host_unmapped(host).await;
     }
@@ -270,6 +277,13 @@ impl Session {
                 memory.mapped.set(false);
             }
             self.books().may_give_back(object);
+        }
+    }
+
+    /// No device memory of a batch is mapped any more.
+    fn device_memory_unmapped(&self, batch: &Batch) {
+        if batch.is_mapped.replace(false) {
+            self.unmapping.update(|batches| batches.saturating_sub(1));
         }
     }
 

@@ -1,5 +1,7 @@
 //! An executor without a device: it answers what it is asked, notes it, and misbehaves on request.
 
+mod memory;
+
 use std::{
     collections::BTreeMap,
     io::{IoSlice, IoSliceMut, Read},
@@ -17,6 +19,8 @@ use rustix::{
         SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
     },
 };
+
+use memory::Memory;
 
 pub(crate) const MEMORY_BYTES: u64 = 8 << 30;
 /// What every image is as code.
@@ -112,6 +116,8 @@ pub(crate) struct Manners {
     pub(crate) holds_modules: bool,
     /// Cannot add modules.
     pub(crate) refuses_modules: bool,
+    /// Another stands by: what is started next leaves the first as it is.
+    pub(crate) has_standby: bool,
 }
 
 #[derive(Default)]
@@ -119,7 +125,8 @@ struct State {
     asked: Vec<Asked>,
     manners: Manners,
     socket: Option<Arc<OwnedFd>>,
-    held: Vec<Held>,
+    /// Who is to be answered, and what.
+    held: Vec<(OwnedFd, Held)>,
     memory: Memory,
     modules: Modules,
     /// Where host memory was mapped.
@@ -136,102 +143,6 @@ enum Held {
     Unmapped(u64, u32),
     Opened(u64),
     Loaded(u64, u32),
-}
-
-/// What is mapped where: by session and address, how much of which physical memory.
-#[derive(Default)]
-struct Memory {
-    pieces: BTreeMap<(u32, u64), (u64, u64)>,
-    made: u64,
-    /// By session: how large its swap area is, and what lies there.
-    areas: BTreeMap<u32, (u64, Vec<(u64, u64)>)>,
-}
-
-impl Memory {
-    fn bytes(&self) -> u64 {
-        let physical: BTreeMap<u64, u64> = self.pieces.values().map(|(bytes, of)| (*of, *bytes)).collect();
-        physical.values().sum()
-    }
-
-    fn put(&mut self, session: u32, address: u64, bytes: u64, physical: u64) -> Result<(), String> {
-        let overlaps = |(at, other): (&(u32, u64), &(u64, u64))| {
-            at.0 == session && at.1 < address + bytes && address < at.1 + other.0
-        };
-        if bytes == 0
-            || !bytes.is_multiple_of(2 << 20)
-            || !address.is_multiple_of(2 << 20)
-            || self.pieces.iter().any(overlaps)
-        {
-            return Err(format!("{bytes} bytes cannot be mapped at {address:#x} of session {session}"));
-        }
-        self.pieces.insert((session, address), (bytes, physical));
-        Ok(())
-    }
-
-    fn map(&mut self, session: u32, address: u64, bytes: u64) -> Result<(), String> {
-        self.made += 1;
-        self.put(session, address, bytes, self.made)
-    }
-
-    fn find(&self, session: u32, address: u64, bytes: u64) -> Result<u64, String> {
-        match self.pieces.get(&(session, address)) {
-            Some((found, physical)) if *found == bytes => Ok(*physical),
-            other => Err(format!("session {session} has {other:?} at {address:#x}, not {bytes} bytes")),
-        }
-    }
-
-    fn unmap(&mut self, session: u32, address: u64, bytes: u64) -> Result<(), String> {
-        self.find(session, address, bytes)?;
-        self.pieces.remove(&(session, address));
-        Ok(())
-    }
-
-    fn share(&mut self, from: (u32, u64, u64), to: (u32, u64, u64)) -> Result<(), String> {
-        let physical = self.find(from.0, from.1, from.2)?;
-        if from.2 != to.2 {
-            Err("shared in another size".to_owned())
-        } else {
-            self.put(to.0, to.1, to.2, physical)
-        }
-    }
-
-    fn swap_out(&mut self, session: u32, spans: &[(u64, u64)]) -> Result<(), String> {
-        let area = self.areas.get(&session).map_or(0, |(bytes, _)| *bytes);
-        if spans.iter().map(|(_, bytes)| bytes).sum::<u64>() > area || !spans.is_sorted() {
-            return Err(format!("{spans:?} do not go into {area} bytes"));
-        }
-        spans.iter().try_for_each(|(address, bytes)| self.unmap(session, *address, *bytes))?;
-        if self.pieces.keys().any(|(of, _)| *of == session) {
-            return Err(format!("session {session} is swapped out in parts"));
-        }
-        self.areas.insert(session, (area, spans.to_vec()));
-        Ok(())
-    }
-
-    fn swap_in(&mut self, session: u32, spans: &[(u64, u64)]) -> Result<(), String> {
-        let known = self.areas.get_mut(&session).map(|(_, spans)| std::mem::take(spans)).unwrap_or_default();
-        let same = |((address, bytes), known): (&(u64, u64), &(u64, u64))| {
-            bytes == &known.1 && (*address == 0 || address == &known.0)
-        };
-        if known.is_empty() || known.len() != spans.len() || !spans.iter().zip(&known).all(same) {
-            return Err(format!("{spans:?} come back for {known:?}"));
-        }
-        let mut spans = spans.iter().filter(|(address, _)| *address != 0);
-        spans.try_for_each(|(address, bytes)| self.map(session, *address, *bytes))
-    }
-
-    fn split(&mut self, session: u32, address: u64, bytes: u64, at: u64) -> Result<(), String> {
-        let physical = self.find(session, address, bytes)?;
-        if self.pieces.values().filter(|piece| piece.1 == physical).count() > 1 {
-            return Err("what is shared is split".to_owned());
-        }
-        if at <= address || at >= address + bytes {
-            return Err(format!("split at {at:#x}"));
-        }
-        self.pieces.remove(&(session, address));
-        self.map(session, address, at - address)?;
-        self.map(session, at, address + bytes - at)
-    }
 }
 
 /// The modules, with their sizes and the sessions that are granted them.
@@ -292,9 +203,11 @@ impl Fake {
         {
             let mut state = self.state();
             state.socket = Some(Arc::clone(&ours));
-            state.held.clear();
-            state.memory = Memory::default();
-            state.modules = Modules::default();
+            if !state.manners.has_standby {
+                state.held.clear();
+                state.memory = Memory::default();
+                state.modules = Modules::default();
+            }
             state.starts += 1;
         }
         let fake = self.clone();
@@ -331,7 +244,7 @@ impl Fake {
         self.state().manners = manners;
     }
 
-    /// Ends the process, as far as the kernel can see.
+    /// Ends the process that was started last, as far as the kernel can see.
     pub(crate) fn die(&self) {
         let socket = self.state().socket.take().unwrap();
         rustix::net::shutdown(&socket, Shutdown::Both).unwrap();
@@ -374,22 +287,19 @@ impl Fake {
 
     /// Answers the opening of a session that was held back, and passes this for a page.
     pub(crate) fn open_with(&self, page: &OwnedFd) {
-        let (held, socket) = {
-            let mut state = self.state();
-            (state.held.pop(), state.socket.clone().unwrap())
-        };
-        let Some(Held::Opened(id)) = held else { panic!("no session is being opened") };
+        let held = self.state().held.pop();
+        let Some((socket, Held::Opened(id))) = held else { panic!("no session is being opened") };
         send(&socket, id, Some(page), |mut reply| reply.set_opened(()));
     }
 
     /// Answers what was held back.
     pub(crate) fn let_go(&self) {
-        let (held, socket) = {
+        let held = {
             let mut state = self.state();
-            state.manners = Manners::default();
-            (std::mem::take(&mut state.held), state.socket.clone().unwrap())
+            state.manners = Manners { has_standby: state.manners.has_standby, ..Manners::default() };
+            std::mem::take(&mut state.held)
         };
-        for held in held {
+        for (socket, held) in held {
             match held {
                 Held::Done(id) => send(&socket, id, None, |mut reply| reply.set_ok(())),
                 Held::Unmapped(id, _) => {
@@ -435,7 +345,7 @@ impl Fake {
         let span = |range: executor_capnp::range::Reader<'_>| {
             (range.get_session(), range.get_address(), range.get_bytes())
         };
-        let hold = |held| self.state().held.push(held);
+        let hold = |held| self.state().held.push((socket.try_clone().unwrap(), held));
         match request.which().unwrap() {
             Which::Describe(()) => {
                 note(Asked::Describe);
@@ -456,7 +366,8 @@ impl Fake {
             Which::OpenSession(open) => {
                 let open = open.unwrap();
                 note(Asked::Open { session: open.get_session(), slot: open.get_slot() });
-                descriptors.pop().expect("a ring comes with a session");
+                let ring = descriptors.pop();
+                assert!(ring.is_some() || manners.has_standby, "a ring comes with a session");
                 if manners.holds_opens {
                     return hold(Held::Opened(id));
                 }
@@ -485,7 +396,9 @@ impl Fake {
                     refuse(Error::new(ErrorCode::Internal, "it cannot be unmapped"));
                 } else {
                     // Nothing of a session is answered any more once it is closed.
-                    self.state().held.retain(|held| !matches!(held, Held::Unmapped(_, of) if *of == session));
+                    self.state()
+                        .held
+                        .retain(|(_, held)| !matches!(held, Held::Unmapped(_, of) if *of == session));
                     if manners.keeps_slots {
                         send(socket, id, None, |mut reply| reply.set_quiescent(()));
                         return hold(Held::Done(id));

@@ -20,5 +20,6 @@ mod programs;
 mod revoking;
 mod sequences;
 mod sharing;
+mod standby;
 mod swapping;
 mod terms;

@@ -1,0 +1,152 @@
+//! Sessions that do not rest: memory of theirs is changed or unmapped for as long as a kernel of theirs runs. They have no
+//! standby meanwhile, and everybody else has.
+
+use std::{
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    thread,
+    time::Duration,
+};
+
+use bulkhead_client::{Access, ErrorCode, Pattern, Session, Stream, Uses};
+use bulkhead_tests::{
+    kernel::Kernel,
+    neighbour::Neighbour,
+    patience::until,
+    process,
+    tenant::{PAGE_BYTES, Tenant},
+};
+
+/// How many ask for memory at a time, and wait.
+const ASKING: u32 = 4;
+const AGAIN: &str = "the session has a standby again";
+
+fn protected() -> Kernel {
+    let kernel = Kernel::telling(&["--standby"]);
+    until("a standby is ready", || kernel.status().standby_pid != 0);
+    kernel
+}
+
+/// Kills the standby, and waits until the next is ready.
+fn next_standby(kernel: &Kernel) -> u32 {
+    let standby = kernel.status().standby_pid;
+    process::kill(standby);
+    until("another standby is ready", || ![0, standby].contains(&kernel.status().standby_pid));
+    kernel.status().standby_pid
+}
+
+fn lose_executor(kernel: &Kernel) {
+    let executor = kernel.status().executor_pid;
+    process::kill(executor);
+    until("the standby serves", || ![0, executor].contains(&kernel.status().executor_pid));
+}
+
+/// Work that was in flight is reported once, by whoever waits next.
+fn told_of_loss(session: &Session) {
+    let word = session.allocate(4).expect("the session goes on");
+    let filled = session.fill(Stream::DEFAULT, word.all(), Pattern::Bits32(1)).expect("the session goes on");
+    if let Err(error) = session.wait(filled) {
+        assert_eq!(error.code, ErrorCode::WorkLost, "{error}");
+    }
+}
+
+/// Has a session with a kernel that runs on ask for memory all the time, which waits for that kernel.
+fn with_restless<T>(tenant: &Tenant, test: impl FnOnce() -> T) -> T {
+    let (over, asked) = (AtomicBool::new(false), AtomicU32::new(0));
+    thread::scope(|scope| {
+        for late in 0..ASKING {
+            let (over, asked) = (&over, &asked);
+            scope.spawn(move || {
+                // One begins to wait before another is given up.
+                thread::sleep(Duration::from_secs(2) * late);
+                while !over.load(Ordering::Relaxed) {
+                    asked.fetch_add(1, Ordering::Relaxed);
+                    drop(tenant.session.allocate_arena(PAGE_BYTES));
+                }
+            });
+        }
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            until("an allocation waits for the kernel", || {
+                let before = asked.load(Ordering::Relaxed);
+                thread::sleep(Duration::from_millis(500));
+                before >= ASKING && before == asked.load(Ordering::Relaxed)
+            });
+            test()
+        }));
+        over.store(true, Ordering::Relaxed);
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[test]
+fn a_session_that_does_not_rest_keeps_nobody_from_a_standby() {
+    let kernel = protected();
+    let mut neighbour = Neighbour::new(&kernel, "neighbour");
+    let (giver, taker) = (Tenant::new(&kernel, "giver"), Tenant::new(&kernel, "taker"));
+    let arena = giver.arena(PAGE_BYTES, 5);
+    let share = arena.share(0, PAGE_BYTES, Access::ReadWrite).unwrap();
+    let mapped = taker.session.accept(&taker.restore(share.token(Uses::One).unwrap())).unwrap();
+    let restless = Tenant::new(&kernel, "restless");
+    let word = restless.arena(PAGE_BYTES, 0);
+    let running = restless.runs(word.address());
+    with_restless(&restless, || {
+        next_standby(&kernel);
+        let standby = next_standby(&kernel);
+        lose_executor(&kernel);
+        assert_eq!(kernel.status().executor_pid, standby);
+        told_of_loss(neighbour.session());
+        neighbour.work();
+        for tenant in [&giver, &taker] {
+            told_of_loss(&tenant.session);
+        }
+        taker.stores(mapped.address(), 6);
+        assert_eq!(giver.loads(arena.address()), 6, "what was shared is shared still");
+    });
+    // It was behind.
+    assert_eq!(restless.session.allocate(4).err().unwrap().code, ErrorCode::DeviceLost);
+    drop(running);
+}
+
+#[test]
+fn a_session_has_a_standby_again_once_it_rests_and_so_has_who_shares_its_memory() {
+    let kernel = protected();
+    let restless = Tenant::new(&kernel, "restless");
+    let arena = restless.arena(PAGE_BYTES, 0);
+    let share = arena.share(0, PAGE_BYTES, Access::ReadWrite).unwrap();
+    let taker = Tenant::new(&kernel, "taker");
+    let mapped = taker.session.accept(&taker.restore(share.token(Uses::One).unwrap())).unwrap();
+    let running = restless.runs(arena.address());
+    with_restless(&restless, || {
+        next_standby(&kernel);
+        assert!(!kernel.log().contains(AGAIN));
+        running.end();
+    });
+    until("both have a standby", || kernel.log().matches(AGAIN).count() == 2);
+    lose_executor(&kernel);
+    for tenant in [&restless, &taker] {
+        told_of_loss(&tenant.session);
+    }
+    assert_eq!(taker.loads(mapped.address()), 1);
+    taker.stores(mapped.address(), 7);
+    assert_eq!(restless.loads(arena.address()), 7);
+}
+
+#[test]
+fn a_standby_is_not_told_of_memory_that_is_on_its_way_back() {
+    let kernel = protected();
+    let tenant = Tenant::new(&kernel, "tenant");
+    let word = tenant.arena(PAGE_BYTES, 0);
+    let arena = tenant.arena(PAGE_BYTES, 1);
+    let address = arena.address();
+    let running = tenant.runs(word.address());
+    drop(arena);
+    let standby = next_standby(&kernel);
+    running.end();
+    until("it has a standby", || kernel.log().contains(AGAIN));
+    // The standby has nothing at these addresses.
+    let arenas: Vec<_> = (0..4).map(|_| tenant.arena(PAGE_BYTES, 2)).collect();
+    assert!(arenas.iter().any(|arena| arena.address() == address), "other addresses are used");
+    assert_eq!(kernel.status().standby_pid, standby);
+    lose_executor(&kernel);
+    told_of_loss(&tenant.session);
+    assert!(arenas.iter().all(|arena| tenant.words(arena.all()).iter().all(|word| *word == 2)));
+}
