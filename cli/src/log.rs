@@ -107,9 +107,14 @@ impl<'a> MakeWriter<'a> for Writer {
 pub(crate) fn begin(unless_told: &str) {
     let (log, queue) = Log::new();
     let log = LOG.get_or_init(|| log);
-    let written =
-        thread::Builder::new().name("log".into()).spawn(move || log.write(&queue, &mut io::stderr()));
-    if let Err(error) = written {
+    let (runs, running) = sync_channel(1);
+    let written = thread::Builder::new().name("log".into()).spawn(move || {
+        // Whoever began may have gone.
+        runs.send(()).unwrap_or_default();
+        log.write(&queue, &mut io::stderr());
+    });
+    // A thread makes system calls as it starts, which a compile process gives up next.
+    if let Err(error) = written.and_then(|_| running.recv().map_err(io::Error::other)) {
         eprintln!("bulkhead: there is no log: {error}");
         return;
     }
