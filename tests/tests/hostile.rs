@@ -9,6 +9,7 @@ use std::{
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::Path,
     process::{Command, Stdio},
+    sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -80,8 +81,12 @@ fn humble_kernel(files: u32, arguments: &[&str]) -> Option<Kernel> {
     Some(Kernel::wrapped(&wrapped, arguments))
 }
 
+/// Held by tests of which one takes the descriptors that the system lets a user have on their way.
+static ON_THEIR_WAY: Mutex<()> = Mutex::new(());
+
 #[test]
 fn as_many_descriptors_are_on_their_way_as_the_system_allows() {
+    let _alone = ON_THEIR_WAY.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(kernel) = humble_kernel(4096, &[]) else { return skipped("no user namespaces") };
     act_on(&kernel, "descriptors on their way", STOPPED, |kernel| {
         let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
@@ -152,6 +157,7 @@ async fn kept(socket: &Path, sessions: usize) -> Result<(), bulkhead_client::Err
 
 #[test]
 fn sessions_are_closed_and_their_capabilities_kept() {
+    let _alone = ON_THEIR_WAY.lock().unwrap_or_else(PoisonError::into_inner);
     let more = ["--process-limit", "gone_sessions=1000"];
     let Some(kernel) = humble_kernel(600, &more) else { return skipped("no user namespaces") };
     act_on(&kernel, "sessions that were closed and kept", STOPPED, |kernel| {
