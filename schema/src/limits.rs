@@ -179,7 +179,7 @@ pub const LOG_LINES_AT_ONCE: u32 = 100;
 pub const LOG_LINES_PER_SECOND: u32 = 10;
 /// How long a connection may be open and say no `hello`, in seconds.
 pub const HELLO_SECONDS: u64 = 5;
-/// Connections to the operator's socket at a time: one more ends the oldest.
+/// Connections to the operator's socket at a time: one more ends the oldest of the process that has most.
 pub const OPERATORS_MAX: usize = 4;
 /// Connections that are kept until they were told why they are refused.
 pub const REFUSED_MAX: usize = 16;

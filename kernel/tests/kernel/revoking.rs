@@ -305,6 +305,31 @@ fn who_was_given_a_capability_takes_no_place_for_revocations_or_tokens_of_its_ow
 }
 
 #[test]
+fn what_ends_behind_running_work_has_a_limit_and_comes_back() {
+    with_kernel(async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        let buffer = session.allocate(PAGE).await.unwrap();
+        harness.fake.behave(Manners { holds_drains: true, ..Manners::default() });
+        let mut ended = 0;
+        let refused = loop {
+            match derive(&buffer.view(), 0, 64).await {
+                Ok(part) => drop(part),
+                Err(error) => break error,
+            }
+            ended += 1;
+        };
+        assert_eq!(refused.code, ErrorCode::LimitReached, "{refused}");
+        assert!(refused.remedy.contains("kernels that run"), "{refused}");
+        // What was let go of last may not have ended yet.
+        let most = bulkhead_schema::limits::ENDED_CAPABILITIES_MAX;
+        assert!((most..most + 16).contains(&ended), "{ended} capabilities");
+        harness.fake.let_go();
+        until(async || derive(&buffer.view(), 0, 64).await.is_ok()).await;
+    });
+}
+
+#[test]
 fn tokens_have_a_limit_and_come_back() {
     with_kernel(async |harness| {
         let client = Client::new(&harness.directory).await;
