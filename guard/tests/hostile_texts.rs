@@ -133,3 +133,16 @@ fn branches_times_registers_of_which_nothing_is_known_end() {
     let confined = confine_verified(&parse(&text).unwrap(), Stray::Silent, &Gates::default()).unwrap();
     assert!(verify(&print(&confined)).is_ok());
 }
+
+#[test]
+fn loops_that_overlap_end() {
+    let numbers = 0..60_000;
+    let labels: String = numbers.clone().map(|at| format!("L{at}:\n")).collect();
+    let branches: String = numbers.rev().map(|at| format!("@%p0 bra L{at};\n")).collect();
+    let text = format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 o)\n{{\n.reg .b64 %d<1>;\n\
+         .reg .pred %p<1>;\nld.param.u64 %d0, [o];\nsetp.eq.u64 %p0, %d0, 7;\n{labels}{branches}ret;\n}}\n"
+    );
+    let confined = confine_verified(&parse(&text).unwrap(), Stray::Silent, &Gates::default()).unwrap();
+    assert!(verify(&print(&confined)).is_ok());
+}

@@ -242,3 +242,40 @@ fn no_more_than_a_little_is_done_before_a_look() {
     assert_eq!(text.matches("@%bh_q exit;").count(), 1);
     refused(&text, &text.replace("    setp.lt.s32 %bh_q, %bh_n, 0;\n    @%bh_q exit;\n", ""));
 }
+
+/// A loop that counts its turns.
+const COUNTED: &str = "
+L:
+    ld.global.u32 %r2, [%d1];
+    add.u32 %r3, %r3, %r2;
+    setp.ne.u32 %q1, %r2, 0;
+    @%q1 bra L;
+    st.global.u32 [%d1], %r3;
+    ret;
+}
+";
+
+#[test]
+fn what_the_guard_itself_writes_counts_as_what_tenants_write() {
+    let text = confined(COUNTED);
+    let (before, rest) = text.split_once("    mov.u32 %bh_c0, ").unwrap();
+    let (opening, turn) = rest.split_once(":\n").unwrap();
+    let turn = turn.strip_prefix("    .pragma \"nounroll\";\n").unwrap_or(turn);
+    let with = |count: usize, line: &dyn Fn(usize) -> String| {
+        let more: String = (1..=count).map(line).collect();
+        format!("{before}    mov.u32 %bh_c0, {opening}:\n{more}{turn}")
+    };
+    let look = |_| "    setp.lt.s32 %bh_q, %bh_n, 0;\n    @%bh_q exit;\n".to_owned();
+    assert!(verify(&with(2, &look)).is_ok());
+    refused(&text, &with(10_000, &look));
+    let turns = |at| {
+        let label = 1000 + at;
+        format!(
+            "    mov.u32 %bh_c{at}, 1;\n$L{label}:\n    add.s32 %bh_c{at}, %bh_c{at}, -1;\n\
+             \u{20}   setp.gt.s32 %bh_q, %bh_c{at}, 0;\n    @%bh_q bra $L{label};\n"
+        )
+    };
+    let loops = |count| with(count, &turns).replace("%bh_c<1>", &format!("%bh_c<{}>", count + 1));
+    assert!(verify(&loops(2)).is_ok(), "{:?}", verify(&loops(2)));
+    refused(&text, &loops(5_000));
+}

@@ -21,7 +21,7 @@ use crate::table::{self, Treatment};
 const BODY_MAX: usize = 64;
 /// Loops of an entry that are, at most, and statements that they add.
 const LOOPS_MAX: usize = 16;
-const ADDED_MAX: usize = 2048;
+const ADDED_MAX: usize = turns::COPIED_MAX;
 
 /// A loop to be written twice.
 #[derive(Clone)]

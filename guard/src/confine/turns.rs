@@ -7,7 +7,7 @@
 
 use std::sync::LazyLock;
 
-use crate::maps::HashMap;
+use crate::maps::{HashMap, HashSet};
 
 use super::poll::is_lead;
 use super::steps::{self, Steps};
@@ -21,8 +21,13 @@ use crate::table;
 const CHUNK_COST: u64 = 1 << 13;
 /// Loops inside one another, of which any get counters.
 const DEPTH_MAX: usize = 32;
+/// Statements of a loop that may be written more than once, at most. Loops may overlap: without a bound, a text of many
+/// that do would take a time that grows with the square of its length.
+pub(super) const COPIED_MAX: usize = 2048;
 /// What stands beside a branch back, at most: the tenant's test again, around the poll and to the label.
 const BACK_COST: u64 = 4;
+/// What sets a counter, at most.
+const OPENING_COST: u64 = 9;
 
 /// What the turns of a copy in front of a loop may cost together: the loop has so much less between polls, so that both
 /// are as much as one.
@@ -237,9 +242,8 @@ pub(super) fn number(statement: &Statement) -> Option<u64> {
 pub(super) fn closed(statements: &[Statement]) -> Vec<(usize, usize)> {
     let loops = collect(statements);
     let Shape { broken, polling } = shape(statements, &loops);
-    let fits = |name: &str, found: &Loop<'_>| {
-        found.backs == 1 && !broken.contains(&name) && !polling.iter().any(|(polls, _)| *polls == name)
-    };
+    let others: HashSet<&str> = broken.into_iter().chain(polling.into_iter().map(|(name, _)| name)).collect();
+    let fits = |name: &str, found: &Loop<'_>| found.backs == 1 && !others.contains(name);
     let mut closed: Vec<(usize, usize)> = loops
         .iter()
         .filter(|(name, found)| fits(name, found))
@@ -257,7 +261,7 @@ pub(super) fn counted(
     wanted: impl Fn((usize, usize)) -> bool,
 ) -> Vec<(usize, usize)> {
     let none = HashMap::default();
-    let wanted = |found: &Loop<'_>| found.backs == 1 && wanted((found.from, found.to));
+    let wanted = |found: &Loop<'_>| found.backs == 1 && found.is_short() && wanted((found.from, found.to));
     if !collect(statements).values().any(wanted) {
         return Vec::new();
     }
@@ -283,6 +287,7 @@ pub(super) fn innermost(
         let steps = || steps::steps(statements.get(found.from + 1..=found.to).unwrap_or_default());
         matches!(statements.get(found.to), Some(Statement::Instruction(back)) if tests(back))
             && found.backs == 1
+            && found.is_short()
             && wanted((found.from, found.to))
             && steps().is_some_and(|steps| !are_several_turns(&steps))
     };
@@ -353,6 +358,15 @@ fn known<'a>(
 }
 
 impl Loop<'_> {
+    /// Whether it may be written more than once.
+    fn is_short(&self) -> bool {
+        self.to - self.from <= COPIED_MAX
+    }
+
+    fn has_counter(&self) -> bool {
+        matches!(self.how, How::Counts(_) | How::Steps(_))
+    }
+
     /// Whether it is known to end by itself.
     pub(super) fn ends(&self) -> bool {
         matches!(self.how, How::Ends(_))
@@ -448,6 +462,9 @@ fn weigh(statements: &[Statement], firsts: &Firsts, loops: &mut HashMap<&str, Lo
     let mut since_last: Vec<usize> = Vec::new();
     for (index, statement) in statements.iter().enumerate() {
         if let Statement::Label(name, _) = statement {
+            if loops.get(name.as_str()).is_some_and(Loop::has_counter) {
+                cost = cost.saturating_add(OPENING_COST);
+            }
             before.insert(name, cost);
             continue;
         }

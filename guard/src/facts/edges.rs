@@ -219,6 +219,9 @@ impl<'a> Edges<'a> {
     /// From where to where a loop lies that is entered at its label only: to where the last branch goes back.
     pub(super) fn closed(&mut self, label: &str) -> Option<(usize, usize)> {
         let ways = *self.into.get(label)?;
+        if self.looked > LABELS_MAX {
+            return None;
+        }
         let (closed, looked) = self.is_closed(ways);
         self.looked += looked;
         (self.looked <= LABELS_MAX && closed).then_some((ways.at, ways.last))

@@ -355,7 +355,11 @@ impl<'a> Pass<'a> {
             self.apart();
             return Ok(Some(after));
         }
-        if let Some(after) = self.looks.poll(here).or_else(|| self.looks.look(here)) {
+        let looked = match self.looks.poll(here) {
+            None => self.looks.look(here)?,
+            polled => polled,
+        };
+        if let Some(after) = looked {
             self.whole = false;
             return self.cleared().map(|()| Some(after));
         }
@@ -370,7 +374,7 @@ impl<'a> Pass<'a> {
         if let Some((check, count)) = Check::parse(here) {
             return self.check(&check, count, here).map(Some);
         }
-        if let Some(opening) = self.looks.opening(here) {
+        if let Some(opening) = self.looks.opening(here)? {
             self.open(&opening)?;
             self.facts.label(opening.label, opening.rest);
             return Ok(Some(opening.rest));
@@ -495,7 +499,7 @@ impl<'a> Pass<'a> {
             return Err(without());
         }
         self.looks.goes_on(check.label)?;
-        let opening = self.looks.opening(rest).ok_or_else(without)?;
+        let opening = self.looks.opening(rest)?.ok_or_else(without)?;
         let body = anchors::turns(opening.rest, opening.label).ok_or_else(without)?;
         self.facts.goes(check.label);
         self.facts.label(opening.label, opening.rest);

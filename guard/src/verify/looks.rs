@@ -212,16 +212,26 @@ impl<'a> Looks<'a> {
     }
 
     /// The beginning of a loop that ends by a counter, where one stands here.
-    pub(super) fn opening(&mut self, statements: &'a [Statement]) -> Option<turns::Opening<'a>> {
+    pub(super) fn opening(
+        &mut self,
+        statements: &'a [Statement],
+    ) -> Result<Option<turns::Opening<'a>>, Reason> {
         let number = self.counters();
-        let opening = turns::opening(statements, number)?;
-        (!self.coming.contains_key(opening.label)).then_some(())?;
+        let found = turns::opening(statements, number);
+        let fits = |opening: &turns::Opening<'_>| {
+            let has_room = match opening.by {
+                By::Step { .. } => self.stepping.len() < STEPPING_MAX,
+                By::Count(_) => true,
+            };
+            has_room && !self.coming.contains_key(opening.label)
+        };
+        let Some(opening) = found.filter(fits) else { return Ok(None) };
         self.polled = false;
         self.last = None;
         self.stepping.iter_mut().for_each(Stepping::label);
         let at = self.labels.len();
+        self.more(opening.sets.len() as u64)?;
         if let By::Step { register, way, .. } = opening.by {
-            (self.stepping.len() < STEPPING_MAX).then_some(())?;
             self.stepping.push(Stepping::new(number, at, register, way));
         }
         self.labels.insert(opening.label, (at, true));
@@ -236,7 +246,7 @@ impl<'a> Looks<'a> {
             checked: None,
         });
         self.added.push();
-        Some(opening)
+        Ok(Some(opening))
     }
 
     /// The pointers of the loop that has just begun are proven for so many turns: it may take no more, and goes back in one
@@ -286,11 +296,15 @@ impl<'a> Looks<'a> {
             }
             outer.branch(Some(at));
         }
+        self.more(closing.length as u64)?;
         let Some(turns) = turns else { return Err(unverified("a loop whose turns are not counted")) };
         if checked.is_some_and(|most| turns > most) {
             return Err(unverified("a checked loop that turns more often than its pointers were proven for"));
         }
-        let once = (self.cost - open.cost - open.added).max(1);
+        let Some(open) = self.open.last_mut() else {
+            return Err(unverified("a branch back to another loop"));
+        };
+        let once = self.cost - open.cost - open.added;
         let all = once.saturating_mul(turns);
         if all > CHUNK_COST_MAX {
             return Err(unverified("a loop that turns too often"));
@@ -337,11 +351,15 @@ impl<'a> Looks<'a> {
         self.more(all - once)
     }
 
-    /// What is left after a look at the flag that was loaded at entry, where one stands here.
-    pub(super) fn look(&mut self, statements: &'a [Statement]) -> Option<&'a [Statement]> {
-        let rest = strip(statements, self.look).filter(|_| self.started)?;
+    /// What is left after a look at the flag that was loaded at entry, where one stands here. It counts where there has
+    /// been one on every path to it: a text may hold many.
+    pub(super) fn look(&mut self, statements: &'a [Statement]) -> Result<Option<&'a [Statement]>, Reason> {
+        let Some(rest) = strip(statements, self.look).filter(|_| self.started) else { return Ok(None) };
+        if self.path.unlooked.is_none() {
+            self.more(self.look.len() as u64)?;
+        }
         self.path = self.path.look();
-        Some(rest)
+        Ok(Some(rest))
     }
 
     /// What is left after a poll, where one stands here.
