@@ -179,9 +179,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 let verified = verify(&canonical);
                 let verifying = begun.elapsed().as_secs_f64();
                 write!(line, " {verifying:>7.2} s {:>7.2} s", confining + verifying)?;
-                verified?;
+                if verified.is_err() {
+                    line.push_str("   refused");
+                }
             }
-            Err(report) => write!(line, "   refused: {report}")?,
+            Err(_) => line.push_str("   refused"),
         }
         println!("{line}");
     }
