@@ -2,6 +2,7 @@
 
 use std::{
     fs::File,
+    io::PipeReader,
     os::unix::net::UnixStream,
     path::PathBuf,
     process::{Child, Command, Stdio},
@@ -20,6 +21,9 @@ use crate::{
 
 /// Names the backend that tests run on, where it is not the software GPU.
 const BACKEND: &str = "BULKHEAD_TESTS_BACKEND";
+
+/// What fits into the pipe of a kernel whose log nobody reads.
+pub const UNREAD_BYTES: usize = 4096;
 
 /// A kernel that serves until it is dropped.
 pub struct Kernel {
@@ -69,6 +73,19 @@ impl Kernel {
         Self::started(wrapper, "software", None, arguments)
     }
 
+    /// The same, saying all it has to say to a pipe that nobody reads, and that is soon full.
+    ///
+    /// # Panics
+    /// Where it does not come to listen.
+    #[must_use]
+    pub fn unread(arguments: &[&str]) -> (Self, PipeReader) {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        rustix::pipe::fcntl_setpipe_size(&writer, UNREAD_BYTES).expect("a pipe can be small");
+        let place = Scratch::new();
+        let kernel = Self::logging(&[], "software", Some("trace"), arguments, (place, writer.into()));
+        (kernel, reader)
+    }
+
     fn serving(backend: &str, level: Option<&str>, arguments: &[&str]) -> Self {
         Self::started(&[], backend, level, arguments)
     }
@@ -76,6 +93,16 @@ impl Kernel {
     fn started(wrapper: &[&str], backend: &str, level: Option<&str>, arguments: &[&str]) -> Self {
         let place = Scratch::new();
         let log = File::create(place.path().join("log")).expect("a file for the kernel's log");
+        Self::logging(wrapper, backend, level, arguments, (place, log.into()))
+    }
+
+    fn logging(
+        wrapper: &[&str],
+        backend: &str,
+        level: Option<&str>,
+        arguments: &[&str],
+        (place, log): (Scratch, Stdio),
+    ) -> Self {
         let mut command = process::bulkhead_in(wrapper, &["serve", "--with-parent", "--backend", backend]);
         command.arg("--runtime-directory").arg(place.path().join("run"));
         // Clients of a test are one process, and many.

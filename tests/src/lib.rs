@@ -5,7 +5,9 @@
 
 pub mod act;
 pub mod attacks;
+pub mod calls;
 pub mod child;
+pub mod churn;
 pub mod fuzz;
 pub mod hostile;
 pub mod kernel;
@@ -14,6 +16,7 @@ pub mod neighbour;
 pub mod patience;
 pub mod place;
 pub mod process;
+pub mod raw;
 pub mod scratch;
 pub mod skip;
 pub mod status;

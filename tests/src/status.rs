@@ -2,7 +2,7 @@
 
 use std::{future::Future, path::Path};
 
-use bulkhead_client::{Column, Connection, Error};
+use bulkhead_client::{Column, Connection, Error, Operator};
 use bulkhead_schema::bulkhead_capnp::{device_status, result, status};
 
 /// `Status` of `bulkhead.capnp`, for its only device.
@@ -116,6 +116,21 @@ pub fn local<T>(future: impl Future<Output = T>) -> T {
 /// Where it answers what is no answer.
 pub fn of(socket: &Path) -> Result<Status, Error> {
     ask(socket, read)
+}
+
+/// Asks over the operator's socket, beside that of clients.
+///
+/// # Errors
+/// Where there is no kernel, or it does not let an operator in.
+///
+/// # Panics
+/// Where it answers what is no answer.
+pub fn of_operator(socket: &Path) -> Result<Status, Error> {
+    local(async {
+        let operator = Operator::open(&socket.with_file_name("operator.sock")).await?;
+        let status = operator.status().await?;
+        Ok(read(status.get_root_as_reader().expect("a status")).expect("a status can be read"))
+    })
 }
 
 /// How many images were compiled since the kernel started, taken from the cache, and loaded already.

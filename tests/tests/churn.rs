@@ -3,47 +3,15 @@
 //! `BULKHEAD_CHURN_SECONDS` chooses another time than usual.
 
 use std::{
-    path::Path,
     sync::atomic::{AtomicBool, AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use bulkhead_client::Connection;
-use bulkhead_schema::bulkhead_capnp::{gpu_copy_session, result};
-use bulkhead_tests::{kernel::Kernel, neighbour::Neighbour, patience::until};
+use bulkhead_tests::{churn::come_and_go, kernel::Kernel, neighbour::Neighbour, patience::until};
 
 /// How long sessions come and go where nobody asks for more.
 const SECONDS: u64 = 10;
-/// How many, a second.
-const SESSIONS_A_SECOND: u32 = 10;
-
-/// Asks for a session and memory in it, and hangs up so long after: while it is opened, while memory is made, or later.
-fn hang_up(socket: &Path, after: Duration) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    tokio::task::LocalSet::new().block_on(&runtime, async {
-        let connection = Connection::open(socket, "churn").await.expect("the kernel serves");
-        let working = async {
-            let response = connection.kernel.open_session_request().send().promise.await.ok()?;
-            let Ok(result::Ok(Ok(opened))) = response.get().ok()?.get_result().ok()?.which() else {
-                return None;
-            };
-            let session = gpu_copy_session::Client { client: opened.get_session().ok()?.client };
-            let asked: Vec<_> = (0..8)
-                .map(|_| {
-                    let mut allocate = session.allocate_request();
-                    allocate.get().set_bytes(1 << 20);
-                    allocate.send().promise
-                })
-                .collect();
-            for allocated in asked {
-                drop(allocated.await.ok()?);
-            }
-            Some(())
-        };
-        tokio::time::timeout(after, working).await.unwrap_or_default();
-    });
-}
 
 #[test]
 fn a_standby_is_ready_while_sessions_come_and_go() {
@@ -58,26 +26,7 @@ fn a_standby_is_ready_while_sessions_come_and_go() {
     let (mut looks, mut ready, mut other) = (0_u32, 0_u32, 0_u32);
     thread::scope(|scope| {
         let (kernel, over, opened) = (&kernel, &over, &opened);
-        // All at once, so that some open while others close: some do work, some end at once, and of some the client hangs
-        // up while they are opened.
-        for worker in 0..SESSIONS_A_SECOND {
-            scope.spawn(move || {
-                let pause = Duration::from_secs(1);
-                while !over.load(Ordering::Relaxed) {
-                    let began = Instant::now();
-                    let number = opened.fetch_add(1, Ordering::Relaxed);
-                    if worker % 2 == 0 {
-                        hang_up(&kernel.socket(), Duration::from_micros(u64::from(number % 40) * 1000));
-                    } else {
-                        let session = kernel.open("churn");
-                        if number.is_multiple_of(3) {
-                            drop(session.allocate(1 << 20));
-                        }
-                    }
-                    thread::sleep(pause.saturating_sub(began.elapsed()));
-                }
-            });
-        }
+        scope.spawn(move || come_and_go(kernel, over, opened));
         let until = Instant::now() + Duration::from_secs(seconds);
         while Instant::now() < until {
             let status = kernel.status();

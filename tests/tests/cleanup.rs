@@ -3,8 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::{
-    io::{BufRead as _, BufReader, Write as _},
-    os::{fd::OwnedFd, unix::net::UnixStream},
+    io::{BufRead as _, BufReader},
+    os::fd::OwnedFd,
     path::Path,
     process::{Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
@@ -12,94 +12,43 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bulkhead_schema::{bulkhead_capnp::bulkhead, limits};
+use bulkhead_schema::bulkhead_capnp::gpu_session;
 use bulkhead_tests::{
     child,
     fuzz::{
-        message::{Body, Call, Message, Pointer, Results, Target},
+        message::{Body, Message, Target},
         neighbour::{self, Pings},
-        schema,
     },
     kernel::Kernel,
     patience::{PATIENCE, until, within},
     process::{kill, lives},
+    raw::Raw,
 };
-use capnp::{message::ReaderOptions, serialize, traits::HasTypeId as _};
+use capnp::traits::HasTypeId as _;
 
 const SESSIONS: u32 = 2;
 const SIGNALS_PER_SESSION: u32 = 10_000;
 /// Calls that wait for their answers at a time.
 const AT_ONCE: u32 = 100;
 
-/// A client below the SDK, which would have one session a connection.
-struct Client {
-    stream: UnixStream,
-    question: u32,
-}
-
-impl Client {
-    /// Calls a method by its name, on an interface that has it; the question.
-    fn call(&mut self, target: Target, interface: u64, method: &str, body: Body) -> u32 {
-        let interfaces = schema::interfaces();
-        let interface = interfaces.iter().find(|known| known.id == interface).unwrap();
-        let method = interface.methods.iter().find(|known| known.name == method).unwrap();
-        let (interface, method) = (method.interface, method.number);
-        self.question += 1;
-        let (question, table, results) = (self.question, Vec::new(), Results::Caller);
-        self.send(&Message::Call(Call { question, target, interface, method, body, table, results }));
-        question
-    }
-
-    fn send(&mut self, message: &Message) {
-        self.stream.write_all(&message.encode()).unwrap();
-    }
-
-    fn receive(&mut self) {
-        serialize::read_message(&mut self.stream, ReaderOptions::new()).unwrap();
-    }
-}
-
 /// Holds more than one session can, leaves its socket to a process of its own, and waits to be killed.
 #[expect(clippy::zombie_processes, reason = "its child outlives it")]
 fn be_a_client_with_very_much(socket: &Path) {
-    let mut client = Client { stream: UnixStream::connect(socket).unwrap(), question: 0 };
-    let first = bulkhead::Client::TYPE_ID;
-    client.send(&Message::Bootstrap(0));
-    let name = || vec![(0, Pointer::Bytes(b"very much".to_vec()))];
-    let hello = Body { data: vec![(32, 0, u64::from(limits::PROTOCOL_VERSION))], pointers: name() };
-    client.call(Target::Answer(0, Vec::new()), first, "hello", hello);
-    client.receive();
-    client.receive();
-    let interfaces = schema::interfaces();
-    let opening = interfaces.iter().flat_map(|interface| &interface.methods);
-    let (path, session) = opening
-        .filter(|method| method.name == "openSession")
-        .find_map(|method| method.capabilities.first())
-        .unwrap();
+    let mut client = Raw::connect(socket, "very much");
     for _ in 0..SESSIONS {
-        let body = Body { data: vec![(32, 0, 0)], pointers: name() };
-        let opened = client.call(Target::Answer(0, Vec::new()), first, "openSession", body);
+        let (opened, path) = client.open_session("very much");
         client.receive();
-        let session = interfaces[*session].id;
         // Capabilities without memory: the window has no room for as many pieces of its own.
-        let body = Body { data: Vec::new(), pointers: Vec::new() };
-        let target = || Target::Answer(opened, path.clone());
-        let mut asked = client.call(target(), session, "signal", body.clone());
-        client.receive();
-        let method = interfaces.iter().find(|known| known.id == session).unwrap();
-        let method = method.methods.iter().find(|method| method.name == "signal").unwrap();
-        let (interface, method) = (method.interface, method.number);
-        for at in 1..SIGNALS_PER_SESSION {
-            client.question += 1;
-            let (question, table, results) = (client.question, Vec::new(), Results::Caller);
-            let (target, body) = (target(), body.clone());
-            client.send(&Message::Call(Call { question, target, interface, method, body, table, results }));
-            if at % AT_ONCE == 0 || at == SIGNALS_PER_SESSION - 1 {
-                let count = client.question - asked;
-                (0..count).for_each(|_| client.receive());
+        let mut asked = Vec::new();
+        for at in 1..=SIGNALS_PER_SESSION {
+            let target = Target::Answer(opened, path.clone());
+            asked.push(client.call(target, gpu_session::Client::TYPE_ID, "signal", Body::default()));
+            if at % AT_ONCE == 0 || at == SIGNALS_PER_SESSION {
+                asked.iter().for_each(|_| client.receive());
                 // What they answered is kept, and only the answers are given up.
-                (asked..=client.question).for_each(|question| client.send(&Message::Finish(question, false)));
-                asked = client.question;
+                for question in asked.drain(..) {
+                    client.send(&Message::Finish(question, false)).unwrap();
+                }
             }
         }
     }

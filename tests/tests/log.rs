@@ -1,49 +1,20 @@
 //! Nobody waits for whoever reads the kernel's log, and clients cannot fill it.
 
-#![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
-
 use std::{
     fs,
-    io::{PipeReader, Read as _},
+    io::Read as _,
     os::unix::net::UnixStream,
-    process::{Child, Stdio},
     time::{Duration, Instant},
 };
 
-use bulkhead_client::{Options, Session};
-use bulkhead_tests::{kernel::Kernel, patience::until, process::bulkhead, scratch::Scratch, status};
-
-struct Served {
-    child: Child,
-    place: Scratch,
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-/// A kernel that says all it has to say to a pipe that nobody reads.
-fn unread() -> (Served, PipeReader) {
-    let place = Scratch::new();
-    let (reader, writer) = std::io::pipe().unwrap();
-    let mut command = bulkhead(&["serve", "--with-parent", "--backend", "software"]);
-    command.args(["--process-limit", "connections=240"]);
-    command.arg("--runtime-directory").arg(place.path().join("run")).env("BULKHEAD_LOG", "trace");
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer);
-    let child = command.spawn().unwrap();
-    (Served { child, place }, reader)
-}
+use bulkhead_client::Session;
+use bulkhead_tests::{kernel::Kernel, patience::until, status};
 
 #[test]
 fn a_kernel_whose_log_nobody_reads_serves_on() {
-    let (served, mut reader) = unread();
-    let socket = served.place.path().join("run/kernel.sock");
-    until("its executor runs", || status::of(&socket).is_ok_and(|status| status.executor_pid != 0));
-    let options = |name: &str| Options { socket: socket.clone(), name: name.into(), ..Options::default() };
-    let session = Session::open(&options("patient")).unwrap();
+    let (kernel, mut reader) = Kernel::unread(&[]);
+    let socket = kernel.socket();
+    let session = kernel.open("patient");
     // Much more than a pipe and the queue hold: each is a line, or several.
     let mut worst = Duration::ZERO;
     for _ in 0..50 {
@@ -56,12 +27,13 @@ fn a_kernel_whose_log_nobody_reads_serves_on() {
         worst = worst.max(before.elapsed());
     }
     for _ in 0..20 {
-        assert!(Session::open(&options(&"n".repeat(1000))).is_err());
+        assert!(Session::open(&kernel.options(&"n".repeat(1000))).is_err());
     }
     println!("the slowest answer took {worst:?}");
     status::of(&socket).unwrap();
     drop(session);
-    drop(served);
+    // Nor does its end wait for whoever reads.
+    drop(kernel);
     let mut told = Vec::new();
     reader.read_to_end(&mut told).unwrap();
     assert!(told.len() < 1 << 20, "a pipe holds less");
