@@ -56,8 +56,8 @@ step() {
     times+=("$(printf '%5d s  %s' $((SECONDS - begun)) "$name")")
 }
 
-# The output is kept, so that its tests can be counted.
-tests() { cargo test --workspace 2>&1 | tee "$work/tests"; }
+# All of them, so that one run shows whatever fails. The output is kept, so that its tests can be counted.
+tests() { cargo test --workspace --no-fail-fast 2>&1 | tee "$work/tests"; }
 
 loom() { RUSTFLAGS='--cfg loom' cargo test --release -p bulkhead-ring --test loom --target-dir "$target/loom" 2>&1 | tee "$work/loom"; }
 

@@ -13,7 +13,7 @@ use std::{
     time::Instant,
 };
 
-use bulkhead_guard::Verified;
+use bulkhead_guard::{Gates, Stray, Verified};
 use bulkhead_linter::{Refusal, inspect, lint};
 
 use crate::change::{Random, attribute, in_code, sections};
@@ -51,7 +51,8 @@ fn compile(ptxas: &Path, text: &str) -> Option<Vec<u8>> {
 }
 
 fn verified(text: &str) -> Option<Verified> {
-    let confined = bulkhead_guard::confine(&bulkhead_guard::parse(text).ok()?).ok()?;
+    let module = bulkhead_guard::parse(text).ok()?;
+    let confined = bulkhead_guard::confine_verified(&module, Stray::Silent, &Gates::default()).ok()?;
     Some(bulkhead_guard::verify(&bulkhead_guard::print(&confined)).unwrap())
 }
 
