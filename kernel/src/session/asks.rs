@@ -6,9 +6,9 @@ use std::{future::Future, os::fd::OwnedFd, rc::Rc};
 use bulkhead_caps::Access;
 use bulkhead_mm::{DeviceAddress, Range};
 use bulkhead_schema::{Error, ErrorCode, Handle, Run, executor_capnp};
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
-use super::{Phase, Session};
+use super::{Phase, Session, moving::Told};
 use crate::{
     executor::{Answer, Answering, Incarnation, Link, Passed, Request, length, no_descriptors},
     refusal::internal,
@@ -27,12 +27,40 @@ pub(crate) struct Bound {
 }
 
 /// Two executors that are asked the same for a session.
-struct Pair {
+pub(super) struct Pair {
+    session: u32,
     first: Rc<Link>,
     second: Rc<Link>,
     phase: watch::Receiver<Phase>,
-    /// Told when the second does otherwise.
-    behind: Rc<Notify>,
+    told: watch::Sender<Told>,
+    adopting: watch::Sender<usize>,
+}
+
+impl Pair {
+    /// Notes that the second does not do what the first does: the session does not go on with it from now on, and its
+    /// keeper has it closed there. Others keep their standby.
+    fn falls_behind(&self, why: &Error) {
+        // What is over is closed here first or there first, and then answers differ.
+        if self.second.failure().is_none() && *self.phase.borrow() == Phase::Open {
+            tracing::warn!(session = self.session, %why, "a standby does not follow a session");
+            self.told.send_replace(Told::Behind);
+        }
+    }
+
+    /// Begins to hand memory over: until that ends, the session does not go on with the second.
+    fn adopting(&self) -> Adopting {
+        self.adopting.send_modify(|count| *count += 1);
+        Adopting(self.adopting.clone())
+    }
+}
+
+/// Memory that is on its way to a standby.
+struct Adopting(watch::Sender<usize>);
+
+impl Drop for Adopting {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count = count.saturating_sub(1));
+    }
 }
 
 /// A change of the session's memory or code that is under way.
@@ -102,7 +130,8 @@ impl Session {
                 Box::pin(either(self.pair(&standby), first, second))
             }
             Err(error) => {
-                standby.link.fail_with(format!("it cannot be told: {error}"));
+                let why = format!("a descriptor for the standby cannot be copied: {error}");
+                self.pair(&standby).falls_behind(&Error::new(ErrorCode::LimitReached, why));
                 first
             }
         }
@@ -138,7 +167,8 @@ impl Session {
         self.asked.set(self.asked.get().wrapping_add(1));
         let mut request = Request::new(|mut request| request.set_close_session(self.id));
         let (left, first) = self.link().call_twice(None, &mut request);
-        let Some(standby) = self.standby() else { return (left, first) };
+        let standby = self.standby.borrow().clone();
+        let Some(standby) = standby else { return (left, first) };
         let (standing, second) = standby.link.call_twice(None, &mut request);
         let (sender, both) = oneshot::channel();
         tokio::task::spawn_local(async move {
@@ -151,18 +181,21 @@ impl Session {
         (both, Box::pin(either(self.pair(&standby), first, second)))
     }
 
-    fn pair(&self, standby: &Incarnation) -> Pair {
+    pub(super) fn pair(&self, standby: &Incarnation) -> Pair {
         Pair {
+            session: self.id,
             first: self.link(),
             second: Rc::clone(&standby.link),
             phase: self.phase.subscribe(),
-            behind: Rc::clone(&self.behind),
+            told: self.told.clone(),
+            adopting: self.adopting.clone(),
         }
     }
 
     /// The standby that knows the session.
     pub(super) fn standby(&self) -> Option<Rc<Incarnation>> {
-        self.standby.borrow().as_ref().map(Rc::clone)
+        let follows = *self.told.borrow() != Told::Behind;
+        self.standby.borrow().as_ref().filter(|_| follows).map(Rc::clone)
     }
 
     /// Begins a change: until it ends, the executor is not asked to close the session.
@@ -178,11 +211,11 @@ impl Session {
         let mapped =
             self.ask_alone(Vec::new(), |request| write_range(request.init_map_arena(), self.id, range));
         let Some(standby) = self.standby() else { return mapped };
-        let (id, link) = (self.id, self.link());
+        let pair = self.pair(&standby);
         Box::pin(async move {
             let answer = mapped.await?;
             if matches!(answer, Answer::Done) {
-                adopt(id, &link, &standby.link, &[range]).await?;
+                adopt(&pair, &[range]).await?;
             }
             Ok(answer)
         })
@@ -199,7 +232,7 @@ impl Session {
             write_range(split.init_arena(), self.id, arena);
         });
         let Some(standby) = standby else { return split };
-        let (id, link) = (self.id, self.link());
+        let pair = self.pair(&standby);
         Box::pin(async move {
             let answer = split.await?;
             if !matches!(answer, Answer::Done) {
@@ -208,20 +241,13 @@ impl Session {
             let (head, tail) = (at.0.saturating_sub(arena.start().0), arena.end().0.saturating_sub(at.0));
             let pieces: Vec<_> =
                 [Range::new(arena.start(), head), Range::new(at, tail)].into_iter().flatten().collect();
-            // The standby has the memory as it was until nothing of what it needs is the first's any more; and the session
-            // is held until the standby has the pieces.
-            if let Some(memory) = exported(id, &link, &standby.link, &pieces).await? {
-                let unmap = Request::new(|request| write_range(request.init_unmap_arena(), id, arena));
-                let (_, unmapped) = standby.link.call_twice(Some(id), &mut { unmap });
-                if let Err(error) = unmapped.await {
-                    standby.link.fail_with(format!("it does not follow: {error}"));
-                }
-                adopted(id, &standby.link, memory).await;
-            }
-            let released = link.call(Some(id), Vec::new(), |request| request.init_swap_in().set_session(id));
+            hand_over_cut(&pair, arena, &pieces).await?;
+            let Pair { session, first, second, .. } = &pair;
+            let released = first
+                .call(Some(*session), Vec::new(), |request| request.init_swap_in().set_session(*session));
             match released.await {
                 // The pieces are the standby's now.
-                Err(_) if link.failure().is_some() && standby.link.failure().is_none() => Ok(Answer::Done),
+                Err(_) if first.failure().is_some() && second.failure().is_none() => Ok(Answer::Done),
                 released => released,
             }
         })
@@ -317,84 +343,92 @@ pub(super) fn write_bindings(mut bind: executor_capnp::bind::Builder<'_>, sessio
 /// second goes on. Where the second answers otherwise, the session has no standby any more.
 async fn either(pair: Pair, answer: Answering, same: Answering) -> Result<Answer, Error> {
     let (answer, same) = futures::future::join(answer, same).await;
-    let Pair { first, second, phase, behind } = pair;
     match (answer, same) {
-        (Err(_), Ok(same)) if first.failure().is_some() => Ok(same),
+        (Err(_), Ok(same)) if pair.first.failure().is_some() => Ok(same),
         (answer, same) => {
-            let both_are_there = second.failure().is_none() && first.failure().is_none();
-            // What is over is closed here first or there first, and then answers differ.
-            if answer.is_ok() != same.is_ok() && both_are_there && *phase.borrow() == Phase::Open {
-                let why = same.err().map_or_else(|| "it does what was refused".to_owned(), |e| e.to_string());
-                tracing::warn!(%why, "a standby does not follow a session");
-                behind.notify_one();
+            if answer.is_ok() != same.is_ok() && pair.first.failure().is_none() {
+                pair.falls_behind(&same.err().unwrap_or_else(|| internal("it does what was refused")));
             }
             answer
         }
     }
 }
 
-/// Has a standby adopt memory that another executor made: it does, or is no standby any more. An error says that the
+/// Has a standby adopt memory that another executor made: it does, or the session falls behind. An error says that the
 /// other was lost before; the standby has nothing of it then.
-pub(super) async fn adopt(session: u32, from: &Link, to: &Link, ranges: &[Range]) -> Result<(), Error> {
+pub(super) async fn adopt(pair: &Pair, ranges: &[Range]) -> Result<(), Error> {
+    let _adopting = pair.adopting();
     for (at, chunk) in (0..).step_by(EXPORTS).zip(ranges.chunks(EXPORTS)) {
-        match exported(session, from, to, chunk).await {
-            Ok(Some(memory)) => adopted(session, to, memory).await,
-            Ok(None) => return Ok(()),
-            Err(error) => {
-                forget(session, to, ranges.get(..at).unwrap_or_default()).await;
+        let adopted = match exported(pair, chunk).await {
+            Ok(memory) => adopted(pair, memory).await,
+            Err(error) if pair.first.failure().is_some() => {
+                forget(pair.session, &pair.second, ranges.get(..at).unwrap_or_default()).await;
                 return Err(error);
             }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = adopted {
+            pair.falls_behind(&error);
+            return Ok(());
         }
     }
     Ok(())
 }
 
-/// Memory on its way to a standby; `None` where that cannot follow, and is no standby any more.
-async fn exported(
-    session: u32,
-    from: &Link,
-    to: &Link,
-    ranges: &[Range],
-) -> Result<Option<Vec<(Range, Passed)>>, Error> {
+/// The same for the pieces of memory that was cut. The standby has it as it was until nothing of what it needs is the
+/// other's any more; and the session is held until the standby has the pieces.
+async fn hand_over_cut(pair: &Pair, arena: Range, pieces: &[Range]) -> Result<(), Error> {
+    let _adopting = pair.adopting();
+    let adopted = match exported(pair, pieces).await {
+        Ok(memory) => {
+            let mut unmap =
+                Request::new(|request| write_range(request.init_unmap_arena(), pair.session, arena));
+            let (_, unmapped) = pair.second.call_twice(Some(pair.session), &mut unmap);
+            match unmapped.await {
+                Ok(_) => adopted(pair, memory).await,
+                Err(error) => Err(error),
+            }
+        }
+        Err(error) if pair.first.failure().is_some() => return Err(error),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = adopted {
+        pair.falls_behind(&error);
+    }
+    Ok(())
+}
+
+/// Memory on its way to a standby.
+async fn exported(pair: &Pair, ranges: &[Range]) -> Result<Vec<(Range, Passed)>, Error> {
     let export = |range: &Range| {
-        let asked = from.call(Some(session), Vec::new(), |request| {
-            write_range(request.init_export_arena(), session, *range);
+        let asked = pair.first.call(Some(pair.session), Vec::new(), |request| {
+            write_range(request.init_export_arena(), pair.session, *range);
         });
         (*range, asked)
     };
     let asked: Vec<_> = ranges.iter().map(export).collect();
     let mut memory = Vec::with_capacity(asked.len());
     for (range, exported) in asked {
-        let error = match exported.await {
-            Ok(Answer::Exported(Some(descriptor))) => {
-                memory.push((range, descriptor));
-                continue;
-            }
-            Ok(Answer::Exported(None)) => no_descriptors(),
-            Ok(_) => internal("the executor gave the wrong kind of answer"),
-            Err(error) => error,
-        };
-        if from.failure().is_some() {
-            return Err(error);
+        match exported.await? {
+            Answer::Exported(Some(descriptor)) => memory.push((range, descriptor)),
+            Answer::Exported(None) => return Err(no_descriptors()),
+            _ => return Err(internal("the executor gave the wrong kind of answer")),
         }
-        to.fail_with(format!("it does not adopt memory: {error}"));
-        return Ok(None);
     }
-    Ok(Some(memory))
+    Ok(memory)
 }
 
-async fn adopted(session: u32, to: &Link, memory: Vec<(Range, Passed)>) {
+async fn adopted(pair: &Pair, memory: Vec<(Range, Passed)>) -> Result<(), Error> {
     let adopt = |(range, descriptor)| {
-        to.call_with_passed(session, descriptor, |request| {
-            write_range(request.init_adopt_arena(), session, range);
+        pair.second.call_with_passed(pair.session, descriptor, |request| {
+            write_range(request.init_adopt_arena(), pair.session, range);
         })
     };
     let asked: Vec<_> = memory.into_iter().map(adopt).collect();
     for adopted in asked {
-        if let Err(error) = adopted.await {
-            to.fail_with(format!("it does not adopt memory: {error}"));
-        }
+        adopted.await?;
     }
+    Ok(())
 }
 
 /// Has a standby give up mappings, without touching what is there.

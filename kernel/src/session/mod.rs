@@ -90,8 +90,8 @@ pub(crate) struct Session {
     told: watch::Sender<moving::Told>,
     /// The standby that it is told to, or was.
     follows: RefCell<Option<Rc<Incarnation>>>,
-    /// Told when the standby does not do what its executor does.
-    behind: Rc<Notify>,
+    /// How often memory of it is being handed to the standby.
+    adopting: watch::Sender<usize>,
     /// The same slot of the standby's, once that knows the session.
     standby_lease: RefCell<Option<SlotLease>>,
     /// Counts what the executor was asked.
@@ -266,7 +266,7 @@ impl Session {
             lease: RefCell::new(Some(lease)),
             told: watch::Sender::new(moving::Told::Nothing),
             follows: RefCell::default(),
-            behind: Rc::default(),
+            adopting: watch::Sender::new(0),
             standby_lease: RefCell::default(),
             asked: Cell::new(0),
             moves: watch::Sender::new(0),
@@ -511,7 +511,7 @@ impl Session {
                 },
                 Ok(error) = &mut ended => self.end(&error),
                 () = self.until(Phase::Over) => {}
-                () = self.behind.notified() => {
+                () = self.until_behind() => {
                     self.fall_behind("the standby does not do what its executor does").await;
                     continue;
                 }

@@ -26,6 +26,8 @@ const LOOK: Duration = Duration::from_millis(5);
 /// What a standby knows of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Told {
+    /// It does not do what the session's executor does. Its keeper has the session closed there.
+    Behind,
     /// Too little to go on with it.
     Nothing,
     /// What it was told is not answered.
@@ -62,7 +64,7 @@ impl Session {
         {
             self.told.send_replace(Told::Nothing);
             match self.tell_all(&standby, &mut awaited).await {
-                Err(error) if self.standby().as_ref().is_some_and(same) => {
+                Err(error) if self.standby.borrow().as_ref().is_some_and(same) => {
                     self.fall_behind(&error.message).await;
                 }
                 Err(error) if standby.link.failure().is_none() => self.has_no_standby(&error.message),
@@ -113,7 +115,7 @@ impl Session {
     /// Notes what the standby knows, unless the session has fallen behind meanwhile.
     fn knows(&self, more: Told) {
         self.told.send_if_modified(|told| {
-            let follows = *told != Told::Nothing;
+            let follows = *told > Told::Nothing;
             if follows {
                 *told = more;
             }
@@ -258,6 +260,13 @@ impl Session {
         drop(lease);
     }
 
+    /// Waits until its standby does not do what its executor does.
+    pub(super) async fn until_behind(&self) {
+        let mut told = self.told.subscribe();
+        // The sender is a field of `self`, so the wait cannot fail.
+        drop(told.wait_for(|told| *told == Told::Behind).await);
+    }
+
     fn others(&self) -> Others {
         let mappings = self.mappings.borrow();
         let memory = mappings.iter().map(|(handle, mapping)| (*handle, Rc::clone(mapping))).collect();
@@ -275,8 +284,8 @@ impl Session {
                 if let Some(failure) = standby.link.failure() {
                     return Err(failure.error());
                 }
-                let fell_behind = *self.told.borrow() == Told::Nothing;
-                let is_too_late = self.link().failure().is_some() && *other.told.borrow() == Told::Nothing;
+                let fell_behind = *self.told.borrow() <= Told::Nothing;
+                let is_too_late = self.link().failure().is_some() && *other.told.borrow() <= Told::Nothing;
                 if fell_behind || is_too_late {
                     return Err(internal("the standby does not know what the session has of others"));
                 }
@@ -451,9 +460,11 @@ impl Session {
     pub(super) async fn go_on(self: &Rc<Self>) -> Option<oneshot::Receiver<Error>> {
         // A move that is under way ends, and so does who tells the standby: what they ask of this executor has failed.
         let rest = self.rest().await;
+        // Whether the standby has what it is being handed is known soon: its link ends where it does not answer.
+        drop(self.adopting.subscribe().wait_for(|count| *count == 0).await);
         let mut told = self.told.subscribe();
-        // The sender is a field of `self`, so the wait cannot fail.
-        drop(told.wait_for(|told| matches!(told, Told::Nothing | Told::All)).await);
+        // The senders are fields of `self`, so the waits cannot fail.
+        drop(told.wait_for(|told| matches!(told, Told::Behind | Told::Nothing | Told::All)).await);
         if *told.borrow() != Told::All {
             self.fall_behind("its executor is lost before that was told all of it").await;
             return None;

@@ -307,7 +307,7 @@ impl Session {
         });
         self.done(&asked.await?)?;
         if let Some(standby) = &standby {
-            adopt(self.id, &link, &standby.link, &ranges(&places)).await?;
+            adopt(&self.pair(standby), &ranges(&places)).await?;
         }
         charge.keep();
         self.each_mapped(|memory| memory.away.set(false));

@@ -6,7 +6,7 @@ use std::{
     collections::BTreeMap,
     io::{IoSlice, IoSliceMut, Read},
     mem::MaybeUninit,
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     sync::{Arc, Mutex, MutexGuard},
 };
 
@@ -57,6 +57,8 @@ pub(crate) enum Asked {
     RemoveModule(u32),
     Grant { module: u32, session: u32 },
     RevokeGrant { module: u32, session: u32 },
+    Adopt { session: u32, bytes: u64 },
+    Resume(u32),
 }
 
 /// How it misbehaves.
@@ -116,6 +118,10 @@ pub(crate) struct Manners {
     pub(crate) holds_modules: bool,
     /// Cannot add modules.
     pub(crate) refuses_modules: bool,
+    /// The system passes nothing of what it exports.
+    pub(crate) passes_nothing: bool,
+    /// Does not answer the adopting of memory, and cannot do it after all.
+    pub(crate) holds_adopts: bool,
     /// Another stands by: what is started next leaves the first as it is.
     pub(crate) has_standby: bool,
 }
@@ -124,7 +130,8 @@ pub(crate) struct Manners {
 struct State {
     asked: Vec<Asked>,
     manners: Manners,
-    socket: Option<Arc<OwnedFd>>,
+    /// Those of all that were started and did not end on their own.
+    sockets: Vec<Arc<OwnedFd>>,
     /// Who is to be answered, and what.
     held: Vec<(OwnedFd, Held)>,
     memory: Memory,
@@ -143,6 +150,7 @@ enum Held {
     Unmapped(u64, u32),
     Opened(u64),
     Loaded(u64, u32),
+    Refused(u64),
 }
 
 /// The modules, with their sizes and the sessions that are granted them.
@@ -202,7 +210,7 @@ impl Fake {
         let ours = Arc::new(ours);
         {
             let mut state = self.state();
-            state.socket = Some(Arc::clone(&ours));
+            state.sockets.push(Arc::clone(&ours));
             if !state.manners.has_standby {
                 state.held.clear();
                 state.memory = Memory::default();
@@ -246,13 +254,30 @@ impl Fake {
 
     /// Ends the process that was started last, as far as the kernel can see.
     pub(crate) fn die(&self) {
-        let socket = self.state().socket.take().unwrap();
+        let socket = self.state().sockets.pop().unwrap();
         rustix::net::shutdown(&socket, Shutdown::Both).unwrap();
+    }
+
+    /// Ends the process that was started first: the one that serves, where another stands by.
+    pub(crate) fn die_first(&self) {
+        let socket = self.state().sockets.remove(0);
+        rustix::net::shutdown(&socket, Shutdown::Both).unwrap();
+    }
+
+    /// Whether another serves: what that has as memory is what there is.
+    fn stands_by(&self, socket: &OwnedFd) -> bool {
+        let state = self.state();
+        state.manners.has_standby
+            && state.sockets.first().is_some_and(|first| first.as_raw_fd() != socket.as_raw_fd())
+    }
+
+    fn socket(&self) -> Arc<OwnedFd> {
+        Arc::clone(self.state().sockets.last().unwrap())
     }
 
     /// Says that its device is lost, though nobody asked, and ends.
     pub(crate) fn lose_device(&self) {
-        let socket = self.state().socket.take().unwrap();
+        let socket = self.state().sockets.pop().unwrap();
         let why = Error::new(ErrorCode::DeviceLost, "a misaligned address").device(716);
         send(&socket, 0, None, |reply| why.write(reply.init_error()));
         rustix::net::shutdown(&socket, Shutdown::Both).unwrap();
@@ -265,13 +290,13 @@ impl Fake {
 
     /// Tells the kernel that a session which is swapped out has something to do.
     pub(crate) fn want(&self, session: u32) {
-        let socket = self.state().socket.clone().unwrap();
+        let socket = self.socket();
         send(&socket, 0, None, |mut reply| reply.set_wanted(session));
     }
 
     /// Tells the kernel that a session ended.
     pub(crate) fn end_session(&self, session: u32, error: &Error) {
-        let socket = self.state().socket.clone().unwrap();
+        let socket = self.socket();
         send(&socket, 0, None, |reply| {
             let mut ended = reply.init_session_ended();
             ended.set_session(session);
@@ -281,7 +306,7 @@ impl Fake {
 
     /// Passes these along with something that comes with none.
     pub(crate) fn pass(&self, descriptors: &[OwnedFd]) {
-        let socket = self.state().socket.clone().unwrap();
+        let socket = self.socket();
         send(&socket, 0, descriptors, |mut reply| reply.set_wanted(1));
     }
 
@@ -308,6 +333,10 @@ impl Fake {
                 }
                 Held::Opened(id) => send(&socket, id, Some(&page()), |mut reply| reply.set_opened(())),
                 Held::Loaded(id, entries) => loaded(&socket, id, entries),
+                Held::Refused(id) => {
+                    let why = Error::new(ErrorCode::LimitReached, "it cannot after all");
+                    send(&socket, id, None, |reply| why.write(reply.init_error()));
+                }
             }
         }
     }
@@ -385,8 +414,9 @@ impl Fake {
             }
             Which::CloseSession(session) => {
                 note(Asked::Close(session));
-                self.state().memory.pieces.retain(|(of, _), _| *of != session);
-                self.state().memory.areas.remove(&session);
+                if !self.stands_by(socket) {
+                    self.state().memory.close(session);
+                }
                 for (_, granted) in self.state().modules.0.values_mut() {
                     granted.retain(|known| *known != session);
                 }
@@ -420,8 +450,10 @@ impl Fake {
             Which::UnmapArena(range) => {
                 let (session, address, bytes) = span(range.unwrap());
                 note(Asked::Unmap { session, bytes });
-                let unmapped = self.state().memory.unmap(session, address, bytes);
-                self.check(unmapped);
+                if !self.stands_by(socket) {
+                    let unmapped = self.state().memory.unmap(session, address, bytes);
+                    self.check(unmapped);
+                }
                 if manners.holds_unmaps {
                     return hold(Held::Unmapped(id, session));
                 }
@@ -585,8 +617,20 @@ impl Fake {
                     }
                 });
             }
-            Which::ExportArena(_) | Which::AdoptArena(_) | Which::Resume(_) => {
-                refuse(Error::new(ErrorCode::NotSupported, "a fake cannot"));
+            Which::ExportArena(_) => {
+                let memory = (!manners.passes_nothing).then(page);
+                send(socket, id, memory.as_ref(), |mut reply| reply.set_exported(()));
+            }
+            Which::AdoptArena(range) => {
+                let (session, _, bytes) = span(range.unwrap());
+                descriptors.pop().expect("memory comes with its descriptor");
+                note(Asked::Adopt { session, bytes });
+                if manners.holds_adopts { hold(Held::Refused(id)) } else { ok(socket) }
+            }
+            Which::Resume(resume) => {
+                note(Asked::Resume(resume.unwrap().get_session()));
+                descriptors.pop().expect("a session comes with its ring");
+                send(socket, id, Some(&page()), |mut reply| reply.set_opened(()));
             }
             Which::AddModule(add) => {
                 let add = add.unwrap();

@@ -37,6 +37,11 @@ impl Memory {
         self.put(session, address, bytes, self.made)
     }
 
+    pub(super) fn close(&mut self, session: u32) {
+        self.pieces.retain(|(of, _), _| *of != session);
+        self.areas.remove(&session);
+    }
+
     fn find(&self, session: u32, address: u64, bytes: u64) -> Result<u64, String> {
         match self.pieces.get(&(session, address)) {
             Some((found, physical)) if *found == bytes => Ok(*physical),
