@@ -4,6 +4,7 @@
 mod common;
 
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 
 use bulkhead_gpu::{Access, DeviceAddress, Error, FillPattern, Gpu, HostRange};
 use bulkhead_softgpu::{Options, SoftGpu};
@@ -400,4 +401,115 @@ fn an_asynchronous_copy_that_ignores_its_source_writes_zeros() {
     machine.run(entry.id, 1, 32, &at.to_le_bytes()).unwrap();
     let expected: Vec<u32> = (0..32).map(|lane| if lane < 4 { 0 } else { 9 }).collect();
     assert_eq!(machine.download_u32(at, 32), expected);
+}
+
+/// Blocks write vectors of one number each, and other blocks look for one of several; how many they found.
+fn torn(machine: &mut Machine, vector: &str, ty: &str) -> u32 {
+    let count: usize = vector.trim_start_matches('v').parse().unwrap();
+    let bits: usize = ty.trim_start_matches(|letter: char| letter.is_alphabetic()).parse().unwrap();
+    let class = if ty.starts_with('f') { "f" } else { "b" };
+    let held = bits.max(16);
+    let names: Vec<String> = (0..count).map(|index| format!("%v{index}")).collect();
+    let list = names.join(", ");
+    let bits_of = |name: &str, to: &str| format!("mov.b{held} {to}, {name};");
+    let differs: String = names[1..]
+        .iter()
+        .map(|name| {
+            let other = bits_of(name, "%y");
+            format!("{other} xor.b{held} %y, %y, %x; and.b{held} %y, %y, %mask; setp.ne.s{held} %p, %y, 0; @%p add.u32 %torn, %torn, 1;\n")
+        })
+        .collect();
+    let sets: String = names.iter().map(|name| format!("mov.b{held} {name}, %x;\n")).collect();
+    let entry = machine.entry(&format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n
+.visible .entry test(.param .u64 p, .param .u64 found)
+{{
+    .reg .b64 %at, %wide, %found; .reg .b32 %i, %n, %torn, %block; .reg .pred %p, %q;
+    .reg .b{held} %x, %y, %mask; .reg .{class}{held} {list};
+    ld.param.u64 %at, [p]; ld.param.u64 %found, [found];
+    mov.u32 %n, %tid.x; mul.wide.u32 %wide, %n, {}; add.s64 %at, %at, %wide;
+    mov.u32 %block, %ctaid.x; and.b32 %block, %block, 1; setp.eq.u32 %q, %block, 0;
+    mov.u32 %i, 0; mov.u32 %torn, 0; mov.b{held} %mask, {};
+$turn:
+    add.u32 %i, %i, 1; cvt.u{held}.u32 %x, %i; @!%q bra $look;
+    {sets}
+    st.volatile.global.{vector}.{ty} [%at], {{{list}}};
+    bra $done;
+$look:
+    ld.volatile.global.{vector}.{ty} {{{list}}}, [%at];
+    {}
+    {differs}
+$done:
+    setp.lt.u32 %p, %i, 300; @%p bra $turn;
+    red.global.add.u32 [%found], %torn;
+    ret;
+}}",
+        bits / 8 * count,
+        if bits == 64 { -1 } else { (1 << bits) - 1_i64 },
+        bits_of("%v0", "%x"),
+    ));
+    let at = machine.buffer(256 * 16);
+    let found = machine.upload_u32(&[0]);
+    for _ in 0..100 {
+        machine.launch(entry.id, 4, 128, &Parameters::default().u64(at).u64(found).0).unwrap();
+    }
+    machine.gpu.synchronize(machine.stream).unwrap();
+    machine.download_u32(found, 1)[0]
+}
+
+#[test]
+fn a_vector_is_one_access() {
+    let mut machine = Machine::new();
+    for (vector, ty) in [
+        ("v2", "u64"),
+        ("v4", "u32"),
+        ("v4", "f32"),
+        ("v2", "f64"),
+        ("v2", "u32"),
+        ("v4", "u16"),
+        ("v2", "u16"),
+        ("v4", "u8"),
+        ("v2", "u8"),
+    ] {
+        assert_eq!(torn(&mut machine, vector, ty), 0, "{vector}.{ty}");
+    }
+}
+
+#[test]
+fn a_copy_takes_vectors_whole() {
+    let mut machine = Machine::new();
+    let entry = machine.entry(
+        ".version 8.0\n.target sm_90\n.address_size 64\n
+.visible .entry test(.param .u64 p, .param .u64 stop)
+{
+    .reg .b64 %at, %wide, %stop; .reg .b32 %i, %s; .reg .pred %p;
+    ld.param.u64 %at, [p]; ld.param.u64 %stop, [stop];
+    mov.u32 %i, %tid.x; mul.wide.u32 %wide, %i, 16; add.s64 %at, %at, %wide;
+    mov.u32 %i, 0;
+$turn:
+    add.u32 %i, %i, 1;
+    st.volatile.global.v4.u32 [%at], {%i, %i, %i, %i};
+    ld.volatile.global.u32 %s, [%stop];
+    setp.eq.u32 %p, %s, 0; @%p bra $turn;
+    ret;
+}",
+    );
+    let bytes = 32 * 16;
+    let (at, stop) = (machine.upload_u64(&[0; 64]), machine.upload_u32(&[0]));
+    machine.launch(entry.id, 1, 32, &Parameters::default().u64(at).u64(stop).0).unwrap();
+    let other = machine.gpu.create_stream(0).unwrap();
+    let mut seen = std::collections::BTreeSet::new();
+    while seen.len() < 1000 {
+        let range = HostRange { bytes, ..machine.host.range() };
+        machine.gpu.copy_to_host(other, range, DeviceAddress(at)).unwrap();
+        machine.gpu.synchronize(other).unwrap();
+        for vector in (0..bytes / 8).step_by(2) {
+            let [low, high] =
+                [vector, vector + 1].map(|index| machine.host.word(index).load(Ordering::Relaxed));
+            assert_eq!((low.rotate_left(32), high), (low, low), "a vector is of two numbers");
+            seen.insert(low);
+        }
+    }
+    machine.gpu.fill(other, DeviceAddress(stop), FillPattern::Bits32(1), 1).unwrap();
+    machine.gpu.synchronize(machine.stream).unwrap();
 }

@@ -31,10 +31,8 @@ impl Emitter<'_, '_> {
         let Some(Reached { host, misses }) = self.reach(shape, at, Way::Load) else {
             return self.fall_back(pc);
         };
-        let mut values = Vec::with_capacity(count);
-        for (index, d) in d.iter().take(count).enumerate() {
-            values.push(self.element(shape, host, offset_of(shape, index), *d));
-        }
+        let d = d.get(..count).unwrap_or_default();
+        let values = self.elements(shape, host, 0, d);
         if shape.strong {
             self.b.ins().sequence_point();
         }
@@ -58,7 +56,13 @@ impl Emitter<'_, '_> {
             self.b.ins().sequence_point();
         }
         let flags = self.their_flags();
-        for (index, a) in a.iter().take(usize::from(shape.count)).enumerate() {
+        let a = a.get(..usize::from(shape.count)).unwrap_or_default();
+        if is_whole(shape) {
+            let ty = if shape.size == 8 { types::I64 } else { types::I32 };
+            let parts: Vec<Value> = a.iter().map(|a| self.src(*a, ty)).collect();
+            self.put_whole(shape, host, 0, &parts);
+        }
+        for (index, a) in a.iter().enumerate().filter(|_| !is_whole(shape)) {
             let offset = offset_of(shape, index);
             match shape.size {
                 1 => {
@@ -125,6 +129,90 @@ impl Emitter<'_, '_> {
         let bits = u32::from(size) * 8;
         let kind = src.register_number().map(|index| self.kinds[index as usize]);
         kind.filter(|kind| kind.bits() == bits).unwrap_or(if size == 8 { types::I64 } else { types::I32 })
+    }
+
+    /// What is loaded into these registers.
+    pub(super) fn elements(&mut self, shape: Shape, host: Value, offset: i32, d: &[Dst]) -> Vec<Value> {
+        if is_whole(shape) {
+            return self.parts(shape, host, offset);
+        }
+        let one = |(index, d): (usize, &Dst)| self.element(shape, host, offset + offset_of(shape, index), *d);
+        d.iter().enumerate().map(one).collect()
+    }
+
+    /// The parts of a vector that is loaded at once.
+    fn parts(&mut self, shape: Shape, host: Value, offset: i32) -> Vec<Value> {
+        let flags = self.their_flags();
+        let bits = i64::from(shape.size) * 8;
+        if bits * i64::from(shape.count) == 128 {
+            let ty = if shape.size == 8 { types::I64X2 } else { types::I32X4 };
+            let vector = self.b.ins().load(ty, flags, host, offset);
+            let parts: Vec<Value> =
+                (0..shape.count).map(|index| self.b.ins().extractlane(vector, index)).collect();
+            let wider = shape.size == 4 && shape.extend > 0;
+            return match wider {
+                true => parts.into_iter().map(|part| self.b.ins().sextend(types::I64, part)).collect(),
+                false => parts,
+            };
+        }
+        let whole = match bits * i64::from(shape.count) {
+            64 => self.b.ins().load(types::I64, flags, host, offset),
+            32 => self.b.ins().load(types::I32, flags, host, offset),
+            _ => self.b.ins().uload16(types::I32, flags, host, offset),
+        };
+        (0..i64::from(shape.count)).map(|index| self.part(shape, whole, index * bits)).collect()
+    }
+
+    /// A part of 32 bits at most of what was loaded, extended as it is asked for.
+    fn part(&mut self, shape: Shape, whole: Value, from: i64) -> Value {
+        let bits = i64::from(shape.size) * 8;
+        let moved = self.b.ins().ushr_imm_u(whole, from);
+        let low = self.turned(moved, self.b.func.dfg.value_type(whole), types::I32);
+        match (bits, shape.extend) {
+            (32, 0) => low,
+            (32, _) => self.b.ins().sextend(types::I64, low),
+            (_, 0) => self.b.ins().band_imm_u(low, (1 << bits) - 1),
+            (_, extend) => {
+                let top = self.b.ins().ishl_imm_u(low, 32 - bits);
+                let wide = self.b.ins().sshr_imm_u(top, 32 - bits);
+                match extend {
+                    64 => self.b.ins().sextend(types::I64, wide),
+                    16 => self.b.ins().band_imm_u(wide, 0xffff),
+                    _ => wide,
+                }
+            }
+        }
+    }
+
+    /// Stores a vector at once. Its parts are of 32 bits, where they are not of 64.
+    pub(super) fn put_whole(&mut self, shape: Shape, host: Value, offset: i32, parts: &[Value]) {
+        let flags = self.their_flags();
+        let bits = i64::from(shape.size) * 8;
+        let Some((first, others)) = parts.split_first() else { return };
+        let whole = bits * i64::from(shape.count);
+        if whole == 128 {
+            let ty = if shape.size == 8 { types::I64X2 } else { types::I32X4 };
+            let mut vector = self.b.ins().scalar_to_vector(ty, *first);
+            for (index, part) in (1..).zip(others) {
+                vector = self.b.ins().insertlane(vector, *part, index);
+            }
+            self.b.ins().store(flags, vector, host, offset);
+            return;
+        }
+        let ty = if whole == 64 { types::I64 } else { types::I32 };
+        let mut all = None;
+        for (index, part) in (0..).zip(parts) {
+            let part = if bits < 32 { self.b.ins().band_imm_u(*part, (1 << bits) - 1) } else { *part };
+            let part = self.turned(part, types::I32, ty);
+            let part = self.b.ins().ishl_imm_u(part, index * bits);
+            all = Some(all.map_or(part, |before| self.b.ins().bor(before, part)));
+        }
+        let Some(all) = all else { return };
+        if whole == 16 {
+            self.b.ins().istore16(flags, all, host, offset);
+        } else {
+            self.b.ins().store(flags, all, host, offset);
+        }
     }
 
     pub(super) fn element(&mut self, shape: Shape, host: Value, offset: i32, d: Dst) -> Value {
@@ -259,6 +347,11 @@ impl Emitter<'_, '_> {
         let offset = self.b.ins().isub(address, start);
         (address, offset, entry)
     }
+}
+
+/// Whether an access is of a vector in memory that others use at the same time: they see all of it or nothing.
+pub(super) fn is_whole(shape: Shape) -> bool {
+    shape.count > 1 && matches!(shape.region, Region::Global | Region::Generic)
 }
 
 pub(super) fn offset_of(shape: Shape, index: usize) -> i32 {

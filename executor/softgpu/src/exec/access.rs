@@ -11,7 +11,6 @@ use crate::code::{
 use crate::fault::Fault;
 use crate::memory::Violation;
 use crate::memory::space::WINDOWS;
-use crate::memory::view::Intent;
 
 /// A fault and the lane it happened in.
 type Result<T> = std::result::Result<T, (Fault, usize)>;
@@ -111,6 +110,17 @@ fn name(region: Region) -> &'static str {
         Region::Parameter => "parameter",
         Region::Generic => "generic",
     }
+}
+
+/// Whether memory is one that all blocks, copies and processes use at the same time.
+const fn is_global(region: Region) -> bool {
+    matches!(region, Region::Global | Region::Generic)
+}
+
+/// So many bits of a vector, 64 at most, from one on.
+#[expect(clippy::cast_possible_truncation, reason = "the low bits are what is meant")]
+const fn part(whole: u128, from: usize, bits: usize) -> u64 {
+    (whole >> from) as u64 & (u64::MAX >> (64 - bits))
 }
 
 /// Where generic addresses of a region start.
@@ -230,6 +240,9 @@ impl Warp {
         if count > 1 {
             aligned(&addresses, active, size * count as u64, region)?;
         }
+        if count > 1 && is_global(region) {
+            return self.load_vectors(frame, shape, &(region, active, addresses), d);
+        }
         let one = first(active);
         let asking = if uniform { 1 << one } else { active };
         for (index, d) in d.into_iter().take(count).enumerate() {
@@ -248,6 +261,34 @@ impl Warp {
                 (extend.lanes)(&narrow, &mut out);
             }
             self.write(d, &out, active);
+        }
+        Ok(())
+    }
+
+    /// Vectors in global memory, each of which is loaded at once.
+    fn load_vectors(
+        &mut self,
+        frame: &mut Frame<'_>,
+        shape: Shape,
+        (region, active, addresses): &(Region, u32, Lanes),
+        d: [Dst; 4],
+    ) -> Result<()> {
+        let bits = usize::from(shape.size) * 8;
+        let count = usize::from(shape.count);
+        let mut wholes = [0; LANES];
+        let done = frame.core.view.gather_whole(addresses, *active, bits / 8 * count, &mut wholes);
+        done.map_err(|(violation, lane)| (Fault::access(violation, name(*region), addresses[lane]), lane))?;
+        let extend = match shape.extend {
+            0 => None,
+            to => convert::sign_extend(u32::from(shape.size) * 8, u32::from(to)),
+        };
+        for (index, d) in d.into_iter().take(count).enumerate() {
+            let mut out = wholes.map(|whole| part(whole, index * bits, bits));
+            if let Some(extend) = extend {
+                let narrow = out;
+                (extend.lanes)(&narrow, &mut out);
+            }
+            self.write(d, &out, *active);
         }
         Ok(())
     }
@@ -333,6 +374,20 @@ impl Warp {
             if count > 1 {
                 aligned(&addresses, active, size * count as u64, region)?;
             }
+            if count > 1 && is_global(region) {
+                let bits = usize::from(shape.size) * 8;
+                let mut wholes = [0_u128; LANES];
+                for (index, a) in a.iter().take(count).enumerate() {
+                    for (whole, value) in wholes.iter_mut().zip(a.of(registers, constants)) {
+                        *whole |= u128::from(part((*value).into(), 0, bits)) << (index * bits);
+                    }
+                }
+                let whole = usize::from(shape.size) * count;
+                let done = frame.core.view.scatter_whole(&addresses, active, whole, &wholes);
+                return done.map_err(|(violation, lane)| {
+                    (Fault::access(violation, name(region), addresses[lane]), lane)
+                });
+            }
             for (index, a) in a.iter().take(count).enumerate() {
                 if index > 0 {
                     advance(&mut addresses, i64::from(shape.size));
@@ -417,21 +472,26 @@ impl Warp {
         frame.core.view.refresh();
         let each = frame.shared.len();
         let mut own = Own { bytes: &mut *frame.shared, base: SHARED_BASE, each, stride: 0 };
+        let wrong =
+            |region, address, lane| move |violation| (Fault::access(violation, region, address), lane);
         for lane in lanes(active) {
+            let (source, target) = (sources[lane], targets[lane]);
+            let valid = (valid[lane] & 0xffff_ffff).min(whole);
+            let mut value = 0_u128;
+            if valid == whole {
+                let loaded = frame.core.view.load_whole(source, usize::from(bytes));
+                value = loaded.map_err(wrong("global", source, lane))?;
+            } else {
+                for index in 0..valid {
+                    let at = source.wrapping_add(index);
+                    let byte = frame.core.view.load_whole(at, 1).map_err(wrong("global", at, lane))?;
+                    value |= byte << (8 * index);
+                }
+            }
             for index in 0..whole {
-                let (source, target) = (sources[lane].wrapping_add(index), targets[lane].wrapping_add(index));
-                let byte = if index < valid[lane] & 0xffff_ffff {
-                    let located = frame.core.view.locate::<1>(source, Intent::Load);
-                    let (memory, offset) =
-                        located.map_err(|violation| (Fault::access(violation, "global", source), lane))?;
-                    memory.load::<1>(offset)
-                } else {
-                    0
-                };
-                let at = own
-                    .place::<1>(lane, target)
-                    .map_err(|violation| (Fault::access(violation, "shared", target), lane))?;
-                own.write::<1>(at, byte);
+                let at = target.wrapping_add(index);
+                let place = own.place::<1>(lane, at).map_err(wrong("shared", at, lane))?;
+                own.write::<1>(place, part(value, 8 * index as usize, 8));
             }
         }
         Ok(())

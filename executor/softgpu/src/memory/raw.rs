@@ -3,6 +3,8 @@
 //! Every access goes through an atomic of the access's size with relaxed ordering, so no pattern of
 //! concurrent kernels, copies and host threads is a data race. (Accesses of different sizes to the same
 //! bytes at once are outside Rust's model; every processor Rust runs on gives them some interleaving.)
+//! Sixteen bytes are one access too ([`wide`]), as they are on a GPU: programs pass a value and the word that says
+//! whether it is there in one vector.
 //!
 //! # Invariant
 //! Every access is checked against the range: an access out of range or misaligned panics, it never
@@ -20,6 +22,74 @@ pub(crate) struct Bytes {
     at: usize,
     len: usize,
     owned: bool,
+}
+
+/// Bytes that are read or written at once, at most.
+const WIDEST: usize = 16;
+
+/// Sixteen bytes at once.
+///
+/// Intel and AMD promise that aligned loads and stores of 16 bytes by SSE are atomic on every processor with AVX; Rust
+/// has no atomic of that size, and a vector that the compiler moves may be split.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod wide {
+    use std::arch::asm;
+    use std::arch::x86_64::__m128i;
+
+    /// # Safety
+    /// The address is a multiple of 16, and 16 bytes are mapped there.
+    #[inline(always)]
+    pub(super) unsafe fn load(at: usize) -> u128 {
+        let value: __m128i;
+        // SAFETY: reads the 16 bytes that the caller says are there.
+        unsafe {
+            asm!("movdqa {value}, xmmword ptr [{at}]", value = out(xmm_reg) value, at = in(reg) at,
+                options(nostack, preserves_flags, readonly));
+        }
+        // SAFETY: any bits are a `u128`.
+        unsafe { std::mem::transmute(value) }
+    }
+
+    /// # Safety
+    /// As for [`load`].
+    #[inline(always)]
+    pub(super) unsafe fn store(at: usize, value: u128) {
+        // SAFETY: any bits are a vector.
+        let value: __m128i = unsafe { std::mem::transmute(value) };
+        // SAFETY: writes the 16 bytes that the caller says are there.
+        unsafe {
+            asm!("movdqa xmmword ptr [{at}], {value}", value = in(xmm_reg) value, at = in(reg) at,
+                options(nostack, preserves_flags));
+        }
+    }
+}
+
+/// Two words, where the processor is another: they may be seen apart.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+mod wide {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    fn words(at: usize) -> [*const AtomicU64; 2] {
+        [at, at + 8].map(std::ptr::with_exposed_provenance)
+    }
+
+    /// # Safety
+    /// The address is a multiple of 16, and 16 bytes are mapped there.
+    pub(super) unsafe fn load(at: usize) -> u128 {
+        // SAFETY: as the caller says.
+        let [low, high] = words(at).map(|word| u128::from(unsafe { &*word }.load(Ordering::Relaxed)));
+        high << 64 | low
+    }
+
+    /// # Safety
+    /// As for [`load`].
+    #[expect(clippy::cast_possible_truncation, reason = "each word is a half")]
+    pub(super) unsafe fn store(at: usize, value: u128) {
+        for (word, half) in words(at).into_iter().zip([value as u64, (value >> 64) as u64]) {
+            // SAFETY: as the caller says.
+            unsafe { &*word }.store(half, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The atomic integers.
@@ -55,16 +125,52 @@ impl Bytes {
         self.len
     }
 
+    /// The address of so many bytes in the range, a multiple of their number.
     #[inline(always)]
-    fn cell<T: Cell>(&self, offset: usize) -> &T {
-        let size = size_of::<T>();
+    fn place(&self, offset: usize, size: usize) -> usize {
         assert!(offset <= self.len.wrapping_sub(size) && self.len >= size, "access out of range");
         let at = self.at.wrapping_add(offset);
         assert!(at.is_multiple_of(size), "misaligned access");
-        let pointer = std::ptr::with_exposed_provenance::<T>(at);
+        at
+    }
+
+    #[inline(always)]
+    fn cell<T: Cell>(&self, offset: usize) -> &T {
+        let pointer = std::ptr::with_exposed_provenance::<T>(self.place(offset, size_of::<T>()));
         // SAFETY: the range is mapped while `self` lives (`shared` maps it, `borrowed` is promised it);
         // offset and alignment were just checked; T is an atomic integer, valid for any bytes.
         unsafe { &*pointer }
+    }
+
+    /// Loads 1, 2, 4, 8 or 16 bytes at once.
+    #[inline(always)]
+    pub(crate) fn load_whole(&self, offset: usize, size: usize) -> u128 {
+        match size {
+            1 => self.load::<1>(offset).into(),
+            2 => self.load::<2>(offset).into(),
+            4 => self.load::<4>(offset).into(),
+            8 => self.load::<8>(offset).into(),
+            _ => {
+                // SAFETY: `place` answers an aligned address of 16 bytes that are mapped while `self` lives.
+                unsafe { wide::load(self.place(offset, 16)) }
+            }
+        }
+    }
+
+    /// Stores the low 1, 2, 4, 8 or 16 bytes of `value` at once.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the low bytes are what is stored")]
+    pub(crate) fn store_whole(&self, offset: usize, size: usize, value: u128) {
+        match size {
+            1 => self.store::<1>(offset, value as u64),
+            2 => self.store::<2>(offset, value as u64),
+            4 => self.store::<4>(offset, value as u64),
+            8 => self.store::<8>(offset, value as u64),
+            _ => {
+                // SAFETY: as in `load_whole`.
+                unsafe { wide::store(self.place(offset, 16), value) }
+            }
+        }
     }
 
     /// Loads 1, 2, 4 or 8 bytes.
@@ -105,9 +211,9 @@ impl Bytes {
         }
     }
 
-    /// The host address of an offset modulo 8, which decides how wide a copy can go.
+    /// The host address of an offset modulo 16, which decides how wide a copy can go.
     fn phase(&self, offset: usize) -> usize {
-        self.at.wrapping_add(offset) & 7
+        self.at.wrapping_add(offset) & (WIDEST - 1)
     }
 }
 
@@ -185,54 +291,43 @@ pub(crate) unsafe fn update_at(host: usize, size: u8, change: impl Fn(u64) -> u6
     }
 }
 
-/// Copies bytes from one range to another, in the widest steps that their alignment allows.
-pub(crate) fn copy(from: &Bytes, from_offset: usize, to: &Bytes, to_offset: usize, len: usize) {
-    let apart = from.phase(from_offset) ^ to.phase(to_offset);
-    let step = if apart == 0 { 8 } else { 1 << apart.trailing_zeros() };
-    let mut done = 0;
-    while done < len && from.phase(from_offset + done) & (step - 1) != 0 {
-        to.store::<1>(to_offset + done, from.load::<1>(from_offset + done));
-        done += 1;
-    }
-    done += match step {
-        8 => copy_words::<8>(from, from_offset + done, to, to_offset + done, len - done),
-        4 => copy_words::<4>(from, from_offset + done, to, to_offset + done, len - done),
-        2 => copy_words::<2>(from, from_offset + done, to, to_offset + done, len - done),
-        _ => 0,
-    };
-    copy_words::<1>(from, from_offset + done, to, to_offset + done, len - done);
+/// How much is moved at once from a place on, where both places are so far from a multiple of 16 and so much is left; and
+/// until where that goes on so.
+fn stride(phases: [usize; 2], left: usize) -> (usize, usize) {
+    let widest = |phase: usize| if phase == 0 { WIDEST } else { 1 << phase.trailing_zeros() };
+    let [first, second] = phases;
+    let fits = widest(first).min(widest(second));
+    // As wide as the two ever get: so it goes on.
+    let most = widest(first ^ second);
+    let step = fits.min(1 << left.ilog2());
+    (step, if step == most { left - left % step } else { step })
 }
 
-/// Copies whole words; answers how many bytes that were.
-fn copy_words<const N: usize>(
-    from: &Bytes,
-    from_offset: usize,
-    to: &Bytes,
-    to_offset: usize,
-    len: usize,
-) -> usize {
-    let whole = len - len % N;
-    for done in (0..whole).step_by(N) {
-        to.store::<N>(to_offset + done, from.load::<N>(from_offset + done));
+/// Copies bytes from one range to another, in the widest steps that their alignment allows: no aligned word is torn that
+/// lies in both places alike.
+pub(crate) fn copy(from: &Bytes, from_offset: usize, to: &Bytes, to_offset: usize, len: usize) {
+    let mut done = 0;
+    while done < len {
+        let phases = [from.phase(from_offset + done), to.phase(to_offset + done)];
+        let (step, run) = stride(phases, len - done);
+        for at in (done..done + run).step_by(step) {
+            to.store_whole(to_offset + at, step, from.load_whole(from_offset + at, step));
+        }
+        done += run;
     }
-    whole
 }
 
 /// Fills bytes with a pattern of 8 bytes that starts at `offset`; `offset` and `len` are multiples of the
 /// length after which the pattern repeats.
 pub(crate) fn fill(to: &Bytes, offset: usize, len: usize, pattern: u64) {
     let mut done = 0;
-    while done < len && to.phase(offset + done) != 0 {
-        to.store::<1>(offset + done, pattern >> (8 * (done & 7)));
-        done += 1;
-    }
-    let turned = pattern.rotate_right(8 * u32::try_from(done & 7).unwrap_or(0));
-    while done + 8 <= len {
-        to.store::<8>(offset + done, turned);
-        done += 8;
-    }
     while done < len {
-        to.store::<1>(offset + done, pattern >> (8 * (done & 7)));
-        done += 1;
+        let (step, run) = stride([to.phase(offset + done); 2], len - done);
+        let turned = pattern.rotate_right(8 * u32::try_from(done & 7).unwrap_or(0));
+        let twice = u128::from(turned) << 64 | u128::from(turned);
+        for at in (done..done + run).step_by(step) {
+            to.store_whole(offset + at, step, twice);
+        }
+        done += run;
     }
 }

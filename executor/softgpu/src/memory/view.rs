@@ -123,6 +123,65 @@ impl View {
         Ok(())
     }
 
+    /// Loads 2, 4, 8 or 16 bytes per active lane, at once.
+    pub(crate) fn gather_whole(
+        &mut self,
+        addresses: &Lanes,
+        active: u32,
+        whole: usize,
+        out: &mut [u128; LANES],
+    ) -> Tried {
+        self.refresh();
+        for lane in 0..LANES {
+            if active >> lane & 1 == 1 {
+                out[lane] = self.load_whole(addresses[lane], whole).map_err(|violation| (violation, lane))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Loads so many bytes at once.
+    #[inline(always)]
+    pub(crate) fn load_whole(&mut self, address: u64, whole: usize) -> Result<u128, Violation> {
+        let (bytes, offset) = self.locate_whole(address, whole, Intent::Load)?;
+        Ok(bytes.load_whole(offset, whole))
+    }
+
+    /// Stores 2, 4, 8 or 16 bytes per active lane, at once.
+    pub(crate) fn scatter_whole(
+        &mut self,
+        addresses: &Lanes,
+        active: u32,
+        whole: usize,
+        values: &[u128; LANES],
+    ) -> Tried {
+        self.refresh();
+        for lane in 0..LANES {
+            if active >> lane & 1 == 1 {
+                let located = self.locate_whole(addresses[lane], whole, Intent::Store);
+                let (bytes, offset) = located.map_err(|violation| (violation, lane))?;
+                bytes.store_whole(offset, whole, values[lane]);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn locate_whole(
+        &mut self,
+        address: u64,
+        whole: usize,
+        intent: Intent,
+    ) -> Result<(&Bytes, usize), Violation> {
+        match whole {
+            1 => self.locate::<1>(address, intent),
+            2 => self.locate::<2>(address, intent),
+            4 => self.locate::<4>(address, intent),
+            8 => self.locate::<8>(address, intent),
+            _ => self.locate::<16>(address, intent),
+        }
+    }
+
     /// Replaces a word of `N` bytes per active lane by a function of it, atomically; gives what was there.
     pub(crate) fn update<const N: usize>(
         &mut self,

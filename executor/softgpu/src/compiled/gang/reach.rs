@@ -5,7 +5,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, InstBuilder, Type, Value, types};
 
 use super::super::context::Field;
-use super::super::reach::{Reached, Way, offset_of};
+use super::super::reach::{Reached, Way, is_whole, offset_of};
 use super::vectors::{BYTES, of};
 use super::{Gang, Pattern};
 use crate::code::{At, Dst, Region, SHARED_BASE, Shape, Src};
@@ -27,16 +27,11 @@ impl Gang<'_, '_> {
         let Some(Places { host, stride, misses }) = self.places(shape, at, Way::Load) else {
             return self.lane_by_lane(pc, None, &self.e.program.code[pc].op);
         };
-        let mut loaded = Vec::with_capacity(count);
-        for (index, d) in d.iter().take(count).enumerate() {
-            let offset = offset_of(shape, index);
-            let whole =
-                (count == 1 && stride == i64::from(shape.size)).then(|| self.in_a_row(shape, host, *d));
-            loaded.push(match whole {
-                Some(values) => values,
-                None => self.one_by_one(shape, (host, offset, stride), *d),
-            });
-        }
+        let d = d.get(..count).unwrap_or_default();
+        let loaded = match d {
+            [d] if stride == i64::from(shape.size) => vec![self.in_a_row(shape, host, *d)],
+            _ => self.one_by_one(shape, (host, stride), d),
+        };
         if shape.strong {
             self.e.b.ins().sequence_point();
         }
@@ -57,7 +52,11 @@ impl Gang<'_, '_> {
             self.e.b.ins().sequence_point();
         }
         let flags = self.e.their_flags();
-        for (index, a) in a.iter().take(usize::from(shape.count)).enumerate() {
+        let a = a.get(..usize::from(shape.count)).unwrap_or_default();
+        if is_whole(shape) {
+            self.put_wholes(shape, (host, stride), a);
+        }
+        for (index, a) in a.iter().enumerate().filter(|_| !is_whole(shape)) {
             let offset = offset_of(shape, index);
             let ty = self.e.held(*a, shape.size);
             let values = self.src(*a, ty);
@@ -81,6 +80,21 @@ impl Gang<'_, '_> {
             self.e.b.ins().sequence_point();
         }
         self.slowly(pc, misses);
+    }
+
+    /// Stores vectors, that of each lane at once.
+    fn put_wholes(&mut self, shape: Shape, (host, stride): (Value, i64), a: &[Src]) {
+        let ty = if shape.size == 8 { types::I64 } else { types::I32 };
+        let mut columns = Vec::with_capacity(a.len());
+        for a in a {
+            let values = self.src(*a, ty);
+            columns.push(self.singles(&values, ty));
+        }
+        for lane in 0..self.lanes {
+            let parts: Vec<Value> = columns.iter().filter_map(|column| column.get(lane).copied()).collect();
+            let offset = i32::try_from(stride).unwrap_or(0) * i32::try_from(lane).unwrap_or(0);
+            self.e.put_whole(shape, host, offset, &parts);
+        }
     }
 
     /// The interpreter does what the code does not.
@@ -178,27 +192,33 @@ impl Gang<'_, '_> {
         }
     }
 
-    /// Elements that lie some way apart, or are one.
+    /// Elements that lie some way apart, or are one, for each of these registers.
     fn one_by_one(
         &mut self,
         shape: Shape,
-        (host, offset, stride): (Value, i32, i64),
-        d: Dst,
-    ) -> (Vec<Value>, Type) {
-        let kind = self.e.kinds[d.0 as usize];
-        if stride == 0 {
-            let value = self.e.element(shape, host, offset, d);
-            let from = self.e.b.func.dfg.value_type(value);
-            let value = self.e.turned(value, from, kind);
-            return (self.splat(value, kind), kind);
+        (host, stride): (Value, i64),
+        d: &[Dst],
+    ) -> Vec<(Vec<Value>, Type)> {
+        let kinds: Vec<Type> = d.iter().map(|d| self.e.kinds[d.0 as usize]).collect();
+        let lanes = if stride == 0 { 1 } else { self.lanes };
+        let mut columns = vec![Vec::with_capacity(lanes); d.len()];
+        for lane in 0..i32::try_from(lanes).unwrap_or(0) {
+            let offset = lane * i32::try_from(stride).unwrap_or(0);
+            let values = self.e.elements(shape, host, offset, d);
+            for ((column, kind), value) in columns.iter_mut().zip(&kinds).zip(values) {
+                let from = self.e.b.func.dfg.value_type(value);
+                column.push(self.e.turned(value, from, *kind));
+            }
         }
-        let mut singles = Vec::with_capacity(self.lanes);
-        for lane in 0..i32::try_from(self.lanes).unwrap_or(0) {
-            let offset = offset + lane * i32::try_from(stride).unwrap_or(0);
-            let value = self.e.element(shape, host, offset, d);
-            let from = self.e.b.func.dfg.value_type(value);
-            singles.push(self.e.turned(value, from, kind));
-        }
+        let together = |(column, kind): (Vec<Value>, Type)| match column.as_slice() {
+            [one] if stride == 0 => (self.splat(*one, kind), kind),
+            singles => (self.side_by_side(singles, kind), kind),
+        };
+        columns.into_iter().zip(kinds).map(together).collect()
+    }
+
+    /// Vectors of single values.
+    fn side_by_side(&mut self, singles: &[Value], kind: Type) -> Vec<Value> {
         let mut values = Vec::with_capacity(singles.len());
         for part in singles.chunks(16 / kind.bytes() as usize) {
             let mut vector = self.e.b.ins().scalar_to_vector(of(kind), part[0]);
@@ -207,7 +227,7 @@ impl Gang<'_, '_> {
             }
             values.push(vector);
         }
-        (values, kind)
+        values
     }
 
     /// Where the accesses of all lanes go; `None` where that takes a look at each.
