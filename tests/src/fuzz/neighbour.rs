@@ -8,12 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bulkhead_schema::bulkhead_capnp::bulkhead;
+use bulkhead_schema::{bulkhead_capnp::bulkhead, limits};
 use capnp::{message::ReaderOptions, serialize, traits::HasTypeId as _};
 
-use super::message::{Body, Call, Message, Results, Target};
+use super::message::{Body, Call, Message, Pointer, Results, Target};
 
-/// `ping` of `bulkhead.capnp`.
+/// `hello` and `ping` of `bulkhead.capnp`.
+const HELLO: u16 = 0;
 const PING: u16 = 1;
 
 /// How long pings took.
@@ -36,13 +37,13 @@ pub fn ping(socket: &Path, stop: &AtomicBool, pause: Duration, patience: Duratio
     stream.set_write_timeout(Some(patience)).map_err(failed)?;
     stream.write_all(&Message::Bootstrap(0).encode()).map_err(failed)?;
     read(&mut stream)?;
-    let body = Body { data: vec![(64, 0, 42)], pointers: Vec::new() };
-    let target = Target::Answer(0, Vec::new());
-    let interface = bulkhead::Client::TYPE_ID;
-    let results = Results::Caller;
-    let call = Call { question: 1, target, interface, method: PING, body, table: Vec::new(), results };
-    let bytes = Message::Call(call).encode();
-    let finish = Message::Finish(1, true).encode();
+    // Whoever says no `hello` is sent away.
+    let name = Pointer::Bytes(b"neighbour\0".to_vec());
+    let hello = Body { data: vec![(32, 0, u64::from(limits::PROTOCOL_VERSION))], pointers: vec![(0, name)] };
+    stream.write_all(&call(1, HELLO, hello)).map_err(failed)?;
+    read(&mut stream)?;
+    let bytes = call(2, PING, Body { data: vec![(64, 0, 42)], pointers: Vec::new() });
+    let finish = Message::Finish(2, true).encode();
     let mut pings = Pings::default();
     while !stop.load(Ordering::Relaxed) {
         let start = Instant::now();
@@ -54,6 +55,13 @@ pub fn ping(socket: &Path, stop: &AtomicBool, pause: Duration, patience: Duratio
         std::thread::sleep(pause);
     }
     Ok(pings)
+}
+
+/// A call of the bootstrap capability.
+fn call(question: u32, method: u16, body: Body) -> Vec<u8> {
+    let target = Target::Answer(0, Vec::new());
+    let (interface, results) = (bulkhead::Client::TYPE_ID, Results::Caller);
+    Message::Call(Call { question, target, interface, method, body, table: Vec::new(), results }).encode()
 }
 
 /// Reads one message.
