@@ -537,8 +537,8 @@ struct Entry {
   localBytes @6 :UInt32;
   constantBytes @7 :UInt32;
   registers @8 :UInt32;
-  ptxVersion @9 :UInt32;
-  binaryVersion @10 :UInt32;
+  ptxVersion @9 :UInt32;            # Of the virtual architecture that the text is for: 75 for `.target sm_75`.
+  binaryVersion @10 :UInt32;        # Of the architecture that it was compiled for.
 }
 
 struct Parameter {

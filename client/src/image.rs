@@ -153,9 +153,9 @@ pub struct Entry {
     pub constant_bytes: u32,
     /// Registers of a thread.
     pub registers: u32,
-    /// PTX version, as CUDA's function attribute has it.
+    /// The virtual architecture that its text is for, 75 for `.target sm_75`: `CU_FUNC_ATTRIBUTE_PTX_VERSION`.
     pub ptx_version: u32,
-    /// Binary version, likewise.
+    /// The architecture that it was compiled for: `CU_FUNC_ATTRIBUTE_BINARY_VERSION`.
     pub binary_version: u32,
 }
 

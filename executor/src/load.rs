@@ -214,7 +214,12 @@ pub(crate) fn describe(
             called,
             base: 0,
         });
-        let mut known = EntryInfo { parameters: visible.to_vec(), ..info.clone() };
+        let mut known = EntryInfo {
+            parameters: visible.to_vec(),
+            // What a program chooses between its versions by, as CUB does: not what its text is written in.
+            ptx_version: verified.architecture(),
+            ..info.clone()
+        };
         // Either may run: what holds for both is told.
         if let Some(fast) = fast_info.flatten() {
             known.threads_max = known.threads_max.min(fast.threads_max);

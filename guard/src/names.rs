@@ -377,8 +377,13 @@ const OLDEST: (&str, u32) = ("sm_70", 70);
 
 /// Whether a word of `.target` is an architecture that the confined form may be for.
 pub(crate) fn is_new_architecture(word: &str) -> bool {
+    architecture_number(word).is_some_and(|number| number >= OLDEST.1)
+}
+
+/// The number of an architecture: 90 for `sm_90a`.
+pub(crate) fn architecture_number(word: &str) -> Option<u32> {
     let digits = word.strip_prefix("sm_").unwrap_or_default().trim_end_matches(['a', 'f']);
-    is_architecture(word) && digits.parse::<u32>().is_ok_and(|number| number >= OLDEST.1)
+    digits.parse().ok().filter(|_| is_architecture(word))
 }
 
 /// The architecture that a confined text is for where the tenant's is for this one: what an older one can, a newer one can.

@@ -160,3 +160,23 @@ fn loaded_code_is_charged_what_its_operations_take() {
     assert!((100..400).contains(&each), "{each} bytes an operation");
     drop(image);
 }
+
+#[test]
+fn an_entry_says_which_architecture_its_text_is_for_and_which_it_was_compiled_for() {
+    let kernel = Kernel::start();
+    let tenant = Tenant::new(&kernel, "versions");
+    for (target, version, expected) in [
+        ("sm_75", "9.0", 75),
+        ("sm_80", "7.0", 80),
+        ("sm_90", "8.0", 90),
+        ("sm_90a", "8.8", 90),
+        ("sm_61", "7.0", 70),
+    ] {
+        let text = format!(
+            ".version {version}\n.target {target}\n.address_size 64\n.visible .entry nothing()\n{{\nret;\n}}\n\0"
+        );
+        let image = tenant.session.load_image(text.as_bytes()).expect("the code loads");
+        let entry = image.entry("nothing").expect("the entry");
+        assert_eq!((entry.ptx_version, entry.binary_version), (expected, 90), "{target}");
+    }
+}

@@ -102,9 +102,10 @@ pub struct EntryInfo {
     pub constant_bytes: u32,
     /// Registers per thread.
     pub registers: u32,
-    /// PTX version, major x 10 + minor, and binary version likewise.
+    /// The virtual architecture that the text is for, as the device tells it; what clients see is that of the text's
+    /// `.target`.
     pub ptx_version: u32,
-    /// See `ptx_version`.
+    /// The architecture that it was compiled for: 90 for `sm_90`.
     pub binary_version: u32,
 }
 

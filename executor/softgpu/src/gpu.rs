@@ -237,7 +237,7 @@ fn check_launch(entry: &Entry, launch: &Launch<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn entry_info(id: EntryId, program: &Program, constants: &ConstantBank, ptx_version: u32) -> EntryInfo {
+fn entry_info(id: EntryId, program: &Program, constants: &ConstantBank, architecture: u32) -> EntryInfo {
     // Virtual registers are many; a compiler would fit them into what the block size leaves to each thread.
     let most = (65_536 / program.threads_max).clamp(16, 255) & !7;
     EntryInfo {
@@ -249,7 +249,7 @@ fn entry_info(id: EntryId, program: &Program, constants: &ConstantBank, ptx_vers
         local_bytes: program.local_bytes,
         constant_bytes: u32::try_from(constants.bytes.len()).unwrap_or(u32::MAX),
         registers: program.registers.clamp(16, most.max(16)),
-        ptx_version,
+        ptx_version: architecture,
         binary_version: 90,
     }
 }
@@ -502,7 +502,7 @@ impl Gpu for SoftGpu {
         let mut entries = self.entries.write();
         for program in image.programs {
             let entry_id = EntryId(self.name());
-            loaded.entries.push(entry_info(entry_id, &program, &image.constants, image.ptx_version));
+            loaded.entries.push(entry_info(entry_id, &program, &image.constants, image.architecture));
             let dynamic_shared_max = SHARED_BYTES_DEFAULT.saturating_sub(program.shared_bytes);
             let entry = Entry {
                 constants: Arc::clone(&image.constants),

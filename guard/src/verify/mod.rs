@@ -122,6 +122,7 @@ pub struct FastVersion {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     text: String,
+    architecture: u32,
     entries: Vec<VerifiedEntry>,
     footprints: Vec<Footprint>,
 }
@@ -131,6 +132,12 @@ impl Verified {
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// The number of the architecture that its `.target` names: 90 for `sm_90a`.
+    #[must_use]
+    pub fn architecture(&self) -> u32 {
+        self.architecture
     }
 
     /// The entries, in the order of the text.
@@ -243,7 +250,8 @@ pub fn verify_with(text: &str, gates: &Gates) -> Result<Verified, Report> {
             entries.push(entry);
         }
     }
-    report.or(Verified { text: text.to_owned(), entries, footprints: footprint::of(&module) })
+    let architecture = module.target.first().and_then(|word| names::architecture_number(word)).unwrap_or(0);
+    report.or(Verified { text: text.to_owned(), architecture, entries, footprints: footprint::of(&module) })
 }
 
 fn refuse(report: &mut Report, span: Span, what: &str) {

@@ -57,8 +57,8 @@ pub(crate) struct Image {
     pub(crate) programs: Vec<Arc<Program>>,
     /// Its constant memory.
     pub(crate) constants: Arc<ConstantBank>,
-    /// `.version`, as major x 10 + minor.
-    pub(crate) ptx_version: u32,
+    /// The number of the architecture that `.target` names.
+    pub(crate) architecture: u32,
 }
 
 impl Image {
@@ -125,12 +125,10 @@ pub(crate) fn module_image(module: &Module, text: u64) -> Result<Image, Error> {
         }
         programs.push(Arc::new(program));
     }
-    let (major, minor) = module.version;
-    Ok(Image {
-        programs,
-        constants: Arc::new(constants),
-        ptx_version: major.saturating_mul(10).saturating_add(minor),
-    })
+    let target = module.target.first().and_then(|word| word.strip_prefix("sm_"));
+    let architecture =
+        target.and_then(|number| number.trim_end_matches(['a', 'f']).parse().ok()).unwrap_or(0);
+    Ok(Image { programs, constants: Arc::new(constants), architecture })
 }
 
 /// All names that the operands of a body mention. The parser bounds how deep blocks nest.
