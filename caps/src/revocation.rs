@@ -137,6 +137,28 @@ impl Revocations {
     }
 }
 
+#[cfg(test)]
+impl Revocations {
+    /// Holds what revocations are found by against a walk over all of them.
+    pub(crate) fn assert_as_walked(&self, lines: &crate::line::Lines) {
+        let of_owner = |(id, one): (&RevocationId, &Revocation)| {
+            one.unsevered.iter().map(|owner| (*owner, *id)).collect::<Vec<_>>()
+        };
+        assert_eq!(self.by_owner, self.known.iter().flat_map(of_owner).collect());
+        let of_mark = |(id, one): (&RevocationId, &Revocation)| {
+            one.marks.iter().map(|(line, mark)| (*line, *mark, *id)).collect::<Vec<_>>()
+        };
+        assert_eq!(self.by_mark, self.known.iter().flat_map(of_mark).collect());
+        for (line, mark, id) in &self.by_mark {
+            assert!(!lines.has_passed(*line, *mark), "{id:?} waits for what has passed");
+        }
+        for (id, one) in &self.known {
+            let waits = !(one.unsevered.is_empty() && one.marks.is_empty());
+            assert!(waits || one.quiescent || self.stirred.contains(id), "{id:?} waits for nothing");
+        }
+    }
+}
+
 impl Tree {
     /// Ends everything derived from a capability of an owner, and the capability itself where that is asked for. From
     /// here on no check admits them. Each is given to `ended`.

@@ -314,6 +314,8 @@ impl Pair {
 
     /// Every handle that was ever issued, every object, every revocation, every count.
     fn compare(&mut self) {
+        // Before anything is asked, which looks again.
+        self.tree.revocations.assert_as_walked(&self.tree.lines);
         for cap in &self.naive.caps {
             let Need { kind, access, offset, bytes } = cap.need;
             let object = self.naive.things[cap.object].id;
