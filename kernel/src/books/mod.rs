@@ -26,7 +26,7 @@ use tokio::{sync::Notify, time::Instant};
 pub(crate) use asked::Asked;
 pub(crate) use batch::{Batch, Stage};
 pub(crate) use sturdy::{Sturdies, Sturdy, SturdyToken};
-pub(crate) use thing::{Code, Loaded, Memory, Part, Thing, What};
+pub(crate) use thing::{Code, Loaded, Memory, Part, Tally, Thing, What};
 
 use crate::{
     refusal::{self, internal},

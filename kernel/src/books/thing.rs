@@ -52,16 +52,38 @@ pub(crate) enum What {
     Module(Owned),
 }
 
+/// What a session's device memory comes to, for whoever looks for room: that is every few milliseconds, and a session may
+/// have very many objects.
+#[derive(Default)]
+pub(crate) struct Tally {
+    mapped_bytes: Cell<u64>,
+    lent: Cell<usize>,
+}
+
+impl Tally {
+    /// Bytes of its memory that are mapped in it.
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        self.mapped_bytes.get()
+    }
+
+    /// How many of its memories are mapped in a session for a capability that was accepted.
+    pub(crate) fn lent(&self) -> usize {
+        self.lent.get()
+    }
+}
+
 /// Device memory of a session.
 pub(crate) struct Memory {
     /// Where it lies in its own session.
     pub(crate) range: Range,
+    /// Of all memory of its session.
+    tally: Rc<Tally>,
     /// Whether it is mapped there.
-    pub(crate) mapped: Cell<bool>,
+    mapped: Cell<bool>,
     /// Whether its content lies in host memory. Then it is charged for no device memory.
     pub(crate) away: Cell<bool>,
     /// How many other sessions' mappings there are.
-    pub(crate) mappings: Cell<u32>,
+    mappings: Cell<u32>,
     /// Where its pieces start, in bytes from its own start.
     pieces: RefCell<Vec<u64>>,
     /// Parts that others have mapped, once for each time.
@@ -111,9 +133,10 @@ pub(crate) enum Loaded {
 }
 
 impl Memory {
-    pub(crate) fn new(range: Range) -> Self {
+    pub(crate) fn new(range: Range, tally: &Rc<Tally>) -> Self {
         Self {
             range,
+            tally: Rc::clone(tally),
             mapped: Cell::new(false),
             away: Cell::new(false),
             mappings: Cell::new(0),
@@ -121,6 +144,40 @@ impl Memory {
             shared: RefCell::default(),
             cutting: Mutex::new(()),
             sharing: RwLock::new(()),
+        }
+    }
+
+    pub(crate) fn is_mapped(&self) -> bool {
+        self.mapped.get()
+    }
+
+    /// It is mapped in its own session from here on, or is not.
+    pub(crate) fn set_mapped(&self, mapped: bool) {
+        let bytes = self.range.bytes();
+        match (self.mapped.replace(mapped), mapped) {
+            (false, true) => self.tally.mapped_bytes.update(|all| all.saturating_add(bytes)),
+            (true, false) => self.tally.mapped_bytes.update(|all| all.saturating_sub(bytes)),
+            (true, true) | (false, false) => {}
+        }
+    }
+
+    /// Whether it is mapped for a capability that was accepted.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.mappings.get() > 0
+    }
+
+    pub(crate) fn add_mapping(&self) {
+        if !self.is_lent() {
+            self.tally.lent.update(|all| all.saturating_add(1));
+        }
+        self.mappings.update(|mappings| mappings.saturating_add(1));
+    }
+
+    pub(crate) fn remove_mapping(&self) {
+        let was_lent = self.is_lent();
+        self.mappings.update(|mappings| mappings.saturating_sub(1));
+        if was_lent && !self.is_lent() {
+            self.tally.lent.update(|all| all.saturating_sub(1));
         }
     }
 
@@ -191,7 +248,7 @@ impl Thing {
     /// Whether the executor holds something of it.
     pub(super) fn is_held(&self) -> bool {
         match &self.what {
-            What::Memory(memory) => memory.mapped.get() || memory.mappings.get() > 0,
+            What::Memory(memory) => memory.is_mapped() || memory.is_lent(),
             What::Code(code) => code.state.get() != Loaded::No,
             What::Host { mapped, .. } => mapped.get(),
             What::Module(owned) => owned.state.get() != Loaded::No,

@@ -97,7 +97,7 @@ impl Mapping {
     pub(super) fn release(&self, session: &Session) -> Result<(), Error> {
         session.release_place(self.range, self.access)?;
         let memory = self.memory()?;
-        memory.mappings.set(memory.mappings.get().saturating_sub(1));
+        memory.remove_mapping();
         for part in self.parts.take() {
             memory.unshare(part);
         }
@@ -198,7 +198,7 @@ impl Session {
             dead: Cell::new(None),
         });
         let memory = mapping.memory()?;
-        memory.mappings.set(memory.mappings.get() + 1);
+        memory.add_mapping();
         self.mappings.borrow_mut().insert(handle, Rc::clone(&mapping));
         let settling = Settling(Rc::clone(&mapping));
         // From here on the reaper undoes what was done when `held` goes.
@@ -259,7 +259,7 @@ impl Session {
                 "allocate what is given in pages of its own",
             );
         }
-        if !memory.mapped.get() {
+        if !memory.is_mapped() {
             return Err(internal("memory is not where it should be"));
         }
         Ok(lender)

@@ -106,7 +106,7 @@ impl Session {
         let capability = self.charge(Resource::Capabilities, 1)?;
         let range = self.home(home).borrow().place(bytes).map_err(refusal::region)?;
         let charge = self.charge(Resource::DeviceBytes, range.bytes())?;
-        let thing = Thing::new(Rc::downgrade(self), What::Memory(Memory::new(range)));
+        let thing = Thing::new(Rc::downgrade(self), What::Memory(Memory::new(range, &self.tally)));
         let (handle, object, thing) = self.books().create(self.owner, Kind::Buffer, range.bytes(), thing)?;
         capability.keep();
         charge.keep();
@@ -125,7 +125,7 @@ impl Session {
         if mapped.is_ok()
             && let What::Memory(memory) = &thing.what
         {
-            memory.mapped.set(true);
+            memory.set_mapped(true);
         }
         let bound = match bound {
             Some(bound) => bound.await,

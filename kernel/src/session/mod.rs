@@ -43,7 +43,7 @@ pub(crate) use terms::Terms;
 
 use crate::{
     Limits,
-    books::{Batch, Books, Loaded, SturdyToken, Thing, What},
+    books::{Batch, Books, Loaded, SturdyToken, Tally, Thing, What},
     descriptors::{Parcel, Token},
     executor::{Answer, Device, EntryInfo, Incarnation, SlotLease, no_descriptors},
     held::{Facet, Held, Share},
@@ -141,6 +141,8 @@ pub(crate) struct Session {
     objects: RefCell<HashSet<ObjectId>>,
     /// Those of them that are device memory: all that `status` goes through, since signals are many and cheap.
     memories: RefCell<HashSet<ObjectId>>,
+    /// What that comes to.
+    tally: Rc<Tally>,
     /// Told when one of them is no more.
     fewer: Notify,
     /// Entries of its parent's that it was lent, by its own handles.
@@ -294,6 +296,7 @@ impl Session {
             gates: RefCell::default(),
             objects: RefCell::default(),
             memories: RefCell::default(),
+            tally: Rc::default(),
             fewer: Notify::new(),
             lent: RefCell::default(),
             allowed: RefCell::default(),
@@ -581,7 +584,7 @@ impl Session {
         let objects: Vec<ObjectId> = self.objects.borrow().iter().copied().collect();
         for thing in objects.iter().filter_map(|object| self.books().thing(*object).ok()) {
             match &thing.what {
-                What::Memory(memory) => memory.mapped.set(false),
+                What::Memory(memory) => memory.set_mapped(false),
                 What::Code(code) => code.state.set(Loaded::No),
                 What::Host { mapped, .. } => mapped.set(false),
                 // Its window outlives the session there until it is removed.
@@ -609,6 +612,11 @@ impl Session {
         if regions > 0 {
             let left = internal(format!("{regions} bytes of addresses are still taken"));
             self.books().expect::<()>(Err(left), "leave a slot");
+        }
+        let (mapped, lent) = (self.tally.mapped_bytes(), self.tally.lent());
+        if mapped > 0 || lent > 0 {
+            let left = internal(format!("{mapped} bytes are counted as mapped, {lent} memories as lent"));
+            self.books().expect::<()>(Err(left), "count memory");
         }
         self.close_account();
         self.place.borrow_mut().take();

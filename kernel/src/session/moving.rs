@@ -345,7 +345,7 @@ impl Session {
         let mut asked = Vec::new();
         for thing in self.things() {
             let What::Memory(memory) = &thing.what else { continue };
-            if !memory.mapped.get() || memory.away.get() {
+            if !memory.is_mapped() || memory.away.get() {
                 continue;
             }
             for range in memory.pieces().into_iter().filter_map(|piece| piece.at(memory.range.start())) {

@@ -274,7 +274,7 @@ impl Session {
     fn unmapped_own(&self, own: Vec<(ObjectId, Rc<Thing>)>) {
         for (object, thing) in own {
             if let What::Memory(memory) = &thing.what {
-                memory.mapped.set(false);
+                memory.set_mapped(false);
             }
             self.books().may_give_back(object);
         }
@@ -334,7 +334,7 @@ impl Session {
             let What::Memory(memory) = &thing.what else { return Err(internal("memory is something else")) };
             // What is being shared is, or is not, first.
             drop(memory.sharing.write().await);
-            if memory.mapped.get() {
+            if memory.is_mapped() {
                 ranges.extend(memory.pieces().into_iter().filter_map(|piece| piece.at(memory.range.start())));
             }
         }

@@ -171,11 +171,10 @@ impl Session {
 
     /// Whether it may be swapped out: it agreed to it, and shares memory with nobody.
     pub(crate) fn may_be_away(&self) -> bool {
-        let is_shared = |thing: &Rc<Thing>| {
-            matches!(&thing.what, What::Memory(memory)
-                if memory.mappings.get() > 0 || self.is_on_shelf(memory.range))
-        };
-        !self.terms.keep_resident && self.mappings.borrow().is_empty() && !self.things().iter().any(is_shared)
+        !self.terms.keep_resident
+            && self.mappings.borrow().is_empty()
+            && self.tally.lent() == 0
+            && self.shelf.borrow().taken().next().is_none()
     }
 
     /// How much room it could make; `None` where it may not be swapped out, or is not there.
@@ -183,17 +182,7 @@ impl Session {
         if self.swap.is_away() || self.live().is_err() || !self.may_be_away() {
             return None;
         }
-        let mapped = |thing: &Rc<Thing>| match &thing.what {
-            What::Memory(memory) if memory.mapped.get() => memory.range.bytes(),
-            What::Memory(_)
-            | What::Host { .. }
-            | What::Code(_)
-            | What::Point(_)
-            | What::Program
-            | What::Peer
-            | What::Module(_) => 0,
-        };
-        Some(self.things().iter().map(mapped).sum()).filter(|bytes| *bytes > 0)
+        Some(self.tally.mapped_bytes()).filter(|bytes| *bytes > 0)
     }
 
     /// What every session of its executor does.
@@ -208,7 +197,7 @@ impl Session {
     fn each_mapped(&self, mut each: impl FnMut(&Memory)) {
         for thing in self.things() {
             if let What::Memory(memory) = &thing.what
-                && memory.mapped.get()
+                && memory.is_mapped()
             {
                 each(memory);
             }
@@ -236,6 +225,7 @@ impl Session {
         let leaving = Move::begin(&self.swap, Whereabouts::Leaving);
         let places = self.placed();
         let bytes = places.iter().map(|place| place.bytes).sum();
+        debug_assert_eq!(bytes, self.tally.mapped_bytes(), "what is there is what was counted");
         self.prepare_area(bytes).await?;
         let (link, standby) = (self.link(), self.standby());
         let wanted = link.session_wanted(self.id);
