@@ -1,3 +1,8 @@
+use capnp_rpc::rpc_twoparty_capnp::Side;
+use futures::io::BufReader;
+use tokio::io::AsyncWriteExt as _;
+use tokio_util::compat::{TokioAsyncReadCompatExt as _, TokioAsyncWriteCompatExt as _};
+
 use super::*;
 use crate::principals::tests::somebody;
 
@@ -170,4 +175,56 @@ fn who_has_too_much_in_calls_that_wait_is_not_read_from_and_others_are() {
     }
     drop(greedy);
     assert!(!process.is_over(Counted::MessageBytes));
+}
+
+/// Whose messages are taken, in order, where these have said so much before anybody is read from.
+fn turns(said: &[u32]) -> Vec<usize> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let taken = Rc::<RefCell<Vec<usize>>>::default();
+        let (mut peers, mut readers) = (Vec::new(), Vec::new());
+        for (who, messages) in said.iter().enumerate() {
+            let (ours, mut theirs) = tokio::io::duplex(1 << 20);
+            for question in 0..*messages {
+                let mut message = capnp::message::Builder::new_default();
+                message.init_root::<message::Builder<'_>>().init_bootstrap().set_question_id(question);
+                theirs.write_all(&capnp::serialize::write_message_to_words(&message)).await.unwrap();
+            }
+            peers.push(theirs);
+            let (reader, writer) = tokio::io::split(ours);
+            let reader = BufReader::new(reader.compat());
+            let mut network = network(&firewall(), reader, writer.compat_write());
+            let taken = Rc::clone(&taken);
+            readers.push(async move {
+                let mut connection = network.connect(Side::Client).unwrap();
+                while let Ok(Some(_)) = connection.receive_incoming_message().await {
+                    taken.borrow_mut().push(who);
+                }
+            });
+        }
+        // Only now: writing may have let others go before.
+        for reader in readers {
+            tokio::task::spawn_local(reader);
+        }
+        let all = said.iter().sum::<u32>() as usize;
+        while taken.borrow().len() < all {
+            tokio::task::yield_now().await;
+        }
+        taken.take()
+    })
+}
+
+#[test]
+fn a_turn_is_one_message_however_much_somebody_else_has_said() {
+    const MUCH: u32 = 500;
+    let turns = turns(&[MUCH, MUCH, 1, 3]);
+    assert_eq!(turns.len(), MUCH as usize * 2 + 4);
+    for (round, whose) in [&[0, 1, 2, 3][..], &[0, 1, 3], &[0, 1, 3], &[0, 1]].into_iter().enumerate() {
+        let before: usize = [4, 3, 3, 2].iter().take(round).sum();
+        let mut had: Vec<_> = turns[before..before + whose.len()].to_vec();
+        had.sort_unstable();
+        assert_eq!(had, whose, "turn {round} is everybody's who has said something");
+    }
+    let rest = &turns[10..];
+    assert!(rest.chunks(2).all(|turn| turn.contains(&0) && turn.contains(&1)), "they take turns: {rest:?}");
 }
