@@ -73,6 +73,8 @@ enum Command {
     #[command(hide = true)]
     Assembler(processes::AssemblerArguments),
     #[command(hide = true)]
+    Program(processes::ProgramArguments),
+    #[command(hide = true)]
     DemoTenant(demo::TenantArguments),
     #[command(hide = true)]
     BenchWorker(bench::WorkerArguments),
@@ -102,6 +104,7 @@ fn main() -> ExitCode {
         Command::Executor(arguments) => processes::executor(&arguments),
         Command::Compiler(arguments) => processes::compiler(&arguments),
         Command::Assembler(arguments) => processes::assembler(&arguments),
+        Command::Program(arguments) => processes::program(&arguments),
         Command::DemoTenant(arguments) => demo::tenant(&arguments),
         Command::BenchWorker(arguments) => bench::worker(&arguments),
     };

@@ -186,3 +186,25 @@ pub(crate) fn assembler(arguments: &AssemblerArguments) -> Result<ExitCode, Fail
     let error = std::process::Command::new(program).args(rest).env_clear().exec();
     Err(Failure::new(format!("{}: {error}", program.display())))
 }
+
+/// Becomes a program that ends when the process does that started this one.
+#[derive(Debug, Args)]
+pub(crate) struct ProgramArguments {
+    /// The number of that process.
+    #[arg(long)]
+    parent: i32,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+pub(crate) fn program(arguments: &ProgramArguments) -> Result<ExitCode, Failure> {
+    let parent = Some(rustix::process::Signal::KILL);
+    rustix::process::set_parent_process_death_signal(parent).map_err(Failure::doing("PR_SET_PDEATHSIG"))?;
+    // It may have ended before it was asked about.
+    if rustix::process::getppid().map(rustix::process::Pid::as_raw_pid) != Some(arguments.parent) {
+        return Err(Failure::new("whoever started this has ended"));
+    }
+    let (program, rest) = arguments.command.split_first().ok_or_else(|| Failure::new("no program"))?;
+    Err(Failure::doing(program.to_string_lossy())(std::process::Command::new(program).args(rest).exec()))
+}

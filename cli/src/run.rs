@@ -106,8 +106,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Some(kernel) => kernel.socket(),
         None => arguments.socket.clone().unwrap_or_else(bulkhead_client::default_socket),
     };
-    let mut command = Command::new(program);
-    command.args(rest);
+    // A process of ours becomes the program, which ends when this one does, however that ends.
+    let mut command = Command::new(place::binary()?);
+    command.args(["program", "--parent", &std::process::id().to_string(), "--"]).arg(program).args(rest);
     prepare(&mut command, scratch.path(), &socket)?;
     let found = scratch.path().join("violations");
     if arguments.check || sanitize.as_ref().is_some_and(sanitize::Run::checks) {

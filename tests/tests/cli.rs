@@ -1,6 +1,7 @@
 //! What scripts rely on: commands, exit codes, JSON, and errors on standard error.
 
 use std::{
+    io::BufRead as _,
     os::unix::fs::PermissionsExt as _,
     process::{Command, Stdio},
     time::Duration,
@@ -267,4 +268,17 @@ fn executors_see_nothing_of_the_environment_that_the_kernel_was_started_in() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn a_program_ends_with_the_run_that_started_it() {
+    let (mut command, _scratch) = run_privately(&["sh", "-c", "echo $$; exec sleep 1000"]);
+    let mut running = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufReader::new(running.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let program = line.trim().parse().unwrap();
+    assert!(lives(program));
+    running.kill().unwrap();
+    running.wait().unwrap();
+    until("the program has ended", || !lives(program));
 }
