@@ -1,12 +1,13 @@
 //! Loading code waits for every running kernel and keeps everybody from launching meanwhile, so it is done when none runs.
 
-use std::{thread, time::Duration};
+use std::{fmt::Write as _, os::fd::AsFd, thread, time::Duration};
 
-use bulkhead_executor::Patience;
-use bulkhead_schema::ErrorCode;
+use bulkhead_executor::{Patience, compiler::compile};
+use bulkhead_ring::memory;
+use bulkhead_schema::{ErrorCode, Handle, limits};
 
 use crate::{
-    client::{Client, PROGRAMS, SPIN, ask_to_load_anew, ask_to_load_from},
+    client::{Client, IMAGE, PROGRAMS, SPIN, ask_to_load_anew, ask_to_load_from, load},
     kernel::{Answer, Kernel},
 };
 
@@ -77,4 +78,49 @@ fn a_strict_executor_refuses_a_text_with_fast_versions() {
     // As a kernel that is not strict, or a compile process that somebody has taken over, would send it.
     let loading = ask_to_load_anew(&mut kernel, client.session);
     assert_eq!(kernel.answer(loading).refused(), ErrorCode::ImageRefused);
+}
+
+#[test]
+fn an_image_whose_description_is_too_long_leaves_nothing_behind() {
+    const ENTRIES: u32 = 40;
+    const NAME_BYTES: usize = 4000;
+    const { assert!(ENTRIES as usize * NAME_BYTES > limits::PACKET_BYTES_MAX) };
+    let mut text = String::from(".version 8.0\n.target sm_90\n.address_size 64\n");
+    for entry in 0..ENTRIES {
+        writeln!(text, ".visible .entry e{entry:0NAME_BYTES$}() {{ ret; }}").unwrap();
+    }
+    let text = compile(text.as_bytes(), 90).unwrap().text;
+    let mut kernel = Kernel::start();
+    let (client, other) = (Client::bare(&mut kernel, 0), Client::bare(&mut kernel, 1));
+    let entries = (0..ENTRIES).map(|entry| Handle { slot: 1000 + entry, generation: 1 });
+    let unload = |kernel: &mut Kernel| {
+        kernel.ask(None, |request| {
+            let mut name = request.init_unload_image();
+            name.set_session(client.session);
+            IMAGE.write(name.init_handle());
+        })
+    };
+    for _ in 0..2 {
+        let text = memory::create_sealed_copy("image", text.as_bytes()).unwrap();
+        let loading = kernel.ask(Some(text.as_fd()), |request| {
+            let mut load = request.init_load_image();
+            let mut list = load.reborrow().init_entries(ENTRIES);
+            for (at, entry) in (0..).zip(entries.clone()) {
+                entry.write(list.reborrow().get(at));
+            }
+            let mut name = load.init_name();
+            name.set_session(client.session);
+            IMAGE.write(name.init_handle());
+        });
+        assert_eq!(kernel.answer(loading).refused(), ErrorCode::LimitReached);
+        let unloading = unload(&mut kernel);
+        assert_eq!(kernel.answer(unloading).refused(), ErrorCode::InvalidHandle, "there is no such image");
+        for entry in entries.clone() {
+            let bound = kernel.bind_entry(other.session, entry, client.session, entry);
+            assert_eq!(kernel.answer(bound).refused(), ErrorCode::InvalidHandle, "nor an entry of it");
+        }
+    }
+    load(&mut kernel, client.session);
+    let unloading = unload(&mut kernel);
+    kernel.answer(unloading).done();
 }
