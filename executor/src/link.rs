@@ -81,7 +81,8 @@ impl Link {
         loop {
             match self.send(&bytes, descriptor) {
                 Err(Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM) if descriptor.is_some() => {
-                    tracing::warn!("a descriptor cannot be passed to the kernel");
+                    // Who brought that about may do so without end; the kernel says so.
+                    tracing::debug!("a descriptor cannot be passed to the kernel");
                     descriptor = None;
                 }
                 Err(Errno::NOBUFS | Errno::NOMEM) => thread::sleep(SHORTAGE),

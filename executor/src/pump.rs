@@ -111,7 +111,8 @@ pub(crate) fn run(session: &Session, mut consumer: Consumer) {
         End::Broken(error) => error,
         End::Device(error) => device::error(&error),
     };
-    tracing::warn!(session = session.id, %error, "session ended");
+    // The kernel says so too, as often as the session's principal may cause a line.
+    tracing::debug!(session = session.id, %error, "session ended");
     let mut state = session.state.lock();
     state.streams.forget_held();
     state.streams.page().end(Ended { code: error.code as u16, device: error.device });

@@ -134,7 +134,8 @@ pub(crate) fn run(executor: &Weak<Executor>) {
 }
 
 fn end(session: &Session, why: String, remedy: &str) {
-    tracing::warn!(session = session.id, why, "a session's kernels are ended");
+    // The kernel says so too, as often as the session's principal may cause a line.
+    tracing::debug!(session = session.id, why, "a session's kernels are ended");
     session.end(Error::new(ErrorCode::LaunchTimeout, why).remedy(remedy));
 }
 

@@ -37,7 +37,10 @@ use super::{
     answer::{self, Answer},
     passed::{Packet, Passed, Receiver},
 };
-use crate::packets::{Packets, is_shortage};
+use crate::{
+    packets::{Packets, is_shortage},
+    principals::Lines,
+};
 
 /// How long a request waits where the system has no memory for it.
 const SHORTAGE: Duration = Duration::from_millis(10);
@@ -115,6 +118,8 @@ pub(crate) struct Link {
     heard: Cell<Instant>,
     asked: Notify,
     failure: OnceCell<Failure>,
+    /// What a lack of descriptors or memory may say in the log: whoever brings it about may do so without end.
+    shortages: Lines,
     ended: CancellationToken,
     /// Sessions whose end the executor may tell.
     sessions: RefCell<HashMap<u32, oneshot::Sender<Error>>>,
@@ -141,6 +146,7 @@ impl Link {
             heard: Cell::new(Instant::now()),
             asked: Notify::new(),
             failure: OnceCell::new(),
+            shortages: Lines::new(),
             ended: CancellationToken::new(),
             sessions: RefCell::default(),
             swapped: RefCell::default(),
@@ -301,7 +307,9 @@ impl Link {
                     Err(error) if !is_shortage(&error) => return gone(&error),
                     // Others have as many descriptors on their way as the system allows: for how long is theirs to say.
                     Err(error) if !descriptors.is_empty() => {
-                        tracing::warn!(%error, "an executor cannot be handed descriptors");
+                        if let Some(unsaid) = self.shortages.take() {
+                            tracing::warn!(%error, unsaid, "an executor cannot be handed descriptors");
+                        }
                         if let Some(pending) = self.pending.borrow_mut().remove(&outgoing.id) {
                             pending.answer(Err(no_descriptors()));
                         }
@@ -309,7 +317,9 @@ impl Link {
                     }
                     // What says that something ends must arrive.
                     Err(error) => {
-                        tracing::warn!(%error, "a request to an executor waits for the system's memory");
+                        if let Some(unsaid) = self.shortages.take() {
+                            tracing::warn!(%error, unsaid, "a request to an executor waits for the system's memory");
+                        }
                         tokio::time::sleep(SHORTAGE).await;
                     }
                 }
