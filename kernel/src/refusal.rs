@@ -42,6 +42,7 @@ pub(crate) fn ledger(error: LedgerError) -> Error {
     let code = if resource.is_bytes() { ErrorCode::OutOfMemory } else { ErrorCode::LimitReached };
     let wait = match resource {
         Resource::DeviceBytes | Resource::HostBytes | Resource::SwapBytes => "free memory",
+        Resource::Pieces => "free memory, and allocate larger pieces",
         Resource::CodeBytes | Resource::LocalBytes | Resource::Images => "unload images",
         Resource::KernelBytes | Resource::Uploads => {
             "load or unload images, or wait until those offered expire"

@@ -23,15 +23,20 @@ const SESSION: Amounts = Amounts::UNLIMITED
     .with(Resource::Uploads, limits::UPLOADS_MAX)
     .with(Resource::Gifts, limits::GRANTS_MAX)
     .with(Resource::Sessions, limits::SESSIONS_MAX as u64)
+    .with(Resource::Pieces, limits::PIECES_MAX)
     .with(Resource::CompileMilliseconds, limits::COMPILE_MILLISECONDS_MAX);
 
+/// So many sessions have to be there to use all pieces of device memory up.
+const SESSIONS_FOR_ALL_PIECES: u64 = 4;
 /// A connection's socket and process, and its relay's two.
 const DESCRIPTORS_PER_CONNECTION: u64 = 4;
 
 impl Limits {
     /// What a session of a device may use at most.
     pub(crate) fn session_amounts(&self, device: &DeviceInfo) -> Amounts {
-        self.session.min(SESSION).min(self.total_amounts(device))
+        let total = self.total_amounts(device);
+        let pieces = total.get(Resource::Pieces) / SESSIONS_FOR_ALL_PIECES;
+        self.session.min(SESSION).min(total.with(Resource::Pieces, pieces))
     }
 
     /// What all sessions of a device may use together.
@@ -42,22 +47,41 @@ impl Limits {
             .with(Resource::Descriptors, self.descriptors())
             .with(Resource::KernelBytes, self.kernel_bytes)
             .with(Resource::CodeBytes, (device.memory_bytes / 8).max(limits::CODE_BYTES_MAX))
-            .with(Resource::SwapBytes, self.swap_bytes);
+            .with(Resource::SwapBytes, self.swap_bytes)
+            .with(Resource::Pieces, self.pieces(device));
         self.total.min(fixed)
     }
 }
 
 impl Limits {
+    /// How many pieces of device memory all sessions may have together. On the software GPU each is a descriptor of its
+    /// executor's, which may have as many as this process, and starts sessions and images whatever clients do.
+    fn pieces(&self, device: &DeviceInfo) -> u64 {
+        if device.backend != "software" {
+            return u64::MAX;
+        }
+        let all = open_files();
+        let own = u64::from(self.sessions_max)
+            .saturating_mul(limits::EXECUTOR_DESCRIPTORS_PER_SESSION)
+            .saturating_add(limits::DESCRIPTORS_RESERVED);
+        all.saturating_sub(own).max(all / 4)
+    }
+
     /// How many descriptors all sessions may have together: what the system lets this process have, less what it needs
     /// for connections, and a reserve, with which it starts executors and compile processes whatever clients do.
     fn descriptors(&self) -> u64 {
-        let all = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+        let all = open_files();
         let connections = self.connections_max.saturating_add(limits::DESCRIPTOR_CONNECTIONS_MAX) as u64;
         let own = connections
             .saturating_mul(DESCRIPTORS_PER_CONNECTION)
             .saturating_add(limits::DESCRIPTORS_RESERVED);
         all.saturating_sub(own).max(all / 4)
     }
+}
+
+/// How many descriptors this process may have, and each that it starts.
+fn open_files() -> u64 {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -99,5 +123,25 @@ mod tests {
         let amounts = Limits { session, total, ..Limits::default() }.session_amounts(&device);
         assert_eq!(amounts.get(Resource::Streams), u64::from(limits::STREAMS_MAX));
         assert_eq!((amounts.get(Resource::Images), amounts.get(Resource::Events)), (3, 5));
+    }
+
+    #[test]
+    fn pieces_of_memory_leave_an_executor_descriptors_and_one_session_leaves_others_some() {
+        let mut device = DeviceInfo {
+            backend: "software".into(),
+            name: String::new(),
+            uuid: Vec::new(),
+            memory_bytes: 1 << 40,
+            driver_version: 0,
+            architecture: 90,
+            attributes: Vec::new(),
+            strict: false,
+        };
+        let limits = Limits::default();
+        let (one, all) = (limits.session_amounts(&device), limits.total_amounts(&device));
+        assert!(all.get(Resource::Pieces) < open_files());
+        assert!(one.get(Resource::Pieces) <= all.get(Resource::Pieces) / 4);
+        device.backend = "cuda".into();
+        assert_eq!(limits.session_amounts(&device).get(Resource::Pieces), limits::PIECES_MAX);
     }
 }

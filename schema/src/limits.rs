@@ -131,6 +131,11 @@ pub const COMPILE_MILLISECONDS_MAX: u64 = 3_600_000;
 pub const TERMS_LIMITS_MAX: u32 = 64;
 /// Descriptors that sessions leave to the kernel, beside those of its connections.
 pub const DESCRIPTORS_RESERVED: u64 = 256;
+/// Pieces of device memory of a session: arenas, and what they were cut into. On the software GPU each is a descriptor of
+/// the executor's, of which a session gets a quarter.
+pub const PIECES_MAX: u64 = 16_384;
+/// Descriptors that an executor keeps for a session whatever that has: sink, filler, completion page, ring.
+pub const EXECUTOR_DESCRIPTORS_PER_SESSION: u64 = 4;
 /// Descriptors that the kernel keeps for a session: its ring, its images, its host memory.
 pub const SESSION_DESCRIPTORS_MAX: u64 = 512;
 

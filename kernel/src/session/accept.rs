@@ -282,9 +282,11 @@ impl Session {
             }
             let arena = piece.at(start).ok_or_else(nowhere)?;
             let cut = DeviceAddress(start.0.saturating_add(at));
+            let one_more = lender.charge(Resource::Pieces, 1)?;
             let split = lender.split(arena, cut);
             lender.done(&split.await?)?;
             memory.was_cut(at);
+            one_more.keep();
         }
         let mut sharing = Sharing { memory, pieces: memory.pieces_of(part) };
         sharing.pieces.iter().for_each(|piece| memory.share(*piece));

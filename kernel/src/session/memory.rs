@@ -105,10 +105,12 @@ impl Session {
         let _change = self.change()?;
         let capability = self.charge(Resource::Capabilities, 1)?;
         let range = self.home(home).borrow().place(bytes).map_err(refusal::region)?;
+        let piece = self.charge(Resource::Pieces, 1)?;
         let charge = self.charge(Resource::DeviceBytes, range.bytes())?;
         let thing = Thing::new(Rc::downgrade(self), What::Memory(Memory::new(range, &self.tally)));
         let (handle, object, thing) = self.books().create(self.owner, Kind::Buffer, range.bytes(), thing)?;
         capability.keep();
+        piece.keep();
         charge.keep();
         self.objects.borrow_mut().insert(object);
         self.memories.borrow_mut().insert(object);

@@ -650,6 +650,7 @@ impl Session {
                 let home = self.home_of(memory.range);
                 let released = home.borrow_mut().release(memory.range).map_err(refusal::region);
                 self.books().expect(released, "release");
+                self.refund(Resource::Pieces, memory.pieces().len() as u64);
                 if !memory.away.get() {
                     self.refund(Resource::DeviceBytes, memory.range.bytes());
                 }

@@ -196,6 +196,29 @@ fn streams_and_events_are_reserved_before_records_may_name_them() {
 }
 
 #[test]
+fn pieces_of_device_memory_have_a_limit_and_come_back() {
+    let few = |config: &mut Config| config.limits.session = config.limits.session.with(Resource::Pieces, 3);
+    with_changed_kernel(Manners::default(), few, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        let mut buffers = Vec::new();
+        for _ in 0..3 {
+            buffers.push(session.allocate(1).await.unwrap());
+        }
+        let error = session.allocate(1).await.err().unwrap();
+        assert_eq!(error.code, ErrorCode::LimitReached, "{error}");
+        assert!(error.remedy.ends_with("set the limit of pieces"), "{error}");
+        assert_eq!(uses(&client, Resource::Pieces).await, 3);
+        buffers.pop();
+        until(async || uses(&client, Resource::Pieces).await == 2).await;
+        buffers.push(session.allocate(1).await.unwrap());
+        drop((buffers, session));
+        client.leave();
+        everything_given_back(&harness.directory).await;
+    });
+}
+
+#[test]
 fn an_image_is_charged_its_code_its_text_its_local_memory_and_the_time() {
     with_changed_kernel(Manners::default(), two_entries, async |harness| {
         let client = Client::new(&harness.directory).await;

@@ -1,5 +1,6 @@
 //! Memory of one session, mapped in another.
 
+use bulkhead_mm::Resource;
 use bulkhead_schema::{
     ErrorCode,
     bulkhead_capnp::{Moment, Uses, gpu_buffer_view},
@@ -8,7 +9,7 @@ use bulkhead_schema::{
 use crate::{
     fake::{Asked, Manners},
     handed::{Any, close, derive, derive_buffer, grant, revoke, token},
-    harness::{Buffer, Client, Harness, Session, read, until, with_kernel},
+    harness::{Buffer, Client, Harness, Session, read, until, used, with_kernel},
 };
 
 const PAGE: u64 = 2 << 20;
@@ -86,6 +87,12 @@ fn a_part_is_cut_off_before_it_is_shared() {
         assert_eq!(splits.len(), 2);
         assert_eq!(harness.fake.mapped(two.from.id).0, 3);
         assert_eq!(harness.fake.mapped(two.to.id).0, 1);
+        let status = two.giver.status().await;
+        let pieces = |of: &Session| {
+            let session = status.sessions.iter().find(|session| session.id == of.id).unwrap();
+            used(&session.ledger, Resource::Pieces)
+        };
+        assert_eq!((pieces(&two.from), pieces(&two.to)), (3, 0), "they are whose memory was cut");
         // What is larger is mapped piece by piece, side by side.
         let whole = two.hand(&two.buffer.view()).await;
         let whole = two.to.accept(whole.view()).await.unwrap();

@@ -40,13 +40,15 @@ pub enum Resource {
     Gifts,
     /// Sessions: one's own, and those that were opened from one's programs.
     Sessions,
+    /// Pieces of device memory: arenas, and what they were cut into.
+    Pieces,
     /// Time spent compiling, in milliseconds. Consumed.
     CompileMilliseconds,
 }
 
 impl Resource {
     /// Every one of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::DeviceBytes,
         Self::HostBytes,
         Self::SwapBytes,
@@ -64,6 +66,7 @@ impl Resource {
         Self::Uploads,
         Self::Gifts,
         Self::Sessions,
+        Self::Pieces,
         Self::CompileMilliseconds,
     ];
 
@@ -88,6 +91,7 @@ impl Resource {
             Self::Uploads => "images that were offered and not loaded",
             Self::Gifts => "gifts that nobody has looked at",
             Self::Sessions => "sessions",
+            Self::Pieces => "pieces of device memory",
             Self::CompileMilliseconds => "milliseconds of compilation",
         }
     }
@@ -113,6 +117,7 @@ impl Resource {
             Self::Uploads => "uploads",
             Self::Gifts => "gifts",
             Self::Sessions => "sessions",
+            Self::Pieces => "pieces",
             Self::CompileMilliseconds => "compile_ms",
         }
     }
