@@ -202,7 +202,8 @@ fn messages_in_any_order_disturb_nobody_and_leave_nothing() {
         play.await.unwrap();
         assert_eq!(harness.fake.starts(), 1, "the executor heard nothing that it could not answer");
         until(async || neighbour.status().await.sessions.len() == 1).await;
-        assert_eq!(harness.fake.mapped(session.id), (0, 0), "nobody has memory any more");
+        // What was dropped last is on its way back.
+        until(async || harness.fake.mapped(session.id) == (0, 0)).await;
         drop(session);
         neighbour.leave();
         everything_given_back(&harness.directory).await;
