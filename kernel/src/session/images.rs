@@ -185,6 +185,8 @@ impl Session {
         // What compiles has yet to be seen; what is not needed goes back.
         let code_bytes_max = code_bytes_max(compiled.bytes, &self.incarnation().info.backend);
         let code_charge = self.charge(Resource::CodeBytes, code_bytes_max)?;
+        let verifying = compiled.bytes.saturating_mul(limits::VERIFY_BYTES_PER_BYTE);
+        let verifying = self.charge(Resource::KernelBytes, verifying)?;
         let Loading { image, descriptors, kernel, time } = loading;
         let text = compiled
             .text
@@ -239,6 +241,7 @@ impl Session {
             }
             other => return Err(self.nonsense(&other)),
         };
+        drop(verifying);
         code.state.set(Loaded::Yes);
         self.device.count_image(loaded.origin);
         time.spend(Duration::from_millis(u64::from(loaded.compile_ms)));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bulkhead_kernel::Config;
 use bulkhead_mm::Resource;
-use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::session_terms};
+use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::session_terms, limits};
 
 use crate::{
     fake::{Asked, CODE_BYTES, LOCAL_BYTES, Manners, THREADS},
@@ -245,6 +245,30 @@ fn an_image_is_charged_its_code_its_text_its_local_memory_and_the_time() {
             assert_eq!(used(&after, resource), used(&before, resource) + gone, "{}", resource.key());
         }
         drop(session);
+        client.leave();
+        everything_given_back(&harness.directory).await;
+    });
+}
+
+#[test]
+fn what_verifying_a_text_takes_is_charged_until_it_is_loaded() {
+    with_changed_kernel(Manners::default(), two_entries, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let session = client.open("one").await.unwrap();
+        let token = sent(&harness, &session).await;
+        let before = uses(&client, Resource::KernelBytes).await - 100;
+        harness.fake.behave(Manners { holds_loads: true, ..Manners::default() });
+        let text = "// canonical".len() as u64;
+        let (loaded, ()) = tokio::join!(load(&session, token), async {
+            until(async || harness.fake.asked().iter().any(|asked| matches!(asked, Asked::Load { .. })))
+                .await;
+            let verified = text * (1 + limits::VERIFY_BYTES_PER_BYTE);
+            assert_eq!(uses(&client, Resource::KernelBytes).await, before + verified);
+            harness.fake.let_go();
+        });
+        let (module, _) = loaded.unwrap();
+        assert_eq!(uses(&client, Resource::KernelBytes).await, before + text);
+        drop((module, session));
         client.leave();
         everything_given_back(&harness.directory).await;
     });
