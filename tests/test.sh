@@ -7,7 +7,7 @@ usage() {
     cat <<'USAGE'
 usage: tests/test.sh [--help]
 
-Needs Rust (with rustfmt and clippy), a C++ compiler and Python 3. The CUDA compiler is installed into .toolchain.
+Needs Rust (with rustfmt and clippy), a C++ compiler and Python 3.11. The CUDA compiler is installed into .toolchain.
 Ends with 0 when everything passed, otherwise with 1 at the first failure. What cannot run here (tests that need an
 NVIDIA GPU, or the capnp compiler) is reported as skipped.
 USAGE
@@ -61,13 +61,19 @@ tests() { cargo test --workspace --no-fail-fast 2>&1 | tee "$work/tests"; }
 
 loom() { RUSTFLAGS='--cfg loom' cargo test --release -p bulkhead-ring --test loom --target-dir "$target/loom" 2>&1 | tee "$work/loom"; }
 
+# Four of twelve, since each takes nvcc a quarter of a minute.
+thrust_and_cub() {
+    "${PYTHON:-python3}" tests/outside/run.py own --backend software --bulkhead "$target/debug/bulkhead" --strict \
+        --only 'own/(thrust_scan|thrust_unique|cub_sort_pairs|cub_reduce_by_key)$'
+}
+
 documentation() { RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --workspace; }
 
 need 'install Rust, https://rustup.rs' cargo --version
 need 'rustup component add rustfmt' cargo fmt --version
 need 'rustup component add clippy' cargo clippy --version
 need 'install a C++ compiler (Debian, Ubuntu: apt-get install g++)' g++ --version
-need 'install Python 3, or name it in PYTHON' "${PYTHON:-python3}" --version
+need 'install Python 3.11 or newer, or name it in PYTHON' "${PYTHON:-python3}" -c 'import tomllib'
 
 step 'format' cargo fmt --all --check
 step 'lints' cargo clippy --quiet --workspace --all-targets -- -D warnings
@@ -75,6 +81,7 @@ step 'documentation' documentation
 step 'the CUDA compiler' tests/toolchain.sh
 step 'the CUDA programs' tests/programs.sh
 step 'the binaries' cargo build --quiet --workspace --examples --bins --lib
+step 'Thrust and CUB' thrust_and_cub
 step 'the tests' tests
 step 'the ring under loom' loom
 

@@ -1,0 +1,464 @@
+#!/usr/bin/env python3
+"""Builds and runs CUDA programs that others wrote, on Bulkhead and natively where there is a GPU.
+
+The repository has none of their code. The programs come from checkouts in one folder (`--checkouts`), a folder a
+suite; tests/outside/SUITE.toml says which programs there are, how each is built and run, and what counts as right.
+docs/OUTSIDE.md describes those files and the outcomes. Python 3.11 and its standard library suffice.
+"""
+
+import argparse
+import concurrent.futures
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+try:
+    import tomllib
+except ImportError:
+    sys.exit("outside: error: Python 3.11 or newer is needed (its standard library reads TOML)")
+
+sys.dont_write_bytecode = True
+import rodinia_data
+
+HERE = pathlib.Path(__file__).resolve().parent
+REPOSITORY = HERE.parent.parent
+BUILD_SECONDS_MAX = 1200
+OUTPUT_BYTES_MAX = 4 << 20
+SOURCES = ["*.cu", "*.cpp", "*.c"]
+# CUDA's samples end with this where they need what the device lacks.
+EXIT_WAIVED = 2
+# What Bulkhead prints where it refuses something, apart from mistakes of the program itself.
+REFUSAL = re.compile(r"^bulkhead: (?P<why>.*(\n.*:\d+:\d+: .*)?)$", re.MULTILINE)
+# CUDA's own words for what is not there, as programs print them.
+NOT_THERE = re.compile(
+    r"^.*(code=(36|801)\b|API error = 0*(36|801)\b|cudaErrorNotSupported|operation not supported).*$", re.MULTILINE)
+OUTCOMES = ["right", "ended", "wrong", "refused", "waived", "crash", "out of time", "not built", "absent"]
+
+
+@dataclasses.dataclass
+class Program:
+    """One program of a suite, as its table describes it."""
+
+    suite: str
+    name: str
+    root: pathlib.Path
+    folder: pathlib.Path
+    table: dict
+    defaults: dict
+    data: pathlib.Path
+
+    @property
+    def path(self):
+        return f"{self.suite}/{self.name}"
+
+    def get(self, key, otherwise=None):
+        return self.table.get(key, self.defaults.get(key, otherwise))
+
+    def words(self, key):
+        """A list of strings: the suite's, then the program's own."""
+        return [self.filled(word) for word in self.defaults.get(key, []) + self.table.get(key, [])]
+
+    def filled(self, word):
+        places = {"{root}": self.root, "{folder}": self.folder, "{shared}": HERE / "include", "{tests}": HERE.parent, "{data}": self.data}
+        for name, place in places.items():
+            word = word.replace(name, str(place))
+        return word
+
+    def sources(self):
+        patterns = self.table.get("sources", self.defaults.get("sources", SOURCES))
+        found = []
+        for pattern in patterns:
+            # A pattern may lead to another folder, so that what programs share is named once.
+            base, rest = (self.root, pattern[len("{root}/"):]) if pattern.startswith("{root}/") else (self.folder, pattern)
+            found += sorted(base.glob(rest))
+        left_out = {self.folder / name for name in self.table.get("without", [])}
+        return [source for source in dict.fromkeys(found) if source not in left_out]
+
+
+@dataclasses.dataclass
+class Ran:
+    """What became of one process."""
+
+    status: int | None
+    output: str
+    seconds: float
+
+
+def say(text):
+    print(f"outside: {text}", file=sys.stderr, flush=True)
+
+
+def fail(text):
+    sys.exit(f"outside: error: {text}")
+
+
+def load(suite, checkouts, build):
+    """The programs of a suite."""
+    with open(HERE / f"{suite}.toml", "rb") as file:
+        table = tomllib.load(file)
+    own = table.get("own")
+    root = HERE / own if own else checkouts / table["checkout"] if checkouts else None
+    defaults = table.get("all", {})
+    programs = []
+    for name, entry in table["programs"].items():
+        folder = root / entry.get("in", defaults.get("in", ".").replace("{name}", name)) if root else None
+        programs.append(Program(suite, name, root, folder, entry, defaults, build / "data"))
+    return programs
+
+
+def make_data(folder, names):
+    """Inputs for programs whose own are not beside them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in sorted(names):
+        rodinia_data.MAKERS[name](folder)
+
+
+def run(command, folder, seconds, environment=None):
+    """Runs a command in a process group of its own, all of which ends with it."""
+    begun = time.monotonic()
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            env=environment, start_new_session=True)
+        try:
+            status = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            end(process)
+        taken = time.monotonic() - begun
+        output.seek(0)
+        text = output.read(OUTPUT_BYTES_MAX).decode("utf-8", "replace")
+    return Ran(status, text, taken)
+
+
+def end(process):
+    """Ends whatever is left of a command's process group."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            break
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            continue
+    process.wait()
+
+
+class Runner:
+    """What all programs of one run share."""
+
+    def __init__(self, options):
+        self.options = options
+        self.lock = threading.Lock()
+        self.done = 0
+        self.total = 0
+        self.native = pathlib.Path("/dev/nvidia0").exists() and not options.no_native
+        self.architecture = options.architecture
+        self.toolchain = options.toolchain
+
+    def report(self, result):
+        with self.lock:
+            self.done += 1
+            native = f", natively {result['native']['outcome']}" if result.get("native") else ""
+            why = f": {result['why']}" if result["why"] else ""
+            times = f"built in {result['build_s']:.1f} s, ran {result['seconds']:.1f} s"
+            say(f"[{self.done}/{self.total}] {result['program']}: {result['outcome']}{native} ({times}){why}")
+
+    def one(self, program):
+        """Builds and runs one program. Never raises."""
+        try:
+            result = self.build_and_run(program)
+        except OSError as error:
+            result = outcome("not built", str(error))
+        result = {"program": program.path, "build_s": 0.0, "seconds": 0.0, **result}
+        self.report(result)
+        return result
+
+    def build_and_run(self, program):
+        if program.root is None or not program.folder.is_dir():
+            return outcome("absent", f"no folder {program.folder or program.get('in')}")
+        home = self.options.build / f"compute_{self.architecture}" / program.suite / program.name
+        run_folder = home / "run"
+        home.mkdir(parents=True, exist_ok=True)
+        begun = time.monotonic()
+        why = self.build(program, home)
+        built_s = time.monotonic() - begun
+        if why:
+            return {**outcome("not built", why), "build_s": built_s}
+        if self.options.build_only:
+            return {**outcome("right", "built only"), "build_s": built_s}
+        result = {"build_s": built_s}
+        sound = {"right", "ended"}
+        worst = None
+        for _ in range(self.options.repeat):
+            self.prepare(program, home, run_folder)
+            ran = self.on_bulkhead(program, home, run_folder)
+            judged = {**judge(program, ran), "seconds": ran.seconds}
+            log = home / "output.txt"
+            log.write_text(ran.output)
+            judged["log"] = str(log)
+            if worst is None or judged["outcome"] not in sound:
+                worst = judged
+            if judged["outcome"] not in sound:
+                break
+        result.update(worst)
+        if self.native and not program.get("sanitize"):
+            ours = kept(program, run_folder, ran.output)
+            self.prepare(program, home, run_folder)
+            ran = run([str(home / "program"), *arguments(program)], run_folder, self.options.seconds)
+            native = {**judge(program, ran), "seconds": ran.seconds}
+            (home / "native.txt").write_text(ran.output)
+            result["native"] = native
+            if result["outcome"] in sound and ran.seconds > 0:
+                result["ratio"] = result["seconds"] / ran.seconds
+            if result["outcome"] == "ended" and native["outcome"] == "ended" and ours is not None:
+                if ours == kept(program, run_folder, ran.output):
+                    result["outcome"] = "right"
+                else:
+                    result.update(outcome("wrong", "what it computes differs from the native run"))
+        return result
+
+    def prepare(self, program, home, folder):
+        """A fresh folder to run in: links to what lies beside the sources, and the kernels the program loads."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for name in [*(entry.name for entry in program.folder.iterdir()), *program.words("links")]:
+            source = program.folder / name
+            target = folder / pathlib.Path(name).name
+            if not target.exists():
+                target.symlink_to(source)
+        for name in program.get("kernels", {}):
+            target = folder / name
+            target.unlink(missing_ok=True)
+            shutil.copy(home / name, target)
+
+    def on_bulkhead(self, program, home, folder):
+        command = [str(self.options.bulkhead), "run", "--private", "--backend", self.options.backend]
+        if program.get("sanitize"):
+            command.append(f"--sanitize={program.get('sanitize')}")
+        command += [*self.options.option, "--", str(home / "program"), *arguments(program)]
+        return run(command, folder, self.options.seconds)
+
+    def build(self, program, home):
+        """Compiles a program unless its last build was of the same sources. Says why it could not."""
+        sources = program.sources()
+        if not sources:
+            return "no sources"
+        nvcc = [str(self.toolchain / "bin" / "nvcc"), *self.targets(), "-w", "-O2", *program.words("flags")]
+        main = [*nvcc, "-o", str(home / "program"), *map(str, sources), *program.words("libraries")]
+        if any("-lcuda" == word for word in main):
+            main += ["-L", str(self.libcuda(home))]
+        commands = [main]
+        for name, source in program.get("kernels", {}).items():
+            kind = "-ptx" if name.endswith(".ptx") else "-fatbin"
+            targets = [f"-arch=compute_{self.architecture}"] if kind == "-ptx" else self.targets()
+            commands.append([
+                str(self.toolchain / "bin" / "nvcc"), *targets, "-w", kind, *program.words("flags"),
+                "-o", str(home / name), str(program.folder / source)])
+        stamp = home / "built"
+        newest = max(source.stat().st_mtime for source in program.folder.rglob("*") if source.is_file())
+        key = json.dumps([commands, newest, str(self.toolchain)])
+        if stamp.exists() and stamp.read_text() == key:
+            return None
+        stamp.unlink(missing_ok=True)
+        for command in commands:
+            built = run(command, program.folder, BUILD_SECONDS_MAX)
+            (home / "build.txt").write_text(f"{shlex.join(command)}\n{built.output}")
+            if built.status is None:
+                return f"compiling took more than {BUILD_SECONDS_MAX} s"
+            if built.status != 0:
+                errors = re.search(r"^.*(error|fatal|undefined reference).*$", built.output, re.MULTILINE)
+                return (errors.group(0) if errors else built.output.strip()[-200:] or "nvcc failed").strip()
+        stamp.write_text(key)
+        return None
+
+    def targets(self):
+        """PTX always, as that is what Bulkhead runs; machine code for the native run only where there is a GPU."""
+        virtual = f"arch=compute_{self.architecture}"
+        words = ["-gencode", f"{virtual},code=compute_{self.architecture}"]
+        if self.native:
+            words += ["-gencode", f"{virtual},code=sm_{self.device()}"]
+        return words
+
+    def device(self):
+        """The compute capability of the first GPU, without its point."""
+        if not hasattr(self, "_device"):
+            try:
+                asked = subprocess.run(
+                    ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"],
+                    capture_output=True, text=True, timeout=60)
+                self._device = asked.stdout.split()[0].replace(".", "")
+            except (OSError, IndexError, subprocess.TimeoutExpired):
+                self._device = str(self.architecture)
+        return self._device
+
+    def libcuda(self, home):
+        """A folder with a libcuda.so to link with: its name is the driver's, so either is found later."""
+        folder = home / "link"
+        folder.mkdir(exist_ok=True)
+        stub = folder / "libcuda.so"
+        stub.unlink(missing_ok=True)
+        stub.symlink_to(self.options.bulkhead.parent / "libcuda.so")
+        return folder
+
+
+def arguments(program):
+    return [program.filled(word) for word in program.get("arguments", [])]
+
+
+def kept(program, folder, output):
+    """What a program computed: the files it is to write, or the lines of its output that do not change."""
+    same = program.get("same")
+    if not same:
+        return None
+    if same == "output":
+        drop = program.get("drop")
+        return [line for line in output.splitlines() if not drop or not re.search(drop, line)]
+    return [(folder / name).read_bytes() if (folder / name).is_file() else None for name in same]
+
+
+def outcome(word, why=""):
+    assert word in OUTCOMES, word
+    why = " ".join(why.split())
+    return {"outcome": word, "why": why if len(why) <= 300 else why[:297] + "..."}
+
+
+def judge(program, ran):
+    """What became of a program, by how it ended and what it printed."""
+    refused = REFUSAL.search(ran.output)
+    missing = NOT_THERE.search(ran.output)
+    said = refused.group("why") if refused else missing.group(0) if missing else ""
+    if ran.status is None:
+        return outcome("out of time", said or last_line(ran.output))
+    expected = program.get("status", 0)
+    right = program.get("right")
+    wrong = program.get("wrong")
+    if program.get("sanitize"):
+        if right and not re.search(right, ran.output, re.MULTILINE):
+            return outcome("wrong", f"the report has no {right!r}")
+        return outcome("right")
+    bad = wrong and re.search(wrong, ran.output, re.MULTILINE)
+    good = not right or re.search(right, ran.output, re.MULTILINE)
+    if ran.status == expected and not bad and good:
+        return outcome("right" if right or program.get("checks") else "ended")
+    if said:
+        return outcome("refused", said)
+    if ran.status == EXIT_WAIVED:
+        return outcome("waived", last_line(ran.output))
+    # A shell's way to tell of signals, which `bulkhead run` follows.
+    number = -ran.status if ran.status < 0 else ran.status - 128
+    if ran.status < 0 or ran.status > 128 and number in {sign.value for sign in signal.Signals}:
+        return outcome("crash", f"{signal.Signals(number).name}: {last_line(ran.output)}")
+    if bad:
+        return outcome("wrong", bad.group(0))
+    if ran.status != expected:
+        return outcome("wrong", f"ended with {ran.status}: {last_line(ran.output)}")
+    return outcome("wrong", f"its output has no {right!r}: {last_line(ran.output)}")
+
+
+def last_line(text):
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no output"
+
+
+def table(results, native):
+    """The report: a line a program, then how many of each outcome."""
+    width = max((len(result["program"]) for result in results), default=8)
+    lines = [f"{'program':{width}}  {'outcome':11}  {'seconds':>7}" + ("  native       ratio" if native else "") + "  why"]
+    for result in results:
+        line = f"{result['program']:{width}}  {result['outcome']:11}  {result['seconds']:7.1f}"
+        if native:
+            other = result.get("native", {}).get("outcome", "")
+            ratio = f"{result['ratio']:5.2f}" if "ratio" in result else "     "
+            line += f"  {other:11}  {ratio}"
+        lines.append(f"{line}  {result['why']}".rstrip())
+    lines.append("")
+    for word in OUTCOMES:
+        count = sum(result["outcome"] == word for result in results)
+        if count:
+            lines.append(f"{count:5}  {word}")
+    return "\n".join(lines)
+
+
+def parse():
+    suites = sorted(path.stem for path in HERE.glob("*.toml"))
+    parser = argparse.ArgumentParser(
+        description="Builds and runs CUDA programs that others wrote, on Bulkhead and natively where there is a GPU.",
+        epilog="Ends with 1 where a program was wrong, crashed or ran out of time, or was refused under --strict. "
+        "docs/OUTSIDE.md says where the checkouts come from.")
+    parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"all of them unless named: {', '.join(suites)}")
+    parser.add_argument("--checkouts", type=pathlib.Path, help="the folder of the checkouts, named as in SUITE.toml")
+    parser.add_argument("--build", type=pathlib.Path, help="the folder of what is built (CHECKOUTS/build)")
+    parser.add_argument("--bulkhead", type=pathlib.Path, default=REPOSITORY / "target/release/bulkhead",
+                        help="the binary (target/release/bulkhead)")
+    parser.add_argument("--toolchain", type=pathlib.Path, default=REPOSITORY / ".toolchain/cuda",
+                        help="the CUDA root (.toolchain/cuda, which tests/toolchain.sh installs)")
+    parser.add_argument("--backend", default="auto", choices=["auto", "software", "cuda"], help="as of bulkhead run")
+    parser.add_argument("--architecture", type=int, default=80, help="PTX for compute_NN (80)")
+    parser.add_argument("--only", metavar="REGEX", help="programs whose SUITE/NAME this finds")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="programs at a time")
+    parser.add_argument("--seconds", type=float, default=120, help="time limit of each run (120)")
+    parser.add_argument("--repeat", type=int, default=1, help="runs of each program, until one is not right (1)")
+    parser.add_argument("--option", action="append", default=[], metavar="OPTION",
+                        help="one more option for bulkhead run, such as --engine=compiled")
+    parser.add_argument("--build-only", action="store_true", help="run nothing")
+    parser.add_argument("--no-native", action="store_true", help="no native runs, even where there is a GPU")
+    parser.add_argument("--strict", action="store_true", help="end with 1 for whatever is not right")
+    parser.add_argument("--list", action="store_true", help="print the programs and end")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON instead of a table")
+    options = parser.parse_args()
+    for suite in options.suites:
+        if suite not in suites:
+            parser.error(f"no suite {suite}; there are {', '.join(suites)}")
+    options.suites = options.suites or suites
+    for key in ("checkouts", "build", "bulkhead", "toolchain"):
+        if getattr(options, key):
+            setattr(options, key, getattr(options, key).resolve())
+    if not options.build:
+        options.build = options.checkouts / "build" if options.checkouts else REPOSITORY / "target/outside"
+    return options
+
+
+def main():
+    options = parse()
+    programs = [program for suite in options.suites for program in load(suite, options.checkouts, options.build)]
+    if options.only:
+        programs = [program for program in programs if re.search(options.only, program.path)]
+    if not programs:
+        fail("no program has such a name")
+    if options.list:
+        print("\n".join(program.path for program in programs))
+        return 0
+    if not (options.toolchain / "bin/nvcc").exists():
+        fail(f"no compiler in {options.toolchain}: tests/toolchain.sh installs one, or name one with --toolchain")
+    if not options.build_only and not options.bulkhead.exists():
+        fail(f"no {options.bulkhead}: build it with cargo build --release, or name one with --bulkhead")
+    make_data(options.build / "data", {name for program in programs for name in program.get("data", [])})
+    runner = Runner(options)
+    runner.total = len(programs)
+    with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
+        results = list(pool.map(runner.one, programs))
+    if options.json:
+        print(json.dumps({"architecture": options.architecture, "backend": options.backend, "programs": results}, indent=1))
+    else:
+        print(table(results, runner.native))
+    bad = {"wrong", "crash", "out of time"}
+    if options.strict:
+        bad |= {"refused", "waived", "not built", "absent", "ended"}
+    return int(any(result["outcome"] in bad for result in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
