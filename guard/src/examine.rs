@@ -87,7 +87,7 @@ pub enum Handling {
     Register,
     /// It stands in a function that no entry calls.
     NotCalled,
-    /// It only advises the caches and is left out.
+    /// It only advises the caches, or the launches of other kernels, and is left out.
     HintDropped,
     /// It never passes.
     Refused(Reason),
@@ -132,7 +132,7 @@ impl fmt::Display for Handling {
             Handling::BySpace => "kept as accesses are of the space that its address turns out to be of",
             Handling::Register => "put into a register",
             Handling::NotCalled => "left out: no entry calls its function",
-            Handling::HintDropped => "left out: it only advises the caches",
+            Handling::HintDropped => "left out: it is only advice",
             Handling::Refused(reason) => return write!(f, "refused: {reason}"),
         })
     }

@@ -21,6 +21,7 @@ mod faults;
 mod flatten;
 mod gates;
 mod generic;
+mod indexed;
 mod indirect;
 mod inductions;
 mod locals;
@@ -187,6 +188,8 @@ fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> 
                         report.add(function.span, Reason::NotImplemented { what });
                     }
                     (_, Some(body)) => {
+                        let copied = indexed::copied(function, body);
+                        let body = copied.as_deref().unwrap_or(body);
                         let (confined, fast) = entry::confine(
                             function,
                             body,

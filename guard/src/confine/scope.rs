@@ -164,8 +164,9 @@ fn register_class(variable: &Variable) -> Result<Class, Reason> {
     }
     match (Class::of(variable.ty), variable.ty) {
         (Some(class), _) => Ok(class),
-        (None, Type::B128) => Err(missing("a 128-bit register")),
-        (None, _) => Err(missing("an 8-bit register")),
+        // Only loads, stores and conversions take it, which take the low half of a wider one as well.
+        (None, Type::B8 | Type::U8 | Type::S8) => Ok(Class::Half),
+        (None, _) => Err(missing("a 128-bit register")),
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) enum Treatment {
     Branch,
     /// Waits for other threads: see [`check_barrier`].
     Barrier,
-    /// Touches caches only: left out.
+    /// Touches caches only, or says when kernels may start early, which none does: left out.
     Hint,
     /// Calls a gate: stands for the text of that while a body is confined. What its name begins with no text has.
     Gate,

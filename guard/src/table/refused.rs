@@ -139,7 +139,6 @@ pub(super) const ROWS: &[Row] = &[
         &[object(0, Touches, "generic global", Width::Bytes(128), 128)],
     ),
     missing("getctarank", "clusters (`getctarank`)", 1, &[]),
-    refused("griddepcontrol", "`griddepcontrol`", "kernels would overtake one another", 0, &[]),
     missing("istypep", "textures and surfaces (`istypep`)", 1, &[]),
     missing("ld.mmio", "`.mmio` of `ld`", 1, &[typed(1, Reads, "generic global")]),
     missing("ldu", "`ldu`", 1, &[typed(1, Reads, "generic global")]),

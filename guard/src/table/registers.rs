@@ -71,6 +71,8 @@ pub(super) const ROWS: &[Row] = &[
     row("fence", Treatment::Pure, (0, 0, 0), &["sc acq_rel acquire release cta gpu sys"]),
     pure("fma", 4, &[FLOAT, ROUND, "relu"]),
     pure("fns", 4, &["b32"]),
+    // Nothing starts before what stands before it in its stream has ended: neither waits, nor lets anything go on.
+    row("griddepcontrol", Treatment::Hint, (0, 0, 0), &["wait launch_dependents"]),
     pure("isspacep", 2, &["global shared shared::cta local"]),
     pure("lg2", 2, &["approx ftz f32"]),
     row("lop3", Treatment::Pure, (1, 5, 6), &["b32 or and"]),

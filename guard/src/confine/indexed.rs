@@ -1,0 +1,156 @@
+//! Parameters of an entry whose address is taken.
+//!
+//! A program that indexes a structure it was launched with computes an address among its parameters. What lies beside them
+//! in their constant bank is the driver's, and the guard's own. So each such parameter gets a copy in the thread's local
+//! memory, made before anything else, whose addresses are confined like others there; a parameter that is only named is
+//! read where it is.
+
+use crate::ast::{
+    Address, AddressBase, Function, Instruction, Linkage, Operand, Space, Span, Statement, Type, Variable,
+};
+use crate::confine::prologue::plain;
+use crate::maps::HashMap;
+use crate::names;
+
+/// The body with such copies, where one is needed.
+pub(super) fn copied(function: &Function, body: &[Statement]) -> Option<Vec<Statement>> {
+    let mut taken: HashMap<&str, String> = HashMap::default();
+    let named: HashMap<&str, &Variable> =
+        function.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
+    find(body, &named, &mut taken);
+    if taken.is_empty() {
+        return None;
+    }
+    let mut copied = Vec::with_capacity(body.len() + 2 * taken.len());
+    // In the order of the parameters: what comes out is the same each time.
+    for parameter in &function.parameters {
+        if let Some(name) = taken.get(parameter.name.as_str()) {
+            copied.extend(copy(parameter, name)?);
+        }
+    }
+    copied.extend(body.iter().map(|statement| replaced(statement, &taken)));
+    Some(copied)
+}
+
+/// Notes the parameters that are named by something other than an access to them.
+fn find<'a>(
+    body: &'a [Statement],
+    named: &HashMap<&str, &'a Variable>,
+    taken: &mut HashMap<&'a str, String>,
+) {
+    for statement in body {
+        match statement {
+            Statement::Block(inner, _) => find(inner, named, taken),
+            Statement::Instruction(instruction) if instruction.opcode != "call" => {
+                for operand in &instruction.operands {
+                    if let Operand::Symbol(name) | Operand::SymbolOffset(name, _) = operand
+                        && let Some(parameter) = named.get(name.as_str())
+                    {
+                        taken.entry(&parameter.name).or_insert_with(|| format!("{name}_in_local_memory"));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A local variable of a parameter's size, and what copies the parameter into it.
+fn copy(parameter: &Variable, name: &str) -> Option<[Statement; 2]> {
+    let bytes = names::variable_bytes(parameter)?;
+    let element = names::type_bytes(parameter.ty)?;
+    let align = parameter.align.map_or(element, u64::from).min(8);
+    let local = Variable {
+        linkage: Linkage::Internal,
+        space: Space::Local,
+        align: u32::try_from(align).ok(),
+        vector: 1,
+        ty: Type::B8,
+        name: name.to_owned(),
+        dimensions: vec![bytes],
+        range: None,
+        pointer: None,
+        initializer: Vec::new(),
+        attributes: Vec::new(),
+        span: parameter.span,
+    };
+    let mut moves = Vec::new();
+    let mut at = 0;
+    while at < bytes {
+        let left = bytes - at;
+        let size = align.min(1 << left.ilog2());
+        moves.push(Statement::Block(piece(parameter, name, (at, size))?, parameter.span));
+        at += size;
+    }
+    Some([Statement::Variable(local), Statement::Block(moves, parameter.span)])
+}
+
+/// What copies so many bytes from one on.
+fn piece(parameter: &Variable, name: &str, (at, size): (u64, u64)) -> Option<Vec<Statement>> {
+    let (ty, word) = match size {
+        1 => (Type::B16, "u8"),
+        2 => (Type::B16, "b16"),
+        4 => (Type::B32, "b32"),
+        _ => (Type::B64, "b64"),
+    };
+    let span: Span = parameter.span;
+    let held = Variable {
+        linkage: Linkage::Internal,
+        space: Space::Register,
+        align: None,
+        vector: 1,
+        ty,
+        name: PIECE.to_owned(),
+        dimensions: Vec::new(),
+        range: None,
+        pointer: None,
+        initializer: Vec::new(),
+        attributes: Vec::new(),
+        span,
+    };
+    let offset = i64::try_from(at).ok()?;
+    let place = |name: &str| Operand::Address(Address { base: AddressBase::Symbol(name.to_owned()), offset });
+    let register = || Operand::Register(PIECE.to_owned());
+    let load = plain("ld", &["param", word], vec![register(), place(&parameter.name)], span);
+    let store = plain("st", &["local", word], vec![place(name), register()], span);
+    Some(vec![Statement::Variable(held), Statement::Instruction(load), Statement::Instruction(store)])
+}
+
+/// What holds a piece of a parameter on its way.
+const PIECE: &str = "%piece";
+
+fn replaced(statement: &Statement, taken: &HashMap<&str, String>) -> Statement {
+    match statement {
+        Statement::Block(inner, span) => {
+            Statement::Block(inner.iter().map(|statement| replaced(statement, taken)).collect(), *span)
+        }
+        Statement::Instruction(instruction) if instruction.opcode != "call" => {
+            Statement::Instruction(local(instruction, taken))
+        }
+        other => other.clone(),
+    }
+}
+
+/// An instruction that says parameters where it means a copy of one.
+fn local(instruction: &Instruction, taken: &HashMap<&str, String>) -> Instruction {
+    let mut instruction = instruction.clone();
+    for operand in &mut instruction.operands {
+        if let Operand::Symbol(name) | Operand::SymbolOffset(name, _) = operand
+            && let Some(copy) = taken.get(name.as_str())
+        {
+            name.clone_from(copy);
+        }
+    }
+    let by_register = |operand: &Operand| {
+        matches!(operand, Operand::Address(Address { base: AddressBase::Register(_), .. }))
+    };
+    let converts = instruction.opcode == "cvta";
+    if converts || instruction.opcode == "ld" && instruction.operands.iter().any(by_register) {
+        for word in &mut instruction.modifiers {
+            if matches!(word.as_str(), "param" | "param::entry") {
+                "local".clone_into(word);
+            }
+        }
+    }
+    instruction
+}
