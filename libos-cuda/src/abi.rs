@@ -22,8 +22,8 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub(crate) use args::{
-    Argument, Host, ImagePointer, In, InOut, InSlice, Out, OutBytes, OutList, OutMaybe, OutSlice, Room,
-    ShareableHandle, Text, Wide,
+    Argument, Host, ImagePointer, In, InMaybe, InOut, InSlice, Out, OutBytes, OutList, OutMaybe, OutSlice,
+    Room, ShareableHandle, Text, Wide,
 };
 pub(crate) use callbacks::{Callback, Destructor, HostFunction, SharedBytesOf, StreamCallback};
 pub(crate) use graph_layouts::{

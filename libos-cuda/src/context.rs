@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use parking_lot::RwLock;
 
-use crate::abi::{Out, OutMaybe};
+use crate::abi::{InMaybe, Out, OutMaybe};
 use crate::driver::{Driver, VERSION, driver};
 use crate::handle::{Kind, decode, encode};
 use crate::printf;
@@ -179,11 +179,30 @@ pub(crate) fn create_affine(to: Out<u64>, parameters: u64, count: i32, flags: u3
     create(to, flags, device)
 }
 
-pub(crate) fn create_with(to: Out<u64>, parameters: u64, flags: u32, device: i32) -> Answer {
-    if parameters != 0 {
+/// `CUctxCreateParams`: where it asks for nothing, the context is like any other.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct CreateParameters {
+    pub(crate) affinities: u64,
+    pub(crate) affinity_count: i32,
+    pub(crate) padding: u32,
+    pub(crate) graphics: u64,
+}
+const _: () =
+    assert!(size_of::<CreateParameters>() == 24 && std::mem::offset_of!(CreateParameters, graphics) == 16);
+
+/// Contexts that share data with graphics are not there either.
+pub(crate) fn create_with(
+    to: Out<u64>,
+    InMaybe(parameters): InMaybe<CreateParameters>,
+    flags: u32,
+    device: i32,
+) -> Answer {
+    let Some(parameters) = parameters else { return create(to, flags, device) };
+    if parameters.graphics != 0 {
         return Err(Status::NOT_SUPPORTED);
     }
-    create(to, flags, device)
+    create_affine(to, parameters.affinities, parameters.affinity_count, flags, device)
 }
 
 pub(crate) fn destroy(context: u64) -> Answer {

@@ -186,6 +186,21 @@ impl<T: Copy> Argument for In<T> {
     }
 }
 
+/// One value to read, if the caller passes one.
+pub(crate) struct InMaybe<T>(pub(crate) Option<T>);
+
+impl<T: Copy> Argument for InMaybe<T> {
+    type C = *const T;
+
+    unsafe fn from_c(c: *const T) -> Result<InMaybe<T>, Status> {
+        if c.is_null() {
+            return Ok(InMaybe(None));
+        }
+        // SAFETY: the C caller promised one value there; every `T` used here is valid for any bits.
+        Ok(InMaybe(Some(unsafe { c.read_unaligned() })))
+    }
+}
+
 /// Values to read, as many as another argument says.
 pub(crate) struct InSlice<T>(*const T);
 

@@ -2,7 +2,8 @@
 
 use std::ffi::{c_char, c_void};
 
-use super::{Argument, Function, In, NullStream, Out, OutBytes, OutMaybe, Row, Text, exports};
+use super::{Argument, Function, In, InMaybe, NullStream, Out, OutBytes, OutMaybe, Row, Text, exports};
+use crate::context::CreateParameters;
 use crate::{context, driver, proc_address, query};
 
 exports! {
@@ -59,7 +60,7 @@ exports! {
         cuCtxCreate_v3 "cuCtxCreate" 11040
             (to: Out<u64>, parameters: u64, count: i32, flags: u32, device: i32) => context::create_affine;
         cuCtxCreate_v4 "cuCtxCreate" 12050
-            (to: Out<u64>, parameters: u64, flags: u32, device: i32) => context::create_with;
+            (to: Out<u64>, parameters: InMaybe<CreateParameters>, flags: u32, device: i32) => context::create_with;
         cuCtxDestroy_v2 "cuCtxDestroy" 4000 (context: u64) => context::destroy;
         cuCtxSetCurrent "cuCtxSetCurrent" 4000 (context: u64) => context::set_current;
         cuCtxGetCurrent "cuCtxGetCurrent" 4000 (to: Out<u64>) => context::get_current;

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::{AccessDescription, Copy2d, IpcHandle, NullStream, Properties, Side2d, rows};
+use crate::context::CreateParameters;
 use crate::device::Asked;
 use crate::driver::driver;
 use crate::status::Status;
@@ -66,6 +67,7 @@ symbols! {
     cuCtxPushCurrent_v2(u64);
     cuCtxPopCurrent_v2(*mut u64);
     cuCtxCreate_v2(*mut u64, u32, i32);
+    cuCtxCreate_v4(*mut u64, *const CreateParameters, u32, i32);
     cuCtxDestroy_v2(u64);
     cuDeviceGetName(*mut u8, i32, i32);
     cuDeviceGetPCIBusId(*mut u8, i32, i32);
@@ -634,6 +636,22 @@ fn contexts_form_a_stack() {
     refused(unsafe { cuMemFree_v2(memory) }, Status::INVALID_VALUE);
     ok(unsafe { cuCtxPopCurrent_v2(null_mut()) });
     refused(unsafe { cuMemAlloc_v2(&raw mut popped, 64) }, Status::INVALID_CONTEXT);
+}
+
+#[test]
+fn a_context_may_be_created_with_parameters_that_ask_for_nothing() {
+    let _turn = begin();
+    let mut context = 0;
+    let none = CreateParameters { affinities: 0, affinity_count: 0, padding: 0, graphics: 0 };
+    for parameters in [null(), &raw const none] {
+        ok(unsafe { cuCtxCreate_v4(&raw mut context, parameters, 0, 0) });
+        ok(unsafe { cuCtxDestroy_v2(context) });
+    }
+    let affine = CreateParameters { affinities: 1 << 20, affinity_count: 1, ..none };
+    let refusal = unsafe { cuCtxCreate_v4(&raw mut context, &raw const affine, 0, 0) };
+    refused(refusal, Status::UNSUPPORTED_EXEC_AFFINITY);
+    let shared = CreateParameters { graphics: 1 << 20, ..none };
+    refused(unsafe { cuCtxCreate_v4(&raw mut context, &raw const shared, 0, 0) }, Status::NOT_SUPPORTED);
 }
 
 #[test]
