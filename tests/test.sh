@@ -61,7 +61,7 @@ tests() { cargo test --workspace --no-fail-fast 2>&1 | tee "$work/tests"; }
 
 loom() { RUSTFLAGS='--cfg loom' cargo test --release -p bulkhead-ring --test loom --target-dir "$target/loom" 2>&1 | tee "$work/loom"; }
 
-# Four of twelve, since each takes nvcc a quarter of a minute.
+# Four of them, since each takes nvcc a quarter of a minute.
 thrust_and_cub() {
     "${PYTHON:-python3}" tests/outside/run.py own --backend software --bulkhead "$target/debug/bulkhead" --strict \
         --only 'own/(thrust_scan|thrust_unique|cub_sort_pairs|cub_reduce_by_key)$'
