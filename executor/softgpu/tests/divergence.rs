@@ -99,6 +99,35 @@ fn a_lane_may_wait_for_another_lane_of_its_warp() {
 }
 
 #[test]
+fn lanes_that_ask_who_is_there_wait_for_those_that_turn_for_long() {
+    let mut machine = Machine::new();
+    let got = machine.warp(
+        ".reg .pred %p; .reg .b32 %i;",
+        "mov.u32 %i, 0;
+         setp.lt.u32 %p, %lane, 16; @%p bra $join;
+         $turn: add.u32 %i, %i, 1; setp.lt.u32 %p, %i, 100000; @%p bra $turn;
+         $join: activemask.b32 %out;",
+    );
+    assert_eq!(got, [u32::MAX; 32]);
+}
+
+#[test]
+fn lanes_that_wait_for_one_that_asks_who_is_there_do_not_wait_for_ever() {
+    let mut machine = Machine::new();
+    let got = machine.warp(
+        ".reg .pred %p; .reg .b32 %i; .shared .b32 flag;",
+        "mov.u32 %i, 0; st.shared.u32 [flag], %i; bar.warp.sync -1;
+         setp.eq.u32 %p, %lane, 7; @%p bra $ask;
+         $turn: ld.volatile.shared.u32 %i, [flag]; setp.eq.u32 %p, %i, 0; @%p bra $turn;
+         mov.u32 %out, %i; bra $end;
+         $ask: activemask.b32 %out; st.volatile.shared.u32 [flag], 5;
+         $end:",
+    );
+    let expected: Vec<u32> = (0..32).map(|lane| if lane == 7 { 1 << 7 } else { 5 }).collect();
+    assert_eq!(got, expected);
+}
+
+#[test]
 fn lanes_of_a_warp_take_turns_at_a_lock() {
     let mut machine = Machine::new();
     let got = machine.warp(

@@ -214,6 +214,11 @@ impl Warp {
                             .map_err(|(fault, lane)| (fault, pc, lane))?;
                     }
                 }
+                // Who is here is asked by whoever means to wait for them.
+                Op::ActiveMask { .. } if self.puts_off() => {
+                    self.park(pc, mask, State::Ready);
+                    return Ok(Next::Switch);
+                }
                 Op::Yield => {
                     self.park(pc + 1, mask, State::Ready);
                     self.yield_turn();

@@ -16,6 +16,10 @@ use crate::code::{BarrierMode, Dst, Op, Pred, Program};
 
 /// Backward branches of a warp's groups in the usual order while others are ready, before those get a turn.
 const PATIENCE: u32 = 1 << 10;
+/// How often a group whose turn it is waits for those before it where it asks which lanes are with it. Lanes that spin
+/// for other blocks are longer about it than anybody's patience, and come to where the group stands then; lanes that
+/// spin for the group itself do so for as long.
+const PUT_OFF_MAX: u32 = 1 << 13;
 /// Backward branches of such a turn.
 const TURN: u32 = 1 << 8;
 
@@ -72,6 +76,8 @@ pub(crate) struct Warp {
     rotate: bool,
     /// The running group is not the one lowest in the program.
     out_of_order: bool,
+    /// How often a group has waited since one asked.
+    put_off: u32,
 }
 
 /// What every instruction of a warp may touch besides the warp.
@@ -115,6 +121,7 @@ impl Warp {
             turn: 0,
             rotate: false,
             out_of_order: false,
+            put_off: 0,
         }
     }
 
@@ -198,6 +205,17 @@ impl Warp {
     pub(crate) fn spend(&mut self, branches: u32) -> bool {
         self.patience = self.patience.saturating_sub(branches.max(1));
         self.patience == 0
+    }
+
+    /// Whether a group that asks which lanes are with it waits for those that stand before it.
+    pub(crate) fn puts_off(&mut self) -> bool {
+        if !self.out_of_order || self.put_off == PUT_OFF_MAX {
+            self.put_off = 0;
+            return false;
+        }
+        self.put_off += 1;
+        self.yield_turn();
+        true
     }
 
     /// The next group to run is another one, where there is one. After a turn out of order the usual
