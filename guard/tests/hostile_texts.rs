@@ -146,3 +146,28 @@ fn loops_that_overlap_end() {
     let confined = confine_verified(&parse(&text).unwrap(), Stray::Silent, &Gates::default()).unwrap();
     assert!(verify(&print(&confined)).is_ok());
 }
+
+#[test]
+fn the_address_of_a_parameter_larger_than_local_memory_is_refused() {
+    for bytes in [limits::LOCAL_BYTES_MAX + 1, 1 << 40, u64::MAX >> 1] {
+        let text = format!(
+            ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .align 1 .b8 o[{bytes}])\n{{\n\
+             .reg .b64 %d<1>;\nmov.b64 %d0, o;\nret;\n}}\n"
+        );
+        let module = parse(&text).unwrap();
+        assert!(confine_verified(&module, Stray::Silent, &Gates::default()).is_err(), "{bytes} bytes");
+    }
+}
+
+#[test]
+fn what_hides_a_parameter_is_not_taken_for_it() {
+    for hides in [".shared .b32 o;", ".reg .b64 o;"] {
+        let text = format!(
+            ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u32 o)\n{{\n{hides}\n\
+             .reg .b64 %d<1>;\nmov.b64 %d0, o;\nret;\n}}\n"
+        );
+        if let Ok(confined) = confine_verified(&parse(&text).unwrap(), Stray::Silent, &Gates::default()) {
+            assert!(!print(&confined).contains("in_local_memory"), "{hides}");
+        }
+    }
+}

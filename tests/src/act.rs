@@ -15,7 +15,7 @@ use bulkhead_client::{Connection, Error};
 use crate::{kernel::Kernel, neighbour::Neighbour, patience::until, process::lives, status::local};
 
 /// Whoever waits for so long for a ping was stopped, however busy the machine is.
-pub const STOPPED: Duration = Duration::from_secs(3);
+pub const STOPPED: Duration = Duration::from_secs(2);
 /// Between two pings.
 const REST: Duration = Duration::from_millis(1);
 

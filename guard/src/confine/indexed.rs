@@ -9,6 +9,7 @@ use crate::ast::{
     Address, AddressBase, Function, Instruction, Linkage, Operand, Space, Span, Statement, Type, Variable,
 };
 use crate::confine::prologue::plain;
+use crate::limits::LOCAL_BYTES_MAX;
 use crate::maps::HashMap;
 use crate::names;
 
@@ -18,7 +19,10 @@ pub(super) fn copied(function: &Function, body: &[Statement]) -> Option<Vec<Stat
     let named: HashMap<&str, &Variable> =
         function.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
     find(body, &named, &mut taken);
-    if taken.is_empty() {
+    let bytes = |name: &&str| named.get(*name).and_then(|parameter| names::variable_bytes(parameter));
+    let all = taken.keys().map(|name| bytes(&name)).try_fold(0_u64, |all, bytes| all.checked_add(bytes?));
+    // Local memory has no room for more, and nothing is written for what is refused anyway.
+    if taken.is_empty() || all.is_none_or(|all| all > LOCAL_BYTES_MAX) || hides(body, &taken) {
         return None;
     }
     let mut copied = Vec::with_capacity(body.len() + 2 * taken.len());
@@ -53,6 +57,16 @@ fn find<'a>(
             _ => {}
         }
     }
+}
+
+/// Whether a declaration inside gives a taken parameter's name to something else.
+fn hides(body: &[Statement], taken: &HashMap<&str, String>) -> bool {
+    body.iter().any(|statement| match statement {
+        Statement::Block(inner, _) => hides(inner, taken),
+        Statement::Variable(variable) => taken.contains_key(variable.name.as_str()),
+        Statement::Label(label, _) => taken.contains_key(label.as_str()),
+        _ => false,
+    })
 }
 
 /// A local variable of a parameter's size, and what copies the parameter into it.
