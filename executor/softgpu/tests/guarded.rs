@@ -5,8 +5,9 @@ mod common;
 
 use std::path::Path;
 
-use bulkhead_gpu::{Access, DeviceAddress, Gpu, Launch};
-use common::{Machine, Parameters, WINDOW, kernel};
+use bulkhead_gpu::{Gpu, Launch};
+use bulkhead_mm::{HALF_BYTES, SINK_BYTES};
+use common::{Machine, Parameters, SLOT, kernel};
 
 fn confined(ptx: &str) -> String {
     let module = bulkhead_guard::parse(ptx).unwrap();
@@ -35,12 +36,7 @@ fn everything_the_guard_accepts_loads() {
 
 #[test]
 fn a_stray_store_of_a_confined_kernel_lands_in_the_sink() {
-    let mut machine = Machine::new();
-    let slot = 512u64 << 30;
-    let chunk = 64u64 << 20;
-    // The slot's lower half behind the tests' own 64 MiB is sinks; nothing is mapped outside the slot.
-    let sink = machine.gpu.create_memory(chunk).unwrap();
-    machine.gpu.map(DeviceAddress(WINDOW + chunk), sink, chunk, 4095, Access::ReadWrite).unwrap();
+    let mut machine = Machine::with_sinks();
     let text = confined(&kernel(
         ".reg .b64 %far; .reg .b32 %a;",
         "st.global.u32 [%at], 11;
@@ -53,15 +49,12 @@ fn a_stray_store_of_a_confined_kernel_lands_in_the_sink() {
     let entry = machine.entry(&text);
     assert_eq!(entry.parameters.len(), 4);
     let at = machine.buffer(8);
-    let high = |address: u64| u32::try_from(address >> 32).unwrap();
-    let parameters =
-        Parameters::default().u64(at).u32(high(WINDOW)).u32(high(slot - 1)).u32(high(slot / 2 - 1));
-    machine.run(entry.id, 1, 1, &parameters.0).unwrap();
+    machine.run(entry.id, 1, 1, &Parameters::default().u64(at).hidden().0).unwrap();
     assert_eq!(machine.download_u32(at, 2), [11, 78]);
     // The forged address with its high word replaced, and then the chunk it falls on.
-    let lands = WINDOW + (0x1234_5638_9abc_def0 & (slot / 2 - 1));
+    let lands = SLOT.base().0 + (0x1234_5638_9abc_def0 & (HALF_BYTES - 1));
     assert_eq!(machine.download_u32(lands, 1), [77]);
-    let in_sink = WINDOW + chunk + lands % chunk;
+    let in_sink = SLOT.base().0 + lands % SINK_BYTES;
     assert_eq!(machine.download_u32(in_sink, 1), [77]);
 }
 
@@ -85,7 +78,7 @@ fn a_confined_kernel_computes_what_the_original_computes() {
     let guarded = machine.entry(&confined(&ptx));
     let (first, second) = (machine.buffer(256), machine.buffer(256));
     machine.run(original.id, 1, 64, &first.to_le_bytes()).unwrap();
-    let parameters = Parameters::default().u64(second).u32(0x2000).u32(0x7f).u32(0x3f);
+    let parameters = Parameters::default().u64(second).hidden();
     machine.run(guarded.id, 1, 64, &parameters.0).unwrap();
     let expected = machine.download_u32(first, 64);
     assert_eq!(machine.download_u32(second, 64), expected);
@@ -137,7 +130,7 @@ fn a_confined_block_finds_nothing_that_another_left_in_shared_memory() {
             let heard = (0..ROUNDS_MAX)
                 .any(|_| hear(&mut machine, original.id, &buffer.to_le_bytes()).contains(&0x5e_c2e7));
             assert!(heard, "{block:?} {count} {module}");
-            let parameters = Parameters::default().u64(buffer).u32(0x2000).u32(0x7f).u32(0x3f);
+            let parameters = Parameters::default().u64(buffer).hidden();
             for _ in 0..20 {
                 assert_eq!(
                     hear(&mut machine, guarded.id, &parameters.0),

@@ -24,7 +24,7 @@ fn block(threads: u32, declarations: &str, body: &str) -> Vec<u32> {
     let bytes = threads as usize * 4;
     let (first, second) = (machine.buffer(bytes), machine.buffer(bytes));
     machine.run(original.id, 1, threads, &first.to_le_bytes()).unwrap();
-    let parameters = Parameters::default().u64(second).guarded(&guarded, [0x2000, 0x7f, 0x3f]);
+    let parameters = Parameters::default().u64(second).guarded(&guarded);
     machine.run(guarded.id, 1, threads, &parameters.0).unwrap();
     let found = machine.download_u32(first, threads as usize);
     assert_eq!(machine.download_u32(second, threads as usize), found, "the guard's text does something else");

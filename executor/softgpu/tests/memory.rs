@@ -10,9 +10,9 @@ use bulkhead_gpu::{Access, DeviceAddress, Error, FillPattern, Gpu, HostRange};
 use bulkhead_softgpu::{Options, SoftGpu};
 use common::{Host, Machine, Parameters, WINDOW, kernel};
 
-const CHUNK: u64 = 64 << 20;
+const CHUNK: u64 = bulkhead_mm::SINK_BYTES;
 /// Behind the tests' own memory.
-const SINKS: u64 = WINDOW + (64 << 30);
+const SINKS: u64 = WINDOW + CHUNK;
 
 #[test]
 fn thousands_of_mappings_of_one_chunk_alias() {

@@ -1,17 +1,13 @@
-//! What a fast version leaves as it is stays where it may, wherever its pointers point that its terms allow: a zone
-//! around the window is mapped, and nothing else.
+//! What a fast version leaves as it is stays in its slot, wherever in the windows the pointers point that its terms ask
+//! for.
 #![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
 mod common;
 
-use bulkhead_gpu::{Access, DeviceAddress, Gpu, Launch};
-use bulkhead_guard::{SharedTerm, Verified, along, limits::REACH_BYTES};
-use common::{Machine, Parameters, WINDOW};
-
-/// Bytes of the window.
-const CHUNK: u64 = 64 << 20;
-/// Where it starts: a zone above the first address that is mapped.
-const START: u64 = WINDOW + REACH_BYTES;
+use bulkhead_gpu::{Gpu, Launch};
+use bulkhead_guard::{SharedTerm, Verified, along};
+use bulkhead_mm::Range;
+use common::{Machine, Parameters, SLOT};
 
 /// Pointers with every kind of offset that something is known of.
 const SOURCE: &str = ".version 8.0
@@ -98,14 +94,6 @@ fn confined() -> String {
     bulkhead_guard::print(&confined.unwrap_or_else(|report| panic!("{report}")))
 }
 
-fn machine() -> Machine {
-    let machine = Machine::new();
-    let sink = machine.gpu.create_memory(CHUNK).unwrap();
-    let pieces = 2 * REACH_BYTES / CHUNK;
-    machine.gpu.map(DeviceAddress(WINDOW + CHUNK), sink, CHUNK, pieces, Access::ReadWrite).unwrap();
-    machine
-}
-
 /// SplitMix64.
 struct Random(u64);
 
@@ -138,9 +126,15 @@ fn run(
     let image = machine.gpu.load(verified.text()).ok()?;
     let info = image.entries.iter().find(|info| info.name == fast.name).unwrap();
     let mut pointer = |parameter: usize| {
-        let terms = fast.pointers.iter().filter(|term| term.parameter == parameter);
-        match terms.map(|term| u64::from(term.align)).max() {
-            Some(align) => random.of(&[START, START + CHUNK - align]),
+        let terms = || fast.pointers.iter().filter(|term| term.parameter == parameter);
+        match terms().map(|term| u64::from(term.align)).max() {
+            Some(align) => {
+                let (lower, upper) = (SLOT.read_write(), SLOT.read_only());
+                let ends = |range: Range| [range.start().0, range.end().0 - align];
+                let [upper, writes] = [ends(upper), ends(lower)];
+                let reads = [upper[0], upper[1], writes[0], writes[1]];
+                if terms().any(|term| term.writes) { random.of(&writes) } else { random.of(&reads) }
+            }
             None => {
                 let any = random.word();
                 random.of(&[0, u64::MAX, 1 << 63, any])
@@ -150,9 +144,8 @@ fn run(
     let (a, b, m) = (pointer(0), pointer(1), pointer(3));
     let word = random.word();
     let n = random.of(&[0, 1, 0x7fff_ffff, 0x8000_0000, u32::MAX, u32::try_from(word >> 32).unwrap()]);
-    let high = u32::try_from(START >> 32).unwrap();
     let parameters = Parameters::default().u64(a).u64(b).u32(n).u32(0).u64(m);
-    let parameters = parameters.guarded(info, [high, 0xf, 0xf]);
+    let parameters = parameters.guarded(info);
     let keeps = |block: &[u32; 3]| fast.shared.iter().all(|term| term.admits(*block, 0));
     let blocks: Vec<[u32; 3]> = BLOCKS.into_iter().filter(keeps).collect();
     if blocks.is_empty() {
@@ -190,7 +183,7 @@ fn edited(text: &str, random: &mut Random) -> String {
 
 #[test]
 fn pointers_at_the_ends_of_the_window_and_any_index_stay_in_the_zones() {
-    let (machine, mut random) = (machine(), Random(7));
+    let (machine, mut random) = (Machine::with_sinks(), Random(7));
     let verified = bulkhead_guard::verify(&confined()).unwrap_or_else(|report| panic!("{report}"));
     let fast = verified.entries()[0].fast.as_ref().unwrap();
     assert_eq!(
@@ -215,7 +208,7 @@ fn what_the_verifier_lets_through_of_a_broken_fast_version_stays_inside() {
     let seed = std::env::var("BULKHEAD_FUZZ_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let runs = std::env::var("BULKHEAD_FUZZ_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(6000);
     println!("seed {seed}");
-    let (machine, mut random, text) = (machine(), Random(seed), confined());
+    let (machine, mut random, text) = (Machine::with_sinks(), Random(seed), confined());
     let (mut passed, mut refused) = (0, 0);
     for _ in 0..runs {
         // Canonical again, or every edit would be refused for its white space.

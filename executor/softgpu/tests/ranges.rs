@@ -6,9 +6,8 @@ mod common;
 
 use std::fmt::Write;
 
-use bulkhead_gpu::{Access, DeviceAddress, Gpu, Launch};
-use bulkhead_guard::limits::REACH_BYTES;
-use common::{Machine, Parameters, WINDOW};
+use bulkhead_gpu::{Gpu, Launch};
+use common::{Machine, Parameters};
 
 /// Bytes of the only variable in shared memory.
 const TILE: u32 = 40_960;
@@ -231,23 +230,13 @@ fn program(seed: u64) -> String {
     random.text
 }
 
-fn machine() -> Machine {
-    const CHUNK: u64 = 64 << 20;
-    let machine = Machine::new();
-    let sink = machine.gpu.create_memory(CHUNK).unwrap();
-    let pieces = (2 * REACH_BYTES + (4 << 30)) / CHUNK;
-    machine.gpu.map(DeviceAddress(WINDOW + CHUNK), sink, CHUNK, pieces - 1, Access::ReadWrite).unwrap();
-    machine
-}
-
 #[test]
 fn what_is_left_as_it_is_stays_in_shared_memory() {
     let number =
         |name: &str, other| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(other);
     let (first, runs) = (number("BULKHEAD_FUZZ_SEED", 1), number("BULKHEAD_FUZZ_RUNS", 1500));
     println!("seeds {first} to {}", first + runs - 1);
-    let machine = machine();
-    let high = u32::try_from((WINDOW + REACH_BYTES) >> 32).unwrap();
+    let machine = Machine::with_sinks();
     let (mut left, mut launches, mut bounded) = (0, 0, 0);
     for seed in first..first + runs {
         let source = program(seed);
@@ -268,7 +257,7 @@ fn what_is_left_as_it_is_stays_in_shared_memory() {
             for _ in 0..2 {
                 // Whether a bound is kept does not matter: the text takes no more than that.
                 let (n, m) = (random.of(&NUMBERS), random.of(&NUMBERS));
-                let parameters = Parameters::default().u32(n).u32(m).guarded(info, [high, 0xf, 0xf]);
+                let parameters = Parameters::default().u32(n).u32(m).guarded(info);
                 let launch =
                     Launch { grid: [1; 3], block: [side, 1, 1], shared_bytes: 0, parameters: &parameters.0 };
                 machine.gpu.launch(machine.stream, info.id, &launch).unwrap();

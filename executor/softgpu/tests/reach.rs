@@ -12,7 +12,7 @@ mod common;
 
 use std::path::Path;
 
-use bulkhead_gpu::{Access, DeviceAddress, EntryInfo, Gpu, Launch};
+use bulkhead_gpu::{EntryInfo, Gpu, Launch};
 use common::{Machine, Parameters, WINDOW, kernel};
 
 fn confined(ptx: &str) -> String {
@@ -25,11 +25,6 @@ fn confined(ptx: &str) -> String {
 fn accepted(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guard/filetests/accept");
     std::fs::read_to_string(folder.join(name)).unwrap()
-}
-
-/// The hidden parameters that confine to the tests' memory.
-fn hidden(parameters: Parameters, entry: &EntryInfo) -> Parameters {
-    parameters.guarded(entry, [(WINDOW >> 32) as u32, 0x7f, 0x3f])
 }
 
 fn named(machine: &Machine, ptx: &str, name: &str) -> EntryInfo {
@@ -54,7 +49,7 @@ fn calls(ptx: &str, guarded: bool) -> Vec<u32> {
     let b = machine.upload_u32(&(7..4 * 64 + 7).map(|index| word(index ^ 3)).collect::<Vec<_>>());
     let out = machine.upload_u32(&[0; 64]);
     let parameters = Parameters::default().u64(out).u64(a).u64(b).u32(50);
-    run(&machine, &entry, 64, &if guarded { hidden(parameters, &entry) } else { parameters });
+    run(&machine, &entry, 64, &if guarded { parameters.guarded(&entry) } else { parameters });
     machine.download_u32(out, 64)
 }
 
@@ -65,7 +60,7 @@ fn spaces(ptx: &str, guarded: bool) -> Vec<u32> {
     let input = machine.upload_u32(&(0..64).map(|index| index * index + 11).collect::<Vec<_>>());
     let out = machine.upload_u32(&[0; 66]);
     let parameters = Parameters::default().u64(out).u64(input).u32(48);
-    run(&machine, &entry, 48, &if guarded { hidden(parameters, &entry) } else { parameters });
+    run(&machine, &entry, 48, &if guarded { parameters.guarded(&entry) } else { parameters });
     machine.download_u32(out, 66)
 }
 
@@ -109,7 +104,7 @@ fn both(body: &str) -> (Vec<u32>, Vec<u32>) {
         let entry = machine.entry(ptx);
         let at = machine.upload_u32(&[0; 2048]);
         let parameters = Parameters::default().u64(at);
-        run(&machine, &entry, 32, &if guarded { hidden(parameters, &entry) } else { parameters });
+        run(&machine, &entry, 32, &if guarded { parameters.guarded(&entry) } else { parameters });
         machine.download_u32(at, 2048)
     };
     let text = confined(&ptx);
@@ -141,17 +136,8 @@ fn split_accesses_leave_what_generic_accesses_leave() {
     }
 }
 
-/// A machine whose slot is sinks between the tests' own 64 MiB and the flag. Nothing is mapped outside of it, and shared and
-/// local memory end with the variables, so an access that gets out loses the device.
-fn machine_with_sinks() -> Machine {
-    let machine = Machine::new();
-    let chunk = 64u64 << 20;
-    let sink = machine.gpu.create_memory(chunk).unwrap();
-    machine.gpu.map(DeviceAddress(WINDOW + chunk), sink, chunk, 8190, Access::ReadWrite).unwrap();
-    machine
-}
-
-/// Accesses through pointers far from all that they may reach.
+/// Accesses through pointers far from all that they may reach. Shared and local memory end with the variables, so that an
+/// access which gets out ends the context.
 fn hostile() -> String {
     kernel(
         ".reg .pred %p; .reg .b64 %s, %l, %x; .reg .b32 %a, %b; .shared .align 8 .b8 words[64];
@@ -168,10 +154,10 @@ fn hostile() -> String {
 
 #[test]
 fn a_forged_generic_pointer_stays_in_the_window_the_depot_and_the_blocks_memory() {
-    let mut machine = machine_with_sinks();
+    let mut machine = Machine::with_sinks();
     let entry = machine.entry(&confined(&hostile()));
     let out = machine.upload_u32(&[0; 32]);
-    run(&machine, &entry, 32, &hidden(Parameters::default().u64(out), &entry));
+    run(&machine, &entry, 32, &Parameters::default().u64(out).guarded(&entry));
     assert_eq!(machine.download_u32(out, 32), [77; 32]);
     // Without the guard the same kernel does not survive.
     let entry = machine.entry(&hostile());
@@ -226,11 +212,7 @@ fn broken(text: &str, edits: usize) -> Vec<String> {
 #[test]
 fn what_the_verifier_lets_through_of_a_broken_text_stays_inside() {
     let text = confined(&hostile());
-    // 64 GiB of sinks with guard zones, and nothing around them.
-    let (mut passed, machine) = (0, Machine::new());
-    let (window, chunk) = (WINDOW + (64 << 30), 64u64 << 20);
-    let sink = machine.gpu.create_memory(chunk).unwrap();
-    machine.gpu.map(DeviceAddress(window - chunk), sink, chunk, 1026, Access::ReadWrite).unwrap();
+    let (mut passed, machine) = (0, Machine::with_sinks());
     let texts = broken(&text, 3000);
     let all = texts.len();
     for edited in texts {
@@ -244,7 +226,7 @@ fn what_the_verifier_lets_through_of_a_broken_text_stays_inside() {
             continue;
         }
         passed += 1;
-        let parameters = Parameters::default().u64(window).u32((window >> 32) as u32).u32(0xf).u32(0xf);
+        let parameters = Parameters::default().u64(WINDOW).hidden();
         let done = machine.run(entry.id, 1, 32, &parameters.0);
         assert!(done.is_ok(), "{done:?}\n{printed}");
     }

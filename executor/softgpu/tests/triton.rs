@@ -7,7 +7,7 @@ mod common;
 use std::path::Path;
 
 use bulkhead_gpu::{Gpu as _, Launch};
-use common::{Machine, Parameters, WINDOW};
+use common::{Machine, Parameters};
 
 const CAPABILITIES: [u32; 2] = [80, 90];
 
@@ -32,7 +32,7 @@ fn run(machine: &mut Machine, kernel: &str, capability: u32, grid: [u32; 2], par
     // Two pointers that Triton adds, to memory of which these kernels need none; then those of the guard.
     let parameters = parameters.u64(0).u64(0);
     let entries = machine.gpu.load(verified.text()).unwrap_or_else(|error| panic!("{error}")).entries;
-    let parameters = parameters.guarded(&entries[0], [(WINDOW >> 32) as u32, 0x7f, 0x3f]);
+    let parameters = parameters.guarded(&entries[0]);
     let block = [threads, 1, 1];
     let launch = Launch { grid: [grid[0], grid[1], 1], block, shared_bytes, parameters: &parameters.0 };
     for entry in entries {

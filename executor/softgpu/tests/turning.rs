@@ -1,5 +1,5 @@
 //! Loops whose pointers are checked before they turn: wherever the pointers are and whatever is added to them, accesses stay
-//! in the window and the zones around it, and a program that stays inside computes what it did.
+//! in the slot, and a program that stays inside computes what it did.
 #![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
 mod common;
@@ -7,15 +7,10 @@ mod common;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use bulkhead_gpu::{Access, DeviceAddress, FillPattern, Gpu, Launch};
-use bulkhead_guard::{FLAG_BYTES, Verified, limits::REACH_BYTES};
-use common::{Machine, Parameters, WINDOW};
-
-const CHUNK: u64 = 64 << 20;
-/// Where the window starts: a zone above the first address that is mapped.
-const START: u64 = WINDOW + REACH_BYTES;
-/// Bytes of the window: what one high word names.
-const BYTES: u64 = 4 << 30;
+use bulkhead_gpu::{Gpu, Launch};
+use bulkhead_guard::Verified;
+use bulkhead_mm::WINDOW_BYTES;
+use common::{Machine, Parameters, SLOT};
 
 /// Loops that step pointers by numbers and by registers, up and down, load through what they step and store through what
 /// they do not.
@@ -82,14 +77,6 @@ fn confined() -> String {
     bulkhead_guard::print(&confined.unwrap_or_else(|report| panic!("{report}")))
 }
 
-fn machine() -> Machine {
-    let machine = Machine::new();
-    let sink = machine.gpu.create_memory(CHUNK).unwrap();
-    let pieces = (2 * REACH_BYTES + BYTES) / CHUNK;
-    machine.gpu.map(DeviceAddress(WINDOW + CHUNK), sink, CHUNK, pieces - 1, Access::ReadWrite).unwrap();
-    machine
-}
-
 /// SplitMix64.
 struct Random(u64);
 
@@ -121,17 +108,25 @@ fn run(
     let info = image.entries.iter().find(|info| info.name == fast.name).unwrap();
     let mut pointer = || {
         let any = random.word();
-        let inside = START + any % BYTES;
+        let (lower, upper) = (SLOT.read_write(), SLOT.read_only());
+        let inside = lower.start().0 + any % WINDOW_BYTES;
         random.of(&[
-            START,
-            START,
-            START + BYTES - 8,
-            START + BYTES - 4,
-            START + 2048,
+            lower.start().0,
+            lower.start().0,
+            lower.end().0 - 8,
+            lower.end().0 - 4,
+            lower.start().0 + 2048,
             inside & !7,
             inside,
-            START - 8,
-            START + BYTES,
+            lower.start().0 - 8,
+            lower.end().0,
+            upper.start().0,
+            upper.end().0 - 8,
+            SLOT.base().0,
+            SLOT.lower_half().end().0 - 4,
+            SLOT.lower_half().end().0,
+            SLOT.range().end().0 - 4,
+            SLOT.reach().end().0,
             0,
             u64::MAX,
             any,
@@ -156,15 +151,11 @@ fn run(
     ]);
     // As long as a chunk may be, and longer.
     let n = random.of(&[1, 2, 3, 3, 40, 40, 1000, 6000]);
-    let high = u32::try_from(START >> 32).unwrap();
-    let parameters = Parameters::default().u64(a).u64(b).u64(c).u32(n).u32(m);
-    let parameters = parameters.u32(high).u32(0).u32(0);
+    let parameters = Parameters::default().u64(a).u64(b).u64(c).u32(n).u32(m).hidden();
     let launch = Launch { grid: [1, 1, 1], block: [1, 1, 1], shared_bytes: 0, parameters: &parameters.0 };
     let flag = |word: u32| {
         let stream = machine.gpu.create_stream(0).unwrap();
-        let at = DeviceAddress(START + BYTES - u64::from(FLAG_BYTES));
-        machine.gpu.fill(stream, at, FillPattern::Bits32(word), u64::from(FLAG_BYTES) / 4).unwrap();
-        machine.gpu.synchronize(stream).unwrap();
+        machine.flag(stream, word);
         machine.gpu.destroy_stream(stream).unwrap();
     };
     flag(0);
@@ -207,7 +198,7 @@ fn edited(text: &str, random: &mut Random) -> String {
 
 #[test]
 fn wherever_pointers_are_and_however_they_step_accesses_stay_in_the_zones() {
-    let (machine, mut random) = (machine(), Random(3));
+    let (machine, mut random) = (Machine::with_sinks(), Random(3));
     let text = confined();
     let verified = bulkhead_guard::verify(&text).unwrap_or_else(|report| panic!("{report}\n{text}"));
     let fast = verified.text().split("__bh_fast_").nth(1).unwrap();
@@ -224,7 +215,7 @@ fn what_the_verifier_lets_through_of_broken_versions_stays_inside() {
     let seed = std::env::var("BULKHEAD_FUZZ_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let runs = std::env::var("BULKHEAD_FUZZ_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2000);
     println!("seed {seed}");
-    let (machine, mut random, text) = (machine(), Random(seed), confined());
+    let (machine, mut random, text) = (Machine::with_sinks(), Random(seed), confined());
     let (mut passed, mut refused) = (0, 0);
     for _ in 0..runs {
         let Ok(module) = bulkhead_guard::parse(&edited(&text, &mut random)) else { continue };
@@ -257,8 +248,7 @@ fn results(text: &str, entry: &str, guarded: bool, offset: u64) -> Vec<u32> {
     // The first loop stores downwards from the middle, which is where the second looks things up.
     let parameters =
         Parameters::default().u64(a + 64).u64(b + 8192 + offset).u64(c).u32(700).u32(0u32.wrapping_sub(4));
-    let high = u32::try_from(WINDOW >> 32).unwrap();
-    let parameters = if guarded { parameters.u32(high).u32(0x7f).u32(0x3f) } else { parameters };
+    let parameters = if guarded { parameters.hidden() } else { parameters };
     let launch = Launch { grid: [1, 1, 1], block: [1, 1, 1], shared_bytes: 0, parameters: &parameters.0 };
     machine.gpu.launch(machine.stream, info.id, &launch).unwrap();
     machine.gpu.synchronize(machine.stream).unwrap();

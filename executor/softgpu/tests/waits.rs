@@ -126,8 +126,7 @@ fn whatever_waits_ends() {
                 if rows && block[0] == 16 {
                     continue;
                 }
-                let parameters =
-                    Parameters::default().u64(at).u32(given).guarded(&entry, [0x2000, 0x7f, 0x3f]);
+                let parameters = Parameters::default().u64(at).u32(given).guarded(&entry);
                 let launch = Launch { grid: [2, 1, 1], block, shared_bytes: 0, parameters: &parameters.0 };
                 let launched = machine.gpu.launch(machine.stream, entry.id, &launch);
                 if let Err(error) = launched.and_then(|()| machine.gpu.synchronize(machine.stream)) {

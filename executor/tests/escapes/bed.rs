@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bulkhead_executor::{Shape, Testbed, Version};
 use bulkhead_gpu::Gpu;
 use bulkhead_guard::{Verified, limits::PATH_COST_MAX};
-use bulkhead_mm::{SLOT_STRIDE_BYTES, Slot};
+use bulkhead_mm::{SLOT_STRIDE_BYTES, Slot, ZONE_BYTES};
 use bulkhead_softgpu::{Engine, Escape, Inspector, Options, Rules, SoftGpu};
 
 use crate::random::Random;
@@ -225,7 +225,7 @@ fn anywhere(random: &mut Random, slot: Slot) -> u64 {
         slot.reach().end().0,
         slot.stores_reach().end().0,
         base + SLOT_STRIDE_BYTES,
-        base - SLOT_STRIDE_BYTES + (64 << 30),
+        base - SLOT_STRIDE_BYTES + ZONE_BYTES,
         0,
     ];
     let any = random.word();

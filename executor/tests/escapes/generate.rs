@@ -148,6 +148,10 @@ pub(crate) fn program(random: &mut Random) -> Program {
 
 /// One line goes elsewhere, goes, comes twice, or names another register; or a branch goes back to a new label.
 fn edit(lines: &mut Vec<String>, random: &mut Random) {
+    // What was edited before may have left nothing.
+    if lines.is_empty() {
+        return;
+    }
     let at = random.below(lines.len());
     match random.below(8) {
         0..3 => {

@@ -13,12 +13,19 @@ use bulkhead_gpu::{
     Access, DeviceAddress, EntryId, EntryInfo, Error, FillPattern, Gpu, HostAddress, HostRange, Launch,
     StreamId,
 };
+use bulkhead_mm::{ARENA_GRANULE_BYTES, FLAGS, PAGE_BYTES, Range, SINK_BYTES, Slot};
 use bulkhead_softgpu::{Engine, Options, SoftGpu};
 
-/// Where the tests' memory is mapped.
-pub(crate) const WINDOW: u64 = 0x2000_0000_0000;
-const WINDOW_BYTES: u64 = 64 << 20;
+/// The slot that the tests' memory lies in.
+pub(crate) const SLOT: Slot = Slot::new(5).unwrap();
+/// Where the tests' memory is mapped: the start of what production maps a session's memory in.
+pub(crate) const WINDOW: u64 = SLOT.read_write().start().0;
+/// What the executor gives guarded entries for their hidden parameters.
+pub(crate) const HIDDEN: [u32; 3] = [SLOT.base_high(), SLOT.load_mask_high(), SLOT.store_mask_high()];
+const WINDOW_BYTES: u64 = SINK_BYTES;
 const STAGING_BYTES: usize = 4 << 20;
+/// What the flag says to kernels that may run on.
+const GO: u32 = 1 << 15;
 
 #[repr(C, align(4096))]
 struct Page([AtomicU64; 512]);
@@ -92,21 +99,50 @@ impl Machine {
         })
     }
 
+    /// Memory in a slot with its flag. Nothing else is mapped: what is wrong ends the context.
     pub(crate) fn with(options: Options) -> Self {
         let gpu = SoftGpu::new(options).unwrap();
-        gpu.reserve(DeviceAddress(WINDOW), 1 << 39).unwrap();
+        let at = |range: Range| DeviceAddress(range.start().0);
+        gpu.reserve(at(SLOT.reach()), SLOT.reach().bytes()).unwrap();
+        gpu.reserve(at(FLAGS), FLAGS.bytes()).unwrap();
         let memory = gpu.create_memory(WINDOW_BYTES).unwrap();
         gpu.map(DeviceAddress(WINDOW), memory, WINDOW_BYTES, 1, Access::ReadWrite).unwrap();
-        // What guarded entries look at: they may run on.
-        let flag = gpu.create_memory(2 << 20).unwrap();
-        let at = DeviceAddress(WINDOW + (1 << 39) - (2 << 20));
-        gpu.map(at, flag, 2 << 20, 1, Access::ReadWrite).unwrap();
+        let flag = gpu.create_memory(PAGE_BYTES).unwrap();
+        gpu.map(at(SLOT.flag_page()), flag, PAGE_BYTES, 1, Access::ReadWrite).unwrap();
+        let pages = ARENA_GRANULE_BYTES / PAGE_BYTES;
+        gpu.map(at(SLOT.flag_granule()), flag, PAGE_BYTES, pages, Access::Read).unwrap();
         let host = Host::new(STAGING_BYTES);
         gpu.register_host(host.range()).unwrap();
         let stream = gpu.create_stream(0).unwrap();
-        gpu.fill(stream, at, FillPattern::Bits32(1 << 15), (2 << 20) / 4).unwrap();
-        gpu.synchronize(stream).unwrap();
-        Self { gpu, stream, next: WINDOW, host }
+        let machine = Self { gpu, stream, next: WINDOW, host };
+        machine.flag(stream, GO);
+        machine
+    }
+
+    /// As in production: what of the slot holds nothing is sinks, and only loads reach the upper half. Nothing is
+    /// mapped around the slot, so an access that gets out of it ends the context.
+    pub(crate) fn with_sinks() -> Self {
+        let machine = Self::new();
+        let sink = machine.gpu.create_memory(SINK_BYTES).unwrap();
+        let map = |start: u64, end: u64, access| {
+            machine
+                .gpu
+                .map(DeviceAddress(start), sink, SINK_BYTES, (end - start) / SINK_BYTES, access)
+                .unwrap();
+        };
+        let (reach, stores, flag) = (SLOT.reach(), SLOT.stores_reach(), SLOT.flag_granule());
+        map(stores.start().0, WINDOW, Access::ReadWrite);
+        map(WINDOW + WINDOW_BYTES, stores.end().0, Access::ReadWrite);
+        map(stores.end().0, flag.start().0, Access::Read);
+        map(flag.end().0, reach.end().0, Access::Read);
+        machine
+    }
+
+    /// Lets guarded entries run on (0, or more than that much time), or not (`u32::MAX`).
+    pub(crate) fn flag(&self, stream: StreamId, word: u32) {
+        let at = DeviceAddress(SLOT.flag_page().start().0);
+        self.gpu.fill(stream, at, FillPattern::Bits32(word), PAGE_BYTES / 4).unwrap();
+        self.gpu.synchronize(stream).unwrap();
     }
 
     /// With one engine, told apart by the number of threads.
@@ -251,11 +287,16 @@ impl Parameters {
         self.u32(value.to_bits())
     }
 
-    /// What the guard appended to an entry's own: nothing of a slice, and these high words.
-    pub(crate) fn guarded(mut self, entry: &EntryInfo, high: [u32; 3]) -> Self {
+    /// What the guard appended to an entry's own: nothing of a slice, and what confines to the slot.
+    pub(crate) fn guarded(mut self, entry: &EntryInfo) -> Self {
         let end = entry.parameters.last().map_or(0, |layout| layout.offset + layout.bytes);
-        self.0.resize(end as usize - 4 * high.len(), 0);
-        high.into_iter().fold(self, Self::u32)
+        self.0.resize(end as usize - 4 * HIDDEN.len(), 0);
+        self.hidden()
+    }
+
+    /// What confines to the slot.
+    pub(crate) fn hidden(self) -> Self {
+        HIDDEN.into_iter().fold(self, Self::u32)
     }
 
     pub(crate) fn u64(mut self, value: u64) -> Self {
