@@ -170,6 +170,44 @@ fn sessions_are_closed_and_their_capabilities_kept() {
     assert!(refused.message.contains("closed sessions of which capabilities are held"), "{refused}");
 }
 
+/// An image that nobody has loaded before, long enough to be seen while it is written.
+fn new_image(number: usize) -> Vec<u8> {
+    let text = ".version 8.0\n.target sm_75\n.address_size 64\n";
+    let padding = format!("// {number} {}\n", " ".repeat(1 << 20));
+    format!("{text}{padding}.visible .entry e(.param .u64 to)\n{{\n\tret;\n}}\n\0").into_bytes()
+}
+
+#[test]
+fn leases_are_taken_on_images_that_are_loaded() {
+    if !process::runs(&["python3", "--version"]) {
+        return skipped("there is no python3");
+    }
+    let loads_and_leases = |kernel: &Kernel| {
+        let options = bulkhead_client::Options { socket: kernel.socket(), ..Default::default() };
+        let session = Session::open(&options).unwrap();
+        let pid = std::process::id().to_string();
+        let mut thief = Command::new("python3")
+            .args(["-c", include_str!("../src/leases.py"), &pid])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        let mut loaded = 0;
+        while begun.elapsed() < Duration::from_secs(2) {
+            // Where its own sealing meets a lease it fails itself, and nobody else.
+            let _ = session.load_image(&new_image(loaded));
+            loaded += 1;
+        }
+        drop(thief.stdin.take());
+        let told = String::from_utf8(thief.wait_with_output().unwrap().stdout).unwrap();
+        let counts: Vec<u32> = told.split_whitespace().map(|count| count.parse().unwrap()).collect();
+        println!("{loaded} images, of leases on them tried and had: {counts:?}");
+        assert!(counts[0] > 0, "no image was seen while it was loaded");
+    };
+    act("leases on images", loads_and_leases);
+}
+
 #[test]
 fn the_kernel_is_held_up() {
     let kernel = Kernel::start();
