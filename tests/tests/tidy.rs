@@ -19,7 +19,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("mm", &["schema"]),
     ("guard", &["mm"]),
     ("executor/gpu", &[]),
-    ("executor/softgpu", &["executor/gpu", "guard"]),
+    ("executor/softgpu", &["executor/gpu", "guard", "mm"]),
     ("executor/cuda", &["executor/gpu"]),
     ("executor/linter", &["guard"]),
     (
