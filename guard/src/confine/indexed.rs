@@ -20,7 +20,7 @@ pub(super) fn copied(function: &Function, body: &[Statement]) -> Option<Vec<Stat
         function.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
     find(body, &named, &mut taken);
     let bytes = |name: &&str| named.get(*name).and_then(|parameter| names::variable_bytes(parameter));
-    let all = taken.keys().map(|name| bytes(&name)).try_fold(0_u64, |all, bytes| all.checked_add(bytes?));
+    let all = taken.keys().map(bytes).try_fold(0_u64, |all, bytes| all.checked_add(bytes?));
     // Local memory has no room for more, and nothing is written for what is refused anyway.
     if taken.is_empty() || all.is_none_or(|all| all > LOCAL_BYTES_MAX) || hides(body, &taken) {
         return None;
