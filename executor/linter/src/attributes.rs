@@ -41,6 +41,8 @@ const CUDA_API_VERSION: u8 = 0x37;
 const UNUSED_LOAD_BYTE_OFFSET: u8 = 0x44;
 const NUM_BARRIERS: u8 = 0x4c;
 const SPARSE_MMA_MASK: u8 = 0x50;
+/// Notes of the compiler for tools.
+const ANNOTATIONS: u8 = 0x55;
 /// The version of the attributes, which `cuobjdump` 13.2 does not name.
 const VERSION: u8 = 0x5f;
 
@@ -114,7 +116,10 @@ impl Attributes {
             ) if value.len().is_multiple_of(4) => self.instructions.extend(words(value)),
             (form::SIZED, INDIRECT_BRANCH_TARGETS) => self.jumps(value).ok_or_else(wrong)?,
             (form::SIZED, COOP_GROUP_MASK_REGIDS | ATOM16_EMUL_INSTR_REG_MAP | UNUSED_LOAD_BYTE_OFFSET)
-            | (form::SIZED, MAX_THREADS | REQNTID | CRS_STACK_SIZE | SW_WAR | CUDA_API_VERSION)
+            | (
+                form::SIZED,
+                MAX_THREADS | REQNTID | CRS_STACK_SIZE | SW_WAR | CUDA_API_VERSION | ANNOTATIONS,
+            )
             | (form::HALF, MAXREG_COUNT | SPARSE_MMA_MASK | VERSION)
             | (form::BYTE, NUM_BARRIERS)
             | (form::NONE, CTAIDZ_USED | WMMA_USED) => {}

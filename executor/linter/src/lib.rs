@@ -150,7 +150,8 @@ pub fn lint(cubin: &[u8], architecture: u32, text: &[Footprint]) -> Result<Linte
         })?;
         found.check_against(footprint, constant_bytes)?;
     }
-    if let Some(name) = left.keys().next() {
+    // The first by name: the same file is refused for the same reason each time.
+    if let Some(name) = left.keys().min() {
         return Err(Refusal::OtherText(format!("it lacks the entry `{name}`")));
     }
     Ok(summary(architecture, linted))
@@ -328,8 +329,9 @@ fn check_symbols(elf: &Elf<'_>, symbols: &[Symbol<'_>], entries: &HashSet<&str>)
         let inside = symbol.value.checked_add(symbol.bytes).is_some_and(|end| end <= place.bytes);
         let fits = match symbol.kind {
             elf::symbol::SECTION => symbol.value == 0,
+            // Of an entry that is not `.visible` the symbol is local.
             elf::symbol::FUNCTION if code == Some(name) => {
-                symbol.value == 0 && symbol.bytes == place.bytes && symbol.is_global() && defined.insert(name)
+                symbol.value == 0 && symbol.bytes == place.bytes && defined.insert(name)
             }
             elf::symbol::FUNCTION => code.is_some() && name.starts_with(INTERNAL_FUNCTION) && inside,
             elf::symbol::OBJECT => {

@@ -19,6 +19,15 @@ fn opcodes_that_address_generically_jump_anywhere_or_trap_are_in_no_list() {
     assert_eq!(code::name(0x224), Some("IMAD"));
 }
 
+#[test]
+fn what_sorts_and_scans_of_others_become_is_in_the_list() {
+    for (opcode, name) in
+        [(0x204, "R2P"), (0x804, "R2P"), (0x20a, "FSET"), (0xc0a, "FSET"), (0x217, "IMNMX"), (0x29b, "UBMSK")]
+    {
+        assert_eq!(code::name(opcode), Some(name), "{opcode:#x}");
+    }
+}
+
 /// `EXIT` and the branch to itself that ends an entry.
 const END: [u128; 2] = [0x000f_ea00_0380_0000_0000_0000_0000_794d, 0x000f_c000_0383_ffff_ffff_fffc_00fc_7947];
 /// `WARPSYNC.COLLECTIVE R18`, over two instructions; `SHFL.UP`; `ENDCOLLECTIVE`.

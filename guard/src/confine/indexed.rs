@@ -59,12 +59,13 @@ fn find<'a>(
     }
 }
 
-/// Whether a declaration inside gives a taken parameter's name to something else.
+/// Whether a declaration inside gives the name of a taken parameter, or of its copy, to something else.
 fn hides(body: &[Statement], taken: &HashMap<&str, String>) -> bool {
     body.iter().any(|statement| match statement {
         Statement::Block(inner, _) => hides(inner, taken),
-        Statement::Variable(variable) => taken.contains_key(variable.name.as_str()),
-        Statement::Label(label, _) => taken.contains_key(label.as_str()),
+        Statement::Variable(Variable { name, .. }) | Statement::Label(name, _) => {
+            taken.iter().any(|(parameter, copy)| parameter == name || copy == name)
+        }
         _ => false,
     })
 }
