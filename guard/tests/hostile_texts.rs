@@ -3,6 +3,8 @@
 //! A test that took the square of the length would not end: that is how it fails.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::fmt::Write as _;
+
 use bulkhead_guard::{Gates, Stray, confine_verified, examine, limits, parse, print, verify};
 
 /// Bytes of one text.
@@ -170,4 +172,37 @@ fn what_hides_a_parameter_is_not_taken_for_it() {
             assert!(!print(&confined).contains("st.local"), "{hides}");
         }
     }
+}
+
+#[test]
+fn chains_of_tests_before_branches_back_end() {
+    const LABELS: usize = 400;
+    const BRANCHES: usize = 4000;
+    const TESTS: usize = 32;
+    let mut text = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p, .param .u32 n)\n{\n\
+        .reg .b64 %d<4>;\n.reg .b32 %r<8>;\n.reg .pred %p<99>, %q;\nld.param.u64 %d1, [p];\nld.param.u32 %r3, [n];\n\
+        setp.eq.s32 %q, %r3, 7;\nld.global.u32 %r2, [%d1];\n"
+        .to_owned();
+    text.push_str(&"min.s32 %r2, %r2, %r3;\n".repeat(7));
+    text.push_str("mov.u32 %r1, 0;\n");
+    for label in 0..LABELS {
+        writeln!(text, "L{label}:").unwrap();
+    }
+    text.push_str("I:\nadd.s32 %r1, %r1, 1;\n");
+    for branch in 0..BRANCHES + LABELS {
+        if branch % 29 == 0 {
+            text.push_str("setp.ge.s32 %p0, %r1, 9;\n");
+            for test in 0..TESTS {
+                writeln!(text, "setp.ge.or.s32 %p{}, %r1, %r2, %p{test};", test + 1).unwrap();
+            }
+            writeln!(text, "@%p{TESTS} bra X;").unwrap();
+        }
+        match (BRANCHES + LABELS - 1).checked_sub(branch).filter(|left| *left < LABELS) {
+            Some(label) => writeln!(text, "@%q bra L{label};").unwrap(),
+            None => text.push_str("@%q bra I;\n"),
+        }
+    }
+    text.push_str("X:\nst.global.u32 [%d1], %r1;\nret;\n}\n");
+    let confined = confine_verified(&parse(&text).unwrap(), Stray::Silent, &Gates::default()).unwrap();
+    assert!(verify(&print(&confined)).is_ok());
 }

@@ -20,6 +20,8 @@ const LOOKED_MAX: usize = 1 << 24;
 /// Registers of a loop that are looked at, and instructions that make one the least of several, at most.
 const REGISTERS_MAX: usize = 4;
 const LEAST_MAX: usize = 8;
+/// What one of those costs of what is looked at in all.
+const LOOKED_OF_A_WRITE: usize = 8;
 
 /// What holds where a branch back is taken: a register is less than something, or no more.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +60,7 @@ impl<'a> Facts<'a> {
     }
 
     fn in_turns(&mut self, name: &'a str, (at, last): Place) -> Option<Number> {
+        (self.guards.looked <= LOOKED_MAX).then_some(())?;
         let places: Vec<usize> = self.edges.writes().get(name)?.between(at, last).take(2).collect();
         let [place] = places[..] else { return None };
         let Some(Statement::Instruction(add)) = self.edges.statements.get(place) else { return None };
@@ -74,6 +77,8 @@ impl<'a> Facts<'a> {
         let mut high = first.high;
         for (from, to) in over {
             let guards = self.guards(from);
+            self.guards.looked += 1 + guards.len();
+            (self.guards.looked <= LOOKED_MAX).then_some(())?;
             let mut bounds = guards.iter().filter(|guard| guard.register == name);
             let bound = bounds.find_map(|guard| self.most(guard, to, (at, last)))?;
             high = bound.max(high);
@@ -154,6 +159,8 @@ impl<'a> Facts<'a> {
     /// what it would be and of what is known: at all times, or in the loop, which control then runs into there only.
     fn least_of(&mut self, name: &str, sign: Sign, to: usize, (at, last): Place) -> Option<i128> {
         let places: Vec<usize> = self.edges.writes().get(name)?.all().take(LEAST_MAX + 1).collect();
+        // Each is a look at names, in several maps.
+        self.guards.looked += LOOKED_OF_A_WRITE * (1 + places.len());
         let (first, end) = (*places.first()?, *places.last()?);
         (places.len() <= LEAST_MAX && end - first + 1 == places.len()).then_some(())?;
         let (runs, looked) = if end + 1 == to { self.edges.is_run_into(to) } else { (false, 0) };
