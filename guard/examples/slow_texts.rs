@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 use std::time::Instant;
 
+use bulkhead_guard::limits::{INLINED_STATEMENT_BYTES, INLINED_STATEMENTS_MIN, SPLIT_COST};
 use bulkhead_guard::{Gates, Stray, confine_verified, parse, print, verify};
 
 /// Registers of each class that an entry declares.
@@ -98,7 +99,67 @@ const SHAPES: &[(&str, Shape)] = &[
         functions
             + &entry(&each(n, |i| format!("{{ .param .b64 x; st.param.b64 [x], %d0; call f{i}, (x); }}\n")))
     }),
+    ("generic accesses, inlined as often as may be", |n| {
+        let access = |i| format!("st.u32 [%d1+{}], %r1;\n", 4 * i);
+        inlined(n, &each(100, access), 100 * (1 + SPLIT_COST), "st.global.u32 [%d0], %r1;\n")
+    }),
+    ("generic accesses, as many as may be", |n| {
+        let own = "st.global.u32 [%d0], %r1;\n";
+        let generic = (INLINED_STATEMENTS_MIN + n * own.len() / INLINED_STATEMENT_BYTES) / SPLIT_COST;
+        entry(&format!("{GENERIC}{}{}", "st.u32 [%d0+4], %r1;\n".repeat(generic.min(n)), own.repeat(n)))
+    }),
+    ("loads of addresses, and as many inlined as may be", |n| {
+        inlined(n, &"ld.global.u64 %d1, [%d1];\n".repeat(100), 100, "ld.global.u64 %d0, [%d0];\n")
+    }),
+    ("loops in one another, inlined as often as may be", |n| {
+        let nest = each(25, opened) + "st.global.u32 [%d1], %r1;\n" + &each(25, |i| closed(24 - i));
+        inlined(n, &nest, 25 * 5 + 1, "st.global.u32 [%d0], %r1;\n")
+    }),
+    ("loops, one to an entry", |n| each(n, |i| named(&format!("k{i}"), 9, &looped(1)))),
+    ("loops with many accesses, one to an entry", |n| {
+        each(n, |i| {
+            let accesses = "mul.wide.u32 %d2, %r1, 4;\nadd.u64 %d2, %d0, %d2;\nst.global.u32 [%d2], %r1;\n".repeat(8);
+            named(&format!("k{i}"), 9, &(opened(0) + &accesses + &closed(0)))
+        })
+    }),
+    ("loops in one another, two to an entry", |n| {
+        each(n, |i| {
+            let access = "ld.global.u64 %d2, [%d0];\nadd.u64 %d0, %d0, 8;\n".repeat(3);
+            named(&format!("k{i}"), 9, &(opened(0) + &opened(1) + &access + &closed(1) + &closed(0)))
+        })
+    }),
+    ("local variables of many entries", |n| {
+        let local = ".local .align 1 .b8 l[8000];\nmov.b64 %d1, l;\nst.local.u8 [%d1], %r0;\n";
+        each(n, |i| named(&format!("k{i}"), 9, local))
+    }),
+    ("copies of parameters", |n| {
+        each(n, |i| {
+            format!(
+                ".entry k{i}(.param .align 1 .b8 o[8000]) {{\n.reg .b64 %d<2>;\nmov.b64 %d0, o;\nret;\n}}\n"
+            )
+        })
+    }),
+    ("variables beside a copy of a parameter", |n| {
+        let most = n.min(4000);
+        let parameters = (0..most).map(|i| format!(".param .b32 o{i}")).collect::<Vec<_>>().join(",\n");
+        let taken = each(most, |i| format!("mov.b64 %d0, o{i};\n")) + &each(n, |i| format!(".reg .b32 v{i};\n"));
+        format!(".entry k({parameters}) {{\n.reg .b64 %d<2>;\n{taken}ret;\n}}\n")
+    }),
 ];
+
+/// Makes of `%d0` what may be an address of any memory.
+const GENERIC: &str = ".shared .align 16 .b8 s[64];\n.local .align 16 .b8 l[64];\nmov.u32 %r1, 0;\nmov.u64 %d2, s;\n\
+    cvta.shared.u64 %d3, %d2;\nmov.u64 %d4, l;\ncvta.local.u64 %d5, %d4;\nselp.b64 %d0, %d3, %d0, %p0;\n\
+    selp.b64 %d0, %d5, %d0, %p0;\n";
+
+/// An entry with so many statements of its own, and calls of a function for what the guard inlines in such a text.
+fn inlined(count: usize, body: &str, cost: usize, own: &str) -> String {
+    let all = INLINED_STATEMENTS_MIN + count * own.len() / INLINED_STATEMENT_BYTES;
+    let calls = "{ .param .b64 x; st.param.b64 [x], %d0; call f, (x); }\n".repeat(all / (cost + 8));
+    let head = ".reg .b64 %d<3>;\n.reg .b32 %r<60>;\n.reg .pred %p<3>;\nld.param.u64 %d1, [x];\nld.param.u32 %r0, [x];\n";
+    format!(".func f(.param .b64 x) {{\n{head}{body}ret;\n}}\n")
+        + &entry(&format!("{GENERIC}{calls}{}", own.repeat(count)))
+}
 
 fn each(count: usize, one: impl Fn(usize) -> String) -> String {
     (0..count).map(one).collect()
@@ -158,7 +219,9 @@ fn named(name: &str, registers: usize, body: &str) -> String {
 /// A shape, repeated until the text has about so many bytes.
 fn text(shape: Shape, bytes: usize) -> String {
     let some = 31 * 8;
-    let count = (bytes * some / shape(some).len()).min(REGISTERS - 2);
+    let (once, twice) = (shape(some).len(), shape(2 * some).len());
+    let fixed = (2 * once).saturating_sub(twice);
+    let count = (bytes.saturating_sub(fixed) * some / (twice - once)).clamp(31, REGISTERS - 2);
     format!(".version 8.0\n.target sm_90\n.address_size 64\n{}", shape(count))
 }
 

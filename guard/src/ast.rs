@@ -30,6 +30,8 @@ pub struct HeaderSpans {
     pub target: Span,
     /// `.address_size`, where there is one.
     pub address_size: Span,
+    /// The whole text; empty where the module was made and not read.
+    pub text: Span,
 }
 
 /// One module-scope item.

@@ -68,8 +68,16 @@ pub const LITTLE_BYTES_MAX: u64 = 256;
 pub const SHARED_BYTES_MAX: u64 = 256 << 10;
 /// Bytes that a run of shared accesses may span on the strength of a launch giving that much.
 pub const DYNAMIC_SPAN_MAX: u64 = 16 << 10;
-/// Statements that calls may add to a module, all entries together: functions are inlined where they are called.
-pub const INLINED_STATEMENTS_MAX: usize = 128 << 10;
+/// Statements that calls may add to any module, all entries together: functions are inlined where they are called, and
+/// a few bytes of text could make the guard work for long.
+pub const INLINED_STATEMENTS_MIN: usize = 16 << 10;
+/// Bytes of a module's text for each of which calls may add one statement more.
+pub const INLINED_STATEMENT_BYTES: usize = 64;
+/// What a generic access counts among those, wherever it stands, if nobody knows which memory it is of: it becomes up to
+/// three accesses, each with what confines it.
+pub const SPLIT_COST: usize = 2;
+/// Statements that the checks of accesses may add to a module, where its session asks for them.
+pub const CHECK_STATEMENTS_MAX: usize = 128 << 10;
 /// Statements of a module that are gone through to try out bounds on parameters, each as often as it is.
 pub const TRIED_STATEMENTS_MAX: usize = 1 << 20;
 /// Functions that a call through a pointer names as what it may mean.

@@ -159,6 +159,16 @@ impl Class {
         }
     }
 
+    /// How wide registers of the class are.
+    pub(crate) fn bits(self) -> usize {
+        match self {
+            Class::Predicate => 1,
+            Class::Half => 16,
+            Class::Word => 32,
+            Class::Double => 64,
+        }
+    }
+
     /// The modifier of a `mov` within the class.
     pub(crate) fn mov(self) -> &'static str {
         match self {

@@ -1,7 +1,7 @@
 //! The shapes of operands that an instruction may have, whatever its opcode.
 
 use crate::ast::{Instruction, Operand};
-use crate::names;
+use crate::names::{self, Class};
 use crate::report::Reason;
 use crate::table::{self, Row, Treatment};
 
@@ -10,6 +10,9 @@ use crate::table::{self, Row, Treatment};
 pub(crate) fn check(row: &Row, instruction: &Instruction) -> Result<(), Reason> {
     let vectors = matches!(row.treatment, Treatment::Load | Treatment::Store | Treatment::Move)
         || table::is_for_warps(row);
+    if row.treatment == Treatment::Move {
+        packs(instruction)?;
+    }
     for (index, operand) in instruction.operands.iter().enumerate() {
         let fits = match operand {
             Operand::Address(_) => row.memory_at(index).is_some(),
@@ -32,6 +35,28 @@ pub(crate) fn check(row: &Row, instruction: &Instruction) -> Result<(), Reason> 
         if !fits {
             let number = index + 1;
             return Err(Reason::Malformed(format!("`{}` does not take such an operand {number}", row.name)));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the registers which a `mov` packs or unpacks are together as wide as its type says. Registers of 8 bits
+/// are kept in 16, so that theirs are not.
+fn packs(instruction: &Instruction) -> Result<(), Reason> {
+    let ty = instruction.modifiers.last().map_or("", String::as_str);
+    let bits = ty.strip_prefix('b').and_then(|bits| bits.parse::<usize>().ok());
+    for operand in &instruction.operands {
+        let Operand::Vector(elements) = operand else { continue };
+        let fits = |element: &Operand| match element {
+            Operand::Register(name) => {
+                Class::parse(name).is_none_or(|(class, _)| bits == Some(class.bits() * elements.len()))
+            }
+            _ => true,
+        };
+        if !elements.iter().all(fits) {
+            let count = elements.len();
+            let what = format!("`mov.{ty}` of {count} registers that are not together as wide");
+            return Err(Reason::NotImplemented { what });
         }
     }
     Ok(())

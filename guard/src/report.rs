@@ -41,13 +41,13 @@ pub enum Reason {
     #[error("the name `{0}` is reserved")]
     Reserved(String),
     /// PTX that has a meaning but no rule yet; the isolated domain runs it.
-    #[error("a guarded session does not support {what}: run it in an isolated session")]
+    #[error("a guarded session does not support {what}")]
     NotImplemented {
         /// The construct.
         what: String,
     },
     /// PTX that a guarded session never runs, since it would break its neighbours.
-    #[error("a guarded session does not allow {what} ({why}): run it in an isolated session")]
+    #[error("a guarded session does not allow {what} ({why})")]
     NotAllowed {
         /// The construct.
         what: String,

@@ -206,3 +206,51 @@ fn chains_of_tests_before_branches_back_end() {
     let confined = confine_verified(&parse(&text).unwrap(), Stray::Silent, &Gates::default()).unwrap();
     assert!(verify(&print(&confined)).is_ok());
 }
+
+/// What the guard says of a text that it does not take.
+fn refused(text: &str) -> String {
+    let text = format!(".version 8.0\n.target sm_90\n.address_size 64\n{text}");
+    confine_verified(&parse(&text).unwrap(), Stray::Silent, &Gates::default()).unwrap_err().to_string()
+}
+
+#[test]
+fn what_few_bytes_make_long_is_refused_before_it_is_written() {
+    let calls = "{ .param .b64 x; st.param.b64 [x], %d1; call f, (x); }\n";
+    let function = |body: &str| {
+        format!(
+            ".func f(.param .b64 x)\n{{\n.reg .b64 %d<3>;\n.reg .b32 %r<3>;\n.reg .pred %p;\nld.param.u64 %d1, [x];\n{body}ret;\n}}\n\
+             .visible .entry k(.param .u64 o)\n{{\n.reg .b64 %d<4>;\n.shared .b64 s;\n.local .b64 l;\nld.param.u64 %d1, [o];\n\
+             mov.u64 %d2, s;\ncvta.shared.u64 %d2, %d2;\nmov.u64 %d3, l;\ncvta.local.u64 %d3, %d3;\n{}ret;\n}}\n",
+            calls.repeat(300)
+        )
+    };
+    // Nested loops, accesses, and accesses of which each becomes three.
+    let turn = "L:\nadd.s32 %r1, %r1, 1;\nsetp.lt.s32 %p, %r1, 9;\n@%p bra L;\n";
+    let loops = (0..30).map(|index| turn.replace('L', &format!("L{index}"))).collect::<String>();
+    let accesses = "ld.global.u64 %d1, [%d1];\n".repeat(120);
+    let generic = "ld.u64 %d1, [%d1];\n".repeat(120);
+    for body in [loops, accesses, generic] {
+        let said = refused(&function(&body));
+        assert!(said.contains("too long once inlined"), "{said}");
+    }
+    // A copy of 8,000 bytes, or so many zeros, for each entry of 80 bytes.
+    let entries = |parameters: &str, body: &str| {
+        (0..40)
+            .map(|index| format!(".entry k{index}({parameters})\n{{\n.reg .b64 %d<1>;\n{body}ret;\n}}\n"))
+            .collect::<String>()
+    };
+    let said = refused(&entries(".param .align 1 .b8 o[8000]", "mov.b64 %d0, o;\n"));
+    assert!(said.contains("statements that copy parameters"), "{said}");
+    let said = refused(&entries("", ".local .b8 l[8000];\nmov.b64 %d0, l;\nst.local.u8 [%d0], 1;\n"));
+    assert!(said.contains("statements that zero local variables"), "{said}");
+}
+
+#[test]
+fn the_gates_of_a_module_are_read_in_linear_time() {
+    let gates = (0..10_000).fold(String::new(), |mut text, index| {
+        writeln!(text, ".visible .func g{index}()\n{{\nret;\n}}").unwrap();
+        text
+    });
+    let text = format!(".version 8.0\n.target sm_90\n.address_size 64\n{gates}");
+    assert!(Gates::default().add("m", &text).is_ok());
+}

@@ -293,7 +293,7 @@ pub(crate) fn allowed(attribute: &LaunchAttribute) -> Result<(), &'static str> {
         // Cache and scheduling hints, memory domains, and leave to start early, which a launch need not take.
         0 | 1 | COOPERATIVE | 3 | 5 | 6 | 8 | 9 | 10 | 14 | 16 => Ok(()),
         4 | 11 if [first, second, third].iter().all(|size| *size <= 1) => Ok(()),
-        4 | 11 => Err("thread block clusters are not there; run it in an isolated session"),
+        4 | 11 => Err("thread block clusters are not there"),
         13 if first == 0 => Ok(()),
         _ => Err("the launch has an attribute that is not there (events in a launch, device-side updates)"),
     }

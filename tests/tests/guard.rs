@@ -86,7 +86,6 @@ fn everything_against_a_file_is_told_at_once_with_its_line() {
         "     8 |     add.u64 %d2, %d1, ?;\n       |                       ^\n".to_owned(),
         format!("{path}:9:5: a guarded session does not allow `pmevent`"),
         format!("{path}:10:5: a guarded session does not support `ldu`"),
-        "isolated session".to_owned(),
         "is refused: 3 findings".to_owned(),
     ] {
         assert!(refused.stderr.contains(&told), "{told}\n{}", refused.told());

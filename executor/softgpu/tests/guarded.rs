@@ -141,3 +141,24 @@ fn a_confined_block_finds_nothing_that_another_left_in_shared_memory() {
         }
     }
 }
+
+#[test]
+fn a_call_through_a_pointer_takes_and_returns_8_bits() {
+    let mut machine = Machine::with_sinks();
+    let text = confined(
+        ".version 8.0\n.target sm_90\n.address_size 64\n\
+         .func (.param .b8 r) f(.param .b8 a)\n{\n.reg .b16 %h<3>;\n\
+         ld.param.u8 %h1, [a]; add.u16 %h1, %h1, 1; st.param.b8 [r], %h1; ret;\n}\n\
+         .visible .entry k(.param .u64 out, .param .u32 n)\n{\n\
+         .reg .b64 %rd<8>; .reg .b32 %r<8>; .reg .b8 %b<4>;\n\
+         ld.param.u64 %rd1, [out];\nld.param.u32 %r1, [n];\ncvt.u8.u32 %b1, %r1;\n\
+         call (%b2), f, (%b1);\ncvt.u32.u8 %r2, %b2;\nmov.u64 %rd2, f;\n\
+         P: .callprototype (.param .b8 _) _ (.param .b8 _);\ncall (%b3), %rd2, (%b1), P;\ncvt.u32.u8 %r3, %b3;\n\
+         st.global.v2.u32 [%rd1], {%r2, %r3};\nret;\n}\n",
+    );
+    let entry = machine.entry(&text);
+    let out = machine.upload_u32(&[0; 2]);
+    let parameters = Parameters::default().u64(out).u32(41).guarded(&entry);
+    machine.run(entry.id, 1, 1, &parameters.0).unwrap();
+    assert_eq!(machine.download_u32(out, 2), [42, 42]);
+}

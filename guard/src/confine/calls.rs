@@ -15,7 +15,10 @@ use crate::confine::pointers::{Pointed, Shape};
 use crate::confine::prologue::{self, register};
 use crate::confine::scope::Meaning;
 use crate::confine::symbols::Symbols;
-use crate::limits::{CALL_NESTING_MAX, INLINED_STATEMENTS_MAX, TRIED_STATEMENTS_MAX};
+use crate::limits::{
+    CALL_NESTING_MAX, CHECK_STATEMENTS_MAX, INLINED_STATEMENT_BYTES, INLINED_STATEMENTS_MIN,
+    TRIED_STATEMENTS_MAX,
+};
 use crate::names::{self, Class};
 use crate::report::{Reason, Report};
 
@@ -98,15 +101,51 @@ pub(super) struct Call<'a> {
 /// How much calls may add to a module yet, and how many statements may be gone through to try out bounds.
 #[derive(Debug)]
 pub(super) struct Budget {
-    left: usize,
+    /// Statements that may be inlined.
+    inlined: usize,
+    /// Of how many at first.
+    most: usize,
+    /// Statements of checks, which the session asked for and the module did not write.
+    checks: usize,
+    /// Whether what is inlined is a check.
+    checking: bool,
     trials: usize,
-    /// Whether it was said that there is nothing left.
+    /// Whether it was said that too little is left.
     told: bool,
 }
 
 impl Budget {
-    pub(super) fn new() -> Self {
-        Self { left: INLINED_STATEMENTS_MAX, trials: TRIED_STATEMENTS_MAX, told: false }
+    /// The budget of a module, which grows with its text.
+    pub(super) fn of(module: &Module) -> Self {
+        let bytes = module.header.text.end as usize;
+        let most = INLINED_STATEMENTS_MIN + bytes / INLINED_STATEMENT_BYTES;
+        Self {
+            inlined: most,
+            most,
+            checks: CHECK_STATEMENTS_MAX,
+            checking: false,
+            trials: TRIED_STATEMENTS_MAX,
+            told: false,
+        }
+    }
+
+    /// Takes so many statements of what calls may add, for something else that makes a text longer; where too little is
+    /// left, whoever asks says so.
+    pub(super) fn takes(&mut self, statements: usize) -> bool {
+        let left = self.inlined.checked_sub(statements);
+        self.inlined = left.unwrap_or(0);
+        self.told |= left.is_none();
+        left.is_some()
+    }
+
+    /// Whether something was not added for want of it.
+    pub(super) const fn is_exceeded(&self) -> bool {
+        self.told
+    }
+
+    /// How many statements the module may have inlined.
+    pub(super) const fn most(&self) -> usize {
+        self.most
     }
 
     /// Whether a body of so many statements may be gone through once more.
@@ -209,7 +248,7 @@ impl<'a> Flattener<'a> {
             let gate = granted.ok_or_else(|| Reason::NotGranted(callee.clone()))?;
             return self.call_gate(function, gate, (returned, given), instruction, into);
         };
-        if !self.spend(&function.name, instruction.span) {
+        if !self.spend(&function.name, 1, instruction.span) {
             return Ok(());
         }
         let returned = self.actuals(returned)?;
@@ -242,20 +281,40 @@ impl<'a> Flattener<'a> {
         done
     }
 
+    /// As [`Self::open`], of a check, which has a budget of its own.
+    pub(super) fn open_check(
+        &mut self,
+        function: &'a Function,
+        body: &'a [Statement],
+        given: Vec<Actual>,
+        span: Span,
+        into: &mut Flat,
+    ) -> Result<(), Reason> {
+        self.budget.checking = true;
+        let done = if self.spend(&function.name, 1, span) {
+            self.open(function, body, (Vec::new(), given), span, into)
+        } else {
+            Ok(())
+        };
+        self.budget.checking = false;
+        done
+    }
+
     /// Whether a function's body is open.
     pub(super) fn is_open(&self, name: &str) -> bool {
         self.calls.iter().any(|call| call.name == name)
     }
 
-    /// Takes one statement of what calls may add; false where nothing is left, of which the report says so.
-    pub(super) fn spend(&mut self, name: &str, span: Span) -> bool {
-        if let Some(left) = self.budget.left.checked_sub(1) {
-            self.budget.left = left;
+    /// Takes what a statement costs of what calls may add; false where too little is left, of which the report says so.
+    pub(super) fn spend(&mut self, name: &str, cost: usize, span: Span) -> bool {
+        let Budget { inlined, most, checks, checking, .. } = &mut *self.budget;
+        let (left, most) = if *checking { (checks, CHECK_STATEMENTS_MAX) } else { (inlined, *most) };
+        if let Some(less) = left.checked_sub(cost) {
+            *left = less;
             return true;
         }
         if !std::mem::replace(&mut self.budget.told, true) {
-            let most = INLINED_STATEMENTS_MAX;
-            let what = format!("functions that are more than {most} statements once inlined, at `{name}`");
+            let what = format!("functions that are too long once inlined (more than {most} statements), at `{name}`");
             self.report.add(span, Reason::NotImplemented { what });
         }
         false
@@ -263,13 +322,9 @@ impl<'a> Flattener<'a> {
 
     /// As [`Self::spend`], for a statement of the open function; what is the entry's own costs nothing.
     pub(super) fn spend_inside(&mut self) -> bool {
-        match self.calls.last() {
-            None => true,
-            Some(Call { name, span, .. }) => {
-                let (name, span) = (*name, *span);
-                self.spend(name, span)
-            }
-        }
+        let Some(Call { name, span, .. }) = self.calls.last() else { return true };
+        let (name, span) = (*name, *span);
+        self.spend(name, 1, span)
     }
 
     pub(super) fn callee(&self, name: &str) -> Result<&'a Function, Reason> {

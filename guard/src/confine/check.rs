@@ -108,9 +108,7 @@ impl<'a> Flattener<'a> {
             given.extend(bounds.iter().map(|name| Actual::Value(register(name))));
         }
         given.extend(told.map(|word| Actual::Value(Operand::Integer(word))));
-        if self.spend(&function.name, span) {
-            self.open(function, body, (Vec::new(), given), span, into)?;
-        }
+        self.open_check(function, body, given, span, into)?;
         into.statements.extend(skip.map(|label| Statement::Label(label, span)));
         Ok(())
     }

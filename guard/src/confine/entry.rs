@@ -71,6 +71,10 @@ pub(super) fn confine<'a>(
     let Flattener { mut scopes, variables, bounds, budget, report, .. } = flattener;
 
     let mut variables = variables.into_placed();
+    if !budget.takes(prologue::zero_locals(&variables, function.span).len()) {
+        let what = "statements that zero local variables";
+        report.add(function.span, Reason::Limit { what, most: budget.most() as u64 });
+    }
     if let Some(bounds) = &bounds {
         check::place_bounds(&mut flat.statements, bounds, symbols, &variables, &mut scopes, function.span);
     }
@@ -100,7 +104,7 @@ pub(super) fn confine<'a>(
     readable.extend(ours.iter().map(|parameter| (parameter.name.as_str(), parameter)));
     statements = data::replace(statements, &ours, symbols, &mut scopes, report);
     let roots = roots::find(&statements, symbols, report);
-    let mut statements = generic::resolve(statements, &mut scopes, report);
+    let mut statements = generic::resolve(statements, &mut scopes, budget, report);
     reductions::of_one_kind(&mut statements, &mut scopes);
     meets::branch_around(&mut statements);
     strides::fold(&mut statements);

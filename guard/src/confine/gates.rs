@@ -54,11 +54,20 @@ pub(crate) fn images(module: &Module) -> Result<Vec<Image>, Report> {
         }
     }
     let (mut images, mut visible) = (Vec::new(), false);
+    let symbols = Symbols::default();
+    let of = Of {
+        functions: &Functions::of(&module, &[], &symbols, &mut report),
+        module: &module,
+        symbols: &symbols,
+        marks: &marks,
+    };
+    // One for all gates: each has what it calls inlined.
+    let mut budget = Budget::of(&module);
     for item in &module.items {
         let Item::Function(function) = item else { continue };
         if function.linkage == Linkage::Visible && function.body.is_some() {
             visible = true;
-            images.extend(image(&module, function, &marks, &mut report));
+            images.extend(image(&of, function, &mut budget, &mut report));
         }
     }
     if !visible {
@@ -67,6 +76,14 @@ pub(crate) fn images(module: &Module) -> Result<Vec<Image>, Report> {
     }
     report.forget_repeated();
     report.or(images)
+}
+
+/// What is known of a gate's module.
+struct Of<'a> {
+    module: &'a Module,
+    functions: &'a Functions<'a>,
+    symbols: &'a Symbols,
+    marks: &'a Marks,
 }
 
 /// What the author says of instructions, by where each stands.
@@ -177,7 +194,8 @@ fn caller(function: &Function, arguments: &[Class], results: &[Class]) -> Vec<St
     body
 }
 
-fn image(module: &Module, function: &Function, marks: &Marks, report: &mut Report) -> Option<Image> {
+fn image(of: &Of<'_>, function: &Function, budget: &mut Budget, report: &mut Report) -> Option<Image> {
+    let Of { module, functions, symbols, marks } = *of;
     let before = report.findings.len();
     if let Err(reason) = names::check_symbol(&function.name) {
         report.add(function.span, reason);
@@ -185,14 +203,12 @@ fn image(module: &Module, function: &Function, marks: &Marks, report: &mut Repor
     let arguments = classes(&function.parameters, report);
     let results = classes(&function.returns, report);
     let body = caller(function, &arguments, &results);
-    let symbols = Symbols::default();
-    let functions = Functions::of(module, &[], &symbols, report);
     let (none, faults, gates) = (HashMap::default(), Faults::default(), Gates::default());
     let mut flat = Flat::default();
     let mut flattener = Flattener {
-        symbols: &symbols,
+        symbols,
         parameters: &none,
-        functions: &functions,
+        functions,
         gates: &gates,
         variables: Variables::default(),
         scopes: Scopes::default(),
@@ -204,7 +220,7 @@ fn image(module: &Module, function: &Function, marks: &Marks, report: &mut Repor
         bounds: None,
         stops: None,
         depth: 0,
-        budget: &mut Budget::new(),
+        budget,
         report,
     };
     flattener.block(&body, &mut flat);
@@ -218,7 +234,7 @@ fn image(module: &Module, function: &Function, marks: &Marks, report: &mut Repor
     }
     let statements = arguments::lower(flat.statements, &mut scopes, report);
     let mut confined = Vec::with_capacity(statements.len());
-    let tables = confined_access::Tables::new(&symbols, &[], &none, Default::default());
+    let tables = confined_access::Tables::new(symbols, &[], &none, Default::default());
     let last = statements.len().saturating_sub(1);
     for (index, statement) in statements.into_iter().enumerate() {
         let Statement::Instruction(mut found) = statement else {
@@ -271,7 +287,9 @@ fn image(module: &Module, function: &Function, marks: &Marks, report: &mut Repor
         body: Some(registers.chain(confined).collect()),
         ..function.clone()
     };
-    let text = crate::print(&Module { items: vec![Item::Function(entry)], ..module.clone() });
+    let Module { version, address_size, header, .. } = *module;
+    let items = vec![Item::Function(entry)];
+    let text = crate::print(&Module { version, target: module.target.clone(), address_size, header, items });
     let (name, span) = (function.name.clone(), function.span);
     (report.findings.len() == before).then_some(Image { name, span, text, arguments, results })
 }
@@ -350,10 +368,8 @@ impl<'a> Flattener<'a> {
         if !same(&function.parameters, &gate.arguments) || !same(&function.returns, &gate.results) {
             return Err(unlike());
         }
-        for _ in 0..gate.length() {
-            if !self.spend(&function.name, span) {
-                return Ok(());
-            }
+        if !self.spend(&function.name, gate.length(), span) {
+            return Ok(());
         }
         let (returned, given) = (self.actuals(returned)?, self.actuals(given)?);
         let skip = match &call.predicate {

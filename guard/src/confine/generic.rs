@@ -6,10 +6,11 @@
 
 use crate::access;
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Space, Span, Spans, Statement};
+use crate::confine::calls::Budget;
 use crate::confine::origin::{self, Origins};
 use crate::confine::prologue::{instruction, register};
 use crate::confine::scope::Scopes;
-use crate::limits::STATEMENTS_MAX;
+use crate::limits::SPLIT_COST;
 use crate::names::Class;
 use crate::report::{Reason, Report};
 use crate::table::{self, Row, Treatment};
@@ -18,6 +19,7 @@ use crate::table::{self, Row, Treatment};
 pub(super) fn resolve(
     statements: Vec<Statement>,
     scopes: &mut Scopes,
+    budget: &mut Budget,
     report: &mut Report,
 ) -> Vec<Statement> {
     let generic =
@@ -28,6 +30,7 @@ pub(super) fn resolve(
     let mut pass = Pass {
         origins: origin::find(&statements),
         scopes,
+        budget,
         shared: statements.iter().any(|statement| makes_generic(statement, "shared")),
         local: statements.iter().any(|statement| makes_generic(statement, "local")),
         resolved: Vec::with_capacity(statements.len()),
@@ -39,8 +42,7 @@ pub(super) fn resolve(
                 if let Err(reason) = pass.access(instruction) {
                     report.add(span, reason);
                 }
-                if pass.resolved.len() > STATEMENTS_MAX {
-                    report.add(span, Reason::Limit { what: "statements", most: STATEMENTS_MAX as u64 });
+                if pass.budget.is_exceeded() {
                     break;
                 }
             }
@@ -66,6 +68,7 @@ fn makes_generic(statement: &Statement, space: &str) -> bool {
 struct Pass<'a> {
     origins: Origins,
     scopes: &'a mut Scopes,
+    budget: &'a mut Budget,
     /// Whether there are generic addresses of shared memory.
     shared: bool,
     /// Whether there are generic addresses of local memory.
@@ -111,6 +114,10 @@ impl Pass<'_> {
             }
             None if !self.shared && (!self.local || updates) => {
                 self.place(access, row, Space::Global, address);
+            }
+            None if !self.budget.takes(SPLIT_COST) => {
+                let what = "accesses whose memory is not known";
+                return Err(Reason::Limit { what, most: (self.budget.most() / SPLIT_COST) as u64 });
             }
             None => self.split(&access, row, base, address.offset),
         }

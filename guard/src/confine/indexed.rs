@@ -8,32 +8,46 @@
 use crate::ast::{
     Address, AddressBase, Function, Instruction, Linkage, Operand, Space, Span, Statement, Type, Variable,
 };
+use crate::confine::calls::Budget;
 use crate::confine::prologue::plain;
 use crate::limits::LOCAL_BYTES_MAX;
-use crate::maps::HashMap;
+use crate::maps::{HashMap, HashSet};
 use crate::names;
+use crate::report::Reason;
 
-/// The body with such copies, where one is needed.
-pub(super) fn copied(function: &Function, body: &[Statement]) -> Option<Vec<Statement>> {
+/// The body with such copies, where one is needed and the budget has what it adds.
+pub(super) fn copied(
+    function: &Function,
+    body: &[Statement],
+    budget: &mut Budget,
+) -> Result<Option<Vec<Statement>>, Reason> {
     let mut taken: HashMap<&str, String> = HashMap::default();
     let named: HashMap<&str, &Variable> =
         function.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
     find(body, &named, &mut taken);
     let bytes = |name: &&str| named.get(*name).and_then(|parameter| names::variable_bytes(parameter));
     let all = taken.keys().map(bytes).try_fold(0_u64, |all, bytes| all.checked_add(bytes?));
+    let kept: HashSet<&str> =
+        taken.iter().flat_map(|(parameter, copy)| [*parameter, copy.as_str()]).collect();
     // Local memory has no room for more, and nothing is written for what is refused anyway.
-    if taken.is_empty() || all.is_none_or(|all| all > LOCAL_BYTES_MAX) || hides(body, &taken) {
-        return None;
+    if taken.is_empty() || all.is_none_or(|all| all > LOCAL_BYTES_MAX) || hides(body, &kept) {
+        return Ok(None);
     }
     let mut copied = Vec::with_capacity(body.len() + 2 * taken.len());
     // In the order of the parameters: what comes out is the same each time.
     for parameter in &function.parameters {
         if let Some(name) = taken.get(parameter.name.as_str()) {
-            copied.extend(copy(parameter, name)?);
+            let Some(shape) = Pieces::of(parameter) else { return Ok(None) };
+            if !budget.takes(shape.count()) {
+                let what = "statements that copy parameters whose address is taken";
+                return Err(Reason::Limit { what, most: budget.most() as u64 });
+            }
+            let Some(copies) = copy(parameter, name, shape) else { return Ok(None) };
+            copied.extend(copies);
         }
     }
     copied.extend(body.iter().map(|statement| replaced(statement, &taken)));
-    Some(copied)
+    Ok(Some(copied))
 }
 
 /// Notes the parameters that are named by something other than an access to them.
@@ -60,21 +74,41 @@ fn find<'a>(
 }
 
 /// Whether a declaration inside gives the name of a taken parameter, or of its copy, to something else.
-fn hides(body: &[Statement], taken: &HashMap<&str, String>) -> bool {
+fn hides(body: &[Statement], kept: &HashSet<&str>) -> bool {
     body.iter().any(|statement| match statement {
-        Statement::Block(inner, _) => hides(inner, taken),
+        Statement::Block(inner, _) => hides(inner, kept),
         Statement::Variable(Variable { name, .. }) | Statement::Label(name, _) => {
-            taken.iter().any(|(parameter, copy)| parameter == name || copy == name)
+            kept.contains(name.as_str())
         }
         _ => false,
     })
 }
 
+/// How a parameter is copied.
+#[derive(Clone, Copy)]
+struct Pieces {
+    bytes: u64,
+    /// Bytes of a piece, apart from the last ones.
+    align: u64,
+}
+
+impl Pieces {
+    fn of(parameter: &Variable) -> Option<Self> {
+        let bytes = names::variable_bytes(parameter)?;
+        let element = names::type_bytes(parameter.ty)?;
+        Some(Self { bytes, align: parameter.align.map_or(element, u64::from).clamp(1, 8) })
+    }
+
+    /// How many they are at most.
+    fn count(self) -> usize {
+        // What is left after whole ones is less than eight bytes: three pieces.
+        usize::try_from(self.bytes / self.align + 3).unwrap_or(usize::MAX)
+    }
+}
+
 /// A local variable of a parameter's size, and what copies the parameter into it.
-fn copy(parameter: &Variable, name: &str) -> Option<[Statement; 2]> {
-    let bytes = names::variable_bytes(parameter)?;
-    let element = names::type_bytes(parameter.ty)?;
-    let align = parameter.align.map_or(element, u64::from).min(8);
+fn copy(parameter: &Variable, name: &str, pieces: Pieces) -> Option<[Statement; 2]> {
+    let Pieces { bytes, align } = pieces;
     let local = Variable {
         linkage: Linkage::Internal,
         space: Space::Local,

@@ -47,7 +47,7 @@ impl<'a> Flattener<'a> {
         }
         let returned = self.actuals(returned)?;
         let given = self.actuals(given)?;
-        let shape = Shape { returned: self.sizes(&returned)?, given: self.sizes(&given)? };
+        let shape = Shape::new(self.sizes(&returned)?, self.sizes(&given)?);
         if list.operands.len() > TARGETS_MAX {
             return Err(Reason::Limit { what: "functions that a call may mean", most: TARGETS_MAX as u64 });
         }
@@ -61,7 +61,7 @@ impl<'a> Flattener<'a> {
         let functions = self.functions;
         for (number, function) in functions.pointed(&shape) {
             // Whoever is looked at costs, though it may not be meant.
-            if !self.spend(&function.name, span) {
+            if !self.spend(&function.name, 1, span) {
                 break;
             }
             let Some(body) = function.body.as_ref().filter(|_| named(&function.name)) else { continue };
@@ -135,7 +135,7 @@ impl<'a> Flattener<'a> {
         // What is left to do, the next last: the labels from one to another, and the label that they stand at.
         let mut left = vec![(0, list.operands.len(), None)];
         while let Some((begin, end, at)) = left.pop() {
-            if !self.spend(name, span) {
+            if !self.spend(name, 1, span) {
                 return Ok(());
             }
             into.statements.extend(at.map(|label| Statement::Label(label, span)));

@@ -159,7 +159,7 @@ fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> 
     let symbols = Symbols::collect(module, &runtime, &mut report);
     let mut items: Vec<Item> = symbols.variables().map(Item::Variable).collect();
     let functions = calls::Functions::of(module, &runtime, &symbols, &mut report);
-    let mut budget = calls::Budget::new();
+    let mut budget = calls::Budget::of(module);
     let mut entries = HashSet::default();
     let mut statements = 0;
     for item in &module.items {
@@ -188,7 +188,11 @@ fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> 
                         report.add(function.span, Reason::NotImplemented { what });
                     }
                     (_, Some(body)) => {
-                        let copied = indexed::copied(function, body);
+                        let copied = indexed::copied(function, body, &mut budget);
+                        let copied = copied.unwrap_or_else(|reason| {
+                            report.add(function.span, reason);
+                            None
+                        });
                         let body = copied.as_deref().unwrap_or(body);
                         let (confined, fast) = entry::confine(
                             function,
@@ -202,6 +206,10 @@ fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> 
                         for version in std::iter::once(confined).chain(fast) {
                             statements += version.body.as_ref().map_or(0, Vec::len);
                             items.push(Item::Function(version));
+                        }
+                        // What comes after would only cost more.
+                        if budget.is_exceeded() {
+                            break;
                         }
                         if statements > STATEMENTS_MAX {
                             let reason = Reason::Limit { what: "statements", most: STATEMENTS_MAX as u64 };

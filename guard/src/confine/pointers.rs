@@ -102,15 +102,21 @@ fn taken_by<'a>(operand: &'a Operand, defined: &HashSet<&str>, taken: &mut HashS
 /// How many bytes a function returns, and how many it takes, each.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
-    pub(super) returned: Vec<u64>,
-    pub(super) given: Vec<u64>,
+    returned: Vec<u64>,
+    given: Vec<u64>,
 }
 
 impl Shape {
+    /// The shape of what has so many bytes each: registers of 8 bits are kept in 16, and pass for both.
+    pub(super) fn new(returned: Vec<u64>, given: Vec<u64>) -> Self {
+        let widened = |sizes: Vec<u64>| sizes.into_iter().map(|bytes| bytes.max(2)).collect();
+        Self { returned: widened(returned), given: widened(given) }
+    }
+
     /// None where something has no size.
     fn of(function: &Function) -> Option<Self> {
         let sizes = |variables: &[Variable]| variables.iter().map(size).collect::<Option<Vec<_>>>();
-        Some(Self { returned: sizes(&function.returns)?, given: sizes(&function.parameters)? })
+        Some(Self::new(sizes(&function.returns)?, sizes(&function.parameters)?))
     }
 }
 

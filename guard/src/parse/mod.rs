@@ -41,6 +41,7 @@ pub fn parse_recovering(text: &str) -> (Module, Report) {
         report.add(Span::WHOLE, Reason::Limit { what: "bytes of text", most: TEXT_BYTES_MAX as u64 });
         return (module, report);
     }
+    module.header.text.end = u32::try_from(text.len()).unwrap_or(u32::MAX);
     let mut cursor = Cursor::new(text);
     if header(&mut cursor, &mut module).is_ok() {
         items(&mut cursor, &mut module);

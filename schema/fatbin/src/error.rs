@@ -43,7 +43,7 @@ pub enum Error {
     },
     /// There is code, but none of it is PTX.
     #[error(
-        "holds machine code only{}: run it in an isolated session, or compile it with PTX (-gencode arch=compute_XX,code=compute_XX)",
+        "holds machine code only{}: compile it with PTX (-gencode arch=compute_XX,code=compute_XX)",
         architectures(.0)
     )]
     MachineCodeOnly(

@@ -111,7 +111,7 @@ fn an_image_without_ptx_says_what_to_do() {
     let image = container(&[plain(2, 75, b"\x7FELF"), plain(2, 90, b"\x7FELF")]);
     let error = Image::read(&image).unwrap().ptx_for(90).unwrap_err();
     assert_eq!(error, Error::MachineCodeOnly(vec![75, 90]));
-    assert!(error.to_string().contains("isolated session"), "{error}");
+    assert!(error.to_string().contains("compile it with PTX"), "{error}");
     let image = cubin();
     let error = Image::read(&image).unwrap().ptx_for(90).unwrap_err();
     assert_eq!(error, Error::MachineCodeOnly(vec![90]));
