@@ -44,6 +44,18 @@ need() {
     }
 }
 
+# How long each step took, and how many tests ran.
+summary() {
+    ((${#times[@]} == 0)) || printf '%s\n' "${times[@]}"
+    touch "$work/tests" "$work/loom"
+    # test result: ok. 12 passed; 0 failed; 1 ignored; ...
+    awk '/^test result:/ { passed += $4; failed += $6; ignored += $8 }
+         END { if (passed + failed) printf "%d tests passed, %d failed, %d ignored\n", passed, failed, ignored }' \
+        "$work/tests" "$work/loom"
+    # A test that failed has a line of its own, far above.
+    grep -hE '^(skipped: |test .* FAILED$)' "$work/tests" || true
+}
+
 # Runs one step; the first that fails ends it all.
 step() {
     local name=$1 begun=$SECONDS
@@ -51,6 +63,7 @@ step() {
     say "$name"
     if ! "$@"; then
         say "FAILED: $name, after $((SECONDS - begun)) s"
+        summary
         exit 1
     fi
     times+=("$(printf '%5d s  %s' $((SECONDS - begun)) "$name")")
@@ -82,12 +95,8 @@ step 'the CUDA compiler' tests/toolchain.sh
 step 'the CUDA programs' tests/programs.sh
 step 'the binaries' cargo build --quiet --workspace --examples --bins --lib
 step 'Thrust and CUB' thrust_and_cub
-step 'the tests' tests
 step 'the ring under loom' loom
+step 'the tests' tests
 
 say "everything passed in $((SECONDS - started)) s"
-printf '%s\n' "${times[@]}"
-# test result: ok. 12 passed; 0 failed; 1 ignored; ...
-awk '/^test result:/ { passed += $4; failed += $6; ignored += $8 }
-     END { printf "%d tests passed, %d failed, %d ignored\n", passed, failed, ignored }' "$work/tests" "$work/loom"
-grep -h '^skipped: ' "$work/tests" || true
+summary

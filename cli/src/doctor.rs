@@ -41,9 +41,16 @@ struct Check {
     remedy: &'static str,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    if arguments.try_confinement {
-        return confinement::attempt();
+impl Arguments {
+    /// Whether this process gives up what a compile process does.
+    pub(crate) const fn tries_confinement(&self) -> bool {
+        self.try_confinement
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments, apart: Option<rustix::io::Result<()>>) -> Result<ExitCode, Failure> {
+    if let Some(apart) = apart {
+        return confinement::attempt(apart);
     }
     let backend = Backend::Auto.resolve();
     if arguments.backend {

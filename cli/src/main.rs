@@ -11,6 +11,7 @@ mod doctor;
 mod evict;
 mod failure;
 mod guard;
+mod interrupt;
 mod lint;
 mod log;
 mod output;
@@ -82,6 +83,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    // Before the log's thread: a process with two is not given a user namespace.
+    let apart = match &arguments.command {
+        Command::Compiler(_) | Command::Assembler(_) => Some(processes::namespaces()),
+        Command::Doctor(doctor) if doctor.tries_confinement() => Some(processes::namespaces()),
+        _ => None,
+    };
     // Whoever serves says who came and went.
     let serves = matches!(arguments.command, Command::Serve(_));
     log::begin(if serves { "warn,bulkhead::audit::session=info" } else { "warn" });
@@ -89,7 +96,7 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
-        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments, apart),
         Command::Status(arguments) => status::run(&arguments),
         Command::Evict(arguments) => evict::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
@@ -98,12 +105,12 @@ fn main() -> ExitCode {
         Command::Cache(arguments) => cache::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Arguments::command(), "bulkhead", &mut script);
+            clap_complete::generate(shell, &mut visible(Arguments::command()), "bulkhead", &mut script);
             output::print(&String::from_utf8_lossy(&script)).map(|()| ExitCode::SUCCESS)
         }
         Command::Executor(arguments) => processes::executor(&arguments),
-        Command::Compiler(arguments) => processes::compiler(&arguments),
-        Command::Assembler(arguments) => processes::assembler(&arguments),
+        Command::Compiler(arguments) => processes::compiler(&arguments, apart),
+        Command::Assembler(arguments) => processes::assembler(&arguments, apart),
         Command::Program(arguments) => processes::program(&arguments),
         Command::DemoTenant(arguments) => demo::tenant(&arguments),
         Command::BenchWorker(arguments) => bench::worker(&arguments),
@@ -113,4 +120,11 @@ fn main() -> ExitCode {
         eprintln!("bulkhead: {failure}");
         ExitCode::FAILURE
     })
+}
+
+/// The command without what only Bulkhead itself calls.
+fn visible(all: clap::Command) -> clap::Command {
+    let people = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let command = clap::Command::new("bulkhead").args(all.get_arguments().cloned());
+    command.version(env!("CARGO_PKG_VERSION")).propagate_version(true).subcommands(people.collect::<Vec<_>>())
 }

@@ -65,7 +65,7 @@ pub(crate) fn link_library(directory: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A fresh directory that only this user enters, removed when dropped.
+/// A fresh directory that only this user enters, removed when dropped, or when a signal ends this process.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -75,7 +75,10 @@ impl Scratch {
         for attempt in 0..100_u32 {
             let path = parent.join(format!("bulkhead-{}-{attempt}", std::process::id()));
             match fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Self(path)),
+                Ok(()) => {
+                    crate::interrupt::remove(&path);
+                    return Ok(Self(path));
+                }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
                     return Err(Failure::new(format!(
@@ -98,5 +101,6 @@ impl Drop for Scratch {
         if let Err(error) = fs::remove_dir_all(&self.0) {
             tracing::warn!(%error, path = %self.0.display(), "a directory stays");
         }
+        crate::interrupt::removed(&self.0);
     }
 }

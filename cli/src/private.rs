@@ -3,7 +3,7 @@
 use std::{
     ffi::OsStr,
     fs::File,
-    os::unix::net::UnixStream,
+    os::unix::{net::UnixStream, process::CommandExt as _},
     path::PathBuf,
     process::{Child, Command, Stdio},
     thread,
@@ -46,6 +46,8 @@ impl Kernel {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(stderr)
+            // Ctrl-C is for the program, which goes on with the kernel until it ends.
+            .process_group(0)
             .spawn()
             .map_err(Failure::doing("starting a kernel"))?;
         let mut kernel = Self { child, scratch };

@@ -65,10 +65,10 @@ pub(crate) fn keep_out() -> Result<(), Failure> {
 }
 
 /// A network without devices, and no power over processes outside, whose memory this one could otherwise read as their
-/// user.
+/// user. Called before the log has its thread: a process with more than one is not given a user namespace.
 ///
 /// # Errors
-/// Where the system gives nobody namespaces without privileges, or this process has more than one thread.
+/// Where the system gives nobody namespaces without privileges.
 pub(crate) fn namespaces() -> rustix::io::Result<()> {
     let namespaces =
         UnshareFlags::NEWUSER | UnshareFlags::NEWNET | UnshareFlags::NEWIPC | UnshareFlags::NEWUTS;
@@ -76,9 +76,9 @@ pub(crate) fn namespaces() -> rustix::io::Result<()> {
     rustix::thread::unshare(namespaces)
 }
 
-/// As [`namespaces`]; goes without where there are none.
-fn leave_namespaces(who: &str) {
-    if let Err(error) = namespaces() {
+/// Tells where there were none: what reads an image goes on without.
+fn tell_of_namespaces(who: &str, apart: Option<rustix::io::Result<()>>) {
+    if let Some(Err(error)) = apart {
         tracing::info!(%error, "the {who} runs without namespaces of its own");
     }
 }
@@ -139,9 +139,13 @@ pub(crate) struct CompilerArguments {
     output_fd: u32,
 }
 
-pub(crate) fn compiler(arguments: &CompilerArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn compiler(
+    arguments: &CompilerArguments,
+    apart: Option<rustix::io::Result<()>>,
+) -> Result<ExitCode, Failure> {
+    // Behind the namespaces, which can change it.
     keep_out()?;
-    leave_namespaces("compiler");
+    tell_of_namespaces("compiler", apart);
     let parent = Some(rustix::process::Signal::KILL);
     rustix::process::set_parent_process_death_signal(parent).map_err(Failure::doing("PR_SET_PDEATHSIG"))?;
     let input = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3);
@@ -171,7 +175,10 @@ pub(crate) struct AssemblerArguments {
 const ASSEMBLER_LIMITS: [(Resource, u64); 4] =
     [(Resource::As, 16 << 30), (Resource::Fsize, 256 << 20), (Resource::Nofile, 64), (Resource::Core, 0)];
 
-pub(crate) fn assembler(arguments: &AssemblerArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn assembler(
+    arguments: &AssemblerArguments,
+    apart: Option<rustix::io::Result<()>>,
+) -> Result<ExitCode, Failure> {
     let parent = Some(rustix::process::Signal::KILL);
     rustix::process::set_parent_process_death_signal(parent).map_err(Failure::doing("PR_SET_PDEATHSIG"))?;
     for (resource, value) in ASSEMBLER_LIMITS {
@@ -179,7 +186,7 @@ pub(crate) fn assembler(arguments: &AssemblerArguments) -> Result<ExitCode, Fail
         let limit = Rlimit { current: Some(most), maximum: Some(most) };
         rustix::process::setrlimit(resource, limit).map_err(Failure::doing("setrlimit"))?;
     }
-    leave_namespaces("assembler");
+    tell_of_namespaces("assembler", apart);
     rustix::thread::set_no_new_privs(true).map_err(Failure::doing("PR_SET_NO_NEW_PRIVS"))?;
     let (program, rest) =
         arguments.command.split_first().ok_or_else(|| Failure::new("no assembler is named"))?;
@@ -206,5 +213,14 @@ pub(crate) fn program(arguments: &ProgramArguments) -> Result<ExitCode, Failure>
         return Err(Failure::new("whoever started this has ended"));
     }
     let (program, rest) = arguments.command.split_first().ok_or_else(|| Failure::new("no program"))?;
-    Err(Failure::doing(program.to_string_lossy())(std::process::Command::new(program).args(rest).exec()))
+    let error = std::process::Command::new(program).args(rest).exec();
+    let name = program.to_string_lossy();
+    let here = std::path::Path::new(program).is_file() && !name.contains('/');
+    Err(Failure::new(match error.kind() {
+        std::io::ErrorKind::NotFound if here => {
+            format!("{name}: {error}; the one in this folder is ./{name}")
+        }
+        std::io::ErrorKind::PermissionDenied => format!("{name}: {error}: it is no program that may be run"),
+        _ => format!("{name}: {error}"),
+    }))
 }

@@ -11,11 +11,11 @@ use std::{
 use clap::Args;
 
 use crate::{
-    Failure,
+    Failure, interrupt,
     place::{self, Scratch},
     private::Kernel,
     profile, sanitize,
-    serve::Backend,
+    serve::{Backend, Guard},
     software::Software,
 };
 
@@ -37,12 +37,15 @@ pub(crate) struct Arguments {
     /// The socket of the kernel to use.
     #[arg(long)]
     socket: Option<PathBuf>,
-    /// Start a private kernel even where one serves. Options of the software GPU do so too.
+    /// Start a private kernel even where one serves. --guard and options of the software GPU do so too.
     #[arg(long, conflicts_with = "socket")]
     private: bool,
     /// Which device a private kernel drives.
     #[arg(long, value_enum, default_value_t = Backend::Auto, env = "BULKHEAD_BACKEND")]
     backend: Backend,
+    /// Which versions of entries a private kernel runs: `strict` trusts no proof about addresses.
+    #[arg(long, value_enum, conflicts_with = "socket")]
+    guard: Option<Guard>,
     #[command(flatten)]
     software: Software,
     /// Tell of every access of a kernel that goes where the program has no memory, or is misaligned: what, where, which
@@ -89,6 +92,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if arguments.json && !told {
         return Err(Failure::new("--json is for --check, --sanitize and --profile"));
     }
+    for file in arguments.profile.iter().flatten().chain(&arguments.trace) {
+        // Before the program runs for an hour; what is there already stays until then.
+        let opened = std::fs::OpenOptions::new().create(true).append(true).open(file);
+        opened.map_err(Failure::doing(file.display()))?;
+    }
     let scratch = Scratch::new()?;
     let profile = arguments.profile.is_some() || arguments.trace.is_some();
     let profile = profile.then(|| profile::Run::new(scratch.path())).transpose()?;
@@ -127,7 +135,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let Some(sanitize) = &sanitize {
         command.env(PROFILE, sanitize.images()).env(SANITIZE, sanitize.socket());
     }
-    let status = command.status().map_err(Failure::doing(program.to_string_lossy()))?;
+    let mut running = command.spawn().map_err(Failure::doing(program.to_string_lossy()))?;
+    let status = interrupt::wait(&mut running).map_err(Failure::doing(program.to_string_lossy()))?;
     let mut errors = if arguments.check { summary(&found, arguments.json) } else { 0 };
     if let Some(sanitize) = &sanitize {
         errors += sanitize.tell(&found, arguments.json);
@@ -189,7 +198,7 @@ fn watching_kernel(arguments: &Arguments, watching: Vec<OsString>) -> Result<Ker
         };
         return Err(Failure::new(format!("only the software GPU {what}: --backend software")));
     }
-    let mut told = arguments.software.arguments();
+    let mut told = of_private(arguments);
     told.extend(watching);
     Kernel::start_with(Backend::Software, &told)
 }
@@ -201,8 +210,14 @@ fn private_kernel(arguments: &Arguments) -> Result<Option<Kernel>, Failure> {
         let own = "what is asked of the software GPU is for a private kernel: leave --socket out";
         return if software.is_given() { Err(Failure::new(own)) } else { Ok(None) };
     }
-    if !arguments.private && !software.is_given() && serves() {
+    if !arguments.private && arguments.guard.is_none() && !software.is_given() && serves() {
         return Ok(None);
     }
-    Kernel::start_with(software.on(arguments.backend)?, &software.arguments()).map(Some)
+    Kernel::start_with(software.on(arguments.backend)?, &of_private(arguments)).map(Some)
+}
+
+/// What a private kernel is told.
+fn of_private(arguments: &Arguments) -> Vec<OsString> {
+    let guard = arguments.guard.map(|guard| ["--guard".into(), guard.name().into()]);
+    guard.into_iter().flatten().chain(arguments.software.arguments()).collect()
 }

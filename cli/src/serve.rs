@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, process::ExitCode};
 use bulkhead_kernel::{
     Config, Counted, ExecutorSource, Limits, ProtectedModule, Quota, Relay, Tenant, Whose,
 };
-use bulkhead_mm::{Amounts, Resource};
+use bulkhead_mm::{Amounts, ProtectedWindow, Resource};
 use clap::{Args, ValueEnum};
 
 use crate::{Failure, log, place, sanitize, software::Software};
@@ -54,7 +54,7 @@ pub(crate) enum Guard {
 }
 
 impl Guard {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
             Self::Strict => "strict",
@@ -182,7 +182,13 @@ fn module(text: &str) -> Result<Module, String> {
         return Err(format!("{name:?} is no name: letters, digits, _ and - are, at most {NAME_BYTES_MAX}"));
     }
     let file = std::path::absolute(file).map_err(|error| format!("{file}: {error}"))?;
-    Ok(Module { name: name.to_owned(), file, bytes: size(bytes)? })
+    let bytes = size(bytes)?;
+    if ProtectedWindow::new(0).is_none_or(|window| window.memory(bytes).is_none()) {
+        return Err(format!(
+            "{bytes} bytes are no size of a module's memory: a power of two from 2MiB to 32GiB is"
+        ));
+    }
+    Ok(Module { name: name.to_owned(), file, bytes })
 }
 
 /// The modules, whose gates are good.
@@ -221,6 +227,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     // The kernel itself never loads the driver: a process of its own looks for it.
     let backend = match arguments.software.on(arguments.backend)? {
         Backend::Auto => resolve_apart(&binary)?,
+        Backend::Cuda if resolve_apart(&binary)? != Backend::Cuda => {
+            return Err(Failure::new("there is no GPU to serve: `bulkhead doctor` says what is missing"));
+        }
         definite => definite,
     };
     let ordinal = arguments.ordinal.to_string();

@@ -79,37 +79,48 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         .build()
         .map_err(Failure::doing("starting a runtime"))?;
     tokio::task::LocalSet::new().block_on(&runtime, async {
+        let operator = place::operator_socket(&socket);
+        if socket == operator {
+            // Named by somebody who may: it has no clients' calls.
+            let kernel = Kernel::Operator(Operator::open(&operator).await?);
+            return show(arguments, &kernel).await;
+        }
         let kernel = match Connection::open(&socket, "bulkhead status").await {
             Ok(connection) => Kernel::Client(connection),
             // Clients have all places that this process may have one of: the operator has some of its own.
             Err(error) if error.code == ErrorCode::LimitReached => {
-                Kernel::Operator(Operator::open(&place::operator_socket(&socket)).await.map_err(|_| error)?)
+                Kernel::Operator(Operator::open(&operator).await.map_err(|_| error)?)
             }
             Err(error) => return Err(error.into()),
         };
-        loop {
-            let (devices, mut sessions) = kernel.ask().await?;
-            if let Some(name) = &arguments.session {
-                sessions.retain(|session| session.name == *name);
-                if sessions.is_empty() {
-                    return Err(Failure::new(format!(
-                        "no session is called {name:?}: `bulkhead status` lists them"
-                    )));
-                }
-            }
-            let told = match (arguments.json, &arguments.session) {
-                (true, _) => output::plain_json(&format!("{:#}\n", as_json(&devices, &sessions))),
-                (false, Some(_)) => sessions.iter().map(as_ledger).collect(),
-                (false, None) => as_table(&devices, &sessions),
-            };
-            // Home, then clear what is below: a screen that does not flicker.
-            let screen = if arguments.watch.is_some() && !arguments.json { "\x1b[H\x1b[J" } else { "" };
-            output::print(&format!("{screen}{told}"))?;
-            let Some(seconds) = arguments.watch else { return Ok(ExitCode::SUCCESS) };
-            let pause = Duration::try_from_secs_f64(seconds);
-            thread::sleep(pause.map_err(Failure::doing("reading --watch"))?);
-        }
+        show(arguments, &kernel).await
     })
+}
+
+/// Prints what a kernel answers, once or again and again.
+async fn show(arguments: &Arguments, kernel: &Kernel) -> Result<ExitCode, Failure> {
+    loop {
+        let (devices, mut sessions) = kernel.ask().await?;
+        if let Some(name) = &arguments.session {
+            sessions.retain(|session| session.name == *name);
+            if sessions.is_empty() {
+                return Err(Failure::new(format!(
+                    "no session is called {name:?}: `bulkhead status` lists them"
+                )));
+            }
+        }
+        let told = match (arguments.json, &arguments.session) {
+            (true, _) => output::plain_json(&format!("{:#}\n", as_json(&devices, &sessions))),
+            (false, Some(_)) => sessions.iter().map(as_ledger).collect(),
+            (false, None) => as_table(&devices, &sessions),
+        };
+        // Home, then clear what is below: a screen that does not flicker.
+        let screen = if arguments.watch.is_some() && !arguments.json { "\x1b[H\x1b[J" } else { "" };
+        output::print(&format!("{screen}{told}"))?;
+        let Some(seconds) = arguments.watch else { return Ok(ExitCode::SUCCESS) };
+        let pause = Duration::try_from_secs_f64(seconds);
+        thread::sleep(pause.map_err(Failure::doing("reading --watch"))?);
+    }
 }
 
 /// Whom to ask.

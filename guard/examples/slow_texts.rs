@@ -118,7 +118,8 @@ const SHAPES: &[(&str, Shape)] = &[
     ("loops, one to an entry", |n| each(n, |i| named(&format!("k{i}"), 9, &looped(1)))),
     ("loops with many accesses, one to an entry", |n| {
         each(n, |i| {
-            let accesses = "mul.wide.u32 %d2, %r1, 4;\nadd.u64 %d2, %d0, %d2;\nst.global.u32 [%d2], %r1;\n".repeat(8);
+            let accesses =
+                "mul.wide.u32 %d2, %r1, 4;\nadd.u64 %d2, %d0, %d2;\nst.global.u32 [%d2], %r1;\n".repeat(8);
             named(&format!("k{i}"), 9, &(opened(0) + &accesses + &closed(0)))
         })
     }),
@@ -142,7 +143,8 @@ const SHAPES: &[(&str, Shape)] = &[
     ("variables beside a copy of a parameter", |n| {
         let most = n.min(4000);
         let parameters = (0..most).map(|i| format!(".param .b32 o{i}")).collect::<Vec<_>>().join(",\n");
-        let taken = each(most, |i| format!("mov.b64 %d0, o{i};\n")) + &each(n, |i| format!(".reg .b32 v{i};\n"));
+        let taken =
+            each(most, |i| format!("mov.b64 %d0, o{i};\n")) + &each(n, |i| format!(".reg .b32 v{i};\n"));
         format!(".entry k({parameters}) {{\n.reg .b64 %d<2>;\n{taken}ret;\n}}\n")
     }),
 ];

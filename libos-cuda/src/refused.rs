@@ -42,15 +42,9 @@ pub(crate) fn managed(_to: Out<u64>, _bytes: usize, _flags: u32) -> Answer {
 }
 
 pub(crate) fn texture(_to: Out<u64>, _resource: u64, _texture: u64, _view: u64) -> Answer {
-    refuse(
-        "cuTexObjectCreate",
-        "a guarded session has no textures: read the memory directly",
-    )
+    refuse("cuTexObjectCreate", "a guarded session has no textures: read the memory directly")
 }
 
 pub(crate) fn surface(_to: Out<u64>, _resource: u64) -> Answer {
-    refuse(
-        "cuSurfObjectCreate",
-        "a guarded session has no surfaces: use the memory directly",
-    )
+    refuse("cuSurfObjectCreate", "a guarded session has no surfaces: use the memory directly")
 }

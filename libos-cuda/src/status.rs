@@ -157,7 +157,12 @@ impl Status {
             ErrorCode::ImageRefused => Status::NOT_SUPPORTED,
             ErrorCode::LaunchResources => Status::LAUNCH_OUT_OF_RESOURCES,
             ErrorCode::DeviceLost => Status::known(error.device).unwrap_or(Status::LAUNCH_FAILED),
-            ErrorCode::SessionLost => Status::CONTEXT_IS_DESTROYED,
+            ErrorCode::SessionLost => {
+                crate::report::once(&format!(
+                    "{error} (the log of `bulkhead serve` says who ended it, and why)"
+                ));
+                Status::CONTEXT_IS_DESTROYED
+            }
             ErrorCode::Protocol => Status::ILLEGAL_STATE,
             ErrorCode::TimedOut => Status::TIMEOUT,
             ErrorCode::Unavailable => Status::DEVICE_UNAVAILABLE,

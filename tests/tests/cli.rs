@@ -13,6 +13,7 @@ use bulkhead_tests::{
     place::repository,
     process::{Done, bulkhead, lives, run, run_privately},
     scratch::Scratch,
+    skip::skipped,
     status,
 };
 use serde_json::Value;
@@ -136,6 +137,25 @@ fn doctor_tells_what_is_there_and_how_to_get_what_is_missing() {
     }
 }
 
+/// Compile processes give theirs up by the same call.
+#[test]
+fn an_assembler_has_namespaces_of_its_own_where_the_system_gives_them() {
+    let given = Command::new("unshare").args(["-Un", "true"]).status();
+    if !given.is_ok_and(|status| status.success()) {
+        return skipped("no user namespaces");
+    }
+    let told = done(&["assembler", "--", "/bin/readlink", "/proc/self/ns/user", "/proc/self/ns/net"]);
+    assert_eq!(told.stdout.lines().count(), 2, "{}", told.told());
+    for (name, own) in ["user", "net"].into_iter().zip(told.stdout.lines()) {
+        let ours = std::fs::read_link(format!("/proc/self/ns/{name}")).unwrap();
+        assert_ne!(ours.to_str(), Some(own), "{name}");
+    }
+    let doctor: Value = serde_json::from_str(&done(&["doctor", "--json"]).stdout).unwrap();
+    let checks = doctor["checks"].as_array().unwrap();
+    let namespaces = checks.iter().find(|check| check["name"] == "namespaces").unwrap();
+    assert_eq!(namespaces["state"], "found", "{namespaces:#}");
+}
+
 #[test]
 fn doctor_misses_a_library_os_that_is_not_there() {
     // The binary alone, without what lies beside it. Another process writes the copy: a descriptor of
@@ -164,6 +184,9 @@ fn completions_are_printed() {
         let done = done(&["completions", shell]);
         assert_eq!(done.code(), Some(0), "{}", done.told());
         assert!(done.stdout.contains(sign), "{}", done.told());
+        for own in ["demo-tenant", "bench-worker", "assembler"] {
+            assert!(!done.stdout.contains(own), "{shell} offers {own}, which only Bulkhead itself calls");
+        }
     }
 }
 
@@ -268,6 +291,72 @@ fn executors_see_nothing_of_the_environment_that_the_kernel_was_started_in() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn who_asks_a_run_to_end_asks_its_program_and_nothing_stays() {
+    // The program has its say: it may end otherwise than by the signal.
+    let script = "trap 'exit 9' TERM INT HUP; echo $$; while :; do sleep 0.05; done";
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT, rustix::process::Signal::HUP]
+    {
+        let (mut command, scratch) = run_privately(&["sh", "-c", script]);
+        let mut running = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        std::io::BufReader::new(running.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let program = line.trim().parse().unwrap();
+        let pid = rustix::process::Pid::from_raw(i32::try_from(running.id()).unwrap()).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+        assert_eq!(running.wait().unwrap().code(), Some(9), "{signal:?}");
+        until("the program has ended", || !lives(program));
+        let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().collect();
+        assert!(left.is_empty(), "{signal:?}: {left:?}");
+    }
+}
+
+#[test]
+fn a_command_that_is_asked_to_end_leaves_nothing_behind() {
+    let scratch = Scratch::new();
+    let mut command = bulkhead(&["demo", "--backend", "software"]);
+    let mut running = command.env("TMPDIR", scratch.path()).stdout(Stdio::null()).spawn().unwrap();
+    let left = || std::fs::read_dir(scratch.path()).unwrap().count();
+    until("it has a directory", || left() > 0);
+    let pid = rustix::process::Pid::from_raw(i32::try_from(running.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(running.wait().unwrap().code(), Some(143));
+    until("nothing is left", || left() == 0);
+}
+
+#[test]
+fn what_cannot_come_out_well_is_said_before_a_program_runs() {
+    let scratch = Scratch::new();
+    std::fs::write(scratch.path().join("here"), "").unwrap();
+    for (arguments, told) in [
+        (
+            &["run", "--private", "--backend", "software", "--trace", "/nonexistent/x", "--", "true"][..],
+            "/nonexistent/x",
+        ),
+        (
+            &["run", "--private", "--backend", "software", "--profile=/nonexistent/x", "--", "true"],
+            "/nonexistent/x",
+        ),
+        (&["run", "--private", "--backend", "software", "--", "here"], "the one in this folder is ./here"),
+        (&["run", "--private", "--backend", "software", "--", "./here"], "it is no program that may be run"),
+    ] {
+        let failed = run(bulkhead(arguments).current_dir(scratch.path()), PATIENCE);
+        assert_eq!(failed.code(), Some(1), "{arguments:?}: {}", failed.told());
+        assert!(failed.stderr.contains(told), "{arguments:?}: {}", failed.told());
+    }
+    let size = done(&["serve", "--module", "log=log.ptx:3MiB"]);
+    assert!(size.code() == Some(2) && size.stderr.contains("a power of two"), "{}", size.told());
+}
+
+#[test]
+fn the_operators_socket_tells_the_status_too() {
+    let kernel = Kernel::start();
+    let socket = kernel.socket().with_file_name("operator.sock");
+    let told = done(&["status", "--json", "--socket", socket.to_str().unwrap()]);
+    assert_eq!(told.code(), Some(0), "{}", told.told());
+    assert!(serde_json::from_str::<Value>(&told.stdout).is_ok(), "{}", told.told());
 }
 
 #[test]

@@ -52,7 +52,7 @@ const TRIED: [(&str, State, &str); 5] = [
 ];
 
 /// Tries it all on the calling process, which is of no use afterwards, and tells.
-pub(super) fn attempt() -> Result<ExitCode, Failure> {
+pub(super) fn attempt(apart: rustix::io::Result<()>) -> Result<ExitCode, Failure> {
     let kept = processes::keep_out();
     let dumpable = rustix::process::dumpable_behavior();
     let not_dumpable = match (&kept, dumpable) {
@@ -69,7 +69,7 @@ pub(super) fn attempt() -> Result<ExitCode, Failure> {
         (Ok(()), _) => Err("the system takes it and does not hold it".to_owned()),
     };
     tell(NO_NEW_PRIVS, no_new_privs)?;
-    let apart = processes::namespaces().map(|()| "compile processes and assemblers have no network");
+    let apart = apart.map(|()| "compile processes and assemblers have no network");
     tell(
         NAMESPACES,
         apart.map_err(|error| format!("compile processes and assemblers stay in yours: {error}")),

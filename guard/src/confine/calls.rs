@@ -314,7 +314,9 @@ impl<'a> Flattener<'a> {
             return true;
         }
         if !std::mem::replace(&mut self.budget.told, true) {
-            let what = format!("functions that are too long once inlined (more than {most} statements), at `{name}`");
+            let what = format!(
+                "functions that are too long once inlined (more than {most} statements), at `{name}`"
+            );
             self.report.add(span, Reason::NotImplemented { what });
         }
         false

@@ -471,9 +471,11 @@ impl Session {
         if let Some(unsaid) = self.party.line() {
             let (principal, used) = (self.party.principal(), self.used());
             let (device_bytes, host_bytes) = (used.get(Resource::DeviceBytes), used.get(Resource::HostBytes));
+            // Whoever is told to end has no error of its own.
+            let code = (why.code != ErrorCode::SessionLost).then(|| format!("{:?}", why.code));
             tracing::info!(
                 target: "bulkhead::audit::session",
-                session = self.id, name = self.name, pid = self.pid, principal, code = ?why.code, why = why.message,
+                session = self.id, name = self.name, pid = self.pid, principal, code, why = why.message,
                 device_bytes, host_bytes, unsaid, "session over"
             );
         }
