@@ -5,7 +5,10 @@
 
 use std::{
     path::Path,
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -63,6 +66,7 @@ pub fn act_on(kernel: &Kernel, name: &str, patience: Duration, hostile: impl FnO
     neighbour.work();
     let before = kernel.status();
     let (over, rounds, answered) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
+    let late = Mutex::new(String::new());
     let mut seen = thread::scope(|scope| {
         let (computing, over, rounds) = (&mut neighbour, &over, &rounds);
         scope.spawn(move || {
@@ -74,6 +78,7 @@ pub fn act_on(kernel: &Kernel, name: &str, patience: Duration, hostile: impl FnO
         });
         let ping = || pings(&kernel.socket(), over, &answered).expect("every ping is answered");
         let pinging = scope.spawn(ping);
+        scope.spawn(|| look_when_late(kernel.pid(), over, &answered, &late));
         let ending = Over(over);
         let begun = || rounds.load(Ordering::Relaxed) > 2 && answered.load(Ordering::Relaxed) > 20;
         until("both are at work", begun);
@@ -85,19 +90,44 @@ pub fn act_on(kernel: &Kernel, name: &str, patience: Duration, hostile: impl FnO
         Seen { pings, rounds: 0 }
     });
     seen.rounds = rounds.load(Ordering::Relaxed);
-    let (typical, late, worst) = (seen.per_mille(500), seen.per_mille(990), seen.per_mille(1000));
+    let (typical, most, worst) = (seen.per_mille(500), seen.per_mille(990), seen.per_mille(1000));
     println!(
-        "{name}: {} pings, median {typical:?}, p99 {late:?}, worst {worst:?}; {} rounds of work",
+        "{name}: {} pings, median {typical:?}, p99 {most:?}, worst {worst:?}; {} rounds of work",
         seen.pings.len(),
         seen.rounds
     );
-    assert!(worst < patience, "{name}: a ping took {worst:?}: the kernel was stopped");
+    let late = late.into_inner().unwrap_or_else(PoisonError::into_inner);
+    assert!(
+        worst < patience,
+        "{name}: a ping took {worst:?}: the kernel was stopped. Its threads then:\n{late}"
+    );
     neighbour.work();
     assert!(lives(kernel.pid()), "{name}: the kernel has ended");
     let after = kernel.status();
     assert_eq!(after.executor_pid, before.executor_pid, "{name}: the executor was replaced");
     assert_eq!(after.executor_starts, before.executor_starts, "{name}: an executor was lost");
     seen
+}
+
+/// Notes what the kernel's threads do where no ping is answered for half of what counts as stopped.
+fn look_when_late(pid: u32, over: &AtomicBool, answered: &AtomicU32, late: &Mutex<String>) {
+    let (mut last, mut since) = (0, Instant::now());
+    while !over.load(Ordering::Relaxed) {
+        thread::sleep(STOPPED / 20);
+        let now = answered.load(Ordering::Relaxed);
+        if now != last {
+            (last, since) = (now, Instant::now());
+        } else if since.elapsed() > STOPPED / 2 {
+            since = Instant::now();
+            let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+            for task in tasks.map(|task| task.path()) {
+                let read = |name: &str| std::fs::read_to_string(task.join(name)).unwrap_or_default();
+                let [name, stat, call, stack] = ["comm", "stat", "syscall", "stack"].map(read);
+                let mut late = late.lock().unwrap_or_else(PoisonError::into_inner);
+                late.push_str(&format!("{name}{stat}{call}{stack}\n"));
+            }
+        }
+    }
 }
 
 /// Pings until the act is over: how long each took, the shortest first.

@@ -14,6 +14,7 @@ folder = f"/proc/{sys.argv[1]}/fd"
 signal.signal(signal.SIGIO, signal.SIG_IGN)
 ended = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+print("begun", flush=True)
 tried = held = 0
 kept = []
 while not ended.is_set():

@@ -5,7 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::{
-    io::Write as _,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::Path,
     process::{Command, Stdio},
@@ -192,6 +192,8 @@ fn leases_are_taken_on_images_that_are_loaded() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        let mut told = BufReader::new(thief.stdout.take().unwrap());
+        told.read_line(&mut String::new()).unwrap();
         let begun = Instant::now();
         let (mut tried, mut loaded) = (0, 0);
         while begun.elapsed() < Duration::from_secs(2) {
@@ -199,8 +201,10 @@ fn leases_are_taken_on_images_that_are_loaded() {
             loaded += usize::from(session.load_image(&new_image(tried)).is_ok());
         }
         drop(thief.stdin.take());
-        let told = String::from_utf8(thief.wait_with_output().unwrap().stdout).unwrap();
-        let counts: Vec<u32> = told.split_whitespace().map(|count| count.parse().unwrap()).collect();
+        let mut counts = String::new();
+        told.read_to_string(&mut counts).unwrap();
+        thief.wait().unwrap();
+        let counts: Vec<u32> = counts.split_whitespace().map(|count| count.parse().unwrap()).collect();
         println!("{loaded} of {tried} images loaded, of leases on them tried and had: {counts:?}");
         assert!(counts[0] > 0, "no image was seen while it was loaded");
     };
