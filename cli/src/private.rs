@@ -40,7 +40,9 @@ impl Kernel {
             None => File::create(&log)?.into(),
         };
         let child = Command::new(place::binary()?)
-            .args(["serve", "--with-parent", "--backend", backend.name(), "--runtime-directory"])
+            .arg("serve")
+            .arg(format!("--with-parent={}", std::process::id()))
+            .args(["--backend", backend.name(), "--runtime-directory"])
             .arg(scratch.path())
             .args(arguments)
             .stdin(Stdio::null())

@@ -161,9 +161,9 @@ pub(crate) struct Arguments {
     /// What is looked for.
     #[arg(long, value_enum, value_delimiter = ',', hide = true, requires = "sanitize")]
     sanitize_tools: Vec<sanitize::Tool>,
-    /// End when the process that started this one ends.
-    #[arg(long)]
-    with_parent: bool,
+    /// End when the process that started this one ends; with its number, also where it has ended already.
+    #[arg(long, value_name = "PID", num_args = 0..=1, require_equals = true)]
+    with_parent: Option<Option<i32>>,
 }
 
 /// A protected module as it is named.
@@ -218,10 +218,14 @@ fn modules(named: &[Module], standby: bool) -> Result<Vec<ProtectedModule>, Fail
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     crate::processes::keep_out()?;
-    if arguments.with_parent {
+    if let Some(parent) = arguments.with_parent {
         let signal = Some(rustix::process::Signal::TERM);
         rustix::process::set_parent_process_death_signal(signal)
             .map_err(Failure::doing("PR_SET_PDEATHSIG"))?;
+        let now = rustix::process::getppid().map(rustix::process::Pid::as_raw_pid);
+        if parent.is_some() && parent != now {
+            return Err(Failure::new("whoever started this has ended"));
+        }
     }
     let binary: OsString = place::binary()?.into();
     // The kernel itself never loads the driver: a process of its own looks for it.

@@ -324,6 +324,8 @@ fn a_command_that_is_asked_to_end_leaves_nothing_behind() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert_eq!(running.wait().unwrap().code(), Some(143));
     until("nothing is left", || left() == 0);
+    let kernel = done(&["serve", "--with-parent=1", "--backend", "software"]);
+    assert!(kernel.stderr.contains("whoever started this has ended"), "{}", kernel.told());
 }
 
 #[test]
