@@ -8,37 +8,72 @@ use std::{
     io::IsTerminal as _,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
-    process::{Child, ExitStatus},
-    sync::{Mutex, MutexGuard, Once, PoisonError},
+    process::{Child, Command, ExitStatus},
+    sync::{
+        Mutex, MutexGuard, Once, PoisonError,
+        mpsc::{SyncSender, sync_channel},
+    },
     thread,
 };
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What is there to remove, and whom to ask.
+/// How long a kernel may take to end.
+const END_MAX: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+
+/// What is there to remove, whom to ask, and who has to end before.
 #[derive(Debug, Default)]
 struct Held {
     directories: Vec<PathBuf>,
     program: Option<OwnedFd>,
+    kernels: Vec<OwnedFd>,
 }
 
-static HELD: Mutex<Held> = Mutex::new(Held { directories: Vec::new(), program: None });
+static HELD: Mutex<Held> = Mutex::new(Held { directories: Vec::new(), program: None, kernels: Vec::new() });
 
 fn held() -> MutexGuard<'static, Held> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has a directory removed when this process is asked to end.
-pub(crate) fn remove(directory: &Path) {
+/// Makes a directory that is removed when this process is asked to end.
+///
+/// # Errors
+/// As making it.
+pub(crate) fn make(directory: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
     static WATCHED: Once = Once::new();
-    held().directories.push(directory.to_owned());
     WATCHED.call_once(|| {
+        let (ready, is_ready) = sync_channel(1);
         // Without the thread a signal ends the process as ever, and directories stay.
-        if let Err(error) = thread::Builder::new().name("signals".into()).spawn(watch) {
-            tracing::warn!(%error, "nobody removes directories when a signal comes");
+        match thread::Builder::new().name("signals".into()).spawn(move || watch(&ready)) {
+            Ok(_) => is_ready.recv().unwrap_or_default(),
+            Err(error) => tracing::warn!(%error, "nobody removes directories when a signal comes"),
         }
     });
+    let mut held = held();
+    make(directory)?;
+    held.directories.push(directory.to_owned());
+    Ok(())
+}
+
+/// Starts a kernel, which ends before directories are removed.
+///
+/// # Errors
+/// As [`Command::spawn`].
+pub(crate) fn start_kernel(command: &mut Command) -> io::Result<Child> {
+    let mut held = held();
+    let child = command.spawn()?;
+    held.kernels.extend(of(&child));
+    Ok(child)
+}
+
+/// Names a child, whatever becomes of its number.
+fn of(child: &Child) -> Option<OwnedFd> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw)?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 /// Takes a directory back, which is gone.
@@ -51,14 +86,13 @@ pub(crate) fn removed(directory: &Path) {
 /// # Errors
 /// As [`Child::wait`].
 pub(crate) fn wait(program: &mut Child) -> io::Result<ExitStatus> {
-    let pid = i32::try_from(program.id()).ok().and_then(Pid::from_raw);
-    held().program = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    held().program = of(program);
     let status = program.wait();
     held().program = None;
     status
 }
 
-fn watch() {
+fn watch(ready: &SyncSender<()>) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return tracing::warn!(%error, "nobody removes directories when a signal comes"),
@@ -66,6 +100,7 @@ fn watch() {
     runtime.block_on(async {
         let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
         let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = kinds.map(signal) else { return };
+        ready.send(()).unwrap_or_default();
         loop {
             let came = tokio::select! {
                 _ = interrupt.recv() => Signal::INT,
@@ -86,8 +121,12 @@ fn come(came: Signal) {
             return;
         }
     }
+    for kernel in &held.kernels {
+        let asked = pidfd_send_signal(kernel, Signal::TERM);
+        let ended = poll(&mut [PollFd::new(kernel, PollFlags::IN)], Some(&END_MAX));
+        tracing::debug!(?asked, ?ended, "private kernel");
+    }
     for directory in &held.directories {
-        // Whoever else writes there ends with this process.
         drop(fs::remove_dir_all(directory));
     }
     crate::log::end();

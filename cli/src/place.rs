@@ -74,11 +74,9 @@ impl Scratch {
         let parent = env::temp_dir();
         for attempt in 0..100_u32 {
             let path = parent.join(format!("bulkhead-{}-{attempt}", std::process::id()));
-            match fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => {
-                    crate::interrupt::remove(&path);
-                    return Ok(Self(path));
-                }
+            let make = |path: &Path| fs::DirBuilder::new().mode(0o700).create(path);
+            match crate::interrupt::make(&path, make) {
+                Ok(()) => return Ok(Self(path)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
                     return Err(Failure::new(format!(

@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    Failure,
+    Failure, interrupt,
     place::{self, Scratch},
     serve::Backend,
 };
@@ -39,7 +39,8 @@ impl Kernel {
             Some(_) => Stdio::inherit(),
             None => File::create(&log)?.into(),
         };
-        let child = Command::new(place::binary()?)
+        let mut command = Command::new(place::binary()?);
+        command
             .arg("serve")
             .arg(format!("--with-parent={}", std::process::id()))
             .args(["--backend", backend.name(), "--runtime-directory"])
@@ -49,9 +50,8 @@ impl Kernel {
             .stdout(Stdio::null())
             .stderr(stderr)
             // Ctrl-C is for the program, which goes on with the kernel until it ends.
-            .process_group(0)
-            .spawn()
-            .map_err(Failure::doing("starting a kernel"))?;
+            .process_group(0);
+        let child = interrupt::start_kernel(&mut command).map_err(Failure::doing("starting a kernel"))?;
         let mut kernel = Self { child, scratch };
         kernel.wait_until_it_listens()?;
         Ok(kernel)
