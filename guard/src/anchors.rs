@@ -65,35 +65,11 @@ const BOUND_MAX: i64 = 1 << 40;
 impl<'a> Check<'a> {
     /// The one text that this check may have.
     pub(crate) fn instructions(&self) -> Vec<Instruction> {
-        let (lo, hi, s) = (|| register("%bh_lo"), || register("%bh_hi"), || register("%bh_s"));
-        let (a, q) = (|| register("%bh_a"), || register("%bh_q"));
-        let number = |value: i128| Operand::Integer(value);
-        let mut lines = vec![plain("mov", &["b32"], vec![s(), number(0)])];
-        for anchor in &self.anchors {
-            let mask = number(if anchor.writes { IN_WINDOW } else { IN_WINDOW | HALF });
-            let base = register("%bh_base");
-            lines.push(plain(
-                "mov",
-                &["b64"],
-                vec![Operand::Vector(vec![lo(), hi()]), register(anchor.register)],
-            ));
-            lines.push(plain("add", &["s32"], vec![hi(), hi(), number(-WINDOW_BEGINS)]));
-            lines.push(plain("lop3", &["b32"], vec![hi(), hi(), mask, base, number(OUTSIDE)]));
-            lines.push(plain("or", &["b32"], vec![s(), s(), hi()]));
-            if anchor.align > 1 {
-                let bits = number(i128::from(anchor.align) - 1);
-                lines.push(plain("lop3", &["b32"], vec![s(), lo(), bits, s(), number(AND_THEN_OR)]));
-            }
-        }
-        lines.push(plain("setp", &["ne", "s32"], vec![q(), s(), number(0)]));
-        for step in &self.steps {
-            let bound = i128::from(step.bound);
-            lines.push(plain("add", &["s64"], vec![a(), register(step.register), number(bound)]));
-            lines.push(plain("setp", &["ge", "or", "u64"], vec![q(), a(), number(2 * bound), q()]));
-        }
-        let mut leave = plain("bra", &[], vec![Operand::Symbol(self.label.to_owned())]);
-        leave.predicate = Some(Predicate { register: "%bh_q".to_owned(), negated: false });
-        lines.push(leave);
+        let mut lines = vec![begins()];
+        lines.extend(self.anchors.iter().flat_map(Anchor::lines));
+        lines.push(tests());
+        lines.extend(self.steps.iter().flat_map(Step::lines));
+        lines.push(leaves(self.label));
         lines
     }
 
@@ -103,11 +79,13 @@ impl<'a> Check<'a> {
             Some(Statement::Instruction(instruction)) => Some(instruction),
             _ => None,
         };
-        let begins = match at(0)?.operands.as_slice() {
-            [Operand::Register(name), Operand::Integer(0)] => name == "%bh_s",
-            _ => false,
+        // Each line is held against what it has to be before the next is read, so that what is none is read once.
+        let is = |from: usize, lines: &[Instruction]| {
+            lines.iter().zip(from..).all(|(line, index)| {
+                at(index).is_some_and(|found| Text(found).to_string() == Text(line).to_string())
+            })
         };
-        begins.then_some(())?;
+        is(0, &[begins()]).then_some(())?;
         let mut check = Check { anchors: Vec::new(), steps: Vec::new(), label: "" };
         let mut next = 1;
         while let Some(taken) = at(next).filter(|found| found.opcode == "mov") {
@@ -119,24 +97,78 @@ impl<'a> Check<'a> {
                 None => 1,
             };
             (align.is_power_of_two() && align <= names::WIDEST_ACCESS).then_some(())?;
-            check.anchors.push(Anchor { register, writes, align });
-            next += if bits.is_some() { 5 } else { 4 };
+            let anchor = Anchor { register, writes, align };
+            let lines = anchor.lines();
+            is(next, &lines).then_some(())?;
+            next += lines.len();
+            check.anchors.push(anchor);
         }
+        is(next, &[tests()]).then_some(())?;
         next += 1;
         while let Some(added) = at(next).filter(|found| found.opcode == "add") {
             let bound = i64::try_from(integer(added, 2)?).ok()?;
             (bound > 0 && bound <= BOUND_MAX && bound.unsigned_abs().is_power_of_two()).then_some(())?;
-            check.steps.push(Step { register: double(added, 1)?, bound });
-            next += 2;
+            let step = Step { register: double(added, 1)?, bound };
+            let lines = step.lines();
+            is(next, &lines).then_some(())?;
+            next += lines.len();
+            check.steps.push(step);
         }
         let Some(Operand::Symbol(label)) = at(next)?.operands.first() else { return None };
         check.label = label;
-        let expected = check.instructions();
-        let same = expected.iter().zip(statements).all(|(line, found)| {
-            matches!(found, Statement::Instruction(found) if Text(found).to_string() == Text(line).to_string())
-        });
-        (same && expected.len() == next + 1 && !check.anchors.is_empty()).then_some((check, next + 1))
+        (is(next, &[leaves(label)]) && !check.anchors.is_empty()).then_some((check, next + 1))
     }
+}
+
+impl Anchor<'_> {
+    fn lines(&self) -> Vec<Instruction> {
+        let (lo, hi, s) = (|| register("%bh_lo"), || register("%bh_hi"), || register("%bh_s"));
+        let mask = number(if self.writes { IN_WINDOW } else { IN_WINDOW | HALF });
+        let base = register("%bh_base");
+        let halves = Operand::Vector(vec![lo(), hi()]);
+        let mut lines = vec![
+            plain("mov", &["b64"], vec![halves, register(self.register)]),
+            plain("add", &["s32"], vec![hi(), hi(), number(-WINDOW_BEGINS)]),
+            plain("lop3", &["b32"], vec![hi(), hi(), mask, base, number(OUTSIDE)]),
+            plain("or", &["b32"], vec![s(), s(), hi()]),
+        ];
+        if self.align > 1 {
+            let bits = number(i128::from(self.align) - 1);
+            lines.push(plain("lop3", &["b32"], vec![s(), lo(), bits, s(), number(AND_THEN_OR)]));
+        }
+        lines
+    }
+}
+
+impl Step<'_> {
+    fn lines(&self) -> [Instruction; 2] {
+        let (a, q) = (|| register("%bh_a"), || register("%bh_q"));
+        let bound = i128::from(self.bound);
+        [
+            plain("add", &["s64"], vec![a(), register(self.register), number(bound)]),
+            plain("setp", &["ge", "or", "u64"], vec![q(), a(), number(2 * bound), q()]),
+        ]
+    }
+}
+
+/// What a check begins with.
+fn begins() -> Instruction {
+    plain("mov", &["b32"], vec![register("%bh_s"), number(0)])
+}
+
+/// What stands behind its anchors.
+fn tests() -> Instruction {
+    plain("setp", &["ne", "s32"], vec![register("%bh_q"), register("%bh_s"), number(0)])
+}
+
+/// What it ends with.
+fn leaves(label: &str) -> Instruction {
+    let predicate = Some(Predicate { register: "%bh_q".to_owned(), negated: false });
+    Instruction { predicate, ..plain("bra", &[], vec![Operand::Symbol(label.to_owned())]) }
+}
+
+const fn number(value: i128) -> Operand {
+    Operand::Integer(value)
 }
 
 /// What turns in a loop without labels inside: from behind its label to the first branch back to it.

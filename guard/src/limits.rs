@@ -22,6 +22,8 @@ pub const PARAMETERS_MAX: usize = 4096;
 pub const REGISTERS_MAX: u64 = 1 << 20;
 /// Bytes of one name.
 pub const NAME_BYTES_MAX: usize = 4096;
+/// Bytes of the name of one register, a range's prefix.
+pub const REGISTER_NAME_BYTES_MAX: usize = 256;
 /// Dimensions of one array.
 pub const DIMENSIONS_MAX: usize = 8;
 /// Findings that a report holds; the rest is only counted.
@@ -76,6 +78,11 @@ pub const INLINED_STATEMENT_BYTES: usize = 64;
 /// What a generic access counts among those, wherever it stands, if nobody knows which memory it is of: it becomes up to
 /// three accesses, each with what confines it.
 pub const SPLIT_COST: usize = 2;
+/// Statements that the guard's own functions may add to any module (what traps, fails, prints or allocates is a call of
+/// one), and how many more for each byte of its text.
+pub const OWN_STATEMENTS_MIN: usize = 48 << 10;
+/// Bytes of text for each of which those may add one statement more.
+pub const OWN_STATEMENT_BYTES: usize = 16;
 /// Statements that the checks of accesses may add to a module, where its session asks for them.
 pub const CHECK_STATEMENTS_MAX: usize = 128 << 10;
 /// Statements of a module that are gone through to try out bounds on parameters, each as often as it is.

@@ -316,6 +316,26 @@ pub(crate) fn variable_bytes(variable: &Variable) -> Option<u64> {
     variable.dimensions.iter().try_fold(element, |bytes, dimension| bytes.checked_mul(*dimension))
 }
 
+/// A name like one that is wanted, which nothing has yet: with a number from `first` on behind it, that is told too.
+///
+/// # Errors
+/// Where a thousand are taken: only a text that is made for it does that.
+pub(crate) fn unused(
+    wanted: &str,
+    first: usize,
+    is_taken: impl Fn(&str) -> bool,
+) -> Result<(String, usize), Reason> {
+    let named = (first..first + NAMES_TRIED_MAX).map(|number| match number {
+        0 => (wanted.to_owned(), 0),
+        number => (format!("{wanted}${number}"), number),
+    });
+    let limit = Reason::Limit { what: "names like one another", most: NAMES_TRIED_MAX as u64 };
+    named.into_iter().find(|(name, _)| !is_taken(name)).ok_or(limit)
+}
+
+/// How many names are tried.
+const NAMES_TRIED_MAX: usize = 1000;
+
 /// The alignment of a variable: what it asks for, else its element's size.
 pub(crate) fn variable_align(variable: &Variable) -> u64 {
     let element = type_bytes(variable.ty).unwrap_or(1).saturating_mul(u64::from(variable.vector));

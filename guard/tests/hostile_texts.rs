@@ -254,3 +254,72 @@ fn the_gates_of_a_module_are_read_in_linear_time() {
     let text = format!(".version 8.0\n.target sm_90\n.address_size 64\n{gates}");
     assert!(Gates::default().add("m", &text).is_ok());
 }
+
+#[test]
+fn predicates_of_themselves_before_branches_back_end() {
+    // Each would double what is known, if it were not known once.
+    let ands = (1..=60).fold(String::new(), |mut text, index| {
+        writeln!(text, "and.pred %p{index}, %p{0}, %p{0};", index - 1).unwrap();
+        text
+    });
+    let text = format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 o)\n{{\n.reg .pred %p<61>;\n\
+         .reg .b32 %r<1>;\n.reg .b64 %d<1>;\nld.param.u64 %d0, [o];\nmov.u32 %r0, %tid.x;\nL:\nadd.s32 %r0, %r0, 1;\n\
+         setp.lt.s32 %p0, %r0, 1000;\n{ands}@%p60 bra L;\nst.global.u32 [%d0], %r0;\nret;\n}}\n"
+    );
+    let confined = confine_verified(&parse(&text).unwrap(), Stray::Silent, &Gates::default()).unwrap();
+    assert!(verify(&print(&confined)).is_ok());
+}
+
+#[test]
+fn checks_that_are_none_are_read_once() {
+    let text = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 o)\n{\n.reg .b64 %d<2>;\n\
+        ld.param.u64 %d0, [o];\nst.global.u64 [%d0], %d1;\nret;\n}\n";
+    let confined = print(&confine_verified(&parse(text).unwrap(), Stray::Silent, &Gates::default()).unwrap());
+    // Every fourth of these would begin a check, if only opcodes and some operands were looked at.
+    let begins = "    x %bh_s, 0;\n    mov %d0, %d0;\n    x;\n    x 0, 0, 0;\n".repeat(60_000);
+    let store = confined.find("    ret;").unwrap();
+    let hostile = format!("{}{begins}{}", &confined[..store], &confined[store..]);
+    assert!(verify(&hostile).is_err());
+}
+
+#[test]
+fn parameters_of_calls_and_objects_of_barriers_are_counted_too() {
+    let list = |one: &dyn Fn(usize) -> String| (0..240).map(one).collect::<Vec<_>>().join(", ");
+    let (parameters, ones) = (list(&|index| format!(".param .b32 p{index}")), list(&|_| "1".to_owned()));
+    let call = format!("call f, ({ones});\n");
+    let said = refused(&format!(
+        ".func f({parameters})\n{{\n}}\n.func g()\n{{\n{}}}\n.visible .entry k(.param .u64 o)\n{{\n{}ret;\n}}\n",
+        call.repeat(20),
+        "call g;\n".repeat(100)
+    ));
+    assert!(said.contains("too long once inlined"), "{said}");
+    let said = refused(&format!(
+        ".func f()\n{{\n.reg .b64 %d<1>;\n.shared .b64 s;\n{}}}\n.visible .entry k(.param .u64 o)\n{{\n{}ret;\n}}\n",
+        "mbarrier.arrive.shared.b64 %d0, [s];\n".repeat(100),
+        "call f;\n".repeat(100)
+    ));
+    assert!(said.contains("statements that objects of barriers become"), "{said}");
+}
+
+#[test]
+fn names_that_are_taken_or_long_are_refused_soon() {
+    let taken = |name: &str| (1..20_000).map(|index| format!(", {name}${index}")).collect::<String>();
+    let said = refused(&format!(
+        ".shared .b8 s{};\n.func f()\n{{\n{}}}\n.visible .entry k(.param .u64 o)\n{{\ncall f;\nret;\n}}\n",
+        taken("s"),
+        "{ .local .b8 s; }\n".repeat(5000)
+    ));
+    assert!(said.contains("names like one another"), "{said}");
+    let entries = (0..4000).map(|index| format!(".entry k{index}()\n{{\nret;\n}}\n")).collect::<String>();
+    let said = refused(&format!(
+        ".global .b32 g;\n.shared .b8 module_data{};\n.entry k()\n{{\n.reg .b64 %d<1>;\nmov.u64 %d0, g;\nret;\n}}\n{entries}",
+        taken("module_data")
+    ));
+    assert!(said.contains("names like one another"), "{said}");
+    let said = refused(&format!(".entry k()\n{{\n.reg .b32 %{};\nret;\n}}\n", "r".repeat(300)));
+    assert!(said.contains("bytes of a register's name"), "{said}");
+    let pragma = format!(".func f()\n.pragma \"{}\";\n{{\n}}\n", " ".repeat(100_000));
+    let said = refused(&format!("{pragma}.entry k()\n{{\n{}ret;\n}}\n", "call f;\n".repeat(10_000)));
+    assert!(said.contains("the directive `.pragma"), "{said}");
+}

@@ -84,3 +84,23 @@ fn branches_by_an_index_do_not_grow_without_limit() {
     let found = confined(100).unwrap_err();
     assert!(found.to_string().contains("more than"), "{found}");
 }
+
+#[test]
+fn a_call_through_a_pointer_means_no_function_of_another_size() {
+    let text = format!(
+        "{HEADER}.func (.param .b8 r) narrow(.param .b8 a, .param .b64 f)\n{{\n.reg .b16 %h<2>;\n.reg .b64 %d<1>;\n\
+         ld.param.u8 %h0, [a];\nld.param.u64 %d0, [f];\n\
+         {{ .param .b16 p0; st.param.b16 [p0], %h0; .param .b64 p1; st.param.b64 [p1], %d0; .param .b16 v;\n\
+         P: .callprototype (.param .b16 _) _ (.param .b16 _, .param .b64 _);\ncall (v), %d0, (p0, p1), P; ld.param.b16 %h1, [v]; }}\n\
+         st.param.b8 [r], %h1;\nret;\n}}\n\
+         .global .align 8 .u64 table[1] = {{narrow}};\n\
+         .visible .entry k(.param .u64 o)\n{{\n.reg .b64 %d<3>;\n.reg .b16 %h<2>;\nld.param.u64 %d0, [o];\nmov.u64 %d1, table;\n\
+         ld.global.u64 %d2, [%d1];\nmov.u16 %h0, 3;\n\
+         {{ .param .b8 p0; st.param.b8 [p0], %h0; .param .b64 p1; st.param.b64 [p1], %d2; .param .b8 v;\n\
+         Q: .callprototype (.param .b8 _) _ (.param .b8 _, .param .b64 _);\ncall (v), %d2, (p0, p1), Q; ld.param.b8 %h1, [v]; }}\n\
+         st.global.u8 [%d0], %h1;\nret;\n}}\n"
+    );
+    // Were 8 bits 16, the function would call itself.
+    let confined = print(&parse(&text).and_then(|module| confine(&module)).unwrap());
+    assert!(verify(&confined).is_ok());
+}

@@ -4,7 +4,7 @@
 //! the names given here until [`super::arguments`] puts them into registers. Calls through pointers are in
 //! [`super::indirect`].
 
-use crate::maps::HashMap;
+use crate::maps::{HashMap, HashSet};
 
 use crate::ast::{
     Address, AddressBase, Function, FunctionKind, Instruction, Item, Module, Operand, Predicate, Space, Span,
@@ -17,7 +17,7 @@ use crate::confine::scope::Meaning;
 use crate::confine::symbols::Symbols;
 use crate::limits::{
     CALL_NESTING_MAX, CHECK_STATEMENTS_MAX, INLINED_STATEMENT_BYTES, INLINED_STATEMENTS_MIN,
-    TRIED_STATEMENTS_MAX,
+    OWN_STATEMENT_BYTES, OWN_STATEMENTS_MIN, TRIED_STATEMENTS_MAX,
 };
 use crate::names::{self, Class};
 use crate::report::{Reason, Report};
@@ -27,6 +27,8 @@ use crate::report::{Reason, Report};
 pub(super) struct Functions<'a> {
     /// By name: of several declarations the one with a body.
     named: HashMap<&'a str, &'a Function>,
+    /// Those of ours.
+    own: HashSet<&'a str>,
     /// Those whose address is taken.
     pointed: Pointed<'a>,
 }
@@ -40,7 +42,8 @@ impl<'a> Functions<'a> {
         report: &mut Report,
     ) -> Self {
         let pointed = Pointed::of(module, symbols.numbers());
-        Self { named: named(module, runtime, report), pointed }
+        let (named, own) = named(module, runtime, report);
+        Self { named, own, pointed }
     }
 
     /// The function of a name.
@@ -61,7 +64,12 @@ impl<'a> Functions<'a> {
 /// The prefix of the names of arguments.
 pub(super) const ARGUMENT: &str = "__bh_argument";
 
-fn named<'a>(module: &'a Module, runtime: &'a [Item], report: &mut Report) -> HashMap<&'a str, &'a Function> {
+/// All functions by name, and the names of ours.
+fn named<'a>(
+    module: &'a Module,
+    runtime: &'a [Item],
+    report: &mut Report,
+) -> (HashMap<&'a str, &'a Function>, HashSet<&'a str>) {
     let mut functions: HashMap<&'a str, &'a Function> = HashMap::default();
     for item in &module.items {
         let Item::Function(function) = item else { continue };
@@ -75,15 +83,17 @@ fn named<'a>(module: &'a Module, runtime: &'a [Item], report: &mut Report) -> Ha
         }
         functions.insert(&function.name, function);
     }
+    let mut own = HashSet::default();
     for item in runtime {
         let Item::Function(function) = item else { continue };
         let known = functions.get(function.name.as_str());
         // What is called by a name of ours is called by what was written here.
         if names::is_reserved(&function.name) || known.is_some_and(|known| known.body.is_none()) {
             functions.insert(&function.name, function);
+            own.insert(function.name.as_str());
         }
     }
-    functions
+    (functions, own)
 }
 
 /// A function whose body is being inlined.
@@ -96,6 +106,8 @@ pub(super) struct Call<'a> {
     end: String,
     /// How many branches go there.
     returns: usize,
+    /// Whether the function is ours, or is called by one that is.
+    own: bool,
 }
 
 /// How much calls may add to a module yet, and how many statements may be gone through to try out bounds.
@@ -105,6 +117,10 @@ pub(super) struct Budget {
     inlined: usize,
     /// Of how many at first.
     most: usize,
+    /// Statements of our own functions.
+    own: usize,
+    /// Of how many at first.
+    most_own: usize,
     /// Statements of checks, which the session asked for and the module did not write.
     checks: usize,
     /// Whether what is inlined is a check.
@@ -119,9 +135,12 @@ impl Budget {
     pub(super) fn of(module: &Module) -> Self {
         let bytes = module.header.text.end as usize;
         let most = INLINED_STATEMENTS_MIN + bytes / INLINED_STATEMENT_BYTES;
+        let most_own = OWN_STATEMENTS_MIN + bytes / OWN_STATEMENT_BYTES;
         Self {
             inlined: most,
             most,
+            own: most_own,
+            most_own,
             checks: CHECK_STATEMENTS_MAX,
             checking: false,
             trials: TRIED_STATEMENTS_MAX,
@@ -248,7 +267,8 @@ impl<'a> Flattener<'a> {
             let gate = granted.ok_or_else(|| Reason::NotGranted(callee.clone()))?;
             return self.call_gate(function, gate, (returned, given), instruction, into);
         };
-        if !self.spend(&function.name, 1, instruction.span) {
+        // What passes a parameter is a move.
+        if !self.spend(&function.name, 1 + returned.len() + given.len(), instruction.span) {
             return Ok(());
         }
         let returned = self.actuals(returned)?;
@@ -274,7 +294,8 @@ impl<'a> Flattener<'a> {
     ) -> Result<(), Reason> {
         let end = self.scopes.fresh_label();
         let outer = self.scopes.enter_function();
-        self.calls.push(Call { name: &function.name, span, end, returns: 0 });
+        let own = self.is_own(&function.name);
+        self.calls.push(Call { name: &function.name, span, end, returns: 0, own });
         let done = self.inline(function, body, passed, span, into);
         self.calls.pop();
         self.scopes.leave_function(outer);
@@ -300,6 +321,11 @@ impl<'a> Flattener<'a> {
         done
     }
 
+    /// Whether a function is ours where it is called: what ours calls is ours.
+    fn is_own(&self, name: &str) -> bool {
+        self.calls.last().is_some_and(|call| call.own) || self.functions.own.contains(name)
+    }
+
     /// Whether a function's body is open.
     pub(super) fn is_open(&self, name: &str) -> bool {
         self.calls.iter().any(|call| call.name == name)
@@ -307,8 +333,13 @@ impl<'a> Flattener<'a> {
 
     /// Takes what a statement costs of what calls may add; false where too little is left, of which the report says so.
     pub(super) fn spend(&mut self, name: &str, cost: usize, span: Span) -> bool {
-        let Budget { inlined, most, checks, checking, .. } = &mut *self.budget;
-        let (left, most) = if *checking { (checks, CHECK_STATEMENTS_MAX) } else { (inlined, *most) };
+        let is_own = self.is_own(name);
+        let Budget { inlined, most, checks, checking, own, most_own, .. } = &mut *self.budget;
+        let (left, most) = match (*checking, is_own) {
+            (true, _) => (checks, CHECK_STATEMENTS_MAX),
+            (false, true) => (own, *most_own),
+            (false, false) => (inlined, *most),
+        };
         if let Some(less) = left.checked_sub(cost) {
             *left = less;
             return true;

@@ -8,7 +8,7 @@ use crate::confine::prologue::{declared, instruction, register};
 use crate::confine::runtime;
 use crate::confine::scope::Scopes;
 use crate::confine::symbols::Symbols;
-use crate::names::Class;
+use crate::names::{self, Class};
 use crate::report::{Reason, Report};
 
 /// What the parameter is called that the block's address comes in, where nothing else is called so.
@@ -17,14 +17,13 @@ pub(super) const BLOCK: &str = "module_data";
 pub(super) const GRID: &str = "grid_data";
 
 /// A parameter for an address; its name is none that `is_taken`.
-pub(super) fn parameter(wanted: &str, is_taken: &impl Fn(&str) -> bool, span: Span) -> Variable {
-    let mut name = wanted.to_owned();
-    let mut number = 1;
-    while is_taken(&name) {
-        name = format!("{wanted}${number}");
-        number += 1;
-    }
-    declared(Space::Parameter, Type::U64, &name, None, span)
+pub(super) fn parameter(
+    wanted: &str,
+    is_taken: &impl Fn(&str) -> bool,
+    span: Span,
+) -> Result<Variable, Reason> {
+    let (name, _) = names::unused(wanted, 0, is_taken)?;
+    Ok(declared(Space::Parameter, Type::U64, &name, None, span))
 }
 
 /// Replaces the names of variables in the block in a flat body, and that of the place at which the grid waits, by what

@@ -69,6 +69,15 @@ pub(super) fn confine<'a>(
     }
     faults.name(&function.name, &mut flat.statements);
     let Flattener { mut scopes, variables, bounds, budget, report, .. } = flattener;
+    if budget.is_exceeded() {
+        // It was said; what is there is not worth more.
+        let Function { kind, linkage, name, span, .. } = function;
+        let (returns, parameters, attributes, directives) = Default::default();
+        let (kind, linkage, name, span) = (*kind, *linkage, name.clone(), *span);
+        let none =
+            Function { kind, linkage, name, returns, parameters, attributes, directives, body: None, span };
+        return (none, None);
+    }
 
     let mut variables = variables.into_placed();
     if !budget.takes(prologue::zero_locals(&variables, function.span).len()) {
@@ -87,9 +96,12 @@ pub(super) fn confine<'a>(
     };
     let mut ours = Vec::new();
     if symbols.have_data() {
-        ours.push(data::parameter(data::BLOCK, &taken, function.span));
-        if symbols.contains(runtime::GRID) {
-            ours.push(data::parameter(data::GRID, &taken, function.span));
+        let grid = symbols.contains(runtime::GRID).then_some(data::GRID);
+        for wanted in std::iter::once(data::BLOCK).chain(grid) {
+            match data::parameter(wanted, &taken, function.span) {
+                Ok(parameter) => ours.push(parameter),
+                Err(reason) => report.add(function.span, reason),
+            }
         }
     }
     let called = InUse::of(&flat.statements, gates);
@@ -356,12 +368,19 @@ fn directives(function: &Function, report: &mut Report) -> Vec<Directive> {
     kept
 }
 
+/// Of how many operands a message tells.
+const OPERANDS_NAMED: usize = 4;
+
 /// A directive as a message names it; its operands may be long.
 pub(super) fn named(directive: &Directive) -> String {
-    let operands = directive.operands.join(", ");
+    let operands: Vec<_> = directive.operands.iter().take(OPERANDS_NAMED).map(|text| shorten(text)).collect();
+    let operands = operands.join(", ");
     let text = format!("{} {}", directive.name, shorten(&operands));
     format!("the directive `{}`", text.trim_end())
 }
+
+/// Bytes of what only advises: each call of a function looks at that.
+const ADVICE_BYTES_MAX: usize = 256;
 
 /// Whether a directive is for debuggers or only advises the compiler: it is left out.
 pub(super) fn is_droppable(directive: &Directive) -> bool {
@@ -369,6 +388,9 @@ pub(super) fn is_droppable(directive: &Directive) -> bool {
         return true;
     }
     let advice = |text: &String| {
+        if text.len() > ADVICE_BYTES_MAX {
+            return false;
+        }
         let text = text.trim_matches('"').trim();
         text == "nounroll" || text.starts_with("used_bytes_mask ")
     };

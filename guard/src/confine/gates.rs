@@ -368,7 +368,7 @@ impl<'a> Flattener<'a> {
         if !same(&function.parameters, &gate.arguments) || !same(&function.returns, &gate.results) {
             return Err(unlike());
         }
-        if !self.spend(&function.name, gate.length(), span) {
+        if !self.spend(&function.name, gate.length() + returned.len() + given.len(), span) {
             return Ok(());
         }
         let (returned, given) = (self.actuals(returned)?, self.actuals(given)?);

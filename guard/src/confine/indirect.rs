@@ -6,7 +6,7 @@ use crate::ast::{Directive, Instruction, Operand, Predicate, Span, Statement};
 use crate::confine::calls::Actual;
 use crate::confine::faults::Kind;
 use crate::confine::flatten::{Flat, Flattener};
-use crate::confine::pointers::Shape;
+use crate::confine::pointers::{self, Bytes, Shape};
 use crate::confine::prologue::{instruction, plain, register};
 use crate::confine::scope::Meaning;
 use crate::limits::TARGETS_MAX;
@@ -47,7 +47,9 @@ impl<'a> Flattener<'a> {
         }
         let returned = self.actuals(returned)?;
         let given = self.actuals(given)?;
-        let shape = Shape::new(self.sizes(&returned)?, self.sizes(&given)?);
+        let (sizes_returned, sizes_given) = (self.sizes(&returned)?, self.sizes(&given)?);
+        let most = |sizes: &[Bytes]| sizes.iter().map(|bytes| bytes.most()).collect::<Vec<_>>().into_iter();
+        let shape = Shape::widened(most(&sizes_returned), most(&sizes_given));
         if list.operands.len() > TARGETS_MAX {
             return Err(Reason::Limit { what: "functions that a call may mean", most: TARGETS_MAX as u64 });
         }
@@ -61,10 +63,11 @@ impl<'a> Flattener<'a> {
         let functions = self.functions;
         for (number, function) in functions.pointed(&shape) {
             // Whoever is looked at costs, though it may not be meant.
-            if !self.spend(&function.name, 1, span) {
+            if !self.spend(&function.name, 1 + returned.len() + given.len(), span) {
                 break;
             }
-            let Some(body) = function.body.as_ref().filter(|_| named(&function.name)) else { continue };
+            let is_meant = named(&function.name) && pointers::fits(function, &sizes_returned, &sizes_given);
+            let Some(body) = function.body.as_ref().filter(|_| is_meant) else { continue };
             if self.is_open(&function.name) {
                 let name = &function.name;
                 let what = format!("recursion (`{name}` may call itself through a pointer)");
@@ -92,14 +95,14 @@ impl<'a> Flattener<'a> {
     }
 
     /// How many bytes each value of a call has.
-    fn sizes(&self, actuals: &[Actual]) -> Result<Vec<u64>, Reason> {
+    fn sizes(&self, actuals: &[Actual]) -> Result<Vec<Bytes>, Reason> {
         let size = |actual: &Actual| {
             match actual {
-                Actual::Argument(name) => self.arguments.get(name).copied().flatten(),
+                Actual::Argument(name) => self.arguments.get(name).copied().flatten().map(Bytes::Known),
                 Actual::Value(Operand::Register(name)) => match Class::parse(name) {
-                    Some((Class::Half, _)) => Some(2),
-                    Some((Class::Word, _)) => Some(4),
-                    Some((Class::Double, _)) => Some(8),
+                    Some((Class::Half, _)) => Some(Bytes::OneOrTwo),
+                    Some((Class::Word, _)) => Some(Bytes::Known(4)),
+                    Some((Class::Double, _)) => Some(Bytes::Known(8)),
                     Some((Class::Predicate, _)) | None => None,
                 },
                 Actual::Value(_) => None,

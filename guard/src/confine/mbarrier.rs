@@ -19,7 +19,6 @@ use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Span, St
 use crate::confine::copies;
 use crate::confine::flatten::{Flat, Flattener};
 use crate::confine::prologue::{instruction, plain, register};
-use crate::limits::STATEMENTS_MAX;
 use crate::names::Class;
 use crate::operands;
 use crate::report::Reason;
@@ -110,14 +109,18 @@ fn decode(found: &Instruction) -> Result<(Action, bool, bool), Reason> {
 impl<'a> Flattener<'a> {
     /// Writes what an instruction on a barrier object does.
     pub(super) fn barrier_object(&mut self, found: &'a Instruction, into: &mut Flat) -> Result<(), Reason> {
-        if into.statements.len() > STATEMENTS_MAX {
-            return Err(Reason::Limit { what: "statements", most: STATEMENTS_MAX as u64 });
+        let before = into.statements.len();
+        let done = if matches!(found.words().as_slice(), ["pending_count", "b64"]) {
+            self.where_it_holds(found, into, Self::pending_count)
+        } else {
+            decode(found)?;
+            self.where_it_holds(found, into, Self::on_object)
+        };
+        if !self.budget.takes(into.statements.len() - before) {
+            let what = "statements that objects of barriers become";
+            return Err(Reason::Limit { what, most: self.budget.most() as u64 });
         }
-        if matches!(found.words().as_slice(), ["pending_count", "b64"]) {
-            return self.where_it_holds(found, into, Self::pending_count);
-        }
-        decode(found)?;
-        self.where_it_holds(found, into, Self::on_object)
+        done
     }
 
     /// Does something where an instruction's predicate holds.

@@ -107,16 +107,49 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// The shape of what has so many bytes each: registers of 8 bits are kept in 16, and pass for both.
-    pub(super) fn new(returned: Vec<u64>, given: Vec<u64>) -> Self {
-        let widened = |sizes: Vec<u64>| sizes.into_iter().map(|bytes| bytes.max(2)).collect();
-        Self { returned: widened(returned), given: widened(given) }
+    /// The shape of what has so many bytes each. Registers of 8 bits are kept in 16, so that both are one here.
+    pub(super) fn widened(returned: impl Iterator<Item = u64>, given: impl Iterator<Item = u64>) -> Self {
+        Self {
+            returned: returned.map(|bytes| bytes.max(2)).collect(),
+            given: given.map(|bytes| bytes.max(2)).collect(),
+        }
     }
 
     /// None where something has no size.
     fn of(function: &Function) -> Option<Self> {
         let sizes = |variables: &[Variable]| variables.iter().map(size).collect::<Option<Vec<_>>>();
-        Some(Self::new(sizes(&function.returns)?, sizes(&function.parameters)?))
+        Some(Self::widened(sizes(&function.returns)?.into_iter(), sizes(&function.parameters)?.into_iter()))
+    }
+}
+
+/// Whether a function takes and returns what has these sizes, where they are known.
+pub(super) fn fits(function: &Function, returned: &[Bytes], given: &[Bytes]) -> bool {
+    let same = |variables: &[Variable], values: &[Bytes]| {
+        variables.len() == values.len()
+            && variables.iter().zip(values).all(|(variable, value)| match (size(variable), value) {
+                (Some(1 | 2), Bytes::OneOrTwo) => true,
+                (Some(bytes), Bytes::Known(known)) => bytes == *known,
+                (Some(_) | None, _) => false,
+            })
+    };
+    same(&function.returns, returned) && same(&function.parameters, given)
+}
+
+/// How many bytes a value of a call has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bytes {
+    Known(u64),
+    /// A register of 16 bits, which may have been declared with 8.
+    OneOrTwo,
+}
+
+impl Bytes {
+    /// The most that it may be.
+    pub(super) const fn most(self) -> u64 {
+        match self {
+            Self::Known(bytes) => bytes,
+            Self::OneOrTwo => 2,
+        }
     }
 }
 

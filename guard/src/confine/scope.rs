@@ -3,7 +3,7 @@
 use crate::maps::HashMap;
 
 use crate::ast::{Type, Variable};
-use crate::limits::REGISTERS_MAX;
+use crate::limits::{REGISTER_NAME_BYTES_MAX, REGISTERS_MAX};
 use crate::names::{self, Class};
 use crate::report::Reason;
 
@@ -68,6 +68,10 @@ impl Scopes {
     pub(super) fn declare_registers(&mut self, variable: &Variable) -> Result<(), Reason> {
         if names::is_reserved(&variable.name) {
             return Err(Reason::Reserved(variable.name.clone()));
+        }
+        if variable.name.len() > REGISTER_NAME_BYTES_MAX {
+            let what = "bytes of a register's name";
+            return Err(Reason::Limit { what, most: REGISTER_NAME_BYTES_MAX as u64 });
         }
         let class = register_class(variable)?;
         self.declared = self.declared.saturating_add(u64::from(variable.range.unwrap_or(1)));
@@ -170,10 +174,16 @@ fn register_class(variable: &Variable) -> Result<Class, Reason> {
     }
 }
 
+/// Digits of a number below the most registers of a range.
+const DIGITS_MAX: usize = 10;
+
 /// The class of `name` where it is a member of a range of the scope: a prefix and a number without leading
 /// zeros below the count.
 fn in_range(scope: &Scope, name: &str) -> Option<Class> {
-    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count().min(10);
+    if name.len() > REGISTER_NAME_BYTES_MAX + DIGITS_MAX {
+        return None;
+    }
+    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count().min(DIGITS_MAX);
     (1..=digits).find_map(|length| {
         let (prefix, number) = name.split_at_checked(name.len() - length)?;
         let (count, class) = scope.ranges.get(prefix)?;

@@ -84,15 +84,14 @@ impl Shared {
     ) -> Self {
         let mut shared = Self::default();
         let named = named(statements);
-        for (name, symbol) in symbols.shared() {
-            if named.contains(name) {
-                shared.include(name, symbol);
-            }
+        let among = symbols.shared_among(&named);
+        for (name, symbol) in &among {
+            shared.include(name, symbol);
         }
         for (variable, symbol) in own.iter().filter(|(_, symbol)| symbol.space == Space::Shared) {
             shared.include(&variable.name, symbol);
         }
-        let only_own = symbols.shared().all(|(name, symbol)| !named.contains(name) && symbol.bytes == 0);
+        let only_own = among.is_empty() && symbols.sized_shared() == 0;
         let fits = |most| only_own && region::fits(statements, own, most);
         let region = Region::of(own).filter(|_| fits(region::SPAN_MAX));
         let may_merge = fits(u64::MAX);
@@ -175,10 +174,10 @@ impl Shared {
 
     /// Has accesses be kept by how far behind the first byte they are, where it is known where that lies.
     fn measure(&mut self, symbols: &Symbols) {
-        let is_known = |name: &str| self.statics.iter().any(|(known, _)| known == name);
-        let are_all = symbols.shared().all(|(name, symbol)| symbol.bytes == 0 || is_known(name));
+        let of_module = |name: &str| symbols.get(name).is_some_and(|symbol| symbol.bytes > 0);
+        let known = self.statics.iter().filter(|(name, _)| of_module(name)).count();
         let is_one = self.statics.len() + usize::from(self.dynamic.is_some()) == 1;
-        if !(are_all && is_one && self.align <= SHARED_BASE) {
+        if !(known == symbols.sized_shared() && is_one && self.align <= SHARED_BASE) {
             return;
         }
         let bytes = self.statics.first().map(|(_, bytes)| *bytes);
@@ -413,13 +412,13 @@ pub(super) fn clamp(clamp: Clamp, offset: i64, bytes: u64, span: Span, into: &mu
 
 /// Has clamps of what is known to be aligned make the last place so, which no turn of a loop changes, and not each address.
 pub(super) fn ease(statements: &mut Vec<Statement>) {
-    // From the last on, so that those before stay where they are.
-    for (last, cut) in eased(statements).into_iter().rev() {
+    let mut gone = HashSet::default();
+    for (last, cut) in eased(statements) {
         let min = statements.get(last);
         if matches!(min, Some(Statement::Instruction(min)) if matches!(min.operands.get(2), Some(Operand::Integer(_))))
         {
             // The number is one already.
-            statements.remove(cut);
+            gone.insert(cut);
             continue;
         }
         // The last place, `min`, perhaps `max`, `and` of the address; then the last place, `and` of that, and the others.
@@ -431,6 +430,11 @@ pub(super) fn ease(statements: &mut Vec<Statement>) {
             }
         }
     }
+    let mut index = 0;
+    statements.retain(|_| {
+        index += 1;
+        !gone.contains(&(index - 1))
+    });
 }
 
 /// Where each such clamp has computed the last place, and where its address is cut.

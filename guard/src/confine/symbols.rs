@@ -34,6 +34,9 @@ pub(super) struct Symbols {
     constants: bool,
     /// Whether `.const` means the module's block.
     constants_in_block: bool,
+    /// Where each shared variable stands among all.
+    shared_at: HashMap<String, usize>,
+    sized_shared: usize,
     /// What the addresses of functions are.
     numbers: Numbers,
     data: Data,
@@ -103,6 +106,10 @@ impl Symbols {
                 }
             }
         }
+        let shared: Vec<(String, u64)> =
+            symbols.shared().map(|(name, symbol)| (name.to_owned(), symbol.bytes)).collect();
+        symbols.sized_shared = shared.iter().filter(|(_, bytes)| *bytes > 0).count();
+        symbols.shared_at = shared.into_iter().enumerate().map(|(at, (name, _))| (name, at)).collect();
         symbols.data = layout.fill(&block, &|value| symbols.numbers.value(value), report);
         symbols
     }
@@ -147,6 +154,19 @@ impl Symbols {
 
     pub(super) fn get(&self, name: &str) -> Option<&Symbol> {
         self.by_name.get(name)
+    }
+
+    /// The shared variables among these names, in the order in which they are declared.
+    pub(super) fn shared_among<'a>(&'a self, names: &HashSet<&'a str>) -> Vec<(&'a str, &'a Symbol)> {
+        let found = |name: &&'a str| Some((*self.shared_at.get(*name)?, *name, self.by_name.get(*name)?));
+        let mut among: Vec<_> = names.iter().filter_map(found).collect();
+        among.sort_unstable_by_key(|(at, ..)| *at);
+        among.into_iter().map(|(_, name, symbol)| (name, symbol)).collect()
+    }
+
+    /// How many shared variables have a size, which what a launch gives has not.
+    pub(super) const fn sized_shared(&self) -> usize {
+        self.sized_shared
     }
 
     /// The shared variables, in order.

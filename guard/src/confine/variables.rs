@@ -29,6 +29,8 @@ pub(super) struct Variables {
     /// Which of them is the local one.
     local: Option<usize>,
     taken: HashSet<String>,
+    /// The last number behind each name that has had one.
+    numbers: HashMap<String, usize>,
     /// What variables of functions mean, by their declaration.
     known: HashMap<*const Variable, Meaning>,
 }
@@ -47,16 +49,13 @@ impl Variables {
         if let Some(known) = self.known.get(&declaration) {
             return Ok((known.clone(), Ok(())));
         }
-        let mut name = variable.name.clone();
         let is_taken = |name: &str| elsewhere(name) || self.taken.contains(name);
-        if owner == Owner::Entry && is_taken(&name) {
-            return Err(Reason::Duplicate(name));
+        if owner == Owner::Entry && is_taken(&variable.name) {
+            return Err(Reason::Duplicate(variable.name.clone()));
         }
-        let mut number = 1;
-        while is_taken(&name) {
-            name = format!("{}${number}", variable.name);
-            number += 1;
-        }
+        let first = self.numbers.get(&variable.name).copied().unwrap_or(0);
+        let (name, number) = names::unused(&variable.name, first, is_taken)?;
+        self.numbers.insert(variable.name.clone(), number);
         if name.len() > NAME_BYTES_MAX {
             return Err(Reason::Limit { what: "bytes of a name", most: NAME_BYTES_MAX as u64 });
         }

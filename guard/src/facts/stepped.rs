@@ -129,7 +129,12 @@ impl<'a> Facts<'a> {
                         let fixed = !matches!(guard.bound, Operand::Register(name) if !fresh(name));
                         fixed && fresh(guard.register)
                     }));
-                    holding.extend(parts(instruction, holds).filter(|(name, _)| fresh(name) && name != test));
+                    for part in parts(instruction, holds).filter(|(name, _)| fresh(name) && name != test) {
+                        // Once: chains of tests of themselves would double what is held.
+                        if !holding.contains(&part) {
+                            holding.push(part);
+                        }
+                    }
                 }
             }
             table::written(row, instruction, &mut |name| {
