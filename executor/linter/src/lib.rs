@@ -31,7 +31,7 @@ pub mod code;
 mod elf;
 mod entry;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use bulkhead_guard::{Footprint, Uses};
 
@@ -142,7 +142,7 @@ pub struct Linted {
 /// The first thing that stands against it.
 pub fn lint(cubin: &[u8], architecture: u32, text: &[Footprint]) -> Result<Linted, Refusal> {
     let (linted, constant_bytes) = read(cubin, Some(architecture))?;
-    let mut left: HashMap<&str, &Footprint> =
+    let mut left: BTreeMap<&str, &Footprint> =
         text.iter().map(|footprint| (footprint.name.as_str(), footprint)).collect();
     for found in &linted {
         let footprint = left.remove(found.entry.name.as_str()).ok_or_else(|| {
@@ -150,8 +150,8 @@ pub fn lint(cubin: &[u8], architecture: u32, text: &[Footprint]) -> Result<Linte
         })?;
         found.check_against(footprint, constant_bytes)?;
     }
-    // The first by name: the same file is refused for the same reason each time.
-    if let Some(name) = left.keys().min() {
+    // In the order of names: the same file is refused for the same reason each time.
+    if let Some(name) = left.keys().next() {
         return Err(Refusal::OtherText(format!("it lacks the entry `{name}`")));
     }
     Ok(summary(architecture, linted))
@@ -187,7 +187,7 @@ fn read(cubin: &[u8], architecture: Option<u32>) -> Result<(Vec<Found>, u64), Re
     for section in &elf.sections {
         places.sort(&elf, section, &symbols)?;
     }
-    let names: HashSet<&str> = places.code.keys().copied().collect();
+    let names: BTreeSet<&str> = places.code.keys().copied().collect();
     check_symbols(&elf, &symbols, &names)?;
     check_segments(&elf, &places)?;
     let mut module = Attributes::default();
@@ -216,12 +216,12 @@ fn read(cubin: &[u8], architecture: Option<u32>) -> Result<(Vec<Found>, u64), Re
 /// The sections by what they are for.
 #[derive(Default)]
 struct Places<'a> {
-    code: HashMap<&'a str, &'a Section<'a>>,
-    attributes: HashMap<&'a str, &'a Section<'a>>,
-    parameters: HashMap<&'a str, &'a Section<'a>>,
-    shared: HashMap<&'a str, &'a Section<'a>>,
+    code: BTreeMap<&'a str, &'a Section<'a>>,
+    attributes: BTreeMap<&'a str, &'a Section<'a>>,
+    parameters: BTreeMap<&'a str, &'a Section<'a>>,
+    shared: BTreeMap<&'a str, &'a Section<'a>>,
     /// Constants that the assembler made for itself.
-    tables: HashMap<&'a str, &'a Section<'a>>,
+    tables: BTreeMap<&'a str, &'a Section<'a>>,
     module_attributes: Option<&'a Section<'a>>,
     /// Bytes of the module's constants.
     constants: u64,
@@ -243,7 +243,7 @@ impl<'a> Places<'a> {
         let writable = section.flags & elf::flag::WRITE != 0;
         let unknown = || Err(not_allowed(format!("the section `{name}` of type {of:#x}")));
         let prefixed = |prefix: &str| name.strip_prefix(prefix).filter(|rest| !rest.is_empty());
-        let note = |map: &mut HashMap<&'a str, &'a Section<'a>>, entry: &'a str| {
+        let note = |map: &mut BTreeMap<&'a str, &'a Section<'a>>, entry: &'a str| {
             if map.insert(entry, section).is_some() {
                 return Err(malformed(format!("there are two sections `{name}`")));
             }
@@ -311,8 +311,8 @@ const RESERVED_SHARED_ALIAS: &str = "__nv_reservedSMEM_offset_0_alias";
 /// What the assembler calls functions of its own: division, square root.
 const INTERNAL_FUNCTION: &str = "$__internal_";
 
-fn check_symbols(elf: &Elf<'_>, symbols: &[Symbol<'_>], entries: &HashSet<&str>) -> Result<(), Refusal> {
-    let mut defined = HashSet::new();
+fn check_symbols(elf: &Elf<'_>, symbols: &[Symbol<'_>], entries: &BTreeSet<&str>) -> Result<(), Refusal> {
+    let mut defined = BTreeSet::new();
     for symbol in symbols.iter().skip(1) {
         let Symbol { name, .. } = *symbol;
         let place = symbol.section.and_then(|index| elf.sections.get(index));

@@ -195,6 +195,21 @@ fn machine_code_of_another_text_is_refused() {
 }
 
 #[test]
+fn the_same_code_is_refused_for_the_same_reason_each_time() {
+    let Some(ptxas) = ptxas() else { return };
+    let (verified, one) = plain(&ptxas, PLAIN);
+    let more: String =
+        (0..9).map(|index| format!(".visible .entry more{index}()\n{{\n\tret;\n}}\n")).collect();
+    let (others, many) = plain(&ptxas, &format!("{PLAIN}{more}"));
+    for (code, text) in [(&many, &verified), (&one, &others)] {
+        let refused = || lint(code, ARCHITECTURE, text.footprints()).unwrap_err().to_string();
+        let first = refused();
+        assert!(first.contains("`more0`"), "{first}");
+        (0..20).for_each(|_| assert_eq!(refused(), first));
+    }
+}
+
+#[test]
 fn an_instruction_that_no_verified_text_becomes_is_refused() {
     let Some(ptxas) = ptxas() else { return };
     let (verified, cubin) = plain(&ptxas, PLAIN);
