@@ -18,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -35,6 +36,8 @@ REPOSITORY = HERE.parent.parent
 BUILD_SECONDS_MAX = 1200
 OUTPUT_BYTES_MAX = 4 << 20
 SOURCES = ["*.cu", "*.cpp", "*.c"]
+# No program reads these when it runs, so --pack leaves them out.
+NOT_READ = {".cu", ".cpp", ".c", ".json", ".md", ".txt", ".doc", ".docx", ".pdf", ".gif", ".docset", ".sln", ".vcxproj"}
 # CUDA's samples end with this where they need what the device lacks.
 EXIT_WAIVED = 2
 # What Bulkhead prints where it refuses something, apart from mistakes of the program itself.
@@ -252,6 +255,13 @@ class Runner:
         return run(command, folder, self.options.seconds)
 
     def build(self, program, home):
+        """Compiles a program, or with `--built` looks whether somebody has. Says why it could not."""
+        if not self.options.built:
+            return self.compile(program, home)
+        absent = [name for name in ["program", *program.get("kernels", {})] if not (home / name).is_file()]
+        return f"no {', '.join(absent)} in {home}" if absent else None
+
+    def compile(self, program, home):
         """Compiles a program unless its last build was of the same sources. Says why it could not."""
         sources = program.sources()
         if not sources:
@@ -392,6 +402,42 @@ def table(results, native):
     return "\n".join(lines)
 
 
+def pack(options, programs):
+    """Writes an archive of two folders, `build` and `checkouts`, with which `--built` runs elsewhere."""
+    architecture = f"compute_{options.architecture}"
+    packed = set()
+
+    def add(archive, path, name):
+        if path.is_file() and name not in packed:
+            packed.add(name)
+            archive.add(path.resolve(), name, recursive=False)
+
+    built = 0
+    with tarfile.open(options.pack, "w:xz") as archive:
+        for program in programs:
+            home = options.build / architecture / program.suite / program.name
+            if program.root is None or not (home / "program").is_file():
+                continue
+            built += 1
+            for name in ["program", *program.get("kernels", {})]:
+                add(archive, home / name, f"build/{architecture}/{program.suite}/{program.name}/{name}")
+            if REPOSITORY in program.root.parents:
+                continue
+            checkouts = program.root.parent
+            links = [pathlib.Path(word) for word in program.words("links")]
+            for place in [program.folder, *links, *(pathlib.Path(word) for word in arguments(program))]:
+                if checkouts not in place.parents:
+                    continue
+                for path in [place, *place.rglob("*")] if place.is_dir() else [place]:
+                    if path in links or path.suffix not in NOT_READ or path == place:
+                        add(archive, path, f"checkouts/{path.relative_to(checkouts)}")
+            folder = tarfile.TarInfo(f"checkouts/{program.folder.relative_to(checkouts)}")
+            folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+            archive.addfile(folder)
+    say(f"{built} programs, {options.pack.stat().st_size >> 20} MiB in {options.pack}")
+    return int(built == 0)
+
+
 def parse():
     suites = sorted(path.stem for path in HERE.glob("*.toml"))
     parser = argparse.ArgumentParser(
@@ -414,6 +460,9 @@ def parse():
     parser.add_argument("--option", action="append", default=[], metavar="OPTION",
                         help="one more option for bulkhead run, such as --engine=compiled")
     parser.add_argument("--build-only", action="store_true", help="run nothing")
+    parser.add_argument("--built", action="store_true", help="compile nothing: run what --build has, such as a pack")
+    parser.add_argument("--pack", type=pathlib.Path, metavar="FILE.tar.xz",
+                        help="run nothing, but write what is built and the files that it reads to FILE.tar.xz")
     parser.add_argument("--no-native", action="store_true", help="no native runs, even where there is a GPU")
     parser.add_argument("--strict", action="store_true", help="end with 1 for whatever is not right")
     parser.add_argument("--list", action="store_true", help="print the programs and end")
@@ -441,7 +490,9 @@ def main():
     if options.list:
         print("\n".join(program.path for program in programs))
         return 0
-    if not (options.toolchain / "bin/nvcc").exists():
+    if options.pack:
+        return pack(options, programs)
+    if not options.built and not (options.toolchain / "bin/nvcc").exists():
         fail(f"no compiler in {options.toolchain}: tests/toolchain.sh installs one, or name one with --toolchain")
     if not options.build_only and not options.bulkhead.exists():
         fail(f"no {options.bulkhead}: build it with cargo build --release, or name one with --bulkhead")
