@@ -88,8 +88,11 @@
 //! and.b32 %bh_lo, %r6, 16777208;                              lines of a matrix: the global sequence, and this where a
 //! wmma.load... {...}, [%bh_a], %bh_lo;                        register is the stride; in shared memory it is a number
 //!
-//! bar.warp.sync -1;                                           a check that the warp is whole, on each straight way to an
-//! activemask.b32 %bh_lo;                                      instruction for whole warps
+//! match.any.sync.b32 %bh_lo, 1, -1;                           a check that the warp is whole, on each straight way to an
+//! setp.ne.s32 %bh_q, %bh_lo, -1;                              instruction for whole warps; each has a number of its own
+//! @%bh_q exit;
+//! bar.warp.sync -1;
+//! activemask.b32 %bh_lo;
 //! setp.ne.s32 %bh_q, %bh_lo, -1;
 //! @%bh_q exit;
 //!

@@ -10,8 +10,9 @@
 
 mod same;
 
-use crate::ast::{Instruction, Statement};
+use crate::ast::{Instruction, Operand, Statement};
 use crate::maps::HashMap;
+use crate::names::LANES;
 use crate::print::Text;
 use crate::table::{self, Row, Treatment};
 use same::Values;
@@ -21,11 +22,11 @@ const WAYS_MAX: usize = 32;
 /// How often a body is looked at, at most; after that nothing is taken for granted.
 const ROUNDS_MAX: usize = 12;
 
-/// How lanes ask whether all that are left of their warp are here; who finds some missing ends.
-const ASKS: [[&str; 3]; 3] = [
-    ["vote.sync.ballot.b32 %bh_m, 1, -1", "activemask.b32 %bh_lo", "setp.ne.s32 %bh_q, %bh_lo, %bh_m"],
-    ["vote.sync.ballot.b32 %bh_lo, 1, -1", "activemask.b32 %bh_lo", "setp.ne.s32 %bh_q, %bh_lo, -1"],
-    ["bar.warp.sync -1", "activemask.b32 %bh_lo", "setp.ne.s32 %bh_q, %bh_lo, -1"],
+/// How lanes that have met ask whether all that are left of their warp are here; who finds some missing ends.
+const ASKS: [&[&str]; 3] = [
+    &["vote.sync.ballot.b32 %bh_lo, 1, -1", "setp.ne.s32 %bh_q, %bh_lo, %bh_m"],
+    &["vote.sync.ballot.b32 %bh_hi, 1, -1", "setp.ne.s32 %bh_q, %bh_lo, -1"],
+    &["setp.ne.s32 %bh_q, %bh_lo, -1"],
 ];
 
 /// What a body is.
@@ -369,10 +370,29 @@ fn ends(statements: &[Statement]) -> bool {
     is(at, "ret", &[]) || is(at, "exit", &[])
 }
 
+/// The number of a place at which all lanes of a warp meet, where an instruction has those that came to it stand in `here`.
+pub(crate) fn place(statement: &Statement, here: &str) -> Option<i128> {
+    let Statement::Instruction(found) = statement else { return None };
+    let is_one = found.opcode == "match" && found.modifiers == ["any", "sync", "b32"];
+    match found.operands.as_slice() {
+        [Operand::Register(to), Operand::Integer(place), Operand::Integer(-1)]
+            if is_one && to == here && found.predicate.is_none() =>
+        {
+            Some(*place)
+        }
+        _ => None,
+    }
+}
+
 /// How many statements a question is that begins here.
 fn behind_ask(statements: &[Statement]) -> Option<usize> {
-    let is = |index: usize, line: &str| matches!(statements.get(index), Some(Statement::Instruction(found)) if Text(found).is(line));
-    ASKS.iter().find(|lines| lines.iter().enumerate().all(|(index, line)| is(index, line)))?;
-    let waits = usize::from(is(3, "@%bh_q cp.async.wait_all"));
-    is(3 + waits, "@%bh_q exit").then_some(4 + waits)
+    let (first, behind) = statements.split_first()?;
+    let is = |index: usize, line: &str| matches!(behind.get(index), Some(Statement::Instruction(found)) if Text(found).is(line));
+    let asks = |lines: &&&[&str]| {
+        let here = if lines.last().is_some_and(|line| line.ends_with("%bh_m")) { LANES } else { "%bh_lo" };
+        place(first, here).is_some() && lines.iter().enumerate().all(|(index, line)| is(index, line))
+    };
+    let lines = ASKS.iter().find(asks)?.len();
+    let waits = usize::from(is(lines, "@%bh_q cp.async.wait_all"));
+    is(lines + waits, "@%bh_q exit").then_some(lines + waits + 2)
 }

@@ -43,7 +43,10 @@ fn broken(from: &str, to: &str, why: &str) {
     assert!(found.iter().any(|finding| finding.contains(why)), "`{from}` to `{to}`: {found:?}");
 }
 
-const CHECK: &str = "    bar.warp.sync -1;
+/// A check that the warp is whole, behind the match on the number of its place.
+const CHECK: &str = "    setp.ne.s32 %bh_q, %bh_lo, -1;
+    @%bh_q exit;
+    bar.warp.sync -1;
     activemask.b32 %bh_lo;
     setp.ne.s32 %bh_q, %bh_lo, -1;
     @%bh_q exit;
@@ -72,36 +75,34 @@ fn no_check_that_the_warp_is_whole_may_be_missing() {
 #[test]
 fn a_check_that_does_not_hold_is_refused() {
     let reserved = "reserved register";
+    // The end of the check, behind which all lanes go on together.
+    let end = "    activemask.b32 %bh_lo;\n    setp.ne.s32 %bh_q, %bh_lo, -1;\n    @%bh_q exit;\n";
+    let behind = |more: &str| format!("{end}{more}");
     for (from, to, why) in [
-        ("    bar.warp.sync -1;\n", "", PARTIAL),
-        ("    bar.warp.sync -1;\n", "    bar.warp.sync 1;\n", PARTIAL),
-        ("    activemask.b32 %bh_lo;\n", "", PARTIAL),
-        ("    setp.ne.s32 %bh_q, %bh_lo, -1;\n", "    setp.ne.s32 %bh_q, %bh_lo, 1;\n", PARTIAL),
-        (
-            "    setp.ne.s32 %bh_q, %bh_lo, -1;\n    @%bh_q exit;\n",
-            "    setp.ne.s32 %bh_q, %bh_lo, -1;\n",
-            reserved,
-        ),
-        ("%bh_lo, -1;\n    @%bh_q exit;\n", "%bh_lo, -1;\n    @!%bh_q exit;\n", PARTIAL),
-        ("%bh_lo, -1;\n    @%bh_q exit;\n", "%bh_lo, -1;\n    @%bh_q exit;\n    @%p0 ret;\n", PARTIAL),
-        ("%bh_lo, -1;\n    @%bh_q exit;\n", "%bh_lo, -1;\n    @%bh_q exit;\n$L7:\n", PARTIAL),
-        (
-            "%bh_lo, -1;\n    @%bh_q exit;\n",
-            "%bh_lo, -1;\n    @%bh_q exit;\n    bar.warp.sync %r0;\n",
-            ELSEWHERE,
-        ),
-        (
-            "%bh_lo, -1;\n    @%bh_q exit;\n",
-            "%bh_lo, -1;\n    @%bh_q exit;\n    shfl.sync.idx.b32 %r0, %r0, 0, 31, %r0;\n",
-            ELSEWHERE,
-        ),
-        ("%bh_lo, -1;\n    @%bh_q exit;\n", "%bh_lo, -1;\n    @%bh_q exit;\n    @%p0 bra $L0;\n", PARTIAL),
+        ("    match.any.sync.b32 %bh_lo, 1, -1;\n", String::new(), reserved),
+        ("match.any.sync.b32 %bh_lo, 2, -1;", "match.any.sync.b32 %bh_lo, 1, -1;".to_owned(), PARTIAL),
+        ("match.any.sync.b32 %bh_lo, 1, -1;", "match.any.sync.b32 %bh_lo, %r0, -1;".to_owned(), PARTIAL),
+        ("match.any.sync.b32 %bh_lo, 1, -1;", "match.any.sync.b32 %bh_lo, 1, 1;".to_owned(), PARTIAL),
+        ("match.any.sync.b32 %bh_lo, 1, -1;", "match.all.sync.b32 %bh_lo, 1, -1;".to_owned(), PARTIAL),
+        ("    bar.warp.sync -1;\n", String::new(), PARTIAL),
+        ("    bar.warp.sync -1;\n", "    bar.warp.sync 1;\n".to_owned(), PARTIAL),
+        ("    activemask.b32 %bh_lo;\n", String::new(), PARTIAL),
+        (CHECK, CHECK.replacen("%bh_lo, -1;", "%bh_lo, 1;", 1), PARTIAL),
+        (CHECK, CHECK.replacen("    @%bh_q exit;\n", "", 1), PARTIAL),
+        (end, end.replace("%bh_lo, -1;", "%bh_lo, 1;"), PARTIAL),
+        (end, end.replace("    @%bh_q exit;\n", ""), reserved),
+        (end, end.replace("@%bh_q exit", "@!%bh_q exit"), PARTIAL),
+        (end, behind("    @%p0 ret;\n"), PARTIAL),
+        (end, behind("$L7:\n"), PARTIAL),
+        (end, behind("    bar.warp.sync %r0;\n"), ELSEWHERE),
+        (end, behind("    shfl.sync.idx.b32 %r0, %r0, 0, 31, %r0;\n"), ELSEWHERE),
+        (end, behind("    @%p0 bra $L0;\n"), PARTIAL),
     ] {
         let text = confined();
         assert!(text.contains(from), "no `{from}` in\n{text}");
-        assert!(verify(&text.replacen(from, to, 1)).is_err(), "`{from}` to `{to}`");
+        assert!(verify(&text.replacen(from, &to, 1)).is_err(), "`{from}` to `{to}`");
         if why != reserved {
-            broken(from, to, why);
+            broken(from, &to, why);
         }
     }
 }

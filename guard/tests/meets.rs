@@ -88,30 +88,45 @@ fn all_lanes_meet_once_for_all_waits_of_a_straight_way() {
     holds(
         &text,
         &[
-            "bar.warp.sync -1",
-            "activemask.b32 %bh_m",
+            "match.any.sync.b32 %bh_m, 1, -1",
             "shfl.sync.bfly.b32 %r2, %r1, 1, 31, %bh_m",
             "add.u32 %r2, %r2, %r1",
             "shfl.sync.bfly.b32 %r2, %r2, 2, 31, %bh_m",
         ],
     );
-    assert_eq!(count(&text, "bar.warp.sync"), 1, "{text}");
+    assert_eq!(count(&text, "match.any.sync"), 1, "{text}");
+    assert!(!text.contains("bar.warp.sync") && !text.contains("activemask"), "{text}");
 }
 
 #[test]
-fn a_barrier_of_the_warp_is_where_all_lanes_meet_already() {
+fn a_barrier_of_the_warp_beside_other_waits_is_for_the_lanes_that_have_met() {
     let text = confined(&format!("    bar.warp.sync -1;\n    add.u32 %r2, %r2, 1;\n{SHUFFLES}"));
-    holds(&text, &["bar.warp.sync -1", "activemask.b32 %bh_m", "add.u32 %r1, %r1, 1"]);
-    assert_eq!(count(&text, "bar.warp.sync"), 1, "{text}");
+    let met = ["match.any.sync.b32 %bh_m, 1, -1", "bar.warp.sync %bh_m", "add.u32 %r1, %r1, 1"];
+    holds(&text, &met);
+    assert_eq!(count(&text, "match.any.sync"), 1, "{text}");
+    // By itself it is where all lanes meet.
+    let alone = confined("    bar.warp.sync -1;\n    bar.warp.sync 0xffffffff;");
+    holds(&alone, &["bar.warp.sync -1", "bar.warp.sync -1"]);
+    assert!(!alone.contains("match.any.sync"), "{alone}");
+}
+
+#[test]
+fn each_place_where_lanes_meet_has_a_number_of_its_own() {
+    let text = confined(&format!("{SHUFFLES}\n    @%q1 bra L;\n{SHUFFLES}\nL:\n{SHUFFLES}"));
+    for place in 1..4 {
+        assert_eq!(count(&text, &format!("match.any.sync.b32 %bh_m, {place}, -1;")), 1, "{text}");
+    }
+    let same = text.replace("%bh_m, 2, -1;", "%bh_m, 1, -1;");
+    assert!(findings(&same).contains("not verified"), "{same}");
 }
 
 #[test]
 fn a_register_that_holds_a_mask_of_all_lanes_only_is_one() {
     let text = confined("    mov.b32 %r5, -1;\n    shfl.sync.bfly.b32 %r3, %r2, 1, 31, %r5;");
-    assert!(text.contains("bar.warp.sync -1") && !text.contains("match.any"), "{text}");
+    assert!(text.contains("match.any.sync.b32 %bh_m, 1, -1") && !text.contains("activemask"), "{text}");
     let twice =
         "    mov.b32 %r5, -1;\n    @%q1 mov.b32 %r5, 7;\n    shfl.sync.bfly.b32 %r3, %r2, 1, 31, %r5;";
-    assert!(confined(twice).contains("match.any.sync.b32 %bh_m"));
+    assert!(confined(twice).contains("activemask.b32 %bh_m"));
 }
 
 #[test]
@@ -141,29 +156,30 @@ fn lanes_of_a_mask_find_each_other() {
 #[test]
 fn who_waits_under_a_predicate_branches_around() {
     let text = confined("    @%q1 shfl.sync.bfly.b32 %r3, %r2, 1, 31, -1;");
-    holds(&text, &["@!%p0 bra $L1", "bar.warp.sync -1", "activemask.b32 %bh_m"]);
+    holds(&text, &["@!%p0 bra $L1", "match.any.sync.b32 %bh_m, 1, -1"]);
     assert!(text.contains("    shfl.sync.bfly.b32 %r2, %r1, 1, 31, %bh_m;\n$L1:\n"), "{text}");
 }
 
 #[test]
 fn a_barrier_of_the_block_under_a_predicate_is_branched_around_beside_instructions_for_warps() {
     let text = confined("    movmatrix.sync.aligned.m8n8.trans.b16 %r3, %r2;\n    @%q1 bar.sync 0;");
-    holds(&text, &["@!%p0 bra $L1", "vote.sync.ballot.b32 %bh_m, 1, -1", "activemask.b32 %bh_lo"]);
+    let left = "vote.sync.ballot.b32 %bh_lo, 1, -1";
+    holds(&text, &["@!%p0 bra $L1", "match.any.sync.b32 %bh_m, 1, -1", left]);
 }
 
 #[test]
 fn whole_warps_are_asked_for_behind_a_wait_that_stands_directly_before() {
     let text = confined("    bar.warp.sync 0xffff;\n    movmatrix.sync.aligned.m8n8.trans.b16 %r3, %r2;");
-    holds(&text, &["@%bh_q exit", "bar.warp.sync %bh_m", "bar.warp.sync -1", "activemask.b32 %bh_lo"]);
+    holds(&text, &["@%bh_q exit", "bar.warp.sync %bh_m", "match.any.sync.b32 %bh_lo, 1, -1"]);
 }
 
 #[test]
 fn where_blocks_wait_lanes_meet_by_votes_and_barriers_ask_for_all() {
     let text = confined(BLOCK);
-    let meets = ["vote.sync.ballot.b32 %bh_m, 1, -1", "activemask.b32 %bh_m"];
+    let meets = ["match.any.sync.b32 %bh_m, 1, -1", "vote.sync.ballot.b32 %bh_lo, 1, -1"];
     let asks = [
-        "vote.sync.ballot.b32 %bh_m, 1, -1",
-        "activemask.b32 %bh_lo",
+        "match.any.sync.b32 %bh_m, 3, -1",
+        "vote.sync.ballot.b32 %bh_lo, 1, -1",
         "setp.ne.s32 %bh_q, %bh_lo, %bh_m",
         "@%bh_q exit",
         "bar.sync 0",
@@ -174,29 +190,32 @@ fn where_blocks_wait_lanes_meet_by_votes_and_barriers_ask_for_all() {
     holds(&text, &meets);
     // All come as far as nothing leads away.
     holds(&text, &asks);
-    assert_eq!(count(&text, meets[0]), 3, "{text}");
+    assert_eq!(count(&text, meets[1]), 3, "{text}");
     let only = confined("    bar.sync 0;\n    barrier.sync 0;");
     assert!(!only.contains("vote") && !only.contains("%bh_m,"), "{only}");
 }
 
 #[test]
 fn a_wait_for_lanes_without_its_sequence_is_refused() {
-    let here = "    activemask.b32 %bh_m;\n";
+    let here = "    match.any.sync.b32 %bh_m, 1, -1;\n";
     broken(SHUFFLES, here, "", ELSEWHERE);
+    broken(SHUFFLES, here, "    activemask.b32 %bh_m;\n", "not verified");
+    broken(SHUFFLES, here, "    match.any.sync.b32 %bh_m, 1, 65535;\n", "not verified");
+    broken(SHUFFLES, here, "    match.any.sync.b32 %bh_m, %r0, -1;\n", "not verified");
+    broken(SHUFFLES, here, "    match.all.sync.b32 %bh_m, 1, -1;\n", "not verified");
+    broken(SHUFFLES, here, "    bar.warp.sync -1;\n", ELSEWHERE);
     broken(SHUFFLES, here, &format!("{here}$L7:\n"), ELSEWHERE);
     broken(SHUFFLES, here, &format!("{here}    @%p0 bra $L7;\n$L7:\n"), ELSEWHERE);
-    broken(SHUFFLES, here, "    activemask.b32 %r2;\n", ELSEWHERE);
+    broken(SHUFFLES, here, "    match.any.sync.b32 %r2, 1, -1;\n", ELSEWHERE);
     broken(SHUFFLES, "31, %bh_m;", "31, -1;", ELSEWHERE);
     broken(SHUFFLES, "31, %bh_m;", "31, %r0;", ELSEWHERE);
     broken(SHUFFLES, "31, %bh_m;", "31, %bh_lo;", ELSEWHERE);
     broken(SHUFFLES, "%r1, 1, 31, %bh_m;", "%bh_m, 1, 31, %bh_m;", "a reserved register as data");
     broken(SHUFFLES, "shfl.sync.bfly.b32 %r2, %r1", "@%p0 shfl.sync.bfly.b32 %r2, %r1", ELSEWHERE);
-    broken(SHUFFLES, "bar.warp.sync -1", "bar.warp.sync 65535", ELSEWHERE);
-    broken(SHUFFLES, "bar.warp.sync -1", "@%p0 bar.warp.sync -1", ELSEWHERE);
     broken(SHUFFLES, here, &format!("{here}    mov.b32 %bh_m, %r0;\n"), "not verified");
     broken(SHUFFLES, here, "    mov.b32 %bh_m, -1;\n", "not verified");
-    broken(SHUFFLES, here, "    @%p0 activemask.b32 %bh_m;\n", "not verified");
-    broken(SHUFFLES, "bar.warp.sync -1", "vote.sync.ballot.b32 %r2, 1, -1", ELSEWHERE);
+    broken(SHUFFLES, here, "    @%p0 match.any.sync.b32 %bh_m, 1, -1;\n", "not verified");
+    broken(SHUFFLES, here, "    vote.sync.ballot.b32 %r2, 1, -1;\n", ELSEWHERE);
 }
 
 #[test]
@@ -211,9 +230,12 @@ fn lanes_of_a_mask_that_do_not_find_each_other_are_refused() {
 
 #[test]
 fn a_barrier_of_the_block_where_lanes_may_be_elsewhere_is_refused() {
-    let asks = "    activemask.b32 %bh_lo;\n    setp.ne.s32 %bh_q, %bh_lo, %bh_m;\n    @%bh_q exit;\n";
-    broken(BLOCK, asks, "    activemask.b32 %bh_m;\n", ALONE);
-    broken(BLOCK, asks, "", "not verified");
+    let asks = "    setp.ne.s32 %bh_q, %bh_lo, %bh_m;\n    @%bh_q exit;\n";
+    broken(BLOCK, asks, "", ALONE);
+    let vote = "    vote.sync.ballot.b32 %bh_lo, 1, -1;\n";
+    broken(BLOCK, &format!("{vote}{asks}"), asks, "not verified");
+    broken(BLOCK, &format!("{vote}{asks}"), "", ALONE);
+    broken(BLOCK, vote, "", "lanes of a warp that meet in two ways");
     broken(BLOCK, "@%bh_q exit;\n    bar.sync", "@!%bh_q exit;\n    bar.sync", "not verified");
     // Something goes back to there; a label alone changes nothing.
     broken(BLOCK, "    bar.sync 0;\n", "$L7:\n    bar.sync 0;\n    @%p0 bra $L7;\n", ALONE);
@@ -225,13 +247,8 @@ fn a_barrier_of_the_block_where_lanes_may_be_elsewhere_is_refused() {
         "bar.warp.sync -1;\n$L7:\n    barrier.sync 0;\n    @%p0 bra $L7;\n",
         ALONE,
     );
-    let meet = "vote.sync.ballot.b32 %bh_m, 1, -1;\n    activemask.b32 %bh_m;";
-    broken(
-        BLOCK,
-        meet,
-        "bar.warp.sync -1;\n    activemask.b32 %bh_m;",
-        "lanes of a warp that meet in two ways",
-    );
+    let meet = "    match.any.sync.b32 %bh_m, 1, -1;\n";
+    broken(BLOCK, meet, &format!("    bar.warp.sync -1;\n{meet}"), "lanes of a warp that meet in two ways");
     broken(BLOCK, "    bar.warp.sync -1;\n", "$L7:\n    bar.warp.sync -1;\n    @%p0 bra $L7;\n", ALONE);
     broken(SHUFFLES, "    shfl", "    bar.sync 0;\n    shfl", ALONE);
 }
@@ -250,7 +267,7 @@ B:
 #[test]
 fn lanes_whose_ways_have_met_are_together_again() {
     let text = confined(WAYS);
-    assert_eq!(count(&text, "vote.sync.ballot.b32 %bh_m, 1, -1;"), 1, "{text}");
+    assert_eq!(count(&text, ASK), 1, "{text}");
     assert_eq!(count(&text, "1, 31, -1;"), 1, "{text}");
     // Where somebody waits on one of them, where one goes around, and where one comes back from where somebody waits, they
     // have to be asked.
@@ -263,7 +280,7 @@ fn lanes_whose_ways_have_met_are_together_again() {
     let behind = format!("{WAYS}\n    @%q1 bra A;");
     for (body, asked) in [(on_one, 3), (of_some, 2), (around, 3), (again, 1), (behind, 2)] {
         let text = confined(&body);
-        assert_eq!(count(&text, "vote.sync.ballot.b32 %bh_m, 1, -1;"), asked, "{text}");
+        assert_eq!(count(&text, "vote.sync.ballot.b32 %bh_lo, 1, -1;"), asked, "{text}");
     }
 }
 
@@ -271,10 +288,10 @@ fn lanes_whose_ways_have_met_are_together_again() {
 fn a_barrier_behind_ways_on_which_somebody_waits_or_that_have_not_met_is_refused() {
     let add = "    add.u32 %r2, %r1, 5;\n";
     for wait in [
-        "    vote.sync.ballot.b32 %bh_m, 1, -1;\n    activemask.b32 %bh_m;\n    shfl.sync.bfly.b32 %r2, %r2, 2, 31, %bh_m;\n",
-        "    activemask.b32 %bh_m;\n    shfl.sync.bfly.b32 %r2, %r2, 2, 31, %bh_m;\n",
-        "    vote.sync.ballot.b32 %bh_m, 1, -1;\n    activemask.b32 %bh_lo;\n    setp.ne.s32 %bh_q, %bh_lo, %bh_m;\n    @%bh_q exit;\n    bar.sync 0;\n",
-        "    vote.sync.ballot.b32 %bh_lo, 1, -1;\n    activemask.b32 %bh_lo;\n    setp.ne.s32 %bh_q, %bh_lo, -1;\n    @%bh_q exit;\n",
+        "    match.any.sync.b32 %bh_m, 9, -1;\n    vote.sync.ballot.b32 %bh_lo, 1, -1;\n    shfl.sync.bfly.b32 %r2, %r2, 2, 31, %bh_m;\n",
+        "    match.any.sync.b32 %bh_m, 9, -1;\n    shfl.sync.bfly.b32 %r2, %r2, 2, 31, %bh_m;\n",
+        "    match.any.sync.b32 %bh_m, 9, -1;\n    vote.sync.ballot.b32 %bh_lo, 1, -1;\n    setp.ne.s32 %bh_q, %bh_lo, %bh_m;\n    @%bh_q exit;\n    bar.sync 0;\n",
+        "    match.any.sync.b32 %bh_lo, 9, -1;\n    vote.sync.ballot.b32 %bh_hi, 1, -1;\n    setp.ne.s32 %bh_q, %bh_lo, -1;\n    @%bh_q exit;\n    bar.warp.sync -1;\n    activemask.b32 %bh_lo;\n    setp.ne.s32 %bh_q, %bh_lo, -1;\n    @%bh_q exit;\n",
     ] {
         broken(WAYS, add, &format!("{add}{wait}"), ALONE);
     }

@@ -714,7 +714,8 @@ fn lines_that_gather_lanes_count_where_nothing_else_does() {
     let text = confined(&format!("{head}    @%q0 bra E;\n{body}").replace("    @%q0 bra E;\n", ""));
     let wait = text.lines().find(|line| line.contains("shfl.sync")).unwrap();
     // More gathering than a loop may cost in all its turns, which the one line that counts does not pay for.
-    let gather = "    bar.warp.sync -1;\n    activemask.b32 %bh_m;\n";
-    let much = text.replacen(wait, &format!("{}{wait}", gather.repeat(4000)), 1);
+    let gather: String =
+        (100..4100).map(|place| format!("    match.any.sync.b32 %bh_m, {place}, -1;\n")).collect();
+    let much = text.replacen(wait, &format!("{gather}{wait}"), 1);
     assert!(verify(&much).is_err(), "verified");
 }

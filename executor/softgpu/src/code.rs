@@ -502,8 +502,10 @@ pub(crate) struct Inst {
 /// What the guard asks before lanes wait.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Ask {
-    /// Who is left, of lanes that meet for a wait for all of them.
+    /// Who is here, of lanes that meet for a wait for all of them.
     Lanes,
+    /// Who is left of the warp, behind that.
+    Left,
     /// The same, for a barrier of the block.
     Block,
     /// Whether the lanes that are here are those that a mask names.

@@ -26,7 +26,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use bulkhead_softgpu::Options;
-use common::{Machine, Parameters};
+use common::{Machine, Parameters, kernel};
 
 /// What an entry leaves in a buffer of so many words, which begins as zero.
 fn result(seed: u64, ptx: &str, (grid, block): (u32, u32), words: usize) -> Vec<u32> {
@@ -115,4 +115,54 @@ fn clocks_count_steps_and_are_the_same_for_the_same_seed() {
     assert_eq!(told, again);
     assert!(told.iter().all(|ns| *ns > 0), "{told:?}");
     assert!(told.iter().collect::<BTreeSet<_>>().len() > 1, "{told:?}");
+}
+
+/// Lanes part over a loop that they leave after turns that differ, wait for all lanes of the warp, then for the block.
+fn parted(whole: &str) -> String {
+    kernel(
+        ".reg .pred %p; .reg .b32 %a, %b, %n, %m<4>; .shared .align 4 .b32 words[64];",
+        &format!(
+            "and.b32 %n, %lane, 3; mov.u32 %a, 0;
+             $turn: add.u32 %a, %a, 5; sub.u32 %n, %n, 1; setp.ge.s32 %p, %n, 0; @%p bra $turn;
+             shfl.sync.bfly.b32 %b, %a, 1, 31, -1; add.u32 %a, %a, %b;
+             setp.lt.u32 %p, %lane, 9; @%p bra $low;
+             add.u32 %a, %a, 1000;
+             $low: shfl.sync.idx.b32 %b, %a, 31, 31, -1; xor.b32 %a, %a, %b;
+             {whole}
+             mov.u32 %b, words; shl.b32 %n, %lane, 2; add.u32 %b, %b, %n; st.shared.u32 [%b], %a;
+             setp.lt.u32 %p, %lane, 17; @%p bra $wait;
+             add.u32 %a, %a, 3;
+             $wait: barrier.sync 0;
+             mov.u32 %b, words; xor.b32 %n, %n, 252; add.u32 %b, %b, %n; ld.shared.u32 %b, [%b];
+             add.u32 %out, %a, %b;"
+        ),
+    )
+}
+
+#[test]
+fn lanes_that_the_device_runs_apart_wait_for_each_other_as_the_guard_writes_it() {
+    let confined = |ptx: &str| {
+        let module = bulkhead_guard::parse(ptx).unwrap();
+        let confined = bulkhead_guard::print(&bulkhead_guard::confine(&module).unwrap());
+        bulkhead_guard::verify(&confined).unwrap().text().to_owned()
+    };
+    let matrix = "mov.u32 %m0, %a; movmatrix.sync.aligned.m8n8.trans.b16 %m1, %m0; add.u32 %a, %a, %m1;";
+    for whole in ["", matrix] {
+        let (ptx, run) = (parted(whole), |seed: Option<u64>, text: &str, hidden: bool| {
+            let mut machine =
+                Machine::with(Options { memory_bytes: 1 << 30, schedule: seed, ..Options::default() });
+            let entry = machine.entry(text);
+            let at = machine.buffer(256);
+            let parameters = Parameters::default().u64(at);
+            let parameters = if hidden { parameters.hidden() } else { parameters };
+            machine.run(entry.id, 1, 64, &parameters.0).unwrap();
+            machine.download_u32(at, 64)
+        });
+        let right = run(None, &ptx, false);
+        assert!(right.iter().collect::<BTreeSet<_>>().len() > 4, "{right:?}");
+        let text = confined(&ptx);
+        for seed in 1..=100 {
+            assert_eq!(run(Some(seed), &text, true), right, "seed {seed}\n{text}");
+        }
+    }
 }

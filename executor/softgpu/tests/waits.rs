@@ -10,6 +10,7 @@ mod common;
 use std::fmt::Write as _;
 
 use bulkhead_gpu::{Gpu, Launch};
+use bulkhead_softgpu::Options;
 use common::{Machine, Parameters};
 
 /// How many programs there are, unless `BULKHEAD_WAITS` says so: their seeds count from 1 on.
@@ -114,7 +115,9 @@ fn whatever_waits_ends() {
         let text = bulkhead_guard::print(&bulkhead_guard::confine(&module).unwrap());
         let verified =
             bulkhead_guard::verify(&text).unwrap_or_else(|report| panic!("{seed}: {report}\n{text}"));
-        let mut machine = Machine::new();
+        // In every second the device may run lanes apart that are at one place.
+        let schedule = Some(seed).filter(|seed| seed % 2 == 1);
+        let mut machine = Machine::with(Options { memory_bytes: 1 << 30, schedule, ..Options::default() });
         let at = machine.buffer(4);
         let image = machine.gpu.load(&text).unwrap();
         let fast = verified.entries().first().and_then(|entry| entry.fast.clone());

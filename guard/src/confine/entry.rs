@@ -174,8 +174,9 @@ pub(super) fn confine<'a>(
         let peeled = peel::find_again(&zeroed_first, peels);
         let firsts = peel::write(&mut zeroed_first, peeled, &mut registers);
         let mut looking = poll::insert(&zeroed_first, fast.is_some(), copies, (begins, &firsts), given);
-        let (met, meeting) = meets::gather(std::mem::take(&mut looking.statements), (fast.is_some(), copies));
-        let looked = warps::check(met, copies, meeting);
+        let (met, meetings) =
+            meets::gather(std::mem::take(&mut looking.statements), (fast.is_some(), copies));
+        let looked = warps::check(met, copies, meetings);
         let of_gates = called.registers();
         let mut statements =
             prologue::declarations(&registers, (looking.counters, sums), of_gates, &variables);

@@ -1,10 +1,12 @@
 //! Waits for lanes of a warp become waits for those that are at the same place, so that none is for ever.
 //!
-//! A wait for all lanes meets them first, wherever they are, and then waits for those that it finds here; whoever has
-//! ended is not waited for. Lanes of a mask that is not all find out who is here with the same mask, and end where those
-//! are not the lanes that it names. Where a body has barriers of the block too, lanes meet by a vote, which tells who is
-//! left; at a barrier all of those have to be, and threads end where they are not. Where nothing waits for lanes, a barrier to
-//! which not all may come says so (`barrier.sync`), and waits all the same.
+//! A wait for all lanes meets them first, wherever they are, and then waits for those that came to the same place; whoever
+//! has ended is not waited for. Each place has a number, and lanes meet by `match.any` on it: `activemask` would tell which
+//! lanes the device runs side by side, and it may run lanes apart that are at one place. Lanes of a mask that is not all
+//! find out who is here with the same mask, and end where those are not the lanes that it names. Where lanes may come to a
+//! barrier of the block apart, a meeting is a vote too, which tells who is left; at the barrier all of those have to be,
+//! and threads end where they are not. Where nothing waits for lanes, a barrier to which not all may come says so
+//! (`barrier.sync`), and waits all the same.
 
 use crate::ast::{Instruction, Operand, Predicate, Span, Statement};
 use crate::confine::copies;
@@ -15,33 +17,62 @@ use crate::names::LANES;
 use crate::table::{self, Row, Treatment};
 use crate::together::{self, Body, Together};
 
-/// How all lanes of a warp meet.
+/// How all lanes of a warp meet in a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Meeting {
+enum Kind {
+    /// At barriers of the warp, as nothing else waits for lanes.
     Barrier,
+    /// By a match, which tells who is at the same place.
+    Match,
+    /// And by a vote, which tells who is left of the warp.
     Vote,
 }
 
-impl Meeting {
-    fn of(statements: &[Statement]) -> Self {
-        let any = |what: &dyn Fn(&Row, &Instruction) -> bool| {
-            statements.iter().filter_map(waiting).any(|(row, instruction)| what(row, instruction))
-        };
-        let lanes = any(&|row, found| table::waits_for_lanes(row, found) || table::is_for_warps(row));
-        if lanes && any(&table::waits_for_block) { Meeting::Vote } else { Meeting::Barrier }
-    }
+/// The places of a body at which lanes meet.
+#[derive(Debug)]
+pub(super) struct Meetings {
+    kind: Kind,
+    /// How many there are.
+    places: u32,
+}
 
-    /// The instruction at which they meet, and by which a register of the guard's may come to hold who is left.
-    pub(super) fn line(self, left: &str) -> Statement {
-        let span = Span::default();
-        let all = Operand::Integer(-1);
-        match self {
-            Meeting::Barrier => instruction("bar", &["warp", "sync"], vec![all], span),
-            Meeting::Vote => {
-                let operands = vec![register(left), Operand::Integer(1), all];
-                instruction("vote", &["sync", "ballot", "b32"], operands, span)
+impl Meetings {
+    fn of(statements: &[Statement], together: &Together) -> Self {
+        let barriers = |(row, found): (&Row, &Instruction)| {
+            !table::is_for_warps(row)
+                && (!table::waits_for_lanes(row, found) || row.treatment == Treatment::Barrier)
+        };
+        let mut alone = false;
+        let mut blocks = false;
+        for (index, statement) in statements.iter().enumerate() {
+            if waiting(statement).is_some_and(|(row, found)| table::waits_for_block(row, found)) {
+                blocks = true;
+                alone |= !together.holds(index);
             }
         }
+        let kind = if !blocks && statements.iter().filter_map(waiting).all(barriers) {
+            Kind::Barrier
+        } else if alone {
+            Kind::Vote
+        } else {
+            Kind::Match
+        };
+        Self { kind, places: 0 }
+    }
+
+    /// Where lanes meet next: the lanes at the same place come to stand in `here`, and where there is a vote those that are
+    /// left in `left`.
+    pub(super) fn next(&mut self, here: &str, left: &str) -> Vec<Statement> {
+        self.places += 1;
+        let (all, span) = (|| Operand::Integer(-1), Span::default());
+        let place = Operand::Integer(self.places.into());
+        let found = vec![register(here), place, all()];
+        let mut lines = vec![instruction("match", &["any", "sync", "b32"], found, span)];
+        if self.kind == Kind::Vote {
+            let operands = vec![register(left), Operand::Integer(1), all()];
+            lines.push(instruction("vote", &["sync", "ballot", "b32"], operands, span));
+        }
+        lines
     }
 }
 
@@ -106,32 +137,33 @@ pub(super) fn branch_around(statements: &mut Vec<Statement>) {
     *statements = around;
 }
 
-/// Has lanes meet in a confined body that looks at the flag already; and how they do. In a fast version warps are rows.
+/// Has lanes meet in a confined body that looks at the flag already; and where they do. In a fast version warps are rows.
 pub(super) fn gather(
     statements: Vec<Statement>,
     (is_fast, copies): (bool, bool),
-) -> (Vec<Statement>, Meeting) {
-    let meeting = Meeting::of(&statements);
+) -> (Vec<Statement>, Meetings) {
     let any = |waits: fn(&Row, &Instruction) -> bool| {
         statements.iter().filter_map(waiting).any(|(row, found)| waits(row, found))
     };
     if !any(table::waits_for_lanes) && !any(table::waits_for_block) {
-        return (statements, meeting);
+        return (statements, Meetings { kind: Kind::Match, places: 0 });
     }
     let all = all_lanes(&statements);
     let out = Vec::with_capacity(statements.len() + 32);
-    let together = if statements.iter().any(together::waits_for_lanes) {
+    let lanes = statements.iter().any(together::waits_for_lanes);
+    let together = if lanes {
         Together::of(&statements, Body::Unasked, is_fast)
     } else {
         // Nobody is asked before a barrier.
         Together::of(&statements, Body::Entry, false)
     };
-    let mut pass = Pass { meeting, copies, all, out, here: Here::Unknown, met: None, together: false };
+    let meetings = Meetings::of(&statements, &together);
+    let mut pass = Pass { meetings, lanes, copies, all, out, here: Here::Unknown, together: false };
     for (index, statement) in statements.into_iter().enumerate() {
         pass.together = together.holds(index);
         pass.statement(statement);
     }
-    (pass.out, meeting)
+    (pass.out, pass.meetings)
 }
 
 /// The registers that never hold anything but a mask of all lanes.
@@ -157,14 +189,14 @@ enum Here {
 }
 
 struct Pass {
-    meeting: Meeting,
+    meetings: Meetings,
+    /// Whether anything waits for lanes.
+    lanes: bool,
     copies: bool,
     /// Registers that hold a mask of all lanes.
     all: HashSet<String>,
     out: Vec<Statement>,
     here: Here,
-    /// Where lanes have met, whom nothing has parted since.
-    met: Option<usize>,
     /// Whether all that are left of the warp come here.
     together: bool,
 }
@@ -173,7 +205,7 @@ impl Pass {
     fn statement(&mut self, statement: Statement) {
         let Statement::Instruction(mut found) = statement else {
             if matches!(&statement, Statement::Label(..)) {
-                (self.here, self.met) = (Here::Unknown, None);
+                self.here = Here::Unknown;
             }
             self.out.push(statement);
             return;
@@ -183,12 +215,12 @@ impl Pass {
             return;
         };
         if table::waits_for_lanes(row, &found) {
-            self.lanes(row, &mut found);
+            self.wait(row, &mut found);
         } else if table::waits_for_block(row, &found) {
-            if self.meeting == Meeting::Vote {
+            if self.lanes {
                 self.block();
             }
-            let all_come = self.meeting == Meeting::Vote || (self.together && found.predicate.is_none());
+            let all_come = self.lanes || (self.together && found.predicate.is_none());
             found.modifiers.retain(|word| word != "aligned");
             // Only where all come, ptxas may know that.
             found.opcode = if all_come { "bar" } else { "barrier" }.to_owned();
@@ -201,7 +233,7 @@ impl Pass {
             }
         }
         if matches!(row.treatment, Treatment::Branch | Treatment::Gate) {
-            (self.here, self.met) = (Here::Unknown, None);
+            self.here = Here::Unknown;
         }
         self.out.push(Statement::Instruction(found));
     }
@@ -225,37 +257,29 @@ impl Pass {
         if self.together {
             return;
         }
-        self.out.push(self.meeting.line(LANES));
-        self.put("activemask", &["b32"], vec![register("%bh_lo")]);
+        self.out.extend(self.meetings.next(LANES, "%bh_lo"));
         let operands = vec![register("%bh_q"), register("%bh_lo"), register(LANES)];
         self.put("setp", &["ne", "s32"], operands);
         self.end();
         self.here = Here::All;
     }
 
-    fn lanes(&mut self, row: &Row, found: &mut Instruction) {
-        let together = self.together;
+    fn wait(&mut self, row: &Row, found: &mut Instruction) {
         let Some(mask) = found.operands.last_mut() else { return };
         let all = match &*mask {
             Operand::Register(name) => self.all.contains(name),
             mask => table::names_all_lanes(mask),
         };
-        if all && (together || (self.meeting == Meeting::Barrier && row.treatment == Treatment::Barrier)) {
+        let barrier = self.meetings.kind == Kind::Barrier && row.treatment == Treatment::Barrier;
+        if all && (self.together || barrier) {
             *mask = Operand::Integer(-1);
-            if row.treatment == Treatment::Barrier {
-                self.met = Some(self.out.len() + 1);
-            }
             return;
         }
         let mask = std::mem::replace(mask, register(LANES));
         if !all {
             self.some(mask);
-        } else if row.treatment == Treatment::Barrier || self.here != Here::All {
-            let here = instruction("activemask", &["b32"], vec![register(LANES)], Span::default());
-            match self.met {
-                Some(at) => self.out.insert(at, here),
-                None => self.out.extend([self.meeting.line(LANES), here]),
-            }
+        } else if self.here != Here::All {
+            self.out.extend(self.meetings.next(LANES, "%bh_lo"));
             self.here = Here::All;
         }
     }
@@ -276,7 +300,7 @@ impl Pass {
         }
         self.put("setp", &["ne", "s32"], vec![register("%bh_q"), lanes(), mask.clone()]);
         self.end();
-        (self.here, self.met) = (Here::Of(mask), None);
+        self.here = Here::Of(mask);
     }
 }
 

@@ -2,17 +2,18 @@
 //!
 //! Where lanes are missing, a device takes what their registers hold, which may be another session's, and addresses from
 //! them that nothing has confined. So directly before the first such instruction on any straight way, all lanes of the
-//! warp meet, and threads whose warp is not whole end.
+//! warp meet, and threads whose warp is not whole end. Lanes that are at one place may still be apart on the device: they
+//! wait for each other, and threads end where it runs them apart all the same.
 
 use crate::ast::{Instruction, Operand, Predicate, Span, Statement};
 use crate::confine::copies;
-use crate::confine::meets::Meeting;
+use crate::confine::meets::Meetings;
 use crate::confine::poll::is_lead;
 use crate::confine::prologue::{instruction, plain, register};
 use crate::table;
 
 /// Puts checks that the warp is whole into a confined body that looks at the flag already.
-pub(super) fn check(statements: Vec<Statement>, copies: bool, meeting: Meeting) -> Vec<Statement> {
+pub(super) fn check(statements: Vec<Statement>, copies: bool, mut meetings: Meetings) -> Vec<Statement> {
     let for_warps = |statement: &Statement| {
         matches!(statement, Statement::Instruction(instruction)
             if table::row_of(instruction).is_some_and(table::is_for_warps))
@@ -33,7 +34,7 @@ pub(super) fn check(statements: Vec<Statement>, copies: bool, meeting: Meeting) 
                     };
                     let leads = |before: &&Statement| matches!(before, Statement::Instruction(before) if is_lead(before) && !waits(before));
                     let at = checked.len() - checked.iter().rev().take_while(leads).count();
-                    checked.splice(at..at, whole(copies, meeting));
+                    checked.splice(at..at, whole(copies, &mut meetings));
                     is_whole = true;
                 }
                 if row.is_some_and(|row| table::parts(row, instruction)) {
@@ -47,21 +48,23 @@ pub(super) fn check(statements: Vec<Statement>, copies: bool, meeting: Meeting) 
     checked
 }
 
-fn whole(copies: bool, meeting: Meeting) -> Vec<Statement> {
-    let (lo, q) = (|| register("%bh_lo"), || register("%bh_q"));
+fn whole(copies: bool, meetings: &mut Meetings) -> Vec<Statement> {
     let span = Span::default();
     let all = || Operand::Integer(-1);
-    let predicate = || Some(Predicate { register: "%bh_q".to_owned(), negated: false });
-    let mut lines = vec![
-        meeting.line("%bh_lo"),
-        instruction("activemask", &["b32"], vec![lo()], span),
-        instruction("setp", &["ne", "s32"], vec![q(), lo(), all()], span),
-    ];
-    if copies {
-        lines.push(copies::wait(predicate(), span));
-    }
-    let mut exit = plain("exit", &[], Vec::new(), span);
-    exit.predicate = predicate();
-    lines.push(Statement::Instruction(exit));
+    let mut lines = meetings.next("%bh_lo", "%bh_hi");
+    let end_others = |lines: &mut Vec<Statement>| {
+        let predicate = || Some(Predicate { register: "%bh_q".to_owned(), negated: false });
+        let operands = vec![register("%bh_q"), register("%bh_lo"), all()];
+        lines.push(instruction("setp", &["ne", "s32"], operands, span));
+        if copies {
+            lines.push(copies::wait(predicate(), span));
+        }
+        let exit = plain("exit", &[], Vec::new(), span);
+        lines.push(Statement::Instruction(Instruction { predicate: predicate(), ..exit }));
+    };
+    end_others(&mut lines);
+    lines.push(instruction("bar", &["warp", "sync"], vec![all()], span));
+    lines.push(instruction("activemask", &["b32"], vec![register("%bh_lo")], span));
+    end_others(&mut lines);
     lines
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::declarations::{self, Declared};
 use super::looks::Looks;
-use super::meets::{self, Lanes, Met};
+use super::meets::{Lanes, Met};
 use super::turns::Opening;
 use super::{Extent, Extents, bounds, refuse, sequence, unverified};
 use crate::access::{self, Access, Accesses};
@@ -327,7 +327,7 @@ impl<'a> Pass<'a> {
         first: &Instruction,
         here: &'a [Statement],
     ) -> Result<Option<&'a [Statement]>, Reason> {
-        let begins = matches!(first.opcode.as_str(), "bar" | "vote" | "activemask");
+        let begins = matches!(first.opcode.as_str(), "bar" | "match" | "activemask");
         if !begins || !self.lead.is_empty() || self.left {
             return Ok(None);
         }
@@ -335,8 +335,6 @@ impl<'a> Pass<'a> {
         self.whole |= met == Met::Whole;
         self.awaits = self.awaits.map(|_| None);
         match here.len() - rest.len() {
-            // They find out next, which counts.
-            1 if first.opcode == "bar" && meets::find_out(rest) => {}
             // A wait by itself, which is the tenant's.
             1 if first.opcode == "bar" => self.looks.waits(table::cost(table::check(first)?, first))?,
             lines => self.looks.gathers(lines as u64)?,

@@ -1,27 +1,34 @@
 //! That no thread waits for lanes of its warp that wait elsewhere.
 //!
-//! A wait for lanes names those that are at its own place. They are found there (`activemask`), and nothing leads away
-//! between that and the wait: all of them come, or end. Where lanes of a warp meet before, they do so in one way in all of
-//! the body, and for all lanes: whoever meets anywhere lets the others go. In a body that has barriers of the block too,
-//! they meet by a vote, which tells who is left of the warp; and a barrier stands where all those are. In any body a barrier
+//! A wait for lanes names those that are at its own place. They are found there, and nothing leads away between that and
+//! the wait: all of them come, or end. Lanes of a warp meet in one way in all of the body, and for all lanes: whoever meets
+//! anywhere lets the others go. They do so by a match on the number of the place, which no other place of the body has, so
+//! that each knows who came to its own. A vote may follow, which tells who is left of the warp: a barrier of the block
+//! beside waits for lanes stands where all those are. In any body a barrier
 //! that promises that all lanes of a warp come to it, as `bar.sync` does, stands where they do; others are `barrier.sync`.
 //! All barriers of a body are of one kind: threads that wait at one that reduces and at one that does not wait for ever.
 
 use super::{looks, unverified};
 use crate::ast::{Instruction, Operand, Statement};
+use crate::maps::HashSet;
 use crate::names::LANES;
 use crate::report::Reason;
 use crate::table::{self, BarrierKind, Row};
-use crate::together::{Body, Together};
+use crate::together::{self, Body, Together};
 
-/// How all lanes of a warp meet.
+/// How all lanes of a warp meet where nothing waits for lanes but this.
 const MEET: &str = "bar.warp.sync -1";
-/// The same, where there are barriers of the block.
-const MEET_BY_VOTE: &str = "vote.sync.ballot.b32 %bh_m, 1, -1";
-/// The same, where they have to be all.
-const WHOLE_BY_VOTE: &str = "vote.sync.ballot.b32 %bh_lo, 1, -1";
-/// The lanes that are here.
+/// Who is left of the warp, after a match into `%bh_m`.
+const LEFT: &str = "vote.sync.ballot.b32 %bh_lo, 1, -1";
+/// The same, after a match into `%bh_lo`.
+const LEFT_OF_WHOLE: &str = "vote.sync.ballot.b32 %bh_hi, 1, -1";
+/// Whether the lanes that are here are a whole warp.
+const IS_WHOLE: &str = "setp.ne.s32 %bh_q, %bh_lo, -1";
+/// Whether they are all that are left.
+const ARE_LEFT: &str = "setp.ne.s32 %bh_q, %bh_lo, %bh_m";
+/// The lanes that the device runs side by side.
 const HERE: &str = "activemask.b32 %bh_m";
+const HERE_OF_WHOLE: &str = "activemask.b32 %bh_lo";
 /// Where threads may have copies to wait for.
 const WAIT: &str = "@%bh_q cp.async.wait_all";
 const END: &str = "@%bh_q exit";
@@ -47,7 +54,10 @@ pub(super) struct Lanes {
     at: usize,
     /// Whether that rests on warps being rows of their block.
     rows: bool,
+    /// The numbers of the places where lanes have met.
+    places: HashSet<i128>,
     by_barrier: bool,
+    by_match: bool,
     by_vote: bool,
     /// Whether anything waits for lanes.
     waits: bool,
@@ -103,45 +113,41 @@ impl Lanes {
         copies: bool,
     ) -> Option<(Met, &'a [Statement])> {
         let ended = |rest| end(rest, copies);
-        let whole =
-            |rest| ended(looks::strip(rest, &["activemask.b32 %bh_lo", "setp.ne.s32 %bh_q, %bh_lo, -1"])?);
-        let gathered =
-            |rest| ended(looks::strip(rest, &["activemask.b32 %bh_lo", "setp.ne.s32 %bh_q, %bh_lo, %bh_m"])?);
         let found = if let Some(rest) = looks::strip(statements, &[MEET]) {
-            match whole(rest) {
-                Some(rest) => {
-                    self.by_barrier = true;
-                    (Met::Whole, rest)
-                }
-                None => {
-                    // Where all come, it waits for nobody else.
-                    self.by_barrier |= !self.together();
-                    (Met::Others, rest)
-                }
-            }
-        } else if let Some(rest) = looks::strip(statements, &[WHOLE_BY_VOTE]).and_then(whole) {
-            self.by_vote = true;
-            (Met::Whole, rest)
-        } else if let Some(rest) = looks::strip(statements, &[MEET_BY_VOTE]) {
-            self.by_vote = true;
-            match gathered(rest) {
-                Some(rest) => {
-                    self.here = true;
-                    (Met::Others, rest)
-                }
-                None => {
-                    let rest = looks::strip(rest, &[HERE])?;
-                    self.here = true;
-                    (Met::Others, rest)
-                }
-            }
-        } else {
-            let rest = looks::strip(statements, &[HERE])?;
+            // Where all come, it waits for nobody else.
+            self.by_barrier |= !self.together();
+            (Met::Others, rest)
+        } else if let Some(rest) = self.comes_to(statements, "%bh_lo") {
+            let rest = self.votes(rest, LEFT_OF_WHOLE);
+            let rest = ended(looks::strip(rest, &[IS_WHOLE])?)?;
+            // All 32 come here, and wait for each other. The device may run them apart even so.
+            (Met::Whole, ended(looks::strip(rest, &[MEET, HERE_OF_WHOLE, IS_WHOLE])?)?)
+        } else if let Some(rest) = self.comes_to(statements, LANES) {
+            let voted = self.votes(rest, LEFT);
             self.here = true;
-            (Met::Others, alike(rest).and_then(ended).unwrap_or(rest))
+            let asked = looks::strip(voted, &[ARE_LEFT]).filter(|_| voted.len() < rest.len());
+            (Met::Others, asked.and_then(ended).unwrap_or(voted))
+        } else {
+            let rest = alike(looks::strip(statements, &[HERE])?).and_then(ended)?;
+            self.here = true;
+            (Met::Others, rest)
         };
         self.waits = true;
         Some(found)
+    }
+
+    /// What is left behind a match on the number of a place, which no other has.
+    fn comes_to<'a>(&mut self, statements: &'a [Statement], here: &str) -> Option<&'a [Statement]> {
+        let (first, rest) = statements.split_first()?;
+        self.places.insert(together::place(first, here)?).then_some(rest)
+    }
+
+    /// What is left behind a vote, where there is one.
+    fn votes<'a>(&mut self, statements: &'a [Statement], line: &str) -> &'a [Statement] {
+        let voted = looks::strip(statements, &[line]);
+        self.by_vote |= voted.is_some();
+        self.by_match |= voted.is_none();
+        voted.unwrap_or(statements)
     }
 
     /// Whether an instruction waits for the lanes in `%bh_m`; no other that waits for lanes may stand where not all come.
@@ -181,16 +187,12 @@ impl Lanes {
         if self.waits && self.alone {
             return Err(unverified("a barrier where lanes of a warp may wait elsewhere"));
         }
-        if self.by_barrier && (self.by_vote || self.blocks) {
+        let ways = [self.by_barrier, self.by_match, self.by_vote];
+        if ways.into_iter().filter(|by| *by).count() > 1 || (self.by_barrier && self.blocks) {
             return Err(unverified("lanes of a warp that meet in two ways"));
         }
         Ok(())
     }
-}
-
-/// Whether lanes are about to find out which of them are here.
-pub(super) fn find_out(statements: &[Statement]) -> bool {
-    looks::strip(statements, &[HERE]).is_some()
 }
 
 /// What is left behind where a thread ends under `%bh_q`.

@@ -4,15 +4,27 @@ use bulkhead_guard::ast::{Instruction, Operand, Type};
 
 use super::Refusal;
 use super::entry::Builder;
-use crate::code::{Ask, Collective, Op};
+use crate::code::Ask;
+
+/// The guard's registers in which a vote tells who is left.
+const LEFT: &str = "%bh_lo";
+const LEFT_OF_WHOLE: &str = "%bh_hi";
 
 impl Builder<'_> {
     /// Remembers what an instruction asks, which is decoded next.
     pub(crate) fn asks(&mut self, instruction: &Instruction) -> Result<(), Refusal> {
         let is = |index: usize, name: &str| matches!(instruction.operands.get(index), Some(Operand::Register(found)) if found == name);
         let ne = || instruction.modifiers.first().is_some_and(|first| first == "ne");
+        let meets = || matches!(instruction.operands.get(2), Some(Operand::Integer(-1)));
         match instruction.opcode.as_str() {
-            "activemask" if is(0, bulkhead_guard::LANES) => self.met(1, Ask::Lanes),
+            "match" if is(0, bulkhead_guard::LANES) && meets() => {
+                let pc = self.here();
+                self.asked.push((pc, Ask::Lanes));
+            }
+            "vote" if is(0, LEFT) || is(0, LEFT_OF_WHOLE) => {
+                let pc = self.here();
+                self.asked.push((pc, Ask::Left));
+            }
             "setp" if ne() && is(1, bulkhead_guard::LANES) => {
                 let mask =
                     instruction.operands.get(2).ok_or_else(|| Refusal::new("an operand is missing"))?;
@@ -20,22 +32,16 @@ impl Builder<'_> {
                 let pc = self.here();
                 self.asked.push((pc, Ask::Mask(mask)));
             }
-            "setp" if ne() && is(2, bulkhead_guard::LANES) => self.met(2, Ask::Block),
+            // The match and the vote before were for a barrier of the block.
+            "setp" if ne() && is(2, bulkhead_guard::LANES) => {
+                let pc = self.here().saturating_sub(2);
+                if let Some((_, ask)) = self.asked.iter_mut().rev().find(|(at, _)| *at == pc) {
+                    *ask = Ask::Block;
+                }
+            }
             _ => {}
         }
         Ok(())
-    }
-
-    /// Lanes have met so many operations before.
-    fn met(&mut self, before: u32, ask: Ask) {
-        let Some(pc) = self.here().checked_sub(before) else { return };
-        let meets = matches!(
-            self.code.get(pc as usize).map(|inst| &inst.op),
-            Some(Op::WarpBarrier { .. } | Op::Collective { what: Collective::Ballot { .. }, .. })
-        );
-        if meets {
-            self.asked.push((pc, ask));
-        }
     }
 
     /// Where the next operation stands.

@@ -68,7 +68,8 @@ impl Warp {
         self.settle_warp_barrier()
     }
 
-    /// Lets the lanes at warp barriers go whose partners are there or have exited; answers which.
+    /// Lets the lanes at warp barriers go whose partners are there or have exited, those behind one barrier together;
+    /// answers which.
     pub(crate) fn settle_warp_barrier(&mut self) -> u32 {
         let at_barrier = self
             .groups
@@ -78,11 +79,17 @@ impl Warp {
         let released = lanes(at_barrier)
             .filter(|lane| self.awaited[*lane] & self.live & !at_barrier == 0)
             .fold(0, |mask, lane| mask | 1 << lane);
-        for index in 0..self.groups.len() {
+        let before = self.groups.len();
+        for index in 0..before {
             let group = self.groups[index];
             if group.state == State::WarpBarrier && group.mask & released != 0 {
                 self.groups[index].mask &= !released;
-                self.park(group.pc, group.mask & released, State::Ready);
+                let goes = group.mask & released;
+                let mut fresh = self.groups.iter_mut().skip(before);
+                match fresh.find(|other| other.pc == group.pc) {
+                    Some(other) => other.mask |= goes,
+                    None => self.park(group.pc, goes, State::Ready),
+                }
             }
         }
         self.groups.retain(|group| group.mask != 0);
@@ -113,50 +120,64 @@ impl Warp {
         together
     }
 
-    /// Lanes reach a ballot, which may be others than those of their warp that wait: all votes of a kind that name the same
-    /// lanes are one (ISA, "vote.sync"). Answers which lanes go on from here, and which at all.
-    pub(crate) fn ballot(&mut self, program: &Program, pc: u32, active: u32) -> (u32, u32) {
+    /// Lanes reach a ballot or a match of equals, which may be others than those of their warp that wait: all of a kind that
+    /// name the same lanes are one (ISA, "vote.sync", "match.sync"). Answers which lanes go on from here, and which at all.
+    pub(crate) fn apart(&mut self, program: &Program, pc: u32, active: u32) -> (u32, u32) {
         let mut places = vec![(pc, active)];
-        let ballots = |pc: u32| {
-            matches!(program.code[pc as usize].op, Op::Collective { what: Collective::Ballot { .. }, .. })
+        let op = |pc: u32| match program.code[pc as usize].op {
+            Op::Collective { members, what } => Some((members, what)),
+            _ => None,
+        };
+        let matches = |pc: u32| matches!(op(pc), Some((_, Collective::MatchAny { .. })));
+        let is_one = |at: u32| {
+            let ballots = matches!(op(at), Some((_, Collective::Ballot { .. })));
+            if matches(pc) { matches(at) } else { ballots }
         };
         self.groups.retain(|group| {
-            let waits = group.state == State::Collective && ballots(group.pc);
+            let waits = group.state == State::Collective && is_one(group.pc);
             if waits {
                 places.push((group.pc, group.mask));
             }
             !waits
         });
-        let (mut named, mut holding) = ([0; LANES], 0);
+        let (mut named, mut said) = ([0; LANES], [0; LANES]);
         for (at, mask) in &places {
-            let Op::Collective { members, what: Collective::Ballot { a, .. } } =
-                program.code[*at as usize].op
-            else {
-                continue;
-            };
+            let Some((members, what)) = op(*at) else { continue };
             let members = members.of(&self.registers, &program.constants);
             lanes(*mask).for_each(|lane| named[lane] = low(members[lane]));
-            holding |= a.lanes(&self.predicates) & mask;
+            match what {
+                Collective::Ballot { a, d: _ } => {
+                    let holding = a.lanes(&self.predicates);
+                    lanes(*mask).for_each(|lane| said[lane] = u64::from(holding >> lane & 1));
+                }
+                Collective::MatchAny { a, d: _ } => {
+                    let values = a.of(&self.registers, &program.constants);
+                    lanes(*mask).for_each(|lane| said[lane] = values[lane]);
+                }
+                _ => {}
+            }
         }
-        let party = |named_too: u32| {
-            let alike = |lane: &usize| named[*lane] == named_too;
-            let all = places.iter().fold(0, |all, (_, mask)| all | mask);
-            lanes(all).filter(alike).fold(0, |mask, lane| mask | 1 << lane)
+        let all = places.iter().fold(0, |all, (_, mask)| all | mask);
+        let among = |all: u32, is_one: &dyn Fn(usize) -> bool| {
+            lanes(all).filter(|lane| is_one(*lane)).fold(0, |mask, lane| mask | 1 << lane)
         };
-        let parties: [u32; LANES] = std::array::from_fn(|lane| party(named[lane]));
-        let (mut here, mut all) = (0, 0);
+        let parties: [u32; LANES] =
+            std::array::from_fn(|lane| among(all, &|other| named[other] == named[lane]));
+        let (mut here, mut gone) = (0, 0);
         for (at, mask) in places {
-            let Op::Collective { what: Collective::Ballot { d, .. }, .. } = program.code[at as usize].op
-            else {
+            let Some((_, Collective::Ballot { d, .. } | Collective::MatchAny { d, .. })) = op(at) else {
                 continue;
             };
             let comes = |lane: &usize| named[*lane] & self.live & !parties[*lane] == 0;
             let go = lanes(mask).filter(comes).fold(0, |mask, lane| mask | 1 << lane);
             let mut out = [0; LANES];
             // Lanes outside their own mask are undefined (ISA); here they see what those inside do.
-            lanes(go).for_each(|lane| out[lane] = u64::from(holding & parties[lane] & named[lane]));
+            for lane in lanes(go) {
+                let wanted = if matches(pc) { said[lane] } else { 1 };
+                out[lane] = among(parties[lane] & named[lane], &|other| said[other] == wanted).into();
+            }
             self.write(d, &out, go);
-            all |= go;
+            gone |= go;
             if at == pc {
                 here |= go;
                 self.park(at, mask & !go & !active, State::Collective);
@@ -165,7 +186,7 @@ impl Warp {
                 self.park(at, mask & !go, State::Collective);
             }
         }
-        (here, all)
+        (here, gone)
     }
 
     /// Does a collective operation for lanes that are all here. Lanes with different member masks are

@@ -1,8 +1,9 @@
 //! Seeded schedules: which warp of which block goes on, and for how long, is drawn from a number.
 //!
 //! One host thread runs all blocks of a launch. The same seed gives the same order of everything, so that a launch whose
-//! result depends on that order can be repeated; other seeds give other orders. Lanes at one place stay together: code
-//! that has met at a warp barrier finds its warp whole, as on a device.
+//! result depends on that order can be repeated; other seeds give other orders. Lanes that a branch has parted may go on
+//! apart where they come to one place again, and behind a shuffle or a vote that they wait for each other at, as on an
+//! H200; whether they do is drawn too. Code that has met at a warp barrier finds its warp whole.
 
 use super::step::{Faulted, Outcome};
 use super::warp::{Frame, State, Warp};
@@ -85,7 +86,8 @@ impl Warp {
         let mut horizon = pc.saturating_add(length as u32);
         let mut mask = 0;
         self.groups.retain(|group| {
-            let joins = group.state == State::Ready && group.pc == pc;
+            let here = group.state == State::Ready && group.pc == pc;
+            let joins = here && (mask == 0 || random.below(2) == 0);
             if joins {
                 mask |= group.mask;
             } else if group.state == State::Ready && group.pc > pc {
@@ -95,6 +97,7 @@ impl Warp {
             !joins
         });
         self.horizon = horizon;
+        self.stays_apart = random.below(2) == 0;
         let mut fuel = 1 + random.below(if long { BRANCHES } else { 2 }) as u32;
         if let Some(steps) = &mut frame.core.steps {
             steps.more();

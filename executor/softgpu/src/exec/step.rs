@@ -175,7 +175,9 @@ impl Warp {
                     }
                     let apart = active != self.live;
                     let (together, met) = match what {
-                        Collective::Ballot { .. } if apart => self.ballot(program, pc, active),
+                        Collective::Ballot { .. } | Collective::MatchAny { .. } if apart => {
+                            self.apart(program, pc, active)
+                        }
                         _ => {
                             let together = self.gather(pc, active, &members);
                             (together, together)
@@ -190,11 +192,14 @@ impl Warp {
                     if WATCHED && met != 0 {
                         self.tell_of_meeting(frame, met);
                     }
-                    if !(apart && matches!(what, Collective::Ballot { .. })) {
+                    let done = matches!(what, Collective::Ballot { .. } | Collective::MatchAny { .. });
+                    if !(apart && done) {
                         self.collective(&program.constants, &what, &members, together);
                     }
                     self.park(pc, active & !together, State::Collective);
-                    mask = (mask & !active) | together;
+                    let waited = if self.stays_apart { together & !active } else { 0 };
+                    self.park(pc + 1, waited, State::Ready);
+                    mask = (mask & !active) | (together & !waited);
                     if mask == 0 {
                         return Ok(Next::Switch);
                     }

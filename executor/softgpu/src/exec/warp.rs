@@ -78,6 +78,8 @@ pub(crate) struct Warp {
     out_of_order: bool,
     /// How often a group has waited since one asked.
     put_off: u32,
+    /// Whether lanes that have waited for the running group go on apart from it.
+    pub(crate) stays_apart: bool,
 }
 
 /// What every instruction of a warp may touch besides the warp.
@@ -122,6 +124,7 @@ impl Warp {
             rotate: false,
             out_of_order: false,
             put_off: 0,
+            stays_apart: false,
         }
     }
 

@@ -370,12 +370,13 @@ fn purpose(program: &Program, pc: u32) -> Purpose {
     match program.ask(pc) {
         Some(Ask::Block) => Purpose::Block,
         Some(Ask::Lanes) => {
-            let behind = program.code.get(pc as usize + 1..).unwrap_or_default();
+            let votes = matches!(program.ask(pc + 1), Some(Ask::Left));
+            let behind = program.code.get(pc as usize + 1 + usize::from(votes)..).unwrap_or_default();
             let waits =
                 behind.iter().find(|inst| matches!(inst.op, Op::WarpBarrier { .. } | Op::Collective { .. }));
             let meets = waits.is_some_and(|inst| matches!(inst.op, Op::WarpBarrier { .. }));
             if meets { Purpose::Meeting } else { Purpose::Lanes }
         }
-        Some(Ask::Mask(_)) | None => Purpose::Meeting,
+        Some(Ask::Left | Ask::Mask(_)) | None => Purpose::Meeting,
     }
 }
