@@ -371,12 +371,13 @@ fn ends(statements: &[Statement]) -> bool {
 }
 
 /// The number of a place at which all lanes of a warp meet, where an instruction has those that came to it stand in `here`.
+/// It is below 2^31, so that numbers that differ do so in 32 bits.
 pub(crate) fn place(statement: &Statement, here: &str) -> Option<i128> {
     let Statement::Instruction(found) = statement else { return None };
     let is_one = found.opcode == "match" && found.modifiers == ["any", "sync", "b32"];
     match found.operands.as_slice() {
         [Operand::Register(to), Operand::Integer(place), Operand::Integer(-1)]
-            if is_one && to == here && found.predicate.is_none() =>
+            if is_one && to == here && found.predicate.is_none() && (1..1 << 31).contains(place) =>
         {
             Some(*place)
         }

@@ -116,8 +116,10 @@ fn each_place_where_lanes_meet_has_a_number_of_its_own() {
     for place in 1..4 {
         assert_eq!(count(&text, &format!("match.any.sync.b32 %bh_m, {place}, -1;")), 1, "{text}");
     }
-    let same = text.replace("%bh_m, 2, -1;", "%bh_m, 1, -1;");
-    assert!(findings(&same).contains("not verified"), "{same}");
+    for same in ["1", "0x1", "4294967297", "-4294967295", "2147483648", "0"] {
+        let same = text.replace("%bh_m, 2, -1;", &format!("%bh_m, {same}, -1;"));
+        assert!(findings(&same).contains("not verified"), "{same}");
+    }
 }
 
 #[test]
