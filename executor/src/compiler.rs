@@ -171,16 +171,38 @@ fn confined(
         Error::new(code, error.to_string())
     };
     let text = Image::read(image).map_err(fatbin)?.ptx_for(architecture).map_err(fatbin)?;
-    let module = bulkhead_guard::parse(&text).map_err(refused)?;
-    let confined = bulkhead_guard::confine_verified(&module, stray, gates).map_err(refused)?;
+    let module = bulkhead_guard::parse(&text).map_err(|report| refused(&report, None))?;
+    let confined = bulkhead_guard::confine_verified(&module, stray, gates)
+        .map_err(|report| refused(&report, Some(&module)))?;
     Ok((text, module, confined))
 }
 
-/// What the guard has against an image.
-fn refused(report: bulkhead_guard::Report) -> Error {
+/// Places of one reason that a refusal names.
+const PLACES_MAX: usize = 3;
+
+/// What the guard has against an image: each reason with the first places that it has, and the lines of CUDA C that those
+/// come from, where the image was compiled with `-lineinfo`.
+fn refused(report: &bulkhead_guard::Report, module: Option<&Module>) -> Error {
+    let known = module.map(origins::Known::of);
     let mut message = "the guard refuses the image's PTX".to_owned();
+    let mut reasons: Vec<(String, usize)> = Vec::new();
     for finding in &report.findings {
+        let reason = finding.reason.to_string();
+        if let Some((_, places)) = reasons.iter_mut().find(|(told, _)| *told == reason) {
+            *places += 1;
+            if *places > PLACES_MAX {
+                continue;
+            }
+        } else {
+            reasons.push((reason, 1));
+        }
         message.push_str(&format!("\nimage.ptx:{finding}"));
+        if let Some((file, line)) = known.as_ref().and_then(|known| known.source(finding.span)) {
+            message.push_str(&format!(" ({file}:{line})"));
+        }
+    }
+    for (reason, places) in reasons.iter().filter(|(_, places)| *places > PLACES_MAX) {
+        message.push_str(&format!("\n... and {} more places: {reason}", places - PLACES_MAX));
     }
     if report.left_out > 0 {
         message.push_str(&format!("\n... and {} more", report.left_out));
@@ -213,4 +235,34 @@ fn entries(module: &Module) -> Vec<String> {
         Item::Function(_) | Item::Variable(_) | Item::Section(_) | Item::Directive(_) => None,
     };
     module.items.iter().filter_map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_each_reason_with_its_first_places_and_the_lines_of_the_source() {
+        let barriers = "    .loc 1 7 5\n    bar.sync 3;\n    .loc 1 8 5\n    bar.sync 3;\n    bar.sync 3;\n    bar.sync 3;\n    bar.sync 3;\n";
+        let text = format!(
+            ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{{\n    .reg .b32 %r<4>;\n{barriers}    \
+             .loc 1 9 5\n    bar.arrive 0, 32;\n    ret;\n}}\n.file 1 \"/src/app.cu\"\n"
+        );
+        let error = compile(text.as_bytes(), 90).map(|_| ()).unwrap_err();
+        let told: Vec<&str> = error.message.lines().collect();
+        assert_eq!(told.iter().filter(|line| line.contains("other than number 0")).count(), 4, "{told:#?}");
+        assert!(
+            told.iter().any(|line| line.starts_with("image.ptx:8:5: ") && line.ends_with("(/src/app.cu:7)")),
+            "{told:#?}"
+        );
+        assert!(
+            told.iter().any(|line| line.starts_with("image.ptx:10:5: ") && line.ends_with("(/src/app.cu:8)"))
+        );
+        assert!(told.iter().any(|line| line.starts_with("... and 2 more places: ")), "{told:#?}");
+        // Those do not hide another reason.
+        assert!(
+            told.iter().any(|line| line.contains("image.ptx:15:") && line.ends_with("(/src/app.cu:9)")),
+            "{told:#?}"
+        );
+    }
 }

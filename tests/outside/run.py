@@ -248,7 +248,9 @@ class Runner:
             shutil.copy(home / name, target)
 
     def on_bulkhead(self, program, home, folder):
-        command = [str(self.options.bulkhead), "run", "--private", "--backend", self.options.backend]
+        # Mistakes are found on the software GPU only.
+        backend = "software" if program.get("sanitize") else self.options.backend
+        command = [str(self.options.bulkhead), "run", "--private", "--backend", backend]
         if program.get("sanitize"):
             command.append(f"--sanitize={program.get('sanitize')}")
         command += [*self.options.option, "--", str(home / "program"), *arguments(program)]

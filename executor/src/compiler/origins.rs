@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use bulkhead_guard::ast::{Directive, Function, FunctionKind, Instruction, Item, Module, Statement};
+use bulkhead_guard::ast::{Directive, Function, FunctionKind, Instruction, Item, Module, Span, Statement};
 use bulkhead_schema::{Error, Stray};
 
 /// Where instructions come from.
@@ -41,7 +41,7 @@ pub fn origins_as(image: &[u8], architecture: u32, stray: Stray) -> Result<Origi
     let (own, module, confined) =
         super::confined(image, architecture, super::guards(stray), &Default::default())?;
     let text = bulkhead_guard::print(&confined);
-    let printed = bulkhead_guard::parse(&text).map_err(super::refused)?;
+    let printed = bulkhead_guard::parse(&text).map_err(|report| super::refused(&report, None))?;
     let known = Known::of(&module);
     let mut places = BTreeMap::new();
     // Both are one tree, whose spans say where each came from and where it stands now.
@@ -89,7 +89,7 @@ fn place(directive: &Directive) -> Option<Source<'_>> {
 }
 
 /// An image's own instructions.
-struct Known<'a> {
+pub(super) struct Known<'a> {
     files: HashMap<&'a str, String>,
     /// By where they begin: the opcode, the line, and the source.
     instructions: HashMap<u32, (&'a str, u32, Option<Source<'a>>)>,
@@ -99,7 +99,7 @@ struct Known<'a> {
 type Source<'a> = (&'a str, u32);
 
 impl<'a> Known<'a> {
-    fn of(module: &'a Module) -> Self {
+    pub(super) fn of(module: &'a Module) -> Self {
         let mut known = Self { files: HashMap::new(), instructions: HashMap::new() };
         for item in &module.items {
             match item {
@@ -136,6 +136,17 @@ impl<'a> Known<'a> {
                 Statement::Label(..) | Statement::Variable(_) | Statement::Directive(_) => {}
             }
         }
+    }
+
+    /// The file and line that a `.loc` names for the instruction of which this is a part, in the image's own text.
+    pub(super) fn source(&self, span: Span) -> Option<(&str, u32)> {
+        let before = self.instructions.iter().filter(|(start, _)| **start <= span.start);
+        let (_, (_, own, source)) = before.max_by_key(|(start, _)| **start)?;
+        if *own != span.place.line {
+            return None;
+        }
+        let (file, line) = (*source)?;
+        Some((self.files.get(file)?, line))
     }
 
     /// Where an instruction of the confined module comes from. What the guard adds has another opcode, or no place.
