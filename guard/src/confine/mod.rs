@@ -36,6 +36,7 @@ mod prologue;
 mod reductions;
 mod region;
 mod remainders;
+mod reserved;
 mod roots;
 mod runtime;
 mod scope;
@@ -50,11 +51,13 @@ mod variables;
 mod versions;
 mod warps;
 
+use std::borrow::Cow;
+
 use crate::maps::HashSet;
 
 pub(crate) use gates::images as gate_images;
 
-use crate::ast::{FunctionKind, Item, Linkage, Module};
+use crate::ast::{FunctionKind, Item, Linkage, Module, Span};
 use crate::data::Data;
 use crate::gates::Gates;
 use crate::limits::{PTX_VERSION_MAX, PTX_VERSION_MIN, STATEMENTS_MAX};
@@ -153,7 +156,11 @@ pub(crate) fn confine_recovering(module: &Module, gates: &Gates) -> (Module, Rep
 fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> (Module, Report) {
     let mut report = Report::default();
     let target = header(module, &mut report);
-    let (module, faults) = faults::rewrite(module, stray);
+    let unreserved = reserved::rewrite(module).unwrap_or_else(|reason| {
+        report.add(Span::WHOLE, reason);
+        Cow::Borrowed(module)
+    });
+    let (module, faults) = faults::rewrite(&unreserved, stray);
     let module = &*module;
     let runtime = runtime(module, &faults);
     let symbols = Symbols::collect(module, &runtime, &mut report);
