@@ -226,6 +226,9 @@ const CONVERGED: u128 = DIVERGENT | 1 << 32;
 const COLLECTIVE: u128 = 1 << 86;
 const EXCLUSIVE: u128 = 1 << 85;
 
+/// `BRA.U`: the assembler found that all threads which come here go the same way.
+const SAME_WAY: u128 = 1 << 32;
+
 /// Their forms, of which others go to absolute places, or to ones that a uniform register says.
 const FORMS: &[(u16, &[u128])] = &[
     (0x348, &[0, EXCLUSIVE, COLLECTIVE]),
@@ -235,7 +238,7 @@ const FORMS: &[(u16, &[u128])] = &[
     (0x944, &[UNCOUNTED]),
     (0x945, &[0]),
     (0x946, &[0]),
-    (0x947, &[0, DIVERGENT, CONVERGED]),
+    (0x947, &[0, SAME_WAY, DIVERGENT, CONVERGED]),
     (0x948, &[0, COLLECTIVE]),
     (0x949, &[0]),
     (0x94d, &[0]),
