@@ -24,6 +24,7 @@ const SHAPES: &[(&str, Shape)] = &[
         entry(&(each(n, opened) + &(0..n).rev().map(closed).collect::<String>()))
     }),
     ("loops one behind the other", |n| entry(&each(n, looped))),
+    ("loops of one branch", |n| entry(&each(n, |i| format!("L{i}: @%p1 bra L{i};\n")))),
     ("loops one behind the other, in one", |n| {
         entry(&format!(
             "mov.u32 %r59999, 0;\nO:\n{}add.s32 %r59999, %r59999, 1;\nsetp.lt.u32 %p1, %r59999, %r0;\n@%p1 bra O;\n",

@@ -279,7 +279,8 @@ impl<'a> Facts<'a> {
 
     /// How much is known, in registers: what a copy of it costs.
     pub(crate) fn size(&self) -> usize {
-        self.known.len() + self.passing.len() + self.entering.len() + self.bits.len()
+        let passing = self.passing.len() + self.entering.len();
+        self.known.len() + passing + self.bits.len() + self.guards.size() + self.edges.size()
     }
 
     /// A register is written once more than the body says: it is zeroed first.

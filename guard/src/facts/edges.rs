@@ -74,9 +74,9 @@ impl Writes {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Edges<'a> {
     pub(super) statements: &'a [Statement],
-    into: HashMap<&'a str, Ways>,
+    into: Rc<HashMap<&'a str, Ways>>,
     /// The labels, in order.
-    labels: Vec<Ways>,
+    labels: Rc<Vec<Ways>>,
     /// The branches that go back, in order: which statement, and that of the label.
     backs: Rc<Vec<(usize, usize)>>,
     looked: usize,
@@ -166,13 +166,14 @@ impl<'a> Edges<'a> {
     pub(super) fn of(statements: &'a [Statement], begins: &'a HashMap<String, String>) -> Self {
         let mut edges = Self { statements, ..Self::default() };
         let mut seen: HashSet<&str> = HashSet::default();
+        let mut into: HashMap<&str, Ways> = HashMap::default();
         let mut backs = Vec::new();
         let mut writes: HashMap<&str, Writes> = HashMap::default();
         for (at, statement) in statements.iter().enumerate() {
             match statement {
                 Statement::Label(name, _) => {
                     seen.insert(name);
-                    edges.into.entry(name).or_default().at = at;
+                    into.entry(name).or_default().at = at;
                 }
                 Statement::Instruction(instruction) => {
                     let Some(row) = table::row_of(instruction) else { continue };
@@ -186,7 +187,7 @@ impl<'a> Edges<'a> {
                     let begin =
                         target.filter(|target| seen.contains(target)).and_then(|target| begins.get(target));
                     for target in target.into_iter().chain(begin.map(String::as_str)) {
-                        let ways = edges.into.entry(target).or_default();
+                        let ways = into.entry(target).or_default();
                         if seen.contains(target) {
                             ways.behind += 1;
                             backs.push((at, ways.at));
@@ -201,9 +202,20 @@ impl<'a> Edges<'a> {
             }
         }
         (edges.writes, edges.backs) = (Rc::new(writes), Rc::new(backs));
-        edges.labels = seen.into_iter().filter_map(|name| edges.into.get(name).copied()).collect();
-        edges.labels.sort_unstable_by_key(|ways| ways.at);
+        let mut labels: Vec<Ways> = seen.into_iter().filter_map(|name| into.get(name).copied()).collect();
+        labels.sort_unstable_by_key(|ways| ways.at);
+        (edges.into, edges.labels) = (Rc::new(into), Rc::new(labels));
         edges
+    }
+
+    /// How many entries a copy has of its own.
+    pub(super) fn size(&self) -> usize {
+        self.coming.len() + self.lost.len()
+    }
+
+    /// The ways to a label, to be changed.
+    fn ways_mut(&mut self, label: &str) -> Option<&mut Ways> {
+        Rc::make_mut(&mut self.into).get_mut(label)
     }
 
     /// Where registers are written.
@@ -284,10 +296,10 @@ impl<'a> Facts<'a> {
         let is_lost = self.edges.lost.remove(label);
         if !self.edges.may_keep(here.len()) || is_lost {
             self.edges.coming.remove(label);
-            self.edges.into.get_mut(label).into_iter().for_each(|ways| ways.before = 0);
+            self.edges.ways_mut(label).into_iter().for_each(|ways| ways.before = 0);
             return Passing::default();
         }
-        let expected = self.edges.into.get_mut(label).map_or(0, |ways| std::mem::take(&mut ways.before));
+        let expected = self.edges.ways_mut(label).map_or(0, |ways| std::mem::take(&mut ways.before));
         match self.edges.coming.remove(label) {
             None if expected == 0 && !cut => here,
             Some((seen, known)) if seen == expected => {
@@ -492,4 +504,39 @@ fn join<'a>(mut one: Passing<'a>, other: &Passing<'a>) -> Passing<'a> {
     });
     one.extend(other.iter().filter(|(_, fact)| fact.is_none()).map(|(name, _)| (*name, None)));
     one
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::ast::Item;
+
+    #[test]
+    fn a_copy_has_no_labels_of_its_own_and_its_size_counts_what_it_has() {
+        // As many loops as there are: each is tried with a copy.
+        let loops: String =
+            (0..100).map(|index| format!("L{index}: @%p bra L{index};\n@%p bra E;\n")).collect();
+        let text = format!(
+            ".version 8.0\n.target sm_90\n.address_size 64\n.entry k()\n{{\n.reg .pred %p;\n{loops}E: ret;\n}}\n"
+        );
+        let module = crate::parse(&text).unwrap();
+        let Some(Item::Function(function)) = module.items.first() else { panic!("no entry") };
+        let body = function.body.as_deref().unwrap();
+        let mut facts = Facts::of(body);
+        let before = facts.size();
+        facts.goes("E");
+        assert_eq!(facts.size(), before + 1);
+        let copy = facts.clone();
+        assert!(
+            Rc::ptr_eq(&copy.edges.into, &facts.edges.into)
+                && Rc::ptr_eq(&copy.edges.labels, &facts.edges.labels)
+        );
+        // What is seen of one is not seen of the other.
+        facts.arrive("E");
+        assert_eq!((facts.edges.ways("E"), copy.edges.ways("E")), ((0, 0), (100, 0)));
+    }
 }

@@ -39,6 +39,13 @@ pub(super) struct Guards<'a> {
     looked: usize,
 }
 
+impl Guards<'_> {
+    /// How many entries a copy has.
+    pub(super) fn size(&self) -> usize {
+        self.known.len()
+    }
+}
+
 /// A loop that is entered at its label only: where that stands, and the last branch back.
 type Place = (usize, usize);
 
