@@ -51,6 +51,11 @@ const CHECK: &str = "    setp.ne.s32 %bh_q, %bh_lo, -1;
     setp.ne.s32 %bh_q, %bh_lo, -1;
     @%bh_q exit;
 ";
+const ALIKE: &str = "    activemask.b32 %bh_m;
+    match.any.sync.b32 %bh_m, %r0, %bh_m;
+    setp.ne.s32 %bh_q, %bh_m, %r0;
+    @%bh_q exit;
+";
 const PARTIAL: &str = "an instruction for whole warps where one may not be whole";
 const ELSEWHERE: &str = "a wait for lanes that may wait elsewhere";
 
@@ -93,6 +98,13 @@ fn a_check_that_does_not_hold_is_refused() {
         (end, end.replace("    @%bh_q exit;\n", ""), reserved),
         (end, end.replace("@%bh_q exit", "@!%bh_q exit"), PARTIAL),
         (end, behind("    @%p0 ret;\n"), PARTIAL),
+        // Lanes find out who has the same mask, and the others end.
+        (end, behind(ALIKE), PARTIAL),
+        (
+            end,
+            behind(&ALIKE.replace("    match.any.sync.b32 %bh_m, %r0, %bh_m;\n", "").replace("%r0", "65535")),
+            PARTIAL,
+        ),
         (end, behind("$L7:\n"), PARTIAL),
         (end, behind("    bar.warp.sync %r0;\n"), ELSEWHERE),
         (end, behind("    shfl.sync.idx.b32 %r0, %r0, 0, 31, %r0;\n"), ELSEWHERE),

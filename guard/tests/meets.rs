@@ -228,6 +228,17 @@ fn lanes_of_a_mask_that_do_not_find_each_other_are_refused() {
     broken(MASKED, found, "    and.b32 %bh_m, %bh_m, %r0;\n", "not verified");
     broken(MASKED, "    activemask.b32 %bh_m;\n", "", "not verified");
     broken(MASKED, "    @%bh_q exit;\n    shfl", "    shfl", "not verified");
+    // The mask is a register of the tenant's that was written.
+    for (mask, why) in [
+        ("%r400", "may be read before it is written"),
+        ("%d0", "no register of 32 bits"),
+        ("%clock", "no register of 32 bits"),
+        ("%bh_hi", "no register of 32 bits"),
+        ("%bh_m", "no register of 32 bits"),
+    ] {
+        let asks = "match.any.sync.b32 %bh_m, %r0, %bh_m;\n    setp.ne.s32 %bh_q, %bh_m, %r0;";
+        broken(MASKED, asks, &asks.replace("%r0", mask), why);
+    }
 }
 
 #[test]

@@ -332,9 +332,26 @@ impl<'a> Pass<'a> {
             return Ok(None);
         }
         let Some((met, rest)) = self.lanes.meets(here, self.awaits.is_some()) else { return Ok(None) };
-        self.whole |= met == Met::Whole;
+        match met {
+            Met::Whole => self.whole = true,
+            Met::Others => {}
+            Met::Fewer => self.whole = false,
+        }
+        let gathered = here.get(..here.len() - rest.len()).unwrap_or_default();
+        for found in gathered {
+            // A mask in a register is the tenant's.
+            if let Statement::Instruction(Instruction { opcode, operands, .. }) = found
+                && opcode == "match"
+                && let Some(Operand::Register(mask)) = operands.get(1)
+            {
+                if !matches!(Class::parse(mask), Some((Class::Word, _))) {
+                    return Err(unverified("a mask of lanes that is no register of 32 bits"));
+                }
+                self.assigned(&[mask.as_str()], &[])?;
+            }
+        }
         self.awaits = self.awaits.map(|_| None);
-        match here.len() - rest.len() {
+        match gathered.len() {
             // A wait by itself, which is the tenant's.
             1 if first.opcode == "bar" => self.looks.waits(table::cost(table::check(first)?, first))?,
             lines => self.looks.gathers(lines as u64)?,

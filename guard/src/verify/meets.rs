@@ -40,6 +40,8 @@ pub(super) enum Met {
     Whole,
     /// Whoever goes on knows who is here, or has met.
     Others,
+    /// The same, and threads may have ended.
+    Fewer,
 }
 
 /// Which lanes of a warp come where the pass is, and what the body has waited with.
@@ -126,11 +128,11 @@ impl Lanes {
             let voted = self.votes(rest, LEFT);
             self.here = true;
             let asked = looks::strip(voted, &[ARE_LEFT]).filter(|_| voted.len() < rest.len());
-            (Met::Others, asked.and_then(ended).unwrap_or(voted))
+            asked.and_then(ended).map_or((Met::Others, voted), |rest| (Met::Fewer, rest))
         } else {
             let rest = alike(looks::strip(statements, &[HERE])?).and_then(ended)?;
             self.here = true;
-            (Met::Others, rest)
+            (Met::Fewer, rest)
         };
         self.waits = true;
         Some(found)
