@@ -1,8 +1,9 @@
-//! What a cubin tells the driver of its entries: the records of `.nv.info` (their numbers are those that
-//! `cuobjdump -elf` names `EIATTR_...`).
+//! What a cubin tells the driver of its entries: the records of `.nv.info`. Their names are generated
+//! ([`crate::attribute_names`]), as `cuobjdump -elf` has them behind `EIATTR_`.
 
 use crate::{
     Refusal,
+    attribute_names::NAMES,
     elf::{half, word},
     malformed, not_allowed,
 };
@@ -15,36 +16,84 @@ mod form {
     pub(super) const SIZED: u8 = 4;
 }
 
-const MAX_THREADS: u8 = 0x05;
-const CTAIDZ_USED: u8 = 0x04;
-const PARAM_CBANK: u8 = 0x0a;
-const REQNTID: u8 = 0x10;
-const FRAME_SIZE: u8 = 0x11;
-const MIN_STACK_SIZE: u8 = 0x12;
-const KPARAM_INFO: u8 = 0x17;
-const CBANK_PARAM_SIZE: u8 = 0x19;
-const MAXREG_COUNT: u8 = 0x1b;
-const EXIT_INSTR_OFFSETS: u8 = 0x1c;
-const S2RCTAID_INSTR_OFFSETS: u8 = 0x1d;
-const CRS_STACK_SIZE: u8 = 0x1e;
-const MAX_STACK_SIZE: u8 = 0x23;
-const COOP_GROUP_INSTR_OFFSETS: u8 = 0x28;
-const COOP_GROUP_MASK_REGIDS: u8 = 0x29;
-const WMMA_USED: u8 = 0x2b;
-/// Where 16-bit atomics that the device has not are emulated, with the registers.
-const ATOM16_EMUL_INSTR_REG_MAP: u8 = 0x2e;
-const REGCOUNT: u8 = 0x2f;
-const INT_WARP_WIDE_INSTR_OFFSETS: u8 = 0x31;
-const INDIRECT_BRANCH_TARGETS: u8 = 0x34;
-const SW_WAR: u8 = 0x36;
-const CUDA_API_VERSION: u8 = 0x37;
-const UNUSED_LOAD_BYTE_OFFSET: u8 = 0x44;
-const NUM_BARRIERS: u8 = 0x4c;
-const SPARSE_MMA_MASK: u8 = 0x50;
-/// Notes of the compiler for tools.
-const ANNOTATIONS: u8 = 0x55;
-/// The version of the attributes, which `cuobjdump` 13.2 does not name.
-const VERSION: u8 = 0x5f;
+/// Records that change nothing which is checked here, by form: limits, versions, notes for tools.
+const NOTES: &[(u8, &[&str])] = &[
+    (form::SIZED, &["MAX_THREADS", "REQNTID", "CRS_STACK_SIZE", "SW_WAR", "CUDA_API_VERSION", "ANNOTATIONS"]),
+    // Where 16-bit atomics that the device has not are emulated, with the registers.
+    (form::SIZED, &["COOP_GROUP_MASK_REGIDS", "ATOM16_EMUL_INSTR_REG_MAP", "UNUSED_LOAD_BYTE_OFFSET"]),
+    (form::HALF, &["MAXREG_COUNT", "SPARSE_MMA_MASK", "MERCURY_ISA_VERSION"]),
+    (form::BYTE, &["NUM_BARRIERS"]),
+    (form::NONE, &["CTAIDZ_USED", "WMMA_USED"]),
+];
+
+/// Why the others are refused. Names that tools do not know are refused too.
+const REFUSED: &[(&str, &[&str])] = &[
+    ("it is for functions that lie elsewhere, or that the driver has", &["EXTERNS", "SYSCALL_OFFSETS"]),
+    (
+        "it is for functions that lie elsewhere, or that the driver has",
+        &["SYSCALLS_FALLBACK", "STUB_FUNCTION_KIND"],
+    ),
+    ("it is for launches from the device", &["NEED_CNP_WRAPPER", "NEED_CNP_PATCH", "AT_ENTRY_FRAGMENTS"]),
+    ("it is for textures and surfaces", &["IMAGE_SLOT", "IMAGE_OFFSET", "IMAGE_SIZE", "TEXTURE_NORMALIZED"]),
+    ("it is for textures and surfaces", &["SAMPLER_INIT", "TEXID_SAMPID_MAP", "SAMPLER_FORCE_UNNORMALIZED"]),
+    (
+        "it is for textures and surfaces",
+        &["BINDLESS_IMAGE_OFFSETS", "BINDLESS_TEXTURE_BANK", "TEXMODE_INDEPENDENT"],
+    ),
+    ("it is for textures and surfaces", &["BINDLESS_SURFACE_BANK", "SUQ_USED", "ISTYPEP_USED"]),
+    (
+        "it is for clusters",
+        &["CTA_PER_CLUSTER", "EXPLICIT_CLUSTER", "MAX_CLUSTER_RANK", "BLOCKS_ARE_CLUSTERS"],
+    ),
+    ("it is for clusters", &["CLUSTER_LAUNCH_CONTROL_USED", "LOCAL_CTA_ASYNC_STORE_OFFSETS"]),
+    ("it is for barrier objects", &["NUM_MBARRIERS", "MBARRIER_INSTR_OFFSETS"]),
+    ("it is for tensor memory or copies by descriptors", &["TCGEN05_1CTA_USED", "TCGEN05_2CTA_USED"]),
+    ("it is for tensor memory or copies by descriptors", &["IGNOREOOB_CP_ASYNC_BULK_INSTR_OFFSETS"]),
+    (
+        "it says where parameters lie in a way that is not read here",
+        &["SMEM_PARAM_OFFSETS", "SMEM_PARAM_SIZE"],
+    ),
+    (
+        "it says where parameters lie in a way that is not read here",
+        &["CBANK_PARAM_OFFSETS", "KPARAM_INFO_V2"],
+    ),
+    ("it takes memory that is not counted here", &["SYNC_STACK", "SHARED_SCRATCH", "SAM_REGION_STACK_SIZE"]),
+    ("it takes memory that is not counted here", &["RESERVED_SMEM_USED", "RESERVED_SMEM_0_SIZE"]),
+    ("it takes memory that is not counted here", &["MIN_PER_CTA_MEMORY_SIZE", "REG_RECONFIG"]),
+    (
+        "it has the driver or tools change code",
+        &["JUMPTABLE_RELOCS", "TOOLS_PATCH_FUNC", "UCODE_SECTION_DATA"],
+    ),
+    (
+        "it has the driver or tools change code",
+        &["SW1850030_WAR", "SW2393858_WAR", "SW2861232_WAR", "NVSAL_SW_WAR"],
+    ),
+    (
+        "it has the driver or tools change code",
+        &["SW_WAR_MEMBAR_SYS_INSTR_OFFSETS", "ATOM_SYS_INSTR_OFFSETS"],
+    ),
+    ("it has the driver or tools change code", &["LD_CACHEMOD_INSTR_OFFSETS", "ATOMF16_EMUL_INSTR_OFFSETS"]),
+    ("it has the driver or tools change code", &["STACK_CANARY_TRAP_OFFSETS", "COROUTINE_RESUME_ID_OFFSETS"]),
+    (
+        "it has the driver or tools change code",
+        &["MERCURY_FINALIZER_OPTIONS", "SANITIZE", "GEN_ERRBAR_AT_EXIT"],
+    ),
+    ("it has the driver or tools change code", &["EXPLICIT_CACHING", "LOAD_CACHE_REQUEST", "INSTR_REG_MAP"]),
+    ("it is for drawing", &["GRAPHICS_GLOBAL_CBANK", "SHADER_TYPE", "VRC_CTA_INIT_COUNT", "RTCORE_ENTRY"]),
+    (
+        "no verified text has it",
+        &["ERROR", "PAD", "QUERY_NUMATTRIB", "HAS_PRE_V10_OBJECT", "LANGUAGE", "CUDA_REQ"],
+    ),
+    ("no verified text has it", &["STATISTICS", "PERF_STATISTICS", "PER_REG_TARGET_PERF_STATS"]),
+];
+
+fn refused(form: u8, number: u8, name: &str) -> Refusal {
+    let known = REFUSED.iter().find(|(_, names)| names.contains(&name));
+    not_allowed(match known {
+        Some((why, _)) => format!("attribute {number:#x} ({name}), because {why},"),
+        None => format!("attribute {number:#x} ({name}) of form {form}"),
+    })
+}
 
 /// A table that a computed branch jumps by.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,34 +145,28 @@ impl Attributes {
             _ => None,
         };
         let wrong = || malformed(format!("attribute {number:#x} of {} bytes", value.len()));
-        match (form, number) {
-            (form::SIZED, FRAME_SIZE) => self.frames.push(pair().ok_or_else(wrong)?),
-            (form::SIZED, MIN_STACK_SIZE | MAX_STACK_SIZE) => self.stacks.push(pair().ok_or_else(wrong)?),
-            (form::SIZED, REGCOUNT) => self.registers.push(pair().ok_or_else(wrong)?),
-            (form::SIZED, KPARAM_INFO) if value.len() == 12 => {
+        let name = NAMES.iter().find(|(known, _)| *known == number).map_or("unknown", |(_, name)| *name);
+        match (form, name) {
+            (form::SIZED, "FRAME_SIZE") => self.frames.push(pair().ok_or_else(wrong)?),
+            (form::SIZED, "MIN_STACK_SIZE" | "MAX_STACK_SIZE") => self.stacks.push(pair().ok_or_else(wrong)?),
+            (form::SIZED, "REGCOUNT") => self.registers.push(pair().ok_or_else(wrong)?),
+            (form::SIZED, "KPARAM_INFO") if value.len() == 12 => {
                 self.parameters.push(half(value, 4).ok_or_else(wrong)?);
             }
-            (form::SIZED, PARAM_CBANK) if value.len() == 8 && self.block.is_none() => {
+            (form::SIZED, "PARAM_CBANK") if value.len() == 8 && self.block.is_none() => {
                 self.block = half(value, 4).zip(half(value, 6));
             }
-            (form::HALF, CBANK_PARAM_SIZE) => self.parameter_bytes = Some(small),
+            (form::HALF, "CBANK_PARAM_SIZE") => self.parameter_bytes = Some(small),
             (
                 form::SIZED,
-                EXIT_INSTR_OFFSETS
-                | S2RCTAID_INSTR_OFFSETS
-                | COOP_GROUP_INSTR_OFFSETS
-                | INT_WARP_WIDE_INSTR_OFFSETS,
+                "EXIT_INSTR_OFFSETS"
+                | "S2RCTAID_INSTR_OFFSETS"
+                | "COOP_GROUP_INSTR_OFFSETS"
+                | "INT_WARP_WIDE_INSTR_OFFSETS",
             ) if value.len().is_multiple_of(4) => self.instructions.extend(words(value)),
-            (form::SIZED, INDIRECT_BRANCH_TARGETS) => self.jumps(value).ok_or_else(wrong)?,
-            (form::SIZED, COOP_GROUP_MASK_REGIDS | ATOM16_EMUL_INSTR_REG_MAP | UNUSED_LOAD_BYTE_OFFSET)
-            | (
-                form::SIZED,
-                MAX_THREADS | REQNTID | CRS_STACK_SIZE | SW_WAR | CUDA_API_VERSION | ANNOTATIONS,
-            )
-            | (form::HALF, MAXREG_COUNT | SPARSE_MMA_MASK | VERSION)
-            | (form::BYTE, NUM_BARRIERS)
-            | (form::NONE, CTAIDZ_USED | WMMA_USED) => {}
-            _ => return Err(not_allowed(format!("attribute {number:#x} of form {form}"))),
+            (form::SIZED, "INDIRECT_BRANCH_TARGETS") => self.jumps(value).ok_or_else(wrong)?,
+            _ if NOTES.iter().any(|(of, names)| *of == form && names.contains(&name)) => {}
+            _ => return Err(refused(form, number, name)),
         }
         Ok(())
     }
@@ -157,5 +200,56 @@ impl Attributes {
 
     pub(crate) fn registers(&self, symbols: &[u32]) -> Option<u32> {
         Self::most(&self.registers, symbols)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records that are read, apart from notes.
+    const READ: [&str; 12] = [
+        "FRAME_SIZE",
+        "MIN_STACK_SIZE",
+        "MAX_STACK_SIZE",
+        "REGCOUNT",
+        "KPARAM_INFO",
+        "PARAM_CBANK",
+        "CBANK_PARAM_SIZE",
+        "EXIT_INSTR_OFFSETS",
+        "S2RCTAID_INSTR_OFFSETS",
+        "COOP_GROUP_INSTR_OFFSETS",
+        "INT_WARP_WIDE_INSTR_OFFSETS",
+        "INDIRECT_BRANCH_TARGETS",
+    ];
+
+    #[test]
+    fn every_attribute_is_read_or_a_note_or_refused_with_a_reason() {
+        for (number, name) in NAMES {
+            let read = READ.contains(name);
+            let note = NOTES.iter().any(|(_, names)| names.contains(name));
+            let refused = REFUSED.iter().any(|(_, names)| names.contains(name));
+            assert_eq!(u8::from(read) + u8::from(note) + u8::from(refused), 1, "{number:#x} {name}");
+        }
+        let listed = NOTES.iter().map(|(_, names)| *names).chain(REFUSED.iter().map(|(_, names)| *names));
+        for name in listed.flatten().chain(&READ) {
+            assert!(NAMES.iter().any(|(_, known)| known == name), "nothing is called {name}");
+        }
+    }
+
+    #[test]
+    fn attributes_that_are_refused_or_unknown_are_so_in_every_form() {
+        for number in 0..=u8::MAX {
+            let name = NAMES.iter().find(|(known, _)| *known == number).map(|(_, name)| *name);
+            let why = REFUSED.iter().find(|(_, names)| name.is_some_and(|name| names.contains(&name)));
+            if name.is_some() && why.is_none() {
+                continue;
+            }
+            for form in 0..=5 {
+                let refused = Attributes::default().read(&[form, number, 0, 0]).unwrap_err().to_string();
+                let told = why.map_or("(unknown)", |(why, _)| *why);
+                assert!(refused.contains(told), "{number:#x}: {refused}");
+            }
+        }
     }
 }

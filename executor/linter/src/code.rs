@@ -1,219 +1,29 @@
-//! The instructions of sm_90 that verified text becomes: 16 bytes each, the opcode in the lowest twelve bits.
+//! The instructions of an entry: 16 bytes each, the number in the lowest twelve bits and, above them, bit 91.
 //!
-//! NVIDIA publishes no encoding. The list was made by compiling, with `ptxas` 13.0.88 for sm_90a, what the guard makes of
-//! the file tests and of the test programs, and some 2,000 forms of the instructions in the guard's table, and by
-//! naming what came out with `nvdisasm` 13.2.86. The low nine bits of an opcode say what is done and the three above
-//! where operands come from (registers, a literal, a constant bank, uniform registers): for arithmetic, all of
-//! these are taken.
+//! What a number is, says a table ([`crate::effects`]). The low nine bits of a number say what is done and the three
+//! above where operands come from (registers, a literal, a constant bank, uniform registers). Bits beside the number
+//! say where a jump goes, which constants are read, or make something else of an instruction: they are looked at here.
 
 use std::collections::HashSet;
 
-use crate::{Counts, Refusal, attributes::Jump, malformed, not_allowed};
+use crate::{
+    Counts, Refusal,
+    attributes::Jump,
+    effects::{self, Effect},
+    malformed, not_allowed,
+};
 
 const INSTRUCTION_BYTES: u64 = 16;
+/// The part of a number that is in the lowest bits, and how long it is.
 const OPCODE: u128 = 0xfff;
-/// The part of an opcode that says what is done.
-const OPERATION: u16 = 0x1ff;
+const OPCODE_BITS: u32 = 12;
+/// The highest bit of a number, set where a uniform register is an operand. Of a constant, that says where it lies.
+const UNIFORM: u32 = 91;
 /// The predicate, four bits from here: 7 without one.
 const PREDICATE: u32 = 12;
 const ALWAYS: u128 = 7;
 /// Where scheduling bits begin.
 const SCHEDULE: u32 = 105;
-
-/// What an instruction is to the linter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
-    /// Arithmetic, moves, votes, shuffles, special registers, fences, waits.
-    Plain,
-    /// `NOP`.
-    Padding,
-    GlobalLoad,
-    GlobalStore,
-    GlobalUpdate,
-    SharedLoad,
-    SharedStore,
-    SharedUpdate,
-    /// `LDGSTS`: from global to shared memory.
-    Copy,
-    LocalLoad,
-    LocalStore,
-    /// `BRA`, `CALL.REL`: to a place that the instruction says.
-    Branch,
-    /// `BSSY`: where the threads meet again.
-    Meeting,
-    /// `BRX`: to a place that a table says.
-    Table,
-    /// `RET.REL`: to a place of its entry that a register says.
-    Return,
-    /// `WARPSYNC`, which may say where the threads go on that were gathered for one instruction.
-    Gathering,
-    /// `ENDCOLLECTIVE`: the end of what they were gathered for.
-    Gathered,
-    /// `BAR`.
-    Barrier,
-    /// `CCTL`, of which there is one that names no address.
-    Cache,
-}
-
-/// Arithmetic on registers, uniform registers and predicates, by operation, whatever its operands are.
-const ARITHMETIC: &[(u16, &str)] = &[
-    (0x002, "MOV"),
-    (0x003, "P2R"),
-    (0x004, "R2P"),
-    (0x006, "VOTE"),
-    (0x007, "SEL"),
-    (0x008, "FSEL"),
-    (0x009, "FMNMX"),
-    (0x00a, "FSET"),
-    (0x00b, "FSETP"),
-    (0x00c, "ISETP"),
-    (0x00f, "VIMNMX3"),
-    (0x010, "IADD3"),
-    (0x011, "LEA"),
-    (0x012, "LOP3"),
-    (0x013, "IABS"),
-    (0x014, "VABSDIFF"),
-    (0x015, "VABSDIFF4"),
-    (0x016, "PRMT"),
-    (0x017, "IMNMX"),
-    (0x019, "SHF"),
-    (0x01a, "SGXT"),
-    (0x01b, "BMSK"),
-    (0x01c, "PLOP3"),
-    (0x01f, "PLOP3"),
-    (0x020, "FMUL"),
-    (0x021, "FADD"),
-    (0x023, "FFMA"),
-    (0x024, "IMAD"),
-    (0x025, "IMAD.WIDE"),
-    (0x026, "IDP"),
-    (0x027, "IMAD.HI"),
-    (0x028, "DMUL"),
-    (0x029, "DADD"),
-    (0x02a, "DSETP"),
-    (0x02b, "DFMA"),
-    (0x030, "HADD2"),
-    (0x031, "HFMA2"),
-    (0x032, "HMUL2"),
-    (0x033, "HSET2"),
-    (0x034, "HSETP2"),
-    (0x035, "HFMA2.MMA"),
-    (0x036, "VIADD"),
-    (0x038, "I2I"),
-    (0x039, "I2IP"),
-    (0x03e, "F2FP"),
-    (0x040, "HMNMX2"),
-    (0x043, "F2IP"),
-    (0x045, "I2FP"),
-    (0x046, "VIADDMNMX"),
-    (0x048, "VIMNMX"),
-    (0x082, "UMOV"),
-    (0x086, "VOTEU"),
-    (0x087, "USEL"),
-    (0x08c, "UISETP"),
-    (0x090, "UIADD3"),
-    (0x091, "ULEA"),
-    (0x092, "ULOP3"),
-    (0x096, "UPRMT"),
-    (0x099, "USHF"),
-    (0x09a, "USGXT"),
-    (0x09b, "UBMSK"),
-    (0x0a4, "UIMAD"),
-    (0x0a5, "UIMAD.WIDE"),
-    (0x0bd, "UFLO"),
-    (0x0bf, "UPOPC"),
-    (0x0ca, "R2UR"),
-    (0x100, "FLO"),
-    (0x101, "BREV"),
-    (0x102, "FCHK"),
-    (0x104, "F2F"),
-    (0x105, "F2I"),
-    (0x106, "I2F"),
-    (0x107, "FRND"),
-    (0x108, "MUFU"),
-    (0x109, "POPC"),
-    (0x110, "F2F.F64"),
-    (0x111, "F2I.F64"),
-    (0x112, "I2F.F64"),
-    (0x113, "FRND.F64"),
-];
-
-/// Everything else, by the whole opcode.
-const OTHERS: &[(u16, &str, Class)] = &[
-    (0x237, "IMMA", Class::Plain),
-    (0x23a, "MOVM", Class::Plain),
-    (0x23c, "HMMA", Class::Plain),
-    (0x23f, "DMMA", Class::Plain),
-    (0x31c, "B2R", Class::Plain),
-    // Which barrier is in a register where a warp that may not be together is gathered for it; the guard lets in number 0.
-    (0x31d, "BAR", Class::Plain),
-    (0x348, "WARPSYNC", Class::Gathering),
-    (0x35d, "NANOSLEEP", Class::Plain),
-    (0x381, "LDG", Class::GlobalLoad),
-    (0x383, "LDL", Class::LocalLoad),
-    (0x384, "LDS", Class::SharedLoad),
-    (0x386, "STG", Class::GlobalStore),
-    (0x387, "STL", Class::LocalStore),
-    (0x388, "STS", Class::SharedStore),
-    (0x389, "SHFL", Class::Plain),
-    (0x38c, "ATOMS", Class::SharedUpdate),
-    (0x38d, "ATOMS.CAS", Class::SharedUpdate),
-    (0x38e, "REDG", Class::GlobalUpdate),
-    (0x3a1, "MATCH", Class::Plain),
-    (0x3a3, "ATOMG", Class::GlobalUpdate),
-    (0x3a6, "REDG", Class::GlobalUpdate),
-    (0x3a8, "ATOMG", Class::GlobalUpdate),
-    (0x3a9, "ATOMG.CAS", Class::GlobalUpdate),
-    (0x3aa, "QSPC", Class::Plain),
-    (0x3c4, "REDUX", Class::Plain),
-    (0x589, "SHFL", Class::Plain),
-    (0x5ab, "CGAERRBAR", Class::Plain),
-    (0x805, "CS2R", Class::Plain),
-    (0x82f, "ELECT", Class::Plain),
-    (0x83b, "LDSM", Class::SharedLoad),
-    (0x844, "STSM", Class::SharedStore),
-    (0x918, "NOP", Class::Padding),
-    (0x919, "S2R", Class::Plain),
-    (0x91b, "ENDCOLLECTIVE", Class::Gathered),
-    (0x941, "BSYNC", Class::Plain),
-    (0x942, "BREAK", Class::Plain),
-    (0x944, "CALL.REL", Class::Branch),
-    (0x945, "BSSY", Class::Meeting),
-    (0x946, "YIELD", Class::Plain),
-    (0x947, "BRA", Class::Branch),
-    (0x948, "WARPSYNC.ALL", Class::Gathering),
-    (0x949, "BRX", Class::Table),
-    (0x94d, "EXIT", Class::Plain),
-    (0x950, "RET.REL", Class::Return),
-    (0x95d, "NANOSLEEP", Class::Plain),
-    (0x981, "LDG", Class::GlobalLoad),
-    (0x983, "LDL", Class::LocalLoad),
-    (0x984, "LDS", Class::SharedLoad),
-    (0x986, "STG", Class::GlobalStore),
-    (0x987, "STL", Class::LocalStore),
-    (0x988, "STS", Class::SharedStore),
-    (0x989, "SHFL", Class::Plain),
-    (0x98c, "ATOMS", Class::SharedUpdate),
-    (0x98d, "ATOMS.CAS", Class::SharedUpdate),
-    (0x98e, "REDG", Class::GlobalUpdate),
-    (0x98f, "CCTL", Class::Cache),
-    (0x992, "MEMBAR", Class::Plain),
-    (0x9a3, "ATOMG", Class::GlobalUpdate),
-    (0x9a6, "REDG", Class::GlobalUpdate),
-    (0x9a8, "ATOMG", Class::GlobalUpdate),
-    (0x9aa, "QSPC", Class::Plain),
-    (0x9ab, "ERRBAR", Class::Plain),
-    (0x9c3, "S2UR", Class::Plain),
-    (0xab9, "ULDC", Class::Plain),
-    (0xabb, "ULDC", Class::Plain),
-    (0x91a, "DEPBAR", Class::Plain),
-    (0x9af, "LDGDEPBAR", Class::Plain),
-    (0xb1d, "BAR", Class::Barrier),
-    (0xb82, "LDC", Class::Plain),
-    (0xf89, "SHFL", Class::Plain),
-    (0xf8c, "ATOMS.POPC", Class::SharedUpdate),
-    (0xfae, "LDGSTS", Class::Copy),
-];
 
 /// The bits of a jump or a wait for other threads that say which form of it this is.
 const FORM: u128 = 0x1f << 82 | 0x3fff << 91 | 3 << 32;
@@ -229,66 +39,41 @@ const EXCLUSIVE: u128 = 1 << 85;
 /// `BRA.U`: the assembler found that all threads which come here go the same way.
 const SAME_WAY: u128 = 1 << 32;
 
-/// Their forms, of which others go to absolute places, or to ones that a uniform register says.
-const FORMS: &[(u16, &[u128])] = &[
-    (0x348, &[0, EXCLUSIVE, COLLECTIVE]),
-    (0x91b, &[0]),
-    (0x941, &[0]),
-    (0x942, &[0]),
-    (0x944, &[UNCOUNTED]),
-    (0x945, &[0]),
-    (0x946, &[0]),
-    (0x947, &[0, SAME_WAY, DIVERGENT, CONVERGED]),
-    (0x948, &[0, COLLECTIVE]),
-    (0x949, &[0]),
-    (0x94d, &[0]),
-    (0x950, &[UNCOUNTED]),
+/// Which bits of an instruction, by the lowest twelve of its number, make something else of it, and what they may be.
+const FORMS: &[(u16, u128, &[u128])] = &[
+    // Others go to absolute places, or to ones that a uniform register says.
+    (0x348, FORM, &[0, EXCLUSIVE, COLLECTIVE]),
+    (0x91b, FORM, &[0]),
+    (0x941, FORM, &[0]),
+    (0x942, FORM, &[0]),
+    (0x944, FORM, &[UNCOUNTED]),
+    (0x945, FORM, &[0]),
+    (0x946, FORM, &[0]),
+    (0x947, FORM, &[0, SAME_WAY, DIVERGENT, CONVERGED]),
+    (0x948, FORM, &[0, COLLECTIVE]),
+    (0x949, FORM, &[0]),
+    (0x94d, FORM, &[0]),
+    (0x950, FORM, &[UNCOUNTED]),
+    // The mask as it is, and not as whole quads of threads.
+    (0x356, 1 << 84, &[0]),
+    // For a time, and not for a barrier object.
+    (0x35d, 7 << 84, &[0]),
+    (0x95d, 7 << 84, &[0]),
+    // An index never reaches another bank.
+    (0xb82, 3 << 78, &[0]),
+    // `SYNC` and `RED` wait for all; others arrive without waiting.
+    (0x31d, 7 << 77, &[0, 2 << 77]),
+    (0xb1d, 7 << 77, &[0, 2 << 77]),
 ];
 
-/// `LDC`, `ULDC`, and `ULDC` at an offset in a uniform register: what is no arithmetic and reads constants.
-const LOADS_OF_CONSTANTS: [u16; 3] = [0xb82, 0xab9, INDEXED_CONSTANT];
-const INDEXED_CONSTANT: u16 = 0xabb;
+/// Registers that hold which threads will meet. Beyond them are masks and places by which the hardware runs a warp.
+const MASKS: u128 = 16;
 /// Where the three bits above the operation say that an operand is a constant: the third, or the second.
 const CONSTANT_OPERAND: [u16; 2] = [3, 5];
-/// Set where a uniform register is an operand; of a constant, it says where in memory that lies.
-const UNIFORM: u32 = 91;
+/// `ULDC` at an offset in a uniform register, which is within a bank.
+const INDEXED_CONSTANT: u16 = 0x1abb;
 /// Parameters, what the assembler made for itself, and the module's constants.
 const BANKS: [u128; 3] = [0, 2, 3];
-
-/// What people are told about opcodes that never pass.
-const REFUSED: &[(u16, &str)] = &[
-    (0x180, "LD: a generic load"),
-    (0x185, "ST: a generic store"),
-    (0x18a, "ATOM: a generic atomic"),
-    (0x18b, "ATOM.CAS: a generic atomic"),
-    (0x143, "CALL.ABS"),
-    (0x14a, "JMP"),
-    (0x14c, "JMX"),
-    (0x14e, "LEPC"),
-    (0x15c, "BPT: a trap"),
-    (0x15b, "KILL"),
-];
-
-fn arithmetic(opcode: u16) -> Option<&'static str> {
-    let operation = opcode & OPERATION;
-    // The form 0 has no operands to take from anywhere.
-    let found = ARITHMETIC.iter().find(|(known, _)| opcode > OPERATION && *known == operation);
-    found.map(|(_, name)| *name)
-}
-
-/// The name of an opcode that is in the list.
-#[must_use]
-pub fn name(opcode: u16) -> Option<&'static str> {
-    let other = || OTHERS.iter().find(|(known, ..)| *known == opcode).map(|(_, name, _)| *name);
-    arithmetic(opcode).or_else(other)
-}
-
-fn class(opcode: u16) -> Option<Class> {
-    if arithmetic(opcode).is_some() {
-        return Some(Class::Plain);
-    }
-    OTHERS.iter().find(|(known, ..)| *known == opcode).map(|(.., class)| *class)
-}
 
 /// The 16 bytes of one instruction.
 #[derive(Clone, Copy)]
@@ -302,23 +87,26 @@ impl Instruction {
         self.bits >> from & ((1 << bits) - 1)
     }
 
+    /// The lowest twelve bits of its number.
     fn opcode(self) -> u16 {
         u16::try_from(self.bits & OPCODE).unwrap_or(u16::MAX)
     }
 
-    fn has_known_form(self) -> bool {
-        let forms = FORMS.iter().find(|(opcode, _)| *opcode == self.opcode());
-        forms.is_none_or(|(_, forms)| forms.contains(&(self.bits & FORM)))
+    fn number(self) -> u16 {
+        self.opcode() | u16::from(self.field(UNIFORM, 1) != 0) << OPCODE_BITS
     }
 
-    /// Whether it reads no constants, or ones of the module.
+    fn has_known_form(self) -> bool {
+        let forms = FORMS.iter().find(|(opcode, ..)| *opcode == self.opcode());
+        forms.is_none_or(|(_, mask, forms)| forms.contains(&(self.bits & mask)))
+    }
+
+    /// Whether it reads no constants, or ones of the module: asked of what computes with registers and constants.
     fn has_known_constants(self) -> bool {
-        let opcode = self.opcode();
-        let is_operand = arithmetic(opcode).is_some() && CONSTANT_OPERAND.contains(&(opcode >> 9));
-        if !is_operand && !LOADS_OF_CONSTANTS.contains(&opcode) {
+        if !CONSTANT_OPERAND.contains(&(self.opcode() >> 9)) {
             return true;
         }
-        let described = self.field(UNIFORM, 1) != 0 && opcode != INDEXED_CONSTANT;
+        let described = self.number() != self.opcode() && self.number() != INDEXED_CONSTANT;
         !described && BANKS.contains(&self.field(54, 5))
     }
 
@@ -355,7 +143,12 @@ fn signed(value: u128, bits: u32) -> i128 {
 const INVALIDATE_ALL: u128 = 0x0200_0000_0000_0000_ff00_098f;
 
 /// Counts an entry's accesses; refuses what is in no list, and what leaves the entry.
-pub(crate) fn scan(code: &[u8], jumps: &[Jump], marked: &[u32]) -> Result<Counts, Refusal> {
+pub(crate) fn scan(
+    code: &[u8],
+    architecture: u32,
+    jumps: &[Jump],
+    marked: &[u32],
+) -> Result<Counts, Refusal> {
     let length = u64::try_from(code.len()).unwrap_or(u64::MAX);
     if code.is_empty() || !length.is_multiple_of(INSTRUCTION_BYTES) {
         return Err(malformed("code that is not whole instructions"));
@@ -373,37 +166,47 @@ pub(crate) fn scan(code: &[u8], jumps: &[Jump], marked: &[u32]) -> Result<Counts
     for (chunk, at) in code.chunks_exact(16).zip((0..).step_by(16)) {
         let bits = u128::from_le_bytes(chunk.try_into().unwrap_or_default());
         let instruction = Instruction { bits, at };
-        let opcode = instruction.opcode();
-        let class = class(opcode).ok_or_else(|| refused(opcode, at))?;
-        if !instruction.has_known_form() {
-            let name = name(opcode).unwrap_or_default();
-            return Err(not_allowed(format!("an unknown form of {name} at {at:#x}")));
-        }
-        if !instruction.has_known_constants() {
-            return Err(not_allowed(format!("a constant of elsewhere at {at:#x}")));
-        }
-        let count = match class {
-            Class::Padding => continue,
-            Class::Plain => None,
-            Class::GlobalLoad => Some(&mut counts.global_loads),
-            Class::GlobalStore => Some(&mut counts.global_stores),
-            Class::GlobalUpdate => Some(&mut counts.global_updates),
-            Class::SharedLoad => Some(&mut counts.shared_loads),
-            Class::SharedStore => Some(&mut counts.shared_stores),
-            Class::SharedUpdate => Some(&mut counts.shared_updates),
-            Class::Copy => {
+        let number = instruction.number();
+        let Some((name, effect)) = effects::of(number, architecture) else {
+            return Err(not_allowed(format!(
+                "the opcode {number:#05x} at {at:#x}, which is in no list (report it, with the PTX and ptxas's version),"
+            )));
+        };
+        let count = match effect {
+            Effect::Refused(why) => {
+                return Err(not_allowed(format!(
+                    "the opcode {number:#05x} ({name}) at {at:#x}, which {why},"
+                )));
+            }
+            _ if !instruction.has_known_form() => {
+                return Err(not_allowed(format!("an unknown form of {name} at {at:#x}")));
+            }
+            Effect::Padding => continue,
+            Effect::Plain if instruction.has_known_constants() => None,
+            Effect::Plain => return Err(not_allowed(format!("a constant of elsewhere at {at:#x}"))),
+            Effect::Mask if instruction.field(24, 8) < MASKS => None,
+            Effect::Mask => {
+                return Err(not_allowed(format!("a {name} of what the hardware runs a warp by at {at:#x}")));
+            }
+            Effect::GlobalLoad => Some(&mut counts.global_loads),
+            Effect::GlobalStore => Some(&mut counts.global_stores),
+            Effect::GlobalUpdate => Some(&mut counts.global_updates),
+            Effect::SharedLoad => Some(&mut counts.shared_loads),
+            Effect::SharedStore => Some(&mut counts.shared_stores),
+            Effect::SharedUpdate => Some(&mut counts.shared_updates),
+            Effect::GlobalToShared => {
                 counts.shared_stores += 1;
                 Some(&mut counts.global_loads)
             }
-            Class::LocalLoad => Some(&mut counts.local_loads),
-            Class::LocalStore => Some(&mut counts.local_stores),
-            Class::Branch if is_place(instruction.after(instruction.far())) => None,
-            Class::Meeting if is_place(instruction.after(instruction.near())) => None,
-            Class::Branch | Class::Meeting => {
+            Effect::LocalLoad => Some(&mut counts.local_loads),
+            Effect::LocalStore => Some(&mut counts.local_stores),
+            Effect::Branch if is_place(instruction.after(instruction.far())) => None,
+            Effect::Meeting if is_place(instruction.after(instruction.near())) => None,
+            Effect::Branch | Effect::Meeting => {
                 return Err(not_allowed(format!("a branch out of its entry at {at:#x}")));
             }
             // What the table holds are places in the entry.
-            Class::Table => {
+            Effect::Table => {
                 tables += 1;
                 let listed = jumps.iter().find(|jump| u64::from(jump.at) == at);
                 let inside = |jump: &Jump| jump.targets.iter().all(|target| is_place(i128::from(*target)));
@@ -413,24 +216,24 @@ pub(crate) fn scan(code: &[u8], jumps: &[Jump], marked: &[u32]) -> Result<Counts
                 None
             }
             // What the register holds is an offset in the entry.
-            Class::Return if instruction.after(instruction.far()) == 0 => None,
-            Class::Return => return Err(not_allowed(format!("a return from elsewhere at {at:#x}"))),
-            Class::Gathering => {
+            Effect::Return if instruction.after(instruction.far()) == 0 => None,
+            Effect::Return => return Err(not_allowed(format!("a return from elsewhere at {at:#x}"))),
+            Effect::Gathering => {
                 if instruction.bits & FORM == COLLECTIVE {
                     gathered.insert(instruction.after(instruction.far()));
                 }
                 None
             }
-            Class::Gathered => {
+            Effect::Gathered => {
                 ends.insert(instruction.after(0));
                 None
             }
-            Class::Barrier if instruction.field(42, 16) == 0 => None,
-            Class::Barrier => {
+            Effect::Barrier if instruction.field(42, 16) == 0 => None,
+            Effect::Barrier => {
                 return Err(not_allowed(format!("a barrier other than number 0 without a count at {at:#x}")));
             }
-            Class::Cache if instruction.body() == INVALIDATE_ALL => None,
-            Class::Cache => return Err(not_allowed(format!("cache control of an address at {at:#x}"))),
+            Effect::Cache if instruction.body() == INVALIDATE_ALL => None,
+            Effect::Cache => return Err(not_allowed(format!("cache control of an address at {at:#x}"))),
         };
         if let Some(count) = count {
             *count += 1;
@@ -453,12 +256,4 @@ pub(crate) fn scan(code: &[u8], jumps: &[Jump], marked: &[u32]) -> Result<Counts
         return Err(not_allowed("threads that are gathered and go on elsewhere"));
     }
     Ok(counts)
-}
-
-fn refused(opcode: u16, at: u64) -> Refusal {
-    let known = REFUSED.iter().find(|(known, _)| *known == opcode & OPERATION);
-    not_allowed(known.map_or_else(
-        || format!("the opcode {opcode:#05x} at {at:#x}, which is in no list (report it, with the PTX and ptxas's version),"),
-        |(_, name)| format!("the opcode {opcode:#05x} ({name}) at {at:#x}"),
-    ))
 }

@@ -87,7 +87,7 @@ impl Symbol<'_> {
 
 #[derive(Debug)]
 pub(crate) struct Elf<'a> {
-    bytes: &'a [u8],
+    pub(crate) bytes: &'a [u8],
     /// 90 for sm_90.
     pub(crate) architecture: u32,
     pub(crate) sections: Vec<Section<'a>>,

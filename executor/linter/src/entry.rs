@@ -33,7 +33,8 @@ impl Found {
         let code = elf.bytes_of(section)?;
         let opcodes_checked = elf.architecture == ARCHITECTURE;
         let counts = if opcodes_checked {
-            code::scan(code, &own.jumps, &own.instructions).map_err(|refusal| in_entry(name, refusal))?
+            code::scan(code, elf.architecture, &own.jumps, &own.instructions)
+                .map_err(|refusal| in_entry(name, refusal))?
         } else {
             Counts::default()
         };

@@ -13,10 +13,12 @@
 //! 4. Its entries are those of the text, with the same number of parameters and a parameter block of the same size.
 //! 5. Shared variables and constants are no larger than the text declares, and the stack holds its local variable
 //!    and at most [`SPILL_BYTES_MAX`] more.
-//! 6. On sm_90, every instruction's opcode is in [the list](mod@self::code): none that addresses memory generically,
-//!    jumps to a computed place outside of a listed table, traps, or works on textures, tensor maps, clusters or
-//!    matrices. Branches and calls stay in their own entry, and code does not run off its end. The only barrier is
-//!    number 0 without a count.
+//! 6. On sm_90, every instruction is one that NVIDIA's disassembler names (`opcodes.rs`, generated) and that does what
+//!    a verified text may do (`effects.rs`, by hand): none addresses memory generically, jumps to a computed place
+//!    outside of a listed table, traps, changes how the hardware runs a thread, or works on textures, surfaces,
+//!    tensor maps, clusters, barrier objects, or matrices in memory. Branches and calls stay in their own entry, and
+//!    code does not run off its end. The only barrier is number 0 without a count. A refusal says what the
+//!    instruction does.
 //! 7. On sm_90, an entry does only to global and shared memory what its text does at all: code of a text without a
 //!    store to global memory has none.
 //!
@@ -26,10 +28,13 @@
 //! # Trust
 //! Nothing here trusts its input: every offset is checked before it is used.
 
+mod attribute_names;
 mod attributes;
-pub mod code;
+mod code;
+mod effects;
 mod elf;
 mod entry;
+mod opcodes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -227,6 +232,32 @@ struct Places<'a> {
     constants: u64,
 }
 
+/// Why sections are refused, by how their names begin; what begins otherwise is refused too.
+const REFUSED_SECTIONS: &[(&str, &str)] = &[
+    (".nv.global", "holds variables, which lie in no session's memory"),
+    (".nv.local", "holds local variables that no entry counts"),
+    (".nv.constant", "holds constants of a bank that verified texts have none in"),
+    (".nv.uft", "is a table of functions that others call by"),
+    (".nv.udt", "is a table of functions that others call by"),
+    (".nv.merc", "holds code that the driver translates, and that nothing reads here"),
+    (".nv.capmerc", "holds code that the driver translates, and that nothing reads here"),
+    (".nv.rel", "says what the driver changes when it loads"),
+    (".nv.resolved", "says what the driver changes when it loads"),
+    (".nv.prototype", "is for calls through pointers"),
+    (".nv.host", "is for debuggers"),
+    (".nv_debug", "is for debuggers"),
+    (".debug", "is for debuggers"),
+    (".rel", "says what the driver changes when it loads"),
+    (".text", "holds code that is not mapped executable, or is of no entry"),
+    (".nv.shared", "holds shared memory that is of no entry"),
+];
+
+fn unknown_section(name: &str, of: u32) -> String {
+    let known = REFUSED_SECTIONS.iter().find(|(begins, _)| name.starts_with(begins));
+    let why = known.map_or("is in no list", |(_, why)| *why);
+    format!("the section `{name}` of type {of:#x}, which {why},")
+}
+
 /// What the flags of a section may be, apart from where it is linked to.
 const FLAGS_MAX: u64 = 0xfff;
 
@@ -241,7 +272,7 @@ impl<'a> Places<'a> {
         let Section { name, kind: of, .. } = *section;
         let executable = section.flags & elf::flag::EXECUTE != 0;
         let writable = section.flags & elf::flag::WRITE != 0;
-        let unknown = || Err(not_allowed(format!("the section `{name}` of type {of:#x}")));
+        let unknown = || Err(not_allowed(unknown_section(name, of)));
         let prefixed = |prefix: &str| name.strip_prefix(prefix).filter(|rest| !rest.is_empty());
         let note = |map: &mut BTreeMap<&'a str, &'a Section<'a>>, entry: &'a str| {
             if map.insert(entry, section).is_some() {

@@ -9,25 +9,6 @@ fn bytes_that_are_no_cubin_are_refused() {
     }
 }
 
-#[test]
-fn opcodes_that_address_generically_jump_anywhere_or_trap_are_in_no_list() {
-    // As nvdisasm names them: LD, ST, ATOM, CALL.ABS, JMX, BPT, TEX, CCTL has a check of its own.
-    for opcode in [0x980, 0x985, 0x38a, 0x98a, 0x943, 0x34c, 0x95c, 0x361, 0xf60, 0x9ae, 0x5b4] {
-        assert_eq!(code::name(opcode), None, "{opcode:#x}");
-    }
-    assert_eq!(code::name(0x981), Some("LDG"));
-    assert_eq!(code::name(0x224), Some("IMAD"));
-}
-
-#[test]
-fn what_sorts_and_scans_of_others_become_is_in_the_list() {
-    for (opcode, name) in
-        [(0x204, "R2P"), (0x804, "R2P"), (0x20a, "FSET"), (0xc0a, "FSET"), (0x217, "IMNMX"), (0x29b, "UBMSK")]
-    {
-        assert_eq!(code::name(opcode), Some(name), "{opcode:#x}");
-    }
-}
-
 /// `EXIT` and the branch to itself that ends an entry.
 const END: [u128; 2] = [0x000f_ea00_0380_0000_0000_0000_0000_794d, 0x000f_c000_0383_ffff_ffff_fffc_00fc_7947];
 /// `WARPSYNC.COLLECTIVE R18`, over two instructions; `SHFL.UP`; `ENDCOLLECTIVE`.
@@ -37,7 +18,7 @@ const GATHERED: u128 = 0x00ff_e200_0380_0000_0000_0000_0000_791b;
 
 fn scan(instructions: &[u128]) -> Result<Counts, Refusal> {
     let code: Vec<u8> = instructions.iter().chain(&END).flat_map(|bits| bits.to_le_bytes()).collect();
-    code::scan(&code, &[], &[])
+    code::scan(&code, ARCHITECTURE, &[], &[])
 }
 
 #[test]
@@ -112,4 +93,116 @@ fn constants_of_other_banks_or_described_by_a_register_are_refused() {
 fn an_unknown_opcode_is_told_with_its_number_and_what_to_report() {
     let refused = scan(&[0x000f_ea00_0380_0000_0000_0000_0000_7abc]).unwrap_err().to_string();
     assert!(refused.contains("0xabc") && refused.contains("report"), "{refused}");
+}
+
+#[test]
+fn instructions_that_reach_what_nothing_checks_are_refused_by_what_they_do() {
+    for (number, name, why) in [
+        (0x0980, "LD", "memory generically"),
+        (0x1980, "LD", "memory generically"),
+        (0x0385, "ST", "memory generically"),
+        (0x038a, "ATOM", "memory generically"),
+        (0x0361, "TEX", "texture"),
+        (0x0b60, "TEX", "texture"),
+        (0x099a, "SULD", "surface"),
+        (0x099c, "SUST", "surface"),
+        (0x13b4, "UTMALDG", "tensor map"),
+        (0x13ba, "UBLKCP", "an address that nothing checks"),
+        (0x19f0, "HGMMA", "descriptors"),
+        (0x1dbd, "STAS", "cluster"),
+        (0x19c7, "UCGABAR_ARV", "cluster"),
+        (0x15b2, "SYNCS", "barrier object"),
+        (0x18b8, "ULDC", "an address in a uniform register"),
+        (0x1ab9, "ULDC", "an address in a uniform register"),
+        (0x1582, "LDC", "an address in a uniform register"),
+        (0x094a, "JMP", "goes to a place"),
+        (0x094c, "JMX", "goes to a place"),
+        (0x1958, "BRXU", "goes to a place"),
+        (0x0943, "CALL", "goes to a place"),
+        (0x0344, "CALL", "goes to a place"),
+        (0x1950, "RET", "goes to a place"),
+        (0x095c, "BPT", "traps"),
+        (0x0357, "BMOV", "how the hardware runs"),
+        (0x0352, "RPCMOV", "how the hardware runs"),
+        (0x03c1, "SETLMEMBASE", "how the hardware runs"),
+        (0x13c8, "USETMAXREG", "how the hardware runs"),
+        (0x034e, "LEPC", "tells where"),
+        (0x082d, "PREEXIT", "other kernels"),
+        (0x0923, "ISBERD", "drawing"),
+        (0x0801, "PMTRIG", "counters"),
+        (0x0990, "CCTLL", "caches"),
+    ] {
+        let bits = (number & 0xfff) | 7 << 12 | (number >> 12) << 91 | 0x000f_c000 << 96;
+        let refused = scan(&[bits]).unwrap_err().to_string();
+        let told = format!("the opcode {number:#05x} ({name}) at 0x0, which");
+        assert!(refused.contains(&told) && refused.contains(why), "{number:#x}: {refused}");
+    }
+}
+
+#[test]
+fn masks_of_threads_that_meet_are_moved_and_nothing_else_of_the_hardware_is() {
+    // BMOV.32 R0, B0, the same with CLEAR, and BMOV.32 B0, R0.
+    let read: u128 = 0x000f_c000_0000_0000_0000_0000_0000_7355;
+    let write = read ^ 3;
+    for good in [read, read | 1 << 84, write, read | 15 << 24, write | 15 << 24] {
+        assert_eq!(scan(&[good]).map(drop), Ok(()), "{good:#x}");
+    }
+    // TRAP_RETURN_PC, MEXITED, MACTIVE, ATEXIT_PC, MCOLLECTIVE and what has no name; by quads; of a literal.
+    for register in (16..256).chain([21, 24, 26, 30, 32]) {
+        for good in [read, write] {
+            assert!(matches!(scan(&[good | register << 24]), Err(Refusal::NotAllowed(_))), "{register}");
+        }
+    }
+    for bad in [write | 1 << 84, write ^ 0x600, write ^ 0xc00, write | 1 << 91] {
+        assert!(matches!(scan(&[bad]), Err(Refusal::NotAllowed(_))), "{bad:#x}");
+    }
+}
+
+#[test]
+fn a_thread_sleeps_for_a_time_and_not_for_a_barrier_object() {
+    let sleep: u128 = 0x000f_c000_0380_0000_0000_0000_0000_795d;
+    assert_eq!(scan(&[sleep]).map(drop), Ok(()));
+    for bad in [sleep | 1 << 84, sleep | 1 << 85, sleep | 1 << 86, sleep ^ 0x600, sleep ^ 0x200] {
+        assert!(matches!(scan(&[bad]), Err(Refusal::NotAllowed(_))), "{bad:#x}");
+    }
+}
+
+#[test]
+fn barriers_wait_for_all_and_constants_are_of_the_bank_that_the_instruction_says() {
+    // BAR.SYNC.DEFER_BLOCKING 0x0; LDC R1, c[0x0][R0+0x28].
+    let barrier: u128 = 0x000f_ec00_0001_0000_0000_0000_0000_7b1d;
+    let load: u128 = 0x000f_f000_0000_0800_0000_0a00_0001_7b82;
+    for (good, bad) in [
+        // ARV, SCAN; number 1; for a count.
+        (barrier, [barrier | 1 << 77, barrier | 3 << 77, barrier | 1 << 54, barrier | 1 << 42]),
+        // IL, IS, ISL.
+        (load, [load | 1 << 78, load | 2 << 78, load | 3 << 78, load | 1 << 54]),
+    ] {
+        assert_eq!(scan(&[good]).map(drop), Ok(()), "{good:#x}");
+        for bad in bad {
+            assert!(matches!(scan(&[bad]), Err(Refusal::NotAllowed(_))), "{bad:#x}");
+        }
+    }
+}
+
+#[test]
+fn sections_are_refused_by_what_they_hold() {
+    for (name, why) in [
+        (".nv.global", "no session's memory"),
+        (".nv.global.init", "no session's memory"),
+        (".nv.constant4", "a bank"),
+        (".nv.merc.text.k", "translates"),
+        (".nv.capmerc.text.k", "translates"),
+        (".nv.rel.action", "changes"),
+        (".nv.uft.entry", "functions"),
+        (".nv_debug_ptx_txt", "debuggers"),
+        (".init", "in no list"),
+    ] {
+        let section = Section { name, kind: kind::PROGRAM, flags: 2, offset: 0, bytes: 0 };
+        let cubin = [0; 0];
+        let elf =
+            Elf { bytes: &cubin, architecture: ARCHITECTURE, sections: Vec::new(), segments: Vec::new() };
+        let refused = Places::default().sort(&elf, &section, &[]).unwrap_err().to_string();
+        assert!(refused.contains(name) && refused.contains(why), "{refused}");
+    }
 }

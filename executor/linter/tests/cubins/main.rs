@@ -128,6 +128,28 @@ fn machine_code_of_every_verified_text_passes() {
     }
 }
 
+#[test]
+fn machine_code_of_what_others_wrote_passes() {
+    let Some(folder) = std::env::var_os("BULKHEAD_FOREIGN_PTX") else {
+        println!("skipped: BULKHEAD_FOREIGN_PTX names no folder of PTX files");
+        return;
+    };
+    let Some(ptxas) = ptxas() else { return };
+    let mut paths = Vec::new();
+    texts(Path::new(&folder), &mut paths);
+    let (mut passed, mut refused) = (0, Vec::new());
+    for path in &paths {
+        let Some(verified) = fs::read_to_string(path).ok().and_then(|text| verified(&text)) else { continue };
+        let Some(cubin) = compile(&ptxas, verified.text()) else { continue };
+        match lint(&cubin, ARCHITECTURE, verified.footprints()) {
+            Ok(_) => passed += 1,
+            Err(refusal) => refused.push(format!("{}: {refusal}", path.display())),
+        }
+    }
+    println!("{passed} of {} files passed; the guard or the assembler takes no others", paths.len());
+    assert!(passed > 0 && refused.is_empty(), "{}", refused.join("\n"));
+}
+
 /// The least of three, in milliseconds.
 fn timed<T>(mut work: impl FnMut() -> T) -> f64 {
     let once = |_| {
