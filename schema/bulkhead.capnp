@@ -461,6 +461,14 @@ struct ModuleData {
   initial @1 :Data;           # What it begins with; the rest is zero.
   relocations @2 :List(Relocation);
   variables @3 :List(DataVariable);
+  refused @4 :List(RefusedEntry);
+}
+
+struct RefusedEntry {
+  # An entry that was left out of loaded code, since the guard has something against it and nothing against the others.
+
+  name @0 :Text;
+  why @1 :Text;
 }
 
 struct Relocation {
@@ -476,6 +484,7 @@ struct DataVariable {
   name @0 :Text;
   at @1 :UInt64;
   bytes @2 :UInt64;
+  managed @3 :Bool;           # The host uses it where it lies: the block has to be host memory that kernels reach.
 }
 
 struct FenceCreated { fence @0 :GpuFence; }

@@ -8,7 +8,7 @@ usage() {
 usage: tests/programs.sh [--ptx] [--carry DIR] [--clean] [--help] [NAME...]
 
   (nothing)    build every program whose source, flags or compiler changed since its last build
-  NAME...      only these (vecadd, refused/texture, ...)
+  NAME...      only these (vecadd, refused/recursion, ...)
   --ptx        also write each program's PTX to tests/programs/bin/ptx
   --carry DIR  also copy the binaries to DIR, for a machine without a compiler
   --clean      remove tests/programs/bin first

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use bulkhead_schema::{Error, ErrorCode, ModuleData};
 
-use crate::{Buffer, Pattern, Session, Stream};
+use crate::{Buffer, Pattern, Session, Stream, Variables};
 
 /// The variable that the heap's address is put into.
 const VARIABLE: &str = "__bh_heap";
@@ -110,7 +110,7 @@ impl Session {
     }
 
     /// Makes the heap known to an image's block, if its kernels allocate.
-    pub(crate) fn place_heap(&self, data: &ModuleData, block: &Buffer) -> Result<Option<Heap>, Error> {
+    pub(crate) fn place_heap(&self, data: &ModuleData, block: &Variables) -> Result<Option<Heap>, Error> {
         let variable =
             data.variables.iter().find(|variable| variable.name == VARIABLE && variable.bytes == 8);
         let Some(variable) = variable else { return Ok(None) };

@@ -145,6 +145,21 @@ impl Session {
         self.take_host(bytes).ok_or_else(no_room)
     }
 
+    /// Allocates host memory that kernels reach at the host's own address.
+    ///
+    /// # Errors
+    /// As [`Session::allocate_mapped`]; `notSupported` where something else of the process lies at those addresses.
+    pub fn allocate_managed(&self, bytes: usize) -> Result<HostBuffer, Error> {
+        let buffer = self.allocate_mapped(bytes)?;
+        if buffer.address() == Some(buffer.as_ptr() as u64) {
+            return Ok(buffer);
+        }
+        let message =
+            "memory of the program's own lies at the addresses that kernels have for managed memory";
+        Err(Error::new(ErrorCode::NotSupported, message)
+            .remedy("use cudaMalloc and cudaMemcpy, or open the session before that memory is mapped"))
+    }
+
     /// Takes a block where there is room at once.
     fn take_host(&self, bytes: usize) -> Option<HostBuffer> {
         let mut heap = self.inner.host.heap.lock();

@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
-use bulkhead_schema::{DataVariable, Error, ErrorCode, Handle, ModuleData, bulkhead_capnp as rpc, limits};
+use bulkhead_schema::{
+    DataVariable, Error, ErrorCode, Handle, ModuleData, RefusedEntry, bulkhead_capnp as rpc, limits,
+};
 
-use crate::{Buffer, DeviceRange, Heap, Pattern, Session, Stream, connection::broken};
+use crate::{DeviceRange, Heap, Pattern, Session, Stream, Variables, connection::broken};
 
 /// A loaded image. Unloaded when the image and all of its entries have been dropped.
 #[derive(Clone)]
 pub struct Image {
     pub(crate) held: Arc<Held>,
     pub(crate) entries: Arc<[Entry]>,
+    pub(crate) refused: Arc<[RefusedEntry]>,
     pub(crate) data: Option<Arc<Data>>,
 }
 
@@ -21,7 +24,7 @@ const GRID_BYTES: u64 = GRID_STRIDE_BYTES * limits::STREAMS_MAX as u64;
 
 /// Memory of the session's in which an image's module-scope variables lie.
 pub(crate) struct Data {
-    pub(crate) memory: Buffer,
+    pub(crate) memory: Variables,
     variables: Vec<DataVariable>,
     heap: Option<Heap>,
     /// What it began with, up to where the rest was zero.
@@ -34,6 +37,11 @@ impl Data {
         let variable = self.variables.iter().find(|variable| variable.name == name)?;
         Some((variable.at, variable.bytes))
     }
+}
+
+fn refusal(refused: &RefusedEntry) -> Error {
+    let RefusedEntry { name, why } = refused;
+    Error::new(ErrorCode::ImageRefused, format!("the guard refuses the entry {name}: {why}"))
 }
 
 /// The reference to the kernel's `GpuModule`.
@@ -55,13 +63,22 @@ impl Image {
         &self.entries
     }
 
+    /// The entries that the image has, and that were not loaded, with what the guard has against each.
+    #[must_use]
+    pub fn refused(&self) -> &[RefusedEntry] {
+        &self.refused
+    }
+
     /// The entry with a name.
     ///
     /// # Errors
-    /// `notFound`, with the names there are.
+    /// `imageRefused` where the guard let the others in and not this one; `notFound`, with the names there are.
     pub fn entry(&self, name: &str) -> Result<Entry, Error> {
         let entry = self.entries.iter().find(|entry| entry.name == name);
         entry.cloned().ok_or_else(|| {
+            if let Some(refused) = self.refused.iter().find(|refused| refused.name == name) {
+                return refusal(refused);
+            }
             let names: Vec<&str> = self.entries.iter().map(|entry| entry.name.as_str()).collect();
             Error::new(ErrorCode::NotFound, format!("the image has no entry {name}"))
                 .remedy(format!("it has: {}", names.join(", ")))
@@ -86,9 +103,19 @@ impl Image {
     /// # Errors
     /// As [`Image::variable`].
     pub fn variable_address(&self, name: &str) -> Result<u64, Error> {
-        let range = self.variable(name)?;
-        let data = self.data.as_ref().map_or(0, |data| data.memory.address() - data.memory.offset());
-        Ok(data + range.offset)
+        let found = self.data.as_ref().and_then(|data| Some(data.memory.address() + data.place(name)?.0));
+        found.ok_or_else(|| Error::new(ErrorCode::NotFound, format!("the image has no variable {name}")))
+    }
+
+    /// Whether the variable in which an address lies is managed: the host uses it too.
+    #[must_use]
+    pub fn is_managed(&self, address: u64) -> bool {
+        let reached = |data: &Arc<Data>| {
+            let offset = address.wrapping_sub(data.memory.address());
+            let holds = |variable: &DataVariable| offset.wrapping_sub(variable.at) < variable.bytes;
+            data.variables.iter().any(|variable| variable.managed && holds(variable))
+        };
+        self.data.as_ref().is_some_and(reached)
     }
 
     /// The heap that its kernels allocate from, where they do.
@@ -99,7 +126,7 @@ impl Image {
 
     /// The memory that holds the image's module-scope variables, where it has any.
     #[must_use]
-    pub fn variables(&self) -> Option<&Buffer> {
+    pub fn variables(&self) -> Option<&Variables> {
         self.data.as_ref().map(|data| &data.memory)
     }
 }
@@ -111,7 +138,7 @@ impl Session {
         if data.bytes == 0 {
             return Ok(None);
         }
-        let memory = self.allocate(data.bytes)?;
+        let memory = Variables::allocate(self, &data)?;
         let content = data.content(memory.address());
         let stream = Stream::DEFAULT;
         self.fill(stream, memory.range(0, data.bytes), Pattern::Bits8(0))?;

@@ -27,6 +27,7 @@
 //!
 //! This crate is untrusted code in the client's process: nothing in it protects anybody but the client.
 
+mod alone;
 mod arena;
 mod buffer;
 mod connection;
@@ -48,6 +49,7 @@ mod session;
 mod share;
 mod stream;
 mod transfer;
+mod variables;
 
 /// Whether this system can seal shared memory as the completion page needs it.
 ///
@@ -74,3 +76,4 @@ pub use place::Reservation;
 pub use session::{Device, Options, Session};
 pub use share::{Access, Moment, Reached, Revocation, Share, SturdyToken, Uses};
 pub use stream::{Event, Fence, Pattern, Stream};
+pub use variables::Variables;

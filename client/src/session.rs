@@ -326,7 +326,7 @@ impl Session {
         fill_and_seal(memory, image)
             .map_err(|error| Error::new(ErrorCode::OutOfMemory, format!("the image: {error}")))?;
         let stray = self.inner.watch.stray;
-        let (key, entries, data) = self.inner.remote.call(move |context| async move {
+        let (key, entries, mut data) = self.inner.remote.call(move |context| async move {
             let mut load = context.loader()?.load_image_request();
             let (low, high) = token.split_at(8);
             let half = |half: &[u8]| u64::from_le_bytes(half.try_into().unwrap_or_default());
@@ -343,12 +343,13 @@ impl Session {
             Ok((key, entries?, data?))
         })?;
         let held = Arc::new(image::Held { session: self.clone(), key });
+        let refused = std::mem::take(&mut data.refused).into();
         let data = self.place_data(data)?;
         let entries = match &data {
             Some(data) => entries.into_iter().map(|entry| entry.with_data(data)).collect(),
             None => Ok(entries.into()),
         };
-        Ok(Image { held, entries: entries?, data })
+        Ok(Image { held, entries: entries?, refused, data })
     }
 
     /// Allows launches of an entry with up to `bytes` of dynamic shared memory. A remote call.

@@ -20,7 +20,8 @@ use bulkhead_guard::{
     ast::{FunctionKind, Item, Module},
 };
 use bulkhead_schema::{
-    DataVariable, Error, ErrorCode, ModuleData, Relocation, Stray, compile_capnp::compiled, limits,
+    DataVariable, Error, ErrorCode, ModuleData, RefusedEntry, Relocation, Stray, compile_capnp::compiled,
+    limits,
 };
 use rustix::process::{Resource, Rlimit};
 
@@ -130,7 +131,7 @@ impl Target {
 /// As [`compile`].
 pub fn compile_with(image: &[u8], target: Target, gates: &Gates) -> Result<Compiled, Error> {
     let stray = guards(target.stray);
-    let (_, module, mut confined) = confined(image, target.architecture, stray, gates)?;
+    let (_, module, mut confined, refused) = confined(image, target.architecture, stray, gates)?;
     if target.guard == Guard::Strict {
         bulkhead_guard::drop_fast_versions(&mut confined);
     }
@@ -139,7 +140,8 @@ pub fn compile_with(image: &[u8], target: Target, gates: &Gates) -> Result<Compi
     if names.len() > limits::ENTRIES_MAX as usize {
         return Err(Error::new(ErrorCode::LimitReached, format!("the image has {} entries", names.len())));
     }
-    let data = described(bulkhead_guard::data_as(&module, stray));
+    let mut data = described(bulkhead_guard::data_as(&module, stray));
+    data.refused = refused;
     data.check()?;
     Ok(Compiled { text, entries: names, data })
 }
@@ -152,13 +154,13 @@ fn guards(stray: Stray) -> bulkhead_guard::Stray {
     }
 }
 
-/// An image's own text for an architecture, the tree of it, and that confined.
+/// An image's own text for an architecture, the tree of it, that confined, and the entries that are left out of it.
 fn confined(
     image: &[u8],
     architecture: u32,
     stray: bulkhead_guard::Stray,
     gates: &Gates,
-) -> Result<(String, Module, Module), Error> {
+) -> Result<(String, Module, Module, Vec<RefusedEntry>), Error> {
     if image.len() as u64 > limits::IMAGE_BYTES_MAX {
         return Err(Error::new(ErrorCode::LimitReached, "the image is too large"));
     }
@@ -172,19 +174,51 @@ fn confined(
     };
     let text = Image::read(image).map_err(fatbin)?.ptx_for(architecture).map_err(fatbin)?;
     let module = bulkhead_guard::parse(&text).map_err(|report| refused(&report, None))?;
-    let confined = bulkhead_guard::confine_verified(&module, stray, gates)
+    let (confined, left_out) = bulkhead_guard::confine_each(&module, stray, gates)
         .map_err(|report| refused(&report, Some(&module)))?;
-    Ok((text, module, confined))
+    let left_out = entries_left_out(left_out, &module);
+    Ok((text, module, confined, left_out))
+}
+
+/// Bytes of what is said of entries that are left out of an image.
+const LEFT_OUT_BYTES_MAX: usize = 32 << 10;
+
+/// Entries with what stands against them: the first of each as far as there is room, and of the others that it is refused.
+fn entries_left_out(refused: Vec<bulkhead_guard::Refused>, module: &Module) -> Vec<RefusedEntry> {
+    if refused.is_empty() {
+        return Vec::new();
+    }
+    let known = origins::Known::of(module);
+    let mut room = LEFT_OUT_BYTES_MAX;
+    let told = |bulkhead_guard::Refused { name, report }| {
+        let mut why = reasons(&report, Some(&known)).join("\n");
+        if name.len() + why.len() > room {
+            "the guard refuses it".clone_into(&mut why);
+        }
+        room = room.checked_sub(name.len() + why.len())?;
+        Some(RefusedEntry { name, why })
+    };
+    refused.into_iter().map_while(told).collect()
 }
 
 /// Places of one reason that a refusal names.
 const PLACES_MAX: usize = 3;
 
-/// What the guard has against an image: each reason with the first places that it has, and the lines of CUDA C that those
-/// come from, where the image was compiled with `-lineinfo`.
+/// What the guard has against an image.
 fn refused(report: &bulkhead_guard::Report, module: Option<&Module>) -> Error {
     let known = module.map(origins::Known::of);
     let mut message = "the guard refuses the image's PTX".to_owned();
+    for line in reasons(report, known.as_ref()) {
+        message.push('\n');
+        message.push_str(&line);
+    }
+    Error::new(ErrorCode::ImageRefused, message)
+}
+
+/// Each reason with the first places that it has, and the lines of CUDA C that those come from, where the image was
+/// compiled with `-lineinfo`.
+fn reasons(report: &bulkhead_guard::Report, known: Option<&origins::Known<'_>>) -> Vec<String> {
+    let mut lines = Vec::new();
     let mut reasons: Vec<(String, usize)> = Vec::new();
     for finding in &report.findings {
         let reason = finding.reason.to_string();
@@ -196,30 +230,31 @@ fn refused(report: &bulkhead_guard::Report, module: Option<&Module>) -> Error {
         } else {
             reasons.push((reason, 1));
         }
-        message.push_str(&format!("\nimage.ptx:{finding}"));
-        if let Some((file, line)) = known.as_ref().and_then(|known| known.source(finding.span)) {
-            message.push_str(&format!(" ({file}:{line})"));
-        }
+        let source = known.and_then(|known| known.source(finding.span));
+        let source = source.map(|(file, line)| format!(" ({file}:{line})")).unwrap_or_default();
+        lines.push(format!("image.ptx:{finding}{source}"));
     }
     for (reason, places) in reasons.iter().filter(|(_, places)| *places > PLACES_MAX) {
-        message.push_str(&format!("\n... and {} more places: {reason}", places - PLACES_MAX));
+        lines.push(format!("... and {} more places: {reason}", places - PLACES_MAX));
     }
     if report.left_out > 0 {
-        message.push_str(&format!("\n... and {} more", report.left_out));
+        lines.push(format!("... and {} more", report.left_out));
     }
-    Error::new(ErrorCode::ImageRefused, message)
+    lines
 }
 
 /// A block as messages have it.
 fn described(block: bulkhead_guard::data::Data) -> ModuleData {
     use bulkhead_guard::data as guard;
     let relocation = |guard::Relocation { at, to, shift, bytes }| Relocation { at, to, shift, bytes };
-    let variable = |guard::DataVariable { name, at, bytes }| DataVariable { name, at, bytes };
+    let variable =
+        |guard::DataVariable { name, at, bytes, managed }| DataVariable { name, at, bytes, managed };
     ModuleData {
         bytes: block.bytes,
         initial: block.initial,
         relocations: block.relocations.into_iter().map(relocation).collect(),
         variables: block.variables.into_iter().map(variable).collect(),
+        refused: Vec::new(),
     }
 }
 

@@ -47,6 +47,16 @@ pub struct DataVariable {
     pub at: u64,
     /// How long it is.
     pub bytes: u64,
+    /// Whether the host uses it where it lies.
+    pub managed: bool,
+}
+
+/// What the compiler says of a managed variable.
+const MANAGED: &str = ".managed";
+
+/// Whether a variable is managed, which is all that is said of it.
+pub(crate) fn is_managed(variable: &Variable) -> bool {
+    variable.attributes.as_slice() == [MANAGED]
 }
 
 /// A variable with its size and alignment.
@@ -124,7 +134,8 @@ impl<'a> Layout<'a> {
         data.initial = vec![0; initial];
         for (variable, bytes, _) in variables {
             let Some(at) = self.places.get(variable.name.as_str()).copied() else { continue };
-            data.variables.push(DataVariable { name: variable.name.clone(), at, bytes: *bytes });
+            let managed = is_managed(variable);
+            data.variables.push(DataVariable { name: variable.name.clone(), at, bytes: *bytes, managed });
             if let Err(reason) = self.initialize(variable, (at, *bytes), function, &mut data) {
                 report.add(variable.span, reason);
             }

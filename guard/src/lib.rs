@@ -228,7 +228,7 @@
 //!   less than the shuffle: the register that ptxas chooses cannot be zeroed from here.
 //! - `bar.warp.sync`, `shfl.sync`, `vote.sync`, `match.sync`, `redux.sync` and `elect.sync` with lanes that wait elsewhere wait for
 //!   ever: what looks at no flag is ended by ending the executor.
-//! - Managed variables, recursion, textures and `wgmma` are
+//! - Recursion and `wgmma` are
 //!   refused; the message names the isolated domain.
 //!
 //! # Trust
@@ -267,7 +267,8 @@ mod verify;
 mod window;
 
 pub use confine::{
-    Stray, confine, confine_as, confine_verified, confine_with, data, data_as, drop_fast_versions,
+    Refused, Stray, confine, confine_as, confine_each, confine_verified, confine_with, data, data_as,
+    drop_fast_versions,
 };
 pub use examine::{Doing, Examination, Explained, Handling, examine, examine_with};
 pub use footprint::{Footprint, Uses};

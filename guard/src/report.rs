@@ -101,6 +101,14 @@ impl Report {
         }
     }
 
+    /// Adds another's findings.
+    pub(crate) fn append(&mut self, other: Report) {
+        for Finding { span, reason } in other.findings {
+            self.add(span, reason);
+        }
+        self.left_out = self.left_out.saturating_add(other.left_out);
+    }
+
     /// Replaces the findings after the first `length` by one.
     pub(crate) fn replace_since(&mut self, length: usize, span: Span, reason: Reason) {
         self.findings.truncate(length);

@@ -32,13 +32,25 @@ fn what_has_an_initializer_comes_first_and_zeros_at_its_end_are_left_out() {
          .global .align 8 .f64 eight = 0d3FF0000000000000;\n.global .align 64 .b8 last[5];",
         &named(&["zero", "two", "eight", "last"]),
     );
-    let variable = |name: &str, at, bytes| DataVariable { name: name.to_owned(), at, bytes };
+    let variable = |name: &str, at, bytes| DataVariable { name: name.to_owned(), at, bytes, managed: false };
     assert_eq!(
         data.variables,
         [variable("two", 0, 6), variable("eight", 8, 8), variable("zero", 16, 4), variable("last", 64, 5)]
     );
     assert_eq!(data.bytes, 69);
     assert_eq!(data.initial, [2, 1, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f]);
+}
+
+#[test]
+fn managed_variables_are_told_apart_and_are_there_though_no_code_names_them() {
+    let data = block(
+        ".global .attribute(.managed) .align 4 .u32 hosts = 5;\n.global .align 4 .u32 nobodys;\n\
+         .global .align 4 .u32 plain;",
+        &named(&["plain"]),
+    );
+    let found: Vec<_> =
+        data.variables.iter().map(|variable| (variable.name.as_str(), variable.managed)).collect();
+    assert_eq!(found, [("hosts", true), ("plain", false)]);
 }
 
 #[test]

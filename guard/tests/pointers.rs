@@ -104,3 +104,17 @@ fn a_call_through_a_pointer_means_no_function_of_another_size() {
     let confined = print(&parse(&text).and_then(|module| confine(&module)).unwrap());
     assert!(verify(&confined).is_ok());
 }
+
+/// Seen in cuda-samples `newdelete`: a virtual call may mean a function that reads eight bytes of an object of which the
+/// caller's own class has four.
+#[test]
+fn an_access_wider_than_the_local_variables_has_room_for_its_bytes() {
+    let text = format!(
+        "{HEADER}.visible .entry k(.param .u64 p)\n{{\n.local .align 4 .b8 depot[4];\n.reg .b64 %d<5>;\n\
+         ld.param.u64 %d1, [p];\nld.global.u64 %d2, [%d1];\nmov.u64 %d3, depot;\nadd.s64 %d3, %d3, %d2;\n\
+         ld.local.u64 %d4, [%d3];\nst.global.u64 [%d1], %d4;\nret;\n}}\n"
+    );
+    let text = print(&parse(&text).and_then(|module| confine(&module)).unwrap());
+    assert!(text.contains(".local .align 16 .b8 depot[16];"), "{text}");
+    verify(&text).unwrap();
+}

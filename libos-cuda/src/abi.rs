@@ -12,10 +12,12 @@ mod graphs;
 mod layouts;
 mod memory;
 mod packed;
+mod pages;
 mod platform;
 mod queries;
 mod streams;
 mod tables;
+mod textures;
 mod virtual_memory;
 
 use std::ffi::c_void;
@@ -31,11 +33,14 @@ pub(crate) use graph_layouts::{
     UpdateResult,
 };
 pub(crate) use layouts::{
-    AccessDescription, Copy2d, Copy3d, IpcHandle, LaunchAttribute, LaunchConfig, Properties, Side2d, Side3d,
+    AccessDescription, Copy2d, Copy3d, IpcHandle, LaunchAttribute, LaunchConfig, Location, Properties,
+    Side2d, Side3d,
 };
 pub(crate) use packed::{Extra, Parameters};
+pub(crate) use pages::{PAGE_BYTES, Pages, Spare};
 pub(crate) use platform::{Print, at_exit, on_fork_in_child, thread_id};
 pub(crate) use tables::export_table;
+pub(crate) use textures::{ArrayDescription, ArrayDescription3d, Resource, TextureDescription};
 
 use crate::status::{Answer, SUCCESS, Status};
 
@@ -81,9 +86,17 @@ pub(crate) struct Row {
 
 /// Every export.
 pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
-    [queries::ROWS, code::ROWS, memory::ROWS, streams::ROWS, virtual_memory::ROWS, graphs::ROWS]
-        .into_iter()
-        .flatten()
+    [
+        queries::ROWS,
+        code::ROWS,
+        memory::ROWS,
+        textures::ROWS,
+        streams::ROWS,
+        virtual_memory::ROWS,
+        graphs::ROWS,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// Runs a call; a panic must not unwind into C.

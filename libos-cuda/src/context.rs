@@ -111,6 +111,7 @@ fn end(driver: &Driver, context: u64) {
     driver.streams.end(&driver.session, context);
     drop(driver.events.remove_all(|event| event.context == context));
     drop(driver.modules.remove_all(|module| module.context == context));
+    drop(driver.arrays.remove_all(|array| array.context == context));
     driver.memory.end(context);
 }
 

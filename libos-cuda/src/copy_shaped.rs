@@ -1,6 +1,6 @@
-//! Copies of rows and slices (`cuMemcpy2D`, `cuMemcpy3D`), between linear memory; arrays are not there.
+//! Copies of rows and slices (`cuMemcpy2D`, `cuMemcpy3D`), between linear memory and arrays.
 
-use crate::abi::{Copy2d, Copy3d, In, NullStream, Side2d, Side3d, Wide};
+use crate::abi::{Copy2d, Copy3d, Host, In, NullStream, Side2d, Side3d, Wide};
 use crate::copy::{End, Order, copy, done, ordered, submit};
 use crate::device::{DeviceRange, HostSpan};
 use crate::driver::Driver;
@@ -57,12 +57,18 @@ impl Shape {
     }
 }
 
-fn side(from: &Side3d, shape: Shape) -> Result<Side, Status> {
+fn side(driver: &Driver, from: &Side3d, shape: Shape) -> Result<Side, Status> {
+    if from.kind == KIND_ARRAY {
+        let array = driver.arrays.get(from.array)?;
+        let place = [from.x, from.y, from.z];
+        let (end, row_bytes, slice_bytes) = array.side(place, [shape.width, shape.height, shape.depth])?;
+        let whole = Side { end, row_bytes, slice_bytes };
+        return Ok(Side { end: whole.at(from.z, from.y)?.after(from.x), ..whole });
+    }
     let end = match from.kind {
         KIND_HOST => End::Host(Wide(from.host).host()),
         KIND_DEVICE => End::Device(from.device),
         KIND_UNIFIED => End::wide(Wide(from.device)),
-        KIND_ARRAY => return Err(Status::NOT_SUPPORTED),
         _ => return Err(Status::INVALID_VALUE),
     };
     if from.level != 0 {
@@ -85,7 +91,7 @@ fn shaped(driver: &Driver, order: Order, to: &Side3d, from: &Side3d, shape: Shap
     if bytes == 0 {
         return Ok(());
     }
-    let (to, from) = (side(to, shape)?, side(from, shape)?);
+    let (to, from) = (side(driver, to, shape)?, side(driver, from, shape)?);
     let rows_touch = to.row_bytes == shape.width && from.row_bytes == shape.width;
     let slice = shape.width * shape.height;
     if rows_touch && (shape.depth == 1 || (to.slice_bytes == slice && from.slice_bytes == slice)) {
@@ -201,11 +207,11 @@ pub(crate) fn line(to: End, from: End, bytes: usize) -> Copy3d {
 }
 
 /// That a graph's node is one that can be done.
-pub(crate) fn check(copy: &Copy3d) -> Answer {
+pub(crate) fn check(driver: &Driver, copy: &Copy3d) -> Answer {
     let shape = Shape { width: copy.width, height: copy.height, depth: copy.depth };
     shape.bytes()?;
-    side(&copy.to, shape)?;
-    side(&copy.from, shape).map(drop)
+    side(driver, &copy.to, shape)?;
+    side(driver, &copy.from, shape).map(drop)
 }
 
 /// In a stream's order: done, or written down.
@@ -214,7 +220,7 @@ fn in_order(null: NullStream, stream: u64, copy: Copy3d) -> Answer {
     let Some(capturing) = driver.streams.captures.of(order.target)? else {
         return three_in(driver, order, &copy);
     };
-    check(&copy)?;
+    check(driver, &copy)?;
     capturing.add(Work::Copy(Box::new(copy)))
 }
 
@@ -239,4 +245,72 @@ pub(crate) fn three(null: NullStream, shape: In<Copy3d>) -> Answer {
 
 pub(crate) fn three_ordered(null: NullStream, shape: In<Copy3d>, stream: u64) -> Answer {
     in_order(null, stream, shape.0)
+}
+
+/// Bytes of an array's first row, from `x` on.
+fn in_array(array: u64, x: usize) -> Side3d {
+    deep(&Side2d { x, y: 0, kind: KIND_ARRAY, host: 0, device: 0, array, pitch: 0 })
+}
+
+/// A copy between bytes of arrays' first rows, or between those and plain memory.
+fn row(to: Side3d, from: Side3d, bytes: usize) -> Copy3d {
+    Copy3d { from, to, width: bytes, height: 1, depth: 1 }
+}
+
+fn plain(end: End, bytes: usize) -> Side3d {
+    line(end, end, bytes).from
+}
+
+pub(crate) fn host_to_array(null: NullStream, to: u64, offset: usize, from: Host, bytes: usize) -> Answer {
+    let (driver, order) = done(null)?;
+    three_in(driver, order, &row(in_array(to, offset), plain(End::Host(from), bytes), bytes))
+}
+
+pub(crate) fn array_to_host(null: NullStream, to: Host, from: u64, offset: usize, bytes: usize) -> Answer {
+    let (driver, order) = done(null)?;
+    three_in(driver, order, &row(plain(End::Host(to), bytes), in_array(from, offset), bytes))
+}
+
+pub(crate) fn device_to_array(null: NullStream, to: u64, offset: usize, from: u64, bytes: usize) -> Answer {
+    let (driver, order) = done(null)?;
+    three_in(driver, order, &row(in_array(to, offset), plain(End::Device(from), bytes), bytes))
+}
+
+pub(crate) fn array_to_device(null: NullStream, to: u64, from: u64, offset: usize, bytes: usize) -> Answer {
+    let (driver, order) = done(null)?;
+    three_in(driver, order, &row(plain(End::Device(to), bytes), in_array(from, offset), bytes))
+}
+
+pub(crate) fn array_to_array(
+    null: NullStream,
+    to: u64,
+    to_offset: usize,
+    from: u64,
+    from_offset: usize,
+    bytes: usize,
+) -> Answer {
+    let (driver, order) = done(null)?;
+    three_in(driver, order, &row(in_array(to, to_offset), in_array(from, from_offset), bytes))
+}
+
+pub(crate) fn host_to_array_ordered(
+    null: NullStream,
+    to: u64,
+    offset: usize,
+    from: Host,
+    bytes: usize,
+    stream: u64,
+) -> Answer {
+    in_order(null, stream, row(in_array(to, offset), plain(End::Host(from), bytes), bytes))
+}
+
+pub(crate) fn array_to_host_ordered(
+    null: NullStream,
+    to: Host,
+    from: u64,
+    offset: usize,
+    bytes: usize,
+    stream: u64,
+) -> Answer {
+    in_order(null, stream, row(plain(End::Host(to), bytes), in_array(from, offset), bytes))
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use crate::abi::{In, Out};
+use crate::array::Array;
 use crate::check;
 use crate::context::Contexts;
 use crate::device::{AcceptedGates, Device, Heap, Options, Session, Stray, SturdyToken, default_socket};
@@ -23,6 +24,7 @@ use crate::query::Limits;
 use crate::registry::{Permanent, Table};
 use crate::report;
 use crate::status::{Answer, Status, describe};
+use crate::texture::Objects;
 use crate::vmm::Vmm;
 
 /// The version of CUDA that this library speaks. No runtime so far asks for functions of a later one.
@@ -47,6 +49,8 @@ pub(crate) struct Driver {
     pub(crate) events: Table<Event>,
     pub(crate) timers: Timers,
     pub(crate) memory: Memory,
+    pub(crate) arrays: Table<Array>,
+    pub(crate) textures: Objects,
     pub(crate) vmm: Vmm,
     pub(crate) libraries: Table<Library>,
     pub(crate) modules: Table<Module>,
@@ -89,6 +93,8 @@ impl Driver {
             events: Table::new(Kind::Event, OBJECTS_MAX),
             timers: Timers::default(),
             memory: Memory::new(),
+            arrays: Table::new(Kind::Array, OBJECTS_MAX),
+            textures: Objects::default(),
             vmm: Vmm::new(),
             libraries: Table::new(Kind::Library, OBJECTS_MAX),
             modules: Table::new(Kind::Module, OBJECTS_MAX),

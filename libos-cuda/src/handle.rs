@@ -31,6 +31,8 @@ pub(crate) enum Kind {
     GraphNode = 10,
     /// `CUgraphExec`.
     GraphExec = 11,
+    /// `CUarray`.
+    Array = 12,
 }
 
 const INDEX_BITS: u32 = 24;

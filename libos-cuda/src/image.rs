@@ -28,10 +28,16 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// The function of a name.
-    pub(crate) fn function(&self, name: &str) -> Result<u64, Status> {
+    /// The function of a name. Where the guard let in others and not this one, that is said in the name of `call`.
+    pub(crate) fn function(&self, call: &str, name: &str) -> Result<u64, Status> {
         let found = self.functions.iter().find(|(known, _)| known == name);
-        found.map(|(_, handle)| *handle).ok_or(Status::NOT_FOUND)
+        found.map(|(_, handle)| *handle).ok_or_else(|| {
+            let Some(refused) = self.image.refused().iter().find(|refused| refused.name == name) else {
+                return Status::NOT_FOUND;
+            };
+            report::refused(call, &format!("the guard refuses `{name}`: {}", refused.why));
+            Status::NOT_SUPPORTED
+        })
     }
 
     /// Where the variable of a name lies.

@@ -16,6 +16,7 @@
 
 #[expect(unsafe_code, reason = "the C symbols of libcuda, and the pointers that C programs pass")]
 mod abi;
+mod array;
 mod attributes;
 mod capture;
 mod check;
@@ -36,6 +37,7 @@ mod image;
 mod ipc;
 mod launch;
 mod library;
+mod managed;
 mod map;
 mod memory;
 mod module;
@@ -48,13 +50,17 @@ mod proc_address;
 mod profile;
 mod query;
 mod refused;
+mod register;
 mod registry;
 mod report;
 mod sanitize;
 mod status;
 mod storage;
 mod stream;
+mod texture;
 mod vmm;
 
+#[cfg(test)]
+mod support;
 #[cfg(test)]
 mod tests;

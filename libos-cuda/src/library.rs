@@ -82,7 +82,7 @@ pub(crate) fn unload(library: u64) -> Answer {
 pub(crate) fn kernel(to: Out<u64>, library: u64, name: Text) -> Answer {
     let driver = driver()?;
     let found = driver.libraries.get(library)?;
-    to.set(found.loaded("cuLibraryGetKernel", driver, library)?.function(&name.0)?);
+    to.set(found.loaded("cuLibraryGetKernel", driver, library)?.function("cuLibraryGetKernel", &name.0)?);
     Ok(())
 }
 
@@ -125,9 +125,14 @@ pub(crate) fn global(to: OutMaybe<u64>, bytes: OutMaybe<usize>, library: u64, na
     write_global(&to, &bytes, found.loaded("cuLibraryGetGlobal", driver, library)?, &name)
 }
 
-/// An image with managed variables is refused when it is loaded, so there is none to find.
-pub(crate) fn managed(_to: OutMaybe<u64>, _bytes: OutMaybe<usize>, library: u64, _name: Text) -> Answer {
+pub(crate) fn managed(to: OutMaybe<u64>, bytes: OutMaybe<usize>, library: u64, name: Text) -> Answer {
     let driver = driver()?;
-    driver.libraries.get(library)?.loaded("cuLibraryGetManaged", driver, library)?;
-    Err(Status::NOT_FOUND)
+    let found = driver.libraries.get(library)?;
+    let loaded = found.loaded("cuLibraryGetManaged", driver, library)?;
+    let (address, _) = loaded.variable(&name.0)?;
+    let region = driver.memory.region(address).ok_or(Status::NOT_FOUND)?.2;
+    if !region.is_managed(address) {
+        return Err(Status::NOT_FOUND);
+    }
+    write_global(&to, &bytes, loaded, &name)
 }

@@ -23,15 +23,18 @@ impl<T> Map<T> {
 
     /// Adds a range; gives the value back where it is empty, wraps around or overlaps another.
     pub(crate) fn insert(&mut self, start: u64, bytes: u64, value: T) -> Result<(), T> {
-        let Some(last) = bytes.checked_sub(1).and_then(|more| start.checked_add(more)) else {
-            return Err(value);
-        };
-        let before = self.0.range(..=last).next_back();
-        if before.is_some_and(|(known, (length, _))| known + (length - 1) >= start) {
+        if bytes == 0 || start.checked_add(bytes - 1).is_none() || self.overlaps(start, bytes) {
             return Err(value);
         }
         self.0.insert(start, (bytes, value));
         Ok(())
+    }
+
+    /// Whether a range has addresses with another in common. One that wraps around ends at the last address.
+    pub(crate) fn overlaps(&self, start: u64, bytes: u64) -> bool {
+        let Some(more) = bytes.checked_sub(1) else { return false };
+        let before = self.0.range(..=start.saturating_add(more)).next_back();
+        before.is_some_and(|(known, (length, _))| known + (length - 1) >= start)
     }
 
     /// Takes out the range that begins at `start`, if its value is as it should be.

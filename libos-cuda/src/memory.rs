@@ -10,8 +10,10 @@ use crate::context::driver_and_current;
 use crate::device::{Buffer, DeviceRange, HostBuffer, HostSpan, Image};
 use crate::driver::{Driver, driver};
 use crate::ipc::Opened;
+use crate::managed::Hints;
 use crate::map::Map;
 use crate::order::Target;
+use crate::register::{Exchanged, ONLY_PRIVATE, Registered};
 use crate::report;
 use crate::sanitize;
 use crate::status::{Answer, Status};
@@ -35,6 +37,10 @@ pub(crate) enum What {
     Variables(Image),
     /// The host's memory, which the device copies from and to without staging; with its flags.
     Pinned(HostBuffer, u32),
+    /// The program's own, which it registered.
+    Registered(Registered),
+    /// The host's and the device's at once.
+    Managed(HostBuffer),
 }
 
 /// One allocation.
@@ -43,6 +49,8 @@ pub(crate) struct Region {
     pub(crate) context: u64,
     /// Unlike an address never used again.
     pub(crate) id: u64,
+    /// What the program said of it, where it is managed.
+    pub(crate) hints: Mutex<Hints>,
 }
 
 /// Where a copy or fill reads or writes.
@@ -62,16 +70,23 @@ pub(crate) struct Memory {
     next_id: AtomicU64,
     /// Held while memory of another process is opened or closed.
     pub(crate) opening: Mutex<()>,
+    /// Held while memory of the program's is registered or given back.
+    pub(crate) registering: Mutex<()>,
 }
 
 impl Memory {
     pub(crate) fn new() -> Memory {
-        Memory { map: RwLock::new(Map::new()), next_id: AtomicU64::new(1), opening: Mutex::default() }
+        Memory {
+            map: RwLock::new(Map::new()),
+            next_id: AtomicU64::new(1),
+            opening: Mutex::default(),
+            registering: Mutex::default(),
+        }
     }
 
     pub(crate) fn insert(&self, start: u64, bytes: u64, what: What, context: u64) -> Answer {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let region = Arc::new(Region { what, context, id });
+        let region = Arc::new(Region { what, context, id, hints: Mutex::default() });
         let refused = self.map.write().insert(start, bytes, region);
         refused.map_err(|_| Status::UNKNOWN)
     }
@@ -89,9 +104,15 @@ impl Memory {
             What::Opened(opened) => Place::Device(opened.share.range(opened.offset() + offset, bytes)),
             What::Reached(reached) => Place::Device(reached.share.range(offset, bytes)),
             What::Variables(image) => {
-                Place::Device(image.variables().ok_or(Status::UNKNOWN)?.range(offset, bytes))
+                let variables = image.variables().ok_or(Status::UNKNOWN)?;
+                let span = variables.span(offset, bytes);
+                span.map_or_else(|| Place::Device(variables.range(offset, bytes)), Place::Pinned)
             }
-            What::Pinned(buffer, _) => Place::Pinned(buffer.span(offset, bytes)),
+            What::Pinned(buffer, _) | What::Managed(buffer) => Place::Pinned(buffer.span(offset, bytes)),
+            What::Registered(Registered { exchanged, .. }) => {
+                let span = exchanged.as_ref().and_then(|exchanged| exchanged.span(offset, bytes));
+                span.map_or(Place::Pageable, Place::Pinned)
+            }
         })
     }
 
@@ -155,11 +176,22 @@ impl Memory {
         map.iter()
             .map(|found| match &found.value.what {
                 What::Pinned(buffer, _) => (buffer.address().unwrap_or(found.start), found.bytes),
-                What::Device(_) | What::Opened(_) | What::Reached(_) | What::Variables(_) => {
-                    (found.start, found.bytes)
+                What::Registered(Registered { exchanged, .. }) => {
+                    let address = exchanged.as_ref().and_then(Exchanged::address);
+                    (address.unwrap_or(found.start), found.bytes)
                 }
+                What::Device(_)
+                | What::Opened(_)
+                | What::Reached(_)
+                | What::Variables(_)
+                | What::Managed(_) => (found.start, found.bytes),
             })
             .collect()
+    }
+
+    /// Whether anything of a range lies in an allocation.
+    pub(crate) fn overlaps(&self, start: u64, bytes: u64) -> bool {
+        self.map.read().overlaps(start, bytes)
     }
 
     /// Bytes of the device's memory that are allocated.
@@ -184,12 +216,29 @@ fn allocate_now(to: &Out<u64>, bytes: usize) -> Answer {
     if bytes == 0 {
         return Err(Status::INVALID_VALUE);
     }
-    let buffer = driver.session.allocate(bytes as u64).map_err(|error| Status::of(&error))?;
+    to.set(acquire(driver, context, bytes as u64)?);
+    Ok(())
+}
+
+/// Memory of the device's that goes with a context, or, where that is 0, with the process.
+pub(crate) fn acquire(driver: &Driver, context: u64, bytes: u64) -> Result<u64, Status> {
+    let buffer = driver.session.allocate(bytes).map_err(|error| Status::of(&error))?;
     let address = buffer.address();
-    let bytes = buffer.bytes().min(bytes as u64);
+    let bytes = buffer.bytes().min(bytes);
     driver.memory.insert(address, bytes, What::Device(buffer), context)?;
-    sanitize::allocated(address, bytes);
-    to.set(address);
+    if context != 0 {
+        sanitize::allocated(address, bytes);
+    }
+    Ok(address)
+}
+
+/// The session keeps the memory until running work that may use it is done.
+pub(crate) fn release(driver: &Driver, address: u64) -> Answer {
+    let freed = driver.memory.take(address, |what| matches!(what, What::Device(_) | What::Managed(_)))?;
+    if matches!(freed.what, What::Device(_)) {
+        sanitize::freed(address);
+    }
+    drop(freed);
     Ok(())
 }
 
@@ -215,11 +264,7 @@ pub(crate) fn free(address: u64) -> Answer {
         return Ok(());
     }
     driver.streams.captures.refuse_unsafe()?;
-    // The session keeps the memory until running work that may use it is done.
-    let freed = driver.memory.take(address, |what| matches!(what, What::Device(_)))?;
-    sanitize::freed(address);
-    drop(freed);
-    Ok(())
+    release(driver, address)
 }
 
 /// Memory that graphs allocate and free is not there.
@@ -290,8 +335,10 @@ pub(crate) fn host_flags(to: Out<u32>, host: Host) -> Answer {
     let region = driver()?.memory.region(host.address()).ok_or(Status::INVALID_VALUE)?.2;
     match &region.what {
         // With unified addresses NVIDIA's driver reports these two for all pinned memory.
-        What::Pinned(_, flags) => to.set(*flags | PORTABLE_AND_MAPPED),
-        What::Device(_) | What::Opened(_) | What::Reached(_) | What::Variables(_) => {
+        What::Pinned(_, flags) | What::Registered(Registered { flags, .. }) => {
+            to.set(*flags | PORTABLE_AND_MAPPED);
+        }
+        What::Device(_) | What::Opened(_) | What::Reached(_) | What::Variables(_) | What::Managed(_) => {
             return Err(Status::INVALID_VALUE);
         }
     }
@@ -304,15 +351,26 @@ pub(crate) fn host_device_pointer(to: Out<u64>, host: Host, flags: u32) -> Answe
     if flags != 0 {
         return Err(Status::INVALID_VALUE);
     }
-    to.set(device_pointer(driver, host.address()).ok_or(Status::INVALID_VALUE)?);
-    Ok(())
+    if let Some(address) = device_pointer(driver, host.address()) {
+        to.set(address);
+        return Ok(());
+    }
+    let region = driver.memory.region(host.address()).ok_or(Status::INVALID_VALUE)?.2;
+    if matches!(region.what, What::Registered(_)) {
+        report::refused("cuMemHostGetDevicePointer", ONLY_PRIVATE);
+        return Err(Status::NOT_SUPPORTED);
+    }
+    Err(Status::INVALID_VALUE)
 }
 
 /// Where kernels reach what is pinned at an address.
 pub(crate) fn device_pointer(driver: &Driver, address: u64) -> Option<u64> {
     let (start, _, region) = driver.memory.region(address)?;
     match &region.what {
-        What::Pinned(buffer, _) => buffer.address()?.checked_add(address - start),
+        What::Pinned(buffer, _) | What::Managed(buffer) => buffer.address()?.checked_add(address - start),
+        What::Registered(Registered { exchanged, .. }) => {
+            exchanged.as_ref()?.address()?.checked_add(address - start)
+        }
         What::Device(_) | What::Opened(_) | What::Reached(_) | What::Variables(_) => None,
     }
 }

@@ -102,7 +102,7 @@ pub(crate) fn unload(module: u64) -> Answer {
 }
 
 pub(crate) fn function(to: Out<u64>, module: u64, name: Text) -> Answer {
-    to.set(driver()?.modules.get(module)?.loaded.function(&name.0)?);
+    to.set(driver()?.modules.get(module)?.loaded.function("cuModuleGetFunction", &name.0)?);
     Ok(())
 }
 

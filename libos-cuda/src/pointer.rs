@@ -14,6 +14,7 @@ const ACCESS_READ_WRITE: u32 = 3;
 /// `CU_DEVICE_INVALID`.
 const NO_DEVICE: i32 = -2;
 const SYNC_MEMOPS: u32 = 6;
+const IS_MANAGED: u32 = 8;
 /// `CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE`.
 const IS_IPC_CAPABLE: u32 = 10;
 
@@ -38,24 +39,31 @@ impl Value {
 /// The value of an attribute for an address; `None` where the address is not CUDA's or does not have it.
 fn value(driver: &Driver, attribute: u32, address: u64) -> Result<Option<Value>, Status> {
     let Some((start, bytes, region)) = driver.memory.region(address) else { return Ok(None) };
-    let is_device = !matches!(region.what, What::Pinned(..));
+    let is_device = !matches!(region.what, What::Pinned(..) | What::Registered(_));
+    let is_managed = region.is_managed(address);
     Ok(match attribute {
         1 => Some(Value::Long(region.context)),
         2 => Some(Value::Word(if is_device { MEMORY_DEVICE } else { MEMORY_HOST })),
         3 if is_device => Some(Value::Long(address)),
         3 => memory::device_pointer(driver, address).map(Value::Long),
-        4 => (!is_device).then_some(Value::Long(address)),
+        4 => (!is_device || is_managed).then_some(Value::Long(address)),
         7 | 20 => Some(Value::Long(region.id)),
         // Booleans too: NVIDIA's runtime reads four bytes.
-        SYNC_MEMOPS | 8 | 15 | 21 => Some(Value::Word(0)),
+        IS_MANAGED => Some(Value::Word(u32::from(is_managed))),
+        SYNC_MEMOPS | 15 | 21 => Some(Value::Word(0)),
         IS_IPC_CAPABLE => Some(Value::Word(u32::from(matches!(region.what, What::Device(_))))),
         9 => Some(Value::Number(0)),
         11 | 19 => Some(Value::Long(start)),
         12 | 18 => Some(Value::Long(bytes)),
-        13 => Some(Value::Word(1)),
+        13 => Some(Value::Word(u32::from(is_device || memory::device_pointer(driver, address).is_some()))),
         14 => Some(Value::Long(match &region.what {
             What::Reached(reached) => u64::from(reached.handle_types),
-            What::Device(_) | What::Opened(_) | What::Variables(_) | What::Pinned(..) => 0,
+            What::Device(_)
+            | What::Opened(_)
+            | What::Variables(_)
+            | What::Pinned(..)
+            | What::Registered(_)
+            | What::Managed(_) => 0,
         })),
         17 => Some(Value::Long(0)),
         16 => Some(Value::Word(ACCESS_READ_WRITE)),

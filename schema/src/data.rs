@@ -3,7 +3,7 @@
 //! Whoever reads such a description has it from somebody who read hostile bytes: it is bounded here and believed by
 //! nobody but the client, whose own memory it describes.
 
-use crate::bulkhead_capnp::{data_variable, module_data, relocation};
+use crate::bulkhead_capnp::{data_variable, module_data, refused_entry, relocation};
 use crate::{Error, ErrorCode, limits};
 
 /// A module's block of variables; of no bytes where it has none.
@@ -17,6 +17,17 @@ pub struct ModuleData {
     pub relocations: Vec<Relocation>,
     /// The variables in it.
     pub variables: Vec<DataVariable>,
+    /// The entries that were left out.
+    pub refused: Vec<RefusedEntry>,
+}
+
+/// An entry that was left out of loaded code, since the guard has something against it and nothing against the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RefusedEntry {
+    /// Its name.
+    pub name: String,
+    /// What the guard has against it, for people.
+    pub why: String,
 }
 
 /// A number that a block holds: the low `bytes` of (address of the block + `to`) >> `shift`.
@@ -41,13 +52,19 @@ pub struct DataVariable {
     pub at: u64,
     /// How long it is.
     pub bytes: u64,
+    /// Whether the host uses it where it lies, so that its block has to be host memory.
+    pub managed: bool,
 }
 
 impl ModuleData {
     /// How much a description is in a message, about.
-    fn message_bytes(&self) -> usize {
+    #[must_use]
+    pub fn message_bytes(&self) -> usize {
         let names: usize = self.variables.iter().map(|variable| variable.name.len() + 40).sum();
-        self.initial.len().saturating_add(names).saturating_add(self.relocations.len().saturating_mul(24))
+        let refused: usize =
+            self.refused.iter().map(|refused| refused.name.len() + refused.why.len() + 32).sum();
+        let relocations = self.relocations.len().saturating_mul(24);
+        self.initial.len().saturating_add(names).saturating_add(refused).saturating_add(relocations)
     }
 
     /// Whether the description is one: everything that it names lies in the block, and it is not too long.
@@ -57,7 +74,9 @@ impl ModuleData {
     pub fn check(&self) -> Result<(), Error> {
         if self.message_bytes() > limits::MODULE_DATA_BYTES_MAX {
             let most = limits::MODULE_DATA_BYTES_MAX;
-            let message = format!("what is to be said of the module's variables is longer than {most} bytes");
+            let message = format!(
+                "what is to be said of the module's variables and refused entries is longer than {most} bytes"
+            );
             return Err(Error::new(ErrorCode::LimitReached, message)
                 .remedy("fill large tables from the host, or split the image"));
         }
@@ -81,23 +100,32 @@ impl ModuleData {
     /// As [`ModuleData::check`].
     pub fn read(data: module_data::Reader<'_>) -> Result<Self, Error> {
         let nonsense = |error: capnp::Error| invalid(&error.to_string());
-        let (initial, relocations, variables) = (
+        let (initial, relocations, variables, refused) = (
             data.get_initial().map_err(nonsense)?,
             data.get_relocations().map_err(nonsense)?,
             data.get_variables().map_err(nonsense)?,
+            data.get_refused().map_err(nonsense)?,
         );
         let described = (initial.len() as u64)
             .saturating_add(u64::from(relocations.len()).saturating_mul(24))
-            .saturating_add(u64::from(variables.len()).saturating_mul(40));
+            .saturating_add(u64::from(variables.len()).saturating_mul(40))
+            .saturating_add(u64::from(refused.len()).saturating_mul(32));
         if described > limits::MODULE_DATA_BYTES_MAX as u64 {
             let most = limits::MODULE_DATA_BYTES_MAX;
             let message = format!("the module's variables take {described} bytes to describe, not {most}");
             return Err(Error::new(ErrorCode::LimitReached, message));
         }
+        let text = |text: capnp::Result<capnp::text::Reader<'_>>| {
+            let text = text.map_err(nonsense)?.to_str();
+            Ok::<_, Error>(text.map_err(|_| invalid("a name is no text"))?.to_owned())
+        };
         let variable = |variable: data_variable::Reader<'_>| {
-            let name = variable.get_name().map_err(nonsense)?.to_str();
-            let name = name.map_err(|_| invalid("a variable's name is no text"))?.to_owned();
-            Ok(DataVariable { name, at: variable.get_at(), bytes: variable.get_bytes() })
+            let name = text(variable.get_name())?;
+            let (at, bytes, managed) = (variable.get_at(), variable.get_bytes(), variable.get_managed());
+            Ok(DataVariable { name, at, bytes, managed })
+        };
+        let entry = |entry: refused_entry::Reader<'_>| {
+            Ok(RefusedEntry { name: text(entry.get_name())?, why: text(entry.get_why())? })
         };
         let relocation = |relocation: relocation::Reader<'_>| Relocation {
             at: relocation.get_at(),
@@ -110,6 +138,7 @@ impl ModuleData {
             initial: initial.to_vec(),
             relocations: relocations.iter().map(relocation).collect(),
             variables: variables.iter().map(variable).collect::<Result<_, Error>>()?,
+            refused: refused.iter().map(entry).collect::<Result<_, Error>>()?,
         };
         data.check()?;
         Ok(data)
@@ -128,12 +157,19 @@ impl ModuleData {
             to.set_shift(relocation.shift);
             to.set_bytes(relocation.bytes);
         }
+        let mut refused = builder.reborrow().init_refused(length(self.refused.len()));
+        for (index, entry) in (0..).zip(&self.refused) {
+            let mut to = refused.reborrow().get(index);
+            to.set_name(&entry.name);
+            to.set_why(&entry.why);
+        }
         let mut variables = builder.init_variables(length(self.variables.len()));
         for (index, variable) in (0..).zip(&self.variables) {
             let mut to = variables.reborrow().get(index);
             to.set_name(&variable.name);
             to.set_at(variable.at);
             to.set_bytes(variable.bytes);
+            to.set_managed(variable.managed);
         }
     }
 
@@ -172,7 +208,8 @@ mod tests {
             bytes: 64,
             initial: vec![1, 2, 3],
             relocations: vec![Relocation { at: 8, to: 0x20, shift: 0, bytes: 8 }],
-            variables: vec![DataVariable { name: "x".into(), at: 0, bytes: 64 }],
+            variables: vec![DataVariable { name: "x".into(), at: 0, bytes: 64, managed: true }],
+            refused: vec![RefusedEntry { name: "k".into(), why: "it is too long".into() }],
         }
     }
 

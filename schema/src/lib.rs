@@ -33,7 +33,7 @@ mod run;
 mod stray;
 mod told;
 
-pub use data::{DataVariable, ModuleData, Relocation};
+pub use data::{DataVariable, ModuleData, RefusedEntry, Relocation};
 pub use error::{Error, ErrorCode};
 pub use generated::{bulkhead_capnp, compile_capnp, executor_capnp, operator_capnp};
 pub use handle::Handle;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bulkhead_client::{Image, Stream};
+use bulkhead_client::{ErrorCode, Image, Stream};
 use bulkhead_tests::{
     kernel::Kernel,
     tenant::{ONE, PAGE_BYTES, Tenant},
@@ -178,5 +178,37 @@ fn an_entry_says_which_architecture_its_text_is_for_and_which_it_was_compiled_fo
         let image = tenant.session.load_image(text.as_bytes()).expect("the code loads");
         let entry = image.entry("nothing").expect("the entry");
         assert_eq!((entry.ptx_version, entry.binary_version), (expected, 90), "{target}");
+    }
+}
+
+#[test]
+fn an_entry_that_the_guard_refuses_keeps_nobody_from_the_others() {
+    let kernel = Kernel::start();
+    let tenant = Tenant::new(&kernel, "tenant");
+    let text = |entries: &str| format!(".version 8.0\n.target sm_75\n.address_size 64\n{entries}");
+    let named = |name: &str, body: &str| format!(".visible .entry {name}()\n{{\n{body}\nret;\n}}\n");
+    let (good, bad) = (named("good", ""), named("bad", "bar.sync 3;"));
+    let also = named("also", ".reg .b32 %r;\nmov.u32 %r, %laneid;");
+    let image =
+        tenant.session.load_image(text(&format!("{good}{bad}{also}")).as_bytes()).expect("it is loaded");
+    let names: Vec<&str> = image.entries().iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(names, ["good", "also"]);
+    let [refused] = image.refused() else { panic!("{:?}", image.refused()) };
+    assert_eq!(refused.name, "bad");
+    assert!(refused.why.starts_with("image.ptx:11:1: ") && refused.why.contains("barrier"), "{refused:?}");
+    let error = image.entry("bad").expect_err("it is not there");
+    assert_eq!(error.code, ErrorCode::ImageRefused);
+    assert!(error.message.contains(&refused.why), "{error}");
+    for name in names {
+        let entry = image.entry(name).expect("it is there");
+        let none = bulkhead_client::Parameters::new();
+        let fence = tenant.session.launch(Stream::DEFAULT, &entry, &ONE, &none).expect("a launch");
+        tenant.session.wait(fence).expect("it passes");
+    }
+    // Where nothing is left, the image is refused, as it is where something stands against all of it.
+    for entries in [bad, format!("{good}{good}")] {
+        let error =
+            tenant.session.load_image(text(&entries).as_bytes()).map(|_| ()).expect_err("it is refused");
+        assert_eq!(error.code, ErrorCode::ImageRefused, "{error}");
     }
 }

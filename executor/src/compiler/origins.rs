@@ -38,7 +38,7 @@ pub fn origins(image: &[u8], architecture: u32) -> Result<Origins, Error> {
 /// # Errors
 /// As [`super::compile`].
 pub fn origins_as(image: &[u8], architecture: u32, stray: Stray) -> Result<Origins, Error> {
-    let (own, module, confined) =
+    let (own, module, confined, _) =
         super::confined(image, architecture, super::guards(stray), &Default::default())?;
     let text = bulkhead_guard::print(&confined);
     let printed = bulkhead_guard::parse(&text).map_err(|report| super::refused(&report, None))?;
@@ -92,7 +92,7 @@ fn place(directive: &Directive) -> Option<Source<'_>> {
 pub(super) struct Known<'a> {
     files: HashMap<&'a str, String>,
     /// By where they begin: the opcode, the line, and the source.
-    instructions: HashMap<u32, (&'a str, u32, Option<Source<'a>>)>,
+    instructions: BTreeMap<u32, (&'a str, u32, Option<Source<'a>>)>,
 }
 
 /// Number of the file, and line, as a `.loc` has them.
@@ -100,7 +100,7 @@ type Source<'a> = (&'a str, u32);
 
 impl<'a> Known<'a> {
     pub(super) fn of(module: &'a Module) -> Self {
-        let mut known = Self { files: HashMap::new(), instructions: HashMap::new() };
+        let mut known = Self { files: HashMap::new(), instructions: BTreeMap::new() };
         for item in &module.items {
             match item {
                 Item::Directive(directive) if directive.name == ".file" => known.file(directive),
@@ -140,8 +140,7 @@ impl<'a> Known<'a> {
 
     /// The file and line that a `.loc` names for the instruction of which this is a part, in the image's own text.
     pub(super) fn source(&self, span: Span) -> Option<(&str, u32)> {
-        let before = self.instructions.iter().filter(|(start, _)| **start <= span.start);
-        let (_, (_, own, source)) = before.max_by_key(|(start, _)| **start)?;
+        let (_, (_, own, source)) = self.instructions.range(..=span.start).next_back()?;
         if *own != span.place.line {
             return None;
         }

@@ -45,6 +45,7 @@ mod slices;
 mod steps;
 mod strides;
 mod symbols;
+mod textures;
 mod turns;
 mod unroll;
 mod variables;
@@ -57,7 +58,7 @@ use crate::maps::HashSet;
 
 pub(crate) use gates::images as gate_images;
 
-use crate::ast::{FunctionKind, Item, Linkage, Module, Span};
+use crate::ast::{Function, FunctionKind, Item, Linkage, Module, Span};
 use crate::data::Data;
 use crate::gates::Gates;
 use crate::limits::{PTX_VERSION_MAX, PTX_VERSION_MIN, STATEMENTS_MAX};
@@ -89,14 +90,36 @@ pub fn confine_as(module: &Module, stray: Stray) -> Result<Module, Report> {
 
 /// As [`confine`], of a module that may call these gates.
 pub fn confine_with(module: &Module, stray: Stray, gates: &Gates) -> Result<Module, Report> {
-    let (confined, report) = confine_all(module, stray, gates, Effort::Usual);
-    report.or(confined)
+    confine_all(module, stray, gates, Effort::Usual).whole()
 }
 
 /// As [`confine_with`], and as the verifier passes it: where it does not see again what the usual form rests on, first
-/// without fast versions, then with a poll or a counter in every loop. Whoever confines for others calls this.
+/// without fast versions, then with a poll or a counter in every loop.
 pub fn confine_verified(module: &Module, stray: Stray, gates: &Gates) -> Result<Module, Report> {
-    let mut confined = confine_with(module, stray, gates)?;
+    verified(module, stray, gates, Confined::whole)
+}
+
+/// As [`confine_verified`], without the entries that are refused, which come with it. Whoever confines for others calls
+/// this.
+///
+/// # Errors
+/// What stands against all of the module, or against each of its entries.
+pub fn confine_each(module: &Module, stray: Stray, gates: &Gates) -> Result<(Module, Vec<Refused>), Report> {
+    let mut refused = Vec::new();
+    let confined = verified(module, stray, gates, |confined| {
+        refused.clone_from(&confined.refused);
+        confined.rest()
+    })?;
+    Ok((confined, refused))
+}
+
+fn verified(
+    module: &Module,
+    stray: Stray,
+    gates: &Gates,
+    mut take: impl FnMut(Confined) -> Result<Module, Report>,
+) -> Result<Module, Report> {
+    let mut confined = take(confine_all(module, stray, gates, Effort::Usual))?;
     let passes = |confined: &Module| crate::verify_with(&crate::print(confined), gates).is_ok();
     if passes(&confined) {
         return Ok(confined);
@@ -106,8 +129,63 @@ pub fn confine_verified(module: &Module, stray: Stray, gates: &Gates) -> Result<
     if confined.items.len() < before && passes(&confined) {
         return Ok(confined);
     }
-    let (confined, report) = confine_all(module, stray, gates, Effort::Plain);
-    report.or(confined)
+    take(confine_all(module, stray, gates, Effort::Plain))
+}
+
+/// An entry that is not let in, though the rest of its module is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// The entry's name.
+    pub name: String,
+    /// What stands against it.
+    pub report: Report,
+}
+
+/// What becomes of a module, and what stands against it.
+struct Confined {
+    /// Statements that are refused are left out.
+    module: Module,
+    /// What stands against the module whichever entries it has.
+    report: Report,
+    refused: Vec<Refused>,
+}
+
+impl Confined {
+    /// All of it, or everything that stands against it.
+    fn whole(self) -> Result<Module, Report> {
+        let (module, report) = self.into_parts();
+        report.or(module)
+    }
+
+    /// The entries that nothing stands against, if there are any; or everything that stands against it.
+    fn rest(mut self) -> Result<Module, Report> {
+        if !self.report.is_empty() || self.refused.is_empty() {
+            return self.whole();
+        }
+        let refused: HashSet<&str> = self.refused.iter().map(|refused| refused.name.as_str()).collect();
+        let stays = |item: &Item| match item {
+            Item::Function(Function { name, .. }) => {
+                !refused.contains(names::fast_version_of(name).unwrap_or(name))
+            }
+            Item::Variable(_) | Item::Section(_) | Item::Directive(_) => true,
+        };
+        let is_entry = |item: &&Item| matches!(item, Item::Function(_));
+        if !self.module.items.iter().filter(is_entry).any(stays) {
+            return self.whole();
+        }
+        self.module.items.retain(stays);
+        Ok(self.module)
+    }
+
+    fn into_parts(self) -> (Module, Report) {
+        let mut report = self.report;
+        for refused in self.refused {
+            report.append(refused.report);
+        }
+        // What stands against a function was found wherever it is called.
+        report.forget_repeated();
+        (self.module, report)
+    }
 }
 
 /// Leaves the confined versions of entries only.
@@ -150,19 +228,22 @@ fn runtime(module: &Module, faults: &Faults) -> Vec<Item> {
 /// Confines what can be confined of a module, and says what stands against the rest, which is left out.
 #[must_use]
 pub(crate) fn confine_recovering(module: &Module, gates: &Gates) -> (Module, Report) {
-    confine_all(module, Stray::Silent, gates, Effort::Usual)
+    confine_all(module, Stray::Silent, gates, Effort::Usual).into_parts()
 }
 
-fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> (Module, Report) {
+fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> Confined {
     let mut report = Report::default();
+    let mut refused = Vec::new();
     let target = header(module, &mut report);
     let unreserved = reserved::rewrite(module).unwrap_or_else(|reason| {
         report.add(Span::WHOLE, reason);
         Cow::Borrowed(module)
     });
-    let (module, faults) = faults::rewrite(&unreserved, stray);
+    let (called, functions) = textures::rewrite(&unreserved);
+    let (module, faults) = faults::rewrite(&called, stray);
     let module = &*module;
-    let runtime = runtime(module, &faults);
+    let mut runtime = runtime(module, &faults);
+    runtime.extend(functions);
     let symbols = Symbols::collect(module, &runtime, &mut report);
     let mut items: Vec<Item> = symbols.variables().map(Item::Variable).collect();
     let functions = calls::Functions::of(module, &runtime, &symbols, &mut report);
@@ -195,9 +276,10 @@ fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> 
                         report.add(function.span, Reason::NotImplemented { what });
                     }
                     (_, Some(body)) => {
+                        let mut own = Report::default();
                         let copied = indexed::copied(function, body, &mut budget);
                         let copied = copied.unwrap_or_else(|reason| {
-                            report.add(function.span, reason);
+                            own.add(function.span, reason);
                             None
                         });
                         let body = copied.as_deref().unwrap_or(body);
@@ -208,15 +290,19 @@ fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> 
                             (&functions, gates),
                             (&faults, effort),
                             &mut budget,
-                            &mut report,
+                            &mut own,
                         );
+                        // What comes after would only cost more.
+                        if budget.is_exceeded() {
+                            report.append(own);
+                            break;
+                        }
+                        if !own.is_empty() {
+                            refused.push(Refused { name: function.name.clone(), report: own });
+                        }
                         for version in std::iter::once(confined).chain(fast) {
                             statements += version.body.as_ref().map_or(0, Vec::len);
                             items.push(Item::Function(version));
-                        }
-                        // What comes after would only cost more.
-                        if budget.is_exceeded() {
-                            break;
                         }
                         if statements > STATEMENTS_MAX {
                             let reason = Reason::Limit { what: "statements", most: STATEMENTS_MAX as u64 };
@@ -228,10 +314,8 @@ fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> 
             }
         }
     }
-    // What stands against a function was found wherever it is called.
-    report.forget_repeated();
     let Module { version, address_size, header, .. } = *module;
-    (Module { version, target, address_size, header, items }, report)
+    Confined { module: Module { version, target, address_size, header, items }, report, refused }
 }
 
 fn header(module: &Module, report: &mut Report) -> Vec<String> {

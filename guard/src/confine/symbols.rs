@@ -8,7 +8,7 @@ use crate::maps::{HashMap, HashSet};
 
 use crate::ast::{AddressBase, Item, Linkage, Module, Operand, Space, Statement, Type, Variable};
 use crate::confine::pointers::Numbers;
-use crate::data::{Data, Layout};
+use crate::data::{Data, Layout, is_managed};
 use crate::limits::{CONSTANT_BYTES_MAX, SHARED_BYTES_MAX};
 use crate::names;
 use crate::report::{Reason, Report};
@@ -55,8 +55,9 @@ impl Symbols {
         let mut block = Vec::new();
         for item in &module.items {
             let Item::Variable(variable) = item else { continue };
-            // Headers leave such variables behind in every program that includes them.
-            if variable.space == Space::Global && !named.contains(variable.name.as_str()) {
+            // Headers leave such variables behind in every program that includes them. The host uses managed ones.
+            let is_needed = || named.contains(variable.name.as_str()) || is_managed(variable);
+            if variable.space == Space::Global && !is_needed() {
                 continue;
             }
             match confined(variable, symbols.constants_in_block) {
@@ -286,13 +287,15 @@ fn named_by<'a>(operand: &'a Operand, names: &mut HashSet<&'a str>) {
 fn confined(variable: &Variable, constants_in_block: bool) -> Result<(Variable, Symbol), Reason> {
     names::check_symbol(&variable.name)?;
     let missing = |what: &str| Err(Reason::NotImplemented { what: format!("{what}, `{}`", variable.name) });
-    if !variable.attributes.is_empty() {
+    let managed = variable.space == Space::Global && is_managed(variable);
+    if !managed && !variable.attributes.is_empty() {
         return missing("an attribute of a variable");
     }
     if matches!(variable.ty, Type::Texref | Type::Samplerref | Type::Surfref) {
         return missing("a texture, sampler or surface");
     }
     let mut confined = variable.clone();
+    confined.attributes.clear();
     match (variable.space, variable.linkage, variable.initializer.is_empty()) {
         (Space::Shared, Linkage::Internal | Linkage::Visible | Linkage::Extern, true) => {}
         (Space::Constant, Linkage::Internal | Linkage::Visible, _) => {

@@ -105,20 +105,27 @@ impl Variables {
         }
         extent.bytes = end;
         extent.align = align;
-        *all = Variable {
-            ty: Type::B8,
-            vector: 1,
-            dimensions: vec![end],
-            align: u32::try_from(align).ok(),
-            ..all.clone()
-        };
+        *all = of_bytes(all, extent);
         (meaning, Ok(()))
     }
 
-    /// The variables of the confined form.
-    pub(super) fn into_placed(self) -> Vec<(Variable, Symbol)> {
+    /// The variables of the confined form. The local one has room for the widest access: in code that is inlined for a
+    /// call through a pointer, an access may be wider than what the caller's own functions would read.
+    pub(super) fn into_placed(mut self) -> Vec<(Variable, Symbol)> {
+        if let Some((all, extent)) = self.local.and_then(|index| self.placed.get_mut(index))
+            && extent.bytes < names::WIDEST_ACCESS
+        {
+            extent.bytes = names::WIDEST_ACCESS;
+            *all = of_bytes(all, extent);
+        }
         self.placed
     }
+}
+
+/// The same variable, as an array of bytes of that size.
+fn of_bytes(variable: &Variable, extent: &Symbol) -> Variable {
+    let align = u32::try_from(extent.align).ok();
+    Variable { ty: Type::B8, vector: 1, dimensions: vec![extent.bytes], align, ..variable.clone() }
 }
 
 fn measured(variable: &Variable) -> Result<Symbol, Reason> {

@@ -12,6 +12,8 @@
 mod memory;
 mod refused;
 mod registers;
+#[cfg(test)]
+mod support;
 
 use std::sync::LazyLock;
 

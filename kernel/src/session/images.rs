@@ -160,7 +160,7 @@ impl Session {
         drop((image, offered));
         // One descriptor stays, and the text.
         loading.descriptors.resize(1)?;
-        loading.kernel.resize(compiled.bytes.saturating_add(compiled.data.initial.len() as u64))?;
+        loading.kernel.resize(compiled.bytes.saturating_add(compiled.data.message_bytes() as u64))?;
         let data = std::mem::take(&mut compiled.data);
         let loaded = self.load(compiled, loading).await;
         let held = loaded.map_err(|error| {

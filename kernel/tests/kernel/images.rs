@@ -287,12 +287,12 @@ fn what_a_compiler_says_of_variables_is_bounded() {
     let honest = ModuleData {
         bytes: 64,
         initial: vec![1; 64],
-        variables: vec![DataVariable { name: "x".into(), at: 0, bytes: 64 }],
+        variables: vec![DataVariable { name: "x".into(), at: 0, bytes: 64, managed: false }],
         ..ModuleData::default()
     };
     let beyond = ModuleData { bytes: 63, ..honest.clone() };
     assert_eq!(refused(|config| describing(config, &beyond)).code, ErrorCode::ImageInvalid);
-    let variables = vec![DataVariable { name: "x".into(), at: u64::MAX, bytes: 2 }];
+    let variables = vec![DataVariable { name: "x".into(), at: u64::MAX, bytes: 2, managed: false }];
     let overflowing = ModuleData { variables, ..honest.clone() };
     assert_eq!(refused(|config| describing(config, &overflowing)).code, ErrorCode::ImageInvalid);
     let initial = vec![1; limits::MODULE_DATA_BYTES_MAX + 1];

@@ -140,6 +140,15 @@ impl Properties {
     }
 }
 
+/// `CUmemLocation`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct Location {
+    pub(crate) kind: u32,
+    pub(crate) id: i32,
+}
+const _: () = assert!(size_of::<Location>() == 8);
+
 /// `CUmemAccessDesc`.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]

@@ -3,10 +3,10 @@
 use std::ffi::c_void;
 
 use super::{
-    Argument, Copy2d, Copy3d, Function, Host, In, InSlice, IpcHandle, NullStream, Out, OutMaybe, Room, Row,
-    Wide, exports,
+    Argument, Copy2d, Copy3d, Function, Host, In, InSlice, IpcHandle, Location, NullStream, Out, OutMaybe,
+    Room, Row, Wide, exports,
 };
-use crate::{copy, copy_shaped, fill, ipc, memory, pointer, pool, refused};
+use crate::{copy, copy_shaped, fill, ipc, managed, memory, pointer, pool, refused, register};
 
 exports! {
     plain {
@@ -23,13 +23,10 @@ exports! {
         cuMemHostGetDevicePointer_v2 "cuMemHostGetDevicePointer" 3020
             (to: Out<u64>, host: Host, flags: u32) => memory::host_device_pointer;
         cuMemHostRegister_v2 "cuMemHostRegister" 6050
-            (host: Host, bytes: usize, flags: u32) => refused::host_register;
-        cuMemHostUnregister "cuMemHostUnregister" 4000 (host: Host) => refused::host_unregister;
+            (host: Host, bytes: usize, flags: u32) => register::register;
+        cuMemHostUnregister "cuMemHostUnregister" 4000 (host: Host) => register::unregister;
         cuMemAllocManaged "cuMemAllocManaged" 6000
-            (to: Out<u64>, bytes: usize, flags: u32) => refused::managed;
-        cuTexObjectCreate "cuTexObjectCreate" 5000
-            (to: Out<u64>, resource: u64, texture: u64, view: u64) => refused::texture;
-        cuSurfObjectCreate "cuSurfObjectCreate" 5000 (to: Out<u64>, resource: u64) => refused::surface;
+            (to: Out<u64>, bytes: usize, flags: u32) => managed::allocate;
         cuMemGetInfo_v2 "cuMemGetInfo" 3020 (free: Out<usize>, total: Out<usize>) => memory::info;
         cuMemGetAddressRange_v2 "cuMemGetAddressRange" 3020
             (start: OutMaybe<u64>, bytes: OutMaybe<usize>, address: u64) => memory::range;
@@ -44,6 +41,16 @@ exports! {
             (to: Out<IpcHandle>, event: u64) => refused::event_handle;
         cuIpcOpenEventHandle "cuIpcOpenEventHandle" 4010
             (to: Out<u64>, handle: IpcHandle) => refused::open_event;
+
+        cuMemAdvise "cuMemAdvise" 8000
+            (address: u64, bytes: usize, advice: u32, device: i32) => managed::advise;
+        cuMemAdvise_v2 "cuMemAdvise" 12020
+            (address: u64, bytes: usize, advice: u32, location: Location) => managed::advise_by_location;
+        cuMemRangeGetAttribute "cuMemRangeGetAttribute" 8000
+            (to: Room, size: usize, attribute: u32, address: u64, bytes: usize) => managed::range_attribute;
+        cuMemRangeGetAttributes "cuMemRangeGetAttributes" 8000
+            (to: InSlice<*mut c_void>, sizes: InSlice<usize>, attributes: InSlice<u32>, count: usize,
+             address: u64, bytes: usize) => managed::range_attributes;
 
         cuPointerGetAttribute "cuPointerGetAttribute" 4000
             (to: Room, attribute: u32, address: u64) => pointer::attribute;
@@ -70,6 +77,14 @@ exports! {
             (to: Out<u64>, bytes: usize, pool: u64, stream: u64) => pool::allocate;
         cuMemFreeAsync "cuMemFreeAsync" 11020, cuMemFreeAsync_ptsz 11020
             (address: u64, stream: u64) => memory::free_ordered;
+
+        cuMemPrefetchAsync "cuMemPrefetchAsync" 8000, cuMemPrefetchAsync_ptsz 8000
+            (address: u64, bytes: usize, device: i32, stream: u64) => managed::prefetch;
+        cuMemPrefetchAsync_v2 "cuMemPrefetchAsync" 12020, cuMemPrefetchAsync_v2_ptsz 12020
+            (address: u64, bytes: usize, location: Location, flags: u32, stream: u64)
+            => managed::prefetch_by_location;
+        cuStreamAttachMemAsync "cuStreamAttachMemAsync" 6000, cuStreamAttachMemAsync_ptsz 7000
+            (stream: u64, address: u64, bytes: usize, flags: u32) => managed::attach;
 
         cuMemcpy "cuMemcpy" 4000, cuMemcpy_ptds 7000
             (to: Wide, from: Wide, bytes: usize) => copy::any;

@@ -27,6 +27,7 @@ const PTX: &CStr = c".version 9.0\n.target sm_75\n.address_size 64\n.visible .en
 mod captures;
 mod graphs;
 mod ipc;
+mod managed;
 mod mapped;
 mod virtual_memory;
 
@@ -48,6 +49,7 @@ fn ok(code: u32) {
     assert_eq!(code, 0, "{:?}", crate::status::describe(code));
 }
 
+#[track_caller]
 fn refused(code: u32, status: Status) {
     assert_eq!(code, status.code(), "{:?} instead of {status:?}", crate::status::describe(code));
 }
@@ -78,7 +80,6 @@ symbols! {
     cuMemAllocAsync(*mut u64, usize, u64);
     cuMemFreeAsync(u64, u64);
     cuMemAllocPitch_v2(*mut u64, *mut usize, usize, usize, u32);
-    cuMemAllocManaged(*mut u64, usize, u32);
     cuMemGetAddressRange_v2(*mut u64, *mut usize, u64);
     cuMemGetInfo_v2(*mut usize, *mut usize);
     cuMemAllocHost_v2(*mut *mut u8, usize);
@@ -261,7 +262,6 @@ fn bad_sizes_and_addresses_of_allocations_are_refused_and_change_nothing() {
     refused(unsafe { cuMemAlloc_v2(&raw mut address, 1 << 50) }, Status::OUT_OF_MEMORY);
     refused(unsafe { cuMemAlloc_v2(&raw mut address, usize::MAX) }, Status::OUT_OF_MEMORY);
     refused(unsafe { cuMemAllocAsync(&raw mut address, 0, 0) }, Status::INVALID_VALUE);
-    refused(unsafe { cuMemAllocManaged(&raw mut address, 64, 1) }, Status::NOT_SUPPORTED);
     let pitched = |width, height, element| {
         let (mut address, mut pitch) = (0, 0);
         unsafe { cuMemAllocPitch_v2(&raw mut address, &raw mut pitch, width, height, element) }
@@ -517,6 +517,14 @@ fn a_kernel_of_a_library_is_a_function_of_its_module() {
         let refusal = unsafe { cuLibraryGetKernel(&raw mut kernel, library, c"f".as_ptr()) };
         refused(refusal, Status::NOT_SUPPORTED);
     }
+    // The others of an image with such an entry are there.
+    let half = c".version 9.0\n.visible .entry f() { brkpt; }\n.visible .entry g() { ret; }\n";
+    ok(load(&raw mut library, half.as_ptr()));
+    ok(unsafe { cuLibraryGetModule(&raw mut module, library) });
+    ok(unsafe { cuLibraryGetKernel(&raw mut kernel, library, c"g".as_ptr()) });
+    refused(unsafe { cuLibraryGetKernel(&raw mut kernel, library, c"f".as_ptr()) }, Status::NOT_SUPPORTED);
+    refused(unsafe { cuModuleGetFunction(&raw mut function, module, c"f".as_ptr()) }, Status::NOT_SUPPORTED);
+    ok(unsafe { cuLibraryUnload(library) });
     refused(load(&raw mut library, c"\x01".as_ptr()), Status::INVALID_IMAGE);
 }
 
@@ -678,7 +686,7 @@ fn questions_are_answered_from_what_the_session_knows() {
         if code == 0 { Ok(value) } else { Err(code) }
     };
     assert_eq!(attribute(75), Ok(9));
-    assert_eq!(attribute(83), Ok(0), "managed memory is not there, whatever the device says");
+    assert_eq!(attribute(83), Ok(1), "managed memory is there, whatever the device says");
     assert_eq!(attribute(9999), Err(1));
     let mut name = null();
     ok(unsafe { cuGetErrorName(719, &raw mut name) });

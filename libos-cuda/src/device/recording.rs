@@ -10,15 +10,18 @@
 #[cfg(test)]
 mod asked;
 mod kernels;
+mod variables;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use bulkhead_client::Export;
+use bulkhead_schema::RefusedEntry;
 use parking_lot::Mutex;
 
 use super::{Error, ErrorCode, Handle, SturdyToken, Uses};
+pub(crate) use variables::Variables;
 
 fn error<T>(code: ErrorCode, text: &str) -> Result<T, Error> {
     Err(Error::new(code, text))
@@ -231,7 +234,10 @@ pub(crate) struct Entry {
 }
 
 #[derive(Clone)]
-pub(crate) struct Image(Arc<[Entry]>);
+pub(crate) struct Image {
+    entries: Arc<[Entry]>,
+    refused: Arc<[RefusedEntry]>,
+}
 
 impl Entry {
     pub(crate) fn place_data(&self, _block: &mut [u8]) {}
@@ -239,7 +245,11 @@ impl Entry {
 
 impl Image {
     pub(crate) fn entries(&self) -> &[Entry] {
-        &self.0
+        &self.entries
+    }
+
+    pub(crate) fn refused(&self) -> &[RefusedEntry] {
+        &self.refused
     }
 
     pub(crate) fn variable(&self, name: &str) -> Result<DeviceRange, Error> {
@@ -250,8 +260,12 @@ impl Image {
         error(ErrorCode::NotFound, name)
     }
 
-    pub(crate) fn variables(&self) -> Option<&Buffer> {
+    pub(crate) fn variables(&self) -> Option<&Variables> {
         None
+    }
+
+    pub(crate) fn is_managed(&self, _address: u64) -> bool {
+        false
     }
 
     pub(crate) fn heap(&self) -> Option<Heap> {
@@ -547,6 +561,17 @@ impl Session {
         Ok(buffer)
     }
 
+    /// At one address, unlike what is mapped.
+    pub(crate) fn allocate_managed(&self, bytes: usize) -> Result<HostBuffer, Error> {
+        let mut buffer = self.allocate_host(bytes)?;
+        buffer.address = Some(buffer.as_ptr().addr() as u64);
+        Ok(buffer)
+    }
+
+    pub(crate) fn alone<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
+        Ok(work())
+    }
+
     /// Finds the entries of the PTX, and their parameters where those are on lines of their own.
     pub(crate) fn load_image(&self, image: &[u8]) -> Result<Image, Error> {
         let image = bulkhead_fatbin::Image::read(image)
@@ -554,17 +579,19 @@ impl Session {
         let ptx = image
             .ptx_for(self.device.architecture)
             .map_err(|bad| Error::new(ErrorCode::NotSupported, bad.to_string()))?;
-        if ptx.contains("brkpt") {
-            return error(ErrorCode::ImageRefused, "image.ptx:9:1: brkpt is not allowed");
-        }
         let mut state = self.state.lock();
-        let mut entries = Vec::new();
+        let (mut entries, mut refused) = (Vec::new(), Vec::new());
         for part in ptx.split(".entry ").skip(1) {
             let (name, rest) = part.split_once('(').unwrap_or((part, ""));
+            if rest.contains("brkpt") {
+                let why = "image.ptx:9:1: brkpt is not allowed".to_owned();
+                refused.push(RefusedEntry { name: name.trim().to_owned(), why });
+                continue;
+            }
             let list = rest.split_once(')').map_or("", |(list, _)| list);
             let slot = state.entries.len() as u32;
             state.entries.push(name.trim().to_owned());
-            let parameters = parameters(list);
+            let parameters = kernels::parameters(list);
             entries.push(Entry {
                 name: name.trim().to_owned(),
                 handle: Handle { slot, generation: 1 },
@@ -580,7 +607,10 @@ impl Session {
                 binary_version: 90,
             });
         }
-        Ok(Image(entries.into()))
+        match refused.first() {
+            Some(RefusedEntry { why, .. }) if entries.is_empty() => error(ErrorCode::ImageRefused, why),
+            _ => Ok(Image { entries: entries.into(), refused: refused.into() }),
+        }
     }
 
     pub(crate) fn allow_dynamic_shared(
@@ -766,26 +796,4 @@ impl Session {
     pub(crate) fn status(&self) -> Result<(), Error> {
         Ok(())
     }
-}
-
-/// Offsets and sizes of parameters as in `.param .u64 name, .param .align 4 .b8 name[12]`.
-fn parameters(list: &str) -> Vec<Parameter> {
-    let mut found = Vec::new();
-    let mut end = 0u32;
-    for parameter in list.split(',').filter(|parameter| parameter.contains(".param")) {
-        let word = |prefix: &str| {
-            parameter.split_whitespace().find_map(|word| word.strip_prefix(prefix)?.parse::<u32>().ok())
-        };
-        let element = [".u", ".s", ".b", ".f"].iter().find_map(|prefix| word(prefix)).unwrap_or(64) / 8;
-        let count =
-            parameter.split_once('[').and_then(|(_, rest)| rest.split(']').next()?.parse().ok()).unwrap_or(1);
-        let align = parameter
-            .split_once(".align")
-            .and_then(|(_, rest)| rest.split_whitespace().next()?.parse().ok())
-            .unwrap_or(element);
-        let offset = end.next_multiple_of(align);
-        found.push(Parameter { offset, bytes: element * count });
-        end = offset + element * count;
-    }
-    found
 }

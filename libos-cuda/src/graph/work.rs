@@ -61,7 +61,7 @@ impl Work {
     pub(super) fn check(&self, driver: &'static Driver) -> Answer {
         match self {
             Work::Kernel(kernel) => kernel.check(driver),
-            Work::Copy(copy) => copy_shaped::check(copy),
+            Work::Copy(copy) => copy_shaped::check(driver, copy),
             Work::Fill(fill) => fill::check(fill),
             Work::Record(event) | Work::Wait(event) => driver.events.get(*event).map(drop),
             Work::Host(..) | Work::Child(_) | Work::Empty => Ok(()),

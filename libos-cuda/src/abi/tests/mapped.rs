@@ -27,7 +27,7 @@ fn long(attribute: u32, address: u64) -> u64 {
 #[test]
 fn the_device_says_that_it_reaches_pinned_memory_and_no_other() {
     let _turn = begin();
-    for (attribute, expected) in [(19, 1), (41, 1), (91, 0), (99, 0)] {
+    for (attribute, expected) in [(19, 1), (41, 1), (91, 0), (99, 1)] {
         let mut value = -1;
         ok(unsafe { cuDeviceGetAttribute(&raw mut value, attribute, 0) });
         assert_eq!(value, expected, "attribute {attribute}");
@@ -88,4 +88,66 @@ fn pinned_memory_is_filled_in_the_order_of_the_stream() {
     assert_eq!(found, [0, 0, 0, 0, 4, 3, 2, 1, 4, 3, 2, 1, 4, 3, 2, 1, 0, 0, 0, 0]);
     refused(unsafe { cuMemsetD32_v2(host.addr() as u64 + 4092, 1, 2) }, Status::INVALID_VALUE);
     ok(unsafe { cuMemFreeHost(host) });
+}
+
+symbols! {
+    cuMemHostRegister_v2(*mut u8, usize, u32);
+    cuMemHostUnregister(*mut u8);
+}
+
+#[test]
+fn memory_of_the_programs_own_is_registered_once_and_given_back_once() {
+    let _turn = begin();
+    let mut own = vec![7_u8; 3 * 4096];
+    let host = own.as_mut_ptr();
+    ok(unsafe { cuMemHostRegister_v2(host, own.len(), PORTABLE) });
+    let again = Status::HOST_MEMORY_ALREADY_REGISTERED;
+    for (offset, bytes) in [(0, 1), (3 * 4096 - 1, 10), (100, 4096)] {
+        refused(unsafe { cuMemHostRegister_v2(host.wrapping_add(offset), bytes, 0) }, again);
+    }
+    let address = host.addr() as u64 + 8;
+    let mut kind = 0u32;
+    ok(unsafe { cuPointerGetAttribute((&raw mut kind).cast(), 2, address) });
+    assert_eq!((kind, long(4, address)), (1, address));
+    let mut told = 0;
+    ok(unsafe { cuMemHostGetFlags(&raw mut told, host) });
+    assert_eq!(told & PORTABLE, PORTABLE);
+    // The recording device's memory cannot be put in its place: it serves copies.
+    let mut device = 0;
+    refused(unsafe { cuMemHostGetDevicePointer_v2(&raw mut device, host, 0) }, Status::NOT_SUPPORTED);
+    refused(unsafe { cuMemFreeHost(host) }, Status::INVALID_VALUE);
+    for other in [host.wrapping_add(1), host.wrapping_add(4 * 4096), null_mut()] {
+        refused(unsafe { cuMemHostUnregister(other) }, Status::HOST_MEMORY_NOT_REGISTERED);
+    }
+    ok(unsafe { cuMemHostUnregister(host) });
+    refused(unsafe { cuMemHostUnregister(host) }, Status::HOST_MEMORY_NOT_REGISTERED);
+    assert!(own.iter().all(|byte| *byte == 7));
+    refused(unsafe { cuMemHostRegister_v2(own.as_mut_ptr(), own.len(), MAPPED) }, Status::NOT_SUPPORTED);
+    let pinned = pinned(4096, 0);
+    refused(unsafe { cuMemHostRegister_v2(pinned, 64, 0) }, again);
+    refused(unsafe { cuMemHostUnregister(pinned) }, Status::HOST_MEMORY_NOT_REGISTERED);
+    ok(unsafe { cuMemFreeHost(pinned) });
+}
+
+#[test]
+fn what_is_no_memory_to_register_is_refused() {
+    let _turn = begin();
+    let mut own = [0_u8; 64];
+    let host = own.as_mut_ptr();
+    for (host, bytes, flags) in [
+        (null_mut(), 64, 0),
+        (host, 0, 0),
+        (host, 64, 16),
+        (host, usize::MAX, 0),
+        (0x10_0000 as *mut u8, 64, 0),
+        (usize::MAX as *mut u8, 1, 0),
+    ] {
+        refused(unsafe { cuMemHostRegister_v2(host, bytes, flags) }, Status::INVALID_VALUE);
+    }
+    for flags in [4, 8] {
+        refused(unsafe { cuMemHostRegister_v2(host, 64, flags) }, Status::NOT_SUPPORTED);
+    }
+    // A stack is not exchanged, whatever the device.
+    ok(unsafe { cuMemHostRegister_v2(host, 64, 0) });
+    ok(unsafe { cuMemHostUnregister(host) });
 }

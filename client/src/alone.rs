@@ -1,0 +1,61 @@
+//! Moments in which the library's own thread stores nothing.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
+use bulkhead_schema::Error;
+
+use crate::Session;
+
+impl Session {
+    /// Runs `work` while the thread that speaks with the kernel does nothing: it stores nothing in this process's memory
+    /// until `work` has returned, which should be soon.
+    ///
+    /// # Errors
+    /// Where that thread is gone; then `work` did not run.
+    pub fn alone<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
+        let hold = Arc::new(Hold::default());
+        let other = Arc::clone(&hold);
+        self.inner.remote.spawn(move |_| {
+            other.wait_for_release();
+            std::future::ready(())
+        });
+        let _release = Release(&hold);
+        while !hold.is_held.load(Ordering::Acquire) {
+            self.inner.remote.status()?;
+            thread::yield_now();
+        }
+        Ok(work())
+    }
+}
+
+/// Two threads' agreement that one of them does nothing.
+#[derive(Default)]
+struct Hold {
+    is_held: AtomicBool,
+    is_released: AtomicBool,
+}
+
+impl Hold {
+    /// Only reads, from when it is held on.
+    fn wait_for_release(&self) {
+        self.is_held.store(true, Ordering::Release);
+        while !self.is_released.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+    }
+}
+
+/// Ends a hold, also where the work panics.
+struct Release<'a>(&'a Hold);
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        self.0.is_released.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,198 @@
+//! CUDA arrays: memory of the session's in which texels lie row by row, slice by slice, layer by layer.
+//!
+//! Natively the driver chooses how an array lies in memory. Here it is linear, since kernels read it by loads of their own
+//! (see [`crate::texture`]).
+
+use std::sync::Arc;
+
+use crate::abi::{ArrayDescription, ArrayDescription3d, In, Out};
+use crate::context::driver_and_current;
+use crate::copy::End;
+use crate::driver::{Driver, driver};
+use crate::memory;
+use crate::report;
+use crate::status::{Answer, Status};
+
+const LAYERED: u32 = 1;
+const SURFACE: u32 = 2;
+const CUBE: u32 = 4;
+const GATHER: u32 = 8;
+const FLAGS: u32 = LAYERED | SURFACE | CUBE | GATHER;
+
+/// Rows begin at multiples of this.
+const ROW_ALIGN: u64 = 32;
+/// Texels along an axis, and layers, at most: what an H200 has for three dimensions and for layers is less.
+const EXTENT_MAX: u64 = 1 << 17;
+const LAYERS_MAX: u64 = 2048;
+
+/// What a texel consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Format {
+    /// `CUarray_format`.
+    pub(crate) number: u32,
+    pub(crate) channels: u32,
+    pub(crate) channel: Channel,
+    /// Of a channel.
+    pub(crate) bits: u32,
+}
+
+/// What a channel holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Channel {
+    Unsigned,
+    Signed,
+    /// An integer that always stands for a part of 1.
+    Unorm,
+    Snorm,
+    Half,
+    Float,
+}
+
+impl Format {
+    pub(crate) fn of(number: u32, channels: u32) -> Result<Self, Status> {
+        let (channel, bits, own) = match number {
+            0x01 => (Channel::Unsigned, 8, None),
+            0x02 => (Channel::Unsigned, 16, None),
+            0x03 => (Channel::Unsigned, 32, None),
+            0x08 => (Channel::Signed, 8, None),
+            0x09 => (Channel::Signed, 16, None),
+            0x0a => (Channel::Signed, 32, None),
+            0x10 => (Channel::Half, 16, None),
+            0x20 => (Channel::Float, 32, None),
+            // They say how many channels they have.
+            0xc0..=0xc2 => (Channel::Unorm, 8, Some(1 << (number - 0xc0))),
+            0xc3..=0xc5 => (Channel::Unorm, 16, Some(1 << (number - 0xc3))),
+            0xc6..=0xc8 => (Channel::Snorm, 8, Some(1 << (number - 0xc6))),
+            0xc9..=0xcb => (Channel::Snorm, 16, Some(1 << (number - 0xc9))),
+            _ => return Err(Status::NOT_SUPPORTED),
+        };
+        if !matches!(channels, 1 | 2 | 4) || own.is_some_and(|own| own != channels) {
+            return Err(Status::INVALID_VALUE);
+        }
+        Ok(Self { number, channels, channel, bits })
+    }
+
+    /// Bytes of a texel.
+    pub(crate) fn bytes(self) -> u32 {
+        self.channels * self.bits / 8
+    }
+}
+
+/// An array.
+pub(crate) struct Array {
+    driver: &'static Driver,
+    pub(crate) context: u64,
+    asked: ArrayDescription3d,
+    pub(crate) format: Format,
+    /// Texels; an axis that it does not have counts 1.
+    pub(crate) width: u64,
+    pub(crate) height: u64,
+    pub(crate) depth: u64,
+    /// Of a layered array or a cube; 0 of others.
+    pub(crate) layers: u64,
+    pub(crate) row_bytes: u64,
+    pub(crate) slice_bytes: u64,
+    pub(crate) address: u64,
+}
+
+impl Drop for Array {
+    fn drop(&mut self) {
+        // With its context its memory went already.
+        let _gone = memory::release(self.driver, self.address);
+    }
+}
+
+impl Array {
+    /// Slices, layers or faces.
+    pub(crate) fn slices(&self) -> u64 {
+        self.depth.max(self.layers)
+    }
+
+    fn create(asked: ArrayDescription3d) -> Result<Self, Status> {
+        let (driver, context) = driver_and_current()?;
+        let format = Format::of(asked.format, asked.channels)?;
+        if asked.flags & !FLAGS != 0 {
+            report::refused(
+                "cuArray3DCreate",
+                "arrays are plain, layered or cubes, and not sparse or for graphics",
+            );
+            return Err(Status::NOT_SUPPORTED);
+        }
+        let layered = asked.flags & (LAYERED | CUBE) != 0;
+        let layers = if layered { asked.depth } else { 0 };
+        let cube = asked.flags & CUBE == 0
+            || (asked.width == asked.height
+                && layers.is_multiple_of(6)
+                && (layers == 6 || asked.flags & LAYERED != 0));
+        let plain = layered || asked.depth == 0 || asked.height > 0;
+        if asked.width == 0 || !cube || !plain || (layered && layers == 0) || layers > LAYERS_MAX {
+            return Err(Status::INVALID_VALUE);
+        }
+        let (width, height) = (asked.width, asked.height.max(1));
+        let depth = if layered { 1 } else { asked.depth.max(1) };
+        if [width, height, depth].iter().any(|extent| *extent > EXTENT_MAX) {
+            return Err(Status::INVALID_VALUE);
+        }
+        let row_bytes = (width * u64::from(format.bytes())).next_multiple_of(ROW_ALIGN);
+        let slice_bytes = row_bytes * height;
+        let bytes = slice_bytes.checked_mul(depth.max(layers)).ok_or(Status::INVALID_VALUE)?;
+        let address = memory::acquire(driver, context, bytes)?;
+        Ok(Self {
+            driver,
+            context,
+            asked,
+            format,
+            width,
+            height,
+            depth,
+            layers,
+            row_bytes,
+            slice_bytes,
+            address,
+        })
+    }
+
+    /// Its memory as one side of a copy: where it begins, from row to row, from slice to slice; `width` in bytes.
+    pub(crate) fn side(&self, from: [usize; 3], shape: [usize; 3]) -> Result<(End, usize, usize), Status> {
+        let extent = [self.width * u64::from(self.format.bytes()), self.height, self.slices()];
+        for ((from, count), extent) in from.into_iter().zip(shape).zip(extent) {
+            let end = from.checked_add(count).ok_or(Status::INVALID_VALUE)?;
+            if end as u64 > extent {
+                return Err(Status::INVALID_VALUE);
+            }
+        }
+        let bytes = |bytes: u64| usize::try_from(bytes).map_err(|_| Status::INVALID_VALUE);
+        Ok((End::Device(self.address), bytes(self.row_bytes)?, bytes(self.slice_bytes)?))
+    }
+}
+
+pub(crate) fn create(to: Out<u64>, asked: In<ArrayDescription>) -> Answer {
+    let ArrayDescription { width, height, format, channels } = asked.0;
+    create_as(&to, ArrayDescription3d { width, height, depth: 0, format, channels, flags: 0 })
+}
+
+pub(crate) fn create_3d(to: Out<u64>, asked: In<ArrayDescription3d>) -> Answer {
+    create_as(&to, asked.0)
+}
+
+fn create_as(to: &Out<u64>, asked: ArrayDescription3d) -> Answer {
+    let array = Array::create(asked)?;
+    to.set(array.driver.arrays.insert(Arc::new(array))?);
+    Ok(())
+}
+
+/// Textures that read it go on being descriptions of where it was, as natively.
+pub(crate) fn destroy(array: u64) -> Answer {
+    driver()?.arrays.remove(array).map(drop)
+}
+
+pub(crate) fn description(to: Out<ArrayDescription>, array: u64) -> Answer {
+    let ArrayDescription3d { width, height, format, channels, .. } = driver()?.arrays.get(array)?.asked;
+    to.set(ArrayDescription { width, height, format, channels });
+    Ok(())
+}
+
+pub(crate) fn description_3d(to: Out<ArrayDescription3d>, array: u64) -> Answer {
+    to.set(driver()?.arrays.get(array)?.asked);
+    Ok(())
+}
