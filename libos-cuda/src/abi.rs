@@ -15,6 +15,7 @@ mod packed;
 mod pages;
 mod platform;
 mod queries;
+mod refused;
 mod streams;
 mod tables;
 mod textures;
@@ -39,6 +40,9 @@ pub(crate) use layouts::{
 pub(crate) use packed::{Extra, Parameters};
 pub(crate) use pages::{PAGE_BYTES, Pages, Spare};
 pub(crate) use platform::{Print, at_exit, on_fork_in_child, thread_id};
+#[cfg(test)]
+pub(crate) use refused::REFUSED;
+pub(crate) use refused::find as find_refused;
 pub(crate) use tables::export_table;
 pub(crate) use textures::{ArrayDescription, ArrayDescription3d, Resource, TextureDescription};
 

@@ -67,6 +67,7 @@ pub(crate) const PCI_BUS: u32 = 33;
 pub(crate) const PCI_DEVICE: u32 = 34;
 pub(crate) const THREADS_PER_MULTIPROCESSOR: u32 = 39;
 pub(crate) const PCI_DOMAIN: u32 = 50;
+pub(crate) const TEXTURE1D_LINEAR_WIDTH_MAX: u32 = 69;
 pub(crate) const CAPABILITY_MAJOR: u32 = 75;
 pub(crate) const CAPABILITY_MINOR: u32 = 76;
 pub(crate) const SHARED_BYTES_PER_MULTIPROCESSOR: u32 = 81;

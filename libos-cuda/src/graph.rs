@@ -19,9 +19,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) use embedded::Embedded;
 pub(crate) use exec::{
-    destroy as exec_destroy, enabled, flags as exec_flags, instantiate, instantiate_with, launch,
-    set_child as exec_set_child, set_copy as exec_set_copy, set_enabled, set_fill as exec_set_fill,
-    set_host as exec_set_host, set_kernel as exec_set_kernel,
+    destroy as exec_destroy, enabled, flags as exec_flags, instantiate, instantiate_with,
+    instantiate_with_log, launch, set_child as exec_set_child, set_copy as exec_set_copy, set_enabled,
+    set_fill as exec_set_fill, set_host as exec_set_host, set_kernel as exec_set_kernel,
     set_kernel_of_context as exec_set_kernel_of_context, set_parameters as exec_set_parameters,
     set_record as exec_set_record, set_wait as exec_set_wait, update, update_1, upload,
 };

@@ -49,7 +49,6 @@ mod printf;
 mod proc_address;
 mod profile;
 mod query;
-mod refused;
 mod register;
 mod registry;
 mod report;

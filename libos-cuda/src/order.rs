@@ -9,10 +9,12 @@
 //! order itself after the submission, so any order is right.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use bulkhead_schema::limits::STREAMS_MAX;
+use parking_lot::Mutex;
 
 use crate::abi::NullStream;
 use crate::capture::Captures;
@@ -72,7 +74,11 @@ struct Slot {
     host_functions: AtomicU32,
     priority: AtomicI32,
     context: AtomicU64,
+    attributes: Mutex<Attributes>,
 }
+
+/// What a stream was told that changes nothing but what it tells, by the attribute's number.
+pub(crate) type Attributes = BTreeMap<u32, [u32; 16]>;
 
 /// All streams of the process. A slot's number is the session's number of its stream.
 pub(crate) struct Streams {
@@ -145,6 +151,7 @@ impl Streams {
         place.waited.store(NEVER, Ordering::Relaxed);
         place.priority.store(priority, Ordering::Relaxed);
         place.context.store(context, Ordering::Relaxed);
+        place.attributes.lock().clear();
         let flags = if order == Order::NonBlocking { LIVE | NON_BLOCKING } else { LIVE };
         place.word.store(u64::from(generation) << GENERATION_SHIFT | flags, Ordering::Release);
         Ok(encode(Kind::Stream, generation, slot))
@@ -307,6 +314,11 @@ impl Streams {
     pub(crate) fn facts(&self, target: Target) -> Result<(i32, u64), Status> {
         let slot = self.slot(target)?;
         Ok((slot.priority.load(Ordering::Relaxed), slot.context.load(Ordering::Relaxed)))
+    }
+
+    /// What a stream was told.
+    pub(crate) fn attributes(&self, target: Target) -> Result<&Mutex<Attributes>, Status> {
+        Ok(&self.slot(target)?.attributes)
     }
 
     /// The streams whose host functions `target`'s work comes after.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
-use crate::abi::{NullStream, Out, OutMaybe, Row, Text, rows};
+use crate::abi::{Function, NullStream, Out, OutMaybe, Row, Text, find_refused, rows};
 use crate::report;
 use crate::status::{Answer, Status};
 
@@ -64,12 +64,17 @@ pub(crate) fn get_with_reason(
 }
 
 fn look_up(name: &str, to: &Out<*const c_void>, version: i32, flags: u64) -> Result<(), Found> {
-    let row = find(name, version, flags);
-    to.set(row.map_or(std::ptr::null(), |row| row.function.pointer()));
-    if row.is_err() && report::tracing() {
+    let function = match find(name, version, flags) {
+        Ok(row) => Ok(row.function),
+        // Whoever calls it is told why it is not served.
+        Err(Found::NoSymbol) => find_refused(name).ok_or(Found::NoSymbol),
+        Err(why) => Err(why),
+    };
+    to.set(function.map_or(std::ptr::null(), Function::pointer));
+    if function.is_err() && report::tracing() {
         report::once(&format!("cuGetProcAddress: no {name} of version {version}"));
     }
-    row.map(drop)
+    function.map(drop)
 }
 
 #[cfg(test)]

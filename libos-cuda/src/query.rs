@@ -138,6 +138,24 @@ pub(crate) fn can_access_peer(to: Out<i32>, device: i32, peer: i32) -> Answer {
     Ok(())
 }
 
+/// It is the same for all formats here.
+pub(crate) fn linear_texture_width(to: Out<usize>, _format: u32, _channels: u32, device: i32) -> Answer {
+    let width = attribute_of(of(device)?.session.device(), attribute_numbers::TEXTURE1D_LINEAR_WIDTH_MAX);
+    to.set(width.and_then(|width| usize::try_from(width).ok()).ok_or(Status::NOT_SUPPORTED)?);
+    Ok(())
+}
+
+/// There are no peers: every context is of the same device.
+pub(crate) fn enable_peer(context: u64, flags: u32) -> Answer {
+    driver()?.contexts.check(context)?;
+    Err(if flags == 0 { Status::PEER_ACCESS_UNSUPPORTED } else { Status::INVALID_VALUE })
+}
+
+pub(crate) fn disable_peer(context: u64) -> Answer {
+    driver()?.contexts.check(context)?;
+    Err(Status::PEER_ACCESS_NOT_ENABLED)
+}
+
 /// There are no peers: the only pair is a device and itself, which is refused as on NVIDIA's driver.
 pub(crate) fn peer_attribute(_to: Out<i32>, _attribute: u32, device: i32, peer: i32) -> Answer {
     of(device)?;

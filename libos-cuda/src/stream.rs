@@ -1,10 +1,11 @@
 //! Calls about streams.
 
-use crate::abi::{NullStream, Out, OutMaybe};
+use crate::abi::{In, NullStream, Out, OutMaybe};
 use crate::context::{self, driver_and_current};
 use crate::driver::Driver;
 use crate::order::{Order, Target};
 use crate::printf;
+use crate::report;
 use crate::status::{Answer, Status};
 
 /// Lower is more urgent, as everywhere in CUDA.
@@ -90,6 +91,64 @@ pub(crate) fn context(null: NullStream, stream: u64, to: Out<u64>) -> Answer {
 pub(crate) fn context_or_green(null: NullStream, stream: u64, to: Out<u64>, green: OutMaybe<u64>) -> Answer {
     context(null, stream, to)?;
     green.set(0);
+    Ok(())
+}
+
+/// `CUlaunchAttributeID` of streams: a window of the cache, how the host waits, and two of memory domains.
+const WINDOW: u32 = 1;
+const WAITING: u32 = 3;
+const DOMAIN_MAP: u32 = 9;
+const DOMAIN: u32 = 10;
+/// `CU_LAUNCH_ATTRIBUTE_PRIORITY`.
+const PRIORITY: u32 = 8;
+
+/// What a stream was told, or what it begins with. All are hints.
+pub(crate) fn attribute(null: NullStream, stream: u64, attribute: u32, to: Out<[u32; 16]>) -> Answer {
+    let (driver, target) = named(null, stream)?;
+    let mut value = [0; 16];
+    match attribute {
+        PRIORITY => value[0] = driver.streams.facts(target)?.0.cast_unsigned(),
+        WINDOW | WAITING | DOMAIN_MAP | DOMAIN => {
+            if let Some(kept) = driver.streams.attributes(target)?.lock().get(&attribute) {
+                value = *kept;
+            } else if attribute == WAITING {
+                // `CU_SYNC_POLICY_AUTO`.
+                value[0] = 1;
+            } else if attribute == DOMAIN_MAP {
+                // The default one is 0, the remote one 1: a byte each.
+                value[0] = 1 << 8;
+            }
+        }
+        _ => return Err(Status::INVALID_VALUE),
+    }
+    to.set(value);
+    Ok(())
+}
+
+pub(crate) fn set_attribute(null: NullStream, stream: u64, attribute: u32, value: In<[u32; 16]>) -> Answer {
+    let (driver, target) = named(null, stream)?;
+    match attribute {
+        WINDOW | WAITING | DOMAIN_MAP | DOMAIN => {
+            driver.streams.attributes(target)?.lock().insert(attribute, value.0);
+            Ok(())
+        }
+        PRIORITY if driver.streams.facts(target)?.0.cast_unsigned() == value.0[0] => Ok(()),
+        PRIORITY => {
+            report::refused(
+                "cuStreamSetAttribute",
+                "a stream has its priority from cuStreamCreateWithPriority",
+            );
+            Err(Status::NOT_SUPPORTED)
+        }
+        _ => Err(Status::INVALID_VALUE),
+    }
+}
+
+pub(crate) fn copy_attributes(null: NullStream, to: u64, from: u64) -> Answer {
+    let (driver, from) = named(null, from)?;
+    let (_, to) = named(null, to)?;
+    let copied = driver.streams.attributes(from)?.lock().clone();
+    *driver.streams.attributes(to)?.lock() = copied;
     Ok(())
 }
 

@@ -6,17 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use crate::abi::rows;
+use crate::abi::{REFUSED, rows};
 use crate::tests::header;
 
 const BEGIN: &str = "<!-- driver calls: written by libos-cuda/src/support.rs -->\n";
 const END: &str = "<!-- driver calls end -->\n";
-
-/// Calls that are there and answer *not supported*, in a line on stderr.
-const REFUSED: &[(&str, &str)] = &[
-    ("cuIpcGetEventHandle", "events are not shared between processes"),
-    ("cuIpcOpenEventHandle", "events are not shared between processes"),
-];
 
 /// What differs from NVIDIA's driver.
 const DIFFERS: &[(&str, &str)] = &[
@@ -58,34 +52,28 @@ fn listed(root: &Path, cuda: &str, types: &str) -> String {
     for row in rows() {
         there.entry(row.name).or_default().insert(row.symbol);
     }
-    let said = |list: &[(&str, &'static str)], name: &str| {
-        list.iter().find(|(known, _)| *known == name).map(|(_, what)| *what)
-    };
     let mut text = String::from("\n| Call | Served | First test that calls it |\n|---|---|---|\n");
-    let (mut served, mut refused) = (0, 0);
     for (name, symbols) in &there {
-        let state = match (said(REFUSED, name), said(DIFFERS, name)) {
-            (Some(why), _) => format!("**refused**: {why}"),
-            (None, Some(what)) => format!("yes; {what}"),
-            (None, None) => "yes".to_owned(),
-        };
-        if said(REFUSED, name).is_some() {
-            refused += 1
-        } else {
-            served += 1
-        }
+        let differs = DIFFERS.iter().find(|(known, _)| known == name);
+        let state = differs.map_or_else(|| "yes".to_owned(), |(_, what)| format!("yes; {what}"));
         let test = symbols.iter().find_map(|symbol| tests.get(*symbol)).map_or("", String::as_str);
         writeln!(text, "| `{name}` | {state} | {test} |").unwrap();
     }
-    let missing: Vec<String> =
-        names.iter().filter(|name| !there.contains_key(**name)).map(|name| format!("`{name}`")).collect();
-    let all = served + refused + missing.len();
+    text.push_str("\n| Refused | Why, and what to do |\n|---|---|\n");
+    for group in REFUSED.chunk_by(|one, other| one.why == other.why) {
+        let calls: Vec<String> = group.iter().map(|call| format!("`{}`", call.name)).collect();
+        writeln!(text, "| {} | {} |", calls.join(", "), group[0].why).unwrap();
+    }
+    let (served, refused) = (there.len(), REFUSED.len());
+    let is_refused = |name: &str| REFUSED.iter().any(|call| call.name == name);
+    let missing: Vec<&str> =
+        names.iter().copied().filter(|name| !there.contains_key(name) && !is_refused(name)).collect();
+    assert_eq!(missing, [""; 0], "neither served nor refused");
+    let all = served + refused;
     let share = served * 100 / all;
-    let missing_count = missing.len();
     format!(
-        "\n{served} of the {all} functions that CUDA 13.0 declares are served ({share}%), {refused} are refused with a line \
-         on stderr, {missing_count} are not there: `cuGetProcAddress` does not find them.\n{text}\nNot there: {}.\n\n",
-        missing.join(", ")
+        "\n{served} of the {all} functions that CUDA 13.0 declares are served ({share}%), {refused} answer *not supported* and \
+         say why on stderr, once.\n{text}\n"
     )
 }
 

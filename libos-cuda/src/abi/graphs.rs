@@ -118,6 +118,12 @@ exports! {
         cuGraphNodeGetType "cuGraphNodeGetType" 10000 (node: u64, to: Out<u32>) => graph::kind;
         cuGraphDestroyNode "cuGraphDestroyNode" 10000 (node: u64) => graph::destroy_node;
 
+        cuGraphInstantiate "cuGraphInstantiate" 10000
+            (to: Out<u64>, graph: u64, node: OutMaybe<u64>, log: u64, room: usize)
+            => graph::instantiate_with_log;
+        cuGraphInstantiate_v2 "cuGraphInstantiate" 11000
+            (to: Out<u64>, graph: u64, node: OutMaybe<u64>, log: u64, room: usize)
+            => graph::instantiate_with_log;
         cuGraphInstantiateWithFlags "cuGraphInstantiateWithFlags" 11040
             (to: Out<u64>, graph: u64, flags: u64) => graph::instantiate;
         cuGraphExecGetFlags "cuGraphExecGetFlags" 12000 (exec: u64, to: Out<u64>) => graph::exec_flags;

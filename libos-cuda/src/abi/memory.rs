@@ -6,7 +6,7 @@ use super::{
     Argument, Copy2d, Copy3d, Function, Host, In, InSlice, IpcHandle, Location, NullStream, Out, OutMaybe,
     Room, Row, Wide, exports,
 };
-use crate::{copy, copy_shaped, fill, ipc, managed, memory, pointer, pool, refused, register};
+use crate::{copy, copy_shaped, fill, ipc, managed, memory, pointer, pool, register};
 
 exports! {
     plain {
@@ -37,10 +37,6 @@ exports! {
         cuIpcOpenMemHandle_v2 "cuIpcOpenMemHandle" 11000
             (to: Out<u64>, handle: IpcHandle, flags: u32) => ipc::open_memory;
         cuIpcCloseMemHandle "cuIpcCloseMemHandle" 4010 (address: u64) => ipc::close_memory;
-        cuIpcGetEventHandle "cuIpcGetEventHandle" 4010
-            (to: Out<IpcHandle>, event: u64) => refused::event_handle;
-        cuIpcOpenEventHandle "cuIpcOpenEventHandle" 4010
-            (to: Out<u64>, handle: IpcHandle) => refused::open_event;
 
         cuMemAdvise "cuMemAdvise" 8000
             (address: u64, bytes: usize, advice: u32, device: i32) => managed::advise;

@@ -40,6 +40,11 @@ exports! {
             (to: Out<i32>, bus: Text) => query::by_pci_bus_id;
         cuDeviceCanAccessPeer "cuDeviceCanAccessPeer" 4000
             (to: Out<i32>, device: i32, peer: i32) => query::can_access_peer;
+        cuDeviceGetTexture1DLinearMaxWidth "cuDeviceGetTexture1DLinearMaxWidth" 11010
+            (to: Out<usize>, format: u32, channels: u32, device: i32) => query::linear_texture_width;
+        cuCtxEnablePeerAccess "cuCtxEnablePeerAccess" 4000
+            (context: u64, flags: u32) => query::enable_peer;
+        cuCtxDisablePeerAccess "cuCtxDisablePeerAccess" 4000 (context: u64) => query::disable_peer;
         cuDeviceGetP2PAttribute "cuDeviceGetP2PAttribute" 8000
             (to: Out<i32>, attribute: u32, device: i32, peer: i32) => query::peer_attribute;
 

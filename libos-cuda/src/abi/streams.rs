@@ -40,6 +40,12 @@ exports! {
             (stream: u64, to: Out<u64>, green: OutMaybe<u64>) => stream::context_or_green;
         cuStreamGetDevice "cuStreamGetDevice" 12080, cuStreamGetDevice_ptsz 12080
             (stream: u64, to: Out<i32>) => stream::device;
+        cuStreamGetAttribute "cuStreamGetAttribute" 11000, cuStreamGetAttribute_ptsz 11000
+            (stream: u64, attribute: u32, to: Out<[u32; 16]>) => stream::attribute;
+        cuStreamSetAttribute "cuStreamSetAttribute" 11000, cuStreamSetAttribute_ptsz 11000
+            (stream: u64, attribute: u32, value: In<[u32; 16]>) => stream::set_attribute;
+        cuStreamCopyAttributes "cuStreamCopyAttributes" 11000, cuStreamCopyAttributes_ptsz 11000
+            (to: u64, from: u64) => stream::copy_attributes;
         cuStreamAddCallback "cuStreamAddCallback" 5000, cuStreamAddCallback_ptsz 7000
             (stream: u64, function: StreamCallback, data: Callback, flags: u32) => host_work::add_callback;
         cuLaunchHostFunc "cuLaunchHostFunc" 10000, cuLaunchHostFunc_ptsz 10000

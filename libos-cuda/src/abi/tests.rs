@@ -29,6 +29,7 @@ mod graphs;
 mod ipc;
 mod managed;
 mod mapped;
+mod refused;
 mod virtual_memory;
 
 /// A process has one driver: tests that look at its record take turns.
