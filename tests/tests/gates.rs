@@ -283,14 +283,22 @@ fn forged_pointers_do_not_reach_a_modules_memory() {
     assert_eq!(log.record(0), (first.number(), 0x5ec2_e700_5ec2_e700));
 }
 
+/// What the guard has against an entry of a text that it lets in otherwise.
+fn refusal(session: &Session, text: &[u8], entry: &str) -> String {
+    let image = session.load_image(text).expect("the others are let in");
+    image.entry(entry).map(drop).expect_err("the guard refuses the entry").to_string()
+}
+
 #[test]
 fn without_a_grant_what_calls_gates_is_refused_by_name() {
     let scratch = Scratch::new();
     let kernel = serving(&scratch);
     let refused = |session: &Session| {
-        let refused = session.load_image(CALLS).map(drop).expect_err("nobody has granted it").to_string();
-        for part in ["a call of `log_append`", "no gate that the session was granted", "`log_own`"] {
-            assert!(refused.contains(part), "{refused}");
+        for (entry, call) in [("append", "a call of `log_append`"), ("own", "a call of `log_own`")] {
+            let refused = refusal(session, CALLS, entry);
+            for part in [call, "no gate that the session was granted"] {
+                assert!(refused.contains(part), "{refused}");
+            }
         }
     };
     let nobody = kernel.open("nobody");
@@ -342,8 +350,8 @@ fn a_tenants_function_of_a_gates_name_is_its_own() {
         let extern_own = ".extern .func (.param .b64 value) log_own(.param .b32 ticket);\n";
         calls.replace(declared, &function).replace(extern_own, "")
     };
-    let refused = session.load_image(own(".pragma \"bulkhead protected\";\n").as_bytes()).map(drop);
-    let refused = refused.expect_err("only a gate's author marks accesses").to_string();
+    // Only a gate's author marks accesses.
+    let refused = refusal(&session, own(".pragma \"bulkhead protected\";\n").as_bytes(), "append");
     assert!(refused.contains("bulkhead protected"), "{refused}");
     // Its own code does what it says, in its own window, for whatever address.
     let image = session.load_image(own("").as_bytes()).expect("it is the tenant's own affair");
@@ -384,8 +392,8 @@ fn what_calls_gates_that_were_taken_back_is_refused_and_neighbours_go_on() {
     let refused = first.try_append(4).expect_err("its gates were taken back");
     assert_eq!(refused.code, ErrorCode::Revoked, "{refused}");
     // So is what it loads now, by name; what calls no gates runs on.
-    let refused = first.session.load_image(CALLS).map(drop).expect_err("its gates were taken back");
-    assert!(refused.to_string().contains("no gate that the session was granted"), "{refused}");
+    let refused = refusal(&first.session, CALLS, "append");
+    assert!(refused.contains("no gate that the session was granted"), "{refused}");
     let to = first.session.allocate(4).expect("memory");
     first.session.write(Stream::DEFAULT, to.all(), &[9, 0, 0, 0]).expect("a copy");
     assert_eq!(log.count(), 2 + appended, "every record of the neighbour's is there, and no other");
