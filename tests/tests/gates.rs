@@ -27,58 +27,7 @@ use capnp::capability::FromClientHook as _;
 const GATES: &str = include_str!("../src/log.ptx");
 
 /// What calls the gates, and what would do without.
-const CALLS: &[u8] = b".version 8.0
-.target sm_75
-.address_size 64
-.extern .func (.param .b32 ticket) log_append(.param .b64 value);
-.extern .func (.param .b64 value) log_own(.param .b32 ticket);
-.visible .entry append(.param .u64 to, .param .u64 value)
-{
-    .reg .b32 %r<8>;
-    .reg .b64 %rd<8>;
-    ld.param.u64 %rd1, [to];
-    ld.param.u64 %rd2, [value];
-    mov.u32 %r1, %ctaid.x;
-    mov.u32 %r2, %ntid.x;
-    mov.u32 %r3, %tid.x;
-    mad.lo.u32 %r4, %r1, %r2, %r3;
-    cvt.u64.u32 %rd3, %r4;
-    add.u64 %rd4, %rd2, %rd3;
-    call (%r5), log_append, (%rd4);
-    mul.wide.u32 %rd5, %r4, 4;
-    add.u64 %rd6, %rd1, %rd5;
-    st.global.u32 [%rd6], %r5;
-    ret;
-}
-.visible .entry own(.param .u64 to, .param .u64 ticket)
-{
-    .reg .b32 %r<2>;
-    .reg .b64 %rd<4>;
-    ld.param.u64 %rd1, [to];
-    ld.param.u64 %rd2, [ticket];
-    cvt.u32.u64 %r1, %rd2;
-    call (%rd3), log_own, (%r1);
-    st.global.u64 [%rd1], %rd3;
-    ret;
-}
-.visible .entry peek(.param .u64 to, .param .u64 from)
-{
-    .reg .b64 %rd<4>;
-    ld.param.u64 %rd1, [to];
-    ld.param.u64 %rd2, [from];
-    ld.global.u64 %rd3, [%rd2];
-    st.global.u64 [%rd1], %rd3;
-    ret;
-}
-.visible .entry poke(.param .u64 value, .param .u64 to)
-{
-    .reg .b64 %rd<4>;
-    ld.param.u64 %rd1, [value];
-    ld.param.u64 %rd2, [to];
-    st.global.u64 [%rd2], %rd1;
-    ret;
-}
-\0";
+const CALLS: &[u8] = concat!(include_str!("../src/log_calls.ptx"), "\0").as_bytes();
 
 /// Where the windows of modules lie.
 const WINDOWS: u64 = 0x1C00_0000_0000;

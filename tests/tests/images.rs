@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bulkhead_client::{ErrorCode, Image, Stream};
+use bulkhead_client::{ErrorCode, Image, Launch, Stream};
 use bulkhead_tests::{
     kernel::Kernel,
     tenant::{ONE, PAGE_BYTES, Tenant},
@@ -98,6 +98,44 @@ fn sessions_that_share_an_image_have_variables_of_their_own() {
     let third = Tenant::new(&kernel, "third");
     let three = third.session.load_image(ADDING).expect("the code loads");
     assert_eq!((add(&third, &three, 10), add(&second, &two, 1)), (15, 1006));
+}
+
+/// Stores into dynamic shared memory, at its start and 96 bytes behind, and into memory what it loads from there.
+const REACHING: &[u8] = b".version 8.0
+.target sm_75
+.address_size 64
+.extern .shared .align 16 .b8 tile[];
+.visible .entry reach(.param .u64 to, .param .u32 value)
+{
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [to];
+    ld.param.u32 %r1, [value];
+    mov.u32 %r2, tile;
+    st.shared.u32 [%r2], %r2;
+    st.shared.u32 [%r2+96], %r1;
+    ld.shared.u32 %r3, [%r2+96];
+    st.global.u32 [%rd1], %r3;
+    ret;
+}
+\0";
+
+#[test]
+fn an_entry_that_may_have_less_shared_memory_than_its_bounds_assume_runs() {
+    let kernel = Kernel::start();
+    let tenant = Tenant::new(&kernel, "tenant");
+    let image = tenant.session.load_image(REACHING).expect("the code loads");
+    let entry = image.entry("reach").expect("the entry");
+    let to = tenant.session.allocate(4).expect("memory");
+    // The guard's bounds take 100 bytes, which a launch gets whether it asks for them or not.
+    for allowed in [16, 64, 100, 4096] {
+        tenant.session.allow_dynamic_shared(&image, &entry, allowed).expect("there is room");
+        let parameters = bulkhead_client::Parameters::new().buffer(&to).u32(allowed);
+        let launch = Launch { shared_bytes: 16, ..ONE };
+        let fence = tenant.session.launch(Stream::DEFAULT, &entry, &launch, &parameters).expect("a launch");
+        tenant.session.wait(fence).expect("it passes");
+        assert_eq!(tenant.words(to.all())[0], allowed);
+    }
 }
 
 #[test]

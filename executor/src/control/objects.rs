@@ -214,8 +214,10 @@ impl Control {
         let mut most = entry.template.dynamic_shared_max.lock();
         // Other sessions may have the entry too: what one asks for does not take from another.
         if bytes > *most {
+            // A launch that asks for less gets what the guard's bounds assume, so that much is always allowed.
+            let allowed_bytes = bytes.max(entry.template.dynamic_shared_min);
             for version in entry.template.versions() {
-                let allowed = self.executor.gpu.allow_dynamic_shared(version, bytes);
+                let allowed = self.executor.gpu.allow_dynamic_shared(version, allowed_bytes);
                 allowed.map_err(|error| device::error(&error))?;
             }
             *most = bytes;
