@@ -113,10 +113,26 @@ def load(suite, checkouts, build):
     root = HERE / own if own else checkouts / table["checkout"] if checkouts else None
     defaults = table.get("all", {})
     programs = []
-    for name, entry in table["programs"].items():
+    entries = {**folders(root, table.get("folders")), **table["programs"]}
+    for name, entry in entries.items():
         folder = root / entry.get("in", defaults.get("in", ".").replace("{name}", name)) if root else None
         programs.append(Program(suite, name, root, folder, entry, defaults, build / "data"))
     return programs
+
+
+def folders(root, rule):
+    """A program for each folder that has a makefile, where a suite is so made."""
+    if not rule or not root:
+        return {}
+    entries = {}
+    before, after = rule["pattern"].split("*")
+    for folder in sorted(root.glob(rule["pattern"])):
+        makefile = folder / "Makefile"
+        if not makefile.is_file() or re.search(rule["without_libraries"], makefile.read_text(errors="replace")):
+            continue
+        place = str(folder.relative_to(root))
+        entries[place.removeprefix(before).removesuffix(after)] = {"in": place}
+    return entries
 
 
 def make_data(folder, names):
@@ -206,8 +222,8 @@ class Runner:
         sound = {"right", "ended"}
         worst = None
         for _ in range(self.options.repeat):
-            self.prepare(program, home, run_folder)
-            ran = self.on_bulkhead(program, home, run_folder)
+            folder = self.prepare(program, home, run_folder)
+            ran = self.on_bulkhead(program, home, folder)
             judged = {**judge(program, ran), "seconds": ran.seconds}
             log = home / "output.txt"
             log.write_text(ran.output)
@@ -218,23 +234,39 @@ class Runner:
                 break
         result.update(worst)
         if self.native and not program.get("sanitize"):
-            ours = kept(program, run_folder, ran.output)
-            self.prepare(program, home, run_folder)
-            ran = run([str(home / "program"), *arguments(program)], run_folder, self.options.seconds)
+            ours = kept(program, folder, ran.output)
+            ran = self.natively(program, home, run_folder)
             native = {**judge(program, ran), "seconds": ran.seconds}
             (home / "native.txt").write_text(ran.output)
             result["native"] = native
             if result["outcome"] in sound and ran.seconds > 0:
                 result["ratio"] = result["seconds"] / ran.seconds
             if result["outcome"] == "ended" and native["outcome"] == "ended" and ours is not None:
-                if ours == kept(program, run_folder, ran.output):
+                theirs = kept(program, folder, ran.output)
+                if ours == theirs:
                     result["outcome"] = "right"
+                elif kept(program, folder, self.natively(program, home, run_folder).output) != theirs:
+                    result["why"] = "what it prints differs from one native run to the next"
                 else:
                     result.update(outcome("wrong", "what it computes differs from the native run"))
         return result
 
+    def natively(self, program, home, run_folder):
+        folder = self.prepare(program, home, run_folder)
+        if program.get("make"):
+            return run([*self.make(), "run", "LAUNCHER="], folder, self.options.seconds)
+        return run([str(home / "program"), *arguments(program)], folder, self.options.seconds)
+
+    def make(self):
+        """How a program is made and run by its own makefile."""
+        architecture = self.device() if self.native else str(self.architecture)
+        return ["make", "-s", f"CC={self.toolchain / 'bin' / 'nvcc'}", f"ARCH=sm_{architecture}", "EXTRA_CFLAGS=-w"]
+
     def prepare(self, program, home, folder):
-        """A fresh folder to run in: links to what lies beside the sources, and the kernels the program loads."""
+        """The folder to run in: a fresh one with links to what lies beside the sources and the kernels that the program
+        loads, or its own where its makefile runs it."""
+        if program.get("make"):
+            return program.folder
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         for name in [*(entry.name for entry in program.folder.iterdir()), *program.words("links")]:
@@ -246,6 +278,7 @@ class Runner:
             target = folder / name
             target.unlink(missing_ok=True)
             shutil.copy(home / name, target)
+        return folder
 
     def on_bulkhead(self, program, home, folder):
         # Mistakes are found on the software GPU only.
@@ -253,15 +286,25 @@ class Runner:
         command = [str(self.options.bulkhead), "run", "--private", "--backend", backend]
         if program.get("sanitize"):
             command.append(f"--sanitize={program.get('sanitize')}")
-        command += [*self.options.option, "--", str(home / "program"), *arguments(program)]
-        return run(command, folder, self.options.seconds)
+        command += [*self.options.option, "--"]
+        if program.get("make"):
+            return run([*self.make(), "run", f"LAUNCHER={shlex.join(command)}"], folder, self.options.seconds)
+        return run([*command, str(home / "program"), *arguments(program)], folder, self.options.seconds)
 
     def build(self, program, home):
         """Compiles a program, or with `--built` looks whether somebody has. Says why it could not."""
         if not self.options.built:
-            return self.compile(program, home)
+            return self.compile_by_make(program, home) if program.get("make") else self.compile(program, home)
+        if program.get("make"):
+            return None
         absent = [name for name in ["program", *program.get("kernels", {})] if not (home / name).is_file()]
         return f"no {', '.join(absent)} in {home}" if absent else None
+
+    def compile_by_make(self, program, home):
+        """Has a program's makefile compile it. Says why it could not."""
+        built = run(self.make(), program.folder, BUILD_SECONDS_MAX)
+        (home / "build.txt").write_text(built.output)
+        return None if built.status == 0 else why_not_built(built)
 
     def compile(self, program, home):
         """Compiles a program unless its last build was of the same sources. Says why it could not."""
@@ -288,11 +331,8 @@ class Runner:
         for command in commands:
             built = run(command, program.folder, BUILD_SECONDS_MAX)
             (home / "build.txt").write_text(f"{shlex.join(command)}\n{built.output}")
-            if built.status is None:
-                return f"compiling took more than {BUILD_SECONDS_MAX} s"
             if built.status != 0:
-                errors = re.search(r"^.*(error|fatal|undefined reference).*$", built.output, re.MULTILINE)
-                return (errors.group(0) if errors else built.output.strip()[-200:] or "nvcc failed").strip()
+                return why_not_built(built)
         stamp.write_text(key)
         return None
 
@@ -324,6 +364,13 @@ class Runner:
         stub.unlink(missing_ok=True)
         stub.symlink_to(self.options.bulkhead.parent / "libcuda.so")
         return folder
+
+
+def why_not_built(built):
+    if built.status is None:
+        return f"compiling took more than {BUILD_SECONDS_MAX} s"
+    errors = re.search(r"^.*(error|fatal|undefined reference).*$", built.output, re.MULTILINE)
+    return (errors.group(0) if errors else built.output.strip()[-200:] or "nvcc failed").strip()
 
 
 def arguments(program):
