@@ -13,7 +13,7 @@ usage: tests/programs.sh [--ptx] [--carry DIR] [--clean] [--help] [NAME...]
   --carry DIR  also copy the binaries to DIR, for a machine without a compiler
   --clean      remove tests/programs/bin first
 
-A source says what it needs beyond nvcc's defaults in a line `// nvcc: FLAGS`.
+A source says what it needs beyond nvcc's defaults in a line `// nvcc: FLAGS`, where {sources} is the folder of the programs.
 JOBS is the number of compilers at a time (the number of processors unless set).
 USAGE
 }
@@ -39,6 +39,7 @@ list() {
         name=${source#"$sources"/}
         name=${name%.cu}
         flags=$(sed -n 's|^// nvcc: *||p' "$source")
+        flags=${flags//'{sources}'/$sources}
         printf '%s\t%s\t%s\n' "$name" "$source" "$flags"
     done
     printf '%s\t%s\t%s\n' vecadd_shared "$sources/vecadd.cu" '-cudart shared'

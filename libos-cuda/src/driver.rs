@@ -17,6 +17,7 @@ use crate::function::Function;
 use crate::graph::Graphs;
 use crate::handle::Kind;
 use crate::library::Library;
+use crate::linker::Linker;
 use crate::memory::Memory;
 use crate::module::Module;
 use crate::order::Streams;
@@ -53,6 +54,7 @@ pub(crate) struct Driver {
     pub(crate) textures: Objects,
     pub(crate) vmm: Vmm,
     pub(crate) libraries: Table<Library>,
+    pub(crate) linkers: Table<Linker>,
     pub(crate) modules: Table<Module>,
     pub(crate) functions: Permanent<Function>,
     pub(crate) graphs: Graphs,
@@ -97,6 +99,7 @@ impl Driver {
             textures: Objects::default(),
             vmm: Vmm::new(),
             libraries: Table::new(Kind::Library, OBJECTS_MAX),
+            linkers: Table::new(Kind::Linker, OBJECTS_MAX),
             modules: Table::new(Kind::Module, OBJECTS_MAX),
             functions: Permanent::new(),
             graphs: Graphs::new(),

@@ -33,6 +33,8 @@ pub(crate) enum Kind {
     GraphExec = 11,
     /// `CUarray`.
     Array = 12,
+    /// `CUlinkState`.
+    Linker = 13,
 }
 
 const INDEX_BITS: u32 = 24;

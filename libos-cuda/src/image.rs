@@ -4,14 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bulkhead_fatbin::{Image, Needed, needed};
+use bulkhead_fatbin::{Image, Needed, Wrapper, needed};
 use bulkhead_schema::limits::IMAGE_BYTES_MAX;
 
 use crate::abi::ImagePointer;
 use crate::device::{DeviceRange, ErrorCode, Image as DeviceImage};
-use crate::driver::Driver;
+use crate::driver::{Driver, driver};
 use crate::function::Function;
 use crate::handle::{Kind, decode, encode};
+use crate::linker;
 use crate::memory::What;
 use crate::printf;
 use crate::report;
@@ -70,6 +71,7 @@ impl Drop for Loaded {
 /// Copies an image out of the program's memory. What is no image is refused in the name of `call`.
 pub(crate) fn read(call: &str, image: &ImagePointer) -> Result<Vec<u8>, Status> {
     let mut inner = None;
+    let mut units = None;
     let mut have = 0;
     let bytes = loop {
         let at = inner.as_ref().unwrap_or(image);
@@ -86,13 +88,23 @@ pub(crate) fn read(call: &str, image: &ImagePointer) -> Result<Vec<u8>, Status> 
             Needed::Exactly(bytes) => break at.prefix(bytes).to_vec(),
             Needed::UpToNul => break at.text().to_vec(),
             Needed::Wrapper(wrapper) if inner.is_none() => {
+                units = (wrapper.version == Wrapper::LINKED && wrapper.extra != 0).then_some(wrapper.extra);
                 inner = Some(image.follow(wrapper.data)?);
                 have = 0;
             }
             Needed::Wrapper(_) => return Err(Status::INVALID_IMAGE),
         }
     };
-    Ok(bytes)
+    let architecture = driver()?.device().architecture;
+    match units {
+        // What nvcc linked itself is machine code; the PTX of its units is beside it.
+        Some(units) if !has_ptx(&bytes, architecture) => linker::relocatable(call, image, units),
+        _ => Ok(bytes),
+    }
+}
+
+fn has_ptx(content: &[u8], architecture: u32) -> bool {
+    Image::read(content).is_ok_and(|image| image.check_ptx_for(architecture).is_ok())
 }
 
 /// Reads an image from a file.

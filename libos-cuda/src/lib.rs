@@ -37,6 +37,7 @@ mod image;
 mod ipc;
 mod launch;
 mod library;
+mod linker;
 mod managed;
 mod map;
 mod memory;

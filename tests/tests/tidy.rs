@@ -18,6 +18,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("caps", &["schema"]),
     ("mm", &["schema"]),
     ("guard", &["mm"]),
+    ("guard/link", &["guard"]),
     ("executor/gpu", &[]),
     ("executor/softgpu", &["executor/gpu", "guard", "mm"]),
     ("executor/cuda", &["executor/gpu"]),
@@ -38,7 +39,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ),
     ("kernel", &["schema", "schema/ring", "caps", "mm"]),
     ("client", &["schema", "schema/ring"]),
-    ("libos-cuda", &["client", "schema", "schema/fatbin"]),
+    ("libos-cuda", &["client", "schema", "schema/fatbin", "guard/link"]),
     (
         "cli",
         &[

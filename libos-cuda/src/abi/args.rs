@@ -144,6 +144,11 @@ pub(crate) type OutBytes = OutSlice<u8>;
 #[derive(Clone, Copy)]
 pub(crate) struct Room(NonNull<u8>);
 
+// SAFETY: an address means the same on every thread, and what the C caller promised of it holds on all of them.
+unsafe impl Send for Room {}
+// SAFETY: as above; a room is only written whole, through a copy of it.
+unsafe impl Sync for Room {}
+
 impl Room {
     /// Writes a value's bytes.
     pub(crate) fn write(self, bytes: &[u8]) {
@@ -227,6 +232,18 @@ impl<T> InSlice<T> {
     /// A list that a structure of the caller's points to.
     pub(super) fn nested(list: *const T) -> InSlice<T> {
         InSlice(list)
+    }
+}
+
+impl InSlice<c_char> {
+    /// The text that it points to, up to its NUL.
+    pub(crate) fn text(&self) -> Option<String> {
+        if self.0.is_null() {
+            return None;
+        }
+        // SAFETY: the C caller promised a string that ends with a NUL where there is one.
+        let text = unsafe { CStr::from_ptr(self.0) };
+        Some(text.to_string_lossy().into_owned())
     }
 }
 

@@ -3,10 +3,10 @@
 use std::ffi::{c_char, c_void};
 
 use super::{
-    Argument, Function, ImagePointer, InSlice, NullStream, Out, OutMaybe, OutSlice, Row, SharedBytesOf, Text,
-    exports,
+    Argument, Function, Host, ImagePointer, InSlice, NullStream, Out, OutMaybe, OutSlice, Row, SharedBytesOf,
+    Text, exports,
 };
-use crate::{function, library, module, occupancy};
+use crate::{function, library, linker, module, occupancy};
 
 exports! {
     plain {
@@ -46,6 +46,18 @@ exports! {
             (to: OutMaybe<u64>, bytes: OutMaybe<usize>, library: u64, name: Text) => library::global;
         cuLibraryGetManaged "cuLibraryGetManaged" 12000
             (to: OutMaybe<u64>, bytes: OutMaybe<usize>, library: u64, name: Text) => library::managed;
+
+        cuLinkCreate_v2 "cuLinkCreate" 6050
+            (count: u32, options: InSlice<u32>, values: InSlice<*mut c_void>, to: Out<u64>) => linker::create;
+        cuLinkAddData_v2 "cuLinkAddData" 6050
+            (linker: u64, kind: u32, data: Host, bytes: usize, name: InSlice<c_char>, count: u32,
+             options: InSlice<u32>, values: InSlice<*mut c_void>) => linker::add_data;
+        cuLinkAddFile_v2 "cuLinkAddFile" 6050
+            (linker: u64, kind: u32, path: Text, count: u32, options: InSlice<u32>,
+             values: InSlice<*mut c_void>) => linker::add_file;
+        cuLinkComplete "cuLinkComplete" 5050
+            (linker: u64, to: Out<u64>, bytes: OutMaybe<usize>) => linker::complete;
+        cuLinkDestroy "cuLinkDestroy" 5050 (linker: u64) => linker::destroy;
 
         cuKernelGetFunction "cuKernelGetFunction" 12000 (to: Out<u64>, kernel: u64) => function::of_kernel;
         cuKernelGetLibrary "cuKernelGetLibrary" 12050 (to: Out<u64>, kernel: u64) => function::library;

@@ -263,13 +263,6 @@ refused! {
         cuCtxDetach: cuCtxDetach;
         cuDeviceGetProperties: cuDeviceGetProperties;
     }
-    "relocatable code is not linked yet: build without -rdc=true" {
-        cuLinkAddData: cuLinkAddData cuLinkAddData_v2;
-        cuLinkAddFile: cuLinkAddFile cuLinkAddFile_v2;
-        cuLinkComplete: cuLinkComplete;
-        cuLinkCreate: cuLinkCreate cuLinkCreate_v2;
-        cuLinkDestroy: cuLinkDestroy;
-    }
     "functions have no address that host and device share" {
         cuLibraryGetUnifiedFunction: cuLibraryGetUnifiedFunction;
     }

@@ -17,11 +17,13 @@ mod elf;
 mod error;
 mod image;
 mod read;
+mod scan;
 mod size;
 
 pub use container::{Compression, Entry, Kind};
 pub use error::Error;
 pub use image::Image;
+pub use scan::containers_in;
 pub use size::{Needed, Wrapper, needed};
 
 /// Most entries that all containers of one image may have.

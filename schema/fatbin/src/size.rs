@@ -35,6 +35,10 @@ pub struct Wrapper {
 impl Wrapper {
     /// Size in bytes.
     pub const BYTES: usize = 24;
+
+    /// The version of a wrapper around what nvcc linked, whose units `extra` lists: addresses of containers, up to a null
+    /// (the toolkit's `crt/link.stub`).
+    pub const LINKED: u32 = 2;
 }
 
 /// What is needed of the image whose beginning is `bytes`. Begin with no bytes at all; each answer

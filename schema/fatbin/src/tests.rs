@@ -107,6 +107,17 @@ fn containers_in_a_row_are_one_image() {
 }
 
 #[test]
+fn containers_are_found_inside_of_other_files() {
+    let (first, second) = (container(&[plain(1, 80, b"one")]), container(&[plain(1, 90, b"two")]));
+    let magic = &first[..4];
+    // At odd places, behind what only looks like a beginning, and cut short at the end.
+    let file =
+        [b"!<arch>\nx".as_slice(), magic, b"rest", &first, b"between", &second, &second[..20]].concat();
+    assert_eq!(crate::containers_in(&file), [first.as_slice(), second.as_slice()]);
+    assert_eq!(crate::containers_in(b""), [b"".as_slice(); 0]);
+}
+
+#[test]
 fn an_image_without_ptx_says_what_to_do() {
     let image = container(&[plain(2, 75, b"\x7FELF"), plain(2, 90, b"\x7FELF")]);
     let error = Image::read(&image).unwrap().ptx_for(90).unwrap_err();
