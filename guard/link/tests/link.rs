@@ -1,4 +1,5 @@
 //! What comes out of units that are linked.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use bulkhead_guard::ast::{Function, Item, Module};
 use bulkhead_link::{Error, Unit, link};
