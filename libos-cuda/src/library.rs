@@ -69,14 +69,16 @@ pub(crate) fn load_file(
     insert(&to, image::read_file("cuLibraryLoadFromFile", &path.0)?)
 }
 
+/// Ends a library. What was launched of it runs to its end before.
 pub(crate) fn unload(library: u64) -> Answer {
     let driver = driver()?;
+    let waited = driver.streams.synchronize_all(&driver.session);
     printf::flush(driver);
     let library = driver.libraries.remove(library)?;
     if let Some(module) = library.module.lock().take() {
         drop(driver.modules.remove(module)?);
     }
-    Ok(())
+    waited
 }
 
 pub(crate) fn kernel(to: Out<u64>, library: u64, name: Text) -> Answer {

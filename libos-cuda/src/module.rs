@@ -123,13 +123,23 @@ fn write(log: Option<(Room, usize)>, text: &str) {
     }
 }
 
+/// The functions of a module.
+pub(crate) fn handles(module: u64) -> Result<Vec<u64>, Status> {
+    let module = driver()?.modules.get(module)?;
+    Ok(module.loaded.functions.iter().map(|(_, handle)| *handle).collect())
+}
+
+/// Ends a module. What was launched of it runs to its end before.
 pub(crate) fn unload(module: u64) -> Answer {
     let driver = driver()?;
     if driver.modules.get(module)?.context == OF_A_LIBRARY {
         return Err(Status::NOT_PERMITTED);
     }
+    let waited = driver.streams.synchronize_all(&driver.session);
     printf::flush(driver);
-    driver.modules.remove(module).map(drop)
+    driver.modules.remove(module)?;
+    // As natively, an error of a launch before is told here.
+    waited
 }
 
 pub(crate) fn function(to: Out<u64>, module: u64, name: Text) -> Answer {

@@ -1,6 +1,6 @@
 //! Questions about the device, answered in the process.
 
-use crate::abi::{Out, OutBytes, OutMaybe, Text};
+use crate::abi::{Out, OutBytes, OutMaybe, Text, is_called_by};
 use crate::attributes as attribute_numbers;
 use crate::device::Device;
 use crate::driver::{Driver, driver};
@@ -99,8 +99,25 @@ pub(crate) fn total_memory(to: Out<usize>, device: i32) -> Answer {
     Ok(())
 }
 
+/// Libraries that have PTX of all their kernels, but load machine code where they have some for the device: they are told of
+/// a device that is newer than they are.
+const LED_TO_PTX: &[&str] = &["libcufft.so", "libcufftw.so"];
+/// The compute capability of that device.
+const NEWER: (i32, i32) = (13, 0);
+
+/// What is said of an attribute instead of the device's own.
+fn instead(number: u32) -> Option<i32> {
+    let value = match number {
+        attribute_numbers::CAPABILITY_MAJOR => NEWER.0,
+        attribute_numbers::CAPABILITY_MINOR => NEWER.1,
+        _ => return None,
+    };
+    LED_TO_PTX.iter().any(|library| is_called_by(library)).then_some(value)
+}
+
 pub(crate) fn attribute(to: Out<i32>, number: u32, device: i32) -> Answer {
     let value = attribute_of(of(device)?.device(), number).ok_or(Status::INVALID_VALUE)?;
+    let value = instead(number).unwrap_or(value);
     to.set(value);
     Ok(())
 }

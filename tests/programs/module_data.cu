@@ -13,6 +13,7 @@ struct __align__(16) Four {
 };
 
 __device__ int zero;
+__device__ int of_the_host;  // no kernel names it
 __device__ int five = 5;
 static __device__ float some[16] = {1, 2, 3};
 __device__ Node last = {2, nullptr, 'z'};
@@ -108,6 +109,11 @@ int main(int argc, char **argv) {
     CHECK(cudaMemcpy(&seen, device, sizeof seen, cudaMemcpyDeviceToHost));
     if (seen.node != 11 || seen.through != 256 || seen.many != 0.5) Program::fail("%d %d", seen.node, seen.through);
     if (seen.wide != 0x123456789abcdf0ULL) Program::fail("wide is %llx", seen.wide);
+    const int hosts = 77;
+    int read = 0;
+    CHECK(cudaMemcpyToSymbol(of_the_host, &hosts, sizeof hosts));
+    CHECK(cudaMemcpyFromSymbol(&read, of_the_host, sizeof read));
+    if (read != hosts) Program::fail("a variable of the host is %d, not %d", read, hosts);
     CHECK(cudaFree(device));
-    return Program::pass("12 variables, %d counted", count);
+    return Program::pass("13 variables, %d counted", count);
 }

@@ -239,7 +239,9 @@ fn check_launch(entry: &Entry, launch: &Launch<'_>) -> Result<(), Error> {
 
 fn entry_info(id: EntryId, program: &Program, constants: &ConstantBank, architecture: u32) -> EntryInfo {
     // Virtual registers are many; a compiler would fit them into what the block size leaves to each thread.
-    let most = (65_536 / program.threads_max).clamp(16, 255) & !7;
+    // Warps have theirs from the four parts of a multiprocessor, so that a block counts as whole fours of warps.
+    let warps = program.threads_max.div_ceil(32).next_multiple_of(4).max(4);
+    let most = (65_536 / (warps * 32)).clamp(16, 255) & !7;
     EntryInfo {
         name: program.name.clone(),
         id,

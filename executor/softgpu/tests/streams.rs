@@ -152,6 +152,22 @@ fn events_measure_what_lies_between_them() {
 }
 
 #[test]
+fn an_entry_has_no_more_registers_than_its_largest_block_leaves_to_a_thread() {
+    let mut machine = Machine::new();
+    for (threads, most) in [(1024, 64), (512, 128), (392, 128), (256, 248), (32, 248)] {
+        let registers: String =
+            (0..300).map(|number| format!("add.u32 %r{number}, %r{number}, 1;\n")).collect();
+        let entry = machine.entry(&format!(
+            ".version 8.0\n.target sm_90\n.address_size 64\n
+.visible .entry test(.param .u64 p, .param .u32 n) .maxntid {threads}\n{{ .reg .b32 %r<300>;\n{registers} ret; }}"
+        ));
+        assert!(entry.registers <= most, "{threads} threads, {} registers", entry.registers);
+        let warps = entry.threads_max.div_ceil(32).next_multiple_of(4);
+        assert!(entry.registers * 32 * warps <= 65_536, "{threads} threads, {} registers", entry.registers);
+    }
+}
+
+#[test]
 fn a_launch_that_does_not_fit_is_refused_and_changes_nothing() {
     let mut machine = Machine::new();
     let entry = machine.entry(

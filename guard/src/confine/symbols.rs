@@ -55,8 +55,10 @@ impl Symbols {
         let mut block = Vec::new();
         for item in &module.items {
             let Item::Variable(variable) = item else { continue };
-            // Headers leave such variables behind in every program that includes them. The host uses managed ones.
-            let is_needed = || named.contains(variable.name.as_str()) || is_managed(variable);
+            // Headers leave variables behind in every program that includes them, in namespaces of theirs. The host uses
+            // managed ones, and asks for others by their names.
+            let is_hosts = || variable.initializer.is_empty() && !variable.name.starts_with("_ZN");
+            let is_needed = || named.contains(variable.name.as_str()) || is_managed(variable) || is_hosts();
             if variable.space == Space::Global && !is_needed() {
                 continue;
             }

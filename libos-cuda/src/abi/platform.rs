@@ -10,7 +10,47 @@ unsafe extern "C" {
         child: Option<extern "C" fn()>,
     ) -> i32;
     fn atexit(function: extern "C" fn()) -> c_int;
+    fn backtrace(frames: *mut *mut c_void, room: c_int) -> c_int;
+    fn dladdr(address: *const c_void, found: *mut Found) -> c_int;
     fn printf(format: *const c_char, ...) -> c_int;
+}
+
+/// `Dl_info`.
+#[repr(C)]
+struct Found {
+    file: *const c_char,
+    base: *mut c_void,
+    symbol: *const c_char,
+    address: *mut c_void,
+}
+
+const _: () = assert!(size_of::<Found>() == 32 && std::mem::offset_of!(Found, file) == 0);
+
+/// Frames that are looked through for a caller.
+const FRAMES: c_int = 16;
+
+/// Whether a library whose file's name begins so is among the callers.
+pub(crate) fn is_called_by(library: &str) -> bool {
+    let mut frames = [std::ptr::null_mut(); FRAMES as usize];
+    // SAFETY: there is room for as many frames as are asked for.
+    let count = unsafe { backtrace(frames.as_mut_ptr(), FRAMES) };
+    let count = usize::try_from(count).unwrap_or(0);
+    frames.iter().take(count).any(|frame| {
+        let mut found = Found {
+            file: std::ptr::null(),
+            base: std::ptr::null_mut(),
+            symbol: std::ptr::null(),
+            address: std::ptr::null_mut(),
+        };
+        // SAFETY: any address may be asked for, and there is room for the answer.
+        if unsafe { dladdr(*frame, &raw mut found) } == 0 || found.file.is_null() {
+            return false;
+        }
+        // SAFETY: the loader's name of a library that is loaded, which ends with a NUL.
+        let file = unsafe { CStr::from_ptr(found.file) };
+        let file = file.to_string_lossy();
+        file.rsplit('/').next().is_some_and(|name| name.starts_with(library))
+    })
 }
 
 /// The calling thread as the C library names it.

@@ -65,6 +65,9 @@ static DRIVER_CHECK: Table<3> = Table::sized().with(1, driver_check as *const c_
 
 static LIBRARIES: Table<93> = Table::sized().with(4, context_is_plain as *const c_void);
 
+/// What cuFFT asks for, and of it one function (facts: seen on driver 580, and in public sources of remoting projects).
+static FUNCTIONS: Table<99> = Table::sized().with(7, each_function as *const c_void);
+
 /// The table of an id.
 pub(crate) fn export_table(id: &[u8; 16]) -> Option<*const c_void> {
     Some(match u128::from_be_bytes(*id) {
@@ -74,6 +77,7 @@ pub(crate) fn export_table(id: &[u8; 16]) -> Option<*const c_void> {
         0xC693_336E_1121_DF11_A8C3_68F3_55D8_9593 => STORAGE.address(),
         0x263E_8860_7CD2_6143_92F6_BBD5_006D_FA7E => CONTEXT_CHECKS.address(),
         0xD408_2055_BDE6_704B_8D34_BA12_3C66_E1F2 => DRIVER_CHECK.address(),
+        0x6E16_3FBE_B958_444D_835C_E182_AFF1_991E => FUNCTIONS.address(),
         known if known >> 96 == 0x2131_8C60 => LIBRARIES.address(),
         _ => return None,
     })
@@ -196,6 +200,23 @@ unsafe extern "C" fn context_check(_context: u64, to: *mut u32, _more: *mut c_vo
 unsafe extern "C" fn context_is_plain(_context: u64, to: *mut u32) -> u32 {
     // SAFETY: NVIDIA's libraries pass room for a value.
     call(|| unsafe { Out::from_c(to) }.map(|to| to.set(1)))
+}
+
+/// Calls back for each function of a module, and says how many there are.
+unsafe extern "C" fn each_function(
+    _context: u64,
+    module: u64,
+    callback: Option<unsafe extern "C" fn(*mut c_void, u64, u64)>,
+    with: *mut c_void,
+) -> u32 {
+    let handles = module::handles(module).unwrap_or_default();
+    for handle in &handles {
+        if let Some(callback) = callback {
+            // SAFETY: whoever asks promised a function that takes these.
+            unsafe { callback(with, *handle, module) };
+        }
+    }
+    u32::try_from(handles.len()).unwrap_or(0)
 }
 
 unsafe extern "C" fn driver_check(version: u32, unix_seconds: u64, to: *mut [u64; 2]) -> u32 {

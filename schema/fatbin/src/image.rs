@@ -41,10 +41,15 @@ impl<'a> Image<'a> {
 
     /// The PTX for a device of architecture `sm`: of the entries it may be compiled from, the latest one.
     /// A bare text is taken as it is, since only its own `.target` says what it is for.
+    ///
+    /// Where there is none, but machine code for this device, the PTX for the next later device is taken, with a `.target`
+    /// of this one: what the image's author compiled for both is mostly the same, and an instruction that this device lacks
+    /// is an error for whoever compiles the text. NVIDIA's libraries bring PTX for the newest devices only.
     pub fn ptx_for(&self, sm: u32) -> Result<String, Error> {
         match self.choose(sm)? {
             Choice::Text(bytes) => text(bytes.to_vec()),
             Choice::Entry(entry) => text(entry.content()?),
+            Choice::Later(entry) => Ok(retargeted(&text(entry.content()?)?, sm)),
         }
     }
 
@@ -67,8 +72,14 @@ impl<'a> Image<'a> {
                 if let Some(best) = ptx().filter(|entry| entry.sm <= sm).max_by_key(|entry| entry.sm) {
                     return Ok(Choice::Entry(best));
                 }
-                if let Some(lowest) = ptx().map(|entry| entry.sm).min() {
-                    return Err(Error::TooNew { lowest, device: sm });
+                if let Some(lowest) = ptx().min_by_key(|entry| entry.sm) {
+                    let runs_here = |entry: &Entry<'_>| {
+                        entry.kind == Kind::Cubin && entry.sm <= sm && entry.sm / 10 == sm / 10
+                    };
+                    if entries.iter().any(runs_here) {
+                        return Ok(Choice::Later(lowest));
+                    }
+                    return Err(Error::TooNew { lowest: lowest.sm, device: sm });
                 }
                 if entries.is_empty() {
                     return Err(Error::Empty);
@@ -86,6 +97,17 @@ impl<'a> Image<'a> {
 enum Choice<'a, 'i> {
     Text(&'a [u8]),
     Entry(&'i Entry<'a>),
+    /// For a later device.
+    Later(&'i Entry<'a>),
+}
+
+/// A text whose first `.target` names another architecture.
+fn retargeted(text: &str, sm: u32) -> String {
+    let Some(at) = text.find("\n.target sm_") else { return text.to_owned() };
+    let (before, rest) = text.split_at(at + "\n.target ".len());
+    let end =
+        rest.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_').unwrap_or(rest.len());
+    format!("{before}sm_{sm}{}", rest.get(end..).unwrap_or_default())
 }
 
 /// PTX payloads end with a NUL and are padded with more.

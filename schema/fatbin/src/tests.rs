@@ -107,6 +107,20 @@ fn containers_in_a_row_are_one_image() {
 }
 
 #[test]
+fn where_machine_code_runs_here_ptx_for_a_later_device_is_taken_for_this_one() {
+    let later = b".version 9.0\n.target sm_121, debug\n.address_size 64\n// .target sm_121\n".as_slice();
+    let image = |cubin: u32| container(&[plain(2, cubin, b"code"), plain(1, 121, later)]);
+    for sm in [90, 91] {
+        let expected = format!(".version 9.0\n.target sm_{sm}, debug\n.address_size 64\n// .target sm_121\n");
+        assert_eq!(Image::read(&image(90)).unwrap().ptx_for(sm).unwrap(), expected);
+    }
+    for cubin in [80, 91, 100] {
+        let error = Image::read(&image(cubin)).unwrap().ptx_for(90).unwrap_err();
+        assert_eq!(error, Error::TooNew { lowest: 121, device: 90 });
+    }
+}
+
+#[test]
 fn containers_are_found_inside_of_other_files() {
     let (first, second) = (container(&[plain(1, 80, b"one")]), container(&[plain(1, 90, b"two")]));
     let magic = &first[..4];
