@@ -350,8 +350,9 @@ pub(crate) fn are_numbers(values: &[Operand]) -> bool {
     })
 }
 
-/// Prefixes of names that the assembler has functions of its own for.
-const ASSEMBLERS: [&str; 2] = ["__cuda_", "__internal_"];
+/// Prefixes of names that the assembler has functions of its own for, and of what it takes for the shared memory that the
+/// system keeps: of a tenant's variable with such a name it reserves nothing, and an access to that loses the context.
+const ASSEMBLERS: [&str; 3] = ["__cuda_", "__internal_", "__nv_reservedSMEM"];
 
 /// Whether a tenant may give a variable, parameter or entry this name.
 pub(crate) fn check_symbol(name: &str) -> Result<(), Reason> {

@@ -776,3 +776,16 @@ fn an_architecture_that_lacks_what_the_confined_form_is_written_in_is_refused() 
         assert!(found.iter().any(|finding| finding.contains("the header")), "{old}: {found:?}");
     }
 }
+
+#[test]
+fn shared_memory_that_the_assembler_takes_for_the_systems_is_refused() {
+    let own = ".shared .align 16 .b8 s[8192];\n";
+    let source = SOURCE.replace(own, "").replacen(".const", &format!("{own}.const"), 1);
+    let text = print(&confine(&parse(&source).unwrap()).unwrap());
+    verify(&text).unwrap();
+    for name in ["__nv_reservedSMEM_offset_0_alias", "__nv_reservedSMEM_allocation_mask"] {
+        let renamed = text.replace("b8 s[", &format!("b8 {name}[")).replace(", s;", &format!(", {name};"));
+        assert!(renamed.contains(&format!("{name}[8192]")), "{renamed}");
+        assert!(verify(&renamed).is_err(), "{renamed}");
+    }
+}
