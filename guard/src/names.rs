@@ -350,12 +350,18 @@ pub(crate) fn are_numbers(values: &[Operand]) -> bool {
     })
 }
 
-/// Prefixes of names that the assembler has functions of its own for.
-const ASSEMBLERS: [&str; 2] = ["__cuda_", "__internal_"];
+/// Prefixes of names that the assembler has functions of its own for, and of what it takes for the shared memory that the
+/// system keeps: of a tenant's variable with such a name it reserves nothing, and an access to that loses the context.
+const ASSEMBLERS: [&str; 3] = ["__cuda_", "__internal_", "__nv_reservedSMEM"];
+
+/// What the assembler has a register of its own for, in all texts: a variable of this name is that register, which nobody
+/// writes, so the variable's address and content are whatever that holds.
+const ASSEMBLERS_REGISTER: &str = "A7";
 
 /// Whether a tenant may give a variable, parameter or entry this name.
 pub(crate) fn check_symbol(name: &str) -> Result<(), Reason> {
-    if is_reserved(name) || ASSEMBLERS.iter().any(|prefix| name.starts_with(prefix)) {
+    let of_assembler = ASSEMBLERS.iter().any(|prefix| name.starts_with(prefix)) || name == ASSEMBLERS_REGISTER;
+    if is_reserved(name) || of_assembler {
         return Err(Reason::Reserved(name.to_owned()));
     }
     if name.starts_with('%') || name == "_" || name == WARP_SIZE || is_canonical_label(name) {

@@ -61,3 +61,13 @@ fn a_module_that_grows_too_much_is_refused_whichever_entry_it_is_that_does() {
     let why = each(&module(&[&function, &entry("good", ""), &grows])).unwrap_err();
     assert!(why.contains("too long once inlined"), "{why}");
 }
+
+#[test]
+fn an_entry_with_the_name_of_a_fast_version_is_left_out() {
+    // One that has no fast version of its own.
+    let good = ".visible .entry good(.param .u64 p)\n{\nret;\n}\n";
+    let module = module(&[good, &entry("__bh_fast_good", "st.global.u32 [%d1+8], %r1;")]);
+    let (text, refused) = each(&module).unwrap();
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert!(!text.contains("+8]"), "{text}");
+}

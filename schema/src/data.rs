@@ -3,6 +3,8 @@
 //! Whoever reads such a description has it from somebody who read hostile bytes: it is bounded here and believed by
 //! nobody but the client, whose own memory it describes.
 
+use std::cell::Cell;
+
 use crate::bulkhead_capnp::{data_variable, module_data, refused_entry, relocation};
 use crate::{Error, ErrorCode, limits};
 
@@ -73,12 +75,7 @@ impl ModuleData {
     /// `limitReached` where it is too long, `imageInvalid` where it describes no block.
     pub fn check(&self) -> Result<(), Error> {
         if self.message_bytes() > limits::MODULE_DATA_BYTES_MAX {
-            let most = limits::MODULE_DATA_BYTES_MAX;
-            let message = format!(
-                "what is to be said of the module's variables and refused entries is longer than {most} bytes"
-            );
-            return Err(Error::new(ErrorCode::LimitReached, message)
-                .remedy("fill large tables from the host, or split the image"));
+            return Err(too_long());
         }
         let inside = |at: u64, bytes: u64| at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         let sound = inside(0, self.initial.len() as u64)
@@ -115,9 +112,11 @@ impl ModuleData {
             let message = format!("the module's variables take {described} bytes to describe, not {most}");
             return Err(Error::new(ErrorCode::LimitReached, message));
         }
+        let room = Cell::new(limits::MODULE_DATA_BYTES_MAX);
         let text = |text: capnp::Result<capnp::text::Reader<'_>>| {
-            let text = text.map_err(nonsense)?.to_str();
-            Ok::<_, Error>(text.map_err(|_| invalid("a name is no text"))?.to_owned())
+            let text = text.map_err(nonsense)?;
+            room.set(room.get().checked_sub(text.len()).ok_or_else(too_long)?);
+            Ok::<_, Error>(text.to_str().map_err(|_| invalid("a name is no text"))?.to_owned())
         };
         let variable = |variable: data_variable::Reader<'_>| {
             let name = text(variable.get_name())?;
@@ -195,6 +194,13 @@ impl ModuleData {
     }
 }
 
+fn too_long() -> Error {
+    let most = limits::MODULE_DATA_BYTES_MAX;
+    let message =
+        format!("what is to be said of the module's variables and refused entries is longer than {most} bytes");
+    Error::new(ErrorCode::LimitReached, message).remedy("fill large tables from the host, or split the image")
+}
+
 fn invalid(what: &str) -> Error {
     Error::new(ErrorCode::ImageInvalid, format!("the description of the module's variables is wrong: {what}"))
 }
@@ -253,6 +259,21 @@ mod tests {
         data.relocations = vec![data.relocations[0]; limits::MODULE_DATA_BYTES_MAX / 24 + 1];
         let mut message = capnp::message::Builder::new_default();
         data.write(message.init_root());
+        let read = ModuleData::read(message.get_root_as_reader().unwrap());
+        assert_eq!(read.unwrap_err().code, ErrorCode::LimitReached);
+    }
+
+    #[test]
+    fn names_are_not_read_beyond_what_may_be_said() {
+        let mut data = block();
+        data.variables[0].name = "x".repeat(limits::MODULE_DATA_BYTES_MAX + 1);
+        data.variables.push(DataVariable { name: "y".into(), at: 0, bytes: 1, managed: false });
+        let mut message = capnp::message::Builder::new_default();
+        data.write(message.init_root());
+        let root: module_data::Builder<'_> = message.get_root().unwrap();
+        let last = root.get_variables().unwrap().get(1).init_name(1);
+        // No text: whoever gets that far says so.
+        last.as_bytes_mut().fill(0xff);
         let read = ModuleData::read(message.get_root_as_reader().unwrap());
         assert_eq!(read.unwrap_err().code, ErrorCode::LimitReached);
     }

@@ -47,10 +47,14 @@ impl Error {
         self
     }
 
-    /// Reads one from a message. A code this version does not know reads as `internal`.
+    /// Reads one from a message, and no more of its texts than is written. A code this version does not know reads as
+    /// `internal`.
     pub fn read(reader: bulkhead_capnp::error::Reader<'_>) -> Self {
         let text = |text: capnp::Result<capnp::text::Reader<'_>>| {
-            text.map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned()).unwrap_or_default()
+            let Ok(text) = text else { return String::new() };
+            let bytes = text.as_bytes();
+            let most = bytes.len().min(TEXT_BYTES_MAX);
+            cut(&String::from_utf8_lossy(bytes.get(..most).unwrap_or_default())).to_owned()
         };
         Self {
             code: reader.get_code().unwrap_or(ErrorCode::Internal),
@@ -75,4 +79,25 @@ fn cut(text: &str) -> &str {
         end -= 1;
     }
     &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_text_no_more_is_read_than_would_be_written() {
+        // Bytes that are no text become three each.
+        for byte in [b'x', 0xff] {
+            let mut message = capnp::message::Builder::new_default();
+            let mut error: bulkhead_capnp::error::Builder<'_> = message.init_root();
+            let length = u32::try_from(4 * TEXT_BYTES_MAX).unwrap();
+            error.reborrow().init_message(length).as_bytes_mut().fill(byte);
+            error.reborrow().init_remedy(length).as_bytes_mut().fill(byte);
+            let read = Error::read(error.into_reader());
+            for text in [read.message, read.remedy] {
+                assert!((TEXT_BYTES_MAX - 2..=TEXT_BYTES_MAX).contains(&text.len()), "{}", text.len());
+            }
+        }
+    }
 }

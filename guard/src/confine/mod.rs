@@ -164,8 +164,10 @@ impl Confined {
         }
         let refused: HashSet<&str> = self.refused.iter().map(|refused| refused.name.as_str()).collect();
         let stays = |item: &Item| match item {
+            // An entry may have been refused for being called like the fast version of another.
             Item::Function(Function { name, .. }) => {
-                !refused.contains(names::fast_version_of(name).unwrap_or(name))
+                let of_refused = names::fast_version_of(name).is_some_and(|entry| refused.contains(entry));
+                !(of_refused || refused.contains(name.as_str()))
             }
             Item::Variable(_) | Item::Section(_) | Item::Directive(_) => true,
         };
