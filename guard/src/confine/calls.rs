@@ -307,13 +307,13 @@ impl<'a> Flattener<'a> {
         &mut self,
         function: &'a Function,
         body: &'a [Statement],
-        given: Vec<Actual>,
+        passed: (Vec<Actual>, Vec<Actual>),
         span: Span,
         into: &mut Flat,
     ) -> Result<(), Reason> {
         self.budget.checking = true;
         let done = if self.spend(&function.name, 1, span) {
-            self.open(function, body, (Vec::new(), given), span, into)
+            self.open(function, body, passed, span, into)
         } else {
             Ok(())
         };
