@@ -6,7 +6,6 @@
 
 use std::{
     cell::Cell,
-    fmt,
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -17,7 +16,7 @@ use std::{
 use bulkhead_schema::{Error, ErrorCode, Stray};
 use parking_lot::Mutex;
 
-use crate::{Session, Stream, image::Data};
+use crate::{Effect, Extent, Session, Stream, Violation, ViolationKind, image::Data};
 
 /// The ring, among an image's variables.
 const RING: &str = "__bh_faults";
@@ -39,187 +38,6 @@ const KEPT_MAX: usize = 4096;
 const PATIENCE: Duration = Duration::from_millis(50);
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
 
-/// What a thread of a kernel told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// What happened.
-    pub kind: ViolationKind,
-    /// The entry's name; empty where it is not known.
-    pub entry: String,
-    /// Where in the source, where the image tells: nvcc's `-lineinfo` does.
-    pub source: Option<(String, u32)>,
-    /// The line of the PTX; 0 where it is not known.
-    pub ptx_line: u32,
-    /// The block.
-    pub block: [u32; 3],
-    /// The thread in its block.
-    pub thread: [u32; 3],
-}
-
-/// See [`Violation`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ViolationKind {
-    /// It met a `trap` and ended.
-    Trap,
-    /// It met a breakpoint and ended.
-    Breakpoint,
-    /// An assertion failed, and it ended.
-    Assertion {
-        /// What was asserted.
-        text: String,
-        /// The source file.
-        file: String,
-        /// The line in it.
-        line: u32,
-        /// The function.
-        function: String,
-    },
-    /// It called a function by a pointer that is no function's, and ended.
-    Nobody {
-        /// What the pointer is.
-        pointer: u64,
-    },
-    /// It came to an instruction for whole warps (`mma`, `ldmatrix` and their like) without all of its warp, and ended.
-    Part {
-        /// The lanes that were there.
-        lanes: u32,
-    },
-    /// It accessed global memory that is not listed, or misaligned, and went on. What it reached is the session's own.
-    Global {
-        /// What it did there.
-        effect: Effect,
-        /// Where.
-        address: u64,
-        /// How many bytes.
-        bytes: u32,
-        /// Whether the address is no multiple of that.
-        misaligned: bool,
-        /// First address and length of what is listed nearest.
-        nearest: Option<(u64, u64)>,
-    },
-    /// It accessed its block's shared memory beyond its end or before its beginning, or misaligned, and went on.
-    Shared {
-        /// What it did there.
-        effect: Effect,
-        /// Where, from the beginning on.
-        offset: i32,
-        /// How many bytes.
-        bytes: u32,
-        /// Whether the address is no multiple of that.
-        misaligned: bool,
-        /// Bytes of shared memory that the block has.
-        block_bytes: u32,
-    },
-}
-
-impl ViolationKind {
-    /// Whether the thread ended.
-    #[must_use]
-    pub fn ends(&self) -> bool {
-        match self {
-            Self::Trap
-            | Self::Breakpoint
-            | Self::Assertion { .. }
-            | Self::Nobody { .. }
-            | Self::Part { .. } => true,
-            Self::Global { .. } | Self::Shared { .. } => false,
-        }
-    }
-}
-
-/// What an access does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
-    /// It reads.
-    Read,
-    /// It writes.
-    Write,
-    /// It reads and writes at once.
-    Atomic,
-}
-
-impl fmt::Display for Effect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Atomic => "atomic access",
-        })
-    }
-}
-
-/// How far an address is from what is listed nearest.
-fn beside(f: &mut fmt::Formatter<'_>, address: u64, bytes: u32, nearest: Option<(u64, u64)>) -> fmt::Result {
-    let Some((start, length)) = nearest else { return f.write_str("nothing is allocated") };
-    let end = start.saturating_add(length);
-    if address < start {
-        write!(f, "{} bytes before", start - address)?;
-    } else if address < end {
-        let over = address.saturating_add(bytes.into()).saturating_sub(end);
-        write!(f, "the last {over} behind the end of")?;
-    } else {
-        write!(f, "{} bytes behind the end of", address - end)?;
-    }
-    write!(f, " {length} bytes at {start:#x}")
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { block: [bx, by, bz], thread: [tx, ty, tz], .. } = self;
-        let who = format!("block: [{bx},{by},{bz}], thread: [{tx},{ty},{tz}]");
-        let what = match &self.kind {
-            ViolationKind::Assertion { text, file, line, function } => {
-                // As NVIDIA's driver prints it.
-                return write!(f, "{file}:{line}: {function}: {who} Assertion `{text}` failed.");
-            }
-            ViolationKind::Trap => "met a trap",
-            ViolationKind::Breakpoint => "met a breakpoint",
-            ViolationKind::Nobody { pointer } => {
-                self.place(f)?;
-                return write!(f, "{who} called {pointer:#x}, which is no function");
-            }
-            ViolationKind::Part { lanes } => {
-                self.place(f)?;
-                return write!(
-                    f,
-                    "{who} came to an instruction for whole warps with the lanes {lanes:#x} alone"
-                );
-            }
-            ViolationKind::Global { effect, address, bytes, misaligned, nearest } => {
-                self.place(f)?;
-                write!(f, "{who} {effect} of {bytes} bytes at {address:#x}: ")?;
-                return if *misaligned {
-                    f.write_str("misaligned")
-                } else {
-                    beside(f, *address, *bytes, *nearest)
-                };
-            }
-            ViolationKind::Shared { effect, offset, bytes, misaligned, block_bytes } => {
-                self.place(f)?;
-                write!(f, "{who} {effect} of {bytes} bytes of shared memory at {offset}: ")?;
-                return if *misaligned {
-                    f.write_str("misaligned")
-                } else {
-                    write!(f, "the block has {block_bytes} bytes")
-                };
-            }
-        };
-        self.place(f)?;
-        write!(f, "{who} {what}")
-    }
-}
-
-impl Violation {
-    fn place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.source {
-            Some((file, line)) => write!(f, "{file}:{line}: ")?,
-            None if self.ptx_line > 0 => write!(f, "line {} of the PTX: ", self.ptx_line)?,
-            None => {}
-        }
-        if self.entry.is_empty() { Ok(()) } else { write!(f, "{}: ", self.entry) }
-    }
-}
-
 /// What records have for it; the texts are those that three of its words are the addresses of.
 fn kind(code: u32, line: u32, words: [u64; 3], texts: [String; 3]) -> Option<ViolationKind> {
     let bytes = code >> 8 & 0xFF;
@@ -229,7 +47,7 @@ fn kind(code: u32, line: u32, words: [u64; 3], texts: [String; 3]) -> Option<Vio
         _ => Effect::Atomic,
     };
     let misaligned = code >> 24 & 1 == 1;
-    let [first, second, _] = words;
+    let [first, second, third] = words;
     Some(match code & 0xFF {
         1 => ViolationKind::Trap,
         2 => ViolationKind::Breakpoint,
@@ -237,11 +55,12 @@ fn kind(code: u32, line: u32, words: [u64; 3], texts: [String; 3]) -> Option<Vio
             let [text, file, function] = texts;
             ViolationKind::Assertion { text, file, line, function }
         }
-        4 => ViolationKind::Global { effect, address: first, bytes, misaligned, nearest: None },
+        4 => ViolationKind::Global { effect, address: first, bytes, misaligned, nearest: None, freed: None },
         5 => {
             let low = |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or_default();
             let offset = low(first).cast_signed();
-            ViolationKind::Shared { effect, offset, bytes, misaligned, block_bytes: low(second) }
+            let of = if third == 1 { Extent::Array } else { Extent::Block };
+            ViolationKind::Shared { effect, offset, bytes, misaligned, of, extent_bytes: low(second) }
         }
         6 => ViolationKind::Nobody { pointer: first },
         7 => ViolationKind::Part { lanes: u32::try_from(first & u64::from(u32::MAX)).unwrap_or_default() },
@@ -677,6 +496,7 @@ mod tests {
 #[cfg(test)]
 mod access_tests {
     use super::*;
+    use crate::Freed;
 
     fn told(code: u32, words: [u64; 3], nearest: Option<(u64, u64)>) -> String {
         let texts = [String::new(), String::new(), String::new()];
@@ -711,6 +531,31 @@ mod access_tests {
             told(5 | 4 << 8 | 1 << 16, [(-4_i64).cast_unsigned(), 256, 0], None),
             format!("{who} write of 4 bytes of shared memory at -4: the block has 256 bytes")
         );
+        assert_eq!(
+            told(5 | 4 << 8, [256, 256, 1], None),
+            format!("{who} read of 4 bytes of shared memory at 256: the array has 256 bytes")
+        );
+        let freed = Freed { start: 0x1000, bytes: 64, by: Some("main".to_owned()) };
+        let told = |freed| {
+            let nearest = Some((0x2000, 4));
+            let (effect, bytes) = (Effect::Write, 4);
+            let kind =
+                ViolationKind::Global { effect, address: 0x1010, bytes, misaligned: false, nearest, freed };
+            let source = Some(("a.cu".to_owned(), 7));
+            Violation {
+                kind,
+                entry: "k".to_owned(),
+                source,
+                ptx_line: 3,
+                block: [1, 0, 0],
+                thread: [2, 0, 0],
+            }
+            .to_string()
+        };
+        let expected =
+            format!("{who} write of 4 bytes at 0x1010: use after free, byte 16 of 64 bytes at 0x1000");
+        assert_eq!(told(Some(Freed { by: None, ..freed.clone() })), expected);
+        assert_eq!(told(Some(freed)), format!("{expected}, freed by main"));
     }
 
     #[test]
