@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::device::{Stray, Violation};
+use crate::device::{Stray, Violation, ViolationKind};
 use crate::driver::Driver;
 use crate::report;
 
@@ -69,7 +69,12 @@ pub(crate) fn tell(driver: &Driver) {
         return;
     }
     let Some(run) = run() else { return };
-    let found = driver.session.take_violations();
+    let mut found = driver.session.take_violations();
+    for violation in &mut found.records {
+        if let ViolationKind::Global { address, freed, .. } = &mut violation.kind {
+            *freed = driver.memory.freed(*address);
+        }
+    }
     let mut told = run.told.lock();
     let mut lines = String::new();
     for violation in &found.records {

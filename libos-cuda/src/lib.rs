@@ -28,6 +28,7 @@ mod driver;
 mod event;
 mod faults;
 mod fill;
+mod freed;
 mod function;
 mod graph;
 mod handle;

@@ -177,7 +177,11 @@ fn of_astray(astray: &str, sources: &mut Sources) -> (Vec<Wrong>, u64) {
         // Behind who did it, which is told apart.
         let told = told.split_once("thread: [").and_then(|(_, rest)| rest.split_once("] "));
         let what = told.map_or_else(|| text("what"), |(_, what)| what.to_owned());
-        let kind = if what.ends_with("misaligned") { "misaligned" } else { "astray" };
+        let kind = match () {
+            () if what.ends_with("misaligned") => "misaligned",
+            () if what.contains(": use after free, ") => "useAfterFree",
+            () => "astray",
+        };
         let kernel = text("entry");
         let key = (kernel.clone(), at.clone(), kind);
         let index = *by_line.entry(key).or_insert(wrong.len());
