@@ -63,6 +63,11 @@ fn kind(code: u32, line: u32, words: [u64; 3], texts: [String; 3]) -> Option<Vio
             ViolationKind::Shared { effect, offset, bytes, misaligned, of, extent_bytes: low(second) }
         }
         6 => ViolationKind::Nobody { pointer: first },
+        8 => {
+            let given = (second != 0).then_some((second, third));
+            ViolationKind::Heap { effect, address: first, bytes, given }
+        }
+        9 => ViolationKind::Free { address: first },
         7 => ViolationKind::Part { lanes: u32::try_from(first & u64::from(u32::MAX)).unwrap_or_default() },
         _ => return None,
     })
@@ -470,7 +475,7 @@ mod tests {
                 assert_eq!(told.source, None);
             }
         }
-        for kind in [0, 8, 200, 255] {
+        for kind in [0, 10, 200, 255] {
             assert_eq!(block(content).violation(&record([kind; 10], [0; 4])), None);
         }
         for length in 0..72 {
@@ -535,6 +540,21 @@ mod access_tests {
             told(5 | 4 << 8, [256, 256, 1], None),
             format!("{who} read of 4 bytes of shared memory at 256: the array has 256 bytes")
         );
+        for (code, words, expected) in [
+            (
+                8,
+                [0x1040, 0x1000, 64],
+                "read of 4 bytes at 0x1040: 0 bytes behind the end of 64 bytes at 0x1000 that malloc gave",
+            ),
+            (8, [0x1040, 0, 0], "read of 4 bytes at 0x1040: use after free, or of what malloc has not given"),
+            (
+                9,
+                [0x1040, 0, 0],
+                "freed 0x1040, where malloc has given nothing: freed twice, or never allocated",
+            ),
+        ] {
+            assert_eq!(told(code | 4 << 8, words, None), format!("{who} {expected}"));
+        }
         let freed = Freed { start: 0x1000, bytes: 64, by: Some("main".to_owned()) };
         let told = |freed| {
             let nearest = Some((0x2000, 4));

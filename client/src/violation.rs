@@ -62,6 +62,22 @@ pub enum ViolationKind {
         /// What was there before it was freed, where somebody knows.
         freed: Option<Freed>,
     },
+    /// It accessed the heap that kernels allocate from, and not what it has given, and went on.
+    Heap {
+        /// What it did there.
+        effect: Effect,
+        /// Where.
+        address: u64,
+        /// How many bytes.
+        bytes: u32,
+        /// First address and length of what was given there, if anything.
+        given: Option<(u64, u64)>,
+    },
+    /// It freed what the heap has not given, or what was freed, and went on.
+    Free {
+        /// Where.
+        address: u64,
+    },
     /// It accessed shared memory beyond the end or before the beginning of what it was to, or misaligned, and went on.
     Shared {
         /// What it did there.
@@ -89,7 +105,7 @@ impl ViolationKind {
             | Self::Assertion { .. }
             | Self::Nobody { .. }
             | Self::Part { .. } => true,
-            Self::Global { .. } | Self::Shared { .. } => false,
+            Self::Global { .. } | Self::Heap { .. } | Self::Free { .. } | Self::Shared { .. } => false,
         }
     }
 }
@@ -201,6 +217,22 @@ impl fmt::Display for Violation {
                 } else {
                     beside(f, *address, *bytes, *nearest)
                 };
+            }
+            ViolationKind::Heap { effect, address, bytes, given } => {
+                self.place(f)?;
+                write!(f, "{who} {effect} of {bytes} bytes at {address:#x}: ")?;
+                if given.is_none() {
+                    return f.write_str("use after free, or of what malloc has not given");
+                }
+                beside(f, *address, *bytes, *given)?;
+                return f.write_str(" that malloc gave");
+            }
+            ViolationKind::Free { address } => {
+                self.place(f)?;
+                return write!(
+                    f,
+                    "{who} freed {address:#x}, where malloc has given nothing: freed twice, or never allocated"
+                );
             }
             ViolationKind::Shared { effect, offset, bytes, misaligned, of, extent_bytes } => {
                 self.place(f)?;

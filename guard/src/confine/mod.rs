@@ -222,6 +222,9 @@ pub fn data_as(module: &Module, stray: Stray) -> Data {
 /// What a module needs of ours: functions that its compiler leaves to the driver, and where what they tell lies.
 fn runtime(module: &Module, faults: &Faults) -> Vec<Item> {
     let mut items = runtime::needed(module);
+    if faults.checks() {
+        items = faults::checked_heap(items);
+    }
     items.extend(faults.items.iter().cloned());
     items
 }
