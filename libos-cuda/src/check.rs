@@ -107,26 +107,28 @@ pub(crate) extern "C" fn at_exit() {
 }
 
 fn json(violation: &Violation) -> String {
-    let text = |text: &str| {
-        let mut quoted = String::from("\"");
-        for letter in text.chars() {
-            match letter {
-                '"' | '\\' => quoted.extend(['\\', letter]),
-                letter if letter.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(letter))),
-                letter => quoted.push(letter),
-            }
-        }
-        quoted.push('"');
-        quoted
-    };
     let (file, line) = violation.source.as_ref().map_or(("", 0), |(file, line)| (file.as_str(), *line));
     format!(
         "{{\"entry\":{},\"file\":{},\"line\":{line},\"ptxLine\":{},\"block\":{:?},\"thread\":{:?},\"what\":{}}}\n",
-        text(&violation.entry),
-        text(file),
+        quoted(&violation.entry),
+        quoted(file),
         violation.ptx_line,
         violation.block,
         violation.thread,
-        text(&violation.to_string()),
+        quoted(&violation.to_string()),
     )
+}
+
+/// A text as JSON has it.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            letter if letter.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            letter => quoted.push(letter),
+        }
+    }
+    quoted.push('"');
+    quoted
 }

@@ -42,7 +42,7 @@ impl List {
 }
 
 /// The program's function that called a function of CUDA's, and where, as far as its symbols tell.
-fn caller(trace: &str) -> Option<String> {
+pub(crate) fn caller(trace: &str) -> Option<String> {
     let mut frames: Vec<(&str, Option<&str>)> = Vec::new();
     for line in trace.lines().map(str::trim) {
         if let Some(place) = line.strip_prefix("at ") {

@@ -18,6 +18,7 @@
 mod abi;
 mod array;
 mod attributes;
+mod calls;
 mod capture;
 mod check;
 mod context;
