@@ -90,7 +90,8 @@ __global__ void no_object(int *to, int wrong) {
     __shared__ __mbarrier_t filled;
     if (threadIdx.x == 0 && !wrong) __mbarrier_init(&filled, THREADS);
     __syncthreads();
-    (void)__mbarrier_arrive(&filled); // no object
+    const auto object = static_cast<unsigned>(__cvta_generic_to_shared(&filled));
+    asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(object) : "memory"); // no object
     to[threadIdx.x] = 1;
 }
 

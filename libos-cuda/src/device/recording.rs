@@ -264,10 +264,6 @@ impl Image {
         None
     }
 
-    pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
-        Vec::new()
-    }
-
     pub(crate) fn is_managed(&self, _address: u64) -> bool {
         false
     }
