@@ -172,7 +172,8 @@ fn summary(found: &Path, json: bool) -> u64 {
     let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let (more, records): (Vec<_>, Vec<_>) = lines.partition(|line| line.get("more").is_some());
     let more: u64 = more.iter().filter_map(|line| line.get("more")?.as_u64()).sum();
-    let errors = more.saturating_add(records.len() as u64);
+    let times = records.iter().map(|record| record["times"].as_u64().unwrap_or(1));
+    let errors = times.fold(more, u64::saturating_add);
     if json {
         println!("{}", serde_json::json!({ "errors": errors, "records": records, "more": more }));
     }

@@ -23,6 +23,9 @@ const RING: &str = "__bh_faults";
 /// What there is to access, likewise: how many ranges, and from byte 16 on the first and the last but one of each.
 const RANGES: &str = "__bh_ranges";
 const RANGES_MAX: usize = 4096;
+/// How often each place told something, likewise; and what of it has a record.
+const TOLD: &str = "__bh_told";
+const TOLD_RECORDS: u32 = 8;
 /// The names that records tell.
 const NAMES: &str = "__bh_names";
 /// Before the first record: how many were asked for, and what ended a thread first.
@@ -284,6 +287,20 @@ impl Session {
         stream
     }
 
+    /// Reads how often something was told of one image, and forgets it.
+    fn drain_counts(
+        &self,
+        data: &Data,
+        stream: Stream,
+        found: &mut [(Option<usize>, Violation)],
+    ) -> Result<u64, Error> {
+        let Some((at, bytes)) = data.place(TOLD) else { return Ok(0) };
+        let mut counts = vec![0; usize::try_from(bytes).unwrap_or_default()];
+        self.read(stream, &mut counts, data.memory.range(at, bytes))?;
+        self.write(stream, data.memory.range(at, bytes), &vec![0; counts.len()])?;
+        Ok(count(&counts, found))
+    }
+
     /// Reads the records of one image's ring, and empties it.
     fn drain(&self, data: &Data, stream: Stream, state: &mut State) -> Result<(), Error> {
         let Some((at, bytes)) = data.place(RING) else { return Ok(()) };
@@ -301,7 +318,10 @@ impl Session {
         self.write(stream, data.memory.range(at, used as u64), &vec![0; used])?;
         let records = content.get(HEADER_BYTES..).unwrap_or_default().chunks_exact(RECORD_BYTES);
         let block = Block::of(data);
-        let mut found: Vec<Violation> = records.filter_map(|record| block.violation(record)).collect();
+        let read = |record| Some((counted_at(record), block.violation(record)?));
+        let mut found: Vec<(Option<usize>, Violation)> = records.filter_map(read).collect();
+        state.lost = state.lost.saturating_add(self.drain_counts(data, stream, &mut found)?);
+        let mut found: Vec<Violation> = found.into_iter().map(|(_, violation)| violation).collect();
         for violation in &mut found {
             if let ViolationKind::Global { address, nearest, .. } = &mut violation.kind {
                 *nearest = self::nearest(&state.ranges, *address);
@@ -321,6 +341,32 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// Where among the counts a record was counted; none where it is of what ends a thread.
+fn counted_at(record: &[u8]) -> Option<usize> {
+    let place = match word(record, 0) & 0xFF {
+        4 => long(record, 64),
+        5 | 8 | 9 => u64::from(word(record, 12)),
+        _ => return None,
+    };
+    usize::try_from(place & 0xFFF).ok()
+}
+
+/// Adds what was only counted to the last record of its place; what has none is returned.
+fn count(counts: &[u8], found: &mut [(Option<usize>, Violation)]) -> u64 {
+    let mut without = 0_u64;
+    for (place, bytes) in counts.chunks_exact(4).enumerate() {
+        let more = u64::from(word(bytes, 0).saturating_sub(TOLD_RECORDS));
+        if more == 0 {
+            continue;
+        }
+        match found.iter_mut().rfind(|(at, _)| *at == Some(place)) {
+            Some((_, last)) => last.times = last.times.saturating_add(more),
+            None => without = without.saturating_add(more),
+        }
+    }
+    without
 }
 
 /// The error that the threads' records make.
@@ -387,6 +433,7 @@ impl<'a> Block<'a> {
             ptx_line: word(record, 12),
             block: [16, 20, 24].map(|at| word(record, at)),
             thread: [28, 32, 36].map(|at| word(record, at)),
+            times: 1,
         })
     }
 }
@@ -510,7 +557,8 @@ mod access_tests {
             *known = nearest;
         }
         let (entry, source) = ("k".to_owned(), Some(("a.cu".to_owned(), 7)));
-        Violation { kind, entry, source, ptx_line: 3, block: [1, 0, 0], thread: [2, 0, 0] }.to_string()
+        Violation { kind, entry, source, ptx_line: 3, block: [1, 0, 0], thread: [2, 0, 0], times: 1 }
+            .to_string()
     }
 
     #[test]
@@ -569,6 +617,7 @@ mod access_tests {
                 ptx_line: 3,
                 block: [1, 0, 0],
                 thread: [2, 0, 0],
+                times: 1,
             }
             .to_string()
         };
@@ -576,6 +625,34 @@ mod access_tests {
             format!("{who} write of 4 bytes at 0x1010: use after free, byte 16 of 64 bytes at 0x1000");
         assert_eq!(told(Some(Freed { by: None, ..freed.clone() })), expected);
         assert_eq!(told(Some(freed)), format!("{expected}, freed by main"));
+    }
+
+    #[test]
+    fn what_was_only_counted_is_added_to_the_last_record_of_its_place() {
+        let of = |line| {
+            let kind =
+                kind(4 | 4 << 8, 0, [0x10, 0, 0], [String::new(), String::new(), String::new()]).unwrap();
+            let (entry, source) = ("k".to_owned(), None);
+            Violation { kind, entry, source, ptx_line: line, block: [0; 3], thread: [0; 3], times: 1 }
+        };
+        let mut found =
+            [(Some(3), of(3)), (Some(3), of(3)), (Some(5), of(7)), (Some(6), of(6)), (None, of(7))];
+        let mut counts = vec![0; 4 * 4096];
+        for (place, times) in [(3, 20_u32), (5, 9), (6, 8), (7, 10)] {
+            counts[4 * place..4 * place + 4].copy_from_slice(&times.to_le_bytes());
+        }
+        assert_eq!(count(&counts, &mut found), 2);
+        assert_eq!(found.map(|(_, violation)| violation.times), [1, 13, 2, 1, 1]);
+        let record = |what: u32, third: u64| {
+            let mut record = vec![0; RECORD_BYTES];
+            record[..4].copy_from_slice(&what.to_le_bytes());
+            record[12..16].copy_from_slice(&4099_u32.to_le_bytes());
+            record[64..72].copy_from_slice(&third.to_le_bytes());
+            record
+        };
+        for (what, place) in [(4, Some(7)), (5, Some(3)), (8, Some(3)), (9, Some(3)), (1, None), (6, None)] {
+            assert_eq!(counted_at(&record(what, 7)), place);
+        }
     }
 
     #[test]

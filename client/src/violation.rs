@@ -17,6 +17,8 @@ pub struct Violation {
     pub block: [u32; 3],
     /// The thread in its block.
     pub thread: [u32; 3],
+    /// How many times something happened there of which this is told: where that was often, most of it is only counted.
+    pub times: u64,
 }
 
 /// See [`Violation`].

@@ -82,9 +82,13 @@ pub(crate) fn tell(driver: &Driver) {
         if !violation.kind.ends() {
             // Who asked for all that is wrong gets it in the end.
             if *told < TOLD_MAX && !crate::sanitize::runs() {
-                report::plainly(&format!("bulkhead: {violation}"));
+                let more = match violation.times {
+                    1 => String::new(),
+                    times => format!("; and so {} times more", times - 1),
+                };
+                report::plainly(&format!("bulkhead: {violation}{more}"));
             }
-            *told += 1;
+            *told += violation.times;
         }
         lines.push_str(&json(violation));
     }
@@ -109,12 +113,13 @@ pub(crate) extern "C" fn at_exit() {
 fn json(violation: &Violation) -> String {
     let (file, line) = violation.source.as_ref().map_or(("", 0), |(file, line)| (file.as_str(), *line));
     format!(
-        "{{\"entry\":{},\"file\":{},\"line\":{line},\"ptxLine\":{},\"block\":{:?},\"thread\":{:?},\"what\":{}}}\n",
+        "{{\"entry\":{},\"file\":{},\"line\":{line},\"ptxLine\":{},\"block\":{:?},\"thread\":{:?},\"times\":{},\"what\":{}}}\n",
         quoted(&violation.entry),
         quoted(file),
         violation.ptx_line,
         violation.block,
         violation.thread,
+        violation.times,
         quoted(&violation.to_string()),
     )
 }

@@ -64,10 +64,16 @@ int main(int argc, char **argv) {
     unsigned *early;
     constexpr size_t EARLY = 1 << 20;
     CHECK(cudaMalloc(&early, EARLY));
-    if (wrong("early")) CHECK(cudaFree(early));
+    const bool late = wrong("early") || wrong("early_and_behind");
+    if (late) CHECK(cudaFree(early));
+    int *small;
+    CHECK(cudaMalloc(&small, N * sizeof(int)));
     scribble<<<1, N>>>(early, EARLY / sizeof(unsigned));
+    // Nobody waits between the two.
+    stores<<<1, N>>>(small, wrong("early_and_behind"));
     CHECK_KERNEL();
-    if (!wrong("early")) CHECK(cudaFree(early));
+    CHECK(cudaFree(small));
+    if (!late) CHECK(cudaFree(early));
 
     int *first, *second, *to, *pinned;
     CHECK(cudaMalloc(&first, N * sizeof(int)));

@@ -45,7 +45,15 @@ type Expected = (&'static str, &'static str, &'static str, u64);
 fn mistakes() -> Vec<(&'static str, Vec<Expected>)> {
     let list = "use after free, byte 8 of 16 bytes at ";
     vec![
-        ("early", vec![(AFTER_FREE, "// scribbled", "use after free, byte 0 of 1048576 bytes at ", 0)]),
+        // Each word once, and nothing of it is lost.
+        ("early", vec![(AFTER_FREE, "// scribbled", "use after free, byte 0 of 1048576 bytes at ", 262_144)]),
+        (
+            "early_and_behind",
+            vec![
+                (AFTER_FREE, "// scribbled", "use after free, byte 0 of 1048576 bytes at ", 262_144),
+                ("astray", "// stored", "0 bytes behind the end of 512 bytes at ", 1),
+            ],
+        ),
         ("behind", vec![("astray", "// beyond", "0 bytes behind the end of 512 bytes at ", 1)]),
         ("before", vec![("astray", "// beyond", "4 bytes before 512 bytes at ", 1)]),
         ("store", vec![("astray", "// stored", "4 bytes before 512 bytes at ", 2)]),

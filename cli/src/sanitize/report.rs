@@ -6,7 +6,7 @@ use bulkhead_guard::fast_version_of;
 use bulkhead_softgpu::{Finding, Findings, Leak, Mistake, Tool};
 use serde_json::Value;
 
-use crate::source::{At, Sources};
+use crate::source::{At, Sources, readable};
 
 /// What was wrong with a program.
 pub(super) struct Report {
@@ -171,6 +171,13 @@ fn race(does: &str, did: &str, finding: &Finding) -> String {
     )
 }
 
+/// What is told, with the name of who freed something as its source has it.
+fn with_readable(what: &str) -> String {
+    let Some((before, by)) = what.split_once(", freed by ") else { return what.to_owned() };
+    let (name, place) = by.split_at(by.find(" at ").unwrap_or(by.len()));
+    format!("{before}, freed by {}{place}", readable(name))
+}
+
 /// Calls that failed: one a line, each once whichever process made it.
 fn of_calls(told: &str) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
@@ -211,7 +218,7 @@ fn of_astray(astray: &str, sources: &mut Sources) -> (Vec<Wrong>, u64) {
         let told = text("what");
         // Behind who did it, which is told apart.
         let told = told.split_once("thread: [").and_then(|(_, rest)| rest.split_once("] "));
-        let what = told.map_or_else(|| text("what"), |(_, what)| what.to_owned());
+        let what = told.map_or_else(|| text("what"), |(_, what)| with_readable(what));
         let kind = match () {
             () if what.ends_with("misaligned") => "misaligned",
             () if what.contains(": use after free, ") => "useAfterFree",
@@ -219,10 +226,11 @@ fn of_astray(astray: &str, sources: &mut Sources) -> (Vec<Wrong>, u64) {
             () => "astray",
         };
         let kernel = text("entry");
+        let times = record["times"].as_u64().unwrap_or(1);
         let key = (kernel.clone(), at.clone(), kind);
         let index = *by_line.entry(key).or_insert(wrong.len());
         match wrong.get_mut(index) {
-            Some(known) => known.count += 1,
+            Some(known) => known.count = known.count.saturating_add(times),
             None => wrong.push(Wrong {
                 tool: "memcheck",
                 kind,
@@ -233,7 +241,7 @@ fn of_astray(astray: &str, sources: &mut Sources) -> (Vec<Wrong>, u64) {
                 block: triple("block"),
                 thread: triple("thread"),
                 other: None,
-                count: 1,
+                count: times,
             }),
         }
     }
@@ -243,6 +251,17 @@ fn of_astray(astray: &str, sources: &mut Sources) -> (Vec<Wrong>, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_freed_something_is_told_by_the_name_of_its_source() {
+        for (what, told) in [
+            ("read, freed by _Z7releaseR6Buffer at a.cu:3", "read, freed by release(Buffer&) at a.cu:3"),
+            ("read, freed by main", "read, freed by main"),
+            ("read", "read"),
+        ] {
+            assert_eq!(with_readable(what), told);
+        }
+    }
 
     #[test]
     fn accesses_astray_are_told_by_line_and_kind_and_counted() {
