@@ -27,6 +27,8 @@ const PROFILE: &str = "BULKHEAD_PROFILE";
 const SANITIZE: &str = "BULKHEAD_SANITIZE";
 /// Where the library OS finds tokens of gates.
 const GATES: &str = "BULKHEAD_GATES";
+/// Where it writes which calls failed, for `--sanitize`.
+const CALLS: &str = "BULKHEAD_CALLS";
 
 /// Run an unmodified CUDA program on Bulkhead.
 ///
@@ -69,7 +71,7 @@ pub(crate) struct Arguments {
     trace: Option<PathBuf>,
     /// Look for mistakes of kernels, and tell them by line of the source (with nvcc's -lineinfo; else of the PTX): accesses to
     /// memory that is not the program's (memcheck), reads of what nobody wrote (initcheck), races for shared memory (racecheck),
-    /// barriers that not all come to (synccheck), memory that is not freed (leakcheck). All of them without names. Only on the
+    /// barriers that not all come to (synccheck), memory that is not freed (leakcheck), calls that failed (apicheck). All of them without names. Only on the
     /// software GPU, by a private kernel; kernels run very much slower. A report on standard error in the end. The exit status
     /// is 1 where something was found and the program itself succeeded.
     #[arg(
@@ -134,6 +136,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     if let Some(sanitize) = &sanitize {
         command.env(PROFILE, sanitize.images()).env(SANITIZE, sanitize.socket());
+        if let Some(calls) = sanitize.calls() {
+            command.env(CALLS, calls);
+        }
     }
     let mut running = command.spawn().map_err(Failure::doing(program.to_string_lossy()))?;
     let status = interrupt::wait(&mut running).map_err(Failure::doing(program.to_string_lossy()))?;
@@ -167,7 +172,8 @@ fn summary(found: &Path, json: bool) -> u64 {
     let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let (more, records): (Vec<_>, Vec<_>) = lines.partition(|line| line.get("more").is_some());
     let more: u64 = more.iter().filter_map(|line| line.get("more")?.as_u64()).sum();
-    let errors = more.saturating_add(records.len() as u64);
+    let times = records.iter().map(|record| record["times"].as_u64().unwrap_or(1));
+    let errors = times.fold(more, u64::saturating_add);
     if json {
         println!("{}", serde_json::json!({ "errors": errors, "records": records, "more": more }));
     }

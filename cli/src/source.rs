@@ -89,6 +89,10 @@ impl Sources {
     ) -> Option<(At, String)> {
         let Some(origins) = self.images.get(&text) else { return Some((At::Confined(line), String::new())) };
         let origin = find(&origins.places)?;
+        // What the guard adds has no place in the program's text.
+        if origin.source.is_none() && origin.line == 0 {
+            return None;
+        }
         Some(match &origin.source {
             Some((file, line)) => {
                 let text = Self::line(&mut self.files, file, *line);
@@ -96,6 +100,22 @@ impl Sources {
             }
             None => (At::Ptx(origin.line), nth(&origins.lines, origin.line)),
         })
+    }
+
+    /// What stands in a line of the one image's PTX that has an entry; nothing where several have.
+    pub(crate) fn text_of_entry(&self, entry: &str, line: u32) -> String {
+        let declares = |text: &String| {
+            let name = text.split_once(".entry").map(|(_, rest)| rest.trim_start());
+            let rest = name.and_then(|name| name.strip_prefix(entry));
+            rest.is_some_and(|rest| {
+                !rest.starts_with(|letter: char| letter.is_alphanumeric() || "_$".contains(letter))
+            })
+        };
+        let mut images = self.images.values().filter(|origins| origins.lines.iter().any(declares));
+        match (images.next(), images.next()) {
+            (Some(origins), None) => nth(&origins.lines, line),
+            _ => String::new(),
+        }
     }
 
     /// What stands in a line of a file.
@@ -115,9 +135,32 @@ impl Sources {
     }
 }
 
+/// The name of a function as its source has it, where it is one that a C++ compiler made up.
+pub(crate) fn readable(name: &str) -> String {
+    let symbol = cpp_demangle::Symbol::new(name).ok();
+    symbol.and_then(|symbol| symbol.demangle().ok()).unwrap_or_else(|| name.to_owned())
+}
+
 fn nth(lines: &[String], line: u32) -> String {
     let line = usize::try_from(line).ok().and_then(|line| lines.get(line.checked_sub(1)?));
     // What a file holds is printed on somebody's terminal.
     let printable = |letter: char| if letter.is_control() { ' ' } else { letter };
     line.map(|line| line.trim().chars().map(printable).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::readable;
+
+    #[test]
+    fn names_that_a_compiler_made_up_are_told_as_their_source_has_them() {
+        for (name, told) in [
+            ("_Z8scribblePjm", "scribble(unsigned int*, unsigned long)"),
+            ("_Z6reduceIiLi256EEvPT_", "void reduce<int, 256>(int*)"),
+            ("saxpy", "saxpy"),
+            ("_Zno", "_Zno"),
+        ] {
+            assert_eq!(readable(name), told);
+        }
+    }
 }

@@ -6,7 +6,6 @@
 
 use std::{
     cell::Cell,
-    fmt,
     sync::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -17,13 +16,16 @@ use std::{
 use bulkhead_schema::{Error, ErrorCode, Stray};
 use parking_lot::Mutex;
 
-use crate::{Session, Stream, image::Data};
+use crate::{Effect, Extent, Session, Stream, Violation, ViolationKind, image::Data};
 
 /// The ring, among an image's variables.
 const RING: &str = "__bh_faults";
 /// What there is to access, likewise: how many ranges, and from byte 16 on the first and the last but one of each.
 const RANGES: &str = "__bh_ranges";
 const RANGES_MAX: usize = 4096;
+/// How often each place told something, likewise; and what of it has a record.
+const TOLD: &str = "__bh_told";
+const TOLD_RECORDS: u32 = 8;
 /// The names that records tell.
 const NAMES: &str = "__bh_names";
 /// Before the first record: how many were asked for, and what ended a thread first.
@@ -39,187 +41,6 @@ const KEPT_MAX: usize = 4096;
 const PATIENCE: Duration = Duration::from_millis(50);
 const PATIENCE_MAX: Duration = Duration::from_secs(1);
 
-/// What a thread of a kernel told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
-    /// What happened.
-    pub kind: ViolationKind,
-    /// The entry's name; empty where it is not known.
-    pub entry: String,
-    /// Where in the source, where the image tells: nvcc's `-lineinfo` does.
-    pub source: Option<(String, u32)>,
-    /// The line of the PTX; 0 where it is not known.
-    pub ptx_line: u32,
-    /// The block.
-    pub block: [u32; 3],
-    /// The thread in its block.
-    pub thread: [u32; 3],
-}
-
-/// See [`Violation`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ViolationKind {
-    /// It met a `trap` and ended.
-    Trap,
-    /// It met a breakpoint and ended.
-    Breakpoint,
-    /// An assertion failed, and it ended.
-    Assertion {
-        /// What was asserted.
-        text: String,
-        /// The source file.
-        file: String,
-        /// The line in it.
-        line: u32,
-        /// The function.
-        function: String,
-    },
-    /// It called a function by a pointer that is no function's, and ended.
-    Nobody {
-        /// What the pointer is.
-        pointer: u64,
-    },
-    /// It came to an instruction for whole warps (`mma`, `ldmatrix` and their like) without all of its warp, and ended.
-    Part {
-        /// The lanes that were there.
-        lanes: u32,
-    },
-    /// It accessed global memory that is not listed, or misaligned, and went on. What it reached is the session's own.
-    Global {
-        /// What it did there.
-        effect: Effect,
-        /// Where.
-        address: u64,
-        /// How many bytes.
-        bytes: u32,
-        /// Whether the address is no multiple of that.
-        misaligned: bool,
-        /// First address and length of what is listed nearest.
-        nearest: Option<(u64, u64)>,
-    },
-    /// It accessed its block's shared memory beyond its end or before its beginning, or misaligned, and went on.
-    Shared {
-        /// What it did there.
-        effect: Effect,
-        /// Where, from the beginning on.
-        offset: i32,
-        /// How many bytes.
-        bytes: u32,
-        /// Whether the address is no multiple of that.
-        misaligned: bool,
-        /// Bytes of shared memory that the block has.
-        block_bytes: u32,
-    },
-}
-
-impl ViolationKind {
-    /// Whether the thread ended.
-    #[must_use]
-    pub fn ends(&self) -> bool {
-        match self {
-            Self::Trap
-            | Self::Breakpoint
-            | Self::Assertion { .. }
-            | Self::Nobody { .. }
-            | Self::Part { .. } => true,
-            Self::Global { .. } | Self::Shared { .. } => false,
-        }
-    }
-}
-
-/// What an access does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
-    /// It reads.
-    Read,
-    /// It writes.
-    Write,
-    /// It reads and writes at once.
-    Atomic,
-}
-
-impl fmt::Display for Effect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Atomic => "atomic access",
-        })
-    }
-}
-
-/// How far an address is from what is listed nearest.
-fn beside(f: &mut fmt::Formatter<'_>, address: u64, bytes: u32, nearest: Option<(u64, u64)>) -> fmt::Result {
-    let Some((start, length)) = nearest else { return f.write_str("nothing is allocated") };
-    let end = start.saturating_add(length);
-    if address < start {
-        write!(f, "{} bytes before", start - address)?;
-    } else if address < end {
-        let over = address.saturating_add(bytes.into()).saturating_sub(end);
-        write!(f, "the last {over} behind the end of")?;
-    } else {
-        write!(f, "{} bytes behind the end of", address - end)?;
-    }
-    write!(f, " {length} bytes at {start:#x}")
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { block: [bx, by, bz], thread: [tx, ty, tz], .. } = self;
-        let who = format!("block: [{bx},{by},{bz}], thread: [{tx},{ty},{tz}]");
-        let what = match &self.kind {
-            ViolationKind::Assertion { text, file, line, function } => {
-                // As NVIDIA's driver prints it.
-                return write!(f, "{file}:{line}: {function}: {who} Assertion `{text}` failed.");
-            }
-            ViolationKind::Trap => "met a trap",
-            ViolationKind::Breakpoint => "met a breakpoint",
-            ViolationKind::Nobody { pointer } => {
-                self.place(f)?;
-                return write!(f, "{who} called {pointer:#x}, which is no function");
-            }
-            ViolationKind::Part { lanes } => {
-                self.place(f)?;
-                return write!(
-                    f,
-                    "{who} came to an instruction for whole warps with the lanes {lanes:#x} alone"
-                );
-            }
-            ViolationKind::Global { effect, address, bytes, misaligned, nearest } => {
-                self.place(f)?;
-                write!(f, "{who} {effect} of {bytes} bytes at {address:#x}: ")?;
-                return if *misaligned {
-                    f.write_str("misaligned")
-                } else {
-                    beside(f, *address, *bytes, *nearest)
-                };
-            }
-            ViolationKind::Shared { effect, offset, bytes, misaligned, block_bytes } => {
-                self.place(f)?;
-                write!(f, "{who} {effect} of {bytes} bytes of shared memory at {offset}: ")?;
-                return if *misaligned {
-                    f.write_str("misaligned")
-                } else {
-                    write!(f, "the block has {block_bytes} bytes")
-                };
-            }
-        };
-        self.place(f)?;
-        write!(f, "{who} {what}")
-    }
-}
-
-impl Violation {
-    fn place(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.source {
-            Some((file, line)) => write!(f, "{file}:{line}: ")?,
-            None if self.ptx_line > 0 => write!(f, "line {} of the PTX: ", self.ptx_line)?,
-            None => {}
-        }
-        if self.entry.is_empty() { Ok(()) } else { write!(f, "{}: ", self.entry) }
-    }
-}
-
 /// What records have for it; the texts are those that three of its words are the addresses of.
 fn kind(code: u32, line: u32, words: [u64; 3], texts: [String; 3]) -> Option<ViolationKind> {
     let bytes = code >> 8 & 0xFF;
@@ -229,7 +50,7 @@ fn kind(code: u32, line: u32, words: [u64; 3], texts: [String; 3]) -> Option<Vio
         _ => Effect::Atomic,
     };
     let misaligned = code >> 24 & 1 == 1;
-    let [first, second, _] = words;
+    let [first, second, third] = words;
     Some(match code & 0xFF {
         1 => ViolationKind::Trap,
         2 => ViolationKind::Breakpoint,
@@ -237,13 +58,19 @@ fn kind(code: u32, line: u32, words: [u64; 3], texts: [String; 3]) -> Option<Vio
             let [text, file, function] = texts;
             ViolationKind::Assertion { text, file, line, function }
         }
-        4 => ViolationKind::Global { effect, address: first, bytes, misaligned, nearest: None },
+        4 => ViolationKind::Global { effect, address: first, bytes, misaligned, nearest: None, freed: None },
         5 => {
             let low = |word: u64| u32::try_from(word & u64::from(u32::MAX)).unwrap_or_default();
             let offset = low(first).cast_signed();
-            ViolationKind::Shared { effect, offset, bytes, misaligned, block_bytes: low(second) }
+            let of = if third == 1 { Extent::Array } else { Extent::Block };
+            ViolationKind::Shared { effect, offset, bytes, misaligned, of, extent_bytes: low(second) }
         }
         6 => ViolationKind::Nobody { pointer: first },
+        8 => {
+            let given = (second != 0).then_some((second, third));
+            ViolationKind::Heap { effect, address: first, bytes, given }
+        }
+        9 => ViolationKind::Free { address: first },
         7 => ViolationKind::Part { lanes: u32::try_from(first & u64::from(u32::MAX)).unwrap_or_default() },
         _ => return None,
     })
@@ -460,6 +287,20 @@ impl Session {
         stream
     }
 
+    /// Reads how often something was told of one image, and forgets it.
+    fn drain_counts(
+        &self,
+        data: &Data,
+        stream: Stream,
+        found: &mut [(Option<usize>, Violation)],
+    ) -> Result<u64, Error> {
+        let Some((at, bytes)) = data.place(TOLD) else { return Ok(0) };
+        let mut counts = vec![0; usize::try_from(bytes).unwrap_or_default()];
+        self.read(stream, &mut counts, data.memory.range(at, bytes))?;
+        self.write(stream, data.memory.range(at, bytes), &vec![0; counts.len()])?;
+        Ok(count(&counts, found))
+    }
+
     /// Reads the records of one image's ring, and empties it.
     fn drain(&self, data: &Data, stream: Stream, state: &mut State) -> Result<(), Error> {
         let Some((at, bytes)) = data.place(RING) else { return Ok(()) };
@@ -477,7 +318,10 @@ impl Session {
         self.write(stream, data.memory.range(at, used as u64), &vec![0; used])?;
         let records = content.get(HEADER_BYTES..).unwrap_or_default().chunks_exact(RECORD_BYTES);
         let block = Block::of(data);
-        let mut found: Vec<Violation> = records.filter_map(|record| block.violation(record)).collect();
+        let read = |record| Some((counted_at(record), block.violation(record)?));
+        let mut found: Vec<(Option<usize>, Violation)> = records.filter_map(read).collect();
+        state.lost = state.lost.saturating_add(self.drain_counts(data, stream, &mut found)?);
+        let mut found: Vec<Violation> = found.into_iter().map(|(_, violation)| violation).collect();
         for violation in &mut found {
             if let ViolationKind::Global { address, nearest, .. } = &mut violation.kind {
                 *nearest = self::nearest(&state.ranges, *address);
@@ -497,6 +341,32 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// Where among the counts a record was counted; none where it is of what ends a thread.
+fn counted_at(record: &[u8]) -> Option<usize> {
+    let place = match word(record, 0) & 0xFF {
+        4 => long(record, 64),
+        5 | 8 | 9 => u64::from(word(record, 12)),
+        _ => return None,
+    };
+    usize::try_from(place & 0xFFF).ok()
+}
+
+/// Adds what was only counted to the last record of its place; what has none is returned.
+fn count(counts: &[u8], found: &mut [(Option<usize>, Violation)]) -> u64 {
+    let mut without = 0_u64;
+    for (place, bytes) in counts.chunks_exact(4).enumerate() {
+        let more = u64::from(word(bytes, 0).saturating_sub(TOLD_RECORDS));
+        if more == 0 {
+            continue;
+        }
+        match found.iter_mut().rfind(|(at, _)| *at == Some(place)) {
+            Some((_, last)) => last.times = last.times.saturating_add(more),
+            None => without = without.saturating_add(more),
+        }
+    }
+    without
 }
 
 /// The error that the threads' records make.
@@ -563,6 +433,7 @@ impl<'a> Block<'a> {
             ptx_line: word(record, 12),
             block: [16, 20, 24].map(|at| word(record, at)),
             thread: [28, 32, 36].map(|at| word(record, at)),
+            times: 1,
         })
     }
 }
@@ -651,7 +522,7 @@ mod tests {
                 assert_eq!(told.source, None);
             }
         }
-        for kind in [0, 8, 200, 255] {
+        for kind in [0, 10, 200, 255] {
             assert_eq!(block(content).violation(&record([kind; 10], [0; 4])), None);
         }
         for length in 0..72 {
@@ -677,6 +548,7 @@ mod tests {
 #[cfg(test)]
 mod access_tests {
     use super::*;
+    use crate::Freed;
 
     fn told(code: u32, words: [u64; 3], nearest: Option<(u64, u64)>) -> String {
         let texts = [String::new(), String::new(), String::new()];
@@ -685,7 +557,8 @@ mod access_tests {
             *known = nearest;
         }
         let (entry, source) = ("k".to_owned(), Some(("a.cu".to_owned(), 7)));
-        Violation { kind, entry, source, ptx_line: 3, block: [1, 0, 0], thread: [2, 0, 0] }.to_string()
+        Violation { kind, entry, source, ptx_line: 3, block: [1, 0, 0], thread: [2, 0, 0], times: 1 }
+            .to_string()
     }
 
     #[test]
@@ -711,6 +584,75 @@ mod access_tests {
             told(5 | 4 << 8 | 1 << 16, [(-4_i64).cast_unsigned(), 256, 0], None),
             format!("{who} write of 4 bytes of shared memory at -4: the block has 256 bytes")
         );
+        assert_eq!(
+            told(5 | 4 << 8, [256, 256, 1], None),
+            format!("{who} read of 4 bytes of shared memory at 256: the array has 256 bytes")
+        );
+        for (code, words, expected) in [
+            (
+                8,
+                [0x1040, 0x1000, 64],
+                "read of 4 bytes at 0x1040: 0 bytes behind the end of 64 bytes at 0x1000 that malloc gave",
+            ),
+            (8, [0x1040, 0, 0], "read of 4 bytes at 0x1040: use after free, or of what malloc has not given"),
+            (
+                9,
+                [0x1040, 0, 0],
+                "freed 0x1040, where malloc has given nothing: freed twice, or never allocated",
+            ),
+        ] {
+            assert_eq!(told(code | 4 << 8, words, None), format!("{who} {expected}"));
+        }
+        let freed = Freed { start: 0x1000, bytes: 64, by: Some("main".to_owned()) };
+        let told = |freed| {
+            let nearest = Some((0x2000, 4));
+            let (effect, bytes) = (Effect::Write, 4);
+            let kind =
+                ViolationKind::Global { effect, address: 0x1010, bytes, misaligned: false, nearest, freed };
+            let source = Some(("a.cu".to_owned(), 7));
+            Violation {
+                kind,
+                entry: "k".to_owned(),
+                source,
+                ptx_line: 3,
+                block: [1, 0, 0],
+                thread: [2, 0, 0],
+                times: 1,
+            }
+            .to_string()
+        };
+        let expected =
+            format!("{who} write of 4 bytes at 0x1010: use after free, byte 16 of 64 bytes at 0x1000");
+        assert_eq!(told(Some(Freed { by: None, ..freed.clone() })), expected);
+        assert_eq!(told(Some(freed)), format!("{expected}, freed by main"));
+    }
+
+    #[test]
+    fn what_was_only_counted_is_added_to_the_last_record_of_its_place() {
+        let of = |line| {
+            let kind =
+                kind(4 | 4 << 8, 0, [0x10, 0, 0], [String::new(), String::new(), String::new()]).unwrap();
+            let (entry, source) = ("k".to_owned(), None);
+            Violation { kind, entry, source, ptx_line: line, block: [0; 3], thread: [0; 3], times: 1 }
+        };
+        let mut found =
+            [(Some(3), of(3)), (Some(3), of(3)), (Some(5), of(7)), (Some(6), of(6)), (None, of(7))];
+        let mut counts = vec![0; 4 * 4096];
+        for (place, times) in [(3, 20_u32), (5, 9), (6, 8), (7, 10)] {
+            counts[4 * place..4 * place + 4].copy_from_slice(&times.to_le_bytes());
+        }
+        assert_eq!(count(&counts, &mut found), 2);
+        assert_eq!(found.map(|(_, violation)| violation.times), [1, 13, 2, 1, 1]);
+        let record = |what: u32, third: u64| {
+            let mut record = vec![0; RECORD_BYTES];
+            record[..4].copy_from_slice(&what.to_le_bytes());
+            record[12..16].copy_from_slice(&4099_u32.to_le_bytes());
+            record[64..72].copy_from_slice(&third.to_le_bytes());
+            record
+        };
+        for (what, place) in [(4, Some(7)), (5, Some(3)), (8, Some(3)), (9, Some(3)), (1, None), (6, None)] {
+            assert_eq!(counted_at(&record(what, 7)), place);
+        }
     }
 
     #[test]

@@ -126,7 +126,7 @@ impl Session {
             return Ok(Heap(made));
         }
         let layout = Layout::of(state.wanted.unwrap_or(BYTES_DEFAULT));
-        let memory = self.allocate(layout.bytes())?;
+        let memory = self.allocate_apart(layout.bytes())?;
         let stream = Stream::DEFAULT;
         self.fill(stream, memory.range(0, layout.books_bytes), Pattern::Bits8(0))?;
         self.write(stream, memory.range(0, 16), &layout.header(memory.address()))?;

@@ -10,13 +10,13 @@ use std::{
 };
 
 use bulkhead_ring::memory::{Shared, Window};
-use bulkhead_schema::{Error, ErrorCode, Handle};
+use bulkhead_schema::{Error, ErrorCode, Handle, Stray};
 use parking_lot::Mutex;
 use slab::Slab;
 
 use crate::{
     HostBuffer, Session,
-    arena::{Arenas, BlockIndex, Quarantine, growth},
+    arena::{Arenas, BlockIndex, Kept, Quarantine, growth},
     buffer::{HeldHost, Pinned},
     connection::{Capability, Context, answer, broken},
     descriptors,
@@ -65,6 +65,8 @@ struct Heap {
     arenas: Arenas<usize>,
     pieces: Slab<Piece>,
     quarantine: Quarantine,
+    /// Freed blocks whose work has passed.
+    kept: Kept,
     /// Counts allocations and frees.
     activity: u64,
     /// Whether somebody looks for idleness.
@@ -72,11 +74,12 @@ struct Heap {
 }
 
 impl HostMemory {
-    pub(crate) fn new(window: Option<Arc<Window>>) -> Self {
+    pub(crate) fn new(window: Option<Arc<Window>>, stray: Stray) -> Self {
         let heap = Heap {
             arenas: Arenas::new(),
             pieces: Slab::new(),
             quarantine: Quarantine::new(),
+            kept: Kept::new(stray),
             activity: 0,
             watched: false,
         };
@@ -130,9 +133,12 @@ impl Session {
             return Ok(buffer);
         }
         let too_many = || Error::new(ErrorCode::OutOfMemory, format!("{bytes} bytes are too many"));
-        let exact = growth::exact(bytes as u64).ok_or_else(too_many)?;
-        let granted = self.inner.host.heap.lock().arenas.bytes();
-        let ahead = growth::host_ahead(bytes as u64, exact, granted);
+        let (whole, granted) = {
+            let heap = self.inner.host.heap.lock();
+            (heap.kept.with_zone(bytes as u64), heap.arenas.bytes())
+        };
+        let exact = growth::exact(whole).ok_or_else(too_many)?;
+        let ahead = growth::host_ahead(whole, exact, granted);
         let made = match self.map_more(ahead) {
             Err(error) if is_refusal(&error) => {
                 self.return_empty_and_wait()?;
@@ -163,10 +169,10 @@ impl Session {
     /// Takes a block where there is room at once.
     fn take_host(&self, bytes: usize) -> Option<HostBuffer> {
         let mut heap = self.inner.host.heap.lock();
-        let Heap { arenas, quarantine, activity, pieces, .. } = &mut *heap;
+        let Heap { arenas, quarantine, kept, activity, pieces, .. } = &mut *heap;
         *activity += 1;
-        quarantine.take_all(|fence| self.has_passed(fence), |block| arenas.release(block));
-        let taken = arenas.take(bytes as u64)?;
+        quarantine.take_all(|fence| self.has_passed(fence), |block| kept.put(block, arenas));
+        let taken = arenas.take(kept.with_zone(bytes as u64))?;
         let pinned = Arc::clone(&pieces[taken.arena].pinned);
         drop(heap);
         // Within a mapping of this process.
@@ -190,12 +196,13 @@ impl Session {
         let mut heap = self.inner.host.heap.lock();
         heap.activity += 1;
         if fences.is_empty() {
-            heap.arenas.release(block);
+            let Heap { arenas, kept, .. } = &mut *heap;
+            kept.put(block, arenas);
         } else {
             let bytes = heap.arenas.block_bytes(block);
             heap.quarantine.push(block, bytes, fences);
         }
-        let surplus = heap.withdraw(EMPTY_BYTES_KEPT);
+        let surplus = if heap.kept.keeps() { Vec::new() } else { heap.withdraw(EMPTY_BYTES_KEPT) };
         let watched = std::mem::replace(&mut heap.watched, true);
         drop(heap);
         if !surplus.is_empty() {
@@ -210,18 +217,23 @@ impl Session {
     /// nothing left to look for.
     fn look_for_idle_host(&self, seen: &mut Option<u64>) -> (Vec<Piece>, bool) {
         let mut heap = self.inner.host.heap.lock();
-        let Heap { arenas, quarantine, .. } = &mut *heap;
-        quarantine.take_all(|fence| self.has_passed(fence), |block| arenas.release(block));
+        let Heap { arenas, quarantine, kept, .. } = &mut *heap;
+        quarantine.take_all(|fence| self.has_passed(fence), |block| kept.put(block, arenas));
         let idle = seen.replace(heap.activity) == Some(heap.activity);
         let kept = if idle { 0 } else { EMPTY_BYTES_KEPT };
-        let empty = heap.withdraw(kept);
+        let empty = if heap.kept.keeps() { Vec::new() } else { heap.withdraw(kept) };
         let done = idle && heap.quarantine.is_empty();
         heap.watched = !done;
         (empty, done)
     }
 
     fn return_empty_and_wait(&self) -> Result<(), Error> {
-        let empty = self.inner.host.heap.lock().withdraw(0);
+        let empty = {
+            let mut heap = self.inner.host.heap.lock();
+            let Heap { arenas, kept, .. } = &mut *heap;
+            kept.release(arenas);
+            heap.withdraw(0)
+        };
         if empty.is_empty() {
             return Ok(());
         }

@@ -17,6 +17,8 @@ pub struct Image {
     pub(crate) data: Option<Arc<Data>>,
 }
 
+/// What the names of variables begin with that the guard puts beside a program's.
+const RESERVED: &str = "__bh_";
 /// The variable at which grids wait, and how much of it each stream has.
 const GRID: &str = "__bh_grid";
 const GRID_STRIDE_BYTES: u64 = 64;
@@ -116,6 +118,19 @@ impl Image {
             data.variables.iter().any(|variable| variable.managed && holds(variable))
         };
         self.data.as_ref().is_some_and(reached)
+    }
+
+    /// First address and length of each of its module-scope variables, and of where its grids wait, without what else was put
+    /// beside them.
+    #[must_use]
+    pub fn ranges(&self) -> Vec<(u64, u64)> {
+        let of = |data: &Arc<Data>| {
+            let is_own = |name: &str| name == GRID || !name.starts_with(RESERVED);
+            let own = data.variables.iter().filter(|variable| is_own(&variable.name));
+            let address = data.memory.address();
+            own.map(|variable| (address.saturating_add(variable.at), variable.bytes)).collect()
+        };
+        self.data.as_ref().map(of).unwrap_or_default()
     }
 
     /// The heap that its kernels allocate from, where they do.

@@ -50,6 +50,7 @@ mod share;
 mod stream;
 mod transfer;
 mod variables;
+mod violation;
 
 /// Whether this system can seal shared memory as the completion page needs it.
 ///
@@ -63,7 +64,7 @@ pub use buffer::{Buffer, DeviceRange, HostBuffer, HostSpan};
 pub use bulkhead_schema::{Error, ErrorCode, Handle, Stray};
 pub use connection::{Connection, default_socket};
 pub use export::Export;
-pub use faults::{Effect, Violation, ViolationKind, Violations};
+pub use faults::Violations;
 pub use grant::{Peer, Program, Received, RemoteFence, Signal, Terms};
 pub use heap::Heap;
 pub use image::{Entry, Image, Parameter};
@@ -77,3 +78,4 @@ pub use session::{Device, Options, Session};
 pub use share::{Access, Moment, Reached, Revocation, Share, SturdyToken, Uses};
 pub use stream::{Event, Fence, Pattern, Stream};
 pub use variables::Variables;
+pub use violation::{Effect, Extent, Freed, Violation, ViolationKind};

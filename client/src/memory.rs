@@ -10,12 +10,12 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_schema::{Error, ErrorCode, Handle, limits};
+use bulkhead_schema::{Error, ErrorCode, Handle, Stray, limits};
 use parking_lot::Mutex;
 
 use crate::{
     Buffer, Fence, Session,
-    arena::{Arenas, BlockIndex, Quarantine, growth},
+    arena::{Arenas, BlockIndex, Kept, Quarantine, growth},
     buffer::Held,
     connection::{Capability, Context, answer, broken},
     session::Inner,
@@ -76,6 +76,8 @@ pub(crate) struct Memory {
 struct Heap {
     arenas: Arenas<Granted>,
     quarantine: Quarantine,
+    /// Freed blocks whose work has passed.
+    kept: Kept,
     /// Bytes of arenas that are on their way back to the kernel.
     returning_bytes: u64,
     /// Bytes of freed blocks that are being taken back from other sessions.
@@ -89,10 +91,11 @@ struct Heap {
 }
 
 impl Memory {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(stray: Stray) -> Self {
         let heap = Heap {
             arenas: Arenas::new(),
             quarantine: Quarantine::new(),
+            kept: Kept::new(stray),
             returning_bytes: 0,
             withdrawn_bytes: 0,
             activity: 0,
@@ -114,9 +117,10 @@ impl Memory {
 }
 
 impl Heap {
-    /// The largest empty arenas, until no more than is worth keeping is empty.
+    /// The largest empty arenas, until no more than is worth keeping is empty; none where accesses to what was freed are told:
+    /// something else would come to lie there.
     fn surplus(&mut self) -> Vec<(Granted, u64)> {
-        self.withdraw_while(Arenas::has_surplus)
+        if self.kept.keeps() { Vec::new() } else { self.withdraw_while(Arenas::has_surplus) }
     }
 
     /// All empty arenas.
@@ -158,6 +162,17 @@ impl Session {
             Some(buffer) => Ok(buffer),
             None => self.allocate_slowly(bytes),
         }
+    }
+
+    /// Allocates device memory in which nothing of a program's has lain or will lie, where the session is told of accesses to
+    /// what was freed: what tells of them must not be what they reach.
+    pub(crate) fn allocate_apart(&self, bytes: u64) -> Result<Buffer, Error> {
+        if !self.inner.memory.heap.lock().kept.keeps() {
+            return self.allocate(bytes);
+        }
+        let mut buffer = self.allocate_arena(bytes)?;
+        buffer.bytes = bytes;
+        Ok(buffer)
     }
 
     /// Allocates device memory of its own, in whole pages of 2 MiB: what is to be shared with other sessions, or
@@ -207,7 +222,7 @@ impl Session {
             if heap.changes != before && asked < ASKED_MAX {
                 continue;
             }
-            let freed = heap.quarantine.bytes() + heap.withdrawn_bytes;
+            let freed = heap.quarantine.bytes() + heap.kept.bytes() + heap.withdrawn_bytes;
             let own = heap.arenas.free_bytes() + freed + heap.returning_bytes;
             return Ok(MemoryInfo { free_bytes: free.saturating_add(own).min(total), total_bytes: total });
         }
@@ -216,13 +231,19 @@ impl Session {
     /// Takes a block where there is room at once.
     #[inline]
     fn take(&self, bytes: u64) -> Option<Buffer> {
+        self.take_as(bytes, Kept::with_zone)
+    }
+
+    /// The same, of a block that takes so many bytes.
+    #[inline]
+    fn take_as(&self, bytes: u64, whole: impl FnOnce(&Kept, u64) -> u64) -> Option<Buffer> {
         let mut heap = self.inner.memory.heap.lock();
-        let Heap { arenas, quarantine, activity, .. } = &mut *heap;
+        let Heap { arenas, quarantine, kept, activity, .. } = &mut *heap;
         *activity += 1;
         if !quarantine.is_empty() {
-            quarantine.take_oldest(|fence| self.has_passed(fence), |block| arenas.release(block));
+            quarantine.take_oldest(|fence| self.has_passed(fence), |block| kept.put(block, arenas));
         }
-        let taken = arenas.take(bytes)?;
+        let taken = arenas.take(whole(kept, bytes))?;
         drop(heap);
         Some(Buffer {
             session: self.clone(),
@@ -239,8 +260,8 @@ impl Session {
     /// The same, once every freed block whose work has passed is free.
     fn take_swept(&self, bytes: u64) -> Option<Buffer> {
         let mut heap = self.inner.memory.heap.lock();
-        let Heap { arenas, quarantine, .. } = &mut *heap;
-        quarantine.take_all(|fence| self.has_passed(fence), |block| arenas.release(block));
+        let Heap { arenas, quarantine, kept, .. } = &mut *heap;
+        quarantine.take_all(|fence| self.has_passed(fence), |block| kept.put(block, arenas));
         drop(heap);
         self.take(bytes)
     }
@@ -276,7 +297,8 @@ impl Session {
             return Ok(buffer);
         }
         let too_many = || Error::new(ErrorCode::OutOfMemory, format!("{bytes} bytes are too many"));
-        let exact = growth::exact(bytes).ok_or_else(too_many)?;
+        let whole = self.inner.memory.heap.lock().kept.with_zone(bytes);
+        let exact = growth::exact(whole).ok_or_else(too_many)?;
         let ahead = growth::ahead(exact, self.inner.memory.heap.lock().arenas.bytes());
         for step in [ahead, exact] {
             match self.grant(step) {
@@ -291,9 +313,30 @@ impl Session {
         if let Some(buffer) = self.take_waiting(bytes, None)? {
             return Ok(buffer);
         }
+        if self.release_kept()
+            && let Some(buffer) = self.take(bytes)
+        {
+            return Ok(buffer);
+        }
         self.give_back_and_wait()?;
-        self.grant(exact)?;
-        self.take(bytes).ok_or_else(no_room)
+        match self.grant(exact) {
+            Err(error) if is_refusal(&error) && whole > bytes => {}
+            granted => return granted.and_then(|()| self.take(bytes).ok_or_else(no_room)),
+        }
+        // Nothing lies behind it then.
+        let alone = |_: &Kept, bytes| bytes;
+        if let Some(buffer) = self.take_as(bytes, alone) {
+            return Ok(buffer);
+        }
+        self.grant(growth::exact(bytes).ok_or_else(too_many)?)?;
+        self.take_as(bytes, alone).ok_or_else(no_room)
+    }
+
+    /// Has freed blocks given out that are only kept; `false` where there are none.
+    fn release_kept(&self) -> bool {
+        let mut heap = self.inner.memory.heap.lock();
+        let Heap { arenas, kept, .. } = &mut *heap;
+        kept.release(arenas)
     }
 
     /// Gets an arena.
@@ -358,7 +401,8 @@ impl Session {
         heap.activity += 1;
         heap.withdrawn_bytes -= withdrawn_bytes;
         if fences.is_empty() {
-            heap.arenas.release(block);
+            let Heap { arenas, kept, .. } = &mut *heap;
+            kept.put(block, arenas);
         } else {
             let bytes = heap.arenas.block_bytes(block);
             heap.quarantine.push(block, bytes, fences);
@@ -378,10 +422,10 @@ impl Session {
     /// nothing left to look for.
     fn look_for_idleness(&self, seen: &mut Option<u64>) -> (Vec<(Granted, u64)>, bool) {
         let mut heap = self.inner.memory.heap.lock();
-        let Heap { arenas, quarantine, .. } = &mut *heap;
-        quarantine.take_all(|fence| self.has_passed(fence), |block| arenas.release(block));
+        let Heap { arenas, quarantine, kept, .. } = &mut *heap;
+        quarantine.take_all(|fence| self.has_passed(fence), |block| kept.put(block, arenas));
         let idle = seen.replace(heap.activity) == Some(heap.activity);
-        let empty = if idle { heap.empty() } else { Vec::new() };
+        let empty = if idle && !heap.kept.keeps() { heap.empty() } else { Vec::new() };
         let done = idle && heap.quarantine.is_empty();
         heap.watched = !done;
         (empty, done)

@@ -253,8 +253,8 @@ impl Session {
         };
         let inner = Arc::new(Inner {
             remote,
-            memory: Memory::new(),
-            host: HostMemory::new(Window::reserve(window.0, window.1)),
+            memory: Memory::new(stray),
+            host: HostMemory::new(Window::reserve(window.0, window.1), stray),
             number,
             device,
             window,

@@ -16,7 +16,7 @@ impl Variables {
     /// As the image needs it.
     pub(crate) fn allocate(session: &Session, data: &ModuleData) -> Result<Self, Error> {
         if !data.variables.iter().any(|variable| variable.managed) {
-            return session.allocate(data.bytes).map(Self::Device);
+            return session.allocate_apart(data.bytes).map(Self::Device);
         }
         let bytes = usize::try_from(data.bytes).unwrap_or(usize::MAX);
         session.allocate_managed(bytes).map(Self::Host)

@@ -8,6 +8,7 @@
 use crate::maps::HashMap;
 
 use crate::ast::{Operand, Variable};
+use crate::confine::Stray;
 use crate::limits::{DATA_ALIGN_MAX, DATA_BYTES_MAX, DATA_INITIAL_BYTES_MAX};
 use crate::names;
 use crate::report::{Reason, Report};
@@ -59,6 +60,10 @@ pub(crate) fn is_managed(variable: &Variable) -> bool {
     variable.attributes.as_slice() == [MANAGED]
 }
 
+/// Behind a variable lies as much as it has, but no less than the first and no more than the second.
+const ZONE_BYTES: u64 = 16;
+const ZONE_BYTES_MAX: u64 = 256;
+
 /// A variable with its size and alignment.
 type Measured<'a> = (&'a Variable, u64, u64);
 
@@ -72,15 +77,19 @@ pub(crate) struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    /// Lays variables out, those with an initializer first.
-    pub(crate) fn of(variables: &[Measured<'a>], report: &mut Report) -> Self {
+    /// Lays variables out, those with an initializer first. Where what goes beyond one is to be told, nothing lies right behind it.
+    pub(crate) fn of(variables: &[Measured<'a>], stray: Stray, report: &mut Report) -> Self {
         let mut layout = Self::default();
         for initialized in [true, false] {
             for (variable, bytes, align) in variables {
                 if variable.initializer.is_empty() == initialized {
                     continue;
                 }
-                let placed = layout.place(*bytes, *align);
+                let zone = match stray {
+                    Stray::Silent => 0,
+                    Stray::Told => (*bytes).clamp(ZONE_BYTES, ZONE_BYTES_MAX),
+                };
+                let placed = layout.place(*bytes, *align, zone);
                 match placed {
                     Ok(at) => {
                         layout.places.insert(&variable.name, at);
@@ -95,7 +104,7 @@ impl<'a> Layout<'a> {
         layout
     }
 
-    fn place(&mut self, bytes: u64, align: u64) -> Result<u64, Reason> {
+    fn place(&mut self, bytes: u64, align: u64, zone: u64) -> Result<u64, Reason> {
         if !align.is_power_of_two() || align > DATA_ALIGN_MAX {
             let what = "alignment of a module-scope variable, a power of two";
             return Err(Reason::Limit { what, most: DATA_ALIGN_MAX });
@@ -105,7 +114,7 @@ impl<'a> Layout<'a> {
         let (Some(at), Some(end)) = (at, end) else {
             return Err(Reason::Limit { what: "bytes of module-scope variables", most: DATA_BYTES_MAX });
         };
-        self.bytes = end;
+        self.bytes = end.saturating_add(zone);
         Ok(at)
     }
 

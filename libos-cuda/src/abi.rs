@@ -112,6 +112,11 @@ fn call(body: impl FnOnce() -> Answer) -> u32 {
     }
 }
 
+/// The same of an export, of which it is told where it fails.
+fn exported(symbol: &'static str, body: impl FnOnce() -> Answer) -> u32 {
+    call(|| body().inspect_err(|status| crate::calls::failed(symbol, *status)))
+}
+
 /// Defines exports and their rows. A row under `streams` has a second symbol, for which a null stream is the
 /// calling thread's own; its function gets the [`NullStream`] first.
 macro_rules! exports {
@@ -126,7 +131,7 @@ macro_rules! exports {
             #[unsafe(no_mangle)]
             #[allow(non_snake_case, reason = "CUDA's names")]
             unsafe extern "C" fn $symbol($($arg: <$kind as Argument>::C),*) -> u32 {
-                crate::abi::call(|| $target($(
+                crate::abi::exported(stringify!($symbol), || $target($(
                     // SAFETY: the argument is what a C caller passed under this call's contract.
                     unsafe { <$kind as Argument>::from_c($arg) }?
                 ),*))
@@ -136,7 +141,7 @@ macro_rules! exports {
             #[unsafe(no_mangle)]
             #[allow(non_snake_case, reason = "CUDA's names")]
             unsafe extern "C" fn $ssymbol($($sarg: <$skind as Argument>::C),*) -> u32 {
-                crate::abi::call(|| $starget(NullStream::Legacy, $(
+                crate::abi::exported(stringify!($ssymbol), || $starget(NullStream::Legacy, $(
                     // SAFETY: the argument is what a C caller passed under this call's contract.
                     unsafe { <$skind as Argument>::from_c($sarg) }?
                 ),*))
@@ -145,7 +150,7 @@ macro_rules! exports {
             #[unsafe(no_mangle)]
             #[allow(non_snake_case, reason = "CUDA's names")]
             unsafe extern "C" fn $tsymbol($($sarg: <$skind as Argument>::C),*) -> u32 {
-                crate::abi::call(|| $starget(NullStream::PerThread, $(
+                crate::abi::exported(stringify!($tsymbol), || $starget(NullStream::PerThread, $(
                     // SAFETY: the argument is what a C caller passed under this call's contract.
                     unsafe { <$skind as Argument>::from_c($sarg) }?
                 ),*))

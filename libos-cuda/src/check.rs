@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::device::{Stray, Violation};
+use crate::device::{Stray, Violation, ViolationKind};
 use crate::driver::Driver;
 use crate::report;
 
@@ -69,7 +69,12 @@ pub(crate) fn tell(driver: &Driver) {
         return;
     }
     let Some(run) = run() else { return };
-    let found = driver.session.take_violations();
+    let mut found = driver.session.take_violations();
+    for violation in &mut found.records {
+        if let ViolationKind::Global { address, freed, .. } = &mut violation.kind {
+            *freed = driver.memory.freed(*address);
+        }
+    }
     let mut told = run.told.lock();
     let mut lines = String::new();
     for violation in &found.records {
@@ -77,9 +82,13 @@ pub(crate) fn tell(driver: &Driver) {
         if !violation.kind.ends() {
             // Who asked for all that is wrong gets it in the end.
             if *told < TOLD_MAX && !crate::sanitize::runs() {
-                report::plainly(&format!("bulkhead: {violation}"));
+                let more = match violation.times {
+                    1 => String::new(),
+                    times => format!("; and so {} times more", times - 1),
+                };
+                report::plainly(&format!("bulkhead: {violation}{more}"));
             }
-            *told += 1;
+            *told += violation.times;
         }
         lines.push_str(&json(violation));
     }
@@ -102,26 +111,29 @@ pub(crate) extern "C" fn at_exit() {
 }
 
 fn json(violation: &Violation) -> String {
-    let text = |text: &str| {
-        let mut quoted = String::from("\"");
-        for letter in text.chars() {
-            match letter {
-                '"' | '\\' => quoted.extend(['\\', letter]),
-                letter if letter.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(letter))),
-                letter => quoted.push(letter),
-            }
-        }
-        quoted.push('"');
-        quoted
-    };
     let (file, line) = violation.source.as_ref().map_or(("", 0), |(file, line)| (file.as_str(), *line));
     format!(
-        "{{\"entry\":{},\"file\":{},\"line\":{line},\"ptxLine\":{},\"block\":{:?},\"thread\":{:?},\"what\":{}}}\n",
-        text(&violation.entry),
-        text(file),
+        "{{\"entry\":{},\"file\":{},\"line\":{line},\"ptxLine\":{},\"block\":{:?},\"thread\":{:?},\"times\":{},\"what\":{}}}\n",
+        quoted(&violation.entry),
+        quoted(file),
         violation.ptx_line,
         violation.block,
         violation.thread,
-        text(&violation.to_string()),
+        violation.times,
+        quoted(&violation.to_string()),
     )
+}
+
+/// A text as JSON has it.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            letter if letter.is_control() => quoted.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            letter => quoted.push(letter),
+        }
+    }
+    quoted.push('"');
+    quoted
 }

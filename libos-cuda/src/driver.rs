@@ -94,7 +94,7 @@ impl Driver {
             streams: Streams::new(),
             events: Table::new(Kind::Event, OBJECTS_MAX),
             timers: Timers::default(),
-            memory: Memory::new(),
+            memory: Memory::new(stray),
             arrays: Table::new(Kind::Array, OBJECTS_MAX),
             textures: Objects::default(),
             vmm: Vmm::new(),

@@ -18,6 +18,7 @@
 mod abi;
 mod array;
 mod attributes;
+mod calls;
 mod capture;
 mod check;
 mod context;
@@ -28,6 +29,7 @@ mod driver;
 mod event;
 mod faults;
 mod fill;
+mod freed;
 mod function;
 mod graph;
 mod handle;

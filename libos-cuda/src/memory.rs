@@ -7,8 +7,9 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::abi::{Host, NullStream, Out, OutMaybe};
 use crate::context::driver_and_current;
-use crate::device::{Buffer, DeviceRange, HostBuffer, HostSpan, Image};
+use crate::device::{Buffer, DeviceRange, Freed, HostBuffer, HostSpan, Image, Stray};
 use crate::driver::{Driver, driver};
+use crate::freed;
 use crate::ipc::Opened;
 use crate::managed::Hints;
 use crate::map::Map;
@@ -68,6 +69,8 @@ pub(crate) enum Place {
 pub(crate) struct Memory {
     map: RwLock<Map<Arc<Region>>>,
     next_id: AtomicU64,
+    /// What was freed, where somebody is told of accesses to that.
+    freed: Option<Mutex<freed::List>>,
     /// Held while memory of another process is opened or closed.
     pub(crate) opening: Mutex<()>,
     /// Held while memory of the program's is registered or given back.
@@ -75,10 +78,11 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new() -> Memory {
+    pub(crate) fn new(stray: Stray) -> Memory {
         Memory {
             map: RwLock::new(Map::new()),
             next_id: AtomicU64::new(1),
+            freed: (stray == Stray::Told).then(Mutex::default),
             opening: Mutex::default(),
             registering: Mutex::default(),
         }
@@ -88,6 +92,9 @@ impl Memory {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let region = Arc::new(Region { what, context, id, hints: Mutex::default() });
         let refused = self.map.write().insert(start, bytes, region);
+        if let Some(freed) = &self.freed {
+            freed.lock().forget(start, bytes);
+        }
         refused.map_err(|_| Status::UNKNOWN)
     }
 
@@ -165,6 +172,7 @@ impl Memory {
             if let What::Device(buffer) = &region.what {
                 sanitize::left(buffer.address());
             }
+            self.note(&region.what);
         }
         // Freed without the lock: it waits for work that uses it.
         drop(ended);
@@ -172,21 +180,22 @@ impl Memory {
 
     /// First address and length of all that kernels may access.
     pub(crate) fn ranges(&self) -> Vec<(u64, u64)> {
-        let map = self.map.read();
-        map.iter()
-            .map(|found| match &found.value.what {
-                What::Pinned(buffer, _) => (buffer.address().unwrap_or(found.start), found.bytes),
+        let mut ranges = Vec::new();
+        for found in self.map.read().iter() {
+            let start = match &found.value.what {
+                What::Pinned(buffer, _) => buffer.address(),
                 What::Registered(Registered { exchanged, .. }) => {
-                    let address = exchanged.as_ref().and_then(Exchanged::address);
-                    (address.unwrap_or(found.start), found.bytes)
+                    exchanged.as_ref().and_then(Exchanged::address)
                 }
-                What::Device(_)
-                | What::Opened(_)
-                | What::Reached(_)
-                | What::Variables(_)
-                | What::Managed(_) => (found.start, found.bytes),
-            })
-            .collect()
+                What::Variables(image) => {
+                    ranges.extend(image.ranges());
+                    continue;
+                }
+                What::Device(_) | What::Opened(_) | What::Reached(_) | What::Managed(_) => None,
+            };
+            ranges.push((start.unwrap_or(found.start), found.bytes));
+        }
+        ranges
     }
 
     /// Whether anything of a range lies in an allocation.
@@ -201,8 +210,28 @@ impl Memory {
     }
 
     pub(crate) fn take(&self, address: u64, is: impl FnOnce(&What) -> bool) -> Result<Arc<Region>, Status> {
-        let taken = self.map.write().remove(address, |region| is(&region.what));
-        taken.ok_or(Status::INVALID_VALUE)
+        let taken =
+            self.map.write().remove(address, |region| is(&region.what)).ok_or(Status::INVALID_VALUE)?;
+        self.note(&taken.what);
+        Ok(taken)
+    }
+
+    /// Keeps in mind what is freed.
+    fn note(&self, what: &What) {
+        let Some(list) = &self.freed else { return };
+        let (address, bytes) = match what {
+            What::Device(buffer) => (Some(buffer.address()), buffer.bytes()),
+            What::Pinned(buffer, _) | What::Managed(buffer) => (buffer.address(), buffer.bytes() as u64),
+            What::Opened(_) | What::Reached(_) | What::Variables(_) | What::Registered(_) => return,
+        };
+        if let Some(address) = address {
+            list.lock().add(address, bytes);
+        }
+    }
+
+    /// The allocation that an address was in, where that was freed and nothing is there again.
+    pub(crate) fn freed(&self, address: u64) -> Option<Freed> {
+        self.freed.as_ref()?.lock().of(address)
     }
 }
 

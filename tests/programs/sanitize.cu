@@ -85,6 +85,16 @@ __global__ void not_awaited(int *to, int wrong) {
     to[threadIdx.x] = tile[THREADS - 1 - threadIdx.x]; // not awaited
 }
 
+// A barrier object that nobody has initialized.
+__global__ void no_object(int *to, int wrong) {
+    __shared__ __mbarrier_t filled;
+    if (threadIdx.x == 0 && !wrong) __mbarrier_init(&filled, THREADS);
+    __syncthreads();
+    const auto object = static_cast<unsigned>(__cvta_generic_to_shared(&filled));
+    asm volatile("{ .reg .b64 t; mbarrier.arrive.shared.b64 t, [%0]; }" ::"r"(object) : "memory"); // no object
+    to[threadIdx.x] = 1;
+}
+
 // One thread of each warp adds to a sum behind a lock.
 __global__ void unlocked(int *to, int wrong) {
     __shared__ int lock, sum;
@@ -170,6 +180,7 @@ int main(int argc, char **argv) {
     if (runs("write_after_write")) write_after_write<<<1, THREADS>>>(to, wrong("write_after_write"));
     if (runs("warp_race")) warp_race<<<1, 32>>>(to, wrong("warp_race"));
     if (runs("not_awaited")) not_awaited<<<1, THREADS>>>(to, wrong("not_awaited"));
+    if (runs("no_object")) no_object<<<1, THREADS>>>(to, wrong("no_object"));
     if (runs("unlocked")) unlocked<<<1, THREADS>>>(to, wrong("unlocked"));
     if (runs("barrier_exited")) barrier_exited<<<1, THREADS>>>(to, wrong("barrier_exited"));
     if (runs("barrier_apart")) barrier_apart<<<1, THREADS>>>(to, wrong("barrier_apart"));

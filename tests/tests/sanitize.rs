@@ -76,6 +76,7 @@ fn each_mistake_is_told_once_with_its_line_its_count_and_the_other_thread() {
             "shared_unwritten",
             vec![told("initcheck", "sharedUnwritten", "// shared unwritten", "byte 256", 2)],
         ),
+        ("no_object", vec![told("initcheck", "sharedUnwritten", "// no object", "byte 0 was", 1)]),
         (
             "write_after_write",
             vec![two(race, "writeAfterWrite", ["// write after write", "// write after write"], 63)],

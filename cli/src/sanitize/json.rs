@@ -2,25 +2,30 @@
 
 use serde_json::{Value, json};
 
-use super::report::{Report, Wrong};
-use crate::source::At;
+use super::report::{Call, Report, Wrong};
+use crate::source::{At, readable};
 
 /// Of the document.
 const FORMAT: u32 = 1;
 
 /// The document.
-pub(super) fn document(report: &Report) -> Value {
+pub(super) fn document(report: &Report, counts_calls: bool) -> Value {
     let leaks = report.leaks.iter().map(|leak| {
         json!({ "allocation": leak.number, "address": format!("{:#x}", leak.address), "bytes": leak.bytes })
     });
+    let calls = report.calls.iter().map(|failed| {
+        let Call { call, code, name, what, by } = failed;
+        json!({ "call": call, "code": code, "name": name, "what": what, "by": by })
+    });
     json!({
         "format": FORMAT,
-        "errors": report.errors(),
+        "errors": report.errors(counts_calls),
         "findings": report.wrong.iter().map(wrong).collect::<Vec<_>>(),
         "findingsNotTold": report.left_out,
         "leaks": leaks.collect::<Vec<_>>(),
         "leaksNotTold": report.leaks_left_out,
         "allocations": report.allocations,
+        "failedCalls": calls.collect::<Vec<_>>(),
         "executorLost": report.is_lost,
     })
 }
@@ -38,6 +43,7 @@ fn wrong(wrong: &Wrong) -> Value {
             ("tool", json!(wrong.tool)),
             ("kind", json!(wrong.kind)),
             ("kernel", json!(wrong.kernel)),
+            ("name", json!(readable(&wrong.kernel))),
             ("block", json!(wrong.block)),
             ("what", json!(wrong.what)),
             ("count", json!(wrong.count)),

@@ -36,6 +36,8 @@ pub(crate) enum Tool {
     Synccheck,
     /// Memory that is not freed.
     Leakcheck,
+    /// Calls of CUDA that failed.
+    Apicheck,
 }
 
 impl Tool {
@@ -47,13 +49,14 @@ impl Tool {
             Self::Racecheck => "racecheck",
             Self::Synccheck => "synccheck",
             Self::Leakcheck => "leakcheck",
+            Self::Apicheck => "apicheck",
         }
     }
 
-    /// What the software GPU does of it. Accesses that go astray are told by the guard's text.
+    /// What the software GPU does of it. Accesses that go astray are told by the guard's text, calls by the library OS.
     fn of_executor(self) -> Option<bulkhead_softgpu::Tool> {
         match self {
-            Self::Memcheck => None,
+            Self::Memcheck | Self::Apicheck => None,
             Self::Initcheck => Some(bulkhead_softgpu::Tool::Initialization),
             Self::Racecheck => Some(bulkhead_softgpu::Tool::Races),
             Self::Synccheck => Some(bulkhead_softgpu::Tool::Synchronization),
@@ -81,7 +84,10 @@ pub(crate) fn arguments(socket: &Path, tools: &[Tool]) -> Vec<OsString> {
 pub(crate) struct Run {
     socket: PathBuf,
     images: PathBuf,
+    calls: PathBuf,
     tools: Vec<Tool>,
+    /// Whether calls that failed were asked for, and so are errors: a program may well expect one to.
+    counts_calls: bool,
 }
 
 impl Run {
@@ -89,8 +95,10 @@ impl Run {
     pub(crate) fn new(directory: &Path, tools: &[Tool]) -> Result<Self, Failure> {
         let images = directory.join("images");
         std::fs::create_dir(&images)?;
+        let counts_calls = tools.contains(&Tool::Apicheck);
         let tools = if tools.is_empty() { Tool::value_variants() } else { tools };
-        Ok(Self { socket: directory.join("sanitize.sock"), images, tools: tools.to_vec() })
+        let (socket, calls) = (directory.join("sanitize.sock"), directory.join("calls"));
+        Ok(Self { socket, images, calls, tools: tools.to_vec(), counts_calls })
     }
 
     /// What a private kernel is told.
@@ -106,6 +114,11 @@ impl Run {
     /// Where it tells what the program allocates.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// Where it tells which calls failed, if it does.
+    pub(crate) fn calls(&self) -> Option<&Path> {
+        self.tools.contains(&Tool::Apicheck).then_some(&self.calls)
     }
 
     /// Whether kernels tell of accesses that go astray.
@@ -135,12 +148,13 @@ impl Run {
         }
         // Not there where no process opened a session.
         let astray = std::fs::read_to_string(astray).unwrap_or_default();
-        let report = Report::of(&findings, &astray, &mut sources, is_lost);
+        let calls = std::fs::read_to_string(&self.calls).unwrap_or_default();
+        let report = Report::of(&findings, (&astray, &calls), &mut sources, is_lost);
         if json {
-            println!("{}", json::document(&report));
+            println!("{}", json::document(&report, self.counts_calls));
         }
-        eprint!("{}", words::text(&report));
-        report.errors()
+        eprint!("{}", words::text(&report, self.counts_calls));
+        report.errors(self.counts_calls)
     }
 
     fn findings(&self) -> Result<Findings, Failure> {

@@ -6,7 +6,7 @@ use bulkhead_guard::fast_version_of;
 use bulkhead_softgpu::{Finding, Findings, Leak, Mistake, Tool};
 use serde_json::Value;
 
-use crate::source::{At, Sources};
+use crate::source::{At, Sources, readable};
 
 /// What was wrong with a program.
 pub(super) struct Report {
@@ -16,8 +16,20 @@ pub(super) struct Report {
     pub(super) leaks: Vec<Leak>,
     pub(super) leaks_left_out: u64,
     pub(super) allocations: u64,
+    pub(super) calls: Vec<Call>,
     /// The executor was lost: leaks are not known, nor how often something was wrong.
     pub(super) is_lost: bool,
+}
+
+/// A call of CUDA that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) call: String,
+    pub(super) code: u32,
+    pub(super) name: String,
+    pub(super) what: String,
+    /// Who called, as far as the program's symbols tell.
+    pub(super) by: Option<String>,
 }
 
 /// What is wrong in a line.
@@ -39,8 +51,13 @@ pub(super) struct Wrong {
 }
 
 impl Report {
-    /// Of what the software GPU found, and of what kernels told of accesses that went astray.
-    pub(super) fn of(findings: &Findings, astray: &str, sources: &mut Sources, is_lost: bool) -> Self {
+    /// Of what the software GPU found, and of what kernels told of accesses that went astray and the library OS of calls.
+    pub(super) fn of(
+        findings: &Findings,
+        (astray, calls): (&str, &str),
+        sources: &mut Sources,
+        is_lost: bool,
+    ) -> Self {
         let (mut wrong, left_out) = of_astray(astray, sources);
         let mut by_line = HashMap::new();
         for finding in &findings.list {
@@ -60,13 +77,15 @@ impl Report {
             leaks: findings.leaks.clone(),
             leaks_left_out: findings.leaks_left_out,
             allocations: findings.allocations,
+            calls: of_calls(calls),
             is_lost,
         }
     }
 
-    /// How much is wrong.
-    pub(super) fn errors(&self) -> u64 {
-        let told = (self.wrong.len() + self.leaks.len()) as u64;
+    /// How much is wrong, with the calls that failed or without.
+    pub(super) fn errors(&self, counts_calls: bool) -> u64 {
+        let calls = if counts_calls { self.calls.len() } else { 0 };
+        let told = (self.wrong.len() + self.leaks.len() + calls) as u64;
         told.saturating_add(self.left_out).saturating_add(self.leaks_left_out)
     }
 }
@@ -152,6 +171,28 @@ fn race(does: &str, did: &str, finding: &Finding) -> String {
     )
 }
 
+/// What is told, with the name of who freed something as its source has it.
+fn with_readable(what: &str) -> String {
+    let Some((before, by)) = what.split_once(", freed by ") else { return what.to_owned() };
+    let (name, place) = by.split_at(by.find(" at ").unwrap_or(by.len()));
+    format!("{before}, freed by {}{place}", readable(name))
+}
+
+/// Calls that failed: one a line, each once whichever process made it.
+fn of_calls(told: &str) -> Vec<Call> {
+    let mut calls: Vec<Call> = Vec::new();
+    for record in told.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let text = |name: &str| record[name].as_str().map(str::to_owned);
+        let code = record["code"].as_u64().and_then(|code| u32::try_from(code).ok());
+        let (Some(call), Some(code)) = (text("call"), code) else { continue };
+        let (name, what) = (text("name").unwrap_or_default(), text("what").unwrap_or_default());
+        if !calls.iter().any(|known| known.call == call && known.code == code) {
+            calls.push(Call { call, code, name, what, by: text("by") });
+        }
+    }
+    calls
+}
+
 /// What kernels told of accesses that went astray: a record a line. Also how many were not kept.
 fn of_astray(astray: &str, sources: &mut Sources) -> (Vec<Wrong>, u64) {
     let mut wrong: Vec<Wrong> = Vec::new();
@@ -168,7 +209,8 @@ fn of_astray(astray: &str, sources: &mut Sources) -> (Vec<Wrong>, u64) {
         let triple = |name: &str| std::array::from_fn(|axis| number(&record[name][axis]));
         let (file, line) = (text("file"), number(&record["line"]));
         let (at, stands) = if file.is_empty() {
-            (At::Ptx(number(&record["ptxLine"])), String::new())
+            let line = number(&record["ptxLine"]);
+            (At::Ptx(line), sources.text_of_entry(&text("entry"), line))
         } else {
             let stands = sources.text(&file, line);
             (At::Source(file, line), stands)
@@ -176,13 +218,19 @@ fn of_astray(astray: &str, sources: &mut Sources) -> (Vec<Wrong>, u64) {
         let told = text("what");
         // Behind who did it, which is told apart.
         let told = told.split_once("thread: [").and_then(|(_, rest)| rest.split_once("] "));
-        let what = told.map_or_else(|| text("what"), |(_, what)| what.to_owned());
-        let kind = if what.ends_with("misaligned") { "misaligned" } else { "astray" };
+        let what = told.map_or_else(|| text("what"), |(_, what)| with_readable(what));
+        let kind = match () {
+            () if what.ends_with("misaligned") => "misaligned",
+            () if what.contains(": use after free, ") => "useAfterFree",
+            () if what.starts_with("freed ") => "wrongFree",
+            () => "astray",
+        };
         let kernel = text("entry");
+        let times = record["times"].as_u64().unwrap_or(1);
         let key = (kernel.clone(), at.clone(), kind);
         let index = *by_line.entry(key).or_insert(wrong.len());
         match wrong.get_mut(index) {
-            Some(known) => known.count += 1,
+            Some(known) => known.count = known.count.saturating_add(times),
             None => wrong.push(Wrong {
                 tool: "memcheck",
                 kind,
@@ -193,7 +241,7 @@ fn of_astray(astray: &str, sources: &mut Sources) -> (Vec<Wrong>, u64) {
                 block: triple("block"),
                 thread: triple("thread"),
                 other: None,
-                count: 1,
+                count: times,
             }),
         }
     }
@@ -203,6 +251,17 @@ fn of_astray(astray: &str, sources: &mut Sources) -> (Vec<Wrong>, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_freed_something_is_told_by_the_name_of_its_source() {
+        for (what, told) in [
+            ("read, freed by _Z7releaseR6Buffer at a.cu:3", "read, freed by release(Buffer&) at a.cu:3"),
+            ("read, freed by main", "read, freed by main"),
+            ("read", "read"),
+        ] {
+            assert_eq!(with_readable(what), told);
+        }
+    }
 
     #[test]
     fn accesses_astray_are_told_by_line_and_kind_and_counted() {
@@ -216,11 +275,15 @@ mod tests {
             + &record(3, 5, "read of 4 bytes at 0x14: 4 bytes behind the end of 8 bytes at 0x8")
             + &record(3, 6, "read of 4 bytes at 0x15: misaligned")
             + "no record\n{\"more\":7}\n";
-        let report = Report::of(&Findings::default(), &astray, &mut Sources::default(), false);
+        let failed =
+            "{\"call\":\"cuMemFree_v2\",\"code\":1,\"name\":\"E\",\"what\":\"invalid\",\"by\":null}\n";
+        let calls = format!("{failed}{failed}no record\n");
+        let report = Report::of(&Findings::default(), (&astray, &calls), &mut Sources::default(), false);
         let told: Vec<_> =
             report.wrong.iter().map(|wrong| (wrong.kind, wrong.count, wrong.thread[0])).collect();
         assert_eq!(told, [("astray", 2, 4), ("misaligned", 1, 6)]);
         assert_eq!(report.wrong[0].what, "read of 4 bytes at 0x10: 0 bytes behind the end of 8 bytes at 0x8");
-        assert_eq!(report.errors(), 2 + 7);
+        assert_eq!((report.calls.len(), report.calls[0].call.as_str()), (1, "cuMemFree_v2"));
+        assert_eq!((report.errors(false), report.errors(true)), (2 + 7, 2 + 7 + 1));
     }
 }

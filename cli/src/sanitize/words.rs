@@ -2,21 +2,22 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Report, Wrong};
+use super::report::{Call, Report, Wrong};
+use crate::source::{At, readable};
 
 /// What is shown of each.
 const WRONG_SHOWN: usize = 100;
 const LEAKS_SHOWN: usize = 20;
 
 /// The report.
-pub(super) fn text(report: &Report) -> String {
+pub(super) fn text(report: &Report, counts_calls: bool) -> String {
     let mut out = String::new();
-    let written = written(&mut out, report);
+    let written = written(&mut out, report, counts_calls);
     debug_assert!(written.is_ok(), "writing to a string does not fail");
     out
 }
 
-fn written(out: &mut String, report: &Report) -> std::fmt::Result {
+fn written(out: &mut String, report: &Report, counts_calls: bool) -> std::fmt::Result {
     for wrong in report.wrong.iter().take(WRONG_SHOWN) {
         one(out, wrong)?;
     }
@@ -37,13 +38,20 @@ fn written(out: &mut String, report: &Report) -> std::fmt::Result {
     if more > 0 {
         writeln!(out, "leakcheck  ... and {more} allocations more")?;
     }
+    for Call { call, code, name, what, by } in &report.calls {
+        write!(out, "apicheck   {call} failed with {name} ({code}): {what}")?;
+        match by {
+            Some(by) => writeln!(out, "; called by {}", by.escape_debug())?,
+            None => writeln!(out)?,
+        }
+    }
     if report.is_lost {
         writeln!(
             out,
             "bulkhead: the software GPU was lost, and with it how often mistakes were made, and what leaked"
         )?;
     }
-    let errors = report.errors();
+    let errors = report.errors(counts_calls);
     writeln!(out, "bulkhead: {errors} {}", if errors == 1 { "error" } else { "errors" })
 }
 
@@ -51,7 +59,8 @@ fn one(out: &mut String, wrong: &Wrong) -> std::fmt::Result {
     let Wrong { tool, kernel, at, text, what, block, thread, other, count, .. } = wrong;
     let [bx, by, bz] = block;
     let [x, y, z] = thread;
-    writeln!(out, "{tool:<10} {at} {}: {text}", kernel.escape_debug())?;
+    let place = if *at == At::Ptx(0) { String::new() } else { format!("{at} ") };
+    writeln!(out, "{tool:<10} {place}{}: {text}", readable(kernel).escape_debug())?;
     write!(out, "{:<10} {what}; block ({bx}, {by}, {bz}), thread ({x}, {y}, {z})", "")?;
     match count {
         1 => writeln!(out)?,

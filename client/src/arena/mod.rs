@@ -1,8 +1,8 @@
 //! Memory that the kernel granted in large pieces, cut up for the program.
 //!
 //! An *arena* is one buffer of the kernel's; a *block* is a part of one, free or taken. [`Arenas`] is arithmetic on
-//! addresses and knows of no session, [`growth`] says how much to ask the kernel for, and [`Quarantine`] keeps freed
-//! blocks until the work that may use them has passed.
+//! addresses and knows of no session, [`growth`] says how much to ask the kernel for, [`Quarantine`] keeps freed
+//! blocks until the work that may use them has passed, and [`Kept`] keeps them for longer where uses after free are told.
 //!
 //! # Invariants
 //! 1. Blocks fill their arena without gaps and do not overlap.
@@ -12,8 +12,10 @@
 //!    other is pages, and these two are never in each other's way.
 
 pub(crate) mod growth;
+mod kept;
 mod quarantine;
 
+pub(crate) use kept::Kept;
 pub(crate) use quarantine::Quarantine;
 
 use std::collections::BTreeSet;

@@ -148,13 +148,15 @@ impl<'a> Known<'a> {
         Some((self.files.get(file)?, line))
     }
 
-    /// Where an instruction of the confined module comes from. What the guard adds has another opcode, or no place.
+    /// Where an instruction of the confined module comes from. What the guard adds has another opcode, or no place; what reaches for
+    /// an object of barriers is what is left of the instruction on that.
     fn origin(&self, instruction: &Instruction) -> Option<Origin> {
         let span = instruction.span;
         let (opcode, line, source) = self.instructions.get(&span.start).filter(|_| span.end > 0)?;
         // Barriers of the block that stay are written in one way.
         let name = |opcode: &str| if opcode == "barrier" { "bar" } else { opcode }.to_owned();
-        if name(&instruction.opcode) != name(opcode) {
+        let reaches = *opcode == "mbarrier" && matches!(instruction.opcode.as_str(), "atom" | "ld" | "st");
+        if name(&instruction.opcode) != name(opcode) && !reaches {
             return None;
         }
         let source = source.and_then(|(file, line)| Some((self.files.get(file)?.clone(), line)));

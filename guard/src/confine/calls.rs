@@ -10,6 +10,7 @@ use crate::ast::{
     Address, AddressBase, Function, FunctionKind, Instruction, Item, Module, Operand, Predicate, Space, Span,
     Statement, Variable,
 };
+use crate::confine::faults;
 use crate::confine::flatten::{Flat, Flattener};
 use crate::confine::pointers::{Pointed, Shape};
 use crate::confine::prologue::{self, register};
@@ -278,7 +279,13 @@ impl<'a> Flattener<'a> {
             None => None,
             Some(predicate) => Some(self.skip_unless(predicate, span, into)?),
         };
+        let before = into.statements.len();
         let done = self.open(function, body, (returned, given), span, into);
+        if function.name == "free" && self.faults.checks() && self.functions.own.contains("free") {
+            let (file, line) = self.place;
+            let inlined = into.statements.get_mut(before..).unwrap_or_default();
+            faults::place_call(inlined, [line, file, i64::from(span.place.line)]);
+        }
         into.statements.extend(skip.map(|label| Statement::Label(label, span)));
         done
     }
@@ -307,13 +314,13 @@ impl<'a> Flattener<'a> {
         &mut self,
         function: &'a Function,
         body: &'a [Statement],
-        given: Vec<Actual>,
+        passed: (Vec<Actual>, Vec<Actual>),
         span: Span,
         into: &mut Flat,
     ) -> Result<(), Reason> {
         self.budget.checking = true;
         let done = if self.spend(&function.name, 1, span) {
-            self.open(function, body, (Vec::new(), given), span, into)
+            self.open(function, body, passed, span, into)
         } else {
             Ok(())
         };

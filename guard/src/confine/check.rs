@@ -6,12 +6,14 @@ use std::collections::BTreeSet;
 
 use crate::access;
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Space, Span, Statement, Variable};
+use crate::confine::arrays::Roots;
 use crate::confine::calls::Actual;
 use crate::confine::faults::Kind;
 use crate::confine::flatten::{Flat, Flattener};
 use crate::confine::prologue::{self, instruction, register};
 use crate::confine::scope::Scopes;
 use crate::confine::symbols::{Symbol, Symbols};
+use crate::maps::HashMap;
 use crate::names::Class;
 use crate::report::Reason;
 use crate::table::{self, Effect};
@@ -20,28 +22,49 @@ use crate::table::{self, Effect};
 const GLOBAL: i128 = 4;
 const SHARED: i128 = 5;
 
-/// The registers in which an entry has where its block's shared memory begins and ends.
-pub(super) type Bounds = [String; 2];
+/// What accesses to an entry's shared memory are held against: where that begins and ends, and whether it is an array of
+/// several. These are the names of registers that are not there yet, and behind them the register of the address.
+#[derive(Debug)]
+pub(super) struct Held {
+    bounds: [String; 3],
+    address: String,
+}
 
 impl<'a> Flattener<'a> {
-    /// Has each address of an access looked at, whose operands have their canonical names.
-    pub(super) fn check(&mut self, access: &Instruction, into: &mut Flat) -> Result<(), Reason> {
+    /// Has each address of an access looked at, whose operands have their canonical names. What writes to global memory writes
+    /// to where it is told by then.
+    pub(super) fn check(&mut self, access: &mut Instruction, into: &mut Flat) -> Result<(), Reason> {
+        for (index, to) in self.check_each(access, into)? {
+            if let Some(operand) = access.operands.get_mut(index) {
+                *operand = Operand::Address(Address { base: AddressBase::Register(to), offset: 0 });
+            }
+        }
+        Ok(())
+    }
+
+    /// The operands that are addresses to write to, with the registers that hold them once they were looked at.
+    fn check_each(&mut self, access: &Instruction, into: &mut Flat) -> Result<Vec<(usize, String)>, Reason> {
+        let mut moved = Vec::new();
         // What a call passes is put into registers yet.
-        let Ok(row) = table::check(access) else { return Ok(()) };
+        let Ok(row) = table::check(access) else { return Ok(moved) };
         if let Some(index) = access::generic(row, access)
             && let Some(first) = row.memory.first()
         {
             let named = Instruction { modifiers: with_space(&access.modifiers), ..access.clone() };
             let bytes = access::decode(row, &named)?.iter().next().map_or(1, |access| access.bytes);
-            let Some(Operand::Address(address)) = access.operands.get(index) else { return Ok(()) };
-            return self.look(access, (None, first.effect, bytes), address, into);
+            let Some(Operand::Address(address)) = access.operands.get(index) else { return Ok(moved) };
+            let to = self.look(access, (None, first.effect, bytes), address, into)?;
+            moved.extend(to.map(|to| (index, to)));
+            return Ok(moved);
         }
         let effects: Vec<Effect> = row.memory.iter().map(|memory| memory.effect).collect();
         let decoded = access::decode(row, access)?;
         for (found, effect) in decoded.iter().zip(effects) {
-            self.look(access, (Some(found.space), effect, found.bytes), found.address, into)?;
+            let to = self.look(access, (Some(found.space), effect, found.bytes), found.address, into)?;
+            let is_this = |operand: &Operand| matches!(operand, Operand::Address(address) if std::ptr::eq(address, found.address));
+            moved.extend(access.operands.iter().position(is_this).zip(to));
         }
-        Ok(())
+        Ok(moved)
     }
 
     /// Has threads tell that come to an instruction for whole warps without all of their warp, and end.
@@ -65,34 +88,35 @@ impl<'a> Flattener<'a> {
         into.statements.push(Statement::Label(whole, span));
     }
 
+    /// The register that holds where to write, if that is what the access does.
     fn look(
         &mut self,
         access: &Instruction,
         (space, effect, bytes): (Option<Space>, Effect, u64),
         address: &Address,
         into: &mut Flat,
-    ) -> Result<(), Reason> {
+    ) -> Result<Option<String>, Reason> {
         let (function, kind) = match space {
             None => ("__bh_check_generic", GLOBAL),
             Some(Space::Global) => ("__bh_check_global", GLOBAL),
             Some(Space::Shared) => ("__bh_check_shared", SHARED),
-            Some(Space::Local | Space::Constant | Space::Parameter | Space::Register) => return Ok(()),
+            Some(Space::Local | Space::Constant | Space::Parameter | Space::Register) => return Ok(None),
         };
         if !bytes.is_power_of_two() {
-            return Ok(());
+            return Ok(None);
         }
         let function = self.functions.get(function);
         let Some((function, body)) = function.and_then(|function| Some((function, function.body.as_ref()?)))
         else {
-            return Ok(());
+            return Ok(None);
         };
         let span = access.span;
         let skip = access.predicate.as_ref().map(|predicate| self.pass_over(predicate, span, into));
         let Some(at) = self.address_of(space, address, bytes, span, into) else {
             into.statements.extend(skip.map(|label| Statement::Label(label, span)));
-            return Ok(());
+            return Ok(None);
         };
-        let effect = match effect {
+        let effect: i128 = match effect {
             Effect::Reads | Effect::Touches => 0,
             Effect::Writes => 1,
             Effect::Updates => 2,
@@ -102,15 +126,16 @@ impl<'a> Flattener<'a> {
         let told = [what, i128::from(line), i128::from(file), i128::from(span.place.line)];
         let mut given = vec![Actual::Value(register(&at))];
         if space != Some(Space::Global) {
-            let scopes = &mut self.scopes;
-            let bounds =
-                self.bounds.get_or_insert_with(|| [scopes.fresh(Class::Word), scopes.fresh(Class::Word)]);
+            let bounds = [Class::Word, Class::Word, Class::Double].map(|class| self.scopes.fresh(class));
             given.extend(bounds.iter().map(|name| Actual::Value(register(name))));
+            self.held.push(Held { bounds, address: at.clone() });
         }
         given.extend(told.map(|word| Actual::Value(Operand::Integer(word))));
-        self.open_check(function, body, given, span, into)?;
+        let to = (space != Some(Space::Shared)).then(|| self.scopes.fresh(Class::Double));
+        let returned = to.iter().map(|to| Actual::Value(register(to))).collect();
+        self.open_check(function, body, (returned, given), span, into)?;
         into.statements.extend(skip.map(|label| Statement::Label(label, span)));
-        Ok(())
+        Ok(to.filter(|_| effect != 0))
     }
 
     /// Branches over what follows where a predicate does not hold; returns the label to put behind it.
@@ -174,17 +199,67 @@ fn with_space(modifiers: &[String]) -> Vec<String> {
     modifiers.iter().cloned().chain(["global".to_owned()]).collect()
 }
 
-/// Computes where the block's shared memory begins and ends, first of all.
+/// Computes where the block's shared memory begins and ends, and where each array does, first of all; and has each access
+/// held against the array that its address is made of, or else against all of it.
 pub(super) fn place_bounds(
     statements: &mut Vec<Statement>,
-    bounds: &Bounds,
+    held: &[Held],
     symbols: &Symbols,
     own: &[(Variable, Symbol)],
     scopes: &mut Scopes,
     span: Span,
 ) {
+    let shared = shared_in(statements, symbols, own);
+    let mut first = Vec::new();
+    let mut push = |opcode: &str, modifier: &str, operands: Vec<Operand>| {
+        first.push(instruction(opcode, &[modifier], operands, span));
+    };
+    let [low, top] = [scopes.fresh(Class::Word), scopes.fresh(Class::Word)].map(|name| register(&name));
+    push("mov", "b32", vec![low.clone(), Operand::Integer(-1)]);
+    push("mov", "b32", vec![top.clone(), Operand::Integer(0)]);
+    let mut arrays = HashMap::default();
+    for (name, bytes) in &shared {
+        let [begin, end] = [scopes.fresh(Class::Word), scopes.fresh(Class::Word)].map(|name| register(&name));
+        push("mov", "b32", vec![begin.clone(), Operand::Symbol(name.clone())]);
+        push("min", "u32", vec![low.clone(), low.clone(), begin.clone()]);
+        if *bytes == 0 {
+            push("mov", "u32", vec![end.clone(), register("%dynamic_smem_size")]);
+            push("add", "s32", vec![end.clone(), end.clone(), begin.clone()]);
+        } else {
+            push("add", "s32", vec![end.clone(), begin.clone(), Operand::Integer(i128::from(*bytes))]);
+        }
+        push("max", "u32", vec![top.clone(), top.clone(), end.clone()]);
+        arrays.insert(name.clone(), [begin, end]);
+    }
+    // All of it is one array, and what is beyond it beyond the block.
+    if arrays.len() < 2 {
+        arrays.clear();
+    }
+    let roots = Roots::of(statements, &|name| arrays.contains_key(name));
+    let mut placed = HashMap::default();
+    for Held { bounds: [begin, end, one_of], address } in held {
+        let array = roots.array(address).and_then(|name| arrays.get(name));
+        let is_array = Operand::Integer(i128::from(array.is_some()));
+        let [low, top] = array.cloned().unwrap_or_else(|| [low.clone(), top.clone()]);
+        placed.extend([(begin.as_str(), low), (end.as_str(), top), (one_of.as_str(), is_array)]);
+    }
+    for statement in statements.iter_mut() {
+        let Statement::Instruction(found) = statement else { continue };
+        for operand in &mut found.operands {
+            if let Operand::Register(name) = operand
+                && let Some(bound) = placed.get(name.as_str())
+            {
+                *operand = bound.clone();
+            }
+        }
+    }
+    statements.splice(0..0, first);
+}
+
+/// The shared variables that a flat body names, with their sizes.
+fn shared_in(statements: &[Statement], symbols: &Symbols, own: &[(Variable, Symbol)]) -> Vec<(String, u64)> {
     let mut named = BTreeSet::new();
-    for statement in statements.iter() {
+    for statement in statements {
         let Statement::Instruction(found) = statement else { continue };
         for operand in &found.operands {
             if let Operand::Symbol(name)
@@ -197,28 +272,6 @@ pub(super) fn place_bounds(
     }
     let all = own.iter().map(|(variable, symbol)| (variable.name.as_str(), symbol));
     let all = all.chain(symbols.shared()).filter(|(_, symbol)| symbol.space == Space::Shared);
-    let shared: Vec<(String, u64)> = all
-        .filter(|(name, _)| named.contains(name))
-        .map(|(name, symbol)| (name.to_owned(), symbol.bytes))
-        .collect();
-    let [low, top] = bounds.each_ref().map(|name| register(name));
-    let mut first = Vec::new();
-    let mut push = |opcode: &str, modifier: &str, operands: Vec<Operand>| {
-        first.push(instruction(opcode, &[modifier], operands, span));
-    };
-    push("mov", "b32", vec![low.clone(), Operand::Integer(-1)]);
-    push("mov", "b32", vec![top.clone(), Operand::Integer(0)]);
-    for (name, bytes) in shared {
-        let [begin, end] = [scopes.fresh(Class::Word), scopes.fresh(Class::Word)].map(|name| register(&name));
-        push("mov", "b32", vec![begin.clone(), Operand::Symbol(name)]);
-        push("min", "u32", vec![low.clone(), low.clone(), begin.clone()]);
-        if bytes == 0 {
-            push("mov", "u32", vec![end.clone(), register("%dynamic_smem_size")]);
-            push("add", "s32", vec![end.clone(), end.clone(), begin]);
-        } else {
-            push("add", "s32", vec![end.clone(), begin, Operand::Integer(i128::from(bytes))]);
-        }
-        push("max", "u32", vec![top.clone(), top.clone(), end]);
-    }
-    statements.splice(0..0, first);
+    let named = all.filter(|(name, _)| named.contains(name));
+    named.map(|(name, symbol)| (name.to_owned(), symbol.bytes)).collect()
 }

@@ -57,7 +57,7 @@ pub(super) fn confine<'a>(
         lists: Vec::new(),
         faults,
         place: (0, 0),
-        bounds: None,
+        held: Vec::new(),
         stops: None,
         depth: 0,
         budget,
@@ -68,7 +68,7 @@ pub(super) fn confine<'a>(
         flattener.report.add(function.span, reason);
     }
     faults.name(&function.name, &mut flat.statements);
-    let Flattener { mut scopes, variables, bounds, budget, report, .. } = flattener;
+    let Flattener { mut scopes, variables, held, budget, report, .. } = flattener;
     if budget.is_exceeded() {
         // It was said; what is there is not worth more.
         let Function { kind, linkage, name, span, .. } = function;
@@ -84,8 +84,8 @@ pub(super) fn confine<'a>(
         let what = "statements that zero local variables";
         report.add(function.span, Reason::Limit { what, most: budget.most() as u64 });
     }
-    if let Some(bounds) = &bounds {
-        check::place_bounds(&mut flat.statements, bounds, symbols, &variables, &mut scopes, function.span);
+    if !held.is_empty() {
+        check::place_bounds(&mut flat.statements, &held, symbols, &variables, &mut scopes, function.span);
     }
     let taken = |name: &str| {
         by_name.contains_key(name)

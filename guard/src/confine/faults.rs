@@ -18,13 +18,27 @@ use crate::confine::indirect;
 use crate::confine::prologue::{declared, instruction, register};
 use crate::confine::runtime::nowhere;
 use crate::limits::{FAULT_NAMES_BYTES_MAX, NAME_BYTES_MAX};
-use crate::names::Class;
+use crate::names::{self, Class};
 use crate::report::Reason;
 
 /// The bodies, and the ring of records.
 const TEXT: &str = include_str!("faults.ptx");
 /// The bodies that look at accesses, and what they hold them against.
 const CHECKS: &str = include_str!("check.ptx");
+/// The same for a heap, and what looks an access up there, in the place of a mark among the others.
+const HEAP: &str = include_str!("heap_check.ptx");
+const HEAP_MARK: &str = "    // HEAP\n";
+const HEAP_CHECK: &str = "
+    call (%middle, %start, %end), __bh_check_heap, (%address, %low);
+    setp.eq.u32 %stop, %middle, 0;
+    @%stop bra DONE;
+    mov.b64 %to, 0;
+    add.u32 %what, %what, 4;
+    and.b32 %middle, %text, 4095;
+    call __bh_tell, (%what, %line, %file, %text, %address, %start, %end, %middle);
+";
+/// What stands in the body of `free` for line, file and line of the PTX of its call.
+const CALLED_AT: [i128; 3] = [1_618_033_989, 1_618_033_990, 1_618_033_991];
 /// The function that ends a thread.
 const STOP: &str = "__bh_stop";
 /// The handler of failed assertions, which a compiler leaves to the driver.
@@ -32,7 +46,8 @@ const ASSERT: &str = "__assertfail";
 /// The names of entries and files, each with its NUL; nobody's name begins at 0.
 pub(super) const NAMES: &str = "__bh_names";
 
-/// What ended a thread, as records have it. 3 is a failed assertion, 4 and 5 are accesses.
+/// What ended a thread, as records have it. 3 is a failed assertion, 4, 5 and 8 are accesses, 9 is what is given back to the heap
+/// and is not of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Trap = 1,
@@ -168,7 +183,8 @@ pub(super) fn rewrite(module: &Module, stray: Stray) -> (Cow<'_, Module>, Faults
     }
     let assertions = module.items.iter().any(declares_assertions);
     let mut items = vec![names.variable()];
-    items.extend(runtime(assertions, stray));
+    let heap = stray == Stray::Told && super::runtime::has_heap(&module);
+    items.extend(runtime(assertions, stray, heap));
     (module, Faults { items, entries: names.entries, files: names.files, stray })
 }
 
@@ -211,9 +227,11 @@ fn declares_assertions(item: &Item) -> bool {
         && function.parameters.iter().zip(types).all(|(parameter, ty)| alike(parameter, ty))
 }
 
-fn runtime(assertions: bool, stray: Stray) -> impl Iterator<Item = Item> {
-    let texts = std::iter::once(TEXT).chain((stray == Stray::Told).then_some(CHECKS));
-    let modules = texts.filter_map(|text| crate::parse(text).ok());
+fn runtime(assertions: bool, stray: Stray, heap: bool) -> impl Iterator<Item = Item> {
+    let checks =
+        (stray == Stray::Told).then(|| CHECKS.replace(HEAP_MARK, if heap { HEAP_CHECK } else { "" }));
+    let texts = [Some(TEXT.to_owned()), checks].into_iter().flatten();
+    let modules = texts.filter_map(|text| crate::parse(&text).ok());
     modules.flat_map(|module| module.items).filter_map(move |item| match item {
         Item::Function(function) if function.name == ASSERT && !assertions => None,
         Item::Function(function) => Some(Item::Function(nowhere(function))),
@@ -325,14 +343,72 @@ impl Pass<'_> {
     }
 }
 
+/// The heap's functions where accesses are looked at: those that a module calls look at what they give and take.
+pub(super) fn checked_heap(items: Vec<Item>) -> Vec<Item> {
+    let mut named: Vec<String> = Vec::new();
+    let mut all: Vec<Item> = items
+        .into_iter()
+        .map(|item| match item {
+            Item::Function(mut function) if matches!(function.name.as_str(), "malloc" | "free") => {
+                named.push(function.name.clone());
+                function.name.insert_str(0, "__bh_");
+                Item::Function(function)
+            }
+            other => other,
+        })
+        .collect();
+    if named.is_empty() {
+        return all;
+    }
+    let checks = crate::parse(HEAP).into_iter().flat_map(|module| module.items);
+    all.extend(checks.filter_map(|item| match item {
+        Item::Function(function) if names::is_reserved(&function.name) || named.contains(&function.name) => {
+            Some(Item::Function(nowhere(function)))
+        }
+        Item::Function(_) | Item::Variable(_) | Item::Section(_) | Item::Directive(_) => None,
+    }));
+    all
+}
+
+/// Says in a body of `free` that was inlined where it was called.
+pub(super) fn place_call(statements: &mut [Statement], place: [i64; 3]) {
+    for statement in statements {
+        let Statement::Instruction(found) = statement else { continue };
+        for operand in &mut found.operands {
+            let index = CALLED_AT.iter().position(|mark| *operand == Operand::Integer(*mark));
+            if let Some(number) = index.and_then(|index| place.get(index)) {
+                *operand = Operand::Integer(i128::from(*number));
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_ends_threads_is_ptx_of_three_functions_and_their_ring() {
-        assert_eq!(runtime(true, Stray::Silent).count(), 4);
-        assert_eq!(runtime(false, Stray::Silent).count(), 3);
-        assert_eq!(runtime(false, Stray::Told).count(), 3 + 4);
+        assert_eq!(runtime(true, Stray::Silent, false).count(), 4);
+        assert_eq!(runtime(false, Stray::Silent, false).count(), 3);
+        for heap in [false, true] {
+            assert_eq!(runtime(false, Stray::Told, heap).count(), 3 + 6);
+        }
+        assert!(CHECKS.contains(HEAP_MARK));
+    }
+
+    #[test]
+    fn the_checked_heap_is_ptx_of_four_functions() {
+        let names: Vec<String> = crate::parse(HEAP)
+            .unwrap()
+            .items
+            .into_iter()
+            .filter_map(|item| match item {
+                Item::Function(function) => Some(function.name),
+                Item::Variable(_) | Item::Section(_) | Item::Directive(_) => None,
+            })
+            .collect();
+        assert_eq!(names, ["__bh_block", "__bh_check_heap", "malloc", "free"]);
+        assert!(CALLED_AT.iter().all(|mark| HEAP.contains(&mark.to_string())));
     }
 }

@@ -6,7 +6,7 @@ use crate::ast::{
     Address, AddressBase, Directive, Instruction, Operand, Predicate, Space, Span, Statement, Variable,
 };
 use crate::confine::calls::{Budget, Call, Functions};
-use crate::confine::check::Bounds;
+use crate::confine::check::Held;
 use crate::confine::faults::{Faults, Stops};
 use crate::confine::indirect::is_list;
 use crate::confine::mbarrier;
@@ -51,8 +51,8 @@ pub(super) struct Flattener<'a> {
     pub(super) faults: &'a Faults,
     /// File and line of what is read, as records have them.
     pub(super) place: (i64, i64),
-    /// Where shared memory begins and ends, if an access has to be held against that.
-    pub(super) bounds: Option<Bounds>,
+    /// What accesses to shared memory are held against.
+    pub(super) held: Vec<Held>,
     /// Where threads leave records and end, if any do.
     pub(super) stops: Option<Stops>,
     /// How many calls and braces are open.
@@ -148,7 +148,7 @@ impl<'a> Flattener<'a> {
             }
             // What we wrote has no place.
             if self.faults.checks() && instruction.span.place.line > 0 {
-                self.check(&instruction, into)?;
+                self.check(&mut instruction, into)?;
                 self.check_warp(&instruction, into);
             }
             into.statements.push(Statement::Instruction(instruction));

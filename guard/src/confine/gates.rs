@@ -217,7 +217,7 @@ fn image(of: &Of<'_>, function: &Function, budget: &mut Budget, report: &mut Rep
         lists: Vec::new(),
         faults: &faults,
         place: (0, 0),
-        bounds: None,
+        held: Vec::new(),
         stops: None,
         depth: 0,
         budget,

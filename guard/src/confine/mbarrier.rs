@@ -378,9 +378,9 @@ impl<'a> Flattener<'a> {
     }
 
     /// Appends an access, looked at like those of the text where these are.
-    fn access(&mut self, access: Instruction, into: &mut Flat) -> Result<(), Reason> {
+    fn access(&mut self, mut access: Instruction, into: &mut Flat) -> Result<(), Reason> {
         if self.faults.checks() {
-            self.check(&access, into)?;
+            self.check(&mut access, into)?;
         }
         self.checked(access, into)
     }

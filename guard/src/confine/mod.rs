@@ -9,6 +9,7 @@ mod access;
 mod addresses;
 mod alignment;
 mod arguments;
+mod arrays;
 mod assign;
 mod bounded;
 mod calls;
@@ -217,12 +218,15 @@ pub fn data(module: &Module) -> Data {
 #[must_use]
 pub fn data_as(module: &Module, stray: Stray) -> Data {
     let (module, faults) = faults::rewrite(module, stray);
-    Symbols::collect(&module, &runtime(&module, &faults), &mut Report::default()).into_data()
+    Symbols::collect(&module, &runtime(&module, &faults), stray, &mut Report::default()).into_data()
 }
 
 /// What a module needs of ours: functions that its compiler leaves to the driver, and where what they tell lies.
 fn runtime(module: &Module, faults: &Faults) -> Vec<Item> {
     let mut items = runtime::needed(module);
+    if faults.checks() {
+        items = faults::checked_heap(items);
+    }
     items.extend(faults.items.iter().cloned());
     items
 }
@@ -246,7 +250,7 @@ fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> 
     let module = &*module;
     let mut runtime = runtime(module, &faults);
     runtime.extend(functions);
-    let symbols = Symbols::collect(module, &runtime, &mut report);
+    let symbols = Symbols::collect(module, &runtime, stray, &mut report);
     let mut items: Vec<Item> = symbols.variables().map(Item::Variable).collect();
     let functions = calls::Functions::of(module, &runtime, &symbols, &mut report);
     let mut budget = calls::Budget::of(module);

@@ -62,6 +62,11 @@ pub(super) fn where_to_wait(instruction: &Instruction) -> Option<Half> {
     }
 }
 
+/// Whether a module allocates from the heap.
+pub(super) fn has_heap(module: &Module) -> bool {
+    module.items.iter().filter_map(undefined_name).any(|name| matches!(name, "malloc" | "free"))
+}
+
 fn undefined_by(module: &Module) -> Vec<Item> {
     let undefined: HashSet<&str> = module.items.iter().filter_map(undefined_name).collect();
     if !NEEDS.iter().any(|(function, _)| undefined.contains(function)) {

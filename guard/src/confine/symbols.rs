@@ -7,6 +7,7 @@
 use crate::maps::{HashMap, HashSet};
 
 use crate::ast::{AddressBase, Item, Linkage, Module, Operand, Space, Statement, Type, Variable};
+use crate::confine::Stray;
 use crate::confine::pointers::Numbers;
 use crate::data::{Data, Layout, is_managed};
 use crate::limits::{CONSTANT_BYTES_MAX, SHARED_BYTES_MAX};
@@ -43,8 +44,9 @@ pub(super) struct Symbols {
 }
 
 impl Symbols {
-    /// The variables of a module, and those that the runtime's functions need in it.
-    pub(super) fn collect(module: &Module, runtime: &[Item], report: &mut Report) -> Self {
+    /// The variables of a module, and those that the runtime's functions need in it; apart from each other where what goes
+    /// beyond one is told.
+    pub(super) fn collect(module: &Module, runtime: &[Item], stray: Stray, report: &mut Report) -> Self {
         let mut symbols = Self {
             constants_in_block: needs_constants_in_block(module),
             numbers: Numbers::of(module),
@@ -95,7 +97,7 @@ impl Symbols {
                 symbols.by_name.insert(variable.name.clone(), symbol);
             }
         }
-        let layout = Layout::of(&block, report);
+        let layout = Layout::of(&block, stray, report);
         for (variable, ..) in &block {
             match layout.place_of(&variable.name) {
                 Some(at) => {
