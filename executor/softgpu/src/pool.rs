@@ -23,6 +23,8 @@ use crate::memory::space::AddressSpace;
 const RESIDENT_MAX: usize = 32;
 /// Memory that the blocks of one thread take at most, beyond the first block.
 const RESIDENT_BYTES_MAX: u64 = 64 << 20;
+/// How long a thread works on one launch before its entry is worth compiling, however short its blocks are.
+const LONG: Duration = Duration::from_millis(10);
 /// How long a pool thread stays with one launch.
 const STAY: Duration = Duration::from_millis(5);
 
@@ -59,6 +61,8 @@ impl Job {
     /// Runs blocks until there are none, or until `leave` says so between two blocks.
     fn work(&self, core: &mut Core, health: &Health, leave: impl Fn() -> bool) {
         let resident_max = self.resident_max();
+        let since = Instant::now();
+        let mut is_long = false;
         // In boxes: they go to and fro.
         let mut resident: VecDeque<Box<Block>> = VecDeque::new();
         let mut spare: VecDeque<Box<Block>> = VecDeque::new();
@@ -82,7 +86,13 @@ impl Job {
                 continue;
             };
             match block.run(core) {
-                Ok(Progress::Finished) => spare.push_back(block),
+                Ok(Progress::Finished) => {
+                    spare.push_back(block);
+                    if !is_long && since.elapsed() > LONG {
+                        is_long = true;
+                        compiled::meanwhile(&self.grid.program, self.grid.engine, self.grid.threads);
+                    }
+                }
                 Ok(Progress::Going) => {
                     compiled::meanwhile(&self.grid.program, self.grid.engine, self.grid.threads);
                     if resident.len() + 1 < resident_max

@@ -26,6 +26,7 @@ mod ops;
 mod reach;
 #[expect(unsafe_code, reason = "maps, fills and calls code; compiled code calls back with addresses")]
 mod sys;
+mod webs;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

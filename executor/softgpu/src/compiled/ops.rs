@@ -124,7 +124,7 @@ impl Emitter<'_, '_> {
                 self.atomic(pc, (region, size), at, (d, a, b));
             }
             Op::Convert { conversion, d, a } => {
-                let conversion = &raw const self.program.conversions[conversion as usize];
+                let conversion = &raw const self.kept.conversions[conversion as usize];
                 let conversion = self.literal(conversion.expose_provenance() as u64, types::I64);
                 let a = self.src(a, types::I64);
                 let value = self.call((sys::convert as *const () as usize).cast_signed(), &[conversion, a]);
@@ -166,7 +166,7 @@ impl Emitter<'_, '_> {
 
     /// Where the operation itself lies, for functions that look at it.
     pub(super) fn op_address(&mut self, pc: usize) -> Value {
-        let op = &raw const self.program.code[pc].op;
+        let op = &raw const self.kept.code[pc].op;
         self.literal(op.expose_provenance() as u64, types::I64)
     }
 

@@ -24,6 +24,7 @@ use super::emit::{self, Doors, Emitter, Leaving};
 use super::flow::Flow;
 use super::gang::{self, Patterns};
 use super::gangs::{Gangs, Gone};
+use super::webs::Webs;
 use crate::alu::convert::Conversion;
 use crate::code::{Op, Program, Region};
 use crate::exec::{Frame, Warp, lies_in};
@@ -70,8 +71,8 @@ pub(crate) struct Code {
     memory: Memory,
     doors: Doors,
     uniforms: Vec<usize>,
-    /// The lanes of a gang, and where they may part.
-    planned: Option<(Patterns, usize)>,
+    /// The lanes of a gang.
+    lanes: Option<usize>,
     gangs: OnceLock<Option<Gangs>>,
 }
 
@@ -97,14 +98,11 @@ impl Code {
 
     /// Makes the form for gangs, where there is to be one and is none.
     pub(super) fn compile_gangs(&self, program: &Program) {
-        self.gangs.get_or_init(|| {
-            let (patterns, lanes) = self.planned.as_ref()?;
-            match compile_gangs(program, (patterns, *lanes), &self.doors) {
-                Ok(gangs) => Some(gangs),
-                Err(why) => {
-                    tracing::debug!(entry = %program.name, why, "no code for gangs");
-                    None
-                }
+        self.gangs.get_or_init(|| match compile_gangs(program, self.lanes?, &self.doors) {
+            Ok(gangs) => Some(gangs),
+            Err(why) => {
+                tracing::debug!(entry = %program.name, why, "no code for gangs");
+                None
             }
         });
     }
@@ -340,27 +338,32 @@ fn into_memory(isa: &OwnedTargetIsa, function: Function) -> Result<Memory, Strin
 /// Compiles an entry, so that gangs of so many lanes can go over to its code.
 pub(super) fn compile(program: &Program, lanes: Option<usize>) -> Result<Code, String> {
     let host = host()?;
-    let planned = lanes.map(|lanes| (Patterns::of(program, lanes), lanes));
-    let partings = planned.as_ref().map_or(Vec::new(), |(patterns, _)| gang::partings(program, patterns));
+    let partings = lanes.map_or(Vec::new(), |lanes| {
+        let webs = Webs::of(program);
+        gang::partings(&webs.program, &Patterns::of(&webs.program, lanes))
+    });
     let flow = Flow::of(program, &partings);
     let (memory, doors) = function(host, |b| Emitter::emit(b, program, &flow, &host.outside))?;
     let uniforms = (0..UNIFORM.len()).filter(|index| {
         let reads = |op: &Op| matches!(op, Op::Special { what, .. } if *what == UNIFORM[*index]);
         program.code.iter().any(|inst| reads(&inst.op))
     });
-    Ok(Code { memory, doors, uniforms: uniforms.collect(), planned, gangs: OnceLock::new() })
+    Ok(Code { memory, doors, uniforms: uniforms.collect(), lanes, gangs: OnceLock::new() })
 }
 
 /// Compiles an entry for gangs of so many lanes.
-fn compile_gangs(
-    program: &Program,
-    (patterns, lanes): (&Patterns, usize),
-    alone: &Doors,
-) -> Result<Gangs, String> {
+fn compile_gangs(program: &Program, lanes: usize, alone: &Doors) -> Result<Gangs, String> {
     let host = host()?;
-    let flow = Flow::of(program, &gang::partings(program, patterns));
-    let (code, doors) = function(host, |b| gang::emit(b, program, &flow, &host.outside, (patterns, lanes)))?;
-    Gangs::new(program, patterns, (code, doors, lanes), alone)
+    let webs = Webs::of(program);
+    let patterns = Patterns::of(&webs.program, lanes);
+    let flow = Flow::of(&webs.program, &gang::partings(&webs.program, &patterns));
+    let (code, doors) = function(host, |b| {
+        let mut e = Emitter::start(b, &webs.program, &flow, &host.outside);
+        e.kept = program;
+        e.rows.clone_from(&webs.rows);
+        gang::emit(e, &patterns, lanes, &host.outside)
+    })?;
+    Gangs::new(&webs.program, &patterns, (code, doors, lanes), alone)
         .ok_or_else(|| "a way out is not known".to_owned())
 }
 
