@@ -309,6 +309,14 @@ impl Emitter<'_, '_> {
                     self.b.ins().fcvt_to_uint_sat(types::I32, a)
                 }
             }
+            Name::Saturate => {
+                let a = self.src(a, types::F32);
+                let [zero, one] = [0, 1f32.to_bits()].map(|word| self.literal(word.into(), types::F32));
+                let less = self.b.ins().fcmp(FloatCC::LessThan, a, one);
+                let value = self.b.ins().select(less, a, one);
+                let more = self.b.ins().fcmp(FloatCC::GreaterThan, a, zero);
+                self.b.ins().select(more, value, zero)
+            }
             Name::Widen => {
                 let a = self.src(a, types::F32);
                 self.b.ins().fpromote(types::F64, a)
