@@ -288,10 +288,14 @@ impl Patterns {
                     _ => return None,
                 };
                 let stride = self.stride(program, a, width(d))?;
-                if is_aligned(stride, !mask & ones(width(d))) {
+                let low = (mask & mask.wrapping_neg()).wrapping_sub(1);
+                if low != 0 && !is_aligned(stride, low) {
+                    return None;
+                }
+                if (mask | low) & ones(width(d)) == ones(width(d)) {
                     return first(stride, width(d));
                 }
-                let range = mask.checked_add(1).filter(|range| range.is_power_of_two())?;
+                let range = (mask | low).checked_add(1).filter(|range| range.is_power_of_two())?;
                 let wide = i64::try_from(range).ok()? >= stride.checked_mul(self.lanes)?;
                 (wide && stride > 0).then_some(Plan::Hoping {
                     stride,
