@@ -290,3 +290,42 @@ fn an_entry_of_many_short_blocks_is_compiled_for_gangs_while_it_runs() {
     machine.gpu.synchronize(machine.stream).unwrap();
     assert!(machine.gpu.gang_counts(id).unwrap().is_some_and(|counts| counts.ran > 0));
 }
+
+#[test]
+fn barriers_that_all_warps_come_to_in_step_are_barriers() {
+    // Words go round from warp to warp, through shared memory, with a barrier before and behind each load.
+    let round = "shl.b32 %x, %id, 2; mov.u32 %y, board; add.u32 %x, %x, %y; add.u32 %z, %id, 96; rem.u32 %z, %z, 128; shl.b32 %z, %z, 2; add.u32 %z, %z, %y;
+        mul.lo.u32 %s, %id, %id; mov.u32 %i, 0;
+        $loop: st.shared.u32 [%x], %s; bar.sync 0; ld.shared.u32 %t, [%z]; BODY bar.sync 1; mad.lo.u32 %s, %t, 3, %i;
+        add.u32 %i, %i, 1; setp.lt.u32 %p, %i, %n; @%p bra $loop;";
+    for body in [
+        "",
+        // Lanes of some warps part, and have other words behind the barrier, in what is even in the text.
+        "and.b32 %a, %i, 3; setp.ne.u32 %q, %a, 1; @%q bra $on; setp.gt.u32 %q, %id, 40; @%q bra $on; mov.u32 %i, %i; $on: add.u32 %t, %t, 1;",
+        // What interpreted lanes do between two barriers.
+        "shfl.sync.bfly.b32 %t, %t, 3, 31, 0xffffffff;",
+        "bar.red.popc.u32 %a, 2, 128, %p; add.u32 %t, %t, %a;",
+        "bar.arrive 3, 256; and.b32 %a, %id, 1; setp.eq.u32 %q, %a, 0; bar.red.or.pred %q, 4, %q; selp.u32 %a, 1, 2, %q; add.u32 %t, %t, %a;",
+    ] {
+        let counts = both([128, 1, 1], MEMORY, &round.replace("BODY", body), 9);
+        assert!(counts.ran > 36, "{counts:?}: {body}");
+    }
+    // Some warps end early, and half a warp; the others meet without them.
+    for end in ["%id, 63", "%id, 79", "%id, 15"] {
+        let body = format!(
+            "setp.gt.u32 %p, {end}; @%p exit; st.shared.u32 [board], 4; bar.sync 0; ld.shared.u32 %s, [board]; bar.sync 0; add.u32 %s, %s, %id;"
+        );
+        assert!(both([128, 1, 1], MEMORY, &body, 1).ran > 3, "{end}");
+    }
+    // Of different barriers none opens; of those that there are not, no lane passes one.
+    for body in [
+        "setp.gt.u32 %p, %id, 63; @%p bra $two; bar.sync 0; bra $end; $two: bar.sync 1; $end:",
+        "bar.sync 16;",
+    ] {
+        let ptx = entry(MEMORY, body);
+        let [one, other] =
+            [Engine::Interpreter, Engine::Compiled].map(|engine| run(engine, &ptx, [128, 1, 1], 1, None));
+        assert!(matches!(one.left, Err(Error::Lost { .. })), "{body}: {:?}", one.left);
+        assert_eq!(one.left, other.left, "{body}");
+    }
+}

@@ -26,7 +26,7 @@ use super::gang::{self, Patterns};
 use super::gangs::{Gangs, Gone};
 use super::webs::Webs;
 use crate::alu::convert::Conversion;
-use crate::code::{Op, Program, Region};
+use crate::code::{Op, Program, Region, Special};
 use crate::exec::{Frame, Warp, lies_in};
 use crate::memory;
 
@@ -80,6 +80,8 @@ pub(crate) struct Code {
 pub(super) struct Ran {
     /// The most fuel that a lane has used.
     pub(super) used: u32,
+    /// Whether all lanes went in gangs that did not part.
+    pub(super) whole: bool,
     /// Why it came back early.
     pub(super) failure: Option<Failure>,
 }
@@ -125,19 +127,52 @@ impl Code {
         warp: &mut Warp,
         frame: &mut Frame<'_>,
         (way, mask): (u32, u32),
-        (fuel, fuel_alone): (u32, u32),
+        fuel: (u32, u32),
         out: &mut [u32],
     ) -> Ran {
-        assert!(out.len() >= self.doors.ways_out.len(), "a place for every way out");
         let gangs = self.gangs().map_or(0, |gangs| gangs.ready(warp, way, mask));
+        let mut context = self.context(frame, out);
+        self.stand_in(&mut context, warp, frame);
+        let mut ran = self.pass_warp(&mut context, (way, mask, gangs), fuel, out);
+        ran.failure = context.failure.take();
+        ran
+    }
+
+    /// Runs all warps of a block that live from a way in on, each as [`Code::run`] does, and tells `each` who left where
+    /// and whether all of it left in gangs. Answers which warp failed, and why.
+    pub(super) fn run_block(
+        &self,
+        warps: &mut [Warp],
+        frame: &mut Frame<'_>,
+        (way, fuel): (u32, (u32, u32)),
+        out: &mut [u32],
+        mut each: impl FnMut(&mut Warp, &mut [u32], bool),
+    ) -> Option<(usize, Failure)> {
+        let mut context = self.context(frame, out);
+        for (index, warp) in warps.iter_mut().enumerate().filter(|(_, warp)| warp.live != 0) {
+            let mask = warp.live;
+            let gangs = self.gangs().map_or(0, |gangs| gangs.ready(warp, way, mask));
+            self.stand_in(&mut context, warp, frame);
+            let ran = self.pass_warp(&mut context, (way, mask, gangs), fuel, out);
+            if let Some(failure) = context.failure.take() {
+                return Some((index, failure));
+            }
+            each(warp, out, ran.whole);
+        }
+        None
+    }
+
+    /// All that compiled code looks at but for the warp.
+    fn context(&self, frame: &mut Frame<'_>, out: &mut [u32]) -> Context {
+        assert!(out.len() >= self.doors.ways_out.len(), "a place for every way out");
         let generation = frame.core.view.generation();
         frame.core.tlb.refresh(generation.load(std::sync::atomic::Ordering::Acquire));
         let (loads, stores) = frame.core.tlb.tables();
-        let mut context = Context {
-            registers: warp.registers.as_mut_ptr().cast(),
-            predicates: warp.predicates.as_mut_ptr(),
-            threads: warp.threads.as_ptr().cast(),
-            local: warp.local.as_mut_ptr(),
+        Context {
+            registers: std::ptr::null_mut(),
+            predicates: std::ptr::null_mut(),
+            threads: std::ptr::null(),
+            local: std::ptr::null_mut(),
             shared: frame.shared.as_mut_ptr(),
             shared_bytes: frame.shared.len() as u64,
             parameters: frame.grid.parameters.as_ptr(),
@@ -149,26 +184,51 @@ impl Code {
             seen: frame.core.tlb.generation(),
             out: out.as_mut_ptr(),
             uniform: [0; UNIFORM.len()],
-            fuel,
-            left: fuel,
+            fuel: 0,
+            left: 0,
             failed: 0,
             gone: 0,
             warp: std::ptr::null_mut(),
             frame: std::ptr::null_mut(),
             failure: None,
-        };
+        }
+    }
+
+    /// The code is about to run this warp. What an earlier one has changed of the translations is seen.
+    fn stand_in(&self, context: &mut Context, warp: &mut Warp, frame: &mut Frame<'_>) {
+        let is_first = context.warp.is_null();
         // In place: words that are stored one by one and then moved as vectors keep the processor waiting.
-        for index in &self.uniforms {
+        for index in self.uniforms.iter().filter(|index| is_first || UNIFORM[**index] == Special::Warp) {
             context.uniform[*index] = warp.uniform(frame, UNIFORM[*index]).unwrap_or(0);
         }
+        if !is_first {
+            let generation = frame.core.view.generation();
+            frame.core.tlb.refresh(generation.load(std::sync::atomic::Ordering::Acquire));
+            context.seen = frame.core.tlb.generation();
+        }
+        context.registers = warp.registers.as_mut_ptr().cast();
+        context.predicates = warp.predicates.as_mut_ptr();
+        context.threads = warp.threads.as_ptr().cast();
+        context.local = warp.local.as_mut_ptr();
         context.warp = std::ptr::from_mut(warp);
         context.frame = std::ptr::from_mut(frame).cast::<c_void>();
+    }
+
+    /// Runs the lanes of a mask, gangs of which may come in.
+    fn pass_warp(
+        &self,
+        context: &mut Context,
+        (way, mask, gangs): (u32, u32, u32),
+        (fuel, fuel_alone): (u32, u32),
+        out: &mut [u32],
+    ) -> Ran {
         let mut used = 0;
         let mut rest = mask;
+        let mut whole = true;
         if let Some(all) = self.gangs().filter(|_| gangs != 0) {
             for (first, lanes) in all.of(gangs) {
                 context.fuel = fuel;
-                all.code.call(&mut context, way, first);
+                all.code.call(context, way, first);
                 if context.failed != 0 {
                     break;
                 }
@@ -178,20 +238,22 @@ impl Code {
                 match all.gone(context.gone, way) {
                     Gone::Out(place) => out[place] |= lanes,
                     Gone::Apart(way) => {
+                        whole = false;
                         context.fuel = left.min(fuel_alone);
-                        self.memory.call(&mut context, way, lanes);
+                        self.memory.call(context, way, lanes);
                         ours += left.min(fuel_alone) - context.left;
                     }
                 }
                 used = used.max(ours);
             }
         }
+        whole &= rest == 0;
         if rest != 0 && context.failed == 0 {
             context.fuel = fuel.min(fuel_alone);
-            self.memory.call(&mut context, way, rest);
+            self.memory.call(context, way, rest);
             used = used.max(context.fuel - context.left);
         }
-        Ran { used, failure: context.failure.take() }
+        Ran { used, whole, failure: None }
     }
 }
 
