@@ -10,8 +10,9 @@ use crate::bindings::Entry;
 /// Blocks of one launch: an H200 starts and ends 1.66 billion a second, so that what a session has there is gone in some
 /// ten milliseconds, and what a launch takes is little beside one.
 const BLOCKS_MAX: u64 = 1 << 22;
-/// The same on the software GPU, which starts some ten thousand a second.
-const SOFTWARE_BLOCKS_MAX: u64 = 1 << 14;
+/// The same on the software GPU, which starts some hundred thousand a second on one core where they have 1,024 threads
+/// each, and a million of the usual ones.
+const SOFTWARE_BLOCKS_MAX: u64 = 1 << 17;
 /// Slices of one grid that the device has at a time, one of which it works on. Together they have as many blocks as a
 /// launch may have.
 const OF_A_STREAM_MAX: usize = 2;

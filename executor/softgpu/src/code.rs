@@ -11,6 +11,7 @@ use crate::alu::update::Update;
 use crate::alu::video::Video;
 use crate::alu::{Binary, LANES, Lanes, Property, Ternary, Test, Unary};
 use crate::compiled::Compiled;
+use crate::exec::BARRIERS;
 use crate::matrix::Matrix;
 
 /// Where shared memory starts for a block: the first KiB belongs to the system, as on sm_90.
@@ -569,6 +570,16 @@ pub(crate) struct ConstantBank {
 }
 
 impl Program {
+    /// Whether all threads of the block wait for each other at an instruction, and that is all.
+    pub(crate) fn is_barrier_for_all(&self, pc: u32) -> bool {
+        let Inst { guard: None, op: Op::Barrier { mode: BarrierMode::Sync, id, count: None, a: _ } } =
+            self.code[pc as usize]
+        else {
+            return false;
+        };
+        id.constant_number().is_some_and(|index| self.constants[index as usize][0] < BARRIERS as u64)
+    }
+
     /// What the guard asks by an operation.
     pub(crate) fn ask(&self, pc: u32) -> Option<Ask> {
         let index = self.asked.binary_search_by_key(&pc, |(at, _)| *at).ok()?;

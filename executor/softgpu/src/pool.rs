@@ -23,6 +23,8 @@ use crate::memory::space::AddressSpace;
 const RESIDENT_MAX: usize = 32;
 /// Memory that the blocks of one thread take at most, beyond the first block.
 const RESIDENT_BYTES_MAX: u64 = 64 << 20;
+/// How long a thread works on one launch before its entry is worth compiling, however short its blocks are.
+const LONG: Duration = Duration::from_millis(10);
 /// How long a pool thread stays with one launch.
 const STAY: Duration = Duration::from_millis(5);
 
@@ -56,9 +58,13 @@ impl Job {
         usize::try_from(fits).map_or(RESIDENT_MAX, |fits| fits.clamp(1, RESIDENT_MAX))
     }
 
-    /// Runs blocks until there are none, or until `leave` says so between two blocks.
-    fn work(&self, core: &mut Core, health: &Health, leave: impl Fn() -> bool) {
+    /// Runs blocks until there are none, or, between two of them, until it has done so for as long as it may.
+    fn work(&self, core: &mut Core, health: &Health, stay: Option<Duration>) {
         let resident_max = self.resident_max();
+        let since = Instant::now();
+        // One look at the clock for a block: there are many short ones.
+        let mut now = since;
+        let mut is_long = false;
         // In boxes: they go to and fro.
         let mut resident: VecDeque<Box<Block>> = VecDeque::new();
         let mut spare: VecDeque<Box<Block>> = VecDeque::new();
@@ -72,7 +78,7 @@ impl Job {
                 return;
             }
             let Some(mut block) = resident.pop_front() else {
-                if leave() {
+                if stay.is_some_and(|stay| now.duration_since(since) > stay) {
                     return;
                 }
                 match self.take() {
@@ -81,8 +87,16 @@ impl Job {
                 }
                 continue;
             };
-            match block.run(core) {
-                Ok(Progress::Finished) => spare.push_back(block),
+            let ran = block.run(core, now);
+            now = Instant::now();
+            match ran {
+                Ok(Progress::Finished) => {
+                    spare.push_back(block);
+                    if !is_long && now.duration_since(since) > LONG {
+                        is_long = true;
+                        compiled::meanwhile(&self.grid.program, self.grid.engine, self.grid.threads);
+                    }
+                }
                 Ok(Progress::Going) => {
                     compiled::meanwhile(&self.grid.program, self.grid.engine, self.grid.threads);
                     if resident.len() + 1 < resident_max
@@ -208,7 +222,7 @@ impl Pool {
                 return job.work_drawn(seed, core, health);
             }
             prepare();
-            job.work(core, health, || false);
+            job.work(core, health, None);
         });
         core.forget();
         if !alone {
@@ -240,8 +254,7 @@ impl Shared {
     /// A pool thread's life.
     fn help(&self, core: &mut Core) {
         while let Some(job) = self.next_job() {
-            let since = Instant::now();
-            self.health.watch(|| job.work(core, &self.health, || since.elapsed() > STAY));
+            self.health.watch(|| job.work(core, &self.health, Some(STAY)));
             core.forget();
             let mut helpers = job.helpers.lock();
             *helpers -= 1;

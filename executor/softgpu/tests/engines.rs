@@ -157,6 +157,7 @@ fn float_forms(forms: &mut Vec<Form>) {
         forms.push((format!("{op}.approx.f32"), vec!["f"; 2]));
         forms.push((format!("{op}.approx.ftz.f32"), vec!["f"; 2]));
     }
+    forms.push(("cvt.sat.f32.f32".to_owned(), vec!["f"; 2]));
     for op in ["abs", "neg"] {
         for ty in ["f32", "ftz.f32", "f64"] {
             forms.push((format!("{op}.{ty}"), vec![if ty == "f64" { "g" } else { "f" }; 2]));

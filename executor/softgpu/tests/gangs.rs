@@ -64,7 +64,7 @@ fn both(block: [u32; 3], declarations: &str, body: &str, n: u32) -> GangCounts {
 }
 
 /// What all lanes of a gang do together, with no need to part.
-const TOGETHER: [&str; 24] = [
+const TOGETHER: [&str; 27] = [
     // The same for all, with a loop.
     "mov.u32 %i, 0; $loop: add.u32 %s, %s, %n; xor.b32 %s, %s, %i; add.u32 %i, %i, 1; setp.lt.u32 %p, %i, %n; @%p bra $loop;",
     // Addresses that follow, of all sizes.
@@ -74,6 +74,10 @@ const TOGETHER: [&str; 24] = [
     "shl.b32 %x, %id, 3; cvt.u64.u32 %at, %x; add.s64 %at, %from, %at; ld.global.u64 %bt, [%at+8]; st.global.u64 [%mine+8], %bt; ld.global.f64 %d, [%at]; add.rn.f64 %d, %d, %d; st.global.f64 [%mine+16], %d;",
     "mul.wide.u32 %at, %id, 16; add.s64 %at, %from, %at; ld.global.v4.u32 {%s, %x, %y, %z}, [%at]; st.global.v2.u32 [%mine+8], {%x, %z}; add.u32 %s, %s, %y;",
     "mul.wide.u32 %at, %id, 12; add.s64 %at, %from, %at; ld.global.f32 %f, [%at+4]; fma.rn.f32 %f, %f, 0f40000000, %f; st.global.f32 [%mine+4], %f;",
+    // Addresses as the guard confines them, in registers that are used for other things too.
+    "mul.wide.u32 %at, %id, 4; add.s64 %at, %from, %at; mul.lo.u32 %x, %id, %id; mov.b64 {%x, %y}, %at; lop3.b32 %y, %y, -1, 0, 234; and.b32 %x, %x, -4; mov.b64 %bt, {%x, %y}; ld.global.u32 %s, [%bt]; mov.b64 {%x, %y}, %mine; lop3.b32 %y, %y, -1, 0, 234; and.b32 %x, %x, -4; mov.b64 %bt, {%x, %y}; st.global.u32 [%bt+4], %s; xor.b32 %s, %s, %x;",
+    "mul.wide.u32 %at, %id, 4; add.s64 %at, %from, %at; mov.b64 {%x, %y}, %at; setp.ne.u32 %p, %n, 0; @%p and.b32 %x, %x, -8; mov.b64 %bt, {%x, %y}; ld.global.u32 %s, [%bt]; lop3.b32 %z, %x, 3, %y, 234; add.u32 %s, %s, %z;",
+    "and.b32 %i, %id, 1; setp.eq.u32 %p, %i, 0; mul.wide.u32 %at, %id, 4; add.s64 %at, %from, %at; mov.b64 {%x, %y}, %at; @%p mov.b64 {%x, %y}, %from; mov.b64 %bt, {%x, %y}; ld.global.u32 %s, [%bt];",
     // One address, and what each lane has itself.
     "ld.global.u32 %s, [%from+40]; add.u32 %s, %s, %id; ld.global.v2.u32 {%x, %y}, [%from+64]; mad.lo.u32 %s, %x, %y, %s;",
     "st.global.u32 [%out+28], 77; st.global.u32 [%mine+8], 5;",
@@ -140,7 +144,7 @@ fn lanes_that_do_not_stand_side_by_side_are_no_gang() {
 }
 
 /// What makes lanes part, at each kind of place.
-const APART: [&str; 12] = [
+const APART: [&str; 13] = [
     // A branch forward, in one direction and the other; an exit.
     "setp.gt.u32 %p, %id, 5; mov.u32 %s, %id; @%p bra $end; mul.lo.u32 %s, %s, 3; $end: add.u32 %s, %s, 1;",
     "setp.gt.u32 %p, %id, 5; mov.u32 %s, %id; @!%p bra $end; mul.lo.u32 %s, %s, 3; st.global.u32 [%mine+4], %s; $end: add.u32 %s, %s, 1;",
@@ -155,6 +159,8 @@ const APART: [&str; 12] = [
     "mov.u32 %k, %tid.x; div.u32 %a, %k, %n; rem.u32 %b, %k, %n; mad.lo.u32 %s, %a, 100, %b; st.global.u32 [%mine+4], %b;",
     "mov.u32 %k, %tid.x; add.u32 %a, %k, 29; shr.u32 %b, %a, 5; st.global.u32 [%mine+4], %b; and.b32 %c, %a, 31; add.u32 %s, %c, %b;",
     "mov.u32 %k, %tid.x; sub.u32 %a, %k, 4; div.s32 %b, %a, %n; st.global.u32 [%mine+4], %b; rem.s32 %c, %a, %n; mov.u32 %s, %c;",
+    // The high half of a word that some lanes carry into.
+    "mov.u32 %k, %tid.x; mul.wide.u32 %at, %k, 4; add.s64 %at, %at, 0x2fffffff4; mov.b64 {%a, %b}, %at; and.b32 %a, %a, -4; mov.b64 %bt, {%a, %b}; st.global.u64 [%mine+8], %bt; xor.b32 %s, %a, %b;",
     // Numbers that wrap on the way.
     "mov.u32 %k, %tid.x; sub.u32 %a, %k, 5; mul.wide.u32 %bt, %a, 4; st.global.u64 [%mine+8], %bt; cvt.u64.u32 %ct, %a; st.global.u64 [%mine+16], %ct;",
     "mov.u32 %k, %tid.x; add.u32 %a, %k, 0x7ffffffb; mul.wide.s32 %bt, %a, 4; st.global.u64 [%mine+8], %bt; cvt.s64.s32 %ct, %a; st.global.u64 [%mine+16], %ct;",
@@ -267,4 +273,59 @@ fn of_what_lanes_store_to_one_address_the_last_stays() {
         setp.gt.u32 %p, %id, 3; @%p st.global.u32 [%out+16], %id; bar.sync 0; st.global.u32 [%out+20], %n;";
     let counts = both([64, 1, 1], "", body, 3);
     assert!(counts.ran > 0, "{counts:?}");
+}
+
+#[test]
+fn an_entry_of_many_short_blocks_is_compiled_for_gangs_while_it_runs() {
+    let ptx = entry(
+        "",
+        "mov.u32 %i, 0; $loop: mad.lo.u32 %s, %s, 3, %id; add.u32 %i, %i, 1; setp.lt.u32 %p, %i, 3000; @%p bra $loop;",
+    );
+    let mut machine = Machine::of(Engine::Mixed);
+    let id = machine.entry(&ptx).id;
+    let (from, out) = (machine.upload_u32(&[0; 64]), machine.buffer(32 * 32));
+    let parameters = Parameters::default().u64(out).u64(from).u32(1).0;
+    let launch = Launch { grid: [100, 1, 1], block: [32, 1, 1], shared_bytes: 0, parameters: &parameters };
+    machine.gpu.launch(machine.stream, id, &launch).unwrap();
+    machine.gpu.synchronize(machine.stream).unwrap();
+    assert!(machine.gpu.gang_counts(id).unwrap().is_some_and(|counts| counts.ran > 0));
+}
+
+#[test]
+fn barriers_that_all_warps_come_to_in_step_are_barriers() {
+    // Words go round from warp to warp, through shared memory, with a barrier before and behind each load.
+    let round = "shl.b32 %x, %id, 2; mov.u32 %y, board; add.u32 %x, %x, %y; add.u32 %z, %id, 96; rem.u32 %z, %z, 128; shl.b32 %z, %z, 2; add.u32 %z, %z, %y;
+        mul.lo.u32 %s, %id, %id; mov.u32 %i, 0;
+        $loop: st.shared.u32 [%x], %s; bar.sync 0; ld.shared.u32 %t, [%z]; BODY bar.sync 1; mad.lo.u32 %s, %t, 3, %i;
+        add.u32 %i, %i, 1; setp.lt.u32 %p, %i, %n; @%p bra $loop;";
+    for body in [
+        "",
+        // Lanes of some warps part, and have other words behind the barrier, in what is even in the text.
+        "and.b32 %a, %i, 3; setp.ne.u32 %q, %a, 1; @%q bra $on; setp.gt.u32 %q, %id, 40; @%q bra $on; mov.u32 %i, %i; $on: add.u32 %t, %t, 1;",
+        // What interpreted lanes do between two barriers.
+        "shfl.sync.bfly.b32 %t, %t, 3, 31, 0xffffffff;",
+        "bar.red.popc.u32 %a, 2, 128, %p; add.u32 %t, %t, %a;",
+        "bar.arrive 3, 256; and.b32 %a, %id, 1; setp.eq.u32 %q, %a, 0; bar.red.or.pred %q, 4, %q; selp.u32 %a, 1, 2, %q; add.u32 %t, %t, %a;",
+    ] {
+        let counts = both([128, 1, 1], MEMORY, &round.replace("BODY", body), 9);
+        assert!(counts.ran > 36, "{counts:?}: {body}");
+    }
+    // Some warps end early, and half a warp; the others meet without them.
+    for end in ["%id, 63", "%id, 79", "%id, 15"] {
+        let body = format!(
+            "setp.gt.u32 %p, {end}; @%p exit; st.shared.u32 [board], 4; bar.sync 0; ld.shared.u32 %s, [board]; bar.sync 0; add.u32 %s, %s, %id;"
+        );
+        assert!(both([128, 1, 1], MEMORY, &body, 1).ran > 3, "{end}");
+    }
+    // Of different barriers none opens; of those that there are not, no lane passes one.
+    for body in [
+        "setp.gt.u32 %p, %id, 63; @%p bra $two; bar.sync 0; bra $end; $two: bar.sync 1; $end:",
+        "bar.sync 16;",
+    ] {
+        let ptx = entry(MEMORY, body);
+        let [one, other] =
+            [Engine::Interpreter, Engine::Compiled].map(|engine| run(engine, &ptx, [128, 1, 1], 1, None));
+        assert!(matches!(one.left, Err(Error::Lost { .. })), "{body}: {:?}", one.left);
+        assert_eq!(one.left, other.left, "{body}");
+    }
 }

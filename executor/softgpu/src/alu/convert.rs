@@ -119,6 +119,10 @@ pub(crate) struct Conversion {
 impl Conversion {
     /// A loop of its own, where there is one.
     pub(crate) fn fast(&self) -> Option<Unary> {
+        let is_single = (self.from, self.to) == (Side::F32, Side::F32);
+        if is_single && self.saturate && self.integral.is_none() && !self.flush && !self.relu {
+            return Some(unary!(Some(Name::Saturate); |a: f32| saturated(a)));
+        }
         if self.flush || self.saturate || self.relu {
             return None;
         }

@@ -133,7 +133,7 @@ pub(crate) fn arithmetic(opcode: &str, ty: Type, mode: Mode) -> Option<Binary> {
             rounded_single!(binary, mode, Arithmetic::Subtract, |a, b| a - b, |R| Exact::sum_toward(a, -b, R))
         }
         ("mul", F32) => {
-            rounded_single!(binary, mode, Arithmetic::Multiply, |a, b| a * b, |R| Exact::product(a, b))
+            rounded_single!(binary, mode, Arithmetic::Multiply, |a, b| a * b, |R| Exact::of(a * b))
         }
         ("add", F64) => {
             rounded_double!(binary, mode, Arithmetic::Add, |a, b| a + b, |R| Exact::sum_toward(a, b, R))
@@ -162,7 +162,7 @@ pub(crate) fn fma(ty: Type, mode: Mode) -> Option<Ternary> {
     Some(match ty {
         F32 => {
             rounded_single!(ternary, mode, Arithmetic::Fused, |a, b, c| a.mul_add(b, c), |R| {
-                Exact::fused_toward(a, b, c, R)
+                Exact::fused_single_toward(a, b, c, R)
             })
         }
         F64 => {

@@ -104,6 +104,8 @@ pub(crate) enum Name {
     FromInteger { bits: u8, signed: bool, to: u8 },
     /// A single-precision number to an integer of 32 bits, toward zero, clamped.
     ToInteger { signed: bool },
+    /// A single-precision number clamped to `[0, 1]`; NaN becomes zero.
+    Saturate,
     /// Single to double precision.
     Widen,
     /// Double to single precision.

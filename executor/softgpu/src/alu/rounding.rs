@@ -104,16 +104,17 @@ impl Exact {
         Self { value, rest: ((high.value - value) + high.rest) + low.rest }
     }
 
+    /// `a * b + c` for rounding in one mode, of numbers of single precision: their products are exact. Zeros as in
+    /// [`Exact::sum_toward`].
+    pub(crate) fn fused_single_toward(a: f64, b: f64, c: f64, rounding: Rounding) -> Self {
+        let both_positive = a.is_sign_positive() == b.is_sign_positive() && c.is_sign_positive();
+        Self::sum(a * b, c).zero_toward(rounding, both_positive)
+    }
+
     /// `a + b` for rounding in one mode: an exact zero is negative when rounding downwards, unless both
     /// operands are positive zeros (IEEE 754, 6.3).
     pub(crate) fn sum_toward(a: f64, b: f64, rounding: Rounding) -> Self {
         Self::sum(a, b).zero_toward(rounding, a.is_sign_positive() && b.is_sign_positive())
-    }
-
-    /// `a * b + c` for rounding in one mode; zeros as in [`Exact::sum_toward`].
-    pub(crate) fn fused_toward(a: f64, b: f64, c: f64, rounding: Rounding) -> Self {
-        let both_positive = a.is_sign_positive() == b.is_sign_positive() && c.is_sign_positive();
-        Self::fused(a, b, c).zero_toward(rounding, both_positive)
     }
 
     fn zero_toward(self, rounding: Rounding, positive: bool) -> Self {
@@ -127,8 +128,52 @@ impl Exact {
     }
 
     /// Rounds to single precision.
+    #[inline(always)]
     pub(crate) fn to_f32(self, rounding: Rounding) -> f32 {
-        f32::from_bits(self.narrow(F32, rounding))
+        match rounding {
+            Rounding::Nearest | Rounding::NearestAway => f32::from_bits(self.narrow(F32, rounding)),
+            Rounding::Zero | Rounding::Down | Rounding::Up => self.directed_f32(rounding),
+        }
+    }
+
+    /// The nearest number of single precision, or the one beside it where that is on the wrong side. Without branches,
+    /// so that the host's compiler makes vectors of a loop over lanes.
+    #[inline(always)]
+    fn directed_f32(self, rounding: Rounding) -> f32 {
+        let Self { value, rest } = self;
+        let near = value as f32;
+        let wide = f64::from(near);
+        let same = (wide == value) & (value != 0.0) & (value.abs() < f64::INFINITY);
+        let above = (wide > value) | (same & (rest < 0.0));
+        let below = (wide < value) | (same & (rest > 0.0));
+        let bits = near.to_bits();
+        let negative = bits >> 31 == 1;
+        let (outwards, inwards) = (bits.wrapping_add(1), bits.wrapping_sub(1));
+        let (down, up) = if negative { (outwards, inwards) } else { (inwards, outwards) };
+        let bits = match rounding {
+            Rounding::Down => {
+                if above {
+                    down
+                } else {
+                    bits
+                }
+            }
+            Rounding::Up => {
+                if below {
+                    up
+                } else {
+                    bits
+                }
+            }
+            _ => {
+                if (negative & below) | (!negative & above) {
+                    inwards
+                } else {
+                    bits
+                }
+            }
+        };
+        f32::from_bits(if value.is_nan() { F32.nan } else { bits })
     }
 
     /// Rounds to double precision in a directed mode; `finite` says that all operands were finite.

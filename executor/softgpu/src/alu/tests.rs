@@ -567,6 +567,63 @@ fn approximate_functions_stay_within_the_isa_bounds() {
 }
 
 #[test]
+fn powers_and_logarithms_are_right_where_results_are_extreme() {
+    let f = |name, x: f32| single(one(approx::function(name, Type::F32, false).unwrap(), bits(x)));
+    let near = |got: f32, expected: f64| {
+        let error = (f64::from(got) - expected).abs();
+        assert!(error <= 2f64.powi(-23) * expected.abs() + 2f64.powi(-150), "{got} {expected}");
+    };
+    for step in -16_000..16_000i16 {
+        let x = (f32::from(step) * 0.009_771).min(127.9);
+        near(f("ex2", x), f64::from(x).exp2());
+        let x = f32::from_bits(0x3f80_0000u32.wrapping_add_signed(i32::from(step) * 7));
+        near(f("lg2", x), f64::from(x).log2());
+    }
+    for power in -149..128i16 {
+        let whole = 2f64.powi(power.into());
+        assert_eq!(f64::from(f("ex2", power.into())), whole);
+        assert_eq!(f("lg2", whole as f32), f32::from(power));
+    }
+    assert_eq!(
+        [f32::INFINITY, f32::NEG_INFINITY, 129.0, -160.0, -0.0].map(|x| f("ex2", x)),
+        [f32::INFINITY, 0.0, f32::INFINITY, 0.0, 1.0]
+    );
+    assert_eq!(
+        [0.0, -0.0, f32::INFINITY].map(|x| f("lg2", x)),
+        [f32::NEG_INFINITY, f32::NEG_INFINITY, f32::INFINITY]
+    );
+    for (name, x) in [("ex2", f32::NAN), ("lg2", f32::NAN), ("lg2", -1.0), ("lg2", f32::NEG_INFINITY)] {
+        assert_eq!(f(name, x).to_bits(), 0x7fff_ffff, "{name} {x}");
+    }
+}
+
+#[test]
+fn the_number_beside_the_nearest_is_what_rounding_bit_by_bit_gives() {
+    let mut values =
+        vec![0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, f64::MAX, 1e39, -1e39, 3.4e38];
+    for word in patterns(3000) {
+        let wide = f64::from(single(word));
+        values.extend([
+            wide,
+            wide.next_up(),
+            wide.next_down(),
+            wide * 1.5,
+            wide * 1e-20,
+            wide * 2f64.powi(-24),
+        ]);
+    }
+    for value in values {
+        for rest in [0.0, value.abs() * 1e-20, value.abs() * -1e-20, f64::NAN] {
+            let exact = Exact { value, rest };
+            for rounding in [Rounding::Zero, Rounding::Down, Rounding::Up] {
+                let got = exact.to_f32(rounding).to_bits();
+                assert_eq!(got, exact.narrow(rounding::F32, rounding), "{value:e} {rest:e} {rounding:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn atomic_counters_wrap_at_their_bound() {
     let inc = update::named("inc", Type::U32).unwrap();
     assert_eq!([inc(2, 3), inc(3, 3), inc(9, 3)], [3, 0, 0]);

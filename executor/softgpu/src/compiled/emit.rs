@@ -13,7 +13,7 @@ use cranelift_frontend::{FunctionBuilder, Variable};
 
 use super::context::{Field, Outside};
 use super::flow::{Flow, Place, is_meeting, touched};
-use super::kinds;
+use super::{kinds, webs};
 use crate::code::{Dst, Inst, Op, Pred, PredSrc, Program, Src};
 
 /// A place where lanes leave, and who stands there then.
@@ -37,9 +37,13 @@ pub(super) struct Doors {
 pub(super) struct Emitter<'a, 'b> {
     pub(super) b: FunctionBuilder<'b>,
     pub(super) program: &'a Program,
+    /// The entry as it lives with its code, whose addresses the code may have.
+    pub(super) kept: &'a Program,
     pub(super) flow: &'a Flow,
     pub(super) kinds: Vec<Type>,
     pub(super) registers: Vec<Variable>,
+    /// Where the warp keeps each register.
+    pub(super) rows: Vec<usize>,
     pub(super) predicates: Vec<Variable>,
     pub(super) blocks: Vec<Option<Block>>,
     pub(super) context: Variable,
@@ -114,9 +118,11 @@ impl<'a, 'b> Emitter<'a, 'b> {
         Self {
             b,
             program,
+            kept: program,
             flow,
             kinds,
             registers,
+            rows: webs::own_rows(program),
             predicates,
             blocks,
             context,
@@ -376,7 +382,8 @@ impl<'a, 'b> Emitter<'a, 'b> {
         let registers = self.kinds.len();
         if place < registers {
             let row = self.b.use_var(self.row);
-            let value = self.b.ins().load(self.kinds[place], flags, row, row_offset(place));
+            let offset = self.row_offset(place);
+            let value = self.b.ins().load(self.kinds[place], flags, row, offset);
             self.b.def_var(self.registers[place], value);
             return;
         }
@@ -397,7 +404,8 @@ impl<'a, 'b> Emitter<'a, 'b> {
         if place < registers {
             let row = self.b.use_var(self.row);
             let value = self.b.use_var(self.registers[place]);
-            self.b.ins().store(flags, value, row, row_offset(place));
+            let offset = self.row_offset(place);
+            self.b.ins().store(flags, value, row, offset);
             return;
         }
         let index = place - registers;
@@ -412,6 +420,11 @@ impl<'a, 'b> Emitter<'a, 'b> {
         let others = self.b.ins().band_not(mask, bit);
         let mask = self.b.ins().bor(others, value);
         self.b.ins().store(flags, mask, predicates, word_offset(index));
+    }
+
+    /// How far behind the row of the first register that of another one is.
+    pub(super) fn row_offset(&self, register: usize) -> i32 {
+        i32::try_from(self.rows[register]).unwrap_or(0) * ROW_BYTES
     }
 
     /// For what belongs to the warp or the engine.
@@ -528,10 +541,6 @@ impl<'a, 'b> Emitter<'a, 'b> {
         };
         self.b.def_var(variable, value);
     }
-}
-
-pub(super) fn row_offset(register: usize) -> i32 {
-    i32::try_from(register).unwrap_or(0) * ROW_BYTES
 }
 
 pub(super) fn word_offset(predicate: usize) -> i32 {

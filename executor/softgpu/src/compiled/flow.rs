@@ -297,28 +297,31 @@ impl Flow {
             flow.live[*start] = Some(Places::new(places));
             flow.written[*start] = Some(Places::new(places));
         }
-        while starts
-            .iter()
-            .rev()
-            .fold(false, |changed, start| flow.live_at(program, *start, places) | changed)
-        {}
+        while starts.iter().rev().fold(false, |changed, start| flow.live_at(program, *start) | changed) {}
         while starts.iter().fold(false, |changed, start| flow.written_from(program, *start) | changed) {}
         flow
     }
 
-    fn end(&self, start: usize) -> usize {
+    /// Where the basic block ends that starts here.
+    pub(super) fn end(&self, start: usize) -> usize {
         (start + 1..self.leads.len()).find(|pc| self.leads[*pc]).unwrap_or(self.leads.len())
     }
 
-    /// Finds out again what lives at a block's start; says whether it is more than before.
-    fn live_at(&mut self, program: &Program, start: usize, places: usize) -> bool {
-        let end = self.end(start);
-        let mut live = Places::new(places);
-        for next in successors(program, end - 1) {
+    /// What lives behind an instruction that ends a basic block.
+    pub(super) fn live_out(&self, program: &Program, pc: usize) -> Places {
+        let mut live = Places::new((program.registers + program.predicates) as usize);
+        for next in successors(program, pc) {
             if let Some(there) = &self.live[next] {
                 live.join(there);
             }
         }
+        live
+    }
+
+    /// Finds out again what lives at a block's start; says whether it is more than before.
+    fn live_at(&mut self, program: &Program, start: usize) -> bool {
+        let end = self.end(start);
+        let mut live = self.live_out(program, end - 1);
         for pc in (start..end).rev() {
             let Inst { guard, op } = &program.code[pc];
             let touched = touched(program, op);

@@ -116,7 +116,10 @@ impl Gangs {
         let mut ready = 0;
         let mut count = 0;
         for (first, lanes) in self.of(mask) {
-            if self.side_by_side(warp, first) && self.fits(warp, way, first) {
+            // What a gang leaves with fits where it comes in again, if nothing was done in between.
+            let fits = warp.left_whole || self.fits(warp, way, first);
+            debug_assert!(!fits || self.fits(warp, way, first), "a gang has left otherwise than it came in");
+            if fits && self.side_by_side(warp, first) {
                 ready |= lanes;
                 count += 1;
             }

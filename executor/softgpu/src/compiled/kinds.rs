@@ -34,6 +34,7 @@ fn float_bits(name: Name) -> Option<(Option<u8>, Option<u8>)> {
         }
         Name::FromInteger { to, .. } => Some((Some(to), None)),
         Name::ToInteger { .. } => Some((None, Some(32))),
+        Name::Saturate => Some((Some(32), Some(32))),
         Name::Widen => Some((Some(64), Some(32))),
         Name::Narrow => Some((Some(32), Some(64))),
         Name::Floats { bits, .. } => Some((None, Some(bits))),

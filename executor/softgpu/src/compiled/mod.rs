@@ -26,6 +26,7 @@ mod ops;
 mod reach;
 #[expect(unsafe_code, reason = "maps, fills and calls code; compiled code calls back with addresses")]
 mod sys;
+mod webs;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +39,7 @@ pub(crate) use sys::Code;
 use context::Failure;
 
 use crate::code::Program;
-use crate::exec::{Faulted, Frame, Warp};
+use crate::exec::{Faulted, Frame, State, Warp};
 
 /// Which engine runs kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -119,6 +120,43 @@ impl Code {
         }
         frame.core.out = out;
         Ok(ran.used)
+    }
+}
+
+impl Code {
+    /// Runs all warps of a block that live from one way in on; their groups stand then where they left. Answers which
+    /// warp failed, and why.
+    pub(crate) fn pass_block(
+        &self,
+        warps: &mut [Warp],
+        frame: &mut Frame<'_>,
+        way: u32,
+        fuel: (u32, u32),
+    ) -> Result<(), (usize, Faulted)> {
+        let mut out = std::mem::take(&mut frame.core.out);
+        let ways_out = self.ways_out();
+        if out.len() < ways_out.len() {
+            out.resize(ways_out.len(), 0);
+        }
+        let failed = self.run_block(warps, frame, (way, fuel), &mut out, |warp, out, whole| {
+            warp.groups.clear();
+            for (leaving, lanes) in ways_out.iter().zip(out).filter(|(_, lanes)| **lanes != 0) {
+                match *leaving {
+                    Leaving::Exited => warp.live &= !*lanes,
+                    Leaving::Before(pc) => warp.park(pc, *lanes, State::Ready),
+                }
+                *lanes = 0;
+            }
+            warp.left_whole = whole && warp.groups.len() == 1;
+        });
+        match failed {
+            None => {
+                frame.core.out = out;
+                Ok(())
+            }
+            Some((index, Failure::Fault(fault, pc, lane))) => Err((index, (fault, pc, lane))),
+            Some((_, Failure::Panic(panic))) => std::panic::resume_unwind(panic),
+        }
     }
 }
 

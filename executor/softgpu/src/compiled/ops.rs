@@ -124,7 +124,7 @@ impl Emitter<'_, '_> {
                 self.atomic(pc, (region, size), at, (d, a, b));
             }
             Op::Convert { conversion, d, a } => {
-                let conversion = &raw const self.program.conversions[conversion as usize];
+                let conversion = &raw const self.kept.conversions[conversion as usize];
                 let conversion = self.literal(conversion.expose_provenance() as u64, types::I64);
                 let a = self.src(a, types::I64);
                 let value = self.call((sys::convert as *const () as usize).cast_signed(), &[conversion, a]);
@@ -166,7 +166,7 @@ impl Emitter<'_, '_> {
 
     /// Where the operation itself lies, for functions that look at it.
     pub(super) fn op_address(&mut self, pc: usize) -> Value {
-        let op = &raw const self.program.code[pc].op;
+        let op = &raw const self.kept.code[pc].op;
         self.literal(op.expose_provenance() as u64, types::I64)
     }
 
@@ -308,6 +308,14 @@ impl Emitter<'_, '_> {
                 } else {
                     self.b.ins().fcvt_to_uint_sat(types::I32, a)
                 }
+            }
+            Name::Saturate => {
+                let a = self.src(a, types::F32);
+                let [zero, one] = [0, 1f32.to_bits()].map(|word| self.literal(word.into(), types::F32));
+                let less = self.b.ins().fcmp(FloatCC::LessThan, a, one);
+                let value = self.b.ins().select(less, a, one);
+                let more = self.b.ins().fcmp(FloatCC::GreaterThan, a, zero);
+                self.b.ins().select(more, value, zero)
             }
             Name::Widen => {
                 let a = self.src(a, types::F32);

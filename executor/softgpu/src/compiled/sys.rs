@@ -24,8 +24,9 @@ use super::emit::{self, Doors, Emitter, Leaving};
 use super::flow::Flow;
 use super::gang::{self, Patterns};
 use super::gangs::{Gangs, Gone};
+use super::webs::Webs;
 use crate::alu::convert::Conversion;
-use crate::code::{Op, Program, Region};
+use crate::code::{Op, Program, Region, Special};
 use crate::exec::{Frame, Warp, lies_in};
 use crate::memory;
 
@@ -70,8 +71,8 @@ pub(crate) struct Code {
     memory: Memory,
     doors: Doors,
     uniforms: Vec<usize>,
-    /// The lanes of a gang, and where they may part.
-    planned: Option<(Patterns, usize)>,
+    /// The lanes of a gang.
+    lanes: Option<usize>,
     gangs: OnceLock<Option<Gangs>>,
 }
 
@@ -79,6 +80,8 @@ pub(crate) struct Code {
 pub(super) struct Ran {
     /// The most fuel that a lane has used.
     pub(super) used: u32,
+    /// Whether all lanes went in gangs that did not part.
+    pub(super) whole: bool,
     /// Why it came back early.
     pub(super) failure: Option<Failure>,
 }
@@ -97,14 +100,11 @@ impl Code {
 
     /// Makes the form for gangs, where there is to be one and is none.
     pub(super) fn compile_gangs(&self, program: &Program) {
-        self.gangs.get_or_init(|| {
-            let (patterns, lanes) = self.planned.as_ref()?;
-            match compile_gangs(program, (patterns, *lanes), &self.doors) {
-                Ok(gangs) => Some(gangs),
-                Err(why) => {
-                    tracing::debug!(entry = %program.name, why, "no code for gangs");
-                    None
-                }
+        self.gangs.get_or_init(|| match compile_gangs(program, self.lanes?, &self.doors) {
+            Ok(gangs) => Some(gangs),
+            Err(why) => {
+                tracing::debug!(entry = %program.name, why, "no code for gangs");
+                None
             }
         });
     }
@@ -127,19 +127,52 @@ impl Code {
         warp: &mut Warp,
         frame: &mut Frame<'_>,
         (way, mask): (u32, u32),
-        (fuel, fuel_alone): (u32, u32),
+        fuel: (u32, u32),
         out: &mut [u32],
     ) -> Ran {
-        assert!(out.len() >= self.doors.ways_out.len(), "a place for every way out");
         let gangs = self.gangs().map_or(0, |gangs| gangs.ready(warp, way, mask));
+        let mut context = self.context(frame, out);
+        self.stand_in(&mut context, warp, frame);
+        let mut ran = self.pass_warp(&mut context, (way, mask, gangs), fuel, out);
+        ran.failure = context.failure.take();
+        ran
+    }
+
+    /// Runs all warps of a block that live from a way in on, each as [`Code::run`] does, and tells `each` who left where
+    /// and whether all of it left in gangs. Answers which warp failed, and why.
+    pub(super) fn run_block(
+        &self,
+        warps: &mut [Warp],
+        frame: &mut Frame<'_>,
+        (way, fuel): (u32, (u32, u32)),
+        out: &mut [u32],
+        mut each: impl FnMut(&mut Warp, &mut [u32], bool),
+    ) -> Option<(usize, Failure)> {
+        let mut context = self.context(frame, out);
+        for (index, warp) in warps.iter_mut().enumerate().filter(|(_, warp)| warp.live != 0) {
+            let mask = warp.live;
+            let gangs = self.gangs().map_or(0, |gangs| gangs.ready(warp, way, mask));
+            self.stand_in(&mut context, warp, frame);
+            let ran = self.pass_warp(&mut context, (way, mask, gangs), fuel, out);
+            if let Some(failure) = context.failure.take() {
+                return Some((index, failure));
+            }
+            each(warp, out, ran.whole);
+        }
+        None
+    }
+
+    /// All that compiled code looks at but for the warp.
+    fn context(&self, frame: &mut Frame<'_>, out: &mut [u32]) -> Context {
+        assert!(out.len() >= self.doors.ways_out.len(), "a place for every way out");
         let generation = frame.core.view.generation();
         frame.core.tlb.refresh(generation.load(std::sync::atomic::Ordering::Acquire));
         let (loads, stores) = frame.core.tlb.tables();
-        let mut context = Context {
-            registers: warp.registers.as_mut_ptr().cast(),
-            predicates: warp.predicates.as_mut_ptr(),
-            threads: warp.threads.as_ptr().cast(),
-            local: warp.local.as_mut_ptr(),
+        Context {
+            registers: std::ptr::null_mut(),
+            predicates: std::ptr::null_mut(),
+            threads: std::ptr::null(),
+            local: std::ptr::null_mut(),
             shared: frame.shared.as_mut_ptr(),
             shared_bytes: frame.shared.len() as u64,
             parameters: frame.grid.parameters.as_ptr(),
@@ -151,26 +184,51 @@ impl Code {
             seen: frame.core.tlb.generation(),
             out: out.as_mut_ptr(),
             uniform: [0; UNIFORM.len()],
-            fuel,
-            left: fuel,
+            fuel: 0,
+            left: 0,
             failed: 0,
             gone: 0,
             warp: std::ptr::null_mut(),
             frame: std::ptr::null_mut(),
             failure: None,
-        };
+        }
+    }
+
+    /// The code is about to run this warp. What an earlier one has changed of the translations is seen.
+    fn stand_in(&self, context: &mut Context, warp: &mut Warp, frame: &mut Frame<'_>) {
+        let is_first = context.warp.is_null();
         // In place: words that are stored one by one and then moved as vectors keep the processor waiting.
-        for index in &self.uniforms {
+        for index in self.uniforms.iter().filter(|index| is_first || UNIFORM[**index] == Special::Warp) {
             context.uniform[*index] = warp.uniform(frame, UNIFORM[*index]).unwrap_or(0);
         }
+        if !is_first {
+            let generation = frame.core.view.generation();
+            frame.core.tlb.refresh(generation.load(std::sync::atomic::Ordering::Acquire));
+            context.seen = frame.core.tlb.generation();
+        }
+        context.registers = warp.registers.as_mut_ptr().cast();
+        context.predicates = warp.predicates.as_mut_ptr();
+        context.threads = warp.threads.as_ptr().cast();
+        context.local = warp.local.as_mut_ptr();
         context.warp = std::ptr::from_mut(warp);
         context.frame = std::ptr::from_mut(frame).cast::<c_void>();
+    }
+
+    /// Runs the lanes of a mask, gangs of which may come in.
+    fn pass_warp(
+        &self,
+        context: &mut Context,
+        (way, mask, gangs): (u32, u32, u32),
+        (fuel, fuel_alone): (u32, u32),
+        out: &mut [u32],
+    ) -> Ran {
         let mut used = 0;
         let mut rest = mask;
+        let mut whole = true;
         if let Some(all) = self.gangs().filter(|_| gangs != 0) {
             for (first, lanes) in all.of(gangs) {
                 context.fuel = fuel;
-                all.code.call(&mut context, way, first);
+                all.code.call(context, way, first);
                 if context.failed != 0 {
                     break;
                 }
@@ -180,20 +238,22 @@ impl Code {
                 match all.gone(context.gone, way) {
                     Gone::Out(place) => out[place] |= lanes,
                     Gone::Apart(way) => {
+                        whole = false;
                         context.fuel = left.min(fuel_alone);
-                        self.memory.call(&mut context, way, lanes);
+                        self.memory.call(context, way, lanes);
                         ours += left.min(fuel_alone) - context.left;
                     }
                 }
                 used = used.max(ours);
             }
         }
+        whole &= rest == 0;
         if rest != 0 && context.failed == 0 {
             context.fuel = fuel.min(fuel_alone);
-            self.memory.call(&mut context, way, rest);
+            self.memory.call(context, way, rest);
             used = used.max(context.fuel - context.left);
         }
-        Ran { used, failure: context.failure.take() }
+        Ran { used, whole, failure: None }
     }
 }
 
@@ -340,27 +400,32 @@ fn into_memory(isa: &OwnedTargetIsa, function: Function) -> Result<Memory, Strin
 /// Compiles an entry, so that gangs of so many lanes can go over to its code.
 pub(super) fn compile(program: &Program, lanes: Option<usize>) -> Result<Code, String> {
     let host = host()?;
-    let planned = lanes.map(|lanes| (Patterns::of(program, lanes), lanes));
-    let partings = planned.as_ref().map_or(Vec::new(), |(patterns, _)| gang::partings(program, patterns));
+    let partings = lanes.map_or(Vec::new(), |lanes| {
+        let webs = Webs::of(program);
+        gang::partings(&webs.program, &Patterns::of(&webs.program, lanes))
+    });
     let flow = Flow::of(program, &partings);
     let (memory, doors) = function(host, |b| Emitter::emit(b, program, &flow, &host.outside))?;
     let uniforms = (0..UNIFORM.len()).filter(|index| {
         let reads = |op: &Op| matches!(op, Op::Special { what, .. } if *what == UNIFORM[*index]);
         program.code.iter().any(|inst| reads(&inst.op))
     });
-    Ok(Code { memory, doors, uniforms: uniforms.collect(), planned, gangs: OnceLock::new() })
+    Ok(Code { memory, doors, uniforms: uniforms.collect(), lanes, gangs: OnceLock::new() })
 }
 
 /// Compiles an entry for gangs of so many lanes.
-fn compile_gangs(
-    program: &Program,
-    (patterns, lanes): (&Patterns, usize),
-    alone: &Doors,
-) -> Result<Gangs, String> {
+fn compile_gangs(program: &Program, lanes: usize, alone: &Doors) -> Result<Gangs, String> {
     let host = host()?;
-    let flow = Flow::of(program, &gang::partings(program, patterns));
-    let (code, doors) = function(host, |b| gang::emit(b, program, &flow, &host.outside, (patterns, lanes)))?;
-    Gangs::new(program, patterns, (code, doors, lanes), alone)
+    let webs = Webs::of(program);
+    let patterns = Patterns::of(&webs.program, lanes);
+    let flow = Flow::of(&webs.program, &gang::partings(&webs.program, &patterns));
+    let (code, doors) = function(host, |b| {
+        let mut e = Emitter::start(b, &webs.program, &flow, &host.outside);
+        e.kept = program;
+        e.rows.clone_from(&webs.rows);
+        gang::emit(e, &patterns, lanes, &host.outside)
+    })?;
+    Gangs::new(&webs.program, &patterns, (code, doors, lanes), alone)
         .ok_or_else(|| "a way out is not known".to_owned())
 }
 

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::native::AT_ONCE;
 use super::observe::Watch;
 use super::schedule::Random;
-use super::step::{Faulted, Outcome};
+use super::step::{FUEL, Faulted, Outcome};
 use super::warp::Frame;
 use super::warp::Warp;
 use super::{Core, Grid};
@@ -100,23 +101,22 @@ impl Block {
         }
     }
 
-    /// Runs for a while. A fault comes with its place in words.
-    pub(crate) fn run(&mut self, core: &mut Core) -> Result<Progress, (Fault, String)> {
-        let started = Instant::now();
+    /// Runs for a while from now on. A fault comes with its place in words.
+    pub(crate) fn run(&mut self, core: &mut Core, now: Instant) -> Result<Progress, (Fault, String)> {
         let slice = if self.grid.together { SLICE_TOGETHER } else { SLICE };
         loop {
-            let mut progress = false;
-            let mut finished = true;
-            for index in 0..self.warps.len() {
-                if self.warps[index].live == 0 {
-                    continue;
+            let mut progress = self.run_in_step(core)?;
+            if !progress {
+                for index in 0..self.warps.len() {
+                    if self.warps[index].live == 0 {
+                        continue;
+                    }
+                    let outcome = self.run_warp(index, core)?;
+                    progress |= outcome != Outcome::Stuck;
+                    progress |= self.settle();
                 }
-                let outcome = self.run_warp(index, core)?;
-                progress |= outcome != Outcome::Stuck;
-                progress |= self.settle();
-                finished &= self.warps[index].live == 0;
             }
-            if finished {
+            if self.warps.iter().all(|warp| warp.live == 0) {
                 if let Some(watch) = &mut self.watch {
                     watch.end();
                 }
@@ -125,10 +125,41 @@ impl Block {
             if !progress {
                 return Err(self.deadlock());
             }
-            if started.elapsed() > slice {
+            if now.elapsed() > slice {
                 return Ok(Progress::Going);
             }
         }
+    }
+
+    /// Runs all warps in compiled code, one after the other, where all lanes of the block that live stand in one place;
+    /// says whether that is so. Where all have come to one barrier of the block, they stand behind it then.
+    fn run_in_step(&mut self, core: &mut Core) -> Result<bool, (Fault, String)> {
+        let Self { grid, index, warps, memory, barriers, watch, .. } = self;
+        let program = &grid.program;
+        let code = program.compiled.code().filter(|_| watch.is_none());
+        let Some((code, pc)) = code.and_then(|code| Some((code, in_step(warps)?))) else { return Ok(false) };
+        let Some(way) = code.way_in(pc) else { return Ok(false) };
+        let count = u32::try_from(warps.len()).unwrap_or(u32::MAX);
+        let mut frame = Frame {
+            grid,
+            program,
+            core,
+            shared: &mut memory[..grid.shared_bytes() as usize],
+            barriers,
+            block: *index,
+            warps: count,
+            watch: None,
+        };
+        let ran = code.pass_block(warps, &mut frame, way, (FUEL, AT_ONCE));
+        ran.map_err(|(number, faulted)| place(grid, *index, &warps[number], faulted))?;
+        if barriers.iter().all(|barrier| barrier.arrived == 0)
+            && let Some(pc) = in_step(warps)
+            && program.is_barrier_for_all(pc)
+        {
+            let groups = warps.iter_mut().flat_map(|warp| &mut warp.groups);
+            groups.for_each(|group| group.pc += 1);
+        }
+        Ok(true)
     }
 
     /// Has one warp, which is drawn, go on for a while, which is drawn too.
@@ -184,16 +215,7 @@ impl Block {
             watch: self.watch.as_deref_mut(),
         };
         let ran = run(warp, &mut frame);
-        ran.map_err(|(fault, pc, lane)| {
-            let place = program.places.get(pc as usize).copied().unwrap_or_default();
-            let thread = warp.threads.map(|axis| axis[lane]);
-            let [x, y, z] = self.index;
-            let words = format!(
-                "line {} column {} of entry {}, block ({x}, {y}, {z}), thread ({}, {}, {})",
-                place.line, place.column, program.name, thread[0], thread[1], thread[2]
-            );
-            (fault, words)
-        })
+        ran.map_err(|faulted| place(&self.grid, self.index, warp, faulted))
     }
 
     /// Opens the barriers that everybody they wait for has reached; says whether there was one.
@@ -237,4 +259,23 @@ impl Block {
             format!("line {line} of entry {}, block ({x}, {y}, {z})", self.grid.program.name),
         )
     }
+}
+
+/// Where all lanes of some warps that live stand, if that is one place and they can run.
+fn in_step(warps: &[Warp]) -> Option<u32> {
+    let mut live = warps.iter().filter(|warp| warp.live != 0);
+    let pc = live.next()?.stands()?;
+    live.all(|warp| warp.stands() == Some(pc)).then_some(pc)
+}
+
+/// A fault with its place in words.
+fn place(grid: &Grid, [x, y, z]: [u32; 3], warp: &Warp, (fault, pc, lane): Faulted) -> (Fault, String) {
+    let program = &grid.program;
+    let place = program.places.get(pc as usize).copied().unwrap_or_default();
+    let thread = warp.threads.map(|axis| axis[lane]);
+    let words = format!(
+        "line {} column {} of entry {}, block ({x}, {y}, {z}), thread ({}, {}, {})",
+        place.line, place.column, program.name, thread[0], thread[1], thread[2]
+    );
+    (fault, words)
 }

@@ -5,7 +5,7 @@ use crate::compiled::{Code, Leaving};
 
 /// Backward branches that a lane takes before the next lane of its group runs: lanes of a warp mostly want the
 /// same or neighbouring memory, turn by turn.
-const AT_ONCE: u32 = 32;
+pub(super) const AT_ONCE: u32 = 32;
 
 /// Where a group stands after compiled code.
 pub(super) enum Stands {

@@ -15,7 +15,7 @@ use crate::fault::Fault;
 use crate::memory::tlb::PAGE_SHIFT;
 
 /// Backward branches that a warp may take before the next warp of its block runs.
-const FUEL: u32 = 1 << 12;
+pub(super) const FUEL: u32 = 1 << 12;
 
 /// Why a warp stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -78,6 +78,8 @@ pub(crate) struct Warp {
     out_of_order: bool,
     /// How often a group has waited since one asked.
     put_off: u32,
+    /// Whether gangs left compiled code as one where the only group stands, and nothing was done since.
+    pub(crate) left_whole: bool,
     /// Whether lanes that have waited for the running group go on apart from it.
     pub(crate) stays_apart: bool,
 }
@@ -124,6 +126,7 @@ impl Warp {
             rotate: false,
             out_of_order: false,
             put_off: 0,
+            left_whole: false,
             stays_apart: false,
         }
     }
@@ -135,15 +138,26 @@ impl Warp {
         self.live = if threads >= 32 { u32::MAX } else { (1 << threads) - 1 };
         self.groups.clear();
         self.groups.push(Group { pc: 0, mask: self.live, state: State::Ready, ran: 0 });
+        self.left_whole = false;
         // Filling nothing costs more than all the rest: the store goes to no memory, which the processor looks into.
         if !self.local.is_empty() {
             self.local.fill(0);
         }
     }
 
+    /// Where all lanes that live stand, if that is one place and they can run.
+    #[inline(always)]
+    pub(crate) fn stands(&self) -> Option<u32> {
+        match self.groups[..] {
+            [Group { pc, mask, state: State::Ready, ran: _ }] if mask == self.live => Some(pc),
+            _ => None,
+        }
+    }
+
     /// Takes the group that runs next, joined with all others that stand where it does.
     pub(crate) fn pick(&mut self) -> Option<(u32, u32)> {
         self.turn += 1;
+        self.left_whole = false;
         // All that run stand in one place, as where they start.
         if let [Group { pc, mask, state: State::Ready, ran: _ }] = self.groups[..] {
             self.groups.clear();

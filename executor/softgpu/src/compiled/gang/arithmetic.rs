@@ -206,6 +206,15 @@ impl Gang<'_, '_> {
                 let values = self.src(a, ty);
                 (self.pairs(&values, &sign, |s, value, sign| s.e.b.ins().band(value, sign)), ty)
             }
+            Name::Saturate => {
+                let values = self.src(a, types::F32);
+                let [zero, one] = [0, 1f32.to_bits()].map(|word| self.word(word.into(), types::F32));
+                let less = self.pairs(&values, &one, |s, x, y| s.e.b.ins().fcmp(FloatCC::LessThan, x, y));
+                let more = self.pairs(&values, &zero, |s, x, y| s.e.b.ins().fcmp(FloatCC::GreaterThan, x, y));
+                let [less, more] = [less, more].map(|masks| self.cast(masks, types::I32X4));
+                let values = self.select(&less, values, one, types::F32);
+                (self.select(&more, values, zero, types::F32), types::F32)
+            }
             Name::FromInteger { bits: 32, signed, to: 32 } => {
                 let values = self.src(a, types::I32);
                 let values = self.each_of(&values, |s, value| {

@@ -16,14 +16,14 @@ mod vectors;
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, InstBuilder, JumpTableData, Value, types};
-use cranelift_frontend::{FunctionBuilder, Variable};
+use cranelift_frontend::Variable;
 
 use patterns::{Hope, Plan};
 pub(super) use patterns::{Pattern, Patterns};
 
 use super::context::{Field, Outside};
 use super::emit::{Emitter, Leaving};
-use super::flow::{Flow, Place, is_meeting, touched};
+use super::flow::{Place, is_meeting, touched};
 use crate::code::{Dst, Inst, Op, PredSrc, Program, Src};
 
 /// How a gang ends.
@@ -53,8 +53,12 @@ pub(super) fn partings(program: &Program, patterns: &Patterns) -> Vec<bool> {
             let varies = |place: &Place| {
                 *place < program.widths.len() && patterns.register(*place) == Pattern::Varying
             };
-            let hopes = matches!(patterns.plan(program, op), Plan::Hoping { .. });
-            hopes && !touched(program, op).writes.iter().any(varies)
+            let writes = touched(program, op).writes;
+            match patterns.plan(program, op) {
+                Plan::Hoping { .. } => !writes.iter().any(varies),
+                Plan::Halves { .. } => !writes.iter().all(varies),
+                Plan::Once | Plan::First(_) | Plan::Each => false,
+            }
         }
     };
     program.code.iter().map(parts).collect()
@@ -75,14 +79,7 @@ struct Gang<'a, 'b> {
 }
 
 /// Puts the code of an entry for gangs into a function.
-pub(super) fn emit(
-    b: FunctionBuilder<'_>,
-    program: &Program,
-    flow: &Flow,
-    outside: &Outside,
-    (patterns, lanes): (&Patterns, usize),
-) -> Doors {
-    let mut e = Emitter::start(b, program, flow, outside);
+pub(super) fn emit(mut e: Emitter<'_, '_>, patterns: &Patterns, lanes: usize, outside: &Outside) -> Doors {
     let mut vectors = Vec::with_capacity(e.kinds.len());
     for (register, kind) in e.kinds.clone().into_iter().enumerate() {
         let varies = patterns.register(register) == Pattern::Varying;
@@ -315,7 +312,29 @@ impl Gang<'_, '_> {
             Plan::Hoping { stride, of, hope, signed } if !varies => {
                 self.hoping(pc, op, (stride, of, hope, signed));
             }
-            Plan::Hoping { .. } | Plan::Each => self.each(pc, op),
+            Plan::Halves { stride, of } if !writes.iter().all(|place| self.varies(*place)) => {
+                self.halves(pc, op, (stride, of));
+            }
+            Plan::Hoping { .. } | Plan::Halves { .. } | Plan::Each => self.each(pc, op),
+        }
+    }
+
+    /// The first lane's halves of a word, if the high one is the same for all lanes; else lanes part.
+    fn halves(&mut self, pc: usize, op: &Op, (stride, of): (i64, Src)) {
+        let Op::Unpack { d: [low, high, ..], .. } = *op else { return };
+        let far = i64::try_from(self.lanes - 1).unwrap_or(0);
+        let first = self.e.src(of, types::I64);
+        let last = self.e.b.ins().iadd_imm_s(first, stride * far);
+        let [first, last] = [first, last].map(|word| self.e.b.ins().ushr_imm_u(word, 32));
+        let holds = self.e.b.ins().icmp(IntCC::Equal, first, last);
+        let (fine, apart) = (self.e.b.create_block(), self.apart(pc));
+        self.e.b.ins().brif(holds, fine, &[], apart, &[]);
+        self.e.b.switch_to_block(fine);
+        self.e.op(pc, op);
+        for (d, stride) in [(low, stride), (high, 0)] {
+            if d != Dst::SINK {
+                self.spread(d.0 as usize, stride);
+            }
         }
     }
 

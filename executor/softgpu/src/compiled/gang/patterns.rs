@@ -44,6 +44,9 @@ pub(super) enum Plan {
     First(i64),
     /// For the first lane, if a hope for an operand comes true, which is a signed number or not.
     Hoping { stride: i64, of: Src, hope: Hope, signed: bool },
+    /// The halves of a word, for the first lane: the low one goes up by so much, and the high one is the same for all
+    /// if the first lane's and the last lane's are.
+    Halves { stride: i64, of: Src },
     /// For each lane.
     Each,
 }
@@ -127,6 +130,7 @@ impl Patterns {
 
     /// Takes in what an instruction writes; says whether that is news.
     fn learn(&mut self, program: &Program, inst: &Inst) -> bool {
+        let masked = inst.guard.is_some_and(|guard| self.pred(guard));
         let count = program.registers as usize;
         let known = |place: usize| match place.checked_sub(count) {
             None => self.registers[place].is_some(),
@@ -141,12 +145,16 @@ impl Patterns {
                 return false;
             }
             match self.plan(program, &inst.op) {
+                Plan::Halves { stride, .. } if !masked => {
+                    let Op::Unpack { d: [low, high, ..], .. } = inst.op else { return false };
+                    return self.join(low, Pattern::Even(stride)) | self.join(high, SAME);
+                }
+                Plan::Halves { .. } => (Pattern::Varying, true),
                 Plan::Once => (SAME, false),
                 Plan::First(stride) | Plan::Hoping { stride, .. } => (Pattern::Even(stride), true),
                 Plan::Each => (Pattern::Varying, true),
             }
         };
-        let masked = inst.guard.is_some_and(|guard| self.pred(guard));
         let pattern = if masked { Pattern::Varying } else { pattern };
         let mut changed = false;
         for place in all.writes {
@@ -202,63 +210,7 @@ impl Patterns {
             }
             Op::Special { what: Special::Lane, d } if width(d) >= 32 => Some(Plan::First(1)),
             Op::Unary { f, d, a } => self.unary(program, f.name?, d, a),
-            Op::Binary { f, d, a, b } => {
-                let name = f.name?;
-                match name {
-                    Name::Add(bits) if width(d) == bits => {
-                        let (a, b) = (self.stride(program, a, bits)?, self.stride(program, b, bits)?);
-                        first(a.checked_add(b)?, bits)
-                    }
-                    Name::Subtract(bits) if width(d) == bits => {
-                        let (a, b) = (self.stride(program, a, bits)?, self.stride(program, b, bits)?);
-                        first(a.checked_sub(b)?, bits)
-                    }
-                    Name::Multiply(bits) if width(d) == bits => {
-                        first(self.product(program, a, b, bits)?, bits)
-                    }
-                    Name::ShiftLeft(bits) if width(d) == bits => {
-                        let by = constant(b).filter(|by| *by < u64::from(bits).min(24))?;
-                        first(self.stride(program, a, bits)?.checked_mul(1 << by)?, bits)
-                    }
-                    Name::MultiplyWide { bits: 32, signed } if width(d) == 64 => {
-                        self.wide(program, (a, b), 0, signed)
-                    }
-                    Name::Divide { bits, signed } if width(d) == bits => {
-                        self.divided(program, (a, b), (bits, signed), Hope::Same)
-                    }
-                    Name::Remainder { bits, signed } if width(d) == bits => {
-                        self.divided(program, (a, b), (bits, signed), Hope::Follows)
-                    }
-                    Name::ShiftRight { bits, signed } if width(d) == bits => {
-                        let stride = self.stride(program, a, bits)?;
-                        let by = constant(b).filter(|by| *by < u64::from(bits).min(31))?;
-                        let wide = 1 << by >= stride.checked_mul(self.lanes)?;
-                        (wide && stride > 0).then_some(Plan::Hoping {
-                            stride: 0,
-                            of: a,
-                            hope: Hope::Same,
-                            signed,
-                        })
-                    }
-                    Name::And => {
-                        let (a, mask) = match (constant(a), constant(b)) {
-                            (None, Some(mask)) => (a, mask),
-                            (Some(mask), None) => (b, mask),
-                            _ => return None,
-                        };
-                        let stride = self.stride(program, a, width(d))?;
-                        let range = mask.checked_add(1).filter(|range| range.is_power_of_two())?;
-                        let wide = i64::try_from(range).ok()? >= stride.checked_mul(self.lanes)?;
-                        (wide && stride > 0).then_some(Plan::Hoping {
-                            stride,
-                            of: a,
-                            hope: Hope::Follows,
-                            signed: false,
-                        })
-                    }
-                    _ => None,
-                }
-            }
+            Op::Binary { f, d, a, b } => self.binary(program, f.name?, d, (a, b)),
             Op::Ternary { f, d, a, b, c } => match f.name? {
                 Name::MultiplyAdd(bits) if width(d) == bits => {
                     let product = self.product(program, a, b, bits)?;
@@ -270,9 +222,87 @@ impl Patterns {
                 }
                 _ => None,
             },
+            // `a & b | c`, of which the bits that differ are left out.
+            Op::Lop3 { table: 0xea, d, a, b, c } if width(d) == 32 => {
+                let dropped = constant(b).filter(|_| self.src(c) == SAME)?;
+                is_aligned(self.stride(program, a, 32)?, dropped).then_some(Plan::First(0))
+            }
+            Op::Pack { bits: 32, count: 2, d, parts: [low, high, ..] } if width(d) == 64 => {
+                let stride = self.stride(program, low, 32)?;
+                (stride > 0 && self.src(high) == SAME).then_some(Plan::Hoping {
+                    stride,
+                    of: low,
+                    hope: Hope::Counts,
+                    signed: false,
+                })
+            }
+            Op::Unpack { bits: 32, count: 2, d: [low, high, ..], a } => {
+                let stride = self.stride(program, a, 64)?;
+                let fits = [low, high].into_iter().all(|d| d == Dst::SINK || width(d) == 32);
+                (stride > 0 && stride <= STRIDE_MAX && fits).then_some(Plan::Halves { stride, of: a })
+            }
             Op::Select { d, a, b, c } if !self.pred(c) => {
                 let (a, b) = (self.stride(program, a, width(d))?, self.stride(program, b, width(d))?);
                 (a == b).then_some(Plan::First(a))
+            }
+            _ => None,
+        }
+    }
+
+    fn binary(&self, program: &Program, name: Name, d: Dst, (a, b): (Src, Src)) -> Option<Plan> {
+        let constant = |src: Src| src.constant_number().map(|index| program.constants[index as usize][0]);
+        let width = |d: Dst| program.widths[d.0 as usize];
+        match name {
+            Name::Add(bits) if width(d) == bits => {
+                let (a, b) = (self.stride(program, a, bits)?, self.stride(program, b, bits)?);
+                first(a.checked_add(b)?, bits)
+            }
+            Name::Subtract(bits) if width(d) == bits => {
+                let (a, b) = (self.stride(program, a, bits)?, self.stride(program, b, bits)?);
+                first(a.checked_sub(b)?, bits)
+            }
+            Name::Multiply(bits) if width(d) == bits => first(self.product(program, a, b, bits)?, bits),
+            Name::ShiftLeft(bits) if width(d) == bits => {
+                let by = constant(b).filter(|by| *by < u64::from(bits).min(24))?;
+                first(self.stride(program, a, bits)?.checked_mul(1 << by)?, bits)
+            }
+            Name::MultiplyWide { bits: 32, signed } if width(d) == 64 => {
+                self.wide(program, (a, b), 0, signed)
+            }
+            Name::Divide { bits, signed } if width(d) == bits => {
+                self.divided(program, (a, b), (bits, signed), Hope::Same)
+            }
+            Name::Remainder { bits, signed } if width(d) == bits => {
+                self.divided(program, (a, b), (bits, signed), Hope::Follows)
+            }
+            Name::ShiftRight { bits, signed } if width(d) == bits => {
+                let stride = self.stride(program, a, bits)?;
+                let by = constant(b).filter(|by| *by < u64::from(bits).min(31))?;
+                let wide = 1 << by >= stride.checked_mul(self.lanes)?;
+                (wide && stride > 0).then_some(Plan::Hoping { stride: 0, of: a, hope: Hope::Same, signed })
+            }
+            Name::And => {
+                let (a, mask) = match (constant(a), constant(b)) {
+                    (None, Some(mask)) => (a, mask),
+                    (Some(mask), None) => (b, mask),
+                    _ => return None,
+                };
+                let stride = self.stride(program, a, width(d))?;
+                let low = (mask & mask.wrapping_neg()).wrapping_sub(1);
+                if low != 0 && !is_aligned(stride, low) {
+                    return None;
+                }
+                if (mask | low) & ones(width(d)) == ones(width(d)) {
+                    return first(stride, width(d));
+                }
+                let range = (mask | low).checked_add(1).filter(|range| range.is_power_of_two())?;
+                let wide = i64::try_from(range).ok()? >= stride.checked_mul(self.lanes)?;
+                (wide && stride > 0).then_some(Plan::Hoping {
+                    stride,
+                    of: a,
+                    hope: Hope::Follows,
+                    signed: false,
+                })
             }
             _ => None,
         }
@@ -351,6 +381,17 @@ impl Patterns {
     }
 }
 
+/// All bits of a register.
+fn ones(width: u8) -> u64 {
+    u64::MAX >> (64 - width.clamp(1, 64))
+}
+
+/// Whether steps of a stride leave these bits as they are, which are the low ones of a word.
+fn is_aligned(stride: i64, low: u64) -> bool {
+    let size = low.checked_add(1).filter(|size| size.is_power_of_two());
+    size.and_then(|size| i64::try_from(size).ok()).is_some_and(|size| stride != 0 && stride % size == 0)
+}
+
 /// The low 32 bits as a signed number.
 #[expect(clippy::cast_possible_truncation, reason = "the low bits are meant")]
 fn low_signed(word: u64) -> i64 {
@@ -409,5 +450,47 @@ fn meets_in_one(op: &Op) -> bool {
             | Collective::Elect { .. } => false,
         },
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::webs::Webs;
+    use super::*;
+    use crate::decode;
+
+    #[test]
+    fn confined_addresses_follow_whatever_the_registers_of_the_guard_are_used_for_besides() {
+        let confined = |mask: &str| {
+            format!(
+                "mov.b64 {{%lo, %hi}}, %at; lop3.b32 %hi, %hi, %mask, %base, 234; and.b32 %lo, %lo, {mask};
+                 mov.b64 %to, {{%lo, %hi}};"
+            )
+        };
+        let ptx = format!(
+            ".version 8.0\n.target sm_90\n.address_size 64\n
+             .visible .entry test(.param .u64 out, .param .u32 mask)\n{{\n
+             .reg .b64 %at, %to, %far; .reg .b32 %lo, %hi, %mask, %base, %id, %x; .reg .pred %p;\n
+             ld.param.u64 %at, [out]; ld.param.u32 %mask, [mask]; mov.u32 %base, 4096; mov.u32 %id, %tid.x;\n
+             mul.lo.u32 %lo, %id, %id; st.shared.u32 [%lo], %lo;\n
+             mul.wide.u32 %far, %id, 4; add.s64 %at, %at, %far; setp.eq.u32 %p, %mask, 5; @%p bra $end;\n
+             {} ld.global.u32 %x, [%to];\n{} st.global.u32 [%to], %x;\n{} ld.global.u8 %x, [%to];\n
+             $end: ret;\n}}\n",
+            confined("-4"),
+            confined("-4"),
+            confined("-8"),
+        );
+        let image = decode::image(&ptx).unwrap();
+        let webs = Webs::of(&image.programs[0]);
+        let patterns = Patterns::of(&webs.program, 32);
+        let of = |inst: &Inst| match inst.op {
+            Op::Load { shape, at, .. } | Op::Store { shape, at, .. } if shape.region == Region::Global => {
+                Some(patterns.src(at.base))
+            }
+            _ => None,
+        };
+        let found: Vec<Pattern> = webs.program.code.iter().filter_map(of).collect();
+        // Four words make a step of eight bytes only with every other one.
+        assert_eq!(found, [Pattern::Even(4), Pattern::Even(4), Pattern::Varying]);
     }
 }

@@ -192,7 +192,7 @@ impl Gang<'_, '_> {
         let flags = self.e.own_flags();
         let Some(predicate) = place.checked_sub(count) else {
             let row = self.e.b.use_var(self.e.row);
-            let start = super::super::emit::row_offset(place);
+            let start = self.e.row_offset(place);
             let words = (0..self.lanes / 2).map(|index| {
                 let offset = start + BYTES * i32::try_from(index).unwrap_or(0);
                 self.e.b.ins().load(types::I64X2, flags, row, offset)
@@ -223,7 +223,7 @@ impl Gang<'_, '_> {
             let src = Src::register(u32::try_from(place).unwrap_or(0));
             let words = self.src(src, types::I64);
             let row = self.e.b.use_var(self.e.row);
-            let start = super::super::emit::row_offset(place);
+            let start = self.e.row_offset(place);
             for (index, word) in words.into_iter().enumerate() {
                 let offset = start + BYTES * i32::try_from(index).unwrap_or(0);
                 self.e.b.ins().store(flags, word, row, offset);
