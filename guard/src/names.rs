@@ -360,7 +360,8 @@ const ASSEMBLERS_REGISTER: &str = "A7";
 
 /// Whether a tenant may give a variable, parameter or entry this name.
 pub(crate) fn check_symbol(name: &str) -> Result<(), Reason> {
-    let of_assembler = ASSEMBLERS.iter().any(|prefix| name.starts_with(prefix)) || name == ASSEMBLERS_REGISTER;
+    let of_assembler =
+        ASSEMBLERS.iter().any(|prefix| name.starts_with(prefix)) || name == ASSEMBLERS_REGISTER;
     if is_reserved(name) || of_assembler {
         return Err(Reason::Reserved(name.to_owned()));
     }

@@ -196,8 +196,9 @@ impl ModuleData {
 
 fn too_long() -> Error {
     let most = limits::MODULE_DATA_BYTES_MAX;
-    let message =
-        format!("what is to be said of the module's variables and refused entries is longer than {most} bytes");
+    let message = format!(
+        "what is to be said of the module's variables and refused entries is longer than {most} bytes"
+    );
     Error::new(ErrorCode::LimitReached, message).remedy("fill large tables from the host, or split the image")
 }
 
