@@ -177,7 +177,12 @@ impl<'a> Elf<'a> {
         let segments = segments.chunks_exact(SEGMENT_BYTES).map(|header| raw_segment(bytes, header));
         let segments = segments.collect::<Option<_>>().ok_or_else(|| malformed("a segment"))?;
         let links = raw.iter().filter(|found| found.kind == kind::SYMBOLS);
-        if links.clone().count() != 1 || links.clone().any(|found| !is_string_table(&sections, found.link)) {
+        // What is looked up by its name is what the symbols' table says.
+        let tables = sections.iter().filter(|section| section.name == ".strtab").count();
+        if links.clone().count() != 1
+            || tables != 1
+            || links.clone().any(|found| !is_string_table(&sections, found.link))
+        {
             return Err(malformed("its symbol table"));
         }
         Ok(Self { bytes, architecture, sections, segments })

@@ -288,6 +288,35 @@ fn what_is_said_of_an_entry_has_to_fit_its_text() {
 }
 
 #[test]
+fn names_come_from_the_only_table_of_them() {
+    let Some(ptxas) = ptxas() else { return };
+    let (verified, cubin) = plain(&ptxas, PLAIN);
+    let number = |at: usize, length: usize| {
+        cubin[at..at + length].iter().rev().fold(0, |value, byte| value << 8 | usize::from(*byte))
+    };
+    let (table, count) = (number(0x28, 8), number(0x3c, 2));
+    let headers: Vec<usize> = (0..count).map(|index| table + 64 * index).collect();
+    let symbols = *headers.iter().find(|header| number(**header + 4, 4) == 2).unwrap();
+    // Another table behind the file, in which the entry has another name; the symbols' is that one.
+    let mut names = headers[number(symbols + 40, 4)];
+    let bytes = cubin[number(names + 24, 8)..][..number(names + 32, 8)].to_vec();
+    let mut changed = cubin.clone();
+    let place = changed.len() as u64;
+    changed.extend(bytes.iter().map(|byte| if *byte == b'k' { b'q' } else { *byte }));
+    let list = changed.len() as u64;
+    changed.extend_from_slice(&cubin[table..table + 64 * count]);
+    names = changed.len();
+    changed.extend_from_slice(&cubin[headers[number(symbols + 40, 4)]..][..64]);
+    changed[names + 24..names + 32].copy_from_slice(&place.to_le_bytes());
+    let link = usize::try_from(list).unwrap() + (symbols - table) + 40;
+    changed[link..link + 4].copy_from_slice(&u32::try_from(count).unwrap().to_le_bytes());
+    changed[0x28..0x30].copy_from_slice(&list.to_le_bytes());
+    changed[0x3c..0x3e].copy_from_slice(&u16::try_from(count + 1).unwrap().to_le_bytes());
+    let linted = lint(&changed, ARCHITECTURE, verified.footprints());
+    assert!(matches!(linted, Err(Refusal::Malformed(_))), "{linted:?}");
+}
+
+#[test]
 fn whatever_is_changed_nothing_panics_and_what_passes_is_of_the_text() {
     let Some(ptxas) = ptxas() else { return };
     let seed = std::env::var("BULKHEAD_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_121);
