@@ -21,7 +21,7 @@ fn named(names: &[&str]) -> String {
 #[test]
 fn a_module_without_variables_has_no_block() {
     assert_eq!(block("", ""), Data::default());
-    assert_eq!(block(".global .align 1 .b8 left_behind[1];", ""), Data::default());
+    assert_eq!(block(".global .align 1 .b8 _ZN6header11left_behindE[1];", ""), Data::default());
     assert_eq!(block(".const .align 4 .b8 __nv_table[4] = {1, 2};", &named(&[])), Data::default());
 }
 
@@ -44,13 +44,21 @@ fn what_has_an_initializer_comes_first_and_zeros_at_its_end_are_left_out() {
 #[test]
 fn managed_variables_are_told_apart_and_are_there_though_no_code_names_them() {
     let data = block(
-        ".global .attribute(.managed) .align 4 .u32 hosts = 5;\n.global .align 4 .u32 nobodys;\n\
+        ".global .attribute(.managed) .align 4 .u32 hosts = 5;\n.global .align 4 .u32 nobodys = 5;\n\
          .global .align 4 .u32 plain;",
         &named(&["plain"]),
     );
     let found: Vec<_> =
         data.variables.iter().map(|variable| (variable.name.as_str(), variable.managed)).collect();
     assert_eq!(found, [("hosts", true), ("plain", false)]);
+}
+
+#[test]
+fn variables_that_begin_as_zero_are_there_for_the_host_though_no_code_names_them() {
+    let declared = ".global .align 4 .u32 asked;\n.global .align 4 .u32 _ZN6header4leftE;";
+    let data = block(declared, "");
+    let found: Vec<_> = data.variables.iter().map(|variable| variable.name.as_str()).collect();
+    assert_eq!(found, ["asked"]);
 }
 
 #[test]

@@ -776,28 +776,3 @@ fn an_architecture_that_lacks_what_the_confined_form_is_written_in_is_refused() 
         assert!(found.iter().any(|finding| finding.contains("the header")), "{old}: {found:?}");
     }
 }
-
-#[test]
-fn a_variable_that_the_assembler_takes_for_a_register_is_refused() {
-    let source = SOURCE.replace(".shared .align 16 .b8 s[8192];\n", "").replace("    mov.u32 %r3, s;\n", "");
-    let source = source.replace("st.shared.u32 [%r3]", "st.shared.u32 [s]");
-    let source = source.replacen(".const", ".visible .shared .align 16 .b32 s;\n.const", 1);
-    let text = print(&confine(&parse(&source).unwrap()).unwrap());
-    verify(&text).unwrap();
-    let renamed = text.replace("b32 s;", "b32 A7;").replace(", s;", ", A7;").replace("[s]", "[A7]");
-    assert!(renamed.matches("A7").count() > 2, "{renamed}");
-    assert!(verify(&renamed).is_err(), "{renamed}");
-}
-
-#[test]
-fn shared_memory_that_the_assembler_takes_for_the_systems_is_refused() {
-    let own = ".shared .align 16 .b8 s[8192];\n";
-    let source = SOURCE.replace(own, "").replacen(".const", &format!("{own}.const"), 1);
-    let text = print(&confine(&parse(&source).unwrap()).unwrap());
-    verify(&text).unwrap();
-    for name in ["__nv_reservedSMEM_offset_0_alias", "__nv_reservedSMEM_allocation_mask"] {
-        let renamed = text.replace("b8 s[", &format!("b8 {name}[")).replace(", s;", &format!(", {name};"));
-        assert!(renamed.contains(&format!("{name}[8192]")), "{renamed}");
-        assert!(verify(&renamed).is_err(), "{renamed}");
-    }
-}

@@ -90,5 +90,6 @@ int main(int argc, char **argv) {
     CUresult result = cuLinkComplete_(state, &image, &bytes);
     if (result == CUDA_SUCCESS || std::strlen(log) == 0) Program::fail("what is defined twice is linked");
     good(cuLinkDestroy_(state), "cuLinkDestroy");
+    CHECK(cudaFree(out));
     return Program::pass("2 links of 2 units");
 }

@@ -47,5 +47,6 @@ int main(int argc, char **argv) {
     if (got[4] != 61 || got[5] != 160) Program::fail("through pointers %d and %d, not 61 and 160", got[4], got[5]);
     if (got[6] != 8 + 101 + 50) Program::fail("second gives %d, not 159", got[6]);
     if (host_counter() != 8) Program::fail("the counter is %d, not 8", host_counter());
+    CHECK(cudaFree(out));
     return Program::pass("2 units, 7 values");
 }

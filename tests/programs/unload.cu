@@ -47,5 +47,6 @@ int main(int argc, char **argv) {
     unsigned got = 0;
     CHECK(cudaMemcpy(&got, out, sizeof got, cudaMemcpyDeviceToHost));
     if (got != rounds * 1000) Program::fail("%u, not %u", got, rounds * 1000);
+    CHECK(cudaFree(out));
     return Program::pass("%u modules", rounds);
 }
