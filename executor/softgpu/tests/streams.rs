@@ -153,7 +153,7 @@ fn events_measure_what_lies_between_them() {
 
 #[test]
 fn an_entry_has_no_more_registers_than_its_largest_block_leaves_to_a_thread() {
-    let mut machine = Machine::new();
+    let machine = Machine::new();
     for (threads, most) in [(1024, 64), (512, 128), (392, 128), (256, 248), (32, 248)] {
         let registers: String =
             (0..300).map(|number| format!("add.u32 %r{number}, %r{number}, 1;\n")).collect();
