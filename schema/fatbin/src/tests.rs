@@ -128,7 +128,7 @@ fn containers_are_found_inside_of_other_files() {
     let file =
         [b"!<arch>\nx".as_slice(), magic, b"rest", &first, b"between", &second, &second[..20]].concat();
     assert_eq!(crate::containers_in(&file), [first.as_slice(), second.as_slice()]);
-    assert_eq!(crate::containers_in(b""), [b"".as_slice(); 0]);
+    assert!(crate::containers_in(b"").is_empty());
 }
 
 #[test]
