@@ -26,6 +26,7 @@ use crate::{
     link::Link,
     memory::Means,
     modules::{self, Modules},
+    neighbours::Neighbours,
     physical::{Freeing, Physical},
     piece::Pieces,
     reaper::{Image, Reaper, Remains},
@@ -68,6 +69,8 @@ pub(crate) struct Executor {
     pub(crate) entries: Mutex<HashMap<(u32, Handle), Offered>>,
     /// Sessions that are closing and may have work on the device.
     pub(crate) closing: AtomicU32,
+    /// What sessions that were not told to end have on the device. No other lock is taken under it.
+    pub(crate) neighbours: Mutex<Neighbours>,
     /// While it is set nothing is submitted.
     pub(crate) gate: Arc<AtomicBool>,
     /// Held by whoever may set the gate; until when nobody who loads does.
@@ -112,6 +115,7 @@ impl Executor {
             cache,
             entries: Mutex::default(),
             closing: AtomicU32::new(0),
+            neighbours: Mutex::new(Neighbours::new(Instant::now())),
             gate: Arc::default(),
             draining: Mutex::default(),
             epoch: Instant::now(),

@@ -42,6 +42,7 @@ mod link;
 mod load;
 mod memory;
 mod modules;
+mod neighbours;
 mod physical;
 mod piece;
 mod profile;

@@ -26,6 +26,7 @@ use crate::{
     job::{Change, Reserved},
     link::Link,
     modules::Grants,
+    neighbours::Clocks,
     pump::Waiter,
     reaper::Page,
     records::Events,
@@ -74,7 +75,7 @@ pub(crate) struct State {
 /// When a session's kernels were told to end, and what was there to end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stopped {
-    pub(crate) since: Instant,
+    pub(crate) clocks: Clocks,
     pub(crate) load: Load,
 }
 
@@ -140,7 +141,7 @@ impl Session {
     pub(crate) fn stop_kernels(&self, state: &mut State) -> Result<(), bulkhead_gpu::Error> {
         if state.stopped.is_none() {
             self.flag.set(Says::Stop)?;
-            state.stopped = Some(Stopped { since: Instant::now(), load: state.streams.load() });
+            state.stopped = Some(Stopped { clocks: Clocks::new(Instant::now()), load: state.streams.load() });
         }
         Ok(())
     }

@@ -2,7 +2,8 @@
 //!
 //! A session's kernels are told to end by its [flag](crate::flag) when the session closes, when they run for longer than
 //! they may, and when somebody has waited for too long to load code, which has to wait until no kernel runs. What
-//! does not end then cannot be ended on its own: the executor ends, and a standby goes on with the other sessions.
+//! does not end then, although [neighbours](crate::neighbours) leave it room, cannot be ended on its own: the executor ends,
+//! and a standby goes on with the other sessions.
 
 use std::{
     sync::{Arc, Weak},
@@ -115,9 +116,14 @@ impl State {
 pub(crate) fn run(executor: &Weak<Executor>) {
     while let Some(executor) = executor.upgrade() {
         let now = Instant::now();
+        let (mut busy, mut passed) = (false, 0_u64);
         for session in executor.sessions() {
             let mut state = session.state.lock();
             state.look(now);
+            if state.stopped.is_none() {
+                busy |= state.busy.since.is_some();
+                passed = passed.wrapping_add(state.streams.passed_count());
+            }
             let ran = state.busy.stuck.map_or(Duration::ZERO, |since| since.elapsed());
             let most = executor.patience.kernel.filter(|most| ran > *most);
             let why = most.map(|most| {
@@ -128,6 +134,7 @@ pub(crate) fn run(executor: &Weak<Executor>) {
                 end(&session, why, "run shorter kernels, or serve with a larger --kernel-seconds");
             }
         }
+        executor.neighbours.lock().look(now, busy, passed);
         drop(executor);
         thread::sleep(LOOK);
     }
@@ -167,11 +174,13 @@ fn grace(backend: &str, load: Load, copied_bytes: u64, reaches_host: bool) -> Du
     (grace + host + copying + Duration::from_secs(starting)).min(GRACE_MAX)
 }
 
-/// Ends the executor where kernels that were told to end run on.
-pub(crate) fn check_stopped(session: &Session, state: &State) {
-    let Some(Stopped { since, load }) = state.stopped else { return };
-    let grace = grace(state.gpu.info().backend, load, state.busy.copied_bytes, state.reaches_host);
-    if since.elapsed() < grace {
+/// Ends the executor where kernels that were told to end run on, though neighbours leave them room.
+pub(crate) fn check_stopped(executor: &Executor, session: &Session, state: &mut State) {
+    let (copied_bytes, reaches_host) = (state.busy.copied_bytes, state.reaches_host);
+    let backend = state.gpu.info().backend;
+    let Some(Stopped { clocks, load }) = &mut state.stopped else { return };
+    let grace = grace(backend, *load, copied_bytes, reaches_host);
+    if !clocks.are_over(Instant::now(), *executor.neighbours.lock(), grace) {
         return;
     }
     let name = state.named();

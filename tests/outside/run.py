@@ -41,7 +41,7 @@ NOT_READ = {".cu", ".cpp", ".c", ".json", ".md", ".txt", ".doc", ".docx", ".pdf"
 # CUDA's samples end with this where they need what the device lacks.
 EXIT_WAIVED = 2
 # What Bulkhead prints where it refuses something, apart from mistakes of the program itself.
-REFUSAL = re.compile(r"^bulkhead: (?P<why>.*(\n.*:\d+:\d+: .*)?)$", re.MULTILINE)
+REFUSAL = re.compile(r"^bulkhead: (?!.* was ended by signal)(?P<why>.*
 # CUDA's own words for what is not there, as programs print them.
 NOT_THERE = re.compile(
     r"^.*(code=(36|801)\b|API error = 0*(36|801)\b|cudaErrorNotSupported|operation not supported).*$", re.MULTILINE)
@@ -283,7 +283,9 @@ class Runner:
     def on_bulkhead(self, program, home, folder):
         # Mistakes are found on the software GPU only.
         backend = "software" if program.get("sanitize") else self.options.backend
-        command = [str(self.options.bulkhead), "run", "--private", "--backend", backend]
+        command = [str(self.options.bulkhead), "run"]
+        if program.get("sanitize") or not self.options.served:
+            command += ["--private", "--backend", backend]
         if program.get("sanitize"):
             command.append(f"--sanitize={program.get('sanitize')}")
         command += [*self.options.option, "--"]
@@ -501,6 +503,9 @@ def parse():
     parser.add_argument("--toolchain", type=pathlib.Path, default=REPOSITORY / ".toolchain/cuda",
                         help="the CUDA root (.toolchain/cuda, which tests/toolchain.sh installs)")
     parser.add_argument("--backend", default="auto", choices=["auto", "software", "cuda"], help="as of bulkhead run")
+    parser.add_argument("--served", action="store_true",
+                        help="on the kernel that serves (bulkhead serve) and not on one of its own for each program, whose "
+                        "start takes a GPU seconds where many do so at once")
     parser.add_argument("--architecture", type=int, default=80, help="PTX for compute_NN (80)")
     parser.add_argument("--only", metavar="REGEX", help="programs whose SUITE/NAME this finds")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="programs at a time")

@@ -123,7 +123,7 @@ impl Control {
         while state.streams.in_flight() > 0 {
             state.gpu.check().map_err(device)?;
             self.session.stop_kernels(&mut state).map_err(device)?;
-            warden::check_stopped(&self.session, &state);
+            warden::check_stopped(&self.executor, &self.session, &mut state);
             let nap = (since.elapsed() / 32).clamp(LOOK, LOOK_LATE);
             parking_lot::MutexGuard::unlocked(&mut state, || thread::sleep(nap));
         }

@@ -1,0 +1,105 @@
+//! For how long kernels that were told to end had the device to themselves.
+//!
+//! A kernel that was told to end may wait: its blocks start when those of other sessions leave room. So what does not end
+//! beside neighbours at work says nothing of itself, and ending the executor for it would end those. Two clocks decide:
+//! the time without a neighbour's work, and beside neighbours the time in which none of their work has passed.
+
+use std::time::{Duration, Instant};
+
+/// For so long kernels that were told to end may run beside neighbours none of whose work passes: either one of those runs
+/// for that long, or what was told to end holds all multiprocessors.
+const TOGETHER_MAX: Duration = Duration::from_secs(600);
+
+/// What the sessions that were not told to end have on the device.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Neighbours {
+    /// Whether any has work there.
+    busy: bool,
+    /// Pieces of their work that have passed.
+    passed: u64,
+    /// When that number last changed, or none had work.
+    progressed: Instant,
+}
+
+impl Neighbours {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { busy: false, passed: 0, progressed: now }
+    }
+
+    /// Notes whether they have work, and how much of it has passed in all. A session that is gone takes its count along,
+    /// which is progress too.
+    pub(crate) fn look(&mut self, now: Instant, busy: bool, passed: u64) {
+        if !busy || passed != self.passed {
+            self.progressed = now;
+        }
+        (self.busy, self.passed) = (busy, passed);
+    }
+}
+
+/// The clocks of one session whose kernels were told to end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clocks {
+    since: Instant,
+    looked: Instant,
+    alone: Duration,
+}
+
+impl Clocks {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { since: now, looked: now, alone: Duration::ZERO }
+    }
+
+    /// Whether the kernels should have ended by now: they had the device to themselves for `grace`, or nobody's work passes.
+    pub(crate) fn are_over(&mut self, now: Instant, neighbours: Neighbours, grace: Duration) -> bool {
+        if !neighbours.busy {
+            self.alone += now.saturating_duration_since(self.looked);
+        }
+        self.looked = now;
+        let stuck_since = self.since.max(neighbours.progressed);
+        self.alone >= grace
+            || neighbours.busy && now.saturating_duration_since(stuck_since) >= grace.max(TOGETHER_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRACE: Duration = Duration::from_secs(1);
+
+    /// Looks every tenth of a second for so many seconds at neighbours of whom a piece passes every `piece` seconds; when it
+    /// is over.
+    fn over_after(seconds: u64, busy: impl Fn(u64) -> bool, piece: u64) -> Option<f64> {
+        let begun = Instant::now();
+        let (mut neighbours, mut clocks) = (Neighbours::new(begun), Clocks::new(begun));
+        (1..=seconds * 10).find_map(|tenth| {
+            let now = begun + Duration::from_millis(tenth * 100);
+            neighbours.look(now, busy(tenth), tenth / (piece * 10));
+            clocks.are_over(now, neighbours, GRACE).then(|| (now - begun).as_secs_f64())
+        })
+    }
+
+    #[test]
+    fn who_has_the_device_alone_has_its_grace() {
+        assert_eq!(over_after(10, |_| false, 1), Some(1.0));
+    }
+
+    #[test]
+    fn beside_neighbours_whose_work_passes_nothing_is_over() {
+        assert_eq!(over_after(3_000, |_| true, 1), None);
+        assert_eq!(over_after(3_000, |_| true, 300), None);
+    }
+
+    #[test]
+    fn time_beside_neighbours_does_not_count() {
+        // A second in two.
+        let after = over_after(10, |tenth| tenth / 10 % 2 == 0, 1).unwrap();
+        assert!((1.9..2.3).contains(&after), "{after}");
+    }
+
+    #[test]
+    fn where_nobodys_work_passes_it_is_over_at_last() {
+        let after = over_after(2_000, |_| true, 10_000).unwrap();
+        assert!((600.0..601.0).contains(&after), "{after}");
+    }
+}
