@@ -49,7 +49,7 @@ use crate::{
 /// Bytes of a cubin.
 pub const CUBIN_BYTES_MAX: usize = 256 << 20;
 /// Bytes of stack beyond the entry's local variable: what the assembler spills, and the frames of its own functions.
-pub const SPILL_BYTES_MAX: u64 = 4 << 10;
+pub const SPILL_BYTES_MAX: u64 = 8 << 10;
 /// Shared memory that every block has beside its own, at its start (sm_90).
 const SHARED_RESERVED_BYTES: u64 = 1 << 10;
 /// The one whose opcodes are known.

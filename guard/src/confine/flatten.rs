@@ -215,6 +215,7 @@ impl<'a> Flattener<'a> {
     fn instruction(&mut self, instruction: &Instruction) -> Result<Option<Instruction>, Reason> {
         let mut instruction = instruction.clone();
         no_cache_policy(&mut instruction);
+        widened_byte(&mut instruction);
         instruction.modifiers.retain(|modifier| !is_hint(modifier));
         if matches!(instruction.opcode.as_str(), "bra" | "ret") {
             // A promise that all lanes branch alike, which nobody checks: ptxas would keep masks in uniform registers.
@@ -413,6 +414,22 @@ fn no_cache_policy(instruction: &mut Instruction) {
         // The policy comes last.
         instruction.operands.pop();
     }
+}
+
+/// `mov.b16 %h1, {byte, 0};`, as CUDA's headers convert from bf16: registers of 8 bits are kept in 16, of which the low half
+/// counts.
+fn widened_byte(instruction: &mut Instruction) {
+    if instruction.opcode != "mov" || instruction.modifiers != ["b16"] {
+        return;
+    }
+    let [_, Operand::Vector(parts)] = instruction.operands.as_slice() else { return };
+    let [byte @ (Operand::Register(_) | Operand::Symbol(_)), Operand::Integer(0)] = parts.as_slice() else {
+        return;
+    };
+    let byte = byte.clone();
+    "and".clone_into(&mut instruction.opcode);
+    instruction.operands.truncate(1);
+    instruction.operands.extend([byte, Operand::Integer(255)]);
 }
 
 /// An access to a variable that moved from the constant bank to the module's block, which no kernel writes.

@@ -267,7 +267,7 @@ fn what_is_said_of_an_entry_has_to_fit_its_text() {
     let lint = |cubin: &[u8]| lint(cubin, ARCHITECTURE, verified.footprints());
     let stack = attribute(&cubin, 0x12).unwrap();
     let mut changed = cubin.clone();
-    changed[stack + 9] = 0x20;
+    changed[stack + 9] = 0x40;
     assert!(matches!(lint(&changed), Err(Refusal::Exceeds(_))), "{:?}", lint(&changed));
     // EXTERNS: functions of the driver.
     let mut changed = cubin.clone();
