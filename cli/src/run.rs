@@ -94,6 +94,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if arguments.json && !told {
         return Err(Failure::new("--json is for --check, --sanitize and --profile"));
     }
+    for file in &arguments.gates {
+        std::fs::File::open(file).map_err(Failure::doing(format!("--gates {}", file.display())))?;
+    }
     for file in arguments.profile.iter().flatten().chain(&arguments.trace) {
         // Before the program runs for an hour; what is there already stays until then.
         let opened = std::fs::OpenOptions::new().create(true).append(true).open(file);
@@ -112,6 +115,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     } else {
         Some(watching_kernel(arguments, watching)?)
     };
+    if let Some(socket) = arguments.socket.as_deref().filter(|socket| !socket.exists()) {
+        return Err(Failure::new(format!("--socket {}: no kernel serves there", socket.display())));
+    }
     let socket = match &kernel {
         Some(kernel) => kernel.socket(),
         None => arguments.socket.clone().unwrap_or_else(bulkhead_client::default_socket),

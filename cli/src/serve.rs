@@ -84,7 +84,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     runtime_directory: Option<PathBuf>,
     /// How much of the device's memory sessions may use together: bytes, or a number and KiB, MiB or GiB.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = some)]
     device_memory: Option<u64>,
     /// How much host memory sessions may be swapped out to, 0 for no swapping. A quarter of the machine's unless
     /// told otherwise.
@@ -379,6 +379,11 @@ fn limit(text: &str) -> Result<(Resource, u64), String> {
 }
 
 /// A number of bytes, as people write it.
+fn some(text: &str) -> Result<u64, String> {
+    size(text)
+        .and_then(|bytes| if bytes == 0 { Err("no session could do anything".to_owned()) } else { Ok(bytes) })
+}
+
 fn size(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);

@@ -22,9 +22,23 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME")]
     session: Option<String>,
     /// Ask again every so many seconds, until interrupted.
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1")]
-    watch: Option<f64>,
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = pause)]
+    watch: Option<Duration>,
 }
+
+/// How long to wait before the kernel is asked again.
+fn pause(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(pause) if pause >= PAUSE_MIN => Ok(pause),
+        Ok(_) | Err(_) => {
+            Err(format!("at least {} s, or the kernel does nothing else", PAUSE_MIN.as_secs_f64()))
+        }
+    }
+}
+
+/// No kernel is asked more often.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
 
 /// A device's row.
 struct Device {
@@ -117,9 +131,8 @@ async fn show(arguments: &Arguments, kernel: &Kernel) -> Result<ExitCode, Failur
         // Home, then clear what is below: a screen that does not flicker.
         let screen = if arguments.watch.is_some() && !arguments.json { "\x1b[H\x1b[J" } else { "" };
         output::print(&format!("{screen}{told}"))?;
-        let Some(seconds) = arguments.watch else { return Ok(ExitCode::SUCCESS) };
-        let pause = Duration::try_from_secs_f64(seconds);
-        thread::sleep(pause.map_err(Failure::doing("reading --watch"))?);
+        let Some(pause) = arguments.watch else { return Ok(ExitCode::SUCCESS) };
+        thread::sleep(pause);
     }
 }
 

@@ -59,6 +59,8 @@ fn arguments_that_make_no_sense_end_with_2_and_a_usage() {
         &["guard", "-", "--window", "1:2"],
         &["guard", "-", "--explain=poem"],
         &["run", "--private", "--socket", "/nowhere", "--", "true"],
+        &["status", "--watch", "0"],
+        &["serve", "--device-memory", "0"],
     ] {
         let done = done(arguments);
         assert_eq!(done.code(), Some(2), "{arguments:?}: {}", done.told());
@@ -69,7 +71,7 @@ fn arguments_that_make_no_sense_end_with_2_and_a_usage() {
 
 #[test]
 fn a_failure_ends_with_1_and_one_message() {
-    let failed = done(&["run", "--socket", "/nonexistent/kernel.sock", "--", "/nonexistent/program"]);
+    let failed = done(&["run", "--private", "--backend", "software", "--", "/nonexistent/program"]);
     assert_eq!(failed.code(), Some(1), "{}", failed.told());
     assert!(failed.stderr.starts_with("bulkhead: /nonexistent/program"), "{}", failed.told());
     let scratch = Scratch::new();
@@ -342,6 +344,8 @@ fn what_cannot_come_out_well_is_said_before_a_program_runs() {
             "/nonexistent/x",
         ),
         (&["run", "--private", "--backend", "software", "--", "here"], "the one in this folder is ./here"),
+        (&["run", "--socket", "/nonexistent/kernel.sock", "--", "true"], "no kernel serves there"),
+        (&["run", "--gates", "/nonexistent/token", "--", "true"], "--gates /nonexistent/token"),
         (&["run", "--private", "--backend", "software", "--", "./here"], "it is no program that may be run"),
     ] {
         let failed = run(bulkhead(arguments).current_dir(scratch.path()), PATIENCE);
