@@ -80,6 +80,17 @@ thrust_and_cub() {
         --only 'own/(thrust_scan|thrust_unique|cub_sort_pairs|cub_reduce_by_key)$'
 }
 
+# Whether every script can be read at all: what uses them runs late.
+scripts() {
+    local file
+    while IFS= read -r -d '' file; do
+        case $file in
+            *.py) "${PYTHON:-python3}" -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$file" ;;
+            *.sh) bash -n -- "$file" ;;
+        esac || return 1
+    done < <(git ls-files -z -- '*.py' '*.sh')
+}
+
 documentation() { RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --workspace; }
 
 need 'install Rust, https://rustup.rs' cargo --version
@@ -88,6 +99,7 @@ need 'rustup component add clippy' cargo clippy --version
 need 'install a C++ compiler (Debian, Ubuntu: apt-get install g++)' g++ --version
 need 'install Python 3.11 or newer, or name it in PYTHON' "${PYTHON:-python3}" -c 'import tomllib'
 
+step 'scripts' scripts
 step 'format' cargo fmt --all --check
 step 'lints' cargo clippy --quiet --workspace --all-targets -- -D warnings
 step 'documentation' documentation

@@ -41,7 +41,7 @@ NOT_READ = {".cu", ".cpp", ".c", ".json", ".md", ".txt", ".doc", ".docx", ".pdf"
 # CUDA's samples end with this where they need what the device lacks.
 EXIT_WAIVED = 2
 # What Bulkhead prints where it refuses something, apart from mistakes of the program itself.
-REFUSAL = re.compile(r"^bulkhead: (?!.* was ended by signal)(?P<why>.*
+REFUSAL = re.compile(r"^bulkhead: (?!.* was ended by signal)(?P<why>.*(\n.*:\d+:\d+: .*)?)$", re.MULTILINE)
 # CUDA's own words for what is not there, as programs print them.
 NOT_THERE = re.compile(
     r"^.*(code=(36|801)\b|API error = 0*(36|801)\b|cudaErrorNotSupported|operation not supported).*$", re.MULTILINE)
