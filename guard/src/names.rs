@@ -16,6 +16,10 @@ pub fn is_own_register(name: &str) -> bool {
 /// Prefix of the guard's parameters and symbols.
 pub(crate) const RESERVED_SYMBOL: &str = "__bh_";
 
+/// What the names of a tenant's variables and parameters begin with in the confined form, so that none is a name that means
+/// something to the assembler.
+pub(crate) const TENANTS: &str = "bh_v_";
+
 /// The hidden parameters, in order; each is a `.u32` and they come last.
 pub const HIDDEN_PARAMETERS: [&str; 3] = ["__bh_base", "__bh_load", "__bh_store"];
 /// Prefix of the parameters that come before those, for the modules whose gates an entry calls.
@@ -351,24 +355,31 @@ pub(crate) fn are_numbers(values: &[Operand]) -> bool {
 }
 
 /// Prefixes of names that the assembler has functions of its own for, and of what it takes for the shared memory that the
-/// system keeps: of a tenant's variable with such a name it reserves nothing, and an access to that loses the context.
+/// system keeps.
 const ASSEMBLERS: [&str; 3] = ["__cuda_", "__internal_", "__nv_reservedSMEM"];
 
-/// What the assembler has a register of its own for, in all texts: a variable of this name is that register, which nobody
-/// writes, so the variable's address and content are whatever that holds.
-const ASSEMBLERS_REGISTER: &str = "A7";
-
-/// Whether a tenant may give a variable, parameter or entry this name.
+/// Whether a name may stand in a tenant's text for a variable, a parameter or an entry.
 pub(crate) fn check_symbol(name: &str) -> Result<(), Reason> {
-    let of_assembler =
-        ASSEMBLERS.iter().any(|prefix| name.starts_with(prefix)) || name == ASSEMBLERS_REGISTER;
-    if is_reserved(name) || of_assembler {
+    if is_reserved(name) {
         return Err(Reason::Reserved(name.to_owned()));
     }
     if name.starts_with('%') || name == "_" || name == WARP_SIZE || is_canonical_label(name) {
         return Err(Reason::Malformed(format!("`{name}` is not a name for this")));
     }
     Ok(())
+}
+
+/// Whether a name may be an entry's, which is the tenant's own word in the confined form too.
+pub(crate) fn check_entry(name: &str) -> Result<(), Reason> {
+    if is_tenants(name) || ASSEMBLERS.iter().any(|prefix| name.starts_with(prefix)) {
+        return Err(Reason::Reserved(name.to_owned()));
+    }
+    check_symbol(name)
+}
+
+/// Whether a name is one that a tenant's variables and parameters have in the confined form.
+pub(crate) fn is_tenants(name: &str) -> bool {
+    name.starts_with(TENANTS)
 }
 
 /// Whether a directive bounds what an entry may be launched with or compiled to, in numbers.

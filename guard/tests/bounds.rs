@@ -67,7 +67,7 @@ fn versions(source: &str) -> (String, Option<String>) {
 
 /// What bounds the parameter.
 fn lines() -> String {
-    let load = |to| format!("ld.param.u32 {to}, [second+4];");
+    let load = |to| format!("ld.param.u32 {to}, [bh_v_second+4];");
     let test = "setp.gt.u32 %bh_q, %bh_lo, 255;\n    @%bh_q exit;";
     format!("{}\n    {test}\n    {}", load("%bh_lo"), load("%r0"))
 }
@@ -129,7 +129,7 @@ fn the_verifier_takes_no_bound_that_does_not_prove_what_is_left_alone() {
     // As much as the text itself is made for may be less.
     let less = with(&lines.replace("255", "17")).unwrap();
     assert_eq!(less.entries()[0].fast.as_ref().unwrap().bounds[0].most, 17);
-    let (load, own) = ("ld.param.u32 %bh_lo, [second+4];", "ld.param.u32 %r0, [second+4];");
+    let (load, own) = ("ld.param.u32 %bh_lo, [bh_v_second+4];", "ld.param.u32 %r0, [bh_v_second+4];");
     let (test, end) = ("setp.gt.u32 %bh_q, %bh_lo, 255;", "@%bh_q exit;");
     for broken in [
         own.to_owned(),
@@ -144,13 +144,13 @@ fn the_verifier_takes_no_bound_that_does_not_prove_what_is_left_alone() {
         lines.replace("@%bh_q", "@!%bh_q"),
         lines.replace(end, "@%bh_q bra $L0;"),
         lines.replace("ld.param.u32", "ld.param.s32"),
-        lines.replace(load, "ld.param.u32 %bh_lo, [second];"),
-        lines.replace(own, "ld.param.u32 %r0, [second];"),
-        lines.replace(own, "@%p0 ld.param.u32 %r0, [second+4];"),
-        lines.replace("second+4", "second+8"),
-        lines.replace("second+4", "second+2"),
-        lines.replace("[second+4]", "[third]"),
-        lines.replace("[second+4]", "[__bh_base]"),
+        lines.replace(load, "ld.param.u32 %bh_lo, [bh_v_second];"),
+        lines.replace(own, "ld.param.u32 %r0, [bh_v_second];"),
+        lines.replace(own, "@%p0 ld.param.u32 %r0, [bh_v_second+4];"),
+        lines.replace("bh_v_second+4", "bh_v_second+8"),
+        lines.replace("bh_v_second+4", "bh_v_second+2"),
+        lines.replace("[bh_v_second+4]", "[bh_v_third]"),
+        lines.replace("[bh_v_second+4]", "[__bh_base]"),
         lines.replace(load, ""),
         lines.replace(test, ""),
         lines.replace(end, ""),
@@ -169,10 +169,11 @@ fn the_verifier_takes_no_bound_that_does_not_prove_what_is_left_alone() {
     assert!(text.matches(&lines).count() == 2 && verify(&text).is_err());
     // The bounds of a fast version are few.
     let many = |count: usize| {
-        let more = (0..count)
-            .map(|at| format!("{}\n    ", lines.replace("second+4", &format!("third+{}", 4 * at + 4))));
+        let more = (0..count).map(|at| {
+            format!("{}\n    ", lines.replace("bh_v_second+4", &format!("bh_v_third+{}", 4 * at + 4)))
+        });
         let text = format!("{confined}{}", fast.replace(&lines, &(more.collect::<String>() + &lines)));
-        verify(&text.replace("second[8]", "second[8],\n    .param .align 4 .b8 third[64]"))
+        verify(&text.replace("bh_v_second[8]", "bh_v_second[8],\n    .param .align 4 .b8 bh_v_third[64]"))
     };
     assert_eq!(many(3).unwrap().entries()[0].fast.as_ref().unwrap().bounds.len(), 4);
     assert!(many(4).is_err());
@@ -187,7 +188,7 @@ fn a_bound_is_no_way_around_a_counter_or_around_zeroing() {
     let back = format!("    {}\n{step}", lines().replace("%r0", "%r7"));
     assert!(verify(&format!("{confined}{}", fast.replacen(step, &back, 1))).is_err());
     // Threads end that others wait for, where shared memory is zeroed.
-    let first = "    mov.b32 %bh_low, rows+1024;\n";
+    let first = "    mov.b32 %bh_low, bh_v_rows+1024;\n";
     assert!(fast.contains(first));
     let early = fast.replace(&format!("    {}\n", lines()), "");
     let early = early.replace(first, &format!("    {}\n{first}", lines()));

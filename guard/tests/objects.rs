@@ -22,7 +22,7 @@ const SOURCE: &str = ".version 8.0
 ";
 
 /// Stands behind the prologue.
-const FIRST: &str = "    ld.param.u32 %r0, [n];";
+const FIRST: &str = "    ld.param.u32 %r0, [bh_v_n];";
 
 /// What is found in the confined text with a line more.
 fn findings_with(line: &str) -> Vec<String> {
@@ -62,14 +62,14 @@ fn parts_of_registers_stand_in_video_instructions_only_and_not_of_the_guards() {
 fn objects_that_the_device_counts_on_are_refused() {
     for line in [
         "mbarrier.init.shared.b64 [%bh_s], 1;",
-        "mbarrier.inval.shared.b64 [s];",
-        "mbarrier.arrive.shared.b64 _, [s];",
-        "mbarrier.arrive_drop.expect_tx.shared.b64 _, [s], 4;",
-        "mbarrier.test_wait.parity.shared.b64 %p0, [s], 1;",
-        "mbarrier.try_wait.parity.shared.b64 %p0, [s], 1, 100000;",
-        "mbarrier.complete_tx.shared.b64 [s], 16;",
+        "mbarrier.inval.shared.b64 [bh_v_s];",
+        "mbarrier.arrive.shared.b64 _, [bh_v_s];",
+        "mbarrier.arrive_drop.expect_tx.shared.b64 _, [bh_v_s], 4;",
+        "mbarrier.test_wait.parity.shared.b64 %p0, [bh_v_s], 1;",
+        "mbarrier.try_wait.parity.shared.b64 %p0, [bh_v_s], 1, 100000;",
+        "mbarrier.complete_tx.shared.b64 [bh_v_s], 16;",
         "mbarrier.pending_count.b64 %r0, %d0;",
-        "cp.async.mbarrier.arrive.noinc.shared.b64 [s];",
+        "cp.async.mbarrier.arrive.noinc.shared.b64 [bh_v_s];",
     ] {
         let found = findings_with(line);
         assert!(

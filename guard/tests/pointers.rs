@@ -115,6 +115,6 @@ fn an_access_wider_than_the_local_variables_has_room_for_its_bytes() {
          ld.local.u64 %d4, [%d3];\nst.global.u64 [%d1], %d4;\nret;\n}}\n"
     );
     let text = print(&parse(&text).and_then(|module| confine(&module)).unwrap());
-    assert!(text.contains(".local .align 16 .b8 depot[16];"), "{text}");
+    assert!(text.contains(".local .align 16 .b8 bh_v_depot[16];"), "{text}");
     verify(&text).unwrap();
 }

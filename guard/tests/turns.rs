@@ -117,7 +117,11 @@ fn run(text: &str, values: &HashMap<&str, u32>, most: usize) -> Ran {
             })
         };
         let set = match opcode {
-            "ld.param.u32" => values.get(names[1].trim_matches(['[', ']'])).copied().or(Some(0)),
+            "ld.param.u32" => {
+                // The confined form puts a prefix before the tenant's names.
+                let name = names[1].trim_matches(['[', ']']);
+                values.get(name.strip_prefix("bh_v_").unwrap_or(name)).copied().or(Some(0))
+            }
             "ld.relaxed.sys.global.b32" => {
                 (since, ran.polls) = (0, ran.polls + 1);
                 if ran.polls > 3 {

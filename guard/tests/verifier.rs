@@ -35,7 +35,7 @@ L:
 ";
 
 /// The first line after the prologue.
-const BODY: &str = "    ld.param.u64 %d0, [p];";
+const BODY: &str = "    ld.param.u64 %d0, [bh_v_p];";
 
 fn confined() -> String {
     print(&parse(SOURCE).and_then(|module| confine(&module)).unwrap())
@@ -199,7 +199,7 @@ fn a_write_to_a_reserved_register_is_refused() {
         );
     }
     broken("ld.global.u32 %r1, ", "ld.global.u32 %bh_base, ", "a reserved register as data");
-    broken("ld.param.u64 %d0, [p]", "ld.param.u32 %bh_base, [n]", "a reserved register as data");
+    broken("ld.param.u64 %d0, [bh_v_p]", "ld.param.u32 %bh_base, [bh_v_n]", "a reserved register as data");
 }
 
 #[test]
@@ -213,7 +213,12 @@ fn a_reserved_register_or_parameter_that_is_read_is_refused() {
 fn a_missing_zeroing_is_refused() {
     broken("    mov.b32 %r1, 0;\n", "", "`%r1` may be read before it is written");
     broken("    mov.b32 %r1, 0;", "    @%p0 mov.b32 %r1, 0;", "`%p0` may be read before it is written");
-    broken_after("[n]", "    setp.eq.u32", "    @%p0 setp.eq.u32", "`%p0` may be read before it is written");
+    broken_after(
+        "[bh_v_n]",
+        "    setp.eq.u32",
+        "    @%p0 setp.eq.u32",
+        "`%p0` may be read before it is written",
+    );
 }
 
 #[test]
@@ -249,17 +254,21 @@ fn the_prologue_has_to_be_whole() {
 #[test]
 fn local_memory_is_zeroed_on_every_path_to_an_access() {
     let why = "local memory that may not have been zeroed";
-    broken("    st.local.b32 [l+16], %bh_zero;\n", "", why);
-    broken("[l], {%bh_zero, %bh_zero, %bh_zero, %bh_zero}", "[l], {%bh_zero, %bh_zero, %bh_zero, %r0}", why);
+    broken("    st.local.b32 [bh_v_l+16], %bh_zero;\n", "", why);
+    broken(
+        "[bh_v_l], {%bh_zero, %bh_zero, %bh_zero, %bh_zero}",
+        "[bh_v_l], {%bh_zero, %bh_zero, %bh_zero, %r0}",
+        why,
+    );
     broken("    mov.b32 %bh_zero, 0;\n    st.local", "    mov.b32 %bh_zero, 1;\n    st.local", why);
     let around = "    setp.eq.u32 %p0, %r0, 0;\n    @%p0 bra $L9;\n    mov.b32 %bh_zero, 0;\n    st.local.v4";
     let text = confined().replacen("    mov.b32 %bh_zero, 0;\n    st.local.v4", around, 1);
-    let (before, after) = text.split_once("[l+16], %bh_zero;\n").unwrap();
+    let (before, after) = text.split_once("[bh_v_l+16], %bh_zero;\n").unwrap();
     let (next, rest) = after.split_once('\n').unwrap();
     for text in [
         // A branch goes around it, one way and the other.
-        format!("{before}[l+16], %bh_zero;\n$L9:\n{next}\n{rest}"),
-        format!("{before}[l+16], %bh_zero;\n    bra $L9;\n$L9:\n{next}\n{rest}"),
+        format!("{before}[bh_v_l+16], %bh_zero;\n$L9:\n{next}\n{rest}"),
+        format!("{before}[bh_v_l+16], %bh_zero;\n    bra $L9;\n$L9:\n{next}\n{rest}"),
     ] {
         let found = findings(&text);
         assert!(found.iter().any(|finding| finding.contains(why)), "{found:?}\n{text}");
@@ -273,13 +282,13 @@ fn the_hidden_parameters_come_last_and_once() {
     broken("    .param .u32 __bh_base,\n", "", why);
     broken("    .param .u32 __bh_store\n", "    .param .u32 __bh_store,\n    .param .u32 q\n", why);
     broken(".param .u32 __bh_load", ".param .u64 __bh_load", why);
-    broken("    .param .u32 n,", "    .param .u32 __bh_x,", "a parameter of this kind");
+    broken("    .param .u32 bh_v_n,", "    .param .u32 __bh_x,", "a parameter of this kind");
     broken(
-        "    .param .u32 n,",
-        "    .param .u32 n,\n    .param .u32 __bh_load,",
+        "    .param .u32 bh_v_n,",
+        "    .param .u32 bh_v_n,\n    .param .u32 __bh_load,",
         "a parameter of this kind",
     );
-    broken(".param .u64 p", ".param .u64 .ptr .global .align 16 p", "a parameter of this kind");
+    broken(".param .u64 bh_v_p", ".param .u64 .ptr .global .align 16 bh_v_p", "a parameter of this kind");
 }
 
 #[test]
@@ -321,8 +330,8 @@ fn a_clamp_that_does_not_hold_is_refused() {
     broken("min.u64 %bh_a, %bh_a, 20", "min.s64 %bh_a, %bh_a, 20", SEQUENCE);
     broken("min.u64 %bh_a, %bh_a, 60", "min.u64 %bh_a, %bh_a, 61", SEQUENCE);
     broken("    min.u64 %bh_a, %bh_a, 20;\n", "", SEQUENCE);
-    broken("mov.b64 %bh_o, l", "mov.b64 %bh_o, __nv_table", SEQUENCE);
-    broken("mov.b64 %bh_o, l", "mov.b64 %bh_o, s", SEQUENCE);
+    broken("mov.b64 %bh_o, bh_v_l", "mov.b64 %bh_o, bh_v___nv_table", SEQUENCE);
+    broken("mov.b64 %bh_o, bh_v_l", "mov.b64 %bh_o, bh_v_s", SEQUENCE);
     broken("st.local.u32 [%bh_a]", "st.local.u64 [%bh_a]", SEQUENCE);
     broken("st.local.u32 [%bh_a]", "st.global.u32 [%bh_a]", SEQUENCE);
     broken("add.s64 %bh_a, %bh_o, %bh_a", "add.s64 %bh_a, %bh_a, %bh_a", SEQUENCE);
@@ -346,7 +355,7 @@ fn a_shared_clamp_that_does_not_hold_is_refused() {
     }
     broken("    mov.b32 %bh_s, %r2;\n", "", SEQUENCE);
     // Where another variable may come first nobody knows where this one is.
-    broken(".visible .entry k", ".shared .align 16 .b8 other[16];\n.visible .entry k", SEQUENCE);
+    broken(".visible .entry k", ".shared .align 16 .b8 bh_v_other[16];\n.visible .entry k", SEQUENCE);
 }
 
 #[test]
@@ -381,7 +390,7 @@ fn a_clamp_of_dynamic_shared_memory_that_does_not_hold_is_refused() {
     // What a clamp leaves room for, the launch has to give.
     assert_eq!(needs(&text.replace(span, "sub.s32 %bh_lo, %bh_lo, 8192;")), 8192);
     // Dynamic shared memory lies behind what is static.
-    broken(".visible .entry k", ".shared .align 16 .b8 other[16];\n.visible .entry k");
+    broken(".visible .entry k", ".shared .align 16 .b8 bh_v_other[16];\n.visible .entry k");
 }
 
 #[test]
@@ -435,38 +444,38 @@ fn a_mask_that_lets_go_of_shared_memory_is_refused() {
         broken("st.shared.u32 [%bh_s+2056]", &format!("st.shared.{other}"), SEQUENCE);
     }
     // Where another variable may come first nobody knows where this one is.
-    let other = ".shared .align 16 .b8 other[16];\n.visible .entry k";
+    let other = ".shared .align 16 .b8 bh_v_other[16];\n.visible .entry k";
     broken(".visible .entry k", other, SEQUENCE);
-    let none = ".extern .shared .align 16 .b8 other[];\n.visible .entry k";
+    let none = ".extern .shared .align 16 .b8 bh_v_other[];\n.visible .entry k";
     let changed = text.replacen(".visible .entry k", none, 1);
     assert_eq!(findings(&changed), [""; 0], "{changed}");
     // A smaller variable, or bounds that begin elsewhere than they say.
-    broken("s[3088]", "s[3072]", SEQUENCE);
-    let bounds = "mov.b32 %bh_low, s+1024;\n    add.s32 %bh_top, %bh_low, 2064;";
+    broken("bh_v_s[3088]", "bh_v_s[3072]", SEQUENCE);
+    let bounds = "mov.b32 %bh_low, bh_v_s+1024;\n    add.s32 %bh_top, %bh_low, 2064;";
     for (start, covered) in [(1032, 2056), (1024, 2080), (1040, 2064), (4096, 0), (3088, 0)] {
-        let other = format!("mov.b32 %bh_low, s+{start};\n    add.s32 %bh_top, %bh_low, {covered};");
+        let other = format!("mov.b32 %bh_low, bh_v_s+{start};\n    add.s32 %bh_top, %bh_low, {covered};");
         broken(bounds, &other, "");
     }
-    broken(bounds, "mov.b32 %bh_low, s+1056;\n    add.s32 %bh_top, %bh_low, 2032;", SEQUENCE);
+    broken(bounds, "mov.b32 %bh_low, bh_v_s+1056;\n    add.s32 %bh_top, %bh_low, 2032;", SEQUENCE);
     // What comes before the bounds is not zeroed.
-    for access in ["st.shared.u32 [s], %r0", "ld.shared.u32 %r0, [s+1020]"] {
+    for access in ["st.shared.u32 [bh_v_s], %r0", "ld.shared.u32 %r0, [bh_v_s+1020]"] {
         let why = "an access outside its variable";
-        broken("    mov.u64 %d1, l;\n", &format!("    {access};\n    mov.u64 %d1, l;\n"), why);
+        broken("    mov.u64 %d1, bh_v_l;\n", &format!("    {access};\n    mov.u64 %d1, bh_v_l;\n"), why);
     }
-    let proven = text.replace("mov.u32 %r2, s+1024", "mov.u32 %r2, s+1020");
+    let proven = text.replace("mov.u32 %r2, bh_v_s+1024", "mov.u32 %r2, bh_v_s+1020");
     assert!(findings(&proven).iter().any(|finding| finding.contains("an access outside its variable")));
 }
 
 #[test]
 fn the_bounds_of_shared_memory_have_to_be_computed() {
-    broken("    mov.b32 %bh_low, s;\n    add.s32 %bh_top, %bh_low, 8192;\n", "", SEQUENCE);
+    broken("    mov.b32 %bh_low, bh_v_s;\n    add.s32 %bh_top, %bh_low, 8192;\n", "", SEQUENCE);
     broken("add.s32 %bh_top, %bh_low, 8192;", "add.s32 %bh_top, %bh_low, 8193;", SEQUENCE);
-    broken("mov.b32 %bh_low, s;", "mov.b32 %bh_low, l;", SEQUENCE);
-    broken("mov.b32 %bh_low, s;", "mov.b32 %bh_low, 0;", SEQUENCE);
+    broken("mov.b32 %bh_low, bh_v_s;", "mov.b32 %bh_low, bh_v_l;", SEQUENCE);
+    broken("mov.b32 %bh_low, bh_v_s;", "mov.b32 %bh_low, 0;", SEQUENCE);
     broken(".shared .align 16", ".shared .align 8", "a shared variable that is not aligned");
     // A variable that counts twice would make room for a span that is not there.
     let bounds = "    add.s32 %bh_top, %bh_low, 8192;\n";
-    let again = "    mov.b32 %bh_s, s;\n    min.u32 %bh_low, %bh_low, %bh_s;\n    add.s32 %bh_s, %bh_s, 8192;\n    \
+    let again = "    mov.b32 %bh_s, bh_v_s;\n    min.u32 %bh_low, %bh_low, %bh_s;\n    add.s32 %bh_s, %bh_s, 8192;\n    \
                  max.u32 %bh_top, %bh_top, %bh_s;\n";
     broken(bounds, &format!("{bounds}{again}"), LEFT);
 }
@@ -478,7 +487,7 @@ fn a_shared_variable_that_the_bounds_leave_out_may_not_be_read() {
                   ld.shared.u32 %r1, [t];\n    ret;\n}\n";
     let text = print(&parse(source).and_then(|module| confine(&module)).unwrap());
     assert_eq!(findings(&text), [""; 0]);
-    let bounds = "    mov.b32 %bh_s, t;\n    min.u32 %bh_low, %bh_low, %bh_s;\n    add.s32 %bh_s, %bh_s, 512;\n    \
+    let bounds = "    mov.b32 %bh_s, bh_v_t;\n    min.u32 %bh_low, %bh_low, %bh_s;\n    add.s32 %bh_s, %bh_s, 512;\n    \
                   max.u32 %bh_top, %bh_top, %bh_s;\n";
     assert!(text.contains(bounds), "{text}");
     let found = findings(&text.replace(bounds, ""));
@@ -496,8 +505,10 @@ fn what_dynamic_shared_memory_has_to_hold_is_told() {
     for (from, to) in [("100", "16385"), ("mov.u32 %bh_lo, %dynamic_smem_size;", "mov.u32 %bh_lo, %clock;")] {
         assert!(!findings(&text.replace(from, to)).is_empty(), "{to}");
     }
-    let (start, end) =
-        (text.find("    mov.b32 %bh_s, t;").unwrap(), text.find("    mov.u32 %bh_hi, %ntid.x;").unwrap());
+    let (start, end) = (
+        text.find("    mov.b32 %bh_s, bh_v_t;").unwrap(),
+        text.find("    mov.u32 %bh_hi, %ntid.x;").unwrap(),
+    );
     let without = [&text[..start], &text[end..]].concat();
     // What zeroes the little that is left would be another text.
     assert!(findings(&without).iter().any(|found| found.contains(LEFT)), "no dynamic memory in the bounds");
@@ -510,23 +521,30 @@ fn what_dynamic_shared_memory_has_to_hold_is_told() {
 #[test]
 fn an_access_by_symbol_outside_its_variable_is_refused() {
     let why = "an access outside its variable";
-    for access in ["st.shared.u32 [s+8192], %r0", "ld.shared.u32 %r0, [s+-4]", "ld.shared.u64 %d0, [s+4]"] {
+    for access in [
+        "st.shared.u32 [bh_v_s+8192], %r0",
+        "ld.shared.u32 %r0, [bh_v_s+-4]",
+        "ld.shared.u64 %d0, [bh_v_s+4]",
+    ] {
         broken_after(BODY, "    bar.sync 0;", &format!("    {access};\n    bar.sync 0;"), why);
     }
-    for access in ["ld.const.u32 %r0, [__nv_table+64]", "ld.param.u32 %r0, [n+4]", "ld.local.u32 %r0, [l+24]"]
-    {
+    for access in [
+        "ld.const.u32 %r0, [bh_v___nv_table+64]",
+        "ld.param.u32 %r0, [bh_v_n+4]",
+        "ld.local.u32 %r0, [bh_v_l+24]",
+    ] {
         broken_after(BODY, "    bar.sync 0;", &format!("    {access};\n    bar.sync 0;"), why);
     }
     broken_after(
         BODY,
         "    bar.sync 0;",
-        "    ld.shared.u32 %r0, [__nv_table];\n    bar.sync 0;",
+        "    ld.shared.u32 %r0, [bh_v___nv_table];\n    bar.sync 0;",
         "an access to an unknown symbol",
     );
     broken_after(
         BODY,
         "    bar.sync 0;",
-        "    st.global.u32 [__nv_table], %r0;\n    bar.sync 0;",
+        "    st.global.u32 [bh_v___nv_table], %r0;\n    bar.sync 0;",
         "an access to an unknown symbol",
     );
 }
@@ -549,15 +567,15 @@ fn opcodes_that_are_not_in_the_table_are_refused() {
 #[test]
 fn control_flow_that_leaves_the_body_is_refused() {
     broken("bra $L0", "bra $L9", "`$L9` may not be named here");
-    broken("bra $L0", "bra s", "`s` may not be named here");
+    broken("bra $L0", "bra bh_v_s", "`bh_v_s` may not be named here");
     broken("    ret;\n", "", "a body that does not end");
     broken("    ret;\n", "    @%p0 ret;\n", "a body that does not end");
     broken("$L0:", "$L0:\n$L0:", "a label that is declared twice");
     broken_after(
         BODY,
         "    bar.sync 0;",
-        "    mov.u64 %d0, p;\n    bar.sync 0;",
-        "`p` may not be named here",
+        "    mov.u64 %d0, bh_v_p;\n    bar.sync 0;",
+        "`bh_v_p` may not be named here",
     );
     broken_after(
         BODY,
@@ -570,8 +588,8 @@ fn control_flow_that_leaves_the_body_is_refused() {
 #[test]
 fn a_name_that_is_declared_twice_is_refused() {
     let again = "a name that is declared twice";
-    broken(".shared .align 16 .b8 s[8192]", ".shared .align 16 .b8 __nv_table[64]", again);
-    broken(".shared .align 16 .b8 s[8192]", ".shared .align 16 .b8 p[64]", again);
+    broken(".shared .align 16 .b8 bh_v_s[8192]", ".shared .align 16 .b8 bh_v___nv_table[64]", again);
+    broken(".shared .align 16 .b8 bh_v_s[8192]", ".shared .align 16 .b8 bh_v_p[64]", again);
     let text = confined();
     let entry = text.split_once(".visible").map(|(_, entry)| format!(".visible{entry}")).unwrap();
     assert!(findings(&format!("{text}{entry}"))[0].contains(again));
@@ -675,15 +693,15 @@ fn a_fast_version_leaves_nothing_alone_that_is_not_proven() {
         why,
     );
     broken("red.global.add.u64 [%d0]", "red.global.add.u64 [%d0+4]", why);
-    broken("ld.param.u64 %d0, [p];", "ld.param.u64 %d0, [p];\n    mov.b64 %d0, 0;", why);
+    broken("ld.param.u64 %d0, [bh_v_p];", "ld.param.u64 %d0, [bh_v_p];\n    mov.b64 %d0, 0;", why);
     broken(
-        "ld.param.u64 %d0, [p];",
-        "mov.b64 %d0, 0;\n    @%p0 ld.param.u64 %d0, [p];",
+        "ld.param.u64 %d0, [bh_v_p];",
+        "mov.b64 %d0, 0;\n    @%p0 ld.param.u64 %d0, [bh_v_p];",
         "before it is written",
     );
-    broken("ld.param.u64 %d0, [p];", "mov.b64 %d0, 0;", why);
-    broken("ld.param.u64 %d0, [p];", "ld.param.u64 %d0, [p+4];", "an access outside its variable");
-    broken("ld.param.u64 %d0, [p];", "ld.param.u64 %d0, [__bh_base];", SEQUENCE);
+    broken("ld.param.u64 %d0, [bh_v_p];", "mov.b64 %d0, 0;", why);
+    broken("ld.param.u64 %d0, [bh_v_p];", "ld.param.u64 %d0, [bh_v_p+4];", "an access outside its variable");
+    broken("ld.param.u64 %d0, [bh_v_p];", "ld.param.u64 %d0, [__bh_base];", SEQUENCE);
     // The local variable and shared memory are confined as ever.
     broken("min.u64 %bh_a, %bh_a, 20", "min.u64 %bh_a, %bh_a, 21", SEQUENCE);
 }
@@ -693,8 +711,8 @@ fn a_fast_version_is_declared_as_the_entry_before_it() {
     let broken = |from, to, why| broken_after("__bh_fast_k", from, to, why);
     let why = "not declared as its entry";
     broken("__bh_fast_k", "__bh_fast_j", why);
-    broken(".param .u32 n", ".param .u64 n", why);
-    broken(".param .u32 n", ".param .u32 m", why);
+    broken(".param .u32 bh_v_n", ".param .u64 bh_v_n", why);
+    broken(".param .u32 bh_v_n", ".param .u32 bh_v_m", why);
     broken(".maxntid 256", ".maxntid 512", why);
     broken(".maxntid 256\n", "", why);
     let text = confined();
@@ -734,11 +752,13 @@ fn a_block_that_reaches_out_of_a_variable_is_asked_about() {
     assert!(with(&access.replace(']', "+-4]"))[0].contains("an access that is not confined"));
     assert!(with(&access.replace(']', "+2]"))[0].contains("an access that is not confined"));
     // A variable that the bounds leave out is not zeroed: another session's words may be in it.
-    let taken =
-        body.lines().find(|line| line.trim().starts_with("mov.u32 %r") && line.ends_with(", s;")).unwrap();
-    let other = body.replacen(taken, &taken.replace(", s;", ", t;"), 1);
-    let declared = "    .shared .align 16 .b8 s[8192];\n";
-    let other = other.replacen(declared, &format!("{declared}    .shared .align 16 .b8 t[8192];\n"), 1);
+    let taken = body
+        .lines()
+        .find(|line| line.trim().starts_with("mov.u32 %r") && line.ends_with(", bh_v_s;"))
+        .unwrap();
+    let other = body.replacen(taken, &taken.replace(", bh_v_s;", ", bh_v_t;"), 1);
+    let declared = "    .shared .align 16 .b8 bh_v_s[8192];\n";
+    let other = other.replacen(declared, &format!("{declared}    .shared .align 16 .b8 bh_v_t[8192];\n"), 1);
     let found = findings(&format!("{before}{other}"));
     assert!(found.iter().any(|finding| finding.contains("an access outside its variable")), "{found:?}");
     // So many terms and no more.
@@ -756,7 +776,7 @@ fn a_block_that_reaches_out_of_a_variable_is_asked_about() {
                 + body
                 + "    ret;\n}\n"
         };
-        let top = "    mov.u32 %r0, %tid.x;\n    mov.b32 %r100, s;\n    mad.lo.u32 %r101, %r0, 16, %r100;\n    st.shared.u32 [%r101], %r0;\n";
+        let top = "    mov.u32 %r0, %tid.x;\n    mov.b32 %r100, bh_v_s;\n    mad.lo.u32 %r101, %r0, 16, %r100;\n    st.shared.u32 [%r101], %r0;\n";
         let head = &text[..text.find(".visible").unwrap()];
         let text = format!("{head}{}{}", entry("k", ""), entry("__bh_fast_k", &format!("{top}{body}")));
         let registers = text.find(".reg .b32 %r<").unwrap();

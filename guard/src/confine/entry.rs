@@ -39,7 +39,7 @@ pub(super) fn confine<'a>(
     budget: &mut Budget,
     report: &mut Report,
 ) -> (Function, Option<Function>) {
-    if let Err(reason) = names::check_symbol(&function.name) {
+    if let Err(reason) = names::check_entry(&function.name) {
         report.add(function.span, reason);
     }
     let mut flat = Flat::default();

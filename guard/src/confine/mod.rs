@@ -1,7 +1,7 @@
 //! The rewriter: a tenant's module in, the same module in the confined form out.
 //!
 //! The *confined form* of an entry has no inner scopes, canonical names for registers (`%p0`, `%h0`, `%r0`,
-//! `%d0`, by width) and labels (`$L0`), three hidden parameters, a prologue that loads them, and a fixed
+//! `%d0`, by width) and labels (`$L0`), a prefix before those of variables, three hidden parameters, a prologue that loads them, and a fixed
 //! sequence of instructions before every access that is not proven to stay where it may. The verifier knows
 //! the form, not the rewriter: what goes wrong here is refused there.
 
@@ -37,6 +37,7 @@ mod prologue;
 mod reductions;
 mod region;
 mod remainders;
+mod renamed;
 mod reserved;
 mod roots;
 mod runtime;
@@ -320,6 +321,7 @@ fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> 
             }
         }
     }
+    renamed::rename(&mut items, &mut report);
     let Module { version, address_size, header, .. } = *module;
     Confined { module: Module { version, target, address_size, header, items }, report, refused }
 }

@@ -290,7 +290,7 @@ fn module_variable(variable: &Variable) -> Result<Extent, Reason> {
 }
 
 fn extent(variable: &Variable) -> Option<Extent> {
-    names::check_symbol(&variable.name).ok()?;
+    names::is_tenants(&variable.name).then_some(())?;
     let plain = variable.pointer.is_none() && variable.range.is_none() && variable.attributes.is_empty();
     let fits = |bytes: &u64| variable.space != Space::Shared || *bytes <= SHARED_BYTES_MAX;
     let bytes = names::variable_bytes(variable).filter(|_| plain).filter(fits)?;
@@ -302,7 +302,7 @@ fn entry(
     known: (&HashMap<&str, Extent>, &Gates),
     report: &mut Report,
 ) -> Option<VerifiedEntry> {
-    if let Err(reason) = names::check_symbol(&function.name) {
+    if let Err(reason) = names::check_entry(&function.name) {
         report.add(function.span, reason);
         return None;
     }
