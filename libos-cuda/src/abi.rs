@@ -30,8 +30,8 @@ pub(crate) use args::{
 };
 pub(crate) use callbacks::{Callback, Destructor, HostFunction, SharedBytesOf, StreamCallback};
 pub(crate) use graph_layouts::{
-    EdgeData, HostNode, InstantiateParameters, KernelNode, KernelNodeOfContext, MemsetNode, NodeParameters,
-    UpdateResult,
+    AllocationNode, EdgeData, HostNode, InstantiateParameters, KernelNode, KernelNodeOfContext, MemsetNode,
+    NodeParameters, UpdateResult,
 };
 pub(crate) use layouts::{
     AccessDescription, Copy2d, Copy3d, IpcHandle, LaunchAttribute, LaunchConfig, Location, Properties,

@@ -70,6 +70,8 @@ struct Capture {
     graph: Arc<Graph>,
     handle: u64,
     owner: Owner,
+    /// Where streams of it were that have ended: others have to go on behind that.
+    left: Vec<u32>,
     is_valid: bool,
 }
 
@@ -221,7 +223,7 @@ impl Captures {
         Ok(())
     }
 
-    /// A stream ends; a capture that it was of has lost what it had there.
+    /// A stream ends; a capture that began in it ends too, any other goes on.
     pub(crate) fn forget(&self, stream: u32) {
         if self.running.load(Ordering::Acquire) == 0 {
             return;
@@ -236,8 +238,8 @@ impl Captures {
             if let Some((Capture { owner: Owner::Capture, handle, .. }, _)) = removed {
                 crate::graph::destroy(handle).ok();
             }
-        } else {
-            state.invalidate(member.capture);
+        } else if let Some(capture) = state.captures.get_mut(&member.capture) {
+            capture.left.extend(member.before);
         }
     }
 }

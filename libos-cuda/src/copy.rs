@@ -132,8 +132,13 @@ fn copy_piece(driver: &Driver, order: Order, to: End, from: End, bytes: usize) -
         (Place::Device(to), Place::Pageable) => {
             let host = from.host();
             let content = host.bytes(bytes)?;
-            submit(driver, order, |stream| session.write(stream, to, content))?;
-            None
+            let written = submit(driver, order, |stream| {
+                session.write(stream, to, content)?;
+                Ok(session.fence(stream))
+            })?;
+            // The program's bytes were copied, so nobody sees when the device has them, but for streams without an order to this
+            // one: natively the copy is done before a kernel could begin there.
+            driver.streams.may_overtake().then_some(written)
         }
         (Place::Pageable, Place::Device(from)) => {
             let mut host = to.host();

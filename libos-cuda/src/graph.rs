@@ -11,6 +11,7 @@ mod flat;
 mod nodes;
 mod parameters;
 mod plan;
+mod storage;
 mod work;
 
 use std::sync::{Arc, Weak};
@@ -27,6 +28,11 @@ pub(crate) use exec::{
 };
 pub(crate) use nodes::*;
 pub(crate) use parameters::*;
+pub(crate) use storage::{
+    Storage, Stored, add_allocation, add_freeing, allocation_parameters, at as storage_at,
+    attribute as storage_attribute, free as free_storage, freeing_parameters,
+    set_attribute as set_storage_attribute, trim as trim_storage,
+};
 pub(crate) use work::Work;
 
 use crate::abi::{Out, Text};
@@ -52,6 +58,7 @@ pub(crate) struct Graphs {
     nodes: Table<Name>,
     execs: Table<exec::Exec>,
     lanes: exec::Lanes,
+    stores: storage::Stores,
 }
 
 impl Graphs {
@@ -61,6 +68,7 @@ impl Graphs {
             nodes: Table::new(Kind::GraphNode, NODES_MAX),
             execs: Table::new(Kind::GraphExec, GRAPHS_MAX),
             lanes: exec::Lanes::default(),
+            stores: storage::Stores::default(),
         }
     }
 }
@@ -186,7 +194,7 @@ impl Graph {
 
     /// A graph with the same nodes under the same numbers, with that many graphs around it.
     fn copy(self: &Arc<Self>, around: usize) -> Result<Arc<Graph>, Status> {
-        if around >= DEPTH_MAX {
+        if around >= DEPTH_MAX || self.has_storage() {
             return Err(Status::NOT_SUPPORTED);
         }
         let copy = Arc::new(Graph::new(self.driver, Arc::downgrade(self), around));

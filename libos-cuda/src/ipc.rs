@@ -70,9 +70,12 @@ fn is_of(region: &Region, token: SturdyToken) -> bool {
     match &region.what {
         What::Device(buffer) => buffer.exported().is_some_and(|export| export.token == token),
         What::Opened(opened) => opened.name.token == token,
-        What::Reached(_) | What::Variables(_) | What::Pinned(..) | What::Registered(_) | What::Managed(_) => {
-            false
-        }
+        What::OfGraph(_)
+        | What::Reached(_)
+        | What::Variables(_)
+        | What::Pinned(..)
+        | What::Registered(_)
+        | What::Managed(_) => false,
     }
 }
 

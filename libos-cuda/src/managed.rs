@@ -45,9 +45,12 @@ impl Region {
         match &self.what {
             What::Managed(_) => true,
             What::Variables(image) => image.is_managed(address),
-            What::Device(_) | What::Opened(_) | What::Reached(_) | What::Pinned(..) | What::Registered(_) => {
-                false
-            }
+            What::Device(_)
+            | What::OfGraph(_)
+            | What::Opened(_)
+            | What::Reached(_)
+            | What::Pinned(..)
+            | What::Registered(_) => false,
         }
     }
 }

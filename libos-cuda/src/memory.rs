@@ -10,10 +10,10 @@ use crate::context::driver_and_current;
 use crate::device::{Buffer, DeviceRange, Freed, HostBuffer, HostSpan, Image, Stray};
 use crate::driver::{Driver, driver};
 use crate::freed;
+use crate::graph::{self, Storage, Stored, Work};
 use crate::ipc::Opened;
 use crate::managed::Hints;
 use crate::map::Map;
-use crate::order::Target;
 use crate::register::{Exchanged, ONLY_PRIVATE, Registered};
 use crate::report;
 use crate::sanitize;
@@ -30,6 +30,8 @@ const PORTABLE_AND_MAPPED: u32 = 3;
 pub(crate) enum What {
     /// The device's memory.
     Device(Buffer),
+    /// The device's, which a node of a graph allocates.
+    OfGraph(Stored),
     /// Memory of the device's that is another process's.
     Opened(Opened),
     /// Memory of the device's, at an address that the program chose.
@@ -107,7 +109,9 @@ impl Memory {
             return Err(Status::INVALID_VALUE);
         }
         Ok(match &found.value.what {
-            What::Device(buffer) => Place::Device(buffer.range(offset, bytes)),
+            What::Device(buffer) | What::OfGraph(Stored { buffer, .. }) => {
+                Place::Device(buffer.range(offset, bytes))
+            }
             What::Opened(opened) => Place::Device(opened.share.range(opened.offset() + offset, bytes)),
             What::Reached(reached) => Place::Device(reached.share.range(offset, bytes)),
             What::Variables(image) => {
@@ -191,7 +195,11 @@ impl Memory {
                     ranges.extend(image.ranges());
                     continue;
                 }
-                What::Device(_) | What::Opened(_) | What::Reached(_) | What::Managed(_) => None,
+                What::Device(_)
+                | What::OfGraph(_)
+                | What::Opened(_)
+                | What::Reached(_)
+                | What::Managed(_) => None,
             };
             ranges.push((start.unwrap_or(found.start), found.bytes));
         }
@@ -206,7 +214,10 @@ impl Memory {
     /// Bytes of the device's memory that are allocated.
     pub(crate) fn device_bytes(&self) -> u64 {
         let map = self.map.read();
-        map.iter().filter(|found| matches!(found.value.what, What::Device(_))).map(|found| found.bytes).sum()
+        map.iter()
+            .filter(|found| matches!(found.value.what, What::Device(_) | What::OfGraph(_)))
+            .map(|found| found.bytes)
+            .sum()
     }
 
     pub(crate) fn take(&self, address: u64, is: impl FnOnce(&What) -> bool) -> Result<Arc<Region>, Status> {
@@ -220,7 +231,9 @@ impl Memory {
     fn note(&self, what: &What) {
         let Some(list) = &self.freed else { return };
         let (address, bytes) = match what {
-            What::Device(buffer) => (Some(buffer.address()), buffer.bytes()),
+            What::Device(buffer) | What::OfGraph(Stored { buffer, .. }) => {
+                (Some(buffer.address()), buffer.bytes())
+            }
             What::Pinned(buffer, _) | What::Managed(buffer) => (buffer.address(), buffer.bytes() as u64),
             What::Opened(_) | What::Reached(_) | What::Variables(_) | What::Registered(_) => return,
         };
@@ -263,6 +276,9 @@ pub(crate) fn acquire(driver: &Driver, context: u64, bytes: u64) -> Result<u64, 
 
 /// The session keeps the memory until running work that may use it is done.
 pub(crate) fn release(driver: &Driver, address: u64) -> Answer {
+    if graph::storage_at(driver, address).is_some() {
+        return graph::free_storage(driver, address);
+    }
     let freed = driver.memory.take(address, |what| matches!(what, What::Device(_) | What::Managed(_)))?;
     if matches!(freed.what, What::Device(_)) {
         sanitize::freed(address);
@@ -296,32 +312,42 @@ pub(crate) fn free(address: u64) -> Answer {
     release(driver, address)
 }
 
-/// Memory that graphs allocate and free is not there.
-fn refuse_nodes(driver: &Driver, target: Target) -> Answer {
-    driver.streams.captures.refuse(target).inspect_err(|status| {
-        if *status == Status::STREAM_CAPTURE_UNSUPPORTED {
-            report::refused(
-                "cuMemAllocAsync",
-                "graphs have no memory of their own; allocate it before the capture",
-            );
-        }
-    })
-}
-
 /// The memory is there at once, so it is there in the stream's order as well.
 pub(crate) fn allocate_ordered(null: NullStream, to: Out<u64>, bytes: usize, stream: u64) -> Answer {
     let driver = driver()?;
-    refuse_nodes(driver, driver.streams.target(null, stream)?)?;
-    allocate_now(&to, bytes)
+    let target = driver.streams.target(null, stream)?;
+    if driver.streams.captures.of(target)?.is_none() {
+        return allocate_now(&to, bytes);
+    }
+    // Without the capture's lock.
+    let storage = Storage::new(driver, bytes as u64)?;
+    let address = storage.address();
+    let capturing = driver.streams.captures.of(target)?.ok_or(Status::STREAM_CAPTURE_INVALIDATED)?;
+    capturing.add(Work::Allocate(storage))?;
+    to.set(address);
+    Ok(())
 }
 
 /// The memory is the session's again once the stream has passed what was submitted to it: nobody waits here.
 pub(crate) fn free_ordered(null: NullStream, address: u64, stream: u64) -> Answer {
     let driver = driver()?;
     let target = driver.streams.target(null, stream)?;
-    refuse_nodes(driver, target)?;
+    if let Some(capturing) = driver.streams.captures.of(target)? {
+        return match graph::storage_at(driver, address) {
+            _ if address == 0 => Ok(()),
+            Some(storage) => capturing.add(Work::Free(storage)),
+            None => {
+                report::refused("cuMemFreeAsync", "a graph frees what a graph allocated");
+                let _ = capturing.refuse();
+                Err(Status::INVALID_VALUE)
+            }
+        };
+    }
     if address == 0 {
         return Ok(());
+    }
+    if graph::storage_at(driver, address).is_some() {
+        return graph::free_storage(driver, address);
     }
     let freed = driver.memory.take(address, |what| matches!(what, What::Device(_)))?;
     sanitize::freed(address);
@@ -367,7 +393,12 @@ pub(crate) fn host_flags(to: Out<u32>, host: Host) -> Answer {
         What::Pinned(_, flags) | What::Registered(Registered { flags, .. }) => {
             to.set(*flags | PORTABLE_AND_MAPPED);
         }
-        What::Device(_) | What::Opened(_) | What::Reached(_) | What::Variables(_) | What::Managed(_) => {
+        What::Device(_)
+        | What::OfGraph(_)
+        | What::Opened(_)
+        | What::Reached(_)
+        | What::Variables(_)
+        | What::Managed(_) => {
             return Err(Status::INVALID_VALUE);
         }
     }
@@ -400,7 +431,7 @@ pub(crate) fn device_pointer(driver: &Driver, address: u64) -> Option<u64> {
         What::Registered(Registered { exchanged, .. }) => {
             exchanged.as_ref()?.address()?.checked_add(address - start)
         }
-        What::Device(_) | What::Opened(_) | What::Reached(_) | What::Variables(_) => None,
+        What::Device(_) | What::OfGraph(_) | What::Opened(_) | What::Reached(_) | What::Variables(_) => None,
     }
 }
 

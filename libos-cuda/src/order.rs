@@ -11,7 +11,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use bulkhead_schema::limits::STREAMS_MAX;
 use parking_lot::Mutex;
@@ -89,6 +89,8 @@ pub(crate) struct Streams {
     legacy: AtomicU64,
     /// Host functions of all streams that have not returned.
     host_functions: AtomicU32,
+    /// Whether the program ever had a stream that the legacy stream does not order with.
+    unordered: AtomicBool,
     /// Streams whose work is written down instead of done.
     pub(crate) captures: Captures,
 }
@@ -105,6 +107,7 @@ impl Streams {
             written: AtomicU64::new(0),
             legacy: AtomicU64::new(0),
             host_functions: AtomicU32::new(0),
+            unordered: AtomicBool::new(false),
             captures: Captures::default(),
         }
     }
@@ -152,9 +155,18 @@ impl Streams {
         place.priority.store(priority, Ordering::Relaxed);
         place.context.store(context, Ordering::Relaxed);
         place.attributes.lock().clear();
+        // Streams of no context are the library's own, which follow the program's.
+        if order == Order::NonBlocking && context != 0 {
+            self.unordered.store(true, Ordering::Relaxed);
+        }
         let flags = if order == Order::NonBlocking { LIVE | NON_BLOCKING } else { LIVE };
         place.word.store(u64::from(generation) << GENERATION_SHIFT | flags, Ordering::Release);
         Ok(encode(Kind::Stream, generation, slot))
+    }
+
+    /// Whether work in the order of the legacy stream may be overtaken by what the program submits later.
+    pub(crate) fn may_overtake(&self) -> bool {
+        self.unordered.load(Ordering::Relaxed)
     }
 
     /// Destroys a stream; its work is still done, and the legacy stream still waits for it.

@@ -59,6 +59,7 @@ fn value(driver: &Driver, attribute: u32, address: u64) -> Result<Option<Value>,
         14 => Some(Value::Long(match &region.what {
             What::Reached(reached) => u64::from(reached.handle_types),
             What::Device(_)
+            | What::OfGraph(_)
             | What::Opened(_)
             | What::Variables(_)
             | What::Pinned(..)

@@ -11,6 +11,8 @@ __global__ void triple_plus(const unsigned *in, unsigned *out, unsigned plus, in
     if (i < n) out[i] = 3u * in[i] + plus;
 }
 
+__global__ void add_from(unsigned *to, const unsigned *from) { *to += *from; }
+
 __global__ void multiply(unsigned *values, unsigned factor, int n) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n) values[i] *= factor;
@@ -85,6 +87,28 @@ static float pipeline(int chunk, int chunks) {
     return milliseconds;
 }
 
+// A copy from ordinary memory is done when its call returns, also for streams that do not wait for the default stream.
+static void unordered(int rounds) {
+    unsigned *value, *seen, told;
+    CHECK(cudaMalloc(&value, sizeof *value));
+    CHECK(cudaMalloc(&seen, sizeof *seen));
+    cudaStream_t stream;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (int round = 1; round <= rounds; round++) {
+        const unsigned now = round;
+        CHECK(cudaMemcpy(value, &now, sizeof now, cudaMemcpyHostToDevice));
+        CHECK(cudaMemsetAsync(seen, 0, sizeof *seen, stream));
+        add_from<<<1, 1, 0, stream>>>(seen, value);
+        CHECK(cudaGetLastError());
+        CHECK(cudaMemcpyAsync(&told, seen, sizeof told, cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        if (told != now) Program::fail("a kernel behind a copy reads %u, not %u", told, now);
+    }
+    CHECK(cudaStreamDestroy(stream));
+    CHECK(cudaFree(value));
+    CHECK(cudaFree(seen));
+}
+
 // Two streams take turns on the same words; additions and multiplications do not commute, so a wrong order shows.
 static void turns(int n, int rounds) {
     unsigned *values, *device_values;
@@ -144,5 +168,6 @@ int main(int argc, char **argv) {
     const int chunk = program.large ? 1 << 20 : 10007, chunks = program.large ? 24 : 10;
     const float milliseconds = pipeline(chunk, chunks);
     turns(program.large ? 1 << 16 : 1500, program.large ? 200 : 20);
+    unordered(program.large ? 2000 : 200);
     return Program::pass("%d chunks of %d words on %d streams in %.3f ms", chunks, chunk, STREAMS, milliseconds);
 }

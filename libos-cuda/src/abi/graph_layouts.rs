@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use super::args::InSlice;
 use super::callbacks::{Callback, HostFunction};
-use super::layouts::Copy3d;
+use super::layouts::{Copy3d, Location};
 use super::packed::{Extra, Parameters};
 use crate::status::Status;
 
@@ -89,6 +89,41 @@ impl HostNode {
     }
 }
 
+/// `CUDA_MEM_ALLOC_NODE_PARAMS`, with the properties of a pool in front.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct AllocationNode {
+    pub(crate) kind: u32,
+    pub(crate) handle_types: u32,
+    pub(crate) location: Location,
+    pool: [u64; 9],
+    accesses: u64,
+    access_count: usize,
+    pub(crate) bytes: usize,
+    pub(crate) address: u64,
+}
+const _: () = assert!(
+    size_of::<AllocationNode>() == 120
+        && std::mem::offset_of!(AllocationNode, bytes) == 104
+        && std::mem::offset_of!(AllocationNode, address) == 112
+);
+
+impl AllocationNode {
+    /// One of so many bytes, of the first device.
+    pub(crate) fn new(kind: u32, location: u32, bytes: u64, address: u64) -> AllocationNode {
+        AllocationNode {
+            kind,
+            handle_types: 0,
+            location: Location { kind: location, id: 0 },
+            pool: [0; 9],
+            accesses: 0,
+            access_count: 0,
+            bytes: usize::try_from(bytes).unwrap_or(usize::MAX),
+            address,
+        }
+    }
+}
+
 /// `CUgraphEdgeData`.
 pub(crate) type EdgeData = [u8; 8];
 
@@ -136,6 +171,7 @@ union OfKind {
     copy: CopyNode,
     memset: MemsetNode,
     host: HostNode,
+    allocation: AllocationNode,
     handle: u64,
 }
 
@@ -168,7 +204,15 @@ of_kind! {
     copy copy.copy: Copy3d;
     memset memset: MemsetNode;
     host host: HostNode;
+    allocation allocation: AllocationNode;
     handle handle: u64;
+}
+
+impl NodeParameters {
+    /// Has the parameters of an allocation.
+    pub(crate) fn set_allocation(&mut self, allocation: AllocationNode) {
+        self.of_kind.allocation = allocation;
+    }
 }
 
 /// Most edges that a call may name.

@@ -1,9 +1,9 @@
 //! Exports about graphs and streams that capture.
 
 use super::{
-    Argument, Copy3d, EdgeData, Function, HostNode, In, InOut, InSlice, InstantiateParameters, KernelNode,
-    KernelNodeOfContext, MemsetNode, NodeParameters, NullStream, Out, OutList, OutMaybe, Room, Row, Text,
-    UpdateResult, exports,
+    AllocationNode, Argument, Copy3d, EdgeData, Function, HostNode, In, InOut, InSlice,
+    InstantiateParameters, KernelNode, KernelNodeOfContext, MemsetNode, NodeParameters, NullStream, Out,
+    OutList, OutMaybe, Room, Row, Text, UpdateResult, exports,
 };
 use crate::{capture, graph};
 
@@ -43,6 +43,20 @@ exports! {
             (to: Out<u64>, graph: u64, before: InSlice<u64>, count: usize, event: u64) => graph::add_record;
         cuGraphAddEventWaitNode "cuGraphAddEventWaitNode" 11010
             (to: Out<u64>, graph: u64, before: InSlice<u64>, count: usize, event: u64) => graph::add_wait;
+        cuGraphAddMemAllocNode "cuGraphAddMemAllocNode" 11040
+            (to: Out<u64>, graph: u64, before: InSlice<u64>, count: usize, node: InOut<AllocationNode>)
+            => graph::add_allocation;
+        cuGraphAddMemFreeNode "cuGraphAddMemFreeNode" 11040
+            (to: Out<u64>, graph: u64, before: InSlice<u64>, count: usize, address: u64) => graph::add_freeing;
+        cuGraphMemAllocNodeGetParams "cuGraphMemAllocNodeGetParams" 11040
+            (node: u64, to: Out<AllocationNode>) => graph::allocation_parameters;
+        cuGraphMemFreeNodeGetParams "cuGraphMemFreeNodeGetParams" 11040
+            (node: u64, to: Out<u64>) => graph::freeing_parameters;
+        cuDeviceGetGraphMemAttribute "cuDeviceGetGraphMemAttribute" 11040
+            (device: i32, attribute: u32, to: Room) => graph::storage_attribute;
+        cuDeviceSetGraphMemAttribute "cuDeviceSetGraphMemAttribute" 11040
+            (device: i32, attribute: u32, value: Room) => graph::set_storage_attribute;
+        cuDeviceGraphMemTrim "cuDeviceGraphMemTrim" 11040 (device: i32) => graph::trim_storage;
         cuGraphAddNode_v2 "cuGraphAddNode" 12030
             (to: Out<u64>, graph: u64, before: InSlice<u64>, edges: InSlice<EdgeData>, count: usize,
              parameters: InOut<NodeParameters>) => graph::add_any;

@@ -146,15 +146,6 @@ refused! {
         cuGreenCtxWaitEvent: cuGreenCtxWaitEvent;
         cuStreamGetGreenCtx: cuStreamGetGreenCtx;
     }
-    "graphs have no nodes that allocate: allocate before the graph is made" {
-        cuDeviceGetGraphMemAttribute: cuDeviceGetGraphMemAttribute;
-        cuDeviceGraphMemTrim: cuDeviceGraphMemTrim;
-        cuDeviceSetGraphMemAttribute: cuDeviceSetGraphMemAttribute;
-        cuGraphAddMemAllocNode: cuGraphAddMemAllocNode;
-        cuGraphAddMemFreeNode: cuGraphAddMemFreeNode;
-        cuGraphMemAllocNodeGetParams: cuGraphMemAllocNodeGetParams;
-        cuGraphMemFreeNodeGetParams: cuGraphMemFreeNodeGetParams;
-    }
     "graphs have no such nodes or objects: docs/CAVEATS.md lists what they have" {
         cuGraphAddBatchMemOpNode: cuGraphAddBatchMemOpNode;
         cuGraphAddExternalSemaphoresSignalNode: cuGraphAddExternalSemaphoresSignalNode;

@@ -57,7 +57,7 @@ fn start(driver: &'static Driver, target: Target, mode: u32, into: Option<(u64, 
     state.last += 1;
     let number = state.last;
     let thread = crate::abi::thread_id();
-    let capture = Capture { origin, mode, thread, graph, handle, owner, is_valid: true };
+    let capture = Capture { origin, mode, thread, graph, handle, owner, left: Vec::new(), is_valid: true };
     state.captures.insert(number, capture);
     state.members.insert(origin, Member::new(number, target, before));
     captures.running.fetch_add(1, Ordering::AcqRel);
@@ -105,7 +105,9 @@ pub(crate) fn end(null: NullStream, stream: u64, to: Out<u64>) -> Answer {
     let ends = ends.map(|(_, member)| member.before.clone()).unwrap_or_default();
     let answer = if !capture.is_valid {
         Err(Status::STREAM_CAPTURE_INVALIDATED)
-    } else if members.iter().all(|(_, member)| capture.graph.lead_to(&member.before, &ends)) {
+    } else if members.iter().all(|(_, member)| capture.graph.lead_to(&member.before, &ends))
+        && capture.graph.lead_to(&capture.left, &ends)
+    {
         Ok(())
     } else {
         Err(Status::STREAM_CAPTURE_UNJOINED)

@@ -22,6 +22,7 @@ use crate::order::Target;
 use crate::report;
 use crate::status::{Answer, Status};
 
+const AUTO_FREE: u64 = 1;
 const UPLOAD: u64 = 2;
 const DEVICE_LAUNCH: u64 = 4;
 const FLAGS: u64 = 0xF;
@@ -72,6 +73,15 @@ impl Exec {
     /// Launches all of it behind what the stream was given, and lets nothing of the stream go on before it is done.
     fn launch(&self, driver: &'static Driver, target: Target) -> Answer {
         let mut state = self.state.lock();
+        if self.flags & AUTO_FREE != 0 {
+            for step in &state.steps {
+                if let Work::Allocate(storage) = &step.work
+                    && storage.is_launched()
+                {
+                    storage.free()?;
+                }
+            }
+        }
         // First checked, then submitted: what can be known beforehand does not leave half a graph running.
         for (step, disabled) in state.steps.iter().zip(&state.disabled) {
             if !disabled {

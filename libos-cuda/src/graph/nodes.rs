@@ -137,6 +137,9 @@ fn change(handle: u64, from: &InSlice<u64>, to: &InSlice<u64>, count: usize, cha
         return Err(Status::INVALID_VALUE);
     }
     let graph = graph(driver()?, handle)?;
+    if change == Change::Remove && graph.has_storage() {
+        return Err(Status::NOT_SUPPORTED);
+    }
     let from = graph.numbers(&from.read(count)?)?;
     let to = graph.numbers(&to.read(count)?)?;
     let mut nodes = graph.lock();
@@ -219,6 +222,9 @@ pub(crate) fn kind(handle: u64, to: Out<u32>) -> Answer {
 pub(crate) fn destroy_node(handle: u64) -> Answer {
     let driver = driver()?;
     let (graph, id) = node(driver, handle)?;
+    if graph.has_storage() {
+        return Err(Status::NOT_SUPPORTED);
+    }
     driver.graphs.nodes.remove(handle).map_err(|_| Status::INVALID_VALUE)?;
     let mut nodes = graph.lock();
     let gone = nodes.list.get_mut(id as usize).and_then(Option::take).ok_or(Status::INVALID_VALUE)?;

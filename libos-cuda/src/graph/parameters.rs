@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::storage::{at, described};
 use super::{Embedded, GRAPH_EDGES_MAX, Graph, Work, graph, node};
 use crate::abi::{
     Copy3d, EdgeData, HostNode, In, InOut, InSlice, KernelNode, KernelNodeOfContext, LaunchAttribute,
@@ -19,9 +20,12 @@ const ATTRIBUTE_BYTES: usize = 64;
 const PRIORITY: u32 = 8;
 /// `CU_GRAPH_NODE_TYPE_GRAPH`.
 pub(super) const CHILD: u32 = 4;
+/// `CU_GRAPH_NODE_TYPE_MEM_ALLOC`, `CU_GRAPH_NODE_TYPE_MEM_FREE`.
+const ALLOCATE: u32 = 10;
+const FREE: u32 = 11;
 
 /// Adds a node to a graph, behind others.
-fn add(
+pub(super) fn add(
     to: &Out<u64>,
     handle: u64,
     before: &InSlice<u64>,
@@ -106,13 +110,15 @@ pub(super) fn any(
         3 => host(&parameters.host()),
         // Where it may be, the caller sees to it itself.
         CHILD => Err(Status::INVALID_VALUE),
+        // Natively these do not change either.
+        ALLOCATE | FREE => Err(Status::NOT_SUPPORTED),
         5 => Ok(Work::Empty),
         6 => Ok(Work::Wait(parameters.handle())),
         7 => Ok(Work::Record(parameters.handle())),
-        8..=13 => {
+        8 | 9 | 12 | 13 => {
             report::refused(
                 "cuGraphAddNode",
-                "semaphores, memory, batches of memory operations and conditions are no nodes here",
+                "semaphores, batches of memory operations and conditions are no nodes here",
             );
             Err(Status::NOT_SUPPORTED)
         }
@@ -205,11 +211,23 @@ pub(crate) fn add_any(
     parameters: InOut<NodeParameters>,
 ) -> Answer {
     edges.check_full(count)?;
-    let parameters = parameters.get();
-    add(&to, graph, &before, count, |driver, parent| match parameters.kind {
-        CHILD => embed(driver, parameters.handle(), parent),
-        _ => any(driver, &parameters, None),
-    })
+    let mut told = parameters.get();
+    add(&to, graph, &before, count, |driver, parent| match told.kind {
+        CHILD => embed(driver, told.handle(), parent),
+        ALLOCATE => {
+            let mut allocation = told.allocation();
+            let storage = described(driver, &allocation)?;
+            allocation.address = storage.address();
+            told.set_allocation(allocation);
+            Ok(Work::Allocate(storage))
+        }
+        FREE => at(driver, told.handle()).map(Work::Free).ok_or(Status::INVALID_VALUE),
+        _ => any(driver, &told, None),
+    })?;
+    if told.kind == ALLOCATE {
+        parameters.set(told);
+    }
+    Ok(())
 }
 
 pub(crate) fn kernel_parameters(handle: u64, to: Out<KernelNode>) -> Answer {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::abi::{Callback, Copy3d, HostFunction, MemsetNode};
 use crate::copy::{Order, Until};
 use crate::driver::Driver;
-use crate::graph::Embedded;
+use crate::graph::{Embedded, Storage};
 use crate::launch::Kernel;
 use crate::order::Target;
 use crate::status::{Answer, Status};
@@ -26,6 +26,10 @@ pub(crate) enum Work {
     Record(u64),
     /// Waits for this event.
     Wait(u64),
+    /// Makes memory of its own the program's.
+    Allocate(Arc<Storage>),
+    /// Takes it back.
+    Free(Arc<Storage>),
 }
 
 impl Work {
@@ -40,6 +44,8 @@ impl Work {
             Work::Empty => 5,
             Work::Wait(_) => 6,
             Work::Record(_) => 7,
+            Work::Allocate(_) => 10,
+            Work::Free(_) => 11,
         }
     }
 
@@ -54,6 +60,8 @@ impl Work {
             Work::Empty => "empty",
             Work::Wait(_) => "wait for event",
             Work::Record(_) => "record event",
+            Work::Allocate(_) => "allocate",
+            Work::Free(_) => "free",
         }
     }
 
@@ -64,7 +72,8 @@ impl Work {
             Work::Copy(copy) => copy_shaped::check(driver, copy),
             Work::Fill(fill) => fill::check(fill),
             Work::Record(event) | Work::Wait(event) => driver.events.get(*event).map(drop),
-            Work::Host(..) | Work::Child(_) | Work::Empty => Ok(()),
+            Work::Allocate(storage) if storage.is_launched() => Err(Status::INVALID_VALUE),
+            Work::Host(..) | Work::Child(_) | Work::Empty | Work::Allocate(_) | Work::Free(_) => Ok(()),
         }
     }
 
@@ -78,6 +87,8 @@ impl Work {
             Work::Host(function, data) => host_work::submit(driver, target, *function, *data),
             Work::Record(event) => event::record_in(driver, &*driver.events.get(*event)?, target),
             Work::Wait(event) => event::wait_in(driver, &*driver.events.get(*event)?, target),
+            Work::Allocate(storage) => storage.launch(),
+            Work::Free(storage) => storage.free(),
             Work::Child(_) | Work::Empty => Ok(()),
         }
     }
