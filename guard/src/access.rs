@@ -47,7 +47,7 @@ pub(crate) fn generic(row: &Row, instruction: &Instruction) -> Option<usize> {
 pub(crate) fn is_ordering(modifier: &str) -> bool {
     matches!(
         modifier,
-        "weak" | "volatile" | "relaxed" | "acquire" | "release" | "acq_rel" | "cta" | "gpu" | "sys"
+        "mmio" | "weak" | "volatile" | "relaxed" | "acquire" | "release" | "acq_rel" | "cta" | "gpu" | "sys"
     )
 }
 

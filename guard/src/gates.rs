@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use crate::ast::{Instruction, Statement};
+use crate::data::Data;
 use crate::limits::GATE_NAME_BYTES_MAX;
 use crate::names::{self, Class};
 use crate::report::{Reason, Report};
@@ -32,6 +33,8 @@ pub const PARAMETERS_OF_MODULE: usize = PARAMETERS.len();
 #[derive(Debug, Clone, Default)]
 pub struct Gates {
     gates: BTreeMap<String, Gate>,
+    /// What lies in the windows of their modules.
+    windows: BTreeMap<String, Data>,
 }
 
 /// One gate, as it stands wherever it is called.
@@ -51,7 +54,9 @@ impl Gates {
     /// Adds the gates of a module: its `.visible` functions. `module` is what an entry that calls them says it needs
     /// ([`VerifiedEntry::modules`](crate::VerifiedEntry::modules)).
     pub fn add(&mut self, module: &str, text: &str) -> Result<(), Report> {
-        for image in confine::gate_images(&crate::parse(text)?)? {
+        let (images, window) = confine::gate_images(&crate::parse(text)?)?;
+        self.windows.insert(module.to_owned(), window);
+        for image in images {
             let body = verify::gate(&image.text, &image.arguments, &image.results)?;
             let (span, name) = (image.span, image.name);
             let mut report = Report::default();
@@ -84,8 +89,16 @@ impl Gates {
         if let Some(name) = others.gates.keys().find(|name| self.gates.contains_key(*name)) {
             return Err(name.clone());
         }
+        self.windows.extend(others.windows.iter().map(|(name, window)| (name.clone(), window.clone())));
         self.gates.extend(others.gates.iter().map(|(name, gate)| (name.clone(), gate.clone())));
         Ok(())
+    }
+
+    /// The variables of a module's gates, which lie in its window from the first byte on; what they hold at first its host half
+    /// writes there.
+    #[must_use]
+    pub fn window(&self, module: &str) -> Option<&Data> {
+        self.windows.get(module)
     }
 
     /// The names of all gates, in order.

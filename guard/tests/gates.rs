@@ -39,7 +39,6 @@ fn a_gate_neither_ends_a_thread_nor_waits_nor_touches_other_memory_than_global()
         ("bar.warp.sync -1;", "an instruction for several lanes in a gate"),
         ("shfl.sync.idx.b32 %r1, %r2, 0, 31, -1;", "an instruction for several lanes in a gate"),
         ("nanosleep.u32 100;", "`nanosleep` in a gate"),
-        ("ld.u32 %r1, [%rd1];", "an access that does not name `.global` in a gate"),
         ("ld.shared.u32 %r1, [%r2];", "an access that does not name `.global` in a gate"),
         (".local .b32 x;\nst.local.u32 [x], %r2;\nmov.u32 %r1, 0;", "a variable in a gate"),
         (".pragma \"bulkhead protected\";\nadd.u32 %r1, %r2, 1;", "only an access can be marked"),
@@ -66,7 +65,13 @@ fn a_gate_neither_ends_a_thread_nor_waits_nor_touches_other_memory_than_global()
 fn a_module_of_gates_has_nothing_else() {
     let header = ".version 8.0\n.target sm_90\n.address_size 64\n";
     for (text, message) in [
-        (".global .b32 x;\n.visible .func g() { ret; }", "a variable of a gate's module, `x`"),
+        (".extern .global .b32 x;\n.visible .func g() { ret; }", "a variable of a gate's module like `x`"),
+        (".const .b32 x = 1;\n.visible .func g() { ret; }", "a variable of a gate's module, `x`"),
+        (".shared .b32 x;\n.visible .func g() { ret; }", "a variable of a gate's module, `x`"),
+        (
+            ".global .b64 x = y;\n.global .b64 y;\n.visible .func g() { ret; }",
+            "an initial value that is an address",
+        ),
         (".visible .entry k() { ret; }\n.visible .func g() { ret; }", "an entry beside gates, `k`"),
         (".func g() { ret; }", "without `.visible` functions"),
         (".visible .func g(.param .b8 x) { ret; }", "a parameter of a gate of other than 32 or 64 bits, `x`"),
@@ -79,6 +84,79 @@ fn a_module_of_gates_has_nothing_else() {
     let mut gates = log();
     let refused = gates.add("another", LOG).unwrap_err().to_string();
     assert!(refused.contains("`log_append` is declared twice"), "{refused}");
+}
+
+/// A gate with two variables in its module's window.
+fn gate_with_variables(body: &str) -> Result<Gates, String> {
+    let text = format!(
+        ".version 8.0\n.target sm_90\n.address_size 64\n\
+         .visible .global .align 8 .u64 own = 5;\n.global .align 16 .b8 table[64];\n\
+         .visible .func (.param .b64 r) g(.param .b64 a, .param .b64 b)\n{{\n\
+         .reg .pred %p<4>;\n.reg .b32 %r<8>;\n.reg .b64 %rd<16>;\n\
+         ld.param.u64 %rd1, [a];\nld.param.u64 %rd2, [b];\nsetp.eq.u64 %p1, %rd2, 0;\nmov.u64 %rd3, table;\n\
+         {body}\nst.param.b64 [r], %rd9;\nret;\n}}\n"
+    );
+    let mut gates = Gates::default();
+    gates.add("m", &text).map_err(|report| report.to_string())?;
+    Ok(gates)
+}
+
+#[test]
+fn accesses_are_the_modules_that_begin_at_its_variables_and_all_others_the_callers() {
+    let calls = ".version 8.0\n.target sm_90\n.address_size 64\n\
+         .extern .func (.param .b64 r) g(.param .b64 a, .param .b64 b);\n\
+         .visible .entry k(.param .u64 p)\n{\n.reg .b64 %rd<4>;\nld.param.u64 %rd1, [p];\n\
+         call (%rd2), g, (%rd1, %rd1);\nst.global.u64 [%rd1], %rd2;\nret;\n}\n";
+    // How many accesses of the body go to the window.
+    for (body, protected) in [
+        ("ld.global.u64 %rd9, [own];", 1),
+        ("ld.global.u64 %rd9, [table+56];", 1),
+        ("ld.u64 %rd9, [%rd1];", 0),
+        ("ld.u64 %rd9, [%rd3+8];", 1),
+        ("mul.lo.s64 %rd4, %rd2, 8;\nadd.s64 %rd5, %rd4, %rd3;\nld.u64 %rd9, [%rd5];", 1),
+        ("mad.lo.s64 %rd5, %rd2, 8, %rd3;\nand.b64 %rd5, %rd5, -16;\nld.global.u64 %rd9, [%rd5];", 1),
+        ("cvta.global.u64 %rd4, %rd3;\ncvta.to.global.u64 %rd5, %rd4;\nld.global.u64 %rd9, [%rd5];", 1),
+        ("mov.u64 %rd4, own;\nselp.b64 %rd5, %rd4, %rd3, %p1;\nld.u64 %rd9, [%rd5];", 1),
+        ("mov.u64 %rd4, 0;\nselp.b64 %rd5, %rd4, %rd3, %p1;\nld.u64 %rd9, [%rd5];", 1),
+        // The difference of two pointers is a number, with which the caller's pointer may be moved.
+        ("mov.u64 %rd4, own;\nsub.s64 %rd5, %rd3, %rd4;\nadd.s64 %rd6, %rd1, %rd5;\nld.u64 %rd9, [%rd6];", 0),
+        // A pointer that was stored is a number when it comes back.
+        ("st.global.u64 [own], %rd3;\nld.global.u64 %rd4, [own];\nld.u64 %rd9, [%rd4];", 2),
+        ("atom.add.u64 %rd9, [%rd3], 1;\nred.global.add.u64 [%rd1], 1;", 1),
+        (".pragma \"bulkhead protected\";\nld.global.u64 %rd9, [%rd2];", 1),
+    ] {
+        let gates = gate_with_variables(body).unwrap_or_else(|refused| panic!("{body}: {refused}"));
+        let text = confined(calls, &gates);
+        let first = text.split("__bh_fast_k").next().unwrap();
+        assert_eq!(first.matches("or.b64 %bh_a, %bh_a, %bh_gbase;").count(), protected, "{body}\n{text}");
+        verify_with(&text, &gates).unwrap();
+    }
+    let window = gate_with_variables("mov.u64 %rd9, 0;").unwrap().window("m").unwrap().clone();
+    let places: Vec<_> =
+        window.variables.iter().map(|found| (found.name.as_str(), found.at, found.bytes)).collect();
+    assert_eq!(places, [("own", 0, 8), ("table", 16, 64)]);
+    assert_eq!((window.bytes, window.initial.as_slice()), (80, [5, 0, 0, 0, 0, 0, 0, 0].as_slice()));
+}
+
+#[test]
+fn an_address_that_may_be_the_modules_or_the_callers_is_refused() {
+    let may_be = "an address that may be the module's or the caller's";
+    for (body, message) in [
+        ("selp.b64 %rd5, %rd1, %rd3, %p1;\nld.u64 %rd9, [%rd5];", may_be),
+        ("add.s64 %rd5, %rd1, %rd3;\nadd.s64 %rd5, %rd5, %rd3;\nld.u64 %rd9, [%rd5+8];", may_be),
+        ("mov.u64 %rd5, %rd1;\n@%p1 mov.u64 %rd5, %rd3;\nst.u64 [%rd5], %rd1;\nmov.u64 %rd9, 0;", may_be),
+        // Not followed, so not taken for the caller's.
+        ("xor.b64 %rd5, %rd3, %rd1;\nld.u64 %rd9, [%rd5];", may_be),
+        ("sub.s64 %rd5, %rd1, %rd3;\nld.u64 %rd9, [%rd5];", may_be),
+        ("cvt.u32.u64 %r1, %rd3;\ncvt.u64.u32 %rd5, %r1;\nld.u64 %rd9, [%rd5];", may_be),
+        ("mov.b64 {%r1, %r2}, %rd3;\nmov.b64 %rd5, {%r1, %r2};\nld.u64 %rd9, [%rd5];", may_be),
+        ("ld.global.u64 %rd9, [table+64];", "offset 64 lies outside of `table`"),
+        ("ld.global.u64 %rd9, [own+-8];", "offset -8 lies outside of `own`"),
+        ("ld.global.u64 %rd9, [nobody];", "nobody"),
+    ] {
+        let refused = gate_with_variables(body).unwrap_err();
+        assert!(refused.contains(message), "{body}: {refused}");
+    }
 }
 
 #[test]

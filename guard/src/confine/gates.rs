@@ -13,12 +13,14 @@ use crate::ast::{
 use crate::confine::calls::{self, Actual, Budget, Direction, Functions};
 use crate::confine::faults::Faults;
 use crate::confine::flatten::{Flat, Flattener};
+use crate::confine::gate_window::{Origins, Whose, Window};
 use crate::confine::prologue::{declared, instruction, register};
 use crate::confine::scope::Scopes;
 use crate::confine::symbols::Symbols;
 use crate::confine::turns::{self, How};
 use crate::confine::variables::Variables;
-use crate::confine::{access as confined_access, arguments, assign, runtime};
+use crate::confine::{access as confined_access, arguments, assign, generic, runtime};
+use crate::data::Data;
 use crate::gates::{self, CALLER, Called, Gate, Gates, PROTECTED};
 use crate::limits::GATE_MODULES_MAX;
 use crate::names::{self, Class};
@@ -34,14 +36,16 @@ pub(crate) struct Image {
     pub(crate) results: Vec<Class>,
 }
 
-/// The confined bodies of a module's gates: its visible functions.
-pub(crate) fn images(module: &Module) -> Result<Vec<Image>, Report> {
+/// The confined bodies of a module's gates: its visible functions; and what lies in its window.
+pub(crate) fn images(module: &Module) -> Result<(Vec<Image>, Data), Report> {
     let mut report = Report::default();
     let mut module = module.clone();
-    let marks = Marks::take(&mut module, &mut report);
+    let window = Window::of(&module, &mut report);
+    let marks = Marks::take(&mut module, &window, &mut report);
     for item in &module.items {
         match item {
             Item::Variable(variable) if variable.name == CALLER && variable.space == Space::Constant => {}
+            Item::Variable(variable) if variable.space == Space::Global => {}
             Item::Variable(variable) => {
                 let what = format!("a variable of a gate's module, `{}`", variable.name);
                 report.add(variable.span, Reason::NotImplemented { what });
@@ -75,7 +79,7 @@ pub(crate) fn images(module: &Module) -> Result<Vec<Image>, Report> {
         report.add(Span::WHOLE, Reason::NotImplemented { what });
     }
     report.forget_repeated();
-    report.or(images)
+    report.or((images, window.data))
 }
 
 /// What is known of a gate's module.
@@ -91,25 +95,30 @@ struct Of<'a> {
 struct Marks {
     protected: HashSet<u32>,
     callers: HashSet<u32>,
+    /// Where an operand was the name of a variable in the window.
+    variables: HashSet<u32>,
 }
 
 impl Marks {
-    /// Takes the marks out of a module.
-    fn take(module: &mut Module, report: &mut Report) -> Self {
+    /// Takes the marks and the variables out of a module.
+    fn take(module: &mut Module, window: &Window, report: &mut Report) -> Self {
         let mut marks = Self::default();
         for item in &mut module.items {
             if let Item::Function(Function { body: Some(body), .. }) = item {
-                marks.block(body, report);
+                marks.block(body, window, report);
             }
         }
         marks
     }
 
     /// Recursion is bounded by the parser's limit on braces.
-    fn block(&mut self, body: &mut Vec<Statement>, report: &mut Report) {
+    fn block(&mut self, body: &mut Vec<Statement>, window: &Window, report: &mut Report) {
         let mut marked = None;
         body.retain_mut(|statement| {
             let mark = marked.take();
+            if let Statement::Instruction(found) = statement {
+                window.resolve(found, (&mut self.protected, &mut self.variables), report);
+            }
             match statement {
                 Statement::Directive(found) if found.name == ".pragma" && found.operands == [PROTECTED] => {
                     marked = Some(found.span);
@@ -119,7 +128,7 @@ impl Marks {
                     self.protected.insert(found.span.start);
                 }
                 Statement::Instruction(found) => self.caller(found),
-                Statement::Block(inner, _) => self.block(inner, report),
+                Statement::Block(inner, _) => self.block(inner, window, report),
                 Statement::Label(..) | Statement::Variable(_) | Statement::Directive(_) => {}
             }
             if let Some(span) = mark.filter(|_| !matches!(statement, Statement::Instruction(_))) {
@@ -235,6 +244,7 @@ fn image(of: &Of<'_>, function: &Function, budget: &mut Budget, report: &mut Rep
     let statements = arguments::lower(flat.statements, &mut scopes, report);
     let mut confined = Vec::with_capacity(statements.len());
     let tables = confined_access::Tables::new(symbols, &[], &none, Default::default());
+    let origins = Origins::find(&statements, &marks.variables);
     let last = statements.len().saturating_sub(1);
     for (index, statement) in statements.into_iter().enumerate() {
         let Statement::Instruction(mut found) = statement else {
@@ -245,13 +255,24 @@ fn image(of: &Of<'_>, function: &Function, budget: &mut Budget, report: &mut Rep
             found.operands[1] = register(gates::CALLER_REGISTER);
         }
         let span = found.span;
-        let forbidden = table::check(&found).map(|row| gates::forbidden(row, &found));
-        let done = match forbidden {
-            Ok(Some(what)) if index < last => {
-                Err(Reason::NotImplemented { what: format!("{what} in a gate") })
+        let checked = table::check(&found).and_then(|row| {
+            let whose = origins.whose(row, &found);
+            let found = named(row, found)?;
+            let row = table::check(&found)?;
+            match (gates::forbidden(row, &found), marks.protected.contains(&span.start), whose) {
+                (Some(what), ..) if index < last => {
+                    Err(Reason::NotImplemented { what: format!("{what} in a gate") })
+                }
+                (None, false, Whose::Either) => {
+                    let what = "an address that may be the module's or the caller's, in a gate".to_owned();
+                    Err(Reason::NotImplemented { what })
+                }
+                (_, marked, whose) => Ok((found, marked || whose == Whose::Modules)),
             }
-            Ok(_) if marks.protected.contains(&span.start) => protected(found, &mut scopes, &mut confined),
-            Ok(_) => tables.confine(found, None, &|_| None, &mut confined),
+        });
+        let done = match checked {
+            Ok((found, true)) => protected(found, &mut scopes, &mut confined),
+            Ok((found, false)) => tables.confine(found, None, &|_| None, &mut confined),
             Err(reason) => Err(reason),
         };
         if let Err(reason) = done {
@@ -292,6 +313,18 @@ fn image(of: &Of<'_>, function: &Function, budget: &mut Budget, report: &mut Rep
     let text = crate::print(&Module { version, target: module.target.clone(), address_size, header, items });
     let (name, span) = (function.name.clone(), function.span);
     (report.findings.len() == before).then_some(Image { name, span, text, arguments, results })
+}
+
+/// A generic access as one of global memory: a gate reaches no other, of the module's or the caller's.
+fn named(row: &table::Row, found: Instruction) -> Result<Instruction, Reason> {
+    let address = access::generic(row, &found).and_then(|index| found.operands.get(index));
+    let Some(Operand::Address(address)) = address.cloned() else { return Ok(found) };
+    if !matches!(&address.base, AddressBase::Register(name) if matches!(Class::parse(name), Some((Class::Double, _))))
+        && address.base != AddressBase::Absolute
+    {
+        return Err(Reason::Malformed("a generic address has to be a 64-bit register".to_owned()));
+    }
+    Ok(generic::in_space(found, row, Space::Global, address))
 }
 
 fn is_no_advice(statement: &Statement) -> bool {

@@ -213,34 +213,39 @@ impl Pass<'_> {
         Address { base: AddressBase::Register(inside), offset }
     }
 
-    fn place(&mut self, mut access: Instruction, row: &Row, space: Space, address: Address) {
-        let word = match space {
-            Space::Shared => "shared",
-            Space::Local => "local",
-            Space::Global | Space::Constant | Space::Parameter | Space::Register => "global",
-        };
-        // Nobody else sees local memory, and only global memory has caches to choose from.
-        let keeps = |modifier: &String| match space {
-            Space::Local => !access::is_ordering(modifier) && !access::is_caching(modifier),
-            Space::Shared => !access::is_caching(modifier),
-            Space::Global | Space::Constant | Space::Parameter | Space::Register => true,
-        };
-        let index = access::generic(row, &access).unwrap_or_default();
-        access.modifiers.retain(keeps);
-        let after = if table::is_for_warps(row) {
-            access.modifiers.len().saturating_sub(1)
-        } else {
-            access.modifiers.iter().take_while(|modifier| access::is_ordering(modifier)).count()
-        };
-        access.modifiers.insert(after, word.to_owned());
-        if let Some(operand) = access.operands.get_mut(index) {
-            *operand = Operand::Address(address);
-        }
-        access.operand_spans = Spans::default();
-        self.resolved.push(Statement::Instruction(access));
+    fn place(&mut self, access: Instruction, row: &Row, space: Space, address: Address) {
+        self.resolved.push(Statement::Instruction(in_space(access, row, space, address)));
     }
 
     fn push(&mut self, opcode: &str, modifiers: &[&str], operands: Vec<Operand>, span: Span) {
         self.resolved.push(instruction(opcode, modifiers, operands, span));
     }
+}
+
+/// A generic access as one of a space.
+pub(super) fn in_space(mut access: Instruction, row: &Row, space: Space, address: Address) -> Instruction {
+    let word = match space {
+        Space::Shared => "shared",
+        Space::Local => "local",
+        Space::Global | Space::Constant | Space::Parameter | Space::Register => "global",
+    };
+    // Nobody else sees local memory, and only global memory has caches to choose from.
+    let keeps = |modifier: &String| match space {
+        Space::Local => !access::is_ordering(modifier) && !access::is_caching(modifier),
+        Space::Shared => !access::is_caching(modifier),
+        Space::Global | Space::Constant | Space::Parameter | Space::Register => true,
+    };
+    let index = access::generic(row, &access).unwrap_or_default();
+    access.modifiers.retain(keeps);
+    let after = if table::is_for_warps(row) {
+        access.modifiers.len().saturating_sub(1)
+    } else {
+        access.modifiers.iter().take_while(|modifier| access::is_ordering(modifier)).count()
+    };
+    access.modifiers.insert(after, word.to_owned());
+    if let Some(operand) = access.operands.get_mut(index) {
+        *operand = Operand::Address(address);
+    }
+    access.operand_spans = Spans::default();
+    access
 }

@@ -20,6 +20,7 @@ mod data;
 mod entry;
 mod faults;
 mod flatten;
+mod gate_window;
 mod gates;
 mod generic;
 mod indexed;

@@ -77,12 +77,15 @@ pub(super) const ROWS: &[Row] = &[
     row("cp.async.commit_group", Treatment::Pure, (0, 0, 0), &["async commit_group"]),
     row("cp.async.wait_all", Treatment::Pure, (0, 0, 0), &["async wait_all"]),
     row("cp.async.wait_group", Treatment::Pure, (0, 1, 1), &["async wait_group"]),
-    access(row("ld", Treatment::Load, (1, 2, 2), &[SPACES, "param const nc", ORDER, CACHE, MEMORY]), LOAD),
+    access(
+        row("ld", Treatment::Load, (1, 2, 2), &[SPACES, "param const nc mmio", ORDER, CACHE, MEMORY]),
+        LOAD,
+    ),
     access(row("ldmatrix", Treatment::Load, (1, 2, 2), EIGHTS), &[rows(1, Effect::Reads)]),
     access(row("prefetch", Treatment::Hint, (0, 1, 1), &["global local L1 L2"]), PREFETCH),
     access(row("prefetchu", Treatment::Hint, (0, 1, 1), &["L1"]), PREFETCH),
     access(row("red", Treatment::Reduction, (0, 2, 2), &[ORDER, UPDATES, UPDATED]), REDUCTION),
-    access(row("st", Treatment::Store, (0, 2, 2), &[SPACES, ORDER, CACHE, MEMORY]), STORE),
+    access(row("st", Treatment::Store, (0, 2, 2), &[SPACES, "mmio", ORDER, CACHE, MEMORY]), STORE),
     access(row("stmatrix", Treatment::Store, (0, 2, 2), EIGHTS), &[rows(0, Effect::Writes)]),
     access(
         row("wmma.load", Treatment::Load, (1, 2, 3), &["load a b c", LINES, LINE_TYPES]),
