@@ -1,4 +1,4 @@
-//! The one binary. People call `serve`, `run`, `demo`, `doctor`, `status`, `evict`, `bench`, `guard`,
+//! The one binary. People call `serve`, `run`, `demo`, `doctor`, `status`, `evict`, `bench`, `guard`, `module`,
 //! `lint`, `cache` and `completions`; the kernel starts the same binary again as `executor` and `compiler`.
 //!
 //! Exit status: 0 for success, 1 for a failure that is told on stderr, 2 for arguments that make no sense, and for
@@ -14,6 +14,7 @@ mod guard;
 mod interrupt;
 mod lint;
 mod log;
+mod module;
 mod output;
 mod place;
 mod private;
@@ -58,6 +59,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Confine a PTX file and verify the result, without a kernel.
     Guard(guard::Arguments),
+    /// Make and look at the gates of protected modules.
+    Module(module::Arguments),
     /// Read a cubin as an executor does before it loads one, without a kernel.
     Lint(lint::Arguments),
     /// Show or clear the machine code that is kept.
@@ -101,6 +104,7 @@ fn main() -> ExitCode {
         Command::Evict(arguments) => evict::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Guard(arguments) => guard::run(&arguments),
+        Command::Module(arguments) => module::run(&arguments),
         Command::Lint(arguments) => lint::run(&arguments),
         Command::Cache(arguments) => cache::run(&arguments),
         Command::Completions { shell } => {

@@ -211,6 +211,13 @@ fn modules(named: &[Module], standby: bool) -> Result<Vec<ProtectedModule>, Fail
         gates.add(name, &text).map_err(|report| {
             Failure::new(format!("{path} has no gates that can be granted:\n{}", report.render(&path, &text)))
         })?;
+        let variables = gates.window(name).map_or(0, |window| window.bytes);
+        if variables > *bytes {
+            return Err(Failure::new(format!(
+                "the variables of {path} take {variables} bytes, and {name} has a window of {bytes}: give it {}",
+                in_words(variables.next_power_of_two())
+            )));
+        }
         modules.push(ProtectedModule { name: name.clone(), gates: text, bytes: *bytes });
     }
     Ok(modules)
@@ -398,6 +405,11 @@ fn size(text: &str) -> Result<u64, String> {
     let number: u64 =
         number.parse().map_err(|_| "a size is a number and a unit, such as 768MiB".to_owned())?;
     number.checked_mul(1 << shift).ok_or_else(|| "more bytes than can be counted".to_owned())
+}
+
+/// A size as it is given.
+fn in_words(bytes: u64) -> String {
+    format!("{}MiB", bytes.div_ceil(1 << 20))
 }
 
 /// Resolves when somebody asks the process to end.

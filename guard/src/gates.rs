@@ -50,6 +50,21 @@ pub(crate) struct Gate {
     pub(crate) cost: u64,
 }
 
+/// What a gate takes, gives and does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GateSummary {
+    /// Its name.
+    pub name: String,
+    /// Bits of each argument.
+    pub arguments: Vec<usize>,
+    /// Bits of each result.
+    pub results: Vec<usize>,
+    /// Statements that stand wherever it is called.
+    pub statements: usize,
+    /// What a call may do at most, in the guard's units.
+    pub cost: u64,
+}
+
 impl Gates {
     /// Adds the gates of a module: its `.visible` functions. `module` is what an entry that calls them says it needs
     /// ([`VerifiedEntry::modules`](crate::VerifiedEntry::modules)).
@@ -99,6 +114,20 @@ impl Gates {
     #[must_use]
     pub fn window(&self, module: &str) -> Option<&Data> {
         self.windows.get(module)
+    }
+
+    /// What is known of all gates, by name.
+    #[must_use]
+    pub fn summaries(&self) -> Vec<GateSummary> {
+        let bits = |classes: &[Class]| classes.iter().map(|class| class.bits()).collect();
+        let of = |(name, gate): (&String, &Gate)| GateSummary {
+            name: name.clone(),
+            arguments: bits(&gate.arguments),
+            results: bits(&gate.results),
+            statements: gate.length(),
+            cost: gate.cost,
+        };
+        self.gates.iter().map(of).collect()
     }
 
     /// The names of all gates, in order.

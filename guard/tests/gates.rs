@@ -69,7 +69,7 @@ fn a_module_of_gates_has_nothing_else() {
         (".const .b32 x = 1;\n.visible .func g() { ret; }", "a variable of a gate's module, `x`"),
         (".shared .b32 x;\n.visible .func g() { ret; }", "a variable of a gate's module, `x`"),
         (
-            ".global .b64 x = y;\n.global .b64 y;\n.visible .func g() { ret; }",
+            ".visible .global .b64 x = y;\n.global .b64 y;\n.visible .func g() { ret; }",
             "an initial value that is an address",
         ),
         (".visible .entry k() { ret; }\n.visible .func g() { ret; }", "an entry beside gates, `k`"),
@@ -91,6 +91,7 @@ fn gate_with_variables(body: &str) -> Result<Gates, String> {
     let text = format!(
         ".version 8.0\n.target sm_90\n.address_size 64\n\
          .visible .global .align 8 .u64 own = 5;\n.global .align 16 .b8 table[64];\n\
+         .global .align 1 .b8 _ZN4cuda3std6ignoreE[1] = {{1}};\n.extern .global .align 1 .b8 bulkhead_window[];\n\
          .visible .func (.param .b64 r) g(.param .b64 a, .param .b64 b)\n{{\n\
          .reg .pred %p<4>;\n.reg .b32 %r<8>;\n.reg .b64 %rd<16>;\n\
          ld.param.u64 %rd1, [a];\nld.param.u64 %rd2, [b];\nsetp.eq.u64 %p1, %rd2, 0;\nmov.u64 %rd3, table;\n\
@@ -122,6 +123,8 @@ fn accesses_are_the_modules_that_begin_at_its_variables_and_all_others_the_calle
         ("mov.u64 %rd4, own;\nsub.s64 %rd5, %rd3, %rd4;\nadd.s64 %rd6, %rd1, %rd5;\nld.u64 %rd9, [%rd6];", 0),
         // A pointer that was stored is a number when it comes back.
         ("st.global.u64 [own], %rd3;\nld.global.u64 %rd4, [own];\nld.u64 %rd9, [%rd4];", 2),
+        ("mov.u64 %rd4, bulkhead_window;\nadd.s64 %rd5, %rd4, %rd2;\nld.u64 %rd9, [%rd5];", 1),
+        ("ld.global.u64 %rd9, [bulkhead_window+4096];", 1),
         ("atom.add.u64 %rd9, [%rd3], 1;\nred.global.add.u64 [%rd1], 1;", 1),
         (".pragma \"bulkhead protected\";\nld.global.u64 %rd9, [%rd2];", 1),
     ] {

@@ -5,8 +5,10 @@
 //! cargo run -p bulkhead-client --example audit_log
 //! ```
 //!
-//! `gates.ptx` is the half that runs in tenants' kernels, this program the other, and, to be short, the tenants too. What
+//! `gates.cu` is the half that runs in tenants' kernels, this program the other, and, to be short, the tenants too. What
 //! each part does is told in `docs/MODULES.md`.
+
+mod window;
 
 use std::time::Duration;
 
@@ -15,8 +17,7 @@ use bulkhead_client::{
     SturdyToken, Uses, default_socket,
 };
 
-/// Where records begin in the window, and how long each is: who, what.
-const RECORDS: u64 = 64;
+/// How long a record is: who, what.
 const RECORD_BYTES: u64 = 16;
 /// Where the first module's window happens to lie.
 const WINDOW: u64 = 0x1C00_0000_0000;
@@ -39,15 +40,15 @@ fn main() -> Result<(), Error> {
     assert_eq!((first.run("read", mine)?, second.run("read", mine)?), (500, 0));
 
     // An address is no authority: a store to the log's own lands in the storer's own memory.
-    let found = second.run("forge", WINDOW + RECORDS)?;
+    let found = second.run("forge", WINDOW + window::RECORDS)?;
     println!("second forges the first record, and finds {found} where it thinks that lies");
 
-    let count = log.read_u64(0)?;
+    let count = log.read_u64(window::COUNT)?;
     for ticket in 0..count {
-        let at = RECORDS + RECORD_BYTES * ticket;
+        let at = window::RECORDS + RECORD_BYTES * ticket;
         println!("record {ticket}: session {} says {}", log.read_u64(at)?, log.read_u64(at + 8)?);
     }
-    let first_record = (log.read_u64(RECORDS)?, log.read_u64(RECORDS + 8)?);
+    let first_record = (log.read_u64(window::RECORDS)?, log.read_u64(window::RECORDS + 8)?);
     assert_eq!((count, mine, theirs, first_record), (2, 0, 1, (first.session.number().into(), 500)));
 
     // What was given is taken back: from the second alone, and at once.

@@ -12,7 +12,7 @@ use crate::ast::{
     Address, AddressBase, Instruction, Item, Linkage, Module, Operand, Space, Span, Statement, Variable,
 };
 use crate::confine::Stray;
-use crate::confine::symbols::measured;
+use crate::confine::symbols::{measured, named};
 use crate::data::{Data, Layout};
 use crate::maps::{HashMap, HashSet};
 use crate::names::Class;
@@ -22,6 +22,10 @@ use crate::table::{self, Row};
 /// Rounds until the origins must have settled; real code takes two or three.
 const ROUNDS_MAX: usize = 16;
 
+/// The name of the window itself, which an author declares as an array without a size: `extern "C" __device__ char
+/// bulkhead_window[]`.
+const WHOLE: &str = "bulkhead_window";
+
 /// The variables that lie in a module's window.
 #[derive(Debug, Default)]
 pub(super) struct Window {
@@ -30,12 +34,20 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Lays out the `.global` variables of a module from the window's first byte on.
+    /// Lays out the `.global` variables of a module from the window's first byte on, without what headers leave behind and
+    /// nothing names.
     pub(super) fn of(module: &Module, report: &mut Report) -> Self {
         let mut variables: Vec<(&Variable, u64, u64)> = Vec::new();
+        let (named, mut whole) = (named(module), false);
         for item in &module.items {
             let Item::Variable(variable) = item else { continue };
-            if variable.space != Space::Global {
+            if variable.space != Space::Global
+                || (variable.linkage == Linkage::Internal && !named.contains(variable.name.as_str()))
+            {
+                continue;
+            }
+            if variable.name == WHOLE && variable.linkage == Linkage::Extern && variable.dimensions == [0] {
+                whole = true;
                 continue;
             }
             match plain(variable).and_then(|()| measured(variable)) {
@@ -45,6 +57,9 @@ impl Window {
         }
         let layout = Layout::of(&variables, Stray::Silent, report);
         let mut window = Self { data: layout.fill(&variables, &|_| None, report), ..Self::default() };
+        if whole {
+            window.places.insert(WHOLE.to_owned(), (0, u64::MAX));
+        }
         if !window.data.relocations.is_empty() {
             let what = "an initial value that is an address, in a gate's module".to_owned();
             report.add(Span::WHOLE, Reason::NotImplemented { what });

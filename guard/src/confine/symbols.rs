@@ -222,7 +222,7 @@ fn has_generic_constants(body: &[Statement]) -> bool {
 }
 
 /// The names that stand in the bodies of a module that has `.global` variables, registers left out.
-fn named(module: &Module) -> HashSet<&str> {
+pub(super) fn named(module: &Module) -> HashSet<&str> {
     let mut names = HashSet::default();
     let global = |item: &Item| matches!(item, Item::Variable(variable) if variable.space == Space::Global);
     if !module.items.iter().any(global) {

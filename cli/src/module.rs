@@ -1,0 +1,360 @@
+//! `bulkhead module`: gates of protected modules, from CUDA C to what `bulkhead serve --module` takes.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, ExitCode},
+};
+
+use bulkhead_guard::data::{Data, DataVariable};
+use bulkhead_guard::{GateSummary, Gates};
+use clap::{Args, Subcommand};
+
+use crate::{Failure, output, place::Scratch, source};
+
+/// What gates in CUDA C include.
+const HEADER: (&str, &str) =
+    ("bulkhead_module.h", include_str!("../../modules/api/include/bulkhead_module.h"));
+/// Bytes of a file of gates, as `bulkhead serve` reads it.
+const GATES_BYTES_MAX: u64 = 1 << 20;
+/// The oldest architecture that nvcc 13 writes PTX for: what is for it runs on all later ones.
+const ARCHITECTURE: u32 = 75;
+
+/// Make and look at the gates of a protected module.
+#[derive(Debug, Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Compile gates in CUDA C to PTX, check them, and tell where their variables lie.
+    ///
+    /// The compiler is nvcc, with `#include <bulkhead_module.h>` in its path. Nothing is written where a gate is refused.
+    Build(Build),
+    /// Tell which gates a file of PTX has, and where its variables lie in the module's window.
+    Show(Show),
+    /// Print the header that gates in CUDA C include.
+    Header,
+}
+
+#[derive(Debug, Args)]
+struct Build {
+    /// The CUDA C file.
+    #[arg(value_name = "GATES.cu")]
+    file: PathBuf,
+    /// Where the PTX goes (the file's own name, with .ptx).
+    #[arg(short, long, value_name = "GATES.ptx")]
+    output: Option<PathBuf>,
+    /// The compiler ($NVCC, else the one in the path or in /usr/local/cuda/bin).
+    #[arg(long)]
+    nvcc: Option<PathBuf>,
+    /// The virtual architecture: PTX for it runs there and on all later ones.
+    #[arg(long, value_name = "NN", default_value_t = ARCHITECTURE)]
+    architecture: u32,
+    #[command(flatten)]
+    told: Told,
+    /// Further options for nvcc.
+    #[arg(last = true, value_name = "NVCC OPTIONS")]
+    further: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct Show {
+    /// The file of PTX.
+    #[arg(value_name = "GATES.ptx")]
+    file: PathBuf,
+    #[command(flatten)]
+    told: Told,
+}
+
+#[derive(Debug, Args)]
+struct Told {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Also write where variables lie, and what they hold at first, as Rust constants for the host half.
+    #[arg(long, value_name = "WINDOW.rs")]
+    rust: Option<PathBuf>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    match &arguments.command {
+        Action::Build(build) => self::build(build)?,
+        Action::Show(show) => {
+            let name = show.file.display().to_string();
+            let about = fs::metadata(&show.file).map_err(Failure::doing(&name))?;
+            if about.len() > GATES_BYTES_MAX {
+                return Err(Failure::new(format!("{name} has more than {GATES_BYTES_MAX} bytes")));
+            }
+            let text = fs::read_to_string(&show.file).map_err(Failure::doing(&name))?;
+            let module = Module::of(&text).map_err(|report| {
+                Failure::new(format!(
+                    "{name} has no gates that can be granted:\n{}",
+                    report.render(&name, &text)
+                ))
+            })?;
+            tell(&name, &module, &show.told)?;
+        }
+        Action::Header => output::print(HEADER.1)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Gates, and what lies in their window.
+struct Module {
+    gates: Vec<GateSummary>,
+    window: Data,
+}
+
+impl Module {
+    fn of(text: &str) -> Result<Self, bulkhead_guard::Report> {
+        let mut gates = Gates::default();
+        gates.add("", text)?;
+        Ok(Self { gates: gates.summaries(), window: gates.window("").cloned().unwrap_or_default() })
+    }
+}
+
+fn build(build: &Build) -> Result<(), Failure> {
+    let name = build.file.display().to_string();
+    let folder = Scratch::new()?;
+    fs::write(folder.path().join(HEADER.0), HEADER.1).map_err(Failure::doing(HEADER.0))?;
+    let made = folder.path().join("gates.ptx");
+    compile(build, folder.path(), &made, &[])?;
+    let text = fs::read_to_string(&made).map_err(Failure::doing("the compiler's PTX"))?;
+    let module = match Module::of(&text) {
+        Ok(module) => module,
+        Err(report) => {
+            // Once more with the lines of the source, which the PTX that is kept goes without.
+            compile(build, folder.path(), &made, &["-lineinfo"])?;
+            let text = fs::read_to_string(&made).map_err(Failure::doing("the compiler's PTX"))?;
+            let report = Module::of(&text).err().unwrap_or(report);
+            return Err(Failure::new(refused(&name, &text, &report)));
+        }
+    };
+    let output = build.output.clone().unwrap_or_else(|| build.file.with_extension("ptx"));
+    fs::write(&output, text).map_err(Failure::doing(output.display()))?;
+    tell(&output.display().to_string(), &module, &build.told)
+}
+
+/// The compiler's own messages go where the command's do.
+fn compile(build: &Build, include: &Path, to: &Path, options: &[&str]) -> Result<(), Failure> {
+    let nvcc = nvcc(build.nvcc.as_deref())?;
+    let status = Command::new(&nvcc)
+        .args(["-ptx", "-rdc=true", "-std=c++17"])
+        .arg(format!("-arch=compute_{}", build.architecture))
+        .arg("-I")
+        .arg(include)
+        .args(options)
+        .args(&build.further)
+        .arg(&build.file)
+        .arg("-o")
+        .arg(to)
+        .status()
+        .map_err(Failure::doing(nvcc.display()))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("{} did not compile {}: {status}", nvcc.display(), build.file.display())))
+}
+
+fn nvcc(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    if let Some(named) = named {
+        return Ok(named.to_owned());
+    }
+    if let Some(named) = std::env::var_os("NVCC").filter(|named| !named.is_empty()) {
+        return Ok(named.into());
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&folders).chain([PathBuf::from("/usr/local/cuda/bin")]);
+    let found = folders.map(|folder| folder.join("nvcc")).find(|path| path.is_file());
+    found.ok_or_else(|| {
+        Failure::new(
+            "there is no nvcc in the path: install CUDA's compiler (tests/toolchain.sh puts one into .toolchain/cuda/bin), \
+             or name it with --nvcc",
+        )
+    })
+}
+
+/// What is wrong, by lines of the source where the PTX has them.
+fn refused(name: &str, text: &str, report: &bulkhead_guard::Report) -> String {
+    let mut told = format!("{name} has no gates that can be granted:\n");
+    for finding in &report.findings {
+        let line = usize::try_from(finding.span.place.line).unwrap_or(0);
+        match source_line(text, line) {
+            Some((file, line)) => {
+                told.push_str(&format!("{file}:{line}: {}\n", finding.reason));
+                let shown = fs::read_to_string(&file).ok();
+                if let Some(shown) = shown.and_then(|all| all.lines().nth(line - 1).map(str::to_owned)) {
+                    told.push_str(&format!("    {}\n", shown.trim()));
+                }
+            }
+            None => {
+                told.push_str(&format!("{finding}\n"));
+            }
+        }
+    }
+    told.truncate(told.trim_end().len());
+    told
+}
+
+/// The line of the source that a line of PTX comes from: what was inlined is where it was called.
+fn source_line(text: &str, line: usize) -> Option<(String, usize)> {
+    let is_loc = |line: &str| line.trim_start().starts_with(".loc");
+    // What is wrong with a function as a whole, or a parameter, is told before its first line.
+    let lines: Vec<&str> = text.lines().collect();
+    let up_to = lines.get(..line)?;
+    let begin = up_to.iter().rposition(|line| line.contains(".func")).unwrap_or(0);
+    let before = up_to.get(begin..)?.iter().rfind(|line| is_loc(line));
+    let loc = before.or_else(|| lines.get(line..)?.iter().find(|line| is_loc(line)))?;
+    let own = loc.rsplit_once("inlined_at").map_or(loc.trim_start().strip_prefix(".loc")?, |(_, at)| at);
+    let mut words = own.split_whitespace();
+    let (file, line) = (words.next()?, words.next()?.parse().ok().filter(|line| *line > 0)?);
+    let declares = |line: &&str| {
+        line.trim_start()
+            .strip_prefix(".file")
+            .is_some_and(|rest| rest.split_whitespace().next() == Some(file))
+    };
+    let declared = text.lines().find(declares)?;
+    let path = declared.split('"').nth(1)?;
+    Some((path.to_owned(), line))
+}
+
+fn tell(name: &str, module: &Module, told: &Told) -> Result<(), Failure> {
+    if let Some(path) = &told.rust {
+        fs::write(path, as_rust(&module.window)).map_err(Failure::doing(path.display()))?;
+    }
+    if told.json {
+        let Module { gates, window } = module;
+        let gates: Vec<_> = gates
+            .iter()
+            .map(|gate| {
+                serde_json::json!({
+                    "name": gate.name, "arguments_bits": gate.arguments, "results_bits": gate.results,
+                    "statements": gate.statements, "cost": gate.cost,
+                })
+            })
+            .collect();
+        let variables: Vec<_> = window
+            .variables
+            .iter()
+            .map(|found| {
+                serde_json::json!({ "name": plain_name(&found.name), "offset": found.at, "bytes": found.bytes })
+            })
+            .collect();
+        let value = serde_json::json!({
+            "file": name, "gates": gates,
+            "window": { "bytes": window.bytes, "initial_bytes": window.initial.len(), "variables": variables },
+        });
+        return output::print(&format!("{}\n", output::plain_json(&format!("{value:#}"))));
+    }
+    output::print(&as_table(module))
+}
+
+fn as_table(module: &Module) -> String {
+    let Module { gates, window } = module;
+    let width = |names: &mut dyn Iterator<Item = usize>| names.max().unwrap_or(0).max(8);
+    let mut table = String::new();
+    let widest = width(&mut gates.iter().map(|gate| gate.name.len()));
+    table.push_str(&format!("{:widest$}  takes        gives        statements  cost\n", "gate"));
+    let bits = |bits: &[usize]| {
+        let all: Vec<String> = bits.iter().map(usize::to_string).collect();
+        if all.is_empty() { "-".to_owned() } else { all.join(" ") }
+    };
+    for gate in gates {
+        table.push_str(&format!(
+            "{:widest$}  {:11}  {:11}  {:10}  {}\n",
+            output::plain(&gate.name),
+            bits(&gate.arguments),
+            bits(&gate.results),
+            gate.statements,
+            gate.cost
+        ));
+    }
+    if !window.variables.is_empty() {
+        let names: Vec<String> =
+            window.variables.iter().map(|found| output::plain(&plain_name(&found.name))).collect();
+        let widest = width(&mut names.iter().map(String::len));
+        table.push_str(&format!("\n{:widest$}  offset      bytes\n", "variable"));
+        for (name, DataVariable { at, bytes, .. }) in names.iter().zip(&window.variables) {
+            table.push_str(&format!("{name:widest$}  {at:10}  {bytes}\n"));
+        }
+        let held = match window.initial.len() {
+            0 => "zero at first".to_owned(),
+            bytes => {
+                format!("zero at first from byte {bytes} on: what is before, the host half writes (--rust)")
+            }
+        };
+        table.push_str(&format!("\n{} bytes of the window, {held}\n", window.bytes));
+    }
+    table
+}
+
+/// The constants that a host half reads and writes the window by.
+fn as_rust(window: &Data) -> String {
+    let mut text =
+        "//! Where the variables of the gates lie in the module's window. Written by `bulkhead module`.\n#![allow(dead_code, unreachable_pub, reason = \"a host half uses what it needs\")]\n"
+            .to_owned();
+    for found in &window.variables {
+        let name = constant(&found.name);
+        text.push_str(&format!("\n/// `{0}`: where it begins.\npub const {name}: u64 = {1};\n/// `{0}`: its bytes.\npub const {name}_BYTES: u64 = {2};\n",
+            plain_name(&found.name),
+            found.at,
+            found.bytes));
+    }
+    text.push_str(&format!("\n/// Bytes of all of them.\npub const WINDOW_BYTES: u64 = {};\n", window.bytes));
+    let bytes: Vec<String> = window.initial.iter().map(u8::to_string).collect();
+    text.push_str(&format!("\n/// What the window begins with before the first call: the host half writes it. The rest is zero.\n\
+         pub const INITIAL: &[u8] = &[{}];\n",
+        bytes.join(", ")));
+    text
+}
+
+/// A variable's name as its source has it.
+fn plain_name(name: &str) -> String {
+    // What nvcc makes of `static` in relocatable code: __nv_static_LENGTH_STAMP_NAME, where STAMP has so many bytes.
+    let own = name.strip_prefix("__nv_static_").and_then(|rest| {
+        let (length, rest) = rest.split_once('_')?;
+        rest.get(length.parse().ok()?..)?.strip_prefix('_')
+    });
+    source::readable(own.unwrap_or(name))
+}
+
+/// The same as the name of a constant.
+fn constant(name: &str) -> String {
+    let plain = plain_name(name).replace("::", "_");
+    let letters = plain.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' });
+    letters.collect::<String>().trim_matches('_').to_ascii_uppercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_source() {
+        for (name, plain, upper) in [
+            ("count", "count", "COUNT"),
+            ("__nv_static_25__9a81618c_4_a_cu_8ca2a4bf_records", "records", "RECORDS"),
+            ("_ZN7storage4headE", "storage::head", "STORAGE_HEAD"),
+            ("__nv_static_x", "__nv_static_x", "NV_STATIC_X"),
+            ("__nv_static_900_x", "__nv_static_900_x", "NV_STATIC_900_X"),
+        ] {
+            assert_eq!((plain_name(name).as_str(), constant(name).as_str()), (plain, upper));
+        }
+    }
+
+    #[test]
+    fn lines_of_ptx_are_lines_of_the_source() {
+        let text = ".loc 1 7 3\nmov\n.loc 2 9 1, function_name L, inlined_at 1 12 5\nld\n.file 1 \"/a/gates.cu\"\n.file 2 \"/h\"\n";
+        assert_eq!(source_line(text, 2), Some(("/a/gates.cu".to_owned(), 7)));
+        assert_eq!(source_line(text, 4), Some(("/a/gates.cu".to_owned(), 12)));
+        assert_eq!(
+            source_line(&format!(".visible .func g()\n{text}"), 1),
+            Some(("/a/gates.cu".to_owned(), 7))
+        );
+        assert_eq!(source_line("mov\n", 1), None);
+    }
+}
