@@ -344,8 +344,9 @@ interface GpuProtectedModule extends(GpuCapability) {
   write @1 (offset :UInt64, data :Data) -> (result :Result(Nothing));
   # As much, into the window.
 
-  gates @2 () -> (result :Result(GatesCreated));
-  # The gates alone, to be given away.
+  gates @2 (badge :UInt64) -> (result :Result(GatesCreated));
+  # The gates alone, to be given away. The gates read `badge` wherever a session calls them that accepted these, or what was
+  # derived from these: nobody can change it.
 }
 
 struct ModulePiece { data @0 :Data; }

@@ -56,7 +56,8 @@ struct AddModule {
 struct GrantModule {
   session @0 :UInt32;
   module @1 :UInt32;
-  caller @2 :UInt64;          # What the gates learn of who calls them.
+  caller @2 :UInt64;          # What the gates learn of who calls them,
+  badge @3 :UInt64;           # and what the module's host half fixed when it gave them away.
 }
 
 struct ModulePiece {

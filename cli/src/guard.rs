@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "BASE:SIZE", value_parser = window)]
     window: Option<Window>,
     /// The gates of a protected module, which the text may call: its `.visible` functions. May be given several times. Entries
-    /// that call one have three more hidden parameters for its module, which `--window` does not fill in.
+    /// that call one have four more hidden parameters for its module, which `--window` does not fill in.
     #[arg(long, value_name = "GATES.ptx")]
     gates: Vec<PathBuf>,
     /// Print JSON, with the span of everything, in place of the text.

@@ -103,10 +103,21 @@ impl ProtectedModule {
     /// # Errors
     /// Where it has ended.
     pub fn gates(&self) -> Result<Gates, Error> {
+        self.gates_with_badge(0)
+    }
+
+    /// The same with 64 bits of the module's own, which its gates read (`bulkhead_badge`) wherever somebody calls them who has
+    /// these, or what was derived from these: whose state a call is about, without asking the caller.
+    ///
+    /// # Errors
+    /// Where it has ended.
+    pub fn gates_with_badge(&self, badge: u64) -> Result<Gates, Error> {
         let (session, key) = (self.0.session.clone(), self.0.key());
         self.0.session.inner.remote.call(move |context| async move {
             let module = rpc::gpu_protected_module::Client { client: context.any(key)? };
-            let response = module.gates_request().send().promise.await.map_err(broken)?;
+            let mut request = module.gates_request();
+            request.get().set_badge(badge);
+            let response = request.send().promise.await.map_err(broken)?;
             let created = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
             let client = created.get_gates().map_err(broken)?.client;
             Ok(Gates(Reference::hold(&session, &context, client)))

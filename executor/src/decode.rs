@@ -49,7 +49,7 @@ pub(crate) enum Asked {
 pub(crate) enum OfModule {
     Add { module: u32, bytes: u64, gates: OwnedFd },
     Remove { module: u32 },
-    Grant { module: u32, session: u32, caller: u64 },
+    Grant { module: u32, session: u32, caller: u64, badge: u64 },
     Revoke { module: u32, session: u32 },
     Read { module: u32, offset: u64, bytes: u64 },
     Write { module: u32, offset: u64, data: Vec<u8> },
@@ -118,8 +118,9 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
         request::RemoveModule(module) => Ok(Asked::Module(OfModule::Remove { module })),
         request::GrantModule(grant) => {
             let grant = grant?;
-            let (module, session, caller) = (grant.get_module(), grant.get_session(), grant.get_caller());
-            Ok(Asked::Module(OfModule::Grant { module, session, caller }))
+            let (module, session) = (grant.get_module(), grant.get_session());
+            let (caller, badge) = (grant.get_caller(), grant.get_badge());
+            Ok(Asked::Module(OfModule::Grant { module, session, caller, badge }))
         }
         request::RevokeModule(grant) => {
             let grant = grant?;

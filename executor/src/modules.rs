@@ -54,6 +54,7 @@ impl std::fmt::Debug for Module {
 pub(crate) struct Grant {
     module: Arc<Module>,
     caller: u64,
+    badge: u64,
 }
 
 impl Drop for Grant {
@@ -77,7 +78,8 @@ pub(crate) struct Callable {
 }
 
 impl Grants {
-    pub(crate) fn grant(&mut self, module: Arc<Module>, caller: u64) -> Result<(), Error> {
+    /// `caller` and `badge` are what its gates read.
+    pub(crate) fn grant(&mut self, module: Arc<Module>, caller: u64, badge: u64) -> Result<(), Error> {
         if self.granted.contains_key(&module.id) {
             return Err(Error::new(ErrorCode::InvalidArgument, "the session has been granted that module"));
         }
@@ -87,7 +89,7 @@ impl Grants {
         }
         module.grants.fetch_add(1, Ordering::AcqRel);
         self.revoked.remove(&module.id);
-        self.granted.insert(module.id, Grant { module, caller });
+        self.granted.insert(module.id, Grant { module, caller, badge });
         Ok(())
     }
 
@@ -113,10 +115,11 @@ impl Grants {
         Ok(gates)
     }
 
-    /// What a launch tells an entry of a module: where its window begins, what is one less than its bytes, who calls.
+    /// What a launch tells an entry of a module: where its window begins, what is one less than its bytes, who calls, with
+    /// which badge.
     pub(crate) fn values(&self, module: u32) -> Result<[u64; GATE_PARAMETERS], ErrorCode> {
         match self.granted.get(&module) {
-            Some(Grant { module, caller }) => Ok([module.base, module.bytes - 1, *caller]),
+            Some(Grant { module, caller, badge }) => Ok([module.base, module.bytes - 1, *caller, *badge]),
             None if self.revoked.contains(&module) => Err(ErrorCode::Revoked),
             None => Err(ErrorCode::NotPermitted),
         }

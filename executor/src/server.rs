@@ -236,10 +236,10 @@ impl Server {
     fn module(&self, id: u64, ask: OfModule) -> Result<(), Error> {
         let executor = Arc::clone(&self.executor);
         let done = match ask {
-            OfModule::Grant { module, session, caller } => {
+            OfModule::Grant { module, session, caller, badge } => {
                 let session = self.known(session)?.session;
                 let module = executor.modules.get(module)?;
-                session.state.lock().grants.grant(module, caller)
+                session.state.lock().grants.grant(module, caller, badge)
             }
             OfModule::Revoke { module, session } => {
                 self.known(session)?.session.state.lock().grants.revoke(module)

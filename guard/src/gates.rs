@@ -19,13 +19,15 @@ use crate::{access, confine, verify};
 pub(crate) const PROTECTED: &str = "\"bulkhead protected\"";
 /// The constant that a gate reads to learn for whom it runs.
 pub(crate) const CALLER: &str = "bulkhead_caller";
+/// The constant that a gate reads to learn what the module fixed when it gave the gates to whom it runs for.
+pub(crate) const BADGE: &str = "bulkhead_badge";
 /// What begins the names of the labels of gates.
 const LABEL: &str = "__bh_g";
 /// Stands in a body's labels for which of the entry's calls it is; no name has it.
 const NUMBER: &str = "#";
-/// What an entry is given for each module: where its protected window begins, what is one less than the window's bytes, and
-/// who the caller is.
-const PARAMETERS: [&str; 3] = ["base", "mask", "caller"];
+/// What an entry is given for each module: where its protected window begins, what is one less than the window's bytes, who
+/// the caller is, and its badge.
+const PARAMETERS: [&str; 4] = ["base", "mask", "caller", "badge"];
 /// Hidden parameters of an entry for each module whose gates it calls.
 pub const PARAMETERS_OF_MODULE: usize = PARAMETERS.len();
 
@@ -179,8 +181,8 @@ impl Gate {
         let (arguments, results) = registers(&self.arguments, &self.results);
         let mut lines = vec![format!("{}:", label(*number, name))];
         let [base, mask] = WINDOW;
-        let caller = renamed(CALLER_REGISTER);
-        let into = [base, mask, &caller].into_iter().zip(parameters(*slot));
+        let told = TOLD.map(renamed);
+        let into = [base, mask].into_iter().chain(told.iter().map(String::as_str)).zip(parameters(*slot));
         lines.extend(into.map(|(into, name)| load(into, &name)));
         let moves = |classes: &[Class], pairs: Vec<(String, String)>| {
             let lines = classes.iter().zip(pairs);
@@ -207,13 +209,13 @@ fn load(into: &str, parameter: &str) -> String {
     format!("ld.param.u64 {into}, [{parameter}]")
 }
 
-/// The register of a body that says for whom it runs.
-pub(crate) const CALLER_REGISTER: &str = "%d0";
+/// The registers of a body that say for whom it runs, and what the module fixed for that.
+pub(crate) const TOLD: [&str; 2] = ["%d0", "%d1"];
 
-/// The registers of a body that hold its arguments, and its results when it ends. The first 64-bit one is the caller.
+/// The registers of a body that hold its arguments, and its results when it ends. The first 64-bit ones are [`TOLD`].
 pub(crate) fn registers(arguments: &[Class], results: &[Class]) -> (Vec<String>, Vec<String>) {
     let mut next = [0_u32; 4];
-    next[Class::Double as usize] = 1;
+    TOLD.iter().for_each(|_| next[Class::Double as usize] += 1);
     let mut name = |class: &Class| {
         let number = &mut next[*class as usize];
         *number += 1;
@@ -223,7 +225,7 @@ pub(crate) fn registers(arguments: &[Class], results: &[Class]) -> (Vec<String>,
 }
 
 /// The hidden parameters for one of the modules whose gates an entry calls.
-pub(crate) fn parameters(slot: usize) -> [String; 3] {
+pub(crate) fn parameters(slot: usize) -> [String; PARAMETERS_OF_MODULE] {
     PARAMETERS.map(|name| format!("{}{slot}_{name}", names::GATE_PARAMETER))
 }
 

@@ -170,7 +170,7 @@ fn an_entry_says_whose_gates_it_calls_and_only_then_has_parameters_for_them() {
         .iter()
         .map(|entry| (entry.name.as_str(), entry.hidden, entry.modules.clone()))
         .collect();
-    assert_eq!(entries, [("k", 6, vec!["log".to_owned()]), ("calls_none", 3, Vec::new())]);
+    assert_eq!(entries, [("k", 7, vec!["log".to_owned()]), ("calls_none", 3, Vec::new())]);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn the_grid_of_an_entry_is_not_cut_where_a_gate_asks_for_it() {
             add.u32 %r1, %r1, %r2;\nst.global.u32 [%rd1], %r1;\nret;\n}\n";
         let verified = verify_with(&confined(entry, &gates), &gates).unwrap();
         let [entry] = verified.entries() else { panic!("{:?}", verified.entries()) };
-        assert_eq!((entry.sliceable, entry.hidden), (sliceable, 12), "{asks}");
+        assert_eq!((entry.sliceable, entry.hidden), (sliceable, 13), "{asks}");
     }
 }
 
@@ -205,7 +205,7 @@ fn gates_of_two_modules_keep_their_windows_apart() {
     let printed = confined(&text, &gates);
     let verified = verify_with(&printed, &gates).unwrap();
     assert_eq!(verified.entries()[0].modules, ["aside", "log"]);
-    assert_eq!(verified.entries()[0].hidden, 9);
+    assert_eq!(verified.entries()[0].hidden, 11);
     // One module's gate with another's window.
     let swapped = printed.replacen("%bh_gbase, [__bh_gate0_base]", "%bh_gbase, [__bh_gate1_base]", 1);
     assert_ne!(swapped, printed);
@@ -302,17 +302,17 @@ fn nothing_but_calls_names_what_gates_have() {
 #[test]
 fn a_call_reads_what_is_written_and_its_result_may_be_anything() {
     let printed = confined(ONE_CALL, &log());
-    let unwritten = printed.replacen("mov.b64 %bh_gd1, %d2;", "mov.b64 %bh_gd1, %d3;", 1);
+    let unwritten = printed.replacen("mov.b64 %bh_gd2, %d2;", "mov.b64 %bh_gd2, %d3;", 1);
     let unwritten =
         unwritten.replacen("    mov.b64 %d3, %d1;\n    mov.b64 %d2, %d3;\n", "    mov.b64 %d2, %d1;\n", 1);
     assert_ne!(unwritten, printed);
     let refused = verify_with(&unwritten, &log()).unwrap_err().to_string();
     assert!(refused.contains("`%d3` may be read before it is written"), "{refused}");
-    let undeclared = printed.replace("mov.b64 %bh_gd1, %d2;", "mov.b64 %bh_gd1, %d9;");
+    let undeclared = printed.replace("mov.b64 %bh_gd2, %d2;", "mov.b64 %bh_gd2, %d9;");
     verify_with(&undeclared, &log()).unwrap_err();
-    let wider = printed.replace("mov.b64 %bh_gd1, %d2;", "mov.b64 %bh_gd1, %r2;");
+    let wider = printed.replace("mov.b64 %bh_gd2, %d2;", "mov.b64 %bh_gd2, %r2;");
     verify_with(&wider, &log()).unwrap_err();
-    let secret = printed.replace("mov.b64 %bh_gd1, %d2;", "mov.b64 %bh_gd1, %bh_gd4;");
+    let secret = printed.replace("mov.b64 %bh_gd2, %d2;", "mov.b64 %bh_gd2, %bh_gd4;");
     verify_with(&secret, &log()).unwrap_err();
 }
 
@@ -334,7 +334,7 @@ fn a_call_comes_behind_a_look_at_the_flag_and_counts_for_what_it_does() {
     let registers = printed.replacen("%bh_gd<", "%bh_gh<", 1);
     assert_ne!(registers, printed);
     verify_with(&registers, &log()).unwrap_err();
-    let few = printed.replacen(".reg .b64 %bh_gd<8>", ".reg .b64 %bh_gd<7>", 1);
+    let few = printed.replacen(".reg .b64 %bh_gd<9>", ".reg .b64 %bh_gd<8>", 1);
     assert_ne!(few, printed);
     let refused = verify_with(&few, &log()).unwrap_err().to_string();
     assert!(refused.contains("a gate whose registers are not declared"), "{refused}");
@@ -343,7 +343,7 @@ fn a_call_comes_behind_a_look_at_the_flag_and_counts_for_what_it_does() {
 #[test]
 fn parameters_for_gates_stand_only_before_the_guards_own_and_in_order() {
     let printed = confined(ONE_CALL, &log());
-    let three = "    .param .u64 __bh_gate0_base,\n    .param .u64 __bh_gate0_mask,\n    .param .u64 __bh_gate0_caller,\n";
+    let three = "    .param .u64 __bh_gate0_base,\n    .param .u64 __bh_gate0_mask,\n    .param .u64 __bh_gate0_caller,\n    .param .u64 __bh_gate0_badge,\n";
     assert!(printed.contains(three));
     for other in [
         String::new(),
@@ -427,7 +427,7 @@ fn whatever_edited_text_is_verified_calls_gates_as_they_are_and_names_nothing_of
     };
     let append = first("_log_append:");
     let sum = first("_sum_of_four:");
-    let lengths = [("log_append", last(append, "%bh_gr0;")), ("sum_of_four", last(sum, "%bh_gd2;"))];
+    let lengths = [("log_append", last(append, "%bh_gr0;")), ("sum_of_four", last(sum, "%bh_gd3;"))];
     let whole = calls(&printed, &lengths).unwrap();
     let expected = |name: &str| &whole.iter().find(|(known, _)| known == name).unwrap().1;
     assert!(whole.iter().all(|(name, shape)| shape == expected(name)), "{whole:?}");

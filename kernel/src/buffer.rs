@@ -36,9 +36,12 @@ impl Served {
     pub(crate) fn address(&self) -> u64 {
         match self.facet {
             Facet::View { address } | Facet::Buffer { address } => address,
-            Facet::Program(_) | Facet::Peer | Facet::Fence | Facet::Signal | Facet::Module | Facet::Gates => {
-                0
-            }
+            Facet::Program(_)
+            | Facet::Peer
+            | Facet::Fence
+            | Facet::Signal
+            | Facet::Module
+            | Facet::Gates { .. } => 0,
         }
     }
 

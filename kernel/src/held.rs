@@ -70,8 +70,8 @@ pub(crate) enum Facet {
     Signal,
     /// A protected module, to read and write its window, and to give its gates away.
     Module,
-    /// Gates to call.
-    Gates,
+    /// Gates to call, and what they read wherever they are called by this.
+    Gates { badge: u64 },
 }
 
 /// What sessions that are opened from a program may do.
@@ -181,7 +181,7 @@ impl Held {
             | Facet::Fence
             | Facet::Signal
             | Facet::Module
-            | Facet::Gates => Access::Read,
+            | Facet::Gates { .. } => Access::Read,
         };
         let need = Need { kind: view.kind, access, offset: 0, bytes: view.bytes };
         Self::child(session, parent, Some(budget.take()?), need)
@@ -333,7 +333,7 @@ pub(crate) fn write_any(
         Facet::Fence => any.set_fence(capnp_rpc::new_client(fence::Fence(served))),
         Facet::Signal => any.set_signal(capnp_rpc::new_client(fence::Signal(served))),
         Facet::Module => any.set_module(capnp_rpc::new_client(module::Module(served))),
-        Facet::Gates => any.set_gates(connection.servers.gates(module::Gates(served))),
+        Facet::Gates { badge } => any.set_gates(connection.servers.gates(module::Gates(served, badge))),
     }
 }
 

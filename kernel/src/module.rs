@@ -22,8 +22,8 @@ use crate::{
 /// The host half of a protected module.
 pub(crate) struct Module(pub(crate) Served);
 
-/// That kernels may call its gates.
-pub(crate) struct Gates(pub(crate) Served);
+/// That kernels may call its gates, which read the badge.
+pub(crate) struct Gates(pub(crate) Served, pub(crate) u64);
 
 capability!(Module);
 capability!(Gates);
@@ -100,24 +100,25 @@ impl Module {
     }
 }
 
-/// Hands a capability for gates to a client.
+/// Hands a capability for gates, with its badge, to a client.
 pub(crate) fn write_gates(
-    held: Result<Held, Error>,
+    held: Result<(Held, u64), Error>,
     connection: &Rc<crate::connection::Connection>,
     result: result::Builder<'_, gates_created::Owned>,
 ) {
     match held {
-        Ok(held) => {
-            let served = Served::new(held, Facet::Gates, connection);
-            result.init_ok().set_gates(connection.servers.gates(Gates(served)));
+        Ok((held, badge)) => {
+            let served = Served::new(held, Facet::Gates { badge }, connection);
+            result.init_ok().set_gates(connection.servers.gates(Gates(served, badge)));
         }
         Err(error) => error.write(result.init_error()),
     }
 }
 
 impl Served {
-    fn gates(&self, result: result::Builder<'_, gates_created::Owned>) {
-        write_gates(self.held.derive(Kind::Gates, Access::Read, 0, 0), &self.connection, result);
+    fn gates(&self, badge: u64, result: result::Builder<'_, gates_created::Owned>) {
+        let derived = self.held.derive(Kind::Gates, Access::Read, 0, 0);
+        write_gates(derived.map(|held| (held, badge)), &self.connection, result);
     }
 }
 
@@ -168,10 +169,12 @@ impl gpu_protected_module::Server for Module {
 
     async fn gates(
         self: Rc<Self>,
-        _: gpu_protected_module::GatesParams,
+        params: gpu_protected_module::GatesParams,
         mut results: gpu_protected_module::GatesResults,
     ) -> Result<(), capnp::Error> {
-        self.0.gates(results.get().init_result());
+        let badge = params.get()?.get_badge();
+        drop(params);
+        self.0.gates(badge, results.get().init_result());
         Ok(())
     }
 }
@@ -182,7 +185,7 @@ impl gpu_gates::Server for Gates {
         _: gpu_gates::DeriveParams,
         mut results: gpu_gates::DeriveResults,
     ) -> Result<(), capnp::Error> {
-        self.0.gates(results.get().init_result());
+        self.0.gates(self.1, results.get().init_result());
         Ok(())
     }
 }

@@ -57,7 +57,7 @@ impl Program {
             | Facet::Fence
             | Facet::Signal
             | Facet::Module
-            | Facet::Gates => Err(crate::refusal::internal("a program is something else")),
+            | Facet::Gates { .. } => Err(crate::refusal::internal("a program is something else")),
         }
     }
 

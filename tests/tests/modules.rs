@@ -2,7 +2,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use bulkhead_client::{AcceptedGates, Gates, Launch, Moment, Parameters, Received, Session, Stream, Uses};
 use bulkhead_tests::{
+    kernel::Kernel,
     place::{repository, toolchain_libraries},
     process::{Done, bulkhead, run},
     scratch::Scratch,
@@ -30,6 +32,105 @@ BULKHEAD_GATE unsigned push(const unsigned long long *from, unsigned count) {
     return first;
 }
 ";
+
+/// A gate that answers the badge of who calls, and with what else it is told.
+const BADGES: &str = "\
+.version 8.0
+.target sm_75
+.address_size 64
+.extern .const .align 8 .u64 bulkhead_caller;
+.extern .const .align 8 .u64 bulkhead_badge;
+.visible .func (.param .b64 r) badge_of(.param .b64 plus)
+{
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [plus];
+    ld.const.u64 %rd2, [bulkhead_badge];
+    add.s64 %rd2, %rd2, %rd1;
+    st.param.b64 [r], %rd2;
+    ret;
+}
+.visible .func (.param .b64 r) caller_of()
+{
+    .reg .b64 %rd<4>;
+    ld.const.u64 %rd1, [bulkhead_caller];
+    st.param.b64 [r], %rd1;
+    ret;
+}
+";
+
+const ASKS: &[u8] = b".version 8.0
+.target sm_75
+.address_size 64
+.extern .func (.param .b64 r) badge_of(.param .b64 plus);
+.extern .func (.param .b64 r) caller_of();
+.visible .entry ask(.param .u64 out, .param .u64 plus)
+{
+    .reg .b64 %rd<6>;
+    ld.param.u64 %rd1, [out];
+    ld.param.u64 %rd2, [plus];
+    call (%rd3), badge_of, (%rd2);
+    call (%rd4), caller_of, ();
+    st.global.u64 [%rd1], %rd3;
+    st.global.u64 [%rd1+8], %rd4;
+    ret;
+}
+\0";
+
+/// What the gates say of a session that accepted these: its badge and one more, and its number.
+fn asked(session: &Session, gates: Gates) -> (u64, u64, AcceptedGates) {
+    let accepted = session.accept_gates(gates).expect("gates are accepted");
+    let image = session.load_image(ASKS).expect("the code loads");
+    let to = session.allocate(16).expect("memory");
+    let parameters = Parameters::new().buffer(&to).u64(1);
+    let entry = image.entry("ask").expect("an entry");
+    session.launch(Stream::DEFAULT, &entry, &Launch::linear(1, 1), &parameters).expect("a launch");
+    let mut found = [0; 16];
+    session.read(Stream::DEFAULT, &mut found, to.all()).expect("an answer");
+    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| found[at + byte]));
+    (word(0), word(8), accepted)
+}
+
+#[test]
+fn gates_read_the_badge_that_they_were_given_away_with_and_nobody_changes_it() {
+    let scratch = Scratch::new();
+    let file = write(&scratch, "badges.ptx", BADGES);
+    let kernel = Kernel::with(&["--module", &format!("badges={}:2MiB", file.display())]);
+    let host = kernel.open("host");
+    let (module, _) = host.claim_module(kernel.module_token("badges")).expect("the module");
+    let (large, small) = (1 << 63 | 5, 7);
+    // By token, and what is derived of a token's; from a peer; and without a badge.
+    let (first, second, third, fourth) =
+        (kernel.open("first"), kernel.open("second"), kernel.open("third"), kernel.open("fourth"));
+    let of_large = module.gates_with_badge(large).expect("gates");
+    let restored = |session: &Session, gates: &Gates| match session
+        .restore(gates.token(Uses::One).expect("a token"))
+        .expect("a token is good")
+    {
+        Received::Gates(gates) => gates,
+        _ => panic!("a token of gates stands for something else"),
+    };
+    let derived = of_large.derive().expect("derived");
+    let given = restored(&first, &derived);
+    let again = given.derive().expect("derived");
+    let further = restored(&second, &again);
+    let (badge, number, _of_second) = asked(&second, further);
+    assert_eq!((badge, number), (large + 1, second.number().into()));
+    let (badge, number, _of_first) = asked(&first, given);
+    assert_eq!((badge, number), (large + 1, first.number().into()));
+    let of_small = module.gates_with_badge(small).expect("gates");
+    let (badge, number, of_third) = asked(&third, restored(&third, &of_small));
+    assert_eq!((badge, number), (small + 1, third.number().into()));
+    let without = module.gates().expect("gates");
+    let (badge, _, _of_fourth) = asked(&fourth, restored(&fourth, &without));
+    assert_eq!(badge, 1);
+    // Others of the same module are refused as long as it has these, and are another caller's afterwards.
+    let refused = third.accept_gates(restored(&third, &of_large)).err().expect("it has gates of that module");
+    assert!(refused.to_string().contains("already"), "{refused}");
+    of_small.revoke().expect("revoked").wait(Moment::Quiescent, PATIENCE).expect("quiescent");
+    drop(of_third);
+    let (badge, ..) = asked(&third, restored(&third, &of_large));
+    assert_eq!(badge, large + 1);
+}
 
 fn module(arguments: &[&str]) -> Done {
     let compiler = toolchain_libraries().with_file_name("bin").join("nvcc");

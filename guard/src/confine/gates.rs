@@ -21,7 +21,7 @@ use crate::confine::turns::{self, How};
 use crate::confine::variables::Variables;
 use crate::confine::{access as confined_access, arguments, assign, generic, runtime};
 use crate::data::Data;
-use crate::gates::{self, CALLER, Called, Gate, Gates, PROTECTED};
+use crate::gates::{self, BADGE, CALLER, Called, Gate, Gates, PROTECTED};
 use crate::limits::GATE_MODULES_MAX;
 use crate::names::{self, Class};
 use crate::report::{Reason, Report};
@@ -44,7 +44,7 @@ pub(crate) fn images(module: &Module) -> Result<(Vec<Image>, Data), Report> {
     let marks = Marks::take(&mut module, &window, &mut report);
     for item in &module.items {
         match item {
-            Item::Variable(variable) if variable.name == CALLER && variable.space == Space::Constant => {}
+            Item::Variable(variable) if is_told(&variable.name) && variable.space == Space::Constant => {}
             Item::Variable(variable) if variable.space == Space::Global => {}
             Item::Variable(variable) => {
                 let what = format!("a variable of a gate's module, `{}`", variable.name);
@@ -94,7 +94,8 @@ struct Of<'a> {
 #[derive(Default)]
 struct Marks {
     protected: HashSet<u32>,
-    callers: HashSet<u32>,
+    /// Where it is read who calls, or with which badge, and which register has that.
+    told: HashMap<u32, &'static str>,
     /// Where an operand was the name of a variable in the window.
     variables: HashSet<u32>,
 }
@@ -127,7 +128,7 @@ impl Marks {
                 Statement::Instruction(found) if mark.is_some() => {
                     self.protected.insert(found.span.start);
                 }
-                Statement::Instruction(found) => self.caller(found),
+                Statement::Instruction(found) => self.told(found),
                 Statement::Block(inner, _) => self.block(inner, window, report),
                 Statement::Label(..) | Statement::Variable(_) | Statement::Directive(_) => {}
             }
@@ -139,19 +140,29 @@ impl Marks {
         });
     }
 
-    /// Who calls is in a register by then.
-    fn caller(&mut self, found: &mut Instruction) {
-        let reads = |operand: &Operand| matches!(operand, Operand::Address(Address { base: AddressBase::Symbol(name), offset: 0 }) if name == CALLER);
+    /// Who calls, and with which badge, is in registers by then.
+    fn told(&mut self, found: &mut Instruction) {
+        let read = match found.operands.get(1) {
+            Some(Operand::Address(Address { base: AddressBase::Symbol(name), offset: 0 })) => {
+                [CALLER, BADGE].iter().position(|known| name == known)
+            }
+            _ => None,
+        };
         let load = found.opcode == "ld"
             && matches!(found.modifiers.as_slice(), [space, ty] if space == "const" && matches!(ty.as_str(), "u64" | "b64"));
-        if load && found.operands.get(1).is_some_and(reads) {
-            self.callers.insert(found.span.start);
+        if let Some(register) = read.filter(|_| load).and_then(|read| gates::TOLD.get(read)) {
+            self.told.insert(found.span.start, register);
             found.opcode = "mov".to_owned();
             found.modifiers = vec!["b64".to_owned()];
             found.operands.truncate(1);
             found.operands.push(Operand::Integer(0));
         }
     }
+}
+
+/// Whether a constant is one that tells a gate of its caller.
+fn is_told(name: &str) -> bool {
+    matches!(name, CALLER | BADGE)
 }
 
 /// The class of what passes a parameter of a gate.
@@ -186,7 +197,7 @@ fn caller(function: &Function, arguments: &[Class], results: &[Class]) -> Vec<St
         (0..classes.len()).map(|index| format!("%{prefix}{index}")).collect()
     };
     let (given, taken) = (names("given", arguments), names("taken", results));
-    let mut body = vec![declare(&Class::Double, "%caller")];
+    let mut body = vec![declare(&Class::Double, "%caller"), declare(&Class::Double, "%badge")];
     body.extend(arguments.iter().zip(&given).map(|(class, name)| declare(class, name)));
     body.extend(results.iter().zip(&taken).map(|(class, name)| declare(class, name)));
     let list = |names: &[String]| Operand::List(names.iter().map(|name| register(name)).collect());
@@ -251,8 +262,11 @@ fn image(of: &Of<'_>, function: &Function, budget: &mut Budget, report: &mut Rep
             confined.push(statement);
             continue;
         };
-        if marks.callers.contains(&found.span.start) && found.operands.get(1) == Some(&Operand::Integer(0)) {
-            found.operands[1] = register(gates::CALLER_REGISTER);
+        if let Some(told) = marks.told.get(&found.span.start)
+            && let [_, from] = found.operands.as_mut_slice()
+            && *from == Operand::Integer(0)
+        {
+            *from = register(told);
         }
         let span = found.span;
         let checked = table::check(&found).and_then(|row| {
@@ -280,7 +294,7 @@ fn image(of: &Of<'_>, function: &Function, budget: &mut Budget, report: &mut Rep
         }
     }
     let passed = gates::registers(&arguments, &results).0;
-    let passed: Vec<_> = passed.iter().map(String::as_str).chain([gates::CALLER_REGISTER]).collect();
+    let passed: Vec<_> = passed.iter().map(String::as_str).chain(gates::TOLD).collect();
     let zeroed: BTreeSet<(Class, u32)> = assign::unassigned(&confined, report)
         .into_iter()
         .filter(|(class, number)| !passed.contains(&format!("{}{number}", class.prefix()).as_str()))

@@ -98,7 +98,7 @@ pub(super) fn gate<'a>(
     let labels = labels(statements, report);
     let lanes = Lanes::of_gate(statements);
     let mut pass = Pass::new(declared, Looks::of_gate(), labels, (statements, lanes));
-    pass.flow.write(gates::CALLER_REGISTER);
+    gates::TOLD.iter().for_each(|name| pass.flow.write(name));
     arguments.iter().for_each(|name| pass.flow.write(name));
     let span = walk(&mut pass, statements, report);
     let without = results.iter().find(|name| !pass.flow.is_written(name));

@@ -163,7 +163,7 @@ impl Session {
             | Facet::Fence
             | Facet::Signal
             | Facet::Module
-            | Facet::Gates => Access::Read,
+            | Facet::Gates { .. } => Access::Read,
         };
         let bytes = self.books().look(given.owner, parent)?.bytes;
         self.wait_for_place(place, bytes, access).await?;

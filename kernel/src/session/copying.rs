@@ -407,7 +407,8 @@ impl gpu_copy_session::Server for CopyServer {
         let accepted = match found {
             Ok(found) => {
                 let (given, handle) = (Rc::clone(&found.0.held.session), found.0.held.handle);
-                detached(self.open.0.limits.answer(), self.session().accept_gates(given, handle)).await
+                let accepted = self.session().accept_gates(given, handle, found.1);
+                detached(self.open.0.limits.answer(), accepted).await.map(|held| (held, found.1))
             }
             Err(error) => Err(error),
         };

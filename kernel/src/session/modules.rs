@@ -113,8 +113,13 @@ impl Session {
         });
     }
 
-    /// Lets what it loads from now on call gates, for a capability that is derived from what was given.
-    pub(crate) async fn accept_gates(self: Rc<Self>, given: Rc<Self>, parent: Handle) -> Result<Held, Error> {
+    /// Lets what it loads from now on call gates, for a capability that is derived from what was given, with its badge.
+    pub(crate) async fn accept_gates(
+        self: Rc<Self>,
+        given: Rc<Self>,
+        parent: Handle,
+        badge: u64,
+    ) -> Result<Held, Error> {
         let _own_change = self.change()?;
         let _their_change = given.change()?;
         if !Rc::ptr_eq(&given.device, &self.device) || !Rc::ptr_eq(&given.incarnation(), &self.incarnation())
@@ -143,6 +148,7 @@ impl Session {
             grant.set_module(number);
             grant.set_session(self.id);
             grant.set_caller(self.id.into());
+            grant.set_badge(badge);
         });
         if let Err(error) = granted.await.and_then(|answer| self.done(&answer)) {
             // There is nothing to be revoked there.

@@ -13,6 +13,9 @@
 // Who calls: the number of the session, as `bulkhead status` lists it. Nobody can say another.
 extern "C" __constant__ unsigned long long bulkhead_caller;
 
+// What the module's host half fixed when it gave the gates to whoever calls: 64 bits that mean what the module likes.
+extern "C" __constant__ unsigned long long bulkhead_badge;
+
 // The module's window from its first byte on, variables of the file included. What lies behind those is the author's to lay out.
 extern "C" __device__ unsigned char bulkhead_window[];
 
@@ -25,6 +28,9 @@ using u64 = unsigned long long;
 
 // Who calls.
 __device__ __forceinline__ u64 caller() { return bulkhead_caller; }
+
+// What the host half fixed for whoever calls.
+__device__ __forceinline__ u64 badge() { return bulkhead_badge; }
 
 // A place of the window, by its offset in bytes. It is cut to the window's size.
 template <class T> __device__ __forceinline__ T *at(u64 offset) {
