@@ -347,9 +347,17 @@ interface GpuProtectedModule extends(GpuCapability) {
   gates @2 (badge :UInt64) -> (result :Result(GatesCreated));
   # The gates alone, to be given away. The gates read `badge` wherever a session calls them that accepted these, or what was
   # derived from these: nobody can change it.
+
+  host @3 () -> (result :Result(ModuleHost));
+  # The host memory that the window ends with, to be mapped: `notFound` where it has none. Nobody else is ever given it.
 }
 
 struct ModulePiece { data @0 :Data; }
+
+struct ModuleHost {
+  bytes @0 :UInt64;
+  memory @1 :Token;           # Fetch: the memfd.
+}
 
 interface GpuGates extends(GpuCapability) {
   # That kernels of a session that accepts it may call the gates of a protected module.

@@ -45,12 +45,15 @@ struct Request {
     revokeModule @27 :GrantModule;    # Launches of what calls them are refused from the answer on; what was submitted runs on.
     readModule @28 :ModulePiece;      # Answered with `piece`.
     writeModule @29 :ModulePiece;
+    mapModule @30 :UInt32;            # One descriptor: a memfd of the host memory that the module's window ends with. Before anybody
+                                      # is granted the module, and once.
   }
 }
 
 struct AddModule {
   module @0 :UInt32;          # A number that no module had before.
   bytes @1 :UInt64;           # Of its protected window: a power of two.
+  hostBytes @2 :UInt64;       # Of those, host memory, which the window ends with and `mapModule` brings.
 }
 
 struct GrantModule {

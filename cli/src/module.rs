@@ -7,7 +7,7 @@ use std::{
 };
 
 use bulkhead_guard::data::{Data, DataVariable};
-use bulkhead_guard::{GateSummary, Gates};
+use bulkhead_guard::{GateSummary, GateWindow, Gates};
 use clap::{Args, Subcommand};
 
 use crate::{Failure, output, place::Scratch, source};
@@ -106,7 +106,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 /// Gates, and what lies in their window.
 struct Module {
     gates: Vec<GateSummary>,
-    window: Data,
+    window: GateWindow,
 }
 
 impl Module {
@@ -237,16 +237,20 @@ fn tell(name: &str, module: &Module, told: &Told) -> Result<(), Failure> {
                 })
             })
             .collect();
-        let variables: Vec<_> = window
-            .variables
-            .iter()
-            .map(|found| {
-                serde_json::json!({ "name": plain_name(&found.name), "offset": found.at, "bytes": found.bytes })
-            })
-            .collect();
+        let part = |part: &Data| {
+            let variables: Vec<_> = part
+                .variables
+                .iter()
+                .map(|found| {
+                    serde_json::json!({ "name": plain_name(&found.name), "offset": found.at, "bytes": found.bytes })
+                })
+                .collect();
+            serde_json::json!({ "bytes": part.bytes, "initial_bytes": part.initial.len(), "variables": variables })
+        };
         let value = serde_json::json!({
             "file": name, "gates": gates,
-            "window": { "bytes": window.bytes, "initial_bytes": window.initial.len(), "variables": variables },
+            "window": part(&window.device), "host": part(&window.host),
+            "host_bytes": window.host_bytes(), "window_bytes_min": window.bytes_min(),
         });
         return output::print(&format!("{}\n", output::plain_json(&format!("{value:#}"))));
     }
@@ -273,42 +277,61 @@ fn as_table(module: &Module) -> String {
             gate.cost
         ));
     }
-    if !window.variables.is_empty() {
+    for (part, of) in [(&window.device, "device memory"), (&window.host, "host memory")] {
+        if part.variables.is_empty() {
+            continue;
+        }
         let names: Vec<String> =
-            window.variables.iter().map(|found| output::plain(&plain_name(&found.name))).collect();
+            part.variables.iter().map(|found| output::plain(&plain_name(&found.name))).collect();
         let widest = width(&mut names.iter().map(String::len));
-        table.push_str(&format!("\n{:widest$}  offset      bytes\n", "variable"));
-        for (name, DataVariable { at, bytes, .. }) in names.iter().zip(&window.variables) {
+        table.push_str(&format!("\n{:widest$}  offset      bytes  in {of}\n", "variable"));
+        for (name, DataVariable { at, bytes, .. }) in names.iter().zip(&part.variables) {
             table.push_str(&format!("{name:widest$}  {at:10}  {bytes}\n"));
         }
-        let held = match window.initial.len() {
+        let held = match part.initial.len() {
             0 => "zero at first".to_owned(),
             bytes => {
                 format!("zero at first from byte {bytes} on: what is before, the host half writes (--rust)")
             }
         };
-        table.push_str(&format!("\n{} bytes of the window, {held}\n", window.bytes));
+        table.push_str(&format!("{} bytes, {held}\n", part.bytes));
     }
+    table.push_str(&format!("\nbulkhead serve --module NAME=FILE:{}MiB\n", window.bytes_min() >> 20));
     table
 }
 
 /// The constants that a host half reads and writes the window by.
-fn as_rust(window: &Data) -> String {
+fn as_rust(window: &GateWindow) -> String {
     let mut text =
-        "//! Where the variables of the gates lie in the module's window. Written by `bulkhead module`.\n#![allow(dead_code, unreachable_pub, reason = \"a host half uses what it needs\")]\n"
+        "//! Where the variables of the gates lie in the module's window. Written by `bulkhead module`.\n\
+        #![allow(dead_code, unreachable_pub, reason = \"a host half uses what it needs\")]\n"
             .to_owned();
-    for found in &window.variables {
-        let name = constant(&found.name);
-        text.push_str(&format!("\n/// `{0}`: where it begins.\npub const {name}: u64 = {1};\n/// `{0}`: its bytes.\npub const {name}_BYTES: u64 = {2};\n",
-            plain_name(&found.name),
-            found.at,
-            found.bytes));
+    for (part, prefix, of) in [
+        (&window.device, "", "device memory"),
+        (&window.host, "HOST_", "the host memory, which counts for itself"),
+    ] {
+        for found in &part.variables {
+            let name = constant(&found.name);
+            text.push_str(&format!(
+                "\n/// `{0}`: where it begins in {of}.\npub const {name}: u64 = {1};\n/// `{0}`: its bytes.\n\
+                 pub const {name}_BYTES: u64 = {2};\n",
+                plain_name(&found.name),
+                found.at,
+                found.bytes
+            ));
+        }
+        if part.variables.is_empty() && !prefix.is_empty() {
+            continue;
+        }
+        let bytes: Vec<String> = part.initial.iter().map(u8::to_string).collect();
+        text.push_str(&format!(
+            "\n/// Bytes of all of them in {of}.\npub const {prefix}WINDOW_BYTES: u64 = {};\n\n\
+             /// What that begins with before the first call: the host half writes it. The rest is zero.\n\
+             pub const {prefix}INITIAL: &[u8] = &[{}];\n",
+            part.bytes,
+            bytes.join(", ")
+        ));
     }
-    text.push_str(&format!("\n/// Bytes of all of them.\npub const WINDOW_BYTES: u64 = {};\n", window.bytes));
-    let bytes: Vec<String> = window.initial.iter().map(u8::to_string).collect();
-    text.push_str(&format!("\n/// What the window begins with before the first call: the host half writes it. The rest is zero.\n\
-         pub const INITIAL: &[u8] = &[{}];\n",
-        bytes.join(", ")));
     text
 }
 

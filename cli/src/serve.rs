@@ -211,14 +211,18 @@ fn modules(named: &[Module], standby: bool) -> Result<Vec<ProtectedModule>, Fail
         gates.add(name, &text).map_err(|report| {
             Failure::new(format!("{path} has no gates that can be granted:\n{}", report.render(&path, &text)))
         })?;
-        let variables = gates.window(name).map_or(0, |window| window.bytes);
-        if variables > *bytes {
+        let window = gates.window(name).cloned().unwrap_or_default();
+        if window.bytes_min() > *bytes {
             return Err(Failure::new(format!(
-                "the variables of {path} take {variables} bytes, and {name} has a window of {bytes}: give it {}",
-                in_words(variables.next_power_of_two())
+                "the variables of {path} take {} bytes of device memory and {} of host memory, and {name} has a window of \
+                 {bytes}: give it {}",
+                window.device.bytes,
+                window.host_bytes(),
+                in_words(window.bytes_min())
             )));
         }
-        modules.push(ProtectedModule { name: name.clone(), gates: text, bytes: *bytes });
+        let host_bytes = window.host_bytes();
+        modules.push(ProtectedModule { name: name.clone(), gates: text, bytes: *bytes, host_bytes });
     }
     Ok(modules)
 }

@@ -71,7 +71,7 @@ pub use image::{Entry, Image, Parameter};
 pub use launch::{Launch, Parameters};
 pub use ledger::{Column, Ledger};
 pub use memory::MemoryInfo;
-pub use module::{AcceptedGates, Gates, ProtectedModule};
+pub use module::{AcceptedGates, Gates, ModuleHost, ProtectedModule};
 pub use operator::{Operator, StatusMessage};
 pub use place::Reservation;
 pub use session::{Device, Options, Session};

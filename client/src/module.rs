@@ -1,10 +1,17 @@
 //! Protected modules: their host halves, and gates that kernels call.
 
+use std::{
+    os::fd::AsFd as _,
+    sync::atomic::{AtomicU32, AtomicU64},
+};
+
+use bulkhead_ring::memory::Shared;
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp as rpc, limits};
 
 use crate::{
     Received, Revocation, Session, SturdyToken,
     connection::{answer, broken},
+    descriptors,
     grant::capability,
     share::Reference,
 };
@@ -42,6 +49,53 @@ const PIECE_BYTES: usize = limits::MODULE_PIECE_BYTES_MAX;
 /// Where the pieces of so much from an offset on begin.
 fn offsets(offset: u64) -> impl Iterator<Item = u64> {
     (0_u64..).map(move |piece| offset.saturating_add(piece.saturating_mul(PIECE_BYTES as u64)))
+}
+
+/// The host memory of a module's window, mapped. It stays mapped here when the module ends, and nobody else has it then.
+pub struct ModuleHost(Shared);
+
+impl ModuleHost {
+    /// Where it is mapped.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.0.address())
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    /// A word of it, at a multiple of 4, that kernels store to and load from at the same time.
+    #[must_use]
+    pub fn word(&self, offset: usize) -> Option<&AtomicU32> {
+        self.0.atomic_u32(offset)
+    }
+
+    /// The same of 8 bytes, at a multiple of 8.
+    #[must_use]
+    pub fn wide(&self, offset: usize) -> Option<&AtomicU64> {
+        self.0.atomic_u64(offset)
+    }
+
+    /// Copies bytes out of it, as kernels happen to leave them.
+    ///
+    /// # Panics
+    /// Where they do not lie in it.
+    pub fn read(&self, offset: usize, into: &mut [u8]) {
+        assert!(offset <= self.bytes() && into.len() <= self.bytes() - offset, "beyond the host memory");
+        self.0.read(offset, into);
+    }
+
+    /// Copies bytes into it.
+    ///
+    /// # Panics
+    /// Where they do not lie in it.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        assert!(offset <= self.bytes() && from.len() <= self.bytes() - offset, "beyond the host memory");
+        self.0.write(offset, from);
+    }
 }
 
 impl ProtectedModule {
@@ -96,6 +150,30 @@ impl ProtectedModule {
             })?;
         }
         Ok(())
+    }
+
+    /// The host memory that the window ends with, mapped into this process: kernels reach it through the gates only, and what both
+    /// store there the other sees. Variables of the gates that are `__managed__` lie in it.
+    ///
+    /// # Errors
+    /// `notFound` where the gates have no such variables.
+    pub fn host(&self) -> Result<ModuleHost, Error> {
+        let key = self.0.key();
+        let (bytes, token, socket) = self.0.session.inner.remote.call(move |context| async move {
+            let module = rpc::gpu_protected_module::Client { client: context.any(key)? };
+            let response = module.host_request().send().promise.await.map_err(broken)?;
+            let host = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            let token = descriptors::bytes(host.get_memory().map_err(broken)?);
+            Ok((host.get_bytes(), token, context.connection.descriptor_socket.clone()))
+        })?;
+        let passed = descriptors::present(&socket, token)?;
+        let unmapped =
+            |error| Error::new(ErrorCode::OutOfMemory, format!("the module's host memory: {error}"));
+        let descriptor = passed.first();
+        let descriptor =
+            descriptor.ok_or_else(|| Error::new(ErrorCode::Internal, "the kernel handed over no memory"))?;
+        let length = usize::try_from(bytes).map_err(|_| Error::new(ErrorCode::OutOfMemory, "too large"))?;
+        Shared::map(descriptor.as_fd(), length).map(ModuleHost).map_err(unmapped)
     }
 
     /// Its gates alone, to be given to others: by a [token](Gates::token), or by a [`Peer`](crate::Peer).

@@ -47,7 +47,8 @@ pub(crate) enum Asked {
 
 /// What is asked about a protected module.
 pub(crate) enum OfModule {
-    Add { module: u32, bytes: u64, gates: OwnedFd },
+    Add { module: u32, bytes: u64, host_bytes: u64, gates: OwnedFd },
+    Map { module: u32, memory: OwnedFd },
     Remove { module: u32 },
     Grant { module: u32, session: u32, caller: u64, badge: u64 },
     Revoke { module: u32, session: u32 },
@@ -112,9 +113,10 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
         }
         request::AddModule(add) => {
             let add = add?;
-            let (module, bytes) = (add.get_module(), add.get_bytes());
-            Ok(Asked::Module(OfModule::Add { module, bytes, gates: descriptor()? }))
+            let (module, bytes, host_bytes) = (add.get_module(), add.get_bytes(), add.get_host_bytes());
+            Ok(Asked::Module(OfModule::Add { module, bytes, host_bytes, gates: descriptor()? }))
         }
+        request::MapModule(module) => Ok(Asked::Module(OfModule::Map { module, memory: descriptor()? })),
         request::RemoveModule(module) => Ok(Asked::Module(OfModule::Remove { module })),
         request::GrantModule(grant) => {
             let grant = grant?;

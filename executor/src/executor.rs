@@ -224,8 +224,11 @@ impl Executor {
     pub(crate) fn of_module(&self, ask: OfModule) -> Result<Option<Vec<u8>>, Error> {
         let modules = &self.modules;
         match ask {
-            OfModule::Add { module, bytes, gates } => modules.add(module, &modules::text(gates)?, bytes)?,
-            OfModule::Remove { module } => modules.remove(module)?,
+            OfModule::Add { module, bytes, host_bytes, gates } => {
+                modules.add(module, &modules::text(gates)?, (bytes, host_bytes))?;
+            }
+            OfModule::Map { module, memory } => modules.map(module, memory)?,
+            OfModule::Remove { module } => modules.remove(module, &|work| self.while_idle(work))?,
             OfModule::Read { module, offset, bytes } => return modules.read(module, offset, bytes).map(Some),
             OfModule::Write { module, offset, data } => modules.write(module, offset, &data)?,
             OfModule::Grant { .. } | OfModule::Revoke { .. } => {}

@@ -14,14 +14,16 @@ use std::{
     },
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
+    thread,
+    time::Duration,
 };
 
 use bulkhead_gpu::{
     Access, DeviceAddress, Error as DeviceError, FillPattern, Gpu, HostAddress, HostRange, MemoryId, StreamId,
 };
-use bulkhead_guard::{GATE_PARAMETERS, Gates};
+use bulkhead_guard::{GATE_PARAMETERS, GateWindow, Gates};
 use bulkhead_mm::{PROTECTED_BYTES, PROTECTED_WINDOWS, ProtectedWindow};
 use bulkhead_ring::memory::{Shared, create_shared};
 use bulkhead_schema::{Error, ErrorCode, limits};
@@ -29,6 +31,8 @@ use parking_lot::Mutex;
 
 use crate::device;
 
+/// How often it is looked whether no kernel runs.
+const LOOK: Duration = Duration::from_millis(1);
 /// Host memory through which windows are read and written.
 const STAGE_BYTES: usize = limits::MODULE_PIECE_BYTES_MAX;
 
@@ -38,9 +42,20 @@ pub(crate) struct Module {
     gates: Gates,
     base: u64,
     bytes: u64,
+    /// Of those, host memory, at the end.
+    host_bytes: u64,
+    /// Whether that is there.
+    has_host: AtomicBool,
     memory: MemoryId,
     /// How many sessions are granted it.
     grants: AtomicU32,
+}
+
+impl Module {
+    /// Where its host memory begins.
+    fn host(&self) -> DeviceAddress {
+        DeviceAddress(self.base + self.bytes - self.host_bytes)
+    }
 }
 
 impl std::fmt::Debug for Module {
@@ -82,6 +97,9 @@ impl Grants {
     pub(crate) fn grant(&mut self, module: Arc<Module>, caller: u64, badge: u64) -> Result<(), Error> {
         if self.granted.contains_key(&module.id) {
             return Err(Error::new(ErrorCode::InvalidArgument, "the session has been granted that module"));
+        }
+        if module.host_bytes > 0 && !module.has_host.load(Ordering::Acquire) {
+            return Err(refused("the host memory of the module's window is not there"));
         }
         if let Err(name) = self.gates().and_then(|mut gates| gates.join(&module.gates)) {
             let message = format!("two modules have a gate of the name {name}");
@@ -161,21 +179,41 @@ impl Modules {
         Self { gpu: Arc::clone(gpu), table: Mutex::default(), stage: Mutex::default() }
     }
 
-    /// Verifies a module's gates and makes its window, all of whose bytes are zero.
-    pub(crate) fn add(&self, id: u32, text: &str, bytes: u64) -> Result<(), Error> {
+    /// Verifies a module's gates and makes its window, all of whose bytes are zero; without the host memory that it ends with.
+    pub(crate) fn add(&self, id: u32, text: &str, (bytes, host_bytes): (u64, u64)) -> Result<(), Error> {
         let mut gates = Gates::default();
         gates
             .add(&id.to_string(), text)
             .map_err(|report| Error::new(ErrorCode::ImageRefused, format!("the module's gates: {report}")))?;
+        let wanted = gates.window(&id.to_string()).map_or(0, GateWindow::host_bytes);
+        if wanted != host_bytes || host_bytes >= bytes {
+            return Err(refused("the module's gates have other variables in host memory"));
+        }
         let stage = self.stage().map_err(|error| device::error(&error))?;
         let window = self.place(id)?;
         let Some(memory) = window.memory(bytes) else {
             return Err(refused("a protected window is a power of two of bytes, from 2 MiB to 32 GiB"));
         };
         let base = memory.start().0;
-        let memory = self.open(stage.as_ref(), base, bytes).map_err(|error| device::error(&error))?;
-        let module = Arc::new(Module { id, gates, base, bytes, memory, grants: AtomicU32::new(0) });
+        let memory =
+            self.open(stage.as_ref(), base, bytes - host_bytes).map_err(|error| device::error(&error))?;
+        let (has_host, grants) = (AtomicBool::new(false), AtomicU32::new(0));
+        let module = Arc::new(Module { id, gates, base, bytes, host_bytes, has_host, memory, grants });
         self.table.lock().insert(id, module);
+        drop(stage);
+        Ok(())
+    }
+
+    /// Maps the host memory that a module's window ends with.
+    pub(crate) fn map(&self, id: u32, memory: OwnedFd) -> Result<(), Error> {
+        let stage = self.stage().map_err(|error| device::error(&error))?;
+        let module = self.get(id)?;
+        if module.host_bytes == 0 || module.has_host.load(Ordering::Acquire) {
+            return Err(refused("the module has no host memory to be mapped"));
+        }
+        let at = module.host();
+        self.gpu.map_host(at, memory.as_fd(), module.host_bytes).map_err(|error| device::error(&error))?;
+        module.has_host.store(true, Ordering::Release);
         drop(stage);
         Ok(())
     }
@@ -236,14 +274,23 @@ impl Modules {
     }
 
     /// Takes a module away that nobody is granted any more, and none of whose callers has work left: the kernel asks when that
-    /// is so.
-    pub(crate) fn remove(&self, id: u32) -> Result<(), Error> {
-        let stage = self.stage().map_err(|error| device::error(&error))?;
+    /// is so. Host memory goes at a moment when no kernel runs, which `while_idle` tries: the driver would wait for all of them.
+    pub(crate) fn remove(&self, id: u32, while_idle: &dyn Fn(&mut dyn FnMut())) -> Result<(), Error> {
         let module = self.get(id)?;
         if module.grants.load(Ordering::Acquire) > 0 {
             return Err(refused("the module is granted to a session"));
         }
-        let (at, bytes) = (DeviceAddress(module.base), module.bytes);
+        if module.has_host.load(Ordering::Acquire) {
+            let mut gone = None;
+            while gone.is_none() {
+                while_idle(&mut || gone = Some(self.gpu.unmap_host(module.host(), module.host_bytes)));
+                thread::sleep(LOOK);
+            }
+            gone.unwrap_or(Ok(())).map_err(|error| device::error(&error))?;
+            module.has_host.store(false, Ordering::Release);
+        }
+        let stage = self.stage().map_err(|error| device::error(&error))?;
+        let (at, bytes) = (DeviceAddress(module.base), module.bytes - module.host_bytes);
         let gone = self.gpu.unmap(at, bytes);
         let gone = gone.and_then(|()| self.gpu.destroy_memory(module.memory));
         gone.and_then(|()| self.gpu.unreserve(at, PROTECTED_BYTES)).map_err(|error| device::error(&error))?;
@@ -283,7 +330,9 @@ impl Modules {
 
     fn piece(&self, id: u32, offset: u64, bytes: u64) -> Result<(DeviceAddress, usize), Error> {
         let module = self.get(id)?;
-        let inside = offset <= module.bytes && bytes <= module.bytes - offset;
+        // The host half maps what lies behind that itself.
+        let device_bytes = module.bytes - module.host_bytes;
+        let inside = offset <= device_bytes && bytes <= device_bytes - offset;
         let length = usize::try_from(bytes).ok().filter(|length| *length <= STAGE_BYTES && inside);
         let length = length.ok_or_else(|| refused("that does not lie in the module's window"))?;
         Ok((DeviceAddress(module.base + offset), length))

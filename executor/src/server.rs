@@ -245,6 +245,7 @@ impl Server {
                 self.known(session)?.session.state.lock().grants.revoke(module)
             }
             OfModule::Add { .. }
+            | OfModule::Map { .. }
             | OfModule::Remove { .. }
             | OfModule::Read { .. }
             | OfModule::Write { .. } => {

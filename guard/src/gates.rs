@@ -36,7 +36,7 @@ pub const PARAMETERS_OF_MODULE: usize = PARAMETERS.len();
 pub struct Gates {
     gates: BTreeMap<String, Gate>,
     /// What lies in the windows of their modules.
-    windows: BTreeMap<String, Data>,
+    windows: BTreeMap<String, GateWindow>,
 }
 
 /// One gate, as it stands wherever it is called.
@@ -51,6 +51,33 @@ pub(crate) struct Gate {
     /// What it costs, and what passes its arguments.
     pub(crate) cost: u64,
 }
+
+/// The variables of a module's gates.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GateWindow {
+    /// Those in the device's memory, from the window's first byte on.
+    pub device: Data,
+    /// Managed ones, from the first byte of the host memory on that the window ends with.
+    pub host: Data,
+}
+
+impl GateWindow {
+    /// Bytes of host memory that the window ends with: whole pages of 2 MiB, 0 where no variable is managed.
+    #[must_use]
+    pub fn host_bytes(&self) -> u64 {
+        self.host.bytes.next_multiple_of(WINDOW_PAGE_BYTES)
+    }
+
+    /// Bytes that a window has at least: a power of two that both parts fit in.
+    #[must_use]
+    pub fn bytes_min(&self) -> u64 {
+        let device = self.device.bytes.max(1).next_multiple_of(WINDOW_PAGE_BYTES);
+        (device + self.host_bytes()).next_power_of_two()
+    }
+}
+
+/// Pages of a module's window.
+const WINDOW_PAGE_BYTES: u64 = 2 << 20;
 
 /// What a gate takes, gives and does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,10 +138,9 @@ impl Gates {
         Ok(())
     }
 
-    /// The variables of a module's gates, which lie in its window from the first byte on; what they hold at first its host half
-    /// writes there.
+    /// The variables of a module's gates, which lie in its window; what they hold at first its host half writes there.
     #[must_use]
-    pub fn window(&self, module: &str) -> Option<&Data> {
+    pub fn window(&self, module: &str) -> Option<&GateWindow> {
         self.windows.get(module)
     }
 

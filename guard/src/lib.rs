@@ -272,7 +272,7 @@ pub use confine::{
 };
 pub use examine::{Doing, Examination, Explained, Handling, examine, examine_with};
 pub use footprint::{Footprint, Uses};
-pub use gates::{GateSummary, Gates, PARAMETERS_OF_MODULE as GATE_PARAMETERS};
+pub use gates::{GateSummary, GateWindow, Gates, PARAMETERS_OF_MODULE as GATE_PARAMETERS};
 pub use most::{Part, Parts, along};
 pub use names::{
     FLAG_BYTES, FLAG_LINE_BYTES, HIDDEN_PARAMETERS, LANES, SLICE_PARAMETERS, fast_version_of,

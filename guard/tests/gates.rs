@@ -134,11 +134,42 @@ fn accesses_are_the_modules_that_begin_at_its_variables_and_all_others_the_calle
         assert_eq!(first.matches("or.b64 %bh_a, %bh_a, %bh_gbase;").count(), protected, "{body}\n{text}");
         verify_with(&text, &gates).unwrap();
     }
-    let window = gate_with_variables("mov.u64 %rd9, 0;").unwrap().window("m").unwrap().clone();
+    let told = gate_with_variables("mov.u64 %rd9, 0;").unwrap().window("m").unwrap().clone();
+    assert_eq!((told.host.bytes, told.host_bytes(), told.bytes_min()), (0, 0, 2 << 20));
+    let window = told.device;
     let places: Vec<_> =
         window.variables.iter().map(|found| (found.name.as_str(), found.at, found.bytes)).collect();
     assert_eq!(places, [("own", 0, 8), ("table", 16, 64)]);
     assert_eq!((window.bytes, window.initial.as_slice()), (80, [5].as_slice()));
+}
+
+#[test]
+fn managed_variables_count_down_from_the_windows_end() {
+    let text = ".version 8.0\n.target sm_90\n.address_size 64\n\
+         .visible .global .attribute(.managed) .align 8 .b8 ring[4096];\n.visible .global .align 8 .b8 own[64];\n\
+         .visible .global .attribute(.managed) .align 8 .u64 bell = 3;\n\
+         .visible .func (.param .b64 r) g()\n{\n.reg .b64 %rd<8>;\nmov.u64 %rd1, ring;\nld.global.u64 %rd2, [%rd1+16];\n\
+         ld.global.u64 %rd3, [bell];\nst.global.u64 [own+8], %rd3;\nst.param.b64 [r], %rd2;\nret;\n}\n";
+    let mut gates = Gates::default();
+    gates.add("m", text).unwrap();
+    let window = gates.window("m").unwrap();
+    let places = |part: &bulkhead_guard::data::Data| -> Vec<(String, u64)> {
+        part.variables.iter().map(|found| (found.name.clone(), found.at)).collect()
+    };
+    assert_eq!(places(&window.device), [("own".to_owned(), 0)]);
+    assert_eq!(places(&window.host), [("bell".to_owned(), 0), ("ring".to_owned(), 8)]);
+    assert_eq!(
+        (window.host_bytes(), window.bytes_min(), window.host.initial.as_slice()),
+        (2 << 20, 4 << 20, [3].as_slice())
+    );
+    let calls = ".version 8.0\n.target sm_90\n.address_size 64\n.extern .func (.param .b64 r) g();\n\
+         .visible .entry k(.param .u64 p)\n{\n.reg .b64 %rd<4>;\nld.param.u64 %rd1, [p];\ncall (%rd2), g, ();\n\
+         st.global.u64 [%rd1], %rd2;\nret;\n}\n";
+    let text = confined(calls, &gates);
+    verify_with(&text, &gates).unwrap();
+    // 2 MiB before the end, and 8 bytes behind that.
+    assert!(text.contains(", -2097144;") && text.contains(", -2097152;"), "{text}");
+    assert!(text.contains("mov.b64 %bh_gd6, 8;") || text.contains(", 8;"), "{text}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use bulkhead_caps::{Access, Kind};
+use bulkhead_mm::Resource;
 use bulkhead_schema::{
     Error, ErrorCode,
     bulkhead_capnp::{gates_created, gpu_gates, gpu_protected_module, result},
@@ -11,6 +12,7 @@ use bulkhead_schema::{
 
 use crate::{
     books::{Thing, What},
+    descriptors,
     executor::Answer,
     held::{Facet, Held, Served, capability},
     modules::Owned,
@@ -63,11 +65,25 @@ impl Module {
     ) -> Result<T, Error> {
         let thing = self.thing()?;
         let owned = owned(&thing)?;
-        check(offset, bytes, owned.known.protected.bytes)?;
+        // What it ends with is mapped by the host half itself.
+        check(offset, bytes, owned.known.protected.bytes - owned.known.protected.host_bytes)?;
         let _turn = owned.busy.lock().await;
         // It may have been taken back meanwhile, and then it is on its way out.
         self.0.held.look()?;
         copy(&self.0.held.session, owned.number).await
+    }
+
+    /// The memory that the window ends with, and the token that its descriptor is fetched with.
+    fn host_memory(&self) -> Result<(u64, descriptors::Token), Error> {
+        let thing = self.thing()?;
+        let owned = owned(&thing)?;
+        let none = || Error::new(ErrorCode::NotFound, "the module's window has no host memory");
+        let memory = owned.host.as_ref().ok_or_else(none)?;
+        let session = &self.0.held.session;
+        let on_the_way = session.charge(Resource::Descriptors, 1)?;
+        let copied = |error| internal(format!("a descriptor cannot be copied: {error}"));
+        let parcel = session.parcel(vec![memory.try_clone().map_err(copied)?], on_the_way);
+        Ok((owned.known.protected.host_bytes, self.0.connection.give(parcel)?))
     }
 
     async fn read(self: Rc<Self>, offset: u64, bytes: usize) -> Result<Vec<u8>, Error> {
@@ -175,6 +191,23 @@ impl gpu_protected_module::Server for Module {
         let badge = params.get()?.get_badge();
         drop(params);
         self.0.gates(badge, results.get().init_result());
+        Ok(())
+    }
+
+    async fn host(
+        self: Rc<Self>,
+        _: gpu_protected_module::HostParams,
+        mut results: gpu_protected_module::HostResults,
+    ) -> Result<(), capnp::Error> {
+        let result = results.get().init_result();
+        match self.host_memory() {
+            Ok((bytes, token)) => {
+                let mut host = result.init_ok();
+                host.set_bytes(bytes);
+                token.write(host.init_memory());
+            }
+            Err(error) => error.write(result.init_error()),
+        }
         Ok(())
     }
 }

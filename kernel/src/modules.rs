@@ -31,6 +31,8 @@ pub struct ProtectedModule {
     pub gates: String,
     /// Bytes of its protected window: a power of two, from 2 MiB to 32 GiB.
     pub bytes: u64,
+    /// Bytes of those that are host memory, at the window's end: whole pages of 2 MiB, and not all.
+    pub host_bytes: u64,
 }
 
 impl fmt::Debug for ProtectedModule {
@@ -69,25 +71,34 @@ pub(crate) struct Owned {
     pub(crate) state: Cell<Loaded>,
     /// Held while its window is read or written: it is not removed meanwhile.
     pub(crate) busy: Mutex<()>,
-    charge: RefCell<Option<Charge>>,
+    /// The host memory that its window ends with.
+    pub(crate) host: Option<OwnedFd>,
+    charges: RefCell<Vec<Charge>>,
 }
 
 impl Owned {
     /// Has a session hold a module that nobody holds.
-    pub(crate) fn new(known: &Rc<Known>, session: u32, number: u32, charge: Charge) -> Self {
+    pub(crate) fn new(
+        known: &Rc<Known>,
+        session: u32,
+        number: u32,
+        host: Option<OwnedFd>,
+        charges: Vec<Charge>,
+    ) -> Self {
         known.holder.set(Some(session));
         Self {
             known: Rc::clone(known),
             number,
             state: Cell::new(Loaded::No),
             busy: Mutex::new(()),
-            charge: RefCell::new(Some(charge)),
+            host,
+            charges: RefCell::new(charges),
         }
     }
 
     /// There is nothing left of it: the next may claim it.
     pub(crate) fn gave_back(&self) {
-        drop(self.charge.take());
+        drop(self.charges.take());
         self.known.holder.set(None);
     }
 }

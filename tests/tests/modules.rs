@@ -1,10 +1,18 @@
 //! `bulkhead module`: gates in CUDA C become what `bulkhead serve --module` takes.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
 
-use bulkhead_client::{AcceptedGates, Gates, Launch, Moment, Parameters, Received, Session, Stream, Uses};
+use bulkhead_client::{
+    AcceptedGates, ErrorCode, Gates, Launch, ModuleHost, Moment, Parameters, Received, Session, Stream, Uses,
+};
 use bulkhead_tests::{
     kernel::Kernel,
+    patience::until,
     place::{repository, toolchain_libraries},
     process::{Done, bulkhead, run},
     scratch::Scratch,
@@ -12,6 +20,10 @@ use bulkhead_tests::{
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Questions that are on their way at most, in `client/examples/echo`.
+const ECHO_SLOTS: usize = 256;
+const ECHO_CALLS: &[u8] = concat!(include_str!("../../client/examples/echo/tenant.ptx"), "\0").as_bytes();
 
 /// A queue whose place is in an initial value, and what callers give it.
 const QUEUE: &str = "\
@@ -172,6 +184,133 @@ fn gates_in_cuda_c_become_ptx_and_their_variables_constants() {
     assert!(shown.code() == Some(0) && shown.stdout.contains("queue::head"), "{}", shown.told());
 }
 
+/// Has a thread end, also where a test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The host half of `client/examples/echo`: adds the badge of who asks to each question until it is told to end.
+fn answer(memory: &ModuleHost, ends: &AtomicBool) {
+    let mut answered = [0_u32; ECHO_SLOTS];
+    while !ends.load(Ordering::Relaxed) {
+        for (slot, last) in answered.iter_mut().enumerate() {
+            let (question, answer) = (24 * slot, 24 * ECHO_SLOTS + 16 * slot);
+            let asked = memory.word(question + 16).expect("a word").load(Ordering::Acquire);
+            if asked == *last {
+                continue;
+            }
+            let word = |at| memory.wide(at).expect("a word");
+            let (badge, value) = (word(question), word(question + 8));
+            let sum = value.load(Ordering::Relaxed).wrapping_add(badge.load(Ordering::Relaxed));
+            word(answer).store(sum, Ordering::Relaxed);
+            memory.word(answer + 8).expect("a word").store(asked, Ordering::Release);
+            *last = asked;
+        }
+    }
+}
+
+/// Runs an entry of the echo's tenant on so many threads, and reads two words for each turn of each.
+fn run_echo(session: &Session, entry: &str, threads: u32, turns: u32) -> Vec<(u64, u64)> {
+    let image = session.load_image(ECHO_CALLS).expect("the code loads");
+    let count = (threads * turns) as usize;
+    let to = session.allocate(16 * count as u64).expect("memory");
+    let parameters = match entry {
+        "ask" => Parameters::new().buffer(&to).u64(1000).u32(turns),
+        _ => Parameters::new().buffer(&to),
+    };
+    let entry = image.entry(entry).expect("an entry");
+    let launch = Launch::linear(threads, threads.min(64));
+    session.launch(Stream::DEFAULT, &entry, &launch, &parameters).expect("a launch");
+    let mut found = vec![0; 16 * count];
+    session.read(Stream::DEFAULT, &mut found, to.all()).expect("an answer");
+    let words: Vec<u64> = found.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    words.as_chunks::<2>().0.iter().map(|pair| (pair[0], pair[1])).collect()
+}
+
+#[test]
+fn gates_and_a_host_thread_work_on_the_host_memory_that_a_window_ends_with() {
+    let gates = repository().join("client/examples/echo/gates.ptx");
+    let kernel = Kernel::with(&["--module", &format!("echo={}:4MiB", gates.display())]);
+    let host = kernel.open("echo");
+    let (module, bytes) = host.claim_module(kernel.module_token("echo")).expect("the module");
+    assert_eq!(bytes, 4 << 20);
+    let memory = module.host().expect("host memory");
+    assert_eq!(memory.bytes(), 2 << 20);
+    assert!(memory.word(memory.bytes()).is_none() && memory.word(2).is_none() && memory.wide(4).is_none());
+    // What is behind the device's memory is the host half's to map.
+    let refused = module.read_u64(2 << 20).expect_err("host memory");
+    assert_eq!(refused.code, ErrorCode::InvalidArgument, "{refused}");
+    module.read_u64((2 << 20) - 8).expect("the last word of the device's memory");
+
+    let sessions = [(kernel.open("first"), 7), (kernel.open("second"), 1 << 40)];
+    let given: Vec<_> =
+        sessions.iter().map(|(_, badge)| module.gates_with_badge(*badge).expect("gates")).collect();
+    let _accepted: Vec<_> = sessions
+        .iter()
+        .zip(&given)
+        .map(|((session, _), gates)| {
+            session.accept_gates_of(gates.token(Uses::One).expect("a token")).expect("gates")
+        })
+        .collect();
+    let ends = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _ends = Ends(&ends);
+        scope.spawn(|| answer(&memory, &ends));
+        let asking: Vec<_> = sessions
+            .iter()
+            .map(|(session, badge)| scope.spawn(move || (run_echo(session, "ask", 192, 20), *badge)))
+            .collect();
+        for asked in asking {
+            let (answers, badge) = asked.join().expect("answers");
+            assert!(answers.iter().zip(1000..).all(|((answer, _), value)| *answer == value + badge));
+        }
+        // A question that is on its way is nobody else's: RIGHTS.
+        let ticket = run_echo(&sessions[0].0, "leave", 1, 1)[0].0;
+        let stolen = run_echo(&sessions[1].0, "steal", 256, 1);
+        let others: Vec<_> =
+            stolen.iter().enumerate().filter(|(_, (_, state))| *state != 0xFFFF_FFFE).collect();
+        assert!(others.is_empty(), "{others:?}");
+        let own = run_echo(&sessions[0].0, "steal", 256, 1);
+        let taken: Vec<_> = own.iter().enumerate().filter(|(_, (_, state))| *state == 0).collect();
+        assert!(matches!(taken[..], [(at, (12, 0))] if at as u64 == ticket), "{taken:?}");
+    });
+}
+
+#[test]
+fn host_memory_of_a_module_is_charged_and_goes_with_it_and_the_next_finds_zeros() {
+    let gates = repository().join("client/examples/echo/gates.ptx");
+    let kernel = Kernel::with(&["--module", &format!("echo={}:4MiB", gates.display())]);
+    let before =
+        kernel.open("before").claim_module(kernel.module_token("echo")).map(|(module, _)| module.host());
+    let held = before.expect("the module").expect("host memory");
+    held.write(100, b"left behind");
+    // That session is over; its mapping stays, and is nobody's any more.
+    let (next, mut claimed) = (kernel.open("next"), None);
+    until("the module is free", || {
+        claimed = next.claim_module(kernel.module_token("echo")).ok();
+        claimed.is_some()
+    });
+    let memory = claimed.expect("the module").0.host().expect("host memory");
+    let mut found = vec![1; memory.bytes()];
+    memory.read(0, &mut found);
+    assert!(found.iter().all(|byte| *byte == 0));
+    memory.write(100, b"of the next");
+    let mut kept = [0; 11];
+    held.read(100, &mut kept);
+    assert_eq!(&kept, b"left behind");
+    // Where gates have no managed variables there is none.
+    let plain = repository().join("client/examples/audit_log/gates.ptx");
+    let other = Kernel::with(&["--module", &format!("audit={}:2MiB", plain.display())]);
+    let session = other.open("audit log");
+    let (module, _) = session.claim_module(other.module_token("audit")).expect("the module");
+    let refused = module.host().err().expect("no host memory");
+    assert_eq!(refused.code, ErrorCode::NotFound, "{refused}");
+}
+
 #[test]
 fn what_is_no_gate_is_refused_by_its_line_and_nothing_is_written() {
     let scratch = Scratch::new();
@@ -199,9 +338,15 @@ fn what_is_no_gate_is_refused_by_its_line_and_nothing_is_written() {
 }
 
 #[test]
-fn the_audit_logs_gates_are_those_of_its_source() {
+fn the_examples_gates_are_those_of_their_sources() {
+    for name in ["audit_log", "echo"] {
+        gates_are_those_of_their_source(name);
+    }
+}
+
+fn gates_are_those_of_their_source(example: &str) {
     let scratch = Scratch::new();
-    let folder = repository().join("client/examples/audit_log");
+    let folder = repository().join("client/examples").join(example);
     let (ptx, rust) = (scratch.path().join("gates.ptx"), scratch.path().join("window.rs"));
     let source = folder.join("gates.cu").display().to_string();
     let done =
@@ -211,7 +356,7 @@ fn the_audit_logs_gates_are_those_of_its_source() {
         let name = made.file_name().expect("a name");
         let kept = std::fs::read_to_string(folder.join(name)).expect("what is kept");
         let fresh = std::fs::read_to_string(&made).expect("what was made");
-        assert!(kept == fresh, "{name:?} is not what `bulkhead module build` makes of gates.cu");
+        assert!(kept == fresh, "{name:?} of {example} is not what `bulkhead module build` makes of gates.cu");
     }
 }
 

@@ -13,7 +13,8 @@ use crate::ast::{
 };
 use crate::confine::Stray;
 use crate::confine::symbols::{measured, named};
-use crate::data::{Data, Layout};
+use crate::data::{Layout, is_managed};
+use crate::gates::GateWindow;
 use crate::maps::{HashMap, HashSet};
 use crate::names::Class;
 use crate::report::{Reason, Report};
@@ -29,15 +30,16 @@ const WHOLE: &str = "bulkhead_window";
 /// The variables that lie in a module's window.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    places: HashMap<String, (u64, u64)>,
-    pub(super) data: Data,
+    /// Where each begins, and its bytes. What lies in host memory counts from the window's end, downwards.
+    places: HashMap<String, (i64, u64)>,
+    pub(super) told: GateWindow,
 }
 
 impl Window {
-    /// Lays out the `.global` variables of a module from the window's first byte on, without what headers leave behind and
-    /// nothing names.
+    /// Lays out the `.global` variables of a module from the window's first byte on, and managed ones in the host memory that
+    /// the window ends with; without what headers leave behind and nothing names.
     pub(super) fn of(module: &Module, report: &mut Report) -> Self {
-        let mut variables: Vec<(&Variable, u64, u64)> = Vec::new();
+        let (mut variables, mut managed): (Vec<(&Variable, u64, u64)>, Vec<_>) = (Vec::new(), Vec::new());
         let (named, mut whole) = (named(module), false);
         for item in &module.items {
             let Item::Variable(variable) = item else { continue };
@@ -51,28 +53,39 @@ impl Window {
                 continue;
             }
             match plain(variable).and_then(|()| measured(variable)) {
-                Ok(symbol) => variables.push((variable, symbol.bytes, symbol.align)),
+                Ok(symbol) => {
+                    let part = if is_managed(variable) { &mut managed } else { &mut variables };
+                    part.push((variable, symbol.bytes, symbol.align));
+                }
                 Err(reason) => report.add(variable.span, reason),
             }
         }
-        let layout = Layout::of(&variables, Stray::Silent, report);
-        let mut window = Self { data: layout.fill(&variables, &|_| None, report), ..Self::default() };
-        if whole {
-            window.places.insert(WHOLE.to_owned(), (0, u64::MAX));
-        }
-        if !window.data.relocations.is_empty() {
+        let (device, host) =
+            (Layout::of(&variables, Stray::Silent, report), Layout::of(&managed, Stray::Silent, report));
+        let told = GateWindow {
+            device: device.fill(&variables, &|_| None, report),
+            host: host.fill(&managed, &|_| None, report),
+        };
+        if !(told.device.relocations.is_empty() && told.host.relocations.is_empty()) {
             let what = "an initial value that is an address, in a gate's module".to_owned();
             report.add(Span::WHOLE, Reason::NotImplemented { what });
         }
-        for (variable, bytes, _) in &variables {
-            let twice = layout
-                .place_of(&variable.name)
-                .and_then(|at| window.places.insert(variable.name.clone(), (at, *bytes)));
-            if twice.is_some() {
-                report.add(variable.span, Reason::Duplicate(variable.name.clone()));
+        let mut places: HashMap<String, (i64, u64)> = HashMap::default();
+        if whole {
+            places.insert(WHOLE.to_owned(), (0, u64::MAX));
+        }
+        // The mask of the window's size makes a place near its end of a number below zero.
+        let below = i64::try_from(told.host_bytes()).unwrap_or(i64::MAX);
+        for (part, layout, below) in [(&variables, &device, 0), (&managed, &host, below)] {
+            for (variable, bytes, _) in part {
+                let at = layout.place_of(&variable.name).and_then(|at| i64::try_from(at).ok());
+                let twice = at.and_then(|at| places.insert(variable.name.clone(), (at - below, *bytes)));
+                if twice.is_some() {
+                    report.add(variable.span, Reason::Duplicate(variable.name.clone()));
+                }
             }
         }
-        window
+        Self { places, told }
     }
 
     /// Puts numbers in the place of variables' names. What is accessed by a name is told to `protected`, what holds an
@@ -90,8 +103,7 @@ impl Window {
                     let AddressBase::Symbol(name) = &address.base else { continue };
                     let Some((at, bytes)) = self.places.get(name) else { continue };
                     let inside = u64::try_from(address.offset).is_ok_and(|offset| offset < *bytes);
-                    let at = i64::try_from(*at).ok().and_then(|at| at.checked_add(address.offset));
-                    match at.filter(|_| inside) {
+                    match at.checked_add(address.offset).filter(|_| inside) {
                         Some(offset) => {
                             protected.insert(start);
                             *operand = Operand::Address(Address { base: AddressBase::Absolute, offset });
@@ -117,7 +129,11 @@ impl Window {
 /// A variable that a window has room for by its declaration alone.
 fn plain(variable: &Variable) -> Result<(), Reason> {
     match variable.linkage {
-        Linkage::Internal | Linkage::Visible | Linkage::Weak if variable.attributes.is_empty() => Ok(()),
+        Linkage::Internal | Linkage::Visible | Linkage::Weak
+            if variable.attributes.is_empty() || is_managed(variable) =>
+        {
+            Ok(())
+        }
         _ => {
             let what = format!("a variable of a gate's module like `{}`", variable.name);
             Err(Reason::NotImplemented { what })

@@ -20,8 +20,7 @@ use crate::confine::symbols::Symbols;
 use crate::confine::turns::{self, How};
 use crate::confine::variables::Variables;
 use crate::confine::{access as confined_access, arguments, assign, generic, runtime};
-use crate::data::Data;
-use crate::gates::{self, BADGE, CALLER, Called, Gate, Gates, PROTECTED};
+use crate::gates::{self, BADGE, CALLER, Called, Gate, GateWindow, Gates, PROTECTED};
 use crate::limits::GATE_MODULES_MAX;
 use crate::names::{self, Class};
 use crate::report::{Reason, Report};
@@ -37,7 +36,7 @@ pub(crate) struct Image {
 }
 
 /// The confined bodies of a module's gates: its visible functions; and what lies in its window.
-pub(crate) fn images(module: &Module) -> Result<(Vec<Image>, Data), Report> {
+pub(crate) fn images(module: &Module) -> Result<(Vec<Image>, GateWindow), Report> {
     let mut report = Report::default();
     let mut module = module.clone();
     let window = Window::of(&module, &mut report);
@@ -79,7 +78,7 @@ pub(crate) fn images(module: &Module) -> Result<(Vec<Image>, Data), Report> {
         report.add(Span::WHOLE, Reason::NotImplemented { what });
     }
     report.forget_repeated();
-    report.or((images, window.data))
+    report.or((images, window.told))
 }
 
 /// What is known of a gate's module.

@@ -1,12 +1,12 @@
 //! Protected modules of a session, and those of others whose gates its kernels may call.
 
-use std::{path::PathBuf, rc::Rc};
+use std::{os::fd::OwnedFd, path::PathBuf, rc::Rc};
 
 use bulkhead_caps::{Access, Kind, Need, ObjectId};
 use bulkhead_mm::Resource;
 use bulkhead_schema::{Error, ErrorCode, Handle};
 
-use super::Session;
+use super::{Session, memory::sealed_memory};
 use crate::{
     books::{Batch, Loaded, SturdyToken, Thing, What},
     executor::{Answer, Answering},
@@ -37,10 +37,23 @@ impl Session {
                 "there are no protected modules where there is a standby, which would not have their memory";
             return Err(Error::new(ErrorCode::NotSupported, message).remedy("serve without --standby"));
         }
-        let bytes = known.protected.bytes;
-        let memory = self.charge_device(bytes).await?;
+        let (bytes, host_bytes) = (known.protected.bytes, known.protected.host_bytes);
+        let mut charges = vec![self.charge_device(bytes - host_bytes).await?];
+        let host = match host_bytes {
+            0 => None,
+            _ => {
+                charges.push(self.charge(Resource::HostBytes, host_bytes)?);
+                charges.push(self.charge(Resource::Descriptors, 1)?);
+                let made = sealed_memory(host_bytes);
+                Some(made.map_err(|error| {
+                    Error::new(ErrorCode::OutOfMemory, format!("no host memory for the module: {error}"))
+                })?)
+            }
+        };
+        let copied = |error: std::io::Error| internal(format!("a descriptor cannot be copied: {error}"));
+        let for_executor = host.as_ref().map(OwnedFd::try_clone).transpose().map_err(copied)?;
         let text = known.text.try_clone();
-        let text = text.map_err(|error| internal(format!("a descriptor cannot be copied: {error}")))?;
+        let text = text.map_err(copied)?;
         self.live()?;
         if let Some(holder) = known.holder.get() {
             let message = format!("session {holder} has the module {}", known.protected.name);
@@ -48,7 +61,7 @@ impl Session {
         }
         let capability = self.charge(Resource::Capabilities, 1)?;
         let number = self.device.next_module()?;
-        let owned = Owned::new(known, self.id, number, memory);
+        let owned = Owned::new(known, self.id, number, host, charges);
         let thing = Thing::new(Rc::downgrade(&self), What::Module(owned));
         let created = self.books().create(self.owner, Kind::Module, 0, thing);
         let (handle, object, thing) = created.inspect_err(|_| known.holder.set(None))?;
@@ -64,11 +77,14 @@ impl Session {
             let mut add = request.init_add_module();
             add.set_module(number);
             add.set_bytes(bytes);
+            add.set_host_bytes(host_bytes);
         });
-        match added.await? {
-            Answer::Done => drop(turn),
-            other => return Err(self.nonsense(&other)),
+        self.done(&added.await?)?;
+        if let Some(memory) = for_executor {
+            let mapped = self.link().call(None, vec![memory], |mut request| request.set_map_module(number));
+            self.done(&mapped.await?)?;
         }
+        drop(turn);
         tracing::info!(
             target: "bulkhead::audit", session = self.id, module = known.protected.name, bytes, "module claimed"
         );

@@ -632,6 +632,10 @@ impl Fake {
                 descriptors.pop().expect("a session comes with its ring");
                 send(socket, id, Some(&page()), |mut reply| reply.set_opened(()));
             }
+            Which::MapModule(_) => {
+                descriptors.pop().expect("host memory comes with the request");
+                ok(socket)
+            }
             Which::AddModule(add) => {
                 let add = add.unwrap();
                 let (module, bytes) = (add.get_module(), add.get_bytes());

@@ -18,7 +18,8 @@ use crate::{
 const BYTES: u64 = 4 << 20;
 
 fn with_log(config: &mut Config) {
-    config.modules = vec![ProtectedModule { name: "log".into(), gates: String::new(), bytes: BYTES }];
+    config.modules =
+        vec![ProtectedModule { name: "log".into(), gates: String::new(), bytes: BYTES, host_bytes: 0 }];
 }
 
 fn token(directory: &Path) -> Words {

@@ -271,6 +271,30 @@ impl Shared {
         unsafe { std::ptr::copy_nonoverlapping(at, to.as_mut_ptr(), to.len()) }
     }
 
+    /// The word at `offset`, which others store to at the same time; none where it is not aligned or does not lie in the memory.
+    #[must_use]
+    pub fn atomic_u32(&self, offset: usize) -> Option<&AtomicU32> {
+        let at = self.aligned(offset, 4)?;
+        // SAFETY: in bounds and aligned, mapped as long as this is borrowed, and all that this process does there is atomic or
+        // a copy of data on which no decision rests.
+        Some(unsafe { AtomicU32::from_ptr(at.cast()) })
+    }
+
+    /// The same of 8 bytes.
+    #[must_use]
+    pub fn atomic_u64(&self, offset: usize) -> Option<&AtomicU64> {
+        let at = self.aligned(offset, 8)?;
+        // SAFETY: as in `atomic_u32`.
+        Some(unsafe { AtomicU64::from_ptr(at.cast()) })
+    }
+
+    /// The mapping begins at a page, so offsets are aligned as addresses are.
+    fn aligned(&self, offset: usize, bytes: usize) -> Option<*mut u8> {
+        let fits = offset.is_multiple_of(bytes)
+            && offset.checked_add(bytes).is_some_and(|end| end <= self.mapping.bytes);
+        fits.then(|| self.at(offset, bytes))
+    }
+
     fn at(&self, offset: usize, bytes: usize) -> *mut u8 {
         assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.mapping.bytes));
         // SAFETY: in bounds (asserted).

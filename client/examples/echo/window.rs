@@ -1,0 +1,34 @@
+//! Where the variables of the gates lie in the module's window. Written by `bulkhead module`.
+#![allow(dead_code, unreachable_pub, reason = "a host half uses what it needs")]
+
+/// `slots`: where it begins in device memory.
+pub const SLOTS: u64 = 0;
+/// `slots`: its bytes.
+pub const SLOTS_BYTES: u64 = 4096;
+
+/// `next`: where it begins in device memory.
+pub const NEXT: u64 = 4096;
+/// `next`: its bytes.
+pub const NEXT_BYTES: u64 = 4;
+
+/// Bytes of all of them in device memory.
+pub const WINDOW_BYTES: u64 = 4100;
+
+/// What that begins with before the first call: the host half writes it. The rest is zero.
+pub const INITIAL: &[u8] = &[];
+
+/// `questions`: where it begins in the host memory, which counts for itself.
+pub const QUESTIONS: u64 = 0;
+/// `questions`: its bytes.
+pub const QUESTIONS_BYTES: u64 = 6144;
+
+/// `answers`: where it begins in the host memory, which counts for itself.
+pub const ANSWERS: u64 = 6144;
+/// `answers`: its bytes.
+pub const ANSWERS_BYTES: u64 = 4096;
+
+/// Bytes of all of them in the host memory, which counts for itself.
+pub const HOST_WINDOW_BYTES: u64 = 10240;
+
+/// What that begins with before the first call: the host half writes it. The rest is zero.
+pub const HOST_INITIAL: &[u8] = &[];
