@@ -120,10 +120,20 @@ fn each_mistake_is_told_once_with_its_line_its_count_and_the_other_thread() {
 #[test]
 fn races_between_warps_are_told_whichever_comes_first() {
     for (name, lines, kinds) in [
-        ("read_after_write", ["// written", "// read after write"], ["writeAfterRead", "readAfterWrite"]),
-        ("write_after_read", ["// write after read", "// read early"], ["writeAfterRead", "readAfterWrite"]),
-        ("not_awaited", ["// handed on", "// not awaited"], ["writeAfterRead", "readAfterWrite"]),
-        ("unlocked", ["// unlocked"; 2], ["writeAfterWrite", "readAfterWrite"]),
+        (
+            "read_after_write",
+            ["// written", "// read after write"],
+            &["writeAfterRead", "readAfterWrite"][..],
+        ),
+        ("write_after_read", ["// write after read", "// read early"], &["writeAfterRead", "readAfterWrite"]),
+        ("not_awaited", ["// handed on", "// not awaited"], &["writeAfterRead", "readAfterWrite"]),
+        ("unlocked", ["// unlocked"; 2], &["writeAfterWrite", "readAfterWrite"]),
+        (
+            "counted",
+            ["// counted"; 2],
+            &["globalWriteAfterWrite", "globalReadAfterWrite", "globalWriteAfterRead"],
+        ),
+        ("gathered", ["// found", "// gathered"], &["globalReadAfterWrite"]),
     ] {
         for options in
             [&["--sanitize=racecheck", "--json"][..], &["--sanitize=racecheck", "--json", "--schedule", "3"]]

@@ -111,6 +111,8 @@ fn copy(program: &Program) -> Program {
         code: program.code.clone(),
         places: Vec::new(),
         zeroing: Vec::new(),
+        of_block: Vec::new(),
+        acquires: Vec::new(),
         asked: Vec::new(),
         constants: program.constants.clone(),
         conversions: program.conversions.clone(),
