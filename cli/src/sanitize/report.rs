@@ -232,6 +232,9 @@ fn of_astray(astray: &str, sources: &mut Sources) -> (Vec<Wrong>, u64) {
             left_out = left_out.saturating_add(more);
             continue;
         }
+        if record.get("unlooked").is_some() {
+            continue;
+        }
         let text = |name: &str| record[name].as_str().unwrap_or_default().to_owned();
         let number =
             |value: &Value| value.as_u64().and_then(|number| u32::try_from(number).ok()).unwrap_or(0);

@@ -77,7 +77,9 @@ fn what_two_threads_do_to_one_byte_is_told_unless_both_read_or_nothing_changes()
         ("@%p1 st.global.u32 [%d1], 7;\nld.global.u8 %r4, [%d1+3];", &[Read, Late]),
         ("atom.global.add.u32 %r4, [%d1], 1;\nred.global.add.u32 [%d1], 1;", &[]),
         ("atom.global.add.u32 %r4, [%d1], 1;\nld.volatile.global.u32 %r4, [%d1];", &[]),
-        ("atom.global.add.u32 %r4, [%d1], 1;\nld.global.u32 %r4, [%d1];", &[Read, Late]),
+        // What atomic operations leave may be read at any time, as before a loop that tries to exchange it.
+        ("atom.global.add.u32 %r4, [%d1], 1;\nld.global.u32 %r4, [%d1];", &[]),
+        ("@%p1 st.global.u32 [%d1], 7;\n@!%p1 red.global.add.u32 [%d1], 1;", &[Read, Write]),
         ("st.volatile.global.u32 [%d1], %r3;\nld.relaxed.gpu.global.u32 %r4, [%d1];", &[]),
         // Each thread's own byte, and its own half.
         ("sub.u64 %d3, %d2, %d1; shr.u64 %d3, %d3, 2; add.u64 %d3, %d1, %d3;\nst.global.u8 [%d3], %r1;", &[]),

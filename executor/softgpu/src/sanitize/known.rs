@@ -195,6 +195,11 @@ impl Blocks {
         self.0.is_none()
     }
 
+    /// Whether both are one tree.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        matches!((&self.0, &other.0), (Some(own), Some(others)) if Arc::ptr_eq(own, others))
+    }
+
     /// What is known of a block.
     pub(super) fn of(&self, block: u32) -> Option<&Known> {
         let mut node = self.0.as_deref()?;

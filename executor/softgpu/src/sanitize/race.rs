@@ -17,6 +17,7 @@ use std::sync::Arc;
 use super::found::Mistake;
 use super::global::Launch;
 use super::heard::{self, Heard, Lane, Words};
+use super::known::Blocks;
 use crate::alu::LANES;
 use crate::exec::lanes;
 use across::Across;
@@ -116,6 +117,8 @@ struct Warp {
     /// they update now.
     read: Vec<(u64, u32)>,
     updates: Vec<(u64, u32)>,
+    /// What lanes heard last, by which word: who waits hears it again and again.
+    heard: Option<(u64, u32, Blocks)>,
 }
 
 impl Default for Warp {
@@ -130,6 +133,7 @@ impl Default for Warp {
             is_fresh: true,
             read: Vec::new(),
             updates: Vec::new(),
+            heard: None,
         }
     }
 }
@@ -186,6 +190,7 @@ impl Races {
         self.clock = self.clock.saturating_add(1);
         for warp in &mut self.warps {
             warp.time = self.clock;
+            warp.heard = None;
             if !warp.is_fresh {
                 warp.lanes.fill_with(Lane::default);
                 warp.is_fresh = true;

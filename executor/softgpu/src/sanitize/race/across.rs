@@ -129,7 +129,14 @@ impl Races {
         if !across.launch.has_words() {
             return;
         }
-        across.launch.acquire(words, |knows, mask| {
+        across.launch.acquire(words, |word, knows, mask| {
+            let is_known = |(heard, lanes, known): &(u64, u32, Blocks)| {
+                *heard == word && mask & !lanes == 0 && known.is(knows)
+            };
+            if own.heard.as_ref().is_some_and(is_known) {
+                return;
+            }
+            own.heard = Some((word, mask, knows.clone()));
             own.is_fresh = false;
             let times = knows.of(across.block).and_then(|known| known.times_of(threads));
             let mut heard = times.map_or_else(Heard::default, Heard::new);
