@@ -77,8 +77,10 @@ fn what_two_threads_do_to_one_byte_is_told_unless_both_read_or_nothing_changes()
         ("@%p1 st.global.u32 [%d1], 7;\nld.global.u8 %r4, [%d1+3];", &[Read, Late]),
         ("atom.global.add.u32 %r4, [%d1], 1;\nred.global.add.u32 [%d1], 1;", &[]),
         ("atom.global.add.u32 %r4, [%d1], 1;\nld.volatile.global.u32 %r4, [%d1];", &[]),
-        // What atomic operations leave may be read at any time, as before a loop that tries to exchange it.
-        ("atom.global.add.u32 %r4, [%d1], 1;\nld.global.u32 %r4, [%d1];", &[]),
+        ("atom.global.add.u32 %r4, [%d1], 1;\nld.global.u32 %r4, [%d1];", &[Read, Late]),
+        // What others leave may be read at any time, as before a loop that tries to exchange it.
+        ("atom.global.cas.b32 %r4, [%d1], 0, %r3;\nld.global.u32 %r4, [%d1];", &[]),
+        ("atom.global.max.u32 %r4, [%d1], %r3;\nld.global.u32 %r4, [%d1];", &[]),
         ("@%p1 st.global.u32 [%d1], 7;\n@!%p1 red.global.add.u32 [%d1], 1;", &[Read, Write]),
         ("st.volatile.global.u32 [%d1], %r3;\nld.relaxed.gpu.global.u32 %r4, [%d1];", &[]),
         // Each thread's own byte, and its own half.
@@ -220,6 +222,22 @@ fn each_block_may_wait_for_the_one_before_it() {
             "{store} {load} {behind}"
         );
     }
+}
+
+#[test]
+fn a_block_may_write_where_another_has_read_before_it_told_something_of_that() {
+    // In place: each block waits for the one before, and then writes what that one has read. No fence is there, since the
+    // flag is the value that was read.
+    let body = |told: &str| {
+        format!(
+            "ld.global.u32 %r4, [%d2+128];\nbar.sync 0;\n@!%p1 bra met;\nmul.wide.u32 %d3, %r2, 4;\nadd.u64 %d3, %d3, %d1;\n\
+             add.u32 %r4, %r4, 1;\nsetp.eq.u32 %p2, %r2, 0;\n@%p2 bra first;\nwaits: ld.relaxed.gpu.global.u32 %r5, [%d3+-4];\n\
+             setp.eq.u32 %p3, %r5, 0;\n@%p3 bra waits;\nfirst: {told} [%d3], %r4;\nmet: bar.sync 0;\nst.global.u32 [%d2], %r3;"
+        )
+    };
+    assert_eq!(told(&body("st.relaxed.gpu.global.u32"), 12, 32), []);
+    let apart = "ld.global.u32 %r4, [%d2+128];\nbar.sync 0;\nst.global.u32 [%d2], %r3;";
+    assert_ne!(told(apart, 12, 32), []);
 }
 
 #[test]

@@ -113,6 +113,7 @@ fn copy(program: &Program) -> Program {
         zeroing: Vec::new(),
         of_block: Vec::new(),
         acquires: Vec::new(),
+        counting: Vec::new(),
         asked: Vec::new(),
         constants: program.constants.clone(),
         conversions: program.conversions.clone(),

@@ -32,6 +32,7 @@ pub(crate) struct Builder<'a> {
     zeroing: Vec<u32>,
     of_block: Vec<u32>,
     acquires: Vec<u32>,
+    counting: Vec<u32>,
     pub(crate) asked: Vec<(u32, Ask)>,
     /// Whether the instruction being decoded zeroes memory for the guard.
     zeroes: bool,
@@ -74,6 +75,7 @@ pub(crate) fn decode<'a>(
         zeroing: Vec::new(),
         of_block: Vec::new(),
         acquires: Vec::new(),
+        counting: Vec::new(),
         asked: Vec::new(),
         zeroes: false,
         constants: Vec::new(),
@@ -134,6 +136,7 @@ pub(crate) fn decode<'a>(
         zeroing: builder.zeroing,
         of_block: builder.of_block,
         acquires: builder.acquires,
+        counting: builder.counting,
         asked: builder.asked,
         constants: builder.constants,
         conversions: builder.conversions,
@@ -286,6 +289,11 @@ impl Builder<'_> {
             self.of_block.push(u32::try_from(self.code.len()).unwrap_or(u32::MAX));
         }
         self.emit(op)
+    }
+
+    /// Remembers that the next operation counts.
+    pub(crate) fn counts(&mut self) {
+        self.counting.push(u32::try_from(self.code.len()).unwrap_or(u32::MAX));
     }
 
     /// Adds a fence behind a read, which nothing is released by.

@@ -171,6 +171,7 @@ impl Builder<'_> {
         words.finish()?;
         // Single precision is flushed in global memory only (ISA, `atom`).
         let flushes = (name, ty) == ("add", Type::F32) && region != Region::Shared;
+        let counts = matches!(name, "add" | "inc" | "dec");
         let name = if flushes { "add.ftz" } else { name };
         let size = match bits_of(ty) {
             16 => 2,
@@ -194,6 +195,9 @@ impl Builder<'_> {
         // Every atomic operation here is sequentially consistent: who watches goes by the fences.
         if release {
             self.emit_scoped(Op::Fence, of_block)?;
+        }
+        if counts {
+            self.counts();
         }
         self.emit_scoped(Op::Atomic { op, region, size, d, at, a, b }, of_block)?;
         if acquire { self.acquire() } else { Ok(()) }

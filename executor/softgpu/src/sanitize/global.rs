@@ -8,7 +8,7 @@
 //!    is told of the launch.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -27,6 +27,8 @@ const SHARDS: u64 = 64;
 const WORD: u64 = 8;
 /// Words that pass something on, in one launch.
 const WORDS_MAX: usize = 1 << 20;
+/// Blocks of which it is known when they told others something.
+const BLOCKS_MAX: u64 = 1 << 22;
 const NOBODY: u16 = u16::MAX;
 
 /// Who may see an access while it happens.
@@ -79,6 +81,8 @@ pub(super) struct Does<'a> {
     pub(super) pc: u32,
     pub(super) how: How,
     pub(super) scope: Scope,
+    /// Whether it is an atomic operation that adds: whoever reads such a sum plainly beside it has a part of it.
+    pub(super) counts: bool,
     pub(super) lanes: u32,
     pub(super) addresses: &'a Lanes,
     /// Of each lane.
@@ -99,8 +103,8 @@ pub(super) struct Race {
 #[derive(Debug, Clone, Copy)]
 struct Written {
     mark: Mark,
-    /// Whether it was an atomic operation, which plain reads may come beside: what it leaves is always whole.
-    is_update: bool,
+    /// Whether plain reads may come beside it: what an atomic operation leaves is always whole.
+    may_be_read: bool,
     /// What was written, where that is known.
     value: Option<u32>,
 }
@@ -157,7 +161,7 @@ impl Page {
         if how != How::Read && self.writes.is_none() {
             let Some(held) = Held::some(records * size_of::<Written>()) else { return false };
             self.held.push(held);
-            self.writes = Some(vec![Written { mark: NONE, is_update: false, value: None }; records].into());
+            self.writes = Some(vec![Written { mark: NONE, may_be_read: false, value: None }; records].into());
         }
         true
     }
@@ -166,12 +170,13 @@ impl Page {
     fn touch(
         &mut self,
         mark: &Mark,
-        how: How,
+        (how, counts): (How, bool),
         (start, end): (usize, usize),
         value: impl Fn(usize, u32) -> Option<u32>,
-        races: impl Fn(&Mark) -> bool,
+        races: impl Fn(&Mark, bool) -> bool,
     ) -> Option<(Mistake, Mark, usize)> {
         let shift = self.shift;
+        let may_be_read = how == How::Update && !counts;
         let mut found = None;
         for record in start >> shift..end.div_ceil(1 << shift) {
             let at = (record << shift).max(start);
@@ -180,13 +185,18 @@ impl Page {
             // What is written again and again is there whoever comes last.
             let same = value.is_some() && before.is_some_and(|before| before.value == value);
             let mut tell = |mistake: Mistake, before: &Mark| {
-                if found.is_none() && before.is_some() && !before.is_same_thread(mark) && races(before) {
+                let was_read = mistake == Mistake::GlobalWriteAfterRead;
+                if found.is_none()
+                    && before.is_some()
+                    && !before.is_same_thread(mark)
+                    && races(before, was_read)
+                {
                     found = Some((mistake, *before, at));
                 }
             };
             if let Some(before) = before
                 && !same
-                && !(how == How::Read && before.is_update)
+                && !(how == How::Read && before.may_be_read)
             {
                 let mistake = match how {
                     How::Write => Mistake::GlobalWriteAfterWrite,
@@ -201,13 +211,13 @@ impl Page {
                 continue;
             }
             if let Some(reads) = &mut self.reads {
-                if !same && how == How::Write {
+                if !same && !may_be_read {
                     reads[record].iter().for_each(|read| tell(Mistake::GlobalWriteAfterRead, read));
                 }
                 reads[record] = [NONE; 2];
             }
             if let Some(writes) = &mut self.writes {
-                writes[record] = Written { mark: *mark, is_update: how == How::Update, value };
+                writes[record] = Written { mark: *mark, may_be_read, value };
             }
         }
         found
@@ -232,6 +242,8 @@ pub(super) struct Launch {
     words: Mutex<HashMap<u64, Blocks>>,
     /// How many words there are.
     released: AtomicUsize,
+    /// When each block last wrote so that others may see it meanwhile; nothing where there are too many blocks.
+    told: Vec<AtomicU32>,
     /// Something that orders accesses found no room.
     gave_up: AtomicBool,
 }
@@ -244,6 +256,7 @@ impl Launch {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             words: Mutex::default(),
             released: AtomicUsize::new(0),
+            told: (0..if blocks <= BLOCKS_MAX { blocks } else { 0 }).map(|_| AtomicU32::new(0)).collect(),
             gave_up: AtomicBool::new(false),
         }
     }
@@ -251,6 +264,18 @@ impl Launch {
     /// Levels of what is known of its blocks.
     pub(super) fn depth(&self) -> u32 {
         self.depth
+    }
+
+    /// A block writes at a time of its own so that others may see it meanwhile.
+    pub(super) fn tells(&self, block: u32, time: u32) {
+        if let Some(told) = self.told.get(block as usize) {
+            told.fetch_max(time, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether a block has told others something since a time, as far as that is known: what it has read by then, it has.
+    pub(super) fn has_told(&self, block: u32, time: u32) -> bool {
+        self.told.get(block as usize).is_none_or(|told| told.load(Ordering::Acquire) >= time)
     }
 
     /// Whether some word passes something on.
@@ -304,16 +329,16 @@ impl Launch {
     }
 
     /// Lanes of a warp, whose mark is `mark` but for the thread, reach for memory. `races` says of a lane's mark and an
-    /// earlier one whether nothing orders them; `value` what a lane writes from a byte of its own on, so many bytes.
+    /// earlier one, of which it is told whether that was a read, whether nothing orders them; `value` what a lane writes from a byte of its own on, so many bytes.
     pub(super) fn touch(
         &self,
         does: &Does<'_>,
         mark: impl Fn(usize) -> Mark,
         value: impl Fn(usize) -> Option<[u8; 16]>,
-        races: impl Fn(&Mark, &Mark, u64) -> bool,
+        races: impl Fn(&Mark, &Mark, (u64, bool)) -> bool,
         mut tell: impl FnMut(usize, Race),
     ) {
-        let Does { how, lanes: mask, addresses, bytes, .. } = *does;
+        let Does { how, counts, lanes: mask, addresses, bytes, .. } = *does;
         let shift_of = |address: u64| (address | bytes).trailing_zeros().min(2);
         let mut open: Option<(u64, MutexGuard<'_, HashMap<u64, Page>>)> = None;
         for lane in lanes(mask) {
@@ -345,7 +370,9 @@ impl Launch {
                 ((from + part.len()) as u64 <= bytes).then_some(u32::from_le_bytes(word))
             };
             let from = address - start as u64;
-            let found = page.touch(&own, how, (start, end), value, |before| races(&own, before, address));
+            let found = page.touch(&own, (how, counts), (start, end), value, |before, was_read| {
+                races(&own, before, (address, was_read))
+            });
             if let Some((mistake, before, at)) = found {
                 let (block, thread) = (before.block, before.thread.into());
                 tell(lane, Race { mistake, block, thread, pc: before.pc, address: from + at as u64 });
@@ -363,7 +390,8 @@ mod tests {
 
     fn touch(launch: &Launch, block: u32, how: How, address: u64, bytes: u64, value: u8) -> Option<Race> {
         let addresses = [address; LANES];
-        let does = Does { pc: 1, how, scope: Scope::Own, lanes: 1, addresses: &addresses, bytes };
+        let does =
+            Does { pc: 1, how, scope: Scope::Own, counts: false, lanes: 1, addresses: &addresses, bytes };
         let mark = |_| Mark { block, time: 1, pc: 1, thread: 0, scope: Scope::Own };
         let mut found = None;
         let tell = |_, race| found = Some(race);

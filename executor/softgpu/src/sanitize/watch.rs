@@ -225,7 +225,8 @@ impl Watcher {
             true if of_block() => Scope::Block,
             true => Scope::Device,
         };
-        let mut does = Does { pc, how: how(touch), scope, lanes: mask, addresses, bytes };
+        let counts = self.program.counting.binary_search(&pc).is_ok();
+        let mut does = Does { pc, how: how(touch), scope, counts, lanes: mask, addresses, bytes };
         if strong {
             races.pass_on_global(number, &does);
         }

@@ -198,6 +198,9 @@ impl Races {
         }
         let (Some(across), Some(own)) = (&mut self.across, self.warps.get_mut(warp)) else { return };
         let depth = across.launch.depth();
+        if does.how != How::Read {
+            across.launch.tells(across.block, own.time);
+        }
         for lane in lanes(does.lanes) {
             let all = Launch::words_of(does.addresses[lane], does.bytes);
             if does.how != How::Read {
@@ -279,13 +282,17 @@ impl Races {
             thread: (warp * LANES + lane) as u16,
             scope: does.scope,
         };
-        let races = |mark: &Mark, before: &Mark, address: u64| {
+        let races = |mark: &Mark, before: &Mark, (address, was_read): (u64, bool)| {
             if mark.may_meet(before) {
                 return false;
             }
             let (lane, thread) = (usize::from(mark.thread) % LANES, usize::from(before.thread));
             if before.block == across.block {
                 return before.time >= across.began && before.time > own.knows(warp, lane, thread);
+            }
+            // What is told of a value that was read comes behind the read without a fence too.
+            if was_read && across.launch.has_told(before.block, before.time) {
+                return false;
             }
             let has =
                 |known: &Blocks| known.of(before.block).is_some_and(|known| known.has(thread, before.time));
