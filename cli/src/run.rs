@@ -1,6 +1,7 @@
 //! `bulkhead run`: an unmodified CUDA program on Bulkhead.
 
 use std::{
+    collections::BTreeSet,
     env,
     ffi::OsString,
     os::unix::{net::UnixStream, process::ExitStatusExt as _},
@@ -176,12 +177,17 @@ fn summary(found: &Path, json: bool) -> u64 {
     // Not there where no process opened a session.
     let text = std::fs::read_to_string(found).unwrap_or_default();
     let lines = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let (more, records): (Vec<_>, Vec<_>) = lines.partition(|line| line.get("more").is_some());
+    let (unlooked, lines): (Vec<_>, Vec<_>) = lines.partition(|line| line.get("unlooked").is_some());
+    let unlooked: BTreeSet<_> = unlooked.iter().filter_map(|line| line["unlooked"].as_str()).collect();
+    let (more, records): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| line.get("more").is_some());
     let more: u64 = more.iter().filter_map(|line| line.get("more")?.as_u64()).sum();
     let times = records.iter().map(|record| record["times"].as_u64().unwrap_or(1));
     let errors = times.fold(more, u64::saturating_add);
     if json {
-        println!("{}", serde_json::json!({ "errors": errors, "records": records, "more": more }));
+        println!(
+            "{}",
+            serde_json::json!({ "errors": errors, "records": records, "more": more, "notLookedAt": unlooked })
+        );
     }
     eprintln!("bulkhead: {errors} {}", if errors == 1 { "error" } else { "errors" });
     errors

@@ -70,6 +70,7 @@ fn kind(code: u32, line: u32, words: [u64; 3], texts: [String; 3]) -> Option<Vio
             let given = (second != 0).then_some((second, third));
             ViolationKind::Heap { effect, address: first, bytes, given }
         }
+        10 => ViolationKind::Unlooked,
         9 => ViolationKind::Free { address: first },
         7 => ViolationKind::Part { lanes: u32::try_from(first & u64::from(u32::MAX)).unwrap_or_default() },
         _ => return None,
@@ -347,7 +348,7 @@ impl Session {
 fn counted_at(record: &[u8]) -> Option<usize> {
     let place = match word(record, 0) & 0xFF {
         4 => long(record, 64),
-        5 | 8 | 9 => u64::from(word(record, 12)),
+        5 | 8..=10 => u64::from(word(record, 12)),
         _ => return None,
     };
     usize::try_from(place & 0xFFF).ok()

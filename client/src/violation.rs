@@ -75,6 +75,8 @@ pub enum ViolationKind {
         /// First address and length of what was given there, if anything.
         given: Option<(u64, u64)>,
     },
+    /// Nothing: accesses of the kernel are not looked at, since its module is too large for that.
+    Unlooked,
     /// It freed what the heap has not given, or what was freed, and went on.
     Free {
         /// Where.
@@ -107,7 +109,11 @@ impl ViolationKind {
             | Self::Assertion { .. }
             | Self::Nobody { .. }
             | Self::Part { .. } => true,
-            Self::Global { .. } | Self::Heap { .. } | Self::Free { .. } | Self::Shared { .. } => false,
+            Self::Global { .. }
+            | Self::Heap { .. }
+            | Self::Free { .. }
+            | Self::Shared { .. }
+            | Self::Unlooked => false,
         }
     }
 }
@@ -228,6 +234,10 @@ impl fmt::Display for Violation {
                 }
                 beside(f, *address, *bytes, *given)?;
                 return f.write_str(" that malloc gave");
+            }
+            ViolationKind::Unlooked => {
+                self.place(f)?;
+                return f.write_str("accesses are not looked at: the module is too large for that");
             }
             ViolationKind::Free { address } => {
                 self.place(f)?;

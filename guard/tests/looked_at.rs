@@ -6,7 +6,7 @@ mod ptxas;
 
 use std::path::Path;
 
-use bulkhead_guard::{Stray, confine, confine_as, data, data_as, parse, print, verify};
+use bulkhead_guard::{Stray, confine, confine_as, data, data_as, limits, parse, print, verify};
 
 fn texts() -> impl Iterator<Item = (String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests");
@@ -78,4 +78,29 @@ fn attacks_that_are_let_in_are_verified_too_where_they_are_looked_at() {
         }
     }
     assert!(verified >= 100, "{verified} attacks");
+}
+
+/// An entry of so many loads from its parameter's memory.
+fn loads(name: &str, count: usize) -> String {
+    let loads = "ld.global.u32 %r1, [%rd1];\nadd.u64 %rd1, %rd1, 4;\n".repeat(count);
+    format!(
+        ".visible .entry {name}(.param .u64 from)\n{{\n.reg .b64 %rd<2>;\n.reg .b32 %r<2>;\nld.param.u64 %rd1, [from];\n{loads}ret;\n}}\n"
+    )
+}
+
+#[test]
+fn an_entry_that_there_are_too_few_checks_for_is_not_looked_at_and_says_so() {
+    // The second would take more statements than all checks of a module may have.
+    let text = format!(
+        ".version 8.0\n.target sm_80\n.address_size 64\n{}{}{}",
+        loads("first", 20),
+        loads("large", limits::CHECK_STATEMENTS_MAX / 60),
+        loads("last", 20)
+    );
+    let told = confine_as(&parse(&text).unwrap(), Stray::Told).unwrap_or_else(|report| panic!("{report}"));
+    let told = print(&told);
+    verify(&told).unwrap_or_else(|report| panic!("{report}"));
+    // One for each access that is looked at; all entries tell who they are, the large one once.
+    assert_eq!(told.matches("bfe.u32").count(), 40);
+    assert_eq!(told.matches("%ctaid.z").count(), 3);
 }

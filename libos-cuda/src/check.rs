@@ -78,6 +78,12 @@ pub(crate) fn tell(driver: &Driver) {
     let mut told = run.told.lock();
     let mut lines = String::new();
     for violation in &found.records {
+        if violation.kind == ViolationKind::Unlooked {
+            let entry = &violation.entry;
+            report::once(&format!("accesses of {entry} are not looked at: its module is too large for that"));
+            lines.push_str(&format!("{{\"unlooked\":{}}}\n", quoted(entry)));
+            continue;
+        }
         // What ends a thread is told as the program's error.
         if !violation.kind.ends() {
             // Who asked for all that is wrong gets it in the end.

@@ -176,8 +176,8 @@ __global__ void hash_probe(int n, const unsigned *keys, unsigned mask, const uns
     matches[i] = match;
 }
 
-// One level of a breadth-first search.
-__global__ void bfs(int n, int level, const int *starts, const int *edges, int *levels, int *found) {
+// One level of a breadth-first search; whoever reaches a node writes the same, while others look.
+__global__ void bfs(int n, int level, const int *starts, const int *edges, volatile int *levels, int *found) {
     const int node = blockIdx.x * blockDim.x + threadIdx.x;
     if (node >= n || levels[node] != level) return;
     for (int i = starts[node]; i < starts[node + 1]; i++) {

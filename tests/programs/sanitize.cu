@@ -111,6 +111,27 @@ __global__ void unlocked(int *to, int wrong) {
     to[threadIdx.x] = sum;
 }
 
+// All threads of two blocks count in global memory.
+__global__ void counted(int *to, int wrong) {
+    if (wrong) {
+        to[0] += 1; // counted
+    } else {
+        atomicAdd(to, 1);
+    }
+}
+
+// The block that comes last gathers what all have found.
+__global__ void gathered(int *to, int *found, unsigned *ticket, int wrong) {
+    __shared__ bool last;
+    if (threadIdx.x == 0) {
+        found[blockIdx.x] = blockIdx.x; // found
+        if (!wrong) __threadfence();
+        last = atomicInc(ticket, gridDim.x - 1) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (last && threadIdx.x < gridDim.x) to[threadIdx.x] = found[threadIdx.x]; // gathered
+}
+
 __global__ void barrier_exited(int *to, int wrong) {
     __shared__ int tile[THREADS];
     tile[threadIdx.x] = threadIdx.x;
@@ -188,6 +209,15 @@ int main(int argc, char **argv) {
     if (runs("lanes_exited")) lanes_exited<<<1, 32>>>(to, wrong("lanes_exited"));
     if (runs("own_lane")) own_lane<<<1, 32>>>(to, wrong("own_lane"));
     if (runs("masks_differ")) masks_differ<<<1, 32>>>(to, wrong("masks_differ"));
+    if (runs("counted") || runs("gathered")) {
+        int *zeros;
+        CHECK(cudaMalloc(&zeros, 2 * THREADS * sizeof(int)));
+        CHECK(cudaMemset(zeros, 0, 2 * THREADS * sizeof(int)));
+        if (runs("counted")) counted<<<2, THREADS>>>(zeros + 1, wrong("counted"));
+        if (runs("gathered")) gathered<<<8, THREADS>>>(to, zeros + THREADS, reinterpret_cast<unsigned *>(zeros), wrong("gathered"));
+        CHECK_KERNEL();
+        CHECK(cudaFree(zeros));
+    }
     CHECK_KERNEL();
     // What was copied from nowhere is as unwritten as that.
     if (runs("copied")) {

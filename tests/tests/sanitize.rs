@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use bulkhead_tests::{
     patience,
-    place::{program, repository},
+    place::{bulkhead as bulkhead_under_test, program, repository},
     process::{Done, bulkhead, kill, run, run_privately_with},
 };
 use serde_json::Value;
@@ -120,10 +120,20 @@ fn each_mistake_is_told_once_with_its_line_its_count_and_the_other_thread() {
 #[test]
 fn races_between_warps_are_told_whichever_comes_first() {
     for (name, lines, kinds) in [
-        ("read_after_write", ["// written", "// read after write"], ["writeAfterRead", "readAfterWrite"]),
-        ("write_after_read", ["// write after read", "// read early"], ["writeAfterRead", "readAfterWrite"]),
-        ("not_awaited", ["// handed on", "// not awaited"], ["writeAfterRead", "readAfterWrite"]),
-        ("unlocked", ["// unlocked"; 2], ["writeAfterWrite", "readAfterWrite"]),
+        (
+            "read_after_write",
+            ["// written", "// read after write"],
+            &["writeAfterRead", "readAfterWrite"][..],
+        ),
+        ("write_after_read", ["// write after read", "// read early"], &["writeAfterRead", "readAfterWrite"]),
+        ("not_awaited", ["// handed on", "// not awaited"], &["writeAfterRead", "readAfterWrite"]),
+        ("unlocked", ["// unlocked"; 2], &["writeAfterWrite", "readAfterWrite"]),
+        (
+            "counted",
+            ["// counted"; 2],
+            &["globalWriteAfterWrite", "globalReadAfterWrite", "globalWriteAfterRead"],
+        ),
+        ("gathered", ["// found", "// gathered"], &["globalReadAfterWrite"]),
     ] {
         for options in
             [&["--sanitize=racecheck", "--json"][..], &["--sanitize=racecheck", "--json", "--schedule", "3"]]
@@ -240,6 +250,19 @@ fn programs_without_a_mistake_have_none() {
         assert_eq!(done.code(), Some(0), "{name}: {}", done.told());
         assert!(done.stderr.ends_with("bulkhead: 0 errors\n"), "{name}: {}", done.told());
     }
+}
+
+#[test]
+fn mistakes_that_are_put_into_right_kernels_are_found() {
+    let runner = repository().join("tests/mutants/mutants.py");
+    let mut command = std::process::Command::new("python3");
+    command.arg(runner).args(["--sample", "--json", "--bulkhead"]).arg(bulkhead_under_test());
+    let done = run(&mut command, PATIENCE);
+    let document = document(&done);
+    assert_eq!(done.code(), Some(0), "{document:#}");
+    assert_eq!(document["programs"], document["programsWithoutFindings"], "{document:#}");
+    assert!(document["expected"].as_u64() >= Some(5), "{document:#}");
+    assert_eq!(document["expected"], document["expectedAndFound"], "{document:#}");
 }
 
 #[test]

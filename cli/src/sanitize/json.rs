@@ -36,7 +36,11 @@ fn place(at: &At, text: &str, thread: [u32; 3]) -> Value {
 }
 
 fn wrong(wrong: &Wrong) -> Value {
-    let other = wrong.other.as_ref().map(|(at, text, thread)| place(at, text, *thread));
+    let other = wrong.other.as_ref().map(|other| {
+        let mut value = place(&other.at, &other.text, other.thread);
+        value["block"] = json!(other.block);
+        value
+    });
     let mut value = place(&wrong.at, &wrong.text, wrong.thread);
     if let Value::Object(members) = &mut value {
         let more = [

@@ -45,9 +45,17 @@ pub(super) struct Wrong {
     pub(super) what: String,
     pub(super) block: [u32; 3],
     pub(super) thread: [u32; 3],
-    /// Where another thread had a part in it, and which.
-    pub(super) other: Option<(At, String, [u32; 3])>,
+    /// Where another thread had a part in it.
+    pub(super) other: Option<Elsewhere>,
     pub(super) count: u64,
+}
+
+/// Another thread: where, what stands there, and which.
+pub(super) struct Elsewhere {
+    pub(super) at: At,
+    pub(super) text: String,
+    pub(super) block: [u32; 3],
+    pub(super) thread: [u32; 3],
 }
 
 impl Report {
@@ -62,7 +70,7 @@ impl Report {
         let mut by_line = HashMap::new();
         for finding in &findings.list {
             let Some(new) = of_finding(finding, sources) else { continue };
-            let other = new.other.as_ref().map(|(at, ..)| at.clone());
+            let other = new.other.as_ref().map(|other| other.at.clone());
             // An entry and its fast version are one kernel.
             let line = (new.kind, new.kernel.clone(), new.at.clone(), other);
             let index = *by_line.entry(line).or_insert(wrong.len());
@@ -97,10 +105,12 @@ fn of_finding(finding: &Finding, sources: &mut Sources) -> Option<Wrong> {
         _ => sources.place(finding.text, at),
     };
     let (at, text) = place(finding.at)?;
-    let other = finding.other.map(|other| (place(other.at), other.thread));
-    let other = other.and_then(|(place, thread)| place.map(|(at, text)| (at, text, thread)));
+    let other = finding.other.and_then(|other| {
+        let (at, text) = place(other.at)?;
+        Some(Elsewhere { at, text, block: other.block, thread: other.thread })
+    });
     // The guard's versions of a loop have the same waits in several places.
-    let same = other.as_ref().map(|(there, ..)| *there == at);
+    let same = other.as_ref().map(|other| other.at == at);
     match finding.mistake {
         Mistake::BarrierApart if same != Some(false) => return None,
         Mistake::NeverMet if same == Some(true) => return None,
@@ -133,6 +143,9 @@ fn kind(mistake: Mistake) -> &'static str {
         Mistake::LanesExited => "lanesExited",
         Mistake::OwnLane => "ownLaneNotNamed",
         Mistake::Masks => "masksDiffer",
+        Mistake::GlobalReadAfterWrite => "globalReadAfterWrite",
+        Mistake::GlobalWriteAfterWrite => "globalWriteAfterWrite",
+        Mistake::GlobalWriteAfterRead => "globalWriteAfterRead",
     }
 }
 
@@ -148,6 +161,9 @@ fn what(finding: &Finding) -> String {
         Mistake::SharedUnwritten => {
             format!("read of {bytes} bytes of shared memory, of which byte {address} was written by nobody")
         }
+        Mistake::GlobalReadAfterWrite => global_race("read", "wrote", finding),
+        Mistake::GlobalWriteAfterWrite => global_race("write", "wrote", finding),
+        Mistake::GlobalWriteAfterRead => global_race("write", "read", finding),
         Mistake::ReadAfterWrite => race("read", "wrote", finding),
         Mistake::WriteAfterWrite => race("write", "wrote", finding),
         Mistake::WriteAfterRead => race("write", "read", finding),
@@ -162,6 +178,19 @@ fn what(finding: &Finding) -> String {
             format!("meets a lane that its mask {address:#x} names, and that names other lanes")
         }
     }
+}
+
+fn global_race(does: &str, did: &str, finding: &Finding) -> String {
+    let Finding { address, bytes, allocation, .. } = finding;
+    let (start, length) = allocation.unwrap_or((*address, *bytes));
+    let at = address.saturating_sub(start);
+    let who = match finding.other {
+        Some(other) if other.block == finding.block => "another thread",
+        _ => "a thread of another block",
+    };
+    format!(
+        "{does} of {bytes} bytes of global memory, of which {who} {did} byte {at} of the {length} bytes at {start:#x}, with nothing between that orders them"
+    )
 }
 
 fn race(does: &str, did: &str, finding: &Finding) -> String {
@@ -201,6 +230,9 @@ fn of_astray(astray: &str, sources: &mut Sources) -> (Vec<Wrong>, u64) {
     for record in astray.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
         if let Some(more) = record.get("more").and_then(Value::as_u64) {
             left_out = left_out.saturating_add(more);
+            continue;
+        }
+        if record.get("unlooked").is_some() {
             continue;
         }
         let text = |name: &str| record[name].as_str().unwrap_or_default().to_owned();

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::report::{Call, Report, Wrong};
+use super::report::{Call, Elsewhere, Report, Wrong};
 use crate::source::{At, readable};
 
 /// What is shown of each.
@@ -66,8 +66,10 @@ fn one(out: &mut String, wrong: &Wrong) -> std::fmt::Result {
         1 => writeln!(out)?,
         count => writeln!(out, ", and so {count} times")?,
     }
-    if let Some((at, text, [x, y, z])) = other {
-        writeln!(out, "{:<10} the other is thread ({x}, {y}, {z}) at {at}: {text}", "")?;
+    if let Some(Elsewhere { at, text, block: there, thread: [x, y, z] }) = other {
+        let [bx, by, bz] = there;
+        let of = if there == block { String::new() } else { format!(" of block ({bx}, {by}, {bz})") };
+        writeln!(out, "{:<10} the other is thread ({x}, {y}, {z}){of} at {at}: {text}", "")?;
     }
     Ok(())
 }

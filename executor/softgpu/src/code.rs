@@ -526,6 +526,12 @@ pub(crate) struct Program {
     pub(crate) places: Vec<Place>,
     /// Stores by which the guard zeroes shared and local memory, in order.
     pub(crate) zeroing: Vec<u32>,
+    /// Fences, atomic operations and accesses that only threads of the block may see meanwhile, in order.
+    pub(crate) of_block: Vec<u32>,
+    /// Fences that only acquire, in order.
+    pub(crate) acquires: Vec<u32>,
+    /// Atomic operations that add or count, in order.
+    pub(crate) counting: Vec<u32>,
     /// What the guard asks before lanes wait, in order.
     pub(crate) asked: Vec<(u32, Ask)>,
     /// Immediate operands, one value in all lanes.
@@ -594,6 +600,9 @@ impl Program {
             + size_of_val(self.code.as_slice())
             + size_of_val(self.places.as_slice())
             + size_of_val(self.zeroing.as_slice())
+            + size_of_val(self.of_block.as_slice())
+            + size_of_val(self.acquires.as_slice())
+            + size_of_val(self.counting.as_slice())
             + size_of_val(self.asked.as_slice())
             + size_of_val(self.constants.as_slice())
             + size_of_val(self.conversions.as_slice())

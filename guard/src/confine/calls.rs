@@ -111,8 +111,19 @@ pub(super) struct Call<'a> {
     own: bool,
 }
 
+/// Whether the accesses of an entry are looked at, where its session asks for that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Looks {
+    /// All of them are.
+    All,
+    /// Too little is left for all of them.
+    Short,
+    /// None is.
+    None,
+}
+
 /// How much calls may add to a module yet, and how many statements may be gone through to try out bounds.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Budget {
     /// Statements that may be inlined.
     inlined: usize,
@@ -126,6 +137,7 @@ pub(super) struct Budget {
     checks: usize,
     /// Whether what is inlined is a check.
     checking: bool,
+    looks: Looks,
     trials: usize,
     /// Whether it was said that too little is left.
     told: bool,
@@ -144,6 +156,7 @@ impl Budget {
             most_own,
             checks: CHECK_STATEMENTS_MAX,
             checking: false,
+            looks: Looks::All,
             trials: TRIED_STATEMENTS_MAX,
             told: false,
         }
@@ -161,6 +174,21 @@ impl Budget {
     /// Whether something was not added for want of it.
     pub(super) const fn is_exceeded(&self) -> bool {
         self.told
+    }
+
+    /// Whether accesses of the entry are looked at.
+    pub(super) const fn looks(&self) -> Looks {
+        self.looks
+    }
+
+    /// The same before an entry that there were too few checks for: it will not be looked at.
+    pub(super) fn without_checks(self) -> Self {
+        Self { looks: Looks::None, ..self }
+    }
+
+    /// An entry is done: the next one may be looked at.
+    pub(super) fn look_again(&mut self) {
+        self.looks = Looks::All;
     }
 
     /// How many statements the module may have inlined.
@@ -341,9 +369,16 @@ impl<'a> Flattener<'a> {
     /// Takes what a statement costs of what calls may add; false where too little is left, of which the report says so.
     pub(super) fn spend(&mut self, name: &str, cost: usize, span: Span) -> bool {
         let is_own = self.is_own(name);
-        let Budget { inlined, most, checks, checking, own, most_own, .. } = &mut *self.budget;
+        let Budget { inlined, most, checks, checking, looks, own, most_own, .. } = &mut *self.budget;
         let (left, most) = match (*checking, is_own) {
-            (true, _) => (checks, CHECK_STATEMENTS_MAX),
+            (true, _) => {
+                let left = checks.checked_sub(cost);
+                *checks = left.unwrap_or(0);
+                if left.is_none() {
+                    *looks = Looks::Short;
+                }
+                return left.is_some();
+            }
             (false, true) => (own, *most_own),
             (false, false) => (inlined, *most),
         };

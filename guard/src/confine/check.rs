@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use crate::access;
 use crate::ast::{Address, AddressBase, Instruction, Operand, Predicate, Space, Span, Statement, Variable};
 use crate::confine::arrays::Roots;
-use crate::confine::calls::Actual;
+use crate::confine::calls::{Actual, Looks};
 use crate::confine::faults::Kind;
 use crate::confine::flatten::{Flat, Flattener};
 use crate::confine::prologue::{self, instruction, register};
@@ -34,6 +34,9 @@ impl<'a> Flattener<'a> {
     /// Has each address of an access looked at, whose operands have their canonical names. What writes to global memory writes
     /// to where it is told by then.
     pub(super) fn check(&mut self, access: &mut Instruction, into: &mut Flat) -> Result<(), Reason> {
+        if self.budget.looks() != Looks::All {
+            return Ok(());
+        }
         for (index, to) in self.check_each(access, into)? {
             if let Some(operand) = access.operands.get_mut(index) {
                 *operand = Operand::Address(Address { base: AddressBase::Register(to), offset: 0 });
@@ -65,6 +68,17 @@ impl<'a> Flattener<'a> {
             moved.extend(access.operands.iter().position(is_this).zip(to));
         }
         Ok(moved)
+    }
+
+    /// Has launches tell that accesses of the entry are not looked at, where that is so.
+    pub(super) fn tell_unlooked(&mut self, span: Span, into: &mut Flat) -> Result<(), Reason> {
+        let function = self.functions.get("__bh_unlooked").filter(|_| self.budget.looks() == Looks::None);
+        let Some((function, body)) = function.and_then(|function| Some((function, function.body.as_ref()?)))
+        else {
+            return Ok(());
+        };
+        let given = vec![Actual::Value(Operand::Integer(span.place.line.into()))];
+        self.open(function, body, (Vec::new(), given), span, into)
     }
 
     /// Has threads tell that come to an instruction for whole warps without all of their warp, and end.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::ast::{Directive, Function, Linkage, Space, Statement, Variable};
 use crate::confine::Effort;
-use crate::confine::calls::{Budget, Functions};
+use crate::confine::calls::{Budget, Functions, Looks};
 use crate::confine::faults::Faults;
 use crate::confine::flatten::{Flat, Flattener, Parameters};
 use crate::confine::gates::InUse;
@@ -63,14 +63,17 @@ pub(super) fn confine<'a>(
         budget,
         report,
     };
+    if let Err(reason) = flattener.tell_unlooked(function.span, &mut flat) {
+        flattener.report.add(function.span, reason);
+    }
     flattener.block(body, &mut flat);
     if let Err(reason) = flattener.place_stops(function.span, &mut flat) {
         flattener.report.add(function.span, reason);
     }
     faults.name(&function.name, &mut flat.statements);
     let Flattener { mut scopes, variables, held, budget, report, .. } = flattener;
-    if budget.is_exceeded() {
-        // It was said; what is there is not worth more.
+    if budget.is_exceeded() || budget.looks() == Looks::Short {
+        // It was said, or is tried in another way; what is there is not worth more.
         let Function { kind, linkage, name, span, .. } = function;
         let (returns, parameters, attributes, directives) = Default::default();
         let (kind, linkage, name, span) = (*kind, *linkage, name.clone(), *span);

@@ -291,15 +291,21 @@ fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> 
                             None
                         });
                         let body = copied.as_deref().unwrap_or(body);
-                        let (confined, fast) = entry::confine(
-                            function,
-                            body,
-                            &symbols,
-                            (&functions, gates),
-                            (&faults, effort),
-                            &mut budget,
-                            &mut own,
-                        );
+                        let before = budget.clone();
+                        let confine = |budget: &mut calls::Budget, own: &mut Report| {
+                            let (functions, faults) = ((&functions, gates), (&faults, effort));
+                            entry::confine(function, body, &symbols, functions, faults, budget, own)
+                        };
+                        let mut tried = Report::default();
+                        let (mut confined, mut fast) = confine(&mut budget, &mut tried);
+                        if budget.looks() == calls::Looks::Short {
+                            // An entry that there are too few checks for goes without.
+                            budget = before.without_checks();
+                            tried = Report::default();
+                            (confined, fast) = confine(&mut budget, &mut tried);
+                            budget.look_again();
+                        }
+                        own.append(tried);
                         // What comes after would only cost more.
                         if budget.is_exceeded() {
                             report.append(own);

@@ -30,6 +30,9 @@ pub(crate) struct Builder<'a> {
     pub(crate) code: Vec<Inst>,
     places: Vec<Place>,
     zeroing: Vec<u32>,
+    of_block: Vec<u32>,
+    acquires: Vec<u32>,
+    counting: Vec<u32>,
     pub(crate) asked: Vec<(u32, Ask)>,
     /// Whether the instruction being decoded zeroes memory for the guard.
     zeroes: bool,
@@ -70,6 +73,9 @@ pub(crate) fn decode<'a>(
         code: Vec::new(),
         places: Vec::new(),
         zeroing: Vec::new(),
+        of_block: Vec::new(),
+        acquires: Vec::new(),
+        counting: Vec::new(),
         asked: Vec::new(),
         zeroes: false,
         constants: Vec::new(),
@@ -128,6 +134,9 @@ pub(crate) fn decode<'a>(
         code: builder.code,
         places: builder.places,
         zeroing: builder.zeroing,
+        of_block: builder.of_block,
+        acquires: builder.acquires,
+        counting: builder.counting,
         asked: builder.asked,
         constants: builder.constants,
         conversions: builder.conversions,
@@ -274,7 +283,26 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The same for the lanes of which a predicate does not hold.
+    /// Adds an operation that concerns threads of the block only, where it does.
+    pub(crate) fn emit_scoped(&mut self, op: Op, of_block: bool) -> Result<(), Refusal> {
+        if of_block {
+            self.of_block.push(u32::try_from(self.code.len()).unwrap_or(u32::MAX));
+        }
+        self.emit(op)
+    }
+
+    /// Remembers that the next operation counts.
+    pub(crate) fn counts(&mut self) {
+        self.counting.push(u32::try_from(self.code.len()).unwrap_or(u32::MAX));
+    }
+
+    /// Adds a fence behind a read, which nothing is released by.
+    pub(crate) fn acquire(&mut self) -> Result<(), Refusal> {
+        self.acquires.push(u32::try_from(self.code.len()).unwrap_or(u32::MAX));
+        self.emit(Op::Fence)
+    }
+
+    /// Adds an operation for the lanes of which a predicate does not hold.
     pub(crate) fn emit_where_not(&mut self, of: Pred, op: Op) -> Result<(), Refusal> {
         let guard = self.guard.replace(PredSrc { of, negated: true });
         let emitted = self.emit(op);

@@ -95,7 +95,7 @@ impl Builder<'_> {
         let (a, at) = (self.src(count, Type::B32)?, self.address(at)?);
         let op = AtomicOp::Update(f);
         if releases {
-            self.emit(Op::Fence)?;
+            self.emit_scoped(Op::Fence, true)?;
         }
         self.emit(Op::Atomic { op, region, size: 8, d, at, a, b: Src::register(0) })
     }
@@ -139,7 +139,7 @@ impl Builder<'_> {
         d[0] = Dst(now);
         self.emit(Op::Load { shape: Shape { region, ..SHAPE }, at, d })?;
         if !relaxed {
-            self.emit(Op::Fence)?;
+            self.acquire()?;
         }
         let a = Src::register(now);
         self.emit(Op::Test { f, p, q: Pred::SINK, a, b, combine: Logic::And, c: PredSrc::TRUE })?;

@@ -38,15 +38,18 @@ struct Ordering {
     release: bool,
     /// A fence belongs behind it.
     acquire: bool,
+    /// Only threads of the block may.
+    of_block: bool,
 }
 
 /// Takes the ordering.
 fn ordering(words: &mut Words<'_>) -> Ordering {
+    let of_block = words.take("cta");
     words.ignore(&SCOPES);
     let (relaxed, volatile, mmio) = (words.take("relaxed"), words.take("volatile"), words.take("mmio"));
     let both = words.take("acq_rel");
     let (release, acquire) = (words.take("release") || both, words.take("acquire") || both);
-    Ordering { strong: relaxed || volatile || mmio || release || acquire, release, acquire }
+    Ordering { strong: relaxed || volatile || mmio || release || acquire, release, acquire, of_block }
 }
 
 impl Builder<'_> {
@@ -72,10 +75,15 @@ impl Builder<'_> {
             "red" => self.atomic(words, None, &operands)?,
             "cp" => self.copy(words, &operands)?,
             "membar" | "fence" => {
+                let (of_block, acquire) = (words.take("cta"), words.take("acquire"));
                 words.ignore(&SCOPES);
-                words.ignore(&["gl", "sc", "acq_rel", "acquire", "release"]);
+                words.ignore(&["gl", "sc", "acq_rel", "release"]);
                 words.finish()?;
-                self.emit(Op::Fence)?;
+                if acquire {
+                    self.acquire()?;
+                } else {
+                    self.emit_scoped(Op::Fence, of_block)?;
+                }
             }
             "prefetch" | "prefetchu" => self.emit(Op::Nop)?,
             _ => return Ok(false),
@@ -108,7 +116,7 @@ impl Builder<'_> {
     }
 
     fn load(&mut self, words: &mut Words<'_>, d: &Operand, at: &Operand) -> Result<(), Refusal> {
-        let Ordering { strong, acquire, .. } = ordering(words);
+        let Ordering { strong, acquire, of_block, .. } = ordering(words);
         let (mut shape, ty) = self.shape(words)?;
         shape.strong = strong;
         let list = elements(d, shape.count)?;
@@ -121,15 +129,12 @@ impl Builder<'_> {
             }
         }
         let at = self.address(at)?;
-        self.emit(Op::Load { shape, at, d: destinations })?;
-        if acquire {
-            self.emit(Op::Fence)?;
-        }
-        Ok(())
+        self.emit_scoped(Op::Load { shape, at, d: destinations }, of_block)?;
+        if acquire { self.acquire() } else { Ok(()) }
     }
 
     fn store(&mut self, words: &mut Words<'_>, at: &Operand, a: &Operand) -> Result<(), Refusal> {
-        let Ordering { strong, release, .. } = ordering(words);
+        let Ordering { strong, release, of_block, .. } = ordering(words);
         let (mut shape, ty) = self.shape(words)?;
         shape.strong = strong;
         if matches!(shape.region, Region::Constant | Region::Parameter) {
@@ -142,9 +147,9 @@ impl Builder<'_> {
         }
         let at = self.address(at)?;
         if release {
-            self.emit(Op::Fence)?;
+            self.emit_scoped(Op::Fence, of_block)?;
         }
-        self.emit(Op::Store { shape, at, a: values })
+        self.emit_scoped(Op::Store { shape, at, a: values }, of_block)
     }
 
     fn atomic(
@@ -153,7 +158,7 @@ impl Builder<'_> {
         d: Option<&Operand>,
         operands: &Operands<'_>,
     ) -> Result<(), Refusal> {
-        let Ordering { release, acquire, .. } = ordering(words);
+        let Ordering { release, acquire, of_block, .. } = ordering(words);
         words.ignore(&["noftz"]);
         let region = region(words);
         let name = words
@@ -166,6 +171,7 @@ impl Builder<'_> {
         words.finish()?;
         // Single precision is flushed in global memory only (ISA, `atom`).
         let flushes = (name, ty) == ("add", Type::F32) && region != Region::Shared;
+        let counts = matches!(name, "add" | "inc" | "dec");
         let name = if flushes { "add.ftz" } else { name };
         let size = match bits_of(ty) {
             16 => 2,
@@ -188,10 +194,13 @@ impl Builder<'_> {
         };
         // Every atomic operation here is sequentially consistent: who watches goes by the fences.
         if release {
-            self.emit(Op::Fence)?;
+            self.emit_scoped(Op::Fence, of_block)?;
         }
-        self.emit(Op::Atomic { op, region, size, d, at, a, b })?;
-        if acquire { self.emit(Op::Fence) } else { Ok(()) }
+        if counts {
+            self.counts();
+        }
+        self.emit_scoped(Op::Atomic { op, region, size, d, at, a, b }, of_block)?;
+        if acquire { self.acquire() } else { Ok(()) }
     }
 
     fn is_predicate(&mut self, operand: &Operand) -> Result<bool, Refusal> {

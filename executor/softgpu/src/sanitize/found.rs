@@ -3,7 +3,7 @@
 use crate::wire::{In, Malformed, Out};
 
 /// The first word of a report: its format.
-const FORMAT: u64 = 0x0001_6e61_736b_6862;
+const FORMAT: u64 = 0x0002_6e61_736b_6862;
 
 /// A mistake of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -30,10 +30,16 @@ pub enum Mistake {
     OwnLane,
     /// Lanes that meet do not name the same lanes.
     Masks,
+    /// It read global memory that another thread of the launch had written, with nothing between that orders them.
+    GlobalReadAfterWrite,
+    /// It wrote what another thread had written, likewise.
+    GlobalWriteAfterWrite,
+    /// It wrote what another thread had read, likewise.
+    GlobalWriteAfterRead,
 }
 
 /// All of them, by the number that stands for each.
-const MISTAKES: [Mistake; 11] = [
+const MISTAKES: [Mistake; 14] = [
     Mistake::GlobalUnwritten,
     Mistake::SharedUnwritten,
     Mistake::ReadAfterWrite,
@@ -45,6 +51,9 @@ const MISTAKES: [Mistake; 11] = [
     Mistake::LanesExited,
     Mistake::OwnLane,
     Mistake::Masks,
+    Mistake::GlobalReadAfterWrite,
+    Mistake::GlobalWriteAfterWrite,
+    Mistake::GlobalWriteAfterRead,
 ];
 
 /// The other thread of two.
@@ -52,6 +61,8 @@ const MISTAKES: [Mistake; 11] = [
 pub struct Other {
     /// Line and column of what it did in the confined text.
     pub at: (u32, u32),
+    /// Its block.
+    pub block: [u32; 3],
     /// The thread.
     pub thread: [u32; 3],
 }
@@ -133,8 +144,9 @@ impl Finding {
         out.words(self.block.map(u64::from));
         out.words(self.thread.map(u64::from));
         out.word(self.other.is_some().into());
-        if let Some(Other { at, thread }) = self.other {
+        if let Some(Other { at, block, thread }) = self.other {
             out.words([at.0.into(), at.1.into()]);
+            out.words(block.map(u64::from));
             out.words(thread.map(u64::from));
         }
         out.words([self.address, self.bytes]);
@@ -151,7 +163,11 @@ impl Finding {
         let (block, thread) = (triple(words)?, triple(words)?);
         let other = match words.word()? {
             0 => None,
-            1 => Some(Other { at: (words.half()?, words.half()?), thread: triple(words)? }),
+            1 => Some(Other {
+                at: (words.half()?, words.half()?),
+                block: triple(words)?,
+                thread: triple(words)?,
+            }),
             _ => return Err(Malformed),
         };
         let (address, bytes) = (words.word()?, words.word()?);
@@ -214,7 +230,11 @@ mod tests {
             at: (number, 2),
             block: [3, 4, 5],
             thread: [6, 7, 8],
-            other: (number % 2 == 1).then_some(Other { at: (9, 10), thread: [11, 12, 13] }),
+            other: (number % 2 == 1).then_some(Other {
+                at: (9, 10),
+                block: [25, 26, 27],
+                thread: [11, 12, 13],
+            }),
             address: 14,
             bytes: 15,
             allocation: (number % 3 == 1).then_some((16, 17)),

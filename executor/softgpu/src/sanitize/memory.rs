@@ -118,6 +118,14 @@ impl Allocations {
         self.set(address, bytes, true);
     }
 
+    /// The allocation that a range lies in, if it is known and nobody else's too.
+    pub(super) fn known(&self, address: u64, bytes: u64) -> Option<Known> {
+        let (start, found) = self.find(address, address.checked_add(bytes)?)?;
+        let inside = start <= address && bytes <= found.bytes - (address - start);
+        let known = Known { address: start, bytes: found.bytes, number: found.number };
+        (inside && !found.is_shared).then_some(known)
+    }
+
     /// The first byte of a range that nobody has written, and what it lies in.
     pub(super) fn unwritten(&self, address: u64, bytes: u64) -> Option<(u64, Known)> {
         let end = address.checked_add(bytes)?;

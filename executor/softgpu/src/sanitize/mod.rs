@@ -1,5 +1,5 @@
-//! Looks for mistakes of kernels that a device does not tell of: reads of what nobody has written, races for shared memory,
-//! barriers and collective operations that not all come to, memory that nobody frees.
+//! Looks for mistakes of kernels that a device does not tell of: reads of what nobody has written, races for shared and
+//! global memory, barriers and collective operations that not all come to, memory that nobody frees.
 //!
 //! What a program has allocated, it tells the [`Sanitizer`] itself. Accesses that go beyond that are not looked for here:
 //! the guard's text has moved them into the session's memory.
@@ -10,7 +10,10 @@
 
 mod bits;
 mod found;
+mod global;
 mod heard;
+mod held;
+mod known;
 mod meetings;
 mod memory;
 mod race;
@@ -41,7 +44,7 @@ const LEAKS_MAX: usize = 4096;
 pub enum Tool {
     /// Reads of memory that nobody has written.
     Initialization,
-    /// Races for shared memory.
+    /// Races for shared and global memory.
     Races,
     /// Barriers and collective operations.
     Synchronization,
@@ -71,7 +74,12 @@ impl Mistake {
     pub fn tool(self) -> Tool {
         match self {
             Self::GlobalUnwritten | Self::SharedUnwritten => Tool::Initialization,
-            Self::ReadAfterWrite | Self::WriteAfterWrite | Self::WriteAfterRead => Tool::Races,
+            Self::ReadAfterWrite
+            | Self::WriteAfterWrite
+            | Self::WriteAfterRead
+            | Self::GlobalReadAfterWrite
+            | Self::GlobalWriteAfterWrite
+            | Self::GlobalWriteAfterRead => Tool::Races,
             Self::BarrierExited
             | Self::BarrierApart
             | Self::NeverMet

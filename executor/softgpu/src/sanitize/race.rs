@@ -1,4 +1,4 @@
-//! Accesses to a block's shared memory that nothing orders.
+//! Accesses to a block's shared memory that nothing orders; those to global memory are the matter of [`across`].
 //!
 //! Of each byte it is known who wrote it last, and two threads that read it since. An *epoch* ends where a barrier opens at
 //! which all threads of the block were: nothing before it races with anything behind. Within an epoch warps are ordered by
@@ -10,10 +10,17 @@
 //!    one thread has written behind a fence and the other has read before one.
 //! 2. It may be that less is told: where more than two threads have read a byte, or part of a warp has waited for another.
 
+mod across;
+
+use std::sync::Arc;
+
 use super::found::Mistake;
+use super::global::Launch;
 use super::heard::{self, Heard, Lane, Words};
+use super::known::Blocks;
 use crate::alu::LANES;
 use crate::exec::lanes;
+use across::Across;
 
 /// Bytes whose state is kept together.
 const PAGE: usize = 256;
@@ -28,6 +35,17 @@ pub(super) enum How {
     Write,
     /// Reads and writes at once.
     Update,
+}
+
+/// What a fence does beside making known what was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fence {
+    /// Nothing.
+    Acquires,
+    /// What is before may be passed on to the block.
+    Block,
+    /// What is before may be passed on to all.
+    Device,
 }
 
 /// One thread's access to some bytes.
@@ -84,6 +102,7 @@ const FRESH: Byte = Byte { epoch: 0, write: NONE, reads: [NONE; 2], value: None 
 /// What a warp knows.
 #[derive(Debug)]
 struct Warp {
+    /// The block's clock when it last passed something by which others know it.
     time: u32,
     /// Up to which time of each warp it has waited.
     waited: [u32; WARPS],
@@ -92,12 +111,30 @@ struct Warp {
     /// Up to which time each lane has met each other.
     seen: Box<[[u32; LANES]; LANES]>,
     lanes: Box<[Lane; LANES]>,
+    /// Whether the lanes have anything that they did not begin with.
+    is_fresh: bool,
+    /// Words of global memory that lanes have read, and that nothing stands behind yet which makes them known; and words that
+    /// they update now.
+    read: Vec<(u64, u32)>,
+    updates: Vec<(u64, u32)>,
+    /// What lanes heard last, by which word: who waits hears it again and again.
+    heard: Option<(u64, u32, Blocks)>,
 }
 
 impl Default for Warp {
     fn default() -> Self {
         let seen = Box::new([[0; LANES]; LANES]);
-        Self { time: 1, waited: [0; WARPS], met: 0, seen, lanes: Box::default() }
+        Self {
+            time: 1,
+            waited: [0; WARPS],
+            met: 0,
+            seen,
+            lanes: Box::default(),
+            is_fresh: true,
+            read: Vec::new(),
+            updates: Vec::new(),
+            heard: None,
+        }
     }
 }
 
@@ -110,44 +147,64 @@ struct Gathering {
     heard: Heard,
 }
 
-/// A block's shared memory.
+/// A block's shared memory, and what it knows of global memory.
 #[derive(Debug)]
 pub(super) struct Races {
     pages: Vec<Option<Box<[Byte; PAGE]>>>,
     epoch: u64,
+    /// What its warps' times are taken from.
+    clock: u32,
     warps: Vec<Warp>,
     barriers: Vec<Gathering>,
     words: Words,
+    across: Option<Across>,
 }
 
 impl Races {
-    /// Of blocks with so many bytes and warps.
-    pub(super) fn new(bytes: usize, warps: usize) -> Self {
+    /// Of blocks with so many bytes and warps, of a launch of which global memory is looked at too.
+    pub(super) fn new(bytes: usize, warps: usize, launch: Option<Arc<Launch>>) -> Self {
         Self {
             pages: vec![None; bytes.div_ceil(PAGE)],
             epoch: 1,
+            clock: 1,
+            across: launch.map(Across::new),
             warps: (0..warps.min(WARPS)).map(|_| Warp::default()).collect(),
             barriers: vec![Gathering::default(); crate::exec::BARRIERS],
             words: Words::default(),
         }
     }
 
-    /// Another block begins.
-    pub(super) fn restart(&mut self) {
+    /// Another block begins, of this number.
+    pub(super) fn restart(&mut self, block: u32) {
         self.begin_epoch();
         self.barriers.fill(Gathering::default());
+        if let Some(across) = &mut self.across {
+            across.restart(block);
+        }
     }
 
     fn begin_epoch(&mut self) {
+        self.gather();
         self.epoch += 1;
         self.words.clear();
+        self.clock = self.clock.saturating_add(1);
         for warp in &mut self.warps {
-            warp.lanes.fill_with(Lane::default);
+            warp.time = self.clock;
+            warp.heard = None;
+            if !warp.is_fresh {
+                warp.lanes.fill_with(Lane::default);
+                warp.is_fresh = true;
+            }
+        }
+        if let Some(across) = &mut self.across {
+            across.began(self.clock);
         }
     }
 
     /// Lanes arrive at a barrier, and wait there or do not.
     pub(super) fn arrive(&mut self, warp: usize, lanes: u32, barrier: usize, waits: bool) {
+        self.acquire(warp, lanes);
+        self.put_together(warp, lanes);
         let (Some(gathering), Some(own)) = (self.barriers.get_mut(barrier), self.warps.get_mut(warp)) else {
             return;
         };
@@ -155,7 +212,7 @@ impl Races {
             *known = (*known).max(waited);
         }
         gathering.times[warp] = own.time;
-        own.pass();
+        own.pass(&mut self.clock);
         crate::exec::lanes(lanes).for_each(|lane| gathering.heard.join(&own.lanes[lane].heard));
         gathering.arrived.push((warp, lanes));
         if waits {
@@ -175,8 +232,11 @@ impl Races {
             for (waited, known) in own.waited.iter_mut().zip(gathering.times) {
                 *waited = (*waited).max(known);
             }
-            crate::exec::lanes(lanes).for_each(|lane| own.lanes[lane].heard.join(&gathering.heard));
-            own.meet(lanes, u32::MAX);
+            if !gathering.heard.is_empty() {
+                own.is_fresh = false;
+                crate::exec::lanes(lanes).for_each(|lane| own.lanes[lane].hear(&gathering.heard));
+            }
+            own.meet(lanes, u32::MAX, &mut self.clock);
         }
     }
 
@@ -188,34 +248,60 @@ impl Races {
 
     /// Lanes of a warp, of which some live, have met.
     pub(super) fn meet(&mut self, warp: usize, lanes: u32, live: u32) {
+        self.acquire(warp, lanes);
+        self.put_together(warp, lanes);
         if let Some(warp) = self.warps.get_mut(warp) {
-            warp.meet(lanes, live);
+            warp.meet(lanes, live, &mut self.clock);
         }
     }
 
     /// Lanes of a warp go through a fence.
-    pub(super) fn fence(&mut self, warp: usize, lanes: u32) {
+    pub(super) fn fence(&mut self, warp: usize, lanes: u32, what: Fence) {
+        self.acquire(warp, lanes);
         if let Some(warp) = self.warps.get_mut(warp) {
-            crate::exec::lanes(lanes).for_each(|lane| warp.lanes[lane].fence(warp.time));
-            warp.pass();
+            warp.is_fresh = false;
+            crate::exec::lanes(lanes).for_each(|lane| {
+                let own = &mut warp.lanes[lane];
+                own.fence(warp.time);
+                match what {
+                    Fence::Acquires => {}
+                    Fence::Block => own.fenced_narrowly = true,
+                    Fence::Device => {
+                        own.fenced_widely = warp.time;
+                        own.passes_on = None;
+                    }
+                }
+            });
+            warp.pass(&mut self.clock);
         }
     }
 
     /// A thread is about to access bytes that others may see meanwhile: what it knows, it passes on, or learns.
     fn pass_on(&mut self, touches: &Touches) {
         let Touches { warp, lane, how, at, bytes, .. } = *touches;
-        let threads = self.warps.len() * LANES;
+        self.settle(warp);
         let Some(own) = self.warps.get_mut(warp) else { return };
+        own.is_fresh = false;
         if how != How::Write {
             own.lanes[lane].reads(&self.words, at, bytes);
         }
         if how != How::Read && own.lanes[lane].fenced != 0 {
-            let knows = (0..threads).map(|thread| match (thread / LANES, thread % LANES) {
-                (other, of) if other == warp && of == lane => own.lanes[lane].fenced,
-                _ => own.knows(warp, lane, thread),
-            });
-            self.words.release(at, bytes, &Heard::new(knows.collect()));
+            self.release(warp, lane, at, bytes);
         }
+    }
+
+    /// A thread that has gone through a fence passes on what it knows, by bytes that others of its block will read.
+    fn release(&mut self, warp: usize, lane: usize, at: usize, bytes: usize) {
+        self.put_together(warp, 1 << lane);
+        let Some(own) = self.warps.get(warp) else { return };
+        let knows = (0..self.warps.len() * LANES).map(|thread| match (thread / LANES, thread % LANES) {
+            (other, of) if other == warp && of == lane => own.lanes[lane].fenced,
+            _ => own.knows(warp, lane, thread),
+        });
+        let mut heard = Heard::new(knows.collect());
+        heard.others = own.lanes[lane].heard.others.clone();
+        heard.fenced = own.lanes[lane].heard.fenced.clone();
+        self.words.release(at, bytes, &heard);
     }
 
     /// A thread is about to access bytes; the first race of them.
@@ -288,8 +374,9 @@ impl Byte {
 
 impl Warp {
     /// Its next accesses come later than those before.
-    fn pass(&mut self) {
-        self.time = self.time.saturating_add(1);
+    fn pass(&mut self, clock: &mut u32) {
+        *clock = clock.saturating_add(1);
+        self.time = *clock;
     }
 
     /// Up to which time of its warp a lane of this one, of this number, knows another thread.
@@ -299,10 +386,12 @@ impl Warp {
         together.max(self.lanes[lane].heard.of(thread))
     }
 
-    fn meet(&mut self, together: u32, live: u32) {
+    fn meet(&mut self, together: u32, live: u32, clock: &mut u32) {
         let time = self.time;
-        self.pass();
-        heard::meet(&mut self.lanes, together);
+        self.pass(clock);
+        if !self.is_fresh {
+            heard::meet(&mut self.lanes, together);
+        }
         if live & !together == 0 {
             self.met = time;
             return;
@@ -335,7 +424,7 @@ mod tests {
     }
 
     fn blocks() -> Races {
-        Races::new(1024, 4)
+        Races::new(1024, 4, None)
     }
 
     #[test]
@@ -378,7 +467,7 @@ mod tests {
         assert_eq!(races.waiting(0), 0);
         assert_eq!(mistake(&mut races, touches(1, 0, How::Read, 8)), None);
         assert_eq!(mistake(&mut races, touches(2, 0, How::Write, 8)), Some(Mistake::WriteAfterRead));
-        races.restart();
+        races.restart(1);
         assert_eq!(mistake(&mut races, touches(3, 0, How::Write, 8)), None);
     }
 
@@ -439,13 +528,13 @@ mod tests {
                 let mut races = blocks();
                 assert_eq!(mistake(&mut races, touches(0, 0, How::Write, 8)), None);
                 if releases {
-                    races.fence(0, 1);
+                    races.fence(0, 1, Fence::Device);
                 }
                 let (write, read) = if update { (How::Update, How::Update) } else { (How::Write, How::Read) };
                 assert_eq!(mistake(&mut races, flag(0, 0, write)), None);
                 assert_eq!(mistake(&mut races, flag(warp, lane, read)), None);
                 if acquires {
-                    races.fence(warp, 1 << lane);
+                    races.fence(warp, 1 << lane, Fence::Device);
                 }
                 let ordered = releases && acquires;
                 let told = (!ordered).then_some(Mistake::ReadAfterWrite);
@@ -473,13 +562,13 @@ mod tests {
         let flag = |warp, how, at| Touches { strong: true, ..touches(warp, 0, how, at) };
         let mut races = blocks();
         assert_eq!(mistake(&mut races, touches(0, 0, How::Write, 8)), None);
-        races.fence(0, 1);
+        races.fence(0, 1, Fence::Device);
         assert_eq!(mistake(&mut races, flag(0, How::Write, 512)), None);
         assert_eq!(mistake(&mut races, flag(1, How::Update, 512)), None);
-        races.fence(1, 1);
+        races.fence(1, 1, Fence::Device);
         assert_eq!(mistake(&mut races, flag(1, How::Write, 520)), None);
         assert_eq!(mistake(&mut races, flag(2, How::Read, 520)), None);
-        races.fence(2, 1);
+        races.fence(2, 1, Fence::Device);
         for warp in [2, 3] {
             races.arrive(warp, u32::MAX, 1, true);
         }
@@ -489,10 +578,10 @@ mod tests {
         }
         assert_eq!(mistake(&mut races, touches(1, 1, How::Read, 8)), Some(Mistake::ReadAfterWrite));
         // Another block's words are its own.
-        races.restart();
+        races.restart(1);
         assert_eq!(mistake(&mut races, touches(0, 0, How::Write, 8)), None);
         assert_eq!(mistake(&mut races, flag(2, How::Read, 520)), None);
-        races.fence(2, 1);
+        races.fence(2, 1, Fence::Device);
         assert_eq!(mistake(&mut races, touches(2, 0, How::Read, 8)), Some(Mistake::ReadAfterWrite));
     }
 

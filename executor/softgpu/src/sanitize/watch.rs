@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use super::bits;
 use super::found::{Finding, Mistake, Other};
+use super::global::{Does, Launch as Global, Race, Scope};
 use super::meetings::{Meetings, Purpose, Thread, Wrong, first};
-use super::race::{How, Races, Touches};
+use super::race::{Fence, How, Races, Touches};
 use super::{FINDINGS_MAX, Shared, Tool};
 use crate::alu::{LANES, Lanes};
 use crate::code::{Ask, BarrierMode, Op, Program, Region, SHARED_BASE};
@@ -21,14 +22,20 @@ pub(super) struct Launch {
     shared: Arc<Shared>,
     program: Arc<Program>,
     threads: [u32; 3],
+    blocks: [u32; 3],
     bytes: usize,
+    /// Global memory, where races for it are looked for.
+    global: Option<Arc<Global>>,
 }
 
 impl Launch {
     /// Of a grid.
     pub(super) fn new(shared: Arc<Shared>, grid: &Grid) -> Self {
         let bytes = grid.shared_bytes() as usize;
-        Self { shared, program: Arc::clone(&grid.program), threads: grid.threads, bytes }
+        let looks = shared.looks_for(Tool::Races) && u32::try_from(grid.block_count()).is_ok();
+        let global = looks.then(|| Arc::new(Global::new(grid.block_count())));
+        let program = Arc::clone(&grid.program);
+        Self { shared, program, threads: grid.threads, blocks: grid.blocks, bytes, global }
     }
 }
 
@@ -36,20 +43,21 @@ impl Watched for Launch {
     fn begin(&self) {}
 
     fn watch(&self) -> Box<dyn Watch> {
-        let Self { shared, program, threads, bytes } = self;
+        let Self { shared, program, threads, blocks, bytes, global } = self;
         let count = threads[0] * threads[1] * threads[2];
         let warps = count.div_ceil(32) as usize;
         Box::new(Watcher {
             shared: Arc::clone(shared),
             program: Arc::clone(program),
             threads: *threads,
+            blocks: *blocks,
             count,
             block: [0; 3],
             exited: 0,
             counts: HashMap::new(),
             global: shared.looks_for(Tool::Initialization),
             written: shared.looks_for(Tool::Initialization).then(|| vec![0; bytes.div_ceil(64)]),
-            races: shared.looks_for(Tool::Races).then(|| Races::new(*bytes, warps)),
+            races: shared.looks_for(Tool::Races).then(|| Races::new(*bytes, warps, global.clone())),
             meetings: shared.looks_for(Tool::Synchronization).then(|| Meetings::new(count)),
         })
     }
@@ -66,6 +74,7 @@ struct Watcher {
     shared: Arc<Shared>,
     program: Arc<Program>,
     threads: [u32; 3],
+    blocks: [u32; 3],
     /// Threads of a block.
     count: u32,
     block: [u32; 3],
@@ -92,6 +101,8 @@ struct Made {
     pc: u32,
     thread: Thread,
     other: Option<(u32, Thread)>,
+    /// The block of the other.
+    block: [u32; 3],
     address: u64,
     bytes: u64,
     allocation: Option<(u64, u64)>,
@@ -122,7 +133,11 @@ impl Watcher {
             at: at(made.pc),
             block: self.block,
             thread: self.thread(made.thread),
-            other: made.other.map(|(pc, thread)| Other { at: at(pc), thread: self.thread(thread) }),
+            other: made.other.map(|(pc, thread)| Other {
+                at: at(pc),
+                block: made.block,
+                thread: self.thread(thread),
+            }),
             address: made.address,
             bytes: made.bytes,
             allocation: made.allocation,
@@ -135,8 +150,8 @@ impl Watcher {
         for ((mistake, pc, other), count) in std::mem::take(&mut self.counts) {
             if count > 0 {
                 let other = other.map(|pc| (pc, (0, 0)));
-                let made =
-                    Made { mistake, pc, thread: (0, 0), other, address: 0, bytes: 0, allocation: None };
+                let (thread, block) = ((0, 0), self.block);
+                let made = Made { mistake, pc, thread, other, block, address: 0, bytes: 0, allocation: None };
                 self.shared.add(self.finding(&made, count));
             }
         }
@@ -156,6 +171,7 @@ impl Watcher {
                 pc: *pc,
                 thread: *thread,
                 other: *other,
+                block: self.block,
                 address: *about,
                 bytes: 0,
                 allocation: None,
@@ -181,7 +197,8 @@ impl Watcher {
             if touch != Touch::Write {
                 let allocation = Some((known.address, known.bytes));
                 let (mistake, thread) = (Mistake::GlobalUnwritten, (warp, lane));
-                self.tell(&Made { mistake, pc, thread, other: None, address: first, bytes, allocation });
+                let (other, block) = (None, self.block);
+                self.tell(&Made { mistake, pc, thread, other, block, address: first, bytes, allocation });
             }
         }
         drop(memory);
@@ -189,6 +206,64 @@ impl Watcher {
         if touch != Touch::Read && fresh != 0 {
             let mut memory = shared.memory.write();
             lanes(fresh).for_each(|lane| memory.write(addresses[lane], bytes));
+        }
+    }
+
+    /// The coordinates of a block.
+    fn block(&self, number: u32) -> [u32; 3] {
+        let [x, y, _] = self.blocks;
+        [number % x, number / x % y, number / x / y]
+    }
+
+    fn races_for_global(&mut self, warp: &Warp, access: &Access<'_>) {
+        let Access { pc, touch, lanes: mask, addresses, bytes, strong, .. } = *access;
+        let Some(races) = &mut self.races else { return };
+        let number = warp.number as usize;
+        let of_block = || self.program.of_block.binary_search(&pc).is_ok();
+        let scope = match strong {
+            false => Scope::Own,
+            true if of_block() => Scope::Block,
+            true => Scope::Device,
+        };
+        let counts = self.program.counting.binary_search(&pc).is_ok();
+        let mut does = Does { pc, how: how(touch), scope, counts, lanes: mask, addresses, bytes };
+        if strong {
+            races.pass_on_global(number, &does);
+        }
+        // Mostly lanes want neighbouring bytes.
+        let memory = self.shared.memory.read();
+        let low = lanes(mask).map(|lane| addresses[lane]).min().unwrap_or(0);
+        let end = lanes(mask).map(|lane| addresses[lane].saturating_add(bytes)).max().unwrap_or(0);
+        let all = memory.known(low, end - low);
+        if all.is_none() {
+            let known = |lane: &usize| memory.known(addresses[*lane], bytes).is_some();
+            does.lanes = lanes(mask).filter(known).fold(0, |mask, lane| mask | 1 << lane);
+        }
+        if does.lanes == 0 {
+            return;
+        }
+        let mut found: Vec<(usize, Race)> = Vec::new();
+        let program = &self.program;
+        races.touch_global(
+            number,
+            &does,
+            |lane| warp.stored(program, pc, lane),
+            |lane, race| found.push((lane, race)),
+        );
+        let place = |race: &Race| memory.known(race.address, 1).map(|known| (known.address, known.bytes));
+        let found: Vec<_> = found.iter().map(|(lane, race)| (*lane, *race, place(race))).collect();
+        drop(memory);
+        for (lane, race, allocation) in found {
+            self.tell(&Made {
+                mistake: race.mistake,
+                pc,
+                thread: (number, lane),
+                other: Some((race.pc, (race.thread / LANES, race.thread % LANES))),
+                block: self.block(race.block),
+                address: race.address,
+                bytes,
+                allocation,
+            });
         }
     }
 
@@ -206,16 +281,12 @@ impl Watcher {
                 }
                 if let Some(address) = unwritten.map(|at| at as u64) {
                     let mistake = Mistake::SharedUnwritten;
-                    let thread = (number, lane);
-                    self.tell(&Made { mistake, pc, thread, other: None, address, bytes, allocation: None });
+                    let (thread, other, block) = ((number, lane), None, self.block);
+                    self.tell(&Made { mistake, pc, thread, other, block, address, bytes, allocation: None });
                 }
             }
             if let Some(races) = &mut self.races {
-                let how = match touch {
-                    Touch::Read => How::Read,
-                    Touch::Write => How::Write,
-                    Touch::Update => How::Update,
-                };
+                let how = how(touch);
                 let values = if touch == Touch::Write { warp.stored(&self.program, pc, lane) } else { None };
                 let touches =
                     Touches { warp: number, lane, pc, how, strong, at, bytes: bytes as usize, values };
@@ -225,6 +296,7 @@ impl Watcher {
                         pc,
                         thread: (number, lane),
                         other: Some((race.pc, (race.warp, race.lane))),
+                        block: self.block,
                         address: race.at as u64,
                         bytes,
                         allocation: None,
@@ -244,7 +316,9 @@ impl Watch for Watcher {
             written.fill(0);
         }
         if let Some(races) = &mut self.races {
-            races.restart();
+            let [x, y, z] = block;
+            let [wide, high, _] = self.blocks;
+            races.restart(x + wide * (y + high * z));
         }
         if let Some(meetings) = &mut self.meetings {
             meetings.restart();
@@ -255,7 +329,13 @@ impl Watch for Watcher {
         if let Op::Fence = self.program.code[pc as usize].op
             && let Some(races) = &mut self.races
         {
-            races.fence(warp.number as usize, active);
+            let is_in = |list: &[u32]| list.binary_search(&pc).is_ok();
+            let what = match () {
+                () if is_in(&self.program.acquires) => Fence::Acquires,
+                () if is_in(&self.program.of_block) => Fence::Block,
+                () => Fence::Device,
+            };
+            races.fence(warp.number as usize, active, what);
         }
         if active != 0
             && let Some(Ask::Mask(mask)) = self.program.ask(pc)
@@ -281,18 +361,16 @@ impl Watch for Watcher {
 
     fn access(&mut self, warp: &Warp, access: &Access<'_>) {
         match access.region {
-            Region::Global | Region::Generic if self.global => {
-                self.reaches_global(warp.number as usize, access);
+            Region::Global | Region::Generic => {
+                if self.global {
+                    self.reaches_global(warp.number as usize, access);
+                }
+                self.races_for_global(warp, access);
             }
             Region::Shared if self.program.zeroing.binary_search(&access.pc).is_err() => {
                 self.reaches_shared(warp, access);
             }
-            Region::Global
-            | Region::Generic
-            | Region::Shared
-            | Region::Local
-            | Region::Constant
-            | Region::Parameter => {}
+            Region::Shared | Region::Local | Region::Constant | Region::Parameter => {}
         }
     }
 
@@ -356,6 +434,14 @@ impl Watch for Watcher {
 
     fn end(&mut self) {
         self.flush();
+    }
+}
+
+fn how(touch: Touch) -> How {
+    match touch {
+        Touch::Read => How::Read,
+        Touch::Write => How::Write,
+        Touch::Update => How::Update,
     }
 }
 
