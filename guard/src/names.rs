@@ -371,7 +371,10 @@ pub(crate) fn check_symbol(name: &str) -> Result<(), Reason> {
 
 /// Whether a name may be an entry's, which is the tenant's own word in the confined form too.
 pub(crate) fn check_entry(name: &str) -> Result<(), Reason> {
-    if is_tenants(name) || ASSEMBLERS.iter().any(|prefix| name.starts_with(prefix)) {
+    // `$` begins the names of the assembler's own functions, and `A7` is one of its registers: of an entry with that name it
+    // ends by a signal.
+    let of_assembler = ASSEMBLERS.iter().any(|prefix| name.starts_with(prefix)) || name == "A7";
+    if is_tenants(name) || of_assembler || name.starts_with('$') {
         return Err(Reason::Reserved(name.to_owned()));
     }
     check_symbol(name)

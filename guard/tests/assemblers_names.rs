@@ -56,7 +56,15 @@ fn a_confined_text_with_a_name_of_another_kind_is_refused() {
 
 #[test]
 fn an_entry_is_not_called_like_a_variable_of_the_confined_form_or_a_function_of_the_assembler() {
-    for name in ["bh_v_s", "__cuda_sm70_warpsync", "__internal_x", "__nv_reservedSMEM_offset_0_alias"] {
+    for name in [
+        "bh_v_s",
+        "__cuda_sm70_warpsync",
+        "__internal_x",
+        "__nv_reservedSMEM_offset_0_alias",
+        "A7",
+        "$",
+        "$__internal_0_$__cuda_sm20_div_u64",
+    ] {
         let source = source(["s", "p", "l", "t"]).replace(".entry k", &format!(".entry {name}"));
         assert!(confine(&parse(&source).unwrap()).unwrap_err().to_string().contains("is reserved"), "{name}");
         let text = confined(["s", "p", "l", "t"]).replace(".entry k", &format!(".entry {name}"));

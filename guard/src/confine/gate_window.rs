@@ -205,8 +205,9 @@ impl Origins {
         let AddressBase::Register(name) = &address.base else { return Whose::Callers };
         match self.0.get(name.as_str()) {
             Some(Origin::Window) => Whose::Modules,
-            Some(Origin::Either) => Whose::Either,
-            Some(Origin::Literal | Origin::Number) | None => Whose::Callers,
+            // Of what is computed of itself alone nothing is known.
+            Some(Origin::Either) | None => Whose::Either,
+            Some(Origin::Literal | Origin::Number) => Whose::Callers,
         }
     }
 }

@@ -232,7 +232,8 @@ pub(super) fn in_space(mut access: Instruction, row: &Row, space: Space, address
     // Nobody else sees local memory, and only global memory has caches to choose from.
     let keeps = |modifier: &String| match space {
         Space::Local => !access::is_ordering(modifier) && !access::is_caching(modifier),
-        Space::Shared => !access::is_caching(modifier),
+        // No device has registers in shared memory.
+        Space::Shared => !access::is_caching(modifier) && modifier != "mmio",
         Space::Global | Space::Constant | Space::Parameter | Space::Register => true,
     };
     let index = access::generic(row, &access).unwrap_or_default();

@@ -135,6 +135,10 @@ pub(super) fn opening(statements: &[Statement], number: u32) -> Option<Opening<'
     let expected: Vec<&str> = lines.iter().map(String::as_str).collect();
     let behind = strip(statements, &expected)?;
     let (Statement::Label(label, _), rest) = behind.split_first()? else { return None };
+    // Those of gates and of the zeroing stand in these alone.
+    if !names::is_canonical_label(label) {
+        return None;
+    }
     let (sets, _) = statements.split_at(lines.len());
     let mut step = None;
     if let By::Step { test: Test::LessOrEqual(sign), way, .. } = by {
