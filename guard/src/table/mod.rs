@@ -306,7 +306,11 @@ pub(crate) fn cost(row: &Row, instruction: &Instruction) -> u64 {
     let global = instruction.modifiers.iter().any(|modifier| modifier == "global");
     match (row.treatment, row.name) {
         // Not merged and not cached, and not measured yet: as the slowest of what is.
-        (Treatment::Load | Treatment::Store, _) if instruction.modifiers.iter().any(|word| word == "mmio") => 512,
+        (Treatment::Load | Treatment::Store, _)
+            if instruction.modifiers.iter().any(|word| word == "mmio") =>
+        {
+            512
+        }
         (Treatment::Atomic | Treatment::Reduction, _) => {
             if global {
                 512
