@@ -145,6 +145,18 @@ impl Status {
 
     /// What an error of the client library is in CUDA's terms.
     pub(crate) fn of(error: &Error) -> Status {
+        // CUDA's codes do not say that it was none of the program's own mistakes.
+        let is_ours = matches!(
+            error.code,
+            ErrorCode::DeviceLost
+                | ErrorCode::WorkLost
+                | ErrorCode::Revoked
+                | ErrorCode::Protocol
+                | ErrorCode::Version
+        );
+        if is_ours {
+            crate::report::once(&format!("{error} (the log of `bulkhead serve` says why)"));
+        }
         match error.code {
             ErrorCode::Internal => Status::UNKNOWN,
             ErrorCode::InvalidArgument => Status::INVALID_VALUE,

@@ -21,12 +21,28 @@ use bulkhead_tests::{
     kernel::Kernel,
     neighbour::{KERNELS, Neighbour},
     patience::{until, within},
+    place::program,
     process::{kill, lives},
 };
 
 /// Whether an error says that a session's executor, or its kernel, is gone.
 fn tells_of_a_loss(error: &Error) -> bool {
     matches!(error.code, ErrorCode::DeviceLost | ErrorCode::SessionLost)
+}
+
+#[test]
+fn a_cuda_program_whose_executor_is_killed_says_why_its_calls_fail() {
+    let kernel = Kernel::start();
+    let mut command = kernel.run_command(&program("stencil"));
+    let child = command.arg("large").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until("the program has a session", || !kernel.status().sessions.is_empty());
+    thread::sleep(Duration::from_millis(300));
+    kill(kernel.status().executor_pid);
+    let done = within("the program ends", || child.wait_with_output().unwrap());
+    let told = String::from_utf8_lossy(&done.stderr);
+    assert!(!done.status.success(), "{told}");
+    let says = |line: &str| line.starts_with("bulkhead: ") && line.contains("context was lost");
+    assert!(told.lines().any(says), "{told}");
 }
 
 #[test]
