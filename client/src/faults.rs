@@ -523,7 +523,7 @@ mod tests {
                 assert_eq!(told.source, None);
             }
         }
-        for kind in [0, 10, 200, 255] {
+        for kind in [0, 11, 200, 255] {
             assert_eq!(block(content).violation(&record([kind; 10], [0; 4])), None);
         }
         for length in 0..72 {

@@ -119,9 +119,12 @@ impl fmt::Display for Handling {
         f.write_str(match self {
             Handling::Proven { parameter, reach: (low, high) } => {
                 let off = if low == high { format!("{low}") } else { format!("{low} to {high}") };
+                let parameter = names::of_tenant(parameter);
                 return write!(f, "proven: {off} bytes from the pointer in `{parameter}`");
             }
-            Handling::ProvenShared { variable } => return write!(f, "proven: inside `{variable}`"),
+            Handling::ProvenShared { variable } => {
+                return write!(f, "proven: inside `{}`", names::of_tenant(variable));
+            }
             Handling::ProvenByCheck => "proven: by a check of its pointer before the loop",
             Handling::LoadWindow => "confined to the window, by the mask for loads",
             Handling::StoreWindow => "confined to the window, by the mask for stores",

@@ -385,6 +385,11 @@ pub(crate) fn is_tenants(name: &str) -> bool {
     name.starts_with(TENANTS)
 }
 
+/// What the tenant calls what has this name in the confined form.
+pub(crate) fn of_tenant(name: &str) -> &str {
+    name.strip_prefix(TENANTS).unwrap_or(name)
+}
+
 /// Whether a directive bounds what an entry may be launched with or compiled to, in numbers.
 pub(crate) fn is_launch_bound(directive: &Directive) -> bool {
     let most = match directive.name.as_str() {

@@ -102,7 +102,7 @@ fn how_each_access_is_kept_is_explained() {
         ("ld.param.u64 %d1, [p]", "inside its variable"),
         ("ld.global.u32 %r1, [%d1+4]", "proven: 4 bytes from the pointer in `p`"),
         ("prefetch.global.L2 [%d1]", "left out"),
-        ("st.shared.u32 [%r2], %r1", "proven: inside `"),
+        ("st.shared.u32 [%r2], %r1", "proven: inside `tile`"),
         ("st.global.u32 [%d1], %r1", "proven: 0 bytes from the pointer in `p`"),
     ] {
         let line = table.stdout.lines().find(|line| line.contains(instruction));
@@ -175,7 +175,7 @@ fn a_text_may_call_the_gates_of_files_that_are_named() {
     let done = guard(&["--json", "--gates", &gates, &calls]);
     assert_eq!(done.code(), Some(0), "{}", done.stderr);
     let report: Value = serde_json::from_str(&done.stdout).expect("JSON");
-    assert_eq!(report["entries"][0]["hidden_parameters"], 6);
+    assert_eq!(report["entries"][0]["hidden_parameters"], 7);
     assert_eq!(report["entries"][0]["modules"][0], gates);
     assert_eq!(report["entries"][0]["parameters"], 1);
     let done = guard(&[&calls]);
