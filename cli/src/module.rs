@@ -1,6 +1,7 @@
 //! `bulkhead module`: gates of protected modules, from CUDA C to what `bulkhead serve --module` takes.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     process::{Command, ExitCode},
@@ -119,6 +120,10 @@ impl Module {
 
 fn build(build: &Build) -> Result<(), Failure> {
     let name = build.file.display().to_string();
+    let output = build.output.clone().unwrap_or_else(|| build.file.with_extension("ptx"));
+    if output == build.file {
+        return Err(Failure::new(format!("{name} would be written over: name another file with -o")));
+    }
     let folder = Scratch::new()?;
     fs::write(folder.path().join(HEADER.0), HEADER.1).map_err(Failure::doing(HEADER.0))?;
     let made = folder.path().join("gates.ptx");
@@ -134,7 +139,6 @@ fn build(build: &Build) -> Result<(), Failure> {
             return Err(Failure::new(refused(&name, &text, &report)));
         }
     };
-    let output = build.output.clone().unwrap_or_else(|| build.file.with_extension("ptx"));
     fs::write(&output, text).map_err(Failure::doing(output.display()))?;
     tell(&output.display().to_string(), &module, &build.told)
 }
@@ -306,12 +310,15 @@ fn as_rust(window: &GateWindow) -> String {
         "//! Where the variables of the gates lie in the module's window. Written by `bulkhead module`.\n\
         #![allow(dead_code, unreachable_pub, reason = \"a host half uses what it needs\")]\n"
             .to_owned();
+    // What the file says of the parts has names too.
+    let mut taken: BTreeSet<String> =
+        ["WINDOW_BYTES", "INITIAL", "HOST_WINDOW_BYTES", "HOST_INITIAL"].map(str::to_owned).into();
     for (part, prefix, of) in [
         (&window.device, "", "device memory"),
         (&window.host, "HOST_", "the host memory, which counts for itself"),
     ] {
         for found in &part.variables {
-            let name = constant(&found.name);
+            let name = unused(&constant(&found.name), &mut taken);
             text.push_str(&format!(
                 "\n/// `{0}`: where it begins in {of}.\npub const {name}: u64 = {1};\n/// `{0}`: its bytes.\n\
                  pub const {name}_BYTES: u64 = {2};\n",
@@ -333,6 +340,15 @@ fn as_rust(window: &GateWindow) -> String {
         ));
     }
     text
+}
+
+/// A constant's name that none before it has, nor its length: with a number behind it where that is needed.
+fn unused(wanted: &str, taken: &mut BTreeSet<String>) -> String {
+    let with = |number: u32| if number == 1 { wanted.to_owned() } else { format!("{wanted}_{number}") };
+    let is_free = |name: &String| !taken.contains(name) && !taken.contains(&format!("{name}_BYTES"));
+    let name = (1..).map(with).find(is_free).unwrap_or_default();
+    taken.extend([name.clone(), format!("{name}_BYTES")]);
+    name
 }
 
 /// A variable's name as its source has it.
@@ -362,11 +378,20 @@ mod tests {
             ("count", "count", "COUNT"),
             ("__nv_static_25__9a81618c_4_a_cu_8ca2a4bf_records", "records", "RECORDS"),
             ("_ZN7storage4headE", "storage::head", "STORAGE_HEAD"),
+            ("h", "h", "H"),
             ("__nv_static_x", "__nv_static_x", "NV_STATIC_X"),
             ("__nv_static_900_x", "__nv_static_900_x", "NV_STATIC_900_X"),
         ] {
             assert_eq!((plain_name(name).as_str(), constant(name).as_str()), (plain, upper));
         }
+    }
+
+    #[test]
+    fn constants_have_names_of_their_own() {
+        let mut taken: BTreeSet<String> = ["INITIAL".to_owned()].into();
+        let names =
+            ["COUNT", "COUNT", "INITIAL", "COUNT_BYTES", "OTHER"].map(|name| unused(name, &mut taken));
+        assert_eq!(names, ["COUNT", "COUNT_2", "INITIAL_2", "COUNT_BYTES_2", "OTHER"]);
     }
 
     #[test]

@@ -137,7 +137,8 @@ impl Sources {
 
 /// The name of a function as its source has it, where it is one that a C++ compiler made up.
 pub(crate) fn readable(name: &str) -> String {
-    let symbol = cpp_demangle::Symbol::new(name).ok();
+    // A letter alone would be the name of a type.
+    let symbol = cpp_demangle::Symbol::new(name).ok().filter(|_| name.starts_with("_Z"));
     symbol.and_then(|symbol| symbol.demangle().ok()).unwrap_or_else(|| name.to_owned())
 }
 

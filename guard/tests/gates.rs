@@ -65,6 +65,7 @@ fn a_gate_neither_ends_a_thread_nor_waits_nor_touches_other_memory_than_global()
 fn a_module_of_gates_has_nothing_else() {
     let header = ".version 8.0\n.target sm_90\n.address_size 64\n";
     for (text, message) in [
+        (".visible .func _Z4pokejy() { ret; }", "without `.visible` functions"),
         (".extern .global .b32 x;\n.visible .func g() { ret; }", "a variable of a gate's module like `x`"),
         (".const .b32 x = 1;\n.visible .func g() { ret; }", "a variable of a gate's module, `x`"),
         (".shared .b32 x;\n.visible .func g() { ret; }", "a variable of a gate's module, `x`"),

@@ -34,11 +34,14 @@ __device__ unsigned head = 16, tail;
 }
 static __device__ unsigned long long slots[64];
 
+// No gate: nobody can call it.
+__device__ unsigned place(unsigned at) { return at % 64; }
+
 BULKHEAD_GATE unsigned push(const unsigned long long *from, unsigned count) {
     if (count > 8) return 0;
     const unsigned first = atomicAdd(&queue::head, count);
     for (unsigned at = 0; at < 8; at++) {
-        if (at < count) slots[(first + at) % 64] = from[at];
+        if (at < count) slots[place(first + at)] = from[at];
     }
     bulkhead::write_register(bulkhead::at<unsigned>(4096), first);
     return first;
@@ -163,6 +166,7 @@ fn gates_in_cuda_c_become_ptx_and_their_variables_constants() {
     let done = module(&["build", &file, "--rust", &rust, "--json"]);
     assert_eq!(done.code(), Some(0), "{}", done.told());
     let told: Value = serde_json::from_str(&done.stdout).expect("JSON");
+    assert_eq!(told["gates"].as_array().map(Vec::len), Some(1), "{}", done.told());
     assert_eq!(told["gates"][0]["name"], "push");
     assert_eq!(told["gates"][0]["arguments_bits"], serde_json::json!([64, 32]));
     let variables = told["window"]["variables"].as_array().expect("variables");
@@ -315,16 +319,21 @@ fn host_memory_of_a_module_is_charged_and_goes_with_it_and_the_next_finds_zeros(
 fn what_is_no_gate_is_refused_by_its_line_and_nothing_is_written() {
     let scratch = Scratch::new();
     for (from, to, line, message) in [
-        ("if (count > 8) return 0;", "__syncthreads();", 9, "a barrier in a gate"),
+        ("if (count > 8) return 0;", "__syncthreads();", 12, "a barrier in a gate"),
         (
             "from[at]",
             "*(first > 9 ? from : slots)",
-            12,
+            15,
             "an address that may be the module's or the caller's",
         ),
-        ("if (count > 8) return 0;", "while (atomicAdd(&queue::tail, 0) != count) {}", 8, "a loop in a gate"),
-        ("push(", "push(ulonglong2 pair, ", 8, "of other than 32 or 64 bits"),
-        ("return first;", "return blockIdx.x + (unsigned)*__nvvm_get_smem_pointer();", 15, "did not compile"),
+        (
+            "if (count > 8) return 0;",
+            "while (atomicAdd(&queue::tail, 0) != count) {}",
+            11,
+            "a loop in a gate",
+        ),
+        ("push(", "push(ulonglong2 pair, ", 11, "of other than 32 or 64 bits"),
+        ("return first;", "return blockIdx.x + (unsigned)*__nvvm_get_smem_pointer();", 18, "did not compile"),
     ] {
         assert!(QUEUE.contains(from));
         let file = write(&scratch, "queue.cu", &QUEUE.replacen(from, to, 1)).display().to_string();

@@ -68,7 +68,7 @@ pub(crate) fn images(module: &Module) -> Result<(Vec<Image>, GateWindow), Report
     let mut budget = Budget::of(&module);
     for item in &module.items {
         let Item::Function(function) = item else { continue };
-        if function.linkage == Linkage::Visible && function.body.is_some() {
+        if function.linkage == Linkage::Visible && function.body.is_some() && !is_helper(&function.name) {
             visible = true;
             images.extend(image(&of, function, &mut budget, &mut report));
         }
@@ -157,6 +157,11 @@ impl Marks {
             found.operands.push(Operand::Integer(0));
         }
     }
+}
+
+/// Whether a function has a name of C++'s: gates have C's, and a compiler makes whatever is not `static` visible.
+fn is_helper(name: &str) -> bool {
+    name.starts_with("_Z")
 }
 
 /// Whether a constant is one that tells a gate of its caller.
