@@ -9,6 +9,7 @@ use std::{
 
 use bulkhead_guard::data::{Data, DataVariable};
 use bulkhead_guard::{GateSummary, GateWindow, Gates};
+use bulkhead_schema::limits::GATES_BYTES_MAX;
 use clap::{Args, Subcommand};
 
 use crate::{Failure, output, place::Scratch, source};
@@ -16,8 +17,6 @@ use crate::{Failure, output, place::Scratch, source};
 /// What gates in CUDA C include.
 const HEADER: (&str, &str) =
     ("bulkhead_module.h", include_str!("../../modules/api/include/bulkhead_module.h"));
-/// Bytes of a file of gates, as `bulkhead serve` reads it.
-const GATES_BYTES_MAX: u64 = 1 << 20;
 /// The oldest architecture that nvcc 13 writes PTX for: what is for it runs on all later ones.
 const ARCHITECTURE: u32 = 75;
 

@@ -215,10 +215,10 @@ fn modules(named: &[Module], standby: bool) -> Result<Vec<ProtectedModule>, Fail
         if window.bytes_min() > *bytes {
             return Err(Failure::new(format!(
                 "the variables of {path} take {} bytes of device memory and {} of host memory, and {name} has a window of \
-                 {bytes}: give it {}",
+                 {bytes}: give it {}MiB",
                 window.device.bytes,
                 window.host_bytes(),
-                in_words(window.bytes_min())
+                window.bytes_min() >> 20
             )));
         }
         let host_bytes = window.host_bytes();
@@ -409,11 +409,6 @@ fn size(text: &str) -> Result<u64, String> {
     let number: u64 =
         number.parse().map_err(|_| "a size is a number and a unit, such as 768MiB".to_owned())?;
     number.checked_mul(1 << shift).ok_or_else(|| "more bytes than can be counted".to_owned())
-}
-
-/// A size as it is given.
-fn in_words(bytes: u64) -> String {
-    format!("{}MiB", bytes.div_ceil(1 << 20))
 }
 
 /// Resolves when somebody asks the process to end.

@@ -146,16 +146,17 @@ impl Status {
     /// What an error of the client library is in CUDA's terms.
     pub(crate) fn of(error: &Error) -> Status {
         // CUDA's codes do not say that it was none of the program's own mistakes.
-        let is_ours = matches!(
-            error.code,
-            ErrorCode::DeviceLost
-                | ErrorCode::WorkLost
-                | ErrorCode::Revoked
-                | ErrorCode::Protocol
-                | ErrorCode::Version
-        );
-        if is_ours {
-            crate::report::once(&format!("{error} (the log of `bulkhead serve` says why)"));
+        let why = match error.code {
+            ErrorCode::DeviceLost | ErrorCode::WorkLost | ErrorCode::Protocol | ErrorCode::Version => {
+                Some("the log of `bulkhead serve` says why")
+            }
+            ErrorCode::SessionLost => Some("the log of `bulkhead serve` says who ended it, and why"),
+            ErrorCode::LaunchTimeout => Some("`bulkhead serve` says which kernel, and why"),
+            ErrorCode::Revoked => Some("the process that shared it has taken it back, or has ended"),
+            _ => None,
+        };
+        if let Some(why) = why {
+            crate::report::once(&format!("{error} ({why})"));
         }
         match error.code {
             ErrorCode::Internal => Status::UNKNOWN,
@@ -169,22 +170,14 @@ impl Status {
             ErrorCode::ImageRefused => Status::NOT_SUPPORTED,
             ErrorCode::LaunchResources => Status::LAUNCH_OUT_OF_RESOURCES,
             ErrorCode::DeviceLost => Status::known(error.device).unwrap_or(Status::LAUNCH_FAILED),
-            ErrorCode::SessionLost => {
-                crate::report::once(&format!(
-                    "{error} (the log of `bulkhead serve` says who ended it, and why)"
-                ));
-                Status::CONTEXT_IS_DESTROYED
-            }
+            ErrorCode::SessionLost => Status::CONTEXT_IS_DESTROYED,
             ErrorCode::Protocol => Status::ILLEGAL_STATE,
             ErrorCode::TimedOut => Status::TIMEOUT,
             ErrorCode::Unavailable => Status::DEVICE_UNAVAILABLE,
             ErrorCode::Version => Status::SYSTEM_DRIVER_MISMATCH,
             ErrorCode::Revoked => Status::NOT_PERMITTED,
             ErrorCode::WorkLost => Status::LAUNCH_FAILED,
-            ErrorCode::LaunchTimeout => {
-                crate::report::once(&format!("{error} (`bulkhead serve` says which kernel, and why)"));
-                Status::LAUNCH_TIMEOUT
-            }
+            ErrorCode::LaunchTimeout => Status::LAUNCH_TIMEOUT,
             ErrorCode::Trapped => faults::stop(Status::LAUNCH_FAILED, error),
             ErrorCode::AssertionFailed => faults::stop(Status::ASSERT, error),
         }

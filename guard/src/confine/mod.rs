@@ -1,9 +1,9 @@
 //! The rewriter: a tenant's module in, the same module in the confined form out.
 //!
 //! The *confined form* of an entry has no inner scopes, canonical names for registers (`%p0`, `%h0`, `%r0`,
-//! `%d0`, by width) and labels (`$L0`), a prefix before those of variables, three hidden parameters, a prologue that loads them, and a fixed
-//! sequence of instructions before every access that is not proven to stay where it may. The verifier knows
-//! the form, not the rewriter: what goes wrong here is refused there.
+//! `%d0`, by width) and labels (`$L0`), a prefix before those of variables, three hidden parameters, a prologue that
+//! loads them, and a fixed sequence of instructions before every access that is not proven to stay where it may. The
+//! verifier knows the form, not the rewriter: what goes wrong here is refused there.
 
 mod access;
 mod addresses;

@@ -45,7 +45,7 @@ pub(super) fn add(
 }
 
 /// What a node does.
-fn work_of(handle: u64) -> Result<Work, Status> {
+pub(super) fn work_of(handle: u64) -> Result<Work, Status> {
     let (graph, id) = node(driver()?, handle)?;
     let work = graph.lock().get(id)?.work.clone();
     Ok(work)

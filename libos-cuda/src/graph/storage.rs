@@ -11,8 +11,8 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::parameters::add;
-use super::{Graph, Work, node};
+use super::parameters::{add, work_of};
+use super::{Graph, Work};
 use crate::abi::{AllocationNode, InOut, InSlice, Out, Room};
 use crate::device::Buffer;
 use crate::driver::{Driver, driver};
@@ -174,12 +174,6 @@ pub(crate) fn add_freeing(
     add(&to, graph, &before, count, |driver, _| {
         at(driver, address).map(Work::Free).ok_or(Status::INVALID_VALUE)
     })
-}
-
-fn work_of(handle: u64) -> Result<Work, Status> {
-    let (graph, id) = node(driver()?, handle)?;
-    let work = graph.lock().get(id)?.work.clone();
-    Ok(work)
 }
 
 pub(crate) fn allocation_parameters(handle: u64, to: Out<AllocationNode>) -> Answer {

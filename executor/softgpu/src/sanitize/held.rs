@@ -7,6 +7,10 @@ const BYTES_MAX: usize = 512 << 20;
 
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
+/// Tests that hold much, or count what is held, take turns.
+#[cfg(test)]
+pub(super) static TURN: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+
 /// So many bytes, for as long as this is there.
 #[derive(Debug)]
 pub(super) struct Held(usize);

@@ -287,6 +287,7 @@ fn join(own: &Arc<Node>, more: &Arc<Node>) -> Arc<Node> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::held::TURN;
     use super::*;
 
     fn one(since: u32, thread: u16, time: u32) -> Known {
@@ -337,6 +338,7 @@ mod tests {
 
     #[test]
     fn trees_that_are_joined_share_what_they_have_in_common() {
+        let _turn = TURN.lock();
         let depth = Blocks::depth(10_000);
         let mut own = Blocks::default();
         for block in 0..1000 {
