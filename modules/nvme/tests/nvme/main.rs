@@ -4,6 +4,7 @@
 #![expect(unreachable_pub, reason = "modules of one test program")]
 
 mod admin;
+mod engines;
 mod faults;
 mod fuzz;
 mod host;
@@ -12,3 +13,4 @@ mod killed;
 mod oracle;
 mod registers;
 mod support;
+mod wild;
