@@ -112,12 +112,11 @@ pub trait Engine: Send {
 /// # Errors
 /// Where the system has no threads for it.
 pub fn open(store: Store, depth: usize, threads: usize) -> io::Result<Box<dyn Engine>> {
-    if probe().is_ok() {
-        // Another process may have used up what the probe found.
-        match Uring::new(store.try_clone()?, depth) {
-            Ok(engine) => return Ok(Box::new(engine)),
-            Err(Unavailable { .. }) => {}
-        }
+    // What the probe found, another process may have used up since.
+    if probe().is_ok()
+        && let Ok(engine) = Uring::new(store.try_clone()?, depth)
+    {
+        return Ok(Box::new(engine));
     }
     Ok(Box::new(Threads::new(store, depth, threads)?))
 }

@@ -73,12 +73,12 @@ impl DoorbellStride {
     #[must_use]
     pub fn doorbell_at(self, offset: u64) -> Option<Doorbell> {
         let from_first = offset.checked_sub(DOORBELLS)?;
-        if from_first % self.bytes() != 0 {
+        if !from_first.is_multiple_of(self.bytes()) {
             return None;
         }
         let index = from_first / self.bytes();
         let queue = QueueId(u16::try_from(index / 2).ok()?);
-        Some(if index % 2 == 0 { Doorbell::SubmissionTail(queue) } else { Doorbell::CompletionHead(queue) })
+        Some(if index.is_multiple_of(2) { Doorbell::SubmissionTail(queue) } else { Doorbell::CompletionHead(queue) })
     }
 }
 

@@ -31,7 +31,8 @@ fn found(iommu: &Iommu, prp1: u64, prp2: u64, bytes: usize) -> Result<Vec<(u64, 
 #[test]
 fn one_and_two_pages_need_no_list() {
     let iommu = Iommu::new();
-    let table: [(u64, u64, usize, &[(u64, usize)]); 5] = [
+    type Row<'a> = (u64, u64, usize, &'a [(u64, usize)]);
+    let table: [Row<'_>; 5] = [
         (0x9000, 0xbad, 4096, &[(0x9000, 4096)]),
         (0x9e00, 0xbad, 512, &[(0x9e00, 512)]),
         (0x9e04, 0x5000, 512, &[(0x9e04, 508), (0x5000, 4)]),

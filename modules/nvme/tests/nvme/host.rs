@@ -17,7 +17,6 @@ const STEPS_MAX: u32 = 10_000_000;
 
 /// A pair of queues of the same number, as the host sees them.
 pub struct Pair {
-    pub id: QueueId,
     pub entries: u32,
     pub submissions: BusAddress,
     pub completions: BusAddress,
@@ -53,7 +52,7 @@ impl Host {
 
     /// Sets the admin queue up and waits until the controller is ready, as section "Controller Initialization" says.
     pub fn enable(&mut self) {
-        let admin = self.pair(QueueId::ADMIN, ADMIN_ENTRIES);
+        let admin = self.pair(ADMIN_ENTRIES);
         let size = ADMIN_ENTRIES - 1;
         self.controller.write_register(registers::AQA, size << 16 | size);
         self.controller.write_register_64(registers::ASQ, admin.submissions.0);
@@ -88,18 +87,18 @@ impl Host {
     }
 
     /// Memory for a pair of queues, zeroed.
-    fn pair(&mut self, id: QueueId, entries: u32) -> Pair {
+    fn pair(&mut self, entries: u32) -> Pair {
         let submissions = self.allocate(u64::from(entries) * SUBMISSION_BYTES as u64);
         let bytes = u64::from(entries) * COMPLETION_BYTES as u64;
         let completions = self.allocate(bytes);
         self.write(completions, &vec![0; usize::try_from(bytes).unwrap()]);
-        Pair { id, entries, submissions, completions, tail: 0, head: 0, phase: true }
+        Pair { entries, submissions, completions, tail: 0, head: 0, phase: true }
     }
 
     /// Makes the next pair of I/O queues; its number.
     pub fn create_pair(&mut self, entries: u32) -> QueueId {
         let id = QueueId(u16::try_from(self.pairs.len()).unwrap());
-        let pair = self.pair(id, entries);
+        let pair = self.pair(entries);
         let (submissions, completions) = (pair.submissions, pair.completions);
         self.pairs.push(pair);
         let command = bulkhead_nvme::formats::CommandId(0xf000);
