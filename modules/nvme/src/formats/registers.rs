@@ -78,7 +78,11 @@ impl DoorbellStride {
         }
         let index = from_first / self.bytes();
         let queue = QueueId(u16::try_from(index / 2).ok()?);
-        Some(if index.is_multiple_of(2) { Doorbell::SubmissionTail(queue) } else { Doorbell::CompletionHead(queue) })
+        Some(if index.is_multiple_of(2) {
+            Doorbell::SubmissionTail(queue)
+        } else {
+            Doorbell::CompletionHead(queue)
+        })
     }
 }
 

@@ -187,9 +187,7 @@ impl Fuzz {
             let (place, other) = (id.0.min(PAIRS - 1), QueueId(any.to_le_bytes()[0].into()));
             let completions = if other.0 % 8 == 0 { other } else { id };
             entry = match self.random.below(12) {
-                0..=2 => {
-                    Submission::create_completion_queue(command, id, COMPLETIONS, completions_at(place))
-                }
+                0..=2 => Submission::create_completion_queue(command, id, COMPLETIONS, completions_at(place)),
                 3..=5 => Submission::create_submission_queue(
                     command,
                     id,

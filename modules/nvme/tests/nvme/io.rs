@@ -1,14 +1,25 @@
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
 use bulkhead_nvme::{
-    Access, Stepped,
+    Access, Config, Latency, Memory, Namespace, RamMemory, Rights, Stepped,
+    engine::RamEngine,
     formats::{
-        AdminOpcode, AsyncEvent, BlockRange, BusAddress, CommandId, IoOpcode, NamespaceId, QueueId, Status,
-        Submission,
+        AdminOpcode, AsyncEvent, BlockRange, BlockSize, BusAddress, CommandId, IoOpcode, NamespaceId,
+        QueueId, Status, Submission,
+        registers::{self, Doorbell},
     },
 };
 
 use crate::{
+    engines::Held,
     host::Host,
-    support::{MIB, ONE, io, io_at, started},
+    support::{MIB, ONE, io, io_at, ram, started},
 };
 
 fn step_until_idle(host: &mut Host) {
@@ -76,23 +87,12 @@ fn what_is_wrong_with_a_command_is_its_status() {
     let seen: Vec<_> = violations.iter().map(|violation| (violation.address.0, violation.length)).collect();
     assert_eq!(seen, [(0x1000, 512), (0x1000, 4096), (0x1000, 56)]);
     assert!(violations.iter().all(|of| of.queue == queue && of.command == Some(CommandId(1))));
-    assert_eq!(violations.map_access(), [Access::Write, Access::Write, Access::Read]);
-}
-
-trait MapAccess {
-    fn map_access(&self) -> Vec<Access>;
-}
-
-impl MapAccess for Vec<bulkhead_nvme::Violation> {
-    fn map_access(&self) -> Vec<Access> {
-        self.iter().map(|violation| violation.access).collect()
-    }
+    let accesses: Vec<Access> = violations.iter().map(|violation| violation.access).collect();
+    assert_eq!(accesses, [Access::Write, Access::Write, Access::Read]);
 }
 
 #[test]
 fn a_transfer_is_no_longer_than_the_controller_says() {
-    use crate::support::ram;
-    use bulkhead_nvme::{Config, formats::BlockSize};
     let config = Config { transfer_pages_shift_max: 1, ..Config::default() };
     let mut host = Host::start(config, vec![ram(MIB, BlockSize::B512)], 4 * MIB);
     let queue = host.create_pair(8);
@@ -144,8 +144,6 @@ fn a_queue_that_is_not_served_keeps_no_other_waiting() {
 
 #[test]
 fn a_command_id_that_is_in_use_completes_twice_once_with_an_error() {
-    use bulkhead_nvme::Latency;
-    use std::time::Duration;
     let mut host = started();
     let queue = host.create_pair(8);
     let latency = Latency { base: Duration::from_secs(1), jitter: Duration::ZERO };
@@ -155,16 +153,11 @@ fn a_command_id_that_is_in_use_completes_twice_once_with_an_error() {
     assert_eq!(host.wait(queue).status, Status::COMMAND_ID_CONFLICT);
     host.now = Duration::from_secs(1);
     assert!(host.wait(queue).status.is_success());
-    assert!(host.call_later(queue, Duration::from_secs(2)));
-}
-
-impl Host {
-    fn call_later(&mut self, queue: QueueId, now: std::time::Duration) -> bool {
-        self.submit(queue, Submission::flush(CommandId(9), ONE));
-        self.controller.step(self.now);
-        self.now = now;
-        self.wait(queue).status.is_success()
-    }
+    // It may be used again.
+    host.submit(queue, Submission::flush(CommandId(9), ONE));
+    host.controller.step(host.now);
+    host.now = Duration::from_secs(2);
+    assert!(host.wait(queue).status.is_success());
 }
 
 #[test]
@@ -177,7 +170,7 @@ fn a_submission_queue_that_cannot_be_read_halts_with_an_event() {
     let create = Submission::create_submission_queue(CommandId(1), QueueId(1), 4, nowhere, QueueId(1));
     assert!(host.call(QueueId::ADMIN, create).status.is_success());
     host.submit(QueueId::ADMIN, Submission::admin(AdminOpcode::AsyncEventRequest, CommandId(2), 0, 0));
-    host.ring(bulkhead_nvme::formats::registers::Doorbell::SubmissionTail(QueueId(1)), 2);
+    host.ring(Doorbell::SubmissionTail(QueueId(1)), 2);
     let told = host.wait(QueueId::ADMIN);
     assert_eq!(AsyncEvent::decode(told.result), Some(AsyncEvent::PersistentInternalError));
     step_until_idle(&mut host);
@@ -197,7 +190,7 @@ fn a_completion_that_cannot_be_written_is_lost_and_told() {
     assert!(host.call(QueueId::ADMIN, create).status.is_success());
     host.write(submissions, &Submission::flush(CommandId(77), ONE).encode());
     host.submit(QueueId::ADMIN, Submission::admin(AdminOpcode::AsyncEventRequest, CommandId(2), 0, 0));
-    host.ring(bulkhead_nvme::formats::registers::Doorbell::SubmissionTail(QueueId(1)), 1);
+    host.ring(Doorbell::SubmissionTail(QueueId(1)), 1);
     let told = host.wait(QueueId::ADMIN);
     assert_eq!(AsyncEvent::decode(told.result), Some(AsyncEvent::PersistentInternalError));
     assert_eq!(host.controller.counters().lost, 1);
@@ -205,9 +198,7 @@ fn a_completion_that_cannot_be_written_is_lost_and_told() {
 }
 
 #[test]
-fn memory_that_is_unmapped_while_a_read_is_under_way_is_not_written() {
-    use bulkhead_nvme::{Memory, RamMemory, Rights};
-    use std::sync::Arc;
+fn rights_are_those_of_the_direction_of_the_data() {
     let mut host = started();
     let queue = host.create_pair(8);
     let other = Arc::new(RamMemory::zeroed(4096));
@@ -224,4 +215,59 @@ fn memory_that_is_unmapped_while_a_read_is_under_way_is_not_written() {
     let mut bytes = [1; 4096];
     other.read(0, &mut bytes);
     assert_eq!(bytes, [0; 4096]);
+}
+
+/// A host whose one namespace gives nothing back while the flag is set.
+fn held() -> (Host, Arc<AtomicBool>) {
+    let held = Arc::new(AtomicBool::new(true));
+    let engine = Held { inner: RamEngine::zeroed(MIB), held: Arc::clone(&held) };
+    let namespace = Namespace::new(Box::new(engine), BlockSize::B512).unwrap();
+    (Host::start(Config::default(), vec![namespace], MIB), held)
+}
+
+#[test]
+fn memory_that_is_unmapped_while_a_read_executes_is_not_written() {
+    let (mut host, held) = held();
+    let queue = host.create_pair(8);
+    let memory = Arc::new(RamMemory::zeroed(4096));
+    memory.write(0, &[9; 4096]);
+    let at = BusAddress(0x5000);
+    host.iommu.map(at, 4096, memory.clone(), 0, Rights::ReadWrite).unwrap();
+    host.submit(queue, io_at(IoOpcode::Read, 1, 0, 1, at));
+    step_until_idle(&mut host);
+    assert!(host.iommu.unmap(at));
+    held.store(false, Ordering::Relaxed);
+    assert_eq!(host.wait(queue).status, Status::DATA_TRANSFER_ERROR);
+    let mut bytes = [0; 4096];
+    memory.read(0, &mut bytes);
+    assert_eq!(bytes, [9; 4096]);
+    assert_eq!(host.iommu.take_violations()[0].command, Some(CommandId(1)));
+}
+
+#[test]
+fn a_queue_is_deleted_and_a_reset_done_when_nothing_executes_any_more() {
+    let (mut host, held) = held();
+    let (one, two) = (host.create_pair(8), host.create_pair(8));
+    host.submit(one, Submission::flush(CommandId(1), ONE));
+    host.submit(two, Submission::flush(CommandId(1), ONE));
+    step_until_idle(&mut host);
+    let delete = Submission::admin(AdminOpcode::DeleteSubmissionQueue, CommandId(2), one.0.into(), 0);
+    host.submit(QueueId::ADMIN, delete);
+    step_until_idle(&mut host);
+    assert_eq!(host.peek(QueueId::ADMIN), None);
+    held.store(false, Ordering::Relaxed);
+    assert!(host.wait(QueueId::ADMIN).status.is_success());
+    // What executed is done, and says so.
+    assert!(host.wait(one).status.is_success() && host.wait(two).status.is_success());
+
+    held.store(true, Ordering::Relaxed);
+    host.submit(two, Submission::flush(CommandId(3), ONE));
+    step_until_idle(&mut host);
+    host.controller.write_register(registers::CC, 0);
+    step_until_idle(&mut host);
+    assert_eq!(host.controller.read_register(registers::CSTS), registers::READY);
+    held.store(false, Ordering::Relaxed);
+    step_until_idle(&mut host);
+    assert_eq!(host.controller.read_register(registers::CSTS), 0);
+    assert_eq!(host.controller.counters().discarded, 1);
 }

@@ -43,9 +43,15 @@ struct Block {
 
 /// A command in flight.
 enum Flight {
-    Write { first: usize, numbers: Vec<u64>, fua: bool },
+    Write {
+        first: usize,
+        numbers: Vec<u64>,
+        fua: bool,
+    },
     /// What was acknowledged when the flush was submitted.
-    Flush { durable: Vec<u64> },
+    Flush {
+        durable: Vec<u64>,
+    },
 }
 
 struct Writer {
@@ -229,6 +235,7 @@ fn what_was_acknowledged_is_in_the_file_of_a_killed_process() {
     let mut engines = vec!["threads"];
     engines.extend(probe().is_ok().then_some("io_uring"));
     let mut random = Random::new(3);
+    let mut written = 0;
     for engine in engines {
         for _ in 0..5 {
             let file = TestFile::new(BLOCK * BLOCKS);
@@ -257,7 +264,8 @@ fn what_was_acknowledged_is_in_the_file_of_a_killed_process() {
                 }
             }
             child.wait().unwrap();
-            assert!(check(&fs::read(&file.0).unwrap(), &blocks) > 0 || lines_left < 1000);
+            written += check(&fs::read(&file.0).unwrap(), &blocks);
         }
     }
+    assert!(written > 0);
 }

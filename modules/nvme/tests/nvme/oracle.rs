@@ -130,7 +130,9 @@ impl Oracle {
         // All but the lists.
         self.host.write(self.areas[slot], &vec![UNTOUCHED; DATA_PAGES * PAGE]);
         let data = match opcode {
-            IoOpcode::Write => (0..bytes.div_ceil(8)).flat_map(|_| self.random.next().to_le_bytes()).collect(),
+            IoOpcode::Write => {
+                (0..bytes.div_ceil(8)).flat_map(|_| self.random.next().to_le_bytes()).collect()
+            }
             _ => vec![0; bytes],
         };
         if opcode == IoOpcode::Write {
@@ -165,7 +167,10 @@ impl Oracle {
                         image[at..at + length].copy_from_slice(&self.expected[done..done + length]);
                         done += length;
                     }
-                    assert!(self.host.read(self.areas[slot], image.len()) == image, "wrong data of {range:?}");
+                    assert!(
+                        self.host.read(self.areas[slot], image.len()) == image,
+                        "wrong data of {range:?}"
+                    );
                 }
                 _ => self.expected[range].copy_from_slice(&flight.data),
             }
