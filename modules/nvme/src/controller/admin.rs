@@ -88,6 +88,7 @@ impl Controller {
             return Err(Status::INVALID_INTERRUPT_VECTOR);
         }
         self.completions[usize::from(id.0)] = Some(CompletionQueue::new(base, entries));
+        self.queues_used = self.queues_used.max(usize::from(id.0) + 1);
         Ok(Answer::Now(0))
     }
 
@@ -101,6 +102,7 @@ impl Controller {
         let queue = self.completion(completions).ok_or(Status::INVALID_COMPLETION_QUEUE)?;
         queue.users += 1;
         self.submissions[usize::from(id.0)] = Some(SubmissionQueue::new(base, entries, completions));
+        self.queues_used = self.queues_used.max(usize::from(id.0) + 1);
         Ok(Answer::Now(0))
     }
 

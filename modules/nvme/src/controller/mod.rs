@@ -71,6 +71,8 @@ pub struct Controller {
     submissions: Vec<Option<SubmissionQueue>>,
     /// By number.
     completions: Vec<Option<CompletionQueue>>,
+    /// Above the highest number of a queue that was made since the last reset.
+    queues_used: usize,
     /// What the engines execute, by tag.
     executing: BTreeMap<u64, Executing>,
     /// Bytes of data in `executing`.
@@ -107,6 +109,7 @@ impl Controller {
             registers: Registers::default(),
             submissions: Vec::new(),
             completions: Vec::new(),
+            queues_used: 1,
             executing: BTreeMap::new(),
             bounce_bytes: 0,
             sequence: 0,
@@ -187,7 +190,7 @@ impl Controller {
 
     /// Takes commands from the queues, one of each in turn.
     fn take(&mut self, now: Duration) -> bool {
-        let queues = self.submissions.len();
+        let queues = self.queues_used;
         let mut taken = 0;
         let mut without = 0;
         while without < queues && taken < STEP_COMMANDS_MAX {
@@ -306,7 +309,7 @@ impl Controller {
     /// Posts what is due, as far as the completion queues have room.
     fn post(&mut self, now: Duration) -> bool {
         let mut worked = false;
-        for index in 0..self.completions.len() {
+        for index in 0..self.queues_used {
             let id = QueueId(u16::try_from(index).unwrap_or(0));
             while self.post_one(id, now) {
                 worked = true;
@@ -342,7 +345,7 @@ impl Controller {
     /// Ends submission queues that are to be deleted and of which no command executes any more.
     fn finish_deletions(&mut self, now: Duration) -> bool {
         let mut worked = false;
-        for index in 1..self.submissions.len() {
+        for index in 1..self.queues_used {
             let id = QueueId(u16::try_from(index).unwrap_or(0));
             if let Some(SubmissionQueue { state: QueueState::Deleting(command), executing: 0, .. }) =
                 self.submissions[index]

@@ -318,6 +318,7 @@ impl Controller {
         self.executing.clear();
         self.bounce_bytes = 0;
         self.turn = 0;
+        self.queues_used = 1;
         self.events.reset();
         self.queues_allocated = self.config.queues_max;
         self.write_cache = true;

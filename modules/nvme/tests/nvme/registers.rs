@@ -153,6 +153,27 @@ fn a_wrong_doorbell_value_is_an_event_and_leaves_the_queue_as_it_was() {
 }
 
 #[test]
+fn one_event_is_told_until_its_log_page_is_read() {
+    let mut host = started();
+    for id in [1, 2] {
+        host.submit(QueueId::ADMIN, Submission::admin(AdminOpcode::AsyncEventRequest, CommandId(id), 0, 0));
+        host.ring(Doorbell::SubmissionTail(QueueId(60)), 0);
+    }
+    assert_eq!(host.wait(QueueId::ADMIN).command, CommandId(1));
+    let log = host.allocate(4096);
+    let read = |dword10| {
+        Submission::admin(AdminOpcode::GetLogPage, CommandId(8), dword10, 0).with_prps(log, BusAddress(0))
+    };
+    // With bit 15 the event stays.
+    assert!(host.call(QueueId::ADMIN, read(15 << 16 | 1 << 15 | 1)).status.is_success());
+    step_until_idle(&mut host);
+    assert_eq!(host.peek(QueueId::ADMIN), None);
+    host.submit(QueueId::ADMIN, read(15 << 16 | 1));
+    let told = [host.wait(QueueId::ADMIN).command, host.wait(QueueId::ADMIN).command];
+    assert_eq!(told, [CommandId(8), CommandId(2)]);
+}
+
+#[test]
 fn a_tail_that_passes_the_head_is_refused() {
     let mut host = started();
     let queue = host.create_pair(4);
