@@ -53,11 +53,9 @@ impl Rights {
 
 /// On whose behalf the device made an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Who {
-    /// The submission queue; for the write of a completion entry, the completion queue.
-    pub queue: QueueId,
-    /// The command, where it was known: not while its entry is fetched.
-    pub command: Option<CommandId>,
+pub(crate) struct Who {
+    pub(crate) queue: QueueId,
+    pub(crate) command: Option<CommandId>,
 }
 
 /// An access that the table does not allow. It touched nothing.
@@ -65,7 +63,7 @@ pub struct Who {
 pub struct Violation {
     /// The submission queue; for the write of a completion entry, the completion queue.
     pub queue: QueueId,
-    /// The command, where it was known.
+    /// The command, where it was known: not while its entry is fetched.
     pub command: Option<CommandId>,
     /// Where the access began.
     pub address: BusAddress,

@@ -1,7 +1,7 @@
 //! Random hosts against a model of what the queues promise.
 //!
 //! Queues lie in memory that records which entries were fetched and which completions posted, and nothing else lies
-//! there. All else is random: entries, doorbells, data addresses, resets, faults, and the order in which engines finish.
+//! there. All else is random: entries, doorbells, data addresses, resets, faults, the order in which engines finish.
 
 use std::{
     collections::BTreeMap,
