@@ -6,7 +6,8 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    ops::Range,
+    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard},
 };
 
 pub use memory::{Memory, RamMemory};
@@ -121,34 +122,38 @@ struct Violations {
 #[derive(Default)]
 pub struct Iommu {
     /// By first address; ranges do not overlap. Held for reading during each access.
-    table: RwLock<BTreeMap<BusAddress, Mapping>>,
+    table: RwLock<Table>,
     violations: Mutex<Violations>,
 }
 
-/// A part of an access that lies in one range.
-type Part<'a> = (&'a Mapping, u64, usize, usize);
+type Table = BTreeMap<BusAddress, Mapping>;
 
-/// The parts of an access, in order, or nothing where a byte of it is not allowed.
-fn parts(
-    table: &BTreeMap<BusAddress, Mapping>,
+/// Goes through the parts of an access, each in one range: calls `each` with the range, the part's offset in its
+/// memory, and where in the access it is. Whether all bytes of the access are allowed; it ends at one that is not.
+fn walk(
+    table: &Table,
     address: BusAddress,
     length: usize,
     access: Access,
-) -> Option<Vec<Part<'_>>> {
-    let mut parts = Vec::with_capacity(1);
+    mut each: impl FnMut(&Mapping, u64, Range<usize>),
+) -> bool {
     let mut done = 0;
     while done < length {
-        let at = address.checked_add(done as u64)?;
-        let (start, mapping) = table.range(..=at).next_back()?;
+        let Some(at) = address.checked_add(done as u64) else { return false };
+        let Some((start, mapping)) = table.range(..=at).next_back() else { return false };
         let inside = at.0 - start.0;
         if inside >= mapping.length || !mapping.rights.allow(access) {
-            return None;
+            return false;
         }
         let bytes = usize::try_from(mapping.length - inside).unwrap_or(usize::MAX).min(length - done);
-        parts.push((mapping, mapping.offset + inside, done, bytes));
+        each(mapping, mapping.offset + inside, done..done + bytes);
         done += bytes;
     }
-    Some(parts)
+    true
+}
+
+fn is_allowed(table: &Table, address: BusAddress, length: usize, access: Access) -> bool {
+    walk(table, address, length, access, |_, _, _| {})
 }
 
 impl Iommu {
@@ -224,6 +229,10 @@ impl Iommu {
         violation
     }
 
+    fn table(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether an access would be allowed now; records a violation where not.
     pub(crate) fn check(
         &self,
@@ -232,49 +241,50 @@ impl Iommu {
         length: usize,
         access: Access,
     ) -> Result<(), Violation> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        match parts(&table, address, length, access) {
-            Some(_) => Ok(()),
-            None => Err(self.refuse(who, address, length, access)),
+        match is_allowed(&self.table(), address, length, access) {
+            true => Ok(()),
+            false => Err(self.refuse(who, address, length, access)),
         }
     }
 
     /// Copies from host memory.
     pub(crate) fn read(&self, who: Who, address: BusAddress, into: &mut [u8]) -> Result<(), Violation> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(parts) = parts(&table, address, into.len(), Access::Read) else {
-            return Err(self.refuse(who, address, into.len(), Access::Read));
-        };
-        for (mapping, offset, start, bytes) in parts {
-            mapping.memory.read(offset, &mut into[start..start + bytes]);
+        let table = self.table();
+        let length = into.len();
+        if !is_allowed(&table, address, length, Access::Read) {
+            return Err(self.refuse(who, address, length, Access::Read));
         }
+        walk(&table, address, length, Access::Read, |mapping, offset, part| {
+            mapping.memory.read(offset, &mut into[part]);
+        });
         Ok(())
     }
 
     /// Copies to host memory.
     pub(crate) fn write(&self, who: Who, address: BusAddress, from: &[u8]) -> Result<(), Violation> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(parts) = parts(&table, address, from.len(), Access::Write) else {
+        let table = self.table();
+        if !is_allowed(&table, address, from.len(), Access::Write) {
             return Err(self.refuse(who, address, from.len(), Access::Write));
-        };
-        for (mapping, offset, start, bytes) in parts {
-            mapping.memory.write(offset, &from[start..start + bytes]);
         }
+        walk(&table, address, from.len(), Access::Write, |mapping, offset, part| {
+            mapping.memory.write(offset, &from[part]);
+        });
         Ok(())
     }
 
     /// Copies an entry of 16 bytes to host memory, its last four bytes after everything that was written before.
-    /// `address` must be a multiple of 16.
+    /// `address` must be a multiple of 16, so that the entry lies in one range: those are whole pages.
     pub(crate) fn publish(&self, who: Who, address: BusAddress, entry: &[u8; 16]) -> Result<(), Violation> {
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        let parts = parts(&table, address, entry.len(), Access::Write);
-        // Ranges are whole pages, so that an aligned entry lies in one.
-        let Some([(mapping, offset, _, _)]) = parts.as_deref() else {
+        let table = self.table();
+        if !address.0.is_multiple_of(16) || !is_allowed(&table, address, entry.len(), Access::Write) {
             return Err(self.refuse(who, address, entry.len(), Access::Write));
-        };
+        }
         let [first @ .., a, b, c, d] = entry;
-        mapping.memory.write(*offset, first);
-        mapping.memory.publish(*offset + 12, u32::from_le_bytes([*a, *b, *c, *d]));
+        let last = u32::from_le_bytes([*a, *b, *c, *d]);
+        walk(&table, address, entry.len(), Access::Write, |mapping, offset, _| {
+            mapping.memory.write(offset, first);
+            mapping.memory.publish(offset + 12, last);
+        });
         Ok(())
     }
 }

@@ -22,6 +22,10 @@ pub(super) struct Executing {
     bytes: usize,
 }
 
+/// How many buffers are kept to be used again, and how large they are at most.
+const SPARE_MAX: usize = 64;
+const SPARE_BYTES_MAX: usize = 64 << 10;
+
 /// The tag of a flush for a shutdown.
 const SHUTDOWN_TAG: u64 = 0;
 
@@ -68,7 +72,7 @@ impl Controller {
             false => Durability::Flushed,
         };
         let operation = match opcode {
-            IoOpcode::Read => Operation::Read { offset, buffer: Buffer::zeroed(bytes) },
+            IoOpcode::Read => Operation::Read { offset, buffer: self.buffer(bytes) },
             IoOpcode::Write => {
                 let buffer = self.gather(who, &segments, bytes)?;
                 Operation::Write { offset, buffer, durability }
@@ -114,9 +118,17 @@ impl Controller {
         Ok(segments)
     }
 
+    /// A buffer that holds anything: all of it is overwritten before it is read, or the command fails.
+    fn buffer(&mut self, bytes: usize) -> Buffer {
+        match self.spare.iter().rposition(|buffer| buffer.bytes() == bytes) {
+            Some(index) => self.spare.swap_remove(index),
+            None => Buffer::zeroed(bytes),
+        }
+    }
+
     /// Copies the data of a write from host memory.
-    fn gather(&self, who: Who, segments: &[Segment], bytes: usize) -> Result<Buffer, Status> {
-        let mut buffer = Buffer::zeroed(bytes);
+    fn gather(&mut self, who: Who, segments: &[Segment], bytes: usize) -> Result<Buffer, Status> {
+        let mut buffer = self.buffer(bytes);
         let mut rest = buffer.as_mut_slice();
         for segment in segments {
             let (part, after) = rest.split_at_mut(segment.bytes.min(rest.len()));
@@ -174,5 +186,11 @@ impl Controller {
             (Err(_), Operation::Write { .. } | Operation::Flush) => Status::WRITE_FAULT,
         };
         self.finish(queue, &entry, status, 0, due);
+        if let Operation::Read { buffer, .. } | Operation::Write { buffer, .. } = done.operation
+            && buffer.bytes() <= SPARE_BYTES_MAX
+            && self.spare.len() < SPARE_MAX
+        {
+            self.spare.push(buffer);
+        }
     }
 }

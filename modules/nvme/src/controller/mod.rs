@@ -19,6 +19,7 @@ use queues::{CompletionQueue, QueueState, SubmissionQueue, Waiting};
 use registers::{Registers, State};
 
 use crate::{
+    engine::{Buffer, Done},
     faults::Faults,
     formats::{
         AsyncEvent, CommandId, ErrorEntry, NamespaceId, QueueId, SUBMISSION_BYTES, Status, Submission,
@@ -89,7 +90,9 @@ pub struct Controller {
     async_event_configuration: u32,
     counters: Counters,
     /// What engines gave back; kept for its memory.
-    done: Vec<crate::engine::Done>,
+    done: Vec<Done>,
+    /// Buffers to be used again.
+    spare: Vec<Buffer>,
 }
 
 impl Controller {
@@ -119,6 +122,7 @@ impl Controller {
             async_event_configuration: 0,
             counters: Counters::default(),
             done: Vec::new(),
+            spare: Vec::new(),
         };
         controller.submissions.resize_with(queues, || None);
         controller.completions.resize_with(queues, || None);
