@@ -139,3 +139,51 @@ impl Engine for Uring {
         self.ring.taken() + self.again.len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, process};
+
+    use super::*;
+    use crate::engine::{Buffer, Caching, Operation};
+
+    fn flight(bytes: usize) -> Flight {
+        Flight { tag: 1, operation: Operation::Read { offset: 0, buffer: Buffer::zeroed(bytes) }, done: 0 }
+    }
+
+    #[test]
+    fn a_short_answer_is_continued_and_an_interrupted_one_repeated() {
+        if let Err(why) = probe() {
+            println!("skipped: {why}");
+            return;
+        }
+        let path = std::env::temp_dir().join(format!("bulkhead-nvme-uring-{}", process::id()));
+        fs::write(&path, [7; 8192]).unwrap();
+        let mut engine = Uring::new(Store::open(&path, Caching::Cached).unwrap(), 4).unwrap();
+        fs::remove_file(&path).unwrap();
+        let again = [rustix::io::Errno::INTR, rustix::io::Errno::AGAIN].map(|error| -error.raw_os_error());
+        // As if the system had answered so; what is left is then read in truth, and nothing else.
+        for (answer, untouched) in [(4000, 4000), (1, 1), (again[0], 0), (again[1], 0)] {
+            assert!(engine.advance(flight(8192), answer).is_none());
+            assert_eq!(engine.in_flight(), 1);
+            let mut done = Vec::new();
+            while done.is_empty() {
+                engine.poll(&mut done);
+            }
+            assert!(done[0].result.is_ok());
+            let Operation::Read { buffer, .. } = &done[0].operation else { panic!("a read") };
+            assert!(buffer.as_slice()[..untouched].iter().all(|byte| *byte == 0));
+            assert!(buffer.as_slice()[untouched..].iter().all(|byte| *byte == 7));
+        }
+        for (answer, kind) in [
+            (0, io::ErrorKind::UnexpectedEof),
+            (-rustix::io::Errno::NOSPC.raw_os_error(), io::ErrorKind::StorageFull),
+            (8193, io::ErrorKind::Other),
+        ] {
+            let done = engine.advance(flight(8192), answer).unwrap();
+            assert_eq!(done.result.unwrap_err().kind(), kind);
+        }
+        assert!(engine.advance(flight(8192), 8192).unwrap().result.is_ok());
+        assert_eq!(engine.in_flight(), 0);
+    }
+}
