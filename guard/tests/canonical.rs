@@ -122,6 +122,15 @@ fn the_print_of_every_kind_of_syntax_assembles_to_the_same_code() {
     assert!(compared.len() * 2 > accepted.len(), "only {} of {} assemble", compared.len(), accepted.len());
 }
 
+/// Whether a program's text is confined; what comes out is assembled.
+fn assembles_confined(ptxas: &Path, source: &Path, text: &str) -> bool {
+    let Ok(confined) = parse(text).and_then(|module| bulkhead_guard::confine(&module)) else { return false };
+    if let Err(error) = ptxas::cubin(ptxas, &print(&confined), architecture(text)) {
+        panic!("{}, confined: {error}", source.display());
+    }
+    true
+}
+
 #[test]
 fn the_print_of_what_nvcc_writes_assembles_to_the_same_code() {
     let Some(ptxas) = found() else { return };
@@ -139,6 +148,7 @@ fn the_print_of_what_nvcc_writes_assembles_to_the_same_code() {
     let ways: [&[&str]; 3] =
         [&["-arch=compute_75"], &["-arch=compute_90", "-lineinfo"], &["-arch=compute_100", "-G"]];
     assert!(!sources.is_empty());
+    let mut confined = 0;
     for (source, flags) in sources.iter().zip(ways.iter().cycle()) {
         let output = std::env::temp_dir().join(format!("bulkhead-canonical-{}.ptx", std::process::id()));
         let mut command = Command::new(&nvcc);
@@ -158,7 +168,9 @@ fn the_print_of_what_nvcc_writes_assembles_to_the_same_code() {
         let text = std::fs::read_to_string(&output).unwrap();
         std::fs::remove_file(&output).unwrap();
         assert_same_code(&ptxas, &source.display().to_string(), &text);
+        confined += usize::from(assembles_confined(&ptxas, source, &text));
     }
+    assert!(confined * 3 > sources.len() * 2, "only {confined} of {} programs are confined", sources.len());
     let built = texts(&programs.join("bin").join("ptx"));
     for (path, text) in &built {
         assert_same_code(&ptxas, &path.display().to_string(), text);

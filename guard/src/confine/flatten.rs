@@ -151,9 +151,33 @@ impl<'a> Flattener<'a> {
                 self.check(&mut instruction, into)?;
                 self.check_warp(&instruction, into);
             }
+            self.through_wider(&mut instruction, into);
             into.statements.push(Statement::Instruction(instruction));
         }
         Ok(())
+    }
+
+    /// A conversion between bf16 and 8 bits, for which ptxas wants a register of 8 bits: it goes through a wider type, which
+    /// holds every value of the narrower one.
+    fn through_wider(&mut self, instruction: &mut Instruction, into: &mut Flat) {
+        let count = instruction.modifiers.len();
+        if instruction.opcode != "cvt" || count < 2 || instruction.operands.len() != 2 {
+            return;
+        }
+        let (to, from) =
+            (instruction.modifiers[count - 2].as_str(), instruction.modifiers[count - 1].as_str());
+        let (class, wider, first) = match (to, from) {
+            ("s8" | "u8", "bf16") => (Class::Word, "f32", ["f32", "bf16"]),
+            ("bf16", "s8") => (Class::Half, "s16", ["s16", "s8"]),
+            ("bf16", "u8") => (Class::Half, "u16", ["u16", "u8"]),
+            _ => return,
+        };
+        let between = register(&self.scopes.fresh(class));
+        let source = std::mem::replace(&mut instruction.operands[1], between.clone());
+        let mut widened = prologue::plain("cvt", &first, vec![between, source], instruction.span);
+        widened.predicate.clone_from(&instruction.predicate);
+        wider.clone_into(&mut instruction.modifiers[count - 1]);
+        into.statements.push(Statement::Instruction(widened));
     }
 
     /// Where a grid waits comes in a parameter of ours instead of the driver's registers.
