@@ -350,6 +350,9 @@ interface GpuProtectedModule extends(GpuCapability) {
 
   host @3 () -> (result :Result(ModuleHost));
   # The host memory that the window ends with, to be mapped: `notFound` where it has none. Nobody else is ever given it.
+
+  activity @4 () -> (result :Result(ModuleActivity));
+  # A page that tells how many launches are in flight whose entries call the gates, whoever's they are.
 }
 
 struct ModulePiece { data @0 :Data; }
@@ -358,6 +361,8 @@ struct ModuleHost {
   bytes @0 :UInt64;
   memory @1 :Token;           # Fetch: the memfd.
 }
+
+struct ModuleActivity { page @0 :Token; }   # Fetch: the memfd, to be mapped for reading (bulkhead-ring, `Activity`).
 
 interface GpuGates extends(GpuCapability) {
   # That kernels of a session that accepts it may call the gates of a protected module.

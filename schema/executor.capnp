@@ -47,6 +47,8 @@ struct Request {
     writeModule @29 :ModulePiece;
     mapModule @30 :UInt32;            # One descriptor: a memfd of the host memory that the module's window ends with. Before anybody
                                       # is granted the module, and once.
+    watchModule @31 :UInt32;          # One descriptor: a memfd of a page that counts launches in flight whose entries call the
+                                      # module's gates, which is sealed when this is answered. Once.
   }
 }
 

@@ -14,4 +14,19 @@ interface Operator {
 
   evict @2 (session :UInt32) -> (result :B.Result(B.Nothing));
   # Ends a session, whoever's it is. Answers when it is over; what it had is given back as ever.
+
+  addModule @3 (module :NewModule) -> (result :B.Result(B.Nothing));
+  # A protected module that sessions may claim from now on, as those that were named when the kernel started. Its token is in
+  # the runtime directory when this is answered.
+
+  removeModule @4 (name :Text) -> (result :B.Result(B.Nothing));
+  # Nobody may claim it any more, and the session that has it ends. Answers when nothing of it is left; `timedOut` where that
+  # takes longer, and goes on.
+}
+
+struct NewModule {
+  name @0 :Text;              # Letters, digits, `_` and `-`.
+  gates @1 :Data;             # The text of its gates.
+  bytes @2 :UInt64;           # Of its window: a power of two, from 2 MiB to 32 GiB.
+  hostBytes @3 :UInt64;       # Of those, host memory: whole pages of 2 MiB, as the gates' managed variables take.
 }

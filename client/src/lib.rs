@@ -61,6 +61,7 @@ pub fn seals() -> std::io::Result<()> {
 }
 
 pub use buffer::{Buffer, DeviceRange, HostBuffer, HostSpan};
+pub use bulkhead_ring::Activity;
 pub use bulkhead_schema::{Error, ErrorCode, Handle, Stray};
 pub use connection::{Connection, default_socket};
 pub use export::Export;

@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64},
 };
 
-use bulkhead_ring::memory::Shared;
+use bulkhead_ring::{Activity, memory::Shared};
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp as rpc, limits};
 
 use crate::{
@@ -174,6 +174,27 @@ impl ProtectedModule {
             descriptor.ok_or_else(|| Error::new(ErrorCode::Internal, "the kernel handed over no memory"))?;
         let length = usize::try_from(bytes).map_err(|_| Error::new(ErrorCode::OutOfMemory, "too large"))?;
         Shared::map(descriptor.as_fd(), length).map(ModuleHost).map_err(unmapped)
+    }
+
+    /// How many launches are in flight whose entries call its gates, whoever's they are: a host half looks at what gates leave
+    /// for it while there are any, and sleeps otherwise.
+    ///
+    /// # Errors
+    /// Where it has ended.
+    pub fn activity(&self) -> Result<Activity, Error> {
+        let key = self.0.key();
+        let (token, socket) = self.0.session.inner.remote.call(move |context| async move {
+            let module = rpc::gpu_protected_module::Client { client: context.any(key)? };
+            let response = module.activity_request().send().promise.await.map_err(broken)?;
+            let activity = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            let token = descriptors::bytes(activity.get_page().map_err(broken)?);
+            Ok((token, context.connection.descriptor_socket.clone()))
+        })?;
+        let passed = descriptors::present(&socket, token)?;
+        let page = passed.first();
+        let page = page.ok_or_else(|| Error::new(ErrorCode::Internal, "the kernel handed over no page"))?;
+        let unmapped = |error| Error::new(ErrorCode::OutOfMemory, format!("the activity page: {error}"));
+        Activity::map(page.as_fd()).map_err(unmapped)
     }
 
     /// Its gates alone, to be given to others: by a [token](Gates::token), or by a [`Peer`](crate::Peer).

@@ -71,4 +71,37 @@ impl Operator {
         let response = evict.send().promise.await.map_err(broken)?;
         answer(response.get().and_then(|response| response.get_result()).map_err(broken)?).map(|_| ())
     }
+
+    /// Lets sessions claim a protected module: its name, the text of its gates, and how many bytes its window has, those of
+    /// host memory among them. Its token is in the runtime directory then, in `NAME.token`.
+    ///
+    /// # Errors
+    /// `invalidArgument` where there is one of that name, or its window has no such size; `limitReached` where there are as
+    /// many as a device has; `notSupported` where there is a standby.
+    pub async fn add_module(
+        &self,
+        name: &str,
+        gates: &str,
+        (bytes, host_bytes): (u64, u64),
+    ) -> Result<(), Error> {
+        let mut add = self.kernel.add_module_request();
+        let mut module = add.get().init_module();
+        module.set_name(name);
+        module.set_gates(gates.as_bytes());
+        module.set_bytes(bytes);
+        module.set_host_bytes(host_bytes);
+        let response = add.send().promise.await.map_err(broken)?;
+        answer(response.get().and_then(|response| response.get_result()).map_err(broken)?).map(|_| ())
+    }
+
+    /// Takes a protected module away, and ends the session that has it. Returns when nothing of it is left.
+    ///
+    /// # Errors
+    /// `notFound` where there is none of that name, `timedOut` where something of it is in use for longer.
+    pub async fn remove_module(&self, name: &str) -> Result<(), Error> {
+        let mut remove = self.kernel.remove_module_request();
+        remove.get().set_name(name);
+        let response = remove.send().promise.await.map_err(broken)?;
+        answer(response.get().and_then(|response| response.get_result()).map_err(broken)?).map(|_| ())
+    }
 }

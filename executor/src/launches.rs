@@ -69,6 +69,8 @@ pub(crate) fn launch(
         shared_bytes: shape.shared_bytes.max(entry.dynamic_shared_min),
         parameters: &entry.block,
     };
+    // Counted first: the host half is awake when the gates are called.
+    let calls = state.grants.calling(&entry.called);
     let streams = &mut state.streams;
     let (version, unlooked) =
         entry.version(blocks, launch.block, launch.shared_bytes, |work| streams.have_room(work));
@@ -77,6 +79,7 @@ pub(crate) fn launch(
         Blocks::Together => state.gpu.launch_together(stream, version, &launch)?,
     }
     let work = unlooked.max(work_of(UNLOOKED_COST_MAX, blocks, shape.block));
+    streams.calls(index, calls);
     streams.loads(index, Load { unlooked, blocks, large, work });
     state.busy.launches(Arc::clone(&entry.name));
     Ok(Ok(Outcome::Submitted))
@@ -99,6 +102,8 @@ pub(crate) fn go_on(
     if let Err(code) = rest.entry.template.tell(&state.grants) {
         return Ok(Err(code.into()));
     }
+    // They stay counted until the stream's next mark, which is behind the last slice.
+    state.streams.calls(index, state.grants.calling(&rest.entry.template.called));
     for _ in 0..AT_ONCE_MAX {
         if !state.streams.may_slice(index) {
             break;

@@ -13,7 +13,7 @@ use std::{
         unix::fs::FileExt,
     },
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread,
@@ -25,11 +25,14 @@ use bulkhead_gpu::{
 };
 use bulkhead_guard::{GATE_PARAMETERS, GateWindow, Gates};
 use bulkhead_mm::{PROTECTED_BYTES, PROTECTED_WINDOWS, ProtectedWindow};
-use bulkhead_ring::memory::{Shared, create_shared};
+use bulkhead_ring::{
+    ActivityWriter,
+    memory::{Shared, create_shared},
+};
 use bulkhead_schema::{Error, ErrorCode, limits};
 use parking_lot::Mutex;
 
-use crate::device;
+use crate::{bindings::Called, device};
 
 /// How often it is looked whether no kernel runs.
 const LOOK: Duration = Duration::from_millis(1);
@@ -49,6 +52,8 @@ pub(crate) struct Module {
     memory: MemoryId,
     /// How many sessions are granted it.
     grants: AtomicU32,
+    /// Counts launches in flight whose entries call the gates, for the host half to see.
+    activity: OnceLock<Arc<ActivityWriter>>,
 }
 
 impl Module {
@@ -75,6 +80,22 @@ pub(crate) struct Grant {
 impl Drop for Grant {
     fn drop(&mut self) {
         self.module.grants.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// That a launch is in flight whose entry calls a module's gates.
+pub(crate) struct Calling(Arc<ActivityWriter>);
+
+impl Calling {
+    fn new(activity: &Arc<ActivityWriter>) -> Self {
+        activity.begins();
+        Self(Arc::clone(activity))
+    }
+}
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        self.0.ends();
     }
 }
 
@@ -142,6 +163,12 @@ impl Grants {
             None => Err(ErrorCode::NotPermitted),
         }
     }
+
+    /// Counts a launch, which is about to be submitted, with the modules whose gates its entry calls.
+    pub(crate) fn calling(&self, called: &[Called]) -> Vec<Calling> {
+        let granted = called.iter().filter_map(|called| self.granted.get(&called.module));
+        granted.filter_map(|grant| grant.module.activity.get()).map(Calling::new).collect()
+    }
 }
 
 /// The modules of an executor.
@@ -197,8 +224,9 @@ impl Modules {
         let base = memory.start().0;
         let memory =
             self.open(stage.as_ref(), base, bytes - host_bytes).map_err(|error| device::error(&error))?;
-        let (has_host, grants) = (AtomicBool::new(false), AtomicU32::new(0));
-        let module = Arc::new(Module { id, gates, base, bytes, host_bytes, has_host, memory, grants });
+        let (has_host, grants, activity) = (AtomicBool::new(false), AtomicU32::new(0), OnceLock::new());
+        let module = Module { id, gates, base, bytes, host_bytes, has_host, memory, grants, activity };
+        let module = Arc::new(module);
         self.table.lock().insert(id, module);
         drop(stage);
         Ok(())
@@ -216,6 +244,14 @@ impl Modules {
         module.has_host.store(true, Ordering::Release);
         drop(stage);
         Ok(())
+    }
+
+    /// Counts the launches in flight that call a module's gates on this page from now on, and seals it.
+    pub(crate) fn watch(&self, id: u32, page: OwnedFd) -> Result<(), Error> {
+        let module = self.get(id)?;
+        let unmapped = |error| refused(&format!("the module's activity page: {error}"));
+        let writer = ActivityWriter::map(page.as_fd()).map_err(unmapped)?;
+        module.activity.set(Arc::new(writer)).map_err(|_| refused("the module has an activity page"))
     }
 
     /// Addresses for a module that there is not yet. They stay nobody's as long as the stage is held.

@@ -147,7 +147,7 @@ fn pump(session: &Session, consumer: &mut Consumer) -> Result<(), End> {
         let mut state = session.state.lock();
         let turn = turn(&mut state, consumer, &mut parameters)?;
         wake_waiters(&mut state, (consumer.tail(), consumer.position()), session)?;
-        let waiting = !state.waiters.is_empty() || state.streams.held() > 0;
+        let waiting = !state.waiters.is_empty() || state.streams.held() > 0 || state.streams.call_gates();
         match turn {
             Turn::Worked => {
                 idle_since = None;

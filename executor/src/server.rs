@@ -246,6 +246,7 @@ impl Server {
             }
             OfModule::Add { .. }
             | OfModule::Map { .. }
+            | OfModule::Watch { .. }
             | OfModule::Remove { .. }
             | OfModule::Read { .. }
             | OfModule::Write { .. } => {

@@ -9,7 +9,10 @@ use bulkhead_gpu::{DeviceInfo, Error, Gpu, HostAddress, StreamId};
 use bulkhead_ring::{CompletionWriter, Record, layout::STREAMS};
 use bulkhead_schema::limits::STREAMS_MAX;
 
-use crate::slices::{self, Rest};
+use crate::{
+    modules::Calling,
+    slices::{self, Rest},
+};
 
 /// What work in flight may do without a look at the session's flag, all launches together, in units of the guard's opcode
 /// table for each warp: a tenth of a second of a device's time, at worst.
@@ -75,6 +78,7 @@ pub(crate) struct Stream {
     /// Records submitted since then, and their load.
     unmarked: u32,
     unmarked_load: Load,
+    unmarked_calls: Vec<Calling>,
     /// Marks asked for and not seen.
     marks: VecDeque<Mark>,
     /// How many slices were ever submitted to it, but for the last of each grid, which has a mark; and the load of those
@@ -92,6 +96,8 @@ struct Mark {
     position: u64,
     count: u32,
     load: Load,
+    /// Launches that call gates.
+    calls: Vec<Calling>,
 }
 
 /// All streams of a session.
@@ -112,6 +118,8 @@ pub(crate) struct Streams {
     turn: u32,
     /// How many marks have passed.
     passed: u64,
+    /// How many launches that call gates are among that.
+    calls: usize,
     /// Bit per stream: it has work without a mark.
     unmarked: u64,
     /// Bit per stream: an executor before this one may have had it.
@@ -145,6 +153,7 @@ impl Streams {
             held: 0,
             turn: 0,
             passed: 0,
+            calls: 0,
             unmarked: 0,
             lost: 0,
             lost_priorities: [0; STREAMS],
@@ -201,6 +210,7 @@ impl Streams {
             marked: 0,
             unmarked: 0,
             unmarked_load: Load::default(),
+            unmarked_calls: Vec::new(),
             marks: VecDeque::new(),
             // A stream of this number may have been there before.
             slices: self.page.slices(index),
@@ -225,6 +235,8 @@ impl Streams {
             self.in_flight -= u32::try_from(stream.sliced.len()).unwrap_or(u32::MAX);
             self.slices -= stream.sliced.len();
             stream.sliced.iter().for_each(|load| self.sliced.take(*load));
+            let calls = stream.marks.iter().map(|mark| mark.calls.len()).sum::<usize>();
+            self.calls -= calls + stream.unmarked_calls.len();
             self.unmarked &= !(1 << index);
             self.gpu.destroy_stream(stream.id)?;
         }
@@ -276,6 +288,7 @@ impl Streams {
                 position: stream.submitted,
                 count: std::mem::take(&mut stream.unmarked),
                 load: std::mem::take(&mut stream.unmarked_load),
+                calls: std::mem::take(&mut stream.unmarked_calls),
             });
         }
         self.unmarked &= !(1 << index);
@@ -298,6 +311,7 @@ impl Streams {
             while let Some(passed) = stream.marks.front().filter(|asked| asked.position <= mark) {
                 self.in_flight -= passed.count;
                 self.load.take(passed.load);
+                self.calls -= passed.calls.len();
                 self.passed += 1;
                 stream.marks.pop_front();
             }
@@ -392,6 +406,21 @@ impl Streams {
         let Some(stream) = self.streams.get_mut(index as usize).and_then(Option::as_mut) else { return };
         stream.unmarked_load.add(load);
         self.load.add(load);
+    }
+
+    /// Notes that what was submitted to the stream last, or is next, calls gates.
+    pub(crate) fn calls(&mut self, index: u32, calls: Vec<Calling>) {
+        let Some(stream) = self.streams.get_mut(index as usize).and_then(Option::as_mut) else { return };
+        self.calls += calls.len();
+        stream.unmarked_calls.extend(calls);
+    }
+
+    /// Whether there may be launches in flight that call gates: hosts spin until that is over. Looks at the marks only then.
+    pub(crate) fn call_gates(&mut self) -> bool {
+        if self.calls > 0 {
+            self.in_flight();
+        }
+        self.calls > 0
     }
 
     /// All that is in flight.

@@ -1,8 +1,8 @@
 //! What all connections share.
 
-use std::{cell::Cell, collections::HashSet, rc::Rc};
+use std::{cell::Cell, collections::HashSet, path::PathBuf, rc::Rc};
 
-use bulkhead_mm::{Amounts, Resource};
+use bulkhead_mm::{Amounts, PROTECTED_WINDOWS, Resource};
 use bulkhead_schema::{
     Error, ErrorCode,
     bulkhead_capnp::{module_status, status},
@@ -13,6 +13,7 @@ use crate::{
     compiler::Compiler,
     descriptors::Tokens,
     executor::{Device, DeviceInfo, length},
+    modules::{Known, ProtectedModule},
     principals::Principals,
     session::{Session, columns, write_columns},
 };
@@ -20,7 +21,7 @@ use crate::{
 /// Says which modules there are, who has them, and whose kernels may call them.
 fn write_modules(device: &Device, mut list: capnp::struct_list::Builder<'_, module_status::Owned>) {
     let sessions = device.books.sessions();
-    for (at, module) in (0..list.len()).zip(&device.modules) {
+    for (at, module) in (0..list.len()).zip(&*device.modules.borrow()) {
         let mut status = list.reborrow().get(at);
         status.set_name(&module.protected.name);
         status.set_bytes(module.protected.bytes);
@@ -46,6 +47,8 @@ pub(crate) struct Kernel {
     /// What the next session is called that no session is called now.
     pub(crate) next_session: Cell<u32>,
     pub(crate) principals: Rc<Principals>,
+    /// Where the sockets are, and the files of modules.
+    pub(crate) directory: PathBuf,
 }
 
 impl Kernel {
@@ -100,6 +103,49 @@ impl Kernel {
         Ok(())
     }
 
+    /// Lets sessions claim a module that was not named when the kernel started.
+    pub(crate) fn add_module(&self, module: ProtectedModule) -> Result<(), Error> {
+        module.check()?;
+        if self.limits.standby {
+            let message = "there are no protected modules where there is a standby";
+            return Err(Error::new(ErrorCode::NotSupported, message).remedy("serve without --standby"));
+        }
+        let device = self.device(0)?;
+        let mut modules = device.modules.borrow_mut();
+        if modules.iter().any(|known| known.protected.name == module.name) {
+            let message = format!("there is a module {}", module.name);
+            return Err(Error::new(ErrorCode::InvalidArgument, message)
+                .remedy("take it away first, with `bulkhead module stop`"));
+        }
+        if modules.len() >= PROTECTED_WINDOWS as usize {
+            let message = format!("a device has at most {PROTECTED_WINDOWS} modules");
+            return Err(Error::new(ErrorCode::LimitReached, message));
+        }
+        modules.push(Known::new(module, &self.directory)?);
+        Ok(())
+    }
+
+    /// Takes a module away, with the session that has it. Answers when nothing of it is left.
+    pub(crate) async fn remove_module(self: Rc<Self>, name: String) -> Result<(), Error> {
+        let device = self.device(0)?;
+        let at = device.modules.borrow().iter().position(|known| known.protected.name == name);
+        let at = at.ok_or_else(|| {
+            Error::new(ErrorCode::NotFound, format!("there is no module {name}"))
+                .remedy("`bulkhead module list` says which there are")
+        })?;
+        let known = device.modules.borrow_mut().remove(at);
+        known.remove();
+        while let Some(holder) = known.holder.get() {
+            let free = known.free.notified();
+            // It may have ended before: then it is on its way out.
+            match self.evict(holder) {
+                Err(error) if error.code != ErrorCode::NotFound => return Err(error),
+                Ok(()) | Err(_) => free.await,
+            }
+        }
+        Ok(())
+    }
+
     /// Says who uses what.
     pub(crate) fn status(&self, mut builder: status::Builder<'_>) {
         let mut devices = builder.reborrow().init_devices(length(self.devices.len()));
@@ -122,7 +168,7 @@ impl Kernel {
             status.set_swap_outs(outs);
             status.set_swap_ins(ins);
             status.set_swapped_bytes(moved_bytes);
-            write_modules(device, status.reborrow().init_modules(length(device.modules.len())));
+            write_modules(device, status.reborrow().init_modules(length(device.modules.borrow().len())));
             let ledger = device.ledger.borrow();
             status.set_charged_bytes(ledger.used().get(Resource::DeviceBytes));
             write_columns(ledger.used(), ledger.limits(), status.init_ledger(columns()));

@@ -1,6 +1,6 @@
 //! Capabilities for protected modules, and for their gates alone.
 
-use std::rc::Rc;
+use std::{os::fd::OwnedFd, rc::Rc};
 
 use bulkhead_caps::{Access, Kind};
 use bulkhead_mm::Resource;
@@ -79,11 +79,22 @@ impl Module {
         let owned = owned(&thing)?;
         let none = || Error::new(ErrorCode::NotFound, "the module's window has no host memory");
         let memory = owned.host.as_ref().ok_or_else(none)?;
+        Ok((owned.known.protected.host_bytes, self.fetched(memory)?))
+    }
+
+    /// The token that the descriptor of the activity page is fetched with.
+    fn activity(&self) -> Result<descriptors::Token, Error> {
+        let thing = self.thing()?;
+        self.fetched(&owned(&thing)?.activity)
+    }
+
+    /// A token for a copy of a descriptor.
+    fn fetched(&self, descriptor: &OwnedFd) -> Result<descriptors::Token, Error> {
         let session = &self.0.held.session;
         let on_the_way = session.charge(Resource::Descriptors, 1)?;
         let copied = |error| internal(format!("a descriptor cannot be copied: {error}"));
-        let parcel = session.parcel(vec![memory.try_clone().map_err(copied)?], on_the_way);
-        Ok((owned.known.protected.host_bytes, self.0.connection.give(parcel)?))
+        let parcel = session.parcel(vec![descriptor.try_clone().map_err(copied)?], on_the_way);
+        self.0.connection.give(parcel)
     }
 
     async fn read(self: Rc<Self>, offset: u64, bytes: usize) -> Result<Vec<u8>, Error> {
@@ -206,6 +217,19 @@ impl gpu_protected_module::Server for Module {
                 host.set_bytes(bytes);
                 token.write(host.init_memory());
             }
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn activity(
+        self: Rc<Self>,
+        _: gpu_protected_module::ActivityParams,
+        mut results: gpu_protected_module::ActivityResults,
+    ) -> Result<(), capnp::Error> {
+        let result = results.get().init_result();
+        match Self::activity(&self) {
+            Ok(token) => token.write(result.init_ok().init_page()),
             Err(error) => error.write(result.init_error()),
         }
         Ok(())

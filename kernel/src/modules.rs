@@ -13,8 +13,9 @@ use std::{
     rc::Rc,
 };
 
-use bulkhead_schema::Error;
-use tokio::sync::Mutex;
+use bulkhead_mm::{PAGE_BYTES, ProtectedWindow};
+use bulkhead_schema::{Error, ErrorCode, limits};
+use tokio::sync::{Mutex, Notify};
 
 use crate::{
     books::{Loaded, SturdyToken},
@@ -35,6 +36,33 @@ pub struct ProtectedModule {
     pub host_bytes: u64,
 }
 
+impl ProtectedModule {
+    /// Whether there can be such a module. Its gates are the executor's to verify, when it is claimed.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let refuse = |what: String| Err(Error::new(ErrorCode::InvalidArgument, what));
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        let name = &self.name;
+        if name.is_empty() || name.len() > limits::MODULE_NAME_BYTES_MAX || !name.bytes().all(is_plain) {
+            let most = limits::MODULE_NAME_BYTES_MAX;
+            return refuse(format!("a module's name is of letters, digits, _ and -, at most {most}"));
+        }
+        if self.gates.len() as u64 > limits::GATES_BYTES_MAX {
+            return refuse(format!("gates have at most {} bytes", limits::GATES_BYTES_MAX));
+        }
+        if ProtectedWindow::new(0).is_none_or(|window| window.memory(self.bytes).is_none()) {
+            return refuse(format!(
+                "{} bytes are no window: a power of two from 2 MiB to 32 GiB is",
+                self.bytes
+            ));
+        }
+        if self.host_bytes >= self.bytes || !self.host_bytes.is_multiple_of(PAGE_BYTES) {
+            let message = "a window's host memory is whole pages of 2 MiB, and not all of it";
+            return refuse(message.to_owned());
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Debug for ProtectedModule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProtectedModule").field("name", &self.name).field("bytes", &self.bytes).finish()
@@ -51,14 +79,48 @@ pub(crate) struct Known {
     pub(crate) token: SturdyToken,
     /// The session that has it.
     pub(crate) holder: Cell<Option<u32>>,
+    /// When nobody has it any more.
+    pub(crate) free: Notify,
+    /// Whether it was taken away.
+    pub(crate) is_removed: Cell<bool>,
+    /// What says how it is claimed; gone with this.
+    files: Cell<Option<Files>>,
 }
 
 impl Known {
+    /// Writes the files that say how the module is claimed, for nobody else to read.
     pub(crate) fn new(protected: ProtectedModule, directory: &Path) -> Result<Rc<Self>, Error> {
         let path = directory.join(format!("{}.gates", protected.name));
         let text = bulkhead_ring::memory::create_sealed_copy("bulkhead-gates", protected.gates.as_bytes());
         let text = text.map_err(|error| internal(format!("no memory for gates: {error}")))?;
-        Ok(Rc::new(Self { protected, text, path, token: SturdyToken::random()?, holder: Cell::new(None) }))
+        let token = SturdyToken::random()?;
+        let token_path = directory.join(format!("{}.token", protected.name));
+        let files = Files::write([
+            (token_path, format!("{token}\n").as_bytes()),
+            (path.clone(), protected.gates.as_bytes()),
+        ])?;
+        Ok(Rc::new(Self {
+            protected,
+            text,
+            path,
+            token,
+            holder: Cell::new(None),
+            free: Notify::new(),
+            is_removed: Cell::new(false),
+            files: Cell::new(Some(files)),
+        }))
+    }
+
+    /// Nobody claims it any more.
+    pub(crate) fn remove(&self) {
+        drop(self.files.take());
+        self.is_removed.set(true);
+    }
+
+    /// Nobody has it any more.
+    pub(crate) fn release(&self) {
+        self.holder.set(None);
+        self.free.notify_waiters();
     }
 }
 
@@ -73,6 +135,8 @@ pub(crate) struct Owned {
     pub(crate) busy: Mutex<()>,
     /// The host memory that its window ends with.
     pub(crate) host: Option<OwnedFd>,
+    /// The page on which the executor counts launches that call its gates.
+    pub(crate) activity: OwnedFd,
     charges: RefCell<Vec<Charge>>,
 }
 
@@ -82,7 +146,7 @@ impl Owned {
         known: &Rc<Known>,
         session: u32,
         number: u32,
-        host: Option<OwnedFd>,
+        (host, activity): (Option<OwnedFd>, OwnedFd),
         charges: Vec<Charge>,
     ) -> Self {
         known.holder.set(Some(session));
@@ -92,6 +156,7 @@ impl Owned {
             state: Cell::new(Loaded::No),
             busy: Mutex::new(()),
             host,
+            activity,
             charges: RefCell::new(charges),
         }
     }
@@ -99,39 +164,27 @@ impl Owned {
     /// There is nothing left of it: the next may claim it.
     pub(crate) fn gave_back(&self) {
         drop(self.charges.take());
-        self.known.holder.set(None);
+        self.known.release();
     }
 }
 
-/// The files that say how modules are claimed; gone with this.
-pub(crate) struct TokenFiles(Vec<PathBuf>);
+/// Files that say how a module is claimed; gone with this.
+struct Files(Vec<PathBuf>);
 
-impl TokenFiles {
-    /// Writes them anew, for nobody else to read.
-    pub(crate) fn write(directory: &Path, modules: &[Rc<Known>]) -> Result<Self, (PathBuf, io::Error)> {
-        let mut files = Self(Vec::new());
-        for module in modules {
-            let token =
-                (directory.join(format!("{}.token", module.protected.name)), format!("{}\n", module.token));
-            let gates = (module.path.clone(), module.protected.gates.clone());
-            for (path, text) in [token, gates] {
-                let written = match fs::remove_file(&path) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                    Ok(()) | Err(_) => {
-                        // A link that somebody has put there is not followed.
-                        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)
-                    }
-                };
-                let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
-                written.map_err(|error| (path.clone(), error))?;
-                files.0.push(path);
+impl Files {
+    fn write<const N: usize>(files: [(PathBuf, &[u8]); N]) -> Result<Self, Error> {
+        let mut written = Self(Vec::new());
+        for (path, bytes) in files {
+            if let Err(error) = write_anew(&path, bytes) {
+                return Err(internal(format!("{} cannot be written: {error}", path.display())));
             }
+            written.0.push(path);
         }
-        Ok(files)
+        Ok(written)
     }
 }
 
-impl Drop for TokenFiles {
+impl Drop for Files {
     fn drop(&mut self) {
         for path in &self.0 {
             if let Err(error) = fs::remove_file(path) {
@@ -139,4 +192,13 @@ impl Drop for TokenFiles {
             }
         }
     }
+}
+
+fn write_anew(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    // A link that somebody has put there is not followed.
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
 }

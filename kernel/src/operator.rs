@@ -20,7 +20,9 @@ use crate::{
     door::{Arrival, Door},
     firewall::{self, Firewall},
     kernel::Kernel,
+    modules::ProtectedModule,
     principals::{Lines, Principals, Quota},
+    task::detached,
 };
 
 /// Serves operators. Never ends; dropping it ends every connection.
@@ -158,6 +160,49 @@ impl operator::Server for Operator {
             tracing::warn!(target: "bulkhead::audit", session, "session evicted by the operator");
         }
         write(evicted, results.get().init_result());
+        Ok(())
+    }
+
+    async fn add_module(
+        self: Rc<Self>,
+        params: operator::AddModuleParams,
+        mut results: operator::AddModuleResults,
+    ) -> Result<(), capnp::Error> {
+        let module = {
+            let module = params.get()?.get_module()?;
+            ProtectedModule {
+                name: module.get_name()?.to_string()?,
+                gates: String::from_utf8_lossy(module.get_gates()?).into_owned(),
+                bytes: module.get_bytes(),
+                host_bytes: module.get_host_bytes(),
+            }
+        };
+        drop(params);
+        let name = module.name.clone();
+        let added = self.greeted().and_then(|()| self.kernel.add_module(module));
+        if added.is_ok() {
+            tracing::info!(target: "bulkhead::audit", name, "module added by the operator");
+        }
+        write(added, results.get().init_result());
+        Ok(())
+    }
+
+    async fn remove_module(
+        self: Rc<Self>,
+        params: operator::RemoveModuleParams,
+        mut results: operator::RemoveModuleResults,
+    ) -> Result<(), capnp::Error> {
+        let name = params.get()?.get_name()?.to_string()?;
+        drop(params);
+        let removed = match self.greeted() {
+            Ok(()) => {
+                tracing::info!(target: "bulkhead::audit", name, "module taken away by the operator");
+                let patience = self.kernel.limits.answer();
+                detached(patience, Rc::clone(&self.kernel).remove_module(name)).await
+            }
+            Err(error) => Err(error),
+        };
+        write(removed, results.get().init_result());
         Ok(())
     }
 }

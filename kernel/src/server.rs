@@ -26,7 +26,7 @@ use crate::{
     door::Door,
     executor::Device,
     kernel::Kernel,
-    modules::{Known, TokenFiles},
+    modules::Known,
     operator,
     principals::{Counted, Lines, Principals},
 };
@@ -131,8 +131,6 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
     let modules: Result<Vec<_>, _> =
         config.modules.into_iter().map(|module| Known::new(module, &config.runtime_directory)).collect();
     let modules = modules.map_err(|error| Error::Modules(error.message))?;
-    let _tokens = TokenFiles::write(&config.runtime_directory, &modules)
-        .map_err(|(path, error)| Error::RuntimeDirectory { what: "cannot hold a token", path, error })?;
     let limits = config.limits;
     let principals = Principals::new(limits.everybody(), limits.principal, limits.process, config.tenants);
     let principals = Rc::new(principals);
@@ -146,6 +144,7 @@ pub async fn serve(mut config: Config, shutdown: impl Future<Output = ()>) -> Re
         next_connection: Cell::new(1),
         next_session: Cell::new(1),
         principals: Rc::clone(&principals),
+        directory: config.runtime_directory.clone(),
     });
     let own_uid = rustix::process::geteuid().as_raw();
     // Where one of these stops, the kernel cannot keep its promises: it ends, and says so.

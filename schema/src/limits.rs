@@ -69,6 +69,8 @@ pub const REQUEST_SECONDS: u64 = 30;
 pub const MODULE_PIECE_BYTES_MAX: usize = 64 * 1024;
 /// Largest text of a module's gates, in bytes.
 pub const GATES_BYTES_MAX: u64 = 1 << 20;
+/// Longest name of a protected module.
+pub const MODULE_NAME_BYTES_MAX: usize = 64;
 /// Deadline of a compile process, in seconds.
 pub const COMPILE_SECONDS: u64 = 120;
 /// Memory of a compile process, in bytes.

@@ -315,6 +315,58 @@ fn host_memory_of_a_module_is_charged_and_goes_with_it_and_the_next_finds_zeros(
     assert_eq!(refused.code, ErrorCode::NotFound, "{refused}");
 }
 
+/// Stores one word, and calls no gate.
+const QUIET: &[u8] = b".version 8.0
+.target sm_75
+.address_size 64
+.visible .entry quiet(.param .u64 out)
+{
+    .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [out];
+    st.global.u64 [%rd1], 1;
+    ret;
+}
+\0";
+
+#[test]
+fn a_host_half_is_woken_by_launches_that_call_its_gates_and_by_no_others() {
+    let scratch = Scratch::new();
+    let gates = write(&scratch, "badges.ptx", BADGES);
+    let kernel = Kernel::with(&["--module", &format!("badges={}:2MiB", gates.display())]);
+    let host = kernel.open("host half");
+    let (module, _) = host.claim_module(kernel.module_token("badges")).expect("the module");
+    let activity = module.activity().expect("a page");
+    // Whoever asks twice has the same page.
+    let again = module.activity().expect("a page");
+    let tenant = kernel.open("tenant");
+    let image = tenant.load_image(QUIET).expect("the code loads");
+    let to = tenant.allocate(8).expect("memory");
+    let entry = image.entry("quiet").expect("an entry");
+    tenant
+        .launch(Stream::DEFAULT, &entry, &Launch::linear(1, 1), &Parameters::new().buffer(&to))
+        .and_then(|fence| tenant.wait(fence))
+        .expect("a launch");
+    assert!(!activity.wait(Duration::from_millis(50)) && activity.in_flight() == 0, "no gate is called");
+    for _ in 0..3 {
+        let given = module.gates_with_badge(7).expect("gates");
+        let received = tenant.restore(given.token(Uses::One).expect("a token")).expect("gates");
+        let Received::Gates(received) = received else { panic!("no gates") };
+        let (badge, _, accepted) = thread::scope(|scope| {
+            let woken = scope.spawn(|| activity.wait(Duration::from_secs(20)));
+            let asked = asked(&tenant, received);
+            assert!(woken.join().expect("no panic"), "nobody woke the host half");
+            asked
+        });
+        assert_eq!(badge, 8);
+        until("the launch is not counted any more", || activity.in_flight() == 0);
+        while activity.wait(Duration::ZERO) {}
+        assert!(!activity.wait(Duration::from_millis(50)), "woken by nothing");
+        let taken_back = accepted.close().expect("gates are given up");
+        taken_back.wait(Moment::Quiescent, PATIENCE).expect("quiescent");
+    }
+    assert!(again.wait(Duration::ZERO) && again.in_flight() == 0);
+}
+
 #[test]
 fn what_is_no_gate_is_refused_by_its_line_and_nothing_is_written() {
     let scratch = Scratch::new();

@@ -16,11 +16,12 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use bulkhead_client::{
-    Error, Launch, ModuleHost, Options, Parameters, Session, Stream, SturdyToken, Uses, default_socket,
+    Activity, Error, Launch, ModuleHost, Options, Parameters, Session, Stream, SturdyToken, Uses,
+    default_socket,
 };
 
 /// How many questions are on their way at most, and how long each and each answer is, as in `gates.cu`.
@@ -32,11 +33,11 @@ fn main() -> Result<(), Error> {
     let host = open("echo")?;
     let token = SturdyToken::read_file(&default_socket().with_file_name("echo.token"))?;
     let (module, _) = host.claim_module(token)?;
-    let memory = module.host()?;
+    let (memory, activity) = (module.host()?, module.activity()?);
     let ends = Arc::new(AtomicBool::new(false));
     let answering = thread::spawn({
         let ends = Arc::clone(&ends);
-        move || answer(&memory, &ends)
+        move || answer(&memory, &activity, &ends)
     });
 
     let tenant = open("asks")?;
@@ -75,9 +76,13 @@ fn main() -> Result<(), Error> {
 }
 
 /// Answers questions until it is told to end: each with its value and the badge of who asks.
-fn answer(memory: &ModuleHost, ends: &AtomicBool) {
+fn answer(memory: &ModuleHost, activity: &Activity, ends: &AtomicBool) {
     let mut answered = vec![0_u32; place(SLOTS)];
     while !ends.load(Ordering::Relaxed) {
+        // Nothing is asked while nobody's kernel calls the gates.
+        if !activity.wait(Duration::from_millis(100)) {
+            continue;
+        }
         for (slot, last) in (0..).zip(&mut answered) {
             let question = place(window::QUESTIONS + slot * QUESTION_BYTES);
             let answer = place(window::ANSWERS + slot * ANSWER_BYTES);

@@ -1,6 +1,6 @@
 //! What an executor answers, decoded.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use bulkhead_ring::layout::COMPLETION_BYTES;
 use bulkhead_schema::{Error, bulkhead_capnp, executor_capnp, limits};
@@ -209,13 +209,17 @@ pub(crate) enum Malformed {
 const PAGE_SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
+/// Whether memory is sealed as completion pages are.
+pub(crate) fn is_sealed(memory: impl AsFd) -> bool {
+    rustix::fs::fcntl_get_seals(memory).is_ok_and(|seals| seals.contains(PAGE_SEALS))
+}
+
 /// A completion page, unless it was lost on the way: memory of a known size, which closes at once and holds up no client.
 fn page(passed: Option<Passed>) -> Result<Option<OwnedFd>, Malformed> {
     let Some(passed) = passed else { return Ok(None) };
     let found = passed.descriptor().ok_or(Malformed::Page)?;
     // Only memory has seals. Of anything else nothing more is asked: others may have to answer that.
-    let seals = rustix::fs::fcntl_get_seals(found).map_err(|_| Malformed::Page)?;
-    if !seals.contains(PAGE_SEALS) {
+    if !is_sealed(found) {
         return Err(Malformed::Page);
     }
     let bytes = rustix::fs::fstat(found).map_err(|_| Malformed::Page)?.st_size;

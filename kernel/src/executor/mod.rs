@@ -26,7 +26,7 @@ use tokio::{
     time::Instant,
 };
 
-pub(crate) use answer::{Activity, Answer, DeviceInfo, EntryInfo, Origin, length};
+pub(crate) use answer::{Activity, Answer, DeviceInfo, EntryInfo, Origin, is_sealed, length};
 pub(crate) use link::{Answering, Link, Request, no_descriptors};
 pub(crate) use passed::Passed;
 
@@ -129,7 +129,7 @@ pub(crate) struct Device {
     source: ExecutorSource,
     environment: Vec<(OsString, OsString)>,
     /// Protected modules that sessions may claim.
-    pub(crate) modules: Vec<Rc<Known>>,
+    pub(crate) modules: RefCell<Vec<Rc<Known>>>,
     /// What the next that is claimed is called.
     next_module: Cell<u32>,
     limits: Limits,
@@ -159,7 +159,7 @@ impl Device {
             index,
             source,
             environment,
-            modules,
+            modules: RefCell::new(modules),
             next_module: Cell::new(1),
             limits,
             state: watch::Sender::new(State::Starting),

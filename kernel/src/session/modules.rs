@@ -9,7 +9,7 @@ use bulkhead_schema::{Error, ErrorCode, Handle};
 use super::{Session, memory::sealed_memory};
 use crate::{
     books::{Batch, Loaded, SturdyToken, Thing, What},
-    executor::{Answer, Answering},
+    executor::{self, Answer, Answering},
     held::Held,
     modules::{Known, Owned},
     refusal::internal,
@@ -29,14 +29,16 @@ impl Session {
         let _change = self.change()?;
         let unknown = || {
             Error::new(ErrorCode::NotFound, "the token is no module's")
-                .remedy("`bulkhead serve --module` writes one for each module when it starts")
+                .remedy("`bulkhead serve --module` and `bulkhead module start` write one for each module")
         };
-        let known = self.device.modules.iter().find(|known| known.token == token).ok_or_else(unknown)?;
+        let known = self.device.modules.borrow().iter().find(|known| known.token == token).cloned();
+        let known = &known.ok_or_else(unknown)?;
         if self.limits.standby {
             let message =
                 "there are no protected modules where there is a standby, which would not have their memory";
             return Err(Error::new(ErrorCode::NotSupported, message).remedy("serve without --standby"));
         }
+        let copied = |error: std::io::Error| internal(format!("a descriptor cannot be copied: {error}"));
         let (bytes, host_bytes) = (known.protected.bytes, known.protected.host_bytes);
         let mut charges = vec![self.charge_device(bytes - host_bytes).await?];
         let host = match host_bytes {
@@ -50,21 +52,27 @@ impl Session {
                 })?)
             }
         };
-        let copied = |error: std::io::Error| internal(format!("a descriptor cannot be copied: {error}"));
+        charges.push(self.charge(Resource::Descriptors, 1)?);
+        let page = bulkhead_ring::create_activity();
+        let page = page.map_err(|error| internal(format!("no memory for an activity page: {error}")))?;
+        let (activity, for_seals) = (page.try_clone().map_err(copied)?, page.try_clone().map_err(copied)?);
         let for_executor = host.as_ref().map(OwnedFd::try_clone).transpose().map_err(copied)?;
         let text = known.text.try_clone();
         let text = text.map_err(copied)?;
         self.live()?;
+        if known.is_removed.get() {
+            return Err(unknown());
+        }
         if let Some(holder) = known.holder.get() {
             let message = format!("session {holder} has the module {}", known.protected.name);
             return Err(Error::new(ErrorCode::Unavailable, message).remedy("try again when that has ended"));
         }
         let capability = self.charge(Resource::Capabilities, 1)?;
         let number = self.device.next_module()?;
-        let owned = Owned::new(known, self.id, number, host, charges);
+        let owned = Owned::new(known, self.id, number, (host, activity), charges);
         let thing = Thing::new(Rc::downgrade(&self), What::Module(owned));
         let created = self.books().create(self.owner, Kind::Module, 0, thing);
-        let (handle, object, thing) = created.inspect_err(|_| known.holder.set(None))?;
+        let (handle, object, thing) = created.inspect_err(|_| known.release())?;
         capability.keep();
         self.objects.borrow_mut().insert(object);
         // From here on all of it goes when this does.
@@ -84,6 +92,13 @@ impl Session {
             let mapped = self.link().call(None, vec![memory], |mut request| request.set_map_module(number));
             self.done(&mapped.await?)?;
         }
+        let watched = self.link().call(None, vec![page], |mut request| request.set_watch_module(number));
+        let watched = watched.await?;
+        // Whoever has the page maps it for reading only.
+        if !executor::is_sealed(&for_seals) {
+            return Err(self.nonsense(&watched));
+        }
+        self.done(&watched)?;
         drop(turn);
         tracing::info!(
             target: "bulkhead::audit", session = self.id, module = known.protected.name, bytes, "module claimed"

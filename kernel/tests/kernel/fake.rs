@@ -64,6 +64,8 @@ pub(crate) enum Asked {
 /// How it misbehaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Manners {
+    /// Does not seal the page that tells of a module's calls.
+    pub(crate) leaves_pages_open: bool,
     /// Does not answer drains.
     pub(crate) holds_drains: bool,
     /// Does not answer fences, as long as the work before them runs.
@@ -634,6 +636,16 @@ impl Fake {
             }
             Which::MapModule(_) => {
                 descriptors.pop().expect("host memory comes with the request");
+                ok(socket)
+            }
+            Which::WatchModule(_) => {
+                let page = descriptors.pop().expect("a page comes with the request");
+                if !manners.leaves_pages_open {
+                    drop(
+                        bulkhead_ring::ActivityWriter::map(page.as_fd())
+                            .expect("a page that nobody has sealed"),
+                    );
+                }
                 ok(socket)
             }
             Which::AddModule(add) => {

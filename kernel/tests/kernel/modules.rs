@@ -68,6 +68,17 @@ fn asked(all: Vec<Asked>) -> Vec<Asked> {
 }
 
 #[test]
+fn a_page_that_the_executor_leaves_open_for_writing_is_given_to_nobody() {
+    let manners = Manners { leaves_pages_open: true, ..Manners::default() };
+    with_changed_kernel(manners, with_log, async |harness| {
+        let host = Client::new(&harness.directory).await;
+        let owner = host.open("owner").await.unwrap();
+        let refused = claim(&owner, token(&harness.directory)).await.err().unwrap();
+        assert!(matches!(refused.code, ErrorCode::DeviceLost | ErrorCode::Internal), "{refused}");
+    });
+}
+
+#[test]
 fn the_end_of_a_module_takes_its_grants_back_before_its_window_goes() {
     with_changed_kernel(Manners::default(), with_log, async |harness| {
         let host = Client::new(&harness.directory).await;

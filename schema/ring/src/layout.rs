@@ -31,6 +31,8 @@ pub const MARK_STRIDE_WORDS: usize = 8;
 pub const REPLIES: usize = 64;
 /// Size of the completion page's memfd in bytes.
 pub const COMPLETION_BYTES: usize = 8192;
+/// Length of the activity page.
+pub const ACTIVITY_BYTES: usize = 4096;
 /// First word of the replies, each of two words: position + 1, value.
 pub(crate) const REPLY_WORD: usize = STREAMS * MARK_STRIDE_WORDS;
 /// Word that says the executor ended the session.

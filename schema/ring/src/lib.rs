@@ -3,7 +3,8 @@
 //! A *ring* is a memfd of [`layout::RING_BYTES`]: a header, fixed records of 128 bytes, and an *arena* for long
 //! launch parameters. The client is its only producer, the executor its only consumer. A *position* counts
 //! records ever pushed: the record at index `i` has passed when the completed position of its stream is `> i`.
-//! The *completion page* is a second memfd that the executor and the GPU write and the client can only read.
+//! The *completion page* is a second memfd that the executor and the GPU write and the client can only read. The *activity
+//! page* of a protected module is another that the executor writes and the module's host half can only read.
 //!
 //! # Invariants
 //! 1. The consumer copies a record once, decodes the copy and uses only what it decoded.
@@ -11,11 +12,13 @@
 //!    an endless loop or an access out of bounds.
 //! 3. A wake-up is never lost: a producer that publishes while the consumer parks wakes it, and so does a [`Waker`]
 //!    that is used after the consumer listened.
-//! 4. Neither memfd can shrink or grow; the completion page cannot be written through any mapping made after
+//! 4. No memfd can shrink or grow; completion and activity pages cannot be written through any mapping made after
 //!    the executor's own.
 //!
 //! The crate knows nothing of tokio, so that loom can check it (`RUSTFLAGS="--cfg loom" cargo test -p bulkhead-ring`).
 
+#[cfg(not(loom))]
+mod activity;
 mod completion;
 mod consumer;
 pub mod layout;
@@ -34,6 +37,8 @@ pub mod memory;
 #[path = "loom_memory.rs"]
 pub mod memory;
 
+#[cfg(not(loom))]
+pub use activity::{Activity, ActivityWriter, create as create_activity};
 pub use completion::{CompletionReader, CompletionWriter, Refusal};
 pub use consumer::{Consumer, Park, Waker};
 pub use producer::{Full, Producer};

@@ -20,7 +20,10 @@ use rustix::{
 };
 
 use crate::{
-    layout::{ARENA_WORDS, COMPLETION_BYTES, Cell, HEADER_BYTES, Header, RECORD_WORDS, RECORDS, RING_BYTES},
+    layout::{
+        ACTIVITY_BYTES, ARENA_WORDS, COMPLETION_BYTES, Cell, HEADER_BYTES, Header, RECORD_WORDS, RECORDS,
+        RING_BYTES,
+    },
     sync::{AtomicU32, AtomicU64},
 };
 
@@ -161,12 +164,8 @@ impl Ring {
 
     /// Sleeps while the doorbell still reads `seen`; false when the time is up.
     pub(crate) fn sleep(&self, seen: u32, timeout: Duration) -> bool {
-        let timeout = futex::Timespec {
-            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(timeout.subsec_nanos()),
-        };
         !matches!(
-            futex::wait(self.doorbell(), futex::Flags::empty(), seen, Some(&timeout)),
+            futex::wait(self.doorbell(), futex::Flags::empty(), seen, Some(&timespec(timeout))),
             Err(rustix::io::Errno::TIMEDOUT)
         )
     }
@@ -221,6 +220,60 @@ impl Completion {
 
     pub(crate) fn word(&self, index: usize) -> &AtomicU64 {
         &self.mapping.words(index * 8, 1)[0]
+    }
+}
+
+/// The mapped page that tells a module's host half how busy its gates are.
+pub(crate) struct ActivityPage {
+    mapping: Mapping,
+}
+
+impl ActivityPage {
+    pub(crate) fn create() -> io::Result<OwnedFd> {
+        sealed("bulkhead-activity", ACTIVITY_BYTES)
+    }
+
+    /// Maps a page for writing, and seals it so that nobody else ever can.
+    pub(crate) fn map_and_seal(descriptor: BorrowedFd<'_>) -> io::Result<Self> {
+        let mapping = Mapping::new(descriptor, ACTIVITY_BYTES, ProtFlags::READ | ProtFlags::WRITE)?;
+        rustix::fs::fcntl_add_seals(descriptor, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?;
+        Ok(Self { mapping })
+    }
+
+    pub(crate) fn map(descriptor: BorrowedFd<'_>) -> io::Result<Self> {
+        Ok(Self { mapping: Mapping::new(descriptor, ACTIVITY_BYTES, ProtFlags::READ)? })
+    }
+
+    /// How many launches are in flight.
+    pub(crate) fn in_flight(&self) -> &AtomicU64 {
+        &self.mapping.words(0, 1)[0]
+    }
+
+    /// How often that became more than none.
+    pub(crate) fn begun(&self) -> &AtomicU32 {
+        let word: *const AtomicU64 = &raw const self.mapping.words(8, 1)[0];
+        // SAFETY: half of a word of the mapping, so aligned and in bounds; it is reached as this half only, by every process.
+        unsafe { &*word.cast() }
+    }
+
+    /// Sleeps while the second word still reads `seen`.
+    pub(crate) fn sleep(&self, seen: u32, timeout: Duration) {
+        let woken = futex::wait(self.begun(), futex::Flags::empty(), seen, Some(&timespec(timeout)));
+        // Whoever sleeps looks again, whatever woke it.
+        woken.unwrap_or_default();
+    }
+
+    pub(crate) fn wake(&self) {
+        // A failed wake-up leaves the sleepers to their timeouts.
+        let woken = futex::wake(self.begun(), futex::Flags::empty(), u32::MAX >> 1);
+        debug_assert!(woken.is_ok());
+    }
+}
+
+fn timespec(time: Duration) -> futex::Timespec {
+    futex::Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(time.subsec_nanos()),
     }
 }
 
