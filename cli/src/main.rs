@@ -59,7 +59,7 @@ enum Command {
     Bench(bench::Arguments),
     /// Confine a PTX file and verify the result, without a kernel.
     Guard(guard::Arguments),
-    /// Make and look at the gates of protected modules.
+    /// Make protected modules, start and stop them, and look at their gates.
     Module(module::Arguments),
     /// Read a cubin as an executor does before it loads one, without a kernel.
     Lint(lint::Arguments),

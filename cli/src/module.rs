@@ -1,5 +1,8 @@
 //! `bulkhead module`: gates of protected modules, from CUDA C to what `bulkhead serve --module` takes.
 
+mod new;
+mod start;
+
 use std::{
     collections::BTreeSet,
     fs,
@@ -20,7 +23,7 @@ const HEADER: (&str, &str) =
 /// The oldest architecture that nvcc 13 writes PTX for: what is for it runs on all later ones.
 const ARCHITECTURE: u32 = 75;
 
-/// Make and look at the gates of a protected module.
+/// Make protected modules, start and stop them, and look at their gates.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub(crate) struct Arguments {
@@ -38,6 +41,17 @@ enum Action {
     Show(Show),
     /// Print the header that gates in CUDA C include.
     Header,
+    /// Have a kernel that serves let sessions claim a module, and keep its host half running until interrupted.
+    ///
+    /// The manifest says which gates, how large a window, and which program is the host half. A host half that ends is started
+    /// again. Tenants open the module with `bulkhead run --module NAME=WORDS`, or over its socket.
+    Start(start::Start),
+    /// Take a module away from a kernel that serves, with its host half: its callers are told `revoked`.
+    Stop(start::Stop),
+    /// Tell which modules a kernel that serves has, who serves them, and whose kernels may call them.
+    List(start::List),
+    /// Make a folder with a module to begin with: gates, host half, manifest and a tenant.
+    New(new::New),
 }
 
 #[derive(Debug, Args)]
@@ -99,6 +113,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             tell(&name, &module, &show.told)?;
         }
         Action::Header => output::print(HEADER.1)?,
+        Action::Start(start) => start::start(start)?,
+        Action::Stop(stop) => start::stop(stop)?,
+        Action::List(list) => start::list(list)?,
+        Action::New(new) => new::new(new)?,
     }
     Ok(ExitCode::SUCCESS)
 }

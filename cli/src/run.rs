@@ -4,11 +4,14 @@ use std::{
     collections::BTreeSet,
     env,
     ffi::OsString,
-    os::unix::{net::UnixStream, process::ExitStatusExt as _},
+    io::Write as _,
+    os::unix::{fs::OpenOptionsExt as _, net::UnixStream, process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{Command, ExitCode},
 };
 
+use bulkhead_client::SturdyToken;
+use bulkhead_module::door;
 use clap::Args;
 
 use crate::{
@@ -60,15 +63,19 @@ pub(crate) struct Arguments {
     /// out. May be given more than once.
     #[arg(long, value_name = "TOKEN_FILE", conflicts_with = "private")]
     gates: Vec<PathBuf>,
+    /// Open a protected module for the program, with words that mean what the module likes, and let its kernels call its gates.
+    /// May be given more than once.
+    #[arg(long, value_name = "NAME=WORDS", conflicts_with = "private")]
+    module: Vec<String>,
     /// Count what kernels do, by kernel and by line of the source (with nvcc's -lineinfo; else of the PTX): instructions,
     /// divergence, memory traffic, bank conflicts, contention. Only on the software GPU, by a private kernel; kernels run
     /// much slower. A table on standard error, or in a file.
     #[arg(
-        long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with_all = ["socket", "check", "gates"],
+        long, value_name = "FILE", num_args = 0..=1, require_equals = true, conflicts_with_all = ["socket", "check", "gates", "module"],
     )]
     profile: Option<Option<PathBuf>>,
     /// Write what streams did when, to be looked at with Chrome's or Perfetto's viewer.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "check", "gates"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "check", "gates", "module"])]
     trace: Option<PathBuf>,
     /// Look for mistakes of kernels, and tell them by line of the source (with nvcc's -lineinfo; else of the PTX): accesses to
     /// memory that is not the program's (memcheck), reads of what nobody wrote (initcheck), races for shared memory (racecheck),
@@ -77,7 +84,7 @@ pub(crate) struct Arguments {
     /// is 1 where something was found and the program itself succeeded.
     #[arg(
         long, value_enum, value_name = "TOOL,...", num_args = 0.., value_delimiter = ',', require_equals = true,
-        conflicts_with_all = ["socket", "check", "gates", "profile", "trace"],
+        conflicts_with_all = ["socket", "check", "gates", "module", "profile", "trace"],
     )]
     sanitize: Option<Vec<sanitize::Tool>>,
     /// Print what --check found, or --sanitize, or --profile, as one JSON object on standard output, after all that the program printed
@@ -132,9 +139,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         command.env(CHECK, &found);
     }
     command.env_remove(GATES);
-    if !arguments.gates.is_empty() {
+    // The modules are the program's for as long as these are held.
+    let opened = open_modules(&arguments.module, &socket)?;
+    if !arguments.gates.is_empty() || !opened.is_empty() {
         let files = arguments.gates.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>();
-        let files = files.map_err(Failure::doing("--gates"))?;
+        let mut files = files.map_err(Failure::doing("--gates"))?;
+        for (at, opened) in opened.iter().enumerate() {
+            let file = scratch.path().join(format!("module-{at}.token"));
+            write_token(&file, &opened.token).map_err(Failure::doing(file.display()))?;
+            files.push(file);
+        }
         command
             .env(GATES, env::join_paths(files).map_err(|error| Failure::new(format!("--gates: {error}")))?);
     }
@@ -170,6 +184,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             ExitCode::from(u8::try_from(128 + signal).unwrap_or(u8::MAX))
         }
     })
+}
+
+/// Opens each module: `NAME=WORDS`, or a name alone.
+fn open_modules(modules: &[String], kernel: &Path) -> Result<Vec<door::Opened>, Failure> {
+    let open = |module: &String| {
+        let (name, words) = module.split_once('=').unwrap_or((module, ""));
+        let opened = door::open(&door::socket_of(kernel, name), words);
+        opened.map_err(|error| Failure::new(format!("--module {name}: {error}")))
+    };
+    modules.iter().map(open).collect()
+}
+
+/// For nobody else to read.
+fn write_token(file: &Path, token: &SturdyToken) -> std::io::Result<()> {
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+    file.write_all(format!("{token:x}\n").as_bytes())
 }
 
 /// Says how many accesses went astray, of all processes of the run; answers how many.

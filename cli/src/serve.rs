@@ -6,12 +6,13 @@ use bulkhead_kernel::{
     Config, Counted, ExecutorSource, Limits, ProtectedModule, Quota, Relay, Tenant, Whose,
 };
 use bulkhead_mm::{Amounts, ProtectedWindow, Resource};
+use bulkhead_schema::limits::MODULE_NAME_BYTES_MAX;
 use clap::{Args, ValueEnum};
 
 use crate::{Failure, log, place, sanitize, software::Software};
 
 /// Of a module's name.
-const NAME_BYTES_MAX: usize = 64;
+const NAME_BYTES_MAX: usize = MODULE_NAME_BYTES_MAX;
 
 /// Which device to drive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -204,27 +205,36 @@ fn modules(named: &[Module], standby: bool) -> Result<Vec<ProtectedModule>, Fail
         if modules.iter().any(|module| module.name == *name) {
             return Err(Failure::new(format!("two modules are called {name}")));
         }
-        // A name may stand in two modules: a session that accepts the gates of both is refused.
-        let mut gates = bulkhead_guard::Gates::default();
-        let path = file.display().to_string();
-        let text = std::fs::read_to_string(file).map_err(Failure::doing(&path))?;
-        gates.add(name, &text).map_err(|report| {
-            Failure::new(format!("{path} has no gates that can be granted:\n{}", report.render(&path, &text)))
-        })?;
-        let window = gates.window(name).cloned().unwrap_or_default();
-        if window.bytes_min() > *bytes {
-            return Err(Failure::new(format!(
-                "the variables of {path} take {} bytes of device memory and {} of host memory, and {name} has a window of \
-                 {bytes}: give it {}MiB",
-                window.device.bytes,
-                window.host_bytes(),
-                window.bytes_min() >> 20
-            )));
-        }
-        let host_bytes = window.host_bytes();
-        modules.push(ProtectedModule { name: name.clone(), gates: text, bytes: *bytes, host_bytes });
+        modules.push(protected(name, file, Some(*bytes))?);
     }
     Ok(modules)
+}
+
+/// A module whose gates are good. Its window is the smallest that does, where it is not said how large.
+pub(crate) fn protected(
+    name: &str,
+    file: &std::path::Path,
+    bytes: Option<u64>,
+) -> Result<ProtectedModule, Failure> {
+    // A name may stand in two modules: a session that accepts the gates of both is refused.
+    let mut gates = bulkhead_guard::Gates::default();
+    let path = file.display().to_string();
+    let text = std::fs::read_to_string(file).map_err(Failure::doing(&path))?;
+    gates.add(name, &text).map_err(|report| {
+        Failure::new(format!("{path} has no gates that can be granted:\n{}", report.render(&path, &text)))
+    })?;
+    let window = gates.window(name).cloned().unwrap_or_default();
+    let bytes = bytes.unwrap_or(window.bytes_min());
+    if window.bytes_min() > bytes {
+        return Err(Failure::new(format!(
+            "the variables of {path} take {} bytes of device memory and {} of host memory, and {name} has a window of \
+             {bytes}: give it {}MiB",
+            window.device.bytes,
+            window.host_bytes(),
+            window.bytes_min() >> 20
+        )));
+    }
+    Ok(ProtectedModule { name: name.to_owned(), gates: text, bytes, host_bytes: window.host_bytes() })
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {

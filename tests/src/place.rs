@@ -61,6 +61,21 @@ pub fn example(name: &str) -> PathBuf {
     path
 }
 
+/// The host half of a module that lies in `modules/examples`.
+///
+/// # Panics
+/// Where it was not built.
+#[must_use]
+pub fn host_half(name: &str) -> PathBuf {
+    let path = bulkhead().with_file_name(name);
+    assert!(
+        path.is_file(),
+        "{} is not there: run `cargo build --workspace`, or tests/test.sh",
+        path.display()
+    );
+    path
+}
+
 /// `target/debug` or `target/release`: tests lie in its `deps`.
 fn profile_directory() -> PathBuf {
     let test = env::current_exe().expect("the test knows its own path");
@@ -75,7 +90,8 @@ fn build(profile: &Path) {
     let name = name.to_string_lossy();
     let built = Command::new(cargo)
         .args(["build", "--quiet", "--bins", "--lib", "--examples"])
-        .args(["-p", "bulkhead-cli", "-p", "bulkhead-libos-cuda", "-p", "bulkhead-client", "--profile"])
+        .args(["-p", "bulkhead-cli", "-p", "bulkhead-libos-cuda", "-p", "bulkhead-client"])
+        .args(["-p", "bulkhead-counter", "--profile"])
         .arg(if name == "debug" { "dev" } else { &name })
         .arg("--target-dir")
         .arg(target)

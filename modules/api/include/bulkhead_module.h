@@ -26,6 +26,18 @@ namespace bulkhead {
 using u32 = unsigned int;
 using u64 = unsigned long long;
 
+// What gates answer where they do not do what was asked: the largest numbers, so that a ticket or a length may stand in the
+// same word. A caller asks again after BUSY; it turns, not the gate.
+constexpr u32 DONE = 0;
+constexpr u32 NOT_OPEN = 0xFFFFFFF0;  // there is no such thing, or the caller has not opened it
+constexpr u32 REVOKED = 0xFFFFFFF1;   // what the caller had was taken back
+constexpr u32 RANGE = 0xFFFFFFF2;     // outside of what the caller may name
+constexpr u32 RIGHTS = 0xFFFFFFF3;    // the caller may not do that with it
+constexpr u32 TARGET = 0xFFFFFFF4;    // the memory that is named is not the caller's, or not granted
+constexpr u32 LENGTH = 0xFFFFFFF5;    // a length that is not served
+constexpr u32 BUSY = 0xFFFFFFF6;      // not now: ask again
+constexpr u32 GONE = 0xFFFFFFF7;      // the other side has ended
+
 // Who calls.
 __device__ __forceinline__ u64 caller() { return bulkhead_caller; }
 

@@ -1,0 +1,266 @@
+//! `bulkhead module start`, `stop` and `list`: modules of a kernel that serves.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use bulkhead_client::{Error, ErrorCode, Operator};
+use bulkhead_module::{door, manifest::Manifest};
+use bulkhead_schema::bulkhead_capnp::status;
+use clap::Args;
+use tokio::{
+    process::{Child, Command},
+    signal::unix::{Signal, SignalKind, signal},
+};
+
+use crate::{Failure, output, place, serve};
+
+/// A host half that lives for less is started again only so often.
+const STEADY: Duration = Duration::from_secs(5);
+const FAILURES_MAX: u32 = 5;
+/// Between two of those, as many times as there were.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How often it is looked whether a host half lets callers in.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long a host half may take to end when its module is gone.
+const ENDING: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Args)]
+pub(super) struct Start {
+    /// The manifest, or the folder that it lies in.
+    #[arg(value_name = "MODULE.toml", default_value = ".")]
+    manifest: PathBuf,
+    /// The socket of the kernel that serves; the operator's is beside it.
+    #[arg(long)]
+    socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Stop {
+    /// The module's name.
+    name: String,
+    #[arg(long, help = "The socket of the kernel that serves; the operator's is beside it")]
+    socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct List {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// The socket of the kernel that serves; the operator's is beside it.
+    #[arg(long)]
+    socket: Option<PathBuf>,
+}
+
+fn block_on<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(Failure::doing("starting a runtime"))?;
+    tokio::task::LocalSet::new().block_on(&runtime, work)
+}
+
+fn kernel(socket: Option<&Path>) -> PathBuf {
+    socket.map_or_else(bulkhead_client::default_socket, Path::to_owned)
+}
+
+/// Which session has a module; `None` where the kernel knows no such module.
+async fn holder(operator: &Operator, name: &str) -> Result<Option<u32>, Failure> {
+    let modules = modules(operator).await?;
+    Ok(modules.into_iter().find(|module| module.name == name).map(|module| module.session))
+}
+
+struct Module {
+    name: String,
+    bytes: u64,
+    /// 0 where nobody has it.
+    session: u32,
+    pid: u32,
+    callers: Vec<u32>,
+}
+
+async fn modules(operator: &Operator) -> Result<Vec<Module>, Failure> {
+    let message = operator.status().await?;
+    let read = || -> capnp::Result<Vec<Module>> {
+        let status: status::Reader<'_> = message.get_root_as_reader()?;
+        let sessions = status.get_sessions()?;
+        let mut found = Vec::new();
+        for device in status.get_devices()? {
+            for module in device.get_modules()? {
+                let session = module.get_session();
+                let pid = sessions.iter().find(|one| one.get_id() == session).map_or(0, |one| one.get_pid());
+                let (name, bytes) = (module.get_name()?.to_string()?, module.get_bytes());
+                let callers = module.get_callers()?.iter().collect();
+                found.push(Module { name, bytes, session, pid, callers });
+            }
+        }
+        Ok(found)
+    };
+    read().map_err(|error| Failure::new(format!("what the kernel says makes no sense: {error}")))
+}
+
+pub(super) fn list(list: &List) -> Result<(), Failure> {
+    let socket = kernel(list.socket.as_deref());
+    let modules = block_on(async {
+        let operator = Operator::open(&place::operator_socket(&socket)).await?;
+        self::modules(&operator).await
+    })?;
+    if list.json {
+        let modules: Vec<_> = modules
+            .iter()
+            .map(|module| {
+                serde_json::json!({
+                    "name": module.name, "bytes": module.bytes,
+                    "session": (module.session > 0).then_some(module.session),
+                    "pid": (module.pid > 0).then_some(module.pid), "callers": module.callers,
+                })
+            })
+            .collect();
+        let value = serde_json::json!({ "modules": modules });
+        return output::print(&format!("{}\n", output::plain_json(&format!("{value:#}"))));
+    }
+    let widest = modules.iter().map(|module| module.name.len()).max().unwrap_or(0).max(6);
+    let mut table = format!("{:widest$}   window  host half        callers\n", "module");
+    for Module { name, bytes, session, pid, callers } in &modules {
+        let half = if *session == 0 { "-".to_owned() } else { format!("session {session}, {pid}") };
+        let callers: Vec<_> = callers.iter().map(u32::to_string).collect();
+        let callers = if callers.is_empty() { "-".to_owned() } else { callers.join(" ") };
+        table.push_str(&format!(
+            "{:widest$}  {:3} MiB  {half:15}  {callers}\n",
+            output::plain(name),
+            bytes >> 20
+        ));
+    }
+    output::print(&table)
+}
+
+pub(super) fn stop(stop: &Stop) -> Result<(), Failure> {
+    let socket = kernel(stop.socket.as_deref());
+    block_on(async {
+        let operator = Operator::open(&place::operator_socket(&socket)).await?;
+        Ok(operator.remove_module(&stop.name).await?)
+    })
+}
+
+pub(super) fn start(start: &Start) -> Result<(), Failure> {
+    let manifest = Manifest::read(&start.manifest).map_err(|refused| Failure::new(refused.to_string()))?;
+    let module = serve::protected(&manifest.name, &manifest.gates, manifest.window)?;
+    let socket = kernel(start.socket.as_deref());
+    let socket = std::path::absolute(&socket).map_err(Failure::doing(socket.display()))?;
+    block_on(async {
+        let operator = Operator::open(&place::operator_socket(&socket)).await?;
+        // What was left by a `module start` that was killed is in the way of nobody.
+        match holder(&operator, &manifest.name).await? {
+            Some(0) => operator.remove_module(&manifest.name).await?,
+            Some(session) => {
+                let name = &manifest.name;
+                return Err(Failure::new(format!(
+                    "session {session} serves {name} already: `bulkhead module stop {name}` takes it away"
+                )));
+            }
+            None => {}
+        }
+        operator.add_module(&module.name, &module.gates, (module.bytes, module.host_bytes)).await?;
+        let done = supervise(&operator, &manifest, &socket).await;
+        match operator.remove_module(&manifest.name).await {
+            Err(error) if error.code != ErrorCode::NotFound && done.is_ok() => Err(error.into()),
+            Ok(()) | Err(_) => done,
+        }
+    })
+}
+
+/// Signals that end a supervisor.
+struct Signals([Signal; 3]);
+
+impl Signals {
+    fn new() -> Result<Self, Failure> {
+        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+        let [interrupt, terminate, hangup] = kinds.map(signal);
+        let broken = Failure::doing("waiting for signals");
+        match (interrupt, terminate, hangup) {
+            (Ok(interrupt), Ok(terminate), Ok(hangup)) => Ok(Self([interrupt, terminate, hangup])),
+            (Err(error), ..) | (_, Err(error), _) | (.., Err(error)) => Err(broken(error)),
+        }
+    }
+
+    async fn came(&mut self) {
+        let [interrupt, terminate, hangup] = &mut self.0;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
+}
+
+/// Keeps a host half running until the module is taken away, or somebody wants this process to end.
+async fn supervise(operator: &Operator, manifest: &Manifest, kernel: &Path) -> Result<(), Failure> {
+    let (name, mut signals, mut failures) = (&manifest.name, Signals::new()?, 0);
+    loop {
+        let begun = Instant::now();
+        let mut child = spawn(manifest, kernel)?;
+        let ended = tokio::select! {
+            ended = watch(&mut child, name, kernel) => ended,
+            () = signals.came() => {
+                match operator.remove_module(name).await {
+                    Ok(()) | Err(Error { code: ErrorCode::NotFound, .. }) => {}
+                    Err(error) => eprintln!("bulkhead: {error}"),
+                }
+                // Its session is over, and so is it; it is killed when it is dropped.
+                drop(tokio::time::timeout(ENDING, child.wait()).await);
+                return Ok(());
+            }
+        };
+        let ended = ended.map_err(Failure::doing("waiting for the host half"))?;
+        if holder(operator, name).await?.is_none() {
+            eprintln!("bulkhead: the module {name} was taken away");
+            return Ok(());
+        }
+        failures = if begun.elapsed() < STEADY { failures + 1 } else { 0 };
+        if failures >= FAILURES_MAX {
+            return Err(Failure::new(format!(
+                "the host half of {name} ends at once, {failures} times now: {ended}"
+            )));
+        }
+        eprintln!("bulkhead: the host half of {name} has ended ({ended}): it is started again");
+        tokio::time::sleep(PAUSE * failures).await;
+    }
+}
+
+fn spawn(manifest: &Manifest, kernel: &Path) -> Result<Child, Failure> {
+    let [program, arguments @ ..] = manifest.host.as_slice() else {
+        return Err(Failure::new("the manifest names no host half"));
+    };
+    // With a folder in it, it is the manifest's; without, the path's.
+    let program = if program.contains('/') { manifest.folder.join(program) } else { program.into() };
+    let quota: Vec<_> = manifest.quota.iter().map(|(column, most)| format!("{column}={most}")).collect();
+    // A process of ours becomes the host half, which ends when this one does, however that ends.
+    let mut command = Command::new(place::binary()?);
+    command
+        .args(["program", "--parent", &std::process::id().to_string(), "--"])
+        .arg(&program)
+        .args(arguments)
+        .current_dir(&manifest.folder)
+        .env("BULKHEAD_SOCKET", kernel)
+        .env(bulkhead_module::NAME, &manifest.name)
+        .env(bulkhead_module::INSTANCES, manifest.instances.to_string())
+        .env(bulkhead_module::QUOTA, quota.join(","))
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command.spawn().map_err(Failure::doing(program.display()))
+}
+
+/// Says when a host half lets callers in, and waits for its end.
+async fn watch(child: &mut Child, name: &str, kernel: &Path) -> std::io::Result<ExitStatus> {
+    let socket = door::socket_of(kernel, name);
+    loop {
+        if let Ok(ended) = tokio::time::timeout(LOOK, child.wait()).await {
+            return ended;
+        }
+        if tokio::net::UnixStream::connect(&socket).await.is_ok() {
+            eprintln!("bulkhead: the module {name} serves at {}", socket.display());
+            return child.wait().await;
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What `bulkhead module start` knows of a module: `module.toml`.
+//!
+//! ```toml
+//! name = "counter"                     # letters, digits, `_` and `-`
+//! version = "1.0"                      # for people
+//! gates = "gates.ptx"                  # what `bulkhead module build` has made
+//! window = "4MiB"                      # the smallest that the gates' variables fit into, unless it is said
+//! host = ["target/release/counter"]    # the host half, and its arguments
+//! instances = 64                       # callers at a time
+//!
+//! [quota]                              # what the host half's session may use: columns of the ledger
+//! device_bytes = "128MiB"               # a session takes 64 MiB to begin with
+//! ```
+//!
+//! Paths are relative to the manifest's folder.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+
+use crate::runner::INSTANCES_DEFAULT;
+
+/// Longest manifest.
+const BYTES_MAX: u64 = 64 << 10;
+/// Most instances of a module.
+pub const INSTANCES_MAX: usize = 4096;
+
+/// A module's manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Manifest {
+    /// What people call it.
+    pub name: String,
+    /// Which of its versions this is.
+    pub version: String,
+    /// The file of its gates.
+    pub gates: PathBuf,
+    /// Bytes of its window; the smallest that does, where it is not said.
+    pub window: Option<u64>,
+    /// The host half and its arguments.
+    pub host: Vec<String>,
+    /// The folder that the host half starts in: the manifest's.
+    pub folder: PathBuf,
+    /// Instances at a time.
+    pub instances: usize,
+    /// What the host half's session may use of a column of the ledger.
+    pub quota: BTreeMap<String, u64>,
+}
+
+/// Why a manifest is none.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// It cannot be read.
+    #[error("{path}: {error}")]
+    Unread {
+        /// The file.
+        path: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// It is not written as manifests are. The message has line and column.
+    #[error("{path}: {message}")]
+    Malformed {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// It says what cannot be.
+    #[error("{path}: `{key}`: {what}")]
+    Value {
+        /// The file.
+        path: String,
+        /// Which key.
+        key: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: String,
+    #[serde(default)]
+    version: String,
+    gates: PathBuf,
+    window: Option<String>,
+    host: Vec<String>,
+    #[serde(default = "instances")]
+    instances: usize,
+    #[serde(default)]
+    quota: BTreeMap<String, Amount>,
+}
+
+fn instances() -> usize {
+    INSTANCES_DEFAULT
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Amount {
+    Count(u64),
+    Size(String),
+}
+
+/// `64MiB`, `2GiB`, `65536`: bytes.
+fn size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(char::is_alphabetic);
+    let unit = match text.get(digits.len()..)? {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    digits.trim().parse::<u64>().ok()?.checked_mul(unit)
+}
+
+impl Manifest {
+    /// Reads a manifest, or the one in a folder.
+    ///
+    /// # Errors
+    /// [`Refused`], by file, line and key.
+    pub fn read(path: &Path) -> Result<Self, Refused> {
+        let path = if path.is_dir() { path.join("module.toml") } else { path.to_owned() };
+        let unread = |error| Refused::Unread { path: path.display().to_string(), error };
+        if fs::metadata(&path).map_err(unread)?.len() > BYTES_MAX {
+            return Err(unread(io::ErrorKind::FileTooLarge.into()));
+        }
+        let text = fs::read_to_string(&path).map_err(unread)?;
+        let whole = std::path::absolute(&path).map_err(unread)?;
+        let folder = whole.parent().unwrap_or(Path::new("/")).to_owned();
+        Self::parse(&path.display().to_string(), &text, folder)
+    }
+
+    fn parse(path: &str, text: &str, folder: PathBuf) -> Result<Self, Refused> {
+        let written: Written = toml::from_str(text).map_err(|error: toml::de::Error| Refused::Malformed {
+            path: path.to_owned(),
+            message: error.to_string().trim_end().to_owned(),
+        })?;
+        let value = |key, what: String| Refused::Value { path: path.to_owned(), key, what };
+        let bytes = |key, text: &str| {
+            size(text).ok_or_else(|| value(key, format!("{text:?} is no size: 65536, 64KiB and 4MiB are")))
+        };
+        if written.host.first().is_none_or(String::is_empty) {
+            return Err(value(
+                "host",
+                "name the program of the host half, and behind it its arguments".to_owned(),
+            ));
+        }
+        if !(1..=INSTANCES_MAX).contains(&written.instances) {
+            return Err(value(
+                "instances",
+                format!("from 1 to {INSTANCES_MAX} callers at a time are served"),
+            ));
+        }
+        let quota = written.quota.into_iter().map(|(column, amount)| {
+            let amount = match amount {
+                Amount::Count(amount) => amount,
+                Amount::Size(text) => bytes("quota", &text)?,
+            };
+            Ok((column, amount))
+        });
+        Ok(Self {
+            name: written.name,
+            version: written.version,
+            gates: folder.join(written.gates),
+            window: written.window.map(|text| bytes("window", &text)).transpose()?,
+            host: written.host,
+            instances: written.instances,
+            quota: quota.collect::<Result<_, Refused>>()?,
+            folder,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Manifest, String> {
+        Manifest::parse("module.toml", text, PathBuf::from("/m")).map_err(|refused| refused.to_string())
+    }
+
+    const LEAST: &str = "name = \"kv\"\ngates = \"gates.ptx\"\nhost = [\"kv\", \"-v\"]\n";
+
+    #[test]
+    fn what_is_not_said_is_what_most_want() {
+        let manifest = parse(LEAST).unwrap();
+        assert_eq!(manifest.gates, Path::new("/m/gates.ptx"));
+        assert_eq!((manifest.window, manifest.instances), (None, INSTANCES_DEFAULT));
+        assert_eq!(manifest.host, ["kv", "-v"]);
+        let text = format!(
+            "{LEAST}window = \"4MiB\"\ninstances = 8\n[quota]\ndevice_bytes = \"64MiB\"\nstreams = 4\n"
+        );
+        let manifest = parse(&text).unwrap();
+        assert_eq!((manifest.window, manifest.instances), (Some(4 << 20), 8));
+        assert_eq!(manifest.quota, [("device_bytes".to_owned(), 64 << 20), ("streams".to_owned(), 4)].into());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_by_line_or_key() {
+        for (text, told) in [
+            (format!("{LEAST}windw = \"4MiB\"\n"), "line 4"),
+            (format!("{LEAST}windw = \"4MiB\"\n"), "windw"),
+            (format!("{LEAST}window = 4\n"), "line 4"),
+            (format!("{LEAST}window = \"4MB\"\n"), "`window`: \"4MB\" is no size"),
+            (format!("{LEAST}instances = 0\n"), "`instances`"),
+            (format!("{LEAST}[quota]\nstreams = \"x\"\n"), "`quota`"),
+            ("name = \"kv\"\ngates = \"g\"\nhost = []\n".to_owned(), "`host`"),
+            ("name = \"kv\"\nhost = [\"h\"]\n".to_owned(), "missing field `gates`"),
+            ("name = ".to_owned(), "line 1"),
+        ] {
+            let refused = parse(&text).unwrap_err();
+            assert!(refused.starts_with("module.toml: ") && refused.contains(told), "{refused}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units_of_two_to_the_ten() {
+        for (text, bytes) in [
+            ("0", Some(0)),
+            ("2MiB", Some(2 << 20)),
+            ("2 GiB", Some(2 << 30)),
+            ("2MB", None),
+            ("", None),
+            ("MiB", None),
+            ("-1", None),
+            ("18446744073709551615KiB", None),
+        ] {
+            assert_eq!(size(text), bytes, "{text}");
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! Runs a service: one thread for what gates leave and for what callers want, one that sleeps until gates are called, and one
+//! for each caller.
+
+use std::{
+    env,
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use bulkhead_client::{
+    Activity, Error, ErrorCode, Gates, Moment, Options, ProtectedModule, Reached, Session, SturdyToken,
+    Terms, Uses, default_socket,
+};
+
+use crate::{
+    Badge, Instances, Progress, Service, Window,
+    door::{self, CALLERS_MAX, Door},
+};
+
+/// The environment variable that names the module, and the one that says how many instances it has at a time.
+pub const NAME: &str = "BULKHEAD_MODULE";
+/// See [`NAME`].
+pub const INSTANCES: &str = "BULKHEAD_MODULE_INSTANCES";
+/// The environment variable that says what the host half's session may use: `COLUMN=AMOUNT`, with commas between them.
+pub const QUOTA: &str = "BULKHEAD_MODULE_QUOTA";
+/// Instances at a time, unless told otherwise.
+pub(crate) const INSTANCES_DEFAULT: usize = 64;
+/// For how long a module is claimed again that another still has.
+const CLAIMING: Duration = Duration::from_secs(10);
+/// How often it is looked whether the session is there. That takes a load.
+const LOOK: Duration = Duration::from_millis(250);
+/// How long it is waited at a time for kernels to leave the gates.
+const LEAVING: Duration = Duration::from_secs(60);
+
+/// Where a module is.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The kernel's socket; the module's token and its own socket lie beside it.
+    pub kernel: PathBuf,
+    /// The module's name.
+    pub name: String,
+    /// Instances at a time.
+    pub instances: usize,
+    /// What the session may use of columns of the ledger.
+    pub quota: Vec<(String, u64)>,
+}
+
+impl Place {
+    /// As `bulkhead module start` tells it to the process that it starts.
+    ///
+    /// # Errors
+    /// Where it does not.
+    pub fn told() -> Result<Self, Error> {
+        let name = env::var(NAME).map_err(|_| {
+            Error::new(ErrorCode::InvalidArgument, format!("{NAME} does not name a module"))
+                .remedy("start this with `bulkhead module start MODULE.toml`")
+        })?;
+        let instances = match env::var(INSTANCES) {
+            Ok(text) => text.parse().map_err(|_| {
+                Error::new(
+                    ErrorCode::InvalidArgument,
+                    format!("{INSTANCES}: {text:?} is no number of instances"),
+                )
+            })?,
+            Err(_) => INSTANCES_DEFAULT,
+        };
+        let quota = env::var(QUOTA).unwrap_or_default();
+        let quota = quota.split(',').filter(|part| !part.is_empty()).map(|part| {
+            let (column, most) = part.split_once('=')?;
+            Some((column.to_owned(), most.parse().ok()?))
+        });
+        let quota: Option<Vec<_>> = quota.collect();
+        let quota = quota.ok_or_else(|| {
+            Error::new(ErrorCode::InvalidArgument, format!("{QUOTA} is no list of COLUMN=AMOUNT"))
+        })?;
+        Ok(Self { kernel: default_socket(), name, instances, quota })
+    }
+}
+
+/// The `main` of a host half that `bulkhead module start` starts.
+pub fn main(service: impl Service) -> ExitCode {
+    match Place::told().and_then(|place| run(service, &place)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("module: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+enum Event {
+    /// Somebody wants an instance.
+    Opens { caller: u64, words: String, answer: SyncSender<Result<SturdyToken, Error>> },
+    /// A caller has gone.
+    Over { caller: u64 },
+    /// No kernel is in a gate with this badge any more.
+    Left { badge: Badge, left: Result<(), Error> },
+    /// Kernels call the gates.
+    Called,
+}
+
+/// Serves until the module ends: when `bulkhead module stop` takes it away, or the kernel ends.
+///
+/// # Errors
+/// Where the module cannot be claimed, or the service fails.
+pub fn run<S: Service>(service: S, place: &Place) -> Result<(), Error> {
+    // As long as the process: there is one module in it.
+    let limits: Vec<(&'static str, u64)> =
+        place.quota.iter().map(|(column, most)| (&*String::leak(column.clone()), *most)).collect();
+    let terms = Terms { limits: Vec::leak(limits), ..Terms::default() };
+    let (socket, name) = (place.kernel.clone(), format!("module {}", place.name));
+    let session = Session::open(&Options { socket, name, terms, ..Options::default() })?;
+    let token = SturdyToken::read_file(&place.kernel.with_file_name(format!("{}.token", place.name)))?;
+    let (module, bytes) = claim(&session, token)?;
+    let activity = Arc::new(module.activity()?);
+    let window = Window::new(module, bytes)?;
+    if !S::INITIAL.is_empty() {
+        window.write(0, S::INITIAL)?;
+    }
+    if !window.copy_to_host(0, S::HOST_INITIAL) && !S::HOST_INITIAL.is_empty() {
+        return Err(Error::new(
+            ErrorCode::InvalidArgument,
+            "the gates have less host memory than what it begins with",
+        ));
+    }
+    let instances = Instances::new(place.instances);
+    let mut half = HostHalf { service, window, instances, callers: Vec::new() };
+    half.service.start(&half.window)?;
+    let door = Door::bind(&door::socket_of(&place.kernel, &place.name))?;
+    let (events, coming) = mpsc::channel();
+    let listener = door.listener.try_clone();
+    let listener =
+        listener.map_err(|error| Error::new(ErrorCode::Unavailable, format!("the socket: {error}")))?;
+    let asking = events.clone();
+    thread::spawn(move || let_in(&listener, &asking));
+    let (rest, rests) = mpsc::channel();
+    let (waking, watched) = (events.clone(), Arc::clone(&activity));
+    thread::spawn(move || wake(&watched, &rests, &waking));
+    half.serve(&session, &activity, (&events, &coming), &rest)
+}
+
+fn claim(session: &Session, token: SturdyToken) -> Result<(ProtectedModule, u64), Error> {
+    let begun = Instant::now();
+    loop {
+        match session.claim_module(token) {
+            // The one before this may be on its way out.
+            Err(error) if error.code == ErrorCode::Unavailable && begun.elapsed() < CLAIMING => {
+                thread::sleep(Duration::from_millis(20));
+            }
+            claimed => return claimed,
+        }
+    }
+}
+
+/// Tells, once each time that the host half has come to rest, that kernels call the gates.
+fn wake(activity: &Activity, rests: &Receiver<()>, events: &Sender<Event>) {
+    while rests.recv().is_ok() {
+        while !activity.wait(Duration::from_secs(3600)) {}
+        if events.send(Event::Called).is_err() {
+            return;
+        }
+    }
+}
+
+/// Lets callers in, each with a thread of its own that waits for it.
+fn let_in(listener: &std::os::unix::net::UnixListener, events: &Sender<Event>) {
+    let inside = Arc::new(AtomicUsize::new(0));
+    for caller in 0.. {
+        let Ok((mut connection, _)) = listener.accept() else {
+            // No descriptor is left, for instance.
+            thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        if !door::may_enter(&connection) {
+            continue;
+        }
+        if inside.fetch_add(1, Ordering::Relaxed) >= CALLERS_MAX {
+            inside.fetch_sub(1, Ordering::Relaxed);
+            let full = Error::new(ErrorCode::LimitReached, format!("the module has {CALLERS_MAX} callers"));
+            // Whoever hangs up meanwhile needs no answer.
+            door::answer(&mut connection, Err(&full)).unwrap_or_default();
+            continue;
+        }
+        let (events, place) = (events.clone(), Arc::clone(&inside));
+        let attending = thread::Builder::new().spawn(move || {
+            attend(connection, caller, &events);
+            place.fetch_sub(1, Ordering::Relaxed);
+        });
+        if attending.is_err() {
+            inside.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn attend(mut connection: UnixStream, caller: u64, events: &Sender<Event>) {
+    let Ok(words) = door::asked(&connection) else { return };
+    let (answer, answered) = mpsc::sync_channel(1);
+    if events.send(Event::Opens { caller, words, answer }).is_err() {
+        return;
+    }
+    let opened = answered.recv();
+    let told = match &opened {
+        Ok(answer) => door::answer(&mut connection, answer.as_ref().map(|token| *token)),
+        Err(_) => return,
+    };
+    if opened.is_ok_and(|opened| opened.is_ok()) {
+        if told.is_ok() {
+            door::until_over(connection);
+        }
+        // Where the service has ended there is nobody to be told.
+        events.send(Event::Over { caller }).unwrap_or_default();
+    }
+}
+
+/// A caller that has an instance.
+struct Caller {
+    number: u64,
+    badge: Badge,
+    gates: Gates,
+}
+
+struct HostHalf<S: Service> {
+    service: S,
+    window: Window,
+    instances: Instances<S::Instance>,
+    callers: Vec<Caller>,
+}
+
+impl<S: Service> HostHalf<S> {
+    fn serve(
+        &mut self,
+        session: &Session,
+        activity: &Activity,
+        (events, coming): (&Sender<Event>, &Receiver<Event>),
+        rest: &Sender<()>,
+    ) -> Result<(), Error> {
+        // Whether the thread that sleeps until gates are called does so.
+        let (mut watches, mut looked) = (false, Instant::now());
+        loop {
+            // Read before: what gates have left until the last launch passed is found by the look behind.
+            let calls = activity.in_flight() > 0;
+            let progress = self.service.serve(&self.window, &mut self.instances);
+            let rests = !calls && progress == Progress::Idle;
+            if rests && !watches {
+                // The next look is behind this: a launch that began before it is seen there, or wakes.
+                watches = rest.send(()).is_ok();
+                continue;
+            }
+            let event = if rests {
+                match coming.recv_timeout(LOOK) {
+                    Ok(event) => Some(event),
+                    Err(RecvTimeoutError::Timeout) => None,
+                    Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                }
+            } else {
+                std::hint::spin_loop();
+                coming.try_recv().ok()
+            };
+            if rests || looked.elapsed() > LOOK {
+                looked = Instant::now();
+                if session.status().is_err() {
+                    // The operator has taken the module away, or the kernel has ended.
+                    return Ok(());
+                }
+            }
+            match event {
+                Some(Event::Opens { caller, words, answer }) => {
+                    let opened = self.open(caller, &words);
+                    // Whoever has hung up meanwhile is over, which is told next.
+                    answer.send(opened).unwrap_or_default();
+                }
+                Some(Event::Over { caller }) => self.over(caller, events)?,
+                Some(Event::Left { badge, left }) => {
+                    left?;
+                    if let Some(instance) = self.instances.take(badge) {
+                        self.service.close(&self.window, badge, instance);
+                    }
+                }
+                Some(Event::Called) => watches = false,
+                None => {}
+            }
+        }
+    }
+
+    fn open(&mut self, caller: u64, words: &str) -> Result<SturdyToken, Error> {
+        let full = || {
+            Error::new(ErrorCode::LimitReached, "all instances of the module are in use")
+                .remedy("try again when another caller has ended, or give the module more `instances`")
+        };
+        let badge = self.instances.next().ok_or_else(full)?;
+        let instance = self.service.open(&self.window, badge, words)?;
+        self.instances.insert(badge, instance);
+        let given = self.window.module().gates_with_badge(badge.value());
+        let given = given.and_then(|gates| gates.token(Uses::UntilRevoked).map(|token| (gates, token)));
+        match given {
+            Ok((gates, token)) => {
+                self.callers.push(Caller { number: caller, badge, gates });
+                tracing::info!(?badge, words, "opened");
+                Ok(token)
+            }
+            Err(error) => {
+                // Nobody ever had gates with this badge.
+                if let Some(instance) = self.instances.closes(badge) {
+                    self.service.quiesce(&self.window, badge, instance)?;
+                }
+                if let Some(instance) = self.instances.take(badge) {
+                    self.service.close(&self.window, badge, instance);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes a caller's gates back: what they look at first, then the gates. What the instance has is kept until no kernel is
+    /// in a gate any more.
+    fn over(&mut self, caller: u64, events: &Sender<Event>) -> Result<(), Error> {
+        let Some(at) = self.callers.iter().position(|one| one.number == caller) else { return Ok(()) };
+        let Caller { badge, gates, .. } = self.callers.swap_remove(at);
+        if let Some(instance) = self.instances.closes(badge) {
+            self.service.quiesce(&self.window, badge, instance)?;
+        }
+        let revoked = gates.revoke()?;
+        let events = events.clone();
+        thread::spawn(move || {
+            // The kernel ends sessions whose kernels run on for longer than it lets them.
+            let left = loop {
+                match revoked.wait(Moment::Quiescent, LEAVING) {
+                    Ok(Reached { reached: false, .. }) => {}
+                    Ok(_) => break Ok(()),
+                    Err(error) => break Err(error),
+                }
+            };
+            events.send(Event::Left { badge, left }).unwrap_or_default();
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,437 @@
+//! `bulkhead module start`: modules come and go while a kernel serves, and who opens one has an instance until it lets go.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bulkhead_client::{AcceptedGates, ErrorCode, Launch, Parameters, Session, Stream};
+use bulkhead_module::{codes, door};
+use bulkhead_tests::{
+    kernel::Kernel,
+    patience::until,
+    place::{host_half, repository, toolchain_libraries},
+    process::{Done, bulkhead, run},
+    scratch::Scratch,
+};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Adds to counters, reads them, and asks until the answer is another.
+const TENANT: &[u8] = b".version 6.0
+.target sm_70
+.address_size 64
+.extern .func (.param .b32 code) counter_add(.param .b32 key, .param .b64 by, .param .b64 before);
+.extern .func (.param .b32 code) counter_get(.param .b32 key, .param .b64 value);
+.visible .entry add(.param .u64 out, .param .u32 key, .param .u64 by)
+{
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [out];
+    ld.param.u32 %r1, [key];
+    ld.param.u64 %rd2, [by];
+    add.s64 %rd3, %rd1, 8;
+    call (%r2), counter_add, (%r1, %rd2, %rd3);
+    st.global.u32 [%rd1], %r2;
+    ret;
+}
+.visible .entry get(.param .u64 out, .param .u32 key)
+{
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [out];
+    ld.param.u32 %r1, [key];
+    add.s64 %rd3, %rd1, 8;
+    call (%r2), counter_get, (%r1, %rd3);
+    st.global.u32 [%rd1], %r2;
+    ret;
+}
+.visible .entry watch(.param .u64 out)
+{
+    .reg .pred %p;
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [out];
+    add.s64 %rd3, %rd1, 8;
+    st.global.u32 [%rd1+16], 1;
+TURN:
+    call (%r2), counter_get, (0, %rd3);
+    setp.eq.u32 %p, %r2, 0;
+    @%p bra TURN;
+    st.global.u32 [%rd1], %r2;
+    ret;
+}
+\0";
+
+/// A `bulkhead module start` that is asked to end when this is dropped.
+struct Started {
+    child: Child,
+    told: BufReader<std::process::ChildStderr>,
+}
+
+impl Started {
+    fn new(kernel: &Kernel, manifest: &Path) -> Self {
+        let mut command = bulkhead(&["module", "start", "--socket"]);
+        command.arg(kernel.socket()).arg(manifest).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("it starts");
+        let told = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut started = Self { child, told };
+        started.line("serves at");
+        started
+    }
+
+    /// Reads until it tells this.
+    fn line(&mut self, what: &str) -> String {
+        let mut all = String::new();
+        loop {
+            let mut line = String::new();
+            assert!(self.told.read_line(&mut line).expect("it tells") > 0, "it has ended: {all}");
+            if line.contains(what) {
+                return line;
+            }
+            all.push_str(&line);
+        }
+    }
+
+    fn ends(&mut self) -> i32 {
+        let mut rest = String::new();
+        self.told.read_to_string(&mut rest).expect("its end");
+        self.child.wait().expect("its status").code().unwrap_or(-1)
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(pid) = rustix::process::Pid::from_raw(i32::try_from(self.child.id()).unwrap_or(0)) {
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap_or_default();
+        }
+        self.child.wait().expect("it ends");
+    }
+}
+
+/// The counter's manifest, with as many instances.
+fn manifest(scratch: &Scratch, instances: usize) -> PathBuf {
+    let gates = repository().join("modules/examples/counter/gates.ptx");
+    let text = format!(
+        "name = \"counter\"\ngates = {gates:?}\nhost = [{:?}]\ninstances = {instances}\n[quota]\ndevice_bytes = \"128MiB\"\n",
+        host_half("counter")
+    );
+    let path = scratch.path().join("module.toml");
+    fs::write(&path, text).expect("scratch can be written");
+    path
+}
+
+fn open(kernel: &Kernel, words: &str) -> door::Opened {
+    match door::open(&door::socket_of(&kernel.socket(), "counter"), words) {
+        Ok(opened) => opened,
+        Err(error) => panic!("{words}: {error}"),
+    }
+}
+
+fn accept(session: &Session, opened: &door::Opened) -> AcceptedGates {
+    session.accept_gates_of(opened.token).expect("gates")
+}
+
+/// Runs an entry on one thread: what the gate answers, and the word behind.
+fn call(
+    session: &Session,
+    entry: &str,
+    parameters: impl Fn(Parameters) -> Parameters,
+) -> Result<(u32, u64), ErrorCode> {
+    let image = session.load_image(TENANT).map_err(|error| error.code)?;
+    let to = session.allocate(24).expect("memory");
+    let entry = image.entry(entry).expect("an entry");
+    let parameters = parameters(Parameters::new().buffer(&to));
+    session
+        .launch(Stream::DEFAULT, &entry, &Launch::linear(1, 1), &parameters)
+        .map_err(|error| error.code)?;
+    let mut found = [0; 24];
+    session.read(Stream::DEFAULT, &mut found, to.all()).map_err(|error| error.code)?;
+    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| found[at + byte]));
+    Ok((u32::try_from(word(0)).expect("a code"), word(8)))
+}
+
+fn add(session: &Session, key: u32, by: u64) -> (u32, u64) {
+    call(session, "add", |parameters| parameters.u32(key).u64(by)).expect("a call")
+}
+
+fn get(session: &Session, key: u32) -> (u32, u64) {
+    call(session, "get", |parameters| parameters.u32(key)).expect("a call")
+}
+
+fn module(kernel: &Kernel, arguments: &[&str]) -> Done {
+    let mut command = bulkhead(&["module"]);
+    command.args(arguments).arg("--socket").arg(kernel.socket());
+    run(&mut command, PATIENCE)
+}
+
+/// Compiles a program for tenants.
+fn compile(source: &Path, to: &Path) {
+    let mut command = Command::new(toolchain_libraries().with_file_name("bin").join("nvcc"));
+    command.args(["-gencode", "arch=compute_75,code=compute_75", "-o"]).arg(to).arg(source);
+    let done = run(&mut command, PATIENCE);
+    assert_eq!(done.code(), Some(0), "{}", done.told());
+}
+
+#[test]
+fn a_module_comes_and_goes_while_the_kernel_serves_and_a_program_calls_its_gates() {
+    let (scratch, kernel) = (Scratch::new(), Kernel::start());
+    let none = module(&kernel, &["list", "--json"]);
+    assert_eq!(serde_json::from_str::<Value>(&none.stdout).expect("JSON")["modules"], serde_json::json!([]));
+    let mut started = Started::new(&kernel, &manifest(&scratch, 64));
+    let listed = module(&kernel, &["list", "--json"]);
+    let listed: Value = serde_json::from_str(&listed.stdout).expect("JSON");
+    assert_eq!(listed["modules"][0]["name"], "counter", "{listed}");
+    assert_eq!(listed["modules"][0]["bytes"], 2 << 20, "{listed}");
+    let program = scratch.path().join("tenant");
+    compile(&repository().join("modules/examples/counter/tenant.cu"), &program);
+    let mut command = bulkhead(&["run", "--module", "counter=limit=10", "--socket"]);
+    command.arg(kernel.socket()).arg("--").arg(&program).env("TMPDIR", scratch.path());
+    let done = run(&mut command, PATIENCE);
+    let told = "counter 3 holds 32; codes 0 fffffff3 fffffff2; no error";
+    assert!(done.code() == Some(0) && done.stdout.contains(told), "{}", done.told());
+    // What is refused is told in the service's own words; a module that is not there by its name.
+    for (asked, told) in [("counter=limit=x", "\"x\" is no limit"), ("nothing", "no module serves at")] {
+        let mut command = bulkhead(&["run", "--module", asked, "--socket"]);
+        command.arg(kernel.socket()).arg("--").arg(&program).env("TMPDIR", scratch.path());
+        let done = run(&mut command, PATIENCE);
+        assert!(done.code() == Some(1) && done.stderr.contains(told), "{}", done.told());
+    }
+    // There is one of a name.
+    let again = run(
+        bulkhead(&["module", "start", "--socket"]).arg(kernel.socket()).arg(manifest(&scratch, 64)),
+        PATIENCE,
+    );
+    assert!(
+        again.code() == Some(1) && again.stderr.contains("bulkhead module stop counter"),
+        "{}",
+        again.told()
+    );
+    let stopped = module(&kernel, &["stop", "counter"]);
+    assert_eq!(stopped.code(), Some(0), "{}", stopped.told());
+    assert_eq!(started.ends(), 0);
+    let stopped = module(&kernel, &["stop", "counter"]);
+    assert!(stopped.code() == Some(1) && stopped.stderr.contains("no module counter"), "{}", stopped.told());
+    assert_eq!(kernel.without(&["module counter"]).charged_bytes, 0);
+    let left = fs::read_dir(kernel.socket().parent().expect("a folder")).expect("a folder");
+    let left: Vec<_> = left.map(|entry| entry.expect("an entry").file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("counter")), "{left:?}");
+    // And it may come again.
+    drop(Started::new(&kernel, &manifest(&scratch, 64)));
+}
+
+#[test]
+fn instances_have_counters_of_their_own_and_the_next_finds_zeros() {
+    let (scratch, kernel) = (Scratch::new(), Kernel::start());
+    let _started = Started::new(&kernel, &manifest(&scratch, 2));
+    let (first, second) = (kernel.open("first"), kernel.open("second"));
+    let (for_first, for_second) = (open(&kernel, "limit=100"), open(&kernel, ""));
+    let _second = accept(&second, &for_second);
+    {
+        let _first = accept(&first, &for_first);
+        assert_eq!(add(&first, 7, 100), (codes::DONE, 0));
+        assert_eq!(add(&first, 7, 101), (codes::RIGHTS, 0));
+        assert_eq!(add(&first, 1024, 1), (codes::RANGE, 0));
+        assert_eq!(add(&first, u32::MAX, 1), (codes::RANGE, 0));
+        assert_eq!(get(&second, 7), (codes::DONE, 0));
+        assert_eq!(add(&second, 7, u64::MAX), (codes::DONE, 0));
+        assert_eq!(get(&first, 7), (codes::DONE, 100));
+    }
+    // There are two at a time.
+    let refused = door::open(&door::socket_of(&kernel.socket(), "counter"), "").err().expect("all are taken");
+    assert_eq!(refused.code, ErrorCode::LimitReached, "{refused}");
+    drop(for_first);
+    let mut again = None;
+    until("the place of the first is free", || {
+        again = door::open(&door::socket_of(&kernel.socket(), "counter"), "").ok();
+        again.is_some()
+    });
+    let again = again.expect("an instance");
+    let third = kernel.open("third");
+    let _third = accept(&third, &again);
+    assert_eq!(get(&third, 7), (codes::DONE, 0), "what the first left");
+    assert_eq!(get(&second, 7), (codes::DONE, u64::MAX));
+}
+
+#[test]
+fn calls_of_kernels_that_run_answer_that_they_are_revoked_before_the_gates_are_taken_back() {
+    let (scratch, kernel) = (Scratch::new(), Kernel::start());
+    let _started = Started::new(&kernel, &manifest(&scratch, 64));
+    let (tenant, neighbour) = (kernel.open("tenant"), kernel.open("neighbour"));
+    let (opened, for_neighbour) = (open(&kernel, ""), open(&kernel, ""));
+    let _gates = accept(&tenant, &opened);
+    let _others = accept(&neighbour, &for_neighbour);
+    let watching = thread::scope(|scope| {
+        let watching = scope.spawn(|| call(&tenant, "watch", |parameters| parameters));
+        until("the kernel calls the gates", || {
+            let listed: Value =
+                serde_json::from_str(&module(&kernel, &["list", "--json"]).stdout).expect("JSON");
+            listed["modules"][0]["callers"].as_array().is_some_and(|callers| callers.len() == 2)
+        });
+        thread::sleep(Duration::from_millis(300));
+        drop(opened);
+        watching.join().expect("no panic")
+    });
+    assert_eq!(watching, Ok((codes::REVOKED, 0)));
+    // What it launches from then on is refused; the neighbour goes on.
+    until("its gates are gone", || call(&tenant, "get", |parameters| parameters.u32(0)).is_err());
+    assert_eq!(add(&neighbour, 0, 5), (codes::DONE, 0));
+    assert_eq!(tenant.status().map_err(|error| error.code), Ok(()));
+}
+
+#[test]
+fn a_host_half_that_is_killed_is_started_again_and_callers_open_again() {
+    let (scratch, kernel) = (Scratch::new(), Kernel::start());
+    let mut started = Started::new(&kernel, &manifest(&scratch, 64));
+    let tenant = kernel.open("tenant");
+    for _ in 0..3 {
+        let mut opened = open(&kernel, "");
+        let gates = accept(&tenant, &opened);
+        assert_eq!(add(&tenant, 1, 1), (codes::DONE, 0));
+        let listed: Value = serde_json::from_str(&module(&kernel, &["list", "--json"]).stdout).expect("JSON");
+        let pid =
+            listed["modules"][0]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).expect("a process");
+        let pid = rustix::process::Pid::from_raw(pid).expect("a process");
+        let begun = Instant::now();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is killed");
+        opened.wait();
+        println!("callers are told {:?} later", begun.elapsed());
+        started.line("is started again");
+        started.line("serves at");
+        println!("it serves again {:?} later", begun.elapsed());
+        let refused = call(&tenant, "get", |parameters| parameters.u32(1)).err();
+        assert!(matches!(refused, Some(ErrorCode::Revoked | ErrorCode::ImageRefused)), "{refused:?}");
+        drop(gates);
+    }
+    assert_eq!(tenant.status().map_err(|error| error.code), Ok(()));
+}
+
+#[test]
+fn a_supervisor_that_is_killed_takes_the_host_half_along_and_the_next_takes_over() {
+    let (scratch, kernel) = (Scratch::new(), Kernel::start());
+    let mut started = Started::new(&kernel, &manifest(&scratch, 64));
+    started.child.kill().expect("it is killed");
+    kernel.without(&["module counter"]);
+    let _next = Started::new(&kernel, &manifest(&scratch, 64));
+    let tenant = kernel.open("tenant");
+    let opened = open(&kernel, "");
+    let _gates = accept(&tenant, &opened);
+    assert_eq!(add(&tenant, 1, 1), (codes::DONE, 0));
+}
+
+#[test]
+fn what_callers_say_at_the_door_holds_up_nobody() {
+    let (scratch, kernel) = (Scratch::new(), Kernel::start());
+    let _started = Started::new(&kernel, &manifest(&scratch, 64));
+    let socket = door::socket_of(&kernel.socket(), "counter");
+    let long = vec![b'x'; 2 * door::WORDS_BYTES_MAX];
+    let mut lines: Vec<Vec<u8>> =
+        [&b"\n"[..], b"close\n", b"open\xFF\xFE\n", b"open limit=\n", b"open \0\n", b"openlimit=1\n"]
+            .map(<[u8]>::to_vec)
+            .into();
+    lines.extend([[b"open ".to_vec(), long.clone()].concat(), long]);
+    for line in lines {
+        let mut caller = UnixStream::connect(&socket).expect("a socket");
+        // Whoever says too much may be cut off before the end.
+        caller.write_all(&line).unwrap_or_default();
+        caller.shutdown(std::net::Shutdown::Write).unwrap_or_default();
+        let mut told = Vec::new();
+        caller.read_to_end(&mut told).unwrap_or_default();
+        assert!(told.is_empty() || told.starts_with(b"refused "), "{:?}", String::from_utf8_lossy(&told));
+    }
+    // Those who say nothing have no place for long, and take none from who comes with words.
+    let silent: Vec<_> =
+        (0..door::CALLERS_MAX / 2).map(|_| UnixStream::connect(&socket).expect("a socket")).collect();
+    let opened = open(&kernel, "");
+    let tenant = kernel.open("tenant");
+    let _gates = accept(&tenant, &opened);
+    assert_eq!(add(&tenant, 1, 1), (codes::DONE, 0));
+    // Who opens and hangs up at once leaves nothing.
+    for _ in 0..200 {
+        let mut caller = UnixStream::connect(&socket).expect("a socket");
+        caller.write_all(b"open\n").expect("words");
+    }
+    drop(silent);
+    assert_eq!(get(&tenant, 1), (codes::DONE, 1));
+    let mut free = None;
+    until("there is a place", || {
+        free = door::open(&socket, "").ok();
+        free.is_some()
+    });
+}
+
+#[test]
+fn a_manifest_that_makes_no_sense_is_refused_by_file_and_line_and_nothing_is_left() {
+    let (scratch, kernel) = (Scratch::new(), Kernel::start());
+    let good = fs::read_to_string(manifest(&scratch, 64)).expect("a manifest");
+    let path = scratch.path().join("bad.toml");
+    let own = repository().join("modules/examples/counter/tenant.cu");
+    for (text, told) in [
+        (good.replace("instances", "instanzes"), "bad.toml: "),
+        (good.replace("instances", "instanzes"), "line 4"),
+        (good.replace("\"counter\"", "\"a/b\""), "letters, digits, _ and -"),
+        (good.replace("gates.ptx", "none.ptx"), "none.ptx"),
+        (format!("window = \"3MiB\"\n{good}"), "3145728 bytes are no window"),
+        (format!("window = \"64GiB\"\n{good}"), "are no window"),
+        (
+            good.replace(&format!("host = [{:?}]", host_half("counter")), "host = [\"/nonexistent\"]"),
+            "nonexistent",
+        ),
+        (
+            good.replace("gates.ptx", own.file_name().and_then(|name| name.to_str()).expect("a name")),
+            "no gates that can be granted",
+        ),
+        (good.replace("device_bytes", "no_such_column"), "no_such_column"),
+    ] {
+        fs::write(&path, text).expect("scratch can be written");
+        let mut command = bulkhead(&["module", "start", "--socket"]);
+        let done = run(command.arg(kernel.socket()).arg(&path), PATIENCE);
+        assert!(done.code() == Some(1) && done.stderr.contains(told), "{told}: {}", done.told());
+        let listed = module(&kernel, &["list"]);
+        assert_eq!(listed.stdout.lines().count(), 1, "{told}: {}", listed.told());
+    }
+    assert_eq!(kernel.status().charged_bytes, 0);
+}
+
+#[test]
+fn a_new_module_is_the_example_by_another_name() {
+    let scratch = Scratch::new();
+    let folder = scratch.path().join("tally-1");
+    let kit = repository().join("modules/api");
+    let new = |folder: &Path| {
+        let mut command = bulkhead(&["module", "new", "--kit"]);
+        run(command.arg(&kit).arg(folder), PATIENCE)
+    };
+    let done = new(&folder);
+    assert!(
+        done.code() == Some(0) && done.stdout.contains("bulkhead run --module tally-1="),
+        "{}",
+        done.told()
+    );
+    let example = repository().join("modules/examples/counter");
+    for file in ["gates.cu", "gates.ptx", "src/main.rs", "src/window.rs", "tenant.cu"] {
+        assert_eq!(
+            fs::read(folder.join(file)).expect(file),
+            fs::read(example.join(file)).expect(file),
+            "{file}"
+        );
+    }
+    let manifest = fs::read_to_string(folder.join("module.toml")).expect("a manifest");
+    assert!(
+        manifest.contains("name = \"tally-1\"") && manifest.contains("[\"target/release/tally-1\"]"),
+        "{manifest}"
+    );
+    // What is there is not written over, and a name is one that cargo takes.
+    let again = new(&folder);
+    assert!(again.code() == Some(1) && again.stderr.contains("is there already"), "{}", again.told());
+    for name in ["Tally", "1st", "a b", "é"] {
+        let refused = new(&scratch.path().join(name));
+        assert!(refused.code() == Some(1) && refused.stderr.contains("is no name"), "{}", refused.told());
+    }
+}
