@@ -99,7 +99,7 @@ def main():
             before, after = assemble(path.read_text(), scratch), assemble(done.stdout, scratch)
             for entry, plain in before.items():
                 fast = None if arguments.confined else after.get(f"__bh_fast_{entry}")
-                guarded = fast or after[entry]
+                guarded = fast or after[f"bh_e_{entry}"]
                 rows.append({"program": name, "kernel": demangled(entry), "plain": plain, "guarded": guarded})
     if not rows:
         sys.exit("figures: no PTX: tests/programs.sh --ptx")

@@ -69,8 +69,10 @@ fn as_table(linted: &Linted) -> String {
         "local ld/st",
         "instructions",
     );
-    for LintedEntry { name, registers, stack_bytes, shared_bytes, parameter_bytes, counts } in &linted.entries
+    for LintedEntry { name, is_fast, registers, stack_bytes, shared_bytes, parameter_bytes, counts } in
+        &linted.entries
     {
+        let name = if *is_fast { format!("{name} (fast version)") } else { name.clone() };
         let Counts { global_loads, global_stores, global_updates, .. } = counts;
         let Counts { shared_loads, shared_stores, shared_updates, local_loads, local_stores, .. } = counts;
         out += &format!(
@@ -102,6 +104,7 @@ fn entry(entry: &LintedEntry) -> Value {
     let counts = &entry.counts;
     json!({
         "name": entry.name,
+        "fast": entry.is_fast,
         "registers": entry.registers,
         "stack_bytes": entry.stack_bytes,
         "shared_bytes": entry.shared_bytes,

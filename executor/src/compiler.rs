@@ -92,7 +92,7 @@ fn limit_process() -> io::Result<()> {
 pub struct Compiled {
     /// The canonical print of its PTX.
     pub text: String,
-    /// The names of its entries.
+    /// What the image calls its entries.
     pub entries: Vec<String>,
     /// Its module-scope variables.
     pub data: ModuleData,
@@ -258,6 +258,7 @@ fn described(block: bulkhead_guard::data::Data) -> ModuleData {
     }
 }
 
+/// What the tenant calls the entries of a confined module.
 fn entries(module: &Module) -> Vec<String> {
     let entry = |item: &Item| match item {
         Item::Function(function)
@@ -265,7 +266,7 @@ fn entries(module: &Module) -> Vec<String> {
                 && function.body.is_some()
                 && !bulkhead_guard::is_fast_version(&function.name) =>
         {
-            Some(function.name.clone())
+            Some(bulkhead_guard::entry_of(&function.name).to_owned())
         }
         Item::Function(_) | Item::Variable(_) | Item::Section(_) | Item::Directive(_) => None,
     };

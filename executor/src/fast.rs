@@ -126,7 +126,7 @@ mod tests {
 
     fn version(pointers: &[PointerTerm], shared: &[SharedTerm]) -> FastVersion {
         let (pointers, shared) = (pointers.to_vec(), shared.to_vec());
-        FastVersion { name: "k".to_owned(), pointers, shared, bounds: Vec::new(), work: 0, rows: false }
+        FastVersion { symbol: "k".to_owned(), pointers, shared, bounds: Vec::new(), work: 0, rows: false }
     }
 
     #[test]

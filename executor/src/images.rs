@@ -11,7 +11,7 @@ use std::{
 };
 
 use bulkhead_gpu::{EntryInfo, Error as DeviceError};
-use bulkhead_guard::Verified;
+use bulkhead_guard::{Verified, in_tenants_names};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::{
@@ -153,7 +153,10 @@ pub(crate) fn machine_code(
             }
         }
     }
-    let code = compile()?;
+    let code = compile().map_err(|error| match error {
+        DeviceError::Image(said) => DeviceError::Image(in_tenants_names(&said)),
+        error => error,
+    })?;
     if let Err(refusal) = lint(&code) {
         tracing::error!(%refusal, "the linter refuses what the assembler made of a verified text");
         let what = format!("the linter refuses what the assembler made: {refusal}; report this with the PTX");

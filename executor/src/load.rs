@@ -158,7 +158,7 @@ pub(crate) fn describe(
     let mut templates = Vec::with_capacity(count);
     let mut ordered = Vec::with_capacity(count);
     for entry in verified.entries() {
-        let info = infos.iter().find(|info| info.name == entry.name);
+        let info = infos.iter().find(|info| info.name == entry.symbol);
         let info = info.ok_or_else(|| internal(format!("the device lost the entry {}", entry.name)))?;
         let (visible, hidden) = info
             .parameters
@@ -176,7 +176,7 @@ pub(crate) fn describe(
             || hidden.iter().any(|layout| layout.bytes != 4)
             || for_modules.iter().any(|layout| layout.bytes != 8)
         {
-            return Err(Error::new(ErrorCode::LimitReached, format!("{}: too many parameters", info.name)));
+            return Err(Error::new(ErrorCode::LimitReached, format!("{}: too many parameters", entry.name)));
         }
         let offsets: Vec<u32> = hidden.iter().map(|layout| layout.offset).collect();
         let (of_slice, offsets) = offsets
@@ -192,7 +192,7 @@ pub(crate) fn describe(
         let fast = match &entry.fast {
             None => None,
             Some(version) => {
-                let found = infos.iter().find(|info| info.name == version.name);
+                let found = infos.iter().find(|info| info.name == version.symbol);
                 let found = found.filter(|found| found.parameters == info.parameters);
                 let fast = found.and_then(|found| Fast::new(found.id, version, visible));
                 let lost = || internal(format!("the device lost a version of the entry {}", entry.name));
@@ -203,7 +203,7 @@ pub(crate) fn describe(
         templates.push(Template {
             id: info.id,
             fast,
-            name: info.name.as_str().into(),
+            name: entry.name.as_str().into(),
             block: vec![0; block_bytes],
             visible_bytes: end(visible.last()),
             dynamic_shared_min: entry.dynamic_shared_min,
@@ -215,6 +215,7 @@ pub(crate) fn describe(
             base: 0,
         });
         let mut known = EntryInfo {
+            name: entry.name.clone(),
             parameters: visible.to_vec(),
             // What a program chooses between its versions by, as CUB does: not what its text is written in.
             ptx_version: verified.architecture(),

@@ -21,7 +21,7 @@ pub struct Uses {
 /// What one entry asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Footprint {
-    /// Its name.
+    /// Its name in the text, which the machine code has too.
     pub name: String,
     /// How many parameters a launch gives it, hidden ones included.
     pub parameters: usize,

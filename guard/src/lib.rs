@@ -31,7 +31,7 @@
 //! 8. The only barrier for a block is number 0 without a count. There are no calls, indirect branches,
 //!    generic addresses, traps, clusters, bulk copies or barrier objects that the device counts on.
 //! 9. The text is its own canonical print: ASCII, one statement a line, none of the tenant's comments, registers
-//!    or labels.
+//!    or labels. The names of the tenant's entries begin with `bh_e_`, those of its variables and parameters with `bh_v_`.
 //! 10. Every cycle of branches has a poll, which loads the session's flag and ends the thread where that is negative, or
 //!     is left after so many turns that all of them cost no more than [`limits::CHUNK_COST_MAX`]; on no path more
 //!     is done between two looks than [`limits::PATH_COST_MAX`]. The flag is looked at before anything is written to
@@ -114,7 +114,7 @@
 //! byte lies at a multiple of a power of two in the block's shared memory, and a mask leaves what is inside as it is.
 //!
 //! # Fast versions
-//! An entry may be followed by its *fast version*, `__bh_fast_` and its name, declared alike. There an access may also be
+//! An entry may be followed by its *fast version*, `__bh_fast_` and the tenant's name of it, declared alike. There an access may also be
 //! `[register+offset]` where the register's value is known to be a pointer from one parameter and a number, and the two
 //! to keep the access aligned and within [`limits::REACH_BYTES`] of where that pointer points. What is known is
 //! what follows, in one pass down the text, along the ways of control. Likewise a shared access may
@@ -275,7 +275,7 @@ pub use footprint::{Footprint, Uses};
 pub use gates::{GateSummary, GateWindow, Gates, PARAMETERS_OF_MODULE as GATE_PARAMETERS};
 pub use most::{Part, Parts, along};
 pub use names::{
-    FLAG_BYTES, FLAG_LINE_BYTES, HIDDEN_PARAMETERS, LANES, SLICE_PARAMETERS, fast_version_of,
+    FLAG_BYTES, FLAG_LINE_BYTES, HIDDEN_PARAMETERS, LANES, SLICE_PARAMETERS, entry_of, in_tenants_names,
     is_fast_version, is_own_register,
 };
 pub use parse::{parse, parse_recovering};

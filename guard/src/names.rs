@@ -2,6 +2,7 @@
 //! confined form, and PTX's special registers.
 
 use crate::ast::{Directive, Operand, Type, Variable};
+use crate::limits::NAME_BYTES_MAX;
 use crate::report::Reason;
 
 /// Prefix of the guard's registers.
@@ -19,6 +20,10 @@ pub(crate) const RESERVED_SYMBOL: &str = "__bh_";
 /// What the names of a tenant's variables and parameters begin with in the confined form, so that none is a name that means
 /// something to the assembler.
 pub(crate) const TENANTS: &str = "bh_v_";
+
+/// What the names of a tenant's entries begin with in the confined form, for the same reason. Fast versions begin with
+/// [`FAST`] in its place, so neither is ever taken for the other.
+const ENTRY: &str = "bh_e_";
 
 /// The hidden parameters, in order; each is a `.u32` and they come last.
 pub const HIDDEN_PARAMETERS: [&str; 3] = ["__bh_base", "__bh_load", "__bh_store"];
@@ -98,9 +103,14 @@ pub(crate) fn is_nounroll(directive: &Directive) -> bool {
 /// Prefix of the names of fast versions.
 const FAST: &str = "__bh_fast_";
 
-/// The name of an entry's fast version.
-pub(crate) fn fast(entry: &str) -> String {
-    format!("{FAST}{entry}")
+/// The name in the confined form of an entry that the tenant calls so.
+pub(crate) fn entry(tenants: &str) -> String {
+    format!("{ENTRY}{tenants}")
+}
+
+/// The name in the confined form of the fast version of an entry that the tenant calls so.
+pub(crate) fn fast(tenants: &str) -> String {
+    format!("{FAST}{tenants}")
 }
 
 /// Whether an entry of a confined module is the fast version of the one before it.
@@ -109,10 +119,25 @@ pub fn is_fast_version(name: &str) -> bool {
     name.starts_with(FAST)
 }
 
-/// The entry whose fast version has this name.
+/// What the tenant calls an entry that has this name in the confined form and is no fast version.
+pub(crate) fn tenants_entry(name: &str) -> Option<&str> {
+    name.strip_prefix(ENTRY)
+}
+
+/// What the tenant calls an entry, of the name that it or its fast version has in the confined form. To be asked once: what
+/// it answers may begin like a name of the confined form. A name of a text that is not confined is answered as it is.
 #[must_use]
-pub fn fast_version_of(name: &str) -> Option<&str> {
-    name.strip_prefix(FAST)
+pub fn entry_of(name: &str) -> &str {
+    tenants_entry(name).or_else(|| name.strip_prefix(FAST)).unwrap_or(name)
+}
+
+/// What the assembler says of a confined text, with the tenant's names of entries, parameters and variables in it.
+#[must_use]
+pub fn in_tenants_names(message: &str) -> String {
+    let in_name = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '$');
+    let tenants = |word| [ENTRY, FAST, TENANTS].iter().find_map(|prefix| str::strip_prefix(word, prefix));
+    // Each piece is a name, and what ends it.
+    message.split_inclusive(|letter| !in_name(letter)).map(|word| tenants(word).unwrap_or(word)).collect()
 }
 
 /// Whether a variable is a table of the compiler's own library, which no host knows. Nothing else tells: compilers
@@ -354,11 +379,7 @@ pub(crate) fn are_numbers(values: &[Operand]) -> bool {
     })
 }
 
-/// Prefixes of names that the assembler has functions of its own for, and of what it takes for the shared memory that the
-/// system keeps.
-const ASSEMBLERS: [&str; 3] = ["__cuda_", "__internal_", "__nv_reservedSMEM"];
-
-/// Whether a name may stand in a tenant's text for a variable, a parameter or an entry.
+/// Whether a name may stand in a tenant's text for a variable or a parameter.
 pub(crate) fn check_symbol(name: &str) -> Result<(), Reason> {
     if is_reserved(name) {
         return Err(Reason::Reserved(name.to_owned()));
@@ -369,15 +390,19 @@ pub(crate) fn check_symbol(name: &str) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Whether a name may be an entry's, which is the tenant's own word in the confined form too.
-pub(crate) fn check_entry(name: &str) -> Result<(), Reason> {
-    // `$` begins the names of the assembler's own functions, and `A7` is one of its registers: of an entry with that name it
-    // ends by a signal.
-    let of_assembler = ASSEMBLERS.iter().any(|prefix| name.starts_with(prefix)) || name == "A7";
-    if is_tenants(name) || of_assembler || name.starts_with('$') {
-        return Err(Reason::Reserved(name.to_owned()));
+/// Bytes of a tenant's name of an entry: with what goes before it, it is a name too.
+const ENTRY_BYTES_MAX: usize = NAME_BYTES_MAX - ENTRY.len();
+
+/// Whether a tenant may call an entry so. It may be any name but a register's: with what goes before it, none means anything
+/// to the assembler.
+pub(crate) fn check_entry(tenants: &str) -> Result<(), Reason> {
+    if tenants.is_empty() || tenants.starts_with('%') {
+        return Err(Reason::Malformed(format!("`{tenants}` is not a name for an entry")));
     }
-    check_symbol(name)
+    if tenants.len() > ENTRY_BYTES_MAX {
+        return Err(Reason::Limit { what: "bytes of an entry's name", most: ENTRY_BYTES_MAX as u64 });
+    }
+    Ok(())
 }
 
 /// Whether a name is one that a tenant's variables and parameters have in the confined form.
@@ -464,6 +489,27 @@ mod tests {
         ] {
             assert_eq!(architecture(word), for_what);
             assert_eq!(is_new_architecture(word), word == for_what && word.starts_with("sm_"), "{word}");
+        }
+    }
+
+    #[test]
+    fn an_entry_and_its_fast_version_have_one_name_of_the_tenants() {
+        for name in ["k", "A7", "bh_e_k", "__bh_fast_k", "bh_e_", "$L0", "_"] {
+            assert_eq!((entry_of(&entry(name)), entry_of(&fast(name))), (name, name));
+            assert!(is_fast_version(&fast(name)) && !is_fast_version(&entry(name)));
+            assert_eq!((tenants_entry(&entry(name)), tenants_entry(&fast(name))), (Some(name), None));
+        }
+        assert_eq!(entry_of("k"), "k", "of a text that is not confined");
+    }
+
+    #[test]
+    fn what_the_assembler_says_is_told_with_the_tenants_names() {
+        for (said, told) in [
+            ("Entry function 'bh_e_k' uses too much", "Entry function 'k' uses too much"),
+            ("'__bh_fast_bh_e_k', bh_e_bh_v_x bh_v_bh_e_y", "'bh_e_k', bh_v_x bh_e_y"),
+            ("bh_e_$x+4;\nno_bh_e_ 'é'", "$x+4;\nno_bh_e_ 'é'"),
+        ] {
+            assert_eq!(in_tenants_names(said), told);
         }
     }
 

@@ -1,7 +1,7 @@
 //! A window that a person names, for looking at confined code outside of a session.
 
 use crate::ast::{AddressBase, Item, Module, Operand, Statement};
-use crate::names::{HIDDEN_PARAMETERS, HIDDEN_REGISTERS, SLICE_PARAMETERS, is_fast_version};
+use crate::names::{HIDDEN_PARAMETERS, HIDDEN_REGISTERS, SLICE_PARAMETERS, entry_of, is_fast_version};
 
 /// The least window: masks and base are high words.
 const BYTES_MIN: u64 = 1 << 32;
@@ -37,8 +37,8 @@ impl Window {
         [high(self.base), mask, mask]
     }
 
-    /// A confined module with the hidden parameters filled in: entries take the parameters that they took before
-    /// they were confined. Fast versions are left out: their terms are for an executor to check. The result is no
+    /// A confined module with the hidden parameters filled in: entries have the names and take the parameters that they had
+    /// before they were confined. Fast versions are left out: their terms are for an executor to check. The result is no
     /// longer in the confined form, so no executor loads it.
     #[must_use]
     pub fn fill_in(self, confined: &Module) -> Module {
@@ -48,6 +48,7 @@ impl Window {
             .retain(|item| !matches!(item, Item::Function(function) if is_fast_version(&function.name)));
         for item in &mut module.items {
             let Item::Function(function) = item else { continue };
+            function.name = entry_of(&function.name).to_owned();
             let is_hidden =
                 |name: &str| HIDDEN_PARAMETERS.contains(&name) || SLICE_PARAMETERS.contains(&name);
             function.parameters.retain(|parameter| !is_hidden(&parameter.name));
@@ -100,7 +101,7 @@ mod tests {
         let text = include_str!("../filetests/confine/store.ptx");
         let confined = crate::confine(&crate::parse(text).unwrap()).unwrap();
         let filled = crate::print(&Window::new(1 << 40, 1 << 39).unwrap().fill_in(&confined));
-        assert!(!filled.contains("__bh_"), "{filled}");
+        assert!(!filled.contains("__bh_") && !filled.contains("bh_e_"), "{filled}");
         for line in ["mov.u32 %bh_base, 256;", "mov.u32 %bh_loadmask, 127;", "mov.u32 %bh_storemask, 127;"] {
             assert!(filled.contains(line), "{line} in\n{filled}");
         }

@@ -63,11 +63,26 @@ fn a_module_that_grows_too_much_is_refused_whichever_entry_it_is_that_does() {
 }
 
 #[test]
-fn an_entry_with_the_name_of_a_fast_version_is_left_out() {
-    // One that has no fast version of its own.
-    let good = ".visible .entry good(.param .u64 p)\n{\nret;\n}\n";
-    let module = module(&[good, &entry("__bh_fast_good", "st.global.u32 [%d1+8], %r1;")]);
-    let (text, refused) = each(&module).unwrap();
-    assert_eq!(refused.len(), 1, "{refused:?}");
-    assert!(!text.contains("+8]"), "{text}");
+fn an_entry_with_the_name_of_a_fast_version_is_an_entry_like_others() {
+    let (good, bad) = (entry("good", ""), "bar.sync 3;");
+    let of_entry = ".visible .entry bh_e_good(";
+    // Where it is refused, the other keeps its fast version.
+    let (text, refused) = each(&module(&[&good, &entry("__bh_fast_good", bad)])).unwrap();
+    assert!(refused.len() == 1 && refused[0].starts_with("__bh_fast_good: "), "{refused:?}");
+    assert!(text.contains(of_entry) && text.contains(".entry __bh_fast_good("), "{text}");
+    assert_eq!(text.matches(".entry").count(), 2, "{text}");
+    // Where the other is refused, that goes with its fast version, and this one stays with its own.
+    let (text, refused) = each(&module(&[&entry("good", bad), &entry("__bh_fast_good", "")])).unwrap();
+    assert!(refused.len() == 1 && refused[0].starts_with("good: "), "{refused:?}");
+    assert!(text.contains(".entry bh_e___bh_fast_good("), "{text}");
+    assert!(text.contains(".entry __bh_fast___bh_fast_good("), "{text}");
+    assert_eq!(text.matches(".entry").count(), 2, "{text}");
+    // And one that has no fast version of its own has not got another's.
+    let without = ".visible .entry good(.param .u64 p)\n{\nret;\n}\n";
+    let stores = entry("__bh_fast_good", "st.global.u32 [%d1+8], %r1;");
+    let text =
+        print(&confine_verified(&module(&[without, &stores]), Stray::Silent, &Gates::default()).unwrap());
+    let verified = verify(&text).unwrap();
+    let fast = verified.entries().iter().map(|entry| entry.fast.as_ref().map(|fast| fast.symbol.as_str()));
+    assert_eq!(fast.collect::<Vec<_>>(), [None, Some("__bh_fast___bh_fast_good")], "{text}");
 }

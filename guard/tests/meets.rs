@@ -451,7 +451,7 @@ fn a_warp_that_is_a_row_of_its_block_goes_one_way_by_its_number() {
     assert!(!high.split("__bh_fast_k").nth(1).unwrap().contains(ASK), "{high}");
     // Launches that do not promise it have to be asked.
     let (entry, of_rows) = text.split_at(text.find(".visible .entry __bh_fast_k").unwrap());
-    let renamed = of_rows.replace("__bh_fast_k", "k");
+    let renamed = of_rows.replace("__bh_fast_k", "bh_e_k");
     assert!(
         findings(&format!("{}{renamed}", entry.split(".visible").next().unwrap())).contains("not verified")
     );

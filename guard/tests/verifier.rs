@@ -319,8 +319,8 @@ fn a_declaration_that_the_form_does_not_have_is_refused() {
     broken(".maxntid 256", ".maxntid 256\n.maxntid 9", "does not bound the launch");
     broken(".const", ".global", "a module-scope variable of this kind");
     broken(".const .align 16", ".const .align 4", "a module-scope variable of this kind");
-    broken(".visible .entry k", ".func k", "something other than an entry");
-    broken(".visible .entry k", ".weak .entry k", "something other than an entry");
+    broken(".visible .entry bh_e_k", ".func bh_e_k", "something other than an entry");
+    broken(".visible .entry bh_e_k", ".weak .entry bh_e_k", "something other than an entry");
     broken(".local .align 16", ".local .align 8", "a local variable too many, too large or not aligned");
 }
 
@@ -355,7 +355,7 @@ fn a_shared_clamp_that_does_not_hold_is_refused() {
     }
     broken("    mov.b32 %bh_s, %r2;\n", "", SEQUENCE);
     // Where another variable may come first nobody knows where this one is.
-    broken(".visible .entry k", ".shared .align 16 .b8 bh_v_other[16];\n.visible .entry k", SEQUENCE);
+    broken(".visible .entry bh_e_k", ".shared .align 16 .b8 bh_v_t[16];\n.visible .entry bh_e_k", SEQUENCE);
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn a_clamp_of_dynamic_shared_memory_that_does_not_hold_is_refused() {
     // What a clamp leaves room for, the launch has to give.
     assert_eq!(needs(&text.replace(span, "sub.s32 %bh_lo, %bh_lo, 8192;")), 8192);
     // Dynamic shared memory lies behind what is static.
-    broken(".visible .entry k", ".shared .align 16 .b8 bh_v_other[16];\n.visible .entry k");
+    broken(".visible .entry bh_e_k", ".shared .align 16 .b8 bh_v_other[16];\n.visible .entry bh_e_k");
 }
 
 #[test]
@@ -444,10 +444,10 @@ fn a_mask_that_lets_go_of_shared_memory_is_refused() {
         broken("st.shared.u32 [%bh_s+2056]", &format!("st.shared.{other}"), SEQUENCE);
     }
     // Where another variable may come first nobody knows where this one is.
-    let other = ".shared .align 16 .b8 bh_v_other[16];\n.visible .entry k";
-    broken(".visible .entry k", other, SEQUENCE);
-    let none = ".extern .shared .align 16 .b8 bh_v_other[];\n.visible .entry k";
-    let changed = text.replacen(".visible .entry k", none, 1);
+    let other = ".shared .align 16 .b8 bh_v_other[16];\n.visible .entry bh_e_k";
+    broken(".visible .entry bh_e_k", other, SEQUENCE);
+    let none = ".extern .shared .align 16 .b8 bh_v_other[];\n.visible .entry bh_e_k";
+    let changed = text.replacen(".visible .entry bh_e_k", none, 1);
     assert_eq!(findings(&changed), [""; 0], "{changed}");
     // A smaller variable, or bounds that begin elsewhere than they say.
     broken("bh_v_s[3088]", "bh_v_s[3072]", SEQUENCE);
@@ -651,8 +651,8 @@ fn calls_and_functions_are_refused() {
     for call in ["call f", "call.uni (%r0), f, (%r0)", "call %d0, f"] {
         broken_after(BODY, "    bar.sync 0;", &format!("    {call};\n    bar.sync 0;"), why);
     }
-    let function = ".func f()\n{\n    ret;\n}\n.visible .entry k";
-    broken(".visible .entry k", function, "something other than an entry");
+    let function = ".func f()\n{\n    ret;\n}\n.visible .entry bh_e_k";
+    broken(".visible .entry bh_e_k", function, "something other than an entry");
     broken_after(BODY, "    bar.sync 0;", "    st.param.b32 [n], %r0;\n    bar.sync 0;", why);
     broken_after(
         BODY,
@@ -667,7 +667,7 @@ fn the_terms_of_a_fast_version_are_what_its_accesses_rest_on() {
     let text = confined();
     let verified = verify(&text).unwrap_or_else(|report| panic!("{report}\n{text}"));
     let fast = verified.entries()[0].fast.clone().unwrap();
-    assert_eq!(fast.name, "__bh_fast_k");
+    assert_eq!(fast.symbol, "__bh_fast_k");
     let term = PointerTerm { parameter: 0, offset: 0, align: 8, writes: true };
     assert_eq!(fast.pointers, [term]);
     // Without its stores it asks for less.
@@ -717,7 +717,7 @@ fn a_fast_version_is_declared_as_the_entry_before_it() {
     broken(".maxntid 256\n", "", why);
     let text = confined();
     let (fast, entry) =
-        (text.find(".visible .entry __bh_fast_k").unwrap(), text.find(".visible .entry k").unwrap());
+        (text.find(".visible .entry __bh_fast_k").unwrap(), text.find(".visible .entry bh_e_k").unwrap());
     let [head, entry, fast] = [&text[..entry], &text[entry..fast], &text[fast..]];
     for text in
         [format!("{head}{fast}"), format!("{head}{fast}{entry}"), format!("{head}{entry}{fast}{fast}")]
@@ -772,13 +772,13 @@ fn a_block_that_reaches_out_of_a_variable_is_asked_about() {
         let body = more.collect::<String>();
         let entry = |name: &str, body: &str| {
             text[text.find(".visible").unwrap()..text.find("ld.param.u64 %d0").unwrap()]
-                .replace(".entry k", &format!(".entry {name}"))
+                .replace(".entry bh_e_k", &format!(".entry {name}"))
                 + body
                 + "    ret;\n}\n"
         };
         let top = "    mov.u32 %r0, %tid.x;\n    mov.b32 %r100, bh_v_s;\n    mad.lo.u32 %r101, %r0, 16, %r100;\n    st.shared.u32 [%r101], %r0;\n";
         let head = &text[..text.find(".visible").unwrap()];
-        let text = format!("{head}{}{}", entry("k", ""), entry("__bh_fast_k", &format!("{top}{body}")));
+        let text = format!("{head}{}{}", entry("bh_e_k", ""), entry("__bh_fast_k", &format!("{top}{body}")));
         let registers = text.find(".reg .b32 %r<").unwrap();
         let end = registers + text[registers..].find(';').unwrap();
         let text = text.replace(&text[registers..end], ".reg .b32 %r<300>");

@@ -146,7 +146,7 @@ fn a_pointer_that_goes_elsewhere_in_a_checked_loop_is_refused() {
     // Going back in a second place, behind which the pointer has come further.
     broken(&closing, &format!("{closing}    add.s64 %d2, %d2, 68719476736;\n{closing}"));
     // In an entry that is not a fast version, and is given no terms.
-    let slow = text.replace("__bh_fast_k", "j");
+    let slow = text.replace("__bh_fast_k", "bh_e_j");
     assert!(findings(&slow).iter().any(|finding| finding.contains("a check without its loop")));
 }
 

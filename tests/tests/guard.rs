@@ -60,7 +60,11 @@ fn a_file_is_confined_and_verified_without_a_kernel() {
     let path = file(&scratch, "copy.ptx", ACCEPTED);
     let printed = guard(&[&path]);
     assert_eq!((printed.code(), printed.stderr.as_str()), (Some(0), ""), "{}", printed.told());
-    for line in ["lop3.b32 %bh_hi, %bh_hi, %bh_storemask, %bh_base, 234;", "ld.global.u32 %r0, [%bh_a+4];"] {
+    for line in [
+        ".visible .entry bh_e_copy(",
+        "lop3.b32 %bh_hi, %bh_hi, %bh_storemask, %bh_base, 234;",
+        "ld.global.u32 %r0, [%bh_a+4];",
+    ] {
         assert!(printed.stdout.contains(line), "{}", printed.told());
     }
     let out = scratch.path().join("out.ptx");
@@ -98,6 +102,7 @@ fn how_each_access_is_kept_is_explained() {
     let path = file(&scratch, "copy.ptx", ACCEPTED);
     let table = guard(&[&path, "--explain"]);
     assert_eq!(table.code(), Some(0), "{}", table.told());
+    assert!(table.stdout.starts_with("copy\n") && !table.stdout.contains("bh_"), "{}", table.told());
     for (instruction, handling) in [
         ("ld.param.u64 %d1, [p]", "inside its variable"),
         ("ld.global.u32 %r1, [%d1+4]", "proven: 4 bytes from the pointer in `p`"),
@@ -128,6 +133,8 @@ fn json_has_the_span_of_every_finding_and_access() {
         assert_eq!(told.code(), Some(i32::from(!accepted)), "{}", told.told());
         let report: Value = serde_json::from_str(&told.stdout).unwrap();
         assert_eq!(report["accepted"], accepted);
+        assert!(!accepted || report["entries"][0]["name"] == "copy", "{}", told.told());
+        assert!(!told.stdout.contains("bh_e_") && !told.stdout.contains("bh_v_"), "{}", told.told());
         let of = |value: &Value| {
             let at = |name: &str| usize::try_from(value["span"][name].as_u64().unwrap()).unwrap();
             text[at("start")..at("end")].to_owned()
@@ -148,6 +155,7 @@ fn a_window_is_filled_in_for_the_hidden_parameters() {
     let filled = guard(&[&path, "--window", "0x10000000000:512G"]);
     assert_eq!(filled.code(), Some(0), "{}", filled.told());
     assert!(!filled.stdout.contains("__bh_base"), "{}", filled.told());
+    assert!(filled.stdout.contains(".entry copy("), "who runs it finds it by its name: {}", filled.told());
     for line in ["mov.u32 %bh_base, 256;", "mov.u32 %bh_loadmask, 127;", "mov.u32 %bh_storemask, 127;"] {
         assert!(filled.stdout.contains(line), "{}", filled.told());
     }

@@ -219,6 +219,58 @@ fn an_entry_says_which_architecture_its_text_is_for_and_which_it_was_compiled_fo
     }
 }
 
+/// An entry that stores a number; its accesses are proven, so it has a fast version where its name has room for that.
+fn numbered(name: &str, number: usize) -> String {
+    format!(
+        ".visible .entry {name}(.param .u64 to)\n{{\n.reg .b64 %rd<2>;\nld.param.u64 %rd1, [to];\n\
+         st.global.u32 [%rd1], {number};\nret;\n}}\n"
+    )
+}
+
+#[test]
+fn an_entry_is_found_and_run_by_the_name_that_its_program_gave_it() {
+    let kernel = Kernel::start();
+    let tenant = Tenant::new(&kernel, "tenant");
+    let longest = "x".repeat(bulkhead_guard::limits::NAME_BYTES_MAX - "bh_e_".len());
+    let names = [
+        "f",
+        "__bh_fast_f",
+        "bh_e_f",
+        "bh_v_f",
+        "__bh_base",
+        "A7",
+        "__cuda_sm20_div_u64",
+        "__internal_f",
+        "__nv_reservedSMEM_f",
+        "$f",
+        "$L0",
+        "_",
+        &longest,
+    ];
+    let entries: String = names.iter().zip(1..).map(|(name, number)| numbered(name, number)).collect();
+    let text = format!(".version 8.0\n.target sm_75\n.address_size 64\n{entries}\0");
+    let image = tenant.session.load_image(text.as_bytes()).expect("it is loaded");
+    let found: Vec<&str> = image.entries().iter().map(|entry| entry.name.as_str()).collect();
+    assert_eq!(found, names);
+    let word = tenant.session.allocate(4).expect("memory");
+    // By its pointer the fast version is chosen, and by one that is not aligned the other.
+    for misaligned in [0, 1] {
+        for (name, number) in names.into_iter().zip(1_u32..) {
+            let entry = image.entry(name).expect("the entry");
+            let at = word.address() + misaligned;
+            let parameters = bulkhead_client::Parameters::new().u64(at);
+            let fence = tenant.session.launch(Stream::DEFAULT, &entry, &ONE, &parameters).expect("a launch");
+            tenant.session.wait(fence).expect("it passes");
+            assert_eq!(tenant.words(word.all()), [number], "{name}");
+        }
+    }
+    // Names of the confined form are nobody's.
+    for name in ["bh_e_A7", "__bh_fast_A7", "bh_e_bh_e_f", "k"] {
+        let error = image.entry(name).expect_err("there is none");
+        assert_eq!(error.code, ErrorCode::NotFound, "{error}");
+    }
+}
+
 #[test]
 fn an_entry_that_the_guard_refuses_keeps_nobody_from_the_others() {
     let kernel = Kernel::start();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bulkhead_guard::fast_version_of;
+use bulkhead_guard::entry_of;
 use bulkhead_softgpu::{Counts, Kernel, Report};
 
 use crate::source::{At, Sources};
@@ -43,7 +43,7 @@ impl Profile {
     pub(super) fn of(report: &Report, sources: &mut Sources) -> Self {
         let mut kernels: BTreeMap<String, (Profiled, BTreeMap<At, Line>)> = BTreeMap::new();
         for kernel in report.kernels.iter().filter(|kernel| kernel.launches > 0) {
-            let name = fast_version_of(&kernel.name).unwrap_or(&kernel.name);
+            let name = entry_of(&kernel.name);
             let (profiled, lines) = kernels.entry(name.to_owned()).or_default();
             profiled.name = name.to_owned();
             profiled.launches += kernel.launches;
@@ -80,5 +80,29 @@ fn add_lines(
         profiled.own.add(&row.counts);
         let line = lines.entry(at.clone()).or_insert(Line { at, text, counts: Counts::default() });
         line.counts.add(&row.counts);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_and_its_fast_version_are_one_kernel_with_the_name_that_the_program_gave_it() {
+        let kernel = |name: &str| Kernel { name: name.into(), launches: 1, ..Kernel::default() };
+        let names = [
+            "bh_e_add",
+            "__bh_fast_add",
+            "bh_e_bh_e_add",
+            "bh_e___bh_fast_add",
+            "__bh_fast___bh_fast_add",
+            "__bh_fast_add",
+        ];
+        let report = Report { kernels: names.map(kernel).to_vec(), ..Report::default() };
+        let profile = Profile::of(&report, &mut Sources::default());
+        let mut found: Vec<(&str, u64)> =
+            profile.kernels.iter().map(|kernel| (kernel.name.as_str(), kernel.launches)).collect();
+        found.sort_unstable();
+        assert_eq!(found, [("__bh_fast_add", 2), ("add", 3), ("bh_e_add", 1)]);
     }
 }

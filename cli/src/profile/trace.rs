@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bulkhead_guard::fast_version_of;
+use bulkhead_guard::entry_of;
 use bulkhead_softgpu::{Event, Report, What};
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ fn slice(report: &Report, event: &Event, track: u32) -> Option<Value> {
     let (name, category, arguments) = match event.what {
         What::Launch { kernel, grid, block, shared_bytes } => {
             let kernel = report.kernels.get(usize::try_from(kernel).ok()?)?;
-            let name = fast_version_of(&kernel.name).unwrap_or(&kernel.name);
+            let name = entry_of(&kernel.name);
             let arguments = json!({"grid": grid, "block": block, "sharedBytes": shared_bytes});
             (name, "kernel", arguments)
         }
@@ -84,21 +84,25 @@ mod tests {
 
     #[test]
     fn streams_are_tracks_and_their_work_is_slices() {
-        let kernel = Kernel { name: "__bh_fast_add".into(), ..Kernel::default() };
-        let launch = What::Launch { kernel: 0, grid: [2, 1, 1], block: [32, 1, 1], shared_bytes: 8 };
+        let kernel = |name: &str| Kernel { name: name.into(), ..Kernel::default() };
+        let kernels = vec![kernel("__bh_fast_add"), kernel("bh_e_bh_e_add")];
+        let launched = |kernel| What::Launch { kernel, grid: [2, 1, 1], block: [32, 1, 1], shared_bytes: 8 };
+        let launch = launched(0);
         let event = |stream, what, from_ns| Event { stream, what, from_ns, until_ns: from_ns + 500 };
         let events = vec![
             event(4, What::Fill(9), 0),
             event(7, launch, 1000),
             event(5, What::Record, 2000),
             event(5, What::Publish, 2000),
+            event(5, launched(1), 3000),
         ];
-        let report = Report { kernels: vec![kernel], events, events_left_out: 3 };
+        let report = Report { kernels, events, events_left_out: 3 };
         let document = document(&report);
         let events = document["traceEvents"].as_array().map(Vec::as_slice).unwrap_or_default();
         let named = |name: &str| events.iter().filter(|event| event["name"] == name).collect::<Vec<_>>();
         assert_eq!(named("thread_name").len(), 2);
         assert_eq!(named("fill").len(), 0, "the executor's own stream");
+        assert_eq!(named("bh_e_add").len(), 1, "a program may call an entry so");
         let add = named("add");
         assert_eq!((add.len(), &add[0]["ph"], &add[0]["tid"]), (1, &json!("X"), &json!(2)));
         assert_eq!((&add[0]["ts"], &add[0]["dur"]), (&json!(1.0), &json!(0.5)));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use bulkhead_guard::fast_version_of;
+use bulkhead_guard::entry_of;
 use bulkhead_softgpu::{Finding, Findings, Leak, Mistake, Tool};
 use serde_json::Value;
 
@@ -119,7 +119,7 @@ fn of_finding(finding: &Finding, sources: &mut Sources) -> Option<Wrong> {
     Some(Wrong {
         tool: finding.mistake.tool().name(),
         kind: kind(finding.mistake),
-        kernel: fast_version_of(&finding.kernel).unwrap_or(&finding.kernel).to_owned(),
+        kernel: entry_of(&finding.kernel).to_owned(),
         at,
         text,
         what: what(finding),
@@ -293,6 +293,28 @@ mod tests {
         ] {
             assert_eq!(with_readable(what), told);
         }
+    }
+
+    #[test]
+    fn a_kernel_is_told_by_the_name_that_its_program_gave_it() {
+        let finding = |kernel: &str| Finding {
+            mistake: Mistake::GlobalUnwritten,
+            kernel: kernel.to_owned(),
+            text: 1,
+            at: (7, 5),
+            block: [0; 3],
+            thread: [0; 3],
+            other: None,
+            address: 0,
+            bytes: 4,
+            allocation: None,
+            count: 1,
+        };
+        let names = ["bh_e_k", "__bh_fast_k", "bh_e_bh_e_k", "bh_e___bh_fast_k"];
+        let findings = Findings { list: names.map(finding).to_vec(), ..Findings::default() };
+        let report = Report::of(&findings, ("", ""), &mut Sources::default(), false);
+        let told: Vec<_> = report.wrong.iter().map(|wrong| (wrong.kernel.as_str(), wrong.count)).collect();
+        assert_eq!(told, [("k", 2), ("bh_e_k", 1), ("__bh_fast_k", 1)]);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! One entry: its code, its attributes, and whether they fit its text.
 
+use bulkhead_guard::{entry_of, is_fast_version};
+
 use crate::{
     ARCHITECTURE, Counts, Footprint, LintedEntry, Refusal, SHARED_RESERVED_BYTES, SPILL_BYTES_MAX,
     attributes::Attributes,
     code,
     elf::{Elf, Section, Symbol, symbol},
-    malformed,
+    malformed, named,
 };
 
 /// Bytes of local and shared memory are rounded up to this by the assembler.
@@ -16,6 +18,8 @@ const REGISTERS_MAX: u32 = 255;
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) entry: LintedEntry,
+    /// Its name in the machine code.
+    pub(crate) symbol: String,
     pub(crate) code_bytes: u64,
     parameters: usize,
     opcodes_checked: bool,
@@ -45,20 +49,24 @@ impl Found {
         };
         let functions = symbols.iter().zip(0..).filter(|(symbol, _)| inside(symbol));
         let functions: Vec<u32> = functions.map(|(_, index)| index).collect();
-        let lacks = |what: &str| malformed(format!("nothing says `{name}`'s {what}"));
+        let lacks = |what: &str| malformed(format!("nothing says what {what} {} has", named(name)));
         let stack_bytes = module.stack_bytes(&functions).ok_or_else(|| lacks("stack"))?;
         let registers = module.registers(&functions).ok_or_else(|| lacks("registers"))?;
         let parameter_bytes = u64::from(own.parameter_bytes.ok_or_else(|| lacks("parameters"))?);
         if let Some((offset, bytes)) = own.block
             && (u64::from(bytes) != parameter_bytes || u64::from(offset) + parameter_bytes != block_bytes)
         {
-            return Err(malformed(format!("`{name}`'s parameter block is not what is said of it")));
+            return Err(malformed(format!(
+                "the parameter block of {} is not what is said of it",
+                named(name)
+            )));
         }
         if own.block.is_none() && parameter_bytes > 0 {
             return Err(lacks("parameter block"));
         }
         let entry = LintedEntry {
-            name: name.to_owned(),
+            name: entry_of(name).to_owned(),
+            is_fast: is_fast_version(name),
             registers,
             stack_bytes: u64::from(stack_bytes),
             shared_bytes,
@@ -66,16 +74,17 @@ impl Found {
             counts,
         };
         let code_bytes = section.bytes;
-        Ok(Self { entry, code_bytes, parameters: own.parameters.len(), opcodes_checked })
+        let symbol = name.to_owned();
+        Ok(Self { entry, symbol, code_bytes, parameters: own.parameters.len(), opcodes_checked })
     }
 
     /// Holds the entry against its text, whose module has so many bytes of constants.
     pub(crate) fn check_against(&self, text: &Footprint, constant_bytes: u64) -> Result<(), Refusal> {
         let Self { entry, parameters, opcodes_checked, .. } = self;
-        let name = &entry.name;
+        let name = named(&self.symbol);
         if *parameters != text.parameters || entry.parameter_bytes != text.parameter_bytes {
             return Err(Refusal::OtherText(format!(
-                "`{name}` takes {parameters} parameters of {} bytes, in the text {} of {}",
+                "{name} takes {parameters} parameters of {} bytes, in the text {} of {}",
                 entry.parameter_bytes, text.parameters, text.parameter_bytes
             )));
         }
@@ -92,7 +101,7 @@ impl Found {
         ];
         for (what, found, most) in limits {
             if found > most {
-                return Err(Refusal::Exceeds(format!("`{name}` has {found} {what} and may have {most}")));
+                return Err(Refusal::Exceeds(format!("{name} has {found} {what} and may have {most}")));
             }
         }
         if !opcodes_checked {
@@ -110,7 +119,7 @@ impl Found {
         ];
         for (what, count, may) in kinds {
             if count > 0 && !may {
-                return Err(Refusal::Exceeds(format!("`{name}` has {count} {what} and its text has none")));
+                return Err(Refusal::Exceeds(format!("{name} has {count} {what} and its text has none")));
             }
         }
         Ok(())
@@ -119,8 +128,8 @@ impl Found {
 
 fn in_entry(name: &str, refusal: Refusal) -> Refusal {
     match refusal {
-        Refusal::NotAllowed(what) => Refusal::NotAllowed(format!("in `{name}`: {what}")),
-        Refusal::Malformed(what) => Refusal::Malformed(format!("in `{name}`: {what}")),
+        Refusal::NotAllowed(what) => Refusal::NotAllowed(format!("in {}: {what}", named(name))),
+        Refusal::Malformed(what) => Refusal::Malformed(format!("in {}: {what}", named(name))),
         other @ (Refusal::Architecture { .. } | Refusal::Exceeds(_) | Refusal::OtherText(_)) => other,
     }
 }

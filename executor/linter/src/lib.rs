@@ -114,8 +114,10 @@ pub struct Counts {
 /// What an entry is, as its machine code says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LintedEntry {
-    /// Its name.
+    /// What the tenant calls it; its name in the machine code where that is of no confined text.
     pub name: String,
+    /// Whether it is the fast version of the entry that is called so.
+    pub is_fast: bool,
     /// Registers of a thread.
     pub registers: u32,
     /// Bytes of a thread's stack.
@@ -137,7 +139,7 @@ pub struct Linted {
     pub opcodes_checked: bool,
     /// Bytes of code.
     pub code_bytes: u64,
-    /// Its entries, by name.
+    /// Its entries, by name; an entry comes before its fast version.
     pub entries: Vec<LintedEntry>,
 }
 
@@ -150,14 +152,14 @@ pub fn lint(cubin: &[u8], architecture: u32, text: &[Footprint]) -> Result<Linte
     let mut left: BTreeMap<&str, &Footprint> =
         text.iter().map(|footprint| (footprint.name.as_str(), footprint)).collect();
     for found in &linted {
-        let footprint = left.remove(found.entry.name.as_str()).ok_or_else(|| {
-            Refusal::OtherText(format!("it has an entry `{}` that the text has not", found.entry.name))
+        let footprint = left.remove(found.symbol.as_str()).ok_or_else(|| {
+            Refusal::OtherText(format!("it has an entry {} that the text has not", named(&found.symbol)))
         })?;
         found.check_against(footprint, constant_bytes)?;
     }
     // In the order of names: the same file is refused for the same reason each time.
     if let Some(name) = left.keys().next() {
-        return Err(Refusal::OtherText(format!("it lacks the entry `{name}`")));
+        return Err(Refusal::OtherText(format!("it lacks the entry {}", named(name))));
     }
     Ok(summary(architecture, linted))
 }
@@ -171,10 +173,16 @@ pub fn inspect(cubin: &[u8]) -> Result<Linted, Refusal> {
     Ok(summary(Elf::read(cubin)?.architecture, found))
 }
 
+/// An entry as messages name it: what the tenant calls it.
+fn named(symbol: &str) -> String {
+    let fast = if bulkhead_guard::is_fast_version(symbol) { " (its fast version)" } else { "" };
+    format!("`{}`{fast}", bulkhead_guard::entry_of(symbol))
+}
+
 fn summary(architecture: u32, found: Vec<Found>) -> Linted {
     let code_bytes = found.iter().map(|found| found.code_bytes).sum();
     let mut entries: Vec<LintedEntry> = found.into_iter().map(|found| found.entry).collect();
-    entries.sort_by(|one, other| one.name.cmp(&other.name));
+    entries.sort_by(|one, other| (&one.name, one.is_fast).cmp(&(&other.name, other.is_fast)));
     Linted { architecture, opcodes_checked: architecture == ARCHITECTURE, code_bytes, entries }
 }
 
@@ -203,10 +211,10 @@ fn read(cubin: &[u8], architecture: Option<u32>) -> Result<(Vec<Found>, u64), Re
     for (name, section) in &places.code {
         let mut own = Attributes::default();
         let attributes = places.attributes.remove(name);
-        let attributes = attributes.ok_or_else(|| malformed(format!("`{name}` has no attributes")))?;
+        let attributes = attributes.ok_or_else(|| malformed(format!("{} has no attributes", named(name))))?;
         own.read(elf.bytes_of(attributes)?)?;
         let block = places.parameters.remove(name);
-        let block = block.ok_or_else(|| malformed(format!("`{name}` has no parameter block")))?;
+        let block = block.ok_or_else(|| malformed(format!("{} has no parameter block", named(name))))?;
         let shared = places.shared.remove(name).map_or(0, |section| section.bytes);
         found.push(Found::read(&elf, name, section, &symbols, (&module, &own), (block.bytes, shared))?);
         places.tables.remove(name);

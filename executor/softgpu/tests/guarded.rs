@@ -35,6 +35,31 @@ fn everything_the_guard_accepts_loads() {
 }
 
 #[test]
+fn a_fault_names_the_entry_as_its_program_does() {
+    let places = [
+        ("bh_e_k", "of entry k,"),
+        ("__bh_fast_k", "of entry k,"),
+        ("bh_e_bh_e_k", "of entry bh_e_k,"),
+        ("bh_e___bh_fast_k", "of entry __bh_fast_k,"),
+        ("k", "of entry k,"),
+    ];
+    // An access that faults, and a wait that nobody can end.
+    for body in ["mov.u64 %at, 64;", "bar.sync 0, 64;"] {
+        for (symbol, told) in places {
+            let machine = Machine::new();
+            let text = kernel("", body);
+            let entry = machine.entry(&text.replace(".entry test(", &format!(".entry {symbol}(")));
+            assert_eq!(entry.name, symbol, "the device keeps the name of the text");
+            let lost = machine.run(entry.id, 1, 32, &0_u64.to_le_bytes()).unwrap_err().to_string();
+            assert!(lost.contains(told), "{lost}");
+        }
+    }
+    let undecodable = kernel("", "bogus.u32 %out;").replace(".entry test(", ".entry bh_e_k(");
+    let refused = Machine::new().gpu.load(&undecodable).map(drop).unwrap_err().to_string();
+    assert!(!refused.contains("bh_e_"), "{refused}");
+}
+
+#[test]
 fn a_stray_store_of_a_confined_kernel_lands_in_the_sink() {
     let mut machine = Machine::with_sinks();
     let text = confined(&kernel(

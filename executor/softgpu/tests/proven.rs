@@ -124,7 +124,7 @@ fn run(
     let [entry] = verified.entries() else { return None };
     let fast = entry.fast.as_ref().filter(|_| entry.parameters - entry.hidden == 4)?;
     let image = machine.gpu.load(verified.text()).ok()?;
-    let info = image.entries.iter().find(|info| info.name == fast.name).unwrap();
+    let info = image.entries.iter().find(|info| info.name == fast.symbol).unwrap();
     let mut pointer = |parameter: usize| {
         let terms = || fast.pointers.iter().filter(|term| term.parameter == parameter);
         match terms().map(|term| u64::from(term.align)).max() {

@@ -250,7 +250,7 @@ fn what_is_left_as_it_is_stays_in_shared_memory() {
         left += body.matches("st.shared.u32 [%r").count();
         bounded += usize::from(!fast.bounds.is_empty());
         let image = machine.gpu.load(&text).unwrap();
-        let info = image.entries.iter().find(|info| info.name == fast.name).unwrap();
+        let info = image.entries.iter().find(|info| info.name == fast.symbol).unwrap();
         let mut random = Random { state: seed, labels: 0, spoils: false, text: String::new() };
         let admits = |side: &u32| fast.shared.iter().all(|term| term.admits([*side, 1, 1], 0));
         for side in BLOCKS.into_iter().filter(admits) {

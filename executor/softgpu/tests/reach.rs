@@ -29,7 +29,7 @@ fn accepted(name: &str) -> String {
 
 fn named(machine: &Machine, ptx: &str, name: &str) -> EntryInfo {
     let image = machine.gpu.load(ptx).unwrap_or_else(|error| panic!("{error}\n{ptx}"));
-    image.entries.into_iter().find(|entry| entry.name == name).unwrap()
+    image.entries.into_iter().find(|entry| bulkhead_guard::entry_of(&entry.name) == name).unwrap()
 }
 
 fn run(machine: &Machine, entry: &EntryInfo, threads: u32, parameters: &Parameters) {

@@ -105,7 +105,7 @@ fn run(
     let [entry] = verified.entries() else { return None };
     let fast = entry.fast.as_ref().filter(|fast| entry.parameters == 8 && fast.pointers.is_empty())?;
     let image = machine.gpu.load(verified.text()).ok()?;
-    let info = image.entries.iter().find(|info| info.name == fast.name).unwrap();
+    let info = image.entries.iter().find(|info| info.name == fast.symbol).unwrap();
     let mut pointer = || {
         let any = random.word();
         let (lower, upper) = (SLOT.read_write(), SLOT.read_only());
@@ -260,10 +260,10 @@ fn programs_that_stay_inside_compute_the_same_in_either_version() {
     let expected = results(SOURCE, "k", false, 0);
     assert!(expected.iter().filter(|word| **word > 1).count() > 600);
     assert_eq!(results(&confined(), "__bh_fast_k", true, 0), expected);
-    assert_eq!(results(&confined(), "k", true, 0), expected);
+    assert_eq!(results(&confined(), "bh_e_k", true, 0), expected);
     // Where the check never passes.
     let never = confined().replace("setp.ne.s32 %bh_q, %bh_s, 0;", "setp.eq.s32 %bh_q, %bh_s, 0;");
     assert_eq!(results(&never, "__bh_fast_k", true, 0), expected);
     // And where it does not because nothing is aligned: as if there had been no check.
-    assert_eq!(results(&confined(), "__bh_fast_k", true, 2), results(&confined(), "k", true, 2));
+    assert_eq!(results(&confined(), "__bh_fast_k", true, 2), results(&confined(), "bh_e_k", true, 2));
 }

@@ -122,7 +122,7 @@ fn whatever_waits_ends() {
         let image = machine.gpu.load(&text).unwrap();
         let fast = verified.entries().first().and_then(|entry| entry.fast.clone());
         for entry in image.entries {
-            let is_fast = fast.as_ref().is_some_and(|fast| fast.name == entry.name);
+            let is_fast = fast.as_ref().is_some_and(|fast| fast.symbol == entry.name);
             let rows = is_fast && fast.as_ref().is_some_and(|fast| fast.rows);
             of_rows += u64::from(rows);
             for (block, given) in [([64, 1, 1], 0), ([32, 2, 1], 1), ([16, 5, 1], 0), ([40, 1, 1], 1)] {

@@ -10,12 +10,15 @@ use crate::cache::{CACHE_BYTES, CacheOptions};
 const ARCHITECTURE: u32 = 90;
 
 fn verified(addend: u32) -> Verified {
-    let text = format!(
+    verified_text(&format!(
         ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p)\n{{\n\t.reg .b64 %rd<2>;\n\
          \t.reg .b32 %r<3>;\n\tld.param.u64 %rd1, [p];\n\tld.global.u32 %r1, [%rd1];\n\tadd.u32 %r2, %r1, {addend};\n\
          \tst.global.u32 [%rd1], %r2;\n\tret;\n}}\n"
-    );
-    let confined = bulkhead_guard::confine(&bulkhead_guard::parse(&text).unwrap()).unwrap();
+    ))
+}
+
+fn verified_text(text: &str) -> Verified {
+    let confined = bulkhead_guard::confine(&bulkhead_guard::parse(text).unwrap()).unwrap();
     bulkhead_guard::verify(&bulkhead_guard::print(&confined)).unwrap()
 }
 
@@ -101,4 +104,20 @@ fn what_the_linter_refuses_is_neither_loaded_nor_kept() {
         machine_code(&one, text, ("13.0", ARCHITECTURE), Some(&bench.cache), || Ok(b"\x7fELF".to_vec()));
     assert!(matches!(&made, Err(DeviceError::Image(what)) if what.contains("linter")), "{made:?}");
     assert_eq!(bench.cache.contents().unwrap().entries, 0);
+}
+
+#[test]
+fn what_the_assembler_says_of_an_entry_names_it_as_its_program_does() {
+    let Some(bench) = Bench::new("said") else { return };
+    for name in ["k", "bh_e_k", "__bh_fast_k"] {
+        let text = verified_text(&format!(
+            ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry {name}()\n{{\n\
+             \t.shared .align 16 .b8 tile[240000];\n\tst.shared.u32 [tile], 1;\n\tret;\n}}\n"
+        ));
+        let compile = || bench.compiler.compile(text.text(), ARCHITECTURE);
+        let digest = Digest::of(&[text.text().as_bytes()]);
+        let made = machine_code(&text, digest, ("13.0", ARCHITECTURE), None, compile);
+        let Err(DeviceError::Image(said)) = made else { panic!("{made:?}") };
+        assert!(said.contains(&format!("'{name}'")) && !said.contains("bh_e_bh_e_"), "{said}");
+    }
 }

@@ -76,7 +76,7 @@ pub(super) fn confine<'a>(
         // It was said, or is tried in another way; what is there is not worth more.
         let Function { kind, linkage, name, span, .. } = function;
         let (returns, parameters, attributes, directives) = Default::default();
-        let (kind, linkage, name, span) = (*kind, *linkage, name.clone(), *span);
+        let (kind, linkage, name, span) = (*kind, *linkage, names::entry(name), *span);
         let none =
             Function { kind, linkage, name, returns, parameters, attributes, directives, body: None, span };
         return (none, None);
@@ -266,7 +266,7 @@ pub(super) fn confine<'a>(
             confined = body(&list, None, (&peels, None), &mut Report::default()).0;
         }
     }
-    (version(&function.name, confined), fast)
+    (version(&names::entry(&function.name), confined), fast)
 }
 
 fn labels(loops: &[Peeled]) -> HashSet<String> {

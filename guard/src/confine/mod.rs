@@ -1,8 +1,8 @@
 //! The rewriter: a tenant's module in, the same module in the confined form out.
 //!
 //! The *confined form* of an entry has no inner scopes, canonical names for registers (`%p0`, `%h0`, `%r0`,
-//! `%d0`, by width) and labels (`$L0`), a prefix before those of variables, three hidden parameters, a prologue that
-//! loads them, and a fixed sequence of instructions before every access that is not proven to stay where it may. The
+//! `%d0`, by width) and labels (`$L0`), a prefix before its own and those of variables, three hidden parameters, a prologue
+//! that loads them, and a fixed sequence of instructions before every access that is not proven to stay where it may. The
 //! verifier knows the form, not the rewriter: what goes wrong here is refused there.
 
 mod access;
@@ -138,7 +138,7 @@ fn verified(
 /// An entry that is not let in, though the rest of its module is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// The entry's name.
+    /// What the tenant calls the entry.
     pub name: String,
     /// What stands against it.
     pub report: Report,
@@ -167,11 +167,7 @@ impl Confined {
         }
         let refused: HashSet<&str> = self.refused.iter().map(|refused| refused.name.as_str()).collect();
         let stays = |item: &Item| match item {
-            // An entry may have been refused for being called like the fast version of another.
-            Item::Function(Function { name, .. }) => {
-                let of_refused = names::fast_version_of(name).is_some_and(|entry| refused.contains(entry));
-                !(of_refused || refused.contains(name.as_str()))
-            }
+            Item::Function(Function { name, .. }) => !refused.contains(names::entry_of(name)),
             Item::Variable(_) | Item::Section(_) | Item::Directive(_) => true,
         };
         let is_entry = |item: &&Item| matches!(item, Item::Function(_));

@@ -1,7 +1,8 @@
 //! Names of variables and parameters, which the confined form begins with [`names::TENANTS`]: the assembler has names that
 //! mean something of its own (a variable `A7` is one of its registers), and no list of those is known to be whole.
 //!
-//! All get the same prefix, so two names stay as different as they were. Entries keep theirs, by which they are asked for.
+//! All get the same prefix, so two names stay as different as they were. Entries have one of their own from the beginning
+//! ([`names::entry`]).
 
 use crate::ast::{Address, AddressBase, Function, Item, Operand, Space, Span, Statement};
 use crate::limits::NAME_BYTES_MAX;

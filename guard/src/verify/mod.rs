@@ -33,8 +33,10 @@ use crate::report::{Reason, Report};
 /// An entry of a verified module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedEntry {
-    /// Its name.
+    /// What the tenant calls it.
     pub name: String,
+    /// Its name in the text, which the device has it under.
+    pub symbol: String,
     /// How many parameters the launch gives, hidden ones included.
     pub parameters: usize,
     /// How many of them, the last ones, are hidden: base, mask and caller for each of `modules`; where it reads anything of the
@@ -102,8 +104,8 @@ impl SharedTerm {
 /// Another version of an entry, for launches that keep its terms: what follows from them is not confined again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FastVersion {
-    /// Its name; its parameters are those of the entry.
-    pub name: String,
+    /// Its name in the text, which the device has it under; its parameters are those of the entry.
+    pub symbol: String,
     /// What every launch of it gives.
     pub pointers: Vec<PointerTerm>,
     /// And how large its blocks are: at most [`SHARED_TERMS_MAX`](crate::limits::SHARED_TERMS_MAX) terms.
@@ -302,13 +304,15 @@ fn entry(
     known: (&HashMap<&str, Extent>, &Gates),
     report: &mut Report,
 ) -> Option<VerifiedEntry> {
-    if let Err(reason) = names::check_entry(&function.name) {
-        report.add(function.span, reason);
-        return None;
-    }
     let terms = version(function, known, false, report)?;
+    let name = names::tenants_entry(&function.name).filter(|name| names::check_entry(name).is_ok());
+    let Some(name) = name else {
+        refuse(report, function.span, "an entry with a name of another kind");
+        return None;
+    };
     Some(VerifiedEntry {
-        name: function.name.clone(),
+        name: name.to_owned(),
+        symbol: function.name.clone(),
         parameters: function.parameters.len(),
         hidden: HIDDEN_PARAMETERS.len()
             + without_slices(&function.parameters).1
@@ -362,8 +366,8 @@ fn fast(
     let shared = shared.map(|((by, at_most), constant)| SharedTerm { by, constant, at_most }).collect();
     match (pointers.collect(), bounds.collect()) {
         (Some(pointers), Some(bounds)) => {
-            let name = function.name.clone();
-            entry.fast = Some(FastVersion { name, pointers, shared, bounds, work, rows });
+            let symbol = function.name.clone();
+            entry.fast = Some(FastVersion { symbol, pointers, shared, bounds, work, rows });
         }
         _ => refuse(report, function.span, "a term on what is not in the parameters"),
     }

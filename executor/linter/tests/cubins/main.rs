@@ -217,6 +217,30 @@ fn machine_code_of_another_text_is_refused() {
 }
 
 #[test]
+fn entries_are_told_by_the_names_that_their_program_gave_them() {
+    let Some(ptxas) = ptxas() else { return };
+    for name in ["k", "bh_e_k", "__bh_fast_k", "A7", "$x", "__cuda_sm20_div_u64", "$__internal_0_x"] {
+        let (verified, cubin) = plain(&ptxas, &PLAIN.replace(".entry k(", &format!(".entry {name}(")));
+        let linted = lint(&cubin, ARCHITECTURE, verified.footprints()).unwrap();
+        let told: Vec<_> = linted.entries.iter().map(|entry| (entry.name.as_str(), entry.is_fast)).collect();
+        assert_eq!(told, [(name, false), (name, true)]);
+        let (other, _) = plain(&ptxas, &PLAIN.replace(".entry k(", ".entry other("));
+        let refused = lint(&cubin, ARCHITECTURE, other.footprints()).unwrap_err().to_string();
+        assert!(refused.contains(&format!("`{name}`")), "{refused}");
+        // Of an entry that has a parameter more, and of a text without the fast version.
+        let (wider, _) =
+            plain(&ptxas, &PLAIN.replace(".entry k(", &format!(".entry {name}(.param .u64 more, ")));
+        let refused = lint(&cubin, ARCHITECTURE, wider.footprints()).unwrap_err().to_string();
+        assert!(refused.contains(&format!("`{name}`")), "{refused}");
+        let refused = lint(&cubin, ARCHITECTURE, &verified.footprints()[..1]).unwrap_err().to_string();
+        assert!(refused.contains(&format!("`{name}` (its fast version)")), "{refused}");
+    }
+    // Of code of no confined text nothing is taken off.
+    let bare = compile(&ptxas, PLAIN).unwrap();
+    assert_eq!(inspect(&bare).unwrap().entries[0].name, "k");
+}
+
+#[test]
 fn the_same_code_is_refused_for_the_same_reason_each_time() {
     let Some(ptxas) = ptxas() else { return };
     let (verified, one) = plain(&ptxas, PLAIN);
@@ -273,9 +297,11 @@ fn what_is_said_of_an_entry_has_to_fit_its_text() {
     let mut changed = cubin.clone();
     changed[stack + 1] = 0x0f;
     assert!(matches!(lint(&changed), Err(Refusal::NotAllowed(_))), "{:?}", lint(&changed));
-    for (name, new) in
-        [(".nv.constant0.k", ".nv.global"), (".nv.compat", ".nv.rel.ac"), (".text.k", ".init.k")]
-    {
+    for (name, new) in [
+        (".nv.constant0.bh_e_k", ".nv.global"),
+        (".nv.compat", ".nv.rel.ac"),
+        (".text.bh_e_k", ".init.bh_e_k"),
+    ] {
         let at = cubin
             .windows(name.len() + 1)
             .position(|bytes| bytes == [name.as_bytes(), b"\0"].concat())

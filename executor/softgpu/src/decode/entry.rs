@@ -63,7 +63,7 @@ pub(crate) fn decode<'a>(
     bank: &ConstantBank,
     text: u64,
 ) -> Result<Program, Error> {
-    let what = format!("entry `{}`", function.name);
+    let what = format!("entry `{}`", bulkhead_guard::entry_of(&function.name));
     let at_entry = |refusal: Refusal| refusal.at(function.span.place, &what);
     let (parameters, parameter_bytes) = layout::parameters(&function.parameters).map_err(at_entry)?;
     let (threads_max, threads_required) = threads(&function.directives)?;

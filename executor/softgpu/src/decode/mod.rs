@@ -121,7 +121,8 @@ pub(crate) fn module_image(module: &Module, text: u64) -> Result<Image, Error> {
         code += program.code.len();
         immediates += program.constants.len();
         if code > CODE_MAX || immediates > CONSTANTS_MAX {
-            return Err(Refusal::new("the image is too long").at(function.span.place, &function.name));
+            let name = bulkhead_guard::entry_of(&function.name);
+            return Err(Refusal::new("the image is too long").at(function.span.place, name));
         }
         programs.push(Arc::new(program));
     }

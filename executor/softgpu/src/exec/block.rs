@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bulkhead_guard::entry_of;
 use parking_lot::Mutex;
 
 use super::native::AT_ONCE;
@@ -256,7 +257,7 @@ impl Block {
         let [x, y, z] = self.index;
         (
             Fault::illegal("illegal synchronization: every thread waits and none can come"),
-            format!("line {line} of entry {}, block ({x}, {y}, {z})", self.grid.program.name),
+            format!("line {line} of entry {}, block ({x}, {y}, {z})", entry_of(&self.grid.program.name)),
         )
     }
 }
@@ -275,7 +276,12 @@ fn place(grid: &Grid, [x, y, z]: [u32; 3], warp: &Warp, (fault, pc, lane): Fault
     let thread = warp.threads.map(|axis| axis[lane]);
     let words = format!(
         "line {} column {} of entry {}, block ({x}, {y}, {z}), thread ({}, {}, {})",
-        place.line, place.column, program.name, thread[0], thread[1], thread[2]
+        place.line,
+        place.column,
+        entry_of(&program.name),
+        thread[0],
+        thread[1],
+        thread[2]
     );
     (fault, words)
 }
