@@ -48,6 +48,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "mm",
             "kernel",
             "client",
+            "modules/api",
             "executor",
             "executor/gpu",
             "executor/softgpu",
@@ -58,10 +59,22 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ),
     (
         "tests",
-        &["schema", "schema/ring", "client", "guard", "mm", "executor", "executor/gpu", "executor/softgpu"],
+        &[
+            "schema",
+            "schema/ring",
+            "client",
+            "guard",
+            "mm",
+            "executor",
+            "executor/gpu",
+            "executor/softgpu",
+            "modules/api",
+        ],
     ),
     ("tests/sim", &["schema", "caps", "mm"]),
+    ("modules/api", &["client"]),
     ("modules/nvme", &[]),
+    ("modules/examples/counter", &["client", "modules/api"]),
 ];
 
 /// Files that may lift `unsafe_code`, and for what.
