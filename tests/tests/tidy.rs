@@ -74,6 +74,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("tests/sim", &["schema", "caps", "mm"]),
     ("modules/api", &["client"]),
     ("modules/nvme", &[]),
+    ("modules/storage", &["client", "modules/api", "modules/nvme"]),
     ("modules/examples/counter", &["client", "modules/api"]),
 ];
 

@@ -19,7 +19,7 @@ use crate::confine::scope::Scopes;
 use crate::confine::symbols::Symbols;
 use crate::confine::turns::{self, How};
 use crate::confine::variables::Variables;
-use crate::confine::{access as confined_access, arguments, assign, generic, runtime};
+use crate::confine::{access as confined_access, arguments, assign, epilogues, generic, runtime};
 use crate::gates::{self, BADGE, CALLER, Called, Gate, GateWindow, Gates, PROTECTED};
 use crate::limits::GATE_MODULES_MAX;
 use crate::names::{self, Class};
@@ -39,6 +39,7 @@ pub(crate) struct Image {
 pub(crate) fn images(module: &Module) -> Result<(Vec<Image>, GateWindow), Report> {
     let mut report = Report::default();
     let mut module = module.clone();
+    epilogues::last(&mut module);
     let window = Window::of(&module, &mut report);
     let marks = Marks::take(&mut module, &window, &mut report);
     for item in &module.items {

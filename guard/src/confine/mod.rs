@@ -18,6 +18,7 @@ mod clearing;
 mod copies;
 mod data;
 mod entry;
+mod epilogues;
 mod faults;
 mod flatten;
 mod gate_window;

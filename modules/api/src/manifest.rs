@@ -108,7 +108,8 @@ enum Amount {
 }
 
 /// `64MiB`, `2GiB`, `65536`: bytes.
-fn size(text: &str) -> Option<u64> {
+#[must_use]
+pub fn size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(char::is_alphabetic);
     let unit = match text.get(digits.len()..)? {
         "" | "B" => 1,

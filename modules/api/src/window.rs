@@ -1,13 +1,16 @@
 //! A module's window, as its host half reaches it.
 
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, AtomicU64},
+};
 
 use bulkhead_client::{Error, ErrorCode, ModuleHost, ProtectedModule};
 
 /// A module's window: memory of the device, and host memory that gates and host half store in at the same time.
 pub struct Window {
     module: ProtectedModule,
-    host: Option<ModuleHost>,
+    host: Option<Arc<ModuleHost>>,
     device_bytes: u64,
 }
 
@@ -15,7 +18,7 @@ impl Window {
     /// Maps what there is of host memory.
     pub(crate) fn new(module: ProtectedModule, bytes: u64) -> Result<Self, Error> {
         let host = match module.host() {
-            Ok(host) => Some(host),
+            Ok(host) => Some(Arc::new(host)),
             Err(error) if error.code == ErrorCode::NotFound => None,
             Err(error) => return Err(error),
         };
@@ -36,7 +39,13 @@ impl Window {
     /// Bytes of the host's memory.
     #[must_use]
     pub fn host_bytes(&self) -> usize {
-        self.host.as_ref().map_or(0, ModuleHost::bytes)
+        self.host.as_ref().map_or(0, |host| host.bytes())
+    }
+
+    /// The host's memory, for whatever works on it by itself: it stays mapped as long as somebody has it.
+    #[must_use]
+    pub fn host(&self) -> Option<&Arc<ModuleHost>> {
+        self.host.as_ref()
     }
 
     /// Reads the device's memory: some 10 us.

@@ -1,0 +1,136 @@
+//! Drives the controller as an operating system's driver would: starts it, and makes and deletes queues.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bulkhead_client::{Error, ErrorCode};
+use bulkhead_nvme::{
+    Config, Controller, Iommu, Memory, Namespace, RamMemory, Rights, Stepped,
+    formats::{
+        AdminOpcode, BusAddress, COMPLETION_BYTES, CommandId, Completion, QueueId, SUBMISSION_BYTES,
+        Submission,
+        registers::{self, Configuration, Doorbell, DoorbellStride},
+    },
+};
+
+use crate::layout::{ENTRIES, INSTANCES};
+
+/// Where the admin queues lie on the bus: a page each.
+const ADMIN: BusAddress = BusAddress(0x1000);
+const ADMIN_ENTRIES: u32 = 32;
+const PAGE_BYTES: u64 = 4096;
+/// How long an admin command may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) struct Driver {
+    controller: Controller,
+    pub(crate) iommu: Arc<Iommu>,
+    stride: DoorbellStride,
+    begun: Instant,
+    admin: Arc<RamMemory>,
+    tail: u32,
+    head: u32,
+    phase: bool,
+}
+
+fn broken(what: impl Into<String>) -> Error {
+    Error::new(ErrorCode::Internal, what.into())
+}
+
+impl Driver {
+    /// Starts a controller of these namespaces.
+    pub(crate) fn start(namespaces: Vec<Namespace>) -> Result<Self, Error> {
+        let iommu = Arc::new(Iommu::new());
+        let queues_max = u16::try_from(INSTANCES).unwrap_or(u16::MAX);
+        let config = Config { queues_max, queue_entries_max: ENTRIES, ..Config::default() };
+        let stride = config.stride;
+        let admin = Arc::new(RamMemory::zeroed(8192));
+        let bytes = admin.bytes();
+        let mapped = iommu.map(ADMIN, bytes, Arc::clone(&admin) as Arc<dyn Memory>, 0, Rights::ReadWrite);
+        mapped.map_err(|error| broken(error.to_string()))?;
+        let controller = Controller::new(config, namespaces, Arc::clone(&iommu));
+        let controller = controller.map_err(|error| broken(error.to_string()))?;
+        let begun = Instant::now();
+        let mut driver = Self { controller, iommu, stride, begun, admin, tail: 0, head: 0, phase: true };
+        let size = ADMIN_ENTRIES - 1;
+        driver.controller.write_register(registers::AQA, size << 16 | size);
+        driver.controller.write_register_64(registers::ASQ, ADMIN.0);
+        driver.controller.write_register_64(registers::ACQ, ADMIN.0 + PAGE_BYTES);
+        driver.controller.write_register(registers::CC, Configuration::START.encode());
+        let until = Instant::now() + PATIENCE;
+        while driver.controller.read_register(registers::CSTS) & registers::READY == 0 {
+            driver.step();
+            if Instant::now() > until {
+                return Err(broken("the controller is not ready"));
+            }
+        }
+        Ok(driver)
+    }
+
+    /// Has the controller do a bounded amount of work.
+    pub(crate) fn step(&mut self) -> Stepped {
+        self.controller.step(self.begun.elapsed())
+    }
+
+    /// Whether commands are on their way.
+    pub(crate) fn is_busy(&self) -> bool {
+        let counters = self.controller.counters();
+        counters.taken > counters.completed + counters.discarded + counters.lost
+    }
+
+    /// Writes a doorbell register.
+    pub(crate) fn ring(&mut self, doorbell: Doorbell, value: u32) {
+        self.controller.write_register(self.stride.offset(doorbell), value);
+    }
+
+    /// Makes a pair of queues, both of which have this number.
+    pub(crate) fn create(
+        &mut self,
+        queue: QueueId,
+        submissions: BusAddress,
+        completions: BusAddress,
+    ) -> Result<(), Error> {
+        let id = CommandId(0);
+        self.call(Submission::create_completion_queue(id, queue, ENTRIES, completions))?;
+        self.call(Submission::create_submission_queue(id, queue, ENTRIES, submissions, queue))
+    }
+
+    /// Deletes a pair of queues. Of their commands none is on its way when this returns.
+    pub(crate) fn delete(&mut self, queue: QueueId) -> Result<(), Error> {
+        for opcode in [AdminOpcode::DeleteSubmissionQueue, AdminOpcode::DeleteCompletionQueue] {
+            self.call(Submission::admin(opcode, CommandId(0), queue.0.into(), 0))?;
+        }
+        Ok(())
+    }
+
+    /// Submits an admin command, and waits for its end.
+    fn call(&mut self, entry: Submission) -> Result<(), Error> {
+        self.admin.write(u64::from(self.tail) * SUBMISSION_BYTES as u64, &entry.encode());
+        self.tail = (self.tail + 1) % ADMIN_ENTRIES;
+        self.ring(Doorbell::SubmissionTail(QueueId::ADMIN), self.tail);
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let mut bytes = [0; COMPLETION_BYTES];
+            self.admin.read(PAGE_BYTES + u64::from(self.head) * COMPLETION_BYTES as u64, &mut bytes);
+            let completion = Completion::decode(&bytes);
+            if completion.phase == self.phase {
+                self.head = (self.head + 1) % ADMIN_ENTRIES;
+                if self.head == 0 {
+                    self.phase = !self.phase;
+                }
+                self.ring(Doorbell::CompletionHead(QueueId::ADMIN), self.head);
+                let status = completion.status;
+                return status
+                    .is_success()
+                    .then_some(())
+                    .ok_or_else(|| broken(format!("{entry:?}: {status:?}")));
+            }
+            if Instant::now() > until {
+                return Err(broken("the controller does not answer"));
+            }
+            self.step();
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Block storage from kernels, with a model NVMe controller in the place of a device.
+//!
+//! Gates write NVMe commands into the queue pair of their instance and ring its doorbells; this process reads the doorbells
+//! and hands them to the controller, which does the rest. Where there is a device, its registers take the place of the
+//! doorbells in host memory, and of this process only the admin queue is left (`modules/nvme/README.md`).
+//!
+//! What a gate has written is not believed: the controller copies each entry and checks the copy, and reaches nothing but what
+//! its table allows.
+
+mod driver;
+mod extents;
+mod layout;
+#[rustfmt::skip]
+mod window;
+
+use std::{
+    process::ExitCode,
+    sync::{Arc, atomic::Ordering},
+};
+
+use bulkhead_client::{Error, ErrorCode, ModuleHost};
+use bulkhead_module::{Badge, Instances, Progress, Service, Window, codes};
+use bulkhead_nvme::{
+    Memory, Namespace, Rights, Stepped,
+    formats::{BusAddress, QueueId, registers::Doorbell},
+};
+use driver::Driver;
+use extents::Space;
+use layout::Parts;
+
+/// Where the module's host memory begins on the bus.
+const BUS: u64 = 1 << 40;
+
+const HELP: &str = "Block storage from kernels (docs/MODULES.md). Started by `bulkhead module start`.
+
+usage: storage --namespace NAME=STORE...
+
+  --namespace NAME=ram:SIZE     a namespace in memory, such as scratch=ram:64MiB
+  --namespace NAME=file:PATH    one on a file or a block device, whole blocks of 512 bytes long
+  --namespace NAME=direct:PATH  the same without the page cache
+  --help                        this
+";
+
+/// Host memory, as the controller reaches it.
+struct Shared(Arc<ModuleHost>);
+
+fn place(offset: u64) -> usize {
+    usize::try_from(offset).unwrap_or(usize::MAX)
+}
+
+impl Memory for Shared {
+    fn bytes(&self) -> u64 {
+        self.0.bytes() as u64
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) {
+        self.0.read(place(offset), into);
+    }
+
+    fn write(&self, offset: u64, from: &[u8]) {
+        self.0.write(place(offset), from);
+    }
+
+    fn publish(&self, offset: u64, word: u32) {
+        if let Some(to) = self.0.word(place(offset)) {
+            to.store(word, Ordering::Release);
+        }
+    }
+}
+
+struct Storage {
+    namespaces: Vec<Namespace>,
+    spaces: Vec<Space>,
+    driver: Option<Driver>,
+}
+
+/// An instance: its queues, and what its doorbells said last.
+struct Pair {
+    queue: QueueId,
+    parts: Parts,
+    tail: u32,
+    head: u32,
+}
+
+fn bus(offset: u64) -> BusAddress {
+    BusAddress(BUS + offset)
+}
+
+impl Storage {
+    fn driver(&mut self) -> Result<&mut Driver, Error> {
+        self.driver.as_mut().ok_or_else(|| Error::new(ErrorCode::Internal, "there is no controller"))
+    }
+
+    /// What of an instance the controller reaches: queues and buffers.
+    fn ranges(parts: Parts) -> [(u64, u64, Rights); 3] {
+        [
+            (parts.submissions, layout::SUBMISSIONS_BYTES, Rights::Read),
+            (parts.completions, layout::COMPLETIONS_BYTES, Rights::Write),
+            (parts.buffers, layout::BUFFERS_BYTES, Rights::ReadWrite),
+        ]
+    }
+}
+
+impl Service for Storage {
+    type Instance = Pair;
+
+    fn start(&mut self, _: &Window) -> Result<(), Error> {
+        self.driver = Some(Driver::start(std::mem::take(&mut self.namespaces))?);
+        Ok(())
+    }
+
+    fn open(&mut self, window: &Window, badge: Badge, words: &str) -> Result<Pair, Error> {
+        let extents = extents::asked(words, &self.spaces)?;
+        let parts = layout::parts(badge.slot());
+        let queue = QueueId(u16::try_from(badge.slot() + 1).unwrap_or(u16::MAX));
+        let host =
+            window.host().ok_or_else(|| Error::new(ErrorCode::Internal, "the window has no host memory"))?;
+        // Nothing of whoever had these before.
+        for (offset, bytes, _) in Self::ranges(parts) {
+            host.write(place(offset), &vec![0; place(bytes)]);
+        }
+        host.write(place(parts.doorbells), &[0; 8]);
+        let driver = self.driver()?;
+        for (offset, bytes, rights) in Self::ranges(parts) {
+            let mapped =
+                driver.iommu.map(bus(offset), bytes, Arc::new(Shared(Arc::clone(host))), offset, rights);
+            mapped.map_err(|error| Error::new(ErrorCode::Internal, error.to_string()))?;
+        }
+        driver.create(queue, bus(parts.submissions), bus(parts.completions))?;
+        let mut kept = vec![0; layout::INSTANCE_BYTES];
+        let mut put = |at: usize, bytes: &[u8]| kept[at..at + bytes.len()].copy_from_slice(bytes);
+        put(layout::BUFFERS, &bus(parts.buffers).0.to_le_bytes());
+        for (extent, at) in extents.iter().zip((layout::EXTENT_TABLE..).step_by(layout::EXTENT_BYTES)) {
+            put(at, &extent.first.to_le_bytes());
+            put(at + 8, &extent.blocks.to_le_bytes());
+            put(at + 16, &extent.space.to_le_bytes());
+            put(at + 20, &(extent.rights as u32).to_le_bytes());
+        }
+        window.write(layout::instance(badge.slot()), &kept)?;
+        // Last: from here on the gates know the badge.
+        window.write(layout::instance(badge.slot()) + layout::BADGE as u64, &badge.value().to_le_bytes())?;
+        Ok(Pair { queue, parts, tail: 0, head: 0 })
+    }
+
+    fn serve(&mut self, window: &Window, instances: &mut Instances<Pair>) -> Progress {
+        let Some(driver) = &mut self.driver else { return Progress::Idle };
+        let mut progress = Progress::Idle;
+        for (_, pair) in instances.open() {
+            let doorbell = |offset| window.word(offset).map_or(0, |word| word.load(Ordering::Acquire));
+            let (tail, head) = (doorbell(pair.parts.doorbells), doorbell(pair.parts.doorbells + 4));
+            if head != pair.head {
+                pair.head = head;
+                driver.ring(Doorbell::CompletionHead(pair.queue), head);
+                progress = Progress::Worked;
+            }
+            if tail != pair.tail {
+                pair.tail = tail;
+                driver.ring(Doorbell::SubmissionTail(pair.queue), tail);
+                progress = Progress::Worked;
+            }
+        }
+        match driver.step() {
+            Stepped::Worked => Progress::Worked,
+            Stepped::Idle if driver.is_busy() && progress == Progress::Idle => Progress::Waits,
+            Stepped::Idle => progress,
+        }
+    }
+
+    fn quiesce(&mut self, window: &Window, badge: Badge, _: &mut Pair) -> Result<(), Error> {
+        let revoked = u64::from(codes::REVOKED).to_le_bytes();
+        window.write(layout::instance(badge.slot()) + layout::BADGE as u64, &revoked)
+    }
+
+    fn close(&mut self, _: &Window, _: Badge, pair: Pair) {
+        let Some(driver) = &mut self.driver else { return };
+        // What is on its way ends before the memory is another's.
+        if let Err(error) = driver.delete(pair.queue) {
+            eprintln!("storage: queue {} is not deleted: {error}", pair.queue.0);
+            std::process::exit(1);
+        }
+        for (offset, ..) in Self::ranges(pair.parts) {
+            driver.iommu.unmap(bus(offset));
+        }
+        for violation in driver.iommu.take_violations() {
+            eprintln!("storage: the controller was told to reach what it may not: {violation:?}");
+        }
+    }
+}
+
+fn arguments() -> Result<Option<Storage>, Error> {
+    let mut storage = Storage { namespaces: Vec::new(), spaces: Vec::new(), driver: None };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match (argument.as_str(), arguments.next()) {
+            ("--help", _) => return Ok(None),
+            ("--namespace", Some(text)) => {
+                let (name, namespace) = extents::namespace(&text)?;
+                if storage.spaces.iter().any(|space| space.name == name) {
+                    return Err(bulkhead_module::refuse(format!("two namespaces are called {name}")));
+                }
+                let number = u32::try_from(storage.spaces.len() + 1).unwrap_or(u32::MAX);
+                let (blocks, engine) = (namespace.identify().blocks, namespace.engine_name());
+                println!("namespace {name}: {blocks} blocks, {engine}");
+                storage.spaces.push(Space { name, number, blocks });
+                storage.namespaces.push(namespace);
+            }
+            _ => return Err(bulkhead_module::refuse(format!("{argument}: see --help"))),
+        }
+    }
+    if storage.spaces.is_empty() {
+        return Err(bulkhead_module::refuse("name a namespace at least: see --help"));
+    }
+    Ok(Some(storage))
+}
+
+fn main() -> ExitCode {
+    match arguments() {
+        Ok(Some(storage)) => bulkhead_module::main(storage),
+        Ok(None) => {
+            print!("{HELP}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("storage: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
