@@ -49,6 +49,8 @@ struct Request {
                                       # is granted the module, and once.
     watchModule @31 :UInt32;          # One descriptor: a memfd of a page that counts launches in flight whose entries call the
                                       # module's gates, which is sealed when this is answered. Once.
+    closeModule @32 :UInt32;          # Its host half has ended: what its gates keep in variables is zero from the answer on, so that
+                                      # those of kernels that run find nothing that is open. Does not wait for kernels.
   }
 }
 

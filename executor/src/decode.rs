@@ -50,6 +50,7 @@ pub(crate) enum OfModule {
     Add { module: u32, bytes: u64, host_bytes: u64, gates: OwnedFd },
     Map { module: u32, memory: OwnedFd },
     Watch { module: u32, page: OwnedFd },
+    Close { module: u32 },
     Remove { module: u32 },
     Grant { module: u32, session: u32, caller: u64, badge: u64 },
     Revoke { module: u32, session: u32 },
@@ -119,6 +120,7 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
         }
         request::MapModule(module) => Ok(Asked::Module(OfModule::Map { module, memory: descriptor()? })),
         request::WatchModule(module) => Ok(Asked::Module(OfModule::Watch { module, page: descriptor()? })),
+        request::CloseModule(module) => Ok(Asked::Module(OfModule::Close { module })),
         request::RemoveModule(module) => Ok(Asked::Module(OfModule::Remove { module })),
         request::GrantModule(grant) => {
             let grant = grant?;

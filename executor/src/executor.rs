@@ -229,6 +229,7 @@ impl Executor {
             }
             OfModule::Map { module, memory } => modules.map(module, memory)?,
             OfModule::Watch { module, page } => modules.watch(module, page)?,
+            OfModule::Close { module } => modules.close(module)?,
             OfModule::Remove { module } => modules.remove(module, &|work| self.while_idle(work))?,
             OfModule::Read { module, offset, bytes } => return modules.read(module, offset, bytes).map(Some),
             OfModule::Write { module, offset, data } => modules.write(module, offset, &data)?,

@@ -23,7 +23,7 @@ use std::{
 use bulkhead_gpu::{
     Access, DeviceAddress, Error as DeviceError, FillPattern, Gpu, HostAddress, HostRange, MemoryId, StreamId,
 };
-use bulkhead_guard::{GATE_PARAMETERS, GateWindow, Gates};
+use bulkhead_guard::{GATE_PARAMETERS, Gates};
 use bulkhead_mm::{PROTECTED_BYTES, PROTECTED_WINDOWS, ProtectedWindow};
 use bulkhead_ring::{
     ActivityWriter,
@@ -38,6 +38,8 @@ use crate::{bindings::Called, device};
 const LOOK: Duration = Duration::from_millis(1);
 /// Host memory through which windows are read and written.
 const STAGE_BYTES: usize = limits::MODULE_PIECE_BYTES_MAX;
+/// What is cleared of a module whose host half has ended: variables beyond that are seldom what says who may do what.
+const CLEARED_BYTES_MAX: u64 = 16 << 20;
 
 /// A module.
 pub(crate) struct Module {
@@ -45,6 +47,8 @@ pub(crate) struct Module {
     gates: Gates,
     base: u64,
     bytes: u64,
+    /// What its variables take of it, from its first byte on.
+    variable_bytes: u64,
     /// Of those, host memory, at the end.
     host_bytes: u64,
     /// Whether that is there.
@@ -212,20 +216,22 @@ impl Modules {
         gates
             .add(&id.to_string(), text)
             .map_err(|report| Error::new(ErrorCode::ImageRefused, format!("the module's gates: {report}")))?;
-        let wanted = gates.window(&id.to_string()).map_or(0, GateWindow::host_bytes);
+        let window = gates.window(&id.to_string()).cloned().unwrap_or_default();
+        let (wanted, variable_bytes) = (window.host_bytes(), window.device.bytes);
         if wanted != host_bytes || host_bytes >= bytes {
             return Err(refused("the module's gates have other variables in host memory"));
         }
         let stage = self.stage().map_err(|error| device::error(&error))?;
-        let window = self.place(id)?;
-        let Some(memory) = window.memory(bytes) else {
+        let place = self.place(id)?;
+        let Some(memory) = place.memory(bytes) else {
             return Err(refused("a protected window is a power of two of bytes, from 2 MiB to 32 GiB"));
         };
         let base = memory.start().0;
         let memory =
             self.open(stage.as_ref(), base, bytes - host_bytes).map_err(|error| device::error(&error))?;
         let (has_host, grants, activity) = (AtomicBool::new(false), AtomicU32::new(0), OnceLock::new());
-        let module = Module { id, gates, base, bytes, host_bytes, has_host, memory, grants, activity };
+        let module =
+            Module { id, gates, base, bytes, variable_bytes, host_bytes, has_host, memory, grants, activity };
         let module = Arc::new(module);
         self.table.lock().insert(id, module);
         drop(stage);
@@ -307,6 +313,20 @@ impl Modules {
             *stage = Some(Stage { stream: self.gpu.create_stream(0)?, words });
         }
         Ok(stage)
+    }
+
+    /// Clears what the gates of a module keep in variables, beside kernels that run: they find nothing that is open.
+    pub(crate) fn close(&self, id: u32) -> Result<(), Error> {
+        let bytes = self.get(id)?.variable_bytes.min(CLEARED_BYTES_MAX);
+        let zeros = vec![0; STAGE_BYTES];
+        let mut offset = 0;
+        while offset < bytes {
+            let piece = (bytes - offset).min(STAGE_BYTES as u64);
+            // By the copy engine: kernels that fill the device leave no room for one that clears.
+            self.write(id, offset, zeros.get(..usize::try_from(piece).unwrap_or(0)).unwrap_or_default())?;
+            offset += piece;
+        }
+        Ok(())
     }
 
     /// Takes a module away that nobody is granted any more, and none of whose callers has work left: the kernel asks when that

@@ -247,6 +247,7 @@ impl Server {
             OfModule::Add { .. }
             | OfModule::Map { .. }
             | OfModule::Watch { .. }
+            | OfModule::Close { .. }
             | OfModule::Remove { .. }
             | OfModule::Read { .. }
             | OfModule::Write { .. } => {

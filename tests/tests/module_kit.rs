@@ -171,6 +171,13 @@ fn module(kernel: &Kernel, arguments: &[&str]) -> Done {
     run(&mut command, PATIENCE)
 }
 
+fn kill_host_half(kernel: &Kernel) {
+    let listed: Value = serde_json::from_str(&module(kernel, &["list", "--json"]).stdout).expect("JSON");
+    let pid = listed["modules"][0]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+    let pid = rustix::process::Pid::from_raw(pid.expect("a process")).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is killed");
+}
+
 /// Compiles a program for tenants.
 fn compile(source: &Path, to: &Path) {
     let mut command = Command::new(toolchain_libraries().with_file_name("bin").join("nvcc"));
@@ -294,12 +301,8 @@ fn a_host_half_that_is_killed_is_started_again_and_callers_open_again() {
         let mut opened = open(&kernel, "");
         let gates = accept(&tenant, &opened);
         assert_eq!(add(&tenant, 1, 1), (codes::DONE, 0));
-        let listed: Value = serde_json::from_str(&module(&kernel, &["list", "--json"]).stdout).expect("JSON");
-        let pid =
-            listed["modules"][0]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).expect("a process");
-        let pid = rustix::process::Pid::from_raw(pid).expect("a process");
         let begun = Instant::now();
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it is killed");
+        kill_host_half(&kernel);
         opened.wait();
         println!("callers are told {:?} later", begun.elapsed());
         started.line("is started again");
@@ -309,6 +312,26 @@ fn a_host_half_that_is_killed_is_started_again_and_callers_open_again() {
         assert!(matches!(refused, Some(ErrorCode::Revoked | ErrorCode::ImageRefused)), "{refused:?}");
         drop(gates);
     }
+    assert_eq!(tenant.status().map_err(|error| error.code), Ok(()));
+}
+
+#[test]
+fn gates_of_a_module_that_was_killed_answer_kernels_that_run_that_nothing_is_open() {
+    let (scratch, kernel) = (Scratch::new(), Kernel::start());
+    let _started = Started::new(&kernel, &manifest(&scratch, 64));
+    let tenant = kernel.open("tenant");
+    let opened = open(&kernel, "");
+    let _gates = accept(&tenant, &opened);
+    let told = thread::scope(|scope| {
+        let watching = scope.spawn(|| call(&tenant, "watch", |parameters| parameters));
+        thread::sleep(Duration::from_millis(500));
+        kill_host_half(&kernel);
+        let begun = Instant::now();
+        let told = watching.join().expect("no panic");
+        println!("a kernel that runs is told {:?} later", begun.elapsed());
+        told
+    });
+    assert_eq!(told, Ok((codes::NOT_OPEN, 0)));
     assert_eq!(tenant.status().map_err(|error| error.code), Ok(()));
 }
 

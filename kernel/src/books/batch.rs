@@ -52,6 +52,8 @@ pub(crate) struct Batch {
     dead: RefCell<Vec<Dead>>,
     revocations: RefCell<Vec<RevocationId>>,
     objects: RefCell<Vec<ObjectId>>,
+    /// Protected modules whose host halves ended.
+    modules: RefCell<Vec<ObjectId>>,
     /// How many capabilities ended, whatever they were for.
     count: Cell<u32>,
     /// Where its session's line stood when it was severed.
@@ -69,6 +71,7 @@ impl Batch {
             dead: RefCell::default(),
             revocations: RefCell::default(),
             objects: RefCell::default(),
+            modules: RefCell::default(),
             count: Cell::new(0),
             mark: Cell::new(None),
             is_mapped: Cell::new(true),
@@ -89,16 +92,22 @@ impl Batch {
                 Kind::Buffer | Kind::HostBuffer => one.is_first,
                 // The executor knows gates by their session: the name is of what was accepted here.
                 Kind::Entry | Kind::Gates => false,
-                // The executor knows none of these by a handle of a record.
-                Kind::Image | Kind::Fence | Kind::Signal | Kind::Program | Kind::Peer | Kind::Module => {
+                Kind::Module => {
+                    self.modules.borrow_mut().push(one.object);
                     continue;
                 }
+                // The executor knows none of these by a handle of a record.
+                Kind::Image | Kind::Fence | Kind::Signal | Kind::Program | Kind::Peer => continue,
             };
             dead.push(Dead { handle: one.handle, object: one.object, is_memory });
             if objects.last() != Some(&one.object) {
                 objects.push(one.object);
             }
         }
+    }
+
+    pub(crate) fn modules(&self) -> Vec<ObjectId> {
+        self.modules.borrow().clone()
     }
 
     pub(crate) fn count(&self) -> u32 {

@@ -194,6 +194,23 @@ impl Session {
         Ok(held)
     }
 
+    /// Has gates of modules find nothing open whose host half has let go, or has ended.
+    pub(super) fn close_modules(&self, batch: &Batch) -> Vec<Answering> {
+        let modules = batch.modules();
+        let modules = modules.iter().filter_map(|object| match &self.books().thing(*object).ok()?.what {
+            What::Module(owned) => Some(owned.number),
+            What::Memory(_)
+            | What::Host { .. }
+            | What::Code(_)
+            | What::Point(_)
+            | What::Program
+            | What::Peer => None,
+        });
+        let close =
+            |number| self.link().call(None, Vec::new(), |mut request| request.set_close_module(number));
+        modules.map(close).collect()
+    }
+
     /// Has launches refused of what calls gates that have ended.
     pub(super) fn revoke_gates(&self, batch: &Batch) -> Vec<Answering> {
         let mut known = self.gates.borrow_mut();

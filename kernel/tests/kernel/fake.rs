@@ -54,6 +54,7 @@ pub(crate) enum Asked {
     Allow { bytes: u32 },
     Fence { session: u32, stream: u32, position: u64 },
     AddModule { module: u32, bytes: u64 },
+    CloseModule(u32),
     RemoveModule(u32),
     Grant { module: u32, session: u32 },
     RevokeGrant { module: u32, session: u32 },
@@ -647,6 +648,11 @@ impl Fake {
                     );
                 }
                 ok(socket)
+            }
+            Which::CloseModule(module) => {
+                note(Asked::CloseModule(module));
+                let unknown = Error::new(ErrorCode::NotFound, "no such module");
+                if self.state().modules.0.contains_key(&module) { ok(socket) } else { refuse(unknown) }
             }
             Which::AddModule(add) => {
                 let add = add.unwrap();

@@ -59,6 +59,7 @@ fn asked(all: Vec<Asked>) -> Vec<Asked> {
         matches!(
             asked,
             Asked::AddModule { .. }
+                | Asked::CloseModule(_)
                 | Asked::RemoveModule(_)
                 | Asked::Grant { .. }
                 | Asked::RevokeGrant { .. }
@@ -95,6 +96,8 @@ fn the_end_of_a_module_takes_its_grants_back_before_its_window_goes() {
         let asked = asked(harness.fake.asked());
         assert_eq!(asked.first(), Some(&Asked::AddModule { module: 1, bytes: BYTES }));
         assert_eq!(asked.last(), Some(&Asked::RemoveModule(1)));
+        // Kernels that run find nothing open, before it is waited for them.
+        assert!(asked.contains(&Asked::CloseModule(1)), "{asked:?}");
         for session in [owner.id, other.id] {
             let granted = asked.iter().position(|one| *one == Asked::Grant { module: 1, session });
             let revoked = asked.iter().position(|one| *one == Asked::RevokeGrant { module: 1, session });
