@@ -125,13 +125,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 struct Module {
     gates: Vec<GateSummary>,
     window: GateWindow,
+    /// Of the text, by which a host half knows the gates that it was built for.
+    digest: u64,
 }
 
 impl Module {
     fn of(text: &str) -> Result<Self, bulkhead_guard::Report> {
         let mut gates = Gates::default();
         gates.add("", text)?;
-        Ok(Self { gates: gates.summaries(), window: gates.window("").cloned().unwrap_or_default() })
+        let window = gates.window("").cloned().unwrap_or_default();
+        Ok(Self { gates: gates.summaries(), window, digest: bulkhead_module::digest(text.as_bytes()) })
     }
 }
 
@@ -202,18 +205,25 @@ fn nvcc(named: Option<&Path>) -> Result<PathBuf, Failure> {
 /// What is wrong, by lines of the source where the PTX has them.
 fn refused(name: &str, text: &str, report: &bulkhead_guard::Report) -> String {
     let mut told = format!("{name} has no gates that can be granted:\n");
+    // What is not supported is told as to a tenant; here a gate's author reads.
+    let of_gates = |reason: String| {
+        let told = reason.replace("a guarded session does not support ", "a gate may not have ");
+        let loops =
+            told.contains("loop").then_some("; give it a bound that is seen, such as `m = n < 16 ? n : 16`");
+        format!("{told}{}", loops.unwrap_or_default())
+    };
     for finding in &report.findings {
         let line = usize::try_from(finding.span.place.line).unwrap_or(0);
         match source_line(text, line) {
             Some((file, line)) => {
-                told.push_str(&format!("{file}:{line}: {}\n", finding.reason));
+                told.push_str(&format!("{file}:{line}: {}\n", of_gates(finding.reason.to_string())));
                 let shown = fs::read_to_string(&file).ok();
                 if let Some(shown) = shown.and_then(|all| all.lines().nth(line - 1).map(str::to_owned)) {
                     told.push_str(&format!("    {}\n", shown.trim()));
                 }
             }
             None => {
-                told.push_str(&format!("{finding}\n"));
+                told.push_str(&format!("{}\n", of_gates(finding.to_string())));
             }
         }
     }
@@ -245,10 +255,10 @@ fn source_line(text: &str, line: usize) -> Option<(String, usize)> {
 
 fn tell(name: &str, module: &Module, told: &Told) -> Result<(), Failure> {
     if let Some(path) = &told.rust {
-        fs::write(path, as_rust(&module.window)).map_err(Failure::doing(path.display()))?;
+        fs::write(path, as_rust(&module.window, module.digest)).map_err(Failure::doing(path.display()))?;
     }
     if told.json {
-        let Module { gates, window } = module;
+        let Module { gates, window, .. } = module;
         let gates: Vec<_> = gates
             .iter()
             .map(|gate| {
@@ -279,7 +289,7 @@ fn tell(name: &str, module: &Module, told: &Told) -> Result<(), Failure> {
 }
 
 fn as_table(module: &Module) -> String {
-    let Module { gates, window } = module;
+    let Module { gates, window, .. } = module;
     let width = |names: &mut dyn Iterator<Item = usize>| names.max().unwrap_or(0).max(8);
     let mut table = String::new();
     let widest = width(&mut gates.iter().map(|gate| gate.name.len()));
@@ -317,19 +327,22 @@ fn as_table(module: &Module) -> String {
         };
         table.push_str(&format!("{} bytes, {held}\n", part.bytes));
     }
-    table.push_str(&format!("\nbulkhead serve --module NAME=FILE:{}MiB\n", window.bytes_min() >> 20));
+    table.push_str(&format!("\nthe window takes {} MiB\n", window.bytes_min() >> 20));
     table
 }
 
 /// The constants that a host half reads and writes the window by.
-fn as_rust(window: &GateWindow) -> String {
+fn as_rust(window: &GateWindow, digest: u64) -> String {
     let mut text =
         "//! Where the variables of the gates lie in the module's window. Written by `bulkhead module`.\n\
         #![allow(dead_code, unreachable_pub, reason = \"a host half uses what it needs\")]\n"
             .to_owned();
+    text.push_str(&format!(
+        "\n/// Tells these gates from others.\npub const GATES: u64 = 0x{digest:016X};\n"
+    ));
     // What the file says of the parts has names too.
     let mut taken: BTreeSet<String> =
-        ["WINDOW_BYTES", "INITIAL", "HOST_WINDOW_BYTES", "HOST_INITIAL"].map(str::to_owned).into();
+        ["GATES", "WINDOW_BYTES", "INITIAL", "HOST_WINDOW_BYTES", "HOST_INITIAL"].map(str::to_owned).into();
     for (part, prefix, of) in [
         (&window.device, "", "device memory"),
         (&window.host, "HOST_", "the host memory, which counts for itself"),

@@ -110,6 +110,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let opened = std::fs::OpenOptions::new().create(true).append(true).open(file);
         opened.map_err(Failure::doing(file.display()))?;
     }
+    let served = arguments.socket.clone().unwrap_or_else(bulkhead_client::default_socket);
+    if !arguments.module.is_empty() && !served.exists() {
+        return Err(Failure::new(format!(
+            "--module: no kernel serves at {}: start one with `bulkhead serve`",
+            served.display()
+        )));
+    }
     let scratch = Scratch::new()?;
     let profile = arguments.profile.is_some() || arguments.trace.is_some();
     let profile = profile.then(|| profile::Run::new(scratch.path())).transpose()?;
@@ -188,8 +195,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 
 /// Opens each module: `NAME=WORDS`, or a name alone.
 fn open_modules(modules: &[String], kernel: &Path) -> Result<Vec<door::Opened>, Failure> {
+    let name_of =
+        |module: &String| module.split_once('=').map_or(module.as_str(), |(name, _)| name).to_owned();
+    let names: BTreeSet<_> = modules.iter().map(name_of).collect();
+    if names.len() < modules.len() {
+        return Err(Failure::new("a module is opened once for a program: --module has a name twice"));
+    }
     let open = |module: &String| {
         let (name, words) = module.split_once('=').unwrap_or((module, ""));
+        if name.is_empty()
+            || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+        {
+            return Err(Failure::new(format!("--module {module}: {name:?} is no module's name")));
+        }
         let opened = door::open(&door::socket_of(kernel, name), words);
         opened.map_err(|error| Failure::new(format!("--module {name}: {error}")))
     };

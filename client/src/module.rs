@@ -225,6 +225,14 @@ impl ProtectedModule {
 }
 
 impl Gates {
+    /// Ends the tokens that were made of these: nobody accepts them by one any more.
+    ///
+    /// # Errors
+    /// Where the kernel is gone.
+    pub fn drop_tokens(&self) -> Result<(), Error> {
+        self.0.drop_tokens()
+    }
+
     /// The same, to be given away and taken back by itself.
     ///
     /// # Errors

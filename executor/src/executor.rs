@@ -25,6 +25,7 @@ use crate::{
     job::Job,
     link::Link,
     memory::Means,
+    modules::Patient,
     modules::{self, Modules},
     neighbours::Neighbours,
     physical::{Freeing, Physical},
@@ -230,7 +231,11 @@ impl Executor {
             OfModule::Map { module, memory } => modules.map(module, memory)?,
             OfModule::Watch { module, page } => modules.watch(module, page)?,
             OfModule::Close { module } => modules.close(module)?,
-            OfModule::Remove { module } => modules.remove(module, &|work| self.while_idle(work))?,
+            OfModule::Remove { module } => modules.remove(module, &|patient, work| match patient {
+                // As for loading code: new work is held back, and who runs on for too long is ended.
+                Patient::NoMore => self.while_drained(0, work),
+                Patient::Still => self.while_idle(work),
+            })?,
             OfModule::Read { module, offset, bytes } => return modules.read(module, offset, bytes).map(Some),
             OfModule::Write { module, offset, data } => modules.write(module, offset, &data)?,
             OfModule::Grant { .. } | OfModule::Revoke { .. } => {}

@@ -54,7 +54,8 @@ pub(crate) fn launch(
         if !entry.sliceable {
             return Ok(Err(ErrorCode::LaunchResources.into()));
         }
-        let rest = Box::new(Rest { entry: found.clone(), slices, next: 0 });
+        let calls = state.grants.calling(&entry.called);
+        let rest = Box::new(Rest { entry: found.clone(), slices, next: 0, calls });
         return go_on(state, position, (record, launch), rest);
     }
     let large = if slices::is_large(blocks, most) && together == Blocks::Apart { blocks } else { 0 };
@@ -100,10 +101,10 @@ pub(crate) fn go_on(
     let shape = launch.shape;
     // What was granted when it began may have been taken back.
     if let Err(code) = rest.entry.template.tell(&state.grants) {
+        // Slices that were submitted run on until the stream's next mark.
+        state.streams.calls(index, std::mem::take(&mut rest.calls));
         return Ok(Err(code.into()));
     }
-    // They stay counted until the stream's next mark, which is behind the last slice.
-    state.streams.calls(index, state.grants.calling(&rest.entry.template.called));
     for _ in 0..AT_ONCE_MAX {
         if !state.streams.may_slice(index) {
             break;
@@ -124,6 +125,7 @@ pub(crate) fn go_on(
         let load = Load { unlooked: 0, blocks, large, work: work_of(UNLOOKED_COST_MAX, blocks, shape.block) };
         rest.next += 1;
         if rest.next == rest.slices.count() {
+            state.streams.calls(index, std::mem::take(&mut rest.calls));
             state.streams.loads(index, load);
             return Ok(Ok(Outcome::Submitted));
         }

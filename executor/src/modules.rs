@@ -17,7 +17,7 @@ use std::{
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bulkhead_gpu::{
@@ -36,10 +36,21 @@ use crate::{bindings::Called, device};
 
 /// How often it is looked whether no kernel runs.
 const LOOK: Duration = Duration::from_millis(1);
+/// How long it is only looked, before others' new work is held back for such a moment.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Host memory through which windows are read and written.
 const STAGE_BYTES: usize = limits::MODULE_PIECE_BYTES_MAX;
 /// What is cleared of a module whose host half has ended: variables beyond that are seldom what says who may do what.
 const CLEARED_BYTES_MAX: u64 = 16 << 20;
+
+/// Whether to go on looking for a moment when no kernel runs, or to bring one about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Patient {
+    /// It comes by itself, mostly.
+    Still,
+    /// It has not.
+    NoMore,
+}
 
 /// A module.
 pub(crate) struct Module {
@@ -331,15 +342,22 @@ impl Modules {
 
     /// Takes a module away that nobody is granted any more, and none of whose callers has work left: the kernel asks when that
     /// is so. Host memory goes at a moment when no kernel runs, which `while_idle` tries: the driver would wait for all of them.
-    pub(crate) fn remove(&self, id: u32, while_idle: &dyn Fn(&mut dyn FnMut())) -> Result<(), Error> {
+    pub(crate) fn remove(
+        &self,
+        id: u32,
+        while_idle: &dyn Fn(Patient, &mut dyn FnMut()),
+    ) -> Result<(), Error> {
         let module = self.get(id)?;
         if module.grants.load(Ordering::Acquire) > 0 {
             return Err(refused("the module is granted to a session"));
         }
         if module.has_host.load(Ordering::Acquire) {
-            let mut gone = None;
+            let (mut gone, begun) = (None, Instant::now());
             while gone.is_none() {
-                while_idle(&mut || gone = Some(self.gpu.unmap_host(module.host(), module.host_bytes)));
+                let patient = if begun.elapsed() < PATIENCE { Patient::Still } else { Patient::NoMore };
+                while_idle(patient, &mut || {
+                    gone = Some(self.gpu.unmap_host(module.host(), module.host_bytes))
+                });
                 thread::sleep(LOOK);
             }
             gone.unwrap_or(Ok(())).map_err(|error| device::error(&error))?;

@@ -5,7 +5,7 @@
 
 use bulkhead_gpu::DeviceInfo;
 
-use crate::bindings::Entry;
+use crate::{bindings::Entry, modules::Calling};
 
 /// Blocks of one launch: an H200 starts and ends 1.66 billion a second, so that what a session has there is gone in some
 /// ten milliseconds, and what a launch takes is little beside one.
@@ -148,6 +148,8 @@ pub(crate) struct Rest {
     pub(crate) slices: Slices,
     /// Which slice comes next.
     pub(crate) next: u64,
+    /// That it calls gates, until its last slice is submitted.
+    pub(crate) calls: Vec<Calling>,
 }
 
 #[cfg(test)]

@@ -61,6 +61,24 @@ fn a_gate_neither_ends_a_thread_nor_waits_nor_touches_other_memory_than_global()
     assert!(refused.contains("a gate that does too much"), "{refused}");
 }
 
+/// Compilers put what branches share where they like: that code stands before a branch to it makes no loop.
+#[test]
+fn a_return_that_several_branches_share_may_stand_before_them() {
+    let shared = "mov.u32 %r1, 1;\nsetp.eq.u64 %p1, %rd1, 0;\n@%p1 bra OUT;\nbra.uni ON;\n\
+                  OUT:\nst.param.b32 [r], %r1;\nret;\nON: mov.u32 %r1, 2;\nsetp.eq.u64 %p2, %rd1, 9;\n@%p2 bra OUT;\n\
+                  ld.global.u32 %r1, [%rd1];\nbra.uni OUT;\nLAST:";
+    gate(shared).unwrap();
+    // What is fallen into, has another label or does not return is left where it is, and is a loop if it is one.
+    for body in [
+        "OUT: mov.u32 %r1, 1;\nsetp.eq.u64 %p1, %rd1, 0;\n@%p1 ret;\nsetp.eq.u64 %p2, %rd1, 9;\n@%p2 bra OUT;",
+        "bra.uni ON;\nOUT: mov.u32 %r1, 1;\nIN: ld.global.u32 %r1, [%rd1];\nst.param.b32 [r], %r1;\nret;\n\
+         ON: ld.global.u32 %r2, [%rd1];\nsetp.eq.u32 %p2, %r2, 9;\n@%p2 bra ON;",
+    ] {
+        let refused = gate(body).unwrap_err();
+        assert!(refused.contains("a loop in a gate"), "{body}: {refused}");
+    }
+}
+
 #[test]
 fn a_module_of_gates_has_nothing_else() {
     let header = ".version 8.0\n.target sm_90\n.address_size 64\n";

@@ -135,6 +135,7 @@ impl Kernel {
         })?;
         let known = device.modules.borrow_mut().remove(at);
         known.remove();
+        tracing::info!(target: "bulkhead::audit", name, "module taken away by the operator");
         while let Some(holder) = known.holder.get() {
             let free = known.free.notified();
             // It may have ended before: then it is on its way out.

@@ -172,7 +172,8 @@ impl operator::Server for Operator {
             let module = params.get()?.get_module()?;
             ProtectedModule {
                 name: module.get_name()?.to_string()?,
-                gates: String::from_utf8_lossy(module.get_gates()?).into_owned(),
+                gates: String::from_utf8(module.get_gates()?.to_vec())
+                    .map_err(|_| capnp::Error::failed("gates are text".into()))?,
                 bytes: module.get_bytes(),
                 host_bytes: module.get_host_bytes(),
             }
@@ -196,7 +197,6 @@ impl operator::Server for Operator {
         drop(params);
         let removed = match self.greeted() {
             Ok(()) => {
-                tracing::info!(target: "bulkhead::audit", name, "module taken away by the operator");
                 let patience = self.kernel.limits.answer();
                 detached(patience, Rc::clone(&self.kernel).remove_module(name)).await
             }

@@ -365,6 +365,20 @@ fn a_host_half_is_woken_by_launches_that_call_its_gates_and_by_no_others() {
         taken_back.wait(Moment::Quiescent, PATIENCE).expect("quiescent");
     }
     assert!(again.wait(Duration::ZERO) && again.in_flight() == 0);
+    // A grid that the device is given in slices is one launch, until its last slice has passed.
+    let given = module.gates_with_badge(7).expect("gates");
+    let _accepted = tenant.accept_gates_of(given.token(Uses::One).expect("a token")).expect("gates");
+    let image = tenant.load_image(ASKS).expect("the code loads");
+    let (to, entry) = (tenant.allocate(16).expect("memory"), image.entry("ask").expect("an entry"));
+    let parameters = Parameters::new().buffer(&to).u64(1);
+    let launch = Launch::linear(600_000, 1);
+    let fence = tenant.launch(Stream::DEFAULT, &entry, &launch, &parameters).expect("a launch");
+    let mut most = 0;
+    while !tenant.is_done(fence).expect("the session") {
+        most = activity.in_flight().max(most);
+    }
+    assert_eq!(most, 1);
+    until("the launch is not counted any more", || activity.in_flight() == 0);
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub(super) fn new(new: &New) -> Result<(), Failure> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-');
     if !name.bytes().all(plain) || !name.starts_with(|first: char| first.is_ascii_lowercase()) {
         return Err(Failure::new(format!(
-            "{name:?} is no name of a module: lower-case letters, digits, _ and - are"
+            "{name:?} is no name for a new module: a lower-case letter, and behind it lower-case letters, digits, _ and -, is"
         )));
     }
     let kit = match &new.kit {

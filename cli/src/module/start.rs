@@ -24,6 +24,10 @@ const FAILURES_MAX: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often it is looked whether a host half lets callers in.
 const LOOK: Duration = Duration::from_millis(10);
+/// How often it is looked whether the module is there.
+const GONE_LOOK: Duration = Duration::from_millis(500);
+/// How long a host half may take to serve before that is told.
+const SERVING: Duration = Duration::from_secs(5);
 /// How long a host half may take to end when its module is gone.
 const ENDING: Duration = Duration::from_secs(5);
 
@@ -150,6 +154,7 @@ pub(super) fn start(start: &Start) -> Result<(), Failure> {
     let socket = std::path::absolute(&socket).map_err(Failure::doing(socket.display()))?;
     block_on(async {
         let operator = Operator::open(&place::operator_socket(&socket)).await?;
+        let _only = only(&socket, &manifest.name).await?;
         // What was left by a `module start` that was killed is in the way of nobody.
         match holder(&operator, &manifest.name).await? {
             Some(0) => operator.remove_module(&manifest.name).await?,
@@ -161,6 +166,7 @@ pub(super) fn start(start: &Start) -> Result<(), Failure> {
             }
             None => {}
         }
+        program(&manifest)?;
         operator.add_module(&module.name, &module.gates, (module.bytes, module.host_bytes)).await?;
         let done = supervise(&operator, &manifest, &socket).await;
         match operator.remove_module(&manifest.name).await {
@@ -168,6 +174,24 @@ pub(super) fn start(start: &Start) -> Result<(), Failure> {
             Ok(()) | Err(_) => done,
         }
     })
+}
+
+/// A lock that one `module start` of a name has at a time. One that is about to end is waited for.
+async fn only(socket: &Path, name: &str) -> Result<std::fs::File, Failure> {
+    let path = socket.with_file_name(format!("{name}.module.lock"));
+    let file = std::fs::File::create(&path).map_err(Failure::doing(path.display()))?;
+    let until = Instant::now() + ENDING + ENDING;
+    while let Err(error) = file.try_lock() {
+        if Instant::now() > until {
+            return Err(Failure::new(format!(
+                "another `bulkhead module start` keeps {name} running ({}: {error}): \
+                 `bulkhead module stop {name}` takes it away",
+                path.display()
+            )));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(file)
 }
 
 /// Signals that end a supervisor.
@@ -202,6 +226,13 @@ async fn supervise(operator: &Operator, manifest: &Manifest, kernel: &Path) -> R
         let mut child = spawn(manifest, kernel)?;
         let ended = tokio::select! {
             ended = watch(&mut child, name, kernel) => ended,
+            gone = until_gone(operator, name) => {
+                gone?;
+                // It sees that its session is over; where it does not look, it is killed.
+                drop(tokio::time::timeout(ENDING, child.wait()).await);
+                eprintln!("bulkhead: the module {name} was taken away");
+                return Ok(());
+            }
             () = signals.came() => {
                 match operator.remove_module(name).await {
                     Ok(()) | Err(Error { code: ErrorCode::NotFound, .. }) => {}
@@ -228,12 +259,23 @@ async fn supervise(operator: &Operator, manifest: &Manifest, kernel: &Path) -> R
     }
 }
 
-fn spawn(manifest: &Manifest, kernel: &Path) -> Result<Child, Failure> {
-    let [program, arguments @ ..] = manifest.host.as_slice() else {
-        return Err(Failure::new("the manifest names no host half"));
-    };
+/// The host half's program.
+fn program(manifest: &Manifest) -> Result<PathBuf, Failure> {
     // With a folder in it, it is the manifest's; without, the path's.
-    let program = if program.contains('/') { manifest.folder.join(program) } else { program.into() };
+    let named = manifest.host.first().map_or("", String::as_str);
+    let program = if named.contains('/') { manifest.folder.join(named) } else { named.into() };
+    if program.is_absolute() && !program.is_file() {
+        return Err(Failure::new(format!(
+            "the host half, {}, is not there: build it, or name another in the manifest",
+            program.display()
+        )));
+    }
+    Ok(program)
+}
+
+fn spawn(manifest: &Manifest, kernel: &Path) -> Result<Child, Failure> {
+    let arguments = manifest.host.get(1..).unwrap_or_default();
+    let program = program(manifest)?;
     let quota: Vec<_> = manifest.quota.iter().map(|(column, most)| format!("{column}={most}")).collect();
     // A process of ours becomes the host half, which ends when this one does, however that ends.
     let mut command = Command::new(place::binary()?);
@@ -251,10 +293,26 @@ fn spawn(manifest: &Manifest, kernel: &Path) -> Result<Child, Failure> {
     command.spawn().map_err(Failure::doing(program.display()))
 }
 
+/// Waits until the kernel knows no such module any more.
+async fn until_gone(operator: &Operator, name: &str) -> Result<(), Failure> {
+    while holder(operator, name).await?.is_some() {
+        tokio::time::sleep(GONE_LOOK).await;
+    }
+    Ok(())
+}
+
 /// Says when a host half lets callers in, and waits for its end.
 async fn watch(child: &mut Child, name: &str, kernel: &Path) -> std::io::Result<ExitStatus> {
     let socket = door::socket_of(kernel, name);
+    let (begun, mut told) = (Instant::now(), false);
     loop {
+        if begun.elapsed() > SERVING && !told {
+            told = true;
+            eprintln!(
+                "bulkhead: the host half of {name} does not serve yet, {} s after its start",
+                SERVING.as_secs()
+            );
+        }
         if let Ok(ended) = tokio::time::timeout(LOOK, child.wait()).await {
             return ended;
         }

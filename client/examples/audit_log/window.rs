@@ -1,6 +1,9 @@
 //! Where the variables of the gates lie in the module's window. Written by `bulkhead module`.
 #![allow(dead_code, unreachable_pub, reason = "a host half uses what it needs")]
 
+/// Tells these gates from others.
+pub const GATES: u64 = 0xA925AF90BA5507BD;
+
 /// `count`: where it begins in device memory.
 pub const COUNT: u64 = 0;
 /// `count`: its bytes.

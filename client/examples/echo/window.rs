@@ -1,6 +1,9 @@
 //! Where the variables of the gates lie in the module's window. Written by `bulkhead module`.
 #![allow(dead_code, unreachable_pub, reason = "a host half uses what it needs")]
 
+/// Tells these gates from others.
+pub const GATES: u64 = 0xA9E707B52B1390D3;
+
 /// `slots`: where it begins in device memory.
 pub const SLOTS: u64 = 0;
 /// `slots`: its bytes.

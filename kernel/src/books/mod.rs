@@ -108,7 +108,12 @@ impl Books {
     pub(crate) fn leftovers(&self) -> Option<String> {
         let capabilities = self.tree.borrow().live();
         let objects = self.things.borrow().iter().flatten().count();
-        let (sessions, tokens, wrong) = (self.sessions.borrow().len(), self.sturdy.len(), self.wrong.get());
+        // A token of what has ended is good for nothing, whoever still holds it.
+        let is_good = |sturdy: &Sturdy| {
+            sturdy.session.upgrade().is_some_and(|session| self.look(session.owner, sturdy.handle).is_ok())
+        };
+        let (sessions, wrong) = (self.sessions.borrow().len(), self.wrong.get());
+        let tokens = self.sturdy.count(is_good);
         (capabilities > 0 || objects > 0 || sessions > 0 || tokens > 0 || wrong > 0).then(|| {
             format!(
                 "{capabilities} capabilities, {objects} objects, {sessions} sessions, {tokens} tokens; {wrong} times the books were wrong"
@@ -241,14 +246,16 @@ impl Books {
         extent: Extent,
         patience: std::time::Duration,
     ) -> Result<Marked, Error> {
-        self.mark(owner, patience, |tree, deadline_ns, ended| {
+        // What its holders have let go of by themselves may be in use by their work still: it is waited for that too.
+        let object = self.look(owner, handle)?.object;
+        self.mark(owner, patience, Some(object), |tree, deadline_ns, ended| {
             tree.revoke(owner, handle, extent, deadline_ns, |one| ended.push(one))
         })
     }
 
     /// Ends all that an owner holds, and what was derived from that.
     pub(crate) fn revoke_owner(&self, owner: Owner, patience: std::time::Duration) -> Result<Marked, Error> {
-        self.mark(owner, patience, |tree, deadline_ns, ended| {
+        self.mark(owner, patience, None, |tree, deadline_ns, ended| {
             tree.revoke_owner(owner, deadline_ns, |one| ended.push(one))
         })
     }
@@ -257,13 +264,14 @@ impl Books {
         &self,
         initiator: Owner,
         patience: std::time::Duration,
+        of: Option<ObjectId>,
         revoke: impl FnOnce(&mut Tree, u64, &mut Vec<Ended>) -> Result<RevocationId, bulkhead_caps::Error>,
     ) -> Result<Marked, Error> {
         let deadline_ns =
             self.now_ns().saturating_add(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
         let mut ended = self.ended.take();
         let begun = revoke(&mut self.tree.borrow_mut(), deadline_ns, &mut ended).map_err(refusal::tree);
-        let marked = begun.map(|id| self.end_all(id, initiator, patience, &ended));
+        let marked = begun.map(|id| self.end_all(id, initiator, patience, (&ended, of)));
         ended.clear();
         self.ended.replace(ended);
         marked
@@ -275,7 +283,7 @@ impl Books {
         id: RevocationId,
         initiator: Owner,
         patience: std::time::Duration,
-        ended: &[Ended],
+        (ended, of): (&[Ended], Option<ObjectId>),
     ) -> Marked {
         let deadline = Instant::now() + patience;
         let mut touched: Vec<(ObjectId, Rc<Batch>)> = Vec::new();
@@ -317,6 +325,14 @@ impl Books {
             }
             for (_, batch) in same {
                 thing.linger(batch);
+            }
+        }
+        if let Some(Ok(thing)) =
+            of.filter(|of| touched.iter().all(|(one, _)| one != of)).map(|of| self.thing(of))
+        {
+            for batch in thing.lingering().into_iter().filter(|batch| batch.owner != initiator) {
+                batch.set_deadline(deadline);
+                lingering.push(batch);
             }
         }
         self.settle();

@@ -75,8 +75,8 @@ pub(crate) struct Sturdies {
 }
 
 impl Sturdies {
-    pub(crate) fn len(&self) -> usize {
-        self.known.borrow().len()
+    pub(crate) fn count(&self, counts: impl Fn(&Sturdy) -> bool) -> usize {
+        self.known.borrow().values().filter(|sturdy| counts(sturdy)).count()
     }
 
     pub(crate) fn insert(&self, sturdy: Sturdy) -> Result<SturdyToken, Error> {

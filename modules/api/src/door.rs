@@ -8,10 +8,13 @@ use std::{
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
     os::{
         fd::AsFd as _,
-        unix::net::{UnixListener, UnixStream},
+        unix::{
+            fs::MetadataExt as _,
+            net::{UnixListener, UnixStream},
+        },
     },
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bulkhead_client::{Error, ErrorCode, SturdyToken};
@@ -27,9 +30,11 @@ pub(crate) const SAYING: Duration = Duration::from_secs(10);
 /// How long a caller waits to be answered.
 const ANSWERING: Duration = Duration::from_secs(60);
 
-/// The socket of a module, beside the kernel's.
+/// The socket of a module, beside the kernel's. A name that is none has no socket there.
 #[must_use]
 pub fn socket_of(kernel: &Path, module: &str) -> PathBuf {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    let module = if module.bytes().all(is_plain) { module } else { "" };
     kernel.with_file_name(format!("{module}.module.sock"))
 }
 
@@ -60,9 +65,20 @@ pub fn open(socket: &Path, words: &str) -> Result<Opened, Error> {
             "what a service is asked for is one line of at most {WORDS_BYTES_MAX} bytes"
         )));
     }
+    let silent =
+        |error: &io::Error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
     let gone = |error: io::Error| {
+        if silent(&error) {
+            let message = format!("the module did not answer within {} s", ANSWERING.as_secs());
+            return Error::new(ErrorCode::TimedOut, message)
+                .remedy("see what its host half does: `bulkhead module list` has its process");
+        }
         Error::new(ErrorCode::Unavailable, format!("no module serves at {}: {error}", socket.display()))
             .remedy("start it with `bulkhead module start`; `bulkhead module list` says which there are")
+    };
+    let ended = || {
+        Error::new(ErrorCode::Unavailable, "the module's host half ended while it answered")
+            .remedy("see what `bulkhead module start` says of it, and try again")
     };
     let mut connection = UnixStream::connect(socket).map_err(gone)?;
     connection.set_read_timeout(Some(ANSWERING)).map_err(gone)?;
@@ -78,7 +94,7 @@ pub fn open(socket: &Path, words: &str) -> Result<Opened, Error> {
         return Ok(Opened { token, connection });
     }
     let refused = line.strip_prefix("refused ").and_then(|rest| rest.split_once(' '));
-    let (code, message) = refused.ok_or_else(|| gone(io::ErrorKind::ConnectionReset.into()))?;
+    let (code, message) = refused.ok_or_else(ended)?;
     let code =
         [ErrorCode::LimitReached, ErrorCode::NotFound, ErrorCode::NotPermitted, ErrorCode::Unavailable]
             .into_iter()
@@ -88,10 +104,21 @@ pub fn open(socket: &Path, words: &str) -> Result<Opened, Error> {
 
 /// What a caller wants: the words behind `open`.
 pub(crate) fn asked(caller: &UnixStream) -> io::Result<String> {
-    caller.set_read_timeout(Some(SAYING))?;
     caller.set_write_timeout(Some(SAYING))?;
-    let mut line = Vec::new();
-    BufReader::new(caller.try_clone()?.take(WORDS_BYTES_MAX as u64)).read_until(b'\n', &mut line)?;
+    let (mut line, until, mut from) = (Vec::new(), Instant::now() + SAYING, caller);
+    // All of it in time, however it comes.
+    while !line.ends_with(b"\n") && line.len() < WORDS_BYTES_MAX {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        from.set_read_timeout(Some(left))?;
+        let mut piece = [0; 256];
+        match from.read(&mut piece)? {
+            0 => break,
+            count => line.extend_from_slice(piece.get(..count).unwrap_or_default()),
+        }
+    }
     let line = line.strip_suffix(b"\n").ok_or(io::ErrorKind::InvalidData)?;
     let words =
         line.strip_prefix(b"open ").or((line == b"open").then_some(&[])).ok_or(io::ErrorKind::InvalidData)?;
@@ -128,6 +155,7 @@ pub(crate) fn may_enter(caller: &UnixStream) -> bool {
 pub(crate) struct Door {
     pub(crate) listener: UnixListener,
     path: PathBuf,
+    inode: u64,
 }
 
 impl Door {
@@ -143,12 +171,16 @@ impl Door {
         let listener = UnixListener::bind(path).map_err(broken)?;
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(path, mode).map_err(broken)?;
-        Ok(Self { listener, path: path.to_owned() })
+        let inode = std::fs::symlink_metadata(path).map_err(broken)?.ino();
+        Ok(Self { listener, path: path.to_owned(), inode })
     }
 }
 
 impl Drop for Door {
     fn drop(&mut self) {
-        std::fs::remove_file(&self.path).unwrap_or_default();
+        // Another's socket may be there by now.
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode) {
+            std::fs::remove_file(&self.path).unwrap_or_default();
+        }
     }
 }

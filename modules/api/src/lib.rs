@@ -32,7 +32,7 @@ mod runner;
 mod window;
 
 pub use instances::{Badge, Instances};
-pub use runner::{INSTANCES, NAME, Place, QUOTA, main, run};
+pub use runner::{INSTANCES, NAME, Place, QUOTA, digest, main, run};
 pub use window::Window;
 
 use bulkhead_client::{Error, ErrorCode};
@@ -53,10 +53,14 @@ pub trait Service {
     /// What the host half keeps of an instance.
     type Instance;
 
-    /// What the window begins with (`INITIAL` of what `bulkhead module build --rust` writes).
-    const INITIAL: &'static [u8] = &[];
-    /// What its host memory begins with (`HOST_INITIAL`).
+    /// Which gates it was made for: `GATES` of what `bulkhead module build --rust` writes; 0 for any.
+    const GATES: u64;
+    /// What the window begins with: `INITIAL` there.
+    const INITIAL: &'static [u8];
+    /// What its host memory begins with: `HOST_INITIAL` there, where there are managed variables.
     const HOST_INITIAL: &'static [u8] = &[];
+    /// For how many instances the gates keep what they keep.
+    const INSTANCES_MAX: usize;
 
     /// The window is there, and nobody has opened the service yet.
     ///

@@ -147,6 +147,10 @@ impl Manifest {
         let bytes = |key, text: &str| {
             size(text).ok_or_else(|| value(key, format!("{text:?} is no size: 65536, 64KiB and 4MiB are")))
         };
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        if written.name.is_empty() || !written.name.bytes().all(is_plain) {
+            return Err(value("name", "a module's name is of letters, digits, _ and -".to_owned()));
+        }
         if written.host.first().is_none_or(String::is_empty) {
             return Err(value(
                 "host",
@@ -211,6 +215,7 @@ mod tests {
             (format!("{LEAST}window = 4\n"), "line 4"),
             (format!("{LEAST}window = \"4MB\"\n"), "`window`: \"4MB\" is no size"),
             (format!("{LEAST}instances = 0\n"), "`instances`"),
+            (LEAST.replace("\"kv\"\n", "\"a/b\"\n"), "`name`"),
             (format!("{LEAST}[quota]\nstreams = \"x\"\n"), "`quota`"),
             ("name = \"kv\"\ngates = \"g\"\nhost = []\n".to_owned(), "`host`"),
             ("name = \"kv\"\nhost = [\"h\"]\n".to_owned(), "missing field `gates`"),

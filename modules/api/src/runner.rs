@@ -37,6 +37,9 @@ pub(crate) const INSTANCES_DEFAULT: usize = 64;
 const CLAIMING: Duration = Duration::from_secs(10);
 /// How often it is looked whether the session is there. That takes a load.
 const LOOK: Duration = Duration::from_millis(250);
+/// After so many looks that found nothing the host half naps between two, while kernels call its gates.
+const LOOKS_EMPTY_MAX: u32 = 20_000;
+const NAP: Duration = Duration::from_micros(50);
 /// How long it is waited at a time for kernels to leave the gates.
 const LEAVING: Duration = Duration::from_secs(60);
 
@@ -131,8 +134,15 @@ pub fn run<S: Service>(service: S, place: &Place) -> Result<(), Error> {
             "the gates have less host memory than what it begins with",
         ));
     }
+    if place.instances > S::INSTANCES_MAX {
+        let message =
+            format!("{} instances are more than the gates keep: {}", place.instances, S::INSTANCES_MAX);
+        return Err(Error::new(ErrorCode::InvalidArgument, message)
+            .remedy("say so many in the manifest, `instances`"));
+    }
+    check_gates(place, S::GATES)?;
     let instances = Instances::new(place.instances);
-    let mut half = HostHalf { service, window, instances, callers: Vec::new() };
+    let mut half = HostHalf { service, window, instances, callers: Vec::new(), leaving: Vec::new() };
     half.service.start(&half.window)?;
     let door = Door::bind(&door::socket_of(&place.kernel, &place.name))?;
     let (events, coming) = mpsc::channel();
@@ -145,6 +155,26 @@ pub fn run<S: Service>(service: S, place: &Place) -> Result<(), Error> {
     let (waking, watched) = (events.clone(), Arc::clone(&activity));
     thread::spawn(move || wake(&watched, &rests, &waking));
     half.serve(&session, &activity, (&events, &coming), &rest)
+}
+
+/// Whether the kernel has the gates that this host half was made for.
+fn check_gates(place: &Place, made_for: u64) -> Result<(), Error> {
+    let file = place.kernel.with_file_name(format!("{}.gates", place.name));
+    let text = std::fs::read(&file).map_err(|error| {
+        Error::new(ErrorCode::Unavailable, format!("the module's gates, {}: {error}", file.display()))
+    })?;
+    if made_for == 0 || digest(&text) == made_for {
+        return Ok(());
+    }
+    Err(Error::new(ErrorCode::InvalidArgument, "the module has other gates than this host half was built for")
+        .remedy("build both anew: `bulkhead module build gates.cu -o gates.ptx --rust src/window.rs`, then the host half"))
+}
+
+/// Tells texts of gates apart: FNV-1a. `bulkhead module build --rust` writes it down as `GATES`.
+#[must_use]
+pub fn digest(text: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01B3);
+    text.iter().fold(0xCBF2_9CE4_8422_2325, step)
 }
 
 fn claim(session: &Session, token: SturdyToken) -> Result<(ProtectedModule, u64), Error> {
@@ -232,6 +262,8 @@ struct HostHalf<S: Service> {
     window: Window,
     instances: Instances<S::Instance>,
     callers: Vec<Caller>,
+    /// Those whose gates could not be taken back yet: as many revocations as the session may hold wait for kernels.
+    leaving: Vec<Caller>,
 }
 
 impl<S: Service> HostHalf<S> {
@@ -243,7 +275,7 @@ impl<S: Service> HostHalf<S> {
         rest: &Sender<()>,
     ) -> Result<(), Error> {
         // Whether the thread that sleeps until gates are called does so.
-        let (mut watches, mut looked) = (false, Instant::now());
+        let (mut watches, mut looked, mut empty) = (false, Instant::now(), 0_u32);
         loop {
             // Read before: what gates have left until the last launch passed is found by the look behind.
             let calls = activity.in_flight() > 0;
@@ -254,6 +286,7 @@ impl<S: Service> HostHalf<S> {
                 watches = rest.send(()).is_ok();
                 continue;
             }
+            empty = if progress == Progress::Worked { 0 } else { empty.saturating_add(1) };
             let event = if rests {
                 match coming.recv_timeout(LOOK) {
                     Ok(event) => Some(event),
@@ -261,7 +294,12 @@ impl<S: Service> HostHalf<S> {
                     Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 }
             } else {
-                std::hint::spin_loop();
+                // A kernel that runs on and calls nothing keeps no core busy.
+                if empty > LOOKS_EMPTY_MAX {
+                    thread::sleep(NAP)
+                } else {
+                    std::hint::spin_loop()
+                }
                 coming.try_recv().ok()
             };
             if rests || looked.elapsed() > LOOK {
@@ -282,6 +320,9 @@ impl<S: Service> HostHalf<S> {
                     left?;
                     if let Some(instance) = self.instances.take(badge) {
                         self.service.close(&self.window, badge, instance);
+                    }
+                    for caller in std::mem::take(&mut self.leaving) {
+                        self.take_back(caller, events)?;
                     }
                 }
                 Some(Event::Called) => watches = false,
@@ -323,13 +364,26 @@ impl<S: Service> HostHalf<S> {
     /// in a gate any more.
     fn over(&mut self, caller: u64, events: &Sender<Event>) -> Result<(), Error> {
         let Some(at) = self.callers.iter().position(|one| one.number == caller) else { return Ok(()) };
-        let Caller { badge, gates, .. } = self.callers.swap_remove(at);
-        if let Some(instance) = self.instances.closes(badge) {
-            self.service.quiesce(&self.window, badge, instance)?;
+        let caller = self.callers.swap_remove(at);
+        if let Some(instance) = self.instances.closes(caller.badge) {
+            self.service.quiesce(&self.window, caller.badge, instance)?;
         }
-        let revoked = gates.revoke()?;
-        let events = events.clone();
-        thread::spawn(move || {
+        // Nobody accepts them any more.
+        caller.gates.drop_tokens()?;
+        self.take_back(caller, events)
+    }
+
+    /// Has the gates of a caller revoked, and it told when no kernel is in one.
+    fn take_back(&mut self, caller: Caller, events: &Sender<Event>) -> Result<(), Error> {
+        let revoked = match caller.gates.revoke() {
+            Err(error) if error.code == ErrorCode::LimitReached => {
+                self.leaving.push(caller);
+                return Ok(());
+            }
+            revoked => revoked?,
+        };
+        let (events, badge) = (events.clone(), caller.badge);
+        let waiting = thread::Builder::new().spawn(move || {
             // The kernel ends sessions whose kernels run on for longer than it lets them.
             let left = loop {
                 match revoked.wait(Moment::Quiescent, LEAVING) {
@@ -338,8 +392,12 @@ impl<S: Service> HostHalf<S> {
                     Err(error) => break Err(error),
                 }
             };
+            // There is room for another revocation first.
+            drop((revoked, caller));
             events.send(Event::Left { badge, left }).unwrap_or_default();
         });
-        Ok(())
+        let broken =
+            |error| Error::new(ErrorCode::OutOfMemory, format!("no thread that waits for kernels: {error}"));
+        waiting.map(drop).map_err(broken)
     }
 }

@@ -1,4 +1,4 @@
-// A key-value counter: tenants' kernels add to the counters of their own instance, and nobody else's.
+// Counters: tenants' kernels add to those of their own instance, and to nobody else's.
 //
 // gates.ptx and src/window.rs are made of this:
 //   bulkhead module build gates.cu -o gates.ptx --rust src/window.rs

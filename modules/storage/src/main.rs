@@ -104,6 +104,12 @@ impl Storage {
 impl Service for Storage {
     type Instance = Pair;
 
+    // The same with the gates' checks compiled out, as its tests have them.
+    const GATES: u64 = 0;
+    const INITIAL: &'static [u8] = window::INITIAL;
+    const HOST_INITIAL: &'static [u8] = window::HOST_INITIAL;
+    const INSTANCES_MAX: usize = layout::INSTANCES;
+
     fn start(&mut self, _: &Window) -> Result<(), Error> {
         self.driver = Some(Driver::start(std::mem::take(&mut self.namespaces))?);
         Ok(())

@@ -1,6 +1,9 @@
 //! Where the variables of the gates lie in the module's window. Written by `bulkhead module`.
 #![allow(dead_code, unreachable_pub, reason = "a host half uses what it needs")]
 
+/// Tells these gates from others.
+pub const GATES: u64 = 0x1163A55795714C8F;
+
 /// `instances`: where it begins in device memory.
 pub const INSTANCES: u64 = 0;
 /// `instances`: its bytes.

@@ -23,6 +23,10 @@ fn counters(badge: Badge) -> u64 {
 impl Service for Counter {
     type Instance = ();
 
+    const GATES: u64 = window::GATES;
+    const INITIAL: &'static [u8] = window::INITIAL;
+    const INSTANCES_MAX: usize = (window::ACCOUNTS_BYTES / ACCOUNT_BYTES) as usize;
+
     fn open(&mut self, window: &Window, badge: Badge, words: &str) -> Result<(), Error> {
         let limit: u64 = match words.split_once('=') {
             None if words.is_empty() => u64::MAX,

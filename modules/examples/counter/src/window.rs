@@ -1,6 +1,9 @@
 //! Where the variables of the gates lie in the module's window. Written by `bulkhead module`.
 #![allow(dead_code, unreachable_pub, reason = "a host half uses what it needs")]
 
+/// Tells these gates from others.
+pub const GATES: u64 = 0xF81517E201B98CDB;
+
 /// `accounts`: where it begins in device memory.
 pub const ACCOUNTS: u64 = 0;
 /// `accounts`: its bytes.
