@@ -24,15 +24,25 @@ pub(super) fn resolve(
 ) -> Vec<Statement> {
     let generic =
         |statement: &Statement| matches!(statement, Statement::Instruction(found) if is_generic(found));
-    if !statements.iter().any(generic) {
+    let shared = statements.iter().any(|statement| makes_generic(statement, "shared"));
+    let local = statements.iter().any(|statement| makes_generic(statement, "local"));
+    let any = statements.iter().any(generic);
+    let is_call = |statement: &Statement| matches!(statement, Statement::Instruction(found) if found.opcode == table::GATE);
+    let gates = (shared || local) && statements.iter().any(is_call);
+    if !any && !gates {
+        return statements;
+    }
+    let origins = origin::find(&statements);
+    given_to_gates(&statements, &origins, report);
+    if !any {
         return statements;
     }
     let mut pass = Pass {
-        origins: origin::find(&statements),
+        origins,
         scopes,
         budget,
-        shared: statements.iter().any(|statement| makes_generic(statement, "shared")),
-        local: statements.iter().any(|statement| makes_generic(statement, "local")),
+        shared,
+        local,
         resolved: Vec::with_capacity(statements.len()),
     };
     for statement in statements {
@@ -249,4 +259,22 @@ pub(super) fn in_space(mut access: Instruction, row: &Row, space: Space, address
     }
     access.operand_spans = Spans::default();
     access
+}
+
+/// Gates reach global memory only: what is written by an address of a local or shared variable would be lost.
+fn given_to_gates(statements: &[Statement], origins: &Origins, report: &mut Report) {
+    for statement in statements {
+        let Statement::Instruction(call) = statement else { continue };
+        let Some(Operand::List(given)) = call.operands.get(2).filter(|_| call.opcode == table::GATE) else { continue };
+        for argument in given {
+            let Operand::Register(name) = argument else { continue };
+            let what = match origins.space(name) {
+                Some(Space::Local) => "a local",
+                Some(Space::Shared) => "a shared",
+                _ => continue,
+            };
+            let what = format!("the address of {what} variable as a gate's argument: gates reach global memory only");
+            report.add(call.span, Reason::NotImplemented { what });
+        }
+    }
 }
