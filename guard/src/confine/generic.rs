@@ -37,14 +37,8 @@ pub(super) fn resolve(
     if !any {
         return statements;
     }
-    let mut pass = Pass {
-        origins,
-        scopes,
-        budget,
-        shared,
-        local,
-        resolved: Vec::with_capacity(statements.len()),
-    };
+    let mut pass =
+        Pass { origins, scopes, budget, shared, local, resolved: Vec::with_capacity(statements.len()) };
     for statement in statements {
         match statement {
             Statement::Instruction(instruction) if is_generic(&instruction) => {
@@ -265,7 +259,9 @@ pub(super) fn in_space(mut access: Instruction, row: &Row, space: Space, address
 fn given_to_gates(statements: &[Statement], origins: &Origins, report: &mut Report) {
     for statement in statements {
         let Statement::Instruction(call) = statement else { continue };
-        let Some(Operand::List(given)) = call.operands.get(2).filter(|_| call.opcode == table::GATE) else { continue };
+        let Some(Operand::List(given)) = call.operands.get(2).filter(|_| call.opcode == table::GATE) else {
+            continue;
+        };
         for argument in given {
             let Operand::Register(name) = argument else { continue };
             let what = match origins.space(name) {
@@ -273,7 +269,9 @@ fn given_to_gates(statements: &[Statement], origins: &Origins, report: &mut Repo
                 Some(Space::Shared) => "a shared",
                 _ => continue,
             };
-            let what = format!("the address of {what} variable as a gate's argument: gates reach global memory only");
+            let what = format!(
+                "the address of {what} variable as a gate's argument: gates reach global memory only"
+            );
             report.add(call.span, Reason::NotImplemented { what });
         }
     }
