@@ -27,14 +27,19 @@ fn tenant() -> &'static Path {
     let (_, program) = TENANT.get_or_init(|| {
         let scratch = Scratch::new();
         let program = scratch.path().join("tenant");
-        let folder = repository().join("modules/storage");
-        let mut command = Command::new(toolchain_libraries().with_file_name("bin").join("nvcc"));
-        command.args(["-gencode", "arch=compute_75,code=compute_75", "-I"]).arg(folder.join("include"));
-        let done = run(command.arg("-o").arg(&program).arg(folder.join("tests/tenant.cu")), PATIENCE);
-        assert_eq!(done.code(), Some(0), "{}", done.told());
+        compile("modules/storage/tests/tenant.cu", &program);
         (scratch, program)
     });
     program
+}
+
+/// Compiles a program that calls the gates.
+fn compile(source: &str, to: &Path) {
+    let mut command = Command::new(toolchain_libraries().with_file_name("bin").join("nvcc"));
+    command.args(["-gencode", "arch=compute_75,code=compute_75", "-I"]);
+    command.arg(repository().join("modules/storage/include")).arg("-o").arg(to);
+    let done = run(command.arg(repository().join(source)), PATIENCE);
+    assert_eq!(done.code(), Some(0), "{}", done.told());
 }
 
 /// A kernel that serves with the module, and what the module tells.
@@ -48,9 +53,17 @@ struct Served {
 impl Served {
     /// With these gates, and namespaces `scratch` (4 MiB of memory) and `data` (2 MiB of a file).
     fn with(gates: &Path) -> Self {
-        let (scratch, kernel) = (Scratch::new(), Kernel::start());
+        Self::on(Kernel::start(), gates, "2MiB")
+    }
+
+    /// On a kernel of the test's own, with a file of another size.
+    fn on(kernel: Kernel, gates: &Path, bytes: &str) -> Self {
+        let scratch = Scratch::new();
+        let mebibytes: u64 = bytes.trim_end_matches("MiB").parse().expect("a size");
         let data = scratch.path().join("data.img");
-        fs::File::create(&data).and_then(|file| file.set_len(2 << 20)).expect("scratch can be written");
+        fs::File::create(&data)
+            .and_then(|file| file.set_len(mebibytes << 20))
+            .expect("scratch can be written");
         let manifest = scratch.path().join("module.toml");
         let text = format!(
             "name = \"storage\"\ngates = {gates:?}\ninstances = 8\n\
@@ -281,6 +294,38 @@ fn a_module_that_is_killed_in_the_middle_loses_no_write_that_was_flushed() {
             .filter(|(block, at)| **block != filled(8, *at) && block.iter().any(|byte| *byte != 0));
         assert_eq!(torn.count(), 0);
         served.right("read:data@0+1024", &["check", &seed.to_string(), "1024"]);
+    }
+}
+
+#[test]
+fn grep_finds_in_a_file_that_is_larger_than_the_memory_granted_what_the_host_finds() {
+    const BYTES: usize = (24 << 20) - 100;
+    // Its session has 8 MiB beside what every session begins with.
+    let served = Served::on(
+        Kernel::with(&["--session-limit", "device_bytes=136MiB"]),
+        &repository().join("modules/storage/gates.ptx"),
+        "32MiB",
+    );
+    let (mut text, mut state) = (vec![0_u8; 32 << 20], 1_u64);
+    for byte in &mut text[..BYTES] {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        *byte = b'a' + u8::try_from(state >> 62).expect("two bits");
+    }
+    // Also where blocks, reads and the file end.
+    for at in [510, 3582, 4094, 7 * BLOCK - 3, BYTES - 10] {
+        text[at..at + 10].copy_from_slice(b"abcdabcdzz");
+    }
+    fs::write(served.scratch.path().join("data.img"), &text).expect("a file");
+    let program = served.scratch.path().join("grep");
+    compile("modules/examples/grep.cu", &program);
+    for pattern in ["abcdabcdzz", "zz", "abcdabcd", "aaaaaaaaaa", "nowhere"] {
+        let expected =
+            text[..BYTES].windows(pattern.len()).filter(|found| *found == pattern.as_bytes()).count();
+        let mut command = bulkhead(&["run", "--module", "storage=read:data", "--socket"]);
+        command.arg(served.kernel.socket()).arg("--").arg(&program).args([pattern, &BYTES.to_string()]);
+        let done = run(command.env("TMPDIR", served.scratch.path()), PATIENCE);
+        assert_eq!(done.stdout.trim(), expected.to_string(), "{pattern}: {}", done.told());
+        assert_eq!(done.code(), Some(i32::from(expected == 0)), "{pattern}: {}", done.told());
     }
 }
 
