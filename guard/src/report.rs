@@ -56,7 +56,7 @@ pub enum Reason {
     },
     /// A function that the module does not have, and no gate that may be called.
     #[error(
-        "a call of `{0}`, which has no body here and is no gate that the session was granted: link the function, or ask whoever runs the service for the module that has it"
+        "a call of `{0}`, which has no body here and is no gate that the session was granted: link the function, or open the module that has it (`bulkhead run --module NAME`, or `--gates`)"
     )]
     NotGranted(String),
     /// Operands that the opcode does not take, or an access outside its variable.

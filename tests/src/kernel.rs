@@ -212,6 +212,15 @@ impl Kernel {
         status
     }
 
+    /// Asks it to end, and waits for that: its exit status.
+    ///
+    /// # Panics
+    /// Where it does not end.
+    pub fn end(&mut self) -> std::process::ExitStatus {
+        process::terminate(self.child.id());
+        self.child.wait().expect("the kernel ends")
+    }
+
     /// Where it writes what it has to say.
     #[must_use]
     pub fn log_path(&self) -> PathBuf {

@@ -248,6 +248,9 @@ async fn supervise(operator: &Operator, manifest: &Manifest, kernel: &Path) -> R
             eprintln!("bulkhead: the module {name} was taken away");
             return Ok(());
         }
+        if ended.code() == Some(bulkhead_module::CANNOT_SERVE.into()) {
+            return Err(Failure::new(format!("the host half of {name} cannot serve: what it says is above")));
+        }
         failures = if begun.elapsed() < STEADY { failures + 1 } else { 0 };
         if failures >= FAILURES_MAX {
             return Err(Failure::new(format!(

@@ -32,7 +32,7 @@ mod runner;
 mod window;
 
 pub use instances::{Badge, Instances};
-pub use runner::{INSTANCES, NAME, Place, QUOTA, digest, main, run};
+pub use runner::{CANNOT_SERVE, INSTANCES, NAME, Place, QUOTA, digest, main, run};
 pub use window::Window;
 
 use bulkhead_client::{Error, ErrorCode};

@@ -88,13 +88,20 @@ impl Place {
     }
 }
 
+/// The exit status of a host half that cannot serve, however often it is started: what it was told makes no sense.
+pub const CANNOT_SERVE: u8 = 78;
+
 /// The `main` of a host half that `bulkhead module start` starts.
 pub fn main(service: impl Service) -> ExitCode {
     match Place::told().and_then(|place| run(service, &place)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("module: {error}");
-            ExitCode::FAILURE
+            let again = !matches!(
+                error.code,
+                ErrorCode::InvalidArgument | ErrorCode::OutOfMemory | ErrorCode::ImageRefused
+            );
+            if again { ExitCode::FAILURE } else { ExitCode::from(CANNOT_SERVE) }
         }
     }
 }

@@ -228,7 +228,7 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             eprintln!("storage: {error}");
-            ExitCode::FAILURE
+            ExitCode::from(bulkhead_module::CANNOT_SERVE)
         }
     }
 }
