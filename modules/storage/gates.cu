@@ -27,6 +27,8 @@ constexpr u32 FAILED = 0x80000000;
 // What a buffer is to. Behind these two bits stand the status of its command, and how often it was used.
 constexpr u32 FREE = 0, HELD = 1, FLIGHT = 2, ENDED = 3;
 constexpr u32 STATUS_SHIFT = 2, STATUS_MASK = 0x7FFF, USE_SHIFT = 17, USES = 1u << (32 - USE_SHIFT);
+// A ticket is a use of a buffer and which buffer: less than this.
+constexpr u32 TICKETS = USES * SLOTS;
 
 struct Extent {
     u64 first, blocks;
@@ -97,6 +99,8 @@ __device__ __forceinline__ u32 state_of(u32 at, u32 ticket) {
 __device__ __forceinline__ void ring(u32 at) {
     Queue &queue = instances[at].queue;
     if (atomicCAS(&queue.ringing, 0, 1) != 0) return;
+    // What its last holder has left is seen behind this.
+    bulkhead::fence();
     const u32 first = queue.rung;
     u32 next = first;
 #pragma unroll
@@ -117,6 +121,7 @@ __device__ __forceinline__ void ring(u32 at) {
 __device__ __forceinline__ void take(u32 at) {
     Queue &queue = instances[at].queue;
     if (atomicCAS(&queue.polling, 0, 1) != 0) return;
+    bulkhead::fence();
     const u32 first = queue.head;
     u32 words[COMPLETIONS];
 #pragma unroll
@@ -132,7 +137,7 @@ __device__ __forceinline__ void take(u32 at) {
         if (taken == turn && (word >> 16 & 1) == phase) {
             taken++;
             u32 &state = instances[at].states[word % SLOTS];
-            const u32 seen = state;
+            const u32 seen = bulkhead::acquire(&state);
             // Nobody else changes the state of a buffer whose command is on its way.
             if ((word & 0xFFFF) < SLOTS && (seen & 3) == FLIGHT) {
                 const u32 status = word >> 17 & STATUS_MASK;
@@ -147,7 +152,7 @@ __device__ __forceinline__ void take(u32 at) {
     bulkhead::release(&queue.polling, 0);
 }
 
-// Takes a buffer. Answers a ticket, less than FAILED, or BUSY.
+// Takes a buffer. Answers a ticket, less than TICKETS, or BUSY.
 BULKHEAD_GATE u32 storage_begin() {
     const u32 at = who();
     if (at >= INSTANCES) return at;
@@ -166,7 +171,7 @@ BULKHEAD_GATE u32 storage_put(u32 ticket, u32 offset, const ulonglong2 *from) {
     if (at >= INSTANCES) return at;
     if (offset % 64 != 0 || offset >= BUFFER_BYTES) return bulkhead::RANGE;
     const u32 state = state_of(at, ticket);
-    if (ticket >= FAILED || !is_of(state, ticket) || (state & 3) != HELD) return bulkhead::NOT_OPEN;
+    if (ticket >= TICKETS || !is_of(state, ticket) || (state & 3) != HELD) return bulkhead::NOT_OPEN;
     ulonglong2 *to = reinterpret_cast<ulonglong2 *>(&device.buffers[at][slot_of(ticket)][offset / 8]);
     const ulonglong2 first = from[0], second = from[1], third = from[2], fourth = from[3];
     to[0] = first;
@@ -193,7 +198,7 @@ BULKHEAD_GATE u32 storage_submit(u32 ticket, u32 extent, u32 operation, u64 bloc
 #endif
     const u32 slot = slot_of(ticket);
     const u32 held = ticket / SLOTS << USE_SHIFT | HELD;
-    if (ticket >= FAILED || atomicCAS(&instances[at].states[slot], held, held - HELD + FLIGHT) != held) {
+    if (ticket >= TICKETS || atomicCAS(&instances[at].states[slot], held, held - HELD + FLIGHT) != held) {
         return bulkhead::NOT_OPEN;
     }
     const u32 number = atomicAdd(&instances[at].queue.tail, 1);
@@ -214,7 +219,7 @@ BULKHEAD_GATE u32 storage_poll(u32 ticket) {
     const u32 at = who();
     if (at >= INSTANCES) return at;
     u32 state = state_of(at, ticket);
-    if (ticket >= FAILED || !is_of(state, ticket) || (state & 3) < FLIGHT) return bulkhead::NOT_OPEN;
+    if (ticket >= TICKETS || !is_of(state, ticket) || (state & 3) < FLIGHT) return bulkhead::NOT_OPEN;
     if ((state & 3) == FLIGHT) {
         ring(at);
         take(at);
@@ -232,7 +237,7 @@ BULKHEAD_GATE u32 storage_fetch(u32 ticket, u32 offset, ulonglong2 *to) {
     if (at >= INSTANCES) return at;
     if (offset % 64 != 0 || offset >= BUFFER_BYTES) return bulkhead::RANGE;
     const u32 state = state_of(at, ticket);
-    if (ticket >= FAILED || !is_of(state, ticket) || (state & 3) != ENDED) return bulkhead::NOT_OPEN;
+    if (ticket >= TICKETS || !is_of(state, ticket) || (state & 3) != ENDED) return bulkhead::NOT_OPEN;
     const ulonglong2 *from = reinterpret_cast<const ulonglong2 *>(&device.buffers[at][slot_of(ticket)][offset / 8]);
     const ulonglong2 first = from[0], second = from[1], third = from[2], fourth = from[3];
     to[0] = first;
@@ -249,7 +254,7 @@ BULKHEAD_GATE u32 storage_end(u32 ticket) {
     u32 &state = instances[at].states[slot_of(ticket)];
     const u32 seen = bulkhead::acquire(&state);
     const u32 is = seen & 3;
-    if (ticket >= FAILED || !is_of(seen, ticket) || (is != HELD && is != ENDED)) return bulkhead::NOT_OPEN;
+    if (ticket >= TICKETS || !is_of(seen, ticket) || (is != HELD && is != ENDED)) return bulkhead::NOT_OPEN;
     if (atomicCAS(&state, seen, seen >> USE_SHIFT << USE_SHIFT | FREE) != seen) return bulkhead::NOT_OPEN;
     return bulkhead::DONE;
 }

@@ -264,7 +264,7 @@ fn a_compile_process_is_confined_before_it_has_an_image() {
     let done = compiler.wait_with_output().unwrap();
     assert!(done.status.success(), "{}", done.status);
     assert!(
-        String::from_utf8_lossy(&done.stdout).contains(".entry nothing"),
+        String::from_utf8_lossy(&done.stdout).contains(".entry bh_e_nothing"),
         "it has not compiled the image"
     );
 }

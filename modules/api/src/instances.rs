@@ -103,6 +103,14 @@ impl<I> Instances<I> {
         }
     }
 
+    /// What was revoked and is not given back yet.
+    pub(crate) fn closing(&mut self, badge: Badge) -> Option<&mut I> {
+        match self.slots.get_mut(badge.slot())? {
+            (generation, Slot::Closing(instance)) if *generation == badge.generation() => Some(instance),
+            _ => None,
+        }
+    }
+
     /// Takes out what was revoked, when no kernel can read its badge any more.
     pub(crate) fn take(&mut self, badge: Badge) -> Option<I> {
         let (generation, slot) = self.slots.get_mut(badge.slot())?;

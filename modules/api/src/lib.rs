@@ -48,6 +48,15 @@ pub enum Progress {
     Worked,
 }
 
+/// Whether an instance's place may be another's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Closed {
+    /// It may.
+    Done,
+    /// What it had is in use: ask again.
+    NotYet,
+}
+
 /// What a module's host half does.
 pub trait Service {
     /// What the host half keeps of an instance.
@@ -88,8 +97,11 @@ pub trait Service {
     /// Where the window cannot be written: the process ends, and with it all gates.
     fn quiesce(&mut self, window: &Window, badge: Badge, instance: &mut Self::Instance) -> Result<(), Error>;
 
-    /// No kernel calls gates with this badge any more, and none ever will.
-    fn close(&mut self, _window: &Window, _badge: Badge, _instance: Self::Instance) {}
+    /// No kernel calls gates with this badge any more, and none ever will. Where what the instance had is in use for longer, such as
+    /// by a device, this answers so and is asked again; it does not wait, since nobody else is served meanwhile.
+    fn close(&mut self, _window: &Window, _badge: Badge, _instance: &mut Self::Instance) -> Closed {
+        Closed::Done
+    }
 }
 
 /// A refusal of what a caller asked for.

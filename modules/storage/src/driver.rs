@@ -1,6 +1,7 @@
 //! Drives the controller as an operating system's driver would: starts it, and makes and deletes queues.
 
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -9,7 +10,7 @@ use bulkhead_client::{Error, ErrorCode};
 use bulkhead_nvme::{
     Config, Controller, Iommu, Memory, Namespace, RamMemory, Rights, Stepped,
     formats::{
-        AdminOpcode, BusAddress, COMPLETION_BYTES, CommandId, Completion, QueueId, SUBMISSION_BYTES,
+        AdminOpcode, BusAddress, COMPLETION_BYTES, CommandId, Completion, QueueId, SUBMISSION_BYTES, Status,
         Submission,
         registers::{self, Configuration, Doorbell, DoorbellStride},
     },
@@ -33,6 +34,10 @@ pub(crate) struct Driver {
     tail: u32,
     head: u32,
     phase: bool,
+    /// Admin commands that are not answered, and what the others were answered.
+    outstanding: u32,
+    answers: HashMap<CommandId, Status>,
+    next_id: u16,
 }
 
 fn broken(what: impl Into<String>) -> Error {
@@ -53,7 +58,19 @@ impl Driver {
         let controller = Controller::new(config, namespaces, Arc::clone(&iommu));
         let controller = controller.map_err(|error| broken(error.to_string()))?;
         let begun = Instant::now();
-        let mut driver = Self { controller, iommu, stride, begun, admin, tail: 0, head: 0, phase: true };
+        let mut driver = Self {
+            controller,
+            iommu,
+            stride,
+            begun,
+            admin,
+            tail: 0,
+            head: 0,
+            phase: true,
+            outstanding: 0,
+            answers: HashMap::new(),
+            next_id: 0,
+        };
         let size = ADMIN_ENTRIES - 1;
         driver.controller.write_register(registers::AQA, size << 16 | size);
         driver.controller.write_register_64(registers::ASQ, ADMIN.0);
@@ -92,40 +109,77 @@ impl Driver {
         submissions: BusAddress,
         completions: BusAddress,
     ) -> Result<(), Error> {
-        let id = CommandId(0);
-        self.call(Submission::create_completion_queue(id, queue, ENTRIES, completions))?;
-        self.call(Submission::create_submission_queue(id, queue, ENTRIES, submissions, queue))
+        self.call(|id| Submission::create_completion_queue(id, queue, ENTRIES, completions))?;
+        self.call(|id| Submission::create_submission_queue(id, queue, ENTRIES, submissions, queue))
     }
 
-    /// Deletes a pair of queues. Of their commands none is on its way when this returns.
-    pub(crate) fn delete(&mut self, queue: QueueId) -> Result<(), Error> {
-        for opcode in [AdminOpcode::DeleteSubmissionQueue, AdminOpcode::DeleteCompletionQueue] {
-            self.call(Submission::admin(opcode, CommandId(0), queue.0.into(), 0))?;
+    /// Begins to delete a pair of queues; [`Driver::delete`] says when that is done.
+    pub(crate) fn deletion(queue: QueueId) -> Deletion {
+        Deletion { queue, asked: None, submissions_gone: false }
+    }
+
+    /// Goes on deleting a pair of queues: whether both are gone. Of their commands none is on its way then. Never waits.
+    pub(crate) fn delete(&mut self, deletion: &mut Deletion) -> Result<bool, Error> {
+        self.collect();
+        let Some(id) = deletion.asked else {
+            let opcode = if deletion.submissions_gone {
+                AdminOpcode::DeleteCompletionQueue
+            } else {
+                AdminOpcode::DeleteSubmissionQueue
+            };
+            let queue = deletion.queue.0.into();
+            deletion.asked = self.submit(|id| Submission::admin(opcode, id, queue, 0));
+            return Ok(false);
+        };
+        let Some(status) = self.answers.remove(&id) else { return Ok(false) };
+        if !status.is_success() {
+            return Err(broken(format!("queue {} is not deleted: {status:?}", deletion.queue.0)));
         }
-        Ok(())
+        deletion.asked = None;
+        Ok(std::mem::replace(&mut deletion.submissions_gone, true))
     }
 
-    /// Submits an admin command, and waits for its end.
-    fn call(&mut self, entry: Submission) -> Result<(), Error> {
-        self.admin.write(u64::from(self.tail) * SUBMISSION_BYTES as u64, &entry.encode());
+    /// Submits an admin command, if there is room for one.
+    fn submit(&mut self, entry: impl FnOnce(CommandId) -> Submission) -> Option<CommandId> {
+        if self.outstanding >= ADMIN_ENTRIES - 2 {
+            return None;
+        }
+        self.next_id = self.next_id.wrapping_add(1);
+        let id = CommandId(self.next_id);
+        self.admin.write(u64::from(self.tail) * SUBMISSION_BYTES as u64, &entry(id).encode());
         self.tail = (self.tail + 1) % ADMIN_ENTRIES;
+        self.outstanding += 1;
         self.ring(Doorbell::SubmissionTail(QueueId::ADMIN), self.tail);
-        let until = Instant::now() + PATIENCE;
+        Some(id)
+    }
+
+    /// Takes what the controller has answered.
+    fn collect(&mut self) {
         loop {
             let mut bytes = [0; COMPLETION_BYTES];
             self.admin.read(PAGE_BYTES + u64::from(self.head) * COMPLETION_BYTES as u64, &mut bytes);
             let completion = Completion::decode(&bytes);
-            if completion.phase == self.phase {
-                self.head = (self.head + 1) % ADMIN_ENTRIES;
-                if self.head == 0 {
-                    self.phase = !self.phase;
-                }
-                self.ring(Doorbell::CompletionHead(QueueId::ADMIN), self.head);
-                let status = completion.status;
-                return status
-                    .is_success()
-                    .then_some(())
-                    .ok_or_else(|| broken(format!("{entry:?}: {status:?}")));
+            if completion.phase != self.phase {
+                return;
+            }
+            self.head = (self.head + 1) % ADMIN_ENTRIES;
+            if self.head == 0 {
+                self.phase = !self.phase;
+            }
+            self.outstanding = self.outstanding.saturating_sub(1);
+            self.ring(Doorbell::CompletionHead(QueueId::ADMIN), self.head);
+            self.answers.insert(completion.command, completion.status);
+        }
+    }
+
+    /// Submits an admin command that the controller answers at once, and waits for that.
+    fn call(&mut self, entry: impl FnOnce(CommandId) -> Submission) -> Result<(), Error> {
+        let until = Instant::now() + PATIENCE;
+        let id = self.submit(entry).ok_or_else(|| broken("the admin queue is full"))?;
+        loop {
+            self.collect();
+            if let Some(status) = self.answers.remove(&id) {
+                return status.is_success().then_some(()).ok_or_else(|| broken(format!("{status:?}")));
             }
             if Instant::now() > until {
                 return Err(broken("the controller does not answer"));
@@ -133,4 +187,12 @@ impl Driver {
             self.step();
         }
     }
+}
+
+/// A pair of queues that is being deleted.
+pub(crate) struct Deletion {
+    queue: QueueId,
+    /// The command that is on its way.
+    asked: Option<CommandId>,
+    submissions_gone: bool,
 }

@@ -19,12 +19,12 @@ use std::{
 };
 
 use bulkhead_client::{Error, ErrorCode, ModuleHost};
-use bulkhead_module::{Badge, Instances, Progress, Service, Window, codes};
+use bulkhead_module::{Badge, Closed, Instances, Progress, Service, Window, codes};
 use bulkhead_nvme::{
     Memory, Namespace, Rights, Stepped,
     formats::{BusAddress, QueueId, registers::Doorbell},
 };
-use driver::Driver;
+use driver::{Deletion, Driver};
 use extents::Space;
 use layout::Parts;
 
@@ -37,7 +37,7 @@ usage: storage --namespace NAME=STORE...
 
   --namespace NAME=ram:SIZE     a namespace in memory, such as scratch=ram:64MiB
   --namespace NAME=file:PATH    one on a file or a block device, whole blocks of 512 bytes long
-  --namespace NAME=direct:PATH  the same without the page cache
+  --namespace NAME=direct:PATH  the same without the page cache: extents and reads of whole blocks of the disk, often 4 KiB
   --help                        this
 ";
 
@@ -80,6 +80,9 @@ struct Pair {
     parts: Parts,
     tail: u32,
     head: u32,
+    deletion: Deletion,
+    /// Whether it was told that it cannot be deleted.
+    told: bool,
 }
 
 fn bus(offset: u64) -> BusAddress {
@@ -104,8 +107,7 @@ impl Storage {
 impl Service for Storage {
     type Instance = Pair;
 
-    // The same with the gates' checks compiled out, as its tests have them.
-    const GATES: u64 = 0;
+    const GATES: u64 = window::GATES;
     const INITIAL: &'static [u8] = window::INITIAL;
     const HOST_INITIAL: &'static [u8] = window::HOST_INITIAL;
     const INSTANCES_MAX: usize = layout::INSTANCES;
@@ -145,7 +147,7 @@ impl Service for Storage {
         window.write(layout::instance(badge.slot()), &kept)?;
         // Last: from here on the gates know the badge.
         window.write(layout::instance(badge.slot()) + layout::BADGE as u64, &badge.value().to_le_bytes())?;
-        Ok(Pair { queue, parts, tail: 0, head: 0 })
+        Ok(Pair { queue, parts, tail: 0, head: 0, deletion: Driver::deletion(queue), told: false })
     }
 
     fn serve(&mut self, window: &Window, instances: &mut Instances<Pair>) -> Progress {
@@ -177,12 +179,18 @@ impl Service for Storage {
         window.write(layout::instance(badge.slot()) + layout::BADGE as u64, &revoked)
     }
 
-    fn close(&mut self, _: &Window, _: Badge, pair: Pair) {
-        let Some(driver) = &mut self.driver else { return };
-        // What is on its way ends before the memory is another's.
-        if let Err(error) = driver.delete(pair.queue) {
-            eprintln!("storage: queue {} is not deleted: {error}", pair.queue.0);
-            std::process::exit(1);
+    fn close(&mut self, _: &Window, _: Badge, pair: &mut Pair) -> Closed {
+        let Some(driver) = &mut self.driver else { return Closed::Done };
+        // What is on its way ends before the memory is another's, however long that takes: others are served meanwhile.
+        match driver.delete(&mut pair.deletion) {
+            Ok(true) => {}
+            Ok(false) => return Closed::NotYet,
+            Err(error) => {
+                if !std::mem::replace(&mut pair.told, true) {
+                    eprintln!("storage: {error}: its place is not used again");
+                }
+                return Closed::NotYet;
+            }
         }
         for (offset, ..) in Self::ranges(pair.parts) {
             driver.iommu.unmap(bus(offset));
@@ -190,6 +198,7 @@ impl Service for Storage {
         for violation in driver.iommu.take_violations() {
             eprintln!("storage: the controller was told to reach what it may not: {violation:?}");
         }
+        Closed::Done
     }
 }
 

@@ -34,6 +34,22 @@ __host__ __device__ u64 word(u64 seed, u64 block, u32 at) {
     return x * 0x94D049BB133111EBull;
 }
 
+// What gates do not reach is refused, and no buffer is kept.
+__global__ void targets(ulonglong2 *buffers, u32 *codes) {
+    __shared__ ulonglong2 shared[32];
+    ulonglong2 local[32];
+    local[threadIdx.x].x = 7;
+    char *odd = reinterpret_cast<char *>(buffers) + 8;
+    void *const to[] = {shared, local, odd};
+    for (u32 turn = 0; turn < 600; turn++) {
+        for (u32 at = 0; at < 3; at++) {
+            const u32 code = storage::read(0, 0, 1, to[at]);
+            if (turn == 0) codes[at] = code == storage::TARGET ? 0 : code + 1;
+        }
+    }
+    codes[3] = storage::read(0, 0, 1, buffers) == 0 && local[threadIdx.x].x == 7 ? 0 : 1;
+}
+
 // A thread's own blocks begin at its number times `each`; it takes them in commands of 1 to 8.
 __global__ void fill(u64 seed, u64 blocks, u64 each, ulonglong2 *buffers, u32 *codes) {
     const u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
@@ -66,14 +82,15 @@ __global__ void check(u64 seed, u64 blocks, u64 each, ulonglong2 *buffers, u32 *
 }
 
 __global__ void warps(u64 seed, u64 blocks, ulonglong2 *buffers, u32 *codes, u64 *wrong) {
-    const u32 thread = blockIdx.x * blockDim.x + threadIdx.x, warp = thread / 32, all = gridDim.x * blockDim.x / 32;
+    const u32 own = threadIdx.y * blockDim.x + threadIdx.x, size = blockDim.x * blockDim.y;
+    const u32 thread = blockIdx.x * size + own, warp = thread / 32, all = gridDim.x * size / 32;
     u64 *mine = reinterpret_cast<u64 *>(buffers + warp * 256);
     u32 code = storage::DONE;
     for (u64 block = warp * 8; block + 8 <= blocks; block += all * 8) {
         const u32 read = storage::read_warp(0, block, mine);
         if (read != storage::DONE) code = read;
         __syncwarp();
-        for (u32 at = threadIdx.x % 32; at < 512; at += 32) {
+        for (u32 at = own % 32; at < 512; at += 32) {
             if (mine[at] != word(seed, block + at / 64, at % 64)) atomicAdd(wrong, 1);
         }
         __syncwarp();
@@ -181,6 +198,7 @@ std::vector<Step> steps() {
         {Step::Poll, 0, 0, 0, 0, 0, NOT_OPEN},   // not submitted
         {Step::Submit, 512, 0, READ, 0, 1, NOT_OPEN},  // another use of the buffer
         {Step::Submit, 0x80000000, 0, READ, 0, 1, NOT_OPEN},
+        {Step::Submit, 1u << 24, 0, READ, 0, 1, NOT_OPEN},  // no ticket
         {Step::Submit, 1, 0, READ, 0, 1, NOT_OPEN},  // nobody's
         {Step::End, 1, 0, 0, 0, 0, NOT_OPEN},
         {Step::Put, 0, 0, 0, 0, 0, DONE},
@@ -231,7 +249,11 @@ int main(int argc, char **argv) {
     } else if (!strcmp(what, "check")) {
         check<<<4, threads / 4>>>(seed, blocks, each, buffers, codes, wrong);
     } else if (!strcmp(what, "warps")) {
-        warps<<<2, threads / 2>>>(seed, blocks, buffers, codes, wrong);
+        // Lanes of a warp are in two rows of its block.
+        warps<<<2, dim3(16, threads / 32)>>>(seed, blocks, buffers, codes, wrong);
+        CHECK(cudaDeviceSynchronize());
+        targets<<<1, 1>>>(buffers, codes + threads);
+        used = threads + 4;
     } else if (!strcmp(what, "attack")) {
         Step *tried;
         CHECK(cudaMalloc(&tried, attacks.size() * sizeof *tried));

@@ -3,7 +3,7 @@
 mod window;
 
 use bulkhead_client::Error;
-use bulkhead_module::{Badge, Service, Window, codes, refuse};
+use bulkhead_module::{Badge, Closed, Service, Window, codes, refuse};
 
 /// Bytes of an account in `gates.cu`: its badge, and its limit.
 const ACCOUNT_BYTES: u64 = 16;
@@ -44,12 +44,13 @@ impl Service for Counter {
         window.write(account(badge), &u64::from(codes::REVOKED).to_le_bytes())
     }
 
-    fn close(&mut self, window: &Window, badge: Badge, (): ()) {
+    fn close(&mut self, window: &Window, badge: Badge, _: &mut ()) -> Closed {
         let mut left = [0; COUNTERS_BYTES];
         if window.read(counters(badge), &mut left).is_ok() {
             let used = left.as_chunks::<8>().0.iter().filter(|counter| **counter != [0; 8]).count();
             println!("instance {badge:?} leaves {used} counters");
         }
+        Closed::Done
     }
 }
 
