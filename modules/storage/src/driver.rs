@@ -196,3 +196,82 @@ pub(crate) struct Deletion {
     asked: Option<CommandId>,
     submissions_gone: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use bulkhead_nvme::{
+        engine::{Done, Engine, RamEngine, Request},
+        formats::{BlockRange, BlockSize, IoOpcode, NamespaceId},
+    };
+
+    use super::*;
+
+    const QUEUES: u64 = 1 << 40;
+    const SLOW: Duration = Duration::from_millis(300);
+
+    /// Does nothing for a while.
+    struct Slow(RamEngine, Vec<(Instant, Request)>);
+
+    impl Engine for Slow {
+        fn name(&self) -> &'static str {
+            "slow"
+        }
+
+        fn bytes(&self) -> u64 {
+            self.0.bytes()
+        }
+
+        fn submit(&mut self, request: Request) -> Result<(), Request> {
+            self.1.push((Instant::now(), request));
+            Ok(())
+        }
+
+        fn poll(&mut self, done: &mut Vec<Done>) {
+            while let Some((begun, request)) = self.1.pop() {
+                if begun.elapsed() < SLOW {
+                    return self.1.push((begun, request));
+                }
+                assert!(self.0.submit(request).is_ok());
+            }
+            self.0.poll(done);
+        }
+
+        fn in_flight(&self) -> usize {
+            self.1.len() + self.0.in_flight()
+        }
+    }
+
+    #[test]
+    fn queues_are_deleted_while_others_are_made_however_long_a_command_takes() {
+        let engine = Slow(RamEngine::zeroed(1 << 20), Vec::new());
+        let namespace = Namespace::new(Box::new(engine), BlockSize::B512).unwrap();
+        let mut driver = Driver::start(vec![namespace]).unwrap();
+        let memory = Arc::new(RamMemory::zeroed(1 << 20));
+        let bytes = memory.bytes();
+        driver.iommu.map(BusAddress(QUEUES), bytes, memory.clone(), 0, Rights::ReadWrite).unwrap();
+        let place = |at: u64| BusAddress(QUEUES + (at << 16));
+        driver.create(QueueId(1), place(0), place(1)).unwrap();
+        let range = BlockRange { first: 0, count: 1, fua: false };
+        let read = Submission::io(IoOpcode::Read, CommandId(7), NamespaceId(1), range);
+        memory.write(0, &read.with_prps(place(4), BusAddress(0)).encode());
+        driver.ring(Doorbell::SubmissionTail(QueueId(1)), 1);
+        let begun = Instant::now();
+        while !driver.is_busy() {
+            driver.step();
+        }
+        let mut deletion = Driver::deletion(QueueId(1));
+        let mut looks = 0_u32;
+        while !driver.delete(&mut deletion).unwrap() {
+            if looks == 10 {
+                // Nobody waits for that queue.
+                driver.create(QueueId(2), place(2), place(3)).unwrap();
+                assert!(begun.elapsed() < SLOW, "it was waited for the slow command");
+            }
+            driver.step();
+            looks += 1;
+        }
+        assert!(begun.elapsed() >= SLOW && !driver.is_busy() && looks > 10);
+        // Its number is free again.
+        driver.create(QueueId(1), place(0), place(1)).unwrap();
+    }
+}
