@@ -46,7 +46,8 @@ enum Action {
     /// The manifest says which gates, how large a window, and which program is the host half. A host half that ends is started
     /// again. Tenants open the module with `bulkhead run --module NAME=WORDS`, or over its socket.
     Start(start::Start),
-    /// Take a module away from a kernel that serves, with its host half: its callers are told `revoked`.
+    /// Take a module away from a kernel that serves, with its host half: what its callers launch is refused, and gates of kernels
+    /// that run answer that nothing is open.
     Stop(start::Stop),
     /// Tell which modules a kernel that serves has, who serves them, and whose kernels may call them.
     List(start::List),

@@ -134,7 +134,13 @@ impl Service for Storage {
                 driver.iommu.map(bus(offset), bytes, Arc::new(Shared(Arc::clone(host))), offset, rights);
             mapped.map_err(|error| Error::new(ErrorCode::Internal, error.to_string()))?;
         }
-        driver.create(queue, bus(parts.submissions), bus(parts.completions))?;
+        if let Err(error) = driver.create(queue, bus(parts.submissions), bus(parts.completions)) {
+            // The next in this place begins anew.
+            for (offset, ..) in Self::ranges(parts) {
+                driver.iommu.unmap(bus(offset));
+            }
+            return Err(error);
+        }
         let mut kept = vec![0; layout::INSTANCE_BYTES];
         let mut put = |at: usize, bytes: &[u8]| kept[at..at + bytes.len()].copy_from_slice(bytes);
         put(layout::BUFFERS, &bus(parts.buffers).0.to_le_bytes());
