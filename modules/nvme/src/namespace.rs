@@ -31,6 +31,8 @@ pub struct Namespace {
     pub(crate) engine: Box<dyn Engine>,
     block: BlockSize,
     blocks: u64,
+    /// Whether a flush has failed: what was written before may be lost.
+    pub(crate) is_doubtful: bool,
     /// What the engine had no room for, in the order of the commands.
     pub(crate) waiting: VecDeque<Request>,
 }
@@ -49,7 +51,13 @@ impl Namespace {
         if bytes == 0 {
             return Err(NamespaceError::Empty { bytes });
         }
-        Ok(Self { engine, block, blocks: bytes / u64::from(size), waiting: VecDeque::new() })
+        Ok(Self {
+            engine,
+            block,
+            blocks: bytes / u64::from(size),
+            is_doubtful: false,
+            waiting: VecDeque::new(),
+        })
     }
 
     /// What identify says of it.

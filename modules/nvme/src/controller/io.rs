@@ -177,7 +177,16 @@ impl Controller {
             queue.executing -= 1;
         }
         let who = Who { queue, command: Some(entry.command) };
+        let flushes = matches!(done.operation, Operation::Flush);
+        let number = usize::try_from(entry.namespace.0).ok().and_then(|number| number.checked_sub(1));
+        // The system tells one flush that writes were lost, whoever's they were: no later one may say that all is well.
+        let is_doubtful =
+            number.and_then(|number| self.namespaces.get_mut(number)).is_some_and(|namespace| {
+                namespace.is_doubtful |= flushes && done.result.is_err();
+                namespace.is_doubtful
+            });
         let status = match (done.result, &done.operation) {
+            (Ok(()), Operation::Flush) if is_doubtful => Status::WRITE_FAULT,
             (Ok(()), Operation::Read { buffer, .. }) => {
                 self.scatter(who, &segments, buffer.as_slice()).err().unwrap_or(Status::SUCCESS)
             }

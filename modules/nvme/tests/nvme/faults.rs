@@ -1,11 +1,15 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use bulkhead_nvme::{
-    Effect, FaultError, Faults, Latency, Occurrence, RULES_MAX, Rule, Stepped,
-    formats::{CommandId, IoOpcode, QueueId, Status, Submission},
+    Config, Effect, FaultError, Faults, Latency, Namespace, Occurrence, RULES_MAX, Rule, Stepped,
+    engine::{Done, Engine, Operation, RamEngine, Request},
+    formats::{BlockSize, CommandId, IoOpcode, NamespaceId, QueueId, Status, Submission},
 };
 
-use crate::support::{ONE, io_at, started};
+use crate::{
+    host::Host,
+    support::{self, ONE, io_at, started},
+};
 
 fn fail(opcode: IoOpcode, blocks: Option<std::ops::RangeInclusive<u64>>, occurrence: Occurrence) -> Rule {
     let effect = Effect::Fail(Status::UNRECOVERED_READ_ERROR);
@@ -86,4 +90,51 @@ fn rules_are_limited() {
         assert_eq!(added, if rule < RULES_MAX { Ok(()) } else { Err(FaultError::Rules) });
     }
     assert!(!faults.release(QueueId(1)));
+}
+
+/// Whose first flush fails, as `fdatasync` does once where writes were lost.
+struct LosesOnce(RamEngine, bool);
+
+impl Engine for LosesOnce {
+    fn name(&self) -> &'static str {
+        "loses once"
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
+    fn submit(&mut self, request: Request) -> Result<(), Request> {
+        self.0.submit(request)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Done>) {
+        let first = done.len();
+        self.0.poll(done);
+        for done in &mut done[first..] {
+            if matches!(done.operation, Operation::Flush) && !std::mem::replace(&mut self.1, true) {
+                done.result = Err(std::io::Error::other("lost"));
+            }
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.0.in_flight()
+    }
+}
+
+#[test]
+fn once_a_flush_has_failed_no_other_says_that_all_is_well() {
+    let engine = LosesOnce(RamEngine::zeroed(1 << 20), false);
+    let doubtful = Namespace::new(Box::new(engine), BlockSize::B512).unwrap();
+    let other = support::ram(1 << 20, BlockSize::B512);
+    let mut host = Host::start(Config::default(), vec![doubtful, other], 1 << 20);
+    let queues = [host.create_pair(8), host.create_pair(8)];
+    // Of two queues: the first that asks, and whoever asks behind it.
+    for queue in [queues[0], queues[1], queues[0]] {
+        let flushed = host.call(queue, Submission::flush(CommandId(1), ONE));
+        assert_eq!(flushed.status, Status::WRITE_FAULT);
+    }
+    let flushed = host.call(queues[0], Submission::flush(CommandId(1), NamespaceId(2)));
+    assert!(flushed.status.is_success());
 }
