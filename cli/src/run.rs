@@ -203,9 +203,7 @@ fn open_modules(modules: &[String], kernel: &Path) -> Result<Vec<door::Opened>, 
     }
     let open = |module: &String| {
         let (name, words) = module.split_once('=').unwrap_or((module, ""));
-        if name.is_empty()
-            || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
-        {
+        if !bulkhead_client::is_module_name(name) {
             return Err(Failure::new(format!("--module {module}: {name:?} is no module's name")));
         }
         let opened = door::open(&door::socket_of(kernel, name), words);

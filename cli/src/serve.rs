@@ -6,7 +6,7 @@ use bulkhead_kernel::{
     Config, Counted, ExecutorSource, Limits, ProtectedModule, Quota, Relay, Tenant, Whose,
 };
 use bulkhead_mm::{Amounts, ProtectedWindow, Resource};
-use bulkhead_schema::limits::MODULE_NAME_BYTES_MAX;
+use bulkhead_schema::limits::{MODULE_NAME_BYTES_MAX, is_module_name};
 use clap::{Args, ValueEnum};
 
 use crate::{Failure, log, place, sanitize, software::Software};
@@ -178,8 +178,7 @@ struct Module {
 fn module(text: &str) -> Result<Module, String> {
     let parts = text.split_once('=').and_then(|(name, rest)| Some((name, rest.rsplit_once(':')?)));
     let (name, (file, bytes)) = parts.ok_or("NAME=GATES.ptx:SIZE belongs here")?;
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {
+    if !is_module_name(name) {
         return Err(format!("{name:?} is no name: letters, digits, _ and - are, at most {NAME_BYTES_MAX}"));
     }
     let file = std::path::absolute(file).map_err(|error| format!("{file}: {error}"))?;

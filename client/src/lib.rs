@@ -62,7 +62,7 @@ pub fn seals() -> std::io::Result<()> {
 
 pub use buffer::{Buffer, DeviceRange, HostBuffer, HostSpan};
 pub use bulkhead_ring::Activity;
-pub use bulkhead_schema::{Error, ErrorCode, Handle, Stray};
+pub use bulkhead_schema::{Error, ErrorCode, Handle, Stray, limits::is_module_name};
 pub use connection::{Connection, default_socket};
 pub use export::Export;
 pub use faults::Violations;

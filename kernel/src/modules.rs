@@ -40,9 +40,7 @@ impl ProtectedModule {
     /// Whether there can be such a module. Its gates are the executor's to verify, when it is claimed.
     pub(crate) fn check(&self) -> Result<(), Error> {
         let refuse = |what: String| Err(Error::new(ErrorCode::InvalidArgument, what));
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-        let name = &self.name;
-        if name.is_empty() || name.len() > limits::MODULE_NAME_BYTES_MAX || !name.bytes().all(is_plain) {
+        if !limits::is_module_name(&self.name) {
             let most = limits::MODULE_NAME_BYTES_MAX;
             return refuse(format!("a module's name is of letters, digits, _ and -, at most {most}"));
         }
@@ -201,4 +199,48 @@ fn write_anew(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
     // A link that somebody has put there is not followed.
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn refused(name: &str, gates: usize, (bytes, host_bytes): (u64, u64)) -> bool {
+        let gates = "x".repeat(gates);
+        let module = ProtectedModule { name: name.to_owned(), gates, bytes, host_bytes };
+        module.check().is_err_and(|error| error.code == ErrorCode::InvalidArgument)
+    }
+
+    #[test]
+    fn what_an_operator_adds_has_a_plain_name_and_a_window_that_there_is() {
+        let most = usize::try_from(limits::GATES_BYTES_MAX).unwrap();
+        let longest = "n".repeat(limits::MODULE_NAME_BYTES_MAX);
+        for (name, gates, window) in [
+            ("a", 0, (2 * MIB, 0)),
+            (longest.as_str(), most, (32 << 30, 2 * MIB)),
+            ("a-b_C9", 1, (4 * MIB, 2 * MIB)),
+        ] {
+            assert!(!refused(name, gates, window), "{name} {gates} {window:?}");
+        }
+        // Names of files in the runtime directory are made of it.
+        for name in ["", ".", "..", "a/b", "../kernel", "a.b", "a b", "a\n", "a\0", "é", &"n".repeat(65)] {
+            assert!(refused(name, 0, (2 * MIB, 0)), "{name:?}");
+        }
+        assert!(refused("a", most + 1, (2 * MIB, 0)));
+        for window in [
+            (0, 0),
+            (MIB, 0),
+            (3 * MIB, 0),
+            (64 << 30, 0),
+            (u64::MAX, 0),
+            (2 * MIB, 2 * MIB),
+            (4 * MIB, MIB),
+            (4 * MIB, 6 * MIB),
+            (4 * MIB, u64::MAX),
+        ] {
+            assert!(refused("a", 0, window), "{window:?}");
+        }
+    }
 }

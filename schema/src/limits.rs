@@ -71,6 +71,14 @@ pub const MODULE_PIECE_BYTES_MAX: usize = 64 * 1024;
 pub const GATES_BYTES_MAX: u64 = 1 << 20;
 /// Longest name of a protected module.
 pub const MODULE_NAME_BYTES_MAX: usize = 64;
+
+/// Whether a protected module may be called so: files and sockets have its name.
+#[must_use]
+pub fn is_module_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    (1..=MODULE_NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_plain)
+}
+
 /// Deadline of a compile process, in seconds.
 pub const COMPILE_SECONDS: u64 = 120;
 /// Memory of a compile process, in bytes.

@@ -491,10 +491,17 @@ fn what_callers_say_at_the_door_holds_up_nobody() {
     let _started = Started::new(&kernel, &manifest(&scratch, 64));
     let socket = door::socket_of(&kernel.socket(), "counter");
     let long = vec![b'x'; 2 * door::WORDS_BYTES_MAX];
-    let mut lines: Vec<Vec<u8>> =
-        [&b"\n"[..], b"close\n", b"open\xFF\xFE\n", b"open limit=\n", b"open \0\n", b"openlimit=1\n"]
-            .map(<[u8]>::to_vec)
-            .into();
+    let mut lines: Vec<Vec<u8>> = [
+        &b"\n"[..],
+        b"close\n",
+        b"open\xFF\xFE\n",
+        b"open limit=\n",
+        b"open limit=1\nlimit=2\n",
+        b"open \0\n",
+        b"openlimit=1\n",
+    ]
+    .map(<[u8]>::to_vec)
+    .into();
     lines.extend([[b"open ".to_vec(), long.clone()].concat(), long]);
     for line in lines {
         let mut caller = UnixStream::connect(&socket).expect("a socket");

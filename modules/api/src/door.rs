@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bulkhead_client::{Error, ErrorCode, SturdyToken};
+use bulkhead_client::{Error, ErrorCode, SturdyToken, is_module_name};
 
 /// Longest line that a caller may send.
 pub const WORDS_BYTES_MAX: usize = 4096;
@@ -33,8 +33,7 @@ const ANSWERING: Duration = Duration::from_secs(60);
 /// The socket of a module, beside the kernel's. A name that is none has no socket there.
 #[must_use]
 pub fn socket_of(kernel: &Path, module: &str) -> PathBuf {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    let module = if module.bytes().all(is_plain) { module } else { "" };
+    let module = if is_module_name(module) { module } else { "" };
     kernel.with_file_name(format!("{module}.module.sock"))
 }
 
@@ -122,6 +121,9 @@ pub(crate) fn asked(caller: &UnixStream) -> io::Result<String> {
     let line = line.strip_suffix(b"\n").ok_or(io::ErrorKind::InvalidData)?;
     let words =
         line.strip_prefix(b"open ").or((line == b"open").then_some(&[])).ok_or(io::ErrorKind::InvalidData)?;
+    if words.contains(&b'\n') {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
     String::from_utf8(words.to_vec()).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 

@@ -147,9 +147,11 @@ impl Manifest {
         let bytes = |key, text: &str| {
             size(text).ok_or_else(|| value(key, format!("{text:?} is no size: 65536, 64KiB and 4MiB are")))
         };
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-        if written.name.is_empty() || !written.name.bytes().all(is_plain) {
-            return Err(value("name", "a module's name is of letters, digits, _ and -".to_owned()));
+        if !bulkhead_client::is_module_name(&written.name) {
+            return Err(value(
+                "name",
+                "a module's name is of letters, digits, _ and -, at most 64".to_owned(),
+            ));
         }
         if written.host.first().is_none_or(String::is_empty) {
             return Err(value(

@@ -99,10 +99,8 @@ pub fn main(service: impl Service) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("module: {error}");
-            let again = !matches!(
-                error.code,
-                ErrorCode::InvalidArgument | ErrorCode::OutOfMemory | ErrorCode::ImageRefused
-            );
+            // Memory may be there later.
+            let again = !matches!(error.code, ErrorCode::InvalidArgument | ErrorCode::ImageRefused);
             if again { ExitCode::FAILURE } else { ExitCode::from(CANNOT_SERVE) }
         }
     }
