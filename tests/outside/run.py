@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import random
 import re
 import shlex
 import shutil
@@ -30,11 +31,14 @@ except ImportError:
 
 sys.dont_write_bytecode = True
 import rodinia_data
+import times
 
 HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parent.parent
 BUILD_SECONDS_MAX = 1200
 OUTPUT_BYTES_MAX = 4 << 20
+# Larger inputs of programs that are packed as sources stay behind.
+PACKED_BYTES_MAX = 2 << 20
 SOURCES = ["*.cu", "*.cpp", "*.c"]
 # No program reads these when it runs, so --pack leaves them out.
 NOT_READ = {".cu", ".cpp", ".c", ".json", ".md", ".txt", ".doc", ".docx", ".pdf", ".gif", ".docset", ".sln", ".vcxproj"}
@@ -183,6 +187,7 @@ class Runner:
         self.lock = threading.Lock()
         self.done = 0
         self.total = 0
+        self.begun = time.monotonic()
         self.native = pathlib.Path("/dev/nvidia0").exists() and not options.no_native
         self.architecture = options.architecture
         self.toolchain = options.toolchain
@@ -198,7 +203,8 @@ class Runner:
     def one(self, program):
         """Builds and runs one program. Never raises."""
         try:
-            result = self.build_and_run(program)
+            late = self.options.within and time.monotonic() - self.begun > self.options.within
+            result = outcome("absent", "no time was left") if late else self.build_and_run(program)
         except OSError as error:
             result = outcome("not built", str(error))
         result = {"program": program.path, "build_s": 0.0, "seconds": 0.0, **result}
@@ -220,6 +226,8 @@ class Runner:
             return {**outcome("right", "built only"), "build_s": built_s}
         result = {"build_s": built_s}
         sound = {"right", "ended"}
+        if self.options.times:
+            return {**result, **self.timed(program, home, run_folder)}
         worst = None
         for _ in range(self.options.repeat):
             folder = self.prepare(program, home, run_folder)
@@ -251,11 +259,39 @@ class Runner:
                     result.update(outcome("wrong", "what it computes differs from the native run"))
         return result
 
-    def natively(self, program, home, run_folder):
+    def timed(self, program, home, run_folder):
+        """Runs a program natively and on Bulkhead in turns, and compares the times that it prints. One that does not end well
+        natively within half of the limit is left out."""
+        outputs = {"native": [], "ours": []}
+        seconds = {"native": [], "ours": []}
+        for turn in range(self.options.times):
+            ran = self.natively(program, home, run_folder, self.options.seconds / 2)
+            native = {**judge(program, ran), "seconds": ran.seconds}
+            if native["outcome"] not in {"right", "ended"}:
+                return {**outcome("absent", f"natively {native['outcome']}: {native['why']}"), "native": native}
+            outputs["native"].append(ran.output)
+            seconds["native"].append(ran.seconds)
+            folder = self.prepare(program, home, run_folder)
+            ran = self.on_bulkhead(program, home, folder)
+            judged = {**judge(program, ran), "seconds": ran.seconds, "native": native}
+            if judged["outcome"] not in {"right", "ended"}:
+                return judged
+            outputs["ours"].append(ran.output)
+            seconds["ours"].append(ran.seconds)
+        same = kept(program, folder, outputs["ours"][-1]) == kept(program, folder, outputs["native"][-1])
+        if judged["outcome"] == "ended" and program.get("same") == "output":
+            again = len({tuple(kept(program, folder, text)) for text in outputs["native"]}) > 1
+            judged.update(outcome("right") if same else outcome("ended" if again else "wrong", "differs from the native run"))
+        (home / "output.txt").write_text(outputs["ours"][-1])
+        (home / "native.txt").write_text(outputs["native"][-1])
+        return {**judged, "times": times.compare(outputs["native"], outputs["ours"]), "seconds": min(seconds["ours"]),
+                "ratio": min(seconds["ours"]) / min(seconds["native"])}
+
+    def natively(self, program, home, run_folder, seconds=None):
         folder = self.prepare(program, home, run_folder)
         if program.get("make"):
-            return run([*self.make(), "run", "LAUNCHER="], folder, self.options.seconds)
-        return run([str(home / "program"), *arguments(program)], folder, self.options.seconds)
+            return run([*self.make(), "run", "LAUNCHER="], folder, seconds or self.options.seconds)
+        return run([str(home / "program"), *arguments(program)], folder, seconds or self.options.seconds)
 
     def make(self):
         """How a program is made and run by its own makefile."""
@@ -298,7 +334,7 @@ class Runner:
         if not self.options.built:
             return self.compile_by_make(program, home) if program.get("make") else self.compile(program, home)
         if program.get("make"):
-            return None
+            return None if (home / "made").is_file() else "its makefile made nothing yet"
         absent = [name for name in ["program", *program.get("kernels", {})] if not (home / name).is_file()]
         return f"no {', '.join(absent)} in {home}" if absent else None
 
@@ -306,7 +342,10 @@ class Runner:
         """Has a program's makefile compile it. Says why it could not."""
         built = run(self.make(), program.folder, BUILD_SECONDS_MAX)
         (home / "build.txt").write_text(built.output)
-        return None if built.status == 0 else why_not_built(built)
+        if built.status != 0:
+            return why_not_built(built)
+        (home / "made").touch()
+        return None
 
     def compile(self, program, home):
         """Compiles a program unless its last build was of the same sources. Says why it could not."""
@@ -450,11 +489,21 @@ def table(results, native):
         count = sum(result["outcome"] == word for result in results)
         if count:
             lines.append(f"{count:5}  {word}")
+    lines += times.summary(results)
     return "\n".join(lines)
 
 
+def sources_of_makefile(folder):
+    """The folders that a program with a makefile of its own is made from: its own, and neighbours that it names."""
+    texts = [path.read_text(errors="replace") for path in folder.rglob("*")
+             if path.is_file() and (path.name == "Makefile" or path.suffix in {".cu", ".h", ".cuh", ".hpp", ".cpp"})]
+    names = {name for text in texts for name in re.findall(r"\.\./([A-Za-z0-9_-]+)(?=/)", text)}
+    return [folder, *(place for name in sorted(names) if (place := folder.parent / name).is_dir() and place != folder)]
+
+
 def pack(options, programs):
-    """Writes an archive of two folders, `build` and `checkouts`, with which `--built` runs elsewhere."""
+    """Writes an archive of two folders, `build` and `checkouts`, with which `--built` runs elsewhere. Of programs that are
+    made by makefiles of their own it has the sources."""
     architecture = f"compute_{options.architecture}"
     packed = set()
 
@@ -467,6 +516,13 @@ def pack(options, programs):
     with tarfile.open(options.pack, "w:xz") as archive:
         for program in programs:
             home = options.build / architecture / program.suite / program.name
+            if program.get("make") and program.folder and program.folder.is_dir():
+                built += 1
+                for place in sources_of_makefile(program.folder):
+                    for path in place.rglob("*"):
+                        if path.suffix != ".o" and path.name != "main" and path.stat().st_size <= PACKED_BYTES_MAX:
+                            add(archive, path, f"checkouts/{path.relative_to(program.root.parent)}")
+                continue
             if program.root is None or not (home / "program").is_file():
                 continue
             built += 1
@@ -513,6 +569,12 @@ def parse():
     parser.add_argument("--repeat", type=int, default=1, help="runs of each program, until one is not right (1)")
     parser.add_argument("--option", action="append", default=[], metavar="OPTION",
                         help="one more option for bulkhead run, such as --engine=compiled")
+    parser.add_argument("--sample", type=int, metavar="N", help="N of the programs, drawn at random")
+    parser.add_argument("--seed", type=int, default=1, help="of --sample (1)")
+    parser.add_argument("--within", type=float, metavar="SECONDS", help="begin no program after so long")
+    parser.add_argument("--times", type=int, default=0, metavar="TURNS",
+                        help="run each program natively and on Bulkhead in so many turns, and compare the least of the times "
+                        "that it prints; with --jobs 1 they mean something")
     parser.add_argument("--build-only", action="store_true", help="run nothing")
     parser.add_argument("--built", action="store_true", help="compile nothing: run what --build has, such as a pack")
     parser.add_argument("--pack", type=pathlib.Path, metavar="FILE.tar.xz",
@@ -539,6 +601,8 @@ def main():
     programs = [program for suite in options.suites for program in load(suite, options.checkouts, options.build)]
     if options.only:
         programs = [program for program in programs if re.search(options.only, program.path)]
+    if options.sample is not None and options.sample < len(programs):
+        programs = random.Random(options.seed).sample(programs, options.sample)
     if not programs:
         fail("no program has such a name")
     if options.list:
