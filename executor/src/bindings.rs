@@ -96,20 +96,13 @@ impl Template {
         Ok(())
     }
 
-    /// What to launch with the parameters that are in the block, in so many blocks of this shape with so much dynamic shared
-    /// memory; and what that does without a look at the session's flag, for which there has to be `room`.
-    pub(crate) fn version(
-        &self,
-        blocks: u64,
-        block: [u32; 3],
-        shared_bytes: u32,
-        room: impl FnOnce(u64) -> bool,
-    ) -> (EntryId, u64) {
+    /// The fast version, where the parameters that are in the block admit it, in so many blocks of this shape with so much
+    /// dynamic shared memory; and what that does without a look at the session's flag, for which there has to be room.
+    pub(crate) fn fast(&self, blocks: u64, block: [u32; 3], shared_bytes: u32) -> Option<(EntryId, u64)> {
         let admitted =
             |fast: &&Fast| fast.admits(&self.block, self.base) && fast.admits_blocks(block, shared_bytes);
-        let fast = self.fast.as_ref().filter(admitted);
-        let fast = fast.and_then(|fast| Some((fast.id, fast.unlooked(blocks, block)?)));
-        fast.filter(|(_, work)| *work == 0 || room(*work)).unwrap_or((self.id, 0))
+        let fast = self.fast.as_ref().filter(admitted)?;
+        Some((fast.id, fast.unlooked(blocks, block)?))
     }
 
     /// Everything that may be launched.

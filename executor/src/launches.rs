@@ -64,24 +64,27 @@ pub(crate) fn launch(
         state.streams.hold_large(index, held, large, most);
         return Ok(Ok(Outcome::Held));
     }
-    let launch = Launch {
-        grid: shape.grid,
-        block: shape.block,
-        shared_bytes: shape.shared_bytes.max(entry.dynamic_shared_min),
-        parameters: &entry.block,
+    let shared_bytes = shape.shared_bytes.max(entry.dynamic_shared_min);
+    let streams = &mut state.streams;
+    let (version, unlooked) = match entry.fast(blocks, shape.block, shared_bytes) {
+        Some((fast, work)) if work == 0 || streams.have_room(work) => (fast, work),
+        Some((_, work)) if streams.is_deep(index) => {
+            let held = Held { position, record: *record, parameters: parameters.to_vec(), rest: None };
+            streams.hold_unlooked(index, held, work);
+            return Ok(Ok(Outcome::Held));
+        }
+        _ => (entry.id, 0),
     };
+    let launch = Launch { grid: shape.grid, block: shape.block, shared_bytes, parameters: &entry.block };
     // Counted first: the host half is awake when the gates are called.
     let calls = state.grants.calling(&entry.called);
-    let streams = &mut state.streams;
-    let (version, unlooked) =
-        entry.version(blocks, launch.block, launch.shared_bytes, |work| streams.have_room(work));
     match together {
         Blocks::Apart => state.gpu.launch(stream, version, &launch)?,
         Blocks::Together => state.gpu.launch_together(stream, version, &launch)?,
     }
     let work = unlooked.max(work_of(UNLOOKED_COST_MAX, blocks, shape.block));
-    streams.calls(index, calls);
-    streams.loads(index, Load { unlooked, blocks, large, work });
+    state.streams.calls(index, calls);
+    state.streams.loads(index, Load { unlooked, blocks, large, work });
     state.busy.launches(Arc::clone(&entry.name));
     Ok(Ok(Outcome::Submitted))
 }

@@ -294,23 +294,26 @@ mod tests {
         Access, Compiled, DeviceAddress, DeviceInfo, EntryId, EventId, FillPattern, Gpu, HostAddress,
         HostRange, ImageId, Launch, LoadedImage, MemoryId, StreamId,
     };
+    use bulkhead_guard::FastVersion;
     use bulkhead_mm::Slot;
     use bulkhead_ring::{
-        Bind, CompletionWriter, Pattern, Producer, Record,
+        Bind, Blocks, CompletionWriter, LaunchShape, ParameterPlace, Pattern, Producer, Record,
         memory::{Completion, Ring},
     };
     use bulkhead_schema::Handle;
+    use parking_lot::Mutex;
 
     use super::*;
     use crate::{
-        bindings::{Object, Use},
+        bindings::{Entry, Object, Template, Use},
+        fast::Fast,
         streams::Streams,
     };
 
     type Answer<T = ()> = Result<T, DeviceError>;
 
-    /// A device that takes fills and never does them.
-    struct Idle(DeviceInfo);
+    /// A device that takes fills and launches and never does them. It notes what was launched.
+    struct Idle(DeviceInfo, Arc<Mutex<Vec<EntryId>>>);
 
     fn no<T>() -> Answer<T> {
         Err(DeviceError::Refused("not asked for here".into()))
@@ -395,8 +398,9 @@ mod tests {
         fn allow_dynamic_shared(&self, _: EntryId, _: u32) -> Answer {
             no()
         }
-        fn launch(&self, _: StreamId, _: EntryId, _: &Launch<'_>) -> Answer {
-            no()
+        fn launch(&self, _: StreamId, entry: EntryId, _: &Launch<'_>) -> Answer {
+            self.1.lock().push(entry);
+            Ok(())
         }
         fn launch_together(&self, _: StreamId, _: EntryId, _: &Launch<'_>) -> Answer {
             no()
@@ -424,6 +428,10 @@ mod tests {
     const BUFFER: Handle = Handle { slot: 1, generation: 1 };
 
     fn state() -> State {
+        state_and_launches().0
+    }
+
+    fn state_and_launches() -> (State, Arc<Mutex<Vec<EntryId>>>) {
         let info = DeviceInfo {
             backend: "idle",
             name: String::new(),
@@ -434,7 +442,8 @@ mod tests {
             attributes: Vec::new(),
             architecture: 90,
         };
-        let gpu: Arc<dyn Gpu> = Arc::new(Idle(info));
+        let launched = Arc::default();
+        let gpu: Arc<dyn Gpu> = Arc::new(Idle(info, Arc::clone(&launched)));
         let (page, _) = Completion::create().unwrap();
         let at = page.range().0;
         let mut streams = Streams::new(Arc::clone(&gpu), CompletionWriter::new(page), at);
@@ -446,7 +455,109 @@ mod tests {
         let at = slot.read_write().start().0;
         let buffer = Object::Buffer { address: at, bytes: 4096, may: Use::ReadWrite };
         state.bindings.bind(BUFFER, buffer).unwrap();
-        state
+        (state, launched)
+    }
+
+    const CONFINED: EntryId = EntryId(1);
+    const FAST: EntryId = EntryId(2);
+    const ENTRY: Handle = Handle { slot: 2, generation: 1 };
+    /// What each thread of the fast version does, and the blocks of a warp that make a 32nd of what may be in flight.
+    const WORK: u32 = 256;
+    const BLOCKS: u32 = 1 << 19;
+
+    /// Binds an entry whose fast version never looks at the flag.
+    fn bind_entry(state: &mut State) -> crate::reaper::Remains {
+        let (reaper, remains) = crate::reaper::Reaper::new();
+        let version = FastVersion {
+            symbol: "fast".to_owned(),
+            pointers: Vec::new(),
+            shared: Vec::new(),
+            bounds: Vec::new(),
+            work: WORK,
+            rows: false,
+        };
+        let template = Template {
+            id: CONFINED,
+            fast: Fast::new(FAST, &version, &[]),
+            name: "entry".into(),
+            block: vec![0; 12],
+            visible_bytes: 0,
+            dynamic_shared_min: 0,
+            dynamic_shared_max: Arc::default(),
+            hidden: [0, 4, 8],
+            sliceable: false,
+            of_slice: None,
+            called: Box::default(),
+            base: 0,
+        };
+        let image = Arc::new(crate::reaper::Image::new(ImageId(1), &reaper));
+        state.bindings.bind(ENTRY, Object::Entry(Box::new(Entry { template, image }))).unwrap();
+        state.blocks_max = u64::MAX;
+        remains
+    }
+
+    fn launch(stream: u32) -> Record {
+        let shape = LaunchShape { grid: [BLOCKS, 1, 1], block: [32, 1, 1], shared_bytes: 0 };
+        let launch = bulkhead_ring::Launch {
+            entry: Bind { slot: ENTRY.slot, generation: ENTRY.generation },
+            shape,
+            blocks: Blocks::Apart,
+            parameter_bytes: 0,
+            parameters: ParameterPlace::Inline,
+        };
+        Record::Launch { stream, launch }
+    }
+
+    /// A queue of short kernels, as long as programs make them, runs the fast version throughout.
+    #[test]
+    fn launches_that_never_look_at_the_flag_wait_for_room_behind_their_like() {
+        let descriptor = bulkhead_ring::memory::create().unwrap();
+        let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+        let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+        let (mut state, launched) = state_and_launches();
+        let _remains = bind_entry(&mut state);
+        let positions: Vec<u64> = (0..100).map(|_| producer.push(&launch(0)).unwrap()).collect();
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        assert_eq!(*launched.lock(), [FAST; 32], "as much as may be in flight");
+        assert_eq!(state.streams.held(), 68);
+        // A stream that has nothing else to do does not wait: the version that looks goes at once.
+        producer.push(&launch(1)).unwrap();
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        assert_eq!(launched.lock()[32..], [CONFINED]);
+        // Room comes back in parts: the device has a mark for each two of these.
+        state.streams.page().set_mark(0, positions[3]);
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        assert_eq!(launched.lock()[33..], [FAST; 4]);
+        for position in positions {
+            state.streams.page().set_mark(0, position);
+            turn_until_nothing_moves(&mut state, &mut consumer);
+        }
+        let launched = launched.lock();
+        assert_eq!((launched.len(), state.streams.held()), (101, 0));
+        assert_eq!(launched.iter().filter(|entry| **entry == CONFINED).count(), 1);
+    }
+
+    /// Others take all the room for ever: a stream that has no more of its own in flight goes on without it.
+    #[test]
+    fn a_launch_that_waits_for_room_does_not_starve() {
+        let descriptor = bulkhead_ring::memory::create().unwrap();
+        let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+        let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+        let (mut state, launched) = state_and_launches();
+        let _remains = bind_entry(&mut state);
+        let own: Vec<u64> = (0..4).map(|_| producer.push(&launch(0)).unwrap()).collect();
+        for _ in 0..28 {
+            producer.push(&launch(1)).unwrap();
+        }
+        producer.push(&launch(0)).unwrap();
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        assert_eq!((launched.lock().len(), state.streams.held()), (32, 1));
+        // What it had has passed, and what passed with it others have taken at once.
+        producer.push(&launch(2)).unwrap();
+        producer.push(&launch(2)).unwrap();
+        state.streams.page().set_mark(0, own[3]);
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        assert_eq!((launched.lock().len(), state.streams.held()), (35, 0));
     }
 
     fn fill(stream: u32) -> Record {

@@ -17,6 +17,10 @@ use crate::{
 /// What work in flight may do without a look at the session's flag, all launches together, in units of the guard's opcode
 /// table for each warp: a tenth of a second of a device's time, at worst.
 const UNLOOKED_MAX: u64 = 1 << 32;
+/// A stream gets a mark at least once in so much of that, so that room comes back in parts.
+const UNLOOKED_PER_MARK: u64 = UNLOOKED_MAX / 16;
+/// A stream with so much of that in flight waits for room: its next launch could not begin before anyway.
+const UNLOOKED_DEEP: u64 = 2 * UNLOOKED_PER_MARK;
 /// A stream gets a mark at least once in this many records.
 const RECORDS_PER_MARK: u32 = 128;
 
@@ -38,6 +42,8 @@ enum Wait {
     Room,
     /// Large launches: it has so many blocks, of so many that one may have.
     Large { blocks: u64, most: u64 },
+    /// Launches that never look at the flag: it does so much.
+    Unlooked(u64),
 }
 
 /// What launches have the device do before their threads look at the session's flag.
@@ -257,7 +263,7 @@ impl Streams {
         let Some(stream) = self.get_mut(index) else { return Ok(()) };
         stream.submitted = position;
         stream.unmarked += 1;
-        let due = stream.unmarked >= RECORDS_PER_MARK;
+        let due = stream.unmarked >= RECORDS_PER_MARK || stream.unmarked_load.unlooked >= UNLOOKED_PER_MARK;
         self.unmarked |= 1 << index;
         if due { self.mark(index) } else { Ok(()) }
     }
@@ -401,6 +407,21 @@ impl Streams {
         }
     }
 
+    /// Whether the stream itself has so much of that in flight that a launch may wait there for room.
+    pub(crate) fn is_deep(&self, index: u32) -> bool {
+        let unlooked = |stream: &Stream| {
+            let marked = stream.marks.iter().map(|mark| mark.load.unlooked);
+            marked.fold(stream.unmarked_load.unlooked, u64::saturating_add)
+        };
+        self.get(index).is_some_and(|stream| unlooked(stream) >= UNLOOKED_DEEP)
+    }
+
+    /// Holds the stream back, with a launch that never looks at the flag, until there is room for so much, or the stream has
+    /// little left to do.
+    pub(crate) fn hold_unlooked(&mut self, index: u32, held: Held, work: u64) {
+        self.hold_first(index, held, Wait::Unlooked(work));
+    }
+
     /// Notes the load of a record that is about to be noted as submitted.
     pub(crate) fn loads(&mut self, index: u32, load: Load) {
         let Some(stream) = self.streams.get_mut(index as usize).and_then(Option::as_mut) else { return };
@@ -508,7 +529,11 @@ impl Streams {
                     self.mark_all()?;
                     continue;
                 }
-                Some(Wait::For(..) | Wait::Room | Wait::Large { .. }) | None => {}
+                Some(Wait::Unlooked(work)) if !self.have_room(work) && self.is_deep(index) => {
+                    self.mark(index)?;
+                    continue;
+                }
+                Some(Wait::For(..) | Wait::Room | Wait::Large { .. } | Wait::Unlooked(_)) | None => {}
             }
             self.turn = index + 1;
             let Some(stream) = self.get_mut(index) else { continue };

@@ -60,7 +60,7 @@ impl Template {
         self.block[..bytes].copy_from_slice(&visible[..bytes]);
         let blocks = shape.grid.iter().fold(1, |blocks: u64, side| blocks.saturating_mul((*side).into()));
         let shared_bytes = shape.shared_bytes.max(self.dynamic_shared_min);
-        self.version(blocks, shape.block, shared_bytes, |_| true).0
+        self.fast(blocks, shape.block, shared_bytes).map_or(self.id, |(fast, _)| fast)
     }
 }
 

@@ -128,21 +128,31 @@ fn invalid(call: &str, error: &bulkhead_fatbin::Error) -> Status {
     Status::INVALID_IMAGE
 }
 
+/// Why an image is not loaded: the status, and a text.
+pub(crate) type Failure = (Status, String);
+
 /// Loads an image. A refusal is said on stderr, once, in the name of `call`, and returned with its text.
 pub(crate) fn load(
     call: &str,
     driver: &'static Driver,
     content: &[u8],
     library: u64,
-) -> Result<Arc<Loaded>, (Status, String)> {
-    let image = Image::read(content).map_err(|error| (invalid(call, &error), error.to_string()))?;
+) -> Result<Arc<Loaded>, Failure> {
+    load_quietly(driver, content, library).inspect_err(|(_, text)| report::refused(call, text))
+}
+
+/// Loads an image, and says nothing where that fails.
+pub(crate) fn load_quietly(
+    driver: &'static Driver,
+    content: &[u8],
+    library: u64,
+) -> Result<Arc<Loaded>, Failure> {
+    let image = Image::read(content).map_err(|error| (Status::INVALID_IMAGE, error.to_string()))?;
     if let Err(error) = image.check_ptx_for(driver.device().architecture) {
-        report::refused(call, &format!("the image {error}"));
-        return Err((Status::NO_BINARY_FOR_GPU, error.to_string()));
+        return Err((Status::NO_BINARY_FOR_GPU, format!("the image {error}")));
     }
     let image = driver.session.load_image(content).map_err(|error| {
         let text = error.to_string();
-        report::refused(call, &text);
         let status = match error.code {
             // The image has PTX, but none for this device.
             ErrorCode::NotFound => Status::NO_BINARY_FOR_GPU,

@@ -16,6 +16,7 @@
 
 #[expect(unsafe_code, reason = "the C symbols of libcuda, and the pointers that C programs pass")]
 mod abi;
+mod ahead;
 mod array;
 mod attributes;
 mod calls;

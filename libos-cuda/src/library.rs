@@ -1,40 +1,88 @@
 //! `cuLibrary*`: images of the whole process, loaded when something of them is asked for.
 
 use std::ffi::c_void;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use crate::abi::{ImagePointer, InSlice, Out, OutMaybe, OutSlice, Text};
+use crate::ahead;
 use crate::driver::{Driver, driver};
 use crate::image::{self, Loaded};
 use crate::module::{Module, OF_A_LIBRARY, count_of, write_functions, write_global};
 use crate::printf;
+use crate::report;
 use crate::status::{Answer, Status};
 
 /// A library.
 pub(crate) struct Library {
-    /// The image, until it is loaded.
-    content: Mutex<Option<Vec<u8>>>,
-    loaded: OnceLock<Result<Arc<Loaded>, Status>>,
+    image: Mutex<State>,
     /// Its view as a module, once that was asked for.
     module: Mutex<Option<u64>>,
 }
 
+/// How far a library's image is.
+enum State {
+    Content(Vec<u8>),
+    /// Loaded before anybody asked for it; the content is kept until somebody does.
+    Ahead(Vec<u8>, Arc<Loaded>),
+    Loaded(Result<Arc<Loaded>, Status>),
+}
+
 impl Library {
-    fn loaded(&self, call: &str, driver: &'static Driver, handle: u64) -> Result<&Arc<Loaded>, Status> {
-        let loaded = self.loaded.get_or_init(|| {
-            let content = self.content.lock().take().ok_or(Status::UNKNOWN)?;
-            image::load(call, driver, &content, handle).map_err(|(status, _)| status)
-        });
-        loaded.as_ref().map_err(|status| *status)
+    /// The image. It is loaded now if it is not yet; whoever asks meanwhile waits.
+    fn loaded(&self, call: &str, driver: &'static Driver, handle: u64) -> Result<Arc<Loaded>, Status> {
+        let mut image = self.image.lock();
+        let loaded = match &*image {
+            State::Loaded(loaded) => return loaded.clone(),
+            State::Ahead(_, loaded) => Ok(loaded.clone()),
+            State::Content(content) => {
+                let loaded = image::load_quietly(driver, content, handle);
+                // Images that were loaded and not asked for may have taken the room.
+                let again = matches!(&loaded, Err((Status::OUT_OF_MEMORY, _))) && ahead::give_back();
+                let loaded = if again { image::load_quietly(driver, content, handle) } else { loaded };
+                loaded.map_err(|(status, text)| {
+                    report::refused(call, &text);
+                    status
+                })
+            }
+        };
+        *image = State::Loaded(loaded.clone());
+        loaded
+    }
+
+    /// Loads the image before anybody asks for it, unless that is not worth it or fails: whoever asks is told why.
+    pub(crate) fn load_ahead(&self, driver: &'static Driver, handle: u64) {
+        let mut image = self.image.lock();
+        let State::Content(content) = &mut *image else { return };
+        if let Ok(loaded) = image::load_quietly(driver, content, handle) {
+            *image = State::Ahead(std::mem::take(content), loaded);
+        }
+    }
+
+    /// Ends the image, also where it is just being loaded.
+    fn end(&self) {
+        *self.image.lock() = State::Loaded(Err(Status::INVALID_HANDLE));
+    }
+
+    /// Gives back what was loaded and not asked for. Returns whether there was anything.
+    pub(crate) fn give_back(&self) -> bool {
+        let Some(mut image) = self.image.try_lock() else { return false };
+        let State::Ahead(content, _) = &mut *image else { return false };
+        *image = State::Content(std::mem::take(content));
+        true
     }
 }
 
 fn insert(to: &Out<u64>, content: Vec<u8>) -> Answer {
-    let library =
-        Library { content: Mutex::new(Some(content)), loaded: OnceLock::new(), module: Mutex::new(None) };
-    to.set(driver()?.libraries.insert(library.into())?);
+    let driver = driver()?;
+    let worth_it = ahead::is_worth_it(driver, &content);
+    let library = Arc::new(Library { image: Mutex::new(State::Content(content)), module: Mutex::new(None) });
+    let handle = driver.libraries.insert(library.clone())?;
+    if worth_it {
+        ahead::load(driver, &library, handle);
+    }
+    to.set(handle);
     Ok(())
 }
 
@@ -78,6 +126,7 @@ pub(crate) fn unload(library: u64) -> Answer {
     if let Some(module) = library.module.lock().take() {
         drop(driver.modules.remove(module)?);
     }
+    library.end();
     waited
 }
 
@@ -91,14 +140,14 @@ pub(crate) fn kernel(to: Out<u64>, library: u64, name: Text) -> Answer {
 pub(crate) fn kernel_count(to: Out<u32>, library: u64) -> Answer {
     let driver = driver()?;
     let found = driver.libraries.get(library)?;
-    to.set(count_of(found.loaded("cuLibraryGetKernelCount", driver, library)?));
+    to.set(count_of(found.loaded("cuLibraryGetKernelCount", driver, library)?.as_ref()));
     Ok(())
 }
 
 pub(crate) fn kernels(to: OutSlice<u64>, count: u32, library: u64) -> Answer {
     let driver = driver()?;
     let found = driver.libraries.get(library)?;
-    write_functions(found.loaded("cuLibraryEnumerateKernels", driver, library)?, &to, count);
+    write_functions(found.loaded("cuLibraryEnumerateKernels", driver, library)?.as_ref(), &to, count);
     Ok(())
 }
 
@@ -116,7 +165,7 @@ pub(crate) fn module_of(driver: &'static Driver, library: u64) -> Result<u64, St
         return Ok(module);
     }
     let module = driver.modules.insert(Module { context: OF_A_LIBRARY, loaded: loaded.clone() }.into())?;
-    image::set_module(loaded, module);
+    image::set_module(&loaded, module);
     *view = Some(module);
     Ok(module)
 }
@@ -124,7 +173,7 @@ pub(crate) fn module_of(driver: &'static Driver, library: u64) -> Result<u64, St
 pub(crate) fn global(to: OutMaybe<u64>, bytes: OutMaybe<usize>, library: u64, name: Text) -> Answer {
     let driver = driver()?;
     let found = driver.libraries.get(library)?;
-    write_global(&to, &bytes, found.loaded("cuLibraryGetGlobal", driver, library)?, &name)
+    write_global(&to, &bytes, found.loaded("cuLibraryGetGlobal", driver, library)?.as_ref(), &name)
 }
 
 pub(crate) fn managed(to: OutMaybe<u64>, bytes: OutMaybe<usize>, library: u64, name: Text) -> Answer {
@@ -136,5 +185,61 @@ pub(crate) fn managed(to: OutMaybe<u64>, bytes: OutMaybe<usize>, library: u64, n
     if !region.is_managed(address) {
         return Err(Status::NOT_FOUND);
     }
-    write_global(&to, &bytes, loaded, &name)
+    write_global(&to, &bytes, &loaded, &name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::open;
+
+    fn library(text: &str) -> Library {
+        Library { image: Mutex::new(State::Content(text.as_bytes().to_vec())), module: Mutex::new(None) }
+    }
+
+    fn is_content(library: &Library) -> bool {
+        matches!(&*library.image.lock(), State::Content(content) if !content.is_empty())
+    }
+
+    const GOOD: &str = ".version 9.0\n.visible .entry g() { ret; }\n\0";
+    const BAD: &str = ".version 9.0\n.visible .entry f() { brkpt; }\n\0";
+
+    #[test]
+    fn an_image_is_loaded_once_whether_ahead_or_when_it_is_asked_for() {
+        let driver = open().unwrap();
+        let library = library(GOOD);
+        library.load_ahead(driver, 7);
+        let ahead = match &*library.image.lock() {
+            State::Ahead(_, loaded) => loaded.clone(),
+            State::Content(_) | State::Loaded(_) => panic!("it is not loaded"),
+        };
+        let asked = library.loaded("test", driver, 7).unwrap();
+        assert!(Arc::ptr_eq(&ahead, &asked) && asked.function("test", "g").is_ok());
+        // It is in use: neither loaded nor given back again.
+        library.load_ahead(driver, 7);
+        assert!(!library.give_back());
+        assert!(Arc::ptr_eq(&asked, &library.loaded("test", driver, 7).unwrap()));
+    }
+
+    #[test]
+    fn an_image_that_nobody_asked_for_makes_room() {
+        let driver = open().unwrap();
+        let library = library(GOOD);
+        assert!(!library.give_back());
+        library.load_ahead(driver, 7);
+        assert!(library.give_back() && is_content(&library));
+        assert!(library.loaded("test", driver, 7).is_ok());
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_image_is_told_to_whoever_asks() {
+        let driver = open().unwrap();
+        let library = library(BAD);
+        library.load_ahead(driver, 7);
+        assert!(is_content(&library));
+        for _ in 0..2 {
+            let refused = library.loaded("test", driver, 7).map(drop);
+            assert_eq!(refused, Err(Status::NOT_SUPPORTED));
+        }
+    }
 }

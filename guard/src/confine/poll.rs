@@ -239,6 +239,7 @@ impl<'a> Pass<'a> {
     fn begin(&mut self, name: &'a str) {
         let Some(found) = self.loops.get(name) else { return };
         let how = found.how.clone();
+        let unrolled = found.is_unrolled();
         match how {
             How::Polls | How::Ends(_) => return,
             How::Counts(_) | How::Steps(_) => {}
@@ -249,7 +250,9 @@ impl<'a> Pass<'a> {
         self.out.extend(opening(&how, &counter));
         let label = self.fresh();
         self.out.push(Statement::Label(label.clone(), Span::default()));
-        self.out.push(nounroll());
+        if !unrolled {
+            self.out.push(nounroll());
+        }
         self.turning.insert(name, Turning { label, counter, number });
     }
 

@@ -24,6 +24,8 @@ const DEPTH_MAX: usize = 32;
 /// Statements of a loop that may be written more than once, at most. Loops may overlap: without a bound, a text of many
 /// that do would take a time that grows with the square of its length.
 pub(super) const COPIED_MAX: usize = 2048;
+/// Statements of a loop that the assembler may unroll, at most.
+const UNROLLED_MAX: usize = 20;
 /// What stands beside a branch back, at most: the tenant's test again, around the poll and to the label.
 const BACK_COST: u64 = 4;
 /// What sets a counter, at most.
@@ -361,6 +363,13 @@ impl Loop<'_> {
     /// Whether it may be written more than once.
     fn is_short(&self) -> bool {
         self.to - self.from <= COPIED_MAX
+    }
+
+    /// Whether the assembler may unroll it: it finds how often the loop turns, and the turns are so short that what
+    /// they end with takes as long as what they do. Longer ones only take more registers.
+    pub(super) fn is_unrolled(&self) -> bool {
+        let short = !self.labels && !self.nest && self.to - self.from <= UNROLLED_MAX;
+        short && matches!(self.how, How::Steps(_))
     }
 
     fn has_counter(&self) -> bool {
