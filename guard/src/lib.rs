@@ -96,10 +96,12 @@
 //! setp.ne.s32 %bh_q, %bh_lo, -1;
 //! @%bh_q exit;
 //!
-//! mov.b64 %bh_o, variable;                                    local and constant, by register
+//! mov.b64 %bh_o, variable;                                    local, constant and parameters, by register
 //! sub.s64 %bh_a, %d4, %bh_o;
-//! min.u64 %bh_a, %bh_a, 60;                                   bytes of the variable less those of the access
-//! and.b64 %bh_a, %bh_a, -4;
+//! cvt.u32.u64 %bh_lo, %bh_a;
+//! min.u32 %bh_lo, %bh_lo, 60;                                 bytes of the variable less those of the access
+//! and.b32 %bh_lo, %bh_lo, -4;
+//! cvt.u64.u32 %bh_a, %bh_lo;
 //! add.s64 %bh_a, %bh_o, %bh_a;
 //! ld.const.f32 %r2, [%bh_a];
 //! ```

@@ -151,13 +151,20 @@ fn loops_that_overlap_end() {
 
 #[test]
 fn the_address_of_a_parameter_larger_than_local_memory_is_refused() {
-    for bytes in [limits::LOCAL_BYTES_MAX + 1, 1 << 40, u64::MAX >> 1] {
+    let of = |bytes: u64, converts: &str| {
         let text = format!(
             ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .align 1 .b8 o[{bytes}])\n{{\n\
-             .reg .b64 %d<1>;\nmov.b64 %d0, o;\nret;\n}}\n"
+             .reg .b64 %d<1>;\nmov.b64 %d0, o;\n{converts}ret;\n}}\n"
         );
-        let module = parse(&text).unwrap();
-        assert!(confine_verified(&module, Stray::Silent, &Gates::default()).is_err(), "{bytes} bytes");
+        confine_verified(&parse(&text).unwrap(), Stray::Silent, &Gates::default()).map(drop)
+    };
+    for bytes in [limits::LOCAL_BYTES_MAX + 1, 1 << 40, u64::MAX >> 1] {
+        assert!(of(bytes, "cvta.param.u64 %d0, %d0;\n").is_err(), "{bytes} bytes");
+    }
+    // One that is only read by its address stays where it is.
+    assert!(of(limits::LOCAL_BYTES_MAX + 1, "").is_ok());
+    for bytes in [1 << 40, u64::MAX >> 1] {
+        assert!(of(bytes, "").is_err(), "{bytes} bytes");
     }
 }
 
@@ -239,7 +246,8 @@ fn what_few_bytes_make_long_is_refused_before_it_is_written() {
             .map(|index| format!(".entry k{index}({parameters})\n{{\n.reg .b64 %d<1>;\n{body}ret;\n}}\n"))
             .collect::<String>()
     };
-    let said = refused(&entries(".param .align 1 .b8 o[8000]", "mov.b64 %d0, o;\n"));
+    let said =
+        refused(&entries(".param .align 1 .b8 o[8000]", "mov.b64 %d0, o;\ncvta.param.u64 %d0, %d0;\n"));
     assert!(said.contains("statements that copy parameters"), "{said}");
     let said = refused(&entries("", ".local .b8 l[8000];\nmov.b64 %d0, l;\nst.local.u8 [%d0], 1;\n"));
     assert!(said.contains("statements that zero local variables"), "{said}");

@@ -53,10 +53,7 @@ const REFUSED: &[(&str, &[&str])] = &[
         "it says where parameters lie in a way that is not read here",
         &["SMEM_PARAM_OFFSETS", "SMEM_PARAM_SIZE"],
     ),
-    (
-        "it says where parameters lie in a way that is not read here",
-        &["CBANK_PARAM_OFFSETS", "KPARAM_INFO_V2"],
-    ),
+    ("it says where parameters lie in a way that is not read here", &["CBANK_PARAM_OFFSETS"]),
     ("it takes memory that is not counted here", &["SYNC_STACK", "SHARED_SCRATCH", "SAM_REGION_STACK_SIZE"]),
     ("it takes memory that is not counted here", &["RESERVED_SMEM_USED", "RESERVED_SMEM_0_SIZE"]),
     ("it takes memory that is not counted here", &["MIN_PER_CTA_MEMORY_SIZE", "REG_RECONFIG"]),
@@ -150,7 +147,8 @@ impl Attributes {
             (form::SIZED, "FRAME_SIZE") => self.frames.push(pair().ok_or_else(wrong)?),
             (form::SIZED, "MIN_STACK_SIZE" | "MAX_STACK_SIZE") => self.stacks.push(pair().ok_or_else(wrong)?),
             (form::SIZED, "REGCOUNT") => self.registers.push(pair().ok_or_else(wrong)?),
-            (form::SIZED, "KPARAM_INFO") if value.len() == 12 => {
+            // The second is that of larger parameters; the ordinal, which is all that counts, lies in one place.
+            (form::SIZED, "KPARAM_INFO" | "KPARAM_INFO_V2") if value.len() == 12 => {
                 self.parameters.push(half(value, 4).ok_or_else(wrong)?);
             }
             (form::SIZED, "PARAM_CBANK") if value.len() == 8 && self.block.is_none() => {
@@ -208,12 +206,13 @@ mod tests {
     use super::*;
 
     /// Records that are read, apart from notes.
-    const READ: [&str; 12] = [
+    const READ: [&str; 13] = [
         "FRAME_SIZE",
         "MIN_STACK_SIZE",
         "MAX_STACK_SIZE",
         "REGCOUNT",
         "KPARAM_INFO",
+        "KPARAM_INFO_V2",
         "PARAM_CBANK",
         "CBANK_PARAM_SIZE",
         "EXIT_INSTR_OFFSETS",

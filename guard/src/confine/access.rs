@@ -24,6 +24,8 @@ pub(super) struct Tables<'a> {
     /// The one local variable.
     local: Option<(&'a str, &'a Symbol)>,
     parameters: &'a Parameters<'a>,
+    /// The parameter that is read by its address.
+    in_place: Option<&'a Variable>,
     own: HashMap<&'a str, &'a Symbol>,
     roots: Roots,
 }
@@ -40,14 +42,14 @@ impl<'a> Tables<'a> {
     pub(super) fn new(
         symbols: &'a Symbols,
         variables: &'a [(Variable, Symbol)],
-        parameters: &'a Parameters<'a>,
+        (parameters, in_place): (&'a Parameters<'a>, Option<&'a Variable>),
         roots: Roots,
     ) -> Self {
         let own: HashMap<&str, &Symbol> =
             variables.iter().map(|(variable, symbol)| (variable.name.as_str(), symbol)).collect();
         let local = own.iter().find(|(_, symbol)| symbol.space == Space::Local);
         let local = local.map(|(name, symbol)| (*name, *symbol));
-        Self { symbols, local, own, parameters, roots }
+        Self { symbols, local, own, parameters, in_place, roots }
     }
 
     /// Appends an instruction in its confined form.
@@ -65,7 +67,7 @@ impl<'a> Tables<'a> {
             let index = access.index;
             let access = OwnedAccess::of(access, instruction.span);
             let address = match access.space {
-                Space::Parameter => self.parameter(&access)?,
+                Space::Parameter => self.parameter(&access, into)?,
                 Space::Shared => self.shared(&access, clamp, into)?,
                 Space::Local => self.local(&access, into)?,
                 Space::Constant => self.constant(&access, into)?,
@@ -100,9 +102,19 @@ impl<'a> Tables<'a> {
         self.own.get(name).copied().or_else(|| self.symbols.get(name))
     }
 
-    fn parameter(&self, access: &OwnedAccess) -> Result<Address, Reason> {
-        let AddressBase::Symbol(name) = &access.address.base else {
-            return Err(Reason::NotImplemented { what: "a parameter read by register".to_owned() });
+    fn parameter(&self, access: &OwnedAccess, into: &mut Vec<Statement>) -> Result<Address, Reason> {
+        let name = match (&access.address.base, self.in_place) {
+            (AddressBase::Symbol(name), _) => name,
+            (AddressBase::Register(name), Some(parameter)) if access.reads_only => {
+                let bytes = names::variable_bytes(parameter).unwrap_or_default();
+                if !names::variable_align(parameter).is_multiple_of(access.bytes) {
+                    let what =
+                        format!("`{}` is aligned for no read of {} bytes", parameter.name, access.bytes);
+                    return Err(Reason::Malformed(what));
+                }
+                return clamp(access, name, &parameter.name, bytes, into);
+            }
+            _ => return Err(Reason::NotImplemented { what: "a parameter read by register".to_owned() }),
         };
         let parameter = self.parameters.get(name.as_str());
         let Some(parameter) = parameter.filter(|_| access.reads_only) else {
@@ -163,7 +175,7 @@ impl<'a> Tables<'a> {
                 let Some((variable, symbol)) = self.local else {
                     return Err(Reason::Malformed("a local access without a local variable".to_owned()));
                 };
-                clamp(access, name, variable, symbol, into)
+                clamp(access, name, variable, symbol.bytes, into)
             }
         }
     }
@@ -180,7 +192,7 @@ impl<'a> Tables<'a> {
                     let what = "a constant access whose variable cannot be told".to_owned();
                     return Err(Reason::NotImplemented { what });
                 };
-                clamp(access, name, root, symbol, into)
+                clamp(access, name, root, symbol.bytes, into)
             }
         }
     }
@@ -317,13 +329,13 @@ fn clamp(
     access: &OwnedAccess,
     name: &str,
     variable: &str,
-    symbol: &Symbol,
+    bytes: u64,
     into: &mut Vec<Statement>,
 ) -> Result<Address, Reason> {
     if !matches!(Class::parse(name), Some((Class::Double, _))) {
         return Err(Reason::Malformed("an address here has to be a 64-bit register".to_owned()));
     }
-    let Some(last) = symbol.bytes.checked_sub(access.bytes) else {
+    let Some(last) = bytes.checked_sub(access.extent) else {
         return Err(Reason::Malformed(format!("`{variable}` is smaller than {} bytes", access.bytes)));
     };
     let span = access.span;
@@ -334,10 +346,14 @@ fn clamp(
         let offset = Operand::Integer(i128::from(access.address.offset));
         into.push(instruction("add", &["s64"], vec![a(), a(), offset], span));
     }
-    into.push(instruction("min", &["u64"], vec![a(), a(), Operand::Integer(i128::from(last))], span));
+    // Variables are small: words suffice, which is half as many instructions for the device.
+    let lo = || register("%bh_lo");
+    into.push(instruction("cvt", &["u32", "u64"], vec![lo(), a()], span));
+    into.push(instruction("min", &["u32"], vec![lo(), lo(), Operand::Integer(i128::from(last))], span));
     if access.bytes > 1 {
-        into.push(instruction("and", &["b64"], vec![a(), a(), access.alignment_mask()], span));
+        into.push(instruction("and", &["b32"], vec![lo(), lo(), access.alignment_mask()], span));
     }
+    into.push(instruction("cvt", &["u64", "u32"], vec![a(), lo()], span));
     into.push(instruction("add", &["s64"], vec![a(), o(), a()], span));
     Ok(Address { base: AddressBase::Register("%bh_a".to_owned()), offset: 0 })
 }

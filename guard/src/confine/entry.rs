@@ -18,9 +18,9 @@ use crate::confine::turns::{Ends, Firsts};
 use crate::confine::variables::Variables;
 use crate::confine::versions::{Known, Proven, Versions};
 use crate::confine::{
-    access, addresses, arguments, assign, bounded, check, clearing, copies, data, generic, inductions,
-    locals, meets, parameters, peel, poll, prologue, reductions, remainders, roots, runtime, strides, unroll,
-    warps,
+    access, addresses, arguments, assign, bounded, check, clearing, copies, data, generic, indexed,
+    inductions, locals, meets, parameters, peel, poll, prologue, reductions, remainders, roots, runtime,
+    strides, unroll, warps,
 };
 use crate::facts::{Proof, SharedKey};
 use crate::gates::Gates;
@@ -45,7 +45,9 @@ pub(super) fn confine<'a>(
     let mut flat = Flat::default();
     let by_name: Parameters<'_> =
         function.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
+    let in_place = indexed::in_place(function, body);
     let mut flattener = Flattener {
+        in_place: in_place.map(|parameter| parameter.name.as_str()),
         symbols,
         parameters: &by_name,
         functions,
@@ -129,7 +131,7 @@ pub(super) fn confine<'a>(
     unroll::unroll(&mut statements);
     addresses::fold(&mut statements);
     let shared = Shared::find(&mut statements, symbols, &mut variables, function.span);
-    let tables = access::Tables::new(symbols, &variables, &readable, roots);
+    let tables = access::Tables::new(symbols, &variables, (&readable, in_place), roots);
     for class in Class::ALL {
         if u64::from(scopes.count(class)) > REGISTERS_MAX {
             report.add(function.span, Reason::Limit { what: "registers", most: REGISTERS_MAX });

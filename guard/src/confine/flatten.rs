@@ -60,6 +60,8 @@ pub(super) struct Flattener<'a> {
     /// What calls may add to the module yet.
     pub(super) budget: &'a mut Budget,
     pub(super) report: &'a mut Report,
+    /// The parameter whose address may be taken.
+    pub(super) in_place: Option<&'a str>,
 }
 
 impl<'a> Flattener<'a> {
@@ -318,6 +320,7 @@ impl<'a> Flattener<'a> {
                 Some(Meaning::Variable(name, 0)) => Operand::Symbol(name),
                 Some(Meaning::Variable(name, start)) => Operand::SymbolOffset(name, start),
                 Some(Meaning::Argument(_)) => return Err(argument_address(name)),
+                None if self.calls.is_empty() && self.in_place == Some(name.as_str()) => operand.clone(),
                 None => match self.symbols.numbers().get(name) {
                     Some(number) if !self.symbols.contains(name) => Operand::Integer(i128::from(number)),
                     _ => {

@@ -231,6 +231,7 @@ fn image(of: &Of<'_>, function: &Function, budget: &mut Budget, report: &mut Rep
     let (none, faults, gates) = (HashMap::default(), Faults::default(), Gates::default());
     let mut flat = Flat::default();
     let mut flattener = Flattener {
+        in_place: None,
         symbols,
         parameters: &none,
         functions,
@@ -259,7 +260,7 @@ fn image(of: &Of<'_>, function: &Function, budget: &mut Budget, report: &mut Rep
     }
     let statements = arguments::lower(flat.statements, &mut scopes, report);
     let mut confined = Vec::with_capacity(statements.len());
-    let tables = confined_access::Tables::new(symbols, &[], &none, Default::default());
+    let tables = confined_access::Tables::new(symbols, &[], (&none, None), Default::default());
     let origins = Origins::find(&statements, &marks.variables);
     let last = statements.len().saturating_sub(1);
     for (index, statement) in statements.into_iter().enumerate() {

@@ -1,10 +1,12 @@
 //! Parameters of an entry whose address is taken.
 //!
 //! A program that indexes a structure it was launched with computes an address among its parameters. What lies beside them
-//! in their constant bank is the driver's, and the guard's own. So each such parameter gets a copy in the thread's local
-//! memory, made before anything else, whose addresses are confined like others there; a parameter that is only named is
-//! read where it is.
+//! in their constant bank is the driver's, and the guard's own. Where there is one such parameter and nothing is done with its
+//! address but to read it, each read is kept inside the parameter. Otherwise each such parameter gets a copy in the thread's
+//! local memory, made before anything else, whose addresses are confined like others there; a parameter that is only named
+//! is read where it is.
 
+use crate::access;
 use crate::ast::{
     Address, AddressBase, Function, Instruction, Linkage, Operand, Space, Span, Statement, Type, Variable,
 };
@@ -14,6 +16,56 @@ use crate::limits::LOCAL_BYTES_MAX;
 use crate::maps::{HashMap, HashSet};
 use crate::names;
 use crate::report::Reason;
+use crate::table;
+
+/// The one parameter whose address is taken, where it is read by that and nothing else is done with it.
+pub(super) fn in_place<'a>(function: &'a Function, body: &[Statement]) -> Option<&'a Variable> {
+    let named: HashMap<&str, &Variable> =
+        function.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();
+    let mut taken = HashMap::default();
+    find(body, &named, &mut taken);
+    let mut all = taken.keys();
+    let (Some(name), None) = (all.next(), all.next()) else { return None };
+    let parameter = function.parameters.iter().find(|parameter| parameter.name == *name)?;
+    let fits = only_read(body, parameter) && !hides(body, &HashSet::from_iter([*name]));
+    fits.then_some(parameter)
+}
+
+/// Whether the address of a parameter is only moved into registers, and what is read by such an address is no wider than the
+/// parameter is aligned.
+fn only_read(body: &[Statement], parameter: &Variable) -> bool {
+    let fits = |instruction: &Instruction| {
+        let names = |operand: &Operand| matches!(operand, Operand::Symbol(name) | Operand::SymbolOffset(name, _) if *name == parameter.name);
+        let moves = instruction.opcode == "mov"
+            && matches!(instruction.operands.as_slice(), [Operand::Register(_), Operand::Symbol(_)]);
+        let of_parameters =
+            instruction.modifiers.iter().any(|word| matches!(word.as_str(), "param" | "param::entry"));
+        let by_register = instruction.operands.iter().any(|operand| {
+            matches!(operand, Operand::Address(Address { base: AddressBase::Register(_), .. }))
+        });
+        (moves || !instruction.operands.iter().any(names))
+            && match (instruction.opcode.as_str(), of_parameters) {
+                ("ld", true) if by_register => read_bytes(instruction).is_some_and(|bytes| {
+                    names::variable_align(parameter).is_multiple_of(bytes)
+                        && names::variable_bytes(parameter).is_some_and(|all| all >= bytes)
+                }),
+                ("ld", true) | (_, false) => true,
+                (_, true) => false,
+            }
+    };
+    body.iter().all(|statement| match statement {
+        Statement::Block(inner, _) => only_read(inner, parameter),
+        Statement::Instruction(instruction) => instruction.opcode == "call" || fits(instruction),
+        Statement::Variable(_) | Statement::Label(..) | Statement::Directive(_) => true,
+    })
+}
+
+/// How many bytes a load reads as one.
+fn read_bytes(load: &Instruction) -> Option<u64> {
+    let row = table::row_of(load)?;
+    let accesses = access::decode(row, load).ok()?;
+    accesses.iter().map(|access| access.extent).max().filter(|bytes| bytes.is_power_of_two())
+}
 
 /// The body with such copies, where one is needed and the budget has what it adds.
 pub(super) fn copied(
@@ -21,6 +73,9 @@ pub(super) fn copied(
     body: &[Statement],
     budget: &mut Budget,
 ) -> Result<Option<Vec<Statement>>, Reason> {
+    if in_place(function, body).is_some() {
+        return Ok(None);
+    }
     let mut taken: HashMap<&str, String> = HashMap::default();
     let named: HashMap<&str, &Variable> =
         function.parameters.iter().map(|parameter| (parameter.name.as_str(), parameter)).collect();

@@ -649,8 +649,11 @@ impl<'a> Pass<'a> {
             if let Operand::Symbol(name) | Operand::SymbolOffset(name, _) = operand {
                 let known = match row.treatment {
                     Treatment::Branch => self.labels.contains(name.as_str()),
-                    _ => self.declared.extents.get(name).is_some_and(|extent| {
-                        matches!(extent.space, Space::Shared | Space::Local | Space::Constant)
+                    _ => self.declared.extents.get(name).is_some_and(|extent| match extent.space {
+                        Space::Shared | Space::Local | Space::Constant => true,
+                        // A number among those of its bank, which is read by a sequence only.
+                        Space::Parameter => row.name == "mov",
+                        Space::Global | Space::Register => false,
                     }),
                 };
                 if !known {

@@ -39,10 +39,10 @@ pub(super) fn check<'l, 'a>(
         Space::Global => global(lead, access, is_fast.then_some(facts)),
         Space::Shared => shared(lead, access, declared, facts)
             .map(|(lines, dynamic)| (lines, Rests { dynamic, ..Rests::default() })),
-        Space::Local | Space::Constant => {
+        Space::Local | Space::Constant | Space::Parameter => {
             clamped(lead, access, declared).map(|lines| (lines, Rests::default()))
         }
-        Space::Parameter | Space::Register => None,
+        Space::Register => None,
     };
     let confined = expected.and_then(|(lines, rests)| {
         let (found, left) = lead.split_at_checked(lines.len())?;
@@ -246,18 +246,25 @@ fn clamped(lead: &[&Instruction], access: &Access<'_>, declared: &Declared<'_>) 
     (is_through(access, "%bh_a") && access.address.offset == 0).then_some(())?;
     let [first, second, third, ..] = lead else { return None };
     let Some(Operand::Symbol(name)) = first.operands.get(1) else { return None };
-    let Extent { bytes, .. } = *declared.extents.get(name).filter(|extent| extent.space == access.space)?;
+    let Extent { bytes, align, .. } =
+        *declared.extents.get(name).filter(|extent| extent.space == access.space)?;
+    // Parameters are aligned as they are declared, and what is not written may not be.
+    let is_parameter = access.space == Space::Parameter;
+    (!is_parameter || access.reads_only && align.is_multiple_of(access.bytes)).then_some(())?;
     let last = bytes.checked_sub(access.extent)?;
-    let mut lines = Vec::with_capacity(6);
+    let mut lines = Vec::with_capacity(8);
     lines.push(format!("mov.b64 %bh_o, {name}"));
     lines.push(format!("sub.s64 %bh_a, {}, %bh_o", source(second, 1, Class::Double)?));
     if third.opcode == "add" {
         lines.push(format!("add.s64 %bh_a, %bh_a, {}", integer(third, 2)?));
     }
-    lines.push(format!("min.u64 %bh_a, %bh_a, {last}"));
+    u32::try_from(last).ok()?;
+    lines.push("cvt.u32.u64 %bh_lo, %bh_a".to_owned());
+    lines.push(format!("min.u32 %bh_lo, %bh_lo, {last}"));
     if access.bytes > 1 {
-        lines.push(format!("and.b64 %bh_a, %bh_a, -{}", access.bytes));
+        lines.push(format!("and.b32 %bh_lo, %bh_lo, -{}", access.bytes));
     }
+    lines.push("cvt.u64.u32 %bh_a, %bh_lo".to_owned());
     lines.push("add.s64 %bh_a, %bh_o, %bh_a".to_owned());
     Some(lines)
 }
