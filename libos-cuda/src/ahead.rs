@@ -1,7 +1,7 @@
 //! Images of libraries are loaded while the program prepares its data, and not at its first launch.
 //!
-//! The runtime names all images of a program when it starts, and asks for what is in one at the first launch. Natively
-//! machine code is there by then; here the guard and the assembler have to work first. A thread does so as soon as an
+//! Where modules are loaded eagerly, the runtime names all images of a program when it starts, and asks for what is in one at
+//! the first launch. Natively machine code is there by then; here the guard and the assembler have to work first. A thread does so as soon as an
 //! image is named, one after the other, and whoever asks for something of it before waits. What goes wrong is told
 //! to whoever asks.
 
@@ -28,13 +28,21 @@ struct Ahead {
 
 static AHEAD: Mutex<Ahead> = Mutex::new(Ahead { libraries: Vec::new(), orders: None });
 
-/// Whether an image should be loaded before it is asked for. Not where kernels allocate: the heap is made with the first such
-/// image, and a program says before its first launch how long it is to be. Nor where runs are looked at closely: there
-/// the order of what happens is the program's.
+/// What CUDA has users choose by.
+const MODE: &str = "CUDA_MODULE_LOADING";
+
+/// Whether images are loaded before they are asked for. Not where runs are looked at closely: there the order of what happens
+/// is the program's.
+pub(crate) fn is_on(driver: &Driver) -> bool {
+    static LAZY: OnceLock<bool> = OnceLock::new();
+    let lazy = *LAZY.get_or_init(|| std::env::var_os(MODE).is_some_and(|mode| mode == "LAZY"));
+    !lazy && driver.stray == Stray::Silent && !profile::runs()
+}
+
+/// Whether an image should be. Not one of kernels that allocate: the heap is made with the first such image, and a program
+/// says before its first launch how long it is to be.
 pub(crate) fn is_worth_it(driver: &Driver, content: &[u8]) -> bool {
-    static OFF: OnceLock<bool> = OnceLock::new();
-    let off = *OFF.get_or_init(|| std::env::var_os("BULKHEAD_LOAD_AHEAD").is_some_and(|value| value == "0"));
-    if off || content.len() > BYTES_MAX || driver.stray == Stray::Told || profile::runs() {
+    if !is_on(driver) || content.len() > BYTES_MAX {
         return false;
     }
     let text = Image::read(content).and_then(|image| image.ptx_for(driver.device().architecture));

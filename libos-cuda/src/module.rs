@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use crate::abi::{ImagePointer, InSlice, Out, OutMaybe, OutSlice, Room, Text};
+use crate::ahead;
 use crate::context::driver_and_current;
 use crate::driver::driver;
 use crate::image::{self, Loaded};
@@ -11,7 +12,9 @@ use crate::printf;
 use crate::report;
 use crate::status::{Answer, Status};
 
-/// `CU_MODULE_LAZY_LOADING`.
+/// `CU_MODULE_EAGER_LOADING`: the runtime names all images when it starts.
+const EAGER: u32 = 1;
+/// `CU_MODULE_LAZY_LOADING`: the runtime names an image when a kernel of it is launched first.
 const LAZY: u32 = 2;
 /// `CU_JIT_*` options that name a buffer for text, or its size.
 const INFO_LOG: u32 = 3;
@@ -30,8 +33,7 @@ pub(crate) struct Module {
 }
 
 pub(crate) fn loading_mode(to: Out<u32>) -> Answer {
-    driver()?;
-    to.set(LAZY);
+    to.set(if ahead::is_on(driver()?) { EAGER } else { LAZY });
     Ok(())
 }
 
