@@ -11,7 +11,7 @@ use crate::array::Array;
 use crate::check;
 use crate::context::Contexts;
 use crate::device::{AcceptedGates, Device, Heap, Options, Session, Stray, SturdyToken, default_socket};
-use crate::event::{Event, Timers};
+use crate::event::{Event, Pages, Timers};
 use crate::faults;
 use crate::function::Function;
 use crate::graph::Graphs;
@@ -49,6 +49,7 @@ pub(crate) struct Driver {
     pub(crate) streams: Streams,
     pub(crate) events: Table<Event>,
     pub(crate) timers: Timers,
+    pub(crate) pages: Pages,
     pub(crate) memory: Memory,
     pub(crate) arrays: Table<Array>,
     pub(crate) textures: Objects,
@@ -94,6 +95,7 @@ impl Driver {
             streams: Streams::new(),
             events: Table::new(Kind::Event, OBJECTS_MAX),
             timers: Timers::default(),
+            pages: Pages::default(),
             memory: Memory::new(stray),
             arrays: Table::new(Kind::Array, OBJECTS_MAX),
             textures: Objects::default(),

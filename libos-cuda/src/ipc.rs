@@ -112,7 +112,7 @@ pub(crate) fn open_memory(to: Out<u64>, handle: IpcHandle, flags: u32) -> Answer
         to.set(start);
         return Ok(());
     }
-    let share = driver.session.import(name.token).map_err(|error| refused(&error))?;
+    let share = driver.session.import(name.token).map_err(|error| refused("cuIpcOpenMemHandle", &error))?;
     let inside = name.offset <= share.bytes() && name.bytes <= share.bytes() - name.offset;
     if !inside {
         return Err(Status::INVALID_VALUE);
@@ -124,10 +124,10 @@ pub(crate) fn open_memory(to: Out<u64>, handle: IpcHandle, flags: u32) -> Answer
     Ok(())
 }
 
-/// Says why memory of another process cannot be opened.
-fn refused(error: &Error) -> Status {
-    report::refused("cuIpcOpenMemHandle", &error.to_string());
-    // The allocation was freed, or there never was one.
+/// Says why something of another process cannot be opened.
+pub(crate) fn refused(call: &str, error: &Error) -> Status {
+    report::refused(call, &error.to_string());
+    // It was freed, or there never was any.
     let is_gone = matches!(error.code, ErrorCode::NotFound | ErrorCode::Revoked);
     if is_gone { Status::INVALID_HANDLE } else { Status::of(error) }
 }

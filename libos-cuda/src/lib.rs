@@ -49,6 +49,7 @@ mod occupancy;
 mod order;
 mod pointer;
 mod pool;
+mod presence;
 mod printf;
 mod proc_address;
 mod profile;

@@ -57,10 +57,6 @@ macro_rules! refused {
 }
 
 refused! {
-    "events are not shared between processes: wait with cudaEventSynchronize and tell the other" {
-        cuIpcGetEventHandle: cuIpcGetEventHandle;
-        cuIpcOpenEventHandle: cuIpcOpenEventHandle;
-    }
     "texture and surface references are not there: use texture objects (cudaCreateTextureObject)" {
         cuModuleGetSurfRef: cuModuleGetSurfRef;
         cuModuleGetTexRef: cuModuleGetTexRef;
