@@ -21,6 +21,7 @@ use crate::linker::Linker;
 use crate::memory::Memory;
 use crate::module::Module;
 use crate::order::Streams;
+use crate::pool::Pools;
 use crate::query::Limits;
 use crate::registry::{Permanent, Table};
 use crate::report;
@@ -54,6 +55,7 @@ pub(crate) struct Driver {
     pub(crate) arrays: Table<Array>,
     pub(crate) textures: Objects,
     pub(crate) vmm: Vmm,
+    pub(crate) pools: Pools,
     pub(crate) libraries: Table<Library>,
     pub(crate) linkers: Table<Linker>,
     pub(crate) modules: Table<Module>,
@@ -100,6 +102,7 @@ impl Driver {
             arrays: Table::new(Kind::Array, OBJECTS_MAX),
             textures: Objects::default(),
             vmm: Vmm::new(),
+            pools: Pools::new()?,
             libraries: Table::new(Kind::Library, OBJECTS_MAX),
             linkers: Table::new(Kind::Linker, OBJECTS_MAX),
             modules: Table::new(Kind::Module, OBJECTS_MAX),

@@ -25,6 +25,7 @@ mod check;
 mod context;
 mod copy;
 mod copy_shaped;
+mod descriptor;
 mod device;
 mod driver;
 mod event;

@@ -162,19 +162,6 @@ refused! {
         cuUserObjectRelease: cuUserObjectRelease;
         cuUserObjectRetain: cuUserObjectRetain;
     }
-    "there is one pool, the device's, and all memory comes from it: cudaMallocAsync without a pool works" {
-        cuMemGetDefaultMemPool: cuMemGetDefaultMemPool;
-        cuMemGetMemPool: cuMemGetMemPool;
-        cuMemPoolCreate: cuMemPoolCreate;
-        cuMemPoolDestroy: cuMemPoolDestroy;
-        cuMemPoolExportPointer: cuMemPoolExportPointer;
-        cuMemPoolExportToShareableHandle: cuMemPoolExportToShareableHandle;
-        cuMemPoolGetAccess: cuMemPoolGetAccess;
-        cuMemPoolImportFromShareableHandle: cuMemPoolImportFromShareableHandle;
-        cuMemPoolImportPointer: cuMemPoolImportPointer;
-        cuMemPoolSetAccess: cuMemPoolSetAccess;
-        cuMemSetMemPool: cuMemSetMemPool;
-    }
     "streams do not wait for values in memory: use events" {
         cuStreamBatchMemOp: cuStreamBatchMemOp cuStreamBatchMemOp_ptsz cuStreamBatchMemOp_v2 cuStreamBatchMemOp_v2_ptsz;
         cuStreamWaitValue32: cuStreamWaitValue32 cuStreamWaitValue32_ptsz cuStreamWaitValue32_v2 cuStreamWaitValue32_v2_ptsz;

@@ -30,6 +30,7 @@ mod graphs;
 mod ipc;
 mod managed;
 mod mapped;
+mod pools;
 mod refused;
 mod virtual_memory;
 
