@@ -14,6 +14,7 @@ mod memory;
 mod packed;
 mod pages;
 mod platform;
+mod pools;
 mod queries;
 mod refused;
 mod streams;
@@ -34,8 +35,8 @@ pub(crate) use graph_layouts::{
     NodeParameters, UpdateResult,
 };
 pub(crate) use layouts::{
-    AccessDescription, Copy2d, Copy3d, IpcHandle, LaunchAttribute, LaunchConfig, Location, Properties,
-    Side2d, Side3d,
+    AccessDescription, Copy2d, Copy3d, IpcHandle, LaunchAttribute, LaunchConfig, Location, PoolProperties,
+    Properties, Side2d, Side3d,
 };
 pub(crate) use packed::{Extra, Parameters};
 pub(crate) use pages::{PAGE_BYTES, Pages, Spare};
@@ -94,6 +95,7 @@ pub(crate) fn rows() -> impl Iterator<Item = &'static Row> {
         queries::ROWS,
         code::ROWS,
         memory::ROWS,
+        pools::ROWS,
         textures::ROWS,
         streams::ROWS,
         virtual_memory::ROWS,

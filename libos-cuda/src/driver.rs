@@ -11,7 +11,7 @@ use crate::array::Array;
 use crate::check;
 use crate::context::Contexts;
 use crate::device::{AcceptedGates, Device, Heap, Options, Session, Stray, SturdyToken, default_socket};
-use crate::event::{Event, Timers};
+use crate::event::{Event, Pages, Timers};
 use crate::faults;
 use crate::function::Function;
 use crate::graph::Graphs;
@@ -21,6 +21,7 @@ use crate::linker::Linker;
 use crate::memory::Memory;
 use crate::module::Module;
 use crate::order::Streams;
+use crate::pool::Pools;
 use crate::query::Limits;
 use crate::registry::{Permanent, Table};
 use crate::report;
@@ -49,10 +50,12 @@ pub(crate) struct Driver {
     pub(crate) streams: Streams,
     pub(crate) events: Table<Event>,
     pub(crate) timers: Timers,
+    pub(crate) pages: Pages,
     pub(crate) memory: Memory,
     pub(crate) arrays: Table<Array>,
     pub(crate) textures: Objects,
     pub(crate) vmm: Vmm,
+    pub(crate) pools: Pools,
     pub(crate) libraries: Table<Library>,
     pub(crate) linkers: Table<Linker>,
     pub(crate) modules: Table<Module>,
@@ -94,10 +97,12 @@ impl Driver {
             streams: Streams::new(),
             events: Table::new(Kind::Event, OBJECTS_MAX),
             timers: Timers::default(),
+            pages: Pages::default(),
             memory: Memory::new(stray),
             arrays: Table::new(Kind::Array, OBJECTS_MAX),
             textures: Objects::default(),
             vmm: Vmm::new(),
+            pools: Pools::new()?,
             libraries: Table::new(Kind::Library, OBJECTS_MAX),
             linkers: Table::new(Kind::Linker, OBJECTS_MAX),
             modules: Table::new(Kind::Module, OBJECTS_MAX),

@@ -1,18 +1,27 @@
 //! Events: a point of a stream, with the time at which it was reached.
 
+mod awaited;
+mod pages;
+mod shared;
+mod slot;
+
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::abi::{NullStream, Out};
+use crate::abi::{IpcHandle, NullStream, Out};
 use crate::capture::Point;
 use crate::context::driver_and_current;
 use crate::device::{self, Fence, Session};
 use crate::driver::{Driver, driver};
 use crate::graph::Work;
+use crate::ipc;
 use crate::order::Target;
 use crate::printf;
 use crate::status::{Answer, Status};
+pub(crate) use pages::Pages;
+use shared::{Refused, Shared};
 
 const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
@@ -25,7 +34,19 @@ pub(crate) struct Event {
     pub(crate) context: u64,
     timing: bool,
     driver: &'static Driver,
+    /// Where other processes may see it.
+    shared: Option<Arc<Shared>>,
     state: Mutex<State>,
+}
+
+/// Where the latest recording of an event is.
+enum Latest {
+    /// There is none, or it has ended.
+    Reached,
+    /// In this process.
+    Own(Fence),
+    /// In another, and it has not ended.
+    Elsewhere(slot::Recording),
 }
 
 #[derive(Default)]
@@ -56,6 +77,13 @@ impl Event {
         self.state.lock().point.clone()
     }
 
+    fn was_recorded(&self) -> Result<bool, Status> {
+        match &self.shared {
+            None => Ok(self.fence().is_some()),
+            Some(shared) => shared.was_recorded(),
+        }
+    }
+
     /// That its last recording is one that gets done, and the thread may ask about it.
     fn check(&self, driver: &Driver) -> Answer {
         if let Some(point) = self.point() {
@@ -64,8 +92,12 @@ impl Event {
         driver.streams.captures.refuse_unsafe()
     }
 
-    fn is_reached(&self, session: &Session) -> Result<bool, Status> {
-        self.fence().map_or(Ok(true), |fence| session.is_done(fence).map_err(|error| Status::of(&error)))
+    /// Its latest recording.
+    fn latest(&self) -> Result<Latest, Status> {
+        match &self.shared {
+            None => Ok(self.fence().map_or(Latest::Reached, Latest::Own)),
+            Some(shared) => shared.latest(),
+        }
     }
 }
 
@@ -98,12 +130,37 @@ pub(crate) fn create(to: Out<u64>, flags: u32) -> Answer {
     if flags & !FLAGS != 0 || flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS {
         return Err(Status::INVALID_VALUE);
     }
-    if flags & INTERPROCESS != 0 {
-        return Err(Status::NOT_SUPPORTED);
-    }
-    let event = Event { context, timing: flags & DISABLE_TIMING == 0, driver, state: Mutex::default() };
+    let shared = (flags & INTERPROCESS != 0).then(|| Shared::new(driver)).transpose()?;
+    insert(driver, &to, context, flags & DISABLE_TIMING == 0, shared)
+}
+
+fn insert(
+    driver: &'static Driver,
+    to: &Out<u64>,
+    context: u64,
+    timing: bool,
+    shared: Option<Shared>,
+) -> Answer {
+    let event = Event { context, timing, driver, shared: shared.map(Arc::new), state: Mutex::default() };
     to.set(driver.events.insert(event.into())?);
     Ok(())
+}
+
+/// What another process opens the event with.
+pub(crate) fn handle(to: Out<IpcHandle>, event: u64) -> Answer {
+    let event = driver()?.events.get(event)?;
+    to.set(event.shared.as_ref().ok_or(Status::INVALID_HANDLE)?.handle()?);
+    Ok(())
+}
+
+/// An event of another process.
+pub(crate) fn open(to: Out<u64>, handle: IpcHandle) -> Answer {
+    let (driver, context) = driver_and_current()?;
+    let shared = Shared::open(driver, &handle).map_err(|refused| match refused {
+        Refused::Status(status) => status,
+        Refused::Error(error) => ipc::refused("cuIpcOpenEventHandle", &error),
+    })?;
+    insert(driver, &to, context, false, Some(shared))
 }
 
 pub(crate) fn destroy(event: u64) -> Answer {
@@ -135,6 +192,11 @@ pub(crate) fn record_with_flags(null: NullStream, handle: u64, stream: u64, flag
 /// Records an event in a stream that does not capture.
 pub(crate) fn record_in(driver: &Driver, event: &Event, target: Target) -> Answer {
     let session = &driver.session;
+    if let Some(shared) = &event.shared {
+        shared.record(target)?;
+        event.state.lock().point = None;
+        return Ok(());
+    }
     let mut state = event.state.lock();
     if event.timing && state.device.is_none() {
         state.device = Some(driver.timers.take(session)?);
@@ -153,7 +215,12 @@ pub(crate) fn query(event: u64) -> Answer {
     let driver = driver()?;
     let event = driver.events.get(event)?;
     event.check(driver)?;
-    match event.is_reached(&driver.session)? {
+    let is_reached = match event.latest()? {
+        Latest::Reached => true,
+        Latest::Own(fence) => driver.session.is_done(fence).map_err(|error| Status::of(&error))?,
+        Latest::Elsewhere(_) => false,
+    };
+    match is_reached {
         true => driver.session.check_violations().map_err(|error| Status::of(&error)),
         false => Err(Status::NOT_READY),
     }
@@ -163,13 +230,14 @@ pub(crate) fn synchronize(event: u64) -> Answer {
     let driver = driver()?;
     let event = driver.events.get(event)?;
     event.check(driver)?;
-    match event.fence() {
-        Some(fence) => {
+    match (event.latest()?, &event.shared) {
+        (Latest::Own(fence), _) => {
             let waited = driver.session.wait(fence).map_err(|error| Status::of(&error));
             printf::flush(driver);
             waited
         }
-        None => Ok(()),
+        (Latest::Elsewhere(recording), Some(shared)) => awaited::wait(shared, recording),
+        (Latest::Elsewhere(_), None) | (Latest::Reached, _) => Ok(()),
     }
 }
 
@@ -188,18 +256,23 @@ pub(crate) fn wait(null: NullStream, stream: u64, handle: u64, flags: u32) -> An
         (None, Some(point)) => driver.streams.captures.join(target, &point),
         (Some(capturing), _) if flags & EXTERNAL != 0 => capturing.add(Work::Wait(handle)),
         // An event that was never recorded is nothing to wait for.
-        (Some(_), None) if event.fence().is_none() => Ok(()),
+        (Some(_), None) if !event.was_recorded()? => Ok(()),
         (Some(capturing), point) => capturing.wait(point.as_ref()),
     }
 }
 
 /// Has a stream that does not capture wait for an event.
 pub(crate) fn wait_in(driver: &Driver, event: &Event, target: Target) -> Answer {
-    let Some(fence) = event.fence() else { return Ok(()) };
-    let session = &driver.session;
-    driver
-        .streams
-        .submit(session, target, |stream| session.wait_on(stream, fence).map_err(|error| Status::of(&error)))
+    match (event.latest()?, &event.shared) {
+        (Latest::Own(fence), _) => {
+            let session = &driver.session;
+            driver.streams.submit(session, target, |stream| {
+                session.wait_on(stream, fence).map_err(|error| Status::of(&error))
+            })
+        }
+        (Latest::Elsewhere(recording), Some(shared)) => awaited::have_wait(shared, recording, target),
+        (Latest::Elsewhere(_), None) | (Latest::Reached, _) => Ok(()),
+    }
 }
 
 pub(crate) fn elapsed(to: Out<f32>, start: u64, end: u64) -> Answer {

@@ -96,6 +96,7 @@ fn run(call: Call, status: u32) {
 
 fn enqueue(driver: &'static Driver, target: Target, call: Call) -> Answer {
     let worker = worker(driver)?;
+    driver.streams.wait_for_awaited(target)?;
     // Functions are called in the order in which they come here, so none has to be waited for.
     let session = &driver.session;
     let fence = driver.streams.submit_now(session, target, |stream| Ok(session.fence(stream)))?;

@@ -14,6 +14,7 @@ use crate::graph::{self, Storage, Stored, Work};
 use crate::ipc::Opened;
 use crate::managed::Hints;
 use crate::map::Map;
+use crate::pool::{Pool, Pooled};
 use crate::register::{Exchanged, ONLY_PRIVATE, Registered};
 use crate::report;
 use crate::sanitize;
@@ -54,6 +55,8 @@ pub(crate) struct Region {
     pub(crate) id: u64,
     /// What the program said of it, where it is managed.
     pub(crate) hints: Mutex<Hints>,
+    /// The pool that it was allocated from.
+    pub(crate) pooled: Option<Pooled>,
 }
 
 /// Where a copy or fill reads or writes.
@@ -91,8 +94,19 @@ impl Memory {
     }
 
     pub(crate) fn insert(&self, start: u64, bytes: u64, what: What, context: u64) -> Answer {
+        self.insert_pooled(start, bytes, what, context, None)
+    }
+
+    pub(crate) fn insert_pooled(
+        &self,
+        start: u64,
+        bytes: u64,
+        what: What,
+        context: u64,
+        pooled: Option<Pooled>,
+    ) -> Answer {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let region = Arc::new(Region { what, context, id, hints: Mutex::default() });
+        let region = Arc::new(Region { what, context, id, hints: Mutex::default(), pooled });
         let refused = self.map.write().insert(start, bytes, region);
         if let Some(freed) = &self.freed {
             freed.lock().forget(start, bytes);
@@ -211,15 +225,6 @@ impl Memory {
         self.map.read().overlaps(start, bytes)
     }
 
-    /// Bytes of the device's memory that are allocated.
-    pub(crate) fn device_bytes(&self) -> u64 {
-        let map = self.map.read();
-        map.iter()
-            .filter(|found| matches!(found.value.what, What::Device(_) | What::OfGraph(_)))
-            .map(|found| found.bytes)
-            .sum()
-    }
-
     pub(crate) fn take(&self, address: u64, is: impl FnOnce(&What) -> bool) -> Result<Arc<Region>, Status> {
         let taken =
             self.map.write().remove(address, |region| is(&region.what)).ok_or(Status::INVALID_VALUE)?;
@@ -250,24 +255,29 @@ impl Memory {
 
 pub(crate) fn allocate(to: Out<u64>, bytes: usize) -> Answer {
     driver()?.streams.captures.refuse_unsafe()?;
-    allocate_now(&to, bytes)
+    allocate_now(&to, bytes, None)
 }
 
-fn allocate_now(to: &Out<u64>, bytes: usize) -> Answer {
+fn allocate_now(to: &Out<u64>, bytes: usize, pool: Option<&Arc<Pool>>) -> Answer {
     let (driver, context) = driver_and_current()?;
     if bytes == 0 {
         return Err(Status::INVALID_VALUE);
     }
-    to.set(acquire(driver, context, bytes as u64)?);
+    let pooled = pool.map(|pool| pool.take(bytes as u64)).transpose()?;
+    to.set(acquire_pooled(driver, context, bytes as u64, pooled)?);
     Ok(())
 }
 
 /// Memory of the device's that goes with a context, or, where that is 0, with the process.
 pub(crate) fn acquire(driver: &Driver, context: u64, bytes: u64) -> Result<u64, Status> {
+    acquire_pooled(driver, context, bytes, None)
+}
+
+fn acquire_pooled(driver: &Driver, context: u64, bytes: u64, pooled: Option<Pooled>) -> Result<u64, Status> {
     let buffer = driver.session.allocate(bytes).map_err(|error| Status::of(&error))?;
     let address = buffer.address();
     let bytes = buffer.bytes().min(bytes);
-    driver.memory.insert(address, bytes, What::Device(buffer), context)?;
+    driver.memory.insert_pooled(address, bytes, What::Device(buffer), context, pooled)?;
     if context != 0 {
         sanitize::allocated(address, bytes);
     }
@@ -279,7 +289,14 @@ pub(crate) fn release(driver: &Driver, address: u64) -> Answer {
     if graph::storage_at(driver, address).is_some() {
         return graph::free_storage(driver, address);
     }
-    let freed = driver.memory.take(address, |what| matches!(what, What::Device(_) | What::Managed(_)))?;
+    let is_freed = |what: &What| match what {
+        What::Device(_) | What::Managed(_) => true,
+        What::Opened(opened) => opened.is_pooled(),
+        What::OfGraph(_) | What::Reached(_) | What::Variables(_) | What::Pinned(..) | What::Registered(_) => {
+            false
+        }
+    };
+    let freed = driver.memory.take(address, is_freed)?;
     if matches!(freed.what, What::Device(_)) {
         sanitize::freed(address);
     }
@@ -312,12 +329,22 @@ pub(crate) fn free(address: u64) -> Answer {
     release(driver, address)
 }
 
-/// The memory is there at once, so it is there in the stream's order as well.
 pub(crate) fn allocate_ordered(null: NullStream, to: Out<u64>, bytes: usize, stream: u64) -> Answer {
+    allocate_pooled(null, to, bytes, stream, &driver()?.pools.current())
+}
+
+/// The memory is there at once, so it is there in the stream's order as well.
+pub(crate) fn allocate_pooled(
+    null: NullStream,
+    to: Out<u64>,
+    bytes: usize,
+    stream: u64,
+    pool: &Arc<Pool>,
+) -> Answer {
     let driver = driver()?;
     let target = driver.streams.target(null, stream)?;
     if driver.streams.captures.of(target)?.is_none() {
-        return allocate_now(&to, bytes);
+        return allocate_now(&to, bytes, Some(pool));
     }
     // Without the capture's lock.
     let storage = Storage::new(driver, bytes as u64)?;
@@ -349,7 +376,21 @@ pub(crate) fn free_ordered(null: NullStream, address: u64, stream: u64) -> Answe
     if graph::storage_at(driver, address).is_some() {
         return graph::free_storage(driver, address);
     }
-    let freed = driver.memory.take(address, |what| matches!(what, What::Device(_)))?;
+    let is_freed = |what: &What| match what {
+        What::Device(_) => true,
+        What::Opened(opened) => opened.is_pooled(),
+        What::OfGraph(_)
+        | What::Reached(_)
+        | What::Variables(_)
+        | What::Pinned(..)
+        | What::Registered(_)
+        | What::Managed(_) => false,
+    };
+    let freed = driver.memory.take(address, is_freed)?;
+    if matches!(freed.what, What::Opened(_)) {
+        // Work that was submitted may still use it: the kernel unmaps it when that has passed.
+        return Ok(());
+    }
     sanitize::freed(address);
     let fence = driver.streams.fence(&driver.session, target)?;
     // Somebody who looks at the region at this moment frees it instead, and waits for all streams.

@@ -11,7 +11,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use bulkhead_schema::limits::STREAMS_MAX;
 use parking_lot::Mutex;
@@ -22,7 +22,7 @@ use crate::device::{Fence, Session, Stream};
 use crate::driver::driver;
 use crate::handle::{Kind, decode, encode, next_generation};
 use crate::host_work;
-use crate::status::{Answer, Status};
+use crate::status::{Answer, SUCCESS, Status};
 
 const _: () = assert!(STREAMS_MAX <= 64, "`written` has one bit for each stream");
 
@@ -72,6 +72,10 @@ struct Slot {
     waited: AtomicU64,
     /// Host functions that have not returned.
     host_functions: AtomicU32,
+    /// Of these, events of other processes, which later work waits for.
+    awaited: AtomicU32,
+    /// Why one of those will never come: a `CUresult`, until somebody is told.
+    failed: AtomicU32,
     priority: AtomicI32,
     context: AtomicU64,
     attributes: Mutex<Attributes>,
@@ -87,8 +91,10 @@ pub(crate) struct Streams {
     written: AtomicU64,
     /// How many times work went to the legacy stream.
     legacy: AtomicU64,
-    /// Host functions of all streams that have not returned.
+    /// Host functions of all streams that have not returned, and failures that nobody was told of.
     host_functions: AtomicU32,
+    /// Events of other processes that streams wait for.
+    awaited: AtomicUsize,
     /// Whether the program ever had a stream that the legacy stream does not order with.
     unordered: AtomicBool,
     /// Streams whose work is written down instead of done.
@@ -107,6 +113,7 @@ impl Streams {
             written: AtomicU64::new(0),
             legacy: AtomicU64::new(0),
             host_functions: AtomicU32::new(0),
+            awaited: AtomicUsize::new(0),
             unordered: AtomicBool::new(false),
             captures: Captures::default(),
         }
@@ -185,7 +192,10 @@ impl Streams {
             return Err(Status::INVALID_HANDLE);
         }
         self.captures.forget(target.stream.index());
-        self.wait_for_host_functions(target)?;
+        self.wait_until_returned(target)?;
+        if slot.failed.swap(SUCCESS, Ordering::AcqRel) != SUCCESS {
+            self.host_functions.fetch_sub(1, Ordering::AcqRel);
+        }
         if self.written.fetch_and(!target.bit(), Ordering::SeqCst) & target.bit() != 0 {
             let fence = session.fence(target.stream);
             session.wait_on(Stream::DEFAULT, fence).map_err(|error| Status::of(&error))?;
@@ -351,12 +361,65 @@ impl Streams {
             && self.before(target).any(|slot| slot.host_functions.load(Ordering::Acquire) != 0)
     }
 
-    /// Waits until the host functions that a stream's next work comes after have returned.
+    /// Waits until the host functions that a stream's next work comes after have returned, and what it awaits has come.
+    ///
+    /// # Errors
+    /// Once, where something that was awaited will never come.
     pub(crate) fn wait_for_host_functions(&self, target: Target) -> Answer {
+        if self.host_functions.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        self.wait_until_returned(target)?;
+        for slot in self.before(target) {
+            let failed = slot.failed.swap(SUCCESS, Ordering::AcqRel);
+            if failed != SUCCESS {
+                self.host_functions.fetch_sub(1, Ordering::AcqRel);
+                return Err(Status::known(failed).unwrap_or(Status::UNKNOWN));
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_until_returned(&self, target: Target) -> Answer {
         if self.is_waiting(target) {
             return host_work::wait_until(|| !self.is_waiting(target));
         }
         Ok(())
+    }
+
+    /// The same for a host function, which only what is awaited has to be waited for.
+    pub(crate) fn wait_for_awaited(&self, target: Target) -> Answer {
+        let awaits = || self.before(target).any(|slot| slot.awaited.load(Ordering::Acquire) != 0);
+        if self.awaits() != 0 && awaits() {
+            return host_work::wait_until(|| !awaits());
+        }
+        Ok(())
+    }
+
+    /// How many events of other processes streams wait for.
+    pub(crate) fn awaits(&self) -> usize {
+        self.awaited.load(Ordering::Acquire)
+    }
+
+    /// From here on, work that is submitted to the stream waits.
+    pub(crate) fn begin_await(&self, target: Target) -> Answer {
+        self.slot(target)?.awaited.fetch_add(1, Ordering::AcqRel);
+        self.awaited.fetch_add(1, Ordering::AcqRel);
+        self.note_host_function(target, HostFunctions::Begin)
+    }
+
+    /// What was awaited has come, or will never come.
+    pub(crate) fn end_await(&self, target: Target, ended: Answer) -> Answer {
+        let slot = self.slot(target)?;
+        if let Err(status) = ended
+            && slot.failed.swap(status.code(), Ordering::AcqRel) == SUCCESS
+        {
+            // Whoever submits something looks more closely until somebody is told.
+            self.host_functions.fetch_add(1, Ordering::AcqRel);
+        }
+        slot.awaited.fetch_sub(1, Ordering::AcqRel);
+        self.awaited.fetch_sub(1, Ordering::AcqRel);
+        self.note_host_function(target, HostFunctions::End)
     }
 
     /// Notes a host function of a stream, or that it has returned.

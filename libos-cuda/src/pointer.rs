@@ -58,6 +58,9 @@ fn value(driver: &Driver, attribute: u32, address: u64) -> Result<Option<Value>,
         13 => Some(Value::Word(u32::from(is_device || memory::device_pointer(driver, address).is_some()))),
         14 => Some(Value::Long(match &region.what {
             What::Reached(reached) => u64::from(reached.handle_types),
+            What::Device(_) | What::Opened(_) if region.pooled.is_some() => {
+                region.pooled.as_ref().map_or(0, |pooled| u64::from(pooled.pool.handle_types()))
+            }
             What::Device(_)
             | What::OfGraph(_)
             | What::Opened(_)
@@ -66,7 +69,7 @@ fn value(driver: &Driver, attribute: u32, address: u64) -> Result<Option<Value>,
             | What::Registered(_)
             | What::Managed(_) => 0,
         })),
-        17 => Some(Value::Long(0)),
+        17 => Some(Value::Long(region.pooled.as_ref().map_or(0, |pooled| pooled.pool.handle()))),
         16 => Some(Value::Word(ACCESS_READ_WRITE)),
         _ => return Err(Status::INVALID_VALUE),
     })

@@ -16,6 +16,7 @@ const END: &str = "<!-- driver calls end -->\n";
 const DIFFERS: &[(&str, &str)] = &[
     ("cuArray3DCreate", "arrays are linear memory; not sparse, no mipmaps"),
     ("cuGraphLaunch", "launches the nodes one by one"),
+    ("cuIpcOpenEventHandle", "the host waits for another process's recordings"),
     ("cuLaunchKernelEx", "no clusters, no programmatic launches"),
     ("cuMemAllocAsync", "the memory is there at once"),
     ("cuMemCreate", "memory of the device only"),

@@ -5,7 +5,6 @@
 //! another imported ends with it.
 
 mod addresses;
-mod descriptor;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::abi::{AccessDescription, Host, In, InSlice, Out, Properties, Room, ShareableHandle};
+use crate::descriptor;
 use crate::device::{Error, ErrorCode, Share, SturdyToken, Uses};
 use crate::driver::{Driver, driver};
 use crate::memory::{Region, What};
@@ -375,7 +375,7 @@ pub(crate) fn export(to: Room, handle: u64, kind: u32, flags: u64) -> Answer {
             *token.insert(made.map_err(|error| failed("cuMemExportToShareableHandle", &error))?)
         }
     };
-    let descriptor = descriptor::write(token).map_err(|error| {
+    let descriptor = descriptor::write(descriptor::Kind::Memory, token).map_err(|error| {
         report::refused("cuMemExportToShareableHandle", &format!("no descriptor: {error}"));
         Status::OPERATING_SYSTEM
     })?;
@@ -389,7 +389,7 @@ pub(crate) fn import(to: Out<u64>, handle: ShareableHandle, kind: u32) -> Answer
     if kind != HANDLE_DESCRIPTOR {
         return Err(refuse(CALL, "only POSIX file descriptors are there"));
     }
-    let token = descriptor::read(&handle).map_err(|why| {
+    let token = descriptor::read(descriptor::Kind::Memory, &handle).map_err(|why| {
         report::refused(CALL, &why.to_string());
         Status::INVALID_VALUE
     })?;

@@ -1,9 +1,5 @@
 // Memory of one process in another: CUDA's IPC, with an exporter and an importer that is forked before CUDA is touched.
-#include "program.h"
-
-#include <csignal>
-#include <sys/wait.h>
-#include <unistd.h>
+#include "peer.h"
 
 #include <vector>
 
@@ -46,30 +42,6 @@ static void verify_all(const unsigned *words, size_t bytes, unsigned seed, const
     if (found != 0) Program::fail("%s: %u of %zu words are wrong", who, found, bytes / 4);
 }
 
-// One end of the two pipes between the processes.
-struct Peer {
-    int from, to;
-
-    void send(const void *data, size_t bytes) const {
-        if (write(to, data, bytes) != static_cast<ssize_t>(bytes)) Program::fail("the other process is gone");
-    }
-
-    void receive(void *data, size_t bytes) const {
-        for (size_t got = 0; got < bytes;) {
-            const ssize_t more = read(from, static_cast<char *>(data) + got, bytes - got);
-            if (more <= 0) Program::fail("the other process is gone");
-            got += static_cast<size_t>(more);
-        }
-    }
-
-    // Both have come this far.
-    void meet() const {
-        char token = 'm';
-        send(&token, 1);
-        receive(&token, 1);
-    }
-};
-
 // Uses what was opened after it was freed: whatever comes of it, it reaches nobody's memory.
 static void use_what_was_freed(unsigned *words, size_t bytes) {
     fill<<<blocks(bytes / 4), 256>>>(words, bytes / 4, 0xBADBADu);
@@ -82,7 +54,7 @@ static void use_what_was_freed(unsigned *words, size_t bytes) {
     cudaGetLastError();
 }
 
-static int import(const Peer &peer, bool contained, unsigned rounds) {
+static void import(const Peer &peer, bool contained, unsigned rounds) {
     unsigned *opened[COUNT];
     cudaIpcMemHandle_t handles[COUNT];
     peer.receive(handles, sizeof handles);
@@ -140,7 +112,6 @@ static int import(const Peer &peer, bool contained, unsigned rounds) {
     verify_all(own, SIZES[1], 7, "the importer's own memory");
     CHECK(cudaFree(own));
     peer.meet();
-    return 0;
 }
 
 static void give(const Peer &peer, bool contained) {
@@ -190,23 +161,10 @@ static void give(const Peer &peer, bool contained) {
 int main(int argc, char **argv) {
     const Program program("ipc", argc, argv);
     // On NVIDIA's own driver the use of memory that its exporter has freed is undefined.
-    const bool contained = std::getenv("BULKHEAD_SOCKET") != nullptr;
-    int there[2], back[2];
-    std::signal(SIGPIPE, SIG_IGN);
-    if (pipe(there) != 0 || pipe(back) != 0) Program::fail("no pipes");
-    const pid_t child = fork();
-    if (child < 0) Program::fail("no second process");
-    if (child == 0) {
-        close(there[1]);
-        close(back[0]);
-        return import(Peer{there[0], back[1]}, contained, program.large ? 4000000 : 20000);
-    }
-    close(there[0]);
-    close(back[1]);
-    give(Peer{back[0], there[1]}, contained);
-    int status = 0;
-    if (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-        Program::fail("the importer ended with %#x", status);
-    }
+    const bool contained = is_contained();
+    const unsigned rounds = program.large ? 4000000 : 20000;
+    const Second importer([&](const Peer &peer) { import(peer, contained, rounds); });
+    give(importer.peer, contained);
+    importer.join();
     return Program::pass("sizes=%d", COUNT);
 }

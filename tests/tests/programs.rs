@@ -135,7 +135,7 @@ fn processes_that_share_memory_disturb_nobody_and_leave_nothing() {
         let shared = scope.spawn(|| {
             // Two pairs of processes of each program at once.
             thread::scope(|scope| {
-                for name in ["ipc", "virtual_memory"] {
+                for name in ["ipc", "virtual_memory", "shared_events", "shared_pool"] {
                     for _ in 0..2 {
                         scope.spawn(|| passed(name, &run(&mut on(&kernel, name), PATIENCE)));
                     }

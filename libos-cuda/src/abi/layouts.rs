@@ -58,7 +58,7 @@ pub(crate) struct Side3d {
 }
 const _: () = assert!(size_of::<Side3d>() == 88 && std::mem::offset_of!(Side3d, host) == 40);
 
-/// `CUipcMemHandle` and `CUipcEventHandle`, which C passes by value.
+/// `CUipcMemHandle` and `CUipcEventHandle`, which C passes by value, and `CUmemPoolPtrExportData`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct IpcHandle(pub(crate) [u8; 64]);
@@ -148,6 +148,20 @@ pub(crate) struct Location {
     pub(crate) id: i32,
 }
 const _: () = assert!(size_of::<Location>() == 8);
+
+/// `CUmemPoolProps`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct PoolProperties {
+    pub(crate) kind: u32,
+    pub(crate) handle_types: u32,
+    pub(crate) location: Location,
+    pub(crate) security: u64,
+    pub(crate) bytes_max: u64,
+    pub(crate) usage: u16,
+    pub(crate) reserved: [u8; 54],
+}
+const _: () = assert!(size_of::<PoolProperties>() == 88 && std::mem::offset_of!(PoolProperties, usage) == 32);
 
 /// `CUmemAccessDesc`.
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,7 @@ use super::{
     Argument, Copy2d, Copy3d, Function, Host, In, InSlice, IpcHandle, Location, NullStream, Out, OutMaybe,
     Room, Row, Wide, exports,
 };
-use crate::{copy, copy_shaped, fill, ipc, managed, memory, pointer, pool, register};
+use crate::{copy, copy_shaped, fill, ipc, managed, memory, pointer, register};
 
 exports! {
     plain {
@@ -55,22 +55,10 @@ exports! {
             => pointer::attributes;
         cuPointerSetAttribute "cuPointerSetAttribute" 6000
             (value: Room, attribute: u32, address: u64) => pointer::set_attribute;
-
-        cuDeviceGetDefaultMemPool "cuDeviceGetDefaultMemPool" 11020
-            (to: Out<u64>, device: i32) => pool::default;
-        cuDeviceGetMemPool "cuDeviceGetMemPool" 11020 (to: Out<u64>, device: i32) => pool::default;
-        cuDeviceSetMemPool "cuDeviceSetMemPool" 11020 (device: i32, pool: u64) => pool::set;
-        cuMemPoolSetAttribute "cuMemPoolSetAttribute" 11020
-            (pool: u64, attribute: u32, value: Room) => pool::set_attribute;
-        cuMemPoolGetAttribute "cuMemPoolGetAttribute" 11020
-            (pool: u64, attribute: u32, value: Room) => pool::attribute;
-        cuMemPoolTrimTo "cuMemPoolTrimTo" 11020 (pool: u64, bytes: usize) => pool::trim;
     }
     streams {
         cuMemAllocAsync "cuMemAllocAsync" 11020, cuMemAllocAsync_ptsz 11020
             (to: Out<u64>, bytes: usize, stream: u64) => memory::allocate_ordered;
-        cuMemAllocFromPoolAsync "cuMemAllocFromPoolAsync" 11020, cuMemAllocFromPoolAsync_ptsz 11020
-            (to: Out<u64>, bytes: usize, pool: u64, stream: u64) => pool::allocate;
         cuMemFreeAsync "cuMemFreeAsync" 11020, cuMemFreeAsync_ptsz 11020
             (address: u64, stream: u64) => memory::free_ordered;
 

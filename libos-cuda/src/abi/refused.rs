@@ -57,10 +57,6 @@ macro_rules! refused {
 }
 
 refused! {
-    "events are not shared between processes: wait with cudaEventSynchronize and tell the other" {
-        cuIpcGetEventHandle: cuIpcGetEventHandle;
-        cuIpcOpenEventHandle: cuIpcOpenEventHandle;
-    }
     "texture and surface references are not there: use texture objects (cudaCreateTextureObject)" {
         cuModuleGetSurfRef: cuModuleGetSurfRef;
         cuModuleGetTexRef: cuModuleGetTexRef;
@@ -165,19 +161,6 @@ refused! {
         cuUserObjectCreate: cuUserObjectCreate;
         cuUserObjectRelease: cuUserObjectRelease;
         cuUserObjectRetain: cuUserObjectRetain;
-    }
-    "there is one pool, the device's, and all memory comes from it: cudaMallocAsync without a pool works" {
-        cuMemGetDefaultMemPool: cuMemGetDefaultMemPool;
-        cuMemGetMemPool: cuMemGetMemPool;
-        cuMemPoolCreate: cuMemPoolCreate;
-        cuMemPoolDestroy: cuMemPoolDestroy;
-        cuMemPoolExportPointer: cuMemPoolExportPointer;
-        cuMemPoolExportToShareableHandle: cuMemPoolExportToShareableHandle;
-        cuMemPoolGetAccess: cuMemPoolGetAccess;
-        cuMemPoolImportFromShareableHandle: cuMemPoolImportFromShareableHandle;
-        cuMemPoolImportPointer: cuMemPoolImportPointer;
-        cuMemPoolSetAccess: cuMemPoolSetAccess;
-        cuMemSetMemPool: cuMemSetMemPool;
     }
     "streams do not wait for values in memory: use events" {
         cuStreamBatchMemOp: cuStreamBatchMemOp cuStreamBatchMemOp_ptsz cuStreamBatchMemOp_v2 cuStreamBatchMemOp_v2_ptsz;

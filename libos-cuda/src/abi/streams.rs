@@ -1,8 +1,8 @@
 //! Exports about order: streams, events, launches.
 
 use super::{
-    Argument, Callback, Extra, Function, HostFunction, In, LaunchConfig, NullStream, Out, OutMaybe,
-    Parameters, Row, StreamCallback, exports,
+    Argument, Callback, Extra, Function, HostFunction, In, IpcHandle, LaunchConfig, NullStream, Out,
+    OutMaybe, Parameters, Row, StreamCallback, exports,
 };
 use crate::{event, host_work, launch, stream};
 
@@ -21,6 +21,9 @@ exports! {
             (to: Out<f32>, start: u64, end: u64) => event::elapsed;
         cuEventElapsedTime_v2 "cuEventElapsedTime" 12080
             (to: Out<f32>, start: u64, end: u64) => event::elapsed;
+        cuIpcGetEventHandle "cuIpcGetEventHandle" 4010 (to: Out<IpcHandle>, event: u64) => event::handle;
+        cuIpcOpenEventHandle "cuIpcOpenEventHandle" 4010
+            (to: Out<u64>, handle: IpcHandle) => event::open;
     }
     streams {
         cuStreamSynchronize "cuStreamSynchronize" 2000, cuStreamSynchronize_ptsz 7000

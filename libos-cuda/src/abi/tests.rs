@@ -25,10 +25,12 @@ const PTX: &CStr = c".version 9.0\n.target sm_75\n.address_size 64\n.visible .en
     .param .f32 factor, .param .align 8 .b8 pair[16], .param .u32 count) { ret; }\n.visible .entry nothing() { ret; }\n";
 
 mod captures;
+mod events;
 mod graphs;
 mod ipc;
 mod managed;
 mod mapped;
+mod pools;
 mod refused;
 mod virtual_memory;
 
@@ -100,8 +102,6 @@ symbols! {
     cuIpcOpenMemHandle(*mut u64, IpcHandle, u32);
     cuIpcOpenMemHandle_v2(*mut u64, IpcHandle, u32);
     cuIpcCloseMemHandle(u64);
-    cuIpcGetEventHandle(*mut IpcHandle, u64);
-    cuIpcOpenEventHandle(*mut u64, IpcHandle);
     cuMemGetAllocationGranularity(*mut usize, *const Properties, u32);
     cuMemCreate(*mut u64, usize, *const Properties, u64);
     cuMemRelease(u64);

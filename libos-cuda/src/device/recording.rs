@@ -10,6 +10,7 @@
 #[cfg(test)]
 mod asked;
 mod kernels;
+mod shared;
 mod variables;
 
 use std::path::PathBuf;
@@ -20,7 +21,8 @@ use bulkhead_client::Export;
 use bulkhead_schema::RefusedEntry;
 use parking_lot::Mutex;
 
-use super::{Error, ErrorCode, Handle, SturdyToken, Uses};
+use super::{Error, ErrorCode, Handle, SturdyToken};
+pub(crate) use shared::{Received, RemoteFence, Reservation, Share, Signal};
 pub(crate) use variables::Variables;
 
 fn error<T>(code: ErrorCode, text: &str) -> Result<T, Error> {
@@ -142,8 +144,7 @@ struct State {
     hosts: Vec<Option<Arc<Vec<AtomicU8>>>>,
     streams: Vec<bool>,
     entries: Vec<String>,
-    /// What other sessions exported: sizes by token.
-    elsewhere: Vec<(SturdyToken, u64)>,
+    elsewhere: shared::Elsewhere,
     /// The end of what was put aside.
     reserved_up_to: u64,
     /// Fences beyond this position of a stream are not reached while it is held.
@@ -309,7 +310,8 @@ impl Buffer {
     pub(crate) fn export(&self) -> Result<Export, Error> {
         let offset = self.address % PAGE_BYTES;
         let shares_pages = self.bytes < PAGE_BYTES;
-        let token = SturdyToken([self.handle.slot as u8; 32]);
+        let slot = self.handle.slot.to_le_bytes();
+        let token = SturdyToken(std::array::from_fn(|at| slot[at % 4]));
         Ok(*self.exported.lock().get_or_insert(Export { token, offset, shares_pages }))
     }
 
@@ -324,68 +326,6 @@ impl Drop for Buffer {
         state.buffers[self.handle.slot as usize] = None;
         let exported = self.exported.get_mut().is_some();
         state.asked.push(Asked::Free { after: self.after.map(|fence| fence.stream), exported });
-    }
-}
-
-/// Memory of another session's, or without a place.
-pub(crate) struct Share {
-    memory: Arc<Buffer>,
-    /// 0 where it is not mapped.
-    address: u64,
-}
-
-impl Share {
-    pub(crate) fn address(&self) -> u64 {
-        self.address
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.memory.bytes()
-    }
-
-    pub(crate) fn range(&self, offset: u64, bytes: u64) -> DeviceRange {
-        self.memory.range(offset, bytes)
-    }
-
-    pub(crate) fn token(&self, _uses: Uses) -> Result<SturdyToken, Error> {
-        let token = self.memory.export()?.token;
-        self.memory.state.lock().elsewhere.push((token, self.memory.bytes));
-        Ok(token)
-    }
-
-    pub(crate) fn close(self) -> Result<(), Error> {
-        Ok(())
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        if self.address != 0 {
-            self.memory.state.lock().asked.push(Asked::Unmap);
-        }
-    }
-}
-
-/// Addresses that are put aside.
-pub(crate) struct Reservation {
-    address: u64,
-    bytes: u64,
-    state: Arc<Mutex<State>>,
-}
-
-impl Reservation {
-    pub(crate) fn address(&self) -> u64 {
-        self.address
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.state.lock().asked.push(Asked::Unreserve);
     }
 }
 
@@ -499,50 +439,17 @@ impl Session {
         let mut state = self.state.lock();
         let slot = state.buffers.len() as u32;
         state.buffers.push(Some(vec![0; bytes as usize]));
-        let address = NEXT_ADDRESS.fetch_add(bytes.next_multiple_of(4096) + 4096, Ordering::Relaxed);
+        // What is large begins with a page, as the client has it.
+        let room = bytes.next_multiple_of(4096) + 4096;
+        let address = match bytes < PAGE_BYTES {
+            true => NEXT_ADDRESS.fetch_add(room, Ordering::Relaxed),
+            false => {
+                NEXT_ADDRESS.fetch_add(room + PAGE_BYTES, Ordering::Relaxed).next_multiple_of(PAGE_BYTES)
+            }
+        };
         let handle = Handle { slot, generation: 1 };
         let exported = Mutex::default();
         Ok(Buffer { handle, address, bytes, after: None, exported, state: self.state.clone() })
-    }
-
-    pub(crate) fn import(&self, token: SturdyToken) -> Result<Share, Error> {
-        let elsewhere = self.state.lock().elsewhere.iter().find(|(known, _)| *known == token).copied();
-        let (_, bytes) = elsewhere.ok_or_else(|| Error::new(ErrorCode::NotFound, "the token is not good"))?;
-        let memory = Arc::new(self.allocate(bytes)?);
-        Ok(Share { address: memory.address(), memory })
-    }
-
-    pub(crate) fn receive(&self, token: SturdyToken) -> Result<Share, Error> {
-        let elsewhere = self.state.lock().elsewhere.iter().find(|(known, _)| *known == token).copied();
-        let (_, bytes) = elsewhere.ok_or_else(|| Error::new(ErrorCode::NotFound, "the token is not good"))?;
-        self.create(bytes)
-    }
-
-    pub(crate) fn create(&self, bytes: u64) -> Result<Share, Error> {
-        Ok(Share { memory: Arc::new(self.allocate(bytes)?), address: 0 })
-    }
-
-    pub(crate) fn reserve_addresses(
-        &self,
-        bytes: u64,
-        wish: Option<u64>,
-        alignment: u64,
-    ) -> Result<Reservation, Error> {
-        const WINDOW_BYTES: u64 = 128 << 30;
-        if bytes > WINDOW_BYTES || alignment > WINDOW_BYTES {
-            return error(ErrorCode::OutOfMemory, "no such gap");
-        }
-        let mut state = self.state.lock();
-        state.asked.push(Asked::Reserve { bytes });
-        let alignment = alignment.max(64 << 20);
-        let address = wish.unwrap_or(state.reserved_up_to.max(0x2030_0000_0000).next_multiple_of(alignment));
-        state.reserved_up_to = state.reserved_up_to.max(address + bytes);
-        Ok(Reservation { address, bytes, state: self.state.clone() })
-    }
-
-    pub(crate) fn accept_at(&self, share: &Share, address: u64) -> Result<Share, Error> {
-        self.state.lock().asked.push(Asked::Map { address });
-        Ok(Share { memory: share.memory.clone(), address })
     }
 
     pub(crate) fn allocate_host(&self, bytes: usize) -> Result<HostBuffer, Error> {

@@ -154,15 +154,3 @@ fn handles_that_are_none_and_wrong_ones_are_refused() {
     assert_eq!(second, 0xBAD);
     ok(unsafe { cuIpcCloseMemHandle(first) });
 }
-
-#[test]
-fn events_are_not_shared_and_say_so() {
-    let _turn = begin();
-    let (mut event, mut handle) = (0, NO_HANDLE);
-    ok(unsafe { cuEventCreate(&raw mut event, 0) });
-    refused(unsafe { cuIpcGetEventHandle(&raw mut handle, event) }, Status::NOT_SUPPORTED);
-    refused(unsafe { cuIpcOpenEventHandle(&raw mut event, handle) }, Status::NOT_SUPPORTED);
-    let mut supported = -1;
-    ok(unsafe { cuDeviceGetAttribute(&raw mut supported, 125, 0) });
-    assert_eq!(supported, 0);
-}

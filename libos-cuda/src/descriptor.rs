@@ -1,4 +1,4 @@
-//! The file descriptor that stands for memory: a sealed memfd that holds a token.
+//! The file descriptor that stands for memory or a pool: a sealed memfd that holds a token.
 //!
 //! Whoever has the descriptor has the memory, as on NVIDIA's driver, until its exporter lets go of it. It comes from another
 //! process, which may have put anything into it: nothing is read before it is known that it cannot change, and that
@@ -11,12 +11,30 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use crate::abi::ShareableHandle;
 use crate::device::SturdyToken;
 
-const MAGIC: [u8; 8] = *b"BHshared";
 const BYTES: usize = 40;
 
-/// Why a descriptor stands for no memory.
+/// What a descriptor stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Bad {
+pub(crate) enum Kind {
+    /// Memory without addresses.
+    Memory,
+    /// A pool.
+    Pool,
+}
+
+impl Kind {
+    /// Its first bytes.
+    fn magic(self) -> [u8; 8] {
+        match self {
+            Kind::Memory => *b"BHshared",
+            Kind::Pool => *b"BH-pools",
+        }
+    }
+}
+
+/// Why a descriptor does not stand for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bad {
     NotOpen,
     Foreign,
 }
@@ -26,7 +44,7 @@ impl std::fmt::Display for Bad {
         f.write_str(match self {
             Bad::NotOpen => "the descriptor is not open",
             Bad::Foreign => {
-                "the descriptor is not one that cuMemExportToShareableHandle made on Bulkhead; both programs have to run on it"
+                "the descriptor is not one that Bulkhead made for what is imported; both programs have to run on it"
             }
         })
     }
@@ -38,10 +56,10 @@ fn seals() -> SealFlags {
 }
 
 /// A descriptor for a token, which the program owns and closes.
-pub(super) fn write(token: SturdyToken) -> rustix::io::Result<RawFd> {
+pub(crate) fn write(kind: Kind, token: SturdyToken) -> rustix::io::Result<RawFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let memory = rustix::fs::memfd_create("bulkhead-memory", flags)?;
-    let content = [&MAGIC[..], &token.0].concat();
+    let content = [&kind.magic()[..], &token.0].concat();
     if rustix::io::write(&memory, &content)? != content.len() {
         return Err(rustix::io::Errno::NOSPC);
     }
@@ -50,7 +68,7 @@ pub(super) fn write(token: SturdyToken) -> rustix::io::Result<RawFd> {
 }
 
 /// The token of a descriptor, which stays the program's.
-pub(super) fn read(handle: &ShareableHandle) -> Result<SturdyToken, Bad> {
+pub(crate) fn read(kind: Kind, handle: &ShareableHandle) -> Result<SturdyToken, Bad> {
     let descriptor = handle.descriptor().ok_or(Bad::NotOpen)?;
     let sealed = match rustix::fs::fcntl_get_seals(descriptor) {
         Ok(found) => found.contains(seals()),
@@ -65,7 +83,7 @@ pub(super) fn read(handle: &ShareableHandle) -> Result<SturdyToken, Bad> {
     let read = rustix::io::pread(descriptor.as_fd(), &mut content, 0);
     let (magic, token) = content.split_first_chunk::<8>().ok_or(Bad::Foreign)?;
     match (read, token.first_chunk::<32>()) {
-        (Ok(BYTES), Some(token)) if *magic == MAGIC => Ok(SturdyToken(*token)),
+        (Ok(BYTES), Some(token)) if *magic == kind.magic() => Ok(SturdyToken(*token)),
         _ => Err(Bad::Foreign),
     }
 }

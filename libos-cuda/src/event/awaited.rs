@@ -1,0 +1,164 @@
+//! Waiting for recordings of other processes.
+//!
+//! One thread looks for all streams that wait; who submits later work to such a stream waits for that thread, as
+//! for a host function. Whoever waits looks at the slot every millisecond, and now and then at whether the process that
+//! records is still there: its recordings end with it, or never.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::shared::Shared;
+use super::slot::Recording;
+use crate::driver::Driver;
+use crate::host_work;
+use crate::order::Target;
+use crate::presence::Other;
+use crate::report;
+use crate::status::{Answer, Status};
+
+/// Between two looks at first, and at most.
+const NAP_MIN: Duration = Duration::from_micros(20);
+const NAP_MAX: Duration = Duration::from_millis(1);
+/// Between two questions whether somebody is still there.
+const WATCH: Duration = Duration::from_millis(100);
+/// Waits of streams at a time; beyond them whoever asks for one more waits itself.
+const AWAITED_MAX: usize = 256;
+
+/// Whether somebody is still there.
+struct Watch {
+    asked: Instant,
+    other: Option<Other>,
+}
+
+impl Default for Watch {
+    fn default() -> Watch {
+        Watch { asked: Instant::now(), other: None }
+    }
+}
+
+/// Looks once: whether a recording has ended.
+///
+/// # Errors
+/// `INVALID_HANDLE` where it never will.
+fn look(shared: &Shared, recording: Recording, watch: &mut Watch) -> Result<bool, Status> {
+    let seen = shared.look()?;
+    if seen.has_ended(recording) {
+        return Ok(true);
+    }
+    if watch.asked.elapsed() < WATCH {
+        return Ok(false);
+    }
+    watch.asked = Instant::now();
+    let is_gone = match &watch.other {
+        Some(other) => other.is_gone(),
+        None => match Other::of(&shared.driver().session, seen.recorder(recording)) {
+            Ok(other) => {
+                watch.other = other;
+                false
+            }
+            Err(_) => true,
+        },
+    };
+    if !is_gone {
+        return Ok(false);
+    }
+    // It may have come there before it was gone.
+    if shared.look()?.has_ended(recording) {
+        return Ok(true);
+    }
+    report::once(
+        "cudaEventInterprocess: the process that recorded the event has ended before its stream came there",
+    );
+    Err(Status::INVALID_HANDLE)
+}
+
+/// How long to sleep between looks.
+struct Nap(Duration);
+
+impl Nap {
+    fn sleep(&mut self) {
+        std::thread::sleep(self.0);
+        self.0 = (self.0 * 2).min(NAP_MAX);
+    }
+}
+
+/// Waits here until a recording has ended.
+pub(super) fn wait(shared: &Shared, recording: Recording) -> Answer {
+    let (mut nap, mut watch) = (Nap(NAP_MIN), Watch::default());
+    while !look(shared, recording, &mut watch)? {
+        nap.sleep();
+    }
+    Ok(())
+}
+
+struct Job {
+    target: Target,
+    shared: Arc<Shared>,
+    recording: Recording,
+    watch: Watch,
+}
+
+#[derive(Default)]
+struct Jobs {
+    waiting: Mutex<Vec<Job>>,
+    more: Condvar,
+}
+
+fn jobs(driver: &'static Driver) -> Result<&'static Jobs, Status> {
+    static JOBS: OnceLock<Jobs> = OnceLock::new();
+    static STARTED: Mutex<bool> = Mutex::new(false);
+    let jobs = JOBS.get_or_init(Jobs::default);
+    let mut started = STARTED.lock();
+    if !*started {
+        let thread = std::thread::Builder::new().name("bulkhead-events".into());
+        thread.spawn(move || work(driver, jobs)).map_err(|_| Status::OPERATING_SYSTEM)?;
+        *started = true;
+    }
+    Ok(jobs)
+}
+
+fn work(driver: &'static Driver, jobs: &'static Jobs) {
+    let mut nap = Nap(NAP_MIN);
+    let mut known: Vec<Job> = Vec::new();
+    loop {
+        {
+            let mut waiting = jobs.waiting.lock();
+            while known.is_empty() && waiting.is_empty() {
+                jobs.more.wait(&mut waiting);
+            }
+            if !waiting.is_empty() {
+                nap = Nap(NAP_MIN);
+            }
+            known.append(&mut waiting);
+        }
+        known.retain_mut(|job| {
+            let ended = match look(&job.shared, job.recording, &mut job.watch) {
+                Ok(false) => return true,
+                Ok(true) => Ok(()),
+                Err(status) => Err(status),
+            };
+            // The stream was looked up when the job was made, and its slot never goes away.
+            host_work::returned(|| driver.streams.end_await(job.target, ended)).ok();
+            false
+        });
+        if !known.is_empty() {
+            nap.sleep();
+        }
+    }
+}
+
+/// Has later work of a stream wait until a recording has ended.
+pub(super) fn have_wait(shared: &Arc<Shared>, recording: Recording, target: Target) -> Answer {
+    let driver = shared.driver();
+    if driver.streams.awaits() >= AWAITED_MAX {
+        return wait(shared, recording);
+    }
+    let jobs = jobs(driver)?;
+    driver.streams.begin_await(target)?;
+    let shared = Arc::clone(shared);
+    jobs.waiting.lock().push(Job { target, shared, recording, watch: Watch::default() });
+    jobs.more.notify_one();
+    Ok(())
+}
