@@ -161,7 +161,8 @@ fn pump(session: &Session, consumer: &mut Consumer) -> Result<(), End> {
             Turn::Held => {
                 idle_since = None;
                 let nap = if waiting { NAP } else { SLEEP };
-                if consumer.is_ready() {
+                // What is held back was taken out of the ring, and waits to go on all the same.
+                if consumer.is_ready() || state.streams.held() > 0 {
                     want(&mut state, session);
                     session.resumed.wait_for(&mut state, nap);
                 } else {

@@ -52,3 +52,35 @@ fn a_read_of_a_parameter_by_its_address_stays_inside() {
         .replace("%bh_lo, -4", "%bh_lo, -8");
     assert!(findings(&wide).iter().any(|finding| finding.contains(SEQUENCE)), "{:?}", findings(&wide));
 }
+
+/// Entries that take the address of a parameter as a word: it is aligned as nothing in shared memory is.
+const WORDS: [&str; 2] = [
+    "mov.u32 %r2, list;\nadd.s32 %r3, %r2, 4096;\nmov.u32 %r0, %ctaid.x;\nshl.b32 %r0, %r0, 4;\n\
+     add.s32 %r3, %r3, %r0;\nst.shared.u32 [%r3], %r1;\n",
+    "mov.u32 %r1, list;\nadd.s32 %r2, %r1, 2147483632;\nadd.s32 %r3, %r2, 16;\nand.b32 %r4, %r3, 65535;\n\
+     mul.wide.u32 %d2, %r4, 1;\nadd.s64 %d3, %d1, %d2;\nst.global.u32 [%d3], %r3;\n",
+];
+
+#[test]
+fn the_address_of_a_parameter_is_no_word() {
+    for body in WORDS {
+        let text = format!(
+            ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p, .param .align 1 .b8 c[1], \
+             .param .align 1 .b8 list[12])\n{{\n.reg .b32 %r<6>;\n.reg .b64 %d<4>;\n.shared .align 16 .b8 s[8192];\n\
+             ld.param.u64 %d1, [p];\nmov.u32 %r1, 7;\nmov.u32 %r5, s;\nst.shared.u32 [%r5], %r1;\n{body}ret;\n}}\n"
+        );
+        // It is copied, as other addresses are that more is done with than reading, and lies at a multiple of 16 there.
+        if let Ok(module) = confine(&parse(&text).unwrap()) {
+            let text = print(&module);
+            assert!(!text.contains("bh_v_list;"), "{text}");
+            assert_eq!(findings(&text), Vec::<String>::new(), "{text}");
+        }
+    }
+    let text = print(&confine(&parse(INDEXED).unwrap()).unwrap());
+    for word in ["b32", "u32", "s32"] {
+        let taken = text.replace("mov.b64 %d2, bh_v_list", &format!("mov.{word} %r0, bh_v_list"));
+        assert!(taken != text);
+        let found = findings(&taken);
+        assert!(found.iter().any(|finding| finding.contains("may not be named here")), "{word}: {found:?}");
+    }
+}

@@ -37,6 +37,7 @@ fn only_read(body: &[Statement], parameter: &Variable) -> bool {
     let fits = |instruction: &Instruction| {
         let names = |operand: &Operand| matches!(operand, Operand::Symbol(name) | Operand::SymbolOffset(name, _) if *name == parameter.name);
         let moves = instruction.opcode == "mov"
+            && matches!(instruction.words().as_slice(), ["b64" | "u64" | "s64"])
             && matches!(instruction.operands.as_slice(), [Operand::Register(_), Operand::Symbol(_)]);
         let of_parameters =
             instruction.modifiers.iter().any(|word| matches!(word.as_str(), "param" | "param::entry"));

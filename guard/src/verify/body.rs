@@ -651,8 +651,12 @@ impl<'a> Pass<'a> {
                     Treatment::Branch => self.labels.contains(name.as_str()),
                     _ => self.declared.extents.get(name).is_some_and(|extent| match extent.space {
                         Space::Shared | Space::Local | Space::Constant => true,
-                        // A number among those of its bank, which is read by a sequence only.
-                        Space::Parameter => row.name == "mov",
+                        // A number among those of its bank, which is read by a sequence only. Not as a word: addresses that are
+                        // words are of shared memory, and aligned as its variables are.
+                        Space::Parameter => {
+                            let words = instruction.words();
+                            row.name == "mov" && matches!(words.as_slice(), ["b64" | "u64" | "s64"])
+                        }
                         Space::Global | Space::Register => false,
                     }),
                 };
