@@ -1,10 +1,11 @@
 //! Sessions whose memory goes to host memory and comes back.
 
-use bulkhead_ring::memory;
+use bulkhead_executor::Patience;
+use bulkhead_ring::{Bind, LaunchShape, memory};
 use bulkhead_schema::ErrorCode;
 
 use crate::{
-    client::{ADD, Client},
+    client::{ADD, Client, POKE},
     kernel::{GRANULE, Kernel, PAGE},
 };
 
@@ -55,6 +56,36 @@ fn a_session_keeps_content_addresses_and_queued_work_while_its_memory_is_away() 
             assert_eq!(client.read(&mut kernel, *place), value + 10 * (round + 1));
         }
     }
+    let id = kernel.close(0);
+    kernel.answer(id).done();
+}
+
+/// What is left of a launch has left the ring: it is wanted back like what is still there.
+#[test]
+fn a_session_with_nothing_but_held_records_is_wanted_back() {
+    let patience = Patience { blocks: Some(16), ..Patience::default() };
+    let mut kernel = Kernel::start_with(patience, None);
+    let mut client = Client::open(&mut kernel, 0);
+    let area = memory::create_shared(GRANULE).unwrap();
+    let id = kernel.swap_area(0, GRANULE, &area);
+    kernel.answer(id).done();
+    let shape = LaunchShape { grid: [1 << 14, 1, 1], block: [1, 1, 1], shared_bytes: 0 };
+    let to = client.address(0);
+    let entry = Bind { slot: POKE.slot, generation: POKE.generation };
+    let last = client.producer.push_launch(0, entry, shape, 16, |block| {
+        block[..8].copy_from_slice(&to.to_ne_bytes());
+        block[8..16].copy_from_slice(&7u64.to_ne_bytes());
+    });
+    let last = last.unwrap();
+    let arenas = [(client.address(0), GRANULE)];
+    let id = kernel.swap_out(0, &arenas, true);
+    kernel.answer(id).done();
+    assert!(client.page.mark(0) < last, "a thousand slices were over before the memory went");
+    assert_eq!(kernel.wait_until_wanted(), 0);
+    let id = kernel.swap_in(0, &arenas);
+    kernel.answer(id).done();
+    client.wait(0, last);
+    assert_eq!(client.read(&mut kernel, to), 7);
     let id = kernel.close(0);
     kernel.answer(id).done();
 }
