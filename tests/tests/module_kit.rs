@@ -88,13 +88,18 @@ struct Started {
 
 impl Started {
     fn new(kernel: &Kernel, manifest: &Path) -> Self {
+        let mut started = Self::begun(kernel, manifest);
+        started.line("serves at");
+        started
+    }
+
+    /// It may not serve yet.
+    fn begun(kernel: &Kernel, manifest: &Path) -> Self {
         let mut command = bulkhead(&["module", "start", "--socket"]);
         command.arg(kernel.socket()).arg(manifest).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let told = BufReader::new(child.stderr.take().expect("a pipe"));
-        let mut started = Self { child, told };
-        started.line("serves at");
-        started
+        Self { child, told }
     }
 
     /// Reads until it tells this.
@@ -364,6 +369,16 @@ fn a_stop_and_a_start_at_once_leave_one_module_that_serves() {
         assert_eq!(add(&tenant, 1, 1), (codes::DONE, 0));
         drop(new);
     }
+}
+
+#[test]
+fn a_start_beside_another_says_what_it_waits_for() {
+    let (scratch, kernel) = (Scratch::new(), Kernel::start());
+    let first = Started::new(&kernel, &manifest(&scratch, 64));
+    let mut second = Started::begun(&kernel, &manifest(&scratch, 64));
+    second.line("counter runs already; waiting up to");
+    drop(first);
+    second.line("serves at");
 }
 
 #[test]

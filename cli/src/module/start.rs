@@ -181,7 +181,14 @@ async fn only(socket: &Path, name: &str) -> Result<std::fs::File, Failure> {
     let path = socket.with_file_name(format!("{name}.module.lock"));
     let file = std::fs::File::create(&path).map_err(Failure::doing(path.display()))?;
     let until = Instant::now() + ENDING + ENDING;
+    let mut said = false;
     while let Err(error) = file.try_lock() {
+        if !std::mem::replace(&mut said, true) {
+            let seconds = (ENDING + ENDING).as_secs();
+            eprintln!(
+                "bulkhead: {name} runs already; waiting up to {seconds} s for that `module start` to end"
+            );
+        }
         if Instant::now() > until {
             return Err(Failure::new(format!(
                 "another `bulkhead module start` keeps {name} running ({}: {error}): \
