@@ -23,9 +23,13 @@ impl Program {
         };
         let dynamic =
             if body.contains("dynamic") { ".extern .shared .align 16 .b8 dynamic[];\n" } else { "" };
+        // Structures whose address may be taken: one that is aligned for words, and one for bytes alone.
+        let named = |name: &str, declared: &'static str| if body.contains(name) { declared } else { "" };
+        let list = named("list", ", .param .align 4 .b8 list[24]");
+        let odd = named("odd", ", .param .align 1 .b8 first[1], .param .align 1 .b8 odd[13]");
         format!(
             ".version 8.0\n.target sm_90\n.address_size 64\n{dynamic}\
-             .visible .entry k(.param .u64 p, .param .u64 q, .param .u32 n, .param .u32 m, .param .u64 w)\n{{\n\
+             .visible .entry k(.param .u64 p, .param .u64 q, .param .u32 n, .param .u32 m, .param .u64 w{odd}{list})\n{{\n\
              .reg .pred %p<6>;\n.reg .b32 %r<12>;\n.reg .b64 %rd<12>;\n{tile}\
              ld.param.u64 %rd0, [p];\nld.param.u64 %rd1, [q];\nld.param.u32 %r0, [n];\nld.param.u32 %r1, [m];\n\
              ld.param.u64 %rd5, [w];\n{body}\nEND:\nret;\n}}\n"
@@ -234,7 +238,11 @@ impl Author<'_> {
                     put!(self, "mov.u32 %r{register}, {from};");
                 }
                 4 if self.shares => {
-                    let from = self.random.of(&["tile", "tile", "tile+16", "dynamic"]);
+                    let from = self.random.of(&["tile", "tile", "tile+16", "dynamic", "odd"]);
+                    put!(self, "mov.u32 %r{register}, {from};");
+                }
+                5 if self.random.one_in(6) => {
+                    let from = self.random.of(&["list", "odd"]);
                     put!(self, "mov.u32 %r{register}, {from};");
                 }
                 5 => put!(self, "mov.u32 %r{register}, %r{};", register - 1),
@@ -297,6 +305,7 @@ impl Author<'_> {
             25..28 => self.skip(depth),
             28..30 => self.step_pointer(),
             30 => self.wide_number(),
+            31 if self.random.one_in(2) => self.indexed(),
             31 => self.clamped(),
             32 => self.moved(),
             33 => {
@@ -404,6 +413,26 @@ impl Author<'_> {
             0 => format!("not.pred {to}, {a};"),
             1 => format!("mov.pred {to}, {a};"),
             _ => format!("{}.pred {to}, {a}, {b};", self.random.of(&["and", "or", "xor"])),
+        };
+        self.put(condition + &line);
+    }
+
+    /// A read of a structure among the parameters at what a register makes.
+    fn indexed(&mut self) {
+        let (name, index, scale) =
+            (self.random.of(&["list", "list", "list", "odd"]), self.register(), self.random.of(SCALES));
+        let (sign, to) = (self.random.of(&["s", "u"]), self.register());
+        put!(self, "mov.b64 %rd10, {name};");
+        put!(self, "mul.wide.{sign}32 %rd8, {index}, {scale};");
+        put!(self, "add.s64 %rd11, %rd10, %rd8;");
+        let offset = self.random.of(OFFSETS);
+        let at = if offset == 0 { "[%rd11]".to_owned() } else { format!("[%rd11+{offset}]") };
+        let condition = self.condition(6);
+        let line = match self.random.below(6) {
+            0 => format!("ld.param.u64 %rd6, {at};"),
+            1 => format!("ld.param.v2.u32 {{{to}, {}}}, {at};", self.register()),
+            2 => format!("ld.param.u8 {to}, {at};"),
+            _ => format!("ld.param.u32 {to}, {at};"),
         };
         self.put(condition + &line);
     }
