@@ -1,9 +1,9 @@
 //! Images of libraries are loaded while the program prepares its data, and not at its first launch.
 //!
 //! Where modules are loaded eagerly, the runtime names all images of a program when it starts, and asks for what is in one at
-//! the first launch. Natively machine code is there by then; here the guard and the assembler have to work first. A thread does so as soon as an
-//! image is named, one after the other, and whoever asks for something of it before waits. What goes wrong is told
-//! to whoever asks.
+//! the first launch. Natively machine code is there by then; here the guard and the assembler have to work first. A thread
+//! does so as soon as an image is named, one after the other, and whoever asks for something of it before waits. What goes
+//! wrong is told to whoever asks.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock, Weak};
@@ -42,7 +42,7 @@ pub(crate) fn is_on(driver: &Driver) -> bool {
 /// Whether an image should be. Not one of kernels that allocate: the heap is made with the first such image, and a program
 /// says before its first launch how long it is to be.
 pub(crate) fn is_worth_it(driver: &Driver, content: &[u8]) -> bool {
-    if !is_on(driver) || content.len() > BYTES_MAX {
+    if !is_on(driver) || content.len() > BYTES_MAX || AHEAD.lock().libraries.len() >= IMAGES_MAX {
         return false;
     }
     let text = Image::read(content).and_then(|image| image.ptx_for(driver.device().architecture));

@@ -1,4 +1,4 @@
-//! `cuLibrary*`: images of the whole process, loaded when something of them is asked for.
+//! `cuLibrary*`: images of the whole process, loaded in the background ([`ahead`]) or when something of them is asked for.
 
 use std::ffi::c_void;
 use std::sync::Arc;

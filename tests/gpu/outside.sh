@@ -25,5 +25,7 @@ shift
 [ "$("$folder/bulkhead" doctor --backend)" = cuda ] || { echo "skipped: no GPU"; exit 77; }
 unpacked=$folder/outside
 [ -d "$unpacked" ] || { mkdir "$unpacked" && tar xf "$folder/outside.tar.xz" -C "$unpacked"; }
+# Programs with makefiles of their own are made here.
+[ ! -x /usr/local/cuda/bin/nvcc ] || set -- --toolchain /usr/local/cuda "$@"
 exec python3 "$here/tests/outside/run.py" --checkouts "$unpacked/checkouts" --build "$unpacked/build" --built \
     --bulkhead "$folder/bulkhead" --backend cuda "$@"

@@ -264,7 +264,7 @@ class Runner:
         natively within half of the limit is left out."""
         outputs = {"native": [], "ours": []}
         seconds = {"native": [], "ours": []}
-        for turn in range(self.options.times):
+        for _ in range(self.options.times):
             ran = self.natively(program, home, run_folder, self.options.seconds / 2)
             native = {**judge(program, ran), "seconds": ran.seconds}
             if native["outcome"] not in {"right", "ended"}:
@@ -334,7 +334,8 @@ class Runner:
         if not self.options.built:
             return self.compile_by_make(program, home) if program.get("make") else self.compile(program, home)
         if program.get("make"):
-            return None if (home / "made").is_file() else "its makefile made nothing yet"
+            # What is packed of these is sources.
+            return None if (home / "made").is_file() else self.compile_by_make(program, home)
         absent = [name for name in ["program", *program.get("kernels", {})] if not (home / name).is_file()]
         return f"no {', '.join(absent)} in {home}" if absent else None
 
@@ -576,7 +577,8 @@ def parse():
                         help="run each program natively and on Bulkhead in so many turns, and compare the least of the times "
                         "that it prints; with --jobs 1 they mean something")
     parser.add_argument("--build-only", action="store_true", help="run nothing")
-    parser.add_argument("--built", action="store_true", help="compile nothing: run what --build has, such as a pack")
+    parser.add_argument("--built", action="store_true", help="compile nothing: run what --build has, such as a pack (programs with makefiles of their own "
+                        "are packed as sources, and made)")
     parser.add_argument("--pack", type=pathlib.Path, metavar="FILE.tar.xz",
                         help="run nothing, but write what is built and the files that it reads to FILE.tar.xz")
     parser.add_argument("--no-native", action="store_true", help="no native runs, even where there is a GPU")
@@ -616,6 +618,8 @@ def main():
         fail(f"no {options.bulkhead}: build it with cargo build --release, or name one with --bulkhead")
     make_data(options.build / "data", {name for program in programs for name in program.get("data", [])})
     runner = Runner(options)
+    if options.times and not runner.native:
+        fail("--times compares with native runs: it needs a GPU, and no --no-native")
     runner.total = len(programs)
     with concurrent.futures.ThreadPoolExecutor(max(1, options.jobs)) as pool:
         results = list(pool.map(runner.one, programs))

@@ -13,7 +13,13 @@ LEAST_US = 20.0
 
 
 def printed(output):
-    """The times that an output tells, by the line around each and how often that line came before: {key: microseconds}."""
+    """The times that an output tells, by the line around each and how often that line came before: {key: microseconds}.
+
+    >>> [round(us, 3) for us in printed("kernel 1: 12.5 (us)\\nkernel 2: 3e-3 (s), again 4 ms\\n7 MB/s, 9 steps").values()]
+    [12.5, 3000.0, 4000.0]
+    >>> [printed(f"2 {unit}")["# " + unit, 0, 0] for unit in ("nsec", "microseconds", "msec", "milliseconds", "secs")]
+    [0.002, 2.0, 2000.0, 2000.0, 2000000.0]
+    """
     found = {}
     for line in output.splitlines():
         for place, match in enumerate(TIME.finditer(line)):
@@ -40,7 +46,11 @@ def least(outputs):
 
 
 def compare(native, ours):
-    """How much longer Bulkhead's runs say that they took, for each time of 20 us or more that both tell."""
+    """How much longer Bulkhead's runs say that they took, for each time of 20 us or more that both tell.
+
+    >>> [(row["line"], row["ratio"]) for row in compare(["a: 40 us\\nb: 5 us", "a: 50 us\\nb: 5 us"], ["a: 60 us\\nb: 9 us"])]
+    [('a: # us', 1.5)]
+    """
     native, ours = least(native), least(ours)
     rows = []
     for key in sorted(set(native) & set(ours)):
