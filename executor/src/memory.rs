@@ -12,7 +12,7 @@
 
 mod host;
 
-use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
+use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc, time::Instant};
 
 use bulkhead_gpu::{Access, DeviceAddress, Error, Gpu, HostRange, MemoryId, StreamId};
 use bulkhead_mm::{ARENA_GRANULE_BYTES, PAGE_BYTES, Range, SINK_BYTES, Slot, granules};
@@ -95,6 +95,7 @@ impl SlotMemory {
     /// Reserves what a session can reach and fills it with a sink of its own: read-write where stores reach, read-only
     /// elsewhere.
     pub(crate) fn open(means: &Means, slot: Slot) -> Result<Self, Error> {
+        let begun = Instant::now();
         let (gpu, reach) = (&means.gpu, slot.reach());
         let start = DeviceAddress(reach.start().0);
         gpu.reserve(start, reach.bytes())?;
@@ -102,6 +103,7 @@ impl SlotMemory {
         if made.is_err() {
             gpu.unreserve(start, reach.bytes())?;
         }
+        tracing::debug!(slot = slot.index(), ms = begun.elapsed().as_millis(), "a slot is filled");
         made
     }
 

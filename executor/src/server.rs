@@ -4,7 +4,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, atomic::Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bulkhead_gpu::{Error as DeviceError, Gpu};
@@ -53,7 +53,9 @@ pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> 
     if let Some(sanitize) = sanitize {
         software.sanitizer = Some(sanitize.serve()?);
     }
+    let begun = Instant::now();
     let gpu = backend.open(software, assembler)?;
+    tracing::debug!(ms = begun.elapsed().as_millis(), "the device is open");
     let cache = cache.and_then(open_cache);
     gpu.bind_thread()?;
     let link = Link::new(socket);
@@ -68,6 +70,7 @@ pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> 
         let executor = Arc::clone(&executor);
         thread::Builder::new().name("warm".into()).spawn(move || executor.slots.keep_warm())?;
     }
+    tracing::debug!(ms = begun.elapsed().as_millis(), "the executor is ready");
     let server = Server { executor };
     let mut buffer = vec![0; limits::PACKET_BYTES_MAX];
     while let Some(received) = server.executor.link.receive(&mut buffer)? {

@@ -126,6 +126,11 @@ impl Limits {
         self.seconds(limits::REQUEST_SECONDS)
     }
 
+    /// How long an executor may take to start: a driver that makes a dozen contexts at once takes half a minute for each.
+    pub(crate) fn start(&self) -> Duration {
+        self.seconds(2 * limits::REQUEST_SECONDS)
+    }
+
     /// How long a client waits for its executor: the session's own work may have to pass first.
     pub(crate) fn answer(&self) -> Duration {
         self.seconds(limits::REQUEST_SECONDS + limits::DRAIN_SECONDS)

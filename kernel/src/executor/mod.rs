@@ -223,9 +223,8 @@ impl Device {
         if matches!(*state.borrow_and_update(), State::Down(_)) {
             self.wanted.notify_one();
         }
-        let patience = self.limits.second * u32::try_from(limits::REQUEST_SECONDS).unwrap_or(u32::MAX);
         let settled = tokio::time::timeout(
-            patience,
+            self.limits.start(),
             state.wait_for(|state| match state {
                 State::Starting => false,
                 State::Running(incarnation) => incarnation.link.failure().is_none(),
@@ -296,7 +295,7 @@ impl Device {
             biased;
             described = described => described,
             status = exit(&mut child) => Err(unavailable(ended(&status))),
-            () = tokio::time::sleep(self.limits.answer()) => {
+            () = tokio::time::sleep(self.limits.start()) => {
                 Err(unavailable("the executor does not say what its device is"))
             }
         };

@@ -8,6 +8,7 @@ use std::{
     mem::MaybeUninit,
     os::fd::{AsFd, AsRawFd, OwnedFd},
     sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
 };
 
 use bulkhead_schema::{Error, ErrorCode, Handle, Run, executor_capnp, limits};
@@ -101,6 +102,8 @@ pub(crate) struct Manners {
     pub(crate) runs_on: u32,
     /// Refuses to describe its device: there is none.
     pub(crate) has_no_device: bool,
+    /// Says this late what its device is.
+    pub(crate) starts_late: Duration,
     /// Answers the next bind twice.
     pub(crate) answers_twice: bool,
     /// Sends a packet that is no message instead of binding.
@@ -381,6 +384,7 @@ impl Fake {
         match request.which().unwrap() {
             Which::Describe(()) => {
                 note(Asked::Describe);
+                std::thread::sleep(manners.starts_late);
                 if manners.has_no_device {
                     return refuse(Error::new(ErrorCode::Unavailable, "no device here"));
                 }

@@ -135,6 +135,18 @@ fn an_executor_that_falls_silent_is_replaced() {
 }
 
 #[test]
+fn an_executor_that_starts_late_is_waited_for() {
+    const SECOND: Duration = Duration::from_millis(20);
+    // A dozen of them at once take the driver longer than any of them may be silent later.
+    let late = Manners { starts_late: SECOND * 42, ..Manners::default() };
+    with_changed_kernel(late, |config| config.limits.second = SECOND, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        client.open("one").await.unwrap();
+        assert_eq!(harness.fake.starts(), 1);
+    });
+}
+
+#[test]
 fn what_takes_too_long_is_given_up_and_everybody_goes_on() {
     with_changed_kernel(Manners::default(), hasty, async |harness| {
         let client = Client::new(&harness.directory).await;
