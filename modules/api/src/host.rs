@@ -46,7 +46,9 @@ pub struct HostCaller {
 }
 
 impl HostCaller {
-    pub(crate) fn new(memory: Arc<ModuleHost>, connection: UnixStream) -> Self {
+    /// A caller that shares this memory, and is woken over this connection. The kit makes them; tests of a service may.
+    #[must_use]
+    pub fn new(memory: Arc<ModuleHost>, connection: UnixStream) -> Self {
         Self { memory, connection }
     }
 

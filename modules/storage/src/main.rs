@@ -22,7 +22,7 @@ use std::{
 use bulkhead_client::{Error, ErrorCode, ModuleHost};
 use bulkhead_module::{Badge, Closed, HostCaller, Instances, Progress, Service, Window, codes};
 use bulkhead_nvme::{
-    Memory, Namespace, Rights, Stepped,
+    Iommu, Memory, Namespace, Rights, Stepped,
     formats::{BusAddress, QueueId, registers::Doorbell},
 };
 use bulkhead_storage::wire;
@@ -99,18 +99,43 @@ fn bus(offset: u64) -> BusAddress {
     BusAddress(BUS + offset)
 }
 
+/// What of an instance the controller reaches: queues and buffers.
+fn ranges(parts: Parts) -> [(u64, u64, Rights); 3] {
+    [
+        (parts.submissions, layout::SUBMISSIONS_BYTES, Rights::Read),
+        (parts.completions, layout::COMPLETIONS_BYTES, Rights::Write),
+        (parts.buffers, layout::BUFFERS_BYTES, Rights::ReadWrite),
+    ]
+}
+
+/// Lets the controller reach them, with the buffers in memory that host code shares where there is such.
+fn map(
+    iommu: &Iommu,
+    host: &Arc<ModuleHost>,
+    parts: Parts,
+    shared: Option<&Arc<ModuleHost>>,
+) -> Result<(), Error> {
+    for (offset, bytes, rights) in ranges(parts) {
+        let (memory, from, bytes) = match shared.filter(|_| offset == parts.buffers) {
+            Some(shared) => (shared, wire::DATA as u64, wire::SHARED_BYTES - wire::DATA as u64),
+            None => (host, offset, bytes),
+        };
+        let memory = Arc::new(Shared(Arc::clone(memory)));
+        let mapped = iommu.map(bus(offset), bytes, memory, from, rights);
+        mapped.map_err(|error| Error::new(ErrorCode::Internal, error.to_string()))?;
+    }
+    Ok(())
+}
+
+fn unmap(iommu: &Iommu, parts: Parts) {
+    for (offset, ..) in ranges(parts) {
+        iommu.unmap(bus(offset));
+    }
+}
+
 impl Storage {
     fn driver(&mut self) -> Result<&mut Driver, Error> {
         self.driver.as_mut().ok_or_else(|| Error::new(ErrorCode::Internal, "there is no controller"))
-    }
-
-    /// What of an instance the controller reaches: queues and buffers.
-    fn ranges(parts: Parts) -> [(u64, u64, Rights); 3] {
-        [
-            (parts.submissions, layout::SUBMISSIONS_BYTES, Rights::Read),
-            (parts.completions, layout::COMPLETIONS_BYTES, Rights::Write),
-            (parts.buffers, layout::BUFFERS_BYTES, Rights::ReadWrite),
-        ]
     }
 
     /// Makes the queue pair of an instance, with buffers of the window's, or in memory that host code shares.
@@ -125,25 +150,16 @@ impl Storage {
         let host =
             window.host().ok_or_else(|| Error::new(ErrorCode::Internal, "the window has no host memory"))?;
         // Nothing of whoever had these before.
-        for (offset, bytes, _) in Self::ranges(parts) {
+        for (offset, bytes, _) in ranges(parts) {
             host.write(place(offset), &vec![0; place(bytes)]);
         }
         host.write(place(parts.doorbells), &[0; 8]);
         let driver = self.driver()?;
-        for (offset, bytes, rights) in Self::ranges(parts) {
-            let (memory, from, bytes) = match shared.filter(|_| offset == parts.buffers) {
-                Some(shared) => (shared, wire::DATA as u64, wire::SHARED_BYTES - wire::DATA as u64),
-                None => (host, offset, bytes),
-            };
-            let memory = Arc::new(Shared(Arc::clone(memory)));
-            let mapped = driver.iommu.map(bus(offset), bytes, memory, from, rights);
-            mapped.map_err(|error| Error::new(ErrorCode::Internal, error.to_string()))?;
-        }
-        if let Err(error) = driver.create(queue, bus(parts.submissions), bus(parts.completions)) {
+        let made = map(&driver.iommu, host, parts, shared)
+            .and_then(|()| driver.create(queue, bus(parts.submissions), bus(parts.completions)));
+        if let Err(error) = made {
             // The next in this place begins anew.
-            for (offset, ..) in Self::ranges(parts) {
-                driver.iommu.unmap(bus(offset));
-            }
+            unmap(&driver.iommu, parts);
             return Err(error);
         }
         Ok(queue)
@@ -200,13 +216,13 @@ impl Service for Storage {
     }
 
     fn serve(&mut self, window: &Window, instances: &mut Instances<Pair>) -> Progress {
-        let Some(driver) = &mut self.driver else { return Progress::Idle };
+        let (Some(driver), Some(host)) = (&mut self.driver, window.host()) else { return Progress::Idle };
         let mut progress = Progress::Idle;
         for (_, pair) in instances.open() {
             let (tail_before, head_before) = match &mut pair.front {
                 Front::Gates { tail, head } => (tail, head),
                 Front::Host(ring) => {
-                    if ring.look(driver, window, pair.parts, pair.queue) {
+                    if ring.look(driver, host, pair.parts, pair.queue) {
                         progress = Progress::Worked;
                     }
                     continue;
@@ -250,9 +266,7 @@ impl Service for Storage {
                 return Closed::NotYet;
             }
         }
-        for (offset, ..) in Self::ranges(pair.parts) {
-            driver.iommu.unmap(bus(offset));
-        }
+        unmap(&driver.iommu, pair.parts);
         for violation in driver.iommu.take_violations() {
             eprintln!("storage: the controller was told to reach what it may not: {violation:?}");
         }
