@@ -216,6 +216,7 @@ pub fn filled(seed: u64, block: u64) -> Vec<u8> {
     (0..64).flat_map(word).collect()
 }
 
+/// How many blocks, of which the first has this number, hold what `tenant fill` leaves.
 #[must_use]
 pub fn blocks_of(data: &[u8], seed: u64, first: u64) -> usize {
     let blocks = data.chunks(BLOCK).zip(first..);

@@ -109,7 +109,7 @@ fn a_search_of_a_graph_in_a_file_finds_what_the_host_finds() {
     let file = served.scratch.path().join("data.img");
     let make = |to: &std::path::Path| {
         let mut command = std::process::Command::new(program(BFS));
-        command.arg("make").arg(to).args(["4000", "30000", "3"]);
+        command.arg("make").arg(to).args(["1500", "12000", "3"]);
         assert_eq!(run(&mut command, PATIENCE).code(), Some(0));
     };
     let made = served.scratch.path().join("graph");

@@ -59,7 +59,7 @@ constexpr u32 KEY_SHIFT = 24;
 constexpr u64 PAGES_MAX = 1ull << 36;
 constexpr u32 LOCKED = 0x80000000, PIECES = PAGE_BYTES / PIECE_BYTES, MODULE_BUFFERS = 512;
 // Turns of whoever reads until it reads past the cache, of whoever writes until it is BUSY, and looks for a free buffer.
-constexpr u32 READS_PATIENT = 2000, WRITES_PATIENT = 4000000, LOOKS = 8;
+constexpr u32 READS_PATIENT = 2000, WRITES_PATIENT = 200000, LOOKS = 8;
 constexpr u32 FULL_WARP = 0xFFFFFFFF;
 
 }  // namespace detail
@@ -574,7 +574,7 @@ __device__ __noinline__ u32 write_back(Cache cache, u32 first, u32 step, bool fl
                 } else if (++turn > WRITES_PATIENT) {
                     return BUSY;
                 } else if (to == 0) {
-                    __nanosleep(200);
+                    __nanosleep(1000);
                 }
                 continue;
             }

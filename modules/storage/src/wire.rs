@@ -25,8 +25,9 @@ pub const DATA: usize = 16384;
 /// Bytes of all.
 pub const SHARED_BYTES: u64 = (DATA + BUFFERS as usize * BUFFER_BYTES) as u64;
 
-const _: () =
-    assert!(TAIL + 4 <= REQUESTS && ANSWERS + BUFFERS as usize * 8 <= DATA && DATA % BUFFER_BYTES == 0);
+const _: () = assert!(
+    TAIL + 4 <= REQUESTS && ANSWERS + BUFFERS as usize * 8 <= DATA && DATA.is_multiple_of(BUFFER_BYTES)
+);
 
 /// Where a request lies that was written as the `number`th.
 #[must_use]

@@ -49,7 +49,7 @@ __global__ void write(storage::array<u64> all, u64 seed, Wrong *wrong) {
     for (u64 turn = thread; turn < all.size(); turn += threads) {
         const u64 at = turn < half ? turn * 0x9E3779B1 % half : turn;
         u32 code = storage::DONE;
-        if (turn < half) code = all.set(at, word(seed, at));
+        if (turn < half) all[at] = word(seed, at);
         else code = all.set_warp(at, word(seed, at));
         u64 value = 0;
         if (code == storage::DONE) code = all.get(at, value);
@@ -91,5 +91,5 @@ int main(int argc, char **argv) {
         printf("FAIL no such thing: %s\n", what);
         return 2;
     }
-    return ended(what, cache, wrong, 0);
+    return ended(what, cache, wrong);
 }

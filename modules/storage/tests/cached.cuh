@@ -46,8 +46,9 @@ __device__ inline void compare(Wrong *wrong, u32 code, u64 value, u64 expected) 
     if (code == storage::DONE && value != expected) atomicAdd(&wrong->values, 1ull);
 }
 
-// Waits for all that was launched, and tells what became of it: the program's exit status.
-inline int ended(const char *what, const storage::Cache &cache, const Wrong *wrong, u64 more) {
+// Waits for all that was launched, and tells what became of it: the program's exit status. The first error that had no other place is
+// `status`.
+inline int ended(const char *what, const storage::Cache &cache, const Wrong *wrong, u64 more = 0, u32 status = storage::DONE) {
     Wrong mistakes;
     storage::Told told;
     CHECK(cudaGetLastError());
@@ -56,6 +57,7 @@ inline int ended(const char *what, const storage::Cache &cache, const Wrong *wro
     CHECK(storage::told(cache, told));
     printf("loaded %llu, past %llu, written %llu, ahead %llu, dropped %llu\n", told.loaded, told.past, told.written, told.ahead,
            told.dropped);
+    if (mistakes.code == storage::DONE && told.status != status) mistakes.code = told.status;
     if (mistakes.code != storage::DONE) {
         printf("ended with %x\n", mistakes.code);
         return 3;

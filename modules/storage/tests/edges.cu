@@ -95,5 +95,5 @@ int main(int argc, char **argv) {
         printf("FAIL no such thing: %s\n", what);
         return 2;
     }
-    return ended(what, cache, wrong, mistakes);
+    return ended(what, cache, wrong, mistakes, !strcmp(what, "errors") ? storage::NOT_OPEN : storage::DONE);
 }

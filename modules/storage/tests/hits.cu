@@ -90,5 +90,5 @@ int main(int argc, char **argv) {
         const Hits &my = *static_cast<Hits *>(of);
         hit_elements<false><<<my.blocks, 256>>>(my.all(), my.turns, my.sums, my.wrong);
     }, &hits);
-    return ended("hits", cache, wrong, 0);
+    return ended("hits", cache, wrong);
 }
