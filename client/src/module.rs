@@ -1,7 +1,8 @@
 //! Protected modules: their host halves, and gates that kernels call.
 
 use std::{
-    os::fd::AsFd as _,
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     sync::atomic::{AtomicU32, AtomicU64},
 };
 
@@ -51,10 +52,28 @@ fn offsets(offset: u64) -> impl Iterator<Item = u64> {
     (0_u64..).map(move |piece| offset.saturating_add(piece.saturating_mul(PIECE_BYTES as u64)))
 }
 
-/// The host memory of a module's window, mapped. It stays mapped here when the module ends, and nobody else has it then.
+/// The host memory of a module's window, or memory that a host half shares with host code, mapped. It stays mapped here when the module ends, and nobody else has it then.
 pub struct ModuleHost(Shared);
 
 impl ModuleHost {
+    /// Makes memory that a host half shares with host code, which is given the descriptor: nobody can make it shorter or longer.
+    ///
+    /// # Errors
+    /// Where the system has no memory for it.
+    pub fn create(bytes: u64) -> io::Result<(Self, OwnedFd)> {
+        let descriptor = bulkhead_ring::memory::create_shared(bytes)?;
+        Ok((Self::of(descriptor.as_fd(), bytes)?, descriptor))
+    }
+
+    /// Maps memory that another process shares.
+    ///
+    /// # Errors
+    /// Where it is shorter, or can be made shorter.
+    pub fn of(descriptor: BorrowedFd<'_>, bytes: u64) -> io::Result<Self> {
+        let bytes = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        Shared::map(descriptor, bytes).map(Self)
+    }
+
     /// Where it is mapped.
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Protected modules on a machine with a GPU: the echo's round trip, a counter that comes and goes, storage.
+# Protected modules on a machine with a GPU: the echo's round trip, a counter that comes and goes, storage and its device library.
 #
 #   tests/gpu/modules.sh --carry FOLDER   here: builds what the device machine needs into FOLDER
 #   tests/gpu/modules.sh FOLDER           there: runs it all, and prints tables
@@ -12,13 +12,15 @@ if [ "${1:-}" = --carry ]; then
     target=${CARGO_TARGET_DIR:-target}
     nvcc=.toolchain/cuda/bin/nvcc
     cargo build --release -p bulkhead-cli -p bulkhead-libos-cuda -p bulkhead-counter -p bulkhead-storage || exit 1
-    cargo build --release -p bulkhead-client --example echo -p bulkhead-nvme --example rate || exit 1
-    cp "$target"/release/{bulkhead,libcuda.so,counter,storage} "$target"/release/examples/{echo,rate} "$folder/" || exit 1
-    strip "$folder"/{bulkhead,libcuda.so,counter,storage,echo,rate}
+    cargo build --release -p bulkhead-client --example echo -p bulkhead-nvme --example rate -p bulkhead-storage --example storage_client || exit 1
+    cp "$target"/release/{bulkhead,libcuda.so,counter,storage} "$target"/release/examples/{echo,rate,storage_client} "$folder/" || exit 1
+    strip "$folder"/{bulkhead,libcuda.so,counter,storage,echo,rate,storage_client}
     cp modules/examples/counter/gates.ptx "$folder/counter.ptx" && cp modules/storage/gates.ptx "$folder/storage.ptx" || exit 1
     NVCC=$nvcc "$target/release/bulkhead" module build modules/storage/gates.cu -o "$folder/unchecked.ptx" -- -DSTORAGE_UNCHECKED || exit 1
     $nvcc -gencode arch=compute_75,code=compute_75 -o "$folder/counter-tenant" modules/examples/counter/tenant.cu || exit 1
-    $nvcc -gencode arch=compute_75,code=compute_75 -I modules/storage/include -o "$folder/storage-tenant" modules/storage/tests/tenant.cu || exit 1
+    for program in storage/tests/{tenant,cached,edges,hits,blocks,workload} examples/bfs; do
+        $nvcc -gencode arch=compute_75,code=compute_75 -I modules/storage/include -o "$folder/storage-${program##*/}" "modules/$program.cu" || exit 1
+    done
     du -sh "$folder"
     exit 0
 fi
@@ -52,7 +54,8 @@ serve() { # NAME GATES HOST...: has a module serve
     for _ in $(seq 200); do [ -S "$work/run/$name.module.sock" ] && return; sleep 0.05; done
     cat "$work/$name.log"; ended=1
 }
-tenant() { timeout 120 "$bulkhead" run --module "storage=$1" -- "$folder/storage-tenant" "${@:2}"; }
+program() { timeout 120 "$bulkhead" run --module "storage=$2" -- "$folder/storage-$1" "${@:3}"; } # PROGRAM EXTENTS ARGUMENT...
+tenant() { program tenant "$@"; }
 
 say "echo: a question to the host and its answer"
 for _ in 1 2 3; do
@@ -76,6 +79,56 @@ check "check it by warps" "warps: 0 wrong" tenant read:data warps 5 32768
 check "attack" "attack: 75 tried, 0 wrong" tenant write:data@1000+64,read:data@2000+64 attack
 check "check what is beside" "check: 0 wrong" tenant read:data@0+1000 check 5 1000
 check "not the other's" "ended with fffffff3" tenant read:data fill 1 64
+say "storage: the cache of pages, arrays, blocks"
+check "lanes of one set" "lanes: 0 wrong" program cached read:data lanes 5
+for pages in 8 64 4096; do check "random elements, $pages pages" "check: 0 wrong" program cached read:data check 5 32768 "$pages"; done
+check "write by elements" "write: 0 wrong" program cached write:data@8192+2048 write 6 2048 64
+check "check that" "check: 0 wrong" tenant read:data@8192+2048 check 6 2048
+check "check what is beside" "check: 0 wrong" tenant read:data@0+8192 check 5 8192
+check "all lines in use" "pinned: 0 wrong" program edges read:data pinned 5
+check "wrong elements, extents" "errors: 0 wrong" program edges write:data@0+32,read:data@100+64 errors 32
+check "write by blocks" "write: 0 wrong" program blocks write:data write 8 32767
+check "check by blocks" "check: 0 wrong" program blocks read:data check 8 32767
+"$folder/storage-bfs" make "$work/graph" 100000 1500000 3 && dd if="$work/graph" of="$work/data.img" conv=notrunc status=none
+for pages in 64 4096; do check "bfs, $pages pages" " 0 wrong" program bfs read:data run "$work/graph" 1 "$pages"; done
+say "storage from the host"
+export BULKHEAD_SOCKET
+check "put" "bytes were written" "$folder/storage_client" put write:data "$work/graph"
+check "get" "bytes were read" "$folder/storage_client" get read:data "$work/graph.back" "$(stat -c %s "$work/graph")"
+check "the same" same sh -c "cmp '$work/graph' '$work/graph.back' && echo same"
+"$folder/storage_client" rate read:scratch 131072 2
+"$folder/storage_client" rate read:data 32768 2
+say "storage: cache hits (pages, turns, blocks)"
+for blocks in 4 132 1056; do program hits read:scratch 4096 200 "$blocks" 2>&1 | sed "s/^/$blocks blocks: /"; done
+say "storage: fio's matrix, checked and not (order, bytes, depth, turns, writes in 100, checked, blocks)"
+for place in scratch data; do
+    blocks=$([ $place = data ] && echo 32768 || echo 131072)
+    program workload "write:$place" fill "$blocks" || ended=1
+    while read -r arguments; do
+        # shellcheck disable=SC2086
+        told=$(program workload "write:$place" run $arguments "$blocks" 2>&1) || ended=1
+        printf '%-8s %s\n' $place "$(printf '%s' "$told" | head -n 1)"
+        printf '%s' "$told" | grep -q " 0 wrong" || { printf 'FAILED  %s: %s\n' "$arguments" "$told"; ended=1; }
+    done << 'MATRIX'
+random 512 256 50 30 1
+random 4096 256 50 30 1
+random 65536 32 20 30 1
+random 1048576 8 5 30 1
+random 512 256 200 0 0
+random 4096 1 200 0 0
+random 4096 32 200 0 0
+random 4096 256 200 0 0
+random 4096 2048 50 0 0
+sequential 4096 256 200 0 0
+sequential 65536 64 50 0 0
+sequential 1048576 16 10 0 0
+random 4096 256 200 50 0
+random 4096 256 200 100 0
+MATRIX
+done
+say "storage: reading and computing, one after the other and overlapped"
+program workload read:scratch overlap 64 100 131072 || ended=1
+program workload read:scratch overlap 256 50 131072 || ended=1
 say "random reads of 4 KiB: threads, checks"
 for gates in storage unchecked storage unchecked; do
     "$bulkhead" module stop storage; sleep 0.5

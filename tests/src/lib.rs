@@ -21,5 +21,6 @@ pub mod raw;
 pub mod scratch;
 pub mod skip;
 pub mod status;
+pub mod storage;
 pub mod tenant;
 pub mod world;

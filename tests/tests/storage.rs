@@ -4,157 +4,18 @@ use std::{
     fs,
     io::{BufRead as _, BufReader},
     os::unix::fs::FileExt as _,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::OnceLock,
+    process::Stdio,
     thread,
     time::Duration,
 };
 
 use bulkhead_tests::{
     kernel::Kernel,
-    place::{host_half, repository, toolchain_libraries},
-    process::{Done, bulkhead, run},
+    place::{repository, toolchain_libraries},
+    process::{bulkhead, run},
     scratch::Scratch,
+    storage::{BLOCK, PATIENCE, Served, blocks_of, compile, filled},
 };
-
-const PATIENCE: Duration = Duration::from_secs(240);
-const BLOCK: usize = 512;
-
-/// The program of `modules/storage/tests`, compiled once.
-fn tenant() -> &'static Path {
-    static TENANT: OnceLock<(Scratch, PathBuf)> = OnceLock::new();
-    let (_, program) = TENANT.get_or_init(|| {
-        let scratch = Scratch::new();
-        let program = scratch.path().join("tenant");
-        compile("modules/storage/tests/tenant.cu", &program);
-        (scratch, program)
-    });
-    program
-}
-
-/// Compiles a program that calls the gates.
-fn compile(source: &str, to: &Path) {
-    let mut command = Command::new(toolchain_libraries().with_file_name("bin").join("nvcc"));
-    command.args(["-gencode", "arch=compute_75,code=compute_75", "-I"]);
-    command.arg(repository().join("modules/storage/include")).arg("-o").arg(to);
-    let done = run(command.arg(repository().join(source)), PATIENCE);
-    assert_eq!(done.code(), Some(0), "{}", done.told());
-}
-
-/// A kernel that serves with the module, and what the module tells.
-struct Served {
-    kernel: Kernel,
-    module: Child,
-    told: BufReader<std::process::ChildStderr>,
-    scratch: Scratch,
-}
-
-impl Served {
-    /// With these gates, and namespaces `scratch` (4 MiB of memory) and `data` (2 MiB of a file).
-    fn with(gates: &Path) -> Self {
-        Self::on(Kernel::start(), gates, "2MiB")
-    }
-
-    /// On a kernel of the test's own, with a file of another size.
-    fn on(kernel: Kernel, gates: &Path, bytes: &str) -> Self {
-        let scratch = Scratch::new();
-        let mebibytes: u64 = bytes.trim_end_matches("MiB").parse().expect("a size");
-        let data = scratch.path().join("data.img");
-        fs::File::create(&data)
-            .and_then(|file| file.set_len(mebibytes << 20))
-            .expect("scratch can be written");
-        let manifest = scratch.path().join("module.toml");
-        let text = format!(
-            "name = \"storage\"\ngates = {gates:?}\ninstances = 8\n\
-             host = [{:?}, \"--namespace\", \"scratch=ram:4MiB\", \"--namespace\", \"data=file:{}\"]\n",
-            host_half("storage"),
-            data.display()
-        );
-        fs::write(&manifest, text).expect("scratch can be written");
-        let mut command = bulkhead(&["module", "start", "--socket"]);
-        command.arg(kernel.socket()).arg(&manifest).stdout(Stdio::null()).stderr(Stdio::piped());
-        // One test has them without their checks.
-        command.env("BULKHEAD_MODULE_ANY_GATES", "1");
-        let mut module = command.spawn().expect("it starts");
-        let told = BufReader::new(module.stderr.take().expect("a pipe"));
-        let mut served = Self { kernel, module, told, scratch };
-        served.line("serves at");
-        served
-    }
-
-    fn new() -> Self {
-        Self::with(&repository().join("modules/storage/gates.ptx"))
-    }
-
-    /// Reads what the module tells until it tells this.
-    fn line(&mut self, what: &str) -> String {
-        let mut all = String::new();
-        loop {
-            let mut line = String::new();
-            assert!(self.told.read_line(&mut line).expect("it tells") > 0, "it has ended: {all}");
-            all.push_str(&line);
-            if line.contains(what) {
-                return all;
-            }
-        }
-    }
-
-    fn data(&self) -> Vec<u8> {
-        fs::read(self.scratch.path().join("data.img")).expect("a file")
-    }
-
-    fn command(&self, extents: &str, arguments: &[&str]) -> Command {
-        let mut command = bulkhead(&["run", "--module", &format!("storage={extents}"), "--socket"]);
-        command.arg(self.kernel.socket()).arg("--").arg(tenant()).args(arguments);
-        command.env("TMPDIR", self.scratch.path());
-        command
-    }
-
-    fn run(&self, extents: &str, arguments: &[&str]) -> Done {
-        run(&mut self.command(extents, arguments), PATIENCE)
-    }
-
-    fn right(&self, extents: &str, arguments: &[&str]) {
-        let done = self.run(extents, arguments);
-        assert!(done.code() == Some(0) && done.stdout.contains(" 0 wrong"), "{arguments:?}: {}", done.told());
-    }
-
-    /// The host half's process.
-    fn host_half(&self) -> rustix::process::Pid {
-        let mut command = bulkhead(&["module", "list", "--json", "--socket"]);
-        let listed = run(command.arg(self.kernel.socket()), PATIENCE);
-        let listed: serde_json::Value = serde_json::from_str(&listed.stdout).expect("JSON");
-        let pid = listed["modules"][0]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
-        rustix::process::Pid::from_raw(pid.expect("a process")).expect("a process")
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        if let Some(pid) = rustix::process::Pid::from_raw(i32::try_from(self.module.id()).unwrap_or(0)) {
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap_or_default();
-        }
-        self.module.wait().expect("it ends");
-    }
-}
-
-/// What `tenant fill` leaves in a block.
-fn filled(seed: u64, block: u64) -> Vec<u8> {
-    let word = |at: u64| {
-        let mut x = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(block * 64 + at);
-        x ^= x >> 30;
-        x = x.wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x ^= x >> 27;
-        x.wrapping_mul(0x94D0_49BB_1331_11EB).to_le_bytes()
-    };
-    (0..64).flat_map(word).collect()
-}
-
-fn blocks_of(data: &[u8], seed: u64, first: u64) -> usize {
-    let blocks = data.chunks(BLOCK).zip(first..);
-    blocks.filter(|(block, at)| **block == filled(seed, *at)).count()
-}
 
 #[test]
 fn kernels_write_and_read_a_file_as_the_host_sees_it() {

@@ -69,6 +69,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "executor/gpu",
             "executor/softgpu",
             "modules/api",
+            "modules/storage",
         ],
     ),
     ("tests/sim", &["schema", "caps", "mm"]),

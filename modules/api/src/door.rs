@@ -3,11 +3,15 @@
 //! A caller connects and sends one line, `open WORDS`. It is answered with one line: `gates TOKEN`, the token of gates that are
 //! the caller's while the connection lasts, or `refused CODE MESSAGE`. There is nothing more to be said: when either side
 //! closes the connection the gates are taken back.
+//!
+//! Host code sends `host WORDS` and is answered `memory BYTES`, with the descriptor of memory that is shared while the connection
+//! lasts ([`HostCaller`](crate::HostCaller)). Then either side sends a byte, whatever it is, to wake the other.
 
 use std::{
-    io::{self, BufRead as _, BufReader, Read as _, Write as _},
+    io::{self, BufRead as _, BufReader, IoSlice, Read as _, Write as _},
+    mem::MaybeUninit,
     os::{
-        fd::AsFd as _,
+        fd::{AsFd as _, BorrowedFd, OwnedFd},
         unix::{
             fs::MetadataExt as _,
             net::{UnixListener, UnixStream},
@@ -18,6 +22,10 @@ use std::{
 };
 
 use bulkhead_client::{Error, ErrorCode, SturdyToken, is_module_name};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
 
 /// Longest line that a caller may send.
 pub const WORDS_BYTES_MAX: usize = 4096;
@@ -58,11 +66,30 @@ impl Opened {
 /// # Errors
 /// `unavailable` where no module serves there; whatever the service refuses.
 pub fn open(socket: &Path, words: &str) -> Result<Opened, Error> {
-    let refuse = |message: String| Error::new(ErrorCode::InvalidArgument, message);
+    let (connection, line, _) = ask(socket, Asker::Kernels, words)?;
+    let token = line.strip_prefix("gates ").and_then(|token| token.parse().ok());
+    let token = token.ok_or_else(|| refused("the module gave no token of gates"))?;
+    Ok(Opened { token, connection })
+}
+
+/// The same for host code: the connection, and the memory that is shared with the service while it lasts.
+pub(crate) fn open_host(socket: &Path, words: &str) -> Result<(UnixStream, OwnedFd, u64), Error> {
+    let (connection, line, memory) = ask(socket, Asker::Host, words)?;
+    let bytes = line.strip_prefix("memory ").and_then(|bytes| bytes.parse().ok());
+    let (bytes, memory) =
+        bytes.zip(memory).ok_or_else(|| refused("the module shares no memory with host code"))?;
+    Ok((connection, memory, bytes))
+}
+
+fn refused(message: &str) -> Error {
+    Error::new(ErrorCode::InvalidArgument, message)
+}
+
+/// Asks for a service: the connection, a line that is no refusal, and what came with it.
+fn ask(socket: &Path, asker: Asker, words: &str) -> Result<(UnixStream, String, Option<OwnedFd>), Error> {
     if words.contains('\n') || words.len() > WORDS_BYTES_MAX - 8 {
-        return Err(refuse(format!(
-            "what a service is asked for is one line of at most {WORDS_BYTES_MAX} bytes"
-        )));
+        let message = format!("what a service is asked for is one line of at most {WORDS_BYTES_MAX} bytes");
+        return Err(refused(&message));
     }
     let silent =
         |error: &io::Error| matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
@@ -82,15 +109,11 @@ pub fn open(socket: &Path, words: &str) -> Result<Opened, Error> {
     let mut connection = UnixStream::connect(socket).map_err(gone)?;
     connection.set_read_timeout(Some(ANSWERING)).map_err(gone)?;
     connection.set_write_timeout(Some(SAYING)).map_err(gone)?;
-    connection.write_all(format!("open {words}\n").as_bytes()).map_err(gone)?;
-    let mut line = String::new();
-    BufReader::new(connection.try_clone().map_err(gone)?.take(ANSWER_BYTES_MAX))
-        .read_line(&mut line)
-        .map_err(gone)?;
+    connection.write_all(format!("{} {words}\n", asker.word()).as_bytes()).map_err(gone)?;
+    let (line, memory) = answered(&connection).map_err(gone)?;
     let line = line.trim_end();
-    if let Some(token) = line.strip_prefix("gates ") {
-        let token = token.parse().map_err(|_| refuse("the module gave no token of gates".to_owned()))?;
-        return Ok(Opened { token, connection });
+    if line.starts_with("gates ") || line.starts_with("memory ") {
+        return Ok((connection, line.to_owned(), memory));
     }
     let refused = line.strip_prefix("refused ").and_then(|rest| rest.split_once(' '));
     let (code, message) = refused.ok_or_else(ended)?;
@@ -101,8 +124,45 @@ pub fn open(socket: &Path, words: &str) -> Result<Opened, Error> {
     Err(Error::new(code.unwrap_or(ErrorCode::InvalidArgument), format!("the service refuses: {message}")))
 }
 
-/// What a caller wants: the words behind `open`.
-pub(crate) fn asked(caller: &UnixStream) -> io::Result<String> {
+/// The line that a service answers, and a descriptor that came with its first byte.
+fn answered(connection: &UnixStream) -> io::Result<(String, Option<OwnedFd>)> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut first = [0];
+    let mut parts = [io::IoSliceMut::new(&mut first)];
+    let received = rustix::net::recvmsg(connection, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let memory = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut received) => received.next(),
+        _ => None,
+    });
+    if received.bytes == 0 {
+        return Ok((String::new(), None));
+    }
+    let mut line = String::from_utf8_lossy(&first).into_owned();
+    BufReader::with_capacity(1, connection.take(ANSWER_BYTES_MAX)).read_line(&mut line)?;
+    Ok((line, memory))
+}
+
+/// On whose behalf a caller asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// Of kernels, which call gates.
+    Kernels,
+    /// Of host code, which shares memory with the host half.
+    Host,
+}
+
+impl Asker {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Kernels => "open",
+            Self::Host => "host",
+        }
+    }
+}
+
+/// What a caller wants, and the words for it.
+pub(crate) fn asked(caller: &UnixStream) -> io::Result<(Asker, String)> {
     caller.set_write_timeout(Some(SAYING))?;
     let (mut line, until, mut from) = (Vec::new(), Instant::now() + SAYING, caller);
     // All of it in time, however it comes.
@@ -119,25 +179,54 @@ pub(crate) fn asked(caller: &UnixStream) -> io::Result<String> {
         }
     }
     let line = line.strip_suffix(b"\n").ok_or(io::ErrorKind::InvalidData)?;
-    let words =
-        line.strip_prefix(b"open ").or((line == b"open").then_some(&[])).ok_or(io::ErrorKind::InvalidData)?;
-    if words.contains(&b'\n') {
-        return Err(io::ErrorKind::InvalidData.into());
+    let line = str::from_utf8(line).map_err(|_| io::ErrorKind::InvalidData)?;
+    let (asks, words) = line.split_once(' ').unwrap_or((line, ""));
+    let asker = [Asker::Kernels, Asker::Host].into_iter().find(|asker| asker.word() == asks);
+    match asker {
+        Some(asker) if !words.contains('\n') => Ok((asker, words.to_owned())),
+        _ => Err(io::ErrorKind::InvalidData.into()),
     }
-    String::from_utf8(words.to_vec()).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// What a caller is given.
+pub(crate) enum Given {
+    /// The token of gates.
+    Gates(SturdyToken),
+    /// Memory, and its bytes.
+    Memory(OwnedFd, u64),
 }
 
 /// Answers a caller.
-pub(crate) fn answer(caller: &mut UnixStream, answer: Result<SturdyToken, &Error>) -> io::Result<()> {
-    let line = match answer {
-        Ok(token) => format!("gates {token:x}\n"),
+pub(crate) fn answer(caller: &mut UnixStream, answer: Result<&Given, &Error>) -> io::Result<()> {
+    match answer {
+        Ok(Given::Gates(token)) => caller.write_all(format!("gates {token:x}\n").as_bytes()),
+        Ok(Given::Memory(memory, bytes)) => send(caller, &format!("memory {bytes}\n"), memory.as_fd()),
         Err(error) => {
             let remedy = if error.remedy.is_empty() { String::new() } else { format!("; {}", error.remedy) };
             let told = format!("{}{remedy}", error.message).replace(char::is_control, " ");
-            format!("refused {:?} {told}\n", error.code)
+            caller.write_all(format!("refused {:?} {told}\n", error.code).as_bytes())
         }
-    };
-    caller.write_all(line.as_bytes())
+    }
+}
+
+fn send(mut caller: &UnixStream, line: &str, memory: BorrowedFd<'_>) -> io::Result<()> {
+    let descriptors = [memory];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !ancillary.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    let parts = [IoSlice::new(line.as_bytes())];
+    let sent = rustix::net::sendmsg(caller, &parts, &mut ancillary, SendFlags::NOSIGNAL)?;
+    caller.write_all(line.as_bytes().get(sent..).unwrap_or_default())
+}
+
+/// Listens to a host caller until it has ended, and tells each time that it has rung.
+pub(crate) fn until_over_ringing(mut caller: UnixStream, mut rings: impl FnMut()) {
+    caller.set_read_timeout(None).unwrap_or_default();
+    while matches!(caller.read(&mut [0; 64]), Ok(1..)) {
+        rings();
+    }
 }
 
 /// Waits until a caller has ended: whatever else it says ends it too.

@@ -26,11 +26,13 @@
 
 pub mod codes;
 pub mod door;
+mod host;
 mod instances;
 pub mod manifest;
 mod runner;
 mod window;
 
+pub use host::{HostCaller, OpenedHost, SHARED_START};
 pub use instances::{Badge, Instances};
 pub use runner::{CANNOT_SERVE, INSTANCES, NAME, Place, QUOTA, digest, main, run};
 pub use window::Window;
@@ -85,7 +87,24 @@ pub trait Service {
     /// Why that is refused, as the caller is told; [`refuse`] makes one.
     fn open(&mut self, window: &Window, badge: Badge, words: &str) -> Result<Self::Instance, Error>;
 
-    /// Looks once at what gates have left, and does a bounded amount of work. Asked again and again while kernels call the
+    /// Bytes of memory that the service shares with each caller that is host code and no kernel; 0 where it serves none.
+    const SHARED_BYTES: u64 = 0;
+
+    /// The same for host code, with which the service shares memory that is zero. No gate is called with this badge.
+    ///
+    /// # Errors
+    /// As for [`Service::open`].
+    fn open_host(
+        &mut self,
+        _window: &Window,
+        _badge: Badge,
+        _words: &str,
+        _caller: HostCaller,
+    ) -> Result<Self::Instance, Error> {
+        Err(refuse("the service is for kernels, and not for host code"))
+    }
+
+    /// Looks once at what gates and host code have left, and does a bounded amount of work. Asked again and again while kernels call the
     /// gates, and while something is on its way.
     fn serve(&mut self, _window: &Window, _instances: &mut Instances<Self::Instance>) -> Progress {
         Progress::Idle

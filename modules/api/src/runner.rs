@@ -8,7 +8,7 @@ use std::{
     process::ExitCode,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
         mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender},
     },
     thread,
@@ -16,13 +16,14 @@ use std::{
 };
 
 use bulkhead_client::{
-    Activity, Error, ErrorCode, Gates, Moment, Options, ProtectedModule, Reached, Session, SturdyToken,
-    Terms, Uses, default_socket,
+    Activity, Error, ErrorCode, Gates, ModuleHost, Moment, Options, ProtectedModule, Reached, Session,
+    SturdyToken, Terms, Uses, default_socket,
 };
 
 use crate::{
-    Badge, Closed, Instances, Progress, Service, Window,
-    door::{self, CALLERS_MAX, Door},
+    Badge, Closed, HostCaller, Instances, Progress, Service, Window,
+    door::{self, Asker, CALLERS_MAX, Door, Given},
+    host,
 };
 
 /// The environment variable that names the module, and the one that says how many instances it has at a time.
@@ -107,14 +108,16 @@ pub fn main(service: impl Service) -> ExitCode {
 }
 
 enum Event {
-    /// Somebody wants an instance.
-    Opens { caller: u64, words: String, answer: SyncSender<Result<SturdyToken, Error>> },
+    /// Somebody wants an instance: over its connection host code is woken.
+    Opens { caller: u64, words: String, host: Option<UnixStream>, answer: SyncSender<Result<Given, Error>> },
     /// A caller has gone.
     Over { caller: u64 },
     /// No kernel is in a gate with this badge any more.
     Left { badge: Badge, left: Result<(), Error> },
     /// Kernels call the gates.
     Called,
+    /// Host code has rung.
+    Rung,
 }
 
 /// Serves until the module ends: when `bulkhead module stop` takes it away, or the kernel ends.
@@ -156,6 +159,8 @@ pub fn run<S: Service>(service: S, place: &Place) -> Result<(), Error> {
         callers: Vec::new(),
         leaving: Vec::new(),
         closing: Vec::new(),
+        sleeps: false,
+        rung: Arc::new(AtomicBool::new(false)),
     };
     half.service.start(&half.window)?;
     let door = Door::bind(&door::socket_of(&place.kernel, &place.name))?;
@@ -163,8 +168,8 @@ pub fn run<S: Service>(service: S, place: &Place) -> Result<(), Error> {
     let listener = door.listener.try_clone();
     let listener =
         listener.map_err(|error| Error::new(ErrorCode::Unavailable, format!("the socket: {error}")))?;
-    let asking = events.clone();
-    thread::spawn(move || let_in(&listener, &asking));
+    let (asking, rung) = (events.clone(), Arc::clone(&half.rung));
+    thread::spawn(move || let_in(&listener, &asking, &rung));
     let (rest, rests) = mpsc::channel();
     let (waking, watched) = (events.clone(), Arc::clone(&activity));
     thread::spawn(move || wake(&watched, &rests, &waking));
@@ -216,7 +221,7 @@ fn wake(activity: &Activity, rests: &Receiver<()>, events: &Sender<Event>) {
 }
 
 /// Lets callers in, each with a thread of its own that waits for it.
-fn let_in(listener: &std::os::unix::net::UnixListener, events: &Sender<Event>) {
+fn let_in(listener: &std::os::unix::net::UnixListener, events: &Sender<Event>, rung: &Arc<AtomicBool>) {
     let inside = Arc::new(AtomicUsize::new(0));
     for caller in 0.. {
         let Ok((mut connection, _)) = listener.accept() else {
@@ -234,9 +239,9 @@ fn let_in(listener: &std::os::unix::net::UnixListener, events: &Sender<Event>) {
             door::answer(&mut connection, Err(&full)).unwrap_or_default();
             continue;
         }
-        let (events, place) = (events.clone(), Arc::clone(&inside));
+        let (events, place, rung) = (events.clone(), Arc::clone(&inside), Arc::clone(rung));
         let attending = thread::Builder::new().spawn(move || {
-            attend(connection, caller, &events);
+            attend(connection, caller, &events, &rung);
             place.fetch_sub(1, Ordering::Relaxed);
         });
         if attending.is_err() {
@@ -245,20 +250,34 @@ fn let_in(listener: &std::os::unix::net::UnixListener, events: &Sender<Event>) {
     }
 }
 
-fn attend(mut connection: UnixStream, caller: u64, events: &Sender<Event>) {
-    let Ok(words) = door::asked(&connection) else { return };
+fn attend(mut connection: UnixStream, caller: u64, events: &Sender<Event>, rung: &AtomicBool) {
+    let Ok((asker, words)) = door::asked(&connection) else { return };
+    let host = match asker {
+        Asker::Kernels => None,
+        Asker::Host => match connection.try_clone() {
+            Ok(connection) => Some(connection),
+            Err(_) => return,
+        },
+    };
     let (answer, answered) = mpsc::sync_channel(1);
-    if events.send(Event::Opens { caller, words, answer }).is_err() {
+    if events.send(Event::Opens { caller, words, host, answer }).is_err() {
         return;
     }
     let opened = answered.recv();
     let told = match &opened {
-        Ok(answer) => door::answer(&mut connection, answer.as_ref().map(|token| *token)),
+        Ok(answer) => door::answer(&mut connection, answer.as_ref()),
         Err(_) => return,
     };
-    if opened.is_ok_and(|opened| opened.is_ok()) {
-        if told.is_ok() {
-            door::until_over(connection);
+    if let Ok(Ok(given)) = opened {
+        match (told, given) {
+            (Ok(()), Given::Gates(_)) => door::until_over(connection),
+            (Ok(()), Given::Memory(..)) => door::until_over_ringing(connection, || {
+                // One is on its way at a time, however often it is rung.
+                if !rung.swap(true, Ordering::AcqRel) {
+                    events.send(Event::Rung).unwrap_or_default();
+                }
+            }),
+            (Err(_), _) => {}
         }
         // Where the service has ended there is nobody to be told.
         events.send(Event::Over { caller }).unwrap_or_default();
@@ -269,7 +288,13 @@ fn attend(mut connection: UnixStream, caller: u64, events: &Sender<Event>) {
 struct Caller {
     number: u64,
     badge: Badge,
-    gates: Gates,
+    has: Has,
+}
+
+/// What a caller reaches the service by.
+enum Has {
+    Gates(Gates),
+    Memory(Arc<ModuleHost>),
 }
 
 struct HostHalf<S: Service> {
@@ -281,6 +306,10 @@ struct HostHalf<S: Service> {
     leaving: Vec<Caller>,
     /// Badges that no kernel reads any more, of instances that are not given back yet.
     closing: Vec<Badge>,
+    /// Whether host code was told that it has to ring.
+    sleeps: bool,
+    /// Whether host code has rung since it was looked last.
+    rung: Arc<AtomicBool>,
 }
 
 impl<S: Service> HostHalf<S> {
@@ -302,6 +331,12 @@ impl<S: Service> HostHalf<S> {
             if rests && !watches {
                 // The next look is behind this: a launch that began before it is seen there, or wakes.
                 watches = rest.send(()).is_ok();
+                self.tell_sleep(true);
+                continue;
+            }
+            if rests && !self.sleeps {
+                // So is what host code leaves, which rings from here on.
+                self.tell_sleep(true);
                 continue;
             }
             empty = if progress == Progress::Worked { 0 } else { empty.saturating_add(1) };
@@ -327,9 +362,15 @@ impl<S: Service> HostHalf<S> {
                     return Ok(());
                 }
             }
+            if self.sleeps && (event.is_some() || progress != Progress::Idle) {
+                self.tell_sleep(false);
+            }
             match event {
-                Some(Event::Opens { caller, words, answer }) => {
-                    let opened = self.open(caller, &words);
+                Some(Event::Opens { caller, words, host, answer }) => {
+                    let opened = match host {
+                        None => self.open(caller, &words),
+                        Some(connection) => self.open_host(caller, &words, connection),
+                    };
                     // Whoever has hung up meanwhile is over, which is told next.
                     answer.send(opened).unwrap_or_default();
                 }
@@ -342,26 +383,57 @@ impl<S: Service> HostHalf<S> {
                     }
                 }
                 Some(Event::Called) => watches = false,
+                Some(Event::Rung) => self.rung.store(false, Ordering::Release),
                 None => {}
             }
         }
     }
 
-    fn open(&mut self, caller: u64, words: &str) -> Result<SturdyToken, Error> {
-        let full = || {
+    /// Tells host code whether it has to ring.
+    fn tell_sleep(&mut self, sleeps: bool) {
+        self.sleeps = sleeps;
+        for caller in &self.callers {
+            if let Has::Memory(memory) = &caller.has {
+                host::tell_sleep(memory, sleeps);
+            }
+        }
+    }
+
+    fn next_badge(&mut self) -> Result<Badge, Error> {
+        self.instances.next().ok_or_else(|| {
             Error::new(ErrorCode::LimitReached, "all instances of the module are in use")
                 .remedy("try again when another caller has ended, or give the module more `instances`")
-        };
-        let badge = self.instances.next().ok_or_else(full)?;
+        })
+    }
+
+    fn open_host(&mut self, caller: u64, words: &str, connection: UnixStream) -> Result<Given, Error> {
+        if S::SHARED_BYTES == 0 {
+            return Err(crate::refuse("the service is for kernels, and not for host code"));
+        }
+        let badge = self.next_badge()?;
+        let broken = |error| Error::new(ErrorCode::OutOfMemory, format!("memory for host code: {error}"));
+        let (memory, descriptor) = ModuleHost::create(S::SHARED_BYTES).map_err(broken)?;
+        let memory = Arc::new(memory);
+        let shared = HostCaller::new(Arc::clone(&memory), connection);
+        let instance = self.service.open_host(&self.window, badge, words, shared)?;
+        self.instances.insert(badge, instance);
+        host::tell_sleep(&memory, self.sleeps);
+        self.callers.push(Caller { number: caller, badge, has: Has::Memory(memory) });
+        tracing::info!(?badge, words, "opened by host code");
+        Ok(Given::Memory(descriptor, S::SHARED_BYTES))
+    }
+
+    fn open(&mut self, caller: u64, words: &str) -> Result<Given, Error> {
+        let badge = self.next_badge()?;
         let instance = self.service.open(&self.window, badge, words)?;
         self.instances.insert(badge, instance);
         let given = self.window.module().gates_with_badge(badge.value());
         let given = given.and_then(|gates| gates.token(Uses::UntilRevoked).map(|token| (gates, token)));
         match given {
             Ok((gates, token)) => {
-                self.callers.push(Caller { number: caller, badge, gates });
+                self.callers.push(Caller { number: caller, badge, has: Has::Gates(gates) });
                 tracing::info!(?badge, words, "opened");
-                Ok(token)
+                Ok(Given::Gates(token))
             }
             Err(error) => {
                 // Nobody ever had gates with this badge.
@@ -395,14 +467,24 @@ impl<S: Service> HostHalf<S> {
         if let Some(instance) = self.instances.closes(caller.badge) {
             self.service.quiesce(&self.window, caller.badge, instance)?;
         }
-        // Nobody accepts them any more.
-        caller.gates.drop_tokens()?;
-        self.take_back(caller, events)
+        match &caller.has {
+            Has::Gates(gates) => {
+                // Nobody accepts them any more.
+                gates.drop_tokens()?;
+                self.take_back(caller, events)
+            }
+            // It is not looked at any more, and no kernel ever did.
+            Has::Memory(_) => {
+                self.closing.push(caller.badge);
+                Ok(())
+            }
+        }
     }
 
     /// Has the gates of a caller revoked, and it told when no kernel is in one.
     fn take_back(&mut self, caller: Caller, events: &Sender<Event>) -> Result<(), Error> {
-        let revoked = match caller.gates.revoke() {
+        let Has::Gates(gates) = &caller.has else { return Ok(()) };
+        let revoked = match gates.revoke() {
             Err(error) if error.code == ErrorCode::LimitReached => {
                 self.leaving.push(caller);
                 return Ok(());

@@ -144,4 +144,109 @@ __device__ __forceinline__ u32 read_warp(u32 extent, u64 block, void *to) {
     return code;
 }
 
+namespace detail {
+
+// Moves `count` blocks by a whole warp, in commands of up to 8 blocks: the `first`th command and each `step`th from there on. Up to 32
+// are on their way at once, and all lanes copy. A lane that finds no buffer soon goes without until those of its warp have ended: who
+// waits for a buffer holds none.
+template <bool WRITES>
+__device__ __noinline__ u32 move_warp(u32 extent, u64 block, u64 count, char *memory, u64 first, u64 step) {
+    constexpr u32 ALL = 0xFFFFFFFF, COMMAND_BYTES = BLOCKS_MAX * BLOCK_BYTES;
+    u32 lane, answer = __all_sync(ALL, is_reached(memory)) ? DONE : TARGET;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    const u64 commands = (count + BLOCKS_MAX - 1) / BLOCKS_MAX;
+    // Those before are done. Of the 32 from here on a lane has one, which is done or not.
+    u64 base = first;
+    bool done = false;
+#pragma unroll 1
+    while (base < commands && answer == DONE) {
+        const u64 mine = base + lane * step;
+        const bool wants = mine < commands && !done;
+        const u32 blocks = wants ? static_cast<u32>(min(count - mine * BLOCKS_MAX, static_cast<u64>(BLOCKS_MAX))) : 0;
+        u32 ticket = BUSY, turn = 0, code = DONE;
+#pragma unroll 1
+        while (wants && ticket == BUSY && turn++ < 8) ticket = storage_begin();
+        // Whether the lane has a buffer: a code is no ticket.
+        bool has = wants && ticket < FAILED;
+        if (wants && !has && ticket != BUSY) code = ticket;
+#pragma unroll 1
+        for (u32 stage = 0; stage < 2; stage++) {
+            // What is written is put before its command, and what is read is fetched behind it.
+            if (WRITES == (stage == 0)) {
+                __syncwarp();
+#pragma unroll 1
+                for (u32 left = __ballot_sync(ALL, has && code == DONE); left != 0; left &= left - 1) {
+                    const u32 by = __ffs(left) - 1, whose = __shfl_sync(ALL, ticket, by);
+                    const u32 bytes = __shfl_sync(ALL, blocks, by) * BLOCK_BYTES;
+                    char *at = memory + (base + by * step) * COMMAND_BYTES;
+                    u32 copied = DONE;
+#pragma unroll 1
+                    for (u32 offset = lane * PIECE_BYTES; offset < bytes && copied == DONE; offset += 32 * PIECE_BYTES) {
+                        ulonglong2 *piece = reinterpret_cast<ulonglong2 *>(at + offset);
+                        copied = WRITES ? storage_put(whose, offset, piece) : storage_fetch(whose, offset, piece);
+                    }
+                    const u32 failed = __ballot_sync(ALL, copied != DONE);
+                    copied = __shfl_sync(ALL, copied, failed != 0 ? __ffs(failed) - 1 : 0);
+                    if (lane == by) code = copied;
+                }
+                __syncwarp();
+            } else if (has && code == DONE) {
+                code = storage_submit(ticket, extent, WRITES ? WRITE : READ, block + mine * BLOCKS_MAX, blocks);
+                if (code == DONE) {
+#pragma unroll 1
+                    do code = storage_poll(ticket);
+                    while (code == BUSY);
+                }
+            }
+        }
+        if (has) storage_end(ticket);
+        done = done || has;
+        const u32 failed = __ballot_sync(ALL, code != DONE);
+        if (failed != 0) answer = __shfl_sync(ALL, code, __ffs(failed) - 1);
+        if (__all_sync(ALL, done || mine >= commands)) {
+            base += 32 * step;
+            done = false;
+        } else if (!__any_sync(ALL, has)) {
+            __nanosleep(500);
+        }
+    }
+    __syncwarp();
+    return answer;
+}
+
+// By all threads of a block: each warp takes commands in turn. Only blocks of whole warps.
+template <bool WRITES> __device__ __forceinline__ u32 move_block(u32 extent, u64 block, u64 count, char *memory) {
+    __shared__ u32 answer;
+    const u32 own = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+    const u32 threads = blockDim.x * blockDim.y * blockDim.z;
+    if (own == 0) answer = threads % 32 == 0 ? DONE : LENGTH;
+    __syncthreads();
+    u32 code = answer;
+    if (code == DONE) code = move_warp<WRITES>(extent, block, count, memory, own / 32, threads / 32);
+    if (code != DONE) atomicCAS(&answer, DONE, code);
+    __syncthreads();
+    code = answer;
+    __syncthreads();
+    return code;
+}
+
+}  // namespace detail
+
+// Moves as many blocks as are wanted, by a whole warp. All lanes give the same and are answered the same; `to` and `from` lie at a
+// multiple of 16.
+__device__ __forceinline__ u32 read_warp(u32 extent, u64 block, u64 count, void *to) {
+    return detail::move_warp<false>(extent, block, count, static_cast<char *>(to), 0, 1);
+}
+__device__ __forceinline__ u32 write_warp(u32 extent, u64 block, u64 count, const void *from) {
+    return detail::move_warp<true>(extent, block, count, const_cast<char *>(static_cast<const char *>(from)), 0, 1);
+}
+
+// The same by all threads of a block, which has whole warps. What each has read all see.
+__device__ __forceinline__ u32 read_block(u32 extent, u64 block, u64 count, void *to) {
+    return detail::move_block<false>(extent, block, count, static_cast<char *>(to));
+}
+__device__ __forceinline__ u32 write_block(u32 extent, u64 block, u64 count, const void *from) {
+    return detail::move_block<true>(extent, block, count, const_cast<char *>(static_cast<const char *>(from)));
+}
+
 }  // namespace storage

@@ -10,7 +10,7 @@ use bulkhead_nvme::{
     formats::BlockSize,
 };
 
-use crate::layout::{BLOCK_BYTES, EXTENTS};
+use bulkhead_storage::rules::{BLOCK_BYTES, EXTENTS, Extent, Rights};
 
 /// Threads of an engine where the system has no io_uring.
 const THREADS: usize = 8;
@@ -50,22 +50,6 @@ pub(crate) fn namespace(text: &str) -> Result<(String, Namespace), Error> {
     let space = Namespace::new(engine, BlockSize::B512)
         .map_err(|error| refuse(format!("--namespace {text}: {error}")))?;
     Ok((name.to_owned(), space))
-}
-
-/// What may be done with an extent: a bit for each opcode, as the gates look at it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rights {
-    Read = 1 << 2,
-    ReadWrite = 1 << 2 | 1 << 1 | 1,
-}
-
-/// A part of a namespace that an instance may reach.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Extent {
-    pub(crate) space: u32,
-    pub(crate) first: u64,
-    pub(crate) blocks: u64,
-    pub(crate) rights: Rights,
 }
 
 /// The extents that a caller asks for: `read:NAME` or `write:NAME`, `@FIRST+BLOCKS` behind it for a part, with commas between.

@@ -1,17 +1,16 @@
 //! What `gates.cu` keeps where: its constants and structures once more, which a test compares.
 
+use bulkhead_storage::rules::EXTENTS;
+
 use crate::window;
 
 /// Instances at a time.
 pub(crate) const INSTANCES: usize = 8;
-/// Extents of an instance.
-pub(crate) const EXTENTS: usize = 16;
 /// Buffers of an instance, and the bytes of each.
 const SLOTS: u64 = 512;
 const BUFFER_BYTES: u64 = 4096;
 /// Entries of either queue.
 pub(crate) const ENTRIES: u32 = 1024;
-pub(crate) const BLOCK_BYTES: u64 = 512;
 
 /// Words of what a buffer is to, and of what is filled.
 const WORDS: usize = 512 + 1024;

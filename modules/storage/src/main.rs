@@ -9,6 +9,7 @@
 
 mod driver;
 mod extents;
+mod host;
 mod layout;
 #[rustfmt::skip]
 mod window;
@@ -19,13 +20,15 @@ use std::{
 };
 
 use bulkhead_client::{Error, ErrorCode, ModuleHost};
-use bulkhead_module::{Badge, Closed, Instances, Progress, Service, Window, codes};
+use bulkhead_module::{Badge, Closed, HostCaller, Instances, Progress, Service, Window, codes};
 use bulkhead_nvme::{
-    Memory, Namespace, Rights, Stepped,
+    Iommu, Memory, Namespace, Rights, Stepped,
     formats::{BusAddress, QueueId, registers::Doorbell},
 };
+use bulkhead_storage::wire;
 use driver::{Deletion, Driver};
 use extents::Space;
+use host::Ring;
 use layout::Parts;
 
 /// Where the module's host memory begins on the bus.
@@ -74,19 +77,60 @@ struct Storage {
     driver: Option<Driver>,
 }
 
-/// An instance: its queues, and what its doorbells said last.
+/// An instance: its queues, and who fills them.
 struct Pair {
     queue: QueueId,
     parts: Parts,
-    tail: u32,
-    head: u32,
+    front: Front,
     deletion: Deletion,
     /// Whether it was told that it cannot be deleted.
     told: bool,
 }
 
+/// Who submits, and takes completions.
+enum Front {
+    /// Gates, whose doorbells said this last.
+    Gates { tail: u32, head: u32 },
+    /// This process, for host code.
+    Host(Box<Ring>),
+}
+
 fn bus(offset: u64) -> BusAddress {
     BusAddress(BUS + offset)
+}
+
+/// What of an instance the controller reaches: queues and buffers.
+fn ranges(parts: Parts) -> [(u64, u64, Rights); 3] {
+    [
+        (parts.submissions, layout::SUBMISSIONS_BYTES, Rights::Read),
+        (parts.completions, layout::COMPLETIONS_BYTES, Rights::Write),
+        (parts.buffers, layout::BUFFERS_BYTES, Rights::ReadWrite),
+    ]
+}
+
+/// Lets the controller reach them, with the buffers in memory that host code shares where there is such.
+fn map(
+    iommu: &Iommu,
+    host: &Arc<ModuleHost>,
+    parts: Parts,
+    shared: Option<&Arc<ModuleHost>>,
+) -> Result<(), Error> {
+    for (offset, bytes, rights) in ranges(parts) {
+        let (memory, from, bytes) = match shared.filter(|_| offset == parts.buffers) {
+            Some(shared) => (shared, wire::DATA as u64, wire::SHARED_BYTES - wire::DATA as u64),
+            None => (host, offset, bytes),
+        };
+        let memory = Arc::new(Shared(Arc::clone(memory)));
+        let mapped = iommu.map(bus(offset), bytes, memory, from, rights);
+        mapped.map_err(|error| Error::new(ErrorCode::Internal, error.to_string()))?;
+    }
+    Ok(())
+}
+
+fn unmap(iommu: &Iommu, parts: Parts) {
+    for (offset, ..) in ranges(parts) {
+        iommu.unmap(bus(offset));
+    }
 }
 
 impl Storage {
@@ -94,13 +138,31 @@ impl Storage {
         self.driver.as_mut().ok_or_else(|| Error::new(ErrorCode::Internal, "there is no controller"))
     }
 
-    /// What of an instance the controller reaches: queues and buffers.
-    fn ranges(parts: Parts) -> [(u64, u64, Rights); 3] {
-        [
-            (parts.submissions, layout::SUBMISSIONS_BYTES, Rights::Read),
-            (parts.completions, layout::COMPLETIONS_BYTES, Rights::Write),
-            (parts.buffers, layout::BUFFERS_BYTES, Rights::ReadWrite),
-        ]
+    /// Makes the queue pair of an instance, with buffers of the window's, or in memory that host code shares.
+    fn pair(
+        &mut self,
+        window: &Window,
+        badge: Badge,
+        shared: Option<&Arc<ModuleHost>>,
+    ) -> Result<QueueId, Error> {
+        let parts = layout::parts(badge.slot());
+        let queue = QueueId(u16::try_from(badge.slot() + 1).unwrap_or(u16::MAX));
+        let host =
+            window.host().ok_or_else(|| Error::new(ErrorCode::Internal, "the window has no host memory"))?;
+        // Nothing of whoever had these before.
+        for (offset, bytes, _) in ranges(parts) {
+            host.write(place(offset), &vec![0; place(bytes)]);
+        }
+        host.write(place(parts.doorbells), &[0; 8]);
+        let driver = self.driver()?;
+        let made = map(&driver.iommu, host, parts, shared)
+            .and_then(|()| driver.create(queue, bus(parts.submissions), bus(parts.completions)));
+        if let Err(error) = made {
+            // The next in this place begins anew.
+            unmap(&driver.iommu, parts);
+            return Err(error);
+        }
+        Ok(queue)
     }
 }
 
@@ -120,27 +182,7 @@ impl Service for Storage {
     fn open(&mut self, window: &Window, badge: Badge, words: &str) -> Result<Pair, Error> {
         let extents = extents::asked(words, &self.spaces)?;
         let parts = layout::parts(badge.slot());
-        let queue = QueueId(u16::try_from(badge.slot() + 1).unwrap_or(u16::MAX));
-        let host =
-            window.host().ok_or_else(|| Error::new(ErrorCode::Internal, "the window has no host memory"))?;
-        // Nothing of whoever had these before.
-        for (offset, bytes, _) in Self::ranges(parts) {
-            host.write(place(offset), &vec![0; place(bytes)]);
-        }
-        host.write(place(parts.doorbells), &[0; 8]);
-        let driver = self.driver()?;
-        for (offset, bytes, rights) in Self::ranges(parts) {
-            let mapped =
-                driver.iommu.map(bus(offset), bytes, Arc::new(Shared(Arc::clone(host))), offset, rights);
-            mapped.map_err(|error| Error::new(ErrorCode::Internal, error.to_string()))?;
-        }
-        if let Err(error) = driver.create(queue, bus(parts.submissions), bus(parts.completions)) {
-            // The next in this place begins anew.
-            for (offset, ..) in Self::ranges(parts) {
-                driver.iommu.unmap(bus(offset));
-            }
-            return Err(error);
-        }
+        let queue = self.pair(window, badge, None)?;
         let mut kept = vec![0; layout::INSTANCE_BYTES];
         let mut put = |at: usize, bytes: &[u8]| kept[at..at + bytes.len()].copy_from_slice(bytes);
         put(layout::BUFFERS, &bus(parts.buffers).0.to_le_bytes());
@@ -153,22 +195,48 @@ impl Service for Storage {
         window.write(layout::instance(badge.slot()), &kept)?;
         // Last: from here on the gates know the badge.
         window.write(layout::instance(badge.slot()) + layout::BADGE as u64, &badge.value().to_le_bytes())?;
-        Ok(Pair { queue, parts, tail: 0, head: 0, deletion: Driver::deletion(queue), told: false })
+        let front = Front::Gates { tail: 0, head: 0 };
+        Ok(Pair { queue, parts, front, deletion: Driver::deletion(queue), told: false })
+    }
+
+    const SHARED_BYTES: u64 = wire::SHARED_BYTES;
+
+    fn open_host(
+        &mut self,
+        window: &Window,
+        badge: Badge,
+        words: &str,
+        caller: HostCaller,
+    ) -> Result<Pair, Error> {
+        let extents = extents::asked(words, &self.spaces)?;
+        let parts = layout::parts(badge.slot());
+        let queue = self.pair(window, badge, Some(caller.memory()))?;
+        let front = Front::Host(Box::new(Ring::new(caller, extents, bus(parts.buffers))));
+        Ok(Pair { queue, parts, front, deletion: Driver::deletion(queue), told: false })
     }
 
     fn serve(&mut self, window: &Window, instances: &mut Instances<Pair>) -> Progress {
-        let Some(driver) = &mut self.driver else { return Progress::Idle };
+        let (Some(driver), Some(host)) = (&mut self.driver, window.host()) else { return Progress::Idle };
         let mut progress = Progress::Idle;
         for (_, pair) in instances.open() {
+            let (tail_before, head_before) = match &mut pair.front {
+                Front::Gates { tail, head } => (tail, head),
+                Front::Host(ring) => {
+                    if ring.look(driver, host, pair.parts, pair.queue) {
+                        progress = Progress::Worked;
+                    }
+                    continue;
+                }
+            };
             let doorbell = |offset| window.word(offset).map_or(0, |word| word.load(Ordering::Acquire));
             let (tail, head) = (doorbell(pair.parts.doorbells), doorbell(pair.parts.doorbells + 4));
-            if head != pair.head {
-                pair.head = head;
+            if head != *head_before {
+                *head_before = head;
                 driver.ring(Doorbell::CompletionHead(pair.queue), head);
                 progress = Progress::Worked;
             }
-            if tail != pair.tail {
-                pair.tail = tail;
+            if tail != *tail_before {
+                *tail_before = tail;
                 driver.ring(Doorbell::SubmissionTail(pair.queue), tail);
                 progress = Progress::Worked;
             }
@@ -198,9 +266,7 @@ impl Service for Storage {
                 return Closed::NotYet;
             }
         }
-        for (offset, ..) in Self::ranges(pair.parts) {
-            driver.iommu.unmap(bus(offset));
-        }
+        unmap(&driver.iommu, pair.parts);
         for violation in driver.iommu.take_violations() {
             eprintln!("storage: the controller was told to reach what it may not: {violation:?}");
         }

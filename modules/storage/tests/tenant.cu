@@ -4,6 +4,7 @@
 //   tenant check SEED BLOCKS      reads every block of extent 0, in commands of other lengths, and compares
 //   tenant warps SEED BLOCKS      the same by warps, 4 KiB at a time
 //   tenant attack                 what no caller may do: extent 0 is written, extent 1 is only read, and both are 64 blocks long
+//   tenant codes SEED             what 200 random commands are answered, which are made of SEED
 //   tenant spin                   reads for ever
 //   tenant rate THREADS READS BLOCKS   random reads of 4 KiB of an extent of so many blocks, on so many threads, without fetching them
 #include <cstdio>
@@ -221,6 +222,21 @@ std::vector<Step> steps() {
     return all;
 }
 
+// Commands that are nearly right, of a xorshift generator that begins with the seed.
+std::vector<Step> random_steps(u64 x) {
+    auto random = [&] { return x ^= x << 13, x ^= x >> 7, x ^= x << 17; };
+    std::vector<Step> all;
+    for (u32 turn = 0; turn < 200; turn++) {
+        const u32 extent = static_cast<u32>(random() % 4), operation = static_cast<u32>(random() % 5), count = static_cast<u32>(random() % 11);
+        const u64 block = random() % 80 - 4;
+        all.push_back({Step::Begin, 0, 0, 0, 0, 0, 0});
+        all.push_back({Step::Submit, 0, extent, operation, block, count, 0});
+        all.push_back({Step::Wait, 0, 0, 0, 0, 0, 0});
+        all.push_back({Step::End, 0, 0, 0, 0, 0, 0});
+    }
+    return all;
+}
+
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
     const u64 seed = argc > 2 ? strtoull(argv[2], nullptr, 0) : 0, blocks = argc > 3 ? strtoull(argv[3], nullptr, 0) : 64;
@@ -231,16 +247,18 @@ int main(int argc, char **argv) {
     u64 *wrong;
     const u32 most = !strcmp(what, "rate") ? static_cast<u32>(seed) : threads;
     CHECK(cudaMalloc(&buffers, most * 4096));
-    CHECK(cudaMalloc(&codes, max(most, 256u) * sizeof *codes));
+    const u32 room_codes = max(most, 1024u);
+    CHECK(cudaMalloc(&codes, room_codes * sizeof *codes));
     CHECK(cudaMalloc(&wrong, sizeof *wrong));
     CHECK(cudaMemset(wrong, 0, sizeof *wrong));
-    CHECK(cudaMemset(codes, 0xEE, max(most, 256u) * sizeof *codes));
+    CHECK(cudaMemset(codes, 0xEE, room_codes * sizeof *codes));
     const u64 each = (blocks + threads - 1) / threads;
     cudaEvent_t begin, end;
     CHECK(cudaEventCreate(&begin));
     CHECK(cudaEventCreate(&end));
     u32 used = threads;
-    const std::vector<Step> attacks = steps();
+    const bool codes_only = !strcmp(what, "codes");
+    const std::vector<Step> attacks = codes_only ? random_steps(seed) : steps();
     if (!strcmp(what, "fill")) {
         fill<<<4, threads / 4>>>(seed, blocks, each, buffers, codes);
         CHECK(cudaDeviceSynchronize());
@@ -254,13 +272,13 @@ int main(int argc, char **argv) {
         CHECK(cudaDeviceSynchronize());
         targets<<<1, 1>>>(buffers, codes + threads);
         used = threads + 4;
-    } else if (!strcmp(what, "attack")) {
+    } else if (!strcmp(what, "attack") || codes_only) {
         Step *tried;
         CHECK(cudaMalloc(&tried, attacks.size() * sizeof *tried));
         CHECK(cudaMemcpy(tried, attacks.data(), attacks.size() * sizeof *tried, cudaMemcpyHostToDevice));
         attack<<<1, 1>>>(tried, static_cast<u32>(attacks.size()), codes, buffers);
         CHECK(cudaDeviceSynchronize());
-        storm<<<4, 64>>>(200, buffers);
+        if (!codes_only) storm<<<4, 64>>>(200, buffers);
         used = static_cast<u32>(attacks.size());
     } else if (!strcmp(what, "spin")) {
         printf("spins\n");
@@ -283,6 +301,12 @@ int main(int argc, char **argv) {
     u64 mistakes = 0;
     CHECK(cudaMemcpy(found.data(), codes, used * sizeof *codes, cudaMemcpyDeviceToHost));
     CHECK(cudaMemcpy(&mistakes, wrong, sizeof mistakes, cudaMemcpyDeviceToHost));
+    if (codes_only) {
+        for (u32 at = 0; at < used; at++) {
+            if (attacks[at].kind == Step::Submit) printf("%x\n", found[at]);
+        }
+        return 0;
+    }
     if (!strcmp(what, "attack")) {
         for (u32 at = 0; at < used; at++) {
             if (found[at] == attacks[at].expected) continue;

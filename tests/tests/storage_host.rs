@@ -1,0 +1,170 @@
+//! The module `storage` from the host: Rust services reach what kernels reach, by the same rules.
+
+use std::{
+    sync::atomic::Ordering,
+    thread,
+    time::{Duration, Instant},
+};
+
+use bulkhead_client::ErrorCode;
+use bulkhead_module::{OpenedHost, codes};
+use bulkhead_storage::{
+    Storage,
+    rules::{self, Extent, Request, Rights},
+    wire,
+};
+use bulkhead_tests::storage::{BLOCK, Served, blocks_of, filled};
+
+fn pattern(seed: u64, first: u64, blocks: u64) -> Vec<u8> {
+    (first..first + blocks).flat_map(|block| filled(seed, block)).collect()
+}
+
+#[test]
+fn host_code_writes_and_reads_what_kernels_read_and_write() {
+    let served = Served::new();
+    let mut storage = Storage::open(&served.socket(), "write:data,read:scratch").expect("it opens");
+    storage.write(0, 0, &pattern(5, 0, 4096)).expect("it is written");
+    storage.flush(0).expect("it is durable");
+    assert_eq!(blocks_of(&served.data(), 5, 0), 4096);
+    served.right("read:data", &["check", "5", "4096"]);
+    served.right("write:data@100+600", &["fill", "6", "600"]);
+    let mut found = vec![0; 600 * BLOCK];
+    storage.read(0, 100, &mut found).expect("it is read");
+    assert_eq!(found, pattern(6, 0, 600));
+    // While kernels do.
+    thread::scope(|scope| {
+        let kernels = scope.spawn(|| served.right("write:data@0+2048", &["fill", "7", "2048"]));
+        while !kernels.is_finished() {
+            storage.write(0, 2048, &pattern(8, 2048, 2048)).expect("it is written");
+            let mut found = vec![0; 2048 * BLOCK];
+            storage.read(0, 2048, &mut found).expect("it is read");
+            assert_eq!(found, pattern(8, 2048, 2048));
+        }
+        kernels.join().expect("it is right");
+    });
+    assert_eq!(blocks_of(&served.data()[..2048 * BLOCK], 7, 0), 2048);
+}
+
+#[test]
+fn host_code_reaches_its_extents_only_and_is_told_why() {
+    let served = Served::new();
+    let mut storage = Storage::open(&served.socket(), "read:data@10+20,write:scratch@0+8").expect("it opens");
+    let mut block = [0; BLOCK];
+    for (extent, at, code) in [
+        (0, 20, ErrorCode::InvalidArgument),
+        (0, u64::MAX, ErrorCode::InvalidArgument),
+        (2, 0, ErrorCode::NotFound),
+        (u32::MAX, 0, ErrorCode::NotFound),
+    ] {
+        assert_eq!(storage.read(extent, at, &mut block).expect_err("not there").code, code);
+    }
+    assert_eq!(storage.write(0, 0, &block).expect_err("read only").code, ErrorCode::NotPermitted);
+    assert_eq!(storage.flush(0).expect_err("read only").code, ErrorCode::NotPermitted);
+    assert!(storage.read(0, 0, &mut [0; 100]).is_err() && storage.read(0, 0, &mut []).is_err());
+    storage.write(1, 7, &block).expect("it goes on");
+    assert!(storage.write(1, 7, &[0; 2 * BLOCK]).is_err());
+    for words in ["read:nope", "", "read:data@4096+1"] {
+        assert!(Storage::open(&served.socket(), words).is_err(), "{words}");
+    }
+    // There are eight places, which come back.
+    drop(storage);
+    for _ in 0..20 {
+        let begun = Instant::now();
+        while Storage::open(&served.socket(), "read:data").is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "no place came back");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn the_rules_for_host_code_say_what_the_gates_say() {
+    let served = Served::new();
+    let extent = |first, rights| Extent { space: 1, first, blocks: 64, rights };
+    let extents = [extent(1000, Rights::ReadWrite), extent(2000, Rights::Read)];
+    for seed in [1_u64, 77, 12345] {
+        let done = served.run("write:data@1000+64,read:data@2000+64", &["codes", &seed.to_string()]);
+        let told: Vec<u32> =
+            done.stdout.lines().map(|line| u32::from_str_radix(line, 16).expect("a code")).collect();
+        assert_eq!(told.len(), 200, "{}", done.told());
+        let mut state = seed;
+        let mut random = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let mut small = |most: u64| u32::try_from(random() % most).expect("a small number");
+        for (at, gate) in told.into_iter().enumerate() {
+            let (extent, operation, count) = (small(4), small(5), small(11));
+            let block = u64::from(small(80)).wrapping_sub(4);
+            let request = Request { extent, operation, count, block, ..Request::default() };
+            let rule = rules::check(&extents, &request).map_or_else(|code| code, |_| codes::DONE);
+            assert_eq!(rule, gate, "seed {seed}, command {at}: {request:?}");
+        }
+    }
+}
+
+#[test]
+fn a_hostile_ring_ends_its_own_instance_and_nobody_waits_for_it() {
+    let mut served = Served::new();
+    let mut honest = Storage::open(&served.socket(), "write:data").expect("it opens");
+    honest.write(0, 0, &pattern(5, 0, 4096)).expect("it is written");
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut random = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for _ in 0..10 {
+        let begun = Instant::now();
+        let hostile = loop {
+            match OpenedHost::open(&served.socket(), "write:data@100+1") {
+                Ok(opened) => break opened,
+                Err(error) => assert!(begun.elapsed() < Duration::from_secs(10), "{error}"),
+            }
+        };
+        let memory = hostile.memory();
+        // All of the memory, the kit's words too; then rings without an end.
+        for at in (0..wire::DATA).step_by(8) {
+            memory.write(at, &random().to_le_bytes());
+        }
+        for _ in 0..50 {
+            memory
+                .word(wire::TAIL)
+                .expect("a word")
+                .store(u32::try_from(random() >> 32).expect("32 bits"), Ordering::Release);
+            hostile.ring();
+        }
+        let ended = hostile.wait(Duration::from_secs(10), || None::<()>).expect_err("it is ended");
+        assert_eq!(ended.code, ErrorCode::Unavailable);
+        let begun = Instant::now();
+        let mut found = vec![0; 64 * BLOCK];
+        honest.read(0, 200, &mut found).expect("others are served");
+        assert_eq!(found, pattern(5, 200, 64));
+        assert!(begun.elapsed() < Duration::from_secs(5));
+    }
+    let data = served.data();
+    assert_eq!(blocks_of(&data[..100 * BLOCK], 5, 0), 100);
+    assert_eq!(blocks_of(&data[101 * BLOCK..], 5, 101), 4096 - 101);
+    served.right("read:data@200+1000", &["rate", "64", "2", "1000"]);
+    served.line("has broken the rules of its ring");
+}
+
+#[test]
+fn host_code_is_told_when_its_module_ends() {
+    let mut served = Served::new();
+    let mut storage = Storage::open(&served.socket(), "write:data").expect("it opens");
+    storage.write(0, 0, &pattern(5, 0, 64)).expect("it is written");
+    rustix::process::kill_process(served.host_half(), rustix::process::Signal::KILL).expect("it is killed");
+    let begun = Instant::now();
+    assert_eq!(storage.read(0, 0, &mut [0; BLOCK]).expect_err("it has ended").code, ErrorCode::Unavailable);
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    served.line("is started again");
+    served.line("serves at");
+    let mut storage = Storage::open(&served.socket(), "read:data").expect("it opens again");
+    let mut found = vec![0; 64 * BLOCK];
+    storage.read(0, 0, &mut found).expect("it is read");
+    assert_eq!(found, pattern(5, 0, 64));
+}
