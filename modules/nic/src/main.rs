@@ -229,7 +229,7 @@ impl Module {
         }
         let Counters { sent, lost, delayed, received, dropped } = nic.counters();
         println!(
-            "instance {badge:?}: {sent} sent, {lost} lost, {delayed} times over a rate, {received} received, {dropped} dropped"
+            "instance {badge:?}: {sent} sent, {lost} lost, {delayed} over a rate, {received} received, {dropped} dropped"
         );
         for record in nic.take_records() {
             eprintln!("nic: the device was told to do what it may not: {record:?}");

@@ -67,7 +67,7 @@ pub struct Counters {
     pub sent: u64,
     /// Taken, and lost by the system.
     pub lost: u64,
-    /// How often sending stood still since a flow was over its rate.
+    /// Frames that waited since their flow was over its rate.
     pub delayed: u64,
     /// Received.
     pub received: u64,
@@ -115,8 +115,8 @@ pub struct Nic<W> {
     ready: Vec<usize>,
     /// Which flow is looked at first.
     turn: usize,
-    /// Whether the first frame of the queue waits already.
-    delays: bool,
+    /// Which frame was counted last that waited for its flow's rate.
+    delayed: Option<u16>,
 }
 
 impl<W: Wire> Nic<W> {
@@ -137,7 +137,7 @@ impl<W: Wire> Nic<W> {
             read: Vec::new(),
             ready: Vec::new(),
             turn: 0,
-            delays: false,
+            delayed: None,
         }
     }
 
@@ -252,7 +252,8 @@ impl<W: Wire> Nic<W> {
                 Ok((number, to, data)) => {
                     let bucket = self.flows[number].flow.bucket.as_mut();
                     if bucket.is_some_and(|bucket| !bucket.take(data.len(), now)) {
-                        if ahead == 0 && !std::mem::replace(&mut self.delays, true) {
+                        let number = Some(self.sends.number(ahead));
+                        if std::mem::replace(&mut self.delayed, number) != number {
                             self.counters.delayed += 1;
                         }
                         return Ok(());
@@ -307,7 +308,6 @@ impl<W: Wire> Nic<W> {
             self.sends.complete(&self.iommu, read.chain.head, 0)?;
         }
         if done > 0 {
-            self.delays = false;
             self.sends.publish(&self.iommu)?;
             return Ok(Stepped::Worked);
         }

@@ -122,6 +122,11 @@ impl Queue {
         self.end.wrapping_sub(self.next)
     }
 
+    /// Which frame of all is `ahead` of the next one, as indices count them.
+    pub(crate) fn number(&self, ahead: u16) -> u16 {
+        self.next.wrapping_add(ahead)
+    }
+
     /// Copies and checks the chain that is `ahead` of the next one. Ask for no more than are waiting.
     pub(crate) fn chain(&self, iommu: &Iommu, ahead: u16) -> Result<Chain, Fault> {
         let place = self.next.wrapping_add(ahead) % self.places.entries;
