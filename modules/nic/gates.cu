@@ -5,7 +5,8 @@
 //   bulkhead module build gates.cu -o gates.ptx --rust src/window.rs
 //
 // To send, a caller takes a buffer (`begin`), fills it (`put`) and hands it to the device (`send`, `reply`), which frees it when
-// it has it sent (`poll`). To receive, it takes what has come (`receive`), copies it (`fetch`), asks who it is of (`peer`), and
+// it has it sent (`poll`). `write` sends data that the host half of whom it comes to writes into that instance's region, and counts
+// by a signal, without its kernels; those look at the signal (`signal`) and copy what was written (`read`). To receive, it takes what has come (`receive`), copies it (`fetch`), asks who it is of (`peer`), and
 // gives the buffer back (`end`). include/bulkhead_nic.cuh makes that functions such as `send`.
 #include <bulkhead_module.h>
 
@@ -30,7 +31,10 @@ constexpr u32 USE_SHIFT = 2;
 constexpr u32 BUFFERS = 2 * ENTRIES, USES = 1u << 20, TICKETS = USES * BUFFERS;
 
 // What may be done with a flow.
-constexpr u32 SEND = 1, REPLY = 2, RECEIVE = 4;
+constexpr u32 SEND = 1, REPLY = 2, RECEIVE = 4, WRITE = 8;
+
+// What peers write into an instance's region, and the signals that count it. A trailer behind the data says where it goes.
+constexpr u32 REGION_BYTES = 65536, SIGNALS = 16, WRITTEN_BYTES_MAX = 1408, TRAILER_BYTES = 24, MAGIC = 0x31504842;
 
 // Numbers on the wire are kept as they stand there.
 struct Flow {
@@ -87,7 +91,9 @@ static_assert(sizeof(Virtqueue) == 3 * 4096, "whole pages");
 struct Device {
     Virtqueue queues[INSTANCES][2];
     u64 buffers[INSTANCES][2][ENTRIES][BUFFER_BYTES / 8];
-    u32 notify[INSTANCES][16];  // a register for each queue
+    u64 regions[INSTANCES][REGION_BYTES / 8];
+    u32 signals[INSTANCES][1024];  // a page, of which SIGNALS are used
+    u32 notify[INSTANCES][16];     // a register for each queue
 };
 
 __device__ Instance instances[INSTANCES];
@@ -262,6 +268,48 @@ BULKHEAD_GATE u32 nic_reply(u32 ticket, u32 received, u32 length) {
     if (length > DATA_BYTES_MAX) return bulkhead::LENGTH;
 #endif
     return submit(at, ticket, flow, length, static_cast<u32>(peer), static_cast<u32>(peer >> 32) & 0xFFFF);
+}
+
+// Sends a buffer over a flow whose remote writes it into its region, at the offset in the low 32 bits of `place`, and counts it by
+// the signal behind those. It is whole words of 8 bytes.
+BULKHEAD_GATE u32 nic_write(u32 ticket, u32 flow, u32 length, u64 place) {
+    const u32 at = who();
+    if (at >= INSTANCES) return at;
+    const u32 buffer = buffer_of(ticket);
+#ifndef NIC_UNCHECKED
+    if (flow >= FLOWS || instances[at].flows[flow].rights == 0) return bulkhead::NOT_OPEN;
+    if ((instances[at].flows[flow].rights & WRITE) == 0) return bulkhead::RIGHTS;
+    if (length > WRITTEN_BYTES_MAX || length % 8 != 0) return bulkhead::LENGTH;
+    if (static_cast<u32>(place) >= REGION_BYTES || static_cast<u32>(place >> 32) >= SIGNALS) return bulkhead::RANGE;
+    if (buffer >= ENTRIES || !is(bulkhead::acquire(&instances[at].states[buffer]), ticket, HELD)) return bulkhead::NOT_OPEN;
+#endif
+    u64 *trailer = &device.buffers[at][SENDS][buffer % ENTRIES][(HEADERS_BYTES + length) / 8];
+    trailer[0] = MAGIC | static_cast<u64>(length) << 32;
+    trailer[1] = static_cast<u32>(place);
+    trailer[2] = place >> 32;
+    return submit(at, ticket, flow, length + TRAILER_BYTES, instances[at].flows[flow].remote, instances[at].flows[flow].port);
+}
+
+// How often a signal of the instance has counted; or a code behind 32 bits that are set.
+BULKHEAD_GATE u64 nic_signal(u32 signal) {
+    const u32 at = who();
+    if (at >= INSTANCES) return ~0ull << 32 | at;
+    if (signal >= SIGNALS) return ~0ull << 32 | bulkhead::RANGE;
+    return bulkhead::acquire_system(&device.signals[at][signal]);
+}
+
+// Copies 64 bytes of the instance's region into the caller's memory.
+BULKHEAD_GATE u32 nic_read(u32 offset, ulonglong2 *to) {
+    const u32 at = who();
+    if (at >= INSTANCES) return at;
+    if (offset % 64 != 0 || offset >= REGION_BYTES) return bulkhead::RANGE;
+    const ulonglong2 *from = reinterpret_cast<const ulonglong2 *>(&device.regions[at][offset / 8]);
+    const ulonglong2 first = from[0], second = from[1], third = from[2], fourth = from[3];
+    to[0] = first;
+    to[1] = second;
+    to[2] = third;
+    to[3] = fourth;
+    return bulkhead::DONE;
 }
 
 // Whether the device has sent a buffer: DONE or BUSY. Has it told of others, and takes what it has sent.

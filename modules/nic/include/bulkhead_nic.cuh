@@ -6,7 +6,12 @@
 // A flow counts what was asked for: 0 is udp:..., 1 is listen:... A datagram has at most 1,472 bytes. Everything answers DONE or
 // one of the module's codes. As with UDP everywhere, what was sent may be lost, doubled, or come in another order.
 //
-// Codes: NOT_OPEN (not opened, no such flow, or the module has ended), REVOKED, RIGHTS (a flow that listens only answers), TARGET
+// One-sided writes: over a flow put:LOCAL~REMOTE data goes into the region of whoever has the flow window:LOCAL~REMOTE there, without
+// a kernel of theirs, and a signal counts it: `put`, and on the other side `wait_signal` and `read`. A region has 64 KiB, and
+// 16 signals. A put has at most 1,408 bytes, whole words of 8; one that is lost, or that the window does not take, counts nothing.
+//
+// Codes: NOT_OPEN (not opened, no such flow, or the module has ended), REVOKED, RIGHTS (a flow that listens only answers, and only a put flow puts),
+// RANGE (beyond a region, or no such signal), TARGET
 // (memory that is not global, or lies at no multiple of 16), LENGTH (more than 1,472 bytes), BUSY (nothing has come).
 //
 // What was received takes one of the program's 256 buffers until `done`: who keeps them all receives nothing more. What was sent
@@ -21,7 +26,10 @@ __device__ unsigned nic_begin();
 __device__ unsigned nic_put(unsigned ticket, unsigned offset, const ulonglong2 *from);
 __device__ unsigned nic_send(unsigned ticket, unsigned flow, unsigned length);
 __device__ unsigned nic_reply(unsigned ticket, unsigned received, unsigned length);
+__device__ unsigned nic_write(unsigned ticket, unsigned flow, unsigned length, unsigned long long place);
 __device__ unsigned nic_poll(unsigned ticket);
+__device__ unsigned long long nic_signal(unsigned signal);
+__device__ unsigned nic_read(unsigned offset, ulonglong2 *to);
 __device__ unsigned long long nic_receive();
 __device__ unsigned long long nic_peer(unsigned ticket);
 __device__ unsigned nic_fetch(unsigned ticket, unsigned offset, ulonglong2 *to);
@@ -36,7 +44,7 @@ using u64 = unsigned long long;
 constexpr u32 DONE = 0, NOT_OPEN = 0xFFFFFFF0, REVOKED = 0xFFFFFFF1, RANGE = 0xFFFFFFF2, RIGHTS = 0xFFFFFFF3,
               TARGET = 0xFFFFFFF4, LENGTH = 0xFFFFFFF5, BUSY = 0xFFFFFFF6;
 constexpr u32 CODES = 0xFFFFFFF0;  // tickets are less
-constexpr u32 BYTES_MAX = 1472, PIECE_BYTES = 64;
+constexpr u32 BYTES_MAX = 1472, PIECE_BYTES = 64, PUT_BYTES_MAX = 1408, REGION_BYTES = 65536, SIGNALS = 16;
 
 // What was received. It is kept until `done`.
 struct Packet {
@@ -106,6 +114,51 @@ __device__ __forceinline__ u32 send(u32 flow, const void *from, u32 length) {
     u32 ticket;
     const u32 code = send_async(flow, from, length, ticket);
     return code == DONE ? sent(ticket) : code;
+}
+
+// Writes what lies at `from`, a multiple of 16, at an offset of the remote's region, and has a signal there count it.
+__device__ __forceinline__ u32 put_async(u32 flow, const void *from, u32 length, u32 offset, u32 signal, u32 &ticket) {
+    u32 code = is_sent(from, length);
+    if (code != DONE) return code;
+    ticket = begin();
+    if (ticket >= CODES) return ticket;
+    code = fill(ticket, from, length);
+    if (code == DONE) code = nic_write(ticket, flow, length, static_cast<u64>(signal) << 32 | offset);
+    if (code != DONE) nic_end(ticket);
+    return code;
+}
+__device__ __forceinline__ u32 put(u32 flow, const void *from, u32 length, u32 offset, u32 signal) {
+    u32 ticket;
+    const u32 code = put_async(flow, from, length, offset, signal, ticket);
+    return code == DONE ? sent(ticket) : code;
+}
+
+// How often a signal has counted.
+__device__ __forceinline__ u32 signal(u32 number, u32 &count) {
+    const u64 answer = nic_signal(number);
+    count = static_cast<u32>(answer);
+    return answer >> 32 == 0 ? DONE : count;
+}
+
+// Waits until a signal has counted so far. What was put until then is read behind this.
+__device__ __forceinline__ u32 wait_signal(u32 number, u32 least) {
+    u32 code, count;
+#pragma unroll 1
+    do {
+        code = signal(number, count);
+        __nanosleep(100);
+    } while (code == DONE && static_cast<int>(count - least) < 0);
+    return code;
+}
+
+// Copies what peers have put, from an offset of the region on, which is a multiple of 64: whole pieces of 64 bytes.
+__device__ __forceinline__ u32 read(u32 offset, void *to, u32 length) {
+    u32 code = is_reached(to) ? DONE : TARGET;
+#pragma unroll 1
+    for (u32 at = 0; code == DONE && at < length; at += PIECE_BYTES) {
+        code = nic_read(offset + at, reinterpret_cast<ulonglong2 *>(static_cast<char *>(to) + at));
+    }
+    return code;
 }
 
 // Takes what has come first over any flow, or answers BUSY.

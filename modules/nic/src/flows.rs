@@ -1,6 +1,9 @@
 //! What callers ask for, and what the operator allows: flows.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::{
+    net::{Ipv4Addr, SocketAddrV4},
+    ops::Range,
+};
 
 use bulkhead_client::{Error, ErrorCode};
 use bulkhead_module::{manifest, refuse};
@@ -9,7 +12,7 @@ use bulkhead_nic::{
     rate::{RATE_MAX, Rate, Unit},
 };
 
-use crate::layout::FLOWS;
+use crate::layout::{FLOWS, REGION_BYTES};
 
 /// What may be done with a flow: bits that the gates look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +21,10 @@ pub(crate) enum Rights {
     Both = 1 | 2 | 4,
     /// It hears whoever it may, and answers those.
     Listen = 2 | 4,
+    /// Its remote writes what it sends into its region.
+    Put = 8,
+    /// What its remote sends is written into the region: gates do nothing with it.
+    Window = 16,
 }
 
 /// `--allow LOCAL`, `LOCAL~REMOTE`, with `@RATE` behind it: flows that callers may have.
@@ -29,13 +36,15 @@ pub(crate) struct Rule {
 }
 
 /// A flow that a caller may have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) local: SocketAddrV4,
     pub(crate) remote: Option<SocketAddrV4>,
     pub(crate) peers: Pattern,
     pub(crate) rate: Option<Rate>,
     pub(crate) rights: Rights,
+    /// Of a window: the part of the region that its remote may write.
+    pub(crate) within: Range<u64>,
 }
 
 /// `1000`, datagrams a second; `4MiB`, bytes a second.
@@ -69,7 +78,8 @@ pub(crate) fn rule(text: &str) -> Result<Rule, Error> {
     Ok(Rule { local: local.map_err(|_| wrong())?, remote: remote.map_err(|_| wrong())?, rate })
 }
 
-/// The flows that a caller asks for: `udp:LOCAL~REMOTE` or `listen:LOCAL`, with `@RATE` behind it, and commas between.
+/// The flows that a caller asks for: `udp:LOCAL~REMOTE`, `listen:LOCAL`, `put:LOCAL~REMOTE` or `window:LOCAL~REMOTE[+FIRST+BYTES]`,
+/// with `@RATE` behind it, and commas between.
 pub(crate) fn asked(words: &str, rules: &[Rule]) -> Result<Vec<Asked>, Error> {
     let flows: Vec<_> = words.split(',').map(|word| one(word.trim(), rules)).collect::<Result<_, _>>()?;
     if flows.len() > FLOWS {
@@ -89,22 +99,43 @@ fn address(text: &str) -> Option<SocketAddrV4> {
         .then_some(address)
 }
 
+/// What stands before `+FIRST+BYTES`, and the part of a region; all of it where nothing is said.
+fn part(text: &str) -> Option<(&str, Range<u64>)> {
+    let Some((text, part)) = text.split_once('+') else { return Some((text, 0..REGION_BYTES)) };
+    let (first, bytes) = part.split_once('+')?;
+    let (first, bytes) = (manifest::size(first)?, manifest::size(bytes)?);
+    let end = first.checked_add(bytes)?;
+    (bytes > 0 && end <= REGION_BYTES).then_some((text, first..end))
+}
+
+/// A flow's kind and addresses.
+fn addresses(word: &str) -> Option<(Rights, SocketAddrV4, Option<SocketAddrV4>, Range<u64>, Option<Rate>)> {
+    let (kind, rest) = word.split_once(':')?;
+    let (rest, rate) = rated(rest)?;
+    let (rights, (local, remote), within) = match (kind, rest.split_once('~')) {
+        ("listen", None) => (Rights::Listen, (rest, None), 0..0),
+        ("udp", Some((local, remote))) => (Rights::Both, (local, Some(remote)), 0..0),
+        ("put", Some((local, remote))) => (Rights::Put, (local, Some(remote)), 0..0),
+        ("window", Some((local, remote))) => {
+            let (remote, within) = part(remote)?;
+            (Rights::Window, (local, Some(remote)), within)
+        }
+        _ => return None,
+    };
+    let remote = match remote {
+        Some(remote) => Some(address(remote)?),
+        None => None,
+    };
+    Some((rights, address(local)?, remote, within, rate))
+}
+
 fn one(word: &str, rules: &[Rule]) -> Result<Asked, Error> {
-    let wrong = || {
+    let (rights, local, remote, within, rate) = addresses(word).ok_or_else(|| {
         refuse(format!(
-            "{word:?} is no flow: udp:LOCAL~REMOTE or listen:LOCAL is, each ADDRESS:PORT, with @RATE behind it, datagrams a \
-             second or bytes such as 64MiB"
+            "{word:?} is no flow: udp:LOCAL~REMOTE, listen:LOCAL, put:LOCAL~REMOTE and window:LOCAL~REMOTE[+FIRST+BYTES] are, \
+             each ADDRESS:PORT, with @RATE behind it, datagrams a second or bytes such as 64MiB; a region has {REGION_BYTES} bytes"
         ))
-    };
-    let (kind, rest) = word.split_once(':').ok_or_else(wrong)?;
-    let (addresses, rate) = rated(rest).ok_or_else(wrong)?;
-    let (local, remote) = match (kind, addresses.split_once('~')) {
-        ("udp", Some((local, remote))) => (local, Some(remote)),
-        ("listen", None) => (addresses, None),
-        _ => return Err(wrong()),
-    };
-    let local = address(local).ok_or_else(wrong)?;
-    let remote = remote.map(|remote| address(remote).ok_or_else(wrong)).transpose()?;
+    })?;
     let allows = |rule: &&Rule| rule.local.has(local) && remote.is_none_or(|remote| rule.remote.has(remote));
     let rule = rules.iter().find(allows).ok_or_else(|| {
         Error::new(ErrorCode::NotPermitted, format!("{word:?} is not allowed"))
@@ -120,8 +151,7 @@ fn one(word: &str, rules: &[Rule]) -> Result<Asked, Error> {
         }
         (asked, _) => asked,
     };
-    let rights = if remote.is_some() { Rights::Both } else { Rights::Listen };
-    Ok(Asked { local, remote, peers: rule.remote, rate, rights })
+    Ok(Asked { local, remote, peers: rule.remote, rate, rights, within })
 }
 
 #[cfg(test)]
@@ -146,6 +176,25 @@ mod tests {
         assert_eq!(rates, [packets(1000), packets(10), Some(Rate { count: 4096, unit: Unit::Bytes })]);
         assert_eq!([flows[0].rights, flows[1].rights], [Rights::Both, Rights::Listen]);
         assert!(!flows[1].peers.has("10.0.0.1:1".parse().unwrap()) && flows[2].peers == Pattern::ALL);
+    }
+
+    #[test]
+    fn windows_are_parts_of_the_region() {
+        for (words, within) in [
+            ("window:8000~127.0.0.1:9", 0..65536),
+            ("window:8000~127.0.0.1:9+0+64", 0..64),
+            ("window:8000~127.0.0.1:9+32KiB+32KiB@5", 32768..65536),
+        ] {
+            let flows = asked(words, &rules()).unwrap();
+            assert_eq!((flows[0].within.clone(), flows[0].rights), (within, Rights::Window));
+        }
+        assert_eq!(asked("put:8000~127.0.0.1:9", &rules()).unwrap()[0].rights, Rights::Put);
+        for part in ["+", "+0", "+0+", "+0+0", "+1+64KiB", "+64KiB+1", "+18446744073709551615+1", "+0+1+1"] {
+            assert!(asked(&format!("window:8000~127.0.0.1:9{part}"), &rules()).is_err(), "{part}");
+        }
+        assert!(
+            asked("put:8000~127.0.0.1:9+0+64", &rules()).is_err() && asked("window:8000", &rules()).is_err()
+        );
     }
 
     #[test]

@@ -23,10 +23,16 @@ pub(crate) const WRITTEN_BYTES: u64 = PAGE_BYTES;
 /// Buffers of a queue.
 pub(crate) const BUFFERS_BYTES: u64 = ENTRIES as u64 * BUFFER_BYTES;
 pub(crate) const REGISTERS_BYTES: u64 = 64;
+/// What peers may write of an instance, and the signals that count it.
+pub(crate) const REGION_BYTES: u64 = 65536;
+pub(crate) const SIGNALS: usize = 16;
+pub(crate) const SIGNALS_BYTES: u64 = PAGE_BYTES;
 
 const ALL: u64 = INSTANCES as u64;
 const BUFFERS: u64 = window::DEVICE + ALL * 2 * QUEUE_BYTES;
-const REGISTERS: u64 = BUFFERS + ALL * 2 * BUFFERS_BYTES;
+const REGIONS: u64 = BUFFERS + ALL * 2 * BUFFERS_BYTES;
+const SIGNALS_AT: u64 = REGIONS + ALL * REGION_BYTES;
+const REGISTERS: u64 = SIGNALS_AT + ALL * SIGNALS_BYTES;
 const _: () = assert!(REGISTERS + ALL * REGISTERS_BYTES == window::DEVICE + window::DEVICE_BYTES);
 
 /// Of an instance in the device's memory.
@@ -70,6 +76,16 @@ pub(crate) fn parts(slot: usize, which: usize) -> Parts {
 /// Where an instance's registers lie in host memory: one word for each queue.
 pub(crate) fn registers(slot: usize) -> u64 {
     REGISTERS + slot as u64 * REGISTERS_BYTES
+}
+
+/// Where an instance's region lies in host memory.
+pub(crate) fn region(slot: usize) -> u64 {
+    REGIONS + slot as u64 * REGION_BYTES
+}
+
+/// Where its signals lie: a word each.
+pub(crate) fn signals(slot: usize) -> u64 {
+    SIGNALS_AT + slot as u64 * SIGNALS_BYTES
 }
 
 /// Where an instance lies in the device's memory.

@@ -17,7 +17,8 @@
 //! 3. A frame is sent only where it is of a flow of this device, and goes to whom that flow may send to: its remote, or, where
 //!    it has none, one of the last [`PEERS_MAX`] that it has heard. Anything else is recorded and dropped.
 //! 4. What is over a flow's rate waits, and with it what stands behind it in the queue. Nothing of it is lost.
-//! 5. No register, ring, descriptor or datagram makes the device panic, loop or use memory without bound.
+//! 5. A datagram that is written into a region lies within what its flow may write there, and is counted after it is written.
+//! 6. No register, ring, descriptor or datagram makes the device panic, loop or use memory without bound.
 //!
 //! # What it trusts
 //! Its owner, and the system's sockets. Not trusted: whoever writes rings and buffers, and whoever sends datagrams.
@@ -25,6 +26,7 @@
 pub mod frame;
 pub mod pattern;
 pub mod rate;
+pub mod region;
 pub mod virtio;
 
 mod nic;
@@ -32,7 +34,7 @@ mod peers;
 mod queue;
 mod sockets;
 
-pub use nic::{Counters, Flow, Nic, RECORDS_MAX, Record, Refusal, STEP_MAX, Stepped};
+pub use nic::{Arrives, Counters, Flow, Nic, RECORDS_MAX, Record, Refusal, STEP_MAX, Stepped};
 pub use peers::PEERS_MAX;
 pub use queue::{CHAIN_MAX, Fault, Places};
 pub use sockets::Sockets;

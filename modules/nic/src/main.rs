@@ -22,8 +22,9 @@ use std::{
 use bulkhead_client::{Error, ErrorCode, ModuleHost};
 use bulkhead_module::{Badge, Instances, Progress, Service, Window, codes, refuse};
 use bulkhead_nic::{
-    Counters, Flow, Nic, Places, Sockets, Stepped, frame,
+    Arrives, Counters, Flow, Nic, Places, Sockets, Stepped, frame,
     rate::Bucket,
+    region::Region,
     virtio::{Descriptor, WRITE},
 };
 use bulkhead_nvme::{Iommu, Memory, Rights, formats::BusAddress};
@@ -127,7 +128,24 @@ fn table(host: &Arc<ModuleHost>, slot: usize) -> Result<Iommu, Error> {
             mapped.map_err(|error| broken(error.to_string()))?;
         }
     }
+    for (offset, bytes) in
+        [(layout::region(slot), layout::REGION_BYTES), (layout::signals(slot), layout::SIGNALS_BYTES)]
+    {
+        host.write(place(offset), &vec![0; place(bytes)]);
+        let memory = Arc::new(Shared(Arc::clone(host)));
+        let mapped = iommu.map(bus(offset), bytes, memory, offset, Rights::Write);
+        mapped.map_err(|error| broken(error.to_string()))?;
+    }
     Ok(iommu)
+}
+
+/// What becomes of what a flow hears.
+fn arrives(flow: &Asked) -> Arrives {
+    match flow.rights {
+        flows::Rights::Both | flows::Rights::Listen => Arrives::Queue,
+        flows::Rights::Window => Arrives::Region(flow.within.clone()),
+        flows::Rights::Put => Arrives::Nowhere,
+    }
 }
 
 fn places(slot: usize, which: usize) -> Places {
@@ -176,16 +194,24 @@ impl Service for Module {
         let links: Vec<_> = asked
             .iter()
             .zip(0_u8..)
-            .map(|(flow, number)| (frame::link(u8::try_from(slot).unwrap_or(u8::MAX), number), *flow))
+            .map(|(flow, number)| (frame::link(u8::try_from(slot).unwrap_or(u8::MAX), number), flow.clone()))
             .collect();
         let flows = links.iter().map(|(link, flow)| Flow {
             link: *link,
             local: flow.local,
             remote: flow.remote,
             peers: flow.peers,
+            arrives: arrives(flow),
             bucket: flow.rate.map(|rate| Bucket::new(rate, now)),
         });
-        let nic = Nic::new(iommu, places(slot, 0), places(slot, 1), flows.collect(), sockets);
+        let mut nic = Nic::new(iommu, places(slot, 0), places(slot, 1), flows.collect(), sockets);
+        if asked.iter().any(|flow| flow.rights == flows::Rights::Window) {
+            nic = nic.with_region(Region::new(
+                bus(layout::region(slot)),
+                bus(layout::signals(slot)),
+                layout::SIGNALS,
+            ));
+        }
         window
             .write(layout::instance(slot), &layout::opened(bus(layout::parts(slot, 1).buffers).0, &links))?;
         // Last: from here on the gates know the badge.
@@ -227,9 +253,10 @@ impl Module {
                 break;
             }
         }
-        let Counters { sent, lost, delayed, received, dropped } = nic.counters();
+        let Counters { sent, lost, delayed, received, dropped, written, refused } = nic.counters();
         println!(
-            "instance {badge:?}: {sent} sent, {lost} lost, {delayed} over a rate, {received} received, {dropped} dropped"
+            "instance {badge:?}: {sent} sent, {lost} lost, {delayed} over a rate, {received} received, {dropped} dropped, \
+             {written} written, {refused} refused"
         );
         for record in nic.take_records() {
             eprintln!("nic: the device was told to do what it may not: {record:?}");

@@ -5,19 +5,33 @@ use std::{collections::VecDeque, net::SocketAddrV4, ops::Range, sync::Arc, time:
 use bulkhead_nvme::{Iommu, formats::QueueId};
 
 use crate::{
-    DATA_BYTES_MAX, FRAME_BYTES_MAX, Outgoing, Wire,
+    Arrived, DATA_BYTES_MAX, FRAME_BYTES_MAX, Outgoing, Wire,
     frame::{self, HEADER_BYTES, HOP, Link, Malformed},
     pattern::Pattern,
     peers::Peers,
     queue::{Chain, Fault, Places, Queue, Way},
     rate::Bucket,
+    region::Region,
     virtio::{NEEDS_CHECKSUM, NET_HEADER_BYTES, NetHeader},
 };
 
 /// Most frames of a queue in one step.
 pub const STEP_MAX: u16 = 64;
+/// Of a frame, before its data.
+const HEADERS: usize = NET_HEADER_BYTES + HEADER_BYTES;
 /// How many records are kept; later ones are counted only.
 pub const RECORDS_MAX: usize = 256;
+
+/// What becomes of what a flow hears.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Arrives {
+    /// It is framed into the queue to receive.
+    Queue,
+    /// It is written into this part of the device's [`Region`], as it says itself.
+    Region(Range<u64>),
+    /// It is dropped.
+    Nowhere,
+}
 
 /// A flow of the device's.
 #[derive(Debug)]
@@ -30,6 +44,8 @@ pub struct Flow {
     pub remote: Option<SocketAddrV4>,
     /// Who is heard where there is no remote.
     pub peers: Pattern,
+    /// What becomes of what it hears.
+    pub arrives: Arrives,
     /// How much it may send; nothing says how much where there is none.
     pub bucket: Option<Bucket>,
 }
@@ -73,6 +89,10 @@ pub struct Counters {
     pub received: u64,
     /// Received and dropped: too long, or of a peer that is not heard.
     pub dropped: u64,
+    /// Written into the region.
+    pub written: u64,
+    /// To be written into the region, and not: beyond what the flow may write, or no such datagram.
+    pub refused: u64,
 }
 
 /// Whether there is more to do.
@@ -106,6 +126,7 @@ pub struct Nic<W> {
     /// Whether a queue is used.
     works: [bool; 2],
     flows: Vec<State>,
+    region: Option<Region>,
     wire: W,
     counters: Counters,
     records: VecDeque<Record>,
@@ -129,6 +150,7 @@ impl<W: Wire> Nic<W> {
             sends: Queue::new(QueueId(1), Way::Sends, sends),
             works: [true; 2],
             flows: flows.into_iter().map(|flow| State { flow, peers: Peers::default() }).collect(),
+            region: None,
             wire,
             counters: Counters::default(),
             records: VecDeque::new(),
@@ -139,6 +161,13 @@ impl<W: Wire> Nic<W> {
             turn: 0,
             delayed: None,
         }
+    }
+
+    /// Gives it memory that datagrams are written into.
+    #[must_use]
+    pub fn with_region(mut self, region: Region) -> Self {
+        self.region = Some(region);
+        self
     }
 
     /// What has become of datagrams.
@@ -228,7 +257,7 @@ impl<W: Wire> Nic<W> {
         if header.flags == NEEDS_CHECKSUM && datagram.checksum != pseudo {
             return Err(Malformed::Checksum.into());
         }
-        Ok((number, datagram.to, frame.start + NET_HEADER_BYTES + HEADER_BYTES..frame.end))
+        Ok((number, datagram.to, frame.start + HEADERS..frame.end))
     }
 
     /// Copies and checks what is to be sent, as far as rates allow.
@@ -321,36 +350,35 @@ impl<W: Wire> Nic<W> {
         }
         self.receives.look(&self.iommu)?;
         let mut room = self.receives.waiting().min(STEP_MAX);
-        if room == 0 {
+        if room == 0 && self.region.is_none() {
             // It waits in the sockets.
             return Ok(false);
         }
         self.ready.clear();
         self.wire.ready(self.flows.len(), &mut self.ready);
-        let (count, mut any) = (self.ready.len(), false);
+        let (count, mut any, begun) = (self.ready.len(), false, room);
         self.turn = self.turn.wrapping_add(1);
         for at in 0..count {
             let Some(number) = self.ready.get((at + self.turn) % count).copied() else { continue };
-            while room > 0 && self.arrive(number)? {
-                room -= 1;
-                any = true;
-            }
+            any |= self.arrive(number, &mut room)?;
         }
-        if any {
+        if room < begun {
             self.receives.publish(&self.iommu)?;
         }
         Ok(any)
     }
 
-    /// Takes one datagram of a flow; whether there was one.
-    fn arrive(&mut self, number: usize) -> Result<bool, Fault> {
-        const HEADERS: usize = NET_HEADER_BYTES + HEADER_BYTES;
-        let Some(State { flow, peers }) = self.flows.get_mut(number) else { return Ok(false) };
-        // One byte more tells what is too long.
-        self.scratch.resize(FRAME_BYTES_MAX + 1, 0);
-        let room = self.scratch.get_mut(HEADERS..).unwrap_or_default();
-        for _ in 0..STEP_MAX {
-            let Some(arrived) = self.wire.receive(number, room) else { return Ok(false) };
+    /// Takes datagrams of a flow, as many as a step may and as there are buffers for; whether there were any.
+    fn arrive(&mut self, number: usize, room: &mut u16) -> Result<bool, Fault> {
+        for turn in 0..STEP_MAX {
+            let Some(State { flow, peers }) = self.flows.get_mut(number) else { return Ok(false) };
+            if flow.arrives == Arrives::Queue && *room == 0 {
+                return Ok(turn > 0);
+            }
+            // One byte more tells what is too long.
+            self.scratch.resize(FRAME_BYTES_MAX + 1, 0);
+            let into = self.scratch.get_mut(HEADERS..).unwrap_or_default();
+            let Some(arrived) = self.wire.receive(number, into) else { return Ok(turn > 0) };
             let heard = match flow.remote {
                 Some(remote) => arrived.from == remote,
                 None => flow.peers.has(arrived.from),
@@ -362,26 +390,44 @@ impl<W: Wire> Nic<W> {
             if flow.remote.is_none() {
                 peers.hear(arrived.from);
             }
-            let bytes = u16::try_from(arrived.length).unwrap_or(u16::MAX);
-            let udp_bytes = bytes.saturating_add(8);
-            let header = NetHeader {
-                flags: NEEDS_CHECKSUM,
-                segmentation: 0,
-                checksum_start: frame::UDP_START,
-                checksum_offset: frame::UDP_CHECKSUM,
-                buffers: 1,
-            };
-            let pseudo = frame::pseudo(*arrived.from.ip(), *flow.local.ip(), udp_bytes);
-            let headers = frame::headers((HOP, flow.link), arrived.from, flow.local, bytes, pseudo);
-            self.scratch[..NET_HEADER_BYTES].copy_from_slice(&header.encode());
-            self.scratch[NET_HEADER_BYTES..HEADERS].copy_from_slice(&headers);
-            let whole = HEADERS + arrived.length;
-            let chain = self.receives.chain(&self.iommu, 0)?;
-            self.receives.scatter(&self.iommu, &chain, self.scratch.get(..whole).unwrap_or_default())?;
-            self.receives.complete(&self.iommu, chain.head, u32::try_from(whole).unwrap_or(u32::MAX))?;
-            self.counters.received += 1;
-            return Ok(true);
+            match (&flow.arrives, &mut self.region) {
+                (Arrives::Queue, _) => {
+                    self.frame(number, arrived)?;
+                    *room -= 1;
+                }
+                (Arrives::Region(within), Some(region)) => {
+                    let datagram = self.scratch.get(HEADERS..HEADERS + arrived.length).unwrap_or_default();
+                    match region.write(&self.iommu, within, datagram)? {
+                        true => self.counters.written += 1,
+                        false => self.counters.refused += 1,
+                    }
+                }
+                (Arrives::Region(_) | Arrives::Nowhere, _) => self.counters.dropped += 1,
+            }
         }
-        Ok(false)
+        Ok(true)
+    }
+
+    /// Writes what has come, which lies in the scratch, into the next buffer to receive.
+    fn frame(&mut self, number: usize, arrived: Arrived) -> Result<(), Fault> {
+        let Some(State { flow, .. }) = self.flows.get(number) else { return Ok(()) };
+        let bytes = u16::try_from(arrived.length).unwrap_or(u16::MAX);
+        let header = NetHeader {
+            flags: NEEDS_CHECKSUM,
+            segmentation: 0,
+            checksum_start: frame::UDP_START,
+            checksum_offset: frame::UDP_CHECKSUM,
+            buffers: 1,
+        };
+        let pseudo = frame::pseudo(*arrived.from.ip(), *flow.local.ip(), bytes.saturating_add(8));
+        let headers = frame::headers((HOP, flow.link), arrived.from, flow.local, bytes, pseudo);
+        self.scratch[..NET_HEADER_BYTES].copy_from_slice(&header.encode());
+        self.scratch[NET_HEADER_BYTES..HEADERS].copy_from_slice(&headers);
+        let whole = HEADERS + arrived.length;
+        let chain = self.receives.chain(&self.iommu, 0)?;
+        self.receives.scatter(&self.iommu, &chain, self.scratch.get(..whole).unwrap_or_default())?;
+        self.receives.complete(&self.iommu, chain.head, u32::try_from(whole).unwrap_or(u32::MAX))?;
+        self.counters.received += 1;
+        Ok(())
     }
 }

@@ -4,8 +4,10 @@
 //   tenant warps PACKETS BYTES            the same by warps
 //   tenant echo PACKETS THREADS           answers so many datagrams, as they came
 //   tenant count PACKETS                  receives so many, and checks what follows of their numbers
+//   tenant puts PUTS BYTES                puts so many, one behind the other from the region's begin on, and counts them by signal 3
+//   tenant window PUTS BYTES              waits for them, and checks them
 //   tenant turns TURNS                    sends over flow 0 and waits for the answer; tells the median and the slowest time
-//   tenant attack                         what no caller may do: flow 0 is udp, flow 1 listens, and there are no others
+//   tenant attack                         what no caller may do: flow 0 is udp, 1 listens, 2 puts, and there are no others
 //   tenant spin                           sends and receives for ever
 //   tenant rate PACKETS THREADS           sends so many of 64 bytes for each thread, without waiting, and tells the time
 #include <cstdio>
@@ -29,6 +31,8 @@ using nic::u64;
     } while (0)
 
 constexpr u32 ROOM_BYTES = 1536;
+// How long an attack waits for what does not come.
+constexpr u64 PATIENCE_NS = 2'000'000'000;
 
 // Byte `at` of datagram `number`: its first 8 bytes are the number.
 __host__ __device__ unsigned char byte(u64 number, u32 at) {
@@ -114,6 +118,25 @@ __global__ void count(u32 packets, unsigned char *buffers, u32 *codes, u64 *wron
     codes[thread] = code;
 }
 
+__global__ void puts(u32 count, u32 bytes, unsigned char *buffers, u32 *codes) {
+    const u32 thread = blockIdx.x * blockDim.x + threadIdx.x, all = gridDim.x * blockDim.x;
+    unsigned char *mine = buffers + static_cast<u64>(thread) * ROOM_BYTES;
+    u32 code = nic::DONE;
+    for (u32 number = thread; number < count && code == nic::DONE; number += all) {
+        for (u32 at = 0; at < bytes; at++) mine[at] = byte(number, at);
+        code = nic::put(0, mine, bytes, number * bytes, 3);
+    }
+    codes[thread] = code;
+}
+
+__global__ void window(u32 count, u32 bytes, unsigned char *buffer, u32 *codes, u64 *wrong) {
+    u32 code = nic::wait_signal(3, count), other = 1;
+    if (code == nic::DONE) code = nic::read(0, buffer, count * bytes);
+    for (u32 at = 0; at < count * bytes; at++) *wrong += buffer[at] != byte(at / bytes, at % bytes);
+    if (code == nic::DONE) code = nic::signal(4, other);
+    codes[0] = code == nic::DONE && other != 0 ? 1 : code;
+}
+
 __global__ void turns(u32 count, unsigned char *buffer, u32 *codes, u64 *times) {
     u32 code = nic::DONE;
     for (u32 turn = 0; turn < count && code == nic::DONE; turn++) {
@@ -150,10 +173,11 @@ __global__ void targets(unsigned char *buffers, u32 *codes) {
 
 // What a caller may try, and what it is answered.
 struct Step {
-    enum Kind { Begin, Put, Send, Reply, Poll, Wait, Receive, Await, Peer, Fetch, End, EndReceived } kind;
+    enum Kind { Begin, Put, Send, Reply, Write, Signal, Read, Poll, Wait, Receive, Await, Peer, Fetch, End, EndReceived } kind;
     u32 ticket;  // other bits than those of the ticket that began last, or was received last
     u32 first;   // flow, or offset
     u32 length, expected;
+    u64 place;
 };
 
 // One after the other, on one thread: a gate's code stands here once for all.
@@ -171,11 +195,19 @@ __global__ void attack(const Step *steps, u32 count, u32 *codes, ulonglong2 *mem
             case Step::Put: code = nic_put(last ^ step.ticket, step.first, memory); break;
             case Step::Send: code = nic_send(last ^ step.ticket, step.first, step.length); break;
             case Step::Reply: code = nic_reply(last ^ step.first, received ^ step.ticket, step.length); break;
+            case Step::Write: code = nic_write(last ^ step.ticket, step.first, step.length, step.place); break;
+            case Step::Signal: {
+                const u64 answer = nic_signal(step.first);
+                code = answer >> 32 == 0 ? nic::DONE : static_cast<u32>(answer);
+                break;
+            }
+            case Step::Read: code = nic_read(step.first, memory); break;
             case Step::Receive:
             case Step::Await: {
                 u64 answer;
+                const u64 until = now() + PATIENCE_NS;
                 do answer = nic_receive();
-                while (step.kind == Step::Await && static_cast<u32>(answer) == nic::BUSY);
+                while (step.kind == Step::Await && static_cast<u32>(answer) == nic::BUSY && now() < until);
                 code = static_cast<u32>(answer);
                 if (code < nic::CODES) {
                     received = code;
@@ -192,9 +224,11 @@ __global__ void attack(const Step *steps, u32 count, u32 *codes, ulonglong2 *mem
             case Step::End:
             case Step::EndReceived: code = nic_end((step.kind == Step::End ? last : received) ^ step.ticket); break;
             case Step::Poll:
-            case Step::Wait:
+            case Step::Wait: {
+                const u64 until = now() + PATIENCE_NS;
                 do code = nic_poll(last ^ step.ticket);
-                while (step.kind == Step::Wait && code == nic::BUSY);
+                while (step.kind == Step::Wait && code == nic::BUSY && now() < until);
+            }
         }
         codes[at] = code;
     }
@@ -207,7 +241,7 @@ __global__ void storm(u32 turns, ulonglong2 *memory) {
     for (u32 turn = 0; turn < turns; turn++) {
         x ^= x << 13, x ^= x >> 7, x ^= x << 17;
         const u32 ticket = static_cast<u32>(x >> 20) % (8 * 512), other = static_cast<u32>(x >> 33) % (8 * 512);
-        switch (x % 9) {
+        switch (x % 11) {
             case 0: nic_begin(); break;
             case 1: nic_put(ticket, static_cast<u32>(x >> 40), memory); break;
             case 2: nic_send(ticket, x >> 33 & 31, x >> 40 & 2047); break;
@@ -217,6 +251,8 @@ __global__ void storm(u32 turns, ulonglong2 *memory) {
             case 6: nic_peer(ticket); break;
             case 7: nic_fetch(ticket, static_cast<u32>(x >> 40), memory); break;
             case 8: nic_end(ticket); break;
+            case 9: nic_write(ticket, x >> 33 & 31, x >> 40 & 2040, x); break;
+            case 10: nic_read(static_cast<u32>(x >> 40), memory); break;
         }
     }
 }
@@ -245,7 +281,7 @@ __global__ void rate(u32 packets, unsigned char *buffers, u32 *codes) {
 std::vector<Step> steps() {
     using namespace nic;
     std::vector<Step> all = {{Step::Begin, 0, 0, 0, DONE}};
-    for (u32 flow : {2u, 15u, 16u, 17u, 105u, 1u << 16, 1u << 28, ~0u}) all.push_back({Step::Send, 0, flow, 64, NOT_OPEN});
+    for (u32 flow : {3u, 15u, 16u, 17u, 105u, 1u << 16, 1u << 28, ~0u}) all.push_back({Step::Send, 0, flow, 64, NOT_OPEN});
     all.push_back({Step::Send, 0, 1, 64, RIGHTS});
     for (u32 length : {1473u, 1985u, 2048u, 65535u, 1u << 16, 1u << 31, ~0u, ~0u - 53, ~0u - 27}) {
         all.push_back({Step::Send, 0, 0, length, LENGTH});
@@ -254,6 +290,19 @@ std::vector<Step> steps() {
         all.push_back({Step::Put, 0, offset, 0, RANGE});
         all.push_back({Step::Fetch, 0, offset, 0, RANGE});
     }
+    // Flow 2 is for puts, and takes nothing else.
+    all.push_back({Step::Send, 0, 2, 64, RIGHTS});
+    for (u32 flow : {0u, 1u}) all.push_back({Step::Write, 0, flow, 64, RIGHTS, 0});
+    for (u32 flow : {3u, 16u, ~0u}) all.push_back({Step::Write, 0, flow, 64, NOT_OPEN, 0});
+    for (u32 length : {7u, 1409u, 1416u, 1472u, 1u << 31, ~0u - 7, ~0u - 23}) {
+        all.push_back({Step::Write, 0, 2, length, LENGTH, 0});
+    }
+    for (u64 place : {65536ull, 0xFFFFFFFFull, 16ull << 32, ~0ull}) all.push_back({Step::Write, 0, 2, 64, RANGE, place});
+    for (u32 ticket : {1u, 256u, 512u, 1u << 29, 1u << 31}) all.push_back({Step::Write, ticket, 2, 64, NOT_OPEN, 0});
+    for (u32 signal : {16u, 1024u, 1u << 30, ~0u}) all.push_back({Step::Signal, 0, signal, 0, RANGE});
+    for (u32 offset : {65536u, ~0u - 63, 8u, 1u << 31}) all.push_back({Step::Read, 0, offset, 0, RANGE});
+    all.push_back({Step::Signal, 0, 15, 0, DONE});
+    all.push_back({Step::Read, 0, 65472, 0, DONE});
     // Nothing was received: whatever is said to be, is not.
     for (u32 ticket : {0u, 256u, 511u, 768u, 1u << 29, 1u << 31, ~0u}) {
         all.push_back({Step::Reply, ticket, 0, 64, NOT_OPEN});
@@ -309,7 +358,7 @@ int main(int argc, char **argv) {
     const auto number = [&](int at, u32 other) { return argc > at ? static_cast<u32>(strtoul(argv[at], nullptr, 0)) : other; };
     const bool is_rate = !strcmp(what, "rate"), is_turns = !strcmp(what, "turns");
     const u32 packets = number(2, 1), bytes = number(3, 64);
-    u32 threads = !strcmp(what, "stream") ? number(4, 64) : !strcmp(what, "warps") ? 128 : is_turns ? 1 : number(3, 64);
+    u32 threads = !strcmp(what, "stream") ? number(4, 64) : !strcmp(what, "warps") ? 128 : is_turns ? 1 : !strcmp(what, "puts") ? 32 : number(3, 64);
     if (bytes > nic::BYTES_MAX && !is_rate) return 2;
     const u32 room = max(threads, 512u);
     u32 *codes, *counted;
@@ -344,6 +393,13 @@ int main(int argc, char **argv) {
         printf("listens\n");
         fflush(stdout);
         count<<<blocks, block>>>(packets, buffers, codes, wrong, counted);
+    } else if (!strcmp(what, "puts")) {
+        puts<<<blocks, block>>>(packets, bytes, buffers, codes);
+    } else if (!strcmp(what, "window")) {
+        printf("listens\n");
+        fflush(stdout);
+        window<<<1, 1>>>(packets, bytes, buffers, codes, wrong);
+        used = 1;
     } else if (is_turns) {
         turns<<<1, 1>>>(10, buffers, codes, wrong);  // loads the code
         CHECK(cudaDeviceSynchronize());

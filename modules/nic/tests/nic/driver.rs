@@ -3,7 +3,7 @@
 use std::{net::SocketAddrV4, sync::Arc, time::Duration};
 
 use bulkhead_nic::{
-    DATA_BYTES_MAX, Flow, Nic, Places, Stepped, Wire,
+    Arrives, DATA_BYTES_MAX, Flow, Nic, Places, Stepped, Wire,
     frame::{self, HOP, Link},
     pattern::Pattern,
     virtio::{Descriptor, NEEDS_CHECKSUM, NetHeader, WRITE},
@@ -57,7 +57,7 @@ pub fn address(text: &str) -> SocketAddrV4 {
 
 /// A flow with a remote, or one that listens.
 pub fn flow(number: u8, local: SocketAddrV4, remote: Option<SocketAddrV4>) -> Flow {
-    Flow { link: link(number), local, remote, peers: Pattern::ALL, bucket: None }
+    Flow { link: link(number), local, remote, peers: Pattern::ALL, arrives: Arrives::Queue, bucket: None }
 }
 
 /// A frame with the headers that gates write.
