@@ -1,7 +1,8 @@
 //! How many datagrams of 64 bytes a second the model NIC sends when a thread of the host drives it, and how long a datagram
 //! takes to a peer and back, by the model and by a socket.
 //!
-//! `cargo run --release -p bulkhead-nic --example nic-rate`
+//! `cargo run --release -p bulkhead-nic --example nic-rate`, or with `--answer PORT COUNT` a peer at that port until it is ended:
+//! one that answers so many datagrams, or all (-1), and reads no more.
 
 #![expect(clippy::unwrap_used, reason = "an example that fails may panic")]
 #![expect(unreachable_pub, dead_code, reason = "a module of the tests")]
@@ -110,7 +111,28 @@ fn turns_of_a_socket(to: SocketAddrV4) {
     socket.send(&[]).unwrap();
 }
 
+/// A peer for kernels.
+fn answer(port: &str, count: &str) {
+    let socket = UdpSocket::bind(("127.0.0.1", port.parse().unwrap())).unwrap();
+    let count: i64 = count.parse().unwrap();
+    let mut bytes = [0; 2048];
+    for _ in 0..u64::try_from(count).unwrap_or(u64::MAX) {
+        let (length, from) = socket.recv_from(&mut bytes).unwrap();
+        // Whoever has gone meanwhile is not answered.
+        socket.send_to(&bytes[..length], from).unwrap_or_default();
+    }
+    loop {
+        thread::park();
+    }
+}
+
 fn main() {
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    if let [what, port, count] = &words[..]
+        && what == "--answer"
+    {
+        return answer(port, count);
+    }
     rate();
     let (to, answering) = answers();
     turns_of_the_model(to);
