@@ -42,6 +42,8 @@ const LOOK: Duration = Duration::from_millis(250);
 /// After so many looks that found nothing the host half naps between two, while kernels call its gates.
 const LOOKS_EMPTY_MAX: u32 = 20_000;
 const NAP: Duration = Duration::from_micros(50);
+/// For how long it is tried to open a service that says that what is wanted is another's (`unavailable`).
+const OPENING: Duration = Duration::from_secs(1);
 /// How long it is waited at a time for kernels to leave the gates.
 const LEAVING: Duration = Duration::from_secs(60);
 
@@ -156,6 +158,7 @@ pub fn run<S: Service>(service: S, place: &Place) -> Result<(), Error> {
         callers: Vec::new(),
         leaving: Vec::new(),
         closing: Vec::new(),
+        waiting: Vec::new(),
     };
     half.service.start(&half.window)?;
     let door = Door::bind(&door::socket_of(&place.kernel, &place.name))?;
@@ -265,6 +268,14 @@ fn attend(mut connection: UnixStream, caller: u64, events: &Sender<Event>) {
     }
 }
 
+/// Somebody who wants an instance, and for how long it is tried.
+struct Opening {
+    caller: u64,
+    words: String,
+    answer: SyncSender<Result<SturdyToken, Error>>,
+    until: Instant,
+}
+
 /// A caller that has an instance.
 struct Caller {
     number: u64,
@@ -281,6 +292,8 @@ struct HostHalf<S: Service> {
     leaving: Vec<Caller>,
     /// Badges that no kernel reads any more, of instances that are not given back yet.
     closing: Vec<Badge>,
+    /// Those who want what another has, who may be on its way out.
+    waiting: Vec<Opening>,
 }
 
 impl<S: Service> HostHalf<S> {
@@ -320,8 +333,9 @@ impl<S: Service> HostHalf<S> {
                 }
                 coming.try_recv().ok()
             };
+            let mut again = false;
             if rests || looked.elapsed() > LOOK {
-                looked = Instant::now();
+                (looked, again) = (Instant::now(), true);
                 if session.status().is_err() {
                     // The operator has taken the module away, or the kernel has ended.
                     return Ok(());
@@ -329,11 +343,12 @@ impl<S: Service> HostHalf<S> {
             }
             match event {
                 Some(Event::Opens { caller, words, answer }) => {
-                    let opened = self.open(caller, &words);
-                    // Whoever has hung up meanwhile is over, which is told next.
-                    answer.send(opened).unwrap_or_default();
+                    self.attempt(Opening { caller, words, answer, until: Instant::now() + OPENING });
                 }
-                Some(Event::Over { caller }) => self.over(caller, events)?,
+                Some(Event::Over { caller }) => {
+                    self.over(caller, events)?;
+                    again = true;
+                }
                 Some(Event::Left { badge, left }) => {
                     left?;
                     self.closing.push(badge);
@@ -344,6 +359,23 @@ impl<S: Service> HostHalf<S> {
                 Some(Event::Called) => watches = false,
                 None => {}
             }
+            if again {
+                for opening in std::mem::take(&mut self.waiting) {
+                    self.attempt(opening);
+                }
+            }
+        }
+    }
+
+    /// Opens the service for somebody. Where another has what is wanted it is tried again for a while: who has just ended is told of
+    /// by a thread of its own.
+    fn attempt(&mut self, opening: Opening) {
+        match self.open(opening.caller, &opening.words) {
+            Err(error) if error.code == ErrorCode::Unavailable && Instant::now() < opening.until => {
+                self.waiting.push(opening);
+            }
+            // Whoever has hung up meanwhile is over, which is told next.
+            opened => opening.answer.send(opened).unwrap_or_default(),
         }
     }
 
