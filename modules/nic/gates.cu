@@ -137,7 +137,7 @@ __device__ __forceinline__ void ring(u32 at, u32 which) {
         queue.rung = next;
         // What the descriptors say, whoever has written them, is seen before the index, and that before the register.
         bulkhead::fence_system();
-        bulkhead::release_system(&device.queues[at][which].available_index, next << 16);
+        *static_cast<volatile u32 *>(&device.queues[at][which].available_index) = next << 16;
         bulkhead::fence_system();
         bulkhead::write_register(&device.notify[at][which], next << 16 | which);
     }
@@ -336,15 +336,16 @@ BULKHEAD_GATE u64 nic_receive() {
     ring(at, load(&of.queues[SENDS].rung) != load(&of.queues[SENDS].tail) ? SENDS : RECEIVES);
     const u32 number = load(&queue.taken);
     const u32 used = load(&queue.used);
-    if (static_cast<int>(used - number) <= 0) {
+    const bool stale = static_cast<int>(used - number) <= 0;
+    if (stale) {
         const u32 more = used_beyond(at, RECEIVES, number);
         if (more == 0) return bulkhead::BUSY;
         atomicCAS(&queue.used, used, number + more);
     }
     const u32 entry = load(&of.filled[RECEIVES][number % ENTRIES]);
     if (atomicCAS(&queue.taken, number, number + 1) != number) return bulkhead::BUSY;
-    // What the device has written, whoever has seen its index, is seen behind this.
-    bulkhead::fence_system();
+    // What the device has written is seen behind its index, and behind this where another has looked at that.
+    if (!stale) bulkhead::fence_system();
     const u32 buffer = entry & 0xFF;
     const u32 bytes = load(&device.queues[at][RECEIVES].used[number % ENTRIES].length);
     const volatile u64 *words = device.buffers[at][RECEIVES][buffer];
