@@ -108,8 +108,8 @@ fn part(text: &str) -> Option<(&str, Range<u64>)> {
     (bytes > 0 && end <= REGION_BYTES).then_some((text, first..end))
 }
 
-/// A flow's kind and addresses.
-fn addresses(word: &str) -> Option<(Rights, SocketAddrV4, Option<SocketAddrV4>, Range<u64>, Option<Rate>)> {
+/// A flow as it is written, before anybody is asked whether it is allowed.
+fn written(word: &str) -> Option<Asked> {
     let (kind, rest) = word.split_once(':')?;
     let (rest, rate) = rated(rest)?;
     let (rights, (local, remote), within) = match (kind, rest.split_once('~')) {
@@ -126,22 +126,23 @@ fn addresses(word: &str) -> Option<(Rights, SocketAddrV4, Option<SocketAddrV4>, 
         Some(remote) => Some(address(remote)?),
         None => None,
     };
-    Some((rights, address(local)?, remote, within, rate))
+    Some(Asked { local: address(local)?, remote, peers: Pattern::ALL, rate, rights, within })
 }
 
 fn one(word: &str, rules: &[Rule]) -> Result<Asked, Error> {
-    let (rights, local, remote, within, rate) = addresses(word).ok_or_else(|| {
+    let flow = written(word).ok_or_else(|| {
         refuse(format!(
             "{word:?} is no flow: udp:LOCAL~REMOTE, listen:LOCAL, put:LOCAL~REMOTE and window:LOCAL~REMOTE[+FIRST+BYTES] are, \
              each ADDRESS:PORT, with @RATE behind it, datagrams a second or bytes such as 64MiB; a region has {REGION_BYTES} bytes"
         ))
     })?;
-    let allows = |rule: &&Rule| rule.local.has(local) && remote.is_none_or(|remote| rule.remote.has(remote));
+    let allows =
+        |rule: &&Rule| rule.local.has(flow.local) && flow.remote.is_none_or(|remote| rule.remote.has(remote));
     let rule = rules.iter().find(allows).ok_or_else(|| {
         Error::new(ErrorCode::NotPermitted, format!("{word:?} is not allowed"))
             .remedy("have the operator name it: `--allow LOCAL~REMOTE` of `host` in the module's manifest")
     })?;
-    let rate = match (rate, rule.rate) {
+    let rate = match (flow.rate, rule.rate) {
         (None, most) => most,
         (Some(asked), Some(most)) if asked.unit != most.unit || asked.count > most.count => {
             return Err(Error::new(
@@ -151,7 +152,7 @@ fn one(word: &str, rules: &[Rule]) -> Result<Asked, Error> {
         }
         (asked, _) => asked,
     };
-    Ok(Asked { local, remote, peers: rule.remote, rate, rights, within })
+    Ok(Asked { peers: rule.remote, rate, ..flow })
 }
 
 #[cfg(test)]

@@ -189,7 +189,7 @@ impl Service for Module {
         let iommu = Arc::new(table(host, slot)?);
         give_buffers(host, slot);
         let registers = layout::registers(slot);
-        host.write(place(registers), &[0; layout::REGISTERS_BYTES as usize]);
+        host.write(place(registers), &vec![0; place(layout::REGISTERS_BYTES)]);
         let now = self.begun.elapsed();
         let links: Vec<_> = asked
             .iter()

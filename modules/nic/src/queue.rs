@@ -144,7 +144,7 @@ impl Queue {
             let from = Self::at(self.places.table, 0, at, bytes.len());
             iommu.read(self.who(Some(head)), from, &mut bytes)?;
             let descriptor = Descriptor::decode(&bytes);
-            let writes = (self.way == Way::Receives).then_some(WRITE).unwrap_or_default();
+            let writes = if self.way == Way::Receives { WRITE } else { 0 };
             if descriptor.flags & (WRITE | INDIRECT) != writes {
                 return Err(Fault::Flags(at, descriptor.flags));
             }

@@ -45,7 +45,7 @@ impl Put {
         let (data, trailer) = datagram.split_last_chunk::<TRAILER_BYTES>()?;
         let [m, a, g, i, c0, c1, c2, c3, o @ .., s0, s1, s2, s3, 0, 0, 0, 0] = trailer else { return None };
         let length = u32::from_le_bytes([*c0, *c1, *c2, *c3]);
-        let offset = u64::from_le_bytes(*<&[u8; 8]>::try_from(o).ok()?);
+        let offset = u64::from_le_bytes(*o);
         let right =
             [*m, *a, *g, *i] == MAGIC && usize::try_from(length).is_ok_and(|length| length == data.len());
         right.then(|| (Self { offset, signal: u32::from_le_bytes([*s0, *s1, *s2, *s3]) }, data))

@@ -43,6 +43,9 @@ impl Wire for Cable {
     }
 }
 
+/// What is given to the device, and what it has to record.
+type Case<Given, Recorded> = (Given, fn(&Recorded) -> bool);
+
 fn local() -> SocketAddrV4 {
     address("127.0.0.1:7000")
 }
@@ -147,7 +150,7 @@ fn frames_that_are_not_of_a_flow_are_refused_and_recorded() {
         bytes[at] ^= 1;
         bytes
     };
-    let cases: [(Vec<u8>, fn(&Refusal) -> bool); 11] = [
+    let cases: [Case<Vec<u8>, Refusal>; 11] = [
         (framed(link(0), other, remote(), b"x"), |refusal| matches!(refusal, Refusal::Source(_))),
         (framed(link(1), local(), remote(), b"x"), |refusal| matches!(refusal, Refusal::Source(_))),
         (framed(link(0), local(), other, b"x"), |refusal| matches!(refusal, Refusal::Destination(..))),
@@ -188,7 +191,7 @@ fn frames_that_are_not_of_a_flow_are_refused_and_recorded() {
 fn a_queue_that_makes_no_sense_ends_and_nothing_beside_its_memory_is_reached() {
     let at = BUS + buffer(Which::Sends, 0);
     let plain = Descriptor { address: BusAddress(at), length: 100, flags: 0, next: 0 };
-    let cases: [(Descriptor, fn(&Fault) -> bool); 9] = [
+    let cases: [Case<Descriptor, Fault>; 9] = [
         (Descriptor { address: BusAddress(BUS + BYTES - 50), ..plain }, |fault| {
             matches!(fault, Fault::Memory(_))
         }),
