@@ -1,5 +1,6 @@
 #!/bin/bash
-# Protected modules on a machine with a GPU: the echo's round trip, a counter that comes and goes, storage and its device library.
+# Protected modules on a machine with a GPU: the echo's round trip, a counter that comes and goes, storage and its device
+# library, datagrams.
 #
 #   tests/gpu/modules.sh --carry FOLDER   here: builds what the device machine needs into FOLDER
 #   tests/gpu/modules.sh FOLDER           there: runs it all, and prints tables
@@ -11,16 +12,21 @@ if [ "${1:-}" = --carry ]; then
     mkdir -p "${2:?the folder to carry}" && folder=$(cd "$2" && pwd) && cd "$here" || exit 1
     target=${CARGO_TARGET_DIR:-target}
     nvcc=.toolchain/cuda/bin/nvcc
-    cargo build --release -p bulkhead-cli -p bulkhead-libos-cuda -p bulkhead-counter -p bulkhead-storage || exit 1
-    cargo build --release -p bulkhead-client --example echo -p bulkhead-nvme --example rate -p bulkhead-storage --example storage_client || exit 1
-    cp "$target"/release/{bulkhead,libcuda.so,counter,storage} "$target"/release/examples/{echo,rate,storage_client} "$folder/" || exit 1
-    strip "$folder"/{bulkhead,libcuda.so,counter,storage,echo,rate,storage_client}
+    cargo build --release -p bulkhead-cli -p bulkhead-libos-cuda -p bulkhead-counter -p bulkhead-storage -p bulkhead-nic || exit 1
+    cargo build --release -p bulkhead-client --example echo -p bulkhead-nvme --example rate -p bulkhead-storage --example storage_client \
+        -p bulkhead-nic --example nic-rate || exit 1
+    cp "$target"/release/{bulkhead,libcuda.so,counter,storage,nic} "$target"/release/examples/{echo,rate,storage_client,nic-rate} "$folder/" || exit 1
+    strip "$folder"/{bulkhead,libcuda.so,counter,storage,nic,echo,rate,storage_client,nic-rate}
     cp modules/examples/counter/gates.ptx "$folder/counter.ptx" && cp modules/storage/gates.ptx "$folder/storage.ptx" || exit 1
+    cp modules/nic/gates.ptx "$folder/nic.ptx" || exit 1
     NVCC=$nvcc "$target/release/bulkhead" module build modules/storage/gates.cu -o "$folder/unchecked.ptx" -- -DSTORAGE_UNCHECKED || exit 1
     $nvcc -gencode arch=compute_75,code=compute_75 -o "$folder/counter-tenant" modules/examples/counter/tenant.cu || exit 1
     for program in storage/tests/{tenant,cached,edges,hits,blocks,workload} examples/bfs; do
         $nvcc -gencode arch=compute_75,code=compute_75 -I modules/storage/include -o "$folder/storage-${program##*/}" "modules/$program.cu" || exit 1
     done
+    NVCC=$nvcc "$target/release/bulkhead" module build modules/nic/gates.cu -o "$folder/nic-unchecked.ptx" -- -DNIC_UNCHECKED || exit 1
+    $nvcc -gencode arch=compute_75,code=compute_75 -I modules/nic/include -o "$folder/nic-tenant" modules/nic/tests/tenant.cu || exit 1
+    $nvcc -gencode arch=compute_75,code=compute_75 -I modules/nic/include -o "$folder/kv" modules/examples/kv.cu || exit 1
     du -sh "$folder"
     exit 0
 fi
@@ -142,6 +148,43 @@ done
 say "the controller alone, driven by a host thread"
 timeout 60 "$folder/rate" --seconds 1 --folder "$work"
 "$bulkhead" module stop storage || ended=1
+say "datagrams"
+serve nic "$folder/nic.ptx" "$folder/nic" --allow '127.0.0.1:7000-7999'
+nic() { timeout 120 "$bulkhead" run --module "nic=$1" -- "$folder/nic-tenant" "${@:2}"; }
+answers() { "$folder/nic-rate" --answer "$1" "$2" & peer=$!; }
+gone() { kill "$peer" 2> /dev/null; wait "$peer" 2> /dev/null; }
+pair() { # FLOWS WHAT FLOWS WHAT: the first listens while the second sends
+    local listens; nic "$1" $2 > "$work/pair" 2>&1 & listens=$!
+    for _ in $(seq 400); do grep -q listens "$work/pair" && break; sleep 0.05; done
+    nic "$3" $4 > "$work/sends" 2>&1
+    wait "$listens"; cat "$work/sends" "$work/pair"
+}
+check "from kernel to kernel" "count: 0 wrong" pair listen:7100 "count 200 32" 'udp:7101~127.0.0.1:7100' "stream 200 200 32"
+check "puts" "window: 0 wrong" pair 'window:7102~127.0.0.1:7103' "window 60 1000" 'put:7103~127.0.0.1:7102' "puts 60 1000"
+answers 7900 1; check "attack" "attack: 130 tried, 0 wrong" nic 'udp:7104~127.0.0.1:7900,listen:7105,put:7106~127.0.0.1:7900' attack; gone
+grep -q 'may not' "$work/nic.log" && { echo "FAILED  the device was told to do what it may not"; ended=1; }
+say "datagrams of 64 bytes: threads, checks"
+for gates in nic nic-unchecked nic nic-unchecked; do
+    "$bulkhead" module stop nic; sleep 0.5
+    serve nic "$folder/$gates.ptx" "$folder/nic" --allow '127.0.0.1:7000-7999'
+    # Somebody has to be there: what is sent to nobody is answered by errors.
+    answers 7900 0
+    for threads in 1 32 256 2048; do
+        packets=$((threads > 256 ? 200 : 2000))
+        printf '%-14s %6s  %s\n' "$gates" "$threads" "$(nic 'udp:7107~127.0.0.1:7900' rate $packets $threads 2>&1 | tail -n 1)"
+    done
+    gone
+done
+"$bulkhead" module stop nic; sleep 0.5
+serve nic "$folder/nic.ptx" "$folder/nic" --allow '127.0.0.1:7000-7999'
+say "there and back, and what a host thread does"
+for _ in 1 2 3; do
+    answers 7900 -1
+    printf 'kernel: %s\n' "$(nic 'udp:7108~127.0.0.1:7900' turns 2000 2>&1 | tail -n 1)"
+    gone
+    timeout 60 "$folder/nic-rate"
+done
+"$bulkhead" module stop nic || ended=1
 "$bulkhead" module list
 grep -E 'WARN|ERROR' "$work/serve.log" | head
 exit $ended

@@ -91,7 +91,7 @@ fn build(profile: &Path) {
     let built = Command::new(cargo)
         .args(["build", "--quiet", "--bins", "--lib", "--examples"])
         .args(["-p", "bulkhead-cli", "-p", "bulkhead-libos-cuda", "-p", "bulkhead-client"])
-        .args(["-p", "bulkhead-counter", "-p", "bulkhead-storage", "--profile"])
+        .args(["-p", "bulkhead-counter", "-p", "bulkhead-storage", "-p", "bulkhead-nic", "--profile"])
         .arg(if name == "debug" { "dev" } else { &name })
         .arg("--target-dir")
         .arg(target)

@@ -195,7 +195,7 @@ fn grep_finds_in_a_file_that_is_larger_than_the_memory_granted_what_the_host_fin
 #[test]
 fn the_gates_are_those_of_their_source() {
     let scratch = Scratch::new();
-    for folder in ["modules/storage", "modules/examples/counter"] {
+    for folder in ["modules/storage", "modules/nic", "modules/examples/counter"] {
         let folder = repository().join(folder);
         let (ptx, window) = (scratch.path().join("gates.ptx"), scratch.path().join("window.rs"));
         let mut command = bulkhead(&["module", "build", "gates.cu", "-o"]);

@@ -76,6 +76,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("modules/api", &["client"]),
     ("modules/nvme", &[]),
     ("modules/storage", &["client", "modules/api", "modules/nvme"]),
+    ("modules/nic", &["client", "modules/api", "modules/nvme"]),
     ("modules/examples/counter", &["client", "modules/api"]),
 ];
 

@@ -84,7 +84,8 @@ pub trait Service {
     /// Somebody opens the service with these words. Gates that are called on this authority read the badge.
     ///
     /// # Errors
-    /// Why that is refused, as the caller is told; [`refuse`] makes one.
+    /// Why that is refused, as the caller is told; [`refuse`] makes one. Where the code is `unavailable` it is tried again for a
+    /// second, since whoever has what is wanted may be on its way out.
     fn open(&mut self, window: &Window, badge: Badge, words: &str) -> Result<Self::Instance, Error>;
 
     /// Bytes of memory that the service shares with each caller that is host code and no kernel; 0 where it serves none.

@@ -43,6 +43,8 @@ const LOOK: Duration = Duration::from_millis(250);
 /// After so many looks that found nothing the host half naps between two, while kernels call its gates.
 const LOOKS_EMPTY_MAX: u32 = 20_000;
 const NAP: Duration = Duration::from_micros(50);
+/// For how long it is tried to open a service that says that what is wanted is another's (`unavailable`).
+const OPENING: Duration = Duration::from_secs(1);
 /// How long it is waited at a time for kernels to leave the gates.
 const LEAVING: Duration = Duration::from_secs(60);
 
@@ -161,6 +163,7 @@ pub fn run<S: Service>(service: S, place: &Place) -> Result<(), Error> {
         closing: Vec::new(),
         sleeps: false,
         rung: Arc::new(AtomicBool::new(false)),
+        waiting: Vec::new(),
     };
     half.service.start(&half.window)?;
     let door = Door::bind(&door::socket_of(&place.kernel, &place.name))?;
@@ -284,6 +287,16 @@ fn attend(mut connection: UnixStream, caller: u64, events: &Sender<Event>, rung:
     }
 }
 
+/// Somebody who wants an instance, and for how long it is tried.
+struct Opening {
+    caller: u64,
+    words: String,
+    /// Of host code: over this it is woken.
+    host: Option<UnixStream>,
+    answer: SyncSender<Result<Given, Error>>,
+    until: Instant,
+}
+
 /// A caller that has an instance.
 struct Caller {
     number: u64,
@@ -310,6 +323,8 @@ struct HostHalf<S: Service> {
     sleeps: bool,
     /// Whether host code has rung since it was looked last.
     rung: Arc<AtomicBool>,
+    /// Those who want what another has, who may be on its way out.
+    waiting: Vec<Opening>,
 }
 
 impl<S: Service> HostHalf<S> {
@@ -355,8 +370,9 @@ impl<S: Service> HostHalf<S> {
                 }
                 coming.try_recv().ok()
             };
+            let mut again = false;
             if rests || looked.elapsed() > LOOK {
-                looked = Instant::now();
+                (looked, again) = (Instant::now(), true);
                 if session.status().is_err() {
                     // The operator has taken the module away, or the kernel has ended.
                     return Ok(());
@@ -367,14 +383,13 @@ impl<S: Service> HostHalf<S> {
             }
             match event {
                 Some(Event::Opens { caller, words, host, answer }) => {
-                    let opened = match host {
-                        None => self.open(caller, &words),
-                        Some(connection) => self.open_host(caller, &words, connection),
-                    };
-                    // Whoever has hung up meanwhile is over, which is told next.
-                    answer.send(opened).unwrap_or_default();
+                    let until = Instant::now() + OPENING;
+                    self.attempt(Opening { caller, words, host, answer, until });
                 }
-                Some(Event::Over { caller }) => self.over(caller, events)?,
+                Some(Event::Over { caller }) => {
+                    self.over(caller, events)?;
+                    again = true;
+                }
                 Some(Event::Left { badge, left }) => {
                     left?;
                     self.closing.push(badge);
@@ -386,6 +401,28 @@ impl<S: Service> HostHalf<S> {
                 Some(Event::Rung) => self.rung.store(false, Ordering::Release),
                 None => {}
             }
+            if again {
+                for opening in std::mem::take(&mut self.waiting) {
+                    self.attempt(opening);
+                }
+            }
+        }
+    }
+
+    /// Opens the service for somebody. Where another has what is wanted it is tried again for a while: who has just ended is told of
+    /// by a thread of its own.
+    fn attempt(&mut self, opening: Opening) {
+        let opened = match opening.host.as_ref().map(UnixStream::try_clone).transpose() {
+            Ok(None) => self.open(opening.caller, &opening.words),
+            Ok(Some(connection)) => self.open_host(opening.caller, &opening.words, connection),
+            Err(error) => Err(Error::new(ErrorCode::LimitReached, error.to_string())),
+        };
+        match opened {
+            Err(error) if error.code == ErrorCode::Unavailable && Instant::now() < opening.until => {
+                self.waiting.push(opening);
+            }
+            // Whoever has hung up meanwhile is over, which is told next.
+            opened => opening.answer.send(opened).unwrap_or_default(),
         }
     }
 

@@ -54,9 +54,11 @@ impl Rights {
 
 /// On whose behalf the device made an access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Who {
-    pub(crate) queue: QueueId,
-    pub(crate) command: Option<CommandId>,
+pub struct Who {
+    /// The queue.
+    pub queue: QueueId,
+    /// What it executed, where that was known.
+    pub command: Option<CommandId>,
 }
 
 /// An access that the table does not allow. It touched nothing.
@@ -234,7 +236,10 @@ impl Iommu {
     }
 
     /// Whether an access would be allowed now; records a violation where not.
-    pub(crate) fn check(
+    ///
+    /// # Errors
+    /// The violation.
+    pub fn check(
         &self,
         who: Who,
         address: BusAddress,
@@ -248,7 +253,10 @@ impl Iommu {
     }
 
     /// Copies from host memory.
-    pub(crate) fn read(&self, who: Who, address: BusAddress, into: &mut [u8]) -> Result<(), Violation> {
+    ///
+    /// # Errors
+    /// The violation; nothing is read then.
+    pub fn read(&self, who: Who, address: BusAddress, into: &mut [u8]) -> Result<(), Violation> {
         let table = self.table();
         let length = into.len();
         if !is_allowed(&table, address, length, Access::Read) {
@@ -261,7 +269,10 @@ impl Iommu {
     }
 
     /// Copies to host memory.
-    pub(crate) fn write(&self, who: Who, address: BusAddress, from: &[u8]) -> Result<(), Violation> {
+    ///
+    /// # Errors
+    /// The violation; nothing is written then.
+    pub fn write(&self, who: Who, address: BusAddress, from: &[u8]) -> Result<(), Violation> {
         let table = self.table();
         if !is_allowed(&table, address, from.len(), Access::Write) {
             return Err(self.refuse(who, address, from.len(), Access::Write));
@@ -286,5 +297,33 @@ impl Iommu {
             mapping.memory.publish(offset + 12, last);
         });
         Ok(())
+    }
+
+    /// Stores a word in host memory, after everything that was written before.
+    ///
+    /// # Errors
+    /// The violation, also where `address` is no multiple of 4; nothing is written then.
+    pub fn publish_word(&self, who: Who, address: BusAddress, word: u32) -> Result<(), Violation> {
+        let table = self.table();
+        // A multiple of 4 lies in one range: those are whole pages.
+        if !address.0.is_multiple_of(4) || !is_allowed(&table, address, 4, Access::Write) {
+            return Err(self.refuse(who, address, 4, Access::Write));
+        }
+        walk(&table, address, 4, Access::Write, |mapping, offset, _| mapping.memory.publish(offset, word));
+        Ok(())
+    }
+
+    /// Loads a word of host memory at once; what was written before it was stored is seen behind this.
+    ///
+    /// # Errors
+    /// The violation, also where `address` is no multiple of 4.
+    pub fn observe_word(&self, who: Who, address: BusAddress) -> Result<u32, Violation> {
+        let table = self.table();
+        if !address.0.is_multiple_of(4) || !is_allowed(&table, address, 4, Access::Read) {
+            return Err(self.refuse(who, address, 4, Access::Read));
+        }
+        let mut word = 0;
+        walk(&table, address, 4, Access::Read, |mapping, offset, _| word = mapping.memory.observe(offset));
+        Ok(word)
     }
 }

@@ -43,6 +43,6 @@ pub use controller::{
 pub use faults::{Effect, FaultError, Faults, Latency, Occurrence, RULES_MAX, Rule, STUCK_QUEUES_MAX};
 pub use iommu::{
     Access, IOMMU_PAGE_BYTES, Iommu, MAPPINGS_MAX, MapError, Memory, RamMemory, Rights, VIOLATIONS_MAX,
-    Violation,
+    Violation, Who,
 };
 pub use namespace::{Namespace, NamespaceError};

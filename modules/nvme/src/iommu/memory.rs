@@ -20,6 +20,14 @@ pub trait Memory: Send + Sync {
     /// Stores a little-endian word at `offset`, a multiple of 4, with release ordering: who sees it (acquires it) sees
     /// all writes that were made before, of any memory.
     fn publish(&self, offset: u64, word: u32);
+
+    /// Loads a little-endian word at `offset`, a multiple of 4, at once and with acquire ordering: what was written before
+    /// it was stored with release ordering is seen by what is read behind this. Memory that others share has to have it.
+    fn observe(&self, offset: u64) -> u32 {
+        let mut word = [0; 4];
+        self.read(offset, &mut word);
+        u32::from_le_bytes(word)
+    }
 }
 
 /// Memory of this process, for tests and for hosts that are threads of it.

@@ -1,0 +1,32 @@
+#!/usr/bin/env python3
+"""Asks the key-value server of kv.cu: kv_client.py PORT put KEY VALUE | get KEY | end."""
+
+import socket
+import sys
+
+ATTEMPTS, PATIENCE_S = 20, 0.5
+
+
+def ask(port: int, request: str) -> str:
+    """Sends a request until it is answered."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.connect(("127.0.0.1", port))
+        peer.settimeout(PATIENCE_S)
+        for _ in range(ATTEMPTS):
+            try:
+                peer.send(request.encode())
+                return peer.recv(2048).decode()
+            except (TimeoutError, ConnectionRefusedError):
+                pass
+    sys.exit(f"nobody answers at 127.0.0.1:{port}")
+
+
+def main() -> None:
+    if len(sys.argv) < 3 or not sys.argv[1].isdecimal():
+        sys.exit(__doc__)
+    words = [sys.argv[2].upper(), *sys.argv[3:]]
+    print(ask(int(sys.argv[1]), " ".join(words)))
+
+
+if __name__ == "__main__":
+    main()
