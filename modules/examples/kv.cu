@@ -133,7 +133,7 @@ __global__ void serve(Server *server, char *buffers) {
     volatile u32 *ended = &server->ended;
     while (*ended == 0 && now() < until) {
         nic::Packet packet;
-        u32 code = nic::try_receive(packet), ticket = 0;
+        u32 code = nic::try_receive(packet, mine), ticket = 0;
         if (code == nic::BUSY) {
             __nanosleep(1000);
             continue;

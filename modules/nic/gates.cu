@@ -5,7 +5,7 @@
 //   bulkhead module build gates.cu -o gates.ptx --rust src/window.rs
 //
 // To send, a caller takes a buffer (`begin`), fills it (`put`) and hands it to the device (`send`, `reply`), which frees it when
-// it has it sent (`poll`). `write` sends data that the host half of whom it comes to writes into that instance's region, and counts
+// it has it sent (`poll`); `post` does all of that for 64 bytes. `write` sends data that the host half of whom it comes to writes into that instance's region, and counts
 // by a signal, without its kernels; those look at the signal (`signal`) and copy what was written (`read`). To receive, it takes what has come (`receive`), copies it (`fetch`), asks who it is of (`peer`), and
 // gives the buffer back (`end`). include/bulkhead_nic.cuh makes that functions such as `send`.
 #include <bulkhead_module.h>
@@ -22,7 +22,7 @@ constexpr u32 RECEIVES = 0, SENDS = 1;
 // Of a packet: 10 bytes that nobody uses, 12 of the virtio header, 14 of Ethernet, 20 of IPv4, 8 of UDP; then what is sent.
 constexpr u32 UNUSED_BYTES = 10, HEADERS_BYTES = 64, DATA_BYTES_MAX = 1472;
 // Of one call: what it rings for, and how many it takes back that were sent.
-constexpr u32 RINGS = 8, TAKES = 16;
+constexpr u32 RINGS = 4, TAKES = 16;
 
 // What a buffer is to. Behind these two bits stands how often it was used.
 constexpr u32 FREE = 0, HELD = 1, FLIGHT = 2;
@@ -127,11 +127,12 @@ __device__ __forceinline__ void ring(u32 at, u32 which) {
     // What its last holder has left is seen behind this.
     bulkhead::fence();
     const u32 first = queue.rung;
-    u32 next = first;
-#pragma unroll 1
+    u32 next = first, there[RINGS];
+#pragma unroll
+    for (u32 turn = 0; turn < RINGS; turn++) there[turn] = load(&instances[at].filled[which][(first + turn) % ENTRIES]);
+#pragma unroll
     for (u32 turn = 0; turn < RINGS; turn++) {
-        const u32 there = load(&instances[at].filled[which][next % ENTRIES]);
-        if (filled(next, there & 0xFF) == there) next++;
+        if (next == first + turn && filled(next, there[turn] & 0xFF) == there[turn]) next++;
     }
     if (next != first) {
         queue.rung = next;
@@ -183,13 +184,24 @@ __device__ __forceinline__ u32 folded(u32 sum) {
     return (sum & 0xFFFF) + (sum >> 16);
 }
 
-// Hands a buffer to the device, to be sent to this address.
-__device__ __forceinline__ u32 submit(u32 at, u32 ticket, u32 number, u32 length, u32 remote, u32 port) {
+// Takes a buffer to send, for this. Who calls it rings: buffers may be in the ring that the device was not told of. Answers a ticket, less than TICKETS, or BUSY.
+__device__ __forceinline__ u32 claim(u32 at, u32 what) {
     Instance &of = instances[at];
-    const u32 buffer = buffer_of(ticket), held = ticket / BUFFERS << USE_SHIFT | HELD;
-    if (ticket >= TICKETS || buffer >= ENTRIES || atomicCAS(&of.states[buffer], held, held - HELD + FLIGHT) != held) {
-        return bulkhead::NOT_OPEN;
+    const u32 buffer = atomicAdd(&of.queues[SENDS].hint, 1) % ENTRIES;
+    u32 &state = of.states[buffer];
+    u32 seen = bulkhead::acquire(&state);
+    if ((seen & 3) == FLIGHT) {
+        take(at);
+        seen = bulkhead::acquire(&state);
     }
+    const u32 use = ((seen >> USE_SHIFT) + 1) % USES;
+    const bool free = (seen & 3) == FREE && atomicCAS(&state, seen, use << USE_SHIFT | what) == seen;
+    return free ? use * BUFFERS + buffer : bulkhead::BUSY;
+}
+
+// Puts a buffer into the available ring, to be sent to this address. Who calls it rings.
+__device__ __forceinline__ void dispatch(u32 at, u32 buffer, u32 number, u32 length, u32 remote, u32 port) {
+    Instance &of = instances[at];
     const Flow &flow = of.flows[number];
     const u32 whole = swapped(length + 28), part = swapped(length + 8), to = (remote & 0xFFFF) + (remote >> 16);
     const u64 sum = ~folded(flow.sum + whole + to) & 0xFFFF, pseudo = folded(flow.pseudo + part + to);
@@ -204,27 +216,54 @@ __device__ __forceinline__ u32 submit(u32 at, u32 ticket, u32 number, u32 length
     const u64 address = of.buffers + buffer * BUFFER_BYTES + UNUSED_BYTES;
     *reinterpret_cast<ulonglong2 *>(&descriptor) = make_ulonglong2(address, HEADERS_BYTES - UNUSED_BYTES + length);
     offer(at, SENDS, buffer);
+}
+
+// Hands a buffer that the caller holds to the device.
+__device__ __forceinline__ u32 submit(u32 at, u32 ticket, u32 number, u32 length, u32 remote, u32 port) {
+    const u32 buffer = buffer_of(ticket), held = ticket / BUFFERS << USE_SHIFT | HELD;
+    if (ticket >= TICKETS || buffer >= ENTRIES) return bulkhead::NOT_OPEN;
+    if (atomicCAS(&instances[at].states[buffer], held, held - HELD + FLIGHT) != held) return bulkhead::NOT_OPEN;
+    dispatch(at, buffer, number, length, remote, port);
     ring(at, SENDS);
     return bulkhead::DONE;
+}
+
+// Copies 64 bytes between the caller's memory and the module's.
+__device__ __forceinline__ void copy(ulonglong2 *to, const ulonglong2 *from) {
+    const ulonglong2 first = from[0], second = from[1], third = from[2], fourth = from[3];
+    to[0] = first;
+    to[1] = second;
+    to[2] = third;
+    to[3] = fourth;
 }
 
 // Takes a buffer to send. Answers a ticket, less than TICKETS, or BUSY.
 BULKHEAD_GATE u32 nic_begin() {
     const u32 at = who();
     if (at >= INSTANCES) return at;
-    Instance &of = instances[at];
-    const u32 buffer = atomicAdd(&of.queues[SENDS].hint, 1) % ENTRIES;
-    u32 &state = of.states[buffer];
-    u32 seen = bulkhead::acquire(&state);
-    if ((seen & 3) == FLIGHT) {
-        ring(at, SENDS);
-        take(at);
-        seen = bulkhead::acquire(&state);
+    const u32 ticket = claim(at, HELD);
+    if (ticket == bulkhead::BUSY) ring(at, SENDS);
+    return ticket;
+}
+
+// Sends at most 64 bytes over a flow, to the flow's remote address, in one call. Answers a ticket for `poll`, or a code.
+BULKHEAD_GATE u32 nic_post(u32 flow, u32 length, const ulonglong2 *from) {
+    const u32 at = who();
+    if (at >= INSTANCES) return at;
+    const Flow &of = instances[at].flows[flow];
+#ifndef NIC_UNCHECKED
+    if (flow >= FLOWS || of.rights == 0) return bulkhead::NOT_OPEN;
+    if ((of.rights & SEND) == 0) return bulkhead::RIGHTS;
+    if (length > 64) return bulkhead::LENGTH;
+#endif
+    const u32 ticket = claim(at, FLIGHT);
+    if (ticket != bulkhead::BUSY) {
+        const u32 buffer = buffer_of(ticket);
+        copy(reinterpret_cast<ulonglong2 *>(&device.buffers[at][SENDS][buffer][HEADERS_BYTES / 8]), from);
+        dispatch(at, buffer, flow, length, of.remote, of.port);
     }
-    if ((seen & 3) != FREE) return bulkhead::BUSY;
-    const u32 use = ((seen >> USE_SHIFT) + 1) % USES;
-    if (atomicCAS(&state, seen, use << USE_SHIFT | HELD) != seen) return bulkhead::BUSY;
-    return use * BUFFERS + buffer;
+    ring(at, SENDS);
+    return ticket;
 }
 
 // Copies 64 bytes of the caller's into a buffer, before it is sent.
@@ -234,12 +273,7 @@ BULKHEAD_GATE u32 nic_put(u32 ticket, u32 offset, const ulonglong2 *from) {
     if (offset % 64 != 0 || offset >= DATA_BYTES_MAX) return bulkhead::RANGE;
     const u32 buffer = buffer_of(ticket);
     if (buffer >= ENTRIES || !is(bulkhead::acquire(&instances[at].states[buffer]), ticket, HELD)) return bulkhead::NOT_OPEN;
-    ulonglong2 *to = reinterpret_cast<ulonglong2 *>(&device.buffers[at][SENDS][buffer][(HEADERS_BYTES + offset) / 8]);
-    const ulonglong2 first = from[0], second = from[1], third = from[2], fourth = from[3];
-    to[0] = first;
-    to[1] = second;
-    to[2] = third;
-    to[3] = fourth;
+    copy(reinterpret_cast<ulonglong2 *>(&device.buffers[at][SENDS][buffer][(HEADERS_BYTES + offset) / 8]), from);
     return bulkhead::DONE;
 }
 
@@ -303,12 +337,7 @@ BULKHEAD_GATE u32 nic_read(u32 offset, ulonglong2 *to) {
     const u32 at = who();
     if (at >= INSTANCES) return at;
     if (offset % 64 != 0 || offset >= REGION_BYTES) return bulkhead::RANGE;
-    const ulonglong2 *from = reinterpret_cast<const ulonglong2 *>(&device.regions[at][offset / 8]);
-    const ulonglong2 first = from[0], second = from[1], third = from[2], fourth = from[3];
-    to[0] = first;
-    to[1] = second;
-    to[2] = third;
-    to[3] = fourth;
+    copy(to, reinterpret_cast<const ulonglong2 *>(&device.regions[at][offset / 8]));
     return bulkhead::DONE;
 }
 
@@ -326,8 +355,9 @@ BULKHEAD_GATE u32 nic_poll(u32 ticket) {
     return is(bulkhead::acquire(&instances[at].states[buffer]), ticket, FLIGHT) ? bulkhead::BUSY : bulkhead::DONE;
 }
 
-// Takes what was received first. Answers a ticket, behind 32 bits how long it is, and behind 48 bits the flow; or BUSY.
-BULKHEAD_GATE u64 nic_receive() {
+// Takes what was received first, and copies its first 64 bytes into the caller's memory.
+// Answers a ticket, behind 32 bits how long it is, and behind 48 bits the flow; or BUSY.
+BULKHEAD_GATE u64 nic_receive(ulonglong2 *to) {
     const u32 at = who();
     if (at >= INSTANCES) return at;
     Instance &of = instances[at];
@@ -350,6 +380,8 @@ BULKHEAD_GATE u64 nic_receive() {
     const u32 bytes = load(&device.queues[at][RECEIVES].used[number % ENTRIES].length);
     const volatile u64 *words = device.buffers[at][RECEIVES][buffer];
     const u64 link = words[3], third = words[4], fourth = words[5], addresses = words[6], ports = words[7];
+    const ulonglong2 *data = reinterpret_cast<const ulonglong2 *>(&device.buffers[at][RECEIVES][buffer][HEADERS_BYTES / 8]);
+    const ulonglong2 pieces[] = {data[0], data[1], data[2], data[3]};
     const u32 named = static_cast<u32>(link >> 24) & 0xFF;
     const Flow &flow = of.flows[named % FLOWS];
     const u32 remote = static_cast<u32>(addresses), port = static_cast<u32>(ports) & 0xFFFF;
@@ -366,6 +398,12 @@ BULKHEAD_GATE u64 nic_receive() {
     const u32 use = ((bulkhead::acquire(&state) >> USE_SHIFT) + 1) % USES;
     of.peers[buffer] = remote | static_cast<u64>(port) << 32 | static_cast<u64>(named) << 48;
     bulkhead::release(&state, use << USE_SHIFT | (right ? HELD : FLIGHT));
+    if (right) {
+        to[0] = pieces[0];
+        to[1] = pieces[1];
+        to[2] = pieces[2];
+        to[3] = pieces[3];
+    }
     u64 answer = use * BUFFERS + ENTRIES + buffer | static_cast<u64>(part - 8) << 32 | static_cast<u64>(named) << 48;
     if (!right) {
         atomicAdd(&of.dropped, 1);
@@ -395,13 +433,8 @@ BULKHEAD_GATE u32 nic_fetch(u32 ticket, u32 offset, ulonglong2 *to) {
     if (offset % 64 != 0 || offset >= DATA_BYTES_MAX) return bulkhead::RANGE;
     const u32 buffer = buffer_of(ticket);
     if (buffer < ENTRIES || !is(bulkhead::acquire(&instances[at].states[buffer]), ticket, HELD)) return bulkhead::NOT_OPEN;
-    const u64 *of = &device.buffers[at][RECEIVES][buffer % ENTRIES][(HEADERS_BYTES + offset) / 8];
-    const ulonglong2 *from = reinterpret_cast<const ulonglong2 *>(of);
-    const ulonglong2 first = from[0], second = from[1], third = from[2], fourth = from[3];
-    to[0] = first;
-    to[1] = second;
-    to[2] = third;
-    to[3] = fourth;
+    const u64 *from = &device.buffers[at][RECEIVES][buffer % ENTRIES][(HEADERS_BYTES + offset) / 8];
+    copy(to, reinterpret_cast<const ulonglong2 *>(from));
     return bulkhead::DONE;
 }
 

@@ -26,6 +26,7 @@ if [ "${1:-}" = --carry ]; then
     done
     NVCC=$nvcc "$target/release/bulkhead" module build modules/nic/gates.cu -o "$folder/nic-unchecked.ptx" -- -DNIC_UNCHECKED || exit 1
     $nvcc -gencode arch=compute_75,code=compute_75 -I modules/nic/include -o "$folder/nic-tenant" modules/nic/tests/tenant.cu || exit 1
+    $nvcc -gencode arch=compute_75,code=compute_75 -I modules/nic/include -o "$folder/nic-hostile" modules/nic/tests/hostile.cu || exit 1
     $nvcc -gencode arch=compute_75,code=compute_75 -I modules/nic/include -o "$folder/kv" modules/examples/kv.cu || exit 1
     du -sh "$folder"
     exit 0
@@ -151,6 +152,7 @@ timeout 60 "$folder/rate" --seconds 1 --folder "$work"
 say "datagrams"
 serve nic "$folder/nic.ptx" "$folder/nic" --allow '127.0.0.1:7000-7999'
 nic() { timeout 120 "$bulkhead" run --module "nic=$1" -- "$folder/nic-tenant" "${@:2}"; }
+hostile() { timeout 120 "$bulkhead" run --module "nic=$1" -- "$folder/nic-hostile" "${@:2}"; }
 answers() { "$folder/nic-rate" --answer "$1" "$2" & peer=$!; }
 gone() { kill "$peer" 2> /dev/null; wait "$peer" 2> /dev/null; }
 pair() { # FLOWS WHAT FLOWS WHAT: the first listens while the second sends
@@ -161,7 +163,7 @@ pair() { # FLOWS WHAT FLOWS WHAT: the first listens while the second sends
 }
 check "from kernel to kernel" "count: 0 wrong" pair listen:7100 "count 200 32" 'udp:7101~127.0.0.1:7100' "stream 200 200 32"
 check "puts" "window: 0 wrong" pair 'window:7102~127.0.0.1:7103' "window 60 1000" 'put:7103~127.0.0.1:7102' "puts 60 1000"
-answers 7900 1; check "attack" "attack: 130 tried, 0 wrong" nic 'udp:7104~127.0.0.1:7900,listen:7105,put:7106~127.0.0.1:7900' attack; gone
+answers 7900 1; check "attack" "attack: 143 tried, 0 wrong" hostile 'udp:7104~127.0.0.1:7900,listen:7105,put:7106~127.0.0.1:7900' attack; gone
 grep -q 'may not' "$work/nic.log" && { echo "FAILED  the device was told to do what it may not"; ended=1; }
 say "datagrams of 64 bytes: threads, checks"
 for gates in nic nic-unchecked nic nic-unchecked; do

@@ -25,13 +25,18 @@ fn nvcc() -> PathBuf {
     toolchain_libraries().with_file_name("bin").join("nvcc")
 }
 
-/// The program of `modules/nic/tests`, compiled once.
-fn tenant() -> &'static Path {
-    static TENANT: OnceLock<(Scratch, PathBuf)> = OnceLock::new();
-    let (_, program) = TENANT.get_or_init(|| {
+/// A program of `modules/nic/tests`, compiled once: the hostile one, or the honest one.
+fn tenant(does: &str) -> &'static Path {
+    static HOSTILE: OnceLock<(Scratch, PathBuf)> = OnceLock::new();
+    static HONEST: OnceLock<(Scratch, PathBuf)> = OnceLock::new();
+    let (name, program) = match does {
+        "attack" | "spin" => ("hostile", &HOSTILE),
+        _ => ("tenant", &HONEST),
+    };
+    let (_, program) = program.get_or_init(|| {
         let scratch = Scratch::new();
-        let program = scratch.path().join("tenant");
-        compile("modules/nic/tests/tenant.cu", &program);
+        let program = scratch.path().join(name);
+        compile(&format!("modules/nic/tests/{name}.cu"), &program);
         (scratch, program)
     });
     program
@@ -157,7 +162,7 @@ impl Served {
     }
 
     fn command(&self, flows: &str, arguments: &[&str]) -> Command {
-        let mut command = self.program(flows, tenant());
+        let mut command = self.program(flows, tenant(arguments[0]));
         command.args(arguments);
         command
     }

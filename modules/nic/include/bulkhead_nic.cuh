@@ -30,7 +30,8 @@ __device__ unsigned nic_write(unsigned ticket, unsigned flow, unsigned length, u
 __device__ unsigned nic_poll(unsigned ticket);
 __device__ unsigned long long nic_signal(unsigned signal);
 __device__ unsigned nic_read(unsigned offset, ulonglong2 *to);
-__device__ unsigned long long nic_receive();
+__device__ unsigned nic_post(unsigned flow, unsigned length, const ulonglong2 *from);
+__device__ unsigned long long nic_receive(ulonglong2 *to);
 __device__ unsigned long long nic_peer(unsigned ticket);
 __device__ unsigned nic_fetch(unsigned ticket, unsigned offset, ulonglong2 *to);
 __device__ unsigned nic_end(unsigned ticket);
@@ -161,29 +162,44 @@ __device__ __forceinline__ u32 read(u32 offset, void *to, u32 length) {
     return code;
 }
 
-// Takes what has come first over any flow, or answers BUSY.
-__device__ __forceinline__ u32 try_receive(Packet &packet) {
-    const u64 answer = nic_receive();
+// Sends at most 64 bytes in one call, which costs half as much: `ticket` is for `sent`, which need not be asked.
+__device__ __forceinline__ u32 post(u32 flow, const void *from, u32 length, u32 &ticket) {
+    if (!is_reached(from)) return TARGET;
+#pragma unroll 1
+    do {
+        ticket = nic_post(flow, length, static_cast<const ulonglong2 *>(from));
+        __nanosleep(ticket == BUSY ? 100 : 0);
+    } while (ticket == BUSY);
+    return ticket >= CODES ? ticket : DONE;
+}
+
+// Takes what has come first over any flow, or answers BUSY. Its first 64 bytes are copied to `to`, a multiple of 16; `copy` copies
+// the rest.
+__device__ __forceinline__ u32 try_receive(Packet &packet, void *to) {
+    if (!is_reached(to)) return TARGET;
+    const u64 answer = nic_receive(static_cast<ulonglong2 *>(to));
     const u32 ticket = static_cast<u32>(answer);
     packet = {ticket, static_cast<u32>(answer >> 48), static_cast<u32>(answer >> 32) & 0xFFFF};
     return ticket >= CODES ? ticket : DONE;
 }
 
 // Waits until something comes.
-__device__ __forceinline__ u32 receive(Packet &packet) {
+__device__ __forceinline__ u32 receive(Packet &packet, void *to) {
     u32 code;
 #pragma unroll 1
     do {
-        code = try_receive(packet);
+        code = try_receive(packet, to);
         __nanosleep(code == BUSY ? 100 : 0);
     } while (code == BUSY);
     return code;
 }
 
-// Copies a packet to `to`, a multiple of 16: whole pieces of 64 bytes, so that up to 63 bytes behind it are written too.
+// Copies what is behind a packet's first 64 bytes, which are at `to` already: whole pieces of 64 bytes, so that up to 63 bytes behind
+// it are written too.
 __device__ __forceinline__ u32 copy(const Packet &packet, void *to) {
     u32 code = is_reached(to) ? DONE : TARGET;
-    for (u32 at = 0; code == DONE && at < packet.length; at += PIECE_BYTES) {
+#pragma unroll 1
+    for (u32 at = PIECE_BYTES; code == DONE && at < packet.length; at += PIECE_BYTES) {
         code = nic_fetch(packet.ticket, at, reinterpret_cast<ulonglong2 *>(static_cast<char *>(to) + at));
     }
     return code;
@@ -239,14 +255,14 @@ __device__ __forceinline__ u32 send_warp(u32 flow, const void *from, u32 length)
     return __shfl_sync(0xFFFFFFFF, code, 0);
 }
 
-// Copies a packet that one lane has received by a whole warp: `packet` is lane 0's. All lanes answer the same.
+// The same by a whole warp, of a packet that lane 0 has received: `packet` is lane 0's. All lanes answer the same.
 __device__ __forceinline__ u32 copy_warp(Packet packet, void *to) {
     u32 lane;
     asm("mov.u32 %0, %%laneid;" : "=r"(lane));
     packet.ticket = __shfl_sync(0xFFFFFFFF, packet.ticket, 0);
     packet.length = __shfl_sync(0xFFFFFFFF, packet.length, 0);
     u32 code = is_reached(to) ? DONE : TARGET;
-    for (u32 at = lane * PIECE_BYTES; code == DONE && at < packet.length; at += 32 * PIECE_BYTES) {
+    for (u32 at = (1 + lane) * PIECE_BYTES; code == DONE && at < packet.length; at += 32 * PIECE_BYTES) {
         code = nic_fetch(packet.ticket, at, reinterpret_cast<ulonglong2 *>(static_cast<char *>(to) + at));
     }
     const u32 failed = __ballot_sync(0xFFFFFFFF, code != DONE);
