@@ -3,6 +3,8 @@
 //! A caller connects and sends one line, `open WORDS`. It is answered with one line: `gates TOKEN`, the token of gates that are
 //! the caller's while the connection lasts, or `refused CODE MESSAGE`. There is nothing more to be said: when either side
 //! closes the connection the gates are taken back.
+//!
+//! A service without gates answers `library FOLDER`: what lies there comes first where the caller looks for shared libraries.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
@@ -44,6 +46,14 @@ pub struct Opened {
     connection: UnixStream,
 }
 
+/// What a service gives.
+pub enum Given {
+    /// Gates.
+    Gates(Opened),
+    /// No gates, but libraries for the host's side of a program: the folder that they lie in.
+    Library(PathBuf),
+}
+
 impl Opened {
     /// Waits until the module has ended, or has taken the gates back.
     pub fn wait(&mut self) {
@@ -56,8 +66,20 @@ impl Opened {
 /// Opens a service over its module's socket.
 ///
 /// # Errors
-/// `unavailable` where no module serves there; whatever the service refuses.
+/// `unavailable` where no module serves there; whatever the service refuses; `invalid argument` where it has no gates.
 pub fn open(socket: &Path, words: &str) -> Result<Opened, Error> {
+    match open_any(socket, words)? {
+        Given::Gates(opened) => Ok(opened),
+        Given::Library(_) => Err(Error::new(ErrorCode::InvalidArgument, "the service has no gates")
+            .remedy("programs call its library from the host: `bulkhead run --module NAME -- PROGRAM`")),
+    }
+}
+
+/// Opens a service over its module's socket, whatever it gives.
+///
+/// # Errors
+/// `unavailable` where no module serves there; whatever the service refuses.
+pub fn open_any(socket: &Path, words: &str) -> Result<Given, Error> {
     let refuse = |message: String| Error::new(ErrorCode::InvalidArgument, message);
     if words.contains('\n') || words.len() > WORDS_BYTES_MAX - 8 {
         return Err(refuse(format!(
@@ -90,7 +112,10 @@ pub fn open(socket: &Path, words: &str) -> Result<Opened, Error> {
     let line = line.trim_end();
     if let Some(token) = line.strip_prefix("gates ") {
         let token = token.parse().map_err(|_| refuse("the module gave no token of gates".to_owned()))?;
-        return Ok(Opened { token, connection });
+        return Ok(Given::Gates(Opened { token, connection }));
+    }
+    if let Some(folder) = line.strip_prefix("library ").map(Path::new).filter(|folder| folder.is_absolute()) {
+        return Ok(Given::Library(folder.to_owned()));
     }
     let refused = line.strip_prefix("refused ").and_then(|rest| rest.split_once(' '));
     let (code, message) = refused.ok_or_else(ended)?;
@@ -102,7 +127,10 @@ pub fn open(socket: &Path, words: &str) -> Result<Opened, Error> {
 }
 
 /// What a caller wants: the words behind `open`.
-pub(crate) fn asked(caller: &UnixStream) -> io::Result<String> {
+///
+/// # Errors
+/// Where it says nothing of the kind, or takes longer than 10 s.
+pub fn asked(caller: &UnixStream) -> io::Result<String> {
     caller.set_write_timeout(Some(SAYING))?;
     let (mut line, until, mut from) = (Vec::new(), Instant::now() + SAYING, caller);
     // All of it in time, however it comes.
@@ -146,15 +174,25 @@ pub(crate) fn until_over(mut caller: UnixStream) {
     caller.read_exact(&mut [0]).unwrap_or_default();
 }
 
+/// Says one line to a caller.
+///
+/// # Errors
+/// Where it is gone, or takes nothing.
+pub fn tell(mut caller: &UnixStream, line: &str) -> io::Result<()> {
+    caller.set_write_timeout(Some(SAYING))?;
+    caller.write_all(format!("{}\n", line.replace(char::is_control, " ")).as_bytes())
+}
+
 /// Whether a caller is this user's, or root's: nobody else gets in.
-pub(crate) fn may_enter(caller: &UnixStream) -> bool {
+#[must_use]
+pub fn may_enter(caller: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
     let peer = rustix::net::sockopt::socket_peercred(caller.as_fd());
     peer.is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
 }
 
 /// The module's socket, which is gone with this.
-pub(crate) struct Door {
+pub struct Door {
     pub(crate) listener: UnixListener,
     path: PathBuf,
     inode: u64,
@@ -162,7 +200,10 @@ pub(crate) struct Door {
 
 impl Door {
     /// Listens. What is left of a module that was killed is in the way of nobody.
-    pub(crate) fn bind(path: &Path) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// Where it cannot be made there.
+    pub fn bind(path: &Path) -> Result<Self, Error> {
         let broken = |error: io::Error| {
             Error::new(ErrorCode::Unavailable, format!("cannot listen at {}: {error}", path.display()))
         };
@@ -175,6 +216,14 @@ impl Door {
         std::fs::set_permissions(path, mode).map_err(broken)?;
         let inode = std::fs::symlink_metadata(path).map_err(broken)?.ino();
         Ok(Self { listener, path: path.to_owned(), inode })
+    }
+
+    /// Waits for a caller.
+    ///
+    /// # Errors
+    /// Where there is no descriptor left, for instance.
+    pub fn accept(&self) -> io::Result<UnixStream> {
+        self.listener.accept().map(|(caller, _)| caller)
     }
 }
 
