@@ -69,6 +69,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "executor/gpu",
             "executor/softgpu",
             "modules/api",
+            "modules/cufft",
+            "modules/cufft",
         ],
     ),
     ("tests/sim", &["schema", "caps", "mm"]),
