@@ -65,7 +65,8 @@ impl Served {
         let program = host_half("cufft");
         let mut host = vec![program.to_str().expect("text"), "serve"];
         host.extend(options);
-        fs::write(&manifest, format!("name = \"cufft\"\nkind = \"service\"\nhost = {host:?}\n")).expect("a file");
+        fs::write(&manifest, format!("name = \"cufft\"\nkind = \"service\"\nhost = {host:?}\n"))
+            .expect("a file");
         let mut command = bulkhead(&["module", "start", "--socket"]);
         command.arg(kernel.socket()).arg(&manifest).stdout(Stdio::null()).stderr(Stdio::null());
         let starting = command.env("TMPDIR", scratch.path()).spawn().expect("it starts");
@@ -104,7 +105,9 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        signal(self.starting.id(), rustix::process::Signal::TERM);
+        if matches!(self.starting.try_wait(), Ok(None)) {
+            signal(self.starting.id(), rustix::process::Signal::TERM);
+        }
         self.starting.wait().expect("it ends");
     }
 }
@@ -113,7 +116,9 @@ fn children(parent: u32) -> Vec<u32> {
     let path = format!("/proc/{parent}/task");
     let tasks = fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
     let texts = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
-    texts.flat_map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()).collect()
+    texts
+        .flat_map(|text| text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>())
+        .collect()
 }
 
 /// A caller that says what it likes.
@@ -166,8 +171,13 @@ fn status(answer: Answer) -> Status {
 /// An IPC handle of memory, as the library OS makes them.
 fn handle(buffer: &Buffer) -> [u8; 64] {
     let export = buffer.export().expect("a token");
-    let parts =
-        [&b"BHmemory"[..], &export.token.0, &export.offset.to_le_bytes(), &buffer.bytes().to_le_bytes(), &[0; 8]];
+    let parts = [
+        &b"BHmemory"[..],
+        &export.token.0,
+        &export.offset.to_le_bytes(),
+        &buffer.bytes().to_le_bytes(),
+        &[0; 8],
+    ];
     *parts.concat().first_chunk().expect("64 bytes")
 }
 
@@ -211,7 +221,8 @@ fn a_worker_refuses_what_its_caller_does_not_have() {
     // Beyond the end by one element, by an offset that wraps, at no multiple, of a batch.
     caller.ask(&Request::Make(PlanSlot(2), shape(513, 1))).expect("a plan");
     caller.ask(&Request::Make(PlanSlot(4), shape(2, 257))).expect("a plan");
-    let calls = [(1, (3, 8)), (1, (3, u64::MAX)), (1, (3, u64::MAX - 7)), (2, (3, 0)), (4, (3, 0)), (1, (3, 1))];
+    let calls =
+        [(1, (3, 8)), (1, (3, u64::MAX)), (1, (3, u64::MAX - 7)), (2, (3, 0)), (4, (3, 0)), (1, (3, 1))];
     for (plan, place) in calls {
         assert_eq!(status(caller.execute(plan, place)), Status::InvalidValue, "{plan} {place:?}");
     }
@@ -224,7 +235,11 @@ fn a_worker_refuses_what_its_caller_does_not_have() {
     for at in [0, 8, 39] {
         let mut forged = handle;
         forged[at] ^= 1;
-        assert_eq!(status(caller.ask(&Request::Open(BufferSlot(4), forged))), Status::InvalidValue, "byte {at}");
+        assert_eq!(
+            status(caller.ask(&Request::Open(BufferSlot(4), forged))),
+            Status::InvalidValue,
+            "byte {at}"
+        );
     }
     let mut longer = handle;
     longer[48..56].copy_from_slice(&(1_u64 << 40).to_le_bytes());
@@ -308,7 +323,8 @@ fn a_caller_has_so_many_workers_and_the_service_so_many_callers() {
 fn no_caller_reaches_what_another_has() {
     let served = Served::new();
     let (one, other) = (Tenant::new(&served.kernel, "one"), Tenant::new(&served.kernel, "other"));
-    let (mine, theirs) = (one.session.allocate(4096).expect("memory"), other.session.allocate(4096).expect("memory"));
+    let (mine, theirs) =
+        (one.session.allocate(4096).expect("memory"), other.session.allocate(4096).expect("memory"));
     one.fill(mine.all(), 0);
     other.fill(theirs.all(), 7);
     let (first, second) = (Caller::new(&served), Caller::new(&served));
@@ -327,7 +343,8 @@ fn no_caller_reaches_what_another_has() {
     }
     assert!(other.words(theirs.all()).iter().all(|word| *word == 7));
     // Two programs at once.
-    let programs: Vec<_> = (0..2).map(|_| served.command(&["right", "12"]).stdout(Stdio::piped()).spawn()).collect();
+    let programs: Vec<_> =
+        (0..2).map(|_| served.command(&["right", "12"]).stdout(Stdio::piped()).spawn()).collect();
     for program in programs {
         let done = program.and_then(Child::wait_with_output).expect("it runs");
         let told = String::from_utf8_lossy(&done.stdout).into_owned();
@@ -344,8 +361,12 @@ struct Held {
 impl Held {
     fn start(served: &Served) -> Self {
         let mut command = served.command(&["hold"]);
-        let mut program =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
+        let mut program = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
         let told = BufReader::new(program.stdout.take().expect("a pipe"));
         let mut held = Self { program, told };
         assert_eq!(held.line(), "ready");
@@ -422,6 +443,4 @@ fn a_service_is_listed_and_stopped_as_modules_are() {
     assert_ne!(done.code(), Some(0), "{}", done.told());
     let done = served.run(&["calls"]);
     assert!(done.code() != Some(0) && done.stderr.contains("bulkhead module start"), "{}", done.told());
-    // Without the module a program has no such library at all, or another.
-    served.starting = Command::new("sleep").arg("100").spawn().expect("a process");
 }

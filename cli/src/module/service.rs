@@ -15,14 +15,12 @@ use bulkhead_module::{door, manifest::Manifest};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::start::{ENDING, GONE_LOOK, LOOK, Signals, again, command, only, program, watch};
-use crate::{
-    Failure,
-    place::{self, Scratch},
-    run,
-};
+use crate::{Failure, place, run};
 
 /// What the lock of a `module start` is called, behind the module's name.
 const LOCK: &str = ".module.lock";
+/// Where a service finds the library OS, behind the module's name.
+const LIBRARIES: &str = ".module.libraries";
 /// Longest number of a process.
 const PID_BYTES_MAX: u64 = 16;
 
@@ -36,11 +34,15 @@ pub(super) async fn start(manifest: &Manifest, kernel: &Path) -> Result<(), Fail
     lock.rewind().map_err(broken())?;
     write!(lock, "{}", std::process::id()).map_err(broken())?;
     program(manifest)?;
-    let (scratch, mut signals, mut failures) = (Scratch::new()?, Signals::new()?, 0);
+    // Not a folder that goes with this process: signals are for the service's end here.
+    let libraries = kernel.with_file_name(format!("{name}{LIBRARIES}"));
+    let (mut signals, mut failures) = (Signals::new()?, 0);
     let done = loop {
         let begun = Instant::now();
         let mut command = command(manifest, kernel)?;
-        run::prepare(command.as_std_mut(), scratch.path(), kernel)?;
+        // Of an earlier start, by another build perhaps.
+        fs::remove_dir_all(&libraries).unwrap_or_default();
+        run::prepare(command.as_std_mut(), &libraries, kernel)?;
         let mut child = command.spawn().map_err(Failure::doing(name))?;
         // It is killed when it is dropped.
         let ended = tokio::select! {
@@ -58,6 +60,7 @@ pub(super) async fn start(manifest: &Manifest, kernel: &Path) -> Result<(), Fail
     };
     // Nobody serves there any more. The next that does makes it anew.
     fs::remove_file(door::socket_of(kernel, name)).unwrap_or_default();
+    fs::remove_dir_all(&libraries).unwrap_or_default();
     done
 }
 

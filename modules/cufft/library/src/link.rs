@@ -18,6 +18,7 @@ use bulkhead_cufft::{
     wire::{self, Answer, PlanSlot, Request},
 };
 use parking_lot::Mutex;
+use rustix::{io::Errno, net::RecvFlags};
 
 use crate::buffers::Buffers;
 
@@ -92,20 +93,31 @@ impl Link {
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        self.is_lost.load(Ordering::Acquire) || self.process != std::process::id()
+        if self.is_lost.load(Ordering::Acquire) || self.process != std::process::id() {
+            return true;
+        }
+        // Whoever waits for an answer sees for itself. Where nobody does there is nothing to be read.
+        let Some(connection) = self.connection.try_lock() else { return false };
+        let looked = rustix::net::recv(&*connection, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        let is_lost =
+            looked.is_ok() || looked.is_err_and(|error| error != Errno::AGAIN && error != Errno::INTR);
+        self.is_lost.fetch_or(is_lost, Ordering::AcqRel);
+        is_lost
+    }
+
+    /// What is told of what a worker had that has ended.
+    pub(crate) fn lost() -> Refused {
+        Refused::new(
+            Status::ExecFailed,
+            "the worker of this process has ended, and its plans: make them again",
+        )
     }
 
     /// Asks the worker one thing, and waits for the answer.
     pub(crate) fn ask(&self, request: &Request) -> Answer {
         let connection = self.connection.lock();
-        let lost = || {
-            Refused::new(
-                Status::ExecFailed,
-                "the worker of this process has ended, and its plans: make them again",
-            )
-        };
         if self.is_lost() {
-            return Err(lost());
+            return Err(Self::lost());
         }
         let answered =
             socket::send(&connection, &request.frame()).and_then(|()| socket::receive(&connection));
@@ -113,7 +125,7 @@ impl Link {
             Ok(Some(frame)) => wire::read_answer(&frame),
             Ok(None) | Err(_) => {
                 self.is_lost.store(true, Ordering::Release);
-                Err(lost())
+                Err(Self::lost())
             }
         }
     }

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::{
     execute,
-    link::{self, Remote},
+    link::{self, Link, Remote},
 };
 
 /// What is ready of a plan.
@@ -117,6 +117,9 @@ impl Plan {
     pub(crate) fn ready(&self) -> Result<&Arc<Ready>, Refused> {
         let ready =
             self.ready.as_ref().ok_or_else(|| Refused::new(Status::InvalidPlan, "the plan was not made"))?;
+        if ready.remote.link.is_lost() {
+            return Err(Link::lost());
+        }
         if ready.failed.load(Ordering::Acquire) {
             return Err(Refused::new(
                 Status::ExecFailed,
