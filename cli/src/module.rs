@@ -1,6 +1,7 @@
 //! `bulkhead module`: gates of protected modules, from CUDA C to what `bulkhead serve --module` takes.
 
 mod new;
+mod service;
 mod start;
 
 use std::{

@@ -23,6 +23,8 @@ use crate::{
     software::Software,
 };
 
+/// Where programs look for shared libraries first.
+const LIBRARIES: &str = "LD_LIBRARY_PATH";
 /// Where the library OS writes what `--check` finds.
 const CHECK: &str = "BULKHEAD_CHECK";
 /// Where it keeps images for `--profile` and `--sanitize`.
@@ -63,7 +65,8 @@ pub(crate) struct Arguments {
     /// out. May be given more than once.
     #[arg(long, value_name = "TOKEN_FILE", conflicts_with = "private")]
     gates: Vec<PathBuf>,
-    /// Open a protected module for the program, with words that mean what the module likes, and let its kernels call its gates.
+    /// Open a protected module for the program, with words that mean what the module likes, and let its kernels call its gates;
+    /// or have the program find the libraries of a service without gates (`cufft`).
     /// May be given more than once.
     #[arg(long, value_name = "NAME=WORDS", conflicts_with = "private")]
     module: Vec<String>,
@@ -147,7 +150,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     command.env_remove(GATES);
     // The modules are the program's for as long as these are held.
-    let opened = open_modules(&arguments.module, &socket)?;
+    let (opened, folders) = open_modules(&arguments.module, &socket)?;
+    put_first(&mut command, &folders)?;
     if !arguments.gates.is_empty() || !opened.is_empty() {
         let files = arguments.gates.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>();
         let mut files = files.map_err(Failure::doing("--gates"))?;
@@ -193,8 +197,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Opens each module: `NAME=WORDS`, or a name alone.
-fn open_modules(modules: &[String], kernel: &Path) -> Result<Vec<door::Opened>, Failure> {
+/// Opens each module: `NAME=WORDS`, or a name alone. What modules give: gates, and folders of libraries.
+fn open_modules(modules: &[String], kernel: &Path) -> Result<(Vec<door::Opened>, Vec<PathBuf>), Failure> {
     let name_of =
         |module: &String| module.split_once('=').map_or(module.as_str(), |(name, _)| name).to_owned();
     let names: BTreeSet<_> = modules.iter().map(name_of).collect();
@@ -206,10 +210,26 @@ fn open_modules(modules: &[String], kernel: &Path) -> Result<Vec<door::Opened>, 
         if !bulkhead_client::is_module_name(name) {
             return Err(Failure::new(format!("--module {module}: {name:?} is no module's name")));
         }
-        let opened = door::open(&door::socket_of(kernel, name), words);
+        let opened = door::open_any(&door::socket_of(kernel, name), words);
         opened.map_err(|error| Failure::new(format!("--module {name}: {error}")))
     };
-    modules.iter().map(open).collect()
+    let (mut gates, mut folders) = (Vec::new(), Vec::new());
+    for module in modules {
+        match open(module)? {
+            door::Given::Gates(opened) => gates.push(opened),
+            door::Given::Library(folder) => folders.push(folder),
+        }
+    }
+    Ok((gates, folders))
+}
+
+/// Has a program look for libraries in these folders before it looks where it is told already.
+fn put_first(command: &mut Command, folders: &[PathBuf]) -> Result<(), Failure> {
+    let told = command.get_envs().find(|(name, _)| *name == LIBRARIES).and_then(|(_, path)| path);
+    let told: Vec<PathBuf> = told.map(|path| env::split_paths(path).collect()).unwrap_or_default();
+    let path = env::join_paths(folders.iter().chain(&told));
+    command.env(LIBRARIES, path.map_err(|error| Failure::new(format!("--module: {error}")))?);
+    Ok(())
 }
 
 /// For nobody else to read.
@@ -244,11 +264,11 @@ pub(crate) fn prepare(command: &mut Command, directory: &Path, socket: &Path) ->
     let libraries = directory.join("lib");
     place::link_library(&libraries)?;
     let mut path = libraries.into_os_string();
-    if let Some(inherited) = env::var_os("LD_LIBRARY_PATH").filter(|path| !path.is_empty()) {
+    if let Some(inherited) = env::var_os(LIBRARIES).filter(|path| !path.is_empty()) {
         path.push(":");
         path.push(inherited);
     }
-    command.env("LD_LIBRARY_PATH", path).env("BULKHEAD_SOCKET", socket);
+    command.env(LIBRARIES, path).env("BULKHEAD_SOCKET", socket);
     Ok(())
 }
 

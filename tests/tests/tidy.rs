@@ -70,6 +70,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
             "executor/softgpu",
             "modules/api",
             "modules/storage",
+            "modules/cufft",
         ],
     ),
     ("tests/sim", &["schema", "caps", "mm"]),
@@ -77,6 +78,8 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("modules/nvme", &[]),
     ("modules/storage", &["client", "modules/api", "modules/nvme"]),
     ("modules/nic", &["client", "modules/api", "modules/nvme"]),
+    ("modules/cufft", &["modules/api"]),
+    ("modules/cufft/library", &["modules/cufft"]),
     ("modules/examples/counter", &["client", "modules/api"]),
 ];
 
@@ -93,6 +96,9 @@ const DOORS: &[(&str, &str)] = &[
     ("kernel/tests/kernel/loss.rs", "a descriptor number from /proc"),
     ("kernel/src/lib.rs", "socket options that no safe library offers"),
     ("kernel/tests/kernel/images.rs", "a lease on a file"),
+    ("modules/cufft/src/lib.rs", "calls of the CUDA driver"),
+    ("modules/cufft/src/engine.rs", "calls of NVIDIA's cuFFT"),
+    ("modules/cufft/library/src/lib.rs", "C symbols of cuFFT"),
     ("modules/nvme/src/engine/mod.rs", "requests to io_uring, whose buffers the system reads and writes"),
 ];
 

@@ -15,6 +15,7 @@ use tokio::{
     signal::unix::{Signal, SignalKind, signal},
 };
 
+use super::service;
 use crate::{Failure, output, place, serve};
 
 /// A host half that lives for less is started again only so often.
@@ -23,13 +24,13 @@ const FAILURES_MAX: u32 = 5;
 /// Between two of those, as many times as there were.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often it is looked whether a host half lets callers in.
-const LOOK: Duration = Duration::from_millis(10);
+pub(super) const LOOK: Duration = Duration::from_millis(10);
 /// How often it is looked whether the module is there.
-const GONE_LOOK: Duration = Duration::from_millis(500);
+pub(super) const GONE_LOOK: Duration = Duration::from_millis(500);
 /// How long a host half may take to serve before that is told.
 const SERVING: Duration = Duration::from_secs(5);
 /// How long a host half may take to end when its module is gone.
-const ENDING: Duration = Duration::from_secs(5);
+pub(super) const ENDING: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Args)]
 pub(super) struct Start {
@@ -106,10 +107,15 @@ async fn modules(operator: &Operator) -> Result<Vec<Module>, Failure> {
 
 pub(super) fn list(list: &List) -> Result<(), Failure> {
     let socket = kernel(list.socket.as_deref());
-    let modules = block_on(async {
+    let mut modules = block_on(async {
         let operator = Operator::open(&place::operator_socket(&socket)).await?;
         self::modules(&operator).await
     })?;
+    for (name, pid) in service::running(&socket) {
+        if modules.iter().all(|module| module.name != name) {
+            modules.push(Module { name, bytes: 0, session: 0, pid, callers: Vec::new() });
+        }
+    }
     if list.json {
         let modules: Vec<_> = modules
             .iter()
@@ -127,7 +133,11 @@ pub(super) fn list(list: &List) -> Result<(), Failure> {
     let widest = modules.iter().map(|module| module.name.len()).max().unwrap_or(0).max(6);
     let mut table = format!("{:widest$}   window  host half        callers\n", "module");
     for Module { name, bytes, session, pid, callers } in &modules {
-        let half = if *session == 0 { "-".to_owned() } else { format!("session {session}, {pid}") };
+        let half = match (*session, *pid) {
+            (0, 0) => "-".to_owned(),
+            (0, pid) => format!("service, {pid}"),
+            (session, pid) => format!("session {session}, {pid}"),
+        };
         let callers: Vec<_> = callers.iter().map(u32::to_string).collect();
         let callers = if callers.is_empty() { "-".to_owned() } else { callers.join(" ") };
         table.push_str(&format!(
@@ -143,15 +153,24 @@ pub(super) fn stop(stop: &Stop) -> Result<(), Failure> {
     let socket = kernel(stop.socket.as_deref());
     block_on(async {
         let operator = Operator::open(&place::operator_socket(&socket)).await?;
-        Ok(operator.remove_module(&stop.name).await?)
+        match operator.remove_module(&stop.name).await {
+            // Of a service without gates the kernel knows nothing.
+            Err(error) if error.code == ErrorCode::NotFound && service::stop(&socket, &stop.name).await? => {
+                Ok(())
+            }
+            removed => Ok(removed?),
+        }
     })
 }
 
 pub(super) fn start(start: &Start) -> Result<(), Failure> {
     let manifest = Manifest::read(&start.manifest).map_err(|refused| Failure::new(refused.to_string()))?;
-    let module = serve::protected(&manifest.name, &manifest.gates, manifest.window)?;
     let socket = kernel(start.socket.as_deref());
     let socket = std::path::absolute(&socket).map_err(Failure::doing(socket.display()))?;
+    let Some(gates) = &manifest.gates else {
+        return block_on(service::start(&manifest, &socket));
+    };
+    let module = serve::protected(&manifest.name, gates, manifest.window)?;
     block_on(async {
         let operator = Operator::open(&place::operator_socket(&socket)).await?;
         let _only = only(&socket, &manifest.name).await?;
@@ -177,9 +196,10 @@ pub(super) fn start(start: &Start) -> Result<(), Failure> {
 }
 
 /// A lock that one `module start` of a name has at a time. One that is about to end is waited for.
-async fn only(socket: &Path, name: &str) -> Result<std::fs::File, Failure> {
+pub(super) async fn only(socket: &Path, name: &str) -> Result<std::fs::File, Failure> {
     let path = socket.with_file_name(format!("{name}.module.lock"));
-    let file = std::fs::File::create(&path).map_err(Failure::doing(path.display()))?;
+    let opened = std::fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path);
+    let file = opened.map_err(Failure::doing(path.display()))?;
     let until = Instant::now() + ENDING + ENDING;
     let mut said = false;
     while let Err(error) = file.try_lock() {
@@ -202,10 +222,10 @@ async fn only(socket: &Path, name: &str) -> Result<std::fs::File, Failure> {
 }
 
 /// Signals that end a supervisor.
-struct Signals([Signal; 3]);
+pub(super) struct Signals([Signal; 3]);
 
 impl Signals {
-    fn new() -> Result<Self, Failure> {
+    pub(super) fn new() -> Result<Self, Failure> {
         let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
         let [interrupt, terminate, hangup] = kinds.map(signal);
         let broken = Failure::doing("waiting for signals");
@@ -215,7 +235,7 @@ impl Signals {
         }
     }
 
-    async fn came(&mut self) {
+    pub(super) async fn came(&mut self) {
         let [interrupt, terminate, hangup] = &mut self.0;
         tokio::select! {
             _ = interrupt.recv() => {}
@@ -230,7 +250,7 @@ async fn supervise(operator: &Operator, manifest: &Manifest, kernel: &Path) -> R
     let (name, mut signals, mut failures) = (&manifest.name, Signals::new()?, 0);
     loop {
         let begun = Instant::now();
-        let mut child = spawn(manifest, kernel)?;
+        let mut child = command(manifest, kernel)?.spawn().map_err(Failure::doing(name))?;
         let ended = tokio::select! {
             ended = watch(&mut child, name, kernel) => ended,
             gone = until_gone(operator, name) => {
@@ -255,22 +275,33 @@ async fn supervise(operator: &Operator, manifest: &Manifest, kernel: &Path) -> R
             eprintln!("bulkhead: the module {name} was taken away");
             return Ok(());
         }
-        if ended.code() == Some(bulkhead_module::CANNOT_SERVE.into()) {
-            return Err(Failure::new(format!("the host half of {name} cannot serve: what it says is above")));
-        }
-        failures = if begun.elapsed() < STEADY { failures + 1 } else { 0 };
-        if failures >= FAILURES_MAX {
-            return Err(Failure::new(format!(
-                "the host half of {name} ends at once, {failures} times now: {ended}"
-            )));
-        }
-        eprintln!("bulkhead: the host half of {name} has ended ({ended}): it is started again");
-        tokio::time::sleep(PAUSE * failures).await;
+        failures = again(name, ended, begun, failures).await?;
     }
 }
 
+/// Whether a host half that has ended is started again: how often it has failed in a row.
+pub(super) async fn again(
+    name: &str,
+    ended: ExitStatus,
+    begun: Instant,
+    failures: u32,
+) -> Result<u32, Failure> {
+    if ended.code() == Some(bulkhead_module::CANNOT_SERVE.into()) {
+        return Err(Failure::new(format!("the host half of {name} cannot serve: what it says is above")));
+    }
+    let failures = if begun.elapsed() < STEADY { failures + 1 } else { 0 };
+    if failures >= FAILURES_MAX {
+        return Err(Failure::new(format!(
+            "the host half of {name} ends at once, {failures} times now: {ended}"
+        )));
+    }
+    eprintln!("bulkhead: the host half of {name} has ended ({ended}): it is started again");
+    tokio::time::sleep(PAUSE * failures).await;
+    Ok(failures)
+}
+
 /// The host half's program.
-fn program(manifest: &Manifest) -> Result<PathBuf, Failure> {
+pub(super) fn program(manifest: &Manifest) -> Result<PathBuf, Failure> {
     // With a folder in it, it is the manifest's; without, the path's.
     let named = manifest.host.first().map_or("", String::as_str);
     let program = if named.contains('/') { manifest.folder.join(named) } else { named.into() };
@@ -283,7 +314,7 @@ fn program(manifest: &Manifest) -> Result<PathBuf, Failure> {
     Ok(program)
 }
 
-fn spawn(manifest: &Manifest, kernel: &Path) -> Result<Child, Failure> {
+pub(super) fn command(manifest: &Manifest, kernel: &Path) -> Result<Command, Failure> {
     let arguments = manifest.host.get(1..).unwrap_or_default();
     let program = program(manifest)?;
     let quota: Vec<_> = manifest.quota.iter().map(|(column, most)| format!("{column}={most}")).collect();
@@ -300,7 +331,7 @@ fn spawn(manifest: &Manifest, kernel: &Path) -> Result<Child, Failure> {
         .env(bulkhead_module::QUOTA, quota.join(","))
         .stdin(Stdio::null())
         .kill_on_drop(true);
-    command.spawn().map_err(Failure::doing(program.display()))
+    Ok(command)
 }
 
 /// Waits until the kernel knows no such module any more.
@@ -312,7 +343,7 @@ async fn until_gone(operator: &Operator, name: &str) -> Result<(), Failure> {
 }
 
 /// Says when a host half lets callers in, and waits for its end.
-async fn watch(child: &mut Child, name: &str, kernel: &Path) -> std::io::Result<ExitStatus> {
+pub(super) async fn watch(child: &mut Child, name: &str, kernel: &Path) -> std::io::Result<ExitStatus> {
     let socket = door::socket_of(kernel, name);
     let (begun, mut told) = (Instant::now(), false);
     loop {

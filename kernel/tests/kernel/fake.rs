@@ -384,7 +384,7 @@ impl Fake {
         match request.which().unwrap() {
             Which::Describe(()) => {
                 note(Asked::Describe);
-                std::thread::sleep(manners.starts_late);
+                std::thread::sleep(std::mem::take(&mut self.state().manners.starts_late));
                 if manners.has_no_device {
                     return refuse(Error::new(ErrorCode::Unavailable, "no device here"));
                 }

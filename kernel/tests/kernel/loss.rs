@@ -139,11 +139,15 @@ fn an_executor_that_starts_late_is_waited_for() {
     const SECOND: Duration = Duration::from_millis(20);
     // A dozen of them at once take the driver longer than any of them may be silent later.
     let late = Manners { starts_late: SECOND * 42, ..Manners::default() };
-    with_changed_kernel(late, |config| config.limits.second = SECOND, async |harness| {
-        let client = Client::new(&harness.directory).await;
-        client.open("one").await.unwrap();
-        assert_eq!(harness.fake.starts(), 1);
-    });
+    with_changed_kernel(
+        late,
+        |config| config.limits.second = SECOND,
+        async |harness| {
+            let client = Client::new(&harness.directory).await;
+            client.open("one").await.unwrap();
+            assert_eq!(harness.fake.starts(), 1);
+        },
+    );
 }
 
 #[test]

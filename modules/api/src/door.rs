@@ -6,6 +6,8 @@
 //!
 //! Host code sends `host WORDS` and is answered `memory BYTES`, with the descriptor of memory that is shared while the connection
 //! lasts ([`HostCaller`](crate::HostCaller)). Then either side sends a byte, whatever it is, to wake the other.
+//!
+//! A service without gates answers `library FOLDER`: what lies there comes first where the caller looks for shared libraries.
 
 use std::{
     io::{self, BufRead as _, BufReader, IoSlice, Read as _, Write as _},
@@ -52,6 +54,14 @@ pub struct Opened {
     connection: UnixStream,
 }
 
+/// What a service gives.
+pub enum Given {
+    /// Gates.
+    Gates(Opened),
+    /// No gates, but libraries for the host's side of a program: the folder that they lie in.
+    Library(PathBuf),
+}
+
 impl Opened {
     /// Waits until the module has ended, or has taken the gates back.
     pub fn wait(&mut self) {
@@ -64,12 +74,27 @@ impl Opened {
 /// Opens a service over its module's socket.
 ///
 /// # Errors
-/// `unavailable` where no module serves there; whatever the service refuses.
+/// `unavailable` where no module serves there; whatever the service refuses; `invalid argument` where it has no gates.
 pub fn open(socket: &Path, words: &str) -> Result<Opened, Error> {
+    match open_any(socket, words)? {
+        Given::Gates(opened) => Ok(opened),
+        Given::Library(_) => Err(Error::new(ErrorCode::InvalidArgument, "the service has no gates")
+            .remedy("programs call its library from the host: `bulkhead run --module NAME -- PROGRAM`")),
+    }
+}
+
+/// Opens a service over its module's socket, whatever it gives.
+///
+/// # Errors
+/// `unavailable` where no module serves there; whatever the service refuses.
+pub fn open_any(socket: &Path, words: &str) -> Result<Given, Error> {
     let (connection, line, _) = ask(socket, Asker::Kernels, words)?;
+    if let Some(folder) = line.strip_prefix("library ").map(Path::new).filter(|folder| folder.is_absolute()) {
+        return Ok(Given::Library(folder.to_owned()));
+    }
     let token = line.strip_prefix("gates ").and_then(|token| token.parse().ok());
     let token = token.ok_or_else(|| refused("the module gave no token of gates"))?;
-    Ok(Opened { token, connection })
+    Ok(Given::Gates(Opened { token, connection }))
 }
 
 /// The same for host code: the connection, and the memory that is shared with the service while it lasts.
@@ -112,7 +137,7 @@ fn ask(socket: &Path, asker: Asker, words: &str) -> Result<(UnixStream, String, 
     connection.write_all(format!("{} {words}\n", asker.word()).as_bytes()).map_err(gone)?;
     let (line, memory) = answered(&connection).map_err(gone)?;
     let line = line.trim_end();
-    if line.starts_with("gates ") || line.starts_with("memory ") {
+    if ["gates ", "memory ", "library "].iter().any(|given| line.starts_with(given)) {
         return Ok((connection, line.to_owned(), memory));
     }
     let refused = line.strip_prefix("refused ").and_then(|rest| rest.split_once(' '));
@@ -145,7 +170,7 @@ fn answered(connection: &UnixStream) -> io::Result<(String, Option<OwnedFd>)> {
 
 /// On whose behalf a caller asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asker {
+pub enum Asker {
     /// Of kernels, which call gates.
     Kernels,
     /// Of host code, which shares memory with the host half.
@@ -162,7 +187,10 @@ impl Asker {
 }
 
 /// What a caller wants, and the words for it.
-pub(crate) fn asked(caller: &UnixStream) -> io::Result<(Asker, String)> {
+///
+/// # Errors
+/// Where it says nothing of the kind, or takes longer than 10 s.
+pub fn asked(caller: &UnixStream) -> io::Result<(Asker, String)> {
     caller.set_write_timeout(Some(SAYING))?;
     let (mut line, until, mut from) = (Vec::new(), Instant::now() + SAYING, caller);
     // All of it in time, however it comes.
@@ -189,7 +217,7 @@ pub(crate) fn asked(caller: &UnixStream) -> io::Result<(Asker, String)> {
 }
 
 /// What a caller is given.
-pub(crate) enum Given {
+pub(crate) enum Answer {
     /// The token of gates.
     Gates(SturdyToken),
     /// Memory, and its bytes.
@@ -197,10 +225,10 @@ pub(crate) enum Given {
 }
 
 /// Answers a caller.
-pub(crate) fn answer(caller: &mut UnixStream, answer: Result<&Given, &Error>) -> io::Result<()> {
+pub(crate) fn answer(caller: &mut UnixStream, answer: Result<&Answer, &Error>) -> io::Result<()> {
     match answer {
-        Ok(Given::Gates(token)) => caller.write_all(format!("gates {token:x}\n").as_bytes()),
-        Ok(Given::Memory(memory, bytes)) => send(caller, &format!("memory {bytes}\n"), memory.as_fd()),
+        Ok(Answer::Gates(token)) => caller.write_all(format!("gates {token:x}\n").as_bytes()),
+        Ok(Answer::Memory(memory, bytes)) => send(caller, &format!("memory {bytes}\n"), memory.as_fd()),
         Err(error) => {
             let remedy = if error.remedy.is_empty() { String::new() } else { format!("; {}", error.remedy) };
             let told = format!("{}{remedy}", error.message).replace(char::is_control, " ");
@@ -235,15 +263,25 @@ pub(crate) fn until_over(mut caller: UnixStream) {
     caller.read_exact(&mut [0]).unwrap_or_default();
 }
 
+/// Says one line to a caller.
+///
+/// # Errors
+/// Where it is gone, or takes nothing.
+pub fn tell(mut caller: &UnixStream, line: &str) -> io::Result<()> {
+    caller.set_write_timeout(Some(SAYING))?;
+    caller.write_all(format!("{}\n", line.replace(char::is_control, " ")).as_bytes())
+}
+
 /// Whether a caller is this user's, or root's: nobody else gets in.
-pub(crate) fn may_enter(caller: &UnixStream) -> bool {
+#[must_use]
+pub fn may_enter(caller: &UnixStream) -> bool {
     let own = rustix::process::geteuid();
     let peer = rustix::net::sockopt::socket_peercred(caller.as_fd());
     peer.is_ok_and(|peer| peer.uid == own || peer.uid.is_root())
 }
 
 /// The module's socket, which is gone with this.
-pub(crate) struct Door {
+pub struct Door {
     pub(crate) listener: UnixListener,
     path: PathBuf,
     inode: u64,
@@ -251,7 +289,10 @@ pub(crate) struct Door {
 
 impl Door {
     /// Listens. What is left of a module that was killed is in the way of nobody.
-    pub(crate) fn bind(path: &Path) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// Where it cannot be made there.
+    pub fn bind(path: &Path) -> Result<Self, Error> {
         let broken = |error: io::Error| {
             Error::new(ErrorCode::Unavailable, format!("cannot listen at {}: {error}", path.display()))
         };
@@ -264,6 +305,14 @@ impl Door {
         std::fs::set_permissions(path, mode).map_err(broken)?;
         let inode = std::fs::symlink_metadata(path).map_err(broken)?.ino();
         Ok(Self { listener, path: path.to_owned(), inode })
+    }
+
+    /// Waits for a caller.
+    ///
+    /// # Errors
+    /// Where there is no descriptor left, for instance.
+    pub fn accept(&self) -> io::Result<UnixStream> {
+        self.listener.accept().map(|(caller, _)| caller)
     }
 }
 

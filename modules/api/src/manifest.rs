@@ -13,6 +13,9 @@
 //! ```
 //!
 //! Paths are relative to the manifest's folder.
+//!
+//! With `kind = "service"` there are no gates: the host half is a CUDA program, which programs talk to from the host
+//! (`modules/cufft`). Such a manifest has no `gates`, no `window` and no `quota`.
 
 use std::{
     collections::BTreeMap,
@@ -36,8 +39,8 @@ pub struct Manifest {
     pub name: String,
     /// Which of its versions this is.
     pub version: String,
-    /// The file of its gates.
-    pub gates: PathBuf,
+    /// The file of its gates; `None` where it is a service without.
+    pub gates: Option<PathBuf>,
     /// Bytes of its window; the smallest that does, where it is not said.
     pub window: Option<u64>,
     /// The host half and its arguments.
@@ -87,13 +90,24 @@ struct Written {
     name: String,
     #[serde(default)]
     version: String,
-    gates: PathBuf,
+    #[serde(default)]
+    kind: Kind,
+    gates: Option<PathBuf>,
     window: Option<String>,
     host: Vec<String>,
     #[serde(default = "instances")]
     instances: usize,
     #[serde(default)]
     quota: BTreeMap<String, Amount>,
+}
+
+/// Whether kernels call gates of it.
+#[derive(Deserialize, Default, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    #[default]
+    Module,
+    Service,
 }
 
 fn instances() -> usize {
@@ -165,6 +179,17 @@ impl Manifest {
                 format!("from 1 to {INSTANCES_MAX} callers at a time are served"),
             ));
         }
+        let has_gates = written.gates.is_some();
+        match written.kind {
+            Kind::Module if !has_gates => {
+                return Err(value("gates", "name the file of the gates; or kind = \"service\"".to_owned()));
+            }
+            Kind::Service if has_gates || written.window.is_some() || !written.quota.is_empty() => {
+                let what = "a service has no gates, no window and no quota: its processes have sessions of their own";
+                return Err(value("kind", what.to_owned()));
+            }
+            Kind::Module | Kind::Service => {}
+        }
         let quota = written.quota.into_iter().map(|(column, amount)| {
             let amount = match amount {
                 Amount::Count(amount) => amount,
@@ -175,7 +200,7 @@ impl Manifest {
         Ok(Self {
             name: written.name,
             version: written.version,
-            gates: folder.join(written.gates),
+            gates: written.gates.map(|gates| folder.join(gates)),
             window: written.window.map(|text| bytes("window", &text)).transpose()?,
             host: written.host,
             instances: written.instances,
@@ -198,7 +223,7 @@ mod tests {
     #[test]
     fn what_is_not_said_is_what_most_want() {
         let manifest = parse(LEAST).unwrap();
-        assert_eq!(manifest.gates, Path::new("/m/gates.ptx"));
+        assert_eq!(manifest.gates.as_deref(), Some(Path::new("/m/gates.ptx")));
         assert_eq!((manifest.window, manifest.instances), (None, INSTANCES_DEFAULT));
         assert_eq!(manifest.host, ["kv", "-v"]);
         let text = format!(
@@ -207,6 +232,12 @@ mod tests {
         let manifest = parse(&text).unwrap();
         assert_eq!((manifest.window, manifest.instances), (Some(4 << 20), 8));
         assert_eq!(manifest.quota, [("device_bytes".to_owned(), 64 << 20), ("streams".to_owned(), 4)].into());
+    }
+
+    #[test]
+    fn a_service_has_no_gates() {
+        let manifest = parse("name = \"fft\"\nkind = \"service\"\nhost = [\"fft\"]\n").unwrap();
+        assert_eq!(manifest.gates, None);
     }
 
     #[test]
@@ -220,7 +251,10 @@ mod tests {
             (LEAST.replace("\"kv\"\n", "\"a/b\"\n"), "`name`"),
             (format!("{LEAST}[quota]\nstreams = \"x\"\n"), "`quota`"),
             ("name = \"kv\"\ngates = \"g\"\nhost = []\n".to_owned(), "`host`"),
-            ("name = \"kv\"\nhost = [\"h\"]\n".to_owned(), "missing field `gates`"),
+            ("name = \"kv\"\nhost = [\"h\"]\n".to_owned(), "`gates`: name the file"),
+            (format!("{LEAST}kind = \"service\"\n"), "`kind`: a service has no gates"),
+            ("name = \"kv\"\nkind = \"service\"\nhost = [\"h\"]\nwindow = \"2MiB\"\n".to_owned(), "`kind`"),
+            (format!("{LEAST}kind = \"x\"\n"), "line 4"),
             ("name = ".to_owned(), "line 1"),
         ] {
             let refused = parse(&text).unwrap_err();

@@ -22,7 +22,7 @@ use bulkhead_client::{
 
 use crate::{
     Badge, Closed, HostCaller, Instances, Progress, Service, Window,
-    door::{self, Asker, CALLERS_MAX, Door, Given},
+    door::{self, Answer, Asker, CALLERS_MAX, Door},
     host,
 };
 
@@ -111,7 +111,7 @@ pub fn main(service: impl Service) -> ExitCode {
 
 enum Event {
     /// Somebody wants an instance: over its connection host code is woken.
-    Opens { caller: u64, words: String, host: Option<UnixStream>, answer: SyncSender<Result<Given, Error>> },
+    Opens { caller: u64, words: String, host: Option<UnixStream>, answer: SyncSender<Result<Answer, Error>> },
     /// A caller has gone.
     Over { caller: u64 },
     /// No kernel is in a gate with this badge any more.
@@ -273,8 +273,8 @@ fn attend(mut connection: UnixStream, caller: u64, events: &Sender<Event>, rung:
     };
     if let Ok(Ok(given)) = opened {
         match (told, given) {
-            (Ok(()), Given::Gates(_)) => door::until_over(connection),
-            (Ok(()), Given::Memory(..)) => door::until_over_ringing(connection, || {
+            (Ok(()), Answer::Gates(_)) => door::until_over(connection),
+            (Ok(()), Answer::Memory(..)) => door::until_over_ringing(connection, || {
                 // One is on its way at a time, however often it is rung.
                 if !rung.swap(true, Ordering::AcqRel) {
                     events.send(Event::Rung).unwrap_or_default();
@@ -293,7 +293,7 @@ struct Opening {
     words: String,
     /// Of host code: over this it is woken.
     host: Option<UnixStream>,
-    answer: SyncSender<Result<Given, Error>>,
+    answer: SyncSender<Result<Answer, Error>>,
     until: Instant,
 }
 
@@ -443,7 +443,7 @@ impl<S: Service> HostHalf<S> {
         })
     }
 
-    fn open_host(&mut self, caller: u64, words: &str, connection: UnixStream) -> Result<Given, Error> {
+    fn open_host(&mut self, caller: u64, words: &str, connection: UnixStream) -> Result<Answer, Error> {
         if S::SHARED_BYTES == 0 {
             return Err(crate::refuse("the service is for kernels, and not for host code"));
         }
@@ -457,10 +457,10 @@ impl<S: Service> HostHalf<S> {
         host::tell_sleep(&memory, self.sleeps);
         self.callers.push(Caller { number: caller, badge, has: Has::Memory(memory) });
         tracing::info!(?badge, words, "opened by host code");
-        Ok(Given::Memory(descriptor, S::SHARED_BYTES))
+        Ok(Answer::Memory(descriptor, S::SHARED_BYTES))
     }
 
-    fn open(&mut self, caller: u64, words: &str) -> Result<Given, Error> {
+    fn open(&mut self, caller: u64, words: &str) -> Result<Answer, Error> {
         let badge = self.next_badge()?;
         let instance = self.service.open(&self.window, badge, words)?;
         self.instances.insert(badge, instance);
@@ -470,7 +470,7 @@ impl<S: Service> HostHalf<S> {
             Ok((gates, token)) => {
                 self.callers.push(Caller { number: caller, badge, has: Has::Gates(gates) });
                 tracing::info!(?badge, words, "opened");
-                Ok(Given::Gates(token))
+                Ok(Answer::Gates(token))
             }
             Err(error) => {
                 // Nobody ever had gates with this badge.

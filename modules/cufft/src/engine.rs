@@ -1,0 +1,128 @@
+//! What computes: NVIDIA's library, or this process on the host.
+
+mod host;
+#[expect(unsafe_code, reason = "calls NVIDIA's cuFFT")]
+mod nvidia;
+
+use std::{env, path::PathBuf};
+
+use bulkhead_cufft::{Driver, Refused, Shape, driver::Stream, shape::Way};
+
+use crate::options::{Choice, Options};
+
+/// How the software GPU begins its name.
+const SOFTWARE: &str = "Bulkhead software GPU";
+/// The names of NVIDIA's library.
+const NAMES: [&str; 2] = ["libcufft.so.12", "libcufft.so.11"];
+/// Where it lies unless told otherwise.
+const FOLDERS: [&str; 2] = ["/usr/local/cuda/lib64", "/usr/local/cuda/targets/x86_64-linux/lib"];
+
+/// What computes.
+pub(crate) enum Engine {
+    Host(Box<host::Host>),
+    Nvidia(Box<nvidia::Nvidia>),
+}
+
+/// A plan that is ready.
+pub(crate) enum Prepared {
+    Host(host::Plan),
+    Nvidia(nvidia::Plan),
+}
+
+impl Engine {
+    pub(crate) fn new(options: &Options, driver: &'static Driver, stream: Stream) -> Result<Self, String> {
+        let host = || Self::Host(Box::new(host::Host::new(driver, stream, options.host_bytes)));
+        let library = match options.engine {
+            Choice::Host => return Ok(host()),
+            Choice::Nvidia => {
+                library(options).ok_or("no libcufft of NVIDIA's is found: name it with --library")?
+            }
+            Choice::Auto => {
+                let name = driver.device_name().map_err(|error| error.to_string())?;
+                let is_gpu = !name.starts_with(SOFTWARE);
+                match library(options) {
+                    Some(library) if is_gpu => library,
+                    None if is_gpu => {
+                        eprintln!(
+                            "cufft: no libcufft of NVIDIA's is found: the host computes; name it with --library"
+                        );
+                        return Ok(host());
+                    }
+                    Some(_) | None => return Ok(host()),
+                }
+            }
+        };
+        let nvidia = nvidia::Nvidia::open(&library, driver, stream, options.work_bytes);
+        nvidia
+            .map(|nvidia| Self::Nvidia(Box::new(nvidia)))
+            .map_err(|error| format!("{}: {error}", library.display()))
+    }
+
+    /// What it is called.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Host(_) => "host".into(),
+            Self::Nvidia(nvidia) => format!("nvidia {}", nvidia.version()),
+        }
+    }
+
+    /// Bytes of the device's that plans share for what is between.
+    pub(crate) fn work_bytes(&self) -> u64 {
+        match self {
+            Self::Host(_) => 0,
+            Self::Nvidia(nvidia) => nvidia.work_bytes(),
+        }
+    }
+
+    /// Whether nothing more can be computed.
+    pub(crate) fn is_lost(&self) -> bool {
+        match self {
+            Self::Host(host) => host.is_lost(),
+            Self::Nvidia(nvidia) => nvidia.is_lost(),
+        }
+    }
+
+    pub(crate) fn prepare(&mut self, shape: &Shape) -> Result<Prepared, Refused> {
+        match self {
+            Self::Host(host) => host.prepare(shape).map(Prepared::Host),
+            Self::Nvidia(nvidia) => nvidia.prepare(shape).map(Prepared::Nvidia),
+        }
+    }
+
+    pub(crate) fn forget(&mut self, prepared: Prepared) {
+        match (self, prepared) {
+            (Self::Nvidia(nvidia), Prepared::Nvidia(plan)) => nvidia.forget(&plan),
+            // What the host keeps of a plan is dropped with it.
+            (Self::Host(_) | Self::Nvidia(_), Prepared::Host(_) | Prepared::Nvidia(_)) => {}
+        }
+    }
+
+    /// Transforms from one address to another, and returns when that has passed. All of both was checked to be the caller's.
+    pub(crate) fn execute(
+        &mut self,
+        prepared: &Prepared,
+        shape: &Shape,
+        places: (u64, u64),
+        way: Way,
+    ) -> Result<(), Refused> {
+        match (self, prepared) {
+            (Self::Host(host), Prepared::Host(plan)) => host.execute(plan, shape, places, way),
+            (Self::Nvidia(nvidia), Prepared::Nvidia(plan)) => nvidia.execute(plan, shape.kind(), places, way),
+            (Self::Host(_) | Self::Nvidia(_), Prepared::Host(_) | Prepared::Nvidia(_)) => {
+                Err(Refused::new(bulkhead_cufft::Status::InternalError, "a plan of another engine"))
+            }
+        }
+    }
+}
+
+fn library(options: &Options) -> Option<PathBuf> {
+    if options.library.is_some() {
+        return options.library.clone();
+    }
+    let named = ["CUDA_HOME", "CUDA_PATH"]
+        .into_iter()
+        .filter_map(env::var_os)
+        .map(|home| PathBuf::from(home).join("lib64"));
+    let folders = named.chain(FOLDERS.iter().map(PathBuf::from));
+    folders.flat_map(|folder| NAMES.map(|name| folder.join(name))).find(|path| path.is_file())
+}

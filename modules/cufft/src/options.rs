@@ -1,0 +1,136 @@
+//! What the service is told.
+
+use std::{ffi::OsString, path::PathBuf};
+
+use bulkhead_module::manifest::size;
+
+/// What a process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It lets callers in.
+    Serve,
+    /// It works for one, whose connection is its standard input.
+    Work,
+}
+
+/// What computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Choice {
+    Auto,
+    Nvidia,
+    Host,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) role: Role,
+    pub(crate) engine: Choice,
+    pub(crate) library: Option<PathBuf>,
+    pub(crate) host_bytes: u64,
+    pub(crate) work_bytes: u64,
+    pub(crate) callers: usize,
+    pub(crate) callers_of_process: usize,
+}
+
+impl Options {
+    fn new(role: Role) -> Self {
+        Self {
+            role,
+            engine: Choice::Auto,
+            library: None,
+            host_bytes: 2 << 30,
+            work_bytes: 8 << 30,
+            callers: 64,
+            callers_of_process: 4,
+        }
+    }
+
+    /// `None` where help is asked for.
+    pub(crate) fn read(mut arguments: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+        let mut options = match arguments.next().as_deref() {
+            Some("serve") => Self::new(Role::Serve),
+            Some("worker") => Self::new(Role::Work),
+            Some("--help" | "-h") | None => return Ok(None),
+            Some(other) => return Err(format!("{other:?} is nothing that it does")),
+        };
+        while let Some(name) = arguments.next() {
+            if name == "--help" {
+                return Ok(None);
+            }
+            let value = arguments.next().ok_or_else(|| format!("{name} wants a value"))?;
+            let wrong = || format!("{name} {value}: no such value");
+            let bytes = || size(&value).filter(|bytes| *bytes > 0).ok_or_else(wrong);
+            let count = || value.parse().ok().filter(|count| *count > 0).ok_or_else(wrong);
+            match name.as_str() {
+                "--engine" => {
+                    options.engine = match value.as_str() {
+                        "auto" => Choice::Auto,
+                        "nvidia" => Choice::Nvidia,
+                        "host" => Choice::Host,
+                        _ => return Err(wrong()),
+                    };
+                }
+                "--library" => options.library = Some(PathBuf::from(&value)),
+                "--host-memory" => options.host_bytes = bytes()?,
+                "--work-memory" => options.work_bytes = bytes()?,
+                "--callers" => options.callers = count()?,
+                "--callers-of-process" => options.callers_of_process = count()?,
+                _ => return Err(format!("there is no option {name}")),
+            }
+        }
+        Ok(Some(options))
+    }
+
+    /// What a worker of this service is told.
+    pub(crate) fn of_worker(&self) -> Vec<OsString> {
+        let engine = match self.engine {
+            Choice::Auto => "auto",
+            Choice::Nvidia => "nvidia",
+            Choice::Host => "host",
+        };
+        let mut told: Vec<OsString> = vec!["worker".into(), "--engine".into(), engine.into()];
+        told.extend(["--host-memory".into(), self.host_bytes.to_string().into()]);
+        told.extend(["--work-memory".into(), self.work_bytes.to_string().into()]);
+        if let Some(library) = &self.library {
+            told.extend(["--library".into(), library.into()]);
+        }
+        told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<Option<Options>, String> {
+        Options::read(words.iter().map(|word| (*word).to_owned()))
+    }
+
+    #[test]
+    fn a_worker_is_told_what_its_service_was() {
+        let words =
+            ["serve", "--engine", "host", "--library", "/a/b", "--host-memory", "1MiB", "--callers", "3"];
+        let options = read(&words).expect("right").expect("no help");
+        let told: Vec<String> =
+            options.of_worker().into_iter().map(|word| word.into_string().expect("text")).collect();
+        let told: Vec<&str> = told.iter().map(String::as_str).collect();
+        let worker = read(&told).expect("right").expect("no help");
+        assert_eq!(worker, Options { role: Role::Work, callers: 64, ..options });
+        assert_eq!(worker.host_bytes, 1 << 20);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for words in [
+            &["serv"][..],
+            &["serve", "--engine", "x"],
+            &["serve", "--callers", "0"],
+            &["serve", "--callers"],
+            &["serve", "--host-memory", "1MB"],
+            &["serve", "--more", "1"],
+        ] {
+            assert!(read(words).is_err(), "{words:?}");
+        }
+        assert_eq!(read(&["serve", "--help"]), Ok(None));
+    }
+}

@@ -1,0 +1,52 @@
+//! Messages on a socket. Whoever waits for one looks again and again for a while: going to sleep and being woken takes
+//! longer than a small transform.
+
+use std::{
+    io,
+    os::unix::net::UnixStream,
+    time::{Duration, Instant},
+};
+
+use rustix::net::{RecvFlags, SendFlags};
+
+use crate::wire::{BYTES, Frame};
+
+/// How long it is looked for a message before the thread sleeps.
+const LOOKING: Duration = Duration::from_micros(100);
+
+/// Sends a message.
+///
+/// # Errors
+/// Where the other end is gone.
+pub fn send(to: &UnixStream, frame: &Frame) -> io::Result<()> {
+    let mut left = frame.as_slice();
+    while !left.is_empty() {
+        match rustix::net::send(to, left, SendFlags::NOSIGNAL) {
+            Ok(sent) => left = left.get(sent..).unwrap_or_default(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Waits for a message; `None` where the other end has closed the connection in between.
+///
+/// # Errors
+/// Where it is gone amid a message, or the socket's time is over.
+pub fn receive(from: &UnixStream) -> io::Result<Option<Frame>> {
+    let (mut frame, mut filled, begun) = ([0; BYTES], 0, Instant::now());
+    while filled < BYTES {
+        let flags = if begun.elapsed() < LOOKING { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
+        let room = frame.get_mut(filled..).unwrap_or_default();
+        match rustix::net::recv(from, room, flags) {
+            Ok((_, 0)) if filled == 0 => return Ok(None),
+            Ok((_, 0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok((_, count)) => filled += count,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) if flags == RecvFlags::DONTWAIT => std::hint::spin_loop(),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Some(frame))
+}
