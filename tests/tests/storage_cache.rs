@@ -30,7 +30,7 @@ fn counted(told: &str, word: &str) -> u64 {
 
 #[test]
 fn lanes_that_miss_on_one_page_and_on_all_pages_of_a_set_read_what_is_there_and_end() {
-    let served = Served::new();
+    let served = Served::start();
     served.right("write:data", &["fill", "5", "512"]);
     let told = served.right_of(CACHED, "read:data", &["lanes", "5"]);
     // There is one set of eight lines, which all of them want.
@@ -51,7 +51,7 @@ fn under_other_schedules_of_lanes_too() {
 
 #[test]
 fn what_is_read_through_a_cache_is_what_the_file_has_however_small_it_is() {
-    let served = Served::new();
+    let served = Served::start();
     served.right("write:data", &["fill", "5", "4096"]);
     for pages in ["8", "64", "1024"] {
         let told = served.right_of(CACHED, "read:data", &["check", "5", "4096", pages]);
@@ -61,7 +61,7 @@ fn what_is_read_through_a_cache_is_what_the_file_has_however_small_it_is() {
 
 #[test]
 fn what_is_written_through_a_cache_and_flushed_is_in_the_file_and_nothing_beside_it() {
-    let served = Served::new();
+    let served = Served::start();
     served.right("write:data", &["fill", "5", "4096"]);
     // The last page of the extent has five blocks.
     let told = served.right_of(CACHED, "write:data@16+29", &["write", "6", "29", "16"]);
@@ -78,7 +78,7 @@ fn what_is_written_through_a_cache_and_flushed_is_in_the_file_and_nothing_beside
 
 #[test]
 fn warps_and_blocks_of_threads_move_many_blocks() {
-    let served = Served::new();
+    let served = Served::start();
     served.right_of(BLOCKS, "write:data", &["write", "8", "4003"]);
     assert_eq!(blocks_of(&served.data(), 8, 0), 4003);
     served.right_of(BLOCKS, "read:data", &["check", "8", "4003"]);
@@ -88,7 +88,7 @@ fn warps_and_blocks_of_threads_move_many_blocks() {
 
 #[test]
 fn a_matrix_of_transfers_reads_what_was_written() {
-    let served = Served::new();
+    let served = Served::start();
     served.right_of(WORKLOAD, "write:data", &["fill", "4096"]);
     for (order, bytes, depth, turns, writes) in [
         ("random", "512", "64", "10", "30"),
@@ -105,7 +105,7 @@ fn a_matrix_of_transfers_reads_what_was_written() {
 
 #[test]
 fn a_search_of_a_graph_in_a_file_finds_what_the_host_finds() {
-    let served = Served::new();
+    let served = Served::start();
     let file = served.scratch.path().join("data.img");
     let make = |to: &std::path::Path| {
         let mut command = std::process::Command::new(program(BFS));
@@ -127,7 +127,7 @@ fn a_search_of_a_graph_in_a_file_finds_what_the_host_finds() {
 
 #[test]
 fn rounds_that_were_flushed_are_in_the_file_of_a_module_that_was_killed_at_any_moment() {
-    let mut served = Served::new();
+    let mut served = Served::start();
     for turn in 0..4_u64 {
         let mut command = served.command_of(WORKLOAD, "write:data", &["sequence", "100000"]);
         let mut writes = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");

@@ -21,7 +21,7 @@ fn pattern(seed: u64, first: u64, blocks: u64) -> Vec<u8> {
 
 #[test]
 fn host_code_writes_and_reads_what_kernels_read_and_write() {
-    let served = Served::new();
+    let served = Served::start();
     let mut storage = Storage::open(&served.socket(), "write:data,read:scratch").expect("it opens");
     storage.write(0, 0, &pattern(5, 0, 4096)).expect("it is written");
     storage.flush(0).expect("it is durable");
@@ -47,7 +47,7 @@ fn host_code_writes_and_reads_what_kernels_read_and_write() {
 
 #[test]
 fn host_code_reaches_its_extents_only_and_is_told_why() {
-    let served = Served::new();
+    let served = Served::start();
     let mut storage = Storage::open(&served.socket(), "read:data@10+20,write:scratch@0+8").expect("it opens");
     let mut block = [0; BLOCK];
     for (extent, at, code) in [
@@ -79,7 +79,7 @@ fn host_code_reaches_its_extents_only_and_is_told_why() {
 
 #[test]
 fn the_rules_for_host_code_say_what_the_gates_say() {
-    let served = Served::new();
+    let served = Served::start();
     let extent = |first, rights| Extent { space: 1, first, blocks: 64, rights };
     let extents = [extent(1000, Rights::ReadWrite), extent(2000, Rights::Read)];
     for seed in [1_u64, 77, 12345] {
@@ -107,7 +107,7 @@ fn the_rules_for_host_code_say_what_the_gates_say() {
 
 #[test]
 fn a_hostile_ring_ends_its_own_instance_and_nobody_waits_for_it() {
-    let mut served = Served::new();
+    let mut served = Served::start();
     let mut honest = Storage::open(&served.socket(), "write:data").expect("it opens");
     honest.write(0, 0, &pattern(5, 0, 4096)).expect("it is written");
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
@@ -154,7 +154,7 @@ fn a_hostile_ring_ends_its_own_instance_and_nobody_waits_for_it() {
 
 #[test]
 fn host_code_is_told_when_its_module_ends() {
-    let mut served = Served::new();
+    let mut served = Served::start();
     let mut storage = Storage::open(&served.socket(), "write:data").expect("it opens");
     storage.write(0, 0, &pattern(5, 0, 64)).expect("it is written");
     rustix::process::kill_process(served.host_half(), rustix::process::Signal::KILL).expect("it is killed");
