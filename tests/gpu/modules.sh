@@ -18,7 +18,7 @@ if [ "${1:-}" = --carry ]; then
     cp modules/examples/counter/gates.ptx "$folder/counter.ptx" && cp modules/storage/gates.ptx "$folder/storage.ptx" || exit 1
     NVCC=$nvcc "$target/release/bulkhead" module build modules/storage/gates.cu -o "$folder/unchecked.ptx" -- -DSTORAGE_UNCHECKED || exit 1
     $nvcc -gencode arch=compute_75,code=compute_75 -o "$folder/counter-tenant" modules/examples/counter/tenant.cu || exit 1
-    for program in storage/tests/{tenant,cached,edges,hits,blocks,workload} examples/bfs; do
+    for program in storage/tests/{tenant,cached,edges,hits,blocks,workload} examples/{bfs,pagerank}; do
         $nvcc -gencode arch=compute_75,code=compute_75 -I modules/storage/include -o "$folder/storage-${program##*/}" "modules/$program.cu" || exit 1
     done
     du -sh "$folder"
@@ -94,6 +94,7 @@ check "write by blocks" "write: 0 wrong" program blocks write:data write 8 32767
 check "check by blocks" "check: 0 wrong" program blocks read:data check 8 32767
 "$folder/storage-bfs" make "$work/graph" 100000 1500000 3 && dd if="$work/graph" of="$work/data.img" conv=notrunc status=none
 for pages in 64 4096; do check "bfs, $pages pages" " 0 wrong" program bfs read:data run "$work/graph" 1 "$pages"; done
+check "pagerank" " 0 wrong" program pagerank read:data run "$work/graph" 3 4096
 say "storage from the host"
 export BULKHEAD_SOCKET
 check "put" "bytes were written" "$folder/storage_client" put write:data "$work/graph"

@@ -24,6 +24,7 @@ const EDGES: &str = "modules/storage/tests/edges.cu";
 const BLOCKS: &str = "modules/storage/tests/blocks.cu";
 const WORKLOAD: &str = "modules/storage/tests/workload.cu";
 const BFS: &str = "modules/examples/bfs.cu";
+const PAGERANK: &str = "modules/examples/pagerank.cu";
 
 /// The number behind a word of what a program told.
 fn counted(told: &str, word: &str) -> u64 {
@@ -108,7 +109,7 @@ fn a_matrix_of_transfers_reads_what_was_written() {
 }
 
 #[test]
-fn a_search_of_a_graph_in_a_file_finds_what_the_host_finds() {
+fn a_search_and_ranks_of_a_graph_in_a_file_are_those_that_the_host_finds() {
     let served = Served::start();
     let file = served.scratch.path().join("data.img");
     let make = |to: &std::path::Path| {
@@ -126,6 +127,8 @@ fn a_search_of_a_graph_in_a_file_finds_what_the_host_finds() {
     for pages in ["8", "64"] {
         let told = served.right_of(BFS, "read:data", &["run", place, "1", pages]);
         assert!(counted(&told, "levels;") > 10, "{told}");
+        let told = served.right_of(PAGERANK, "read:data", &["run", place, "3", pages]);
+        assert!(counted(&told, "rounds;") > 10, "{told}");
     }
 }
 
