@@ -1,6 +1,7 @@
 //! The module `storage` from the host: Rust services reach what kernels reach, by the same rules.
 
 use std::{
+    process::Command,
     sync::atomic::Ordering,
     thread,
     time::{Duration, Instant},
@@ -13,7 +14,11 @@ use bulkhead_storage::{
     rules::{self, Extent, Request, Rights},
     wire,
 };
-use bulkhead_tests::storage::{BLOCK, Served, blocks_of, filled};
+use bulkhead_tests::{
+    place::repository,
+    process::run,
+    storage::{BLOCK, PATIENCE, Served, blocks_of, filled},
+};
 
 fn pattern(seed: u64, first: u64, blocks: u64) -> Vec<u8> {
     (first..first + blocks).flat_map(|block| filled(seed, block)).collect()
@@ -43,6 +48,27 @@ fn host_code_writes_and_reads_what_kernels_read_and_write() {
         kernels.join().expect("it is right");
     });
     assert_eq!(blocks_of(&served.data()[..2048 * BLOCK], 7, 0), 2048);
+}
+
+#[test]
+fn host_code_in_c_does_the_same() {
+    let served = Served::start();
+    let program = served.scratch.path().join("host");
+    let mut compiler = Command::new("g++");
+    compiler.args(["-x", "c++", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]);
+    compiler.arg(repository().join("modules/storage/include")).arg("-o").arg(&program);
+    let done = run(compiler.arg(repository().join("modules/storage/tests/host.cpp")), PATIENCE);
+    assert_eq!(done.code(), Some(0), "{}", done.told());
+    let with =
+        |extents: &str| run(Command::new(&program).arg(served.socket()).args([extents, "3003"]), PATIENCE);
+    let done = with("write:data@0+3003,read:data");
+    // What it writes and reads; behind the extent, where it may only read, and where there is none; and once more.
+    assert!(done.stdout.contains("0 0 0 fffffff2 fffffff3 fffffff0 0 \n0 wrong"), "{}", done.told());
+    for (at, block) in served.data()[..3003 * BLOCK].chunks(BLOCK).enumerate() {
+        assert_eq!(block, (at as u64).to_le_bytes().repeat(64), "block {at}");
+    }
+    let done = with("read:nope");
+    assert!(done.code() == Some(1) && done.stdout.contains("no namespace"), "{}", done.told());
 }
 
 #[test]
