@@ -106,7 +106,7 @@ impl Served {
     /// # Panics
     /// Where that cannot be.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn start() -> Self {
         Self::with(&repository().join("modules/storage/gates.ptx"))
     }
 

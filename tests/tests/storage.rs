@@ -19,7 +19,7 @@ use bulkhead_tests::{
 
 #[test]
 fn kernels_write_and_read_a_file_as_the_host_sees_it() {
-    let served = Served::new();
+    let served = Served::start();
     served.right("write:data", &["fill", "5", "4096"]);
     assert_eq!(blocks_of(&served.data(), 5, 0), 4096);
     served.right("read:data", &["check", "5", "4096"]);
@@ -45,7 +45,7 @@ fn kernels_write_and_read_a_file_as_the_host_sees_it() {
 
 #[test]
 fn no_caller_reaches_what_it_was_not_given_whatever_it_says() {
-    let mut served = Served::new();
+    let mut served = Served::start();
     served.right("write:data", &["fill", "5", "4096"]);
     // Extent 0 may be written, extent 1 read; both are 64 blocks of the file, and what is beside them is nobody's.
     served.right("write:data@1000+64,read:data@2000+64", &["attack"]);
@@ -98,7 +98,7 @@ fn without_its_checks_the_same_attack_writes_what_is_not_the_callers() {
 
 #[test]
 fn a_hostile_tenant_beside_an_honest_one_changes_nothing_of_it() {
-    let served = Served::new();
+    let served = Served::start();
     thread::scope(|scope| {
         let honest = scope.spawn(|| {
             for seed in 1..4 {
@@ -116,7 +116,7 @@ fn a_hostile_tenant_beside_an_honest_one_changes_nothing_of_it() {
 
 #[test]
 fn who_is_killed_in_the_middle_harms_nobody_and_its_place_is_free_again() {
-    let served = Served::new();
+    let served = Served::start();
     served.right("write:data", &["fill", "5", "4096"]);
     for _ in 0..10 {
         let mut command = served.command("read:data", &["spin"]);
@@ -134,7 +134,7 @@ fn who_is_killed_in_the_middle_harms_nobody_and_its_place_is_free_again() {
 
 #[test]
 fn a_module_that_is_killed_in_the_middle_loses_no_write_that_was_flushed() {
-    let mut served = Served::new();
+    let mut served = Served::start();
     for seed in 1..4 {
         served.right("write:data@0+1024", &["fill", &seed.to_string(), "1024"]);
         thread::scope(|scope| {

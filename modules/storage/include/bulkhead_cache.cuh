@@ -261,25 +261,32 @@ __device__ __forceinline__ void let_go(const Cache &cache, u32 line) { add_relea
 // Looks for a page, and holds its line where it is there.
 __device__ __forceinline__ Found look(const Cache &cache, u64 key) {
     const u32 first = set_of(cache, key) * WAYS;
-#pragma unroll 1
-    for (u32 line = first; line < first + WAYS; line++) {
-        u64 *at = cache.word(line);
-        const u64 word = peek(at);
-        if (word >> KEY_SHIFT != key || (word & PHASE) == EMPTY) continue;
-        if ((word & VALID) != 0) {
-            const u64 seen = add_acquire(at, 1);
-            if (seen >> KEY_SHIFT == key && (seen & VALID) != 0) {
-                if ((seen & USED) == 0) atomicOr(at, USED);
-                return {Found::HIT, line, key, false};
-            }
-            let_go(cache, line);
-        } else if ((word & BEGUN) != 0 && swap(at, word, (word & ~BEGUN) + 1)) {
-            atomicExch(cache.read(cache.io(line).place), 0);
-            return {Found::MINE, line, key, true};
-        }
-        return {Found::WAIT, line, key, false};
+    const u64 *words = cache.word(first);
+    u32 way = WAYS;
+    u64 word = 0;
+    // All at once: one after the other each would wait for the memory.
+#pragma unroll
+    for (u32 at = 0; at < WAYS; at++) {
+        const u64 seen = peek(words + at);
+        const bool is = seen >> KEY_SHIFT == key && (seen & PHASE) != EMPTY;
+        way = is ? at : way;
+        word = is ? seen : word;
     }
-    return {Found::ABSENT, 0, key, false};
+    if (way == WAYS) return {Found::ABSENT, 0, key, false};
+    const u32 line = first + way;
+    u64 *at = cache.word(line);
+    if ((word & VALID) != 0) {
+        const u64 seen = add_acquire(at, 1);
+        if (seen >> KEY_SHIFT == key && (seen & VALID) != 0) {
+            if ((seen & USED) == 0) atomicOr(at, USED);
+            return {Found::HIT, line, key, false};
+        }
+        let_go(cache, line);
+    } else if ((word & BEGUN) != 0 && swap(at, word, (word & ~BEGUN) + 1)) {
+        atomicExch(cache.read(cache.io(line).place), 0);
+        return {Found::MINE, line, key, true};
+    }
+    return {Found::WAIT, line, key, false};
 }
 
 // Has the clock find a line for a page. Under the set's lock, for which nobody waits here, and under which nobody waits.

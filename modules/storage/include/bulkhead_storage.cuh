@@ -241,7 +241,12 @@ __device__ __forceinline__ u32 write_warp(u32 extent, u64 block, u64 count, cons
     return detail::move_warp<true>(extent, block, count, const_cast<char *>(static_cast<const char *>(from)), 0, 1);
 }
 
-// The same by all threads of a block, which has whole warps. What each has read all see.
+// Writes 4 KiB by a whole warp, as `read_warp` reads them.
+__device__ __forceinline__ u32 write_warp(u32 extent, u64 block, const void *from) {
+    return write_warp(extent, block, BLOCKS_MAX, from);
+}
+
+// As many blocks as are wanted, by all threads of a block, which has whole warps. What each has read all see.
 __device__ __forceinline__ u32 read_block(u32 extent, u64 block, u64 count, void *to) {
     return detail::move_block<false>(extent, block, count, static_cast<char *>(to));
 }

@@ -123,7 +123,7 @@ impl Ring {
         let mut found = 0;
         while found < LOOK_MAX {
             let place = parts.completions + u64::from(self.head % ENTRIES) * COMPLETION_BYTES as u64;
-            let phase = (self.head / ENTRIES) % 2 == 0;
+            let phase = (self.head / ENTRIES).is_multiple_of(2);
             let Some(last) = queues.word(crate::place(place + 12)).map(|word| word.load(Ordering::Acquire))
             else {
                 break;
@@ -282,7 +282,7 @@ mod tests {
                     };
                     wire::put(&memory, hostile.ring.taken, &request);
                 }
-                let far = random(&mut state) % 100 == 0 && turn % 3 != 1;
+                let far = random(&mut state).is_multiple_of(100) && turn % 3 != 1;
                 let tail =
                     if far { random(&mut state) & 0xFFFF_FFFF } else { u64::from(hostile.ring.taken) + 1 };
                 memory

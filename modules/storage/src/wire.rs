@@ -78,6 +78,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_header_for_c_lays_the_memory_out_in_the_same_way() {
+        let header = include_str!("../include/bulkhead_storage_host.h");
+        for (name, value) in [
+            ("TAIL", TAIL as u64),
+            ("REQUESTS", REQUESTS as u64),
+            ("ANSWERS", ANSWERS as u64),
+            ("DATA", DATA as u64),
+            ("BYTES", SHARED_BYTES),
+        ] {
+            assert!(header.contains(&format!("#define BULKHEAD_STORAGE_{name} {value}\n")), "{name}");
+        }
+        assert!(header.contains(&format!("#define BULKHEAD_STORAGE_BUFFERS {BUFFERS}u\n")));
+    }
+
+    #[test]
     fn a_request_is_read_as_it_was_written() {
         let (memory, _descriptor) = ModuleHost::create(SHARED_BYTES).unwrap();
         let request = Request { buffer: 1, operation: 2, extent: 3, count: 4, block: 5 << 40 | 6, mark: 7 };
