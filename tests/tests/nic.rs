@@ -7,7 +7,10 @@ use std::{
     net::UdpSocket,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::OnceLock,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -441,13 +444,17 @@ fn a_key_value_server_answers_from_kernels_and_ends_when_it_is_told() {
         client.set_read_timeout(Some(Duration::from_millis(500))).expect("it is set");
     }
     // As UDP's clients do, one that is not answered asks again: the server may not listen yet.
+    let asked = AtomicU32::new(0);
     let ask = |client: &UdpSocket, request: &str| {
         let mut bytes = [0; 2048];
+        let tag = format!("{} ", asked.fetch_add(1, Ordering::Relaxed));
         for _ in 0..100 {
-            if client.send(request.as_bytes()).is_ok()
-                && let Ok(length) = client.recv(&mut bytes)
-            {
-                return String::from_utf8_lossy(&bytes[..length]).into_owned();
+            let sent = client.send(format!("{tag}{request}").as_bytes()).is_ok();
+            while sent && let Ok(length) = client.recv(&mut bytes) {
+                // What was asked twice is answered twice.
+                if let Some(answer) = String::from_utf8_lossy(&bytes[..length]).strip_prefix(&tag) {
+                    return answer.to_owned();
+                }
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -456,6 +463,7 @@ fn a_key_value_server_answers_from_kernels_and_ends_when_it_is_told() {
     assert_eq!(ask(&clients[0], "GET nothing"), "NONE");
     thread::scope(|scope| {
         for (which, client) in clients.iter().enumerate() {
+            let ask = &ask;
             scope.spawn(move || {
                 for key in 0..KEYS {
                     let put = ask(client, &format!("PUT key-{which}-{key} {}", "v".repeat(key * 2)));

@@ -1,10 +1,10 @@
 // A tenant of the module `nic`, for its tests.
 //
-//   tenant stream PACKETS BYTES THREADS   sends so many datagrams over flow 0, each of which has its number and what follows of it
+//   tenant stream PACKETS BYTES THREADS   sends so many datagrams over flow 0: a number, and what follows of it
 //   tenant warps PACKETS BYTES            the same by warps
 //   tenant echo PACKETS THREADS           answers so many datagrams, as they came
 //   tenant count PACKETS                  receives so many, and checks what follows of their numbers
-//   tenant puts PUTS BYTES                puts so many, one behind the other from the region's begin on, and counts them by signal 3
+//   tenant puts PUTS BYTES                puts so many, one behind the other, counted by signal 3
 //   tenant window PUTS BYTES              waits for them, and checks them
 //   tenant turns TURNS                    sends over flow 0 and waits for the answer; tells the median and the slowest time
 //   tenant rate PACKETS THREADS           sends so many of 64 bytes for each thread, without waiting, and tells the time
@@ -179,10 +179,16 @@ __global__ void rate(u32 packets, unsigned char *buffers, u32 *codes) {
 
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "";
-    const auto number = [&](int at, u32 other) { return argc > at ? static_cast<u32>(strtoul(argv[at], nullptr, 0)) : other; };
+    const auto number = [&](int at, u32 other) {
+        return argc > at ? static_cast<u32>(strtoul(argv[at], nullptr, 0)) : other;
+    };
     const bool is_rate = !strcmp(what, "rate"), is_turns = !strcmp(what, "turns");
     const u32 packets = number(2, 1), bytes = number(3, 64);
-    u32 threads = !strcmp(what, "stream") ? number(4, 64) : !strcmp(what, "warps") ? 128 : is_turns ? 1 : !strcmp(what, "puts") ? 32 : number(3, 64);
+    u32 threads = number(3, 64);
+    if (!strcmp(what, "stream")) threads = number(4, 64);
+    if (!strcmp(what, "warps")) threads = 128;
+    if (!strcmp(what, "puts")) threads = 32;
+    if (is_turns) threads = 1;
     if (bytes > nic::BYTES_MAX && !is_rate) return 2;
     const u32 room = max(threads, 512u);
     u32 *codes, *counted;
