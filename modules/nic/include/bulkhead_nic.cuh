@@ -186,7 +186,7 @@ __device__ __forceinline__ u32 try_receive(Packet &packet, void *to) {
     return ticket >= CODES ? ticket : DONE;
 }
 
-// Waits until something comes.
+// Waits until something comes. A kernel that waits for long holds up whoever loads code: turns of some 50 ms are better.
 __device__ __forceinline__ u32 receive(Packet &packet, void *to) {
     u32 code;
 #pragma unroll 1

@@ -29,6 +29,8 @@ using nic::u64;
     } while (0)
 
 constexpr u32 ROOM_BYTES = 1536;
+// A kernel waits for so long at a time: while one runs nobody loads code.
+constexpr u64 TURN_NS = 20'000'000;
 
 // Byte `at` of datagram `number`: its first 8 bytes are the number.
 __host__ __device__ unsigned char byte(u64 number, u32 at) {
@@ -66,12 +68,13 @@ __global__ void warps(u32 packets, u32 bytes, unsigned char *buffers, u32 *codes
     codes[thread] = code;
 }
 
-// Threads answer until so many were answered by all of them.
+// Threads answer until so many were answered by all of them, or the turn is over.
 __global__ void echo(u32 packets, unsigned char *buffers, u32 *codes, u32 *count) {
     const u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
     unsigned char *mine = buffers + static_cast<u64>(thread) * ROOM_BYTES;
     u32 code = nic::DONE;
-    while (code == nic::DONE && *static_cast<volatile u32 *>(count) < packets) {
+    const u64 until = now() + TURN_NS;
+    while (code == nic::DONE && *static_cast<volatile u32 *>(count) < packets && now() < until) {
         nic::Packet packet;
         code = nic::try_receive(packet, mine);
         if (code == nic::BUSY) {
@@ -92,7 +95,8 @@ __global__ void count(u32 packets, unsigned char *buffers, u32 *codes, u64 *wron
     const u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
     unsigned char *mine = buffers + static_cast<u64>(thread) * ROOM_BYTES;
     u32 code = nic::DONE;
-    while (code == nic::DONE && *static_cast<volatile u32 *>(counted) < packets) {
+    const u64 until = now() + TURN_NS;
+    while (code == nic::DONE && *static_cast<volatile u32 *>(counted) < packets && now() < until) {
         nic::Packet packet;
         code = nic::try_receive(packet, mine);
         if (code == nic::BUSY) {
@@ -125,12 +129,17 @@ __global__ void puts(u32 count, u32 bytes, unsigned char *buffers, u32 *codes) {
     codes[thread] = code;
 }
 
-__global__ void window(u32 count, u32 bytes, unsigned char *buffer, u32 *codes, u64 *wrong) {
-    u32 code = nic::wait_signal(3, count), other = 1;
-    if (code == nic::DONE) code = nic::read(0, buffer, count * bytes);
-    for (u32 at = 0; at < count * bytes; at++) *wrong += buffer[at] != byte(at / bytes, at % bytes);
-    if (code == nic::DONE) code = nic::signal(4, other);
-    codes[0] = code == nic::DONE && other != 0 ? 1 : code;
+__global__ void window(u32 puts, u32 bytes, unsigned char *buffer, u32 *codes, u64 *wrong, u32 *counted) {
+    u32 code = nic::DONE, other = 1;
+    const u64 until = now() + TURN_NS;
+    while (code == nic::DONE && *counted < puts && now() < until) code = nic::signal(3, *counted);
+    if (code == nic::DONE && *counted >= puts) {
+        code = nic::read(0, buffer, puts * bytes);
+        for (u32 at = 0; at < puts * bytes; at++) *wrong += buffer[at] != byte(at / bytes, at % bytes);
+        if (code == nic::DONE) code = nic::signal(4, other);
+        if (code == nic::DONE && other != 0) code = 1;
+    }
+    codes[0] = code;
 }
 
 __global__ void turns(u32 count, unsigned char *buffer, u32 *codes, u64 *times) {
@@ -214,21 +223,21 @@ int main(int argc, char **argv) {
         CHECK(cudaDeviceSynchronize());
         targets<<<1, 1>>>(buffers, codes + used);
         used += 4;
-    } else if (!strcmp(what, "echo")) {
-        printf("listens\n");
-        fflush(stdout);
-        echo<<<blocks, block>>>(packets, buffers, codes, counted);
-    } else if (!strcmp(what, "count")) {
-        printf("listens\n");
-        fflush(stdout);
-        count<<<blocks, block>>>(packets, buffers, codes, wrong, counted);
     } else if (!strcmp(what, "puts")) {
         puts<<<blocks, block>>>(packets, bytes, buffers, codes);
-    } else if (!strcmp(what, "window")) {
+    } else if (!strcmp(what, "echo") || !strcmp(what, "count") || !strcmp(what, "window")) {
+        if (!strcmp(what, "window")) used = 1;
         printf("listens\n");
         fflush(stdout);
-        window<<<1, 1>>>(packets, bytes, buffers, codes, wrong);
-        used = 1;
+        u32 done = 0, failed = 0;
+        while (done < packets && failed == 0) {
+            if (!strcmp(what, "echo")) echo<<<blocks, block>>>(packets, buffers, codes, counted);
+            if (!strcmp(what, "count")) count<<<blocks, block>>>(packets, buffers, codes, wrong, counted);
+            if (!strcmp(what, "window")) window<<<1, 1>>>(packets, bytes, buffers, codes, wrong, counted);
+            CHECK(cudaGetLastError());
+            CHECK(cudaMemcpy(&done, counted, sizeof done, cudaMemcpyDeviceToHost));
+            CHECK(cudaMemcpy(&failed, codes, sizeof failed, cudaMemcpyDeviceToHost));
+        }
     } else if (is_turns) {
         turns<<<1, 1>>>(10, buffers, codes, wrong);  // loads the code
         CHECK(cudaDeviceSynchronize());
