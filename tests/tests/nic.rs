@@ -360,7 +360,7 @@ fn a_hostile_tenant_beside_an_honest_one_changes_nothing_of_it() {
     thread::scope(|scope| {
         let honest = scope.spawn(|| {
             for _ in 0..3 {
-                let (port, answering) = answers(110);
+                let (port, answering) = answers(200);
                 served.right(&format!("udp:{}~127.0.0.1:{port}", free_port()), &["turns", "100"]);
                 answering.join().expect("it answers");
             }
@@ -388,7 +388,7 @@ fn who_is_killed_in_the_middle_harms_nobody_and_its_addresses_are_free_again() {
         spins.0.wait().expect("it ends");
     }
     // There are eight places: those of the nine were given back, and the address each time.
-    let (port, answering) = answers(30);
+    let (port, answering) = answers(40);
     served.right(&format!("udp:{own}~127.0.0.1:{port}"), &["turns", "20"]);
     answering.join().expect("it answers");
 }
@@ -405,7 +405,7 @@ fn a_module_that_is_killed_in_the_middle_tells_its_callers_and_is_there_again() 
     assert!(code == Some(3) && told.contains("fffffff0"), "{told}");
     served.line("is started again");
     served.line("serves at");
-    let (port, answering) = answers(30);
+    let (port, answering) = answers(40);
     served.right(&format!("udp:{own}~127.0.0.1:{port}"), &["turns", "20"]);
     answering.join().expect("it answers");
 }

@@ -48,6 +48,8 @@ using u64 = unsigned long long;
 constexpr u32 DONE = 0, NOT_OPEN = 0xFFFFFFF0, REVOKED = 0xFFFFFFF1, RANGE = 0xFFFFFFF2, RIGHTS = 0xFFFFFFF3,
               TARGET = 0xFFFFFFF4, LENGTH = 0xFFFFFFF5, BUSY = 0xFFFFFFF6;
 constexpr u32 CODES = 0xFFFFFFF0;  // tickets are less
+// How long a thread waits that finds no buffer: the device sends some meanwhile.
+constexpr u32 BACKOFF_NS = 1000;
 constexpr u32 BYTES_MAX = 1472, PIECE_BYTES = 64, PUT_BYTES_MAX = 1408, REGION_BYTES = 65536, SIGNALS = 16;
 
 // What was received. It is kept until `done`.
@@ -76,7 +78,7 @@ __device__ __forceinline__ u32 begin() {
 #pragma unroll 1
     do {
         ticket = nic_begin();
-        __nanosleep(ticket == BUSY ? 100 : 0);
+        __nanosleep(ticket == BUSY ? BACKOFF_NS : 0);
     } while (ticket == BUSY);
     return ticket;
 }
@@ -171,7 +173,7 @@ __device__ __forceinline__ u32 post(u32 flow, const void *from, u32 length, u32 
 #pragma unroll 1
     do {
         ticket = nic_post(flow, length, static_cast<const ulonglong2 *>(from));
-        __nanosleep(ticket == BUSY ? 100 : 0);
+        __nanosleep(ticket == BUSY ? BACKOFF_NS : 0);
     } while (ticket == BUSY);
     return ticket >= CODES ? ticket : DONE;
 }

@@ -7,7 +7,7 @@
 //   tenant puts PUTS BYTES                puts so many, one behind the other, counted by signal 3
 //   tenant window PUTS BYTES              waits for them, and checks them
 //   tenant turns TURNS                    sends over flow 0 and waits for the answer; tells the median and the slowest time
-//   tenant rate PACKETS THREADS           sends so many of 64 bytes for each thread, without waiting, and tells the time
+//   tenant rate PACKETS THREADS           sends so many of 64 bytes for each thread, without waiting: median of 5
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -216,6 +216,7 @@ int main(int argc, char **argv) {
     CHECK(cudaEventCreate(&end));
     const u32 blocks = (threads + 63) / 64, block = min(threads, 64u);
     u32 used = blocks * block;
+    std::vector<double> rates;
     if (!strcmp(what, "stream")) {
         stream<<<blocks, block>>>(packets, bytes, buffers, codes);
     } else if (!strcmp(what, "warps")) {
@@ -239,16 +240,21 @@ int main(int argc, char **argv) {
             CHECK(cudaMemcpy(&failed, codes, sizeof failed, cudaMemcpyDeviceToHost));
         }
     } else if (is_turns) {
-        turns<<<1, 1>>>(10, buffers, codes, wrong);  // loads the code
+        turns<<<1, 1>>>(packets, buffers, codes, wrong);  // loads the code, and wakes the host half
         CHECK(cudaDeviceSynchronize());
         turns<<<1, 1>>>(packets, buffers, codes, wrong);
         used = 1;
     } else if (is_rate) {
-        rate<<<blocks, block>>>(1, buffers, codes);  // loads the code
-        CHECK(cudaDeviceSynchronize());
-        CHECK(cudaEventRecord(begin));
-        rate<<<blocks, block>>>(packets, buffers, codes);
-        CHECK(cudaEventRecord(end));
+        // What comes first loads code, and finds the host half asleep.
+        for (u32 turn = 0; turn < 6; turn++) {
+            float milliseconds;
+            CHECK(cudaEventRecord(begin));
+            rate<<<blocks, block>>>(packets, buffers, codes);
+            CHECK(cudaEventRecord(end));
+            CHECK(cudaDeviceSynchronize());
+            CHECK(cudaEventElapsedTime(&milliseconds, begin, end));
+            if (turn > 0) rates.push_back(static_cast<double>(packets) * used / milliseconds);
+        }
     } else {
         printf("FAIL no such thing: %s\n", what);
         return 2;
@@ -258,10 +264,8 @@ int main(int argc, char **argv) {
     CHECK(cudaMemcpy(found.data(), codes, used * sizeof *codes, cudaMemcpyDeviceToHost));
     u64 mistakes = 0;
     if (is_rate) {
-        float milliseconds;
-        CHECK(cudaEventElapsedTime(&milliseconds, begin, end));
-        printf("%.0f us, %.0f thousand datagrams a second; ", milliseconds * 1000,
-               static_cast<double>(packets) * used / milliseconds);
+        std::sort(rates.begin(), rates.end());
+        printf("%.0f thousand datagrams a second; ", rates[rates.size() / 2]);
     }
     for (u32 code : found) {
         if (code != 0) {
