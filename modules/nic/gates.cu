@@ -158,8 +158,9 @@ __device__ __forceinline__ void ring(u32 at, u32 which) {
 __device__ __forceinline__ void offer(u32 at, u32 which, u32 descriptor) {
     const u32 number = atomicAdd(&instances[at].queues[which].tail, 1);
     device.queues[at][which].available[number % ENTRIES] = static_cast<u16>(descriptor);
+    // Behind this stands no release: it would be a second fence.
     bulkhead::fence_system();
-    bulkhead::release(&instances[at].filled[which][number % ENTRIES], filled(number, descriptor));
+    *static_cast<volatile u32 *>(&instances[at].filled[which][number % ENTRIES]) = filled(number, descriptor);
 }
 
 // How many descriptors the device has used beyond so many.
