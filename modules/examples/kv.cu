@@ -4,9 +4,10 @@
 //   bulkhead run --module nic=listen:7000 -- ./kv
 //   python3 modules/examples/kv_client.py 7000 put colour green; python3 modules/examples/kv_client.py 7000 get colour
 //
-// A request is a datagram of text: `PUT KEY VALUE`, `GET KEY`, or `END`, after which the server ends. It is answered `STORED`,
-// `VALUE text`, `NONE`, `FULL`, `ENDS`, or `WHAT` where it is none of these. Keys have at most 32 bytes, values 128. As with UDP
-// everywhere, a client that is not answered asks again: all requests may be repeated.
+// A request is a datagram of text: a word that the answer begins with too, and `PUT KEY VALUE`, `GET KEY`, or `END`,
+// after which the server ends. It is answered `STORED`, `VALUE text`, `NONE`, `FULL`, `ENDS`, or `WHAT` where it is
+// none of these. Keys have at most 32 bytes, values 128. As with UDP everywhere, a client that is not answered asks
+// again: all requests may be repeated.
 #include <cstdio>
 #include <cstdlib>
 
@@ -24,7 +25,9 @@ using nic::u64;
         }                                                                  \
     } while (0)
 
-constexpr u32 THREADS = 64, SLOTS = 4096, PROBES = 32, KEY_MAX = 32, VALUE_MAX = 128, ROOM_BYTES = 1536;
+constexpr u32 THREADS = 64, SLOTS = 4096, PROBES = 32, TAG_MAX = 16, KEY_MAX = 32, VALUE_MAX = 128;
+// What asks for a value is shorter than the first of these.
+constexpr u32 REQUEST_MAX = 64, ROOM_BYTES = 1536;
 // A kernel serves for so long, so that no other waits for longer than that.
 constexpr u64 TURN_NS = 50'000'000;
 
@@ -103,28 +106,31 @@ __device__ bool find(Server *server, Text key, Text &value, bool puts) {
     return false;
 }
 
-// Writes an answer over the request: its bytes.
-template <u32 BYTES> __device__ u32 say(char *to, const char (&text)[BYTES]) {
+// Writes text: where it ends.
+template <u32 BYTES> __device__ char *say(char *to, const char (&text)[BYTES]) {
     copy(to, text, BYTES - 1);
-    return BYTES - 1;
+    return to + BYTES - 1;
 }
 
-// Answers what stands in a buffer, there.
-__device__ u32 answer(Server *server, char *buffer, u32 bytes) {
+// Answers what stands in a buffer, there: where the answer ends.
+__device__ char *answer(Server *server, char *buffer, u32 bytes) {
     Text rest = {buffer, bytes};
-    const Text verb = word(rest), key = word(rest);
+    const Text tag = word(rest), verb = word(rest), key = word(rest);
     const bool puts = same("PUT", 3, verb), gets = same("GET", 3, verb);
+    if (tag.bytes > TAG_MAX) return say(buffer, "WHAT");
+    char *to = tag.at + tag.bytes;
     if (same("END", 3, verb)) {
         atomicExch(&server->ended, 1);
-        return say(buffer, "ENDS");
+        return say(to, " ENDS");
     }
-    if (!(puts || gets) || key.bytes == 0 || key.bytes > KEY_MAX || rest.bytes > VALUE_MAX) return say(buffer, "WHAT");
-    if (puts) return find(server, key, rest, true) ? say(buffer, "STORED") : say(buffer, "FULL");
-    // The value goes where it is sent from: behind the request, and then to its place.
-    Text value = {buffer + KEY_MAX + 64, 0};
-    if (!find(server, key, value, false)) return say(buffer, "NONE");
-    copy(buffer + say(buffer, "VALUE "), value.at, value.bytes);
-    return 6 + value.bytes;
+    if (!(puts || gets) || key.bytes == 0 || key.bytes > KEY_MAX || rest.bytes > VALUE_MAX) return say(to, " WHAT");
+    if (puts) return find(server, key, rest, true) ? say(to, " STORED") : say(to, " FULL");
+    // The value is found behind the request, and then goes to its place.
+    Text value = {buffer + REQUEST_MAX, 0};
+    if (!find(server, key, value, false)) return say(to, " NONE");
+    to = say(to, " VALUE ");
+    copy(to, value.at, value.bytes);
+    return to + value.bytes;
 }
 
 __global__ void serve(Server *server, char *buffers) {
@@ -139,7 +145,10 @@ __global__ void serve(Server *server, char *buffers) {
             continue;
         }
         if (code == nic::DONE) code = nic::copy(packet, mine);
-        if (code == nic::DONE) code = nic::reply_async(packet, mine, answer(server, mine, packet.length), ticket);
+        if (code == nic::DONE) {
+            const char *end = answer(server, mine, packet.length);
+            code = nic::reply_async(packet, mine, static_cast<u32>(end - mine), ticket);
+        }
         if (code == nic::DONE) code = nic::done(packet);
         // The last answer is waited for; the others leave while this receives.
         if (code == nic::DONE && *ended != 0) code = nic::sent(ticket);

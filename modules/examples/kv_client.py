@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Asks the key-value server of kv.cu: kv_client.py PORT put KEY VALUE | get KEY | end."""
 
+import secrets
 import socket
 import sys
 
@@ -8,14 +9,18 @@ ATTEMPTS, PATIENCE_S = 20, 0.5
 
 
 def ask(port: int, request: str) -> str:
-    """Sends a request until it is answered."""
+    """Sends a request until it is answered: by a datagram that begins with the same word."""
+    tag = secrets.token_hex(4)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.connect(("127.0.0.1", port))
         peer.settimeout(PATIENCE_S)
         for _ in range(ATTEMPTS):
             try:
-                peer.send(request.encode())
-                return peer.recv(2048).decode()
+                peer.send(f"{tag} {request}".encode())
+                while True:
+                    word, _, answer = peer.recv(2048).decode().partition(" ")
+                    if word == tag:
+                        return answer
             except (TimeoutError, ConnectionRefusedError):
                 pass
     sys.exit(f"nobody answers at 127.0.0.1:{port}")

@@ -1,13 +1,15 @@
-// Datagrams from kernels: each instance has a pair of virtqueues and buffers of its own, and sends and receives over the flows
-// that it was given.
+// Datagrams from kernels: each instance has a pair of virtqueues and buffers of its own, and sends and receives over
+// the flows that it was given.
 //
 // gates.ptx and src/window.rs are made of this:
 //   bulkhead module build gates.cu -o gates.ptx --rust src/window.rs
 //
-// To send, a caller takes a buffer (`begin`), fills it (`put`) and hands it to the device (`send`, `reply`), which frees it when
-// it has it sent (`poll`); `post` does all of that for 64 bytes. `write` sends data that the host half of whom it comes to writes into that instance's region, and counts
-// by a signal, without its kernels; those look at the signal (`signal`) and copy what was written (`read`). To receive, it takes what has come (`receive`), copies it (`fetch`), asks who it is of (`peer`), and
-// gives the buffer back (`end`). include/bulkhead_nic.cuh makes that functions such as `send`.
+// To send, a caller takes a buffer (`begin`), fills it (`put`) and hands it to the device (`send`, `reply`), which
+// frees it when it has it sent (`poll`); `post` does all of that for 64 bytes. `write` sends data that the host half of
+// whom it comes to writes into that instance's region, and counts by a signal, without its kernels; those look at the
+// signal (`signal`) and copy what was written (`read`). To receive, it takes what has come (`receive`), copies it
+// (`fetch`), asks who it is of (`peer`), and gives the buffer back (`end`). include/bulkhead_nic.cuh makes that
+// functions such as `send`.
 #include <bulkhead_module.h>
 
 using bulkhead::u32;
@@ -19,7 +21,8 @@ constexpr u32 INSTANCES = 8, FLOWS = 16;
 constexpr u32 ENTRIES = 256, BUFFER_BYTES = 2048;
 // Which queue, as virtio numbers them.
 constexpr u32 RECEIVES = 0, SENDS = 1;
-// Of a packet: 10 bytes that nobody uses, 12 of the virtio header, 14 of Ethernet, 20 of IPv4, 8 of UDP; then what is sent.
+// Of a packet: 10 bytes that nobody uses, 12 of the virtio header, 14 of Ethernet, 20 of IPv4, 8 of UDP; then what is
+// sent.
 constexpr u32 UNUSED_BYTES = 10, HEADERS_BYTES = 64, DATA_BYTES_MAX = 1472;
 // Of one call: what it rings for, and how many it takes back that were sent.
 constexpr u32 RINGS = 4, TAKES = 16;
@@ -33,7 +36,8 @@ constexpr u32 BUFFERS = 2 * ENTRIES, USES = 1u << 20, TICKETS = USES * BUFFERS;
 // What may be done with a flow.
 constexpr u32 SEND = 1, REPLY = 2, RECEIVE = 4, WRITE = 8;
 
-// What peers write into an instance's region, and the signals that count it. A trailer behind the data says where it goes.
+// What peers write into an instance's region, and the signals that count it. A trailer behind the data says where it
+// goes.
 constexpr u32 REGION_BYTES = 65536, SIGNALS = 16, WRITTEN_BYTES_MAX = 1408, TRAILER_BYTES = 24, MAGIC = 0x31504842;
 
 // Numbers on the wire are kept as they stand there.
@@ -62,7 +66,7 @@ struct Instance {
     Queue queues[2];
     Flow flows[FLOWS];
     u32 states[BUFFERS];
-    u32 filled[2][ENTRIES];  // by place of the available ring: the descriptor there, and behind 8 bits one more than its number
+    u32 filled[2][ENTRIES];  // by place of the available ring: descriptor, and behind 8 bits one more than its number
     u64 peers[ENTRIES];      // by buffer: whom it came from, and by which flow
 };
 
@@ -115,6 +119,11 @@ __device__ __forceinline__ bool is(u32 state, u32 ticket, u32 what) {
     return ticket < TICKETS && state == (ticket / BUFFERS << USE_SHIFT | what);
 }
 
+// Whether the caller holds a buffer by this ticket.
+__device__ __forceinline__ bool holds(u32 at, u32 ticket) {
+    return is(bulkhead::acquire(&instances[at].states[buffer_of(ticket)]), ticket, HELD);
+}
+
 __device__ __forceinline__ u32 load(const u32 *from) { return *static_cast<const volatile u32 *>(from); }
 
 // What stands in the available ring at a number, if it stands there by now.
@@ -149,8 +158,9 @@ __device__ __forceinline__ void ring(u32 at, u32 which) {
 __device__ __forceinline__ void offer(u32 at, u32 which, u32 descriptor) {
     const u32 number = atomicAdd(&instances[at].queues[which].tail, 1);
     device.queues[at][which].available[number % ENTRIES] = static_cast<u16>(descriptor);
+    // Behind this stands no release: it would be a second fence.
     bulkhead::fence_system();
-    bulkhead::release(&instances[at].filled[which][number % ENTRIES], filled(number, descriptor));
+    *static_cast<volatile u32 *>(&instances[at].filled[which][number % ENTRIES]) = filled(number, descriptor);
 }
 
 // How many descriptors the device has used beyond so many.
@@ -184,7 +194,8 @@ __device__ __forceinline__ u32 folded(u32 sum) {
     return (sum & 0xFFFF) + (sum >> 16);
 }
 
-// Takes a buffer to send, for this. Who calls it rings: buffers may be in the ring that the device was not told of. Answers a ticket, less than TICKETS, or BUSY.
+// Takes a buffer to send, for this. Answers a ticket, less than TICKETS, or BUSY. Who calls it rings: there may be
+// buffers that the device was not told of.
 __device__ __forceinline__ u32 claim(u32 at, u32 what) {
     Instance &of = instances[at];
     const u32 buffer = atomicAdd(&of.queues[SENDS].hint, 1) % ENTRIES;
@@ -210,8 +221,9 @@ __device__ __forceinline__ void dispatch(u32 at, u32 buffer, u32 number, u32 len
     header[0] = make_ulonglong2(0, 1 << 16);
     header[1] = make_ulonglong2(flow.words[0], flow.words[1]);
     header[2] = make_ulonglong2(flow.words[2] | static_cast<u64>(whole) << 48, flow.words[3] | sum << 48);
+    const u64 ports = flow.words[5] | static_cast<u64>(port) << 16;
     header[3] = make_ulonglong2(flow.words[4] | static_cast<u64>(remote) << 32,
-                                flow.words[5] | static_cast<u64>(port) << 16 | static_cast<u64>(part) << 32 | pseudo << 48);
+                                ports | static_cast<u64>(part) << 32 | pseudo << 48);
     Descriptor &descriptor = device.queues[at][SENDS].table[buffer];
     const u64 address = of.buffers + buffer * BUFFER_BYTES + UNUSED_BYTES;
     *reinterpret_cast<ulonglong2 *>(&descriptor) = make_ulonglong2(address, HEADERS_BYTES - UNUSED_BYTES + length);
@@ -246,7 +258,8 @@ BULKHEAD_GATE u32 nic_begin() {
     return ticket;
 }
 
-// Sends at most 64 bytes over a flow, to the flow's remote address, in one call. Answers a ticket for `poll`, or a code.
+// Sends at most 64 bytes over a flow, to the flow's remote address, in one call. Answers a ticket for `poll`, or a
+// code.
 BULKHEAD_GATE u32 nic_post(u32 flow, u32 length, const ulonglong2 *from) {
     const u32 at = who();
     if (at >= INSTANCES) return at;
@@ -272,7 +285,7 @@ BULKHEAD_GATE u32 nic_put(u32 ticket, u32 offset, const ulonglong2 *from) {
     if (at >= INSTANCES) return at;
     if (offset % 64 != 0 || offset >= DATA_BYTES_MAX) return bulkhead::RANGE;
     const u32 buffer = buffer_of(ticket);
-    if (buffer >= ENTRIES || !is(bulkhead::acquire(&instances[at].states[buffer]), ticket, HELD)) return bulkhead::NOT_OPEN;
+    if (buffer >= ENTRIES || !holds(at, ticket)) return bulkhead::NOT_OPEN;
     copy(reinterpret_cast<ulonglong2 *>(&device.buffers[at][SENDS][buffer][(HEADERS_BYTES + offset) / 8]), from);
     return bulkhead::DONE;
 }
@@ -297,15 +310,15 @@ BULKHEAD_GATE u32 nic_reply(u32 ticket, u32 received, u32 length) {
     const u64 peer = instances[at].peers[buffer % ENTRIES];
     const u32 flow = static_cast<u32>(peer >> 48);
 #ifndef NIC_UNCHECKED
-    if (buffer < ENTRIES || !is(bulkhead::acquire(&instances[at].states[buffer]), received, HELD)) return bulkhead::NOT_OPEN;
+    if (buffer < ENTRIES || !holds(at, received)) return bulkhead::NOT_OPEN;
     if (flow >= FLOWS || (instances[at].flows[flow].rights & (SEND | REPLY)) == 0) return bulkhead::RIGHTS;
     if (length > DATA_BYTES_MAX) return bulkhead::LENGTH;
 #endif
     return submit(at, ticket, flow, length, static_cast<u32>(peer), static_cast<u32>(peer >> 32) & 0xFFFF);
 }
 
-// Sends a buffer over a flow whose remote writes it into its region, at the offset in the low 32 bits of `place`, and counts it by
-// the signal behind those. It is whole words of 8 bytes.
+// Sends a buffer over a flow whose remote writes it into its region, at the offset in the low 32 bits of `place`, and
+// counts it by the signal behind those. It is whole words of 8 bytes.
 BULKHEAD_GATE u32 nic_write(u32 ticket, u32 flow, u32 length, u64 place) {
     const u32 at = who();
     if (at >= INSTANCES) return at;
@@ -315,13 +328,14 @@ BULKHEAD_GATE u32 nic_write(u32 ticket, u32 flow, u32 length, u64 place) {
     if ((instances[at].flows[flow].rights & WRITE) == 0) return bulkhead::RIGHTS;
     if (length > WRITTEN_BYTES_MAX || length % 8 != 0) return bulkhead::LENGTH;
     if (static_cast<u32>(place) >= REGION_BYTES || static_cast<u32>(place >> 32) >= SIGNALS) return bulkhead::RANGE;
-    if (buffer >= ENTRIES || !is(bulkhead::acquire(&instances[at].states[buffer]), ticket, HELD)) return bulkhead::NOT_OPEN;
+    if (buffer >= ENTRIES || !holds(at, ticket)) return bulkhead::NOT_OPEN;
 #endif
     u64 *trailer = &device.buffers[at][SENDS][buffer % ENTRIES][(HEADERS_BYTES + length) / 8];
     trailer[0] = MAGIC | static_cast<u64>(length) << 32;
     trailer[1] = static_cast<u32>(place);
     trailer[2] = place >> 32;
-    return submit(at, ticket, flow, length + TRAILER_BYTES, instances[at].flows[flow].remote, instances[at].flows[flow].port);
+    const Flow &of = instances[at].flows[flow];
+    return submit(at, ticket, flow, length + TRAILER_BYTES, of.remote, of.port);
 }
 
 // How often a signal of the instance has counted; or a code behind 32 bits that are set.
@@ -380,7 +394,8 @@ BULKHEAD_GATE u64 nic_receive(ulonglong2 *to) {
     const u32 bytes = load(&device.queues[at][RECEIVES].used[number % ENTRIES].length);
     const volatile u64 *words = device.buffers[at][RECEIVES][buffer];
     const u64 link = words[3], third = words[4], fourth = words[5], addresses = words[6], ports = words[7];
-    const ulonglong2 *data = reinterpret_cast<const ulonglong2 *>(&device.buffers[at][RECEIVES][buffer][HEADERS_BYTES / 8]);
+    const u64 *begin = &device.buffers[at][RECEIVES][buffer][HEADERS_BYTES / 8];
+    const ulonglong2 *data = reinterpret_cast<const ulonglong2 *>(begin);
     const ulonglong2 pieces[] = {data[0], data[1], data[2], data[3]};
     const u32 named = static_cast<u32>(link >> 24) & 0xFF;
     const Flow &flow = of.flows[named % FLOWS];
@@ -389,7 +404,8 @@ BULKHEAD_GATE u64 nic_receive(ulonglong2 *to) {
     const u32 room = bytes - min(bytes, HEADERS_BYTES - UNUSED_BYTES);
     // Of the flow's address, whole, UDP over IPv4 without options, and as long as it says.
     const bool right = named < FLOWS && (flow.rights & RECEIVE) != 0 &&
-                       (third >> 16 & 0xFFFFFF) == 0x450008 && (fourth >> 16 & 0xFFBF) == 0 && (fourth >> 40 & 0xFF) == 17 &&
+                       (third >> 16 & 0xFFFFFF) == 0x450008 && (fourth >> 16 & 0xFFBF) == 0 &&
+                       (fourth >> 40 & 0xFF) == 17 &&
                        static_cast<u32>(addresses >> 32) == static_cast<u32>(flow.words[4]) &&
                        (static_cast<u32>(ports) >> 16) == (static_cast<u32>(flow.words[5]) & 0xFFFF) &&
                        part >= 8 && whole == part + 20 && part - 8 <= room && part - 8 <= DATA_BYTES_MAX &&
@@ -419,11 +435,12 @@ BULKHEAD_GATE u64 nic_peer(u32 ticket) {
     const u32 at = who();
     if (at >= INSTANCES) return ~0ull << 32 | at;
     const u32 buffer = buffer_of(ticket);
-    if (buffer < ENTRIES || !is(bulkhead::acquire(&instances[at].states[buffer]), ticket, HELD)) {
+    if (buffer < ENTRIES || !holds(at, ticket)) {
         return ~0ull << 32 | bulkhead::NOT_OPEN;
     }
     const u64 peer = instances[at].peers[buffer % ENTRIES];
-    return static_cast<u64>(__byte_perm(static_cast<u32>(peer), 0, 0x0123)) << 16 | swapped(static_cast<u32>(peer >> 32));
+    const u32 address = __byte_perm(static_cast<u32>(peer), 0, 0x0123), port = swapped(static_cast<u32>(peer >> 32));
+    return static_cast<u64>(address) << 16 | port;
 }
 
 // Copies 64 bytes that were received into the caller's memory.
@@ -432,7 +449,7 @@ BULKHEAD_GATE u32 nic_fetch(u32 ticket, u32 offset, ulonglong2 *to) {
     if (at >= INSTANCES) return at;
     if (offset % 64 != 0 || offset >= DATA_BYTES_MAX) return bulkhead::RANGE;
     const u32 buffer = buffer_of(ticket);
-    if (buffer < ENTRIES || !is(bulkhead::acquire(&instances[at].states[buffer]), ticket, HELD)) return bulkhead::NOT_OPEN;
+    if (buffer < ENTRIES || !holds(at, ticket)) return bulkhead::NOT_OPEN;
     const u64 *from = &device.buffers[at][RECEIVES][buffer % ENTRIES][(HEADERS_BYTES + offset) / 8];
     copy(to, reinterpret_cast<const ulonglong2 *>(from));
     return bulkhead::DONE;

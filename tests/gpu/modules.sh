@@ -179,7 +179,7 @@ for gates in nic nic-unchecked nic nic-unchecked; do
     # Somebody has to be there: what is sent to nobody is answered by errors.
     answers 7900 0
     for threads in 1 32 256 2048; do
-        packets=$((threads > 256 ? 200 : 2000))
+        packets=$((64000 / threads))
         printf '%-14s %6s  %s\n' "$gates" "$threads" "$(nic 'udp:7107~127.0.0.1:7900' rate $packets $threads 2>&1 | tail -n 1)"
     done
     gone

@@ -7,7 +7,10 @@ use std::{
     net::UdpSocket,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::OnceLock,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -222,9 +225,10 @@ fn kernels_send_what_peers_receive_and_receive_what_peers_send() {
     let served = Served::new();
     let ((socket, port), own) = (peer(), free_port());
     let flow = format!("udp:127.0.0.1:{own}~127.0.0.1:{port}");
+    // Fewer than the peer's socket has room for, should it look late.
     for (arguments, count, length) in [
         (["stream", "200", "8", "64"], 200, 8),
-        (["stream", "150", "1472", "64"], 150, 1472),
+        (["stream", "60", "1472", "64"], 60, 1472),
         (["warps", "60", "300", ""], 60, 300),
     ] {
         thread::scope(|scope| {
@@ -356,7 +360,7 @@ fn a_hostile_tenant_beside_an_honest_one_changes_nothing_of_it() {
     thread::scope(|scope| {
         let honest = scope.spawn(|| {
             for _ in 0..3 {
-                let (port, answering) = answers(110);
+                let (port, answering) = answers(200);
                 served.right(&format!("udp:{}~127.0.0.1:{port}", free_port()), &["turns", "100"]);
                 answering.join().expect("it answers");
             }
@@ -384,7 +388,7 @@ fn who_is_killed_in_the_middle_harms_nobody_and_its_addresses_are_free_again() {
         spins.0.wait().expect("it ends");
     }
     // There are eight places: those of the nine were given back, and the address each time.
-    let (port, answering) = answers(30);
+    let (port, answering) = answers(40);
     served.right(&format!("udp:{own}~127.0.0.1:{port}"), &["turns", "20"]);
     answering.join().expect("it answers");
 }
@@ -401,7 +405,7 @@ fn a_module_that_is_killed_in_the_middle_tells_its_callers_and_is_there_again() 
     assert!(code == Some(3) && told.contains("fffffff0"), "{told}");
     served.line("is started again");
     served.line("serves at");
-    let (port, answering) = answers(30);
+    let (port, answering) = answers(40);
     served.right(&format!("udp:{own}~127.0.0.1:{port}"), &["turns", "20"]);
     answering.join().expect("it answers");
 }
@@ -441,13 +445,17 @@ fn a_key_value_server_answers_from_kernels_and_ends_when_it_is_told() {
         client.set_read_timeout(Some(Duration::from_millis(500))).expect("it is set");
     }
     // As UDP's clients do, one that is not answered asks again: the server may not listen yet.
+    let asked = AtomicU32::new(0);
     let ask = |client: &UdpSocket, request: &str| {
         let mut bytes = [0; 2048];
+        let tag = format!("{} ", asked.fetch_add(1, Ordering::Relaxed));
         for _ in 0..100 {
-            if client.send(request.as_bytes()).is_ok()
-                && let Ok(length) = client.recv(&mut bytes)
-            {
-                return String::from_utf8_lossy(&bytes[..length]).into_owned();
+            let sent = client.send(format!("{tag}{request}").as_bytes()).is_ok();
+            while sent && let Ok(length) = client.recv(&mut bytes) {
+                // What was asked twice is answered twice.
+                if let Some(answer) = String::from_utf8_lossy(&bytes[..length]).strip_prefix(&tag) {
+                    return answer.to_owned();
+                }
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -456,6 +464,7 @@ fn a_key_value_server_answers_from_kernels_and_ends_when_it_is_told() {
     assert_eq!(ask(&clients[0], "GET nothing"), "NONE");
     thread::scope(|scope| {
         for (which, client) in clients.iter().enumerate() {
+            let ask = &ask;
             scope.spawn(move || {
                 for key in 0..KEYS {
                     let put = ask(client, &format!("PUT key-{which}-{key} {}", "v".repeat(key * 2)));

@@ -3,22 +3,25 @@
 //   nvcc -gencode arch=compute_75,code=compute_75 -I modules/nic/include -o app app.cu
 //   bulkhead run --module nic=udp:127.0.0.1:7000~127.0.0.1:7001,listen:7002 -- ./app
 //
-// A flow counts what was asked for: 0 is udp:..., 1 is listen:... A datagram has at most 1,472 bytes. Everything answers DONE or
-// one of the module's codes. As with UDP everywhere, what was sent may be lost, doubled, or come in another order.
+// A flow counts what was asked for: 0 is udp:..., 1 is listen:... A datagram has at most 1,472 bytes. Everything
+// answers DONE or one of the module's codes. As with UDP everywhere, what was sent may be lost, doubled, or come in
+// another order.
 //
-// One-sided writes: over a flow put:LOCAL~REMOTE data goes into the region of whoever has the flow window:LOCAL~REMOTE there, without
-// a kernel of theirs, and a signal counts it: `put`, and on the other side `wait_signal` and `read`. A region has 64 KiB, and
-// 16 signals. A put has at most 1,408 bytes, whole words of 8; one that is lost, or that the window does not take, counts nothing.
+// One-sided writes: over a flow put:LOCAL~REMOTE data goes into the region of whoever has the flow window:LOCAL~REMOTE
+// there, without a kernel of theirs, and a signal counts it: `put`, and on the other side `wait_signal` and `read`. A
+// region has 64 KiB, and 16 signals. A put has at most 1,408 bytes, whole words of 8; one that is lost, or that the
+// window does not take, counts nothing.
 //
-// Codes: NOT_OPEN (not opened, no such flow, or the module has ended), REVOKED, RIGHTS (a flow that listens only answers, and only a put flow puts),
-// RANGE (beyond a region, or no such signal), TARGET
-// (memory that is not global, or lies at no multiple of 16), LENGTH (more than 1,472 bytes), BUSY (nothing has come).
+// Codes: NOT_OPEN (not opened, no such flow, or the module has ended), REVOKED, RIGHTS (a flow that listens only
+// answers, and only a put flow puts), RANGE (beyond a region, or no such signal), TARGET (memory that is not global, or
+// lies at no multiple of 16), LENGTH (more than 1,472 bytes), BUSY (nothing has come).
 //
-// What was received takes one of the program's 256 buffers until `done`: who keeps them all receives nothing more. What was sent
-// takes one of 256 others until the device has sent it. Whoever has sent without waiting (`send_async`) and calls nothing of
-// this afterwards may leave a datagram behind: `sent` waits for it.
+// What was received takes one of the program's 256 buffers until `done`: who keeps them all receives nothing more. What
+// was sent takes one of 256 others until the device has sent it. Whoever has sent without waiting (`send_async`) and
+// calls nothing of this afterwards may leave a datagram behind: `sent` waits for it.
 //
-// This is the caller's code like any other: it has no rights of its own. What waits, waits here, where the program can be ended.
+// This is the caller's code like any other: it has no rights of its own. What waits, waits here, where the program can
+// be ended.
 #pragma once
 
 extern "C" {
@@ -45,6 +48,8 @@ using u64 = unsigned long long;
 constexpr u32 DONE = 0, NOT_OPEN = 0xFFFFFFF0, REVOKED = 0xFFFFFFF1, RANGE = 0xFFFFFFF2, RIGHTS = 0xFFFFFFF3,
               TARGET = 0xFFFFFFF4, LENGTH = 0xFFFFFFF5, BUSY = 0xFFFFFFF6;
 constexpr u32 CODES = 0xFFFFFFF0;  // tickets are less
+// How long a thread waits that finds no buffer: the device sends some meanwhile.
+constexpr u32 BACKOFF_NS = 1000;
 constexpr u32 BYTES_MAX = 1472, PIECE_BYTES = 64, PUT_BYTES_MAX = 1408, REGION_BYTES = 65536, SIGNALS = 16;
 
 // What was received. It is kept until `done`.
@@ -73,7 +78,7 @@ __device__ __forceinline__ u32 begin() {
 #pragma unroll 1
     do {
         ticket = nic_begin();
-        __nanosleep(ticket == BUSY ? 100 : 0);
+        __nanosleep(ticket == BUSY ? BACKOFF_NS : 0);
     } while (ticket == BUSY);
     return ticket;
 }
@@ -97,8 +102,8 @@ __device__ __forceinline__ u32 sent(u32 ticket) {
     return code;
 }
 
-// Sends what lies at `from`, a multiple of 16, over a flow, to the flow's remote; that may change when this returns. `ticket` is
-// for `sent`, which need not be asked.
+// Sends what lies at `from`, a multiple of 16, over a flow, to the flow's remote; that may change when this returns.
+// `ticket` is for `sent`, which need not be asked.
 __device__ __forceinline__ u32 send_async(u32 flow, const void *from, u32 length, u32 &ticket) {
     u32 code = is_sent(from, length);
     if (code != DONE) return code;
@@ -168,13 +173,13 @@ __device__ __forceinline__ u32 post(u32 flow, const void *from, u32 length, u32 
 #pragma unroll 1
     do {
         ticket = nic_post(flow, length, static_cast<const ulonglong2 *>(from));
-        __nanosleep(ticket == BUSY ? 100 : 0);
+        __nanosleep(ticket == BUSY ? BACKOFF_NS : 0);
     } while (ticket == BUSY);
     return ticket >= CODES ? ticket : DONE;
 }
 
-// Takes what has come first over any flow, or answers BUSY. Its first 64 bytes are copied to `to`, a multiple of 16; `copy` copies
-// the rest.
+// Takes what has come first over any flow, or answers BUSY. Its first 64 bytes are copied to `to`, a multiple of 16;
+// `copy` copies the rest.
 __device__ __forceinline__ u32 try_receive(Packet &packet, void *to) {
     if (!is_reached(to)) return TARGET;
     const u64 answer = nic_receive(static_cast<ulonglong2 *>(to));
@@ -183,7 +188,7 @@ __device__ __forceinline__ u32 try_receive(Packet &packet, void *to) {
     return ticket >= CODES ? ticket : DONE;
 }
 
-// Waits until something comes.
+// Waits until something comes. A kernel that waits for long holds up whoever loads code: turns of some 50 ms are better.
 __device__ __forceinline__ u32 receive(Packet &packet, void *to) {
     u32 code;
 #pragma unroll 1
@@ -194,8 +199,8 @@ __device__ __forceinline__ u32 receive(Packet &packet, void *to) {
     return code;
 }
 
-// Copies what is behind a packet's first 64 bytes, which are at `to` already: whole pieces of 64 bytes, so that up to 63 bytes behind
-// it are written too.
+// Copies what is behind a packet's first 64 bytes, which are at `to` already: whole pieces of 64 bytes, so that up to
+// 63 bytes behind it are written too.
 __device__ __forceinline__ u32 copy(const Packet &packet, void *to) {
     u32 code = is_reached(to) ? DONE : TARGET;
 #pragma unroll 1

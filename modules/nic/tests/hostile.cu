@@ -33,7 +33,9 @@ __device__ u64 now() {
 
 // What a caller may try, and what it is answered.
 struct Step {
-    enum Kind { Begin, Put, Send, Reply, Post, Write, Signal, Read, Poll, Wait, Receive, Await, Peer, Fetch, End, EndReceived } kind;
+    enum Kind {
+        Begin, Put, Send, Reply, Post, Write, Signal, Read, Poll, Wait, Receive, Await, Peer, Fetch, End, EndReceived
+    } kind;
     u32 ticket;  // other bits than those of the ticket that began last, or was received last
     u32 first;   // flow, or offset
     u32 length, expected;
