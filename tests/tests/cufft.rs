@@ -402,7 +402,9 @@ fn a_killed_worker_fails_its_callers_plans_and_the_next_plan_has_another() {
     let workers = served.processes().1;
     assert_eq!(workers.len(), 2);
     // The first one's is the older.
-    kill(*workers.iter().min().expect("a worker"));
+    let worker = *workers.iter().min().expect("a worker");
+    kill(worker);
+    until("the worker has ended", || !lives(worker));
     let told = BTreeMap::from([(held.say("run"), "held"), (other.say("run"), "other")]);
     let codes: Vec<_> = told.keys().map(String::as_str).collect();
     assert_eq!(codes, ["code 0 made -1 found 64", "code 6 made -1 found 1"]);

@@ -75,7 +75,7 @@ calls! {
 const LAZY_PEER_ACCESS: u32 = 1;
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
-const NAME_BYTES: usize = 256;
+const NAME_BYTES: u8 = 255;
 
 /// Numbers whose every pattern of bits is one.
 pub trait Number: Copy + private::Sealed {}
@@ -219,11 +219,11 @@ impl Driver {
     /// # Errors
     /// What the driver answers.
     pub fn device_name(&self) -> Result<String, Failed> {
-        let (mut name, mut device) = ([0; NAME_BYTES], 0);
+        let (mut name, mut device) = ([0; NAME_BYTES as usize], 0);
         // SAFETY: writes one number to a live variable.
         result(unsafe { (self.calls.device)(&raw mut device, 0) })?;
         // SAFETY: writes at most as many bytes as it is told.
-        result(unsafe { (self.calls.device_name)(name.as_mut_ptr(), NAME_BYTES as i32, device) })?;
+        result(unsafe { (self.calls.device_name)(name.as_mut_ptr(), NAME_BYTES.into(), device) })?;
         Ok(String::from_utf8_lossy(name.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned())
     }
 

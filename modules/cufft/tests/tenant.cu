@@ -102,9 +102,9 @@ struct Case {
             end.distance = (int)product(end.embed);
             return end;
         }
-        if (real && in_place) end.embed.back() = 2 * row;
         for (int &side : end.embed) side += more;
-        if (real && in_place && more % 2) end.embed.back() += more;  // two numbers to each element of the other end
+        // In place rows of both ends are of one length.
+        if (real && in_place) end.embed.back() = 2 * (row + more);
         end.stride = stride;
         end.distance = (int)(product(end.embed) * stride) + more;
         if (real && in_place) end.distance = 2 * this->end(false, stride).distance;
