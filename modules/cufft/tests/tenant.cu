@@ -1,6 +1,7 @@
 // A program that calls cuFFT, of which it has only what comes first in its library path.
 //
-//   tenant right [MOST]   transforms of many shapes, each compared with sums in double precision on the host
+//   tenant right [MOST]   transforms of many shapes, each compared with sums in double precision on the host: lengths up to
+//                         MOST (64), and from 16 on some larger ones
 //   tenant calls          what calls answer, mistakes among them
 //   tenant streams        the order of streams, graphs, memory that is freed and allocated again
 //   tenant hold           makes a plan, and executes it for each line of its input: tells codes
@@ -234,8 +235,11 @@ static void right(int most) {
     for (int n = 1; n <= most; n++) {
         for (cufftType type : TYPES) of(type, {n}, 1 + n % 3);
     }
-    for (int n : {67, 97, 127, 251, 509}) of(TYPES[turn % 6], {n}, 1), of(CUFFT_C2C, {n}, 2);
-    for (int bits = 7; bits <= 12; bits++) of(bits % 2 ? CUFFT_C2C : CUFFT_D2Z, {1 << bits}, 1);
+    for (int n : {67, 97, 127, 251, 509}) {
+        if (most < 16) break;
+        of(TYPES[turn % 6], {n}, 1), of(CUFFT_C2C, {n}, 2);
+    }
+    for (int bits = 7; bits <= 12 && most >= 16; bits++) of(bits % 2 ? CUFFT_C2C : CUFFT_D2Z, {1 << bits}, 1);
     for (cufftType type : TYPES) {
         of(type, {6, 10}, 1), of(type, {9, 7}, 1), of(type, {5, 8}, 3), of(type, {16, 1}, 2), of(type, {1, 16}, 1);
         of(type, {4, 6, 5}, 1), of(type, {3, 5, 8}, 2), of(type, {2, 1, 7}, 1);
