@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <dlfcn.h>
 #include <random>
 #include <string>
 #include <vector>
@@ -253,6 +254,25 @@ static void right(int most) {
     std::printf("PASS right plans=%ld\n", tried);
 }
 
+// All that the library of CUDA 13.0 exports.
+static const char *const NAMES[] = {
+    "Create", "Destroy", "Plan1d", "Plan2d", "Plan3d", "PlanMany", "MakePlan1d", "MakePlan2d", "MakePlan3d", "MakePlanMany",
+    "MakePlanMany64", "XtMakePlanMany", "XtMakePlanGuru64", "Estimate1d", "Estimate2d", "Estimate3d", "EstimateMany", "GetSize",
+    "GetSize1d", "GetSize2d", "GetSize3d", "GetSizeMany", "GetSizeMany64", "XtGetSizeMany", "SetStream", "SetWorkArea",
+    "SetAutoAllocation", "ExecC2C", "ExecR2C", "ExecC2R", "ExecZ2Z", "ExecD2Z", "ExecZ2D", "XtExec", "GetVersion", "GetProperty",
+    "SetPlanPropertyInt64", "GetPlanPropertyInt64", "ResetPlanProperty", "Debug", "XtSetCallback", "XtClearCallback",
+    "XtSetCallbackSharedSize", "XtSetJITCallback", "XtSetGPUs", "XtSetWorkArea", "XtSetWorkAreaPolicy", "XtMalloc", "XtFree",
+    "XtMemcpy", "XtQueryPlan", "XtExecDescriptor", "XtExecDescriptorC2C", "XtExecDescriptorR2C", "XtExecDescriptorC2R",
+    "XtExecDescriptorZ2Z", "XtExecDescriptorD2Z", "XtExecDescriptorZ2D",
+};
+static_assert(sizeof NAMES / sizeof *NAMES == 58, "as many as there are");
+
+static void names() {
+    for (const char *name : NAMES) {
+        if (dlsym(RTLD_DEFAULT, (std::string("cufft") + name).c_str()) == nullptr) DIE("there is no cufft%s", name);
+    }
+}
+
 // A batch that lies element beside element, by the calls that PyTorch makes.
 static void as_pytorch() {
     const Long n = 30, batch = 8;
@@ -289,6 +309,7 @@ static void calls() {
     size_t size = 1;
     int version = 0;
     char *data, *host;
+    names();
     as_pytorch();
     CUDA(cudaMalloc(&data, 1024 * 8));
     FFT(cufftGetVersion(&version));
@@ -318,6 +339,12 @@ static void calls() {
     EXPECT(cufftExecC2C(other, (void *)0x1000, data, CUFFT_FORWARD), CUFFT_INVALID_VALUE);
     CUDA(cudaMallocHost(&host, 1024 * 8));
     EXPECT(cufftExecC2C(other, host, data, CUFFT_FORWARD), CUFFT_INVALID_VALUE);
+    Long hint = 9;
+    FFT(cufftSetPlanPropertyInt64(other, 1, 1));
+    FFT(cufftGetPlanPropertyInt64(other, 1, &hint));
+    if (hint != 1) DIE("a property is %lld", hint);
+    FFT(cufftResetPlanProperty(other, 1));
+    EXPECT(cufftSetPlanPropertyInt64(other, 99, 1), CUFFT_NOT_SUPPORTED);
     EXPECT(cufftXtSetGPUs(other, 1, &version), CUFFT_NOT_IMPLEMENTED);
     FFT(cufftExecC2C(other, data, data, CUFFT_INVERSE));
     FFT(cufftDestroy(other));
