@@ -337,8 +337,12 @@ static void calls() {
     EXPECT(cufftExecC2C(other, data + 8, data + 8, CUFFT_FORWARD), CUFFT_INVALID_VALUE);
     EXPECT(cufftExecC2C(other, data, data + 8, CUFFT_FORWARD), CUFFT_INVALID_VALUE);
     EXPECT(cufftExecC2C(other, (void *)0x1000, data, CUFFT_FORWARD), CUFFT_INVALID_VALUE);
+    // Host memory that the driver knows, and some that it does not, or not all of.
     CUDA(cudaMallocHost(&host, 1024 * 8));
-    EXPECT(cufftExecC2C(other, host, data, CUFFT_FORWARD), CUFFT_INVALID_VALUE);
+    FFT(cufftExecC2C(other, host, data, CUFFT_FORWARD));
+    EXPECT(cufftExecC2C(other, host + (1 << 20), data, CUFFT_FORWARD), CUFFT_INVALID_VALUE);
+    std::vector<char> unknown(1024 * 8);
+    EXPECT(cufftExecC2C(other, unknown.data(), data, CUFFT_FORWARD), CUFFT_INVALID_VALUE);
     Long hint = 9;
     FFT(cufftSetPlanPropertyInt64(other, 1, 1));
     FFT(cufftGetPlanPropertyInt64(other, 1, &hint));
@@ -429,6 +433,27 @@ static void streams() {
     CUDA(cudaStreamSynchronize(one));
     if (first(many) != more) DIE("a large transform: %g", first(many));
     CUDA(cudaFree(many));
+    // Managed and host memory: copied there and back in the stream, gaps and all.
+    float2 *managed, *pinned;
+    CUDA(cudaMallocManaged(&managed, 2 * n * sizeof *managed));
+    CUDA(cudaMallocHost(&pinned, 2 * n * sizeof *pinned));
+    cufftHandle gaps;
+    int side = n;
+    FFT(cufftPlanMany(&gaps, 1, &side, &side, 1, n, &side, 2, 2 * n, CUFFT_C2C, 1));
+    FFT(cufftSetStream(gaps, one));
+    for (int round = 1; round <= 3; round++) {
+        for (int k = 0; k < 2 * n; k++) pinned[k] = managed[k] = make_float2((float)round, 0);
+        FFT(cufftExecC2C(gaps, pinned, managed, CUFFT_FORWARD));
+        CUDA(cudaStreamSynchronize(one));
+        if (managed[0].x != (float)round * n || managed[1].x != round || managed[2 * n - 1].x != round) DIE("managed memory: %g %g", managed[0].x, managed[1].x);
+        FFT(cufftSetStream(plan, one));
+        FFT(cufftExecC2C(plan, pinned, pinned, CUFFT_FORWARD));
+        CUDA(cudaStreamSynchronize(one));
+        if (pinned[0].x != (float)round * n || std::abs(pinned[1].x) > 1e-3f || pinned[n].x != round) DIE("host memory: %g %g", pinned[0].x, pinned[1].x);
+    }
+    FFT(cufftDestroy(gaps));
+    CUDA(cudaFree(managed));
+    CUDA(cudaFreeHost(pinned));
     // Memory that is freed and allocated again is another, also at the same address, and many of them.
     FFT(cufftSetStream(plan, nullptr));
     for (int round = 0; round < 300; round++) {
