@@ -201,6 +201,41 @@ fn calls_answer_as_those_of_cufft() {
     until("the worker ends with its caller", || served.processes().1.is_empty());
 }
 
+/// What is called as NVIDIA's library is, compiled from kernels of `modules/cufft/tests`.
+fn stand_in(scratch: &Scratch) -> PathBuf {
+    let library = scratch.path().join("libcufft.so.12");
+    let mut command = Command::new(toolchain_libraries().with_file_name("bin").join("nvcc"));
+    command.args([
+        "-std=c++17",
+        "-shared",
+        "-Xcompiler",
+        "-fPIC",
+        "-gencode",
+        "arch=compute_75,code=compute_75",
+    ]);
+    command.arg("-o").arg(&library).arg(repository().join("modules/cufft/tests/stand_in.cu"));
+    let done = run(&mut command, PATIENCE);
+    assert_eq!(done.code(), Some(0), "{}", done.told());
+    library
+}
+
+#[test]
+fn workers_call_a_library_as_that_of_nvidia_is_called() {
+    let scratch = Scratch::new();
+    let library = stand_in(&scratch);
+    let library = library.to_str().expect("text");
+    let served = Served::with(&["--engine", "nvidia", "--library", library, "--work-memory", "1MiB"]);
+    served.right(&["right", "6"], "PASS right");
+    // One work area of all plans, which grows as they need it, and no further than it may.
+    let caller = Caller::new(&served);
+    let make = |slot, side, batch| caller.ask(&Request::Make(PlanSlot(slot), shape(side, batch)));
+    assert_eq!(make(0, 100, 1), Ok(800));
+    assert_eq!(make(1, 50, 1), Ok(800));
+    assert_eq!(make(2, 1024, 128), Ok(1 << 20));
+    assert_eq!(status(make(3, 1024, 129)), Status::AllocFailed);
+    assert_eq!(make(3, 8, 1), Ok(1 << 20));
+}
+
 #[test]
 fn transforms_keep_the_order_of_streams() {
     Served::new().right(&["streams"], "PASS streams");
@@ -402,7 +437,9 @@ fn a_killed_worker_fails_its_callers_plans_and_the_next_plan_has_another() {
     let workers = served.processes().1;
     assert_eq!(workers.len(), 2);
     // The first one's is the older.
-    kill(*workers.iter().min().expect("a worker"));
+    let worker = *workers.iter().min().expect("a worker");
+    kill(worker);
+    until("the worker has ended", || !lives(worker));
     let told = BTreeMap::from([(held.say("run"), "held"), (other.say("run"), "other")]);
     let codes: Vec<_> = told.keys().map(String::as_str).collect();
     assert_eq!(codes, ["code 0 made -1 found 64", "code 6 made -1 found 1"]);

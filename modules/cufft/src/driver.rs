@@ -13,6 +13,8 @@ use libloading::Library;
 pub struct Failed(pub u32);
 
 impl Failed {
+    /// `CUDA_ERROR_INVALID_VALUE`.
+    pub const INVALID_VALUE: Self = Self(1);
     /// `CUDA_ERROR_OUT_OF_MEMORY`.
     pub const OUT_OF_MEMORY: Self = Self(2);
     /// `CUDA_ERROR_NOT_READY`.
@@ -67,15 +69,19 @@ calls! {
     export "cuIpcGetMemHandle" (*mut RawHandle, u64);
     open "cuIpcOpenMemHandle_v2" (*mut u64, RawHandle, u32);
     close "cuIpcCloseMemHandle" (u64);
+    copy "cuMemcpyAsync" (u64, u64, usize, u64);
+    attribute "cuPointerGetAttribute" (*mut u32, u32, u64);
     to_host "cuMemcpyDtoHAsync_v2" (*mut c_void, u64, usize, u64);
     to_device "cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, u64);
 }
 
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.
+const MEMORY_TYPE: u32 = 2;
 /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
 const LAZY_PEER_ACCESS: u32 = 1;
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
-const NAME_BYTES: usize = 256;
+const NAME_BYTES: u8 = 255;
 
 /// Numbers whose every pattern of bits is one.
 pub trait Number: Copy + private::Sealed {}
@@ -219,11 +225,11 @@ impl Driver {
     /// # Errors
     /// What the driver answers.
     pub fn device_name(&self) -> Result<String, Failed> {
-        let (mut name, mut device) = ([0; NAME_BYTES], 0);
+        let (mut name, mut device) = ([0; NAME_BYTES as usize], 0);
         // SAFETY: writes one number to a live variable.
         result(unsafe { (self.calls.device)(&raw mut device, 0) })?;
         // SAFETY: writes at most as many bytes as it is told.
-        result(unsafe { (self.calls.device_name)(name.as_mut_ptr(), NAME_BYTES as i32, device) })?;
+        result(unsafe { (self.calls.device_name)(name.as_mut_ptr(), NAME_BYTES.into(), device) })?;
         Ok(String::from_utf8_lossy(name.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned())
     }
 
@@ -320,6 +326,27 @@ impl Driver {
         // SAFETY: writes 64 bytes to a live variable.
         result(unsafe { (self.calls.export)(&raw mut handle, address) })?;
         Ok(handle.0)
+    }
+
+    /// Whether an address is of memory that the driver knows, of whatever kind.
+    #[must_use]
+    pub fn knows(&self, address: u64) -> bool {
+        let mut kind = 0;
+        // SAFETY: writes one number to a live variable.
+        result(unsafe { (self.calls.attribute)(&raw mut kind, MEMORY_TYPE, address) }).is_ok()
+    }
+
+    /// Has a stream copy memory that the driver [knows](Self::knows).
+    ///
+    /// # Errors
+    /// What the driver answers, where it is not all of it that.
+    pub fn copy_later(&self, to: u64, from: u64, bytes: u64, stream: Stream) -> Result<(), Failed> {
+        if !self.knows(from + (bytes - 1)) || !self.knows(to + (bytes - 1)) {
+            return Err(Failed::INVALID_VALUE);
+        }
+        let bytes = usize::try_from(bytes).map_err(|_| Failed::INVALID_VALUE)?;
+        // SAFETY: memory that the program has allocated by the driver, as it says of it: the last byte of both is such.
+        result(unsafe { (self.calls.copy)(to, from, bytes, stream.0) })
     }
 
     /// Opens an allocation of another process.

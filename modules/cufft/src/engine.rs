@@ -92,7 +92,7 @@ impl Engine {
     pub(crate) fn forget(&mut self, prepared: Prepared) {
         match (self, prepared) {
             (Self::Nvidia(nvidia), Prepared::Nvidia(plan)) => nvidia.forget(&plan),
-            // What the host keeps of a plan is dropped with it.
+            (Self::Host(host), Prepared::Host(plan)) => host.forget(&plan),
             (Self::Host(_) | Self::Nvidia(_), Prepared::Host(_) | Prepared::Nvidia(_)) => {}
         }
     }

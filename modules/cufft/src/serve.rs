@@ -30,6 +30,9 @@ const NAMES: [&str; 3] = ["libcufft.so.12", "libcufft.so.11", "libcufft.so"];
 /// What it is called where it is built.
 const BUILT: &str = "libcufft.so";
 
+/// This program, also where its file was replaced meanwhile.
+const SELF: &str = "/proc/self/exe";
+
 /// Who is inside, by process.
 #[derive(Default)]
 struct Inside {
@@ -54,6 +57,15 @@ impl Drop for Worker<'_> {
                 inside.of_process.remove(&self.process);
             }
         }
+    }
+}
+
+/// Counted for as long as it is held.
+struct Connected(Arc<Mutex<Inside>>);
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        lock(&self.0).connections -= 1;
     }
 }
 
@@ -84,14 +96,12 @@ pub(crate) fn serve(options: &Options) -> Result<(), String> {
             continue;
         }
         lock(&inside).connections += 1;
-        let (told, counted) = (Arc::clone(&told), Arc::clone(&inside));
-        let attending = thread::Builder::new().spawn(move || {
-            attend(connection, &told.0, &told.1, &counted);
-            lock(&counted).connections -= 1;
-        });
-        if attending.is_err() {
-            lock(&inside).connections -= 1;
-        }
+        let (told, counted) = (Arc::clone(&told), Connected(Arc::clone(&inside)));
+        // Where no thread starts the connection closes.
+        thread::Builder::new()
+            .spawn(move || attend(connection, &told.0, &told.1, &counted.0))
+            .map(drop)
+            .unwrap_or_default();
     }
 }
 
@@ -143,20 +153,20 @@ fn attend(caller: UnixStream, options: &Options, library: &Path, inside: &Mutex<
 
 /// Has a worker serve a caller, until one of them ends. A worker ends with this thread's process.
 fn work_for(caller: UnixStream, options: &Options) {
-    let started = env::current_exe().and_then(|program| {
-        let connection = OwnedFd::from(caller);
-        Command::new(program)
-            .args(options.of_worker())
-            .stdin(Stdio::from(connection))
-            .stdout(Stdio::null())
-            .spawn()
+    let started = caller.try_clone().and_then(|connection| {
+        let connection = Stdio::from(OwnedFd::from(connection));
+        Command::new(SELF).args(options.of_worker()).stdin(connection).stdout(Stdio::null()).spawn()
     });
     match started {
         Ok(mut worker) => {
-            // However it ends, its caller has seen the connection close.
+            // From here on the connection closes when the worker ends.
+            drop(caller);
             worker.wait().map(drop).unwrap_or_default();
         }
-        Err(error) => eprintln!("cufft: a worker does not start: {error}"),
+        Err(error) => {
+            eprintln!("cufft: a worker does not start: {error}");
+            refuse(&caller, "Unavailable", &format!("a worker does not start: {error}"));
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use crate::wire::{BYTES, Frame};
 
 /// How long it is looked for a message before the thread sleeps.
-const LOOKING: Duration = Duration::from_micros(100);
+const LOOKING: Duration = Duration::from_micros(50);
 
 /// Sends a message.
 ///
@@ -44,7 +44,8 @@ pub fn receive(from: &UnixStream) -> io::Result<Option<Frame>> {
             Ok((_, 0)) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok((_, count)) => filled += count,
             Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::AGAIN) if flags == RecvFlags::DONTWAIT => std::hint::spin_loop(),
+            // Whoever is to answer may be waiting for this core.
+            Err(rustix::io::Errno::AGAIN) if flags == RecvFlags::DONTWAIT => std::thread::yield_now(),
             Err(error) => return Err(error.into()),
         }
     }

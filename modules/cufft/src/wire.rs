@@ -234,7 +234,9 @@ pub fn answer_frame(answer: &Answer) -> Frame {
 }
 
 /// What a message answers.
-#[must_use]
+///
+/// # Errors
+/// The refusal that it says.
 pub fn read_answer(frame: &Frame) -> Answer {
     let mut words = Words(frame.chunks_exact(8));
     let [code, number] = words.some();

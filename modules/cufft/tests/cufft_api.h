@@ -34,5 +34,8 @@ cufftResult cufftExecD2Z(cufftHandle, void *, void *);
 cufftResult cufftExecZ2D(cufftHandle, void *, void *);
 cufftResult cufftXtExec(cufftHandle, void *, void *, int);
 cufftResult cufftGetVersion(int *);
+cufftResult cufftSetPlanPropertyInt64(cufftHandle, int, Long);
+cufftResult cufftGetPlanPropertyInt64(cufftHandle, int, Long *);
+cufftResult cufftResetPlanProperty(cufftHandle, int);
 cufftResult cufftXtSetGPUs(cufftHandle, int, int *);
 }

@@ -1,6 +1,7 @@
 // A program that calls cuFFT, of which it has only what comes first in its library path.
 //
-//   tenant right [MOST]   transforms of many shapes, each compared with sums in double precision on the host
+//   tenant right [MOST]   transforms of many shapes, each compared with sums in double precision on the host: lengths up to
+//                         MOST (64), and from 16 on some larger ones
 //   tenant calls          what calls answer, mistakes among them
 //   tenant streams        the order of streams, graphs, memory that is freed and allocated again
 //   tenant hold           makes a plan, and executes it for each line of its input: tells codes
@@ -14,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <dlfcn.h>
 #include <random>
 #include <string>
 #include <vector>
@@ -102,9 +104,9 @@ struct Case {
             end.distance = (int)product(end.embed);
             return end;
         }
-        if (real && in_place) end.embed.back() = 2 * row;
         for (int &side : end.embed) side += more;
-        if (real && in_place && more % 2) end.embed.back() += more;  // two numbers to each element of the other end
+        // In place rows of both ends are of one length.
+        if (real && in_place) end.embed.back() = 2 * (row + more);
         end.stride = stride;
         end.distance = (int)(product(end.embed) * stride) + more;
         if (real && in_place) end.distance = 2 * this->end(false, stride).distance;
@@ -234,8 +236,11 @@ static void right(int most) {
     for (int n = 1; n <= most; n++) {
         for (cufftType type : TYPES) of(type, {n}, 1 + n % 3);
     }
-    for (int n : {67, 97, 127, 251, 509}) of(TYPES[turn % 6], {n}, 1), of(CUFFT_C2C, {n}, 2);
-    for (int bits = 7; bits <= 12; bits++) of(bits % 2 ? CUFFT_C2C : CUFFT_D2Z, {1 << bits}, 1);
+    for (int n : {67, 97, 127, 251, 509}) {
+        if (most < 16) break;
+        of(TYPES[turn % 6], {n}, 1), of(CUFFT_C2C, {n}, 2);
+    }
+    for (int bits = 7; bits <= 12 && most >= 16; bits++) of(bits % 2 ? CUFFT_C2C : CUFFT_D2Z, {1 << bits}, 1);
     for (cufftType type : TYPES) {
         of(type, {6, 10}, 1), of(type, {9, 7}, 1), of(type, {5, 8}, 3), of(type, {16, 1}, 2), of(type, {1, 16}, 1);
         of(type, {4, 6, 5}, 1), of(type, {3, 5, 8}, 2), of(type, {2, 1, 7}, 1);
@@ -247,6 +252,25 @@ static void right(int most) {
         }
     }
     std::printf("PASS right plans=%ld\n", tried);
+}
+
+// All that the library of CUDA 13.0 exports.
+static const char *const NAMES[] = {
+    "Create", "Destroy", "Plan1d", "Plan2d", "Plan3d", "PlanMany", "MakePlan1d", "MakePlan2d", "MakePlan3d", "MakePlanMany",
+    "MakePlanMany64", "XtMakePlanMany", "XtMakePlanGuru64", "Estimate1d", "Estimate2d", "Estimate3d", "EstimateMany", "GetSize",
+    "GetSize1d", "GetSize2d", "GetSize3d", "GetSizeMany", "GetSizeMany64", "XtGetSizeMany", "SetStream", "SetWorkArea",
+    "SetAutoAllocation", "ExecC2C", "ExecR2C", "ExecC2R", "ExecZ2Z", "ExecD2Z", "ExecZ2D", "XtExec", "GetVersion", "GetProperty",
+    "SetPlanPropertyInt64", "GetPlanPropertyInt64", "ResetPlanProperty", "Debug", "XtSetCallback", "XtClearCallback",
+    "XtSetCallbackSharedSize", "XtSetJITCallback", "XtSetGPUs", "XtSetWorkArea", "XtSetWorkAreaPolicy", "XtMalloc", "XtFree",
+    "XtMemcpy", "XtQueryPlan", "XtExecDescriptor", "XtExecDescriptorC2C", "XtExecDescriptorR2C", "XtExecDescriptorC2R",
+    "XtExecDescriptorZ2Z", "XtExecDescriptorD2Z", "XtExecDescriptorZ2D",
+};
+static_assert(sizeof NAMES / sizeof *NAMES == 58, "as many as there are");
+
+static void names() {
+    for (const char *name : NAMES) {
+        if (dlsym(RTLD_DEFAULT, (std::string("cufft") + name).c_str()) == nullptr) DIE("there is no cufft%s", name);
+    }
 }
 
 // A batch that lies element beside element, by the calls that PyTorch makes.
@@ -285,6 +309,7 @@ static void calls() {
     size_t size = 1;
     int version = 0;
     char *data, *host;
+    names();
     as_pytorch();
     CUDA(cudaMalloc(&data, 1024 * 8));
     FFT(cufftGetVersion(&version));
@@ -312,8 +337,18 @@ static void calls() {
     EXPECT(cufftExecC2C(other, data + 8, data + 8, CUFFT_FORWARD), CUFFT_INVALID_VALUE);
     EXPECT(cufftExecC2C(other, data, data + 8, CUFFT_FORWARD), CUFFT_INVALID_VALUE);
     EXPECT(cufftExecC2C(other, (void *)0x1000, data, CUFFT_FORWARD), CUFFT_INVALID_VALUE);
+    // Host memory that the driver knows, and some that it does not, or not all of.
     CUDA(cudaMallocHost(&host, 1024 * 8));
-    EXPECT(cufftExecC2C(other, host, data, CUFFT_FORWARD), CUFFT_INVALID_VALUE);
+    FFT(cufftExecC2C(other, host, data, CUFFT_FORWARD));
+    EXPECT(cufftExecC2C(other, host + (1 << 20), data, CUFFT_FORWARD), CUFFT_INVALID_VALUE);
+    std::vector<char> unknown(1024 * 8);
+    EXPECT(cufftExecC2C(other, unknown.data(), data, CUFFT_FORWARD), CUFFT_INVALID_VALUE);
+    Long hint = 9;
+    FFT(cufftSetPlanPropertyInt64(other, 1, 1));
+    FFT(cufftGetPlanPropertyInt64(other, 1, &hint));
+    if (hint != 1) DIE("a property is %lld", hint);
+    FFT(cufftResetPlanProperty(other, 1));
+    EXPECT(cufftSetPlanPropertyInt64(other, 99, 1), CUFFT_NOT_SUPPORTED);
     EXPECT(cufftXtSetGPUs(other, 1, &version), CUFFT_NOT_IMPLEMENTED);
     FFT(cufftExecC2C(other, data, data, CUFFT_INVERSE));
     FFT(cufftDestroy(other));
@@ -398,6 +433,27 @@ static void streams() {
     CUDA(cudaStreamSynchronize(one));
     if (first(many) != more) DIE("a large transform: %g", first(many));
     CUDA(cudaFree(many));
+    // Managed and host memory: copied there and back in the stream, gaps and all.
+    float2 *managed, *pinned;
+    CUDA(cudaMallocManaged(&managed, 2 * n * sizeof *managed));
+    CUDA(cudaMallocHost(&pinned, 2 * n * sizeof *pinned));
+    cufftHandle gaps;
+    int side = n;
+    FFT(cufftPlanMany(&gaps, 1, &side, &side, 1, n, &side, 2, 2 * n, CUFFT_C2C, 1));
+    FFT(cufftSetStream(gaps, one));
+    for (int round = 1; round <= 3; round++) {
+        for (int k = 0; k < 2 * n; k++) pinned[k] = managed[k] = make_float2((float)round, 0);
+        FFT(cufftExecC2C(gaps, pinned, managed, CUFFT_FORWARD));
+        CUDA(cudaStreamSynchronize(one));
+        if (managed[0].x != (float)round * n || managed[1].x != round || managed[2 * n - 1].x != round) DIE("managed memory: %g %g", managed[0].x, managed[1].x);
+        FFT(cufftSetStream(plan, one));
+        FFT(cufftExecC2C(plan, pinned, pinned, CUFFT_FORWARD));
+        CUDA(cudaStreamSynchronize(one));
+        if (pinned[0].x != (float)round * n || std::abs(pinned[1].x) > 1e-3f || pinned[n].x != round) DIE("host memory: %g %g", pinned[0].x, pinned[1].x);
+    }
+    FFT(cufftDestroy(gaps));
+    CUDA(cudaFree(managed));
+    CUDA(cudaFreeHost(pinned));
     // Memory that is freed and allocated again is another, also at the same address, and many of them.
     FFT(cufftSetStream(plan, nullptr));
     for (int round = 0; round < 300; round++) {

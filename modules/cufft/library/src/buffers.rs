@@ -32,8 +32,7 @@ pub(crate) fn place(link: &Link, driver: &Driver, address: u64) -> Result<(Held,
         Refused::new(
             Status::InvalidValue,
             format!(
-                "{what} ({error}): the service transforms memory of cudaMalloc and cudaMallocAsync, and no host, managed \
-                 or mapped memory: copy it"
+                "{what} ({error}): transform memory of cudaMalloc, cudaMallocAsync, cudaMallocManaged or cudaMallocHost"
             ),
         )
     };

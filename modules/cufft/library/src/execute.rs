@@ -11,15 +11,15 @@ use std::{
 
 use bulkhead_cufft::{
     Driver, Kind, Refused, Status,
-    driver::{Activity, HostCall},
-    shape::Way,
-    wire::Request,
+    driver::{Activity, Failed, HostCall, Memory},
+    shape::{End, Target, Way},
+    wire::{Place, Request},
 };
 use parking_lot::Mutex;
 
 use crate::{
     buffers::{self, Held},
-    plans::{self, Ready},
+    plans::{self, Plan, Ready},
     report,
 };
 
@@ -74,29 +74,100 @@ pub(crate) fn execute(asked: &Asked) -> Result<(), Refused> {
             })?,
         };
         let driver = Driver::get().map_err(|error| Refused::new(Status::SetupFailed, error))?;
-        let failed = |error| Refused::new(Status::ExecFailed, format!("the plan's stream: {error}"));
         driver.enter().map_err(failed)?;
-        let (held_input, input) = buffers::place(&ready.remote.link, driver, asked.input)?;
-        let (held_output, output) = buffers::place(&ready.remote.link, driver, asked.output)?;
-        let request = Request::Execute { plan: ready.remote.slot, input, output, way };
-        let activity = driver.activity(plan.stream).map_err(failed)?;
-        if activity == Activity::Idle && ready.shape.elements() <= AT_ONCE_MAX {
-            return ready.remote.link.ask(&request).map(drop);
+        let ends = ends(plan, &ready, driver, asked)?;
+        let request =
+            Request::Execute { plan: ready.remote.slot, input: ends.input, output: ends.output, way };
+        submit(plan, ready, driver, (request, ends.held))?;
+        match ends.back {
+            Some((to, from, bytes)) => driver.copy_later(to, from, bytes, plan.stream).map_err(failed),
+            None => Ok(()),
         }
-        let how_often = if activity == Activity::Captures { HowOften::Again } else { HowOften::Once };
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let job = Job { ready, request, _held: [held_input, held_output], how_often };
-        JOBS.lock().get_or_insert_default().insert(number, Arc::new(job));
-        let called = usize::try_from(number).unwrap_or(0);
-        if let Err(error) = driver.call_host(plan.stream, HostCall::new(run), called) {
-            forget(&[number]);
-            return Err(failed(error));
-        }
-        if how_often == HowOften::Again {
-            plan.captured.push(number);
-        }
-        Ok(())
     })
+}
+
+fn failed(error: Failed) -> Refused {
+    Refused::new(Status::ExecFailed, format!("the plan's stream: {error}"))
+}
+
+/// Has a transform executed in the order of the plan's stream.
+fn submit(
+    plan: &mut Plan,
+    ready: Arc<Ready>,
+    driver: &Driver,
+    (request, held): (Request, [Held; 2]),
+) -> Result<(), Refused> {
+    let activity = driver.activity(plan.stream).map_err(failed)?;
+    if activity == Activity::Idle && ready.shape.elements() <= AT_ONCE_MAX {
+        return ready.remote.link.ask(&request).map(drop);
+    }
+    let how_often = if activity == Activity::Captures { HowOften::Again } else { HowOften::Once };
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let job = Job { ready, request, _held: held, how_often };
+    JOBS.lock().get_or_insert_default().insert(number, Arc::new(job));
+    let called = usize::try_from(number).unwrap_or(0);
+    if let Err(error) = driver.call_host(plan.stream, HostCall::new(run), called) {
+        forget(&[number]);
+        return Err(failed(error));
+    }
+    if how_often == HowOften::Again {
+        plan.captured.push(number);
+    }
+    Ok(())
+}
+
+/// Where a transform reads and writes.
+struct Ends {
+    held: [Held; 2],
+    input: Place,
+    output: Place,
+    /// To where, from where and how much is copied behind it.
+    back: Option<(u64, u64, u64)>,
+}
+
+fn ends(plan: &mut Plan, ready: &Ready, driver: &Driver, asked: &Asked) -> Result<Ends, Refused> {
+    let place = |address| buffers::place(&ready.remote.link, driver, address);
+    match (place(asked.input), place(asked.output)) {
+        (Ok((held_input, input)), Ok((held_output, output))) => {
+            Ok(Ends { held: [held_input, held_output], input, output, back: None })
+        }
+        // Host memory and mapped memory cannot be given: what is there is copied, in the stream.
+        (Err(_), _) | (_, Err(_)) if driver.knows(asked.input) && driver.knows(asked.output) => {
+            staged(plan, ready, driver, asked)
+        }
+        (Err(refused), _) | (_, Err(refused)) => Err(refused),
+    }
+}
+
+/// Between the two ends in memory that is given in the program's place.
+const APART: u64 = 256;
+
+fn staged(plan: &mut Plan, ready: &Ready, driver: &Driver, asked: &Asked) -> Result<Ends, Refused> {
+    let shape = &ready.shape;
+    let target = if asked.input == asked.output { Target::InPlace } else { Target::Elsewhere };
+    let of = |end, target| shape.extent_bytes(end, target);
+    let (read, written) = (of(End::Input, target), of(End::Output, target));
+    if plan.stage.is_none() {
+        // As much as any transform of the plan takes: it is never made anew.
+        let most = |end| of(end, Target::InPlace).max(of(end, Target::Elsewhere));
+        let bytes = most(End::Input).next_multiple_of(APART) + most(End::Output);
+        let made = driver.allocate(bytes);
+        plan.stage =
+            Some(made.map_err(|error| Refused::new(Status::AllocFailed, format!("{bytes} bytes: {error}")))?);
+    }
+    let stage = plan.stage.as_ref().map_or(0, Memory::address);
+    let behind = if target == Target::InPlace { 0 } else { read.next_multiple_of(APART) };
+    let in_place = if target == Target::InPlace { written } else { 0 };
+    let copy = |to, from, bytes| driver.copy_later(to, from, bytes, plan.stream).map_err(failed);
+    copy(stage, asked.input, read.max(in_place))?;
+    if target == Target::Elsewhere && !shape.places(End::Output, target).is_dense(shape.batch()) {
+        // What lies between the elements stays as it is.
+        copy(stage + behind, asked.output, written)?;
+    }
+    let (held, input) = buffers::place(&ready.remote.link, driver, stage)?;
+    let output = Place { offset: input.offset + behind, ..input };
+    let back = Some((asked.output, stage + behind, written));
+    Ok(Ends { held: [Arc::clone(&held), held], input, output, back })
 }
 
 /// Takes jobs away, of graphs whose plan is destroyed.

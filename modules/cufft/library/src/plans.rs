@@ -8,7 +8,11 @@ use std::{
     },
 };
 
-use bulkhead_cufft::{PLANS_MAX, Refused, Shape, Status, driver::Stream, wire::Request};
+use bulkhead_cufft::{
+    Driver, PLANS_MAX, Refused, Shape, Status,
+    driver::{Memory, Stream},
+    wire::Request,
+};
 use parking_lot::Mutex;
 
 use crate::{
@@ -31,6 +35,8 @@ pub(crate) struct Plan {
     pub(crate) stream: Stream,
     /// Transforms that graphs have.
     pub(crate) captured: Vec<u64>,
+    /// Memory that the worker reads and writes in the place of what cannot be given.
+    pub(crate) stage: Option<Memory>,
     /// Hints, which the service has no use for.
     hints: BTreeMap<u32, i64>,
 }
@@ -38,6 +44,12 @@ pub(crate) struct Plan {
 impl Drop for Plan {
     fn drop(&mut self) {
         execute::forget(&self.captured);
+        if self.stage.is_some()
+            && let Ok(driver) = Driver::get()
+        {
+            // Copies may be on their way. Where the stream is gone so are they.
+            driver.synchronize(self.stream).unwrap_or_default();
+        }
     }
 }
 

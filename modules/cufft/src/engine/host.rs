@@ -13,10 +13,10 @@ use rustfft::{Fft, FftDirection, FftNum, FftPlanner, num_complex::Complex};
 pub(crate) struct Host {
     driver: &'static Driver,
     stream: Stream,
-    /// Most bytes that a transform may take here.
+    /// Most bytes that the tables of all plans and one transform may take here.
     bytes_max: u64,
-    single: FftPlanner<f32>,
-    double: FftPlanner<f64>,
+    /// Bytes of tables.
+    kept: u64,
     is_lost: bool,
 }
 
@@ -27,13 +27,18 @@ struct Both<T> {
 }
 
 /// A plan: tables by dimension.
-pub(crate) enum Plan {
-    Single(Box<Both32>),
-    Double(Box<Both64>),
+pub(crate) struct Plan {
+    tables: Tables,
+    bytes: u64,
 }
 
-pub(crate) struct Both32(Both<f32>);
-pub(crate) struct Both64(Both<f64>);
+enum Tables {
+    Single(Both<f32>),
+    Double(Both<f64>),
+}
+
+/// Complex numbers of tables and room for each of a side's, both ways: a prime takes several transforms of twice its length.
+const TABLES_OF_SIDE: u64 = 16;
 
 /// A number that both the driver and the transforms know.
 trait Real: Number + FftNum {}
@@ -56,8 +61,7 @@ fn far() -> Refused {
 
 impl Host {
     pub(crate) fn new(driver: &'static Driver, stream: Stream, bytes_max: u64) -> Self {
-        let (single, double) = (FftPlanner::new(), FftPlanner::new());
-        Self { driver, stream, bytes_max, single, double, is_lost: false }
+        Self { driver, stream, bytes_max, kept: 0, is_lost: false }
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -65,25 +69,32 @@ impl Host {
     }
 
     pub(crate) fn prepare(&mut self, shape: &Shape) -> Result<Plan, Refused> {
-        // Both ends, one transform of complex numbers, tables as long.
+        let number_bytes = shape.kind().number_bytes();
+        let bytes = shape.sides().iter().sum::<u64>() * TABLES_OF_SIDE * 2 * number_bytes;
+        // Both ends, and one transform of complex numbers with room for a column.
         let ends = [End::Input, End::Output].map(|end| shape.extent_bytes(end, Target::InPlace));
-        let one = shape.elements() / shape.batch() * 2 * shape.kind().number_bytes();
-        let bytes = ends.iter().fold(one.saturating_mul(3), |all, end| all.saturating_add(*end));
-        if bytes > self.bytes_max {
+        let work = shape.elements() / shape.batch() * 4 * number_bytes;
+        let all = ends.into_iter().chain([work, self.kept]).fold(bytes, u64::saturating_add);
+        if all > self.bytes_max {
             return Err(Refused::new(
                 Status::AllocFailed,
                 format!(
-                    "{bytes} bytes of the host are more than {}: split it, or --host-memory",
-                    self.bytes_max
+                    "{all} bytes of the host, {} of plans there are, are more than {}: split it, destroy plans, or \
+                     --host-memory",
+                    self.kept, self.bytes_max
                 ),
             ));
         }
         let sides = shape.all_sides().map(place);
-        Ok(if shape.kind().is_double() {
-            Plan::Double(Box::new(Both64(both(&mut self.double, sides))))
-        } else {
-            Plan::Single(Box::new(Both32(both(&mut self.single, sides))))
-        })
+        self.kept += bytes;
+        let tables =
+            if shape.kind().is_double() { Tables::Double(both(sides)) } else { Tables::Single(both(sides)) };
+        Ok(Plan { tables, bytes })
+    }
+
+    /// Counts what a plan had as free.
+    pub(crate) fn forget(&mut self, plan: &Plan) {
+        self.kept = self.kept.saturating_sub(plan.bytes);
     }
 
     pub(crate) fn execute(
@@ -94,16 +105,18 @@ impl Host {
         way: Way,
     ) -> Result<(), Refused> {
         let copies = Copies { driver: self.driver, stream: self.stream };
-        let done = match plan {
-            Plan::Single(both) => transform(&copies, &both.0, shape, (from, to), way),
-            Plan::Double(both) => transform(&copies, &both.0, shape, (from, to), way),
+        let done = match &plan.tables {
+            Tables::Single(both) => transform(&copies, both, shape, (from, to), way),
+            Tables::Double(both) => transform(&copies, both, shape, (from, to), way),
         };
         // Copies fail where the buffer is gone, or the session.
         done.inspect_err(|refused| self.is_lost |= refused.status == Status::ExecFailed)
     }
 }
 
-fn both<T: FftNum>(planner: &mut FftPlanner<T>, sides: [usize; RANK_MAX]) -> Both<T> {
+fn both<T: FftNum>(sides: [usize; RANK_MAX]) -> Both<T> {
+    // Of its own: one that is kept keeps all tables that it ever made.
+    let mut planner = FftPlanner::new();
     let mut of = |direction| sides.map(|side| planner.plan_fft(side, direction));
     Both { forward: of(FftDirection::Forward), inverse: of(FftDirection::Inverse) }
 }
@@ -275,8 +288,7 @@ mod tests {
     fn dimensions_are_transformed_one_after_the_other() {
         // A single wave along each dimension is one peak.
         let sides = [3, 4, 5];
-        let mut planner = FftPlanner::<f64>::new();
-        let tables = both(&mut planner, sides);
+        let tables = both::<f64>(sides);
         let turn = std::f64::consts::TAU;
         let mut work = Vec::new();
         for x in 0..3_u8 {
@@ -300,8 +312,7 @@ mod tests {
     fn a_spectrum_of_real_numbers_is_completed() {
         for sides in [[1, 1, 6], [1, 3, 5], [2, 3, 4]] {
             let count: usize = sides.iter().product();
-            let mut planner = FftPlanner::<f64>::new();
-            let tables = both(&mut planner, sides);
+            let tables = both::<f64>(sides);
             let values: Vec<f64> = (0..count).map(|at| ((at * at + 3) % 17) as f64).collect();
             let mut work: Vec<_> = values.iter().map(|value| Complex::new(*value, 0.0)).collect();
             along_all(&mut work, &tables.forward, sides);
@@ -316,6 +327,16 @@ mod tests {
             for (found, expected) in work.iter().zip(&whole) {
                 assert!((found - expected).norm() < 1e-10, "{sides:?}: {found} {expected}");
             }
+        }
+    }
+
+    #[test]
+    fn tables_take_no_more_than_is_counted() {
+        for side in [2, 127, 1021, 4096, 5000, 10_007, 65_537] {
+            let tables = both::<f32>([1, 1, side]);
+            let [.., table] = &tables.forward;
+            let scratch = table.get_inplace_scratch_len() + table.get_outofplace_scratch_len();
+            assert!(scratch as u64 <= TABLES_OF_SIDE * side as u64, "{side}: {scratch}");
         }
     }
 

@@ -136,7 +136,10 @@ impl Nvidia {
         // SAFETY: writes one number to a live variable.
         result(unsafe { (self.calls.create)(&raw mut handle) }).map_err(|code| told("cufftCreate", code))?;
         let plan = Plan { handle, told: std::cell::Cell::new(0) };
-        let made = self.make(handle, shape).and_then(|bytes| self.reserve(bytes));
+        let made = self.make(handle, shape).and_then(|bytes| {
+            // A plan that needs nothing is told of an area all the same: it was told not to make one.
+            self.reserve(bytes.max(1))
+        });
         if let Err(refused) = made {
             self.forget(&plan);
             return Err(refused);
