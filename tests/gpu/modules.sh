@@ -63,7 +63,7 @@ serve() { # NAME GATES HOST...: has a module serve
     for _ in $(seq 200); do [ -S "$work/run/$name.module.sock" ] && return; sleep 0.05; done
     cat "$work/$name.log"; ended=1
 }
-program() { timeout 120 "$bulkhead" run --module "storage=$2" -- "$folder/storage-$1" "${@:3}"; } # PROGRAM EXTENTS ARGUMENT...
+program() { timeout "${limit:-120}" "$bulkhead" run --module "storage=$2" -- "$folder/storage-$1" "${@:3}"; } # PROGRAM EXTENTS ARGUMENT...
 tenant() { program tenant "$@"; }
 
 say "echo: a question to the host and its answer"
@@ -112,7 +112,8 @@ check "the same" same sh -c "cmp '$work/graph' '$work/graph.back' && echo same"
 say "storage: cache hits (pages, turns, blocks)"
 for blocks in 4 132 1056; do
     [ "$few" -gt 1 ] && [ "$blocks" -gt 4 ] && continue
-    program hits read:scratch $((4096 / few)) $((200 / few)) "$blocks" 2>&1 | sed "s/^/$blocks blocks: /"
+    # So many blocks did not end within 120 s on an H100 (docs/CAVEATS.md).
+    limit=20 program hits read:scratch $((4096 / few)) $((200 / few)) "$blocks" 2>&1 | sed "s/^/$blocks blocks: /"
 done
 say "storage: fio's matrix, checked and not (order, bytes, depth, turns, writes in 100, checked, blocks)"
 for place in scratch data; do
