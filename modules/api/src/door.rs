@@ -132,6 +132,12 @@ fn ask(socket: &Path, asker: Asker, words: &str) -> Result<(UnixStream, String, 
             .remedy("see what `bulkhead module start` says of it, and try again")
     };
     let mut connection = UnixStream::connect(socket).map_err(gone)?;
+    if !may_enter(&connection) {
+        // What it answers would be believed: a library of its own, for example.
+        let message = format!("whoever serves at {} is another user", socket.display());
+        return Err(Error::new(ErrorCode::NotPermitted, message)
+            .remedy("name the socket of your own kernel in BULKHEAD_SOCKET"));
+    }
     connection.set_read_timeout(Some(ANSWERING)).map_err(gone)?;
     connection.set_write_timeout(Some(SAYING)).map_err(gone)?;
     connection.write_all(format!("{} {words}\n", asker.word()).as_bytes()).map_err(gone)?;

@@ -47,6 +47,8 @@ const NAP: Duration = Duration::from_micros(50);
 const OPENING: Duration = Duration::from_secs(1);
 /// How long it is waited at a time for kernels to leave the gates.
 const LEAVING: Duration = Duration::from_secs(60);
+/// How soon the kernel is asked again that had no room for one more wait.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// Where a module is.
 #[derive(Debug, Clone)]
@@ -535,6 +537,10 @@ impl<S: Service> HostHalf<S> {
                 match revoked.wait(Moment::Quiescent, LEAVING) {
                     Ok(Reached { reached: false, .. }) => {}
                     Ok(_) => break Ok(()),
+                    // Others have all waits of this user: gates are not given back meanwhile, and nothing else stops.
+                    Err(error) if matches!(error.code, ErrorCode::LimitReached | ErrorCode::TimedOut) => {
+                        thread::sleep(AGAIN);
+                    }
                     Err(error) => break Err(error),
                 }
             };

@@ -267,7 +267,7 @@ impl Driver {
         // SAFETY: as above.
         result(unsafe { (self.calls.stream_flags)(stream.0, &raw mut flags) })?;
         // What a blocking stream does next comes after what the legacy stream was given.
-        let before = if flags & NON_BLOCKING == 0 && stream.0 > 2 {
+        let before = if flags & NON_BLOCKING == 0 && stream.0 > 1 {
             [Some(stream.0), Some(0)]
         } else {
             [Some(stream.0), None]

@@ -129,8 +129,9 @@ unsafe fn plan(to: *mut i32, asked: &Asked) -> Result<(), Refused> {
     if to.is_null() {
         return Err(null("the plan"));
     }
+    let shape = shapes::shape(asked)?;
     let plan = plans::create()?;
-    if let Err(refused) = plans::make(plan, shapes::shape(asked)?) {
+    if let Err(refused) = plans::make(plan, shape) {
         plans::destroy(plan)?;
         return Err(refused);
     }

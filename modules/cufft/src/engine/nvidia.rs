@@ -211,8 +211,9 @@ impl Nvidia {
         }
         self.work = None;
         self.makings += 1;
-        let made = self.driver.allocate(bytes).map_err(|error: Failed| full(error.to_string()))?;
-        self.work = Some(made);
+        // Plans that were made before need the area that is gone: without one none of them may run again.
+        let made = self.driver.allocate(bytes).inspect_err(|_| self.is_lost = true);
+        self.work = Some(made.map_err(|error: Failed| full(error.to_string()))?);
         Ok(())
     }
 
