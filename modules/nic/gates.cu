@@ -307,10 +307,14 @@ BULKHEAD_GATE u32 nic_reply(u32 ticket, u32 received, u32 length) {
     const u32 at = who();
     if (at >= INSTANCES) return at;
     const u32 buffer = buffer_of(received);
-    const u64 peer = instances[at].peers[buffer % ENTRIES];
-    const u32 flow = static_cast<u32>(peer >> 48);
 #ifndef NIC_UNCHECKED
     if (buffer < ENTRIES || !holds(at, received)) return bulkhead::NOT_OPEN;
+#endif
+    const u64 peer = bulkhead::acquire(&instances[at].peers[buffer % ENTRIES]);
+    const u32 flow = static_cast<u32>(peer >> 48);
+#ifndef NIC_UNCHECKED
+    // Another thread may have given the buffer back meanwhile, and the peer be of what came next.
+    if (!holds(at, received)) return bulkhead::NOT_OPEN;
     if (flow >= FLOWS || (instances[at].flows[flow].rights & (SEND | REPLY)) == 0) return bulkhead::RIGHTS;
     if (length > DATA_BYTES_MAX) return bulkhead::LENGTH;
 #endif

@@ -318,6 +318,8 @@ static void calls() {
     EXPECT(cufftEstimate1d(-1, CUFFT_C2C, 4, &size), CUFFT_INVALID_SIZE);
     EXPECT(cufftPlan1d(&plan, 0, CUFFT_C2C, 1), CUFFT_INVALID_SIZE);
     EXPECT(cufftPlan1d(&plan, 8, CUFFT_C2C, 0), CUFFT_INVALID_SIZE);
+    // None of them keeps a place: there are 8192.
+    for (int round = 0; round < 8200; round++) EXPECT(cufftPlan1d(&plan, -1, CUFFT_C2C, 1), CUFFT_INVALID_SIZE);
     EXPECT(cufftPlan1d(&plan, 8, (cufftType)7, 1), CUFFT_INVALID_TYPE);
     EXPECT(cufftPlan1d(nullptr, 8, CUFFT_C2C, 1), CUFFT_INVALID_VALUE);
     EXPECT(cufftPlan3d(&plan, 1 << 30, 1 << 30, 1 << 30, CUFFT_C2C), CUFFT_INVALID_SIZE);
@@ -395,12 +397,16 @@ static void streams() {
             if (found != (float)round * n + 3) DIE("round %d: %g", round, found);
         }
     }
-    // A blocking stream comes after the legacy one.
-    FFT(cufftSetStream(plan, blocking));
-    fill_late<<<1, 256>>>(data, n, 5, 20000);
-    FFT(cufftExecC2C(plan, data, data, CUFFT_FORWARD));
-    CUDA(cudaStreamSynchronize(blocking));
-    if (first(data) != 5 * n) DIE("a blocking stream did not wait: %g", first(data));
+    // A blocking stream comes after the legacy one, and so does the stream of each thread.
+    for (cudaStream_t stream : {blocking, cudaStreamPerThread}) {
+        FFT(cufftSetStream(plan, stream));
+        for (int round = 1; round <= 8; round++) {
+            fill_late<<<1, 256>>>(data, n, (float)round, 200000);
+            FFT(cufftExecC2C(plan, data, data, CUFFT_FORWARD));
+            CUDA(cudaStreamSynchronize(stream));
+            if (first(data) != (float)round * n) DIE("a stream did not wait for the legacy one: %g", first(data));
+        }
+    }
     // A graph has a transform as often as it is launched.
     cudaGraph_t graph;
     cudaGraphExec_t ready;
