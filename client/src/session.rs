@@ -34,6 +34,9 @@ use crate::{
 
 /// How long a waiting thread polls before it starts to nap.
 const SPIN: Duration = Duration::from_micros(200);
+/// How long it then lets others run between two looks. A nap is no shorter than the timer's slack, 50 us on Linux, which is too late
+/// for what takes less than this.
+const YIELD: Duration = Duration::from_millis(2);
 /// Longest nap of a waiting thread.
 const NAP_MAX: Duration = Duration::from_micros(500);
 /// A nap is this part of the time waited so far: late by as much at most.
@@ -658,7 +661,11 @@ impl Session {
             }
             if waited > SPIN {
                 self.status()?;
-                thread::sleep((waited / NAP_FRACTION).min(NAP_MAX));
+                if waited < YIELD {
+                    thread::yield_now();
+                } else {
+                    thread::sleep((waited / NAP_FRACTION).min(NAP_MAX));
+                }
             }
         }
     }
