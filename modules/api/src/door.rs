@@ -35,6 +35,8 @@ pub const WORDS_BYTES_MAX: usize = 4096;
 const ANSWER_BYTES_MAX: u64 = 16 << 10;
 /// Connections at a time, of callers that have instances and of those that have none yet.
 pub const CALLERS_MAX: usize = 256;
+/// Of these, connections of one process.
+pub const CALLERS_OF_A_PROCESS: usize = 64;
 /// How long a caller may take to say what it wants.
 pub(crate) const SAYING: Duration = Duration::from_secs(10);
 /// How long a caller waits to be answered.

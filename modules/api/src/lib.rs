@@ -16,7 +16,7 @@
 //! # Invariants
 //! 1. No two instances have the same badge, ever: a badge is a slot and how often that was used.
 //! 2. A slot is used again only when no kernel can read its last badge any more.
-//! 3. What a caller says costs no more than [`door::WORDS_BYTES_MAX`] bytes and one connection of [`door::CALLERS_MAX`], and
+//! 3. What a caller says costs no more than [`door::WORDS_BYTES_MAX`] bytes and one connection of [`door::CALLERS_OF_A_PROCESS`], and
 //!    nothing of it blocks the service.
 //!
 //! # Trust
@@ -27,12 +27,15 @@
 pub mod codes;
 pub mod door;
 mod host;
+mod inside;
 mod instances;
 pub mod manifest;
+mod openings;
 mod runner;
 mod window;
 
 pub use host::{HostCaller, OpenedHost, SHARED_START};
+pub use inside::{Entered, Inside};
 pub use instances::{Badge, Instances};
 pub use runner::{CANNOT_SERVE, INSTANCES, NAME, Place, QUOTA, digest, main, run};
 pub use window::Window;

@@ -8,7 +8,7 @@ use std::{
     process::ExitCode,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
         mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender},
     },
     thread,
@@ -22,8 +22,10 @@ use bulkhead_client::{
 
 use crate::{
     Badge, Closed, HostCaller, Instances, Progress, Service, Window,
-    door::{self, Answer, Asker, CALLERS_MAX, Door},
+    door::{self, Answer, Asker, Door},
     host,
+    inside::Inside,
+    openings::{self, Openings},
 };
 
 /// The environment variable that names the module, and the one that says how many instances it has at a time.
@@ -165,7 +167,7 @@ pub fn run<S: Service>(service: S, place: &Place) -> Result<(), Error> {
         closing: Vec::new(),
         sleeps: false,
         rung: Arc::new(AtomicBool::new(false)),
-        waiting: Vec::new(),
+        waiting: Openings::new(Instant::now()),
     };
     half.service.start(&half.window)?;
     let door = Door::bind(&door::socket_of(&place.kernel, &place.name))?;
@@ -227,7 +229,7 @@ fn wake(activity: &Activity, rests: &Receiver<()>, events: &Sender<Event>) {
 
 /// Lets callers in, each with a thread of its own that waits for it.
 fn let_in(listener: &std::os::unix::net::UnixListener, events: &Sender<Event>, rung: &Arc<AtomicBool>) {
-    let inside = Arc::new(AtomicUsize::new(0));
+    let inside = Inside::default();
     for caller in 0.. {
         let Ok((mut connection, _)) = listener.accept() else {
             // No descriptor is left, for instance.
@@ -237,21 +239,23 @@ fn let_in(listener: &std::os::unix::net::UnixListener, events: &Sender<Event>, r
         if !door::may_enter(&connection) {
             continue;
         }
-        if inside.fetch_add(1, Ordering::Relaxed) >= CALLERS_MAX {
-            inside.fetch_sub(1, Ordering::Relaxed);
-            let full = Error::new(ErrorCode::LimitReached, format!("the module has {CALLERS_MAX} callers"));
-            // Whoever hangs up meanwhile needs no answer.
-            door::answer(&mut connection, Err(&full)).unwrap_or_default();
-            continue;
-        }
-        let (events, place, rung) = (events.clone(), Arc::clone(&inside), Arc::clone(rung));
-        let attending = thread::Builder::new().spawn(move || {
-            attend(connection, caller, &events, &rung);
-            place.fetch_sub(1, Ordering::Relaxed);
-        });
-        if attending.is_err() {
-            inside.fetch_sub(1, Ordering::Relaxed);
-        }
+        let entered = match inside.enter(&connection) {
+            Ok(entered) => entered,
+            Err(full) => {
+                // Whoever hangs up meanwhile needs no answer.
+                door::answer(&mut connection, Err(&full)).unwrap_or_default();
+                continue;
+            }
+        };
+        let (events, rung) = (events.clone(), Arc::clone(rung));
+        // Where no thread starts the connection closes.
+        thread::Builder::new()
+            .spawn(move || {
+                attend(connection, caller, &events, &rung);
+                drop(entered);
+            })
+            .map(drop)
+            .unwrap_or_default();
     }
 }
 
@@ -326,7 +330,7 @@ struct HostHalf<S: Service> {
     /// Whether host code has rung since it was looked last.
     rung: Arc<AtomicBool>,
     /// Those who want what another has, who may be on its way out.
-    waiting: Vec<Opening>,
+    waiting: Openings<Opening>,
 }
 
 impl<S: Service> HostHalf<S> {
@@ -358,7 +362,7 @@ impl<S: Service> HostHalf<S> {
             }
             empty = if progress == Progress::Worked { 0 } else { empty.saturating_add(1) };
             let event = if rests {
-                match coming.recv_timeout(LOOK) {
+                match coming.recv_timeout(if self.waiting.is_empty() { LOOK } else { openings::AGAIN }) {
                     Ok(event) => Some(event),
                     Err(RecvTimeoutError::Timeout) => None,
                     Err(RecvTimeoutError::Disconnected) => return Ok(()),
@@ -372,9 +376,8 @@ impl<S: Service> HostHalf<S> {
                 }
                 coming.try_recv().ok()
             };
-            let mut again = false;
             if rests || looked.elapsed() > LOOK {
-                (looked, again) = (Instant::now(), true);
+                looked = Instant::now();
                 if session.status().is_err() {
                     // The operator has taken the module away, or the kernel has ended.
                     return Ok(());
@@ -388,10 +391,7 @@ impl<S: Service> HostHalf<S> {
                     let until = Instant::now() + OPENING;
                     self.attempt(Opening { caller, words, host, answer, until });
                 }
-                Some(Event::Over { caller }) => {
-                    self.over(caller, events)?;
-                    again = true;
-                }
+                Some(Event::Over { caller }) => self.over(caller, events)?,
                 Some(Event::Left { badge, left }) => {
                     left?;
                     self.closing.push(badge);
@@ -403,10 +403,10 @@ impl<S: Service> HostHalf<S> {
                 Some(Event::Rung) => self.rung.store(false, Ordering::Release),
                 None => {}
             }
-            if again {
-                for opening in std::mem::take(&mut self.waiting) {
-                    self.attempt(opening);
-                }
+            if !self.waiting.is_empty()
+                && let Some(opening) = self.waiting.due(Instant::now())
+            {
+                self.attempt(opening);
             }
         }
     }
@@ -421,7 +421,9 @@ impl<S: Service> HostHalf<S> {
         };
         match opened {
             Err(error) if error.code == ErrorCode::Unavailable && Instant::now() < opening.until => {
-                self.waiting.push(opening);
+                // Where too many wait, this one does not.
+                let full = self.waiting.push(opening);
+                full.unwrap_or_else(|opening| opening.answer.send(Err(error)).unwrap_or_default());
             }
             // Whoever has hung up meanwhile is over, which is told next.
             opened => opening.answer.send(opened).unwrap_or_default(),
