@@ -2,11 +2,16 @@
 //!
 //! All plans share one work area: one transform is executed at a time, in one stream.
 
-use std::{ffi::c_void, path::Path, ptr::null_mut};
+use std::{
+    ffi::c_void,
+    io::{self, Write as _},
+    path::Path,
+    ptr::null_mut,
+};
 
 use bulkhead_cufft::{
     Driver, Kind, Refused, Shape, Status,
-    driver::{Failed, Memory, Stream},
+    driver::{Memory, Stream},
     shape::{Layout, RANK_MAX, Way},
 };
 use libloading::Library;
@@ -138,7 +143,9 @@ impl Nvidia {
         let plan = Plan { handle, told: std::cell::Cell::new(0) };
         let made = self.make(handle, shape).and_then(|bytes| {
             // A plan that needs nothing is told of an area all the same: it was told not to make one.
-            self.reserve(bytes.max(1))
+            self.reserve(bytes.max(1))?;
+            // Here already: the library does not destroy a plan that was never told.
+            self.tell_area(&plan)
         });
         if let Err(refused) = made {
             self.forget(&plan);
@@ -209,18 +216,48 @@ impl Nvidia {
         if bytes > self.bytes_max {
             return Err(full(format!("more than {}; split the batch, or --work-memory", self.bytes_max)));
         }
-        self.work = None;
+        // Where both areas have no room at a time, the one that plans use makes room first.
+        let before = self.work_bytes();
+        let made = self.driver.allocate(bytes).or_else(|_| {
+            self.work = None;
+            self.driver.allocate(bytes)
+        });
         self.makings += 1;
-        // Plans that were made before need the area that is gone: without one none of them may run again.
-        let made = self.driver.allocate(bytes).inspect_err(|_| self.is_lost = true);
-        self.work = Some(made.map_err(|error: Failed| full(error.to_string()))?);
-        Ok(())
+        match made {
+            Ok(area) => {
+                self.work = Some(area);
+                Ok(())
+            }
+            Err(error) => {
+                if self.work.is_none() && before > 0 {
+                    // Plans that were made before need it: without one none of them may run again.
+                    self.work = self.driver.allocate(before).inspect_err(|_| self.is_lost = true).ok();
+                }
+                Err(full(error.to_string()))
+            }
+        }
     }
 
     pub(crate) fn forget(&mut self, plan: &Plan) {
         // SAFETY: takes a number only; nothing of the plan runs.
         let code = unsafe { (self.calls.destroy)(plan.handle) };
-        self.is_lost |= code != 0;
+        if code != 0 {
+            writeln!(io::stderr(), "cufft: NVIDIA's library answers {code} to cufftDestroy")
+                .unwrap_or_default();
+            self.is_lost = true;
+        }
+    }
+
+    /// Tells a plan of the work area, where that is another than the plan knows.
+    fn tell_area(&self, plan: &Plan) -> Result<(), Refused> {
+        if plan.told.get() != self.makings {
+            let area = pointer(self.work.as_ref().map_or(0, Memory::address));
+            // SAFETY: the area is as large as the plan that needs most.
+            result(unsafe { (self.calls.set_work_area)(plan.handle, area) })
+                .map_err(|code| told("cufftSetWorkArea", code))?;
+            plan.told.set(self.makings);
+        }
+        Ok(())
     }
 
     pub(crate) fn execute(
@@ -230,13 +267,7 @@ impl Nvidia {
         (from, to): (u64, u64),
         way: Way,
     ) -> Result<(), Refused> {
-        if plan.told.get() != self.makings {
-            let area = pointer(self.work.as_ref().map_or(0, Memory::address));
-            // SAFETY: the area is as large as the plan that needs most.
-            result(unsafe { (self.calls.set_work_area)(plan.handle, area) })
-                .map_err(|code| told("cufftSetWorkArea", code))?;
-            plan.told.set(self.makings);
-        }
+        self.tell_area(plan)?;
         let (handle, from, to) = (plan.handle, pointer(from), pointer(to));
         let (calls, way) = (&self.calls, way.code());
         let code = match kind {
