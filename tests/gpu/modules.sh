@@ -112,7 +112,6 @@ check "the same" same sh -c "cmp '$work/graph' '$work/graph.back' && echo same"
 say "storage: cache hits (pages, turns, blocks)"
 for blocks in 4 132 1056; do
     [ "$few" -gt 1 ] && [ "$blocks" -gt 4 ] && continue
-    # So many blocks did not end within 120 s on an H100 (docs/CAVEATS.md).
     limit=20 program hits read:scratch $((4096 / few)) $((200 / few)) "$blocks" 2>&1 | sed "s/^/$blocks blocks: /"
 done
 say "storage: fio's matrix, checked and not (order, bytes, depth, turns, writes in 100, checked, blocks)"
@@ -142,8 +141,6 @@ random 4096 256 200 50 0
 random 4096 256 200 100 0
 MATRIX
 done
-say "storage: reading and computing, one after the other and overlapped"
-for threads in 64 256; do program workload read:scratch overlap $threads $((100 / few)) 131072 || ended=1; done
 say "random reads of 4 KiB: threads, checks"
 for gates in storage unchecked storage unchecked; do
     "$bulkhead" module stop storage; sleep 0.5
@@ -156,6 +153,14 @@ for gates in storage unchecked storage unchecked; do
 done
 say "the controller alone, driven by a host thread"
 timeout 60 "$folder/rate" --seconds 1 --folder "$work"
+"$bulkhead" module stop storage || ended=1
+say "storage with the latency of flash, 80 us: reading and computing, one after the other and overlapped, by warps"
+sleep 0.5
+serve storage "$folder/storage.ptx" "$folder/storage" --namespace scratch=ram:64MiB --latency 80
+for warps in 1 16 64; do
+    echo "$warps warps"
+    program workload read:scratch overlap $warps $((200 / few)) 131072 || ended=1
+done
 "$bulkhead" module stop storage || ended=1
 say "datagrams"
 serve nic "$folder/nic.ptx" "$folder/nic" --allow '127.0.0.1:7000-7999'

@@ -119,29 +119,35 @@ __device__ __forceinline__ u32 flush(u32 extent) {
     return written(ticket);
 }
 
-// Reads 4 KiB by a whole warp: one lane submits, all copy. All lanes answer the same.
-__device__ __forceinline__ u32 read_warp(u32 extent, u64 block, void *to) {
+// What one lane of a warp has begun to read, 8 blocks, is waited for by that lane, 0, and copied by all. `ticket` is lane 0's, or a code
+// that is FAILED or more, where nothing was begun. All lanes answer the same.
+__device__ __forceinline__ u32 finish_warp(u32 ticket, void *to) {
     u32 lane;
     asm("mov.u32 %0, %%laneid;" : "=r"(lane));
-    u32 ticket = 0, code = is_reached(to) ? DONE : TARGET;
-    const bool reached = __all_sync(0xFFFFFFFF, code == DONE);
-    if (lane == 0 && reached) {
-        code = read_async(extent, block, BLOCKS_MAX, ticket);
-        // What was not submitted has no buffer any more.
-        if (code == DONE && (code = wait(ticket)) != DONE) storage_end(ticket);
-    }
-    code = __shfl_sync(0xFFFFFFFF, reached ? code : TARGET, 0);
     ticket = __shfl_sync(0xFFFFFFFF, ticket, 0);
-    if (code != DONE) return code;
-    for (u32 at = lane * PIECE_BYTES; at < BLOCKS_MAX * BLOCK_BYTES; at += 32 * PIECE_BYTES) {
-        const u32 fetched = storage_fetch(ticket, at, reinterpret_cast<ulonglong2 *>(static_cast<char *>(to) + at));
-        if (fetched != DONE) code = fetched;
+    if (ticket >= FAILED) return ticket;
+    u32 code = __all_sync(0xFFFFFFFF, is_reached(to)) ? DONE : TARGET;
+    if (lane == 0 && code == DONE) code = wait(ticket);
+    code = __shfl_sync(0xFFFFFFFF, code, 0);
+    for (u32 at = lane * PIECE_BYTES; code == DONE && at < BLOCKS_MAX * BLOCK_BYTES; at += 32 * PIECE_BYTES) {
+        code = storage_fetch(ticket, at, reinterpret_cast<ulonglong2 *>(static_cast<char *>(to) + at));
     }
     const u32 failed = __ballot_sync(0xFFFFFFFF, code != DONE);
     if (failed != 0) code = __shfl_sync(0xFFFFFFFF, code, __ffs(failed) - 1);
-    __syncwarp();
     if (lane == 0) storage_end(ticket);
     return code;
+}
+
+// Reads 4 KiB by a whole warp: one lane submits, all copy. All lanes answer the same.
+__device__ __forceinline__ u32 read_warp(u32 extent, u64 block, void *to) {
+    u32 lane, ticket = 0;
+    asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+    if (lane == 0) {
+        const u32 code = read_async(extent, block, BLOCKS_MAX, ticket);
+        // What was not submitted has no buffer.
+        if (code != DONE) ticket = code;
+    }
+    return finish_warp(ticket, to);
 }
 
 namespace detail {

@@ -8,7 +8,7 @@ use std::{
 
 use bulkhead_client::{Error, ErrorCode};
 use bulkhead_nvme::{
-    Config, Controller, Iommu, Memory, Namespace, RamMemory, Rights, Stepped,
+    Config, Controller, Iommu, Latency, Memory, Namespace, RamMemory, Rights, Stepped,
     formats::{
         AdminOpcode, BusAddress, COMPLETION_BYTES, CommandId, Completion, QueueId, SUBMISSION_BYTES, Status,
         Submission,
@@ -45,8 +45,8 @@ fn broken(what: impl Into<String>) -> Error {
 }
 
 impl Driver {
-    /// Starts a controller of these namespaces.
-    pub(crate) fn start(namespaces: Vec<Namespace>) -> Result<Self, Error> {
+    /// Starts a controller of these namespaces, whose commands take so long at least.
+    pub(crate) fn start(namespaces: Vec<Namespace>, latency: Duration) -> Result<Self, Error> {
         let iommu = Arc::new(Iommu::new());
         let queues_max = u16::try_from(INSTANCES).unwrap_or(u16::MAX);
         let config = Config { queues_max, queue_entries_max: ENTRIES, ..Config::default() };
@@ -56,7 +56,8 @@ impl Driver {
         let mapped = iommu.map(ADMIN, bytes, Arc::clone(&admin) as Arc<dyn Memory>, 0, Rights::ReadWrite);
         mapped.map_err(|error| broken(error.to_string()))?;
         let controller = Controller::new(config, namespaces, Arc::clone(&iommu));
-        let controller = controller.map_err(|error| broken(error.to_string()))?;
+        let mut controller = controller.map_err(|error| broken(error.to_string()))?;
+        controller.faults().set_latency(Latency { base: latency, jitter: Duration::ZERO });
         let begun = Instant::now();
         let mut driver = Self {
             controller,
@@ -245,7 +246,7 @@ mod tests {
     fn queues_are_deleted_while_others_are_made_however_long_a_command_takes() {
         let engine = Slow(RamEngine::zeroed(1 << 20), Vec::new());
         let namespace = Namespace::new(Box::new(engine), BlockSize::B512).unwrap();
-        let mut driver = Driver::start(vec![namespace]).unwrap();
+        let mut driver = Driver::start(vec![namespace], Duration::ZERO).unwrap();
         let memory = Arc::new(RamMemory::zeroed(1 << 20));
         let bytes = memory.bytes();
         driver.iommu.map(BusAddress(QUEUES), bytes, memory.clone(), 0, Rights::ReadWrite).unwrap();

@@ -157,7 +157,11 @@ fn answer(memory: &ModuleHost, buffer: u32, mark: u32, code: u32) {
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::net::UnixStream, sync::Arc, time::Instant};
+    use std::{
+        os::unix::net::UnixStream,
+        sync::Arc,
+        time::{Duration, Instant},
+    };
 
     use bulkhead_nvme::{Namespace, engine::RamEngine, formats::BlockSize};
     use bulkhead_storage::rules::{READ, Request, Rights, WRITE};
@@ -186,7 +190,7 @@ mod tests {
             let engine = RamEngine::zeroed(usize::try_from(BLOCKS * 512).unwrap());
             let namespace = Namespace::new(Box::new(engine), BlockSize::B512).unwrap();
             let (queues, _) = ModuleHost::create(crate::window::HOST_WINDOW_BYTES).unwrap();
-            Self { driver: Driver::start(vec![namespace]).unwrap(), queues: Arc::new(queues) }
+            Self { driver: Driver::start(vec![namespace], Duration::ZERO).unwrap(), queues: Arc::new(queues) }
         }
 
         fn open(&mut self, slot: usize, extent: Extent) -> Open {

@@ -17,6 +17,7 @@ mod window;
 use std::{
     process::ExitCode,
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
 use bulkhead_client::{Error, ErrorCode, ModuleHost};
@@ -31,16 +32,19 @@ use extents::Space;
 use host::Ring;
 use layout::Parts;
 
+/// Longest `--latency`.
+const LATENCY_MAX: Duration = Duration::from_secs(1);
 /// Where the module's host memory begins on the bus.
 const BUS: u64 = 1 << 40;
 
 const HELP: &str = "Block storage from kernels (docs/MODULES.md). Started by `bulkhead module start`.
 
-usage: storage --namespace NAME=STORE...
+usage: storage --namespace NAME=STORE... [--latency MICROSECONDS]
 
   --namespace NAME=ram:SIZE     a namespace in memory, such as scratch=ram:64MiB
   --namespace NAME=file:PATH    one on a file or a block device, whole blocks of 512 bytes long
   --namespace NAME=direct:PATH  the same without the page cache: extents and reads of whole blocks of the disk, often 4 KiB
+  --latency MICROSECONDS        how long commands take at least, as those of a flash device do (80, for instance); 0 unless told
   --help                        this
 ";
 
@@ -74,6 +78,8 @@ impl Memory for Shared {
 struct Storage {
     namespaces: Vec<Namespace>,
     spaces: Vec<Space>,
+    /// How long a command takes at least.
+    latency: Duration,
     driver: Option<Driver>,
 }
 
@@ -175,7 +181,7 @@ impl Service for Storage {
     const INSTANCES_MAX: usize = layout::INSTANCES;
 
     fn start(&mut self, _: &Window) -> Result<(), Error> {
-        self.driver = Some(Driver::start(std::mem::take(&mut self.namespaces))?);
+        self.driver = Some(Driver::start(std::mem::take(&mut self.namespaces), self.latency)?);
         Ok(())
     }
 
@@ -274,9 +280,9 @@ impl Service for Storage {
     }
 }
 
-fn arguments() -> Result<Option<Storage>, Error> {
-    let mut storage = Storage { namespaces: Vec::new(), spaces: Vec::new(), driver: None };
-    let mut arguments = std::env::args().skip(1);
+fn told(mut arguments: impl Iterator<Item = String>) -> Result<Option<Storage>, Error> {
+    let mut storage =
+        Storage { namespaces: Vec::new(), spaces: Vec::new(), latency: Duration::ZERO, driver: None };
     while let Some(argument) = arguments.next() {
         match (argument.as_str(), arguments.next()) {
             ("--help", _) => return Ok(None),
@@ -291,6 +297,15 @@ fn arguments() -> Result<Option<Storage>, Error> {
                 storage.spaces.push(Space { name, number, blocks });
                 storage.namespaces.push(namespace);
             }
+            ("--latency", Some(text)) => {
+                let latency = text.parse().ok().map(Duration::from_micros);
+                let wrong = || {
+                    bulkhead_module::refuse(format!(
+                        "--latency {text}: a number of microseconds belongs here, at most a second"
+                    ))
+                };
+                storage.latency = latency.filter(|latency| *latency <= LATENCY_MAX).ok_or_else(wrong)?;
+            }
             _ => return Err(bulkhead_module::refuse(format!("{argument}: see --help"))),
         }
     }
@@ -301,7 +316,7 @@ fn arguments() -> Result<Option<Storage>, Error> {
 }
 
 fn main() -> ExitCode {
-    match arguments() {
+    match told(std::env::args().skip(1)) {
         Ok(Some(storage)) => bulkhead_module::main(storage),
         Ok(None) => {
             print!("{HELP}");
@@ -310,6 +325,22 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("storage: {error}");
             ExitCode::from(bulkhead_module::CANNOT_SERVE)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_is_a_number_of_microseconds() {
+        let told = |latency: &str| {
+            told(["--namespace", "a=ram:1MiB", "--latency", latency].map(str::to_owned).into_iter())
+        };
+        assert_eq!(told("80").unwrap().unwrap().latency, Duration::from_micros(80));
+        for wrong in ["", "80us", "-1", "1000001"] {
+            assert!(told(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -11,6 +11,9 @@ __global__ void hit_pages(storage::Cache cache, u32 count, u32 turns, ulonglong2
         const u32 code = with_warp(
             cache, key_of(0, next(x) % count), past, true, READS, false,
             [&](const Held &held) {
+                // What was read past the cache holds a buffer.
+                if (held.kind == Held::PAST && lane == 0) storage_end(held.ticket);
+                if (held.kind != Held::LINE) return;
                 const ulonglong2 *from = cache.page(held.line);
 #pragma unroll
                 for (u32 at = 0; at < storage::PAGE_BYTES / 16; at += 32) {
@@ -54,6 +57,7 @@ static void measure(const char *name, double bytes, void (*launch)(void *), void
         CHECK(cudaEventElapsedTime(&milliseconds, begin, end));
     }
     printf("cache hits, %s: %.3f GB/s\n", name, bytes / milliseconds / 1e6);
+    fflush(stdout);
 }
 
 struct Hits {

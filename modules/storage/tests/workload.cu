@@ -7,9 +7,9 @@
 //   workload fill BLOCKS
 //   workload sequence ROUNDS
 //       In each round 64 threads write their 8 blocks of extent 0 full of its number, and a flush ends it: then that is told.
-//   workload overlap THREADS PAGES BLOCKS
-//       Each thread reads so many pages and computes on each, as long in all as reading takes: one after the other, and with the next
-//       page on its way meanwhile.
+//   workload overlap WARPS PAGES BLOCKS
+//       Each warp reads so many pages and computes on each, for some parts of the time that reading takes: one after the other, and with
+//       the next page on its way meanwhile.
 #include "cached.cuh"
 
 constexpr u64 SEED = 42;
@@ -87,23 +87,34 @@ struct Overlap {
     Wrong *wrong;
 };
 
+__device__ u32 begin_page(const Overlap &work, u64 &x) {
+    u32 ticket = storage::DONE;
+    const u64 page = next(x) % work.pages;
+    if (threadIdx.x % 32 != 0) return ticket;
+    const u32 code = storage::read_async(0, page * storage::BLOCKS_MAX, storage::BLOCKS_MAX, ticket);
+    return code == storage::DONE ? ticket : code;
+}
+
 __global__ void overlap(Overlap work) {
-    const u64 thread = blockIdx.x * blockDim.x + threadIdx.x;
-    u64 x = (thread + 1) * 0x9E3779B97F4A7C15ull, sum = 0;
-    u64 *mine = work.memory + thread * PAGE_WORDS;
+    const u64 warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    const u32 lane = threadIdx.x % 32;
+    u64 x = (warp + 1) * 0x9E3779B97F4A7C15ull, sum = 0;
+    u64 *mine = work.memory + warp * PAGE_WORDS;
     u32 ticket = 0, code = storage::DONE;
-    bool begun = false;
-    for (u32 turn = 0; turn < work.turns && code == storage::DONE; turn++) {
-        if (work.reads) {
-            if (!begun) code = storage::read_async(0, next(x) % work.pages * 8, 8, ticket);
-            if (code == storage::DONE) code = storage::finish(ticket, 8, mine);
-            begun = work.ahead && turn + 1 < work.turns && code == storage::DONE;
-            if (begun) code = storage::read_async(0, next(x) % work.pages * 8, 8, ticket);
+    // One place each that begins and that finishes: gates' bodies stand where they are called.
+    for (u32 turn = 0; turn <= work.turns && code == storage::DONE; turn++) {
+        const bool computes = work.ahead ? turn > 0 : turn < work.turns;
+        if (work.reads && work.ahead && turn > 0) code = storage::finish_warp(ticket, mine);
+        if (work.reads && turn < work.turns && code == storage::DONE) ticket = begin_page(work, x);
+        if (work.reads && !work.ahead && turn < work.turns) code = storage::finish_warp(ticket, mine);
+        __syncwarp();
+        for (u32 round = 0; computes && round < work.rounds; round++) {
+            sum = (sum ^ mine[(round * 7 + turn + lane) % PAGE_WORDS]) * 0x9E3779B97F4A7C15ull + round;
         }
-        for (u32 round = 0; round < work.rounds; round++) sum = (sum ^ mine[(round * 7 + turn) % PAGE_WORDS]) * 0x9E3779B97F4A7C15ull + round;
+        __syncwarp();
     }
     compare(work.wrong, code, 0, 0);
-    mine[0] = sum;
+    mine[lane] = sum;
 }
 
 // Milliseconds of a launch.
@@ -154,9 +165,8 @@ static void run_sequence(u64 rounds, u64 *memory, Wrong *wrong) {
     }
 }
 
-static void run_overlap(Overlap work, u32 threads) {
-    const u32 block = min(threads, 64u);
-    auto launch = [&] { overlap<<<(threads + block - 1) / block, block>>>(work); };
+static void run_overlap(Overlap work, u32 warps) {
+    auto launch = [&] { overlap<<<warps, 32>>>(work); };
     auto best = [&](bool reads, bool ahead, u32 rounds) {
         work.reads = reads, work.ahead = ahead, work.rounds = rounds;
         double least = timed(launch);
@@ -200,10 +210,10 @@ int main(int argc, char **argv) {
         CHECK(cudaMalloc(&memory, 64 * storage::PAGE_BYTES));
         run_sequence(number(2), memory, wrong);
     } else if (!strcmp(what, "overlap") && argc == 5) {
-        const u32 threads = static_cast<u32>(number(2));
-        CHECK(cudaMalloc(&memory, static_cast<u64>(threads + 63) * storage::PAGE_BYTES));
-        CHECK(cudaMemset(memory, 0, static_cast<u64>(threads + 63) * storage::PAGE_BYTES));
-        run_overlap({number(4) / 8, static_cast<u32>(number(3)), 0, false, false, memory, wrong}, threads);
+        const u32 warps = static_cast<u32>(number(2));
+        CHECK(cudaMalloc(&memory, static_cast<u64>(warps) * storage::PAGE_BYTES));
+        CHECK(cudaMemset(memory, 0, static_cast<u64>(warps) * storage::PAGE_BYTES));
+        run_overlap({number(4) / 8, static_cast<u32>(number(3)), 0, false, false, memory, wrong}, warps);
     } else {
         printf("FAIL see the head of workload.cu\n");
         return 2;
