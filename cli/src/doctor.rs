@@ -151,6 +151,7 @@ fn checks(backend: Backend) -> Vec<Check> {
         }),
     }
     checks.extend(confinement::checks());
+    checks.push(storage());
     checks.push(kernel());
     checks
 }
@@ -173,6 +174,26 @@ fn devices() -> Vec<Check> {
         Check { name: "device", state: State::Found, detail, remedy: "" }
     };
     devices.iter().map(device).collect()
+}
+
+/// What the module `storage` reads and writes files by, as its host half says.
+fn storage() -> Check {
+    let check = |state, detail, remedy| Check { name: "storage", state, detail, remedy };
+    let program = std::env::current_exe().map(|own| own.with_file_name("storage"));
+    let Some(program) = program.ok().filter(|program| program.is_file()) else {
+        let remedy = "`cargo build -p bulkhead-storage` builds it, for programs that read files in kernels";
+        return check(State::Absent, "the module's host half is not beside this program".into(), remedy);
+    };
+    let told =
+        std::process::Command::new(&program).arg("--probe").stdin(std::process::Stdio::null()).output();
+    let told = told.map(|told| String::from_utf8_lossy(&told.stdout).trim().to_owned()).unwrap_or_default();
+    if told.starts_with("io_uring") {
+        check(State::Found, told, "")
+    } else if told.is_empty() {
+        check(State::Absent, format!("{} does not answer", program.display()), "build it anew")
+    } else {
+        check(State::Absent, told, "threads take its place: right, and slower")
+    }
 }
 
 fn kernel() -> Check {

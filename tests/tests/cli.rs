@@ -106,7 +106,7 @@ fn doctor_tells_what_is_there_and_how_to_get_what_is_missing() {
     assert_eq!(told.code(), Some(if report["healthy"] == true { 0 } else { 1 }), "{}", told.told());
     let checks = report["checks"].as_array().unwrap();
     let check = |name: &str| checks.iter().find(|check| check["name"] == name);
-    let names = ["driver module", "libcuda", "ptxas", "library OS", "memory seals", "kernel"];
+    let names = ["driver module", "libcuda", "ptxas", "library OS", "memory seals", "storage", "kernel"];
     let held = [
         "non-dumpable",
         "no_new_privs",

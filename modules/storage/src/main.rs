@@ -45,6 +45,7 @@ usage: storage --namespace NAME=STORE... [--latency MICROSECONDS]
   --namespace NAME=file:PATH    one on a file or a block device, whole blocks of 512 bytes long
   --namespace NAME=direct:PATH  the same without the page cache: extents and reads of whole blocks of the disk, often 4 KiB
   --latency MICROSECONDS        how long commands take at least, as those of a flash device do (80, for instance); 0 unless told
+  --probe                       says what does the I/O on files here, and ends
   --help                        this
 ";
 
@@ -280,12 +281,11 @@ impl Service for Storage {
     }
 }
 
-fn told(mut arguments: impl Iterator<Item = String>) -> Result<Option<Storage>, Error> {
+fn told(mut arguments: impl Iterator<Item = String>) -> Result<Storage, Error> {
     let mut storage =
         Storage { namespaces: Vec::new(), spaces: Vec::new(), latency: Duration::ZERO, driver: None };
     while let Some(argument) = arguments.next() {
         match (argument.as_str(), arguments.next()) {
-            ("--help", _) => return Ok(None),
             ("--namespace", Some(text)) => {
                 let (name, namespace) = extents::namespace(&text)?;
                 if storage.spaces.iter().any(|space| space.name == name) {
@@ -312,16 +312,31 @@ fn told(mut arguments: impl Iterator<Item = String>) -> Result<Option<Storage>, 
     if storage.spaces.is_empty() {
         return Err(bulkhead_module::refuse("name a namespace at least: see --help"));
     }
-    Ok(Some(storage))
+    Ok(storage)
+}
+
+/// What executes commands on files here.
+fn probe() -> String {
+    bulkhead_nvme::engine::probe().map_or_else(
+        |why| format!("a pool of threads does what is on files: {why}"),
+        |()| "io_uring does what is on files".to_owned(),
+    )
 }
 
 fn main() -> ExitCode {
-    match told(std::env::args().skip(1)) {
-        Ok(Some(storage)) => bulkhead_module::main(storage),
-        Ok(None) => {
+    match std::env::args().nth(1).as_deref() {
+        Some("--help") => {
             print!("{HELP}");
-            ExitCode::SUCCESS
+            return ExitCode::SUCCESS;
         }
+        Some("--probe") => {
+            println!("{}", probe());
+            return ExitCode::SUCCESS;
+        }
+        _ => {}
+    }
+    match told(std::env::args().skip(1)) {
+        Ok(storage) => bulkhead_module::main(storage),
         Err(error) => {
             eprintln!("storage: {error}");
             ExitCode::from(bulkhead_module::CANNOT_SERVE)
@@ -338,7 +353,7 @@ mod tests {
         let told = |latency: &str| {
             told(["--namespace", "a=ram:1MiB", "--latency", latency].map(str::to_owned).into_iter())
         };
-        assert_eq!(told("80").unwrap().unwrap().latency, Duration::from_micros(80));
+        assert_eq!(told("80").unwrap().latency, Duration::from_micros(80));
         for wrong in ["", "80us", "-1", "1000001"] {
             assert!(told(wrong).is_err(), "{wrong}");
         }
