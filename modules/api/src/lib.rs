@@ -30,11 +30,13 @@ mod host;
 mod instances;
 pub mod manifest;
 mod runner;
+mod tell;
 mod window;
 
 pub use host::{HostCaller, OpenedHost, SHARED_START};
 pub use instances::{Badge, Instances};
 pub use runner::{CANNOT_SERVE, INSTANCES, NAME, Place, QUOTA, digest, main, run};
+pub use tell::{report, warn};
 pub use window::Window;
 
 use bulkhead_client::{Error, ErrorCode};

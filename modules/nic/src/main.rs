@@ -254,12 +254,12 @@ impl Module {
             }
         }
         let Counters { sent, lost, delayed, received, dropped, written, refused } = nic.counters();
-        println!(
+        bulkhead_module::report(format_args!(
             "instance {badge:?}: {sent} sent, {lost} lost, {delayed} over a rate, {received} received, {dropped} dropped, \
              {written} written, {refused} refused"
-        );
+        ));
         for record in nic.take_records() {
-            eprintln!("nic: the device was told to do what it may not: {record:?}");
+            bulkhead_module::warn(format_args!("nic: the device was told to do what it may not: {record:?}"));
         }
     }
 }
@@ -288,7 +288,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("nic: {error}");
+            bulkhead_module::warn(format_args!("nic: {error}"));
             ExitCode::from(bulkhead_module::CANNOT_SERVE)
         }
     }

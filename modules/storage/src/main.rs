@@ -261,14 +261,16 @@ impl Service for Storage {
             Ok(false) => return Closed::NotYet,
             Err(error) => {
                 if !std::mem::replace(&mut pair.told, true) {
-                    eprintln!("storage: {error}: its place is not used again");
+                    bulkhead_module::warn(format_args!("storage: {error}: its place is not used again"));
                 }
                 return Closed::NotYet;
             }
         }
         unmap(&driver.iommu, pair.parts);
         for violation in driver.iommu.take_violations() {
-            eprintln!("storage: the controller was told to reach what it may not: {violation:?}");
+            bulkhead_module::warn(format_args!(
+                "storage: the controller was told to reach what it may not: {violation:?}"
+            ));
         }
         Closed::Done
     }
@@ -287,7 +289,7 @@ fn arguments() -> Result<Option<Storage>, Error> {
                 }
                 let number = u32::try_from(storage.spaces.len() + 1).unwrap_or(u32::MAX);
                 let (blocks, engine) = (namespace.identify().blocks, namespace.engine_name());
-                println!("namespace {name}: {blocks} blocks, {engine}");
+                bulkhead_module::report(format_args!("namespace {name}: {blocks} blocks, {engine}"));
                 storage.spaces.push(Space { name, number, blocks });
                 storage.namespaces.push(namespace);
             }
@@ -308,7 +310,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("storage: {error}");
+            bulkhead_module::warn(format_args!("storage: {error}"));
             ExitCode::from(bulkhead_module::CANNOT_SERVE)
         }
     }
