@@ -40,9 +40,9 @@ const HELP: &str = "Datagrams from kernels (docs/MODULES.md). Started by `bulkhe
 
 usage: nic --allow LOCAL[~REMOTE][@RATE]...
 
-  --allow 127.0.0.1:7000-7099          callers may have these local addresses, and send to and hear any other
-  --allow 10.0.0.1:7000~10.0.0.0/8:*   the same, but these others only
-  --allow 127.0.0.1:7000@1000          a flow of theirs sends 1000 datagrams a second at most; @64MiB bytes
+  --allow 127.0.0.1:7000-7099          callers may have these local addresses, and send to and hear 127.0.0.0/8:7000-7099
+  --allow 10.0.0.1:7000~10.0.0.0/8:*   the same, but these others; ~0.0.0.0/0:* is everybody
+  --allow 127.0.0.1:7000@1000          a flow of theirs sends 1000 datagrams a second at most; @64MiB bytes of frames
   --help                               this
 ";
 

@@ -11,11 +11,11 @@ use crate::{
     peers::Peers,
     queue::{Chain, Fault, Places, Queue, Way},
     rate::Bucket,
-    region::Region,
+    region::{Part, Region},
     virtio::{NEEDS_CHECKSUM, NET_HEADER_BYTES, NetHeader},
 };
 
-/// Most frames of a queue in one step.
+/// Most frames that are sent in one step, and most datagrams that are taken of all flows together.
 pub const STEP_MAX: u16 = 64;
 /// Of a frame, before its data.
 const HEADERS: usize = NET_HEADER_BYTES + HEADER_BYTES;
@@ -28,7 +28,7 @@ pub enum Arrives {
     /// It is framed into the queue to receive.
     Queue,
     /// It is written into this part of the device's [`Region`], as it says itself.
-    Region(Range<u64>),
+    Region(Part),
     /// It is dropped.
     Nowhere,
 }

@@ -12,7 +12,7 @@ use bulkhead_nic::{
     Stepped, Taken, Wire,
     frame::Malformed,
     rate::{Bucket, Rate, Unit},
-    region::{Put, Region},
+    region::{Part, Put, Region},
     virtio::{Descriptor, INDIRECT, NEXT, WRITE},
 };
 use bulkhead_nvme::{Memory, RamMemory, Rights, formats::BusAddress};
@@ -283,26 +283,29 @@ fn puts_are_written_where_their_flow_may_write_and_then_counted() {
     const BYTES: u64 = 8192;
     let memory = Arc::new(RamMemory::zeroed(2 * 8192));
     let mut flows = flows();
-    flows[0].arrives = Arrives::Region(128..BYTES - 128);
+    flows[0].arrives = Arrives::Region(Part { bytes: 128..BYTES - 128, signals: 1..4 });
     let driver = Driver::new(flows, Cable::default());
     let (region, signals) = (BusAddress(1 << 40), BusAddress((1 << 40) + BYTES));
     driver.iommu.map(region, 2 * BYTES, memory.clone(), 0, Rights::Write).unwrap();
     let Driver { nic, .. } = driver;
-    let mut nic = nic.with_region(Region::new(region, signals, 4));
+    let mut nic = nic.with_region(Region::new(region, signals, 5));
     let put = |offset: u64, signal: u32, bytes: usize| {
         let mut datagram = vec![0xAB; bytes];
         datagram.extend(Put { offset, signal }.encode(u32::try_from(bytes).unwrap()));
         (0, remote(), datagram)
     };
     for (offset, signal, bytes) in [
-        (0, 0, 64),
-        (127, 0, 64),
-        (BYTES - 128, 0, 1),
-        (BYTES - 129, 0, 2),
-        (BYTES, 0, 64),
-        (u64::MAX, 0, 64),
-        (u64::MAX - 63, 0, 64),
+        (0, 1, 64),
+        (127, 1, 64),
+        (BYTES - 128, 1, 1),
+        (BYTES - 129, 1, 2),
+        (BYTES, 1, 64),
+        (u64::MAX, 1, 64),
+        (u64::MAX - 63, 1, 64),
+        // Signals of others, and one that there is not.
+        (128, 0, 64),
         (128, 4, 64),
+        (128, 5, 64),
         (128, u32::MAX, 64),
     ] {
         nic.wire().coming.push_back(put(offset, signal, bytes));
@@ -310,21 +313,22 @@ fn puts_are_written_where_their_flow_may_write_and_then_counted() {
     nic.wire().coming.push_back((0, remote(), vec![0xAB; 64]));
     nic.wire().coming.push_back((0, remote(), Vec::new()));
     // Not of whoever may.
-    let (of, _, datagram) = put(128, 0, 64);
+    let (of, _, datagram) = put(128, 1, 64);
     nic.wire().coming.push_back((of, address("192.0.2.8:53"), datagram));
     nic.step(false, Duration::ZERO);
     let mut all = vec![0; 2 * 8192];
     memory.read(0, &mut all);
     assert!(all.iter().all(|byte| *byte == 0));
-    assert_eq!((nic.counters().written, nic.counters().refused, nic.counters().dropped), (0, 11, 1));
-    for (offset, signal, bytes) in [(128, 0, 64), (BYTES - 129, 3, 1), (200, 3, 0)] {
+    assert_eq!((nic.counters().written, nic.counters().refused, nic.counters().dropped), (0, 13, 1));
+    for (offset, signal, bytes) in [(128, 1, 64), (BYTES - 129, 3, 1), (200, 3, 0)] {
         nic.wire().coming.push_back(put(offset, signal, bytes));
     }
     nic.step(false, Duration::ZERO);
     memory.read(0, &mut all);
     let written: Vec<_> = (0..8192).filter(|at| all[*at] == 0xAB).collect();
     assert!(written.into_iter().eq((128..192).chain([8192 - 129])));
-    assert_eq!(all[8192..8208], [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
+    let counted: Vec<_> = all[8192..8212].chunks(4).map(|word| word[0]).collect();
+    assert_eq!(counted, [0, 1, 0, 2, 0]);
     assert_eq!((nic.counters().written, nic.record_count()), (3, 0));
 }
 
