@@ -8,8 +8,8 @@ use std::{
 };
 
 use bulkhead_nic::{
-    Arrived, Arrives, CHAIN_MAX, DATA_BYTES_MAX, Fault, Flow, Outgoing, PEERS_MAX, Record, Refusal, Sockets,
-    Stepped, Taken, Wire,
+    Arrived, Arrives, CHAIN_MAX, DATA_BYTES_MAX, Fault, Flow, Outgoing, PEERS_MAX, Record, Refusal, STEP_MAX,
+    Sockets, Stepped, Taken, Wire,
     frame::Malformed,
     rate::{Bucket, Rate, Unit},
     region::{Part, Put, Region},
@@ -276,6 +276,63 @@ fn a_flood_of_peers_takes_bounded_memory_and_the_last_are_answered() {
     driver.step();
     let to: Vec<_> = driver.nic.wire().sent.iter().map(|(_, to, _)| *to).collect();
     assert_eq!(to, [peer(10), peer(PEERS_MAX + 9)]);
+}
+
+#[test]
+fn a_flood_to_one_flow_takes_no_more_than_its_turns() {
+    let listens = |number: u8| flow(number, address(&format!("127.0.0.1:700{number}")), None);
+    let flood = |flow: usize| (flow, address("198.51.100.1:9"), vec![0xF1; 8]);
+    let honest = |flow: usize, number: u8| (flow, address("198.51.100.2:9"), vec![number; 8]);
+    for flooded in 0..3 {
+        let others = [(flooded + 1) % 3, (flooded + 2) % 3];
+        let mut driver = Driver::new((0..3).map(listens).collect(), Cable::default());
+        let coming = &mut driver.nic.wire().coming;
+        coming.extend((0..4000).map(|_| flood(flooded)));
+        for number in 0..40 {
+            coming.extend(others.map(|of| honest(of, number)));
+        }
+        // As if its programs gave buffers back one by one: each flow has every third.
+        let mut came = Vec::new();
+        let take = |driver: &mut Driver<Cable>, came: &mut Vec<u8>| {
+            while let Some((entry, length)) = driver.take(Which::Receives) {
+                came.push(driver.data(entry, length)[0]);
+            }
+        };
+        for entry in 0..30 {
+            driver.give(entry);
+            driver.step();
+            take(&mut driver, &mut came);
+        }
+        assert_eq!(came.iter().filter(|first| **first != 0xF1).count(), 20, "{came:?}");
+        // As if there were buffers for all: a step is for all flows together, and all of what was honest comes in it.
+        for entry in 30..ENTRIES {
+            driver.give(entry);
+        }
+        came.clear();
+        driver.step();
+        take(&mut driver, &mut came);
+        assert_eq!(came.len(), usize::from(STEP_MAX));
+        driver.step();
+        take(&mut driver, &mut came);
+        let right: Vec<u8> = (10..40).flat_map(|number| [number, number]).collect();
+        assert!(came.into_iter().filter(|first| *first != 0xF1).eq(right));
+    }
+}
+
+#[test]
+fn what_is_dropped_takes_its_turn_too() {
+    let mut flows = flows();
+    flows[1].peers = "127.0.0.0/8:*".parse().unwrap();
+    let mut driver = Driver::new(flows, Cable::default());
+    let stranger = address("198.51.100.1:9");
+    driver.nic.wire().coming.extend((0..1000).map(|_| (1, stranger, vec![1])));
+    driver.nic.wire().coming.extend((0..20).map(|_| (0, remote(), vec![2])));
+    for entry in 0..ENTRIES {
+        driver.give(entry);
+    }
+    driver.step();
+    let counters = driver.nic.counters();
+    assert_eq!((counters.received, counters.dropped), (20, u64::from(STEP_MAX) - 20));
 }
 
 #[test]
