@@ -235,6 +235,19 @@ fn without_its_checks_the_same_attack_has_the_device_send_what_is_not_the_caller
 }
 
 #[test]
+fn an_answer_to_what_another_thread_gives_back_meanwhile_is_refused() {
+    let scratch = Scratch::new();
+    let gates = scratch.path().join("outrun.ptx");
+    build_gates(NAME, "NIC_OUTRUN", &gates);
+    let mut served = Served::with(&gates, "127.0.0.1:*~127.0.0.0/8:*");
+    let (port, answering) = answers(1);
+    served.right(&attackers(free_port(), free_port(), port), &["attack"]);
+    answering.join().expect("it was asked");
+    let told = served.stop();
+    assert!(!told.contains("may not"), "{told}");
+}
+
+#[test]
 fn who_reads_nothing_of_what_the_module_reports_harms_nobody() {
     let mut served = Served::new();
     let (own, before) = (free_port(), served.host_half());
