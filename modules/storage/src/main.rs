@@ -20,9 +20,9 @@ use std::{
 };
 
 use bulkhead_client::{Error, ErrorCode, ModuleHost};
-use bulkhead_module::{Badge, Closed, HostCaller, Instances, Progress, Service, Window, codes};
+use bulkhead_module::{Badge, Closed, HostCaller, HostMemory, Instances, Progress, Service, Window, codes};
 use bulkhead_nvme::{
-    Iommu, Memory, Namespace, Rights, Stepped,
+    Iommu, Namespace, Rights, Stepped,
     formats::{BusAddress, QueueId, registers::Doorbell},
 };
 use bulkhead_storage::wire;
@@ -44,31 +44,8 @@ usage: storage --namespace NAME=STORE...
   --help                        this
 ";
 
-/// Host memory, as the controller reaches it.
-struct Shared(Arc<ModuleHost>);
-
 fn place(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
-}
-
-impl Memory for Shared {
-    fn bytes(&self) -> u64 {
-        self.0.bytes() as u64
-    }
-
-    fn read(&self, offset: u64, into: &mut [u8]) {
-        self.0.read(place(offset), into);
-    }
-
-    fn write(&self, offset: u64, from: &[u8]) {
-        self.0.write(place(offset), from);
-    }
-
-    fn publish(&self, offset: u64, word: u32) {
-        if let Some(to) = self.0.word(place(offset)) {
-            to.store(word, Ordering::Release);
-        }
-    }
 }
 
 struct Storage {
@@ -120,7 +97,7 @@ fn map(
             Some(shared) => (shared, wire::DATA as u64, wire::SHARED_BYTES - wire::DATA as u64),
             None => (host, offset, bytes),
         };
-        let memory = Arc::new(Shared(Arc::clone(memory)));
+        let memory = Arc::new(HostMemory::new(memory));
         let mapped = iommu.map(bus(offset), bytes, memory, from, rights);
         mapped.map_err(|error| Error::new(ErrorCode::Internal, error.to_string()))?;
     }
