@@ -6,12 +6,26 @@ import socket
 import sys
 
 ATTEMPTS, PATIENCE_S = 20, 0.5
+# The server hears these only, as modules/nic/module.toml has it; the first half is for flows.
+PORTS = range(7050, 7100)
+
+
+def bind(peer: socket.socket) -> None:
+    """Takes a port that the server hears."""
+    for port in PORTS:
+        try:
+            peer.bind(("127.0.0.1", port))
+            return
+        except OSError:
+            pass
+    sys.exit(f"no port from {PORTS[0]} to {PORTS[-1]} is free")
 
 
 def ask(port: int, request: str) -> str:
     """Sends a request until it is answered: by a datagram that begins with the same word."""
     tag = secrets.token_hex(4)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        bind(peer)
         peer.connect(("127.0.0.1", port))
         peer.settimeout(PATIENCE_S)
         for _ in range(ATTEMPTS):

@@ -163,7 +163,7 @@ for warps in 1 16 64; do
 done
 "$bulkhead" module stop storage || ended=1
 say "datagrams"
-serve nic "$folder/nic.ptx" "$folder/nic" --allow '127.0.0.1:7000-7999'
+serve nic "$folder/nic.ptx" "$folder/nic" --allow '127.0.0.1:7000-7999~127.0.0.0/8:7000-7999'
 nic() { timeout 120 "$bulkhead" run --module "nic=$1" -- "$folder/nic-tenant" "${@:2}"; }
 hostile() { timeout 120 "$bulkhead" run --module "nic=$1" -- "$folder/nic-hostile" "${@:2}"; }
 answers() { "$folder/nic-rate" --answer "$1" "$2" & peer=$!; }
@@ -181,7 +181,7 @@ grep -q 'may not' "$work/nic.log" && { echo "FAILED  the device was told to do w
 say "datagrams of 64 bytes: threads, checks"
 for gates in nic nic-unchecked nic nic-unchecked; do
     "$bulkhead" module stop nic; sleep 0.5
-    serve nic "$folder/$gates.ptx" "$folder/nic" --allow '127.0.0.1:7000-7999'
+    serve nic "$folder/$gates.ptx" "$folder/nic" --allow '127.0.0.1:7000-7999~127.0.0.0/8:7000-7999'
     # Somebody has to be there: what is sent to nobody is answered by errors.
     answers 7900 0
     for threads in 1 32 256 2048; do
@@ -191,7 +191,7 @@ for gates in nic nic-unchecked nic nic-unchecked; do
     gone
 done
 "$bulkhead" module stop nic; sleep 0.5
-serve nic "$folder/nic.ptx" "$folder/nic" --allow '127.0.0.1:7000-7999'
+serve nic "$folder/nic.ptx" "$folder/nic" --allow '127.0.0.1:7000-7999~127.0.0.0/8:7000-7999'
 say "there and back, and what a host thread does"
 for _ in 1 2 3; do
     answers 7900 -1

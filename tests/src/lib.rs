@@ -13,6 +13,7 @@ pub mod fuzz;
 pub mod hostile;
 pub mod kernel;
 pub mod leftovers;
+pub mod module;
 pub mod neighbour;
 pub mod patience;
 pub mod place;

@@ -1,63 +1,55 @@
 //! The module `storage`, served for a test.
 
 use std::{
-    collections::BTreeMap,
     fs,
-    io::{BufRead as _, BufReader},
+    ops::{Deref, DerefMut},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::{Mutex, OnceLock, PoisonError},
-    time::Duration,
+    process::Command,
 };
 
 use crate::{
     kernel::Kernel,
-    place::{host_half, repository, toolchain_libraries},
-    process::{Done, bulkhead, run},
+    module::{self, Module, gates},
+    process::{Done, run},
     scratch::Scratch,
 };
 
-/// How long a program may take.
-pub const PATIENCE: Duration = Duration::from_secs(240);
+pub use crate::module::PATIENCE;
+
 /// Bytes of a block.
 pub const BLOCK: usize = 512;
+const NAME: &str = "storage";
+const TENANT: &str = "modules/storage/tests/tenant.cu";
 
 /// A program of `modules/storage/tests` or `modules/examples`, compiled once by each test process.
 #[must_use]
 pub fn program(source: &str) -> PathBuf {
-    static BUILT: OnceLock<(Scratch, Mutex<BTreeMap<String, PathBuf>>)> = OnceLock::new();
-    let (scratch, built) = BUILT.get_or_init(|| (Scratch::new(), Mutex::new(BTreeMap::new())));
-    let mut built = built.lock().unwrap_or_else(PoisonError::into_inner);
-    let made = built.entry(source.to_owned()).or_insert_with(|| {
-        let program = scratch.path().join(source.replace('/', "-"));
-        compile(source, &program);
-        program
-    });
-    made.clone()
+    module::program(NAME, source)
 }
-
-const TENANT: &str = "modules/storage/tests/tenant.cu";
 
 /// Compiles a program that calls the gates.
 ///
 /// # Panics
 /// Where it cannot be.
 pub fn compile(source: &str, to: &Path) {
-    let mut command = Command::new(toolchain_libraries().with_file_name("bin").join("nvcc"));
-    command.args(["-gencode", "arch=compute_75,code=compute_75", "-I"]);
-    command.arg(repository().join("modules/storage/include")).arg("-o").arg(to);
-    let done = run(command.arg(repository().join(source)), PATIENCE);
-    assert_eq!(done.code(), Some(0), "{}", done.told());
+    module::compile(NAME, source, to);
 }
 
-/// A kernel that serves with the module, and what the module tells.
-pub struct Served {
-    /// The kernel.
-    pub kernel: Kernel,
-    module: Child,
-    told: BufReader<std::process::ChildStderr>,
-    /// Where its file lies.
-    pub scratch: Scratch,
+/// A kernel that serves with the module.
+pub struct Served(Module);
+
+impl Deref for Served {
+    type Target = Module;
+
+    fn deref(&self) -> &Module {
+        &self.0
+    }
+}
+
+impl DerefMut for Served {
+    fn deref_mut(&mut self) -> &mut Module {
+        &mut self.0
+    }
 }
 
 impl Served {
@@ -82,23 +74,9 @@ impl Served {
         fs::File::create(&data)
             .and_then(|file| file.set_len(mebibytes << 20))
             .expect("scratch can be written");
-        let manifest = scratch.path().join("module.toml");
-        let text = format!(
-            "name = \"storage\"\ngates = {gates:?}\ninstances = 8\n\
-             host = [{:?}, \"--namespace\", \"scratch=ram:4MiB\", \"--namespace\", \"data=file:{}\"]\n",
-            host_half("storage"),
-            data.display()
-        );
-        fs::write(&manifest, text).expect("scratch can be written");
-        let mut command = bulkhead(&["module", "start", "--socket"]);
-        command.arg(kernel.socket()).arg(&manifest).stdout(Stdio::null()).stderr(Stdio::piped());
-        // One test has them without their checks.
-        command.env("BULKHEAD_MODULE_ANY_GATES", "1");
-        let mut module = command.spawn().expect("it starts");
-        let told = BufReader::new(module.stderr.take().expect("a pipe"));
-        let mut served = Self { kernel, module, told, scratch };
-        served.line("serves at");
-        served
+        let file = format!("data=file:{}", data.display());
+        let arguments = ["--namespace", "scratch=ram:4MiB", "--namespace", &file];
+        Self(Module::start(kernel, scratch, NAME, gates, &arguments))
     }
 
     /// As it is checked in.
@@ -107,29 +85,7 @@ impl Served {
     /// Where that cannot be.
     #[must_use]
     pub fn start() -> Self {
-        Self::with(&repository().join("modules/storage/gates.ptx"))
-    }
-
-    /// The module's own socket.
-    #[must_use]
-    pub fn socket(&self) -> PathBuf {
-        bulkhead_module::door::socket_of(&self.kernel.socket(), "storage")
-    }
-
-    /// Reads what the module tells until it tells this.
-    ///
-    /// # Panics
-    /// Where it ends before.
-    pub fn line(&mut self, what: &str) -> String {
-        let mut all = String::new();
-        loop {
-            let mut line = String::new();
-            assert!(self.told.read_line(&mut line).expect("it tells") > 0, "it has ended: {all}");
-            all.push_str(&line);
-            if line.contains(what) {
-                return all;
-            }
-        }
+        Self::with(&gates(NAME))
     }
 
     /// What the file holds.
@@ -144,9 +100,8 @@ impl Served {
     /// A program with these extents.
     #[must_use]
     pub fn command_of(&self, source: &str, extents: &str, arguments: &[&str]) -> Command {
-        let mut command = bulkhead(&["run", "--module", &format!("storage={extents}"), "--socket"]);
-        command.arg(self.kernel.socket()).arg("--").arg(program(source)).args(arguments);
-        command.env("TMPDIR", self.scratch.path());
+        let mut command = self.0.command(extents, &program(source));
+        command.args(arguments);
         command
     }
 
@@ -178,28 +133,6 @@ impl Served {
         let done = run(&mut self.command_of(source, extents, arguments), PATIENCE);
         assert!(done.code() == Some(0) && done.stdout.contains(" 0 wrong"), "{arguments:?}: {}", done.told());
         done.stdout
-    }
-
-    /// The host half's process.
-    ///
-    /// # Panics
-    /// Where there is none.
-    #[must_use]
-    pub fn host_half(&self) -> rustix::process::Pid {
-        let mut command = bulkhead(&["module", "list", "--json", "--socket"]);
-        let listed = run(command.arg(self.kernel.socket()), PATIENCE);
-        let listed: serde_json::Value = serde_json::from_str(&listed.stdout).expect("JSON");
-        let pid = listed["modules"][0]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
-        rustix::process::Pid::from_raw(pid.expect("a process")).expect("a process")
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        if let Some(pid) = rustix::process::Pid::from_raw(i32::try_from(self.module.id()).unwrap_or(0)) {
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap_or_default();
-        }
-        self.module.wait().expect("it ends");
     }
 }
 

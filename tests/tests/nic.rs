@@ -2,57 +2,24 @@
 
 use std::{
     collections::HashSet,
-    fs,
     io::{BufRead as _, BufReader},
     net::UdpSocket,
-    path::{Path, PathBuf},
+    ops::{Deref, DerefMut},
+    path::Path,
     process::{Child, Command, Stdio},
-    sync::{
-        OnceLock,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
 use bulkhead_tests::{
     kernel::Kernel,
-    place::{host_half, repository, toolchain_libraries},
-    process::{Done, bulkhead, run},
+    module::{Module, PATIENCE, build_gates, gates, program},
+    process::{Done, run},
     scratch::Scratch,
 };
 
-const PATIENCE: Duration = Duration::from_secs(120);
-
-fn nvcc() -> PathBuf {
-    toolchain_libraries().with_file_name("bin").join("nvcc")
-}
-
-/// A program of `modules/nic/tests`, compiled once: the hostile one, or the honest one.
-fn tenant(does: &str) -> &'static Path {
-    static HOSTILE: OnceLock<(Scratch, PathBuf)> = OnceLock::new();
-    static HONEST: OnceLock<(Scratch, PathBuf)> = OnceLock::new();
-    let (name, program) = match does {
-        "attack" | "spin" => ("hostile", &HOSTILE),
-        _ => ("tenant", &HONEST),
-    };
-    let (_, program) = program.get_or_init(|| {
-        let scratch = Scratch::new();
-        let program = scratch.path().join(name);
-        compile(&format!("modules/nic/tests/{name}.cu"), &program);
-        (scratch, program)
-    });
-    program
-}
-
-/// Compiles a program that calls the gates.
-fn compile(source: &str, to: &Path) {
-    let mut command = Command::new(nvcc());
-    command.args(["-gencode", "arch=compute_75,code=compute_75", "-I"]);
-    command.arg(repository().join("modules/nic/include")).arg("-o").arg(to);
-    let done = run(command.arg(repository().join(source)), PATIENCE);
-    assert_eq!(done.code(), Some(0), "{}", done.told());
-}
+const NAME: &str = "nic";
 
 /// A port that nobody has now.
 fn free_port() -> u16 {
@@ -106,66 +73,39 @@ fn collect(socket: &UdpSocket, count: usize, length: usize) {
     }
 }
 
-/// A kernel that serves with the module, and what the module tells.
-struct Served {
-    kernel: Kernel,
-    module: Child,
-    told: BufReader<std::process::ChildStderr>,
-    scratch: Scratch,
+/// A kernel that serves with the module.
+struct Served(Module);
+
+impl Deref for Served {
+    type Target = Module;
+
+    fn deref(&self) -> &Module {
+        &self.0
+    }
+}
+
+impl DerefMut for Served {
+    fn deref_mut(&mut self) -> &mut Module {
+        &mut self.0
+    }
 }
 
 impl Served {
     fn with(gates: &Path, allow: &str) -> Self {
-        let (kernel, scratch) = (Kernel::start(), Scratch::new());
-        let manifest = scratch.path().join("module.toml");
-        let text = format!(
-            "name = \"nic\"\ngates = {gates:?}\ninstances = 8\nhost = [{:?}, \"--allow\", {allow:?}]\n",
-            host_half("nic")
-        );
-        fs::write(&manifest, text).expect("scratch can be written");
-        let mut command = bulkhead(&["module", "start", "--socket"]);
-        command.arg(kernel.socket()).arg(&manifest).stdout(Stdio::null()).stderr(Stdio::piped());
-        // One test has them without their checks.
-        command.env("BULKHEAD_MODULE_ANY_GATES", "1");
-        let mut module = command.spawn().expect("it starts");
-        let told = BufReader::new(module.stderr.take().expect("a pipe"));
-        let mut served = Self { kernel, module, told, scratch };
-        served.line("serves at");
-        served
+        Self(Module::start(Kernel::start(), Scratch::new(), NAME, gates, &["--allow", allow]))
     }
 
     fn new() -> Self {
-        Self::with(&repository().join("modules/nic/gates.ptx"), "127.0.0.1:*~127.0.0.0/8:*")
+        Self::with(&gates(NAME), "127.0.0.1:*~127.0.0.0/8:*")
     }
 
-    /// Reads what the module tells until it tells this.
-    fn line(&mut self, what: &str) -> String {
-        let mut all = String::new();
-        loop {
-            let mut line = String::new();
-            assert!(self.told.read_line(&mut line).expect("it tells") > 0, "it has ended: {all}");
-            all.push_str(&line);
-            if line.contains(what) {
-                return all;
-            }
-        }
-    }
-
-    /// Takes the module away, and reads what it told until then.
-    fn stop(&mut self) -> String {
-        let stop = run(bulkhead(&["module", "stop", "nic", "--socket"]).arg(self.kernel.socket()), PATIENCE);
-        assert_eq!(stop.code(), Some(0), "{}", stop.told());
-        self.line("was taken away")
-    }
-
-    fn program(&self, flows: &str, program: &Path) -> Command {
-        let mut command = bulkhead(&["run", "--module", &format!("nic={flows}"), "--socket"]);
-        command.arg(self.kernel.socket()).arg("--").arg(program).env("TMPDIR", self.scratch.path());
-        command
-    }
-
+    /// A program of `modules/nic/tests`: the hostile one, or the honest one.
     fn command(&self, flows: &str, arguments: &[&str]) -> Command {
-        let mut command = self.program(flows, tenant(arguments[0]));
+        let source = match arguments[0] {
+            "attack" | "spin" => "modules/nic/tests/hostile.cu",
+            _ => "modules/nic/tests/tenant.cu",
+        };
+        let mut command = self.0.command(flows, &program(NAME, source));
         command.args(arguments);
         command
     }
@@ -177,24 +117,6 @@ impl Served {
     fn right(&self, flows: &str, arguments: &[&str]) {
         let done = self.run(flows, arguments);
         assert!(done.code() == Some(0) && done.stdout.contains(" 0 wrong"), "{arguments:?}: {}", done.told());
-    }
-
-    /// The host half's process.
-    fn host_half(&self) -> rustix::process::Pid {
-        let mut command = bulkhead(&["module", "list", "--json", "--socket"]);
-        let listed = run(command.arg(self.kernel.socket()), PATIENCE);
-        let listed: serde_json::Value = serde_json::from_str(&listed.stdout).expect("JSON");
-        let pid = listed["modules"][0]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
-        rustix::process::Pid::from_raw(pid.expect("a process")).expect("a process")
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        if let Some(pid) = rustix::process::Pid::from_raw(i32::try_from(self.module.id()).unwrap_or(0)) {
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap_or_default();
-        }
-        self.module.wait().expect("it ends");
     }
 }
 
@@ -302,18 +224,42 @@ fn no_caller_sends_from_or_to_what_it_was_not_given_whatever_it_says() {
 fn without_its_checks_the_same_attack_has_the_device_send_what_is_not_the_callers() {
     let scratch = Scratch::new();
     let gates = scratch.path().join("unchecked.ptx");
-    let mut command = bulkhead(&["module", "build"]);
-    command.arg(repository().join("modules/nic/gates.cu")).arg("-o").arg(&gates);
-    command.args(["--", "-DNIC_UNCHECKED"]).env("NVCC", nvcc());
-    let done = run(&mut command, PATIENCE);
-    assert_eq!(done.code(), Some(0), "{}", done.told());
-    let mut served = Served::with(&gates, "127.0.0.1:*");
+    build_gates(NAME, "NIC_UNCHECKED", &gates);
+    let mut served = Served::with(&gates, "127.0.0.1:*~127.0.0.0/8:*");
     let (own, listens, (socket, port)) = (free_port(), free_port(), peer());
     let done = served.run(&attackers(own, listens, port), &["attack"]);
     assert!(done.code() == Some(4), "{}", done.told());
     drop(socket);
     let told = served.stop();
     assert!(told.contains("may not"), "nothing was tried: the test above shows nothing: {told}");
+}
+
+#[test]
+fn an_answer_to_what_another_thread_gives_back_meanwhile_is_refused() {
+    let scratch = Scratch::new();
+    let gates = scratch.path().join("outrun.ptx");
+    build_gates(NAME, "NIC_OUTRUN", &gates);
+    let mut served = Served::with(&gates, "127.0.0.1:*~127.0.0.0/8:*");
+    let (port, answering) = answers(1);
+    served.right(&attackers(free_port(), free_port(), port), &["attack"]);
+    answering.join().expect("it was asked");
+    let told = served.stop();
+    assert!(!told.contains("may not"), "{told}");
+}
+
+#[test]
+fn who_reads_nothing_of_what_the_module_reports_harms_nobody() {
+    let mut served = Served::new();
+    let (own, before) = (free_port(), served.host_half());
+    for _ in 0..2 {
+        let (port, answering) = answers(40);
+        served.right(&format!("udp:{own}~127.0.0.1:{port}"), &["turns", "20"]);
+        answering.join().expect("it answers");
+    }
+    // The first has ended by now: it had the address. At its end the module reports.
+    assert_eq!(served.host_half(), before);
+    let told = served.stop();
+    assert!(!told.contains("is started again"), "{told}");
 }
 
 #[test]
@@ -345,8 +291,10 @@ fn puts_reach_the_region_of_whom_they_are_for_and_nothing_beside_its_part() {
     for signal in [16, 1 << 10, u32::MAX] {
         put(&socket, 77, 0, signal);
     }
+    // A signal of another part: the tenant finds that this one has counted nothing.
+    put(&socket, 77, 0, 4);
     // Of whoever is not the flow's remote.
-    put(&peer().0, 77, 0, 4);
+    put(&peer().0, 77, 0, 3);
     for number in 0..20 {
         put(&socket, number, number * 64, 3);
     }
@@ -413,7 +361,7 @@ fn a_module_that_is_killed_in_the_middle_tells_its_callers_and_is_there_again() 
 #[test]
 fn a_flow_sends_no_faster_than_its_rate_and_loses_nothing_by_it() {
     const COUNT: u32 = 400;
-    let served = Served::with(&repository().join("modules/nic/gates.ptx"), "127.0.0.1:*@1000");
+    let served = Served::with(&gates(NAME), "127.0.0.1:*~127.0.0.0/8:*@1000");
     let ((socket, port), own) = (peer(), free_port());
     for (rate, limit) in [("@200", 200), ("", 1000)] {
         let flow = format!("udp:{own}~127.0.0.1:{port}{rate}");
@@ -434,10 +382,8 @@ fn a_flow_sends_no_faster_than_its_rate_and_loses_nothing_by_it() {
 fn a_key_value_server_answers_from_kernels_and_ends_when_it_is_told() {
     const KEYS: usize = 60;
     let served = Served::new();
-    let program = served.scratch.path().join("kv");
-    compile("modules/examples/kv.cu", &program);
-    let own = free_port();
-    let server = served.program(&format!("listen:{own}"), &program).stdout(Stdio::piped()).spawn();
+    let (own, kv) = (free_port(), program(NAME, "modules/examples/kv.cu"));
+    let server = served.0.command(&format!("listen:{own}"), &kv).stdout(Stdio::piped()).spawn();
     let server = server.expect("it starts");
     let clients: Vec<_> = (0..8).map(|_| peer().0).collect();
     for client in &clients {

@@ -11,6 +11,7 @@ use std::{
 
 use bulkhead_tests::{
     kernel::Kernel,
+    module::{build_gates, gates},
     place::{repository, toolchain_libraries},
     process::{bulkhead, run},
     scratch::Scratch,
@@ -69,10 +70,7 @@ fn no_caller_reaches_what_it_was_not_given_whatever_it_says() {
     }
     assert_eq!(blocks_of(&served.data()[1064 * BLOCK..], 5, 1064), 4096 - 1064);
     // The controller was never told to reach what it may not: the module would have told.
-    let stop =
-        run(bulkhead(&["module", "stop", "storage", "--socket"]).arg(served.kernel.socket()), PATIENCE);
-    assert_eq!(stop.code(), Some(0), "{}", stop.told());
-    let told = served.line("was taken away");
+    let told = served.stop();
     assert!(!told.contains("may not"), "{told}");
 }
 
@@ -80,13 +78,7 @@ fn no_caller_reaches_what_it_was_not_given_whatever_it_says() {
 fn without_its_checks_the_same_attack_writes_what_is_not_the_callers() {
     let scratch = Scratch::new();
     let gates = scratch.path().join("unchecked.ptx");
-    let folder = repository().join("modules/storage");
-    let mut command = bulkhead(&["module", "build"]);
-    command.arg(folder.join("gates.cu")).arg("-o").arg(&gates);
-    command.args(["--", "-DSTORAGE_UNCHECKED"]);
-    command.env("NVCC", toolchain_libraries().with_file_name("bin").join("nvcc"));
-    let done = run(&mut command, PATIENCE);
-    assert_eq!(done.code(), Some(0), "{}", done.told());
+    build_gates("storage", "STORAGE_UNCHECKED", &gates);
     let served = Served::with(&gates);
     served.right("write:data", &["fill", "5", "4096"]);
     let done = served.run("write:data@1000+64,read:data@2000+64", &["attack"]);
@@ -164,11 +156,8 @@ fn a_module_that_is_killed_in_the_middle_loses_no_write_that_was_flushed() {
 fn grep_finds_in_a_file_that_is_larger_than_the_memory_granted_what_the_host_finds() {
     const BYTES: usize = (24 << 20) - 100;
     // Its session has 8 MiB beside what every session begins with.
-    let served = Served::on(
-        Kernel::with(&["--session-limit", "device_bytes=136MiB"]),
-        &repository().join("modules/storage/gates.ptx"),
-        "32MiB",
-    );
+    let served =
+        Served::on(Kernel::with(&["--session-limit", "device_bytes=136MiB"]), &gates("storage"), "32MiB");
     let (mut text, mut state) = (vec![0_u8; 32 << 20], 1_u64);
     for byte in &mut text[..BYTES] {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

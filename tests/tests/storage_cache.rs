@@ -15,7 +15,7 @@ use bulkhead_storage::{rules::Request, wire};
 use bulkhead_tests::{
     kernel::Kernel,
     place::repository,
-    process::{bulkhead, run},
+    process::run,
     storage::{BLOCK, PATIENCE, Served, blocks_of, program},
 };
 
@@ -173,10 +173,7 @@ fn two_tenants_of_one_store_of_whom_one_is_hostile_in_kernels_and_from_the_host(
     let beside = data[128 * BLOCK..2048 * BLOCK].iter().chain(&data[2112 * BLOCK..]);
     assert!(beside.clone().all(|byte| *byte == 0), "something was written that is nobody's");
     // The controller was never told to reach what it may not.
-    let stop =
-        run(bulkhead(&["module", "stop", "storage", "--socket"]).arg(served.kernel.socket()), PATIENCE);
-    assert_eq!(stop.code(), Some(0), "{}", stop.told());
-    let told = served.line("was taken away");
+    let told = served.stop();
     assert!(!told.contains("may not"), "{told}");
 }
 

@@ -30,14 +30,20 @@ mod host;
 mod inside;
 mod instances;
 pub mod manifest;
+#[cfg(feature = "device")]
+mod memory;
 mod openings;
 mod runner;
+mod tell;
 mod window;
 
 pub use host::{HostCaller, OpenedHost, SHARED_START};
 pub use inside::{Entered, Inside};
 pub use instances::{Badge, Instances};
+#[cfg(feature = "device")]
+pub use memory::HostMemory;
 pub use runner::{CANNOT_SERVE, INSTANCES, NAME, Place, QUOTA, digest, main, run};
+pub use tell::{report, warn};
 pub use window::Window;
 
 use bulkhead_client::{Error, ErrorCode};

@@ -105,7 +105,7 @@ pub fn main(service: impl Service) -> ExitCode {
     match Place::told().and_then(|place| run(service, &place)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("module: {error}");
+            crate::warn(format_args!("module: {error}"));
             // Memory may be there later.
             let again = !matches!(error.code, ErrorCode::InvalidArgument | ErrorCode::ImageRefused);
             if again { ExitCode::FAILURE } else { ExitCode::from(CANNOT_SERVE) }

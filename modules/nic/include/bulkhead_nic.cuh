@@ -9,8 +9,8 @@
 //
 // One-sided writes: over a flow put:LOCAL~REMOTE data goes into the region of whoever has the flow window:LOCAL~REMOTE
 // there, without a kernel of theirs, and a signal counts it: `put`, and on the other side `wait_signal` and `read`. A
-// region has 64 KiB, and 16 signals. A put has at most 1,408 bytes, whole words of 8; one that is lost, or that the
-// window does not take, counts nothing.
+// region has 64 KiB, and 16 signals: whoever may write a part of it may count signal N if byte N * 4096 is in that part.
+// A put has at most 1,408 bytes, whole words of 8; one that is lost, or that the window does not take, counts nothing.
 //
 // Codes: NOT_OPEN (not opened, no such flow, or the module has ended), REVOKED, RIGHTS (a flow that listens only
 // answers, and only a put flow puts), RANGE (beyond a region, or no such signal), TARGET (memory that is not global, or

@@ -1,18 +1,19 @@
 //! What callers ask for, and what the operator allows: flows.
 
-use std::{
-    net::{Ipv4Addr, SocketAddrV4},
-    ops::Range,
-};
+use std::net::{Ipv4Addr, SocketAddrV4};
 
 use bulkhead_client::{Error, ErrorCode};
 use bulkhead_module::{manifest, refuse};
 use bulkhead_nic::{
     pattern::Pattern,
     rate::{RATE_MAX, Rate, Unit},
+    region::Part,
 };
 
-use crate::layout::{FLOWS, REGION_BYTES};
+use crate::layout::{FLOWS, REGION_BYTES, SIGNAL_BYTES};
+
+/// Whom flows may send to and hear where the operator does not say.
+const REMOTES: &str = "127.0.0.0/8:7000-7099";
 
 /// What may be done with a flow: bits that the gates look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub(crate) enum Rights {
     Window = 16,
 }
 
-/// `--allow LOCAL`, `LOCAL~REMOTE`, with `@RATE` behind it: flows that callers may have.
+/// `--allow LOCAL~REMOTE`, with `@RATE` behind it: flows that callers may have. Without `~REMOTE` those are [`REMOTES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Rule {
     local: Pattern,
@@ -43,8 +44,8 @@ pub(crate) struct Asked {
     pub(crate) peers: Pattern,
     pub(crate) rate: Option<Rate>,
     pub(crate) rights: Rights,
-    /// Of a window: the part of the region that its remote may write.
-    pub(crate) within: Range<u64>,
+    /// Of a window: the part of the region that its remote may write, and the signals of that.
+    pub(crate) within: Part,
 }
 
 /// `1000`, datagrams a second; `4MiB`, bytes a second.
@@ -72,7 +73,7 @@ pub(crate) fn rule(text: &str) -> Result<Rule, Error> {
     };
     let (addresses, rate) = rated(text).ok_or_else(wrong)?;
     let (local, remote) = match addresses.split_once('~') {
-        None => (addresses.parse(), Ok(Pattern::ALL)),
+        None => (addresses.parse(), REMOTES.parse()),
         Some((local, remote)) => (local.parse(), remote.parse()),
     };
     Ok(Rule { local: local.map_err(|_| wrong())?, remote: remote.map_err(|_| wrong())?, rate })
@@ -99,25 +100,32 @@ fn address(text: &str) -> Option<SocketAddrV4> {
         .then_some(address)
 }
 
+/// A part of a region, if it has any signals: each is of the part that has its first byte, so that parts share none.
+fn part(first: u64, bytes: u64) -> Option<Part> {
+    let end = first.checked_add(bytes).filter(|end| *end <= REGION_BYTES)?;
+    let signal = |at: u64| u32::try_from(at.div_ceil(SIGNAL_BYTES)).ok();
+    let signals = signal(first)?..signal(end)?;
+    (!signals.is_empty()).then_some(Part { bytes: first..end, signals })
+}
+
 /// What stands before `+FIRST+BYTES`, and the part of a region; all of it where nothing is said.
-fn part(text: &str) -> Option<(&str, Range<u64>)> {
-    let Some((text, part)) = text.split_once('+') else { return Some((text, 0..REGION_BYTES)) };
-    let (first, bytes) = part.split_once('+')?;
-    let (first, bytes) = (manifest::size(first)?, manifest::size(bytes)?);
-    let end = first.checked_add(bytes)?;
-    (bytes > 0 && end <= REGION_BYTES).then_some((text, first..end))
+fn parted(text: &str) -> Option<(&str, Part)> {
+    let Some((text, within)) = text.split_once('+') else { return Some((text, part(0, REGION_BYTES)?)) };
+    let (first, bytes) = within.split_once('+')?;
+    Some((text, part(manifest::size(first)?, manifest::size(bytes)?)?))
 }
 
 /// A flow as it is written, before anybody is asked whether it is allowed.
 fn written(word: &str) -> Option<Asked> {
     let (kind, rest) = word.split_once(':')?;
     let (rest, rate) = rated(rest)?;
+    let nothing = Part { bytes: 0..0, signals: 0..0 };
     let (rights, (local, remote), within) = match (kind, rest.split_once('~')) {
-        ("listen", None) => (Rights::Listen, (rest, None), 0..0),
-        ("udp", Some((local, remote))) => (Rights::Both, (local, Some(remote)), 0..0),
-        ("put", Some((local, remote))) => (Rights::Put, (local, Some(remote)), 0..0),
+        ("listen", None) => (Rights::Listen, (rest, None), nothing),
+        ("udp", Some((local, remote))) => (Rights::Both, (local, Some(remote)), nothing),
+        ("put", Some((local, remote))) => (Rights::Put, (local, Some(remote)), nothing),
         ("window", Some((local, remote))) => {
-            let (remote, within) = part(remote)?;
+            let (remote, within) = parted(remote)?;
             (Rights::Window, (local, Some(remote)), within)
         }
         _ => return None,
@@ -133,7 +141,8 @@ fn one(word: &str, rules: &[Rule]) -> Result<Asked, Error> {
     let flow = written(word).ok_or_else(|| {
         refuse(format!(
             "{word:?} is no flow: udp:LOCAL~REMOTE, listen:LOCAL, put:LOCAL~REMOTE and window:LOCAL~REMOTE[+FIRST+BYTES] are, \
-             each ADDRESS:PORT, with @RATE behind it, datagrams a second or bytes such as 64MiB; a region has {REGION_BYTES} bytes"
+             each ADDRESS:PORT, with @RATE behind it, datagrams a second or bytes such as 64MiB; a region has {REGION_BYTES} bytes, \
+             and a part of it has a multiple of {SIGNAL_BYTES} in it, since that is where signals are"
         ))
     })?;
     let allows =
@@ -160,9 +169,13 @@ mod tests {
     use super::*;
 
     fn rules() -> Vec<Rule> {
-        ["127.0.0.1:7000-7099~127.0.0.0/8:*@1000", "127.0.0.1:8000", "10.0.0.1:9000~10.0.0.2:9000"]
-            .map(|text| rule(text).unwrap())
-            .to_vec()
+        [
+            "127.0.0.1:7000-7099~127.0.0.0/8:*@1000",
+            "127.0.0.1:8000~0.0.0.0/0:*",
+            "10.0.0.1:9000~10.0.0.2:9000",
+        ]
+        .map(|text| rule(text).unwrap())
+        .to_vec()
     }
 
     #[test]
@@ -176,21 +189,52 @@ mod tests {
         let rates: Vec<_> = flows.iter().map(|flow| flow.rate).collect();
         assert_eq!(rates, [packets(1000), packets(10), Some(Rate { count: 4096, unit: Unit::Bytes })]);
         assert_eq!([flows[0].rights, flows[1].rights], [Rights::Both, Rights::Listen]);
-        assert!(!flows[1].peers.has("10.0.0.1:1".parse().unwrap()) && flows[2].peers == Pattern::ALL);
+        assert!(!flows[1].peers.has("10.0.0.1:1".parse().unwrap()));
+        assert!(flows[2].peers.has("10.0.0.1:1".parse().unwrap()));
+    }
+
+    #[test]
+    fn who_says_nothing_of_remotes_allows_a_few_ports_of_this_machine() {
+        let rules = [rule("127.0.0.1:7000-7099").unwrap()];
+        for words in ["udp:7000~127.0.0.1:7099", "udp:7000~7001", "put:7000~127.1.2.3:7000", "listen:7000"] {
+            assert!(asked(words, &rules).is_ok(), "{words}");
+        }
+        for words in ["udp:7000~127.0.0.1:7100", "udp:7000~127.0.0.53:53", "udp:7000~10.0.0.1:7000"] {
+            assert!(asked(words, &rules).is_err(), "{words}");
+        }
+        let listens = asked("listen:7000", &rules).unwrap();
+        for (peer, heard) in [("127.0.0.2:7050", true), ("127.0.0.2:50000", false), ("10.0.0.1:7050", false)]
+        {
+            assert_eq!(listens[0].peers.has(peer.parse().unwrap()), heard, "{peer}");
+        }
     }
 
     #[test]
     fn windows_are_parts_of_the_region() {
-        for (words, within) in [
-            ("window:8000~127.0.0.1:9", 0..65536),
-            ("window:8000~127.0.0.1:9+0+64", 0..64),
-            ("window:8000~127.0.0.1:9+32KiB+32KiB@5", 32768..65536),
+        for (words, bytes, signals) in [
+            ("window:8000~127.0.0.1:9", 0..65536, 0..16),
+            ("window:8000~127.0.0.1:9+0+64", 0..64, 0..1),
+            ("window:8000~127.0.0.1:9+64+4096", 64..4160, 1..2),
+            ("window:8000~127.0.0.1:9+0+4097", 0..4097, 0..2),
+            ("window:8000~127.0.0.1:9+4096+4096", 4096..8192, 1..2),
+            ("window:8000~127.0.0.1:9+32KiB+32KiB@5", 32768..65536, 8..16),
         ] {
             let flows = asked(words, &rules()).unwrap();
-            assert_eq!((flows[0].within.clone(), flows[0].rights), (within, Rights::Window));
+            assert_eq!((flows[0].within.clone(), flows[0].rights), (Part { bytes, signals }, Rights::Window));
         }
         assert_eq!(asked("put:8000~127.0.0.1:9", &rules()).unwrap()[0].rights, Rights::Put);
-        for part in ["+", "+0", "+0+", "+0+0", "+1+64KiB", "+64KiB+1", "+18446744073709551615+1", "+0+1+1"] {
+        for part in [
+            "+",
+            "+0",
+            "+0+",
+            "+0+0",
+            "+1+64KiB",
+            "+64KiB+1",
+            "+18446744073709551615+1",
+            "+0+1+1",
+            "+64+64",
+            "+4097+4095",
+        ] {
             assert!(asked(&format!("window:8000~127.0.0.1:9{part}"), &rules()).is_err(), "{part}");
         }
         assert!(

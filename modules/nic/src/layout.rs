@@ -26,6 +26,8 @@ pub(crate) const REGISTERS_BYTES: u64 = 64;
 /// What peers may write of an instance, and the signals that count it.
 pub(crate) const REGION_BYTES: u64 = 65536;
 pub(crate) const SIGNALS: usize = 16;
+/// A signal is of the part of the region that has its first byte: these lie so far apart.
+pub(crate) const SIGNAL_BYTES: u64 = REGION_BYTES / SIGNALS as u64;
 pub(crate) const SIGNALS_BYTES: u64 = PAGE_BYTES;
 
 const ALL: u64 = INSTANCES as u64;

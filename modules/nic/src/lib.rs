@@ -17,7 +17,8 @@
 //! 3. A frame is sent only where it is of a flow of this device, and goes to whom that flow may send to: its remote, or, where
 //!    it has none, one of the last [`PEERS_MAX`] that it has heard. Anything else is recorded and dropped.
 //! 4. What is over a flow's rate waits, and with it what stands behind it in the queue. Nothing of it is lost.
-//! 5. A datagram that is written into a region lies within what its flow may write there, and is counted after it is written.
+//! 5. A datagram that is written into a region lies within what its flow may write there, and is counted after it is written,
+//!    by a signal that its flow may count.
 //! 6. No register, ring, descriptor or datagram makes the device panic, loop or use memory without bound.
 //!
 //! # What it trusts

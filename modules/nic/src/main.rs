@@ -20,14 +20,14 @@ use std::{
 };
 
 use bulkhead_client::{Error, ErrorCode, ModuleHost};
-use bulkhead_module::{Badge, Instances, Progress, Service, Window, codes, refuse};
+use bulkhead_module::{Badge, HostMemory, Instances, Progress, Service, Window, codes, refuse};
 use bulkhead_nic::{
     Arrives, Counters, Flow, Nic, Places, Sockets, Stepped, frame,
     rate::Bucket,
     region::Region,
     virtio::{Descriptor, WRITE},
 };
-use bulkhead_nvme::{Iommu, Memory, Rights, formats::BusAddress};
+use bulkhead_nvme::{Iommu, Rights, formats::BusAddress};
 use flows::{Asked, Rule};
 use layout::ENTRIES;
 
@@ -40,41 +40,14 @@ const HELP: &str = "Datagrams from kernels (docs/MODULES.md). Started by `bulkhe
 
 usage: nic --allow LOCAL[~REMOTE][@RATE]...
 
-  --allow 127.0.0.1:7000-7099          callers may have these local addresses, and send to and hear any other
-  --allow 10.0.0.1:7000~10.0.0.0/8:*   the same, but these others only
-  --allow 127.0.0.1:7000@1000          a flow of theirs sends 1000 datagrams a second at most; @64MiB bytes
+  --allow 127.0.0.1:7000-7099          callers may have these local addresses, and send to and hear 127.0.0.0/8:7000-7099
+  --allow 10.0.0.1:7000~10.0.0.0/8:*   the same, but these others; ~0.0.0.0/0:* is everybody
+  --allow 127.0.0.1:7000@1000          a flow of theirs sends 1000 datagrams a second at most; @64MiB bytes of frames
   --help                               this
 ";
 
-/// Host memory, as a device reaches it.
-struct Shared(Arc<ModuleHost>);
-
 fn place(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
-}
-
-impl Memory for Shared {
-    fn bytes(&self) -> u64 {
-        self.0.bytes() as u64
-    }
-
-    fn read(&self, offset: u64, into: &mut [u8]) {
-        self.0.read(place(offset), into);
-    }
-
-    fn write(&self, offset: u64, from: &[u8]) {
-        self.0.write(place(offset), from);
-    }
-
-    fn publish(&self, offset: u64, word: u32) {
-        if let Some(to) = self.0.word(place(offset)) {
-            to.store(word, Ordering::Release);
-        }
-    }
-
-    fn observe(&self, offset: u64) -> u32 {
-        self.0.word(place(offset)).map_or(0, |from| from.load(Ordering::Acquire))
-    }
 }
 
 struct Module {
@@ -123,7 +96,7 @@ fn table(host: &Arc<ModuleHost>, slot: usize) -> Result<Iommu, Error> {
         ] {
             // Nothing of whoever had these before.
             host.write(place(offset), &vec![0; place(bytes)]);
-            let memory = Arc::new(Shared(Arc::clone(host)));
+            let memory = Arc::new(HostMemory::new(host));
             let mapped = iommu.map(bus(offset), bytes, memory, offset, rights);
             mapped.map_err(|error| broken(error.to_string()))?;
         }
@@ -132,7 +105,7 @@ fn table(host: &Arc<ModuleHost>, slot: usize) -> Result<Iommu, Error> {
         [(layout::region(slot), layout::REGION_BYTES), (layout::signals(slot), layout::SIGNALS_BYTES)]
     {
         host.write(place(offset), &vec![0; place(bytes)]);
-        let memory = Arc::new(Shared(Arc::clone(host)));
+        let memory = Arc::new(HostMemory::new(host));
         let mapped = iommu.map(bus(offset), bytes, memory, offset, Rights::Write);
         mapped.map_err(|error| broken(error.to_string()))?;
     }
@@ -254,12 +227,12 @@ impl Module {
             }
         }
         let Counters { sent, lost, delayed, received, dropped, written, refused } = nic.counters();
-        println!(
+        bulkhead_module::report(format_args!(
             "instance {badge:?}: {sent} sent, {lost} lost, {delayed} over a rate, {received} received, {dropped} dropped, \
              {written} written, {refused} refused"
-        );
+        ));
         for record in nic.take_records() {
-            eprintln!("nic: the device was told to do what it may not: {record:?}");
+            bulkhead_module::warn(format_args!("nic: the device was told to do what it may not: {record:?}"));
         }
     }
 }
@@ -288,7 +261,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("nic: {error}");
+            bulkhead_module::warn(format_args!("nic: {error}"));
             ExitCode::from(bulkhead_module::CANNOT_SERVE)
         }
     }

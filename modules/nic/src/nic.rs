@@ -11,11 +11,11 @@ use crate::{
     peers::Peers,
     queue::{Chain, Fault, Places, Queue, Way},
     rate::Bucket,
-    region::Region,
+    region::{Part, Region},
     virtio::{NEEDS_CHECKSUM, NET_HEADER_BYTES, NetHeader},
 };
 
-/// Most frames of a queue in one step.
+/// Most frames that are sent in one step, and most datagrams that are taken of all flows together.
 pub const STEP_MAX: u16 = 64;
 /// Of a frame, before its data.
 const HEADERS: usize = NET_HEADER_BYTES + HEADER_BYTES;
@@ -28,7 +28,7 @@ pub enum Arrives {
     /// It is framed into the queue to receive.
     Queue,
     /// It is written into this part of the device's [`Region`], as it says itself.
-    Region(Range<u64>),
+    Region(Part),
     /// It is dropped.
     Nowhere,
 }
@@ -134,7 +134,7 @@ pub struct Nic<W> {
     scratch: Vec<u8>,
     read: Vec<Read>,
     ready: Vec<usize>,
-    /// Which flow is looked at first.
+    /// Which flow is next to have a datagram taken.
     turn: usize,
     /// Which frame was counted last that waited for its flow's rate.
     delayed: Option<u16>,
@@ -199,8 +199,8 @@ impl<W: Wire> Nic<W> {
         }
     }
 
-    /// Does a bounded amount of work: at most [`STEP_MAX`] frames of each queue. `rung` says whether the queue to send was
-    /// notified since the last step. `now` never goes back.
+    /// Does a bounded amount of work: at most [`STEP_MAX`] frames, and as many datagrams. `rung` says whether the queue to
+    /// send was notified since the last step. `now` never goes back.
     pub fn step(&mut self, rung: bool, now: Duration) -> Stepped {
         let (mut sent, mut received) = (Stepped::Idle, false);
         if rung || self.sends.waiting() > 0 {
@@ -343,7 +343,8 @@ impl<W: Wire> Nic<W> {
         Ok(if self.sends.waiting() > 0 { Stepped::Waits } else { Stepped::Idle })
     }
 
-    /// Takes what has come, into the buffers that there are; whether anything was.
+    /// Takes what has come, into the buffers that there are; whether anything was. Flows that have something take turns, whatever
+    /// becomes of it, and go on where the last step ended: a flood of one leaves the others their share.
     fn receive(&mut self) -> Result<bool, Fault> {
         if self.flows.is_empty() {
             return Ok(false);
@@ -356,54 +357,58 @@ impl<W: Wire> Nic<W> {
         }
         self.ready.clear();
         self.wire.ready(self.flows.len(), &mut self.ready);
-        let (count, mut any, begun) = (self.ready.len(), false, room);
-        self.turn = self.turn.wrapping_add(1);
-        for at in 0..count {
-            let Some(number) = self.ready.get((at + self.turn) % count).copied() else { continue };
-            any |= self.arrive(number, &mut room)?;
+        let (turn, begun) = (self.turn, room);
+        self.ready.sort_unstable_by_key(|number| (*number < turn, *number));
+        let (mut at, mut taken) = (0, 0);
+        while taken < STEP_MAX && !self.ready.is_empty() {
+            at %= self.ready.len();
+            let number = self.ready[at];
+            if self.arrive(number, &mut room)? {
+                (at, taken, self.turn) = (at + 1, taken + 1, number + 1);
+            } else {
+                self.ready.remove(at);
+            }
         }
         if room < begun {
             self.receives.publish(&self.iommu)?;
         }
-        Ok(any)
+        Ok(taken > 0)
     }
 
-    /// Takes datagrams of a flow, as many as a step may and as there are buffers for; whether there were any.
+    /// Takes a datagram of a flow, if there is one and a buffer where it needs one; whether there was.
     fn arrive(&mut self, number: usize, room: &mut u16) -> Result<bool, Fault> {
-        for turn in 0..STEP_MAX {
-            let Some(State { flow, peers }) = self.flows.get_mut(number) else { return Ok(false) };
-            if flow.arrives == Arrives::Queue && *room == 0 {
-                return Ok(turn > 0);
+        let Some(State { flow, peers }) = self.flows.get_mut(number) else { return Ok(false) };
+        if flow.arrives == Arrives::Queue && *room == 0 {
+            return Ok(false);
+        }
+        // One byte more tells what is too long.
+        self.scratch.resize(FRAME_BYTES_MAX + 1, 0);
+        let into = self.scratch.get_mut(HEADERS..).unwrap_or_default();
+        let Some(arrived) = self.wire.receive(number, into) else { return Ok(false) };
+        let heard = match flow.remote {
+            Some(remote) => arrived.from == remote,
+            None => flow.peers.has(arrived.from),
+        };
+        if arrived.length > DATA_BYTES_MAX || !heard {
+            self.counters.dropped += 1;
+            return Ok(true);
+        }
+        if flow.remote.is_none() {
+            peers.hear(arrived.from);
+        }
+        match (&flow.arrives, &mut self.region) {
+            (Arrives::Queue, _) => {
+                self.frame(number, arrived)?;
+                *room -= 1;
             }
-            // One byte more tells what is too long.
-            self.scratch.resize(FRAME_BYTES_MAX + 1, 0);
-            let into = self.scratch.get_mut(HEADERS..).unwrap_or_default();
-            let Some(arrived) = self.wire.receive(number, into) else { return Ok(turn > 0) };
-            let heard = match flow.remote {
-                Some(remote) => arrived.from == remote,
-                None => flow.peers.has(arrived.from),
-            };
-            if arrived.length > DATA_BYTES_MAX || !heard {
-                self.counters.dropped += 1;
-                continue;
-            }
-            if flow.remote.is_none() {
-                peers.hear(arrived.from);
-            }
-            match (&flow.arrives, &mut self.region) {
-                (Arrives::Queue, _) => {
-                    self.frame(number, arrived)?;
-                    *room -= 1;
+            (Arrives::Region(within), Some(region)) => {
+                let datagram = self.scratch.get(HEADERS..HEADERS + arrived.length).unwrap_or_default();
+                match region.write(&self.iommu, within, datagram)? {
+                    true => self.counters.written += 1,
+                    false => self.counters.refused += 1,
                 }
-                (Arrives::Region(within), Some(region)) => {
-                    let datagram = self.scratch.get(HEADERS..HEADERS + arrived.length).unwrap_or_default();
-                    match region.write(&self.iommu, within, datagram)? {
-                        true => self.counters.written += 1,
-                        false => self.counters.refused += 1,
-                    }
-                }
-                (Arrives::Region(_) | Arrives::Nowhere, _) => self.counters.dropped += 1,
             }
+            (Arrives::Region(_) | Arrives::Nowhere, _) => self.counters.dropped += 1,
         }
         Ok(true)
     }

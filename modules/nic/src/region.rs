@@ -52,6 +52,25 @@ impl Put {
     }
 }
 
+/// What a flow may write of a region, and which signals it may count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// Where in the region.
+    pub bytes: Range<u64>,
+    /// Which signals.
+    pub signals: Range<u32>,
+}
+
+impl Part {
+    /// Whether so much data, counted so, lies within it.
+    fn has(&self, put: Put, data: &[u8]) -> bool {
+        let end = put.offset.checked_add(data.len() as u64);
+        self.signals.contains(&put.signal)
+            && put.offset >= self.bytes.start
+            && end.is_some_and(|end| end <= self.bytes.end)
+    }
+}
+
 /// Memory that datagrams are written into.
 #[derive(Debug)]
 pub struct Region {
@@ -67,18 +86,13 @@ impl Region {
         Self { memory, signals, counts: vec![0; count] }
     }
 
-    /// Writes a datagram where it says, if that lies `within`, and then counts it. Whether it was written.
-    pub(crate) fn write(
-        &mut self,
-        iommu: &Iommu,
-        within: &Range<u64>,
-        datagram: &[u8],
-    ) -> Result<bool, Fault> {
-        let Some((Put { offset, signal }, data)) = Put::parse(datagram) else { return Ok(false) };
-        let end = offset.checked_add(data.len() as u64);
-        if offset < within.start || end.is_none_or(|end| end > within.end) {
+    /// Writes a datagram where it says, and then counts it, if both lie `within`. Whether it was written.
+    pub(crate) fn write(&mut self, iommu: &Iommu, within: &Part, datagram: &[u8]) -> Result<bool, Fault> {
+        let Some((put, data)) = Put::parse(datagram) else { return Ok(false) };
+        if !within.has(put, data) {
             return Ok(false);
         }
+        let Put { offset, signal } = put;
         let at = usize::try_from(signal).unwrap_or(usize::MAX);
         let (Some(to), Some(count)) = (self.memory.checked_add(offset), self.counts.get_mut(at)) else {
             return Ok(false);

@@ -59,7 +59,9 @@ impl Ring {
         let taken = match self.take(queues, parts) {
             Ok(taken) => taken,
             Err(Broken(what)) => {
-                eprintln!("storage: host code has broken the rules of its ring, and is ended: {what}");
+                bulkhead_module::warn(format_args!(
+                    "storage: host code has broken the rules of its ring, and is ended: {what}"
+                ));
                 self.broken = true;
                 self.caller.end();
                 false

@@ -21,9 +21,9 @@ use std::{
 };
 
 use bulkhead_client::{Error, ErrorCode, ModuleHost};
-use bulkhead_module::{Badge, Closed, HostCaller, Instances, Progress, Service, Window, codes};
+use bulkhead_module::{Badge, Closed, HostCaller, HostMemory, Instances, Progress, Service, Window, codes};
 use bulkhead_nvme::{
-    Iommu, Memory, Namespace, Rights, Stepped,
+    Iommu, Namespace, Rights, Stepped,
     formats::{BusAddress, QueueId, registers::Doorbell},
 };
 use bulkhead_storage::wire;
@@ -49,31 +49,8 @@ usage: storage --namespace NAME=STORE... [--latency MICROSECONDS]
   --help                        this
 ";
 
-/// Host memory, as the controller reaches it.
-struct Shared(Arc<ModuleHost>);
-
 fn place(offset: u64) -> usize {
     usize::try_from(offset).unwrap_or(usize::MAX)
-}
-
-impl Memory for Shared {
-    fn bytes(&self) -> u64 {
-        self.0.bytes() as u64
-    }
-
-    fn read(&self, offset: u64, into: &mut [u8]) {
-        self.0.read(place(offset), into);
-    }
-
-    fn write(&self, offset: u64, from: &[u8]) {
-        self.0.write(place(offset), from);
-    }
-
-    fn publish(&self, offset: u64, word: u32) {
-        if let Some(to) = self.0.word(place(offset)) {
-            to.store(word, Ordering::Release);
-        }
-    }
 }
 
 struct Storage {
@@ -127,7 +104,7 @@ fn map(
             Some(shared) => (shared, wire::DATA as u64, wire::SHARED_BYTES - wire::DATA as u64),
             None => (host, offset, bytes),
         };
-        let memory = Arc::new(Shared(Arc::clone(memory)));
+        let memory = Arc::new(HostMemory::new(memory));
         let mapped = iommu.map(bus(offset), bytes, memory, from, rights);
         mapped.map_err(|error| Error::new(ErrorCode::Internal, error.to_string()))?;
     }
@@ -268,14 +245,16 @@ impl Service for Storage {
             Ok(false) => return Closed::NotYet,
             Err(error) => {
                 if !std::mem::replace(&mut pair.told, true) {
-                    eprintln!("storage: {error}: its place is not used again");
+                    bulkhead_module::warn(format_args!("storage: {error}: its place is not used again"));
                 }
                 return Closed::NotYet;
             }
         }
         unmap(&driver.iommu, pair.parts);
         for violation in driver.iommu.take_violations() {
-            eprintln!("storage: the controller was told to reach what it may not: {violation:?}");
+            bulkhead_module::warn(format_args!(
+                "storage: the controller was told to reach what it may not: {violation:?}"
+            ));
         }
         Closed::Done
     }
@@ -293,7 +272,7 @@ fn told(mut arguments: impl Iterator<Item = String>) -> Result<Storage, Error> {
                 }
                 let number = u32::try_from(storage.spaces.len() + 1).unwrap_or(u32::MAX);
                 let (blocks, engine) = (namespace.identify().blocks, namespace.engine_name());
-                println!("namespace {name}: {blocks} blocks, {engine}");
+                bulkhead_module::report(format_args!("namespace {name}: {blocks} blocks, {engine}"));
                 storage.spaces.push(Space { name, number, blocks });
                 storage.namespaces.push(namespace);
             }
@@ -338,7 +317,7 @@ fn main() -> ExitCode {
     match told(std::env::args().skip(1)) {
         Ok(storage) => bulkhead_module::main(storage),
         Err(error) => {
-            eprintln!("storage: {error}");
+            bulkhead_module::warn(format_args!("storage: {error}"));
             ExitCode::from(bulkhead_module::CANNOT_SERVE)
         }
     }

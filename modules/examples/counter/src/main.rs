@@ -48,7 +48,7 @@ impl Service for Counter {
         let mut left = [0; COUNTERS_BYTES];
         if window.read(counters(badge), &mut left).is_ok() {
             let used = left.as_chunks::<8>().0.iter().filter(|counter| **counter != [0; 8]).count();
-            println!("instance {badge:?} leaves {used} counters");
+            bulkhead_module::report(format_args!("instance {badge:?} leaves {used} counters"));
         }
         Closed::Done
     }

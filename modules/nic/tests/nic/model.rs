@@ -8,11 +8,11 @@ use std::{
 };
 
 use bulkhead_nic::{
-    Arrived, Arrives, CHAIN_MAX, DATA_BYTES_MAX, Fault, Flow, Outgoing, PEERS_MAX, Record, Refusal, Sockets,
-    Stepped, Taken, Wire,
+    Arrived, Arrives, CHAIN_MAX, DATA_BYTES_MAX, Fault, Flow, Outgoing, PEERS_MAX, Record, Refusal, STEP_MAX,
+    Sockets, Stepped, Taken, Wire,
     frame::Malformed,
     rate::{Bucket, Rate, Unit},
-    region::{Put, Region},
+    region::{Part, Put, Region},
     virtio::{Descriptor, INDIRECT, NEXT, WRITE},
 };
 use bulkhead_nvme::{Memory, RamMemory, Rights, formats::BusAddress};
@@ -251,8 +251,8 @@ fn what_is_over_the_rate_waits_and_nothing_of_it_is_lost() {
         driver.step_after(Duration::from_millis(1));
         after.push(driver.nic.wire().sent.len());
     }
-    // Ten at once, which is a hundredth of a second's worth, and then one each millisecond.
-    assert!((1..100).all(|at| (at..=at + 12).contains(&after[at])), "{after:?}");
+    // One each millisecond, from the first on: there is nothing in the bucket of a flow that was just opened.
+    assert!((1..100).all(|at| (at..=at + 2).contains(&after[at])), "{after:?}");
     let sent = std::mem::take(&mut driver.nic.wire().sent);
     assert!(sent.iter().zip(0_u8..).all(|((_, _, data), at)| data[..] == [at]) && sent.len() == 200);
     let delayed = driver.nic.counters().delayed;
@@ -279,30 +279,90 @@ fn a_flood_of_peers_takes_bounded_memory_and_the_last_are_answered() {
 }
 
 #[test]
+fn a_flood_to_one_flow_takes_no_more_than_its_turns() {
+    let listens = |number: u8| flow(number, address(&format!("127.0.0.1:700{number}")), None);
+    let flood = |flow: usize| (flow, address("198.51.100.1:9"), vec![0xF1; 8]);
+    let honest = |flow: usize, number: u8| (flow, address("198.51.100.2:9"), vec![number; 8]);
+    for flooded in 0..3 {
+        let others = [(flooded + 1) % 3, (flooded + 2) % 3];
+        let mut driver = Driver::new((0..3).map(listens).collect(), Cable::default());
+        let coming = &mut driver.nic.wire().coming;
+        coming.extend((0..4000).map(|_| flood(flooded)));
+        for number in 0..40 {
+            coming.extend(others.map(|of| honest(of, number)));
+        }
+        // As if its programs gave buffers back one by one: each flow has every third.
+        let mut came = Vec::new();
+        let take = |driver: &mut Driver<Cable>, came: &mut Vec<u8>| {
+            while let Some((entry, length)) = driver.take(Which::Receives) {
+                came.push(driver.data(entry, length)[0]);
+            }
+        };
+        for entry in 0..30 {
+            driver.give(entry);
+            driver.step();
+            take(&mut driver, &mut came);
+        }
+        assert_eq!(came.iter().filter(|first| **first != 0xF1).count(), 20, "{came:?}");
+        // As if there were buffers for all: a step is for all flows together, and all of what was honest comes in it.
+        for entry in 30..ENTRIES {
+            driver.give(entry);
+        }
+        came.clear();
+        driver.step();
+        take(&mut driver, &mut came);
+        assert_eq!(came.len(), usize::from(STEP_MAX));
+        driver.step();
+        take(&mut driver, &mut came);
+        let right: Vec<u8> = (10..40).flat_map(|number| [number, number]).collect();
+        assert!(came.into_iter().filter(|first| *first != 0xF1).eq(right));
+    }
+}
+
+#[test]
+fn what_is_dropped_takes_its_turn_too() {
+    let mut flows = flows();
+    flows[1].peers = "127.0.0.0/8:*".parse().unwrap();
+    let mut driver = Driver::new(flows, Cable::default());
+    let stranger = address("198.51.100.1:9");
+    driver.nic.wire().coming.extend((0..1000).map(|_| (1, stranger, vec![1])));
+    driver.nic.wire().coming.extend((0..20).map(|_| (0, remote(), vec![2])));
+    for entry in 0..ENTRIES {
+        driver.give(entry);
+    }
+    driver.step();
+    let counters = driver.nic.counters();
+    assert_eq!((counters.received, counters.dropped), (20, u64::from(STEP_MAX) - 20));
+}
+
+#[test]
 fn puts_are_written_where_their_flow_may_write_and_then_counted() {
     const BYTES: u64 = 8192;
     let memory = Arc::new(RamMemory::zeroed(2 * 8192));
     let mut flows = flows();
-    flows[0].arrives = Arrives::Region(128..BYTES - 128);
+    flows[0].arrives = Arrives::Region(Part { bytes: 128..BYTES - 128, signals: 1..4 });
     let driver = Driver::new(flows, Cable::default());
     let (region, signals) = (BusAddress(1 << 40), BusAddress((1 << 40) + BYTES));
     driver.iommu.map(region, 2 * BYTES, memory.clone(), 0, Rights::Write).unwrap();
     let Driver { nic, .. } = driver;
-    let mut nic = nic.with_region(Region::new(region, signals, 4));
+    let mut nic = nic.with_region(Region::new(region, signals, 5));
     let put = |offset: u64, signal: u32, bytes: usize| {
         let mut datagram = vec![0xAB; bytes];
         datagram.extend(Put { offset, signal }.encode(u32::try_from(bytes).unwrap()));
         (0, remote(), datagram)
     };
     for (offset, signal, bytes) in [
-        (0, 0, 64),
-        (127, 0, 64),
-        (BYTES - 128, 0, 1),
-        (BYTES - 129, 0, 2),
-        (BYTES, 0, 64),
-        (u64::MAX, 0, 64),
-        (u64::MAX - 63, 0, 64),
+        (0, 1, 64),
+        (127, 1, 64),
+        (BYTES - 128, 1, 1),
+        (BYTES - 129, 1, 2),
+        (BYTES, 1, 64),
+        (u64::MAX, 1, 64),
+        (u64::MAX - 63, 1, 64),
+        // Signals of others, and one that there is not.
+        (128, 0, 64),
         (128, 4, 64),
+        (128, 5, 64),
         (128, u32::MAX, 64),
     ] {
         nic.wire().coming.push_back(put(offset, signal, bytes));
@@ -310,21 +370,22 @@ fn puts_are_written_where_their_flow_may_write_and_then_counted() {
     nic.wire().coming.push_back((0, remote(), vec![0xAB; 64]));
     nic.wire().coming.push_back((0, remote(), Vec::new()));
     // Not of whoever may.
-    let (of, _, datagram) = put(128, 0, 64);
+    let (of, _, datagram) = put(128, 1, 64);
     nic.wire().coming.push_back((of, address("192.0.2.8:53"), datagram));
     nic.step(false, Duration::ZERO);
     let mut all = vec![0; 2 * 8192];
     memory.read(0, &mut all);
     assert!(all.iter().all(|byte| *byte == 0));
-    assert_eq!((nic.counters().written, nic.counters().refused, nic.counters().dropped), (0, 11, 1));
-    for (offset, signal, bytes) in [(128, 0, 64), (BYTES - 129, 3, 1), (200, 3, 0)] {
+    assert_eq!((nic.counters().written, nic.counters().refused, nic.counters().dropped), (0, 13, 1));
+    for (offset, signal, bytes) in [(128, 1, 64), (BYTES - 129, 3, 1), (200, 3, 0)] {
         nic.wire().coming.push_back(put(offset, signal, bytes));
     }
     nic.step(false, Duration::ZERO);
     memory.read(0, &mut all);
     let written: Vec<_> = (0..8192).filter(|at| all[*at] == 0xAB).collect();
     assert!(written.into_iter().eq((128..192).chain([8192 - 129])));
-    assert_eq!(all[8192..8208], [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
+    let counted: Vec<_> = all[8192..8212].chunks(4).map(|word| word[0]).collect();
+    assert_eq!(counted, [0, 1, 0, 2, 0]);
     assert_eq!((nic.counters().written, nic.record_count()), (3, 0));
 }
 
