@@ -13,6 +13,17 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Tells of what goes on, on standard error. Where nobody reads it the program goes on.
+pub(crate) fn write_told(text: &str) {
+    writeln!(io::stderr(), "{text}").unwrap_or_default();
+}
+
+/// As `eprintln!`, which ends the program where nobody reads.
+macro_rules! tell {
+    ($($told:tt)*) => { $crate::output::write_told(&format!($($told)*)) };
+}
+pub(crate) use tell;
+
 /// Whether a terminal does something else with a character than show it: control characters, and those that turn the
 /// direction of text.
 fn is_active(character: char) -> bool {

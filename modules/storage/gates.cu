@@ -82,7 +82,8 @@ __device__ __forceinline__ u32 who() {
     const u64 badge = bulkhead::badge();
     const u32 at = static_cast<u32>(badge) % INSTANCES;
     const u64 holder = bulkhead::acquire(&instances[at].badge);
-    if (holder == badge) return at;
+    // Badge 0 is nobody's: what the gates keep begins as zero.
+    if (holder == badge && badge != 0) return at;
     return holder == bulkhead::REVOKED ? bulkhead::REVOKED : bulkhead::NOT_OPEN;
 }
 

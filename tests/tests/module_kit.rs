@@ -472,6 +472,22 @@ fn a_host_half_that_is_killed_is_started_again_and_callers_open_again() {
 }
 
 #[test]
+fn a_module_whose_reports_nobody_reads_is_started_again_all_the_same() {
+    let (scratch, kernel) = (Scratch::new(), Kernel::start());
+    let manifest = manifest(&scratch, 4);
+    let (_, nobody_reads) = std::io::pipe().expect("a pipe");
+    let mut command = bulkhead(&["module", "start", "--socket"]);
+    command.arg(kernel.socket()).arg(&manifest).stdout(Stdio::null()).stderr(nobody_reads);
+    let mut starting = command.spawn().expect("it starts");
+    let socket = door::socket_of(&kernel.socket(), "counter");
+    until("it serves", || door::open(&socket, "").is_ok());
+    kill_host_half(&kernel);
+    until("it serves again", || door::open(&socket, "").is_ok());
+    assert_eq!(module(&kernel, &["stop", "counter"]).code(), Some(0));
+    assert_eq!(starting.wait().expect("its status").code(), Some(0));
+}
+
+#[test]
 fn gates_of_a_module_that_was_killed_answer_kernels_that_run_that_nothing_is_open() {
     let (scratch, kernel) = (Scratch::new(), Kernel::start());
     let _started = Started::new(&kernel, &manifest(&scratch, 64));

@@ -15,7 +15,7 @@ use bulkhead_module::{door, manifest::Manifest};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::start::{ENDING, GONE_LOOK, LOOK, Signals, again, command, only, program, watch};
-use crate::{Failure, place, run};
+use crate::{Failure, output::tell, place, run};
 
 /// What the lock of a `module start` is called, behind the module's name.
 const LOCK: &str = ".module.lock";
@@ -48,7 +48,7 @@ pub(super) async fn start(manifest: &Manifest, kernel: &Path) -> Result<(), Fail
         let ended = tokio::select! {
             ended = watch(&mut child, name, kernel) => ended.map_err(Failure::doing("waiting for the host half"))?,
             () = until_over(&operator) => {
-                eprintln!("bulkhead: the kernel has ended, and with it {name}");
+                tell!("bulkhead: the kernel has ended, and with it {name}");
                 break Ok(());
             }
             () = signals.came() => break Ok(()),

@@ -16,7 +16,11 @@ use tokio::{
 };
 
 use super::service;
-use crate::{Failure, output, place, serve};
+use crate::{
+    Failure,
+    output::{self, tell},
+    place, serve,
+};
 
 /// A host half that lives for less is started again only so often.
 const STEADY: Duration = Duration::from_secs(5);
@@ -205,9 +209,7 @@ pub(super) async fn only(socket: &Path, name: &str) -> Result<std::fs::File, Fai
     while let Err(error) = file.try_lock() {
         if !std::mem::replace(&mut said, true) {
             let seconds = (ENDING + ENDING).as_secs();
-            eprintln!(
-                "bulkhead: {name} runs already; waiting up to {seconds} s for that `module start` to end"
-            );
+            tell!("bulkhead: {name} runs already; waiting up to {seconds} s for that `module start` to end");
         }
         if Instant::now() > until {
             return Err(Failure::new(format!(
@@ -257,13 +259,13 @@ async fn supervise(operator: &Operator, manifest: &Manifest, kernel: &Path) -> R
                 gone?;
                 // It sees that its session is over; where it does not look, it is killed.
                 drop(tokio::time::timeout(ENDING, child.wait()).await);
-                eprintln!("bulkhead: the module {name} was taken away");
+                tell!("bulkhead: the module {name} was taken away");
                 return Ok(());
             }
             () = signals.came() => {
                 match operator.remove_module(name).await {
                     Ok(()) | Err(Error { code: ErrorCode::NotFound, .. }) => {}
-                    Err(error) => eprintln!("bulkhead: {error}"),
+                    Err(error) => tell!("bulkhead: {error}"),
                 }
                 // Its session is over, and so is it; it is killed when it is dropped.
                 drop(tokio::time::timeout(ENDING, child.wait()).await);
@@ -272,7 +274,7 @@ async fn supervise(operator: &Operator, manifest: &Manifest, kernel: &Path) -> R
         };
         let ended = ended.map_err(Failure::doing("waiting for the host half"))?;
         if holder(operator, name).await?.is_none() {
-            eprintln!("bulkhead: the module {name} was taken away");
+            tell!("bulkhead: the module {name} was taken away");
             return Ok(());
         }
         failures = again(name, ended, begun, failures).await?;
@@ -295,7 +297,7 @@ pub(super) async fn again(
             "the host half of {name} ends at once, {failures} times now: {ended}"
         )));
     }
-    eprintln!("bulkhead: the host half of {name} has ended ({ended}): it is started again");
+    tell!("bulkhead: the host half of {name} has ended ({ended}): it is started again");
     tokio::time::sleep(PAUSE * failures).await;
     Ok(failures)
 }
@@ -349,7 +351,7 @@ pub(super) async fn watch(child: &mut Child, name: &str, kernel: &Path) -> std::
     loop {
         if begun.elapsed() > SERVING && !told {
             told = true;
-            eprintln!(
+            tell!(
                 "bulkhead: the host half of {name} does not serve yet, {} s after its start",
                 SERVING.as_secs()
             );
@@ -358,7 +360,7 @@ pub(super) async fn watch(child: &mut Child, name: &str, kernel: &Path) -> std::
             return ended;
         }
         if tokio::net::UnixStream::connect(&socket).await.is_ok() {
-            eprintln!("bulkhead: the module {name} serves at {}", socket.display());
+            tell!("bulkhead: the module {name} serves at {}", socket.display());
             return child.wait().await;
         }
     }

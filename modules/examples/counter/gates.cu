@@ -22,7 +22,8 @@ __device__ u64 counters[INSTANCES][KEYS];
 __device__ __forceinline__ u32 account(u64 badge) {
     const u32 slot = static_cast<u32>(badge) % INSTANCES;
     const u64 holder = bulkhead::acquire(&accounts[slot].badge);
-    if (holder == badge) return slot;
+    // Badge 0 is nobody's: what the gates keep begins as zero.
+    if (holder == badge && badge != 0) return slot;
     return holder == bulkhead::REVOKED ? bulkhead::REVOKED : bulkhead::NOT_OPEN;
 }
 

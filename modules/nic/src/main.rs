@@ -74,7 +74,10 @@ fn broken(what: impl Into<String>) -> Error {
 /// Opens the sockets of flows.
 fn sockets(flows: &[Asked]) -> Result<Sockets, Error> {
     let unavailable = |local: SocketAddrV4, error: std::io::Error| {
-        Error::new(ErrorCode::Unavailable, format!("{local}: {error}"))
+        // What another has may be free in a moment; nothing else is tried again.
+        let in_use = error.kind() == std::io::ErrorKind::AddrInUse;
+        let code = if in_use { ErrorCode::Unavailable } else { ErrorCode::InvalidArgument };
+        Error::new(code, format!("{local}: {error}"))
             .remedy("see who has that address: another caller of the module, or another process")
     };
     let mut sockets = Sockets::new().map_err(|error| broken(format!("no sockets: {error}")))?;
