@@ -381,6 +381,7 @@ static void streams() {
     float2 *data;
     cudaStream_t one, blocking;
     cufftHandle plan;
+    size_t size;
     CUDA(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking));
     CUDA(cudaStreamCreate(&blocking));
     CUDA(cudaMalloc(&data, n * sizeof *data));
@@ -439,6 +440,19 @@ static void streams() {
     CUDA(cudaStreamSynchronize(one));
     if (first(many) != more) DIE("a large transform: %g", first(many));
     CUDA(cudaFree(many));
+    // What is queued behind other work has passed when its memory is gone, and the plans are there still.
+    FFT(cufftPlan1d(&large, more, CUFFT_C2C, 1));
+    FFT(cufftSetStream(large, one));
+    for (int round = 0; round < 4; round++) {
+        CUDA(cudaMalloc(&many, more * sizeof *many));
+        fill_late<<<1, 256, 0, one>>>(many, more, 1, 200000);
+        FFT(cufftExecC2C(large, many, many, CUFFT_FORWARD));
+        CUDA(cudaFree(many));
+    }
+    FFT(cufftExecC2C(plan, data, data, CUFFT_FORWARD));
+    CUDA(cudaStreamSynchronize(one));
+    FFT(cufftGetSize(large, &size));
+    FFT(cufftDestroy(large));
     // Managed and host memory: copied there and back in the stream, gaps and all.
     float2 *managed, *pinned;
     CUDA(cudaMallocManaged(&managed, 2 * n * sizeof *managed));
