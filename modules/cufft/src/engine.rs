@@ -8,7 +8,10 @@ use std::{env, path::PathBuf};
 
 use bulkhead_cufft::{Driver, Refused, Shape, driver::Stream, shape::Way};
 
-use crate::options::{Choice, Options};
+use crate::{
+    account::Account,
+    options::{Choice, Options},
+};
 
 /// How the software GPU begins its name.
 const SOFTWARE: &str = "Bulkhead software GPU";
@@ -30,10 +33,16 @@ pub(crate) enum Prepared {
 }
 
 impl Engine {
-    pub(crate) fn new(options: &Options, driver: &'static Driver, stream: Stream) -> Result<Self, String> {
-        let host = || Self::Host(Box::new(host::Host::new(driver, stream, options.host_bytes)));
+    pub(crate) fn new(
+        options: &Options,
+        driver: &'static Driver,
+        stream: Stream,
+        account: Account,
+    ) -> Result<Self, String> {
+        let host =
+            |account| Self::Host(Box::new(host::Host::new(driver, stream, options.host_bytes, account)));
         let library = match options.engine {
-            Choice::Host => return Ok(host()),
+            Choice::Host => return Ok(host(account)),
             Choice::Nvidia => {
                 library(options).ok_or("no libcufft of NVIDIA's is found: name it with --library")?
             }
@@ -46,13 +55,13 @@ impl Engine {
                         eprintln!(
                             "cufft: no libcufft of NVIDIA's is found: the host computes; name it with --library"
                         );
-                        return Ok(host());
+                        return Ok(host(account));
                     }
-                    Some(_) | None => return Ok(host()),
+                    Some(_) | None => return Ok(host(account)),
                 }
             }
         };
-        let nvidia = nvidia::Nvidia::open(&library, driver, stream, options.work_bytes);
+        let nvidia = nvidia::Nvidia::open(&library, driver, stream, options.work_bytes, account);
         nvidia
             .map(|nvidia| Self::Nvidia(Box::new(nvidia)))
             .map_err(|error| format!("{}: {error}", library.display()))
@@ -97,16 +106,18 @@ impl Engine {
         }
     }
 
-    /// Transforms from one address to another, and returns when that has passed. All of both was checked to be the caller's.
+    /// Transforms from one address to another, and returns when that has passed, or is given up because the caller
+    /// `lives` no more. All of both was checked to be the caller's.
     pub(crate) fn execute(
         &mut self,
         prepared: &Prepared,
         shape: &Shape,
         places: (u64, u64),
         way: Way,
+        lives: &dyn Fn() -> bool,
     ) -> Result<(), Refused> {
         match (self, prepared) {
-            (Self::Host(host), Prepared::Host(plan)) => host.execute(plan, shape, places, way),
+            (Self::Host(host), Prepared::Host(plan)) => host.execute(plan, shape, places, way, lives),
             (Self::Nvidia(nvidia), Prepared::Nvidia(plan)) => nvidia.execute(plan, shape.kind(), places, way),
             (Self::Host(_) | Self::Nvidia(_), Prepared::Host(_) | Prepared::Nvidia(_)) => {
                 Err(Refused::new(bulkhead_cufft::Status::InternalError, "a plan of another engine"))

@@ -21,6 +21,14 @@ pub(crate) enum Choice {
     Host,
 }
 
+/// What a worker's session has of the device beside its work area: the library's variables, and what the session itself
+/// takes and keeps.
+const DEVICE_BESIDE: u64 = 1 << 30;
+/// Pinned memory that copies go through.
+const HOST_MOST: u64 = 1 << 30;
+/// The worker has one; the library of NVIDIA's may have some.
+const STREAMS_MOST: u64 = 32;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) role: Role,
@@ -28,6 +36,8 @@ pub(crate) struct Options {
     pub(crate) library: Option<PathBuf>,
     pub(crate) host_bytes: u64,
     pub(crate) work_bytes: u64,
+    pub(crate) host_bytes_of_all: u64,
+    pub(crate) work_bytes_of_all: u64,
     pub(crate) callers: usize,
     pub(crate) callers_of_process: usize,
 }
@@ -40,6 +50,8 @@ impl Options {
             library: None,
             host_bytes: 2 << 30,
             work_bytes: 8 << 30,
+            host_bytes_of_all: 8 << 30,
+            work_bytes_of_all: 32 << 30,
             callers: 64,
             callers_of_process: 4,
         }
@@ -73,12 +85,20 @@ impl Options {
                 "--library" => options.library = Some(PathBuf::from(&value)),
                 "--host-memory" => options.host_bytes = bytes()?,
                 "--work-memory" => options.work_bytes = bytes()?,
+                "--host-memory-of-all" => options.host_bytes_of_all = bytes()?,
+                "--work-memory-of-all" => options.work_bytes_of_all = bytes()?,
                 "--callers" => options.callers = count()?,
                 "--callers-of-process" => options.callers_of_process = count()?,
                 _ => return Err(format!("there is no option {name}")),
             }
         }
         Ok(Some(options))
+    }
+
+    /// What a worker's session is limited to: columns of the kernel's ledger.
+    pub(crate) fn limits(&self) -> String {
+        let device = self.work_bytes.saturating_add(DEVICE_BESIDE);
+        format!("device_bytes={device},host_bytes={HOST_MOST},streams={STREAMS_MOST}")
     }
 
     /// What a worker of this service is told.

@@ -11,7 +11,7 @@ use std::{
         unix::{fs::DirBuilderExt as _, net::UnixStream},
     },
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
@@ -23,12 +23,15 @@ use bulkhead_module::{
     door::{self, CALLERS_MAX, Door},
 };
 
-use crate::options::Options;
+use crate::{account::Total, options::Options};
 
 /// The names by which programs ask for the library.
 const NAMES: [&str; 3] = ["libcufft.so.12", "libcufft.so.11", "libcufft.so"];
 /// What it is called where it is built.
 const BUILT: &str = "libcufft.so";
+
+/// What the library OS asks for a session with.
+const LIMITS: &str = "BULKHEAD_LIMITS";
 
 /// This program, also where its file was replaced meanwhile.
 const SELF: &str = "/proc/self/exe";
@@ -81,7 +84,8 @@ pub(crate) fn serve(options: &Options) -> Result<(), String> {
     let socket = door::socket_of(&place.kernel, &place.name);
     let door = Door::bind(&socket).map_err(|error| error.to_string())?;
     let inside = Arc::new(Mutex::new(Inside::default()));
-    let told = Arc::new((options.clone(), library));
+    let total = Total::new(options.work_bytes_of_all, options.host_bytes_of_all);
+    let told = Arc::new((options.clone(), library, total));
     loop {
         let Ok(connection) = door.accept() else {
             // No descriptor is left, for instance.
@@ -99,7 +103,7 @@ pub(crate) fn serve(options: &Options) -> Result<(), String> {
         let (told, counted) = (Arc::clone(&told), Connected(Arc::clone(&inside)));
         // Where no thread starts the connection closes.
         thread::Builder::new()
-            .spawn(move || attend(connection, &told.0, &told.1, &counted.0))
+            .spawn(move || attend(connection, &told, &counted.0))
             .map(drop)
             .unwrap_or_default();
     }
@@ -110,7 +114,7 @@ fn refuse(caller: &UnixStream, code: &str, message: &str) {
     door::tell(caller, &format!("refused {code} {message}")).unwrap_or_default();
 }
 
-fn attend(caller: UnixStream, options: &Options, library: &Path, inside: &Mutex<Inside>) {
+fn attend(caller: UnixStream, (options, library, total): &(Options, PathBuf, Total), inside: &Mutex<Inside>) {
     let Ok((_, words)) = door::asked(&caller) else { return };
     match words.as_str() {
         WORDS => {
@@ -129,7 +133,7 @@ fn attend(caller: UnixStream, options: &Options, library: &Path, inside: &Mutex<
                 }
             };
             match admitted {
-                Ok(_worker) => work_for(caller, options),
+                Ok(_worker) => work_for(caller, options, total),
                 Err(most) => refuse(
                     &caller,
                     "LimitReached",
@@ -152,15 +156,19 @@ fn attend(caller: UnixStream, options: &Options, library: &Path, inside: &Mutex<
 }
 
 /// Has a worker serve a caller, until one of them ends. A worker ends with this thread's process.
-fn work_for(caller: UnixStream, options: &Options) {
+fn work_for(caller: UnixStream, options: &Options, total: &Total) {
     let started = caller.try_clone().and_then(|connection| {
-        let connection = Stdio::from(OwnedFd::from(connection));
-        Command::new(SELF).args(options.of_worker()).stdin(connection).stdout(Stdio::null()).spawn()
+        let (charged, account) = total.open()?;
+        let mut command = Command::new(SELF);
+        command.args(options.of_worker()).env(LIMITS, options.limits());
+        command.stdin(OwnedFd::from(connection)).stdout(account);
+        Ok((command.spawn()?, charged))
     });
     match started {
-        Ok(mut worker) => {
+        Ok((mut worker, mut charged)) => {
             // From here on the connection closes when the worker ends.
             drop(caller);
+            charged.serve();
             worker.wait().map(drop).unwrap_or_default();
         }
         Err(error) => {

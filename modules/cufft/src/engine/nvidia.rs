@@ -11,6 +11,8 @@ use bulkhead_cufft::{
 };
 use libloading::Library;
 
+use crate::account::{self, Account};
+
 type Plan2<Input, Output> = unsafe extern "C" fn(i32, *mut Input, *mut Output) -> u32;
 type Plan3<Input, Output> = unsafe extern "C" fn(i32, *mut Input, *mut Output, i32) -> u32;
 type MakePlan = unsafe extern "C" fn(
@@ -82,6 +84,7 @@ pub(crate) struct Nvidia {
     work: Option<Memory>,
     makings: u64,
     bytes_max: u64,
+    account: Account,
     is_lost: bool,
     _library: Library,
 }
@@ -107,6 +110,7 @@ impl Nvidia {
         driver: &'static Driver,
         stream: Stream,
         bytes_max: u64,
+        account: Account,
     ) -> Result<Self, String> {
         // SAFETY: the library may run its initializers in any thread; the operator names it.
         let library = unsafe { Library::new(path) }.map_err(|error| error.to_string())?;
@@ -116,7 +120,18 @@ impl Nvidia {
         result(unsafe { (calls.version)(&raw mut version) })
             .map_err(|code| format!("cufftGetVersion answers {code}"))?;
         let (work, makings, is_lost) = (None, 0, false);
-        Ok(Self { calls, driver, stream, version, work, makings, bytes_max, is_lost, _library: library })
+        Ok(Self {
+            calls,
+            driver,
+            stream,
+            version,
+            work,
+            makings,
+            bytes_max,
+            account,
+            is_lost,
+            _library: library,
+        })
     }
 
     pub(crate) fn version(&self) -> i32 {
@@ -209,6 +224,7 @@ impl Nvidia {
         if bytes > self.bytes_max {
             return Err(full(format!("more than {}; split the batch, or --work-memory", self.bytes_max)));
         }
+        self.account.set(account::Memory::Device, bytes)?;
         self.work = None;
         self.makings += 1;
         // Plans that were made before need the area that is gone: without one none of them may run again.
