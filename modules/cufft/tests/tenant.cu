@@ -471,6 +471,30 @@ static void streams() {
         CUDA(cudaStreamSynchronize(one));
         if (pinned[0].x != (float)round * n || std::abs(pinned[1].x) > 1e-3f || pinned[n].x != round) DIE("host memory: %g %g", pinned[0].x, pinned[1].x);
     }
+    // Two streams that use one plan use one after the other what the plan copies through.
+    cudaStream_t two;
+    float2 *ends[2];
+    CUDA(cudaStreamCreateWithFlags(&two, cudaStreamNonBlocking));
+    for (float2 *&end : ends) CUDA(cudaMallocHost(&end, more * sizeof *end));
+    FFT(cufftPlan1d(&large, more, CUFFT_C2C, 1));
+    for (int round = 1; round <= 10; round++) {
+        for (int k = 0; k < 2; k++) {
+            std::memset(ends[k], 0, more * sizeof *ends[k]);
+            ends[k][0].x = (float)(2 * round + k);
+        }
+        for (int k = 0; k < 2; k++) {
+            FFT(cufftSetStream(large, k ? two : one));
+            FFT(cufftExecC2C(large, ends[k], ends[k], CUFFT_FORWARD));
+        }
+        CUDA(cudaDeviceSynchronize());
+        for (int k = 0; k < 2 * more; k++) {
+            const float found = ends[k % 2][k / 2].x;
+            if (found != (float)(2 * round + k % 2)) DIE("two streams, round %d: %g at %d of stream %d", round, found, k / 2, k % 2);
+        }
+    }
+    FFT(cufftDestroy(large));
+    CUDA(cudaStreamDestroy(two));
+    for (float2 *end : ends) CUDA(cudaFreeHost(end));
     FFT(cufftDestroy(gaps));
     CUDA(cudaFree(managed));
     CUDA(cudaFreeHost(pinned));

@@ -11,7 +11,7 @@ use std::{
 
 use bulkhead_cufft::{
     Driver, Kind, Refused, Status,
-    driver::{Activity, Failed, HostCall, Memory},
+    driver::{Activity, Failed, HostCall},
     shape::{End, Target, Way},
     wire::{Place, Request},
 };
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 
 use crate::{
     buffers::{self, Held},
-    plans::{self, Plan, Ready},
+    plans::{self, Plan, Ready, Stage},
     report,
 };
 
@@ -78,11 +78,12 @@ pub(crate) fn execute(asked: &Asked) -> Result<(), Refused> {
         let ends = ends(plan, &ready, driver, asked)?;
         let request =
             Request::Execute { plan: ready.remote.slot, input: ends.input, output: ends.output, way };
-        submit(plan, ready, driver, (request, ends.held))?;
-        match ends.back {
-            Some((to, from, bytes)) => driver.copy_later(to, from, bytes, plan.stream).map_err(failed),
-            None => Ok(()),
-        }
+        let submitted = submit(plan, ready, driver, (request, ends.held));
+        let Some((to, from, bytes)) = ends.back else { return submitted };
+        let copied = submitted.and_then(|()| driver.copy_later(to, from, bytes, plan.stream).map_err(failed));
+        // Also where it failed: what was copied to the stage is on its way.
+        let noted = plan.stage.as_ref().map_or(Ok(()), |stage| driver.record(&stage.passed, plan.stream));
+        copied.and(noted.map_err(failed))
     })
 }
 
@@ -151,22 +152,28 @@ fn staged(plan: &mut Plan, ready: &Ready, driver: &Driver, asked: &Asked) -> Res
         // As much as any transform of the plan takes: it is never made anew.
         let most = |end| of(end, Target::InPlace).max(of(end, Target::Elsewhere));
         let bytes = most(End::Input).next_multiple_of(APART) + most(End::Output);
-        let made = driver.allocate(bytes);
-        plan.stage =
-            Some(made.map_err(|error| Refused::new(Status::AllocFailed, format!("{bytes} bytes: {error}")))?);
+        let full = |error| Refused::new(Status::AllocFailed, format!("{bytes} bytes: {error}"));
+        let memory = driver.allocate(bytes).map_err(full)?;
+        plan.stage = Some(Stage { memory, passed: driver.create_event().map_err(failed)? });
     }
-    let stage = plan.stage.as_ref().map_or(0, Memory::address);
+    let Some(stage) = &plan.stage else { return Err(Refused::new(Status::InternalError, "no stage")) };
+    // The last transform that had it may have been another stream's.
+    driver.wait_for(&stage.passed, plan.stream).map_err(failed)?;
+    let address = stage.memory.address();
     let behind = if target == Target::InPlace { 0 } else { read.next_multiple_of(APART) };
     let in_place = if target == Target::InPlace { written } else { 0 };
     let copy = |to, from, bytes| driver.copy_later(to, from, bytes, plan.stream).map_err(failed);
-    copy(stage, asked.input, read.max(in_place))?;
+    let mut copied = copy(address, asked.input, read.max(in_place));
     if target == Target::Elsewhere && !shape.places(End::Output, target).is_dense(shape.batch()) {
         // What lies between the elements stays as it is.
-        copy(stage + behind, asked.output, written)?;
+        copied = copied.and_then(|()| copy(address + behind, asked.output, written));
     }
-    let (held, input) = buffers::place(&ready.remote.link, driver, stage)?;
+    let placed = copied.and_then(|()| buffers::place(&ready.remote.link, driver, address));
+    // Where it ends here, a copy may be on its way all the same.
+    let ended = |_: &Refused| driver.record(&stage.passed, plan.stream).unwrap_or_default();
+    let (held, input) = placed.inspect_err(ended)?;
     let output = Place { offset: input.offset + behind, ..input };
-    let back = Some((asked.output, stage + behind, written));
+    let back = Some((asked.output, address + behind, written));
     Ok(Ends { held: [Arc::clone(&held), held], input, output, back })
 }
 

@@ -9,8 +9,8 @@ use std::{
 };
 
 use bulkhead_cufft::{
-    Driver, PLANS_MAX, Refused, Shape, Status,
-    driver::{Memory, Stream},
+    PLANS_MAX, Refused, Shape, Status,
+    driver::{Event, Memory, Stream},
     wire::Request,
 };
 use parking_lot::Mutex;
@@ -28,6 +28,13 @@ pub(crate) struct Ready {
     pub(crate) failed: AtomicBool,
 }
 
+/// Memory that the worker reads and writes in the place of what cannot be given. Transforms have it one after the other.
+pub(crate) struct Stage {
+    pub(crate) memory: Memory,
+    /// Where the last transform's copies have passed.
+    pub(crate) passed: Event,
+}
+
 /// A plan of the program's.
 #[derive(Default)]
 pub(crate) struct Plan {
@@ -35,21 +42,15 @@ pub(crate) struct Plan {
     pub(crate) stream: Stream,
     /// Transforms that graphs have.
     pub(crate) captured: Vec<u64>,
-    /// Memory that the worker reads and writes in the place of what cannot be given.
-    pub(crate) stage: Option<Memory>,
+    pub(crate) stage: Option<Stage>,
     /// Hints, which the service has no use for.
     hints: BTreeMap<u32, i64>,
 }
 
 impl Drop for Plan {
     fn drop(&mut self) {
+        // Of the stage the driver frees the memory when what was submitted has passed.
         execute::forget(&self.captured);
-        if self.stage.is_some()
-            && let Ok(driver) = Driver::get()
-        {
-            // Copies may be on their way. Where the stream is gone so are they.
-            driver.synchronize(self.stream).unwrap_or_default();
-        }
     }
 }
 
