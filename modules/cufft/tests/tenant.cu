@@ -427,6 +427,43 @@ static void streams() {
     }
     CUDA(cudaGraphExecDestroy(ready));
     CUDA(cudaGraphDestroy(graph));
+    // Captured again and again it is one transform; a plan keeps so many different ones.
+    float2 *places;
+    cufftHandle row;
+    CUDA(cudaMalloc(&places, 2000 * sizeof *places));
+    FFT(cufftPlan1d(&row, 8, CUFFT_C2C, 1));
+    FFT(cufftSetStream(row, one));
+    for (int different : {0, 1}) {
+        int code = CUFFT_SUCCESS, round = 0;
+        for (; round < 1500 && code == CUFFT_SUCCESS; round++) {
+            CUDA(cudaStreamBeginCapture(one, cudaStreamCaptureModeThreadLocal));
+            code = cufftExecC2C(row, places, places + different * round, CUFFT_FORWARD);
+            CUDA(cudaStreamEndCapture(one, &graph));
+            CUDA(cudaGraphDestroy(graph));
+        }
+        if (different ? code != CUFFT_ALLOC_FAILED || round < 1000 : code != CUFFT_SUCCESS) DIE("round %d of captures: code %d", round, code);
+    }
+    FFT(cufftExecC2C(row, places, places, CUFFT_FORWARD));
+    FFT(cufftDestroy(row));
+    CUDA(cudaFree(places));
+    // What a blocking stream captures goes on while transforms of another are executed, and is not ordered with them.
+    cudaStream_t beside;
+    float2 *late;
+    CUDA(cudaMalloc(&late, n * sizeof *late));
+    CUDA(cudaStreamCreate(&beside));
+    FFT(cufftSetStream(plan, blocking));
+    CUDA(cudaStreamBeginCapture(beside, cudaStreamCaptureModeGlobal));
+    fill_late<<<1, 32, 0, beside>>>(late, n, 2, 100);
+    FFT(cufftExecC2C(plan, data, data, CUFFT_FORWARD));
+    CUDA(cudaStreamEndCapture(beside, &graph));
+    CUDA(cudaGraphDestroy(graph));
+    fill_late<<<1, 32, 0, beside>>>(late, n, 2, 400000000);
+    FFT(cufftExecC2C(plan, data, data, CUFFT_FORWARD));
+    CUDA(cudaStreamSynchronize(blocking));
+    if (cudaStreamQuery(beside) != cudaErrorNotReady) DIE("the other stream's kernel was waited for, or is too short");
+    CUDA(cudaDeviceSynchronize());
+    CUDA(cudaStreamDestroy(beside));
+    CUDA(cudaFree(late));
     // A large one is executed by the stream.
     cufftHandle large;
     float2 *many;
@@ -495,6 +532,14 @@ static void streams() {
     FFT(cufftDestroy(large));
     CUDA(cudaStreamDestroy(two));
     for (float2 *end : ends) CUDA(cudaFreeHost(end));
+    // Not in a capture, which goes on.
+    FFT(cufftSetStream(plan, one));
+    CUDA(cudaStreamBeginCapture(one, cudaStreamCaptureModeThreadLocal));
+    EXPECT(cufftExecC2C(plan, pinned, pinned, CUFFT_FORWARD), CUFFT_NOT_SUPPORTED);
+    CUDA(cudaStreamEndCapture(one, &graph));
+    CUDA(cudaGraphDestroy(graph));
+    FFT(cufftExecC2C(plan, pinned, pinned, CUFFT_FORWARD));
+    CUDA(cudaStreamSynchronize(one));
     FFT(cufftDestroy(gaps));
     CUDA(cudaFree(managed));
     CUDA(cudaFreeHost(pinned));

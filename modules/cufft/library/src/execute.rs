@@ -26,6 +26,9 @@ use crate::{
 /// Of more elements the program's thread does not wait for a transform.
 const AT_ONCE_MAX: u64 = 1 << 17;
 
+/// Different transforms of a plan that graphs have: they are there as long as the plan is.
+const CAPTURED_MAX: usize = 1024;
+
 /// A transform that a stream executes.
 struct Job {
     ready: Arc<Ready>,
@@ -102,17 +105,34 @@ fn submit(
     if activity == Activity::Idle && ready.shape.elements() <= AT_ONCE_MAX {
         return ready.remote.link.ask(&request).map(drop);
     }
+    let call = |number| {
+        let called = usize::try_from(number).unwrap_or(0);
+        driver.call_host(plan.stream, HostCall::new(run), called).map_err(failed)
+    };
     let how_often = if activity == Activity::Captures { HowOften::Again } else { HowOften::Once };
+    if how_often == HowOften::Again {
+        // What another capture, or another place in this one, asks for is the same.
+        if let Some((_, number)) = plan.captured.iter().find(|(known, _)| *known == request) {
+            return call(*number);
+        }
+        if plan.captured.len() >= CAPTURED_MAX {
+            return Err(Refused::new(
+                Status::AllocFailed,
+                format!(
+                    "graphs have {CAPTURED_MAX} different transforms of this plan, which keeps them: make another plan"
+                ),
+            ));
+        }
+    }
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let job = Job { ready, request, _held: held, how_often };
     JOBS.lock().get_or_insert_default().insert(number, Arc::new(job));
-    let called = usize::try_from(number).unwrap_or(0);
-    if let Err(error) = driver.call_host(plan.stream, HostCall::new(run), called) {
-        forget(&[number]);
-        return Err(failed(error));
+    if let Err(refused) = call(number) {
+        forget([number]);
+        return Err(refused);
     }
     if how_often == HowOften::Again {
-        plan.captured.push(number);
+        plan.captured.push((request, number));
     }
     Ok(())
 }
@@ -144,6 +164,13 @@ fn ends(plan: &mut Plan, ready: &Ready, driver: &Driver, asked: &Asked) -> Resul
 const APART: u64 = 256;
 
 fn staged(plan: &mut Plan, ready: &Ready, driver: &Driver, asked: &Asked) -> Result<Ends, Refused> {
+    if driver.captures(plan.stream).map_err(failed)? {
+        // A graph would have the stage whenever it is launched, also while another stream has it.
+        return Err(Refused::new(
+            Status::NotSupported,
+            "managed, pinned and mapped memory is not transformed in a capture: use memory of cudaMalloc there",
+        ));
+    }
     let shape = &ready.shape;
     let target = if asked.input == asked.output { Target::InPlace } else { Target::Elsewhere };
     let of = |end, target| shape.extent_bytes(end, target);
@@ -178,10 +205,10 @@ fn staged(plan: &mut Plan, ready: &Ready, driver: &Driver, asked: &Asked) -> Res
 }
 
 /// Takes jobs away, of graphs whose plan is destroyed.
-pub(crate) fn forget(numbers: &[u64]) {
+pub(crate) fn forget(numbers: impl IntoIterator<Item = u64>) {
     let gone: Vec<_> = {
         let mut jobs = JOBS.lock();
-        numbers.iter().filter_map(|number| jobs.as_mut()?.remove(number)).collect()
+        numbers.into_iter().filter_map(|number| jobs.as_mut()?.remove(&number)).collect()
     };
     // Outside the lock: where a plan goes with its last job, the worker is told.
     drop(gone);

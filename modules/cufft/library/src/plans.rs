@@ -40,8 +40,8 @@ pub(crate) struct Stage {
 pub(crate) struct Plan {
     pub(crate) ready: Option<Arc<Ready>>,
     pub(crate) stream: Stream,
-    /// Transforms that graphs have.
-    pub(crate) captured: Vec<u64>,
+    /// Transforms that graphs have, by what they ask for.
+    pub(crate) captured: Vec<(Request, u64)>,
     pub(crate) stage: Option<Stage>,
     /// Hints, which the service has no use for.
     hints: BTreeMap<u32, i64>,
@@ -50,7 +50,7 @@ pub(crate) struct Plan {
 impl Drop for Plan {
     fn drop(&mut self) {
         // Of the stage the driver frees the memory when what was submitted has passed.
-        execute::forget(&self.captured);
+        execute::forget(self.captured.iter().map(|(_, number)| *number));
     }
 }
 
