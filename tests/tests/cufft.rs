@@ -242,6 +242,11 @@ fn transforms_keep_the_order_of_streams() {
 }
 
 #[test]
+fn a_child_gets_an_error_and_never_hangs() {
+    Served::new().right(&["forks"], "PASS forks");
+}
+
+#[test]
 fn a_worker_refuses_what_its_caller_does_not_have() {
     let served = Served::new();
     let tenant = Tenant::new(&served.kernel, "caller");

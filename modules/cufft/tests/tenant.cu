@@ -5,10 +5,12 @@
 //   tenant calls          what calls answer, mistakes among them
 //   tenant streams        the order of streams, graphs, memory that is freed and allocated again
 //   tenant hold           makes a plan, and executes it for each line of its input: tells codes
+//   tenant forks          what calls answer in children
 //   tenant times          how long transforms take
 #include "cufft_api.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <complex>
@@ -18,6 +20,9 @@
 #include <dlfcn.h>
 #include <random>
 #include <string>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
 #include <vector>
 
 using Complex = std::complex<double>;
@@ -576,6 +581,48 @@ static void hold() {
     }
 }
 
+// Forks while another thread keeps the library busy: a child gets an error from every call, and never hangs.
+static void forks() {
+    const int n = 64;
+    float2 *data;
+    cufftHandle plan, next;
+    std::atomic<bool> over{false};
+    // Before there is a plan a child may do what it likes.
+    if (const pid_t child = fork(); child == 0) {
+        FFT(cufftPlan1d(&plan, n, CUFFT_C2C, 1));
+        std::_Exit(0);
+    } else if (int status = 1; waitpid(child, &status, 0) != child || status != 0) {
+        DIE("a child of a process without plans ends with %d", status);
+    }
+    CUDA(cudaMalloc(&data, n * sizeof *data));
+    FFT(cufftPlan1d(&plan, n, CUFFT_C2C, 1));
+    auto work = [&] {
+        for (cufftHandle own; !over;) {
+            FFT(cufftPlan1d(&own, n, CUFFT_C2C, 1));
+            FFT(cufftExecC2C(own, data, data, CUFFT_FORWARD));
+            FFT(cufftDestroy(own));
+        }
+    };
+    std::thread one(work), other(work);
+    for (int round = 0; round < 50; round++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(10);
+            const int codes[] = {cufftPlan1d(&next, n, CUFFT_C2C, 1), cufftCreate(&next), cufftExecC2C(plan, data, data, CUFFT_FORWARD),
+                                 cufftSetStream(plan, nullptr), cufftDestroy(plan)};
+            bool right = cufftXtSetGPUs(plan, 1, &next) == CUFFT_NOT_IMPLEMENTED;
+            for (int code : codes) right = right && code == CUFFT_SETUP_FAILED;
+            std::_Exit(right ? 0 : 3);
+        }
+        int status = 1;
+        if (waitpid(child, &status, 0) != child || status != 0) DIE("child %d ends with %d", round, status);
+    }
+    over = true;
+    one.join(), other.join();
+    FFT(cufftExecC2C(plan, data, data, CUFFT_FORWARD));
+    std::printf("PASS forks\n");
+}
+
 static double microseconds() {
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -626,6 +673,7 @@ int main(int argc, char **argv) {
     else if (what == "calls") calls();
     else if (what == "streams") streams();
     else if (what == "hold") hold();
+    else if (what == "forks") forks();
     else if (what == "times") times(argc > 2);
-    else DIE("tenant right [MOST]|calls|streams|hold|times [small]");
+    else DIE("tenant right [MOST]|calls|streams|hold|forks|times [small]");
 }

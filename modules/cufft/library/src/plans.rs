@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use crate::{
     execute,
-    link::{self, Link, Remote},
+    link::{self, Remote},
 };
 
 /// What is ready of a plan.
@@ -70,6 +70,7 @@ fn no_plan() -> Refused {
 }
 
 pub(crate) fn create() -> Result<i32, Refused> {
+    link::enter()?;
     let mut plans = PLANS.lock();
     let plans = plans.get_or_insert_default();
     if plans.by_handle.len() >= PLANS_MAX {
@@ -86,6 +87,7 @@ pub(crate) fn create() -> Result<i32, Refused> {
 }
 
 pub(crate) fn destroy(handle: i32) -> Result<(), Refused> {
+    link::enter()?;
     let plan = PLANS.lock().as_mut().and_then(|plans| plans.by_handle.remove(&handle));
     // Outside the lock: the worker is told.
     plan.map(drop).ok_or_else(no_plan)
@@ -93,6 +95,7 @@ pub(crate) fn destroy(handle: i32) -> Result<(), Refused> {
 
 /// Calls a function with a plan that nobody else has meanwhile.
 pub(crate) fn with<R>(handle: i32, body: impl FnOnce(&mut Plan) -> Result<R, Refused>) -> Result<R, Refused> {
+    link::enter()?;
     let plan = PLANS.lock().as_ref().and_then(|plans| plans.by_handle.get(&handle).cloned());
     let plan = plan.ok_or_else(no_plan)?;
     let mut plan = plan.lock();
@@ -131,7 +134,7 @@ impl Plan {
         let ready =
             self.ready.as_ref().ok_or_else(|| Refused::new(Status::InvalidPlan, "the plan was not made"))?;
         if ready.remote.link.is_lost() {
-            return Err(Link::lost());
+            return Err(ready.remote.link.lost());
         }
         if ready.failed.load(Ordering::Acquire) {
             return Err(Refused::new(
