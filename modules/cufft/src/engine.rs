@@ -4,7 +4,7 @@ mod host;
 #[expect(unsafe_code, reason = "calls NVIDIA's cuFFT")]
 mod nvidia;
 
-use std::{env, path::PathBuf};
+use std::{env, ffi::OsString, path::PathBuf};
 
 use bulkhead_cufft::{Driver, Refused, Shape, driver::Stream, shape::Way};
 
@@ -130,10 +130,30 @@ fn library(options: &Options) -> Option<PathBuf> {
     if options.library.is_some() {
         return options.library.clone();
     }
-    let named = ["CUDA_HOME", "CUDA_PATH"]
-        .into_iter()
-        .filter_map(env::var_os)
-        .map(|home| PathBuf::from(home).join("lib64"));
-    let folders = named.chain(FOLDERS.iter().map(PathBuf::from));
-    folders.flat_map(|folder| NAMES.map(|name| folder.join(name))).find(|path| path.is_file())
+    let mut candidates =
+        folders(|name| env::var_os(name)).flat_map(|folder| NAMES.map(|name| folder.join(name)));
+    candidates.find(|path| path.is_file())
+}
+
+/// Where the library may lie. A variable that is empty, or that says something else in each folder, says nothing.
+fn folders(variable: impl Fn(&str) -> Option<OsString>) -> impl Iterator<Item = PathBuf> {
+    let homes = ["CUDA_HOME", "CUDA_PATH"].map(variable).into_iter().flatten().map(PathBuf::from);
+    let named = homes.filter(|home| home.is_absolute()).map(|home| home.join("lib64"));
+    named.chain(FOLDERS.iter().map(PathBuf::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_or_relative_home_is_none() {
+        let of = |home: &str| {
+            let found = folders(|name| (name == "CUDA_HOME").then(|| home.into()));
+            found.map(|folder| folder.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(""), FOLDERS);
+        assert_eq!(of("cuda"), FOLDERS);
+        assert_eq!(of("/opt/cuda"), [&["/opt/cuda/lib64"], &FOLDERS[..]].concat());
+    }
 }

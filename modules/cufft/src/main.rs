@@ -16,7 +16,7 @@ usage: cufft serve [OPTIONS]      started by `bulkhead module start modules/cuff
 
   --engine auto|nvidia|host  what computes: NVIDIA's library, guarded, or this process on the host (auto: NVIDIA's where
                              it is found and the device is a GPU)
-  --library PATH             NVIDIA's libcufft.so.12 or .11
+  --library PATH             NVIDIA's libcufft.so.12 or .11, by its whole path
   --host-memory SIZE         most bytes of a transform that the host computes (2GiB)
   --work-memory SIZE         most bytes of a caller's work area on the device (8GiB)
   --host-memory-of-all SIZE  the same of all callers together (8GiB)

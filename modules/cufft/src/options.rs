@@ -1,6 +1,9 @@
 //! What the service is told.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use bulkhead_module::manifest::size;
 
@@ -82,6 +85,11 @@ impl Options {
                         _ => return Err(wrong()),
                     };
                 }
+                "--library" if !Path::new(&value).is_absolute() => {
+                    return Err(format!(
+                        "--library {value}: give the whole path, since workers look for it too: one that begins with /"
+                    ));
+                }
                 "--library" => options.library = Some(PathBuf::from(&value)),
                 "--host-memory" => options.host_bytes = bytes()?,
                 "--work-memory" => options.work_bytes = bytes()?,
@@ -148,6 +156,9 @@ mod tests {
             &["serve", "--callers"],
             &["serve", "--host-memory", "1MB"],
             &["serve", "--more", "1"],
+            &["serve", "--library", "lib/libcufft.so.12"],
+            &["serve", "--library", "libcufft.so.12"],
+            &["serve", "--library", ""],
         ] {
             assert!(read(words).is_err(), "{words:?}");
         }
