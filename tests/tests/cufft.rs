@@ -60,7 +60,12 @@ impl Served {
     }
 
     fn with(options: &[&str]) -> Self {
-        let (kernel, scratch) = (Kernel::start(), Scratch::new());
+        Self::beside(Kernel::start(), options)
+    }
+
+    /// The same with a kernel that is there.
+    fn beside(kernel: Kernel, options: &[&str]) -> Self {
+        let scratch = Scratch::new();
         let manifest = scratch.path().join("module.toml");
         let program = host_half("cufft");
         let mut host = vec![program.to_str().expect("text"), "serve"];
@@ -234,6 +239,32 @@ fn workers_call_a_library_as_that_of_nvidia_is_called() {
     assert_eq!(make(2, 1024, 128), Ok(1 << 20));
     assert_eq!(status(make(3, 1024, 129)), Status::AllocFailed);
     assert_eq!(make(3, 8, 1), Ok(1 << 20));
+}
+
+#[test]
+fn no_plan_runs_in_a_work_area_that_could_not_be_made_again() {
+    let scratch = Scratch::new();
+    let library = stand_in(&scratch);
+    let library = library.to_str().expect("text");
+    let kernel = Kernel::with(&["--device-memory", "512MiB"]);
+    let served = Served::beside(kernel, &["--engine", "nvidia", "--library", library]);
+    let tenant = Tenant::new(&served.kernel, "caller");
+    let buffer = tenant.session.allocate(8 << 20).expect("memory");
+    let caller = Caller::new(&served);
+    caller.ask(&Request::Open(BufferSlot(0), handle(&buffer))).expect("it is there");
+    // The first plan's area goes before the second one's is made, which is more than the device has.
+    assert_eq!(caller.ask(&Request::Make(PlanSlot(0), shape(1024, 64))), Ok(64 << 13));
+    assert_eq!(caller.execute(0, (0, 0)), Ok(0));
+    assert_eq!(status(caller.ask(&Request::Make(PlanSlot(1), shape(1024, 1 << 17)))), Status::AllocFailed);
+    let place = Place { buffer: BufferSlot(0), offset: 0 };
+    let request = Request::Execute { plan: PlanSlot(0), input: place, output: place, way: Way::Forward };
+    let sent = socket::send(&caller.0, &request.frame());
+    let answer = sent.and_then(|()| socket::receive(&caller.0)).ok().flatten();
+    assert!(answer.is_none_or(|frame| wire::read_answer(&frame).is_err()), "it ran in an area that is gone");
+    until("the worker ends", || served.processes().1.is_empty());
+    // Its caller gets another.
+    let caller = Caller::new(&served);
+    assert_eq!(caller.ask(&Request::Make(PlanSlot(0), shape(1024, 64))), Ok(64 << 13));
 }
 
 #[test]
