@@ -14,5 +14,7 @@ mod client;
 #[cfg(not(any(test, recording_device)))]
 pub(crate) use client::*;
 
-pub(crate) use bulkhead_client::{Freed, Stray, SturdyToken, Uses, Violation, ViolationKind, default_socket};
+pub(crate) use bulkhead_client::{
+    Freed, Stray, SturdyToken, Terms, Uses, Violation, ViolationKind, default_socket,
+};
 pub(crate) use bulkhead_schema::{Error, ErrorCode, Handle};

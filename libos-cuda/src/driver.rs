@@ -26,6 +26,7 @@ use crate::query::Limits;
 use crate::registry::{Permanent, Table};
 use crate::report;
 use crate::status::{Answer, Status, describe};
+use crate::terms;
 use crate::texture::Objects;
 use crate::vmm::Vmm;
 
@@ -76,7 +77,8 @@ impl Driver {
 
     fn open() -> Result<Driver, Status> {
         let stray = check::stray();
-        let options = Options { socket: default_socket(), name: program_name(), stray, ..Options::default() };
+        let (socket, name, terms) = (default_socket(), program_name(), terms::told()?);
+        let options = Options { socket, name, terms, stray, ..Options::default() };
         let session = Session::open(&options).map_err(|error| {
             report::once(&format!("no session: {error}"));
             Status::NO_DEVICE

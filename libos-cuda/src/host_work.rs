@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
 use parking_lot::{Condvar, Mutex};
@@ -30,6 +31,10 @@ struct Job {
     call: Call,
 }
 
+/// How many functions were given to streams, and how many of them have returned: they are called one after the other.
+static GIVEN: AtomicU64 = AtomicU64::new(0);
+static DONE: AtomicU64 = AtomicU64::new(0);
+
 static RETURNED: Condvar = Condvar::new();
 static RETURNING: Mutex<()> = Mutex::new(());
 
@@ -47,6 +52,17 @@ pub(crate) fn wait_until(ready: impl Fn() -> bool) -> Answer {
         RETURNED.wait(&mut returning);
     }
     Ok(())
+}
+
+/// Waits until the host functions that streams were given so far have returned: they may use memory that is about to go.
+/// A host function cannot wait for itself, and goes on.
+pub(crate) fn wait_for_given() {
+    let given = GIVEN.load(Ordering::Acquire);
+    let are_done = || DONE.load(Ordering::Acquire) >= given;
+    if !are_done() {
+        // Refused to host functions only.
+        wait_until(are_done).ok();
+    }
 }
 
 /// Notes that a host function has returned, and wakes those who wait for it.
@@ -73,7 +89,11 @@ fn worker(driver: &'static Driver) -> Result<&'static Mutex<Sender<Job>>, Status
                 let reached = driver.session.wait(job.fence);
                 run(job.call, reached.map_or_else(|error| Status::of(&error).code(), |()| SUCCESS));
                 // The stream was looked up when the job was made, and its slot never goes away.
-                returned(|| driver.streams.note_host_function(job.target, HostFunctions::End)).ok();
+                returned(|| {
+                    DONE.fetch_add(1, Ordering::AcqRel);
+                    driver.streams.note_host_function(job.target, HostFunctions::End)
+                })
+                .ok();
             }
         })
         .map_err(|_| Status::OPERATING_SYSTEM)?;
@@ -101,7 +121,12 @@ fn enqueue(driver: &'static Driver, target: Target, call: Call) -> Answer {
     let session = &driver.session;
     let fence = driver.streams.submit_now(session, target, |stream| Ok(session.fence(stream)))?;
     driver.streams.note_host_function(target, HostFunctions::Begin)?;
-    let sent = worker.lock().send(Job { target, fence, call });
+    let sent = {
+        let worker = worker.lock();
+        worker.send(Job { target, fence, call }).inspect(|()| {
+            GIVEN.fetch_add(1, Ordering::AcqRel);
+        })
+    };
     sent.or_else(|_| {
         driver.streams.note_host_function(target, HostFunctions::End)?;
         Err(Status::OPERATING_SYSTEM)

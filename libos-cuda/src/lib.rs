@@ -62,6 +62,7 @@ mod sanitize;
 mod status;
 mod storage;
 mod stream;
+mod terms;
 mod texture;
 mod vmm;
 

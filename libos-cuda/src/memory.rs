@@ -11,6 +11,7 @@ use crate::device::{Buffer, DeviceRange, Freed, HostBuffer, HostSpan, Image, Str
 use crate::driver::{Driver, driver};
 use crate::freed;
 use crate::graph::{self, Storage, Stored, Work};
+use crate::host_work;
 use crate::ipc::Opened;
 use crate::managed::Hints;
 use crate::map::Map;
@@ -326,6 +327,8 @@ pub(crate) fn free(address: u64) -> Answer {
         return Ok(());
     }
     driver.streams.captures.refuse_unsafe()?;
+    // What the device was given the session waits for. Of host functions it knows nothing.
+    host_work::wait_for_given();
     release(driver, address)
 }
 

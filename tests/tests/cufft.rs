@@ -13,7 +13,7 @@ use std::{
 
 use bulkhead_client::Buffer;
 use bulkhead_cufft::{
-    BUFFERS_MAX, Kind, Layout, PLANS_MAX, Refused, SERVES, Shape, Status, WORDS,
+    BUFFERS_MAX, Kind, Layout, PLANS_MAX, Refused, SERVES, Shape, Side, Status, WORDS,
     shape::Way,
     socket,
     wire::{self, Answer, BufferSlot, Place, PlanSlot, Request},
@@ -60,7 +60,12 @@ impl Served {
     }
 
     fn with(options: &[&str]) -> Self {
-        let (kernel, scratch) = (Kernel::start(), Scratch::new());
+        Self::beside(Kernel::start(), options)
+    }
+
+    /// The same with a kernel that is there.
+    fn beside(kernel: Kernel, options: &[&str]) -> Self {
+        let scratch = Scratch::new();
         let manifest = scratch.path().join("module.toml");
         let program = host_half("cufft");
         let mut host = vec![program.to_str().expect("text"), "serve"];
@@ -237,8 +242,35 @@ fn workers_call_a_library_as_that_of_nvidia_is_called() {
 }
 
 #[test]
+fn a_work_area_that_does_not_fit_leaves_the_plans_before_it_theirs() {
+    let scratch = Scratch::new();
+    let library = stand_in(&scratch);
+    let library = library.to_str().expect("text");
+    let kernel = Kernel::with(&["--device-memory", "512MiB"]);
+    let served = Served::beside(kernel, &["--engine", "nvidia", "--library", library]);
+    let tenant = Tenant::new(&served.kernel, "caller");
+    let buffer = tenant.session.allocate(8 << 20).expect("memory");
+    let caller = Caller::new(&served);
+    caller.ask(&Request::Open(BufferSlot(0), handle(&buffer))).expect("it is there");
+    // The first plan's area goes before the second one's is tried, which is more than the device has.
+    assert_eq!(caller.ask(&Request::Make(PlanSlot(0), shape(1024, 64))), Ok(64 << 13));
+    assert_eq!(caller.execute(0, (0, 0)), Ok(0));
+    assert_eq!(status(caller.ask(&Request::Make(PlanSlot(1), shape(1024, 1 << 17)))), Status::AllocFailed);
+    // It is made again as it was, and the library asks once more when it has closed what it may.
+    assert_eq!(caller.execute(0, (0, 0)), Ok(0));
+    assert_eq!(status(caller.ask(&Request::Make(PlanSlot(1), shape(1024, 1 << 17)))), Status::AllocFailed);
+    assert_eq!(caller.ask(&Request::Make(PlanSlot(1), shape(1024, 128))), Ok(128 << 13));
+    assert_eq!(caller.execute(0, (0, 0)), Ok(0));
+}
+
+#[test]
 fn transforms_keep_the_order_of_streams() {
     Served::new().right(&["streams"], "PASS streams");
+}
+
+#[test]
+fn a_child_gets_an_error_and_never_hangs() {
+    Served::new().right(&["forks"], "PASS forks");
 }
 
 #[test]
@@ -302,6 +334,39 @@ fn a_worker_refuses_what_its_caller_does_not_have() {
 }
 
 #[test]
+fn a_worker_does_not_compute_on_for_a_caller_that_has_gone() {
+    let served = Served::new();
+    let tenant = Tenant::new(&served.kernel, "caller");
+    let buffer = tenant.session.allocate(256 << 20).expect("memory");
+    let caller = Caller::new(&served);
+    caller.ask(&Request::Open(BufferSlot(0), handle(&buffer))).expect("it is there");
+    // Primes take long.
+    caller.ask(&Request::Make(PlanSlot(0), shape(2039, 16_000))).expect("a plan");
+    let begun = Instant::now();
+    assert_eq!(caller.execute(0, (0, 0)), Ok(0));
+    let whole = begun.elapsed();
+    let workers = served.processes().1;
+    let place = Place { buffer: BufferSlot(0), offset: 0 };
+    let request = Request::Execute { plan: PlanSlot(0), input: place, output: place, way: Way::Forward };
+    socket::send(&caller.0, &request.frame()).expect("it listens");
+    let gone = Instant::now();
+    drop(caller);
+    until("the worker ends", || !workers.iter().any(|worker| lives(*worker)));
+    assert!(gone.elapsed() < whole / 2, "{:?} of {whole:?}", gone.elapsed());
+    // What is written twice would be work without memory.
+    let caller = Caller::new(&served);
+    let near = |distance| Side { embed: [1; 3], stride: 1, distance };
+    let layout = Layout::Advanced { input: near(1), output: near(1024) };
+    let dense = Shape::new(Kind::C2c, &[1024], 1024, layout).expect("a shape");
+    let mut frame = Request::Make(PlanSlot(0), dense).frame();
+    assert_eq!(caller.say(&frame).map(drop), Ok(()));
+    // The distance of what is written is the last word that is said of a shape.
+    let said = frame.chunks_exact(8).rposition(|word| word.iter().any(|byte| *byte != 0)).expect("a word");
+    frame[8 * said..8 * said + 8].copy_from_slice(&1_u64.to_le_bytes());
+    assert_eq!(status(caller.say(&frame)), Status::InvalidValue);
+}
+
+#[test]
 fn nonsense_ends_nobody() {
     let served = Served::new();
     let caller = Caller::new(&served);
@@ -352,6 +417,44 @@ fn a_caller_has_so_many_workers_and_the_service_so_many_callers() {
     }
     until("it serves again", || Caller::open(&served).is_ok());
     served.right(&["right", "2"], "PASS right");
+}
+
+#[test]
+fn workers_have_so_much_memory_together_and_their_sessions_a_quota() {
+    let scratch = Scratch::new();
+    let library = stand_in(&scratch);
+    let library = library.to_str().expect("text");
+    let device = ["--engine", "nvidia", "--library", library, "--work-memory", "2MiB"];
+    let services = [
+        [&device[..], &["--work-memory-of-all", "1MiB"]].concat(),
+        vec!["--engine", "host", "--host-memory-of-all", "3MiB"],
+    ];
+    for options in services {
+        let served = Served::with(&options);
+        let (one, other) = (Caller::new(&served), Caller::new(&served));
+        let make = |caller: &Caller, batch| caller.ask(&Request::Make(PlanSlot(0), shape(1024, batch)));
+        assert_eq!(status(make(&one, 96)), Status::Success, "{options:?}");
+        let refused = make(&other, 128).expect_err("one has the most of it");
+        assert_eq!(refused.status, Status::AllocFailed, "{options:?}: {refused}");
+        assert!(refused.message.contains("all workers have"), "{refused}");
+        // What is left it may have, and the rest once the other is gone.
+        assert_eq!(status(make(&other, 16)), Status::Success, "{options:?}");
+        drop(one);
+        until("what the other had is free", || make(&other, 112).is_ok());
+        // Its session has a limit, which the library OS asks for.
+        let worker = *served.processes().1.first().expect("a worker");
+        let environment = fs::read(format!("/proc/{worker}/environ")).expect("it is there");
+        let environment = String::from_utf8_lossy(&environment).into_owned();
+        assert!(environment.contains("BULKHEAD_LIMITS=device_bytes="), "{environment}");
+    }
+    let served = Served::new();
+    let with = |limits| run(served.command(&["right", "2"]).env("BULKHEAD_LIMITS", limits), PATIENCE);
+    let done = with("device_bytes=1073741824");
+    assert!(done.code() == Some(0) && done.stdout.contains("PASS right"), "{}", done.told());
+    let done = with("device_bytes=68157440");
+    assert!(done.code() != Some(0) && done.stdout.contains("out of memory"), "{}", done.told());
+    let done = with("device_bytes");
+    assert!(done.code() != Some(0) && done.stderr.contains("BULKHEAD_LIMITS"), "{}", done.told());
 }
 
 #[test]

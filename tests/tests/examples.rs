@@ -67,8 +67,9 @@ fn without_a_kernel_an_example_says_how_to_get_one() {
 
 /// Tones of a tenth, a fifth and three tenths of the rate, one after the other.
 fn recording(samples: usize) -> Vec<u8> {
-    let tone = |at: usize| 0.1 * (1 + at * 3 / samples) as f64;
-    let sample = |at: usize| (std::f64::consts::TAU * tone(at) * at as f64).sin() as f32;
+    let tone = |at: usize| 0.1 * (1 + at * 3 / samples) as f32;
+    // A tenth of the rate returns after ten samples.
+    let sample = |at: usize| (std::f32::consts::TAU * tone(at) * (at % 10) as f32).sin();
     (0..samples).flat_map(|at| sample(at).to_le_bytes()).collect()
 }
 
@@ -87,7 +88,7 @@ fn a_spectrogram_of_a_file_has_the_tones_that_are_in_it() {
         .expect("a file");
     let mut command = bulkhead(&["module", "start", "--socket"]);
     command.arg(served.kernel.socket()).arg(&manifest).stderr(Stdio::null());
-    let starting = command.spawn().expect("it starts");
+    let mut starting = command.spawn().expect("it starts");
     let socket = served.kernel.socket().with_file_name("cufft.module.sock");
     until("the service listens", || socket.exists());
 
@@ -130,4 +131,5 @@ fn a_spectrogram_of_a_file_has_the_tones_that_are_in_it() {
     let done = run(&mut command, PATIENCE);
     assert!(done.code() == Some(1) && done.stderr.contains("it has fewer samples"), "{}", done.told());
     signal(starting.id(), rustix::process::Signal::TERM);
+    starting.wait().expect("it ends");
 }

@@ -27,6 +27,7 @@ const PTX: &CStr = c".version 9.0\n.target sm_75\n.address_size 64\n.visible .en
 mod captures;
 mod events;
 mod graphs;
+mod host_functions;
 mod ipc;
 mod managed;
 mod mapped;

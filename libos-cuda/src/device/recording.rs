@@ -35,6 +35,7 @@ pub(crate) struct Options {
     pub(crate) socket: PathBuf,
     pub(crate) name: String,
     pub(crate) device: u32,
+    pub(crate) terms: bulkhead_client::Terms,
     pub(crate) stray: bulkhead_client::Stray,
 }
 

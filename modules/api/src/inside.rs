@@ -8,11 +8,13 @@ use std::{
 
 use bulkhead_client::{Error, ErrorCode};
 
-use crate::door::{CALLERS_MAX, CALLERS_OF_A_PROCESS};
-
-/// Counts connections.
-#[derive(Clone, Default)]
-pub struct Inside(Arc<Mutex<HashMap<i32, usize>>>);
+/// Counts callers.
+#[derive(Clone)]
+pub struct Inside {
+    counts: Arc<Mutex<HashMap<i32, usize>>>,
+    most: usize,
+    of_process: usize,
+}
 
 /// A connection, counted for as long as this is held.
 pub struct Entered {
@@ -21,32 +23,36 @@ pub struct Entered {
 }
 
 impl Inside {
+    /// Lets in as many at a time, and so many of one process.
+    #[must_use]
+    pub fn new(most: usize, of_process: usize) -> Self {
+        Self { counts: Arc::default(), most, of_process }
+    }
+
     /// Lets a caller in. It counts as the process that connected.
     ///
     /// # Errors
-    /// `limit reached` where there are [`CALLERS_MAX`] connections, or [`CALLERS_OF_A_PROCESS`] of its process.
+    /// `limit reached` where there are as many as may be, or as many of its process.
     pub fn enter(&self, caller: &UnixStream) -> Result<Entered, Error> {
         let peer = rustix::net::sockopt::socket_peercred(caller.as_fd());
         let process = peer.map_or(0, |peer| peer.pid.as_raw_nonzero().get());
         let mut counts = self.counts();
         let refused = |message| Err(Error::new(ErrorCode::LimitReached, message));
-        if counts.values().sum::<usize>() >= CALLERS_MAX {
-            return refused(format!("the module has {CALLERS_MAX} callers"));
+        if counts.values().sum::<usize>() >= self.most {
+            return refused(format!("the module has {} callers", self.most));
         }
-        let own = counts.entry(process).or_default();
-        if *own >= CALLERS_OF_A_PROCESS {
-            return refused(format!(
-                "process {process} has {CALLERS_OF_A_PROCESS} connections to the module"
-            ));
+        let own = counts.get(&process).copied().unwrap_or(0);
+        if own >= self.of_process {
+            return refused(format!("{} callers of the module are process {process}", self.of_process));
         }
-        *own += 1;
+        counts.insert(process, own + 1);
         drop(counts);
         Ok(Entered { inside: self.clone(), process })
     }
 
     fn counts(&self) -> MutexGuard<'_, HashMap<i32, usize>> {
         // Counts are right after a panic as before it.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -68,9 +74,9 @@ mod tests {
 
     #[test]
     fn a_process_takes_no_more_than_its_share_of_the_door() {
-        let inside = Inside::default();
+        let inside = Inside::new(100, 64);
         let (caller, _other) = UnixStream::pair().unwrap();
-        let mut own: Vec<_> = (0..CALLERS_OF_A_PROCESS).map(|_| inside.enter(&caller).unwrap()).collect();
+        let mut own: Vec<_> = (0..64).map(|_| inside.enter(&caller).unwrap()).collect();
         assert_eq!(inside.enter(&caller).err().unwrap().code, ErrorCode::LimitReached);
         own.pop();
         own.push(inside.enter(&caller).unwrap());

@@ -22,7 +22,7 @@ use bulkhead_client::{
 
 use crate::{
     Badge, Closed, HostCaller, Instances, Progress, Service, Window,
-    door::{self, Answer, Asker, Door},
+    door::{self, Answer, Asker, CALLERS_MAX, CALLERS_OF_A_PROCESS, Door},
     host,
     inside::Inside,
     openings::{self, Openings},
@@ -229,7 +229,7 @@ fn wake(activity: &Activity, rests: &Receiver<()>, events: &Sender<Event>) {
 
 /// Lets callers in, each with a thread of its own that waits for it.
 fn let_in(listener: &std::os::unix::net::UnixListener, events: &Sender<Event>, rung: &Arc<AtomicBool>) {
-    let inside = Inside::default();
+    let inside = Inside::new(CALLERS_MAX, CALLERS_OF_A_PROCESS);
     for caller in 0.. {
         let Ok((mut connection, _)) = listener.accept() else {
             // No descriptor is left, for instance.

@@ -62,6 +62,10 @@ calls! {
     query "cuStreamQuery" (u64);
     stream_flags "cuStreamGetFlags" (u64, *mut u32);
     is_capturing "cuStreamIsCapturing" (u64, *mut u32);
+    event "cuEventCreate" (*mut u64, u32);
+    record "cuEventRecord" (u64, u64);
+    wait_event "cuStreamWaitEvent" (u64, u64, u32);
+    end_event "cuEventDestroy_v2" (u64);
     host_function "cuLaunchHostFunc" (u64, HostFunction, *mut c_void);
     allocate "cuMemAlloc_v2" (*mut u64, usize);
     free "cuMemFree_v2" (u64);
@@ -81,6 +85,10 @@ const MEMORY_TYPE: u32 = 2;
 const LAZY_PEER_ACCESS: u32 = 1;
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
+/// `CU_STREAM_LEGACY`: it and 0 are the legacy stream.
+const LEGACY: u64 = 1;
+/// `CU_EVENT_DISABLE_TIMING`.
+const NO_TIMING: u32 = 2;
 const NAME_BYTES: u8 = 255;
 
 /// Numbers whose every pattern of bits is one.
@@ -107,6 +115,19 @@ pub enum Activity {
     Busy,
     /// What it is given becomes a graph.
     Captures,
+}
+
+/// A point in a stream, once it is recorded.
+#[derive(Debug)]
+pub struct Event(u64);
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if let Ok(driver) = Driver::get() {
+            // SAFETY: takes a handle, which the driver looks up.
+            result(unsafe { (driver.calls.end_event)(self.0) }).unwrap_or_default();
+        }
+    }
 }
 
 /// Memory of another process that is open here.
@@ -253,34 +274,80 @@ impl Driver {
         result(unsafe { (self.calls.synchronize)(stream.0) })
     }
 
-    /// What a stream does.
+    /// Whether what a stream is given becomes a graph.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn captures(&self, stream: Stream) -> Result<bool, Failed> {
+        let mut capturing = 0;
+        // SAFETY: writes one number to a live variable.
+        result(unsafe { (self.calls.is_capturing)(stream.0, &raw mut capturing) })?;
+        Ok(capturing != 0)
+    }
+
+    /// What a stream does. No other stream is asked, and none has work that it would not have without: what is asked of the
+    /// legacy stream ends captures of others, and orders streams that have nothing to do with each other.
     ///
     /// # Errors
     /// What the driver answers.
     pub fn activity(&self, stream: Stream) -> Result<Activity, Failed> {
-        let (mut capturing, mut flags) = (0, 0);
-        // SAFETY: writes one number to a live variable.
-        result(unsafe { (self.calls.is_capturing)(stream.0, &raw mut capturing) })?;
-        if capturing != 0 {
+        if self.captures(stream)? {
             return Ok(Activity::Captures);
         }
+        if !self.is_done(stream)? {
+            return Ok(Activity::Busy);
+        }
+        let mut flags = 0;
         // SAFETY: as above.
         result(unsafe { (self.calls.stream_flags)(stream.0, &raw mut flags) })?;
-        // What a blocking stream does next comes after what the legacy stream was given.
-        let before = if flags & NON_BLOCKING == 0 && stream.0 > 1 {
-            [Some(stream.0), Some(0)]
-        } else {
-            [Some(stream.0), None]
-        };
-        for one in before.into_iter().flatten() {
-            // SAFETY: takes a handle, which the driver looks up.
-            match result(unsafe { (self.calls.query)(one) }) {
-                Ok(()) => {}
-                Err(Failed::NOT_READY) => return Ok(Activity::Busy),
-                Err(error) => return Err(error),
+        if flags & NON_BLOCKING == 0 && stream.0 > LEGACY {
+            // What a blocking stream does next comes after what the legacy stream was given, and so does a point in it.
+            let event = self.create_event()?;
+            self.record(&event, stream)?;
+            if !self.is_done(stream)? {
+                return Ok(Activity::Busy);
             }
         }
         Ok(Activity::Idle)
+    }
+
+    /// Whether a stream has done what it was given.
+    fn is_done(&self, stream: Stream) -> Result<bool, Failed> {
+        // SAFETY: takes a handle, which the driver looks up.
+        match result(unsafe { (self.calls.query)(stream.0) }) {
+            Ok(()) => Ok(true),
+            Err(Failed::NOT_READY) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An event, which nobody waits for before it is recorded.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn create_event(&self) -> Result<Event, Failed> {
+        let mut event = 0;
+        // SAFETY: writes one word to a live variable.
+        result(unsafe { (self.calls.event)(&raw mut event, NO_TIMING) })?;
+        Ok(Event(event))
+    }
+
+    /// Makes an event the point that a stream has come to by now.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn record(&self, event: &Event, stream: Stream) -> Result<(), Failed> {
+        // SAFETY: takes handles, which the driver looks up.
+        result(unsafe { (self.calls.record)(event.0, stream.0) })
+    }
+
+    /// Has a stream's next work come after an event.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn wait_for(&self, event: &Event, stream: Stream) -> Result<(), Failed> {
+        // SAFETY: takes handles, which the driver looks up.
+        result(unsafe { (self.calls.wait_event)(stream.0, event.0, 0) })
     }
 
     /// Has a stream call a function with a number once all before it has passed; what comes after it waits.

@@ -4,11 +4,14 @@ mod host;
 #[expect(unsafe_code, reason = "calls NVIDIA's cuFFT")]
 mod nvidia;
 
-use std::{env, path::PathBuf};
+use std::{env, ffi::OsString, path::PathBuf};
 
 use bulkhead_cufft::{Driver, Refused, Shape, driver::Stream, shape::Way};
 
-use crate::options::{Choice, Options};
+use crate::{
+    account::Account,
+    options::{Choice, Options},
+};
 
 /// How the software GPU begins its name.
 const SOFTWARE: &str = "Bulkhead software GPU";
@@ -30,10 +33,16 @@ pub(crate) enum Prepared {
 }
 
 impl Engine {
-    pub(crate) fn new(options: &Options, driver: &'static Driver, stream: Stream) -> Result<Self, String> {
-        let host = || Self::Host(Box::new(host::Host::new(driver, stream, options.host_bytes)));
+    pub(crate) fn new(
+        options: &Options,
+        driver: &'static Driver,
+        stream: Stream,
+        account: Account,
+    ) -> Result<Self, String> {
+        let host =
+            |account| Self::Host(Box::new(host::Host::new(driver, stream, options.host_bytes, account)));
         let library = match options.engine {
-            Choice::Host => return Ok(host()),
+            Choice::Host => return Ok(host(account)),
             Choice::Nvidia => {
                 library(options).ok_or("no libcufft of NVIDIA's is found: name it with --library")?
             }
@@ -43,16 +52,16 @@ impl Engine {
                 match library(options) {
                     Some(library) if is_gpu => library,
                     None if is_gpu => {
-                        eprintln!(
-                            "cufft: no libcufft of NVIDIA's is found: the host computes; name it with --library"
+                        bulkhead_module::warn(
+                            "cufft: no libcufft of NVIDIA's is found: the host computes; name it with --library",
                         );
-                        return Ok(host());
+                        return Ok(host(account));
                     }
-                    Some(_) | None => return Ok(host()),
+                    Some(_) | None => return Ok(host(account)),
                 }
             }
         };
-        let nvidia = nvidia::Nvidia::open(&library, driver, stream, options.work_bytes);
+        let nvidia = nvidia::Nvidia::open(&library, driver, stream, options.work_bytes, account);
         nvidia
             .map(|nvidia| Self::Nvidia(Box::new(nvidia)))
             .map_err(|error| format!("{}: {error}", library.display()))
@@ -97,16 +106,18 @@ impl Engine {
         }
     }
 
-    /// Transforms from one address to another, and returns when that has passed. All of both was checked to be the caller's.
+    /// Transforms from one address to another, and returns when that has passed, or is given up because the caller
+    /// `lives` no more. All of both was checked to be the caller's.
     pub(crate) fn execute(
         &mut self,
         prepared: &Prepared,
         shape: &Shape,
         places: (u64, u64),
         way: Way,
+        lives: &dyn Fn() -> bool,
     ) -> Result<(), Refused> {
         match (self, prepared) {
-            (Self::Host(host), Prepared::Host(plan)) => host.execute(plan, shape, places, way),
+            (Self::Host(host), Prepared::Host(plan)) => host.execute(plan, shape, places, way, lives),
             (Self::Nvidia(nvidia), Prepared::Nvidia(plan)) => nvidia.execute(plan, shape.kind(), places, way),
             (Self::Host(_) | Self::Nvidia(_), Prepared::Host(_) | Prepared::Nvidia(_)) => {
                 Err(Refused::new(bulkhead_cufft::Status::InternalError, "a plan of another engine"))
@@ -119,10 +130,30 @@ fn library(options: &Options) -> Option<PathBuf> {
     if options.library.is_some() {
         return options.library.clone();
     }
-    let named = ["CUDA_HOME", "CUDA_PATH"]
-        .into_iter()
-        .filter_map(env::var_os)
-        .map(|home| PathBuf::from(home).join("lib64"));
-    let folders = named.chain(FOLDERS.iter().map(PathBuf::from));
-    folders.flat_map(|folder| NAMES.map(|name| folder.join(name))).find(|path| path.is_file())
+    let mut candidates =
+        folders(|name| env::var_os(name)).flat_map(|folder| NAMES.map(|name| folder.join(name)));
+    candidates.find(|path| path.is_file())
+}
+
+/// Where the library may lie. A variable that is empty, or that says something else in each folder, says nothing.
+fn folders(variable: impl Fn(&str) -> Option<OsString>) -> impl Iterator<Item = PathBuf> {
+    let homes = ["CUDA_HOME", "CUDA_PATH"].map(variable).into_iter().flatten().map(PathBuf::from);
+    let named = homes.filter(|home| home.is_absolute()).map(|home| home.join("lib64"));
+    named.chain(FOLDERS.iter().map(PathBuf::from))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_or_relative_home_is_none() {
+        let of = |home: &str| {
+            let found = folders(|name| (name == "CUDA_HOME").then(|| home.into()));
+            found.map(|folder| folder.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(""), FOLDERS);
+        assert_eq!(of("cuda"), FOLDERS);
+        assert_eq!(of("/opt/cuda"), [&["/opt/cuda/lib64"], &FOLDERS[..]].concat());
+    }
 }

@@ -1,5 +1,6 @@
 //! The cuFFT service: one process that lets callers in, and a worker for each of them.
 
+mod account;
 mod engine;
 mod options;
 mod serve;
@@ -15,9 +16,11 @@ usage: cufft serve [OPTIONS]      started by `bulkhead module start modules/cuff
 
   --engine auto|nvidia|host  what computes: NVIDIA's library, guarded, or this process on the host (auto: NVIDIA's where
                              it is found and the device is a GPU)
-  --library PATH             NVIDIA's libcufft.so.12 or .11
+  --library PATH             NVIDIA's libcufft.so.12 or .11, by its whole path
   --host-memory SIZE         most bytes of a transform that the host computes (2GiB)
   --work-memory SIZE         most bytes of a caller's work area on the device (8GiB)
+  --host-memory-of-all SIZE  the same of all callers together (8GiB)
+  --work-memory-of-all SIZE  the same of all callers together (32GiB)
   --callers N                callers at a time (64)
   --callers-of-process N     of these, callers of one process (4)
   --help                     this

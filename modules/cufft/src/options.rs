@@ -1,6 +1,9 @@
 //! What the service is told.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 use bulkhead_module::manifest::size;
 
@@ -21,6 +24,14 @@ pub(crate) enum Choice {
     Host,
 }
 
+/// What a worker's session has of the device beside its work area: the library's variables, and what the session itself
+/// takes and keeps.
+const DEVICE_BESIDE: u64 = 1 << 30;
+/// Pinned memory that copies go through.
+const HOST_MOST: u64 = 1 << 30;
+/// The worker has one; the library of NVIDIA's may have some.
+const STREAMS_MOST: u64 = 32;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) role: Role,
@@ -28,6 +39,8 @@ pub(crate) struct Options {
     pub(crate) library: Option<PathBuf>,
     pub(crate) host_bytes: u64,
     pub(crate) work_bytes: u64,
+    pub(crate) host_bytes_of_all: u64,
+    pub(crate) work_bytes_of_all: u64,
     pub(crate) callers: usize,
     pub(crate) callers_of_process: usize,
 }
@@ -40,6 +53,8 @@ impl Options {
             library: None,
             host_bytes: 2 << 30,
             work_bytes: 8 << 30,
+            host_bytes_of_all: 8 << 30,
+            work_bytes_of_all: 32 << 30,
             callers: 64,
             callers_of_process: 4,
         }
@@ -70,15 +85,28 @@ impl Options {
                         _ => return Err(wrong()),
                     };
                 }
+                "--library" if !Path::new(&value).is_absolute() => {
+                    return Err(format!(
+                        "--library {value}: give the whole path, since workers look for it too: one that begins with /"
+                    ));
+                }
                 "--library" => options.library = Some(PathBuf::from(&value)),
                 "--host-memory" => options.host_bytes = bytes()?,
                 "--work-memory" => options.work_bytes = bytes()?,
+                "--host-memory-of-all" => options.host_bytes_of_all = bytes()?,
+                "--work-memory-of-all" => options.work_bytes_of_all = bytes()?,
                 "--callers" => options.callers = count()?,
                 "--callers-of-process" => options.callers_of_process = count()?,
                 _ => return Err(format!("there is no option {name}")),
             }
         }
         Ok(Some(options))
+    }
+
+    /// What a worker's session is limited to: columns of the kernel's ledger.
+    pub(crate) fn limits(&self) -> String {
+        let device = self.work_bytes.saturating_add(DEVICE_BESIDE);
+        format!("device_bytes={device},host_bytes={HOST_MOST},streams={STREAMS_MOST}")
     }
 
     /// What a worker of this service is told.
@@ -128,6 +156,9 @@ mod tests {
             &["serve", "--callers"],
             &["serve", "--host-memory", "1MB"],
             &["serve", "--more", "1"],
+            &["serve", "--library", "lib/libcufft.so.12"],
+            &["serve", "--library", "libcufft.so.12"],
+            &["serve", "--library", ""],
         ] {
             assert!(read(words).is_err(), "{words:?}");
         }

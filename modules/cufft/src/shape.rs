@@ -173,6 +173,12 @@ pub struct Places {
 }
 
 impl Places {
+    /// Whether elements lie upon each other, as far as their number says: there are more of them than places.
+    #[must_use]
+    pub fn is_crowded(&self, batch: u64) -> bool {
+        self.counts.iter().product::<u64>() * batch > self.extent
+    }
+
     /// Whether every element between the first and the last belongs to a transform.
     #[must_use]
     pub fn is_dense(&self, batch: u64) -> bool {
@@ -241,7 +247,17 @@ impl Shape {
         }
         for target in [Target::InPlace, Target::Elsewhere] {
             for end in [End::Input, End::Output] {
-                shape.try_places(end, target)?;
+                let places = shape.try_places(end, target)?;
+                // What is read may be read again. What is written twice is work without memory.
+                if end == End::Output && places.is_crowded(batch) {
+                    return Err(Refused::new(
+                        Status::InvalidValue,
+                        format!(
+                            "what is written overlaps: {batch} transforms in {} elements: larger strides or distance",
+                            places.extent
+                        ),
+                    ));
+                }
             }
         }
         Ok(shape)
@@ -384,6 +400,21 @@ mod tests {
         let shape = Shape::new(Kind::Z2z, &[16], 8, layout).expect("a shape");
         assert_eq!(extents(&shape, Target::InPlace), (128, 128));
         assert!(shape.places(End::Input, Target::InPlace).is_dense(8));
+    }
+
+    #[test]
+    fn what_is_read_may_overlap_and_what_is_written_may_not() {
+        let dense = Side { embed: [4, 4, 4], stride: 1, distance: 4 };
+        let near = Side { distance: 1, ..dense };
+        let with = |input, output| Shape::new(Kind::C2c, &[4], 8, Layout::Advanced { input, output });
+        assert!(with(near, dense).is_ok());
+        assert_eq!(with(dense, near).map_err(|refused| refused.status), Err(Status::InvalidValue));
+        // One after the other, as columns, and with rows that are shorter than what lies in them.
+        let columns = Side { stride: 8, ..near };
+        assert!(with(dense, columns).is_ok());
+        let square = |output| Shape::new(Kind::C2c, &[64, 64], 1, Layout::Advanced { input: output, output });
+        assert!(square(Side { embed: [64, 64, 0], stride: 1, distance: 4096 }).is_ok());
+        assert!(square(Side { embed: [64, 1, 0], stride: 1, distance: 4096 }).is_err());
     }
 
     #[test]

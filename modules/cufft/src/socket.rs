@@ -30,6 +30,15 @@ pub fn send(to: &UnixStream, frame: &Frame) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether the other end has closed the connection, which is looked at without waiting.
+#[must_use]
+pub fn is_closed(connection: &UnixStream) -> bool {
+    match rustix::net::recv(connection, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        Ok((_, count)) => count == 0,
+        Err(error) => error != rustix::io::Errno::AGAIN && error != rustix::io::Errno::INTR,
+    }
+}
+
 /// Waits for a message; `None` where the other end has closed the connection in between.
 ///
 /// # Errors

@@ -18,6 +18,7 @@ use bulkhead_cufft::{
 };
 
 use crate::{
+    account::Account,
     engine::{Engine, Prepared},
     options::Options,
 };
@@ -43,12 +44,14 @@ pub(crate) fn work(options: &Options) -> Result<(), String> {
     let input: OwnedFd = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 3)
         .map_err(|error| format!("no connection: {error}"))?;
     let mut caller = UnixStream::from(input);
+    let account: OwnedFd = rustix::io::fcntl_dupfd_cloexec(std::io::stdout(), 3)
+        .map_err(|error| format!("no account: {error}"))?;
     let line = |caller: &mut UnixStream, text: &str| {
         caller
             .write_all(format!("{text}\n").as_bytes())
             .map_err(|error| format!("the caller is gone: {error}"))
     };
-    let mut worker = match Worker::new(options) {
+    let mut worker = match Worker::new(options, Account::new(account)) {
         Ok(worker) => worker,
         Err(error) => {
             let told = error.replace(char::is_control, " ");
@@ -65,7 +68,7 @@ pub(crate) fn work(options: &Options) -> Result<(), String> {
             Ok(Some(frame)) => frame,
             Ok(None) | Err(_) => return Ok(()),
         };
-        let answer = Request::read(&frame).and_then(|request| worker.serve(&request));
+        let answer = Request::read(&frame).and_then(|request| worker.serve(&request, &caller));
         let is_lost = worker.engine.is_lost();
         if socket::send(&caller, &wire::answer_frame(&answer)).is_err() {
             return Ok(());
@@ -77,18 +80,18 @@ pub(crate) fn work(options: &Options) -> Result<(), String> {
 }
 
 impl Worker {
-    fn new(options: &Options) -> Result<Self, String> {
+    fn new(options: &Options, account: Account) -> Result<Self, String> {
         let driver = Driver::get()?;
         let told = |error: Failed| error.to_string();
         driver.enter().map_err(told)?;
         let stream = driver.create_stream().map_err(told)?;
-        let engine = Engine::new(options, driver, stream)?;
+        let engine = Engine::new(options, driver, stream, account)?;
         let plans = std::iter::repeat_with(|| None).take(PLANS_MAX).collect();
         let buffers = std::iter::repeat_with(|| None).take(BUFFERS_MAX).collect();
         Ok(Self { driver, engine, plans, buffers })
     }
 
-    fn serve(&mut self, request: &Request) -> Answer {
+    fn serve(&mut self, request: &Request, caller: &UnixStream) -> Answer {
         match request {
             Request::Make(slot, shape) => {
                 // What was there makes room first.
@@ -123,7 +126,9 @@ impl Worker {
                 self.close(*slot);
                 Ok(0)
             }
-            Request::Execute { plan, input, output, way } => self.execute(*plan, (*input, *output), *way),
+            Request::Execute { plan, input, output, way } => {
+                self.execute(*plan, (*input, *output), *way, &|| !socket::is_closed(caller))
+            }
         }
     }
 
@@ -167,7 +172,13 @@ impl Worker {
         })
     }
 
-    fn execute(&mut self, slot: PlanSlot, (input, output): (Place, Place), way: Way) -> Answer {
+    fn execute(
+        &mut self,
+        slot: PlanSlot,
+        (input, output): (Place, Place),
+        way: Way,
+        lives: &dyn Fn() -> bool,
+    ) -> Answer {
         let plan = self.plans.get(slot.0).and_then(Option::as_ref);
         let plan = plan.ok_or_else(|| {
             Refused::new(Status::InvalidPlan, format!("plan {} is not there: make it first", slot.0))
@@ -181,7 +192,7 @@ impl Worker {
         let target = if begins(input)? == begins(output)? { Target::InPlace } else { Target::Elsewhere };
         let from = self.place(input, &plan.shape, (End::Input, target))?;
         let to = self.place(output, &plan.shape, (End::Output, target))?;
-        self.engine.execute(&plan.prepared, &plan.shape, (from, to), way)?;
+        self.engine.execute(&plan.prepared, &plan.shape, (from, to), way, lives)?;
         Ok(0)
     }
 }

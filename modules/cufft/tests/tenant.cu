@@ -5,10 +5,12 @@
 //   tenant calls          what calls answer, mistakes among them
 //   tenant streams        the order of streams, graphs, memory that is freed and allocated again
 //   tenant hold           makes a plan, and executes it for each line of its input: tells codes
+//   tenant forks          what calls answer in children
 //   tenant times          how long transforms take
 #include "cufft_api.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <complex>
@@ -18,6 +20,9 @@
 #include <dlfcn.h>
 #include <random>
 #include <string>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
 #include <vector>
 
 using Complex = std::complex<double>;
@@ -381,6 +386,7 @@ static void streams() {
     float2 *data;
     cudaStream_t one, blocking;
     cufftHandle plan;
+    size_t size;
     CUDA(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking));
     CUDA(cudaStreamCreate(&blocking));
     CUDA(cudaMalloc(&data, n * sizeof *data));
@@ -426,6 +432,43 @@ static void streams() {
     }
     CUDA(cudaGraphExecDestroy(ready));
     CUDA(cudaGraphDestroy(graph));
+    // Captured again and again it is one transform; a plan keeps so many different ones.
+    float2 *places;
+    cufftHandle row;
+    CUDA(cudaMalloc(&places, 2000 * sizeof *places));
+    FFT(cufftPlan1d(&row, 8, CUFFT_C2C, 1));
+    FFT(cufftSetStream(row, one));
+    for (int different : {0, 1}) {
+        int code = CUFFT_SUCCESS, round = 0;
+        for (; round < 1500 && code == CUFFT_SUCCESS; round++) {
+            CUDA(cudaStreamBeginCapture(one, cudaStreamCaptureModeThreadLocal));
+            code = cufftExecC2C(row, places, places + different * round, CUFFT_FORWARD);
+            CUDA(cudaStreamEndCapture(one, &graph));
+            CUDA(cudaGraphDestroy(graph));
+        }
+        if (different ? code != CUFFT_ALLOC_FAILED || round < 1000 : code != CUFFT_SUCCESS) DIE("round %d of captures: code %d", round, code);
+    }
+    FFT(cufftExecC2C(row, places, places, CUFFT_FORWARD));
+    FFT(cufftDestroy(row));
+    CUDA(cudaFree(places));
+    // What a blocking stream captures goes on while transforms of another are executed, and is not ordered with them.
+    cudaStream_t beside;
+    float2 *late;
+    CUDA(cudaMalloc(&late, n * sizeof *late));
+    CUDA(cudaStreamCreate(&beside));
+    FFT(cufftSetStream(plan, blocking));
+    CUDA(cudaStreamBeginCapture(beside, cudaStreamCaptureModeGlobal));
+    fill_late<<<1, 32, 0, beside>>>(late, n, 2, 100);
+    FFT(cufftExecC2C(plan, data, data, CUFFT_FORWARD));
+    CUDA(cudaStreamEndCapture(beside, &graph));
+    CUDA(cudaGraphDestroy(graph));
+    fill_late<<<1, 32, 0, beside>>>(late, n, 2, 400000000);
+    FFT(cufftExecC2C(plan, data, data, CUFFT_FORWARD));
+    CUDA(cudaStreamSynchronize(blocking));
+    if (cudaStreamQuery(beside) != cudaErrorNotReady) DIE("the other stream's kernel was waited for, or is too short");
+    CUDA(cudaDeviceSynchronize());
+    CUDA(cudaStreamDestroy(beside));
+    CUDA(cudaFree(late));
     // A large one is executed by the stream.
     cufftHandle large;
     float2 *many;
@@ -439,6 +482,19 @@ static void streams() {
     CUDA(cudaStreamSynchronize(one));
     if (first(many) != more) DIE("a large transform: %g", first(many));
     CUDA(cudaFree(many));
+    // What is queued behind other work has passed when its memory is gone, and the plans are there still.
+    FFT(cufftPlan1d(&large, more, CUFFT_C2C, 1));
+    FFT(cufftSetStream(large, one));
+    for (int round = 0; round < 4; round++) {
+        CUDA(cudaMalloc(&many, more * sizeof *many));
+        fill_late<<<1, 256, 0, one>>>(many, more, 1, 200000);
+        FFT(cufftExecC2C(large, many, many, CUFFT_FORWARD));
+        CUDA(cudaFree(many));
+    }
+    FFT(cufftExecC2C(plan, data, data, CUFFT_FORWARD));
+    CUDA(cudaStreamSynchronize(one));
+    FFT(cufftGetSize(large, &size));
+    FFT(cufftDestroy(large));
     // Managed and host memory: copied there and back in the stream, gaps and all.
     float2 *managed, *pinned;
     CUDA(cudaMallocManaged(&managed, 2 * n * sizeof *managed));
@@ -457,6 +513,38 @@ static void streams() {
         CUDA(cudaStreamSynchronize(one));
         if (pinned[0].x != (float)round * n || std::abs(pinned[1].x) > 1e-3f || pinned[n].x != round) DIE("host memory: %g %g", pinned[0].x, pinned[1].x);
     }
+    // Two streams that use one plan use one after the other what the plan copies through.
+    cudaStream_t two;
+    float2 *ends[2];
+    CUDA(cudaStreamCreateWithFlags(&two, cudaStreamNonBlocking));
+    for (float2 *&end : ends) CUDA(cudaMallocHost(&end, more * sizeof *end));
+    FFT(cufftPlan1d(&large, more, CUFFT_C2C, 1));
+    for (int round = 1; round <= 10; round++) {
+        for (int k = 0; k < 2; k++) {
+            std::memset(ends[k], 0, more * sizeof *ends[k]);
+            ends[k][0].x = (float)(2 * round + k);
+        }
+        for (int k = 0; k < 2; k++) {
+            FFT(cufftSetStream(large, k ? two : one));
+            FFT(cufftExecC2C(large, ends[k], ends[k], CUFFT_FORWARD));
+        }
+        CUDA(cudaDeviceSynchronize());
+        for (int k = 0; k < 2 * more; k++) {
+            const float found = ends[k % 2][k / 2].x;
+            if (found != (float)(2 * round + k % 2)) DIE("two streams, round %d: %g at %d of stream %d", round, found, k / 2, k % 2);
+        }
+    }
+    FFT(cufftDestroy(large));
+    CUDA(cudaStreamDestroy(two));
+    for (float2 *end : ends) CUDA(cudaFreeHost(end));
+    // Not in a capture, which goes on.
+    FFT(cufftSetStream(plan, one));
+    CUDA(cudaStreamBeginCapture(one, cudaStreamCaptureModeThreadLocal));
+    EXPECT(cufftExecC2C(plan, pinned, pinned, CUFFT_FORWARD), CUFFT_NOT_SUPPORTED);
+    CUDA(cudaStreamEndCapture(one, &graph));
+    CUDA(cudaGraphDestroy(graph));
+    FFT(cufftExecC2C(plan, pinned, pinned, CUFFT_FORWARD));
+    CUDA(cudaStreamSynchronize(one));
     FFT(cufftDestroy(gaps));
     CUDA(cudaFree(managed));
     CUDA(cudaFreeHost(pinned));
@@ -491,6 +579,48 @@ static void hold() {
         std::printf("code %d made %d found %g\n", code, made, first(data));
         std::fflush(stdout);
     }
+}
+
+// Forks while another thread keeps the library busy: a child gets an error from every call, and never hangs.
+static void forks() {
+    const int n = 64;
+    float2 *data;
+    cufftHandle plan, next;
+    std::atomic<bool> over{false};
+    // Before there is a plan a child may do what it likes.
+    if (const pid_t child = fork(); child == 0) {
+        FFT(cufftPlan1d(&plan, n, CUFFT_C2C, 1));
+        std::_Exit(0);
+    } else if (int status = 1; waitpid(child, &status, 0) != child || status != 0) {
+        DIE("a child of a process without plans ends with %d", status);
+    }
+    CUDA(cudaMalloc(&data, n * sizeof *data));
+    FFT(cufftPlan1d(&plan, n, CUFFT_C2C, 1));
+    auto work = [&] {
+        for (cufftHandle own; !over;) {
+            FFT(cufftPlan1d(&own, n, CUFFT_C2C, 1));
+            FFT(cufftExecC2C(own, data, data, CUFFT_FORWARD));
+            FFT(cufftDestroy(own));
+        }
+    };
+    std::thread one(work), other(work);
+    for (int round = 0; round < 50; round++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(10);
+            const int codes[] = {cufftPlan1d(&next, n, CUFFT_C2C, 1), cufftCreate(&next), cufftExecC2C(plan, data, data, CUFFT_FORWARD),
+                                 cufftSetStream(plan, nullptr), cufftDestroy(plan)};
+            bool right = cufftXtSetGPUs(plan, 1, &next) == CUFFT_NOT_IMPLEMENTED;
+            for (int code : codes) right = right && code == CUFFT_SETUP_FAILED;
+            std::_Exit(right ? 0 : 3);
+        }
+        int status = 1;
+        if (waitpid(child, &status, 0) != child || status != 0) DIE("child %d ends with %d", round, status);
+    }
+    over = true;
+    one.join(), other.join();
+    FFT(cufftExecC2C(plan, data, data, CUFFT_FORWARD));
+    std::printf("PASS forks\n");
 }
 
 static double microseconds() {
@@ -543,6 +673,7 @@ int main(int argc, char **argv) {
     else if (what == "calls") calls();
     else if (what == "streams") streams();
     else if (what == "hold") hold();
+    else if (what == "forks") forks();
     else if (what == "times") times(argc > 2);
-    else DIE("tenant right [MOST]|calls|streams|hold|times [small]");
+    else DIE("tenant right [MOST]|calls|streams|hold|forks|times [small]");
 }

@@ -11,7 +11,7 @@ use std::{
 
 use bulkhead_cufft::{
     Driver, Kind, Refused, Status,
-    driver::{Activity, Failed, HostCall, Memory},
+    driver::{Activity, Failed, HostCall},
     shape::{End, Target, Way},
     wire::{Place, Request},
 };
@@ -19,12 +19,15 @@ use parking_lot::Mutex;
 
 use crate::{
     buffers::{self, Held},
-    plans::{self, Plan, Ready},
+    plans::{self, Plan, Ready, Stage},
     report,
 };
 
 /// Of more elements the program's thread does not wait for a transform.
 const AT_ONCE_MAX: u64 = 1 << 17;
+
+/// Different transforms of a plan that graphs have: they are there as long as the plan is.
+const CAPTURED_MAX: usize = 1024;
 
 /// A transform that a stream executes.
 struct Job {
@@ -78,11 +81,12 @@ pub(crate) fn execute(asked: &Asked) -> Result<(), Refused> {
         let ends = ends(plan, &ready, driver, asked)?;
         let request =
             Request::Execute { plan: ready.remote.slot, input: ends.input, output: ends.output, way };
-        submit(plan, ready, driver, (request, ends.held))?;
-        match ends.back {
-            Some((to, from, bytes)) => driver.copy_later(to, from, bytes, plan.stream).map_err(failed),
-            None => Ok(()),
-        }
+        let submitted = submit(plan, ready, driver, (request, ends.held));
+        let Some((to, from, bytes)) = ends.back else { return submitted };
+        let copied = submitted.and_then(|()| driver.copy_later(to, from, bytes, plan.stream).map_err(failed));
+        // Also where it failed: what was copied to the stage is on its way.
+        let noted = plan.stage.as_ref().map_or(Ok(()), |stage| driver.record(&stage.passed, plan.stream));
+        copied.and(noted.map_err(failed))
     })
 }
 
@@ -101,17 +105,34 @@ fn submit(
     if activity == Activity::Idle && ready.shape.elements() <= AT_ONCE_MAX {
         return ready.remote.link.ask(&request).map(drop);
     }
+    let call = |number| {
+        let called = usize::try_from(number).unwrap_or(0);
+        driver.call_host(plan.stream, HostCall::new(run), called).map_err(failed)
+    };
     let how_often = if activity == Activity::Captures { HowOften::Again } else { HowOften::Once };
+    if how_often == HowOften::Again {
+        // What another capture, or another place in this one, asks for is the same.
+        if let Some((_, number)) = plan.captured.iter().find(|(known, _)| *known == request) {
+            return call(*number);
+        }
+        if plan.captured.len() >= CAPTURED_MAX {
+            return Err(Refused::new(
+                Status::AllocFailed,
+                format!(
+                    "graphs have {CAPTURED_MAX} different transforms of this plan, which keeps them: make another plan"
+                ),
+            ));
+        }
+    }
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let job = Job { ready, request, _held: held, how_often };
     JOBS.lock().get_or_insert_default().insert(number, Arc::new(job));
-    let called = usize::try_from(number).unwrap_or(0);
-    if let Err(error) = driver.call_host(plan.stream, HostCall::new(run), called) {
-        forget(&[number]);
-        return Err(failed(error));
+    if let Err(refused) = call(number) {
+        forget([number]);
+        return Err(refused);
     }
     if how_often == HowOften::Again {
-        plan.captured.push(number);
+        plan.captured.push((request, number));
     }
     Ok(())
 }
@@ -143,6 +164,13 @@ fn ends(plan: &mut Plan, ready: &Ready, driver: &Driver, asked: &Asked) -> Resul
 const APART: u64 = 256;
 
 fn staged(plan: &mut Plan, ready: &Ready, driver: &Driver, asked: &Asked) -> Result<Ends, Refused> {
+    if driver.captures(plan.stream).map_err(failed)? {
+        // A graph would have the stage whenever it is launched, also while another stream has it.
+        return Err(Refused::new(
+            Status::NotSupported,
+            "managed, pinned and mapped memory is not transformed in a capture: use memory of cudaMalloc there",
+        ));
+    }
     let shape = &ready.shape;
     let target = if asked.input == asked.output { Target::InPlace } else { Target::Elsewhere };
     let of = |end, target| shape.extent_bytes(end, target);
@@ -151,30 +179,36 @@ fn staged(plan: &mut Plan, ready: &Ready, driver: &Driver, asked: &Asked) -> Res
         // As much as any transform of the plan takes: it is never made anew.
         let most = |end| of(end, Target::InPlace).max(of(end, Target::Elsewhere));
         let bytes = most(End::Input).next_multiple_of(APART) + most(End::Output);
-        let made = driver.allocate(bytes);
-        plan.stage =
-            Some(made.map_err(|error| Refused::new(Status::AllocFailed, format!("{bytes} bytes: {error}")))?);
+        let full = |error| Refused::new(Status::AllocFailed, format!("{bytes} bytes: {error}"));
+        let memory = driver.allocate(bytes).map_err(full)?;
+        plan.stage = Some(Stage { memory, passed: driver.create_event().map_err(failed)? });
     }
-    let stage = plan.stage.as_ref().map_or(0, Memory::address);
+    let Some(stage) = &plan.stage else { return Err(Refused::new(Status::InternalError, "no stage")) };
+    // The last transform that had it may have been another stream's.
+    driver.wait_for(&stage.passed, plan.stream).map_err(failed)?;
+    let address = stage.memory.address();
     let behind = if target == Target::InPlace { 0 } else { read.next_multiple_of(APART) };
     let in_place = if target == Target::InPlace { written } else { 0 };
     let copy = |to, from, bytes| driver.copy_later(to, from, bytes, plan.stream).map_err(failed);
-    copy(stage, asked.input, read.max(in_place))?;
+    let mut copied = copy(address, asked.input, read.max(in_place));
     if target == Target::Elsewhere && !shape.places(End::Output, target).is_dense(shape.batch()) {
         // What lies between the elements stays as it is.
-        copy(stage + behind, asked.output, written)?;
+        copied = copied.and_then(|()| copy(address + behind, asked.output, written));
     }
-    let (held, input) = buffers::place(&ready.remote.link, driver, stage)?;
+    let placed = copied.and_then(|()| buffers::place(&ready.remote.link, driver, address));
+    // Where it ends here, a copy may be on its way all the same.
+    let ended = |_: &Refused| driver.record(&stage.passed, plan.stream).unwrap_or_default();
+    let (held, input) = placed.inspect_err(ended)?;
     let output = Place { offset: input.offset + behind, ..input };
-    let back = Some((asked.output, stage + behind, written));
+    let back = Some((asked.output, address + behind, written));
     Ok(Ends { held: [Arc::clone(&held), held], input, output, back })
 }
 
 /// Takes jobs away, of graphs whose plan is destroyed.
-pub(crate) fn forget(numbers: &[u64]) {
+pub(crate) fn forget(numbers: impl IntoIterator<Item = u64>) {
     let gone: Vec<_> = {
         let mut jobs = JOBS.lock();
-        numbers.iter().filter_map(|number| jobs.as_mut()?.remove(number)).collect()
+        numbers.into_iter().filter_map(|number| jobs.as_mut()?.remove(&number)).collect()
     };
     // Outside the lock: where a plan goes with its last job, the worker is told.
     drop(gone);

@@ -3,12 +3,13 @@
 use std::{
     collections::BTreeSet,
     env,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _},
+    net::Shutdown,
     os::unix::net::UnixStream,
     path::PathBuf,
     sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -32,14 +33,34 @@ const LINE_BYTES_MAX: u64 = 4096;
 /// A worker of this process's.
 pub(crate) struct Link {
     connection: Mutex<UnixStream>,
-    is_lost: AtomicBool,
+    /// Why no more is asked here.
+    lost: OnceLock<&'static str>,
     plans: Mutex<BTreeSet<usize>>,
     pub(crate) buffers: Mutex<Buffers>,
-    /// A process that was forked has none of its parent's plans.
-    process: u32,
 }
 
+const ENDED: &str = "the worker of this process has ended, and its plans: make them again";
+const SILENT: &str =
+    "the worker of this process did not answer in time, and was given up with its plans: make them again";
+
 static LINK: Mutex<Option<Arc<Link>>> = Mutex::new(None);
+
+/// The process that has plans; 0 before there is one.
+static OWNER: AtomicU32 = AtomicU32::new(0);
+
+/// Refuses processes that were forked off one that has plans. Whoever takes a lock comes here first: what other threads held
+/// at the fork, nobody gives back in the child.
+pub(crate) fn enter() -> Result<(), Refused> {
+    let own = std::process::id();
+    let owner = OWNER.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire);
+    if owner.is_ok() || owner == Err(own) {
+        return Ok(());
+    }
+    Err(no_service(
+        "this process was forked off one that has plans, which a child cannot use: make plans after the fork only, or exec"
+            .into(),
+    ))
+}
 
 /// The worker, which is started where there is none.
 pub(crate) fn link() -> Result<Arc<Link>, Refused> {
@@ -83,17 +104,20 @@ impl Link {
             let told = if told.is_empty() { "its worker ended at once".to_owned() } else { told };
             return Err(no_service(format!("the service gives no worker: {told}")));
         }
-        Ok(Self {
+        Ok(Self::over(connection))
+    }
+
+    fn over(connection: UnixStream) -> Self {
+        Self {
             connection: Mutex::new(connection),
-            is_lost: AtomicBool::new(false),
+            lost: OnceLock::new(),
             plans: Mutex::new((0..PLANS_MAX).collect()),
             buffers: Mutex::new(Buffers::default()),
-            process: std::process::id(),
-        })
+        }
     }
 
     pub(crate) fn is_lost(&self) -> bool {
-        if self.is_lost.load(Ordering::Acquire) || self.process != std::process::id() {
+        if self.lost.get().is_some() {
             return true;
         }
         // Whoever waits for an answer sees for itself. Where nobody does there is nothing to be read.
@@ -101,33 +125,40 @@ impl Link {
         let looked = rustix::net::recv(&*connection, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
         let is_lost =
             looked.is_ok() || looked.is_err_and(|error| error != Errno::AGAIN && error != Errno::INTR);
-        self.is_lost.fetch_or(is_lost, Ordering::AcqRel);
+        if is_lost {
+            self.lose(&connection, ENDED);
+        }
         is_lost
     }
 
-    /// What is told of what a worker had that has ended.
-    pub(crate) fn lost() -> Refused {
-        Refused::new(
-            Status::ExecFailed,
-            "the worker of this process has ended, and its plans: make them again",
-        )
+    /// Asks no more here. The worker sees it, and ends; an answer that comes late reaches nobody.
+    fn lose(&self, connection: &UnixStream, why: &'static str) {
+        self.lost.get_or_init(|| why);
+        // Where it is shut already there is nothing to shut.
+        connection.shutdown(Shutdown::Both).unwrap_or_default();
+    }
+
+    /// What is told of what a worker had that is lost.
+    pub(crate) fn lost(&self) -> Refused {
+        Refused::new(Status::ExecFailed, *self.lost.get().unwrap_or(&ENDED))
     }
 
     /// Asks the worker one thing, and waits for the answer.
     pub(crate) fn ask(&self, request: &Request) -> Answer {
         let connection = self.connection.lock();
         if self.is_lost() {
-            return Err(Self::lost());
+            return Err(self.lost());
         }
         let answered =
             socket::send(&connection, &request.frame()).and_then(|()| socket::receive(&connection));
+        let is_late =
+            |error: &std::io::Error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
         match answered {
-            Ok(Some(frame)) => wire::read_answer(&frame),
-            Ok(None) | Err(_) => {
-                self.is_lost.store(true, Ordering::Release);
-                Err(Self::lost())
-            }
+            Ok(Some(frame)) => return wire::read_answer(&frame),
+            Err(error) if is_late(&error) => self.lose(&connection, SILENT),
+            Ok(None) | Err(_) => self.lose(&connection, ENDED),
         }
+        Err(self.lost())
     }
 
     /// A plan's slot, which is given back when that is dropped.
@@ -150,5 +181,39 @@ impl Drop for Remote {
         // Where the worker is gone so is the plan.
         self.link.ask(&Request::Destroy(self.slot)).map(drop).unwrap_or_default();
         self.link.plans.lock().insert(self.slot.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_worker_that_answers_late_is_given_up() {
+        let (own, worker) = UnixStream::pair().expect("a pair");
+        own.set_read_timeout(Some(Duration::from_millis(50))).expect("a socket");
+        let link = Link::over(own);
+        let request = Request::Destroy(PlanSlot(7));
+        let first = link.ask(&request).expect_err("nobody answers");
+        assert!(first.status == Status::ExecFailed && first.message.contains("did not answer"), "{first}");
+        // An answer that comes now belongs to nothing that is asked later.
+        assert_eq!(socket::receive(&worker).expect("it was asked"), Some(request.frame()));
+        assert!(socket::send(&worker, &wire::answer_frame(&Ok(1))).is_err(), "the link is open still");
+        assert_eq!(socket::receive(&worker).expect("it is closed"), None);
+        assert!(link.is_lost());
+        assert_eq!(link.ask(&request), Err(first));
+    }
+
+    #[test]
+    fn what_nobody_asked_for_ends_a_link() {
+        let (own, worker) = UnixStream::pair().expect("a pair");
+        let link = Link::over(own);
+        assert!(!link.is_lost());
+        socket::send(&worker, &wire::answer_frame(&Ok(1))).expect("it listens");
+        assert!(link.is_lost());
+        let asked = thread::scope(|scope| scope.spawn(|| link.ask(&Request::Destroy(PlanSlot(7)))).join());
+        assert_eq!(asked.expect("it answers").map_err(|refused| refused.status), Err(Status::ExecFailed));
     }
 }

@@ -9,15 +9,15 @@ use std::{
 };
 
 use bulkhead_cufft::{
-    Driver, PLANS_MAX, Refused, Shape, Status,
-    driver::{Memory, Stream},
+    PLANS_MAX, Refused, Shape, Status,
+    driver::{Event, Memory, Stream},
     wire::Request,
 };
 use parking_lot::Mutex;
 
 use crate::{
     execute,
-    link::{self, Link, Remote},
+    link::{self, Remote},
 };
 
 /// What is ready of a plan.
@@ -28,28 +28,29 @@ pub(crate) struct Ready {
     pub(crate) failed: AtomicBool,
 }
 
+/// Memory that the worker reads and writes in the place of what cannot be given. Transforms have it one after the other.
+pub(crate) struct Stage {
+    pub(crate) memory: Memory,
+    /// Where the last transform's copies have passed.
+    pub(crate) passed: Event,
+}
+
 /// A plan of the program's.
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) ready: Option<Arc<Ready>>,
     pub(crate) stream: Stream,
-    /// Transforms that graphs have.
-    pub(crate) captured: Vec<u64>,
-    /// Memory that the worker reads and writes in the place of what cannot be given.
-    pub(crate) stage: Option<Memory>,
+    /// Transforms that graphs have, by what they ask for.
+    pub(crate) captured: Vec<(Request, u64)>,
+    pub(crate) stage: Option<Stage>,
     /// Hints, which the service has no use for.
     hints: BTreeMap<u32, i64>,
 }
 
 impl Drop for Plan {
     fn drop(&mut self) {
-        execute::forget(&self.captured);
-        if self.stage.is_some()
-            && let Ok(driver) = Driver::get()
-        {
-            // Copies may be on their way. Where the stream is gone so are they.
-            driver.synchronize(self.stream).unwrap_or_default();
-        }
+        // Of the stage the driver frees the memory when what was submitted has passed.
+        execute::forget(self.captured.iter().map(|(_, number)| *number));
     }
 }
 
@@ -69,6 +70,7 @@ fn no_plan() -> Refused {
 }
 
 pub(crate) fn create() -> Result<i32, Refused> {
+    link::enter()?;
     let mut plans = PLANS.lock();
     let plans = plans.get_or_insert_default();
     if plans.by_handle.len() >= PLANS_MAX {
@@ -85,6 +87,7 @@ pub(crate) fn create() -> Result<i32, Refused> {
 }
 
 pub(crate) fn destroy(handle: i32) -> Result<(), Refused> {
+    link::enter()?;
     let plan = PLANS.lock().as_mut().and_then(|plans| plans.by_handle.remove(&handle));
     // Outside the lock: the worker is told.
     plan.map(drop).ok_or_else(no_plan)
@@ -92,6 +95,7 @@ pub(crate) fn destroy(handle: i32) -> Result<(), Refused> {
 
 /// Calls a function with a plan that nobody else has meanwhile.
 pub(crate) fn with<R>(handle: i32, body: impl FnOnce(&mut Plan) -> Result<R, Refused>) -> Result<R, Refused> {
+    link::enter()?;
     let plan = PLANS.lock().as_ref().and_then(|plans| plans.by_handle.get(&handle).cloned());
     let plan = plan.ok_or_else(no_plan)?;
     let mut plan = plan.lock();
@@ -130,7 +134,7 @@ impl Plan {
         let ready =
             self.ready.as_ref().ok_or_else(|| Refused::new(Status::InvalidPlan, "the plan was not made"))?;
         if ready.remote.link.is_lost() {
-            return Err(Link::lost());
+            return Err(ready.remote.link.lost());
         }
         if ready.failed.load(Ordering::Acquire) {
             return Err(Refused::new(

@@ -9,6 +9,8 @@ use bulkhead_cufft::{
 };
 use rustfft::{Fft, FftDirection, FftNum, FftPlanner, num_complex::Complex};
 
+use crate::account::{Account, Memory};
+
 /// The host as an engine.
 pub(crate) struct Host {
     driver: &'static Driver,
@@ -17,6 +19,9 @@ pub(crate) struct Host {
     bytes_max: u64,
     /// Bytes of tables.
     kept: u64,
+    /// Most bytes that a transform of the plans takes besides.
+    most: u64,
+    account: Account,
     is_lost: bool,
 }
 
@@ -40,6 +45,9 @@ enum Tables {
 /// Complex numbers of tables and room for each of a side's, both ways: a prime takes several transforms of twice its length.
 const TABLES_OF_SIDE: u64 = 16;
 
+/// Of so many elements it is looked once whether the caller lives.
+const LOOKING: u64 = 1 << 16;
+
 /// A number that both the driver and the transforms know.
 trait Real: Number + FftNum {}
 impl Real for f32 {}
@@ -60,8 +68,8 @@ fn far() -> Refused {
 }
 
 impl Host {
-    pub(crate) fn new(driver: &'static Driver, stream: Stream, bytes_max: u64) -> Self {
-        Self { driver, stream, bytes_max, kept: 0, is_lost: false }
+    pub(crate) fn new(driver: &'static Driver, stream: Stream, bytes_max: u64, account: Account) -> Self {
+        Self { driver, stream, bytes_max, kept: 0, most: 0, account, is_lost: false }
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -74,7 +82,8 @@ impl Host {
         // Both ends, and one transform of complex numbers with room for a column.
         let ends = [End::Input, End::Output].map(|end| shape.extent_bytes(end, Target::InPlace));
         let work = shape.elements() / shape.batch() * 4 * number_bytes;
-        let all = ends.into_iter().chain([work, self.kept]).fold(bytes, u64::saturating_add);
+        let most = ends.into_iter().fold(work, u64::saturating_add);
+        let all = [bytes, self.kept].into_iter().fold(most, u64::saturating_add);
         if all > self.bytes_max {
             return Err(Refused::new(
                 Status::AllocFailed,
@@ -86,6 +95,9 @@ impl Host {
             ));
         }
         let sides = shape.all_sides().map(place);
+        let most = most.max(self.most);
+        self.account.set(Memory::Host, most.saturating_add(self.kept + bytes))?;
+        self.most = most;
         self.kept += bytes;
         let tables =
             if shape.kind().is_double() { Tables::Double(both(sides)) } else { Tables::Single(both(sides)) };
@@ -95,6 +107,11 @@ impl Host {
     /// Counts what a plan had as free.
     pub(crate) fn forget(&mut self, plan: &Plan) {
         self.kept = self.kept.saturating_sub(plan.bytes);
+        if self.kept == 0 {
+            self.most = 0;
+            // Where the service is gone so is this worker, soon.
+            self.account.set(Memory::Host, 0).unwrap_or_default();
+        }
     }
 
     pub(crate) fn execute(
@@ -103,13 +120,14 @@ impl Host {
         shape: &Shape,
         (from, to): (u64, u64),
         way: Way,
+        lives: &dyn Fn() -> bool,
     ) -> Result<(), Refused> {
         let copies = Copies { driver: self.driver, stream: self.stream };
         let done = match &plan.tables {
-            Tables::Single(both) => transform(&copies, both, shape, (from, to), way),
-            Tables::Double(both) => transform(&copies, both, shape, (from, to), way),
+            Tables::Single(both) => transform(&copies, both, shape, (from, to), way, lives),
+            Tables::Double(both) => transform(&copies, both, shape, (from, to), way, lives),
         };
-        // Copies fail where the buffer is gone, or the session.
+        // Copies fail where the buffer is gone, or the session; the rest where the caller is.
         done.inspect_err(|refused| self.is_lost |= refused.status == Status::ExecFailed)
     }
 }
@@ -143,6 +161,7 @@ fn transform<T: Real>(
     shape: &Shape,
     (from, to): (u64, u64),
     way: Way,
+    lives: &dyn Fn() -> bool,
 ) -> Result<(), Refused> {
     let target = if from == to { Target::InPlace } else { Target::Elsewhere };
     let (input, output) = (shape.places(End::Input, target), shape.places(End::Output, target));
@@ -161,7 +180,15 @@ fn transform<T: Real>(
         Way::Forward => &both.forward,
         Way::Inverse => &both.inverse,
     };
+    let mut unseen = 0;
     for one in 0..shape.batch() {
+        unseen += work.len() as u64;
+        if unseen >= LOOKING {
+            unseen = 0;
+            if !lives() {
+                return Err(Refused::new(Status::ExecFailed, "the caller has gone"));
+            }
+        }
         gather(&read, &mut work, (&input, one, read_width), sides)?;
         if way == Way::Inverse && shape.kind().way().is_some() {
             complete(&mut work, sides)?;

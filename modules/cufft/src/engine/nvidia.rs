@@ -2,12 +2,7 @@
 //!
 //! All plans share one work area: one transform is executed at a time, in one stream.
 
-use std::{
-    ffi::c_void,
-    io::{self, Write as _},
-    path::Path,
-    ptr::null_mut,
-};
+use std::{ffi::c_void, path::Path, ptr::null_mut};
 
 use bulkhead_cufft::{
     Driver, Kind, Refused, Shape, Status,
@@ -15,6 +10,8 @@ use bulkhead_cufft::{
     shape::{Layout, RANK_MAX, Way},
 };
 use libloading::Library;
+
+use crate::account::{self, Account};
 
 type Plan2<Input, Output> = unsafe extern "C" fn(i32, *mut Input, *mut Output) -> u32;
 type Plan3<Input, Output> = unsafe extern "C" fn(i32, *mut Input, *mut Output, i32) -> u32;
@@ -87,6 +84,7 @@ pub(crate) struct Nvidia {
     work: Option<Memory>,
     makings: u64,
     bytes_max: u64,
+    account: Account,
     is_lost: bool,
     _library: Library,
 }
@@ -112,6 +110,7 @@ impl Nvidia {
         driver: &'static Driver,
         stream: Stream,
         bytes_max: u64,
+        account: Account,
     ) -> Result<Self, String> {
         // SAFETY: the library may run its initializers in any thread; the operator names it.
         let library = unsafe { Library::new(path) }.map_err(|error| error.to_string())?;
@@ -121,7 +120,18 @@ impl Nvidia {
         result(unsafe { (calls.version)(&raw mut version) })
             .map_err(|code| format!("cufftGetVersion answers {code}"))?;
         let (work, makings, is_lost) = (None, 0, false);
-        Ok(Self { calls, driver, stream, version, work, makings, bytes_max, is_lost, _library: library })
+        Ok(Self {
+            calls,
+            driver,
+            stream,
+            version,
+            work,
+            makings,
+            bytes_max,
+            account,
+            is_lost,
+            _library: library,
+        })
     }
 
     pub(crate) fn version(&self) -> i32 {
@@ -216,22 +226,20 @@ impl Nvidia {
         if bytes > self.bytes_max {
             return Err(full(format!("more than {}; split the batch, or --work-memory", self.bytes_max)));
         }
-        // Where both areas have no room at a time, the one that plans use makes room first.
         let before = self.work_bytes();
-        let made = self.driver.allocate(bytes).or_else(|_| {
-            self.work = None;
-            self.driver.allocate(bytes)
-        });
+        self.account.set(account::Memory::Device, bytes)?;
+        self.work = None;
         self.makings += 1;
-        match made {
+        match self.driver.allocate(bytes) {
             Ok(area) => {
                 self.work = Some(area);
                 Ok(())
             }
             Err(error) => {
-                if self.work.is_none() && before > 0 {
-                    // Plans that were made before need it: without one none of them may run again.
+                if before > 0 {
+                    // Plans that were made before need what they had: without it none of them may run again.
                     self.work = self.driver.allocate(before).inspect_err(|_| self.is_lost = true).ok();
+                    self.account.set(account::Memory::Device, before).unwrap_or_default();
                 }
                 Err(full(error.to_string()))
             }
@@ -242,8 +250,7 @@ impl Nvidia {
         // SAFETY: takes a number only; nothing of the plan runs.
         let code = unsafe { (self.calls.destroy)(plan.handle) };
         if code != 0 {
-            writeln!(io::stderr(), "cufft: NVIDIA's library answers {code} to cufftDestroy")
-                .unwrap_or_default();
+            bulkhead_module::warn(format!("cufft: NVIDIA's library answers {code} to cufftDestroy"));
             self.is_lost = true;
         }
     }

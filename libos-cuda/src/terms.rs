@@ -1,0 +1,44 @@
+//! What the process's session is limited to, where whoever starts the program says so.
+
+use crate::device::Terms;
+use crate::report;
+use crate::status::Status;
+
+/// `COLUMN=AMOUNT,...`: columns of the kernel's ledger, and the most of each.
+const VARIABLE: &str = "BULKHEAD_LIMITS";
+
+/// What the environment says.
+///
+/// # Errors
+/// Where that is no such list: a program that was to have less does not get more.
+pub(crate) fn told() -> Result<Terms, Status> {
+    let text = std::env::var_os(VARIABLE).unwrap_or_default();
+    let limits = text.to_str().and_then(read).ok_or_else(|| {
+        report::once(&format!("{VARIABLE}: {text:?} is no list of COLUMN=AMOUNT"));
+        Status::NO_DEVICE
+    })?;
+    // As long as the process, which has one session.
+    Ok(Terms { limits: Vec::leak(limits), ..Terms::default() })
+}
+
+fn read(text: &str) -> Option<Vec<(&'static str, u64)>> {
+    let one = |part: &str| {
+        let (column, most) = part.split_once('=')?;
+        Some((&*String::leak(column.to_owned()), most.parse().ok()?))
+    };
+    text.split(',').filter(|part| !part.is_empty()).map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_or_refused() {
+        assert_eq!(read(""), Some(vec![]));
+        assert_eq!(read("device_bytes=4096,streams=2"), Some(vec![("device_bytes", 4096), ("streams", 2)]));
+        for text in ["device_bytes", "device_bytes=", "device_bytes=x", "streams=-1", "streams=1,2"] {
+            assert_eq!(read(text), None, "{text}");
+        }
+    }
+}
