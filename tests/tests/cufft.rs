@@ -405,7 +405,7 @@ fn a_caller_has_so_many_workers_and_the_service_so_many_callers() {
     let served = Served::with(&["--callers", "5", "--callers-of-process", "3"]);
     let workers: Vec<_> = (0..3).map(|_| Caller::new(&served)).collect();
     let refused = Caller::open(&served).err().expect("a fourth is refused");
-    assert!(refused.starts_with("refused LimitReached 3 workers"), "{refused}");
+    assert!(refused.starts_with("refused LimitReached process "), "{refused}");
     // Another process has the rest.
     served.right(&["right", "2"], "PASS right");
     drop(workers);

@@ -43,7 +43,7 @@ impl Inside {
         }
         let own = counts.get(&process).copied().unwrap_or(0);
         if own >= self.of_process {
-            return refused(format!("{} callers of the module are process {process}", self.of_process));
+            return refused(format!("process {process} has {own} places, as many as one may"));
         }
         counts.insert(process, own + 1);
         drop(counts);
