@@ -14,7 +14,7 @@ use std::path::Path;
 
 use bulkhead_guard::ast::Module;
 use bulkhead_guard::{
-    Gates, Report, Stray, confine, confine_verified, examine, parse, print, tokens, verify,
+    Gates, Report, Stray, confine, confine_verified, examine, parse, print, tokens, verify, verify_with,
 };
 
 /// SplitMix64.
@@ -242,4 +242,95 @@ fn an_edited_confined_text_that_is_verified_has_no_access_by_the_tenants_registe
     }
     println!("{verified} of {runs} were verified");
     assert!(verified > runs / 10, "the edits no longer leave anything to verify");
+}
+
+/// Gates of modules, as they are checked in.
+fn modules() -> Vec<String> {
+    let modules = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("modules");
+    let files = ["examples/counter/gates.ptx", "storage/gates.ptx", "nic/gates.ptx"];
+    let mut texts: Vec<_> =
+        files.iter().map(|file| std::fs::read_to_string(modules.join(file)).unwrap()).collect();
+    texts.push(include_str!("../filetests/gates/log.ptx").to_owned());
+    texts
+}
+
+/// A program with one entry for each gate, which calls it once.
+fn caller(gates: &Gates) -> String {
+    let bits = |bits: &[usize], name: &str| -> Vec<String> {
+        bits.iter().enumerate().map(|(at, bits)| format!(".param .b{bits} {name}{at}")).collect()
+    };
+    let mut text = ".version 8.0\n.target sm_90\n.address_size 64\n".to_owned();
+    for gate in gates.summaries() {
+        let (takes, gives) = (bits(&gate.arguments, "a"), bits(&gate.results, "r"));
+        let results = if gives.is_empty() { String::new() } else { format!("({}) ", gives.join(", ")) };
+        let name = &gate.name;
+        text += &format!(".extern .func {results}{name} ({});\n", takes.join(", "));
+        text += &format!(".visible .entry calls_{name}()\n{{\n.reg .b32 %r<4>;\n.reg .b64 %rd<4>;\n");
+        text += "mov.u32 %r1, 5;\nmov.u64 %rd1, 6;\n";
+        for declared in takes.iter().chain(&gives) {
+            text += &format!("{declared};\n");
+        }
+        for (at, bits) in gate.arguments.iter().enumerate() {
+            let register = if *bits == 64 { "%rd1" } else { "%r1" };
+            text += &format!("st.param.b{bits} [a{at}], {register};\n");
+        }
+        let names = |count: usize, name: &str| {
+            (0..count).map(|at| format!("{name}{at}")).collect::<Vec<_>>().join(", ")
+        };
+        let given = names(gives.len(), "r");
+        let given = if given.is_empty() { given } else { format!("({given}), ") };
+        text += &format!("call {given}{name}, ({});\nret;\n}}\n", names(takes.len(), "a"));
+    }
+    text
+}
+
+/// Files of gates that were edited: an author's mistake, or malice, is refused, or is code that the verifier passes where a
+/// program calls it.
+#[test]
+fn edited_gates_are_refused_or_verified_where_they_are_called() {
+    let texts = modules();
+    for text in &texts {
+        let mut gates = Gates::default();
+        gates.add("m", text).unwrap();
+        let module = parse(&caller(&gates)).unwrap();
+        let confined = print(&confine_verified(&module, Stray::Silent, &gates).unwrap());
+        verify_with(&confined, &gates).unwrap();
+    }
+    let words: Vec<&str> = texts
+        .iter()
+        .flat_map(|text| tokens::tokens(text))
+        .filter(|token| !token.is_trivia())
+        .map(|token| token.text)
+        .chain([
+            "%bh_gbase",
+            "%bh_wbase",
+            "bulkhead_badge",
+            "\"bulkhead protected\"",
+            "ld.shared.u32",
+            "bar.sync",
+        ])
+        .collect();
+    let first = number("BULKHEAD_FUZZ_SEED", 1);
+    let runs = number("BULKHEAD_FUZZ_RUNS", 800);
+    println!("seeds {first} to {}", first + runs - 1);
+    let mut taken = 0;
+    for seed in first..first + runs {
+        let mut random = Random(seed);
+        let mut text = texts[random.below(texts.len())].clone();
+        for _ in 0..=random.below(2) {
+            text = edit(&text, &words, &mut random);
+        }
+        let mut gates = Gates::default();
+        if gates.add("m", &text).is_err() {
+            continue;
+        }
+        taken += 1;
+        let Ok(module) = parse(&caller(&gates)) else { continue };
+        let Ok(confined) = confine_verified(&module, Stray::Silent, &gates) else { continue };
+        let confined = print(&confined);
+        let verified = verify_with(&confined, &gates);
+        assert!(verified.is_ok(), "seed {seed}: {}\n{text}", verified.err().unwrap());
+    }
+    println!("{taken} of {runs} were taken");
+    assert!(taken > runs / 20, "the edits no longer get past the parser");
 }
