@@ -15,7 +15,7 @@ use std::{
     time::SystemTime,
 };
 
-use crate::digest::Digest;
+use bulkhead_schema::Digest;
 
 /// Bytes that a cache holds unless told otherwise.
 pub const CACHE_BYTES: u64 = 1 << 30;

@@ -12,12 +12,12 @@ use std::{
 
 use bulkhead_gpu::{EntryInfo, Error as DeviceError};
 use bulkhead_guard::{Verified, in_tenants_names};
+use bulkhead_schema::Digest;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::{
     bindings::{Entry, HIDDEN, Template},
     cache::Cache,
-    digest::Digest,
     reaper::Image,
 };
 

@@ -31,7 +31,6 @@ pub mod compiler;
 mod control;
 mod decode;
 mod device;
-mod digest;
 mod executor;
 mod fast;
 mod flag;

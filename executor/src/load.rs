@@ -11,7 +11,7 @@ use std::{
 use bulkhead_gpu::{Compiled, EntryInfo};
 use bulkhead_guard::GATE_PARAMETERS;
 use bulkhead_schema::{
-    Error, ErrorCode, Handle,
+    Digest, Error, ErrorCode, Handle,
     executor_capnp::{self as wire, reply},
     limits,
 };
@@ -20,7 +20,6 @@ use parking_lot::Mutex;
 use crate::{
     bindings::{Called, Entry, HIDDEN, SLICE, Template},
     device::{self, Guard},
-    digest::Digest,
     executor::Executor,
     fast::Fast,
     images::{Installed, Origin, machine_code},

@@ -5,7 +5,7 @@
 //! number of its entries, and never the image.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     ffi::OsString,
     fs::File,
     io,
@@ -28,6 +28,7 @@ use tokio::{
 };
 
 use crate::{
+    kept::{Kept, Key},
     places::{Place, Places},
     principals::{Party, Taken},
     refusal::internal,
@@ -52,16 +53,25 @@ pub(crate) struct Compiled {
     pub(crate) data: ModuleData,
 }
 
+impl Compiled {
+    /// The same once more.
+    pub(crate) fn copy(&self) -> io::Result<Self> {
+        let text = self.text.try_clone()?;
+        Ok(Self { text, bytes: self.bytes, entries: self.entries, data: self.data.clone() })
+    }
+}
+
 /// Starts compile processes, so many at a time.
 pub(crate) struct Compiler {
     command: Vec<OsString>,
     places: Rc<Places>,
     second: Duration,
+    kept: RefCell<Kept>,
 }
 
 impl Compiler {
     pub(crate) fn new(command: Vec<OsString>, processes: usize, second: Duration) -> Self {
-        Self { command, places: Places::new(processes), second }
+        Self { command, places: Places::new(processes), second, kept: RefCell::default() }
     }
 
     /// Waits for a place to compile at.
@@ -69,11 +79,32 @@ impl Compiler {
         self.places.take(party).await
     }
 
-    /// Compiles an image for a device's architecture (90 for sm_90), which is told what becomes of accesses that go
-    /// astray, and calls the gates of these files. Dropping the future kills the process.
+    /// Compiles a sealed image for a device's architecture (90 for sm_90), which is told what becomes of accesses that go
+    /// astray, and calls the gates of these files; or finds what was made of it before. Dropping the future kills the process.
     pub(crate) async fn compile(
         &self,
-        image: &OwnedFd,
+        image: &File,
+        way: (u32, Stray),
+        gates: &[PathBuf],
+        spending: Spending<'_>,
+    ) -> Result<Compiled, Error> {
+        // What the digest takes is the client's time too.
+        let clock = Clock { began: Instant::now(), spent: spending.spent };
+        let key = if gates.is_empty() { Key::of(image, way).await.map_err(failed)? } else { None };
+        drop(clock);
+        if let Some(found) = key.and_then(|key| self.kept.borrow_mut().find(key)) {
+            return Ok(found);
+        }
+        let compiled = self.compile_anew(image, way, gates, spending).await?;
+        if let Some(key) = key {
+            self.kept.borrow_mut().keep(key, &compiled);
+        }
+        Ok(compiled)
+    }
+
+    async fn compile_anew(
+        &self,
+        image: &File,
         way: (u32, Stray),
         gates: &[PathBuf],
         spending: Spending<'_>,
@@ -106,7 +137,7 @@ impl Compiler {
 
     fn start(
         &self,
-        image: &OwnedFd,
+        image: &File,
         output: &OwnedFd,
         (architecture, stray): (u32, Stray),
         gates: &[PathBuf],

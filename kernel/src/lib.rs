@@ -48,6 +48,7 @@ mod fence;
 mod firewall;
 mod held;
 mod image;
+mod kept;
 mod kernel;
 mod module;
 mod modules;

@@ -26,6 +26,7 @@ mod generated {
 }
 
 mod data;
+mod digest;
 mod error;
 mod handle;
 pub mod limits;
@@ -34,6 +35,7 @@ mod stray;
 mod told;
 
 pub use data::{DataVariable, ModuleData, RefusedEntry, Relocation};
+pub use digest::{Digest, Hasher};
 pub use error::{Error, ErrorCode};
 pub use generated::{bulkhead_capnp, compile_capnp, executor_capnp, operator_capnp};
 pub use handle::Handle;

@@ -47,6 +47,31 @@ fn a_text_that_is_loaded_serves_the_next_session_in_its_own_window() {
     assert_eq!(store(&fourth, 5), 5);
 }
 
+/// How long the compile process and the executor's compiler worked for a session.
+fn compile_ms(tenant: &Tenant) -> u64 {
+    let ledger = tenant.session.ledger().expect("a ledger");
+    ledger.column("compile_ms").expect("a column").used
+}
+
+#[test]
+fn what_was_compiled_for_one_session_is_not_compiled_for_the_next_and_is_right_after_all_are_gone() {
+    let kernel = Kernel::start();
+    let first = Tenant::new(&kernel, "first");
+    // A digest takes less than a process; of several one is not held up by others on the machine.
+    let others: Vec<_> = (0..5).map(|_| Tenant::new(&kernel, "another")).collect();
+    let least = others.iter().map(compile_ms).min().expect("some");
+    assert!(least <= 1 && least < compile_ms(&first), "{least} ms, and {} ms", compile_ms(&first));
+    drop((first, others));
+    wait_until(|| kernel.status().sessions.is_empty());
+    // The code is made anew of a text that was kept.
+    let third = Tenant::new(&kernel, "third");
+    assert_eq!(store(&third, 6), 6);
+    // One byte makes it another image.
+    let (changed, refused) = (ADDING.to_vec(), [&ADDING[..ADDING.len() - 3], b"\n!\0"].concat());
+    third.session.load_image(&changed).expect("an image");
+    assert!(third.session.load_image(&refused).is_err());
+}
+
 fn wait_until(mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {

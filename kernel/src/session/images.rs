@@ -130,6 +130,7 @@ impl Session {
             let error = Error::new(ErrorCode::InvalidArgument, message);
             return Err(error.remedy("offer it again, unmap the memory and seal it before it is loaded"));
         }
+        let image = File::from(image);
         let charge = self.charge(Resource::Images, 1)?;
         // One image of a session at a time, so that none takes all places of the compiler.
         let turn = self.loading.lock().await;

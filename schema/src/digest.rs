@@ -1,11 +1,11 @@
 //! SHA-256 (FIPS 180-4), to name texts by their content.
 //!
 //! A tenant chooses what is hashed, and whoever finds two texts with one digest would get one's code loaded for the
-//! other: so it is a cryptographic one. It is written out here because nothing else of the trusted crates needs one.
+//! other: so it is a cryptographic one. It is written out here because nothing else of the trusted crates needs a library of them.
 
 /// What names a content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Digest(pub(crate) [u8; 32]);
+pub struct Digest(pub [u8; 32]);
 
 const ROUND: [u32; 64] = [
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -50,7 +50,8 @@ fn compress(state: &mut [u32; 8], block: &[u8; BLOCK]) {
 
 impl Digest {
     /// Names these parts, in this order: where one ends and the next begins is part of the name.
-    pub(crate) fn of(parts: &[&[u8]]) -> Self {
+    #[must_use]
+    pub fn of(parts: &[&[u8]]) -> Self {
         let mut hasher = Hasher::default();
         for part in parts {
             hasher.add(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
@@ -60,12 +61,14 @@ impl Digest {
     }
 
     /// 64 hexadecimal digits.
-    pub(crate) fn hexadecimal(self) -> String {
+    #[must_use]
+    pub fn hexadecimal(self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-struct Hasher {
+/// Makes a digest of bytes as they come.
+pub struct Hasher {
     state: [u32; 8],
     waiting: Vec<u8>,
     bits: u64,
@@ -78,7 +81,8 @@ impl Default for Hasher {
 }
 
 impl Hasher {
-    fn add(&mut self, mut bytes: &[u8]) {
+    /// Adds what comes next.
+    pub fn add(&mut self, mut bytes: &[u8]) {
         self.bits = self.bits.wrapping_add(8 * bytes.len() as u64);
         if !self.waiting.is_empty() {
             let (first, rest) = bytes.split_at(bytes.len().min(BLOCK - self.waiting.len()));
@@ -94,7 +98,9 @@ impl Hasher {
         self.waiting.extend_from_slice(rest);
     }
 
-    fn end(mut self) -> Digest {
+    /// Ends it.
+    #[must_use]
+    pub fn end(mut self) -> Digest {
         let bits = self.bits;
         self.add(&[0x80]);
         while self.waiting.len() != BLOCK - 8 {
