@@ -164,13 +164,15 @@ pub(crate) struct Page {
     used: u32,
 }
 
-/// Generation and object by slot. A slot that is bound again forgets what it held. A session's slots may lie
-/// anywhere in the device's table; pages are there while something is bound in them.
+/// Generation and object by slot. A slot that is bound again forgets what it held, but for images, which their handles unload
+/// later. A session's slots may lie anywhere in the device's table; pages are there while something is bound in them.
 #[derive(Default)]
 pub(crate) struct Bindings {
     pages: Vec<Option<Box<Page>>>,
     /// Empty pages, to be freed when nobody waits.
     empty: Vec<Option<Box<Page>>>,
+    /// Images whose slots were bound again before they were unloaded.
+    superseded: Vec<(Handle, Object)>,
 }
 
 const fn place(slot: u32) -> (usize, usize) {
@@ -196,10 +198,28 @@ impl Bindings {
             .get_or_insert_with(|| Box::new(Page { slots: std::array::from_fn(|_| None), used: 0 }));
         let before = page.slots[slot].replace((handle.generation, object));
         page.used += u32::from(before.is_none());
-        Some(before.map(|(_, object)| object))
+        match before {
+            Some((generation, image @ Object::Image { .. })) => {
+                self.superseded.push((Handle { slot: handle.slot, generation }, image));
+                Some(None)
+            }
+            other => Some(other.map(|(_, object)| object)),
+        }
+    }
+
+    /// The image behind a handle, whose slot may have been bound again: the handles of its entries.
+    pub(crate) fn entries_of(&self, handle: Handle) -> Option<&[Handle]> {
+        let superseded = self.superseded.iter().find(|(known, _)| *known == handle).map(|(_, object)| object);
+        match self.get(handle.slot, handle.generation).or(superseded)? {
+            Object::Image { entries, .. } => Some(entries),
+            Object::Buffer { .. } | Object::Host(_) | Object::Mapped { .. } | Object::Entry(_) => None,
+        }
     }
 
     pub(crate) fn unbind(&mut self, handle: Handle) -> Option<Object> {
+        if let Some(at) = self.superseded.iter().position(|(known, _)| *known == handle) {
+            return Some(self.superseded.swap_remove(at).1);
+        }
         let (at, slot) = place(handle.slot);
         let page = self.pages.get_mut(at)?.as_mut()?;
         let held = &mut page.slots[slot];
@@ -285,8 +305,10 @@ impl Bindings {
 
     /// Empties the table.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Object> {
-        let pages = std::mem::take(&mut self.pages);
-        pages.into_iter().flatten().flat_map(|page| page.slots).flatten().map(|(_, object)| object)
+        let (pages, superseded) = (std::mem::take(&mut self.pages), std::mem::take(&mut self.superseded));
+        let bound =
+            pages.into_iter().flatten().flat_map(|page| page.slots).flatten().map(|(_, object)| object);
+        bound.chain(superseded.into_iter().map(|(_, object)| object))
     }
 }
 
@@ -405,6 +427,30 @@ mod tests {
             assert!(bindings.unbind(Handle { slot, generation: 2 }).is_some());
         }
         assert!(bindings.pages.iter().all(Option::is_none), "a page without bindings stays");
+    }
+
+    #[test]
+    fn an_image_is_there_until_its_own_handle_unloads_it_also_where_its_slot_is_bound_again() {
+        let (reaper, _remains) = crate::reaper::Reaper::new();
+        let image = |number| Object::Image {
+            image: Arc::new(Image::new(bulkhead_gpu::ImageId(number), &reaper)),
+            entries: vec![Handle { slot: 9, generation: 1 }],
+        };
+        let handle = |generation| Handle { slot: 4, generation };
+        let mut bindings = Bindings::default();
+        bindings.bind(handle(1), image(1)).unwrap();
+        assert!(bindings.bind(handle(2), image(2)).unwrap().is_none(), "it is not given away");
+        assert!(bindings.bind(handle(3), buffer(Use::Read)).unwrap().is_none());
+        for generation in [1, 2] {
+            assert_eq!(bindings.entries_of(handle(generation)).map(<[_]>::len), Some(1));
+            assert!(matches!(bindings.unbind(handle(generation)), Some(Object::Image { .. })));
+            assert!(bindings.entries_of(handle(generation)).is_none());
+            assert!(bindings.unbind(handle(generation)).is_none());
+        }
+        assert!(bindings.entries_of(handle(3)).is_none() && bindings.get(4, 3).is_some());
+        bindings.bind(handle(4), image(4)).unwrap();
+        bindings.bind(handle(5), buffer(Use::Read)).unwrap();
+        assert_eq!(bindings.drain().count(), 2, "it ends with the session");
     }
 
     #[test]

@@ -72,6 +72,27 @@ fn what_was_compiled_for_one_session_is_not_compiled_for_the_next_and_is_right_a
     assert!(third.session.load_image(&refused).is_err());
 }
 
+/// Slots of handles are used again at once: an image that was closed and is not unloaded yet is unloaded all the same.
+#[test]
+fn images_that_are_closed_while_others_load_are_unloaded() {
+    let kernel = Kernel::start();
+    let tenant = Tenant::new(&kernel, "tenant");
+    let used = |name: &str| tenant.session.ledger().expect("a ledger").column(name).expect("a column").used;
+    let before = used("images");
+    let mut loaded = std::collections::VecDeque::new();
+    for round in 0..600 {
+        let text = String::from_utf8_lossy(ADDING).replace("sum = 5", &format!("sum = {}", round % 7));
+        let image = tenant.session.load_image(text.as_bytes()).expect("an image");
+        loaded.push_back((image, tenant.session.allocate(4096).expect("memory")));
+        if loaded.len() > 3 {
+            loaded.pop_front();
+        }
+    }
+    drop(loaded);
+    wait_until(|| used("images") == before);
+    assert!(!kernel.log().contains("the books are wrong"), "{}", kernel.log());
+}
+
 fn wait_until(mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {

@@ -41,6 +41,7 @@ fn lanes_that_miss_on_one_page_and_on_all_pages_of_a_set_read_what_is_there_and_
     // There is one set of eight lines, which all of them want.
     assert!(counted(&told, "past") > 0 && counted(&told, "loaded") > 0, "{told}");
     served.right_of(EDGES, "read:data", &["pinned", "5"]);
+    served.right_of(EDGES, "read:data", &["targets"]);
     served.right_of(EDGES, "write:data@0+32,read:data@100+64", &["errors", "32"]);
 }
 

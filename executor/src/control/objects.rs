@@ -197,7 +197,7 @@ impl Control {
     /// loaded, for this session.
     pub(super) fn unbind_image(&self, handle: Handle) -> Result<Vec<Object>, Error> {
         let mut state = self.session.state.lock();
-        let Some(Object::Image { entries, .. }) = state.bindings.get(handle.slot, handle.generation) else {
+        let Some(entries) = state.bindings.entries_of(handle) else {
             return Err(Error::new(ErrorCode::InvalidHandle, "no such image"));
         };
         let handles: Vec<_> = entries.iter().copied().chain([handle]).collect();
@@ -237,11 +237,18 @@ fn bind_image(
     if state.closed {
         return Err(over());
     }
+    let mut replaced = Vec::new();
     for (handle, entry) in entries.iter().zip(&loaded.bound) {
-        state.bindings.bind(*handle, Object::Entry(Box::new(entry.clone()))).ok_or_else(no_slot)?;
+        let entry_of = Object::Entry(Box::new(entry.clone()));
+        replaced.extend(state.bindings.bind(*handle, entry_of).ok_or_else(no_slot)?);
         executor.offer(session.id, *handle, entry);
     }
     let image = Object::Image { image: Arc::clone(&loaded.image), entries: entries.to_vec() };
-    state.bindings.bind(handle, image).ok_or_else(no_slot)?;
+    replaced.extend(state.bindings.bind(handle, image).ok_or_else(no_slot)?);
+    // What was bound there before may be named by work that has not passed.
+    replaced.retain(Object::outlives_its_handle);
+    if !replaced.is_empty() {
+        state.waiters.push(Waiter::release(replaced));
+    }
     Ok(())
 }

@@ -127,8 +127,9 @@ __device__ __forceinline__ u32 finish_warp(u32 ticket, void *to) {
     ticket = __shfl_sync(0xFFFFFFFF, ticket, 0);
     if (ticket >= FAILED) return ticket;
     u32 code = __all_sync(0xFFFFFFFF, is_reached(to)) ? DONE : TARGET;
-    if (lane == 0 && code == DONE) code = wait(ticket);
-    code = __shfl_sync(0xFFFFFFFF, code, 0);
+    // Also where nothing can be copied: a buffer whose command is on its way cannot be given back.
+    const u32 ended = __shfl_sync(0xFFFFFFFF, lane == 0 ? wait(ticket) : DONE, 0);
+    if (code == DONE) code = ended;
     for (u32 at = lane * PIECE_BYTES; code == DONE && at < BLOCKS_MAX * BLOCK_BYTES; at += 32 * PIECE_BYTES) {
         code = storage_fetch(ticket, at, reinterpret_cast<ulonglong2 *>(static_cast<char *>(to) + at));
     }

@@ -1,6 +1,7 @@
 // A tenant of the module `storage` that uses the cache of pages as it is not meant to be used.
 //
 //   edges pinned SEED          all lines are in use: reads go past, reads ahead are dropped, writes are told BUSY
+//   edges targets              what cannot be reached is refused, and no buffer stays behind
 //   edges errors BLOCKS        elements and extents that are not there; extent 1 may be read only
 #include "cached.cuh"
 
@@ -28,6 +29,26 @@ __global__ void pinned(storage::array<u64> all, storage::Cache cache, ulonglong2
         compare(wrong, 0, storage::prefetch(cache, 0, 12), 0);
         compare(wrong, 0, all.set(9 * PAGE_WORDS, 0), storage::BUSY);
     }
+}
+
+__global__ void targets(char *buffer, Wrong *wrong) {
+#pragma unroll 1
+    for (u32 turn = 0; turn < 100; turn++) {
+        compare(wrong, 0, storage::read_warp(0, 0, buffer + 8), storage::TARGET);
+        if (threadIdx.x == 0) compare(wrong, 0, storage::read(0, 0, 8, buffer + 8), storage::TARGET);
+        __syncwarp();
+    }
+}
+
+// How many buffers are free, where nobody else takes any.
+__global__ void free_buffers(u32 *count) {
+    u32 found = 0;
+#pragma unroll 1
+    for (u32 turn = 0; turn < storage::detail::MODULE_BUFFERS; turn++) {
+        const u32 ticket = storage_begin();
+        if (ticket < storage::FAILED) storage_end(ticket), found++;
+    }
+    *count = found;
 }
 
 // What is asked, of arrays that are too long, of an extent that is not there, and of one that may be read only.
@@ -68,6 +89,13 @@ int main(int argc, char **argv) {
         pin<<<1, 1>>>(cache);
         CHECK(cudaDeviceSynchronize());
         pinned<<<1, 32>>>(storage::array<u64>(cache, 0, 64 * PAGE_WORDS), cache, buffers, first, wrong);
+    } else if (!strcmp(what, "targets")) {
+        u32 *count, found;
+        CHECK(cudaMalloc(&count, sizeof *count));
+        targets<<<1, 32>>>(reinterpret_cast<char *>(buffers), wrong);
+        free_buffers<<<1, 1>>>(count);
+        CHECK(cudaMemcpy(&found, count, sizeof found, cudaMemcpyDeviceToHost));
+        mistakes = storage::detail::MODULE_BUFFERS - found;
     } else if (!strcmp(what, "errors")) {
         using namespace storage;
         const u64 all = 64 * first, much = all + 1000;
