@@ -18,6 +18,8 @@ use clap::{Args, Subcommand};
 
 use crate::{Failure, output, place::Scratch, source};
 
+pub(crate) use service::is_starting;
+
 /// What gates in CUDA C include.
 const HEADER: (&str, &str) =
     ("bulkhead_module.h", include_str!("../../modules/api/include/bulkhead_module.h"));

@@ -8,9 +8,10 @@ use std::{
     os::unix::{fs::OpenOptionsExt as _, net::UnixStream, process::ExitStatusExt as _},
     path::{Path, PathBuf},
     process::{Command, ExitCode},
+    time::{Duration, Instant},
 };
 
-use bulkhead_client::SturdyToken;
+use bulkhead_client::{ErrorCode, SturdyToken};
 use bulkhead_module::door;
 use clap::Args;
 
@@ -25,6 +26,10 @@ use crate::{
 
 /// Where programs look for shared libraries first.
 const LIBRARIES: &str = "LD_LIBRARY_PATH";
+/// For how long a module is asked for that a `module start` is about to have serve, and one of which nothing is known.
+const STARTING: Duration = Duration::from_secs(15);
+const UNKNOWN: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(50);
 /// Where the library OS writes what `--check` finds.
 const CHECK: &str = "BULKHEAD_CHECK";
 /// Where it keeps images for `--profile` and `--sanitize`.
@@ -114,7 +119,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         opened.map_err(Failure::doing(file.display()))?;
     }
     let served = arguments.socket.clone().unwrap_or_else(bulkhead_client::default_socket);
-    if !arguments.module.is_empty() && !served.exists() {
+    if !arguments.module.is_empty() && UnixStream::connect(&served).is_err() {
         return Err(Failure::new(format!(
             "--module: no kernel serves at {}: start one with `bulkhead serve`",
             served.display()
@@ -133,7 +138,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     } else {
         Some(watching_kernel(arguments, watching)?)
     };
-    if let Some(socket) = arguments.socket.as_deref().filter(|socket| !socket.exists()) {
+    if let Some(socket) = arguments.socket.as_deref().filter(|socket| UnixStream::connect(socket).is_err()) {
         return Err(Failure::new(format!("--socket {}: no kernel serves there", socket.display())));
     }
     let socket = match &kernel {
@@ -210,7 +215,7 @@ fn open_modules(modules: &[String], kernel: &Path) -> Result<(Vec<door::Opened>,
         if !bulkhead_client::is_module_name(name) {
             return Err(Failure::new(format!("--module {module}: {name:?} is no module's name")));
         }
-        let opened = door::open_any(&door::socket_of(kernel, name), words);
+        let opened = when_served(kernel, name, || door::open_any(&door::socket_of(kernel, name), words));
         opened.map_err(|error| Failure::new(format!("--module {name}: {error}")))
     };
     let (mut gates, mut folders) = (Vec::new(), Vec::new());
@@ -221,6 +226,28 @@ fn open_modules(modules: &[String], kernel: &Path) -> Result<(Vec<door::Opened>,
         }
     }
     Ok((gates, folders))
+}
+
+/// Opens a module that may be starting, or be started again: a while where it is not known to be, and longer where a `module start`
+/// runs.
+fn when_served<T>(
+    kernel: &Path,
+    name: &str,
+    open: impl Fn() -> Result<T, bulkhead_client::Error>,
+) -> Result<T, bulkhead_client::Error> {
+    let begun = Instant::now();
+    loop {
+        match open() {
+            Err(error) if error.code == ErrorCode::Unavailable => {
+                let patience = if crate::module::is_starting(kernel, name) { STARTING } else { UNKNOWN };
+                if begun.elapsed() > patience {
+                    return Err(error);
+                }
+                std::thread::sleep(LOOK);
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// Has a program look for libraries in these folders before it looks where it is told already.

@@ -121,8 +121,8 @@ fn export(
     sanitize::exported(start);
     if export.shares_pages {
         report::once(&format!(
-            "{call}: other allocations of this process lie in the 2 MiB pages of what is shared, and whoever opens the \
-             handle can read and write them; allocate 2 MiB and more for what is shared"
+            "{call}: what is given to another process, or to the cuFFT service, lies in pages of 2 MiB with other allocations \
+             of this program, which that process reaches too; allocate 2 MiB and more where that matters"
         ));
     }
     Ok(Name { token: export.token, offset: export.offset, bytes, pool })

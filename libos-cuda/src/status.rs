@@ -152,7 +152,10 @@ impl Status {
             }
             ErrorCode::SessionLost => Some("the log of `bulkhead serve` says who ended it, and why"),
             ErrorCode::LaunchTimeout => Some("`bulkhead serve` says which kernel, and why"),
-            ErrorCode::Revoked => Some("the process that shared it has taken it back, or has ended"),
+            ErrorCode::Revoked => Some(
+                "the process that shared it, or the module whose gates are called, has taken it back, has ended or was \
+                 stopped: run the program again once it is back",
+            ),
             _ => None,
         };
         if let Some(why) = why {

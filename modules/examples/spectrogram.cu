@@ -1,17 +1,13 @@
 // A picture of which tones a recording has when: kernels read the file themselves, and the service `cufft` transforms it.
 //
-//   nvcc -std=c++17 -gencode arch=compute_75,code=compute_75 -I modules/storage/include -o spectrogram \
-//       modules/examples/spectrogram.cu -L target/debug -l:libcufft.so
+//   nvcc -std=c++17 -gencode arch=compute_75,code=compute_75 -I modules/storage/include -I modules/cufft/include \
+//       -o spectrogram modules/examples/spectrogram.cu -L target/release -lcufft
 //   bulkhead run --module storage=read:data --module cufft -- ./spectrogram SAMPLES WINDOW PICTURE.pgm
 //
 // Extent 0 has 32-bit floating-point samples of one channel. WINDOW samples at a time, an even number to 65536, are transformed, each
 // half a window behind the one before; a column of the picture is one of them, with low tones below. What is written: a line with the
 // number of columns, and one for each of 16 of them with its loudest tone, in parts of the sampling rate.
-#if __has_include(<cufft.h>)
 #include <cufft.h>
-#else
-#include "../cufft/tests/cufft_api.h"
-#endif
 
 #include <algorithm>
 #include <cmath>

@@ -95,7 +95,8 @@ fn a_spectrogram_of_a_file_has_the_tones_that_are_in_it() {
     let program = folder.join("spectrogram");
     let mut command = Command::new(toolchain_libraries().with_file_name("bin").join("nvcc"));
     command.args(["-std=c++17", "-gencode", "arch=compute_75,code=compute_75", "-I"]);
-    command.arg(repository().join("modules/storage/include")).arg("-o").arg(&program);
+    command.arg(repository().join("modules/storage/include")).arg("-I");
+    command.arg(repository().join("modules/cufft/include")).arg("-o").arg(&program);
     command.arg(repository().join("modules/examples/spectrogram.cu")).arg("-L");
     let done = run(command.arg(library.with_file_name("")).arg("-l:libcufft.so"), PATIENCE);
     assert_eq!(done.code(), Some(0), "{}", done.told());

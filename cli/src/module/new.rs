@@ -61,7 +61,8 @@ pub(super) fn new(new: &New) -> Result<(), Failure> {
     }
     let write = |place: &str, text: &str| write(&folder.join(place), text);
     for (place, text) in FILES {
-        write(place, text)?;
+        // What a comment tells to run.
+        write(place, &text.replace(&format!("--module {EXAMPLE}="), &format!("--module {name}=")))?;
     }
     let manifest = MANIFEST
         .replace(&format!("\"{EXAMPLE}\""), &format!("\"{name}\""))

@@ -14,8 +14,8 @@ use bulkhead_client::{Operator, is_module_name};
 use bulkhead_module::{door, manifest::Manifest};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::start::{ENDING, GONE_LOOK, LOOK, Signals, again, command, only, program, watch};
-use crate::{Failure, output::tell, place, run};
+use super::start::{ENDING, GONE_LOOK, LOOK, Signals, again, command, only, operator, program, watch};
+use crate::{Failure, output::tell, run};
 
 /// What the lock of a `module start` is called, behind the module's name.
 const LOCK: &str = ".module.lock";
@@ -27,7 +27,7 @@ const PID_BYTES_MAX: u64 = 16;
 /// Keeps a service running until somebody wants this process to end, or the kernel has ended.
 pub(super) async fn start(manifest: &Manifest, kernel: &Path) -> Result<(), Failure> {
     let name = &manifest.name;
-    let operator = Operator::open(&place::operator_socket(kernel)).await?;
+    let operator = operator(kernel).await?;
     let mut lock = only(kernel, name).await?;
     let broken = || Failure::doing(format!("{name}{LOCK}"));
     lock.set_len(0).map_err(broken())?;
@@ -71,14 +71,26 @@ async fn until_over(operator: &Operator) {
     }
 }
 
-/// The services that run beside a kernel, and the processes of their `module start`.
+/// The services that run beside a kernel, and their processes: that of their `module start` where they have none at the moment.
 pub(super) fn running(kernel: &Path) -> Vec<(String, u32)> {
     let beside = kernel.parent().unwrap_or(Path::new("."));
     let files = fs::read_dir(beside).into_iter().flatten().filter_map(Result::ok);
     let names = files.filter_map(|file| file.file_name().to_str()?.strip_suffix(LOCK).map(str::to_owned));
     let mut found: Vec<_> = names.filter_map(|name| Some((holder(kernel, &name)?, name))).collect();
     found.sort();
-    found.into_iter().map(|(pid, name)| (name, pid)).collect()
+    found.into_iter().map(|(pid, name)| (name, child(pid).unwrap_or(pid))).collect()
+}
+
+/// The first child of a process.
+fn child(pid: u32) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
+}
+
+/// Whether a `module start` of this name runs, of a service or of a module with gates.
+pub(crate) fn is_starting(kernel: &Path, name: &str) -> bool {
+    let file = lock(kernel, name).and_then(|lock| fs::File::open(lock).ok());
+    file.is_some_and(|file| file.try_lock_shared().is_err())
 }
 
 /// Which process keeps a service running; `None` where none does.

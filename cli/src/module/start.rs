@@ -25,6 +25,8 @@ use crate::{
 /// A host half that lives for less is started again only so often.
 const STEADY: Duration = Duration::from_secs(5);
 const FAILURES_MAX: u32 = 5;
+/// For how long a kernel is waited for.
+const KERNEL: Duration = Duration::from_secs(3);
 /// Between two of those, as many times as there were.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How often it is looked whether a host half lets callers in.
@@ -44,6 +46,9 @@ pub(super) struct Start {
     /// The socket of the kernel that serves; the operator's is beside it.
     #[arg(long)]
     socket: Option<PathBuf>,
+    /// What the host half is told besides what the manifest has, such as `--namespace data=file:/srv/data.img`.
+    #[arg(last = true, value_name = "ARGUMENT")]
+    arguments: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -144,11 +149,8 @@ pub(super) fn list(list: &List) -> Result<(), Failure> {
         };
         let callers: Vec<_> = callers.iter().map(u32::to_string).collect();
         let callers = if callers.is_empty() { "-".to_owned() } else { callers.join(" ") };
-        table.push_str(&format!(
-            "{:widest$}  {:3} MiB  {half:15}  {callers}\n",
-            output::plain(name),
-            bytes >> 20
-        ));
+        let window = if *bytes == 0 { "-".to_owned() } else { format!("{} MiB", bytes >> 20) };
+        table.push_str(&format!("{:widest$}  {window:>7}  {half:15}  {callers}\n", output::plain(name)));
     }
     output::print(&table)
 }
@@ -168,7 +170,9 @@ pub(super) fn stop(stop: &Stop) -> Result<(), Failure> {
 }
 
 pub(super) fn start(start: &Start) -> Result<(), Failure> {
-    let manifest = Manifest::read(&start.manifest).map_err(|refused| Failure::new(refused.to_string()))?;
+    let mut manifest =
+        Manifest::read(&start.manifest).map_err(|refused| Failure::new(refused.to_string()))?;
+    manifest.host.extend(start.arguments.iter().cloned());
     let socket = kernel(start.socket.as_deref());
     let socket = std::path::absolute(&socket).map_err(Failure::doing(socket.display()))?;
     let Some(gates) = &manifest.gates else {
@@ -176,7 +180,7 @@ pub(super) fn start(start: &Start) -> Result<(), Failure> {
     };
     let module = serve::protected(&manifest.name, gates, manifest.window)?;
     block_on(async {
-        let operator = Operator::open(&place::operator_socket(&socket)).await?;
+        let operator = operator(&socket).await?;
         let _only = only(&socket, &manifest.name).await?;
         // What was left by a `module start` that was killed is in the way of nobody.
         match holder(&operator, &manifest.name).await? {
@@ -197,6 +201,17 @@ pub(super) fn start(start: &Start) -> Result<(), Failure> {
             Ok(()) | Err(_) => done,
         }
     })
+}
+
+/// The kernel's operator socket. A kernel that was started just now is waited for.
+pub(super) async fn operator(kernel: &Path) -> Result<Operator, Failure> {
+    let until = Instant::now() + KERNEL;
+    loop {
+        match Operator::open(&place::operator_socket(kernel)).await {
+            Err(_) if Instant::now() < until => tokio::time::sleep(LOOK).await,
+            opened => return Ok(opened?),
+        }
+    }
 }
 
 /// A lock that one `module start` of a name has at a time. One that is about to end is waited for.

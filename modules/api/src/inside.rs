@@ -8,10 +8,20 @@ use std::{
 
 use bulkhead_client::{Error, ErrorCode};
 
+/// Of one process: callers that have said nothing yet. Whoever says nothing has a place for ten seconds all the same.
+const SILENT_MAX: usize = 16;
+
+/// Callers of a process.
+#[derive(Debug, Default, Clone, Copy)]
+struct Count {
+    all: usize,
+    silent: usize,
+}
+
 /// Counts callers.
 #[derive(Clone)]
 pub struct Inside {
-    counts: Arc<Mutex<HashMap<i32, usize>>>,
+    counts: Arc<Mutex<HashMap<i32, Count>>>,
     most: usize,
     of_process: usize,
 }
@@ -20,6 +30,18 @@ pub struct Inside {
 pub struct Entered {
     inside: Inside,
     process: i32,
+    is_silent: bool,
+}
+
+impl Entered {
+    /// The caller has said what it wants.
+    pub fn has_spoken(&mut self) {
+        if std::mem::replace(&mut self.is_silent, false)
+            && let Some(count) = self.inside.counts().get_mut(&self.process)
+        {
+            count.silent -= 1;
+        }
+    }
 }
 
 impl Inside {
@@ -38,19 +60,22 @@ impl Inside {
         let process = peer.map_or(0, |peer| peer.pid.as_raw_nonzero().get());
         let mut counts = self.counts();
         let refused = |message| Err(Error::new(ErrorCode::LimitReached, message));
-        if counts.values().sum::<usize>() >= self.most {
+        if counts.values().map(|count| count.all).sum::<usize>() >= self.most {
             return refused(format!("the module has {} callers", self.most));
         }
-        let own = counts.get(&process).copied().unwrap_or(0);
-        if own >= self.of_process {
-            return refused(format!("process {process} has {own} places, as many as one may"));
+        let own = counts.get(&process).copied().unwrap_or_default();
+        if own.all >= self.of_process {
+            return refused(format!("process {process} has {} places, as many as one may", own.all));
         }
-        counts.insert(process, own + 1);
+        if own.silent >= SILENT_MAX {
+            return refused(format!("process {process} has {SILENT_MAX} connections that say nothing"));
+        }
+        counts.insert(process, Count { all: own.all + 1, silent: own.silent + 1 });
         drop(counts);
-        Ok(Entered { inside: self.clone(), process })
+        Ok(Entered { inside: self.clone(), process, is_silent: true })
     }
 
-    fn counts(&self) -> MutexGuard<'_, HashMap<i32, usize>> {
+    fn counts(&self) -> MutexGuard<'_, HashMap<i32, Count>> {
         // Counts are right after a panic as before it.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -60,8 +85,9 @@ impl Drop for Entered {
     fn drop(&mut self) {
         let mut counts = self.inside.counts();
         if let Some(count) = counts.get_mut(&self.process) {
-            *count -= 1;
-            if *count == 0 {
+            count.all -= 1;
+            count.silent -= usize::from(self.is_silent);
+            if count.all == 0 {
                 counts.remove(&self.process);
             }
         }
@@ -76,12 +102,21 @@ mod tests {
     fn a_process_takes_no_more_than_its_share_of_the_door() {
         let inside = Inside::new(100, 64);
         let (caller, _other) = UnixStream::pair().unwrap();
-        let mut own: Vec<_> = (0..64).map(|_| inside.enter(&caller).unwrap()).collect();
+        let spoken = || {
+            let mut entered = inside.enter(&caller)?;
+            entered.has_spoken();
+            Ok::<_, Error>(entered)
+        };
+        let mut own: Vec<_> = (0..64).map(|_| spoken().unwrap()).collect();
         assert_eq!(inside.enter(&caller).err().unwrap().code, ErrorCode::LimitReached);
         own.pop();
         own.push(inside.enter(&caller).unwrap());
         assert!(inside.enter(&caller).is_err());
         drop(own);
         assert!(inside.counts().is_empty(), "nothing is kept of who has gone");
+        let silent: Vec<_> = (0..SILENT_MAX).map(|_| inside.enter(&caller).unwrap()).collect();
+        assert!(inside.enter(&caller).is_err());
+        drop(silent);
+        assert!(inside.enter(&caller).is_ok());
     }
 }

@@ -43,7 +43,7 @@ pub use instances::{Badge, Instances};
 #[cfg(feature = "device")]
 pub use memory::HostMemory;
 pub use runner::{CANNOT_SERVE, INSTANCES, NAME, Place, QUOTA, digest, main, run};
-pub use tell::{report, warn};
+pub use tell::{end, report, warn};
 pub use window::Window;
 
 use bulkhead_client::{Error, ErrorCode};

@@ -24,7 +24,7 @@ use crate::{
     Badge, Closed, HostCaller, Instances, Progress, Service, Window,
     door::{self, Answer, Asker, CALLERS_MAX, CALLERS_OF_A_PROCESS, Door},
     host,
-    inside::Inside,
+    inside::{Entered, Inside},
     openings::{self, Openings},
 };
 
@@ -105,7 +105,7 @@ pub fn main(service: impl Service) -> ExitCode {
     match Place::told().and_then(|place| run(service, &place)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            crate::warn(format_args!("module: {error}"));
+            crate::tell::end(format_args!("module {}: {error}", env::var(NAME).unwrap_or_default()));
             // Memory may be there later.
             let again = !matches!(error.code, ErrorCode::InvalidArgument | ErrorCode::ImageRefused);
             if again { ExitCode::FAILURE } else { ExitCode::from(CANNOT_SERVE) }
@@ -251,16 +251,22 @@ fn let_in(listener: &std::os::unix::net::UnixListener, events: &Sender<Event>, r
         // Where no thread starts the connection closes.
         thread::Builder::new()
             .spawn(move || {
-                attend(connection, caller, &events, &rung);
-                drop(entered);
+                attend(connection, caller, entered, &events, &rung);
             })
             .map(drop)
             .unwrap_or_default();
     }
 }
 
-fn attend(mut connection: UnixStream, caller: u64, events: &Sender<Event>, rung: &AtomicBool) {
+fn attend(
+    mut connection: UnixStream,
+    caller: u64,
+    mut entered: Entered,
+    events: &Sender<Event>,
+    rung: &AtomicBool,
+) {
     let Ok((asker, words)) = door::asked(&connection) else { return };
+    entered.has_spoken();
     let host = match asker {
         Asker::Kernels => None,
         Asker::Host => match connection.try_clone() {

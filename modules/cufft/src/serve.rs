@@ -18,7 +18,7 @@ use std::{
 
 use bulkhead_cufft::WORDS;
 use bulkhead_module::{
-    Inside, Place,
+    Entered, Inside, Place,
     door::{self, CALLERS_MAX, CALLERS_OF_A_PROCESS, Door},
 };
 
@@ -73,8 +73,7 @@ pub(crate) fn serve(options: &Options) -> Result<(), String> {
         // Where no thread starts the connection closes.
         thread::Builder::new()
             .spawn(move || {
-                attend(connection, &told);
-                drop(entered);
+                attend(connection, entered, &told);
             })
             .map(drop)
             .unwrap_or_default();
@@ -86,12 +85,16 @@ fn refuse(caller: &UnixStream, code: &str, message: &str) {
     door::tell(caller, &format!("refused {code} {message}")).unwrap_or_default();
 }
 
-fn attend(caller: UnixStream, told: &Told) {
+fn attend(caller: UnixStream, mut entered: Entered, told: &Told) {
     let Told { options, library, total, workers } = told;
     let Ok((_, words)) = door::asked(&caller) else { return };
+    entered.has_spoken();
     match words.as_str() {
         WORDS => match workers.enter(&caller) {
-            Ok(_worker) => work_for(caller, options, total),
+            Ok(mut worker) => {
+                worker.has_spoken();
+                work_for(caller, options, total);
+            }
             Err(full) => {
                 let told = format!("{}: end a program, or give the service more (--callers)", full.message);
                 refuse(&caller, "LimitReached", &told);

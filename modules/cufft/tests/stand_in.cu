@@ -1,6 +1,6 @@
 // Stands in for NVIDIA's library in tests of the service: cuFFT's calls that a worker makes, with sums term by term in kernels.
 // Results are made in the work area, and moved from there, so that it has to be there and as long as the plan says.
-#include "cufft_api.h"
+#include "../include/cufft.h"
 
 #include <map>
 

@@ -7,7 +7,7 @@
 //   tenant hold           makes a plan, and executes it for each line of its input: tells codes
 //   tenant forks          what calls answer in children
 //   tenant times          how long transforms take
-#include "cufft_api.h"
+#include "../include/cufft.h"
 
 #include <algorithm>
 #include <atomic>

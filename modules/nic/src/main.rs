@@ -264,7 +264,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            bulkhead_module::warn(format_args!("nic: {error}"));
+            bulkhead_module::end(format_args!("nic: {error}"));
             ExitCode::from(bulkhead_module::CANNOT_SERVE)
         }
     }

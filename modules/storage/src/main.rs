@@ -317,7 +317,7 @@ fn main() -> ExitCode {
     match told(std::env::args().skip(1)) {
         Ok(storage) => bulkhead_module::main(storage),
         Err(error) => {
-            bulkhead_module::warn(format_args!("storage: {error}"));
+            bulkhead_module::end(format_args!("storage: {error}"));
             ExitCode::from(bulkhead_module::CANNOT_SERVE)
         }
     }

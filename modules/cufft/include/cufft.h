@@ -1,4 +1,4 @@
-// cuFFT's functions as its documentation tells them: so that tests need no header of NVIDIA's.
+// cuFFT's functions as its documentation tells them, for programs where NVIDIA's header is not: docs/MODULES.md. C++ only.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,10 @@ enum cufftType { CUFFT_R2C = 0x2a, CUFFT_C2R = 0x2c, CUFFT_C2C = 0x29, CUFFT_D2Z
 enum { CUFFT_FORWARD = -1, CUFFT_INVERSE = 1 };
 typedef int cufftHandle;
 typedef long long Long;
+typedef float cufftReal;
+typedef double cufftDoubleReal;
+typedef float2 cufftComplex;
+typedef double2 cufftDoubleComplex;
 
 extern "C" {
 cufftResult cufftCreate(cufftHandle *);
