@@ -47,9 +47,9 @@ for framework in torch cupy; do
         failed "recording $framework" "$log.told"
     [ -s "$log.calls" ] || continue
     for way in natively guarded through; do
-        fft $way replay "$log.calls" "$log.$way" > "$log.told" 2>&1 || { failed "$framework $way" "$log.told"; continue; }
-        if cmp -s "$log.natively" "$log.$way"; then printf 'pass    %-6s %-9s %s, bit for bit\n' $framework $way "$(tail -n 1 "$log.told")"
-        else failed "$framework $way: not what it is natively" "$log.told"; fi
+        fft $way replay "$log.calls" "$log.$way.npz" $([ $way = natively ] || echo "$log.natively.npz") > "$log.told" 2>&1 ||
+            { failed "$framework $way" "$log.told"; continue; }
+        printf 'pass    %-6s %-9s %s\n' $framework $way "$(tail -n 1 "$log.told")"
     done
 done
 
@@ -68,7 +68,7 @@ lengths() { # WAY NAME LENGTHS TYPES PARTS
     rm -f "$work"/lengths.*
 }
 all=c2c,r2c,c2r,z2z,d2z,z2d
-powers=$(seq -s, 1 24 | tr ',' '\n' | awk '{ printf "%s%d", NR > 1 ? "," : "", 2 ^ $1 }')
+powers=$(seq -s, 1 24 | tr ',' '\n' | awk '{ printf "%s%d", (NR > 1) ? "," : "", 2 ^ $1 }')
 echo "== lengths, against numpy"
 lengths natively "powers of two to 2^24" "$powers" $all 1
 lengths guarded "powers of two to 2^24" "$powers" $all 6

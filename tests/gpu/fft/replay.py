@@ -1,9 +1,10 @@
-"""Makes the plans that `record.c` wrote down, executes them on the same noise everywhere, and writes digests of what comes out.
+"""Makes the plans that `record.c` wrote down, executes them on the same noise everywhere, and writes what comes out.
 
-    replay.py LOG DIGESTS
+    replay.py LOG RESULTS [EXPECTED]
+
+With EXPECTED, the results of another run, each transform is compared with that. Other code for the same transform rounds otherwise.
 """
 
-import hashlib
 import json
 import sys
 
@@ -27,7 +28,8 @@ def extent(sides, embed, stride, distance, batch, halved):
 
 
 def main():
-    log, digests = sys.argv[1:3]
+    log, results = sys.argv[1:3]
+    expected = numpy.load(sys.argv[3]) if len(sys.argv) > 3 else None
     plans, work = {}, []
     with open(log, encoding="utf-8") as lines:
         for line in map(json.loads, lines):
@@ -57,14 +59,24 @@ def main():
         result = memory if in_place else Memory(numpy.zeros(bytes_out // 4 + 4, numpy.float32))
         plan.execute(memory, result, way)
         out = result.read(target, count_out)
-        found[f"{text} {way} {in_place}"] = hashlib.sha256(out.tobytes()).hexdigest()
+        found[str(len(found))] = out
         memory.free()
         if not in_place:
             result.free()
         plan.destroy()
-    with open(digests, "w", encoding="utf-8") as file:
-        json.dump(found, file)
-    print(f"{len(found)} of {len(work)} different transforms replayed")
+    numpy.savez(results, **found)
+    wrong, worst = 0, 0.0
+    for name, out in found.items() if expected is not None else ():
+        double = out.dtype in (numpy.float64, numpy.complex128)
+        right = expected[name].astype(numpy.complex128)
+        error = float(numpy.linalg.norm(out - right) / max(numpy.linalg.norm(right), 1e-30))
+        worst = max(worst, error * (1e8 if double else 1))
+        if not error <= (1e-14 if double else 2e-6):
+            print(f"WRONG by {error:.2e}: {work[int(name)]}")
+            wrong += 1
+    told = "" if expected is None else f", {wrong} otherwise than expected; worst {worst:.1e} (doubles times 1e8)"
+    print(f"{len(found)} of {len(work)} different transforms replayed{told}")
+    return 1 if wrong or len(found) < len(work) else 0
 
 
-main()
+sys.exit(main())
