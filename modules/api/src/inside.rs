@@ -34,6 +34,11 @@ pub struct Entered {
 }
 
 impl Entered {
+    /// The process that connected.
+    pub(crate) fn process(&self) -> i32 {
+        self.process
+    }
+
     /// The caller has said what it wants.
     pub fn has_spoken(&mut self) {
         if std::mem::replace(&mut self.is_silent, false)

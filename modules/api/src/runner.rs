@@ -115,7 +115,13 @@ pub fn main(service: impl Service) -> ExitCode {
 
 enum Event {
     /// Somebody wants an instance: over its connection host code is woken.
-    Opens { caller: u64, words: String, host: Option<UnixStream>, answer: SyncSender<Result<Answer, Error>> },
+    Opens {
+        caller: u64,
+        process: i32,
+        words: String,
+        host: Option<UnixStream>,
+        answer: SyncSender<Result<Answer, Error>>,
+    },
     /// A caller has gone.
     Over { caller: u64 },
     /// No kernel is in a gate with this badge any more.
@@ -275,7 +281,7 @@ fn attend(
         },
     };
     let (answer, answered) = mpsc::sync_channel(1);
-    if events.send(Event::Opens { caller, words, host, answer }).is_err() {
+    if events.send(Event::Opens { caller, process: entered.process(), words, host, answer }).is_err() {
         return;
     }
     let opened = answered.recv();
@@ -302,6 +308,7 @@ fn attend(
 /// Somebody who wants an instance, and for how long it is tried.
 struct Opening {
     caller: u64,
+    process: i32,
     words: String,
     /// Of host code: over this it is woken.
     host: Option<UnixStream>,
@@ -393,9 +400,9 @@ impl<S: Service> HostHalf<S> {
                 self.tell_sleep(false);
             }
             match event {
-                Some(Event::Opens { caller, words, host, answer }) => {
+                Some(Event::Opens { caller, process, words, host, answer }) => {
                     let until = Instant::now() + OPENING;
-                    self.attempt(Opening { caller, words, host, answer, until });
+                    self.attempt(Opening { caller, process, words, host, answer, until });
                 }
                 Some(Event::Over { caller }) => self.over(caller, events)?,
                 Some(Event::Left { badge, left }) => {
@@ -428,7 +435,7 @@ impl<S: Service> HostHalf<S> {
         match opened {
             Err(error) if error.code == ErrorCode::Unavailable && Instant::now() < opening.until => {
                 // Where too many wait, this one does not.
-                let full = self.waiting.push(opening);
+                let full = self.waiting.push(opening.process, opening);
                 full.unwrap_or_else(|opening| opening.answer.send(Err(error)).unwrap_or_default());
             }
             // Whoever has hung up meanwhile is over, which is told next.
