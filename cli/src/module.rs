@@ -206,28 +206,55 @@ fn nvcc(named: Option<&Path>) -> Result<PathBuf, Failure> {
     })
 }
 
+/// What is not supported is told as to a tenant; here a gate's author reads.
+fn of_gates(reason: &str) -> String {
+    if reason.contains("a gate's module without `.visible` functions") {
+        return "no function is marked BULKHEAD_GATE".to_owned();
+    }
+    if let Some((call, _)) = reason.split_once(", which has no body here and is no gate") {
+        return format!("{call}: gates call what stands in their file, and have no printf, malloc or assert");
+    }
+    let told = match reason.split_once("a guarded session does not support ") {
+        Some((before, what)) => {
+            format!(
+                "{before}a gate may not have {}",
+                what.replace(", in a gate", "").replace(" in a gate", "")
+            )
+        }
+        None => reason.to_owned(),
+    };
+    let hint = if told.contains("loop") {
+        "; give it a bound that is seen, such as `m = n < 16 ? n : 16`"
+    } else if told.ends_with("a gate may not have a variable") {
+        ", such as an array of its own: keep it in the window, or index it by constants only"
+    } else {
+        ""
+    };
+    format!("{told}{hint}")
+}
+
 /// What is wrong, by lines of the source where the PTX has them.
 fn refused(name: &str, text: &str, report: &bulkhead_guard::Report) -> String {
     let mut told = format!("{name} has no gates that can be granted:\n");
-    // What is not supported is told as to a tenant; here a gate's author reads.
-    let of_gates = |reason: String| {
-        let told = reason.replace("a guarded session does not support ", "a gate may not have ");
-        let loops =
-            told.contains("loop").then_some("; give it a bound that is seen, such as `m = n < 16 ? n : 16`");
-        format!("{told}{}", loops.unwrap_or_default())
-    };
+    let mut last = String::new();
     for finding in &report.findings {
         let line = usize::try_from(finding.span.place.line).unwrap_or(0);
         match source_line(text, line) {
             Some((file, line)) => {
-                told.push_str(&format!("{file}:{line}: {}\n", of_gates(finding.reason.to_string())));
+                let why = format!("{file}:{line}: {}\n", of_gates(&finding.reason.to_string()));
+                // One line of the source is many of PTX.
+                if why == last {
+                    continue;
+                }
+                told.push_str(&why);
+                last = why;
                 let shown = fs::read_to_string(&file).ok();
                 if let Some(shown) = shown.and_then(|all| all.lines().nth(line - 1).map(str::to_owned)) {
                     told.push_str(&format!("    {}\n", shown.trim()));
                 }
             }
             None => {
-                told.push_str(&format!("{}\n", of_gates(finding.to_string())));
+                told.push_str(&format!("{}\n", of_gates(&finding.to_string())));
             }
         }
     }
@@ -405,6 +432,31 @@ fn constant(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn authors_of_gates_are_told_in_their_own_terms() {
+        for (reason, told) in [
+            ("a guarded session does not support a barrier in a gate", "a gate may not have a barrier"),
+            (
+                "a guarded session does not support a gate's module without `.visible` functions",
+                "no function is marked BULKHEAD_GATE",
+            ),
+            (
+                "a call of `vprintf`, which has no body here and is no gate that the session was granted: link the function",
+                "a call of `vprintf`: gates call what stands in their file, and have no printf, malloc or assert",
+            ),
+        ] {
+            assert_eq!(of_gates(reason), told);
+        }
+        assert!(
+            of_gates("7:1: a guarded session does not support a variable in a gate")
+                .contains("keep it in the window")
+        );
+        assert!(
+            of_gates("a guarded session does not support a loop in a gate that is not known to end soon")
+                .contains("; give it a bound")
+        );
+    }
 
     #[test]
     fn names_are_those_of_the_source() {
