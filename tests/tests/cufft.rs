@@ -458,6 +458,37 @@ fn workers_have_so_much_memory_together_and_their_sessions_a_quota() {
 }
 
 #[test]
+fn a_process_leaves_others_their_part_of_the_memory_of_all() {
+    let scratch = Scratch::new();
+    let library = stand_in(&scratch);
+    let library = library.to_str().expect("text");
+    let device = ["--engine", "nvidia", "--library", library, "--work-memory", "1MiB"];
+    let services = [
+        ([&device[..], &["--work-memory-of-all", "4MiB"]].concat(), "--work-memory-of-process"),
+        (
+            vec!["--engine", "host", "--host-memory", "3MiB", "--host-memory-of-all", "12MiB"],
+            "--host-memory-of-process",
+        ),
+    ];
+    for (options, option) in services {
+        let served = Served::with(&options);
+        let callers: Vec<_> = (0..4).map(|_| Caller::new(&served)).collect();
+        let make = |caller: &Caller, batch| caller.ask(&Request::Make(PlanSlot(0), shape(1024, batch)));
+        // All of them together have what one may have.
+        let made: Vec<_> = callers.iter().map(|caller| status(make(caller, 96))).collect();
+        let full = Status::AllocFailed;
+        assert_eq!(made, [Status::Success, full, full, full], "{options:?}");
+        let refused = make(&callers[3], 96).expect_err("one has the most of it");
+        for part in ["this process", option] {
+            assert!(refused.message.contains(part), "{refused}");
+        }
+        assert_eq!(status(make(&callers[3], 16)), Status::Success, "{options:?}");
+        // Another process has its own part.
+        served.right(&["right", "6"], "PASS right");
+    }
+}
+
+#[test]
 fn no_caller_reaches_what_another_has() {
     let served = Served::new();
     let (one, other) = (Tenant::new(&served.kernel, "one"), Tenant::new(&served.kernel, "other"));

@@ -51,7 +51,7 @@ pub(crate) fn serve(options: &Options) -> Result<(), String> {
     let door = Door::bind(&socket).map_err(|error| error.to_string())?;
     let inside = Inside::new(CALLERS_MAX, CALLERS_OF_A_PROCESS);
     let workers = Inside::new(options.callers, options.callers_of_process);
-    let total = Total::new(options.work_bytes_of_all, options.host_bytes_of_all);
+    let total = Total::new([options.work_bytes_of_all, options.host_bytes_of_all], options.of_process());
     let told = Arc::new(Told { options: options.clone(), library, total, workers });
     loop {
         let Ok(connection) = door.accept() else {
@@ -112,7 +112,10 @@ fn attend(caller: UnixStream, told: &Told) {
 /// Has a worker serve a caller, until one of them ends. A worker ends with this thread's process.
 fn work_for(caller: UnixStream, options: &Options, total: &Total) {
     let started = caller.try_clone().and_then(|connection| {
-        let (charged, account) = total.open()?;
+        // Whom nobody can name here counts as one process, as at the door.
+        let peer = rustix::net::sockopt::socket_peercred(&caller);
+        let process = peer.map_or(0, |peer| peer.pid.as_raw_nonzero().get());
+        let (charged, account) = total.open(process)?;
         let mut command = Command::new(SELF);
         command.args(options.of_worker()).env(LIMITS, options.limits());
         command.stdin(OwnedFd::from(connection)).stdout(account);
