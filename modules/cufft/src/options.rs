@@ -32,6 +32,8 @@ const HOST_MOST: u64 = 1 << 30;
 /// The worker has one; the library of NVIDIA's may have some.
 const STREAMS_MOST: u64 = 32;
 
+/// Callers at a time: a program and its worker have a session each, and a user has 32 of a kernel's.
+const CALLERS: usize = 12;
 /// A process has so much of what all have.
 const PART_OF_PROCESS: u64 = 4;
 
@@ -62,7 +64,7 @@ impl Options {
             work_bytes_of_all: 32 << 30,
             host_bytes_of_process: None,
             work_bytes_of_process: None,
-            callers: 64,
+            callers: CALLERS,
             callers_of_process: 4,
         }
     }
@@ -164,7 +166,7 @@ mod tests {
             options.of_worker().into_iter().map(|word| word.into_string().expect("text")).collect();
         let told: Vec<&str> = told.iter().map(String::as_str).collect();
         let worker = read(&told).expect("right").expect("no help");
-        assert_eq!(worker, Options { role: Role::Work, callers: 64, ..options });
+        assert_eq!(worker, Options { role: Role::Work, callers: CALLERS, ..options });
         assert_eq!(worker.host_bytes, 1 << 20);
     }
 
@@ -182,6 +184,12 @@ mod tests {
             of(&["--host-memory-of-process", "1MiB", "--work-memory-of-process", "2MiB"]),
             [2 << 20, 1 << 20]
         );
+    }
+
+    #[test]
+    fn callers_and_their_workers_fit_in_what_a_user_has() {
+        let options = read(&["serve"]).expect("right").expect("no help");
+        assert!(2 * options.callers <= 32 - 8, "{} of them", options.callers);
     }
 
     #[test]
