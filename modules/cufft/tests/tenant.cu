@@ -546,6 +546,28 @@ static void streams() {
     FFT(cufftExecC2C(plan, pinned, pinned, CUFFT_FORWARD));
     CUDA(cudaStreamSynchronize(one));
     FFT(cufftDestroy(gaps));
+    // Nor does what another thread's plan copies through, made and freed, end a capture that forbids that to all.
+    cufftHandle beside_it;
+    FFT(cufftPlan1d(&beside_it, n, CUFFT_C2C, 1));
+    managed[0] = make_float2(3, 0);
+    for (int k = 1; k < n; k++) managed[k] = make_float2(0, 0);
+    CUDA(cudaStreamBeginCapture(one, cudaStreamCaptureModeGlobal));
+    std::thread([&] {
+        cudaStream_t own;
+        CUDA(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking));
+        FFT(cufftSetStream(beside_it, own));
+        FFT(cufftExecC2C(beside_it, managed, managed, CUFFT_FORWARD));
+        CUDA(cudaStreamSynchronize(own));
+        FFT(cufftDestroy(beside_it));
+        // What the program itself may not do there is as before.
+        cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+        CUDA(cudaThreadExchangeStreamCaptureMode(&mode));
+        if (mode != cudaStreamCaptureModeGlobal) DIE("a transform leaves its thread's capture mode at %d", (int)mode);
+    }).join();
+    FFT(cufftExecC2C(plan, data, data, CUFFT_FORWARD));
+    CUDA(cudaStreamEndCapture(one, &graph));
+    CUDA(cudaGraphDestroy(graph));
+    if (managed[0].x != 3 || managed[1].x != 3) DIE("beside a capture: %g %g", managed[0].x, managed[1].x);
     CUDA(cudaFree(managed));
     CUDA(cudaFreeHost(pinned));
     // Memory that is freed and allocated again is another, also at the same address, and many of them.
