@@ -349,6 +349,8 @@ fn a_worker_does_not_compute_on_for_a_caller_that_has_gone() {
     let place = Place { buffer: BufferSlot(0), offset: 0 };
     let request = Request::Execute { plan: PlanSlot(0), input: place, output: place, way: Way::Forward };
     socket::send(&caller.0, &request.frame()).expect("it listens");
+    // What it says behind that hides nothing.
+    socket::send(&caller.0, &Request::Destroy(PlanSlot(1)).frame()).expect("it listens");
     let gone = Instant::now();
     drop(caller);
     until("the worker ends", || !workers.iter().any(|worker| lives(*worker)));
