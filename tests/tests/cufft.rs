@@ -422,6 +422,19 @@ fn a_caller_has_so_many_workers_and_the_service_so_many_callers() {
 }
 
 #[test]
+fn a_worker_ends_with_the_process_that_connected_whoever_has_the_connection() {
+    let served = Served::new();
+    let done = served.run(&["leaves"]);
+    let child = done.stdout.trim().strip_prefix("PASS leaves ").and_then(|child| child.parse().ok());
+    let child: u32 = child.unwrap_or_else(|| panic!("{}", done.told()));
+    assert!(lives(child), "it has the connection");
+    until("the worker has ended", || served.processes().1.is_empty());
+    assert!(lives(child), "it was not the child's end");
+    kill(child);
+    served.right(&["right", "4"], "PASS right");
+}
+
+#[test]
 fn workers_have_so_much_memory_together_and_their_sessions_a_quota() {
     let scratch = Scratch::new();
     let library = stand_in(&scratch);

@@ -11,7 +11,10 @@ use std::{
 };
 
 use bulkhead_cufft::{Refused, Status};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair},
+};
 
 /// Begins what a worker asks.
 const ASKS: [u8; 8] = *b"bh-cufft";
@@ -160,9 +163,9 @@ pub(crate) struct Charged<'a> {
 }
 
 impl Charged<'_> {
-    /// Answers the worker until it ends.
-    pub(crate) fn serve(&mut self) {
-        loop {
+    /// Answers the worker until it ends, or the process that it works for does.
+    pub(crate) fn serve(&mut self, process: Option<&OwnedFd>) {
+        while self.is_asked(process) {
             let mut asked = [0; ASKED_BYTES + 1];
             let received =
                 rustix::io::retry_on_intr(|| recv(self.worker.as_fd(), &mut asked, RecvFlags::empty()));
@@ -182,6 +185,15 @@ impl Charged<'_> {
                 return;
             }
         }
+    }
+
+    /// Waits until the worker says something or has ended; `false` where its caller's process has ended.
+    fn is_asked(&self, process: Option<&OwnedFd>) -> bool {
+        let descriptors = [Some(&self.worker), process];
+        let mut watched: Vec<_> =
+            descriptors.into_iter().flatten().map(|one| PollFd::new(one, PollFlags::IN)).collect();
+        rustix::io::retry_on_intr(|| poll(&mut watched, None)).is_ok()
+            && watched.get(1).is_none_or(|process| process.revents().is_empty())
     }
 
     fn set(&mut self, at: usize, bytes: u64) -> Verdict {
@@ -286,7 +298,7 @@ mod tests {
         let (mut charged, end) = total.open(1).expect("a pair");
         let (mut beside, _end) = total.open(2).expect("a pair");
         std::thread::scope(|scope| {
-            scope.spawn(|| charged.serve());
+            scope.spawn(|| charged.serve(None));
             for text in [&b"text of a library, as long as it likes to be"[..], &[b'x'; ASKED_BYTES]] {
                 send(&end, text, SendFlags::NOSIGNAL).expect("it listens");
             }
@@ -304,7 +316,7 @@ mod tests {
         let total = Total::new([100, 100], [50, 100]);
         let (mut charged, end) = total.open(1).expect("a pair");
         std::thread::scope(|scope| {
-            scope.spawn(|| charged.serve());
+            scope.spawn(|| charged.serve(None));
             let account = Account::new(end);
             let refused = account.set(Memory::Device, 51).expect_err("a process has less");
             assert_eq!(refused.status, Status::AllocFailed);

@@ -6,6 +6,7 @@
 //   tenant streams        the order of streams, graphs, memory that is freed and allocated again
 //   tenant hold           makes a plan, and executes it for each line of its input: tells codes
 //   tenant forks          what calls answer in children
+//   tenant leaves         makes a plan, and ends while a child has its connections: tells the child
 //   tenant times          how long transforms take
 #include "cufft_api.h"
 
@@ -689,6 +690,20 @@ static void times(bool small) {
     }
 }
 
+static void leaves() {
+    cufftHandle plan;
+    FFT(cufftPlan1d(&plan, 64, CUFFT_C2C, 1));
+    const pid_t child = fork();
+    if (child == 0) {
+        for (int descriptor : {0, 1, 2}) close(descriptor);
+        alarm(100);
+        for (;;) pause();
+    }
+    std::printf("PASS leaves %d\n", (int)child);
+    std::fflush(stdout);
+    std::_Exit(0);
+}
+
 int main(int argc, char **argv) {
     const std::string what = argc > 1 ? argv[1] : "";
     if (what == "right") right(argc > 2 ? std::atoi(argv[2]) : 64);
@@ -696,6 +711,7 @@ int main(int argc, char **argv) {
     else if (what == "streams") streams();
     else if (what == "hold") hold();
     else if (what == "forks") forks();
+    else if (what == "leaves") leaves();
     else if (what == "times") times(argc > 2);
-    else DIE("tenant right [MOST]|calls|streams|hold|forks|times [small]");
+    else DIE("tenant right [MOST]|calls|streams|hold|forks|leaves|times [small]");
 }
