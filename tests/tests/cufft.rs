@@ -349,6 +349,8 @@ fn a_worker_does_not_compute_on_for_a_caller_that_has_gone() {
     let place = Place { buffer: BufferSlot(0), offset: 0 };
     let request = Request::Execute { plan: PlanSlot(0), input: place, output: place, way: Way::Forward };
     socket::send(&caller.0, &request.frame()).expect("it listens");
+    // What it says behind that hides nothing.
+    socket::send(&caller.0, &Request::Destroy(PlanSlot(1)).frame()).expect("it listens");
     let gone = Instant::now();
     drop(caller);
     until("the worker ends", || !workers.iter().any(|worker| lives(*worker)));
@@ -420,6 +422,19 @@ fn a_caller_has_so_many_workers_and_the_service_so_many_callers() {
 }
 
 #[test]
+fn a_worker_ends_with_the_process_that_connected_whoever_has_the_connection() {
+    let served = Served::new();
+    let done = served.run(&["leaves"]);
+    let child = done.stdout.trim().strip_prefix("PASS leaves ").and_then(|child| child.parse().ok());
+    let child: u32 = child.unwrap_or_else(|| panic!("{}", done.told()));
+    assert!(lives(child), "it has the connection");
+    until("the worker has ended", || served.processes().1.is_empty());
+    assert!(lives(child), "it was not the child's end");
+    kill(child);
+    served.right(&["right", "4"], "PASS right");
+}
+
+#[test]
 fn workers_have_so_much_memory_together_and_their_sessions_a_quota() {
     let scratch = Scratch::new();
     let library = stand_in(&scratch);
@@ -455,6 +470,37 @@ fn workers_have_so_much_memory_together_and_their_sessions_a_quota() {
     assert!(done.code() != Some(0) && done.stdout.contains("out of memory"), "{}", done.told());
     let done = with("device_bytes");
     assert!(done.code() != Some(0) && done.stderr.contains("BULKHEAD_LIMITS"), "{}", done.told());
+}
+
+#[test]
+fn a_process_leaves_others_their_part_of_the_memory_of_all() {
+    let scratch = Scratch::new();
+    let library = stand_in(&scratch);
+    let library = library.to_str().expect("text");
+    let device = ["--engine", "nvidia", "--library", library, "--work-memory", "1MiB"];
+    let services = [
+        ([&device[..], &["--work-memory-of-all", "4MiB"]].concat(), "--work-memory-of-process"),
+        (
+            vec!["--engine", "host", "--host-memory", "3MiB", "--host-memory-of-all", "12MiB"],
+            "--host-memory-of-process",
+        ),
+    ];
+    for (options, option) in services {
+        let served = Served::with(&options);
+        let callers: Vec<_> = (0..4).map(|_| Caller::new(&served)).collect();
+        let make = |caller: &Caller, batch| caller.ask(&Request::Make(PlanSlot(0), shape(1024, batch)));
+        // All of them together have what one may have.
+        let made: Vec<_> = callers.iter().map(|caller| status(make(caller, 96))).collect();
+        let full = Status::AllocFailed;
+        assert_eq!(made, [Status::Success, full, full, full], "{options:?}");
+        let refused = make(&callers[3], 96).expect_err("one has the most of it");
+        for part in ["this process", option] {
+            assert!(refused.message.contains(part), "{refused}");
+        }
+        assert_eq!(status(make(&callers[3], 16)), Status::Success, "{options:?}");
+        // Another process has its own part.
+        served.right(&["right", "6"], "PASS right");
+    }
 }
 
 #[test]

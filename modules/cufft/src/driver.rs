@@ -62,6 +62,7 @@ calls! {
     query "cuStreamQuery" (u64);
     stream_flags "cuStreamGetFlags" (u64, *mut u32);
     is_capturing "cuStreamIsCapturing" (u64, *mut u32);
+    capture_mode "cuThreadExchangeStreamCaptureMode" (*mut u32);
     event "cuEventCreate" (*mut u64, u32);
     record "cuEventRecord" (u64, u64);
     wait_event "cuStreamWaitEvent" (u64, u64, u32);
@@ -87,6 +88,8 @@ const LAZY_PEER_ACCESS: u32 = 1;
 const NON_BLOCKING: u32 = 1;
 /// `CU_STREAM_LEGACY`: it and 0 are the legacy stream.
 const LEGACY: u64 = 1;
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const RELAXED: u32 = 2;
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: u32 = 2;
 const NAME_BYTES: u8 = 255;
@@ -184,8 +187,9 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         if let Ok(driver) = Driver::get() {
+            let address = self.address;
             // SAFETY: takes a number only, and the driver waits for work that uses it.
-            result(unsafe { (driver.calls.free)(self.address) }).unwrap_or_default();
+            driver.beside_captures(|calls| result(unsafe { (calls.free)(address) })).unwrap_or_default();
         }
     }
 }
@@ -361,15 +365,30 @@ impl Driver {
         })
     }
 
-    /// Memory of the device's.
+    /// Calls what CUDA forbids while streams capture, which may be another thread's: what is allocated and freed here has
+    /// no part in it, and ends no capture of the program's.
+    fn beside_captures<R>(&self, body: impl FnOnce(&Calls) -> R) -> R {
+        let mut mode = RELAXED;
+        // SAFETY: swaps one number with a live variable; the mode is this thread's.
+        let is_swapped = result(unsafe { (self.calls.capture_mode)(&raw mut mode) }).is_ok();
+        let done = body(&self.calls);
+        if is_swapped {
+            // SAFETY: as above.
+            result(unsafe { (self.calls.capture_mode)(&raw mut mode) }).unwrap_or_default();
+        }
+        done
+    }
+
+    /// Memory of the device's. No capture ends by it.
     ///
     /// # Errors
     /// What the driver answers.
     pub fn allocate(&self, bytes: u64) -> Result<Memory, Failed> {
         let mut address = 0;
         let room = usize::try_from(bytes).map_err(|_| Failed::OUT_OF_MEMORY)?;
+        let to = &raw mut address;
         // SAFETY: writes one word to a live variable.
-        result(unsafe { (self.calls.allocate)(&raw mut address, room) })?;
+        self.beside_captures(|calls| result(unsafe { (calls.allocate)(to, room) }))?;
         Ok(Memory { address, bytes })
     }
 

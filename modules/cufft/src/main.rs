@@ -21,7 +21,11 @@ usage: cufft serve [OPTIONS]      started by `bulkhead module start modules/cuff
   --work-memory SIZE         most bytes of a caller's work area on the device (8GiB)
   --host-memory-of-all SIZE  the same of all callers together (8GiB)
   --work-memory-of-all SIZE  the same of all callers together (32GiB)
-  --callers N                callers at a time (64)
+  --host-memory-of-process SIZE
+  --work-memory-of-process SIZE
+                             of these, of one process's callers together (a quarter, or one caller's where that is more)
+  --callers N                callers at a time (12: a program and its worker have a session each, of the 32 that a user has
+                             at a kernel; for more, start the kernel with `serve --user-limit sessions=N`)
   --callers-of-process N     of these, callers of one process (4)
   --help                     this
 ";

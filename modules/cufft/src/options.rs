@@ -32,6 +32,11 @@ const HOST_MOST: u64 = 1 << 30;
 /// The worker has one; the library of NVIDIA's may have some.
 const STREAMS_MOST: u64 = 32;
 
+/// Callers at a time: a program and its worker have a session each, and a user has 32 of a kernel's.
+const CALLERS: usize = 12;
+/// A process has so much of what all have.
+const PART_OF_PROCESS: u64 = 4;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) role: Role,
@@ -41,6 +46,8 @@ pub(crate) struct Options {
     pub(crate) work_bytes: u64,
     pub(crate) host_bytes_of_all: u64,
     pub(crate) work_bytes_of_all: u64,
+    host_bytes_of_process: Option<u64>,
+    work_bytes_of_process: Option<u64>,
     pub(crate) callers: usize,
     pub(crate) callers_of_process: usize,
 }
@@ -55,7 +62,9 @@ impl Options {
             work_bytes: 8 << 30,
             host_bytes_of_all: 8 << 30,
             work_bytes_of_all: 32 << 30,
-            callers: 64,
+            host_bytes_of_process: None,
+            work_bytes_of_process: None,
+            callers: CALLERS,
             callers_of_process: 4,
         }
     }
@@ -95,12 +104,26 @@ impl Options {
                 "--work-memory" => options.work_bytes = bytes()?,
                 "--host-memory-of-all" => options.host_bytes_of_all = bytes()?,
                 "--work-memory-of-all" => options.work_bytes_of_all = bytes()?,
+                "--host-memory-of-process" => options.host_bytes_of_process = Some(bytes()?),
+                "--work-memory-of-process" => options.work_bytes_of_process = Some(bytes()?),
                 "--callers" => options.callers = count()?,
                 "--callers-of-process" => options.callers_of_process = count()?,
                 _ => return Err(format!("there is no option {name}")),
             }
         }
         Ok(Some(options))
+    }
+
+    /// What all workers of a process have together, of the device's memory and of the host's. Unless told otherwise it is
+    /// a quarter of what there is, or what one worker may have where that is more.
+    pub(crate) fn of_process(&self) -> [u64; 2] {
+        let share = |told: Option<u64>, one: u64, all: u64| {
+            told.unwrap_or_else(|| one.max(all / PART_OF_PROCESS).min(all))
+        };
+        [
+            share(self.work_bytes_of_process, self.work_bytes, self.work_bytes_of_all),
+            share(self.host_bytes_of_process, self.host_bytes, self.host_bytes_of_all),
+        ]
     }
 
     /// What a worker's session is limited to: columns of the kernel's ledger.
@@ -143,8 +166,30 @@ mod tests {
             options.of_worker().into_iter().map(|word| word.into_string().expect("text")).collect();
         let told: Vec<&str> = told.iter().map(String::as_str).collect();
         let worker = read(&told).expect("right").expect("no help");
-        assert_eq!(worker, Options { role: Role::Work, callers: 64, ..options });
+        assert_eq!(worker, Options { role: Role::Work, callers: CALLERS, ..options });
         assert_eq!(worker.host_bytes, 1 << 20);
+    }
+
+    #[test]
+    fn a_process_has_a_quarter_unless_told_otherwise() {
+        let of = |words: &[&str]| {
+            let options = read(&[&["serve"], words].concat()).expect("right").expect("no help");
+            options.of_process()
+        };
+        assert_eq!(of(&[]), [8 << 30, 2 << 30]);
+        assert_eq!(of(&["--work-memory-of-all", "80GiB"]), [20 << 30, 2 << 30]);
+        // As much as a worker may have, where there is as much.
+        assert_eq!(of(&["--host-memory", "6GiB", "--work-memory-of-all", "1MiB"]), [1 << 20, 6 << 30]);
+        assert_eq!(
+            of(&["--host-memory-of-process", "1MiB", "--work-memory-of-process", "2MiB"]),
+            [2 << 20, 1 << 20]
+        );
+    }
+
+    #[test]
+    fn callers_and_their_workers_fit_in_what_a_user_has() {
+        let options = read(&["serve"]).expect("right").expect("no help");
+        assert!(2 * options.callers <= 32 - 8, "{} of them", options.callers);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use bulkhead_module::{
     Entered, Inside, Place,
     door::{self, CALLERS_MAX, CALLERS_OF_A_PROCESS, Door},
 };
+use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::{account::Total, options::Options};
 
@@ -51,7 +52,7 @@ pub(crate) fn serve(options: &Options) -> Result<(), String> {
     let door = Door::bind(&socket).map_err(|error| error.to_string())?;
     let inside = Inside::new(CALLERS_MAX, CALLERS_OF_A_PROCESS);
     let workers = Inside::new(options.callers, options.callers_of_process);
-    let total = Total::new(options.work_bytes_of_all, options.host_bytes_of_all);
+    let total = Total::new([options.work_bytes_of_all, options.host_bytes_of_all], options.of_process());
     let told = Arc::new(Told { options: options.clone(), library, total, workers });
     loop {
         let Ok(connection) = door.accept() else {
@@ -112,20 +113,27 @@ fn attend(caller: UnixStream, mut entered: Entered, told: &Told) {
     }
 }
 
-/// Has a worker serve a caller, until one of them ends. A worker ends with this thread's process.
+/// Has a worker serve a caller, until one of them ends. A worker ends with this thread's process, and with the process that
+/// connected, whoever else has the connection: places and memory are counted as that one's.
 fn work_for(caller: UnixStream, options: &Options, total: &Total) {
     let started = caller.try_clone().and_then(|connection| {
-        let (charged, account) = total.open()?;
+        // Whom nobody can name here counts as one process, as at the door.
+        let peer = rustix::net::sockopt::socket_peercred(&caller);
+        let process = peer.map(|peer| peer.pid).ok();
+        let watched = process.map(|process| pidfd_open(process, PidfdFlags::empty())).transpose()?;
+        let (charged, account) = total.open(process.map_or(0, |process| process.as_raw_nonzero().get()))?;
         let mut command = Command::new(SELF);
         command.args(options.of_worker()).env(LIMITS, options.limits());
         command.stdin(OwnedFd::from(connection)).stdout(account);
-        Ok((command.spawn()?, charged))
+        Ok((command.spawn()?, charged, watched))
     });
     match started {
-        Ok((mut worker, mut charged)) => {
+        Ok((mut worker, mut charged, watched)) => {
             // From here on the connection closes when the worker ends.
             drop(caller);
-            charged.serve();
+            charged.serve(watched.as_ref());
+            // Where it has not ended by itself: its caller's process is gone.
+            worker.kill().unwrap_or_default();
             worker.wait().map(drop).unwrap_or_default();
         }
         Err(error) => {

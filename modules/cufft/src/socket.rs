@@ -7,7 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    net::{RecvFlags, SendFlags},
+};
 
 use crate::wire::{BYTES, Frame};
 
@@ -30,11 +33,14 @@ pub fn send(to: &UnixStream, frame: &Frame) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether the other end has closed the connection, which is looked at without waiting.
+/// Whether the other end has closed the connection, which is looked at without waiting, also where it has left messages
+/// that nobody has read.
 #[must_use]
 pub fn is_closed(connection: &UnixStream) -> bool {
-    match rustix::net::recv(connection, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
-        Ok((_, count)) => count == 0,
+    let mut looked = [PollFd::new(connection, PollFlags::RDHUP)];
+    match poll(&mut looked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        // A broken one and one that was hung up are told unasked.
+        Ok(count) => count > 0,
         Err(error) => error != rustix::io::Errno::AGAIN && error != rustix::io::Errno::INTR,
     }
 }
@@ -59,4 +65,23 @@ pub fn receive(from: &UnixStream) -> io::Result<Option<Frame>> {
         }
     }
     Ok(Some(frame))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn who_has_hung_up_is_seen_behind_what_it_said() {
+        let (own, mut other) = UnixStream::pair().expect("a pair");
+        assert!(!is_closed(&own));
+        other.write_all(&[1; BYTES]).expect("it listens");
+        assert!(!is_closed(&own));
+        drop(other);
+        assert!(is_closed(&own));
+        assert_eq!(receive(&own).expect("it is there"), Some([1; BYTES]));
+        assert_eq!(receive(&own).expect("the end"), None);
+    }
 }

@@ -6,6 +6,7 @@
 //   tenant streams        the order of streams, graphs, memory that is freed and allocated again
 //   tenant hold           makes a plan, and executes it for each line of its input: tells codes
 //   tenant forks          what calls answer in children
+//   tenant leaves         makes a plan, and ends while a child has its connections: tells the child
 //   tenant times          how long transforms take
 #include "../include/cufft.h"
 
@@ -546,6 +547,28 @@ static void streams() {
     FFT(cufftExecC2C(plan, pinned, pinned, CUFFT_FORWARD));
     CUDA(cudaStreamSynchronize(one));
     FFT(cufftDestroy(gaps));
+    // Nor does what another thread's plan copies through, made and freed, end a capture that forbids that to all.
+    cufftHandle beside_it;
+    FFT(cufftPlan1d(&beside_it, n, CUFFT_C2C, 1));
+    managed[0] = make_float2(3, 0);
+    for (int k = 1; k < n; k++) managed[k] = make_float2(0, 0);
+    CUDA(cudaStreamBeginCapture(one, cudaStreamCaptureModeGlobal));
+    std::thread([&] {
+        cudaStream_t own;
+        CUDA(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking));
+        FFT(cufftSetStream(beside_it, own));
+        FFT(cufftExecC2C(beside_it, managed, managed, CUFFT_FORWARD));
+        CUDA(cudaStreamSynchronize(own));
+        FFT(cufftDestroy(beside_it));
+        // What the program itself may not do there is as before.
+        cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+        CUDA(cudaThreadExchangeStreamCaptureMode(&mode));
+        if (mode != cudaStreamCaptureModeGlobal) DIE("a transform leaves its thread's capture mode at %d", (int)mode);
+    }).join();
+    FFT(cufftExecC2C(plan, data, data, CUFFT_FORWARD));
+    CUDA(cudaStreamEndCapture(one, &graph));
+    CUDA(cudaGraphDestroy(graph));
+    if (managed[0].x != 3 || managed[1].x != 3) DIE("beside a capture: %g %g", managed[0].x, managed[1].x);
     CUDA(cudaFree(managed));
     CUDA(cudaFreeHost(pinned));
     // Memory that is freed and allocated again is another, also at the same address, and many of them.
@@ -667,6 +690,20 @@ static void times(bool small) {
     }
 }
 
+static void leaves() {
+    cufftHandle plan;
+    FFT(cufftPlan1d(&plan, 64, CUFFT_C2C, 1));
+    const pid_t child = fork();
+    if (child == 0) {
+        for (int descriptor : {0, 1, 2}) close(descriptor);
+        alarm(100);
+        for (;;) pause();
+    }
+    std::printf("PASS leaves %d\n", (int)child);
+    std::fflush(stdout);
+    std::_Exit(0);
+}
+
 int main(int argc, char **argv) {
     const std::string what = argc > 1 ? argv[1] : "";
     if (what == "right") right(argc > 2 ? std::atoi(argv[2]) : 64);
@@ -674,6 +711,7 @@ int main(int argc, char **argv) {
     else if (what == "streams") streams();
     else if (what == "hold") hold();
     else if (what == "forks") forks();
+    else if (what == "leaves") leaves();
     else if (what == "times") times(argc > 2);
-    else DIE("tenant right [MOST]|calls|streams|hold|forks|times [small]");
+    else DIE("tenant right [MOST]|calls|streams|hold|forks|leaves|times [small]");
 }
