@@ -1,13 +1,14 @@
 //! Functions of the program's that run in a stream's order (`cuLaunchHostFunc`, `cuStreamAddCallback`).
 //!
-//! One thread waits for each function's place in its stream and calls it. The device cannot wait for a function
-//! of the host's, so whoever submits later work to the stream waits here instead, until the function has returned.
+//! A thread of each stream's that has some waits for each function's place in the stream and calls it: one that waits for
+//! the program holds up no stream that is not behind it. The device cannot wait for a function of the host's, so whoever
+//! submits later work to the stream waits instead, until the function has returned.
 
 use std::cell::Cell;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::collections::VecDeque;
+use std::time::Duration;
 
+use bulkhead_schema::limits::STREAMS_MAX;
 use parking_lot::{Condvar, Mutex};
 
 use crate::abi::{Callback, HostFunction, NullStream, StreamCallback};
@@ -15,8 +16,11 @@ use crate::context::driver_and_current;
 use crate::device::Fence;
 use crate::driver::Driver;
 use crate::graph::Work;
-use crate::order::{HostFunctions, Target};
+use crate::order::Target;
 use crate::status::{Answer, SUCCESS, Status};
+
+/// How long a stream's thread waits for more before it ends.
+const IDLE: Duration = Duration::from_millis(100);
 
 /// What is to be called.
 #[derive(Clone, Copy)]
@@ -27,77 +31,81 @@ enum Call {
 
 struct Job {
     target: Target,
+    /// Its place among all host functions.
+    number: u64,
     fence: Fence,
     call: Call,
 }
 
-/// How many functions were given to streams, and how many of them have returned: they are called one after the other.
-static GIVEN: AtomicU64 = AtomicU64::new(0);
-static DONE: AtomicU64 = AtomicU64::new(0);
+struct Queue {
+    /// In the order of their numbers. A function waits for lower numbers only, so no two wait for each other.
+    jobs: VecDeque<Job>,
+    has_thread: bool,
+}
 
-static RETURNED: Condvar = Condvar::new();
-static RETURNING: Mutex<()> = Mutex::new(());
+/// What calls the functions of one stream.
+struct Worker {
+    queue: Mutex<Queue>,
+    more: Condvar,
+}
+
+/// By the stream's number.
+static WORKERS: [Worker; STREAMS_MAX as usize] = [const { Worker::new() }; STREAMS_MAX as usize];
 
 thread_local! {
-    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+    static IS_IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Waits until host functions have returned so that `ready` holds. A host function cannot wait for itself.
-pub(crate) fn wait_until(ready: impl Fn() -> bool) -> Answer {
-    if IS_WORKER.get() {
-        return Err(Status::NOT_PERMITTED);
-    }
-    let mut returning = RETURNING.lock();
-    while !ready() {
-        RETURNED.wait(&mut returning);
-    }
-    Ok(())
+/// Whether a host function asks, which cannot wait for itself.
+pub(crate) fn is_in_host_function() -> bool {
+    IS_IN_HOST_FUNCTION.get()
 }
 
-/// Waits until the host functions that streams were given so far have returned: they may use memory that is about to go.
-/// A host function cannot wait for itself, and goes on.
-pub(crate) fn wait_for_given() {
-    let given = GIVEN.load(Ordering::Acquire);
-    let are_done = || DONE.load(Ordering::Acquire) >= given;
-    if !are_done() {
-        // Refused to host functions only.
-        wait_until(are_done).ok();
+impl Worker {
+    const fn new() -> Worker {
+        let queue = Queue { jobs: VecDeque::new(), has_thread: false };
+        Worker { queue: Mutex::new(queue), more: Condvar::new() }
     }
-}
 
-/// Notes that a host function has returned, and wakes those who wait for it.
-pub(crate) fn returned(note: impl FnOnce() -> Answer) -> Answer {
-    let _returning = RETURNING.lock();
-    let noted = note();
-    RETURNED.notify_all();
-    noted
-}
-
-fn worker(driver: &'static Driver) -> Result<&'static Mutex<Sender<Job>>, Status> {
-    static WORKER: OnceLock<Mutex<Sender<Job>>> = OnceLock::new();
-    static STARTING: Mutex<()> = Mutex::new(());
-    let _starting = STARTING.lock();
-    if let Some(worker) = WORKER.get() {
-        return Ok(worker);
+    fn of(target: Target) -> Result<&'static Worker, Status> {
+        WORKERS.get(target.stream.index() as usize).ok_or(Status::INVALID_HANDLE)
     }
-    let (sender, jobs) = channel::<Job>();
-    std::thread::Builder::new()
-        .name("bulkhead-host-work".into())
-        .spawn(move || {
-            IS_WORKER.set(true);
-            for job in jobs {
-                let reached = driver.session.wait(job.fence);
-                run(job.call, reached.map_or_else(|error| Status::of(&error).code(), |()| SUCCESS));
-                // The stream was looked up when the job was made, and its slot never goes away.
-                returned(|| {
-                    DONE.fetch_add(1, Ordering::AcqRel);
-                    driver.streams.note_host_function(job.target, HostFunctions::End)
-                })
-                .ok();
+
+    fn add(&'static self, driver: &'static Driver, target: Target, fence: Fence, call: Call) -> Answer {
+        let mut queue = self.queue.lock();
+        if !queue.has_thread {
+            let thread = std::thread::Builder::new().name("bulkhead-host-work".into());
+            thread.spawn(|| self.work(driver)).map_err(|_| Status::OPERATING_SYSTEM)?;
+            queue.has_thread = true;
+        }
+        let number = driver.streams.begin_host_function(target);
+        queue.jobs.push_back(Job { target, number, fence, call });
+        self.more.notify_one();
+        Ok(())
+    }
+
+    /// The next function to call; `None` where the thread is to end.
+    fn next(&self) -> Option<Job> {
+        let mut queue = self.queue.lock();
+        while queue.jobs.is_empty() {
+            if self.more.wait_for(&mut queue, IDLE).timed_out() && queue.jobs.is_empty() {
+                queue.has_thread = false;
+                return None;
             }
-        })
-        .map_err(|_| Status::OPERATING_SYSTEM)?;
-    Ok(WORKER.get_or_init(|| Mutex::new(sender)))
+        }
+        queue.jobs.pop_front()
+    }
+
+    fn work(&self, driver: &Driver) {
+        while let Some(job) = self.next() {
+            let reached = driver.session.wait(job.fence);
+            driver.streams.wait_for_turn(job.target, job.number);
+            IS_IN_HOST_FUNCTION.set(true);
+            run(job.call, reached.map_or_else(|error| Status::of(&error).code(), |()| SUCCESS));
+            IS_IN_HOST_FUNCTION.set(false);
+            driver.streams.end_host_function(job.target, job.number);
+        }
+    }
 }
 
 fn run(call: Call, status: u32) {
@@ -115,22 +123,10 @@ fn run(call: Call, status: u32) {
 }
 
 fn enqueue(driver: &'static Driver, target: Target, call: Call) -> Answer {
-    let worker = worker(driver)?;
-    driver.streams.wait_for_awaited(target)?;
-    // Functions are called in the order in which they come here, so none has to be waited for.
+    // The thread waits for what comes before, so none has to be waited for here.
     let session = &driver.session;
     let fence = driver.streams.submit_now(session, target, |stream| Ok(session.fence(stream)))?;
-    driver.streams.note_host_function(target, HostFunctions::Begin)?;
-    let sent = {
-        let worker = worker.lock();
-        worker.send(Job { target, fence, call }).inspect(|()| {
-            GIVEN.fetch_add(1, Ordering::AcqRel);
-        })
-    };
-    sent.or_else(|_| {
-        driver.streams.note_host_function(target, HostFunctions::End)?;
-        Err(Status::OPERATING_SYSTEM)
-    })
+    Worker::of(target)?.add(driver, target, fence, call)
 }
 
 pub(crate) fn launch(null: NullStream, stream: u64, function: HostFunction, data: Callback) -> Answer {

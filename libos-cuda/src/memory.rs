@@ -11,7 +11,6 @@ use crate::device::{Buffer, DeviceRange, Freed, HostBuffer, HostSpan, Image, Str
 use crate::driver::{Driver, driver};
 use crate::freed;
 use crate::graph::{self, Storage, Stored, Work};
-use crate::host_work;
 use crate::ipc::Opened;
 use crate::managed::Hints;
 use crate::map::Map;
@@ -328,7 +327,7 @@ pub(crate) fn free(address: u64) -> Answer {
     }
     driver.streams.captures.refuse_unsafe()?;
     // What the device was given the session waits for. Of host functions it knows nothing.
-    host_work::wait_for_given();
+    driver.streams.wait_for_all_host_functions();
     release(driver, address)
 }
 

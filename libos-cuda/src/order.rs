@@ -8,6 +8,8 @@
 //! Work is submitted first and noted second: whoever sees the note sees the work. Who does not see it did not
 //! order itself after the submission, so any order is right.
 
+mod given;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -23,6 +25,7 @@ use crate::driver::driver;
 use crate::handle::{Kind, decode, encode, next_generation};
 use crate::host_work;
 use crate::status::{Answer, SUCCESS, Status};
+use given::{Given, Slots, What};
 
 const _: () = assert!(STREAMS_MAX <= 64, "`written` has one bit for each stream");
 
@@ -32,7 +35,6 @@ const GENERATION_SHIFT: u32 = 8;
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
 const LEGACY_HANDLE: u64 = 1;
 const PER_THREAD_HANDLE: u64 = 2;
-const LEGACY_SLOT: u32 = 0;
 /// The count of legacy work that a stream has waited for when it has not waited yet.
 const NEVER: u64 = u64::MAX;
 
@@ -70,11 +72,7 @@ struct Slot {
     stream: OnceLock<Stream>,
     /// How much of the legacy stream's work this stream has waited for.
     waited: AtomicU64,
-    /// Host functions that have not returned.
-    host_functions: AtomicU32,
-    /// Of these, events of other processes, which later work waits for.
-    awaited: AtomicU32,
-    /// Why one of those will never come: a `CUresult`, until somebody is told.
+    /// Why an event of another process will never come: a `CUresult`, until somebody is told.
     failed: AtomicU32,
     priority: AtomicI32,
     context: AtomicU64,
@@ -91,8 +89,10 @@ pub(crate) struct Streams {
     written: AtomicU64,
     /// How many times work went to the legacy stream.
     legacy: AtomicU64,
-    /// Host functions of all streams that have not returned, and failures that nobody was told of.
+    /// Host functions of all streams that have not returned, what streams await, and failures that nobody was told of:
+    /// without any of it nobody looks more closely.
     host_functions: AtomicU32,
+    given: Given,
     /// Events of other processes that streams wait for.
     awaited: AtomicUsize,
     /// Whether the program ever had a stream that the legacy stream does not order with.
@@ -113,6 +113,7 @@ impl Streams {
             written: AtomicU64::new(0),
             legacy: AtomicU64::new(0),
             host_functions: AtomicU32::new(0),
+            given: Given::new(),
             awaited: AtomicUsize::new(0),
             unordered: AtomicBool::new(false),
             captures: Captures::default(),
@@ -192,7 +193,7 @@ impl Streams {
             return Err(Status::INVALID_HANDLE);
         }
         self.captures.forget(target.stream.index());
-        self.wait_until_returned(target)?;
+        self.wait_for_given(self.before(target))?;
         if slot.failed.swap(SUCCESS, Ordering::AcqRel) != SUCCESS {
             self.host_functions.fetch_sub(1, Ordering::AcqRel);
         }
@@ -284,11 +285,15 @@ impl Streams {
 
     /// A point after all that a stream was given; for the legacy stream, after what it waits for as well.
     pub(crate) fn fence(&self, session: &Session, target: Target) -> Result<Fence, Status> {
-        if target.order == Order::Legacy {
-            return self.submit(session, target, |stream| Ok(session.fence(stream)));
-        }
         self.wait_for_host_functions(target)?;
-        Ok(session.fence(target.stream))
+        self.fence_now(session, target)
+    }
+
+    fn fence_now(&self, session: &Session, target: Target) -> Result<Fence, Status> {
+        match target.order {
+            Order::Legacy => self.submit_now(session, target, |stream| Ok(session.fence(stream))),
+            Order::Blocking | Order::NonBlocking => Ok(session.fence(target.stream)),
+        }
     }
 
     /// Waits until a stream has done what it was given.
@@ -299,13 +304,14 @@ impl Streams {
 
     /// Waits until every stream has done what it was given.
     pub(crate) fn synchronize_all(&self, session: &Session) -> Answer {
+        // Of all streams first: what one is given while another is waited for keeps nobody.
+        self.wait_for_given(self.slots_where(|word| word & LIVE != 0))?;
         for slot in &self.slots {
             if slot.word.load(Ordering::Acquire) & LIVE != 0
                 && let Some(stream) = slot.stream.get()
             {
-                let target = Target { stream: *stream, order: Order::NonBlocking };
-                self.wait_for_host_functions(target)?;
-                session.wait(session.fence(target.stream)).map_err(|error| Status::of(&error))?;
+                self.tell_failure(Slots(1 << stream.index()))?;
+                session.wait(session.fence(*stream)).map_err(|error| Status::of(&error))?;
             }
         }
         Ok(())
@@ -316,7 +322,8 @@ impl Streams {
         if self.is_waiting(target) {
             return Ok(false);
         }
-        let fence = self.fence(session, target)?;
+        self.tell_failure(self.before(target))?;
+        let fence = self.fence_now(session, target)?;
         session.is_done(fence).map_err(|error| Status::of(&error))
     }
 
@@ -343,25 +350,27 @@ impl Streams {
         Ok(&self.slot(target)?.attributes)
     }
 
+    fn slots_where(&self, counts: impl Fn(u64) -> bool) -> Slots {
+        let words = self.slots.iter().map(|slot| slot.word.load(Ordering::Acquire)).enumerate();
+        Slots(words.filter(|(_, word)| counts(*word)).fold(0, |slots, (index, _)| slots | 1 << index))
+    }
+
     /// The streams whose host functions `target`'s work comes after.
-    fn before(&self, target: Target) -> impl Iterator<Item = &Slot> {
-        self.slots.iter().enumerate().filter_map(move |(index, slot)| {
-            let blocking = slot.word.load(Ordering::Acquire) & NON_BLOCKING == 0;
-            let counts = match target.order {
-                Order::NonBlocking => index == target.stream.index() as usize,
-                Order::Blocking => index == target.stream.index() as usize || index == LEGACY_SLOT as usize,
-                Order::Legacy => blocking,
-            };
-            counts.then_some(slot)
-        })
+    fn before(&self, target: Target) -> Slots {
+        match target.order {
+            Order::NonBlocking => Slots(target.bit()),
+            Order::Blocking => Slots(target.bit() | Target::LEGACY.bit()),
+            Order::Legacy => self.slots_where(|word| word & NON_BLOCKING == 0),
+        }
     }
 
     fn is_waiting(&self, target: Target) -> bool {
         self.host_functions.load(Ordering::Acquire) != 0
-            && self.before(target).any(|slot| slot.host_functions.load(Ordering::Acquire) != 0)
+            && !self.given.have_passed(self.before(target), u64::MAX, |_| true)
     }
 
-    /// Waits until the host functions that a stream's next work comes after have returned, and what it awaits has come.
+    /// Waits until the host functions have returned that a stream's next work comes after, and what it awaits has come.
+    /// What others give meanwhile is not waited for.
     ///
     /// # Errors
     /// Once, where something that was awaited will never come.
@@ -369,8 +378,16 @@ impl Streams {
         if self.host_functions.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
-        self.wait_until_returned(target)?;
-        for slot in self.before(target) {
+        let before = self.before(target);
+        self.wait_for_given(before)?;
+        self.tell_failure(before)
+    }
+
+    fn tell_failure(&self, slots: Slots) -> Answer {
+        if self.host_functions.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        for (_, slot) in self.slots.iter().enumerate().filter(|(index, _)| slots.contains(*index)) {
             let failed = slot.failed.swap(SUCCESS, Ordering::AcqRel);
             if failed != SUCCESS {
                 self.host_functions.fetch_sub(1, Ordering::AcqRel);
@@ -380,20 +397,40 @@ impl Streams {
         Ok(())
     }
 
-    fn wait_until_returned(&self, target: Target) -> Answer {
-        if self.is_waiting(target) {
-            return host_work::wait_until(|| !self.is_waiting(target));
+    /// Waits until what streams were given so far has passed. A host function cannot wait for itself.
+    fn wait_for_given(&self, slots: Slots) -> Answer {
+        let given = self.given.latest();
+        if self.given.have_passed(slots, given, |_| true) {
+            return Ok(());
         }
+        if host_work::is_in_host_function() {
+            return Err(Status::NOT_PERMITTED);
+        }
+        self.given.wait(slots, given, |_| true);
         Ok(())
     }
 
-    /// The same for a host function, which only what is awaited has to be waited for.
-    pub(crate) fn wait_for_awaited(&self, target: Target) -> Answer {
-        let awaits = || self.before(target).any(|slot| slot.awaited.load(Ordering::Acquire) != 0);
-        if self.awaits() != 0 && awaits() {
-            return host_work::wait_until(|| !awaits());
+    /// Waits until the host functions that any stream was given so far have returned: they may use memory that is about
+    /// to go. A host function cannot wait for itself, and goes on.
+    pub(crate) fn wait_for_all_host_functions(&self) {
+        if self.host_functions.load(Ordering::Acquire) != 0 && !host_work::is_in_host_function() {
+            self.given.wait(Slots::ALL, self.given.latest(), |what| what == What::HostFunction);
         }
-        Ok(())
+    }
+
+    /// Waits until a host function's turn has come: until what its work comes after has passed, of what has lower numbers.
+    pub(crate) fn wait_for_turn(&self, target: Target, number: u64) {
+        self.given.wait(self.before(target), number.saturating_sub(1), |_| true);
+    }
+
+    /// Notes a host function of a stream, and numbers it: from here on, work that is submitted to the stream waits.
+    pub(crate) fn begin_host_function(&self, target: Target) -> u64 {
+        self.note(target, What::HostFunction)
+    }
+
+    /// Notes that it has returned.
+    pub(crate) fn end_host_function(&self, target: Target, number: u64) {
+        self.note_passed(target, number);
     }
 
     /// How many events of other processes streams wait for.
@@ -401,15 +438,14 @@ impl Streams {
         self.awaited.load(Ordering::Acquire)
     }
 
-    /// From here on, work that is submitted to the stream waits.
-    pub(crate) fn begin_await(&self, target: Target) -> Answer {
-        self.slot(target)?.awaited.fetch_add(1, Ordering::AcqRel);
+    /// The same for an event of another process.
+    pub(crate) fn begin_await(&self, target: Target) -> u64 {
         self.awaited.fetch_add(1, Ordering::AcqRel);
-        self.note_host_function(target, HostFunctions::Begin)
+        self.note(target, What::Awaited)
     }
 
     /// What was awaited has come, or will never come.
-    pub(crate) fn end_await(&self, target: Target, ended: Answer) -> Answer {
+    pub(crate) fn end_await(&self, target: Target, number: u64, ended: Answer) -> Answer {
         let slot = self.slot(target)?;
         if let Err(status) = ended
             && slot.failed.swap(status.code(), Ordering::AcqRel) == SUCCESS
@@ -417,31 +453,20 @@ impl Streams {
             // Whoever submits something looks more closely until somebody is told.
             self.host_functions.fetch_add(1, Ordering::AcqRel);
         }
-        slot.awaited.fetch_sub(1, Ordering::AcqRel);
         self.awaited.fetch_sub(1, Ordering::AcqRel);
-        self.note_host_function(target, HostFunctions::End)
-    }
-
-    /// Notes a host function of a stream, or that it has returned.
-    pub(crate) fn note_host_function(&self, target: Target, change: HostFunctions) -> Answer {
-        let slot = self.slot(target)?;
-        for count in [&self.host_functions, &slot.host_functions] {
-            match change {
-                HostFunctions::Begin => count.fetch_add(1, Ordering::AcqRel),
-                HostFunctions::End => count.fetch_sub(1, Ordering::AcqRel),
-            };
-        }
+        self.note_passed(target, number);
         Ok(())
     }
-}
 
-/// What happened to a host function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HostFunctions {
-    /// It was given to a stream.
-    Begin,
-    /// It returned.
-    End,
+    fn note(&self, target: Target, what: What) -> u64 {
+        self.host_functions.fetch_add(1, Ordering::AcqRel);
+        self.given.begin(target.stream.index(), what)
+    }
+
+    fn note_passed(&self, target: Target, number: u64) {
+        self.given.end(target.stream.index(), number);
+        self.host_functions.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// A thread's own null stream, destroyed with the thread.

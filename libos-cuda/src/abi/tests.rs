@@ -49,6 +49,14 @@ fn begin() -> MutexGuard<'static, ()> {
     turn
 }
 
+/// What another thread of the program does.
+fn on_a_thread(work: impl FnOnce()) {
+    let mut context = 0;
+    ok(unsafe { cuDevicePrimaryCtxRetain(&raw mut context, 0) });
+    ok(unsafe { cuCtxSetCurrent(context) });
+    work();
+}
+
 fn ok(code: u32) {
     assert_eq!(code, 0, "{:?}", crate::status::describe(code));
 }

@@ -12,7 +12,6 @@ use parking_lot::{Condvar, Mutex};
 use super::shared::Shared;
 use super::slot::Recording;
 use crate::driver::Driver;
-use crate::host_work;
 use crate::order::Target;
 use crate::presence::Other;
 use crate::report;
@@ -95,6 +94,7 @@ pub(super) fn wait(shared: &Shared, recording: Recording) -> Answer {
 
 struct Job {
     target: Target,
+    number: u64,
     shared: Arc<Shared>,
     recording: Recording,
     watch: Watch,
@@ -140,7 +140,7 @@ fn work(driver: &'static Driver, jobs: &'static Jobs) {
                 Err(status) => Err(status),
             };
             // The stream was looked up when the job was made, and its slot never goes away.
-            host_work::returned(|| driver.streams.end_await(job.target, ended)).ok();
+            driver.streams.end_await(job.target, job.number, ended).ok();
             false
         });
         if !known.is_empty() {
@@ -156,9 +156,9 @@ pub(super) fn have_wait(shared: &Arc<Shared>, recording: Recording, target: Targ
         return wait(shared, recording);
     }
     let jobs = jobs(driver)?;
-    driver.streams.begin_await(target)?;
+    let number = driver.streams.begin_await(target);
     let shared = Arc::clone(shared);
-    jobs.waiting.lock().push(Job { target, shared, recording, watch: Watch::default() });
+    jobs.waiting.lock().push(Job { target, number, shared, recording, watch: Watch::default() });
     jobs.more.notify_one();
     Ok(())
 }

@@ -140,7 +140,7 @@ fn a_stream_is_done_when_its_last_work_is() {
 fn work_after_a_host_function_waits_until_it_has_returned() {
     let world = World::new();
     let ((_, one), (_, free)) = (world.stream(Order::Blocking), world.stream(Order::NonBlocking));
-    world.streams.note_host_function(one, HostFunctions::Begin).unwrap();
+    let number = world.streams.begin_host_function(one);
     assert_eq!(world.streams.is_done(&world.session, one), Ok(false));
     assert_eq!(world.streams.is_done(&world.session, free), Ok(true));
     assert!(world.streams.is_waiting(Target::LEGACY));
@@ -149,7 +149,7 @@ fn work_after_a_host_function_waits_until_it_has_returned() {
         let waiting = scope.spawn(|| world.work(one));
         std::thread::sleep(std::time::Duration::from_millis(20));
         assert!(!waiting.is_finished());
-        host_work::returned(|| world.streams.note_host_function(one, HostFunctions::End)).unwrap();
+        world.streams.end_host_function(one, number);
         waiting.join().unwrap();
     });
     assert!(!world.streams.is_waiting(Target::LEGACY));

@@ -40,14 +40,6 @@ fn stream() -> u64 {
     stream
 }
 
-/// What another thread of the program does.
-fn on_a_thread(work: impl FnOnce()) {
-    let mut context = 0;
-    ok(unsafe { cuDevicePrimaryCtxRetain(&raw mut context, 0) });
-    ok(unsafe { cuCtxSetCurrent(context) });
-    work();
-}
-
 fn handle_of(event: u64) -> IpcHandle {
     let mut handle = NO_HANDLE;
     ok(unsafe { cuIpcGetEventHandle(&raw mut handle, event) });

@@ -1,9 +1,14 @@
 //! Functions of the program's in the order of streams.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::*;
+
+symbols! {
+    cuCtxSynchronize();
+    cuMemsetD32Async(u64, u32, usize, u64);
+}
 
 static SEEN: AtomicU64 = AtomicU64::new(0);
 
@@ -49,4 +54,198 @@ fn a_host_function_may_free_and_waits_for_none() {
     ok(unsafe { cuStreamSynchronize(stream) });
     assert_eq!(FREED.load(Ordering::SeqCst), 0);
     ok(unsafe { cuStreamDestroy_v2(stream) });
+}
+
+/// A host function that stays in its stream until the test lets it go.
+struct Gate(AtomicU32);
+
+/// Lets a host function go at the latest when the test ends, or fails.
+struct Held(&'static Gate);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
+const SHUT: u32 = 0;
+const OPEN: u32 = 1;
+const PASSED: u32 = 2;
+
+impl Gate {
+    const fn new() -> Gate {
+        Gate(AtomicU32::new(SHUT))
+    }
+
+    fn give(&'static self, stream: u64) -> Held {
+        extern "C" fn stay(gate: *mut c_void) {
+            // SAFETY: given below, and static.
+            let gate = unsafe { &*gate.cast::<Gate>() };
+            while gate.0.load(Ordering::SeqCst) == SHUT {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            gate.0.store(PASSED, Ordering::SeqCst);
+        }
+        self.0.store(SHUT, Ordering::SeqCst);
+        ok(unsafe { cuLaunchHostFunc(stream, stay, std::ptr::from_ref(self).cast_mut().cast()) });
+        Held(self)
+    }
+
+    fn open(&self) {
+        // One that has passed has passed.
+        self.0.compare_exchange(SHUT, OPEN, Ordering::SeqCst, Ordering::SeqCst).ok();
+    }
+
+    fn has_passed(&self) -> bool {
+        self.0.load(Ordering::SeqCst) == PASSED
+    }
+}
+
+/// Whether something holds within ten seconds.
+fn comes(ready: impl Fn() -> bool) -> bool {
+    let start = Instant::now();
+    while !ready() && start.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    ready()
+}
+
+/// Long enough for a thread to do what it should not.
+fn a_while() {
+    std::thread::sleep(Duration::from_millis(30));
+}
+
+#[test]
+fn whoever_waits_for_host_functions_waits_for_none_that_were_given_later() {
+    static FIRST: Gate = Gate::new();
+    static SECOND: Gate = Gate::new();
+    fn with_event(stream: u64) -> u32 {
+        let mut event = 0;
+        ok(unsafe { cuEventCreate(&raw mut event, 0) });
+        let recorded = unsafe { cuEventRecord(event, stream) };
+        ok(unsafe { cuEventDestroy_v2(event) });
+        recorded
+    }
+    let _turn = begin();
+    let (mut stream, memory) = (0, allocate(64));
+    ok(unsafe { cuStreamCreate(&raw mut stream, 0) });
+    let waits: [(&str, &(dyn Fn() -> u32 + Sync)); 6] = [
+        ("cuStreamSynchronize", &|| unsafe { cuStreamSynchronize(stream) }),
+        ("cuCtxSynchronize", &|| unsafe { cuCtxSynchronize() }),
+        ("a legacy copy", &|| unsafe { cuMemcpyDtoH_v2([0u8; 4].as_mut_ptr(), memory, 4) }),
+        ("work of the stream", &|| unsafe { cuMemsetD32Async(memory, 1, 1, stream) }),
+        ("cuEventRecord", &|| with_event(stream)),
+        ("cuMemFree", &|| unsafe { cuMemFree_v2(allocate(64)) }),
+    ];
+    for (name, wait) in waits {
+        std::thread::scope(|scope| {
+            let first = FIRST.give(stream);
+            let waiting = scope.spawn(|| on_a_thread(|| ok(wait())));
+            a_while();
+            assert!(!waiting.is_finished(), "{name} does not wait");
+            let _second = SECOND.give(stream);
+            drop(first);
+            assert!(comes(|| waiting.is_finished()), "{name} waits for what was given later");
+        });
+    }
+    ok(unsafe { cuMemFree_v2(memory) });
+    ok(unsafe { cuStreamDestroy_v2(stream) });
+}
+
+#[test]
+fn a_host_function_that_waits_holds_up_no_other_stream() {
+    static GATE: Gate = Gate::new();
+    static BEHIND: Gate = Gate::new();
+    static OTHER: Gate = Gate::new();
+    let _turn = begin();
+    let (held, free) = (stream(), stream());
+    let gate = GATE.give(held);
+    drop(BEHIND.give(held));
+    drop(OTHER.give(free));
+    assert!(comes(|| OTHER.has_passed()), "one stream's function waits for another's");
+    ok(unsafe { cuStreamSynchronize(free) });
+    a_while();
+    assert!(!BEHIND.has_passed(), "a stream's functions overtook each other");
+    drop(gate);
+    ok(unsafe { cuStreamSynchronize(held) });
+    assert!(GATE.has_passed() && BEHIND.has_passed());
+    for stream in [held, free] {
+        ok(unsafe { cuStreamDestroy_v2(stream) });
+    }
+}
+
+#[test]
+fn host_functions_keep_the_order_of_the_legacy_stream_and_blocking_ones() {
+    static FIRST: Gate = Gate::new();
+    static SECOND: Gate = Gate::new();
+    static THIRD: Gate = Gate::new();
+    const LEGACY: u64 = 1;
+    let _turn = begin();
+    let (mut one, mut two) = (0, 0);
+    for stream in [&mut one, &mut two] {
+        ok(unsafe { cuStreamCreate(&raw mut *stream, 0) });
+    }
+    let first = FIRST.give(one);
+    drop(SECOND.give(LEGACY));
+    drop(THIRD.give(two));
+    a_while();
+    assert!(!SECOND.has_passed(), "the legacy stream does not wait for a blocking one");
+    assert!(!THIRD.has_passed(), "a blocking stream does not wait for the legacy one");
+    drop(first);
+    ok(unsafe { cuStreamSynchronize(two) });
+    assert!(FIRST.has_passed() && SECOND.has_passed() && THIRD.has_passed());
+    for stream in [one, two] {
+        ok(unsafe { cuStreamDestroy_v2(stream) });
+    }
+}
+
+#[test]
+fn memory_is_freed_when_the_host_functions_of_every_stream_have_returned() {
+    static SLOW: Gate = Gate::new();
+    static QUICK: Gate = Gate::new();
+    let _turn = begin();
+    let (slow, quick, memory) = (stream(), stream(), allocate(64));
+    std::thread::scope(|scope| {
+        let _slow = SLOW.give(slow);
+        drop(QUICK.give(quick));
+        assert!(comes(|| QUICK.has_passed()));
+        let freeing = scope.spawn(|| on_a_thread(|| ok(unsafe { cuMemFree_v2(memory) })));
+        a_while();
+        assert!(!freeing.is_finished(), "one function's return counts as another's");
+    });
+    for stream in [slow, quick] {
+        ok(unsafe { cuStreamDestroy_v2(stream) });
+    }
+}
+
+#[test]
+fn a_stream_has_a_thread_for_its_host_functions_as_long_as_it_has_some() {
+    extern "C" fn nothing(_: *mut c_void) {}
+    fn threads() -> usize {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.filter(|name| name.starts_with("bulkhead-host-w")).count()
+    }
+    static GATES: [Gate; 3] = [const { Gate::new() }; 3];
+    let _turn = begin();
+    assert!(comes(|| threads() == 0), "of the tests before");
+    let streams = [stream(), stream(), stream()];
+    let held: Vec<Held> = GATES.iter().zip(streams).map(|(gate, stream)| gate.give(stream)).collect();
+    for stream in streams.repeat(100) {
+        ok(unsafe { cuLaunchHostFunc(stream, nothing, null_mut()) });
+    }
+    assert!(comes(|| threads() == 3), "{}", threads());
+    a_while();
+    assert_eq!(threads(), 3);
+    drop(held);
+    for stream in streams {
+        ok(unsafe { cuStreamSynchronize(stream) });
+    }
+    assert!(comes(|| threads() == 0), "they stay");
+    // And begin again.
+    ok(unsafe { cuLaunchHostFunc(streams[0], nothing, null_mut()) });
+    for stream in streams {
+        ok(unsafe { cuStreamSynchronize(stream) });
+        ok(unsafe { cuStreamDestroy_v2(stream) });
+    }
 }
