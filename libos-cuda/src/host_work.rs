@@ -1,8 +1,8 @@
 //! Functions of the program's that run in a stream's order (`cuLaunchHostFunc`, `cuStreamAddCallback`).
 //!
-//! A thread of each stream's that has some waits for each function's place in the stream and calls it: one that waits for
-//! the program holds up no stream that is not behind it. The device cannot wait for a function of the host's, so whoever
-//! submits later work to the stream waits instead, until the function has returned.
+//! Each stream that has some has a thread, which waits for each function's place in the stream and calls it: a function
+//! that waits for the program holds up no stream that is not behind it. The device cannot wait for a function of the
+//! host's, so whoever submits later work to the stream waits instead, until the function has returned.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -418,7 +418,7 @@ impl Streams {
         }
     }
 
-    /// Waits until a host function's turn has come: until what its work comes after has passed, of what has lower numbers.
+    /// Waits until a host function's turn has come: until what it comes after has passed, which has lower numbers.
     pub(crate) fn wait_for_turn(&self, target: Target, number: u64) {
         self.given.wait(self.before(target), number.saturating_sub(1), |_| true);
     }
@@ -438,7 +438,7 @@ impl Streams {
         self.awaited.load(Ordering::Acquire)
     }
 
-    /// The same for an event of another process.
+    /// Notes an event of another process, and numbers it: from here on, work that is submitted to the stream waits.
     pub(crate) fn begin_await(&self, target: Target) -> u64 {
         self.awaited.fetch_add(1, Ordering::AcqRel);
         self.note(target, What::Awaited)

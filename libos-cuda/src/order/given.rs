@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use bulkhead_schema::limits::STREAMS_MAX;
 use parking_lot::{Condvar, Mutex};
 
-/// Something of these.
+/// Which of these.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     HostFunction,
@@ -38,7 +38,7 @@ impl State {
     /// Whether all has passed that `slots` were given up to a number.
     fn have_passed(&self, slots: Slots, until: u64, counts: impl Fn(What) -> bool) -> bool {
         let mut open = self.open.iter().enumerate().filter(|(index, _)| slots.contains(*index));
-        !open.any(|(_, open)| open.range(..=until).any(|(_, kind)| counts(*kind)))
+        !open.any(|(_, open)| open.range(..=until).any(|(_, what)| counts(*what)))
     }
 }
 
