@@ -1,5 +1,6 @@
 //! The hostile kernels of `tests/attacks` beside a session whose memory is full of patterns and a neighbour that works:
-//! none reads or changes their bytes, none ends the context, and what is refused is refused for its reason.
+//! none reads or changes their bytes, or those of the windows of modules that are loaded, none ends the context, and what is
+//! refused is refused for its reason.
 //!
 //! A control group runs the same kernels without the guard, where they do harm.
 
@@ -12,7 +13,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bulkhead_client::{Buffer, Entry, ErrorCode, HostBuffer, Image, Launch, Parameters, Session, Stream};
+use bulkhead_client::{
+    Buffer, Entry, ErrorCode, HostBuffer, Image, Launch, ModuleHost, Parameters, ProtectedModule, Session,
+    Stream,
+};
 use bulkhead_tests::{
     attacks::{self, Attack, Must},
     kernel::Kernel,
@@ -147,8 +151,60 @@ impl Victim {
             std::ptr::from_ref(self).expose_provenance() as u64,
             1 << 40,
             !15,
+            // Windows of modules, and the host memory that one ends with.
+            WINDOWS + 4096,
+            WINDOWS + WINDOW_STRIDE + 8,
+            WINDOWS + 2 * WINDOW_STRIDE + (4 << 20),
         ]
     }
+}
+
+/// Protected modules, whose windows are full of patterns and whose gates no attacker has.
+struct Modules(Vec<(Session, ProtectedModule, ModuleHost)>);
+
+impl Modules {
+    /// What a kernel is told at its start.
+    fn arguments() -> Vec<String> {
+        let gates = |(name, folder): &(&str, &str)| {
+            format!("{name}={}", repository().join("modules").join(folder).join("gates.ptx:64MiB").display())
+        };
+        MODULES.iter().flat_map(|module| ["--module".to_owned(), gates(module)]).collect()
+    }
+
+    fn claim(kernel: &Kernel) -> Self {
+        let claim = |(name, _): &(&str, &str)| {
+            let session = kernel.open(name);
+            let (module, _) = session.claim_module(kernel.module_token(name)).unwrap();
+            module.write(0, &pattern(name)).unwrap();
+            // The counter has no host memory.
+            let host = module.host().unwrap_or_else(|_| ModuleHost::create(2 << 20).unwrap().0);
+            host.write(0, &pattern(name));
+            (session, module, host)
+        };
+        Self(MODULES.iter().map(claim).collect())
+    }
+
+    /// Nobody has changed them.
+    fn look(&self, after: &str) {
+        for ((name, _), (_, module, host)) in MODULES.iter().zip(&self.0) {
+            let (mut window, mut pages) = (pattern(name), pattern(name));
+            module.read(0, &mut window).unwrap();
+            host.read(0, &mut pages);
+            assert!(
+                window == pattern(name) && pages == pattern(name),
+                "{after} changed the window of {name}"
+            );
+        }
+    }
+}
+
+const MODULES: [(&str, &str); 3] = [("counter", "examples/counter"), ("storage", "storage"), ("nic", "nic")];
+/// Where the windows of modules lie.
+const WINDOWS: u64 = 0x1C00_0000_0000;
+const WINDOW_STRIDE: u64 = 64 * GIB;
+
+fn pattern(name: &str) -> Vec<u8> {
+    name.bytes().cycle().take(48 << 10).collect()
 }
 
 fn secrets() -> Vec<u8> {
@@ -217,7 +273,9 @@ impl Attacker {
 fn no_attack_reads_or_changes_what_is_not_its_own_or_ends_the_context() {
     let start = Instant::now();
     let attacks = attacks::all();
-    let kernel = Kernel::start();
+    let arguments = Modules::arguments();
+    let kernel = Kernel::with(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let modules = Modules::claim(&kernel);
     let victim = Victim::new(&kernel);
     let mut neighbour = Neighbour::new(&kernel, "neighbour");
     let vault = neighbour.vault();
@@ -263,6 +321,7 @@ fn no_attack_reads_or_changes_what_is_not_its_own_or_ends_the_context() {
                     victim.look(&attack.name);
                 }
             }
+            modules.look(class[0].class());
             let executor = kernel.status().executor_pid;
             assert_eq!(executor, before.executor_pid, "{}: another executor", class[0].class());
         }
