@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
 
 use bulkhead_client::{Column, Connection, Error, ErrorCode, Operator};
-use bulkhead_schema::bulkhead_capnp::{device_status, module_status, result, session_status, status};
+use bulkhead_schema::bulkhead_capnp::{device, device_status, module_status, result, session_status, status};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -167,6 +167,21 @@ pub(crate) fn is_strict(socket: &std::path::Path) -> Result<bool, Failure> {
         let (devices, _) = ask(&connection).await?;
         Ok(devices.iter().all(|device| device.strict))
     })
+}
+
+/// The backends of a kernel's devices.
+pub(crate) async fn backends(socket: &std::path::Path) -> Result<Vec<String>, Failure> {
+    let connection = Connection::open(socket, "bulkhead").await?;
+    let response = connection.kernel.list_devices_request().send().promise.await.map_err(broken)?;
+    let result = response.get().and_then(|response| response.get_result()).map_err(broken)?;
+    match result.which().map_err(|error| broken(error.into()))? {
+        result::Ok(devices) => {
+            let devices = devices.and_then(|devices| devices.get_devices()).map_err(broken)?;
+            let backend = |device: device::Reader<'_>| Ok(device.get_backend()?.to_string()?);
+            devices.iter().map(backend).collect::<capnp::Result<_>>().map_err(broken)
+        }
+        result::Error(error) => Err(Error::read(error.map_err(broken)?).into()),
+    }
 }
 
 /// How `serve --guard` is called.

@@ -472,6 +472,24 @@ fn a_host_half_that_is_killed_is_started_again_and_callers_open_again() {
 }
 
 #[test]
+fn a_module_that_needs_what_is_not_there_is_refused_before_it_starts() {
+    let (scratch, kernel) = (Scratch::new(), Kernel::start());
+    let path = manifest(&scratch, 4);
+    let text = fs::read_to_string(&path).expect("a manifest");
+    for (needs, told) in [
+        ("bulkhead = \"99.1\"", "counter needs Bulkhead 99.1.0, and this is "),
+        ("backend = \"cuda\"", "counter needs a device of the backend cuda, and the kernel has software"),
+    ] {
+        fs::write(&path, format!("{text}\n[needs]\n{needs}\n")).expect("a manifest");
+        let done = module(&kernel, &["start", path.to_str().expect("text")]);
+        assert!(done.code() == Some(1) && done.stderr.contains(told), "{needs}: {}", done.told());
+    }
+    fs::write(&path, format!("{text}\n[needs]\nbulkhead = \"0.1\"\nbackend = \"software\"\n"))
+        .expect("a manifest");
+    let _started = Started::new(&kernel, &path);
+}
+
+#[test]
 fn a_program_that_is_started_with_its_module_waits_until_that_serves() {
     let (scratch, kernel) = (Scratch::new(), Kernel::start());
     let manifest = manifest(&scratch, 4);

@@ -7,7 +7,10 @@ use std::{
 };
 
 use bulkhead_client::{Error, ErrorCode, Operator};
-use bulkhead_module::{door, manifest::Manifest};
+use bulkhead_module::{
+    door,
+    manifest::{Manifest, Version},
+};
 use bulkhead_schema::bulkhead_capnp::status;
 use clap::Args;
 use tokio::{
@@ -175,6 +178,7 @@ pub(super) fn start(start: &Start) -> Result<(), Failure> {
     manifest.host.extend(start.arguments.iter().cloned());
     let socket = kernel(start.socket.as_deref());
     let socket = std::path::absolute(&socket).map_err(Failure::doing(socket.display()))?;
+    check_needs(&manifest, &socket)?;
     let Some(gates) = &manifest.gates else {
         return block_on(service::start(&manifest, &socket));
     };
@@ -200,6 +204,27 @@ pub(super) fn start(start: &Start) -> Result<(), Failure> {
             Err(error) if error.code != ErrorCode::NotFound && done.is_ok() => Err(error.into()),
             Ok(()) | Err(_) => done,
         }
+    })
+}
+
+/// Refuses a module that does not work here.
+fn check_needs(manifest: &Manifest, kernel: &Path) -> Result<(), Failure> {
+    let needs = |what: String| Failure::new(format!("{} needs {what}", manifest.name));
+    let own = env!("CARGO_PKG_VERSION");
+    if let Some(version) =
+        manifest.needs.bulkhead.filter(|version| Version::of(own).is_none_or(|own| own < *version))
+    {
+        return Err(needs(format!("Bulkhead {version}, and this is {own}")));
+    }
+    let Some(backend) = &manifest.needs.backend else { return Ok(()) };
+    block_on(async {
+        // A kernel that was started just now is waited for.
+        drop(operator(kernel).await?);
+        let found = crate::status::backends(kernel).await?;
+        if found.contains(backend) {
+            return Ok(());
+        }
+        Err(needs(format!("a device of the backend {backend}, and the kernel has {}", found.join(", "))))
     })
 }
 

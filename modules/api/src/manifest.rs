@@ -10,6 +10,10 @@
 //!
 //! [quota]                              # what the host half's session may use: columns of the ledger
 //! device_bytes = "128MiB"               # a session takes 64 MiB to begin with
+//!
+//! [needs]                              # else it is refused before it starts
+//! bulkhead = "0.1"                     # this version or a later one
+//! backend = "cuda"                     # or "software": where it does not run on every device
 //! ```
 //!
 //! Paths are relative to the manifest's folder.
@@ -19,7 +23,7 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fmt, fs, io,
     path::{Path, PathBuf},
 };
 
@@ -51,6 +55,45 @@ pub struct Manifest {
     pub instances: usize,
     /// What the host half's session may use of a column of the ledger.
     pub quota: BTreeMap<String, u64>,
+    /// What it does not work without.
+    pub needs: Needs,
+}
+
+/// What a module does not work without.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Needs {
+    /// This version of Bulkhead, or a later one.
+    pub bulkhead: Option<Version>,
+    /// A device of this backend: `software` or `cuda`.
+    pub backend: Option<String>,
+}
+
+/// A version: its numbers, in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(pub [u64; 3]);
+
+impl Version {
+    /// `1`, `1.2` or `1.2.3`.
+    #[must_use]
+    pub fn of(text: &str) -> Option<Self> {
+        let mut numbers = [0; 3];
+        let mut parts = text.split('.');
+        for (at, number) in numbers.iter_mut().enumerate() {
+            match parts.next() {
+                Some(part) => *number = part.parse().ok()?,
+                None if at > 0 => {}
+                None => return None,
+            }
+        }
+        parts.next().is_none().then_some(Self(numbers))
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [major, minor, patch] = self.0;
+        write!(f, "{major}.{minor}.{patch}")
+    }
 }
 
 /// Why a manifest is none.
@@ -99,6 +142,15 @@ struct Written {
     instances: usize,
     #[serde(default)]
     quota: BTreeMap<String, Amount>,
+    #[serde(default)]
+    needs: WrittenNeeds,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct WrittenNeeds {
+    bulkhead: Option<String>,
+    backend: Option<String>,
 }
 
 /// Whether kernels call gates of it.
@@ -197,7 +249,19 @@ impl Manifest {
             };
             Ok((column, amount))
         });
+        let version = written.needs.bulkhead.as_deref().map(|text| {
+            let wrong =
+                || value("needs", format!("bulkhead = {text:?} is no version: \"0.1\" and \"1.2.3\" are"));
+            Version::of(text).ok_or_else(wrong)
+        });
+        let backend = written.needs.backend;
+        if let Some(backend) = backend.as_deref().filter(|backend| !["software", "cuda"].contains(backend)) {
+            let what = format!("backend = {backend:?} is none: \"software\" and \"cuda\" are");
+            return Err(value("needs", what));
+        }
+        let needs = Needs { bulkhead: version.transpose()?, backend };
         Ok(Self {
+            needs,
             name: written.name,
             version: written.version,
             gates: written.gates.map(|gates| folder.join(gates)),
@@ -235,6 +299,18 @@ mod tests {
     }
 
     #[test]
+    fn versions_are_compared_number_by_number() {
+        let of = |text| Version::of(text).unwrap();
+        assert!(of("0.10") > of("0.9.9") && of("1") == of("1.0.0") && of("1.2.3").to_string() == "1.2.3");
+        for text in ["", ".", "1.", "a", "1.2.3.4", "-1"] {
+            assert_eq!(Version::of(text), None, "{text:?}");
+        }
+        let manifest = parse(&format!("{LEAST}[needs]\nbulkhead = \"0.1\"\nbackend = \"cuda\"\n")).unwrap();
+        let needs = Needs { bulkhead: Some(Version([0, 1, 0])), backend: Some("cuda".to_owned()) };
+        assert_eq!(manifest.needs, needs);
+    }
+
+    #[test]
     fn a_service_has_no_gates() {
         let manifest = parse("name = \"fft\"\nkind = \"service\"\nhost = [\"fft\"]\n").unwrap();
         assert_eq!(manifest.gates, None);
@@ -255,6 +331,9 @@ mod tests {
             (format!("{LEAST}kind = \"service\"\n"), "`kind`: a service has no gates"),
             ("name = \"kv\"\nkind = \"service\"\nhost = [\"h\"]\nwindow = \"2MiB\"\n".to_owned(), "`kind`"),
             (format!("{LEAST}kind = \"x\"\n"), "line 4"),
+            (format!("{LEAST}[needs]\nbulkhead = \"new\"\n"), "`needs`: bulkhead = \"new\" is no version"),
+            (format!("{LEAST}[needs]\nbackend = \"gpu\"\n"), "`needs`: backend = \"gpu\" is none"),
+            (format!("{LEAST}[needs]\nmemory = 1\n"), "line 5"),
             ("name = ".to_owned(), "line 1"),
         ] {
             let refused = parse(&text).unwrap_err();
