@@ -75,7 +75,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ),
     ("tests/sim", &["schema", "caps", "mm"]),
     ("modules/nvme", &[]),
-    ("modules/api", &["client", "modules/nvme"]),
+    ("modules/api", &["client", "modules/nvme", "schema/ring"]),
     ("modules/storage", &["client", "modules/api", "modules/nvme"]),
     ("modules/nic", &["client", "modules/api", "modules/nvme"]),
     ("modules/cufft", &["modules/api"]),

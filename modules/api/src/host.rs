@@ -10,12 +10,13 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicU32, Ordering, fence},
+        atomic::{AtomicU32, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use bulkhead_client::{Error, ErrorCode, ModuleHost};
+use bulkhead_ring::bell;
 use rustix::net::SendFlags;
 
 use crate::door;
@@ -60,9 +61,8 @@ impl HostCaller {
 
     /// Wakes the caller, if it sleeps: there is something new in the memory. Never waits.
     pub fn wake(&self) {
-        fence(Ordering::SeqCst);
         let waits = word(&self.memory, WAITS);
-        if waits.load(Ordering::Relaxed) != 0 {
+        if bell::has_to_wake(waits) {
             waits.store(0, Ordering::Relaxed);
             send(&self.connection);
         }
@@ -77,8 +77,7 @@ impl HostCaller {
 
 /// Says to a caller whether the host half sleeps.
 pub(crate) fn tell_sleep(memory: &ModuleHost, sleeps: bool) {
-    word(memory, SLEEPS).store(u32::from(sleeps), Ordering::Relaxed);
-    fence(Ordering::SeqCst);
+    bell::say(word(memory, SLEEPS), sleeps);
 }
 
 /// A service that host code has opened. The instance ends when this is dropped.
@@ -106,8 +105,7 @@ impl OpenedHost {
 
     /// Tells the host half that there is something new in the memory: a system call where it sleeps, and none otherwise.
     pub fn ring(&self) {
-        fence(Ordering::SeqCst);
-        if word(&self.memory, SLEEPS).load(Ordering::Relaxed) != 0 {
+        if bell::has_to_wake(word(&self.memory, SLEEPS)) {
             send(&self.connection);
         }
     }
@@ -125,8 +123,7 @@ impl OpenedHost {
             std::hint::spin_loop();
         }
         loop {
-            word(&self.memory, WAITS).store(1, Ordering::Relaxed);
-            fence(Ordering::SeqCst);
+            bell::say(word(&self.memory, WAITS), true);
             if let Some(found) = look() {
                 return Ok(found);
             }

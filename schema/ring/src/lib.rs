@@ -19,6 +19,7 @@
 
 #[cfg(not(loom))]
 mod activity;
+pub mod bell;
 mod completion;
 mod consumer;
 pub mod layout;

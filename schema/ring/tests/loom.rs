@@ -9,12 +9,15 @@ use std::{
 };
 
 use bulkhead_ring::{
-    Bind, Consumer, LaunchShape, Producer, Record,
+    Bind, Consumer, LaunchShape, Producer, Record, bell,
     memory::Ring,
     mutant::{Mutant, switch_on},
 };
 use loom::{
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Condvar, Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
 };
 
@@ -123,11 +126,52 @@ fn a_record_and_a_wake_up_at_once_are_both_seen() {
     pump_and_waker(1, 1);
 }
 
+/// A host half that sleeps where it finds no work, and host code that leaves some, twice.
+fn sleeper_and_waker() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let (work, sleeps) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        // What wakes: a byte in a socket, which stays there until it is read.
+        let socket = Arc::new((Mutex::new(false), Condvar::new()));
+        let (found, says, reads) = (Arc::clone(&work), Arc::clone(&sleeps), Arc::clone(&socket));
+        let sleeper = thread::spawn(move || {
+            for turn in 1..=2 {
+                while found.load(Ordering::Acquire) < turn {
+                    bell::say(&says, true);
+                    if found.load(Ordering::Acquire) < turn {
+                        let mut rung = reads.0.lock().expect("nobody panics");
+                        while !*rung {
+                            rung = reads.1.wait(rung).expect("nobody panics");
+                        }
+                        *rung = false;
+                    }
+                    bell::say(&says, false);
+                }
+            }
+        });
+        for turn in 1..=2 {
+            work.store(turn, Ordering::Release);
+            if bell::has_to_wake(&sleeps) {
+                *socket.0.lock().expect("nobody panics") = true;
+                socket.1.notify_one();
+            }
+        }
+        sleeper.join().expect("no panic");
+    });
+}
+
+#[test]
+fn work_that_is_left_for_a_sleeper_is_not_slept_through() {
+    sleeper_and_waker();
+}
+
 #[test]
 fn every_bug_of_sleeping_and_waking_is_noticed() {
     for mutant in [Mutant::NoFenceOfTheProducer, Mutant::NoFenceOfTheConsumer] {
         assert!(is_noticed(mutant, producer_and_consumer), "{mutant:?}");
         assert!(is_noticed(mutant, || pump_and_waker(1, 1)), "{mutant:?} beside a waker");
+        assert!(is_noticed(mutant, sleeper_and_waker), "{mutant:?} of a bell");
     }
     for mutant in [Mutant::WakeWithoutTheBell, Mutant::BellWithoutTheWake, Mutant::RelaxedBell] {
         assert!(is_noticed(mutant, || pump_and_waker(2, 0)), "{mutant:?}");
