@@ -385,7 +385,7 @@ fn a_host_half_is_woken_by_launches_that_call_its_gates_and_by_no_others() {
 fn what_is_no_gate_is_refused_by_its_line_and_nothing_is_written() {
     let scratch = Scratch::new();
     for (from, to, line, message) in [
-        ("if (count > 8) return 0;", "__syncthreads();", 12, "a barrier in a gate"),
+        ("if (count > 8) return 0;", "__syncthreads();", 12, "a gate may not have a barrier"),
         (
             "from[at]",
             "*(first > 9 ? from : slots)",
@@ -396,7 +396,7 @@ fn what_is_no_gate_is_refused_by_its_line_and_nothing_is_written() {
             "if (count > 8) return 0;",
             "while (atomicAdd(&queue::tail, 0) != count) {}",
             11,
-            "a loop in a gate",
+            "a gate may not have a loop that is not known to end soon; give it a bound",
         ),
         ("push(", "push(ulonglong2 pair, ", 11, "of other than 32 or 64 bits"),
         ("return first;", "return blockIdx.x + (unsigned)*__nvvm_get_smem_pointer();", 18, "did not compile"),
