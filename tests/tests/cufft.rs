@@ -247,7 +247,11 @@ fn a_work_area_that_does_not_fit_leaves_the_plans_before_it_theirs() {
     let library = stand_in(&scratch);
     let library = library.to_str().expect("text");
     let kernel = Kernel::with(&["--device-memory", "512MiB"]);
-    let served = Served::beside(kernel, &["--engine", "nvidia", "--library", library]);
+    let most = ["--work-memory-of-all", "1GiB", "--work-memory-of-process", "1GiB"];
+    let served = Served::beside(kernel, &[&["--engine", "nvidia", "--library", library], &most[..]].concat());
+    // One that does not fit is charged to nobody.
+    let first = Caller::new(&served);
+    assert_eq!(status(first.ask(&Request::Make(PlanSlot(0), shape(1024, 1 << 17)))), Status::AllocFailed);
     let tenant = Tenant::new(&served.kernel, "caller");
     let buffer = tenant.session.allocate(8 << 20).expect("memory");
     let caller = Caller::new(&served);

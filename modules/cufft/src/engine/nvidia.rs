@@ -239,8 +239,8 @@ impl Nvidia {
                 if before > 0 {
                     // Plans that were made before need what they had: without it none of them may run again.
                     self.work = self.driver.allocate(before).inspect_err(|_| self.is_lost = true).ok();
-                    self.account.set(account::Memory::Device, before).unwrap_or_default();
                 }
+                self.account.set(account::Memory::Device, before).unwrap_or_default();
                 Err(full(error.to_string()))
             }
         }
