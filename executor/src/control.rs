@@ -32,17 +32,12 @@ const LOOK: Duration = Duration::from_micros(50);
 /// And when it has waited for long.
 const LOOK_LATE: Duration = Duration::from_millis(2);
 
-struct Pump {
-    thread: thread::JoinHandle<()>,
-    waker: bulkhead_ring::Waker,
-}
-
 pub(crate) struct Control {
     executor: Arc<Executor>,
     session: Arc<Session>,
     /// There while the session is.
     pub(crate) memory: Option<Box<SlotMemory>>,
-    pump: Option<Pump>,
+    pump: Option<thread::JoinHandle<()>>,
     /// Host memory that the session is swapped to.
     area: Option<Pinned>,
     page: Option<Page>,
@@ -86,11 +81,10 @@ impl Control {
         let ring = Ring::map(ring)
             .map_err(|error| Error::new(ErrorCode::InvalidArgument, format!("the ring: {error}")))?;
         let consumer = consumer(ring);
-        let waker = consumer.waker();
-        *self.session.waker.lock() = Some(waker.clone());
+        *self.session.waker.lock() = Some(consumer.waker());
         let session = Arc::clone(&self.session);
         let thread = spawn(format!("pump-{}", session.id), move || pump::run(&session, consumer))?;
-        self.pump = Some(Pump { thread, waker });
+        self.pump = Some(thread);
         Ok(())
     }
 
@@ -129,13 +123,6 @@ impl Control {
 
     fn answer(&self, id: u64, result: &Result<(), Error>) {
         answer(&self.session.link, id, result);
-    }
-
-    fn wake(&self) {
-        self.session.resumed.notify_all();
-        if let Some(pump) = &self.pump {
-            pump.waker.wake();
-        }
     }
 
     fn job(&mut self, Job { id, ask }: Job) {

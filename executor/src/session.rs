@@ -160,6 +160,11 @@ impl Session {
         }
         state.broken = Some(error);
         drop(state);
+        self.wake();
+    }
+
+    /// Has the pump, where there is one, look at what waits.
+    pub(crate) fn wake(&self) {
         self.resumed.notify_all();
         if let Some(waker) = &*self.waker.lock() {
             waker.wake();

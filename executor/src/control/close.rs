@@ -25,9 +25,9 @@ use crate::{
 impl Control {
     pub(super) fn stop_pump(&mut self) {
         self.session.stopping.store(true, Ordering::Release);
-        self.wake();
+        self.session.wake();
         if let Some(pump) = self.pump.take()
-            && pump.thread.join().is_err()
+            && pump.join().is_err()
         {
             tracing::error!(session = self.session.id, "the pump panicked");
         }

@@ -99,7 +99,7 @@ impl Control {
             return waiter.done(&self.session.link);
         }
         self.session.state.lock().waiters.push(waiter);
-        self.wake();
+        self.session.wake();
     }
 
     pub(super) fn pin(&self, bytes: u64, descriptor: &OwnedFd) -> Result<Pinned, Error> {
@@ -183,6 +183,9 @@ impl Control {
                     link::may_answer(|reply| loaded.write(&entries, reply))?;
                     let mut state = session.state.lock();
                     bind_image(&mut state, &executor, &session, handle, &entries, &loaded)?;
+                    drop(state);
+                    // It may have been given something to release.
+                    session.wake();
                     Ok(loaded)
                 });
             match loaded {

@@ -96,14 +96,14 @@ impl Control {
                     drop(state);
                     self.waits_since = None;
                     if moved {
-                        self.wake();
+                        self.session.wake();
                     }
                     return;
                 }
                 Step::Turn => {
                     drop(state);
                     self.waits_since = Some(Instant::now());
-                    self.wake();
+                    self.session.wake();
                     return;
                 }
                 Step::Wait => {
