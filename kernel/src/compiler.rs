@@ -2,7 +2,7 @@
 //!
 //! Each image gets a process of its own. It is told two descriptors and nothing else: the image on its standard
 //! input, a memfd for its answer on its standard output. The kernel reads the answer's error, or its text and the
-//! number of its entries, and never the image.
+//! number of its entries, and of the image no more than its digest takes, by which answers are kept (`kept.rs`).
 
 use std::{
     cell::{Cell, RefCell},
