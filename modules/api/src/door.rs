@@ -142,8 +142,13 @@ fn ask(socket: &Path, asker: Asker, words: &str) -> Result<(UnixStream, String, 
     }
     connection.set_read_timeout(Some(ANSWERING)).map_err(gone)?;
     connection.set_write_timeout(Some(SAYING)).map_err(gone)?;
-    connection.write_all(format!("{} {words}\n", asker.word()).as_bytes()).map_err(gone)?;
-    let (line, memory) = answered(&connection).map_err(gone)?;
+    let said = connection.write_all(format!("{} {words}\n", asker.word()).as_bytes());
+    let (line, memory) = match (said, answered(&connection)) {
+        // Whoever is turned away is told why, also where the door closed before it had spoken.
+        (_, Ok((line, memory))) if !line.is_empty() => (line, memory),
+        (Err(error), _) | (Ok(()), Err(error)) => return Err(gone(error)),
+        (Ok(()), Ok(answer)) => answer,
+    };
     let line = line.trim_end();
     if ["gates ", "memory ", "library "].iter().any(|given| line.starts_with(given)) {
         return Ok((connection, line.to_owned(), memory));

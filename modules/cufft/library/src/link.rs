@@ -94,11 +94,15 @@ impl Link {
         let mut connection = UnixStream::connect(&path).map_err(gone)?;
         connection.set_read_timeout(Some(ANSWERING)).map_err(gone)?;
         connection.set_write_timeout(Some(ANSWERING)).map_err(gone)?;
-        connection.write_all(format!("open {WORDS}\n").as_bytes()).map_err(gone)?;
+        let said = connection.write_all(format!("open {WORDS}\n").as_bytes());
         let mut line = String::new();
         // Nothing follows the line before the first request.
         let copy = connection.try_clone().map_err(gone)?;
         BufReader::new(copy.take(LINE_BYTES_MAX)).read_line(&mut line).map_err(gone)?;
+        // Whoever is turned away is told why, also where the door closed before it had spoken.
+        if line.is_empty() {
+            said.map_err(gone)?;
+        }
         if !line.starts_with(SERVES) {
             let told = line.trim_end().replace(|letter: char| letter.is_control(), " ");
             let told = if told.is_empty() { "its worker ended at once".to_owned() } else { told };
