@@ -29,6 +29,7 @@
 
 mod alone;
 mod arena;
+mod barrier;
 mod buffer;
 mod connection;
 mod descriptors;
@@ -60,6 +61,7 @@ pub fn seals() -> std::io::Result<()> {
     bulkhead_ring::memory::Completion::create().map(|_| ())
 }
 
+pub use barrier::Barrier;
 pub use buffer::{Buffer, DeviceRange, HostBuffer, HostSpan};
 pub use bulkhead_ring::Activity;
 pub use bulkhead_schema::{Error, ErrorCode, Handle, Stray, limits::is_module_name};

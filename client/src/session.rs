@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 
 use crate::{
     DeviceRange, Entry, Event, Fence, HostSpan, Image, Stream, SturdyToken, Terms,
+    barrier::Barriers,
     connection::{Capability, Opened, Remote, answer, broken, default_socket},
     descriptors,
     faults::Watch,
@@ -146,6 +147,7 @@ pub(crate) struct Inner {
     /// Of the program that it was opened from.
     entries: Vec<Entry>,
     submit: Mutex<Submit>,
+    barriers: Arc<Barriers>,
     page: CompletionReader,
     /// What the kernel lets records name.
     pub(crate) reserved: Mutex<Reserved>,
@@ -249,11 +251,9 @@ impl Session {
         let unmapped = |error: std::io::Error| Error::new(ErrorCode::Internal, format!("the ring: {error}"));
         let ring = Ring::map(ring.as_fd()).map_err(unmapped)?;
         let page = Completion::map(page.as_fd()).map_err(unmapped)?;
-        let submit = Submit {
-            producer: Producer::new(ring),
-            streams: Streams::new(),
-            events: Indices::new(limits::EVENTS_MAX),
-        };
+        let producer = Producer::new(ring);
+        let barriers = Barriers::new(producer.opener());
+        let submit = Submit { producer, streams: Streams::new(), events: Indices::new(limits::EVENTS_MAX) };
         let inner = Arc::new(Inner {
             remote,
             memory: Memory::new(stray),
@@ -263,6 +263,7 @@ impl Session {
             window,
             entries,
             submit: Mutex::new(submit),
+            barriers,
             page: CompletionReader::new(Arc::clone(&page)),
             reserved: Mutex::default(),
             refusals_seen: AtomicU64::new(0),
@@ -374,6 +375,10 @@ impl Session {
 impl Session {
     pub(crate) fn release(&self, key: usize) {
         self.inner.remote.release(key);
+    }
+
+    pub(crate) fn barriers(&self) -> &Arc<Barriers> {
+        &self.inner.barriers
     }
 
     /// Where copies of ordinary memory are staged, once there was one.
@@ -682,6 +687,7 @@ impl Session {
             | Record::CopyOnDevice { .. }
             | Record::Fill { .. }
             | Record::WaitOn { .. }
+            | Record::HostBarrier { .. }
             | Record::RecordEvent { .. } => record.stream(),
         };
         self.push_with(stream, |producer| producer.push(record))

@@ -47,6 +47,7 @@ impl Session {
     pub fn write(&self, stream: Stream, to: DeviceRange, from: &[u8]) -> Result<(), Error> {
         check(to, from.len())?;
         self.settle(stream)?;
+        self.pass_barriers(stream)?;
         let staging = self.staged()?;
         let pieces: Vec<(usize, &[u8])> = from.chunks(PIECE_BYTES).enumerate().collect();
         let threads = threads(from.len());
@@ -75,6 +76,7 @@ impl Session {
     pub fn read(&self, stream: Stream, to: &mut [u8], from: DeviceRange) -> Result<(), Error> {
         check(from, to.len())?;
         self.settle(stream)?;
+        self.pass_barriers(stream)?;
         let staging = self.staged()?;
         let threads = threads(to.len());
         let mut lanes: Vec<Vec<(usize, &mut [u8])>> = (0..threads).map(|_| Vec::new()).collect();
@@ -104,6 +106,12 @@ impl Session {
                 staging.pinned.memory.read(staging.offset(thread, piece), bytes);
             }
         })
+    }
+
+    /// Waits until the stream has done what it was given, where that may be behind a barrier: pieces that wait for the host
+    /// would be missed by copies that do not.
+    fn pass_barriers(&self, stream: Stream) -> Result<(), Error> {
+        if self.barriers().any_closed() { self.wait_quietly(self.fence(stream)) } else { Ok(()) }
     }
 
     fn staged(&self) -> Result<Arc<Staging>, Error> {

@@ -17,6 +17,7 @@ use crate::{
     records,
     server::lose_device,
     session::{Session, State, Swapped, report},
+    slices::Rest,
     streams::Held,
 };
 
@@ -147,7 +148,8 @@ fn pump(session: &Session, consumer: &mut Consumer) -> Result<(), End> {
         let mut state = session.state.lock();
         let turn = turn(&mut state, consumer, &mut parameters)?;
         wake_waiters(&mut state, (consumer.tail(), consumer.position()), session)?;
-        let waiting = !state.waiters.is_empty() || state.streams.held() > 0 || state.streams.call_gates();
+        let goes_on = state.streams.is_about_to_go_on(|stream| consumer.opened(stream));
+        let waiting = !state.waiters.is_empty() || goes_on || state.streams.call_gates();
         match turn {
             Turn::Worked => {
                 idle_since = None;
@@ -162,7 +164,7 @@ fn pump(session: &Session, consumer: &mut Consumer) -> Result<(), End> {
                 idle_since = None;
                 let nap = if waiting { NAP } else { SLEEP };
                 // What is held back was taken out of the ring, and waits to go on all the same.
-                if consumer.is_ready() || state.streams.held() > 0 {
+                if consumer.is_ready() || goes_on {
                     want(&mut state, session);
                     session.resumed.wait_for(&mut state, nap);
                 } else {
@@ -213,8 +215,8 @@ fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -
         if !has_room(state)? {
             break;
         }
-        let Some(held) = state.streams.release()? else { break };
-        records::submit(state, held.position, &held.record, &held.parameters, held.rest)?;
+        let Some(held) = state.streams.release(|stream| consumer.opened(stream))? else { break };
+        submit(state, consumer, held.position, &held.record, &held.parameters, held.rest)?;
         worked = true;
     }
     for _ in 0..BATCH {
@@ -245,11 +247,29 @@ fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -
             let held = Held { position, record, parameters: parameters.clone(), rest: None };
             state.streams.hold(record.stream(), held);
         } else {
-            records::submit(state, position, &record, parameters, None)?;
+            submit(state, consumer, position, &record, parameters, None)?;
         }
         worked = true;
     }
     Ok(Turn::Worked)
+}
+
+/// Submits a record, unless it is a barrier that the host has opened.
+fn submit(
+    state: &mut State,
+    consumer: &Consumer,
+    position: u64,
+    record: &bulkhead_ring::Record,
+    parameters: &[u64],
+    rest: Option<Box<Rest>>,
+) -> Result<(), DeviceError> {
+    match *record {
+        bulkhead_ring::Record::HostBarrier { stream, number } if consumer.opened(stream) >= number => {
+            state.streams.skipped(stream, position);
+            Ok(())
+        }
+        _ => records::submit(state, position, record, parameters, rest),
+    }
 }
 
 /// Whether the session may have more in flight; looks at the marks only where it must.
@@ -569,6 +589,56 @@ mod tests {
     fn turn_until_nothing_moves(state: &mut State, consumer: &mut Consumer) {
         let mut parameters = Vec::new();
         while matches!(turn(state, consumer, &mut parameters), Ok(Turn::Worked)) {}
+    }
+
+    fn barrier(stream: u32, number: u64) -> Record {
+        Record::HostBarrier { stream, number }
+    }
+
+    #[test]
+    fn a_closed_barrier_holds_its_stream_and_what_waits_for_it() {
+        let descriptor = bulkhead_ring::memory::create().unwrap();
+        let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+        let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+        let opener = producer.opener();
+        let (mut state, launched) = state_and_launches();
+        let _remains = bind_entry(&mut state);
+        for record in [barrier(0, 1), launch(0), barrier(0, 2)] {
+            producer.push(&record).unwrap();
+        }
+        let last = producer.push(&launch(0)).unwrap();
+        producer.push(&Record::WaitOn { stream: 1, on: 0, position: last }).unwrap();
+        producer.push(&launch(1)).unwrap();
+        producer.push(&launch(2)).unwrap();
+        let held = |state: &State, consumer: &Consumer| {
+            (state.streams.held(), state.streams.is_about_to_go_on(|stream| consumer.opened(stream)))
+        };
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        assert_eq!(launched.lock().len(), 1, "the third stream's");
+        assert_eq!(held(&state, &consumer), (6, true), "the second waits for the first");
+        // Another stream's barriers are its own affair.
+        opener.open(1, 9);
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        assert_eq!(launched.lock().len(), 1);
+        opener.open(0, 1);
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        assert_eq!((launched.lock().len(), held(&state, &consumer)), (2, (4, true)));
+        assert!(!state.streams.passed(0, last));
+        opener.open(0, 2);
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        assert_eq!((launched.lock().len(), held(&state, &consumer)), (3, (2, true)));
+        state.streams.page().set_mark(0, last);
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        assert_eq!((launched.lock().len(), held(&state, &consumer)), (4, (0, false)));
+        // One that was opened before it came holds nothing.
+        producer.push(&barrier(0, 2)).unwrap();
+        producer.push(&barrier(3, 0)).unwrap();
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        assert_eq!(state.streams.held(), 0);
+        // Whoever only waits for the host has the pump sleep.
+        producer.push(&barrier(0, u64::MAX)).unwrap();
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        assert_eq!(held(&state, &consumer), (1, false));
     }
 
     #[test]

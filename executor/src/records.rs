@@ -135,6 +135,7 @@ fn carry_out(
         | Record::CopyOnDevice { .. }
         | Record::Fill { .. }
         | Record::WaitOn { .. }
+        | Record::HostBarrier { .. }
         | Record::RecordEvent { .. } => {}
     }
     // Stream 0 comes with the session.
@@ -200,6 +201,11 @@ fn carry_out(
             let wait = Held { position, record: *record, parameters: Vec::new(), rest: None };
             let held = state.streams.wait_on(stream, on, until, wait)?;
             return Ok(Ok(if held { Outcome::Held } else { Outcome::Nothing }));
+        }
+        Record::HostBarrier { stream, number } => {
+            let barrier = Held { position, record: *record, parameters: Vec::new(), rest: None };
+            state.streams.wait_for_host(stream, number, barrier);
+            return Ok(Ok(Outcome::Held));
         }
         Record::RecordEvent { event, .. } => {
             if event >= state.reserved.events.min(limits::EVENTS_MAX) {

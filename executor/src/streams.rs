@@ -38,6 +38,8 @@ pub(crate) struct Held {
 enum Wait {
     /// A stream and a position of it.
     For(u32, u64),
+    /// The host, which has to open so many of its barriers.
+    Host(u64),
     /// One of its own slices.
     Room,
     /// Large launches: it has so many blocks, of so many that one may have.
@@ -486,6 +488,11 @@ impl Streams {
         Ok(true)
     }
 
+    /// Holds the stream back, with the barrier itself, until the host has opened so many.
+    pub(crate) fn wait_for_host(&mut self, index: u32, number: u64, barrier: Held) {
+        self.hold_first(index, barrier, Wait::Host(number));
+    }
+
     /// Whether records of the stream must be held back.
     pub(crate) fn is_held(&self, index: u32) -> bool {
         self.held > 0 && self.get(index).is_some_and(|stream| !stream.held.is_empty())
@@ -503,8 +510,18 @@ impl Streams {
         self.held
     }
 
-    /// A held record that may go now, if there is one.
-    pub(crate) fn release(&mut self) -> Result<Option<Held>, Error> {
+    /// Whether a stream is held back by something else than a barrier that is closed: the host wakes the pump itself
+    /// once it opens one.
+    pub(crate) fn is_about_to_go_on(&self, opened: impl Fn(u32) -> u64) -> bool {
+        let is_closed = |index, wait| matches!(wait, Some(Wait::Host(number)) if opened(index) < number);
+        self.held > 0
+            && (0..).zip(&self.streams).any(|(index, stream)| {
+                stream.as_ref().is_some_and(|one| !one.held.is_empty() && !is_closed(index, one.waits_for))
+            })
+    }
+
+    /// A held record that may go now, if there is one. `opened` says how many barriers of a stream the host has opened.
+    pub(crate) fn release(&mut self, opened: impl Fn(u32) -> u64) -> Result<Option<Held>, Error> {
         if self.held == 0 {
             return Ok(None);
         }
@@ -520,6 +537,7 @@ impl Streams {
                     self.mark(on)?;
                     continue;
                 }
+                Some(Wait::Host(number)) if opened(index) < number => continue,
                 Some(Wait::Room) if !self.may_slice(index) => {
                     self.mark(index)?;
                     continue;
@@ -533,7 +551,8 @@ impl Streams {
                     self.mark(index)?;
                     continue;
                 }
-                Some(Wait::For(..) | Wait::Room | Wait::Large { .. } | Wait::Unlooked(_)) | None => {}
+                Some(Wait::For(..) | Wait::Host(_) | Wait::Room | Wait::Large { .. } | Wait::Unlooked(_))
+                | None => {}
             }
             self.turn = index + 1;
             let Some(stream) = self.get_mut(index) else { continue };

@@ -257,6 +257,51 @@ fn a_stream_that_only_waits_passes_after_what_it_waits_for() {
 }
 
 #[test]
+fn a_barrier_keeps_its_stream_until_the_host_opens_it() {
+    let mut kernel = Kernel::start();
+    let (mut producer, page) = kernel.open();
+    let opener = producer.opener();
+    let at = kernel.furnish();
+    producer.push(&Record::CreateStream { stream: 1, priority: 0 }).unwrap();
+    for number in 1..=200 {
+        let barrier = producer.push(&Record::HostBarrier { stream: 1, number }).unwrap();
+        let behind = launch(&mut producer, 1, at, 1);
+        let beside = launch(&mut producer, 0, at + 64, 1);
+        while page.mark(0) < beside {
+            thread::yield_now();
+        }
+        assert!(page.mark(1) < barrier, "the stream passed barrier {number}");
+        // Now and then the pump sleeps already.
+        if number % 50 == 0 {
+            thread::sleep(std::time::Duration::from_millis(5));
+        }
+        opener.open(1, number);
+        while page.mark(1) < behind {
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_session_closes_although_a_barrier_of_it_stays_closed() {
+    let mut kernel = Kernel::start();
+    let (mut producer, page) = kernel.open();
+    let at = kernel.furnish();
+    producer.push(&Record::CreateStream { stream: 1, priority: 0 }).unwrap();
+    let barrier = producer.push(&Record::HostBarrier { stream: 1, number: 1 }).unwrap();
+    for _ in 0..500 {
+        launch(&mut producer, 1, at, 1);
+    }
+    let beside = launch(&mut producer, 0, at + 64, 1);
+    while page.mark(0) < beside {
+        thread::yield_now();
+    }
+    assert!(page.mark(1) < barrier);
+    let closed = kernel.close();
+    assert_eq!(kernel.answer(closed), Answer::Done);
+}
+
+#[test]
 fn no_page_changes_while_the_session_has_work_on_the_device() {
     let mut kernel = Kernel::start();
     let (mut producer, page) = kernel.open();

@@ -217,7 +217,11 @@ pub(crate) fn query(event: u64) -> Answer {
     event.check(driver)?;
     let is_reached = match event.latest()? {
         Latest::Reached => true,
-        Latest::Own(fence) => driver.session.is_done(fence).map_err(|error| Status::of(&error))?,
+        Latest::Own(fence) => {
+            let is_done = driver.session.is_done(fence).map_err(|error| Status::of(&error))?;
+            driver.streams.tell_failure_before(fence)?;
+            is_done
+        }
         Latest::Elsewhere(_) => false,
     };
     match is_reached {
@@ -234,7 +238,8 @@ pub(crate) fn synchronize(event: u64) -> Answer {
         (Latest::Own(fence), _) => {
             let waited = driver.session.wait(fence).map_err(|error| Status::of(&error));
             printf::flush(driver);
-            waited
+            waited?;
+            driver.streams.tell_failure_before(fence)
         }
         (Latest::Elsewhere(recording), Some(shared)) => awaited::wait(shared, recording),
         (Latest::Elsewhere(_), None) | (Latest::Reached, _) => Ok(()),

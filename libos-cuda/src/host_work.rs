@@ -1,8 +1,8 @@
 //! Functions of the program's that run in a stream's order (`cuLaunchHostFunc`, `cuStreamAddCallback`).
 //!
 //! Each stream that has some has a thread, which waits for each function's place in the stream and calls it: a function
-//! that waits for the program holds up no stream that is not behind it. The device cannot wait for a function of the
-//! host's, so whoever submits later work to the stream waits instead, until the function has returned.
+//! that waits for the program holds up no stream that is not behind it. Behind its place lies a barrier, which the thread
+//! opens when the function has returned: whoever submits later work to the stream does not wait.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::abi::{Callback, HostFunction, NullStream, StreamCallback};
 use crate::context::driver_and_current;
-use crate::device::Fence;
+use crate::device::{Barrier, Fence};
 use crate::driver::Driver;
 use crate::graph::Work;
 use crate::order::Target;
@@ -33,18 +33,24 @@ struct Job {
     target: Target,
     /// Its place among all host functions.
     number: u64,
+    /// What comes before it.
     fence: Fence,
+    /// What keeps back what comes after it.
+    barrier: Barrier,
     call: Call,
 }
 
 struct Queue {
-    /// In the order of their numbers. A function waits for lower numbers only, so no two wait for each other.
+    /// In the order of their barriers.
     jobs: VecDeque<Job>,
     has_thread: bool,
 }
 
 /// What calls the functions of one stream.
 struct Worker {
+    /// Held from a barrier to its job, so that both go in one order. The thread never takes it: whoever submits may wait
+    /// for room in the ring with it, which comes when a function has returned.
+    submitting: Mutex<()>,
     queue: Mutex<Queue>,
     more: Condvar,
 }
@@ -64,14 +70,21 @@ pub(crate) fn is_in_host_function() -> bool {
 impl Worker {
     const fn new() -> Worker {
         let queue = Queue { jobs: VecDeque::new(), has_thread: false };
-        Worker { queue: Mutex::new(queue), more: Condvar::new() }
+        Worker { submitting: Mutex::new(()), queue: Mutex::new(queue), more: Condvar::new() }
     }
 
     fn of(target: Target) -> Result<&'static Worker, Status> {
         WORKERS.get(target.stream.index() as usize).ok_or(Status::INVALID_HANDLE)
     }
 
-    fn add(&'static self, driver: &'static Driver, target: Target, fence: Fence, call: Call) -> Answer {
+    fn add(&'static self, driver: &'static Driver, target: Target, call: Call) -> Answer {
+        let _submitting = self.submitting.lock();
+        let session = &driver.session;
+        let (fence, barrier) = driver.streams.submit(session, target, |stream| {
+            let fence = session.fence(stream);
+            let barrier = session.barrier(stream).map_err(|error| Status::of(&error))?;
+            Ok((fence, barrier))
+        })?;
         let mut queue = self.queue.lock();
         if !queue.has_thread {
             let thread = std::thread::Builder::new().name("bulkhead-host-work".into());
@@ -79,7 +92,7 @@ impl Worker {
             queue.has_thread = true;
         }
         let number = driver.streams.begin_host_function(target);
-        queue.jobs.push_back(Job { target, number, fence, call });
+        queue.jobs.push_back(Job { target, number, fence, barrier, call });
         self.more.notify_one();
         Ok(())
     }
@@ -99,10 +112,10 @@ impl Worker {
     fn work(&self, driver: &Driver) {
         while let Some(job) = self.next() {
             let reached = driver.session.wait(job.fence);
-            driver.streams.wait_for_turn(job.target, job.number);
             IS_IN_HOST_FUNCTION.set(true);
             run(job.call, reached.map_or_else(|error| Status::of(&error).code(), |()| SUCCESS));
             IS_IN_HOST_FUNCTION.set(false);
+            job.barrier.open();
             driver.streams.end_host_function(job.target, job.number);
         }
     }
@@ -123,10 +136,7 @@ fn run(call: Call, status: u32) {
 }
 
 fn enqueue(driver: &'static Driver, target: Target, call: Call) -> Answer {
-    // The thread waits for what comes before, so none has to be waited for here.
-    let session = &driver.session;
-    let fence = driver.streams.submit_now(session, target, |stream| Ok(session.fence(stream)))?;
-    Worker::of(target)?.add(driver, target, fence, call)
+    Worker::of(target)?.add(driver, target, call)
 }
 
 pub(crate) fn launch(null: NullStream, stream: u64, function: HostFunction, data: Callback) -> Answer {

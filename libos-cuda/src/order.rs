@@ -25,7 +25,7 @@ use crate::driver::driver;
 use crate::handle::{Kind, decode, encode, next_generation};
 use crate::host_work;
 use crate::status::{Answer, SUCCESS, Status};
-use given::{Given, Slots, What};
+use given::{Given, Slots};
 
 const _: () = assert!(STREAMS_MAX <= 64, "`written` has one bit for each stream");
 
@@ -89,9 +89,9 @@ pub(crate) struct Streams {
     written: AtomicU64,
     /// How many times work went to the legacy stream.
     legacy: AtomicU64,
-    /// Host functions of all streams that have not returned, what streams await, and failures that nobody was told of:
-    /// without any of it nobody looks more closely.
-    host_functions: AtomicU32,
+    /// Host functions of all streams that have not returned, and failures that nobody was told of: without any of it nobody
+    /// looks more closely.
+    told: AtomicU32,
     given: Given,
     /// Events of other processes that streams wait for.
     awaited: AtomicUsize,
@@ -112,7 +112,7 @@ impl Streams {
             slots,
             written: AtomicU64::new(0),
             legacy: AtomicU64::new(0),
-            host_functions: AtomicU32::new(0),
+            told: AtomicU32::new(0),
             given: Given::new(),
             awaited: AtomicUsize::new(0),
             unordered: AtomicBool::new(false),
@@ -159,6 +159,8 @@ impl Streams {
         place.stream.get_or_init(|| stream);
         let generation = place.word.load(Ordering::Relaxed) >> GENERATION_SHIFT;
         let generation = next_generation(u32::try_from(generation).unwrap_or(0));
+        // What the stream before this one awaited in the end, nobody was told of.
+        self.forget_failure(place);
         place.waited.store(NEVER, Ordering::Relaxed);
         place.priority.store(priority, Ordering::Relaxed);
         place.context.store(context, Ordering::Relaxed);
@@ -193,10 +195,8 @@ impl Streams {
             return Err(Status::INVALID_HANDLE);
         }
         self.captures.forget(target.stream.index());
-        self.wait_for_given(self.before(target))?;
-        if slot.failed.swap(SUCCESS, Ordering::AcqRel) != SUCCESS {
-            self.host_functions.fetch_sub(1, Ordering::AcqRel);
-        }
+        self.refuse_to_host_functions(self.before(target))?;
+        self.forget_failure(slot);
         if self.written.fetch_and(!target.bit(), Ordering::SeqCst) & target.bit() != 0 {
             let fence = session.fence(target.stream);
             session.wait_on(Stream::DEFAULT, fence).map_err(|error| Status::of(&error))?;
@@ -227,15 +227,14 @@ impl Streams {
         target: Target,
         work: impl FnOnce(Stream) -> Result<R, Status>,
     ) -> Result<R, Status> {
-        if self.host_functions.load(Ordering::Acquire) != 0 {
-            self.wait_for_host_functions(target)?;
+        if self.told.load(Ordering::Acquire) != 0 {
+            self.look(target)?;
         }
         self.submit_now(session, target, work)
     }
 
-    /// The same for what need not come after the stream's host functions.
     #[inline]
-    pub(crate) fn submit_now<R>(
+    fn submit_now<R>(
         &self,
         session: &Session,
         target: Target,
@@ -285,7 +284,7 @@ impl Streams {
 
     /// A point after all that a stream was given; for the legacy stream, after what it waits for as well.
     pub(crate) fn fence(&self, session: &Session, target: Target) -> Result<Fence, Status> {
-        self.wait_for_host_functions(target)?;
+        self.look(target)?;
         self.fence_now(session, target)
     }
 
@@ -299,19 +298,19 @@ impl Streams {
     /// Waits until a stream has done what it was given.
     pub(crate) fn synchronize(&self, session: &Session, target: Target) -> Answer {
         let fence = self.fence(session, target)?;
-        session.wait(fence).map_err(|error| Status::of(&error))
+        session.wait(fence).map_err(|error| Status::of(&error))?;
+        self.tell_failure(self.before(target))
     }
 
     /// Waits until every stream has done what it was given.
     pub(crate) fn synchronize_all(&self, session: &Session) -> Answer {
-        // Of all streams first: what one is given while another is waited for keeps nobody.
-        self.wait_for_given(self.slots_where(|word| word & LIVE != 0))?;
+        self.refuse_to_host_functions(self.slots_where(|word| word & LIVE != 0))?;
         for slot in &self.slots {
             if slot.word.load(Ordering::Acquire) & LIVE != 0
                 && let Some(stream) = slot.stream.get()
             {
-                self.tell_failure(Slots(1 << stream.index()))?;
                 session.wait(session.fence(*stream)).map_err(|error| Status::of(&error))?;
+                self.tell_failure(Slots(1 << stream.index()))?;
             }
         }
         Ok(())
@@ -319,12 +318,10 @@ impl Streams {
 
     /// Whether a stream has done what it was given.
     pub(crate) fn is_done(&self, session: &Session, target: Target) -> Result<bool, Status> {
-        if self.is_waiting(target) {
-            return Ok(false);
-        }
-        self.tell_failure(self.before(target))?;
         let fence = self.fence_now(session, target)?;
-        session.is_done(fence).map_err(|error| Status::of(&error))
+        let is_done = session.is_done(fence).map_err(|error| Status::of(&error))?;
+        self.tell_failure(self.before(target))?;
+        Ok(is_done)
     }
 
     /// Whether every stream has done what it was given.
@@ -334,7 +331,7 @@ impl Streams {
             let stream = slot.stream.get().filter(|_| live);
             stream.is_none_or(|stream| {
                 let target = Target { stream: *stream, order: Order::NonBlocking };
-                !self.is_waiting(target) && session.is_done(session.fence(target.stream)).unwrap_or(false)
+                session.is_done(session.fence(target.stream)).unwrap_or(false)
             })
         })
     }
@@ -364,73 +361,68 @@ impl Streams {
         }
     }
 
-    fn is_waiting(&self, target: Target) -> bool {
-        self.host_functions.load(Ordering::Acquire) != 0
-            && !self.given.have_passed(self.before(target), u64::MAX, |_| true)
-    }
-
-    /// Waits until the host functions have returned that a stream's next work comes after, and what it awaits has come.
-    /// What others give meanwhile is not waited for.
+    /// Says what there is to say before a stream is given something, or is waited for.
     ///
     /// # Errors
-    /// Once, where something that was awaited will never come.
-    pub(crate) fn wait_for_host_functions(&self, target: Target) -> Answer {
-        if self.host_functions.load(Ordering::Acquire) == 0 {
+    /// Once, where something that it awaited will never come; always, where a host function asks that the stream waits
+    /// for: it cannot wait for itself.
+    fn look(&self, target: Target) -> Answer {
+        if self.told.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         let before = self.before(target);
-        self.wait_for_given(before)?;
+        self.refuse_to_host_functions(before)?;
         self.tell_failure(before)
     }
 
+    fn forget_failure(&self, slot: &Slot) {
+        if slot.failed.swap(SUCCESS, Ordering::AcqRel) != SUCCESS {
+            self.told.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Says, once, that something that a fence's stream awaited will never come.
+    pub(crate) fn tell_failure_before(&self, fence: Fence) -> Answer {
+        self.tell_failure(Slots(1 << fence.stream().index()))
+    }
+
     fn tell_failure(&self, slots: Slots) -> Answer {
-        if self.host_functions.load(Ordering::Acquire) == 0 {
+        if self.told.load(Ordering::Acquire) == 0 {
             return Ok(());
         }
         for (_, slot) in self.slots.iter().enumerate().filter(|(index, _)| slots.contains(*index)) {
             let failed = slot.failed.swap(SUCCESS, Ordering::AcqRel);
             if failed != SUCCESS {
-                self.host_functions.fetch_sub(1, Ordering::AcqRel);
+                self.told.fetch_sub(1, Ordering::AcqRel);
                 return Err(Status::known(failed).unwrap_or(Status::UNKNOWN));
             }
         }
         Ok(())
     }
 
-    /// Waits until what streams were given so far has passed. A host function cannot wait for itself.
-    fn wait_for_given(&self, slots: Slots) -> Answer {
-        let given = self.given.latest();
-        if self.given.have_passed(slots, given, |_| true) {
-            return Ok(());
-        }
-        if host_work::is_in_host_function() {
-            return Err(Status::NOT_PERMITTED);
-        }
-        self.given.wait(slots, given, |_| true);
-        Ok(())
+    fn refuse_to_host_functions(&self, slots: Slots) -> Answer {
+        let is_behind = || !self.given.have_passed(slots, self.given.latest());
+        if host_work::is_in_host_function() && is_behind() { Err(Status::NOT_PERMITTED) } else { Ok(()) }
     }
 
     /// Waits until the host functions that any stream was given so far have returned: they may use memory that is about
     /// to go. A host function cannot wait for itself, and goes on.
     pub(crate) fn wait_for_all_host_functions(&self) {
-        if self.host_functions.load(Ordering::Acquire) != 0 && !host_work::is_in_host_function() {
-            self.given.wait(Slots::ALL, self.given.latest(), |what| what == What::HostFunction);
+        if self.told.load(Ordering::Acquire) != 0 && !host_work::is_in_host_function() {
+            self.given.wait(Slots::ALL, self.given.latest());
         }
     }
 
-    /// Waits until a host function's turn has come: until what it comes after has passed, which has lower numbers.
-    pub(crate) fn wait_for_turn(&self, target: Target, number: u64) {
-        self.given.wait(self.before(target), number.saturating_sub(1), |_| true);
-    }
-
-    /// Notes a host function of a stream, and numbers it: from here on, work that is submitted to the stream waits.
+    /// Notes a host function of a stream, and numbers it.
     pub(crate) fn begin_host_function(&self, target: Target) -> u64 {
-        self.note(target, What::HostFunction)
+        self.told.fetch_add(1, Ordering::AcqRel);
+        self.given.begin(target.stream.index())
     }
 
     /// Notes that it has returned.
     pub(crate) fn end_host_function(&self, target: Target, number: u64) {
-        self.note_passed(target, number);
+        self.given.end(target.stream.index(), number);
+        self.told.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// How many events of other processes streams wait for.
@@ -438,34 +430,22 @@ impl Streams {
         self.awaited.load(Ordering::Acquire)
     }
 
-    /// Notes an event of another process, and numbers it: from here on, work that is submitted to the stream waits.
-    pub(crate) fn begin_await(&self, target: Target) -> u64 {
+    /// Notes that a stream waits for an event of another process.
+    pub(crate) fn begin_await(&self) {
         self.awaited.fetch_add(1, Ordering::AcqRel);
-        self.note(target, What::Awaited)
     }
 
     /// What was awaited has come, or will never come.
-    pub(crate) fn end_await(&self, target: Target, number: u64, ended: Answer) -> Answer {
+    pub(crate) fn end_await(&self, target: Target, ended: Answer) -> Answer {
         let slot = self.slot(target)?;
         if let Err(status) = ended
             && slot.failed.swap(status.code(), Ordering::AcqRel) == SUCCESS
         {
             // Whoever submits something looks more closely until somebody is told.
-            self.host_functions.fetch_add(1, Ordering::AcqRel);
+            self.told.fetch_add(1, Ordering::AcqRel);
         }
         self.awaited.fetch_sub(1, Ordering::AcqRel);
-        self.note_passed(target, number);
         Ok(())
-    }
-
-    fn note(&self, target: Target, what: What) -> u64 {
-        self.host_functions.fetch_add(1, Ordering::AcqRel);
-        self.given.begin(target.stream.index(), what)
-    }
-
-    fn note_passed(&self, target: Target, number: u64) {
-        self.given.end(target.stream.index(), number);
-        self.host_functions.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

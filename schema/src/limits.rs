@@ -1,7 +1,7 @@
 //! Every limit on what a client may send or hold. Asserted where it is enforced.
 
 /// Version of the client protocol; `hello` refuses any other.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// Sessions on one device at a time; also the number of slots.
 pub const SESSIONS_MAX: u32 = 32;

@@ -1,4 +1,4 @@
 pub(crate) use bulkhead_client::{
-    AcceptedGates, Buffer, Device, DeviceRange, Entry, Event, Fence, Heap, HostBuffer, HostSpan, Image,
-    Launch, Options, Pattern, Received, RemoteFence, Reservation, Session, Share, Signal, Stream,
+    AcceptedGates, Barrier, Buffer, Device, DeviceRange, Entry, Event, Fence, Heap, HostBuffer, HostSpan,
+    Image, Launch, Options, Pattern, Received, RemoteFence, Reservation, Session, Share, Signal, Stream,
 };

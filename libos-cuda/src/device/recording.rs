@@ -13,6 +13,7 @@ mod kernels;
 mod shared;
 mod variables;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -113,6 +114,10 @@ pub(crate) enum Asked {
     Record {
         stream: u32,
     },
+    /// What comes later waits for the host.
+    Barrier {
+        stream: u32,
+    },
     DestroyStream {
         stream: u32,
     },
@@ -150,6 +155,10 @@ struct State {
     reserved_up_to: u64,
     /// Fences beyond this position of a stream are not reached while it is held.
     held: Vec<Option<u64>>,
+    /// Barriers: stream and position.
+    closed: Arc<Mutex<BTreeSet<(u32, u64)>>>,
+    /// Waits of streams for others: stream, position, and what has to pass.
+    waits: Vec<(u32, u64, Fence)>,
 }
 
 /// A session.
@@ -177,6 +186,12 @@ pub(crate) struct Event(u32);
 pub(crate) struct Fence {
     stream: u32,
     position: u64,
+}
+
+impl Fence {
+    pub(crate) fn stream(self) -> Stream {
+        Stream(self.stream)
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -276,6 +291,22 @@ impl Image {
 }
 
 pub(crate) struct Heap;
+
+/// A closed barrier; dropping it opens it.
+pub(crate) struct Barrier {
+    closed: Arc<Mutex<BTreeSet<(u32, u64)>>>,
+    fence: Fence,
+}
+
+impl Barrier {
+    pub(crate) fn open(self) {}
+}
+
+impl Drop for Barrier {
+    fn drop(&mut self) {
+        self.closed.lock().remove(&(self.fence.stream, self.fence.position));
+    }
+}
 
 pub(crate) struct Buffer {
     handle: Handle,
@@ -384,6 +415,25 @@ impl State {
 
     fn fence(&self, stream: Stream) -> Fence {
         Fence { stream: stream.0, position: self.positions[stream.0 as usize] }
+    }
+
+    /// Whether a fence has passed: nothing before it is held, and neither is what its stream waits for.
+    fn has_passed(&self, fence: Fence) -> bool {
+        let closed = self.closed.lock();
+        let (mut looked, mut open) = (BTreeSet::new(), vec![fence]);
+        while let Some(Fence { stream, position }) = open.pop() {
+            let is_held = self.held[stream as usize].is_some_and(|held| position > held);
+            if is_held || closed.range((stream, 0)..=(stream, position)).next().is_some() {
+                return false;
+            }
+            let waits = self.waits.iter().filter(|(of, at, _)| *of == stream && *at <= position);
+            open.extend(
+                waits
+                    .map(|(_, _, other)| *other)
+                    .filter(|other| looked.insert((other.stream, other.position))),
+            );
+        }
+        true
     }
 
     fn device(&mut self, range: DeviceRange) -> Result<&mut [u8], Error> {
@@ -671,19 +721,34 @@ impl Session {
     }
 
     pub(crate) fn write(&self, stream: Stream, to: DeviceRange, from: &[u8]) -> Result<(), Error> {
+        // What waits for the host is not staged.
+        self.wait(self.fence(stream))?;
         let mut state = self.state.lock();
         state.device(to)?.copy_from_slice(from);
         state.submit(stream, Asked::Copy { stream: stream.0 }).map(drop)
     }
 
     pub(crate) fn read(&self, stream: Stream, to: &mut [u8], from: DeviceRange) -> Result<(), Error> {
+        self.wait(self.fence(stream))?;
         let mut state = self.state.lock();
         to.copy_from_slice(state.device(from)?);
         state.submit(stream, Asked::Copy { stream: stream.0 }).map(drop)
     }
 
     pub(crate) fn wait_on(&self, stream: Stream, fence: Fence) -> Result<(), Error> {
-        self.state.lock().submit(stream, Asked::WaitOn { stream: stream.0, other: fence.stream }).map(drop)
+        let mut state = self.state.lock();
+        let wait = state.submit(stream, Asked::WaitOn { stream: stream.0, other: fence.stream })?;
+        state.waits.push((wait.stream, wait.position, fence));
+        Ok(())
+    }
+
+    /// What comes later is done at once all the same: the record says that it was asked to wait. Fences do wait.
+    pub(crate) fn barrier(&self, stream: Stream) -> Result<Barrier, Error> {
+        let mut state = self.state.lock();
+        let fence = state.submit(stream, Asked::Barrier { stream: stream.0 })?;
+        let closed = Arc::clone(&state.closed);
+        closed.lock().insert((fence.stream, fence.position));
+        Ok(Barrier { closed, fence })
     }
 
     pub(crate) fn fence(&self, stream: Stream) -> Fence {
@@ -691,7 +756,7 @@ impl Session {
     }
 
     pub(crate) fn is_done(&self, fence: Fence) -> Result<bool, Error> {
-        Ok(self.state.lock().held[fence.stream as usize].is_none_or(|held| fence.position <= held))
+        Ok(self.state.lock().has_passed(fence))
     }
 
     pub(crate) fn wait(&self, fence: Fence) -> Result<(), Error> {

@@ -1,7 +1,7 @@
 //! Waiting for recordings of other processes.
 //!
-//! One thread looks for all streams that wait; who submits later work to such a stream waits for that thread, as
-//! for a host function. Whoever waits looks at the slot every millisecond, and now and then at whether the process that
+//! One thread looks for all streams that wait. Such a stream has a barrier, which the thread opens, as for a host
+//! function. Whoever waits looks at the slot every millisecond, and now and then at whether the process that
 //! records is still there: its recordings end with it, or never.
 
 use std::sync::{Arc, OnceLock};
@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::shared::Shared;
 use super::slot::Recording;
+use crate::device::Barrier;
 use crate::driver::Driver;
 use crate::order::Target;
 use crate::presence::Other;
@@ -94,7 +95,7 @@ pub(super) fn wait(shared: &Shared, recording: Recording) -> Answer {
 
 struct Job {
     target: Target,
-    number: u64,
+    barrier: Barrier,
     shared: Arc<Shared>,
     recording: Recording,
     watch: Watch,
@@ -133,16 +134,20 @@ fn work(driver: &'static Driver, jobs: &'static Jobs) {
             }
             known.append(&mut waiting);
         }
-        known.retain_mut(|job| {
+        for mut job in std::mem::take(&mut known) {
             let ended = match look(&job.shared, job.recording, &mut job.watch) {
-                Ok(false) => return true,
+                Ok(false) => {
+                    known.push(job);
+                    continue;
+                }
                 Ok(true) => Ok(()),
                 Err(status) => Err(status),
             };
             // The stream was looked up when the job was made, and its slot never goes away.
-            driver.streams.end_await(job.target, job.number, ended).ok();
-            false
-        });
+            driver.streams.end_await(job.target, ended).ok();
+            // Whoever sees that the stream goes on is told why it should not have.
+            job.barrier.open();
+        }
         if !known.is_empty() {
             nap.sleep();
         }
@@ -156,9 +161,13 @@ pub(super) fn have_wait(shared: &Arc<Shared>, recording: Recording, target: Targ
         return wait(shared, recording);
     }
     let jobs = jobs(driver)?;
-    let number = driver.streams.begin_await(target);
+    let session = &driver.session;
+    let barrier = driver
+        .streams
+        .submit(session, target, |stream| session.barrier(stream).map_err(|error| Status::of(&error)))?;
+    driver.streams.begin_await();
     let shared = Arc::clone(shared);
-    jobs.waiting.lock().push(Job { target, number, shared, recording, watch: Watch::default() });
+    jobs.waiting.lock().push(Job { target, barrier, shared, recording, watch: Watch::default() });
     jobs.more.notify_one();
     Ok(())
 }

@@ -48,8 +48,8 @@ struct State {
     steps: Vec<Step>,
     /// Steps that do nothing, for the time being.
     disabled: Vec<bool>,
-    /// The end of the last launch, and where that was: two never overlap.
-    last: Option<(Fence, Target)>,
+    /// The end of the last launch: two never overlap.
+    last: Option<Fence>,
 }
 
 /// The order of a graph's steps; `None` where there is none.
@@ -90,11 +90,8 @@ impl Exec {
         }
         let session = &driver.session;
         let last = state.last;
-        if let Some((_, last)) = last {
-            driver.streams.wait_for_host_functions(last)?;
-        }
         let start = driver.streams.submit(session, target, |stream| {
-            if let Some((last, _)) = last {
+            if let Some(last) = last {
                 session.wait_on(stream, last).map_err(|error| Status::of(&error))?;
             }
             Ok(session.fence(stream))
@@ -106,15 +103,14 @@ impl Exec {
         }
         let submitted = self.submit(driver, &state, &lanes);
         // Also where a step was refused: what was submitted is the launch's all the same.
-        // Its host functions may run on meanwhile.
-        let end = driver.streams.submit_now(session, target, |stream| {
+        let end = driver.streams.submit(session, target, |stream| {
             for lane in lanes.iter().skip(1) {
                 let fence = session.fence(lane.stream);
                 session.wait_on(stream, fence).map_err(|error| Status::of(&error))?;
             }
             Ok(session.fence(stream))
         })?;
-        state.last = Some((end, target));
+        state.last = Some(end);
         submitted
     }
 
@@ -124,10 +120,6 @@ impl Exec {
         let mut fences: Vec<Option<Fence>> = vec![None; state.steps.len()];
         for placed in &self.plan.steps {
             let target = lane_of(placed.lane)?;
-            if placed.is_behind_host {
-                // The functions of the host's are in the first lane.
-                driver.streams.wait_for_host_functions(lane_of(0)?)?;
-            }
             for other in &placed.waits {
                 if let Some(fence) = fences.get(*other).copied().flatten() {
                     wait_on(session, target, fence)?;

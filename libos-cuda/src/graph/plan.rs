@@ -14,8 +14,6 @@ pub(super) struct Placed {
     pub(super) lane: usize,
     /// The steps of other lanes that this lane has to wait for first.
     pub(super) waits: Vec<usize>,
-    /// Whether it comes right behind a function of the host's, which has to have returned.
-    pub(super) is_behind_host: bool,
     /// Whether another lane waits for it.
     pub(super) is_awaited: bool,
 }
@@ -62,17 +60,16 @@ pub(super) fn plan(shape: &Shape<'_>) -> Option<Plan> {
                 steps.get_mut(at)?.is_awaited = true;
             }
         }
-        let is_behind_host = before.iter().any(|step| shape.is_host.get(*step) == Some(&true));
         *lanes.last.get_mut(lane)? = Some((step, position));
         *lane_of.get_mut(step)? = lane;
         *position_of.get_mut(step)? = position;
-        steps.push(Placed { step, lane, waits, is_behind_host, is_awaited: false });
+        steps.push(Placed { step, lane, waits, is_awaited: false });
     }
     Some(Plan { steps, lanes: lanes.last.len() })
 }
 
 /// An order in which each step comes after those it depends on. What waits for functions of the host's comes as late as it
-/// may: whoever submits it waits for them as well.
+/// may: they all are in one lane, whose later steps wait for them as well.
 fn order(shape: &Shape<'_>) -> Option<Vec<usize>> {
     let count = shape.before.len();
     let mut behind: Vec<Vec<usize>> = vec![Vec::new(); count];
@@ -212,7 +209,6 @@ mod tests {
         let order: Vec<usize> = plan.steps.iter().map(|step| step.step).collect();
         assert_eq!(order, [2, 3, 0, 1]);
         assert_eq!(plan.steps[2].lane, 0);
-        assert!(plan.steps[3].is_behind_host && !plan.steps[1].is_behind_host);
     }
 
     #[test]

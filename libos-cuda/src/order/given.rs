@@ -1,20 +1,12 @@
-//! What streams were given that the device cannot wait for: host functions, and events of other processes.
+//! Which host functions streams were given that have not returned.
 //!
-//! All of it has numbers of one row. Whoever waits takes the latest number first and waits for what has none above
-//! it: what others give meanwhile keeps nobody.
+//! All have numbers of one row. Whoever waits takes the latest number first and waits until none is open up to it: what
+//! others give meanwhile keeps nobody.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use bulkhead_schema::limits::STREAMS_MAX;
 use parking_lot::{Condvar, Mutex};
-
-/// Which of these.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum What {
-    HostFunction,
-    /// An event of another process.
-    Awaited,
-}
 
 /// Some of the streams, a bit each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,19 +22,19 @@ impl Slots {
 
 struct State {
     latest: u64,
-    /// What has not passed, by the stream's number.
-    open: [BTreeMap<u64, What>; STREAMS_MAX as usize],
+    /// Those that have not returned, by the stream's number.
+    open: [BTreeSet<u64>; STREAMS_MAX as usize],
 }
 
 impl State {
-    /// Whether all has passed that `slots` were given up to a number.
-    fn have_passed(&self, slots: Slots, until: u64, counts: impl Fn(What) -> bool) -> bool {
+    /// Whether all have returned that `slots` were given up to a number.
+    fn have_passed(&self, slots: Slots, until: u64) -> bool {
         let mut open = self.open.iter().enumerate().filter(|(index, _)| slots.contains(*index));
-        !open.any(|(_, open)| open.range(..=until).any(|(_, what)| counts(*what)))
+        !open.any(|(_, open)| open.first().is_some_and(|first| *first <= until))
     }
 }
 
-/// What all streams were given.
+/// The host functions of all streams.
 pub(super) struct Given {
     state: Mutex<State>,
     passed: Condvar,
@@ -50,22 +42,22 @@ pub(super) struct Given {
 
 impl Given {
     pub(super) fn new() -> Given {
-        let open = std::array::from_fn(|_| BTreeMap::new());
+        let open = std::array::from_fn(|_| BTreeSet::new());
         Given { state: Mutex::new(State { latest: 0, open }), passed: Condvar::new() }
     }
 
-    /// Notes something, and numbers it.
-    pub(super) fn begin(&self, index: u32, kind: What) -> u64 {
+    /// Notes one, and numbers it.
+    pub(super) fn begin(&self, index: u32) -> u64 {
         let mut state = self.state.lock();
         state.latest += 1;
         let number = state.latest;
         if let Some(open) = state.open.get_mut(index as usize) {
-            open.insert(number, kind);
+            open.insert(number);
         }
         number
     }
 
-    /// Notes that it has passed, and wakes those who wait for it.
+    /// Notes that it has returned, and wakes those who wait for it.
     pub(super) fn end(&self, index: u32, number: u64) {
         let mut state = self.state.lock();
         if let Some(open) = state.open.get_mut(index as usize) {
@@ -74,20 +66,20 @@ impl Given {
         self.passed.notify_all();
     }
 
-    /// The number of what was given last.
+    /// The number of the latest.
     pub(super) fn latest(&self) -> u64 {
         self.state.lock().latest
     }
 
-    /// Whether all has passed that streams were given up to a number.
-    pub(super) fn have_passed(&self, slots: Slots, until: u64, counts: impl Fn(What) -> bool) -> bool {
-        self.state.lock().have_passed(slots, until, counts)
+    /// Whether all have returned that streams were given up to a number.
+    pub(super) fn have_passed(&self, slots: Slots, until: u64) -> bool {
+        self.state.lock().have_passed(slots, until)
     }
 
-    /// Waits until it has.
-    pub(super) fn wait(&self, slots: Slots, until: u64, counts: impl Fn(What) -> bool) {
+    /// Waits until they have.
+    pub(super) fn wait(&self, slots: Slots, until: u64) {
         let mut state = self.state.lock();
-        while !state.have_passed(slots, until, &counts) {
+        while !state.have_passed(slots, until) {
             self.passed.wait(&mut state);
         }
     }

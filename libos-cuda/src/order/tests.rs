@@ -137,22 +137,31 @@ fn a_stream_is_done_when_its_last_work_is() {
 }
 
 #[test]
-fn work_after_a_host_function_waits_until_it_has_returned() {
+fn whoever_waits_or_submits_next_is_told_once_of_what_never_came() {
     let world = World::new();
     let ((_, one), (_, free)) = (world.stream(Order::Blocking), world.stream(Order::NonBlocking));
-    let number = world.streams.begin_host_function(one);
+    world.streams.begin_await();
+    assert_eq!(world.streams.awaits(), 1);
+    world.streams.end_await(one, Err(Status::INVALID_HANDLE)).unwrap();
+    assert_eq!(world.streams.awaits(), 0);
+    assert_eq!(world.streams.synchronize(&world.session, free), Ok(()), "another stream's failure");
+    assert_eq!(world.streams.synchronize(&world.session, Target::LEGACY), Err(Status::INVALID_HANDLE));
+    assert_eq!(world.streams.synchronize(&world.session, one), Ok(()));
+    world.streams.end_await(one, Err(Status::INVALID_HANDLE)).unwrap();
+    let submitted = world.streams.submit(&world.session, one, |_| Ok(()));
+    assert_eq!(submitted, Err(Status::INVALID_HANDLE));
+    world.work(one);
+}
+
+#[test]
+fn a_stream_behind_a_barrier_is_not_done() {
+    let world = World::new();
+    let (_, one) = world.stream(Order::Blocking);
+    let barrier = world.session.barrier(one.stream).unwrap();
+    world.work(one);
     assert_eq!(world.streams.is_done(&world.session, one), Ok(false));
-    assert_eq!(world.streams.is_done(&world.session, free), Ok(true));
-    assert!(world.streams.is_waiting(Target::LEGACY));
-    world.work(free);
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| world.work(one));
-        std::thread::sleep(std::time::Duration::from_millis(20));
-        assert!(!waiting.is_finished());
-        world.streams.end_host_function(one, number);
-        waiting.join().unwrap();
-    });
-    assert!(!world.streams.is_waiting(Target::LEGACY));
+    barrier.open();
+    assert_eq!(world.streams.is_done(&world.session, one), Ok(true));
 }
 
 #[test]

@@ -187,6 +187,12 @@ impl Consumer {
         std::array::from_fn(|_| -i32::from(bytes.next().unwrap_or(0)))
     }
 
+    /// How many of a stream's barriers the host has opened. The client can write it, as it can write all of its ring.
+    #[must_use]
+    pub fn opened(&self, stream: u32) -> u64 {
+        self.ring.header().opened.get(stream as usize).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
     /// Spins for a record, `turns` times.
     pub fn spin(&mut self, turns: u32) -> bool {
         for _ in 0..turns {
@@ -227,17 +233,21 @@ impl Consumer {
     /// Wakes a thread in [`Consumer::park`], from the executor's own side.
     #[must_use]
     pub fn waker(&self) -> Waker {
-        Waker { ring: Arc::clone(&self.ring) }
+        Waker::new(&self.ring)
     }
 }
 
-/// Wakes the consumer of a ring for other reasons than a record.
+/// Wakes the consumer of a ring for other reasons than a record: the executor's, and a barrier that the host opens.
 #[derive(Clone)]
 pub struct Waker {
     ring: Arc<Ring>,
 }
 
 impl Waker {
+    pub(crate) fn new(ring: &Arc<Ring>) -> Self {
+        Self { ring: Arc::clone(ring) }
+    }
+
     /// Ends a sleep, or prevents the one about to begin. What was stored before is seen by a consumer that listens after.
     pub fn wake(&self) {
         if !is_switched_on(Mutant::WakeWithoutTheBell) {

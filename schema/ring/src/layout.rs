@@ -59,6 +59,8 @@ pub struct Header {
     pub(crate) taken: Line<AtomicU64>,
     /// Written by the consumer: a byte per stream, with which priority it was made. For whoever consumes the ring after it.
     pub(crate) priorities: Line<[AtomicU64; STREAMS / PRIORITIES_PER_WORD]>,
+    /// Written by the producer: a word per stream, how many of its barriers the host has opened.
+    pub(crate) opened: Line<[AtomicU64; STREAMS]>,
 }
 
 /// A value on lines of its own.
@@ -87,13 +89,14 @@ pub struct Cell(pub(crate) [AtomicU64; RECORD_WORDS]);
 
 #[cfg(not(loom))]
 const _: () = {
-    assert!(size_of::<Header>() == 896 && size_of::<Header>() <= HEADER_BYTES);
+    assert!(size_of::<Header>() == 1408 && size_of::<Header>() <= HEADER_BYTES);
     assert!(std::mem::offset_of!(Header, head) == 128);
     assert!(std::mem::offset_of!(Header, parked) == 256);
     assert!(std::mem::offset_of!(Header, doorbell) == 384);
     assert!(std::mem::offset_of!(Header, ended) == 512);
     assert!(std::mem::offset_of!(Header, taken) == 640);
     assert!(std::mem::offset_of!(Header, priorities) == 768);
+    assert!(std::mem::offset_of!(Header, opened) == 896);
     assert!(STREAMS.is_multiple_of(PRIORITIES_PER_WORD));
     assert!(size_of::<Cell>() == 128);
     assert!(RECORDS.is_power_of_two());

@@ -42,7 +42,7 @@ pub mod memory;
 pub use activity::{Activity, ActivityWriter, create as create_activity};
 pub use completion::{CompletionReader, CompletionWriter, Refusal};
 pub use consumer::{Consumer, Park, Waker};
-pub use producer::{Full, Producer};
+pub use producer::{Full, Opener, Producer};
 pub use record::{Bind, Blocks, Copy, Launch, LaunchShape, ParameterPlace, Pattern, Record};
 
 /// Why the other side of a ring is not believed any more.

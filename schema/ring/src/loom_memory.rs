@@ -30,6 +30,7 @@ impl Ring {
             ended: Line::new(AtomicU64::new(0)),
             taken: Line::new(AtomicU64::new(0)),
             priorities: Line::new(std::array::from_fn(|_| AtomicU64::new(0))),
+            opened: Line::new(std::array::from_fn(|_| AtomicU64::new(0))),
         };
         let cell = || Cell(std::array::from_fn::<_, RECORD_WORDS, _>(|_| AtomicU64::new(0)));
         Arc::new(Self {

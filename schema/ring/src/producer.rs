@@ -4,6 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use crate::{
     Ended,
+    consumer::Waker,
     layout::{ARENA_WORDS, RECORDS},
     memory::Ring,
     mutant::Mutant,
@@ -122,6 +123,12 @@ impl Producer {
         Ok(self.publish())
     }
 
+    /// Opens barriers of this ring's streams; needs no lock that those who push may hold while the ring is full.
+    #[must_use]
+    pub fn opener(&self) -> Opener {
+        Opener { ring: Arc::clone(&self.ring), waker: Waker::new(&self.ring) }
+    }
+
     fn reserve(&mut self) -> Result<(), Full> {
         if self.tail.wrapping_sub(self.head_seen) >= RECORDS as u64 {
             self.head_seen = self.head();
@@ -182,5 +189,21 @@ impl Producer {
         header.parked.store(0, Ordering::Relaxed);
         header.doorbell.fetch_add(1, Ordering::Release);
         self.ring.wake();
+    }
+}
+
+/// Opens barriers: what host functions do once they have returned.
+#[derive(Clone)]
+pub struct Opener {
+    ring: Arc<Ring>,
+    waker: Waker,
+}
+
+impl Opener {
+    /// Opens all barriers of a stream up to `number`, and wakes a sleeping consumer. Numbers of a stream only grow.
+    pub fn open(&self, stream: u32, number: u64) {
+        let Some(word) = self.ring.header().opened.get(stream as usize) else { return };
+        word.store(number, Ordering::Release);
+        self.waker.wake();
     }
 }

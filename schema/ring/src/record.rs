@@ -26,6 +26,7 @@ const DESTROY_EVENT: u32 = 8;
 const ELAPSED: u32 = 9;
 const CREATE_STREAM: u32 = 10;
 const DESTROY_STREAM: u32 = 11;
+const HOST_BARRIER: u32 = 12;
 
 /// A capability's name: slot and generation, an allegation like every other field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -134,6 +135,8 @@ pub enum Record {
     Fill { stream: u32, to: Bind, offset: u64, pattern: Pattern, count: u64 },
     /// Later work of `stream` starts after `position` of the stream `on` has passed.
     WaitOn { stream: u32, on: u32, position: u64 },
+    /// Later work of `stream` starts after the host has opened so many of the stream's barriers.
+    HostBarrier { stream: u32, number: u64 },
     /// Take a timestamp.
     RecordEvent { stream: u32, event: u32 },
     /// Forget an event.
@@ -181,6 +184,7 @@ impl Record {
             | Self::CopyOnDevice { stream, .. }
             | Self::Fill { stream, .. }
             | Self::WaitOn { stream, .. }
+            | Self::HostBarrier { stream, .. }
             | Self::RecordEvent { stream, .. }
             | Self::DestroyEvent { stream, .. }
             | Self::Elapsed { stream, .. }
@@ -232,6 +236,10 @@ impl Record {
                 words[1] = u64::from(on);
                 words[2] = position;
                 WAIT_ON
+            }
+            Self::HostBarrier { number, .. } => {
+                words[1] = number;
+                HOST_BARRIER
             }
             Self::RecordEvent { event, .. } => {
                 words[1] = u64::from(event);
@@ -314,6 +322,7 @@ impl Record {
                 }
                 Self::WaitOn { stream, on, position: words[2] }
             }
+            HOST_BARRIER => Self::HostBarrier { stream, number: words[1] },
             RECORD_EVENT => Self::RecordEvent { stream, event: low(words[1]) },
             DESTROY_EVENT => Self::DestroyEvent { stream, event: low(words[1]) },
             ELAPSED => {
@@ -375,6 +384,7 @@ mod tests {
             Record::Fill { stream: 4, to, offset: 5, pattern: Pattern::Bits16(600), count: 7 },
             Record::Fill { stream: 4, to, offset: 5, pattern: Pattern::Bits32(u32::MAX), count: u64::MAX },
             Record::WaitOn { stream: 5, on: 6, position: u64::MAX },
+            Record::HostBarrier { stream: 7, number: u64::MAX },
             Record::RecordEvent { stream: 6, event: 4095 },
             Record::DestroyEvent { stream: 6, event: u32::MAX },
             Record::Elapsed { stream: 7, start: 1, end: 2, reply: 63 },
@@ -403,7 +413,7 @@ mod tests {
                 *word = state;
             }
             if round % 2 == 0 {
-                words[0] = pair(high(words[0]) % 13, low(words[0]) % 70);
+                words[0] = pair(high(words[0]) % 14, low(words[0]) % 70);
             }
             if let Ok(record) = Record::decode(&words, round) {
                 accepted += 1;

@@ -215,3 +215,16 @@ fn a_ring_goes_on_after_its_last_taken_record_and_a_forged_count_empties_it() {
         assert_eq!((third.position(), third.take()), (5, Ok(None)), "taken said to be {forged}");
     }
 }
+
+#[test]
+fn a_client_says_how_many_barriers_of_a_stream_are_open() {
+    let descriptor = bulkhead_ring::memory::create().unwrap();
+    let producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let opener = producer.opener();
+    for (stream, number) in [(0, 1), (63, u64::MAX), (64, 3), (u32::MAX, 4), (0, 2)] {
+        opener.open(stream, number);
+    }
+    let opened: Vec<u64> = [0, 1, 63, 64, u32::MAX].map(|stream| consumer.opened(stream)).into();
+    assert_eq!(opened, [2, 0, u64::MAX, 0, 0]);
+}

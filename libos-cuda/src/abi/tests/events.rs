@@ -189,9 +189,10 @@ fn later_work_of_a_stream_waits_for_another_process_and_that_of_others_does_not(
     refused(unsafe { cuStreamQuery(stream) }, Status::NOT_READY);
     ok(unsafe { cuStreamQuery(other) });
     std::thread::scope(|scope| {
-        let works = scope.spawn(|| on_a_thread(|| ok(unsafe { cuMemsetD32Async(memory, 2, 1, stream) })));
+        ok(unsafe { cuMemsetD32Async(memory, 2, 1, stream) });
+        let waits = scope.spawn(|| on_a_thread(|| ok(unsafe { cuStreamSynchronize(stream) })));
         std::thread::sleep(Duration::from_millis(50));
-        assert!(!works.is_finished());
+        assert!(!waits.is_finished());
         // A recording that comes later is not waited for.
         elsewhere.set(LATEST, 2);
         elsewhere.set(BEGUN + 1, 1);
@@ -245,8 +246,8 @@ fn nobody_waits_for_a_process_that_has_ended() {
     ok(unsafe { cuStreamWaitEvent(stream, event, 0) });
     session.there_is(token(104), false);
     refused(unsafe { cuEventSynchronize(event) }, Status::INVALID_HANDLE);
-    refused(unsafe { cuMemsetD32Async(memory, 2, 1, stream) }, Status::INVALID_HANDLE);
-    // The stream's next work is told of it once.
+    refused(unsafe { cuStreamSynchronize(stream) }, Status::INVALID_HANDLE);
+    // That is told once.
     ok(unsafe { cuMemsetD32Async(memory, 2, 1, stream) });
     ok(unsafe { cuStreamSynchronize(stream) });
     // Its cell is free for others once all are in use.

@@ -8,6 +8,7 @@ use super::*;
 symbols! {
     cuCtxSynchronize();
     cuMemsetD32Async(u64, u32, usize, u64);
+    cuStreamQuery(u64);
 }
 
 static SEEN: AtomicU64 = AtomicU64::new(0);
@@ -119,22 +120,13 @@ fn a_while() {
 fn whoever_waits_for_host_functions_waits_for_none_that_were_given_later() {
     static FIRST: Gate = Gate::new();
     static SECOND: Gate = Gate::new();
-    fn with_event(stream: u64) -> u32 {
-        let mut event = 0;
-        ok(unsafe { cuEventCreate(&raw mut event, 0) });
-        let recorded = unsafe { cuEventRecord(event, stream) };
-        ok(unsafe { cuEventDestroy_v2(event) });
-        recorded
-    }
     let _turn = begin();
     let (mut stream, memory) = (0, allocate(64));
     ok(unsafe { cuStreamCreate(&raw mut stream, 0) });
-    let waits: [(&str, &(dyn Fn() -> u32 + Sync)); 6] = [
+    let waits: [(&str, &(dyn Fn() -> u32 + Sync)); 4] = [
         ("cuStreamSynchronize", &|| unsafe { cuStreamSynchronize(stream) }),
         ("cuCtxSynchronize", &|| unsafe { cuCtxSynchronize() }),
         ("a legacy copy", &|| unsafe { cuMemcpyDtoH_v2([0u8; 4].as_mut_ptr(), memory, 4) }),
-        ("work of the stream", &|| unsafe { cuMemsetD32Async(memory, 1, 1, stream) }),
-        ("cuEventRecord", &|| with_event(stream)),
         ("cuMemFree", &|| unsafe { cuMemFree_v2(allocate(64)) }),
     ];
     for (name, wait) in waits {
@@ -150,6 +142,38 @@ fn whoever_waits_for_host_functions_waits_for_none_that_were_given_later() {
     }
     ok(unsafe { cuMemFree_v2(memory) });
     ok(unsafe { cuStreamDestroy_v2(stream) });
+}
+
+#[test]
+fn whoever_submits_behind_a_host_function_does_not_wait() {
+    static GATE: Gate = Gate::new();
+    let _turn = begin();
+    let (mut one, mut two, mut event) = (0, 0, 0);
+    for stream in [&mut one, &mut two] {
+        ok(unsafe { cuStreamCreate(&raw mut *stream, 0) });
+    }
+    ok(unsafe { cuEventCreate(&raw mut event, 0) });
+    let memory = allocate(64);
+    let gate = GATE.give(one);
+    ok(unsafe { cuMemsetD32Async(memory, 1, 1, one) });
+    ok(unsafe { cuEventRecord(event, one) });
+    ok(unsafe { cuStreamWaitEvent(two, event, 0) });
+    ok(unsafe { cuMemsetD32Async(memory, 2, 1, two) });
+    ok(unsafe { cuMemsetD32Async(memory, 3, 1, 0) });
+    for stream in [one, two, 0] {
+        refused(unsafe { cuStreamQuery(stream) }, Status::NOT_READY);
+    }
+    refused(unsafe { cuEventQuery(event) }, Status::NOT_READY);
+    assert!(!GATE.has_passed());
+    drop(gate);
+    ok(unsafe { cuStreamSynchronize(0) });
+    assert!(GATE.has_passed());
+    ok(unsafe { cuEventQuery(event) });
+    ok(unsafe { cuEventDestroy_v2(event) });
+    ok(unsafe { cuMemFree_v2(memory) });
+    for stream in [one, two] {
+        ok(unsafe { cuStreamDestroy_v2(stream) });
+    }
 }
 
 #[test]

@@ -1,0 +1,104 @@
+//! Barriers: points of a stream that its work does not pass before the host opens them.
+
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use bulkhead_ring::{Opener, Record};
+use bulkhead_schema::{Error, limits};
+use parking_lot::Mutex;
+
+use crate::{Session, Stream};
+
+/// A closed barrier: what was submitted to its stream later waits. Dropping it opens it.
+#[must_use = "it is open as soon as it is dropped"]
+pub struct Barrier {
+    barriers: Arc<Barriers>,
+    stream: Stream,
+    number: u64,
+}
+
+impl Barrier {
+    /// Lets the stream go on; nobody waits for it here.
+    pub fn open(self) {}
+}
+
+impl Drop for Barrier {
+    fn drop(&mut self) {
+        self.barriers.open(self.stream, self.number);
+    }
+}
+
+/// A session's barriers. The executor knows of a stream how many are open: those before the first closed one.
+pub(crate) struct Barriers {
+    opener: Opener,
+    streams: Mutex<Vec<Numbers>>,
+    /// How many are closed.
+    closed: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Numbers {
+    latest: u64,
+    closed: BTreeSet<u64>,
+}
+
+impl Numbers {
+    fn opened(&self) -> u64 {
+        self.closed.first().map_or(self.latest, |closed| closed - 1)
+    }
+}
+
+impl Barriers {
+    pub(crate) fn new(opener: Opener) -> Arc<Self> {
+        let streams = (0..limits::STREAMS_MAX).map(|_| Numbers::default()).collect();
+        Arc::new(Self { opener, streams: Mutex::new(streams), closed: AtomicUsize::new(0) })
+    }
+
+    /// Whether work may have to wait for the host.
+    pub(crate) fn any_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire) > 0
+    }
+
+    fn open(&self, stream: Stream, number: u64) {
+        let mut streams = self.streams.lock();
+        let Some(numbers) = streams.get_mut(stream.0 as usize) else { return };
+        if numbers.closed.remove(&number) {
+            self.closed.fetch_sub(1, Ordering::AcqRel);
+        }
+        // Under the lock, so that the executor sees the number grow only.
+        self.opener.open(stream.0, numbers.opened());
+    }
+}
+
+impl Session {
+    /// Closes a barrier behind what the stream was given so far. Later work of the stream, and what waits for it, is not
+    /// done before the barrier is opened; whoever submits it does not wait. At most
+    /// [`IN_FLIGHT_MAX`](limits::IN_FLIGHT_MAX) records of a session wait so: whoever submits more waits for room.
+    ///
+    /// # Errors
+    /// Where the session is over.
+    pub fn barrier(&self, stream: Stream) -> Result<Barrier, Error> {
+        let barriers = self.barriers();
+        let mut number = 0;
+        // Numbers go in the ring's order: the ring's lock is held.
+        self.push_with(stream.0, |producer| {
+            let mut streams = barriers.streams.lock();
+            let Some(numbers) = streams.get_mut(stream.0 as usize) else {
+                // As any other record of a stream that there is not: the executor refuses it.
+                return producer.push(&Record::HostBarrier { stream: stream.0, number: 0 });
+            };
+            number = numbers.latest + 1;
+            let position = producer.push(&Record::HostBarrier { stream: stream.0, number })?;
+            numbers.latest = number;
+            numbers.closed.insert(number);
+            barriers.closed.fetch_add(1, Ordering::AcqRel);
+            Ok(position)
+        })?;
+        Ok(Barrier { barriers: Arc::clone(barriers), stream, number })
+    }
+}
