@@ -4,8 +4,8 @@
 #   tests/gpu/isolated.sh            on a machine with a GPU, nvcc and PyTorch; some 4 minutes, 6 at most
 #   tests/gpu/isolated.sh --build    builds the programs alone, which needs no GPU
 #
-# NVCC names the compiler, CUDA_HOME its folder's parent. Where OUT names a folder, all that was printed goes to $OUT/isolated.txt.
-# Ends with 0 where every program ended well, 77 where there is no GPU, 1 otherwise.
+# NVCC names the compiler, CUDA_HOME its folder's parent. Where OUT names a folder, all that was printed goes to
+# $OUT/isolated.txt. Ends with 0 where every program ended well, 77 where there is no GPU, 1 otherwise.
 set -u
 here=$(cd "$(dirname "$0")/isolated" && pwd)
 deadline=$((SECONDS + 345))
@@ -36,9 +36,13 @@ for name in start launches graphs waits memory leftovers killed stages images ho
 done
 "$nvcc" -arch=sm_90 -O2 -cubin -o "$work/kernels.cubin" "$here/kernels.cu" > "$work/kernels.build" 2>&1 & builds+=($!)
 "$nvcc" -arch=sm_90 -O2 -shared -Xcompiler -fPIC -o "$work/libsample.so" "$here/sample.cu" > "$work/sample.build" 2>&1 & builds+=($!)
+# A fresh machine reads PyTorch for the first time: not while something is measured.
+[ "${1:-}" = --build ] || timeout -k 3 90 python3 -c 'import torch; a = torch.ones(256, 256, device="cuda"); (a @ a).sum().item()' \
+    > "$work/torch.build" 2>&1 & warm=$!
 for build in "${builds[@]}"; do wait "$build" || ended=1; done
 cat "$work"/*.build | tee -a "$raw" | tail -n 20
 echo "built in $((SECONDS - begun)) s" >> "$raw"
+wait $warm || echo "PyTorch does not run" | tee -a "$raw"
 if [ "${1:-}" = --build ]; then
     [ $ended = 0 ] && echo "all is built"
     exit $ended
@@ -74,9 +78,9 @@ run() { # NAME COMMAND...: runs it for at most a minute
     printf 'in %s s\n' $((SECONDS - begun)) >> "$raw"
 }
 nvidia-smi --query-gpu=name,driver_version,memory.total,persistence_mode,mig.mode.current,compute_mode --format=csv,noheader >> "$raw" 2>&1
-nvidia-smi -q 2> /dev/null | grep -iE 'addressing mode|gsp firmware|product architecture' >> "$raw"
-nproc >> "$raw"
-pgrep -l nvidia-cuda-mps >> "$raw" || echo "no MPS daemon" >> "$raw"
+printf 'row 0\taddressing mode\t%s\t%s MPS daemons, %s processors, kernel %s\n' \
+    "$(nvidia-smi -q 2> /dev/null | awk -F ': ' '/Addressing Mode/ { print $2; exit }')" \
+    "$(pgrep -c nvidia-cuda-mps)" "$(nproc)" "$(uname -r)" >> "$raw"
 run start "$work/start"
 run launches "$work/launches"
 run graphs "$work/graphs"
@@ -85,7 +89,8 @@ for connections in 1 32; do run "waits, $connections connections" env CUDA_DEVIC
 run hostcalls "$work/hostcalls"
 run memory "$work/memory"
 run images "$work/images" "${libraries[@]}"
-run footprint python3 -B "$here/footprint.py" "$work/stages"
+run footprint python3 -B "$here/footprint.py" driver "$work/stages"
+run "footprint of PyTorch" python3 -B "$here/footprint.py" torch
 run leftovers "$work/leftovers"
 run "killed, few blocks" "$work/killed" few
 run "killed, all SMs" "$work/killed" many

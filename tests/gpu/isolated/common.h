@@ -1,7 +1,7 @@
 // What the programs of this folder share: checked calls, medians, rows of the table, processes.
 //
-// A row is `row QUESTION<tab>QUANTITY<tab>VALUE<tab>COMPARISON` on stdout; anything else that a program prints is detail.
-// Programs that want CUDA in several processes fork or start them before they call the driver.
+// A row is `row QUESTION<tab>QUANTITY<tab>VALUE<tab>COMPARISON` on stdout; anything else that a program prints is
+// detail. Programs that want CUDA in several processes fork or start them before they call the driver.
 
 #pragma once
 

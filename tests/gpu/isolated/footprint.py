@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Question 7: how much device memory a context takes, as another process sees it: by cuMemGetInfo, and by NVML for each process.
+"""Question 7: how much device memory a context takes, as another process sees it by cuMemGetInfo and by NVML.
 
-usage: footprint.py STAGES     STAGES is the program of stages.cpp
-       footprint.py --torch    the stages of PyTorch, for this script's own use
+usage: footprint.py driver STAGES    STAGES is the program of stages.cpp
+       footprint.py torch            PyTorch
+       footprint.py --torch          its stages, for this script's own use
 
 Prints rows as the programs beside it do. The observer has a context of its own before anything is counted.
 """
@@ -77,7 +78,12 @@ def torch_stages():
 
 
 class Process(ctypes.Structure):
-    _fields_ = [("pid", ctypes.c_uint), ("used", ctypes.c_ulonglong), ("gpu", ctypes.c_uint), ("compute", ctypes.c_uint)]
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("used", ctypes.c_ulonglong),
+        ("gpu", ctypes.c_uint),
+        ("compute", ctypes.c_uint),
+    ]
 
 
 class Memory(ctypes.Structure):
@@ -88,7 +94,9 @@ class Nvml:
     def __init__(self):
         self.library = ctypes.CDLL("libnvidia-ml.so.1")
         self.device = ctypes.c_void_p()
-        for code in (self.library.nvmlInit_v2(), self.library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.device))):
+        by_index = self.library.nvmlDeviceGetHandleByIndex_v2
+        calls = (self.library.nvmlInit_v2, lambda: by_index(0, ctypes.byref(self.device)))
+        for code in (call() for call in calls):
             if code:
                 raise OSError(f"NVML answers {code}")
 
@@ -109,7 +117,12 @@ class Observer:
     def __init__(self):
         self.cuda = ctypes.CDLL("libcuda.so.1")
         context = ctypes.c_void_p()
-        for code in (self.cuda.cuInit(0), self.cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), self.cuda.cuCtxSetCurrent(context)):
+        calls = (
+            lambda: self.cuda.cuInit(0),
+            lambda: self.cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+            lambda: self.cuda.cuCtxSetCurrent(context),
+        )
+        for code in (call() for call in calls):
             if code:
                 raise OSError(f"the driver answers {code}")
         try:
@@ -147,7 +160,8 @@ def watch(observer, name, command, environment, chosen, rounds):
     for _ in range(rounds):
         before = observer.settled()
         used = observer.nvml.used() if observer.nvml else 0
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        child = subprocess.Popen(command, env={**os.environ, **environment}, **pipes)
         for line in child.stdout:
             parts = line.rstrip("\n").split("\t")
             if len(parts) < 2:
@@ -160,27 +174,29 @@ def watch(observer, name, command, environment, chosen, rounds):
                 code, processes = observer.nvml.processes()
                 own = processes.get(child.pid)
                 if stage not in ("cuInit", "import torch"):
-                    seen = f"code {code}, {len(processes)} processes, this one {'listed' if own is not None else 'not listed'}"
+                    listed = "listed" if own is not None else "not listed"
+                    seen = f"code {code}, {len(processes)} processes, this one {listed}"
                     if own is not None:
                         seen += " without its memory" if own == (1 << 64) - 1 else f" with {own / MIB:.0f} MiB"
             if stage not in found:
                 found[stage] = []
                 order.append(stage)
             found[stage].append((taken, by_nvml, held, ms))
+            if chosen and all(one in found for one in chosen) and stage == chosen[-1]:
+                break
             child.stdin.write("\n")
             child.stdin.flush()
         child.stdin.close()
         if child.wait():
-            print(f"{name} ended with {child.returncode}", file=sys.stderr)
-            break
+            sys.exit(f"{name} ended with {child.returncode}")
     previous = 0
     for stage in order:
         taken, by_nvml, held, ms = (sorted(column)[len(column) // 2] for column in zip(*found[stage]))
-        text = (f"+{(taken - previous) / MIB:.1f} MiB", f"NVML's used {by_nvml / MIB:.1f} MiB; stage {ms:.0f} ms")
+        text = (f"+{(taken - previous) / MIB:.1f}", f"NVML {by_nvml / MIB:.1f}; {ms:.0f} ms")
         if held:
-            text = (text[0], f"without PyTorch's own {held / MIB:.0f}: {(taken - held) / MIB:.1f} MiB; stage {ms:.0f} ms")
+            text = (text[0], f"without PyTorch's own {held / MIB:.0f}: {(taken - held) / MIB:.1f}; {ms:.0f} ms")
         print(f"{name}: {stage}: {taken / MIB:.1f} MiB, {text[0]}, {text[1]}")
-        if chosen is None or stage in chosen:
+        if stage in chosen if chosen else stage != "cuInit":
             row(f"{name}: {stage}", f"{taken / MIB:.1f} MiB", f"{text[0]}; {text[1]}")
         previous = taken
     return seen
@@ -190,15 +206,18 @@ def main():
     if sys.argv[1] == "--torch":
         return torch_stages()
     observer = Observer()
-    stages = [sys.argv[1]]
+    if sys.argv[1] == "torch":
+        torch = [sys.executable, os.path.abspath(__file__), "--torch"]
+        row("NVML, of a process of PyTorch", watch(observer, "PyTorch", torch, {}, None, 1), "")
+        expandable = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+        watch(observer, "PyTorch, expandable segments", torch, expandable, ("bf16 matmul 8192",), 1)
+        return
+    stages = [sys.argv[2]]
     seen = watch(observer, "driver", stages, {}, None, 5)
     row("NVML, of a process of stages", seen, f"this script is {os.getpid()}")
-    for name, value in (("CUDA_DEVICE_MAX_CONNECTIONS", "1"), ("CUDA_DEVICE_MAX_CONNECTIONS", "32"), ("CUDA_SCALE_LAUNCH_QUEUES", "4x")):
-        watch(observer, f"{name}={value}", stages, {name: value}, ("first kernel", "128 streams, each used"), 3)
-    torch = [sys.executable, os.path.abspath(__file__), "--torch"]
-    seen = watch(observer, "PyTorch", torch, {}, None, 1)
-    row("NVML, of a process of PyTorch", seen, "")
-    watch(observer, "PyTorch, expandable segments", torch, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, ("bf16 matmul 8192",), 1)
+    for name, value in (("MAX_CONNECTIONS", "1"), ("MAX_CONNECTIONS", "32"), ("LAUNCH_QUEUES", "4x")):
+        variable = {"MAX_CONNECTIONS": "CUDA_DEVICE_MAX_CONNECTIONS", "LAUNCH_QUEUES": "CUDA_SCALE_LAUNCH_QUEUES"}[name]
+        watch(observer, f"{name}={value}", stages, {variable: value}, ("128 streams, each used",), 3)
 
 
 main()

@@ -7,7 +7,7 @@ struct Block {
     Word value;
 };
 
-static CUfunction add, nothing, spin;
+static CUfunction add, subtract, spin;
 static CUstream stream;
 static CUdeviceptr sum;
 
@@ -86,7 +86,8 @@ static void compare(int count) {
     Straight first = straight(count), second = straight(count);
     for (const Straight *graph : {&first, &second}) MUST(cuGraphLaunch(graph->executable, stream));
     MUST(cuStreamSynchronize(stream));
-    const char *names[] = {"one by one", "launch only", "each node set", "each eighth set", "each set, two in turns", "whole update"};
+    const char *names[] = {"one by one",  "launch only", "each node set", "each eighth set", "each set, two in turns",
+                           "whole update"};
     Times times[6];
     for (int turn = 0; turn < 5; turn++) {
         measure(times[0], count, [&](int) {
@@ -112,14 +113,15 @@ static void compare(int count) {
             MUST(cuGraphLaunch(first.executable, stream));
         });
     }
+    std::string list;
+    const double alone = median(times[0].whole);
     for (int way = 0; way < 6; way++) {
-        printf("%d nodes, %s: submit %.3f, with the end %.3f us a kernel\n", count, names[way], median(times[way].submit),
-               median(times[way].whole));
+        const double us = median(times[way].whole), submit = median(times[way].submit);
+        printf("%d nodes, %s: submit %.3f, with the end %.3f us a kernel\n", count, names[way], submit, us);
         if (way > 0 && way != 4)
-            row(2, text("%d nodes, %s", count, names[way]), text("%.3f us a kernel", median(times[way].whole)),
-                text("one by one %.3f: %.2fx; submit %.3f", median(times[0].whole), median(times[0].whole) / median(times[way].whole),
-                     median(times[way].submit)));
+            list += text("%s%s %.2f (%.2fx, host %.2f)", list.empty() ? "" : "; ", names[way], us, alone / us, submit);
     }
+    row(2, text("%d nodes: us a kernel, one by one", count), text("%.2f us", alone), list);
     destroy(first);
     destroy(second);
 }
@@ -131,7 +133,8 @@ static void cost(int count) {
     const size_t before = free_bytes();
     for (int graph = 0; graph < GRAPHS; graph++) {
         build.push_back(took_us([&] { made.push_back(straight(count, false)); }));
-        instantiate.push_back(took_us([&] { MUST(cuGraphInstantiate(&made.back().executable, made.back().graph, 0)); }));
+        instantiate.push_back(
+            took_us([&] { MUST(cuGraphInstantiate(&made.back().executable, made.back().graph, 0)); }));
     }
     const size_t instantiated = free_bytes();
     for (Straight &graph : made) {
@@ -143,10 +146,9 @@ static void cost(int count) {
     for (Straight &graph : made) destroy(graph);
     const auto kib = [](size_t more, size_t less) { return (double(more) - double(less)) / KIB / GRAPHS; };
     row(2, text("%d nodes: device memory of a graph", count), text("%.1f KiB", kib(before, launched)),
-        text("of %d; %.1f before its first launch; left after destroying %.1f", GRAPHS, kib(before, instantiated), kib(before, free_bytes())));
-    row(2, text("%d nodes: build, instantiate, first launch", count),
-        text("%.1f, %.1f, %.1f us", median(build), median(instantiate), median(first_launch)),
-        text("SetParams of one node %.2f us", median(set_one)));
+        text("of %d; %.1f before launching, %.1f stay; build %.0f, instantiate %.0f, launch %.0f, set %.2f us", GRAPHS,
+             kib(before, instantiated), kib(before, free_bytes()), median(build), median(instantiate),
+             median(first_launch), median(set_one)));
 }
 
 // Whether what is queued keeps its parameters, and whether setting or launching waits for what runs.
@@ -161,8 +163,9 @@ static void while_it_runs() {
         for (Word again = 0; again < 4; again++) {
             const Word value = round * 1000 + again;
             sets.push_back(took_us([&] {
-                for (int node = 0; node < NODES; node++) set(graph, node, value);
-            }) / NODES);
+                               for (int node = 0; node < NODES; node++) set(graph, node, value);
+                           }) /
+                           NODES);
             launches.push_back(took_us([&] { MUST(cuGraphLaunch(graph.executable, stream)); }));
             expected += value * NODES;
         }
@@ -170,29 +173,31 @@ static void while_it_runs() {
     }
     const Word found = sum_now();
     row(2, "set and launched 4 times behind a running kernel", found == expected ? "right" : "WRONG",
-        text("SetParams %.2f us (p99 %.1f), launch %.1f us (p99 %.1f)", median(sets), at(sets, 0.99), median(launches), at(launches, 0.99)));
+        text("SetParams %.2f us (p99 %.1f), launch %.1f us (p99 %.1f)", median(sets), at(sets, 0.99), median(launches),
+             at(launches, 0.99)));
     // Another function in the same place.
-    const Parameters other(0, nothing);
+    const Parameters other(1, subtract);
     const CUresult result = cuGraphExecKernelNodeSetParams(graph.executable, graph.nodes[3], &other.node);
     MUST(cuMemsetD8(sum, 0, sizeof(Word)));
     for (int node = 0; node < NODES; node++)
         if (node != 3) set(graph, node, 1);
     MUST(cuGraphLaunch(graph.executable, stream));
     MUST(cuStreamSynchronize(stream));
-    row(2, "another function given to a node", name(result), sum_now() == NODES - 1 ? "and it took effect" : "without effect");
+    row(2, "another function given to a node", name(result),
+        sum_now() == NODES - 2 ? "and it took effect" : "without effect");
     destroy(graph);
 }
 
 int main() {
     open_device();
     const CUmodule module = load_kernels();
-    add = kernel(module, "add"), nothing = kernel(module, "nothing"), spin = kernel(module, "spin");
+    add = kernel(module, "add"), subtract = kernel(module, "subtract"), spin = kernel(module, "spin");
     stream = new_stream();
     MUST(cuMemAlloc(&sum, sizeof(Word)));
     MUST(cuMemsetD8(sum, 0, sizeof(Word)));
     for (int turn = 0; turn < 100; turn++) one(1);
     launch(spin, stream, 1, 1, Word{1000});
-    MUST(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr));
+    launch(subtract, stream, 1, 1, sum, Word{1});
     MUST(cuStreamSynchronize(stream));
     while_it_runs();
     for (const int count : {8, 32, 128}) compare(count);

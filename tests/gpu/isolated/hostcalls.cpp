@@ -1,7 +1,8 @@
 // Question 9: a host function's work done in another process, in the middle of a stream.
 //
-// The executor (parent) owns the stream; the client (child) runs what the function stands for and lets the stream go on. They share a page.
-// Every way begins with a wait of the stream that the executor ends, so that a kernel's end has a time.
+// The executor (parent) owns the stream; the client (child) runs what the function stands for and lets the stream go
+// on. They share a page. Every way begins with a wait of the stream that the executor ends, so that a kernel's end has
+// a time.
 
 #include "common.h"
 
@@ -21,6 +22,7 @@ struct Page {
     alignas(64) std::atomic<Word> ran_ns;   // when the client ran
 };
 
+static_assert(sizeof(Page) <= 4096, "one page is registered");
 static Page *page;
 
 static Word now_ns() {
@@ -44,8 +46,10 @@ static void client() {
     for (;;) {
         const uint32_t seen = page->bell;
         if (page->mark.word == answered) {
-            if (page->polls) __builtin_ia32_pause();
-            else sleep_on(page->bell, seen);
+            if (page->polls)
+                __builtin_ia32_pause();
+            else
+                sleep_on(page->bell, seen);
             continue;
         }
         answered = page->mark.word;
@@ -86,7 +90,7 @@ int main() {
     page = shared<Page>();
     (void)in_child(client);
     const CUcontext context = open_device();
-    MUST(cuMemHostRegister(page, sizeof(Page), CU_MEMHOSTREGISTER_DEVICEMAP));
+    MUST(cuMemHostRegister(page, 4096, CU_MEMHOSTREGISTER_DEVICEMAP));
     CUdeviceptr base;
     MUST(cuMemHostGetDevicePointer(&base, page, 0));
     const auto of = [&](const Line &line) { return base + ((const char *)&line - (const char *)page); };
@@ -105,8 +109,8 @@ int main() {
         {"WriteValue64, client polls, WaitValue64", true, true, [&] { mark(), goes_on(); }},
         {"WriteValue64, executor polls and wakes by futex, WaitValue64", false, true, [&] { mark(), goes_on(); },
          [&] {
-            if (reaches(&page->mark.word, turn)) wake(page->bell);
-        }},
+             if (reaches(&page->mark.word, turn)) wake(page->bell);
+         }},
     };
     for (int round = 0; round < 500; round++)
         for (Way &way : ways) {
@@ -129,7 +133,10 @@ int main() {
         }
     const double base_us = median(ways[0].whole_us);
     for (const Way &way : ways)
-        row(9, way.name, &way == &ways[0] ? text("%.1f us", base_us) : text("%+.1f us (p99 %.1f)", median(way.whole_us) - base_us, at(way.whole_us, 0.99) - base_us),
+        row(9, way.name,
+            &way == &ways[0]
+                ? text("%.1f us", base_us)
+                : text("%+.1f us (p99 %.1f)", median(way.whole_us) - base_us, at(way.whole_us, 0.99) - base_us),
             &way == &ways[0] ? "wait, two kernels, until the host sees the end"
                              : text("it runs %.1f us after the stream begins", median(way.ran_us)));
     // Whether a function that takes long holds up the functions of other streams.
@@ -141,7 +148,8 @@ int main() {
         MUST(cuLaunchHostFunc(other, [](void *done) { *(std::atomic<bool> *)done = true; }, &second));
         while (!second) __builtin_ia32_pause();
     });
-    row(9, "a function beside one of 100 ms in another stream", text("%.0f us", us), us > 50000 ? "it waits: one thread for all" : "it does not wait");
+    row(9, "a function beside one of 100 ms in another stream", text("%.0f us", us),
+        us > 50000 ? "it waits: one thread for all" : "it does not wait");
     // What the calls take while one of them runs.
     MUST(cuCtxSynchronize());
     std::vector<double> calls;

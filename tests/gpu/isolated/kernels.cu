@@ -1,4 +1,5 @@
-// The kernels of this folder's programs, compiled to machine code: they are loaded by the driver API, as an executor would.
+// The kernels of this folder's programs, compiled to machine code: they are loaded by the driver API, as an executor
+// would.
 
 typedef unsigned long long Word;
 
@@ -27,6 +28,7 @@ __global__ void tell(volatile Word *out, Word value) {
 }
 
 __global__ void add(Word *sum, Word value) { atomicAdd(sum, value); }
+__global__ void subtract(Word *sum, Word value) { atomicAdd(sum, 0 - value); }
 
 // Keeps each of its threads busy for that long.
 __global__ void spin(Word nanoseconds) {
@@ -38,7 +40,8 @@ __global__ void spin(Word nanoseconds) {
 
 // Runs until the word is no longer zero.
 __global__ void until(volatile Word *go) {
-    while (*go == 0) {}
+    while (*go == 0) {
+    }
 }
 
 __global__ void fill(Word *words, Word count, Word pattern) {
@@ -84,5 +87,4 @@ __global__ void random_bf16(unsigned short *numbers, Word count, Word seed) {
         numbers[at] = (unsigned short)(__float_as_uint(number) >> 16);
     }
 }
-
 }

@@ -1,4 +1,5 @@
-// Question 1: what a launch of machine code costs with its parameters as a block, from a thread of its own, and from many threads.
+// Question 1: what a launch of machine code costs with its parameters as a block, from a thread of its own, and from
+// many threads.
 
 #include "common.h"
 
@@ -61,6 +62,7 @@ template <typename Body> static void in_thread(Body body) {
 
 static void many_threads() {
     double one = 0;
+    std::string list;
     for (const int threads : {1, 2, 4, 8, 16}) {
         std::vector<double> rates;
         for (int round = 0; round < ROUNDS; round++) {
@@ -75,9 +77,10 @@ static void many_threads() {
                     MUST(cuStreamSynchronize(stream));
                     ready++;
                     while (!go) __builtin_ia32_pause();
-                    for (int launch = 0; launch < LAUNCHES / 5; launch++) by_block(typical, stream, &block, sizeof block);
+                    for (int launch = 0; launch < LAUNCHES / 5; launch++)
+                        by_block(typical, stream, &block, sizeof block);
                     MUST(cuStreamSynchronize(stream));
-                    ready--;
+                    MUST(cuStreamDestroy(stream));
                 });
             while (ready < threads) __builtin_ia32_pause();
             const double begun = now_us();
@@ -85,16 +88,16 @@ static void many_threads() {
             for (std::thread &thread : all) thread.join();
             rates.push_back(threads * (LAUNCHES / 5) / (now_us() - begun));
         }
-        if (threads == 1) one = median(rates);
-        printf("%d threads: %.3f M launches/s\n", threads, median(rates));
-        if (threads > 1 && threads != 4)
-            row(1, text("%d threads, own streams, one context", threads), text("%.2f M/s", median(rates)),
-                text("%.2fx one thread", median(rates) / one));
+        if (threads == 1)
+            one = median(rates);
+        else
+            list += text("%s%d: %.2f", threads == 2 ? "" : ", ", threads, median(rates));
     }
+    row(1, "launches/s of threads with own streams, one context", list + " M", text("one thread %.2f M", one));
 }
 
 // What a launch costs while another thread does something else, over and over.
-static void beside(const char *what, std::function<void()> something) {
+static std::string beside(const char *what, std::function<void()> something) {
     const CUstream stream = new_stream();
     std::vector<double> alone, disturbed;
     for (int round = 0; round < ROUNDS; round++)
@@ -107,7 +110,8 @@ static void beside(const char *what, std::function<void()> something) {
                     runs = true;
                     while (!stop) something();
                 });
-                while (!runs) {}
+                while (!runs) {
+                }
             }
             const double begun = now_us();
             for (int launch = 0; launch < 5000; launch++) by_block(typical, stream, &block, sizeof block);
@@ -116,8 +120,7 @@ static void beside(const char *what, std::function<void()> something) {
             if (other.joinable()) other.join();
             MUST(cuStreamSynchronize(stream));
         }
-    row(1, text("launch while another thread: %s", what), text("%.2f us", median(disturbed)),
-        text("%.2f us alone", median(alone)));
+    return text("%s %.2f (alone %.2f)", what, median(disturbed), median(alone));
 }
 
 int main() {
@@ -152,12 +155,11 @@ int main() {
             measure(here[way], stream, ways[way].second);
             in_thread([&] { measure(apart[way], stream, ways[way].second); });
         }
-    for (size_t way = 0; way < ways.size(); way++) {
-        printf("%s: submit %.3f here, %.3f in a thread; with the end %.3f, %.3f us\n", ways[way].first, median(here[way].submit),
-               median(apart[way].submit), median(here[way].whole), median(apart[way].whole));
-        row(1, text("50,000 launches in a row, %s", ways[way].first), text("%.3f us in a thread", median(apart[way].whole)),
-            text("%.3f us in the main one; pointers %.3f", median(here[way].whole), median(here[0].whole)));
-    }
+    for (size_t way = 0; way < ways.size(); way++)
+        row(1, text("50,000 launches in a row, %s", ways[way].first),
+            text("%.3f us in a thread", median(apart[way].whole)),
+            text("main thread %.3f; submitting alone %.3f, %.3f us", median(here[way].whole), median(apart[way].submit),
+                 median(here[way].submit)));
     many_threads();
     const CUstream other = new_stream();
     CUdeviceptr range;
@@ -167,20 +169,22 @@ int main() {
     const CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     CUmemGenericAllocationHandle handle;
     MUST(cuMemCreate(&handle, 2 * MIB, &properties, 0));
-    beside("cuStreamQuery", [&] { (void)cuStreamQuery(other); });
-    beside("synchronizes a stream whose kernel runs", [&] {
-        launch(kernel(module, "spin"), other, 1, 1, Word{5000000});
-        MUST(cuStreamSynchronize(other));
-    });
-    beside("maps and unmaps 2 MiB", [&] {
-        MUST(cuMemMap(range, 2 * MIB, 0, handle, 0));
-        MUST(cuMemSetAccess(range, 2 * MIB, &access, 1));
-        MUST(cuMemUnmap(range, 2 * MIB));
-    });
-    beside("cuMemAlloc, cuMemFree", [&] {
-        CUdeviceptr piece;
-        MUST(cuMemAlloc(&piece, 4 * MIB));
-        MUST(cuMemFree(piece));
-    });
+    std::string list = beside("cuStreamQuery", [&] { (void)cuStreamQuery(other); });
+    const CUfunction spin = kernel(module, "spin");
+    list += ", " + beside("synchronizes a stream whose kernel runs", [&] {
+                launch(spin, other, 1, 1, Word{5000000});
+                MUST(cuStreamSynchronize(other));
+            });
+    list += ", " + beside("maps and unmaps 2 MiB", [&] {
+                MUST(cuMemMap(range, 2 * MIB, 0, handle, 0));
+                MUST(cuMemSetAccess(range, 2 * MIB, &access, 1));
+                MUST(cuMemUnmap(range, 2 * MIB));
+            });
+    list += ", " + beside("cuMemAlloc, cuMemFree", [&] {
+                CUdeviceptr piece;
+                MUST(cuMemAlloc(&piece, 4 * MIB));
+                MUST(cuMemFree(piece));
+            });
+    row(1, "us of a launch while another thread calls", list, "over and over");
     return 0;
 }

@@ -31,7 +31,9 @@ static std::vector<Piece> take_all(bool create, size_t limit) {
                 if (cuMemCreate(&piece.handle, bytes, &properties, 0) != CUDA_SUCCESS) break;
                 const CUmemAccessDesc access = access_to_device();
                 MUST(cuMemAddressReserve(&piece.base, bytes, 0, 0, 0));
-                if (cuMemMap(piece.base, bytes, 0, piece.handle, 0) != CUDA_SUCCESS || cuMemSetAccess(piece.base, bytes, &access, 1) != CUDA_SUCCESS) break;
+                if (cuMemMap(piece.base, bytes, 0, piece.handle, 0) != CUDA_SUCCESS ||
+                    cuMemSetAccess(piece.base, bytes, &access, 1) != CUDA_SUCCESS)
+                    break;
             }
             pieces.push_back(piece);
             sum += bytes;
@@ -41,7 +43,8 @@ static std::vector<Piece> take_all(bool create, size_t limit) {
 
 static void give_back(const std::vector<Piece> &pieces) {
     for (const Piece &piece : pieces)
-        if (!piece.handle) MUST(cuMemFree(piece.base));
+        if (!piece.handle)
+            MUST(cuMemFree(piece.base));
         else {
             MUST(cuMemUnmap(piece.base, piece.bytes));
             MUST(cuMemRelease(piece.handle));
@@ -51,7 +54,8 @@ static void give_back(const std::vector<Piece> &pieces) {
 
 static void filled(CUmodule module, const std::vector<Piece> &pieces) {
     const CUfunction fill = kernel(module, "fill");
-    for (const Piece &piece : pieces) launch(fill, nullptr, 132 * 8, 512, piece.base, Word{piece.bytes / 8}, Word{PATTERN});
+    for (const Piece &piece : pieces)
+        launch(fill, nullptr, 132 * 8, 512, piece.base, Word{piece.bytes / 8}, Word{PATTERN});
     MUST(cuCtxSynchronize());
 }
 
@@ -120,8 +124,10 @@ int main(int count, char **arguments) {
             const bool right = sscanf(line_of(from).c_str(), "%lf %llu %llu %lf", &seen, &other, &same, &ms) == 4;
             close(from);
             if (!ended_well(next) || !right || left.empty()) die("a child failed");
-            row(5, text("killed with %s, next takes %s", filler, looker), same ? text("%llu WORDS LEFT", same) : "nothing left",
-                text("filled %s, looked at %.2f GiB (taken in %.0f ms); %llu words not zero", left.c_str(), seen, ms, other));
+            row(5, text("killed with %s, next takes %s", filler, looker),
+                same ? text("%llu WORDS LEFT", same) : "nothing left",
+                text("filled %s, looked at %.2f GiB (taken in %.0f ms); %llu words not zero", left.c_str(), seen, ms,
+                     other));
         }
     for (const char *kind : kinds) {
         int from = -1;
@@ -131,7 +137,8 @@ int main(int count, char **arguments) {
         const bool right = sscanf(line_of(from).c_str(), "%lf %llu %llu", &seen, &other, &same) == 3;
         close(from);
         if (!ended_well(child) || !right) die("a child failed");
-        row(5, text("same process, given back and taken again, %s", kind), same ? text("%.2f GiB left", double(same) * 8 / GIB) : "nothing left",
+        row(5, text("same process, given back and taken again, %s", kind),
+            same ? text("%.2f GiB left", double(same) * 8 / GIB) : "nothing left",
             text("32 filled, looked at %.2f GiB; %llu words not zero", seen, other));
     }
     return 0;

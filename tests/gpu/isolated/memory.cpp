@@ -59,7 +59,9 @@ static void keep(int socket) {
             for (const CUmemGenericAllocationHandle handle : handles) MUST(cuMemRelease(handle));
             handles.clear();
             break;
-        case Ask::Free: answer.value = last_free = free_bytes(); break;
+        case Ask::Free:
+            answer.value = last_free = free_bytes();
+            break;
         case Ask::Largest: {
             // In pages: the least that fails is above the most that works.
             Word works = 0, fails = free_bytes() / question.piece + 1;
@@ -69,7 +71,8 @@ static void keep(int socket) {
                 if (cuMemCreate(&handle, middle * question.piece, &made, 0) == CUDA_SUCCESS) {
                     MUST(cuMemRelease(handle));
                     works = middle;
-                } else fails = middle;
+                } else
+                    fails = middle;
             }
             answer.value = works * question.piece;
             break;
@@ -133,7 +136,8 @@ static Range make(const char *name, From from, size_t piece, size_t count) {
             for (size_t index = 0; index < count; index++) {
                 ask(Ask::Send, 0, int(index));
                 const int descriptor = receive_descriptor(keeper);
-                MUST(cuMemImportFromShareableHandle(&range.handles[index], (void *)(uintptr_t)descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+                MUST(cuMemImportFromShareableHandle(&range.handles[index], (void *)(uintptr_t)descriptor,
+                                                    CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
                 close(descriptor);
             }
         });
@@ -143,7 +147,8 @@ static Range make(const char *name, From from, size_t piece, size_t count) {
 }
 
 static void unmake(Range &range) {
-    if (range.handles.empty()) MUST(cuMemFree(range.base));
+    if (range.handles.empty())
+        MUST(cuMemFree(range.base));
     else {
         range.unmap_us = took_us([&] { MUST(cuMemUnmap(range.base, range.bytes)); });
         for (const CUmemGenericAllocationHandle handle : range.handles) MUST(cuMemRelease(handle));
@@ -167,12 +172,14 @@ template <typename Work> static double device_ms(Work work) {
 // cuBLAS, as PyTorch brings it; the kernel of this folder would not show what tensor cores ask of memory.
 struct Blas {
     int (*create)(void **) = nullptr, (*set_stream)(void *, CUstream) = nullptr;
-    int (*gemm)(void *, int, int, int, int, int, const void *, const void *, int, int, const void *, int, int, const void *, void *, int, int, int, int) = nullptr;
+    int (*gemm)(void *, int, int, int, int, int, const void *, const void *, int, int, const void *, int, int,
+                const void *, void *, int, int, int, int) = nullptr;
     void *handle = nullptr;
     bool ready() {
         const char *folder = getenv("ISOLATED_CUBLAS");
         if (!folder || !*folder) return false;
-        if (!dlopen((std::string(folder) + "/libcublasLt.so.13").c_str(), RTLD_NOW | RTLD_GLOBAL)) printf("%s\n", dlerror());
+        if (!dlopen((std::string(folder) + "/libcublasLt.so.13").c_str(), RTLD_NOW | RTLD_GLOBAL))
+            printf("%s\n", dlerror());
         void *library = dlopen((std::string(folder) + "/libcublas.so.13").c_str(), RTLD_NOW | RTLD_GLOBAL);
         if (!library) return printf("%s\n", dlerror()), false;
         *(void **)&create = dlsym(library, "cublasCreate_v2");
@@ -183,7 +190,8 @@ struct Blas {
     void multiply(CUdeviceptr a, CUdeviceptr b, CUdeviceptr c, int size) {
         const float one = 1, zero = 0;
         constexpr int BF16 = 14, COMPUTE_32F = 68;
-        if (gemm(handle, 0, 0, size, size, size, &one, (void *)a, BF16, size, (void *)b, BF16, size, &zero, (void *)c, BF16, size, COMPUTE_32F, -1))
+        if (gemm(handle, 0, 0, size, size, size, &one, (void *)a, BF16, size, (void *)b, BF16, size, &zero, (void *)c,
+                 BF16, size, COMPUTE_32F, -1))
             die("cublasGemmEx");
     }
 };
@@ -192,14 +200,17 @@ static void speed(CUmodule module) {
     constexpr size_t SIZE = 4 * GIB, HALF = SIZE / 2;
     constexpr int N = 8192;
     std::vector<Range> ranges = {make("cuMemAlloc", From::Alloc, SIZE, 1), make("own, one piece", From::Own, SIZE, 1),
-                                 make("imported, one piece", From::Keeper, SIZE, 1), make("imported, 64 MiB pieces", From::Keeper, 64 * MIB, SIZE / (64 * MIB)),
+                                 make("imported, one piece", From::Keeper, SIZE, 1),
+                                 make("imported, 64 MiB pieces", From::Keeper, 64 * MIB, SIZE / (64 * MIB)),
                                  make("imported, 2 MiB pieces", From::Keeper, 2 * MIB, SIZE / (2 * MIB))};
-    const CUfunction copy = kernel(module, "copy"), gather = kernel(module, "gather"), random = kernel(module, "random_bf16");
+    const CUfunction copy = kernel(module, "copy"), gather = kernel(module, "gather"),
+                     random = kernel(module, "random_bf16");
     Blas blas;
     const bool multiplies = blas.ready();
     void *host;
     MUST(cuMemHostAlloc(&host, GIB, 0));
-    std::vector<std::vector<double>> copies(ranges.size()), engine = copies, gathers = copies, products = copies, up = copies;
+    std::vector<std::vector<double>> copies(ranges.size()), engine = copies, gathers = copies, products = copies,
+                                                            up = copies;
     const CUdeviceptr result = ranges[0].base;
     for (int round = 0; round < 8; round++)
         for (size_t kind = 0; kind < ranges.size(); kind++) {
@@ -213,8 +224,10 @@ static void speed(CUmodule module) {
                 constexpr size_t MATRIX = size_t{N} * N * 2;
                 launch(random, stream, 132 * 8, 256, base, Word{MATRIX}, Word{1}); // two matrices
                 ms[4] = device_ms([&] {
-                    for (int times = 0; times < 5; times++) blas.multiply(base, base + MATRIX, base + 2 * MATRIX, N);
-                }) / 5;
+                            for (int times = 0; times < 5; times++)
+                                blas.multiply(base, base + MATRIX, base + 2 * MATRIX, N);
+                        }) /
+                        5;
             }
             if (round == 0) continue;
             copies[kind].push_back(2.0 * HALF / ms[0] / 1e6), engine[kind].push_back(2.0 * HALF / ms[1] / 1e6);
@@ -224,8 +237,9 @@ static void speed(CUmodule module) {
     for (size_t kind = 0; kind < ranges.size(); kind++)
         row(4, text("%s: copy; bf16 8192 matmul", ranges[kind].name.c_str()),
             text("%.0f GB/s; %.0f TFLOP/s", median(copies[kind]), median(products[kind])),
-            text("%.3fx, %.3fx cuMemAlloc; DtoD %.0f, HtoD %.1f GB/s; gather %.2f G/s (%.3fx)", median(copies[kind]) / median(copies[0]),
-                 median(products[kind]) / median(products[0]), median(engine[kind]), median(up[kind]), median(gathers[kind]),
+            text("%.3fx, %.3fx cuMemAlloc; DtoD %.0f, HtoD %.1f GB/s; gather %.2f G/s (%.3fx)",
+                 median(copies[kind]) / median(copies[0]), median(products[kind]) / median(products[0]),
+                 median(engine[kind]), median(up[kind]), median(gathers[kind]),
                  median(gathers[kind]) / median(gathers[0])));
     if (!multiplies) printf("no cuBLAS\n");
     MUST(cuMemFreeHost(host));
@@ -241,12 +255,15 @@ static void mapping() {
             unmake(range);
             const Answer released = ask(Ask::Release);
             if (round == 0) continue;
-            const double all[] = {range.make_us, range.import_us, range.map_us, range.access_us, range.unmap_us, released.us};
+            const double all[] = {range.make_us,   range.import_us, range.map_us,
+                                  range.access_us, range.unmap_us,  released.us};
             for (int part = 0; part < 6; part++) times[part].push_back(all[part] / 1e3);
         }
-        row(4, text("1 GiB imported in pieces of %zu MiB: map + access", piece / MIB), text("%.2f ms", median(times[2]) + median(times[3])),
-            text("create %.2f, send + import %.2f, map %.2f, access %.2f, unmap %.2f, release %.2f ms", median(times[0]), median(times[1]),
-                 median(times[2]), median(times[3]), median(times[4]), median(times[5])));
+        row(4, text("1 GiB imported in pieces of %zu MiB: map + access", piece / MIB),
+            text("%.2f ms", median(times[2]) + median(times[3])),
+            text("create %.2f, send + import %.2f, map %.2f, access %.2f, unmap %.2f, release %.2f ms",
+                 median(times[0]), median(times[1]), median(times[2]), median(times[3]), median(times[4]),
+                 median(times[5])));
     }
     std::vector<double> alloc, give;
     for (int round = 0; round < 6; round++) {
@@ -266,18 +283,12 @@ static void largest() {
         if (cuMemAlloc(&memory, middle * 2 * MIB) == CUDA_SUCCESS) {
             MUST(cuMemFree(memory));
             works = middle;
-        } else fails = middle;
+        } else
+            fails = middle;
     }
     const Word alloc = works * 2 * MIB, create = ask(Ask::Largest, 2 * MIB).value;
-    double ms = 0;
-    {
-        Range range = make("", From::Keeper, create, 1);
-        ms = (range.map_us + range.access_us) / 1e3;
-        unmake(range);
-        ask(Ask::Release);
-    }
     row(4, "largest: cuMemCreate in the keeper", text("%.3f GiB", double(create) / GIB),
-        text("cuMemAlloc %.3f, free %.3f GiB; imported and mapped in %.1f ms", double(alloc) / GIB, double(available) / GIB, ms));
+        text("cuMemAlloc %.3f, free %.3f GiB", double(alloc) / GIB, double(available) / GIB));
     Word sum = 0;
     std::string sums;
     for (const Word piece : {Word{GIB}, Word{64 * MIB}, Word{2 * MIB}}) {
@@ -285,7 +296,13 @@ static void largest() {
         sums += text("%s%.3f", sums.empty() ? "" : ", ", double(sum) / GIB);
     }
     ask(Ask::Release);
-    row(4, "largest sum of pieces: of 1 GiB, then 64, then 2 MiB", sums + " GiB", text("%.4fx cuMemAlloc's largest", double(sum) / alloc));
+    row(4, "largest sum of pieces: of 1 GiB, then 64, then 2 MiB", sums + " GiB",
+        text("%.4fx cuMemAlloc's largest", double(sum) / alloc));
+    Range range = make("", From::Keeper, create, 1);
+    row(4, "the largest, imported and mapped", text("%.1f ms", (range.map_us + range.access_us) / 1e3),
+        text("made in %.1f ms", range.make_us / 1e3));
+    unmake(range);
+    ask(Ask::Release);
 }
 
 // When memory is free that two processes hold; `child` dies holding it.
@@ -300,7 +317,8 @@ static void held(double gib_before) {
     MUST(cuMemRelease(range.handles[0]));
     const double dropped = gib();
     row(4, "8 GiB taken from what is free: both hold it", text("%.2f GiB", gib_before - mapped),
-        text("keeper released %.2f, importer unmapped %.2f, and released %.2f", gib_before - released, gib_before - unmapped, gib_before - dropped));
+        text("keeper released %.2f, importer unmapped %.2f, and released %.2f", gib_before - released,
+             gib_before - unmapped, gib_before - dropped));
     Range last = make("", From::Keeper, 8 * GIB, 1);
     ask(Ask::Release);
     ask(Ask::Free);
@@ -346,7 +364,8 @@ int main() {
         if (current != last) last = current, changed = now_us();
     }
     if (!WIFSIGNALED(status)) die("the importer failed");
-    row(4, "importer killed that alone held 8 GiB, and its context", text("%.2f GiB came back", (double(last) - double(last_free)) / GIB),
+    row(4, "importer killed that alone held 8 GiB, and its context",
+        text("%.2f GiB came back", (double(last) - double(last_free)) / GIB),
         text("last change %.0f ms after its socket closed; free %.2f GiB", (changed - died) / 1e3, double(last) / GIB));
     return 0;
 }

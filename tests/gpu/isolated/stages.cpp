@@ -1,4 +1,5 @@
-// For question 7: goes through the stages of a context's life. Prints each stage's name and milliseconds, and waits for a line.
+// For question 7: goes through the stages of a context's life. Prints each stage's name and milliseconds, and waits for
+// a line.
 
 #include "common.h"
 
@@ -38,11 +39,6 @@ int main() {
             launch(kernel(module, "tell"), streams.back(), 1, 1, address(word), Word{1});
         }
         MUST(cuCtxSynchronize());
-    });
-    stage("printf buffer and heap as they are", [] {
-        size_t bytes;
-        MUST(cuCtxGetLimit(&bytes, CU_LIMIT_PRINTF_FIFO_SIZE));
-        MUST(cuCtxGetLimit(&bytes, CU_LIMIT_MALLOC_HEAP_SIZE));
     });
     stage("stack of 16 KiB a thread", [&] {
         MUST(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 16 * KIB));

@@ -38,7 +38,8 @@ static void starts(const char *name) {
         init.push_back(parts[0]), create.push_back(parts[1]), run.push_back(parts[2]);
     }
     row(0, text("process start to first kernel, %s", name), text("%.0f ms", median(whole)),
-        text("cuInit %.0f, context %.0f, load and run %.1f; until its end %.0f ms", median(init), median(create), median(run), median(process)));
+        text("cuInit %.0f, context %.0f, load and run %.1f; until its end %.0f ms", median(init), median(create),
+             median(run), median(process)));
 }
 
 static std::string first_line(const char *path) {
@@ -82,14 +83,16 @@ int main(int count, char **) {
         CUcontext own;
         create.push_back(took_us([&] { MUST(cuCtxCreate(&own, nullptr, 0, device)); }) / 1e3);
         run.push_back(took_us([&] {
-            const CUmodule module = load_kernels();
-            launch(kernel(module, "tell"), nullptr, 1, 1, address(word), Word{2});
-            MUST(cuCtxSynchronize());
-        }) / 1e3);
+                          const CUmodule module = load_kernels();
+                          launch(kernel(module, "tell"), nullptr, 1, 1, address(word), Word{2});
+                          MUST(cuCtxSynchronize());
+                      }) /
+                      1e3);
         destroy.push_back(took_us([&] { MUST(cuCtxDestroy(own)); }) / 1e3);
         MUST(cuCtxSetCurrent(nullptr));
     }
-    row(0, "another context in a warm process", text("%.0f ms", median(create)), text("load and first kernel %.1f, destroy %.0f ms", median(run), median(destroy)));
+    row(0, "another context in a warm process", text("%.0f ms", median(create)),
+        text("load and first kernel %.1f, destroy %.0f ms", median(run), median(destroy)));
     const struct {
         const char *name;
         CUdevice_attribute attribute;
@@ -111,6 +114,7 @@ int main(int count, char **) {
         list += text("%s%s %d", list.empty() ? "" : ", ", one.name, value);
     }
     row(0, "attributes", list, text("%s, CUDA %d", of, version));
-    row(0, "uvm_disable_hmm", first_line("/sys/module/nvidia_uvm/parameters/uvm_disable_hmm"), first_line("/proc/driver/nvidia/version"));
+    row(0, "uvm_disable_hmm", first_line("/sys/module/nvidia_uvm/parameters/uvm_disable_hmm"),
+        first_line("/proc/driver/nvidia/version"));
     return 0;
 }

@@ -1,7 +1,8 @@
 // Question 3: waits of streams, on words and on events: what they take, and what they hold up.
 //
 //     waits            everything
-//     waits held       only how many streams one or more waiting streams hold up (for other values of CUDA_DEVICE_MAX_CONNECTIONS)
+//     waits held       only how many streams one or more waiting streams hold up (for other values of
+//     CUDA_DEVICE_MAX_CONNECTIONS)
 
 #include "common.h"
 
@@ -12,7 +13,9 @@ static volatile Word *words; // GO, MARK, DONE on lines of their own; then one f
 constexpr int GO = 0, MARK = 16, DONE = 32, EACH = 64;
 static Word turn;
 
-static void write_word(CUstream stream, CUdeviceptr where, Word value) { MUST(cuStreamWriteValue64(stream, where, value, 0)); }
+static void write_word(CUstream stream, CUdeviceptr where, Word value) {
+    MUST(cuStreamWriteValue64(stream, where, value, 0));
+}
 static void wait_word(CUstream stream, CUdeviceptr where, Word value) {
     MUST(cuStreamWaitValue64(stream, where, value, CU_STREAM_WAIT_VALUE_GEQ));
 }
@@ -20,8 +23,8 @@ static void told(CUstream stream, int word) { launch(tell, stream, 1, 1, address
 
 struct Path {
     const char *name;
-    std::function<void()> prepare;                 // queues what waits for GO
-    std::function<void()> after = [] {};           // done by the host once GO is written
+    std::function<void()> prepare;       // queues what waits for GO
+    std::function<void()> after = [] {}; // done by the host once GO is written
     std::vector<double> us = {};
 };
 
@@ -37,29 +40,34 @@ static void latencies() {
         {"the host launches a kernel", [] {}, [&] { told(a, DONE); }},
         {"wait on a host word, kernel", [&] { begins(), told(a, DONE); }},
         {"the same, another kernel behind it", [&] { begins(), told(a, MARK), told(a, DONE); }},
-        {"hop by event", [&] {
-            begins(), told(a, MARK);
-            MUST(cuEventRecord(event, a));
-            MUST(cuStreamWaitEvent(b, event, 0));
-            told(b, DONE);
-        }},
-        {"hop by a device word, written by the stream", [&] {
-            begins(), told(a, MARK), write_word(a, device, turn);
-            wait_word(b, device, turn), told(b, DONE);
-        }},
-        {"hop by a device word, written by the kernel", [&] {
-            begins(), launch(tell, a, 1, 1, device + 256, turn);
-            wait_word(b, device + 256, turn), told(b, DONE);
-        }},
-        {"hop by a host word, written by the stream", [&] {
-            begins(), told(a, EACH), write_word(a, address(words + MARK), turn);
-            wait_word(b, address(words + MARK), turn), told(b, DONE);
-        }},
-        {"hop by a polling host that launches", [&] { begins(), told(a, EACH), write_word(a, address(words + MARK), turn); },
+        {"hop by event",
          [&] {
-            if (!reaches(words + MARK, turn)) die("the mark did not come");
-            told(b, DONE);
-        }},
+             begins(), told(a, MARK);
+             MUST(cuEventRecord(event, a));
+             MUST(cuStreamWaitEvent(b, event, 0));
+             told(b, DONE);
+         }},
+        {"hop by a device word, written by the stream",
+         [&] {
+             begins(), told(a, MARK), write_word(a, device, turn);
+             wait_word(b, device, turn), told(b, DONE);
+         }},
+        {"hop by a device word, written by the kernel",
+         [&] {
+             begins(), launch(tell, a, 1, 1, device + 256, turn);
+             wait_word(b, device + 256, turn), told(b, DONE);
+         }},
+        {"hop by a host word, written by the stream",
+         [&] {
+             begins(), told(a, EACH), write_word(a, address(words + MARK), turn);
+             wait_word(b, address(words + MARK), turn), told(b, DONE);
+         }},
+        {"hop by a polling host that launches",
+         [&] { begins(), told(a, EACH), write_word(a, address(words + MARK), turn); },
+         [&] {
+             if (!reaches(words + MARK, turn)) die("the mark did not come");
+             told(b, DONE);
+         }},
     };
     for (int round = 0; round < 1000; round++)
         for (Path &path : paths) {
@@ -76,7 +84,8 @@ static void latencies() {
         const double base = median(paths[path < 3 ? 0 : 2].us);
         row(3, paths[path].name, text("%.2f us (p99 %.1f)", median(paths[path].us), at(paths[path].us, 0.99)),
             path == 0 ? "until the host sees its store"
-                      : text("%+.2f us to %s", median(paths[path].us) - base, path < 3 ? "a launch" : "one stream with two kernels"));
+                      : text("%+.2f us to %s", median(paths[path].us) - base,
+                             path < 3 ? "a launch" : "one stream with two kernels"));
     }
     // What the calls themselves cost the host. Nothing waits: the values were reached.
     struct {
@@ -92,8 +101,9 @@ static void latencies() {
     for (int round = 0; round < 7; round++)
         for (auto &call : calls) {
             call.us.push_back(took_us([&] {
-                for (int turns = 0; turns < 500; turns++) call.call();
-            }) / 500);
+                                  for (int turns = 0; turns < 500; turns++) call.call();
+                              }) /
+                              500);
             MUST(cuStreamSynchronize(a));
             MUST(cuStreamSynchronize(b));
         }
@@ -123,13 +133,18 @@ static void held_up(bool on_device) {
         do {
             held = 0;
             for (int stream = waiting; stream < STREAMS; stream++) {
-                if (words[EACH + stream] != turn) held++;
-                else free_one = stream;
+                if (words[EACH + stream] != turn)
+                    held++;
+                else
+                    free_one = stream;
             }
         } while (held && now_us() < end);
         list += text("%s%d of %d beside %d", list.empty() ? "" : ", ", held, STREAMS - waiting, waiting);
         if (on_device && free_one < 0) {
-            row(3, text("held up by waits on a device word (connections: %s)", getenv("CUDA_DEVICE_MAX_CONNECTIONS") ?: "default"), list, "all: gave up");
+            row(3,
+                text("held up by waits on a device word (connections: %s)",
+                     getenv("CUDA_DEVICE_MAX_CONNECTIONS") ?: "default"),
+                list, "all: gave up");
             _exit(0);
         }
         if (on_device) write_word(streams[free_one], device, turn);
@@ -168,25 +183,51 @@ static void calls_beside() {
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED, properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
     const CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     const std::vector<std::pair<const char *, std::function<void()>>> calls = {
-        {"kernel in another stream, synchronized", [&] { launch(tell, other, 1, 1, to, value); MUST(cuStreamSynchronize(other)); }},
+        {"kernel in another stream, synchronized",
+         [&] {
+             launch(tell, other, 1, 1, to, value);
+             MUST(cuStreamSynchronize(other));
+         }},
         {"cuMemcpyDtoH of 8 bytes", [&] { MUST(cuMemcpyDtoH(&value, small, 8)); }},
-        {"cuMemcpyDtoHAsync and its stream", [&] { MUST(cuMemcpyDtoHAsync((void *)(words + MARK), small, 8, other)); MUST(cuStreamSynchronize(other)); }},
+        {"cuMemcpyDtoHAsync and its stream",
+         [&] {
+             MUST(cuMemcpyDtoHAsync((void *)(words + MARK), small, 8, other));
+             MUST(cuStreamSynchronize(other));
+         }},
         {"cuMemAlloc", [&] { MUST(cuMemAlloc(&memory, 64 * MIB)); }},
         {"cuMemFree", [&] { MUST(cuMemFree(memory)); }},
         {"cuMemHostAlloc", [&] { MUST(cuMemHostAlloc(&host, MIB, 0)); }},
         {"cuMemFreeHost", [&] { MUST(cuMemFreeHost(host)); }},
         {"cuMemHostRegister", [&] { MUST(cuMemHostRegister(pages, 2 * MIB, 0)); }},
         {"cuMemHostUnregister", [&] { MUST(cuMemHostUnregister(pages)); }},
-        {"create, map, access", [&] { MUST(cuMemCreate(&handle, 2 * MIB, &properties, 0)); MUST(cuMemMap(range, 2 * MIB, 0, handle, 0)); MUST(cuMemSetAccess(range, 2 * MIB, &access, 1)); }},
-        {"unmap, release", [&] { MUST(cuMemUnmap(range, 2 * MIB)); MUST(cuMemRelease(handle)); }},
+        {"create, map, access",
+         [&] {
+             MUST(cuMemCreate(&handle, 2 * MIB, &properties, 0));
+             MUST(cuMemMap(range, 2 * MIB, 0, handle, 0));
+             MUST(cuMemSetAccess(range, 2 * MIB, &access, 1));
+         }},
+        {"unmap, release",
+         [&] {
+             MUST(cuMemUnmap(range, 2 * MIB));
+             MUST(cuMemRelease(handle));
+         }},
         {"cuModuleLoadData", [&] { MUST(cuModuleLoadData(&loaded, image.data())); }},
         {"cuModuleUnload", [&] { MUST(cuModuleUnload(loaded)); }},
         {"cuStreamCreate", [&] { MUST(cuStreamCreate(&made, CU_STREAM_NON_BLOCKING)); }},
         {"cuStreamDestroy", [&] { MUST(cuStreamDestroy(made)); }},
         {"cuGraphInstantiate", [&] { MUST(cuGraphInstantiate(&executable, graph, 0)); }},
-        {"cuGraphLaunch, synchronized", [&] { MUST(cuGraphLaunch(executable, other)); MUST(cuStreamSynchronize(other)); }},
+        {"cuGraphLaunch, synchronized",
+         [&] {
+             MUST(cuGraphLaunch(executable, other));
+             MUST(cuStreamSynchronize(other));
+         }},
         {"cuGraphExecDestroy", [&] { MUST(cuGraphExecDestroy(executable)); }},
-        {"cuMemAllocAsync, cuMemFreeAsync", [&] { MUST(cuMemAllocAsync(&memory, MIB, other)); MUST(cuMemFreeAsync(memory, other)); MUST(cuStreamSynchronize(other)); }},
+        {"cuMemAllocAsync, cuMemFreeAsync",
+         [&] {
+             MUST(cuMemAllocAsync(&memory, MIB, other));
+             MUST(cuMemFreeAsync(memory, other));
+             MUST(cuStreamSynchronize(other));
+         }},
         {"cuCtxSynchronize", [&] { MUST(cuCtxSynchronize()); }},
     };
     std::string waits, goes;
@@ -202,7 +243,8 @@ static void calls_beside() {
             done = true;
         });
         const double end = now_us() + 200e3;
-        while (!done && now_us() < end) {}
+        while (!done && now_us() < end) {
+        }
         const bool in_time = done;
         words[GO] = turn;
         caller.join();
@@ -210,7 +252,8 @@ static void calls_beside() {
         printf("beside a waiting stream: %s: %s\n", call.first, in_time ? text("%.1f us", us).c_str() : "waits");
         (in_time ? goes : waits) += text("%s%s", (in_time ? goes : waits).empty() ? "" : ", ", call.first);
     }
-    row(3, "calls that wait for a stream that waits on a host word", waits.empty() ? "none" : waits, text("%zu tried", calls.size()));
+    row(3, "calls that wait for a stream that waits on a host word", waits.empty() ? "none" : waits,
+        text("%zu tried", calls.size()));
 }
 
 // Whether a waiting context takes time from another process.
@@ -229,12 +272,16 @@ static void other_process(Other &other) {
         while (other.phase < phase) usleep(500);
         std::vector<double> us, ms;
         for (int round = 0; round < 1000; round++)
-            us.push_back(took_us([&] { launch(own_tell, stream, 1, 1, address(word), Word{1}); MUST(cuStreamSynchronize(stream)); }));
+            us.push_back(took_us([&] {
+                launch(own_tell, stream, 1, 1, address(word), Word{1});
+                MUST(cuStreamSynchronize(stream));
+            }));
         for (int round = 0; round < 5; round++)
             ms.push_back(took_us([&] {
-                for (int spins = 0; spins < 100; spins++) launch(own_spin, stream, 132, 128, Word{200000});
-                MUST(cuStreamSynchronize(stream));
-            }) / 1e3);
+                             for (int spins = 0; spins < 100; spins++) launch(own_spin, stream, 132, 128, Word{200000});
+                             MUST(cuStreamSynchronize(stream));
+                         }) /
+                         1e3);
         other.launch_us[phase - 1] = median(us), other.spins_ms[phase - 1] = median(ms);
         other.done = phase;
     }
