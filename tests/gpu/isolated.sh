@@ -16,17 +16,16 @@ raw=${OUT:-$work}/isolated.txt
 : > "$raw" || exit 1
 ended=0
 
-# Without a driver the programs are linked against names alone.
+# Where there is no library of the driver to link against: one that has the names of its calls alone. The programs find
+# the real one when they run.
 libraries=(-lcuda)
 echo 'int main() { return 0; }' > "$work/empty.cpp"
 if ! "$nvcc" -o "$work/empty" "$work/empty.cpp" -lcuda > /dev/null 2>&1; then
-    found=$(ldconfig -p 2> /dev/null | awk '/libcuda\.so\.1 / { print $NF; exit }')
-    if [ -z "$found" ]; then
-        echo > "$work/names.c"
-        gcc -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$work/libcuda.so.1" "$work/names.c"
-        found=$work/libcuda.so.1
-    fi
-    libraries=(-Xlinker "$found" -Xlinker --unresolved-symbols=ignore-all)
+    { echo '#include <cuda.h>'; echo 'int the_names_begin;'; cat "$here"/*.cpp "$here/common.h" | grep -oE '\bcu[A-Z][A-Za-z0-9]+' | sort -u
+    } > "$work/names.cpp"
+    "$nvcc" -E "$work/names.cpp" | sed '1,/^int the_names_begin;/d' | awk '/^cu/ { print "void " $1 "(void) {}" }' > "$work/names.c"
+    gcc -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$work/libcuda.so.1" "$work/names.c" || exit 1
+    libraries=(-Xlinker "$work/libcuda.so.1")
 fi
 program() { "$nvcc" -O2 -std=c++17 -cudart none -o "$work/$1" "$here/$1.cpp" "${libraries[@]}" -ldl -lpthread; }
 begun=$SECONDS
