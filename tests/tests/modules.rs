@@ -199,31 +199,34 @@ impl Drop for Ends<'_> {
 
 /// The host half of `client/examples/echo`: adds the badge of who asks to each question until it is told to end.
 fn answer(memory: &ModuleHost, ends: &AtomicBool) {
-    let mut answered = [0_u32; ECHO_SLOTS];
+    let mut answered = [0_u64; ECHO_SLOTS];
     while !ends.load(Ordering::Relaxed) {
         for (slot, last) in answered.iter_mut().enumerate() {
-            let (question, answer) = (24 * slot, 24 * ECHO_SLOTS + 16 * slot);
-            let asked = memory.word(question + 16).expect("a word").load(Ordering::Acquire);
-            if asked == *last {
+            let word = |at| memory.wide(at).expect("a word");
+            let parts = [0, 8, 16, 24].map(|at| word(32 * slot + at).load(Ordering::Acquire));
+            let asked = parts[0] >> 32;
+            if asked == *last || parts.iter().any(|part| part >> 32 != asked) {
                 continue;
             }
-            let word = |at| memory.wide(at).expect("a word");
-            let (badge, value) = (word(question), word(question + 8));
-            let sum = value.load(Ordering::Relaxed).wrapping_add(badge.load(Ordering::Relaxed));
-            word(answer).store(sum, Ordering::Relaxed);
-            memory.word(answer + 8).expect("a word").store(asked, Ordering::Release);
+            let value = |low: u64, high: u64| low & 0xFFFF_FFFF | high << 32;
+            let sum = value(parts[2], parts[3]).wrapping_add(value(parts[0], parts[1]));
+            for (at, half) in [(0, sum & 0xFFFF_FFFF), (8, sum >> 32)] {
+                word(32 * ECHO_SLOTS + 16 * slot + at).store(asked << 32 | half, Ordering::Release);
+            }
             *last = asked;
         }
     }
 }
 
-/// Runs an entry of the echo's tenant on so many threads, and reads two words for each turn of each.
-fn run_echo(session: &Session, entry: &str, threads: u32, turns: u32) -> Vec<(u64, u64)> {
+/// Runs an entry of the echo's tenant on so many threads, and reads two words for each turn of each. `first` is the ticket that
+/// the first one steals.
+fn run_echo(session: &Session, entry: &str, threads: u32, turns: u32, first: u32) -> Vec<(u64, u64)> {
     let image = session.load_image(ECHO_CALLS).expect("the code loads");
     let count = (threads * turns) as usize;
     let to = session.allocate(16 * count as u64).expect("memory");
     let parameters = match entry {
         "ask" => Parameters::new().buffer(&to).u64(1000).u32(turns),
+        "steal" => Parameters::new().buffer(&to).u32(first),
         _ => Parameters::new().buffer(&to),
     };
     let entry = image.entry(entry).expect("an entry");
@@ -266,21 +269,21 @@ fn gates_and_a_host_thread_work_on_the_host_memory_that_a_window_ends_with() {
         scope.spawn(|| answer(&memory, &ends));
         let asking: Vec<_> = sessions
             .iter()
-            .map(|(session, badge)| scope.spawn(move || (run_echo(session, "ask", 192, 20), *badge)))
+            .map(|(session, badge)| scope.spawn(move || (run_echo(session, "ask", 192, 20, 0), *badge)))
             .collect();
         for asked in asking {
             let (answers, badge) = asked.join().expect("answers");
             assert!(answers.iter().zip(1000..).all(|((answer, _), value)| *answer == value + badge));
         }
         // A question that is on its way is nobody else's: RIGHTS.
-        let ticket = run_echo(&sessions[0].0, "leave", 1, 1)[0].0;
-        let stolen = run_echo(&sessions[1].0, "steal", 256, 1);
+        let ticket = u32::try_from(run_echo(&sessions[0].0, "leave", 1, 1, 0)[0].0).expect("a ticket");
+        let stolen = run_echo(&sessions[1].0, "steal", 256, 1, ticket - 100);
         let others: Vec<_> =
             stolen.iter().enumerate().filter(|(_, (_, state))| *state != 0xFFFF_FFFE).collect();
         assert!(others.is_empty(), "{others:?}");
-        let own = run_echo(&sessions[0].0, "steal", 256, 1);
+        let own = run_echo(&sessions[0].0, "steal", 256, 1, ticket - 100);
         let taken: Vec<_> = own.iter().enumerate().filter(|(_, (_, state))| *state == 0).collect();
-        assert!(matches!(taken[..], [(at, (12, 0))] if at as u64 == ticket), "{taken:?}");
+        assert!(matches!(taken[..], [(100, (12, 0))]), "{taken:?}");
     });
 }
 

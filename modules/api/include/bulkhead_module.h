@@ -93,6 +93,33 @@ __device__ __forceinline__ void release_system(u64 *to, u64 value) {
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(detail::global(to)), "l"(value) : "memory");
 }
 
+// A word as it is now: not one that was loaded before.
+__device__ __forceinline__ u64 load(const u64 *from) {
+    u64 value;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(detail::global(from)) : "memory");
+    return value;
+}
+
+// Half of a 64-bit value and the number of the message that it is of.
+__device__ __forceinline__ u64 tagged(u32 half, u32 number) { return static_cast<u64>(number) << 32 | half; }
+
+// A 64-bit value for the host, in two words that lie at a multiple of 16 bytes and carry the message's number. The host has
+// it once both words have that number: nothing has to be waited for in between, as it would be with `release_system`, and the
+// words may come in any order. A number must not come again while a word with it may still be there.
+__device__ __forceinline__ void post_system(u64 *to, u32 number, u64 value) {
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(detail::global(to)),
+                 "l"(tagged(static_cast<u32>(value), number)), "l"(tagged(static_cast<u32>(value >> 32), number))
+                 : "memory");
+}
+
+// Such a value from the host: false where it is not there yet.
+__device__ __forceinline__ bool read_system(const u64 *from, u32 number, u64 &value) {
+    u64 low, high;
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(low), "=l"(high) : "l"(detail::global(from)) : "memory");
+    value = low << 32 >> 32 | high << 32;
+    return low >> 32 == number && high >> 32 == number;
+}
+
 // A register of a device: each load and store is done once, in order, and nothing merges them.
 __device__ __forceinline__ u32 read_register(const u32 *from) {
     u32 value;
