@@ -87,6 +87,11 @@ impl Namespace {
         }
     }
 
+    /// What the store holds there, where a read need not wait for it.
+    pub(crate) fn contents(&self, offset: u64, bytes: usize) -> Option<&[u8]> {
+        self.engine.contents(offset, bytes)
+    }
+
     /// Hands a request to the engine, now or when it has room.
     pub(crate) fn submit(&mut self, request: Request) {
         if !self.waiting.is_empty() {

@@ -67,6 +67,14 @@ impl Controller {
         if let Some(status) = failure {
             return Err(status);
         }
+        // Without a buffer in between: half of what a read of RAM costs.
+        if opcode == IoOpcode::Read
+            && let Some(data) = self.namespaces[index].contents(offset, bytes)
+        {
+            self.scatter(who, &segments, data)?;
+            self.finish(queue, entry, Status::SUCCESS, 0, due);
+            return Ok(());
+        }
         let durability = match entry.blocks().fua || !self.write_cache {
             true => Durability::Forced,
             false => Durability::Flushed,

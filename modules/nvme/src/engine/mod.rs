@@ -93,6 +93,11 @@ pub trait Engine: Send {
     /// Size of the store.
     fn bytes(&self) -> u64;
 
+    /// What the store holds there, where that is memory of this process: a read of it needs no request.
+    fn contents(&self, _offset: u64, _bytes: usize) -> Option<&[u8]> {
+        None
+    }
+
     /// Takes a request, or gives it back where as many are in flight as may be.
     ///
     /// # Errors

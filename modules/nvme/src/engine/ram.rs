@@ -48,6 +48,11 @@ impl Engine for RamEngine {
         self.bytes.len() as u64
     }
 
+    fn contents(&self, offset: u64, bytes: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset).ok()?;
+        self.bytes.get(start..start.checked_add(bytes)?)
+    }
+
     fn submit(&mut self, request: Request) -> Result<(), Request> {
         if self.done.len() == DEPTH_MAX {
             return Err(request);
