@@ -18,7 +18,7 @@ constexpr u32 SLOTS = 512, BUFFER_BYTES = 4096;
 constexpr u32 ENTRIES = 1024;
 constexpr u32 BLOCK_BYTES = 512, BLOCKS_MAX = BUFFER_BYTES / BLOCK_BYTES;
 // Of one call: what it rings for, and what it takes from the completion queue.
-constexpr u32 RINGS = 4, COMPLETIONS = 6;
+constexpr u32 RINGS = 4, COMPLETIONS = 4;
 // NVM command set: opcodes.
 constexpr u32 FLUSH = 0, READ = 2;  // and 1 is to write
 // What a device says of a command that failed stands behind this bit: status type and code of its completion.
@@ -127,33 +127,27 @@ __device__ __forceinline__ void take(u32 at) {
     if (atomicCAS(&queue.polling, 0, 1) != 0) return;
     bulkhead::fence();
     const u32 first = queue.head;
-    // All are on their way at once; the loop behind is short, since every call of this has a copy of it.
-    u64 words[COMPLETIONS / 2];
+    u32 words[COMPLETIONS];
+#pragma unroll
+    for (u32 turn = 0; turn < COMPLETIONS; turn++) {
+        words[turn] = now(device.completions[at][(first + turn) % ENTRIES].words[3]);
+    }
+    // What a command has read is seen by whoever sees that it has ended: the stores of states need no fence of their own.
+    bulkhead::fence_system();
     u32 taken = 0;
 #pragma unroll
     for (u32 turn = 0; turn < COMPLETIONS; turn++) {
-        const u32 word = now(device.completions[at][(first + turn) % ENTRIES].words[3]);
-        const u32 phase = ((first + turn) / ENTRIES & 1) ^ 1;
-        if (taken == turn && (word >> 16 & 1) == phase) taken++;
-        words[turn / 2] = turn % 2 == 0 ? word : words[turn / 2] | static_cast<u64>(word) << 32;
-    }
-    // What a command has read is seen by whoever sees that it has ended: changes of states need no fence of their own.
-    bulkhead::fence_system();
-    // The compiler knows that this is so, and would leave out the bound that the guard has to see.
-    asm volatile("" : "+r"(taken));
-    const u32 count = taken < COMPLETIONS ? taken : COMPLETIONS;
-#pragma unroll 1
-    for (u32 turn = 0; turn < count; turn++) {
-        const u32 word = static_cast<u32>(words[0]);
-#pragma unroll
-        for (u32 half = 0; half < COMPLETIONS / 2; half++) {
-            words[half] = words[half] >> 32 | (half + 1 < COMPLETIONS / 2 ? words[half + 1] << 32 : 0);
+        const u32 word = words[turn], phase = ((first + turn) / ENTRIES & 1) ^ 1;
+        if (taken == turn && (word >> 16 & 1) == phase) {
+            taken++;
+            u32 &state = instances[at].states[word % SLOTS];
+            const u32 seen = now(state);
+            // Nobody else changes the state of a buffer whose command is on its way.
+            if ((word & 0xFFFF) < SLOTS && (seen & 3) == FLIGHT) {
+                const u32 status = word >> 17 & STATUS_MASK;
+                now(state) = seen >> USE_SHIFT << USE_SHIFT | status << STATUS_SHIFT | ENDED;
+            }
         }
-        const u32 seen = now(instances[at].states[word % SLOTS]);
-        // A command that is completed twice has ended, and perhaps its buffer has another: the second changes nothing.
-        const bool ends = (word & 0xFFFF) < SLOTS && (seen & 3) == FLIGHT;
-        const u32 ended = seen >> USE_SHIFT << USE_SHIFT | (word >> 17 & STATUS_MASK) << STATUS_SHIFT | ENDED;
-        atomicCAS(&instances[at].states[word % SLOTS], seen, ends ? ended : seen);
     }
     if (taken > 0) {
         queue.head = first + taken;
