@@ -35,7 +35,8 @@ impl Session {
             self.reaping.send_modify(|batches| *batches += 1);
             self.unmapping.update(|batches| batches + 1);
             self.unsevered.send_modify(|batches| *batches += 1);
-            Rc::new(Batch::new(self.owner))
+            self.batches.update(|batches| batches + 1);
+            Rc::new(Batch::new(self.owner, self.batches.get()))
         }))
     }
 

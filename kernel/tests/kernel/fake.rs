@@ -461,7 +461,7 @@ impl Fake {
                     let unmapped = self.state().memory.unmap(session, address, bytes);
                     self.check(unmapped);
                 }
-                if manners.holds_unmaps {
+                if manners.holds_unmaps || manners.runs_on == session {
                     return hold(Held::Unmapped(id, session));
                 }
                 send(socket, id, None, |mut reply| reply.set_quiescent(()));
@@ -550,7 +550,8 @@ impl Fake {
             }
             Which::Drain(session) => {
                 note(Asked::Drain(session));
-                if manners.holds_drains { hold(Held::Done(id)) } else { ok(socket) }
+                let waits = manners.holds_drains || manners.runs_on == session;
+                if waits { hold(Held::Done(id)) } else { ok(socket) }
             }
             Which::LoadImage(load) => {
                 let load = load.unwrap();

@@ -1,11 +1,11 @@
 //! Protected modules: claimed, given, taken back.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use bulkhead_kernel::{Config, ProtectedModule};
 use bulkhead_schema::{
     Error, ErrorCode,
-    bulkhead_capnp::{gpu_gates, gpu_protected_module},
+    bulkhead_capnp::{Moment, gpu_gates, gpu_protected_module},
 };
 use capnp::capability::FromClientHook as _;
 
@@ -147,6 +147,83 @@ fn revoked_gates_are_taken_back_from_those_that_have_them_and_no_others() {
         assert_eq!(last, Some(Asked::RevokeGrant { module: 1, session: one.id }));
         close(&mine).await.unwrap();
         assert_eq!(accept(&one, &mine).await.err().unwrap().code, ErrorCode::InvalidHandle);
+        client.leave();
+        everything_given_back(&harness.directory).await;
+    });
+}
+
+#[test]
+fn a_caller_whose_kernel_runs_on_holds_up_whoever_revokes_its_own_gates_and_no_others() {
+    with_changed_kernel(Manners::default(), with_log, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let owner = client.open("owner").await.unwrap();
+        let module = claim(&owner, token(&harness.directory)).await.unwrap();
+        let [of_endless, of_calm, of_third] =
+            [gates(&module).await, gates(&module).await, gates(&module).await];
+        let names = ["endless", "calm", "third"];
+        let [endless, calm, third] =
+            futures::future::join_all(names.map(|name| client.open(name))).await.try_into().ok().unwrap();
+        let [endless, calm, third] = [endless.unwrap(), calm.unwrap(), third.unwrap()];
+        let endless_has = accept(&endless, &of_endless).await.unwrap();
+        let _calm_has = accept(&calm, &of_calm).await.unwrap();
+        let third_has = accept(&third, &of_third).await.unwrap();
+        harness.fake.behave(Manners { runs_on: endless.id, ..Manners::default() });
+        // It gives its gates up, and its kernel stays in one.
+        let own = close(&endless_has).await.unwrap();
+        assert!(own.wait(Moment::Severed, 20_000).await.0);
+        assert!(!own.wait(Moment::Quiescent, 0).await.0);
+        // Another's instance closes, before the endless one's does and after.
+        let calms = revoke(&of_calm).await.unwrap();
+        assert_eq!(calms.wait(Moment::Reclaimed, 20_000).await, (true, false));
+        let endlesss = revoke(&of_endless).await.unwrap();
+        assert_eq!(endlesss.capabilities, 0, "it had given them up");
+        assert!(close(&third_has).await.unwrap().wait(Moment::Reclaimed, 20_000).await.0);
+        assert_eq!(close(&of_third).await.unwrap().wait(Moment::Reclaimed, 20_000).await, (true, false));
+        // Under the badge of the endless one a kernel still calls.
+        assert_eq!(endlesss.wait(Moment::Quiescent, 0).await, (false, false));
+        // With the capability that was revoked all it was waited for goes to the module's.
+        let all = close(&of_endless).await.unwrap();
+        assert!(!all.wait(Moment::Quiescent, 0).await.0);
+        drop((all, endlesss, own));
+        let whole = close(&module).await.unwrap();
+        assert!(whole.wait(Moment::Severed, 20_000).await.0);
+        assert!(!whole.wait(Moment::Quiescent, 0).await.0, "kernels may still be in the gates");
+        assert!(!asked(harness.fake.asked()).contains(&Asked::RemoveModule(1)));
+        endless.memory().await.unwrap();
+        harness.fake.let_go();
+        assert_eq!(whole.wait(Moment::Reclaimed, 20_000).await, (true, false));
+        assert!(asked(harness.fake.asked()).contains(&Asked::RemoveModule(1)));
+        client.leave();
+        everything_given_back(&harness.directory).await;
+    });
+}
+
+#[test]
+fn who_gave_its_gates_up_is_ended_for_its_own_badge_and_not_for_a_neighbours() {
+    let hasty = |config: &mut Config| {
+        with_log(config);
+        config.limits.second = Duration::from_millis(20);
+    };
+    with_changed_kernel(Manners::default(), hasty, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let owner = client.open("owner").await.unwrap();
+        let module = claim(&owner, token(&harness.directory)).await.unwrap();
+        let (of_endless, of_calm) = (gates(&module).await, gates(&module).await);
+        let (endless, calm) = (client.open("endless").await.unwrap(), client.open("calm").await.unwrap());
+        let endless_has = accept(&endless, &of_endless).await.unwrap();
+        let _calm_has = accept(&calm, &of_calm).await.unwrap();
+        harness.fake.behave(Manners { runs_on: endless.id, ..Manners::default() });
+        drop(close(&endless_has).await.unwrap());
+        drop(revoke(&of_calm).await.unwrap());
+        calm.close().await.unwrap();
+        // That long after somebody waits for it, its session is over; nobody does.
+        tokio::time::sleep(2 * 10 * Duration::from_millis(20)).await;
+        endless.memory().await.unwrap();
+        let revoking = revoke(&of_endless).await.unwrap();
+        until(async || endless.memory().await.is_err()).await;
+        assert_eq!(endless.memory().await.unwrap_err().code, ErrorCode::Revoked);
+        harness.fake.let_go();
+        assert!(revoking.wait(Moment::Reclaimed, 20_000).await.0);
         client.leave();
         everything_given_back(&harness.directory).await;
     });
