@@ -292,7 +292,10 @@ impl Thing {
     pub(super) fn lingering(&self, below: Handle) -> Lingering {
         let mut lingering = Lingering::default();
         let ending = self.ending.borrow();
-        ending.get(&below).into_iter().for_each(|known| known.0.iter().for_each(|batch| lingering.add(batch)));
+        ending
+            .get(&below)
+            .into_iter()
+            .for_each(|known| known.0.iter().for_each(|batch| lingering.add(batch)));
         lingering
     }
 }

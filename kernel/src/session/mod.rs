@@ -20,6 +20,7 @@ mod room;
 mod server;
 mod swapped;
 mod terms;
+mod windows;
 
 use std::{
     cell::{Cell, RefCell},

@@ -15,20 +15,20 @@ use crate::{
     harness::{Client, Session, everything_given_back, read, until, with_changed_kernel},
 };
 
-const BYTES: u64 = 4 << 20;
+pub(crate) const BYTES: u64 = 4 << 20;
 
-fn with_log(config: &mut Config) {
+pub(crate) fn with_log(config: &mut Config) {
     config.modules =
         vec![ProtectedModule { name: "log".into(), gates: String::new(), bytes: BYTES, host_bytes: 0 }];
 }
 
-fn token(directory: &Path) -> Words {
+pub(crate) fn token(directory: &Path) -> Words {
     let text = std::fs::read_to_string(directory.join("log.token")).unwrap();
     let word = |at: usize| u64::from_str_radix(&text[16 * at..][..16], 16).unwrap().swap_bytes();
     [0, 1, 2, 3].map(word)
 }
 
-async fn claim(session: &Session, token: Words) -> Result<gpu_protected_module::Client, Error> {
+pub(crate) async fn claim(session: &Session, token: Words) -> Result<gpu_protected_module::Client, Error> {
     let mut request = session.copying().claim_module_request();
     let mut words = request.get().init_token();
     words.set_first(token[0]);
@@ -41,12 +41,12 @@ async fn claim(session: &Session, token: Words) -> Result<gpu_protected_module::
     Ok(claimed.get_module().unwrap())
 }
 
-async fn gates(module: &gpu_protected_module::Client) -> gpu_gates::Client {
+pub(crate) async fn gates(module: &gpu_protected_module::Client) -> gpu_gates::Client {
     let response = module.gates_request().send().promise.await.unwrap();
     read(response.get().unwrap().get_result()).unwrap().get_gates().unwrap()
 }
 
-async fn accept(session: &Session, gates: &gpu_gates::Client) -> Result<gpu_gates::Client, Error> {
+pub(crate) async fn accept(session: &Session, gates: &gpu_gates::Client) -> Result<gpu_gates::Client, Error> {
     let mut request = session.copying().accept_gates_request();
     request.get().set_gates(gates.clone());
     let response = request.send().promise.await.unwrap();
@@ -110,23 +110,6 @@ fn the_end_of_a_module_takes_its_grants_back_before_its_window_goes() {
         host.leave();
         everything_given_back(&harness.directory).await;
         assert!(harness.fake.asked().contains(&Asked::RemoveModule(2)));
-    });
-}
-
-#[test]
-fn where_there_is_a_standby_nobody_claims_a_module() {
-    let change = |config: &mut Config| {
-        with_log(config);
-        config.limits.standby = true;
-    };
-    with_changed_kernel(Manners::default(), change, async |harness| {
-        let client = Client::new(&harness.directory).await;
-        let owner = client.open("owner").await.unwrap();
-        let refused = claim(&owner, token(&harness.directory)).await.err().unwrap();
-        assert_eq!(refused.code, ErrorCode::NotSupported);
-        assert!(refused.remedy.contains("without --standby"), "{refused}");
-        client.leave();
-        everything_given_back(&harness.directory).await;
     });
 }
 
