@@ -1,6 +1,7 @@
 //! An executor without a device: it answers what it is asked, notes it, and misbehaves on request.
 
 mod memory;
+mod modules;
 
 use std::{
     collections::BTreeMap,
@@ -22,6 +23,7 @@ use rustix::{
 };
 
 use memory::Memory;
+use modules::Modules;
 
 pub(crate) const MEMORY_BYTES: u64 = 8 << 30;
 /// What every image is as code.
@@ -162,45 +164,6 @@ enum Held {
     Opened(u64),
     Loaded(u64, u32),
     Refused(u64),
-}
-
-/// The modules, with their sizes and the sessions that are granted them.
-#[derive(Default)]
-struct Modules(BTreeMap<u32, (u64, Vec<u32>)>);
-
-impl Modules {
-    fn grant(&mut self, module: u32, session: u32) -> Result<(), String> {
-        let known = self.0.get_mut(&module).ok_or_else(|| format!("there is no module {module}"))?;
-        if known.1.contains(&session) {
-            return Err(format!("session {session} is granted the module {module} twice"));
-        }
-        known.1.push(session);
-        Ok(())
-    }
-
-    /// Whether the session was granted it.
-    fn revoke(&mut self, module: u32, session: u32) -> bool {
-        let granted = self.0.get_mut(&module).map(|(_, granted)| granted);
-        let at = granted.as_ref().and_then(|granted| granted.iter().position(|known| *known == session));
-        let revoked = granted.zip(at).map(|(granted, at)| granted.swap_remove(at));
-        revoked.is_some()
-    }
-
-    fn remove(&mut self, module: u32) -> Result<bool, String> {
-        match self.0.remove(&module) {
-            Some((_, granted)) if !granted.is_empty() => {
-                Err(format!("the module {module} is removed under the sessions {granted:?}"))
-            }
-            known => Ok(known.is_some()),
-        }
-    }
-
-    fn has(&self, module: u32, offset: u64, bytes: u64) -> Result<(), String> {
-        let size = self.0.get(&module).map(|(size, _)| *size);
-        size.filter(|size| offset <= *size && bytes <= size - offset)
-            .map(drop)
-            .ok_or_else(|| format!("{bytes} bytes from {offset} on of module {module}, which has {size:?}"))
-    }
 }
 
 /// The executor, from the outside.
@@ -440,9 +403,7 @@ impl Fake {
                 if !self.stands_by(socket) {
                     self.state().memory.close(session);
                 }
-                for (_, granted) in self.state().modules.0.values_mut() {
-                    granted.retain(|known| *known != session);
-                }
+                self.with_modules(socket, |modules| modules.close(session));
                 if manners.holds_closes {
                     hold(Held::Done(id));
                 } else if manners.refuses_closes {
@@ -662,6 +623,7 @@ impl Fake {
                 if manners.adopts_no_windows {
                     return refuse(Error::new(ErrorCode::OutOfMemory, "no addresses are left"));
                 }
+                self.with_modules(socket, |modules| modules.adopt(module));
                 ok(socket)
             }
             Which::MapModule(_) => {
@@ -681,7 +643,7 @@ impl Fake {
             Which::CloseModule(module) => {
                 note(Asked::CloseModule(module));
                 let unknown = Error::new(ErrorCode::NotFound, "no such module");
-                if self.with_modules(socket, |modules| modules.0.contains_key(&module)) {
+                if self.with_modules(socket, |modules| modules.is_known(module)) {
                     ok(socket)
                 } else {
                     refuse(unknown)
@@ -697,9 +659,9 @@ impl Fake {
                 if manners.refuses_modules {
                     return refuse(Error::new(ErrorCode::OutOfMemory, "no device memory is left"));
                 }
-                let known =
-                    self.with_modules(socket, |modules| modules.0.insert(module, (bytes, Vec::new())));
-                self.check(known.map_or(Ok(()), |_| Err(format!("two modules are called {module}"))));
+                let adopts = add.get_adopts();
+                let added = self.with_modules(socket, |modules| modules.add(module, bytes, adopts));
+                self.check(added);
                 if manners.holds_modules { hold(Held::Done(id)) } else { ok(socket) }
             }
             Which::RemoveModule(module) => {
@@ -714,6 +676,9 @@ impl Fake {
                 let grant = grant.unwrap();
                 let (module, session) = (grant.get_module(), grant.get_session());
                 note(Asked::Grant { module, session });
+                if !self.with_modules(socket, |modules| modules.is_whole(module)) {
+                    return refuse(Error::new(ErrorCode::InvalidArgument, "its window is not there"));
+                }
                 let granted = self.with_modules(socket, |modules| modules.grant(module, session));
                 self.check(granted);
                 ok(socket);
