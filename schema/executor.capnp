@@ -51,6 +51,9 @@ struct Request {
                                       # module's gates, which is sealed when this is answered. Once.
     closeModule @32 :UInt32;          # Its host half has ended: what its gates keep in variables is zero from the answer on, so that
                                       # those of kernels that run find nothing that is open. Does not wait for kernels.
+    exportModule @33 :UInt32;         # The device memory of its window: answered with `exported`.
+    adoptModule @34 :UInt32;          # One descriptor: the device memory of the window of a module that was added to adopt it,
+                                      # as another executor has it. Before anybody is granted the module, and once.
   }
 }
 
@@ -58,6 +61,7 @@ struct AddModule {
   module @0 :UInt32;          # A number that no module had before.
   bytes @1 :UInt64;           # Of its protected window: a power of two.
   hostBytes @2 :UInt64;       # Of those, host memory, which the window ends with and `mapModule` brings.
+  adopts @3 :Bool;            # No memory is made for it: `adoptModule` brings another executor's.
 }
 
 struct GrantModule {

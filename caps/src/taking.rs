@@ -42,9 +42,14 @@ impl Tree {
     pub(crate) fn take(&mut self, top: u32, extent: Extent, deadline_ns: u64, mut ended: impl FnMut(Ended)) {
         let mut count = 0;
         self.walks += 1;
+        let Some(node) = self.nodes.get(top as usize) else { return };
+        let heir = match extent {
+            Extent::Whole => self.view(node).parent,
+            Extent::Descendants => Some(node.handle(top)),
+        };
         let mut at = self.first_leaf(top, top);
         while let Some(node) = self.nodes.get(at as usize).copied().filter(|_| at != top) {
-            ended(self.retire(at, &node));
+            ended(Ended { heir, ..self.retire(at, &node) });
             count += 1;
             // What goes on below the next is gone on with first, and nothing is left below the parent after the last.
             at = match node.next_sibling {
@@ -57,7 +62,7 @@ impl Tree {
         let node = *node;
         if extent == Extent::Whole {
             self.unlink(&node);
-            ended(self.retire(top, &node));
+            ended(Ended { heir, ..self.retire(top, &node) });
             count += 1;
         }
         self.leave(&node, count, deadline_ns);
@@ -130,6 +135,7 @@ impl Tree {
             object: node.object,
             kind: node.kind,
             is_first: node.parent == NONE,
+            heir: None,
         }
     }
 

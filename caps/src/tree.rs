@@ -81,6 +81,9 @@ pub struct Ended {
     pub kind: Kind,
     /// Whether it was the first of its object, which all others were derived from.
     pub is_first: bool,
+    /// The nearest capability that it was derived from and that did not end in the same walk: revoking that concerns whoever
+    /// held this one. A capability of an owner's that is taken later, in a walk of its own, may be it.
+    pub heir: Option<Handle>,
 }
 
 /// Every capability of one device, with the objects they name and the lines that use those.

@@ -148,7 +148,7 @@ pub(crate) struct Arguments {
     standby: bool,
     /// A protected module: the file of its gates, and how much memory those alone reach: a power of two, from 2 MiB on. The
     /// session that claims it with the token in NAME.token, in the directory of the sockets, is charged that memory, and
-    /// says whose kernels may call the gates: nobody's else. May be given more than once; not with --standby.
+    /// says whose kernels may call the gates: nobody's else. May be given more than once.
     #[arg(long, value_name = "NAME=GATES.ptx:SIZE", value_parser = module)]
     module: Vec<Module>,
     #[command(flatten)]
@@ -192,13 +192,7 @@ fn module(text: &str) -> Result<Module, String> {
 }
 
 /// The modules, whose gates are good.
-fn modules(named: &[Module], standby: bool) -> Result<Vec<ProtectedModule>, Failure> {
-    if standby && !named.is_empty() {
-        return Err(Failure::new(
-            "--module and --standby exclude one another: a standby does not have what gates keep in their window. Serve without \
-             --standby where modules are needed, and have their host halves keep what must survive the loss of an executor",
-        ));
-    }
+fn modules(named: &[Module]) -> Result<Vec<ProtectedModule>, Failure> {
     let mut modules: Vec<ProtectedModule> = Vec::new();
     for Module { name, file, bytes } in named {
         if modules.iter().any(|module| module.name == *name) {
@@ -290,7 +284,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         executor: ExecutorSource::Command(std::iter::once(binary.clone()).chain(executor).collect()),
         executor_environment: environment,
         compiler: vec![binary, "compiler".into(), "--guard".into(), arguments.guard.name().into()],
-        modules: modules(&arguments.module, arguments.standby)?,
+        modules: modules(&arguments.module)?,
         relay: if arguments.relay { Relay::Always } else { Relay::WhereNeeded },
         tenants: arguments.tenant.clone(),
         limits: limits(arguments),

@@ -45,9 +45,20 @@ pub(crate) enum Asked {
     },
 }
 
+/// Where the device memory of a module's window comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WindowOrigin {
+    /// It is made, and zero.
+    New,
+    /// Another executor has it, and it is brought later.
+    Adopted,
+}
+
 /// What is asked about a protected module.
 pub(crate) enum OfModule {
-    Add { module: u32, bytes: u64, host_bytes: u64, gates: OwnedFd },
+    Add { module: u32, bytes: u64, host_bytes: u64, origin: WindowOrigin, gates: OwnedFd },
+    Export { module: u32 },
+    Adopt { module: u32, memory: OwnedFd },
     Map { module: u32, memory: OwnedFd },
     Watch { module: u32, page: OwnedFd },
     Close { module: u32 },
@@ -116,8 +127,11 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
         request::AddModule(add) => {
             let add = add?;
             let (module, bytes, host_bytes) = (add.get_module(), add.get_bytes(), add.get_host_bytes());
-            Ok(Asked::Module(OfModule::Add { module, bytes, host_bytes, gates: descriptor()? }))
+            let origin = if add.get_adopts() { WindowOrigin::Adopted } else { WindowOrigin::New };
+            Ok(Asked::Module(OfModule::Add { module, bytes, host_bytes, origin, gates: descriptor()? }))
         }
+        request::ExportModule(module) => Ok(Asked::Module(OfModule::Export { module })),
+        request::AdoptModule(module) => Ok(Asked::Module(OfModule::Adopt { module, memory: descriptor()? })),
         request::MapModule(module) => Ok(Asked::Module(OfModule::Map { module, memory: descriptor()? })),
         request::WatchModule(module) => Ok(Asked::Module(OfModule::Watch { module, page: descriptor()? })),
         request::CloseModule(module) => Ok(Asked::Module(OfModule::Close { module })),

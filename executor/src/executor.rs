@@ -25,7 +25,7 @@ use crate::{
     job::Job,
     link::Link,
     memory::Means,
-    modules::{self, Modules, Patient},
+    modules::{self, Modules, Patient, Said},
     neighbours::Neighbours,
     physical::{Freeing, Physical},
     piece::Pieces,
@@ -220,13 +220,15 @@ impl Executor {
         }
     }
 
-    /// Does what the device has to do for a module. Answers what was read.
-    pub(crate) fn of_module(&self, ask: OfModule) -> Result<Option<Vec<u8>>, Error> {
+    /// Does what the device has to do for a module.
+    pub(crate) fn of_module(&self, ask: OfModule) -> Result<Said, Error> {
         let modules = &self.modules;
         match ask {
-            OfModule::Add { module, bytes, host_bytes, gates } => {
-                modules.add(module, &modules::text(gates)?, (bytes, host_bytes))?;
+            OfModule::Add { module, bytes, host_bytes, origin, gates } => {
+                modules.add(module, &modules::text(gates)?, (bytes, host_bytes), origin)?;
             }
+            OfModule::Export { module } => return modules.export(module).map(Said::Memory),
+            OfModule::Adopt { module, memory } => modules.adopt(module, memory)?,
             OfModule::Map { module, memory } => modules.map(module, memory)?,
             OfModule::Watch { module, page } => modules.watch(module, page)?,
             OfModule::Close { module } => modules.close(module)?,
@@ -235,11 +237,13 @@ impl Executor {
                 Patient::NoMore => self.while_drained(0, work),
                 Patient::Still => self.while_idle(work),
             })?,
-            OfModule::Read { module, offset, bytes } => return modules.read(module, offset, bytes).map(Some),
+            OfModule::Read { module, offset, bytes } => {
+                return modules.read(module, offset, bytes).map(Said::Piece);
+            }
             OfModule::Write { module, offset, data } => modules.write(module, offset, &data)?,
             OfModule::Grant { .. } | OfModule::Revoke { .. } => {}
         }
-        Ok(None)
+        Ok(Said::Done)
     }
 
     /// The kernel is gone: nobody submits any more.

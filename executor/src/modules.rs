@@ -32,7 +32,7 @@ use bulkhead_ring::{
 use bulkhead_schema::{Error, ErrorCode, limits};
 use parking_lot::Mutex;
 
-use crate::{bindings::Called, device};
+use crate::{bindings::Called, decode::WindowOrigin, device};
 
 /// How often it is looked whether no kernel runs.
 const LOOK: Duration = Duration::from_millis(1);
@@ -52,6 +52,15 @@ pub(crate) enum Patient {
     NoMore,
 }
 
+/// What is answered to whoever asks something of a module.
+pub(crate) enum Said {
+    Done,
+    /// What was read.
+    Piece(Vec<u8>),
+    /// Its window's device memory, for another executor.
+    Memory(OwnedFd),
+}
+
 /// A module.
 pub(crate) struct Module {
     pub(crate) id: u32,
@@ -64,7 +73,8 @@ pub(crate) struct Module {
     host_bytes: u64,
     /// Whether that is there.
     has_host: AtomicBool,
-    memory: MemoryId,
+    /// Its device memory, once that is there.
+    memory: OnceLock<MemoryId>,
     /// How many sessions are granted it.
     grants: AtomicU32,
     /// Counts launches in flight whose entries call the gates, for the host half to see.
@@ -74,7 +84,16 @@ pub(crate) struct Module {
 impl Module {
     /// Where its host memory begins.
     fn host(&self) -> DeviceAddress {
-        DeviceAddress(self.base + self.bytes - self.host_bytes)
+        DeviceAddress(self.base + self.device_bytes())
+    }
+
+    /// What of it is device memory, from its first byte on.
+    fn device_bytes(&self) -> u64 {
+        self.bytes - self.host_bytes
+    }
+
+    fn is_whole(&self) -> bool {
+        self.memory.get().is_some() && (self.host_bytes == 0 || self.has_host.load(Ordering::Acquire))
     }
 }
 
@@ -134,8 +153,8 @@ impl Grants {
         if self.granted.contains_key(&module.id) {
             return Err(Error::new(ErrorCode::InvalidArgument, "the session has been granted that module"));
         }
-        if module.host_bytes > 0 && !module.has_host.load(Ordering::Acquire) {
-            return Err(refused("the host memory of the module's window is not there"));
+        if !module.is_whole() {
+            return Err(refused("some of the memory of the module's window is not there"));
         }
         if let Err(name) = self.gates().and_then(|mut gates| gates.join(&module.gates)) {
             let message = format!("two modules have a gate of the name {name}");
@@ -221,8 +240,15 @@ impl Modules {
         Self { gpu: Arc::clone(gpu), table: Mutex::default(), stage: Mutex::default() }
     }
 
-    /// Verifies a module's gates and makes its window, all of whose bytes are zero; without the host memory that it ends with.
-    pub(crate) fn add(&self, id: u32, text: &str, (bytes, host_bytes): (u64, u64)) -> Result<(), Error> {
+    /// Verifies a module's gates and makes its window, all of whose bytes are zero; without the host memory that it ends with,
+    /// and without any where another executor has it.
+    pub(crate) fn add(
+        &self,
+        id: u32,
+        text: &str,
+        (bytes, host_bytes): (u64, u64),
+        origin: WindowOrigin,
+    ) -> Result<(), Error> {
         let mut gates = Gates::default();
         gates
             .add(&id.to_string(), text)
@@ -237,14 +263,46 @@ impl Modules {
         let Some(memory) = place.memory(bytes) else {
             return Err(refused("a protected window is a power of two of bytes, from 2 MiB to 32 GiB"));
         };
-        let base = memory.start().0;
-        let memory =
-            self.open(stage.as_ref(), base, bytes - host_bytes).map_err(|error| device::error(&error))?;
+        let (base, memory) = (memory.start().0, OnceLock::new());
+        if origin == WindowOrigin::New {
+            let made = self.open(stage.as_ref(), base, bytes - host_bytes);
+            let made = made.map_err(|error| device::error(&error))?;
+            memory.get_or_init(|| made);
+        }
         let (has_host, grants, activity) = (AtomicBool::new(false), AtomicU32::new(0), OnceLock::new());
         let module =
             Module { id, gates, base, bytes, variable_bytes, host_bytes, has_host, memory, grants, activity };
         let module = Arc::new(module);
         self.table.lock().insert(id, module);
+        drop(stage);
+        Ok(())
+    }
+
+    /// The device memory of a module's window, for another executor.
+    pub(crate) fn export(&self, id: u32) -> Result<OwnedFd, Error> {
+        let module = self.get(id)?;
+        let memory = module.memory.get().ok_or_else(|| refused("the module's window has no memory yet"))?;
+        self.gpu.export_memory(*memory).map_err(|error| device::error(&error))
+    }
+
+    /// Maps the device memory of a window that another executor has, as it is.
+    pub(crate) fn adopt(&self, id: u32, memory: OwnedFd) -> Result<(), Error> {
+        let stage = self.stage().map_err(|error| device::error(&error))?;
+        let module = self.get(id)?;
+        if module.memory.get().is_some() {
+            return Err(refused("the module's window has its memory"));
+        }
+        let (at, bytes) = (DeviceAddress(module.base), module.device_bytes());
+        let adopted = self.reserved(at, |gpu| {
+            let memory = gpu.import_memory(memory, bytes)?;
+            let mapped = gpu.map(at, memory, bytes, 1, Access::ReadWrite);
+            if mapped.is_err() {
+                gpu.destroy_memory(memory)?;
+            }
+            mapped.map(|()| memory)
+        });
+        let adopted = adopted.map_err(|error| device::error(&error))?;
+        module.memory.get_or_init(|| adopted);
         drop(stage);
         Ok(())
     }
@@ -286,13 +344,11 @@ impl Modules {
     }
 
     fn open(&self, stage: Option<&Stage>, base: u64, bytes: u64) -> Result<MemoryId, DeviceError> {
-        let (gpu, at) = (&self.gpu, DeviceAddress(base));
+        let at = DeviceAddress(base);
         let stream = stage.map(|stage| stage.stream);
         let stream = stream.ok_or_else(|| DeviceError::Refused("no stream for windows".into()))?;
-        // Where a reservation is small the driver gives it another place: the whole of the window's addresses is taken.
-        gpu.reserve(at, PROTECTED_BYTES)?;
-        let memory = gpu.create_memory(bytes);
-        let made = memory.and_then(|memory| {
+        self.reserved(at, |gpu| {
+            let memory = gpu.create_memory(bytes)?;
             let mapped = gpu.map(at, memory, bytes, 1, Access::ReadWrite).and_then(|()| {
                 let scrubbed = gpu
                     .fill(stream, at, FillPattern::Bits32(0), bytes / 4)
@@ -306,9 +362,20 @@ impl Modules {
                 gpu.destroy_memory(memory)?;
             }
             mapped.map(|()| memory)
-        });
+        })
+    }
+
+    /// Takes a window's addresses, unless what is to lie there cannot be had.
+    fn reserved(
+        &self,
+        at: DeviceAddress,
+        make: impl FnOnce(&dyn Gpu) -> Result<MemoryId, DeviceError>,
+    ) -> Result<MemoryId, DeviceError> {
+        // Where a reservation is small the driver gives it another place: the whole of the window's addresses is taken.
+        self.gpu.reserve(at, PROTECTED_BYTES)?;
+        let made = make(&*self.gpu);
         if made.is_err() {
-            gpu.unreserve(at, PROTECTED_BYTES)?;
+            self.gpu.unreserve(at, PROTECTED_BYTES)?;
         }
         made
     }
@@ -364,10 +431,13 @@ impl Modules {
             module.has_host.store(false, Ordering::Release);
         }
         let stage = self.stage().map_err(|error| device::error(&error))?;
-        let (at, bytes) = (DeviceAddress(module.base), module.bytes - module.host_bytes);
-        let gone = self.gpu.unmap(at, bytes);
-        let gone = gone.and_then(|()| self.gpu.destroy_memory(module.memory));
-        gone.and_then(|()| self.gpu.unreserve(at, PROTECTED_BYTES)).map_err(|error| device::error(&error))?;
+        if let Some(memory) = module.memory.get() {
+            let at = DeviceAddress(module.base);
+            let gone = self.gpu.unmap(at, module.device_bytes());
+            let gone = gone.and_then(|()| self.gpu.destroy_memory(*memory));
+            gone.and_then(|()| self.gpu.unreserve(at, PROTECTED_BYTES))
+                .map_err(|error| device::error(&error))?;
+        }
         self.table.lock().remove(&id);
         drop(stage);
         Ok(())
@@ -404,8 +474,11 @@ impl Modules {
 
     fn piece(&self, id: u32, offset: u64, bytes: u64) -> Result<(DeviceAddress, usize), Error> {
         let module = self.get(id)?;
+        if module.memory.get().is_none() {
+            return Err(refused("the module's window has no memory yet"));
+        }
         // The host half maps what lies behind that itself.
-        let device_bytes = module.bytes - module.host_bytes;
+        let device_bytes = module.device_bytes();
         let inside = offset <= device_bytes && bytes <= device_bytes - offset;
         let length = usize::try_from(bytes).ok().filter(|length| *length <= STAGE_BYTES && inside);
         let length = length.ok_or_else(|| refused("that does not lie in the module's window"))?;

@@ -18,6 +18,7 @@ use crate::{
     executor::{Executor, Known},
     job::{Ask, Change, Job, Reserved, Span, Target},
     link::Link,
+    modules::Said,
     profile,
     session::{self, report},
     warden::{self, Patience},
@@ -248,6 +249,8 @@ impl Server {
                 self.known(session)?.session.state.lock().grants.revoke(module)
             }
             OfModule::Add { .. }
+            | OfModule::Export { .. }
+            | OfModule::Adopt { .. }
             | OfModule::Map { .. }
             | OfModule::Watch { .. }
             | OfModule::Close { .. }
@@ -258,10 +261,14 @@ impl Server {
                     let link = &executor.link;
                     let bound = executor.gpu.bind_thread().map_err(|error| device::error(&error));
                     match bound.and_then(|()| executor.of_module(ask)) {
-                        Ok(Some(piece)) => {
+                        Ok(Said::Piece(piece)) => {
                             report(link.reply(id, None, |mut reply| reply.set_piece(&piece)));
                         }
-                        Ok(None) => session::answer(link, id, &Ok(())),
+                        Ok(Said::Memory(memory)) => {
+                            let memory = Some(memory.as_fd());
+                            report(link.reply(id, memory, |mut reply| reply.set_exported(())));
+                        }
+                        Ok(Said::Done) => session::answer(link, id, &Ok(())),
                         Err(error) => session::answer(link, id, &Err(error)),
                     }
                 };

@@ -61,7 +61,7 @@ impl Module {
     async fn copy<T>(
         self: Rc<Self>,
         (offset, bytes): (u64, usize),
-        copy: impl AsyncFnOnce(&Session, u32) -> Result<T, Error>,
+        copy: impl AsyncFn(&Session, u32) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let thing = self.thing()?;
         let owned = owned(&thing)?;
@@ -70,7 +70,9 @@ impl Module {
         let _turn = owned.busy.lock().await;
         // It may have been taken back meanwhile, and then it is on its way out.
         self.0.held.look()?;
-        copy(&self.0.held.session, owned.number).await
+        // What was lost with an executor is done again: the window is the same.
+        let session = &self.0.held.session;
+        session.again(|| copy(session, owned.number)).await
     }
 
     /// The memory that the window ends with, and the token that its descriptor is fetched with.
@@ -85,7 +87,9 @@ impl Module {
     /// The token that the descriptor of the activity page is fetched with.
     fn activity(&self) -> Result<descriptors::Token, Error> {
         let thing = self.thing()?;
-        self.fetched(&owned(&thing)?.activity)
+        let windows = owned(&thing)?.windows_in(&self.0.held.session.incarnation());
+        let window = windows.first().ok_or_else(|| internal("a module has no window"))?;
+        self.fetched(&window.page)
     }
 
     /// A token for a copy of a descriptor.

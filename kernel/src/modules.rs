@@ -14,11 +14,13 @@ use std::{
 };
 
 use bulkhead_mm::{PAGE_BYTES, ProtectedWindow};
+use bulkhead_ring::ActivityEnd;
 use bulkhead_schema::{Error, ErrorCode, limits};
 use tokio::sync::{Mutex, Notify};
 
 use crate::{
     books::{Loaded, SturdyToken},
+    executor::Incarnation,
     refusal::internal,
     session::Charge,
 };
@@ -133,8 +135,8 @@ pub(crate) struct Owned {
     pub(crate) busy: Mutex<()>,
     /// The host memory that its window ends with.
     pub(crate) host: Option<OwnedFd>,
-    /// The page on which the executor counts launches that call its gates.
-    pub(crate) activity: OwnedFd,
+    /// Where its window is.
+    windows: RefCell<Vec<Rc<Window>>>,
     charges: RefCell<Vec<Charge>>,
 }
 
@@ -144,7 +146,7 @@ impl Owned {
         known: &Rc<Known>,
         session: u32,
         number: u32,
-        (host, activity): (Option<OwnedFd>, OwnedFd),
+        host: Option<OwnedFd>,
         charges: Vec<Charge>,
     ) -> Self {
         known.holder.set(Some(session));
@@ -154,15 +156,71 @@ impl Owned {
             state: Cell::new(Loaded::No),
             busy: Mutex::new(()),
             host,
-            activity,
+            windows: RefCell::default(),
             charges: RefCell::new(charges),
         }
+    }
+
+    /// An executor is about to have its window.
+    pub(crate) fn begin_window(&self, window: Window) -> Rc<Window> {
+        let window = Rc::new(window);
+        self.windows.borrow_mut().push(Rc::clone(&window));
+        window
+    }
+
+    pub(crate) fn windows(&self) -> Vec<Rc<Window>> {
+        self.windows.borrow().clone()
+    }
+
+    /// What an executor has of it, even where that is not all.
+    pub(crate) fn windows_in(&self, executor: &Rc<Incarnation>) -> Vec<Rc<Window>> {
+        let windows = self.windows.borrow();
+        windows.iter().filter(|window| Rc::ptr_eq(&window.executor, executor)).cloned().collect()
+    }
+
+    /// Whether an executor has all of its window.
+    pub(crate) fn is_in(&self, executor: &Rc<Incarnation>) -> bool {
+        self.windows_in(executor).iter().any(|window| window.is_whole.get())
+    }
+
+    /// An executor has nothing of it any more.
+    pub(crate) fn forget_window(&self, gone: &Rc<Window>) {
+        self.windows.borrow_mut().retain(|window| !Rc::ptr_eq(window, gone));
+    }
+
+    /// Forgets executors that are lost, and says so on their pages.
+    pub(crate) fn forget_lost(&self) {
+        self.windows.borrow_mut().retain(|window| {
+            let is_lost = window.executor.link.failure().is_some();
+            if is_lost {
+                window.end.end();
+            }
+            !is_lost
+        });
     }
 
     /// There is nothing left of it: the next may claim it.
     pub(crate) fn gave_back(&self) {
         drop(self.charges.take());
         self.known.release();
+    }
+}
+
+/// What an executor has of a module.
+pub(crate) struct Window {
+    pub(crate) executor: Rc<Incarnation>,
+    /// The page on which it counts launches that call the gates.
+    pub(crate) page: OwnedFd,
+    end: ActivityEnd,
+    /// Whether it has all of it.
+    pub(crate) is_whole: Cell<bool>,
+    _charge: Charge,
+}
+
+impl Window {
+    /// Of which nothing is there yet. The page's descriptor is charged.
+    pub(crate) fn new(executor: &Rc<Incarnation>, page: OwnedFd, end: ActivityEnd, charge: Charge) -> Self {
+        Self { executor: Rc::clone(executor), page, end, is_whole: Cell::new(false), _charge: charge }
     }
 }
 

@@ -634,20 +634,6 @@ fn an_unmodified_cuda_program_calls_gates_that_it_is_given_and_no_others() {
 }
 
 #[test]
-fn modules_and_a_standby_exclude_one_another_and_that_is_said() {
-    let scratch = Scratch::new();
-    let module = format!("log={}:2MiB", gates(&scratch, GATES).display());
-    let place = scratch.path().join("run");
-    let mut serve = process::bulkhead(&["serve", "--backend", "software", "--standby", "--module", &module]);
-    serve.arg("--runtime-directory").arg(&place);
-    let done = process::run(&mut serve, PATIENCE);
-    assert_ne!(done.code(), Some(0));
-    for part in ["exclude one another", "Serve without --standby"] {
-        assert!(done.stderr.contains(part), "{}", done.told());
-    }
-}
-
-#[test]
 fn gates_are_those_of_the_kernels_start_whatever_becomes_of_their_file() {
     let scratch = Scratch::new();
     let kernel = serving(&scratch);

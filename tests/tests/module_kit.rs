@@ -355,6 +355,30 @@ fn who_gives_its_gates_up_by_itself_while_its_kernel_calls_them_is_waited_for() 
 }
 
 #[test]
+fn who_gives_its_gates_up_and_runs_on_keeps_no_place_but_its_own() {
+    let (scratch, kernel) = (Scratch::new(), Kernel::start());
+    let _started = Started::new(&kernel, &manifest(&scratch, 2));
+    let (attacker, neighbour) = (kernel.open("attacker"), kernel.open("neighbour"));
+    let (its, others) = (open(&kernel, ""), open(&kernel, ""));
+    let gates = accept(&attacker, &its);
+    let _others = accept(&neighbour, &others);
+    assert_eq!(add(&neighbour, 0, 5), (codes::DONE, 0));
+    let _to = running(&attacker, "forever");
+    gates.close().expect("it gives them up");
+    // Nobody has taken anything back that the attacker has: while it runs the neighbour's place comes back, again and again.
+    let mut others = Some(others);
+    for _ in 0..3 {
+        drop(others.take());
+        let socket = door::socket_of(&kernel.socket(), "counter");
+        until("the neighbour's place is free", || {
+            others = door::open(&socket, "").ok();
+            others.is_some()
+        });
+    }
+    assert_eq!(attacker.status().map_err(|error| error.code), Ok(()), "its kernel runs on meanwhile");
+}
+
+#[test]
 fn a_stop_and_a_start_at_once_leave_one_module_that_serves() {
     let (scratch, kernel) = (Scratch::new(), Kernel::start());
     for _ in 0..5 {

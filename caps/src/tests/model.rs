@@ -232,7 +232,32 @@ impl Pair {
             handles.sort_unstable_by_key(|handle| (handle.slot, handle.generation));
         }
         assert_eq!(told, expected, "exactly the descendants end, each once");
+        self.heirs(ended, should_end);
         self.naive.begun(id, should_end, deadline_ns);
+    }
+
+    /// What ended has the nearest capability above it for an heir that lives on, or that ended later.
+    fn heirs(&self, ended: &[Ended], should_end: &[usize]) {
+        let caps = &self.naive.caps;
+        for (order, one) in ended.iter().enumerate() {
+            let at = should_end.iter().copied().find(|at| caps[*at].handle == one.handle).unwrap();
+            let above = std::iter::successors(caps[at].parent, |above| caps[*above].parent);
+            let ends_before = |at: &usize| ended.iter().position(|one| one.handle == caps[*at].handle);
+            let lives: Vec<_> = above.filter(|at| ends_before(at).is_none_or(|end| end > order)).collect();
+            let heir = lives.iter().position(|at| Some(caps[*at].handle) == one.heir);
+            match heir {
+                // Those between end in the same walk.
+                Some(place) => {
+                    let between = lives.iter().take(place);
+                    let same = |at: &usize| ended[ends_before(at).unwrap()].heir == one.heir;
+                    assert!(between.into_iter().all(same), "{one:?} has a nearer heir");
+                }
+                None => {
+                    assert_eq!(one.heir, None, "{one:?} has an heir that it was not derived from");
+                    assert!(lives.iter().all(|at| ends_before(at).is_some()), "{one:?} has an heir");
+                }
+            }
+        }
     }
 
     fn severed(&mut self) {

@@ -295,6 +295,24 @@ impl Kernel {
         })
     }
 
+    /// A module whose window is another executor's.
+    pub(crate) fn add_adopting_module(&mut self, module: u32, bytes: u64, gates: &OwnedFd) -> u64 {
+        self.ask(Some(gates.as_fd()), |request| {
+            let mut add = request.init_add_module();
+            add.set_module(module);
+            add.set_bytes(bytes);
+            add.set_adopts(true);
+        })
+    }
+
+    pub(crate) fn export_module(&mut self, module: u32) -> u64 {
+        self.ask(None, |mut request| request.set_export_module(module))
+    }
+
+    pub(crate) fn adopt_module(&mut self, module: u32, memory: &OwnedFd) -> u64 {
+        self.ask(Some(memory.as_fd()), |mut request| request.set_adopt_module(module))
+    }
+
     pub(crate) fn remove_module(&mut self, module: u32) -> u64 {
         self.ask(None, |mut request| request.set_remove_module(module))
     }

@@ -10,7 +10,7 @@ use bulkhead_schema::{ErrorCode, Handle};
 
 use crate::{
     client::{Client, IMAGE, PEEK, POKE},
-    kernel::{Answer, Kernel, PAGE},
+    kernel::{Answer, GRANULE, Kernel, PAGE},
 };
 
 const LOG: &str = include_str!("../../../guard/filetests/gates/log.ptx");
@@ -126,6 +126,65 @@ fn words(kernel: &mut Kernel, module: u32, offset: u64, count: u64) -> Vec<u64> 
 /// Where the memory of the module that was made first lies.
 fn window(index: u32) -> u64 {
     ProtectedWindow::new(index).unwrap().range().start().0
+}
+
+#[test]
+fn a_window_is_adopted_as_it_is_and_outlives_the_executor_that_made_it() {
+    let (mut kernel, mut standby) = (Kernel::start_process(), Kernel::start());
+    let mut client = Client::open(&mut kernel, 0);
+    module(&mut kernel, 7, LOG, &[(0, 11)]);
+    assert!(matches!(load_appends(&mut kernel, 0), Answer::Loaded(2)));
+    let to = client.address(0);
+    client.run(APPEND, [to, 500]);
+    let memory = |kernel: &mut Kernel| {
+        let id = kernel.export_module(7);
+        match kernel.answer(id) {
+            Answer::Exported(memory) => memory,
+            other => panic!("{other:?}"),
+        }
+    };
+    // The standby has another module in the first window: which one a module has is nobody's concern.
+    module(&mut standby, 3, LOG, &[]);
+    let id = standby.open(0, 0, None);
+    drop(standby.opened(id));
+    let id = standby.add_adopting_module(7, PAGE, &text(LOG));
+    standby.answer(id).done();
+    // Without its memory it is good for nothing.
+    for id in [
+        standby.grant_module(7, 0, 11),
+        standby.export_module(7),
+        standby.read_module(7, 0, 8),
+        standby.write_module(7, 0, &[1; 8]),
+    ] {
+        assert_eq!(standby.answer(id).refused(), ErrorCode::InvalidArgument);
+    }
+    let exported = memory(&mut kernel);
+    let id = standby.adopt_module(7, &exported);
+    standby.answer(id).done();
+    for (executor, id) in [(&mut standby, 7), (&mut kernel, 7)] {
+        let id = executor.adopt_module(id, &exported);
+        assert_eq!(executor.answer(id).refused(), ErrorCode::InvalidArgument, "it has its memory");
+    }
+    drop(exported);
+    let id = standby.grant_module(7, 0, 11);
+    standby.answer(id).done();
+    let exported = kernel.export(client.at(0, GRANULE));
+    let id = standby.adopt(client.at(0, GRANULE), &exported);
+    standby.answer(id).done();
+    assert!(matches!(load_appends(&mut standby, 0), Answer::Loaded(2)));
+    // Both have the same memory.
+    client.run(APPEND, [to, 501]);
+    assert_eq!(words(&mut standby, 7, 64, 4), [11, 500, 11, 501]);
+    kernel.kill();
+    client.move_to(&mut standby, true);
+    client.run(APPEND, [to, 502]);
+    assert_eq!(client.read(&mut standby, to), 2, "the ticket");
+    assert_eq!(words(&mut standby, 7, 64, 7), [11, 500, 11, 501, 11, 502, 0]);
+    assert_eq!(words(&mut standby, 3, 0, 1), [0]);
+    let id = standby.revoke_module(7, 0);
+    standby.answer(id).done();
+    let id = standby.remove_module(7);
+    standby.answer(id).done();
 }
 
 #[test]

@@ -1,12 +1,12 @@
 //! Revocations that clients hold, and who waits for them.
 
-use std::{cell::Cell, rc::Rc};
+use std::cell::Cell;
 
 use bulkhead_caps::RevocationId;
 use bulkhead_schema::{Error, bulkhead_capnp::Moment};
 use tokio::sync::{Notify, futures::Notified};
 
-use super::{Batch, Books, Marked, Stage};
+use super::{Books, Lingering, Marked, Stage};
 
 /// Whether each moment has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,8 +19,8 @@ struct Far {
 /// A revocation that a client holds.
 pub(crate) struct Asked {
     pub(crate) id: RevocationId,
-    /// What ended before for the same objects, and can still be reached: it is waited for too.
-    lingering: Vec<Rc<Batch>>,
+    /// What ended before below the same capability, and can still be reached: it is waited for too.
+    lingering: Lingering,
     /// Overdue once is overdue for good.
     overdue: Cell<bool>,
     far: Cell<Far>,
@@ -46,7 +46,7 @@ impl Asked {
 
     fn look(&self, books: &Books) -> Result<Far, Error> {
         let moments = books.moments(self.id)?;
-        let lingering = |stage| self.lingering.iter().all(|batch| batch.stage() >= stage);
+        let lingering = |stage| self.lingering.batches().iter().all(|batch| batch.stage() >= stage);
         if moments.overdue {
             self.overdue.set(true);
         }

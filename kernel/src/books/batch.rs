@@ -46,6 +46,8 @@ pub(crate) struct Dead {
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) owner: Owner,
+    /// Of its owner's batches, from the first on.
+    pub(super) number: u64,
     stage: Cell<Stage>,
     /// When the session's patience with its own work ends, where somebody else waits.
     deadline: watch::Sender<Option<Instant>>,
@@ -63,9 +65,10 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn new(owner: Owner) -> Self {
+    pub(crate) fn new(owner: Owner, number: u64) -> Self {
         Self {
             owner,
+            number,
             stage: Cell::new(Stage::Marked),
             deadline: watch::Sender::new(None),
             dead: RefCell::default(),

@@ -26,7 +26,7 @@ use tokio::{sync::Notify, time::Instant};
 pub(crate) use asked::Asked;
 pub(crate) use batch::{Batch, Stage};
 pub(crate) use sturdy::{Sturdies, Sturdy, SturdyToken};
-pub(crate) use thing::{Code, Loaded, Memory, Part, Tally, Thing, What};
+pub(crate) use thing::{Code, Lingering, Loaded, Memory, Part, Tally, Thing, What};
 
 use crate::{
     refusal::{self, internal},
@@ -44,8 +44,8 @@ pub(crate) struct Marked {
     pub(crate) id: RevocationId,
     /// How many capabilities ended.
     pub(crate) count: u32,
-    /// What else is on its way back for the same objects: it ended before, and work may still reach it.
-    pub(crate) lingering: Vec<Rc<Batch>>,
+    /// What else is on its way back: it was derived of the same capability, ended before, and work may still reach it.
+    pub(crate) lingering: Lingering,
 }
 
 /// The capabilities of one device. They outlive executors.
@@ -246,16 +246,17 @@ impl Books {
         extent: Extent,
         patience: std::time::Duration,
     ) -> Result<Marked, Error> {
-        // What its holders have let go of by themselves may be in use by their work still: it is waited for that too.
-        let object = self.look(owner, handle)?.object;
-        self.mark(owner, patience, Some(object), |tree, deadline_ns, ended| {
+        // What holders of its descendants have let go of by themselves may be in use by their work still: it is waited for
+        // that too. What ends with its own descendants is found with those.
+        let lingering = self.thing(self.look(owner, handle)?.object)?.lingering(handle);
+        self.mark(owner, patience, lingering, |tree, deadline_ns, ended| {
             tree.revoke(owner, handle, extent, deadline_ns, |one| ended.push(one))
         })
     }
 
     /// Ends all that an owner holds, and what was derived from that.
     pub(crate) fn revoke_owner(&self, owner: Owner, patience: std::time::Duration) -> Result<Marked, Error> {
-        self.mark(owner, patience, None, |tree, deadline_ns, ended| {
+        self.mark(owner, patience, Lingering::default(), |tree, deadline_ns, ended| {
             tree.revoke_owner(owner, deadline_ns, |one| ended.push(one))
         })
     }
@@ -264,14 +265,14 @@ impl Books {
         &self,
         initiator: Owner,
         patience: std::time::Duration,
-        of: Option<ObjectId>,
+        lingering: Lingering,
         revoke: impl FnOnce(&mut Tree, u64, &mut Vec<Ended>) -> Result<RevocationId, bulkhead_caps::Error>,
     ) -> Result<Marked, Error> {
         let deadline_ns =
             self.now_ns().saturating_add(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
         let mut ended = self.ended.take();
         let begun = revoke(&mut self.tree.borrow_mut(), deadline_ns, &mut ended).map_err(refusal::tree);
-        let marked = begun.map(|id| self.end_all(id, initiator, patience, (&ended, of)));
+        let marked = begun.map(|id| self.end_all(id, initiator, patience, (&ended, lingering)));
         ended.clear();
         self.ended.replace(ended);
         marked
@@ -283,21 +284,24 @@ impl Books {
         id: RevocationId,
         initiator: Owner,
         patience: std::time::Duration,
-        (ended, of): (&[Ended], Option<ObjectId>),
+        (ended, mut lingering): (&[Ended], Lingering),
     ) -> Marked {
         let deadline = Instant::now() + patience;
-        let mut touched: Vec<(ObjectId, Rc<Batch>)> = Vec::new();
         let mut over = Vec::new();
         // Those of one owner come in runs.
         for run in ended.chunk_by(|one, next| one.owner == next.owner) {
             let Some(owner) = run.first().map(|one| one.owner) else { continue };
-            let Some(session) = self.session(owner) else {
+            let session = self.session(owner);
+            let batch = session.as_ref().map(|session| session.dying());
+            for same in run.chunk_by(|one, next| (one.object, one.heir) == (next.object, next.heir)) {
+                self.linger(same, batch.as_ref(), &mut lingering);
+            }
+            let (Some(session), Some(batch)) = (session, batch) else {
                 let severed = self.tree.borrow_mut().severed(id, owner, None);
                 self.note(severed, "sever");
                 continue;
             };
             session.refund(Resource::Capabilities, run.len() as u64);
-            let batch = session.dying();
             batch.add(id, run);
             session.has_ended(run.len());
             if owner != initiator {
@@ -308,32 +312,11 @@ impl Books {
             }
             for same in run.chunk_by(|one, next| one.object == next.object) {
                 self.wake_those_who_wait_for(same);
-                let first = same.first().filter(|one| batch::is_reached_by_work(one.kind));
-                touched.extend(first.map(|one| (one.object, Rc::clone(&batch))));
             }
             session.wake_reaper();
         }
-        touched.sort_by_key(|(object, _)| *object);
-        let mut lingering = Vec::new();
-        for same in touched.chunk_by(|(one, _), (next, _)| one == next) {
-            let Some(Ok(thing)) = same.first().map(|(object, _)| self.thing(*object)) else { continue };
-            for batch in thing.lingering() {
-                if batch.owner != initiator {
-                    batch.set_deadline(deadline);
-                }
-                lingering.push(batch);
-            }
-            for (_, batch) in same {
-                thing.linger(batch);
-            }
-        }
-        if let Some(Ok(thing)) =
-            of.filter(|of| touched.iter().all(|(one, _)| one != of)).map(|of| self.thing(of))
-        {
-            for batch in thing.lingering().into_iter().filter(|batch| batch.owner != initiator) {
-                batch.set_deadline(deadline);
-                lingering.push(batch);
-            }
+        for batch in lingering.batches().iter().filter(|batch| batch.owner != initiator) {
+            batch.set_deadline(deadline);
         }
         self.settle();
         // Only now, when all is marked: their own capabilities end in the same way.
@@ -344,6 +327,16 @@ impl Books {
             );
         }
         Marked { id, count: u32::try_from(ended.len()).unwrap_or(u32::MAX), lingering }
+    }
+
+    /// Notes for whoever revokes what these were derived from that work of their session may still reach their object; they
+    /// ended in one walk. What had ended below them before, and can still be reached, is added.
+    fn linger(&self, same: &[Ended], batch: Option<&Rc<Batch>>, before: &mut Lingering) {
+        let first = same.first().filter(|one| batch::is_reached_by_work(one.kind));
+        if let Some((first, Ok(thing))) = first.map(|one| (one, self.thing(one.object))) {
+            let below = thing.ended(same.iter().map(|one| one.handle), first.heir, batch);
+            below.batches().iter().for_each(|batch| before.add(batch));
+        }
     }
 
     /// Wakes those who wait for a completion point of which capabilities ended: theirs may be one of them.

@@ -122,6 +122,7 @@ async fn who_waits_for_what_has_ended_is_woken_alone() {
         object: view.object,
         kind: view.kind,
         is_first: true,
+        heir: None,
     });
     books.wake_those_who_wait_for(&[ended.unwrap()]);
     assert!(ending.changed().now_or_never().is_some(), "its capability has ended");

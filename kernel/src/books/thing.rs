@@ -2,6 +2,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    collections::BTreeMap,
     os::fd::OwnedFd,
     rc::{Rc, Weak},
 };
@@ -22,9 +23,14 @@ use crate::{
 pub(crate) struct Thing {
     pub(crate) session: Weak<Session>,
     pub(crate) what: What,
-    /// Capabilities of it that ended, on their way back: the latest of each session.
-    ending: RefCell<Vec<Rc<Batch>>>,
+    /// Capabilities of it that ended, on their way back: by the nearest capability above them that is there.
+    ending: RefCell<BTreeMap<Handle, Lingering>>,
 }
+
+/// What ended and can still be reached by work. Of each session the latest batch: batches are severed one after the other, and
+/// each waits for all work that was submitted before.
+#[derive(Default)]
+pub(crate) struct Lingering(Vec<Rc<Batch>>);
 
 /// What it is.
 pub(crate) enum What {
@@ -256,20 +262,64 @@ impl Thing {
         }
     }
 
-    /// A batch ended capabilities of it. Of each session the latest is kept: batches are severed one after the other,
-    /// and each waits for all work that was submitted before.
-    pub(super) fn linger(&self, batch: &Rc<Batch>) {
+    /// Capabilities of it have ended in one walk, into a batch where their session is still there. What had ended below them
+    /// and can still be reached is answered; whoever revokes their heir waits for all of it.
+    pub(super) fn ended(
+        &self,
+        handles: impl Iterator<Item = Handle>,
+        heir: Option<Handle>,
+        batch: Option<&Rc<Batch>>,
+    ) -> Lingering {
         let mut ending = self.ending.borrow_mut();
-        match ending.iter_mut().find(|known| known.owner == batch.owner) {
-            Some(known) => *known = Rc::clone(batch),
-            None => ending.push(Rc::clone(batch)),
+        let mut before = Lingering::default();
+        if !ending.is_empty() {
+            let below = handles.filter_map(|handle| ending.remove(&handle));
+            below.for_each(|below| below.0.iter().for_each(|batch| before.add(batch)));
+        }
+        // Nobody names what has no heir.
+        if let Some(heir) = heir {
+            // As many are looked at as were put there since this was done last.
+            if ending.len().is_power_of_two() && !ending.contains_key(&heir) {
+                ending.retain(|_, lingering| lingering.lingers());
+            }
+            let lingering = ending.entry(heir).or_default();
+            before.0.iter().chain(batch).for_each(|batch| lingering.add(batch));
+        }
+        before
+    }
+
+    /// What ended below a capability and can still be reached.
+    pub(super) fn lingering(&self, below: Handle) -> Lingering {
+        let mut lingering = Lingering::default();
+        let ending = self.ending.borrow();
+        ending
+            .get(&below)
+            .into_iter()
+            .for_each(|known| known.0.iter().for_each(|batch| lingering.add(batch)));
+        lingering
+    }
+}
+
+impl Lingering {
+    fn lingers(&mut self) -> bool {
+        self.0.retain(|batch| batch.stage() < Stage::Quiescent);
+        !self.0.is_empty()
+    }
+
+    /// Adds a batch, unless nothing can reach it any more or one is known that waits for more.
+    pub(super) fn add(&mut self, batch: &Rc<Batch>) {
+        if batch.stage() >= Stage::Quiescent {
+            return;
+        }
+        self.lingers();
+        match self.0.iter_mut().find(|known| known.owner == batch.owner) {
+            Some(known) if known.number < batch.number => *known = Rc::clone(batch),
+            Some(_) => {}
+            None => self.0.push(Rc::clone(batch)),
         }
     }
 
-    /// What ended before and can still be reached.
-    pub(super) fn lingering(&self) -> Vec<Rc<Batch>> {
-        let mut ending = self.ending.borrow_mut();
-        ending.retain(|batch| batch.stage() < Stage::Quiescent);
-        ending.clone()
+    pub(super) fn batches(&self) -> &[Rc<Batch>] {
+        &self.0
     }
 }

@@ -39,7 +39,7 @@ pub(super) struct Pair {
 impl Pair {
     /// Notes that the second does not do what the first does: the session does not go on with it from now on, and its
     /// keeper has it closed there. Others keep their standby.
-    fn falls_behind(&self, why: &Error) {
+    pub(super) fn falls_behind(&self, why: &Error) {
         // What is over is closed here first or there first, and then answers differ.
         if self.second.failure().is_none() && *self.phase.borrow() == Phase::Open {
             tracing::warn!(session = self.session, %why, "a standby does not follow a session");
@@ -74,7 +74,7 @@ impl Drop for Change<'_> {
 
 impl Session {
     /// The executor that serves it.
-    pub(super) fn incarnation(&self) -> Rc<Incarnation> {
+    pub(crate) fn incarnation(&self) -> Rc<Incarnation> {
         Rc::clone(&self.incarnation.borrow())
     }
 
@@ -97,7 +97,7 @@ impl Session {
     }
 
     /// Does something again that was lost with an executor, once the session goes on with another.
-    pub(super) async fn again<T, F>(&self, mut work: impl FnMut() -> F) -> Result<T, Error>
+    pub(crate) async fn again<T, F>(&self, mut work: impl FnMut() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
     {

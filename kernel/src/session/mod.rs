@@ -20,6 +20,7 @@ mod room;
 mod server;
 mod swapped;
 mod terms;
+mod windows;
 
 use std::{
     cell::{Cell, RefCell},
@@ -162,6 +163,8 @@ pub(crate) struct Session {
     phase: watch::Sender<Phase>,
     /// What ended and was not told to the executor yet.
     dying: RefCell<Option<Rc<Batch>>>,
+    /// How many batches there were.
+    batches: Cell<u64>,
     dying_more: Notify,
     /// Capabilities that ended, and whose way back is not over.
     on_their_way: Cell<u32>,
@@ -308,6 +311,7 @@ impl Session {
             why_over: RefCell::default(),
             phase: watch::Sender::new(Phase::Open),
             dying: RefCell::default(),
+            batches: Cell::new(0),
             dying_more: Notify::new(),
             on_their_way: Cell::new(0),
             unsevered: watch::Sender::new(0),

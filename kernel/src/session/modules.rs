@@ -1,15 +1,15 @@
 //! Protected modules of a session, and those of others whose gates its kernels may call.
 
-use std::{os::fd::OwnedFd, path::PathBuf, rc::Rc};
+use std::{path::PathBuf, rc::Rc};
 
 use bulkhead_caps::{Access, Kind, Need, ObjectId};
 use bulkhead_mm::Resource;
-use bulkhead_schema::{Error, ErrorCode, Handle};
+use bulkhead_schema::{Error, ErrorCode, Handle, executor_capnp};
 
 use super::{Session, memory::sealed_memory};
 use crate::{
     books::{Batch, Loaded, SturdyToken, Thing, What},
-    executor::{self, Answer, Answering},
+    executor::{Answering, Incarnation},
     held::Held,
     modules::{Known, Owned},
     refusal::internal,
@@ -17,10 +17,11 @@ use crate::{
 
 /// Gates that a session accepted.
 pub(super) struct Accepted {
-    object: ObjectId,
+    pub(super) object: ObjectId,
     /// What the executor calls their module.
     number: u32,
     known: Rc<Known>,
+    badge: u64,
 }
 
 impl Session {
@@ -33,12 +34,6 @@ impl Session {
         };
         let known = self.device.modules.borrow().iter().find(|known| known.token == token).cloned();
         let known = &known.ok_or_else(unknown)?;
-        if self.limits.standby {
-            let message =
-                "there are no protected modules where there is a standby, which would not have their memory";
-            return Err(Error::new(ErrorCode::NotSupported, message).remedy("serve without --standby"));
-        }
-        let copied = |error: std::io::Error| internal(format!("a descriptor cannot be copied: {error}"));
         let (bytes, host_bytes) = (known.protected.bytes, known.protected.host_bytes);
         let mut charges = vec![self.charge_device(bytes - host_bytes).await?];
         let host = match host_bytes {
@@ -52,13 +47,6 @@ impl Session {
                 })?)
             }
         };
-        charges.push(self.charge(Resource::Descriptors, 1)?);
-        let page = bulkhead_ring::create_activity();
-        let page = page.map_err(|error| internal(format!("no memory for an activity page: {error}")))?;
-        let (activity, for_seals) = (page.try_clone().map_err(copied)?, page.try_clone().map_err(copied)?);
-        let for_executor = host.as_ref().map(OwnedFd::try_clone).transpose().map_err(copied)?;
-        let text = known.text.try_clone();
-        let text = text.map_err(copied)?;
         self.live()?;
         if known.is_removed.get() {
             return Err(unknown());
@@ -69,7 +57,7 @@ impl Session {
         }
         let capability = self.charge(Resource::Capabilities, 1)?;
         let number = self.device.next_module()?;
-        let owned = Owned::new(known, self.id, number, (host, activity), charges);
+        let owned = Owned::new(known, self.id, number, host, charges);
         let thing = Thing::new(Rc::downgrade(&self), What::Module(owned));
         let created = self.books().create(self.owner, Kind::Module, 0, thing);
         let (handle, object, thing) = created.inspect_err(|_| known.release())?;
@@ -81,28 +69,17 @@ impl Session {
         // Whatever comes of it: it is removed before it is given back, and that is not asked for sooner.
         owned.state.set(Loaded::Yes);
         let turn = owned.busy.lock().await;
-        let added = self.link().call(None, vec![text], |request| {
-            let mut add = request.init_add_module();
-            add.set_module(number);
-            add.set_bytes(bytes);
-            add.set_host_bytes(host_bytes);
-        });
-        self.done(&added.await?)?;
-        if let Some(memory) = for_executor {
-            let mapped = self.link().call(None, vec![memory], |mut request| request.set_map_module(number));
-            self.done(&mapped.await?)?;
-        }
-        let watched = self.link().call(None, vec![page], |mut request| request.set_watch_module(number));
-        let watched = watched.await?;
-        // Whoever has the page maps it for reading only.
-        if !executor::is_sealed(&for_seals) {
-            return Err(self.nonsense(&watched));
-        }
-        self.done(&watched)?;
+        self.make_window(owned, &self.incarnation(), None).await?;
         drop(turn);
         tracing::info!(
             target: "bulkhead::audit", session = self.id, module = known.protected.name, bytes, "module claimed"
         );
+        // A standby that comes later is told with the session.
+        if let Some(standby) = self.device.standby()
+            && let Err(error) = self.tell_window(owned, &standby).await
+        {
+            self.pair(&standby).falls_behind(&error);
+        }
         held.look()?;
         Ok((held, bytes))
     }
@@ -119,21 +96,8 @@ impl Session {
         tokio::task::spawn_local(async move {
             let What::Module(owned) = &thing.what else { return };
             let turn = owned.busy.lock().await;
-            let link = session.link();
-            loop {
-                let removed =
-                    link.call(None, Vec::new(), |mut request| request.set_remove_module(owned.number));
-                match removed.await {
-                    Ok(Answer::Done) => break,
-                    Err(error) if error.code == ErrorCode::NotFound => break,
-                    // All that the executor had is gone.
-                    _ if link.failure().is_some() => break,
-                    Ok(other) => drop(session.nonsense(&other)),
-                    Err(error) => {
-                        tracing::warn!(module = owned.known.protected.name, %error, "a module is not removed");
-                        tokio::time::sleep(session.limits.second).await;
-                    }
-                }
+            for window in owned.windows() {
+                session.remove_window(owned, &window).await;
             }
             drop(turn);
             tracing::info!(
@@ -151,6 +115,9 @@ impl Session {
         parent: Handle,
         badge: u64,
     ) -> Result<Held, Error> {
+        // Where both are about to go on with another executor, one may have and the other not yet.
+        given.may_move().await;
+        self.may_move().await;
         let _own_change = self.change()?;
         let _their_change = given.change()?;
         if !Rc::ptr_eq(&given.device, &self.device) || !Rc::ptr_eq(&given.incarnation(), &self.incarnation())
@@ -172,14 +139,10 @@ impl Session {
         charge.keep();
         let held = Held::new(Rc::clone(&self), handle);
         let (number, known) = (owned.number, Rc::clone(&owned.known));
-        let accepted = Accepted { object: view.object, number, known };
+        let accepted = Accepted { object: view.object, number, known, badge };
         self.gates.borrow_mut().insert(handle, accepted);
-        let granted = self.link().call(Some(self.id), Vec::new(), |request| {
-            let mut grant = request.init_grant_module();
-            grant.set_module(number);
-            grant.set_session(self.id);
-            grant.set_caller(self.id.into());
-            grant.set_badge(badge);
+        let granted = self.ask(Vec::new(), |request| {
+            self.write_grant(request.init_grant_module(), (number, badge));
         });
         if let Err(error) = granted.await.and_then(|answer| self.done(&answer)) {
             // There is nothing to be revoked there.
@@ -194,21 +157,42 @@ impl Session {
         Ok(held)
     }
 
+    fn write_grant(&self, mut grant: executor_capnp::grant_module::Builder<'_>, (number, badge): (u32, u64)) {
+        grant.set_module(number);
+        grant.set_session(self.id);
+        grant.set_caller(self.id.into());
+        grant.set_badge(badge);
+    }
+
+    /// Tells a standby, without waiting, which gates it may call.
+    pub(super) fn tell_gates(&self, standby: &Incarnation) -> Vec<Answering> {
+        let gates = self.gates.borrow();
+        let grant = |gates: &Accepted| {
+            standby.link.call(Some(self.id), Vec::new(), |request| {
+                self.write_grant(request.init_grant_module(), (gates.number, gates.badge));
+            })
+        };
+        gates.values().map(grant).collect()
+    }
+
     /// Has gates of modules find nothing open whose host half has let go, or has ended.
-    pub(super) fn close_modules(&self, batch: &Batch) -> Vec<Answering> {
-        let modules = batch.modules();
-        let modules = modules.iter().filter_map(|object| match &self.books().thing(*object).ok()?.what {
-            What::Module(owned) => Some(owned.number),
-            What::Memory(_)
-            | What::Host { .. }
-            | What::Code(_)
-            | What::Point(_)
-            | What::Program
-            | What::Peer => None,
-        });
-        let close =
-            |number| self.link().call(None, Vec::new(), |mut request| request.set_close_module(number));
-        modules.map(close).collect()
+    pub(super) async fn close_modules(&self, batch: &Batch) -> Result<(), Error> {
+        let mut closed = Ok(());
+        for object in batch.modules() {
+            let Ok(thing) = self.books().thing(object) else { continue };
+            let What::Module(owned) = &thing.what else { continue };
+            let close = async || {
+                let asked =
+                    self.link().call(None, Vec::new(), |mut request| request.set_close_module(owned.number));
+                self.done(&asked.await?)
+            };
+            match self.again(close).await {
+                // Its window was never there.
+                Err(error) if error.code == ErrorCode::NotFound => {}
+                done => closed = closed.and(done),
+            }
+        }
+        closed
     }
 
     /// Has launches refused of what calls gates that have ended.
@@ -223,7 +207,7 @@ impl Session {
             .map(|gates| {
                 let module = &gates.known.protected.name;
                 tracing::info!(target: "bulkhead::audit", session = self.id, module, "gates taken back");
-                self.link().call(Some(self.id), Vec::new(), |request| {
+                self.ask(Vec::new(), |request| {
                     let mut grant = request.init_revoke_module();
                     grant.set_module(gates.number);
                     grant.set_session(self.id);

@@ -203,7 +203,11 @@ impl Session {
             _ = self.over() => Ok(None),
             failure = standby.link.ended() => Err(failure.error()),
             failure = own.ended() => Err(failure.error()),
-            told = self.tell_at_rest(standby) => told.map(Some),
+            told = async {
+                // Whether or not it ever rests: others who do may call their gates.
+                self.tell_windows(standby).await?;
+                self.tell_at_rest(standby).await
+            } => told.map(Some),
         }
     }
 
@@ -213,7 +217,7 @@ impl Session {
             if self.is_at_rest() {
                 let memory = self.export().await;
                 // Nothing has changed meanwhile, or is changing: what follows is told in one go.
-                if self.asked.get() == asked && self.is_at_rest() {
+                if self.asked.get() == asked && self.is_at_rest() && self.can_call_in(standby) {
                     let answers = self.tell(standby, memory?)?;
                     self.standby.replace(Some(Rc::clone(standby)));
                     self.told.send_replace(Told::Some);
@@ -376,6 +380,8 @@ impl Session {
                 write_range(request.init_adopt_arena(), self.id, range);
             }));
         }
+        // Before the code that calls them.
+        answers.extend(self.tell_gates(standby));
         let named: Vec<_> = self.books().of_owner(self.owner);
         for thing in self.things() {
             match &thing.what {
@@ -399,7 +405,8 @@ impl Session {
                 What::Code(code) => {
                     let (Some(handle), Loaded::Yes) = (code.handle.get(), code.state.get()) else { continue };
                     let descriptor = code.text.try_clone().map_err(copied)?;
-                    answers.push(link.call(Some(self.id), vec![descriptor], |request| {
+                    // It is answered after the session's close where that comes meanwhile.
+                    answers.push(link.call(None, vec![descriptor], |request| {
                         let entries = code.entries.borrow();
                         let mut load = request.init_load_image();
                         self.write_name(load.reborrow().init_name(), handle);
@@ -409,7 +416,7 @@ impl Session {
                         }
                     }));
                 }
-                // There are no modules where there is a standby.
+                // Modules are told before that.
                 What::Memory(_) | What::Point(_) | What::Program | What::Peer | What::Module(_) => {}
             }
         }
@@ -465,7 +472,8 @@ impl Session {
         let mut told = self.told.subscribe();
         // The senders are fields of `self`, so the waits cannot fail.
         drop(told.wait_for(|told| matches!(told, Told::Behind | Told::Nothing | Told::All)).await);
-        if *told.borrow() != Told::All {
+        let has_windows = self.standby.borrow().as_ref().is_some_and(|next| self.has_windows_in(next));
+        if *told.borrow() != Told::All || !has_windows {
             self.fall_behind("its executor is lost before that was told all of it").await;
             return None;
         }
@@ -492,6 +500,7 @@ impl Session {
             Ok(Answer::Opened(Some(page))) => {
                 self.page.replace(Some(page));
                 self.moves.send_modify(|moves| *moves = moves.saturating_add(1));
+                self.has_left_windows();
                 tracing::warn!(target: "bulkhead::audit", session = self.id, "session moved to the standby");
                 Some(ended)
             }

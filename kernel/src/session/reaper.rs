@@ -35,7 +35,8 @@ impl Session {
             self.reaping.send_modify(|batches| *batches += 1);
             self.unmapping.update(|batches| batches + 1);
             self.unsevered.send_modify(|batches| *batches += 1);
-            Rc::new(Batch::new(self.owner))
+            self.batches.update(|batches| batches + 1);
+            Rc::new(Batch::new(self.owner, self.batches.get()))
         }))
     }
 
@@ -101,10 +102,9 @@ impl Session {
     async fn sever(&self, batch: &Batch) -> Option<Error> {
         let runs = Run::of(batch.dead().iter().map(|dead| dead.handle));
         let asked: Vec<_> = runs.chunks(RUNS_PER_PACKET).map(|runs| self.unbind(runs)).collect();
-        let closed = self.close_modules(batch);
         let gates = self.revoke_gates(batch);
-        let mut refused = None;
-        for answer in closed.into_iter().chain(gates) {
+        let mut refused = self.close_modules(batch).await.err();
+        for answer in gates {
             match answer.await.and_then(|answer| self.done(&answer)) {
                 // It was never granted there.
                 Err(error) if error.code == ErrorCode::NotFound => {}

@@ -11,7 +11,7 @@ use bulkhead_schema::{
 
 use crate::{
     fake::{Asked, Manners},
-    handed::{close, revoke, token},
+    handed::{close, derive, revoke, token},
     harness::{Client, until, with_changed_kernel},
 };
 
@@ -123,4 +123,34 @@ fn an_executor_that_is_lost_holds_nothing_up() {
             harness.fake.behave(Manners::default());
         },
     );
+}
+
+#[test]
+fn who_closed_a_part_of_its_own_is_of_no_concern_to_who_revokes_another() {
+    with_changed_kernel(Manners::default(), hasty, async |harness| {
+        let giver = Client::new(&harness.directory).await;
+        let taker = Client::new(&harness.directory).await;
+        let from = giver.open("giver").await.unwrap();
+        let (endless, calm) = (taker.open("endless").await.unwrap(), taker.open("calm").await.unwrap());
+        let buffer = from.allocate(2 * PAGE).await.unwrap();
+        let one = derive(&buffer.view(), 0, PAGE).await.unwrap();
+        let two = derive(&buffer.view(), PAGE, PAGE).await.unwrap();
+        let given = taker.restore(token(&one.client, Uses::One).await.unwrap()).await.unwrap();
+        let endless_has = endless.accept(given.view()).await.unwrap();
+        let given = taker.restore(token(&two.client, Uses::One).await.unwrap()).await.unwrap();
+        let _calm_has = calm.accept(given.view()).await.unwrap();
+        harness.fake.behave(Manners { runs_on: endless.id, ..Manners::default() });
+        drop(close(&endless_has.client).await.unwrap());
+        // Its work may run as long as it likes: nobody has taken back what it reaches.
+        assert_eq!(revoke(&two.client).await.unwrap().wait(Moment::Reclaimed, 20_000).await, (true, false));
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        endless.memory().await.unwrap();
+        // Whoever takes back more than that waits for it.
+        let all = revoke(&buffer.client).await.unwrap();
+        assert!(!all.wait(Moment::Quiescent, 0).await.0);
+        until(async || endless.memory().await.is_err()).await;
+        assert_eq!(endless.memory().await.unwrap_err().code, ErrorCode::Revoked);
+        harness.fake.let_go();
+        assert!(all.wait(Moment::Reclaimed, 20_000).await.0);
+    });
 }

@@ -1,6 +1,7 @@
 //! An executor without a device: it answers what it is asked, notes it, and misbehaves on request.
 
 mod memory;
+mod modules;
 
 use std::{
     collections::BTreeMap,
@@ -22,6 +23,7 @@ use rustix::{
 };
 
 use memory::Memory;
+use modules::Modules;
 
 pub(crate) const MEMORY_BYTES: u64 = 8 << 30;
 /// What every image is as code.
@@ -59,6 +61,7 @@ pub(crate) enum Asked {
     RemoveModule(u32),
     Grant { module: u32, session: u32 },
     RevokeGrant { module: u32, session: u32 },
+    AdoptModule(u32),
     Adopt { session: u32, bytes: u64 },
     Resume(u32),
 }
@@ -124,6 +127,8 @@ pub(crate) struct Manners {
     pub(crate) holds_modules: bool,
     /// Cannot add modules.
     pub(crate) refuses_modules: bool,
+    /// Cannot adopt the windows of modules.
+    pub(crate) adopts_no_windows: bool,
     /// The system passes nothing of what it exports.
     pub(crate) passes_nothing: bool,
     /// Does not answer the adopting of memory, and cannot do it after all.
@@ -142,6 +147,8 @@ struct State {
     held: Vec<(OwnedFd, Held)>,
     memory: Memory,
     modules: Modules,
+    /// Those of the executor that stands by.
+    standbys: Modules,
     /// Where host memory was mapped.
     host: Vec<(u32, u64)>,
     /// How long each session has done nothing, where that is not for ever.
@@ -157,45 +164,6 @@ enum Held {
     Opened(u64),
     Loaded(u64, u32),
     Refused(u64),
-}
-
-/// The modules, with their sizes and the sessions that are granted them.
-#[derive(Default)]
-struct Modules(BTreeMap<u32, (u64, Vec<u32>)>);
-
-impl Modules {
-    fn grant(&mut self, module: u32, session: u32) -> Result<(), String> {
-        let known = self.0.get_mut(&module).ok_or_else(|| format!("there is no module {module}"))?;
-        if known.1.contains(&session) {
-            return Err(format!("session {session} is granted the module {module} twice"));
-        }
-        known.1.push(session);
-        Ok(())
-    }
-
-    /// Whether the session was granted it.
-    fn revoke(&mut self, module: u32, session: u32) -> bool {
-        let granted = self.0.get_mut(&module).map(|(_, granted)| granted);
-        let at = granted.as_ref().and_then(|granted| granted.iter().position(|known| *known == session));
-        let revoked = granted.zip(at).map(|(granted, at)| granted.swap_remove(at));
-        revoked.is_some()
-    }
-
-    fn remove(&mut self, module: u32) -> Result<bool, String> {
-        match self.0.remove(&module) {
-            Some((_, granted)) if !granted.is_empty() => {
-                Err(format!("the module {module} is removed under the sessions {granted:?}"))
-            }
-            known => Ok(known.is_some()),
-        }
-    }
-
-    fn has(&self, module: u32, offset: u64, bytes: u64) -> Result<(), String> {
-        let size = self.0.get(&module).map(|(size, _)| *size);
-        size.filter(|size| offset <= *size && bytes <= size - offset)
-            .map(drop)
-            .ok_or_else(|| format!("{bytes} bytes from {offset} on of module {module}, which has {size:?}"))
-    }
 }
 
 /// The executor, from the outside.
@@ -222,6 +190,7 @@ impl Fake {
                 state.memory = Memory::default();
                 state.modules = Modules::default();
             }
+            state.standbys = Modules::default();
             state.starts += 1;
         }
         let fake = self.clone();
@@ -266,7 +235,10 @@ impl Fake {
 
     /// Ends the process that was started first: the one that serves, where another stands by.
     pub(crate) fn die_first(&self) {
-        let socket = self.state().sockets.remove(0);
+        let mut state = self.state();
+        let socket = state.sockets.remove(0);
+        state.modules = std::mem::take(&mut state.standbys);
+        drop(state);
         rustix::net::shutdown(&socket, Shutdown::Both).unwrap();
     }
 
@@ -275,6 +247,13 @@ impl Fake {
         let state = self.state();
         state.manners.has_standby
             && state.sockets.first().is_some_and(|first| first.as_raw_fd() != socket.as_raw_fd())
+    }
+
+    /// Does something with the modules of the executor that is asked.
+    fn with_modules<T>(&self, socket: &OwnedFd, work: impl FnOnce(&mut Modules) -> T) -> T {
+        let stands_by = self.stands_by(socket);
+        let mut state = self.state();
+        work(if stands_by { &mut state.standbys } else { &mut state.modules })
     }
 
     fn socket(&self) -> Arc<OwnedFd> {
@@ -424,9 +403,7 @@ impl Fake {
                 if !self.stands_by(socket) {
                     self.state().memory.close(session);
                 }
-                for (_, granted) in self.state().modules.0.values_mut() {
-                    granted.retain(|known| *known != session);
-                }
+                self.with_modules(socket, |modules| modules.close(session));
                 if manners.holds_closes {
                     hold(Held::Done(id));
                 } else if manners.refuses_closes {
@@ -461,7 +438,7 @@ impl Fake {
                     let unmapped = self.state().memory.unmap(session, address, bytes);
                     self.check(unmapped);
                 }
-                if manners.holds_unmaps {
+                if manners.holds_unmaps || manners.runs_on == session {
                     return hold(Held::Unmapped(id, session));
                 }
                 send(socket, id, None, |mut reply| reply.set_quiescent(()));
@@ -550,7 +527,8 @@ impl Fake {
             }
             Which::Drain(session) => {
                 note(Asked::Drain(session));
-                if manners.holds_drains { hold(Held::Done(id)) } else { ok(socket) }
+                let waits = manners.holds_drains || manners.runs_on == session;
+                if waits { hold(Held::Done(id)) } else { ok(socket) }
             }
             Which::LoadImage(load) => {
                 let load = load.unwrap();
@@ -624,7 +602,7 @@ impl Fake {
                     }
                 });
             }
-            Which::ExportArena(_) => {
+            Which::ExportArena(_) | Which::ExportModule(_) => {
                 let memory = (!manners.passes_nothing).then(page);
                 send(socket, id, memory.as_ref(), |mut reply| reply.set_exported(()));
             }
@@ -638,6 +616,15 @@ impl Fake {
                 note(Asked::Resume(resume.unwrap().get_session()));
                 descriptors.pop().expect("a session comes with its ring");
                 send(socket, id, Some(&page()), |mut reply| reply.set_opened(()));
+            }
+            Which::AdoptModule(module) => {
+                descriptors.pop().expect("memory comes with its descriptor");
+                note(Asked::AdoptModule(module));
+                if manners.adopts_no_windows {
+                    return refuse(Error::new(ErrorCode::OutOfMemory, "no addresses are left"));
+                }
+                self.with_modules(socket, |modules| modules.adopt(module));
+                ok(socket)
             }
             Which::MapModule(_) => {
                 descriptors.pop().expect("host memory comes with the request");
@@ -656,23 +643,30 @@ impl Fake {
             Which::CloseModule(module) => {
                 note(Asked::CloseModule(module));
                 let unknown = Error::new(ErrorCode::NotFound, "no such module");
-                if self.state().modules.0.contains_key(&module) { ok(socket) } else { refuse(unknown) }
+                if self.with_modules(socket, |modules| modules.is_known(module)) {
+                    ok(socket)
+                } else {
+                    refuse(unknown)
+                }
             }
             Which::AddModule(add) => {
                 let add = add.unwrap();
                 let (module, bytes) = (add.get_module(), add.get_bytes());
-                note(Asked::AddModule { module, bytes });
+                if !add.get_adopts() {
+                    note(Asked::AddModule { module, bytes });
+                }
                 descriptors.pop().expect("gates come with a module");
                 if manners.refuses_modules {
                     return refuse(Error::new(ErrorCode::OutOfMemory, "no device memory is left"));
                 }
-                let known = self.state().modules.0.insert(module, (bytes, Vec::new()));
-                self.check(known.map_or(Ok(()), |_| Err(format!("two modules are called {module}"))));
+                let adopts = add.get_adopts();
+                let added = self.with_modules(socket, |modules| modules.add(module, bytes, adopts));
+                self.check(added);
                 if manners.holds_modules { hold(Held::Done(id)) } else { ok(socket) }
             }
             Which::RemoveModule(module) => {
                 note(Asked::RemoveModule(module));
-                let removed = self.state().modules.remove(module);
+                let removed = self.with_modules(socket, |modules| modules.remove(module));
                 let is_known = removed.clone().unwrap_or(true);
                 self.check(removed.map(drop));
                 let unknown = Error::new(ErrorCode::NotFound, "no such module");
@@ -682,7 +676,10 @@ impl Fake {
                 let grant = grant.unwrap();
                 let (module, session) = (grant.get_module(), grant.get_session());
                 note(Asked::Grant { module, session });
-                let granted = self.state().modules.grant(module, session);
+                if !self.with_modules(socket, |modules| modules.is_whole(module)) {
+                    return refuse(Error::new(ErrorCode::InvalidArgument, "its window is not there"));
+                }
+                let granted = self.with_modules(socket, |modules| modules.grant(module, session));
                 self.check(granted);
                 ok(socket);
             }
@@ -690,14 +687,14 @@ impl Fake {
                 let grant = grant.unwrap();
                 let (module, session) = (grant.get_module(), grant.get_session());
                 note(Asked::RevokeGrant { module, session });
-                let is_known = self.state().modules.revoke(module, session);
+                let is_known = self.with_modules(socket, |modules| modules.revoke(module, session));
                 let unknown = Error::new(ErrorCode::NotFound, "it was not granted that");
                 if is_known { ok(socket) } else { refuse(unknown) }
             }
             Which::ReadModule(piece) => {
                 let piece = piece.unwrap();
                 let (offset, bytes) = (piece.get_offset(), piece.get_bytes());
-                let has = self.state().modules.has(piece.get_module(), offset, bytes);
+                let has = self.with_modules(socket, |modules| modules.has(piece.get_module(), offset, bytes));
                 self.check(has);
                 let zeros = vec![0; usize::try_from(bytes).unwrap()];
                 send(socket, id, None, |mut reply| reply.set_piece(&zeros));
@@ -705,7 +702,8 @@ impl Fake {
             Which::WriteModule(piece) => {
                 let piece = piece.unwrap();
                 let bytes = u64::try_from(piece.get_data().unwrap().len()).unwrap();
-                let has = self.state().modules.has(piece.get_module(), piece.get_offset(), bytes);
+                let (module, offset) = (piece.get_module(), piece.get_offset());
+                let has = self.with_modules(socket, |modules| modules.has(module, offset, bytes));
                 self.check(has);
                 ok(socket);
             }

@@ -1,11 +1,11 @@
 //! Protected modules: claimed, given, taken back.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use bulkhead_kernel::{Config, ProtectedModule};
 use bulkhead_schema::{
     Error, ErrorCode,
-    bulkhead_capnp::{gpu_gates, gpu_protected_module},
+    bulkhead_capnp::{Moment, gpu_gates, gpu_protected_module},
 };
 use capnp::capability::FromClientHook as _;
 
@@ -15,20 +15,20 @@ use crate::{
     harness::{Client, Session, everything_given_back, read, until, with_changed_kernel},
 };
 
-const BYTES: u64 = 4 << 20;
+pub(crate) const BYTES: u64 = 4 << 20;
 
-fn with_log(config: &mut Config) {
+pub(crate) fn with_log(config: &mut Config) {
     config.modules =
         vec![ProtectedModule { name: "log".into(), gates: String::new(), bytes: BYTES, host_bytes: 0 }];
 }
 
-fn token(directory: &Path) -> Words {
+pub(crate) fn token(directory: &Path) -> Words {
     let text = std::fs::read_to_string(directory.join("log.token")).unwrap();
     let word = |at: usize| u64::from_str_radix(&text[16 * at..][..16], 16).unwrap().swap_bytes();
     [0, 1, 2, 3].map(word)
 }
 
-async fn claim(session: &Session, token: Words) -> Result<gpu_protected_module::Client, Error> {
+pub(crate) async fn claim(session: &Session, token: Words) -> Result<gpu_protected_module::Client, Error> {
     let mut request = session.copying().claim_module_request();
     let mut words = request.get().init_token();
     words.set_first(token[0]);
@@ -41,12 +41,12 @@ async fn claim(session: &Session, token: Words) -> Result<gpu_protected_module::
     Ok(claimed.get_module().unwrap())
 }
 
-async fn gates(module: &gpu_protected_module::Client) -> gpu_gates::Client {
+pub(crate) async fn gates(module: &gpu_protected_module::Client) -> gpu_gates::Client {
     let response = module.gates_request().send().promise.await.unwrap();
     read(response.get().unwrap().get_result()).unwrap().get_gates().unwrap()
 }
 
-async fn accept(session: &Session, gates: &gpu_gates::Client) -> Result<gpu_gates::Client, Error> {
+pub(crate) async fn accept(session: &Session, gates: &gpu_gates::Client) -> Result<gpu_gates::Client, Error> {
     let mut request = session.copying().accept_gates_request();
     request.get().set_gates(gates.clone());
     let response = request.send().promise.await.unwrap();
@@ -114,23 +114,6 @@ fn the_end_of_a_module_takes_its_grants_back_before_its_window_goes() {
 }
 
 #[test]
-fn where_there_is_a_standby_nobody_claims_a_module() {
-    let change = |config: &mut Config| {
-        with_log(config);
-        config.limits.standby = true;
-    };
-    with_changed_kernel(Manners::default(), change, async |harness| {
-        let client = Client::new(&harness.directory).await;
-        let owner = client.open("owner").await.unwrap();
-        let refused = claim(&owner, token(&harness.directory)).await.err().unwrap();
-        assert_eq!(refused.code, ErrorCode::NotSupported);
-        assert!(refused.remedy.contains("without --standby"), "{refused}");
-        client.leave();
-        everything_given_back(&harness.directory).await;
-    });
-}
-
-#[test]
 fn revoked_gates_are_taken_back_from_those_that_have_them_and_no_others() {
     with_changed_kernel(Manners::default(), with_log, async |harness| {
         let client = Client::new(&harness.directory).await;
@@ -147,6 +130,83 @@ fn revoked_gates_are_taken_back_from_those_that_have_them_and_no_others() {
         assert_eq!(last, Some(Asked::RevokeGrant { module: 1, session: one.id }));
         close(&mine).await.unwrap();
         assert_eq!(accept(&one, &mine).await.err().unwrap().code, ErrorCode::InvalidHandle);
+        client.leave();
+        everything_given_back(&harness.directory).await;
+    });
+}
+
+#[test]
+fn a_caller_whose_kernel_runs_on_holds_up_whoever_revokes_its_own_gates_and_no_others() {
+    with_changed_kernel(Manners::default(), with_log, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let owner = client.open("owner").await.unwrap();
+        let module = claim(&owner, token(&harness.directory)).await.unwrap();
+        let [of_endless, of_calm, of_third] =
+            [gates(&module).await, gates(&module).await, gates(&module).await];
+        let names = ["endless", "calm", "third"];
+        let [endless, calm, third] =
+            futures::future::join_all(names.map(|name| client.open(name))).await.try_into().ok().unwrap();
+        let [endless, calm, third] = [endless.unwrap(), calm.unwrap(), third.unwrap()];
+        let endless_has = accept(&endless, &of_endless).await.unwrap();
+        let _calm_has = accept(&calm, &of_calm).await.unwrap();
+        let third_has = accept(&third, &of_third).await.unwrap();
+        harness.fake.behave(Manners { runs_on: endless.id, ..Manners::default() });
+        // It gives its gates up, and its kernel stays in one.
+        let own = close(&endless_has).await.unwrap();
+        assert!(own.wait(Moment::Severed, 20_000).await.0);
+        assert!(!own.wait(Moment::Quiescent, 0).await.0);
+        // Another's instance closes, before the endless one's does and after.
+        let calms = revoke(&of_calm).await.unwrap();
+        assert_eq!(calms.wait(Moment::Reclaimed, 20_000).await, (true, false));
+        let endlesss = revoke(&of_endless).await.unwrap();
+        assert_eq!(endlesss.capabilities, 0, "it had given them up");
+        assert!(close(&third_has).await.unwrap().wait(Moment::Reclaimed, 20_000).await.0);
+        assert_eq!(close(&of_third).await.unwrap().wait(Moment::Reclaimed, 20_000).await, (true, false));
+        // Under the badge of the endless one a kernel still calls.
+        assert_eq!(endlesss.wait(Moment::Quiescent, 0).await, (false, false));
+        // With the capability that was revoked all it was waited for goes to the module's.
+        let all = close(&of_endless).await.unwrap();
+        assert!(!all.wait(Moment::Quiescent, 0).await.0);
+        drop((all, endlesss, own));
+        let whole = close(&module).await.unwrap();
+        assert!(whole.wait(Moment::Severed, 20_000).await.0);
+        assert!(!whole.wait(Moment::Quiescent, 0).await.0, "kernels may still be in the gates");
+        assert!(!asked(harness.fake.asked()).contains(&Asked::RemoveModule(1)));
+        endless.memory().await.unwrap();
+        harness.fake.let_go();
+        assert_eq!(whole.wait(Moment::Reclaimed, 20_000).await, (true, false));
+        assert!(asked(harness.fake.asked()).contains(&Asked::RemoveModule(1)));
+        client.leave();
+        everything_given_back(&harness.directory).await;
+    });
+}
+
+#[test]
+fn who_gave_its_gates_up_is_ended_for_its_own_badge_and_not_for_a_neighbours() {
+    let hasty = |config: &mut Config| {
+        with_log(config);
+        config.limits.second = Duration::from_millis(20);
+    };
+    with_changed_kernel(Manners::default(), hasty, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let owner = client.open("owner").await.unwrap();
+        let module = claim(&owner, token(&harness.directory)).await.unwrap();
+        let (of_endless, of_calm) = (gates(&module).await, gates(&module).await);
+        let (endless, calm) = (client.open("endless").await.unwrap(), client.open("calm").await.unwrap());
+        let endless_has = accept(&endless, &of_endless).await.unwrap();
+        let _calm_has = accept(&calm, &of_calm).await.unwrap();
+        harness.fake.behave(Manners { runs_on: endless.id, ..Manners::default() });
+        drop(close(&endless_has).await.unwrap());
+        drop(revoke(&of_calm).await.unwrap());
+        calm.close().await.unwrap();
+        // That long after somebody waits for it, its session is over; nobody does.
+        tokio::time::sleep(2 * 10 * Duration::from_millis(20)).await;
+        endless.memory().await.unwrap();
+        let revoking = revoke(&of_endless).await.unwrap();
+        until(async || endless.memory().await.is_err()).await;
+        assert_eq!(endless.memory().await.unwrap_err().code, ErrorCode::Revoked);
+        harness.fake.let_go();
+        assert!(revoking.wait(Moment::Reclaimed, 20_000).await.0);
         client.leave();
         everything_given_back(&harness.directory).await;
     });

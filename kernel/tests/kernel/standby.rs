@@ -2,18 +2,25 @@
 
 use std::{future::Future, sync::Arc};
 
-use bulkhead_schema::ErrorCode;
+use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::gpu_protected_module};
 
 use crate::{
     fake::{Asked, Manners},
-    harness::{Client, Harness, Session, until, with_changed_kernel},
+    handed::close,
+    harness::{Client, Harness, Session, read, until, with_changed_kernel},
+    images::{load, send, two_entries},
+    modules::{BYTES, accept, claim, gates, token, with_log},
 };
 
 /// Runs a test with a standby and two sessions that it knows.
 fn with_standby<F: Future<Output = ()>>(test: impl FnOnce(Arc<Harness>, [Session; 2]) -> F) {
     with_changed_kernel(
         manners(),
-        |config| config.limits.standby = true,
+        |config| {
+            with_log(config);
+            two_entries(config);
+            config.limits.standby = true;
+        },
         async |harness| {
             let client = Client::new(&harness.directory).await;
             let first = client.open("first").await.unwrap();
@@ -143,4 +150,92 @@ fn the_end_of_a_standby_is_noticed_while_a_session_does_not_rest() {
             allocated.unwrap();
         },
     );
+}
+
+async fn write(module: &gpu_protected_module::Client) -> Result<(), Error> {
+    let mut write = module.write_request();
+    write.get().set_offset(BYTES - 8);
+    write.get().set_data(&[1; 8]);
+    let response = write.send().promise.await.unwrap();
+    read(response.get().unwrap().get_result()).map(drop)
+}
+
+#[test]
+fn a_module_goes_on_in_the_standby_and_in_the_next() {
+    with_standby(async |harness, [owner, caller]| {
+        let module = claim(&owner, token(&harness.directory)).await.unwrap();
+        assert_eq!(count(&harness, |asked| *asked == Asked::AdoptModule(1)), 1);
+        let given = gates(&module).await;
+        let _accepted = accept(&caller, &given).await.unwrap();
+        let grants = async || count(&harness, |asked| matches!(asked, Asked::Grant { .. }));
+        assert_eq!(grants().await, 2, "where it runs and where it goes on");
+        for losses in 1..=2 {
+            harness.fake.die_first();
+            for session in [&owner, &caller] {
+                until(async || resumes(&harness, session) == losses).await;
+                until(async || session.allocate(1).await.is_ok()).await;
+            }
+            write(&module).await.unwrap();
+            // It is not made anew, and the next standby adopts it too, with who may call its gates.
+            assert_eq!(count(&harness, |asked| matches!(asked, Asked::AddModule { .. })), 1);
+            until(async || count(&harness, |asked| *asked == Asked::AdoptModule(1)) == 1 + losses).await;
+            until(async || grants().await == 2 + losses).await;
+        }
+        assert_eq!(accept(&caller, &given).await.err().unwrap().code, ErrorCode::InvalidArgument);
+        let closed = close(&module).await.unwrap();
+        assert!(closed.wait(bulkhead_schema::bulkhead_capnp::Moment::Reclaimed, 20_000).await.0);
+        // Those that serve and stand by let go of it.
+        until(async || count(&harness, |asked| *asked == Asked::RemoveModule(1)) == 2).await;
+    });
+}
+
+#[test]
+fn a_module_that_no_standby_can_adopt_is_lost_with_its_executor_and_its_callers_are_not() {
+    with_standby(async |harness, [owner, caller]| {
+        harness.fake.behave(Manners { adopts_no_windows: true, ..manners() });
+        let module = claim(&owner, token(&harness.directory)).await.unwrap();
+        let given = gates(&module).await;
+        let accepted = accept(&caller, &given).await.unwrap();
+        until(async || closes(&harness, &owner) >= 1 && closes(&harness, &caller) >= 1).await;
+        // It is tried again, and what the try before has left goes first.
+        let removes = || count(&harness, |asked| *asked == Asked::RemoveModule(1));
+        until(async || count(&harness, |asked| *asked == Asked::AdoptModule(1)) >= 3 && removes() >= 2).await;
+        // The caller has a standby again once it has no such gates any more.
+        close(&accepted).await.unwrap();
+        let adopted = || {
+            let of_caller =
+                |asked: &Asked| matches!(asked, Asked::Adopt { session, .. } if *session == caller.id);
+            count(&harness, of_caller) > 0
+        };
+        until(async || caller.allocate(1).await.is_ok() && adopted()).await;
+        assert_eq!(harness.fake.starts(), 2, "the standby stays");
+        harness.fake.die_first();
+        is_lost(&owner).await;
+        goes_on(&harness, &caller).await;
+        harness.fake.behave(manners());
+    });
+}
+
+#[test]
+fn an_image_that_is_loaded_there_when_its_session_closes_costs_nobody_the_standby() {
+    with_standby(async |harness, [owner, other]| {
+        let token = owner.offer(100).await.unwrap();
+        send(&harness, token, b"bytes");
+        let _image = load(&owner, token).await.unwrap();
+        let loads = || count(&harness, |asked| matches!(asked, Asked::Load { .. }));
+        let before = (loads(), opens(&harness, &other));
+        harness.fake.behave(Manners { holds_loads: true, ..manners() });
+        // The next standby is told.
+        harness.fake.die();
+        until(async || (loads(), opens(&harness, &other)) == (before.0 + 1, before.1 + 1)).await;
+        owner.close().await.unwrap();
+        harness.fake.let_go();
+        let adopted = || {
+            let of_other =
+                |asked: &Asked| matches!(asked, Asked::Adopt { session, .. } if *session == other.id);
+            count(&harness, of_other)
+        };
+        until(async || other.allocate(1).await.is_ok() && adopted() > 0).await;
+        assert_eq!(harness.fake.starts(), 3);
+    });
 }

@@ -120,6 +120,17 @@ pub trait Service {
         Progress::Idle
     }
 
+    /// The executor was lost, and the standby goes on with the window as it was (`serve --standby`): kernels of this instance that
+    /// were in a gate have ended in the middle of it. What a gate may have left half done, such as a lock, stays so: unless this
+    /// says otherwise the instance is revoked, and its caller opens another. Gates may be called again meanwhile. When the caller
+    /// lets go it is revoked once more.
+    ///
+    /// # Errors
+    /// As for [`Service::quiesce`].
+    fn cut_off(&mut self, window: &Window, badge: Badge, instance: &mut Self::Instance) -> Result<(), Error> {
+        self.quiesce(window, badge, instance)
+    }
+
     /// An instance is about to be revoked: whatever gates look at has to say so from here on.
     ///
     /// # Errors

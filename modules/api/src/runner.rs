@@ -49,6 +49,9 @@ const NAP: Duration = Duration::from_micros(50);
 const OPENING: Duration = Duration::from_secs(1);
 /// How long it is waited at a time for kernels to leave the gates.
 const LEAVING: Duration = Duration::from_secs(60);
+/// Of so many callers of one process gates are taken back at a time: a session holds 64 revocations, and those of a process whose
+/// kernels run on take as long as the kernel lets them.
+const LEAVING_OF_A_PROCESS: usize = 16;
 /// How soon the kernel is asked again that had no room for one more wait.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -170,6 +173,7 @@ pub fn run<S: Service>(service: S, place: &Place) -> Result<(), Error> {
         instances,
         callers: Vec::new(),
         leaving: Vec::new(),
+        revoking: Vec::new(),
         closing: Vec::new(),
         sleeps: false,
         rung: Arc::new(AtomicBool::new(false)),
@@ -184,9 +188,9 @@ pub fn run<S: Service>(service: S, place: &Place) -> Result<(), Error> {
     let (asking, rung) = (events.clone(), Arc::clone(&half.rung));
     thread::spawn(move || let_in(&listener, &asking, &rung));
     let (rest, rests) = mpsc::channel();
-    let (waking, watched) = (events.clone(), Arc::clone(&activity));
-    thread::spawn(move || wake(&watched, &rests, &waking));
-    half.serve(&session, &activity, (&events, &coming), &rest)
+    let waking = events.clone();
+    thread::spawn(move || wake(&rests, &waking));
+    half.serve(&session, activity, (&events, &coming), &rest)
 }
 
 /// Whether the kernel has the gates that this host half was made for.
@@ -223,9 +227,9 @@ fn claim(session: &Session, token: SturdyToken) -> Result<(ProtectedModule, u64)
     }
 }
 
-/// Tells, once each time that the host half has come to rest, that kernels call the gates.
-fn wake(activity: &Activity, rests: &Receiver<()>, events: &Sender<Event>) {
-    while rests.recv().is_ok() {
+/// Tells, once each time that the host half has come to rest, that kernels call the gates, or that another page says so.
+fn wake(rests: &Receiver<Arc<Activity>>, events: &Sender<Event>) {
+    while let Ok(activity) = rests.recv() {
         while !activity.wait(Duration::from_secs(3600)) {}
         if events.send(Event::Called).is_err() {
             return;
@@ -319,6 +323,7 @@ struct Opening {
 /// A caller that has an instance.
 struct Caller {
     number: u64,
+    process: i32,
     badge: Badge,
     has: Has,
 }
@@ -334,8 +339,11 @@ struct HostHalf<S: Service> {
     window: Window,
     instances: Instances<S::Instance>,
     callers: Vec<Caller>,
-    /// Those whose gates could not be taken back yet: as many revocations as the session may hold wait for kernels.
+    /// Those whose gates could not be taken back yet: as many revocations as the session may hold wait for kernels, or as many as
+    /// one process may have there.
     leaving: Vec<Caller>,
+    /// Those whose gates are being taken back, and their processes.
+    revoking: Vec<(Badge, i32)>,
     /// Badges that no kernel reads any more, of instances that are not given back yet.
     closing: Vec<Badge>,
     /// Whether host code was told that it has to ring.
@@ -350,13 +358,23 @@ impl<S: Service> HostHalf<S> {
     fn serve(
         &mut self,
         session: &Session,
-        activity: &Activity,
+        mut activity: Arc<Activity>,
         (events, coming): (&Sender<Event>, &Receiver<Event>),
-        rest: &Sender<()>,
+        rest: &Sender<Arc<Activity>>,
     ) -> Result<(), Error> {
         // Whether the thread that sleeps until gates are called does so.
         let (mut watches, mut looked, mut empty) = (false, Instant::now(), 0_u32);
         loop {
+            if activity.is_over() {
+                // The executor was lost, and another goes on.
+                activity = match self.window.module().activity() {
+                    Ok(activity) => Arc::new(activity),
+                    Err(_) if session.status().is_err() => return Ok(()),
+                    Err(error) => return Err(error),
+                };
+                watches = false;
+                self.cut_off()?;
+            }
             // Read before: what gates have left until the last launch passed is found by the look behind.
             let calls = activity.in_flight() > 0;
             let progress = self.service.serve(&self.window, &mut self.instances);
@@ -364,7 +382,7 @@ impl<S: Service> HostHalf<S> {
             let rests = !calls && progress == Progress::Idle && self.closing.is_empty();
             if rests && !watches {
                 // The next look is behind this: a launch that began before it is seen there, or wakes.
-                watches = rest.send(()).is_ok();
+                watches = rest.send(Arc::clone(&activity)).is_ok();
                 self.tell_sleep(true);
                 continue;
             }
@@ -407,6 +425,7 @@ impl<S: Service> HostHalf<S> {
                 Some(Event::Over { caller }) => self.over(caller, events)?,
                 Some(Event::Left { badge, left }) => {
                     left?;
+                    self.revoking.retain(|(known, _)| *known != badge);
                     self.closing.push(badge);
                     for caller in std::mem::take(&mut self.leaving) {
                         self.take_back(caller, events)?;
@@ -424,12 +443,26 @@ impl<S: Service> HostHalf<S> {
         }
     }
 
+    /// Has the service look at what kernels may have left half done.
+    fn cut_off(&mut self) -> Result<(), Error> {
+        let Self { service, window, instances, callers, .. } = self;
+        let of_kernels = callers.iter().filter(|caller| matches!(caller.has, Has::Gates(_)));
+        for badge in of_kernels.map(|caller| caller.badge) {
+            if let Some(instance) = instances.get(badge) {
+                service.cut_off(window, badge, instance)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Opens the service for somebody. Where another has what is wanted it is tried again for a while: who has just ended is told of
     /// by a thread of its own.
     fn attempt(&mut self, opening: Opening) {
         let opened = match opening.host.as_ref().map(UnixStream::try_clone).transpose() {
-            Ok(None) => self.open(opening.caller, &opening.words),
-            Ok(Some(connection)) => self.open_host(opening.caller, &opening.words, connection),
+            Ok(None) => self.open((opening.caller, opening.process), &opening.words),
+            Ok(Some(connection)) => {
+                self.open_host((opening.caller, opening.process), &opening.words, connection)
+            }
             Err(error) => Err(Error::new(ErrorCode::LimitReached, error.to_string())),
         };
         match opened {
@@ -460,7 +493,12 @@ impl<S: Service> HostHalf<S> {
         })
     }
 
-    fn open_host(&mut self, caller: u64, words: &str, connection: UnixStream) -> Result<Answer, Error> {
+    fn open_host(
+        &mut self,
+        (caller, process): (u64, i32),
+        words: &str,
+        connection: UnixStream,
+    ) -> Result<Answer, Error> {
         if S::SHARED_BYTES == 0 {
             return Err(crate::refuse("the service is for kernels, and not for host code"));
         }
@@ -472,12 +510,12 @@ impl<S: Service> HostHalf<S> {
         let instance = self.service.open_host(&self.window, badge, words, shared)?;
         self.instances.insert(badge, instance);
         host::tell_sleep(&memory, self.sleeps);
-        self.callers.push(Caller { number: caller, badge, has: Has::Memory(memory) });
+        self.callers.push(Caller { number: caller, process, badge, has: Has::Memory(memory) });
         tracing::info!(?badge, words, "opened by host code");
         Ok(Answer::Memory(descriptor, S::SHARED_BYTES))
     }
 
-    fn open(&mut self, caller: u64, words: &str) -> Result<Answer, Error> {
+    fn open(&mut self, (caller, process): (u64, i32), words: &str) -> Result<Answer, Error> {
         let badge = self.next_badge()?;
         let instance = self.service.open(&self.window, badge, words)?;
         self.instances.insert(badge, instance);
@@ -485,7 +523,7 @@ impl<S: Service> HostHalf<S> {
         let given = given.and_then(|gates| gates.token(Uses::UntilRevoked).map(|token| (gates, token)));
         match given {
             Ok((gates, token)) => {
-                self.callers.push(Caller { number: caller, badge, has: Has::Gates(gates) });
+                self.callers.push(Caller { number: caller, process, badge, has: Has::Gates(gates) });
                 tracing::info!(?badge, words, "opened");
                 Ok(Answer::Gates(token))
             }
@@ -538,6 +576,11 @@ impl<S: Service> HostHalf<S> {
     /// Has the gates of a caller revoked, and it told when no kernel is in one.
     fn take_back(&mut self, caller: Caller, events: &Sender<Event>) -> Result<(), Error> {
         let Has::Gates(gates) = &caller.has else { return Ok(()) };
+        let of_process = self.revoking.iter().filter(|(_, process)| *process == caller.process).count();
+        if of_process >= LEAVING_OF_A_PROCESS {
+            self.leaving.push(caller);
+            return Ok(());
+        }
         let revoked = match gates.revoke() {
             Err(error) if error.code == ErrorCode::LimitReached => {
                 self.leaving.push(caller);
@@ -546,6 +589,7 @@ impl<S: Service> HostHalf<S> {
             revoked => revoked?,
         };
         let (events, badge) = (events.clone(), caller.badge);
+        self.revoking.push((badge, caller.process));
         let waiting = thread::Builder::new().spawn(move || {
             // The kernel ends sessions whose kernels run on for longer than it lets them.
             let left = loop {

@@ -1,7 +1,8 @@
 //! How busy the gates of a protected module are: a page that the executor writes and the module's host half reads.
 //!
-//! It holds two words: how many launches are in flight whose entries call the gates, and how often that became more than
-//! none. The host half sleeps on the second: there is no descriptor whose flags it could change to block the executor.
+//! It holds three words: how many launches are in flight whose entries call the gates, how often that became more than none,
+//! and whether the executor is lost, which the kernel writes. The host half sleeps on the second: there is no descriptor whose
+//! flags it could change to block the executor.
 
 use std::{
     io,
@@ -40,6 +41,26 @@ impl ActivityWriter {
     }
 }
 
+/// The kernel's side: it made the page, and says when the executor that writes it is lost.
+pub struct ActivityEnd(ActivityPage);
+
+impl ActivityEnd {
+    /// Maps the page, before the executor seals it.
+    ///
+    /// # Errors
+    /// Where the descriptor is no page or cannot be mapped.
+    pub fn map(descriptor: BorrowedFd<'_>) -> io::Result<Self> {
+        ActivityPage::map_unsealed(descriptor).map(Self)
+    }
+
+    /// Nobody counts on this page any more: whoever sleeps on it wakes, and asks for another.
+    pub fn end(&self) {
+        self.0.over().store(1, Ordering::SeqCst);
+        self.0.begun().fetch_add(1, Ordering::SeqCst);
+        self.0.wake();
+    }
+}
+
 /// The host half's side.
 pub struct Activity {
     page: ActivityPage,
@@ -62,13 +83,22 @@ impl Activity {
         self.page.in_flight().load(Ordering::SeqCst)
     }
 
-    /// Sleeps until a launch is in flight, or was since this last returned; false when the time is up.
+    /// Whether the executor that wrote the page is lost: what it says of launches is good for nothing, and the one that goes on
+    /// has another.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.page.over().load(Ordering::SeqCst) != 0
+    }
+
+    /// Sleeps until a launch is in flight, or was since this last returned, or the page is [over](Activity::is_over); false when
+    /// the time is up.
     pub fn wait(&self, timeout: Duration) -> bool {
         let until = Instant::now().checked_add(timeout);
         loop {
             let begun = self.page.begun().load(Ordering::SeqCst);
             // Of what has begun and ended since, gates may have left something.
-            if self.seen.swap(begun, Ordering::Relaxed) != begun || self.in_flight() > 0 {
+            let was_seen = self.seen.swap(begun, Ordering::Relaxed) == begun;
+            if !was_seen || self.in_flight() > 0 || self.is_over() {
                 return true;
             }
             let left = until.map_or(timeout, |until| until.saturating_duration_since(Instant::now()));
@@ -144,6 +174,24 @@ mod tests {
         }
         launches.join().unwrap();
         assert!(activity.in_flight() == 0 && woken > 10, "{woken}");
+    }
+
+    #[test]
+    fn whoever_sleeps_on_a_page_that_is_over_wakes_for_good() {
+        let page = create().unwrap();
+        let end = ActivityEnd::map(page.as_fd()).unwrap();
+        let writer = ActivityWriter::map(page.as_fd()).unwrap();
+        let activity = Activity::map(page.as_fd()).unwrap();
+        assert!(!activity.is_over() && !activity.wait(Duration::ZERO));
+        let ends = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(20));
+            end.end();
+        });
+        assert!(activity.wait(Duration::from_secs(20)), "slept through");
+        assert!(activity.is_over() && activity.wait(Duration::ZERO));
+        ends.join().unwrap();
+        drop(writer);
+        assert!(ActivityEnd::map(page.as_fd()).is_err(), "it is sealed");
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub mod memory;
 pub mod memory;
 
 #[cfg(not(loom))]
-pub use activity::{Activity, ActivityWriter, create as create_activity};
+pub use activity::{Activity, ActivityEnd, ActivityWriter, create as create_activity};
 pub use completion::{CompletionReader, CompletionWriter, Refusal};
 pub use consumer::{Consumer, Park, Waker};
 pub use producer::{Full, Opener, Producer};

@@ -246,6 +246,16 @@ impl ActivityPage {
         Ok(Self { mapping: Mapping::new(descriptor, ACTIVITY_BYTES, ProtFlags::READ)? })
     }
 
+    /// Maps a page for writing that another process is going to write and seal.
+    pub(crate) fn map_unsealed(descriptor: BorrowedFd<'_>) -> io::Result<Self> {
+        Ok(Self { mapping: Mapping::new(descriptor, ACTIVITY_BYTES, ProtFlags::READ | ProtFlags::WRITE)? })
+    }
+
+    /// Not zero once whoever writes the page is lost.
+    pub(crate) fn over(&self) -> &AtomicU64 {
+        &self.mapping.words(16, 1)[0]
+    }
+
     /// How many launches are in flight.
     pub(crate) fn in_flight(&self) -> &AtomicU64 {
         &self.mapping.words(0, 1)[0]
