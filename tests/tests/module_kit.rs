@@ -239,7 +239,7 @@ fn a_module_comes_and_goes_while_the_kernel_serves_and_a_program_calls_its_gates
     let mut command = bulkhead(&["run", "--module", "counter=limit=10", "--socket"]);
     command.arg(kernel.socket()).arg("--").arg(&program).env("TMPDIR", scratch.path());
     let done = run(&mut command, PATIENCE);
-    let told = "counter 3 holds 32; codes 0 fffffff3 fffffff2";
+    let told = "counter 3 holds 32; then came DONE; RIGHTS (more than the limit); RANGE (no such counter)";
     assert!(done.code() == Some(0) && done.stdout.contains(told), "{}", done.told());
     // What is refused is told in the service's own words; a module that is not there by its name.
     for (asked, told) in [("counter=limit=x", "\"x\" is no limit"), ("nothing", "no module serves at")] {
