@@ -427,6 +427,9 @@ fn a_kernel_that_ends_beside_open_instances_gives_everything_back() {
     let _gates = accept(&tenant, &opened[0]);
     let ended = kernel.end();
     assert!(ended.success(), "{ended}: {}", kernel.log());
+    // Whoever looks after the module is told what became of it, and what to do.
+    let told = started.line("the kernel has ended, and with it the module counter");
+    assert!(told.contains("bulkhead serve"), "{told}");
     assert_eq!(started.ends(), 1);
 }
 
@@ -670,6 +673,9 @@ fn a_new_module_is_the_example_by_another_name() {
         assert!(fs::read_to_string(folder.join(file)).expect(file) == renamed, "{file}");
         assert!(file != "tenant.cu" || renamed != text, "the example says how it is run");
     }
+    // The versions that are there where Bulkhead was built.
+    let lock = |folder: &Path| fs::read(folder.join("Cargo.lock")).expect("a lock");
+    assert!(lock(&folder) == lock(repository()), "its versions are Bulkhead's");
     let manifest = fs::read_to_string(folder.join("module.toml")).expect("a manifest");
     assert!(
         manifest.contains("name = \"tally-1\"") && manifest.contains("[\"target/release/tally-1\"]"),
