@@ -234,6 +234,7 @@ fn a_module_comes_and_goes_while_the_kernel_serves_and_a_program_calls_its_gates
     let listed: Value = serde_json::from_str(&listed.stdout).expect("JSON");
     assert_eq!(listed["modules"][0]["name"], "counter", "{listed}");
     assert_eq!(listed["modules"][0]["bytes"], 2 << 20, "{listed}");
+    assert_eq!(module(&kernel, &["list", "--names"]).stdout, "counter\n");
     let program = scratch.path().join("tenant");
     compile(&repository().join("modules/examples/counter/tenant.cu"), &program);
     let mut command = bulkhead(&["run", "--module", "counter=limit=10", "--socket"]);
@@ -688,4 +689,51 @@ fn a_new_module_is_the_example_by_another_name() {
         let refused = new(&scratch.path().join(name));
         assert!(refused.code() == Some(1) && refused.stderr.contains("is no name"), "{}", refused.told());
     }
+}
+
+/// Calls a gate, waits for a byte, and calls it again.
+const CALLS_TWICE: &str = r#"
+#include <cstdio>
+#include <unistd.h>
+extern "C" __device__ unsigned counter_get(unsigned key, unsigned long long *value);
+__global__ void ask(unsigned long long *values) { values[1] = counter_get(3, values); }
+int main() {
+    unsigned long long *values;
+    if (cudaMallocManaged(&values, 64) != cudaSuccess) return 1;
+    for (int turn = 0; turn < 2; turn++) {
+        ask<<<1, 1>>>(values);
+        cudaError_t error = cudaDeviceSynchronize();
+        if (error == cudaSuccess) error = cudaGetLastError();
+        printf("%s\n", cudaGetErrorName(error));
+        fflush(stdout);
+        char byte;
+        if (turn == 0 && read(0, &byte, 1) < 0) return 1;
+    }
+}
+"#;
+
+#[test]
+fn a_program_whose_module_has_ended_is_told_which_and_what_to_do() {
+    let (scratch, kernel) = (Scratch::new(), Kernel::start());
+    let _started = Started::new(&kernel, &manifest(&scratch, 64));
+    let (source, program) = (scratch.path().join("twice.cu"), scratch.path().join("twice"));
+    fs::write(&source, CALLS_TWICE).expect("scratch can be written");
+    compile(&source, &program);
+    let mut command = bulkhead(&["run", "--module", "counter", "--socket"]);
+    command.arg(kernel.socket()).arg("--").arg(&program).env("TMPDIR", scratch.path());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = command.spawn().expect("it starts");
+    let mut told = BufReader::new(running.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    told.read_line(&mut line).expect("a line");
+    assert_eq!(line, "cudaSuccess\n");
+    assert_eq!(module(&kernel, &["stop", "counter"]).code(), Some(0));
+    // What it waits for is that its input ends.
+    drop(running.stdin.take());
+    line.clear();
+    told.read_to_string(&mut line).expect("the rest");
+    assert_eq!(line, "cudaErrorNotPermitted\n");
+    let done = running.wait_with_output().expect("it ends");
+    let why = String::from_utf8_lossy(&done.stderr);
+    assert!(why.contains("the module counter") && why.contains("bulkhead module start"), "{why}");
 }
