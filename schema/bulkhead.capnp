@@ -522,8 +522,31 @@ interface GpuBuffer extends(GpuBufferView) {
   # Device memory, or host memory shared with the device, that its holder may read and write.
 
   deriveBuffer @0 (offset :UInt64, bytes :UInt64) -> (result :Result(BufferCreated));
-  # A part of it, to read and write.
+  # A part of it, to read and write. Of host memory: all of it, which no record can name.
+
+  borrow @1 () -> (result :Result(Borrowed));
+  # Host memory that another session gave, to be mapped by the process that asks: all of it, to read and write. It counts as
+  # in use until `giveBack`, or until the process has ended: revocations wait for that, and it is charged to its session.
 }
+
+struct Borrowed {
+  loan @0 :GpuLoan;
+  memory @1 :Token;           # Fetch: the memfd.
+  bytes @2 :UInt64;
+}
+
+interface GpuLoan {
+  # Host memory that a process has borrowed. When this is dropped, or what it was borrowed by is revoked, the process has ten
+  # seconds to call `giveBack`, or to end; then it is killed.
+
+  recalled @0 (timeoutMs :UInt32) -> (result :Result(Recalled));
+  # Waits until the memory is to be given back, or the time is up; whether it is.
+
+  giveBack @1 () -> (result :Result(Nothing));
+  # The process has it mapped no more.
+}
+
+struct Recalled { recalled @0 :Bool; }
 
 struct ViewCreated {
   view @0 :GpuBufferView;

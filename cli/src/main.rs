@@ -6,6 +6,7 @@
 
 mod bench;
 mod cache;
+mod completions;
 mod demo;
 mod doctor;
 mod evict;
@@ -110,7 +111,8 @@ fn main() -> ExitCode {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut visible(Arguments::command()), "bulkhead", &mut script);
-            output::print(&String::from_utf8_lossy(&script)).map(|()| ExitCode::SUCCESS)
+            let script = completions::with_names(shell, &String::from_utf8_lossy(&script));
+            output::print(&script).map(|()| ExitCode::SUCCESS)
         }
         Command::Executor(arguments) => processes::executor(&arguments),
         Command::Compiler(arguments) => processes::compiler(&arguments, apart),

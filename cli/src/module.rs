@@ -264,7 +264,10 @@ fn refused(name: &str, text: &str, report: &bulkhead_guard::Report) -> String {
 
 /// The line of the source that a line of PTX comes from: what was inlined is where it was called.
 fn source_line(text: &str, line: usize) -> Option<(String, usize)> {
-    let is_loc = |line: &str| line.trim_start().starts_with(".loc");
+    // Not `.local`.
+    let is_loc = |line: &str| {
+        line.trim_start().strip_prefix(".loc").is_some_and(|rest| rest.starts_with(char::is_whitespace))
+    };
     // What is wrong with a function as a whole, or a parameter, is told before its first line.
     let lines: Vec<&str> = text.lines().collect();
     let up_to = lines.get(..line)?;
@@ -432,6 +435,12 @@ fn constant(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_local_variable_is_told_by_the_line_of_its_function() {
+        let text = ".file 1 \"gates.cu\"\n.visible .func g()\n{\n\t.local .align 8 .b8 depot[64];\n\t.loc\t1 7 0\n\tret;\n}\n";
+        assert_eq!(source_line(text, 4), Some(("gates.cu".to_owned(), 7)));
+    }
 
     #[test]
     fn authors_of_gates_are_told_in_their_own_terms() {

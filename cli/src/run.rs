@@ -160,8 +160,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if !arguments.gates.is_empty() || !opened.is_empty() {
         let files = arguments.gates.iter().map(std::path::absolute).collect::<Result<Vec<_>, _>>();
         let mut files = files.map_err(Failure::doing("--gates"))?;
-        for (at, opened) in opened.iter().enumerate() {
-            let file = scratch.path().join(format!("module-{at}.token"));
+        for (name, opened) in &opened {
+            // By this the library OS knows the module's name, and tells it.
+            let file = scratch.path().join(format!("{name}.module.token"));
             write_token(&file, &opened.token).map_err(Failure::doing(file.display()))?;
             files.push(file);
         }
@@ -202,8 +203,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Opens each module: `NAME=WORDS`, or a name alone. What modules give: gates, and folders of libraries.
-fn open_modules(modules: &[String], kernel: &Path) -> Result<(Vec<door::Opened>, Vec<PathBuf>), Failure> {
+/// What modules give: gates, by the module's name, and folders of libraries.
+type Modules = (Vec<(String, door::Opened)>, Vec<PathBuf>);
+
+/// Opens each module: `NAME=WORDS`, or a name alone.
+fn open_modules(modules: &[String], kernel: &Path) -> Result<Modules, Failure> {
     let name_of =
         |module: &String| module.split_once('=').map_or(module.as_str(), |(name, _)| name).to_owned();
     let names: BTreeSet<_> = modules.iter().map(name_of).collect();
@@ -221,7 +225,7 @@ fn open_modules(modules: &[String], kernel: &Path) -> Result<(Vec<door::Opened>,
     let (mut gates, mut folders) = (Vec::new(), Vec::new());
     for module in modules {
         match open(module)? {
-            door::Given::Gates(opened) => gates.push(opened),
+            door::Given::Gates(opened) => gates.push((name_of(module), opened)),
             door::Given::Library(folder) => folders.push(folder),
         }
     }

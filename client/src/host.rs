@@ -151,6 +151,21 @@ impl Session {
         self.take_host(bytes).ok_or_else(no_room)
     }
 
+    /// Allocates host memory that kernels reach, in whole pages of 2 MiB of its own: it can be [lent](HostBuffer::lend). A remote
+    /// call, which waits for the session's own kernels.
+    ///
+    /// # Errors
+    /// As [`Session::allocate_mapped`].
+    pub fn allocate_lendable(&self, bytes: usize) -> Result<HostBuffer, Error> {
+        if bytes == 0 {
+            return Err(Error::new(ErrorCode::InvalidArgument, "a buffer holds at least one byte"));
+        }
+        let Granted { key, pinned, address, .. } = self.ask_for_host(bytes as u64, Reach::Kernels)?;
+        let (held, pinned) = (HeldHost::Whole(key), Arc::new(pinned));
+        let bytes = pinned.memory.bytes();
+        Ok(HostBuffer { session: self.clone(), held, pinned, offset: 0, bytes, address: Some(address) })
+    }
+
     /// Allocates host memory that kernels reach at the host's own address.
     ///
     /// # Errors

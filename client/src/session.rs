@@ -776,8 +776,14 @@ fn over(ended: Ended) -> Error {
         ErrorCode::DeviceLost => "the GPU's context was lost",
         ErrorCode::Protocol => "the session broke the ring's protocol",
         ErrorCode::LaunchTimeout => "a kernel ran for longer than it may, and was ended with its session",
-        ErrorCode::Revoked => "memory that the session's work went on using was revoked",
+        ErrorCode::Revoked => {
+            "memory of others, or gates of a module, that the session's work went on using were taken back, or have ended"
+        }
         _ => "the session is over",
     };
-    Error::new(code, message).remedy("open a new session").device(ended.device)
+    let remedy = match code {
+        ErrorCode::Revoked => "open a new session; `bulkhead module list` tells which modules serve",
+        _ => "open a new session",
+    };
+    Error::new(code, message).remedy(remedy).device(ended.device)
 }

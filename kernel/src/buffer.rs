@@ -10,6 +10,7 @@ use bulkhead_schema::{
 
 use crate::{
     held::{Facet, Held, Served, capability},
+    loan,
     session::Bound,
     task::detached,
 };
@@ -61,8 +62,10 @@ impl Served {
 
     /// Makes a capability for a part of it, which its session's records can name from then on.
     async fn part(&self, access: Access, offset: u64, bytes: u64) -> Result<Part, Error> {
-        let kind = self.held.look()?.kind;
-        if kind != Kind::Buffer {
+        let view = self.held.look()?;
+        let kind = view.kind;
+        let is_host = kind == Kind::HostBuffer;
+        if is_host && (offset, bytes) != (0, view.bytes) {
             let message = "parts of host memory have no capabilities of their own";
             return Err(Error::new(ErrorCode::NotSupported, message).remedy("allocate the parts one by one"));
         }
@@ -70,7 +73,8 @@ impl Served {
             return Err(Error::new(ErrorCode::InvalidArgument, "a part holds at least one byte"));
         }
         let held = self.held.derive(kind, access, offset, bytes)?;
-        let lies_nowhere = self.address() == 0;
+        // Host memory has its address in its own name alone.
+        let lies_nowhere = is_host || self.address() == 0;
         let address = if lies_nowhere { 0 } else { self.address().saturating_add(offset) };
         let handle = held.handle;
         // Nobody can name it in a record where its session's client does not have it, or where it lies nowhere.
@@ -146,6 +150,15 @@ impl gpu_buffer::Server for Buffer {
         mut results: gpu_buffer::DeriveBufferResults,
     ) -> Result<(), capnp::Error> {
         derived!(self, params, results, Access::ReadWrite, Buffer, set_buffer, buffer);
+        Ok(())
+    }
+
+    async fn borrow(
+        self: Rc<Self>,
+        _: gpu_buffer::BorrowParams,
+        mut results: gpu_buffer::BorrowResults,
+    ) -> Result<(), capnp::Error> {
+        loan::write(&self.0, results.get().init_result());
         Ok(())
     }
 }

@@ -49,7 +49,9 @@ pub(crate) struct Connection {
     pub(crate) kernel: Rc<Kernel>,
     id: u64,
     peer: Peer,
-    /// The process at its other end.
+    /// The process at its other end, where it can be seen from here.
+    pub(crate) process: Option<Rc<AsyncFd<OwnedFd>>>,
+    /// What it counts as.
     pub(crate) party: Rc<Party>,
     greeted: Cell<bool>,
     /// Told of the first `hello`.
@@ -150,6 +152,11 @@ impl Servers {
 }
 
 impl Connection {
+    /// The number of the process at its other end.
+    pub(crate) fn pid(&self) -> Option<i32> {
+        self.peer.pid
+    }
+
     /// Gives out a token on the descriptor socket.
     pub(crate) fn give(&self, parcel: Parcel) -> Result<Token, Error> {
         if self.ended.get() {
@@ -231,10 +238,13 @@ async fn converse(
 ) -> io::Result<()> {
     let id = kernel.next_connection.get();
     kernel.next_connection.set(id + 1);
+    let is_watched = process.is_some();
+    let process = process.map(|process| watched(process, Interest::READABLE)).transpose()?.map(Rc::new);
     let connection = Rc::new(Connection {
         kernel: Rc::clone(&kernel),
         id,
         peer,
+        process: process.clone(),
         party: Rc::clone(&party),
         greeted: Cell::new(false),
         hello: Notify::new(),
@@ -245,11 +255,10 @@ async fn converse(
     });
     let ending = Ending(Rc::clone(&connection));
     if let Some(unsaid) = party.line() {
-        let (principal, watched) = (party.principal(), process.is_some());
+        let (principal, watched) = (party.principal(), is_watched);
         tracing::info!(target: "bulkhead::audit", connection = id, ?peer, principal, watched, unsaid, "connection");
     }
     let stream = UnixStream::from_std(socket.into())?;
-    let process = process.map(|process| watched(process, Interest::READABLE)).transpose()?;
     let firewall = Firewall::new(&party);
     let (reader, writer) = stream.into_split();
     let network =
@@ -266,7 +275,7 @@ async fn converse(
     tokio::select! {
         biased;
         // A forked child may keep the socket open: the process is what counts.
-        () = gone(process.as_ref()) => {}
+        () = gone(process.as_deref()) => {}
         () = firewall.tripped() => {}
         () = silent(&greeting, silence) => {}
         ended = &mut system => {
@@ -319,7 +328,7 @@ pub(crate) fn refuse(socket: &OwnedFd, why: &Error) {
 }
 
 /// Waits for the end of the client's process, where that can be seen from here.
-async fn gone(process: Option<&AsyncFd<OwnedFd>>) {
+pub(crate) async fn gone(process: Option<&AsyncFd<OwnedFd>>) {
     if let Some(process) = process {
         match process.readable().await {
             Ok(_) => return,

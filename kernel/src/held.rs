@@ -45,7 +45,7 @@ impl Budget {
 }
 
 /// One capability's part of a budget.
-struct Spent(Rc<Budget>);
+pub(crate) struct Spent(Rc<Budget>);
 
 impl Drop for Spent {
     fn drop(&mut self) {
@@ -145,6 +145,11 @@ impl Held {
         self.spent.is_some()
     }
 
+    /// A part of the budget of who was given it, where it was given away.
+    pub(crate) fn spend(&self) -> Result<Option<Spent>, Error> {
+        self.spent.as_ref().map(|spent| spent.0.take()).transpose()
+    }
+
     /// What it is, if it is still any good.
     pub(crate) fn look(&self) -> Result<View, Error> {
         self.session.live()?;
@@ -157,8 +162,7 @@ impl Held {
     /// A weaker capability for the same thing, of the same session.
     pub(crate) fn derive(&self, kind: Kind, access: Access, offset: u64, bytes: u64) -> Result<Self, Error> {
         self.look()?;
-        let spent = self.spent.as_ref().map(|spent| spent.0.take()).transpose()?;
-        Self::child(&self.session, self.handle, spent, Need { kind, access, offset, bytes })
+        Self::child(&self.session, self.handle, self.spend()?, Need { kind, access, offset, bytes })
     }
 
     /// A child that is as good as it, for somebody else.

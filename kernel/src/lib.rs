@@ -50,6 +50,7 @@ mod held;
 mod image;
 mod kept;
 mod kernel;
+mod loan;
 mod module;
 mod modules;
 mod operator;

@@ -25,6 +25,9 @@ use crate::{
     session::Charge,
 };
 
+/// What sockets of host halves are called, behind the module's name (`modules/api`).
+const SOCKET: &str = ".module.sock";
+
 /// A protected module.
 #[derive(Clone)]
 pub struct ProtectedModule {
@@ -250,6 +253,34 @@ impl Drop for Files {
     }
 }
 
+/// Removes what a kernel has left here that was killed: gates with their token, and sockets of host halves, which end with their kernel.
+pub(crate) fn remove_leftovers(directory: &Path) {
+    let files = fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok);
+    let names: Vec<_> = files.filter_map(|file| file.file_name().into_string().ok()).collect();
+    let has = |name: &String| names.contains(name);
+    let mut left = Vec::new();
+    for name in &names {
+        if let Some(module) = name.strip_suffix(SOCKET).filter(|module| limits::is_module_name(module)) {
+            left.push(format!("{module}{SOCKET}"));
+        }
+        // Somebody else may have files with such an ending; both are ours.
+        if let Some(module) = name.strip_suffix(".gates").filter(|module| limits::is_module_name(module)) {
+            let token = format!("{module}.token");
+            if has(&token) {
+                left.extend([name.clone(), token]);
+            }
+        }
+    }
+    for path in left.into_iter().map(|name| directory.join(name)) {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(path = %path.display(), %error, "what an earlier kernel left cannot be removed");
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
+
 fn write_anew(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -269,6 +300,35 @@ mod tests {
         let gates = "x".repeat(gates);
         let module = ProtectedModule { name: name.to_owned(), gates, bytes, host_bytes };
         module.check().is_err_and(|error| error.code == ErrorCode::InvalidArgument)
+    }
+
+    #[test]
+    fn what_a_killed_kernel_has_left_is_removed_and_nothing_of_anybody_else() {
+        let folder = std::env::temp_dir().join(format!("bulkhead-leftovers-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        for name in [
+            "a.gates",
+            "a.token",
+            "a.module.sock",
+            "b.token",
+            "c.gates",
+            "d e.gates",
+            "d e.token",
+            "kernel.sock",
+            "a.module.lock",
+        ] {
+            fs::write(folder.join(name), "").unwrap();
+        }
+        remove_leftovers(&folder);
+        let mut left: Vec<_> = fs::read_dir(&folder)
+            .unwrap()
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["a.module.lock", "b.token", "c.gates", "d e.gates", "d e.token", "kernel.sock"]);
+        fs::remove_dir_all(&folder).unwrap();
+        // One that is not there has nothing.
+        remove_leftovers(&folder);
     }
 
     #[test]

@@ -79,6 +79,7 @@ impl Place {
         };
         // The lock is ours, so whoever made these is gone.
         place.remove_sockets();
+        crate::modules::remove_leftovers(directory);
         Ok(place)
     }
 

@@ -35,6 +35,8 @@ pub(crate) const VERSION: u32 = 13000;
 
 /// Names files with the tokens of gates that the program's kernels may call, as `PATH` names folders.
 const GATES: &str = "BULKHEAD_GATES";
+/// What such a file is called behind the name of the module that was opened for the program.
+const MODULE_TOKEN: &str = ".module.token";
 
 /// Events, libraries and modules that a program may hold at a time.
 const OBJECTS_MAX: usize = 1 << 20;
@@ -128,6 +130,19 @@ fn gates(session: &Session) -> Result<Vec<AcceptedGates>, Status> {
         })
     };
     files.map(accept).collect()
+}
+
+/// The modules whose gates the program was given (`bulkhead run --module`), as far as the files of their tokens say it.
+pub(crate) fn modules() -> Vec<String> {
+    modules_of(&std::env::var_os(GATES).unwrap_or_default())
+}
+
+fn modules_of(files: &std::ffi::OsStr) -> Vec<String> {
+    let name = |file: std::path::PathBuf| {
+        let name = file.file_name()?.to_str()?.strip_suffix(MODULE_TOKEN)?;
+        bulkhead_schema::limits::is_module_name(name).then(|| name.to_owned())
+    };
+    std::env::split_paths(files).filter_map(name).collect()
 }
 
 /// The name by which the kernel lists this session.

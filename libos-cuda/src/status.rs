@@ -146,16 +146,17 @@ impl Status {
     /// What an error of the client library is in CUDA's terms.
     pub(crate) fn of(error: &Error) -> Status {
         // CUDA's codes do not say that it was none of the program's own mistakes.
+        let taken_back;
         let why = match error.code {
             ErrorCode::DeviceLost | ErrorCode::WorkLost | ErrorCode::Protocol | ErrorCode::Version => {
                 Some("the log of `bulkhead serve` says why")
             }
             ErrorCode::SessionLost => Some("the log of `bulkhead serve` says who ended it, and why"),
             ErrorCode::LaunchTimeout => Some("`bulkhead serve` says which kernel, and why"),
-            ErrorCode::Revoked => Some(
-                "the process that shared it, or the module whose gates are called, has taken it back, has ended or was \
-                 stopped: run the program again once it is back",
-            ),
+            ErrorCode::Revoked => {
+                taken_back = revoked(&crate::driver::modules());
+                Some(taken_back.as_str())
+            }
             _ => None,
         };
         if let Some(why) = why {
@@ -187,6 +188,21 @@ impl Status {
     }
 }
 
+/// What took something back from the program, which calls gates of these modules, and what to do.
+fn revoked(modules: &[String]) -> String {
+    if modules.is_empty() {
+        return "the process that shared it, or the module whose gates are called, has taken it back, has ended or was stopped: \
+                run the program again once it is back"
+            .to_owned();
+    }
+    let (word, has) = if modules.len() == 1 { ("module", "has") } else { ("modules", "have") };
+    let modules = modules.join(", ");
+    format!(
+        "the {word} {modules}, whose gates are called, or a process that shared memory, {has} ended or taken that back: see \
+         `bulkhead module list`, start it again with `bulkhead module start`, and run the program again"
+    )
+}
+
 /// Name and text of a `CUresult`.
 pub(crate) fn describe(code: u32) -> Option<(&'static CStr, &'static CStr)> {
     TABLE.iter().find(|(listed, ..)| *listed == code).map(|(_, name, text)| (*name, *text))
@@ -210,6 +226,13 @@ mod tests {
         assert!(TABLE.windows(2).all(|pair| pair[0].0 < pair[1].0));
         assert_eq!(describe(700).unwrap().0, c"CUDA_ERROR_ILLEGAL_ADDRESS");
         assert_eq!(describe(12345), None);
+    }
+
+    #[test]
+    fn a_program_is_told_which_module_it_was_that_has_ended() {
+        let told = revoked(&["storage".to_owned()]);
+        assert!(told.contains("module storage") && told.contains("module start"), "{told}");
+        assert!(revoked(&[]).contains("run the program again"));
     }
 
     #[test]

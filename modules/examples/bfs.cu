@@ -87,7 +87,7 @@ static int run(const char *file, u32 source, u32 pages) {
     storage::Told counted;
     CHECK(storage::told(cache, counted));
     if (told[1] != storage::DONE) {
-        fprintf(stderr, "a read was answered %x\n", told[1]);
+        fprintf(stderr, "a read was answered %x, %s\n", told[1], storage::meaning(told[1]));
         return 2;
     }
     u64 wrong = 0, reached = 0;

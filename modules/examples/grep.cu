@@ -73,7 +73,7 @@ int main(int argc, char **argv) {
     CHECK(cudaGetLastError());
     CHECK(cudaMemcpy(&host, found, sizeof host, cudaMemcpyDeviceToHost));
     if (host.code != storage::DONE) {
-        fprintf(stderr, "a read was answered %x\n", host.code);
+        fprintf(stderr, "a read was answered %x, %s\n", host.code, storage::meaning(host.code));
         return 2;
     }
     printf("%llu\n", host.count);

@@ -2,7 +2,7 @@
 //
 //   nvcc -gencode arch=compute_75,code=compute_75 -I modules/nic/include -o kv modules/examples/kv.cu
 //   bulkhead run --module nic=listen:7000 -- ./kv
-//   python3 modules/examples/kv_client.py 7000 put colour green; python3 modules/examples/kv_client.py 7000 get colour
+//   python3 modules/examples/kv_client.py put colour green; python3 modules/examples/kv_client.py get colour
 //
 // A request is a datagram of text: a word that the answer begins with too, and `PUT KEY VALUE`, `GET KEY`, or `END`,
 // after which the server ends. It is answered `STORED`, `VALUE text`, `NONE`, `FULL`, `ENDS`, or `WHAT` where it is
@@ -173,7 +173,7 @@ int main() {
         CHECK(cudaMemcpy(end, &server->served, sizeof end, cudaMemcpyDeviceToHost));
     }
     if (end[2] != nic::DONE) {
-        fprintf(stderr, "a call was answered %x\n", end[2]);
+        fprintf(stderr, "a call was answered %x, %s\n", end[2], nic::meaning(end[2]));
         return 2;
     }
     printf("%u requests served\n", end[0]);

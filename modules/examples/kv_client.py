@@ -1,11 +1,20 @@
 #!/usr/bin/env python3
-"""Asks the key-value server of kv.cu: kv_client.py PORT put KEY VALUE | get KEY | end."""
+"""Asks the key-value server of kv.cu.
+
+usage: kv_client.py [PORT] put KEY VALUE
+       kv_client.py [PORT] get KEY
+       kv_client.py [PORT] end
+
+PORT is the server's on this machine: that of `bulkhead run --module nic=listen:PORT` (7000 unless told). The client takes
+a port from 7050 to 7099 itself, since the server hears no others.
+"""
 
 import secrets
 import socket
 import sys
 
-ATTEMPTS, PATIENCE_S = 20, 0.5
+ATTEMPTS, PATIENCE_S, PORT = 20, 0.5, 7000
+WORDS = {"put": 3, "get": 2, "end": 1}
 # The server hears these only, as modules/nic/module.toml has it; the first half is for flows.
 PORTS = range(7050, 7100)
 
@@ -37,14 +46,18 @@ def ask(port: int, request: str) -> str:
                         return answer
             except (TimeoutError, ConnectionRefusedError):
                 pass
-    sys.exit(f"nobody answers at 127.0.0.1:{port}")
+    sys.exit(f"nobody answers at 127.0.0.1:{port}: is that the port of the server (`nic=listen:{port}`)?")
 
 
 def main() -> None:
-    if len(sys.argv) < 3 or not sys.argv[1].isdecimal():
+    words = sys.argv[1:]
+    if "-h" in words or "--help" in words:
+        print(__doc__, end="")
+        return
+    port = int(words.pop(0)) if words and words[0].isdecimal() else PORT
+    if not 0 < port < 65536 or not words or len(words) != WORDS.get(words[0].lower()):
         sys.exit(__doc__)
-    words = [sys.argv[2].upper(), *sys.argv[3:]]
-    print(ask(int(sys.argv[1]), " ".join(words)))
+    print(ask(port, " ".join([words[0].upper(), *words[1:]])))
 
 
 if __name__ == "__main__":

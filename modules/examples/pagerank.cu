@@ -79,7 +79,7 @@ static int run(const char *file, u32 rounds, u32 pages) {
     storage::Told counted;
     CHECK(storage::told(cache, counted));
     if (told != storage::DONE) {
-        fprintf(stderr, "a read was answered %x\n", told);
+        fprintf(stderr, "a read was answered %x, %s\n", told, storage::meaning(told));
         return 2;
     }
     // Sums of numbers of 24 bits, in any order.

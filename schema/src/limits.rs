@@ -119,6 +119,8 @@ pub const EXECUTOR_FAILURES_MAX: u32 = 5;
 pub const DERIVED_MAX: u32 = 65_536;
 /// Capabilities that others may derive from one that a session gave away, at the expense of that session.
 pub const DERIVED_ELSEWHERE_MAX: u32 = 256;
+/// Host memories that processes have borrowed at a time, on a device: several times what one user may have of others' things.
+pub const LOANS_MAX: usize = 16_384;
 /// Revocations of a session that its client holds.
 pub const REVOCATIONS_MAX: u32 = 64;
 /// Sturdy tokens of a session.

@@ -186,6 +186,9 @@ fn completions_are_printed() {
         let done = done(&["completions", shell]);
         assert_eq!(done.code(), Some(0), "{}", done.told());
         assert!(done.stdout.contains(sign), "{}", done.told());
+        // Twice: for `module stop`, and behind `run --module`.
+        let names = done.stdout.matches("bulkhead module list --names").count();
+        assert_eq!(names, if shell == "bash" { 1 } else { 2 }, "{shell}: {}", done.told());
         for own in ["demo-tenant", "bench-worker", "assembler"] {
             assert!(!done.stdout.contains(own), "{shell} offers {own}, which only Bulkhead itself calls");
         }

@@ -234,12 +234,13 @@ fn a_module_comes_and_goes_while_the_kernel_serves_and_a_program_calls_its_gates
     let listed: Value = serde_json::from_str(&listed.stdout).expect("JSON");
     assert_eq!(listed["modules"][0]["name"], "counter", "{listed}");
     assert_eq!(listed["modules"][0]["bytes"], 2 << 20, "{listed}");
+    assert_eq!(module(&kernel, &["list", "--names"]).stdout, "counter\n");
     let program = scratch.path().join("tenant");
     compile(&repository().join("modules/examples/counter/tenant.cu"), &program);
     let mut command = bulkhead(&["run", "--module", "counter=limit=10", "--socket"]);
     command.arg(kernel.socket()).arg("--").arg(&program).env("TMPDIR", scratch.path());
     let done = run(&mut command, PATIENCE);
-    let told = "counter 3 holds 32; codes 0 fffffff3 fffffff2";
+    let told = "counter 3 holds 32; then came DONE; RIGHTS (more than the limit); RANGE (no such counter)";
     assert!(done.code() == Some(0) && done.stdout.contains(told), "{}", done.told());
     // What is refused is told in the service's own words; a module that is not there by its name.
     for (asked, told) in [("counter=limit=x", "\"x\" is no limit"), ("nothing", "no module serves at")] {
@@ -451,6 +452,9 @@ fn a_kernel_that_ends_beside_open_instances_gives_everything_back() {
     let _gates = accept(&tenant, &opened[0]);
     let ended = kernel.end();
     assert!(ended.success(), "{ended}: {}", kernel.log());
+    // Whoever looks after the module is told what became of it, and what to do.
+    let told = started.line("the kernel has ended, and with it the module counter");
+    assert!(told.contains("bulkhead serve"), "{told}");
     assert_eq!(started.ends(), 1);
 }
 
@@ -694,6 +698,9 @@ fn a_new_module_is_the_example_by_another_name() {
         assert!(fs::read_to_string(folder.join(file)).expect(file) == renamed, "{file}");
         assert!(file != "tenant.cu" || renamed != text, "the example says how it is run");
     }
+    // The versions that are there where Bulkhead was built.
+    let lock = |folder: &Path| fs::read(folder.join("Cargo.lock")).expect("a lock");
+    assert!(lock(&folder) == lock(repository()), "its versions are Bulkhead's");
     let manifest = fs::read_to_string(folder.join("module.toml")).expect("a manifest");
     assert!(
         manifest.contains("name = \"tally-1\"") && manifest.contains("[\"target/release/tally-1\"]"),
@@ -706,4 +713,51 @@ fn a_new_module_is_the_example_by_another_name() {
         let refused = new(&scratch.path().join(name));
         assert!(refused.code() == Some(1) && refused.stderr.contains("is no name"), "{}", refused.told());
     }
+}
+
+/// Calls a gate, waits for a byte, and calls it again.
+const CALLS_TWICE: &str = r#"
+#include <cstdio>
+#include <unistd.h>
+extern "C" __device__ unsigned counter_get(unsigned key, unsigned long long *value);
+__global__ void ask(unsigned long long *values) { values[1] = counter_get(3, values); }
+int main() {
+    unsigned long long *values;
+    if (cudaMallocManaged(&values, 64) != cudaSuccess) return 1;
+    for (int turn = 0; turn < 2; turn++) {
+        ask<<<1, 1>>>(values);
+        cudaError_t error = cudaDeviceSynchronize();
+        if (error == cudaSuccess) error = cudaGetLastError();
+        printf("%s\n", cudaGetErrorName(error));
+        fflush(stdout);
+        char byte;
+        if (turn == 0 && read(0, &byte, 1) < 0) return 1;
+    }
+}
+"#;
+
+#[test]
+fn a_program_whose_module_has_ended_is_told_which_and_what_to_do() {
+    let (scratch, kernel) = (Scratch::new(), Kernel::start());
+    let _started = Started::new(&kernel, &manifest(&scratch, 64));
+    let (source, program) = (scratch.path().join("twice.cu"), scratch.path().join("twice"));
+    fs::write(&source, CALLS_TWICE).expect("scratch can be written");
+    compile(&source, &program);
+    let mut command = bulkhead(&["run", "--module", "counter", "--socket"]);
+    command.arg(kernel.socket()).arg("--").arg(&program).env("TMPDIR", scratch.path());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = command.spawn().expect("it starts");
+    let mut told = BufReader::new(running.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    told.read_line(&mut line).expect("a line");
+    assert_eq!(line, "cudaSuccess\n");
+    assert_eq!(module(&kernel, &["stop", "counter"]).code(), Some(0));
+    // What it waits for is that its input ends.
+    drop(running.stdin.take());
+    line.clear();
+    told.read_to_string(&mut line).expect("the rest");
+    assert_eq!(line, "cudaErrorNotPermitted\n");
+    let done = running.wait_with_output().expect("it ends");
+    let why = String::from_utf8_lossy(&done.stderr);
+    assert!(why.contains("the module counter") && why.contains("bulkhead module start"), "{why}");
 }

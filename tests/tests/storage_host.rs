@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bulkhead_client::ErrorCode;
+use bulkhead_client::{ErrorCode, Session, Stream, Uses};
 use bulkhead_module::{OpenedHost, codes};
 use bulkhead_storage::{
     Storage,
@@ -15,8 +15,12 @@ use bulkhead_storage::{
     wire,
 };
 use bulkhead_tests::{
+    kernel::Kernel,
+    module::{Module, gates},
+    patience::until,
     place::repository,
     process::run,
+    scratch::Scratch,
     storage::{BLOCK, PATIENCE, Served, blocks_of, filled},
 };
 
@@ -125,7 +129,7 @@ fn the_rules_for_host_code_say_what_the_gates_say() {
             let (extent, operation, count) = (small(4), small(5), small(11));
             let block = u64::from(small(80)).wrapping_sub(4);
             let request = Request { extent, operation, count, block, ..Request::default() };
-            let rule = rules::check(&extents, &request).map_or_else(|code| code, |_| codes::DONE);
+            let rule = rules::check(&extents, 0, &request).map_or_else(|code| code, |_| codes::DONE);
             assert_eq!(rule, gate, "seed {seed}, command {at}: {request:?}");
         }
     }
@@ -193,4 +197,141 @@ fn host_code_is_told_when_its_module_ends() {
     let mut found = vec![0; 64 * BLOCK];
     storage.read(0, 0, &mut found).expect("it is read");
     assert_eq!(found, pattern(5, 0, 64));
+}
+
+fn host_bytes(session: &Session) -> u64 {
+    session.ledger().expect("a ledger").column("host_bytes").expect("a column").used
+}
+
+/// One whose commands take a fifth of a second.
+fn slow() -> Module {
+    let arguments = ["--namespace", "scratch=ram:4MiB", "--latency", "200000"];
+    Module::start(Kernel::start(), Scratch::new(), "storage", &gates("storage"), &arguments)
+}
+
+#[test]
+fn a_module_reads_a_file_into_memory_that_kernels_reach() {
+    let served = Served::start();
+    let session = served.kernel.open("lender");
+    let memory = session.allocate_lendable(1 << 20).expect("memory");
+    assert_eq!(memory.bytes(), 2 << 20);
+    let mut storage =
+        Storage::open_lending(&served.socket(), "write:data,write:scratch", &memory).expect("it opens");
+    storage.write(0, 0, &pattern(5, 0, 4096)).expect("it is written");
+    // Not at the beginning of a page.
+    storage.read_lent(0, 100, 3 * BLOCK, 1001 * BLOCK).expect("it is read");
+    let mut found = vec![0; 1001 * BLOCK];
+    memory.read(3 * BLOCK, &mut found);
+    assert_eq!(found, pattern(5, 100, 1001));
+    // As the device has it.
+    let range = memory.range(3 * BLOCK as u64, 1001 * BLOCK as u64);
+    found.fill(0);
+    session.read(Stream::DEFAULT, &mut found, range).expect("the device reads it");
+    assert_eq!(found, pattern(5, 100, 1001));
+    memory.write(0, &pattern(6, 0, 4096));
+    storage.write_lent(1, 0, 0, 4096 * BLOCK).expect("it is written");
+    let mut found = vec![0; 4096 * BLOCK];
+    storage.read(1, 0, &mut found).expect("it is read");
+    assert_eq!(found, pattern(6, 0, 4096));
+    for (offset, bytes) in [(0, 4097 * BLOCK), (1, BLOCK), (4096 * BLOCK, BLOCK), (usize::MAX, BLOCK), (0, 0)]
+    {
+        assert!(storage.read_lent(0, 0, offset, bytes).is_err(), "{bytes} bytes from {offset} on");
+    }
+    // The module lets go of it with its instance.
+    let held = host_bytes(&session);
+    drop((storage, memory));
+    until("the memory is given back", || host_bytes(&session) == held - (2 << 20));
+}
+
+#[test]
+fn what_is_no_lent_memory_is_refused_and_nothing_else_is_reached() {
+    let served = Served::start();
+    let session = served.kernel.open("lender");
+    let small = session.allocate_mapped(4096).expect("memory");
+    let refused = small.lend().err().expect("others lie in its pages");
+    assert_eq!(refused.code, ErrorCode::NotSupported);
+    assert!(refused.remedy.contains("allocate_lendable"), "{refused}");
+    // Tokens of something else, and of nothing.
+    let device = session.create(2 << 20).expect("device memory");
+    let of_device = device.token(Uses::UntilRevoked).expect("a token");
+    for token in [format!("{of_device:x}"), "0".repeat(64), "0".repeat(63), String::new()] {
+        let stream = std::os::unix::net::UnixStream::connect(served.socket()).expect("it listens");
+        std::io::Write::write_all(&mut &stream, format!("lend {token} read:data\n").as_bytes())
+            .expect("it is said");
+        let mut told = String::new();
+        std::io::Read::read_to_string(&mut &stream, &mut told).unwrap_or_default();
+        assert!(told.is_empty() || told.starts_with("refused"), "{told}");
+    }
+    // What lies in it in part only, by a ring of the test's own.
+    let memory = session.allocate_lendable(2 << 20).expect("memory");
+    memory.write(0, &vec![0xEE; 2 << 20]);
+    let lending = memory.lend().expect("it is lent");
+    let opened = OpenedHost::open_lending(&served.socket(), "read:data", lending).expect("it opens");
+    for (number, target) in (0..).zip([4096, 4090, 4097, u32::MAX, 4089, 0]) {
+        let request =
+            Request { operation: rules::READ, count: 8, mark: number + 1, target, ..Request::default() };
+        wire::put(opened.memory(), number, &request);
+        opened.memory().word(wire::TAIL).expect("a word").store(number + 1, Ordering::Release);
+        opened.ring();
+        let look = || {
+            let word = opened.memory().wide(wire::answer(0))?.load(Ordering::Acquire);
+            (word >> 32 == u64::from(number + 1)).then_some(word & 0xFFFF_FFFF)
+        };
+        let code = opened.wait(PATIENCE, look).expect("an answer");
+        let expected = if matches!(target, 0 | 4089) { codes::DONE } else { codes::TARGET };
+        assert_eq!(code, u64::from(expected), "block {target}");
+    }
+    let mut found = vec![0; 2 << 20];
+    memory.read(0, &mut found);
+    assert!(found[..4088 * BLOCK].iter().all(|byte| *byte == 0xEE), "only what was allowed was read");
+    assert!(found[4088 * BLOCK..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn memory_that_is_freed_in_mid_io_counts_as_used_until_the_module_lets_go() {
+    let module = slow();
+    let (session, other) = (module.kernel.open("lender"), module.kernel.open("other"));
+    let memory = session.allocate_lendable(2 << 20).expect("memory");
+    let kept = other.allocate_lendable(2 << 20).expect("memory");
+    let mut storage = Storage::open_lending(&module.socket(), "read:scratch", &memory).expect("it opens");
+    let mut honest = Storage::open_lending(&module.socket(), "write:scratch", &kept).expect("it opens");
+    let ended = thread::spawn(move || {
+        loop {
+            if let Err(error) = storage.read_lent(0, 0, 0, 2 << 20) {
+                break error;
+            }
+        }
+    });
+    thread::sleep(Duration::from_millis(300));
+    drop(memory);
+    assert_eq!(ended.join().expect("it ends").code, ErrorCode::Unavailable);
+    until("the memory is given back", || host_bytes(&session) == 0);
+    session.status().expect("its session goes on");
+    honest.write_lent(0, 0, 0, 64 * BLOCK).expect("others are served");
+    // And when the session goes with it.
+    drop((other, kept));
+    assert_eq!(honest.read_lent(0, 0, 0, 2 << 20).expect_err("it is ended").code, ErrorCode::Unavailable);
+    drop(honest);
+    module.kernel.without(&["other"]);
+}
+
+#[test]
+fn a_module_that_does_not_let_go_of_lent_memory_is_killed_and_started_again() {
+    let mut module = slow();
+    let session = module.kernel.open("lender");
+    let memory = session.allocate_lendable(2 << 20).expect("memory");
+    let mut storage = Storage::open_lending(&module.socket(), "read:scratch", &memory).expect("it opens");
+    storage.read_lent(0, 0, 0, BLOCK).expect("it is read");
+    rustix::process::kill_process(module.host_half(), rustix::process::Signal::STOP).expect("it is stopped");
+    drop(memory);
+    // It is still mapped there.
+    thread::sleep(Duration::from_millis(500));
+    assert_eq!(host_bytes(&session), 2 << 20);
+    module.line("is started again");
+    until("the memory is given back", || host_bytes(&session) == 0);
+    module.line("serves at");
+    let memory = session.allocate_lendable(2 << 20).expect("memory");
+    let mut storage =
+        Storage::open_lending(&module.socket(), "read:scratch", &memory).expect("it opens again");
+    storage.read_lent(0, 0, 0, BLOCK).expect("it is read");
 }

@@ -69,13 +69,18 @@ pub(super) fn new(new: &New) -> Result<(), Failure> {
         .replace(&format!("../../../target/release/{EXAMPLE}"), &format!("target/release/{name}"));
     write("module.toml", &manifest)?;
     write("Cargo.toml", &cargo_manifest(&name, &kit))?;
+    // The versions that Bulkhead itself is built with, which are there where that was built: cargo leaves out what is not needed.
+    match fs::read_to_string(kit.join("../../Cargo.lock")) {
+        Ok(lock) => write("Cargo.lock", &lock)?,
+        Err(error) => eprintln!("bulkhead: no Cargo.lock is written, so cargo chooses the versions: {error}"),
+    }
     write(".gitignore", "/target\n/tenant\n")?;
     let place = new.folder.display();
     output::print(&format!(
         "{place}: a counter, to begin with. The gates are in gates.cu, the host half is src/main.rs, tenant.cu calls the gates.\n\n\
          \x20 cd {place}\n\
          \x20 bulkhead module build gates.cu -o gates.ptx --rust src/window.rs    # after a change of gates.cu\n\
-         \x20 cargo build --release\n\
+         \x20 cargo build --release    # --offline where there is no network\n\
          \x20 bulkhead serve --backend software &\n\
          \x20 bulkhead module start . &\n\
          \x20 nvcc -gencode arch=compute_75,code=compute_75 -o tenant tenant.cu\n\

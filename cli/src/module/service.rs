@@ -15,7 +15,7 @@ use bulkhead_module::{door, manifest::Manifest};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::start::{ENDING, GONE_LOOK, LOOK, Signals, again, command, only, operator, program, watch};
-use crate::{Failure, output::tell, run};
+use crate::{Failure, run};
 
 /// What the lock of a `module start` is called, behind the module's name.
 const LOCK: &str = ".module.lock";
@@ -48,8 +48,9 @@ pub(super) async fn start(manifest: &Manifest, kernel: &Path) -> Result<(), Fail
         let ended = tokio::select! {
             ended = watch(&mut child, name, kernel) => ended.map_err(Failure::doing("waiting for the host half"))?,
             () = until_over(&operator) => {
-                tell!("bulkhead: the kernel has ended, and with it {name}");
-                break Ok(());
+                break Err(Failure::new(format!(
+                    "the kernel has ended, and with it the service {name}: start a kernel (`bulkhead serve`), and the service again"
+                )));
             }
             () = signals.came() => break Ok(()),
         };

@@ -67,6 +67,9 @@ pub(super) struct List {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Print the names alone, one a line: for scripts and for the completion of names.
+    #[arg(long, conflicts_with = "json")]
+    names: bool,
     /// The socket of the kernel that serves; the operator's is beside it.
     #[arg(long)]
     socket: Option<PathBuf>,
@@ -127,6 +130,11 @@ pub(super) fn list(list: &List) -> Result<(), Failure> {
         if modules.iter().all(|module| module.name != name) {
             modules.push(Module { name, bytes: 0, session: 0, pid, callers: Vec::new() });
         }
+    }
+    if list.names {
+        let names: String =
+            modules.iter().map(|module| format!("{}\n", output::plain(&module.name))).collect();
+        return output::print(&names);
     }
     if list.json {
         let modules: Vec<_> = modules
@@ -200,6 +208,10 @@ pub(super) fn start(start: &Start) -> Result<(), Failure> {
         program(&manifest)?;
         operator.add_module(&module.name, &module.gates, (module.bytes, module.host_bytes)).await?;
         let done = supervise(&operator, &manifest, &socket).await;
+        if done.is_err() && operator.status().await.is_err() {
+            // There is nothing to be removed.
+            return done;
+        }
         match operator.remove_module(&manifest.name).await {
             Err(error) if error.code != ErrorCode::NotFound && done.is_ok() => Err(error.into()),
             Ok(()) | Err(_) => done,
@@ -296,7 +308,9 @@ async fn supervise(operator: &Operator, manifest: &Manifest, kernel: &Path) -> R
         let ended = tokio::select! {
             ended = watch(&mut child, name, kernel) => ended,
             gone = until_gone(operator, name) => {
-                gone?;
+                if gone.is_err() {
+                    return with_its_kernel(name, &mut child).await;
+                }
                 // It sees that its session is over; where it does not look, it is killed.
                 drop(tokio::time::timeout(ENDING, child.wait()).await);
                 tell!("bulkhead: the module {name} was taken away");
@@ -313,12 +327,24 @@ async fn supervise(operator: &Operator, manifest: &Manifest, kernel: &Path) -> R
             }
         };
         let ended = ended.map_err(Failure::doing("waiting for the host half"))?;
-        if holder(operator, name).await?.is_none() {
-            tell!("bulkhead: the module {name} was taken away");
-            return Ok(());
+        match holder(operator, name).await {
+            Ok(Some(_)) => {}
+            Ok(None) => {
+                tell!("bulkhead: the module {name} was taken away");
+                return Ok(());
+            }
+            Err(_) => return with_its_kernel(name, &mut child).await,
         }
         failures = again(name, ended, begun, failures).await?;
     }
+}
+
+/// The kernel answers no more: the host half, which sees that its session is over, ends too, or is killed when it is dropped.
+async fn with_its_kernel(name: &str, child: &mut Child) -> Result<(), Failure> {
+    drop(tokio::time::timeout(ENDING, child.wait()).await);
+    Err(Failure::new(format!(
+        "the kernel has ended, and with it the module {name}: start a kernel (`bulkhead serve`), and the module again"
+    )))
 }
 
 /// Whether a host half that has ended is started again: how often it has failed in a row.

@@ -6,6 +6,7 @@
 
 mod asked;
 mod batch;
+mod lending;
 mod sturdy;
 mod thing;
 
@@ -25,6 +26,7 @@ use tokio::{sync::Notify, time::Instant};
 
 pub(crate) use asked::Asked;
 pub(crate) use batch::{Batch, Stage};
+pub(crate) use lending::Lent;
 pub(crate) use sturdy::{Sturdies, Sturdy, SturdyToken};
 pub(crate) use thing::{Code, Lingering, Loaded, Memory, Part, Tally, Thing, What};
 
@@ -54,6 +56,8 @@ pub(crate) struct Books {
     /// By the index of the object.
     things: RefCell<Vec<Option<Rc<Thing>>>>,
     sessions: RefCell<HashMap<Owner, Weak<Session>>>,
+    /// Owners that are no sessions: what processes have borrowed.
+    loans: lending::Loans,
     pub(crate) sturdy: Sturdies,
     started: Instant,
     /// Revocations that clients hold, and may wait for.
@@ -77,6 +81,7 @@ impl Books {
             tree: RefCell::new(Tree::new(limits)),
             things: RefCell::default(),
             sessions: RefCell::default(),
+            loans: lending::Loans::default(),
             sturdy: Sturdies::default(),
             started: Instant::now(),
             asked: RefCell::default(),
@@ -168,7 +173,6 @@ impl Books {
         self.tree.borrow_mut().open_line(None)
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "for modules"))]
     /// Notes that an object is in use on a line until the mark that is answered has passed there.
     pub(crate) fn uses(&self, line: Line, object: ObjectId) -> Result<u64, Error> {
         self.tree.borrow_mut().uses(line, object).map_err(refusal::tree)
@@ -299,6 +303,7 @@ impl Books {
             let (Some(session), Some(batch)) = (session, batch) else {
                 let severed = self.tree.borrow_mut().severed(id, owner, None);
                 self.note(severed, "sever");
+                self.recall(owner);
                 continue;
             };
             session.refund(Resource::Capabilities, run.len() as u64);

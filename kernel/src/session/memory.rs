@@ -139,7 +139,7 @@ impl Session {
         Ok(NewMemory { held, range })
     }
 
-    /// Makes host memory that the device can reach, and kernels where that is asked for. It is never given to another session.
+    /// Makes host memory that the device can reach, and kernels where that is asked for. No other session ever maps it; processes may [borrow](crate::loan) it.
     pub(crate) async fn allocate_host(
         self: Rc<Self>,
         bytes: u64,

@@ -11,6 +11,7 @@ mod harness;
 mod hostile;
 mod images;
 mod ledger;
+mod lending;
 mod loss;
 mod memory;
 mod modules;

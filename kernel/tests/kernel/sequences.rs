@@ -13,8 +13,8 @@ use std::{
 
 use bulkhead_schema::{
     bulkhead_capnp::{
-        bulkhead, gpu_buffer, gpu_buffer_view, gpu_capability, gpu_copy_session, gpu_fence, gpu_module,
-        gpu_peer, gpu_program, gpu_revocation, gpu_session, gpu_signal,
+        bulkhead, gpu_buffer, gpu_buffer_view, gpu_capability, gpu_copy_session, gpu_fence, gpu_loan,
+        gpu_module, gpu_peer, gpu_program, gpu_revocation, gpu_session, gpu_signal,
     },
     limits,
 };
@@ -24,13 +24,14 @@ use capnp_rpc::rpc_capnp;
 use crate::harness::{Client, everything_given_back, until, with_kernel};
 
 /// Interfaces and how many methods each has, and one more.
-const METHODS: [(u64, u64); 12] = [
+const METHODS: [(u64, u64); 13] = [
     (bulkhead::Client::TYPE_ID, 7),
     (gpu_copy_session::Client::TYPE_ID, 16),
     (gpu_session::Client::TYPE_ID, 4),
     (gpu_capability::Client::TYPE_ID, 5),
     (gpu_buffer_view::Client::TYPE_ID, 3),
-    (gpu_buffer::Client::TYPE_ID, 2),
+    (gpu_buffer::Client::TYPE_ID, 3),
+    (gpu_loan::Client::TYPE_ID, 3),
     (gpu_module::Client::TYPE_ID, 4),
     (gpu_fence::Client::TYPE_ID, 2),
     (gpu_signal::Client::TYPE_ID, 3),

@@ -7,9 +7,13 @@
 //! Host code sends `host WORDS` and is answered `memory BYTES`, with the descriptor of memory that is shared while the connection
 //! lasts ([`HostCaller`](crate::HostCaller)). Then either side sends a byte, whatever it is, to wake the other.
 //!
+//! Host code that lends memory sends `lend TOKEN WORDS` instead, with the token that the service borrows the memory by. It may take that back at any
+//! time: then the connection is closed.
+//!
 //! A service without gates answers `library FOLDER`: what lies there comes first where the caller looks for shared libraries.
 
 use std::{
+    fmt,
     io::{self, BufRead as _, BufReader, IoSlice, Read as _, Write as _},
     mem::MaybeUninit,
     os::{
@@ -31,6 +35,8 @@ use rustix::net::{
 
 /// Longest line that a caller may send.
 pub const WORDS_BYTES_MAX: usize = 4096;
+/// Longest of what stands before the words: `lend TOKEN `, and the end of the line behind them.
+const ASKED_BYTES_MAX: usize = 72;
 /// Longest answer.
 const ANSWER_BYTES_MAX: u64 = 16 << 10;
 /// Connections at a time, of callers that have instances and of those that have none yet.
@@ -100,8 +106,12 @@ pub fn open_any(socket: &Path, words: &str) -> Result<Given, Error> {
 }
 
 /// The same for host code: the connection, and the memory that is shared with the service while it lasts.
-pub(crate) fn open_host(socket: &Path, words: &str) -> Result<(UnixStream, OwnedFd, u64), Error> {
-    let (connection, line, memory) = ask(socket, Asker::Host, words)?;
+pub(crate) fn open_host(
+    socket: &Path,
+    lends: Option<SturdyToken>,
+    words: &str,
+) -> Result<(UnixStream, OwnedFd, u64), Error> {
+    let (connection, line, memory) = ask(socket, lends.map_or(Asker::Host, Asker::Lender), words)?;
     let bytes = line.strip_prefix("memory ").and_then(|bytes| bytes.parse().ok());
     let (bytes, memory) =
         bytes.zip(memory).ok_or_else(|| refused("the module shares no memory with host code"))?;
@@ -114,7 +124,7 @@ fn refused(message: &str) -> Error {
 
 /// Asks for a service: the connection, a line that is no refusal, and what came with it.
 fn ask(socket: &Path, asker: Asker, words: &str) -> Result<(UnixStream, String, Option<OwnedFd>), Error> {
-    if words.contains('\n') || words.len() > WORDS_BYTES_MAX - 8 {
+    if words.contains('\n') || words.len() > WORDS_BYTES_MAX - ASKED_BYTES_MAX {
         let message = format!("what a service is asked for is one line of at most {WORDS_BYTES_MAX} bytes");
         return Err(refused(&message));
     }
@@ -142,7 +152,7 @@ fn ask(socket: &Path, asker: Asker, words: &str) -> Result<(UnixStream, String, 
     }
     connection.set_read_timeout(Some(ANSWERING)).map_err(gone)?;
     connection.set_write_timeout(Some(SAYING)).map_err(gone)?;
-    let said = connection.write_all(format!("{} {words}\n", asker.word()).as_bytes());
+    let said = connection.write_all(format!("{asker} {words}\n").as_bytes());
     let (line, memory) = match (said, answered(&connection)) {
         // Whoever is turned away is told why, also where the door closed before it had spoken.
         (_, Ok((line, memory))) if !line.is_empty() => (line, memory),
@@ -188,14 +198,31 @@ pub enum Asker {
     Kernels,
     /// Of host code, which shares memory with the host half.
     Host,
+    /// Of host code that lends memory of its own too, by this token.
+    Lender(SturdyToken),
 }
 
-impl Asker {
-    fn word(self) -> &'static str {
+impl fmt::Display for Asker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Kernels => "open",
-            Self::Host => "host",
+            Self::Kernels => f.write_str("open"),
+            Self::Host => f.write_str("host"),
+            Self::Lender(token) => write!(f, "lend {token:x}"),
         }
+    }
+}
+
+/// Who asks, and for what.
+fn read_line(line: &str) -> Option<(Asker, &str)> {
+    let (asks, rest) = line.split_once(' ').unwrap_or((line, ""));
+    match asks {
+        "open" => Some((Asker::Kernels, rest)),
+        "host" => Some((Asker::Host, rest)),
+        "lend" => {
+            let (token, words) = rest.split_once(' ').unwrap_or((rest, ""));
+            Some((Asker::Lender(token.parse().ok()?), words))
+        }
+        _ => None,
     }
 }
 
@@ -221,10 +248,8 @@ pub fn asked(caller: &UnixStream) -> io::Result<(Asker, String)> {
     }
     let line = line.strip_suffix(b"\n").ok_or(io::ErrorKind::InvalidData)?;
     let line = str::from_utf8(line).map_err(|_| io::ErrorKind::InvalidData)?;
-    let (asks, words) = line.split_once(' ').unwrap_or((line, ""));
-    let asker = [Asker::Kernels, Asker::Host].into_iter().find(|asker| asker.word() == asks);
-    match asker {
-        Some(asker) if !words.contains('\n') => Ok((asker, words.to_owned())),
+    match read_line(line) {
+        Some((asker, words)) if !words.contains('\n') => Ok((asker, words.to_owned())),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bulkhead_client::{Error, ErrorCode, ModuleHost};
+use bulkhead_client::{Borrowed, Error, ErrorCode, Lending, ModuleHost};
 use bulkhead_ring::bell;
 use rustix::net::SendFlags;
 
@@ -44,13 +44,27 @@ fn send(connection: &UnixStream) {
 pub struct HostCaller {
     memory: Arc<ModuleHost>,
     connection: UnixStream,
+    lent: Option<Arc<Borrowed>>,
 }
 
 impl HostCaller {
     /// A caller that shares this memory, and is woken over this connection. The kit makes them; tests of a service may.
     #[must_use]
     pub fn new(memory: Arc<ModuleHost>, connection: UnixStream) -> Self {
-        Self { memory, connection }
+        Self { memory, connection, lent: None }
+    }
+
+    /// One that lends memory too.
+    #[must_use]
+    pub fn lending(self, lent: Arc<Borrowed>) -> Self {
+        Self { lent: Some(lent), ..self }
+    }
+
+    /// The memory that it lends, where it does. It may write all of that at any time. It counts as in use until nobody has this any
+    /// more, so keep it until whatever reaches it has ended, and no longer.
+    #[must_use]
+    pub fn lent(&self) -> Option<&Arc<Borrowed>> {
+        self.lent.as_ref()
     }
 
     /// The memory that is shared. The caller may write all of it at any time.
@@ -84,6 +98,7 @@ pub(crate) fn tell_sleep(memory: &ModuleHost, sleeps: bool) {
 pub struct OpenedHost {
     memory: ModuleHost,
     connection: UnixStream,
+    _lending: Option<Lending>,
 }
 
 impl OpenedHost {
@@ -92,9 +107,23 @@ impl OpenedHost {
     /// # Errors
     /// As of [`door::open`].
     pub fn open(socket: &Path, words: &str) -> Result<Self, Error> {
-        let (connection, memory, bytes) = door::open_host(socket, words)?;
+        Self::open_any(socket, words, None)
+    }
+
+    /// The same, with memory that is lent to the service as long as this is held.
+    ///
+    /// # Errors
+    /// As of [`door::open`]; `invalid argument` where the service borrows none.
+    pub fn open_lending(socket: &Path, words: &str, lending: Lending) -> Result<Self, Error> {
+        Self::open_any(socket, words, Some(lending))
+    }
+
+    fn open_any(socket: &Path, words: &str, lending: Option<Lending>) -> Result<Self, Error> {
+        let lends = lending.as_ref().map(Lending::token);
+        let (connection, memory, bytes) = door::open_host(socket, lends, words)?;
         let broken = |error| Error::new(ErrorCode::OutOfMemory, format!("the module's memory: {error}"));
-        Ok(Self { memory: ModuleHost::of(memory.as_fd(), bytes).map_err(broken)?, connection })
+        let memory = ModuleHost::of(memory.as_fd(), bytes).map_err(broken)?;
+        Ok(Self { memory, connection, _lending: lending })
     }
 
     /// The memory that is shared with the service.

@@ -100,6 +100,9 @@ pub trait Service {
     /// Bytes of memory that the service shares with each caller that is host code and no kernel; 0 where it serves none.
     const SHARED_BYTES: u64 = 0;
 
+    /// Whether the service uses memory that host code lends ([`HostCaller::lent`]).
+    const BORROWS: bool = false;
+
     /// The same for host code, with which the service shares memory that is zero. No gate is called with this badge.
     ///
     /// # Errors

@@ -2,17 +2,35 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use bulkhead_client::ModuleHost;
+use bulkhead_client::{Borrowed, ModuleHost};
 use bulkhead_nvme::Memory;
 
 /// Memory that the host half shares with gates, or with host code.
-pub struct HostMemory(Arc<ModuleHost>);
+pub struct HostMemory(Of);
+
+enum Of {
+    Shared(Arc<ModuleHost>),
+    Lent(Arc<Borrowed>),
+}
 
 impl HostMemory {
     /// All of it.
     #[must_use]
     pub fn new(host: &Arc<ModuleHost>) -> Self {
-        Self(Arc::clone(host))
+        Self(Of::Shared(Arc::clone(host)))
+    }
+
+    /// All of what host code lends. It is given back when nobody has this any more.
+    #[must_use]
+    pub fn lent(lent: &Arc<Borrowed>) -> Self {
+        Self(Of::Lent(Arc::clone(lent)))
+    }
+
+    fn host(&self) -> &ModuleHost {
+        match &self.0 {
+            Of::Shared(host) => host,
+            Of::Lent(lent) => lent.memory(),
+        }
     }
 }
 
@@ -22,25 +40,25 @@ fn place(offset: u64) -> usize {
 
 impl Memory for HostMemory {
     fn bytes(&self) -> u64 {
-        self.0.bytes() as u64
+        self.host().bytes() as u64
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) {
-        self.0.read(place(offset), into);
+        self.host().read(place(offset), into);
     }
 
     fn write(&self, offset: u64, from: &[u8]) {
-        self.0.write(place(offset), from);
+        self.host().write(place(offset), from);
     }
 
     fn publish(&self, offset: u64, word: u32) {
-        if let Some(to) = self.0.word(place(offset)) {
+        if let Some(to) = self.host().word(place(offset)) {
             to.store(word, Ordering::Release);
         }
     }
 
     fn observe(&self, offset: u64) -> u32 {
-        self.0.word(place(offset)).map_or(0, |from| from.load(Ordering::Acquire))
+        self.host().word(place(offset)).map_or(0, |from| from.load(Ordering::Acquire))
     }
 }
 

@@ -16,8 +16,8 @@ use std::{
 };
 
 use bulkhead_client::{
-    Activity, Error, ErrorCode, Gates, ModuleHost, Moment, Options, ProtectedModule, Reached, Session,
-    SturdyToken, Terms, Uses, default_socket,
+    Activity, Error, ErrorCode, Gates, ModuleHost, Moment, Options, ProtectedModule, Reached, Recall,
+    Session, SturdyToken, Terms, Uses, default_socket,
 };
 
 use crate::{
@@ -117,12 +117,12 @@ pub fn main(service: impl Service) -> ExitCode {
 }
 
 enum Event {
-    /// Somebody wants an instance: over its connection host code is woken.
+    /// Somebody wants an instance: over its connection host code is woken, and that may lend memory.
     Opens {
         caller: u64,
         process: i32,
         words: String,
-        host: Option<UnixStream>,
+        host: Option<(UnixStream, Option<SturdyToken>)>,
         answer: SyncSender<Result<Answer, Error>>,
     },
     /// A caller has gone.
@@ -168,6 +168,7 @@ pub fn run<S: Service>(service: S, place: &Place) -> Result<(), Error> {
     check_gates(place, S::GATES)?;
     let instances = Instances::new(place.instances);
     let mut half = HostHalf {
+        session: session.clone(),
         service,
         window,
         instances,
@@ -279,11 +280,13 @@ fn attend(
     entered.has_spoken();
     let host = match asker {
         Asker::Kernels => None,
-        Asker::Host => match connection.try_clone() {
+        Asker::Host | Asker::Lender(_) => match connection.try_clone() {
             Ok(connection) => Some(connection),
             Err(_) => return,
         },
     };
+    let lends = if let Asker::Lender(token) = asker { Some(token) } else { None };
+    let host = host.map(|connection| (connection, lends));
     let (answer, answered) = mpsc::sync_channel(1);
     if events.send(Event::Opens { caller, process: entered.process(), words, host, answer }).is_err() {
         return;
@@ -309,13 +312,38 @@ fn attend(
     }
 }
 
+/// Closes a caller's connection when the memory that it lends is recalled: what its instance has is given back then, as whenever a
+/// caller has gone.
+fn watch(recall: Recall, connection: UnixStream) {
+    let close = |connection: &UnixStream| {
+        // One that has hung up already is over anyway.
+        connection.shutdown(std::net::Shutdown::Both).unwrap_or_default();
+    };
+    let Ok(own) = connection.try_clone() else { return close(&connection) };
+    let watching = thread::Builder::new().spawn(move || {
+        loop {
+            match recall.wait(LEAVING) {
+                Ok(false) => {}
+                Err(error) if matches!(error.code, ErrorCode::LimitReached | ErrorCode::TimedOut) => {
+                    thread::sleep(AGAIN);
+                }
+                Ok(true) | Err(_) => break,
+            }
+        }
+        close(&own);
+    });
+    if watching.is_err() {
+        close(&connection);
+    }
+}
+
 /// Somebody who wants an instance, and for how long it is tried.
 struct Opening {
     caller: u64,
     process: i32,
     words: String,
-    /// Of host code: over this it is woken.
-    host: Option<UnixStream>,
+    /// Of host code: over this it is woken, and by this it lends memory.
+    host: Option<(UnixStream, Option<SturdyToken>)>,
     answer: SyncSender<Result<Answer, Error>>,
     until: Instant,
 }
@@ -335,6 +363,7 @@ enum Has {
 }
 
 struct HostHalf<S: Service> {
+    session: Session,
     service: S,
     window: Window,
     instances: Instances<S::Instance>,
@@ -458,12 +487,13 @@ impl<S: Service> HostHalf<S> {
     /// Opens the service for somebody. Where another has what is wanted it is tried again for a while: who has just ended is told of
     /// by a thread of its own.
     fn attempt(&mut self, opening: Opening) {
-        let opened = match opening.host.as_ref().map(UnixStream::try_clone).transpose() {
-            Ok(None) => self.open((opening.caller, opening.process), &opening.words),
-            Ok(Some(connection)) => {
-                self.open_host((opening.caller, opening.process), &opening.words, connection)
-            }
-            Err(error) => Err(Error::new(ErrorCode::LimitReached, error.to_string())),
+        let user = (opening.caller, opening.process);
+        let opened = match &opening.host {
+            None => self.open(user, &opening.words),
+            Some((connection, lends)) => match connection.try_clone() {
+                Ok(connection) => self.open_host(user, &opening.words, connection, *lends),
+                Err(error) => Err(Error::new(ErrorCode::LimitReached, error.to_string())),
+            },
         };
         match opened {
             Err(error) if error.code == ErrorCode::Unavailable && Instant::now() < opening.until => {
@@ -498,6 +528,7 @@ impl<S: Service> HostHalf<S> {
         (caller, process): (u64, i32),
         words: &str,
         connection: UnixStream,
+        lends: Option<SturdyToken>,
     ) -> Result<Answer, Error> {
         if S::SHARED_BYTES == 0 {
             return Err(crate::refuse("the service is for kernels, and not for host code"));
@@ -506,11 +537,22 @@ impl<S: Service> HostHalf<S> {
         let broken = |error| Error::new(ErrorCode::OutOfMemory, format!("memory for host code: {error}"));
         let (memory, descriptor) = ModuleHost::create(S::SHARED_BYTES).map_err(broken)?;
         let memory = Arc::new(memory);
+        if lends.is_some() && !S::BORROWS {
+            return Err(crate::refuse("the service borrows no memory"));
+        }
+        let own = connection.try_clone().map_err(broken)?;
         let shared = HostCaller::new(Arc::clone(&memory), connection);
+        let (shared, recall) = match lends.map(|token| self.session.borrow_host(token)).transpose()? {
+            Some((lent, recall)) => (shared.lending(lent), Some(recall)),
+            None => (shared, None),
+        };
         let instance = self.service.open_host(&self.window, badge, words, shared)?;
         self.instances.insert(badge, instance);
         host::tell_sleep(&memory, self.sleeps);
         self.callers.push(Caller { number: caller, process, badge, has: Has::Memory(memory) });
+        if let Some(recall) = recall {
+            watch(recall, own);
+        }
         tracing::info!(?badge, words, "opened by host code");
         Ok(Answer::Memory(descriptor, S::SHARED_BYTES))
     }

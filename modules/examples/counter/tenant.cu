@@ -18,6 +18,18 @@ __global__ void ask(unsigned *codes, unsigned long long *values) {
     codes[2] = counter_get(1024, values + 1);    // no such key: RANGE
 }
 
+// What a gate's code says: those of bulkhead_module.h, as this module uses them.
+const char *meaning(unsigned code) {
+    switch (code) {
+        case 0: return "DONE";
+        case 0xFFFFFFF0: return "NOT_OPEN (it is not opened, or the module has ended)";
+        case 0xFFFFFFF1: return "REVOKED (what was opened was taken back)";
+        case 0xFFFFFFF2: return "RANGE (no such counter)";
+        case 0xFFFFFFF3: return "RIGHTS (more than the limit)";
+        default: return "no code of this module";
+    }
+}
+
 #define CHECK(call)                                                      \
     do {                                                                 \
         cudaError_t error = (call);                                      \
@@ -38,13 +50,13 @@ int main() {
     CHECK(cudaDeviceSynchronize());
     for (int i = 0; i < 256; i++) {
         if (codes[i] != 0) {
-            printf("FAIL thread %d is answered %x\n", i, codes[i]);
+            printf("FAIL thread %d is answered %x, %s\n", i, codes[i], meaning(codes[i]));
             return 1;
         }
     }
     ask<<<1, 1>>>(codes, values);
     CHECK(cudaGetLastError());
     CHECK(cudaDeviceSynchronize());
-    printf("counter 3 holds %llu; codes %x %x %x\n", values[0], codes[0], codes[1], codes[2]);
+    printf("counter 3 holds %llu; then came %s; %s; %s\n", values[0], meaning(codes[0]), meaning(codes[1]), meaning(codes[2]));
     return 0;
 }

@@ -52,6 +52,21 @@ constexpr u32 CODES = 0xFFFFFFF0;  // tickets are less
 constexpr u32 BACKOFF_NS = 1000;
 constexpr u32 BYTES_MAX = 1472, PIECE_BYTES = 64, PUT_BYTES_MAX = 1408, REGION_BYTES = 65536, SIGNALS = 16;
 
+// What a code says, for people.
+inline const char *meaning(u32 code) {
+    switch (code) {
+        case DONE: return "DONE";
+        case NOT_OPEN: return "NOT_OPEN: no such flow, it is not opened (`bulkhead run --module nic=...`), or the module has ended";
+        case REVOKED: return "REVOKED: what was opened was taken back";
+        case RANGE: return "RANGE: outside of the packet or the region";
+        case RIGHTS: return "RIGHTS: not what the flow was opened for";
+        case TARGET: return "TARGET: the memory is not global, or not at a multiple of 16";
+        case LENGTH: return "LENGTH: more bytes than a datagram has";
+        case BUSY: return "BUSY: ask again";
+        default: return "no code: a ticket or a number";
+    }
+}
+
 // What was received. It is kept until `done`.
 struct Packet {
     u32 ticket, flow, length;

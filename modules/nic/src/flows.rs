@@ -1,6 +1,9 @@
 //! What callers ask for, and what the operator allows: flows.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::{
+    fmt,
+    net::{Ipv4Addr, SocketAddrV4},
+};
 
 use bulkhead_client::{Error, ErrorCode};
 use bulkhead_module::{manifest, refuse};
@@ -12,6 +15,8 @@ use bulkhead_nic::{
 
 use crate::layout::{FLOWS, REGION_BYTES, SIGNAL_BYTES};
 
+/// Rules that are told to who was refused.
+const RULES_TOLD: usize = 8;
 /// Whom flows may send to and hear where the operator does not say.
 const REMOTES: &str = "127.0.0.0/8:7000-7099";
 
@@ -34,6 +39,22 @@ pub(crate) struct Rule {
     local: Pattern,
     remote: Pattern,
     rate: Option<Rate>,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}~{}", self.local, self.remote)?;
+        self.rate.map_or(Ok(()), |rate| write!(f, " with {rate}"))
+    }
+}
+
+/// What callers may have, for who was refused.
+fn allowed(rules: &[Rule]) -> String {
+    let told: Vec<_> = rules.iter().take(RULES_TOLD).map(Rule::to_string).collect();
+    match rules.len().saturating_sub(RULES_TOLD) {
+        0 => told.join(", "),
+        more => format!("{} and {more} more", told.join(", ")),
+    }
 }
 
 /// A flow that a caller may have.
@@ -148,15 +169,19 @@ fn one(word: &str, rules: &[Rule]) -> Result<Asked, Error> {
     let allows =
         |rule: &&Rule| rule.local.has(flow.local) && flow.remote.is_none_or(|remote| rule.remote.has(remote));
     let rule = rules.iter().find(allows).ok_or_else(|| {
-        Error::new(ErrorCode::NotPermitted, format!("{word:?} is not allowed"))
-            .remedy("have the operator name it: `--allow LOCAL~REMOTE` of `host` in the module's manifest")
+        let rules = allowed(rules);
+        let message = format!("{word:?} is not allowed: LOCAL~REMOTE are {rules}");
+        Error::new(ErrorCode::NotPermitted, message)
+            .remedy("ask for such a flow, or have the operator name it: `--allow LOCAL~REMOTE` of `host` in the module's manifest")
     })?;
     let rate = match (flow.rate, rule.rate) {
         (None, most) => most,
         (Some(asked), Some(most)) if asked.unit != most.unit || asked.count > most.count => {
             return Err(Error::new(
                 ErrorCode::NotPermitted,
-                format!("{word:?}: {most:?} is the most that the operator allows, in what that counts"),
+                format!(
+                    "{word:?}: {most} is the most that the operator allows; say no more, in what that counts"
+                ),
             ));
         }
         (asked, _) => asked,
@@ -273,6 +298,15 @@ mod tests {
         }
         let many = vec!["listen:8000"; FLOWS + 1].join(",");
         assert!(asked(&many, &rules()).unwrap_err().message.contains("17 flows"));
+    }
+
+    #[test]
+    fn who_is_refused_is_told_what_is_allowed() {
+        let told = |words: &str| asked(words, &rules()).unwrap_err().to_string();
+        let refused = told("listen:7100");
+        assert!(refused.contains("127.0.0.1/32:8000-8000~0.0.0.0/0:1-65535"), "{refused}");
+        assert!(refused.contains("with 1000 datagrams a second"), "{refused}");
+        assert!(told("listen:7000@1001").contains("1000 datagrams a second is the most"));
     }
 
     #[test]

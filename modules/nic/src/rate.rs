@@ -1,6 +1,6 @@
 //! How much a flow may send.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use crate::frame::HEADER_BYTES;
 
@@ -20,6 +20,15 @@ pub struct Rate {
     pub count: u64,
     /// Of what.
     pub unit: Unit,
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.unit {
+            Unit::Packets => write!(f, "{} datagrams a second", self.count),
+            Unit::Bytes => write!(f, "{} bytes a second", self.count),
+        }
+    }
 }
 
 /// Most of a rate: what a second's worth of credit is counted in fits 64 bits.

@@ -35,6 +35,21 @@ constexpr u32 DONE = 0, NOT_OPEN = 0xFFFFFFF0, REVOKED = 0xFFFFFFF1, RANGE = 0xF
 constexpr u32 BLOCK_BYTES = 512, BLOCKS_MAX = 8, PIECE_BYTES = 64;
 constexpr u32 FLUSH = 0, WRITE = 1, READ = 2;
 
+// What a code says, for people.
+inline const char *meaning(u32 code) {
+    switch (code) {
+        case DONE: return "DONE";
+        case NOT_OPEN: return "NOT_OPEN: no such extent, it is not opened (`bulkhead run --module storage=...`), or the module has ended";
+        case REVOKED: return "REVOKED: what was opened was taken back";
+        case RANGE: return "RANGE: blocks outside of the extent";
+        case RIGHTS: return "RIGHTS: no such operation, or the extent may only be read";
+        case TARGET: return "TARGET: the memory is not global, or not at a multiple of 16";
+        case LENGTH: return "LENGTH: a command moves 1 to 8 blocks";
+        case BUSY: return "BUSY: ask again";
+        default: return (code & FAILED) != 0 ? "FAILED: the store did not do it; the lower bits are an NVMe status" : "no code: a ticket or a number";
+    }
+}
+
 // Whether gates reach memory: it is global, and lies at a multiple of 16.
 __device__ __forceinline__ bool is_reached(const void *memory) {
     return __isGlobal(memory) && reinterpret_cast<u64>(memory) % 16 == 0;

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::atomic::Ordering, time::Duration};
 
-use bulkhead_client::{Error, ErrorCode};
+use bulkhead_client::{Error, ErrorCode, HostBuffer};
 use bulkhead_module::{OpenedHost, codes};
 
 use crate::{
@@ -16,6 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The extents that were asked for, in that order. They are given back when this is dropped.
 pub struct Storage {
     opened: OpenedHost,
+    /// Bytes of the memory that is lent.
+    lent: usize,
     /// How many requests were written.
     tail: u32,
     mark: u32,
@@ -30,6 +32,8 @@ pub struct Storage {
 enum Payload<'a> {
     Read(&'a mut [u8]),
     Write(&'a [u8]),
+    /// From or to lent memory: by which operation, from which of its bytes on, how many.
+    Lent(u32, usize, usize),
 }
 
 fn refused(message: String) -> Error {
@@ -41,6 +45,9 @@ fn told(code: u32) -> Error {
     let (kind, what) = match (code, name) {
         (codes::RIGHTS, _) => (ErrorCode::NotPermitted, "the extent may not be used so".to_owned()),
         (codes::RANGE, _) => (ErrorCode::InvalidArgument, "blocks outside of the extent".to_owned()),
+        (codes::TARGET, _) => {
+            (ErrorCode::InvalidArgument, "bytes outside of the memory that is lent".to_owned())
+        }
         (codes::NOT_OPEN, _) => (ErrorCode::NotFound, "there is no such extent".to_owned()),
         (_, Some(name)) => (ErrorCode::InvalidArgument, format!("the storage answers {name}")),
         (_, None) => {
@@ -58,12 +65,25 @@ impl Storage {
     /// # Errors
     /// `unavailable` where no module serves there; what the module refuses.
     pub fn open(socket: &Path, extents: &str) -> Result<Self, Error> {
-        let opened = OpenedHost::open(socket, extents)?;
+        Self::of(OpenedHost::open(socket, extents)?, 0)
+    }
+
+    /// The same, and lends the module memory, which it then reads into and writes from without a copy: kernels reach it, too, where it
+    /// was [allocated](bulkhead_client::Session::allocate_lendable) so. When the memory is freed before this is dropped, this
+    /// instance ends.
+    ///
+    /// # Errors
+    /// As for [`Storage::open`]; `notSupported` where the memory was not allocated to be lent.
+    pub fn open_lending(socket: &Path, extents: &str, memory: &HostBuffer) -> Result<Self, Error> {
+        Self::of(OpenedHost::open_lending(socket, extents, memory.lend()?)?, memory.bytes())
+    }
+
+    fn of(opened: OpenedHost, lent: usize) -> Result<Self, Error> {
         if (opened.memory().bytes() as u64) < wire::SHARED_BYTES {
             return Err(refused("the module shares less memory than a ring takes".to_owned()));
         }
         let marks = vec![0; BUFFERS as usize];
-        Ok(Self { opened, tail: 0, mark: 0, free: (0..BUFFERS).rev().collect(), marks, broken: false })
+        Ok(Self { opened, lent, tail: 0, mark: 0, free: (0..BUFFERS).rev().collect(), marks, broken: false })
     }
 
     /// Reads whole blocks of an extent, from one on.
@@ -80,6 +100,22 @@ impl Storage {
     /// As for [`Storage::read`]; some of the blocks may be written.
     pub fn write(&mut self, extent: u32, block: u64, from: &[u8]) -> Result<(), Error> {
         self.run(extent, block, Payload::Write(from))
+    }
+
+    /// Reads whole blocks into lent memory, from a multiple of 512 bytes on.
+    ///
+    /// # Errors
+    /// As for [`Storage::read`].
+    pub fn read_lent(&mut self, extent: u32, block: u64, offset: usize, bytes: usize) -> Result<(), Error> {
+        self.run(extent, block, Payload::Lent(READ, offset, bytes))
+    }
+
+    /// Writes whole blocks from lent memory, from a multiple of 512 bytes on.
+    ///
+    /// # Errors
+    /// As for [`Storage::write`].
+    pub fn write_lent(&mut self, extent: u32, block: u64, offset: usize, bytes: usize) -> Result<(), Error> {
+        self.run(extent, block, Payload::Lent(WRITE, offset, bytes))
     }
 
     /// Makes durable what was written to the extent's namespace, and has ended.
@@ -147,9 +183,19 @@ impl Storage {
         let bytes = match &payload {
             Payload::Read(into) => into.len(),
             Payload::Write(from) => from.len(),
+            Payload::Lent(_, _, bytes) => *bytes,
         };
         if bytes == 0 || bytes % BLOCK_BYTES != 0 {
             return Err(refused(format!("{bytes} bytes are no whole blocks of {BLOCK_BYTES}")));
+        }
+        if let Payload::Lent(_, offset, bytes) = &payload {
+            let lies = offset.checked_add(*bytes).is_some_and(|end| end <= self.lent);
+            if !lies || offset % BLOCK_BYTES != 0 {
+                let lent = self.lent;
+                return Err(refused(format!(
+                    "{bytes} bytes from {offset} on, of {lent} that are lent: whole blocks of {BLOCK_BYTES} belong there"
+                )));
+            }
         }
         // What is on its way, in order: its buffer, and which bytes it moves.
         let mut flying = std::collections::VecDeque::new();
@@ -162,10 +208,15 @@ impl Storage {
                     let piece = from.get(next..next + length).unwrap_or_default();
                     self.opened.memory().write(wire::data(buffer), piece);
                 }
-                let operation = if matches!(payload, Payload::Write(_)) { WRITE } else { READ };
+                let (operation, target) = match &payload {
+                    Payload::Read(_) => (READ, 0),
+                    Payload::Write(_) => (WRITE, 0),
+                    Payload::Lent(operation, offset, _) => (*operation, (offset + next) / BLOCK_BYTES + 1),
+                };
+                let target = u32::try_from(target).unwrap_or(u32::MAX);
                 let first = block.saturating_add((next / BLOCK_BYTES) as u64);
                 let count = u32::try_from(length / BLOCK_BYTES).unwrap_or(BLOCKS_MAX);
-                self.submit(&Request { buffer, operation, extent, count, block: first, mark: 0 });
+                self.submit(&Request { buffer, operation, extent, count, block: first, mark: 0, target });
                 flying.push_back((buffer, next, length));
                 next += length;
             }

@@ -11,7 +11,7 @@ use bulkhead_nvme::formats::{
     SUBMISSION_BYTES, Submission, registers::Doorbell,
 };
 use bulkhead_storage::{
-    rules::{self, Checked, Extent, FAILED},
+    rules::{self, BLOCK_BYTES, Checked, Extent, FAILED},
     wire::{self, BUFFER_BYTES, BUFFERS},
 };
 
@@ -20,6 +20,8 @@ use crate::{
     layout::{ENTRIES, Parts},
 };
 
+/// Pages of the controller.
+const PAGE_BYTES: u64 = 4096;
 /// Requests that are taken, and completions, at one look.
 const LOOK_MAX: u32 = 64;
 
@@ -27,8 +29,9 @@ const LOOK_MAX: u32 = 64;
 pub(crate) struct Ring {
     pub(crate) caller: HostCaller,
     extents: Vec<Extent>,
-    /// Where the buffers are on the bus.
+    /// Where the buffers are on the bus, and the memory that the caller lends.
     buffers: BusAddress,
+    lent: BusAddress,
     /// How many requests were taken.
     taken: u32,
     /// The mark of each buffer's request, while it is on its way.
@@ -42,9 +45,14 @@ pub(crate) struct Ring {
 struct Broken(&'static str);
 
 impl Ring {
-    pub(crate) fn new(caller: HostCaller, extents: Vec<Extent>, buffers: BusAddress) -> Self {
+    pub(crate) fn new(
+        caller: HostCaller,
+        extents: Vec<Extent>,
+        buffers: BusAddress,
+        lent: BusAddress,
+    ) -> Self {
         let marks = vec![None; BUFFERS as usize];
-        Self { caller, extents, buffers, taken: 0, marks, tail: 0, head: 0, broken: false }
+        Self { caller, extents, buffers, lent, taken: 0, marks, tail: 0, head: 0, broken: false }
     }
 
     /// Takes a bounded number of requests and completions; whether there were any.
@@ -86,6 +94,7 @@ impl Ring {
         if waiting > BUFFERS {
             return Err(Broken("more requests than buffers"));
         }
+        let lent = self.caller.lent().map_or(0, |lent| lent.memory().bytes() as u64);
         for _ in 0..waiting.min(LOOK_MAX) {
             let request = wire::take(&memory, self.taken);
             self.taken = self.taken.wrapping_add(1);
@@ -93,7 +102,7 @@ impl Ring {
             if mark.is_some() {
                 return Err(Broken("a buffer has two requests"));
             }
-            match rules::check(&self.extents, &request) {
+            match rules::check(&self.extents, lent, &request) {
                 Err(code) => answer(&memory, request.buffer, request.mark, code),
                 Ok(checked) => {
                     *mark = Some(request.mark);
@@ -112,11 +121,15 @@ impl Ring {
         let id = CommandId(u16::try_from(buffer).unwrap_or(u16::MAX));
         match checked {
             Checked::Flush { space } => Submission::flush(id, NamespaceId(space)),
-            Checked::Move { writes, space, first, count } => {
+            Checked::Move { writes, space, first, count, target } => {
                 let opcode = if writes { IoOpcode::Write } else { IoOpcode::Read };
                 let range = BlockRange { first, count, fua: false };
-                let data = BusAddress(self.buffers.0 + u64::from(buffer) * BUFFER_BYTES as u64);
-                Submission::io(opcode, id, NamespaceId(space), range).with_prps(data, BusAddress(0))
+                let data = target.map_or_else(
+                    || self.buffers.0 + u64::from(buffer) * BUFFER_BYTES as u64,
+                    |target| self.lent.0 + target,
+                );
+                let second = second_page(data, u64::from(count) * BLOCK_BYTES as u64);
+                Submission::io(opcode, id, NamespaceId(space), range).with_prps(BusAddress(data), second)
             }
         }
     }
@@ -151,6 +164,12 @@ impl Ring {
     }
 }
 
+/// The page behind the one that data begins in, where the data goes on there. It has no more than a page.
+fn second_page(data: u64, bytes: u64) -> BusAddress {
+    let next = (data / PAGE_BYTES + 1) * PAGE_BYTES;
+    BusAddress(if data + bytes > next { next } else { 0 })
+}
+
 fn answer(memory: &ModuleHost, buffer: u32, mark: u32, code: u32) {
     if let Some(word) = memory.wide(wire::answer(buffer)) {
         word.store(u64::from(mark) << 32 | u64::from(code), Ordering::Release);
@@ -165,6 +184,7 @@ mod tests {
         time::{Duration, Instant},
     };
 
+    use bulkhead_client::Borrowed;
     use bulkhead_nvme::{Namespace, engine::RamEngine, formats::BlockSize};
     use bulkhead_storage::rules::{READ, Request, Rights, WRITE};
 
@@ -172,6 +192,8 @@ mod tests {
     use crate::{bus, layout};
 
     const BLOCKS: u64 = 4096;
+    /// Memory that callers lend: some targets lie outside.
+    const LENT_BYTES: u64 = 8192;
 
     /// A controller, and the host memory of a window.
     struct Half {
@@ -198,12 +220,15 @@ mod tests {
         fn open(&mut self, slot: usize, extent: Extent) -> Open {
             let (memory, _) = ModuleHost::create(wire::SHARED_BYTES).unwrap();
             let (own, end) = UnixStream::pair().unwrap();
-            let caller = HostCaller::new(Arc::new(memory), own);
+            let (lent, _) = ModuleHost::create(LENT_BYTES).unwrap();
+            let lent = Arc::new(Borrowed::of(lent));
+            let caller = HostCaller::new(Arc::new(memory), own).lending(Arc::clone(&lent));
             let parts = layout::parts(slot);
             let queue = QueueId(u16::try_from(slot + 1).unwrap());
             crate::map(&self.driver.iommu, &self.queues, parts, Some(caller.memory())).unwrap();
+            crate::map_lent(&self.driver.iommu, crate::lent_bus(slot), &lent).unwrap();
             self.driver.create(queue, bus(parts.submissions), bus(parts.completions)).unwrap();
-            let ring = Ring::new(caller, vec![extent], bus(parts.buffers));
+            let ring = Ring::new(caller, vec![extent], bus(parts.buffers), crate::lent_bus(slot));
             Open { ring, parts, queue, end }
         }
 
@@ -241,7 +266,8 @@ mod tests {
         for block in blocks {
             of.ring.caller.memory().write(wire::data(3), &block.to_le_bytes().repeat(64));
             let mark = u32::try_from(block).unwrap() + 1;
-            let request = Request { buffer: 3, operation: WRITE, extent: 0, count: 1, block, mark };
+            let request =
+                Request { buffer: 3, operation: WRITE, count: 1, block, mark, ..Request::default() };
             assert_eq!(half.run(of, request), codes::DONE);
         }
     }
@@ -249,7 +275,7 @@ mod tests {
     fn check_all(half: &mut Half, of: &mut Open, blocks: std::ops::Range<u64>) {
         for block in blocks {
             let mark = u32::try_from(block).unwrap() + 1_000_000;
-            let request = Request { buffer: 5, operation: READ, extent: 0, count: 1, block, mark };
+            let request = Request { buffer: 5, operation: READ, count: 1, block, mark, ..Request::default() };
             assert_eq!(half.run(of, request), codes::DONE);
             let mut found = [0; 512];
             of.ring.caller.memory().read(wire::data(5), &mut found);
@@ -285,6 +311,7 @@ mod tests {
                         count: u32::try_from(random(&mut state) % 10).unwrap(),
                         block: (random(&mut state) % 80).wrapping_sub(4),
                         mark: 1,
+                        target: u32::try_from(random(&mut state) % 24).unwrap(),
                     };
                     wire::put(&memory, hostile.ring.taken, &request);
                 }
@@ -307,7 +334,7 @@ mod tests {
             while !half.driver.delete(&mut deletion).unwrap() {
                 half.driver.step();
             }
-            crate::unmap(&half.driver.iommu, hostile.parts);
+            crate::unmap(&half.driver.iommu, hostile.parts, crate::lent_bus(0));
         }
         assert!(ended > 10 && served > 10, "{ended} were ended and {served} served");
         check_all(&mut half, &mut honest, 0..1000);
@@ -329,5 +356,42 @@ mod tests {
             let mark = open.ring.taken + 1;
             assert_eq!(half.run(&mut open, Request { mark, ..request }), code, "{request:?}");
         }
+    }
+
+    #[test]
+    fn blocks_go_to_lent_memory_and_come_from_there_whole_or_not_at_all() {
+        let mut half = Half::new();
+        let mut open = half.open(0, Extent { space: 1, first: 0, blocks: BLOCKS, rights: Rights::ReadWrite });
+        write_all(&mut half, &mut open, 0..64);
+        let lent = Arc::clone(open.ring.caller.lent().unwrap());
+        // At each block, also where that goes on in the next page.
+        for at in 0..=16_u32 {
+            lent.memory().write(0, &[0xEE; 8192]);
+            let mark = open.ring.taken + 100;
+            let request =
+                Request { operation: READ, count: 8, block: 8, target: at + 1, mark, ..Request::default() };
+            let inside = at <= 8;
+            let code = if inside { codes::DONE } else { codes::TARGET };
+            assert_eq!(half.run(&mut open, request), code, "block {at}");
+            let mut found = [0; 8192];
+            lent.memory().read(0, &mut found);
+            for (block, piece) in (0_u32..).zip(found.chunks(512)) {
+                let expected = match block.checked_sub(at) {
+                    Some(read @ 0..8) if inside => u64::from(8 + read).to_le_bytes().repeat(64),
+                    _ => vec![0xEE; 512],
+                };
+                assert_eq!(piece.to_vec(), expected, "{at}: block {block}");
+            }
+        }
+        lent.memory().write(512, &[7; 4096]);
+        let mark = open.ring.taken + 100;
+        let request = Request { operation: WRITE, count: 8, block: 0, target: 2, mark, ..Request::default() };
+        assert_eq!(half.run(&mut open, request), codes::DONE);
+        let request = Request { operation: READ, count: 8, block: 0, mark: mark + 1, ..Request::default() };
+        assert_eq!(half.run(&mut open, request), codes::DONE);
+        let mut found = [0; 4096];
+        open.ring.caller.memory().read(wire::data(0), &mut found);
+        assert_eq!(found, [7; 4096]);
+        assert_eq!(half.driver.iommu.violation_count(), 0);
     }
 }

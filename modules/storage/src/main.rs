@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_client::{Error, ErrorCode, ModuleHost};
+use bulkhead_client::{Borrowed, Error, ErrorCode, ModuleHost};
 use bulkhead_module::{Badge, Closed, HostCaller, HostMemory, Instances, Progress, Service, Window, codes};
 use bulkhead_nvme::{
     Iommu, Namespace, Rights, Stepped,
@@ -36,6 +36,9 @@ use layout::Parts;
 const LATENCY_MAX: Duration = Duration::from_secs(1);
 /// Where the module's host memory begins on the bus.
 const BUS: u64 = 1 << 40;
+/// Where what callers lend lies there: as far apart as there are blocks that a request can name.
+const LENT: u64 = 1 << 44;
+const LENT_BYTES_MAX: u64 = 1 << 41;
 
 const HELP: &str = "Block storage from kernels (docs/MODULES.md). Started by `bulkhead module start`.
 
@@ -79,6 +82,11 @@ enum Front {
     Host(Box<Ring>),
 }
 
+/// Where what an instance lends lies on the bus.
+fn lent_bus(slot: usize) -> BusAddress {
+    BusAddress(LENT + slot as u64 * LENT_BYTES_MAX)
+}
+
 fn bus(offset: u64) -> BusAddress {
     BusAddress(BUS + offset)
 }
@@ -111,10 +119,24 @@ fn map(
     Ok(())
 }
 
-fn unmap(iommu: &Iommu, parts: Parts) {
+/// Lets the controller reach what a caller lends.
+fn map_lent(iommu: &Iommu, at: BusAddress, lent: &Arc<Borrowed>) -> Result<(), Error> {
+    let bytes = lent.memory().bytes() as u64;
+    if bytes > LENT_BYTES_MAX {
+        return Err(bulkhead_module::refuse(format!(
+            "{bytes} bytes are lent, and {LENT_BYTES_MAX} are the most"
+        )));
+    }
+    let mapped = iommu.map(at, bytes, Arc::new(HostMemory::lent(lent)), 0, Rights::ReadWrite);
+    mapped.map_err(|error| Error::new(ErrorCode::Internal, error.to_string()))
+}
+
+fn unmap(iommu: &Iommu, parts: Parts, lent: BusAddress) {
     for (offset, ..) in ranges(parts) {
         iommu.unmap(bus(offset));
     }
+    // Most lend nothing.
+    iommu.unmap(lent);
 }
 
 impl Storage {
@@ -122,13 +144,8 @@ impl Storage {
         self.driver.as_mut().ok_or_else(|| Error::new(ErrorCode::Internal, "there is no controller"))
     }
 
-    /// Makes the queue pair of an instance, with buffers of the window's, or in memory that host code shares.
-    fn pair(
-        &mut self,
-        window: &Window,
-        badge: Badge,
-        shared: Option<&Arc<ModuleHost>>,
-    ) -> Result<QueueId, Error> {
+    /// Makes the queue pair of an instance, with buffers of the window's, or in memory that is shared with host code.
+    fn pair(&mut self, window: &Window, badge: Badge, caller: Option<&HostCaller>) -> Result<QueueId, Error> {
         let parts = layout::parts(badge.slot());
         let queue = QueueId(u16::try_from(badge.slot() + 1).unwrap_or(u16::MAX));
         let host =
@@ -139,11 +156,13 @@ impl Storage {
         }
         host.write(place(parts.doorbells), &[0; 8]);
         let driver = self.driver()?;
-        let made = map(&driver.iommu, host, parts, shared)
+        let lends = caller.and_then(HostCaller::lent);
+        let made = map(&driver.iommu, host, parts, caller.map(HostCaller::memory))
+            .and_then(|()| lends.map_or(Ok(()), |lent| map_lent(&driver.iommu, lent_bus(badge.slot()), lent)))
             .and_then(|()| driver.create(queue, bus(parts.submissions), bus(parts.completions)));
         if let Err(error) = made {
             // The next in this place begins anew.
-            unmap(&driver.iommu, parts);
+            unmap(&driver.iommu, parts, lent_bus(badge.slot()));
             return Err(error);
         }
         Ok(queue)
@@ -184,6 +203,7 @@ impl Service for Storage {
     }
 
     const SHARED_BYTES: u64 = wire::SHARED_BYTES;
+    const BORROWS: bool = true;
 
     fn open_host(
         &mut self,
@@ -194,8 +214,9 @@ impl Service for Storage {
     ) -> Result<Pair, Error> {
         let extents = extents::asked(words, &self.spaces)?;
         let parts = layout::parts(badge.slot());
-        let queue = self.pair(window, badge, Some(caller.memory()))?;
-        let front = Front::Host(Box::new(Ring::new(caller, extents, bus(parts.buffers))));
+        let queue = self.pair(window, badge, Some(&caller))?;
+        let lent = lent_bus(badge.slot());
+        let front = Front::Host(Box::new(Ring::new(caller, extents, bus(parts.buffers), lent)));
         Ok(Pair { queue, parts, front, deletion: Driver::deletion(queue), told: false })
     }
 
@@ -237,7 +258,7 @@ impl Service for Storage {
         window.write(layout::instance(badge.slot()) + layout::BADGE as u64, &revoked)
     }
 
-    fn close(&mut self, _: &Window, _: Badge, pair: &mut Pair) -> Closed {
+    fn close(&mut self, _: &Window, badge: Badge, pair: &mut Pair) -> Closed {
         let Some(driver) = &mut self.driver else { return Closed::Done };
         // What is on its way ends before the memory is another's, however long that takes: others are served meanwhile.
         match driver.delete(&mut pair.deletion) {
@@ -250,7 +271,7 @@ impl Service for Storage {
                 return Closed::NotYet;
             }
         }
-        unmap(&driver.iommu, pair.parts);
+        unmap(&driver.iommu, pair.parts, lent_bus(badge.slot()));
         for violation in driver.iommu.take_violations() {
             bulkhead_module::warn(format_args!(
                 "storage: the controller was told to reach what it may not: {violation:?}"

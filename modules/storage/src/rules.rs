@@ -56,6 +56,8 @@ pub struct Request {
     pub block: u64,
     /// The answer has it too.
     pub mark: u32,
+    /// Where in lent memory: one more than a multiple of [`BLOCK_BYTES`]; 0 for the buffer.
+    pub target: u32,
 }
 
 /// What may be done.
@@ -76,14 +78,17 @@ pub enum Checked {
         first: u64,
         /// How many: 1 to [`BLOCKS_MAX`].
         count: u32,
+        /// Where in lent memory, in bytes; `None` for the buffer.
+        target: Option<u64>,
     },
 }
 
-/// Checks a request as the gate `storage_submit` does, in that order, and with the same codes.
+/// Checks a request as the gate `storage_submit` does, in that order, and with the same codes; and that what it reaches of lent
+/// memory lies in the `lent` bytes of that.
 ///
 /// # Errors
 /// Why it is not served.
-pub fn check(extents: &[Extent], request: &Request) -> Result<Checked, u32> {
+pub fn check(extents: &[Extent], lent: u64, request: &Request) -> Result<Checked, u32> {
     let at = usize::try_from(request.extent).unwrap_or(usize::MAX);
     let extent = extents.get(at).filter(|_| at < EXTENTS).ok_or(codes::NOT_OPEN)?;
     let allowed = request.operation <= READ && (extent.rights as u32) >> request.operation & 1 == 1;
@@ -102,7 +107,17 @@ pub fn check(extents: &[Extent], request: &Request) -> Result<Checked, u32> {
     }
     // The extent lies in its namespace.
     let first = extent.first.checked_add(block).ok_or(codes::RANGE)?;
-    Ok(Checked::Move { writes: request.operation == WRITE, space: extent.space, first, count })
+    let target = match request.target.checked_sub(1) {
+        None => None,
+        Some(at) => {
+            let (at, bytes) = (u64::from(at) * BLOCK_BYTES as u64, u64::from(count) * BLOCK_BYTES as u64);
+            if at > lent || bytes > lent - at {
+                return Err(codes::TARGET);
+            }
+            Some(at)
+        }
+    };
+    Ok(Checked::Move { writes: request.operation == WRITE, space: extent.space, first, count, target })
 }
 
 #[cfg(test)]
@@ -123,10 +138,11 @@ mod tests {
             {
                 let Ok(count) = u32::try_from(count) else { continue };
                 let request = Request { operation, extent, count, block, ..Request::default() };
-                match check(&extents, &request) {
+                match check(&extents, 0, &request) {
                     Err(code) => assert!(code >= codes::NOT_OPEN),
                     Ok(Checked::Flush { space }) => assert_eq!((extent, operation, space), (0, FLUSH, 1)),
-                    Ok(Checked::Move { writes, space, first, count }) => {
+                    Ok(Checked::Move { writes, space, first, count, target }) => {
+                        assert_eq!(target, None);
                         let of = extents[usize::try_from(extent).unwrap()];
                         let last = u128::from(of.first) + u128::from(of.blocks);
                         assert!(first >= of.first && u128::from(first) + u128::from(count) <= last);
@@ -135,6 +151,31 @@ mod tests {
                         assert_eq!(writes, operation == WRITE);
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_moved_to_lent_memory_lies_in_it_whole() {
+        let extents = [Extent { space: 1, first: 0, blocks: 64, rights: Rights::ReadWrite }];
+        for (lent, count, target, allowed) in [
+            (0, 1, 0, true),
+            (0, 1, 1, false),
+            (4096, 8, 1, true),
+            (4096, 8, 2, false),
+            (4096, 1, 8, true),
+            (4096, 1, 9, false),
+            (4095, 8, 1, false),
+            (511, 1, 1, false),
+            (1 << 50, 8, u32::MAX, true),
+            (1 << 41, 1, u32::MAX, true),
+            ((1 << 41) - 1024, 8, u32::MAX, false),
+        ] {
+            let request = Request { operation: READ, count, target, ..Request::default() };
+            let checked = check(&extents, lent, &request);
+            assert_eq!(checked.is_ok(), allowed, "{lent} bytes, {request:?}: {checked:?}");
+            if target > 0 && !allowed {
+                assert_eq!(checked, Err(codes::TARGET));
             }
         }
     }

@@ -49,10 +49,10 @@ pub fn data(buffer: u32) -> usize {
 
 /// Writes a request.
 pub fn put(memory: &ModuleHost, number: u32, request: &Request) {
-    let Request { buffer, operation, extent, count, block, mark } = *request;
+    let Request { buffer, operation, extent, count, block, mark, target } = *request;
     let mut bytes = [0; REQUEST_BYTES];
     let words = [buffer, operation, extent, count].into_iter().flat_map(u32::to_le_bytes);
-    let words = words.chain(block.to_le_bytes()).chain(mark.to_le_bytes());
+    let words = words.chain(block.to_le_bytes()).chain(mark.to_le_bytes()).chain(target.to_le_bytes());
     bytes.iter_mut().zip(words).for_each(|(to, byte)| *to = byte);
     memory.write(self::request(number), &bytes);
 }
@@ -70,6 +70,7 @@ pub fn take(memory: &ModuleHost, number: u32) -> Request {
         count: word(12),
         block: u64::from(word(16)) | u64::from(word(20)) << 32,
         mark: word(24),
+        target: word(28),
     }
 }
 
@@ -95,7 +96,8 @@ mod tests {
     #[test]
     fn a_request_is_read_as_it_was_written() {
         let (memory, _descriptor) = ModuleHost::create(SHARED_BYTES).unwrap();
-        let request = Request { buffer: 1, operation: 2, extent: 3, count: 4, block: 5 << 40 | 6, mark: 7 };
+        let request =
+            Request { buffer: 1, operation: 2, extent: 3, count: 4, block: 5 << 40 | 6, mark: 7, target: 8 };
         put(&memory, u32::MAX, &request);
         assert_eq!(take(&memory, u32::MAX), request);
         assert_eq!(take(&memory, BUFFERS - 1), request);
