@@ -159,6 +159,8 @@ fn two_tenants_of_one_store_of_whom_one_is_hostile_in_kernels_and_from_the_host(
                         count: 8,
                         block,
                         mark: 1,
+                        // Of lent memory, which this caller has none of.
+                        target: number % 5,
                     };
                     wire::put(ring.memory(), number, &request);
                     ring.memory().word(wire::TAIL).expect("a word").store(number + 1, Ordering::Release);
