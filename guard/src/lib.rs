@@ -202,8 +202,10 @@
 //! mov.b32 %r7, %bh_gr0;                                       what it returns
 //! ```
 //!
-//! # Calls and generic addresses
-//! Neither is in a confined text, so that [`verify`] has no rule for them; [`confine`] takes them away:
+//! # Calls, generic addresses and barriers that count
+//! None is in a confined text, so that [`verify`] has no rule for them; [`confine`] takes them away:
+//! - A barrier of the block with a count of threads becomes a word of shared memory that atomic operations count on and that
+//!   is waited for in a loop; one without is number 0.
 //! - A function is inlined where it is called, its `.param` variables become registers, and the local variables
 //!   of an entry and its functions become one. How much that may add to a module, and how deep calls may nest,
 //!   is limited ([`limits`]).

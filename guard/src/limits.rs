@@ -40,8 +40,15 @@ pub const DATA_BYTES_MAX: u64 = 4 << 30;
 pub const DATA_INITIAL_BYTES_MAX: u64 = 256 << 10;
 /// Largest alignment of a variable in a module's block, and that of the block itself.
 pub const DATA_ALIGN_MAX: u64 = 512;
-/// Bytes of local variables of one entry: the driver's pool for local memory is shared by all sessions.
-pub const LOCAL_BYTES_MAX: u64 = 8 << 10;
+/// Bytes of local variables of one entry: a thread has 512 KiB of local memory, and some is for what the assembler spills.
+/// The driver's pool for all threads of the device is another limit, which the ledger keeps.
+pub const LOCAL_BYTES_MAX: u64 = 496 << 10;
+/// Bytes of local variables that are zeroed by one store after another; more in a loop.
+pub const LOCAL_BYTES_IN_LINE_MAX: u64 = 8 << 10;
+/// Bytes of local variables that each turn of such a loop zeroes.
+pub const LOCAL_BYTES_PER_TURN: u64 = 256;
+/// Bytes of parameters of one entry that each thread copies to its local memory, where their addresses are taken.
+pub const COPIED_PARAMETER_BYTES_MAX: u64 = 8 << 10;
 /// Bytes of parameters of one entry, hidden ones included.
 pub const PARAMETER_BYTES_MAX: u64 = 32_764;
 /// Immediate offsets stay on an access only within this distance (exclusive), the reach of the hardware's

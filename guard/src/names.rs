@@ -75,6 +75,8 @@ pub const LANES: &str = "%bh_m";
 pub(crate) const SCRATCH_PREDICATES: [&str; 1] = ["%bh_q"];
 /// The guard's counters of turns: a number follows, one for each loop that ends by one.
 pub(crate) const COUNTER: &str = "%bh_c";
+/// The label of the loop that zeroes a large local variable.
+pub(crate) const CLEARING: &str = "__bh_clearing";
 /// A shared variable that the guard adds to entries with less shared memory than the widest access.
 pub(crate) const SHARED_PAD: &str = "__bh_pad";
 /// The guard's 64-bit registers.

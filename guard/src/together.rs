@@ -176,7 +176,7 @@ impl<'a> Pass<'a> {
                     }
                 }
                 Treatment::Gate => Step::Gate,
-                _ if table::waits_for_block(row, found) => Step::Block,
+                _ if table::waits_for_block(row, found) || table::is_for_all_left(found) => Step::Block,
                 _ if waits((row, found)) => {
                     asked.extend(
                         statements.get(index..).and_then(behind_ask).map(|statements| index + statements),

@@ -26,9 +26,9 @@ fn each(module: &Module) -> Result<(String, Vec<String>), String> {
 
 #[test]
 fn what_stands_against_an_entry_stands_against_no_other() {
-    let (good, bad) = (entry("good", ""), entry("bad", "bar.sync 3;"));
+    let (good, bad) = (entry("good", ""), entry("bad", "barrier.cluster.wait;"));
     let caller = entry("caller", "call f, ();");
-    let function = ".func f()\n{\nbar.sync 4;\nret;\n}\n";
+    let function = ".func f()\n{\nbarrier.cluster.wait;\nret;\n}\n";
     let module = module(&[function, &good, &bad, &caller]);
     let (text, refused) = each(&module).unwrap();
     // With its fast version; and of the others not even that.
@@ -41,14 +41,15 @@ fn what_stands_against_an_entry_stands_against_no_other() {
 
 #[test]
 fn a_module_of_which_nothing_is_left_is_refused_for_all_reasons() {
-    let (one, two) = (entry("one", "bar.sync 3;"), entry("two", "bar.arrive 0, 64;"));
+    let (one, two) =
+        (entry("one", "barrier.cluster.wait;"), entry("two", "multimem.st.global.f32 [%d1], %r1;"));
     let why = each(&module(&[&one, &two])).unwrap_err();
     assert_eq!(why.lines().count(), 2, "{why}");
 }
 
 #[test]
 fn what_stands_against_the_module_stands_against_every_entry() {
-    let (good, bad) = (entry("good", ""), entry("bad", "bar.sync 3;"));
+    let (good, bad) = (entry("good", ""), entry("bad", "barrier.cluster.wait;"));
     let why = each(&module(&[&good, &bad, &good])).unwrap_err();
     assert_eq!(why.lines().count(), 2, "{why}");
 }
@@ -64,7 +65,7 @@ fn a_module_that_grows_too_much_is_refused_whichever_entry_it_is_that_does() {
 
 #[test]
 fn an_entry_with_the_name_of_a_fast_version_is_an_entry_like_others() {
-    let (good, bad) = (entry("good", ""), "bar.sync 3;");
+    let (good, bad) = (entry("good", ""), "barrier.cluster.wait;");
     let of_entry = ".visible .entry bh_e_good(";
     // Where it is refused, the other keeps its fast version.
     let (text, refused) = each(&module(&[&good, &entry("__bh_fast_good", bad)])).unwrap();

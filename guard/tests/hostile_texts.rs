@@ -158,11 +158,11 @@ fn the_address_of_a_parameter_larger_than_local_memory_is_refused() {
         );
         confine_verified(&parse(&text).unwrap(), Stray::Silent, &Gates::default()).map(drop)
     };
-    for bytes in [limits::LOCAL_BYTES_MAX + 1, 1 << 40, u64::MAX >> 1] {
+    for bytes in [limits::COPIED_PARAMETER_BYTES_MAX + 1, 1 << 40, u64::MAX >> 1] {
         assert!(of(bytes, "cvta.param.u64 %d0, %d0;\n").is_err(), "{bytes} bytes");
     }
     // One that is only read by its address stays where it is.
-    assert!(of(limits::LOCAL_BYTES_MAX + 1, "").is_ok());
+    assert!(of(limits::COPIED_PARAMETER_BYTES_MAX + 1, "").is_ok());
     for bytes in [1 << 40, u64::MAX >> 1] {
         assert!(of(bytes, "").is_err(), "{bytes} bytes");
     }

@@ -551,17 +551,14 @@ fn an_access_by_symbol_outside_its_variable_is_refused() {
 
 #[test]
 fn opcodes_that_are_not_in_the_table_are_refused() {
-    for opcode in
-        ["trap", "brkpt", "discard.global.L2 [%d0], 128", "ld.u32 %r0, [%d0]", "bar.sync 1", "frob %r0"]
-    {
-        broken_after(
-            BODY,
-            "    bar.sync 0;",
-            &format!("    {opcode};\n    bar.sync 0;"),
-            "a guarded session does not",
-        );
+    let counts = ["bar.sync 1", "bar.sync 0, 64", "bar.arrive 0, 64"];
+    for opcode in ["trap", "brkpt", "ld.u32 %r0, [%d0]", "frob %r0"].iter().chain(&counts) {
+        let line = format!("    {opcode};\n    bar.sync 0;");
+        broken_after(BODY, "    bar.sync 0;", &line, "a guarded session does not");
     }
-    broken_after(BODY, "    bar.sync 0;", "    prefetch.global.L2 [%d0];\n    bar.sync 0;", "a cache hint");
+    for hint in ["prefetch.global.L2 [%d0]", "discard.global.L2 [%d0], 128"] {
+        broken_after(BODY, "    bar.sync 0;", &format!("    {hint};\n    bar.sync 0;"), "a cache hint");
+    }
 }
 
 #[test]

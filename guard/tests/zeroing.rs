@@ -120,3 +120,54 @@ fn a_prologue_that_leaves_shared_memory_as_it_was_is_refused() {
         }
     }
 }
+
+#[test]
+fn a_large_local_variable_is_zeroed_in_all_its_turns() {
+    // Whole turns, and 13 bytes more.
+    for (size, turns) in [("20480", 80), ("20493", 80), ("507904", 1984)] {
+        let source = SOURCE.replace(".shared .align 16 .b8 SIZE", &format!(".local .align 16 .b8 s[{size}]"));
+        let source = source.replace("st.shared", "st.local").replace("ld.shared", "ld.local");
+        let text = print(&parse(&source).and_then(|module| confine(&module)).unwrap());
+        assert_eq!(findings(&text), [""; 0]);
+        // Of its first entry: nothing tells of the other one.
+        let text = format!("{}\n}}\n", text.split_once("\n}\n").unwrap().0);
+        assert_eq!(findings(&text), [""; 0]);
+        let start = text.find("    mov.b32 %bh_zero, 0;").unwrap();
+        let (before, rest) = text.split_at(start);
+        assert!(before.ends_with("    @%bh_q exit;\n"), "nothing looks at the flag before\n{text}");
+        let (zeroing, after) = rest.split_at(rest.find("    st.local.u32").unwrap());
+        let lines: Vec<&str> = zeroing.split_inclusive('\n').collect();
+        assert_eq!(lines.len(), if size.ends_with('3') { 28 } else { 24 }, "{zeroing}");
+        for (index, line) in lines.iter().enumerate() {
+            let mut without = lines.clone();
+            without.remove(index);
+            let changed = format!("{before}{}{after}", without.concat());
+            assert!(!findings(&changed).is_empty(), "{line} in\n{changed}");
+        }
+        let turns_less = format!("%bh_lo, {}", turns - 1);
+        for (from, to) in [
+            ("mov.b32 %bh_zero, 0", "mov.b32 %bh_zero, 1"),
+            ("%bh_o, bh_v_s", "%bh_o, bh_v_s+16"),
+            (&format!("%bh_lo, {turns}"), &turns_less),
+            (&format!("%bh_lo, {turns}"), "%bh_lo, 1000000"),
+            ("%bh_lo, -1", "%bh_lo, -2"),
+            ("%bh_o, 256", "%bh_o, 272"),
+            ("@%bh_q bra", "@!%bh_q bra"),
+            ("@%bh_q bra", "bra"),
+            ("[%bh_o+16], {%bh_zero", "[%bh_o+16], {%r0"),
+        ] {
+            assert!(zeroing.contains(from), "{from}");
+            let changed = format!("{before}{}{after}", zeroing.replacen(from, to, 1));
+            assert!(!findings(&changed).is_empty(), "{to}");
+        }
+        let gone_to = after.replacen(
+            "    bar.sync 0;\n",
+            &format!("    bar.sync 0;\n{POLL}    bra __bh_clearing;\n"),
+            1,
+        );
+        assert!(!findings(&format!("{before}{zeroing}{gone_to}")).is_empty());
+        // Its label is one.
+        let often = format!("{before}{}{after}", zeroing.repeat(2));
+        assert!(!findings(&often).is_empty());
+    }
+}

@@ -10,7 +10,6 @@ use crate::{Limits, executor::DeviceInfo};
 const SESSION: Amounts = Amounts::UNLIMITED
     .with(Resource::HostBytes, limits::HOST_BYTES_MAX)
     .with(Resource::CodeBytes, limits::CODE_BYTES_MAX)
-    .with(Resource::LocalBytes, limits::LOCAL_BYTES_MAX)
     .with(Resource::KernelBytes, limits::KERNEL_BYTES_MAX)
     .with(Resource::Capabilities, limits::CAPABILITIES_MAX as u64)
     .with(Resource::Images, limits::IMAGES_MAX as u64)
@@ -28,6 +27,8 @@ const SESSION: Amounts = Amounts::UNLIMITED
 
 /// So many sessions have to be there to use all pieces of device memory up.
 const SESSIONS_FOR_ALL_PIECES: u64 = 4;
+/// Local memory of a thread that needs no room of its own on the device, in bytes: small arrays, and what is spilled.
+const USUAL_LOCAL_BYTES: u64 = 12 << 10;
 /// A connection's socket and process, and its relay's two.
 const DESCRIPTORS_PER_CONNECTION: u64 = 4;
 
@@ -36,7 +37,22 @@ impl Limits {
     pub(crate) fn session_amounts(&self, device: &DeviceInfo) -> Amounts {
         let total = self.total_amounts(device);
         let pieces = total.get(Resource::Pieces) / SESSIONS_FOR_ALL_PIECES;
-        self.session.min(SESSION).min(total.with(Resource::Pieces, pieces))
+        let local = (device.memory_bytes / 8).max(limits::LOCAL_BYTES_MAX);
+        let fixed = SESSION.with(Resource::LocalBytes, local);
+        self.session.min(fixed).min(total.with(Resource::Pieces, pieces))
+    }
+
+    /// What all sessions may use together once the driver has taken so many bytes of the device for local memory. It keeps
+    /// them, whoever they were for; what kernels usually need is of what is reserved for it.
+    pub(crate) fn total_amounts_beside(&self, device: &DeviceInfo, local_bytes: u64) -> Amounts {
+        let usual = device.threads().saturating_mul(USUAL_LOCAL_BYTES);
+        let more = match device.backend.as_str() {
+            // A block has it while it runs, from the host.
+            "software" => 0,
+            _ => local_bytes.saturating_sub(usual),
+        };
+        let left = self.usable_bytes(device).saturating_sub(more);
+        self.total_amounts(device).min(Amounts::UNLIMITED.with(Resource::DeviceBytes, left))
     }
 
     /// What all sessions of a device may use together.

@@ -133,7 +133,8 @@ pub const RESERVATIONS_MAX: usize = 1024;
 pub const PROGRAM_ENTRIES_MAX: u32 = 1024;
 /// Loaded code of a session, in bytes.
 pub const CODE_BYTES_MAX: u64 = 1 << 30;
-/// Local memory of a session's kernels, in bytes: what the one that needs most of it needs on the whole device.
+/// Local memory of a session's kernels, in bytes: what the one that needs most of it needs on the whole device. Of devices
+/// with more than eight times as much an eighth.
 pub const LOCAL_BYTES_MAX: u64 = 8 << 30;
 /// Host memory that the kernel keeps for a session and the device does not reach, in bytes.
 pub const KERNEL_BYTES_MAX: u64 = 2 << 30;

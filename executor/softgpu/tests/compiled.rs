@@ -4,6 +4,8 @@
 
 #[path = "alone.rs"]
 mod alone;
+#[path = "barriers.rs"]
+mod barriers;
 #[path = "divergence.rs"]
 mod divergence;
 #[path = "grids.rs"]

@@ -110,6 +110,41 @@ fn a_confined_kernel_computes_what_the_original_computes() {
     assert_ne!(expected[1], expected[2]);
 }
 
+#[test]
+fn large_local_arrays_begin_as_zero() {
+    // A thread fills its array from both ends by computed indices, and reads what it never wrote as zero.
+    for bytes in [8208_u32, 20_013, 65_536] {
+        let ptx = kernel(
+            &format!(
+                ".reg .pred %p; .reg .b32 %i, %w; .reg .b64 %l, %f, %x; .local .align 16 .b8 depot[{bytes}];"
+            ),
+            &format!(
+                "mov.u64 %l, depot; mov.u32 %i, 0; and.b32 %w, %lane, 31; shl.b32 %w, %w, 2;
+                 cvt.u64.u32 %f, %w; add.s64 %f, %l, %f;
+                 $next: ld.local.u32 %w, [%f]; add.u32 %out, %out, %w;
+                 mad.lo.u32 %w, %i, 77, %lane; st.local.u32 [%f], %w;
+                 add.s64 %f, %f, 132; add.u32 %i, %i, 1; setp.lt.u32 %p, %i, 60; @%p bra $next;
+                 mov.u32 %i, {last}; cvt.u64.u32 %x, %i; add.s64 %f, %l, %x;
+                 ld.local.u8 %w, [%f]; add.u32 %out, %out, %w; st.local.u8 [%f], %lane;
+                 ld.local.u8 %w, [%f]; mad.lo.u32 %out, %w, 1000, %out;
+                 ld.local.u32 %w, [depot+8196]; add.u32 %out, %out, %w;
+                 ld.local.u32 %w, [depot+1320]; add.u32 %out, %out, %w;",
+                last = bytes - 1
+            ),
+        );
+        let mut machine = Machine::new();
+        let (original, guarded) = (machine.entry(&ptx), machine.entry(&confined(&ptx)));
+        assert!(guarded.local_bytes >= bytes);
+        let (first, second) = (machine.buffer(256), machine.buffer(256));
+        machine.run(original.id, 1, 64, &first.to_le_bytes()).unwrap();
+        machine.run(guarded.id, 1, 64, &Parameters::default().u64(second).hidden().0).unwrap();
+        let expected = machine.download_u32(first, 64);
+        assert_eq!(machine.download_u32(second, 64), expected);
+        // The tenth word of the first lane is all that it finds of its own.
+        assert_eq!((expected[0], expected[33]), (770, 33_000), "{bytes}");
+    }
+}
+
 /// Rounds after which a block ought to have got what another left.
 const ROUNDS_MAX: usize = 1000;
 

@@ -4,6 +4,8 @@
 #![allow(clippy::duplicate_mod, reason = "each file brings the harness along, as it does alone")]
 #![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
 
+#[path = "barriers.rs"]
+mod barriers;
 #[path = "guarded.rs"]
 mod guarded;
 #[path = "mbarriers.rs"]

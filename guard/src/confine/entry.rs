@@ -72,6 +72,9 @@ pub(super) fn confine<'a>(
     if let Err(reason) = flattener.place_stops(function.span, &mut flat) {
         flattener.report.add(function.span, reason);
     }
+    if let Err(reason) = flattener.leave_barriers(&mut flat) {
+        flattener.report.add(function.span, reason);
+    }
     faults.name(&function.name, &mut flat.statements);
     let Flattener { mut scopes, variables, held, budget, report, .. } = flattener;
     if budget.is_exceeded() || budget.looks() == Looks::Short {
@@ -189,6 +192,7 @@ pub(super) fn confine<'a>(
         statements.extend(sums.prologue(function.span));
         statements.extend(shared.bounds(function.span));
         let mut looked = called.expand(looked);
+        prologue::clear_locals(&mut looked, &variables);
         shared::ease(&mut looked);
         let place = clearing::place(&looked);
         looked.splice(place..place, shared.zeroes(function.span));

@@ -142,7 +142,10 @@ impl<'a> Flattener<'a> {
         }
         let instruction = match self.argument_access(instruction)? {
             Some(access) => Some(access),
-            None => self.instruction(instruction)?,
+            None => match self.barrier(instruction, into)? {
+                Some(instruction) => self.instruction(&instruction)?,
+                None => None,
+            },
         };
         if let Some(mut instruction) = instruction {
             if instruction.opcode == "ret" {
@@ -431,7 +434,7 @@ fn is_hint(modifier: &str) -> bool {
 /// Policies that accesses name are hints like others: they are left out, and made zero where they are made.
 fn no_cache_policy(instruction: &mut Instruction) {
     let form = instruction.modifiers.first().map(String::as_str);
-    if instruction.opcode == "createpolicy" && matches!(form, Some("fractional" | "cvt")) {
+    if instruction.opcode == "createpolicy" && matches!(form, Some("fractional" | "cvt" | "range")) {
         instruction.opcode = "mov".to_owned();
         instruction.modifiers = vec!["b64".to_owned()];
         instruction.operands.truncate(1);

@@ -12,7 +12,7 @@ use crate::ast::{
 };
 use crate::confine::calls::Budget;
 use crate::confine::prologue::plain;
-use crate::limits::LOCAL_BYTES_MAX;
+use crate::limits::COPIED_PARAMETER_BYTES_MAX;
 use crate::maps::{HashMap, HashSet};
 use crate::names;
 use crate::report::Reason;
@@ -86,7 +86,7 @@ pub(super) fn copied(
     let kept: HashSet<&str> =
         taken.iter().flat_map(|(parameter, copy)| [*parameter, copy.as_str()]).collect();
     // Local memory has no room for more, and nothing is written for what is refused anyway.
-    if taken.is_empty() || all.is_none_or(|all| all > LOCAL_BYTES_MAX) || hides(body, &kept) {
+    if taken.is_empty() || all.is_none_or(|all| all > COPIED_PARAMETER_BYTES_MAX) || hides(body, &kept) {
         return Ok(None);
     }
     let mut copied = Vec::with_capacity(body.len() + 2 * taken.len());

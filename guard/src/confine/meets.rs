@@ -17,6 +17,10 @@ use crate::names::LANES;
 use crate::table::{self, Row, Treatment};
 use crate::together::{self, Body, Together};
 
+/// What a barrier of the warp says, where the lanes that are left of the warp all come to it, or threads end. No text has
+/// it.
+pub(super) use crate::table::WHOLE;
+
 /// How all lanes of a warp meet in a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -45,7 +49,10 @@ impl Meetings {
         let mut alone = false;
         let mut blocks = false;
         for (index, statement) in statements.iter().enumerate() {
-            if waiting(statement).is_some_and(|(row, found)| table::waits_for_block(row, found)) {
+            let all = |(row, found): (&Row, &Instruction)| {
+                table::waits_for_block(row, found) || table::is_for_all_left(found)
+            };
+            if waiting(statement).is_some_and(all) {
                 blocks = true;
                 alone |= !together.holds(index);
             }
@@ -215,6 +222,10 @@ impl Pass {
             return;
         };
         if table::waits_for_lanes(row, &found) {
+            if table::is_for_all_left(&found) {
+                found.modifiers.retain(|word| word != WHOLE);
+                self.block();
+            }
             self.wait(row, &mut found);
         } else if table::waits_for_block(row, &found) {
             if self.lanes {

@@ -11,6 +11,7 @@ mod alignment;
 mod arguments;
 mod arrays;
 mod assign;
+mod barriers;
 mod bounded;
 mod calls;
 mod check;

@@ -4,10 +4,13 @@ use super::poll;
 use super::slices::Slices;
 use super::symbols::Symbol;
 use crate::ast::{
-    Address, AddressBase, Instruction, Linkage, Operand, Space, Span, Spans, Statement, Type, Variable,
+    Address, AddressBase, Instruction, Linkage, Operand, Predicate, Space, Span, Spans, Statement, Type,
+    Variable,
 };
+use crate::limits::{LOCAL_BYTES_IN_LINE_MAX, LOCAL_BYTES_PER_TURN};
 use crate::maps::HashMap;
 use crate::names::{self, Class};
+use crate::table;
 
 /// A declaration without attributes.
 pub(super) fn declared(space: Space, ty: Type, name: &str, range: Option<u32>, span: Span) -> Variable {
@@ -76,14 +79,62 @@ pub(super) fn instructions(looks: bool, span: Span) -> Vec<Statement> {
     statements
 }
 
-/// The local variable is zeroed, since it lies in memory where another session's threads have been.
+/// The local variable is zeroed, since it lies in memory where another session's threads have been. A large one is by what
+/// [`clear_locals`] writes.
 pub(super) fn zero_locals(variables: &[(Variable, Symbol)], span: Span) -> Vec<Statement> {
+    let local = variables.iter().find(|(_, symbol)| symbol.space == Space::Local);
+    match local {
+        Some((_, symbol)) if symbol.bytes > LOCAL_BYTES_IN_LINE_MAX => {
+            // A store for each 16 bytes, and at most four instructions more for each turn and at the end.
+            let cost = symbol.bytes / 8;
+            vec![instruction(table::CLEAR, &[], vec![Operand::Integer(cost.into())], span)]
+        }
+        _ => zeroed(variables, 0, span),
+    }
+}
+
+/// Writes the loop that zeroes a large local variable, wherever that stands. Nothing that looks at loops comes behind.
+pub(super) fn clear_locals(statements: &mut Vec<Statement>, variables: &[(Variable, Symbol)]) {
+    let is_one = |statement: &Statement| matches!(statement, Statement::Instruction(found) if found.opcode == table::CLEAR);
+    let Some(place) = statements.iter().position(is_one) else { return };
+    let Some((variable, symbol)) = variables.iter().find(|(_, symbol)| symbol.space == Space::Local) else {
+        return;
+    };
+    let span = Span::default();
+    let (at, left, zero) = (|| register("%bh_o"), || register("%bh_lo"), || register("%bh_zero"));
+    let number = |value: u64| Operand::Integer(value.into());
+    let turns = symbol.bytes / LOCAL_BYTES_PER_TURN;
+    let mut lines = vec![
+        instruction("mov", &["b32"], vec![zero(), number(0)], span),
+        instruction("mov", &["b64"], vec![at(), Operand::Symbol(variable.name.clone())], span),
+        instruction("mov", &["u32"], vec![left(), number(turns)], span),
+        Statement::Label(names::CLEARING.to_owned(), span),
+    ];
+    for offset in (0..i64::try_from(LOCAL_BYTES_PER_TURN).unwrap_or(0)).step_by(16) {
+        let address = Address { base: AddressBase::Register("%bh_o".to_owned()), offset };
+        let four = Operand::Vector(vec![zero(), zero(), zero(), zero()]);
+        lines.push(instruction("st", &["local", "v4", "b32"], vec![Operand::Address(address), four], span));
+    }
+    let mut again = plain("bra", &[], vec![Operand::Symbol(names::CLEARING.to_owned())], span);
+    again.predicate = Some(Predicate { register: "%bh_q".to_owned(), negated: false });
+    lines.extend([
+        instruction("add", &["s64"], vec![at(), at(), number(LOCAL_BYTES_PER_TURN)], span),
+        instruction("add", &["s32"], vec![left(), left(), Operand::Integer(-1)], span),
+        instruction("setp", &["ne", "s32"], vec![register("%bh_q"), left(), number(0)], span),
+        Statement::Instruction(again),
+    ]);
+    lines.extend(zeroed(variables, turns * LOCAL_BYTES_PER_TURN, span).into_iter().skip(1));
+    statements.splice(place..=place, lines);
+}
+
+/// Zeroes the local variable from so many bytes on.
+fn zeroed(variables: &[(Variable, Symbol)], first: u64, span: Span) -> Vec<Statement> {
     let mut statements = Vec::new();
     let locals = variables.iter().filter(|(_, symbol)| symbol.space == Space::Local);
     for (variable, symbol) in locals {
         let zero = || self::register("%bh_zero");
         statements.push(instruction("mov", &["b32"], vec![zero(), Operand::Integer(0)], span));
-        let mut at = 0;
+        let mut at = first;
         while at < symbol.bytes {
             let (bytes, modifiers, elements): (u64, &[&str], usize) = match symbol.bytes - at {
                 16.. => (16, &["local", "v4", "b32"], 4),

@@ -72,6 +72,11 @@ impl Variables {
         Ok((meaning, placed))
     }
 
+    /// Whether a variable of a function has a place.
+    pub(super) fn has(&self, variable: &Variable) -> bool {
+        self.known.contains_key(&std::ptr::from_ref(variable))
+    }
+
     fn append(&mut self, variable: &Variable, name: String, symbol: Symbol) {
         let align = u32::try_from(symbol.align).ok();
         self.placed.push((Variable { name, align, ..variable.clone() }, symbol));

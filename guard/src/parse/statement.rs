@@ -4,7 +4,7 @@ use super::cursor::{Cursor, Parsed};
 use super::{declaration, directive, operand};
 use crate::ast::{Instruction, Linkage, Operand, Predicate, Span, Spans, Statement};
 use crate::limits::{MODIFIERS_MAX, NESTING_MAX, OPERANDS_MAX};
-use crate::report::Reason;
+use crate::report::{Reason, shorten};
 use crate::table;
 use crate::tokens::TokenKind;
 
@@ -70,6 +70,11 @@ fn instruction(cursor: &mut Cursor<'_>) -> Parsed<Instruction> {
     };
     let opcode_span = cursor.here();
     let opcode = cursor.name("an instruction")?;
+    // What stands for more while a body is confined begins so; PTX has none.
+    if opcode.starts_with('%') {
+        let found = shorten(&opcode).to_owned();
+        return cursor.fail(opcode_span, Reason::Expected { expected: "an instruction", found });
+    }
     let mut modifiers = Vec::new();
     while cursor.peek_kind() == Some(TokenKind::DotWord) {
         if modifiers.len() == MODIFIERS_MAX {

@@ -54,6 +54,12 @@ const fn lines(operand: usize, effect: Effect) -> Memory {
     Memory { operand, effect, spaces, width: Width::Matrix, align: Align::Bytes(16) }
 }
 
+/// A line of a cache that advice is about.
+const fn line(effect: Effect) -> Memory {
+    let (spaces, width, align) = ("generic global", Width::Bytes(128), Align::Bytes(128));
+    Memory { operand: 0, effect, spaces, width, align }
+}
+
 const EIGHTS: &[&str] = &["sync aligned m8n8 x1 x2 x4 trans shared shared::cta b16"];
 const LINES: &str =
     "sync aligned row col m16n16k16 m8n32k16 m32n8k16 m16n16k8 m8n8k4 global shared shared::cta";
@@ -72,11 +78,24 @@ const fn access(row: Row, memory: &'static [Memory]) -> Row {
 
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
+    access(row("applypriority", Treatment::Hint, (0, 2, 2), &["global"]), &[line(Effect::Touches)]),
     access(row("atom", Treatment::Atomic, (1, 3, 4), &[ORDER, UPDATES, UPDATED]), ATOMIC),
     access(row("cp.async", Treatment::Copy, (0, 3, 4), &["async ca cg shared shared::cta global"]), COPY),
+    access(
+        row("cp.async.bulk.prefetch", Treatment::Hint, (0, 2, 2), &["async bulk prefetch L2 global"]),
+        &[Memory {
+            operand: 0,
+            effect: Effect::Touches,
+            spaces: "global",
+            width: Width::Operand(1),
+            align: Align::Bytes(16),
+        }],
+    ),
     row("cp.async.commit_group", Treatment::Pure, (0, 0, 0), &["async commit_group"]),
     row("cp.async.wait_all", Treatment::Pure, (0, 0, 0), &["async wait_all"]),
     row("cp.async.wait_group", Treatment::Pure, (0, 1, 1), &["async wait_group"]),
+    // What it would leave is anything, also what is there; the device leaves what was there before that was written.
+    access(row("discard", Treatment::Hint, (0, 2, 2), &["global L2"]), &[line(Effect::Writes)]),
     access(
         row("ld", Treatment::Load, (1, 2, 2), &[SPACES, "param const nc mmio", ORDER, CACHE, MEMORY]),
         LOAD,

@@ -334,7 +334,7 @@ pub(crate) fn cost(row: &Row, instruction: &Instruction) -> u64 {
             Some(Operand::Integer(nanoseconds @ 0..NANOSLEEP_MAX)) => nanosleep_cost(*nanoseconds),
             _ => nanosleep_cost(NANOSLEEP_MAX),
         },
-        (Treatment::Gate, _) => match instruction.operands.last() {
+        (Treatment::Gate, _) | (_, CLEAR) => match instruction.operands.last() {
             Some(Operand::Integer(cost)) => u64::try_from(*cost).unwrap_or(u64::MAX),
             _ => u64::MAX,
         },
@@ -378,6 +378,15 @@ pub(crate) fn waits_for_lanes(row: &Row, instruction: &Instruction) -> bool {
 /// Whether an instruction waits for the threads of its block.
 pub(crate) fn waits_for_block(row: &Row, instruction: &Instruction) -> bool {
     row.treatment == Treatment::Barrier && !waits_for_lanes(row, instruction)
+}
+
+/// What a barrier of the warp says while a body is confined, where all lanes that are left of the warp come to it together
+/// or threads end, as at a barrier of the block. No text has it.
+pub(crate) const WHOLE: &str = "%whole";
+
+/// Whether a barrier of the warp is such a one.
+pub(crate) fn is_for_all_left(instruction: &Instruction) -> bool {
+    instruction.opcode == "bar" && instruction.modifiers.last().is_some_and(|word| word == WHOLE)
 }
 
 /// What a barrier of the block does besides.
@@ -426,6 +435,10 @@ pub(crate) fn copies(instruction: &Instruction) -> bool {
 
 /// What calls a gate: what it returns, which of the gates it is, what it is called with and what it costs.
 pub(crate) const GATE: &str = "%gate";
+
+/// What zeroes the local variable in a loop, and what that costs, until all else is confined. What its name begins with no
+/// text has.
+pub(crate) const CLEAR: &str = "%clear";
 
 /// Whether an instruction writes global memory.
 pub(crate) fn writes_global(row: &Row, instruction: &Instruction) -> bool {

@@ -44,13 +44,6 @@ const fn barrier(operand: usize) -> Memory {
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
     missing("alloca", "stack allocation (`alloca`)", 1, &[]),
-    refused(
-        "applypriority",
-        "`applypriority`",
-        "it evicts the neighbours' cache lines",
-        0,
-        &[object(0, Touches, "generic global", Width::Bytes(128), 128)],
-    ),
     missing("barrier.cluster", "clusters (`barrier.cluster`)", 0, &[]),
     refused("brkpt", "`brkpt`", "it stops the context", 0, &[]),
     missing("brx", "indirect branches (`brx`)", 0, &[]),
@@ -74,12 +67,6 @@ pub(super) const ROWS: &[Row] = &[
         ],
     ),
     missing("cp.async.bulk.commit_group", "bulk copies (`cp`)", 0, &[]),
-    missing(
-        "cp.async.bulk.prefetch",
-        "bulk copies (`cp`)",
-        0,
-        &[object(0, Touches, "global", Width::Operand(1), 16)],
-    ),
     missing(
         "cp.async.bulk.prefetch.tensor",
         "bulk copies (`cp`)",
@@ -123,13 +110,6 @@ pub(super) const ROWS: &[Row] = &[
         "cache policies (`createpolicy`)",
         1,
         &[object(1, Touches, "generic global", Width::Operand(2), 1)],
-    ),
-    refused(
-        "discard",
-        "`discard`",
-        "it brings back what the memory held before it was scrubbed",
-        0,
-        &[object(0, Writes, "generic global", Width::Bytes(128), 128)],
     ),
     missing("fence.mbarrier_init", "clusters (`fence.mbarrier_init`)", 0, &[]),
     missing(

@@ -4,7 +4,7 @@ use super::{BITS, FLOAT, INT, Row, Treatment, row};
 
 const ROUND: &str = "rn rz rm rp ftz sat";
 const COMPARE: &str = "eq ne lt le gt ge lo ls hi hs equ neu ltu leu gtu geu num nan and or xor ftz";
-const BARRIER: &[&str] = &["sync warp cta aligned"];
+const BARRIER: &[&str] = &["sync warp cta aligned", super::WHOLE];
 const REDUCING_BARRIER: &[&str] = &["cta red aligned popc and or pred u32"];
 
 const fn pure(name: &'static str, operands: usize, modifiers: &'static [&'static str]) -> Row {
@@ -28,6 +28,7 @@ const PRODUCT: &[&str] = &[
 
 /// Sorted by name.
 pub(super) const ROWS: &[Row] = &[
+    row(super::CLEAR, Treatment::Pure, (0, 1, 1), &[]),
     row(super::GATE, Treatment::Gate, (1, 4, 4), &[]),
     pure("abs", 2, &[INT, FLOAT, "ftz"]),
     row("activemask", Treatment::Pure, (1, 1, 1), &["b32"]),

@@ -116,7 +116,7 @@ const TOUCHING_MEMORY: &[Touching] = {
         ("cp.async.cg.shared.global", &[(0, Writes), (1, Reads)], true),
         ("cp.async.bulk.global.shared::cta.bulk_group", &[(0, Writes), (1, Reads), (3, Updates)], false),
         ("cp.reduce.async.bulk.global.shared::cta", &[(0, Updates), (1, Reads), (3, Updates)], false),
-        ("cp.async.bulk.prefetch.L2.global", &[(0, Touches)], false),
+        ("cp.async.bulk.prefetch.L2.global", &[(0, Touches)], true),
         ("cp.async.bulk.tensor.2d", &[(0, Writes), (1, Reads), (2, Updates)], false),
         ("cp.reduce.async.bulk.tensor.2d", &[(0, Updates), (1, Reads)], false),
         ("cp.async.bulk.prefetch.tensor.2d", &[(0, Touches)], false),
@@ -127,8 +127,8 @@ const TOUCHING_MEMORY: &[Touching] = {
         ("prefetch.global.L2", &[(0, Touches)], true),
         ("prefetchu.L1", &[(0, Touches)], true),
         ("prefetch.tensormap", &[(0, Touches)], false),
-        ("discard.global.L2", &[(0, Writes)], false),
-        ("applypriority.global.L2::evict_normal", &[(0, Touches)], false),
+        ("discard.global.L2", &[(0, Writes)], true),
+        ("applypriority.global.L2::evict_normal", &[(0, Touches)], true),
         ("createpolicy.range.global", &[(1, Touches)], false),
         ("wmma.load.a", &[(1, Reads)], true),
         ("wmma.store.d", &[(0, Writes)], true),
@@ -195,15 +195,21 @@ fn every_opcode_of_ptx_has_a_row() {
     for row in TABLES.iter().flat_map(|table| table.iter()) {
         let (opcode, _) = of(row.name);
         // No text has one that begins so.
-        let ours = row.name == GATE && opcode.starts_with('%');
+        let ours = matches!(row.name, GATE | CLEAR) && opcode.starts_with('%');
         assert!(ours || OPCODES.split_whitespace().any(|known| known == opcode), "{opcode}");
     }
 }
 
 #[test]
-fn what_calls_a_gate_is_no_ptx() {
+fn what_stands_for_more_while_a_body_is_confined_is_no_ptx() {
     let top = ".version 9.0\n.target sm_90\n.address_size 64\n.entry k() {\n.reg .b32 %r<2>;\n";
     crate::parse(&format!("{top}mov.u32 %r1, 0;\n}}\n")).unwrap();
-    let text = format!("{top}{GATE} (%r1), 0, (%r1), 1;\n}}\n");
-    assert!(crate::parse(&text).is_err());
+    for line in [
+        format!("{GATE} (%r1), 0, (%r1), 1"),
+        format!("{GATE} %r1, 0, %r1, 1"),
+        format!("{CLEAR} 1"),
+        format!("bar.warp.sync.{WHOLE} -1"),
+    ] {
+        assert!(crate::parse(&format!("{top}{line};\n}}\n")).is_err(), "{line}");
+    }
 }

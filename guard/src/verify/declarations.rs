@@ -5,7 +5,10 @@ use crate::maps::{HashMap, HashSet};
 use super::{Extent, Extents, extent, looks, refuse};
 use crate::ast::{Linkage, Operand, Space, Span, Statement, Variable};
 use crate::gates;
-use crate::limits::{LITTLE_BYTES_MAX, LOCAL_BYTES_MAX, REGISTERS_MAX, SHARED_BASE};
+use crate::limits::{
+    LITTLE_BYTES_MAX, LOCAL_BYTES_IN_LINE_MAX, LOCAL_BYTES_MAX, LOCAL_BYTES_PER_TURN, REGISTERS_MAX,
+    SHARED_BASE,
+};
 use crate::names::{self, Class};
 use crate::print::Text;
 use crate::report::Report;
@@ -227,9 +230,15 @@ pub(super) fn zeroes_local<'a>(
     statements: &'a [Statement],
 ) -> Option<(&'a [Statement], usize)> {
     let (name, extent) = declared.local?;
-    let rest = looks::strip(statements, &["mov.b32 %bh_zero, 0"])?;
+    let mut rest = looks::strip(statements, &["mov.b32 %bh_zero, 0"])?;
     let mut lines = Vec::new();
-    let mut at = 0;
+    let (mut at, mut done) = (0, 1);
+    if extent.bytes > LOCAL_BYTES_IN_LINE_MAX {
+        let turns = extent.bytes / LOCAL_BYTES_PER_TURN;
+        rest = clears_local(name, turns, rest)?;
+        at = turns * LOCAL_BYTES_PER_TURN;
+        done += 2 + usize::try_from(turns * (LOCAL_BYTES_PER_TURN / 16 + 4)).ok()?;
+    }
     while at < extent.bytes {
         let address = if at == 0 { format!("[{name}]") } else { format!("[{name}+{at}]") };
         let (bytes, store) = match extent.bytes - at {
@@ -241,11 +250,31 @@ pub(super) fn zeroes_local<'a>(
         at += bytes;
     }
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    Some((looks::strip(rest, &lines)?, lines.len() + 1))
+    Some((looks::strip(rest, &lines)?, lines.len() + done))
 }
 
-/// The labels in what zeroes shared memory, to which nothing else goes.
-pub(super) const ZEROING_LABELS: [&str; 4] = ["__bh_more", "__bh_filled", "__bh_rest", "__bh_zeroed"];
+/// What is left behind the loop that zeroes a large local variable, in so many turns.
+fn clears_local<'a>(name: &str, turns: u64, statements: &'a [Statement]) -> Option<&'a [Statement]> {
+    let sets = [format!("mov.b64 %bh_o, {name}"), format!("mov.u32 %bh_lo, {turns}")];
+    let rest = looks::strip(statements, &sets.each_ref().map(String::as_str))?;
+    let (label, rest) = rest.split_first()?;
+    matches!(label, Statement::Label(found, _) if found == names::CLEARING).then_some(())?;
+    let mut lines: Vec<String> = Vec::new();
+    for at in (0..LOCAL_BYTES_PER_TURN).step_by(16) {
+        let address = if at == 0 { "[%bh_o]".to_owned() } else { format!("[%bh_o+{at}]") };
+        lines.push(format!("st.local.v4.b32 {address}, {{%bh_zero, %bh_zero, %bh_zero, %bh_zero}}"));
+    }
+    lines.push(format!("add.s64 %bh_o, %bh_o, {LOCAL_BYTES_PER_TURN}"));
+    lines.push("add.s32 %bh_lo, %bh_lo, -1".to_owned());
+    lines.push("setp.ne.s32 %bh_q, %bh_lo, 0".to_owned());
+    lines.push(format!("@%bh_q bra {}", names::CLEARING));
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    looks::strip(rest, &lines)
+}
+
+/// The labels in what zeroes shared and local memory, to which nothing else goes.
+pub(super) const ZEROING_LABELS: [&str; 5] =
+    ["__bh_more", "__bh_filled", "__bh_rest", "__bh_zeroed", names::CLEARING];
 
 /// What is left after all shared memory is zeroed, where that stands here.
 pub(super) fn zeroes_shared<'a>(

@@ -18,7 +18,7 @@ use std::{
     time::Duration,
 };
 
-use bulkhead_mm::{Amounts, Ledger, Slot};
+use bulkhead_mm::{Amounts, Ledger, Resource, Slot};
 use bulkhead_schema::{Error, ErrorCode, limits};
 use tokio::{
     process::Child,
@@ -140,6 +140,8 @@ pub(crate) struct Device {
     images: Cell<[u32; 3]>,
     starts: Cell<u32>,
     wanted: Notify,
+    /// Local memory of the image that needed most so far, in bytes.
+    local_bytes: Cell<u64>,
     /// Who uses how much of it.
     pub(crate) ledger: RefCell<Ledger>,
     /// Who may do what with which part of it.
@@ -168,10 +170,28 @@ impl Device {
             images: Cell::default(),
             starts: Cell::new(0),
             wanted: Notify::new(),
+            local_bytes: Cell::new(0),
             ledger: RefCell::new(Ledger::new(Amounts::default())),
             books: Books::new(),
             mover: Mover::new(),
         }
+    }
+
+    /// Leaves the driver room for so many bytes of local memory, which it keeps as long as its process lives.
+    pub(crate) fn leave_local(&self, info: &DeviceInfo, bytes: u64) -> Result<(), Error> {
+        if bytes <= self.local_bytes.get() {
+            return Ok(());
+        }
+        let amounts = self.limits.total_amounts_beside(info, bytes);
+        let mut ledger = self.ledger.borrow_mut();
+        if ledger.used().get(Resource::DeviceBytes) > amounts.get(Resource::DeviceBytes) {
+            let what =
+                format!("the device has no room for {bytes} bytes of local memory beside what is allocated");
+            return Err(Error::new(ErrorCode::OutOfMemory, what));
+        }
+        ledger.set_limits(amounts);
+        self.local_bytes.set(bytes);
+        Ok(())
     }
 
     /// Counts an image that was loaded for a session.
@@ -332,7 +352,7 @@ impl Device {
             name = info.name,
             "an executor serves"
         );
-        self.ledger.borrow_mut().set_limits(self.limits.total_amounts(info));
+        self.ledger.borrow_mut().set_limits(self.limits.total_amounts_beside(info, self.local_bytes.get()));
         self.state.send_replace(State::Running(incarnation));
         let failure = tokio::select! {
             biased;
@@ -353,6 +373,7 @@ impl Device {
             tokio::task::spawn_local(ending);
         } else {
             ending.await;
+            self.local_bytes.set(0);
         }
         unavailable(format!("the last executor failed: {}", failure.reason))
     }

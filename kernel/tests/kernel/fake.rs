@@ -97,6 +97,8 @@ pub(crate) struct Manners {
     pub(crate) holds_opens: bool,
     /// Does not answer the loading of images.
     pub(crate) holds_loads: bool,
+    /// Threads of each image need this much local memory more.
+    pub(crate) more_local_bytes: u32,
     /// Has this much memory for arenas; 0 for as much as it says.
     pub(crate) arena_bytes_max: u64,
     /// Cannot swap this session out; 0 for none.
@@ -317,7 +319,7 @@ impl Fake {
                     send(&socket, id, None, |mut reply| reply.set_ok(()));
                 }
                 Held::Opened(id) => send(&socket, id, Some(&page()), |mut reply| reply.set_opened(())),
-                Held::Loaded(id, entries) => loaded(&socket, id, entries),
+                Held::Loaded(id, entries) => loaded(&socket, id, entries, 0),
                 Held::Refused(id) => {
                     let why = Error::new(ErrorCode::LimitReached, "it cannot after all");
                     send(&socket, id, None, |reply| why.write(reply.init_error()));
@@ -544,7 +546,7 @@ impl Fake {
                 if manners.holds_loads {
                     hold(Held::Loaded(id, entries))
                 } else {
-                    loaded(socket, id, entries)
+                    loaded(socket, id, entries, manners.more_local_bytes)
                 }
             }
             Which::UnloadImage(unload) => {
@@ -726,14 +728,14 @@ fn spans(swap: executor_capnp::swap::Reader<'_>) -> (u32, Vec<(u64, u64)>) {
     (swap.get_session(), spans.map(|span| (span.get_address(), span.get_bytes())).collect())
 }
 
-fn loaded(socket: &OwnedFd, id: u64, entries: u32) {
+fn loaded(socket: &OwnedFd, id: u64, entries: u32, more_local_bytes: u32) {
     send(socket, id, None, |mut reply| {
         reply.set_code_bytes(CODE_BYTES);
         let mut loaded = reply.init_loaded(entries);
         for at in 0..entries {
             loaded.reborrow().get(at).set_name(format!("entry{at}"));
             loaded.reborrow().get(at).set_threads_max(1024);
-            loaded.reborrow().get(at).set_local_bytes(LOCAL_BYTES);
+            loaded.reborrow().get(at).set_local_bytes(LOCAL_BYTES + more_local_bytes);
         }
     });
 }

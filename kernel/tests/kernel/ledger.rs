@@ -7,7 +7,7 @@ use bulkhead_mm::Resource;
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::session_terms, limits};
 
 use crate::{
-    fake::{Asked, CODE_BYTES, LOCAL_BYTES, Manners, THREADS},
+    fake::{Asked, CODE_BYTES, LOCAL_BYTES, MEMORY_BYTES, Manners, THREADS},
     handed::{open, revoke},
     harness::{
         Client, Harness, Session, columns, everything_given_back, read, until, used, with_changed_kernel,
@@ -15,6 +15,11 @@ use crate::{
     },
     images::{load, send, two_entries},
 };
+
+/// What pieces of device memory are multiples of.
+const ARENA_BYTES: u64 = 2 << 20;
+/// Local memory of a thread that needs no room of its own.
+const USUAL_LOCAL_BYTES: u64 = 12 << 10;
 
 async fn open_on(client: &Client, terms: impl FnOnce(session_terms::Builder<'_>)) -> Result<Session, Error> {
     let mut request = client.bulkhead.open_session_request();
@@ -245,6 +250,43 @@ fn an_image_is_charged_its_code_its_text_its_local_memory_and_the_time() {
             assert_eq!(used(&after, resource), used(&before, resource) + gone, "{}", resource.key());
         }
         drop(session);
+        client.leave();
+        everything_given_back(&harness.directory).await;
+    });
+}
+
+#[test]
+fn local_memory_beyond_what_is_usual_is_taken_from_all_and_does_not_come_back() {
+    let more = 16 << 20;
+    let manners = Manners { more_local_bytes: more, ..Manners::default() };
+    with_changed_kernel(manners, two_entries, async |harness| {
+        let client = Client::new(&harness.directory).await;
+        let (session, other) = (client.open("one").await.unwrap(), client.open("other").await.unwrap());
+        let local = (u64::from(LOCAL_BYTES + more) - USUAL_LOCAL_BYTES) * THREADS;
+        let left = async || {
+            let sessions = client.status().await.sessions;
+            let all: u64 = sessions.iter().map(|session| used(&session.ledger, Resource::DeviceBytes)).sum();
+            MEMORY_BYTES - all
+        };
+        // Where the rest is taken the driver would have no room.
+        let most = left().await / ARENA_BYTES * ARENA_BYTES;
+        let buffer = other.allocate(most).await.unwrap();
+        let token = sent(&harness, &session).await;
+        let error = load(&session, token).await.err().unwrap();
+        assert_eq!(error.code, ErrorCode::OutOfMemory, "{error}");
+        assert_eq!(uses(&client, Resource::LocalBytes).await, 0);
+        drop(buffer);
+        until(async || left().await >= most).await;
+        let token = sent(&harness, &session).await;
+        let (module, _) = load(&session, token).await.unwrap();
+        assert_eq!(other.allocate(most).await.err().unwrap().code, ErrorCode::OutOfMemory);
+        drop((module, session));
+        until(async || client.status().await.sessions.len() == 1).await;
+        // The driver keeps it.
+        let most = (left().await - local) / ARENA_BYTES * ARENA_BYTES;
+        assert_eq!(other.allocate(most + ARENA_BYTES).await.err().unwrap().code, ErrorCode::OutOfMemory);
+        drop(other.allocate(most).await.unwrap());
+        drop(other);
         client.leave();
         everything_given_back(&harness.directory).await;
     });
