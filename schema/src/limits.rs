@@ -135,7 +135,7 @@ pub const PROGRAM_ENTRIES_MAX: u32 = 1024;
 pub const CODE_BYTES_MAX: u64 = 1 << 30;
 /// Local memory of a session's kernels, in bytes: what the one that needs most of it needs on the whole device. Of devices
 /// with more than eight times as much an eighth.
-pub const LOCAL_BYTES_MAX: u64 = 8 << 30;
+pub const LOCAL_BYTES_MAX: u64 = 12 << 30;
 /// Host memory that the kernel keeps for a session and the device does not reach, in bytes.
 pub const KERNEL_BYTES_MAX: u64 = 2 << 30;
 /// Host memory that an executor takes to verify a text, in bytes for each of the text's.
