@@ -224,7 +224,8 @@ fn of_gates(reason: &str) -> String {
         None => reason.to_owned(),
     };
     let hint = if told.contains("loop") {
-        "; give it a bound that is seen, such as `m = n < 16 ? n : 16`"
+        "; give it a bound that is seen, such as `m = n < 16 ? n : 16`, and write `#pragma unroll 1` before it: the compiler's \
+         unrolling may hide the bound"
     } else if told.ends_with("a gate may not have a variable") {
         ", such as an array of its own: keep it in the window, or index it by constants only"
     } else {

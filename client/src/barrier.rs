@@ -3,9 +3,10 @@
 use std::{
     collections::BTreeSet,
     sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
+        Arc, OnceLock,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use bulkhead_ring::{Opener, Record};
@@ -39,7 +40,15 @@ pub(crate) struct Barriers {
     streams: Mutex<Vec<Numbers>>,
     /// How many are closed.
     closed: AtomicUsize,
+    /// A stream that never has any.
+    aside: Mutex<Option<Stream>>,
+    /// What is called, once, where somebody waits for room behind closed ones for long.
+    tell: OnceLock<fn()>,
+    told: AtomicBool,
 }
+
+/// How long somebody waits for room before it is told.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Default)]
 struct Numbers {
@@ -56,12 +65,30 @@ impl Numbers {
 impl Barriers {
     pub(crate) fn new(opener: Opener) -> Arc<Self> {
         let streams = (0..limits::STREAMS_MAX).map(|_| Numbers::default()).collect();
-        Arc::new(Self { opener, streams: Mutex::new(streams), closed: AtomicUsize::new(0) })
+        Arc::new(Self {
+            opener,
+            streams: Mutex::new(streams),
+            closed: AtomicUsize::new(0),
+            aside: Mutex::new(None),
+            tell: OnceLock::new(),
+            told: AtomicBool::new(false),
+        })
     }
 
     /// Whether work may have to wait for the host.
     pub(crate) fn any_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire) > 0
+    }
+
+    /// Somebody waits for room since then.
+    pub(crate) fn wait_for_room(&self, since: Instant) {
+        if self.any_closed()
+            && since.elapsed() > PATIENCE
+            && let Some(tell) = self.tell.get()
+            && !self.told.swap(true, Ordering::Relaxed)
+        {
+            tell();
+        }
     }
 
     fn open(&self, stream: Stream, number: u64) {
@@ -76,9 +103,26 @@ impl Barriers {
 }
 
 impl Session {
+    /// A stream for short work of the session's own, which never has a barrier: such work must not wait for the host. `usual`
+    /// where the session may have no more streams.
+    #[must_use]
+    pub fn aside(&self, usual: Stream) -> Stream {
+        let mut aside = self.barriers().aside.lock();
+        if aside.is_none() {
+            *aside = self.create_stream(0).ok();
+        }
+        aside.unwrap_or(usual)
+    }
+
+    /// Has `tell` called once, where somebody has waited 5 s for room to submit while barriers are closed: perhaps whoever
+    /// is to open them waits for that thread. Only the first `tell` counts.
+    pub fn tell_who_waits_for_room(&self, tell: fn()) {
+        self.barriers().tell.get_or_init(|| tell);
+    }
+
     /// Closes a barrier behind what the stream was given so far. Later work of the stream, and what waits for it, is not
     /// done before the barrier is opened; whoever submits it does not wait. At most
-    /// [`IN_FLIGHT_MAX`](limits::IN_FLIGHT_MAX) records of a session wait so: whoever submits more waits for room.
+    /// [`HELD_MAX`](limits::HELD_MAX) records of a session wait so: whoever submits more waits for room.
     ///
     /// # Errors
     /// Where the session is over.

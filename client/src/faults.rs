@@ -186,8 +186,9 @@ impl Session {
 
     fn write_table(&self, data: &Data, content: &[u8]) -> Result<(), Error> {
         let Some((at, _)) = data.place(RANGES) else { return Ok(()) };
-        self.write(Stream::DEFAULT, data.memory.range(at, content.len() as u64), content)?;
-        self.wait_quietly(self.fence(Stream::DEFAULT))
+        let stream = self.aside(Stream::DEFAULT);
+        self.write(stream, data.memory.range(at, content.len() as u64), content)?;
+        self.wait_quietly(self.fence(stream))
     }
 
     /// Says what kernels that are launched from here on may access: first address and length of each range, in any
@@ -258,6 +259,8 @@ impl Session {
         if LOOKING.get() || launches == watch.seen.load(Ordering::Acquire) {
             return Ok(());
         }
+        // What is read has passed already; the stream may have a barrier by now.
+        let stream = if watch.any() { self.aside(stream) } else { stream };
         LOOKING.set(true);
         let mut state = watch.state.lock();
         state.images.retain(|image| image.strong_count() > 0);

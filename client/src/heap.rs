@@ -110,24 +110,28 @@ impl Session {
     }
 
     /// Makes the heap known to an image's block, if its kernels allocate.
-    pub(crate) fn place_heap(&self, data: &ModuleData, block: &Variables) -> Result<Option<Heap>, Error> {
+    pub(crate) fn place_heap(
+        &self,
+        data: &ModuleData,
+        block: &Variables,
+        stream: Stream,
+    ) -> Result<Option<Heap>, Error> {
         let variable =
             data.variables.iter().find(|variable| variable.name == VARIABLE && variable.bytes == 8);
         let Some(variable) = variable else { return Ok(None) };
-        let heap = self.heap()?;
+        let heap = self.heap(stream)?;
         let address = heap.0.address().to_le_bytes();
-        self.write(Stream::DEFAULT, block.range(variable.at, variable.bytes), &address)?;
+        self.write(stream, block.range(variable.at, variable.bytes), &address)?;
         Ok(Some(heap))
     }
 
-    fn heap(&self) -> Result<Heap, Error> {
+    fn heap(&self, stream: Stream) -> Result<Heap, Error> {
         let mut state = self.inner.heap.lock();
         if let Some(made) = state.made.upgrade() {
             return Ok(Heap(made));
         }
         let layout = Layout::of(state.wanted.unwrap_or(BYTES_DEFAULT));
         let memory = self.allocate_apart(layout.bytes())?;
-        let stream = Stream::DEFAULT;
         self.fill(stream, memory.range(0, layout.books_bytes), Pattern::Bits8(0))?;
         self.write(stream, memory.range(0, 16), &layout.header(memory.address()))?;
         let made = Arc::new(memory);

@@ -155,12 +155,12 @@ impl Session {
         }
         let memory = Variables::allocate(self, &data)?;
         let content = data.content(memory.address());
-        let stream = Stream::DEFAULT;
+        let stream = self.aside(Stream::DEFAULT);
         self.fill(stream, memory.range(0, data.bytes), Pattern::Bits8(0))?;
         if !content.is_empty() {
             self.write(stream, memory.range(0, content.len() as u64), &content)?;
         }
-        let heap = self.place_heap(&data, &memory)?;
+        let heap = self.place_heap(&data, &memory, stream)?;
         // Work of any stream may use it from here on.
         self.wait(self.fence(stream))?;
         let data = Arc::new(Data { memory, variables: data.variables, heap, content });

@@ -734,6 +734,7 @@ impl Session {
             }
             if start.elapsed() > SPIN {
                 self.status()?;
+                self.barriers().wait_for_room(start);
             }
         }
     }

@@ -157,19 +157,30 @@ fn pump(session: &Session, consumer: &mut Consumer) -> Result<(), End> {
                 parking_lot::MutexGuard::unlock_fair(state);
             }
             Turn::Full => {
+                let waits_for_host = state.streams.hold_enough() && !goes_on;
                 drop(state);
-                thread::sleep(NAP / 10);
+                // Whoever opens a barrier rings the bell.
+                if waits_for_host {
+                    consumer.sleep_since(bell, if waiting { NAP } else { SLEEP });
+                } else {
+                    thread::sleep(NAP / 10);
+                }
             }
             Turn::Held => {
                 idle_since = None;
                 let nap = if waiting { NAP } else { SLEEP };
                 // What is held back was taken out of the ring, and waits to go on all the same.
-                if consumer.is_ready() || goes_on {
+                let is_full = state.streams.hold_enough();
+                if goes_on || !is_full && consumer.is_ready() {
                     want(&mut state, session);
                     session.resumed.wait_for(&mut state, nap);
                 } else {
                     drop(state);
-                    consumer.park_since(bell, nap);
+                    if is_full {
+                        consumer.sleep_since(bell, nap);
+                    } else {
+                        consumer.park_since(bell, nap);
+                    }
                 }
             }
             Turn::Idle => {
@@ -220,7 +231,7 @@ fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -
         worked = true;
     }
     for _ in 0..BATCH {
-        if state.streams.held() >= limits::IN_FLIGHT_MAX as usize || !has_room(state)? {
+        if state.streams.hold_enough() || !has_room(state)? {
             state.streams.mark_all()?;
             return Ok(if worked { Turn::Worked } else { Turn::Full });
         }
@@ -243,7 +254,9 @@ fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -
         {
             return Err(End::Order("a stream waits for a record that comes later"));
         }
-        if state.streams.is_held(record.stream()) {
+        // A question about events has no place in the order.
+        let is_aside = matches!(record, bulkhead_ring::Record::Elapsed { .. });
+        if !is_aside && state.streams.is_held(record.stream()) {
             let held = Held { position, record, parameters: parameters.clone(), rest: None };
             state.streams.hold(record.stream(), held);
         } else {
@@ -615,14 +628,22 @@ mod tests {
         };
         turn_until_nothing_moves(&mut state, &mut consumer);
         assert_eq!(launched.lock().len(), 1, "the third stream's");
-        assert_eq!(held(&state, &consumer), (6, true), "the second waits for the first");
+        assert_eq!(
+            held(&state, &consumer),
+            (6, false),
+            "the second waits for the first, and so for the host"
+        );
+        // A question about events is answered all the same.
+        let asked = producer.push(&Record::Elapsed { stream: 0, start: 1, end: 2, reply: 3 }).unwrap();
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        assert_eq!((held(&state, &consumer), consumer.position()), ((6, false), asked));
         // Another stream's barriers are its own affair.
         opener.open(1, 9);
         turn_until_nothing_moves(&mut state, &mut consumer);
         assert_eq!(launched.lock().len(), 1);
         opener.open(0, 1);
         turn_until_nothing_moves(&mut state, &mut consumer);
-        assert_eq!((launched.lock().len(), held(&state, &consumer)), (2, (4, true)));
+        assert_eq!((launched.lock().len(), held(&state, &consumer)), (2, (4, false)));
         assert!(!state.streams.passed(0, last));
         opener.open(0, 2);
         turn_until_nothing_moves(&mut state, &mut consumer);
@@ -639,6 +660,33 @@ mod tests {
         producer.push(&barrier(0, u64::MAX)).unwrap();
         turn_until_nothing_moves(&mut state, &mut consumer);
         assert_eq!(held(&state, &consumer), (1, false));
+    }
+
+    #[test]
+    fn so_many_records_are_held_behind_a_barrier_and_so_many_parameters_of_theirs() {
+        for (words, most) in [(0, limits::HELD_MAX), (512, limits::HELD_PARAMETER_BYTES_MAX / 4096 + 1)] {
+            let descriptor = bulkhead_ring::memory::create().unwrap();
+            let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+            let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+            let (mut state, launched) = state_and_launches();
+            let _remains = bind_entry(&mut state);
+            producer.push(&barrier(0, 1)).unwrap();
+            let mut behind = launch(0);
+            if let (Record::Launch { launch, .. }, true) = (&mut behind, words > 0) {
+                (launch.parameter_bytes, launch.parameters) = (words * 8, ParameterPlace::Arena(0));
+            }
+            for _ in 0..most * 2 {
+                if producer.push(&behind).is_err() {
+                    turn_until_nothing_moves(&mut state, &mut consumer);
+                    consumer.publish();
+                }
+            }
+            turn_until_nothing_moves(&mut state, &mut consumer);
+            assert!((most..=most + 1).contains(&state.streams.held()), "{} of {most}", state.streams.held());
+            assert!(launched.lock().is_empty());
+            state.streams.forget_held();
+            assert!(!state.streams.hold_enough());
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use bulkhead_gpu::{DeviceInfo, Error, Gpu, HostAddress, StreamId};
 use bulkhead_ring::{CompletionWriter, Record, layout::STREAMS};
-use bulkhead_schema::limits::STREAMS_MAX;
+use bulkhead_schema::limits::{self, STREAMS_MAX};
 
 use crate::{
     modules::Calling,
@@ -122,6 +122,8 @@ pub(crate) struct Streams {
     /// How many slices there are of it.
     slices: usize,
     held: usize,
+    /// Words of parameters among what is held back.
+    held_words: usize,
     /// Which stream is looked at first when held records may go.
     turn: u32,
     /// How many marks have passed.
@@ -159,6 +161,7 @@ impl Streams {
             sliced: Load::default(),
             slices: 0,
             held: 0,
+            held_words: 0,
             turn: 0,
             passed: 0,
             calls: 0,
@@ -368,8 +371,10 @@ impl Streams {
     fn hold_first(&mut self, index: u32, held: Held, wait: Wait) {
         if let Some(stream) = self.get_mut(index) {
             stream.waits_for = Some(wait);
+            let words = held.parameters.len();
             stream.held.push_front(held);
             self.held += 1;
+            self.held_words += words;
         }
     }
 
@@ -500,24 +505,63 @@ impl Streams {
 
     pub(crate) fn hold(&mut self, index: u32, held: Held) {
         if let Some(stream) = self.get_mut(index) {
+            let words = held.parameters.len();
             stream.held.push_back(held);
             self.held += 1;
+            self.held_words += words;
         }
     }
 
     /// How many records are held back, in all.
+    #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         self.held
     }
 
-    /// Whether a stream is held back by something else than a barrier that is closed: the host wakes the pump itself
-    /// once it opens one.
+    /// Whether a stream is held back by something else than a barrier that is closed, or another stream behind one: the host
+    /// wakes the pump itself once it opens one.
     pub(crate) fn is_about_to_go_on(&self, opened: impl Fn(u32) -> u64) -> bool {
-        let is_closed = |index, wait| matches!(wait, Some(Wait::Host(number)) if opened(index) < number);
-        self.held > 0
-            && (0..).zip(&self.streams).any(|(index, stream)| {
-                stream.as_ref().is_some_and(|one| !one.held.is_empty() && !is_closed(index, one.waits_for))
-            })
+        if self.held == 0 {
+            return false;
+        }
+        // Bits: streams that are held, and those of them that wait for the host in the end.
+        let (mut held, mut closed) = (0_u64, 0_u64);
+        let mut waits = [None; STREAMS];
+        for (index, stream) in (0..).zip(&self.streams) {
+            let Some(stream) = stream.as_ref().filter(|stream| !stream.held.is_empty()) else { continue };
+            held |= 1 << index;
+            match stream.waits_for {
+                Some(Wait::Host(number)) if opened(index) < number => closed |= 1 << index,
+                Some(Wait::For(on, position)) if !self.passed(on, position) => {
+                    waits[index as usize] = Some((on, position))
+                }
+                _ => {}
+            }
+        }
+        // A wait is for what came earlier in the ring, so each round finds one more at least.
+        loop {
+            let before = closed;
+            for (index, wait) in waits.iter().enumerate() {
+                if let Some((on, position)) = *wait
+                    && closed >> on & 1 != 0
+                    && self.first_held(on).is_some_and(|first| first <= position)
+                {
+                    closed |= 1 << index;
+                }
+            }
+            if closed == before {
+                return held != closed;
+            }
+        }
+    }
+
+    fn first_held(&self, index: u32) -> Option<u64> {
+        self.get(index)?.held.front().map(|held| held.position)
+    }
+
+    /// Whether no more may be held back.
+    pub(crate) fn hold_enough(&self) -> bool {
+        self.held >= limits::HELD_MAX || self.held_words * 8 >= limits::HELD_PARAMETER_BYTES_MAX
     }
 
     /// A held record that may go now, if there is one. `opened` says how many barriers of a stream the host has opened.
@@ -558,7 +602,10 @@ impl Streams {
             let Some(stream) = self.get_mut(index) else { continue };
             stream.waits_for = None;
             let held = stream.held.pop_front();
-            self.held -= usize::from(held.is_some());
+            if let Some(held) = &held {
+                self.held -= 1;
+                self.held_words -= held.parameters.len();
+            }
             return Ok(held);
         }
         Ok(None)
@@ -570,7 +617,7 @@ impl Streams {
             stream.held.clear();
             stream.waits_for = None;
         }
-        self.held = 0;
+        (self.held, self.held_words) = (0, 0);
     }
 
     /// Ends all streams, whose work has passed.

@@ -85,6 +85,12 @@ impl Driver {
             report::once(&format!("no session: {error}"));
             Status::NO_DEVICE
         })?;
+        session.tell_who_waits_for_room(|| {
+            report::once(
+                "a call has waited 5 s for room behind a host function, or an event of another process, that has not come: as \
+                 much is queued as may be. If that waits for a lock that the calling thread holds, neither goes on",
+            );
+        });
         let gates = gates(&session)?;
         if stray == Stray::Told {
             crate::abi::at_exit(check::at_exit);

@@ -111,9 +111,11 @@ impl Worker {
 
     fn work(&self, driver: &Driver) {
         while let Some(job) = self.next() {
-            let reached = driver.session.wait(job.fence);
+            let reached = driver.session.wait(job.fence).map_err(|error| Status::of(&error));
+            // What this thread was told nobody else is told.
+            driver.streams.note_failure(job.target, reached);
             IS_IN_HOST_FUNCTION.set(true);
-            run(job.call, reached.map_or_else(|error| Status::of(&error).code(), |()| SUCCESS));
+            run(job.call, reached.map_or_else(Status::code, |()| SUCCESS));
             IS_IN_HOST_FUNCTION.set(false);
             job.barrier.open();
             driver.streams.end_host_function(job.target, job.number);

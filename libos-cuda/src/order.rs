@@ -436,16 +436,19 @@ impl Streams {
     }
 
     /// What was awaited has come, or will never come.
-    pub(crate) fn end_await(&self, target: Target, ended: Answer) -> Answer {
-        let slot = self.slot(target)?;
-        if let Err(status) = ended
+    pub(crate) fn end_await(&self, target: Target, ended: Answer) {
+        self.note_failure(target, ended);
+        self.awaited.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Notes what a thread of the library's was told of a stream: whoever asks for it next is told.
+    pub(crate) fn note_failure(&self, target: Target, ended: Answer) {
+        if let (Err(status), Ok(slot)) = (ended, self.slot(target))
             && slot.failed.swap(status.code(), Ordering::AcqRel) == SUCCESS
         {
             // Whoever submits something looks more closely until somebody is told.
             self.told.fetch_add(1, Ordering::AcqRel);
         }
-        self.awaited.fetch_sub(1, Ordering::AcqRel);
-        Ok(())
     }
 }
 

@@ -59,7 +59,7 @@ fn part(range: DeviceRange, bytes: usize) -> DeviceRange {
 
 fn read(session: &Session, range: DeviceRange) -> Option<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(range.bytes).ok()?];
-    session.read(Stream::DEFAULT, &mut bytes, range).ok()?;
+    session.read(session.aside(Stream::DEFAULT), &mut bytes, range).ok()?;
     Some(bytes)
 }
 
@@ -83,7 +83,7 @@ fn drain(driver: &Driver, ring: DeviceRange) {
     let Some(bytes) = read(session, part(ring, used)) else { return };
     // Zero again, lengths too: what does not fit is counted, and its place not written.
     let zeros = vec![0; bytes.len()];
-    if session.write(Stream::DEFAULT, part(ring, used), &zeros).is_err() {
+    if session.write(session.aside(Stream::DEFAULT), part(ring, used), &zeros).is_err() {
         return;
     }
     let mut at = HEADER_BYTES;

@@ -15,6 +15,10 @@ pub const RING_RECORDS: u32 = 1024;
 /// Work a session may have submitted to the device and not yet seen done. Below the hardware queue's depth,
 /// so that a ring thread never blocks in the driver.
 pub const IN_FLIGHT_MAX: u32 = 768;
+/// Records of a session that its executor holds back, for instance behind a function of the host's that has not returned.
+pub const HELD_MAX: usize = 8192;
+/// Bytes of launches' parameters among these.
+pub const HELD_PARAMETER_BYTES_MAX: usize = 8 << 20;
 /// Streams of a session.
 pub const STREAMS_MAX: u32 = 64;
 /// Events of a session.

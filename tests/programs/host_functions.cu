@@ -3,6 +3,7 @@
 #include "program.h"
 
 #include <atomic>
+#include <cassert>
 #include <chrono>
 #include <mutex>
 #include <thread>
@@ -10,8 +11,13 @@
 
 constexpr int N = 4096;
 
+// A module with a variable, and with an assertion, which has a place where it would be told.
+__device__ unsigned nothing_more = 0;
+
 __global__ void add(unsigned *values, unsigned term, int n) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    assert(n <= N);
+    term += nothing_more;
     if (i < n) values[i] += term;
 }
 
@@ -64,6 +70,16 @@ static bool all_are(const unsigned *device, unsigned expected) {
             return false;
         }
     return true;
+}
+
+// The first launch, which loads the module, behind no function of its stream.
+static bool first_launch(cudaStream_t one, unsigned *values) {
+    CHECK(cudaLaunchHostFunc(nullptr, waits_for_the_flag, nullptr));
+    CHECK(cudaMemsetAsync(values, 0, N * sizeof(unsigned), one));
+    add(values, 4, one);
+    CHECK(cudaStreamSynchronize(one));
+    flag = 1;
+    return all_are(values, 4);
 }
 
 // A program that holds a lock over its submissions, as one that shares a stream between threads does.
@@ -192,6 +208,7 @@ int main(int argc, char **argv) {
     unsigned *values, *pinned;
     CHECK(cudaMalloc(&values, N * sizeof(unsigned)));
     CHECK(cudaMallocHost(&pinned, N * sizeof(unsigned)));
+    if (!first_launch(one, values)) program.fail("the first launch");
     if (!lock_over_submissions(one, two, values, pinned)) program.fail("a lock over submissions");
     if (!flag_set_afterwards(values)) program.fail("a flag that is set afterwards");
     if (!graph(one, values)) program.fail("a graph");

@@ -742,6 +742,12 @@ impl Session {
         Ok(())
     }
 
+    pub(crate) fn tell_who_waits_for_room(&self, _: fn()) {}
+
+    pub(crate) fn aside(&self, usual: Stream) -> Stream {
+        usual
+    }
+
     /// What comes later is done at once all the same: the record says that it was asked to wait. Fences do wait.
     pub(crate) fn barrier(&self, stream: Stream) -> Result<Barrier, Error> {
         let mut state = self.state.lock();

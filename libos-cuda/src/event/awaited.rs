@@ -143,8 +143,7 @@ fn work(driver: &'static Driver, jobs: &'static Jobs) {
                 Ok(true) => Ok(()),
                 Err(status) => Err(status),
             };
-            // The stream was looked up when the job was made, and its slot never goes away.
-            driver.streams.end_await(job.target, ended).ok();
+            driver.streams.end_await(job.target, ended);
             // Whoever sees that the stream goes on is told why it should not have.
             job.barrier.open();
         }

@@ -478,6 +478,9 @@ impl<S: Service> HostHalf<S> {
         let of_kernels = callers.iter().filter(|caller| matches!(caller.has, Has::Gates(_)));
         for badge in of_kernels.map(|caller| caller.badge) {
             if let Some(instance) = instances.get(badge) {
+                crate::warn(format_args!(
+                    "instance {badge:?}: the executor was lost while kernels may have been in its gates"
+                ));
                 service.cut_off(window, badge, instance)?;
             }
         }

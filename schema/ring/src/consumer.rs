@@ -230,6 +230,13 @@ impl Consumer {
         park
     }
 
+    /// Sleeps whether or not there are records, which nobody can take at the moment, unless somebody was woken since `bell` was
+    /// answered.
+    pub fn sleep_since(&mut self, bell: u32, timeout: Duration) {
+        self.publish();
+        self.ring.sleep(bell, timeout);
+    }
+
     /// Wakes a thread in [`Consumer::park`], from the executor's own side.
     #[must_use]
     pub fn waker(&self) -> Waker {
