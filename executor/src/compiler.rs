@@ -279,14 +279,14 @@ mod tests {
 
     #[test]
     fn a_refusal_names_each_reason_with_its_first_places_and_the_lines_of_the_source() {
-        let barriers = "    .loc 1 7 5\n    bar.sync 3;\n    .loc 1 8 5\n    bar.sync 3;\n    bar.sync 3;\n    bar.sync 3;\n    bar.sync 3;\n";
+        let events = "    .loc 1 7 5\n    pmevent 3;\n    .loc 1 8 5\n    pmevent 3;\n    pmevent 3;\n    pmevent 3;\n    pmevent 3;\n";
         let text = format!(
-            ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{{\n    .reg .b32 %r<4>;\n{barriers}    \
-             .loc 1 9 5\n    bar.arrive 0, 32;\n    ret;\n}}\n.file 1 \"/src/app.cu\"\n"
+            ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k()\n{{\n    .reg .b32 %r<4>;\n{events}    \
+             .loc 1 9 5\n    setmaxnreg.inc.sync.aligned.u32 64;\n    ret;\n}}\n.file 1 \"/src/app.cu\"\n"
         );
         let error = compile(text.as_bytes(), 90).map(|_| ()).unwrap_err();
         let told: Vec<&str> = error.message.lines().collect();
-        assert_eq!(told.iter().filter(|line| line.contains("other than number 0")).count(), 4, "{told:#?}");
+        assert_eq!(told.iter().filter(|line| line.contains("pmevent")).count(), 4, "{told:#?}");
         assert!(
             told.iter().any(|line| line.starts_with("image.ptx:8:5: ") && line.ends_with("(/src/app.cu:7)")),
             "{told:#?}"

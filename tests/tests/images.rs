@@ -323,7 +323,7 @@ fn an_entry_that_the_guard_refuses_keeps_nobody_from_the_others() {
     let tenant = Tenant::new(&kernel, "tenant");
     let text = |entries: &str| format!(".version 8.0\n.target sm_75\n.address_size 64\n{entries}");
     let named = |name: &str, body: &str| format!(".visible .entry {name}()\n{{\n{body}\nret;\n}}\n");
-    let (good, bad) = (named("good", ""), named("bad", "bar.sync 3;"));
+    let (good, bad) = (named("good", ""), named("bad", "pmevent 3;"));
     let also = named("also", ".reg .b32 %r;\nmov.u32 %r, %laneid;");
     let image =
         tenant.session.load_image(text(&format!("{good}{bad}{also}")).as_bytes()).expect("it is loaded");
@@ -331,7 +331,7 @@ fn an_entry_that_the_guard_refuses_keeps_nobody_from_the_others() {
     assert_eq!(names, ["good", "also"]);
     let [refused] = image.refused() else { panic!("{:?}", image.refused()) };
     assert_eq!(refused.name, "bad");
-    assert!(refused.why.starts_with("image.ptx:11:1: ") && refused.why.contains("barrier"), "{refused:?}");
+    assert!(refused.why.starts_with("image.ptx:11:1: ") && refused.why.contains("pmevent"), "{refused:?}");
     let error = image.entry("bad").expect_err("it is not there");
     assert_eq!(error.code, ErrorCode::ImageRefused);
     assert!(error.message.contains(&refused.why), "{error}");
