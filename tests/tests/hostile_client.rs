@@ -226,7 +226,7 @@ fn a_record_that_is_none_ends_its_session_only() {
         ("a wait for what never comes", with(record(WAIT_ON, 0), &[(1, 1), (2, u64::MAX)])),
         ("a reply slot that is none", with(record(ELAPSED, 0), &[(2, 64)])),
     ];
-    for operation in [0, 12, 99, u32::MAX] {
+    for operation in [0, 13, 99, u32::MAX] {
         cases.push(("an operation that is none", record(operation, 0)));
     }
     breaks_the_protocol(cases);
