@@ -148,7 +148,8 @@ fn pump(session: &Session, consumer: &mut Consumer) -> Result<(), End> {
         let mut state = session.state.lock();
         let turn = turn(&mut state, consumer, &mut parameters)?;
         wake_waiters(&mut state, (consumer.tail(), consumer.position()), session)?;
-        let goes_on = state.streams.is_about_to_go_on(|stream| consumer.opened(stream));
+        let goes_on = !matches!(turn, Turn::Worked)
+            && state.streams.is_about_to_go_on(|stream| consumer.opened(stream));
         let waiting = !state.waiters.is_empty() || goes_on || state.streams.call_gates();
         match turn {
             Turn::Worked => {
