@@ -3,7 +3,7 @@
 use std::{
     io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    sync::atomic::{AtomicU32, AtomicU64},
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
 use bulkhead_ring::{Activity, memory::Shared};
@@ -16,6 +16,9 @@ use crate::{
     grant::capability,
     share::Reference,
 };
+
+/// The half of a value that a word of a message carries beside the number.
+const LOW: u64 = 0xFFFF_FFFF;
 
 capability!(
     ProtectedModule,
@@ -96,6 +99,26 @@ impl ModuleHost {
     #[must_use]
     pub fn wide(&self, offset: usize) -> Option<&AtomicU64> {
         self.0.atomic_u64(offset)
+    }
+
+    /// Posts a value for gates, which read it by `read_system` with the same number: two words at a multiple of 16 bytes, each
+    /// with the number. False where they do not lie in it.
+    pub fn post(&self, offset: usize, number: u32, value: u64) -> bool {
+        let words = (self.wide(offset), offset.checked_add(8).and_then(|at| self.wide(at)));
+        let (Some(first), Some(second)) = words else { return false };
+        for (word, half) in [(first, value & LOW), (second, value >> 32)] {
+            word.store(u64::from(number) << 32 | half, Ordering::Release);
+        }
+        true
+    }
+
+    /// What a gate has posted there by `post_system`, with its number; `None` while not all of it is there.
+    #[must_use]
+    pub fn message(&self, offset: usize) -> Option<(u32, u64)> {
+        let low = self.wide(offset)?.load(Ordering::Acquire);
+        let high = self.wide(offset.checked_add(8)?)?.load(Ordering::Acquire);
+        let number = u32::try_from(low >> 32).ok()?;
+        (low >> 32 == high >> 32).then_some((number, low & LOW | high << 32))
     }
 
     /// Copies bytes out of it, as kernels happen to leave them.
@@ -323,5 +346,39 @@ impl Session {
             Ok(Reference::hold(&session, &context, client))
         })?;
         Ok(AcceptedGates { accepted, _given: gates })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_there_once_both_of_its_words_have_its_number() {
+        let (memory, _) = ModuleHost::create(4096).unwrap();
+        assert_eq!(memory.message(32), Some((0, 0)), "nothing was posted");
+        let value = 0x0123_4567_89AB_CDEF;
+        assert!(memory.post(32, u32::MAX, value));
+        assert_eq!(memory.message(32), Some((u32::MAX, value)));
+        // As `tagged` of the header lays them out.
+        assert_eq!(memory.wide(32).unwrap().load(Ordering::Relaxed), 0xFFFF_FFFF_89AB_CDEF);
+        assert_eq!(memory.wide(40).unwrap().load(Ordering::Relaxed), 0xFFFF_FFFF_0123_4567);
+        for half in [32, 40] {
+            assert!(memory.post(32, 7, value));
+            memory.wide(half).unwrap().store(8 << 32, Ordering::Relaxed);
+            assert_eq!(memory.message(32), None, "half of the next is there");
+        }
+        // The words come in any order.
+        assert!(memory.post(32, 7, value));
+        for half in [40, 32] {
+            memory.wide(half).unwrap().store(9 << 32 | 5, Ordering::Relaxed);
+        }
+        assert_eq!(memory.message(32), Some((9, 5 << 32 | 5)));
+        for beyond in [4092, 4096, 4, usize::MAX - 7, usize::MAX] {
+            assert!(!memory.post(beyond, 1, 1), "{beyond}");
+            assert_eq!(memory.message(beyond), None, "{beyond}");
+        }
+        assert!(!memory.post(4088, 1, 1), "its second word is beyond");
+        assert_eq!(memory.wide(4088).unwrap().load(Ordering::Relaxed), 0);
     }
 }

@@ -199,21 +199,17 @@ impl Drop for Ends<'_> {
 
 /// The host half of `client/examples/echo`: adds the badge of who asks to each question until it is told to end.
 fn answer(memory: &ModuleHost, ends: &AtomicBool) {
-    let mut answered = [0_u64; ECHO_SLOTS];
+    let mut answered = [0; ECHO_SLOTS];
     while !ends.load(Ordering::Relaxed) {
         for (slot, last) in answered.iter_mut().enumerate() {
-            let word = |at| memory.wide(at).expect("a word");
-            let parts = [0, 8, 16, 24].map(|at| word(32 * slot + at).load(Ordering::Acquire));
-            let asked = parts[0] >> 32;
-            if asked == *last || parts.iter().any(|part| part >> 32 != asked) {
+            let Some((number, badge)) = memory.message(32 * slot).filter(|(number, _)| number != last) else {
                 continue;
-            }
-            let value = |low: u64, high: u64| low & 0xFFFF_FFFF | high << 32;
-            let sum = value(parts[2], parts[3]).wrapping_add(value(parts[0], parts[1]));
-            for (at, half) in [(0, sum & 0xFFFF_FFFF), (8, sum >> 32)] {
-                word(32 * ECHO_SLOTS + 16 * slot + at).store(asked << 32 | half, Ordering::Release);
-            }
-            *last = asked;
+            };
+            let Some((_, value)) = memory.message(32 * slot + 16).filter(|(of, _)| *of == number) else {
+                continue;
+            };
+            assert!(memory.post(32 * ECHO_SLOTS + 16 * slot, number, value.wrapping_add(badge)));
+            *last = number;
         }
     }
 }

@@ -27,8 +27,6 @@ use bulkhead_client::{
 /// How many questions are on their way at most, and how long each and each answer is, as in `gates.cu`.
 const SLOTS: u64 = 256;
 const QUESTION_BYTES: u64 = window::QUESTIONS_BYTES / SLOTS;
-/// The half of a value that a word carries beside its message's number.
-const LOW: u64 = 0xFFFF_FFFF;
 const ANSWER_BYTES: u64 = window::ANSWERS_BYTES / SLOTS;
 
 fn main() -> Result<(), Error> {
@@ -87,30 +85,17 @@ fn answer(memory: &ModuleHost, activity: &Activity, ends: &AtomicBool) {
         }
         for (slot, last) in (0..).zip(&mut answered) {
             let question = place(window::QUESTIONS + slot * QUESTION_BYTES);
-            let Some((number, badge)) = message(memory, question).filter(|(number, _)| number != last) else {
+            let Some((number, badge)) = memory.message(question).filter(|(number, _)| number != last) else {
                 continue;
             };
             // The words come in any order: those of a part may be there before the other's.
-            let Some((_, value)) = message(memory, question + 16).filter(|(of, _)| *of == number) else {
+            let Some((_, value)) = memory.message(question + 16).filter(|(of, _)| *of == number) else {
                 continue;
             };
-            let answer = place(window::ANSWERS + slot * ANSWER_BYTES);
-            let sum = value.wrapping_add(badge);
-            for (at, half) in [(answer, sum & LOW), (answer + 8, sum >> 32)] {
-                if let Some(word) = memory.wide(at) {
-                    word.store(number << 32 | half, Ordering::Relaxed);
-                }
-            }
+            memory.post(place(window::ANSWERS + slot * ANSWER_BYTES), number, value.wrapping_add(badge));
             *last = number;
         }
     }
-}
-
-/// A value that a gate has posted in two words, and the number that both carry; `None` while they differ.
-fn message(memory: &ModuleHost, at: usize) -> Option<(u64, u64)> {
-    let low = memory.wide(at)?.load(Ordering::Relaxed);
-    let high = memory.wide(at + 8)?.load(Ordering::Relaxed);
-    (low >> 32 == high >> 32).then_some((low >> 32, low & LOW | high << 32))
 }
 
 /// An offset into memory that is mapped here.

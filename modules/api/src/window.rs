@@ -2,13 +2,10 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, AtomicU64, Ordering},
+    atomic::{AtomicU32, AtomicU64},
 };
 
 use bulkhead_client::{Error, ErrorCode, ModuleHost, ProtectedModule};
-
-/// The half of a value that a word of a message carries beside the number.
-const LOW: u64 = 0xFFFF_FFFF;
 
 /// A module's window: memory of the device, and host memory that gates and host half store in at the same time.
 pub struct Window {
@@ -87,25 +84,15 @@ impl Window {
         self.host.as_ref()?.wide(usize::try_from(offset).ok()?)
     }
 
-    /// Posts a value for gates, which read it by `read_system` with the same number: two words at a multiple of 16 bytes, each
-    /// with the number. False where they do not lie in the host's memory.
+    /// Posts a value for gates: [`ModuleHost::post`]. False where it does not lie in the host's memory.
     pub fn post(&self, offset: u64, number: u32, value: u64) -> bool {
-        let halves = [(offset, value & LOW), (offset.saturating_add(8), value >> 32)];
-        let words = halves.map(|(at, half)| self.wide(at).map(|word| (word, half)));
-        let [Some(first), Some(second)] = words else { return false };
-        for (word, half) in [first, second] {
-            word.store(u64::from(number) << 32 | half, Ordering::Release);
-        }
-        true
+        self.inside(offset, 16).is_some_and(|(host, at)| host.post(at, number, value))
     }
 
-    /// What a gate has posted there by `post_system`, with its number; `None` while not all of it is there.
+    /// What a gate has posted there: [`ModuleHost::message`].
     #[must_use]
     pub fn message(&self, offset: u64) -> Option<(u32, u64)> {
-        let low = self.wide(offset)?.load(Ordering::Acquire);
-        let high = self.wide(offset.checked_add(8)?)?.load(Ordering::Acquire);
-        let number = u32::try_from(low >> 32).ok()?;
-        (low >> 32 == high >> 32).then_some((number, low & LOW | high << 32))
+        self.inside(offset, 16).and_then(|(host, at)| host.message(at))
     }
 
     /// Copies bytes out of the host's memory, as gates happen to leave them; false where they do not lie in it.
