@@ -33,6 +33,7 @@ mod barrier;
 mod buffer;
 mod connection;
 mod descriptors;
+mod events;
 mod export;
 mod faults;
 mod grant;

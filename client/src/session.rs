@@ -146,9 +146,9 @@ pub(crate) struct Inner {
     window: (u64, u64),
     /// Of the program that it was opened from.
     entries: Vec<Entry>,
-    submit: Mutex<Submit>,
+    pub(crate) submit: Mutex<Submit>,
     barriers: Arc<Barriers>,
-    page: CompletionReader,
+    pub(crate) page: CompletionReader,
     /// What the kernel lets records name.
     pub(crate) reserved: Mutex<Reserved>,
     refusals_seen: AtomicU64,
@@ -171,11 +171,13 @@ struct Answered {
     entries: Vec<Entry>,
 }
 
-struct Submit {
-    producer: Producer,
-    streams: Streams,
+pub(crate) struct Submit {
+    pub(crate) producer: Producer,
+    pub(crate) streams: Streams,
     /// The fence of each event's latest recording.
-    events: Indices<Option<Fence>>,
+    pub(crate) events: Indices<Option<Fence>>,
+    /// Events that were given up, which the device may still record.
+    pub(crate) retiring: Vec<u32>,
 }
 
 impl Session {
@@ -253,7 +255,12 @@ impl Session {
         let page = Completion::map(page.as_fd()).map_err(unmapped)?;
         let producer = Producer::new(ring);
         let barriers = Barriers::new(producer.opener());
-        let submit = Submit { producer, streams: Streams::new(), events: Indices::new(limits::EVENTS_MAX) };
+        let submit = Submit {
+            producer,
+            streams: Streams::new(),
+            events: Indices::new(limits::EVENTS_MAX),
+            retiring: Vec::new(),
+        };
         let inner = Arc::new(Inner {
             remote,
             memory: Memory::new(stray),
@@ -432,32 +439,6 @@ impl Session {
         });
         drop(submit);
         self.status()
-    }
-
-    /// Makes an event.
-    ///
-    /// # Errors
-    /// `limitReached` when the session has as many as it may.
-    pub fn create_event(&self) -> Result<Event, Error> {
-        let limit = || Error::new(ErrorCode::LimitReached, "the session has as many events as it may");
-        let index = self.inner.submit.lock().events.take(None).ok_or_else(limit)?;
-        self.reserve_event(index).inspect_err(|_| {
-            self.inner.submit.lock().events.free(index);
-        })?;
-        Ok(Event(index))
-    }
-
-    /// Gives an event up.
-    ///
-    /// # Errors
-    /// Where there is no such event, or the session is over.
-    pub fn destroy_event(&self, event: Event) -> Result<(), Error> {
-        let unknown = || Error::new(ErrorCode::InvalidHandle, "no such event");
-        let latest = self.inner.submit.lock().events.free(event.0).ok_or_else(unknown)?;
-        if let Some(fence) = latest {
-            self.push(&Record::DestroyEvent { stream: fence.stream.0, event: event.0 })?;
-        }
-        Ok(())
     }
 
     /// Has the device take a timestamp when the stream gets there.

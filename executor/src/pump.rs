@@ -255,8 +255,11 @@ fn turn(state: &mut State, consumer: &mut Consumer, parameters: &mut Vec<u64>) -
         {
             return Err(End::Order("a stream waits for a record that comes later"));
         }
-        // A question about events has no place in the order.
-        let is_aside = matches!(record, bulkhead_ring::Record::Elapsed { .. });
+        // A question about events has no place in the order, nor has the end of one, with which its client waits.
+        let is_aside = matches!(
+            record,
+            bulkhead_ring::Record::Elapsed { .. } | bulkhead_ring::Record::DestroyEvent { .. }
+        );
         if !is_aside && state.streams.is_held(record.stream()) {
             let held = Held { position, record, parameters: parameters.clone(), rest: None };
             state.streams.hold(record.stream(), held);

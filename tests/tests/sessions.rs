@@ -531,3 +531,27 @@ fn threads_share_a_session() {
         }
     });
 }
+
+#[test]
+fn an_event_that_is_destroyed_before_its_stream_comes_to_it_leaves_the_next_alone() {
+    let kernel = Kernel::start();
+    let session = kernel.open("events");
+    let stream = session.create_stream(0).unwrap();
+    let barrier = session.barrier(stream).unwrap();
+    let gone = session.create_event().unwrap();
+    session.record(gone, stream).unwrap();
+    session.destroy_event(gone).unwrap();
+    let error = session.destroy_event(gone).expect_err("it is gone");
+    assert_eq!(error.code, ErrorCode::InvalidHandle);
+    let next = session.create_event().unwrap();
+    assert_ne!(next, gone);
+    session.wait(session.record(next, FIRST).unwrap()).unwrap();
+    barrier.open();
+    session.wait(session.fence(stream)).unwrap();
+    assert!(session.elapsed_ns(next, next).is_ok());
+    // Now its index is free again, and whoever has it is alone with it.
+    let again = session.create_event().unwrap();
+    assert_eq!(again, gone);
+    session.wait(session.record(again, stream).unwrap()).unwrap();
+    assert!(session.elapsed_ns(again, again).is_ok());
+}
