@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ast::{Instruction, Statement};
+use crate::ast::{Instruction, Item, Module, Statement};
 use crate::data::Data;
 use crate::limits::GATE_NAME_BYTES_MAX;
 use crate::names::{self, Class};
@@ -46,6 +46,9 @@ pub(crate) struct Gate {
     pub(crate) arguments: Vec<Class>,
     pub(crate) results: Vec<Class>,
     lines: Vec<String>,
+    /// The PTX version and the architecture that it is written in.
+    version: (u32, u32),
+    architecture: String,
     /// How many registers of each class it has.
     pub(crate) registers: [u32; 4],
     /// What it costs, and what passes its arguments.
@@ -98,7 +101,9 @@ impl Gates {
     /// Adds the gates of a module: its `.visible` functions. `module` is what an entry that calls them says it needs
     /// ([`VerifiedEntry::modules`](crate::VerifiedEntry::modules)).
     pub fn add(&mut self, module: &str, text: &str) -> Result<(), Report> {
-        let (images, window) = confine::gate_images(&crate::parse(text)?)?;
+        let parsed = crate::parse(text)?;
+        let (images, window) = confine::gate_images(&parsed)?;
+        let architecture = parsed.target.iter().find(|word| names::is_architecture(word));
         self.windows.insert(module.to_owned(), window);
         for image in images {
             let body = verify::gate(&image.text, &image.arguments, &image.results)?;
@@ -120,6 +125,9 @@ impl Gates {
                 arguments: image.arguments,
                 results: image.results,
                 lines: body.lines.iter().map(|line| renamed(line)).collect(),
+                version: parsed.version,
+                architecture: architecture
+                    .map_or_else(String::new, |word| names::architecture(word).to_owned()),
                 registers: body.registers,
                 cost: body.cost + passed as u64,
             };
@@ -161,6 +169,26 @@ impl Gates {
     /// The names of all gates, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.gates.keys().map(String::as_str)
+    }
+
+    /// The PTX version and the target of a text's confined form: its own, or those of a gate that it declares where these
+    /// are newer, since the gate's statements stand in it then.
+    pub(crate) fn header(&self, module: &Module, mut target: Vec<String>) -> ((u32, u32), Vec<String>) {
+        let mut version = module.version;
+        let declared = module.items.iter().filter_map(|item| match item {
+            Item::Function(function) if function.body.is_none() => self.gates.get(&function.name),
+            _ => None,
+        });
+        for gate in declared {
+            version = version.max(gate.version);
+            for word in &mut target {
+                let number = names::architecture_number(word);
+                if number.is_some() && number < names::architecture_number(&gate.architecture) {
+                    word.clone_from(&gate.architecture);
+                }
+            }
+        }
+        (version, target)
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<(&str, &Gate)> {

@@ -248,6 +248,28 @@ fn the_grid_of_an_entry_is_not_cut_where_a_gate_asks_for_it() {
 }
 
 #[test]
+fn a_text_is_of_the_version_and_for_the_architecture_of_the_gates_that_it_calls() {
+    let newer = LOG.replacen(".version 6.0", ".version 8.3", 1).replacen(".target sm_70", ".target sm_89", 1);
+    assert_ne!(newer, LOG);
+    let mut gates = Gates::default();
+    gates.add("log", &newer).unwrap();
+    let header = |text: &str| {
+        let printed = confined(text, &gates);
+        verify_with(&printed, &gates).unwrap();
+        printed.lines().filter(|line| line.starts_with('.')).take(2).collect::<Vec<_>>().join(" ")
+    };
+    let of = |version: &str, target: &str| {
+        let text = ONE_CALL.replacen(".version 8.0", version, 1);
+        header(&text.replacen(".target sm_90", target, 1))
+    };
+    assert_eq!(of(".version 6.0", ".target sm_70"), ".version 8.3 .target sm_89");
+    assert_eq!(of(".version 6.0", ".target sm_50"), ".version 8.3 .target sm_89");
+    assert_eq!(of(".version 9.0", ".target sm_90a"), ".version 9.0 .target sm_90a");
+    let none = ".version 6.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n";
+    assert_eq!(header(none), ".version 6.0 .target sm_70");
+}
+
+#[test]
 fn gates_of_two_modules_keep_their_windows_apart() {
     let mut gates = log();
     let other = LOG.replace("log_append", "aside").replace("sum_of_four", "sum_aside");

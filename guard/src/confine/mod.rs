@@ -327,7 +327,8 @@ fn confine_all(module: &Module, stray: Stray, gates: &Gates, effort: Effort) -> 
         }
     }
     renamed::rename(&mut items, &mut report);
-    let Module { version, address_size, header, .. } = *module;
+    let (version, target) = gates.header(module, target);
+    let Module { address_size, header, .. } = *module;
     Confined { module: Module { version, target, address_size, header, items }, report, refused }
 }
 
