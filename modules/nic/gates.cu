@@ -146,10 +146,10 @@ __device__ __forceinline__ void ring(u32 at, u32 which) {
     }
     if (next != first) {
         queue.rung = next;
-        // What the descriptors say, whoever has written them, is seen before the index, and that before the register.
+        // What the descriptors say, whoever has written them, is seen before the register, which says the index too
+        // (VIRTIO_F_NOTIFICATION_DATA): the device need not see the index in memory first.
         bulkhead::fence_system();
         *static_cast<volatile u32 *>(&device.queues[at][which].available_index) = next << 16;
-        bulkhead::fence_system();
         bulkhead::write_register(&device.notify[at][which], next << 16 | which);
     }
     bulkhead::release(&queue.ringing, 0);
@@ -159,9 +159,8 @@ __device__ __forceinline__ void ring(u32 at, u32 which) {
 __device__ __forceinline__ void offer(u32 at, u32 which, u32 descriptor) {
     const u32 number = atomicAdd(&instances[at].queues[which].tail, 1);
     device.queues[at][which].available[number % ENTRIES] = static_cast<u16>(descriptor);
-    // Behind this stands no release: it would be a second fence.
-    bulkhead::fence_system();
-    *static_cast<volatile u32 *>(&instances[at].filled[which][number % ENTRIES]) = filled(number, descriptor);
+    // Who rings reads this, and has all that stands before it seen by the device.
+    bulkhead::release(&instances[at].filled[which][number % ENTRIES], filled(number, descriptor));
 }
 
 // How many descriptors the device has used beyond so many.
@@ -399,6 +398,9 @@ BULKHEAD_GATE u64 nic_receive(ulonglong2 *to) {
     // What the device has written is seen behind its index, and behind this where another has looked at that.
     if (!stale) bulkhead::fence_system();
     const u32 buffer = entry & 0xFF;
+    u32 &state = of.states[ENTRIES + buffer];
+    // Nobody else changes the state of a buffer that the device had.
+    const u32 use = ((load(&state) >> USE_SHIFT) + 1) % USES;
     const u32 bytes = load(&device.queues[at][RECEIVES].used[number % ENTRIES].length);
     const volatile u64 *words = device.buffers[at][RECEIVES][buffer];
     const u64 link = words[3], third = words[4], fourth = words[5], addresses = words[6], ports = words[7];
@@ -418,8 +420,6 @@ BULKHEAD_GATE u64 nic_receive(ulonglong2 *to) {
                        (static_cast<u32>(ports) >> 16) == (static_cast<u32>(flow.words[5]) & 0xFFFF) &&
                        part >= 8 && whole == part + 20 && part - 8 <= room && part - 8 <= DATA_BYTES_MAX &&
                        (flow.remote == 0 || (flow.remote == remote && flow.port == port));
-    u32 &state = of.states[ENTRIES + buffer];
-    const u32 use = ((bulkhead::acquire(&state) >> USE_SHIFT) + 1) % USES;
     of.peers[buffer] = remote | static_cast<u64>(port) << 32 | static_cast<u64>(named) << 48;
     bulkhead::release(&state, use << USE_SHIFT | (right ? HELD : FLIGHT));
     if (right) {
@@ -470,9 +470,7 @@ BULKHEAD_GATE u32 nic_end(u32 ticket) {
     const u32 buffer = buffer_of(ticket), held = ticket / BUFFERS << USE_SHIFT | HELD;
     const u32 next = buffer < ENTRIES ? held - HELD + FREE : held - HELD + FLIGHT;
     if (ticket >= TICKETS || atomicCAS(&instances[at].states[buffer], held, next) != held) return bulkhead::NOT_OPEN;
-    if (buffer >= ENTRIES) {
-        offer(at, RECEIVES, buffer % ENTRIES);
-        ring(at, RECEIVES);
-    }
+    // Whoever receives next tells the device.
+    if (buffer >= ENTRIES) offer(at, RECEIVES, buffer % ENTRIES);
     return bulkhead::DONE;
 }

@@ -11,6 +11,7 @@
 mod driver;
 
 use std::{
+    io::ErrorKind,
     net::{SocketAddr, SocketAddrV4, UdpSocket},
     thread,
     time::{Duration, Instant},
@@ -26,10 +27,11 @@ const TURNS: usize = 2000;
 fn answers() -> (SocketAddrV4, thread::JoinHandle<()>) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let SocketAddr::V4(at) = socket.local_addr().unwrap() else { panic!("not IPv4") };
+    socket.set_nonblocking(true).unwrap();
     let answering = thread::spawn(move || {
         let mut bytes = [0; 2048];
         loop {
-            let (length, from) = socket.recv_from(&mut bytes).unwrap();
+            let (length, from) = come(&socket, &mut bytes);
             if length == 0 {
                 return;
             }
@@ -37,6 +39,16 @@ fn answers() -> (SocketAddrV4, thread::JoinHandle<()>) {
         }
     });
     (at, answering)
+}
+
+/// What comes next to a socket that does not block. It is looked for without a pause: how long a core takes to wake up is not to be measured.
+fn come(socket: &UdpSocket, bytes: &mut [u8]) -> (usize, SocketAddr) {
+    loop {
+        match socket.recv_from(bytes) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            came => return came.unwrap(),
+        }
+    }
 }
 
 fn driver(remote: SocketAddrV4) -> (Driver<Sockets>, SocketAddrV4) {
@@ -114,10 +126,11 @@ fn turns_of_a_socket(to: SocketAddrV4) {
 /// A peer for kernels.
 fn answer(port: &str, count: &str) {
     let socket = UdpSocket::bind(("127.0.0.1", port.parse().unwrap())).unwrap();
+    socket.set_nonblocking(true).unwrap();
     let count: i64 = count.parse().unwrap();
     let mut bytes = [0; 2048];
     for _ in 0..u64::try_from(count).unwrap_or(u64::MAX) {
-        let (length, from) = socket.recv_from(&mut bytes).unwrap();
+        let (length, from) = come(&socket, &mut bytes);
         // Whoever has gone meanwhile is not answered.
         socket.send_to(&bytes[..length], from).unwrap_or_default();
     }

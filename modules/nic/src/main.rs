@@ -60,7 +60,7 @@ struct Instance {
     /// Until it is revoked.
     nic: Option<Nic<Sockets>>,
     registers: u64,
-    rung: u32,
+    said: u32,
 }
 
 fn bus(offset: u64) -> BusAddress {
@@ -150,6 +150,12 @@ fn give_buffers(host: &ModuleHost, slot: usize) {
     host.write(place(parts.available) + 2, &ENTRIES.to_le_bytes());
 }
 
+/// What the register to send says anew: the queue's available index, behind its number.
+fn notified(window: &Window, registers: u64, said: &mut u32) -> Option<u16> {
+    let now = window.word(registers + 4)?.load(Ordering::Acquire);
+    (std::mem::replace(said, now) != now).then(|| u16::try_from(now >> 16).unwrap_or(0))
+}
+
 impl Service for Module {
     type Instance = Instance;
 
@@ -192,16 +198,14 @@ impl Service for Module {
             .write(layout::instance(slot), &layout::opened(bus(layout::parts(slot, 1).buffers).0, &links))?;
         // Last: from here on the gates know the badge.
         window.write(layout::instance(slot) + layout::BADGE, &badge.value().to_le_bytes())?;
-        Ok(Instance { nic: Some(nic), registers, rung: 0 })
+        Ok(Instance { nic: Some(nic), registers, said: 0 })
     }
 
     fn serve(&mut self, window: &Window, instances: &mut Instances<Instance>) -> Progress {
         let (now, mut progress) = (self.begun.elapsed(), Progress::Idle);
         for (_, instance) in instances.open() {
             let Some(nic) = &mut instance.nic else { continue };
-            let said = window.word(instance.registers + 4).map_or(0, |word| word.load(Ordering::Acquire));
-            let rung = std::mem::replace(&mut instance.rung, said) != said;
-            match nic.step(rung, now) {
+            match nic.step(notified(window, instance.registers, &mut instance.said), now) {
                 Stepped::Worked => progress = Progress::Worked,
                 Stepped::Waits if progress == Progress::Idle => progress = Progress::Waits,
                 Stepped::Waits | Stepped::Idle => {}
@@ -215,7 +219,7 @@ impl Service for Module {
         window.write(layout::instance(badge.slot()) + layout::BADGE, &revoked)?;
         // Its addresses are free from here on: whatever gates still write, no device looks at it.
         if let Some(nic) = instance.nic.take() {
-            self.end(badge, nic);
+            self.end(badge, nic, notified(window, instance.registers, &mut instance.said));
         }
         Ok(())
     }
@@ -223,9 +227,9 @@ impl Service for Module {
 
 impl Module {
     /// Ends a device. What stands in its queue is sent, as far as the rates allow that now.
-    fn end(&self, badge: Badge, mut nic: Nic<Sockets>) {
+    fn end(&self, badge: Badge, mut nic: Nic<Sockets>, mut notified: Option<u16>) {
         for _ in 0..LAST_STEPS {
-            if nic.send_only(self.begun.elapsed()) != Stepped::Worked {
+            if nic.send_only(notified.take(), self.begun.elapsed()) != Stepped::Worked {
                 break;
             }
         }

@@ -199,13 +199,11 @@ impl<W: Wire> Nic<W> {
         }
     }
 
-    /// Does a bounded amount of work: at most [`STEP_MAX`] frames, and as many datagrams. `rung` says whether the queue to
-    /// send was notified since the last step. `now` never goes back.
-    pub fn step(&mut self, rung: bool, now: Duration) -> Stepped {
-        let (mut sent, mut received) = (Stepped::Idle, false);
-        if rung || self.sends.waiting() > 0 {
-            sent = self.send_only(now);
-        }
+    /// Does a bounded amount of work: at most [`STEP_MAX`] frames, and as many datagrams. `notified` is what the queue to send
+    /// was notified of since the last step: its next available index (`VIRTIO_F_NOTIFICATION_DATA`), which the device does not
+    /// look up in memory. `now` never goes back.
+    pub fn step(&mut self, notified: Option<u16>, now: Duration) -> Stepped {
+        let (sent, mut received) = (self.send_only(notified, now), false);
         if self.works[0] {
             match self.receive() {
                 Ok(any) => received = any,
@@ -218,12 +216,13 @@ impl<W: Wire> Nic<W> {
         if received { Stepped::Worked } else { sent }
     }
 
-    /// Sends what is left, as [`step`](Self::step) does, and receives nothing.
-    pub fn send_only(&mut self, now: Duration) -> Stepped {
+    /// Sends as [`step`](Self::step) does, and receives nothing.
+    pub fn send_only(&mut self, notified: Option<u16>, now: Duration) -> Stepped {
         if !self.works[1] {
             return Stepped::Idle;
         }
-        self.send(now).unwrap_or_else(|fault| {
+        let reached = notified.map_or(Ok(()), |end| self.sends.reach(end));
+        reached.and_then(|()| self.send(now)).unwrap_or_else(|fault| {
             self.works[1] = false;
             self.record(Record::Fault(fault));
             Stepped::Idle
@@ -264,7 +263,6 @@ impl<W: Wire> Nic<W> {
     fn read_frames(&mut self, now: Duration) -> Result<(), Fault> {
         self.scratch.clear();
         self.read.clear();
-        self.sends.look(&self.iommu)?;
         for ahead in 0..self.sends.waiting().min(STEP_MAX) {
             let chain = match self.sends.chain(&self.iommu, ahead) {
                 Ok(chain) => chain,
@@ -300,6 +298,9 @@ impl<W: Wire> Nic<W> {
     }
 
     fn send(&mut self, now: Duration) -> Result<Stepped, Fault> {
+        if self.sends.waiting() == 0 {
+            return Ok(Stepped::Idle);
+        }
         self.read_frames(now)?;
         let mut done = 0;
         while let Some(first) = self.read.get(done) {

@@ -108,7 +108,11 @@ impl Queue {
     /// Looks at how far the available ring goes.
     pub(crate) fn look(&mut self, iommu: &Iommu) -> Result<(), Fault> {
         let [_, _, low, high] = iommu.observe_word(self.who(None), self.places.available)?.to_le_bytes();
-        let end = u16::from_le_bytes([low, high]);
+        self.reach(u16::from_le_bytes([low, high]))
+    }
+
+    /// Has the available ring go up to `end`, which a notification says too (`VIRTIO_F_NOTIFICATION_DATA`).
+    pub(crate) fn reach(&mut self, end: u16) -> Result<(), Fault> {
         let ahead = end.wrapping_sub(self.next);
         if ahead > self.places.entries {
             return Err(Fault::Ahead(ahead));
@@ -117,7 +121,7 @@ impl Queue {
         Ok(())
     }
 
-    /// How many chains are available, as it was looked last.
+    /// How many chains are available, as was looked or told last.
     pub(crate) fn waiting(&self) -> u16 {
         self.end.wrapping_sub(self.next)
     }

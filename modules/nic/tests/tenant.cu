@@ -149,12 +149,17 @@ __global__ void turns(u32 count, unsigned char *buffer, u32 *codes, u64 *times) 
         u32 ticket;
         *reinterpret_cast<u64 *>(buffer) = turn;
         code = nic::post(0, buffer, 64, ticket);
+        const u64 posted = now();
         nic::Packet packet;
         while (code == nic::DONE && (code = nic::try_receive(packet, buffer)) == nic::BUSY) code = nic::DONE;
         if (code == nic::DONE && packet.length != 64) code = 1;
         if (code == nic::DONE && *reinterpret_cast<u64 *>(buffer) != turn) code = 1;
+        const u64 came = now();
         nic::done(packet);
-        times[turn] = now() - begun;
+        const u64 ended = now();
+        times[turn] = ended - begun;
+        times[count + turn] = posted - begun;
+        times[2 * count + turn] = ended - came;
     }
     codes[0] = code;
 }
@@ -208,7 +213,7 @@ int main(int argc, char **argv) {
     CHECK(cudaMalloc(&codes, room * sizeof *codes));
     CHECK(cudaMalloc(&counted, sizeof *counted));
     CHECK(cudaMemset(counted, 0, sizeof *counted));
-    CHECK(cudaMalloc(&wrong, max(packets, 1u) * sizeof *wrong));
+    CHECK(cudaMalloc(&wrong, 3ull * max(packets, 1u) * sizeof *wrong));
     CHECK(cudaMemset(wrong, 0, sizeof *wrong));
     CHECK(cudaMemset(codes, 0xEE, room * sizeof *codes));
     cudaEvent_t begin, end;
@@ -274,10 +279,15 @@ int main(int argc, char **argv) {
         }
     }
     if (is_turns) {
-        std::vector<u64> times(packets);
-        CHECK(cudaMemcpy(times.data(), wrong, packets * sizeof *wrong, cudaMemcpyDeviceToHost));
-        std::sort(times.begin(), times.end());
-        printf("p50 %.2f us, p99 %.2f us; ", times[packets / 2] / 1000.0, times[packets * 99ull / 100] / 1000.0);
+        const char *const names[] = {"p50", "of that to post", "to give back"};
+        for (u32 which = 0; which < 3; which++) {
+            std::vector<u64> times(packets);
+            CHECK(cudaMemcpy(times.data(), wrong + 1ull * which * packets, packets * sizeof *wrong, cudaMemcpyDeviceToHost));
+            std::sort(times.begin(), times.end());
+            printf("%s %.2f us", names[which], times[packets / 2] / 1000.0);
+            if (which == 0) printf(", p99 %.2f us", times[packets * 99ull / 100] / 1000.0);
+            printf("; ");
+        }
     } else {
         CHECK(cudaMemcpy(&mistakes, wrong, sizeof mistakes, cudaMemcpyDeviceToHost));
     }

@@ -169,6 +169,6 @@ impl<W: Wire> Driver<W> {
 
     pub fn step_after(&mut self, passed: Duration) -> Stepped {
         self.now += passed;
-        self.nic.step(true, self.now)
+        self.nic.step(Some(self.available[Which::Sends as usize]), self.now)
     }
 }
