@@ -242,6 +242,13 @@ struct SessionTerms {
                               # and the parent, allow.
   keepResident @4 :Bool;      # Never swapped out; what it has is then never more than fits.
   limits @5 :List(Limit);     # Of any column, besides those above.
+  domain @6 :Domain;          # What keeps it apart from others. A session of a program has that of its parent.
+}
+
+enum Domain {
+  guarded @0;                 # It shares a context with others: its code is PTX that the guard confines.
+  isolated @1;                # It has an executor and a context of its own, which the GPU's MMU keeps apart: its code is what
+                              # the driver takes, machine code too.
 }
 
 struct SessionOpened {
@@ -465,6 +472,7 @@ struct ModuleLoaded {
   module @0 :GpuModule;
   entries @1 :List(Entry);
   data @2 :ModuleData;
+  byName @3 :Bool;            # No entry is listed: each is asked for (`GpuModule.entry`). So it is in isolated sessions.
 }
 
 struct ModuleData {
@@ -569,6 +577,9 @@ interface GpuModule {
   entries @0 () -> (result :Result(Entries));
   allowDynamicShared @1 (entry :Handle, bytes :UInt32) -> (result :Result(Nothing));
   close @2 () -> (result :Result(Nothing));
+
+  entry @3 (name :Text) -> (result :Result(Entry));
+  # The entry of a name, where `ModuleLoaded.byName` says so.
 }
 
 struct Entries { entries @0 :List(Entry); }

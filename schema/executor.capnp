@@ -54,7 +54,17 @@ struct Request {
     exportModule @33 :UInt32;         # The device memory of its window: answered with `exported`.
     adoptModule @34 :UInt32;          # One descriptor: the device memory of the window of a module that was added to adopt it,
                                       # as another executor has it. Before anybody is granted the module, and once.
+    loadNative @35 :Name;             # One descriptor: the sealed memfd with an image as the driver takes it. Answered with `loaded`,
+                                      # without entries. Only of executors that were started for one isolated session.
+    nativeEntry @36 :Native;          # Answered with `loaded`, with one entry.
   }
+}
+
+struct Native {
+  # An entry of an image that was loaded by `loadNative`, and how records will name it.
+  image @0 :Name;
+  name @1 :Text;
+  handle @2 :B.Handle;
 }
 
 struct AddModule {

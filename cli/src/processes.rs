@@ -51,6 +51,9 @@ pub(crate) struct ExecutorArguments {
     /// Which versions of entries are loaded.
     #[arg(long, value_enum, default_value_t = crate::serve::Guard::Full)]
     guard: crate::serve::Guard,
+    /// For one isolated session, whose code nothing confines.
+    #[arg(long)]
+    isolated: bool,
     /// The socket's descriptor; 0 is the only one there is.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=0))]
     link_fd: u32,
@@ -110,8 +113,9 @@ pub(crate) fn executor(arguments: &ExecutorArguments) -> Result<ExitCode, Failur
     let tools = crate::sanitize::of_executor(&arguments.sanitize_tools);
     let sanitize = arguments.sanitize.clone().map(|socket| bulkhead_executor::Sanitize { socket, tools });
     let guard = arguments.guard.into();
+    let isolated = arguments.isolated;
     let options =
-        bulkhead_executor::Options { backend, software, cache, assembler, profile, sanitize, guard };
+        bulkhead_executor::Options { backend, software, cache, assembler, profile, sanitize, guard, isolated };
     bulkhead_executor::run(socket, options, patience).map_err(Failure::doing("executor"))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -41,6 +41,17 @@ const GATES: &str = "BULKHEAD_GATES";
 /// Where it writes which calls failed, for `--sanitize`.
 const CALLS: &str = "BULKHEAD_CALLS";
 
+const DOMAIN: &str = "BULKHEAD_DOMAIN";
+
+/// What keeps a session apart from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Domain {
+    /// It shares a context with others; the guard confines its PTX.
+    Guarded,
+    /// It has an executor and a context of its own, which the GPU keeps apart.
+    Isolated,
+}
+
 /// Run an unmodified CUDA program on Bulkhead.
 ///
 /// The program finds Bulkhead's libcuda.so.1 in place of NVIDIA's. It runs on the kernel that serves (`bulkhead
@@ -59,6 +70,10 @@ pub(crate) struct Arguments {
     /// Which versions of entries a private kernel runs: `strict` trusts no proof about addresses.
     #[arg(long, value_enum, conflicts_with = "socket")]
     guard: Option<Guard>,
+    /// What keeps the program's session apart from others: the guard in a context that all share, which takes PTX; or an
+    /// executor and a context of its own, which takes machine code too (PyTorch).
+    #[arg(long, value_enum, default_value_t = Domain::Guarded, env = DOMAIN)]
+    domain: Domain,
     #[command(flatten)]
     software: Software,
     /// Tell of every access of a kernel that goes where the program has no memory, or is misaligned: what, where, which
@@ -104,11 +119,24 @@ pub(crate) struct Arguments {
     command: Vec<OsString>,
 }
 
+fn watches(arguments: &Arguments) -> bool {
+    arguments.profile.is_some() || arguments.trace.is_some() || arguments.sanitize.is_some()
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (program, rest) = arguments.command.split_first().ok_or_else(|| Failure::new("no program"))?;
     let told = arguments.check || arguments.profile.is_some() || arguments.sanitize.is_some();
     if arguments.json && !told {
         return Err(Failure::new("--json is for --check, --sanitize and --profile"));
+    }
+    if arguments.domain == Domain::Isolated {
+        let guarded = arguments.check || !arguments.gates.is_empty() || watches(arguments);
+        let unsuitable = guarded || arguments.guard.is_some();
+        if unsuitable {
+            return Err(Failure::new(
+                "--check, --gates, --guard, --profile, --trace and --sanitize are for guarded sessions: leave --domain isolated out",
+            ));
+        }
     }
     for file in &arguments.gates {
         std::fs::File::open(file).map_err(Failure::doing(format!("--gates {}", file.display())))?;
@@ -149,6 +177,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut command = Command::new(place::binary()?);
     command.args(["program", "--parent", &std::process::id().to_string(), "--"]).arg(program).args(rest);
     prepare(&mut command, scratch.path(), &socket)?;
+    command.env(DOMAIN, if arguments.domain == Domain::Isolated { "isolated" } else { "guarded" });
     let found = scratch.path().join("violations");
     if arguments.check || sanitize.as_ref().is_some_and(sanitize::Run::checks) {
         command.env(CHECK, &found);

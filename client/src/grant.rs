@@ -10,6 +10,16 @@ use crate::{
     share::Reference,
 };
 
+/// What keeps a session apart from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Domain {
+    /// It shares a context with others: its code is PTX, which the guard confines.
+    #[default]
+    Guarded,
+    /// It has an executor and a context of its own, which the GPU keeps apart: its code may be machine code.
+    Isolated,
+}
+
 /// What a session is limited to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Terms {
@@ -25,6 +35,8 @@ pub struct Terms {
     pub keep_resident: bool,
     /// Further columns of the [ledger](Session::ledger), by name, and the most of each.
     pub limits: &'static [(&'static str, u64)],
+    /// What keeps it apart; a session of a program has its parent's.
+    pub domain: Domain,
 }
 
 impl Terms {
@@ -34,6 +46,10 @@ impl Terms {
         terms.set_capabilities(self.capabilities);
         terms.set_priority(self.priority);
         terms.set_keep_resident(self.keep_resident);
+        terms.set_domain(match self.domain {
+            Domain::Guarded => rpc::Domain::Guarded,
+            Domain::Isolated => rpc::Domain::Isolated,
+        });
         let count = u32::try_from(self.limits.len()).unwrap_or(u32::MAX);
         let mut list = terms.init_limits(count);
         for (at, (name, most)) in (0..count).zip(self.limits) {

@@ -6,7 +6,10 @@ use bulkhead_schema::{
     DataVariable, Error, ErrorCode, Handle, ModuleData, RefusedEntry, bulkhead_capnp as rpc, limits,
 };
 
-use crate::{DeviceRange, Heap, Pattern, Session, Stream, Variables, connection::broken};
+use crate::{
+    DeviceRange, Heap, Pattern, Session, Stream, Variables,
+    connection::{answer, broken},
+};
 
 /// A loaded image. Unloaded when the image and all of its entries have been dropped.
 #[derive(Clone)]
@@ -15,6 +18,7 @@ pub struct Image {
     pub(crate) entries: Arc<[Entry]>,
     pub(crate) refused: Arc<[RefusedEntry]>,
     pub(crate) data: Option<Arc<Data>>,
+    pub(crate) by_name: bool,
 }
 
 /// What the names of variables begin with that the guard puts beside a program's.
@@ -59,6 +63,26 @@ impl Drop for Held {
 }
 
 impl Image {
+    /// Whether its entries are asked for by name ([`Image::ask`]), and none is listed: so it is in isolated sessions.
+    #[must_use]
+    pub fn is_by_name(&self) -> bool {
+        self.by_name
+    }
+
+    /// The entry of a name, asked of the kernel: a remote call.
+    ///
+    /// # Errors
+    /// `notFound` where the image has none of that name; what the driver has against it.
+    pub fn ask(&self, name: &str) -> Result<Entry, Error> {
+        let (key, name) = (self.held.key, name.to_owned());
+        self.held.session.inner.remote.call(move |context| async move {
+            let mut ask = context.module(key)?.entry_request();
+            ask.get().set_name(&name);
+            let response = ask.send().promise.await.map_err(broken)?;
+            Entry::read(answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?)
+        })
+    }
+
     /// Its entries, in the order of the source.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {

@@ -337,7 +337,7 @@ impl Session {
         fill_and_seal(memory, image)
             .map_err(|error| Error::new(ErrorCode::OutOfMemory, format!("the image: {error}")))?;
         let stray = self.inner.watch.stray;
-        let (key, entries, mut data) = self.inner.remote.call(move |context| async move {
+        let (key, entries, mut data, by_name) = self.inner.remote.call(move |context| async move {
             let mut load = context.loader()?.load_image_request();
             let (low, high) = token.split_at(8);
             let half = |half: &[u8]| u64::from_le_bytes(half.try_into().unwrap_or_default());
@@ -351,7 +351,7 @@ impl Session {
             let entries: Result<Vec<Entry>, Error> = entries.iter().map(Entry::read).collect();
             let data = ModuleData::read(loaded.get_data().map_err(broken)?);
             let key = context.hold(Capability::Module(loaded.get_module().map_err(broken)?));
-            Ok((key, entries?, data?))
+            Ok((key, entries?, data?, loaded.get_by_name()))
         })?;
         let held = Arc::new(image::Held { session: self.clone(), key });
         let refused = std::mem::take(&mut data.refused).into();
@@ -360,7 +360,7 @@ impl Session {
             Some(data) => entries.into_iter().map(|entry| entry.with_data(data)).collect(),
             None => Ok(entries.into()),
         };
-        Ok(Image { held, entries: entries?, refused, data })
+        Ok(Image { held, entries: entries?, refused, data, by_name })
     }
 
     /// Allows launches of an entry with up to `bytes` of dynamic shared memory. A remote call.

@@ -43,8 +43,8 @@ pub(crate) struct Template {
     pub(crate) dynamic_shared_min: u32,
     /// The most dynamic shared memory that anybody asked for: sessions that share the entry only raise it.
     pub(crate) dynamic_shared_max: Arc<Mutex<u32>>,
-    /// Where the hidden parameters lie in the block.
-    pub(crate) hidden: [u32; HIDDEN],
+    /// Where the hidden parameters lie in the block; code that nothing confines has none.
+    pub(crate) hidden: Option<[u32; HIDDEN]>,
     /// Whether its grid may be cut into slices; not that of its fast version.
     pub(crate) sliceable: bool,
     /// Where the hidden parameters lie that tell of a slice, where it asks for them. They are 0 but in slices.
@@ -73,7 +73,7 @@ impl Template {
     /// Gives the hidden parameters their values, which are those of the session that launches.
     pub(crate) fn hide(&mut self, values: [u32; HIDDEN]) {
         self.base = values[0];
-        for (offset, value) in self.hidden.iter().zip(values) {
+        for (offset, value) in self.hidden.iter().flatten().zip(values) {
             self.block[*offset as usize..][..4].copy_from_slice(&value.to_ne_bytes());
         }
     }
@@ -130,7 +130,6 @@ pub(crate) enum Object {
     Entry(Box<Entry>),
     /// A loaded image with the handles of its entries.
     Image {
-        #[expect(dead_code, reason = "keeps the image loaded")]
         image: Arc<Image>,
         entries: Vec<Handle>,
     },
@@ -213,6 +212,27 @@ impl Bindings {
         match self.get(handle.slot, handle.generation).or(superseded)? {
             Object::Image { entries, .. } => Some(entries),
             Object::Buffer { .. } | Object::Host(_) | Object::Mapped { .. } | Object::Entry(_) => None,
+        }
+    }
+
+    /// An image that is loaded.
+    pub(crate) fn image(&self, handle: Handle) -> Option<Arc<Image>> {
+        match self.get(handle.slot, handle.generation)? {
+            Object::Image { image, .. } => Some(Arc::clone(image)),
+            Object::Buffer { .. } | Object::Host(_) | Object::Mapped { .. } | Object::Entry(_) => None,
+        }
+    }
+
+    /// Notes one more entry of an image, which goes with it; whether the image is there.
+    pub(crate) fn add_entry(&mut self, image: Handle, entry: Handle) -> bool {
+        let (page, slot) = place(image.slot);
+        let page = self.pages.get_mut(page).and_then(Option::as_mut);
+        match page.and_then(|page| page.slots[slot].as_mut()) {
+            Some((generation, Object::Image { entries, .. })) if *generation == image.generation => {
+                entries.push(entry);
+                true
+            }
+            _ => false,
         }
     }
 

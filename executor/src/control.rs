@@ -4,6 +4,7 @@
 //! submits nothing, and everything else that is asked is served.
 
 mod close;
+mod native;
 mod objects;
 mod pages;
 
@@ -159,6 +160,14 @@ impl Control {
                     Err(error) => Err(error),
                 }
             }
+            Ask::LoadNative { handle, descriptor } => match self.load_native(id, handle, descriptor) {
+                Ok(()) => return,
+                Err(error) => Err(error),
+            },
+            Ask::NativeEntry { image, name, handle } => match self.native_entry(id, image, name, handle) {
+                Ok(()) => return,
+                Err(error) => Err(error),
+            },
             Ask::Reserve(reserved) => {
                 self.session.state.lock().reserved = reserved;
                 Ok(())

@@ -192,6 +192,16 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
             let code_bytes_max = image.get_code_bytes_max();
             of(session, Ask::Load { handle, entries, descriptor: descriptor()?, code_bytes_max })
         }
+        request::LoadNative(name) => {
+            let (session, handle) = of_name(name?)?;
+            of(session, Ask::LoadNative { handle, descriptor: descriptor()? })
+        }
+        request::NativeEntry(native) => {
+            let native = native?;
+            let (session, image) = of_name(native.get_image()?)?;
+            let (name, handle) = (native.get_name()?.to_string()?, Handle::read(native.get_handle()?));
+            of(session, Ask::NativeEntry { image, name, handle })
+        }
         request::Reserve(reserve) => {
             let reserve = reserve?;
             let reserved = Reserved { streams: reserve.get_streams(), events: reserve.get_events() };

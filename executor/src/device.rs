@@ -33,6 +33,8 @@ pub struct Options {
     pub sanitize: Option<Sanitize>,
     /// Which versions of entries are loaded.
     pub guard: Guard,
+    /// Whether it serves one isolated session, whose code nothing confines.
+    pub isolated: bool,
 }
 
 /// Which versions of entries run.
@@ -49,7 +51,7 @@ impl From<Backend> for Options {
     fn from(backend: Backend) -> Self {
         let software = bulkhead_softgpu::Options::default();
         let guard = Guard::default();
-        Self { backend, software, cache: None, assembler: Vec::new(), profile: None, sanitize: None, guard }
+        Self { backend, software, cache: None, assembler: Vec::new(), profile: None, sanitize: None, guard, isolated: false }
     }
 }
 
@@ -59,6 +61,7 @@ impl Backend {
         self,
         software: bulkhead_softgpu::Options,
         assembler: Vec<OsString>,
+        isolated: bool,
     ) -> Result<Arc<dyn Gpu>, DeviceError> {
         match self {
             Self::Software => Ok(bulkhead_softgpu::SoftGpu::new(software)?),
@@ -71,7 +74,7 @@ impl Backend {
             Self::Cuda(ordinal) => {
                 let compiler =
                     bulkhead_cuda::Compiler { through: assembler, ..bulkhead_cuda::Compiler::default() };
-                let device = bulkhead_cuda::Cuda::open(ordinal, bulkhead_cuda::Options { compiler })?;
+                let device = bulkhead_cuda::Cuda::open(ordinal, bulkhead_cuda::Options { compiler, isolated })?;
                 if device.pageable_memory_access() {
                     let why = "the driver maps the executor's own memory for kernels (HMM): load it with uvm_disable_hmm=1";
                     return Err(DeviceError::Missing(why.into()));

@@ -81,6 +81,8 @@ pub(crate) struct Executor {
     pub(crate) patience: Patience,
     /// Which versions of entries are loaded.
     pub(crate) guard: Guard,
+    /// Whether it serves one isolated session.
+    pub(crate) isolated: bool,
 }
 
 /// An entry that another session may be given. Does not keep its image loaded.
@@ -93,7 +95,7 @@ impl Executor {
     pub(crate) fn new(
         gpu: Arc<dyn Gpu>,
         link: Link,
-        (patience, guard): (Patience, Guard),
+        (patience, guard, isolated): (Patience, Guard, bool),
         cache: Option<Cache>,
     ) -> Result<(Arc<Self>, Remains, Freeing), DeviceError> {
         let workbench = Arc::new(Workbench::open(&gpu)?);
@@ -121,6 +123,7 @@ impl Executor {
             epoch: Instant::now(),
             patience,
             guard,
+            isolated,
         };
         Ok((Arc::new(executor), remains, freeing))
     }

@@ -93,6 +93,17 @@ pub(crate) enum Ask {
         descriptor: OwnedFd,
         code_bytes_max: u64,
     },
+    /// An image as the driver takes it.
+    LoadNative {
+        handle: Handle,
+        descriptor: OwnedFd,
+    },
+    /// An entry of such an image, by its name.
+    NativeEntry {
+        image: Handle,
+        name: String,
+        handle: Handle,
+    },
     Reserve(Reserved),
     Unload(Handle),
     AllowDynamicShared {

@@ -12,6 +12,7 @@ use bulkhead_gpu::{Compiled, EntryInfo};
 use bulkhead_guard::GATE_PARAMETERS;
 use bulkhead_schema::{
     Digest, Error, ErrorCode, Handle,
+    bulkhead_capnp::entry,
     executor_capnp::{self as wire, reply},
     limits,
 };
@@ -207,7 +208,7 @@ pub(crate) fn describe(
             visible_bytes: end(visible.last()),
             dynamic_shared_min: entry.dynamic_shared_min,
             dynamic_shared_max: Arc::new(Mutex::new(0)),
-            hidden: *offsets,
+            hidden: Some(*offsets),
             sliceable: entry.sliceable,
             of_slice,
             called,
@@ -241,26 +242,79 @@ impl Loaded {
             Origin::Kept => wire::Origin::Kept,
             Origin::Loaded => wire::Origin::Loaded,
         });
-        let size = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let mut list = reply.init_loaded(size(self.infos.len()));
         for (index, ((info, bound), handle)) in self.infos.iter().zip(&self.bound).zip(handles).enumerate() {
-            let mut entry = list.reborrow().get(size(index));
-            entry.set_name(&info.name);
-            handle.write(entry.reborrow().init_handle());
-            entry.set_parameter_bytes(size(bound.template.visible_bytes));
-            entry.set_threads_max(info.threads_max);
-            entry.set_shared_bytes(info.shared_bytes);
-            entry.set_local_bytes(info.local_bytes);
-            entry.set_constant_bytes(info.constant_bytes);
-            entry.set_registers(info.registers);
-            entry.set_ptx_version(info.ptx_version);
-            entry.set_binary_version(info.binary_version);
-            let mut parameters = entry.init_parameters(size(info.parameters.len()));
-            for (index, layout) in info.parameters.iter().enumerate() {
-                let mut parameter = parameters.reborrow().get(size(index));
-                parameter.set_offset(layout.offset);
-                parameter.set_bytes(layout.bytes);
-            }
+            let entry = list.reborrow().get(size(index));
+            write_entry(info, *handle, bound.template.visible_bytes, entry);
+        }
+    }
+}
+
+fn size(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+fn write_entry(info: &EntryInfo, handle: Handle, visible_bytes: usize, mut entry: entry::Builder<'_>) {
+    entry.set_name(&info.name);
+    handle.write(entry.reborrow().init_handle());
+    entry.set_parameter_bytes(size(visible_bytes));
+    entry.set_threads_max(info.threads_max);
+    entry.set_shared_bytes(info.shared_bytes);
+    entry.set_local_bytes(info.local_bytes);
+    entry.set_constant_bytes(info.constant_bytes);
+    entry.set_registers(info.registers);
+    entry.set_ptx_version(info.ptx_version);
+    entry.set_binary_version(info.binary_version);
+    let mut parameters = entry.init_parameters(size(info.parameters.len()));
+    for (index, layout) in info.parameters.iter().enumerate() {
+        let mut parameter = parameters.reborrow().get(size(index));
+        parameter.set_offset(layout.offset);
+        parameter.set_bytes(layout.bytes);
+    }
+}
+
+/// What was loaded of an image that nobody has checked: all of it, or one entry.
+pub(crate) struct Native {
+    pub(crate) code_bytes: u64,
+    pub(crate) entry: Option<EntryInfo>,
+}
+
+/// Bytes of the parameter block of an entry that has no hidden ones.
+fn native_block_bytes(info: &EntryInfo) -> usize {
+    let ends = info.parameters.iter().map(|layout| layout.offset as usize + layout.bytes as usize);
+    ends.max().unwrap_or(0)
+}
+
+/// An entry that nothing confines: its block is the client's.
+pub(crate) fn native_template(info: &EntryInfo) -> Result<Template, Error> {
+    let bytes = native_block_bytes(info);
+    if bytes > limits::PARAMETER_BYTES_MAX {
+        return Err(Error::new(ErrorCode::LimitReached, format!("{}: too many parameters", info.name)));
+    }
+    Ok(Template {
+        id: info.id,
+        fast: None,
+        name: info.name.as_str().into(),
+        block: vec![0; bytes],
+        visible_bytes: bytes,
+        dynamic_shared_min: 0,
+        dynamic_shared_max: Arc::new(Mutex::new(0)),
+        hidden: None,
+        sliceable: false,
+        of_slice: None,
+        called: Box::default(),
+        base: 0,
+    })
+}
+
+impl Native {
+    /// Writes it into a reply.
+    pub(crate) fn write(&self, handle: Handle, mut reply: reply::Builder<'_>) {
+        reply.set_code_bytes(self.code_bytes);
+        reply.set_origin(wire::Origin::Compiled);
+        let mut list = reply.init_loaded(size(self.entry.iter().len()));
+        if let Some(info) = &self.entry {
+            write_entry(info, handle, native_block_bytes(info), list.reborrow().get(0));
         }
     }
 }

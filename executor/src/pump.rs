@@ -522,7 +522,7 @@ mod tests {
             visible_bytes: 0,
             dynamic_shared_min: 0,
             dynamic_shared_max: Arc::default(),
-            hidden: [0, 4, 8],
+            hidden: Some([0, 4, 8]),
             sliceable: false,
             of_slice: None,
             called: Box::default(),

@@ -229,6 +229,11 @@ pub(crate) struct Image {
 }
 
 impl Image {
+    /// The device's name for it.
+    pub(crate) fn id(&self) -> ImageId {
+        self.id
+    }
+
     pub(crate) fn new(id: ImageId, reaper: &Reaper) -> Self {
         Self { id, reaper: reaper.clone() }
     }

@@ -47,7 +47,7 @@ pub enum RunError {
 /// Where the device does not open or the socket fails. The loss of the context ends the process with
 /// [`EXIT_DEVICE_LOST`].
 pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> Result<(), RunError> {
-    let Options { backend, mut software, cache, assembler, profile, sanitize, guard } = options.into();
+    let Options { backend, mut software, cache, assembler, profile, sanitize, guard, isolated } = options.into();
     if let Some(path) = profile {
         software.profiler = Some(profile::serve(&path)?);
     }
@@ -55,13 +55,13 @@ pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> 
         software.sanitizer = Some(sanitize.serve()?);
     }
     let begun = Instant::now();
-    let gpu = backend.open(software, assembler)?;
+    let gpu = backend.open(software, assembler, isolated)?;
     tracing::debug!(ms = begun.elapsed().as_millis(), "the device is open");
     let cache = cache.and_then(open_cache);
     gpu.bind_thread()?;
     let link = Link::new(socket);
     watch(Arc::clone(&gpu), link.clone())?;
-    let (executor, remains, freeing) = Executor::new(gpu, link, (patience, guard), cache)?;
+    let (executor, remains, freeing) = Executor::new(gpu, link, (patience, guard, isolated), cache)?;
     {
         let (weak, gpu) = (Arc::downgrade(&executor), Arc::clone(&executor.gpu));
         thread::Builder::new().name("reaper".into()).spawn(move || remains.run(&weak, &*gpu))?;

@@ -1,10 +1,14 @@
 //! Capabilities for loaded code.
 
-use std::rc::Rc;
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
 
 use bulkhead_schema::{
-    Handle,
+    Error, ErrorCode, Handle,
     bulkhead_capnp::{entry, gpu_module},
+    limits,
 };
 
 use crate::{
@@ -17,24 +21,67 @@ use crate::{
 /// Loaded code. Dropping it unloads it.
 pub(crate) struct Image {
     held: Held,
-    entries: Vec<(Handle, Rc<EntryInfo>)>,
+    entries: RefCell<Vec<(Handle, Rc<EntryInfo>)>>,
+    named: Option<Named>,
+}
+
+/// Where entries are asked for by name.
+#[derive(Default)]
+struct Named {
+    /// How many of those that were asked for there are.
+    count: Cell<u32>,
+    /// The capabilities for those that there are.
+    held: RefCell<Vec<Held>>,
 }
 
 impl Image {
     pub(crate) fn new(held: Held, entries: Vec<(Handle, Rc<EntryInfo>)>) -> Self {
-        Self { held, entries }
+        Self { held, entries: RefCell::new(entries), named: None }
     }
 
-    /// How many entries it has.
+    /// An image none of whose entries is known yet.
+    pub(crate) fn by_name(held: Held) -> Self {
+        Self { held, entries: RefCell::default(), named: Some(Named::default()) }
+    }
+
+    /// Whether its entries are asked for by name.
+    pub(crate) fn is_by_name(&self) -> bool {
+        self.named.is_some()
+    }
+
+    /// How many entries it has, as far as they are known.
     pub(crate) fn count(&self) -> u32 {
-        length(self.entries.len())
+        length(self.entries.borrow().len())
     }
 
-    /// Describes its entries, in the order of the source.
+    /// Describes its entries, in the order of the source, or in which they were asked for.
     pub(crate) fn write(&self, mut list: capnp::struct_list::Builder<'_, entry::Owned>) {
-        for (at, (handle, info)) in (0..list.len()).zip(&self.entries) {
+        for (at, (handle, info)) in (0..list.len()).zip(&*self.entries.borrow()) {
             info.write(*handle, list.reborrow().get(at));
         }
+    }
+
+    /// The entry of a name.
+    async fn named(&self, name: String) -> Result<(Handle, Rc<EntryInfo>), Error> {
+        self.held.look()?;
+        let image = self.held.handle;
+        if let Some(found) = self.entries.borrow().iter().find(|(_, info)| info.name == name) {
+            return Ok(found.clone());
+        }
+        let not_found = || Error::new(ErrorCode::NotFound, format!("the image has no entry {name}"));
+        let Some(named) = &self.named else { return Err(not_found()) };
+        let number = named.count.get();
+        if number >= limits::NATIVE_ENTRIES_MAX || name.len() > limits::NATIVE_NAME_BYTES_MAX {
+            let message = format!("an image is asked for at most {} entries", limits::NATIVE_ENTRIES_MAX);
+            return Err(Error::new(ErrorCode::LimitReached, message).remedy("load the image again"));
+        }
+        let session = Rc::clone(&self.held.session);
+        let asked = Rc::clone(&session).native_entry(image, (name, u64::from(number)));
+        let (held, handle, info) = detached(session.limits.load(), asked).await?;
+        named.count.set(named.count.get() + 1);
+        named.held.borrow_mut().push(held);
+        self.entries.borrow_mut().push((handle, Rc::clone(&info)));
+        Ok((handle, info))
     }
 }
 
@@ -52,6 +99,22 @@ impl gpu_module::Server for Image {
         Ok(())
     }
 
+    async fn entry(
+        self: Rc<Self>,
+        params: gpu_module::EntryParams,
+        mut results: gpu_module::EntryResults,
+    ) -> Result<(), capnp::Error> {
+        let name = String::from_utf8_lossy(params.get()?.get_name()?.as_bytes()).into_owned();
+        drop(params);
+        let found = self.named(name).await;
+        let result = results.get().init_result();
+        match found {
+            Ok((handle, info)) => info.write(handle, result.init_ok()),
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
     async fn allow_dynamic_shared(
         self: Rc<Self>,
         params: gpu_module::AllowDynamicSharedParams,
@@ -63,7 +126,7 @@ impl gpu_module::Server for Image {
         };
         drop(params);
         // Only entries of this image: another's is another capability's to change.
-        let own = self.entries.iter().any(|(handle, _)| *handle == entry);
+        let own = self.entries.borrow().iter().any(|(handle, _)| *handle == entry);
         let allowed = if own {
             let session = Rc::clone(&self.held.session);
             detached(session.limits.answer(), Rc::clone(&session).allow_dynamic_shared(entry, bytes)).await

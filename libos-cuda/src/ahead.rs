@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use bulkhead_fatbin::Image;
 use parking_lot::Mutex;
 
-use crate::device::Stray;
+use crate::device::{Domain, Stray};
 use crate::driver::Driver;
 use crate::library::Library;
 use crate::profile;
@@ -36,7 +36,8 @@ const MODE: &str = "CUDA_MODULE_LOADING";
 pub(crate) fn is_on(driver: &Driver) -> bool {
     static LAZY: OnceLock<bool> = OnceLock::new();
     let lazy = *LAZY.get_or_init(|| std::env::var_os(MODE).is_some_and(|mode| mode == "LAZY"));
-    !lazy && driver.stray == Stray::Silent && !profile::runs()
+    // The driver of an isolated session does so by itself.
+    !lazy && driver.domain == Domain::Guarded && driver.stray == Stray::Silent && !profile::runs()
 }
 
 /// Whether an image should be. Not one of kernels that allocate: the heap is made with the first such image, and a program

@@ -10,7 +10,7 @@ use crate::abi::{In, Out};
 use crate::array::Array;
 use crate::check;
 use crate::context::Contexts;
-use crate::device::{AcceptedGates, Device, Heap, Options, Session, Stray, SturdyToken, default_socket};
+use crate::device::{AcceptedGates, Device, Domain, Heap, Options, Session, Stray, SturdyToken, default_socket};
 use crate::event::{Event, Pages, Timers};
 use crate::faults;
 use crate::function::Function;
@@ -45,6 +45,8 @@ const OBJECTS_MAX: usize = 1 << 20;
 pub(crate) struct Driver {
     /// What becomes of accesses of kernels to what the program does not have.
     pub(crate) stray: Stray,
+    /// What keeps the session apart from others.
+    pub(crate) domain: Domain,
     /// Its kernels may call them as long as it has them.
     _gates: Vec<AcceptedGates>,
     pub(crate) session: Session,
@@ -100,6 +102,7 @@ impl Driver {
         }
         Ok(Driver {
             stray,
+            domain: terms.domain,
             _gates: gates,
             limits: Limits::of(session.device()),
             session,

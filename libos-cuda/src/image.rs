@@ -2,13 +2,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bulkhead_fatbin::{Image, Needed, Wrapper, needed};
 use bulkhead_schema::limits::IMAGE_BYTES_MAX;
+use parking_lot::Mutex;
 
 use crate::abi::ImagePointer;
-use crate::device::{DeviceRange, ErrorCode, Image as DeviceImage};
+use crate::device::{DeviceRange, Domain, ErrorCode, Image as DeviceImage};
 use crate::driver::{Driver, driver};
 use crate::function::Function;
 use crate::handle::{Kind, decode, encode};
@@ -23,6 +24,12 @@ pub(crate) struct Loaded {
     driver: &'static Driver,
     /// Name and handle of every entry, in the order of the image.
     pub(crate) functions: Vec<(String, u64)>,
+    /// The same of those that were asked for by name, where they are.
+    named: Mutex<Vec<(String, u64)>>,
+    /// The library that it is the image of, or 0.
+    library: u64,
+    /// The module through which its functions are reached, once there is one.
+    module: AtomicU64,
     image: DeviceImage,
     /// Where its variables lie, if it has any.
     data: Option<u64>,
@@ -31,6 +38,9 @@ pub(crate) struct Loaded {
 impl Loaded {
     /// The function of a name. Where the guard let in others and not this one, that is said in the name of `call`.
     pub(crate) fn function(&self, call: &str, name: &str) -> Result<u64, Status> {
+        if self.image.is_by_name() {
+            return self.ask(call, name);
+        }
         let found = self.functions.iter().find(|(known, _)| known == name);
         found.map(|(_, handle)| *handle).ok_or_else(|| {
             let Some(refused) = self.image.refused().iter().find(|refused| refused.name == name) else {
@@ -39,6 +49,33 @@ impl Loaded {
             report::refused(call, &format!("the guard refuses `{name}`: {}", refused.why));
             Status::NOT_SUPPORTED
         })
+    }
+
+    /// Whether its functions can be counted and listed.
+    pub(crate) fn is_listed(&self) -> bool {
+        !self.image.is_by_name()
+    }
+
+    /// The function of a name, which the executor's driver is asked for once.
+    fn ask(&self, call: &str, name: &str) -> Result<u64, Status> {
+        // Whoever asks for the same meanwhile waits for this.
+        let mut named = self.named.lock();
+        if let Some((_, handle)) = named.iter().find(|(known, _)| known == name) {
+            return Ok(*handle);
+        }
+        let entry = self.image.ask(name).map_err(|error| match error.code {
+            ErrorCode::NotFound => Status::NOT_FOUND,
+            _ => {
+                report::refused(call, &error.to_string());
+                Status::of(&error)
+            }
+        })?;
+        let function = Function::new(&self.image, &entry, &self.driver.limits, self.library)?;
+        function.module.store(self.module.load(Ordering::Relaxed), Ordering::Relaxed);
+        let index = self.driver.functions.push(function)?;
+        let handle = encode(Kind::Function, 1, index);
+        named.push((name.to_owned(), handle));
+        Ok(handle)
     }
 
     /// Where the variable of a name lies.
@@ -58,7 +95,7 @@ impl Drop for Loaded {
     fn drop(&mut self) {
         let data = self.data.map(|at| self.driver.memory.take(at, |what| matches!(what, What::Variables(_))));
         drop(data);
-        for (_, handle) in &self.functions {
+        for (_, handle) in self.functions.iter().chain(self.named.get_mut().iter()) {
             if let Some(function) =
                 decode(Kind::Function, *handle).ok().and_then(|(_, index)| self.driver.functions.get(index))
             {
@@ -95,7 +132,11 @@ pub(crate) fn read(call: &str, image: &ImagePointer) -> Result<Vec<u8>, Status> 
             Needed::Wrapper(_) => return Err(Status::INVALID_IMAGE),
         }
     };
-    let architecture = driver()?.device().architecture;
+    let driver = driver()?;
+    if driver.domain == Domain::Isolated {
+        return Ok(bytes);
+    }
+    let architecture = driver.device().architecture;
     match units {
         // What nvcc linked itself is machine code; the PTX of its units is beside it.
         Some(units) if !has_ptx(&bytes, architecture) => linker::relocatable(call, image, units),
@@ -147,9 +188,11 @@ pub(crate) fn load_quietly(
     content: &[u8],
     library: u64,
 ) -> Result<Arc<Loaded>, Failure> {
-    let image = Image::read(content).map_err(|error| (Status::INVALID_IMAGE, error.to_string()))?;
-    if let Err(error) = image.check_ptx_for(driver.device().architecture) {
-        return Err((Status::NO_BINARY_FOR_GPU, format!("the image {error}")));
+    if driver.domain == Domain::Guarded {
+        let image = Image::read(content).map_err(|error| (Status::INVALID_IMAGE, error.to_string()))?;
+        if let Err(error) = image.check_ptx_for(driver.device().architecture) {
+            return Err((Status::NO_BINARY_FOR_GPU, format!("the image {error}")));
+        }
     }
     let image = driver.session.load_image(content).map_err(|error| {
         let text = error.to_string();
@@ -196,14 +239,16 @@ pub(crate) fn load_quietly(
         driver.memory.insert(address, bytes, What::Variables(image.clone()), 0).map_err(failed)?;
     }
     let data = data.map(|(address, _)| address);
-    let loaded = Arc::new(Loaded { driver, functions, image, data });
+    let (named, module) = (Mutex::default(), AtomicU64::new(0));
+    let loaded = Arc::new(Loaded { driver, functions, named, library, module, image, data });
     printf::note(&loaded);
     Ok(loaded)
 }
 
 /// Notes the module through which functions are reached.
 pub(crate) fn set_module(loaded: &Loaded, module: u64) {
-    for (_, handle) in &loaded.functions {
+    loaded.module.store(module, Ordering::Relaxed);
+    for (_, handle) in loaded.functions.iter().chain(loaded.named.lock().iter()) {
         if let Ok(function) = crate::function::find(loaded.driver, *handle) {
             function.module.store(module, Ordering::Relaxed);
         }

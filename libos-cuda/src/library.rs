@@ -140,15 +140,16 @@ pub(crate) fn kernel(to: Out<u64>, library: u64, name: Text) -> Answer {
 pub(crate) fn kernel_count(to: Out<u32>, library: u64) -> Answer {
     let driver = driver()?;
     let found = driver.libraries.get(library)?;
-    to.set(count_of(found.loaded("cuLibraryGetKernelCount", driver, library)?.as_ref()));
+    let call = "cuLibraryGetKernelCount";
+    to.set(count_of(call, found.loaded(call, driver, library)?.as_ref())?);
     Ok(())
 }
 
 pub(crate) fn kernels(to: OutSlice<u64>, count: u32, library: u64) -> Answer {
     let driver = driver()?;
     let found = driver.libraries.get(library)?;
-    write_functions(found.loaded("cuLibraryEnumerateKernels", driver, library)?.as_ref(), &to, count);
-    Ok(())
+    let call = "cuLibraryEnumerateKernels";
+    write_functions(call, found.loaded(call, driver, library)?.as_ref(), &to, count)
 }
 
 pub(crate) fn module(to: Out<u64>, library: u64) -> Answer {

@@ -150,24 +150,34 @@ pub(crate) fn function(to: Out<u64>, module: u64, name: Text) -> Answer {
 }
 
 pub(crate) fn function_count(to: Out<u32>, module: u64) -> Answer {
-    to.set(count_of(&driver()?.modules.get(module)?.loaded));
+    to.set(count_of("cuModuleGetFunctionCount", &driver()?.modules.get(module)?.loaded)?);
     Ok(())
 }
 
 pub(crate) fn functions(to: OutSlice<u64>, count: u32, module: u64) -> Answer {
-    write_functions(&driver()?.modules.get(module)?.loaded, &to, count);
-    Ok(())
+    write_functions("cuModuleEnumerateFunctions", &driver()?.modules.get(module)?.loaded, &to, count)
 }
 
-pub(crate) fn count_of(loaded: &Loaded) -> u32 {
-    u32::try_from(loaded.functions.len()).unwrap_or(u32::MAX)
+fn listed(call: &str, loaded: &Loaded) -> Answer {
+    if loaded.is_listed() {
+        return Ok(());
+    }
+    report::refused(call, "in an isolated session the functions of an image are asked for by name, and not listed");
+    Err(Status::NOT_SUPPORTED)
+}
+
+pub(crate) fn count_of(call: &str, loaded: &Loaded) -> Result<u32, Status> {
+    listed(call, loaded)?;
+    Ok(u32::try_from(loaded.functions.len()).unwrap_or(u32::MAX))
 }
 
 /// Writes the first `count` functions.
-pub(crate) fn write_functions(loaded: &Loaded, to: &OutSlice<u64>, count: u32) {
+pub(crate) fn write_functions(call: &str, loaded: &Loaded, to: &OutSlice<u64>, count: u32) -> Answer {
+    listed(call, loaded)?;
     let handles: Vec<u64> = loaded.functions.iter().map(|(_, handle)| *handle).collect();
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(handles.len());
     to.write(handles.get(..count).unwrap_or_default());
+    Ok(())
 }
 
 pub(crate) fn global(to: OutMaybe<u64>, bytes: OutMaybe<usize>, module: u64, name: Text) -> Answer {

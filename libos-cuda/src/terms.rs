@@ -1,11 +1,13 @@
 //! What the process's session is limited to, where whoever starts the program says so.
 
-use crate::device::Terms;
+use crate::device::{Domain, Terms};
 use crate::report;
 use crate::status::Status;
 
 /// `COLUMN=AMOUNT,...`: columns of the kernel's ledger, and the most of each.
 const VARIABLE: &str = "BULKHEAD_LIMITS";
+/// `guarded` or `isolated`.
+const DOMAIN: &str = "BULKHEAD_DOMAIN";
 
 /// What the environment says.
 ///
@@ -18,7 +20,19 @@ pub(crate) fn told() -> Result<Terms, Status> {
         Status::NO_DEVICE
     })?;
     // As long as the process, which has one session.
-    Ok(Terms { limits: Vec::leak(limits), ..Terms::default() })
+    Ok(Terms { limits: Vec::leak(limits), domain: domain()?, ..Terms::default() })
+}
+
+fn domain() -> Result<Domain, Status> {
+    let told = std::env::var_os(DOMAIN).unwrap_or_default();
+    match told.to_str() {
+        Some("" | "guarded") => Ok(Domain::Guarded),
+        Some("isolated") => Ok(Domain::Isolated),
+        _ => {
+            report::once(&format!("{DOMAIN}: {told:?} is neither `guarded` nor `isolated`"));
+            Err(Status::NO_DEVICE)
+        }
+    }
 }
 
 fn read(text: &str) -> Option<Vec<(&'static str, u64)>> {

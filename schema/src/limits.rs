@@ -34,6 +34,10 @@ pub const ENDED_CAPABILITIES_MAX: u32 = 16_384;
 pub const IMAGES_MAX: u32 = 256;
 /// Entries of one image.
 pub const ENTRIES_MAX: u32 = 512;
+/// Entries of one image of an isolated session that are asked for by name.
+pub const NATIVE_ENTRIES_MAX: u32 = 16_384;
+/// Bytes of the name of one of them.
+pub const NATIVE_NAME_BYTES_MAX: usize = 64 << 10;
 /// Size of an image as it is sent, in bytes.
 pub const IMAGE_BYTES_MAX: u64 = 256 << 20;
 /// What is said of the module-scope variables of one image: initial bytes, names, relocations; in bytes.

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bulkhead_gpu::{
-    Access, Compiled, DeviceAddress, DeviceInfo, EntryId, Error, EventId, FillPattern, Gpu, HostAddress,
+    Access, Compiled, DeviceAddress, DeviceInfo, EntryId, EntryInfo, Error, EventId, FillPattern, Gpu, HostAddress,
     HostRange, ImageId, Launch, LoadedImage, MemoryId, StreamId,
 };
 
@@ -370,6 +370,16 @@ impl Gpu for Cuda {
     fn install(&self, compiled: &Compiled) -> Result<LoadedImage, Error> {
         self.alive()?;
         self.load_image(compiled)
+    }
+
+    fn load_native(&self, code: &[u8]) -> Result<LoadedImage, Error> {
+        self.alive()?;
+        self.load_foreign(code)
+    }
+
+    fn native_entry(&self, image: ImageId, name: &str) -> Result<Option<EntryInfo>, Error> {
+        self.alive()?;
+        self.foreign_entry(image, name)
     }
 
     fn unload(&self, image: ImageId) -> Result<(), Error> {

@@ -1,6 +1,6 @@
 //! Loading images: compile, load, and say what the entries are.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, ffi::CString};
 
 use bulkhead_gpu::{Compiled, EntryId, EntryInfo, Error, ImageId, LoadedImage, ParameterLayout};
 
@@ -71,6 +71,32 @@ impl Cuda {
                 Err(error)
             }
         }
+    }
+
+    /// Loads what a tenant gave. Its entries are asked for by name.
+    pub(crate) fn load_foreign(&self, code: &[u8]) -> Result<LoadedImage, Error> {
+        let module = self.settle("cuModuleLoadData", self.driver.module_load_foreign(code))?;
+        let mut images = self.images.lock();
+        let id = images.next;
+        images.next += 1;
+        images.loaded.insert(id, Image { module, entries: Vec::new() });
+        Ok(LoadedImage { id: ImageId(id), entries: Vec::new(), code_bytes: code.len() as u64 })
+    }
+
+    /// An entry of such an image.
+    pub(crate) fn foreign_entry(&self, image: ImageId, name: &str) -> Result<Option<EntryInfo>, Error> {
+        let Ok(named) = CString::new(name) else { return Ok(None) };
+        let mut images = self.images.lock();
+        let image = images.loaded.get_mut(&image.0);
+        let image = image.ok_or_else(|| Error::Refused("no such image".to_owned()))?;
+        let found = self.driver.module_function(image.module, &named);
+        let Some(function) = self.settle("cuModuleGetFunction", found)? else { return Ok(None) };
+        let mut entry = self.describe_entry(function)?;
+        let id = self.entries.insert(function.bits(), block_bytes(&entry.parameters));
+        let id = id.ok_or_else(|| Error::Image("the device has no room for another entry".to_owned()))?;
+        image.entries.push(EntryId(id));
+        entry.id = EntryId(id);
+        Ok(Some(entry))
     }
 
     /// The entries of a module, each put in the table; none of them is left there where one fails.

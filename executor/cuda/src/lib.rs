@@ -63,6 +63,8 @@ const PAGEABLE_MEMORY_ACCESS: u32 = 88;
 pub struct Options {
     /// What compiles images.
     pub compiler: Compiler,
+    /// Whether one session has the device's context to itself: the process need not be started with [`ENVIRONMENT`].
+    pub isolated: bool,
 }
 
 /// A device with its context.
@@ -108,7 +110,7 @@ impl Cuda {
     /// # Errors
     /// [`Error::Missing`] where there is no such device, or a variable of [`ENVIRONMENT`] is not set.
     pub fn open(ordinal: u32, options: Options) -> Result<Arc<Self>, Error> {
-        for (name, value) in ENVIRONMENT {
+        for (name, value) in ENVIRONMENT.into_iter().filter(|_| !options.isolated) {
             if std::env::var_os(name).is_none_or(|found| found != value) {
                 return Err(Error::Missing(format!("the process was not started with {name}={value}")));
             }

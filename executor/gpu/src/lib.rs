@@ -124,6 +124,19 @@ pub trait Gpu: Send + Sync {
         self.install(&self.compile(ptx)?)
     }
 
+    /// Loads an image that nobody has checked, as the driver takes it: machine code, containers of it, PTX. Only for a device
+    /// that no other session shares. None of its entries is told.
+    fn load_native(&self, code: &[u8]) -> Result<LoadedImage, Error> {
+        let _ = code;
+        Err(Error::Refused("this device runs nothing but verified PTX".to_owned()))
+    }
+
+    /// An entry of such an image; `None` where it has none of that name.
+    fn native_entry(&self, image: ImageId, name: &str) -> Result<Option<EntryInfo>, Error> {
+        let _ = (image, name);
+        Ok(None)
+    }
+
     /// Unloads an image none of whose entries is running or queued. May wait for every running kernel.
     fn unload(&self, image: ImageId) -> Result<(), Error>;
 

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The kernel named a slot beyond the device's limit.
-fn no_slot() -> Error {
+pub(super) fn no_slot() -> Error {
     Error::new(ErrorCode::InvalidHandle, "a handle beyond the table's limit")
 }
 

@@ -121,7 +121,7 @@ impl Part {
 /// Loaded code.
 pub(crate) struct Code {
     pub(crate) handle: Cell<Option<Handle>>,
-    pub(crate) text: OwnedFd,
+    pub(crate) text: Option<OwnedFd>,
     pub(crate) entries: RefCell<Vec<(Handle, Rc<EntryInfo>)>>,
     pub(crate) state: Cell<Loaded>,
     /// Local memory that one of its kernels needs on the whole device.

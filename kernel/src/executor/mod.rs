@@ -4,6 +4,7 @@
 //! device addresses, the sessions.
 
 mod answer;
+mod isolated;
 mod link;
 mod passed;
 mod spawn;
@@ -143,9 +144,11 @@ pub(crate) struct Device {
     /// Local memory of the image that needed most so far, in bytes.
     local_bytes: Cell<u64>,
     /// Who uses how much of it.
-    pub(crate) ledger: RefCell<Ledger>,
+    pub(crate) ledger: Rc<RefCell<Ledger>>,
     /// Who may do what with which part of it.
-    pub(crate) books: Books,
+    pub(crate) books: Rc<Books>,
+    /// Where its executor is one isolated session's alone.
+    isolated: Option<isolated::Ending>,
     /// Moves sessions to host memory and back.
     pub(crate) mover: Mover,
 }
@@ -171,15 +174,17 @@ impl Device {
             starts: Cell::new(0),
             wanted: Notify::new(),
             local_bytes: Cell::new(0),
-            ledger: RefCell::new(Ledger::new(Amounts::default())),
-            books: Books::new(),
+            ledger: Rc::new(RefCell::new(Ledger::new(Amounts::default()))),
+            books: Rc::new(Books::new()),
+            isolated: None,
             mover: Mover::new(),
         }
     }
 
     /// Leaves the driver room for so many bytes of local memory, which it keeps as long as its process lives.
     pub(crate) fn leave_local(&self, info: &DeviceInfo, bytes: u64) -> Result<(), Error> {
-        if bytes <= self.local_bytes.get() {
+        // What the process of an isolated session has beside its memory is that session's.
+        if bytes <= self.local_bytes.get() || self.is_isolated() {
             return Ok(());
         }
         let amounts = self.limits.total_amounts_beside(info, bytes);
@@ -352,7 +357,10 @@ impl Device {
             name = info.name,
             "an executor serves"
         );
-        self.ledger.borrow_mut().set_limits(self.limits.total_amounts_beside(info, self.local_bytes.get()));
+        if !self.is_isolated() {
+            let amounts = self.limits.total_amounts_beside(info, self.local_bytes.get());
+            self.ledger.borrow_mut().set_limits(amounts);
+        }
         self.state.send_replace(State::Running(incarnation));
         let failure = tokio::select! {
             biased;
@@ -361,8 +369,16 @@ impl Device {
                 link.ended().await
             }
             failure = link.ended() => failure,
+            () = self.told_to_end() => {
+                link.fail_with("its session is over");
+                link.ended().await
+            }
         };
         self.state.send_replace(State::Starting);
+        if let Some(child) = child.as_mut().filter(|_| self.is_isolated()) {
+            // Whatever its kernels do, nobody waits for them.
+            child.start_kill().unwrap_or_default();
+        }
         let (device, reason) = (self.index, failure.reason.clone());
         let ending = async move {
             let status = finish(child).await;
@@ -381,7 +397,8 @@ impl Device {
     fn start(&self) -> io::Result<(Packets, Option<Child>)> {
         match &self.source {
             ExecutorSource::Command(command) => {
-                spawn::spawn(command, &self.environment).map(|(packets, child)| (packets, Some(child)))
+                let kind = if self.is_isolated() { spawn::Kind::Isolated } else { spawn::Kind::Shared };
+                spawn::spawn(command, &self.environment, kind).map(|(packets, child)| (packets, Some(child)))
             }
             ExecutorSource::Connect(connect) => Ok((Packets::new(connect()?)?, None)),
         }

@@ -21,21 +21,39 @@ const PASSED_ON: [&str; 3] = ["BULKHEAD_LOG", "RUST_BACKTRACE", "BULKHEAD_PTXAS"
 const SET: [(&str, &str); 3] =
     [("CUDA_DEVICE_MAX_CONNECTIONS", "32"), ("CUDA_MODULE_LOADING", "EAGER"), ("MALLOC_ARENA_MAX", "2")];
 
+/// What an isolated session's gets in their place: its images are many, and few of their kernels are used.
+const SET_ISOLATED: [(&str, &str); 2] = [("CUDA_MODULE_LOADING", "LAZY"), ("MALLOC_ARENA_MAX", "2")];
+
+/// Whose executor it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// All guarded sessions'.
+    Shared,
+    /// One isolated session's.
+    Isolated,
+}
+
 /// Starts one. Its standard input is the socket to the kernel; it is killed when its handle is dropped.
 pub(super) fn spawn(
     command: &[OsString],
     environment: &[(OsString, OsString)],
+    kind: Kind,
 ) -> io::Result<(Packets, Child)> {
     let (program, arguments) = command
         .split_first()
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no executor is named"))?;
     let (ours, theirs) = Packets::pair()?;
     let passed_on = PASSED_ON.into_iter().filter_map(|name| Some((OsStr::new(name), env::var_os(name)?)));
+    let (options, set): (&[&str], &[(&str, &str)]) = match kind {
+        Kind::Shared => (&[], &SET),
+        Kind::Isolated => (&["--isolated"], &SET_ISOLATED),
+    };
     let child = Command::new(program)
         .args(arguments)
+        .args(options)
         .args(["--link-fd", "0"])
         .env_clear()
-        .envs(SET)
+        .envs(set.iter().copied())
         .envs(passed_on)
         .envs(environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::from(theirs))

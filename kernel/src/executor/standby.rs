@@ -120,7 +120,9 @@ impl Device {
             tokio::task::spawn_local(session.follow(Rc::clone(standby), awaited));
             told
         };
-        let told: Vec<_> = self.books.sessions().into_iter().map(follow).collect();
+        // An isolated session has an executor of its own, with which it ends.
+        let sessions = self.books.sessions().into_iter().filter(|session| !session.device.is_isolated());
+        let told: Vec<_> = sessions.map(follow).collect();
         future::join_all(told).await;
     }
 }

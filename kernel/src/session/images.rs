@@ -38,7 +38,7 @@ pub(super) struct Offer {
 }
 
 /// What an offered image is charged: itself, its descriptor, its bytes.
-struct OfferCharges {
+pub(super) struct OfferCharges {
     _charges: [Charge; 3],
 }
 
@@ -131,6 +131,9 @@ impl Session {
             return Err(error.remedy("offer it again, unmap the memory and seal it before it is loaded"));
         }
         let image = File::from(image);
+        if self.runs_machine_code() {
+            return self.load_native(image, offered).await;
+        }
         let charge = self.charge(Resource::Images, 1)?;
         // One image of a session at a time, so that none takes all places of the compiler.
         let turn = self.loading.lock().await;
@@ -195,7 +198,7 @@ impl Session {
             .map_err(|error| internal(format!("a descriptor cannot be copied: {error}")))?;
         let code = Code {
             handle: Cell::new(None),
-            text,
+            text: Some(text),
             entries: RefCell::default(),
             state: Cell::new(Loaded::No),
             local_bytes: Cell::new(0),

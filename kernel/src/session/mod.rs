@@ -14,6 +14,7 @@ mod images;
 mod memory;
 mod modules;
 mod moving;
+mod native;
 mod reaper;
 mod reserved;
 mod room;
@@ -40,7 +41,7 @@ pub(crate) use asks::Bound;
 pub(crate) use copying::CopyServer;
 pub(crate) use memory::Home;
 pub(crate) use server::SessionServer;
-pub(crate) use terms::Terms;
+pub(crate) use terms::{Domain, Terms};
 
 use crate::{
     Limits,
@@ -106,6 +107,8 @@ pub(crate) struct Session {
     /// Descriptors on their way to its client.
     on_the_way_out: RefCell<Vec<Weak<RefCell<Vec<OwnedFd>>>>>,
     account: Account,
+    /// Ends the executor of an isolated session.
+    alone: RefCell<Option<Alone>>,
     /// What it is charged for as long as it is there.
     charges: RefCell<Vec<Charge>>,
     /// Local memory of its kernels.
@@ -230,10 +233,16 @@ impl Session {
     /// Opens a session on whichever executor serves the device, or its parent.
     pub(crate) async fn open(opening: Opening, number: impl FnOnce() -> u32) -> Result<Opened, Error> {
         let Opening { device, name, pid, limits, terms, parent, party, place } = opening;
-        let incarnation = match &parent {
-            Some(parent) => parent.session.incarnation(),
-            None => device.wait().await?,
+        let (device, incarnation) = match (&parent, terms.domain) {
+            (Some(parent), _) => (device, parent.session.incarnation()),
+            (None, Domain::Guarded) => {
+                let incarnation = device.wait().await?;
+                (device, incarnation)
+            }
+            (None, Domain::Isolated) => device.isolate().await?,
         };
+        // Until a session has it, and from when that is over on, an executor of its own ends.
+        let alone = parent.is_none().then(|| Rc::clone(&device)).map(Alone);
         let account = NewAccount::open(
             &device,
             parent.as_ref(),
@@ -323,6 +332,7 @@ impl Session {
             place: RefCell::new(Some(place)),
             kept: RefCell::default(),
             known: Cell::new(false),
+            alone: RefCell::new(alone),
         });
         session.books().know(owner, Rc::downgrade(&session));
         if let Some(parent) = &session.parent {
@@ -354,6 +364,7 @@ impl Session {
             }
             Err(error) => {
                 session.end(&error);
+                session.end_alone().await;
                 session.closed();
                 session.gone().await;
                 Err(error)
@@ -364,7 +375,8 @@ impl Session {
     async fn open_in_executor(&self, ring: &OwnedFd) -> Result<(OwnedFd, oneshot::Receiver<Error>), Error> {
         self.take_root()?;
         self.reserve_first()?;
-        let sink = self.charge_device(SINK_BYTES).await?;
+        let beside = if self.device.is_isolated() { self.device.context_bytes() } else { 0 };
+        let sink = self.charge_device(SINK_BYTES + beside).await?;
         self.keep_charge(sink);
         let ring = ring
             .try_clone()
@@ -527,6 +539,8 @@ impl Session {
             }
             break;
         }
+        // Its kernels know no flag that ends them: their process ends.
+        self.end_alone().await;
         // What is changing commits or rolls back first; those that run its code are closed first. Nothing new begins. They
         // need not be gone: it may be this session that has their memory mapped.
         drop(self.changes.subscribe().wait_for(|changes| *changes == 0).await);
@@ -548,6 +562,13 @@ impl Session {
         drop(lapse);
         self.closed();
         self.gone().await;
+    }
+
+    /// Ends an executor that is its alone, and waits until the process is gone, and with it all that was the device's.
+    async fn end_alone(&self) {
+        if self.alone.take().is_some() {
+            self.device.until_ended().await;
+        }
     }
 
     /// Has the executor close it. The slot may be in use for longer: then nobody gets it before the executor says so.
@@ -679,6 +700,15 @@ impl Session {
     /// A sturdy token is good no more.
     pub(crate) fn forget_token(&self, token: SturdyToken) {
         self.books().sturdy.remove(token);
+    }
+}
+
+/// A device whose executor, where it is one session's alone, ends with this.
+struct Alone(Rc<Device>);
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.0.end_isolated();
     }
 }
 

@@ -404,7 +404,9 @@ impl Session {
                 }
                 What::Code(code) => {
                     let (Some(handle), Loaded::Yes) = (code.handle.get(), code.state.get()) else { continue };
-                    let descriptor = code.text.try_clone().map_err(copied)?;
+                    // An isolated session has no standby.
+                    let Some(text) = &code.text else { continue };
+                    let descriptor = text.try_clone().map_err(copied)?;
                     // It is answered after the session's close where that comes meanwhile.
                     answers.push(link.call(None, vec![descriptor], |request| {
                         let entries = code.entries.borrow();

@@ -103,6 +103,7 @@ impl gpu_session::Server for SessionServer {
                 let mut loaded = result.init_ok();
                 data.write(loaded.reborrow().init_data());
                 image.write(loaded.reborrow().init_entries(image.count()));
+                loaded.set_by_name(image.is_by_name());
                 loaded.set_module(capnp_rpc::new_client(image));
             }
             Err(error) => error.write(result.init_error()),

@@ -1,7 +1,20 @@
 //! What a session is limited to.
 
 use bulkhead_mm::{Amounts, Resource};
-use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::session_terms, limits};
+use bulkhead_schema::{
+    Error, ErrorCode,
+    bulkhead_capnp::{self, session_terms},
+    limits,
+};
+
+/// What keeps a session apart from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Domain {
+    /// It shares an executor's context with others: the guard confines its code.
+    Guarded,
+    /// It has an executor and a context of its own.
+    Isolated,
+}
 
 /// What a session is limited to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +25,7 @@ pub(crate) struct Terms {
     pub(crate) priority: i32,
     /// Never swapped out.
     pub(crate) keep_resident: bool,
+    pub(crate) domain: Domain,
 }
 
 impl Terms {
@@ -42,7 +56,14 @@ impl Terms {
         for (resource, amount) in named.into_iter().filter(|(_, amount)| *amount > 0) {
             most = most.min(Amounts::UNLIMITED.with(resource, amount));
         }
-        Ok(Self { most, priority: reader.get_priority(), keep_resident: reader.get_keep_resident() })
+        let domain = match reader.get_domain() {
+            Ok(bulkhead_capnp::Domain::Guarded) => Domain::Guarded,
+            Ok(bulkhead_capnp::Domain::Isolated) => Domain::Isolated,
+            Err(_) => return Err(invalid("terms name a domain that this kernel does not know".to_owned())),
+        };
+        // Its memory is mapped in a process that nothing of another session's is moved from.
+        let keep_resident = reader.get_keep_resident() || domain == Domain::Isolated;
+        Ok(Self { most, priority: reader.get_priority(), keep_resident, domain })
     }
 
     /// The same, and no more than these.
@@ -51,6 +72,7 @@ impl Terms {
             most: self.most.min(above.most),
             priority: self.priority.max(above.priority),
             keep_resident: self.keep_resident && above.keep_resident,
+            domain: above.domain,
         }
     }
 
@@ -79,6 +101,7 @@ mod tests {
             most: Amounts::UNLIMITED.with(Resource::Streams, amount),
             priority,
             keep_resident,
+            domain: Domain::Guarded,
         };
         for own in amounts {
             for above in amounts {

@@ -261,6 +261,14 @@ impl Entry {
 }
 
 impl Image {
+    pub(crate) fn is_by_name(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn ask(&self, name: &str) -> Result<Entry, Error> {
+        error(ErrorCode::NotFound, name)
+    }
+
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
     }

@@ -51,6 +51,9 @@ fn properties(device: c_int) -> CUmemAllocationProp {
     }
 }
 
+/// Zeros behind an image that nobody has checked.
+const FOREIGN_PADDING_BYTES: usize = 4096;
+
 impl Driver {
     pub(crate) fn init(&self) -> Result<(), Code> {
         // SAFETY: may be called at any time, any number of times.
@@ -308,6 +311,30 @@ impl Driver {
         // are the output of the trusted `ptxas`, checked by the caller to be an ELF file of this length.
         Code::check(unsafe { (self.module_load)(&raw mut module, cubin.as_ptr().cast()) })
             .map(|()| Module::of(module))
+    }
+
+    /// Loads what a tenant gave, in a process that is that tenant's alone. The driver looks at what it is.
+    pub(crate) fn module_load_foreign(&self, image: &[u8]) -> Result<Module, Code> {
+        // It reads as far as a header says, whatever that is: zeros stand behind what was given.
+        let mut padded = Vec::with_capacity(image.len() + FOREIGN_PADDING_BYTES);
+        padded.extend_from_slice(image);
+        padded.resize(image.len() + FOREIGN_PADDING_BYTES, 0);
+        let mut module = null_mut();
+        // SAFETY: both pointers outlive the call. Where a header claims more than there is, the driver reads beyond it or
+        // faults: this process serves the session that gave the image, and no other.
+        Code::check(unsafe { (self.module_load)(&raw mut module, padded.as_ptr().cast()) })
+            .map(|()| Module::of(module))
+    }
+
+    /// The function of a name; `None` where the module has none.
+    pub(crate) fn module_function(&self, module: Module, name: &CStr) -> Result<Option<Function>, Code> {
+        let mut function = null_mut();
+        // SAFETY: all pointers outlive the call, and the module is loaded: it leaves its table before it is unloaded.
+        match Code::check(unsafe { (self.module_function)(&raw mut function, module.pointer(), name.as_ptr()) }) {
+            Ok(()) => Ok(Some(Function::of(function))),
+            Err(Code::NOT_FOUND) => Ok(None),
+            Err(code) => Err(code),
+        }
     }
 
     pub(crate) fn module_unload(&self, module: Module) -> Result<(), Code> {

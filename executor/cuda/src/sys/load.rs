@@ -88,6 +88,7 @@ calls! {
     module_load = "cuModuleLoadData"(*mut CUmodule, *const c_void);
     module_unload = "cuModuleUnload"(CUmodule);
     module_function_count = "cuModuleGetFunctionCount"(*mut c_uint, CUmodule);
+    module_function = "cuModuleGetFunction"(*mut CUfunction, CUmodule, *const c_char);
     module_functions = "cuModuleEnumerateFunctions"(*mut CUfunction, c_uint, CUmodule);
     function_name = "cuFuncGetName"(*mut *const c_char, CUfunction);
     function_parameter = "cuFuncGetParamInfo"(CUfunction, usize, *mut usize, *mut usize);

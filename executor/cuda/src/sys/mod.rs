@@ -29,6 +29,8 @@ impl Code {
     pub(crate) const UNKNOWN: Self = Self(999);
     /// `CUDA_ERROR_INVALID_HANDLE`
     pub(crate) const INVALID_HANDLE: Self = Self(400);
+    /// `CUDA_ERROR_NOT_FOUND`
+    pub(crate) const NOT_FOUND: Self = Self(500);
 
     fn check(result: c_int) -> Result<(), Self> {
         match result {

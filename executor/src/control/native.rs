@@ -1,0 +1,114 @@
+//! Images that are loaded as they are, for the one session of an isolated executor.
+
+use std::{
+    fs::File,
+    os::{fd::OwnedFd, unix::fs::FileExt},
+    sync::Arc,
+};
+
+use bulkhead_gpu::EntryInfo;
+use bulkhead_schema::{Error, ErrorCode, Handle, limits};
+
+use super::{Control, over};
+use crate::{
+    bindings::{Bindings, Entry, Object},
+    device,
+    load::{self, Native},
+    reaper::Image,
+    session::{answer, report, spawn},
+};
+
+fn no_image() -> Error {
+    Error::new(ErrorCode::InvalidHandle, "no such image")
+}
+
+/// Reads an image that its client has sealed.
+fn read(descriptor: OwnedFd) -> Result<Vec<u8>, Error> {
+    let broken = |error: std::io::Error| Error::new(ErrorCode::Internal, format!("the image: {error}"));
+    let file = File::from(descriptor);
+    let bytes = file.metadata().map_err(broken)?.len();
+    if bytes > limits::IMAGE_BYTES_MAX {
+        return Err(Error::new(ErrorCode::LimitReached, format!("the image has {bytes} bytes")));
+    }
+    let mut code = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
+    file.read_exact_at(&mut code, 0).map_err(broken)?;
+    Ok(code)
+}
+
+impl Control {
+    fn may_load_native(&self) -> Result<(), Error> {
+        if self.executor.isolated {
+            return Ok(());
+        }
+        let message = "only an executor of one isolated session loads what nobody has checked";
+        Err(Error::new(ErrorCode::NotPermitted, message))
+    }
+
+    /// Loads an image on a thread of its own: it may be large.
+    pub(super) fn load_native(&self, id: u64, handle: Handle, descriptor: OwnedFd) -> Result<(), Error> {
+        self.may_load_native()?;
+        if !Bindings::has_slot(handle.slot) {
+            return Err(super::objects::no_slot());
+        }
+        let (executor, session) = (Arc::clone(&self.executor), Arc::clone(&self.session));
+        let load = move || {
+            let device = |error| device::error(&error);
+            let loaded = executor.gpu.bind_thread().map_err(device).and_then(|()| {
+                let code = read(descriptor)?;
+                let loaded = executor.gpu.load_native(&code).map_err(device)?;
+                let image = Arc::new(Image::new(loaded.id, &executor.reaper));
+                let mut state = session.state.lock();
+                if state.closed {
+                    return Err(over());
+                }
+                let object = Object::Image { image, entries: Vec::new() };
+                state.bindings.bind(handle, object).ok_or_else(super::objects::no_slot)?;
+                Ok(Native { code_bytes: loaded.code_bytes, entry: None })
+            });
+            match loaded {
+                Ok(loaded) => report(session.link.reply(id, None, |reply| loaded.write(handle, reply))),
+                Err(error) => answer(&session.link, id, &Err(error)),
+            }
+        };
+        spawn(format!("load-{}", self.session.id), load).map(drop)
+    }
+
+    /// Asks the driver for an entry, which may load its code now.
+    pub(super) fn native_entry(
+        &self,
+        id: u64,
+        image: Handle,
+        name: String,
+        handle: Handle,
+    ) -> Result<(), Error> {
+        self.may_load_native()?;
+        let (executor, session) = (Arc::clone(&self.executor), Arc::clone(&self.session));
+        let ask = move || {
+            let device = |error| device::error(&error);
+            let asked = executor.gpu.bind_thread().map_err(device).and_then(|()| {
+                let held = session.state.lock().bindings.image(image).ok_or_else(no_image)?;
+                let info: EntryInfo =
+                    executor.gpu.native_entry(held.id(), &name).map_err(device)?.ok_or_else(|| {
+                        Error::new(ErrorCode::NotFound, format!("the image has no entry {name}"))
+                    })?;
+                let template = load::native_template(&info)?;
+                let mut state = session.state.lock();
+                if state.closed {
+                    return Err(over());
+                }
+                let entry = Object::Entry(Box::new(Entry { template, image: held }));
+                state.bindings.bind(handle, entry).ok_or_else(super::objects::no_slot)?;
+                if !state.bindings.add_entry(image, handle) {
+                    drop(state.bindings.unbind(handle));
+                    return Err(no_image());
+                }
+                Ok(Native { code_bytes: 0, entry: Some(info) })
+            });
+            match asked {
+                Ok(asked) => report(session.link.reply(id, None, |reply| asked.write(handle, reply))),
+                Err(error) => answer(&session.link, id, &Err(error)),
+            }
+        };
+        spawn(format!("entry-{}", self.session.id), ask).map(drop)
+    }
+}

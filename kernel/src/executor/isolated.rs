@@ -1,0 +1,102 @@
+//! Executors of isolated sessions: each has one session, and ends with it.
+//!
+//! Such an executor is a [`Device`] of its own, which has the ledger and the books of the device that it is on: its session
+//! draws on the same memory, and no handle means two things. What is another executor's is refused where it is named, as
+//! after the loss of one.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
+
+use bulkhead_schema::{Error, ErrorCode};
+use tokio::sync::{Notify, watch};
+
+use super::{Device, Incarnation, State};
+use crate::{ExecutorSource, swapping::Mover};
+
+/// What the driver takes of the device for a process, beside what that allocates: 524 MiB and what PyTorch's libraries add
+/// when they are first used (decision 0062).
+const CONTEXT_BYTES: u64 = 832 << 20;
+
+/// How an isolated executor ends.
+pub(super) struct Ending {
+    wanted: Notify,
+    ended: watch::Sender<bool>,
+}
+
+impl Device {
+    /// Starts an executor for one session.
+    pub(crate) async fn isolate(&self) -> Result<(Rc<Self>, Rc<Incarnation>), Error> {
+        let ExecutorSource::Command(command) = &self.source else {
+            return Err(Error::new(ErrorCode::NotSupported, "this kernel starts no executors of its own")
+                .remedy("open a guarded session"));
+        };
+        // Until the first serves nobody knows how much memory there is.
+        self.wait().await?;
+        let alone = Rc::new(Self {
+            index: self.index,
+            source: ExecutorSource::Command(command.clone()),
+            environment: self.environment.clone(),
+            modules: RefCell::default(),
+            next_module: Cell::new(1),
+            limits: self.limits,
+            state: watch::Sender::new(State::Starting),
+            standby: RefCell::default(),
+            failovers: Cell::new(0),
+            images: Cell::default(),
+            starts: Cell::new(0),
+            wanted: Notify::new(),
+            local_bytes: Cell::new(0),
+            ledger: Rc::clone(&self.ledger),
+            books: Rc::clone(&self.books),
+            isolated: Some(Ending { wanted: Notify::new(), ended: watch::Sender::new(false) }),
+            mover: Mover::new(),
+        });
+        let started = alone.launch().await?;
+        let incarnation = Rc::clone(&started.incarnation);
+        let served = Rc::clone(&alone);
+        tokio::task::spawn_local(async move {
+            let error = served.serve(started).await;
+            tracing::info!(device = served.index, %error, "the executor of an isolated session ended");
+            if let Some(ending) = &served.isolated {
+                ending.ended.send_replace(true);
+            }
+        });
+        Ok((alone, incarnation))
+    }
+
+    /// Whether its executor is one session's alone.
+    pub(crate) fn is_isolated(&self) -> bool {
+        self.isolated.is_some()
+    }
+
+    /// What such a session is charged for the driver's part of its process.
+    pub(crate) fn context_bytes(&self) -> u64 {
+        let runs_code = self.running().is_some_and(|running| running.info.backend != "software");
+        if runs_code { CONTEXT_BYTES } else { 0 }
+    }
+
+    /// Ends an executor that is one session's alone.
+    pub(crate) fn end_isolated(&self) {
+        if let Some(ending) = &self.isolated {
+            ending.wanted.notify_one();
+        }
+    }
+
+    /// Waits until such an executor is to end; for ever where it is everybody's.
+    pub(super) async fn told_to_end(&self) {
+        match &self.isolated {
+            Some(ending) => ending.wanted.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until such an executor's process is gone.
+    pub(crate) async fn until_ended(&self) {
+        if let Some(ending) = &self.isolated {
+            // The sender is a field of `self`, so the wait cannot fail.
+            drop(ending.ended.subscribe().wait_for(|ended| *ended).await);
+        }
+    }
+}

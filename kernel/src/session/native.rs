@@ -1,0 +1,95 @@
+//! Images of isolated sessions: given to the driver as they are, and their entries asked for by name.
+//!
+//! The kernel reads nothing of them. What an executor says of an entry is its session's own business: whatever it claims,
+//! launches reach nothing but that executor.
+
+use std::{cell::Cell, cell::RefCell, fs::File, rc::Rc};
+
+use bulkhead_caps::{Access, Kind, Need};
+use bulkhead_mm::Resource;
+use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, limits};
+
+use super::{Session, images::OfferCharges};
+use crate::{
+    books::{Code, Loaded, Thing, What},
+    executor::{Answer, EntryInfo},
+    held::Held,
+    image::Image,
+    refusal::internal,
+};
+
+impl Session {
+    /// Whether its images go to the driver as they are.
+    pub(super) fn runs_machine_code(&self) -> bool {
+        self.device.is_isolated() && self.incarnation().info.backend != "software"
+    }
+
+    /// Has its executor load an image that was written and sealed.
+    pub(super) async fn load_native(
+        self: &Rc<Self>,
+        image: File,
+        offered: OfferCharges,
+    ) -> Result<(Image, ModuleData), Error> {
+        let bytes = image.metadata().map_err(|error| internal(format!("an image's length: {error}")))?.len();
+        let _change = self.change()?;
+        let charges =
+            vec![self.charge(Resource::Images, 1)?, self.charge(Resource::CodeBytes, bytes)?];
+        let capability = self.charge(Resource::Capabilities, 1)?;
+        let code = Code {
+            handle: Cell::new(None),
+            text: None,
+            entries: RefCell::default(),
+            state: Cell::new(Loaded::No),
+            local_bytes: Cell::new(0),
+            charges: RefCell::new(charges),
+        };
+        let thing = Thing::new(Rc::downgrade(self), What::Code(code));
+        let count = u64::from(limits::NATIVE_ENTRIES_MAX);
+        let (handle, object, thing) = self.books().create(self.owner, Kind::Image, count, thing)?;
+        capability.keep();
+        self.objects.borrow_mut().insert(object);
+        // From here on everything goes when this does.
+        let held = Held::new(Rc::clone(self), handle);
+        let What::Code(code) = &thing.what else { return Err(internal("code is something else")) };
+        code.handle.set(Some(handle));
+        let loaded = self.ask(vec![image.into()], |request| {
+            self.write_name(request.init_load_native(), handle);
+        });
+        let Answer::Loaded(loaded) = loaded.await? else {
+            return Err(internal("the executor does not say what it has loaded"));
+        };
+        drop(offered);
+        code.state.set(Loaded::Yes);
+        self.device.count_image(loaded.origin);
+        held.look()?;
+        Ok((Image::by_name(held), ModuleData::default()))
+    }
+
+    /// An entry of such an image, by its name: the next of that image.
+    pub(crate) async fn native_entry(
+        self: Rc<Self>,
+        image: Handle,
+        (name, number): (String, u64),
+    ) -> Result<(Held, Handle, Rc<EntryInfo>), Error> {
+        self.live()?;
+        let _change = self.change()?;
+        let capability = self.charge(Resource::Capabilities, 1)?;
+        let need = Need { kind: Kind::Entry, access: Access::Read, offset: number, bytes: 1 };
+        let entry = self.books().derive(self.owner, image, self.owner, need)?;
+        capability.keep();
+        let held = Held::new(Rc::clone(&self), entry);
+        let asked = self.ask(Vec::new(), |request| {
+            let mut native = request.init_native_entry();
+            self.write_name(native.reborrow().init_image(), image);
+            native.set_name(&name);
+            entry.write(native.init_handle());
+        });
+        let Answer::Loaded(loaded) = asked.await? else {
+            return Err(internal("the executor does not say what the entry is"));
+        };
+        let [info] = <[EntryInfo; 1]>::try_from(loaded.entries)
+            .map_err(|_| Error::new(ErrorCode::Protocol, "the executor does not tell of one entry"))?;
+        held.look()?;
+        Ok((held, entry, Rc::new(info)))
+    }
+}
