@@ -580,6 +580,16 @@ interface GpuModule {
 
   entry @3 (name :Text) -> (result :Result(Entry));
   # The entry of a name, where `ModuleLoaded.byName` says so.
+  setAttribute @4 (entry :Handle, attribute :UInt32, value :Int32) -> (result :Result(Nothing));
+  # Sets a CUfunction_attribute of such an entry.
+  variable @5 (name :Text) -> (result :Result(Variable));
+  # The module-scope variable of a name, likewise.
+}
+
+struct Variable {
+  handle @0 :Handle;                # By which records name it: it is a buffer.
+  address @1 :UInt64;
+  bytes @2 :UInt64;
 }
 
 struct Entries { entries @0 :List(Entry); }

@@ -57,11 +57,19 @@ struct Request {
     loadNative @35 :Name;             # One descriptor: the sealed memfd with an image as the driver takes it. Answered with `loaded`,
                                       # without entries. Only of executors that were started for one isolated session.
     nativeEntry @36 :Native;          # Answered with `loaded`, with one entry.
+    nativeAttribute @37 :NativeAttribute;
+    nativeVariable @38 :Native;       # Answered with `variable`: records name it as a buffer from then on.
   }
 }
 
+struct NativeAttribute {
+  entry @0 :Name;             # As `nativeEntry` named it.
+  attribute @1 :UInt32;       # A CUfunction_attribute.
+  value @2 :Int32;
+}
+
 struct Native {
-  # An entry of an image that was loaded by `loadNative`, and how records will name it.
+  # An entry, or a variable, of an image that was loaded by `loadNative`, and how records will name it.
   image @0 :Name;
   name @1 :Text;
   handle @2 :B.Handle;
@@ -219,6 +227,7 @@ struct Reply {
     wanted @9 :UInt32;        # Not an answer (id 0): a session that is swapped out has records in its ring.
     activity @10 :List(Activity);
     piece @14 :Data;          # Of a module's window.
+    variable @15 :Span;
   }
   codeBytes @11 :UInt64;      # With `loaded`: how much code that is,
   compileMs @12 :UInt32;      # and how long the executor compiled it,

@@ -83,6 +83,22 @@ impl Image {
         })
     }
 
+    /// The variable of a name, asked of the kernel: its range, as records name it, and its address.
+    ///
+    /// # Errors
+    /// As [`Image::ask`].
+    pub fn ask_variable(&self, name: &str) -> Result<(DeviceRange, u64), Error> {
+        let (key, name) = (self.held.key, name.to_owned());
+        self.held.session.inner.remote.call(move |context| async move {
+            let mut ask = context.module(key)?.variable_request();
+            ask.get().set_name(&name);
+            let response = ask.send().promise.await.map_err(broken)?;
+            let found = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            let handle = Handle::read(found.get_handle().map_err(broken)?);
+            Ok((DeviceRange { handle, offset: 0, bytes: found.get_bytes() }, found.get_address()))
+        })
+    }
+
     /// Its entries, in the order of the source.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {

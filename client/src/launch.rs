@@ -94,6 +94,23 @@ impl Session {
         })
     }
 
+    /// Launches an entry of an isolated session in clusters of so many blocks in x, y, z, and with all blocks there at once
+    /// if `together`.
+    ///
+    /// # Errors
+    /// As [`Session::launch`]; `notSupported`, told by the next call that waits, in a guarded session.
+    pub fn launch_clusters_with(
+        &self,
+        stream: Stream,
+        entry: &Entry,
+        launch: &Launch,
+        (sides, together): ([u8; 3], bool),
+        mut fill: impl FnMut(&mut [u8]),
+    ) -> Result<Fence, Error> {
+        let blocks = (launch, Blocks::Clusters { sides, together });
+        self.launch_blocks(stream, entry.handle, blocks, entry.parameter_bytes, &mut fill)
+    }
+
     #[inline]
     fn launch_blocks(
         &self,

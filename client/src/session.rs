@@ -363,6 +363,28 @@ impl Session {
         Ok(Image { held, entries: entries?, refused, data, by_name })
     }
 
+    /// Sets an attribute (`CUfunction_attribute`) of an entry that was [asked for](Image::ask). A remote call.
+    ///
+    /// # Errors
+    /// What the driver has against it.
+    pub fn set_attribute(
+        &self,
+        image: &Image,
+        entry: &Entry,
+        attribute: u32,
+        value: i32,
+    ) -> Result<(), Error> {
+        let (key, handle) = (image.held.key, entry.handle);
+        self.inner.remote.call(move |context| async move {
+            let mut set = context.module(key)?.set_attribute_request();
+            handle.write(set.get().init_entry());
+            set.get().set_attribute(attribute);
+            set.get().set_value(value);
+            let response = set.send().promise.await.map_err(broken)?;
+            answer(response.get().and_then(|r| r.get_result()).map_err(broken)?).map(|_| ())
+        })
+    }
+
     /// Allows launches of an entry with up to `bytes` of dynamic shared memory. A remote call.
     ///
     /// # Errors

@@ -168,6 +168,13 @@ impl Control {
                 Ok(()) => return,
                 Err(error) => Err(error),
             },
+            Ask::NativeVariable { image, name, handle } => {
+                match self.native_variable(id, image, name, handle) {
+                    Ok(()) => return,
+                    Err(error) => Err(error),
+                }
+            }
+            Ask::NativeAttribute { entry, attribute, value } => self.native_attribute(entry, attribute, value),
             Ask::Reserve(reserved) => {
                 self.session.state.lock().reserved = reserved;
                 Ok(())

@@ -202,6 +202,18 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
             let (name, handle) = (native.get_name()?.to_string()?, Handle::read(native.get_handle()?));
             of(session, Ask::NativeEntry { image, name, handle })
         }
+        request::NativeVariable(native) => {
+            let native = native?;
+            let (session, image) = of_name(native.get_image()?)?;
+            let (name, handle) = (native.get_name()?.to_string()?, Handle::read(native.get_handle()?));
+            of(session, Ask::NativeVariable { image, name, handle })
+        }
+        request::NativeAttribute(set) => {
+            let set = set?;
+            let (session, entry) = of_name(set.get_entry()?)?;
+            let (attribute, value) = (set.get_attribute(), set.get_value());
+            of(session, Ask::NativeAttribute { entry, attribute, value })
+        }
         request::Reserve(reserve) => {
             let reserve = reserve?;
             let reserved = Reserved { streams: reserve.get_streams(), events: reserve.get_events() };

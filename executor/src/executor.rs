@@ -102,7 +102,8 @@ impl Executor {
         let pieces = Arc::new(Pieces::default());
         let (physical, freeing) = Physical::new(&gpu);
         let flags = Arc::new(Flags::open(&gpu)?);
-        let means = Means { gpu: Arc::clone(&gpu), physical, workbench, flags, pieces: Arc::clone(&pieces) };
+        let pieces_too = Arc::clone(&pieces);
+        let means = Means { gpu: Arc::clone(&gpu), physical, workbench, flags, pieces: pieces_too, plain: isolated };
         let (reaper, remains) = Reaper::new();
         let modules = Modules::new(&gpu);
         let executor = Self {

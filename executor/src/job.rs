@@ -104,6 +104,18 @@ pub(crate) enum Ask {
         name: String,
         handle: Handle,
     },
+    /// A variable of such an image, likewise.
+    NativeVariable {
+        image: Handle,
+        name: String,
+        handle: Handle,
+    },
+    /// Sets an attribute of such an entry.
+    NativeAttribute {
+        entry: Handle,
+        attribute: u32,
+        value: i32,
+    },
     Reserve(Reserved),
     Unload(Handle),
     AllowDynamicShared {

@@ -42,6 +42,9 @@ pub(crate) fn launch(
         to.copy_from_slice(&word.to_ne_bytes()[..to.len()]);
     }
     let (shape, together) = (launch.shape, launch.blocks);
+    if matches!(together, Blocks::Clusters { .. }) && entry.hidden.is_some() {
+        return Ok(Err(ErrorCode::NotSupported.into()));
+    }
     let blocks = shape.grid.iter().fold(1, |blocks: u64, side| blocks.saturating_mul((*side).into()));
     let most = state.blocks_max;
     // Of those that have to be there together, more never fit at once: the device says so.
@@ -81,6 +84,9 @@ pub(crate) fn launch(
     match together {
         Blocks::Apart => state.gpu.launch(stream, version, &launch)?,
         Blocks::Together => state.gpu.launch_together(stream, version, &launch)?,
+        Blocks::Clusters { sides, together } => {
+            state.gpu.launch_clusters(stream, version, &launch, (sides, together))?;
+        }
     }
     let work = unlooked.max(work_of(UNLOOKED_COST_MAX, blocks, shape.block));
     state.streams.calls(index, calls);

@@ -5,10 +5,13 @@
 //!
 //! Memory on the slot's *shelf* is mapped nowhere: its address is only a name, by which it is mapped elsewhere.
 //!
+//! The slot of an isolated session is *plain*: nothing lies where no memory does, and what kernels do there is a fault of
+//! theirs, as natively.
+//!
 //! Nothing here waits for the session: whoever calls has paused it.
 //!
 //! # Invariant
-//! No address of a slot is without a mapping but during a call, or after one that left the slot *broken*.
+//! No address of a slot that is not plain is without a mapping but during a call, or after one that left the slot *broken*.
 
 mod host;
 
@@ -33,6 +36,8 @@ pub(crate) struct Means {
     pub(crate) workbench: Arc<Workbench>,
     pub(crate) flags: Arc<Flags>,
     pub(crate) pieces: Arc<Pieces>,
+    /// Whether slots are plain.
+    pub(crate) plain: bool,
 }
 
 /// Memory that goes: is it scrubbed, where nobody else has it?
@@ -71,7 +76,8 @@ pub(crate) enum Place {
 pub(crate) struct SlotMemory {
     pub(crate) means: Means,
     slot: Slot,
-    sink: MemoryId,
+    /// What a slot that is not plain is full of.
+    sink: Option<MemoryId>,
     filler: Option<MemoryId>,
     contents: BTreeMap<u64, Content>,
     /// For scrubbing and copying: a stream that no record reaches.
@@ -110,13 +116,17 @@ impl SlotMemory {
     fn fill(means: &Means, slot: Slot) -> Result<Self, Error> {
         let gpu = &means.gpu;
         let stream = gpu.create_stream(0)?;
-        let made = gpu.create_memory(SINK_BYTES).and_then(|sink| {
-            let mapped = Self::map_slot(means, slot, sink, stream);
-            if mapped.is_err() {
-                gpu.destroy_memory(sink)?;
-            }
-            mapped.map(|()| sink)
-        });
+        let made = if means.plain {
+            means.flags.map(slot, stream).map(|_| None)
+        } else {
+            gpu.create_memory(SINK_BYTES).and_then(|sink| {
+                let mapped = Self::map_slot(means, slot, sink, stream);
+                if mapped.is_err() {
+                    gpu.destroy_memory(sink)?;
+                }
+                mapped.map(|()| Some(sink))
+            })
+        };
         match made {
             Ok(sink) => Ok(Self {
                 means: means.clone(),
@@ -290,6 +300,9 @@ impl SlotMemory {
         access: Access,
         map: impl FnOnce(&dyn Gpu) -> Result<T, Error>,
     ) -> Result<T, Error> {
+        if self.means.plain {
+            return map(&*self.means.gpu);
+        }
         let (low, high) = self.opening(at, at + bytes);
         let filler = if low < at || at + bytes < high { Some(self.filler()?) } else { None };
         self.means.gpu.unmap(DeviceAddress(low), high - low)?;
@@ -332,7 +345,8 @@ impl SlotMemory {
             }
             return Ok(Hole { low: at, high: at, access: Access::Read });
         }
-        let (low, high) = self.opening(at, at + bytes);
+        let (low, high) =
+            if self.means.plain { (at, at + bytes) } else { self.opening(at, at + bytes) };
         let access = if self.slot.stores_reach().contains(range(at, bytes)) {
             Access::ReadWrite
         } else {
@@ -352,7 +366,7 @@ impl SlotMemory {
 
     /// Puts sinks into a hole.
     pub(crate) fn fill_in(&mut self, Hole { low, high, access }: Hole) -> Result<(), Error> {
-        if low == high {
+        if low == high || self.means.plain {
             return Ok(());
         }
         self.whole(|memory| memory.cover(low, high, access))
@@ -421,7 +435,13 @@ impl SlotMemory {
         if let Some(filler) = self.filler.take() {
             self.means.gpu.destroy_memory(filler)?;
         }
-        workbench::scrub(&*self.means.gpu, DeviceAddress(self.slot.base().0), SINK_BYTES, self.stream)
+        match self.sink {
+            Some(_) => {
+                let sink = DeviceAddress(self.slot.base().0);
+                workbench::scrub(&*self.means.gpu, sink, SINK_BYTES, self.stream)
+            }
+            None => Ok(()),
+        }
     }
 
     /// What has to be unmapped for memory from `at` to `end`: whole granules, but of those in which other memory lies
@@ -445,6 +465,7 @@ impl SlotMemory {
 
     /// Fills a hole: with sinks where it is whole granules, else with fillers.
     fn cover(&mut self, low: u64, high: u64, access: Access) -> Result<(), Error> {
+        let Some(sink) = self.sink else { return Ok(()) };
         let granule = ARENA_GRANULE_BYTES;
         let first = low.next_multiple_of(granule).min(high);
         let last = (high - high % granule).max(first);
@@ -457,7 +478,7 @@ impl SlotMemory {
         }
         if first < last {
             let count = (last - first) / SINK_BYTES;
-            self.means.gpu.map(DeviceAddress(first), self.sink, SINK_BYTES, count, access)?;
+            self.means.gpu.map(DeviceAddress(first), sink, SINK_BYTES, count, access)?;
         }
         Ok(())
     }

@@ -231,7 +231,9 @@ fn start(
     streams.create(0, 0, gpu.info()).map_err(device)?;
     let mut state = State::new(Arc::clone(gpu), streams, Arc::clone(&executor.gate));
     state.reserved = reserved;
-    state.blocks_max = executor.patience.blocks.unwrap_or(state.blocks_max);
+    // Grids of code that nothing confines are not cut.
+    let usual = if executor.isolated { u64::MAX } else { state.blocks_max };
+    state.blocks_max = executor.patience.blocks.filter(|_| !executor.isolated).unwrap_or(usual);
     let session = Arc::new(Session {
         id,
         slot,

@@ -91,6 +91,7 @@ impl Testbed {
             flags: Arc::new(Flags::open(&gpu)?),
             pieces: Arc::new(Pieces::default()),
             gpu: Arc::clone(&gpu),
+            plain: false,
         };
         let memory = SlotMemory::open(&means, slot)?;
         let stream = gpu.create_stream(0)?;

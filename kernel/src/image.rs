@@ -30,9 +30,13 @@ pub(crate) struct Image {
 struct Named {
     /// How many of those that were asked for there are.
     count: Cell<u32>,
-    /// The capabilities for those that there are.
+    /// The capabilities for those that there are, and for variables.
     held: RefCell<Vec<Held>>,
+    variables: RefCell<Vec<(String, Found)>>,
 }
+
+/// A variable: its handle, address and bytes.
+type Found = (Handle, u64, u64);
 
 impl Image {
     pub(crate) fn new(held: Held, entries: Vec<(Handle, Rc<EntryInfo>)>) -> Self {
@@ -61,6 +65,35 @@ impl Image {
         }
     }
 
+    /// What may be asked for next, under which number.
+    fn next(&self, name: &str) -> Result<(&Named, u64), Error> {
+        let not_found = || Error::new(ErrorCode::NotFound, format!("the image has no {name}"));
+        let Some(named) = &self.named else { return Err(not_found()) };
+        let number = named.count.get();
+        if number >= limits::NATIVE_ENTRIES_MAX || name.len() > limits::NATIVE_NAME_BYTES_MAX {
+            let most = limits::NATIVE_ENTRIES_MAX;
+            let message = format!("an image has at most {most} entries and variables that are asked for");
+            return Err(Error::new(ErrorCode::LimitReached, message).remedy("load the image again"));
+        }
+        Ok((named, u64::from(number)))
+    }
+
+    /// The variable of a name.
+    async fn variable_of(&self, name: String) -> Result<Found, Error> {
+        self.held.look()?;
+        let (named, number) = self.next(&name)?;
+        if let Some((_, found)) = named.variables.borrow().iter().find(|(known, _)| *known == name) {
+            return Ok(*found);
+        }
+        let session = Rc::clone(&self.held.session);
+        let asked = Rc::clone(&session).native_variable(self.held.handle, (name.clone(), number));
+        let (held, handle, address, bytes) = detached(session.limits.load(), asked).await?;
+        named.count.set(named.count.get() + 1);
+        named.held.borrow_mut().push(held);
+        named.variables.borrow_mut().push((name, (handle, address, bytes)));
+        Ok((handle, address, bytes))
+    }
+
     /// The entry of a name.
     async fn named(&self, name: String) -> Result<(Handle, Rc<EntryInfo>), Error> {
         self.held.look()?;
@@ -68,15 +101,9 @@ impl Image {
         if let Some(found) = self.entries.borrow().iter().find(|(_, info)| info.name == name) {
             return Ok(found.clone());
         }
-        let not_found = || Error::new(ErrorCode::NotFound, format!("the image has no entry {name}"));
-        let Some(named) = &self.named else { return Err(not_found()) };
-        let number = named.count.get();
-        if number >= limits::NATIVE_ENTRIES_MAX || name.len() > limits::NATIVE_NAME_BYTES_MAX {
-            let message = format!("an image is asked for at most {} entries", limits::NATIVE_ENTRIES_MAX);
-            return Err(Error::new(ErrorCode::LimitReached, message).remedy("load the image again"));
-        }
+        let (named, number) = self.next(&name)?;
         let session = Rc::clone(&self.held.session);
-        let asked = Rc::clone(&session).native_entry(image, (name, u64::from(number)));
+        let asked = Rc::clone(&session).native_entry(image, (name, number));
         let (held, handle, info) = detached(session.limits.load(), asked).await?;
         named.count.set(named.count.get() + 1);
         named.held.borrow_mut().push(held);
@@ -110,6 +137,53 @@ impl gpu_module::Server for Image {
         let result = results.get().init_result();
         match found {
             Ok((handle, info)) => info.write(handle, result.init_ok()),
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn variable(
+        self: Rc<Self>,
+        params: gpu_module::VariableParams,
+        mut results: gpu_module::VariableResults,
+    ) -> Result<(), capnp::Error> {
+        let name = String::from_utf8_lossy(params.get()?.get_name()?.as_bytes()).into_owned();
+        drop(params);
+        let found = self.variable_of(name).await;
+        let result = results.get().init_result();
+        match found {
+            Ok((handle, address, bytes)) => {
+                let mut variable = result.init_ok();
+                handle.write(variable.reborrow().init_handle());
+                variable.set_address(address);
+                variable.set_bytes(bytes);
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
+    async fn set_attribute(
+        self: Rc<Self>,
+        params: gpu_module::SetAttributeParams,
+        mut results: gpu_module::SetAttributeResults,
+    ) -> Result<(), capnp::Error> {
+        let (entry, attribute, value) = {
+            let params = params.get()?;
+            (Handle::read(params.get_entry()?), params.get_attribute(), params.get_value())
+        };
+        drop(params);
+        let own = self.named.is_some() && self.entries.borrow().iter().any(|(handle, _)| *handle == entry);
+        let set = if own {
+            let session = Rc::clone(&self.held.session);
+            let set = Rc::clone(&session).set_entry_attribute(entry, attribute, value);
+            detached(session.limits.answer(), set).await
+        } else {
+            Err(not_here(entry))
+        };
+        let result = results.get().init_result();
+        match set {
+            Ok(()) => drop(result.init_ok()),
             Err(error) => error.write(result.init_error()),
         }
         Ok(())

@@ -1,12 +1,13 @@
 //! Functions and kernels. They are one thing here, and either handle may be used for the other.
 
+use std::collections::HashMap;
 use std::ffi::{CString, c_char};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
 use crate::abi::{Out, OutMaybe};
-use crate::device::{Entry, Handle, Image};
+use crate::device::{Domain, Entry, Handle, Image};
 use crate::driver::{Driver, driver};
 use crate::handle::{Kind, decode};
 use crate::library;
@@ -46,6 +47,8 @@ pub(crate) struct Function {
     /// The module through which it is reached, once there is one.
     pub(crate) module: AtomicU64,
     carveout: AtomicI32,
+    /// Attributes of clusters that were set.
+    set_ones: Mutex<HashMap<u32, i32>>,
     /// The image that it is of, until that is unloaded.
     image: Mutex<Option<Image>>,
 }
@@ -86,6 +89,7 @@ impl Function {
             library,
             module: AtomicU64::new(0),
             carveout: AtomicI32::new(-1),
+            set_ones: Mutex::default(),
             image: Mutex::new(Some(image.clone())),
             entry: entry.clone(),
         })
@@ -109,8 +113,9 @@ impl Function {
             6 => number(self.entry.binary_version),
             MAX_DYNAMIC_SHARED => number(self.dynamic_shared_max.load(Ordering::Relaxed)),
             CARVEOUT => self.carveout.load(Ordering::Relaxed),
-            // Caching of volatile loads, and clusters, which are not there.
-            7 | 10..=15 => 0,
+            // Caching of volatile loads, and clusters, which are not there unless somebody has set them.
+            7 => 0,
+            10..=15 => self.set_ones.lock().get(&attribute).copied().unwrap_or(0),
             _ => return Err(Status::INVALID_VALUE),
         })
     }
@@ -132,6 +137,14 @@ impl Function {
             }
             CARVEOUT if (-1..=100).contains(&value) => {
                 self.carveout.store(value, Ordering::Relaxed);
+                Ok(())
+            }
+            10..=15 if driver.domain == Domain::Isolated => {
+                let image = self.image.lock();
+                let image = image.as_ref().ok_or(Status::INVALID_HANDLE)?;
+                let set = driver.session.set_attribute(image, &self.entry, attribute, value);
+                set.map_err(|error| Status::of(&error))?;
+                self.set_ones.lock().insert(attribute, value);
                 Ok(())
             }
             10..=15 => Err(Status::NOT_SUPPORTED),

@@ -26,6 +26,8 @@ pub(crate) struct Loaded {
     pub(crate) functions: Vec<(String, u64)>,
     /// The same of those that were asked for by name, where they are.
     named: Mutex<Vec<(String, u64)>>,
+    /// Address and length of variables that were asked for likewise.
+    variables: Mutex<Vec<(String, (u64, usize))>>,
     /// The library that it is the image of, or 0.
     library: u64,
     /// The module through which its functions are reached, once there is one.
@@ -78,6 +80,22 @@ impl Loaded {
         Ok(handle)
     }
 
+    /// The same, which the executor's driver is asked for once.
+    fn ask_variable(&self, name: &str) -> Result<(u64, usize), Status> {
+        let mut variables = self.variables.lock();
+        if let Some((_, found)) = variables.iter().find(|(known, _)| known == name) {
+            return Ok(*found);
+        }
+        let (range, address) = self.image.ask_variable(name).map_err(|error| match error.code {
+            ErrorCode::NotFound => Status::NOT_FOUND,
+            _ => Status::of(&error),
+        })?;
+        self.driver.memory.insert(address, range.bytes, What::Foreign(range), 0)?;
+        let found = (address, usize::try_from(range.bytes).map_err(|_| Status::NOT_FOUND)?);
+        variables.push((name.to_owned(), found));
+        Ok(found)
+    }
+
     /// Where the variable of a name lies.
     pub(crate) fn range(&self, name: &str) -> Result<DeviceRange, Status> {
         self.image.variable(name).map_err(|_| Status::NOT_FOUND)
@@ -85,6 +103,9 @@ impl Loaded {
 
     /// Address and length of the variable of a name.
     pub(crate) fn variable(&self, name: &str) -> Result<(u64, usize), Status> {
+        if self.image.is_by_name() {
+            return self.ask_variable(name);
+        }
         let address = self.image.variable_address(name).map_err(|_| Status::NOT_FOUND)?;
         let range = self.image.variable(name).map_err(|_| Status::NOT_FOUND)?;
         Ok((address, usize::try_from(range.bytes).map_err(|_| Status::NOT_FOUND)?))
@@ -93,6 +114,9 @@ impl Loaded {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
+        for (_, (address, _)) in self.variables.get_mut().iter() {
+            drop(self.driver.memory.take(*address, |what| matches!(what, What::Foreign(_))));
+        }
         let data = self.data.map(|at| self.driver.memory.take(at, |what| matches!(what, What::Variables(_))));
         drop(data);
         for (_, handle) in self.functions.iter().chain(self.named.get_mut().iter()) {
@@ -239,8 +263,8 @@ pub(crate) fn load_quietly(
         driver.memory.insert(address, bytes, What::Variables(image.clone()), 0).map_err(failed)?;
     }
     let data = data.map(|(address, _)| address);
-    let (named, module) = (Mutex::default(), AtomicU64::new(0));
-    let loaded = Arc::new(Loaded { driver, functions, named, library, module, image, data });
+    let (named, variables, module) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
+    let loaded = Arc::new(Loaded { driver, functions, named, variables, library, module, image, data });
     printf::note(&loaded);
     Ok(loaded)
 }

@@ -96,6 +96,7 @@ fn is_of(region: &Region, token: SturdyToken) -> bool {
         What::OfGraph(_)
         | What::Reached(_)
         | What::Variables(_)
+        | What::Foreign(_)
         | What::Pinned(..)
         | What::Registered(_)
         | What::Managed(_) => false,

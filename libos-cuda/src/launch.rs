@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::abi::{Extra, In, LaunchAttribute, LaunchConfig, NullStream, Parameters};
 use crate::check as accesses;
 use crate::context::current;
-use crate::device::Launch;
+use crate::device::{Domain, Launch};
 use crate::driver::{Driver, driver};
 use crate::function::{self, Function};
 use crate::graph::Work;
@@ -18,6 +18,8 @@ use crate::status::{Answer, Status};
 
 /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`.
 pub(crate) const COOPERATIVE: u32 = 2;
+/// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`.
+const CLUSTERS: u32 = 4;
 
 /// Where a launch's parameters come from.
 enum Source<'a> {
@@ -100,7 +102,7 @@ fn check(function: &Function, limits: &Limits, launch: &Launch) -> Answer {
 #[inline]
 fn check_blocks(driver: &Driver, function: &Function, launch: &Launch, blocks: Blocks) -> Answer {
     check(function, &driver.limits, launch)?;
-    if blocks == Blocks::Together && !occupancy::fits_at_once(driver.device(), function, launch) {
+    if blocks.is_together() && !occupancy::fits_at_once(driver.device(), function, launch) {
         return Err(Status::COOPERATIVE_LAUNCH_TOO_LARGE);
     }
     Ok(())
@@ -111,6 +113,41 @@ fn check_blocks(driver: &Driver, function: &Function, launch: &Launch, blocks: B
 pub(crate) enum Blocks {
     Apart,
     Together,
+    /// In clusters of so many blocks, and all there at once if so; only in isolated sessions.
+    Clusters([u8; 3], bool),
+}
+
+impl Blocks {
+    /// The same with blocks that are all there at once, or need not be.
+    pub(crate) fn with_together(self, together: bool) -> Self {
+        match (self, together) {
+            (Blocks::Clusters(sides, _), together) => Blocks::Clusters(sides, together),
+            (_, true) => Blocks::Together,
+            (_, false) => Blocks::Apart,
+        }
+    }
+
+    /// The same in clusters of so many blocks.
+    fn in_clusters(self, sides: [u8; 3]) -> Self {
+        Blocks::Clusters(sides, self.is_together())
+    }
+
+    /// Whether all blocks are there at once.
+    pub(crate) fn is_together(self) -> bool {
+        matches!(self, Blocks::Together | Blocks::Clusters(_, true))
+    }
+}
+
+/// Clusters are told by their sides; the device has none of more blocks than this on one.
+const CLUSTER_SIDE_MAX: u32 = 16;
+
+/// The sides of a cluster that an attribute names.
+fn sides(value: &[u32]) -> Result<[u8; 3], Status> {
+    let side = |at: usize| {
+        let side = value.get(at).copied().filter(|side| (1..=CLUSTER_SIDE_MAX).contains(side));
+        side.and_then(|side| u8::try_from(side).ok()).ok_or(Status::INVALID_VALUE)
+    };
+    Ok([side(0)?, side(1)?, side(2)?])
 }
 
 #[inline]
@@ -149,6 +186,10 @@ fn submit(
         let launched = match blocks {
             Blocks::Apart => driver.session.launch_with(stream, function.handle, launch, bytes, &write),
             Blocks::Together => driver.session.launch_together_with(stream, &function.entry, launch, &write),
+            Blocks::Clusters(sides, together) => {
+                let shape = (sides, together);
+                driver.session.launch_clusters_with(stream, &function.entry, launch, shape, &write)
+            }
         };
         match launched {
             Ok(_) => Ok(()),
@@ -273,9 +314,16 @@ pub(crate) fn launch_with(
 ) -> Answer {
     let config = config.0;
     let mut blocks = Blocks::Apart;
+    let isolated = driver()?.domain == Domain::Isolated;
     for attribute in config.attributes()? {
-        if attribute.id == COOPERATIVE && attribute.value[0] != 0 {
-            blocks = Blocks::Together;
+        if attribute.id == COOPERATIVE {
+            blocks = blocks.with_together(attribute.value[0] != 0);
+        }
+        if attribute.id == CLUSTERS && isolated {
+            if attribute.value.iter().take(3).any(|side| *side > 1) {
+                blocks = blocks.in_clusters(sides(&attribute.value)?);
+            }
+            continue;
         }
         if let Err(why) = allowed(&attribute) {
             report::refused("cuLaunchKernelEx", why);

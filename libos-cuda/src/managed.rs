@@ -49,6 +49,7 @@ impl Region {
             | What::OfGraph(_)
             | What::Opened(_)
             | What::Reached(_)
+            | What::Foreign(_)
             | What::Pinned(..)
             | What::Registered(_) => false,
         }

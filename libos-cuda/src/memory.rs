@@ -39,6 +39,8 @@ pub(crate) enum What {
     Reached(Reached),
     /// The variables of an image.
     Variables(Image),
+    /// One variable of an isolated session's image, where the driver put it.
+    Foreign(DeviceRange),
     /// The host's memory, which the device copies from and to without staging; with its flags.
     Pinned(HostBuffer, u32),
     /// The program's own, which it registered.
@@ -133,6 +135,9 @@ impl Memory {
                 let span = variables.span(offset, bytes);
                 span.map_or_else(|| Place::Device(variables.range(offset, bytes)), Place::Pinned)
             }
+            What::Foreign(range) => {
+                Place::Device(DeviceRange { offset: range.offset + offset, bytes, ..*range })
+            }
             What::Pinned(buffer, _) | What::Managed(buffer) => Place::Pinned(buffer.span(offset, bytes)),
             What::Registered(Registered { exchanged, .. }) => {
                 let span = exchanged.as_ref().and_then(|exchanged| exchanged.span(offset, bytes));
@@ -213,6 +218,7 @@ impl Memory {
                 | What::OfGraph(_)
                 | What::Opened(_)
                 | What::Reached(_)
+                | What::Foreign(_)
                 | What::Managed(_) => None,
             };
             ranges.push((start.unwrap_or(found.start), found.bytes));
@@ -240,7 +246,11 @@ impl Memory {
                 (Some(buffer.address()), buffer.bytes())
             }
             What::Pinned(buffer, _) | What::Managed(buffer) => (buffer.address(), buffer.bytes() as u64),
-            What::Opened(_) | What::Reached(_) | What::Variables(_) | What::Registered(_) => return,
+            What::Opened(_)
+            | What::Reached(_)
+            | What::Variables(_)
+            | What::Foreign(_)
+            | What::Registered(_) => return,
         };
         if let Some(address) = address {
             list.lock().add(address, bytes);
@@ -292,9 +302,12 @@ pub(crate) fn release(driver: &Driver, address: u64) -> Answer {
     let is_freed = |what: &What| match what {
         What::Device(_) | What::Managed(_) => true,
         What::Opened(opened) => opened.is_pooled(),
-        What::OfGraph(_) | What::Reached(_) | What::Variables(_) | What::Pinned(..) | What::Registered(_) => {
-            false
-        }
+        What::OfGraph(_)
+        | What::Reached(_)
+        | What::Variables(_)
+        | What::Foreign(_)
+        | What::Pinned(..)
+        | What::Registered(_) => false,
     };
     let freed = driver.memory.take(address, is_freed)?;
     if matches!(freed.what, What::Device(_)) {
@@ -384,6 +397,7 @@ pub(crate) fn free_ordered(null: NullStream, address: u64, stream: u64) -> Answe
         What::OfGraph(_)
         | What::Reached(_)
         | What::Variables(_)
+        | What::Foreign(_)
         | What::Pinned(..)
         | What::Registered(_)
         | What::Managed(_) => false,
@@ -441,6 +455,7 @@ pub(crate) fn host_flags(to: Out<u32>, host: Host) -> Answer {
         | What::Opened(_)
         | What::Reached(_)
         | What::Variables(_)
+        | What::Foreign(_)
         | What::Managed(_) => {
             return Err(Status::INVALID_VALUE);
         }
@@ -474,7 +489,12 @@ pub(crate) fn device_pointer(driver: &Driver, address: u64) -> Option<u64> {
         What::Registered(Registered { exchanged, .. }) => {
             exchanged.as_ref()?.address()?.checked_add(address - start)
         }
-        What::Device(_) | What::OfGraph(_) | What::Opened(_) | What::Reached(_) | What::Variables(_) => None,
+        What::Device(_)
+        | What::OfGraph(_)
+        | What::Opened(_)
+        | What::Reached(_)
+        | What::Variables(_)
+        | What::Foreign(_) => None,
     }
 }
 

@@ -65,6 +65,7 @@ fn value(driver: &Driver, attribute: u32, address: u64) -> Result<Option<Value>,
             | What::OfGraph(_)
             | What::Opened(_)
             | What::Variables(_)
+            | What::Foreign(_)
             | What::Pinned(..)
             | What::Registered(_)
             | What::Managed(_) => 0,

@@ -382,6 +382,11 @@ impl Gpu for Cuda {
         self.foreign_entry(image, name)
     }
 
+    fn native_variable(&self, image: ImageId, name: &str) -> Result<Option<(DeviceAddress, u64)>, Error> {
+        self.alive()?;
+        self.foreign_variable(image, name)
+    }
+
     fn unload(&self, image: ImageId) -> Result<(), Error> {
         self.alive()?;
         self.unload_image(image)
@@ -408,7 +413,32 @@ impl Gpu for Cuda {
         let stream = self.stream(stream)?;
         fits(launch, entry.note() as usize)?;
         let function = Function::from_bits(entry.handle());
-        self.settle("cuLaunchKernelEx", self.driver.launch_together(stream_of(&stream), function, launch))
+        let launched = self.driver.launch_with(stream_of(&stream), function, launch, (None, true));
+        self.settle("cuLaunchKernelEx", launched)
+    }
+
+    fn launch_clusters(
+        &self,
+        stream: StreamId,
+        entry: EntryId,
+        launch: &Launch<'_>,
+        (sides, together): ([u8; 3], bool),
+    ) -> Result<(), Error> {
+        self.alive()?;
+        let entry = pin(&self.entries, entry.0, "entry")?;
+        let stream = self.stream(stream)?;
+        fits(launch, entry.note() as usize)?;
+        let function = Function::from_bits(entry.handle());
+        let launched = self.driver.launch_with(stream_of(&stream), function, launch, (Some(sides), together));
+        self.settle("cuLaunchKernelEx", launched)
+    }
+
+    fn set_entry_attribute(&self, entry: EntryId, attribute: u32, value: i32) -> Result<(), Error> {
+        self.alive()?;
+        let entry = pin(&self.entries, entry.0, "entry")?;
+        let function = Function::from_bits(entry.handle());
+        let number = i32::try_from(attribute).map_err(|_| unknown("attribute"))?;
+        self.settle("cuFuncSetAttribute", self.driver.function_set_attribute(function, number, value))
     }
 
     fn copy_to_device(&self, stream: StreamId, to: DeviceAddress, from: HostRange) -> Result<(), Error> {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, ffi::CString};
 
-use bulkhead_gpu::{Compiled, EntryId, EntryInfo, Error, ImageId, LoadedImage, ParameterLayout};
+use bulkhead_gpu::{Compiled, DeviceAddress, EntryId, EntryInfo, Error, ImageId, LoadedImage, ParameterLayout};
 
 use crate::Cuda;
 use crate::sys::{Code, Function, Module};
@@ -17,6 +17,8 @@ pub(crate) struct Images {
 pub(crate) struct Image {
     module: Module,
     entries: Vec<EntryId>,
+    /// Variables that copies reach: where each begins, and its bytes.
+    variables: Vec<(u64, u64)>,
 }
 
 /// CUDA allows at most 32,764 bytes of parameters, so an entry cannot have more of them than this.
@@ -62,7 +64,11 @@ impl Cuda {
                 let mut images = self.images.lock();
                 let id = images.next;
                 images.next += 1;
-                let kept = Image { module, entries: entries.iter().map(|entry| entry.id).collect() };
+                let kept = Image {
+                    module,
+                    entries: entries.iter().map(|entry| entry.id).collect(),
+                    variables: Vec::new(),
+                };
                 images.loaded.insert(id, kept);
                 Ok(LoadedImage { id: ImageId(id), entries, code_bytes: compiled.code.len() as u64 })
             }
@@ -79,7 +85,7 @@ impl Cuda {
         let mut images = self.images.lock();
         let id = images.next;
         images.next += 1;
-        images.loaded.insert(id, Image { module, entries: Vec::new() });
+        images.loaded.insert(id, Image { module, entries: Vec::new(), variables: Vec::new() });
         Ok(LoadedImage { id: ImageId(id), entries: Vec::new(), code_bytes: code.len() as u64 })
     }
 
@@ -97,6 +103,29 @@ impl Cuda {
         image.entries.push(EntryId(id));
         entry.id = EntryId(id);
         Ok(Some(entry))
+    }
+
+    /// A variable of such an image.
+    pub(crate) fn foreign_variable(
+        &self,
+        image: ImageId,
+        name: &str,
+    ) -> Result<Option<(DeviceAddress, u64)>, Error> {
+        let Ok(named) = CString::new(name) else { return Ok(None) };
+        let mut images = self.images.lock();
+        let image = images.loaded.get_mut(&image.0);
+        let image = image.ok_or_else(|| Error::Refused("no such image".to_owned()))?;
+        let found = self.driver.module_global(image.module, &named);
+        let Some((at, bytes)) = self.settle("cuModuleGetGlobal", found)? else { return Ok(None) };
+        let place = (at.0, bytes as u64);
+        if !image.variables.contains(&place) {
+            // The driver put it there, beside what was reserved.
+            if !self.reserved.insert(at.0, place.1, at.0) {
+                return Err(Error::Image(format!("the variable {name} lies where something else does")));
+            }
+            image.variables.push(place);
+        }
+        Ok(Some((at, place.1)))
     }
 
     /// The entries of a module, each put in the table; none of them is left there where one fails.
@@ -164,6 +193,9 @@ impl Cuda {
         let image = removed.ok_or_else(|| Error::Refused("no such image".to_owned()))?;
         for entry in &image.entries {
             self.entries.remove(entry.0);
+        }
+        for (at, bytes) in &image.variables {
+            self.reserved.remove(*at, *bytes);
         }
         self.settle("cuModuleUnload", self.driver.module_unload(image.module))
     }

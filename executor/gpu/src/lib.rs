@@ -137,6 +137,12 @@ pub trait Gpu: Send + Sync {
         Ok(None)
     }
 
+    /// Where a variable of such an image lies, and its bytes; `None` where it has none of that name. Copies and fills reach it.
+    fn native_variable(&self, image: ImageId, name: &str) -> Result<Option<(DeviceAddress, u64)>, Error> {
+        let _ = (image, name);
+        Ok(None)
+    }
+
     /// Unloads an image none of whose entries is running or queued. May wait for every running kernel.
     fn unload(&self, image: ImageId) -> Result<(), Error>;
 
@@ -152,6 +158,25 @@ pub trait Gpu: Send + Sync {
     /// As [`Gpu::launch`], with all blocks there at once, so that they may wait for one another. Refused where they do
     /// not fit on the device; where others' do for now, it starts once they are done.
     fn launch_together(&self, stream: StreamId, entry: EntryId, launch: &Launch<'_>) -> Result<(), Error>;
+
+    /// As [`Gpu::launch`], in clusters of so many blocks in x, y, z, and with all blocks there at once if `together`. Only on a
+    /// device that no other session shares.
+    fn launch_clusters(
+        &self,
+        stream: StreamId,
+        entry: EntryId,
+        launch: &Launch<'_>,
+        (sides, together): ([u8; 3], bool),
+    ) -> Result<(), Error> {
+        let _ = (stream, entry, launch, sides, together);
+        Err(Error::Refused("this device has no clusters of blocks".to_owned()))
+    }
+
+    /// Sets an attribute of an entry (`CUfunction_attribute`) that was loaded by [`Gpu::load_native`].
+    fn set_entry_attribute(&self, entry: EntryId, attribute: u32, value: i32) -> Result<(), Error> {
+        let _ = (entry, attribute, value);
+        Err(Error::Refused("this device sets no attributes of entries".to_owned()))
+    }
 
     /// Copies registered host memory to the device.
     fn copy_to_device(&self, stream: StreamId, to: DeviceAddress, from: HostRange) -> Result<(), Error>;

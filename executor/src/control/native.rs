@@ -11,15 +11,34 @@ use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 
 use super::{Control, over};
 use crate::{
-    bindings::{Bindings, Entry, Object},
+    bindings::{Bindings, Entry, Object, Use},
     device,
     load::{self, Native},
+    pump::Waiter,
     reaper::Image,
-    session::{answer, report, spawn},
+    session::{Session, answer, report, spawn},
 };
 
 fn no_image() -> Error {
     Error::new(ErrorCode::InvalidHandle, "no such image")
+}
+
+/// Binds something of an image, which goes with it.
+fn bind_of(session: &Session, image: Handle, handle: Handle, object: Object) -> Result<(), Error> {
+    let mut state = session.state.lock();
+    if state.closed {
+        return Err(over());
+    }
+    let replaced = state.bindings.bind(handle, object).ok_or_else(super::objects::no_slot)?;
+    let there = state.bindings.add_entry(image, handle);
+    let unbound = if there { None } else { state.bindings.unbind(handle) };
+    let gone: Vec<_> =
+        replaced.into_iter().chain(unbound).filter(Object::outlives_its_handle).collect();
+    if !gone.is_empty() {
+        // Work that has not passed may name what was bound there.
+        state.waiters.push(Waiter::release(gone));
+    }
+    if there { Ok(()) } else { Err(no_image()) }
 }
 
 /// Reads an image that its client has sealed.
@@ -73,6 +92,51 @@ impl Control {
         spawn(format!("load-{}", self.session.id), load).map(drop)
     }
 
+    /// Asks the driver for a variable, and has records name it as a buffer.
+    pub(super) fn native_variable(
+        &self,
+        id: u64,
+        image: Handle,
+        name: String,
+        handle: Handle,
+    ) -> Result<(), Error> {
+        self.may_load_native()?;
+        let (executor, session) = (Arc::clone(&self.executor), Arc::clone(&self.session));
+        let ask = move || {
+            let device = |error| device::error(&error);
+            let asked = executor.gpu.bind_thread().map_err(device).and_then(|()| {
+                let held = session.state.lock().bindings.image(image).ok_or_else(no_image)?;
+                let found = executor.gpu.native_variable(held.id(), &name).map_err(device)?;
+                let (at, bytes) = found.ok_or_else(|| {
+                    Error::new(ErrorCode::NotFound, format!("the image has no variable {name}"))
+                })?;
+                let object = Object::Buffer { address: at.0, bytes, may: Use::ReadWrite };
+                bind_of(&session, image, handle, object)?;
+                Ok((at.0, bytes))
+            });
+            match asked {
+                Ok((at, bytes)) => report(session.link.reply(id, None, |reply| {
+                    let mut variable = reply.init_variable();
+                    variable.set_address(at);
+                    variable.set_bytes(bytes);
+                })),
+                Err(error) => answer(&session.link, id, &Err(error)),
+            }
+        };
+        spawn(format!("variable-{}", self.session.id), ask).map(drop)
+    }
+
+    /// Sets an attribute of an entry.
+    pub(super) fn native_attribute(&self, entry: Handle, attribute: u32, value: i32) -> Result<(), Error> {
+        self.may_load_native()?;
+        let mut state = self.session.state.lock();
+        let entry = state.bindings.entry(entry.slot, entry.generation);
+        let entry = entry.ok_or_else(|| Error::new(ErrorCode::InvalidHandle, "no such entry"))?.template.id;
+        drop(state);
+        let set = self.executor.gpu.set_entry_attribute(entry, attribute, value);
+        set.map_err(|error| device::error(&error))
+    }
+
     /// Asks the driver for an entry, which may load its code now.
     pub(super) fn native_entry(
         &self,
@@ -92,16 +156,8 @@ impl Control {
                         Error::new(ErrorCode::NotFound, format!("the image has no entry {name}"))
                     })?;
                 let template = load::native_template(&info)?;
-                let mut state = session.state.lock();
-                if state.closed {
-                    return Err(over());
-                }
                 let entry = Object::Entry(Box::new(Entry { template, image: held }));
-                state.bindings.bind(handle, entry).ok_or_else(super::objects::no_slot)?;
-                if !state.bindings.add_entry(image, handle) {
-                    drop(state.bindings.unbind(handle));
-                    return Err(no_image());
-                }
+                bind_of(&session, image, handle, entry)?;
                 Ok(Native { code_bytes: 0, entry: Some(info) })
             });
             match asked {

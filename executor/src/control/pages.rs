@@ -49,10 +49,15 @@ impl Control {
             }
         };
         checked.map_err(|error| device::error(&error))?;
-        if let Change::Map(span) | Change::Adopt { span, .. } = &change
-            && memory.is_on_shelf(span.at, span.bytes)
-        {
-            // No page of the slot changes: nobody has to wait.
+        let nobody_waits = match &change {
+            // No page of the slot changes, or none that kernels may use.
+            Change::Map(span) | Change::Adopt { span, .. } => {
+                memory.is_on_shelf(span.at, span.bytes) || memory.means.plain
+            }
+            Change::Share { .. } | Change::MapHost { .. } => memory.means.plain,
+            Change::Unmap(_) | Change::Split { .. } | Change::SwapOut { .. } | Change::SwapIn { .. } => false,
+        };
+        if nobody_waits {
             return match self.change(id, change).map_err(|error| device::error(&error))? {
                 Told::Not => {
                     self.answer(id, &Ok(()));

@@ -26,6 +26,8 @@ pub(crate) enum Answer {
     Activity(Vec<Activity>),
     /// Some of a module's window.
     Piece(Vec<u8>),
+    /// Where a variable lies, and its bytes.
+    Variable(u64, u64),
 }
 
 /// A loaded image.
@@ -282,6 +284,10 @@ pub(crate) fn decode(mut packet: &[u8], mut passed: Vec<Passed>) -> Result<Decod
         Which::Exported(()) => {
             one()?;
             return Ok(Decoded::Reply(id, Ok(Answer::Exported(passed.pop()))));
+        }
+        Which::Variable(variable) => {
+            let variable = variable?;
+            Answer::Variable(variable.get_address(), variable.get_bytes())
         }
         Which::Piece(piece) => Answer::Piece(piece?.to_vec()),
         Which::Activity(sessions) => {

@@ -320,7 +320,8 @@ impl Session {
             | Answer::Loaded(_)
             | Answer::Exported(_)
             | Answer::Activity(_)
-            | Answer::Piece(_) => Err(self.nonsense(answer)),
+            | Answer::Piece(_)
+            | Answer::Variable(..) => Err(self.nonsense(answer)),
         }
     }
 }

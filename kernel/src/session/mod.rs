@@ -375,8 +375,8 @@ impl Session {
     async fn open_in_executor(&self, ring: &OwnedFd) -> Result<(OwnedFd, oneshot::Receiver<Error>), Error> {
         self.take_root()?;
         self.reserve_first()?;
-        let beside = if self.device.is_isolated() { self.device.context_bytes() } else { 0 };
-        let sink = self.charge_device(SINK_BYTES + beside).await?;
+        let isolated = self.device.is_isolated();
+        let sink = self.charge_device(if isolated { self.device.context_bytes() } else { SINK_BYTES }).await?;
         self.keep_charge(sink);
         let ring = ring
             .try_clone()

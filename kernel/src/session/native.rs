@@ -65,6 +65,50 @@ impl Session {
         Ok((Image::by_name(held), ModuleData::default()))
     }
 
+    /// A variable of such an image, by its name: the next thing of that image. Address and bytes are what its executor says.
+    pub(crate) async fn native_variable(
+        self: Rc<Self>,
+        image: Handle,
+        (name, number): (String, u64),
+    ) -> Result<(Held, Handle, u64, u64), Error> {
+        self.live()?;
+        let _change = self.change()?;
+        let capability = self.charge(Resource::Capabilities, 1)?;
+        let need = Need { kind: Kind::Entry, access: Access::Read, offset: number, bytes: 1 };
+        let variable = self.books().derive(self.owner, image, self.owner, need)?;
+        capability.keep();
+        let held = Held::new(Rc::clone(&self), variable);
+        let asked = self.ask(Vec::new(), |request| {
+            let mut native = request.init_native_variable();
+            self.write_name(native.reborrow().init_image(), image);
+            native.set_name(&name);
+            variable.write(native.init_handle());
+        });
+        let Answer::Variable(address, bytes) = asked.await? else {
+            return Err(internal("the executor does not say where the variable is"));
+        };
+        held.look()?;
+        Ok((held, variable, address, bytes))
+    }
+
+    /// Sets an attribute of an entry of such an image.
+    pub(crate) async fn set_entry_attribute(
+        self: Rc<Self>,
+        entry: Handle,
+        attribute: u32,
+        value: i32,
+    ) -> Result<(), Error> {
+        self.live()?;
+        self.books().is_entry(self.owner, entry)?;
+        let set = self.ask(Vec::new(), |request| {
+            let mut set = request.init_native_attribute();
+            self.write_name(set.reborrow().init_entry(), entry);
+            set.set_attribute(attribute);
+            set.set_value(value);
+        });
+        self.done(&set.await?)
+    }
+
     /// An entry of such an image, by its name: the next of that image.
     pub(crate) async fn native_entry(
         self: Rc<Self>,

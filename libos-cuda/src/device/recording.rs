@@ -269,6 +269,10 @@ impl Image {
         error(ErrorCode::NotFound, name)
     }
 
+    pub(crate) fn ask_variable(&self, name: &str) -> Result<(DeviceRange, u64), Error> {
+        error(ErrorCode::NotFound, name)
+    }
+
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -652,6 +656,21 @@ impl Session {
                 parameters,
             },
         )
+    }
+
+    pub(crate) fn launch_clusters_with(
+        &self,
+        _stream: Stream,
+        entry: &Entry,
+        _launch: &Launch,
+        _clusters: ([u8; 3], bool),
+        _fill: impl FnMut(&mut [u8]),
+    ) -> Result<Fence, Error> {
+        error(ErrorCode::NotSupported, &entry.name)
+    }
+
+    pub(crate) fn set_attribute(&self, _: &Image, entry: &Entry, _: u32, _: i32) -> Result<(), Error> {
+        error(ErrorCode::NotSupported, &entry.name)
     }
 
     pub(crate) fn launch_together_with(

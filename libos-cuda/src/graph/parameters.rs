@@ -324,7 +324,7 @@ pub(crate) fn kernel_attribute(handle: u64, attribute: u32, to: Room) -> Answer 
     let Work::Kernel(kernel) = work_of(handle)? else { return Err(Status::INVALID_VALUE) };
     let mut value = [0; ATTRIBUTE_BYTES];
     match attribute {
-        launch::COOPERATIVE => value[0] = u8::from(kernel.blocks == Blocks::Together),
+        launch::COOPERATIVE => value[0] = u8::from(kernel.blocks.is_together()),
         1 | PRIORITY => {}
         _ => return Err(Status::NOT_SUPPORTED),
     }
@@ -337,11 +337,11 @@ pub(crate) fn set_kernel_attribute(handle: u64, attribute: u32, value: In<[u32; 
         report::refused("cuGraphKernelNodeSetAttribute", why);
         return Err(Status::NOT_SUPPORTED);
     }
-    let blocks = if value.0[0] == 0 { Blocks::Apart } else { Blocks::Together };
+    let together = value.0[0] != 0;
     set(handle, |_, old| {
         let Work::Kernel(kernel) = old else { return Err(Status::INVALID_VALUE) };
         match attribute {
-            launch::COOPERATIVE => Ok(Work::Kernel(Arc::new(kernel.with_blocks(blocks)))),
+            launch::COOPERATIVE => Ok(Work::Kernel(Arc::new(kernel.with_blocks(kernel.blocks.with_together(together))))),
             _ => Ok(old.clone()),
         }
     })

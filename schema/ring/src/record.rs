@@ -55,7 +55,18 @@ pub enum Blocks {
     Apart,
     /// All of them are there at once: the launch is refused where they do not fit.
     Together,
+    /// They form clusters of so many blocks in x, y, z, at most 31 each and one at least in all; only of
+    /// code that nothing confines.
+    Clusters {
+        /// Blocks of a cluster in x, y, z.
+        sides: [u8; 3],
+        /// Whether all blocks are there at once besides.
+        together: bool,
+    },
 }
+
+/// Most blocks of a cluster on one side.
+pub(crate) const CLUSTER_SIDE_MAX: u8 = 31;
 
 /// Where a launch's parameter bytes lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,6 +162,9 @@ pub enum Record {
 
 /// Beside the length of a launch's parameters: its blocks are there together.
 const TOGETHER: u32 = 1 << 30;
+/// And between the length and that: five bits for each side of its clusters.
+const SIDES_SHIFT: u32 = 15;
+const SIDES: u32 = 0x7FFF << SIDES_SHIFT;
 
 fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
@@ -214,6 +228,11 @@ impl Record {
                 let blocks = match launch.blocks {
                     Blocks::Apart => 0,
                     Blocks::Together => TOGETHER,
+                    Blocks::Clusters { sides: [x, y, z], together } => {
+                        let side = |side: u8| u32::from(side.min(CLUSTER_SIDE_MAX));
+                        let sides = side(x) | side(y) << 5 | side(z) << 10;
+                        sides << SIDES_SHIFT | if together { TOGETHER } else { 0 }
+                    }
                 };
                 words[5] = pair(shared_bytes, launch.parameter_bytes | place | blocks);
                 LAUNCH
@@ -277,8 +296,13 @@ impl Record {
         let record = match low(words[0]) {
             LAUNCH => {
                 let word = high(words[5]);
-                let parameter_bytes = word & !(1 << 31 | TOGETHER);
-                let blocks = if word & TOGETHER == 0 { Blocks::Apart } else { Blocks::Together };
+                let parameter_bytes = word & !(1 << 31 | TOGETHER | SIDES);
+                let side = |at: u32| (word >> (SIDES_SHIFT + at) & u32::from(CLUSTER_SIDE_MAX)) as u8;
+                let blocks = match ([side(0), side(5), side(10)], word & TOGETHER != 0) {
+                    ([0, 0, 0], false) => Blocks::Apart,
+                    ([0, 0, 0], true) => Blocks::Together,
+                    (sides, together) => Blocks::Clusters { sides, together },
+                };
                 let parameters = if word >> 31 == 0 {
                     if parameter_bytes as usize > INLINE_BYTES {
                         return Err(field("parameter length"));
@@ -372,10 +396,15 @@ mod tests {
         let (blocks, parameters) = (Blocks::Apart, ParameterPlace::Inline);
         let launch = Launch { entry: to, shape, blocks, parameter_bytes: 80, parameters };
         let together = Launch { blocks: Blocks::Together, ..launch };
+        let clusters = Blocks::Clusters { sides: [1, 16, CLUSTER_SIDE_MAX], together: false };
+        let clusters = Launch { blocks: clusters, ..launch };
+        let both = Launch { blocks: Blocks::Clusters { sides: [2, 1, 1], together: true }, ..launch };
         let long = Launch { parameter_bytes: 32_764, parameters: ParameterPlace::Arena(9), ..launch };
         vec![
             Record::Launch { stream: 0, launch },
             Record::Launch { stream: 5, launch: together },
+            Record::Launch { stream: 6, launch: clusters },
+            Record::Launch { stream: 7, launch: both },
             Record::Launch { stream: 63, launch: long },
             Record::CopyToDevice { stream: 1, copy },
             Record::CopyToHost { stream: 2, copy },

@@ -6,7 +6,8 @@ use std::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 
 use bulkhead_gpu::{Access, DeviceAddress, FillPattern, HostAddress, Launch};
 use cudarc::driver::sys::{
-    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUmemAccess_flags,
+    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
+    CUlaunchAttributeValue_union__bindgen_ty_1, CUlaunchConfig, CUmemAccess_flags,
     CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1,
     CUmemAllocationType, CUmemLocation, CUmemLocationType, CUuuid,
 };
@@ -337,6 +338,22 @@ impl Driver {
         }
     }
 
+    /// Address and length of the variable of a name; `None` where the module has none.
+    pub(crate) fn module_global(
+        &self,
+        module: Module,
+        name: &CStr,
+    ) -> Result<Option<(DeviceAddress, usize)>, Code> {
+        let (mut at, mut bytes) = (0, 0);
+        // SAFETY: as `module_function`.
+        let found = unsafe { (self.module_global)(&raw mut at, &raw mut bytes, module.pointer(), name.as_ptr()) };
+        match Code::check(found) {
+            Ok(()) => Ok(Some((DeviceAddress(at), bytes))),
+            Err(Code::NOT_FOUND) => Ok(None),
+            Err(code) => Err(code),
+        }
+    }
+
     pub(crate) fn module_unload(&self, module: Module) -> Result<(), Code> {
         // SAFETY: the image and all its entries were taken out of their tables, so this is the last use.
         Code::check(unsafe { (self.module_unload)(module.pointer()) })
@@ -424,12 +441,13 @@ impl Driver {
         })
     }
 
-    /// All blocks are there at once, or the driver refuses (720).
-    pub(crate) fn launch_together(
+    /// With all blocks there at once, or the driver refuses (720), and in clusters of so many blocks, as is asked for.
+    pub(crate) fn launch_with(
         &self,
         stream: Stream,
         function: Function,
         launch: &Launch<'_>,
+        (sides, together): (Option<[u8; 3]>, bool),
     ) -> Result<(), Code> {
         let mut bytes = launch.parameters.len();
         let mut extra: [*mut c_void; 5] = [
@@ -439,11 +457,21 @@ impl Driver {
             (&raw mut bytes).cast(),
             with_exposed_provenance_mut(LAUNCH_PARAM_END),
         ];
-        let mut together = CUlaunchAttribute {
+        let cooperative = CUlaunchAttribute {
             id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
             pad: [0; 4],
-            value: CUlaunchAttributeValue { cooperative: 1 },
+            value: CUlaunchAttributeValue { cooperative: i32::from(together) },
         };
+        let [x, y, z] = sides.unwrap_or([1; 3]).map(|side| u32::from(side.max(1)));
+        let clusters = CUlaunchAttribute {
+            id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
+            pad: [0; 4],
+            value: CUlaunchAttributeValue {
+                clusterDim: CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z },
+            },
+        };
+        // The second is left out where the blocks form none.
+        let mut attributes = [cooperative, clusters];
         let [grid_x, grid_y, grid_z] = launch.grid;
         let [block_x, block_y, block_z] = launch.block;
         let config = CUlaunchConfig {
@@ -455,10 +483,10 @@ impl Driver {
             blockDimZ: block_z,
             sharedMemBytes: launch.shared_bytes,
             hStream: stream.pointer(),
-            attrs: &raw mut together,
-            numAttrs: 1,
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: if sides.is_some() { 2 } else { 1 },
         };
-        // SAFETY: as `launch`; the configuration names one attribute, and both live until the driver returns.
+        // SAFETY: as `launch`; the configuration names no more attributes than there are, and all live until the driver returns.
         Code::check(unsafe {
             (self.launch_with)(&raw const config, function.pointer(), null_mut(), extra.as_mut_ptr())
         })

@@ -89,6 +89,7 @@ calls! {
     module_unload = "cuModuleUnload"(CUmodule);
     module_function_count = "cuModuleGetFunctionCount"(*mut c_uint, CUmodule);
     module_function = "cuModuleGetFunction"(*mut CUfunction, CUmodule, *const c_char);
+    module_global = "cuModuleGetGlobal_v2"(*mut CUdeviceptr, *mut usize, CUmodule, *const c_char);
     module_functions = "cuModuleEnumerateFunctions"(*mut CUfunction, c_uint, CUmodule);
     function_name = "cuFuncGetName"(*mut *const c_char, CUfunction);
     function_parameter = "cuFuncGetParamInfo"(CUfunction, usize, *mut usize, *mut usize);
