@@ -231,6 +231,7 @@ struct SessionStatus {
   granted @14 :UInt32;        # Buffers of others that are mapped in it.
   quarantinedBytes @15 :UInt64;
   ledger @16 :List(Column);
+  executorPid @17 :UInt32;    # Of an isolated session, which has an executor of its own; else 0.
 }
 
 struct SessionTerms {

@@ -78,6 +78,7 @@ struct Session {
     host_bytes: u64,
     swapped_bytes: u64,
     quarantined_bytes: u64,
+    executor_pid: u32,
     swaps: u32,
     granted: u32,
     capabilities: u32,
@@ -237,6 +238,7 @@ fn read(status: status::Reader<'_>) -> capnp::Result<(Vec<Device>, Vec<Session>)
             host_bytes: session.get_host_bytes(),
             swapped_bytes: session.get_swapped_bytes(),
             quarantined_bytes: session.get_quarantined_bytes(),
+            executor_pid: session.get_executor_pid(),
             swaps: session.get_swaps(),
             granted: session.get_granted(),
             capabilities: session.get_capabilities(),
@@ -291,6 +293,8 @@ fn as_json(devices: &[Device], sessions: &[Session]) -> Value {
             "host_bytes": session.host_bytes,
             "swapped_bytes": session.swapped_bytes,
             "quarantined_bytes": session.quarantined_bytes,
+            "domain": if session.executor_pid == 0 { "guarded" } else { "isolated" },
+            "executor_pid": session.executor_pid,
             "swaps": session.swaps,
             "granted": session.granted,
             "capabilities": session.capabilities,
@@ -411,7 +415,7 @@ fn as_table(devices: &[Device], sessions: &[Session]) -> String {
     );
     for session in sessions {
         out += &format!(
-            "{:>6} {:>8} {:<20.20} {:>10} {:>10} {:>10} {:>5} {:>7} {:>6}  {}{}{}\n",
+            "{:>6} {:>8} {:<20.20} {:>10} {:>10} {:>10} {:>5} {:>7} {:>6}  {}{}{}{}\n",
             session.id,
             session.pid,
             plain(&session.name),
@@ -422,7 +426,11 @@ fn as_table(devices: &[Device], sessions: &[Session]) -> String {
             session.granted,
             session.swaps,
             state(session),
-            if session.swappable { "" } else { ", stays resident" },
+            match session.executor_pid {
+                0 => String::new(),
+                pid => format!(", isolated in process {pid}"),
+            },
+            if session.swappable || session.executor_pid != 0 { "" } else { ", stays resident" },
             if session.parent == 0 { String::new() } else { format!(", program of {}", session.parent) },
         );
     }

@@ -191,6 +191,8 @@ impl Kernel {
             status.set_swaps(session.swaps());
             status.set_granted(length(session.granted_count()));
             status.set_quarantined_bytes(session.quarantined_bytes());
+            let alone = session.device.is_isolated().then(|| session.device.running()).flatten();
+            status.set_executor_pid(alone.map_or(0, |running| running.pid));
             session.write_ledger(status.init_ledger(columns()));
         }
     }

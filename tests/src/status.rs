@@ -57,6 +57,8 @@ pub struct SessionStatus {
     pub quarantined_bytes: u64,
     /// Whether it is over.
     pub lost: bool,
+    /// Its own executor's process; 0 of a guarded session.
+    pub executor_pid: u32,
 }
 
 impl Status {
@@ -182,6 +184,7 @@ fn read(status: status::Reader<'_>) -> capnp::Result<Status> {
             swapped_bytes: session.get_swapped_bytes(),
             quarantined_bytes: session.get_quarantined_bytes(),
             lost: session.get_lost(),
+            executor_pid: session.get_executor_pid(),
         })
     };
     Ok(Status {
