@@ -64,6 +64,25 @@ fn a_host_function_may_free_and_waits_for_none() {
     ok(unsafe { cuStreamDestroy_v2(stream) });
 }
 
+#[test]
+fn a_stream_that_a_host_function_may_not_destroy_is_there_afterwards() {
+    static TOLD: AtomicU32 = AtomicU32::new(99);
+    extern "C" fn destroy(stream: *mut c_void) {
+        on_a_thread(|| TOLD.store(unsafe { cuStreamDestroy_v2(stream.addr() as u64) }, Ordering::SeqCst));
+    }
+    let _turn = begin();
+    let (stream, memory) = (stream(), allocate(64));
+    let number = std::ptr::without_provenance_mut(usize::try_from(stream).unwrap());
+    ok(unsafe { cuLaunchHostFunc(stream, destroy, number) });
+    ok(unsafe { cuStreamSynchronize(stream) });
+    refused(TOLD.load(Ordering::SeqCst), Status::NOT_PERMITTED);
+    ok(unsafe { cuMemsetD32Async(memory, 7, 1, stream) });
+    ok(unsafe { cuStreamSynchronize(stream) });
+    ok(unsafe { cuMemFree_v2(memory) });
+    ok(unsafe { cuStreamDestroy_v2(stream) });
+    refused(unsafe { cuStreamSynchronize(stream) }, Status::INVALID_HANDLE);
+}
+
 /// A host function that stays in its stream until the test lets it go.
 struct Gate(AtomicU32);
 
