@@ -2,6 +2,7 @@
 //! what was in flight is lost, and said to be.
 
 use std::{
+    io::{BufRead as _, BufReader},
     path::Path,
     thread,
     time::{Duration, Instant},
@@ -12,8 +13,8 @@ use bulkhead_tests::{
     child,
     kernel::Kernel,
     neighbour::Neighbour,
-    patience::{PATIENCE, until},
-    process,
+    patience::{PATIENCE, until, within},
+    place, process,
     tenant::{PAGE_BYTES, Tenant},
 };
 use rustix::process::Rlimit;
@@ -227,4 +228,18 @@ fn a_client_without_a_place_for_its_next_page_goes_on_when_there_is_one() {
         thread::sleep(Duration::from_millis(5));
     }
     assert!(client.wait().unwrap().success(), "it does not go on");
+}
+
+#[test]
+fn a_program_is_told_of_the_loss_that_its_library_was_told_of() {
+    let kernel = protected();
+    let mut program = process::start(kernel.run_command(&place::program("takeover")).arg("lost"));
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert_eq!(lines.next().as_deref(), Some("waits"));
+    let executor = kernel.status().executor_pid;
+    process::kill(executor);
+    let last = within("the program goes on", move || lines.last());
+    assert_eq!(last.as_deref(), Some("PASS takeover told once"));
+    assert!(program.wait().unwrap().success());
+    assert_eq!(kernel.status().failovers, 1);
 }
