@@ -104,11 +104,11 @@ const HELD_ROOM: usize = 64;
 /// What the system's allocator takes for itself of a block, and more.
 const OF_ALLOCATOR: usize = 32;
 const _: () = assert!(
-    (STREAMS * HELD_ROOM + 4 * limits::HELD_MAX) * size_of::<Held>()
+    ((STREAMS * HELD_ROOM + 4 * limits::HELD_MAX) * size_of::<Held>()
         + limits::HELD_MAX * OF_ALLOCATOR
         + limits::HELD_PARAMETER_BYTES_MAX
-        + limits::PARAMETER_BYTES_MAX
-        <= limits::HELD_BYTES_MAX as usize
+        + limits::PARAMETER_BYTES_MAX) as u64
+        <= limits::HELD_BYTES_MAX
 );
 
 /// A mark that was asked for: its position, how many records it covers, and their load.

@@ -575,8 +575,8 @@ fn a_copy_that_a_barrier_overtakes_holds_up_no_copy_of_another_stream() {
     let (over, copied) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         scope.spawn(|| {
-            for round in 0.. {
-                let content: Vec<u8> = (0..BYTES).map(|at| (at / 4096 + round) as u8).collect();
+            for round in 0_usize.. {
+                let content: Vec<u8> = (0..BYTES).map(|at| (at / 4096 + round).to_le_bytes()[0]).collect();
                 session.write(held, large.all(), &content).unwrap();
                 let mut found = vec![0; BYTES];
                 session.read(held, &mut found, large.all()).unwrap();
