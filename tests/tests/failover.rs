@@ -186,11 +186,11 @@ fn the_loss_of_the_standby_itself_is_nobodys_loss() {
 /// Works until its session has moved, and it has worked on behind that.
 fn be_a_client_that_goes_on(socket: &Path) {
     let options = Options { socket: socket.to_owned(), name: "goes on".into(), ..Options::default() };
-    let session = Session::open(&options).unwrap();
-    let word = session.allocate(4).unwrap();
+    let session = Session::open(&options).expect("a session");
+    let word = session.allocate(4).expect("memory");
     loop {
         let moved = session.moves() > 0;
-        let fence = session.fill(FIRST, word.all(), Pattern::Bits32(1)).unwrap();
+        let fence = session.fill(FIRST, word.all(), Pattern::Bits32(1)).expect("the session lives");
         match session.wait(fence) {
             Ok(()) if moved => return,
             Ok(()) => thread::sleep(Duration::from_millis(1)),
