@@ -596,8 +596,9 @@ impl Session {
         fences
     }
 
-    /// Whether a fence has passed, whatever has become of its work.
-    pub(crate) fn has_passed(&self, fence: Fence) -> bool {
+    /// Whether a fence has passed, whatever has become of its work: nobody is told of that here.
+    #[must_use]
+    pub fn has_passed(&self, fence: Fence) -> bool {
         self.inner.page.mark(fence.stream.0) >= fence.position
     }
 

@@ -2,8 +2,9 @@
 //! what was in flight is lost, and said to be.
 
 use std::{
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Write as _},
     path::Path,
+    process::Stdio,
     thread,
     time::{Duration, Instant},
 };
@@ -242,4 +243,23 @@ fn a_program_is_told_of_the_loss_that_its_library_was_told_of() {
     assert_eq!(last.as_deref(), Some("PASS takeover told once"));
     assert!(program.wait().unwrap().success());
     assert_eq!(kernel.status().failovers, 1);
+}
+
+#[test]
+fn a_launch_of_a_graph_keeps_no_loss_from_whoever_waits() {
+    let kernel = protected();
+    let mut command = kernel.run_command(&place::program("takeover"));
+    command.arg("graphs").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = command.spawn().unwrap();
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert_eq!(lines.next().as_deref(), Some("waits"));
+    let executor = kernel.status().executor_pid;
+    process::kill(executor);
+    until("the standby serves", || ![0, executor].contains(&kernel.status().executor_pid));
+    // It learns by itself where its session is.
+    thread::sleep(Duration::from_millis(500));
+    program.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let last = within("the program goes on", move || lines.last());
+    assert_eq!(last.as_deref(), Some("PASS takeover told once"));
+    assert!(program.wait().unwrap().success());
 }

@@ -41,10 +41,9 @@ impl Lanes {
         let mut lanes = self.lanes.lock();
         for own in [true, false] {
             for lane in lanes.iter_mut().filter(|lane| (lane.owner == owner) == own) {
-                // What cannot be asked any more holds nobody.
-                let is_free = || {
-                    lane.submitting == 0 && session.is_done(session.fence(lane.target.stream)).unwrap_or(true)
-                };
+                // What has become of the work there, whoever waits is told.
+                let is_free =
+                    || lane.submitting == 0 && session.has_passed(session.fence(lane.target.stream));
                 if targets.len() < count && (own || is_free()) {
                     lane.owner = owner;
                     lane.submitting += 1;
