@@ -130,14 +130,15 @@ impl Session {
         let barriers = self.barriers();
         let mut number = 0;
         // Numbers go in the ring's order: the ring's lock is held.
-        self.push_with(stream.0, |producer| {
+        self.push_with(stream.0, |submit| {
             let mut streams = barriers.streams.lock();
             let Some(numbers) = streams.get_mut(stream.0 as usize) else {
                 // As any other record of a stream that there is not: the executor refuses it.
-                return producer.push(&Record::HostBarrier { stream: stream.0, number: 0 });
+                return submit.producer.push(&Record::HostBarrier { stream: stream.0, number: 0 });
             };
             number = numbers.latest + 1;
-            let position = producer.push(&Record::HostBarrier { stream: stream.0, number })?;
+            let position = submit.producer.push(&Record::HostBarrier { stream: stream.0, number })?;
+            submit.streams.tie(stream.0, position);
             numbers.latest = number;
             numbers.closed.insert(number);
             barriers.closed.fetch_add(1, Ordering::AcqRel);

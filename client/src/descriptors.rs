@@ -8,6 +8,7 @@ use std::{
 };
 
 use bulkhead_schema::{Error, ErrorCode, bulkhead_capnp::token};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags,
     SocketAddrUnix, SocketFlags, SocketType,
@@ -23,12 +24,16 @@ pub(crate) fn bytes(token: token::Reader<'_>) -> [u8; 16] {
 
 /// Presents a token, and returns the descriptors it is worth.
 pub(crate) fn present(socket: &Path, token: [u8; 16]) -> Result<Vec<OwnedFd>, Error> {
-    let failed = |error: io::Error| {
-        Error::new(ErrorCode::SessionLost, format!("the descriptor socket {}: {error}", socket.display()))
-    };
     let short = |whose: &str| {
         let message = format!("{whose} has no place for more descriptors");
         Error::new(ErrorCode::LimitReached, message).remedy("try again when others were closed")
+    };
+    let failed = |error: io::Error| match Errno::from_io_error(&error) {
+        Some(Errno::MFILE) => short("this process"),
+        Some(Errno::NFILE) => short("the system"),
+        _ => {
+            Error::new(ErrorCode::SessionLost, format!("the descriptor socket {}: {error}", socket.display()))
+        }
     };
     match exchange(socket, token).map_err(failed)? {
         (Some(GIVEN), Some(descriptors)) => Ok(descriptors),

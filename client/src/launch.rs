@@ -126,7 +126,9 @@ impl Session {
         let shape = LaunchShape { grid: launch.grid, block: launch.block, shared_bytes: launch.shared_bytes };
         let (entry, shape) = (name(entry), (shape, blocks));
         self.inner.watch.launching();
-        self.push_with(stream.0, |producer| producer.push_blocks(stream.0, entry, shape, bytes, &mut *fill))
+        self.push_with(stream.0, |submit| {
+            submit.producer.push_blocks(stream.0, entry, shape, bytes, &mut *fill)
+        })
     }
 }
 

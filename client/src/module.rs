@@ -222,7 +222,8 @@ impl ProtectedModule {
     /// for it while there are any, and sleeps otherwise.
     ///
     /// # Errors
-    /// Where it has ended.
+    /// Where it has ended. `limitReached` where there is no place for one more descriptor; after the loss of an executor that may
+    /// pass by itself.
     pub fn activity(&self) -> Result<Activity, Error> {
         let key = self.0.key();
         let (token, socket) = self.0.session.inner.remote.call(move |context| async move {

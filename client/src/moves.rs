@@ -4,6 +4,7 @@ use std::{
     os::fd::AsFd,
     rc::Rc,
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use bulkhead_ring::memory::Completion;
@@ -18,13 +19,22 @@ use crate::{
 /// How long the kernel is asked to wait with its answer, in milliseconds.
 const PATIENCE_MS: u32 = 600_000;
 
+/// How soon the page is asked for again that there was no place for.
+const AGAIN: Duration = Duration::from_millis(20);
+
 /// Has the connection's thread follow the session wherever it goes, as long as it is open.
 pub(crate) fn follow(inner: &Arc<Inner>, page: Arc<Completion>) {
     let session = Arc::downgrade(inner);
     inner.remote.spawn(move |context| async move {
         let mut seen = 0;
         // Whoever waits for the session learns from its ring that it is over.
-        while next(&context, &session, &page, &mut seen).await.is_ok() {}
+        loop {
+            match next(&context, &session, &page, &mut seen).await {
+                Ok(()) => {}
+                Err(error) if error.code == ErrorCode::LimitReached => tokio::time::sleep(AGAIN).await,
+                Err(_) => return,
+            }
+        }
     });
 }
 
@@ -43,12 +53,12 @@ async fn next(
     if times <= *seen {
         return Ok(());
     }
-    *seen = times;
     let token = descriptors::bytes(moved.get_page().map_err(broken)?);
     let given = descriptors::present(&context.connection.descriptor_socket, token)?;
     let unmapped = |error| Error::new(ErrorCode::Internal, format!("the completion page: {error}"));
     let descriptor = given.first().ok_or_else(|| Error::new(ErrorCode::Internal, "no completion page"))?;
     page.replace(descriptor.as_fd()).map_err(unmapped)?;
+    *seen = times;
     if let Some(session) = session.upgrade() {
         session.moved(times);
     }

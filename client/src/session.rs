@@ -500,8 +500,7 @@ impl Session {
     /// # Errors
     /// Where the lengths differ or the session is over.
     pub fn copy_to_device(&self, stream: Stream, to: DeviceRange, from: HostSpan) -> Result<Fence, Error> {
-        let copy = copy((to.handle, to.offset, to.bytes), (from.handle, from.offset, from.bytes))?;
-        self.push(&Record::CopyToDevice { stream: stream.0, copy })
+        self.push(&copied_to_device(stream, to, from)?)
     }
 
     /// Copies device memory to host memory.
@@ -509,8 +508,7 @@ impl Session {
     /// # Errors
     /// Where the lengths differ or the session is over.
     pub fn copy_to_host(&self, stream: Stream, to: HostSpan, from: DeviceRange) -> Result<Fence, Error> {
-        let copy = copy((to.handle, to.offset, to.bytes), (from.handle, from.offset, from.bytes))?;
-        self.push(&Record::CopyToHost { stream: stream.0, copy })
+        self.push(&copied_to_host(stream, to, from)?)
     }
 
     /// Copies device memory to device memory.
@@ -620,8 +618,9 @@ impl Session {
         fences
     }
 
-    /// Whether a fence has passed, whatever has become of its work.
-    pub(crate) fn has_passed(&self, fence: Fence) -> bool {
+    /// Whether a fence has passed, whatever has become of its work: nobody is told of that here.
+    #[must_use]
+    pub fn has_passed(&self, fence: Fence) -> bool {
         self.inner.page.mark(fence.stream.0) >= fence.position
     }
 
@@ -693,14 +692,32 @@ impl Session {
             | Record::HostBarrier { .. }
             | Record::RecordEvent { .. } => record.stream(),
         };
-        self.push_with(stream, |producer| producer.push(record))
+        self.push_with(stream, |submit| {
+            let position = submit.producer.push(record)?;
+            if matches!(record, Record::WaitOn { .. }) {
+                submit.streams.tie(stream, position);
+            }
+            Ok(position)
+        })
+    }
+
+    /// Pushes a record, unless it may have to wait for the host there: `None` then.
+    pub(crate) fn push_untied(&self, record: &Record) -> Result<Option<Fence>, Error> {
+        let (stream, mut is_tied) = (record.stream(), false);
+        let fence = self.push_with(stream, |submit| {
+            // No barrier is closed meanwhile: the ring's lock is held.
+            is_tied =
+                self.barriers().any_closed() && self.inner.page.mark(stream) < submit.streams.tied(stream);
+            if is_tied { Ok(submit.streams.latest(stream)) } else { submit.producer.push(record) }
+        })?;
+        Ok((!is_tied).then_some(fence))
     }
 
     #[inline]
     pub(crate) fn push_with(
         &self,
         stream: u32,
-        mut push: impl FnMut(&mut Producer) -> Result<u64, Full>,
+        mut push: impl FnMut(&mut Submit) -> Result<u64, Full>,
     ) -> Result<Fence, Error> {
         if let Some(fence) = self.try_push(stream, &mut push) {
             return Ok(fence);
@@ -712,10 +729,10 @@ impl Session {
     fn try_push(
         &self,
         stream: u32,
-        push: &mut impl FnMut(&mut Producer) -> Result<u64, Full>,
+        push: &mut impl FnMut(&mut Submit) -> Result<u64, Full>,
     ) -> Option<Fence> {
         let mut submit = self.inner.submit.lock();
-        let position = push(&mut submit.producer).ok()?;
+        let position = push(&mut submit).ok()?;
         if let Some(latest) = submit.streams.latest.get_mut(stream as usize) {
             *latest = position;
         }
@@ -727,7 +744,7 @@ impl Session {
     fn push_slowly(
         &self,
         stream: u32,
-        mut push: impl FnMut(&mut Producer) -> Result<u64, Full>,
+        mut push: impl FnMut(&mut Submit) -> Result<u64, Full>,
     ) -> Result<Fence, Error> {
         let start = Instant::now();
         loop {
@@ -768,6 +785,16 @@ fn copy(to: (Handle, u64, u64), from: (Handle, u64, u64)) -> Result<Copy, Error>
         return Err(Error::new(ErrorCode::InvalidArgument, "the ranges of a copy differ in length"));
     }
     Ok(Copy { to: name(to.0), to_offset: to.1, from: name(from.0), from_offset: from.1, bytes: to.2 })
+}
+
+pub(crate) fn copied_to_device(stream: Stream, to: DeviceRange, from: HostSpan) -> Result<Record, Error> {
+    let copy = copy((to.handle, to.offset, to.bytes), (from.handle, from.offset, from.bytes))?;
+    Ok(Record::CopyToDevice { stream: stream.0, copy })
+}
+
+pub(crate) fn copied_to_host(stream: Stream, to: HostSpan, from: DeviceRange) -> Result<Record, Error> {
+    let copy = copy((to.handle, to.offset, to.bytes), (from.handle, from.offset, from.bytes))?;
+    Ok(Record::CopyToHost { stream: stream.0, copy })
 }
 
 fn code(code: u16) -> ErrorCode {

@@ -90,6 +90,9 @@ pub(crate) struct Streams {
     pub(crate) retiring: Vec<u32>,
     /// Position of the latest record of each stream.
     pub(crate) latest: Vec<u64>,
+    /// Position of the latest record of each stream behind which work may wait for the host: a barrier, or a wait for another
+    /// stream.
+    tied: Vec<u64>,
     /// Positions that the streams were seen to have passed: the page need not be asked again about those.
     pub(crate) passed: Vec<u64>,
 }
@@ -102,7 +105,23 @@ impl Streams {
             indices,
             retiring: Vec::new(),
             latest: vec![0; limits::STREAMS_MAX as usize],
+            tied: vec![0; limits::STREAMS_MAX as usize],
             passed: vec![0; limits::STREAMS_MAX as usize],
+        }
+    }
+
+    pub(crate) fn latest(&self, stream: u32) -> u64 {
+        self.latest.get(stream as usize).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn tied(&self, stream: u32) -> u64 {
+        self.tied.get(stream as usize).copied().unwrap_or(0)
+    }
+
+    /// Notes that what comes behind a record may wait for the host.
+    pub(crate) fn tie(&mut self, stream: u32, position: u64) {
+        if let Some(tied) = self.tied.get_mut(stream as usize) {
+            *tied = position;
         }
     }
 }

@@ -2,41 +2,72 @@
 //!
 //! Large copies are cut into pieces that several threads stage, each with pieces of its own: one thread's copy is
 //! slower than the link to the device.
+//!
+//! A copy waits first until its stream has come to it, where barriers are closed. Where another thread gives the stream a barrier
+//! in that moment, the copy waits in a lane of its own: whoever opens the barrier may need copies of other streams.
 
-use std::{sync::Arc, thread};
+use std::{collections::VecDeque, iter, sync::Arc, thread};
 
-use parking_lot::Mutex;
+use bulkhead_ring::Record;
+use parking_lot::{Mutex, MutexGuard};
 
-use crate::{DeviceRange, Error, ErrorCode, Fence, Session, Stream, buffer::Pinned};
+use crate::{
+    DeviceRange, Error, ErrorCode, Fence, Session, Stream,
+    buffer::Pinned,
+    session::{copied_to_device, copied_to_host},
+};
 
 /// Bytes of a staged piece.
 const PIECE_BYTES: usize = 4 << 20;
-/// Pieces per thread: one is copied while the other travels.
-const PIECES_PER_THREAD: usize = 2;
+/// Pieces per lane: one is copied while the other travels.
+const PIECES_PER_LANE: usize = 2;
 /// Copying threads for large copies, at most.
 const THREADS_MAX: usize = 4;
 /// A copy from here on is large.
 const LARGE_BYTES: usize = 2 * PIECE_BYTES;
+/// Lanes for copies that may wait for the host, and the bytes of their pieces.
+const TIED_LANES: usize = 8;
+const TIED_PIECE_BYTES: usize = 256 << 10;
 
 /// Pinned memory that copies are staged in.
 pub(crate) struct Staging {
     pinned: Pinned,
+    /// One for each thread. What is staged here never waits for the host: other copies wait for it.
     lanes: Vec<Mutex<Lane>>,
+    /// For copies before which somebody else gave their stream a barrier, or a wait for a stream that may have one.
+    tied: Vec<Mutex<Lane>>,
 }
 
 /// One thread's pieces, and the work that uses each.
-#[derive(Default)]
 struct Lane {
-    fences: [Option<Fence>; PIECES_PER_THREAD],
+    /// Where they lie in the pinned memory.
+    start: usize,
+    piece_bytes: usize,
+    fences: [Option<Fence>; PIECES_PER_LANE],
     next: usize,
 }
 
 impl Lane {
+    fn new(start: usize, piece_bytes: usize) -> Mutex<Self> {
+        Mutex::new(Self { start, piece_bytes, fences: [None; PIECES_PER_LANE], next: 0 })
+    }
+
     fn piece(&mut self) -> usize {
         let piece = self.next;
-        self.next = (piece + 1) % PIECES_PER_THREAD;
+        self.next = (piece + 1) % PIECES_PER_LANE;
         piece
     }
+
+    fn offset(&self, piece: usize) -> usize {
+        self.start + piece * self.piece_bytes
+    }
+}
+
+/// Whether a copy is submitted where it may have to wait for the host.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tied {
+    No,
+    Maybe,
 }
 
 impl Session {
@@ -49,23 +80,44 @@ impl Session {
         self.settle(stream)?;
         self.pass_barriers(stream)?;
         let staging = self.staged()?;
-        let pieces: Vec<(usize, &[u8])> = from.chunks(PIECE_BYTES).enumerate().collect();
         let threads = threads(from.len());
         in_parallel(threads, |thread| {
+            let pieces = from.chunks(PIECE_BYTES).enumerate().skip(thread).step_by(threads);
+            let mut pieces = pieces.map(|(index, bytes)| (index * PIECE_BYTES, bytes));
             let mut lane = staging.lanes[thread].lock();
-            for (index, bytes) in pieces.iter().skip(thread).step_by(threads) {
-                let piece = lane.piece();
-                if let Some(fence) = lane.fences[piece] {
-                    self.wait_quietly(fence)?;
-                }
-                let offset = staging.offset(thread, piece);
-                staging.pinned.memory.write(offset, bytes);
-                let range = part(to, index * PIECE_BYTES, bytes.len());
-                let span = staging.pinned.span(offset as u64, bytes.len() as u64);
-                lane.fences[piece] = Some(self.copy_to_device(stream, range, span)?);
-            }
-            Ok(())
+            let refused = self.write_in(&mut lane, (&staging, stream, Tied::No), to, &mut pieces)?;
+            drop(lane);
+            let Some(refused) = refused else { return Ok(()) };
+            let mut smaller = iter::once(refused).chain(pieces).flat_map(|(at, bytes)| {
+                let smaller = bytes.chunks(TIED_PIECE_BYTES).enumerate();
+                smaller.map(move |(index, bytes)| (at + index * TIED_PIECE_BYTES, bytes))
+            });
+            let mut lane = staging.tied_lane(self);
+            self.write_in(&mut lane, (&staging, stream, Tied::Maybe), to, &mut smaller).map(drop)
         })
+    }
+
+    /// Has pieces copied that are staged in a lane, up to the first that may not be, which it answers.
+    fn write_in<'a>(
+        &self,
+        lane: &mut Lane,
+        (staging, stream, tied): (&Staging, Stream, Tied),
+        to: DeviceRange,
+        pieces: &mut impl Iterator<Item = (usize, &'a [u8])>,
+    ) -> Result<Option<(usize, &'a [u8])>, Error> {
+        for (at, bytes) in pieces {
+            let piece = lane.piece();
+            if let Some(fence) = lane.fences[piece] {
+                self.wait_quietly(fence)?;
+            }
+            let offset = lane.offset(piece);
+            staging.pinned.memory.write(offset, bytes);
+            let span = staging.pinned.span(offset as u64, bytes.len() as u64);
+            let record = copied_to_device(stream, part(to, at, bytes.len()), span)?;
+            let Some(fence) = self.push_staged(&record, tied)? else { return Ok(Some((at, bytes))) };
+            lane.fences[piece] = Some(fence);
+        }
+        Ok(None)
     }
 
     /// Copies device memory to ordinary memory, after the work submitted to the stream before. Returns when it is
@@ -79,33 +131,64 @@ impl Session {
         self.pass_barriers(stream)?;
         let staging = self.staged()?;
         let threads = threads(to.len());
-        let mut lanes: Vec<Vec<(usize, &mut [u8])>> = (0..threads).map(|_| Vec::new()).collect();
+        let mut parts: Vec<Vec<(usize, &mut [u8])>> = (0..threads).map(|_| Vec::new()).collect();
         for (index, bytes) in to.chunks_mut(PIECE_BYTES).enumerate() {
-            lanes[index % threads].push((index, bytes));
+            parts[index % threads].push((index * PIECE_BYTES, bytes));
         }
-        let lanes: Vec<_> = lanes.into_iter().map(Mutex::new).collect();
+        let parts: Vec<_> = parts.into_iter().map(Mutex::new).collect();
         in_parallel(threads, |thread| {
+            let mut pieces = std::mem::take(&mut *parts[thread].lock()).into_iter();
             let mut lane = staging.lanes[thread].lock();
-            let mut pieces = std::mem::take(&mut *lanes[thread].lock()).into_iter();
-            let mut under_way: std::collections::VecDeque<(usize, Fence, &mut [u8])> = Default::default();
-            loop {
-                while under_way.len() < PIECES_PER_THREAD {
-                    let Some((index, bytes)) = pieces.next() else { break };
-                    let piece = lane.piece();
-                    if let Some(fence) = lane.fences[piece] {
-                        self.wait_quietly(fence)?;
-                    }
-                    let range = part(from, index * PIECE_BYTES, bytes.len());
-                    let span = staging.pinned.span(staging.offset(thread, piece) as u64, bytes.len() as u64);
-                    let fence = self.copy_to_host(stream, span, range)?;
-                    lane.fences[piece] = Some(fence);
-                    under_way.push_back((piece, fence, bytes));
-                }
-                let Some((piece, fence, bytes)) = under_way.pop_front() else { return Ok(()) };
-                self.wait_quietly(fence)?;
-                staging.pinned.memory.read(staging.offset(thread, piece), bytes);
-            }
+            let refused = self.read_in(&mut lane, (&staging, stream, Tied::No), from, &mut pieces)?;
+            drop(lane);
+            let Some(refused) = refused else { return Ok(()) };
+            let mut smaller = iter::once(refused).chain(pieces).flat_map(|(at, bytes)| {
+                let smaller = bytes.chunks_mut(TIED_PIECE_BYTES).enumerate();
+                smaller.map(move |(index, bytes)| (at + index * TIED_PIECE_BYTES, bytes))
+            });
+            let mut lane = staging.tied_lane(self);
+            self.read_in(&mut lane, (&staging, stream, Tied::Maybe), from, &mut smaller).map(drop)
         })
+    }
+
+    /// Reads pieces that are staged in a lane, up to the first that may not be, which it answers.
+    fn read_in<'a>(
+        &self,
+        lane: &mut Lane,
+        (staging, stream, tied): (&Staging, Stream, Tied),
+        from: DeviceRange,
+        pieces: &mut impl Iterator<Item = (usize, &'a mut [u8])>,
+    ) -> Result<Option<(usize, &'a mut [u8])>, Error> {
+        let mut under_way: VecDeque<(usize, Fence, &mut [u8])> = VecDeque::new();
+        let mut refused = None;
+        loop {
+            while refused.is_none() && under_way.len() < PIECES_PER_LANE {
+                let Some((at, bytes)) = pieces.next() else { break };
+                let piece = lane.piece();
+                if let Some(fence) = lane.fences[piece] {
+                    self.wait_quietly(fence)?;
+                }
+                let span = staging.pinned.span(lane.offset(piece) as u64, bytes.len() as u64);
+                let record = copied_to_host(stream, span, part(from, at, bytes.len()))?;
+                match self.push_staged(&record, tied)? {
+                    Some(fence) => {
+                        lane.fences[piece] = Some(fence);
+                        under_way.push_back((piece, fence, bytes));
+                    }
+                    None => refused = Some((at, bytes)),
+                }
+            }
+            let Some((piece, fence, bytes)) = under_way.pop_front() else { return Ok(refused) };
+            self.wait_quietly(fence)?;
+            staging.pinned.memory.read(lane.offset(piece), bytes);
+        }
+    }
+
+    fn push_staged(&self, record: &Record, tied: Tied) -> Result<Option<Fence>, Error> {
+        match tied {
+            Tied::No => self.push_untied(record),
+            Tied::Maybe => self.push(record).map(Some),
+        }
     }
 
     /// Waits until the stream has done what it was given, where that may be behind a barrier: pieces that wait for the host
@@ -120,17 +203,25 @@ impl Session {
             return Ok(Arc::clone(staging));
         }
         // Held until the session ends, and not by a buffer: that would hold the session in turn.
-        let (_, pinned) = self.allocate_pinned(THREADS_MAX * PIECES_PER_THREAD * PIECE_BYTES)?;
-        let lanes = (0..THREADS_MAX).map(|_| Mutex::default()).collect();
-        let made = Arc::new(Staging { pinned, lanes });
+        let tied_start = THREADS_MAX * PIECES_PER_LANE * PIECE_BYTES;
+        let tied_bytes = PIECES_PER_LANE * TIED_PIECE_BYTES;
+        let (_, pinned) = self.allocate_pinned(tied_start + TIED_LANES * tied_bytes)?;
+        let lanes = (0..THREADS_MAX).map(|lane| Lane::new(lane * PIECES_PER_LANE * PIECE_BYTES, PIECE_BYTES));
+        let tied =
+            (0..TIED_LANES).map(|lane| Lane::new(tied_start + lane * tied_bytes, TIED_PIECE_BYTES)).collect();
+        let made = Arc::new(Staging { pinned, lanes: lanes.collect(), tied });
         *staging = Some(Arc::clone(&made));
         Ok(made)
     }
 }
 
 impl Staging {
-    fn offset(&self, thread: usize, piece: usize) -> usize {
-        (thread * PIECES_PER_THREAD + piece) * PIECE_BYTES
+    /// A lane whose copies may wait for the host: one that nobody waits in, if there is one.
+    fn tied_lane(&self, session: &Session) -> MutexGuard<'_, Lane> {
+        let free =
+            |lane: &MutexGuard<'_, Lane>| lane.fences.iter().flatten().all(|one| session.has_passed(*one));
+        let found = self.tied.iter().filter_map(Mutex::try_lock).find(free);
+        found.unwrap_or_else(|| self.tied[0].lock())
     }
 }
 

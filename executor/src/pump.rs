@@ -694,6 +694,31 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_whose_records_went_on_keeps_no_room_for_them() {
+        let descriptor = bulkhead_ring::memory::create().unwrap();
+        let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+        let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+        let opener = producer.opener();
+        let mut state = state();
+        for stream in 0..3 {
+            producer.push(&barrier(stream, 1)).unwrap();
+            for last in 0..=5000 {
+                // One stays behind.
+                while producer.push(&barrier(stream, if last < 5000 { 1 } else { 2 })).is_err() {
+                    turn_until_nothing_moves(&mut state, &mut consumer);
+                    consumer.publish();
+                }
+            }
+            turn_until_nothing_moves(&mut state, &mut consumer);
+            assert!(state.streams.held() > 5000);
+            opener.open(stream, 1);
+            turn_until_nothing_moves(&mut state, &mut consumer);
+            assert_eq!(state.streams.held(), stream as usize + 1);
+            assert!(state.streams.held_room() <= 3 * 64, "{}", state.streams.held_room());
+        }
+    }
+
+    #[test]
     fn records_that_were_held_back_do_not_exceed_what_may_be_in_flight() {
         let descriptor = bulkhead_ring::memory::create().unwrap();
         let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());

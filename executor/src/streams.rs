@@ -96,8 +96,20 @@ pub(crate) struct Stream {
     /// The position of the latest of which there were any.
     slicing: u64,
     waits_for: Option<Wait>,
-    pub(crate) held: VecDeque<Held>,
+    held: VecDeque<Held>,
 }
+
+/// A stream whose records are held back keeps room for so many at least, and else for four times those that are.
+const HELD_ROOM: usize = 64;
+/// What the system's allocator takes for itself of a block, and more.
+const OF_ALLOCATOR: usize = 32;
+const _: () = assert!(
+    ((STREAMS * HELD_ROOM + 4 * limits::HELD_MAX) * size_of::<Held>()
+        + limits::HELD_MAX * OF_ALLOCATOR
+        + limits::HELD_PARAMETER_BYTES_MAX
+        + limits::PARAMETER_BYTES_MAX) as u64
+        <= limits::HELD_BYTES_MAX
+);
 
 /// A mark that was asked for: its position, how many records it covers, and their load.
 struct Mark {
@@ -518,6 +530,12 @@ impl Streams {
         self.held
     }
 
+    /// For how many there is room.
+    #[cfg(test)]
+    pub(crate) fn held_room(&self) -> usize {
+        self.streams.iter().flatten().map(|stream| stream.held.capacity()).sum()
+    }
+
     /// Whether a stream is held back by something else than a barrier that is closed, or another stream behind one: the host
     /// wakes the pump itself once it opens one.
     pub(crate) fn is_about_to_go_on(&self, opened: impl Fn(u32) -> u64) -> bool {
@@ -602,6 +620,11 @@ impl Streams {
             let Some(stream) = self.get_mut(index) else { continue };
             stream.waits_for = None;
             let held = stream.held.pop_front();
+            let (left, room) = (stream.held.len(), stream.held.capacity());
+            if room > HELD_ROOM && left * 4 < room {
+                // Each stream in turn may have had all of them.
+                stream.held.shrink_to(left * 2);
+            }
             if let Some(held) = &held {
                 self.held -= 1;
                 self.held_words -= held.parameters.len();

@@ -134,8 +134,10 @@ pub(crate) struct Owned {
     pub(crate) number: u32,
     /// Whether the executor has its window.
     pub(crate) state: Cell<Loaded>,
-    /// Held while its window is read or written: it is not removed meanwhile.
+    /// Held while its window is made, read or written: it is not removed meanwhile. Nobody waits for a standby with it.
     pub(crate) busy: Mutex<()>,
+    /// Held while a standby is told of it: it is not removed meanwhile, and told once. Taken before the other.
+    pub(crate) telling: Mutex<()>,
     /// The host memory that its window ends with.
     pub(crate) host: Option<OwnedFd>,
     /// Where its window is.
@@ -158,6 +160,7 @@ impl Owned {
             number,
             state: Cell::new(Loaded::No),
             busy: Mutex::new(()),
+            telling: Mutex::new(()),
             host,
             windows: RefCell::default(),
             charges: RefCell::new(charges),

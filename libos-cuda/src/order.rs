@@ -187,6 +187,8 @@ impl Streams {
 
     fn retire(&self, session: &Session, target: Target) -> Answer {
         let slot = self.slot(target)?;
+        // First: whoever is refused leaves the stream as it is.
+        self.refuse_to_host_functions(self.before(target))?;
         let word = slot.word.load(Ordering::Relaxed);
         let dead = word & !(LIVE | NON_BLOCKING);
         if word & LIVE == 0
@@ -195,7 +197,6 @@ impl Streams {
             return Err(Status::INVALID_HANDLE);
         }
         self.captures.forget(target.stream.index());
-        self.refuse_to_host_functions(self.before(target))?;
         self.forget_failure(slot);
         if self.written.fetch_and(!target.bit(), Ordering::SeqCst) & target.bit() != 0 {
             let fence = session.fence(target.stream);
@@ -213,7 +214,7 @@ impl Streams {
                 && slot.context.load(Ordering::Relaxed) == context
                 && let Some(stream) = slot.stream.get()
             {
-                // Refused only where another thread destroyed it first.
+                // Refused where another thread destroyed it first, or to a function of the host's that it waits for.
                 self.retire(session, Target { stream: *stream, order: Order::Blocking }).ok();
             }
         }

@@ -19,6 +19,8 @@ pub const IN_FLIGHT_MAX: u32 = 768;
 pub const HELD_MAX: usize = 8192;
 /// Bytes of launches' parameters among these.
 pub const HELD_PARAMETER_BYTES_MAX: usize = 8 << 20;
+/// Memory of the executor's that these take with their parameters at most, in bytes. Each session is charged it.
+pub const HELD_BYTES_MAX: u64 = 16 << 20;
 /// Streams of a session.
 pub const STREAMS_MAX: u32 = 64;
 /// Events of a session.

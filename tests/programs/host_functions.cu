@@ -154,6 +154,53 @@ static bool graph(cudaStream_t stream, unsigned *values) {
     return nothing && called == 2 && all_are(values, ((0 + 1) * 4 + 1) * 4 + 9);
 }
 
+// A graph of two branches behind a function.
+static cudaGraphExec_t forked(cudaStream_t stream, cudaStream_t side, unsigned *values, cudaHostFn_t function) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaEvent_t fork, join;
+    for (cudaEvent_t *event : {&fork, &join}) CHECK(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    CHECK(cudaLaunchHostFunc(stream, function, nullptr));
+    CHECK(cudaEventRecord(fork, stream));
+    CHECK(cudaStreamWaitEvent(side, fork));
+    add<<<1, 256, 0, side>>>(values, 1, 256);
+    add<<<1, 256, 0, stream>>>(values + 256, 1, 256);
+    CHECK(cudaEventRecord(join, side));
+    CHECK(cudaStreamWaitEvent(stream, join));
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    for (cudaEvent_t event : {fork, join}) CHECK(cudaEventDestroy(event));
+    return exec;
+}
+
+static void CUDART_CB sets_the_flag(void *) {
+    flag = 1;
+    called++;
+}
+
+// A graph whose function waits for what other graphs do, in another stream.
+static bool graphs_of_two_streams(cudaStream_t one, cudaStream_t two, unsigned *values) {
+    clear(values);
+    std::vector<cudaGraphExec_t> others;
+    cudaGraphExec_t waits = forked(one, two, values, waits_for_the_flag);
+    for (int other = 0; other < 9; other++)
+        others.push_back(forked(two, one, values + 512, other < 8 ? counts : sets_the_flag));
+    CHECK(cudaGraphLaunch(waits, one));
+    for (cudaGraphExec_t other : others) CHECK(cudaGraphLaunch(other, two));
+    for (int tries = 0; !flag && tries < 20000; tries++) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const bool came = flag;
+    flag = 1;
+    CHECK(cudaStreamSynchronize(one));
+    CHECK(cudaStreamSynchronize(two));
+    CHECK(cudaGraphExecDestroy(waits));
+    for (cudaGraphExec_t other : others) CHECK(cudaGraphExecDestroy(other));
+    std::vector<unsigned> host(1024);
+    CHECK(cudaMemcpy(host.data(), values, 4096, cudaMemcpyDeviceToHost));
+    return came && called == 10 && host[0] == 1 && host[256] == 1 && host[512] == 9 && host[768] == 9;
+}
+
 // A stream that is destroyed behind a host function still does its work.
 static bool destroyed(unsigned *values) {
     clear(values);
@@ -218,6 +265,7 @@ int main(int argc, char **argv) {
     if (!lock_over_submissions(one, two, values, pinned)) program.fail("a lock over submissions");
     if (!flag_set_afterwards(values)) program.fail("a flag that is set afterwards");
     if (!graph(one, values)) program.fail("a graph");
+    if (!graphs_of_two_streams(one, two, values)) program.fail("graphs of two streams");
     if (!destroyed(values)) program.fail("a stream that is destroyed");
     if (!many(values)) program.fail("many");
     CHECK(cudaStreamDestroy(one));

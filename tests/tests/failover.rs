@@ -2,18 +2,23 @@
 //! what was in flight is lost, and said to be.
 
 use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    path::Path,
+    process::Stdio,
     thread,
     time::{Duration, Instant},
 };
 
-use bulkhead_client::{Access, Buffer, ErrorCode, Parameters, Pattern, Stream, Uses};
+use bulkhead_client::{Access, Buffer, ErrorCode, Options, Parameters, Pattern, Session, Stream, Uses};
 use bulkhead_tests::{
+    child,
     kernel::Kernel,
     neighbour::Neighbour,
-    patience::{PATIENCE, until},
-    process,
+    patience::{PATIENCE, until, within},
+    place, process,
     tenant::{PAGE_BYTES, Tenant},
 };
+use rustix::process::Rlimit;
 
 const FIRST: Stream = Stream::DEFAULT;
 
@@ -177,4 +182,84 @@ fn the_loss_of_the_standby_itself_is_nobodys_loss() {
     until("there is another standby", || ![0, standby].contains(&kernel.status().standby_pid));
     neighbour.work();
     assert_eq!((kernel.status().failovers, neighbour.session().moves()), (0, 0));
+}
+
+/// Works until its session has moved, and it has worked on behind that.
+fn be_a_client_that_goes_on(socket: &Path) {
+    let options = Options { socket: socket.to_owned(), name: "goes on".into(), ..Options::default() };
+    let session = Session::open(&options).expect("a session");
+    let word = session.allocate(4).expect("memory");
+    loop {
+        let moved = session.moves() > 0;
+        let fence = session.fill(FIRST, word.all(), Pattern::Bits32(1)).expect("the session lives");
+        match session.wait(fence) {
+            Ok(()) if moved => return,
+            Ok(()) => thread::sleep(Duration::from_millis(1)),
+            Err(error) => assert_eq!(error.code, ErrorCode::WorkLost, "{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_client_without_a_place_for_its_next_page_goes_on_when_there_is_one() {
+    if let Some(socket) = child::role() {
+        return be_a_client_that_goes_on(&socket);
+    }
+    let kernel = protected();
+    let mut client = child::start(
+        "a_client_without_a_place_for_its_next_page_goes_on_when_there_is_one",
+        &kernel.socket(),
+    );
+    until("it has a session", || kernel.status().session("goes on").is_some_and(|one| one.buffer_bytes > 0));
+    until("the standby knows it", || kernel.status().standby_pid != 0);
+    let before = process::descriptors_max(client.id());
+    process::set_descriptors_max(client.id(), Rlimit { current: Some(0), ..before });
+    let executor = kernel.status().executor_pid;
+    process::kill(executor);
+    until("the standby serves", || ![0, executor].contains(&kernel.status().executor_pid));
+    // Long enough for it to fetch its page more than once.
+    thread::sleep(Duration::from_millis(300));
+    assert!(client.try_wait().unwrap().is_none());
+    process::set_descriptors_max(client.id(), before);
+    let start = Instant::now();
+    while client.try_wait().unwrap().is_none() {
+        if start.elapsed() > PATIENCE {
+            client.kill().unwrap();
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(client.wait().unwrap().success(), "it does not go on");
+}
+
+#[test]
+fn a_program_is_told_of_the_loss_that_its_library_was_told_of() {
+    let kernel = protected();
+    let mut program = process::start(kernel.run_command(&place::program("takeover")).arg("lost"));
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert_eq!(lines.next().as_deref(), Some("waits"));
+    let executor = kernel.status().executor_pid;
+    process::kill(executor);
+    let last = within("the program goes on", move || lines.last());
+    assert_eq!(last.as_deref(), Some("PASS takeover told once"));
+    assert!(program.wait().unwrap().success());
+    assert_eq!(kernel.status().failovers, 1);
+}
+
+#[test]
+fn a_launch_of_a_graph_keeps_no_loss_from_whoever_waits() {
+    let kernel = protected();
+    let mut command = kernel.run_command(&place::program("takeover"));
+    command.arg("graphs").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = command.spawn().unwrap();
+    let mut lines = BufReader::new(program.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert_eq!(lines.next().as_deref(), Some("waits"));
+    let executor = kernel.status().executor_pid;
+    process::kill(executor);
+    until("the standby serves", || ![0, executor].contains(&kernel.status().executor_pid));
+    // It learns by itself where its session is.
+    thread::sleep(Duration::from_millis(500));
+    program.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let last = within("the program goes on", move || lines.last());
+    assert_eq!(last.as_deref(), Some("PASS takeover told once"));
+    assert!(program.wait().unwrap().success());
 }

@@ -13,6 +13,7 @@ use bulkhead_tests::{
     scratch::Scratch,
     storage::Served,
 };
+use rustix::process::Rlimit;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -207,4 +208,29 @@ fn storage_goes_on_in_the_standby_and_who_had_it_open_opens_it_again() {
         served.right("write:data", &["fill", new, "512"]);
     }
     served.right("read:data", &["check", "7", "512"]);
+}
+
+#[test]
+fn a_host_half_without_a_place_for_the_next_page_goes_on_when_there_is_one() {
+    let served = Served::on(protected(), &module::gates("storage"), "2MiB");
+    let session = served.kernel.open("open before");
+    let opened = open(&served, "write:data");
+    let _gates = session.accept_gates_of(opened.token).expect("gates");
+    let image = session.load_image(SUBMITS).expect("the code loads");
+    let half = served.host_half();
+    let number = u32::try_from(half.as_raw_nonzero().get()).expect("a process");
+    let before = process::descriptors_max(number);
+    process::set_descriptors_max(number, Rlimit { current: Some(0), ..before });
+    lose_executor(&served.kernel, &[&session]);
+    // Long enough for it to ask for its page more than once.
+    std::thread::sleep(Duration::from_millis(500));
+    assert_ne!(call(&session, &image, "submit", 0).expect("a call").0, codes::REVOKED);
+    process::set_descriptors_max(number, before);
+    until("its instance is revoked", || {
+        call(&session, &image, "submit", 0).expect("a call").0 == codes::REVOKED
+    });
+    drop(opened);
+    served.right("write:data", &["fill", "6", "512"]);
+    served.right("read:data", &["check", "6", "512"]);
+    assert_eq!(served.host_half(), half, "another host half serves");
 }

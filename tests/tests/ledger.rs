@@ -13,6 +13,7 @@ use bulkhead_client::{
     Access, Buffer, Error, ErrorCode, Event, HostBuffer, Image, Moment, Peer, Program, Received, RemoteFence,
     Session, Share, Signal, Stream, Terms, Uses,
 };
+use bulkhead_schema::limits;
 use bulkhead_tests::{
     child,
     fuzz::dice::Dice,
@@ -297,6 +298,19 @@ fn memory_is_taken_back_while_code_is_loaded_and_the_executor_may_be_lost_meanwh
     assert!(matches!(error.code, ErrorCode::DeviceLost | ErrorCode::SessionLost), "{error}");
     drop((arena, giver, taker));
     until("nothing is charged", || kernel.status().charges().is_empty());
+}
+
+#[test]
+fn a_session_is_charged_what_its_executor_may_hold_back_of_it() {
+    let kernel = Kernel::start();
+    let open = |limits| {
+        let terms = Terms { limits, ..Terms::default() };
+        Session::open(&bulkhead_client::Options { terms, ..kernel.options("held") })
+    };
+    let charged = open(&[]).unwrap().ledger().unwrap().column("kernel_bytes").unwrap().used;
+    assert!(charged >= limits::HELD_BYTES_MAX, "{charged}");
+    let refused = open(&[("kernel_bytes", limits::HELD_BYTES_MAX)]).map(drop).unwrap_err();
+    assert_eq!(refused.code, ErrorCode::OutOfMemory, "{refused}");
 }
 
 #[test]

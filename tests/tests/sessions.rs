@@ -3,6 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
+use std::{
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
 use bulkhead_client::{
     Buffer, Entry, ErrorCode, Image, Launch, Options, Parameters, Pattern, Session, Stream,
 };
@@ -554,4 +560,55 @@ fn an_event_that_is_destroyed_before_its_stream_comes_to_it_leaves_the_next_alon
     assert_eq!(again, gone);
     session.wait(session.record(again, stream).unwrap()).unwrap();
     assert!(session.elapsed_ns(again, again).is_ok());
+}
+
+/// One thread copies in a stream that another gives barriers to all the time, each of which is opened when a third has
+/// copied in a stream of its own.
+#[test]
+fn a_copy_that_a_barrier_overtakes_holds_up_no_copy_of_another_stream() {
+    const BYTES: usize = 9 << 20;
+    const BARRIERS: u64 = 100;
+    let kernel = Kernel::start();
+    let session = kernel.open("copies");
+    let (held, free) = (session.create_stream(0).unwrap(), session.create_stream(0).unwrap());
+    let (large, small) = (session.allocate(BYTES as u64).unwrap(), session.allocate(4).unwrap());
+    let (over, copied) = (AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0_usize.. {
+                let content: Vec<u8> = (0..BYTES).map(|at| (at / 4096 + round).to_le_bytes()[0]).collect();
+                session.write(held, large.all(), &content).unwrap();
+                let mut found = vec![0; BYTES];
+                session.read(held, &mut found, large.all()).unwrap();
+                assert!(content == found, "round {round}");
+                if over.load(Ordering::Acquire) {
+                    return;
+                }
+            }
+        });
+        scope.spawn(|| {
+            while !over.load(Ordering::Acquire) {
+                session.write(free, small.all(), &[1; 4]).unwrap();
+                session.read(free, &mut [0; 4], small.all()).unwrap();
+                copied.fetch_add(1, Ordering::AcqRel);
+            }
+        });
+        let mut waited = Ok(());
+        for number in 0..BARRIERS {
+            let barrier = session.barrier(held).unwrap();
+            // What was under way may have begun before.
+            let enough = copied.load(Ordering::Acquire) + 3;
+            let begun = Instant::now();
+            while copied.load(Ordering::Acquire) < enough && waited.is_ok() {
+                if begun.elapsed() > Duration::from_secs(10) {
+                    waited = Err(number);
+                }
+                thread::yield_now();
+            }
+            barrier.open();
+            thread::sleep(Duration::from_millis(number % 7));
+        }
+        over.store(true, Ordering::Release);
+        assert_eq!(waited, Ok(()), "a copy waits for another stream's barrier");
+    });
 }

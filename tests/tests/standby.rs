@@ -2,7 +2,12 @@
 //! standby meanwhile, and everybody else has.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    collections::BTreeSet,
+    fs,
+    sync::{
+        atomic::{AtomicBool, AtomicU32, Ordering},
+        mpsc,
+    },
     thread,
     time::Duration,
 };
@@ -12,9 +17,11 @@ use bulkhead_tests::{
     kernel::Kernel,
     neighbour::Neighbour,
     patience::until,
+    place::repository,
     process,
     tenant::{PAGE_BYTES, Tenant},
 };
+use rustix::process::Signal;
 
 /// How many ask for memory at a time, and wait.
 const ASKING: u32 = 4;
@@ -32,6 +39,14 @@ fn next_standby(kernel: &Kernel) -> u32 {
     process::kill(standby);
     until("another standby is ready", || ![0, standby].contains(&kernel.status().standby_pid));
     kernel.status().standby_pid
+}
+
+/// The processes that a kernel has started and that are there.
+fn children(kernel: &Kernel) -> BTreeSet<u32> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", kernel.pid())).expect("the kernel runs");
+    let of_task = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap_or_default();
+    let numbers = tasks.filter_map(Result::ok).map(of_task).collect::<Vec<_>>().join(" ");
+    numbers.split_whitespace().map(|number| number.parse().expect("a process")).collect()
 }
 
 fn lose_executor(kernel: &Kernel) {
@@ -150,4 +165,55 @@ fn a_standby_is_not_told_of_memory_that_is_on_its_way_back() {
     lose_executor(&kernel);
     told_of_loss(&tenant.session);
     assert!(arenas.iter().all(|arena| tenant.words(arena.all()).iter().all(|word| *word == 2)));
+}
+
+#[test]
+fn a_standby_that_hangs_while_it_is_told_of_windows_holds_up_no_host_half() {
+    const MODULES: usize = 12;
+    let gates = repository().join("modules/examples/counter/gates.ptx");
+    let modules: Vec<_> = (0..MODULES).map(|at| format!("m{at}={}:2MiB", gates.display())).collect();
+    let named = modules.iter().flat_map(|module| ["--module", module]);
+    let kernel = Kernel::telling(&["--standby"].into_iter().chain(named).collect::<Vec<_>>());
+    until("a standby is ready", || kernel.status().standby_pid != 0);
+    let session = kernel.open("host halves");
+    let token = |at| kernel.module_token(&format!("m{at}"));
+    let claimed = (0..MODULES).map(|at| session.claim_module(token(at)).expect("a module").0);
+    let claimed: Vec<_> = claimed.collect();
+
+    let standby = kernel.status().standby_pid;
+    let before = children(&kernel);
+    process::kill(standby);
+    let mut next = None;
+    until("another standby starts", || {
+        next = children(&kernel).difference(&before).next().copied();
+        next.is_some()
+    });
+    let next = next.expect("a process");
+    // It hangs at one moment after the other, until it has been told of everything.
+    let mut hung = 0;
+    while kernel.status().standby_pid != next {
+        process::signal(next, Signal::STOP);
+        thread::scope(|scope| {
+            let (done, read) = mpsc::channel();
+            let claimed = &claimed;
+            scope.spawn(move || {
+                let read = claimed.iter().try_for_each(|module| module.read_u64(0).map(drop));
+                done.send(read).unwrap_or_default();
+            });
+            let read = read.recv_timeout(Duration::from_secs(10));
+            process::signal(next, Signal::CONT);
+            read.unwrap_or_else(|_| panic!("a read waits for a standby that hangs, at stop {hung}"))
+                .expect("a read");
+        });
+        hung += 1;
+        thread::sleep(Duration::from_millis(1));
+    }
+    eprintln!("standby: hung {hung} times");
+    // And it has all of them.
+    lose_executor(&kernel);
+    until("the session has moved", || session.moves() == 1);
+    told_of_loss(&session);
+    for module in &claimed {
+        assert_eq!(module.read_u64(0).expect("a window"), 0);
+    }
 }

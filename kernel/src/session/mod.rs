@@ -251,7 +251,7 @@ impl Session {
         let charges = vec![
             account.charge(Resource::Sessions, 1)?,
             account.charge(Resource::Descriptors, DESCRIPTORS)?,
-            account.charge(Resource::KernelBytes, SHARED_BYTES)?,
+            account.charge(Resource::KernelBytes, SHARED_BYTES + limits::HELD_BYTES_MAX)?,
         ];
         let on_the_way = account.charge(Resource::Descriptors, DESCRIPTORS)?;
         let lease = incarnation.lease().ok_or_else(|| {

@@ -95,11 +95,12 @@ impl Session {
         let thing = Rc::clone(thing);
         tokio::task::spawn_local(async move {
             let What::Module(owned) = &thing.what else { return };
+            let told = owned.telling.lock().await;
             let turn = owned.busy.lock().await;
             for window in owned.windows() {
                 session.remove_window(owned, &window).await;
             }
-            drop(turn);
+            drop((turn, told));
             tracing::info!(
                 target: "bulkhead::audit", session = session.id, module = owned.known.protected.name, "module gone"
             );

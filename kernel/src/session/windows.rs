@@ -76,7 +76,7 @@ impl Session {
 
     /// Has a standby adopt a module's window, unless it has that.
     pub(super) async fn tell_window(&self, owned: &Owned, standby: &Rc<Incarnation>) -> Result<(), Error> {
-        let _turn = owned.busy.lock().await;
+        let _turn = owned.telling.lock().await;
         let own = self.incarnation();
         // One that is not there yet, or not any more, is in no executor whole.
         if owned.state.get() != Loaded::Yes || !owned.is_in(&own) || owned.is_in(standby) {

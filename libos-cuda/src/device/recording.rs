@@ -789,7 +789,11 @@ impl Session {
     }
 
     pub(crate) fn is_done(&self, fence: Fence) -> Result<bool, Error> {
-        Ok(self.state.lock().has_passed(fence))
+        Ok(self.has_passed(fence))
+    }
+
+    pub(crate) fn has_passed(&self, fence: Fence) -> bool {
+        self.state.lock().has_passed(fence)
     }
 
     pub(crate) fn wait(&self, fence: Fence) -> Result<(), Error> {

@@ -37,8 +37,6 @@ pub(crate) struct Exec {
     flags: u64,
     /// The order of its steps, which never changes.
     plan: Plan,
-    /// The place of its lanes among the shared ones.
-    first_lane: usize,
     /// The place of each node's step, or first step.
     places: HashMap<u64, usize>,
     state: Mutex<State>,
@@ -60,14 +58,13 @@ fn plan_of(steps: &[Step]) -> Option<Plan> {
 }
 
 impl Exec {
-    fn new(driver: &Driver, graph: &Graph, flags: u64) -> Result<Exec, Status> {
+    fn new(graph: &Graph, flags: u64) -> Result<Exec, Status> {
         let steps = flatten(graph)?;
         let plan = plan_of(&steps).ok_or(Status::INVALID_VALUE)?;
-        let first_lane = driver.graphs.lanes.place(plan.lanes);
         let places = (0..).zip(&steps).filter(|(_, step)| step.node != 0).map(|(at, step)| (step.node, at));
         let places = places.collect();
         let disabled = vec![false; steps.len()];
-        Ok(Exec { flags, plan, first_lane, places, state: Mutex::new(State { steps, disabled, last: None }) })
+        Ok(Exec { flags, plan, places, state: Mutex::new(State { steps, disabled, last: None }) })
     }
 
     /// Launches all of it behind what the stream was given, and lets nothing of the stream go on before it is done.
@@ -96,12 +93,12 @@ impl Exec {
             }
             Ok(session.fence(stream))
         })?;
-        let mut lanes = vec![target];
-        lanes.extend(driver.graphs.lanes.take(driver, self.first_lane, self.plan.lanes - 1));
+        let taken = driver.graphs.lanes.take(driver, target, self.plan.lanes);
+        let lanes = &taken.targets;
         for lane in lanes.iter().skip(1) {
             wait_on(session, *lane, start)?;
         }
-        let submitted = self.submit(driver, &state, &lanes);
+        let submitted = self.submit(driver, &state, lanes);
         // Also where a step was refused: what was submitted is the launch's all the same.
         let end = driver.streams.submit(session, target, |stream| {
             for lane in lanes.iter().skip(1) {
@@ -158,7 +155,7 @@ fn make(handle: u64, flags: u64) -> Result<u64, Status> {
         report::refused("cuGraphInstantiate", "kernels cannot launch graphs");
         return Err(Status::NOT_SUPPORTED);
     }
-    driver.graphs.execs.insert(Exec::new(driver, &graph, flags)?.into())
+    driver.graphs.execs.insert(Exec::new(&graph, flags)?.into())
 }
 
 pub(crate) fn instantiate(to: Out<u64>, handle: u64, flags: u64) -> Answer {

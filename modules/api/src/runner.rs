@@ -393,19 +393,25 @@ impl<S: Service> HostHalf<S> {
     ) -> Result<(), Error> {
         // Whether the thread that sleeps until gates are called does so.
         let (mut watches, mut looked, mut empty) = (false, Instant::now(), 0_u32);
+        let mut asks = Instant::now();
         loop {
-            if activity.is_over() {
+            if activity.is_over() && Instant::now() >= asks {
                 // The executor was lost, and another goes on.
-                activity = match self.window.module().activity() {
-                    Ok(activity) => Arc::new(activity),
+                match self.window.module().activity() {
+                    Ok(next) => {
+                        activity = Arc::new(next);
+                        watches = false;
+                        self.cut_off()?;
+                    }
                     Err(_) if session.status().is_err() => return Ok(()),
+                    // What else is on its way here, or was the lost executor's, has its place for a moment.
+                    Err(error) if error.code == ErrorCode::LimitReached => asks = Instant::now() + AGAIN,
                     Err(error) => return Err(error),
-                };
-                watches = false;
-                self.cut_off()?;
+                }
             }
-            // Read before: what gates have left until the last launch passed is found by the look behind.
-            let calls = activity.in_flight() > 0;
+            // Read before: what gates have left until the last launch passed is found by the look behind. Without a page nobody
+            // tells of calls.
+            let calls = activity.is_over() || activity.in_flight() > 0;
             let progress = self.service.serve(&self.window, &mut self.instances);
             self.give_back();
             let rests = !calls && progress == Progress::Idle && self.closing.is_empty();

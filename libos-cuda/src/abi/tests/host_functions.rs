@@ -1,12 +1,19 @@
 //! Functions of the program's in the order of streams.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::graphs::{created, instantiate};
 use super::*;
+use crate::abi::MemsetNode;
 
 symbols! {
     cuCtxSynchronize();
+    cuGraphAddMemsetNode(*mut u64, u64, *const u64, usize, *const MemsetNode, u64);
+    cuGraphDestroy(u64);
+    cuGraphExecDestroy(u64);
+    cuGraphLaunch(u64, u64);
     cuMemsetD32Async(u64, u32, usize, u64);
     cuStreamQuery(u64);
 }
@@ -55,6 +62,25 @@ fn a_host_function_may_free_and_waits_for_none() {
     ok(unsafe { cuStreamSynchronize(stream) });
     assert_eq!(FREED.load(Ordering::SeqCst), 0);
     ok(unsafe { cuStreamDestroy_v2(stream) });
+}
+
+#[test]
+fn a_stream_that_a_host_function_may_not_destroy_is_there_afterwards() {
+    static TOLD: AtomicU32 = AtomicU32::new(99);
+    extern "C" fn destroy(stream: *mut c_void) {
+        on_a_thread(|| TOLD.store(unsafe { cuStreamDestroy_v2(stream.addr() as u64) }, Ordering::SeqCst));
+    }
+    let _turn = begin();
+    let (stream, memory) = (stream(), allocate(64));
+    let number = std::ptr::without_provenance_mut(usize::try_from(stream).unwrap());
+    ok(unsafe { cuLaunchHostFunc(stream, destroy, number) });
+    ok(unsafe { cuStreamSynchronize(stream) });
+    refused(TOLD.load(Ordering::SeqCst), Status::NOT_PERMITTED);
+    ok(unsafe { cuMemsetD32Async(memory, 7, 1, stream) });
+    ok(unsafe { cuStreamSynchronize(stream) });
+    ok(unsafe { cuMemFree_v2(memory) });
+    ok(unsafe { cuStreamDestroy_v2(stream) });
+    refused(unsafe { cuStreamSynchronize(stream) }, Status::INVALID_HANDLE);
 }
 
 /// A host function that stays in its stream until the test lets it go.
@@ -196,6 +222,62 @@ fn a_host_function_that_waits_holds_up_no_other_stream() {
     for stream in [held, free] {
         ok(unsafe { cuStreamDestroy_v2(stream) });
     }
+}
+
+#[test]
+fn a_graph_behind_a_host_function_holds_up_no_graph_of_another_stream() {
+    static GATES: [Gate; 4] = [const { Gate::new() }; 4];
+    let _turn = begin();
+    let memory = allocate(4096);
+    let graph = created();
+    for branch in 0..4 {
+        let mut node = 0;
+        let what = MemsetNode {
+            to: memory + branch * 64,
+            pitch: 0,
+            value: 3,
+            element_bytes: 4,
+            width: 16,
+            height: 1,
+        };
+        ok(unsafe { cuGraphAddMemsetNode(&raw mut node, graph, null(), 0, &raw const what, 0) });
+    }
+    // More branches behind the functions than there are streams for.
+    let held = [stream(), stream(), stream(), stream()];
+    let free = stream();
+    let gates: Vec<Held> = GATES.iter().zip(held).map(|(gate, stream)| gate.give(stream)).collect();
+    let execs: Vec<u64> = (0..12).map(|_| instantiate(graph)).collect();
+    for (exec, stream) in execs.iter().zip(held) {
+        ok(unsafe { cuGraphLaunch(*exec, stream) });
+    }
+    for exec in &execs[held.len()..] {
+        ok(unsafe { cuGraphLaunch(*exec, free) });
+        assert!(comes(|| unsafe { cuStreamQuery(free) } == 0), "a graph waits for another stream's");
+    }
+    for stream in held {
+        refused(unsafe { cuStreamQuery(stream) }, Status::NOT_READY);
+    }
+    drop(gates);
+    for stream in held {
+        ok(unsafe { cuStreamSynchronize(stream) });
+    }
+    // What was held is free again, also for another stream.
+    driver().unwrap().session.take_asked();
+    ok(unsafe { cuGraphLaunch(execs[0], free) });
+    let asked = driver().unwrap().session.take_asked();
+    let used: HashSet<u32> = asked
+        .iter()
+        .filter_map(|asked| if let Asked::Fill { stream } = asked { Some(*stream) } else { None })
+        .collect();
+    assert_eq!(used.len(), 4, "{asked:?}");
+    for exec in execs {
+        ok(unsafe { cuGraphExecDestroy(exec) });
+    }
+    ok(unsafe { cuGraphDestroy(graph) });
+    for stream in held.into_iter().chain([free]) {
+        ok(unsafe { cuStreamDestroy_v2(stream) });
+    }
+    ok(unsafe { cuMemFree_v2(memory) });
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! Streams of the library's own, in which branches of graphs run.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use parking_lot::Mutex;
 
 use crate::abi::NullStream;
@@ -12,35 +10,65 @@ use crate::stream::PRIORITY_LEAST;
 /// How many there are at most: a session has 64 streams, and they are the program's.
 const STREAMS: usize = 8;
 
-/// They are made when a launch needs them first, and shared by all graphs. Graphs that share one run one after the other
-/// there, which every order of their own allows: whatever waits was submitted after what it waits for.
+/// They are made when a launch needs them first. What runs in one at a time is what was launched into one stream, which is in
+/// order anyway: a launch that waits, for a function of the host's perhaps, holds up no launch into another stream.
 #[derive(Default)]
 pub(crate) struct Lanes {
-    streams: Mutex<Vec<Target>>,
-    next: AtomicUsize,
+    lanes: Mutex<Vec<Lane>>,
+}
+
+struct Lane {
+    target: Target,
+    /// The number of the stream whose launches it belongs to, until what they gave it has passed. That number is not another
+    /// stream's before.
+    owner: u32,
+    /// Launches that submit to it at this moment.
+    submitting: usize,
+}
+
+/// The streams of a launch while it submits: the one that it was launched into, and what it has of the lanes.
+pub(super) struct Taken<'a> {
+    lanes: &'a Lanes,
+    pub(super) targets: Vec<Target>,
 }
 
 impl Lanes {
-    /// The place of a graph's first lane: graphs that are launched side by side share as few streams as may be.
-    pub(super) fn place(&self, lanes: usize) -> usize {
-        self.next.fetch_add(lanes.saturating_sub(1), Ordering::Relaxed) % STREAMS
-    }
-
-    /// As many streams as a graph wants from its place on, or as there are.
-    pub(super) fn take(&self, driver: &Driver, first: usize, count: usize) -> Vec<Target> {
-        let mut streams = self.streams.lock();
-        while streams.len() < STREAMS.min(first + count) {
+    /// As many streams as a launch wants, or as there are that no launch into another stream may hold.
+    pub(super) fn take(&self, driver: &Driver, target: Target, count: usize) -> Taken<'_> {
+        let owner = target.stream.index();
+        let session = &driver.session;
+        let mut targets = vec![target];
+        let mut lanes = self.lanes.lock();
+        for own in [true, false] {
+            for lane in lanes.iter_mut().filter(|lane| (lane.owner == owner) == own) {
+                // What has become of the work there, whoever waits is told.
+                let is_free =
+                    || lane.submitting == 0 && session.has_passed(session.fence(lane.target.stream));
+                if targets.len() < count && (own || is_free()) {
+                    lane.owner = owner;
+                    lane.submitting += 1;
+                    targets.push(lane.target);
+                }
+            }
+        }
+        while targets.len() < count && lanes.len() < STREAMS {
             // Of no context: they outlive all of them.
-            let made = driver.streams.create(&driver.session, Order::NonBlocking, PRIORITY_LEAST, 0);
-            let Ok(made) = made.and_then(|handle| driver.streams.target(NullStream::Legacy, handle)) else {
+            let made = driver.streams.create(session, Order::NonBlocking, PRIORITY_LEAST, 0);
+            let Ok(target) = made.and_then(|handle| driver.streams.target(NullStream::Legacy, handle)) else {
                 break;
             };
-            streams.push(made);
+            lanes.push(Lane { target, owner, submitting: 1 });
+            targets.push(target);
         }
-        if streams.is_empty() {
-            return Vec::new();
+        Taken { lanes: self, targets }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let mut lanes = self.lanes.lanes.lock();
+        for lane in lanes.iter_mut().filter(|lane| self.targets.contains(&lane.target)) {
+            lane.submitting -= 1;
         }
-        let count = count.min(streams.len());
-        (0..count).filter_map(|lane| streams.get((first + lane) % streams.len()).copied()).collect()
     }
 }
