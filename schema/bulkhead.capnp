@@ -402,7 +402,19 @@ interface GpuSession extends(GpuCopySession) {
 
   derive @2 (entries :List(Handle), terms :SessionTerms) -> (result :Result(ProgramCreated));
   # A weaker session to be opened by whoever gets it: it launches these entries and no others. It draws on this session's account.
+
+  askDriver @3 (question :Question, entry :Handle, words :List(UInt64)) -> (result :Result(Words));
+  # What the driver of an isolated session answers, and nothing changes by. What the words are: `bulkhead_gpu::Question`.
 }
+
+enum Question {
+  activeClusters @0;          # How many clusters of a launch of the entry are on the device at a time.
+  clusterSize @1;             # How many blocks the largest cluster of such a launch may have.
+  tensorMapTiled @2;          # A tensor map, which is 16 words; the entry is not looked at.
+  tensorMapIm2col @3;
+}
+
+struct Words { words @0 :List(UInt64); }
 
 interface GpuProgram extends(GpuCapability) {
   # Entries of a session that others may launch, in sessions of their own. With no entries: sessions that only copy.

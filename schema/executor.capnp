@@ -58,8 +58,15 @@ struct Request {
                                       # without entries. Only of executors that were started for one isolated session.
     nativeEntry @36 :Native;          # Answered with `loaded`, with one entry.
     nativeAttribute @37 :NativeAttribute;
+    askDriver @39 :AskDriver;         # Answered with `words`.
     nativeVariable @38 :Native;       # Answered with `variable`: records name it as a buffer from then on.
   }
+}
+
+struct AskDriver {
+  entry @0 :Name;             # Looked at where the question is about one.
+  question @1 :B.Question;
+  words @2 :List(UInt64);
 }
 
 struct NativeAttribute {
@@ -228,6 +235,7 @@ struct Reply {
     activity @10 :List(Activity);
     piece @14 :Data;          # Of a module's window.
     variable @15 :Span;
+    words @16 :List(UInt64);
   }
   codeBytes @11 :UInt64;      # With `loaded`: how much code that is,
   compileMs @12 :UInt32;      # and how long the executor compiled it,

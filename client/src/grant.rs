@@ -20,6 +20,30 @@ pub enum Domain {
     Isolated,
 }
 
+/// What the driver of an isolated session is asked ([`Session::ask_driver`](crate::Session::ask_driver)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// How many clusters of a launch of an entry are on the device at a time.
+    ActiveClusters,
+    /// How many blocks its largest cluster may have.
+    ClusterSize,
+    /// A tensor map of tiles.
+    TensorMapTiled,
+    /// A tensor map of the other kind.
+    TensorMapIm2col,
+}
+
+impl Question {
+    pub(crate) fn wire(self) -> rpc::Question {
+        match self {
+            Self::ActiveClusters => rpc::Question::ActiveClusters,
+            Self::ClusterSize => rpc::Question::ClusterSize,
+            Self::TensorMapTiled => rpc::Question::TensorMapTiled,
+            Self::TensorMapIm2col => rpc::Question::TensorMapIm2col,
+        }
+    }
+}
+
 /// What a session is limited to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Terms {

@@ -70,7 +70,7 @@ pub use bulkhead_schema::{Error, ErrorCode, Handle, Stray, limits::is_module_nam
 pub use connection::{Connection, default_socket};
 pub use export::Export;
 pub use faults::Violations;
-pub use grant::{Domain, Peer, Program, Received, RemoteFence, Signal, Terms};
+pub use grant::{Domain, Peer, Program, Question, Received, RemoteFence, Signal, Terms};
 pub use heap::Heap;
 pub use image::{Entry, Image, Parameter};
 pub use launch::{Launch, Parameters};

@@ -174,6 +174,17 @@ impl Control {
                     Err(error) => Err(error),
                 }
             }
+            Ask::Question { entry, question, words } => match self.question(entry, question, &words) {
+                Ok(words) => {
+                    let sent = self.session.link.reply(id, None, |reply| {
+                        let count = u32::try_from(words.len()).unwrap_or(0);
+                        let mut list = reply.init_words(count);
+                        (0..count).zip(&words).for_each(|(at, word)| list.set(at, *word));
+                    });
+                    return report(sent);
+                }
+                Err(error) => Err(error),
+            },
             Ask::NativeAttribute { entry, attribute, value } => self.native_attribute(entry, attribute, value),
             Ask::Reserve(reserved) => {
                 self.session.state.lock().reserved = reserved;

@@ -2,8 +2,9 @@
 
 use std::{os::fd::OwnedFd, time::Duration};
 
+use bulkhead_gpu::Question;
 use bulkhead_schema::{
-    Handle, Run,
+    Handle, Run, bulkhead_capnp as rpc,
     executor_capnp::{binding, name, range, request, span},
 };
 
@@ -207,6 +208,17 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
             let (session, image) = of_name(native.get_image()?)?;
             let (name, handle) = (native.get_name()?.to_string()?, Handle::read(native.get_handle()?));
             of(session, Ask::NativeVariable { image, name, handle })
+        }
+        request::AskDriver(ask) => {
+            let ask = ask?;
+            let (session, entry) = of_name(ask.get_entry()?)?;
+            let question = match ask.get_question()? {
+                rpc::Question::ActiveClusters => Question::ActiveClusters,
+                rpc::Question::ClusterSize => Question::ClusterSize,
+                rpc::Question::TensorMapTiled => Question::TensorMapTiled,
+                rpc::Question::TensorMapIm2col => Question::TensorMapIm2col,
+            };
+            of(session, Ask::Question { entry, question, words: ask.get_words()?.iter().collect() })
         }
         request::NativeAttribute(set) => {
             let set = set?;

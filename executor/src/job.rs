@@ -2,6 +2,7 @@
 
 use std::{os::fd::OwnedFd, time::Duration};
 
+use bulkhead_gpu::Question;
 use bulkhead_schema::{Handle, Run, limits};
 
 use crate::{bindings::Entry, piece::Mapping};
@@ -109,6 +110,12 @@ pub(crate) enum Ask {
         image: Handle,
         name: String,
         handle: Handle,
+    },
+    /// Asks the driver something.
+    Question {
+        entry: Handle,
+        question: Question,
+        words: Vec<u64>,
     },
     /// Sets an attribute of such an entry.
     NativeAttribute {

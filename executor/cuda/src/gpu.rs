@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bulkhead_gpu::{
     Access, Compiled, DeviceAddress, DeviceInfo, EntryId, EntryInfo, Error, EventId, FillPattern, Gpu, HostAddress,
-    HostRange, ImageId, Launch, LoadedImage, MemoryId, StreamId,
+    HostRange, ImageId, Launch, LoadedImage, MemoryId, Question, StreamId,
 };
 
 use crate::sys::{Code, Event, Function, Physical, Stream, pages};
@@ -431,6 +431,23 @@ impl Gpu for Cuda {
         let function = Function::from_bits(entry.handle());
         let launched = self.driver.launch_with(stream_of(&stream), function, launch, (Some(sides), together));
         self.settle("cuLaunchKernelEx", launched)
+    }
+
+    fn ask(&self, question: Question, entry: Option<EntryId>, words: &[u64]) -> Result<Vec<u64>, Error> {
+        self.alive()?;
+        match question {
+            Question::ActiveClusters | Question::ClusterSize => {
+                let entry = entry.ok_or_else(|| unknown("entry"))?;
+                let entry = pin(&self.entries, entry.0, "entry")?;
+                let function = Function::from_bits(entry.handle());
+                let asked = self.driver.ask_clusters(question, function, words);
+                Ok(vec![self.settle("cuOccupancyMaxActiveClusters", asked)?])
+            }
+            Question::TensorMapTiled | Question::TensorMapIm2col => {
+                let made = self.driver.tensor_map(question, words);
+                Ok(self.settle("cuTensorMapEncode", made)?.to_vec())
+            }
+        }
     }
 
     fn set_entry_attribute(&self, entry: EntryId, attribute: u32, value: i32) -> Result<(), Error> {

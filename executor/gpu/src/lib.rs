@@ -172,6 +172,12 @@ pub trait Gpu: Send + Sync {
         Err(Error::Refused("this device has no clusters of blocks".to_owned()))
     }
 
+    /// Asks something, with as many words as [`Question::words`] says; about an entry where it is about one.
+    fn ask(&self, question: Question, entry: Option<EntryId>, words: &[u64]) -> Result<Vec<u64>, Error> {
+        let _ = (question, entry, words);
+        Err(Error::Refused("this device has no driver to ask".to_owned()))
+    }
+
     /// Sets an attribute of an entry (`CUfunction_attribute`) that was loaded by [`Gpu::load_native`].
     fn set_entry_attribute(&self, entry: EntryId, attribute: u32, value: i32) -> Result<(), Error> {
         let _ = (entry, attribute, value);

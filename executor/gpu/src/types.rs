@@ -74,6 +74,40 @@ pub struct Launch<'a> {
     pub parameters: &'a [u8],
 }
 
+/// What a driver is asked that changes nothing, and the words that it is asked with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// How many clusters of a launch are on the device at a time. Grid, block (three words each), bytes of dynamic shared
+    /// memory, sides of a cluster (three; 0 where the launch has none), whether all blocks are there at once.
+    ActiveClusters,
+    /// How many blocks its largest cluster may have. The same words.
+    ClusterSize,
+    /// A tiled tensor map. Type, rank, address, 5 dimensions, 4 strides, 5 sides of the box, 5 strides of elements,
+    /// interleave, swizzle, promotion, fill: as `cuTensorMapEncodeTiled` takes them, what is beyond the rank 0.
+    TensorMapTiled,
+    /// Another kind. Type, rank, address, 5 dimensions, 4 strides, 3 lower and 3 upper corners (as 32-bit integers), channels,
+    /// pixels, 5 strides of elements, interleave, swizzle, promotion, fill: as `cuTensorMapEncodeIm2col` takes them.
+    TensorMapIm2col,
+}
+
+impl Question {
+    /// How many words it is asked with.
+    #[must_use]
+    pub fn words(self) -> usize {
+        match self {
+            Self::ActiveClusters | Self::ClusterSize => 11,
+            Self::TensorMapTiled => 26,
+            Self::TensorMapIm2col => 29,
+        }
+    }
+
+    /// Whether it is about an entry.
+    #[must_use]
+    pub fn is_of_entry(self) -> bool {
+        matches!(self, Self::ActiveClusters | Self::ClusterSize)
+    }
+}
+
 /// Where one parameter lies in the parameter block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ParameterLayout {

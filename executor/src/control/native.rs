@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use bulkhead_gpu::EntryInfo;
+use bulkhead_gpu::{EntryInfo, Question};
 use bulkhead_schema::{Error, ErrorCode, Handle, limits};
 
 use super::{Control, over};
@@ -90,6 +90,29 @@ impl Control {
             }
         };
         spawn(format!("load-{}", self.session.id), load).map(drop)
+    }
+
+    /// Asks the driver what changes nothing.
+    pub(super) fn question(
+        &self,
+        entry: Handle,
+        question: Question,
+        words: &[u64],
+    ) -> Result<Vec<u64>, Error> {
+        self.may_load_native()?;
+        if words.len() != question.words() {
+            let message = format!("{question:?} takes {} words, not {}", question.words(), words.len());
+            return Err(Error::new(ErrorCode::InvalidArgument, message));
+        }
+        let entry = if question.is_of_entry() {
+            let mut state = self.session.state.lock();
+            let entry = state.bindings.entry(entry.slot, entry.generation);
+            let entry = entry.ok_or_else(|| Error::new(ErrorCode::InvalidHandle, "no such entry"))?;
+            Some(entry.template.id)
+        } else {
+            None
+        };
+        self.executor.gpu.ask(question, entry, words).map_err(|error| device::error(&error))
     }
 
     /// Asks the driver for a variable, and has records name it as a buffer.

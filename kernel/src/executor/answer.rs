@@ -28,6 +28,8 @@ pub(crate) enum Answer {
     Piece(Vec<u8>),
     /// Where a variable lies, and its bytes.
     Variable(u64, u64),
+    /// What a driver answered.
+    Words(Vec<u64>),
 }
 
 /// A loaded image.
@@ -285,6 +287,7 @@ pub(crate) fn decode(mut packet: &[u8], mut passed: Vec<Passed>) -> Result<Decod
             one()?;
             return Ok(Decoded::Reply(id, Ok(Answer::Exported(passed.pop()))));
         }
+        Which::Words(words) => Answer::Words(words?.iter().collect()),
         Which::Variable(variable) => {
             let variable = variable?;
             Answer::Variable(variable.get_address(), variable.get_bytes())

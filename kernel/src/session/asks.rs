@@ -321,7 +321,8 @@ impl Session {
             | Answer::Exported(_)
             | Answer::Activity(_)
             | Answer::Piece(_)
-            | Answer::Variable(..) => Err(self.nonsense(answer)),
+            | Answer::Variable(..)
+            | Answer::Words(_) => Err(self.nonsense(answer)),
         }
     }
 }

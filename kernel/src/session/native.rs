@@ -7,12 +7,12 @@ use std::{cell::Cell, cell::RefCell, fs::File, rc::Rc};
 
 use bulkhead_caps::{Access, Kind, Need};
 use bulkhead_mm::Resource;
-use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, limits};
+use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, bulkhead_capnp::Question, limits};
 
 use super::{Session, images::OfferCharges};
 use crate::{
     books::{Code, Loaded, Thing, What},
-    executor::{Answer, EntryInfo},
+    executor::{Answer, EntryInfo, length},
     held::Held,
     image::Image,
     refusal::internal,
@@ -89,6 +89,29 @@ impl Session {
         };
         held.look()?;
         Ok((held, variable, address, bytes))
+    }
+
+    /// Asks its driver what changes nothing.
+    pub(crate) async fn ask_driver(
+        self: Rc<Self>,
+        (entry, question): (Handle, Question),
+        words: Vec<u64>,
+    ) -> Result<Vec<u64>, Error> {
+        self.live()?;
+        if !self.runs_machine_code() {
+            return Err(Error::new(ErrorCode::NotSupported, "only isolated sessions on a GPU ask its driver"));
+        }
+        let asked = self.ask(Vec::new(), |request| {
+            let mut ask = request.init_ask_driver();
+            self.write_name(ask.reborrow().init_entry(), entry);
+            ask.set_question(question);
+            let mut list = ask.init_words(length(words.len()));
+            (0u32..).zip(&words).for_each(|(at, word)| list.set(at, *word));
+        });
+        match asked.await? {
+            Answer::Words(words) => Ok(words),
+            other => Err(self.nonsense(&other)),
+        }
     }
 
     /// Sets an attribute of an entry of such an image.

@@ -111,6 +111,32 @@ impl gpu_session::Server for SessionServer {
         Ok(())
     }
 
+    async fn ask_driver(
+        self: Rc<Self>,
+        params: gpu_session::AskDriverParams,
+        mut results: gpu_session::AskDriverResults,
+    ) -> Result<(), capnp::Error> {
+        let (about, words) = {
+            let params = params.get()?;
+            let list = params.get_words()?;
+            let words: Vec<u64> = list.iter().take(bulkhead_schema::limits::QUESTION_WORDS_MAX).collect();
+            ((bulkhead_schema::Handle::read(params.get_entry()?), params.get_question()?), words)
+        };
+        drop(params);
+        let session = self.copying.session();
+        let asked = detached(session.limits.answer(), session.ask_driver(about, words)).await;
+        let result = results.get().init_result();
+        match asked {
+            Ok(words) => {
+                let count = u32::try_from(words.len()).unwrap_or(0);
+                let mut list = result.init_ok().init_words(count);
+                (0..count).zip(&words).for_each(|(at, word)| list.set(at, *word));
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
     async fn derive(
         self: Rc<Self>,
         params: gpu_session::DeriveParams,

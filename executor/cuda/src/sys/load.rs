@@ -105,5 +105,15 @@ calls! {
     fill8 = "cuMemsetD8Async"(CUdeviceptr, c_uchar, usize, CUstream);
     fill16 = "cuMemsetD16Async"(CUdeviceptr, c_ushort, usize, CUstream);
     fill32 = "cuMemsetD32Async"(CUdeviceptr, c_uint, usize, CUstream);
+    active_clusters = "cuOccupancyMaxActiveClusters"(*mut c_int, CUfunction, *const CUlaunchConfig);
+    cluster_size = "cuOccupancyMaxPotentialClusterSize"(*mut c_int, CUfunction, *const CUlaunchConfig);
+    tensor_map_tiled = "cuTensorMapEncodeTiled"(
+        *mut c_void, c_uint, c_uint, *mut c_void, *const u64, *const u64, *const c_uint, *const c_uint, c_uint, c_uint, c_uint,
+        c_uint
+    );
+    tensor_map_im2col = "cuTensorMapEncodeIm2col"(
+        *mut c_void, c_uint, c_uint, *mut c_void, *const u64, *const u64, *const c_int, *const c_int, c_uint, c_uint,
+        *const c_uint, c_uint, c_uint, c_uint, c_uint
+    );
     write_value64 = "cuStreamWriteValue64_v2"(CUstream, CUdeviceptr, u64, c_uint);
 }

@@ -9,6 +9,7 @@
 
 mod calls;
 mod load;
+mod questions;
 pub mod native;
 pub(crate) mod pages;
 
