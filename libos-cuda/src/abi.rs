@@ -41,9 +41,7 @@ pub(crate) use layouts::{
 pub(crate) use packed::{Extra, Parameters};
 pub(crate) use pages::{PAGE_BYTES, Pages, Spare};
 pub(crate) use platform::{Print, at_exit, is_called_by, on_fork_in_child, thread_id};
-#[cfg(test)]
-pub(crate) use refused::REFUSED;
-pub(crate) use refused::find as find_refused;
+pub(crate) use refused::{FAMILIES, Lookup};
 pub(crate) use tables::export_table;
 pub(crate) use textures::{ArrayDescription, ArrayDescription3d, Resource, TextureDescription};
 

@@ -229,6 +229,11 @@ impl<T> InSlice<T> {
         self.0.is_null()
     }
 
+    /// No list, for a call that has none.
+    pub(crate) fn none() -> InSlice<T> {
+        InSlice(std::ptr::null())
+    }
+
     /// A list that a structure of the caller's points to.
     pub(super) fn nested(list: *const T) -> InSlice<T> {
         InSlice(list)

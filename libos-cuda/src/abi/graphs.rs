@@ -57,6 +57,9 @@ exports! {
         cuDeviceSetGraphMemAttribute "cuDeviceSetGraphMemAttribute" 11040
             (device: i32, attribute: u32, value: Room) => graph::set_storage_attribute;
         cuDeviceGraphMemTrim "cuDeviceGraphMemTrim" 11040 (device: i32) => graph::trim_storage;
+        cuGraphAddNode "cuGraphAddNode" 12020
+            (to: Out<u64>, graph: u64, before: InSlice<u64>, count: usize, parameters: InOut<NodeParameters>)
+            => graph::add_any_1;
         cuGraphAddNode_v2 "cuGraphAddNode" 12030
             (to: Out<u64>, graph: u64, before: InSlice<u64>, edges: InSlice<EdgeData>, count: usize,
              parameters: InOut<NodeParameters>) => graph::add_any;
@@ -170,6 +173,8 @@ exports! {
             (exec: u64, node: u64, to: Out<u32>) => graph::enabled;
     }
     streams {
+        cuStreamBeginCapture "cuStreamBeginCapture" 10000, cuStreamBeginCapture_ptsz 10000
+            (stream: u64) => capture::begin_1;
         cuStreamBeginCapture_v2 "cuStreamBeginCapture" 10010, cuStreamBeginCapture_v2_ptsz 10010
             (stream: u64, mode: u32) => capture::begin;
         cuStreamBeginCaptureToGraph "cuStreamBeginCaptureToGraph" 12030, cuStreamBeginCaptureToGraph_ptsz 12030

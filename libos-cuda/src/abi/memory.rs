@@ -22,6 +22,8 @@ exports! {
         cuMemHostGetFlags "cuMemHostGetFlags" 2030 (to: Out<u32>, host: Host) => memory::host_flags;
         cuMemHostGetDevicePointer_v2 "cuMemHostGetDevicePointer" 3020
             (to: Out<u64>, host: Host, flags: u32) => memory::host_device_pointer;
+        cuMemHostRegister "cuMemHostRegister" 4000
+            (host: Host, bytes: usize, flags: u32) => register::register;
         cuMemHostRegister_v2 "cuMemHostRegister" 6050
             (host: Host, bytes: usize, flags: u32) => register::register;
         cuMemHostUnregister "cuMemHostUnregister" 4000 (host: Host) => register::unregister;

@@ -61,15 +61,19 @@ exports! {
         cuDevicePrimaryCtxGetState "cuDevicePrimaryCtxGetState" 7000
             (device: i32, flags: OutMaybe<u32>, active: OutMaybe<i32>) => context::primary_state;
 
+        cuCtxCreate "cuCtxCreate" 2000 (to: Out<u64>, flags: u32, device: i32) => context::create;
         cuCtxCreate_v2 "cuCtxCreate" 3020 (to: Out<u64>, flags: u32, device: i32) => context::create;
         cuCtxCreate_v3 "cuCtxCreate" 11040
             (to: Out<u64>, parameters: u64, count: i32, flags: u32, device: i32) => context::create_affine;
         cuCtxCreate_v4 "cuCtxCreate" 12050
             (to: Out<u64>, parameters: InMaybe<CreateParameters>, flags: u32, device: i32) => context::create_with;
+        cuCtxDestroy "cuCtxDestroy" 2000 (context: u64) => context::destroy;
         cuCtxDestroy_v2 "cuCtxDestroy" 4000 (context: u64) => context::destroy;
         cuCtxSetCurrent "cuCtxSetCurrent" 4000 (context: u64) => context::set_current;
         cuCtxGetCurrent "cuCtxGetCurrent" 4000 (to: Out<u64>) => context::get_current;
+        cuCtxPushCurrent "cuCtxPushCurrent" 2000 (context: u64) => context::push;
         cuCtxPushCurrent_v2 "cuCtxPushCurrent" 4000 (context: u64) => context::push;
+        cuCtxPopCurrent "cuCtxPopCurrent" 2000 (to: OutMaybe<u64>) => context::pop;
         cuCtxPopCurrent_v2 "cuCtxPopCurrent" 4000 (to: OutMaybe<u64>) => context::pop;
         cuCtxGetDevice "cuCtxGetDevice" 2000 (to: Out<i32>) => context::device;
         cuCtxGetDevice_v2 "cuCtxGetDevice" 13000 (to: Out<i32>, context: u64) => context::device_of;

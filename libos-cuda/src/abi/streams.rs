@@ -11,9 +11,11 @@ exports! {
         cuStreamCreate "cuStreamCreate" 2000 (to: Out<u64>, flags: u32) => stream::create;
         cuStreamCreateWithPriority "cuStreamCreateWithPriority" 5050
             (to: Out<u64>, flags: u32, priority: i32) => stream::create_with_priority;
+        cuStreamDestroy "cuStreamDestroy" 2000 (stream: u64) => stream::destroy;
         cuStreamDestroy_v2 "cuStreamDestroy" 4000 (stream: u64) => stream::destroy;
 
         cuEventCreate "cuEventCreate" 2000 (to: Out<u64>, flags: u32) => event::create;
+        cuEventDestroy "cuEventDestroy" 2000 (event: u64) => event::destroy;
         cuEventDestroy_v2 "cuEventDestroy" 4000 (event: u64) => event::destroy;
         cuEventQuery "cuEventQuery" 2000 (event: u64) => event::query;
         cuEventSynchronize "cuEventSynchronize" 2000 (event: u64) => event::synchronize;

@@ -1,7 +1,7 @@
 //! Calls that are refused, and those that keep what changes nothing.
 
 use super::*;
-use crate::abi::REFUSED;
+use crate::abi::FAMILIES;
 
 symbols! {
     cuCtxEnablePeerAccess(u64, u32);
@@ -16,17 +16,17 @@ symbols! {
 
 #[test]
 fn every_call_that_is_not_served_is_refused_with_a_reason() {
-    assert!(REFUSED.iter().all(|call| rows().all(|row| row.name != call.name)));
     let code = unsafe { cuStreamWaitValue32_v2(0, 0, 1, 0) };
     refused(code, Status::NOT_SUPPORTED);
     let mut found: *const c_void = null();
     ok(unsafe { cuGetProcAddress_v2(c"cuStreamWaitValue32".as_ptr(), &raw mut found, 13000, 0, null_mut()) });
     assert!(!found.is_null());
-    let Some(cuda) = header("cuda.h") else { return };
-    for symbol in REFUSED.iter().flat_map(|call| call.symbols) {
-        let plain = symbol.trim_end_matches("_ptsz").trim_end_matches("_ptds");
-        assert!(cuda.contains(plain), "{symbol} is not in cuda.h");
-    }
+    let mut why = 7;
+    let absent = c"cuMulticastCreate".as_ptr();
+    let code = unsafe { cuGetProcAddress_v2(absent, &raw mut found, 13000, 0, &raw mut why) };
+    refused(code, Status::NOT_FOUND);
+    assert_eq!((found.is_null(), why), (true, 1));
+    assert!(FAMILIES.iter().all(|family| !family.rows.is_empty()));
 }
 
 #[test]
