@@ -25,7 +25,8 @@ fn by_name() -> &'static HashMap<&'static str, Vec<&'static Row>> {
     BY_NAME.get_or_init(|| {
         let mut map: HashMap<&str, Vec<&Row>> = HashMap::new();
         // Whoever calls a refused one is told why it is not served.
-        let refused = FAMILIES.iter().filter(|family| family.lookup == Lookup::Found).flat_map(|family| family.rows);
+        let refused =
+            FAMILIES.iter().filter(|family| family.lookup == Lookup::Found).flat_map(|family| family.rows);
         for row in rows().chain(refused) {
             map.entry(row.name).or_default().push(row);
         }

@@ -20,7 +20,14 @@ const DIFFERS: &[(&str, &str)] = &[
     ("cuIpcOpenEventHandle", "the host waits for another process's recordings"),
     ("cuLaunchKernelEx", "no clusters, no programmatic launches"),
     ("cuMemAllocAsync", "the memory is there at once"),
+    ("cuLogsRegisterCallback", "told of what is said on stderr: refusals, and why a session ended"),
     ("cuMemCreate", "memory of the device only"),
+    ("cuMemDiscardBatchAsync", "nothing is forgotten"),
+    ("cuMemcpy3DBatchAsync", "one copy after the other; sources that end with the call wait for the stream"),
+    (
+        "cuMemcpyBatchAsync",
+        "one copy after the other; sources that end with the call wait for the stream, but for plain memory",
+    ),
     ("cuTexObjectCreate", "one level, no sRGB; code of the kernel's own reads it"),
 ];
 
@@ -58,7 +65,8 @@ fn exports() -> BTreeMap<&'static str, (&'static Row, &'static str, &'static str
 #[test]
 fn the_table_of_names_is_that_of_the_exports() {
     let tests = tests_of(root());
-    let mut table = String::from("# symbol\tname\tsince\tstate\tnote\ttest: written by libos-cuda/src/support.rs\n");
+    let mut table =
+        String::from("# symbol\tname\tsince\tstate\tnote\ttest: written by libos-cuda/src/support.rs\n");
     for (symbol, (row, state, note)) in exports() {
         let test = tests.get(symbol).map_or("", String::as_str);
         writeln!(table, "{symbol}\t{}\t{}\t{state}\t{note}\t{test}", row.name, row.since).unwrap();

@@ -84,7 +84,9 @@ impl Header {
                 .filter_map(|rest| rest.split_once(')')?.0.strip_suffix(own)?.parse().ok())
                 .collect();
             assert_eq!(versions.len(), symbols.len(), "{name}{own}: {symbols:?} {versions:?}");
-            found.extend(symbols.into_iter().zip(versions).map(|((_, symbol), since)| (symbol, (name.clone(), since))));
+            found.extend(
+                symbols.into_iter().zip(versions).map(|((_, symbol), since)| (symbol, (name.clone(), since))),
+            );
         }
         found
     }

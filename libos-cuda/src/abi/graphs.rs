@@ -1,9 +1,9 @@
 //! Exports about graphs and streams that capture.
 
 use super::{
-    AllocationNode, Argument, Copy3d, EdgeData, Function, HostNode, In, InOut, InSlice,
-    InstantiateParameters, KernelNode, KernelNodeOfContext, MemsetNode, NodeParameters, NullStream, Out,
-    OutList, OutMaybe, Room, Row, Text, UpdateResult, exports,
+    AllocationNode, Argument, Callback, Copy3d, EdgeData, Function, HostFunction, HostNode, In, InOut,
+    InSlice, InstantiateParameters, KernelNode, KernelNodeOfContext, MemsetNode, NodeParameters, NullStream,
+    Out, OutList, OutMaybe, Room, Row, Text, UpdateResult, exports,
 };
 use crate::{capture, graph};
 
@@ -63,6 +63,15 @@ exports! {
         cuGraphAddNode_v2 "cuGraphAddNode" 12030
             (to: Out<u64>, graph: u64, before: InSlice<u64>, edges: InSlice<EdgeData>, count: usize,
              parameters: InOut<NodeParameters>) => graph::add_any;
+
+        cuUserObjectCreate "cuUserObjectCreate" 11030
+            (to: Out<u64>, data: Callback, destroy: HostFunction, count: u32, flags: u32) => graph::create_object;
+        cuUserObjectRetain "cuUserObjectRetain" 11030 (object: u64, count: u32) => graph::retain_object;
+        cuUserObjectRelease "cuUserObjectRelease" 11030 (object: u64, count: u32) => graph::release_object;
+        cuGraphRetainUserObject "cuGraphRetainUserObject" 11030
+            (graph: u64, object: u64, count: u32, flags: u32) => graph::retain_by_graph;
+        cuGraphReleaseUserObject "cuGraphReleaseUserObject" 11030
+            (graph: u64, object: u64, count: u32) => graph::release_by_graph;
 
         cuGraphKernelNodeGetParams "cuGraphKernelNodeGetParams" 10000
             (node: u64, to: Out<KernelNode>) => graph::kernel_parameters;

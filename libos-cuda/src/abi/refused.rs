@@ -5,8 +5,8 @@
 //! functions that CUDA 13.0 declares, `libos-cuda/names.tsv` (docs/decisions/0063-every-name-is-there.md).
 
 use super::{Function, NullStream, Row};
-use crate::report;
 use crate::status::Status;
+use crate::{logs, report};
 
 /// What `cuGetProcAddress` says of a refused name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +29,7 @@ pub(crate) struct Family {
 
 fn refuse(name: &str, why: &str) -> u32 {
     report::refused(name, why);
+    logs::tell();
     Status::NOT_SUPPORTED.code()
 }
 
@@ -164,13 +165,9 @@ refused! {
     "multiprocessors are not divided among contexts: run in a session of its own what has to be apart", Found {
         cuCtxFromGreenCtx: cuCtxFromGreenCtx 12040;
         cuCtxGetDevResource: cuCtxGetDevResource 12040;
-        cuCtxGetExecAffinity: cuCtxGetExecAffinity 11040;
-        cuCtxRecordEvent: cuCtxRecordEvent 12050;
-        cuCtxWaitEvent: cuCtxWaitEvent 12050;
         cuDevResourceGenerateDesc: cuDevResourceGenerateDesc 12040;
         cuDevSmResourceSplitByCount: cuDevSmResourceSplitByCount 12040;
         cuDeviceGetDevResource: cuDeviceGetDevResource 12040;
-        cuDeviceGetExecAffinitySupport: cuDeviceGetExecAffinitySupport 11040;
         cuGreenCtxCreate: cuGreenCtxCreate 12040;
         cuGreenCtxDestroy: cuGreenCtxDestroy 12040;
         cuGreenCtxGetDevResource: cuGreenCtxGetDevResource 12040;
@@ -178,7 +175,10 @@ refused! {
         cuGreenCtxRecordEvent: cuGreenCtxRecordEvent 12040;
         cuGreenCtxStreamCreate: cuGreenCtxStreamCreate 12050;
         cuGreenCtxWaitEvent: cuGreenCtxWaitEvent 12040;
-        cuStreamGetGreenCtx: cuStreamGetGreenCtx 12040;
+    }
+    "events stand in streams, and not in contexts: record and await one in each stream (cuEventRecord, cuStreamWaitEvent)", Found {
+        cuCtxRecordEvent: cuCtxRecordEvent 12050;
+        cuCtxWaitEvent: cuCtxWaitEvent 12050;
     }
     "graphs have no such nodes: docs/CAVEATS.md lists what they have", Found {
         cuGraphAddBatchMemOpNode: cuGraphAddBatchMemOpNode 11070;
@@ -194,33 +194,18 @@ refused! {
         cuGraphExternalSemaphoresSignalNodeSetParams: cuGraphExternalSemaphoresSignalNodeSetParams 11020;
         cuGraphExternalSemaphoresWaitNodeGetParams: cuGraphExternalSemaphoresWaitNodeGetParams 11020;
         cuGraphExternalSemaphoresWaitNodeSetParams: cuGraphExternalSemaphoresWaitNodeSetParams 11020;
-        cuGraphReleaseUserObject: cuGraphReleaseUserObject 11030;
-        cuGraphRetainUserObject: cuGraphRetainUserObject 11030;
-        cuUserObjectCreate: cuUserObjectCreate 11030;
-        cuUserObjectRelease: cuUserObjectRelease 11030;
-        cuUserObjectRetain: cuUserObjectRetain 11030;
     }
     "streams do not wait for values in memory: use events", Found {
         cuStreamBatchMemOp: cuStreamBatchMemOp 8000 cuStreamBatchMemOp_ptsz 8000 cuStreamBatchMemOp_v2 11070 cuStreamBatchMemOp_v2_ptsz 11070;
         cuStreamWaitValue32: cuStreamWaitValue32 8000 cuStreamWaitValue32_ptsz 8000 cuStreamWaitValue32_v2 11070 cuStreamWaitValue32_v2_ptsz 11070;
         cuStreamWaitValue64: cuStreamWaitValue64 9000 cuStreamWaitValue64_ptsz 9000 cuStreamWaitValue64_v2 11070 cuStreamWaitValue64_v2_ptsz 11070;
-        cuStreamWriteValue32: cuStreamWriteValue32 8000 cuStreamWriteValue32_ptsz 8000 cuStreamWriteValue32_v2 11070 cuStreamWriteValue32_v2_ptsz 11070;
         cuStreamWriteValue64: cuStreamWriteValue64 9000 cuStreamWriteValue64_ptsz 9000 cuStreamWriteValue64_v2 11070 cuStreamWriteValue64_v2_ptsz 11070;
     }
-    "copies and prefetches in batches are not there: make one call for each", Found {
+    "memory is not decompressed on the way: copy it, and decompress in a kernel", Found {
         cuMemBatchDecompressAsync: cuMemBatchDecompressAsync 12060 cuMemBatchDecompressAsync_ptsz 12060;
-        cuMemDiscardAndPrefetchBatchAsync: cuMemDiscardAndPrefetchBatchAsync 13000 cuMemDiscardAndPrefetchBatchAsync_ptsz 13000;
-        cuMemDiscardBatchAsync: cuMemDiscardBatchAsync 13000 cuMemDiscardBatchAsync_ptsz 13000;
-        cuMemPrefetchBatchAsync: cuMemPrefetchBatchAsync 13000 cuMemPrefetchBatchAsync_ptsz 13000;
-        cuMemcpy3DBatchAsync: cuMemcpy3DBatchAsync 12080 cuMemcpy3DBatchAsync_ptsz 12080 cuMemcpy3DBatchAsync_v2 13000 cuMemcpy3DBatchAsync_v2_ptsz 13000;
-        cuMemcpyBatchAsync: cuMemcpyBatchAsync 12080 cuMemcpyBatchAsync_ptsz 12080 cuMemcpyBatchAsync_v2 13000 cuMemcpyBatchAsync_v2_ptsz 13000;
     }
-    "a session has one device: use cuLaunchCooperativeKernel, and copies within the device", Found {
-        cuDeviceGetHostAtomicCapabilities: cuDeviceGetHostAtomicCapabilities 13000;
-        cuDeviceGetP2PAtomicCapabilities: cuDeviceGetP2PAtomicCapabilities 13000;
+    "a session has one device: use cuLaunchCooperativeKernel", Found {
         cuLaunchCooperativeKernelMultiDevice: cuLaunchCooperativeKernelMultiDevice 9000;
-        cuMemcpy3DPeer: cuMemcpy3DPeer 4000 cuMemcpy3DPeer_ptds 7000;
-        cuMemcpy3DPeerAsync: cuMemcpy3DPeerAsync 4000 cuMemcpy3DPeerAsync_ptsz 7000;
     }
     "tensor maps and bulk copies (TMA) are not there: build kernels for an architecture without them, such as sm_80", Found {
         cuTensorMapEncodeIm2col: cuTensorMapEncodeIm2col 12000;
@@ -251,23 +236,17 @@ refused! {
         cuCheckpointProcessRestore: cuCheckpointProcessRestore 12080;
         cuCheckpointProcessUnlock: cuCheckpointProcessUnlock 12080;
     }
-    "the driver's logs, dumps and notifications are not there: bulkhead status and the kernel's log tell more", Found {
+    "the driver's dumps and notifications are not there: bulkhead status and the kernel's log tell more", Found {
         cuCoredumpGetAttribute: cuCoredumpGetAttribute 12010;
         cuCoredumpGetAttributeGlobal: cuCoredumpGetAttributeGlobal 12010;
         cuCoredumpSetAttribute: cuCoredumpSetAttribute 12010;
         cuCoredumpSetAttributeGlobal: cuCoredumpSetAttributeGlobal 12010;
         cuDeviceRegisterAsyncNotification: cuDeviceRegisterAsyncNotification 12040;
         cuDeviceUnregisterAsyncNotification: cuDeviceUnregisterAsyncNotification 12040;
-        cuLogsCurrent: cuLogsCurrent 12090;
-        cuLogsDumpToFile: cuLogsDumpToFile 12090;
-        cuLogsDumpToMemory: cuLogsDumpToMemory 12090;
-        cuLogsRegisterCallback: cuLogsRegisterCallback 12090;
-        cuLogsUnregisterCallback: cuLogsUnregisterCallback 12090;
     }
-    "it left CUDA long ago: use the primary context, and cuDeviceGetAttribute", Found {
+    "contexts are not counted: use the primary context (cuDevicePrimaryCtxRetain)", Found {
         cuCtxAttach: cuCtxAttach 2000;
         cuCtxDetach: cuCtxDetach 2000;
-        cuDeviceGetProperties: cuDeviceGetProperties 2000;
     }
     "functions have no address that host and device share: use cuLibraryGetKernel", Found {
         cuLibraryGetUnifiedFunction: cuLibraryGetUnifiedFunction 12000;

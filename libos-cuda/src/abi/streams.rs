@@ -4,7 +4,7 @@ use super::{
     Argument, Callback, Extra, Function, HostFunction, In, IpcHandle, LaunchConfig, NullStream, Out,
     OutMaybe, Parameters, Row, StreamCallback, exports,
 };
-use crate::{event, host_work, launch, stream};
+use crate::{event, fill, host_work, launch, stream};
 
 exports! {
     plain {
@@ -23,6 +23,7 @@ exports! {
             (to: Out<f32>, start: u64, end: u64) => event::elapsed;
         cuEventElapsedTime_v2 "cuEventElapsedTime" 12080
             (to: Out<f32>, start: u64, end: u64) => event::elapsed;
+        cuStreamGetGreenCtx "cuStreamGetGreenCtx" 12040 (stream: u64, to: Out<u64>) => stream::green_context;
         cuIpcGetEventHandle "cuIpcGetEventHandle" 4010 (to: Out<IpcHandle>, event: u64) => event::handle;
         cuIpcOpenEventHandle "cuIpcOpenEventHandle" 4010
             (to: Out<u64>, handle: IpcHandle) => event::open;
@@ -55,6 +56,11 @@ exports! {
             (stream: u64, function: StreamCallback, data: Callback, flags: u32) => host_work::add_callback;
         cuLaunchHostFunc "cuLaunchHostFunc" 10000, cuLaunchHostFunc_ptsz 10000
             (stream: u64, function: HostFunction, data: Callback) => host_work::launch;
+
+        cuStreamWriteValue32 "cuStreamWriteValue32" 8000, cuStreamWriteValue32_ptsz 8000
+            (stream: u64, to: u64, value: u32, flags: u32) => fill::write_value;
+        cuStreamWriteValue32_v2 "cuStreamWriteValue32" 11070, cuStreamWriteValue32_v2_ptsz 11070
+            (stream: u64, to: u64, value: u32, flags: u32) => fill::write_value;
 
         cuEventRecord "cuEventRecord" 2000, cuEventRecord_ptsz 7000
             (event: u64, stream: u64) => event::record;
