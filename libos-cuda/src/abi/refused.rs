@@ -176,10 +176,6 @@ refused! {
         cuGreenCtxStreamCreate: cuGreenCtxStreamCreate 12050;
         cuGreenCtxWaitEvent: cuGreenCtxWaitEvent 12040;
     }
-    "events stand in streams, and not in contexts: record and await one in each stream (cuEventRecord, cuStreamWaitEvent)", Found {
-        cuCtxRecordEvent: cuCtxRecordEvent 12050;
-        cuCtxWaitEvent: cuCtxWaitEvent 12050;
-    }
     "graphs have no such nodes: docs/CAVEATS.md lists what they have", Found {
         cuGraphAddBatchMemOpNode: cuGraphAddBatchMemOpNode 11070;
         cuGraphAddExternalSemaphoresSignalNode: cuGraphAddExternalSemaphoresSignalNode 11020;

@@ -24,6 +24,8 @@ exports! {
         cuEventElapsedTime_v2 "cuEventElapsedTime" 12080
             (to: Out<f32>, start: u64, end: u64) => event::elapsed;
         cuStreamGetGreenCtx "cuStreamGetGreenCtx" 12040 (stream: u64, to: Out<u64>) => stream::green_context;
+        cuCtxRecordEvent "cuCtxRecordEvent" 12050 (context: u64, event: u64) => event::record_context;
+        cuCtxWaitEvent "cuCtxWaitEvent" 12050 (context: u64, event: u64) => event::have_context_wait;
         cuIpcGetEventHandle "cuIpcGetEventHandle" 4010 (to: Out<IpcHandle>, event: u64) => event::handle;
         cuIpcOpenEventHandle "cuIpcOpenEventHandle" 4010
             (to: Out<u64>, handle: IpcHandle) => event::open;
