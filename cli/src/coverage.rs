@@ -10,14 +10,20 @@ use crate::{Failure, output};
 /// Written by the tests of the library, from its exports.
 const TABLE: &str = include_str!("../../libos-cuda/names.tsv");
 
+const MORE: &str = "\
+Each line is a symbol of the library, with the version of CUDA that has it first, what becomes of a call, what there is to say
+about it, and the test of libos-cuda that calls it. Programs that use the runtime API (cudaMalloc) call these functions
+underneath.
+
+  served    it does what NVIDIA's driver does, but for what is said
+  refused   it answers \"not supported\", and says why on stderr, once
+  absent    it is refused, and cuGetProcAddress says that there is no such function
+
+Exit status: 0, or 1 where no function has a name that begins so.";
+
 /// Show which functions of CUDA's driver are served, and why the others are not.
-///
-/// A function that is not served answers "not supported", and says why on stderr once. `absent` ones are refused the same way,
-/// but a program that looks them up with cuGetProcAddress is told that they are not there. Programs that use the runtime API
-/// (cudaMalloc, and so on) call these functions underneath.
-///
-/// Exit status: 0, or 1 where no function has such a name.
 #[derive(Debug, Args)]
+#[command(after_help = MORE)]
 pub(crate) struct Arguments {
     /// Show functions whose name begins so: `cuMem`, `cuGraphAdd`.
     #[arg(value_name = "NAME")]
@@ -96,7 +102,7 @@ fn as_table(shown: &[&Symbol<'_>]) -> String {
         out += &format!("{}\n", line.trim_end());
     }
     let (all, served) = counts(shown);
-    out + &format!("{} symbols of {all} functions, of which {served} are served\n", shown.len())
+    out + &format!("{} symbols; {served} of {all} functions are served\n", shown.len())
 }
 
 fn as_json(shown: &[&Symbol<'_>]) -> Value {

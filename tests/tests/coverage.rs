@@ -73,6 +73,10 @@ fn coverage_tells_what_is_served_and_why_the_rest_is_not() {
     assert!(cells(&refused, "state").iter().all(|state| *state != "served"), "{refused:#}");
     assert!(cells(&refused, "note").iter().all(|note| note.contains(": ")), "{refused:#}");
 
+    let help = coverage(&["--help"]);
+    for word in ["served", "refused", "absent", "Exit status"] {
+        assert!(help.stdout.contains(word), "{}", help.told());
+    }
     let told = coverage(&["cuMemAlloc"]);
     assert!(told.stdout.contains("cuMemAlloc_v2") && told.stdout.contains("served"), "{}", told.told());
     let nothing = coverage(&["cudaMalloc"]);
