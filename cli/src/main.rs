@@ -1,5 +1,5 @@
 //! The one binary. People call `serve`, `run`, `demo`, `doctor`, `status`, `evict`, `bench`, `guard`, `module`,
-//! `lint`, `cache` and `completions`; the kernel starts the same binary again as `executor` and `compiler`.
+//! `lint`, `coverage`, `cache` and `completions`; the kernel starts the same binary again as `executor` and `compiler`.
 //!
 //! Exit status: 0 for success, 1 for a failure that is told on stderr, 2 for arguments that make no sense, and for
 //! `run` the program's own.
@@ -7,6 +7,7 @@
 mod bench;
 mod cache;
 mod completions;
+mod coverage;
 mod demo;
 mod doctor;
 mod evict;
@@ -64,6 +65,8 @@ enum Command {
     Module(module::Arguments),
     /// Read a cubin as an executor does before it loads one, without a kernel.
     Lint(lint::Arguments),
+    /// Show which functions of CUDA's driver are served, and why the others are not.
+    Coverage(coverage::Arguments),
     /// Show or clear the machine code that is kept.
     Cache(cache::Arguments),
     /// Print a completion script for a shell.
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         Command::Guard(arguments) => guard::run(&arguments),
         Command::Module(arguments) => module::run(&arguments),
         Command::Lint(arguments) => lint::run(&arguments),
+        Command::Coverage(arguments) => coverage::run(&arguments),
         Command::Cache(arguments) => cache::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();

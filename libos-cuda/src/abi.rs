@@ -26,24 +26,22 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub(crate) use args::{
-    Argument, Host, ImagePointer, In, InMaybe, InOut, InSlice, Out, OutBytes, OutList, OutMaybe, OutSlice,
-    Room, ShareableHandle, Text, Wide,
+    Argument, Host, ImagePointer, In, InMaybe, InOut, InOutMaybe, InSlice, Out, OutBytes, OutList, OutMaybe,
+    OutSlice, Room, ShareableHandle, Text, Wide,
 };
-pub(crate) use callbacks::{Callback, Destructor, HostFunction, SharedBytesOf, StreamCallback};
+pub(crate) use callbacks::{Callback, Destructor, HostFunction, LogCallback, SharedBytesOf, StreamCallback};
 pub(crate) use graph_layouts::{
     AllocationNode, EdgeData, HostNode, InstantiateParameters, KernelNode, KernelNodeOfContext, MemsetNode,
     NodeParameters, UpdateResult,
 };
 pub(crate) use layouts::{
-    AccessDescription, Copy2d, Copy3d, IpcHandle, LaunchAttribute, LaunchConfig, Location, PoolProperties,
-    Properties, Side2d, Side3d,
+    AccessDescription, BatchOperand, BatchedCopy3d, Copy2d, Copy3d, CopyAttributes, IpcHandle,
+    LaunchAttribute, LaunchConfig, Location, PoolProperties, Properties, Side2d, Side3d,
 };
 pub(crate) use packed::{Extra, Parameters};
 pub(crate) use pages::{PAGE_BYTES, Pages, Spare};
 pub(crate) use platform::{Print, at_exit, is_called_by, on_fork_in_child, thread_id};
-#[cfg(test)]
-pub(crate) use refused::REFUSED;
-pub(crate) use refused::find as find_refused;
+pub(crate) use refused::{FAMILIES, Lookup};
 pub(crate) use tables::export_table;
 pub(crate) use textures::{ArrayDescription, ArrayDescription3d, Resource, TextureDescription};
 
@@ -116,7 +114,11 @@ fn call(body: impl FnOnce() -> Answer) -> u32 {
 
 /// The same of an export, of which it is told where it fails.
 fn exported(symbol: &'static str, body: impl FnOnce() -> Answer) -> u32 {
-    call(|| body().inspect_err(|status| crate::calls::failed(symbol, *status)))
+    let code = call(|| body().inspect_err(|status| crate::calls::failed(symbol, *status)));
+    if code != SUCCESS {
+        crate::logs::tell();
+    }
+    code
 }
 
 /// Defines exports and their rows. A row under `streams` has a second symbol, for which a null stream is the

@@ -152,6 +152,11 @@ impl Array {
         })
     }
 
+    /// Bytes of an element.
+    pub(crate) fn element_bytes(&self) -> usize {
+        self.format.bytes() as usize
+    }
+
     /// Its memory as one side of a copy: where it begins, from row to row, from slice to slice; `width` in bytes.
     pub(crate) fn side(&self, from: [usize; 3], shape: [usize; 3]) -> Result<(End, usize, usize), Status> {
         let extent = [self.width * u64::from(self.format.bytes()), self.height, self.slices()];

@@ -164,6 +164,11 @@ fn in_order(null: NullStream, stream: u64, to: End, from: End, bytes: usize) -> 
     ordered_copy(driver, order, to, from, bytes)
 }
 
+/// A copy in the order of a stream that is looked up already.
+pub(crate) fn in_order_of(driver: &Driver, target: Target, to: End, from: End, bytes: usize) -> Answer {
+    ordered_copy(driver, Order { target, until: Until::Ordered }, to, from, bytes)
+}
+
 fn ordered_copy(driver: &Driver, order: Order, to: End, from: End, bytes: usize) -> Answer {
     let Some(capturing) = driver.streams.captures.of(order.target)? else {
         return copy(driver, order, to, from, bytes);

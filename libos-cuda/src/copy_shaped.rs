@@ -1,11 +1,13 @@
 //! Copies of rows and slices (`cuMemcpy2D`, `cuMemcpy3D`), between linear memory and arrays.
 
 use crate::abi::{Copy2d, Copy3d, Host, In, NullStream, Side2d, Side3d, Wide};
-use crate::copy::{End, Order, copy, done, ordered, submit};
+use crate::context::driver_and_current;
+use crate::copy::{End, Order, Until, copy, done, ordered, submit};
 use crate::device::{DeviceRange, HostSpan};
 use crate::driver::Driver;
 use crate::graph::Work;
 use crate::memory::Place;
+use crate::order::Target;
 use crate::status::{Answer, Status};
 
 const KIND_HOST: u32 = 1;
@@ -182,7 +184,7 @@ fn deep(side: &Side2d) -> Side3d {
         host: side.host,
         device: side.device,
         array: side.array,
-        reserved: 0,
+        context: 0,
         pitch: side.pitch,
         height: 0,
     }
@@ -217,6 +219,12 @@ pub(crate) fn check(driver: &Driver, copy: &Copy3d) -> Answer {
 /// In a stream's order: done, or written down.
 fn in_order(null: NullStream, stream: u64, copy: Copy3d) -> Answer {
     let (driver, order) = ordered(null, stream)?;
+    in_order_of(driver, order.target, copy)
+}
+
+/// The same for a stream that is looked up already.
+pub(crate) fn in_order_of(driver: &Driver, target: Target, copy: Copy3d) -> Answer {
+    let order = Order { target, until: Until::Ordered };
     let Some(capturing) = driver.streams.captures.of(order.target)? else {
         return three_in(driver, order, &copy);
     };
@@ -244,6 +252,27 @@ pub(crate) fn three(null: NullStream, shape: In<Copy3d>) -> Answer {
 }
 
 pub(crate) fn three_ordered(null: NullStream, shape: In<Copy3d>, stream: u64) -> Answer {
+    in_order(null, stream, shape.0)
+}
+
+/// That the contexts of both sides are there: all are of one device. An array has its own.
+fn check_contexts(driver: &Driver, copy: &Copy3d) -> Answer {
+    for side in [&copy.to, &copy.from] {
+        if side.kind != KIND_ARRAY {
+            driver.contexts.check(side.context)?;
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn peers(null: NullStream, shape: In<Copy3d>) -> Answer {
+    let (driver, order) = done(null)?;
+    check_contexts(driver, &shape.0)?;
+    three_in(driver, order, &shape.0)
+}
+
+pub(crate) fn peers_ordered(null: NullStream, shape: In<Copy3d>, stream: u64) -> Answer {
+    check_contexts(driver_and_current()?.0, &shape.0)?;
     in_order(null, stream, shape.0)
 }
 

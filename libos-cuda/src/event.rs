@@ -4,6 +4,7 @@ mod awaited;
 mod pages;
 mod shared;
 mod slot;
+mod whole;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::printf;
 use crate::status::{Answer, Status};
 pub(crate) use pages::Pages;
 use shared::{Refused, Shared};
+pub(crate) use whole::{record as record_context, wait as have_context_wait};
 
 const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;

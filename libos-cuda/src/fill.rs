@@ -161,3 +161,14 @@ fills! {
     u16 Bits16 halves halves_ordered rows_of_halves rows_of_halves_ordered;
     u32 Bits32 words words_ordered rows_of_words rows_of_words_ordered;
 }
+
+/// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`: what the stream wrote before need not be seen before the value. It is, all the same.
+const NO_BARRIER: u32 = 1;
+
+/// `cuStreamWriteValue32`: one word, in the stream's order.
+pub(crate) fn write_value(null: NullStream, stream: u64, to: u64, value: u32, flags: u32) -> Answer {
+    if flags & !NO_BARRIER != 0 || !to.is_multiple_of(4) {
+        return Err(Status::INVALID_VALUE);
+    }
+    words_ordered(null, to, value, 1, stream)
+}

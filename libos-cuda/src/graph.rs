@@ -12,6 +12,7 @@ mod nodes;
 mod parameters;
 mod plan;
 mod storage;
+mod user_object;
 mod work;
 
 use std::sync::{Arc, Weak};
@@ -33,6 +34,10 @@ pub(crate) use storage::{
     attribute as storage_attribute, free as free_storage, freeing_parameters,
     set_attribute as set_storage_attribute, trim as trim_storage,
 };
+pub(crate) use user_object::{
+    create as create_object, release as release_object, release_by_graph, retain as retain_object,
+    retain_by_graph,
+};
 pub(crate) use work::Work;
 
 use crate::abi::{Out, Text};
@@ -40,11 +45,14 @@ use crate::driver::{Driver, driver};
 use crate::handle::Kind;
 use crate::registry::Table;
 use crate::status::{Answer, Status};
+use user_object::Kept;
 
 /// Graphs, and executable ones, that a program may hold at a time.
 const GRAPHS_MAX: usize = 1 << 16;
 /// Nodes of all graphs that a program may hold at a time.
 const NODES_MAX: usize = 1 << 20;
+/// Objects of its own that it may have graphs keep.
+const OBJECTS_MAX: usize = 1 << 20;
 /// Nodes of one graph, those of its children counted.
 const GRAPH_NODES_MAX: usize = 1 << 16;
 /// Dependencies in one graph.
@@ -59,6 +67,7 @@ pub(crate) struct Graphs {
     execs: Table<exec::Exec>,
     lanes: exec::Lanes,
     stores: storage::Stores,
+    objects: Table<user_object::Named>,
 }
 
 impl Graphs {
@@ -69,6 +78,7 @@ impl Graphs {
             execs: Table::new(Kind::GraphExec, GRAPHS_MAX),
             lanes: exec::Lanes::default(),
             stores: storage::Stores::default(),
+            objects: Table::new(Kind::UserObject, OBJECTS_MAX),
         }
     }
 }
@@ -87,6 +97,7 @@ pub(crate) struct Graph {
     original: Weak<Graph>,
     /// How many graphs lie around it: where there are any, it is a node of the innermost, and goes with that.
     around: usize,
+    kept: Mutex<Kept>,
 }
 
 #[derive(Default)]
@@ -134,7 +145,7 @@ impl Drop for Graph {
 
 impl Graph {
     fn new(driver: &'static Driver, original: Weak<Graph>, around: usize) -> Graph {
-        Graph { driver, nodes: Mutex::default(), original, around }
+        Graph { driver, nodes: Mutex::default(), original, around, kept: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Nodes> {
@@ -214,6 +225,7 @@ impl Graph {
         }
         copied.edges = nodes.edges;
         drop(copied);
+        *copy.kept.lock() = self.kept.lock().copy();
         Ok(copy)
     }
 }

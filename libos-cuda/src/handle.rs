@@ -35,6 +35,8 @@ pub(crate) enum Kind {
     Array = 12,
     /// `CUlinkState`.
     Linker = 13,
+    /// `CUuserObject`.
+    UserObject = 14,
 }
 
 const INDEX_BITS: u32 = 24;

@@ -139,6 +139,14 @@ pub(crate) fn prefetch_by_location(
     prefetch_to(null, address, bytes, Where::of(location)?, stream)
 }
 
+/// Nothing is gained by forgetting what is there; the call is one about managed memory all the same.
+pub(crate) fn discard(null: NullStream, address: u64, bytes: usize, stream: u64) -> Answer {
+    let (driver, _) = driver_and_current()?;
+    let target = driver.streams.target(null, stream)?;
+    driver.streams.captures.refuse(target)?;
+    with_hints(driver, address, bytes, |_, _, _| ())
+}
+
 /// `place` is looked at only for advice that names one.
 fn advise_of(address: u64, bytes: usize, advice: u32, place: Result<Where, Status>) -> Answer {
     let (driver, _) = driver_and_current()?;

@@ -95,6 +95,8 @@ pub(crate) struct Streams {
     given: Given,
     /// Events of other processes that streams wait for.
     awaited: AtomicUsize,
+    /// For contexts whose later work waits for something, a stream that waits for it, behind which new streams begin.
+    ahead: Mutex<BTreeMap<u64, Target>>,
     /// Whether the program ever had a stream that the legacy stream does not order with.
     unordered: AtomicBool,
     /// Streams whose work is written down instead of done.
@@ -115,6 +117,7 @@ impl Streams {
             told: AtomicU32::new(0),
             given: Given::new(),
             awaited: AtomicUsize::new(0),
+            ahead: Mutex::default(),
             unordered: AtomicBool::new(false),
             captures: Captures::default(),
         }
@@ -157,6 +160,14 @@ impl Streams {
         let slot = stream.index();
         let Some(place) = self.slots.get(slot as usize) else { return Err(Status::UNKNOWN) };
         place.stream.get_or_init(|| stream);
+        let ahead = self.ahead.lock().get(&context).copied();
+        if let Some(ahead) = ahead
+            && let Err(error) = session.wait_on(stream, session.fence(ahead.stream))
+        {
+            // Nobody has seen it; that it cannot be destroyed either changes nothing.
+            session.destroy_stream(stream).ok();
+            return Err(Status::of(&error));
+        }
         let generation = place.word.load(Ordering::Relaxed) >> GENERATION_SHIFT;
         let generation = next_generation(u32::try_from(generation).unwrap_or(0));
         // What the stream before this one awaited in the end, nobody was told of.
@@ -206,8 +217,36 @@ impl Streams {
         session.destroy_stream(target.stream).map_err(|error| Status::of(&error))
     }
 
+    /// The streams that a context's work goes to: its own, and the legacy one, which all contexts have in common.
+    pub(crate) fn of_context(&self, context: u64) -> impl Iterator<Item = Target> {
+        let own = self.slots.iter().skip(1).filter_map(move |slot| {
+            let word = slot.word.load(Ordering::Acquire);
+            let is_own = word & LIVE != 0 && slot.context.load(Ordering::Relaxed) == context;
+            let order = if word & NON_BLOCKING == 0 { Order::Blocking } else { Order::NonBlocking };
+            Some(Target { stream: *slot.stream.get().filter(|_| is_own)?, order })
+        });
+        own.chain([Target::LEGACY])
+    }
+
+    /// The stream behind which new ones of a context begin.
+    pub(crate) fn ahead_of(&self, session: &Session, context: u64) -> Result<Target, Status> {
+        if let Some(ahead) = self.ahead.lock().get(&context) {
+            return Ok(*ahead);
+        }
+        let handle = self.create(session, Order::NonBlocking, 0, 0)?;
+        let target = self.named(handle)?;
+        let first = *self.ahead.lock().entry(context).or_insert(target);
+        if first != target {
+            self.retire(session, target)?;
+        }
+        Ok(first)
+    }
+
     /// Destroys the streams of a context.
     pub(crate) fn end(&self, session: &Session, context: u64) {
+        let ahead = self.ahead.lock().remove(&context);
+        // It is the library's own; its work is still done.
+        ahead.map(|ahead| self.retire(session, ahead).ok());
         for slot in self.slots.iter().skip(1) {
             let live = slot.word.load(Ordering::Acquire) & LIVE != 0;
             if live

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
-use crate::abi::{Function, NullStream, Out, OutMaybe, Row, Text, find_refused, rows};
+use crate::abi::{FAMILIES, Function, Lookup, NullStream, Out, OutMaybe, Row, Text, rows};
 use crate::report;
 use crate::status::{Answer, Status};
 
@@ -24,7 +24,10 @@ fn by_name() -> &'static HashMap<&'static str, Vec<&'static Row>> {
     static BY_NAME: OnceLock<HashMap<&'static str, Vec<&'static Row>>> = OnceLock::new();
     BY_NAME.get_or_init(|| {
         let mut map: HashMap<&str, Vec<&Row>> = HashMap::new();
-        for row in rows() {
+        // Whoever calls a refused one is told why it is not served.
+        let refused =
+            FAMILIES.iter().filter(|family| family.lookup == Lookup::Found).flat_map(|family| family.rows);
+        for row in rows().chain(refused) {
             map.entry(row.name).or_default().push(row);
         }
         map
@@ -64,12 +67,7 @@ pub(crate) fn get_with_reason(
 }
 
 fn look_up(name: &str, to: &Out<*const c_void>, version: i32, flags: u64) -> Result<(), Found> {
-    let function = match find(name, version, flags) {
-        Ok(row) => Ok(row.function),
-        // Whoever calls it is told why it is not served.
-        Err(Found::NoSymbol) => find_refused(name).ok_or(Found::NoSymbol),
-        Err(why) => Err(why),
-    };
+    let function = find(name, version, flags).map(|row| row.function);
     to.set(function.map_or(std::ptr::null(), Function::pointer));
     if function.is_err() && report::tracing() {
         report::once(&format!("cuGetProcAddress: no {name} of version {version}"));
@@ -89,10 +87,19 @@ mod tests {
     fn the_latest_function_that_the_program_knows_is_found() {
         assert_eq!(symbol("cuCtxGetDevice", 12080, 0), Ok("cuCtxGetDevice"));
         assert_eq!(symbol("cuCtxGetDevice", 13000, 0), Ok("cuCtxGetDevice_v2"));
-        assert_eq!(symbol("cuMemAlloc", 2000, 0), Err(Found::VersionNotSufficient));
+        assert_eq!(symbol("cuMemAlloc", 2000, 0), Ok("cuMemAlloc"));
+        assert_eq!(symbol("cuMemAllocAsync", 11010, 0), Err(Found::VersionNotSufficient));
         assert_eq!(symbol("cuMemAlloc", 99000, 0), Ok("cuMemAlloc_v2"));
         assert_eq!(symbol("cuNoSuchThing", 13000, 0), Err(Found::NoSymbol));
         assert_eq!(symbol("cuMemAlloc_v2", 13000, 0), Err(Found::NoSymbol));
+    }
+
+    #[test]
+    fn a_refused_function_is_found_where_its_absence_would_not_be_understood() {
+        assert_eq!(symbol("cuStreamWaitValue32", 12000, 0), Ok("cuStreamWaitValue32_v2"));
+        assert_eq!(symbol("cuStreamWaitValue32", 12000, 2), Ok("cuStreamWaitValue32_v2_ptsz"));
+        assert_eq!(symbol("cuTensorMapEncodeTiled", 11080, 0), Err(Found::VersionNotSufficient));
+        assert_eq!(symbol("cuMulticastCreate", 13000, 0), Err(Found::NoSymbol));
     }
 
     #[test]

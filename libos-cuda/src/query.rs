@@ -1,9 +1,11 @@
 //! Questions about the device, answered in the process.
 
-use crate::abi::{Out, OutBytes, OutMaybe, Text, is_called_by};
+use crate::abi::{InSlice, Out, OutBytes, OutMaybe, OutSlice, Text, is_called_by};
 use crate::attributes as attribute_numbers;
+use crate::context::driver_and_current;
 use crate::device::Device;
 use crate::driver::{Driver, driver};
+use crate::report;
 use crate::status::{Answer, Status};
 
 /// The one device that a session has.
@@ -177,5 +179,95 @@ pub(crate) fn disable_peer(context: u64) -> Answer {
 pub(crate) fn peer_attribute(_to: Out<i32>, _attribute: u32, device: i32, peer: i32) -> Answer {
     of(device)?;
     of(peer)?;
+    Err(Status::INVALID_DEVICE)
+}
+
+/// `CUdevprop`: what CUDA 1 asked of a device, in the order of its fields.
+const PROPERTIES: [u32; 14] = [
+    attribute_numbers::THREADS_PER_BLOCK_MAX,
+    attribute_numbers::BLOCK_X_MAX,
+    attribute_numbers::BLOCK_X_MAX + 1,
+    attribute_numbers::BLOCK_X_MAX + 2,
+    attribute_numbers::GRID_X_MAX,
+    attribute_numbers::GRID_X_MAX + 1,
+    attribute_numbers::GRID_X_MAX + 2,
+    attribute_numbers::SHARED_BYTES_PER_BLOCK,
+    // `TOTAL_CONSTANT_MEMORY`
+    9,
+    attribute_numbers::WARP_THREADS,
+    // `MAX_PITCH`
+    11,
+    attribute_numbers::REGISTERS_PER_BLOCK,
+    // `CLOCK_RATE`
+    13,
+    // `TEXTURE_ALIGNMENT`
+    14,
+];
+
+pub(crate) fn properties(to: Out<[i32; 14]>, device: i32) -> Answer {
+    let device = of(device)?.device();
+    to.set(PROPERTIES.map(|number| attribute_of(device, number).unwrap_or(0)));
+    Ok(())
+}
+
+/// `CU_EXEC_AFFINITY_TYPE_SM_COUNT`, the only kind.
+const AFFINITY_KINDS: u32 = 1;
+
+/// No context is bound to some of the multiprocessors.
+pub(crate) fn affinity_support(to: Out<i32>, kind: u32, device: i32) -> Answer {
+    of(device)?;
+    if kind >= AFFINITY_KINDS {
+        return Err(Status::INVALID_VALUE);
+    }
+    to.set(0);
+    Ok(())
+}
+
+/// No context was made with it.
+pub(crate) fn affinity(_to: Out<[u32; 2]>, kind: u32) -> Answer {
+    driver_and_current()?;
+    Err(if kind < AFFINITY_KINDS { Status::UNSUPPORTED_EXEC_AFFINITY } else { Status::INVALID_VALUE })
+}
+
+/// `HOST_NATIVE_ATOMIC_SUPPORTED`.
+const HOST_ATOMICS: u32 = 86;
+/// `CUatomicOperation`: how many there are.
+const ATOMICS: u32 = 13;
+
+fn check_atomics(operations: &InSlice<u32>, count: u32) -> Answer {
+    // More would be some of them again, and again.
+    if count == 0 || count > 1 << 16 {
+        return Err(Status::INVALID_VALUE);
+    }
+    let known = operations.read(count as usize)?.into_iter().all(|operation| operation < ATOMICS);
+    if known { Ok(()) } else { Err(Status::INVALID_VALUE) }
+}
+
+/// Over PCIe there are none.
+pub(crate) fn host_atomics(to: OutSlice<u32>, operations: InSlice<u32>, count: u32, device: i32) -> Answer {
+    let device = of(device)?.device();
+    check_atomics(&operations, count)?;
+    if attribute_of(device, HOST_ATOMICS).unwrap_or(0) != 0 {
+        report::refused(
+            "cuDeviceGetHostAtomicCapabilities",
+            "which of the host's link is not known here: ask cuDeviceGetAttribute whether it has any (HOST_NATIVE_ATOMIC_SUPPORTED)",
+        );
+        return Err(Status::NOT_SUPPORTED);
+    }
+    to.write(&vec![0; count as usize]);
+    Ok(())
+}
+
+/// There are no peers, as for [`peer_attribute`].
+pub(crate) fn peer_atomics(
+    _to: OutSlice<u32>,
+    operations: InSlice<u32>,
+    count: u32,
+    device: i32,
+    peer: i32,
+) -> Answer {
+    of(device)?;
+    of(peer)?;
+    check_atomics(&operations, count)?;
     Err(Status::INVALID_DEVICE)
 }

@@ -5,13 +5,16 @@ use std::io::Write;
 
 use parking_lot::Mutex;
 
+use crate::logs;
+
 /// Most different lines that are said; a program that makes up new mistakes for ever is not worth more.
 const LINES_MAX: usize = 256;
 
 static SAID: Mutex<Option<HashSet<String>>> = Mutex::new(None);
 
-/// Writes one line to stderr, unless it was written before.
+/// Writes one line to stderr, unless it was written before. The log has it as often as it is said.
 pub(crate) fn once(line: &str) {
+    logs::note(line);
     let mut said = SAID.lock();
     let said = said.get_or_insert_default();
     if said.len() < LINES_MAX && said.insert(line.to_owned()) {

@@ -157,3 +157,10 @@ pub(crate) fn device(null: NullStream, stream: u64, to: Out<i32>) -> Answer {
     to.set(0);
     Ok(())
 }
+
+/// No stream is of a part of the multiprocessors.
+pub(crate) fn green_context(stream: u64, to: Out<u64>) -> Answer {
+    named(NullStream::Legacy, stream)?;
+    to.set(0);
+    Ok(())
+}

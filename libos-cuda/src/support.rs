@@ -1,13 +1,14 @@
-//! The part of `docs/SUPPORT.md` about driver calls, from the exports, CUDA's header and the tests.
+//! The tables of what is served: `names.tsv`, which `bulkhead coverage` prints, and the part of `docs/SUPPORT.md` about driver
+//! calls; from the exports, CUDA's headers and the tests.
 //!
-//! `BULKHEAD_BLESS=1 cargo test -p bulkhead-libos-cuda` writes it anew.
+//! `BULKHEAD_BLESS=1 cargo test -p bulkhead-libos-cuda` writes both anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use crate::abi::{REFUSED, rows};
-use crate::tests::header;
+use crate::abi::{FAMILIES, Lookup, Row, rows};
+use crate::tests::{Header, header};
 
 const BEGIN: &str = "<!-- driver calls: written by libos-cuda/src/support.rs -->\n";
 const END: &str = "<!-- driver calls end -->\n";
@@ -19,36 +20,107 @@ const DIFFERS: &[(&str, &str)] = &[
     ("cuIpcOpenEventHandle", "the host waits for another process's recordings"),
     ("cuLaunchKernelEx", "no clusters, no programmatic launches"),
     ("cuMemAllocAsync", "the memory is there at once"),
+    ("cuLogsRegisterCallback", "told of what is said on stderr: refusals, and why a session ended"),
     ("cuMemCreate", "memory of the device only"),
+    ("cuMemDiscardBatchAsync", "nothing is forgotten"),
+    ("cuMemcpy3DBatchAsync", "one copy after the other; sources that end with the call wait for the stream"),
+    (
+        "cuMemcpyBatchAsync",
+        "one copy after the other; sources that end with the call wait for the stream, but for plain memory",
+    ),
     ("cuTexObjectCreate", "one level, no sRGB; code of the kernel's own reads it"),
 ];
 
-#[test]
-fn the_list_of_driver_calls_is_that_of_the_exports() {
-    let (Some(cuda), Some(types)) = (header("cuda.h"), header("cudaTypedefs.h")) else { return };
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let path = root.join("docs/SUPPORT.md");
-    let text = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = text.split_once(BEGIN).unwrap();
-    let (_, after) = rest.split_once(END).unwrap();
-    let written = format!("{before}{BEGIN}{}{END}{after}", listed(root, &cuda, &types));
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// That a file says what the exports do; written anew where the person asks for it.
+fn agree(path: &Path, written: &str) {
     if std::env::var_os("BULKHEAD_BLESS").is_some() {
-        std::fs::write(&path, &written).unwrap();
+        std::fs::write(path, written).unwrap();
     }
     assert!(
-        written == text || std::env::var_os("BULKHEAD_BLESS").is_some(),
-        "docs/SUPPORT.md is not what the exports say: BULKHEAD_BLESS=1 cargo test -p bulkhead-libos-cuda"
+        std::fs::read_to_string(path).unwrap() == written,
+        "{} is not what the exports say: BULKHEAD_BLESS=1 cargo test -p bulkhead-libos-cuda",
+        path.display()
     );
 }
 
-fn listed(root: &Path, cuda: &str, types: &str) -> String {
+/// Every export with what becomes of a call: `served`, `refused`, or `absent`, which is refused and not told of to who asks
+/// `cuGetProcAddress`; and what there is to say about it.
+fn exports() -> BTreeMap<&'static str, (&'static Row, &'static str, &'static str)> {
+    let differs = |name| DIFFERS.iter().find(|(known, _)| *known == name).map_or("", |(_, what)| what);
+    let served = rows().map(|row| (row, "served", differs(row.name)));
+    let refused = FAMILIES.iter().flat_map(|family| {
+        let state = if family.lookup == Lookup::Found { "refused" } else { "absent" };
+        family.rows.iter().map(move |row| (row, state, family.why))
+    });
+    let all: Vec<_> = served.chain(refused).collect();
+    let map: BTreeMap<_, _> = all.iter().map(|export| (export.0.symbol, *export)).collect();
+    assert_eq!(map.len(), all.len(), "an export is in two lists");
+    map
+}
+
+#[test]
+fn the_table_of_names_is_that_of_the_exports() {
+    let tests = tests_of(root());
+    let mut table =
+        String::from("# symbol\tname\tsince\tstate\tnote\ttest: written by libos-cuda/src/support.rs\n");
+    for (symbol, (row, state, note)) in exports() {
+        let test = tests.get(symbol).map_or("", String::as_str);
+        writeln!(table, "{symbol}\t{}\t{}\t{state}\t{note}\t{test}", row.name, row.since).unwrap();
+    }
+    agree(&root().join("libos-cuda/names.tsv"), &table);
+}
+
+/// The headers whose functions `libcuda` has, with those that tell their versions.
+const HEADERS: &[[&str; 2]] = &[
+    ["cuda.h", "cudaTypedefs.h"],
+    ["cudaGL.h", "cudaGLTypedefs.h"],
+    ["cudaEGL.h", "cudaEGLTypedefs.h"],
+    ["cudaVDPAU.h", "cudaVDPAUTypedefs.h"],
+];
+
+#[test]
+fn every_name_of_the_headers_is_served_or_refused() {
+    let mut declared = BTreeMap::new();
+    for [functions, versions] in HEADERS {
+        let (Some(functions), Some(versions)) = (header(functions), header(versions)) else { return };
+        declared.extend(Header { functions, versions }.symbols());
+    }
+    // Windows has it.
+    declared.remove("cuWGLGetDevice");
+    let exports = exports();
+    // The profiler's calls are declared in a header that the compiler's packages lack.
+    let ours = exports.values().map(|(row, ..)| row).filter(|row| !row.symbol.starts_with("cuProfiler"));
+    let ours: BTreeMap<_, _> =
+        ours.map(|row| (row.symbol.to_owned(), (row.name.to_owned(), row.since))).collect();
+    assert!(declared.len() > 600, "{}", declared.len());
+    let missing: Vec<_> = declared.keys().filter(|symbol| !ours.contains_key(*symbol)).collect();
+    assert!(missing.is_empty(), "neither served nor refused: {missing:?}");
+    let others: Vec<_> = ours.iter().filter(|(symbol, told)| declared.get(*symbol) != Some(*told)).collect();
+    assert!(others.is_empty(), "not so in the headers: {others:?}");
+}
+
+#[test]
+fn a_family_says_what_would_work_in_one_line() {
+    for family in FAMILIES {
+        assert!(family.why.contains(": ") && !family.why.contains(['\n', '\t']), "{}", family.why);
+    }
+}
+
+#[test]
+fn the_list_of_driver_calls_is_that_of_the_exports() {
+    let path = root().join("docs/SUPPORT.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = text.split_once(BEGIN).unwrap();
+    let (_, after) = rest.split_once(END).unwrap();
+    agree(&path, &format!("{before}{BEGIN}{}{END}{after}", listed(root())));
+}
+
+fn listed(root: &Path) -> String {
     let tests = tests_of(root);
-    // Every function of the header, by the name under which `cuGetProcAddress` finds it.
-    let prototypes = types.split("(CUDAAPI *PFN_").skip(1).filter_map(|part| part.split(')').next());
-    let names: BTreeSet<&str> = prototypes
-        .filter_map(|name| name.rsplit_once("_v").map(|(name, _)| name))
-        .filter(|name| cuda.contains(&format!("{name}(")) || cuda.contains(&format!("{name}_v")))
-        .collect();
     let mut there: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for row in rows() {
         there.entry(row.name).or_default().insert(row.symbol);
@@ -57,24 +129,28 @@ fn listed(root: &Path, cuda: &str, types: &str) -> String {
     for (name, symbols) in &there {
         let differs = DIFFERS.iter().find(|(known, _)| known == name);
         let state = differs.map_or_else(|| "yes".to_owned(), |(_, what)| format!("yes; {what}"));
-        let test = symbols.iter().find_map(|symbol| tests.get(*symbol)).map_or("", String::as_str);
+        let test = symbols.iter().find_map(|symbol| tests.get(*symbol));
+        let test = test.map_or_else(String::new, |test| format!("`{test}`"));
         writeln!(text, "| `{name}` | {state} | {test} |").unwrap();
     }
-    text.push_str("\n| Refused | Why, and what to do |\n|---|---|\n");
-    for group in REFUSED.chunk_by(|one, other| one.why == other.why) {
-        let calls: Vec<String> = group.iter().map(|call| format!("`{}`", call.name)).collect();
-        writeln!(text, "| {} | {} |", calls.join(", "), group[0].why).unwrap();
+    let mut refused = BTreeSet::new();
+    text.push_str("\n| Refused | Why, and what to do | `cuGetProcAddress` |\n|---|---|---|\n");
+    for family in FAMILIES {
+        let names: BTreeSet<&str> = family.rows.iter().map(|row| row.name).collect();
+        let calls: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        let lookup = if family.lookup == Lookup::Found { "finds it" } else { "says that it is not there" };
+        writeln!(text, "| {} | {} | {lookup} |", calls.join(", "), family.why).unwrap();
+        refused.extend(names.into_iter().filter(|name| !there.contains_key(name)));
     }
-    let (served, refused) = (there.len(), REFUSED.len());
-    let is_refused = |name: &str| REFUSED.iter().any(|call| call.name == name);
-    let missing: Vec<&str> =
-        names.iter().copied().filter(|name| !there.contains_key(name) && !is_refused(name)).collect();
-    assert_eq!(missing, [""; 0], "neither served nor refused");
+    let (served, refused) = (there.len(), refused.len());
     let all = served + refused;
     let share = served * 100 / all;
+    let symbols = exports().len();
     format!(
-        "\n{served} of the {all} functions that CUDA 13.0 declares are served ({share}%), {refused} answer *not supported* and \
-         say why on stderr, once.\n{text}\n"
+        "\nThe library exports every function that CUDA 13.0 declares, and those for OpenGL, EGL and VDPAU: {symbols} symbols of \
+         {all} functions. {served} functions are served ({share}%), {refused} answer *not supported* and say why on stderr, once. \
+         `bulkhead coverage` prints the table, symbol by symbol; [0063](decisions/0063-every-name-is-there.md) says what a \
+         program that looks a refused one up is told.\n{text}\n"
     )
 }
 
@@ -93,7 +169,7 @@ fn tests_of(root: &Path) -> BTreeMap<String, String> {
             let name = test.split('(').next().unwrap_or_default();
             for word in test.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
                 if word.starts_with("cu") {
-                    found.entry(word.to_owned()).or_insert_with(|| format!("`{file}::{name}`"));
+                    found.entry(word.to_owned()).or_insert_with(|| format!("{file}::{name}"));
                 }
             }
         }

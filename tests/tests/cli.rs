@@ -28,7 +28,7 @@ fn done(arguments: &[&str]) -> Done {
 fn every_command_explains_itself() {
     let all = done(&["--help"]);
     assert_eq!(all.code(), Some(0), "{}", all.told());
-    for command in ["serve", "run", "demo", "doctor", "bench", "guard", "completions"] {
+    for command in ["serve", "run", "demo", "doctor", "bench", "guard", "coverage", "completions"] {
         assert!(all.stdout.contains(command), "{command} is not told of:\n{}", all.stdout);
         let one = done(&[command, "--help"]);
         assert_eq!(one.code(), Some(0), "{}", one.told());

@@ -100,6 +100,31 @@ impl<T> Argument for InOut<T> {
     }
 }
 
+/// One value that is read, and then written over, if the caller has one.
+pub(crate) struct InOutMaybe<T>(Option<InOut<T>>);
+
+impl<T: Copy> InOutMaybe<T> {
+    /// Reads the value, if there is one.
+    pub(crate) fn get(&self) -> Option<T> {
+        self.0.as_ref().map(InOut::get)
+    }
+
+    /// Writes the value, if there is room.
+    pub(crate) fn set(&self, value: T) {
+        if let Some(place) = &self.0 {
+            place.set(value);
+        }
+    }
+}
+
+impl<T> Argument for InOutMaybe<T> {
+    type C = *mut T;
+
+    unsafe fn from_c(c: *mut T) -> Result<InOutMaybe<T>, Status> {
+        Ok(InOutMaybe(NonNull::new(c).map(InOut)))
+    }
+}
+
 /// Where values go, as many as another argument says, if the caller wants them.
 pub(crate) struct OutList<T>(Option<OutSlice<T>>);
 
@@ -227,6 +252,11 @@ impl<T> InSlice<T> {
     /// Whether the caller gave no list.
     pub(crate) fn is_null(&self) -> bool {
         self.0.is_null()
+    }
+
+    /// No list, for a call that has none.
+    pub(crate) fn none() -> InSlice<T> {
+        InSlice(std::ptr::null())
     }
 
     /// A list that a structure of the caller's points to.

@@ -1,6 +1,6 @@
 //! Pointers and functions of the program's that are kept and handed back to it.
 
-use std::ffi::c_void;
+use std::ffi::{c_char, c_void};
 
 use super::args::Argument;
 use crate::status::Status;
@@ -45,6 +45,8 @@ functions! {
     HostFunction = extern "C" fn(*mut c_void);
     /// What `cuStreamAddCallback` runs: stream, status, the program's pointer.
     StreamCallback = extern "C" fn(u64, u32, *mut c_void);
+    /// What `cuLogsRegisterCallback` has called: the program's pointer, how bad it is, the message and its length.
+    LogCallback = extern "C" fn(*mut c_void, u32, *mut c_char, usize);
 }
 
 /// What ends a value of the context-local storage: context, key, value.

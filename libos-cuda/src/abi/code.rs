@@ -47,6 +47,14 @@ exports! {
         cuLibraryGetManaged "cuLibraryGetManaged" 12000
             (to: OutMaybe<u64>, bytes: OutMaybe<usize>, library: u64, name: Text) => library::managed;
 
+        cuLinkCreate "cuLinkCreate" 5050
+            (count: u32, options: InSlice<u32>, values: InSlice<*mut c_void>, to: Out<u64>) => linker::create;
+        cuLinkAddData "cuLinkAddData" 5050
+            (linker: u64, kind: u32, data: Host, bytes: usize, name: InSlice<c_char>, count: u32,
+             options: InSlice<u32>, values: InSlice<*mut c_void>) => linker::add_data;
+        cuLinkAddFile "cuLinkAddFile" 5050
+            (linker: u64, kind: u32, path: Text, count: u32, options: InSlice<u32>,
+             values: InSlice<*mut c_void>) => linker::add_file;
         cuLinkCreate_v2 "cuLinkCreate" 6050
             (count: u32, options: InSlice<u32>, values: InSlice<*mut c_void>, to: Out<u64>) => linker::create;
         cuLinkAddData_v2 "cuLinkAddData" 6050

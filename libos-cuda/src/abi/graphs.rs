@@ -1,9 +1,9 @@
 //! Exports about graphs and streams that capture.
 
 use super::{
-    AllocationNode, Argument, Copy3d, EdgeData, Function, HostNode, In, InOut, InSlice,
-    InstantiateParameters, KernelNode, KernelNodeOfContext, MemsetNode, NodeParameters, NullStream, Out,
-    OutList, OutMaybe, Room, Row, Text, UpdateResult, exports,
+    AllocationNode, Argument, Callback, Copy3d, EdgeData, Function, HostFunction, HostNode, In, InOut,
+    InSlice, InstantiateParameters, KernelNode, KernelNodeOfContext, MemsetNode, NodeParameters, NullStream,
+    Out, OutList, OutMaybe, Room, Row, Text, UpdateResult, exports,
 };
 use crate::{capture, graph};
 
@@ -57,9 +57,21 @@ exports! {
         cuDeviceSetGraphMemAttribute "cuDeviceSetGraphMemAttribute" 11040
             (device: i32, attribute: u32, value: Room) => graph::set_storage_attribute;
         cuDeviceGraphMemTrim "cuDeviceGraphMemTrim" 11040 (device: i32) => graph::trim_storage;
+        cuGraphAddNode "cuGraphAddNode" 12020
+            (to: Out<u64>, graph: u64, before: InSlice<u64>, count: usize, parameters: InOut<NodeParameters>)
+            => graph::add_any_1;
         cuGraphAddNode_v2 "cuGraphAddNode" 12030
             (to: Out<u64>, graph: u64, before: InSlice<u64>, edges: InSlice<EdgeData>, count: usize,
              parameters: InOut<NodeParameters>) => graph::add_any;
+
+        cuUserObjectCreate "cuUserObjectCreate" 11030
+            (to: Out<u64>, data: Callback, destroy: HostFunction, count: u32, flags: u32) => graph::create_object;
+        cuUserObjectRetain "cuUserObjectRetain" 11030 (object: u64, count: u32) => graph::retain_object;
+        cuUserObjectRelease "cuUserObjectRelease" 11030 (object: u64, count: u32) => graph::release_object;
+        cuGraphRetainUserObject "cuGraphRetainUserObject" 11030
+            (graph: u64, object: u64, count: u32, flags: u32) => graph::retain_by_graph;
+        cuGraphReleaseUserObject "cuGraphReleaseUserObject" 11030
+            (graph: u64, object: u64, count: u32) => graph::release_by_graph;
 
         cuGraphKernelNodeGetParams "cuGraphKernelNodeGetParams" 10000
             (node: u64, to: Out<KernelNode>) => graph::kernel_parameters;
@@ -170,6 +182,8 @@ exports! {
             (exec: u64, node: u64, to: Out<u32>) => graph::enabled;
     }
     streams {
+        cuStreamBeginCapture "cuStreamBeginCapture" 10000, cuStreamBeginCapture_ptsz 10000
+            (stream: u64) => capture::begin_1;
         cuStreamBeginCapture_v2 "cuStreamBeginCapture" 10010, cuStreamBeginCapture_v2_ptsz 10010
             (stream: u64, mode: u32) => capture::begin;
         cuStreamBeginCaptureToGraph "cuStreamBeginCaptureToGraph" 12030, cuStreamBeginCaptureToGraph_ptsz 12030

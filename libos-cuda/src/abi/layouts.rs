@@ -28,7 +28,7 @@ pub(crate) struct Side2d {
 }
 const _: () = assert!(size_of::<Side2d>() == 56 && std::mem::offset_of!(Side2d, host) == 24);
 
-/// `CUDA_MEMCPY3D`.
+/// `CUDA_MEMCPY3D`, and `CUDA_MEMCPY3D_PEER`, which has contexts where the other has nothing.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Copy3d {
@@ -52,11 +52,76 @@ pub(crate) struct Side3d {
     pub(crate) host: u64,
     pub(crate) device: u64,
     pub(crate) array: u64,
-    pub(crate) reserved: u64,
+    /// Of a [`Copy3d`] between contexts.
+    pub(crate) context: u64,
     pub(crate) pitch: usize,
     pub(crate) height: usize,
 }
 const _: () = assert!(size_of::<Side3d>() == 88 && std::mem::offset_of!(Side3d, host) == 40);
+
+impl Side3d {
+    const NOTHING: Side3d = Side3d {
+        x: 0,
+        y: 0,
+        z: 0,
+        level: 0,
+        kind: 0,
+        host: 0,
+        device: 0,
+        array: 0,
+        context: 0,
+        pitch: 0,
+        height: 0,
+    };
+
+    /// `CU_MEMORYTYPE_ARRAY`, from a place on: in x in bytes.
+    pub(crate) fn of_array(array: u64, [x, y, z]: [usize; 3]) -> Side3d {
+        Side3d { x, y, z, kind: 3, array, ..Side3d::NOTHING }
+    }
+
+    /// `CU_MEMORYTYPE_UNIFIED`: of whom the memory is, its address says.
+    pub(crate) fn of_pointer(address: u64, pitch: usize, height: usize) -> Side3d {
+        Side3d { kind: 4, device: address, pitch, height, ..Side3d::NOTHING }
+    }
+}
+
+/// `CUmemcpyAttributes`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct CopyAttributes {
+    /// When the source may be read.
+    pub(crate) order: u32,
+    /// Where managed memory is best read and written: hints.
+    pub(crate) hints: [Location; 2],
+    pub(crate) flags: u32,
+}
+const _: () = assert!(size_of::<CopyAttributes>() == 24 && std::mem::offset_of!(CopyAttributes, flags) == 20);
+
+/// `CUDA_MEMCPY3D_BATCH_OP`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct BatchedCopy3d {
+    pub(crate) from: BatchOperand,
+    pub(crate) to: BatchOperand,
+    /// Columns, rows and slices.
+    pub(crate) extent: [usize; 3],
+    pub(crate) order: u32,
+    pub(crate) flags: u32,
+}
+const _: () = assert!(size_of::<BatchedCopy3d>() == 112 && std::mem::offset_of!(BatchedCopy3d, order) == 104);
+
+/// One side of a [`BatchedCopy3d`], a pointer or an array.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct BatchOperand {
+    pub(crate) kind: u32,
+    pub(crate) padding: u32,
+    /// The pointer, or the array.
+    pub(crate) at: u64,
+    /// Of a pointer the length of a row and the rows of a slice, then a hint; of an array where the copy begins.
+    pub(crate) rest: [usize; 3],
+}
+const _: () = assert!(size_of::<BatchOperand>() == 40 && std::mem::offset_of!(BatchOperand, rest) == 16);
 
 /// `CUipcMemHandle` and `CUipcEventHandle`, which C passes by value, and `CUmemPoolPtrExportData`.
 #[derive(Clone, Copy)]

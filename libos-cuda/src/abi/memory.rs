@@ -3,10 +3,10 @@
 use std::ffi::c_void;
 
 use super::{
-    Argument, Copy2d, Copy3d, Function, Host, In, InSlice, IpcHandle, Location, NullStream, Out, OutMaybe,
-    Room, Row, Wide, exports,
+    Argument, BatchedCopy3d, Copy2d, Copy3d, CopyAttributes, Function, Host, In, InSlice, IpcHandle,
+    Location, NullStream, Out, OutMaybe, Room, Row, Wide, exports,
 };
-use crate::{copy, copy_shaped, fill, ipc, managed, memory, pointer, register};
+use crate::{batch, copy, copy_shaped, fill, ipc, managed, memory, pointer, register};
 
 exports! {
     plain {
@@ -22,6 +22,8 @@ exports! {
         cuMemHostGetFlags "cuMemHostGetFlags" 2030 (to: Out<u32>, host: Host) => memory::host_flags;
         cuMemHostGetDevicePointer_v2 "cuMemHostGetDevicePointer" 3020
             (to: Out<u64>, host: Host, flags: u32) => memory::host_device_pointer;
+        cuMemHostRegister "cuMemHostRegister" 4000
+            (host: Host, bytes: usize, flags: u32) => register::register;
         cuMemHostRegister_v2 "cuMemHostRegister" 6050
             (host: Host, bytes: usize, flags: u32) => register::register;
         cuMemHostUnregister "cuMemHostUnregister" 4000 (host: Host) => register::unregister;
@@ -101,6 +103,34 @@ exports! {
             (shape: In<Copy3d>) => copy_shaped::three;
         cuMemcpy3DAsync_v2 "cuMemcpy3DAsync" 3020, cuMemcpy3DAsync_v2_ptsz 7000
             (shape: In<Copy3d>, stream: u64) => copy_shaped::three_ordered;
+
+        cuMemcpy3DPeer "cuMemcpy3DPeer" 4000, cuMemcpy3DPeer_ptds 7000
+            (shape: In<Copy3d>) => copy_shaped::peers;
+        cuMemcpy3DPeerAsync "cuMemcpy3DPeerAsync" 4000, cuMemcpy3DPeerAsync_ptsz 7000
+            (shape: In<Copy3d>, stream: u64) => copy_shaped::peers_ordered;
+        cuMemcpyBatchAsync "cuMemcpyBatchAsync" 12080, cuMemcpyBatchAsync_ptsz 12080
+            (to: InSlice<u64>, from: InSlice<u64>, sizes: InSlice<usize>, count: usize,
+             attributes: InSlice<CopyAttributes>, firsts: InSlice<usize>, attributes_count: usize,
+             failed: OutMaybe<usize>, stream: u64) => batch::copy_1;
+        cuMemcpyBatchAsync_v2 "cuMemcpyBatchAsync" 13000, cuMemcpyBatchAsync_v2_ptsz 13000
+            (to: InSlice<u64>, from: InSlice<u64>, sizes: InSlice<usize>, count: usize,
+             attributes: InSlice<CopyAttributes>, firsts: InSlice<usize>, attributes_count: usize, stream: u64)
+            => batch::copy;
+        cuMemcpy3DBatchAsync "cuMemcpy3DBatchAsync" 12080, cuMemcpy3DBatchAsync_ptsz 12080
+            (count: usize, operations: InSlice<BatchedCopy3d>, failed: OutMaybe<usize>, flags: u64, stream: u64)
+            => batch::copy_3d_1;
+        cuMemcpy3DBatchAsync_v2 "cuMemcpy3DBatchAsync" 13000, cuMemcpy3DBatchAsync_v2_ptsz 13000
+            (count: usize, operations: InSlice<BatchedCopy3d>, flags: u64, stream: u64) => batch::copy_3d;
+        cuMemPrefetchBatchAsync "cuMemPrefetchBatchAsync" 13000, cuMemPrefetchBatchAsync_ptsz 13000
+            (addresses: InSlice<u64>, sizes: InSlice<usize>, count: usize, locations: InSlice<Location>,
+             firsts: InSlice<usize>, locations_count: usize, flags: u64, stream: u64) => batch::prefetch;
+        cuMemDiscardBatchAsync "cuMemDiscardBatchAsync" 13000, cuMemDiscardBatchAsync_ptsz 13000
+            (addresses: InSlice<u64>, sizes: InSlice<usize>, count: usize, flags: u64, stream: u64)
+            => batch::discard;
+        cuMemDiscardAndPrefetchBatchAsync "cuMemDiscardAndPrefetchBatchAsync" 13000,
+            cuMemDiscardAndPrefetchBatchAsync_ptsz 13000
+            (addresses: InSlice<u64>, sizes: InSlice<usize>, count: usize, locations: InSlice<Location>,
+             firsts: InSlice<usize>, locations_count: usize, flags: u64, stream: u64) => batch::prefetch;
 
         cuMemsetD8_v2 "cuMemsetD8" 3020, cuMemsetD8_v2_ptds 7000
             (to: u64, value: u8, count: usize) => fill::bytes;

@@ -2,9 +2,12 @@
 
 use std::ffi::{c_char, c_void};
 
-use super::{Argument, Function, In, InMaybe, NullStream, Out, OutBytes, OutMaybe, Row, Text, exports};
+use super::{
+    Argument, Callback, Function, In, InMaybe, InOut, InOutMaybe, InSlice, LogCallback, NullStream, Out,
+    OutBytes, OutMaybe, OutSlice, Row, Text, exports,
+};
 use crate::context::CreateParameters;
-use crate::{context, driver, proc_address, query};
+use crate::{context, driver, logs, proc_address, query};
 
 exports! {
     plain {
@@ -19,6 +22,14 @@ exports! {
             => proc_address::get_with_reason;
         cuGetExportTable "cuGetExportTable" 3000
             (to: Out<*const c_void>, id: In<[u8; 16]>) => driver::export_table;
+        cuLogsRegisterCallback "cuLogsRegisterCallback" 12090
+            (function: LogCallback, data: Callback, to: OutMaybe<u64>) => logs::register;
+        cuLogsUnregisterCallback "cuLogsUnregisterCallback" 12090 (callback: u64) => logs::unregister;
+        cuLogsCurrent "cuLogsCurrent" 12090 (to: Out<u32>, flags: u32) => logs::current;
+        cuLogsDumpToFile "cuLogsDumpToFile" 12090
+            (from: InOutMaybe<u32>, path: Text, flags: u32) => logs::dump_to_file;
+        cuLogsDumpToMemory "cuLogsDumpToMemory" 12090
+            (from: InOutMaybe<u32>, to: OutBytes, room: InOut<usize>, flags: u32) => logs::dump_to_memory;
         cuProfilerStart "cuProfilerStart" 4000 () => driver::profiler;
         cuProfilerStop "cuProfilerStop" 4000 () => driver::profiler;
 
@@ -32,6 +43,16 @@ exports! {
         cuDeviceTotalMem_v2 "cuDeviceTotalMem" 3020 (to: Out<usize>, device: i32) => query::total_memory;
         cuDeviceGetAttribute "cuDeviceGetAttribute" 2000
             (to: Out<i32>, attribute: u32, device: i32) => query::attribute;
+        cuDeviceGetProperties "cuDeviceGetProperties" 2000
+            (to: Out<[i32; 14]>, device: i32) => query::properties;
+        cuDeviceGetExecAffinitySupport "cuDeviceGetExecAffinitySupport" 11040
+            (to: Out<i32>, kind: u32, device: i32) => query::affinity_support;
+        cuCtxGetExecAffinity "cuCtxGetExecAffinity" 11040 (to: Out<[u32; 2]>, kind: u32) => query::affinity;
+        cuDeviceGetHostAtomicCapabilities "cuDeviceGetHostAtomicCapabilities" 13000
+            (to: OutSlice<u32>, operations: InSlice<u32>, count: u32, device: i32) => query::host_atomics;
+        cuDeviceGetP2PAtomicCapabilities "cuDeviceGetP2PAtomicCapabilities" 13000
+            (to: OutSlice<u32>, operations: InSlice<u32>, count: u32, device: i32, peer: i32)
+            => query::peer_atomics;
         cuDeviceComputeCapability "cuDeviceComputeCapability" 2000
             (major: Out<i32>, minor: Out<i32>, device: i32) => query::compute_capability;
         cuDeviceGetPCIBusId "cuDeviceGetPCIBusId" 4010
@@ -61,15 +82,19 @@ exports! {
         cuDevicePrimaryCtxGetState "cuDevicePrimaryCtxGetState" 7000
             (device: i32, flags: OutMaybe<u32>, active: OutMaybe<i32>) => context::primary_state;
 
+        cuCtxCreate "cuCtxCreate" 2000 (to: Out<u64>, flags: u32, device: i32) => context::create;
         cuCtxCreate_v2 "cuCtxCreate" 3020 (to: Out<u64>, flags: u32, device: i32) => context::create;
         cuCtxCreate_v3 "cuCtxCreate" 11040
             (to: Out<u64>, parameters: u64, count: i32, flags: u32, device: i32) => context::create_affine;
         cuCtxCreate_v4 "cuCtxCreate" 12050
             (to: Out<u64>, parameters: InMaybe<CreateParameters>, flags: u32, device: i32) => context::create_with;
+        cuCtxDestroy "cuCtxDestroy" 2000 (context: u64) => context::destroy;
         cuCtxDestroy_v2 "cuCtxDestroy" 4000 (context: u64) => context::destroy;
         cuCtxSetCurrent "cuCtxSetCurrent" 4000 (context: u64) => context::set_current;
         cuCtxGetCurrent "cuCtxGetCurrent" 4000 (to: Out<u64>) => context::get_current;
+        cuCtxPushCurrent "cuCtxPushCurrent" 2000 (context: u64) => context::push;
         cuCtxPushCurrent_v2 "cuCtxPushCurrent" 4000 (context: u64) => context::push;
+        cuCtxPopCurrent "cuCtxPopCurrent" 2000 (to: OutMaybe<u64>) => context::pop;
         cuCtxPopCurrent_v2 "cuCtxPopCurrent" 4000 (to: OutMaybe<u64>) => context::pop;
         cuCtxGetDevice "cuCtxGetDevice" 2000 (to: Out<i32>) => context::device;
         cuCtxGetDevice_v2 "cuCtxGetDevice" 13000 (to: Out<i32>, context: u64) => context::device_of;

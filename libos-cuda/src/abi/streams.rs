@@ -4,16 +4,18 @@ use super::{
     Argument, Callback, Extra, Function, HostFunction, In, IpcHandle, LaunchConfig, NullStream, Out,
     OutMaybe, Parameters, Row, StreamCallback, exports,
 };
-use crate::{event, host_work, launch, stream};
+use crate::{event, fill, host_work, launch, stream};
 
 exports! {
     plain {
         cuStreamCreate "cuStreamCreate" 2000 (to: Out<u64>, flags: u32) => stream::create;
         cuStreamCreateWithPriority "cuStreamCreateWithPriority" 5050
             (to: Out<u64>, flags: u32, priority: i32) => stream::create_with_priority;
+        cuStreamDestroy "cuStreamDestroy" 2000 (stream: u64) => stream::destroy;
         cuStreamDestroy_v2 "cuStreamDestroy" 4000 (stream: u64) => stream::destroy;
 
         cuEventCreate "cuEventCreate" 2000 (to: Out<u64>, flags: u32) => event::create;
+        cuEventDestroy "cuEventDestroy" 2000 (event: u64) => event::destroy;
         cuEventDestroy_v2 "cuEventDestroy" 4000 (event: u64) => event::destroy;
         cuEventQuery "cuEventQuery" 2000 (event: u64) => event::query;
         cuEventSynchronize "cuEventSynchronize" 2000 (event: u64) => event::synchronize;
@@ -21,6 +23,9 @@ exports! {
             (to: Out<f32>, start: u64, end: u64) => event::elapsed;
         cuEventElapsedTime_v2 "cuEventElapsedTime" 12080
             (to: Out<f32>, start: u64, end: u64) => event::elapsed;
+        cuStreamGetGreenCtx "cuStreamGetGreenCtx" 12040 (stream: u64, to: Out<u64>) => stream::green_context;
+        cuCtxRecordEvent "cuCtxRecordEvent" 12050 (context: u64, event: u64) => event::record_context;
+        cuCtxWaitEvent "cuCtxWaitEvent" 12050 (context: u64, event: u64) => event::have_context_wait;
         cuIpcGetEventHandle "cuIpcGetEventHandle" 4010 (to: Out<IpcHandle>, event: u64) => event::handle;
         cuIpcOpenEventHandle "cuIpcOpenEventHandle" 4010
             (to: Out<u64>, handle: IpcHandle) => event::open;
@@ -53,6 +58,11 @@ exports! {
             (stream: u64, function: StreamCallback, data: Callback, flags: u32) => host_work::add_callback;
         cuLaunchHostFunc "cuLaunchHostFunc" 10000, cuLaunchHostFunc_ptsz 10000
             (stream: u64, function: HostFunction, data: Callback) => host_work::launch;
+
+        cuStreamWriteValue32 "cuStreamWriteValue32" 8000, cuStreamWriteValue32_ptsz 8000
+            (stream: u64, to: u64, value: u32, flags: u32) => fill::write_value;
+        cuStreamWriteValue32_v2 "cuStreamWriteValue32" 11070, cuStreamWriteValue32_v2_ptsz 11070
+            (stream: u64, to: u64, value: u32, flags: u32) => fill::write_value;
 
         cuEventRecord "cuEventRecord" 2000, cuEventRecord_ptsz 7000
             (event: u64, stream: u64) => event::record;

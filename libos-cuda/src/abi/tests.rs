@@ -24,15 +24,18 @@ use crate::tests::header;
 const PTX: &CStr = c".version 9.0\n.target sm_75\n.address_size 64\n.visible .entry scale(.param .u64 data, \
     .param .f32 factor, .param .align 8 .b8 pair[16], .param .u32 count) { ret; }\n.visible .entry nothing() { ret; }\n";
 
+mod batches;
 mod captures;
 mod events;
 mod graphs;
 mod host_functions;
 mod ipc;
+mod logs;
 mod managed;
 mod mapped;
 mod pools;
 mod refused;
+mod user_objects;
 mod virtual_memory;
 
 /// A process has one driver: tests that look at its record take turns.

@@ -69,6 +69,11 @@ pub(crate) fn begin(null: NullStream, stream: u64, mode: u32) -> Answer {
     start(driver, target, mode, None)
 }
 
+/// As CUDA 10.0 had it: the strictest mode.
+pub(crate) fn begin_1(null: NullStream, stream: u64) -> Answer {
+    begin(null, stream, Mode::Global.number())
+}
+
 pub(crate) fn begin_to_graph(
     null: NullStream,
     stream: u64,

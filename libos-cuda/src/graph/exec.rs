@@ -13,6 +13,7 @@ pub(crate) use lanes::Lanes;
 
 use super::flat::{Step, flatten};
 use super::plan::{Plan, Shape, plan};
+use super::user_object::KeptByExec;
 use super::{Graph, Work, graph};
 use crate::abi::{InOut, InstantiateParameters, NullStream, Out, OutMaybe};
 use crate::context::driver_and_current;
@@ -40,6 +41,14 @@ pub(crate) struct Exec {
     /// The place of each node's step, or first step.
     places: HashMap<u64, usize>,
     state: Mutex<State>,
+    /// The program's objects that the graph keeps, which launches may use.
+    kept: Mutex<KeptByExec>,
+}
+
+impl Drop for Exec {
+    fn drop(&mut self) {
+        self.kept.get_mut().end(self.state.get_mut().last);
+    }
 }
 
 struct State {
@@ -64,7 +73,8 @@ impl Exec {
         let places = (0..).zip(&steps).filter(|(_, step)| step.node != 0).map(|(at, step)| (step.node, at));
         let places = places.collect();
         let disabled = vec![false; steps.len()];
-        Ok(Exec { flags, plan, places, state: Mutex::new(State { steps, disabled, last: None }) })
+        let state = Mutex::new(State { steps, disabled, last: None });
+        Ok(Exec { flags, plan, places, state, kept: Mutex::new(KeptByExec::of(graph)) })
     }
 
     /// Launches all of it behind what the stream was given, and lets nothing of the stream go on before it is done.

@@ -230,6 +230,17 @@ pub(crate) fn add_any(
     Ok(())
 }
 
+/// The same as CUDA 12.2 has it, where dependencies have nothing to say about themselves.
+pub(crate) fn add_any_1(
+    to: Out<u64>,
+    graph: u64,
+    before: InSlice<u64>,
+    count: usize,
+    parameters: InOut<NodeParameters>,
+) -> Answer {
+    add_any(to, graph, before, InSlice::none(), count, parameters)
+}
+
 pub(crate) fn kernel_parameters(handle: u64, to: Out<KernelNode>) -> Answer {
     let Work::Kernel(kernel) = work_of(handle)? else { return Err(Status::INVALID_VALUE) };
     to.set(describe(&kernel));

@@ -6,6 +6,8 @@ use super::*;
 use crate::device::{Stream, SturdyToken};
 
 symbols! {
+    cuCtxRecordEvent(u64, u64);
+    cuCtxWaitEvent(u64, u64);
     cuIpcGetEventHandle(*mut IpcHandle, u64);
     cuIpcOpenEventHandle(*mut u64, IpcHandle);
     cuEventSynchronize(u64);
@@ -380,4 +382,55 @@ fn a_process_has_as_many_events_for_others_as_its_pages_hold() {
         ok(unsafe { cuEventDestroy_v2(event) });
     }
     driver().unwrap().session.release(Stream::DEFAULT);
+}
+
+#[test]
+fn an_event_of_a_context_stands_for_all_its_streams_and_its_later_work_waits() {
+    let _turn = begin();
+    let (mut context, mut one, mut two, mut event) = (0, 0, 0, 0);
+    ok(unsafe { cuCtxCreate_v2(&raw mut context, 0, 0) });
+    ok(unsafe { cuStreamCreate(&raw mut one, 1) });
+    ok(unsafe { cuEventCreate(&raw mut event, 2) });
+    let memory = allocate(64);
+    let session = &driver().unwrap().session;
+    let target = |handle| driver().unwrap().streams.target(NullStream::Legacy, handle).unwrap();
+    let held = target(one);
+    session.hold(held.stream);
+    ok(unsafe { cuMemsetD32Async(memory, 1, 16, one) });
+    session.take_asked();
+    ok(unsafe { cuCtxRecordEvent(context, event) });
+    let waits: Vec<u32> = session
+        .take_asked()
+        .into_iter()
+        .filter_map(|asked| if let Asked::WaitOn { other, .. } = asked { Some(other) } else { None })
+        .collect();
+    assert!(waits.contains(&held.stream.index()) && waits.contains(&0), "{waits:?}");
+    session.release(held.stream);
+    ok(unsafe { cuEventSynchronize(event) });
+
+    // Streams that are there wait, and those that come later begin behind it.
+    ok(unsafe { cuCtxWaitEvent(context, event) });
+    let waiting = |asked: &[Asked], index| {
+        asked.iter().any(|asked| matches!(asked, Asked::WaitOn { stream, .. } if *stream == index))
+    };
+    let asked = session.take_asked();
+    assert!(waiting(&asked, held.stream.index()) && waiting(&asked, 0), "{asked:?}");
+    ok(unsafe { cuStreamCreate(&raw mut two, 1) });
+    let asked = session.take_asked();
+    assert!(waiting(&asked, target(two).stream.index()), "{asked:?}");
+
+    let (mut primary, mut other) = (0, 0);
+    ok(unsafe { cuDevicePrimaryCtxRetain(&raw mut primary, 0) });
+    refused(unsafe { cuCtxRecordEvent(primary, event) }, Status::INVALID_HANDLE);
+    refused(unsafe { cuCtxRecordEvent(3, event) }, Status::INVALID_CONTEXT);
+    refused(unsafe { cuCtxWaitEvent(primary, 3) }, Status::INVALID_HANDLE);
+    // Another context's new streams do not.
+    ok(unsafe { cuCtxPushCurrent_v2(primary) });
+    session.take_asked();
+    ok(unsafe { cuStreamCreate(&raw mut other, 1) });
+    assert!(!waiting(&session.take_asked(), target(other).stream.index()));
+    ok(unsafe { cuStreamDestroy_v2(other) });
+    ok(unsafe { cuCtxPopCurrent_v2(null_mut()) });
+    ok(unsafe { cuCtxDestroy_v2(context) });
+    refused(unsafe { cuCtxWaitEvent(context, event) }, Status::CONTEXT_IS_DESTROYED);
 }

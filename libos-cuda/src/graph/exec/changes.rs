@@ -8,6 +8,7 @@ use crate::abi::{
 use crate::driver::{Driver, driver};
 use crate::graph::flat::{Step, flatten};
 use crate::graph::parameters::{CHILD, any, check_context, host, kernel, kernel_of_context};
+use crate::graph::user_object::KeptByExec;
 use crate::graph::{Work, graph};
 use crate::status::{Answer, Status};
 
@@ -75,7 +76,8 @@ pub(crate) fn set_parameters(exec: u64, node: u64, to: InOut<NodeParameters>) ->
 pub(crate) fn set_child(handle: u64, node: u64, child: u64) -> Answer {
     let driver = driver()?;
     let exec = exec(driver, handle)?;
-    let new = flatten(&*graph(driver, child)?)?;
+    let child = graph(driver, child)?;
+    let new = flatten(&child)?;
     let at = *exec.places.get(&node).ok_or(Status::INVALID_VALUE)?;
     let mut state = exec.state.lock();
     let count = state.steps.get(at).map_or(0, |step| step.child);
@@ -88,6 +90,8 @@ pub(crate) fn set_child(handle: u64, node: u64, child: u64) -> Answer {
     for (old, new) in old.iter_mut().zip(new) {
         old.work = new.work;
     }
+    drop(state);
+    exec.kept.lock().add(KeptByExec::of(&child));
     Ok(())
 }
 
@@ -123,7 +127,8 @@ fn differ(old: &[Step], new: &[Step], first: usize) -> Option<(u32, usize)> {
 /// What an update came to: the result, and the node of the new graph that it is about.
 fn try_update(exec: &Exec, handle: u64) -> Result<(u32, u64), Status> {
     let driver = driver()?;
-    let new = flatten(&*graph(driver, handle)?)?;
+    let graph = graph(driver, handle)?;
+    let new = flatten(&graph)?;
     for step in &new {
         if step.work.check(driver).is_err() {
             return Ok((ERROR, step.node));
@@ -137,6 +142,10 @@ fn try_update(exec: &Exec, handle: u64) -> Result<(u32, u64), Status> {
     for (old, new) in steps.iter_mut().zip(new) {
         old.work = new.work;
     }
+    let last = state.last;
+    drop(state);
+    let mut old = std::mem::replace(&mut *exec.kept.lock(), KeptByExec::of(&graph));
+    old.end(last);
     Ok((SUCCESS, 0))
 }
 
