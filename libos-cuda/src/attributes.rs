@@ -1,5 +1,7 @@
 //! Device attributes that are different for a program on Bulkhead than for one on the device.
 
+use crate::device::Domain;
+
 /// Attributes by `CUdevice_attribute` number that Bulkhead answers itself: what it does not offer is said not to
 /// be there, so that programs take another way.
 #[rustfmt::skip]
@@ -56,6 +58,9 @@ const OURS: &[(u32, i32)] = &[
     (146, 0), // HOST_ALLOC_DMA_BUF_SUPPORTED
 ];
 
+/// Those of them that are the device's own in an isolated session.
+const ITS_OWN_ISOLATED: &[u32] = &[120, 127];
+
 pub(crate) const THREADS_PER_BLOCK_MAX: u32 = 1;
 pub(crate) const BLOCK_X_MAX: u32 = 2;
 pub(crate) const GRID_X_MAX: u32 = 5;
@@ -77,7 +82,10 @@ pub(crate) const BLOCKS_PER_MULTIPROCESSOR: u32 = 106;
 pub(crate) const SHARED_BYTES_RESERVED: u32 = 111;
 
 /// The value of an attribute that Bulkhead answers itself.
-pub(crate) fn ours(number: u32) -> Option<i32> {
+pub(crate) fn ours(number: u32, domain: Domain) -> Option<i32> {
+    if domain == Domain::Isolated && ITS_OWN_ISOLATED.contains(&number) {
+        return None;
+    }
     OURS.iter().find(|(listed, _)| *listed == number).map(|(_, value)| *value)
 }
 

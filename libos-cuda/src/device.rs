@@ -15,6 +15,6 @@ mod client;
 pub(crate) use client::*;
 
 pub(crate) use bulkhead_client::{
-    Domain, Freed, Stray, SturdyToken, Terms, Uses, Violation, ViolationKind, default_socket,
+    Domain, Freed, Question, Stray, SturdyToken, Terms, Uses, Violation, ViolationKind, default_socket,
 };
 pub(crate) use bulkhead_schema::{Error, ErrorCode, Handle};

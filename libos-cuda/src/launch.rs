@@ -19,7 +19,7 @@ use crate::status::{Answer, Status};
 /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`.
 pub(crate) const COOPERATIVE: u32 = 2;
 /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`.
-const CLUSTERS: u32 = 4;
+pub(crate) const CLUSTERS: u32 = 4;
 
 /// Where a launch's parameters come from.
 enum Source<'a> {

@@ -40,6 +40,7 @@ mod handshake;
 mod host_work;
 mod image;
 mod ipc;
+mod isolated;
 mod launch;
 mod library;
 mod linker;

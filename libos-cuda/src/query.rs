@@ -3,7 +3,7 @@
 use crate::abi::{InSlice, Out, OutBytes, OutMaybe, OutSlice, Text, is_called_by};
 use crate::attributes as attribute_numbers;
 use crate::context::driver_and_current;
-use crate::device::Device;
+use crate::device::{Device, Domain};
 use crate::driver::{Driver, driver};
 use crate::report;
 use crate::status::{Answer, Status};
@@ -48,8 +48,9 @@ pub(crate) fn of(device: i32) -> Result<&'static Driver, Status> {
 }
 
 /// An attribute of the device as programs see it.
-pub(crate) fn attribute_of(device: &Device, number: u32) -> Option<i32> {
-    device.attribute(number).map(|value| attribute_numbers::ours(number).unwrap_or(value))
+pub(crate) fn attribute_of(driver: &Driver, number: u32) -> Option<i32> {
+    let own = driver.device().attribute(number);
+    own.map(|value| attribute_numbers::ours(number, driver.domain).unwrap_or(value))
 }
 
 /// Domain, bus and device number on the PCI bus.
@@ -118,8 +119,10 @@ fn instead(number: u32) -> Option<i32> {
 }
 
 pub(crate) fn attribute(to: Out<i32>, number: u32, device: i32) -> Answer {
-    let value = attribute_of(of(device)?.device(), number).ok_or(Status::INVALID_VALUE)?;
-    let value = instead(number).unwrap_or(value);
+    let driver = of(device)?;
+    let value = attribute_of(driver, number).ok_or(Status::INVALID_VALUE)?;
+    // Isolated, libraries load their machine code.
+    let value = instead(number).filter(|_| driver.domain == Domain::Guarded).unwrap_or(value);
     to.set(value);
     Ok(())
 }
@@ -159,7 +162,7 @@ pub(crate) fn can_access_peer(to: Out<i32>, device: i32, peer: i32) -> Answer {
 
 /// It is the same for all formats here.
 pub(crate) fn linear_texture_width(to: Out<usize>, _format: u32, _channels: u32, device: i32) -> Answer {
-    let width = attribute_of(of(device)?.session.device(), attribute_numbers::TEXTURE1D_LINEAR_WIDTH_MAX);
+    let width = attribute_of(of(device)?, attribute_numbers::TEXTURE1D_LINEAR_WIDTH_MAX);
     to.set(width.and_then(|width| usize::try_from(width).ok()).ok_or(Status::NOT_SUPPORTED)?);
     Ok(())
 }
@@ -205,7 +208,7 @@ const PROPERTIES: [u32; 14] = [
 ];
 
 pub(crate) fn properties(to: Out<[i32; 14]>, device: i32) -> Answer {
-    let device = of(device)?.device();
+    let device = of(device)?;
     to.set(PROPERTIES.map(|number| attribute_of(device, number).unwrap_or(0)));
     Ok(())
 }
@@ -245,7 +248,7 @@ fn check_atomics(operations: &InSlice<u32>, count: u32) -> Answer {
 
 /// Over PCIe there are none.
 pub(crate) fn host_atomics(to: OutSlice<u32>, operations: InSlice<u32>, count: u32, device: i32) -> Answer {
-    let device = of(device)?.device();
+    let device = of(device)?;
     check_atomics(&operations, count)?;
     if attribute_of(device, HOST_ATOMICS).unwrap_or(0) != 0 {
         report::refused(

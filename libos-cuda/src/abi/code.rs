@@ -3,10 +3,10 @@
 use std::ffi::{c_char, c_void};
 
 use super::{
-    Argument, Function, Host, ImagePointer, InSlice, NullStream, Out, OutMaybe, OutSlice, Row, SharedBytesOf,
-    Text, exports,
+    Argument, Function, Host, ImagePointer, In, InSlice, LaunchConfig, NullStream, Out, OutMaybe, OutSlice, Row,
+    SharedBytesOf, Text, exports,
 };
-use crate::{function, library, linker, module, occupancy};
+use crate::{function, isolated, library, linker, module, occupancy};
 
 exports! {
     plain {
@@ -106,6 +106,19 @@ exports! {
         cuOccupancyMaxPotentialBlockSizeWithFlags "cuOccupancyMaxPotentialBlockSizeWithFlags" 7000
             (grid: Out<i32>, block: Out<i32>, function: u64, shared_of: SharedBytesOf, shared_bytes: usize,
              limit: i32, flags: u32) => occupancy::block_size_with_flags;
+        cuOccupancyMaxActiveClusters "cuOccupancyMaxActiveClusters" 11070
+            (to: Out<i32>, function: u64, config: In<LaunchConfig>) => isolated::active_clusters;
+        cuOccupancyMaxPotentialClusterSize "cuOccupancyMaxPotentialClusterSize" 11070
+            (to: Out<i32>, function: u64, config: In<LaunchConfig>) => isolated::cluster_size;
+        cuTensorMapEncodeTiled "cuTensorMapEncodeTiled" 12000
+            (to: Out<[u64; 16]>, kind: u32, rank: u32, address: u64, dimensions: InSlice<u64>,
+             strides: InSlice<u64>, sides: InSlice<u32>, elements: InSlice<u32>, interleave: u32, swizzle: u32,
+             promotion: u32, fill: u32) => isolated::tensor_map_tiled;
+        cuTensorMapEncodeIm2col "cuTensorMapEncodeIm2col" 12000
+            (to: Out<[u64; 16]>, kind: u32, rank: u32, address: u64, dimensions: InSlice<u64>,
+             strides: InSlice<u64>, lower: InSlice<u32>, upper: InSlice<u32>, channels: u32, pixels: u32,
+             elements: InSlice<u32>, interleave: u32, swizzle: u32, promotion: u32, fill: u32)
+            => isolated::tensor_map_im2col;
         cuOccupancyAvailableDynamicSMemPerBlock "cuOccupancyAvailableDynamicSMemPerBlock" 10020
             (to: Out<usize>, function: u64, blocks: i32, block: i32) => occupancy::available_shared;
     }

@@ -204,14 +204,8 @@ refused! {
         cuLaunchCooperativeKernelMultiDevice: cuLaunchCooperativeKernelMultiDevice 9000;
     }
     "tensor maps and bulk copies (TMA) are not there: build kernels for an architecture without them, such as sm_80", Found {
-        cuTensorMapEncodeIm2col: cuTensorMapEncodeIm2col 12000;
         cuTensorMapEncodeIm2colWide: cuTensorMapEncodeIm2colWide 12080;
-        cuTensorMapEncodeTiled: cuTensorMapEncodeTiled 12000;
         cuTensorMapReplaceAddress: cuTensorMapReplaceAddress 12000;
-    }
-    "thread block clusters are not there: launch plain blocks", Found {
-        cuOccupancyMaxActiveClusters: cuOccupancyMaxActiveClusters 11070;
-        cuOccupancyMaxPotentialClusterSize: cuOccupancyMaxPotentialClusterSize 11070;
     }
     "the launch calls of CUDA 3 are not there: use cuLaunchKernel", Found {
         cuFuncSetBlockShape: cuFuncSetBlockShape 2000;

@@ -22,7 +22,7 @@ use bulkhead_client::Export;
 use bulkhead_schema::RefusedEntry;
 use parking_lot::Mutex;
 
-use super::{Error, ErrorCode, Handle, SturdyToken};
+use super::{Error, ErrorCode, Handle, Question, SturdyToken};
 pub(crate) use shared::{Received, RemoteFence, Reservation, Share, Signal};
 pub(crate) use variables::Variables;
 
@@ -667,6 +667,10 @@ impl Session {
         _fill: impl FnMut(&mut [u8]),
     ) -> Result<Fence, Error> {
         error(ErrorCode::NotSupported, &entry.name)
+    }
+
+    pub(crate) fn ask_driver(&self, _: Question, _: Option<&Entry>, _: &[u64]) -> Result<Vec<u64>, Error> {
+        error(ErrorCode::NotSupported, "no driver")
     }
 
     pub(crate) fn set_attribute(&self, _: &Image, entry: &Entry, _: u32, _: i32) -> Result<(), Error> {
