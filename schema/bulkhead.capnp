@@ -597,7 +597,11 @@ interface GpuModule {
   # Sets a CUfunction_attribute of such an entry.
   variable @5 (name :Text) -> (result :Result(Variable));
   # The module-scope variable of a name, likewise.
+  names @6 () -> (result :Result(Names));
+  # The names of its entries, where they are few.
 }
+
+struct Names { names @0 :List(Text); }
 
 struct Variable {
   handle @0 :Handle;                # By which records name it: it is a buffer.

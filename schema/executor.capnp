@@ -58,6 +58,7 @@ struct Request {
                                       # without entries. Only of executors that were started for one isolated session.
     nativeEntry @36 :Native;          # Answered with `loaded`, with one entry.
     nativeAttribute @37 :NativeAttribute;
+    nativeNames @40 :Name;            # The names of an image's entries: answered with `names`, or `limitReached` where they are many.
     askDriver @39 :AskDriver;         # Answered with `words`.
     nativeVariable @38 :Native;       # Answered with `variable`: records name it as a buffer from then on.
   }
@@ -236,6 +237,7 @@ struct Reply {
     piece @14 :Data;          # Of a module's window.
     variable @15 :Span;
     words @16 :List(UInt64);
+    names @17 :List(Text);
   }
   codeBytes @11 :UInt64;      # With `loaded`: how much code that is,
   compileMs @12 :UInt32;      # and how long the executor compiled it,

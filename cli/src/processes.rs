@@ -114,8 +114,16 @@ pub(crate) fn executor(arguments: &ExecutorArguments) -> Result<ExitCode, Failur
     let sanitize = arguments.sanitize.clone().map(|socket| bulkhead_executor::Sanitize { socket, tools });
     let guard = arguments.guard.into();
     let isolated = arguments.isolated;
-    let options =
-        bulkhead_executor::Options { backend, software, cache, assembler, profile, sanitize, guard, isolated };
+    let options = bulkhead_executor::Options {
+        backend,
+        software,
+        cache,
+        assembler,
+        profile,
+        sanitize,
+        guard,
+        isolated,
+    };
     bulkhead_executor::run(socket, options, patience).map_err(Failure::doing("executor"))?;
     Ok(ExitCode::SUCCESS)
 }

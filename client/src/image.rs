@@ -83,6 +83,23 @@ impl Image {
         })
     }
 
+    /// The names of its entries, asked of the kernel.
+    ///
+    /// # Errors
+    /// `limitReached` where they are many.
+    pub fn ask_names(&self) -> Result<Vec<String>, Error> {
+        let key = self.held.key;
+        self.held.session.inner.remote.call(move |context| async move {
+            let response = context.module(key)?.names_request().send().promise.await.map_err(broken)?;
+            let found = answer(response.get().and_then(|r| r.get_result()).map_err(broken)?)?;
+            let names = found.get_names().map_err(broken)?;
+            let text = |name: capnp::Result<capnp::text::Reader<'_>>| {
+                Ok(String::from_utf8_lossy(name.map_err(broken)?.as_bytes()).into_owned())
+            };
+            names.iter().map(text).collect()
+        })
+    }
+
     /// The variable of a name, asked of the kernel: its range, as records name it, and its address.
     ///
     /// # Errors

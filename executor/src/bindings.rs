@@ -129,10 +129,7 @@ pub(crate) enum Object {
     /// An entry of an image.
     Entry(Box<Entry>),
     /// A loaded image with the handles of its entries.
-    Image {
-        image: Arc<Image>,
-        entries: Vec<Handle>,
-    },
+    Image { image: Arc<Image>, entries: Vec<Handle> },
 }
 
 impl Object {

@@ -174,6 +174,17 @@ impl Control {
                     Err(error) => Err(error),
                 }
             }
+            Ask::NativeNames(image) => match self.native_names(image) {
+                Ok(names) => {
+                    let sent = self.session.link.reply(id, None, |reply| {
+                        let count = u32::try_from(names.len()).unwrap_or(0);
+                        let mut list = reply.init_names(count);
+                        (0..count).zip(&names).for_each(|(at, name)| list.set(at, name));
+                    });
+                    return report(sent);
+                }
+                Err(error) => Err(error),
+            },
             Ask::Question { entry, question, words } => match self.question(entry, question, &words) {
                 Ok(words) => {
                     let sent = self.session.link.reply(id, None, |reply| {
@@ -185,7 +196,9 @@ impl Control {
                 }
                 Err(error) => Err(error),
             },
-            Ask::NativeAttribute { entry, attribute, value } => self.native_attribute(entry, attribute, value),
+            Ask::NativeAttribute { entry, attribute, value } => {
+                self.native_attribute(entry, attribute, value)
+            }
             Ask::Reserve(reserved) => {
                 self.session.state.lock().reserved = reserved;
                 Ok(())

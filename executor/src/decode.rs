@@ -209,6 +209,10 @@ pub(crate) fn request(request: request::Reader<'_>, descriptor: Option<OwnedFd>)
             let (name, handle) = (native.get_name()?.to_string()?, Handle::read(native.get_handle()?));
             of(session, Ask::NativeVariable { image, name, handle })
         }
+        request::NativeNames(name) => {
+            let (session, image) = of_name(name?)?;
+            of(session, Ask::NativeNames(image))
+        }
         request::AskDriver(ask) => {
             let ask = ask?;
             let (session, entry) = of_name(ask.get_entry()?)?;

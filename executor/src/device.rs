@@ -51,7 +51,16 @@ impl From<Backend> for Options {
     fn from(backend: Backend) -> Self {
         let software = bulkhead_softgpu::Options::default();
         let guard = Guard::default();
-        Self { backend, software, cache: None, assembler: Vec::new(), profile: None, sanitize: None, guard, isolated: false }
+        Self {
+            backend,
+            software,
+            cache: None,
+            assembler: Vec::new(),
+            profile: None,
+            sanitize: None,
+            guard,
+            isolated: false,
+        }
     }
 }
 
@@ -74,7 +83,8 @@ impl Backend {
             Self::Cuda(ordinal) => {
                 let compiler =
                     bulkhead_cuda::Compiler { through: assembler, ..bulkhead_cuda::Compiler::default() };
-                let device = bulkhead_cuda::Cuda::open(ordinal, bulkhead_cuda::Options { compiler, isolated })?;
+                let device =
+                    bulkhead_cuda::Cuda::open(ordinal, bulkhead_cuda::Options { compiler, isolated })?;
                 if device.pageable_memory_access() {
                     let why = "the driver maps the executor's own memory for kernels (HMM): load it with uvm_disable_hmm=1";
                     return Err(DeviceError::Missing(why.into()));

@@ -103,7 +103,8 @@ impl Executor {
         let (physical, freeing) = Physical::new(&gpu);
         let flags = Arc::new(Flags::open(&gpu)?);
         let pieces_too = Arc::clone(&pieces);
-        let means = Means { gpu: Arc::clone(&gpu), physical, workbench, flags, pieces: pieces_too, plain: isolated };
+        let means =
+            Means { gpu: Arc::clone(&gpu), physical, workbench, flags, pieces: pieces_too, plain: isolated };
         let (reaper, remains) = Reaper::new();
         let modules = Modules::new(&gpu);
         let executor = Self {

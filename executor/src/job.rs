@@ -111,6 +111,8 @@ pub(crate) enum Ask {
         name: String,
         handle: Handle,
     },
+    /// The names of such an image's entries.
+    NativeNames(Handle),
     /// Asks the driver something.
     Question {
         entry: Handle,

@@ -345,8 +345,7 @@ impl SlotMemory {
             }
             return Ok(Hole { low: at, high: at, access: Access::Read });
         }
-        let (low, high) =
-            if self.means.plain { (at, at + bytes) } else { self.opening(at, at + bytes) };
+        let (low, high) = if self.means.plain { (at, at + bytes) } else { self.opening(at, at + bytes) };
         let access = if self.slot.stores_reach().contains(range(at, bytes)) {
             Access::ReadWrite
         } else {

@@ -47,7 +47,8 @@ pub enum RunError {
 /// Where the device does not open or the socket fails. The loss of the context ends the process with
 /// [`EXIT_DEVICE_LOST`].
 pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> Result<(), RunError> {
-    let Options { backend, mut software, cache, assembler, profile, sanitize, guard, isolated } = options.into();
+    let Options { backend, mut software, cache, assembler, profile, sanitize, guard, isolated } =
+        options.into();
     if let Some(path) = profile {
         software.profiler = Some(profile::serve(&path)?);
     }

@@ -163,6 +163,31 @@ impl gpu_module::Server for Image {
         Ok(())
     }
 
+    async fn names(
+        self: Rc<Self>,
+        _: gpu_module::NamesParams,
+        mut results: gpu_module::NamesResults,
+    ) -> Result<(), capnp::Error> {
+        let named = match (self.held.look(), &self.named) {
+            (Err(error), _) => Err(error),
+            (Ok(_), None) => Ok(self.entries.borrow().iter().map(|(_, info)| info.name.clone()).collect()),
+            (Ok(_), Some(_)) => {
+                let session = Rc::clone(&self.held.session);
+                let asked = Rc::clone(&session).native_names(self.held.handle);
+                detached(session.limits.load(), asked).await
+            }
+        };
+        let result = results.get().init_result();
+        match named {
+            Ok(names) => {
+                let mut list = result.init_ok().init_names(length(names.len()));
+                (0u32..).zip(&names).for_each(|(at, name)| list.set(at, name));
+            }
+            Err(error) => error.write(result.init_error()),
+        }
+        Ok(())
+    }
+
     async fn set_attribute(
         self: Rc<Self>,
         params: gpu_module::SetAttributeParams,

@@ -39,6 +39,11 @@ fn is_answer(symbol: &str, status: Status) -> bool {
 /// A call answers an error; told once for each.
 #[cold]
 pub(crate) fn failed(symbol: &'static str, status: Status) {
+    if report::tracing() && status != Status::NOT_READY {
+        let name =
+            describe(status.code()).map_or_else(String::new, |(name, _)| name.to_string_lossy().into_owned());
+        report::once(&format!("{symbol}: {} {name}", status.code()));
+    }
     let Some((file, told)) = run().filter(|_| !is_answer(symbol, status)) else { return };
     let mut told = told.lock();
     if told.len() >= TOLD_MAX || told.contains(&(symbol, status)) {

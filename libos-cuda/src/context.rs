@@ -28,6 +28,10 @@ struct Context {
 
 /// `CU_LIMIT_MALLOC_HEAP_SIZE`.
 const HEAP_LIMIT: u32 = 2;
+/// `CU_LIMIT_PERSISTING_L2_CACHE_SIZE`, `CU_LIMIT_CIG_ENABLED`, `CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED`.
+const PERSISTING_L2_LIMIT: u32 = 6;
+const CIG_LIMIT: u32 = 8;
+const CIG_FALLBACK_LIMIT: u32 = 9;
 
 /// The values of the limits that programs may set and read back.
 #[derive(Debug, Clone, Copy)]
@@ -327,7 +331,12 @@ pub(crate) fn synchronize_one(context: u64) -> Answer {
 pub(crate) fn limit(to: Out<usize>, limit: u32) -> Answer {
     let (driver, _) = driver_and_current()?;
     let limits = driver.contexts.limits.read();
-    to.set(*limits.0.get(limit as usize).ok_or(Status::UNSUPPORTED_LIMIT)?);
+    to.set(match (limits.0.get(limit as usize), limit) {
+        (Some(value), _) => *value,
+        // Nothing of the L2 cache is put aside, and no context shares one with graphics.
+        (None, PERSISTING_L2_LIMIT | CIG_LIMIT | CIG_FALLBACK_LIMIT) => 0,
+        (None, _) => return Err(Status::UNSUPPORTED_LIMIT),
+    });
     Ok(())
 }
 

@@ -10,7 +10,9 @@ use crate::abi::{In, Out};
 use crate::array::Array;
 use crate::check;
 use crate::context::Contexts;
-use crate::device::{AcceptedGates, Device, Domain, Heap, Options, Session, Stray, SturdyToken, default_socket};
+use crate::device::{
+    AcceptedGates, Device, Domain, Heap, Options, Session, Stray, SturdyToken, default_socket,
+};
 use crate::event::{Event, Pages, Timers};
 use crate::faults;
 use crate::function::Function;

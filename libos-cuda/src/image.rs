@@ -53,9 +53,16 @@ impl Loaded {
         })
     }
 
-    /// Whether its functions can be counted and listed.
-    pub(crate) fn is_listed(&self) -> bool {
-        !self.image.is_by_name()
+    /// All of its functions. Of an image that is asked for names all are asked for now.
+    pub(crate) fn all(&self, call: &str) -> Result<Vec<u64>, Status> {
+        if !self.image.is_by_name() {
+            return Ok(self.functions.iter().map(|(_, handle)| *handle).collect());
+        }
+        let names = self.image.ask_names().map_err(|error| {
+            report::refused(call, &error.to_string());
+            Status::of(&error)
+        })?;
+        names.iter().map(|name| self.ask(call, name)).collect()
     }
 
     /// The function of a name, which the executor's driver is asked for once.

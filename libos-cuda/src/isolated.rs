@@ -30,13 +30,7 @@ fn isolated(call: &str, what: &str) -> Result<&'static Driver, Status> {
     Err(Status::NOT_SUPPORTED)
 }
 
-fn clusters(
-    call: &str,
-    question: Question,
-    to: &Out<i32>,
-    function: u64,
-    config: &LaunchConfig,
-) -> Answer {
+fn clusters(call: &str, question: Question, to: &Out<i32>, function: u64, config: &LaunchConfig) -> Answer {
     let driver = isolated(call, "thread block clusters are not there")?;
     let function = function::find(driver, function)?;
     let (mut sides, mut together) = ([0; 3], 0);

@@ -128,7 +128,7 @@ fn write(log: Option<(Room, usize)>, text: &str) {
 /// The functions of a module.
 pub(crate) fn handles(module: u64) -> Result<Vec<u64>, Status> {
     let module = driver()?.modules.get(module)?;
-    Ok(module.loaded.functions.iter().map(|(_, handle)| *handle).collect())
+    module.loaded.all("a private function of the driver")
 }
 
 /// Ends a module. What was launched of it runs to its end before.
@@ -158,23 +158,13 @@ pub(crate) fn functions(to: OutSlice<u64>, count: u32, module: u64) -> Answer {
     write_functions("cuModuleEnumerateFunctions", &driver()?.modules.get(module)?.loaded, &to, count)
 }
 
-fn listed(call: &str, loaded: &Loaded) -> Answer {
-    if loaded.is_listed() {
-        return Ok(());
-    }
-    report::refused(call, "in an isolated session the functions of an image are asked for by name, and not listed");
-    Err(Status::NOT_SUPPORTED)
-}
-
 pub(crate) fn count_of(call: &str, loaded: &Loaded) -> Result<u32, Status> {
-    listed(call, loaded)?;
-    Ok(u32::try_from(loaded.functions.len()).unwrap_or(u32::MAX))
+    Ok(u32::try_from(loaded.all(call)?.len()).unwrap_or(u32::MAX))
 }
 
 /// Writes the first `count` functions.
 pub(crate) fn write_functions(call: &str, loaded: &Loaded, to: &OutSlice<u64>, count: u32) -> Answer {
-    listed(call, loaded)?;
-    let handles: Vec<u64> = loaded.functions.iter().map(|(_, handle)| *handle).collect();
+    let handles = loaded.all(call)?;
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(handles.len());
     to.write(handles.get(..count).unwrap_or_default());
     Ok(())

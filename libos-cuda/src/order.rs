@@ -9,6 +9,7 @@
 //! order itself after the submission, so any order is right.
 
 mod given;
+mod late;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ use crate::handle::{Kind, decode, encode, next_generation};
 use crate::host_work;
 use crate::status::{Answer, SUCCESS, Status};
 use given::{Given, Slots};
+use late::LateStreams;
 
 const _: () = assert!(STREAMS_MAX <= 64, "`written` has one bit for each stream");
 
@@ -97,6 +99,8 @@ pub(crate) struct Streams {
     awaited: AtomicUsize,
     /// For contexts whose later work waits for something, a stream that waits for it, behind which new streams begin.
     ahead: Mutex<BTreeMap<u64, Target>>,
+    /// Streams that were asked for and are made later.
+    late: LateStreams,
     /// Whether the program ever had a stream that the legacy stream does not order with.
     unordered: AtomicBool,
     /// Streams whose work is written down instead of done.
@@ -118,6 +122,7 @@ impl Streams {
             given: Given::new(),
             awaited: AtomicUsize::new(0),
             ahead: Mutex::default(),
+            late: LateStreams::default(),
             unordered: AtomicBool::new(false),
             captures: Captures::default(),
         }
@@ -139,7 +144,9 @@ impl Streams {
 
     fn named(&self, handle: u64) -> Result<Target, Status> {
         let (generation, slot) = decode(Kind::Stream, handle)?;
-        let place = self.slots.get(slot as usize).ok_or(Status::INVALID_HANDLE)?;
+        let Some(place) = self.slots.get(slot as usize) else {
+            return self.made(slot as usize - self.slots.len());
+        };
         let word = place.word.load(Ordering::Acquire);
         if word & LIVE == 0 || word >> GENERATION_SHIFT != u64::from(generation) {
             return Err(Status::INVALID_HANDLE);
@@ -148,8 +155,23 @@ impl Streams {
         Ok(Target { stream: *place.stream.get().ok_or(Status::INVALID_HANDLE)?, order })
     }
 
-    /// Makes a stream of the session's.
+    /// Makes a stream of the session's, now or, where a program has many, when something is first asked of it.
     pub(crate) fn create(
+        &self,
+        session: &Session,
+        order: Order,
+        priority: i32,
+        context: u64,
+    ) -> Result<u64, Status> {
+        let live = self.slots.iter().filter(|slot| slot.word.load(Ordering::Relaxed) & LIVE != 0).count();
+        if context != 0 && live > late::AT_ONCE {
+            let first = u32::try_from(self.slots.len()).map_err(|_| Status::UNKNOWN)?;
+            return self.late.add(order, priority, context, first);
+        }
+        self.create_now(session, order, priority, context)
+    }
+
+    fn create_now(
         &self,
         session: &Session,
         order: Order,
@@ -192,8 +214,18 @@ impl Streams {
 
     /// Destroys a stream; its work is still done, and the legacy stream still waits for it.
     pub(crate) fn destroy(&self, session: &Session, handle: u64) -> Answer {
-        let target = self.named(handle)?;
-        self.retire(session, target)
+        let (_, slot) = decode(Kind::Stream, handle)?;
+        let late = (slot as usize).checked_sub(self.slots.len());
+        let handle = match late {
+            None => Some(handle),
+            Some(place) => self.late.handle(place)?,
+        };
+        if let Some(handle) = handle {
+            let target = self.named(handle)?;
+            self.retire(session, target)?;
+        }
+        // Last: whoever is refused leaves it as it is.
+        late.map_or(Ok(()), |place| self.late.forget(place))
     }
 
     fn retire(&self, session: &Session, target: Target) -> Answer {
@@ -244,6 +276,7 @@ impl Streams {
 
     /// Destroys the streams of a context.
     pub(crate) fn end(&self, session: &Session, context: u64) {
+        self.late.end(context);
         let ahead = self.ahead.lock().remove(&context);
         // It is the library's own; its work is still done.
         ahead.map(|ahead| self.retire(session, ahead).ok());

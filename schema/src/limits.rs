@@ -38,6 +38,8 @@ pub const IMAGES_MAX: u32 = 256;
 pub const ENTRIES_MAX: u32 = 512;
 /// Entries of one image of an isolated session that are asked for by name.
 pub const NATIVE_ENTRIES_MAX: u32 = 16_384;
+/// Bytes that the names of an image's entries may take together where they are listed.
+pub const NATIVE_NAMES_BYTES_MAX: usize = 64 << 10;
 /// Words of a question to a driver; one with more is refused.
 pub const QUESTION_WORDS_MAX: usize = 64;
 /// Bytes of the name of one of them.

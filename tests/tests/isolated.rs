@@ -36,7 +36,9 @@ fn an_isolated_session_has_an_executor_of_its_own_which_ends_with_it() {
     let (one, two) = (isolated(&kernel, "one"), isolated(&kernel, "two"));
     let executors = [executor_of(&kernel, "one"), executor_of(&kernel, "two")];
     assert_eq!(executor_of(&kernel, "neighbour"), 0);
-    assert!(executors[0] != executors[1] && !executors.contains(&0) && !executors.contains(&before.executor_pid));
+    assert!(
+        executors[0] != executors[1] && !executors.contains(&0) && !executors.contains(&before.executor_pid)
+    );
     let (one, two) = (Tenant::over(one), Tenant::over(two));
     let arenas = [(&one, 5), (&two, 6)].map(|(tenant, value)| {
         let arena = tenant.arena(PAGE_BYTES, value);

@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bulkhead_gpu::{
-    Access, Compiled, DeviceAddress, DeviceInfo, EntryId, EntryInfo, Error, EventId, FillPattern, Gpu, HostAddress,
-    HostRange, ImageId, Launch, LoadedImage, MemoryId, Question, StreamId,
+    Access, Compiled, DeviceAddress, DeviceInfo, EntryId, EntryInfo, Error, EventId, FillPattern, Gpu,
+    HostAddress, HostRange, ImageId, Launch, LoadedImage, MemoryId, Question, StreamId,
 };
 
 use crate::sys::{Code, Event, Function, Physical, Stream, pages};
@@ -380,6 +380,11 @@ impl Gpu for Cuda {
     fn native_entry(&self, image: ImageId, name: &str) -> Result<Option<EntryInfo>, Error> {
         self.alive()?;
         self.foreign_entry(image, name)
+    }
+
+    fn native_names(&self, image: ImageId) -> Result<Vec<String>, Error> {
+        self.alive()?;
+        self.foreign_names(image)
     }
 
     fn native_variable(&self, image: ImageId, name: &str) -> Result<Option<(DeviceAddress, u64)>, Error> {

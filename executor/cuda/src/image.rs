@@ -2,7 +2,9 @@
 
 use std::{collections::HashMap, ffi::CString};
 
-use bulkhead_gpu::{Compiled, DeviceAddress, EntryId, EntryInfo, Error, ImageId, LoadedImage, ParameterLayout};
+use bulkhead_gpu::{
+    Compiled, DeviceAddress, EntryId, EntryInfo, Error, ImageId, LoadedImage, ParameterLayout,
+};
 
 use crate::Cuda;
 use crate::sys::{Code, Function, Module};
@@ -103,6 +105,17 @@ impl Cuda {
         image.entries.push(EntryId(id));
         entry.id = EntryId(id);
         Ok(Some(entry))
+    }
+
+    /// The names of such an image's entries.
+    pub(crate) fn foreign_names(&self, image: ImageId) -> Result<Vec<String>, Error> {
+        let images = self.images.lock();
+        let image = images.loaded.get(&image.0);
+        let image = image.ok_or_else(|| Error::Refused("no such image".to_owned()))?;
+        let functions = self.driver.module_functions(image.module);
+        let functions = self.settle("cuModuleEnumerateFunctions", functions)?;
+        let name = |function| self.settle("cuFuncGetName", self.driver.function_name(function));
+        functions.into_iter().map(name).collect()
     }
 
     /// A variable of such an image.

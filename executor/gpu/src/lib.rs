@@ -137,6 +137,12 @@ pub trait Gpu: Send + Sync {
         Ok(None)
     }
 
+    /// The names of such an image's entries.
+    fn native_names(&self, image: ImageId) -> Result<Vec<String>, Error> {
+        let _ = image;
+        Ok(Vec::new())
+    }
+
     /// Where a variable of such an image lies, and its bytes; `None` where it has none of that name. Copies and fills reach it.
     fn native_variable(&self, image: ImageId, name: &str) -> Result<Option<(DeviceAddress, u64)>, Error> {
         let _ = (image, name);

@@ -32,8 +32,7 @@ fn bind_of(session: &Session, image: Handle, handle: Handle, object: Object) -> 
     let replaced = state.bindings.bind(handle, object).ok_or_else(super::objects::no_slot)?;
     let there = state.bindings.add_entry(image, handle);
     let unbound = if there { None } else { state.bindings.unbind(handle) };
-    let gone: Vec<_> =
-        replaced.into_iter().chain(unbound).filter(Object::outlives_its_handle).collect();
+    let gone: Vec<_> = replaced.into_iter().chain(unbound).filter(Object::outlives_its_handle).collect();
     if !gone.is_empty() {
         // Work that has not passed may name what was bound there.
         state.waiters.push(Waiter::release(gone));
@@ -90,6 +89,19 @@ impl Control {
             }
         };
         spawn(format!("load-{}", self.session.id), load).map(drop)
+    }
+
+    /// The names of an image's entries.
+    pub(super) fn native_names(&self, image: Handle) -> Result<Vec<String>, Error> {
+        self.may_load_native()?;
+        let held = self.session.state.lock().bindings.image(image).ok_or_else(no_image)?;
+        let names = self.executor.gpu.native_names(held.id()).map_err(|error| device::error(&error))?;
+        let bytes: usize = names.iter().map(|name| name.len() + 16).sum();
+        if bytes > limits::NATIVE_NAMES_BYTES_MAX {
+            let message = format!("the image has {} entries, too many to list", names.len());
+            return Err(Error::new(ErrorCode::LimitReached, message).remedy("ask for entries by name"));
+        }
+        Ok(names)
     }
 
     /// Asks the driver what changes nothing.

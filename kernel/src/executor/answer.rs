@@ -30,6 +30,8 @@ pub(crate) enum Answer {
     Variable(u64, u64),
     /// What a driver answered.
     Words(Vec<u64>),
+    /// Names of an image's entries.
+    Names(Vec<String>),
 }
 
 /// A loaded image.
@@ -286,6 +288,11 @@ pub(crate) fn decode(mut packet: &[u8], mut passed: Vec<Passed>) -> Result<Decod
         Which::Exported(()) => {
             one()?;
             return Ok(Decoded::Reply(id, Ok(Answer::Exported(passed.pop()))));
+        }
+        Which::Names(names) => {
+            let names = names?;
+            let texts = names.iter().map(|name| name.map(text)).collect::<Result<_, _>>()?;
+            Answer::Names(texts)
         }
         Which::Words(words) => Answer::Words(words?.iter().collect()),
         Which::Variable(variable) => {

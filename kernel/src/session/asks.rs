@@ -322,7 +322,8 @@ impl Session {
             | Answer::Activity(_)
             | Answer::Piece(_)
             | Answer::Variable(..)
-            | Answer::Words(_) => Err(self.nonsense(answer)),
+            | Answer::Words(_)
+            | Answer::Names(_) => Err(self.nonsense(answer)),
         }
     }
 }

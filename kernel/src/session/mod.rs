@@ -376,7 +376,8 @@ impl Session {
         self.take_root()?;
         self.reserve_first()?;
         let isolated = self.device.is_isolated();
-        let sink = self.charge_device(if isolated { self.device.context_bytes() } else { SINK_BYTES }).await?;
+        let sink =
+            self.charge_device(if isolated { self.device.context_bytes() } else { SINK_BYTES }).await?;
         self.keep_charge(sink);
         let ring = ring
             .try_clone()

@@ -32,8 +32,7 @@ impl Session {
     ) -> Result<(Image, ModuleData), Error> {
         let bytes = image.metadata().map_err(|error| internal(format!("an image's length: {error}")))?.len();
         let _change = self.change()?;
-        let charges =
-            vec![self.charge(Resource::Images, 1)?, self.charge(Resource::CodeBytes, bytes)?];
+        let charges = vec![self.charge(Resource::Images, 1)?, self.charge(Resource::CodeBytes, bytes)?];
         let capability = self.charge(Resource::Capabilities, 1)?;
         let code = Code {
             handle: Cell::new(None),
@@ -91,6 +90,16 @@ impl Session {
         Ok((held, variable, address, bytes))
     }
 
+    /// The names of the entries of such an image.
+    pub(crate) async fn native_names(self: Rc<Self>, image: Handle) -> Result<Vec<String>, Error> {
+        self.live()?;
+        let asked = self.ask(Vec::new(), |request| self.write_name(request.init_native_names(), image));
+        match asked.await? {
+            Answer::Names(names) => Ok(names),
+            other => Err(self.nonsense(&other)),
+        }
+    }
+
     /// Asks its driver what changes nothing.
     pub(crate) async fn ask_driver(
         self: Rc<Self>,
@@ -99,7 +108,10 @@ impl Session {
     ) -> Result<Vec<u64>, Error> {
         self.live()?;
         if !self.runs_machine_code() {
-            return Err(Error::new(ErrorCode::NotSupported, "only isolated sessions on a GPU ask its driver"));
+            return Err(Error::new(
+                ErrorCode::NotSupported,
+                "only isolated sessions on a GPU ask its driver",
+            ));
         }
         let asked = self.ask(Vec::new(), |request| {
             let mut ask = request.init_ask_driver();

@@ -3,8 +3,8 @@
 use std::ffi::{c_char, c_void};
 
 use super::{
-    Argument, Function, Host, ImagePointer, In, InSlice, LaunchConfig, NullStream, Out, OutMaybe, OutSlice, Row,
-    SharedBytesOf, Text, exports,
+    Argument, Function, Host, ImagePointer, In, InSlice, LaunchConfig, NullStream, Out, OutMaybe, OutSlice,
+    Row, SharedBytesOf, Text, exports,
 };
 use crate::{function, isolated, library, linker, module, occupancy};
 

@@ -241,7 +241,7 @@ refused! {
     "functions have no address that host and device share: use cuLibraryGetKernel", Found {
         cuLibraryGetUnifiedFunction: cuLibraryGetUnifiedFunction 12000;
     }
-    "there is no NVSwitch multicast, since a session has one device: cuDeviceGetAttribute says so (MULTICAST_SUPPORTED)", Absent {
+    "there is no NVSwitch multicast, since a session has one device: cuDeviceGetAttribute says so (MULTICAST_SUPPORTED)", Found {
         cuMulticastAddDevice: cuMulticastAddDevice 12010;
         cuMulticastBindAddr: cuMulticastBindAddr 12010;
         cuMulticastBindMem: cuMulticastBindMem 12010;

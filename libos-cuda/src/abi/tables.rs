@@ -68,6 +68,9 @@ static LIBRARIES: Table<93> = Table::sized().with(4, context_is_plain as *const 
 /// What cuFFT asks for, and of it one function (facts: seen on driver 580, and in public sources of remoting projects).
 static FUNCTIONS: Table<99> = Table::sized().with(7, each_function as *const c_void);
 
+/// What cuBLASLt asks for where numbers are halves, and does not look whether it got it. None of its functions is there.
+static HALVES: Table<17> = Table::sized();
+
 /// The table of an id.
 pub(crate) fn export_table(id: &[u8; 16]) -> Option<*const c_void> {
     Some(match u128::from_be_bytes(*id) {
@@ -78,6 +81,7 @@ pub(crate) fn export_table(id: &[u8; 16]) -> Option<*const c_void> {
         0x263E_8860_7CD2_6143_92F6_BBD5_006D_FA7E => CONTEXT_CHECKS.address(),
         0xD408_2055_BDE6_704B_8D34_BA12_3C66_E1F2 => DRIVER_CHECK.address(),
         0x6E16_3FBE_B958_444D_835C_E182_AFF1_991E => FUNCTIONS.address(),
+        known if known >> 96 == 0x1734_DC26 => HALVES.address(),
         known if known >> 96 == 0x2131_8C60 => LIBRARIES.address(),
         _ => return None,
     })

@@ -269,6 +269,10 @@ impl Image {
         error(ErrorCode::NotFound, name)
     }
 
+    pub(crate) fn ask_names(&self) -> Result<Vec<String>, Error> {
+        error(ErrorCode::NotSupported, "no names")
+    }
+
     pub(crate) fn ask_variable(&self, name: &str) -> Result<(DeviceRange, u64), Error> {
         error(ErrorCode::NotFound, name)
     }

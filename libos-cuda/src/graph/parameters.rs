@@ -352,7 +352,9 @@ pub(crate) fn set_kernel_attribute(handle: u64, attribute: u32, value: In<[u32; 
     set(handle, |_, old| {
         let Work::Kernel(kernel) = old else { return Err(Status::INVALID_VALUE) };
         match attribute {
-            launch::COOPERATIVE => Ok(Work::Kernel(Arc::new(kernel.with_blocks(kernel.blocks.with_together(together))))),
+            launch::COOPERATIVE => {
+                Ok(Work::Kernel(Arc::new(kernel.with_blocks(kernel.blocks.with_together(together)))))
+            }
             _ => Ok(old.clone()),
         }
     })

@@ -7,8 +7,8 @@ use std::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 use bulkhead_gpu::{Access, DeviceAddress, FillPattern, HostAddress, Launch};
 use cudarc::driver::sys::{
     CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
-    CUlaunchAttributeValue_union__bindgen_ty_1, CUlaunchConfig, CUmemAccess_flags,
-    CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1,
+    CUlaunchAttributeValue_union__bindgen_ty_1, CUlaunchConfig, CUmemAccess_flags, CUmemAccessDesc,
+    CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1,
     CUmemAllocationType, CUmemLocation, CUmemLocationType, CUuuid,
 };
 
@@ -331,7 +331,9 @@ impl Driver {
     pub(crate) fn module_function(&self, module: Module, name: &CStr) -> Result<Option<Function>, Code> {
         let mut function = null_mut();
         // SAFETY: all pointers outlive the call, and the module is loaded: it leaves its table before it is unloaded.
-        match Code::check(unsafe { (self.module_function)(&raw mut function, module.pointer(), name.as_ptr()) }) {
+        match Code::check(unsafe {
+            (self.module_function)(&raw mut function, module.pointer(), name.as_ptr())
+        }) {
             Ok(()) => Ok(Some(Function::of(function))),
             Err(Code::NOT_FOUND) => Ok(None),
             Err(code) => Err(code),
@@ -346,7 +348,8 @@ impl Driver {
     ) -> Result<Option<(DeviceAddress, usize)>, Code> {
         let (mut at, mut bytes) = (0, 0);
         // SAFETY: as `module_function`.
-        let found = unsafe { (self.module_global)(&raw mut at, &raw mut bytes, module.pointer(), name.as_ptr()) };
+        let found =
+            unsafe { (self.module_global)(&raw mut at, &raw mut bytes, module.pointer(), name.as_ptr()) };
         match Code::check(found) {
             Ok(()) => Ok(Some((DeviceAddress(at), bytes))),
             Err(Code::NOT_FOUND) => Ok(None),

@@ -9,9 +9,9 @@
 
 mod calls;
 mod load;
-mod questions;
 pub mod native;
 pub(crate) mod pages;
+mod questions;
 
 use std::ffi::c_int;
 

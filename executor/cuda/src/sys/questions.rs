@@ -5,8 +5,8 @@ use std::ptr::{null_mut, with_exposed_provenance_mut};
 
 use bulkhead_gpu::Question;
 use cudarc::driver::sys::{
-    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchAttributeValue_union__bindgen_ty_1,
-    CUlaunchConfig,
+    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue,
+    CUlaunchAttributeValue_union__bindgen_ty_1, CUlaunchConfig,
 };
 
 use super::{Code, Driver, Function};
@@ -52,7 +52,9 @@ impl Driver {
         let clusters = CUlaunchAttribute {
             id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
             pad: [0; 4],
-            value: CUlaunchAttributeValue { clusterDim: CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z } },
+            value: CUlaunchAttributeValue {
+                clusterDim: CUlaunchAttributeValue_union__bindgen_ty_1 { x, y, z },
+            },
         };
         let mut attributes = [cooperative, clusters];
         let config = CUlaunchConfig {
@@ -84,7 +86,8 @@ impl Driver {
         if rank > 5 {
             return Err(Code::INVALID_VALUE);
         }
-        let (dimensions, strides) = (array::<u64, 5>(words, 3, |word| word), array::<u64, 4>(words, 8, |word| word));
+        let (dimensions, strides) =
+            (array::<u64, 5>(words, 3, |word| word), array::<u64, 4>(words, 8, |word| word));
         let mut map = TensorMap([0; 16]);
         let to: *mut c_void = (&raw mut map).cast();
         let made = if question == Question::TensorMapTiled {
