@@ -14,7 +14,7 @@ use std::{
 use bulkhead_executor::{Backend, Patience};
 use bulkhead_mm::Slot;
 use bulkhead_ring::{
-    Bind, CompletionReader, LaunchShape, Producer, Record,
+    Bind, Blocks, CompletionReader, LaunchShape, Producer, Record,
     memory::{self, Completion, Ring},
 };
 use bulkhead_schema::{
@@ -126,6 +126,9 @@ impl Kernel {
                 | reply::Exported(())
                 | reply::Wanted(_)
                 | reply::Activity(_)
+                | reply::Variable(_)
+                | reply::Words(_)
+                | reply::Names(_)
                 | reply::Piece(_) => {
                     panic!("nobody asked for that")
                 }
@@ -223,6 +226,38 @@ fn what_waits_when_a_session_closes_is_answered_before_the_close() {
     }
     // The slot is free again.
     kernel.open();
+}
+
+#[test]
+fn an_executor_of_many_loads_nothing_that_nobody_has_checked_and_makes_no_clusters() {
+    let mut kernel = Kernel::start();
+    let (mut producer, page) = kernel.open();
+    let at = kernel.furnish();
+    let image = memory::create().unwrap();
+    let name = |mut name: bulkhead_schema::executor_capnp::name::Builder<'_>| {
+        name.set_session(SESSION);
+        ENTRY.write(name.init_handle());
+    };
+    let asked = [
+        kernel.ask(Some(image.as_fd()), |request| name(request.init_load_native())),
+        kernel.ask(None, |request| name(request.init_native_entry().init_image())),
+        kernel.ask(None, |request| name(request.init_native_variable().init_image())),
+        kernel.ask(None, |request| name(request.init_native_names())),
+        kernel.ask(None, |request| name(request.init_native_attribute().init_entry())),
+        kernel.ask(None, |request| name(request.init_ask_driver().init_entry())),
+    ];
+    for id in asked {
+        assert_eq!(kernel.answer(id), Answer::Refused(ErrorCode::NotPermitted));
+    }
+    let clusters = Blocks::Clusters { sides: [2, 1, 1], together: false };
+    let entry = Bind { slot: ENTRY.slot, generation: ENTRY.generation };
+    let fill = |block: &mut [u8]| block[..8].copy_from_slice(&at.to_ne_bytes());
+    let position = producer.push_blocks(0, entry, (SHAPE, clusters), 12, fill).unwrap();
+    while page.mark(0) < position {
+        thread::yield_now();
+    }
+    let refused = page.refusal().unwrap();
+    assert_eq!((refused.position, refused.code), (position, ErrorCode::NotSupported as u16));
 }
 
 #[test]

@@ -99,7 +99,8 @@ mod tests {
         assert_eq!(symbol("cuStreamWaitValue32", 12000, 0), Ok("cuStreamWaitValue32_v2"));
         assert_eq!(symbol("cuStreamWaitValue32", 12000, 2), Ok("cuStreamWaitValue32_v2_ptsz"));
         assert_eq!(symbol("cuTensorMapEncodeTiled", 11080, 0), Err(Found::VersionNotSufficient));
-        assert_eq!(symbol("cuMulticastCreate", 13000, 0), Err(Found::NoSymbol));
+        assert_eq!(symbol("cuMemGetHandleForAddressRange", 13000, 0), Err(Found::NoSymbol));
+        assert_eq!(symbol("cuMulticastCreate", 13000, 0), Ok("cuMulticastCreate"));
     }
 
     #[test]

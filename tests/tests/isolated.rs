@@ -122,3 +122,14 @@ fn programs_run_isolated_as_they_do_guarded() {
     let status = kernel.without(&["vecadd", "reduction", "streams", "graphs", "device_variable"]);
     assert_eq!(status.executor_starts, 1);
 }
+
+#[test]
+fn many_streams_are_made_and_few_are_used() {
+    let kernel = Kernel::start();
+    for domain in ["guarded", "isolated"] {
+        let mut run = kernel.run_command(&program("many_streams"));
+        run.env("BULKHEAD_DOMAIN", domain);
+        let done = process::run(&mut run, PATIENCE);
+        assert_eq!(done.code(), Some(0), "{domain}: {}", done.told());
+    }
+}

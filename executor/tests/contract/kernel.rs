@@ -178,6 +178,7 @@ impl Kernel {
                 Answer::Refused(error.code)
             }
             reply::Piece(piece) => Answer::Piece(piece.unwrap().to_vec()),
+            reply::Variable(_) | reply::Words(_) | reply::Names(_) => panic!("no session here is isolated"),
             reply::Quiescent(()) => Answer::Quiescent,
             reply::Wanted(session) => return self.wanted.push(session),
             reply::Activity(list) => {

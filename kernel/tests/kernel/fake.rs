@@ -666,6 +666,16 @@ impl Fake {
                 self.check(added);
                 if manners.holds_modules { hold(Held::Done(id)) } else { ok(socket) }
             }
+            // The kernel of the tests starts no executors, and so has no isolated session.
+            Which::LoadNative(_)
+            | Which::NativeEntry(_)
+            | Which::NativeAttribute(_)
+            | Which::NativeVariable(_)
+            | Which::NativeNames(_)
+            | Which::AskDriver(_) => {
+                self.check(Err("it was asked what only an isolated session's executor is".to_owned()));
+                refuse(Error::new(ErrorCode::NotPermitted, "this is everybody's executor"));
+            }
             Which::RemoveModule(module) => {
                 note(Asked::RemoveModule(module));
                 let removed = self.with_modules(socket, |modules| modules.remove(module));

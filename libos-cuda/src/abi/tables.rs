@@ -69,7 +69,8 @@ static LIBRARIES: Table<93> = Table::sized().with(4, context_is_plain as *const 
 static FUNCTIONS: Table<99> = Table::sized().with(7, each_function as *const c_void);
 
 /// What cuBLASLt asks for where numbers are halves, and does not look whether it got it. None of its functions is there.
-static HALVES: Table<17> = Table::sized();
+static HALVES: Table<17> =
+    Table::sized().with(4, unserved as *const c_void).with(13, unserved as *const c_void);
 
 /// The table of an id.
 pub(crate) fn export_table(id: &[u8; 16]) -> Option<*const c_void> {
@@ -90,6 +91,11 @@ pub(crate) fn export_table(id: &[u8; 16]) -> Option<*const c_void> {
 /// A number that was never seen called.
 extern "C" fn absent() -> u32 {
     report::once("a library called a private function of NVIDIA's driver that is not there");
+    Status::NOT_SUPPORTED.code()
+}
+
+/// A number that is called, and whose callers go on without.
+extern "C" fn unserved() -> u32 {
     Status::NOT_SUPPORTED.code()
 }
 

@@ -167,11 +167,15 @@ fn a_stream_behind_a_barrier_is_not_done() {
 #[test]
 fn every_stream_that_a_session_has_can_be_made() {
     let world = World::new();
+    let make = || world.streams.create_now(&world.session, Order::Blocking, 0, 1);
     for _ in 1..STREAMS_MAX {
-        world.stream(Order::Blocking);
+        make().unwrap();
     }
-    let refused = world.streams.create(&world.session, Order::Blocking, 0, 1);
-    assert_eq!(refused, Err(Status::OUT_OF_MEMORY));
+    assert_eq!(make(), Err(Status::OUT_OF_MEMORY));
+    // One more can be asked for, and is not made yet.
+    let later = world.streams.create(&world.session, Order::Blocking, 0, 1).unwrap();
+    world.streams.destroy(&world.session, later).unwrap();
+    assert_eq!(world.streams.destroy(&world.session, later), Err(Status::INVALID_HANDLE));
 }
 
 /// Threads submit side by side, which may go in any order; what is submitted after they have ended must come

@@ -297,7 +297,10 @@ impl Record {
             LAUNCH => {
                 let word = high(words[5]);
                 let parameter_bytes = word & !(1 << 31 | TOGETHER | SIDES);
-                let side = |at: u32| (word >> (SIDES_SHIFT + at) & u32::from(CLUSTER_SIDE_MAX)) as u8;
+                let side = |at: u32| {
+                    let [low, ..] = (word >> (SIDES_SHIFT + at)).to_le_bytes();
+                    low & CLUSTER_SIDE_MAX
+                };
                 let blocks = match ([side(0), side(5), side(10)], word & TOGETHER != 0) {
                     ([0, 0, 0], false) => Blocks::Apart,
                     ([0, 0, 0], true) => Blocks::Together,

@@ -35,7 +35,7 @@ fn every_call_that_is_not_served_is_refused_with_a_reason() {
     ok(unsafe { cuGetProcAddress_v2(c"cuStreamWaitValue32".as_ptr(), &raw mut found, 13000, 0, null_mut()) });
     assert!(!found.is_null());
     let mut why = 7;
-    let absent = c"cuMulticastCreate".as_ptr();
+    let absent = c"cuMemGetHandleForAddressRange".as_ptr();
     let code = unsafe { cuGetProcAddress_v2(absent, &raw mut found, 13000, 0, &raw mut why) };
     refused(code, Status::NOT_FOUND);
     assert_eq!((found.is_null(), why), (true, 1));
