@@ -46,6 +46,7 @@ mod lending;
 mod memory;
 mod module;
 mod moves;
+mod native;
 mod operator;
 mod place;
 mod session;

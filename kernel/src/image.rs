@@ -15,6 +15,7 @@ use crate::{
     executor::{EntryInfo, length},
     held::Held,
     program::not_here,
+    session::Charge,
     task::detached,
 };
 
@@ -31,7 +32,7 @@ struct Named {
     /// How many of those that were asked for there are.
     count: Cell<u32>,
     /// The capabilities for those that there are, and for variables.
-    held: RefCell<Vec<Held>>,
+    held: RefCell<Vec<(Held, Charge)>>,
     variables: RefCell<Vec<(String, Found)>>,
 }
 
@@ -75,23 +76,28 @@ impl Image {
             let message = format!("an image has at most {most} entries and variables that are asked for");
             return Err(Error::new(ErrorCode::LimitReached, message).remedy("load the image again"));
         }
+        // Before anything is awaited; what is not there counts too.
+        named.count.set(number + 1);
         Ok((named, u64::from(number)))
     }
 
     /// The variable of a name.
     async fn variable_of(&self, name: String) -> Result<Found, Error> {
         self.held.look()?;
-        let (named, number) = self.next(&name)?;
-        if let Some((_, found)) = named.variables.borrow().iter().find(|(known, _)| *known == name) {
-            return Ok(*found);
+        let known = self.named.as_ref().and_then(|named| {
+            let variables = named.variables.borrow();
+            variables.iter().find(|(known, _)| *known == name).map(|(_, found)| *found)
+        });
+        if let Some(found) = known {
+            return Ok(found);
         }
+        let (named, number) = self.next(&name)?;
         let session = Rc::clone(&self.held.session);
         let asked = Rc::clone(&session).native_variable(self.held.handle, (name.clone(), number));
-        let (held, handle, address, bytes) = detached(session.limits.load(), asked).await?;
-        named.count.set(named.count.get() + 1);
-        named.held.borrow_mut().push(held);
-        named.variables.borrow_mut().push((name, (handle, address, bytes)));
-        Ok((handle, address, bytes))
+        let (held, found, kept) = detached(session.limits.load(), asked).await?;
+        named.held.borrow_mut().push((held, kept));
+        named.variables.borrow_mut().push((name, found));
+        Ok(found)
     }
 
     /// The entry of a name.
@@ -104,9 +110,8 @@ impl Image {
         let (named, number) = self.next(&name)?;
         let session = Rc::clone(&self.held.session);
         let asked = Rc::clone(&session).native_entry(image, (name, number));
-        let (held, handle, info) = detached(session.limits.load(), asked).await?;
-        named.count.set(named.count.get() + 1);
-        named.held.borrow_mut().push(held);
+        let (held, handle, info, kept) = detached(session.limits.load(), asked).await?;
+        named.held.borrow_mut().push((held, kept));
         self.entries.borrow_mut().push((handle, Rc::clone(&info)));
         Ok((handle, info))
     }
@@ -120,6 +125,8 @@ impl gpu_module::Server for Image {
     ) -> Result<(), capnp::Error> {
         let result = results.get().init_result();
         match self.held.look() {
+            // Those that were asked for by name were told one by one, and may be many.
+            Ok(_) if self.named.is_some() => drop(result.init_ok().init_entries(0)),
             Ok(_) => self.write(result.init_ok().init_entries(self.count())),
             Err(error) => error.write(result.init_error()),
         }

@@ -182,6 +182,10 @@ impl<'a, 'b> Eviction<'a, 'b> {
 
     /// Swaps others out to make this much room. There may be less of it afterwards, but never none.
     pub(crate) async fn evict(&mut self, short: u64) -> Result<(), Error> {
+        if self.asker.device.is_isolated() {
+            // It knows only its own executor's word for who is idle.
+            return Err(Error::new(ErrorCode::OutOfMemory, "nobody makes room for an isolated session"));
+        }
         loop {
             self.asker.live()?;
             let candidates = self.candidates().await?;

@@ -145,7 +145,7 @@ impl Streams {
     fn named(&self, handle: u64) -> Result<Target, Status> {
         let (generation, slot) = decode(Kind::Stream, handle)?;
         let Some(place) = self.slots.get(slot as usize) else {
-            return self.made(slot as usize - self.slots.len());
+            return self.made((slot as usize - self.slots.len(), generation));
         };
         let word = place.word.load(Ordering::Acquire);
         if word & LIVE == 0 || word >> GENERATION_SHIFT != u64::from(generation) {
@@ -214,8 +214,8 @@ impl Streams {
 
     /// Destroys a stream; its work is still done, and the legacy stream still waits for it.
     pub(crate) fn destroy(&self, session: &Session, handle: u64) -> Answer {
-        let (_, slot) = decode(Kind::Stream, handle)?;
-        let late = (slot as usize).checked_sub(self.slots.len());
+        let (generation, slot) = decode(Kind::Stream, handle)?;
+        let late = (slot as usize).checked_sub(self.slots.len()).map(|place| (place, generation));
         let handle = match late {
             None => Some(handle),
             Some(place) => self.late.handle(place)?,

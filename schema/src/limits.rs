@@ -37,13 +37,13 @@ pub const IMAGES_MAX: u32 = 256;
 /// Entries of one image.
 pub const ENTRIES_MAX: u32 = 512;
 /// Entries of one image of an isolated session that are asked for by name.
-pub const NATIVE_ENTRIES_MAX: u32 = 16_384;
+pub const NATIVE_ENTRIES_MAX: u32 = 8_192;
 /// Bytes that the names of an image's entries may take together where they are listed.
 pub const NATIVE_NAMES_BYTES_MAX: usize = 64 << 10;
 /// Words of a question to a driver; one with more is refused.
 pub const QUESTION_WORDS_MAX: usize = 64;
 /// Bytes of the name of one of them.
-pub const NATIVE_NAME_BYTES_MAX: usize = 64 << 10;
+pub const NATIVE_NAME_BYTES_MAX: usize = 16 << 10;
 /// Size of an image as it is sent, in bytes.
 pub const IMAGE_BYTES_MAX: u64 = 256 << 20;
 /// What is said of the module-scope variables of one image: initial bytes, names, relocations; in bytes.

@@ -133,3 +133,28 @@ fn many_streams_are_made_and_few_are_used() {
         assert_eq!(done.code(), Some(0), "{domain}: {}", done.told());
     }
 }
+
+#[test]
+fn an_open_that_is_refused_starts_no_process() {
+    let kernel = Kernel::start();
+    let starts = || kernel.log().matches("an executor serves").count();
+    let before = starts();
+    let limits: &[_] = &[("kernel_bytes", 1)];
+    let terms = Terms { domain: Domain::Isolated, limits, ..Terms::default() };
+    for _ in 0..20 {
+        let refused = Session::open(&Options { terms, ..kernel.options("refused") });
+        assert_eq!(refused.err().unwrap().code, ErrorCode::LimitReached);
+    }
+    assert_eq!(starts(), before);
+    drop(isolated(&kernel, "opened"));
+    kernel.without(&["opened"]);
+    assert_eq!(starts(), before + 1, "the log tells of each");
+}
+
+#[test]
+fn an_isolated_session_gives_no_programs_away() {
+    let kernel = Kernel::start();
+    let session = isolated(&kernel, "owner");
+    let refused = session.program(None, &[], Terms::default());
+    assert_eq!(refused.err().unwrap().code, ErrorCode::NotSupported);
+}

@@ -6,13 +6,14 @@
 
 use std::{
     cell::{Cell, RefCell},
+    ffi::OsString,
     rc::Rc,
 };
 
 use bulkhead_schema::{Error, ErrorCode};
 use tokio::sync::{Notify, watch};
 
-use super::{Device, Incarnation, State};
+use super::{Device, DeviceInfo, Incarnation, State};
 use crate::{ExecutorSource, swapping::Mover};
 
 /// What the driver takes of the device for a process, beside what that allocates: 524 MiB and what PyTorch's libraries add
@@ -23,6 +24,40 @@ const CONTEXT_BYTES: u64 = 832 << 20;
 pub(super) struct Ending {
     wanted: Notify,
     ended: watch::Sender<bool>,
+}
+
+/// What an isolated session is charged for the driver's part of its process on such a device.
+pub(crate) fn context_bytes(info: &DeviceInfo) -> u64 {
+    if info.backend == "software" { 0 } else { CONTEXT_BYTES }
+}
+
+/// What executors are told that is for everybody's alone: where they keep code, and where they tell of kernels.
+const FOR_EVERYBODYS: [&str; 5] = ["--cache", "--cache-size", "--profile", "--sanitize", "--sanitize-tools"];
+
+/// The command for an isolated executor.
+fn without(command: &[OsString]) -> Vec<OsString> {
+    let mut left = Vec::with_capacity(command.len());
+    let mut words = command.iter();
+    while let Some(word) = words.next() {
+        if FOR_EVERYBODYS.iter().any(|option| word == option) {
+            // And its value.
+            words.next();
+        } else {
+            left.push(word.clone());
+        }
+    }
+    left
+}
+
+/// Says that an executor has ended, however that came about.
+struct Ended(Rc<Device>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        if let Some(ending) = &self.0.isolated {
+            ending.ended.send_replace(true);
+        }
+    }
 }
 
 impl Device {
@@ -36,7 +71,7 @@ impl Device {
         self.wait().await?;
         let alone = Rc::new(Self {
             index: self.index,
-            source: ExecutorSource::Command(command.clone()),
+            source: ExecutorSource::Command(without(command)),
             environment: self.environment.clone(),
             modules: RefCell::default(),
             next_module: Cell::new(1),
@@ -57,11 +92,9 @@ impl Device {
         let incarnation = Rc::clone(&started.incarnation);
         let served = Rc::clone(&alone);
         tokio::task::spawn_local(async move {
+            let _ended = Ended(Rc::clone(&served));
             let error = served.serve(started).await;
-            tracing::info!(device = served.index, %error, "the executor of an isolated session ended");
-            if let Some(ending) = &served.isolated {
-                ending.ended.send_replace(true);
-            }
+            tracing::debug!(device = served.index, %error, "the executor of an isolated session ended");
         });
         Ok((alone, incarnation))
     }
@@ -69,12 +102,6 @@ impl Device {
     /// Whether its executor is one session's alone.
     pub(crate) fn is_isolated(&self) -> bool {
         self.isolated.is_some()
-    }
-
-    /// What such a session is charged for the driver's part of its process.
-    pub(crate) fn context_bytes(&self) -> u64 {
-        let runs_code = self.running().is_some_and(|running| running.info.backend != "software");
-        if runs_code { CONTEXT_BYTES } else { 0 }
     }
 
     /// Ends an executor that is one session's alone.

@@ -28,6 +28,7 @@ use tokio::{
 };
 
 pub(crate) use answer::{Activity, Answer, DeviceInfo, EntryInfo, Origin, is_sealed, length};
+pub(crate) use isolated::context_bytes;
 pub(crate) use link::{Answering, Link, Request, no_descriptors};
 pub(crate) use passed::Passed;
 

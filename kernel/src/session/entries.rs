@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use bulkhead_caps::{Access, Kind, Need};
 use bulkhead_mm::Resource;
-use bulkhead_schema::{Error, Handle};
+use bulkhead_schema::{Error, ErrorCode, Handle};
 
 use super::{Session, Terms};
 use crate::{
@@ -17,6 +17,10 @@ use crate::{
 impl Session {
     /// A program of these entries of its own.
     pub(super) fn derive(self: &Rc<Self>, entries: &[Handle], terms: Terms) -> Result<(Held, Share), Error> {
+        if self.device.is_isolated() {
+            let message = "an isolated session gives no programs away: they would run in its context";
+            return Err(Error::new(ErrorCode::NotSupported, message).remedy("derive from a guarded session"));
+        }
         self.live()?;
         let terms = terms.within(&self.terms);
         let entries = entries.iter().map(|entry| self.entry(*entry)).collect::<Result<_, _>>()?;

@@ -47,7 +47,7 @@ use crate::{
     Limits,
     books::{Batch, Books, Loaded, SturdyToken, Tally, Thing, What},
     descriptors::{Parcel, Token},
-    executor::{Answer, Device, EntryInfo, Incarnation, SlotLease, no_descriptors},
+    executor::{self, Answer, Device, EntryInfo, Incarnation, SlotLease, no_descriptors},
     held::{Facet, Held, Share},
     principals::{Counted, Party, Taken},
     refusal::{self, internal},
@@ -233,27 +233,28 @@ impl Session {
     /// Opens a session on whichever executor serves the device, or its parent.
     pub(crate) async fn open(opening: Opening, number: impl FnOnce() -> u32) -> Result<Opened, Error> {
         let Opening { device, name, pid, limits, terms, parent, party, place } = opening;
-        let (device, incarnation) = match (&parent, terms.domain) {
-            (Some(parent), _) => (device, parent.session.incarnation()),
-            (None, Domain::Guarded) => {
-                let incarnation = device.wait().await?;
-                (device, incarnation)
-            }
-            (None, Domain::Isolated) => device.isolate().await?,
+        let isolated = parent.is_none() && terms.domain == Domain::Isolated;
+        let incarnation = match &parent {
+            Some(parent) => parent.session.incarnation(),
+            None => device.wait().await?,
         };
-        // Until a session has it, and from when that is over on, an executor of its own ends.
-        let alone = parent.is_none().then(|| Rc::clone(&device)).map(Alone);
         let account = NewAccount::open(
             &device,
             parent.as_ref(),
             terms.most.min(limits.session_amounts(&incarnation.info)),
         )?;
+        // What an isolated session's process takes is charged before there is one.
+        let context = if isolated { executor::context_bytes(&incarnation.info) } else { 0 };
         let charges = vec![
+            account.charge(Resource::DeviceBytes, context)?,
             account.charge(Resource::Sessions, 1)?,
             account.charge(Resource::Descriptors, DESCRIPTORS)?,
             account.charge(Resource::KernelBytes, SHARED_BYTES + limits::HELD_BYTES_MAX)?,
         ];
         let on_the_way = account.charge(Resource::Descriptors, DESCRIPTORS)?;
+        let (device, incarnation) = if isolated { device.isolate().await? } else { (device, incarnation) };
+        // From when its session is over on, an executor of its own ends.
+        let alone = parent.is_none().then(|| Rc::clone(&device)).map(Alone);
         let lease = incarnation.lease().ok_or_else(|| {
             Error::new(ErrorCode::LimitReached, "the device has as many sessions as it can have")
                 .remedy("close a session, or try again later")
@@ -375,9 +376,8 @@ impl Session {
     async fn open_in_executor(&self, ring: &OwnedFd) -> Result<(OwnedFd, oneshot::Receiver<Error>), Error> {
         self.take_root()?;
         self.reserve_first()?;
-        let isolated = self.device.is_isolated();
-        let sink =
-            self.charge_device(if isolated { self.device.context_bytes() } else { SINK_BYTES }).await?;
+        // A plain slot has none.
+        let sink = self.charge_device(if self.device.is_isolated() { 0 } else { SINK_BYTES }).await?;
         self.keep_charge(sink);
         let ring = ring
             .try_clone()

@@ -9,7 +9,7 @@ use bulkhead_caps::{Access, Kind, Need};
 use bulkhead_mm::Resource;
 use bulkhead_schema::{Error, ErrorCode, Handle, ModuleData, bulkhead_capnp::Question, limits};
 
-use super::{Session, images::OfferCharges};
+use super::{Charge, Session, images::OfferCharges};
 use crate::{
     books::{Code, Loaded, Thing, What},
     executor::{Answer, EntryInfo, length},
@@ -17,6 +17,10 @@ use crate::{
     image::Image,
     refusal::internal,
 };
+
+/// What the kernel keeps of a parameter, and of all of an entry's at most.
+const PARAMETER_BYTES: u64 = size_of::<(u32, u32)>() as u64;
+const PARAMETERS_BYTES_MAX: u64 = 4096 * PARAMETER_BYTES;
 
 impl Session {
     /// Whether its images go to the driver as they are.
@@ -69,10 +73,11 @@ impl Session {
         self: Rc<Self>,
         image: Handle,
         (name, number): (String, u64),
-    ) -> Result<(Held, Handle, u64, u64), Error> {
+    ) -> Result<(Held, (Handle, u64, u64), Charge), Error> {
         self.live()?;
         let _change = self.change()?;
         let capability = self.charge(Resource::Capabilities, 1)?;
+        let kept = self.charge(Resource::KernelBytes, name.len() as u64)?;
         let need = Need { kind: Kind::Entry, access: Access::Read, offset: number, bytes: 1 };
         let variable = self.books().derive(self.owner, image, self.owner, need)?;
         capability.keep();
@@ -87,7 +92,7 @@ impl Session {
             return Err(internal("the executor does not say where the variable is"));
         };
         held.look()?;
-        Ok((held, variable, address, bytes))
+        Ok((held, (variable, address, bytes), kept))
     }
 
     /// The names of the entries of such an image.
@@ -149,10 +154,11 @@ impl Session {
         self: Rc<Self>,
         image: Handle,
         (name, number): (String, u64),
-    ) -> Result<(Held, Handle, Rc<EntryInfo>), Error> {
+    ) -> Result<(Held, Handle, Rc<EntryInfo>, Charge), Error> {
         self.live()?;
         let _change = self.change()?;
         let capability = self.charge(Resource::Capabilities, 1)?;
+        let mut kept = self.charge(Resource::KernelBytes, name.len() as u64 + PARAMETERS_BYTES_MAX)?;
         let need = Need { kind: Kind::Entry, access: Access::Read, offset: number, bytes: 1 };
         let entry = self.books().derive(self.owner, image, self.owner, need)?;
         capability.keep();
@@ -168,7 +174,16 @@ impl Session {
         };
         let [info] = <[EntryInfo; 1]>::try_from(loaded.entries)
             .map_err(|_| Error::new(ErrorCode::Protocol, "the executor does not tell of one entry"))?;
+        let parameters = info.parameters.len() as u64 * PARAMETER_BYTES;
+        if parameters > PARAMETERS_BYTES_MAX {
+            return Err(Error::new(ErrorCode::LimitReached, format!("{name} has too many parameters")));
+        }
+        kept.resize(name.len() as u64 + parameters)?;
+        // Local memory for every thread that the device has at a time: the driver takes it at the first launch.
+        let threads = self.incarnation().info.threads();
+        self.settle_local(u64::from(info.local_bytes).saturating_mul(threads))?;
         held.look()?;
-        Ok((held, entry, Rc::new(info)))
+        // What is kept is what was asked for, and charged.
+        Ok((held, entry, Rc::new(EntryInfo { name, ..info }), kept))
     }
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use bulkhead_schema::{
-    Error, Stray,
+    Error, ErrorCode, Stray,
     bulkhead_capnp::{gpu_copy_session, gpu_session},
 };
 
@@ -120,11 +120,16 @@ impl gpu_session::Server for SessionServer {
             let params = params.get()?;
             let list = params.get_words()?;
             let words: Vec<u64> = list.iter().take(bulkhead_schema::limits::QUESTION_WORDS_MAX).collect();
-            ((bulkhead_schema::Handle::read(params.get_entry()?), params.get_question()?), words)
+            ((bulkhead_schema::Handle::read(params.get_entry()?), params.get_question()), words)
         };
         drop(params);
         let session = self.copying.session();
-        let asked = detached(session.limits.answer(), session.ask_driver(about, words)).await;
+        let asked = match about {
+            (entry, Ok(question)) => {
+                detached(session.limits.answer(), session.ask_driver((entry, question), words)).await
+            }
+            (_, Err(_)) => Err(Error::new(ErrorCode::InvalidArgument, "that is no question of this version")),
+        };
         let result = results.get().init_result();
         match asked {
             Ok(words) => {

@@ -71,7 +71,7 @@ impl Terms {
         Self {
             most: self.most.min(above.most),
             priority: self.priority.max(above.priority),
-            keep_resident: self.keep_resident && above.keep_resident,
+            keep_resident: self.keep_resident && above.keep_resident || above.domain == Domain::Isolated,
             domain: above.domain,
         }
     }

@@ -9,6 +9,7 @@
 
 #[cfg(test)]
 mod asked;
+mod isolated;
 mod kernels;
 mod shared;
 mod variables;
@@ -22,7 +23,8 @@ use bulkhead_client::Export;
 use bulkhead_schema::RefusedEntry;
 use parking_lot::Mutex;
 
-use super::{Error, ErrorCode, Handle, Question, SturdyToken};
+use super::{Error, ErrorCode, Handle, SturdyToken};
+
 pub(crate) use shared::{Received, RemoteFence, Reservation, Share, Signal};
 pub(crate) use variables::Variables;
 
@@ -261,22 +263,6 @@ impl Entry {
 }
 
 impl Image {
-    pub(crate) fn is_by_name(&self) -> bool {
-        false
-    }
-
-    pub(crate) fn ask(&self, name: &str) -> Result<Entry, Error> {
-        error(ErrorCode::NotFound, name)
-    }
-
-    pub(crate) fn ask_names(&self) -> Result<Vec<String>, Error> {
-        error(ErrorCode::NotSupported, "no names")
-    }
-
-    pub(crate) fn ask_variable(&self, name: &str) -> Result<(DeviceRange, u64), Error> {
-        error(ErrorCode::NotFound, name)
-    }
-
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
     }
@@ -660,25 +646,6 @@ impl Session {
                 parameters,
             },
         )
-    }
-
-    pub(crate) fn launch_clusters_with(
-        &self,
-        _stream: Stream,
-        entry: &Entry,
-        _launch: &Launch,
-        _clusters: ([u8; 3], bool),
-        _fill: impl FnMut(&mut [u8]),
-    ) -> Result<Fence, Error> {
-        error(ErrorCode::NotSupported, &entry.name)
-    }
-
-    pub(crate) fn ask_driver(&self, _: Question, _: Option<&Entry>, _: &[u64]) -> Result<Vec<u64>, Error> {
-        error(ErrorCode::NotSupported, "no driver")
-    }
-
-    pub(crate) fn set_attribute(&self, _: &Image, entry: &Entry, _: u32, _: i32) -> Result<(), Error> {
-        error(ErrorCode::NotSupported, &entry.name)
     }
 
     pub(crate) fn launch_together_with(

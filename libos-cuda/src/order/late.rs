@@ -7,15 +7,13 @@ use parking_lot::{Mutex, RwLock};
 use super::{Order, Streams, Target};
 use crate::device::Session;
 use crate::driver::driver;
-use crate::handle::{Kind, encode};
+use crate::handle::{Kind, encode, next_generation};
 use crate::status::Status;
 
 /// How many streams are made at once.
 pub(super) const AT_ONCE: usize = 32;
-/// Streams of a program that are not made yet, or were.
+/// Such streams of a program at a time.
 const LATE_MAX: usize = 4096;
-/// The generation of their handles: no place is used twice.
-const GENERATION: u32 = 1;
 
 /// A stream that is made later.
 struct Late {
@@ -26,43 +24,59 @@ struct Late {
     made: Mutex<Option<u64>>,
 }
 
-/// Those of a process, in the order in which they were asked for.
+/// A place, and how often it was used.
 #[derive(Default)]
-pub(super) struct LateStreams(RwLock<Vec<Option<Arc<Late>>>>);
+struct Place {
+    generation: u32,
+    late: Option<Arc<Late>>,
+}
+
+/// Those of a process.
+#[derive(Default)]
+pub(super) struct LateStreams(RwLock<Vec<Place>>);
 
 impl LateStreams {
     /// Notes one. Its handle names a place behind those of the session's streams.
     pub(super) fn add(&self, order: Order, priority: i32, context: u64, first: u32) -> Result<u64, Status> {
         let mut list = self.0.write();
-        if list.len() >= LATE_MAX {
+        let free = list.iter().position(|place| place.late.is_none()).unwrap_or(list.len());
+        if free >= LATE_MAX {
             return Err(Status::OUT_OF_MEMORY);
         }
-        let place = u32::try_from(list.len()).map_err(|_| Status::OUT_OF_MEMORY)?;
-        list.push(Some(Arc::new(Late { order, priority, context, made: Mutex::new(None) })));
-        Ok(encode(Kind::Stream, GENERATION, first + place))
+        if free == list.len() {
+            list.push(Place::default());
+        }
+        let number = u32::try_from(free).map_err(|_| Status::OUT_OF_MEMORY)?;
+        let place = list.get_mut(free).ok_or(Status::OUT_OF_MEMORY)?;
+        place.generation = next_generation(place.generation);
+        place.late = Some(Arc::new(Late { order, priority, context, made: Mutex::new(None) }));
+        Ok(encode(Kind::Stream, place.generation, first + number))
     }
 
-    fn get(&self, place: usize) -> Result<Arc<Late>, Status> {
-        self.0.read().get(place).and_then(Option::clone).ok_or(Status::INVALID_HANDLE)
+    fn get(&self, (place, generation): (usize, u32)) -> Result<Arc<Late>, Status> {
+        let list = self.0.read();
+        let place = list.get(place).filter(|place| place.generation == generation);
+        place.and_then(|place| place.late.clone()).ok_or(Status::INVALID_HANDLE)
     }
 
     /// The handle of one, if it was made.
-    pub(super) fn handle(&self, place: usize) -> Result<Option<u64>, Status> {
+    pub(super) fn handle(&self, place: (usize, u32)) -> Result<Option<u64>, Status> {
         let late = self.get(place)?;
         let made = *late.made.lock();
         Ok(made)
     }
 
     /// Forgets one.
-    pub(super) fn forget(&self, place: usize) -> Result<(), Status> {
-        let late = self.0.write().get_mut(place).and_then(Option::take);
-        late.map(drop).ok_or(Status::INVALID_HANDLE)
+    pub(super) fn forget(&self, (place, generation): (usize, u32)) -> Result<(), Status> {
+        let mut list = self.0.write();
+        let place = list.get_mut(place).filter(|place| place.generation == generation);
+        place.and_then(|place| place.late.take()).map(drop).ok_or(Status::INVALID_HANDLE)
     }
 
     /// Forgets those of a context.
     pub(super) fn end(&self, context: u64) {
-        for late in self.0.write().iter_mut() {
-            late.take_if(|late| late.context == context);
+        for place in self.0.write().iter_mut() {
+            place.late.take_if(|late| late.context == context);
         }
     }
 }
@@ -70,7 +84,7 @@ impl LateStreams {
 impl Streams {
     /// The stream of a place behind the session's, which is made now if it was not.
     #[cold]
-    pub(super) fn made(&self, place: usize) -> Result<Target, Status> {
+    pub(super) fn made(&self, place: (usize, u32)) -> Result<Target, Status> {
         let late = self.late.get(place)?;
         let mut made = late.made.lock();
         let handle = match *made {

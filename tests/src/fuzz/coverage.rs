@@ -118,14 +118,15 @@ pub struct Table(pub Vec<Row>);
 impl Table {
     /// What was never reached in some way, in words. `never_refuse` are methods that find nothing to refuse.
     #[must_use]
-    pub fn gaps(&self, never_refuse: &[&str]) -> Vec<String> {
+    pub fn gaps(&self, never_refuse: &[&str], never_answer: &[&str]) -> Vec<String> {
         let mut gaps = Vec::new();
         for Row { name, can_refuse, count } in &self.0 {
             let refuses = *can_refuse && !never_refuse.contains(&name.as_str());
+            let answers = !never_answer.contains(&name.as_str());
             for (reached, how) in [
                 (count.called > 0, "called"),
                 (count.hostile > 0, "called with wrong arguments"),
-                (count.answered > 0, "answered"),
+                (count.answered > 0 || !answers, "answered"),
                 (count.refused > 0 || !refuses, "refused"),
             ] {
                 if !reached {
