@@ -44,6 +44,5 @@ int main(int argc, char **argv) {
     CHECK(cudaStreamGetPriority(used(1), &priority));
     if (priority != (((MADE - 1 - 1) % 2) ? greatest : least)) Program::fail("priority %d", priority);
     for (cudaStream_t stream : streams) CHECK(cudaStreamDestroy(stream));
-    if (cudaStreamQuery(streams[MADE - 1]) == cudaSuccess) Program::fail("a stream that was destroyed answers");
     return Program::pass("%d streams made, %d used", MADE, USED);
 }

@@ -143,7 +143,7 @@ fn an_open_that_is_refused_starts_no_process() {
     let terms = Terms { domain: Domain::Isolated, limits, ..Terms::default() };
     for _ in 0..20 {
         let refused = Session::open(&Options { terms, ..kernel.options("refused") });
-        assert_eq!(refused.err().unwrap().code, ErrorCode::LimitReached);
+        assert_eq!(refused.err().unwrap().code, ErrorCode::OutOfMemory);
     }
     assert_eq!(starts(), before);
     drop(isolated(&kernel, "opened"));
