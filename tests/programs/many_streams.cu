@@ -44,5 +44,7 @@ int main(int argc, char **argv) {
     CHECK(cudaStreamGetPriority(used(1), &priority));
     if (priority != (((MADE - 1 - 1) % 2) ? greatest : least)) Program::fail("priority %d", priority);
     for (cudaStream_t stream : streams) CHECK(cudaStreamDestroy(stream));
+    CHECK(cudaEventDestroy(event));
+    CHECK(cudaFree(sums));
     return Program::pass("%d streams made, %d used", MADE, USED);
 }
