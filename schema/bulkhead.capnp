@@ -191,6 +191,7 @@ struct DeviceStatus {
   imagesLoaded @13 :UInt32;   # that somebody had loaded already.
   modules @14 :List(ModuleStatus);
   strict @15 :Bool;           # As in `Device`; of the executor that runs.
+  warm @16 :UInt32;           # Executors that have started and wait for an isolated session.
 }
 
 struct ModuleStatus {
@@ -232,6 +233,7 @@ struct SessionStatus {
   quarantinedBytes @15 :UInt64;
   ledger @16 :List(Column);
   executorPid @17 :UInt32;    # Of an isolated session, which has an executor of its own; else 0.
+  suspended @18 :Bool;        # By the operator: its memory lies in host memory until that resumes it.
 }
 
 struct SessionTerms {

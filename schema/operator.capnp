@@ -22,6 +22,14 @@ interface Operator {
   removeModule @4 (name :Text) -> (result :B.Result(B.Nothing));
   # Nobody may claim it any more, and the session that has it ends. Answers when nothing of it is left; `timedOut` where that
   # takes longer, and goes on.
+
+  suspend @5 (session :UInt32) -> (result :B.Result(B.Nothing));
+  # Moves a session's memory to host memory, and holds the session until it is resumed. Answers when the memory is there.
+  # `timedOut` or `outOfMemory` where its work does not pass or the host has no room: then it goes on.
+
+  resume @6 (session :UInt32) -> (result :B.Result(B.Nothing));
+  # Lets a suspended session go on. Answers when its memory is back; `outOfMemory` where there is no room: then it comes back
+  # as a session does that was swapped out.
 }
 
 struct NewModule {

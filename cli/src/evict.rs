@@ -1,4 +1,4 @@
-//! `bulkhead evict`: end a session, whoever's it is.
+//! `bulkhead evict`, `suspend` and `resume`: what the operator does with one session, whoever's it is.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::{Failure, place};
 
-/// End a session, whoever's it is. Its program sees a session that is over; what it had is given back.
+/// Which session, of which kernel.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Its number, as `bulkhead status` tells it.
@@ -17,7 +17,11 @@ pub(crate) struct Arguments {
     socket: Option<PathBuf>,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+/// Asks the operator's socket.
+fn ask(
+    arguments: &Arguments,
+    what: impl AsyncFnOnce(&Operator, u32) -> Result<(), bulkhead_client::Error>,
+) -> Result<ExitCode, Failure> {
     let socket = arguments.socket.clone().unwrap_or_else(bulkhead_client::default_socket);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -25,7 +29,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         .map_err(Failure::doing("starting a runtime"))?;
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let operator = Operator::open(&place::operator_socket(&socket)).await?;
-        operator.evict(arguments.session).await?;
+        what(&operator, arguments.session).await?;
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// Ends it.
+pub(crate) fn evict(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    ask(arguments, async |operator, session| operator.evict(session).await)
+}
+
+/// Moves its memory to host memory, until it is resumed.
+pub(crate) fn suspend(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    ask(arguments, async |operator, session| operator.suspend(session).await)
+}
+
+/// Lets it go on.
+pub(crate) fn resume(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    ask(arguments, async |operator, session| operator.resume(session).await)
 }

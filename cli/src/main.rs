@@ -55,8 +55,12 @@ enum Command {
     Doctor(doctor::Arguments),
     /// Show who uses the GPU, and for how much.
     Status(status::Arguments),
-    /// End a session, whoever's it is.
+    /// End a session, whoever's it is. Its program sees a session that is over; what it had is given back.
     Evict(evict::Arguments),
+    /// Move a session's memory to host memory, and hold the session until `bulkhead resume`. Its program waits meanwhile.
+    Suspend(evict::Arguments),
+    /// Let a suspended session go on.
+    Resume(evict::Arguments),
     /// Measure Bulkhead against the driver alone, in alternating processes.
     Bench(bench::Arguments),
     /// Confine a PTX file and verify the result, without a kernel.
@@ -105,7 +109,9 @@ fn main() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments, apart),
         Command::Status(arguments) => status::run(&arguments),
-        Command::Evict(arguments) => evict::run(&arguments),
+        Command::Evict(arguments) => evict::evict(&arguments),
+        Command::Suspend(arguments) => evict::suspend(&arguments),
+        Command::Resume(arguments) => evict::resume(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Guard(arguments) => guard::run(&arguments),
         Command::Module(arguments) => module::run(&arguments),

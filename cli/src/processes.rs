@@ -54,6 +54,9 @@ pub(crate) struct ExecutorArguments {
     /// For one isolated session, whose code nothing confines.
     #[arg(long)]
     isolated: bool,
+    /// Its kernels are launched one by one, never several as a graph.
+    #[arg(long)]
+    launch_singly: bool,
     /// The socket's descriptor; 0 is the only one there is.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=0))]
     link_fd: u32,
@@ -123,6 +126,7 @@ pub(crate) fn executor(arguments: &ExecutorArguments) -> Result<ExitCode, Failur
         sanitize,
         guard,
         isolated,
+        launch_singly: arguments.launch_singly,
     };
     bulkhead_executor::run(socket, options, patience).map_err(Failure::doing("executor"))?;
     Ok(ExitCode::SUCCESS)

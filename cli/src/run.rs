@@ -46,6 +46,8 @@ const DOMAIN: &str = "BULKHEAD_DOMAIN";
 /// What keeps a session apart from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Domain {
+    /// Isolated where the program's libraries have machine code without PTX when it first uses the device, else guarded.
+    Auto,
     /// It shares a context with others; the guard confines its PTX.
     Guarded,
     /// It has an executor and a context of its own, which the GPU keeps apart.
@@ -72,7 +74,7 @@ pub(crate) struct Arguments {
     guard: Option<Guard>,
     /// What keeps the program's session apart from others: the guard in a context that all share, which takes PTX; or an
     /// executor and a context of its own, which takes machine code too (PyTorch).
-    #[arg(long, value_enum, default_value_t = Domain::Guarded, env = DOMAIN)]
+    #[arg(long, value_enum, default_value_t = Domain::Auto, env = DOMAIN)]
     domain: Domain,
     #[command(flatten)]
     software: Software,
@@ -123,20 +125,22 @@ fn watches(arguments: &Arguments) -> bool {
     arguments.profile.is_some() || arguments.trace.is_some() || arguments.sanitize.is_some()
 }
 
+/// Whether something is asked for that only guarded sessions have.
+fn needs_guard(arguments: &Arguments) -> bool {
+    arguments.check || !arguments.gates.is_empty() || watches(arguments) || arguments.guard.is_some()
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (program, rest) = arguments.command.split_first().ok_or_else(|| Failure::new("no program"))?;
     let told = arguments.check || arguments.profile.is_some() || arguments.sanitize.is_some();
     if arguments.json && !told {
         return Err(Failure::new("--json is for --check, --sanitize and --profile"));
     }
-    if arguments.domain == Domain::Isolated {
-        let guarded = arguments.check || !arguments.gates.is_empty() || watches(arguments);
-        let unsuitable = guarded || arguments.guard.is_some();
-        if unsuitable {
-            return Err(Failure::new(
-                "--check, --gates, --guard, --profile, --trace and --sanitize are for guarded sessions: leave --domain isolated out",
-            ));
-        }
+    let needs_guard = needs_guard(arguments);
+    if arguments.domain == Domain::Isolated && needs_guard {
+        return Err(Failure::new(
+            "--check, --gates, --guard, --profile, --trace and --sanitize are for guarded sessions: leave --domain isolated out",
+        ));
     }
     for file in &arguments.gates {
         std::fs::File::open(file).map_err(Failure::doing(format!("--gates {}", file.display())))?;
@@ -177,7 +181,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut command = Command::new(place::binary()?);
     command.args(["program", "--parent", &std::process::id().to_string(), "--"]).arg(program).args(rest);
     prepare(&mut command, scratch.path(), &socket)?;
-    command.env(DOMAIN, if arguments.domain == Domain::Isolated { "isolated" } else { "guarded" });
+    command.env(
+        DOMAIN,
+        match arguments.domain {
+            Domain::Isolated => "isolated",
+            Domain::Auto if !needs_guard && arguments.module.is_empty() => "auto",
+            Domain::Auto | Domain::Guarded => "guarded",
+        },
+    );
     let found = scratch.path().join("violations");
     if arguments.check || sanitize.as_ref().is_some_and(sanitize::Run::checks) {
         command.env(CHECK, &found);

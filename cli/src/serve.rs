@@ -129,6 +129,9 @@ pub(crate) struct Arguments {
     /// soon after its session was told to end.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     launch_blocks: Option<u64>,
+    /// Launch the kernels of isolated sessions one by one. Without, those that wait in a stream go to the device as graphs.
+    #[arg(long)]
+    launch_singly: bool,
     /// Where machine code is kept, so that the same PTX is not compiled again; only for the CUDA backend. A folder of this
     /// user's: $XDG_CACHE_HOME/bulkhead/images unless told otherwise.
     #[arg(long, value_name = "DIR", conflicts_with = "no_cache")]
@@ -146,6 +149,10 @@ pub(crate) struct Arguments {
     /// Keep a second executor, which goes on with every session's memory and code when the first is lost.
     #[arg(long)]
     standby: bool,
+    /// Keep so many executors started for isolated sessions, so that none waits for the driver. Each takes 832 MiB of a GPU's
+    /// memory, which sessions cannot use.
+    #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=16))]
+    warm: u32,
     /// A protected module: the file of its gates, and how much memory those alone reach: a power of two, from 2 MiB on. The
     /// session that claims it with the token in NAME.token, in the directory of the sockets, is charged that memory, and
     /// says whose kernels may call the gates: nobody's else. May be given more than once.
@@ -264,6 +271,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if let Some(blocks) = &blocks {
         executor.extend(["--launch-blocks", blocks]);
     }
+    if arguments.launch_singly {
+        executor.push("--launch-singly");
+    }
     let executor = executor.into_iter().map(OsString::from).chain(cache(arguments, backend));
     let executor = executor.chain(arguments.software.arguments());
     let profile = arguments.profile.iter().flat_map(|path| ["--profile".into(), path.clone().into()]);
@@ -271,8 +281,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let sanitize = arguments.sanitize.iter();
     let sanitize = sanitize.flat_map(|path| sanitize::arguments(path, &arguments.sanitize_tools));
     let executor = executor.chain(sanitize);
-    let mut environment: Vec<(OsString, OsString)> =
-        bulkhead_cuda::ENVIRONMENT.iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let mut environment: Vec<(OsString, OsString)> = Vec::new();
     // An executor's environment is nearly empty: what names the assembler here would not be there.
     if let (Backend::Cuda, Ok(ptxas)) = (backend, bulkhead_cuda::Compiler::default().find()) {
         environment.push(("BULKHEAD_PTXAS".into(), ptxas.into()));
@@ -321,6 +330,7 @@ fn limits(arguments: &Arguments) -> Limits {
         device_bytes: arguments.device_memory,
         swap_bytes: arguments.swap_memory.unwrap_or(limits.swap_bytes),
         standby: arguments.standby,
+        warm: arguments.warm,
         session: amounts(&arguments.session_limit),
         total: amounts(&arguments.total_limit),
         principal: quota(Quota::PRINCIPAL, &arguments.user_limit),

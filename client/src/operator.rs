@@ -72,6 +72,30 @@ impl Operator {
         answer(response.get().and_then(|response| response.get_result()).map_err(broken)?).map(|_| ())
     }
 
+    /// Moves a session's memory to host memory and holds the session until it is resumed. Answers when that is done.
+    ///
+    /// # Errors
+    /// `notFound` where there is no such session; `notSupported` where it shares memory or stays on the device; `outOfMemory` or
+    /// `timedOut` where the host has no room or the session's work does not pass: then it goes on.
+    pub async fn suspend(&self, session: u32) -> Result<(), Error> {
+        let mut suspend = self.kernel.suspend_request();
+        suspend.get().set_session(session);
+        let response = suspend.send().promise.await.map_err(broken)?;
+        answer(response.get().and_then(|response| response.get_result()).map_err(broken)?).map(|_| ())
+    }
+
+    /// Lets a suspended session go on. Answers when its memory is back.
+    ///
+    /// # Errors
+    /// `notFound` where there is no such session; `invalidArgument` where it is not suspended; `outOfMemory` where the device
+    /// has no room: then it comes back once there is and it has something to do.
+    pub async fn resume(&self, session: u32) -> Result<(), Error> {
+        let mut resume = self.kernel.resume_request();
+        resume.get().set_session(session);
+        let response = resume.send().promise.await.map_err(broken)?;
+        answer(response.get().and_then(|response| response.get_result()).map_err(broken)?).map(|_| ())
+    }
+
     /// Lets sessions claim a protected module: its name, the text of its gates, and how many bytes its window has, those of
     /// host memory among them. Its token is in the runtime directory then, in `NAME.token`.
     ///

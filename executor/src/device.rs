@@ -35,6 +35,8 @@ pub struct Options {
     pub guard: Guard,
     /// Whether it serves one isolated session, whose code nothing confines.
     pub isolated: bool,
+    /// Whether such a session's launches go to the device one by one, never several as a graph.
+    pub launch_singly: bool,
 }
 
 /// Which versions of entries run.
@@ -60,6 +62,7 @@ impl From<Backend> for Options {
             sanitize: None,
             guard,
             isolated: false,
+            launch_singly: false,
         }
     }
 }

@@ -81,8 +81,27 @@ pub(crate) struct Executor {
     pub(crate) patience: Patience,
     /// Which versions of entries are loaded.
     pub(crate) guard: Guard,
+    /// Whom it serves.
+    pub(crate) tenancy: Tenancy,
+}
+
+/// Whom an executor serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tenancy {
+    /// All guarded sessions.
+    Shared,
+    /// One isolated session.
+    One {
+        /// Whether its launches may go to the device as graphs.
+        runs: bool,
+    },
+}
+
+impl Executor {
     /// Whether it serves one isolated session.
-    pub(crate) isolated: bool,
+    pub(crate) fn is_isolated(&self) -> bool {
+        self.tenancy != Tenancy::Shared
+    }
 }
 
 /// An entry that another session may be given. Does not keep its image loaded.
@@ -95,7 +114,7 @@ impl Executor {
     pub(crate) fn new(
         gpu: Arc<dyn Gpu>,
         link: Link,
-        (patience, guard, isolated): (Patience, Guard, bool),
+        (patience, guard, tenancy): (Patience, Guard, Tenancy),
         cache: Option<Cache>,
     ) -> Result<(Arc<Self>, Remains, Freeing), DeviceError> {
         let workbench = Arc::new(Workbench::open(&gpu)?);
@@ -103,8 +122,8 @@ impl Executor {
         let (physical, freeing) = Physical::new(&gpu);
         let flags = Arc::new(Flags::open(&gpu)?);
         let pieces_too = Arc::clone(&pieces);
-        let means =
-            Means { gpu: Arc::clone(&gpu), physical, workbench, flags, pieces: pieces_too, plain: isolated };
+        let plain = tenancy != Tenancy::Shared;
+        let means = Means { gpu: Arc::clone(&gpu), physical, workbench, flags, pieces: pieces_too, plain };
         let (reaper, remains) = Reaper::new();
         let modules = Modules::new(&gpu);
         let executor = Self {
@@ -125,7 +144,7 @@ impl Executor {
             epoch: Instant::now(),
             patience,
             guard,
-            isolated,
+            tenancy,
         };
         Ok((Arc::new(executor), remains, freeing))
     }

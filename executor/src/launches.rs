@@ -82,7 +82,7 @@ pub(crate) fn launch(
     // Counted first: the host half is awake when the gates are called.
     let calls = state.grants.calling(&entry.called);
     match together {
-        Blocks::Apart => state.gpu.launch(stream, version, &launch)?,
+        Blocks::Apart => state.streams.launch((index, position), version, &launch)?,
         Blocks::Together => state.gpu.launch_together(stream, version, &launch)?,
         Blocks::Clusters { sides, together } => {
             state.gpu.launch_clusters(stream, version, &launch, (sides, together))?;

@@ -48,6 +48,8 @@ mod profile;
 mod pump;
 mod reaper;
 mod records;
+mod runs;
+mod sandbox;
 mod sanitize;
 mod server;
 mod session;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use bulkhead_gpu::{EventId, FillPattern, Gpu};
-use bulkhead_ring::{Pattern, Record};
+use bulkhead_ring::{Blocks, Pattern, Record};
 use bulkhead_schema::{ErrorCode, limits};
 
 use crate::{
@@ -63,6 +63,10 @@ pub(crate) fn submit(
     rest: Option<Box<Rest>>,
 ) -> Result<(), bulkhead_gpu::Error> {
     let stream = record.stream();
+    let goes_on = matches!(record, Record::Launch { launch, .. } if launch.blocks == Blocks::Apart);
+    if !goes_on {
+        state.streams.end_run()?;
+    }
     match carry_out(state, position, record, parameters, rest) {
         Ok(Ok(Outcome::Submitted)) => state.streams.submitted(stream, position),
         Ok(Ok(Outcome::Nothing)) => {

@@ -15,11 +15,11 @@ use crate::{
     cache::{Cache, CacheOptions},
     decode::{self, Asked, Meant, OfModule},
     device::{self, Options},
-    executor::{Executor, Known},
+    executor::{Executor, Known, Tenancy},
     job::{Ask, Change, Job, Reserved, Span, Target},
     link::Link,
     modules::Said,
-    profile,
+    profile, sandbox,
     session::{self, report},
     warden::{self, Patience},
 };
@@ -47,8 +47,17 @@ pub enum RunError {
 /// Where the device does not open or the socket fails. The loss of the context ends the process with
 /// [`EXIT_DEVICE_LOST`].
 pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> Result<(), RunError> {
-    let Options { backend, mut software, cache, assembler, profile, sanitize, guard, isolated } =
-        options.into();
+    let Options {
+        backend,
+        mut software,
+        cache,
+        assembler,
+        profile,
+        sanitize,
+        guard,
+        isolated,
+        launch_singly,
+    } = options.into();
     if let Some(path) = profile {
         software.profiler = Some(profile::serve(&path)?);
     }
@@ -56,13 +65,20 @@ pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> 
         software.sanitizer = Some(sanitize.serve()?);
     }
     let begun = Instant::now();
+    if isolated {
+        sandbox::take_files()?;
+    }
     let gpu = backend.open(software, assembler, isolated)?;
     tracing::debug!(ms = begun.elapsed().as_millis(), "the device is open");
     let cache = cache.and_then(open_cache);
     gpu.bind_thread()?;
     let link = Link::new(socket);
+    let tenancy = match isolated {
+        true => Tenancy::One { runs: !launch_singly },
+        false => Tenancy::Shared,
+    };
     watch(Arc::clone(&gpu), link.clone())?;
-    let (executor, remains, freeing) = Executor::new(gpu, link, (patience, guard, isolated), cache)?;
+    let (executor, remains, freeing) = Executor::new(gpu, link, (patience, guard, tenancy), cache)?;
     {
         let (weak, gpu) = (Arc::downgrade(&executor), Arc::clone(&executor.gpu));
         thread::Builder::new().name("reaper".into()).spawn(move || remains.run(&weak, &*gpu))?;
@@ -71,6 +87,9 @@ pub fn run(socket: OwnedFd, options: impl Into<Options>, patience: Patience) -> 
         thread::Builder::new().name("warden".into()).spawn(move || warden::run(&weak))?;
         let executor = Arc::clone(&executor);
         thread::Builder::new().name("warm".into()).spawn(move || executor.slots.keep_warm())?;
+    }
+    if isolated {
+        sandbox::take_calls()?;
     }
     tracing::debug!(ms = begun.elapsed().as_millis(), "the executor is ready");
     let server = Server { executor };

@@ -21,7 +21,7 @@ use crate::{
     bindings::{Bindings, HIDDEN},
     control::Control,
     device,
-    executor::{Executor, Known},
+    executor::{Executor, Known, Tenancy},
     flag::{Flag, Says},
     job::{Change, Reserved},
     link::Link,
@@ -228,12 +228,15 @@ fn start(
     let page_at = completion.range().0;
     let mut streams = Streams::new(Arc::clone(gpu), CompletionWriter::new(completion), page_at);
     streams.urgency = executor.patience.urgency;
+    if executor.tenancy == (Tenancy::One { runs: true }) {
+        streams.form_runs();
+    }
     streams.create(0, 0, gpu.info()).map_err(device)?;
     let mut state = State::new(Arc::clone(gpu), streams, Arc::clone(&executor.gate));
     state.reserved = reserved;
     // Grids of code that nothing confines are not cut.
-    let usual = if executor.isolated { u64::MAX } else { state.blocks_max };
-    state.blocks_max = executor.patience.blocks.filter(|_| !executor.isolated).unwrap_or(usual);
+    let usual = if executor.is_isolated() { u64::MAX } else { state.blocks_max };
+    state.blocks_max = executor.patience.blocks.filter(|_| !executor.is_isolated()).unwrap_or(usual);
     let session = Arc::new(Session {
         id,
         slot,

@@ -5,12 +5,13 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use bulkhead_gpu::{DeviceInfo, Error, Gpu, HostAddress, StreamId};
+use bulkhead_gpu::{DeviceInfo, EntryId, Error, Gpu, HostAddress, Launch, StreamId};
 use bulkhead_ring::{CompletionWriter, Record, layout::STREAMS};
 use bulkhead_schema::limits::{self, STREAMS_MAX};
 
 use crate::{
     modules::Calling,
+    runs::{Refusal, Run},
     slices::{self, Rest},
 };
 
@@ -150,6 +151,8 @@ pub(crate) struct Streams {
     lost_priorities: [i32; STREAMS],
     /// The most urgent priority that one gets.
     pub(crate) urgency: i32,
+    /// Launches that are put off until the next record; none ever is where there is none.
+    run: Option<Run>,
 }
 
 /// The priority of a stream for which a session asks this one. Work of a more urgent stream goes before that of all others
@@ -157,6 +160,12 @@ pub(crate) struct Streams {
 /// executor's own.
 fn granted(asked: i32, most_urgent: i32) -> i32 {
     asked.clamp(most_urgent.clamp(-4, 0), 0)
+}
+
+/// Tells of a launch that was put off and then refused.
+fn refuse(page: &CompletionWriter, Refusal { position, error }: &Refusal) {
+    tracing::debug!(position, %error, "launch refused by the device");
+    page.refuse(*position, error.code as u16, error.device);
 }
 
 impl Streams {
@@ -181,7 +190,50 @@ impl Streams {
             lost: 0,
             lost_priorities: [0; STREAMS],
             urgency: 0,
+            run: None,
         }
+    }
+
+    /// From here on launches may go to the device together.
+    pub(crate) fn form_runs(&mut self) {
+        self.run = Some(Run::new());
+    }
+
+    /// Launches an entry, now or with what follows it. What was put off goes with the stream's next mark at the latest.
+    ///
+    /// # Errors
+    /// Why this launch was refused, or the loss of the device. What was put off and is refused then is so by its position.
+    pub(crate) fn launch(
+        &mut self,
+        (index, position): (u32, u64),
+        entry: EntryId,
+        launch: &Launch<'_>,
+    ) -> Result<(), Error> {
+        let Some(id) = self.get(index).map(|stream| stream.id) else { return Ok(()) };
+        if self.run.as_ref().is_none_or(|run| !run.is_of(index)) {
+            self.end_run()?;
+            let to_go = self.to_go(index);
+            if !self.run.as_mut().is_some_and(|run| run.begin(index, id, to_go)) {
+                return self.gpu.launch(id, entry, launch);
+            }
+        }
+        let is_full = self.run.as_mut().is_some_and(|run| run.push(position, entry, launch));
+        if is_full { self.end_run() } else { Ok(()) }
+    }
+
+    /// How many records the stream has been given that are not known to have passed.
+    fn to_go(&self, index: u32) -> usize {
+        let Some(stream) = self.get(index) else { return 0 };
+        let mark = self.page.mark(index);
+        let marked = stream.marks.iter().filter(|asked| asked.position > mark).map(|asked| asked.count);
+        (marked.sum::<u32>() + stream.unmarked) as usize
+    }
+
+    /// Launches what was put off. Everything else that is asked of the device comes after this.
+    pub(crate) fn end_run(&mut self) -> Result<(), Error> {
+        let Some(run) = self.run.as_mut().filter(|run| !run.is_empty()) else { return Ok(()) };
+        let page = &self.page;
+        run.submit(&*self.gpu, |refusal| refuse(page, &refusal))
     }
 
     pub(crate) fn page(&self) -> &CompletionWriter {
@@ -305,6 +357,10 @@ impl Streams {
             return Ok(());
         };
         if stream.submitted > stream.marked {
+            if let Some(run) = self.run.as_mut() {
+                let page = &self.page;
+                run.submit(&*self.gpu, |refusal| refuse(page, &refusal))?;
+            }
             self.gpu.write_value(stream.id, at, stream.submitted)?;
             stream.marked = stream.submitted;
             stream.marks.push_back(Mark {

@@ -30,7 +30,7 @@ use tokio::{
 use crate::{
     kept::{Kept, Key},
     places::{Place, Places},
-    principals::{Party, Taken},
+    principals::{Counted, Party, Taken},
     refusal::internal,
     session::Spending,
 };
@@ -71,7 +71,7 @@ pub(crate) struct Compiler {
 
 impl Compiler {
     pub(crate) fn new(command: Vec<OsString>, processes: usize, second: Duration) -> Self {
-        Self { command, places: Places::new(processes), second, kept: RefCell::default() }
+        Self { command, places: Places::new(processes, Counted::Compiles), second, kept: RefCell::default() }
     }
 
     /// Waits for a place to compile at.

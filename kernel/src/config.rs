@@ -66,6 +66,8 @@ pub struct Limits {
     pub compiles_max: usize,
     /// Whether a second executor is kept that goes on with the sessions when the first is lost.
     pub standby: bool,
+    /// How many executors have started before an isolated session asks for one.
+    pub warm: u32,
     /// What a principal may take of what clients share.
     pub principal: Quota,
     /// What one process of a principal may.
@@ -90,6 +92,7 @@ impl Default for Limits {
             kernel_bytes: (memory / 8).max(limits::KERNEL_BYTES_MAX),
             compiles_max: limits::COMPILES_MAX,
             standby: false,
+            warm: 0,
             principal: Quota::PRINCIPAL,
             process: Quota::PROCESS,
             second: Duration::from_secs(1),

@@ -93,12 +93,17 @@ impl Kernel {
         sessions
     }
 
-    /// Ends a session for the operator.
-    pub(crate) fn evict(&self, id: u32) -> Result<(), Error> {
-        let session = self.sessions().into_iter().find(|session| session.id == id).ok_or_else(|| {
+    /// A session that the operator names.
+    pub(crate) fn session(&self, id: u32) -> Result<Rc<Session>, Error> {
+        self.sessions().into_iter().find(|session| session.id == id).ok_or_else(|| {
             Error::new(ErrorCode::NotFound, format!("there is no session {id}"))
                 .remedy("`bulkhead status` says which there are")
-        })?;
+        })
+    }
+
+    /// Ends a session for the operator.
+    pub(crate) fn evict(&self, id: u32) -> Result<(), Error> {
+        let session = self.session(id)?;
         session.end(&Error::new(ErrorCode::SessionLost, "the operator has ended the session"));
         Ok(())
     }
@@ -154,6 +159,7 @@ impl Kernel {
             status.set_executor_starts(device.starts());
             status.set_standby_pid(device.standby_pid());
             status.set_failovers(device.failovers());
+            status.set_warm(device.warm());
             let [compiled, kept, loaded] = device.images();
             status.set_images_compiled(compiled);
             status.set_images_kept(kept);
@@ -189,6 +195,7 @@ impl Kernel {
             status.set_swappable(session.may_be_away());
             status.set_swapped_bytes(session.away_bytes());
             status.set_swaps(session.swaps());
+            status.set_suspended(session.is_suspended());
             status.set_granted(length(session.granted_count()));
             status.set_quarantined_bytes(session.quarantined_bytes());
             let alone = session.device.is_isolated().then(|| session.device.running()).flatten();

@@ -163,6 +163,42 @@ impl operator::Server for Operator {
         Ok(())
     }
 
+    async fn suspend(
+        self: Rc<Self>,
+        params: operator::SuspendParams,
+        mut results: operator::SuspendResults,
+    ) -> Result<(), capnp::Error> {
+        let session = params.get()?.get_session();
+        drop(params);
+        let suspended = match self.greeted().and_then(|()| self.kernel.session(session)) {
+            Ok(session) => session.suspend().await,
+            Err(error) => Err(error),
+        };
+        if suspended.is_ok() {
+            tracing::info!(target: "bulkhead::audit", session, "session suspended by the operator");
+        }
+        write(suspended, results.get().init_result());
+        Ok(())
+    }
+
+    async fn resume(
+        self: Rc<Self>,
+        params: operator::ResumeParams,
+        mut results: operator::ResumeResults,
+    ) -> Result<(), capnp::Error> {
+        let session = params.get()?.get_session();
+        drop(params);
+        let resumed = match self.greeted().and_then(|()| self.kernel.session(session)) {
+            Ok(session) => session.resume().await,
+            Err(error) => Err(error),
+        };
+        if resumed.is_ok() {
+            tracing::info!(target: "bulkhead::audit", session, "session resumed by the operator");
+        }
+        write(resumed, results.get().init_result());
+        Ok(())
+    }
+
     async fn add_module(
         self: Rc<Self>,
         params: operator::AddModuleParams,

@@ -1,12 +1,13 @@
-//! Places to compile at: few, and everybody's turn comes.
+//! Places to compile at, or to start executors at: few, and everybody's turn comes.
 //!
 //! Whoever waits gets the next place that is free: of the principals the one that has fewest, of those the one whose last
 //! turn was longest ago; the same among the processes of one principal. So a crowd of one principal's, or one client that
 //! asks for much, keeps nobody else waiting for longer than what is compiled already. No process has more than half.
 
 use std::{
-    cell::{Cell, RefCell},
+    cell::RefCell,
     rc::Rc,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use bulkhead_schema::Error;
@@ -22,35 +23,38 @@ struct Waiting {
     place: oneshot::Sender<Place>,
 }
 
-/// Places to compile at.
+/// Turns of all kinds are counted together, since a party's last one is.
+static TURNS: AtomicU64 = AtomicU64::new(0);
+
+/// Places to do something at.
 pub(crate) struct Places {
     most: usize,
+    /// What those who wait count as.
+    counted: Counted,
     running: RefCell<Vec<Rc<Party>>>,
     /// In the order they came.
     waiting: RefCell<Vec<Waiting>>,
-    turns: Cell<u64>,
 }
 
 impl Places {
-    pub(crate) fn new(most: usize) -> Rc<Self> {
-        Rc::new(Self { most, running: RefCell::default(), waiting: RefCell::default(), turns: Cell::new(0) })
+    pub(crate) fn new(most: usize, counted: Counted) -> Rc<Self> {
+        Rc::new(Self { most, counted, running: RefCell::default(), waiting: RefCell::default() })
     }
 
     /// Waits for a place, which is given back when the result is dropped. Only so many may wait.
     pub(crate) async fn take(self: &Rc<Self>, party: &Rc<Party>) -> Result<(Place, Taken), Error> {
-        let counted = party.take(Counted::Compiles, 1)?;
+        let counted = party.take(self.counted, 1)?;
         let (sender, place) = oneshot::channel();
         self.waiting.borrow_mut().push(Waiting { party: Rc::clone(party), place: sender });
         self.give();
-        let place = place.await.map_err(|_| internal("the compiler is gone"))?;
+        let place = place.await.map_err(|_| internal("the kernel is ending"))?;
         Ok((place, counted))
     }
 
     /// Gives away what is free.
     fn give(self: &Rc<Self>) {
         while let Some(next) = self.next() {
-            let turn = self.turns.get() + 1;
-            self.turns.set(turn);
+            let turn = TURNS.fetch_add(1, Ordering::Relaxed) + 1;
             next.party.had_a_turn(turn);
             self.running.borrow_mut().push(Rc::clone(&next.party));
             // Whoever has gone away gives it back at once.
@@ -117,7 +121,7 @@ mod tests {
 
     /// Who gets places, in order, where these ask for them.
     async fn order(most: usize, parties: &[Rc<Party>]) -> Vec<usize> {
-        let places = Places::new(most);
+        let places = Places::new(most, Counted::Compiles);
         let mut asked: Vec<_> =
             parties.iter().enumerate().map(|(at, party)| (at, Box::pin(places.take(party)))).collect();
         let (mut held, mut order) = (Vec::new(), Vec::new());
@@ -162,7 +166,7 @@ mod tests {
     #[tokio::test]
     async fn who_goes_away_while_he_waits_leaves_nothing() {
         let principals = principals();
-        let places = Places::new(1);
+        let places = Places::new(1, Counted::Compiles);
         let (first, second) = (party(&principals, 1, 1), party(&principals, 1, 2));
         let held = places.take(&first).await.unwrap();
         assert!(places.take(&second).now_or_never().is_none());

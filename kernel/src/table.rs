@@ -44,14 +44,19 @@ impl Limits {
 
     /// What all sessions may use together once the driver has taken so many bytes of the device for local memory. It keeps
     /// them, whoever they were for; what kernels usually need is of what is reserved for it.
-    pub(crate) fn total_amounts_beside(&self, device: &DeviceInfo, local_bytes: u64) -> Amounts {
+    pub(crate) fn total_amounts_beside(
+        &self,
+        device: &DeviceInfo,
+        local_bytes: u64,
+        other_bytes: u64,
+    ) -> Amounts {
         let usual = device.threads().saturating_mul(USUAL_LOCAL_BYTES);
         let more = match device.backend.as_str() {
             // A block has it while it runs, from the host.
             "software" => 0,
             _ => local_bytes.saturating_sub(usual),
         };
-        let left = self.usable_bytes(device).saturating_sub(more);
+        let left = self.usable_bytes(device).saturating_sub(more).saturating_sub(other_bytes);
         self.total_amounts(device).min(Amounts::UNLIMITED.with(Resource::DeviceBytes, left))
     }
 

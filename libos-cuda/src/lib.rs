@@ -45,6 +45,7 @@ mod launch;
 mod library;
 mod linker;
 mod logs;
+mod machine;
 mod managed;
 mod map;
 mod memory;

@@ -1,12 +1,12 @@
 //! What the process's session is limited to, where whoever starts the program says so.
 
 use crate::device::{Domain, Terms};
-use crate::report;
 use crate::status::Status;
+use crate::{machine, report};
 
 /// `COLUMN=AMOUNT,...`: columns of the kernel's ledger, and the most of each.
 const VARIABLE: &str = "BULKHEAD_LIMITS";
-/// `guarded` or `isolated`.
+/// `auto`, `guarded` or `isolated`.
 const DOMAIN: &str = "BULKHEAD_DOMAIN";
 
 /// What the environment says.
@@ -28,8 +28,16 @@ fn domain() -> Result<Domain, Status> {
     match told.to_str() {
         Some("" | "guarded") => Ok(Domain::Guarded),
         Some("isolated") => Ok(Domain::Isolated),
+        Some("auto") => Ok(match machine::found() {
+            Some(library) => {
+                let library = library.display();
+                report::once(&format!("an isolated session: {library} has machine code without PTX"));
+                Domain::Isolated
+            }
+            None => Domain::Guarded,
+        }),
         _ => {
-            report::once(&format!("{DOMAIN}: {told:?} is neither `guarded` nor `isolated`"));
+            report::once(&format!("{DOMAIN}: {told:?} is none of `auto`, `guarded` and `isolated`"));
             Err(Status::NO_DEVICE)
         }
     }

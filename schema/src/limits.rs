@@ -99,6 +99,10 @@ pub const COMPILE_SECONDS: u64 = 120;
 pub const COMPILE_MEMORY_BYTES: u64 = 4 << 30;
 /// Compile processes at a time.
 pub const COMPILES_MAX: usize = 2;
+/// Executors of isolated sessions that start at a time; those that were asked for beyond that wait for their turn.
+pub const ISOLATED_STARTS_MAX: usize = 4;
+/// Executors that wait for an isolated session, at most.
+pub const WARM_EXECUTORS_MAX: u32 = 16;
 /// Largest canonical print, in bytes.
 pub const PTX_BYTES_MAX: u64 = 64 << 20;
 /// How long a session's running work is waited for when its memory changes or it ends, in seconds.

@@ -22,23 +22,25 @@ python3 -c 'import torch' 2> /dev/null || { echo "skipped: no PyTorch"; exit 77;
 work=$(mktemp -d)
 mkdir -m 700 "$work/run"
 export BULKHEAD_SOCKET=$work/run/kernel.sock
-"$bulkhead" serve --backend cuda --runtime-directory "$work/run" 2> "$work/serve.log" &
+# shellcheck disable=SC2086
+"$bulkhead" serve --backend cuda ${SERVE_OPTIONS:-} --runtime-directory "$work/run" 2> "$work/serve.log" &
 server=$!
 trap 'kill $server; wait $server; rm -rf "$work"' EXIT
 for _ in $(seq 400); do [ -S "$BULKHEAD_SOCKET" ] && break; sleep 0.05; done
 isolated() { timeout 150 "$bulkhead" run --domain isolated -- "$@"; }
-workloads="$here/tests/torch/workloads.py"
 ended=0
-for name in ${*:-$(python3 "$workloads" --list)}; do
+for name in ${*:-$(python3 "$here/tests/torch/workloads.py" --list) $(python3 "$here/tests/torch/others.py" --list)}; do
+    workloads="$here/tests/torch/workloads.py"
+    grep -q "^def $name()" "$workloads" || workloads="$here/tests/torch/others.py"
     timeout 150 python3 "$workloads" "$name" > "$work/native" 2> "$work/native.err"
     isolated python3 "$workloads" "$name" > "$work/ours" 2> "$work/ours.err"
     code=$?
     seconds() { grep -E "^$name: [0-9.]+ s$" "$work/$1.err" | tail -n 1 | cut -d' ' -f2-; }
     if [ $code -eq 0 ] && cmp -s "$work/native" "$work/ours"; then
-        printf 'same    %-16s natively %s, here %s\n' "$name" "$(seconds native)" "$(seconds ours)"
+        printf 'same    %-32s natively %s, here %s\n' "$name" "$(seconds native)" "$(seconds ours)"
     else
         ended=1
-        printf 'DIFFERS %-16s code %s\n  natively: %s\n  here:     %s\n' "$name" $code "$(head -n 3 "$work/native" | cut -c1-300)" "$(head -n 3 "$work/ours" | cut -c1-300)"
+        printf 'DIFFERS %-32s code %s\n  natively: %s\n  here:     %s\n' "$name" $code "$(head -n 3 "$work/native" | cut -c1-300)" "$(head -n 3 "$work/ours" | cut -c1-300)"
         grep -v "^$name" "$work/ours.err" | tail -n "${LINES_OF_ERRORS:-8}" | cut -c1-220
     fi
 done

@@ -38,7 +38,7 @@ fn pin<'a>(table: &'a Table, id: u64, kind: &str) -> Result<Pin<'a>, Error> {
     table.pin(id).ok_or_else(|| unknown(kind))
 }
 
-fn stream_of(pin: &Pin<'_>) -> Stream {
+pub(crate) fn stream_of(pin: &Pin<'_>) -> Stream {
     Stream::from_bits(pin.handle())
 }
 
@@ -73,7 +73,7 @@ impl Cuda {
         Err(full("piece of memory"))
     }
 
-    fn stream(&self, stream: StreamId) -> Result<Pin<'_>, Error> {
+    pub(crate) fn stream(&self, stream: StreamId) -> Result<Pin<'_>, Error> {
         pin(&self.streams, stream.0, "stream")
     }
 
@@ -108,7 +108,7 @@ impl Cuda {
 }
 
 /// The driver reads as much as the entry has parameters, whatever size it is told.
-fn fits(launch: &Launch<'_>, bytes: usize) -> Result<(), Error> {
+pub(crate) fn fits(launch: &Launch<'_>, bytes: usize) -> Result<(), Error> {
     let given = launch.parameters.len();
     if given == bytes {
         return Ok(());
@@ -311,6 +311,7 @@ impl Gpu for Cuda {
 
     fn destroy_stream(&self, stream: StreamId) -> Result<(), Error> {
         self.alive()?;
+        self.forget_graphs_of(stream)?;
         let handle = self.streams.remove(stream.0).ok_or_else(|| unknown("stream"))?;
         self.settle("cuStreamDestroy", self.driver.stream_destroy(Stream::from_bits(handle)))
     }
@@ -436,6 +437,11 @@ impl Gpu for Cuda {
         let function = Function::from_bits(entry.handle());
         let launched = self.driver.launch_with(stream_of(&stream), function, launch, (Some(sides), together));
         self.settle("cuLaunchKernelEx", launched)
+    }
+
+    fn launch_graph(&self, stream: StreamId, launches: &[(EntryId, Launch<'_>)]) -> Result<bool, Error> {
+        self.alive()?;
+        self.launch_chain(stream, launches)
     }
 
     fn ask(&self, question: Question, entry: Option<EntryId>, words: &[u64]) -> Result<Vec<u64>, Error> {

@@ -207,6 +207,7 @@ impl Cuda {
         for entry in &image.entries {
             self.entries.remove(entry.0);
         }
+        self.forget_graphs_with(&image.entries)?;
         for (at, bytes) in &image.variables {
             self.reserved.remove(*at, *bytes);
         }

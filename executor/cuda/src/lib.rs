@@ -24,6 +24,7 @@ mod sys;
 
 mod failure;
 mod gpu;
+mod graphs;
 mod image;
 mod presence;
 mod ptxas;
@@ -84,6 +85,7 @@ pub struct Cuda {
     /// What imported memory was imported from: the driver exports only what it created.
     imported: Mutex<HashMap<u64, OwnedFd>>,
     images: Mutex<image::Images>,
+    graphs: Mutex<graphs::Graphs>,
     reserved: ranges::Ranges,
     registered: ranges::Ranges,
 }
@@ -150,6 +152,7 @@ impl Cuda {
             memories: table::Table::new(MEMORIES_MAX),
             imported: Mutex::default(),
             images: Mutex::new(image::Images { next: 1, loaded: HashMap::new() }),
+            graphs: Mutex::default(),
             reserved: ranges::Ranges::default(),
             registered: ranges::Ranges::default(),
         }))

@@ -178,6 +178,16 @@ pub trait Gpu: Send + Sync {
         Err(Error::Refused("this device has no clusters of blocks".to_owned()))
     }
 
+    /// Launches entries one after the other, as one graph, and says whether it did. Where it did not, nothing was launched, and
+    /// the caller launches them one by one. Only [`GRAPH_SIZES`] of them.
+    ///
+    /// # Errors
+    /// Only the loss of the device.
+    fn launch_graph(&self, stream: StreamId, launches: &[(EntryId, Launch<'_>)]) -> Result<bool, Error> {
+        let _ = (stream, launches);
+        Ok(false)
+    }
+
     /// Asks something, with as many words as [`Question::words`] says; about an entry where it is about one.
     fn ask(&self, question: Question, entry: Option<EntryId>, words: &[u64]) -> Result<Vec<u64>, Error> {
         let _ = (question, entry, words);

@@ -55,7 +55,7 @@ fn read(descriptor: OwnedFd) -> Result<Vec<u8>, Error> {
 
 impl Control {
     fn may_load_native(&self) -> Result<(), Error> {
-        if self.executor.isolated {
+        if self.executor.is_isolated() {
             return Ok(());
         }
         let message = "only an executor of one isolated session loads what nobody has checked";

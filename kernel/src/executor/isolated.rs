@@ -11,10 +11,16 @@ use std::{
 };
 
 use bulkhead_schema::{Error, ErrorCode};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 
-use super::{Device, DeviceInfo, Incarnation, State};
-use crate::{ExecutorSource, swapping::Mover};
+use super::{Device, DeviceInfo, Incarnation, Pool, State};
+use crate::{
+    ExecutorSource,
+    places::Places,
+    principals::{Counted, Party},
+    refusal::internal,
+    swapping::Mover,
+};
 
 /// What the driver takes of the device for a process, beside what that allocates: 524 MiB and what PyTorch's libraries add
 /// when they are first used (decision 0062).
@@ -61,8 +67,38 @@ impl Drop for Ended {
 }
 
 impl Device {
+    /// An executor for one session, with what that is charged for it. It is one that waited, or else one that is started when it
+    /// is this party's turn. Whatever becomes of who asks, the charges are not given back before the process is gone.
+    pub(crate) async fn isolate<C: 'static>(
+        self: &Rc<Self>,
+        party: &Rc<Party>,
+        charges: C,
+    ) -> Result<(Rc<Self>, Rc<Incarnation>, C), Error> {
+        let (sender, started) = oneshot::channel();
+        let (shared, party) = (Rc::clone(self), Rc::clone(party));
+        tokio::task::spawn_local(async move {
+            let result = match shared.pool.take() {
+                Some(waited) => Ok(waited),
+                None => shared.start_in_turn(&party).await,
+            };
+            let result = result.map(|(alone, incarnation)| (alone, incarnation, charges));
+            // Whoever asked has gone away: the session will never be.
+            if let Err(Ok((alone, _, charges))) = sender.send(result) {
+                alone.end_isolated();
+                alone.until_ended().await;
+                drop(charges);
+            }
+        });
+        started.await.map_err(|_| internal("an executor was not started"))?
+    }
+
+    async fn start_in_turn(&self, party: &Rc<Party>) -> Result<(Rc<Self>, Rc<Incarnation>), Error> {
+        let _place = self.starting.take(party).await?;
+        self.start_alone().await
+    }
+
     /// Starts an executor for one session.
-    pub(crate) async fn isolate(&self) -> Result<(Rc<Self>, Rc<Incarnation>), Error> {
+    pub(super) async fn start_alone(&self) -> Result<(Rc<Self>, Rc<Incarnation>), Error> {
         let ExecutorSource::Command(command) = &self.source else {
             return Err(Error::new(ErrorCode::NotSupported, "this kernel starts no executors of its own")
                 .remedy("open a guarded session"));
@@ -85,6 +121,8 @@ impl Device {
             local_bytes: Cell::new(0),
             ledger: Rc::clone(&self.ledger),
             books: Rc::clone(&self.books),
+            starting: Places::new(0, Counted::Waits),
+            pool: Pool::new(0),
             isolated: Some(Ending { wanted: Notify::new(), ended: watch::Sender::new(false) }),
             mover: Mover::new(),
         });

@@ -47,6 +47,10 @@ const SHORTAGE: Duration = Duration::from_millis(10);
 /// A timer that is late by this part of what it was set to was held up.
 const LATE: u32 = 4;
 
+/// So often an executor may tell of sessions of which nobody waits to hear, and once more for each that somebody did: what
+/// crossed with the end of the wait. One that was taken over has no other way to keep the kernel busy unasked.
+const UNAWAITED_MAX: u64 = 1024;
+
 /// Why an executor is not there any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -125,6 +129,9 @@ pub(crate) struct Link {
     sessions: RefCell<HashMap<u32, oneshot::Sender<Error>>>,
     /// Sessions that are swapped out, and may want to come back.
     swapped: RefCell<HashMap<u32, oneshot::Sender<()>>>,
+    /// How many were ever awaited of both, and how often it told of one that was not.
+    awaited: Cell<u64>,
+    unawaited: Cell<u64>,
     /// How long it may be silent.
     patience: Duration,
 }
@@ -150,6 +157,8 @@ impl Link {
             ended: CancellationToken::new(),
             sessions: RefCell::default(),
             swapped: RefCell::default(),
+            awaited: Cell::new(0),
+            unawaited: Cell::new(0),
             patience,
         });
         let running = Rc::clone(&link);
@@ -201,6 +210,7 @@ impl Link {
     pub(crate) fn session_ended(&self, session: u32) -> oneshot::Receiver<Error> {
         let (sender, receiver) = oneshot::channel();
         if self.failure.get().is_none() {
+            self.awaited.set(self.awaited.get() + 1);
             self.sessions.borrow_mut().insert(session, sender);
         }
         receiver
@@ -211,6 +221,7 @@ impl Link {
     pub(crate) fn session_wanted(&self, session: u32) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
         if self.failure.get().is_none() {
+            self.awaited.set(self.awaited.get() + 1);
             self.swapped.borrow_mut().insert(session, sender);
         }
         receiver
@@ -352,8 +363,12 @@ impl Link {
                     }
                 }
                 Ok(answer::Decoded::SessionEnded(session, error)) => {
-                    if let Some(ended) = self.sessions.borrow_mut().remove(&session) {
-                        drop(ended.send(error));
+                    let ended = self.sessions.borrow_mut().remove(&session);
+                    match ended {
+                        // Nobody may wait for it any more.
+                        Some(ended) => drop(ended.send(error)),
+                        None if self.tells_too_much() => return chatter(),
+                        None => {}
                     }
                 }
                 Ok(answer::Decoded::Quiescent(id)) => {
@@ -368,14 +383,23 @@ impl Link {
                     first.send(()).unwrap_or_default();
                 }
                 Ok(answer::Decoded::Wanted(session)) => {
-                    if let Some(wanted) = self.swapped.borrow_mut().remove(&session) {
+                    let wanted = self.swapped.borrow_mut().remove(&session);
+                    match wanted {
                         // Nobody may wait for it any more.
-                        wanted.send(()).unwrap_or_default();
+                        Some(wanted) => wanted.send(()).unwrap_or_default(),
+                        None if self.tells_too_much() => return chatter(),
+                        None => {}
                     }
                 }
                 Err(error) => return Failure::new(format!("it sent a packet that makes no sense: {error}")),
             }
         }
+    }
+
+    /// Counts what it told of a session that nobody waits to hear of; true once that is too much.
+    fn tells_too_much(&self) -> bool {
+        self.unawaited.set(self.unawaited.get() + 1);
+        self.unawaited.get() > UNAWAITED_MAX + self.awaited.get()
     }
 
     /// The next packet; an empty one means that the executor is gone.
@@ -473,6 +497,10 @@ fn lost(error: Error) -> Failure {
     Failure { reason: error.message, device: error.device }
 }
 
+fn chatter() -> Failure {
+    Failure::new("it tells, again and again, of sessions that it does not have")
+}
+
 fn gone(error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Failure::new("its process ended"),
@@ -560,6 +588,34 @@ mod tests {
         with_link(silent, async |link| {
             let pending = link.call(None, Vec::new(), |mut request| request.set_drain(1));
             assert_eq!(pending.await.err().map(|error| error.code), Some(ErrorCode::DeviceLost));
+        });
+    }
+
+    /// An executor that tells so often that a session wants to come back.
+    fn teller(socket: OwnedFd, times: u64) {
+        for _ in 0..times {
+            let mut message = message::Builder::new_default();
+            let mut reply: executor_capnp::reply::Builder<'_> = message.init_root();
+            reply.set_wanted(7);
+            let words = serialize::write_message_to_words(&message);
+            if rustix::net::send(&socket, &words, SendFlags::NOSIGNAL).is_err() {
+                break;
+            }
+        }
+        busy(socket);
+    }
+
+    #[test]
+    fn an_executor_that_tells_without_end_of_sessions_it_does_not_have_is_lost() {
+        let crossing = |socket| teller(socket, UNAWAITED_MAX);
+        with_link(crossing, async |link| {
+            tokio::time::sleep(PATIENCE * 2).await;
+            assert_eq!(link.failure(), None, "it may have crossed with the end of a wait");
+        });
+        let endless = |socket| teller(socket, UNAWAITED_MAX * 4);
+        with_link(endless, async |link| {
+            let failure = link.ended().await;
+            assert!(failure.reason.contains("again and again"), "{failure:?}");
         });
     }
 

@@ -7,6 +7,7 @@ mod answer;
 mod isolated;
 mod link;
 mod passed;
+mod pool;
 mod spawn;
 mod standby;
 
@@ -32,7 +33,11 @@ pub(crate) use isolated::context_bytes;
 pub(crate) use link::{Answering, Link, Request, no_descriptors};
 pub(crate) use passed::Passed;
 
-use crate::{ExecutorSource, Limits, books::Books, modules::Known, packets::Packets, swapping::Mover};
+use crate::{
+    ExecutorSource, Limits, books::Books, modules::Known, packets::Packets, places::Places,
+    principals::Counted, swapping::Mover,
+};
+use pool::Pool;
 
 /// An executor that lived shorter than this, in seconds, ended soon after its start.
 const SOON_SECONDS: u32 = 10;
@@ -148,6 +153,9 @@ pub(crate) struct Device {
     pub(crate) ledger: Rc<RefCell<Ledger>>,
     /// Who may do what with which part of it.
     pub(crate) books: Rc<Books>,
+    /// Where executors of isolated sessions start, and those that have started.
+    starting: Rc<Places>,
+    pool: Pool,
     /// Where its executor is one isolated session's alone.
     isolated: Option<isolated::Ending>,
     /// Moves sessions to host memory and back.
@@ -177,6 +185,8 @@ impl Device {
             local_bytes: Cell::new(0),
             ledger: Rc::new(RefCell::new(Ledger::new(Amounts::default()))),
             books: Rc::new(Books::new()),
+            starting: Places::new(limits::ISOLATED_STARTS_MAX, Counted::Waits),
+            pool: Pool::new(limits.warm),
             isolated: None,
             mover: Mover::new(),
         }
@@ -188,7 +198,7 @@ impl Device {
         if bytes <= self.local_bytes.get() || self.is_isolated() {
             return Ok(());
         }
-        let amounts = self.limits.total_amounts_beside(info, bytes);
+        let amounts = self.limits.total_amounts_beside(info, bytes, self.pool.bytes(info));
         let mut ledger = self.ledger.borrow_mut();
         if ledger.used().get(Resource::DeviceBytes) > amounts.get(Resource::DeviceBytes) {
             let what =
@@ -275,6 +285,9 @@ impl Device {
         if self.limits.standby {
             tokio::task::spawn_local(Rc::clone(&self).keep_standby());
         }
+        if self.limits.warm > 0 {
+            tokio::task::spawn_local(Rc::clone(&self).keep_pool());
+        }
         let mut failures = 0;
         loop {
             let started = Instant::now();
@@ -359,7 +372,8 @@ impl Device {
             "an executor serves"
         );
         if !self.is_isolated() {
-            let amounts = self.limits.total_amounts_beside(info, self.local_bytes.get());
+            let (local, pool) = (self.local_bytes.get(), self.pool.bytes(info));
+            let amounts = self.limits.total_amounts_beside(info, local, pool);
             self.ledger.borrow_mut().set_limits(amounts);
         }
         self.state.send_replace(State::Running(incarnation));

@@ -252,9 +252,12 @@ impl Session {
             account.charge(Resource::KernelBytes, SHARED_BYTES + limits::HELD_BYTES_MAX)?,
         ];
         let on_the_way = account.charge(Resource::Descriptors, DESCRIPTORS)?;
-        let (device, incarnation) = if isolated { device.isolate().await? } else { (device, incarnation) };
+        let (device, incarnation, charges) = match isolated {
+            true => device.isolate(&party, charges).await?,
+            false => (device, incarnation, charges),
+        };
         // From when its session is over on, an executor of its own ends.
-        let alone = parent.is_none().then(|| Rc::clone(&device)).map(Alone);
+        let mut alone = Alone { device: Rc::clone(&device), charges };
         let lease = incarnation.lease().ok_or_else(|| {
             Error::new(ErrorCode::LimitReached, "the device has as many sessions as it can have")
                 .remedy("close a session, or try again later")
@@ -289,7 +292,7 @@ impl Session {
             ring: RefCell::new(Some(Ring { memory: ring_memory, control })),
             on_the_way_out: RefCell::default(),
             account: account.keep(),
-            charges: RefCell::new(charges),
+            charges: RefCell::new(std::mem::take(&mut alone.charges)),
             local: RefCell::default(),
             reserved: Cell::new((0, 0)),
             reserved_there: Cell::new((0, 0)),
@@ -333,7 +336,7 @@ impl Session {
             place: RefCell::new(Some(place)),
             kept: RefCell::default(),
             known: Cell::new(false),
-            alone: RefCell::new(alone),
+            alone: RefCell::new(Some(alone)),
         });
         session.books().know(owner, Rc::downgrade(&session));
         if let Some(parent) = &session.parent {
@@ -705,11 +708,22 @@ impl Session {
 }
 
 /// A device whose executor, where it is one session's alone, ends with this.
-struct Alone(Rc<Device>);
+struct Alone {
+    device: Rc<Device>,
+    /// What is charged for it as long as there is no session.
+    charges: Vec<Charge>,
+}
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        self.0.end_isolated();
+        self.device.end_isolated();
+        let (device, charges) = (Rc::clone(&self.device), std::mem::take(&mut self.charges));
+        if device.is_isolated() && !charges.is_empty() {
+            tokio::task::spawn_local(async move {
+                device.until_ended().await;
+                drop(charges);
+            });
+        }
     }
 }
 

@@ -53,6 +53,10 @@ impl Session {
         loop {
             self.be_resident().await?;
             let turn = self.device.mover.turn_of_call(self).await?;
+            if self.is_suspended() {
+                // Whoever suspends it has the next turn.
+                continue;
+            }
             self.come_back(&turn).await?;
             let mut eviction = Eviction::new(&turn, self);
             let room = if first {

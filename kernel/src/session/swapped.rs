@@ -21,8 +21,8 @@ use std::{
 
 use bulkhead_caps::ObjectId;
 use bulkhead_mm::{Range, Resource};
-use bulkhead_schema::{Error, ErrorCode, executor_capnp};
-use tokio::sync::{Mutex, MutexGuard, oneshot};
+use bulkhead_schema::{Error, ErrorCode, executor_capnp, limits};
+use tokio::sync::{Mutex, MutexGuard, oneshot, watch};
 
 use super::{
     Charge, Session,
@@ -31,6 +31,7 @@ use super::{
 use crate::{
     books::{Memory, Thing, What},
     executor::{Activity, Answer, length},
+    principals::Counted,
     refusal::internal,
     swapping::{Eviction, Turn},
 };
@@ -68,6 +69,8 @@ pub(super) struct Swap {
     times: Cell<u32>,
     /// Held by whoever makes room for it, or waits for the turn to.
     making_room: Mutex<()>,
+    /// The operator wants it away.
+    suspended: watch::Sender<bool>,
 }
 
 impl Swap {
@@ -80,6 +83,7 @@ impl Swap {
             since_ns: Cell::new(0),
             times: Cell::new(0),
             making_room: Mutex::new(()),
+            suspended: watch::Sender::new(false),
         }
     }
 
@@ -258,6 +262,10 @@ impl Session {
     pub(crate) async fn come_back(&self, turn: &Turn<'_>) -> Result<(), Error> {
         let mut eviction = Eviction::new(turn, self);
         while self.swap.whereabouts.get() == Whereabouts::Away {
+            if self.is_suspended() {
+                return Err(Error::new(ErrorCode::OutOfMemory, "the session is suspended")
+                    .remedy("its operator lets it go on with `bulkhead resume`"));
+            }
             eviction.make_room(self.swap.bytes()).await?;
             // Without waiting, so that nobody else takes the room.
             let Ok(moving) = self.swap.moving.try_lock() else {
@@ -318,13 +326,70 @@ impl Session {
         }
     }
 
+    /// Whether the operator has suspended it.
+    pub(crate) fn is_suspended(&self) -> bool {
+        *self.swap.suspended.borrow()
+    }
+
+    /// Waits until the operator does not want it away, or it is over.
+    pub(super) async fn until_resumed(&self) {
+        let mut suspended = self.swap.suspended.subscribe();
+        tokio::select! {
+            // The sender is a field of `self`, so the wait cannot fail.
+            resumed = suspended.wait_for(|suspended| !suspended) => drop(resumed),
+            _ = self.over() => {}
+        }
+    }
+
+    /// Moves its memory to host memory, where its work passes in time, and leaves it there until it is [resumed](Self::resume).
+    pub(crate) async fn suspend(self: &Rc<Self>) -> Result<(), Error> {
+        self.live()?;
+        if self.is_suspended() {
+            return Ok(());
+        }
+        if !self.may_be_away() {
+            let message = format!("session {} shares memory, or was promised to stay on the device", self.id);
+            return Err(Error::new(ErrorCode::NotSupported, message));
+        }
+        // From here on nothing brings it back.
+        self.swap.suspended.send_replace(true);
+        let turn = self.device.mover.turn(self).await;
+        let gone = match self.swap.is_away() {
+            true => Ok(0),
+            false => self.move_out(self.limits.seconds(limits::DRAIN_SECONDS)).await,
+        };
+        drop(turn);
+        if gone.is_err() {
+            self.swap.suspended.send_replace(false);
+        }
+        gone.map(drop)
+    }
+
+    /// Lets it go on where it was suspended.
+    pub(crate) async fn resume(&self) -> Result<(), Error> {
+        self.live()?;
+        if !self.swap.suspended.send_replace(false) {
+            return Err(Error::new(ErrorCode::InvalidArgument, format!("session {} is not suspended", self.id)));
+        }
+        let turn = self.device.mover.turn(self).await;
+        self.come_back(&turn).await
+    }
+
     /// Waits until it is back, if it is away. It can be away again after the next wait, unless it [changes](Self::change).
     pub(super) async fn be_resident(&self) -> Result<(), Error> {
         while self.swap.is_away() {
             // Where it is about to leave, nobody else waits for that.
             drop(self.swap.moving.lock().await);
+            if self.is_suspended() {
+                let _waits = self.party.take(Counted::Waits, 1)?;
+                self.until_resumed().await;
+            }
             let turn = self.device.mover.turn_of_call(self).await?;
-            self.come_back(&turn).await?;
+            match self.come_back(&turn).await {
+                // It was suspended anew.
+                Err(_) if self.is_suspended() => {}
+                came => came?,
+            }
         }
         Ok(())
     }
@@ -336,6 +401,7 @@ impl Session {
             return;
         }
         while self.live().is_ok() {
+            self.until_resumed().await;
             let turn = self.device.mover.turn(&self).await;
             let back = self.come_back(&turn).await;
             drop(turn);

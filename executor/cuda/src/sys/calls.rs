@@ -32,6 +32,32 @@ const GRANULARITY_RECOMMENDED: c_int = 1;
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`, as an argument.
 const HANDLE_TYPE_DESCRIPTOR: c_int = 1;
 
+/// A parameter block in the form that launches take it in.
+pub(super) struct LaunchBuffer<'a> {
+    bytes: usize,
+    extra: [*mut c_void; 5],
+    block: std::marker::PhantomData<&'a [u8]>,
+}
+
+impl<'a> LaunchBuffer<'a> {
+    pub(super) fn new(block: &'a [u8]) -> Self {
+        let extra = [
+            with_exposed_provenance_mut(LAUNCH_PARAM_BUFFER_POINTER),
+            block.as_ptr().cast_mut().cast(),
+            with_exposed_provenance_mut(LAUNCH_PARAM_BUFFER_SIZE),
+            null_mut(),
+            with_exposed_provenance_mut(LAUNCH_PARAM_END),
+        ];
+        Self { bytes: block.len(), extra, block: std::marker::PhantomData }
+    }
+
+    /// The list that the driver reads; valid while this is neither moved nor dropped.
+    pub(super) fn extra(&mut self) -> *mut *mut c_void {
+        self.extra[3] = (&raw mut self.bytes).cast();
+        self.extra.as_mut_ptr()
+    }
+}
+
 fn location(device: c_int) -> CUmemLocation {
     CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
 }
@@ -417,14 +443,7 @@ impl Driver {
     pub(crate) fn launch(&self, stream: Stream, function: Function, launch: &Launch<'_>) -> Result<(), Code> {
         let [grid_x, grid_y, grid_z] = launch.grid;
         let [block_x, block_y, block_z] = launch.block;
-        let mut bytes = launch.parameters.len();
-        let mut extra: [*mut c_void; 5] = [
-            with_exposed_provenance_mut(LAUNCH_PARAM_BUFFER_POINTER),
-            launch.parameters.as_ptr().cast_mut().cast(),
-            with_exposed_provenance_mut(LAUNCH_PARAM_BUFFER_SIZE),
-            (&raw mut bytes).cast(),
-            with_exposed_provenance_mut(LAUNCH_PARAM_END),
-        ];
+        let mut buffer = LaunchBuffer::new(launch.parameters);
         // SAFETY: function and stream are pinned in their tables; the buffer holds as many bytes as the entry
         // has parameters (checked by the caller), and the driver copies it before it returns, without writing to it.
         Code::check(unsafe {
@@ -439,7 +458,7 @@ impl Driver {
                 launch.shared_bytes,
                 stream.pointer(),
                 null_mut(),
-                extra.as_mut_ptr(),
+                buffer.extra(),
             )
         })
     }
@@ -452,14 +471,7 @@ impl Driver {
         launch: &Launch<'_>,
         (sides, together): (Option<[u8; 3]>, bool),
     ) -> Result<(), Code> {
-        let mut bytes = launch.parameters.len();
-        let mut extra: [*mut c_void; 5] = [
-            with_exposed_provenance_mut(LAUNCH_PARAM_BUFFER_POINTER),
-            launch.parameters.as_ptr().cast_mut().cast(),
-            with_exposed_provenance_mut(LAUNCH_PARAM_BUFFER_SIZE),
-            (&raw mut bytes).cast(),
-            with_exposed_provenance_mut(LAUNCH_PARAM_END),
-        ];
+        let mut buffer = LaunchBuffer::new(launch.parameters);
         let cooperative = CUlaunchAttribute {
             id: CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,
             pad: [0; 4],
@@ -491,7 +503,7 @@ impl Driver {
         };
         // SAFETY: as `launch`; the configuration names no more attributes than there are, and all live until the driver returns.
         Code::check(unsafe {
-            (self.launch_with)(&raw const config, function.pointer(), null_mut(), extra.as_mut_ptr())
+            (self.launch_with)(&raw const config, function.pointer(), null_mut(), buffer.extra())
         })
     }
 

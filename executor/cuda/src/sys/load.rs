@@ -4,8 +4,9 @@ use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 use std::mem::ManuallyDrop;
 
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUlaunchConfig, CUmemAccessDesc,
-    CUmemAllocationProp, CUmemGenericAllocationHandle, CUmodule, CUstream, CUuuid,
+    CUDA_KERNEL_NODE_PARAMS, CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphExec,
+    CUgraphNode, CUlaunchConfig, CUmemAccessDesc, CUmemAllocationProp, CUmemGenericAllocationHandle,
+    CUmodule, CUstream, CUuuid,
 };
 
 use super::native::LIBRARY;
@@ -99,6 +100,15 @@ calls! {
         CUfunction, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, CUstream, *mut *mut c_void, *mut *mut c_void
     );
     launch_with = "cuLaunchKernelEx"(*const CUlaunchConfig, CUfunction, *mut *mut c_void, *mut *mut c_void);
+    graph_create = "cuGraphCreate"(*mut CUgraph, c_uint);
+    graph_destroy = "cuGraphDestroy"(CUgraph);
+    graph_add_kernel = "cuGraphAddKernelNode_v2"(
+        *mut CUgraphNode, CUgraph, *const CUgraphNode, usize, *const CUDA_KERNEL_NODE_PARAMS
+    );
+    graph_instantiate = "cuGraphInstantiateWithFlags"(*mut CUgraphExec, CUgraph, c_ulonglong);
+    graph_set_kernel = "cuGraphExecKernelNodeSetParams_v2"(CUgraphExec, CUgraphNode, *const CUDA_KERNEL_NODE_PARAMS);
+    graph_launch = "cuGraphLaunch"(CUgraphExec, CUstream);
+    graph_executable_destroy = "cuGraphExecDestroy"(CUgraphExec);
     copy_to_device = "cuMemcpyHtoDAsync_v2"(CUdeviceptr, *const c_void, usize, CUstream);
     copy_to_host = "cuMemcpyDtoHAsync_v2"(*mut c_void, CUdeviceptr, usize, CUstream);
     copy_on_device = "cuMemcpyDtoDAsync_v2"(CUdeviceptr, CUdeviceptr, usize, CUstream);

@@ -8,6 +8,7 @@
 //! this crate: a handle is in a table from its making until its destruction, and every use pins it there.
 
 mod calls;
+mod chains;
 mod load;
 pub mod native;
 pub(crate) mod pages;
@@ -15,6 +16,7 @@ mod questions;
 
 use std::ffi::c_int;
 
+pub(crate) use chains::Chain;
 pub(crate) use load::{Absent, Driver};
 
 /// A `CUresult` other than success.

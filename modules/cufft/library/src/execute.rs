@@ -101,6 +101,10 @@ fn submit(
     driver: &Driver,
     (request, held): (Request, [Held; 2]),
 ) -> Result<(), Refused> {
+    // What a stream finds out later is told of by a later call.
+    if ready.remote.link.is_lost() {
+        return Err(ready.remote.link.lost());
+    }
     let activity = driver.activity(plan.stream).map_err(failed)?;
     if activity == Activity::Idle && ready.shape.elements() <= AT_ONCE_MAX {
         return ready.remote.link.ask(&request).map(drop);

@@ -1,0 +1,545 @@
+use std::{os::fd::AsFd, sync::Arc};
+
+use bulkhead_gpu::{
+    Access, Compiled, DeviceAddress, DeviceInfo, EntryId, EventId, FillPattern, Gpu, HostAddress, HostRange,
+    ImageId, Launch, LoadedImage, MemoryId, StreamId,
+};
+use bulkhead_guard::FastVersion;
+use bulkhead_mm::Slot;
+use bulkhead_ring::{
+    Bind, Blocks, CompletionWriter, LaunchShape, ParameterPlace, Pattern, Producer, Record,
+    memory::{Completion, Ring},
+};
+use bulkhead_schema::Handle;
+use parking_lot::Mutex;
+
+use super::*;
+use crate::{
+    bindings::{Entry, Object, Template, Use},
+    fast::Fast,
+    streams::Streams,
+};
+
+type Answer<T = ()> = Result<T, DeviceError>;
+
+/// What a device was asked to do.
+#[derive(Default)]
+struct Asked {
+    /// Launched entries, in order.
+    launched: Mutex<Vec<EntryId>>,
+    /// The same, with [`FILLED`] for a fill and [`MARKED`] for a mark.
+    order: Mutex<Vec<EntryId>>,
+    /// The page that tells of refusals.
+    page: Mutex<Option<Arc<Completion>>>,
+    /// How many of them went in each graph.
+    graphs: Mutex<Vec<usize>>,
+}
+
+const FILLED: EntryId = EntryId(100);
+const MARKED: EntryId = EntryId(101);
+/// No device launches this one.
+const BROKEN: EntryId = EntryId(102);
+
+/// A device that takes fills and launches and never does them. It notes what was launched.
+struct Idle(DeviceInfo, Arc<Asked>);
+
+fn no<T>() -> Answer<T> {
+    Err(DeviceError::Refused("not asked for here".into()))
+}
+
+impl Gpu for Idle {
+    fn info(&self) -> &DeviceInfo {
+        &self.0
+    }
+    fn bind_thread(&self) -> Answer {
+        Ok(())
+    }
+    fn reserve(&self, _: DeviceAddress, _: u64) -> Answer {
+        no()
+    }
+    fn unreserve(&self, _: DeviceAddress, _: u64) -> Answer {
+        no()
+    }
+    fn create_memory(&self, _: u64) -> Answer<MemoryId> {
+        no()
+    }
+    fn destroy_memory(&self, _: MemoryId) -> Answer {
+        no()
+    }
+    fn export_memory(&self, _: MemoryId) -> Answer<std::os::fd::OwnedFd> {
+        no()
+    }
+    fn import_memory(&self, _: std::os::fd::OwnedFd, _: u64) -> Answer<MemoryId> {
+        no()
+    }
+    fn memory_info(&self) -> Answer<(u64, u64)> {
+        no()
+    }
+    fn map(&self, _: DeviceAddress, _: MemoryId, _: u64, _: u64, _: Access) -> Answer {
+        no()
+    }
+    fn unmap(&self, _: DeviceAddress, _: u64) -> Answer {
+        no()
+    }
+    fn register_host(&self, _: HostRange) -> Answer {
+        no()
+    }
+    fn unregister_host(&self, _: HostRange) -> Answer {
+        no()
+    }
+    fn map_host(&self, _: DeviceAddress, _: std::os::fd::BorrowedFd<'_>, _: u64) -> Answer<HostRange> {
+        no()
+    }
+    fn unmap_host(&self, _: DeviceAddress, _: u64) -> Answer {
+        no()
+    }
+    fn create_stream(&self, _: i32) -> Answer<StreamId> {
+        Ok(StreamId(1))
+    }
+    fn destroy_stream(&self, _: StreamId) -> Answer {
+        Ok(())
+    }
+    fn synchronize(&self, _: StreamId) -> Answer {
+        no()
+    }
+    fn create_event(&self) -> Answer<EventId> {
+        no()
+    }
+    fn destroy_event(&self, _: EventId) -> Answer {
+        no()
+    }
+    fn record(&self, _: EventId, _: StreamId) -> Answer {
+        no()
+    }
+    fn elapsed_ns(&self, _: EventId, _: EventId) -> Answer<Option<f64>> {
+        no()
+    }
+    fn compile(&self, _: &str) -> Answer<Compiled> {
+        no()
+    }
+    fn install(&self, _: &Compiled) -> Answer<LoadedImage> {
+        no()
+    }
+    fn unload(&self, _: ImageId) -> Answer {
+        no()
+    }
+    fn allow_dynamic_shared(&self, _: EntryId, _: u32) -> Answer {
+        no()
+    }
+    fn launch(&self, _: StreamId, entry: EntryId, _: &Launch<'_>) -> Answer {
+        if entry == BROKEN {
+            return Err(DeviceError::LaunchResources("too much of everything".into()));
+        }
+        self.1.launched.lock().push(entry);
+        self.1.order.lock().push(entry);
+        Ok(())
+    }
+    fn launch_graph(&self, _: StreamId, launches: &[(EntryId, Launch<'_>)]) -> Answer<bool> {
+        if launches.iter().any(|(entry, _)| *entry == BROKEN) {
+            return Ok(false);
+        }
+        self.1.graphs.lock().push(launches.len());
+        self.1.launched.lock().extend(launches.iter().map(|(entry, _)| *entry));
+        self.1.order.lock().extend(launches.iter().map(|(entry, _)| *entry));
+        Ok(true)
+    }
+    fn launch_together(&self, _: StreamId, _: EntryId, _: &Launch<'_>) -> Answer {
+        no()
+    }
+    fn copy_to_device(&self, _: StreamId, _: DeviceAddress, _: HostRange) -> Answer {
+        no()
+    }
+    fn copy_to_host(&self, _: StreamId, _: HostRange, _: DeviceAddress) -> Answer {
+        no()
+    }
+    fn copy_on_device(&self, _: StreamId, _: DeviceAddress, _: DeviceAddress, _: u64) -> Answer {
+        no()
+    }
+    fn fill(&self, _: StreamId, _: DeviceAddress, _: FillPattern, _: u64) -> Answer {
+        self.1.order.lock().push(FILLED);
+        Ok(())
+    }
+    fn write_value(&self, _: StreamId, _: HostAddress, _: u64) -> Answer {
+        self.1.order.lock().push(MARKED);
+        Ok(())
+    }
+    fn check(&self) -> Answer {
+        Ok(())
+    }
+}
+
+const BUFFER: Handle = Handle { slot: 1, generation: 1 };
+
+fn state() -> State {
+    state_and_launches().0
+}
+
+fn state_and_launches() -> (State, Arc<Asked>) {
+    let info = DeviceInfo {
+        backend: "idle",
+        name: String::new(),
+        uuid: [0; 16],
+        memory_bytes: 0,
+        granule_bytes: 0,
+        driver_version: 0,
+        attributes: Vec::new(),
+        architecture: 90,
+    };
+    let asked: Arc<Asked> = Arc::default();
+    let gpu: Arc<dyn Gpu> = Arc::new(Idle(info, Arc::clone(&asked)));
+    let (page, _) = Completion::create().unwrap();
+    asked.page.lock().replace(Arc::clone(&page));
+    let at = page.range().0;
+    let mut streams = Streams::new(Arc::clone(&gpu), CompletionWriter::new(page), at);
+    for index in 0..3 {
+        streams.create(index, 0, gpu.info()).unwrap();
+    }
+    let slot = Slot::new(0).unwrap();
+    let mut state = State::new(gpu, streams, Arc::default());
+    let at = slot.read_write().start().0;
+    let buffer = Object::Buffer { address: at, bytes: 4096, may: Use::ReadWrite };
+    state.bindings.bind(BUFFER, buffer).unwrap();
+    (state, asked)
+}
+
+const CONFINED: EntryId = EntryId(1);
+const FAST: EntryId = EntryId(2);
+const ENTRY: Handle = Handle { slot: 2, generation: 1 };
+/// What each thread of the fast version does, and the blocks of a warp that make a 32nd of what may be in flight.
+const WORK: u32 = 256;
+const BLOCKS: u32 = 1 << 19;
+
+/// Binds an entry whose fast version never looks at the flag.
+fn bind_entry(state: &mut State) -> crate::reaper::Remains {
+    let (reaper, remains) = crate::reaper::Reaper::new();
+    let version = FastVersion {
+        symbol: "fast".to_owned(),
+        pointers: Vec::new(),
+        shared: Vec::new(),
+        bounds: Vec::new(),
+        work: WORK,
+        rows: false,
+    };
+    let template = Template {
+        id: CONFINED,
+        fast: Fast::new(FAST, &version, &[]),
+        name: "entry".into(),
+        block: vec![0; 12],
+        visible_bytes: 0,
+        dynamic_shared_min: 0,
+        dynamic_shared_max: Arc::default(),
+        hidden: Some([0, 4, 8]),
+        sliceable: false,
+        of_slice: None,
+        called: Box::default(),
+        base: 0,
+    };
+    let image = Arc::new(crate::reaper::Image::new(ImageId(1), &reaper));
+    state.bindings.bind(ENTRY, Object::Entry(Box::new(Entry { template, image }))).unwrap();
+    state.blocks_max = u64::MAX;
+    remains
+}
+
+fn launch(stream: u32) -> Record {
+    let shape = LaunchShape { grid: [BLOCKS, 1, 1], block: [32, 1, 1], shared_bytes: 0 };
+    let launch = bulkhead_ring::Launch {
+        entry: Bind { slot: ENTRY.slot, generation: ENTRY.generation },
+        shape,
+        blocks: Blocks::Apart,
+        parameter_bytes: 0,
+        parameters: ParameterPlace::Inline,
+    };
+    Record::Launch { stream, launch }
+}
+
+/// A queue of short kernels, as long as programs make them, runs the fast version throughout.
+#[test]
+fn launches_that_never_look_at_the_flag_wait_for_room_behind_their_like() {
+    let descriptor = bulkhead_ring::memory::create().unwrap();
+    let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let (mut state, asked) = state_and_launches();
+    let _remains = bind_entry(&mut state);
+    let positions: Vec<u64> = (0..100).map(|_| producer.push(&launch(0)).unwrap()).collect();
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!(*asked.launched.lock(), [FAST; 32], "as much as may be in flight");
+    assert_eq!(state.streams.held(), 68);
+    // A stream that has nothing else to do does not wait: the version that looks goes at once.
+    producer.push(&launch(1)).unwrap();
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!(asked.launched.lock()[32..], [CONFINED]);
+    // Room comes back in parts: the device has a mark for each two of these.
+    state.streams.page().set_mark(0, positions[3]);
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!(asked.launched.lock()[33..], [FAST; 4]);
+    for position in positions {
+        state.streams.page().set_mark(0, position);
+        turn_until_nothing_moves(&mut state, &mut consumer);
+    }
+    let launched = asked.launched.lock();
+    assert_eq!((launched.len(), state.streams.held()), (101, 0));
+    assert_eq!(launched.iter().filter(|entry| **entry == CONFINED).count(), 1);
+}
+
+/// Others take all the room for ever: a stream that has no more of its own in flight goes on without it.
+#[test]
+fn a_launch_that_waits_for_room_does_not_starve() {
+    let descriptor = bulkhead_ring::memory::create().unwrap();
+    let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let (mut state, asked) = state_and_launches();
+    let _remains = bind_entry(&mut state);
+    let own: Vec<u64> = (0..4).map(|_| producer.push(&launch(0)).unwrap()).collect();
+    for _ in 0..28 {
+        producer.push(&launch(1)).unwrap();
+    }
+    producer.push(&launch(0)).unwrap();
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!((asked.launched.lock().len(), state.streams.held()), (32, 1));
+    // What it had has passed, and what passed with it others have taken at once.
+    producer.push(&launch(2)).unwrap();
+    producer.push(&launch(2)).unwrap();
+    state.streams.page().set_mark(0, own[3]);
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!((asked.launched.lock().len(), state.streams.held()), (35, 0));
+}
+
+fn fill(stream: u32) -> Record {
+    let to = Bind { slot: BUFFER.slot, generation: BUFFER.generation };
+    Record::Fill { stream, to, offset: 0, pattern: Pattern::Bits8(1), count: 1 }
+}
+
+fn turn_until_nothing_moves(state: &mut State, consumer: &mut Consumer) {
+    let mut parameters = Vec::new();
+    while matches!(turn(state, consumer, &mut parameters), Ok(Turn::Worked)) {}
+}
+
+fn barrier(stream: u32, number: u64) -> Record {
+    Record::HostBarrier { stream, number }
+}
+
+#[test]
+fn a_closed_barrier_holds_its_stream_and_what_waits_for_it() {
+    let descriptor = bulkhead_ring::memory::create().unwrap();
+    let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let opener = producer.opener();
+    let (mut state, asked) = state_and_launches();
+    let _remains = bind_entry(&mut state);
+    for record in [barrier(0, 1), launch(0), barrier(0, 2)] {
+        producer.push(&record).unwrap();
+    }
+    let last = producer.push(&launch(0)).unwrap();
+    producer.push(&Record::WaitOn { stream: 1, on: 0, position: last }).unwrap();
+    producer.push(&launch(1)).unwrap();
+    producer.push(&launch(2)).unwrap();
+    let held = |state: &State, consumer: &Consumer| {
+        (state.streams.held(), state.streams.is_about_to_go_on(|stream| consumer.opened(stream)))
+    };
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!(asked.launched.lock().len(), 1, "the third stream's");
+    assert_eq!(held(&state, &consumer), (6, false), "the second waits for the first, and so for the host");
+    // A question about events is answered all the same.
+    let asked = producer.push(&Record::Elapsed { stream: 0, start: 1, end: 2, reply: 3 }).unwrap();
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!((held(&state, &consumer), consumer.position()), ((6, false), asked));
+    // Another stream's barriers are its own affair.
+    opener.open(1, 9);
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!(asked.launched.lock().len(), 1);
+    opener.open(0, 1);
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!((asked.launched.lock().len(), held(&state, &consumer)), (2, (4, false)));
+    assert!(!state.streams.passed(0, last));
+    opener.open(0, 2);
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!((asked.launched.lock().len(), held(&state, &consumer)), (3, (2, true)));
+    state.streams.page().set_mark(0, last);
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!((asked.launched.lock().len(), held(&state, &consumer)), (4, (0, false)));
+    // One that was opened before it came holds nothing.
+    producer.push(&barrier(0, 2)).unwrap();
+    producer.push(&barrier(3, 0)).unwrap();
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!(state.streams.held(), 0);
+    // Whoever only waits for the host has the pump sleep.
+    producer.push(&barrier(0, u64::MAX)).unwrap();
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!(held(&state, &consumer), (1, false));
+}
+
+#[test]
+fn so_many_records_are_held_behind_a_barrier_and_so_many_parameters_of_theirs() {
+    for (words, most) in [(0, limits::HELD_MAX), (512, limits::HELD_PARAMETER_BYTES_MAX / 4096 + 1)] {
+        let descriptor = bulkhead_ring::memory::create().unwrap();
+        let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+        let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+        let (mut state, asked) = state_and_launches();
+        let _remains = bind_entry(&mut state);
+        producer.push(&barrier(0, 1)).unwrap();
+        let mut behind = launch(0);
+        if let (Record::Launch { launch, .. }, true) = (&mut behind, words > 0) {
+            (launch.parameter_bytes, launch.parameters) = (words * 8, ParameterPlace::Arena(0));
+        }
+        for _ in 0..most * 2 {
+            if producer.push(&behind).is_err() {
+                turn_until_nothing_moves(&mut state, &mut consumer);
+                consumer.publish();
+            }
+        }
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        assert!((most..=most + 1).contains(&state.streams.held()), "{} of {most}", state.streams.held());
+        assert!(asked.launched.lock().is_empty());
+        state.streams.forget_held();
+        assert!(!state.streams.hold_enough());
+    }
+}
+
+#[test]
+fn a_stream_whose_records_went_on_keeps_no_room_for_them() {
+    let descriptor = bulkhead_ring::memory::create().unwrap();
+    let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let opener = producer.opener();
+    let mut state = state();
+    for stream in 0..3 {
+        producer.push(&barrier(stream, 1)).unwrap();
+        for last in 0..=5000 {
+            // One stays behind.
+            while producer.push(&barrier(stream, if last < 5000 { 1 } else { 2 })).is_err() {
+                turn_until_nothing_moves(&mut state, &mut consumer);
+                consumer.publish();
+            }
+        }
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        assert!(state.streams.held() > 5000);
+        opener.open(stream, 1);
+        turn_until_nothing_moves(&mut state, &mut consumer);
+        assert_eq!(state.streams.held(), stream as usize + 1);
+        assert!(state.streams.held_room() <= 3 * 64, "{}", state.streams.held_room());
+    }
+}
+
+#[test]
+fn records_that_were_held_back_do_not_exceed_what_may_be_in_flight() {
+    let descriptor = bulkhead_ring::memory::create().unwrap();
+    let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let mut state = state();
+    let first = producer.push(&fill(0)).unwrap();
+    producer.push(&Record::WaitOn { stream: 1, on: 0, position: first }).unwrap();
+    for _ in 0..500 {
+        producer.push(&fill(1)).unwrap();
+    }
+    for _ in 0..500 {
+        producer.push(&fill(2)).unwrap();
+    }
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!((state.streams.in_flight(), state.streams.held()), (501, 501));
+    state.streams.page().set_mark(0, first);
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!(state.streams.in_flight(), limits::IN_FLIGHT_MAX);
+    assert_eq!(state.streams.held(), 1000 - limits::IN_FLIGHT_MAX as usize);
+}
+
+const BROKEN_ENTRY: Handle = Handle { slot: 3, generation: 1 };
+
+/// A session whose launches may form runs, and two entries of it: one that no device launches.
+fn state_that_forms_runs() -> (State, Arc<Asked>, [crate::reaper::Remains; 2]) {
+    let (mut state, asked) = state_and_launches();
+    state.streams.form_runs();
+    let mut bind = |handle: Handle, id| {
+        let (reaper, remains) = crate::reaper::Reaper::new();
+        let template = Template {
+            id,
+            fast: None,
+            name: "entry".into(),
+            block: Vec::new(),
+            visible_bytes: 0,
+            dynamic_shared_min: 0,
+            dynamic_shared_max: Arc::default(),
+            hidden: None,
+            sliceable: false,
+            of_slice: None,
+            called: Box::default(),
+            base: 0,
+        };
+        let image = Arc::new(crate::reaper::Image::new(ImageId(1), &reaper));
+        state.bindings.bind(handle, Object::Entry(Box::new(Entry { template, image }))).unwrap();
+        remains
+    };
+    let remains = [bind(ENTRY, CONFINED), bind(BROKEN_ENTRY, BROKEN)];
+    state.blocks_max = u64::MAX;
+    (state, asked, remains)
+}
+
+fn launch_of(stream: u32, entry: Handle) -> Record {
+    let Record::Launch { launch, .. } = launch(stream) else { unreachable!() };
+    let entry = Bind { slot: entry.slot, generation: entry.generation };
+    Record::Launch { stream, launch: bulkhead_ring::Launch { entry, ..launch } }
+}
+
+#[test]
+fn launches_that_wait_in_the_ring_go_as_graphs_no_longer_than_what_the_device_has_to_do() {
+    let descriptor = bulkhead_ring::memory::create().unwrap();
+    let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let (mut state, asked, _remains) = state_that_forms_runs();
+    (0..100).for_each(|_| drop(producer.push(&launch(0)).unwrap()));
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!(asked.launched.lock().len(), 100);
+    assert_eq!(*asked.graphs.lock(), [4, 8, 16, 32, 32, 4], "the first four one by one");
+    // A mark comes after all that it covers.
+    let order = asked.order.lock();
+    assert_eq!(order.iter().filter(|entry| **entry == MARKED).count(), 1);
+    assert_eq!(order.last(), Some(&MARKED));
+}
+
+#[test]
+fn a_run_ends_before_whatever_else_is_asked_of_the_device() {
+    let descriptor = bulkhead_ring::memory::create().unwrap();
+    let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let (mut state, asked, _remains) = state_that_forms_runs();
+    // So many that what follows would be part of a run, with work of its own stream and of another's in between.
+    for record in [fill(0), fill(1)] {
+        (0..9).for_each(|_| drop(producer.push(&launch(0)).unwrap()));
+        producer.push(&record).unwrap();
+    }
+    producer.push(&launch(1)).unwrap();
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    let order = asked.order.lock();
+    let (first, second) = (&order[..9], &order[10..19]);
+    assert!(first.iter().chain(second).all(|entry| *entry == CONFINED), "{order:?}");
+    assert_eq!((order[9], order[19], order[20]), (FILLED, FILLED, CONFINED), "{order:?}");
+    assert!(!asked.graphs.lock().is_empty());
+}
+
+#[test]
+fn a_launch_that_is_refused_in_a_run_is_so_by_its_position_and_the_others_go() {
+    let descriptor = bulkhead_ring::memory::create().unwrap();
+    let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let (mut state, asked, _remains) = state_that_forms_runs();
+    (0..20).for_each(|_| drop(producer.push(&launch(0)).unwrap()));
+    let refused = producer.push(&launch_of(0, BROKEN_ENTRY)).unwrap();
+    (0..7).for_each(|_| drop(producer.push(&launch(0)).unwrap()));
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!(asked.launched.lock().len(), 27);
+    let refusal = bulkhead_ring::CompletionReader::new(asked.page.lock().take().unwrap()).refusal();
+    let refusal = refusal.expect("a refusal");
+    assert_eq!((refusal.count, refusal.position), (1, refused));
+    assert_eq!(refusal.code, ErrorCode::LaunchResources as u16);
+}
+
+#[test]
+fn guarded_sessions_launch_one_by_one() {
+    let descriptor = bulkhead_ring::memory::create().unwrap();
+    let mut producer = Producer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let mut consumer = Consumer::new(Ring::map(descriptor.as_fd()).unwrap());
+    let (mut state, asked) = state_and_launches();
+    let _remains = bind_entry(&mut state);
+    (0..30).for_each(|_| drop(producer.push(&launch(0)).unwrap()));
+    turn_until_nothing_moves(&mut state, &mut consumer);
+    assert_eq!((asked.launched.lock().len(), asked.graphs.lock().len()), (30, 0));
+}

@@ -1,0 +1,88 @@
+//! Executors that have started and wait for an isolated session each.
+//!
+//! A program need not wait for the driver to start where there is one. What the driver takes of the device for them is taken
+//! from what sessions may use, as long as the kernel runs.
+
+use std::{cell::RefCell, rc::Rc};
+
+use bulkhead_schema::limits;
+use tokio::sync::Notify;
+
+use super::{Device, DeviceInfo, Incarnation, isolated::context_bytes};
+
+/// The executors of a device that wait.
+pub(super) struct Pool {
+    /// How many there should be.
+    size: u32,
+    waiting: RefCell<Vec<(Rc<Device>, Rc<Incarnation>)>>,
+    /// Told when there are fewer.
+    fewer: Notify,
+}
+
+impl Pool {
+    pub(super) fn new(size: u32) -> Self {
+        Self { size: size.min(limits::WARM_EXECUTORS_MAX), waiting: RefCell::default(), fewer: Notify::new() }
+    }
+
+    /// What they take of the device.
+    pub(super) fn bytes(&self, info: &DeviceInfo) -> u64 {
+        u64::from(self.size) * context_bytes(info)
+    }
+
+    /// One of them, which is alive.
+    pub(super) fn take(&self) -> Option<(Rc<Device>, Rc<Incarnation>)> {
+        let taken = std::iter::from_fn(|| self.waiting.borrow_mut().pop())
+            .find(|(_, incarnation)| incarnation.link.failure().is_none());
+        if self.size > 0 {
+            self.fewer.notify_one();
+        }
+        taken
+    }
+
+    fn is_full(&self) -> bool {
+        let mut waiting = self.waiting.borrow_mut();
+        waiting.retain(|(_, incarnation)| incarnation.link.failure().is_none());
+        waiting.len() >= self.size as usize
+    }
+
+    /// How many wait.
+    pub(super) fn len(&self) -> u32 {
+        u32::try_from(self.waiting.borrow().len()).unwrap_or(u32::MAX)
+    }
+}
+
+impl Device {
+    /// How many executors wait for an isolated session.
+    pub(crate) fn warm(&self) -> u32 {
+        self.pool.len()
+    }
+
+    /// Keeps the pool full, a start at a time and none soon after another. Never ends.
+    pub(super) async fn keep_pool(self: Rc<Self>) {
+        loop {
+            if self.pool.is_full() {
+                tokio::select! {
+                    () = self.pool.fewer.notified() => {}
+                    // One may have ended that nobody asked for.
+                    () = tokio::time::sleep(self.limits.second) => {}
+                }
+                continue;
+            }
+            match self.start_alone().await {
+                Ok(started) => {
+                    tracing::debug!(
+                        device = self.index,
+                        pid = started.1.pid,
+                        "an executor waits for an isolated session"
+                    );
+                    self.pool.waiting.borrow_mut().push(started);
+                    tokio::time::sleep(self.limits.second / 5).await;
+                }
+                Err(error) => {
+                    tracing::warn!(device = self.index, %error, "no executor starts that would wait");
+                    tokio::time::sleep(self.limits.second * 5).await;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Whether the program has code that only an isolated session runs: machine code without PTX, in the libraries that are loaded.
+//!
+//! What is read are headers alone, of files that the process has mapped already: the program's own business, and nobody's
+//! else. A file that is no ELF file, or is damaged, has no such code.
+
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+};
+
+/// The section in which compilers keep fat binaries, one after the other.
+const SECTION: &[u8] = b".nv_fatbin";
+const CONTAINER_MAGIC: u32 = 0xBA55_ED50;
+/// What an entry of a container holds.
+const PTX: u16 = 1;
+const MACHINE_CODE: u16 = 2;
+/// Headers read of one file at most.
+const HEADERS_MAX: usize = 1 << 16;
+/// Sections of one file at most, and the bytes of their names.
+const SECTIONS_MAX: u16 = 4096;
+const NAMES_BYTES_MAX: u64 = 1 << 20;
+
+/// A loaded file that has machine code without PTX, if there is one.
+pub(crate) fn found() -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let files: BTreeSet<&str> =
+        maps.lines().filter_map(|line| line.split_once(" /").map(|(_, path)| path)).collect();
+    let files = files.into_iter().map(|path| PathBuf::from(format!("/{path}")));
+    files.into_iter().find(|path| has_machine_code_only(path) == Some(true))
+}
+
+fn has_machine_code_only(path: &Path) -> Option<bool> {
+    // Nothing but files is read: opening a device may do something.
+    if !path.metadata().ok()?.is_file() {
+        return None;
+    }
+    let file = File::open(path).ok()?;
+    let section = section(&file)?;
+    Some(containers(&file, section))
+}
+
+fn word<const N: usize>(file: &File, at: u64) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    file.read_exact_at(&mut bytes, at).ok()?;
+    Some(bytes)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+/// Where the section of fat binaries begins and ends in an ELF file of 64 bits.
+fn section(file: &File) -> Option<(u64, u64)> {
+    let header: [u8; 64] = word(file, 0)?;
+    if !header.starts_with(b"\x7fELF\x02\x01") {
+        return None;
+    }
+    let (sections, size) = (u64_at(&header, 40)?, u16_at(&header, 58)?);
+    let (count, names) = (u16_at(&header, 60)?, u16_at(&header, 62)?);
+    if size < 64 || count > SECTIONS_MAX {
+        return None;
+    }
+    let of = |index: u16| {
+        let at = sections.checked_add(u64::from(index) * u64::from(size))?;
+        let header: [u8; 64] = word(file, at)?;
+        Some((u32_at(&header, 0)?, u64_at(&header, 24)?, u64_at(&header, 32)?))
+    };
+    let (_, names_at, names_bytes) = of(names)?;
+    let mut names = vec![0; usize::try_from(names_bytes.min(NAMES_BYTES_MAX)).ok()?];
+    file.read_exact_at(&mut names, names_at).ok()?;
+    (0..count).find_map(|index| {
+        let (name, at, bytes) = of(index)?;
+        let name = names.get(usize::try_from(name).ok()?..)?;
+        let is_it = name.strip_prefix(SECTION).is_some_and(|rest| rest.first() == Some(&0));
+        is_it.then_some((at, at.checked_add(bytes)?))
+    })
+}
+
+/// Whether one of the containers there has machine code and no PTX.
+fn containers(file: &File, (mut at, end): (u64, u64)) -> bool {
+    for _ in 0..HEADERS_MAX {
+        let Some(header) = word::<16>(file, at).filter(|_| at < end) else { return false };
+        let (magic, header_bytes, content) = (u32_at(&header, 0), u16_at(&header, 6), u64_at(&header, 8));
+        let (Some(header_bytes), Some(content)) = (header_bytes, content) else { return false };
+        if magic != Some(CONTAINER_MAGIC) {
+            // Zeros come between containers.
+            at += 8;
+            continue;
+        }
+        let first = at.saturating_add(u64::from(header_bytes));
+        let next = first.saturating_add(content).min(end);
+        if is_machine_code_only(file, first, next) {
+            return true;
+        }
+        at = next.max(at + 16).next_multiple_of(8);
+    }
+    false
+}
+
+fn is_machine_code_only(file: &File, mut at: u64, end: u64) -> bool {
+    let (mut ptx, mut machine_code) = (false, false);
+    for _ in 0..HEADERS_MAX {
+        let Some(header) = word::<64>(file, at).filter(|_| at < end) else { break };
+        match u16_at(&header, 0) {
+            Some(PTX) => ptx = true,
+            Some(MACHINE_CODE) => machine_code = true,
+            _ => {}
+        }
+        let (Some(header_bytes), Some(stored)) = (u32_at(&header, 4), u64_at(&header, 8)) else { break };
+        at = at.saturating_add(u64::from(header_bytes)).saturating_add(stored).max(at + 16);
+    }
+    machine_code && !ptx
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn entry(kind: u16, bytes: u64) -> Vec<u8> {
+        let mut entry = vec![0; 64 + usize::try_from(bytes).unwrap()];
+        entry[..2].copy_from_slice(&kind.to_le_bytes());
+        entry[4..8].copy_from_slice(&64_u32.to_le_bytes());
+        entry[8..16].copy_from_slice(&bytes.to_le_bytes());
+        entry
+    }
+
+    fn container(entries: &[Vec<u8>]) -> Vec<u8> {
+        let content = entries.concat();
+        let mut container = CONTAINER_MAGIC.to_le_bytes().to_vec();
+        container.extend([1, 0, 16, 0]);
+        container.extend((content.len() as u64).to_le_bytes());
+        container.extend(content);
+        container
+    }
+
+    /// An ELF file with nothing but a section of fat binaries of that name.
+    fn elf(name: &[u8], content: &[u8]) -> tempfile::Scratch {
+        let names = [b"\0", name, b"\0"].concat();
+        let (names_at, content_at) = (64, 64 + names.len().next_multiple_of(8));
+        let sections_at = content_at + content.len().next_multiple_of(8);
+        let mut file = vec![0; sections_at + 2 * 64];
+        file[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        file[40..48].copy_from_slice(&(sections_at as u64).to_le_bytes());
+        for (at, value) in [(58, 64_u16), (60, 2), (62, 0)] {
+            file[at..at + 2].copy_from_slice(&value.to_le_bytes());
+        }
+        file[names_at..names_at + names.len()].copy_from_slice(&names);
+        file[content_at..content_at + content.len()].copy_from_slice(content);
+        for (index, name, at, bytes) in [(0, 0, names_at, names.len()), (1, 1_u32, content_at, content.len())]
+        {
+            let header = &mut file[sections_at + index * 64..][..64];
+            header[..4].copy_from_slice(&name.to_le_bytes());
+            header[24..32].copy_from_slice(&(at as u64).to_le_bytes());
+            header[32..40].copy_from_slice(&(bytes as u64).to_le_bytes());
+        }
+        tempfile::Scratch::new(&file)
+    }
+
+    mod tempfile {
+        use super::*;
+
+        /// A file that is removed with this.
+        pub(super) struct Scratch(pub(super) PathBuf);
+
+        impl Scratch {
+            pub(super) fn new(bytes: &[u8]) -> Self {
+                use std::sync::atomic::{AtomicU32, Ordering};
+                static NUMBER: AtomicU32 = AtomicU32::new(0);
+                let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+                let path =
+                    std::env::temp_dir().join(format!("bulkhead-machine-{}-{number}", std::process::id()));
+                File::create(&path).unwrap().write_all(bytes).unwrap();
+                Self(path)
+            }
+        }
+
+        impl Drop for Scratch {
+            fn drop(&mut self) {
+                std::fs::remove_file(&self.0).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_container_with_machine_code_alone_is_found_behind_others() {
+        let both = container(&[entry(PTX, 24), entry(MACHINE_CODE, 40)]);
+        let alone = container(&[entry(MACHINE_CODE, 40), entry(MACHINE_CODE, 8)]);
+        let only = |content: &[u8]| has_machine_code_only(&elf(SECTION, content).0);
+        assert_eq!(only(&both), Some(false));
+        assert_eq!(only(&alone), Some(true));
+        assert_eq!(only(&[both.clone(), vec![0; 24], alone.clone()].concat()), Some(true));
+        assert_eq!(only(&[both.clone(), both].concat()), Some(false));
+        assert_eq!(has_machine_code_only(&elf(b".rodata", &alone).0), None);
+    }
+
+    #[test]
+    fn damaged_files_have_none() {
+        let whole = std::fs::read(&elf(SECTION, &container(&[entry(MACHINE_CODE, 40)])).0).unwrap();
+        for length in 0..whole.len() {
+            let cut = tempfile::Scratch::new(&whole[..length]);
+            has_machine_code_only(&cut.0);
+        }
+        // Whatever a header says of sizes, reading ends.
+        for at in 0..whole.len() {
+            let mut bent = whole.clone();
+            bent[at] = 0xff;
+            has_machine_code_only(&tempfile::Scratch::new(&bent).0);
+        }
+        assert_eq!(has_machine_code_only(Path::new("/dev/null")), None);
+    }
+}
