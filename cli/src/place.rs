@@ -76,9 +76,9 @@ impl Library {
     }
 }
 
-/// Our own `libcuda.so`.
-pub(crate) fn library() -> Result<PathBuf, Failure> {
-    LIBRARIES[0].file()
+/// Our own `libcuda.so` and `libnvidia-ml.so`.
+pub(crate) fn libraries() -> Result<Vec<PathBuf>, Failure> {
+    LIBRARIES.iter().map(Library::file).collect()
 }
 
 /// Puts links to our libraries, by the names programs look for, into a directory.

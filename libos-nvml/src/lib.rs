@@ -4,7 +4,7 @@
 //! the program's own process. What belongs to the card as a whole (utilization, power, temperature, clocks) or to
 //! other sessions is answered with `NVML_ERROR_NOT_SUPPORTED` (docs/decisions/0065-nvml-tells-of-the-session.md).
 //!
-//! A process that has a session is told of it by our `libcuda.so.1` in the same process ([`abi::session`]). Any other process
+//! A process that has a session is told of it by our `libcuda.so.1` in the same process (`abi::session`). Any other process
 //! asks the kernel, on a connection that ends with the question, what a session would find that is opened now; none is opened.
 //!
 //! # Invariants
