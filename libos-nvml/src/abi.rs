@@ -24,12 +24,16 @@ pub(crate) use names::FAMILIES;
 pub(crate) use served::SERVED;
 
 use crate::status::{Answer, SUCCESS, Status};
+use crate::trace;
 
-/// Runs a call; a panic must not unwind into C.
-fn call(body: impl FnOnce() -> Answer) -> u32 {
+/// Runs a call; a panic must not unwind into C. Where it fails, that is told to who asked for it.
+fn call(symbol: &str, body: impl FnOnce() -> Answer) -> u32 {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => SUCCESS,
-        Ok(Err(status)) => status.code(),
+        Ok(Err(status)) => {
+            trace::failed(symbol, status);
+            status.code()
+        }
         Err(_) => Status::UNKNOWN.code(),
     }
 }

@@ -24,6 +24,7 @@ mod memory;
 mod seen;
 mod status;
 mod system;
+mod trace;
 
 #[cfg(test)]
 mod support;

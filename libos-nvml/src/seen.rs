@@ -1,6 +1,5 @@
 //! What is known of the session and its device, and from whom.
 
-use std::io::Write as _;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,6 +8,7 @@ use bulkhead_schema::{Error, ErrorCode, SessionReport, limits_told};
 
 use crate::abi::session::{self, Reported};
 use crate::status::Status;
+use crate::trace;
 
 /// The list that limits the process's session, as `libcuda.so.1` reads it.
 const LIMITS: &str = "BULKHEAD_LIMITS";
@@ -131,8 +131,6 @@ fn limit() -> Result<u64, Status> {
 fn say(error: &Error) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if !SAID.swap(true, Ordering::Relaxed) {
-        let written = writeln!(std::io::stderr(), "bulkhead: nvmlInit: {error}");
-        // Nobody to tell when stderr is closed.
-        drop(written);
+        trace::say(&format!("nvmlInit: {error}"));
     }
 }

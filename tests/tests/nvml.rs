@@ -69,10 +69,16 @@ fn nvml_tells_what_cu_mem_get_info_tells_to_the_byte_and_refuses_mistakes() {
     let kernel = Kernel::start();
     let neighbour = Session::open(&Options { socket: kernel.socket(), ..Options::default() }).unwrap();
     let _held = neighbour.allocate(192 << 20).unwrap();
-    passed(&run(&mut script(&kernel, &["session"]), PATIENCE));
+    let quiet = run(&mut script(&kernel, &["session"]), PATIENCE);
+    passed(&quiet);
+    assert_eq!(quiet.stderr, "", "{}", quiet.told());
     let mut limited = script(&kernel, &["session"]);
-    let told = passed(&run(limited.env("BULKHEAD_LIMITS", format!("device_bytes={GIB}")), PATIENCE));
-    assert_eq!(told["total"], GIB, "{told}");
+    limited.env("BULKHEAD_LIMITS", format!("device_bytes={GIB}")).env("BULKHEAD_TRACE", "1");
+    let traced = run(&mut limited, PATIENCE);
+    assert_eq!(passed(&traced)["total"], GIB, "{}", traced.told());
+    // Who asks is told which calls failed.
+    let failed = "bulkhead: nvmlDeviceGetUtilizationRates: Not Supported\n";
+    assert!(traced.stderr.contains(failed), "{}", traced.told());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Exports that are not served: what the card as a whole does, what others do on it, and what a session has not.
 //!
 //! They are there so that a program whose loader binds every name finds them, and answer as NVML does for a device that
-//! has not got something. Nothing is said on stderr: who watches a card asks again and again.
+//! has not got something. Nothing is said on stderr unasked: who watches a card asks again and again.
 
 use super::call;
 use crate::init;
@@ -23,7 +23,7 @@ macro_rules! unserved {
             #[unsafe(no_mangle)]
             #[allow(non_snake_case, reason = "NVML's names")]
             extern "C" fn $symbol() -> u32 {
-                call(|| init::require().and(Err(Status::NOT_SUPPORTED)))
+                call(stringify!($symbol), || init::require().and(Err(Status::NOT_SUPPORTED)))
             }
         )+)+
 

@@ -19,7 +19,7 @@ macro_rules! exports {
             #[unsafe(no_mangle)]
             #[allow(non_snake_case, reason = "NVML's names")]
             unsafe extern "C" fn $early($($earg: <$ekind as Argument>::C),*) -> u32 {
-                call(|| $etarget($(
+                call(stringify!($early), || $etarget($(
                     // SAFETY: the argument is what a C caller passed under this call's contract.
                     unsafe { <$ekind as Argument>::from_c($earg) }?
                 ),*))
@@ -29,7 +29,7 @@ macro_rules! exports {
             #[unsafe(no_mangle)]
             #[allow(non_snake_case, reason = "NVML's names")]
             unsafe extern "C" fn $symbol($($arg: <$kind as Argument>::C),*) -> u32 {
-                call(|| {
+                call(stringify!($symbol), || {
                     init::require()?;
                     $target($(
                         // SAFETY: the argument is what a C caller passed under this call's contract.
